@@ -1,0 +1,161 @@
+// What a benchmark runs on. See machine.hpp.
+#include "benchmarking/machine.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <vector>
+
+#include "benchmarking/screen.hpp"
+#include "common/error.hpp"
+#include "common/memory_meter.hpp"
+#if FLASH_HAVE_CUDA
+#include "common/cuda/device_tensor.hpp"
+#endif
+
+namespace flash {
+namespace {
+
+// ---- CPU -----------------------------------------------------------------------------------------------------------------
+
+class SteadyClock final : public Clock {
+ public:
+  void synchronize() override {}  // work on the CPU is done when it returns
+  double now_ms() override {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+};
+
+// 0 where the system does not say.
+std::size_t last_level_cache_bytes() {
+  long bytes = 0;
+#ifdef _SC_LEVEL3_CACHE_SIZE
+  bytes = std::max(sysconf(_SC_LEVEL3_CACHE_SIZE), sysconf(_SC_LEVEL2_CACHE_SIZE));
+#endif
+  return static_cast<std::size_t>(std::max(bytes, 0L));
+}
+
+std::string processor_name() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);)
+    if (line.rfind("model name", 0) == 0 && line.find(": ") != std::string::npos) return line.substr(line.find(": ") + 2);
+  return "CPU";
+}
+
+class CpuMachine final : public Machine {
+ public:
+  std::string device() const override { return "cpu"; }
+  std::string gpu() const override { return ""; }
+  std::string description() const override { return processor_name(); }
+  Clock& clock() override { return clock_; }
+
+  void evict_caches() override {
+    std::memset(eviction_.data(), ++fill_, eviction_.size());
+    asm volatile("" : : "r"(eviction_.data()) : "memory");  // nobody reads the buffer: without this the memset may go
+  }
+  std::string eviction() const override {
+    const std::string text = format("%zu MiB overwritten before each pass", eviction_.size() >> 20);
+    if (cache_bytes_ <= eviction_.size() / 2) return text;
+    return text + format(", less than twice the last-level cache of %zu MiB: small inputs may stay in it", cache_bytes_ >> 20);
+  }
+
+  std::size_t memory_in_use() override { return host_memory::in_use(); }
+  std::size_t peak_memory() override { return host_memory::peak(); }
+  void reset_peak_memory() override { host_memory::reset_peak(); }
+  void set_memory_limit(std::optional<std::size_t> bytes) override { host_memory::set_limit(bytes); }
+  void release_cached_memory() override {}
+
+ private:
+  // Twice the last-level cache, as on a GPU, but not above 64 MiB, about 10 ms to overwrite: a server's 500 MiB would cost more
+  // than the passes. It matters little: 2 * d3 FLOP on each score that is read leave a CPU far from its memory's speed.
+  static constexpr std::size_t kMostEvictedBytes = std::size_t{64} << 20;
+
+  std::size_t cache_bytes_ = last_level_cache_bytes();
+  std::vector<char> eviction_ =
+      std::vector<char>(cache_bytes_ == 0 ? kMostEvictedBytes : std::min(2 * cache_bytes_, kMostEvictedBytes));
+  unsigned char fill_ = 0;
+  SteadyClock clock_;
+};
+
+// ---- GPU -----------------------------------------------------------------------------------------------------------------
+
+#if FLASH_HAVE_CUDA
+
+class EventClock final : public Clock {
+ public:
+  EventClock() {
+    events_[0].record();
+    events_[0].synchronize();
+  }
+
+  void synchronize() override { device::synchronize(); }
+
+  // Sums up the steps from reading to reading: one float of milliseconds since the start would be a step of 4 us wide after
+  // a minute, and of 31 us after five.
+  double now_ms() override {
+    device::Event& last = events_[latest_];
+    device::Event& now = events_[1 - latest_];
+    now.record();
+    now.synchronize();
+    latest_ = 1 - latest_;
+    return total_ms_ += now.milliseconds_since(last);
+  }
+
+ private:
+  device::Event events_[2];
+  int latest_ = 0;
+  double total_ms_ = 0;
+};
+
+class GpuMachine final : public Machine {
+ public:
+  std::string device() const override { return "cuda"; }
+  std::string gpu() const override { return device::name(); }
+  std::string description() const override { return device::name(); }
+  Clock& clock() override { return clock_; }
+
+  void evict_caches() override { device::fill_bytes(eviction_.data(), ++fill_, eviction_.bytes()); }
+  std::string eviction() const override {
+    return format("%zu MiB, twice the L2 cache, overwritten before each pass", eviction_.bytes() >> 20);
+  }
+
+  std::size_t memory_in_use() override { return device::memory_in_use(); }
+  std::size_t peak_memory() override { return device::peak_memory(); }
+  void reset_peak_memory() override { device::reset_peak_memory(); }
+  void set_memory_limit(std::optional<std::size_t> bytes) override { device::set_memory_limit(bytes); }
+  void release_cached_memory() override { device::release_cached_memory(); }
+
+ private:
+  DeviceTensor<char, 1> eviction_{Shape<1>{2 * static_cast<Index>(device::l2_cache_bytes())}};
+  unsigned char fill_ = 0;
+  EventClock clock_;
+};
+
+#endif
+
+}  // namespace
+
+#if FLASH_HAVE_CUDA
+
+bool has_gpu() noexcept { return device::count() > 0; }
+
+std::unique_ptr<Machine> make_machine(const std::string& device) {
+  if (device == "cuda") return std::make_unique<GpuMachine>();
+  return std::make_unique<CpuMachine>();
+}
+
+#else
+
+bool has_gpu() noexcept { return false; }
+
+std::unique_ptr<Machine> make_machine(const std::string& device) {
+  if (device == "cuda") throw CudaError("device is cuda, but this build has no CUDA; it must be cpu");
+  return std::make_unique<CpuMachine>();
+}
+
+#endif
+
+}  // namespace flash

@@ -1,0 +1,78 @@
+// What a benchmark shows. See screen.hpp.
+#include "benchmarking/screen.hpp"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdarg>
+#include <cstdio>
+
+namespace flash {
+namespace {
+
+double seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::size_t terminal_width() {
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+}  // namespace
+
+std::string format(const char* pattern, ...) {
+  std::va_list arguments, again;
+  va_start(arguments, pattern);
+  va_copy(again, arguments);
+  std::string text(static_cast<std::size_t>(std::max(0, std::vsnprintf(nullptr, 0, pattern, arguments))), '\0');
+  std::vsnprintf(text.data(), text.size() + 1, pattern, again);
+  va_end(again);
+  va_end(arguments);
+  return text;
+}
+
+Screen::Screen() : is_terminal_(isatty(STDOUT_FILENO) == 1) {}
+
+void Screen::clear() {
+  if (has_progress_) std::fputs("\r\x1b[K", stdout);
+  has_progress_ = false;
+  std::fflush(stdout);
+}
+
+void Screen::line(const std::string& text) {
+  clear();
+  std::printf("%s\n", text.c_str());
+  std::fflush(stdout);
+}
+
+void Screen::progress(int done, int total, const std::string& what) {
+  if (!is_terminal_ || (has_progress_ && seconds() - last_progress_s_ < 0.1)) return;
+  constexpr int kWidth = 20;
+  const int filled = total > 0 ? kWidth * done / total : 0;
+  std::string text = "[" + std::string(filled, '#') + std::string(kWidth - filled, '-') + "] " + std::to_string(done) + "/" +
+                     std::to_string(total) + "  " + what;
+  text.resize(std::min(text.size(), terminal_width() - 1));  // a line that wraps could not be cleared
+  std::printf("\r\x1b[K%s", text.c_str());
+  std::fflush(stdout);
+  has_progress_ = true;
+  last_progress_s_ = seconds();
+}
+
+std::vector<std::string> aligned(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+  }
+  std::vector<std::string> lines;
+  for (const auto& row : rows) {
+    std::string& line = lines.emplace_back();
+    for (std::size_t c = 0; c < row.size(); ++c) line += std::string(widths[c] - row[c].size() + (c ? 3 : 0), ' ') + row[c];
+  }
+  return lines;
+}
+
+}  // namespace flash

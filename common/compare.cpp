@@ -1,0 +1,189 @@
+// Implements compare.hpp.
+#include "common/compare.hpp"
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <sstream>
+
+namespace flash {
+namespace {
+
+constexpr std::uint32_t kPoisonBits = 0x7fc0dead;
+
+using Shape = std::vector<Index>;
+
+std::vector<Index> unflatten(Index flat, const Shape& shape) {
+  std::vector<Index> index(shape.size());
+  for (std::size_t axis = shape.size(); axis-- > 0; flat /= shape[axis]) index[axis] = flat % shape[axis];
+  return index;
+}
+
+// "batch 1, row 33, column 4"
+std::string at(const std::vector<Index>& index, const CompareOptions& options) {
+  std::string text;
+  for (std::size_t axis = 0; axis < index.size(); ++axis)
+    text += (axis ? ", " : "") + options.axes[axis] + " " + std::to_string(index[axis]);
+  return text;
+}
+
+// " (row block 2, row 1 in it)", for the axes that have blocks smaller than the axis
+std::string block_of(const std::vector<Index>& index, const Shape& shape, const CompareOptions& options) {
+  std::string text;
+  for (std::size_t axis = 0; axis < options.blocks.size(); ++axis) {
+    const Index block = options.blocks[axis];
+    if (block < 1 || block >= shape[axis]) continue;
+    text += (text.empty() ? " (" : "; ") + options.axes[axis] + " block " + std::to_string(index[axis] / block) + ", " +
+            options.axes[axis] + " " + std::to_string(index[axis] % block) + " in it";
+  }
+  return text.empty() ? "" : text + ")";
+}
+
+// Which indices of one axis have a marked element, in words; empty when all have, or when they follow no simple rule.
+std::string describe_axis(const std::vector<Index>& marked, Index extent, const std::string& name) {
+  const Index count = static_cast<Index>(marked.size()), first = marked.front(), last = marked.back();
+  if (count == extent) return "";
+  if (count == 1) return "only " + name + " " + std::to_string(first);
+  if (last - first + 1 == count) {
+    if (last == extent - 1) return "every " + name + " from " + std::to_string(first) + " on";
+    return "only " + name + "s " + std::to_string(first) + " to " + std::to_string(last);
+  }
+  const Index step = marked[1] - first;
+  bool regular = count > 2 && last + step >= extent;  // the rule holds to the end of the axis
+  for (Index i = 1; i < count; ++i) regular &= marked[i] == first + i * step;
+  return regular ? "every " + std::to_string(step) + "th " + name + ", from " + name + " " + std::to_string(first) : "";
+}
+
+// "only batch 1, every row from 96 on"
+std::string describe(const std::vector<bool>& mask, const Shape& shape, const CompareOptions& options) {
+  std::vector<std::vector<bool>> seen;
+  for (const Index extent : shape) seen.emplace_back(extent, false);
+  for (std::size_t flat = 0; flat < mask.size(); ++flat) {
+    if (!mask[flat]) continue;
+    const auto index = unflatten(static_cast<Index>(flat), shape);
+    for (std::size_t axis = 0; axis < shape.size(); ++axis) seen[axis][index[axis]] = true;
+  }
+  std::string text;
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    std::vector<Index> marked;
+    for (Index i = 0; i < shape[axis]; ++i)
+      if (seen[axis][i]) marked.push_back(i);
+    const std::string part = describe_axis(marked, shape[axis], options.axes[axis]);
+    if (!part.empty()) text += (text.empty() ? "" : ", ") + part;
+  }
+  return text;
+}
+
+// The factor c for which got is c * want in every element, if there is one.
+bool constant_factor(const float* got, const double* want, Index count, double scale, double* factor) {
+  double dot = 0, norm = 0;
+  for (Index i = 0; i < count; ++i) {
+    dot += got[i] * want[i];
+    norm += want[i] * want[i];
+  }
+  if (!(norm > 0)) return false;
+  *factor = dot / norm;
+  for (Index i = 0; i < count; ++i)
+    if (!(std::fabs(got[i] - *factor * want[i]) <= 1e-4 * scale)) return false;
+  return true;
+}
+
+std::string number(double value) {
+  std::ostringstream text;
+  text.precision(6);
+  text << value;
+  return text.str();
+}
+
+}  // namespace
+
+float poison() noexcept { return std::bit_cast<float>(kPoisonBits); }
+bool is_poison(float value) noexcept { return std::bit_cast<std::uint32_t>(value) == kPoisonBits; }
+
+Comparison compare(const float* got, const double* want, const std::vector<Index>& shape, const CompareOptions& options) {
+  if (options.axes.size() != shape.size())
+    throw ArgumentError("axes has " + std::to_string(options.axes.size()) + " names; it must have one for each of the " +
+                        std::to_string(shape.size()) + " axes");
+  if (!options.blocks.empty() && options.blocks.size() != shape.size())
+    throw ArgumentError("blocks has " + std::to_string(options.blocks.size()) + " sizes; it must be empty or have one for each of the " +
+                        std::to_string(shape.size()) + " axes");
+  if (!(options.max_scaled >= 0) || !(options.max_frobenius >= 0))
+    throw ArgumentError("a bound is " + number(std::fmin(options.max_scaled, options.max_frobenius)) + "; it must be at least 0");
+
+  Index count = 1;
+  for (const Index extent : shape) count *= extent;
+
+  double squares = 0;
+  for (Index i = 0; i < count; ++i) squares += want[i] * want[i];
+  const double rms = count > 0 ? std::sqrt(squares / static_cast<double>(count)) : 0;
+
+  Comparison result;
+  std::vector<bool> is_wrong(count), is_nan(count);
+  Index nans = 0, infinities = 0, unwritten = 0, first_wrong = -1;
+  double error_squares = 0;
+  for (Index i = 0; i < count; ++i) {
+    const double error = std::fabs(static_cast<double>(got[i]) - want[i]);
+    const double scale = options.magnitude ? options.magnitude[i] : rms;
+    // An exact result passes where the scale is 0 (no visible key, say).
+    const double scaled = error == 0 ? 0 : error / scale;
+    if (std::isnan(got[i])) {
+      is_nan[i] = true;
+      ++(is_poison(got[i]) ? unwritten : nans);
+    } else if (std::isinf(got[i])) {
+      ++infinities;
+    }
+    is_wrong[i] = !(scaled <= options.max_scaled) || !std::isfinite(want[i]);
+    if (is_wrong[i]) {
+      ++result.wrong;
+      if (first_wrong < 0) first_wrong = i;
+    }
+    // Once NaN, it stays NaN: nothing is larger. (fmax would drop it.)
+    if (std::isnan(scaled) || scaled > result.scaled_max) result.scaled_max = scaled;
+    error_squares += error * error;
+  }
+  result.frobenius = error_squares == 0 ? 0 : std::sqrt(error_squares / squares);
+  result.pass = result.wrong == 0 && result.frobenius <= options.max_frobenius;
+
+  std::ostringstream text;
+  text.precision(3);
+  text << "scaled max error " << result.scaled_max << " (bound " << options.max_scaled << "), relative Frobenius error "
+       << result.frobenius << " (bound " << options.max_frobenius << ")";
+  const std::string errors = text.str();
+  if (result.pass) {
+    result.text = errors;
+    return result;
+  }
+  if (result.wrong == 0) {
+    result.text = "Every element is within its own bound, but together they are not.\n" + errors;
+    return result;
+  }
+
+  const auto index = unflatten(first_wrong, shape);
+  const std::string pattern = describe(is_wrong, shape, options);
+  std::ostringstream verdict;
+  verdict << result.wrong << " of " << count << (count == 1 ? " element is" : " elements are") << " wrong"
+          << (result.wrong == count ? ": all of them" : pattern.empty() ? "" : ": " + pattern) << "\n";
+  verdict << "first at " << at(index, options) << block_of(index, shape, options) << ": got "
+          << (is_poison(got[first_wrong]) ? "nothing (never written)" : number(got[first_wrong])) << ", expected "
+          << number(want[first_wrong]);
+  if (unwritten > 0) verdict << "\n" << unwritten << (unwritten == 1 ? " element was" : " elements were") << " never written";
+  if (nans > 0) {
+    const std::string where = describe(is_nan, shape, options);
+    verdict << "\nNaN in " << nans << (nans == 1 ? " element" : " elements") << (where.empty() ? "" : ": " + where);
+  }
+  if (infinities > 0) verdict << "\ninfinite in " << infinities << (infinities == 1 ? " element" : " elements");
+  if (nans + infinities + unwritten == 0) {
+    double factor = 0;
+    bool all_zero = true;
+    for (Index i = 0; i < count; ++i) all_zero &= got[i] == 0;
+    if (all_zero)
+      verdict << "\nthe result is 0 everywhere";
+    else if (count > 1 && constant_factor(got, want, count, rms, &factor))
+      verdict << "\nthe result is " << number(factor) << " times the expected one, everywhere";
+  }
+  result.text = verdict.str() + "\n" + errors;
+  return result;
+}
+
+}  // namespace flash

@@ -1,0 +1,82 @@
+// The GPU as host code sees it, with no CUDA type: what there is, memory that is metered and can be capped, copies, a clock.
+// Tests and benchmarks include this and need no nvcc. Every function throws CudaError when CUDA fails.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "common/export.hpp"
+#include "common/stream.hpp"
+
+namespace flash::device {
+
+// ---- What there is -------------------------------------------------------------------------------------------------------
+
+// The number of usable GPUs; 0 when there is none, or no driver. Never throws.
+FLASH_EXPORT int count() noexcept;
+
+// The current GPU's name, "NVIDIA H200".
+FLASH_EXPORT std::string name();
+
+// Waits for everything that was enqueued on the current GPU, and reports an error that happened meanwhile.
+FLASH_EXPORT void synchronize();
+
+// ---- Memory --------------------------------------------------------------------------------------------------------------
+
+// Stream-ordered: allocate() and free() take their turn on `stream`, and freed memory is kept for the next allocate().
+// Throws OutOfMemory when the device, or the limit below, has no room. 0 bytes give nullptr.
+FLASH_EXPORT void* allocate(std::size_t bytes, Stream stream = {});
+FLASH_EXPORT void free(void* memory, Stream stream = {}) noexcept;
+
+// The most that allocate() may have handed out at one time, in bytes; nothing means all that the device has.
+FLASH_EXPORT void set_memory_limit(std::optional<std::size_t> bytes);
+
+// What allocate() has handed out: now, and the most at one time since reset_peak_memory().
+FLASH_EXPORT std::size_t memory_in_use();
+FLASH_EXPORT std::size_t peak_memory();
+FLASH_EXPORT void reset_peak_memory();
+
+// Gives back to the device what free() kept.
+FLASH_EXPORT void release_cached_memory();
+
+// The device's free and total memory as the driver sees them, whoever uses it.
+struct MemoryInfo {
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+};
+FLASH_EXPORT MemoryInfo memory_info();
+
+// Bytes of level-2 cache: what a benchmark overwrites so that no pass starts with its inputs in cache.
+FLASH_EXPORT std::size_t l2_cache_bytes();
+
+// ---- Copies --------------------------------------------------------------------------------------------------------------
+
+// These wait until the copy is done.
+FLASH_EXPORT void copy_to_device(void* device, const void* host, std::size_t bytes);
+FLASH_EXPORT void copy_to_host(void* host, const void* device, std::size_t bytes);
+
+// Sets every byte; enqueued on `stream`.
+FLASH_EXPORT void fill_bytes(void* device, unsigned char value, std::size_t bytes, Stream stream = {});
+
+// ---- Time ----------------------------------------------------------------------------------------------------------------
+
+// A moment on a stream (a CUDA event).
+class FLASH_EXPORT Event {
+ public:
+  Event();
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  void record(Stream stream = {});
+  void synchronize() const;
+
+  // From `earlier` to this event, both recorded and done, in milliseconds. Resolution about half a microsecond.
+  float milliseconds_since(const Event& earlier) const;
+
+ private:
+  void* handle_ = nullptr;
+};
+
+}  // namespace flash::device

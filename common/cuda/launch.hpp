@@ -1,0 +1,73 @@
+// Launching a kernel, and dynamic shared memory: the two things of CUDA that plain C++ cannot say, wrapped here once.
+//
+//   launch("fused_softmax_matmul", kernel<16, 16>, {.grid = blocks, .block = threads, .shared_bytes = bytes, .stream = stream},
+//          x, v, out);
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "common/cuda/check.hpp"
+#include "common/stream.hpp"
+#include "common/tensor.hpp"
+
+// Unrolls the loop that follows, wholly or `n` times. g++ does not know #pragma unroll.
+#ifdef __CUDACC__
+#define FLASH_PRAGMA(text) _Pragma(#text)
+#define FLASH_UNROLL _Pragma("unroll")
+#define FLASH_UNROLL_BY(n) FLASH_PRAGMA(unroll n)
+#else
+#define FLASH_UNROLL
+#define FLASH_UNROLL_BY(n)
+#endif
+
+// Declares `name`, a T* to the block's dynamic shared memory, aligned for 16-byte access. Once a kernel.
+#define FLASH_DYNAMIC_SHARED(T, name)                                  \
+  extern __shared__ __align__(16) unsigned char flash_dynamic_shared[]; \
+  T* const name = reinterpret_cast<T*>(flash_dynamic_shared)
+
+namespace flash {
+
+struct LaunchConfig {
+  dim3 grid;
+  dim3 block;
+  std::size_t shared_bytes = 0;  // dynamic shared memory of a block
+  Stream stream{};
+};
+
+// A one-dimensional grid of `blocks` blocks. Throws Unsupported above CUDA's limit of 2^31 - 1.
+FLASH_EXPORT dim3 grid_size(Index blocks);
+
+namespace device {
+
+// Lets `kernel` have `bytes` of dynamic shared memory: above 48 KiB a kernel has to be asked. Throws Unsupported when the GPU
+// does not have as much for one block.
+FLASH_EXPORT void reserve_shared_memory(const void* kernel, const std::string& name, std::size_t bytes);
+
+// Throws CudaError if the launch that just happened was refused.
+FLASH_EXPORT void check_launch(cudaError_t error, const std::string& name, const LaunchConfig& config);
+
+}  // namespace device
+
+// Enqueues kernel<<<grid, block, shared_bytes, stream>>>(arguments...) and checks it. `name` is what error messages call it.
+// Throws Unsupported when the shared memory does not fit, CudaError when the launch is refused.
+template <class... Parameters, class... Arguments>
+void launch(const std::string& name, void (*kernel)(Parameters...), const LaunchConfig& config, Arguments&&... arguments) {
+  static_assert(sizeof...(Parameters) == sizeof...(Arguments), "the kernel takes another number of arguments");
+  device::reserve_shared_memory(reinterpret_cast<const void*>(kernel), name, config.shared_bytes);
+  std::tuple<Parameters...> values(std::forward<Arguments>(arguments)...);
+  const cudaError_t error = std::apply(
+      [&](Parameters&... value) {
+        void* pointers[] = {const_cast<void*>(static_cast<const void*>(&value))...};
+        return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), config.grid, config.block, pointers,
+                                config.shared_bytes, device::native(config.stream));
+      },
+      values);
+  device::check_launch(error, name, config);
+}
+
+}  // namespace flash

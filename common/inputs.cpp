@@ -1,0 +1,62 @@
+// Implements inputs.hpp.
+#include "common/inputs.hpp"
+
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+namespace flash {
+
+double Random::normal() {
+  const double radius = std::sqrt(-2 * std::log(1 - uniform()));  // 1 - uniform() is never 0
+  return radius * std::cos(2 * std::numbers::pi * uniform());
+}
+
+std::string to_string(Pattern pattern) {
+  switch (pattern) {
+    case Pattern::kNormal: return "normal";
+    case Pattern::kHalfNormal: return "half-normal";
+    case Pattern::kLargeLogits: return "large logits";
+    case Pattern::kRising: return "rising";
+    case Pattern::kAllEqual: return "all equal";
+    case Pattern::kOneHot: return "one-hot";
+    case Pattern::kVeryNegative: return "very negative";
+    case Pattern::kMasked: return "masked";
+    case Pattern::kNaN: return "NaN";
+    case Pattern::kKeySignature: return "key signature";
+  }
+  return "unknown";
+}
+
+void fill(float* data, Index rows, Index columns, Pattern pattern, std::uint64_t seed) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  Random random(seed);
+  for (Index i = 0; i < rows; ++i) {
+    float* row = data + i * columns;
+    const Index chosen = random.below(columns);
+    for (Index j = 0; j < columns; ++j) {
+      double value = 0;
+      switch (pattern) {
+        case Pattern::kNormal: value = random.normal(); break;
+        case Pattern::kHalfNormal: value = 0.5 * random.normal(); break;
+        case Pattern::kLargeLogits: value = 400 * random.uniform() - 200; break;
+        case Pattern::kRising: value = (100.0 * j + random.uniform()) / columns - 50; break;
+        case Pattern::kAllEqual: value = 0.75; break;
+        case Pattern::kOneHot: value = j == chosen ? 80 : 0; break;
+        case Pattern::kVeryNegative: value = random.normal() - 1000; break;
+        case Pattern::kMasked:
+          value = random.normal();
+          if (i % 5 == 4 || j < columns / 3 || random.uniform() < 0.5) value = -kInfinity;
+          break;
+        case Pattern::kNaN:
+          value = random.normal();
+          if (i % 4 == 2 && j == chosen) value = std::numeric_limits<double>::quiet_NaN();
+          break;
+        case Pattern::kKeySignature: value = j == i % columns ? 1 + static_cast<double>(i % 13) / 13 : 0; break;
+      }
+      row[j] = static_cast<float>(value);
+    }
+  }
+}
+
+}  // namespace flash

@@ -1,0 +1,176 @@
+// Strided views, and tensors that own aligned host memory.
+//
+// A TensorView is a pointer with a shape and strides, both counted in elements. It owns nothing, is copied by value, and may
+// point to host or device memory: kernels take it as an argument and index it as x(b, i, j).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <new>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "common/error.hpp"
+
+#ifdef __CUDACC__
+#define FLASH_HOST_DEVICE __host__ __device__
+#else
+#define FLASH_HOST_DEVICE
+#endif
+
+namespace flash {
+
+// Extents, strides and offsets: 64 bits wide, so that batch * heads * sequence * head_dim cannot overflow.
+using Index = std::int64_t;
+
+template <int Rank>
+using Shape = std::array<Index, Rank>;
+
+// "(2, 3, 4)"
+template <int Rank>
+std::string to_string(const std::array<Index, Rank>& shape) {
+  std::string text = "(";
+  for (int axis = 0; axis < Rank; ++axis) text += (axis ? ", " : "") + std::to_string(shape[axis]);
+  return text + ")";
+}
+
+// The number of elements. Throws ShapeError for a negative extent and for a product that does not fit 63 bits.
+template <std::size_t Rank>
+Index element_count(const std::array<Index, Rank>& shape) {
+  Index count = 1;
+  for (const Index extent : shape) {
+    if (extent < 0)
+      throw ShapeError("a shape is " + to_string<Rank>(shape) + "; every extent must be at least 0");
+    if (extent > 0 && count > std::numeric_limits<Index>::max() / extent)
+      throw ShapeError("a shape is " + to_string<Rank>(shape) + "; that is more elements than 63 bits can count");
+    count *= extent;
+  }
+  return count;
+}
+
+// Row-major strides: the last axis is contiguous.
+template <std::size_t Rank>
+std::array<Index, Rank> row_major_strides(const std::array<Index, Rank>& shape) {
+  std::array<Index, Rank> strides{};
+  Index step = 1;
+  for (int axis = static_cast<int>(Rank) - 1; axis >= 0; --axis) {
+    strides[axis] = step;
+    step *= shape[axis];
+  }
+  return strides;
+}
+
+template <class T, int Rank>
+class TensorView {
+ public:
+  TensorView() = default;
+
+  // A view with explicit strides, in elements. Strides may be anything that stays inside the allocation: 0 broadcasts.
+  TensorView(T* data, const Shape<Rank>& shape, const Shape<Rank>& strides) : data_(data) {
+    (void)element_count(shape);
+    for (int axis = 0; axis < Rank; ++axis) {
+      shape_[axis] = shape[axis];
+      strides_[axis] = strides[axis];
+    }
+  }
+
+  // A row-major view.
+  TensorView(T* data, const Shape<Rank>& shape) : TensorView(data, shape, row_major_strides(shape)) {}
+
+  // A view of mutable elements is also a view of const ones.
+  template <class Mutable>
+    requires(std::is_const_v<T> && std::is_same_v<Mutable, std::remove_const_t<T>>)
+  TensorView(const TensorView<Mutable, Rank>& other) : TensorView(other.data(), other.shape(), other.strides()) {}
+
+  FLASH_HOST_DEVICE T* data() const { return data_; }
+  FLASH_HOST_DEVICE Index extent(int axis) const { return shape_[axis]; }
+  FLASH_HOST_DEVICE Index stride(int axis) const { return strides_[axis]; }
+
+  Shape<Rank> shape() const { return copy_of(shape_); }
+  Shape<Rank> strides() const { return copy_of(strides_); }
+  Index size() const { return element_count(shape()); }
+  bool is_row_major() const { return strides() == row_major_strides(shape()); }
+
+  template <class... Indices>
+    requires(sizeof...(Indices) == Rank)
+  FLASH_HOST_DEVICE T& operator()(Indices... indices) const {
+    const Index index[Rank] = {static_cast<Index>(indices)...};
+    Index offset = 0;
+    for (int axis = 0; axis < Rank; ++axis) offset += index[axis] * strides_[axis];
+    return data_[offset];
+  }
+
+ private:
+  // Plain arrays: std::array's members cannot be called in device code.
+  static Shape<Rank> copy_of(const Index (&values)[Rank]) {
+    Shape<Rank> copy{};
+    for (int axis = 0; axis < Rank; ++axis) copy[axis] = values[axis];
+    return copy;
+  }
+
+  T* data_ = nullptr;
+  Index shape_[Rank] = {};
+  Index strides_[Rank] = {};
+};
+
+// Owns row-major host memory, aligned to a cache line (64 bytes); elements start as T{}.
+// Throws OutOfMemory when the memory cannot be had.
+template <class T, int Rank>
+class Tensor {
+ public:
+  static constexpr std::size_t kAlignment = 64;
+
+  Tensor() = default;
+  explicit Tensor(const Shape<Rank>& shape) : shape_(shape), size_(element_count(shape)) {
+    if (static_cast<std::size_t>(size_) > std::numeric_limits<std::size_t>::max() / sizeof(T))
+      throw OutOfMemory("a tensor of shape " + to_string<Rank>(shape) + " is larger than the address space");
+    try {
+      data_ = static_cast<T*>(::operator new(sizeof(T) * size_, std::align_val_t{kAlignment}));
+    } catch (const std::bad_alloc&) {
+      throw OutOfMemory("no host memory for a tensor of shape " + to_string<Rank>(shape) + ", " +
+                        std::to_string(sizeof(T) * size_) + " bytes");
+    }
+    for (Index i = 0; i < size_; ++i) new (data_ + i) T{};
+  }
+  Tensor(const Tensor& other) : Tensor(other.shape_) {
+    for (Index i = 0; i < size_; ++i) data_[i] = other.data_[i];
+  }
+  Tensor(Tensor&& other) noexcept { swap(other); }
+  Tensor& operator=(Tensor other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~Tensor() { ::operator delete(data_, std::align_val_t{kAlignment}); }
+
+  T* data() { return data_; }
+  const T* data() const { return data_; }
+  Index size() const { return size_; }
+  const Shape<Rank>& shape() const { return shape_; }
+  Index extent(int axis) const { return shape_[axis]; }
+
+  TensorView<T, Rank> view() { return {data_, shape_}; }
+  TensorView<const T, Rank> view() const { return {data_, shape_}; }
+
+  template <class... Indices>
+  T& operator()(Indices... indices) { return view()(indices...); }
+  template <class... Indices>
+  const T& operator()(Indices... indices) const { return view()(indices...); }
+
+ private:
+  static_assert(std::is_trivially_destructible_v<T>, "a Tensor holds numbers");
+
+  void swap(Tensor& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(shape_, other.shape_);
+    std::swap(size_, other.size_);
+  }
+
+  T* data_ = nullptr;
+  Shape<Rank> shape_{};
+  Index size_ = 0;
+};
+
+}  // namespace flash

@@ -1,0 +1,120 @@
+// The unfused function on the GPU, as a framework runs it: one kernel writes the whole softmax P (batch, d1, d2) to device
+// memory, then cuBLAS reads it back for the product.
+#include <cublas_v2.h>
+
+#include <algorithm>
+#include <climits>
+
+#include "common/checks.hpp"
+#include "common/cuda/device_tensor.hpp"
+#include "common/cuda/launch.hpp"
+#include "part1_softmax_matmul/softmax_matmul.hpp"
+
+namespace flash {
+namespace {
+
+constexpr int kWarpSize = 32;
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarpSize;
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+struct Sum {
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+struct Max {
+  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
+};
+
+// Combines one value of every thread of the block; every thread gets the result. `scratch` holds kWarps floats.
+template <class Operation>
+__device__ float block_reduce(float value, Operation combine, float* scratch) {
+  for (int distance = kWarpSize / 2; distance > 0; distance /= 2)
+    value = combine(value, __shfl_xor_sync(kAllLanes, value, distance));
+  if (threadIdx.x % kWarpSize == 0) scratch[threadIdx.x / kWarpSize] = value;
+  __syncthreads();
+  value = scratch[0];
+  for (int warp = 1; warp < kWarps; ++warp) value = combine(value, scratch[warp]);
+  __syncthreads();  // before the next reduction writes to scratch
+  return value;
+}
+
+// One block a slice along `axis`: maximum, then sum, then weights. The second and third pass find the scores in cache.
+__global__ void softmax_kernel(TensorView<const float, 3> x, TensorView<float, 3> p, int axis) {
+  __shared__ float scratch[kWarps];
+  const int outer_axis = axis == 0 ? 1 : 0, inner_axis = axis == 2 ? 1 : 2;
+  const Index slice = blockIdx.x;
+  const Index outer = slice / x.extent(inner_axis), inner = slice % x.extent(inner_axis);
+  const float* scores = x.data() + outer * x.stride(outer_axis) + inner * x.stride(inner_axis);
+  float* weights = p.data() + outer * p.stride(outer_axis) + inner * p.stride(inner_axis);
+  const Index count = x.extent(axis), x_step = x.stride(axis), p_step = p.stride(axis);
+
+  float maximum = -INFINITY;
+  for (Index j = threadIdx.x; j < count; j += kThreads) maximum = fmaxf(maximum, scores[j * x_step]);
+  maximum = block_reduce(maximum, Max{}, scratch);
+  if (maximum == -INFINITY) maximum = 0;  // nothing visible: every exp below is exp(-inf) = 0, or NaN where x is
+
+  float sum = 0;
+  for (Index j = threadIdx.x; j < count; j += kThreads) sum += expf(scores[j * x_step] - maximum);
+  sum = block_reduce(sum, Sum{}, scratch);
+
+  const float scale = sum == 0 ? 0 : 1 / sum;
+  for (Index j = threadIdx.x; j < count; j += kThreads) weights[j * p_step] = expf(scores[j * x_step] - maximum) * scale;
+}
+
+void check_cublas(cublasStatus_t status, const char* call) {
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) throw OutOfMemory(std::string(call) + ": cuBLAS found no memory");
+  if (status != CUBLAS_STATUS_SUCCESS) throw CudaError(std::string(call) + ": " + cublasGetStatusString(status));
+}
+
+// A handle costs tens of milliseconds to make: one a thread, kept.
+cublasHandle_t cublas_handle() {
+  struct Handle {
+    cublasHandle_t value = nullptr;
+    Handle() { check_cublas(cublasCreate(&value), "cublasCreate"); }
+    ~Handle() { (void)cublasDestroy(value); }
+  };
+  thread_local Handle handle;
+  return handle.value;
+}
+
+int leading_dimension(const char* name, TensorView<const float, 3> t) {
+  const Index stride = t.extent(1) > 1 ? t.stride(1) : t.extent(2);
+  if ((t.extent(2) > 1 && t.stride(2) != 1) || stride < t.extent(2) || stride > INT_MAX)
+    throw Unsupported(std::string(name) + " has strides " + to_string<3>(t.strides()) +
+                      "; cuBLAS needs a contiguous last axis and rows that do not overlap");
+  return static_cast<int>(stride);
+}
+
+int checked_int(const char* name, Index value) {
+  if (value > INT_MAX)
+    throw Unsupported(std::string(name) + " is " + std::to_string(value) + "; cuBLAS takes at most " + std::to_string(INT_MAX));
+  return static_cast<int>(value);
+}
+
+}  // namespace
+
+void softmax_matmul_cuda(TensorView<const float, 3> x, TensorView<const float, 3> v, TensorView<float, 3> out, int axis,
+                         Stream stream) {
+  check_softmax_matmul_shapes(x.shape(), v.shape(), out.shape());
+  axis = checked_axis(axis, 3);
+  const Index batch = x.extent(0), d1 = x.extent(1), d2 = x.extent(2), d3 = v.extent(2);
+  const int ld_v = leading_dimension("v", v), ld_out = leading_dimension("out", out);
+  const int m = checked_int("d1", d1), k = checked_int("d2", d2), n = checked_int("d3", d3), batches = checked_int("batch", batch);
+
+  DeviceTensor<float, 3> p({batch, d1, d2}, stream);
+  if (d2 > 0) {
+    const Index slices = batch * d1 * d2 / x.extent(axis);
+    launch("softmax", softmax_kernel, {.grid = grid_size(slices), .block = kThreads, .stream = stream}, x, p.view(), axis);
+  }
+
+  // cuBLAS counts columns first. In its eyes our row-major out = P V is out^T = V^T P^T.
+  const float one = 1, zero = 0;
+  const cublasHandle_t handle = cublas_handle();
+  check_cublas(cublasSetStream(handle, device::native(stream)), "cublasSetStream");
+  check_cublas(cublasSetMathMode(handle, CUBLAS_PEDANTIC_MATH), "cublasSetMathMode");  // float32, not tf32
+  check_cublas(cublasSgemmStridedBatched(handle, CUBLAS_OP_N, CUBLAS_OP_N, n, m, k, &one, v.data(), ld_v, v.stride(0), p.data(),
+                                         std::max(k, 1), d1 * d2, &zero, out.data(), ld_out, out.stride(0), batches),
+               "cublasSgemmStridedBatched");
+}
+
+}  // namespace flash

@@ -1,0 +1,167 @@
+// What compare says, word for word: these are the sentences that students read.
+#include "common/compare.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "harness/catch.hpp"
+
+using namespace flash;
+using flash::harness::ContainsSubstring;
+
+namespace {
+
+// A (2, 40, 3) result that is right, to be spoilt.
+struct Example {
+  Tensor<float, 3> got{{2, 40, 3}};
+  Tensor<double, 3> want{{2, 40, 3}};
+  CompareOptions options;
+
+  Example() {
+    for (Index k = 0; k < want.size(); ++k) {
+      want.data()[k] = 1 + static_cast<double>(k % 7);
+      got.data()[k] = static_cast<float>(want.data()[k]);
+    }
+    options = {.max_scaled = 1e-5, .max_frobenius = 1e-5, .axes = {"batch", "row", "column"}, .blocks = {0, 16, 0}, .magnitude = nullptr};
+  }
+
+  Comparison compare() const { return flash::compare<3>(got.view(), want, options); }
+};
+
+}  // namespace
+
+TEST_CASE("an equal result passes and reports its errors") {
+  const Comparison c = Example().compare();
+  CHECK(c.pass);
+  CHECK(c.wrong == 0);
+  CHECK(c.text == "scaled max error 0 (bound 1e-05), relative Frobenius error 0 (bound 1e-05)");
+}
+
+TEST_CASE("errors within the bound pass, beyond it they do not") {
+  Example e;
+  const double rms = [&] {
+    double squares = 0;
+    for (Index k = 0; k < e.want.size(); ++k) squares += e.want.data()[k] * e.want.data()[k];
+    return std::sqrt(squares / static_cast<double>(e.want.size()));
+  }();
+  e.options.max_scaled = 1e-3;
+  e.got(1, 2, 1) += static_cast<float>(0.9e-3 * rms);
+  CHECK(e.compare().pass == false);  // the Frobenius bound
+  e.options.max_frobenius = 1e-3;
+  CHECK(e.compare().pass);
+  e.got(1, 2, 1) += static_cast<float>(0.2e-3 * rms);
+  CHECK_FALSE(e.compare().pass);
+}
+
+TEST_CASE("the verdict names the first wrong element, its block, the number and the pattern") {
+  Example e;
+  for (Index i = 33; i < 40; ++i)
+    for (Index c = 0; c < 3; ++c) e.got(1, i, c) = -1;
+  const Comparison c = e.compare();
+  CHECK_FALSE(c.pass);
+  CHECK(c.wrong == 21);
+  CHECK_THAT(c.text, ContainsSubstring("21 of 240 elements are wrong: only batch 1, every row from 33 on\n"));
+  CHECK_THAT(c.text, ContainsSubstring("first at batch 1, row 33, column 0 (row block 2, row 1 in it): got -1, expected 3\n"));
+}
+
+TEST_CASE("patterns: one row, a range of rows, every n-th row, all, none") {
+  const auto text_of = [](auto wrong) {
+    Example e;
+    for (Index b = 0; b < 2; ++b)
+      for (Index i = 0; i < 40; ++i)
+        for (Index c = 0; c < 3; ++c)
+          if (wrong(b, i, c)) e.got(b, i, c) += 100;
+    return e.compare().text;
+  };
+  CHECK_THAT(text_of([](Index, Index i, Index) { return i == 7; }), ContainsSubstring("wrong: only row 7\n"));
+  CHECK_THAT(text_of([](Index, Index i, Index) { return i >= 16 && i < 32; }), ContainsSubstring("wrong: only rows 16 to 31\n"));
+  CHECK_THAT(text_of([](Index, Index i, Index) { return i % 16 == 7; }), ContainsSubstring("wrong: every 16th row, from row 7\n"));
+  CHECK_THAT(text_of([](Index, Index, Index c) { return c == 2; }), ContainsSubstring("wrong: only column 2\n"));
+  CHECK_THAT(text_of([](Index, Index, Index) { return true; }), ContainsSubstring("240 of 240 elements are wrong: all of them\n"));
+  CHECK_THAT(text_of([](Index b, Index i, Index) { return b == 0 && (i == 1 || i == 5 || i == 6); }), ContainsSubstring("wrong: only batch 0\n"));
+}
+
+TEST_CASE("NaN never passes, whatever the bound, and says from where on") {
+  Example e;
+  e.options.max_scaled = e.options.max_frobenius = std::numeric_limits<double>::infinity();
+  for (Index b = 0; b < 2; ++b)
+    for (Index i = 3; i < 40; ++i) e.got(b, i, 1) = std::nanf("");
+  const Comparison c = e.compare();
+  CHECK_FALSE(c.pass);
+  CHECK(std::isnan(c.scaled_max));
+  CHECK_THAT(c.text, ContainsSubstring("NaN in 74 elements: every row from 3 on, only column 1"));
+}
+
+TEST_CASE("a NaN or an infinity that is expected does not pass either") {
+  Example e;
+  e.want(0, 0, 0) = std::nan("");
+  e.got(0, 0, 0) = std::nanf("");
+  CHECK_FALSE(e.compare().pass);
+  e.want(0, 0, 0) = e.got(0, 0, 0) = std::numeric_limits<float>::infinity();
+  CHECK_FALSE(e.compare().pass);
+}
+
+TEST_CASE("an infinite result is named") {
+  Example e;
+  e.got(0, 4, 0) = std::numeric_limits<float>::infinity();
+  CHECK_THAT(e.compare().text, ContainsSubstring("infinite in 1 element"));
+}
+
+TEST_CASE("what was never written is told from what became NaN") {
+  Example e;
+  for (Index b = 0; b < 2; ++b)
+    for (Index c = 0; c < 3; ++c) e.got(b, 39, c) = poison();
+  const std::string text = e.compare().text;
+  CHECK_THAT(text, ContainsSubstring("wrong: only row 39\n"));
+  CHECK_THAT(text, ContainsSubstring("got nothing (never written), expected"));
+  CHECK_THAT(text, ContainsSubstring("6 elements were never written"));
+  CHECK_THAT(text, !ContainsSubstring("NaN in"));
+  CHECK(is_poison(poison()));
+  CHECK_FALSE(is_poison(std::nanf("")));
+}
+
+TEST_CASE("a constant factor, and nothing but zeros, are named") {
+  Example doubled, zero;
+  for (Index k = 0; k < doubled.got.size(); ++k) {
+    doubled.got.data()[k] *= 2;
+    zero.got.data()[k] = 0;
+  }
+  CHECK_THAT(doubled.compare().text, ContainsSubstring("the result is 2 times the expected one, everywhere"));
+  CHECK_THAT(zero.compare().text, ContainsSubstring("the result is 0 everywhere"));
+}
+
+TEST_CASE("a magnitude takes the place of the result's size, element by element") {
+  Example e;
+  Tensor<double, 3> magnitude({2, 40, 3});
+  for (Index k = 0; k < magnitude.size(); ++k) magnitude.data()[k] = 1000;
+  e.options.magnitude = magnitude.data();
+  e.options.max_frobenius = 1;
+  e.got(0, 0, 0) += 0.005f;
+  CHECK(e.compare().pass);
+  magnitude(0, 0, 0) = 100;
+  CHECK_FALSE(e.compare().pass);
+  magnitude(0, 0, 0) = 0;  // nothing was summed: only an exact result passes
+  CHECK_FALSE(e.compare().pass);
+  e.got(0, 0, 0) = static_cast<float>(e.want(0, 0, 0));
+  CHECK(e.compare().pass);
+}
+
+TEST_CASE("options that do not fit are refused") {
+  Example e;
+  e.options.axes = {"row"};
+  CHECK_THROWS_WITH(e.compare(), "axes has 1 names; it must have one for each of the 3 axes");
+  e = {};
+  e.options.blocks = {1};
+  CHECK_THROWS_AS(e.compare(), ArgumentError);
+  e = {};
+  e.options.max_scaled = std::nan("");
+  CHECK_THROWS_AS(e.compare(), ArgumentError);
+  const Tensor<float, 3> other({2, 40, 4});
+  CHECK_THROWS_AS(compare<3>(other.view(), Example().want, Example().options), ShapeError);
+}
+
+TEST_CASE("an empty result is right") {
+  const Tensor<float, 3> got({0, 3, 2});
+  const Tensor<double, 3> want({0, 3, 2});
+  CHECK(compare<3>(got.view(), want, Example().options).pass);
+}

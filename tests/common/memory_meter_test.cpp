@@ -1,0 +1,46 @@
+#include "common/memory_meter.hpp"
+
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "common/tensor.hpp"
+#include "harness/catch.hpp"
+
+using namespace flash;
+
+TEST_CASE("the peak of a call counts what it held at once, not what it held in all") {
+  const std::size_t extra = host_memory::extra_bytes_of([] {
+    for (int i = 0; i < 10; ++i) std::vector<char> buffer(100000);
+  });
+  CHECK(extra >= 100000);
+  CHECK(extra < 150000);
+}
+
+TEST_CASE("aligned tensors and memory from another shared library are counted") {
+  CHECK(host_memory::extra_bytes_of([] { Tensor<float, 1> t({50000}); }) >= 200000);
+  // ShapeError's message is made in libflash_common.
+  const std::size_t before = host_memory::in_use();
+  const auto kept = std::make_unique<Tensor<double, 2>>(Shape<2>{100, 100});
+  CHECK(host_memory::in_use() - before >= 80000);
+}
+
+TEST_CASE("what is freed is given back to the count") {
+  const std::size_t before = host_memory::in_use();
+  { std::vector<double> buffer(1000); }
+  CHECK(host_memory::in_use() == before);
+}
+
+TEST_CASE("a limit turns an allocation into OutOfMemory") {
+  host_memory::set_limit(host_memory::in_use() + 1000000);
+  bool refused = false;
+  try {
+    Tensor<float, 1> t({1000000});
+  } catch (const OutOfMemory&) {
+    refused = true;
+  }
+  CHECK_NOTHROW((Tensor<float, 1>({1000})));
+  host_memory::set_limit(std::nullopt);
+  CHECK(refused);
+  CHECK_NOTHROW((Tensor<float, 1>({1000000})));
+}

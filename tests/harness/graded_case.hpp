@@ -1,0 +1,36 @@
+// A graded case: a name, a weight, and a function from a seed to a verdict. Each task's cases are a plain list.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace flash::harness {
+
+// What a case found out. `text` says what is wrong, for a student to read; when the case passes it may give the errors.
+struct Verdict {
+  bool pass = false;
+  std::string text;
+};
+
+struct GradedCase {
+  std::string name;  // letters, digits, spaces and -_.:x/() only: it is typed in shells and Catch2's filters
+  int weight = 1;    // the case's share of its task's points, which are in tasks.toml: weight / sum of weights
+  std::function<Verdict(std::uint64_t seed)> run;  // NotYetImplemented passes through: "not started"
+};
+
+struct TaskUnderTest {
+  std::string id;          // as in tasks.toml, "part1.fused_cpu"
+  bool needs_gpu = false;  // its cases are skipped where there is no GPU
+  std::function<bool()> has_gpu = [] { return false; };
+  std::vector<GradedCase> cases;
+};
+
+// Each test binary defines this once.
+TaskUnderTest task_under_test();
+
+// "skeleton" or "solution": which library this binary is linked with.
+const char* implementation();
+
+}  // namespace flash::harness

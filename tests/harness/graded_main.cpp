@@ -1,0 +1,197 @@
+// main() of every graded test binary: enters the task's cases into Catch2, runs them, and writes the report.
+//
+//   BINARY [--seed N] [--report FILE] [--case NAME]... [--list-cases] [Catch2's options]
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/error.hpp"
+#include "harness/catch.hpp"
+#include "harness/catch_session.hpp"
+#include "harness/graded_case.hpp"
+#include "harness/report.hpp"
+
+namespace flash::harness {
+namespace {
+
+struct Options {
+  std::uint64_t seed = 1;
+  std::string report;
+  std::vector<std::string> cases;
+  bool list = false;
+  std::vector<char*> rest;  // for Catch2
+};
+
+std::uint64_t parsed_seed(const std::string& text) {
+  if (text.empty() || text.size() > 18 || text.find_first_not_of("0123456789") != std::string::npos)
+    throw ArgumentError("--seed is '" + text + "'; it must be a whole number from 0, of at most 18 digits");
+  return std::stoull(text);
+}
+
+Options parse(int argc, char** argv) {
+  Options options;
+  options.rest.push_back(argv[0]);
+  for (int i = 1; i < argc; ++i) {
+    const std::string option = argv[i];
+    const auto value = [&]() -> std::string {
+      if (i + 1 == argc) throw ArgumentError(option + " needs a value behind it");
+      return argv[++i];
+    };
+    if (option == "--seed") {
+      options.seed = parsed_seed(value());
+    } else if (option == "--report") {
+      options.report = value();
+    } else if (option == "--case") {
+      options.cases.push_back(value());
+    } else if (option == "--list-cases") {
+      options.list = true;
+    } else {
+      options.rest.push_back(argv[i]);
+    }
+  }
+  return options;
+}
+
+void check_cases(const TaskUnderTest& task, const Options& options) {
+  for (const std::string& name : options.cases) {
+    bool known = false;
+    for (const GradedCase& graded : task.cases) known |= graded.name == name;
+    if (!known) throw ArgumentError("--case is '" + name + "'; " + task.id + " has no such case (see --list-cases)");
+  }
+  for (const GradedCase& graded : task.cases)
+    for (const char c : graded.name)
+      if (!std::isalnum(static_cast<unsigned char>(c)) && std::string(" -_.:/()").find(c) == std::string::npos)
+        throw ArgumentError("a case is called '" + graded.name + "'; a name has letters, digits, spaces and -_.:/() only");
+}
+
+// Runs the cases one by one, as Catch2 calls for them.
+class Runner {
+ public:
+  Runner(const TaskUnderTest& task, const Options& options) : task_(task), seed_(options.seed), report_(options.report) {
+    report_.begin(task_, seed_);
+  }
+
+  void run(const GradedCase& graded) {
+    report_.start(graded.name);
+    const auto start = std::chrono::steady_clock::now();
+    Status status = Status::kError;
+    std::string message;
+    try {
+      if (task_.needs_gpu && !task_.has_gpu()) {
+        status = Status::kNeedsGpu;
+        message = "needs a GPU, and there is none here";
+      } else {
+        const Verdict verdict = graded.run(seed_);
+        status = verdict.pass ? Status::kPassed : Status::kFailed;
+        message = verdict.text;
+      }
+    } catch (const NotYetImplemented& error) {
+      status = Status::kNotStarted;
+      message = error.what();
+    } catch (const std::exception& error) {
+      message = std::string("it threw an exception: ") + error.what();
+    } catch (...) {
+      message = "it threw something that is not a std::exception";
+    }
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    report_.end(graded.name, status, message, seconds.count());
+    ++counts_[static_cast<int>(status)];
+
+    INFO(message);
+    if (status == Status::kNotStarted || status == Status::kNeedsGpu) {
+      std::cout << graded.name << ": " << message << std::endl;
+      SUCCEED();
+    } else {
+      CHECK((status == Status::kPassed));
+    }
+  }
+
+  // Says how the run ended, in the words that ctest looks for.
+  void finish() {
+    report_.complete();
+    const auto count = [&](Status status) { return counts_[static_cast<int>(status)]; };
+    const char* verdict = "verdict:failed";  // nothing ran, or something is wrong
+    if (count(Status::kFailed) + count(Status::kError) == 0) {
+      if (count(Status::kNotStarted) > 0) {
+        verdict = "verdict:not-started";
+      } else if (count(Status::kNeedsGpu) > 0) {
+        verdict = "verdict:needs-gpu";
+      } else if (count(Status::kPassed) > 0) {
+        verdict = "verdict:passed";
+      }
+    }
+    std::cout << verdict << std::endl;
+  }
+
+ private:
+  const TaskUnderTest& task_;
+  std::uint64_t seed_;
+  Report report_;
+  int counts_[5] = {};
+};
+
+// Catch2's handle on one graded case.
+class Invoker : public Catch::ITestInvoker {
+ public:
+  Invoker(Runner& runner, const GradedCase& graded) : runner_(runner), graded_(graded) {}
+  void invoke() const override { runner_.run(graded_); }
+
+ private:
+  Runner& runner_;
+  const GradedCase& graded_;
+};
+
+void enter_into_catch2(Runner& runner, const TaskUnderTest& task) {
+  for (const GradedCase& graded : task.cases) {
+    const Catch::SourceLineInfo line(__FILE__, static_cast<std::size_t>(__LINE__));
+#if CATCH_VERSION_MAJOR >= 3
+    Catch::AutoReg(Catch::Detail::unique_ptr<Catch::ITestInvoker>(new Invoker(runner, graded)), line, "",
+                   Catch::NameAndTags(graded.name, "[graded]"));
+#else
+    Catch::AutoReg(new Invoker(runner, graded), line, "", Catch::NameAndTags(graded.name, "[graded]"));
+#endif
+  }
+}
+
+int run(int argc, char** argv) {
+  Options options = parse(argc, argv);
+  const TaskUnderTest task = task_under_test();
+  check_cases(task, options);
+  if (options.list) {
+    for (const GradedCase& graded : task.cases) std::cout << graded.name << "\n";
+    return EXIT_SUCCESS;
+  }
+
+  // Catch2's filter: the exact names, quoted, with commas between.
+  std::string filter;
+  for (const std::string& name : options.cases) filter += (filter.empty() ? "\"" : ",\"") + name + "\"";
+  if (!filter.empty()) options.rest.push_back(filter.data());
+
+  Runner runner(task, options);
+  enter_into_catch2(runner, task);
+  const bool only_lists = [&] {
+    for (const char* argument : options.rest)
+      if (std::string(argument).rfind("--list", 0) == 0 || std::string(argument) == "--help") return true;
+    return false;
+  }();
+  const int result = run_catch2(static_cast<int>(options.rest.size()), options.rest.data());
+  if (!only_lists) runner.finish();
+  return result;
+}
+
+}  // namespace
+}  // namespace flash::harness
+
+int main(int argc, char** argv) {
+  try {
+    return flash::harness::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << "\n";
+    return 2;
+  }
+}

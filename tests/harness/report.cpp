@@ -1,0 +1,68 @@
+// Implements report.hpp.
+#include "harness/report.hpp"
+
+#include <cstdio>
+
+#include "common/error.hpp"
+
+namespace flash::harness {
+namespace {
+
+std::string quoted(const std::string& text) {
+  std::string json = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      json += std::string("\\") + c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      char escape[8];
+      std::snprintf(escape, sizeof escape, "\\u%04x", c);
+      json += escape;
+    } else {
+      json += c;
+    }
+  }
+  return json + "\"";
+}
+
+}  // namespace
+
+std::string to_string(Status status) {
+  switch (status) {
+    case Status::kPassed: return "passed";
+    case Status::kFailed: return "failed";
+    case Status::kNotStarted: return "not_started";
+    case Status::kNeedsGpu: return "needs_gpu";
+    case Status::kError: return "error";
+  }
+  return "error";
+}
+
+Report::Report(const std::string& path) {
+  if (path.empty()) return;
+  file_.open(path, std::ios::trunc);
+  if (!file_) throw Error("--report is '" + path + "'; it must be a file that can be written");
+}
+
+void Report::line(const std::string& json) {
+  if (file_.is_open()) file_ << json << std::endl;
+}
+
+void Report::begin(const TaskUnderTest& task, std::uint64_t seed) {
+  std::string cases;
+  for (const GradedCase& graded : task.cases)
+    cases += (cases.empty() ? "" : ",") + std::string("{\"name\":") + quoted(graded.name) +
+             ",\"weight\":" + std::to_string(graded.weight) + "}";
+  line("{\"event\":\"begin\",\"task\":" + quoted(task.id) + ",\"implementation\":" + quoted(implementation()) +
+       ",\"seed\":" + std::to_string(seed) + ",\"cases\":[" + cases + "]}");
+}
+
+void Report::start(const std::string& name) { line("{\"event\":\"start\",\"case\":" + quoted(name) + "}"); }
+
+void Report::end(const std::string& name, Status status, const std::string& message, double seconds) {
+  line("{\"event\":\"end\",\"case\":" + quoted(name) + ",\"status\":" + quoted(to_string(status)) +
+       ",\"message\":" + quoted(message) + ",\"seconds\":" + std::to_string(seconds) + "}");
+}
+
+void Report::complete() { line("{\"event\":\"complete\"}"); }
+
+}  // namespace flash::harness

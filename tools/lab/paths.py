@@ -1,0 +1,21 @@
+"""Where things are. LAB_ROOT replaces the root, so that tests work in a temporary folder."""
+
+import os
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]  # where this package lives, whatever LAB_ROOT says
+ROOT = Path(os.environ.get("LAB_ROOT") or REPOSITORY).resolve()
+BUILD = ROOT / "build" / "default"
+OUTPUTS = ROOT / "outputs"
+STATE = ROOT / ".lab"
+
+
+def build_folder(preset: str = "default") -> Path:
+    """The build folder of a CMake preset."""
+    return ROOT / "build" / preset
+
+
+def relative(path: Path | str) -> str:
+    """`path` as a person at the root would type it; unchanged when it lies outside."""
+    path = Path(path)
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)

@@ -1,0 +1,113 @@
+"""What a student has done so far: .lab/state.json (hints revealed, results of the last check) and .lab/backup/ (copies).
+
+Losing it loses no work, so that a damaged file is never an obstacle: it is set aside and a new one is begun.
+"""
+
+import contextlib
+import datetime
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from lab import paths
+
+VERSION = 1
+
+
+@dataclass
+class LastResult:
+    """How a task's last complete check ended."""
+
+    status: str
+    earned: float
+    source: str  # fingerprint of the file that was checked
+
+
+@dataclass
+class State:
+    hints: dict[str, int] = field(default_factory=dict)  # task id -> how many are revealed
+    results: dict[str, LastResult] = field(default_factory=dict)  # task id -> last check of the skeleton
+
+
+def load() -> State:
+    """The state as it stands; a fresh one where there is none or where it cannot be read."""
+    file = _file()
+    try:
+        return _parse(json.loads(file.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return State()
+    except (ValueError, TypeError, KeyError, AttributeError):
+        kept = file.with_name(f"state.damaged-{_timestamp()}.json")
+        with contextlib.suppress(OSError):
+            file.replace(kept)
+        _say(f"{_shown(file)} is damaged: kept as {_shown(kept)}, progress and hints start anew")
+    except OSError as error:
+        _say(f"{_shown(file)} cannot be read ({error.strerror}): going on without it")
+    return State()
+
+
+@contextlib.contextmanager
+def edit() -> Iterator[State]:
+    """Loads the state, hands it out to be changed, and writes it. Reads at the last moment: watch may run beside."""
+    state = load()
+    yield state
+    content = json.dumps({"version": VERSION, **asdict(state)}, indent=2, sort_keys=True) + "\n"
+    file = _file()
+    temporary = file.with_name(f".state.{os.getpid()}.json")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(content, encoding="utf-8")
+        temporary.replace(file)
+    except OSError as error:
+        _say(f"{_shown(file)} cannot be written ({error.strerror}): progress is not kept")
+
+
+def fingerprint(path: Path) -> str:
+    """Tells whether a file has changed since; empty where it cannot be read."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    except OSError:
+        return ""
+
+
+def keep_copy(path: Path) -> Path:
+    """Copies a file of the repository to .lab/backup/<timestamp>/ under the same path, and says where it went."""
+    folder = paths.STATE / "backup" / _timestamp()
+    kept = folder / path.relative_to(paths.ROOT)
+    number = 1
+    while kept.exists():
+        number += 1
+        kept = folder.with_name(f"{folder.name}-{number}") / path.relative_to(paths.ROOT)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(path, kept)
+    return kept
+
+
+def _parse(data: dict) -> State:
+    if data["version"] != VERSION:
+        raise ValueError(f"version {data['version']}")
+    hints = {str(task): int(count) for task, count in data["hints"].items()}
+    results = {str(task): LastResult(str(last["status"]), float(last["earned"]), str(last["source"]))
+               for task, last in data["results"].items()}
+    return State(hints, results)
+
+
+def _file() -> Path:
+    return paths.STATE / "state.json"
+
+
+def _shown(path: Path) -> str:
+    return path.relative_to(paths.ROOT).as_posix()
+
+
+def _timestamp() -> str:
+    return datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)

@@ -1,0 +1,83 @@
+"""`./lab check`: grades what the student wrote, and says what is wrong and what to type next."""
+
+import argparse
+from collections.abc import Sequence
+
+from lab import build, card, grading, manifest, state
+from lab.console import console
+from lab.errors import LabError
+from lab.grading import PartResult
+from lab.manifest import Part, Task
+
+HELP = "grade your files: points, what is wrong and why, the next command"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="*", metavar="PART|TASK", help="part1, fused_cpu or part1.fused_cpu (default: all)")
+    parser.add_argument("--test", metavar="NAME", help="run this one graded case alone and show its whole verdict")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the inputs (default: 1)")
+    parser.add_argument("--all-failures", action="store_true", help=f"show all failed cases, not {card.SHOWN_FAILURES} a task")
+    parser.add_argument("--solution", action="store_true", help="grade the reference solution instead of the skeleton")
+
+
+def run(args: argparse.Namespace) -> int:
+    if not 0 <= args.seed < 10**18:
+        raise LabError(f"--seed is {args.seed}; it must be at least 0, with at most 18 digits")
+    parts = manifest.load_parts()
+    tasks = manifest.select(parts, args.names)
+    implementation = "solution" if args.solution else "skeleton"
+    if args.test is not None:
+        tasks = _tasks_with(tasks, args.test, implementation)
+    return check(parts, tasks, implementation, args.seed, all_failures=args.all_failures, case=args.test)
+
+
+def check(parts: Sequence[Part], tasks: Sequence[Task], implementation: str = "skeleton", seed: int = 1, *,
+          all_failures: bool = False, case: str | None = None) -> int:
+    """Grades the tasks and prints the card; 0 when all that can run here passed."""
+    results = []
+    with card.live_line() as notify:
+        for part in parts:
+            chosen = [task for task in tasks if task.part == part.name]
+            if chosen:
+                results.append(grading.grade_part(part, implementation, seed, tasks=chosen, case=case, notify=notify))
+        notify("")
+    if implementation == "skeleton" and case is None:
+        _remember(results)
+    card.print_card(results, all_failures=all_failures, case=case)
+    return 0 if all(result.done for result in results) else 1
+
+
+def _remember(results: Sequence[PartResult]) -> None:
+    with state.edit() as student:
+        for result in (task for part in results for task in part.tasks):
+            fingerprint = state.fingerprint(result.task.path(result.implementation))
+            student.results[result.task.id] = state.LastResult(result.status, result.earned, fingerprint)
+
+
+def _tasks_with(tasks: Sequence[Task], case: str, implementation: str) -> list[Task]:
+    """Those of the tasks that have a graded case of that name. Tasks share cases: several may."""
+    cuda = build.configured().cuda
+    known: dict[str, list[Task]] = {}
+    left_out = []
+    for task in tasks:
+        if task.needs_gpu and cuda == "none":
+            left_out.append(f"{task.name} needs a GPU")
+            continue
+        target = task.target(implementation)
+        built = build.build(target)
+        if not built.ok:
+            left_out.append(f"{task.name} does not compile: {built.first_error}")
+            continue
+        for name in grading.case_names(build.binary(target)):
+            known.setdefault(name, []).append(task)
+    if case in known:
+        return known[case]
+    if not known:
+        raise LabError("; ".join(left_out))
+    console.print(f"The cases of {', '.join(task.name for task in tasks)}:", markup=False)
+    for line in [*known, *(f"({reason})" for reason in left_out)]:
+        console.print(f"  {line}", markup=False, soft_wrap=True)
+    words = case.lower().split()
+    alike = [name for name in known if words and all(word in name.lower() for word in words)]
+    meant = f' (did you mean "{alike[0]}"?)' if alike else manifest.nearest(case, known)
+    raise LabError(f'no case is called "{case}"{meant}; the cases are listed above')

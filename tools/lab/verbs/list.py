@@ -1,0 +1,77 @@
+"""`./lab list`: the tasks, and how far the student has come."""
+
+import argparse
+from collections.abc import Sequence
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from lab import card, grading, manifest, state
+from lab.console import console
+from lab.manifest import Task
+from lab.state import LastResult, State
+
+HELP = "all tasks with points, time, hints used, and how the last check ended"
+
+BAR = 40  # columns
+WITH_TITLES, WITH_TAGS = 100, 120  # columns of a screen that has room for them
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="*", metavar="PART|TASK", help="show only these (default: everything)")
+
+
+def run(args: argparse.Namespace) -> int:
+    tasks = manifest.select(manifest.load_parts(), args.names)
+    student = state.load()
+    console.print(_table(tasks, student))
+    console.print(_progress(tasks, student), soft_wrap=True)
+    return 0
+
+
+def _table(tasks: Sequence[Task], student: State) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    titles, tags = console.width >= WITH_TITLES, console.width >= WITH_TAGS
+    table.add_column("", no_wrap=True)
+    table.add_column("task", no_wrap=True)
+    if titles:
+        table.add_column("title", min_width=16)
+    for heading in ("points", "minutes", "hints"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("needs", no_wrap=True)
+    if tags:
+        table.add_column("tags", min_width=12)
+    table.add_column("last check", min_width=16)
+    part = ""
+    for task in tasks:
+        if part and task.part != part:
+            table.add_section()
+        part = task.part
+        last = student.results.get(task.id)
+        hints = f"{min(student.hints.get(task.id, 0), len(task.hints))}/{len(task.hints)}"
+        row = [card.label_of(task), Text(task.name, "bold"), *[task.title] * titles, _points(task, last), str(task.minutes),
+               hints, "GPU" if task.needs_gpu else "", *[", ".join(task.tags)] * tags, _status(task, last)]
+        table.add_row(*row)
+    return table
+
+
+def _points(task: Task, last: LastResult | None) -> str:
+    return f"{card.points(last.earned)} of {card.points(task.points)}" if last and task.points else card.points(task.points)
+
+
+def _status(task: Task, last: LastResult | None) -> Text:
+    if last is None:
+        return Text("never checked", "dim")
+    edited = ", edited since" if state.fingerprint(task.path()) != last.source else ""
+    return Text.assemble((last.status, card.STYLES.get(last.status, "")), (edited, "dim"))
+
+
+def _progress(tasks: Sequence[Task], student: State) -> Text:
+    total = sum(task.points for task in tasks)
+    earned = sum(min(student.results[task.id].earned, task.points) for task in tasks if task.id in student.results)
+    done = sum(student.results[task.id].status == grading.PASSED for task in tasks if task.id in student.results)
+    filled = int(BAR * earned / total) if total else 0
+    counts = f"{card.points(earned)} of {card.points(total)} points"
+    bar = ("#" * filled, "green"), ("-" * (BAR - filled), "dim")
+    return Text.assemble("[", *bar, "]  ", (counts, "bold"), f", {done} of {len(tasks)} tasks passed")
