@@ -49,7 +49,7 @@ void make_quick(Settings& settings) {
     settings.batch = 4;
   } else {
     settings.batch = 2;
-    settings.d1 = 256;
+    settings.d1 = 128;
     settings.d3 = 64;
     settings.d2 = {64, 128, 256, 512, 1024};
   }
@@ -76,10 +76,10 @@ std::optional<Settings> parse(int argc, const char* const* argv) {
   options.choice("device", "where to run; default: the GPU where there is one", device, {"gpu", "cpu"});
   options.flag("quick", "a smaller problem and fewer passes: seconds, on a laptop too", quick);
   options.integer("batch", "N", "batch size; default 16 (quick: 4 on a GPU, 2 on a CPU)", batch, 1, kMostExtent);
-  options.integer("d1", "N", "rows of X; default 2048 (quick: 2048, 256)", d1, 1, kMostExtent);
+  options.integer("d1", "N", "rows of X; default 2048 (quick: 2048 on a GPU, 128 on a CPU)", d1, 1, kMostExtent);
   options.integers("d2", "keys, one row of the benchmark each; default 64,128,...,8192 (quick on a CPU: to 1024)", d2, 1,
                    kMostExtent);
-  options.integer("d3", "N", "columns of V; default 512 (quick: 512, 64)", d3, 1, kMostExtent);
+  options.integer("d3", "N", "columns of V; default 512 (quick: 512 on a GPU, 64 on a CPU)", d3, 1, kMostExtent);
   options.integers("blocks", "block sizes of the fused function (block_1 = block_2); default 16,32,64", blocks, 1, kMostExtent);
   options.integer("warmups", "N", "passes before the timed ones; default 10 (quick: 2)", warmups, 0, 1000000);
   options.integer("passes", "N", "timed passes; default 100 (quick: 10)", passes, 1, 1000000);
@@ -263,9 +263,10 @@ class Benchmark {
     machine_lost_ = outcome.machine_lost;
 
     const std::string what = format("d2 %5lld  %-9s ", static_cast<long long>(sizes.d2), name_of(contender).c_str());
+    const bool on_cpu = machine_->device() == "cpu";
     if (ok)
-      screen_.line(what + format("%10.4g ms  +- %-8.2g %8.3g TFLOP/s %10.6g MiB", measured.mean_ms, measured.std_ms, tflops,
-                                 measured.peak_MiB));
+      screen_.line(what + format("%10.4g ms  +- %-8.2g %8.3g %s %10.5g MiB", measured.mean_ms, measured.std_ms,
+                                 on_cpu ? tflops * 1e3 : tflops, on_cpu ? "GFLOP/s" : "TFLOP/s", measured.peak_MiB));
     else
       screen_.line(what + outcome.status + ": " + outcome.message);
   }
@@ -291,8 +292,8 @@ class Benchmark {
       }
     }
     cells.push_back(unfused && fused ? format("%.2fx", unfused->mean_ms / fused->mean_ms) : "-");
-    cells.push_back(unfused ? format("%.6g", unfused->peak_MiB) : "-");
-    cells.push_back(fused ? format("%.6g", fused->peak_MiB) : "-");
+    cells.push_back(unfused ? format("%.5g", unfused->peak_MiB) : "-");
+    cells.push_back(fused ? format("%.5g", fused->peak_MiB) : "-");
     return cells;
   }
 

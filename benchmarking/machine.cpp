@@ -69,9 +69,9 @@ class CpuMachine final : public Machine {
   void release_cached_memory() override {}
 
  private:
-  // Twice the last-level cache, as on a GPU, but not above 64 MiB, about 10 ms to overwrite: a server's 500 MiB would cost more
-  // than the passes. It matters little: 2 * d3 FLOP on each score that is read leave a CPU far from its memory's speed.
-  static constexpr std::size_t kMostEvictedBytes = std::size_t{64} << 20;
+  // Twice the last-level cache, as on a GPU, but not above 32 MiB, a few milliseconds: a server's 500 MiB would cost more than
+  // the passes. It matters little: 2 * d3 FLOP on each score that is read leave a CPU far from its memory's speed.
+  static constexpr std::size_t kMostEvictedBytes = std::size_t{32} << 20;
 
   std::size_t cache_bytes_ = last_level_cache_bytes();
   std::vector<char> eviction_ =

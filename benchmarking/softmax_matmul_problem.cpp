@@ -40,9 +40,9 @@ Tensor<float, 3> make_v(const SoftmaxMatmulSizes& sizes, std::uint64_t seed) {
   return normal_input(sizes.v(), seed + (std::uint64_t{1} << 32));
 }
 
-// The largest error that passes, as a share of sum_j p_j |v_j|. Two roundings for each of the d2 keys, added up one by one in
-// float32, wander off by about sqrt(d2) times 2^-24; the exponentials and the rescalings add a few units. Measured on N(0, 1)
-// inputs: see README.md. One key of d2 left out shifts a row by 1 / d2 or so, 5 times the bound at d2 = 8192.
+// The largest error that passes, as a share of sum_j p_j |v_j|: roundings of d2 additions in float32 wander off by about sqrt(d2)
+// units of 2^-24; the exponentials of N(0, 1) scores and the rescalings add a few. The graded cases' bound, with its largest
+// score set to 4. One key of d2 left out shifts a row by about 1 / d2: five times the bound at d2 = 8192.
 double error_bound(Index d2) { return (16 + 4 * std::sqrt(static_cast<double>(d2))) * 0x1p-24; }
 
 class CpuProblem final : public SoftmaxMatmulProblem {

@@ -11,6 +11,8 @@ namespace flash {
 namespace {
 
 constexpr std::uint32_t kPoisonBits = 0x7fc0dead;
+constexpr std::uint32_t kOutsideBits = 0x7fc0beef;
+constexpr std::uint32_t kWithoutSign = 0x7fffffff;  // a negated NaN keeps its payload
 
 using Shape = std::vector<Index>;
 
@@ -89,9 +91,10 @@ bool constant_factor(const float* got, const double* want, Index count, double s
   return true;
 }
 
-std::string number(double value) {
+std::string number(double value, int digits = 6) {
+  if (std::isnan(value)) return "NaN";  // printed as -nan where the sign is set
   std::ostringstream text;
-  text.precision(6);
+  text.precision(digits);
   text << value;
   return text.str();
 }
@@ -100,6 +103,9 @@ std::string number(double value) {
 
 float poison() noexcept { return std::bit_cast<float>(kPoisonBits); }
 bool is_poison(float value) noexcept { return std::bit_cast<std::uint32_t>(value) == kPoisonBits; }
+
+float outside_value() noexcept { return std::bit_cast<float>(kOutsideBits); }
+bool is_outside_value(float value) noexcept { return (std::bit_cast<std::uint32_t>(value) & kWithoutSign) == kOutsideBits; }
 
 Comparison compare(const float* got, const double* want, const std::vector<Index>& shape, const CompareOptions& options) {
   if (options.axes.size() != shape.size())
@@ -120,7 +126,7 @@ Comparison compare(const float* got, const double* want, const std::vector<Index
 
   Comparison result;
   std::vector<bool> is_wrong(count), is_nan(count);
-  Index nans = 0, infinities = 0, unwritten = 0, first_wrong = -1;
+  Index nans = 0, outside = 0, infinities = 0, unwritten = 0, first_wrong = -1;
   double error_squares = 0;
   for (Index i = 0; i < count; ++i) {
     const double error = std::fabs(static_cast<double>(got[i]) - want[i]);
@@ -130,6 +136,7 @@ Comparison compare(const float* got, const double* want, const std::vector<Index
     if (std::isnan(got[i])) {
       is_nan[i] = true;
       ++(is_poison(got[i]) ? unwritten : nans);
+      outside += is_outside_value(got[i]);
     } else if (std::isinf(got[i])) {
       ++infinities;
     }
@@ -145,11 +152,9 @@ Comparison compare(const float* got, const double* want, const std::vector<Index
   result.frobenius = error_squares == 0 ? 0 : std::sqrt(error_squares / squares);
   result.pass = result.wrong == 0 && result.frobenius <= options.max_frobenius;
 
-  std::ostringstream text;
-  text.precision(3);
-  text << "scaled max error " << result.scaled_max << " (bound " << options.max_scaled << "), relative Frobenius error "
-       << result.frobenius << " (bound " << options.max_frobenius << ")";
-  const std::string errors = text.str();
+  const std::string errors = "scaled max error " + number(result.scaled_max, 3) + " (bound " + number(options.max_scaled, 3) +
+                             "), relative Frobenius error " + number(result.frobenius, 3) + " (bound " +
+                             number(options.max_frobenius, 3) + ")";
   if (result.pass) {
     result.text = errors;
     return result;
@@ -171,6 +176,7 @@ Comparison compare(const float* got, const double* want, const std::vector<Index
   if (nans > 0) {
     const std::string where = describe(is_nan, shape, options);
     verdict << "\nNaN in " << nans << (nans == 1 ? " element" : " elements") << (where.empty() ? "" : ": " + where);
+    if (outside > 0) verdict << "\n" << outside << " of them made from what lies outside of the inputs: a read beyond their end";
   }
   if (infinities > 0) verdict << "\ninfinite in " << infinities << (infinities == 1 ? " element" : " elements");
   if (nans + infinities + unwritten == 0) {

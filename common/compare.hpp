@@ -43,6 +43,11 @@ Comparison compare(TensorView<const float, Rank> got, const Tensor<double, Rank>
 FLASH_EXPORT float poison() noexcept;
 FLASH_EXPORT bool is_poison(float value) noexcept;
 
+// The value that lies around inputs: another NaN, so that a result computed from it can be told as well. (A CPU hands a NaN's
+// payload on through arithmetic; a GPU makes it anew, and then it is a NaN like any other.)
+FLASH_EXPORT float outside_value() noexcept;
+FLASH_EXPORT bool is_outside_value(float value) noexcept;
+
 // ---- implementation of the template --------------------------------------------------------------------------------------
 
 // A row-major copy of a view.

@@ -14,8 +14,6 @@ namespace flash {
 namespace {
 
 constexpr int kWarpSize = 32;
-constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / kWarpSize;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
 struct Sum {
@@ -25,22 +23,24 @@ struct Max {
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
-// Combines one value of every thread of the block; every thread gets the result. `scratch` holds kWarps floats.
-template <class Operation>
+// Combines one value of every thread of the block; every thread gets the result. `scratch` holds a float a warp.
+template <int THREADS, class Operation>
 __device__ float block_reduce(float value, Operation combine, float* scratch) {
   for (int distance = kWarpSize / 2; distance > 0; distance /= 2)
     value = combine(value, __shfl_xor_sync(kAllLanes, value, distance));
+  if (THREADS == kWarpSize) return value;
   if (threadIdx.x % kWarpSize == 0) scratch[threadIdx.x / kWarpSize] = value;
   __syncthreads();
   value = scratch[0];
-  for (int warp = 1; warp < kWarps; ++warp) value = combine(value, scratch[warp]);
+  for (int warp = 1; warp < THREADS / kWarpSize; ++warp) value = combine(value, scratch[warp]);
   __syncthreads();  // before the next reduction writes to scratch
   return value;
 }
 
-// One block a slice along `axis`: maximum, then sum, then weights. The second and third pass find the scores in cache.
+// One block of THREADS a slice along `axis`: maximum, then sum, then weights. The second and third pass find the scores in cache.
+template <int THREADS>
 __global__ void softmax_kernel(TensorView<const float, 3> x, TensorView<float, 3> p, int axis) {
-  __shared__ float scratch[kWarps];
+  __shared__ float scratch[THREADS / kWarpSize];
   const int outer_axis = axis == 0 ? 1 : 0, inner_axis = axis == 2 ? 1 : 2;
   const Index slice = blockIdx.x;
   const Index outer = slice / x.extent(inner_axis), inner = slice % x.extent(inner_axis);
@@ -49,16 +49,16 @@ __global__ void softmax_kernel(TensorView<const float, 3> x, TensorView<float, 3
   const Index count = x.extent(axis), x_step = x.stride(axis), p_step = p.stride(axis);
 
   float maximum = -INFINITY;
-  for (Index j = threadIdx.x; j < count; j += kThreads) maximum = fmaxf(maximum, scores[j * x_step]);
-  maximum = block_reduce(maximum, Max{}, scratch);
+  for (Index j = threadIdx.x; j < count; j += THREADS) maximum = fmaxf(maximum, scores[j * x_step]);
+  maximum = block_reduce<THREADS>(maximum, Max{}, scratch);
   if (maximum == -INFINITY) maximum = 0;  // nothing visible: every exp below is exp(-inf) = 0, or NaN where x is
 
   float sum = 0;
-  for (Index j = threadIdx.x; j < count; j += kThreads) sum += expf(scores[j * x_step] - maximum);
-  sum = block_reduce(sum, Sum{}, scratch);
+  for (Index j = threadIdx.x; j < count; j += THREADS) sum += expf(scores[j * x_step] - maximum);
+  sum = block_reduce<THREADS>(sum, Sum{}, scratch);
 
   const float scale = sum == 0 ? 0 : 1 / sum;
-  for (Index j = threadIdx.x; j < count; j += kThreads) weights[j * p_step] = expf(scores[j * x_step] - maximum) * scale;
+  for (Index j = threadIdx.x; j < count; j += THREADS) weights[j * p_step] = expf(scores[j * x_step] - maximum) * scale;
 }
 
 void check_cublas(cublasStatus_t status, const char* call) {
@@ -104,7 +104,14 @@ void softmax_matmul_cuda(TensorView<const float, 3> x, TensorView<const float, 3
   DeviceTensor<float, 3> p({batch, d1, d2}, stream);
   if (d2 > 0) {
     const Index slices = batch * d1 * d2 / x.extent(axis);
-    launch("softmax", softmax_kernel, {.grid = grid_size(slices), .block = kThreads, .stream = stream}, x, p.view(), axis);
+    // A warp is enough for a short slice: with 256 threads, most would have nothing to do.
+    constexpr int kFewThreads = kWarpSize, kManyThreads = 256;
+    const bool is_short = x.extent(axis) <= 2 * kManyThreads;
+    launch("softmax", is_short ? softmax_kernel<kFewThreads> : softmax_kernel<kManyThreads>,
+           {.grid = grid_size(slices),
+            .block = static_cast<unsigned>(is_short ? kFewThreads : kManyThreads),
+            .stream = stream},
+           x, p.view(), axis);
   }
 
   // cuBLAS counts columns first. In its eyes our row-major out = P V is out^T = V^T P^T.

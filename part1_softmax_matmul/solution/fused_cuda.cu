@@ -90,10 +90,12 @@ __global__ void __launch_bounds__(warps_per_block(BLOCK_1) * kWarpSize, 512 / (w
     // BEGIN SOLUTION load the V tile: V_smem[j][c] = v(b, key0 + j, column0 + c), neighbouring threads on neighbouring columns,
     //   and 0 past the last key and the last column; no thread may still be reading the old tile (about 10 lines)
     __syncthreads();
-    for (int i = threadIdx.x; i < BLOCK_2 * kFusedChunk; i += kThreads) {
-      const int j = i / kFusedChunk, c = i % kFusedChunk;
-      const bool inside = key0 + j < d2 && column0 + c < d3;
-      V_smem[i] = inside ? v(b, key0 + j, column0 + c) : 0;
+    for (int c = threadIdx.x; c < kFusedChunk; c += kThreads) {
+      FLASH_UNROLL_BY(8)  // eight loads in flight
+      for (int j = 0; j < BLOCK_2; ++j) {
+        const bool inside = key0 + j < d2 && column0 + c < d3;
+        V_smem[j * kFusedChunk + c] = inside ? v(b, key0 + j, column0 + c) : 0;
+      }
     }
     // END SOLUTION
 

@@ -120,6 +120,17 @@ TEST_CASE("what was never written is told from what became NaN") {
   CHECK_FALSE(is_poison(std::nanf("")));
 }
 
+TEST_CASE("what was made from values outside of the inputs is named") {
+  Example e;
+  e.got(0, 3, 0) = outside_value() * 2.0f;
+  e.got(0, 3, 1) = -outside_value();
+  e.got(0, 3, 2) = std::nanf("");
+  const std::string text = e.compare().text;
+  CHECK_THAT(text, ContainsSubstring("got NaN, expected"));
+  CHECK_THAT(text, ContainsSubstring("NaN in 3 elements: only batch 0, only row 3\n2 of them made from what lies outside of the inputs"));
+  CHECK_THAT(text, ContainsSubstring("scaled max error NaN (bound 1e-05), relative Frobenius error NaN"));
+}
+
 TEST_CASE("a constant factor, and nothing but zeros, are named") {
   Example doubled, zero;
   for (Index k = 0; k < doubled.got.size(); ++k) {

@@ -188,6 +188,8 @@ int run(int argc, char** argv) {
 }  // namespace flash::harness
 
 int main(int argc, char** argv) {
+  // Line by line, also into a pipe: what was printed before a crash is then not lost.
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   try {
     return flash::harness::run(argc, argv);
   } catch (const std::exception& error) {

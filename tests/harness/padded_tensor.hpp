@@ -1,5 +1,5 @@
-// A tensor inside a larger buffer that is poisoned all around: before, behind, and between the elements of a strided view.
-// Reads outside give NaN; writes outside are found, for host code and, through a copy of the buffer, for device code.
+// A tensor inside a larger buffer that holds NaN all around: before, behind, and between the elements of a strided view.
+// Reads outside of an input give NaN; writes outside of an output are found, for host code and, through a copy of the buffer, for device code.
 #pragma once
 
 #include <cstring>
@@ -47,14 +47,15 @@ class PaddedTensor {
   static constexpr Index kGuard = 1024;
 
   // An output: poison everywhere.
-  PaddedTensor(const Shape<3>& shape, Layout layout) : shape_(shape), strides_(strides_of(shape, layout)) {
+  PaddedTensor(const Shape<3>& shape, Layout layout, float around = poison())
+      : shape_(shape), strides_(strides_of(shape, layout)) {
     Index last = 0;
     for (int axis = 0; axis < 3; ++axis) last += std::max<Index>(shape[axis] - 1, 0) * strides_[axis];
-    buffer_.assign(static_cast<std::size_t>(2 * kGuard + last + 1), poison());
+    buffer_.assign(static_cast<std::size_t>(2 * kGuard + last + 1), around);
   }
 
-  // An input: the values, poison around them.
-  PaddedTensor(const Tensor<float, 3>& values, Layout layout) : PaddedTensor(values.shape(), layout) {
+  // An input: the values, NaNs of another kind around them.
+  PaddedTensor(const Tensor<float, 3>& values, Layout layout) : PaddedTensor(values.shape(), layout, outside_value()) {
     const auto target = view_in(buffer_.data());
     for (Index b = 0; b < shape_[0]; ++b)
       for (Index i = 0; i < shape_[1]; ++i)
@@ -69,7 +70,7 @@ class PaddedTensor {
   TensorView<float, 3> view_in(float* base) const { return {base + kGuard, shape_, strides_}; }
   TensorView<float, 3> view() { return view_in(buffer_.data()); }
 
-  // Says what is wrong when anything outside of the tensor is not poison any more.
+  // Of an output: says what is wrong when anything outside of the tensor is not poison any more.
   std::optional<std::string> written_outside() const {
     std::vector<bool> inside(buffer_.size());
     for (Index b = 0; b < shape_[0]; ++b)

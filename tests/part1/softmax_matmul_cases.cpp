@@ -30,21 +30,21 @@ std::vector<SoftmaxMatmulCase> softmax_matmul_cases() {
       {.name = "many keys: 1 x 17 x 4099 x 33", .batch = 1, .d1 = 17, .d2 = 4099, .d3 = 33},
       {.name = "many batches: 700 x 3 x 9 x 5", .batch = 700, .d1 = 3, .d2 = 9, .d3 = 5},
       {.name = "no keys: 2 x 9 x 0 x 5", .batch = 2, .d1 = 9, .d2 = 0, .d3 = 5},
-      // Scores that only an online softmax with a true running maximum survives.
+      // Scores that only an online softmax with a true running maximum survives: what the task is about counts double.
       {.name = "scores of deviation 0.5", .batch = 2, .d1 = 31, .d2 = 77, .d3 = 48, .x = Pattern::kHalfNormal},
-      {.name = "scores up to 200 in size", .batch = 2, .d1 = 31, .d2 = 77, .d3 = 48, .x = Pattern::kLargeLogits},
-      {.name = "rising scores: a new maximum in each block", .batch = 2, .d1 = 31, .d2 = 77, .d3 = 48, .x = Pattern::kRising},
+      {.name = "scores up to 200 in size", .batch = 2, .d1 = 31, .d2 = 77, .d3 = 48, .x = Pattern::kLargeLogits, .weight = 2},
+      {.name = "rising scores: a new maximum in each block", .batch = 2, .d1 = 31, .d2 = 77, .d3 = 48, .x = Pattern::kRising, .weight = 2},
       {.name = "equal scores", .batch = 2, .d1 = 31, .d2 = 77, .d3 = 48, .x = Pattern::kAllEqual},
       {.name = "one-hot rows", .batch = 2, .d1 = 31, .d2 = 77, .d3 = 48, .x = Pattern::kOneHot},
-      {.name = "very negative scores", .batch = 2, .d1 = 31, .d2 = 77, .d3 = 48, .x = Pattern::kVeryNegative},
-      {.name = "masked scores: -inf and whole rows of it", .batch = 2, .d1 = 31, .d2 = 77, .d3 = 48, .x = Pattern::kMasked},
+      {.name = "very negative scores", .batch = 2, .d1 = 31, .d2 = 77, .d3 = 48, .x = Pattern::kVeryNegative, .weight = 2},
+      {.name = "masked scores: -inf and whole rows of it", .batch = 2, .d1 = 31, .d2 = 77, .d3 = 48, .x = Pattern::kMasked, .weight = 2},
       {.name = "NaN stays in its row", .batch = 2, .d1 = 31, .d2 = 77, .d3 = 48, .x = Pattern::kNaN},
       {.name = "values that show which keys were counted", .batch = 2, .d1 = 31, .d2 = 77, .d3 = 90, .v = Pattern::kKeySignature},
-      // Memory.
+      // Memory. Without the last case, a function that holds all of softmax(X) would pass.
       {.name = "strides: padded rows", .batch = 2, .d1 = 33, .d2 = 47, .d3 = 35, .layout = Layout::kPaddedRows},
       {.name = "strides: transposed", .batch = 2, .d1 = 33, .d2 = 47, .d3 = 35, .layout = Layout::kTransposed},
       {.name = "strides: spread out", .batch = 2, .d1 = 33, .d2 = 47, .d3 = 35, .layout = Layout::kSpread},
-      {.name = "no quadratic memory: 1 x 512 x 1024 x 32", .batch = 1, .d1 = 512, .d2 = 1024, .d3 = 32, .measures_memory = true},
+      {.name = "no quadratic memory: 1 x 512 x 1024 x 32", .batch = 1, .d1 = 512, .d2 = 1024, .d3 = 32, .weight = 4, .measures_memory = true},
   };
 }
 
@@ -87,7 +87,7 @@ std::string take_out_nan_rows(Tensor<float, 3>& got, Tensor<double, 3>& want) {
 }  // namespace
 
 Verdict judge(const SoftmaxMatmulCase& problem, std::uint64_t seed, const RunFused& run) {
-  const auto [name, batch, d1, d2, d3, block_1, block_2, x_pattern, v_pattern, layout, measures_memory] = problem;
+  const auto [name, batch, d1, d2, d3, block_1, block_2, x_pattern, v_pattern, layout, weight, measures_memory] = problem;
   const Tensor<float, 3> x = make_input<3>({batch, d1, d2}, x_pattern, 2 * seed);
   const Tensor<float, 3> v = make_input<3>({batch, d2, d3}, v_pattern, 2 * seed + 1);
 
@@ -125,7 +125,7 @@ Verdict judge(const SoftmaxMatmulCase& problem, std::uint64_t seed, const RunFus
 std::vector<GradedCase> graded_softmax_matmul(const RunFused& run) {
   std::vector<GradedCase> graded;
   for (const SoftmaxMatmulCase& problem : softmax_matmul_cases())
-    graded.push_back({problem.name, 1, [problem, run](std::uint64_t seed) { return judge(problem, seed, run); }});
+    graded.push_back({problem.name, problem.weight, [problem, run](std::uint64_t seed) { return judge(problem, seed, run); }});
   return graded;
 }
 

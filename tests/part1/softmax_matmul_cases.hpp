@@ -18,6 +18,7 @@ struct SoftmaxMatmulCase {
   Pattern x = Pattern::kNormal;
   Pattern v = Pattern::kNormal;
   harness::Layout layout = harness::Layout::kRowMajor;  // of x, v and out
+  int weight = 1;                                       // the case's share of the points
   bool measures_memory = false;                         // the extra memory has to stay below fused_extra_bytes()
 };
 

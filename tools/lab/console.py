@@ -89,7 +89,7 @@ def stream(argv: Sequence[object], *, on_line: Callable[[str], None] | None = No
     """Runs a command to its end, handing each line of its output to `on_line` as it comes.
 
     Prints nothing by itself, except a spinner when a `description` is given and there is no `on_line`. It runs at the root, or
-    in `cwd`; `env` adds to the environment. A command that is not there is a LabError; a failing one is the caller's to judge by `code`.
+    in `cwd`; `env` adds to the environment. A command that is not there is a LabError; one that fails says so by its `code`.
     """
     if description is not None and on_line is None:
         with progress(description) as update:

@@ -8,6 +8,7 @@ from lab.console import console
 from lab.errors import LabError
 from lab.manifest import Part
 from lab.paths import OUTPUTS, relative
+from lab.verbs import bench
 
 HELP = "set up, build, grade the reference solutions, quick benchmarks, plots, report card"
 
@@ -22,19 +23,22 @@ def run(args: argparse.Namespace) -> int:
     config = build.configure()
     console.print(f"{config.compiler}, Catch2 {config.catch2}", markup=False)
 
-    parts = [part for part in manifest.load_parts() if part.has("solution")]
+    parts = manifest.load_parts()
+    solved = [part for part in parts if part.has("solution")]
     results = []
-    if parts:
+    if solved:
         _step("Build")
-        _build(parts)
+        _build(solved)
         _step("Grade the reference solutions")
         with card.live_line() as notify:
-            results = [grading.grade_part(part, "solution", notify=notify) for part in parts]
+            results = [grading.grade_part(part, "solution", notify=notify) for part in solved]
             notify("")
     else:
         console.print("no part has a solution/ folder here: ./lab check grades what you wrote")
 
-    troubles = [trouble for verb, arguments in (("bench", ["--quick"]), ("plot", [])) if (trouble := _verb(verb, arguments))]
+    measured = [part for part in parts if part.name in bench.PROGRAMS]
+    commands = [["bench", part.name, "--quick", "--solution" if part in solved else "--skeleton"] for part in measured]
+    troubles = [trouble for command in [*commands, ["plot"]] if (trouble := _verb(command))]
 
     _step("Report card")
     if results:
@@ -53,16 +57,15 @@ def _build(parts: Sequence[Part]) -> None:
         console.print(built.first_error, style="red", markup=False, soft_wrap=True)
 
 
-def _verb(verb: str, arguments: list[str]) -> str:
+def _verb(command: list[str]) -> str:
     """Runs another verb as a step of this one; what went wrong, in one line, or "". The card is printed in any case."""
-    if verb not in main.verbs():
-        return ""
-    _step(f"./lab {' '.join([verb, *arguments])}")
+    shown = f"./lab {' '.join(command)}"
+    _step(shown)
     try:
-        code = main.run([verb, *arguments])
-        return f"./lab {verb} ended with exit code {code}" if code else ""
+        code = main.run(command)
+        return f"{shown} ended with exit code {code}" if code else ""
     except LabError as error:
-        return f"./lab {verb}: {error}"
+        return f"{shown}: {error}"
 
 
 def _step(title: str) -> None:

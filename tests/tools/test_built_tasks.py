@@ -1,0 +1,103 @@
+"""What must hold of every task's built library and test binaries: the solution gets all points, an untouched skeleton none with
+every case "not started", each library exports its contract and nothing else, and a binary refuses what it does not understand.
+
+FLASH_BUILD names the build folder (ctest sets it); without it there is nothing to look at.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+
+from lab import derive, manifest  # noqa: E402
+
+BUILD = Path(os.environ.get("FLASH_BUILD", "/nonexistent"))
+
+
+def built_tasks(implementation: str) -> list[tuple[manifest.Task, Path]]:
+    """The tasks that this build has (those in CUDA need nvcc), each with its test binary."""
+    tasks = [task for part in manifest.load_parts() for task in part.tasks]
+    return [(task, binary) for task in tasks if (binary := BUILD / "bin" / task.target(implementation)).exists()]
+
+
+def report(binary: Path, *options: str) -> list[dict]:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "report.jsonl"
+        subprocess.run([binary, "--report", file, *options], capture_output=True, timeout=300, check=False)
+        return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+@unittest.skipUnless(BUILD.is_dir(), "FLASH_BUILD is not a build folder")
+class BuiltTasks(unittest.TestCase):
+    def test_there_are_tasks(self) -> None:
+        self.assertGreaterEqual(len(built_tasks("solution")), 2)
+
+    def test_solutions_pass_every_case(self) -> None:
+        for task, binary in built_tasks("solution"):
+            with self.subTest(task.id):
+                lines = report(binary)
+                self.assertEqual(lines[0]["task"], task.id)
+                self.assertEqual(lines[0]["implementation"], "solution")
+                self.assertEqual(lines[-1], {"event": "complete"})
+                ends = [line for line in lines if line["event"] == "end"]
+                self.assertEqual([end["case"] for end in ends], [case["name"] for case in lines[0]["cases"]])
+                for end in ends:
+                    self.assertIn(end["status"], {"passed", "needs_gpu"} if task.needs_gpu else {"passed"}, end)
+
+    def test_untouched_skeletons_have_started_nothing(self) -> None:
+        for task, binary in built_tasks("skeleton"):
+            if task.path("skeleton").read_text() != derive.derive(task.path("solution").read_text(), task.file):
+                self.skipTest(f"{task.shown_path()} has been worked on")
+            with self.subTest(task.id):
+                lines = report(binary)
+                self.assertEqual(lines[-1], {"event": "complete"})
+                statuses = {line["status"] for line in lines if line["event"] == "end"}
+                self.assertIn(statuses, ({"not_started"}, {"needs_gpu"}) if task.needs_gpu else ({"not_started"},))
+
+    def test_another_seed_and_a_single_case(self) -> None:
+        for task, binary in built_tasks("solution"):
+            with self.subTest(task.id):
+                name = report(binary, "--seed", "1")[0]["cases"][-1]["name"]
+                lines = report(binary, "--seed", "987654321", "--case", name)
+                self.assertEqual(lines[0]["seed"], 987654321)
+                ends = [line for line in lines if line["event"] == "end"]
+                self.assertEqual([end["case"] for end in ends], [name])
+                self.assertIn(ends[0]["status"], {"passed", "needs_gpu"})
+
+    def test_wrong_options_are_one_clear_line(self) -> None:
+        _, binary = built_tasks("solution")[0]
+        for options, said in (
+            (["--seed", "-4"], "--seed is '-4'; it must be a whole number from 0"),
+            (["--seed"], "--seed needs a value behind it"),
+            (["--case", "no such case"], "--case is 'no such case'; "),
+            (["--report", "/nonexistent/folder/report"], "--report is '/nonexistent/folder/report'; it must be a file"),
+        ):
+            with self.subTest(options):
+                done = subprocess.run([binary, *options], capture_output=True, text=True, timeout=60, check=False)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn(said, done.stderr)
+                self.assertEqual(len(done.stderr.splitlines()), 1)
+
+    def test_libraries_export_their_contract_and_nothing_else(self) -> None:
+        # Strong symbols only: the weak ones are exception types and pieces of the standard library, which every library may hold.
+        contract = {"part1.fused_cpu": "fused_softmax_matmul", "part1.fused_cuda": "fused_softmax_matmul_cuda",
+                    "part1.attention_1d": "attention_1d_cuda", "part1.measure": "measure"}
+        for implementation in ("skeleton", "solution"):
+            for task, _ in built_tasks(implementation):
+                library = BUILD / "lib" / f"lib{task.target(implementation).removesuffix('_tests')}.so"
+                if not library.exists():
+                    self.skipTest("shared libraries are not called .so here")
+                symbols = subprocess.run(["nm", "-DC", "--defined-only", library], capture_output=True, text=True, check=True)
+                strong = re.findall(r"^\S+ [TDBR] (?:flash::)?([\w:~]+)", symbols.stdout, re.MULTILINE)
+                with self.subTest(library.name):
+                    self.assertEqual(set(strong), {contract[task.id]})
+
+
+if __name__ == "__main__":
+    unittest.main()
