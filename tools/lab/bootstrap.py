@@ -116,8 +116,17 @@ def _from_system() -> bool:
         if not Path(candidate).exists() or subprocess.run(test, capture_output=True, cwd=REPOSITORY).returncode != 0:
             continue
         _run([candidate, "-m", "venv", "--clear", "--system-site-packages", "--without-pip", VENV], "making .venv")
+        _see_packages_of(candidate)
         return True
     return False
+
+
+def _see_packages_of(candidate: str) -> None:
+    """A virtual environment made by one that is active sees the packages of neither: name their folders to it."""
+    folders = subprocess.run([candidate, "-c", "import site; print(*site.getsitepackages(), sep='\\n')"], capture_output=True,
+                             text=True, check=True, cwd=REPOSITORY).stdout
+    site_packages = next(VENV.glob("lib/python*/site-packages"))
+    (site_packages / "lab-system-packages.pth").write_text(folders, encoding="utf-8")
 
 
 def _run(command: list[object], doing: str) -> None:

@@ -197,9 +197,9 @@ def _compute_sanitizer() -> Finding:
     if nvcc is None or not _gpus():
         return have(f"{program}; not tried, for want of {'nvcc' if nvcc is None else 'a GPU'}")
     ran = compile_and_run(KERNEL, [nvcc, "-std=c++20", "-arch=native"], suffix=".cu", before=[program], arguments=["past"])
-    if "Invalid __global__ write" not in ran.output:
-        return lack("does not see a planted write out of bounds", "the compute-sanitizer of the same toolkit as nvcc")
-    return have("sees a planted write out of bounds")
+    if "Invalid __global__" not in ran.output:
+        return lack("does not see a planted access out of bounds", "the compute-sanitizer of the same toolkit as nvcc")
+    return have("sees a planted access out of bounds")
 
 
 def _asan() -> Finding:
@@ -250,7 +250,7 @@ CHECKS = (
     Check("TSan", False, _tsan, "planting a data race"),
     Check("CUDA toolkit", False, _nvcc, "compiling a kernel"),
     Check("GPU", False, _gpu, "running a kernel"),
-    Check("compute-sanitizer", False, _compute_sanitizer, "planting a write out of bounds"),
+    Check("compute-sanitizer", False, _compute_sanitizer, "planting an access out of bounds"),
 )
 
 
