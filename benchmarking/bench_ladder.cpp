@@ -57,7 +57,15 @@ class Benchmark {
     std::vector<const Implementation<FusedCpu>*> right;
     int wrong = 0;
     for (const auto& entry : registry.entries()) {
-      if (const std::string text = check(entry); text.empty()) {
+      std::string text;
+      try {
+        text = check(entry);
+      } catch (const Unsupported& constraint) {
+        screen_.line(entry.name + ": unsupported: " + constraint.what());
+        record(entry, "unsupported", {}, {});
+        continue;
+      }
+      if (text.empty()) {
         right.push_back(&entry);
       } else {
         screen_.line(entry.name + ": error: " + text);

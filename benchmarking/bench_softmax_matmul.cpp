@@ -39,8 +39,8 @@ struct Settings {
   std::uint64_t seed = 1;
 };
 
-// --quick, in place of the defaults above: seconds instead of minutes (GPU) or hours (CPU). Sizes of their own, so that its rows
-// never replace those of a complete run.
+// --quick, in place of the defaults above: seconds instead of minutes (GPU) or hours (CPU). Sizes of their own, so that its
+// rows never replace those of a complete run.
 void make_quick(Settings& settings) {
   settings.quick = true;
   settings.warmups = 2;
@@ -135,7 +135,7 @@ class Benchmark {
     print_summary();
     if (machine_lost_) screen_.line("stopped: the GPU answers every call with that error now; start again without that row");
     if (!missing_task_.empty())
-      screen_.line("task " + missing_task_ + " is not started, so the fused rows are missing; next: ./lab check " + missing_task_);
+      screen_.line("task " + missing_task_ + " is not started, so fused rows are missing; next: ./lab check " + missing_task_);
     return errors_ > 0 || results_.empty() ? 1 : 0;
   }
 

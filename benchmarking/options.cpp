@@ -23,7 +23,7 @@ std::optional<std::int64_t> parse_integer(const std::string& text) {
   return number;
 }
 
-// The longest prefix of digits with at most one point, and what follows it. strtod would take "1e3", "inf" and the locale's comma.
+// A number of digits with at most one point, and a unit. strtod would take "1e3", "inf" and the locale's comma.
 std::optional<std::size_t> parse_bytes(const std::string& text) {
   const std::size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
   const std::string number = text.substr(0, digits), suffix = text.substr(digits);

@@ -48,7 +48,7 @@ class SoftmaxMatmulProblem {
     Tensor<double, 3> want, magnitude;  // (1, 1, d3)
   };
   std::vector<Sample> samples_;
-  double bound_ = 0;  // on the scaled error; see error_bound()
+  Index d2_ = 0;  // the bound depends on it
 };
 
 // `device` is "cuda" or "cpu", of a build and a machine that have it. Throws OutOfMemory.

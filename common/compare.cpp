@@ -54,7 +54,7 @@ std::string describe_axis(const std::vector<Index>& marked, Index extent, const 
   const Index step = marked[1] - first;
   bool regular = count > 2 && last + step >= extent;  // the rule holds to the end of the axis
   for (Index i = 1; i < count; ++i) regular &= marked[i] == first + i * step;
-  return regular ? "every " + std::to_string(step) + "th " + name + ", from " + name + " " + std::to_string(first) : "";
+  return regular ? "one " + name + " in " + std::to_string(step) + ", from " + name + " " + std::to_string(first) : "";
 }
 
 // "only batch 1, every row from 96 on"
@@ -115,7 +115,8 @@ Comparison compare(const float* got, const double* want, const std::vector<Index
     throw ArgumentError("blocks has " + std::to_string(options.blocks.size()) + " sizes; it must be empty or have one for each of the " +
                         std::to_string(shape.size()) + " axes");
   if (!(options.max_scaled >= 0) || !(options.max_frobenius >= 0))
-    throw ArgumentError("a bound is " + number(std::fmin(options.max_scaled, options.max_frobenius)) + "; it must be at least 0");
+    throw ArgumentError("the bounds are " + number(options.max_scaled) + " and " + number(options.max_frobenius) +
+                        "; both must be at least 0");
 
   Index count = 1;
   for (const Index extent : shape) count *= extent;

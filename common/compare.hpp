@@ -24,7 +24,7 @@ struct CompareOptions {
 
 struct Comparison {
   bool pass = false;
-  double scaled_max = 0;      // NaN when anything is NaN or infinite
+  double scaled_max = 0;      // NaN when anything is NaN
   double frobenius = 0;
   Index wrong = 0;            // elements beyond max_scaled, NaN and infinite ones included
   std::string text;           // one line when it passes; else what, where, how many, and the pattern

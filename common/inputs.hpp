@@ -1,4 +1,5 @@
-// Seeded inputs, ordinary and adversarial. The same seed gives the same numbers on every machine and compiler.
+// Seeded inputs, ordinary and adversarial. The same seed gives the same numbers on every machine, up to the last
+// bit of a logarithm.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The list of implementations of one function: what tests, benchmarks and the README's tables iterate over.
+// The list of implementations of one function: what tests and benchmarks iterate over.
 //
 // A ladder enters its rungs by a function that is called by name (register_fused_cpu_ladder(registry)), never by a static
 // constructor: the linker drops an object of a static library that nobody refers to, and its constructor with it.

@@ -155,12 +155,22 @@ class Tensor {
   TensorView<const T, Rank> view() const { return {data_, shape_}; }
 
   template <class... Indices>
-  T& operator()(Indices... indices) { return view()(indices...); }
+    requires(sizeof...(Indices) == Rank)
+  T& operator()(Indices... indices) { return data_[offset_of(indices...)]; }
   template <class... Indices>
-  const T& operator()(Indices... indices) const { return view()(indices...); }
+    requires(sizeof...(Indices) == Rank)
+  const T& operator()(Indices... indices) const { return data_[offset_of(indices...)]; }
 
  private:
   static_assert(std::is_trivially_destructible_v<T>, "a Tensor holds numbers");
+
+  template <class... Indices>
+  Index offset_of(Indices... indices) const {
+    const Index index[Rank] = {static_cast<Index>(indices)...};
+    Index offset = index[0];
+    for (int axis = 1; axis < Rank; ++axis) offset = offset * shape_[axis] + index[axis];
+    return offset;
+  }
 
   void swap(Tensor& other) noexcept {
     std::swap(data_, other.data_);

@@ -19,17 +19,17 @@ __global__ void attention_1d_kernel(TensorView<const float, 1> q, TensorView<con
   const Index i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x;  // this thread's query
   const Index n_queries = q.extent(0), n_keys = k.extent(0);
 
-  // TODO load this thread's query, already times log2(e); start m, l and o (4 lines). A thread past the last query has
-  //   nothing to do, but must stay: it helps to load the tiles
+  // TODO load this thread's query, already times log2(e); start m, l and o (4 lines). A thread past the last query
+  //   has nothing to do, but must stay: it helps to load the tiles
 
   for (Index tile0 = 0; tile0 < n_keys; tile0 += keys_per_tile) {
     const int keys = static_cast<int>(min(static_cast<Index>(keys_per_tile), n_keys - tile0));
 
-    // TODO load the tile: together the threads copy `keys` keys and values to shared memory, whatever the number of
-    //   threads; nobody may read before all is there, or write while somebody still reads (about 7 lines)
+    // TODO load the tile: together the threads copy `keys` keys and values to shared memory, whatever the number
+    //   of threads; nobody may read before all is there, or write while somebody still reads (about 7 lines)
 
-    // TODO the online softmax over the tile: for each key the score, the new maximum, l and o rescaled and extended, all
-    //   in base 2 (about 8 lines)
+    // TODO the online softmax over the tile: for each key the score, the new maximum, l and o rescaled and extended,
+    //   all in base 2 (about 8 lines)
   }
 
   // TODO store z(i), if there is a query i (1 line)

@@ -2,8 +2,8 @@
 //
 // A thread block owns a batch index, BLOCK_1 rows and up to kFusedChunk columns of the output. It streams X and V past them in
 // tiles of BLOCK_2 keys. Inside the block
-//   a warp owns kRowsPerWarp rows: it computes their weights P and is the only one to read them, so that no barrier is needed
-//   between the two; the V tile in shared memory is what all warps read, with a barrier on either side;
+//   a warp owns kRowsPerWarp rows: it computes their weights P, and no other warp reads them; the V tile in shared memory is
+//   what all warps read. One barrier, right before the product, covers both; another keeps the next tile from coming too early;
 //   in the softmax, kLanesPerRow lanes share a row: its m and l are one register each, and two shuffles reduce over the row;
 //   in the product, a lane owns the same kColumnsPerLane columns of each of its warp's rows: 8 x 8 accumulators in registers.
 //   Each value read from shared memory serves 8 multiply-adds, which keeps the float32 units busy instead of the memory pipe.
@@ -57,7 +57,7 @@ struct SharedLayout {
   static constexpr std::size_t kBytes = sizeof(float) * (kV + warps_per_block(BLOCK_1) * kPOfWarp);
 };
 
-// The second launch bound asks for two blocks an SM, whose phases then overlap: at most 128 registers a thread.
+// The second launch bound asks for 512 threads an SM, in 2, 4 or 8 blocks whose phases overlap: at most 128 registers each.
 template <int BLOCK_1, int BLOCK_2>
 __global__ void __launch_bounds__(warps_per_block(BLOCK_1) * kWarpSize, 512 / (warps_per_block(BLOCK_1) * kWarpSize))
     fused_softmax_matmul_kernel(TensorView<const float, 3> x, TensorView<const float, 3> v, TensorView<float, 3> out,
@@ -87,26 +87,27 @@ __global__ void __launch_bounds__(warps_per_block(BLOCK_1) * kWarpSize, 512 / (w
   float o[kRowsPerWarp][kColumnsPerLane] = {};  // of each row of the warp: sum of exp(score - m) * V
 
   for (Index key0 = 0; key0 < d2; key0 += BLOCK_2) {
-    // TODO load the V tile: V_smem[j][c] = v(b, key0 + j, column0 + c), neighbouring threads on neighbouring columns,
-    //   and 0 past the last key and the last column; no thread may still be reading the old tile (about 10 lines)
+    // TODO load the V tile: V_smem[j * kFusedChunk + c] = v(b, key0 + j, column0 + c), neighbouring threads on
+    //   neighbouring columns, and 0 past the last key and the last column; no thread may still be reading the old tile (about 10 lines)
 
-    // TODO load this lane's scores of softmax_row: keys first_key, first_key + kLanesPerRow, ... of the tile; -INFINITY
-    //   past the last key and the last row (about 7 lines; an array of BLOCK_2 / kLanesPerRow scores)
+    // TODO load this lane's scores of softmax_row: keys first_key, first_key + kLanesPerRow, ... of the tile, and
+    //   -INFINITY past the last key and the last row (about 7 lines; an array of BLOCK_2 / kLanesPerRow scores)
 
     // TODO the new running maximum of the row, the same in all its lanes, and alpha, the factor by which what was
     //   summed so far shrinks. A row of which only -inf was seen must not give exp(-inf - -inf) (about 7 lines)
 
-    // TODO the weights: exp(score - m) to P_smem[j][r], where j is the key's place in the tile and r the row's place in
-    //   the warp; l moves to the new maximum and takes them in (about 7 lines)
+    // TODO the weights: exp(score - m) to P_smem[j * kRowsPerWarp + r], where j is the key's place in the tile and r
+    //   the row's place in the warp; l moves to the new maximum and takes them in (about 7 lines; exp(s) = exp2f(s * kLog2E))
 
-    // TODO bring o to the new maximum: each row's alpha is in that row's lanes, and from_row() fetches it (about 6 lines)
+    // TODO bring o to the new maximum: each row's alpha is in that row's lanes, and from_row() fetches it (about 6
+    //   lines)
 
     // TODO O += P V: wait for the tile, then for each key read its 8 weights and this lane's 8 values from shared
     //   memory, 16 bytes at a time, and multiply each by each (about 15 lines)
   }
 
-  // TODO store: a row's whole l is the sum over its lanes; out = o / l, and 0 where no key was visible; only rows below d1
-  //   and columns below d3 exist (about 11 lines)
+  // TODO store: a row's whole l is the sum over its lanes; out = o / l, and 0 where no key was visible; only rows
+  //   below d1 and columns below d3 exist (about 11 lines)
 }
 
 template <int BLOCK_1, int BLOCK_2>

@@ -19,8 +19,8 @@ __global__ void attention_1d_kernel(TensorView<const float, 1> q, TensorView<con
   const Index i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x;  // this thread's query
   const Index n_queries = q.extent(0), n_keys = k.extent(0);
 
-  // BEGIN SOLUTION load this thread's query, already times log2(e); start m, l and o (4 lines). A thread past the last query has
-  //   nothing to do, but must stay: it helps to load the tiles
+  // BEGIN SOLUTION load this thread's query, already times log2(e); start m, l and o (4 lines). A thread past the last query
+  //   has nothing to do, but must stay: it helps to load the tiles
   const float q_log2 = i < n_queries ? q(i) * kLog2E : 0;
   float m = -INFINITY;  // the largest score so far, times log2(e)
   float l = 0;          // sum of exp2(score - m)
@@ -30,8 +30,8 @@ __global__ void attention_1d_kernel(TensorView<const float, 1> q, TensorView<con
   for (Index tile0 = 0; tile0 < n_keys; tile0 += keys_per_tile) {
     const int keys = static_cast<int>(min(static_cast<Index>(keys_per_tile), n_keys - tile0));
 
-    // BEGIN SOLUTION load the tile: together the threads copy `keys` keys and values to shared memory, whatever the number of
-    //   threads; nobody may read before all is there, or write while somebody still reads (about 7 lines)
+    // BEGIN SOLUTION load the tile: together the threads copy `keys` keys and values to shared memory, whatever the number
+    //   of threads; nobody may read before all is there, or write while somebody still reads (about 7 lines)
     __syncthreads();
     for (int j = threadIdx.x; j < keys; j += blockDim.x) {
       k_tile[j] = k(tile0 + j);
@@ -40,8 +40,8 @@ __global__ void attention_1d_kernel(TensorView<const float, 1> q, TensorView<con
     __syncthreads();
     // END SOLUTION
 
-    // BEGIN SOLUTION the online softmax over the tile: for each key the score, the new maximum, l and o rescaled and extended, all
-    //   in base 2 (about 8 lines)
+    // BEGIN SOLUTION the online softmax over the tile: for each key the score, the new maximum, l and o rescaled and extended,
+    //   all in base 2 (about 8 lines)
     for (int j = 0; j < keys; ++j) {
       const float score = q_log2 * k_tile[j];
       const float m_new = fmaxf(m, score);

@@ -75,7 +75,7 @@ TEST_CASE("patterns: one row, a range of rows, every n-th row, all, none") {
   };
   CHECK_THAT(text_of([](Index, Index i, Index) { return i == 7; }), ContainsSubstring("wrong: only row 7\n"));
   CHECK_THAT(text_of([](Index, Index i, Index) { return i >= 16 && i < 32; }), ContainsSubstring("wrong: only rows 16 to 31\n"));
-  CHECK_THAT(text_of([](Index, Index i, Index) { return i % 16 == 7; }), ContainsSubstring("wrong: every 16th row, from row 7\n"));
+  CHECK_THAT(text_of([](Index, Index i, Index) { return i % 16 == 7; }), ContainsSubstring("wrong: one row in 16, from row 7\n"));
   CHECK_THAT(text_of([](Index, Index, Index c) { return c == 2; }), ContainsSubstring("wrong: only column 2\n"));
   CHECK_THAT(text_of([](Index, Index, Index) { return true; }), ContainsSubstring("240 of 240 elements are wrong: all of them\n"));
   CHECK_THAT(text_of([](Index b, Index i, Index) { return b == 0 && (i == 1 || i == 5 || i == 6); }), ContainsSubstring("wrong: only batch 0\n"));

@@ -47,7 +47,7 @@ TEST_CASE("along each axis the weights of a slice add up to 1, and a constant ad
   }
 }
 
-TEST_CASE("a score of -inf is a key that is not there; a row of nothing else gives zeros; NaN stays in its row") {
+TEST_CASE("a score of -inf is a key that is not there, a row of nothing else gives zeros, NaN stays in its row") {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   Tensor<float, 3> x({1, 3, 2}), v({1, 2, 1});
   x(0, 0, 0) = -kInfinity;

@@ -1,7 +1,9 @@
 // main() of every graded test binary: enters the task's cases into Catch2, runs them, and writes the report.
 //
 //   BINARY [--seed N] [--report FILE] [--case NAME]... [--list-cases] [Catch2's options]
+#include <cctype>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>

@@ -2,6 +2,7 @@
 // Reads outside of an input give NaN; writes outside of an output are found, for host code and, through a copy of the buffer, for device code.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <string>

@@ -1,5 +1,7 @@
 // Part 1's contracts: what wrong arguments give, one clear line each. The checks are given code, in skeletons too.
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <iostream>
 
 #include "harness/catch.hpp"

@@ -2,6 +2,7 @@
 //
 // The fake machine has a device that is behind the host: run() and prepare() only add to what is pending, and time passes when
 // somebody waits. All that happens is written down in a log.
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <stdexcept>

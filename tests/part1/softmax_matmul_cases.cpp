@@ -16,7 +16,7 @@ using harness::Verdict;
 
 std::vector<SoftmaxMatmulCase> softmax_matmul_cases() {
   return {
-      // Shapes. Small and odd ones carry correctness: in 1 x 33 x 47 x 65 every key weighs 2 %.
+      // Shapes. Small and odd ones carry correctness: in 3 x 33 x 47 x 65 a key weighs 2 %.
       {.name = "one element", .batch = 1, .d1 = 1, .d2 = 1, .d3 = 1},
       {.name = "block_2 divides d2: 2 x 32 x 64 x 32", .batch = 2, .d1 = 32, .d2 = 64, .d3 = 32},
       {.name = "block_2 does not divide d2: 2 x 32 x 70 x 32", .batch = 2, .d1 = 32, .d2 = 70, .d3 = 32},

@@ -135,7 +135,8 @@ class Bootstrap(unittest.TestCase):
         for name, value in (("REPOSITORY", self.root), ("VENV", self.root / ".venv"), ("PINS", self.root / "pins.txt"),
                             ("LOCK", self.root / ".lab/lock"), ("_run", self.run_nothing)):
             self.patch(bootstrap, name, value)
-        self.patch(bootstrap.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=0 if self.system_rich else 1))
+        self.patch(bootstrap.subprocess, "run", lambda *_, **__: SimpleNamespace(
+            returncode=0 if self.system_rich else 1, stdout="/usr/lib/python3/dist-packages\n"))
         self.patch(system, "can_make_venv", lambda: True)
         self.patch(system, "package_manager", lambda: None)
 
@@ -150,7 +151,8 @@ class Bootstrap(unittest.TestCase):
         if "pip" in words and self.offline:
             raise LabError(f"{doing} failed (no network)")
         if "venv" in words:
-            (self.root / ".venv/bin").mkdir(parents=True, exist_ok=True)
+            for folder in ("bin", "lib/python3.11/site-packages"):
+                (self.root / ".venv" / folder).mkdir(parents=True, exist_ok=True)
             bootstrap.python().unlink(missing_ok=True)
             bootstrap.python().symlink_to(sys.executable)
 
@@ -186,6 +188,8 @@ class Bootstrap(unittest.TestCase):
         self.offline = self.system_rich = True
         self.assertIn("no network", self.make_ready())
         self.assertIn("--system-site-packages", self.commands[-1])
+        seen = self.root / ".venv/lib/python3.11/site-packages/lab-system-packages.pth"
+        self.assertEqual(seen.read_text(), "/usr/lib/python3/dist-packages\n")
         self.assertTrue(bootstrap.is_ready())
 
     def test_with_neither_it_is_one_line_with_the_fix(self) -> None:

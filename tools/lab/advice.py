@@ -1,5 +1,6 @@
 """The next command to type, from how a check ended."""
 
+import shutil
 from collections.abc import Sequence
 
 from lab import grading, manifest, state
@@ -27,7 +28,10 @@ def first_unfinished(tasks: Sequence[Task]) -> Task | None:
     """The first task that the last check did not see pass; one that this machine cannot run comes last."""
     last = {name: result.status for name, result in state.load().results.items()}
     unfinished = [task for task in tasks if last.get(task.id) != grading.PASSED]
-    runnable = [task for task in unfinished if last.get(task.id) != grading.NEEDS_GPU]
+    # Before the first check nothing is known of this machine; the driver's own tool comes with every GPU.
+    no_gpu = shutil.which("nvidia-smi") is None
+    runnable = [task for task in unfinished
+                if last.get(task.id) != grading.NEEDS_GPU and not (task.needs_gpu and task.id not in last and no_gpu)]
     return next(iter(runnable or unfinished), None)
 
 

@@ -140,8 +140,8 @@ def _mark_failures(axes: Axes, group: Group, series: list[Series]) -> None:
         axes.set_ylim(low, high * (high / low) ** (0.13 * len(statuses)))  # room above the lines
     for place, (color, failed) in enumerate(statuses):
         y = 0.94 - 0.1 * place
-        axes.plot([d2 for d2, _ in failed], [y] * len(failed), transform=axes.get_xaxis_transform(), linestyle="none", marker="x",
-                  markersize=7, markeredgewidth=1.8, color=color, clip_on=False)
+        axes.plot([d2 for d2, _ in failed], [y] * len(failed), transform=axes.get_xaxis_transform(), linestyle="none",
+                  marker="x", markersize=7, markeredgewidth=1.8, color=color, clip_on=False)
         for status, run in itertools.groupby(failed, key=lambda one: one[1]):
             members = [d2 for d2, _ in run]
             left = members[0] <= group.d2s[(len(group.d2s) - 1) // 2]  # the text stays inside the panel

@@ -1,4 +1,4 @@
-"""Reads what the benchmarks write: the CSV of bench_softmax_matmul as rows, and rows as groups that may share a plot or a table.
+"""Reads what the benchmarks write: the CSV of bench_softmax_matmul as rows, and rows as groups that share a plot or a table.
 
 benchmarking/README.md says what each column means.
 """

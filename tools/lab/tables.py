@@ -59,7 +59,9 @@ def _time(row: Row | None) -> str:
 
 def _extra(row: Row | None) -> str:
     """Host allocators round up, so that a few KiB are there without being asked for: shown as 0."""
-    return "" if row is None or row.extra_mib is None else f"{row.extra_mib:.0f}" if row.extra_mib < 0.1 else f"{row.extra_mib:.4g}"
+    if row is None or row.extra_mib is None:
+        return ""
+    return "0" if row.extra_mib < 0.1 else f"{row.extra_mib:.4g}"
 
 
 def _no_fused(group: Group, d2: int) -> str:

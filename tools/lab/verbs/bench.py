@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--skeleton", action="store_true", help="measure what you wrote (the default)")
     which.add_argument("--solution", action="store_true", help="measure the reference solution")
-    parser.epilog = "What follows -- goes to the program: ./lab bench -- --d2 64,128 --device cpu; ./lab bench -- --help lists it."
+    parser.epilog = "What follows -- goes to the program, as in ./lab bench -- --d2 64,128; ./lab bench -- --help lists it all."
 
     # argparse would take the first word after -- for PART, and refuse the others when an option stands before them.
     parse_before = parser.parse_args
@@ -36,13 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     options = (["--quick"] if args.quick and "--quick" not in args.options else []) + args.options
     return run_program(args.part, "solution" if args.solution else "skeleton", options)
-
-
-def run_quick(part: str = "part1") -> int:
-    """The quick benchmark of the reference solution on the best device there is. In a release, which has no solutions, of the
-    skeleton. Returns the program's exit code; LabError when it does not build."""
-    there = next((one for one in manifest.load_parts() if one.name == part), None)
-    return run_program(part, "solution" if there and there.has("solution") else "skeleton", ["--quick"])
 
 
 def run_program(part: str, implementation: str, options: Sequence[str]) -> int:
