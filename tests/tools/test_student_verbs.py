@@ -47,7 +47,9 @@ The next one: ./lab hint fused_cpu
         self.assertEqual(state.load().hints, {"part1.fused_cpu": 1})
 
     def test_without_a_task_the_first_unfinished_one(self) -> None:
-        self.assertTrue(self.lab("hint")[1].startswith("puzzle  "))
+        for driver, first in (("/usr/bin/nvidia-smi", "puzzle  "), (None, "fused_cpu  ")):  # with a GPU, and without
+            with mock.patch("lab.advice.shutil.which", return_value=driver):
+                self.assertTrue(self.lab("hint")[1].startswith(first))
         self.fake("fused_cpu", [case("a")])
         self.fake("measure", [case("a", "failed")])
         self.lab("check")
