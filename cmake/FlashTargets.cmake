@@ -77,7 +77,12 @@ endfunction()
 # ---- tests ----------------------------------------------------------------------------------------------------------------
 
 # Catch2's headers at -O3 take three times as long to compile, for code that no test waits for; what is tested is in libraries.
-set(FLASH_TEST_OPTIONS $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+# Under the sanitizers UBSan's checks of every CHECK() would take a minute a file.
+add_library(flash_test_options INTERFACE)
+target_compile_options(flash_test_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+if(FLASH_SANITIZE)
+  target_compile_options(flash_test_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=undefined>)
+endif()
 
 # Registers the test cases of a Catch2 binary with ctest, under one label: a list of labels does not survive Catch2's discovery.
 function(flash_discover_tests target label prefix)
@@ -115,7 +120,6 @@ endfunction()
 function(flash_test name label)
   cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
-  target_link_libraries(${name} PRIVATE flash_options flash_catch_main flash_common ${arg_LIBRARIES})
-  target_compile_options(${name} PRIVATE ${FLASH_TEST_OPTIONS})
+  target_link_libraries(${name} PRIVATE flash_options flash_test_options flash_catch_main flash_common ${arg_LIBRARIES})
   flash_discover_tests(${name} ${label} ${name} SKIP_REGULAR_EXPRESSION "verdict:needs-gpu")
 endfunction()

@@ -54,10 +54,17 @@ void set_limit(std::optional<std::size_t> bytes) noexcept {
 
 }  // namespace flash::host_memory
 
-// The other forms (arrays, nothrow) call these, by the standard's defaults.
+// The array forms call these, by the standard's defaults. So do the nothrow ones, but not AddressSanitizer's.
 void* operator new(std::size_t bytes) { return flash::host_memory::allocate(bytes, 1); }
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return flash::host_memory::allocate(bytes, static_cast<std::size_t>(alignment));
+}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return flash::host_memory::allocate(bytes, 1);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
 }
 void operator delete(void* memory) noexcept { flash::host_memory::release(memory); }
 void operator delete(void* memory, std::size_t) noexcept { flash::host_memory::release(memory); }

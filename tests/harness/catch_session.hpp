@@ -1,4 +1,4 @@
-// Runs Catch2. A function of its own, because version 2 compiles its whole implementation where its session is named.
+// Runs Catch2 on a command line; returns its exit code.
 #pragma once
 
 namespace flash::harness {
