@@ -76,7 +76,7 @@ endfunction()
 
 # ---- tests ----------------------------------------------------------------------------------------------------------------
 
-# Catch2's headers at -O3 take three times as long to compile, for code that no test waits for; what is tested is in libraries.
+# No test waits for the code of Catch2's headers, and at -O3 it takes longer to compile; what is tested is in libraries.
 # Under the sanitizers UBSan's checks of every CHECK() would take a minute a file.
 add_library(flash_test_options INTERFACE)
 target_compile_options(flash_test_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
