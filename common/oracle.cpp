@@ -67,6 +67,11 @@ Tensor<double, 3> softmax_matmul_magnitude(TensorView<const T, 3> x, TensorView<
   return softmax_times(x, v, axis, [](double value) { return std::fabs(value); });
 }
 
+double softmax_matmul_bound(Index d2, double largest_score) {
+  constexpr double kUnitRoundoff = 0x1p-24;
+  return kUnitRoundoff * (8 + 2 * largest_score + 4 * std::sqrt(static_cast<double>(d2)));
+}
+
 #define FLASH_INSTANTIATE(T)                                                                                                   \
   template Tensor<double, 3> softmax_oracle(TensorView<const T, 3>, int);                                                      \
   template Tensor<double, 3> softmax_matmul_oracle(TensorView<const T, 3>, TensorView<const T, 3>, int);                       \

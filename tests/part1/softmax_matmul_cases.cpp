@@ -48,11 +48,6 @@ std::vector<SoftmaxMatmulCase> softmax_matmul_cases() {
   };
 }
 
-double softmax_matmul_bound(const SoftmaxMatmulCase& problem, double largest_score) {
-  constexpr double kUnitRoundoff = 0x1p-24;
-  return kUnitRoundoff * (8 + 2 * largest_score + 4 * std::sqrt(static_cast<double>(problem.d2)));
-}
-
 namespace {
 
 // A few blocks of each kind: rows of o and V, a tile of P, m and l. 4x for an implementation that keeps some of them twice.
@@ -104,7 +99,7 @@ Verdict judge(const SoftmaxMatmulCase& problem, std::uint64_t seed, const RunFus
   Tensor<float, 3> got = packed(padded_out.view());
   if (const std::string wrong = take_out_nan_rows(got, want); !wrong.empty()) return {false, wrong};
 
-  const double bound = softmax_matmul_bound(problem, largest_finite(x));
+  const double bound = softmax_matmul_bound(d2, largest_finite(x));
   CompareOptions options;
   options.max_scaled = bound;
   // Whole-tensor error against the result, which is smaller than the terms summed: up to sqrt(d2) of them cancel.

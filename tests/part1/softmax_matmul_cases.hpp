@@ -35,11 +35,4 @@ harness::Verdict judge(const SoftmaxMatmulCase& problem, std::uint64_t seed, con
 // `judge` for each of softmax_matmul_cases().
 std::vector<harness::GradedCase> graded_softmax_matmul(const RunFused& run);
 
-// The largest scaled error of an element that float32 explains. With u = 2^-24, the unit roundoff:
-//   exp       4 u for the function, and u |x| for its argument, whether it is rounded as x - m or as x * log2(e)
-//   sums      u sqrt(d2) for l and for o: rounding errors of d2 additions, which do not all point the same way
-//   rescaling u sqrt(d2 / block_2) for the factors alpha
-// in sum u (8 + 2 max|x| + 4 sqrt(d2)). The CPU solution stays below a third of it (the test "bound" prints its shares).
-double softmax_matmul_bound(const SoftmaxMatmulCase& problem, double largest_score);
-
 }  // namespace flash::part1
