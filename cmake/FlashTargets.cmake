@@ -1,8 +1,9 @@
 # How the libraries and tests of this project are made.
 #
 #   flash_library(NAME [SHARED|STATIC|OBJECT] sources...)      any library, with the project's warnings and include paths
-#   flash_task(PART NAME FILE)                                 a task: skeleton/FILE and solution/FILE, a shared library each
-#   flash_task_tests(PART NAME CASES)                          its graded cases: one binary for each of those libraries
+#   flash_cu_library(NAME BACKEND files...)                    a library of .cu files: for the GPU, or for the emulator
+#   flash_task(PART NAME FILE)                                 a task: skeleton/FILE and solution/FILE, a library each (and backend)
+#   flash_task_tests(PART NAME CASES [cuda])                   its graded cases: one binary for each of those libraries
 #   flash_test(NAME LABEL [LIBRARIES ...] SOURCES ...)         an ordinary Catch2 test binary
 
 # ---- flags ----------------------------------------------------------------------------------------------------------------
@@ -49,28 +50,88 @@ function(flash_library name type)
   target_include_directories(${name} INTERFACE ${CMAKE_SOURCE_DIR})
 endfunction()
 
+# What a .cu file is compiled for. Each backend is a library of its own, and no process has two of them:
+#   gpu       by nvcc                                    NAME            on flash_cuda
+#   emulated  by the C++ compiler, for common/simt       NAME_emulated   on flash_cuda_emulated
+#   checked   the same with the checks' instrumentation  NAME_checked    on flash_cuda_emulated
+set(FLASH_BACKENDS "")
+if(FLASH_HAVE_CUDA)
+  list(APPEND FLASH_BACKENDS gpu)
+endif()
+if(FLASH_EMULATE)
+  list(APPEND FLASH_BACKENDS emulated)
+endif()
+if(FLASH_CHECK)
+  list(APPEND FLASH_BACKENDS checked)
+endif()
+
+# The suffix of a target's name, and the library of common/cuda, for a backend; "cpu" is plain C++, without either.
+function(flash_backend backend suffix_variable device_variable)
+  set(suffix "")
+  set(device flash_cuda)
+  if(backend STREQUAL "emulated" OR backend STREQUAL "checked")
+    set(suffix _${backend})
+    set(device flash_cuda_emulated)
+  elseif(backend STREQUAL "cpu")
+    set(device "")
+  endif()
+  set(${suffix_variable} "${suffix}" PARENT_SCOPE)
+  set(${device_variable} ${device} PARENT_SCOPE)
+endfunction()
+
+# One library of .cu files for one backend. `type` is SHARED.
+function(flash_cu_library name backend)
+  flash_backend(${backend} suffix device)
+  set(sources ${ARGN})
+  if(NOT backend STREQUAL "gpu")
+    # CMake compiles a source file in one language per folder, so g++ gets a file of one line that includes it.
+    set(sources "")
+    foreach(file ${ARGN})
+      get_filename_component(path ${file} ABSOLUTE)
+      set(including ${CMAKE_CURRENT_BINARY_DIR}/${name}/${file}.cpp)
+      file(GENERATE OUTPUT ${including} CONTENT "#include \"${path}\"\n")
+      list(APPEND sources ${including})
+    endforeach()
+  endif()
+  flash_library(${name} SHARED ${sources})
+  target_link_libraries(${name} PUBLIC ${device})
+  if(backend STREQUAL "gpu")
+    target_link_libraries(${name} PRIVATE CUDA::cudart)
+  else()
+    target_link_libraries(${name} PRIVATE flash_simt_headers)
+    if(backend STREQUAL "checked")
+      target_link_libraries(${name} PRIVATE flash_simt_checks)
+    endif()
+  endif()
+endfunction()
+
 # A task is one file, one library, one test binary: a skeleton that does not compile costs its own task only, and no symbol is
 # defined twice. The library exports the contract's functions (FLASH_EXPORT) and nothing else.
 function(flash_task part name file)
   get_filename_component(extension ${file} EXT)
-  if(extension STREQUAL ".cu" AND NOT FLASH_HAVE_CUDA)
-    return()
+  set(backends cpu)
+  if(extension STREQUAL ".cu")
+    set(backends ${FLASH_BACKENDS})
   endif()
   foreach(implementation skeleton solution)
     if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${implementation}/${file})
       continue() # a release for students has no solutions
     endif()
-    set(library ${part}_${name}_${implementation})
-    flash_library(${library} SHARED ${implementation}/${file})
-    target_link_libraries(${library} PUBLIC flash_common)
-    if(extension STREQUAL ".cu")
-      target_link_libraries(${library} PUBLIC flash_cuda PRIVATE CUDA::cudart)
-    endif()
-    if(implementation STREQUAL "skeleton")
-      target_link_libraries(${library} PRIVATE flash_skeleton_warnings)
-    else()
-      target_link_libraries(${library} PRIVATE flash_no_spills)
-    endif()
+    foreach(backend ${backends})
+      flash_backend(${backend} suffix device)
+      set(library ${part}_${name}_${implementation}${suffix})
+      if(backend STREQUAL "cpu")
+        flash_library(${library} SHARED ${implementation}/${file})
+        target_link_libraries(${library} PUBLIC flash_common)
+      else()
+        flash_cu_library(${library} ${backend} ${implementation}/${file})
+      endif()
+      if(implementation STREQUAL "skeleton")
+        target_link_libraries(${library} PRIVATE flash_skeleton_warnings)
+      else()
+        target_link_libraries(${library} PRIVATE flash_no_spills)
+      endif()
+    endforeach()
   endforeach()
 endfunction()
 
@@ -90,30 +151,37 @@ function(flash_discover_tests target label prefix)
 endfunction()
 
 # CASES is an object library with flash::harness::task_under_test(); it is compiled once, whatever it is linked with.
-# Labels: PART-solution, PART-skeleton, with -gpu behind them where the task is CUDA.
+# Labels: PART-solution, PART-skeleton, with -gpu, -emulated or -checked behind them where the task is CUDA.
 function(flash_task_tests part name cases)
   foreach(implementation skeleton solution)
-    set(library ${part}_${name}_${implementation})
-    if(NOT TARGET ${library})
-      continue()
-    endif()
-    set(target ${library}_tests)
-    add_executable(${target} $<TARGET_OBJECTS:${cases}> ${CMAKE_SOURCE_DIR}/tests/harness/implementation.cpp)
-    target_compile_definitions(${target} PRIVATE FLASH_IMPLEMENTATION="${implementation}")
-    target_link_libraries(${target} PRIVATE flash_options flash_harness_main ${library})
-    set(label ${part}-${implementation})
-    if("flash_cuda" IN_LIST ARGN)
-      string(APPEND label -gpu)
-      target_link_libraries(${target} PRIVATE flash_cuda)
-    endif()
-    # Neither a pass nor a skip is read off the return code: student code may call exit(0), and Catch2 2 returns the number of
-    # failures. The harness prints these words last, when all cases came to their end.
-    flash_discover_tests(${target} ${label} "${part}.${name}.${implementation}"
-      PASS_REGULAR_EXPRESSION "verdict:passed" FAIL_REGULAR_EXPRESSION "verdict:failed" SKIP_REGULAR_EXPRESSION "verdict:not-started|verdict:needs-gpu")
-    if(NOT TARGET ${part}_${implementation}_tests)
-      add_custom_target(${part}_${implementation}_tests)
-    endif()
-    add_dependencies(${part}_${implementation}_tests ${target})
+    foreach(backend cpu ${FLASH_BACKENDS})
+      flash_backend(${backend} suffix device)
+      set(library ${part}_${name}_${implementation}${suffix})
+      if(NOT TARGET ${library} OR (backend STREQUAL "cpu" AND "cuda" IN_LIST ARGN) OR (backend STREQUAL "gpu" AND NOT "cuda" IN_LIST ARGN))
+        continue()
+      endif()
+      set(target ${library}_tests)
+      add_executable(${target} $<TARGET_OBJECTS:${cases}> ${CMAKE_SOURCE_DIR}/tests/harness/implementation.cpp)
+      target_compile_definitions(${target} PRIVATE FLASH_IMPLEMENTATION="${implementation}" FLASH_BACKEND="${backend}")
+      target_link_libraries(${target} PRIVATE flash_options flash_harness_main ${library})
+      set(label ${part}-${implementation})
+      set(prefix ${part}.${name}.${implementation})
+      if(NOT backend STREQUAL "cpu")
+        string(APPEND label -${backend})
+        target_link_libraries(${target} PRIVATE ${device})
+        if(NOT backend STREQUAL "gpu")
+          string(APPEND prefix .${backend})
+        endif()
+      endif()
+      # Neither a pass nor a skip is read off the return code: student code may call exit(0), and Catch2 2 returns the number of
+      # failures. The harness prints these words last, when all cases came to their end.
+      flash_discover_tests(${target} ${label} "${prefix}" PASS_REGULAR_EXPRESSION "verdict:passed"
+        FAIL_REGULAR_EXPRESSION "verdict:failed" SKIP_REGULAR_EXPRESSION "verdict:not-started|verdict:needs-gpu|verdict:needs-checks")
+      if(NOT TARGET ${part}_${implementation}_tests)
+        add_custom_target(${part}_${implementation}_tests)
+      endif()
+      add_dependencies(${part}_${implementation}_tests ${target})
+    endforeach()
   endforeach()
 endfunction()
 

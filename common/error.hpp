@@ -45,6 +45,12 @@ class FLASH_EXPORT CudaError : public Error {
   using Error::Error;
 };
 
+// A kernel did something wrong, and the emulator says what and where: a first line with kernel, kind and file:line, then who.
+class FLASH_EXPORT KernelError : public CudaError {
+ public:
+  using CudaError::CudaError;
+};
+
 // A student has not written this yet. The harness shows the task as "not started".
 class FLASH_EXPORT NotYetImplemented : public Error {
  public:

@@ -10,6 +10,9 @@
 
 #include "common/cuda/check.hpp"
 #include "common/cuda/launch.hpp"
+#ifdef FLASH_SIMT
+#include "common/simt/simt.hpp"
+#endif
 
 namespace flash::device {
 namespace {
@@ -71,6 +74,14 @@ int count() noexcept {
     return 0;
   }
   return devices;
+}
+
+bool is_emulated() noexcept {
+#ifdef FLASH_SIMT
+  return true;
+#else
+  return false;
+#endif
 }
 
 std::string name() {
@@ -149,6 +160,25 @@ void copy_to_host(void* host, const void* device, std::size_t bytes) {
   if (bytes > 0) FLASH_CUDA_CHECK(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost));
 }
 
+std::optional<Traffic> traffic([[maybe_unused]] const void* memory) {
+#ifdef FLASH_SIMT
+  if (simt::checking()) return Traffic{simt::traffic(memory).loaded, simt::traffic(memory).stored};
+#endif
+  return std::nullopt;
+}
+
+void reset_traffic() {
+#ifdef FLASH_SIMT
+  simt::reset_counters();
+#endif
+}
+
+void forbid([[maybe_unused]] const void* memory, [[maybe_unused]] std::size_t bytes) {
+#ifdef FLASH_SIMT
+  if (bytes > 0) simt::forbid(memory, bytes);
+#endif
+}
+
 void fill_bytes(void* device, unsigned char value, std::size_t bytes, Stream stream) {
   if (bytes > 0) FLASH_CUDA_CHECK(cudaMemsetAsync(device, value, bytes, native(stream)));
 }
@@ -186,6 +216,11 @@ void reserve_shared_memory(const void* kernel, const std::string& name, std::siz
 void check_launch(cudaError_t error, const std::string& name, const LaunchConfig& config) {
   if (error == cudaSuccess) return;
   (void)cudaGetLastError();
+#ifdef FLASH_SIMT
+  std::string findings;
+  for (const simt::Finding& finding : simt::take_findings()) findings += (findings.empty() ? "" : "\n") + finding.text;
+  if (!findings.empty()) throw KernelError(findings);
+#endif
   const auto text = [](const dim3& d) {
     return "(" + std::to_string(d.x) + ", " + std::to_string(d.y) + ", " + std::to_string(d.z) + ")";
   };

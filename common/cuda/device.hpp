@@ -16,6 +16,9 @@ namespace flash::device {
 // The number of usable GPUs; 0 when there is none, or no driver. Never throws.
 FLASH_EXPORT int count() noexcept;
 
+// Whether this is the emulator of common/simt. No time that it takes says anything about a GPU.
+FLASH_EXPORT bool is_emulated() noexcept;
+
 // The current GPU's name, "NVIDIA H200".
 FLASH_EXPORT std::string name();
 
@@ -58,6 +61,19 @@ FLASH_EXPORT void copy_to_host(void* host, const void* device, std::size_t bytes
 
 // Sets every byte; enqueued on `stream`.
 FLASH_EXPORT void fill_bytes(void* device, unsigned char value, std::size_t bytes, Stream stream = {});
+
+// What kernels loaded from and stored to one allocation since reset_traffic(), in bytes. Only the emulator's checks count it:
+// nothing elsewhere.
+struct Traffic {
+  std::size_t loaded_bytes = 0;
+  std::size_t stored_bytes = 0;
+};
+FLASH_EXPORT std::optional<Traffic> traffic(const void* memory);
+FLASH_EXPORT void reset_traffic();
+
+// Tells a checker that kernels must not touch `bytes` from `memory` on, inside of an allocation: what lies around a tensor. The
+// emulator's checks report such an access; a GPU ignores this.
+FLASH_EXPORT void forbid(const void* memory, std::size_t bytes);
 
 // ---- Time ----------------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-// Launching a kernel, and dynamic shared memory: the two things of CUDA that plain C++ cannot say, wrapped here once.
+// Launching a kernel, and dynamic shared memory: the two things of CUDA that plain C++ cannot say, wrapped here once, for nvcc
+// and (FLASH_SIMT) for the emulator of common/simt.
 //
 //   launch("fused_softmax_matmul", kernel<16, 16>, {.grid = blocks, .block = threads, .shared_bytes = bytes, .stream = stream},
 //          x, v, out);
@@ -26,9 +27,13 @@
 #endif
 
 // Declares `name`, a T* to the block's dynamic shared memory, aligned for 16-byte access. Once a kernel.
+#ifdef FLASH_SIMT
+#define FLASH_DYNAMIC_SHARED(T, name) T* const name = static_cast<T*>(::flash::simt::dynamic_shared_memory())
+#else
 #define FLASH_DYNAMIC_SHARED(T, name)                                  \
   extern __shared__ __align__(16) unsigned char flash_dynamic_shared[]; \
   T* const name = reinterpret_cast<T*>(flash_dynamic_shared)
+#endif
 
 namespace flash {
 
@@ -60,6 +65,9 @@ void launch(const std::string& name, void (*kernel)(Parameters...), const Launch
   static_assert(sizeof...(Parameters) == sizeof...(Arguments), "the kernel takes another number of arguments");
   device::reserve_shared_memory(reinterpret_cast<const void*>(kernel), name, config.shared_bytes);
   std::tuple<Parameters...> values(std::forward<Arguments>(arguments)...);
+#ifdef FLASH_SIMT
+  const auto error = static_cast<cudaError_t>(simt::launch(name.c_str(), kernel, config.grid, config.block, config.shared_bytes, values));
+#else
   const cudaError_t error = std::apply(
       [&](Parameters&... value) {
         void* pointers[] = {const_cast<void*>(static_cast<const void*>(&value))...};
@@ -67,6 +75,7 @@ void launch(const std::string& name, void (*kernel)(Parameters...), const Launch
                                 config.shared_bytes, device::native(config.stream));
       },
       values);
+#endif
   device::check_launch(error, name, config);
 }
 

@@ -11,6 +11,7 @@ class DeviceCopy {
   explicit DeviceCopy(PaddedTensor& host) : host_(host), bytes_(sizeof(float) * host.buffer().size()) {
     memory_ = static_cast<float*>(device::allocate(bytes_));
     device::copy_to_device(memory_, host_.buffer().data(), bytes_);
+    if (device::is_emulated()) forbid_surroundings();
   }
   ~DeviceCopy() { device::free(memory_); }
   DeviceCopy(const DeviceCopy&) = delete;
@@ -21,7 +22,19 @@ class DeviceCopy {
   // Brings the whole buffer back, what lies around the tensor too.
   void copy_back() { device::copy_to_host(host_.buffer().data(), memory_, bytes_); }
 
+  const void* memory() const { return memory_; }
+
  private:
+  // Where there are checks, a kernel that reads what lies around the tensor is reported, even if it makes no use of it.
+  void forbid_surroundings() {
+    const std::vector<bool> inside = host_.elements();
+    for (std::size_t begin = 0, end; begin < inside.size(); begin = end) {
+      for (end = begin; end < inside.size() && !inside[end];) ++end;
+      if (end > begin) device::forbid(memory_ + begin, sizeof(float) * (end - begin));
+      while (end < inside.size() && inside[end]) ++end;
+    }
+  }
+
   PaddedTensor& host_;
   std::size_t bytes_;
   float* memory_ = nullptr;

@@ -18,6 +18,7 @@ struct GradedCase {
   std::string name;  // letters, digits, spaces and -_.:x/() only: it is typed in shells and Catch2's filters
   int weight = 1;    // the case's share of its task's points, which are in tasks.toml: weight / sum of weights
   std::function<Verdict(std::uint64_t seed)> run;  // NotYetImplemented passes through: "not started"
+  bool needs_checks = false;  // asks the emulator's checks (common/simt), and is run by the "checked" backend only
 };
 
 struct TaskUnderTest {
@@ -30,7 +31,9 @@ struct TaskUnderTest {
 // Each test binary defines this once.
 TaskUnderTest task_under_test();
 
-// "skeleton" or "solution": which library this binary is linked with.
+// Which library this binary is linked with: "skeleton" or "solution"; and, of the same file, compiled for "cpu" (plain C++), "gpu",
+// "emulated" or "checked".
 const char* implementation();
+const char* backend();
 
 }  // namespace flash::harness

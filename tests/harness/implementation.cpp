@@ -3,4 +3,5 @@
 
 namespace flash::harness {
 const char* implementation() { return FLASH_IMPLEMENTATION; }
+const char* backend() { return FLASH_BACKEND; }
 }  // namespace flash::harness

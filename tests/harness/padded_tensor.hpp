@@ -71,12 +71,18 @@ class PaddedTensor {
   TensorView<float, 3> view_in(float* base) const { return {base + kGuard, shape_, strides_}; }
   TensorView<float, 3> view() { return view_in(buffer_.data()); }
 
-  // Of an output: says what is wrong when anything outside of the tensor is not poison any more.
-  std::optional<std::string> written_outside() const {
+  // For each place of the buffer, whether it is an element of the tensor.
+  std::vector<bool> elements() const {
     std::vector<bool> inside(buffer_.size());
     for (Index b = 0; b < shape_[0]; ++b)
       for (Index i = 0; i < shape_[1]; ++i)
         for (Index j = 0; j < shape_[2]; ++j) inside[kGuard + b * strides_[0] + i * strides_[1] + j * strides_[2]] = true;
+    return inside;
+  }
+
+  // Of an output: says what is wrong when anything outside of the tensor is not poison any more.
+  std::optional<std::string> written_outside() const {
+    const std::vector<bool> inside = elements();
     const Index end = static_cast<Index>(buffer_.size()) - kGuard;
     for (Index k = 0; k < static_cast<Index>(buffer_.size()); ++k) {
       if (inside[k] || is_poison(buffer_[k])) continue;

@@ -32,6 +32,7 @@ std::string to_string(Status status) {
     case Status::kFailed: return "failed";
     case Status::kNotStarted: return "not_started";
     case Status::kNeedsGpu: return "needs_gpu";
+    case Status::kNeedsChecks: return "needs_checks";
     case Status::kError: return "error";
   }
   return "error";
@@ -53,6 +54,7 @@ void Report::begin(const TaskUnderTest& task, std::uint64_t seed) {
     cases += (cases.empty() ? "" : ",") + std::string("{\"name\":") + quoted(graded.name) +
              ",\"weight\":" + std::to_string(graded.weight) + "}";
   line("{\"event\":\"begin\",\"task\":" + quoted(task.id) + ",\"implementation\":" + quoted(implementation()) +
+       ",\"backend\":" + quoted(backend()) +
        ",\"seed\":" + std::to_string(seed) + ",\"cases\":[" + cases + "]}");
 }
 

@@ -11,7 +11,7 @@
 namespace flash::harness {
 
 // How a case ended, as the report spells it.
-enum class Status { kPassed, kFailed, kNotStarted, kNeedsGpu, kError };
+enum class Status { kPassed, kFailed, kNotStarted, kNeedsGpu, kNeedsChecks, kError };
 std::string to_string(Status status);
 
 class Report {

@@ -1,0 +1,327 @@
+// Implements checker.hpp.
+#include "common/simt/checker.hpp"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "common/simt/device_memory.hpp"
+#include "common/simt/launch.hpp"
+#include "common/simt/shared_memory.hpp"
+#include "common/simt/symbols.hpp"
+#include "common/simt/worker.hpp"
+
+namespace flash::simt {
+namespace {
+
+__thread Checker* active_checker __attribute__((tls_model("initial-exec"))) = nullptr;
+
+std::string bytes_text(std::size_t bytes) { return std::to_string(bytes) + (bytes == 1 ? " byte" : " bytes"); }
+
+}  // namespace
+
+Checker::Checker() { known_ = {}; }
+
+Checker* Checker::active() { return active_checker; }
+
+void Checker::start_block(Worker& worker, SharedMemory& shared, std::uint64_t number) {
+  worker_ = &worker;
+  shared_ = &shared;
+  block_start_ = barrier_time_ = ++time_;
+  if (launch_ != &worker.launch() || number_of_launch_ != worker.launch().number) {
+    launch_ = &worker.launch();
+    number_of_launch_ = launch_->number;
+    launch_start_ = block_start_;
+    module_base_ = launch_->module.base;
+    global_releases_.clear();
+    reported_.clear();
+    blocks_.clear();
+  }
+  blocks_.push_back({block_start_, number});
+  fenced_ = {};
+  shared_releases_.clear();
+  acquired_.clear();
+  acquired_by_block_.clear();
+  active_checker = this;
+}
+
+void Checker::end_block() { active_checker = nullptr; }
+
+void Checker::running(unsigned thread) {
+  thread_ = thread;
+  stack_begin_ = worker_->stacks().begin(thread);
+}
+
+// ---- what orders accesses ----------------------------------------------------------------------------------------------------
+
+void Checker::barrier() {
+  barrier_time_ = ++time_;
+  for (auto& [thread, releases] : acquired_)
+    acquired_by_block_.insert(acquired_by_block_.end(), releases.begin(), releases.end());
+  acquired_.clear();
+}
+
+void Checker::warp_sync(unsigned warp, std::uint32_t lanes) {
+  const std::uint32_t now = ++time_;
+  std::array<std::uint32_t, kWarpSize> known{};
+  const unsigned first = warp * kWarpSize;
+  for (std::uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
+    const auto& of_lane = known_[first + static_cast<unsigned>(__builtin_ctz(rest))];
+    for (unsigned lane = 0; lane < kWarpSize; ++lane) known[lane] = std::max(known[lane], of_lane[lane]);
+  }
+  for (std::uint32_t rest = lanes; rest != 0; rest &= rest - 1) known[static_cast<unsigned>(__builtin_ctz(rest))] = now;
+  for (std::uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
+    const unsigned thread = first + static_cast<unsigned>(__builtin_ctz(rest));
+    known_[thread] = known;
+    clock_[thread] = now;
+  }
+}
+
+void Checker::fence() { fenced_[thread_] = clock_[thread_] = ++time_; }
+
+inline bool Checker::ordered_before_me(std::uint32_t time, unsigned thread, bool is_global) const {
+  if (time >= block_start_)
+    return time < barrier_time_ || thread == thread_ ||
+           (thread / kWarpSize == thread_ / kWarpSize && time < known_[thread_][thread % kWarpSize]) || released_to_me(time, thread);
+  // Another block had another shared memory; another launch is over.
+  return !is_global || time < launch_start_ || released_to_me(time, thread);
+}
+
+bool Checker::released_to_me(std::uint32_t time, unsigned thread) const {
+  const auto covers = [&](const Release& release) {
+    return time >= release.block_start &&
+           (time < release.barrier_time || (thread == release.thread && time < release.thread_time));
+  };
+  if (std::any_of(acquired_by_block_.begin(), acquired_by_block_.end(), covers)) return true;
+  if (acquired_.empty()) return false;
+  const auto mine = acquired_.find(thread_);
+  return mine != acquired_.end() && std::any_of(mine->second.begin(), mine->second.end(), covers);
+}
+
+// An atomic operation on `address` takes in what others released there, and releases what this thread's last fence covers.
+void Checker::synchronize(const void* address, bool is_global) {
+  auto& releases = (is_global ? global_releases_ : shared_releases_)[address];
+  auto& mine = acquired_[thread_];
+  mine.insert(mine.end(), releases.begin(), releases.end());
+  if (fenced_[thread_] == 0) return;
+  releases.push_back({block_start_, barrier_time_, thread_, fenced_[thread_]});
+}
+
+// ---- an access -----------------------------------------------------------------------------------------------------------------
+
+bool Checker::find_place(const char* address, std::size_t bytes, Place& place) const {
+  const auto offset_in = [&](const char* begin) { return reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(begin); };
+  if (const std::size_t size = shared_->dynamic_bytes(); offset_in(shared_->dynamic()) < size) {
+    place = {&shared_->dynamic_shadow(), shared_->dynamic(), size, false};
+  } else if (const std::size_t fixed = shared_->fixed_bytes(); offset_in(shared_->fixed()) < fixed) {
+    place = {&shared_->fixed_shadow(), shared_->fixed(), fixed, false};
+  } else if (Allocation* const allocation = DeviceMemory::instance().find(address)) {
+    place = {&allocation->shadow, allocation->begin, allocation->bytes, true};
+  } else {
+    return false;
+  }
+  return offset_in(place.begin) < place.bytes && offset_in(place.begin) + bytes <= place.bytes;
+}
+
+void Checker::access(const void* address, std::size_t bytes, bool is_write, bool aligned, const void* pc) {
+  const auto* const begin = static_cast<const char*>(address);
+  // The thread's own stack: its local memory.
+  if (static_cast<std::size_t>(begin - stack_begin_) < FiberStacks::kStackBytes) return;
+  const Kind kind = is_write ? Kind::kWrite : Kind::kRead;
+  const std::uintptr_t place_in_code = reinterpret_cast<std::uintptr_t>(pc) - 1;
+  Place place;
+  if (find_place(begin, bytes, place)) {
+    check(place, begin, bytes, kind, aligned, place_in_code);
+  } else {
+    outside(begin, bytes, kind, place_in_code);
+  }
+}
+
+void Checker::atomic(const void* address, std::size_t bytes, const void* pc) {
+  const auto* const begin = static_cast<const char*>(address);
+  const std::uintptr_t place_in_code = reinterpret_cast<std::uintptr_t>(pc) - 1;
+  Place place;
+  if (!find_place(begin, bytes, place)) {
+    outside(begin, bytes, Kind::kAtomic, place_in_code);
+    return;
+  }
+  check(place, begin, bytes, Kind::kAtomic, true, place_in_code);
+  synchronize(address, place.is_global);
+}
+
+void Checker::count(Shadow& shadow, bool is_global, std::size_t bytes, Kind kind) {
+  if (kind != Kind::kWrite) {
+    shadow.loaded += bytes;
+    (is_global ? moved_.global_loaded : moved_.shared_loaded) += bytes;
+  }
+  if (kind != Kind::kRead) {
+    shadow.stored += bytes;
+    (is_global ? moved_.global_stored : moved_.shared_stored) += bytes;
+  }
+}
+
+Counters Checker::take_moved() { return std::exchange(moved_, {}); }
+
+void Checker::check(const Place& place, const char* address, std::size_t bytes, Kind kind, bool aligned, std::uintptr_t pc) {
+  Shadow& shadow = *place.shadow;
+  const auto offset = static_cast<std::size_t>(address - place.begin);
+  if (shadow.forbidden && shadow.forbidden.bits(offset, bytes) != 0) outside(address, bytes, kind, pc);
+  if (aligned && reinterpret_cast<std::uintptr_t>(address) % bytes != 0)
+    stop(FindingKind::kMisaligned, pc,
+         "it accesses " + bytes_text(bytes) + " at " + address_text(place, address, 1) + ", an address that is no multiple of " +
+             std::to_string(bytes) + ".\n" + worker_->describe(thread_));
+  count(shadow, place.is_global, bytes, kind);
+
+  if (kind != Kind::kWrite && !shadow.initialized.has_all(offset, bytes) && is_new(FindingKind::kUninitialized, pc, 0)) {
+    const Location where = locate(worker_->launch().module, pc);
+    found(FindingKind::kUninitialized, where,
+          worker_->describe(thread_) + " reads " + address_text(place, address, bytes) + ", which nobody has written.");
+  }
+  if (kind != Kind::kRead) shadow.initialized.insert(offset, bytes);
+
+  const Access me{.time = time_of(thread_),
+                  .pc = static_cast<std::uint32_t>(pc - module_base_),
+                  .thread = static_cast<std::uint16_t>(thread_),
+                  .atomic = kind == Kind::kAtomic};
+  const auto conflicts = [&](const Cell& cell, int slot) {
+    return !ordered_before_me(cell.time[slot], cell.who[slot] & 0x7fff, place.is_global);
+  };
+  const auto [first, end] = shadow.cells.of(offset, bytes);
+  if (kind != Kind::kRead) {
+    for (Cell* cell = first; cell != end; ++cell) {
+      if (conflicts(*cell, Cell::kWriter) && !(me.atomic && cell->get(Cell::kWriter).atomic))
+        conflict_with(*cell, Cell::kWriter, place, address, bytes, kind, pc);
+      for (const int reader : {Cell::kReader, Cell::kOtherReader})
+        if (conflicts(*cell, reader)) conflict_with(*cell, reader, place, address, bytes, kind, pc);
+      cell->set(Cell::kWriter, me);
+    }
+    return;
+  }
+  for (Cell* cell = first; cell != end; ++cell) {
+    if (conflicts(*cell, Cell::kWriter)) conflict_with(*cell, Cell::kWriter, place, address, bytes, kind, pc);
+    // Of the readers that nothing orders, two are kept, as far apart as can be: a later writer that is ordered after both most
+    // likely is after all of them.
+    const auto mine = [&](int slot) { return cell->who[slot] == me.thread && cell->time[slot] >= block_start_; };
+    if (mine(Cell::kReader) || !conflicts(*cell, Cell::kReader)) {
+      cell->set(Cell::kReader, me);
+    } else if (mine(Cell::kOtherReader) || !conflicts(*cell, Cell::kOtherReader) ||
+               (cell->who[Cell::kReader] / kWarpSize == cell->who[Cell::kOtherReader] / kWarpSize &&
+                cell->time[Cell::kReader] >= block_start_)) {
+      cell->set(Cell::kOtherReader, me);
+    }
+  }
+}
+
+// ---- words ---------------------------------------------------------------------------------------------------------------------
+
+std::string Checker::address_text(const Place& place, const char* address, std::size_t bytes) const {
+  const auto offset = static_cast<std::size_t>(address - place.begin);
+  const std::string size = bytes > 1 ? bytes_text(bytes) + " of " : "";
+  if (!place.is_global) {
+    if (place.begin == shared_->dynamic()) return size + "dynamic shared memory, from byte " + std::to_string(offset);
+    const Symbol symbol = thread_local_symbol(worker_->launch().module, offset);
+    if (symbol.name.empty()) return size + "static shared memory, from byte " + std::to_string(offset);
+    return size + "the shared " + symbol.name + ", from byte " + std::to_string(offset - symbol.offset);
+  }
+  // Which argument of the kernel points into this allocation, and how far from there the address is.
+  const KernelCall& call = worker_->launch().call;
+  for (std::size_t i = 0; i < call.argument_count; ++i) {
+    const auto* const value = static_cast<const char*>(call.argument_list[i].value);
+    if (call.argument_list[i].bytes < sizeof(char*)) continue;
+    char* pointer = nullptr;
+    std::memcpy(&pointer, value, sizeof pointer);
+    if (pointer < place.begin || pointer > place.begin + place.bytes) continue;
+    const std::ptrdiff_t distance = address - pointer;
+    const std::string argument = "device memory, argument " + std::to_string(i + 1) + " of the kernel";
+    if (distance < 0) return size + argument + ", " + bytes_text(static_cast<std::size_t>(-distance)) + " before its first element";
+    if (bytes > 1 && static_cast<std::size_t>(distance) % bytes == 0)
+      return size + argument + ", from byte " + std::to_string(distance) + " (element " +
+             std::to_string(static_cast<std::size_t>(distance) / bytes) + " of that size)";
+    return size + argument + ", from byte " + std::to_string(distance);
+  }
+  return size + "device memory, from byte " + std::to_string(offset) + " of an allocation of " + bytes_text(place.bytes);
+}
+
+bool Checker::is_new(FindingKind kind, std::uintptr_t pc, std::uint32_t other_pc) {
+  return reported_.insert({static_cast<std::uintptr_t>(kind), pc, other_pc}).second;
+}
+
+void Checker::found(FindingKind kind, const Location& where, const std::string& text) {
+  Launch& launch = worker_->launch();
+  launch.add(kind, where, Location{}, kernel_text(launch) + ": " + to_string(kind) + " at " + place_text(where) + "\n" + text);
+  if (launch.stop) worker_->abandon();
+}
+
+void Checker::stop(FindingKind kind, std::uintptr_t pc, const std::string& text) {
+  worker_->fail(kind, locate(worker_->launch().module, pc), text);
+}
+
+void Checker::conflict_with(const Cell& cell, int slot, const Place& place, const char* address, std::size_t bytes, Kind kind,
+                            std::uintptr_t pc) {
+  const Access other = cell.get(slot);
+  if (!is_new(FindingKind::kRace, pc, other.pc)) return;
+  Launch& launch = worker_->launch();
+  const Location where = locate(launch.module, pc), before = locate(launch.module, module_base_ + other.pc);
+  const bool same_block = other.time >= block_start_;
+  const char* const now = kind == Kind::kRead ? "reads" : kind == Kind::kWrite ? "writes" : "atomically changes";
+  const char* const then = slot != Cell::kWriter ? "read it" : other.atomic ? "atomically changed it" : "wrote it";
+  const char* const why = !same_block                                        ? "Nothing orders two blocks of a launch."
+                          : other.thread / kWarpSize == thread_ / kWarpSize ? "Neither a __syncthreads() nor a __syncwarp() lies between the two."
+                                                                             : "No __syncthreads() lies between the two.";
+  const auto block = std::upper_bound(blocks_.begin(), blocks_.end(), other.time,
+                                      [](std::uint32_t time, const Started& started) { return time < started.time; });
+  launch.add(FindingKind::kRace, where, before,
+             kernel_text(launch) + ": " + to_string(FindingKind::kRace) + " between " + place_text(before) + " and " +
+                 place_text(where) + "\n" + worker_->describe(thread_) + " " + now + " " + address_text(place, address, bytes) + " at " +
+                 place_text(where) + ";\n" + worker_->describe(other.thread, std::prev(block)->block) + " " + then + " at " +
+                 place_text(before) + ". " + why);
+  if (launch.stop) worker_->abandon();
+}
+
+bool Checker::is_argument(const char* address) const {
+  const KernelCall& call = worker_->launch().call;
+  const auto inside = [address](const void* begin, std::size_t bytes) {
+    return address >= static_cast<const char*>(begin) && address < static_cast<const char*>(begin) + bytes;
+  };
+  if (inside(call.arguments, call.argument_bytes)) return true;
+  return std::any_of(call.argument_list, call.argument_list + call.argument_count,
+                     [&](const KernelCall::Argument& argument) { return inside(argument.value, argument.bytes); });
+}
+
+// Not shared memory, not an allocation, or not where a kernel may go inside of one.
+void Checker::outside(const char* address, std::size_t bytes, Kind kind, std::uintptr_t pc) {
+  const char* const verb = kind == Kind::kRead ? "reads" : kind == Kind::kWrite ? "writes" : "atomically changes";
+  const std::string who = worker_->describe(thread_) + " " + verb + " ";
+  const std::uintptr_t value = reinterpret_cast<std::uintptr_t>(address);
+  const Module& module = worker_->launch().module;
+  if (DeviceMemory::instance().contains(address)) {
+    Allocation* const near = DeviceMemory::instance().find(address) != nullptr ? DeviceMemory::instance().find(address)
+                                                                                : DeviceMemory::instance().nearest(address);
+    if (near == nullptr) stop(FindingKind::kOutOfBounds, pc, who + "device memory that is not allocated.");
+    const Place place{&near->shadow, near->begin, near->bytes, true};
+    const char* const how = address < near->begin                 ? ": before the start of the allocation."
+                            : address + bytes > near->begin + near->bytes ? ": behind the end of the allocation."
+                                                                  : ": inside of the allocation, and outside of the tensor.";
+    stop(FindingKind::kOutOfBounds, pc, who + address_text(place, address, bytes) + how);
+  }
+  if (shared_->is_guard(address) ||
+      (address < shared_->dynamic() + shared_->dynamic_bytes() + 128 && address + bytes > shared_->dynamic() + shared_->dynamic_bytes()))
+    stop(FindingKind::kOutOfBounds, pc,
+         who + "shared memory, from byte " + std::to_string(address - shared_->dynamic()) + ": the block has " +
+             bytes_text(shared_->dynamic_bytes()) + " of dynamic shared memory.");
+  if (address < shared_->dynamic() && address >= shared_->dynamic() - 128 * 1024)
+    stop(FindingKind::kOutOfBounds, pc,
+         who + "shared memory, " + bytes_text(static_cast<std::size_t>(shared_->dynamic() - address)) + " before its start.");
+  // Constants and variables of the kernel's own library, the built-in variables, and the arguments on their way to the kernel.
+  if (value >= module.begin && value < module.end) return;
+  if (is_builtin_variable(address) || is_argument(address)) return;
+  if (value < 4096) stop(FindingKind::kFault, pc, who + "through a null pointer, or with an offset from one.");
+  for (unsigned thread = 0; thread < kMostThreads; ++thread)
+    if (static_cast<std::size_t>(address - worker_->stacks().begin(thread)) < FiberStacks::kStackBytes)
+      stop(FindingKind::kOutOfBounds, pc, who + "a local variable of " + worker_->describe(thread) + ". Local memory is a thread's own.");
+  stop(FindingKind::kHostMemory, pc, who + "host memory. A kernel sees device memory only: copy the data there first.");
+}
+
+}  // namespace flash::simt

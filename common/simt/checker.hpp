@@ -1,0 +1,118 @@
+// The checks of one OS thread's running block: each access of an instrumented kernel to shared and device memory passes here.
+//
+// Races are found by what orders accesses, not by when they happened to come: every run reports the same ones, whatever the
+// schedule. The rules, with t an access time of the block's own clock, which every synchronization advances:
+//   __syncthreads()       orders all before it before all after it, within the block
+//   __syncwarp(mask)      does so for the lanes in the mask, and for what these knew of other lanes
+//   atomic operations     on the same address by two threads are no race; with __threadfence() before it, an atomic operation
+//                         also orders what its thread (or its block, up to the last barrier) did before whatever the threads
+//                         do that operate on the same address later
+//   shuffles and votes    order nothing (CUDA promises no memory ordering of them)
+//   the end of a launch   orders everything
+// Two accesses to the same byte that nothing orders, one of them a write, are a race, between threads of a block and between
+// blocks; also when both would write the same value.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "common/simt/shadow.hpp"
+#include "common/simt/simt.hpp"
+
+namespace flash::simt {
+
+class Worker;
+class SharedMemory;
+struct Launch;
+
+class Checker {
+ public:
+  Checker();
+
+  // The checker of the block that this OS thread is running, or nullptr.
+  static Checker* active();
+
+  // `number`: the block's, in its launch.
+  void start_block(Worker& worker, SharedMemory& shared, std::uint64_t number);
+  void end_block();
+  void running(unsigned thread);
+
+  // `aligned`: the compiler counts on the address being a multiple of `bytes`. At most 64 bytes.
+  void access(const void* address, std::size_t bytes, bool is_write, bool aligned, const void* pc);
+  void atomic(const void* address, std::size_t bytes, const void* pc);
+  void barrier();
+  void warp_sync(unsigned warp, std::uint32_t lanes);
+  void fence();
+
+  // What all blocks of the launch moved; read and forgotten by run().
+  Counters take_moved();
+
+  // Findings of other instruments.
+  void found(FindingKind kind, const Location& where, const std::string& text);
+
+ private:
+  static constexpr unsigned kMostThreads = 1024, kWarpSize = 32;
+  enum class Kind { kRead, kWrite, kAtomic };
+
+  // What an address belongs to.
+  struct Place {
+    Shadow* shadow = nullptr;
+    char* begin = nullptr;
+    std::size_t bytes = 0;
+    bool is_global = false;
+  };
+
+  // A thread's word that what its block did up to its last barrier, and it itself up to its last fence, is visible to whoever
+  // takes the word.
+  struct Release {
+    std::uint32_t block_start, barrier_time, thread, thread_time;
+  };
+
+  void check(const Place& place, const char* address, std::size_t bytes, Kind kind, bool aligned, std::uintptr_t pc);
+  void conflict_with(const Cell& cell, int slot, const Place& place, const char* address, std::size_t bytes, Kind kind,
+                     std::uintptr_t pc);
+  bool find_place(const char* address, std::size_t bytes, Place& place) const;
+  void outside(const char* address, std::size_t bytes, Kind kind, std::uintptr_t pc);
+  bool is_argument(const char* address) const;
+  void count(Shadow& shadow, bool is_global, std::size_t bytes, Kind kind);
+  bool ordered_before_me(std::uint32_t time, unsigned thread, bool is_global) const;
+  bool released_to_me(std::uint32_t time, unsigned thread) const;
+  void synchronize(const void* address, bool is_global);
+
+  [[noreturn]] void stop(FindingKind kind, std::uintptr_t pc, const std::string& text);
+  bool is_new(FindingKind kind, std::uintptr_t pc, std::uint32_t other_pc);
+  std::string address_text(const Place& place, const char* address, std::size_t bytes) const;
+  std::uint32_t time_of(unsigned thread) const { return clock_[thread] > barrier_time_ ? clock_[thread] : barrier_time_; }
+
+  Worker* worker_ = nullptr;
+  SharedMemory* shared_ = nullptr;
+  const Launch* launch_ = nullptr;
+  std::uint64_t number_of_launch_ = 0;
+  unsigned thread_ = 0;
+  const char* stack_begin_ = nullptr;  // of the running thread
+  std::uintptr_t module_base_ = 0;
+
+  std::uint32_t time_ = 1;          // advanced by every synchronization, never set back
+  std::uint32_t launch_start_ = 1;  // what is older is of a launch that is over
+  std::uint32_t block_start_ = 1;   // what is older is of another block
+  std::uint32_t barrier_time_ = 1;  // at the block's last barrier
+  struct Started {
+    std::uint32_t time;
+    std::uint64_t block;
+  };
+  std::vector<Started> blocks_;  // of this launch, by time
+  std::array<std::uint32_t, kMostThreads> clock_{};                          // at a thread's last own synchronization
+  std::array<std::array<std::uint32_t, kWarpSize>, kMostThreads> known_{};   // of each lane of its warp: ordered up to this time
+  std::array<std::uint32_t, kMostThreads> fenced_{};                         // when it last called __threadfence(); 0: never
+  std::unordered_map<const void*, std::vector<Release>> global_releases_, shared_releases_;
+  std::unordered_map<unsigned, std::vector<Release>> acquired_;              // by thread
+  std::vector<Release> acquired_by_block_;
+  std::set<std::array<std::uintptr_t, 3>> reported_;
+  Counters moved_;
+};
+
+}  // namespace flash::simt

@@ -1,0 +1,73 @@
+// What kernel code calls: the thread's own coordinates, waiting, and the checks' hooks. Everything in device/ is written on it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/export.hpp"
+#include "common/simt/device/vector_types.hpp"
+
+// The built-in variables. Each OS thread has its own copy, and the scheduler writes the running thread's coordinates to it; to
+// a kernel they are constants. initial-exec: one instruction instead of a call for each access.
+#define FLASH_SIMT_BUILTIN(type, name) \
+  extern __thread const type name __asm__("flash_simt_" #name) \
+      __attribute__((tls_model("initial-exec"), visibility("default")))
+FLASH_SIMT_BUILTIN(uint3, threadIdx);
+FLASH_SIMT_BUILTIN(uint3, blockIdx);
+FLASH_SIMT_BUILTIN(uint3, blockDim);
+FLASH_SIMT_BUILTIN(uint3, gridDim);
+#undef FLASH_SIMT_BUILTIN
+inline constexpr int warpSize = 32;
+
+namespace flash::simt {
+
+// Where a barrier or a warp operation stands in the source. As a default argument, FLASH_SIMT_HERE is the caller's place.
+struct Site {
+  const char* file = nullptr;
+  int line = 0;
+};
+#define FLASH_SIMT_HERE \
+  ::flash::simt::Site { __builtin_FILE(), __builtin_LINE() }
+
+// The running thread's number in its block (x fastest), and its place in its warp.
+FLASH_EXPORT unsigned thread_number();
+inline unsigned lane_number() { return thread_number() % 32; }
+
+// The start of the block's dynamic shared memory.
+FLASH_EXPORT void* dynamic_shared_memory();
+
+// Waits until all threads of the block are here. `predicate` is summed over the threads; each gets the sum.
+FLASH_EXPORT int barrier(const char* name, Site site, int predicate = 0);
+
+// Waits until each lane that `mask` names, and that has not returned, has called this with the same `mask`, `complete` and
+// `site`. The last to come calls `complete` once for all: slots[lane] is what that lane handed in, nullptr for lanes not there.
+struct WarpCall {
+  const char* name;  // as in the source: "__shfl_xor_sync"
+  Site site;
+  std::uint32_t mask;
+  void* slot;
+  void (*complete)(void* const slots[32], std::uint32_t present);
+  bool orders_memory = false;  // __syncwarp() does; a shuffle or a vote does not
+};
+FLASH_EXPORT void warp_operation(const WarpCall& call);
+
+// The lanes of the running thread's warp that have not returned.
+FLASH_EXPORT std::uint32_t lanes_alive();
+
+// Ends the kernel with a finding: `reader` read a value from lane `source`, which takes no part.
+[[noreturn]] FLASH_EXPORT void read_from_absent_lane(const char* name, Site site, int reader, int source);
+
+// Called before an atomic operation on `address`: counts and checks it, and now and then gives other threads a turn, so that a
+// kernel may wait for a value to change.
+FLASH_EXPORT void before_atomic(const volatile void* address, std::size_t bytes);
+// After a __threadfence() or __nanosleep().
+FLASH_EXPORT void give_turn();
+FLASH_EXPORT void fence();
+
+// Ends the kernel because a wrapper of common/cuda was called in a way that the GPU does not allow.
+[[noreturn]] FLASH_EXPORT void misaligned(const char* what, const volatile void* address, std::size_t alignment);
+
+// Not instrumented, and not inlined where it would be.
+#define FLASH_SIMT_UNCHECKED __attribute__((no_sanitize("thread"), noinline))
+
+}  // namespace flash::simt

@@ -1,0 +1,145 @@
+// Device functions beyond the C library's: fast-math intrinsics, rounding modes, bits. The approximate ones are computed as CUDA
+// defines them (__expf(x) is exp2 of x log2(e), rounded in between), with the host's functions underneath.
+#pragma once
+
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmath>
+
+// ---- minimum and maximum -------------------------------------------------------------------------------------------------------
+
+#define FLASH_SIMT_MIN_MAX(T)                              \
+  inline T min(T a, T b) { return b < a ? b : a; }         \
+  inline T max(T a, T b) { return a < b ? b : a; }
+FLASH_SIMT_MIN_MAX(int)
+FLASH_SIMT_MIN_MAX(unsigned)
+FLASH_SIMT_MIN_MAX(long)
+FLASH_SIMT_MIN_MAX(unsigned long)
+FLASH_SIMT_MIN_MAX(long long)
+FLASH_SIMT_MIN_MAX(unsigned long long)
+#undef FLASH_SIMT_MIN_MAX
+inline unsigned min(int a, unsigned b) { return min(static_cast<unsigned>(a), b); }
+inline unsigned min(unsigned a, int b) { return min(a, static_cast<unsigned>(b)); }
+inline unsigned max(int a, unsigned b) { return max(static_cast<unsigned>(a), b); }
+inline unsigned max(unsigned a, int b) { return max(a, static_cast<unsigned>(b)); }
+inline float min(float a, float b) { return fminf(a, b); }  // NaN loses
+inline float max(float a, float b) { return fmaxf(a, b); }
+inline double min(double a, double b) { return fmin(a, b); }
+inline double max(double a, double b) { return fmax(a, b); }
+
+// ---- float -----------------------------------------------------------------------------------------------------------------------
+
+inline float __exp2f(float x) { return exp2f(x); }
+inline float __expf(float x) { return exp2f(x * 1.4426950408889634f); }
+inline float __exp10f(float x) { return exp2f(x * 3.3219280948873623f); }
+inline float __log2f(float x) { return log2f(x); }
+inline float __logf(float x) { return log2f(x) * 0.6931471805599453f; }
+inline float __log10f(float x) { return log2f(x) * 0.3010299956639812f; }
+inline float __sinf(float x) { return sinf(x); }
+inline float __cosf(float x) { return cosf(x); }
+inline float __tanf(float x) { return sinf(x) / cosf(x); }
+inline float __powf(float x, float y) { return exp2f(y * log2f(x)); }
+inline float __fdividef(float x, float y) { return fabsf(y) > 0x1p126f && !isinf(x) ? 0 * x : x / y; }
+inline float fdividef(float x, float y) { return x / y; }
+inline float rsqrtf(float x) { return 1 / sqrtf(x); }
+inline double rsqrt(double x) { return 1 / sqrt(x); }
+inline float __saturatef(float x) { return x > 0 ? (x < 1 ? x : 1) : 0; }  // NaN gives 0
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
+inline float __fmul_rn(float a, float b) {
+  volatile float product = a * b;  // never contracted with an addition
+  return product;
+}
+inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float __frcp_rn(float x) { return 1 / x; }
+inline float __fsqrt_rn(float x) { return sqrtf(x); }
+inline float __frsqrt_rn(float x) { return static_cast<float>(1 / sqrt(static_cast<double>(x))); }
+
+// ---- conversions -----------------------------------------------------------------------------------------------------------------
+
+namespace flash::simt {
+
+// CUDA's conversions to integers saturate, and give 0 for NaN.
+template <class Integer>
+Integer saturated(double x, double least, double most) {
+  if (x != x) return 0;
+  return x <= least ? static_cast<Integer>(least) : x >= most ? static_cast<Integer>(most) : static_cast<Integer>(x);
+}
+template <class To, class From>
+To bits_as(From value) {
+  static_assert(sizeof(To) == sizeof(From));
+  To bits;
+  __builtin_memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+}  // namespace flash::simt
+
+inline int __float2int_rn(float x) { return flash::simt::saturated<int>(nearbyint(x), -0x1p31, 0x7fffffff); }
+inline int __float2int_rz(float x) { return flash::simt::saturated<int>(trunc(x), -0x1p31, 0x7fffffff); }
+inline int __float2int_rd(float x) { return flash::simt::saturated<int>(floor(x), -0x1p31, 0x7fffffff); }
+inline int __float2int_ru(float x) { return flash::simt::saturated<int>(ceil(x), -0x1p31, 0x7fffffff); }
+inline unsigned __float2uint_rn(float x) { return flash::simt::saturated<unsigned>(nearbyint(x), 0, 0xffffffffu); }
+inline unsigned __float2uint_rz(float x) { return flash::simt::saturated<unsigned>(trunc(x), 0, 0xffffffffu); }
+inline float __int2float_rn(int x) { return static_cast<float>(x); }
+inline float __uint2float_rn(unsigned x) { return static_cast<float>(x); }
+inline float __double2float_rn(double x) { return static_cast<float>(x); }
+inline int __float_as_int(float x) { return flash::simt::bits_as<int>(x); }
+inline unsigned __float_as_uint(float x) { return flash::simt::bits_as<unsigned>(x); }
+inline float __int_as_float(int x) { return flash::simt::bits_as<float>(x); }
+inline float __uint_as_float(unsigned x) { return flash::simt::bits_as<float>(x); }
+inline long long __double_as_longlong(double x) { return flash::simt::bits_as<long long>(x); }
+inline double __longlong_as_double(long long x) { return flash::simt::bits_as<double>(x); }
+
+// ---- bits ------------------------------------------------------------------------------------------------------------------------
+
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x)); }
+inline int __clzll(long long x) { return x == 0 ? 64 : __builtin_clzll(static_cast<unsigned long long>(x)); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __ffsll(long long x) { return __builtin_ffsll(x); }
+inline unsigned __brev(unsigned x) {
+  unsigned reversed = 0;
+  for (int bit = 0; bit < 32; ++bit) reversed |= (x >> bit & 1u) << (31 - bit);
+  return reversed;
+}
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+  const unsigned long long bytes = static_cast<unsigned long long>(y) << 32 | x;
+  unsigned result = 0;
+  for (int i = 0; i < 4; ++i) result |= static_cast<unsigned>(bytes >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
+  return result;
+}
+inline int __mulhi(int a, int b) { return static_cast<int>(static_cast<long long>(a) * b >> 32); }
+inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>(static_cast<unsigned long long>(a) * b >> 32); }
+inline int __mul24(int a, int b) { return static_cast<int>(static_cast<long long>(a << 8 >> 8) * (b << 8 >> 8)); }
+
+// ---- loads and stores with a cache hint: here without one ----------------------------------------------------------------------------
+
+#define FLASH_SIMT_LOAD(name)            \
+  template <class T>                     \
+  inline T name(const T* address) {      \
+    return *address;                     \
+  }
+FLASH_SIMT_LOAD(__ldg)
+FLASH_SIMT_LOAD(__ldca)
+FLASH_SIMT_LOAD(__ldcg)
+FLASH_SIMT_LOAD(__ldcs)
+FLASH_SIMT_LOAD(__ldlu)
+FLASH_SIMT_LOAD(__ldcv)
+#undef FLASH_SIMT_LOAD
+#define FLASH_SIMT_STORE(name)                    \
+  template <class T>                              \
+  inline void name(T* address, T value) {         \
+    *address = value;                             \
+  }
+FLASH_SIMT_STORE(__stcg)
+FLASH_SIMT_STORE(__stcs)
+FLASH_SIMT_STORE(__stwb)
+FLASH_SIMT_STORE(__stwt)
+#undef FLASH_SIMT_STORE

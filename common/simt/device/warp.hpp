@@ -1,0 +1,173 @@
+// Shuffles, votes, matches and reductions of a warp. Each lane hands in a slot on its own stack; the last one to come fills in
+// the results of all. What lies in the slots passes by the checks: another lane's stack is no memory that a kernel could reach.
+#pragma once
+
+#include <type_traits>
+
+#include "common/simt/device/kernel_interface.hpp"
+
+namespace flash::simt {
+
+template <class T>
+struct Exchange {
+  T value;
+  int source;  // the lane that this one reads
+  T result;
+  const char* name;
+  Site site;
+};
+
+template <class T>
+FLASH_SIMT_UNCHECKED void exchange(void* const slots[32], std::uint32_t present) {
+  for (int lane = 0; lane < 32; ++lane) {
+    if ((present >> lane & 1) == 0) continue;
+    auto* const mine = static_cast<Exchange<T>*>(slots[lane]);
+    if ((present >> mine->source & 1) == 0) read_from_absent_lane(mine->name, mine->site, lane, mine->source);
+    mine->result = static_cast<const Exchange<T>*>(slots[mine->source])->value;
+  }
+}
+
+template <class T>
+T shuffle(const char* name, std::uint32_t mask, T value, int source, Site site) {
+  static_assert(std::is_trivially_copyable_v<T> && (sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8),
+                "a shuffle moves values of 2, 4 or 8 bytes");
+  Exchange<T> slot{value, source, value, name, site};
+  warp_operation({.name = name, .site = site, .mask = mask, .slot = &slot, .complete = exchange<T>});
+  return slot.result;
+}
+
+// Combines the lanes' values; each lane gets the result.
+template <class T>
+struct Combination {
+  T value, result;
+};
+
+template <class T, class Combine>
+FLASH_SIMT_UNCHECKED void combine_lanes(void* const slots[32], std::uint32_t present) {
+  bool first = true;
+  T result{};
+  for (int lane = 0; lane < 32; ++lane)
+    if (present >> lane & 1) {
+      const T value = static_cast<const Combination<T>*>(slots[lane])->value;
+      result = first ? value : Combine::apply(result, value);
+      first = false;
+    }
+  for (int lane = 0; lane < 32; ++lane)
+    if (present >> lane & 1) static_cast<Combination<T>*>(slots[lane])->result = result;
+}
+
+template <class Combine, class T>
+T reduce_lanes(const char* name, std::uint32_t mask, T value, Site site) {
+  Combination<T> slot{value, value};
+  warp_operation({.name = name, .site = site, .mask = mask, .slot = &slot, .complete = combine_lanes<T, Combine>});
+  return slot.result;
+}
+
+#define FLASH_SIMT_COMBINE(Name, expression)                        \
+  struct Name {                                                     \
+    template <class T>                                              \
+    __attribute__((always_inline)) static T apply(T a, T b) {       \
+      return expression;                                            \
+    }                                                               \
+  };
+FLASH_SIMT_COMBINE(CombineSum, a + b)
+FLASH_SIMT_COMBINE(CombineMin, b < a ? b : a)
+FLASH_SIMT_COMBINE(CombineMax, a < b ? b : a)
+FLASH_SIMT_COMBINE(CombineAnd, a & b)
+FLASH_SIMT_COMBINE(CombineOr, a | b)
+FLASH_SIMT_COMBINE(CombineXor, a ^ b)
+#undef FLASH_SIMT_COMBINE
+
+// Which lanes have the same value.
+template <class T>
+struct Match {
+  T value;
+  std::uint32_t same;
+};
+
+template <class T>
+FLASH_SIMT_UNCHECKED void match_lanes(void* const slots[32], std::uint32_t present) {
+  for (int lane = 0; lane < 32; ++lane) {
+    if ((present >> lane & 1) == 0) continue;
+    auto* const mine = static_cast<Match<T>*>(slots[lane]);
+    mine->same = 0;
+    for (int other = 0; other < 32; ++other)
+      if ((present >> other & 1) && static_cast<const Match<T>*>(slots[other])->value == mine->value) mine->same |= 1u << other;
+  }
+}
+
+template <class T>
+std::uint32_t matching_lanes(const char* name, std::uint32_t mask, T value, Site site) {
+  Match<T> slot{value, 0};
+  warp_operation({.name = name, .site = site, .mask = mask, .slot = &slot, .complete = match_lanes<T>});
+  return slot.same;
+}
+
+inline int check_width(int width) {
+  // A width that is no power of two up to 32 makes the GPU's result undefined: here it fails, whoever asked for it.
+  if (width < 1 || width > 32 || (width & (width - 1)) != 0) __builtin_trap();
+  return width;
+}
+
+}  // namespace flash::simt
+
+// The lanes of a warp form groups of `width`, and a lane reads within its group.
+template <class T>
+T __shfl_sync(unsigned mask, T value, int source, int width = 32, flash::simt::Site site = FLASH_SIMT_HERE) {
+  const int lane = static_cast<int>(flash::simt::lane_number()), group = lane & ~(flash::simt::check_width(width) - 1);
+  return flash::simt::shuffle("__shfl_sync", mask, value, group | (source & (width - 1)), site);
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned distance, int width = 32, flash::simt::Site site = FLASH_SIMT_HERE) {
+  const int lane = static_cast<int>(flash::simt::lane_number()), group = lane & ~(flash::simt::check_width(width) - 1);
+  const int source = lane - static_cast<int>(distance);
+  return flash::simt::shuffle("__shfl_up_sync", mask, value, source < group ? lane : source, site);
+}
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned distance, int width = 32, flash::simt::Site site = FLASH_SIMT_HERE) {
+  const int lane = static_cast<int>(flash::simt::lane_number()), group = lane & ~(flash::simt::check_width(width) - 1);
+  const int source = lane + static_cast<int>(distance);
+  return flash::simt::shuffle("__shfl_down_sync", mask, value, source >= group + width ? lane : source, site);
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32, flash::simt::Site site = FLASH_SIMT_HERE) {
+  const int lane = static_cast<int>(flash::simt::lane_number()), group = lane & ~(flash::simt::check_width(width) - 1);
+  const int source = (lane ^ lanes) & 31;
+  return flash::simt::shuffle("__shfl_xor_sync", mask, value, source >= group + width ? lane : source, site);
+}
+
+inline unsigned __ballot_sync(unsigned mask, int predicate, flash::simt::Site site = FLASH_SIMT_HERE) {
+  const unsigned bit = predicate != 0 ? 1u << flash::simt::lane_number() : 0;
+  return flash::simt::reduce_lanes<flash::simt::CombineOr>("__ballot_sync", mask, bit, site);
+}
+inline int __all_sync(unsigned mask, int predicate, flash::simt::Site site = FLASH_SIMT_HERE) {
+  return flash::simt::reduce_lanes<flash::simt::CombineAnd>("__all_sync", mask, static_cast<int>(predicate != 0), site);
+}
+inline int __any_sync(unsigned mask, int predicate, flash::simt::Site site = FLASH_SIMT_HERE) {
+  return flash::simt::reduce_lanes<flash::simt::CombineOr>("__any_sync", mask, static_cast<int>(predicate != 0), site);
+}
+template <class T>
+unsigned __match_any_sync(unsigned mask, T value, flash::simt::Site site = FLASH_SIMT_HERE) {
+  return flash::simt::matching_lanes("__match_any_sync", mask, value, site);
+}
+template <class T>
+unsigned __match_all_sync(unsigned mask, T value, int* all, flash::simt::Site site = FLASH_SIMT_HERE) {
+  const unsigned same = flash::simt::matching_lanes("__match_all_sync", mask, value, site);
+  *all = same == (mask & flash::simt::lanes_alive());
+  return *all ? mask : 0;
+}
+
+#define FLASH_SIMT_REDUCE(name, Combine, T)                                                       \
+  inline T name(unsigned mask, T value, flash::simt::Site site = FLASH_SIMT_HERE) {               \
+    return flash::simt::reduce_lanes<flash::simt::Combine>(#name, mask, value, site);             \
+  }
+FLASH_SIMT_REDUCE(__reduce_add_sync, CombineSum, unsigned)
+FLASH_SIMT_REDUCE(__reduce_add_sync, CombineSum, int)
+FLASH_SIMT_REDUCE(__reduce_min_sync, CombineMin, unsigned)
+FLASH_SIMT_REDUCE(__reduce_min_sync, CombineMin, int)
+FLASH_SIMT_REDUCE(__reduce_max_sync, CombineMax, unsigned)
+FLASH_SIMT_REDUCE(__reduce_max_sync, CombineMax, int)
+FLASH_SIMT_REDUCE(__reduce_and_sync, CombineAnd, unsigned)
+FLASH_SIMT_REDUCE(__reduce_or_sync, CombineOr, unsigned)
+FLASH_SIMT_REDUCE(__reduce_xor_sync, CombineXor, unsigned)
+#undef FLASH_SIMT_REDUCE

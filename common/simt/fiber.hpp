@@ -1,0 +1,40 @@
+// Fibers: threads that take turns on one OS thread, each with a stack of its own, switched in user space. A CUDA thread is a
+// fiber here, because a barrier of 1024 threads means 1024 switches: these take a few nanoseconds each, OS threads microseconds.
+#pragma once
+
+#include <cstddef>
+
+namespace flash::simt {
+
+// Saves the caller's registers on its stack and its stack pointer in *from, and goes on where the stack `to` was left. Returns
+// when somebody switches back. Registers that a call preserves are saved; the floating-point environment is not.
+extern "C" void flash_simt_switch(void** from, void* to);
+
+// The stacks of up to `count` fibers, below each of them a page that may not be touched: overflow is a fault, not a silent write.
+class FiberStacks {
+ public:
+  explicit FiberStacks(std::size_t count);
+  ~FiberStacks();
+  FiberStacks(const FiberStacks&) = delete;
+  FiberStacks& operator=(const FiberStacks&) = delete;
+
+  // A stack pointer that starts `entry` at the top of stack `index` when it is switched to. `entry` never returns.
+  void* prepared(std::size_t index, void (*entry)()) const;
+
+  // The lowest usable byte of a stack.
+  char* begin(std::size_t index) const { return memory_ + index * kStride + kGuard; }
+
+  // The stack whose guard page `address` lies in, or -1.
+  long overflowed(const void* address) const;
+
+  static constexpr std::size_t kGuard = 64 * 1024;   // a multiple of every page size in use (4, 16 and 64 KiB)
+  static constexpr std::size_t kStackBytes = 192 * 1024;  // only what is touched takes memory
+
+ private:
+  static constexpr std::size_t kStride = kGuard + kStackBytes;
+
+  std::size_t count_;
+  char* memory_;
+};
+
+}  // namespace flash::simt

@@ -1,0 +1,45 @@
+// One launch of a kernel, as the workers see it.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "common/simt/device/kernel_call.hpp"
+#include "common/simt/module.hpp"
+#include "common/simt/simt.hpp"
+
+namespace flash::simt {
+
+struct Launch {
+  Launch(const KernelCall& call_, const Module& module_, const Schedule& schedule_, std::uint64_t number_)
+      : call(call_), module(module_), schedule(schedule_), number(number_) {}
+
+  const KernelCall& call;
+  const Module& module;
+  Schedule schedule;
+  std::uint64_t number;  // of this launch in the process
+
+  std::atomic<bool> stop{false};  // set by a finding that ends the kernel
+  std::atomic<std::uint64_t> barriers{0}, warp_operations{0}, atomics{0};
+
+  unsigned threads() const { return call.block.x * call.block.y * call.block.z; }
+  std::uint64_t blocks() const { return std::uint64_t{call.grid.x} * call.grid.y * call.grid.z; }
+
+  // Keeps a finding, unless one like it is there already. `stop` is set when there are kMostFindings.
+  void add(FindingKind kind, const Location& where, const Location& other, const std::string& text);
+
+ private:
+  std::mutex mutex_;
+  std::vector<Finding> findings_;
+  friend int run(const KernelCall& call);
+};
+
+// "kernel fused_softmax_matmul"
+inline std::string kernel_text(const Launch& launch) { return std::string("kernel ") + launch.call.name; }
+
+// "fused_cuda.cu:94", or "an unknown place".
+std::string place_text(const Location& where);
+
+}  // namespace flash::simt

@@ -1,0 +1,119 @@
+// Implements module.hpp on the dynamic linker's list of loaded libraries and on binutils' addr2line.
+#include "common/simt/module.hpp"
+
+#include <link.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "common/error.hpp"
+
+extern "C" void* __tls_get_addr(void*);
+
+namespace flash::simt {
+namespace {
+
+struct Search {
+  std::uintptr_t address;
+  std::unique_ptr<Module> found;
+};
+
+int look_at(dl_phdr_info* info, std::size_t, void* data) {
+  auto& search = *static_cast<Search*>(data);
+  auto module = std::make_unique<Module>();
+  module->begin = ~std::uintptr_t{0};
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    const auto& segment = info->dlpi_phdr[i];
+    const std::uintptr_t begin = info->dlpi_addr + segment.p_vaddr;
+    if (segment.p_type == PT_LOAD) {
+      module->begin = std::min(module->begin, begin);
+      module->end = std::max(module->end, begin + segment.p_memsz);
+      if (segment.p_flags & PF_W) {
+        module->data_begin = begin;
+        module->data_end = begin + segment.p_memsz;
+      }
+    } else if (segment.p_type == PT_TLS) {
+      module->thread_local_id = info->dlpi_tls_modid;
+      module->thread_local_bytes = segment.p_memsz;
+      module->thread_local_initializer = segment.p_filesz > 0;
+    }
+  }
+  if (search.address < module->begin || search.address >= module->end) return 0;
+  module->base = info->dlpi_addr;
+  module->path = info->dlpi_name;
+  if (module->path.empty()) {  // the program itself
+    char path[4096];
+    const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
+    if (length > 0) module->path.assign(path, static_cast<std::size_t>(length));
+  }
+  search.found = std::move(module);
+  return 1;
+}
+
+bool ends_with(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+// The shell's way to say `text` literally.
+std::string quoted(const std::string& text) {
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+}  // namespace
+
+char* Module::thread_local_memory() const {
+  if (thread_local_bytes == 0) return nullptr;
+  struct {
+    unsigned long module, offset;
+  } index{thread_local_id, 0};
+  return static_cast<char*>(__tls_get_addr(&index));
+}
+
+const Module& module_of(const void* address) {
+  static std::mutex mutex;
+  static std::vector<std::unique_ptr<Module>> known;
+  const std::scoped_lock lock(mutex);
+  const auto value = reinterpret_cast<std::uintptr_t>(address);
+  for (const auto& module : known)
+    if (value >= module->begin && value < module->end) return *module;
+  Search search{value, nullptr};
+  dl_iterate_phdr(look_at, &search);
+  if (!search.found) throw Error("a kernel's address belongs to no loaded library");
+  known.push_back(std::move(search.found));
+  return *known.back();
+}
+
+std::string shown_path(const std::string& file) {
+  const std::string root = FLASH_REPOSITORY "/";
+  return file.compare(0, root.size(), root) == 0 ? file.substr(root.size()) : file;
+}
+
+Location locate(const Module& module, std::uintptr_t address) {
+  char offset[32];
+  std::snprintf(offset, sizeof offset, "%#llx", static_cast<unsigned long long>(address - module.base));
+  const std::string command = "addr2line -i -e " + quoted(module.path) + " " + offset + " 2>/dev/null";
+  std::FILE* const lines = popen(command.c_str(), "r");
+  if (lines == nullptr) return {};
+  Location innermost, chosen;
+  char line[4096];
+  while (std::fgets(line, sizeof line, lines) != nullptr) {
+    const std::string text = line;
+    const std::size_t colon = text.rfind(':');
+    if (colon == std::string::npos || text[0] == '?') continue;
+    const Location here{shown_path(text.substr(0, colon)), std::atoi(text.c_str() + colon + 1)};
+    if (here.line == 0) continue;
+    if (innermost.line == 0) innermost = here;
+    if (chosen.line == 0 && ends_with(here.file, ".cu")) chosen = here;
+  }
+  pclose(lines);
+  return chosen.line != 0 ? chosen : innermost;
+}
+
+}  // namespace flash::simt

@@ -1,0 +1,283 @@
+// Implements cuda_runtime_api.h: the emulated device is a GPU of compute capability 8.0 with an A100's limits and 8 GiB of
+// memory. All work is done before a call returns, so that streams are in order and events are always complete.
+#include "common/simt/runtime.hpp"
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <unordered_map>
+
+#include "common/simt/device_memory.hpp"
+#include "common/simt/faults.hpp"
+#include "common/simt/include/cuda_runtime_api.h"
+#include "common/simt/shared_memory.hpp"
+
+struct CUstream_st {
+  unsigned flags;
+};
+struct CUevent_st {
+  bool recorded = false;
+  std::chrono::steady_clock::time_point time{};
+};
+
+namespace flash::simt {
+namespace {
+
+thread_local cudaError_t last_error = cudaSuccess;
+
+cudaError_t result(cudaError_t error) {
+  if (error != cudaSuccess && error != cudaErrorNotReady) last_error = error;
+  return error;
+}
+
+struct FunctionLimits {
+  std::mutex mutex;
+  std::unordered_map<const void*, std::size_t> dynamic_shared;
+};
+FunctionLimits& function_limits() {
+  static FunctionLimits* const limits = new FunctionLimits;
+  return *limits;
+}
+
+// Whether [memory, memory + bytes) lies inside of one allocation.
+bool is_device(const void* memory, std::size_t bytes, Allocation** found = nullptr) {
+  Allocation* const allocation = DeviceMemory::instance().find(memory);
+  if (allocation == nullptr) return false;
+  const auto* const begin = static_cast<const char*>(memory);
+  if (begin < allocation->begin || bytes > allocation->bytes ||
+      begin - allocation->begin > static_cast<std::ptrdiff_t>(allocation->bytes - bytes))
+    return false;
+  if (found != nullptr) *found = allocation;
+  return true;
+}
+
+bool is_host(const void* memory) { return memory != nullptr && !DeviceMemory::instance().contains(memory); }
+
+cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  if (bytes == 0) return cudaSuccess;
+  const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice ||
+                         (kind == cudaMemcpyDefault && !is_host(to));
+  const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice ||
+                           (kind == cudaMemcpyDefault && !is_host(from));
+  Allocation* target = nullptr;
+  Allocation* source = nullptr;
+  if (to_device ? !is_device(to, bytes, &target) : !is_host(to)) return cudaErrorInvalidValue;
+  if (from_device ? !is_device(from, bytes, &source) : !is_host(from)) return cudaErrorInvalidValue;
+  const DeviceMemory::Open open;
+  std::memmove(to, from, bytes);
+  if (target != nullptr) {
+    const auto begin = static_cast<std::size_t>(static_cast<char*>(to) - target->begin);
+    target->shadow.initialized.insert(begin, bytes);
+    if (source != nullptr) {  // what was not written there is not written here
+      const auto from_begin = static_cast<std::size_t>(static_cast<const char*>(from) - source->begin);
+      for (std::size_t i = 0; i < bytes; ++i)
+        if (source->shadow.initialized.bits(from_begin + i, 1) == 0) target->shadow.initialized.remove(begin + i, 1);
+    }
+  }
+  return cudaSuccess;
+}
+
+cudaError_t allocate(void** memory, std::size_t bytes) {
+  if (memory == nullptr) return cudaErrorInvalidValue;
+  install_fault_handler();
+  *memory = nullptr;
+  if (bytes == 0) return cudaSuccess;
+  *memory = DeviceMemory::instance().allocate(bytes);
+  return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t release(void* memory) {
+  if (memory == nullptr) return cudaSuccess;
+  return DeviceMemory::instance().free(memory) ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+constexpr struct {
+  cudaError_t error;
+  const char* name;
+  const char* text;
+} kErrors[] = {
+    {cudaSuccess, "cudaSuccess", "no error"},
+    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
+    {cudaErrorInvalidSymbol, "cudaErrorInvalidSymbol", "invalid device symbol"},
+    {cudaErrorInvalidDevicePointer, "cudaErrorInvalidDevicePointer", "invalid device pointer"},
+    {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
+    {cudaErrorInvalidDeviceFunction, "cudaErrorInvalidDeviceFunction", "invalid device function"},
+    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+    {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
+    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
+    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
+    {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
+};
+
+constexpr int kMultiprocessors = 108, kL2Bytes = 40 * 1024 * 1024;
+
+}  // namespace
+
+std::size_t dynamic_shared_limit(const void* function) {
+  const std::scoped_lock lock(function_limits().mutex);
+  const auto found = function_limits().dynamic_shared.find(function);
+  return found != function_limits().dynamic_shared.end() ? found->second : SharedMemory::kWithoutAsking;
+}
+
+}  // namespace flash::simt
+
+using namespace flash::simt;
+
+cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
+cudaError_t cudaSetDevice(int device) { return result(device == 0 ? cudaSuccess : cudaErrorInvalidDevice); }
+cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+cudaError_t cudaRuntimeGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
+cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (device != 0) return result(cudaErrorInvalidDevice);
+  *properties = {};
+  std::snprintf(properties->name, sizeof properties->name, "CUDA on the CPU (emulated, compute capability 8.0)");
+  properties->totalGlobalMem = DeviceMemory::kTotal;
+  properties->sharedMemPerBlock = SharedMemory::kWithoutAsking;
+  properties->sharedMemPerBlockOptin = SharedMemory::kMost;
+  properties->sharedMemPerMultiprocessor = SharedMemory::kMost + 1024;
+  properties->regsPerBlock = 65536;
+  properties->warpSize = 32;
+  properties->maxThreadsPerBlock = 1024;
+  for (const int axis : {0, 1, 2}) {
+    properties->maxThreadsDim[axis] = axis == 2 ? 64 : 1024;
+    properties->maxGridSize[axis] = axis == 0 ? 0x7fffffff : 65535;
+  }
+  properties->major = 8;
+  properties->multiProcessorCount = kMultiprocessors;
+  properties->maxThreadsPerMultiProcessor = 2048;
+  properties->l2CacheSize = kL2Bytes;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  if (device != 0) return result(cudaErrorInvalidDevice);
+  switch (attribute) {
+    case cudaDevAttrMaxThreadsPerBlock: *value = 1024; return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlock: *value = static_cast<int>(SharedMemory::kWithoutAsking); return cudaSuccess;
+    case cudaDevAttrWarpSize: *value = 32; return cudaSuccess;
+    case cudaDevAttrMultiProcessorCount: *value = kMultiprocessors; return cudaSuccess;
+    case cudaDevAttrL2CacheSize: *value = kL2Bytes; return cudaSuccess;
+    case cudaDevAttrMaxThreadsPerMultiProcessor: *value = 2048; return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor: *value = 8; return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor: *value = 0; return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = static_cast<int>(SharedMemory::kMost + 1024); return cudaSuccess;
+    case cudaDevAttrMaxRegistersPerMultiprocessor: *value = 65536; return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = static_cast<int>(SharedMemory::kMost); return cudaSuccess;
+  }
+  return result(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaGetLastError() {
+  const cudaError_t error = last_error;
+  last_error = cudaSuccess;
+  return error;
+}
+cudaError_t cudaPeekAtLastError() { return last_error; }
+
+const char* cudaGetErrorString(cudaError_t error) {
+  for (const auto& known : kErrors)
+    if (known.error == error) return known.text;
+  return "unknown error";
+}
+const char* cudaGetErrorName(cudaError_t error) {
+  for (const auto& known : kErrors)
+    if (known.error == error) return known.name;
+  return "cudaErrorUnknown";
+}
+
+cudaError_t cudaMalloc(void** memory, std::size_t bytes) { return result(allocate(memory, bytes)); }
+cudaError_t cudaMallocAsync(void** memory, std::size_t bytes, cudaStream_t) { return result(allocate(memory, bytes)); }
+cudaError_t cudaMallocFromPoolAsync(void** memory, std::size_t bytes, cudaMemPool_t, cudaStream_t) { return result(allocate(memory, bytes)); }
+cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
+  *memory = std::malloc(bytes);
+  return result(*memory != nullptr || bytes == 0 ? cudaSuccess : cudaErrorMemoryAllocation);
+}
+cudaError_t cudaFree(void* memory) { return result(release(memory)); }
+cudaError_t cudaFreeAsync(void* memory, cudaStream_t) { return result(release(memory)); }
+cudaError_t cudaFreeHost(void* memory) { return std::free(memory), cudaSuccess; }
+cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
+  *total_bytes = DeviceMemory::kTotal;
+  *free_bytes = DeviceMemory::kTotal - DeviceMemory::instance().in_use();
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
+  *pool = nullptr;
+  return result(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+}
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, std::size_t) { return cudaSuccess; }
+
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) { return result(copy(to, from, bytes, kind)); }
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
+  return result(copy(to, from, bytes, kind));
+}
+cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
+                         std::size_t height, cudaMemcpyKind kind) {
+  if (width > to_pitch || width > from_pitch) return result(cudaErrorInvalidValue);
+  for (std::size_t row = 0; row < height; ++row)
+    if (const cudaError_t error = copy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, width, kind);
+        error != cudaSuccess)
+      return result(error);
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
+                              std::size_t height, cudaMemcpyKind kind, cudaStream_t) {
+  return cudaMemcpy2D(to, to_pitch, from, from_pitch, width, height, kind);
+}
+cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
+  if (bytes == 0) return cudaSuccess;
+  Allocation* allocation = nullptr;
+  if (!is_device(memory, bytes, &allocation)) return result(cudaErrorInvalidValue);
+  const DeviceMemory::Open open;
+  std::memset(memory, value, bytes);
+  allocation->shadow.initialized.insert(static_cast<std::size_t>(static_cast<char*>(memory) - allocation->begin), bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t) { return cudaMemset(memory, value, bytes); }
+
+cudaError_t cudaStreamCreate(cudaStream_t* stream) { return *stream = new CUstream_st{0}, cudaSuccess; }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) { return *stream = new CUstream_st{flags}, cudaSuccess; }
+cudaError_t cudaStreamDestroy(cudaStream_t stream) { return delete stream, cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t event, unsigned) {
+  return result(event != nullptr ? cudaSuccess : cudaErrorInvalidResourceHandle);
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t* event) { return *event = new CUevent_st, cudaSuccess; }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return *event = new CUevent_st, cudaSuccess; }
+cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+  if (event == nullptr) return result(cudaErrorInvalidResourceHandle);
+  event->recorded = true;
+  event->time = std::chrono::steady_clock::now();
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) { return result(event != nullptr ? cudaSuccess : cudaErrorInvalidResourceHandle); }
+cudaError_t cudaEventQuery(cudaEvent_t event) { return result(event != nullptr ? cudaSuccess : cudaErrorInvalidResourceHandle); }
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  if (start == nullptr || end == nullptr || !start->recorded || !end->recorded) return result(cudaErrorInvalidResourceHandle);
+  *milliseconds = std::chrono::duration<float, std::milli>(end->time - start->time).count();
+  return cudaSuccess;
+}
+
+cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
+  if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
+  if (value < 0 || static_cast<std::size_t>(value) > SharedMemory::kMost) return result(cudaErrorInvalidValue);
+  const std::scoped_lock lock(function_limits().mutex);
+  function_limits().dynamic_shared[function] = static_cast<std::size_t>(value);
+  return cudaSuccess;
+}
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {
+  *attributes = {0, 1024, static_cast<int>(dynamic_shared_limit(function))};
+  return cudaSuccess;
+}

@@ -1,0 +1,47 @@
+// Implements shared_memory.hpp.
+#include "common/simt/shared_memory.hpp"
+
+#include <cstring>
+#include <new>
+
+namespace flash::simt {
+namespace {
+
+constexpr std::size_t kPages = 192 * 1024;  // at least kMost, in whole pages of any size
+constexpr std::size_t kGuard = 64 * 1024;
+constexpr std::size_t kAlignment = 128;
+static_assert(kPages >= SharedMemory::kMost);
+
+}  // namespace
+
+SharedMemory::SharedMemory() : dynamic_shadow_(kPages) {
+  void* memory = mmap(nullptr, kPages + kGuard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  memory_ = static_cast<char*>(memory);
+  mprotect(memory_ + kPages, kGuard, PROT_NONE);
+}
+
+SharedMemory::~SharedMemory() { munmap(memory_, kPages + kGuard); }
+
+void SharedMemory::start_block(const Module& module, std::size_t dynamic_bytes, bool forget) {
+  dynamic_bytes_ = dynamic_bytes;
+  dynamic_ = memory_ + kPages - (dynamic_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  std::memset(dynamic_, 0xff, dynamic_bytes);
+  fixed_ = module.thread_local_memory();
+  fixed_bytes_ = module.thread_local_bytes;
+  if (fixed_bytes_ > 0) std::memset(fixed_, 0xff, fixed_bytes_);
+  if (!forget) return;
+  if (fixed_shadow_bytes_ < fixed_bytes_) {
+    fixed_shadow_ = Shadow(fixed_bytes_);
+    fixed_shadow_bytes_ = fixed_bytes_;
+  }
+  dynamic_shadow_.initialized.remove(0, dynamic_bytes);
+  if (fixed_bytes_ > 0) fixed_shadow_.initialized.remove(0, fixed_bytes_);
+}
+
+bool SharedMemory::is_guard(const void* address) const {
+  const char* const guard = memory_ + kPages;
+  return address >= guard && address < guard + kGuard;
+}
+
+}  // namespace flash::simt

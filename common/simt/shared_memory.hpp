@@ -1,0 +1,49 @@
+// The shared memory of the block that an OS thread is running.
+//
+// Dynamic shared memory ends at a page that may not be touched. Static shared memory is what the kernel's library declares
+// thread_local: `__shared__` stands for that, each OS thread has a copy, and the dynamic linker says where it lies.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "common/simt/module.hpp"
+#include "common/simt/shadow.hpp"
+
+namespace flash::simt {
+
+class SharedMemory {
+ public:
+  SharedMemory();
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  // Fills both memories with 0xff, which is NaN to every float type: a new block finds nothing usable. `forget` also marks all as
+  // unwritten, for the checks.
+  void start_block(const Module& module, std::size_t dynamic_bytes, bool forget);
+
+  char* dynamic() const { return dynamic_; }
+  std::size_t dynamic_bytes() const { return dynamic_bytes_; }
+  char* fixed() const { return fixed_; }
+  std::size_t fixed_bytes() const { return fixed_bytes_; }
+  Shadow& dynamic_shadow() { return dynamic_shadow_; }
+  Shadow& fixed_shadow() { return fixed_shadow_; }
+
+  // Whether `address` lies behind the end of dynamic memory.
+  bool is_guard(const void* address) const;
+
+  static constexpr std::size_t kMost = 163 * 1024;          // a block's, as on an A100
+  static constexpr std::size_t kWithoutAsking = 48 * 1024;
+
+ private:
+  char* memory_ = nullptr;  // kPages bytes, then as many that may not be touched
+  char* dynamic_ = nullptr;
+  std::size_t dynamic_bytes_ = 0;
+  char* fixed_ = nullptr;
+  std::size_t fixed_bytes_ = 0;
+  Shadow dynamic_shadow_, fixed_shadow_;
+  std::size_t fixed_shadow_bytes_ = 0;
+};
+
+}  // namespace flash::simt

@@ -1,0 +1,104 @@
+// CUDA on the CPU, as the host sees it: how kernels are scheduled, what they were found to do wrong, what memory they moved.
+// Needs no CUDA header. README.md says what the emulator runs, finds and leaves out.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/export.hpp"
+
+namespace flash::simt {
+
+// ---- How kernels run ---------------------------------------------------------------------------------------------------------
+
+// In which order the threads of a block get their turns, and the blocks theirs. A thread keeps its turn until it waits: at a
+// barrier, in a warp operation, or, now and then, at an atomic one. A right kernel gives the same result in any order.
+enum class Order { kForward, kReverse, kRandom };
+
+struct Schedule {
+  Order order = Order::kForward;
+  std::uint64_t seed = 1;  // of kRandom
+};
+
+// Both hold for the launches that follow, in the whole process. They start as the environment says:
+//   FLASH_SIMT_SCHEDULE = forward | reverse | random:SEED        default forward
+//   FLASH_SIMT_THREADS  = OS threads that share out a grid's blocks, default: as many as there are processors.
+// Checked launches, and kernels whose blocks have to run in order, use one OS thread.
+FLASH_EXPORT void set_schedule(const Schedule& schedule);
+FLASH_EXPORT void set_os_threads(int count);
+
+// "forward", "reverse" or "random:SEED". Throws ArgumentError for anything else.
+FLASH_EXPORT Schedule parse_schedule(const std::string& text);
+
+// ---- What kernels do wrong ---------------------------------------------------------------------------------------------------
+
+enum class FindingKind {
+  kBarrierMissed,      // some threads reach a barrier, others have returned
+  kBarrierMismatch,    // threads of one block wait at different barriers
+  kWarpMismatch,       // lanes that a warp operation names do something else, or a lane that its own mask does not name
+  kDeadlock,           // nobody can go on
+  kRace,               // two threads access the same memory, one of them writes, and nothing orders them
+  kUninitialized,      // a read of shared or device memory that nobody wrote
+  kOutOfBounds,        // an access outside of shared memory, or of the device memory that was allocated
+  kMisaligned,         // an access of n bytes at an address that is no multiple of n
+  kHostMemory,         // a kernel that follows a pointer to host memory
+  kAsyncCopy,          // data of a cp.async used before it was waited for
+  kFault,              // an illegal address or instruction, or an overflow of the thread's stack
+};
+
+FLASH_EXPORT const char* to_string(FindingKind kind);
+
+// Where in the source.
+struct Location {
+  std::string file;  // relative to the repository where it lies in it
+  int line = 0;      // 0: unknown
+};
+
+struct Finding {
+  FindingKind kind;
+  std::string kernel;
+  Location where;
+  Location other;       // of a race: the access before
+  std::string text;     // whole: a first line that says what, and lines below that say who and where
+};
+
+// What was found since the last call, at most kMostFindings a launch. A launch that found something returns
+// cudaErrorLaunchFailure, and flash::launch() throws KernelError with the texts.
+inline constexpr int kMostFindings = 5;
+FLASH_EXPORT std::vector<Finding> take_findings();
+
+// ---- What kernels move ---------------------------------------------------------------------------------------------------------
+
+// Exact, and the same in every run. Bytes are counted in checked launches only.
+struct Counters {
+  std::uint64_t launches = 0;
+  std::uint64_t blocks = 0;
+  std::uint64_t barriers = 0;         // __syncthreads() and its kin, once a block
+  std::uint64_t warp_operations = 0;  // shuffles, votes, __syncwarp(): once a warp
+  std::uint64_t global_loaded = 0;    // bytes, from device memory
+  std::uint64_t global_stored = 0;
+  std::uint64_t shared_loaded = 0;
+  std::uint64_t shared_stored = 0;
+  std::uint64_t atomics = 0;          // operations, on either memory; their bytes count as loaded and as stored
+};
+
+FLASH_EXPORT Counters counters();
+FLASH_EXPORT void reset_counters();
+
+// Bytes loaded from, and stored to, one allocation of device memory since reset_counters().
+struct Traffic {
+  std::uint64_t loaded = 0;
+  std::uint64_t stored = 0;
+};
+FLASH_EXPORT Traffic traffic(const void* device_memory);
+
+// Whether the kernels of this process are compiled with checks: known once one was launched.
+FLASH_EXPORT bool checking();
+
+// ---- Memory --------------------------------------------------------------------------------------------------------------------
+
+// Tells the checks that kernels must not touch [memory, memory + bytes), inside of an allocation: what lies around a tensor.
+FLASH_EXPORT void forbid(const void* memory, std::size_t bytes);
+
+}  // namespace flash::simt

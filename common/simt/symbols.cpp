@@ -1,0 +1,57 @@
+// Implements symbols.hpp on binutils' readelf.
+#include "common/simt/symbols.hpp"
+
+#include <cxxabi.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+
+#include "common/simt/device/kernel_interface.hpp"
+
+namespace flash::simt {
+namespace {
+
+// "flash::(anonymous namespace)::kernel(float*)::tile" -> "tile"
+std::string last_name(const std::string& mangled) {
+  int failed = 0;
+  char* const demangled = abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &failed);
+  std::string name = failed == 0 && demangled != nullptr ? demangled : mangled;
+  std::free(demangled);
+  const std::size_t colon = name.rfind("::");
+  return colon == std::string::npos ? name : name.substr(colon + 2);
+}
+
+bool inside(const void* address, const uint3& variable) {
+  const auto* const begin = reinterpret_cast<const char*>(&variable);
+  const auto* const at = static_cast<const char*>(address);
+  return at >= begin && at < begin + sizeof variable;
+}
+
+}  // namespace
+
+Symbol thread_local_symbol(const Module& module, std::size_t offset) {
+  std::string path;
+  for (const char c : module.path) path += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  std::FILE* const lines = popen(("readelf -sW '" + path + "' 2>/dev/null").c_str(), "r");
+  if (lines == nullptr) return {};
+  Symbol found;
+  char line[4096];
+  while (std::fgets(line, sizeof line, lines) != nullptr) {
+    // Num: Value Size Type Bind Vis Ndx Name
+    std::istringstream words(line);
+    std::string number, value, size, type, bind, visibility, index, name;
+    words >> number >> value >> size >> type >> bind >> visibility >> index >> name;
+    if (type != "TLS" || index == "UND") continue;
+    const std::size_t begin = std::strtoull(value.c_str(), nullptr, 16), bytes = std::strtoull(size.c_str(), nullptr, 0);
+    if (offset >= begin && offset < begin + bytes) found = {last_name(name), begin};
+  }
+  pclose(lines);
+  return found;
+}
+
+bool is_builtin_variable(const void* address) {
+  return inside(address, threadIdx) || inside(address, blockIdx) || inside(address, blockDim) || inside(address, gridDim);
+}
+
+}  // namespace flash::simt

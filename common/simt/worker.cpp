@@ -1,0 +1,437 @@
+// Implements worker.hpp, and of kernel_interface.hpp what a running thread calls.
+#include "common/simt/worker.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <map>
+
+#include "common/error.hpp"
+#include "common/simt/checker.hpp"
+#include "common/simt/faults.hpp"
+
+// The definitions behind the constants that kernel_interface.hpp shows to kernels.
+#define FLASH_SIMT_WRITABLE(name) \
+  __thread uint3 writable_##name __asm__("flash_simt_" #name) __attribute__((tls_model("initial-exec"), visibility("default")))
+FLASH_SIMT_WRITABLE(threadIdx);
+FLASH_SIMT_WRITABLE(blockIdx);
+FLASH_SIMT_WRITABLE(blockDim);
+FLASH_SIMT_WRITABLE(gridDim);
+#undef FLASH_SIMT_WRITABLE
+
+namespace flash::simt {
+namespace {
+
+__thread Worker* current_worker __attribute__((tls_model("initial-exec"))) = nullptr;
+
+// Turns that a block may give away in which nothing but atomic operations happens. A lock that 1024 threads take in turn needs
+// 1024 * 1024 of them; a block that waits for another one never gets there.
+constexpr std::uint64_t kMostIdleTurns = std::uint64_t{1} << 24;
+constexpr unsigned kAtomicsPerTurn = 16;
+
+// xorshift64*: decides whose turn it is.
+std::uint64_t next_random(std::uint64_t& state) {
+  state ^= state >> 12;
+  state ^= state << 25;
+  state ^= state >> 27;
+  return state * 0x2545f4914f6cdd1dull;
+}
+
+std::uint64_t random_start(std::uint64_t seed, std::uint64_t block) {
+  std::uint64_t state = (seed + 1) * 0x9e3779b97f4a7c15ull ^ (block + 1) * 0xbf58476d1ce4e5b9ull;
+  return state != 0 ? state : 1;
+}
+
+bool same_site(const Site& a, const Site& b) { return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0); }
+
+Location location_of(const Site& site) { return {site.file != nullptr ? shown_path(site.file) : std::string(), site.line}; }
+
+std::string text_of(uint3 v) {
+  return "(" + std::to_string(v.x) + ", " + std::to_string(v.y) + ", " + std::to_string(v.z) + ")";
+}
+
+// "threads 0 to 31, 64 and 96 to 127"
+std::string ranges(const std::vector<unsigned>& numbers, const char* one, const char* many) {
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::size_t last = i;
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+    parts.push_back(std::to_string(numbers[i]) + (last > i ? (last > i + 1 ? " to " : " and ") + std::to_string(numbers[last]) : ""));
+    i = last + 1;
+  }
+  constexpr std::size_t kShown = 4;
+  std::string text = std::string(numbers.size() == 1 ? one : many) + " ";
+  const std::size_t shown = std::min(parts.size(), kShown);
+  for (std::size_t i = 0; i < shown; ++i) text += (i == 0 ? "" : i + 1 == parts.size() ? " and " : ", ") + parts[i];
+  if (parts.size() > shown) text += " and others, " + std::to_string(numbers.size()) + " in all";
+  return text;
+}
+
+}  // namespace
+
+// ---- ThreadSet ---------------------------------------------------------------------------------------------------------------
+
+void ThreadSet::insert_below(unsigned count) {
+  for (unsigned word = 0; word < words_.size(); ++word) {
+    if (count >= 64 * (word + 1)) {
+      words_[word] = ~std::uint64_t{0};
+    } else {
+      words_[word] |= count > 64 * word ? bit(count - 64 * word) - 1 : 0;
+    }
+  }
+}
+
+int ThreadSet::next(unsigned from) const {
+  const unsigned size = words_.size();
+  unsigned word = from / 64 % size;
+  std::uint64_t bits = words_[word] & ~(bit(from % 64) - 1);
+  for (unsigned step = 0; step <= size; ++step) {
+    if (bits != 0) return static_cast<int>(64 * word + static_cast<unsigned>(__builtin_ctzll(bits)));
+    word = (word + 1) % size;
+    bits = words_[word];
+  }
+  return -1;
+}
+
+int ThreadSet::previous(unsigned from) const {
+  const unsigned size = words_.size();
+  unsigned word = from / 64 % size;
+  std::uint64_t bits = words_[word] & (from % 64 == 63 ? ~std::uint64_t{0} : bit(from % 64 + 1) - 1);
+  for (unsigned step = 0; step <= size; ++step) {
+    if (bits != 0) return static_cast<int>(64 * word + 63 - static_cast<unsigned>(__builtin_clzll(bits)));
+    word = (word + size - 1) % size;
+    bits = words_[word];
+  }
+  return -1;
+}
+
+// ---- a block -----------------------------------------------------------------------------------------------------------------
+
+Worker::Worker() { use_alternate_signal_stack(); }
+Worker::~Worker() = default;
+
+Worker* Worker::current() { return current_worker; }
+
+uint3 Worker::block_index(std::uint64_t block) const {
+  const uint3 grid = launch_->call.grid;
+  return {static_cast<unsigned>(block % grid.x), static_cast<unsigned>(block / grid.x % grid.y),
+          static_cast<unsigned>(block / grid.x / grid.y)};
+}
+
+std::string Worker::describe(unsigned number, std::uint64_t block) const {
+  return "thread " + text_of(thread_index(number)) + " of block " + text_of(block_index(block));
+}
+
+void Worker::run_block(Launch& launch, std::uint64_t block) {
+  launch_ = &launch;
+  const KernelCall& call = launch.call;
+  count_ = live_ = launch.threads();
+  block_ = block;
+  if (call.block.x != block_size_.x || call.block.y != block_size_.y || call.block.z != block_size_.z) {
+    block_size_ = call.block;
+    for (unsigned i = 0; i < count_; ++i)
+      thread_indices_[i] = {i % block_size_.x, i / block_size_.x % block_size_.y, i / block_size_.x / block_size_.y};
+  }
+  writable_gridDim = call.grid;
+  writable_blockDim = call.block;
+  writable_blockIdx = block_index(block);
+
+  runnable_ = {};
+  runnable_.insert_below(count_);
+  for (unsigned i = 0; i < count_; ++i) threads_[i] = {};
+  for (unsigned warp = 0; warp * kWarpSize < count_; ++warp) {
+    const unsigned lanes = std::min(kWarpSize, count_ - warp * kWarpSize);
+    warps_[warp].alive = lanes == kWarpSize ? ~0u : (1u << lanes) - 1;
+    warps_[warp].groups.clear();
+  }
+  arrived_ = 0;
+  mismatch_ = false;
+  predicate_sum_ = 0;
+  atomics_in_turn_ = 0;
+  idle_turns_ = 0;
+  random_ = random_start(launch.schedule.seed, block);
+  shared_.start_block(launch.module, call.shared_bytes, call.checked);
+  if (call.checked) {
+    if (!checker_) checker_ = std::make_unique<Checker>();
+    checker_->start_block(*this, shared_, block);
+  }
+
+  current_worker = this;
+  running_ = launch.schedule.order == Order::kReverse ? count_ - 1 : 0;
+  if (launch.schedule.order == Order::kRandom) running_ = next_random(random_) % count_;
+  threads_[running_].started = true;
+  threads_[running_].stack_pointer = stacks_.prepared(running_, &Worker::fiber_entry);
+  writable_threadIdx = thread_index(running_);
+  if (checker_) checker_->running(running_);
+  flash_simt_switch(&scheduler_stack_, threads_[running_].stack_pointer);
+  current_worker = nullptr;
+  if (checker_) checker_->end_block();
+}
+
+void Worker::fiber_entry() { current_worker->run_thread(); }
+
+void Worker::run_thread() {
+  try {
+    launch_->call.run(launch_->call.arguments);
+  } catch (const std::exception& error) {
+    fail(FindingKind::kFault, {}, "it threw an exception, which no GPU can: " + std::string(error.what()));
+  } catch (...) {
+    fail(FindingKind::kFault, {}, "it threw an exception, which no GPU can");
+  }
+  leave();
+}
+
+void Worker::leave() {
+  idle_turns_ = 0;
+  Thread& thread = threads_[running_];
+  thread.state = State::kReturned;
+  runnable_.remove(running_);
+  --live_;
+  const unsigned warp = running_ / kWarpSize;
+  warps_[warp].alive &= ~(1u << running_ % kWarpSize);
+  for (std::size_t group = warps_[warp].groups.size(); group-- > 0;) complete_if_all_there(warp, group);
+  if (live_ == 0) back_to_scheduler();
+  suspend();
+  __builtin_unreachable();  // nobody gives a turn to a thread that has returned
+}
+
+void Worker::back_to_scheduler() {
+  void* abandoned = nullptr;
+  flash_simt_switch(&abandoned, scheduler_stack_);
+  __builtin_unreachable();
+}
+
+// ---- turns -------------------------------------------------------------------------------------------------------------------
+
+int Worker::pick() {
+  switch (launch_->schedule.order) {
+    case Order::kForward: return runnable_.next((running_ + 1) % kMostThreads);
+    case Order::kReverse: return runnable_.previous((running_ + kMostThreads - 1) % kMostThreads);
+    case Order::kRandom: return runnable_.next(next_random(random_) % count_);
+  }
+  return -1;
+}
+
+void Worker::suspend() {
+  const int next = pick();
+  if (next < 0) nobody_can_go_on();
+  if (static_cast<unsigned>(next) != running_) switch_to(static_cast<unsigned>(next));
+}
+
+void Worker::switch_to(unsigned next) {
+  Thread& thread = threads_[next];
+  if (!thread.started) {
+    thread.started = true;
+    thread.stack_pointer = stacks_.prepared(next, &Worker::fiber_entry);
+  }
+  void** const saved = &threads_[running_].stack_pointer;
+  running_ = next;
+  atomics_in_turn_ = 0;
+  writable_threadIdx = thread_index(next);
+  if (checker_) checker_->running(next);
+  flash_simt_switch(saved, thread.stack_pointer);
+}
+
+void Worker::give_turn() {
+  if (++idle_turns_ > kMostIdleTurns)
+    fail(FindingKind::kDeadlock, {},
+         "its threads only wait for a value to change, for " + std::to_string(kMostIdleTurns) +
+             " turns.\nThe emulator runs one block to its end before the next: a block cannot wait for a later one.");
+  const int next = pick();
+  if (next >= 0 && static_cast<unsigned>(next) != running_) switch_to(static_cast<unsigned>(next));
+}
+
+void Worker::spin() {
+  launch_->atomics.fetch_add(1, std::memory_order_relaxed);
+  if (++atomics_in_turn_ % kAtomicsPerTurn == 0) give_turn();
+}
+
+// ---- the barrier -------------------------------------------------------------------------------------------------------------
+
+int Worker::barrier(const char* name, Site site, int predicate) {
+  idle_turns_ = 0;
+  Thread& thread = threads_[running_];
+  if (arrived_ == 0) {
+    barrier_name_ = name;
+    barrier_site_ = site;
+  } else if (!same_site(site, barrier_site_)) {
+    mismatch_ = true;
+  }
+  predicate_sum_ += predicate;
+  if (++arrived_ == count_ && !mismatch_) {
+    release_barrier();
+    return predicate_result_;
+  }
+  thread.state = State::kAtBarrier;
+  thread.site = site;
+  thread.waits_in = name;
+  runnable_.remove(running_);
+  suspend();
+  return predicate_result_;
+}
+
+void Worker::release_barrier() {
+  launch_->barriers.fetch_add(1, std::memory_order_relaxed);
+  predicate_result_ = predicate_sum_;
+  predicate_sum_ = 0;
+  arrived_ = 0;
+  for (unsigned i = 0; i < count_; ++i) threads_[i].state = State::kRunnable;
+  runnable_.insert_below(count_);
+  if (checker_) checker_->barrier();
+}
+
+// ---- warp operations -----------------------------------------------------------------------------------------------------------
+
+void Worker::warp_operation(const WarpCall& call) {
+  idle_turns_ = 0;
+  const unsigned warp_number = running_ / kWarpSize, lane = running_ % kWarpSize;
+  Warp& warp = warps_[warp_number];
+  if ((call.mask >> lane & 1) == 0) {
+    char text[64];
+    std::snprintf(text, sizeof text, "lane %u calls it with mask 0x%08x", lane, call.mask);
+    fail(FindingKind::kWarpMismatch, location_of(call.site),
+         std::string(call.name) + ": " + text + ", which does not name the lane itself.\n" + describe(running_));
+  }
+  std::size_t group = 0;
+  while (group < warp.groups.size()) {
+    const WarpCall& other = warp.groups[group].call;
+    if (other.mask == call.mask && other.complete == call.complete && same_site(other.site, call.site)) break;
+    ++group;
+  }
+  if (group == warp.groups.size()) warp.groups.push_back({call, 0});
+  warp.groups[group].arrived |= 1u << lane;
+  warp.slots[lane] = call.slot;
+  Thread& thread = threads_[running_];
+  thread.state = State::kInWarpOperation;
+  thread.site = call.site;
+  thread.waits_in = call.name;
+  thread.mask = call.mask;
+  runnable_.remove(running_);
+  complete_if_all_there(warp_number, group);
+  if (thread.state == State::kInWarpOperation) suspend();
+}
+
+void Worker::complete_if_all_there(unsigned warp_number, std::size_t index) {
+  Warp& warp = warps_[warp_number];
+  const Group& group = warp.groups[index];
+  if ((group.call.mask & warp.alive) != group.arrived) return;
+  const WarpCall call = group.call;
+  const std::uint32_t present = group.arrived;
+  void* slots[kWarpSize] = {};
+  for (std::uint32_t rest = present; rest != 0; rest &= rest - 1) {
+    const unsigned lane = static_cast<unsigned>(__builtin_ctz(rest)), number = warp_number * kWarpSize + lane;
+    slots[lane] = warp.slots[lane];
+    threads_[number].state = State::kRunnable;
+    runnable_.insert(number);
+  }
+  warp.groups.erase(warp.groups.begin() + static_cast<std::ptrdiff_t>(index));
+  launch_->warp_operations.fetch_add(1, std::memory_order_relaxed);
+  if (checker_ && call.orders_memory) checker_->warp_sync(warp_number, present);
+  if (call.complete != nullptr) call.complete(slots, present);
+}
+
+// ---- the end, when something is wrong ----------------------------------------------------------------------------------------
+
+void Worker::fail(FindingKind kind, Location where, const std::string& text) {
+  {
+    std::string whole = kernel_text(*launch_) + ": " + to_string(kind);
+    if (where.line != 0) whole += " at " + place_text(where);
+    launch_->add(kind, where, Location{}, whole + "\n" + text);
+  }
+  launch_->stop = true;
+  back_to_scheduler();
+}
+
+// Who waits where, a line for each place; and who has returned.
+std::string Worker::waiting_threads() const {
+  std::map<std::string, std::vector<unsigned>> groups;
+  std::vector<unsigned> returned;
+  for (unsigned i = 0; i < count_; ++i) {
+    const Thread& thread = threads_[i];
+    if (thread.state == State::kReturned) {
+      returned.push_back(i);
+      continue;
+    }
+    std::string where = std::string(thread.waits_in) + " at " + place_text(location_of(thread.site));
+    if (thread.state == State::kInWarpOperation) {
+      char mask[32];
+      std::snprintf(mask, sizeof mask, ", mask 0x%08x", thread.mask);
+      where += mask;
+    }
+    groups[where].push_back(i);
+  }
+  std::string text;
+  for (const auto& [where, numbers] : groups)
+    text += ranges(numbers, "thread", "threads") + (numbers.size() == 1 ? " waits in " : " wait in ") + where + "\n";
+  if (!returned.empty()) text += ranges(returned, "thread", "threads") + (returned.size() == 1 ? " has" : " have") + " returned\n";
+  return text + "of block " + text_of(block_index(block_)) + ", which has " + std::to_string(count_) + " threads";
+}
+
+void Worker::nobody_can_go_on() {
+  bool at_barrier = false, in_warp_operation = false;
+  Site warp_site{};
+  for (unsigned i = 0; i < count_; ++i) {
+    at_barrier |= threads_[i].state == State::kAtBarrier;
+    if (threads_[i].state == State::kInWarpOperation && !in_warp_operation) warp_site = threads_[i].site;
+    in_warp_operation |= threads_[i].state == State::kInWarpOperation;
+  }
+  if (in_warp_operation)
+    fail(FindingKind::kWarpMismatch, location_of(warp_site),
+         "A warp operation waits for all lanes that its mask names; they are elsewhere.\n" + waiting_threads());
+  if (mismatch_)
+    fail(FindingKind::kBarrierMismatch, location_of(barrier_site_),
+         "All threads of a block have to meet at the same barrier.\n" + waiting_threads());
+  if (at_barrier)
+    fail(FindingKind::kBarrierMissed, location_of(barrier_site_),
+         "All threads of a block have to reach the barrier; some have returned before.\n" + waiting_threads());
+  fail(FindingKind::kDeadlock, {}, waiting_threads());
+}
+
+// ---- kernel_interface.hpp ------------------------------------------------------------------------------------------------------
+
+namespace {
+
+// The worker of the running kernel thread; a call of device code from host code ends here.
+Worker& running_worker(const char* what) {
+  if (current_worker == nullptr) throw Error(std::string(what) + " was called outside of a kernel; it is for device code");
+  return *current_worker;
+}
+
+}  // namespace
+
+unsigned thread_number() { return running_worker("a warp operation").thread_number(); }
+void* dynamic_shared_memory() { return running_worker("dynamic shared memory").dynamic_shared_memory(); }
+int barrier(const char* name, Site site, int predicate) { return running_worker(name).barrier(name, site, predicate); }
+void warp_operation(const WarpCall& call) { running_worker(call.name).warp_operation(call); }
+std::uint32_t lanes_alive() { return running_worker("a warp operation").lanes_alive(); }
+void give_turn() { running_worker("__nanosleep").give_turn(); }
+
+void read_from_absent_lane(const char* name, Site site, int reader, int source) {
+  Worker& worker = running_worker(name);
+  const unsigned first = worker.thread_number() / kWarpSize * kWarpSize;
+  worker.fail(FindingKind::kWarpMismatch, location_of(site),
+              std::string(name) + ": lane " + std::to_string(reader) + " reads from lane " + std::to_string(source) +
+                  ", which takes no part: it has returned, does not exist, or is not in the mask. The value would be undefined.\n" +
+                  worker.describe(first + static_cast<unsigned>(reader)));
+}
+
+void before_atomic(const volatile void* address, std::size_t bytes) {
+  Worker& worker = running_worker("an atomic operation");
+  if (worker.checker() != nullptr && worker.launch().call.checked)
+    worker.checker()->atomic(const_cast<const void*>(address), bytes, __builtin_return_address(0));
+  worker.spin();
+}
+
+void fence() {
+  Worker& worker = running_worker("__threadfence");
+  if (worker.checker() != nullptr && worker.launch().call.checked) worker.checker()->fence();
+}
+
+void misaligned(const char* what, const volatile void* address, std::size_t alignment) {
+  Worker& worker = running_worker(what);
+  char text[128];
+  std::snprintf(text, sizeof text, "%s: the address %p is no multiple of %zu bytes.\n", what, const_cast<const void*>(address), alignment);
+  worker.fail(FindingKind::kMisaligned, {}, text + worker.describe(worker.thread_number()));
+}
+
+}  // namespace flash::simt

@@ -1,0 +1,141 @@
+// One OS thread that runs thread blocks, one at a time: a fiber for each CUDA thread, a scheduler that gives them turns, the
+// barrier, warp operations, and the diagnosis when nobody can go on.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/simt/device/kernel_interface.hpp"
+#include "common/simt/fiber.hpp"
+#include "common/simt/launch.hpp"
+#include "common/simt/shared_memory.hpp"
+
+namespace flash::simt {
+
+class Checker;
+
+inline constexpr unsigned kMostThreads = 1024;  // of a block
+inline constexpr unsigned kWarpSize = 32;
+
+// A set of thread numbers with "the next one from here".
+class ThreadSet {
+ public:
+  void insert(unsigned i) { words_[i / 64] |= bit(i); }
+  void remove(unsigned i) { words_[i / 64] &= ~bit(i); }
+  void insert_below(unsigned count);
+  // The first member at or after `from`, else the first of all; -1 when empty.
+  int next(unsigned from) const;
+  // The last member at or before `from`, else the last of all; -1 when empty.
+  int previous(unsigned from) const;
+
+ private:
+  static std::uint64_t bit(unsigned i) { return std::uint64_t{1} << (i % 64); }
+  std::array<std::uint64_t, kMostThreads / 64> words_{};
+};
+
+class Worker {
+ public:
+  Worker();
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // Runs one block of `launch` to its end, or to its first fatal finding, which goes to launch.findings.
+  void run_block(Launch& launch, std::uint64_t block);
+
+  // The worker of this OS thread while it runs a block, else nullptr.
+  static Worker* current();
+
+  // ---- for the running thread (kernel_interface.hpp) ----
+  unsigned thread_number() const { return running_; }
+  void* dynamic_shared_memory() const { return shared_.dynamic(); }
+  int barrier(const char* name, Site site, int predicate);
+  void warp_operation(const WarpCall& call);
+  std::uint32_t lanes_alive() const { return warps_[running_ / kWarpSize].alive; }
+  void spin();       // a turn for the others, in a thread that waits for a value to change
+  void give_turn();
+
+  // Records the finding and ends the block: control goes back to run_block(). What lives on the fibers' stacks is not destroyed:
+  // kernels hold nothing that would need it, and a few bytes of this message's strings are lost.
+  [[noreturn]] void fail(FindingKind kind, Location where, const std::string& text);
+  // Ends the block without another finding.
+  [[noreturn]] void abandon() { back_to_scheduler(); }
+  // Where the stack of run_block() ends: below it is room for what a signal handler starts.
+  void* scheduler_stack() const { return scheduler_stack_; }
+
+  Launch& launch() const { return *launch_; }
+  Checker* checker() const { return checker_.get(); }
+  const FiberStacks& stacks() const { return stacks_; }
+  const SharedMemory& shared_memory() const { return shared_; }
+  uint3 block_index(std::uint64_t block) const;
+  uint3 thread_index(unsigned number) const { return thread_indices_[number]; }
+  // "thread (3, 0, 0) of block (1, 0, 0)", of the running block and of another one of the launch.
+  std::string describe(unsigned number) const { return describe(number, block_); }
+  std::string describe(unsigned number, std::uint64_t block) const;
+
+ private:
+  enum class State : std::uint8_t { kRunnable, kAtBarrier, kInWarpOperation, kReturned };
+
+  struct Thread {
+    void* stack_pointer = nullptr;
+    State state = State::kRunnable;
+    bool started = false;
+    Site site{};                 // where it waits
+    const char* waits_in = "";   // "__syncthreads"
+    std::uint32_t mask = 0;      // of the warp operation
+  };
+
+  // Lanes of one warp that wait in the same operation.
+  struct Group {
+    WarpCall call{};
+    std::uint32_t arrived = 0;
+  };
+  struct Warp {
+    std::uint32_t alive = 0;
+    std::array<void*, kWarpSize> slots{};
+    std::vector<Group> groups;
+  };
+
+  static void fiber_entry();
+  void run_thread();              // on its fiber, once; never returns
+  void leave();                   // the running thread has returned
+  void suspend();                 // the running thread waits: gives the turn to another
+  void switch_to(unsigned next);  // saves the running thread
+  int pick();
+  void release_barrier();
+  void complete_if_all_there(unsigned warp, std::size_t group);
+  [[noreturn]] void nobody_can_go_on();
+  [[noreturn]] void back_to_scheduler();
+  std::string waiting_threads() const;
+
+  FiberStacks stacks_{kMostThreads};
+  SharedMemory shared_;
+  std::unique_ptr<Checker> checker_;
+  std::array<Thread, kMostThreads> threads_{};
+  std::array<Warp, kMostThreads / kWarpSize> warps_{};
+
+  Launch* launch_ = nullptr;
+  uint3 block_size_{};
+  std::array<uint3, kMostThreads> thread_indices_{};  // by number, for blocks of this size
+  unsigned count_ = 0;       // threads of the block
+  unsigned live_ = 0;        // that have not returned
+  unsigned running_ = 0;
+  ThreadSet runnable_;
+  std::uint64_t block_ = 0;
+  void* scheduler_stack_ = nullptr;
+  std::uint64_t random_ = 1;
+
+  unsigned arrived_ = 0;     // at the barrier
+  bool mismatch_ = false;
+  const char* barrier_name_ = "";
+  Site barrier_site_{};
+  int predicate_sum_ = 0;
+  int predicate_result_ = 0;
+  unsigned atomics_in_turn_ = 0;
+  std::uint64_t idle_turns_ = 0;  // turns given away since anything else happened
+};
+
+}  // namespace flash::simt
