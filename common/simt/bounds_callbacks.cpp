@@ -1,5 +1,6 @@
-// The function that the compiler calls where code compiled with -fsanitize=bounds indexes an array outside of its declared size:
-// what no address can tell, since behind one __shared__ array another one lies. The layout of its argument is UBSan's.
+// The functions that the compiler calls where code compiled with -fsanitize=bounds,alignment indexes an array outside of its
+// declared size, or follows a pointer that is not aligned for its type: what the access itself cannot tell, since behind one
+// __shared__ array another one lies, and of a float4 the compiler may load only what is used. The arguments' layout is UBSan's.
 #include <cstdint>
 #include <string>
 
@@ -15,6 +16,11 @@ struct SourceLocation {
 struct TypeDescriptor {
   std::uint16_t kind, info;
   char name[1];
+};
+struct TypeMismatch {
+  SourceLocation where;
+  const TypeDescriptor* type;
+  unsigned char log_alignment, access_kind;
 };
 struct OutOfBounds {
   SourceLocation where;
@@ -36,4 +42,15 @@ extern "C" __attribute__((visibility("default"))) void __ubsan_handle_out_of_bou
   worker->fail(FindingKind::kOutOfBounds, {shown_path(data->where.file), static_cast<int>(data->where.line)},
                worker->describe(worker->thread_number()) + " uses index " + std::to_string(value) + " of an array of type " +
                    data->array->name + ".");
+}
+
+extern "C" __attribute__((visibility("default"))) void __ubsan_handle_type_mismatch_v1(const TypeMismatch* data, std::uintptr_t pointer) {
+  using namespace flash::simt;
+  Worker* const worker = Worker::current();
+  if (worker == nullptr) return;
+  const std::size_t alignment = std::size_t{1} << data->log_alignment;
+  if (pointer % alignment == 0) return;  // null: the access itself will say so
+  worker->fail(FindingKind::kMisaligned, {shown_path(data->where.file), static_cast<int>(data->where.line)},
+               worker->describe(worker->thread_number()) + " follows a pointer to " + data->type->name + " that is " +
+                   std::to_string(pointer % alignment) + " bytes off a multiple of " + std::to_string(alignment) + ".");
 }

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <thread>
 
@@ -133,6 +134,20 @@ int refused(const KernelCall& call) {
   return kSuccess;
 }
 
+// A race may show as a read of what nobody has written *yet*: then the race says all.
+void forget_consequences(std::vector<Finding>& findings) {
+  const auto same = [](const Location& a, const Location& b) { return a.file == b.file && a.line == b.line; };
+  const auto of_a_race = [&](const Finding& finding) {
+    return finding.kind == FindingKind::kUninitialized &&
+           std::any_of(findings.begin(), findings.end(), [&](const Finding& race) {
+             return race.kind == FindingKind::kRace && (same(race.where, finding.where) || same(race.other, finding.where));
+           });
+  };
+  std::vector<Finding> kept;
+  std::copy_if(findings.begin(), findings.end(), std::back_inserter(kept), [&](const Finding& f) { return !of_a_race(f); });
+  findings = std::move(kept);
+}
+
 }  // namespace
 
 void Launch::add(FindingKind kind, const Location& where, const Location& other, const std::string& text) {
@@ -199,6 +214,7 @@ int run(const KernelCall& call) {
                            &Counters::atomics})
     sum.*field += moved.*field;
   if (launch.findings_.empty()) return kSuccess;
+  forget_consequences(launch.findings_);
   for (Finding& finding : launch.findings_) s.findings.push_back(std::move(finding));
   return kErrorLaunchFailure;
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -59,11 +60,25 @@ bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-// The shell's way to say `text` literally.
-std::string quoted(const std::string& text) {
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
+Location looked_up(const Module& module, std::uintptr_t address) {
+  char offset[32];
+  std::snprintf(offset, sizeof offset, "%#llx", static_cast<unsigned long long>(address - module.base));
+  const std::string command = "addr2line -i -e " + shell_quoted(module.path) + " " + offset + " 2>/dev/null";
+  std::FILE* const lines = popen(command.c_str(), "r");
+  if (lines == nullptr) return {};
+  Location innermost, chosen;
+  char line[4096];
+  while (std::fgets(line, sizeof line, lines) != nullptr) {
+    const std::string text = line;
+    const std::size_t colon = text.rfind(':');
+    if (colon == std::string::npos || text[0] == '?') continue;
+    const Location here{shown_path(text.substr(0, colon)), std::atoi(text.c_str() + colon + 1)};
+    if (here.line == 0) continue;
+    if (innermost.line == 0) innermost = here;
+    if (chosen.line == 0 && ends_with(here.file, ".cu")) chosen = here;
+  }
+  pclose(lines);
+  return chosen.line != 0 ? chosen : innermost;
 }
 
 }  // namespace
@@ -90,30 +105,23 @@ const Module& module_of(const void* address) {
   return *known.back();
 }
 
+std::string shell_quoted(const std::string& text) {
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
 std::string shown_path(const std::string& file) {
   const std::string root = FLASH_REPOSITORY "/";
   return file.compare(0, root.size(), root) == 0 ? file.substr(root.size()) : file;
 }
 
 Location locate(const Module& module, std::uintptr_t address) {
-  char offset[32];
-  std::snprintf(offset, sizeof offset, "%#llx", static_cast<unsigned long long>(address - module.base));
-  const std::string command = "addr2line -i -e " + quoted(module.path) + " " + offset + " 2>/dev/null";
-  std::FILE* const lines = popen(command.c_str(), "r");
-  if (lines == nullptr) return {};
-  Location innermost, chosen;
-  char line[4096];
-  while (std::fgets(line, sizeof line, lines) != nullptr) {
-    const std::string text = line;
-    const std::size_t colon = text.rfind(':');
-    if (colon == std::string::npos || text[0] == '?') continue;
-    const Location here{shown_path(text.substr(0, colon)), std::atoi(text.c_str() + colon + 1)};
-    if (here.line == 0) continue;
-    if (innermost.line == 0) innermost = here;
-    if (chosen.line == 0 && ends_with(here.file, ".cu")) chosen = here;
-  }
-  pclose(lines);
-  return chosen.line != 0 ? chosen : innermost;
+  static std::mutex mutex;
+  static std::map<std::uintptr_t, Location> known;  // addr2line takes tens of milliseconds
+  const std::scoped_lock lock(mutex);
+  if (const auto found = known.find(address); found != known.end()) return found->second;
+  return known[address] = looked_up(module, address);
 }
 
 }  // namespace flash::simt

@@ -29,6 +29,9 @@ const Module& module_of(const void* address);
 // .cu file, since a helper in a header is not where a student looks. Runs addr2line; without it, or without line tables, line 0.
 Location locate(const Module& module, std::uintptr_t address);
 
+// The shell's way to say `text` literally.
+std::string shell_quoted(const std::string& text);
+
 // `file` relative to the repository where it lies in it.
 std::string shown_path(const std::string& file);
 

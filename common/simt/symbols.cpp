@@ -5,7 +5,10 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <map>
+#include <mutex>
 #include <sstream>
+#include <vector>
 
 #include "common/simt/device/kernel_interface.hpp"
 
@@ -22,6 +25,28 @@ std::string last_name(const std::string& mangled) {
   return colon == std::string::npos ? name : name.substr(colon + 2);
 }
 
+struct Variable {
+  std::string name;
+  std::size_t begin, bytes;
+};
+
+std::vector<Variable> thread_local_variables(const Module& module) {
+  std::vector<Variable> variables;
+  std::FILE* const lines = popen(("readelf -sW " + shell_quoted(module.path) + " 2>/dev/null").c_str(), "r");
+  if (lines == nullptr) return variables;
+  char line[4096];
+  while (std::fgets(line, sizeof line, lines) != nullptr) {
+    // Num: Value Size Type Bind Vis Ndx Name
+    std::istringstream words(line);
+    std::string number, value, size, type, bind, visibility, index, name;
+    words >> number >> value >> size >> type >> bind >> visibility >> index >> name;
+    if (type == "TLS" && index != "UND")
+      variables.push_back({last_name(name), std::strtoull(value.c_str(), nullptr, 16), std::strtoull(size.c_str(), nullptr, 0)});
+  }
+  pclose(lines);
+  return variables;
+}
+
 bool inside(const void* address, const uint3& variable) {
   const auto* const begin = reinterpret_cast<const char*>(&variable);
   const auto* const at = static_cast<const char*>(address);
@@ -31,23 +56,14 @@ bool inside(const void* address, const uint3& variable) {
 }  // namespace
 
 Symbol thread_local_symbol(const Module& module, std::size_t offset) {
-  std::string path;
-  for (const char c : module.path) path += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  std::FILE* const lines = popen(("readelf -sW '" + path + "' 2>/dev/null").c_str(), "r");
-  if (lines == nullptr) return {};
-  Symbol found;
-  char line[4096];
-  while (std::fgets(line, sizeof line, lines) != nullptr) {
-    // Num: Value Size Type Bind Vis Ndx Name
-    std::istringstream words(line);
-    std::string number, value, size, type, bind, visibility, index, name;
-    words >> number >> value >> size >> type >> bind >> visibility >> index >> name;
-    if (type != "TLS" || index == "UND") continue;
-    const std::size_t begin = std::strtoull(value.c_str(), nullptr, 16), bytes = std::strtoull(size.c_str(), nullptr, 0);
-    if (offset >= begin && offset < begin + bytes) found = {last_name(name), begin};
-  }
-  pclose(lines);
-  return found;
+  static std::mutex mutex;
+  static std::map<const Module*, std::vector<Variable>> known;
+  const std::scoped_lock lock(mutex);
+  const auto [variables, is_new] = known.try_emplace(&module);
+  if (is_new) variables->second = thread_local_variables(module);
+  for (const Variable& variable : variables->second)
+    if (offset >= variable.begin && offset < variable.begin + variable.bytes) return {variable.name, variable.begin};
+  return {};
 }
 
 bool is_builtin_variable(const void* address) {

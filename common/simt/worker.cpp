@@ -25,8 +25,8 @@ namespace {
 __thread Worker* current_worker __attribute__((tls_model("initial-exec"))) = nullptr;
 
 // Turns that a block may give away in which nothing but atomic operations happens. A lock that 1024 threads take in turn needs
-// 1024 * 1024 of them; a block that waits for another one never gets there.
-constexpr std::uint64_t kMostIdleTurns = std::uint64_t{1} << 24;
+// up to 1024 * 1024 of them; a block that waits for another one never gets there.
+constexpr std::uint64_t kMostIdleTurns = std::uint64_t{1} << 22;
 constexpr unsigned kAtomicsPerTurn = 16;
 
 // xorshift64*: decides whose turn it is.
@@ -415,10 +415,10 @@ void read_from_absent_lane(const char* name, Site site, int reader, int source) 
                   worker.describe(first + static_cast<unsigned>(reader)));
 }
 
-void before_atomic(const volatile void* address, std::size_t bytes) {
+void before_atomic(const volatile void* address, std::size_t bytes, const void* pc) {
   Worker& worker = running_worker("an atomic operation");
   if (worker.checker() != nullptr && worker.launch().call.checked)
-    worker.checker()->atomic(const_cast<const void*>(address), bytes, __builtin_return_address(0));
+    worker.checker()->atomic(const_cast<const void*>(address), bytes, pc);
   worker.spin();
 }
 

@@ -1,5 +1,5 @@
 // Atomic operations, on device and on shared memory. Blocks may run on several OS threads: each is a real atomic operation of
-// the processor. The old value is returned, as in CUDA.
+// the processor. The functions are inlined, so that the place of the access is in the kernel. The old value is returned, as in CUDA.
 #pragma once
 
 #include "common/simt/device/kernel_interface.hpp"
@@ -9,7 +9,7 @@ namespace flash::simt {
 // Replaces *address by next(old) until nobody came in between. Not instrumented: before_atomic() has told the checks.
 template <class T, class Next>
 FLASH_SIMT_UNCHECKED T atomic_update(T* address, Next next) {
-  before_atomic(address, sizeof(T));
+  before_atomic(address, sizeof(T), __builtin_return_address(0));
   T old, wanted;
   __atomic_load(address, &old, __ATOMIC_RELAXED);
   do wanted = next(old);
@@ -20,13 +20,13 @@ FLASH_SIMT_UNCHECKED T atomic_update(T* address, Next next) {
 }  // namespace flash::simt
 
 #define FLASH_SIMT_ATOMIC(name, T, expression)                                                             \
-  inline T name(T* address, T value) {                                                                     \
+  __forceinline__ T name(T* address, T value) {                                                            \
     return flash::simt::atomic_update(address, [value](T old) __attribute__((always_inline)) -> T {        \
       return expression;                                                                                   \
     });                                                                                                    \
   }                                                                                                        \
-  inline T name##_block(T* address, T value) { return name(address, value); }                              \
-  inline T name##_system(T* address, T value) { return name(address, value); }
+  __forceinline__ T name##_block(T* address, T value) { return name(address, value); }                     \
+  __forceinline__ T name##_system(T* address, T value) { return name(address, value); }
 
 #define FLASH_SIMT_ATOMIC_INTEGERS(name, expression)       \
   FLASH_SIMT_ATOMIC(name, int, expression)                 \
@@ -52,7 +52,7 @@ FLASH_SIMT_ATOMIC(atomicDec, unsigned, old == 0 || old > value ? value : old - 1
 #undef FLASH_SIMT_ATOMIC
 
 #define FLASH_SIMT_CAS(T)                                                                                                   \
-  inline T atomicCAS(T* address, T compare, T value) {                                                                      \
+  __forceinline__ T atomicCAS(T* address, T compare, T value) {                                                             \
     return flash::simt::atomic_update(                                                                                      \
         address, [compare, value](T old) __attribute__((always_inline)) -> T { return old == compare ? value : old; });     \
   }

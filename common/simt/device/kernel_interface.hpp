@@ -21,13 +21,14 @@ inline constexpr int warpSize = 32;
 
 namespace flash::simt {
 
-// Where a barrier or a warp operation stands in the source. As a default argument, FLASH_SIMT_HERE is the caller's place.
+// Where a barrier or a warp operation stands in the source. As a default argument, Site::here() is the caller's place. (Braces
+// around the two built-ins would do the same in clang, and give the callee's place in g++ 12.)
 struct Site {
   const char* file = nullptr;
   int line = 0;
+
+  static constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { return {file, line}; }
 };
-#define FLASH_SIMT_HERE \
-  ::flash::simt::Site { __builtin_FILE(), __builtin_LINE() }
 
 // The running thread's number in its block (x fastest), and its place in its warp.
 FLASH_EXPORT unsigned thread_number();
@@ -57,9 +58,9 @@ FLASH_EXPORT std::uint32_t lanes_alive();
 // Ends the kernel with a finding: `reader` read a value from lane `source`, which takes no part.
 [[noreturn]] FLASH_EXPORT void read_from_absent_lane(const char* name, Site site, int reader, int source);
 
-// Called before an atomic operation on `address`: counts and checks it, and now and then gives other threads a turn, so that a
-// kernel may wait for a value to change.
-FLASH_EXPORT void before_atomic(const volatile void* address, std::size_t bytes);
+// Called before an atomic operation on `address`, from code at `pc`: counts and checks it, and now and then gives other threads a
+// turn, so that a kernel may wait for a value to change.
+FLASH_EXPORT void before_atomic(const volatile void* address, std::size_t bytes, const void* pc);
 // After a __threadfence() or __nanosleep().
 FLASH_EXPORT void give_turn();
 FLASH_EXPORT void fence();

@@ -119,11 +119,11 @@ inline int __mulhi(int a, int b) { return static_cast<int>(static_cast<long long
 inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>(static_cast<unsigned long long>(a) * b >> 32); }
 inline int __mul24(int a, int b) { return static_cast<int>(static_cast<long long>(a << 8 >> 8) * (b << 8 >> 8)); }
 
-// ---- loads and stores with a cache hint: here without one ----------------------------------------------------------------------------
+// ---- loads and stores with a cache hint: here without one; inlined, so that the place of the access is in the kernel -----------------
 
 #define FLASH_SIMT_LOAD(name)            \
   template <class T>                     \
-  inline T name(const T* address) {      \
+  __forceinline__ T name(const T* address) { \
     return *address;                     \
   }
 FLASH_SIMT_LOAD(__ldg)
@@ -135,7 +135,7 @@ FLASH_SIMT_LOAD(__ldcv)
 #undef FLASH_SIMT_LOAD
 #define FLASH_SIMT_STORE(name)                    \
   template <class T>                              \
-  inline void name(T* address, T value) {         \
+  __forceinline__ void name(T* address, T value) { \
     *address = value;                             \
   }
 FLASH_SIMT_STORE(__stcg)

@@ -6,18 +6,18 @@
 #define __shared__ static thread_local
 #define __grid_constant__
 
-inline void __syncthreads(flash::simt::Site site = FLASH_SIMT_HERE) { flash::simt::barrier("__syncthreads", site); }
-inline int __syncthreads_count(int predicate, flash::simt::Site site = FLASH_SIMT_HERE) {
+inline void __syncthreads(flash::simt::Site site = flash::simt::Site::here()) { flash::simt::barrier("__syncthreads", site); }
+inline int __syncthreads_count(int predicate, flash::simt::Site site = flash::simt::Site::here()) {
   return flash::simt::barrier("__syncthreads_count", site, predicate != 0);
 }
-inline int __syncthreads_and(int predicate, flash::simt::Site site = FLASH_SIMT_HERE) {
+inline int __syncthreads_and(int predicate, flash::simt::Site site = flash::simt::Site::here()) {
   return flash::simt::barrier("__syncthreads_and", site, predicate == 0) == 0;
 }
-inline int __syncthreads_or(int predicate, flash::simt::Site site = FLASH_SIMT_HERE) {
+inline int __syncthreads_or(int predicate, flash::simt::Site site = flash::simt::Site::here()) {
   return flash::simt::barrier("__syncthreads_or", site, predicate != 0) != 0;
 }
 
-inline void __syncwarp(unsigned mask = 0xffffffffu, flash::simt::Site site = FLASH_SIMT_HERE) {
+inline void __syncwarp(unsigned mask = 0xffffffffu, flash::simt::Site site = flash::simt::Site::here()) {
   flash::simt::warp_operation(
       {.name = "__syncwarp", .site = site, .mask = mask, .slot = nullptr, .complete = nullptr, .orders_memory = true});
 }

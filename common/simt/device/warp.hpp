@@ -13,25 +13,33 @@ struct Exchange {
   T value;
   int source;  // the lane that this one reads
   T result;
+  bool must_be_there;
   const char* name;
   Site site;
 };
 
+// A value from a lane that takes no part is undefined in CUDA. Reductions by __shfl_down_sync() read such values and make no use of
+// them: there it is all ones, which is NaN, and shows where it was used after all. Elsewhere it is a finding.
 template <class T>
 FLASH_SIMT_UNCHECKED void exchange(void* const slots[32], std::uint32_t present) {
   for (int lane = 0; lane < 32; ++lane) {
     if ((present >> lane & 1) == 0) continue;
     auto* const mine = static_cast<Exchange<T>*>(slots[lane]);
-    if ((present >> mine->source & 1) == 0) read_from_absent_lane(mine->name, mine->site, lane, mine->source);
-    mine->result = static_cast<const Exchange<T>*>(slots[mine->source])->value;
+    if (present >> mine->source & 1) {
+      mine->result = static_cast<const Exchange<T>*>(slots[mine->source])->value;
+    } else if (mine->must_be_there) {
+      read_from_absent_lane(mine->name, mine->site, lane, mine->source);
+    } else {
+      __builtin_memset(static_cast<void*>(&mine->result), 0xff, sizeof(T));
+    }
   }
 }
 
 template <class T>
-T shuffle(const char* name, std::uint32_t mask, T value, int source, Site site) {
+T shuffle(const char* name, std::uint32_t mask, T value, int source, bool must_be_there, Site site) {
   static_assert(std::is_trivially_copyable_v<T> && (sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8),
                 "a shuffle moves values of 2, 4 or 8 bytes");
-  Exchange<T> slot{value, source, value, name, site};
+  Exchange<T> slot{value, source, value, must_be_there, name, site};
   warp_operation({.name = name, .site = site, .mask = mask, .slot = &slot, .complete = exchange<T>});
   return slot.result;
 }
@@ -113,52 +121,52 @@ inline int check_width(int width) {
 
 // The lanes of a warp form groups of `width`, and a lane reads within its group.
 template <class T>
-T __shfl_sync(unsigned mask, T value, int source, int width = 32, flash::simt::Site site = FLASH_SIMT_HERE) {
+T __shfl_sync(unsigned mask, T value, int source, int width = 32, flash::simt::Site site = flash::simt::Site::here()) {
   const int lane = static_cast<int>(flash::simt::lane_number()), group = lane & ~(flash::simt::check_width(width) - 1);
-  return flash::simt::shuffle("__shfl_sync", mask, value, group | (source & (width - 1)), site);
+  return flash::simt::shuffle("__shfl_sync", mask, value, group | (source & (width - 1)), true, site);
 }
 template <class T>
-T __shfl_up_sync(unsigned mask, T value, unsigned distance, int width = 32, flash::simt::Site site = FLASH_SIMT_HERE) {
+T __shfl_up_sync(unsigned mask, T value, unsigned distance, int width = 32, flash::simt::Site site = flash::simt::Site::here()) {
   const int lane = static_cast<int>(flash::simt::lane_number()), group = lane & ~(flash::simt::check_width(width) - 1);
   const int source = lane - static_cast<int>(distance);
-  return flash::simt::shuffle("__shfl_up_sync", mask, value, source < group ? lane : source, site);
+  return flash::simt::shuffle("__shfl_up_sync", mask, value, source < group ? lane : source, false, site);
 }
 template <class T>
-T __shfl_down_sync(unsigned mask, T value, unsigned distance, int width = 32, flash::simt::Site site = FLASH_SIMT_HERE) {
+T __shfl_down_sync(unsigned mask, T value, unsigned distance, int width = 32, flash::simt::Site site = flash::simt::Site::here()) {
   const int lane = static_cast<int>(flash::simt::lane_number()), group = lane & ~(flash::simt::check_width(width) - 1);
   const int source = lane + static_cast<int>(distance);
-  return flash::simt::shuffle("__shfl_down_sync", mask, value, source >= group + width ? lane : source, site);
+  return flash::simt::shuffle("__shfl_down_sync", mask, value, source >= group + width ? lane : source, false, site);
 }
 template <class T>
-T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32, flash::simt::Site site = FLASH_SIMT_HERE) {
+T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32, flash::simt::Site site = flash::simt::Site::here()) {
   const int lane = static_cast<int>(flash::simt::lane_number()), group = lane & ~(flash::simt::check_width(width) - 1);
   const int source = (lane ^ lanes) & 31;
-  return flash::simt::shuffle("__shfl_xor_sync", mask, value, source >= group + width ? lane : source, site);
+  return flash::simt::shuffle("__shfl_xor_sync", mask, value, source >= group + width ? lane : source, true, site);
 }
 
-inline unsigned __ballot_sync(unsigned mask, int predicate, flash::simt::Site site = FLASH_SIMT_HERE) {
+inline unsigned __ballot_sync(unsigned mask, int predicate, flash::simt::Site site = flash::simt::Site::here()) {
   const unsigned bit = predicate != 0 ? 1u << flash::simt::lane_number() : 0;
   return flash::simt::reduce_lanes<flash::simt::CombineOr>("__ballot_sync", mask, bit, site);
 }
-inline int __all_sync(unsigned mask, int predicate, flash::simt::Site site = FLASH_SIMT_HERE) {
+inline int __all_sync(unsigned mask, int predicate, flash::simt::Site site = flash::simt::Site::here()) {
   return flash::simt::reduce_lanes<flash::simt::CombineAnd>("__all_sync", mask, static_cast<int>(predicate != 0), site);
 }
-inline int __any_sync(unsigned mask, int predicate, flash::simt::Site site = FLASH_SIMT_HERE) {
+inline int __any_sync(unsigned mask, int predicate, flash::simt::Site site = flash::simt::Site::here()) {
   return flash::simt::reduce_lanes<flash::simt::CombineOr>("__any_sync", mask, static_cast<int>(predicate != 0), site);
 }
 template <class T>
-unsigned __match_any_sync(unsigned mask, T value, flash::simt::Site site = FLASH_SIMT_HERE) {
+unsigned __match_any_sync(unsigned mask, T value, flash::simt::Site site = flash::simt::Site::here()) {
   return flash::simt::matching_lanes("__match_any_sync", mask, value, site);
 }
 template <class T>
-unsigned __match_all_sync(unsigned mask, T value, int* all, flash::simt::Site site = FLASH_SIMT_HERE) {
+unsigned __match_all_sync(unsigned mask, T value, int* all, flash::simt::Site site = flash::simt::Site::here()) {
   const unsigned same = flash::simt::matching_lanes("__match_all_sync", mask, value, site);
   *all = same == (mask & flash::simt::lanes_alive());
   return *all ? mask : 0;
 }
 
 #define FLASH_SIMT_REDUCE(name, Combine, T)                                                       \
-  inline T name(unsigned mask, T value, flash::simt::Site site = FLASH_SIMT_HERE) {               \
+  inline T name(unsigned mask, T value, flash::simt::Site site = flash::simt::Site::here()) {               \
     return flash::simt::reduce_lanes<flash::simt::Combine>(#name, mask, value, site);             \
   }
 FLASH_SIMT_REDUCE(__reduce_add_sync, CombineSum, unsigned)

@@ -1,0 +1,104 @@
+// The corpus (corpus/*.cu): every planted mistake is found, of the right kind and on a marked line, under every schedule; not one
+// report on a right kernel, and its result is right. Compiled once, and linked with the corpus in both of the emulator's builds:
+// without the checks (FLASH_CHECKED = 0), those mistakes that the scheduler sees have to be found all the same.
+#include <fstream>
+#include <iostream>
+#include <set>
+
+#include "harness/catch.hpp"
+#include "simt/corpus/corpus.hpp"
+
+using namespace flash;
+using simt::FindingKind;
+using simt_corpus::Specimen;
+
+namespace {
+
+// The lines of `file` that are marked "// BUG name".
+std::set<int> marked_lines(const std::string& file, const std::string& name) {
+  std::ifstream source(FLASH_REPOSITORY "/" + file);
+  std::set<int> lines;
+  std::string text;
+  for (int line = 1; std::getline(source, text); ++line) {
+    const std::string mark = "// BUG " + name;
+    const std::size_t at = text.find(mark);
+    if (at != std::string::npos && at + mark.size() == text.size()) lines.insert(line);
+  }
+  return lines;
+}
+
+std::vector<simt::Schedule> schedules(int random_ones) {
+  std::vector<simt::Schedule> all{{simt::Order::kForward, 1}, {simt::Order::kReverse, 1}};
+  for (int seed = 1; seed <= random_ones; ++seed) all.push_back({simt::Order::kRandom, static_cast<std::uint64_t>(seed)});
+  return all;
+}
+
+struct Outcome {
+  std::string text;  // of the error that was thrown; empty: none
+  bool right = false;
+};
+
+Outcome run(const Specimen& specimen) {
+  (void)simt::take_findings();
+  try {
+    return {"", specimen.run()};
+  } catch (const KernelError& error) {
+    return {error.what(), false};
+  }
+}
+
+// Whether the emulator finds such a mistake without instrumentation.
+bool seen_by_scheduler(FindingKind kind) {
+  return kind == FindingKind::kBarrierMissed || kind == FindingKind::kBarrierMismatch || kind == FindingKind::kWarpMismatch ||
+         kind == FindingKind::kDeadlock;
+}
+
+void check_mistakes(const std::string& file, const std::vector<Specimen>& specimens) {
+  for (const Specimen& specimen : specimens) {
+    REQUIRE(specimen.mistake.has_value());
+    if (!FLASH_CHECKED && !seen_by_scheduler(*specimen.mistake)) continue;
+    const std::set<int> lines = marked_lines(file, specimen.name);
+    if (*specimen.mistake != FindingKind::kDeadlock) REQUIRE_FALSE(lines.empty());
+    for (const simt::Schedule& schedule : schedules(*specimen.mistake == FindingKind::kDeadlock ? 0 : 20)) {
+      simt::set_schedule(schedule);
+      const Outcome outcome = run(specimen);
+      CAPTURE(specimen.name, static_cast<int>(schedule.order), schedule.seed, outcome.text);
+      REQUIRE(outcome.text.find("kernel " + specimen.name + ": " + to_string(*specimen.mistake)) == 0);
+      if (*specimen.mistake == FindingKind::kDeadlock) continue;
+      // The first line of the message names the place, of a race both places.
+      const std::string first = outcome.text.substr(0, outcome.text.find('\n'));
+      int places = 0;
+      for (std::size_t at = 0; (at = first.find(file + ":", at)) != std::string::npos; ++places) {
+        at += file.size() + 1;
+        CHECK(lines.count(std::atoi(first.c_str() + at)) == 1);
+      }
+      CHECK(places == (*specimen.mistake == FindingKind::kRace ? 2 : 1));
+      CHECK(outcome.text.find("block (") != std::string::npos);
+      CHECK(outcome.text.find("thread") != std::string::npos);
+    }
+    simt::set_schedule({});
+  }
+}
+
+}  // namespace
+
+TEST_CASE("data races are found") { check_mistakes("tests/simt/corpus/races.cu", simt_corpus::races()); }
+TEST_CASE("barriers that do not meet are found") { check_mistakes("tests/simt/corpus/barriers.cu", simt_corpus::barriers()); }
+TEST_CASE("warp operations that do not agree are found") { check_mistakes("tests/simt/corpus/warps.cu", simt_corpus::warps()); }
+TEST_CASE("accesses to the wrong memory are found") { check_mistakes("tests/simt/corpus/memory.cu", simt_corpus::memory()); }
+
+TEST_CASE("right kernels are not reported, and are right, in any order") {
+  for (const Specimen& specimen : simt_corpus::right())
+    for (const simt::Schedule& schedule : schedules(20)) {
+      simt::set_schedule(schedule);
+      const Outcome outcome = run(specimen);
+      CAPTURE(specimen.name, static_cast<int>(schedule.order), schedule.seed, outcome.text);
+      CHECK(outcome.text.empty());
+      CHECK(outcome.right);
+    }
+  simt::set_schedule({});
+}
+
+TEST_CASE("the corpus is large") {
+  CHECK(simt_corpus::races().size() + simt_corpus::barriers().size() + simt_corpus::warps().size() + simt_corpus::memory().size() >= 40);
+}
