@@ -151,6 +151,30 @@ void Checker::atomic(const void* address, std::size_t bytes, const void* pc) {
   synchronize(address, place.is_global);
 }
 
+void Checker::async_copy_starts(const void* to, const void* from, std::size_t bytes, std::size_t valid, const void* pc) {
+  if (valid > 0) access(from, valid, false, false, pc);
+  access(to, bytes, true, true, pc);
+  Place place;
+  const auto* const begin = static_cast<const char*>(to);
+  if (!find_place(begin, bytes, place) || place.is_global)
+    stop(FindingKind::kOutOfBounds, reinterpret_cast<std::uintptr_t>(pc) - 1,
+         worker_->describe(thread_) + ": cp.async copies to an address that is not in shared memory.");
+  const auto offset = static_cast<std::size_t>(begin - place.begin);
+  if (!place.shadow->pending) place.shadow->pending = ByteSet(SharedMemory::kMost);
+  place.shadow->pending.insert(offset, bytes);
+  place.shadow->initialized.remove(offset, bytes);
+}
+
+void Checker::async_copy_ends(const void* to, std::size_t bytes, const void* pc) {
+  Place place;
+  const auto* const begin = static_cast<const char*>(to);
+  if (!find_place(begin, bytes, place)) return;
+  place.shadow->pending.remove(static_cast<std::size_t>(begin - place.begin), bytes);
+  counts_ = false;  // the bytes were counted when the copy started
+  access(to, bytes, true, true, pc);
+  counts_ = true;
+}
+
 void Checker::count(Shadow& shadow, bool is_global, std::size_t bytes, Kind kind) {
   if (kind != Kind::kWrite) {
     shadow.loaded += bytes;
@@ -172,7 +196,11 @@ void Checker::check(const Place& place, const char* address, std::size_t bytes, 
     stop(FindingKind::kMisaligned, pc,
          "it accesses " + bytes_text(bytes) + " at " + address_text(place, address, 1) + ", an address that is no multiple of " +
              std::to_string(bytes) + ".\n" + worker_->describe(thread_));
-  count(shadow, place.is_global, bytes, kind);
+  if (counts_) count(shadow, place.is_global, bytes, kind);
+  if (shadow.pending && shadow.pending.bits(offset, bytes) != 0)
+    stop(FindingKind::kAsyncCopy, pc,
+         worker_->describe(thread_) + (kind == Kind::kRead ? " reads " : " changes ") + address_text(place, address, bytes) +
+             ", where a cp.async is under way that its thread has not waited for.");
 
   if (kind != Kind::kWrite && !shadow.initialized.has_all(offset, bytes) && is_new(FindingKind::kUninitialized, pc, 0)) {
     const Location where = locate(worker_->launch().module, pc);

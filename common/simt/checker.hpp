@@ -44,6 +44,9 @@ class Checker {
   // `aligned`: the compiler counts on the address being a multiple of `bytes`. At most 64 bytes.
   void access(const void* address, std::size_t bytes, bool is_write, bool aligned, const void* pc);
   void atomic(const void* address, std::size_t bytes, const void* pc);
+  // cp.async: its target may be written from the start of the copy on, and is not written before the end.
+  void async_copy_starts(const void* to, const void* from, std::size_t bytes, std::size_t valid, const void* pc);
+  void async_copy_ends(const void* to, std::size_t bytes, const void* pc);
   void barrier();
   void warp_sync(unsigned warp, std::uint32_t lanes);
   void fence();
@@ -113,6 +116,7 @@ class Checker {
   std::vector<Release> acquired_by_block_;
   std::set<std::array<std::uintptr_t, 3>> reported_;
   Counters moved_;
+  bool counts_ = true;
 };
 
 }  // namespace flash::simt

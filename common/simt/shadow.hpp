@@ -119,6 +119,7 @@ struct Shadow {
   explicit Shadow(std::size_t bytes) : initialized(bytes), cells(bytes) {}
 
   ByteSet initialized;    // written by a kernel, a copy or a memset
+  ByteSet pending;        // the target of a cp.async that was not waited for; empty where there was none
   ByteSet forbidden;      // empty where nothing is
   Cells cells;
   std::uint64_t loaded = 0, stored = 0;  // bytes, in checked launches

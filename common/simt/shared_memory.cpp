@@ -35,8 +35,11 @@ void SharedMemory::start_block(const Module& module, std::size_t dynamic_bytes, 
     fixed_shadow_ = Shadow(fixed_bytes_);
     fixed_shadow_bytes_ = fixed_bytes_;
   }
-  dynamic_shadow_.initialized.remove(0, dynamic_bytes);
-  if (fixed_bytes_ > 0) fixed_shadow_.initialized.remove(0, fixed_bytes_);
+  for (auto& [shadow, bytes] : {std::pair<Shadow&, std::size_t>{dynamic_shadow_, dynamic_bytes}, {fixed_shadow_, fixed_bytes_}}) {
+    if (bytes == 0) continue;
+    shadow.initialized.remove(0, bytes);
+    if (shadow.pending) shadow.pending.remove(0, bytes);
+  }
 }
 
 bool SharedMemory::is_guard(const void* address) const {

@@ -1,7 +1,7 @@
 // The shared memory of the block that an OS thread is running.
 //
-// Dynamic shared memory ends at a page that may not be touched. Static shared memory is what the kernel's library declares
-// thread_local: `__shared__` stands for that, each OS thread has a copy, and the dynamic linker says where it lies.
+// Dynamic shared memory ends at a page that may not be touched. Static shared memory is the kernel's library's thread-local
+// memory: `__shared__` stands for `static thread_local`, each OS thread has a copy, and the dynamic linker says where it lies.
 #pragma once
 
 #include <cstddef>

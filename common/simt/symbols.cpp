@@ -31,20 +31,30 @@ struct Variable {
 };
 
 std::vector<Variable> thread_local_variables(const Module& module) {
-  std::vector<Variable> variables;
+  std::vector<Variable> found;
   std::FILE* const lines = popen(("readelf -sW " + shell_quoted(module.path) + " 2>/dev/null").c_str(), "r");
-  if (lines == nullptr) return variables;
+  if (lines == nullptr) return found;
   char line[4096];
   while (std::fgets(line, sizeof line, lines) != nullptr) {
     // Num: Value Size Type Bind Vis Ndx Name
     std::istringstream words(line);
     std::string number, value, size, type, bind, visibility, index, name;
     words >> number >> value >> size >> type >> bind >> visibility >> index >> name;
-    if (type == "TLS" && index != "UND")
-      variables.push_back({last_name(name), std::strtoull(value.c_str(), nullptr, 16), std::strtoull(size.c_str(), nullptr, 0)});
+    if (type != "TLS" || index == "UND") continue;
+    const std::size_t begin = std::strtoull(value.c_str(), nullptr, 16), bytes = std::strtoull(size.c_str(), nullptr, 0);
+    found.push_back({last_name(name), begin, bytes});
   }
   pclose(lines);
-  return variables;
+  return found;
+}
+
+const std::vector<Variable>& known_variables(const Module& module) {
+  static std::mutex mutex;
+  static std::map<const Module*, std::vector<Variable>> known;
+  const std::scoped_lock lock(mutex);
+  const auto [found, is_new] = known.try_emplace(&module);
+  if (is_new) found->second = thread_local_variables(module);
+  return found->second;
 }
 
 bool inside(const void* address, const uint3& variable) {
@@ -56,12 +66,7 @@ bool inside(const void* address, const uint3& variable) {
 }  // namespace
 
 Symbol thread_local_symbol(const Module& module, std::size_t offset) {
-  static std::mutex mutex;
-  static std::map<const Module*, std::vector<Variable>> known;
-  const std::scoped_lock lock(mutex);
-  const auto [variables, is_new] = known.try_emplace(&module);
-  if (is_new) variables->second = thread_local_variables(module);
-  for (const Variable& variable : variables->second)
+  for (const Variable& variable : known_variables(module))
     if (offset >= variable.begin && offset < variable.begin + variable.bytes) return {variable.name, variable.begin};
   return {};
 }

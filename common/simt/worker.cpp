@@ -138,7 +138,11 @@ void Worker::run_block(Launch& launch, std::uint64_t block) {
 
   runnable_ = {};
   runnable_.insert_below(count_);
-  for (unsigned i = 0; i < count_; ++i) threads_[i] = {};
+  for (unsigned i = 0; i < count_; ++i) {
+    threads_[i] = {};
+    copies_[i].clear();
+    groups_[i] = 0;
+  }
   for (unsigned warp = 0; warp * kWarpSize < count_; ++warp) {
     const unsigned lanes = std::min(kWarpSize, count_ - warp * kWarpSize);
     warps_[warp].alive = lanes == kWarpSize ? ~0u : (1u << lanes) - 1;
@@ -183,6 +187,10 @@ void Worker::run_thread() {
 
 void Worker::leave() {
   idle_turns_ = 0;
+  if (!copies_[running_].empty()) {
+    async_commit();
+    async_wait(0);
+  }
   Thread& thread = threads_[running_];
   thread.state = State::kReturned;
   runnable_.remove(running_);
@@ -317,6 +325,9 @@ void Worker::complete_if_all_there(unsigned warp_number, std::size_t index) {
   if ((group.call.mask & warp.alive) != group.arrived) return;
   const WarpCall call = group.call;
   const std::uint32_t present = group.arrived;
+  if (call.whole_warp && present != ~0u)
+    fail(FindingKind::kWarpMismatch, location_of(call.site),
+         std::string(call.name) + " needs all 32 lanes of a warp.\n" + waiting_threads());
   void* slots[kWarpSize] = {};
   for (std::uint32_t rest = present; rest != 0; rest &= rest - 1) {
     const unsigned lane = static_cast<unsigned>(__builtin_ctz(rest)), number = warp_number * kWarpSize + lane;
@@ -328,6 +339,38 @@ void Worker::complete_if_all_there(unsigned warp_number, std::size_t index) {
   launch_->warp_operations.fetch_add(1, std::memory_order_relaxed);
   if (checker_ && call.orders_memory) checker_->warp_sync(warp_number, present);
   if (call.complete != nullptr) call.complete(slots, present);
+}
+
+// ---- cp.async ----------------------------------------------------------------------------------------------------------------
+
+// Copies wait in a list of their thread, and are made by the wait that asks for them, or when the thread returns.
+void Worker::async_copy(void* to, const void* from, int bytes, int valid, const void* pc) {
+  if (valid < 0 || valid > bytes)
+    fail(FindingKind::kOutOfBounds, locate(launch_->module, reinterpret_cast<std::uintptr_t>(pc) - 1),
+         "cp.async copies " + std::to_string(valid) + " of " + std::to_string(bytes) + " bytes.\n" + describe(running_));
+  for (const void* const address : {static_cast<const void*>(to), from})
+    if (reinterpret_cast<std::uintptr_t>(address) % static_cast<unsigned>(bytes) != 0 && (address != from || valid > 0))
+      fail(FindingKind::kMisaligned, locate(launch_->module, reinterpret_cast<std::uintptr_t>(pc) - 1),
+           std::string("cp.async: the address it copies ") + (address == from ? "from" : "to") + " is no multiple of " +
+               std::to_string(bytes) + ".\n" + describe(running_));
+  if (checker_ && launch_->call.checked)
+    checker_->async_copy_starts(to, from, static_cast<std::size_t>(bytes), static_cast<std::size_t>(valid), pc);
+  std::memset(to, 0xff, static_cast<std::size_t>(bytes));
+  copies_[running_].push_back({to, from, bytes, valid, pc, groups_[running_]});
+}
+
+void Worker::async_commit() { ++groups_[running_]; }
+
+void Worker::async_wait(int groups) {
+  auto& copies = copies_[running_];
+  std::size_t done = 0;
+  for (; done < copies.size() && copies[done].group + groups < groups_[running_]; ++done) {
+    const AsyncCopy& copy = copies[done];
+    std::memcpy(copy.to, copy.from, static_cast<std::size_t>(copy.valid));
+    std::memset(static_cast<char*>(copy.to) + copy.valid, 0, static_cast<std::size_t>(copy.bytes - copy.valid));
+    if (checker_ && launch_->call.checked) checker_->async_copy_ends(copy.to, static_cast<std::size_t>(copy.bytes), copy.pc);
+  }
+  copies.erase(copies.begin(), copies.begin() + static_cast<std::ptrdiff_t>(done));
 }
 
 // ---- the end, when something is wrong ----------------------------------------------------------------------------------------
@@ -427,11 +470,17 @@ void fence() {
   if (worker.checker() != nullptr && worker.launch().call.checked) worker.checker()->fence();
 }
 
-void misaligned(const char* what, const volatile void* address, std::size_t alignment) {
+void misaligned(const char* what, Site site, const volatile void* address, std::size_t alignment) {
   Worker& worker = running_worker(what);
-  char text[128];
-  std::snprintf(text, sizeof text, "%s: the address %p is no multiple of %zu bytes.\n", what, const_cast<const void*>(address), alignment);
-  worker.fail(FindingKind::kMisaligned, {}, text + worker.describe(worker.thread_number()));
+  worker.fail(FindingKind::kMisaligned, location_of(site),
+              std::string(what) + ": the address is " + std::to_string(reinterpret_cast<std::uintptr_t>(address) % alignment) +
+                  " bytes off a multiple of " + std::to_string(alignment) + ".\n" + worker.describe(worker.thread_number()));
 }
+
+void async_copy(void* to, const void* from, int bytes, int valid) {
+  running_worker("cp.async").async_copy(to, from, bytes, valid, __builtin_return_address(0));
+}
+void async_commit() { running_worker("cp.async").async_commit(); }
+void async_wait(int groups) { running_worker("cp.async").async_wait(groups); }
 
 }  // namespace flash::simt

@@ -55,6 +55,9 @@ class Worker {
   int barrier(const char* name, Site site, int predicate);
   void warp_operation(const WarpCall& call);
   std::uint32_t lanes_alive() const { return warps_[running_ / kWarpSize].alive; }
+  void async_copy(void* to, const void* from, int bytes, int valid, const void* pc);
+  void async_commit();
+  void async_wait(int groups);
   void spin();       // a turn for the others, in a thread that waits for a value to change
   void give_turn();
 
@@ -86,6 +89,14 @@ class Worker {
     Site site{};                 // where it waits
     const char* waits_in = "";   // "__syncthreads"
     std::uint32_t mask = 0;      // of the warp operation
+  };
+
+  struct AsyncCopy {
+    void* to;
+    const void* from;
+    int bytes, valid;
+    const void* pc;
+    int group;
   };
 
   // Lanes of one warp that wait in the same operation.
@@ -134,6 +145,8 @@ class Worker {
   Site barrier_site_{};
   int predicate_sum_ = 0;
   int predicate_result_ = 0;
+  std::array<std::vector<AsyncCopy>, kMostThreads> copies_{};  // of each thread, not waited for, in order
+  std::array<int, kMostThreads> groups_{};                     // that each thread has committed
   unsigned atomics_in_turn_ = 0;
   std::uint64_t idle_turns_ = 0;  // turns given away since anything else happened
 };

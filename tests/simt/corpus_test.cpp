@@ -86,9 +86,12 @@ TEST_CASE("data races are found") { check_mistakes("tests/simt/corpus/races.cu",
 TEST_CASE("barriers that do not meet are found") { check_mistakes("tests/simt/corpus/barriers.cu", simt_corpus::barriers()); }
 TEST_CASE("warp operations that do not agree are found") { check_mistakes("tests/simt/corpus/warps.cu", simt_corpus::warps()); }
 TEST_CASE("accesses to the wrong memory are found") { check_mistakes("tests/simt/corpus/memory.cu", simt_corpus::memory()); }
+TEST_CASE("mistakes with asynchronous copies and tensor cores are found") { check_mistakes("tests/simt/corpus/async.cu", simt_corpus::async()); }
 
 TEST_CASE("right kernels are not reported, and are right, in any order") {
-  for (const Specimen& specimen : simt_corpus::right())
+  std::vector<Specimen> specimens = simt_corpus::right();
+  for (Specimen& specimen : simt_corpus::async_right()) specimens.push_back(std::move(specimen));
+  for (const Specimen& specimen : specimens)
     for (const simt::Schedule& schedule : schedules(20)) {
       simt::set_schedule(schedule);
       const Outcome outcome = run(specimen);

@@ -48,7 +48,7 @@ title = "Fused softmax-matmul in CUDA"
 file = "fused_cuda.cu"
 points = 3
 minutes = 180
-needs_gpu = true
+needs_gpu = false
 tags = ["CUDA"]
 hints = ["One.", "Two."]
 
@@ -98,7 +98,7 @@ report = open(arguments[arguments.index("--report") + 1], "a")
 def say(**event):
     print(json.dumps(event), file=report, flush=True)
 {prologue}
-say(event="begin", task={task!r}, implementation={implementation!r}, seed=1,
+say(event="begin", task={task!r}, implementation={implementation!r}, backend={backend!r}, seed=1,
     cases=[dict(name=case["name"], weight=case.get("weight", 1)) for case in cases])
 for case in cases:
     if wanted and case["name"] not in wanted:
@@ -137,7 +137,9 @@ class Course(unittest.TestCase):
     """A test with a course of one part: `self.root`, scripts for binaries, `self.lab("check", "part1")`."""
 
     maxDiff = None
-    cuda = "none"
+    cuda = "none"  # what the configure step found
+    emulated = checked = False
+    compiler = "GNU 12.2.0"
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="lab-test-")
@@ -167,17 +169,23 @@ class Course(unittest.TestCase):
         return self.root / "build" / preset / "bin" / target
 
     def fake(self, name: str, cases: list[dict], implementation: str = "skeleton", prologue: str = "",
-             epilogue: str = "", task: str | None = None) -> None:
+             epilogue: str = "", task: str | None = None, backend: str | None = None) -> None:
         """Puts the test binary of a task in place."""
-        target = f"part1_{name}_{implementation}_tests"
+        backend = backend or ("gpu" if name in ("puzzle", "fused_cuda") else "cpu")
+        target = self.target(name, implementation, backend)
         script = BINARY.format(python=sys.executable, cases=cases, calls=str(self.root / f"{target}.calls"),
-                               task=task or f"part1.{name}", implementation=implementation, prologue=prologue,
-                               epilogue=epilogue)
+                               task=task or f"part1.{name}", implementation=implementation, backend=backend,
+                               prologue=prologue, epilogue=epilogue)
         self.write(f"build/default/bin/{target}", script).chmod(0o755)
 
-    def calls(self, name: str, implementation: str = "skeleton") -> list[list[str]]:
+    @staticmethod
+    def target(name: str, implementation: str = "skeleton", backend: str = "") -> str:
+        suffix = f"_{backend}" if backend in ("emulated", "checked") else ""
+        return f"part1_{name}_{implementation}{suffix}_tests"
+
+    def calls(self, name: str, implementation: str = "skeleton", backend: str = "") -> list[list[str]]:
         """The cases that each start of the binary was asked to run."""
-        lines = (self.root / f"part1_{name}_{implementation}_tests.calls").read_text().splitlines()
+        lines = (self.root / f"{self.target(name, implementation, backend)}.calls").read_text().splitlines()
         arguments = [json.loads(line) for line in lines]
         return [[words[n + 1] for n, word in enumerate(words) if word == "--case"] for words in arguments]
 
@@ -189,10 +197,16 @@ class Course(unittest.TestCase):
         lines = [line.rstrip() for line in (out.getvalue() + err.getvalue()).splitlines()]
         return code, "\n".join(lines).strip("\n") + "\n"
 
-    def _configured(self, preset: str = "default") -> build.Config:
-        return build.Config("0.1.0", "GNU 12.2.0", "2.13.10", self.cuda, "", "", "")
+    @staticmethod
+    def silence() -> contextlib.AbstractContextManager:
+        return contextlib.redirect_stdout(io.StringIO())
 
-    def _build(self, target: str, preset: str = "default") -> build.BuildResult:
-        self.built.append(target)
-        error = self.broken.get(target, "")
+    def _configured(self, preset: str = "default") -> build.Config:
+        gpu = "NVIDIA H200" if self.cuda == "gpu" else ""
+        return build.Config("0.1.0", self.compiler, "2.13.10", self.cuda, "", gpu, self.emulated, self.checked, "")
+
+    def _build(self, target: str | list[str], preset: str = "default") -> build.BuildResult:
+        targets = [target] if isinstance(target, str) else target
+        self.built.append(" ".join(targets))
+        error = next((self.broken[one] for one in targets if one in self.broken), "")
         return build.BuildResult(not error, error, error, 0.0)

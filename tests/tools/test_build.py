@@ -16,7 +16,7 @@ from lab import build, console, paths  # noqa: E402
 from lab.errors import LabError  # noqa: E402
 
 CONFIG = {"version": "0.1.0", "compiler": "GNU 12.2.0", "catch2": "2.13.10", "cuda": "none", "cuda_version": "", "gpu": "",
-          "cuda_architectures": ""}
+          "emulated": "TRUE", "checked": "FALSE", "cuda_architectures": ""}
 
 CMAKELISTS = f"""cmake_minimum_required(VERSION 3.21)
 project(toy NONE)
@@ -61,13 +61,20 @@ class Toy(unittest.TestCase):
 class Configure(Toy):
     def test_says_the_command_and_the_state_of_cuda_and_reads_what_was_found(self) -> None:
         config, seen = self.seen(build.configure)
-        self.assertEqual(config, build.Config(**CONFIG))
+        self.assertEqual(config, build.Config(**(CONFIG | {"emulated": True, "checked": False})))
         self.assertEqual(seen, "$ cmake --preset default\nCUDA: no nvcc; the CPU parts build\n")
 
     def test_a_configured_project_is_not_configured_again(self) -> None:
         self.seen(build.configure)
         config, seen = self.seen(build.configured)
         self.assertEqual((config.compiler, seen), ("GNU 12.2.0", ""))
+
+    def test_a_config_of_an_older_version_is_made_anew(self) -> None:
+        self.seen(build.configure)
+        (self.root / "build/default/config.json").write_text(json.dumps({"version": "0.0.9"}))
+        config, seen = self.seen(build.configured)
+        self.assertEqual((config.version, config.emulated), ("0.1.0", True))
+        self.assertTrue(seen.startswith("$ cmake --preset default\n"), seen)
 
     def test_ci_turns_warnings_into_errors(self) -> None:
         with mock.patch.dict(os.environ, CI="true"):

@@ -1,5 +1,6 @@
-"""What must hold of every task's built library and test binaries: the solution gets all points, an untouched skeleton none with
-every case "not started", each library exports its contract and nothing else, and a binary refuses what it does not understand.
+"""What must hold of every task's built libraries and test binaries, in each backend: the solution gets all points, an untouched
+skeleton none with every case "not started", each library exports its contract and nothing else, and a binary refuses what it does
+not understand.
 
 FLASH_BUILD names the build folder (ctest sets it); without it there is nothing to look at.
 """
@@ -16,14 +17,22 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
 from lab import derive, manifest  # noqa: E402
+from lab.backends import CHECKED, CPU, EMULATED, GPU  # noqa: E402
 
 BUILD = Path(os.environ.get("FLASH_BUILD", "/nonexistent"))
 
 
-def built_tasks(implementation: str) -> list[tuple[manifest.Task, Path]]:
-    """The tasks that this build has (those in CUDA need nvcc), each with its test binary."""
-    tasks = [task for part in manifest.load_parts() for task in part.tasks]
-    return [(task, binary) for task in tasks if (binary := BUILD / "bin" / task.target(implementation)).exists()]
+def built_tasks(implementation: str) -> list[tuple[manifest.Task, str, Path]]:
+    """The tasks that this build has, each in each backend, with its test binary."""
+    tasks = [(task, backend) for part in manifest.load_parts() for task in part.tasks
+             for backend in ((GPU, EMULATED, CHECKED) if task.is_cuda else (CPU,))]
+    return [(task, backend, binary) for task, backend in tasks
+            if (binary := BUILD / "bin" / task.target(implementation, backend)).exists()]
+
+
+def left_out(backend: str) -> set[str]:
+    """How a case may end that this backend does not run."""
+    return {GPU: {"needs_gpu", "needs_checks"}, EMULATED: {"needs_checks"}}.get(backend, set())
 
 
 def report(binary: Path, *options: str) -> list[dict]:
@@ -38,40 +47,59 @@ class BuiltTasks(unittest.TestCase):
     def test_there_are_tasks(self) -> None:
         self.assertGreaterEqual(len(built_tasks("solution")), 2)
 
+    def test_every_cuda_task_is_built_for_every_backend_that_this_build_has(self) -> None:
+        config = json.loads((BUILD / "config.json").read_text())
+        wanted = {backend for backend, there in ((GPU, config["cuda"] != "none"), (EMULATED, config["emulated"] == "TRUE"),
+                                                 (CHECKED, config["checked"] == "TRUE")) if there}
+        for implementation in ("skeleton", "solution"):
+            found: dict[str, set[str]] = {}
+            for task, backend, _ in built_tasks(implementation):
+                found.setdefault(task.id, set()).add(backend)
+            for part in manifest.load_parts():
+                for task in part.tasks:
+                    if task.is_cuda:
+                        self.assertEqual(found.get(task.id, set()), wanted, f"{task.id} {implementation}")
+
     def test_solutions_pass_every_case(self) -> None:
-        for task, binary in built_tasks("solution"):
-            with self.subTest(task.id):
+        cases: dict[tuple[str, str], list[dict]] = {}
+        for task, backend, binary in built_tasks("solution"):
+            with self.subTest(task.id, backend=backend):
                 lines = report(binary)
-                self.assertEqual(lines[0]["task"], task.id)
-                self.assertEqual(lines[0]["implementation"], "solution")
+                self.assertEqual([lines[0][key] for key in ("task", "implementation", "backend")], [task.id, "solution", backend])
                 self.assertEqual(lines[-1], {"event": "complete"})
                 ends = [line for line in lines if line["event"] == "end"]
                 self.assertEqual([end["case"] for end in ends], [case["name"] for case in lines[0]["cases"]])
                 for end in ends:
-                    self.assertIn(end["status"], {"passed", "needs_gpu"} if task.needs_gpu else {"passed"}, end)
+                    self.assertIn(end["status"], {"passed"} | left_out(backend), end)
+                cases[task.id, backend] = lines[0]["cases"]
+        for (task_id, backend), emulated in cases.items():  # so that ./lab check can put both results together
+            if backend == EMULATED and (task_id, CHECKED) in cases:
+                self.assertEqual(emulated, cases[task_id, CHECKED])
 
     def test_untouched_skeletons_have_started_nothing(self) -> None:
-        for task, binary in built_tasks("skeleton"):
+        for task, backend, binary in built_tasks("skeleton"):
             if task.path("skeleton").read_text() != derive.derive(task.path("solution").read_text(), task.file):
                 self.skipTest(f"{task.shown_path()} has been worked on")
-            with self.subTest(task.id):
+            with self.subTest(task.id, backend=backend):
                 lines = report(binary)
                 self.assertEqual(lines[-1], {"event": "complete"})
                 statuses = {line["status"] for line in lines if line["event"] == "end"}
-                self.assertIn(statuses, ({"not_started"}, {"needs_gpu"}) if task.needs_gpu else ({"not_started"},))
+                self.assertIn(statuses - {"needs_checks"} & left_out(backend), ({"not_started"}, {"needs_gpu"} & left_out(backend)))
+                self.assertTrue(statuses)
 
     def test_another_seed_and_a_single_case(self) -> None:
-        for task, binary in built_tasks("solution"):
-            with self.subTest(task.id):
-                name = report(binary, "--seed", "1")[0]["cases"][-1]["name"]
+        for task, backend, binary in built_tasks("solution"):
+            with self.subTest(task.id, backend=backend):
+                listed = subprocess.run([binary, "--list-cases"], capture_output=True, text=True, timeout=60, check=True)
+                name = listed.stdout.splitlines()[-1]
                 lines = report(binary, "--seed", "987654321", "--case", name)
                 self.assertEqual(lines[0]["seed"], 987654321)
                 ends = [line for line in lines if line["event"] == "end"]
                 self.assertEqual([end["case"] for end in ends], [name])
-                self.assertIn(ends[0]["status"], {"passed", "needs_gpu"})
+                self.assertIn(ends[0]["status"], {"passed"} | left_out(backend))
 
     def test_wrong_options_are_one_clear_line(self) -> None:
-        _, binary = built_tasks("solution")[0]
+        binary = built_tasks("solution")[0][-1]
         for options, said in (
             (["--seed", "-4"], "--seed is '-4'; it must be a whole number from 0"),
             (["--seed"], "--seed needs a value behind it"),
@@ -89,8 +117,8 @@ class BuiltTasks(unittest.TestCase):
         contract = {"part1.fused_cpu": "fused_softmax_matmul", "part1.fused_cuda": "fused_softmax_matmul_cuda",
                     "part1.attention_1d": "attention_1d_cuda", "part1.measure": "measure"}
         for implementation in ("skeleton", "solution"):
-            for task, _ in built_tasks(implementation):
-                library = BUILD / "lib" / f"lib{task.target(implementation).removesuffix('_tests')}.so"
+            for task, backend, _ in built_tasks(implementation):
+                library = BUILD / "lib" / f"lib{task.target(implementation, backend).removesuffix('_tests')}.so"
                 if not library.exists():
                     self.skipTest("shared libraries are not called .so here")
                 symbols = subprocess.run(["nm", "-DC", "--defined-only", library], capture_output=True, text=True, check=True)

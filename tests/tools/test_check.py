@@ -28,12 +28,13 @@ $ build/default/bin/part1_fused_cpu_skeleton_tests --seed 1
 $ build/default/bin/part1_measure_skeleton_tests --seed 1
 
 part1  Fused softmax-matmul
+  CUDA tasks: not run (no GPU here, and no emulator)
   warm-up  puzzle      One number a head             needs a GPU       no points
   1.A      fused_cpu   Fused softmax-matmul in C++   not started       0 of 1         0 of 2 cases
   1.A      fused_cuda  Fused softmax-matmul in CUDA  needs a GPU       not counted
   1.B      measure     How to measure                not started       0 of 4         0 of 2 cases
 
-part1: 0 of 5 points; 3 points need a GPU: not counted here
+part1: 0 of 5 points; 3 points need a GPU or the emulator: not counted here
 Next: open part1_softmax_matmul/skeleton/fused_cpu.cpp and fill in its TODOs; ./lab hint fused_cpu has a hint
 """)
 
@@ -84,7 +85,7 @@ Next: ./lab check fused_cpu --test "ragged: 33 x 47 x 65" --seed 3
             self.fake(name, [case("a")])
         code, seen = self.lab("check")
         self.assertEqual(code, 0)
-        self.assertTrue(seen.endswith("part1: 5 of 5 points; 3 points need a GPU: not counted here\n"
+        self.assertTrue(seen.endswith("part1: 5 of 5 points; 3 points need a GPU or the emulator: not counted here\n"
                                       "All green. Next: ./lab bench measures how fast it is\n"), seen)
 
     def test_a_green_task_leads_to_the_next(self) -> None:
@@ -101,10 +102,11 @@ Next: ./lab check fused_cpu --test "ragged: 33 x 47 x 65" --seed 3
         self.assertEqual(code, 0)
         self.assertEqual(seen, """\
 part1  Fused softmax-matmul
+  CUDA tasks: not run (no GPU here, and no emulator)
   1.A  fused_cuda  Fused softmax-matmul in CUDA  needs a GPU       not counted
 
-part1: 0 of 0 points; 3 points need a GPU: not counted here
-Nothing of this can run here: it needs a GPU.
+part1: 0 of 0 points; 3 points need a GPU or the emulator: not counted here
+Nothing of this can run here: it needs a GPU, or the emulator (Linux on x86-64 or AArch64).
 """)
 
     def test_the_solution(self) -> None:
@@ -160,7 +162,7 @@ The cases of puzzle, fused_cpu, fused_cuda, measure:
   ragged: 33 x 47 x 65
   warm-up
   (puzzle needs a GPU)
-  (fused_cuda needs a GPU)
+  (fused_cuda needs a GPU or the emulator)
 lab: no case is called "ragged" (did you mean "ragged: 33 x 47 x 65"?); the cases are listed above
 """)
 

@@ -155,7 +155,7 @@ class Running(Course):
             self.grade([case("a")], only="c")
 
     def test_the_binary_of_another_task(self) -> None:
-        wrong = r"reports part1.measure \(skeleton\); it must report part1.fused_cpu \(skeleton\)"
+        wrong = r"reports part1.measure \(skeleton, cpu\); it must report part1.fused_cpu \(skeleton, cpu\)"
         with self.assertRaisesRegex(LabError, wrong):
             self.grade([case("a")], task="part1.measure")
 

@@ -27,6 +27,9 @@ class Loading(Course):
         self.assertEqual((task.name, task.part, task.minutes, task.needs_gpu), ("fused_cpu", "part1", 60, False))
         self.assertEqual(task.target(), "part1_fused_cpu_skeleton_tests")
         self.assertEqual(task.target("solution"), "part1_fused_cpu_solution_tests")
+        self.assertEqual([one.is_cuda for one in part.tasks], [True, False, True, False])
+        self.assertEqual([part.tasks[2].target("solution", backend) for backend in ("gpu", "emulated", "checked")],
+                         [f"part1_fused_cuda_solution{suffix}_tests" for suffix in ("", "_emulated", "_checked")])
         self.assertEqual(task.hints[2], "    l = l * alpha + sum(p)")
         self.assertEqual(manifest.lint_files(part), [])
 

@@ -76,11 +76,11 @@ class List(Course):
         rows = [line.split("  ") for line in seen.splitlines()]
         rows = [[cell.strip() for cell in row if cell.strip()] for row in rows if "".join(row).strip(" -─")]
         self.assertEqual(rows, [
-            ["task", "title", "points", "minutes", "hints", "needs", "tags", "last check"],
-            ["warm-up", "puzzle", "One number a head", "0", "45", "0/2", "GPU", "CUDA", "never checked"],
-            ["1.A", "fused_cpu", "Fused softmax-matmul in C++", "0.5 of 1", "60", "1/3", "softmax, blocks", "wrong"],
-            ["1.A", "fused_cuda", "Fused softmax-matmul in CUDA", "3", "180", "0/2", "GPU", "CUDA", "never checked"],
-            ["1.B", "measure", "How to measure", "4 of 4", "60", "0/2", "timing", "passed, edited since"],
+            ["task", "title", "points", "minutes", "hints", "in", "tags", "last check"],
+            ["warm-up", "puzzle", "One number a head", "0", "45", "0/2", "CUDA, on a GPU", "CUDA", "never checked"],
+            ["1.A", "fused_cpu", "Fused softmax-matmul in C++", "0.5 of 1", "60", "1/3", "C++", "softmax, blocks", "wrong"],
+            ["1.A", "fused_cuda", "Fused softmax-matmul in CUDA", "3", "180", "0/2", "CUDA", "CUDA", "never checked"],
+            ["1.B", "measure", "How to measure", "4 of 4", "60", "0/2", "C++", "timing", "passed, edited since"],
             ["[" + "#" * 22 + "-" * 18 + "]", "4.5 of 8 points, 1 of 4 tasks passed"],
         ])
 

@@ -1,11 +1,16 @@
 """The next command to type, from how a check ended."""
 
+import re
 import shutil
 from collections.abc import Sequence
 
-from lab import grading, manifest, state
+from lab import grading, manifest, paths, state
+from lab.backends import CHECKED, EMULATED, Backends
 from lab.grading import PartResult, TaskResult
 from lab.manifest import Task
+
+NEEDS = {grading.NEEDS_GPU: "a GPU, or the emulator (Linux on x86-64 or AArch64)",
+         grading.NEEDS_CHECKS: "the emulator's checks, and they need g++"}
 
 
 def next_step(results: Sequence[PartResult], case: str | None = None) -> list[str]:
@@ -13,14 +18,15 @@ def next_step(results: Sequence[PartResult], case: str | None = None) -> list[st
     pairs = [(task, result) for result in results for task in result.tasks]
     for task, result in pairs:  # work that was begun comes before work that was not
         if not task.done and task.status not in (grading.NOT_STARTED, grading.UNFINISHED):
-            return _fix(task, result.seed, case)
+            return _fix(task, result.seed, result.backends, case)
     for task, _ in pairs:
         if not task.done:
             return _write(task.task)
-    if case and not all(task.status == grading.NEEDS_GPU for task, _ in pairs):
+    if all(task.status in NEEDS for task, _ in pairs):
+        needs = sorted({NEEDS[task.status] if not task.task.needs_gpu else "a GPU" for task, _ in pairs})
+        return [f"Nothing of this can run here: it needs {'; or '.join(needs)}."]
+    if case:
         return [f"Next: ./lab check {name}{_kind(results)}" for name in dict.fromkeys(task.task.name for task, _ in pairs)][:1]
-    if all(task.status == grading.NEEDS_GPU for task, _ in pairs):
-        return ["Nothing of this can run here: it needs a GPU."]
     return _all_green(results)
 
 
@@ -31,21 +37,42 @@ def first_unfinished(tasks: Sequence[Task]) -> Task | None:
     # Before the first check nothing is known of this machine; the driver's own tool comes with every GPU.
     no_gpu = shutil.which("nvidia-smi") is None
     runnable = [task for task in unfinished
-                if last.get(task.id) != grading.NEEDS_GPU and not (task.needs_gpu and task.id not in last and no_gpu)]
+                if last.get(task.id) not in NEEDS and not (task.needs_gpu and task.id not in last and no_gpu)]
     return next(iter(runnable or unfinished), None)
 
 
-def _fix(result: TaskResult, seed: int, case: str | None) -> list[str]:
+def _fix(result: TaskResult, seed: int, backends: Backends, case: str | None) -> list[str]:
     task, option = result.task, " --solution" if result.implementation == "solution" else ""
+    if task.is_cuda and backends.asked:
+        option += " --check-races" if backends.asked == CHECKED else " --emulate"
     if result.status == grading.BUILD_FAILED:
-        return [f"Next: correct what the error names, then ./lab check {task.name}{option}"]
+        correct = "correct what the error names"
+        if task.is_cuda and "<<<" in _line_of(result.first_error):  # "expected primary-expression before '<' token" to g++
+            correct = "launch with launch() (common/cuda/launch.hpp), since <<<...>>> is for nvcc only"
+        return [f"Next: {correct}, then ./lab check {task.name}{option}"]
     failed = result.failures[0]
     if not failed.name:
-        return [f"Next: run build/default/bin/{task.target(result.implementation)} by itself and see how it starts"]
+        target = task.target(result.implementation, failed.backend)
+        return [f"Next: run build/default/bin/{target} by itself and see how it starts"]
+    # The checks often name the line where a wrong result only names the element.
+    unchecked = failed.backend == EMULATED and failed.status in (grading.WRONG, grading.CRASHED) and backends.has_checks(task)
     if case:
         file = task.shown_path(result.implementation)
-        return [f"Next: edit {file} and run the same again; ./lab hint {task.name} has a hint"]
+        checks = ", or with --check-races, which finds races and stray accesses" if unchecked else ""
+        return [f"Next: edit {file} and run the same again{checks}; ./lab hint {task.name} has a hint"]
+    if unchecked:
+        option = option.removesuffix(" --emulate") + " --check-races"
     return [f'Next: ./lab check {task.name} --test "{failed.name}" --seed {seed}{option}']
+
+
+def _line_of(error: str) -> str:
+    """The line of source that a compiler's error names, "" where there is none."""
+    place = re.match(r"([^:]+):(\d+):", error)
+    try:
+        lines = (paths.ROOT / place[1]).read_text(encoding="utf-8", errors="replace").splitlines() if place else []
+    except OSError:
+        return ""
+    return lines[int(place[2]) - 1] if place and 0 < int(place[2]) <= len(lines) else ""
 
 
 def _write(task: Task) -> list[str]:
@@ -62,15 +89,15 @@ def _all_green(results: Sequence[PartResult]) -> list[str]:
     parts = manifest.load_parts()
     for result in results:
         rest = first_unfinished(result.part.tasks)
-        if rest and not _needs_gpu(rest):
+        if rest and not _out_of_reach(rest):
             return _write(rest)
     lines = ["All green. Next: ./lab bench measures how fast it is"]
     other = first_unfinished([task for part in parts for task in part.tasks])
-    if other and not _needs_gpu(other):
+    if other and not _out_of_reach(other):
         lines.append(f"      then {other.part}: {other.folder.name}/README.md")
     return lines
 
 
-def _needs_gpu(task: Task) -> bool:
+def _out_of_reach(task: Task) -> bool:
     last = state.load().results.get(task.id)
-    return last is not None and last.status == grading.NEEDS_GPU
+    return last is not None and last.status in NEEDS

@@ -26,6 +26,8 @@ class Config:
     cuda: str                # "none", "toolkit" (nvcc and no GPU) or "gpu"
     cuda_version: str
     gpu: str
+    emulated: bool           # .cu files are built for the emulator too (common/simt)
+    checked: bool            # and for the emulator with its checks, which needs g++
     cuda_architectures: str
 
 
@@ -51,7 +53,10 @@ def configure(preset: str = "default") -> Config:
     for line in finished.output.splitlines():
         if line.startswith("-- CUDA: "):
             console.console.print(line.removeprefix("-- "), markup=False)
-    return _read_config(folder)
+    config = _read_config(folder)
+    if config is None:
+        raise LabError(f"{relative(folder / 'config.json')} lacks a key that ./lab reads: delete {relative(folder)} and try again")
+    return config
 
 
 def configured(preset: str = "default") -> Config:
@@ -59,7 +64,9 @@ def configured(preset: str = "default") -> Config:
     CMake again when a CMake file has changed."""
     folder = build_folder(preset)
     if (folder / "build.ninja").is_file() and (folder / "config.json").is_file() and _home(folder) in (None, paths.ROOT):
-        return _read_config(folder)
+        config = _read_config(folder)
+        if config is not None:
+            return config
     return configure(preset)
 
 
@@ -175,10 +182,14 @@ def _forget_moved_cache(folder: Path) -> None:
         shutil.rmtree(folder / "CMakeFiles", ignore_errors=True)
 
 
-def _read_config(folder: Path) -> Config:
+def _read_config(folder: Path) -> Config | None:
+    """None where the file is of an older version of the course, and lacks a key."""
     file = folder / "config.json"
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
-        return Config(**{field.name: str(values[field.name]) for field in fields(Config)})
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return Config(**{field.name: values[field.name] == "TRUE" if field.type is bool else str(values[field.name])
+                         for field in fields(Config)})
+    except KeyError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
         raise LabError(f"{relative(file)} cannot be read ({error}): delete {relative(folder)} and try again") from error

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rich.text import Text
@@ -19,7 +19,7 @@ SINGLE_OUTPUT = 60  # the same for a case that is run alone
 STYLES = {
     grading.PASSED: "green", grading.WRONG: "red", grading.NOT_STARTED: "blue", grading.UNFINISHED: "blue",
     grading.CRASHED: "red", grading.TIMED_OUT: "red", grading.EXCEPTION: "red", grading.BUILD_FAILED: "red",
-    grading.NOT_RUN: "dim", grading.NEEDS_GPU: "yellow",
+    grading.NOT_RUN: "dim", grading.NEEDS_GPU: "yellow", grading.NEEDS_CHECKS: "yellow",
 }
 
 
@@ -28,6 +28,8 @@ def print_card(results: Sequence[PartResult], *, all_failures: bool = False, cas
     for result in results:
         console.print()
         console.print(_heading(result))
+        for line in _cuda_line(result):
+            console.print(line, soft_wrap=True)
         titles = _Columns(result)
         for task in result.tasks:
             console.print(titles.line(task, with_points=case is None), soft_wrap=True)
@@ -43,10 +45,10 @@ def print_card(results: Sequence[PartResult], *, all_failures: bool = False, cas
 
 def total_lines(results: Sequence[PartResult]) -> list[str]:
     """One line a part, and one for all of them where there are several."""
-    lines = [_total(result.part.name, result.earned, result.possible, result.uncounted) for result in results]
+    lines = [_total(result.part.name, result.earned, result.possible, result.missing) for result in results]
     if len(results) > 1:
-        sums = [sum(getattr(result, key) for result in results) for key in ("earned", "possible", "uncounted")]
-        lines.append(_total("all parts", *sums))
+        earned, possible = (sum(getattr(result, key) for result in results) for key in ("earned", "possible"))
+        lines.append(_total("all parts", earned, possible, grading.sum_by_key(result.missing for result in results)))
     return lines
 
 
@@ -55,9 +57,9 @@ def points(value: float) -> str:
     return f"{math.floor(value * 100 + 1e-6) / 100:.2f}".rstrip("0").rstrip(".")
 
 
-def _total(name: str, earned: float, possible: float, uncounted: float) -> str:
-    missing = f"; {_points(uncounted)} need{'s' if uncounted == 1 else ''} a GPU: not counted here" if uncounted else ""
-    return f"{name}: {points(earned)} of {_points(possible)}{missing}"
+def _total(name: str, earned: float, possible: float, missing: Mapping[str, float]) -> str:
+    needs = ", ".join(f"{_points(value)} need{'s' if value == 1 else ''} {what}" for what, value in missing.items())
+    return f"{name}: {points(earned)} of {_points(possible)}" + (f"; {needs}: not counted here" if needs else "")
 
 
 def _points(value: float) -> str:
@@ -69,6 +71,13 @@ def _heading(result: PartResult) -> Text:
     note = ["the solution"] if result.implementation == "solution" else []
     note += [f"seed {result.seed}"] if result.seed != 1 else []
     return heading.append(f"  ({', '.join(note)})") if note else heading
+
+
+def _cuda_line(result: PartResult) -> Iterator[Text]:
+    """Where the CUDA tasks ran, if there are any; one that needs a GPU says so in its own line."""
+    ran = [task.backend for task in result.tasks if task.task.is_cuda and not task.task.needs_gpu]
+    if ran:
+        yield Text(f"  CUDA tasks: {result.backends.words(ran[0])}", "dim")
 
 
 class _Columns:
@@ -91,7 +100,7 @@ class _Columns:
         line.append(f"  {result.status:<{len(grading.BUILD_FAILED)}}", STYLES[result.status])
         if with_points:
             line.append(f"  {points_of(result):<13}")
-            cases = [case for case in result.cases if case.name and case.status != grading.NEEDS_GPU]
+            cases = [case for case in result.cases if case.name and case.status not in (grading.NEEDS_GPU, grading.NEEDS_CHECKS)]
             passed = sum(case.status == grading.PASSED for case in cases)
             line.append(f"  {passed} of {len(cases)} cases" if cases else "", "dim")
         line.rstrip()
@@ -114,7 +123,7 @@ def _details(result: TaskResult, all_failures: bool, case: str | None) -> Iterat
     if result.status == grading.BUILD_FAILED:
         yield from _indented(result.first_error, 6)
         lost = f"{_points(result.possible)} lost until it compiles; " if result.possible else ""
-        command = f"cmake --build build/default --target {result.task.target(result.implementation)}"
+        command = f"cmake --build build/default --target {result.task.target(result.implementation, result.backend or '')}"
         yield Text(f"      {lost}the compiler's words: {command}", "dim")
         return
     failures = result.failures

@@ -16,11 +16,13 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab import build, console, paths
+from lab.backends import CHECKED, CPU, GPU, Backends, choose
+from lab.build import BuildResult
 from lab.errors import LabError
 from lab.manifest import Part, Task
 
@@ -28,12 +30,14 @@ CASE_TIMEOUT = 60.0  # seconds; the slowest graded case of a right solution take
 TIMEOUTS_PER_TASK = 3  # after as many the rest is not run: an endless loop is rarely alone
 OUTPUT_LIMIT = 64 * 1024  # bytes kept of what a program prints, half from its beginning and half from its end
 
-# How a case or a task can end. NEEDS_GPU is left out of every total; BUILD_FAILED and UNFINISHED are a task's alone.
+# How a case or a task can end. What NEEDS something is left out of every total; BUILD_FAILED and UNFINISHED are a task's alone.
 PASSED, WRONG, NOT_STARTED, CRASHED = "passed", "wrong", "not started", "crashed"
-TIMED_OUT, EXCEPTION, NOT_RUN, NEEDS_GPU = "timed out", "exception", "not run", "needs a GPU"
+TIMED_OUT, EXCEPTION, NOT_RUN = "timed out", "exception", "not run"
+NEEDS_GPU, NEEDS_CHECKS = "needs a GPU", "needs checks"
 BUILD_FAILED, UNFINISHED = "does not compile", "unfinished"
 
-_REPORTED = {"passed": PASSED, "failed": WRONG, "not_started": NOT_STARTED, "needs_gpu": NEEDS_GPU, "error": EXCEPTION}
+_REPORTED = {"passed": PASSED, "failed": WRONG, "not_started": NOT_STARTED, "needs_gpu": NEEDS_GPU,
+             "needs_checks": NEEDS_CHECKS, "error": EXCEPTION}
 
 _SIGNALS = {
     signal.SIGSEGV: "segmentation fault: an index or a pointer outside of its memory",
@@ -56,6 +60,7 @@ class CaseResult:
     message: str = ""  # the verdict: its first line is the summary
     seconds: float = 0.0
     output: str = ""  # what the program printed, where that helps
+    backend: str = CPU  # that ran it
 
 
 @dataclass
@@ -66,16 +71,24 @@ class TaskResult:
     cases: list[CaseResult] = field(default_factory=list)
     first_error: str = ""  # of the compiler, "file:line: message"
     log: str = ""  # of the build that failed
-    out_of_reach: bool = False  # the task needs a GPU and there is none
+    out_of_reach: bool = False  # this machine cannot run the task
+    backend: str | None = CPU  # that ran it, or most of it
 
     @property
     def earned(self) -> float:
         return self._share(PASSED)
 
     @property
+    def missing(self) -> dict[str, float]:
+        """What would decide the points that are not counted here, and how many it would: {"a GPU": 3}."""
+        gpu = "a GPU" if self.task.needs_gpu else "a GPU or the emulator"
+        points = {gpu: self.task.points if self.out_of_reach else self._share(NEEDS_GPU),
+                  "the emulator's checks (g++)": 0.0 if self.out_of_reach else self._share(NEEDS_CHECKS)}
+        return {what: value for what, value in points.items() if value}
+
+    @property
     def uncounted(self) -> float:
-        """Points that only a GPU could decide."""
-        return self.task.points if self.out_of_reach else self._share(NEEDS_GPU)
+        return sum(self.missing.values())
 
     @property
     def possible(self) -> float:
@@ -84,12 +97,12 @@ class TaskResult:
 
     @property
     def failures(self) -> list[CaseResult]:
-        return [case for case in self.cases if case.status not in (PASSED, NOT_STARTED, NEEDS_GPU)]
+        return [case for case in self.cases if case.status not in (PASSED, NOT_STARTED, NEEDS_GPU, NEEDS_CHECKS)]
 
     @property
     def done(self) -> bool:
-        """Nothing is left to do here: all passed, or only a GPU can tell."""
-        return self.status in (PASSED, NEEDS_GPU)
+        """Nothing is left to do here: all passed, or only another machine can tell."""
+        return self.status in (PASSED, NEEDS_GPU, NEEDS_CHECKS)
 
     def _share(self, status: str) -> float:
         total = sum(case.weight for case in self.cases)
@@ -101,6 +114,7 @@ class PartResult:
     part: Part
     implementation: str
     seed: int
+    backends: Backends
     tasks: list[TaskResult] = field(default_factory=list)
 
     @property
@@ -112,47 +126,79 @@ class PartResult:
         return sum(task.possible for task in self.tasks)
 
     @property
+    def missing(self) -> dict[str, float]:
+        return sum_by_key(task.missing for task in self.tasks)
+
+    @property
     def uncounted(self) -> float:
-        return sum(task.uncounted for task in self.tasks)
+        return sum(self.missing.values())
 
     @property
     def done(self) -> bool:
         return all(task.done for task in self.tasks)
 
 
+def sum_by_key(tables: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for what, value in (item for table in tables for item in table.items()):
+        total[what] = total.get(what, 0) + value
+    return total
+
+
 def grade_part(part: Part, implementation: str = "skeleton", seed: int = 1, *, tasks: Sequence[Task] | None = None,
-               case: str | None = None, timeout: float = CASE_TIMEOUT, notify: Notify = lambda line: None) -> PartResult:
+               backends: Backends | None = None, case: str | None = None, timeout: float = CASE_TIMEOUT,
+               notify: Notify = lambda line: None) -> PartResult:
     """Grades a part, or the given tasks of it, task by task: one that does not compile costs only itself."""
     if not part.has(implementation):
         raise LabError(f"{part.folder.name}/{implementation}/ does not exist: there is nothing of that kind to check here")
-    config = build.configured()
-    result = PartResult(part, implementation, seed)
+    result = PartResult(part, implementation, seed, backends or choose(build.configured()))
     for task in part.tasks if tasks is None else tasks:
-        result.tasks.append(grade_task(task, implementation, seed, cuda=config.cuda, case=case, timeout=timeout, notify=notify))
+        result.tasks.append(grade_task(task, implementation, seed, result.backends, case=case, timeout=timeout, notify=notify))
     return result
 
 
-def grade_task(task: Task, implementation: str, seed: int, *, cuda: str, case: str | None = None,
+def grade_task(task: Task, implementation: str, seed: int, backends: Backends, *, case: str | None = None,
                timeout: float = CASE_TIMEOUT, notify: Notify = lambda line: None) -> TaskResult:
-    """Builds and runs one task. `cuda` is "none", "toolkit" (nvcc, no GPU) or "gpu"; `case` runs that case alone."""
-    out_of_reach = task.needs_gpu and cuda != "gpu"
-    if out_of_reach and cuda == "none":
-        return TaskResult(task, implementation, NEEDS_GPU, out_of_reach=True)
+    """Builds and runs one task; `case` runs that case alone. Cases that ask for the emulator's checks, and were not run in the
+    task's own backend for that, are run in the checked one."""
+    backend = backends.of(task)
+    ending = TaskResult(task, implementation, NEEDS_GPU, out_of_reach=backends.out_of_reach(task), backend=backend)
+    if backend is None:
+        return ending
     if not task.path(implementation).is_file():
         missing = f"{task.shown_path(implementation)} does not exist; ./lab reset {task.name} brings it back"
-        return TaskResult(task, implementation, BUILD_FAILED, first_error=missing, out_of_reach=out_of_reach)
+        return dataclasses.replace(ending, status=BUILD_FAILED, first_error=missing)
     notify("")
-    built = build.build(task.target(implementation))
-    if not built.ok and "unknown target" in built.log:  # its file was not there when CMake last looked
-        build.configure()
-        built = build.build(task.target(implementation))
+    built, trouble = build_task(task, implementation, backends)
     notify("")
     if not built.ok:
-        return TaskResult(task, implementation, BUILD_FAILED, first_error=built.first_error, log=built.log,
-                          out_of_reach=out_of_reach)
-    binary = build.binary(task.target(implementation))
-    result = run_task(task, binary, implementation, seed, case=case, timeout=timeout, notify=notify)
-    return dataclasses.replace(result, out_of_reach=out_of_reach)
+        return dataclasses.replace(ending, status=BUILD_FAILED, first_error=built.first_error, log=built.log)
+
+    def run(backend: str, cases: Sequence[str] | None, probe: bool = False) -> TaskResult:
+        binary = build.binary(task.target(implementation, backend))
+        return run_task(task, binary, implementation, seed, backend=backend, cases=cases, alone=case is not None, probe=probe,
+                        timeout=timeout, notify=notify)
+
+    checks = backends.has_checks(task)
+    result = run(backend, [case] if case else None, probe=checks and case is not None)
+    asking = [each.name for each in result.cases if each.status == NEEDS_CHECKS]
+    if asking and checks:
+        result = _with_checks(result, _unchecked(asking, trouble) if trouble else run(CHECKED, asking).cases)
+    return dataclasses.replace(result, out_of_reach=ending.out_of_reach)
+
+
+def build_task(task: Task, implementation: str, backends: Backends) -> tuple[BuildResult, str]:
+    """Builds what a check of the task may run, in one go, so that two cores compile two backends. Beside the result: why the
+    checked binary could not be built, where only that one failed."""
+    targets = [task.target(implementation, backend) for backend in backends.to_build(task)]
+    built = build.build(targets)
+    if not built.ok and "unknown target" in built.log:  # its file was not there when CMake last looked
+        build.configure()
+        built = build.build(targets)
+    if not built.ok and len(targets) > 1 and backends.of(task) == GPU:  # nvcc takes what g++ may not take
+        alone = build.build(targets[:1])
+        return alone, built.first_error if alone.ok else ""
+    return built, ""
 
 
 def case_names(binary: Path) -> list[str]:
@@ -167,24 +213,46 @@ def case_names(binary: Path) -> list[str]:
     return [line for line in listed.stdout.splitlines() if line]
 
 
-def run_task(task: Task, binary: Path, implementation: str, seed: int, *, case: str | None = None,
-             timeout: float = CASE_TIMEOUT, notify: Notify = lambda line: None) -> TaskResult:
-    """Runs a task's test binary, as often as it takes for every case to have a result."""
-    console.print_command([paths.relative(binary), "--seed", seed, *(["--case", case] if case else [])])
+def _with_checks(result: TaskResult, checked: Sequence[CaseResult]) -> TaskResult:
+    """The result with the cases that only the checked binary runs in their places."""
+    ran = {case.name: case for case in checked}
+    cases = []
+    for case in result.cases:
+        if case.status == NEEDS_CHECKS:  # ran[""]: the checked binary ended before its first case
+            case = dataclasses.replace(ran.get(case.name) or ran[""], name=case.name, weight=case.weight, points=case.points)
+        cases.append(case)
+    backend = CHECKED if len(cases) == len(checked) else result.backend
+    return dataclasses.replace(result, status=_status_of(cases), cases=cases, backend=backend)
+
+
+def _unchecked(names: Sequence[str], trouble: str) -> list[CaseResult]:
+    message = f"not run, because it does not compile for the emulator's checks:\n{trouble}"
+    return [CaseResult(name, 0, 0, NOT_RUN, message, backend=CHECKED) for name in names]
+
+
+def run_task(task: Task, binary: Path, implementation: str, seed: int, *, backend: str = CPU, cases: Sequence[str] | None = None,
+             alone: bool = False, probe: bool = False, timeout: float = CASE_TIMEOUT,
+             notify: Notify = lambda line: None) -> TaskResult:
+    """Runs a task's test binary, as often as it takes for every case, or the given ones, to have a result. `alone`: what a case
+    printed is kept, however it ended. `probe`: the command is not shown when nothing ran, for want of the emulator's checks."""
+    command = [paths.relative(binary), "--seed", seed, *(word for name in cases or () for word in ("--case", name))]
+    if not probe:
+        console.print_command(command)
     weights: dict[str, float] = {}  # all cases of the task, in their order
     results: dict[str, CaseResult] = {}
-    pending: list[str] | None = [case] if case else None  # None: all of them
+    pending: list[str] | None = list(cases) if cases else None  # None: all of them
     timeouts = 0
     while pending is None or pending:  # each round gives at least one case its result
-        process = _Process(task, binary, implementation, seed, pending, timeout, notify)
+        process = _Process(task, binary, implementation, backend, seed, pending, timeout, notify)
         process.run()
         weights = weights or process.weights
         if pending is None:
             pending = list(weights)
         if not weights:
-            return TaskResult(task, implementation, CRASHED, [_nothing_ran(process)])
-        if case and case not in weights:
-            raise LabError(f'{binary.name} has no case called "{case}"')
+            return TaskResult(task, implementation, CRASHED, [_nothing_ran(process)], backend=backend)
+        for name in cases or ():
+            if name not in weights:
+                raise LabError(f'{binary.name} has no case called "{name}"')
 
         for name, ended in process.ended.items():
             if name in pending and (process.complete or ended.status != PASSED):
@@ -203,23 +271,26 @@ def run_task(task: Task, binary: Path, implementation: str, seed: int, *, case: 
                 results[name] = CaseResult(name, 0, 0, NOT_RUN, f"not run, because {timeouts} cases before it timed out")
             pending = []
 
-    if case and results[case].status not in (NOT_STARTED, NEEDS_GPU):
-        results[case].output = process.output
+    if probe and any(result.status != NEEDS_CHECKS for result in results.values()):
+        console.print_command(command)
+    for result in results.values() if alone else ():
+        if result.status not in (NOT_STARTED, NEEDS_GPU, NEEDS_CHECKS):
+            result.output = process.output
     total = sum(weights.values())
-    cases = []
+    ended = []
     for name, weight in weights.items():
         if name in results:
             points = task.points * weight / total if total else 0.0
-            cases.append(dataclasses.replace(results[name], weight=weight, points=points))
-    return TaskResult(task, implementation, _status_of(cases), cases)
+            ended.append(dataclasses.replace(results[name], weight=weight, points=points, backend=backend))
+    return TaskResult(task, implementation, _status_of(ended), ended, backend=backend)
 
 
 def _status_of(cases: Sequence[CaseResult]) -> str:
     """What a task's cases come to in one word: its worst news first."""
     found = {case.status for case in cases}
-    if found <= {NEEDS_GPU}:
-        return NEEDS_GPU
-    found.discard(NEEDS_GPU)
+    if found <= {NEEDS_GPU, NEEDS_CHECKS}:
+        return NEEDS_GPU if NEEDS_GPU in found or not found else NEEDS_CHECKS
+    found -= {NEEDS_GPU, NEEDS_CHECKS}
     for status in (CRASHED, TIMED_OUT, EXCEPTION, WRONG, NOT_RUN):
         if status in found:
             return status
@@ -230,15 +301,15 @@ def _status_of(cases: Sequence[CaseResult]) -> str:
 
 def _nothing_ran(process: "_Process") -> CaseResult:
     message = f"the test program {process.how_it_ended} before its first case"
-    return CaseResult("", 1, process.task.points, CRASHED, message, output=process.output)
+    return CaseResult("", 1, process.task.points, CRASHED, message, output=process.output, backend=process.backend)
 
 
 class _Process:
     """One run of a test binary: watched over its report, killed with all that it started, judged by what it reported."""
 
-    def __init__(self, task: Task, binary: Path, implementation: str, seed: int, cases: Sequence[str] | None, timeout: float,
-                 notify: Notify) -> None:
-        self.task, self.binary, self.implementation = task, binary, implementation
+    def __init__(self, task: Task, binary: Path, implementation: str, backend: str, seed: int, cases: Sequence[str] | None,
+                 timeout: float, notify: Notify) -> None:
+        self.task, self.binary, self.implementation, self.backend = task, binary, implementation, backend
         self.seed, self.cases, self.timeout, self.notify = seed, cases, timeout, notify
         self.weights: dict[str, float] = {}
         self.ended: dict[str, CaseResult] = {}
@@ -308,9 +379,10 @@ class _Process:
     def _take(self, event: dict) -> None:
         kind = event["event"]
         if kind == "begin":
-            if (event["task"], event["implementation"]) != (self.task.id, self.implementation):
-                raise LabError(f"{self.binary.name} reports {event['task']} ({event['implementation']}); "
-                               f"it must report {self.task.id} ({self.implementation})")
+            backend = event.get("backend", CPU)
+            if (event["task"], event["implementation"], backend) != (self.task.id, self.implementation, self.backend):
+                raise LabError(f"{self.binary.name} reports {event['task']} ({event['implementation']}, {backend}); "
+                               f"it must report {self.task.id} ({self.implementation}, {self.backend})")
             self.weights = {case["name"]: float(case["weight"]) for case in event["cases"]}
         elif kind == "start" and event["case"] in self.weights:
             self.open_case = event["case"]

@@ -34,7 +34,7 @@ class Task:
     file: str  # the name of the file, the same in skeleton/ and solution/
     points: float  # 0: a warm-up
     minutes: int  # what it takes to write
-    needs_gpu: bool
+    needs_gpu: bool  # not even the emulator can run it
     tags: tuple[str, ...]
     hints: tuple[str, ...]  # in the order in which they are revealed
     folder: Path  # of the part
@@ -47,6 +47,10 @@ class Task:
     def name(self) -> str:
         return self.id.split(".", 1)[1]
 
+    @property
+    def is_cuda(self) -> bool:
+        return Path(self.file).suffix == ".cu"
+
     def path(self, implementation: str = "skeleton") -> Path:
         return self.folder / implementation / self.file
 
@@ -54,9 +58,10 @@ class Task:
         """The path as a student types it from the root."""
         return f"{self.folder.name}/{implementation}/{self.file}"
 
-    def target(self, implementation: str = "skeleton") -> str:
-        """The CMake target, and the name, of the task's test binary."""
-        return f"{self.part}_{self.name}_{implementation}_tests"
+    def target(self, implementation: str = "skeleton", backend: str = "") -> str:
+        """The CMake target, and the name, of the task's test binary. A CUDA task has one for each backend."""
+        suffix = f"_{backend}" if backend in ("emulated", "checked") else ""
+        return f"{self.part}_{self.name}_{implementation}{suffix}_tests"
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,32 @@ int main(int argc, char**) {
 }
 """
 
+# For the emulator of common/simt. Without the barrier one thread reads what another has written, in no order.
+BARRIER = """
+#include <cstdio>
+#include "common/cuda/launch.hpp"
+__global__ void reverse(int* x) {
+  __shared__ int tile[64];
+  tile[threadIdx.x] = static_cast<int>(threadIdx.x);
+  __syncthreads();
+  x[threadIdx.x] = tile[63 - threadIdx.x];
+}
+int main() {
+  int* x = nullptr;
+  int y[64] = {};
+  cudaMalloc(reinterpret_cast<void**>(&x), sizeof y);
+  try {
+    flash::launch("reverse", reverse, {.grid = dim3(1), .block = dim3(64)}, x);
+  } catch (const std::exception& error) {
+    std::printf("%s", error.what());
+    return 1;
+  }
+  cudaMemcpy(y, x, sizeof y, cudaMemcpyDeviceToHost);
+  std::printf("%d", y[0]);
+}
+"""
+NO_BARRIER = BARRIER.replace("  __syncthreads();\n", "")
+
 
 @dataclass(frozen=True)
 class Ran:
@@ -72,6 +98,28 @@ def run(argv: list[str]) -> Ran:
         return Ran(-1, f"no end within {TIMEOUT} s")
     except OSError as error:
         return Ran(-1, str(error))
+
+
+def emulate(source: str, compiler: str, root: Path, build: Path, *, checked: bool = False) -> Ran:
+    """Compiles a .cu program for the emulator, with its checks or without, links it with the libraries in `build`, and runs it.
+    The flags are those of common/simt/CMakeLists.txt."""
+    flags = [compiler, "-std=c++20", "-I", str(root), "-I", str(root / "common/simt/include"), "-DFLASH_SIMT=1",
+             "-Wno-unknown-pragmas", "-fPIC", "-g", "-O1"]
+    libraries = [f"-L{build / 'lib'}", "-lflash_cuda_emulated", "-lflash_simt", "-lflash_common", f"-Wl,-rpath,{build / 'lib'}"]
+    if checked:
+        flags += ["-DFLASH_SIMT_CHECKED=1", "-fsanitize=thread", "-fsanitize=bounds", "--param=tsan-distinguish-volatile=1",
+                  "--param=tsan-instrument-func-entry-exit=0"]
+        libraries += ["-Wl,--wrap=memcpy,--wrap=memmove,--wrap=memset"]
+    with tempfile.TemporaryDirectory(prefix="lab-doctor-") as folder:
+        file, compiled, program = (Path(folder) / name for name in ("planted.cu", "planted.o", "planted"))
+        file.write_text(source)
+        # In two steps: a linker that saw -fsanitize would take the sanitizer's own library, and the emulator has one in its place.
+        for command in ([*flags, "-x", "c++", "-c", str(file), "-o", str(compiled)],
+                        [compiler, str(compiled), "-o", str(program), *libraries]):
+            built = run(command)
+            if built.code != 0:
+                return Ran(built.code, built.output, "compile")
+        return run([str(program)])
 
 
 def compile_and_run(source: str, compiler: list[str], *, suffix: str = ".cpp", start: bool = True,

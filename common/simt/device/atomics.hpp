@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/simt/device/kernel_interface.hpp"
+#include "common/simt/include/cuda_runtime_api.h"
 
 namespace flash::simt {
 

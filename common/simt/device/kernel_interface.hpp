@@ -49,6 +49,7 @@ struct WarpCall {
   void* slot;
   void (*complete)(void* const slots[32], std::uint32_t present);
   bool orders_memory = false;  // __syncwarp() does; a shuffle or a vote does not
+  bool whole_warp = false;     // no lane may have returned: matrix instructions
 };
 FLASH_EXPORT void warp_operation(const WarpCall& call);
 
@@ -66,7 +67,13 @@ FLASH_EXPORT void give_turn();
 FLASH_EXPORT void fence();
 
 // Ends the kernel because a wrapper of common/cuda was called in a way that the GPU does not allow.
-[[noreturn]] FLASH_EXPORT void misaligned(const char* what, const volatile void* address, std::size_t alignment);
+[[noreturn]] FLASH_EXPORT void misaligned(const char* what, Site site, const volatile void* address, std::size_t alignment);
+
+// cp.async (common/cuda/async_copy.hpp): starts a copy of `bytes`, of which the first `valid` come from `from` and the others are
+// zero; makes a group of those started; waits until at most `groups` groups are under way.
+FLASH_EXPORT void async_copy(void* to, const void* from, int bytes, int valid);
+FLASH_EXPORT void async_commit();
+FLASH_EXPORT void async_wait(int groups);
 
 // Not instrumented, and not inlined where it would be.
 #define FLASH_SIMT_UNCHECKED __attribute__((no_sanitize("thread"), noinline))

@@ -3,7 +3,14 @@
 
 #include "common/simt/device/kernel_interface.hpp"
 
+// One copy for each OS thread, and an OS thread runs one block at a time. constinit: as in CUDA, nothing runs to construct it; and
+// g++ would put a guard beside an array whose type has a constructor, even one that does nothing (half). clang has no such guard,
+// and rejects constinit here.
+#ifdef __clang__
 #define __shared__ static thread_local
+#else
+#define __shared__ constinit static thread_local
+#endif
 #define __grid_constant__
 
 inline void __syncthreads(flash::simt::Site site = flash::simt::Site::here()) { flash::simt::barrier("__syncthreads", site); }

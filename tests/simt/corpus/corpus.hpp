@@ -23,6 +23,8 @@ FLASH_EXPORT std::vector<Specimen> races();
 FLASH_EXPORT std::vector<Specimen> barriers();
 FLASH_EXPORT std::vector<Specimen> warps();
 FLASH_EXPORT std::vector<Specimen> memory();
+FLASH_EXPORT std::vector<Specimen> async();
+FLASH_EXPORT std::vector<Specimen> async_right();
 FLASH_EXPORT std::vector<Specimen> right();
 
 // Device memory of `count` zeros, and the same without a value.

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from lab import build, card, grading, manifest, state
+from lab.backends import Backends, choose
 from lab.console import console
 from lab.errors import LabError
 from lab.grading import PartResult
@@ -18,6 +19,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=1, help="seed of the inputs (default: 1)")
     parser.add_argument("--all-failures", action="store_true", help=f"show all failed cases, not {card.SHOWN_FAILURES} a task")
     parser.add_argument("--solution", action="store_true", help="grade the reference solution instead of the skeleton")
+    add_backend_arguments(parser)
+
+
+def add_backend_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--emulate", action="store_true", help="emulate CUDA tasks on the CPU, also where there is a GPU")
+    parser.add_argument("--check-races", action="store_true",
+                        help="emulate CUDA tasks and check all that kernels do: races, missing barriers, stray accesses; slower")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -26,20 +34,22 @@ def run(args: argparse.Namespace) -> int:
     parts = manifest.load_parts()
     tasks = manifest.select(parts, args.names)
     implementation = "solution" if args.solution else "skeleton"
+    backends = choose(build.configured(), args.emulate, args.check_races)
     if args.test is not None:
-        tasks = _tasks_with(tasks, args.test, implementation)
-    return check(parts, tasks, implementation, args.seed, all_failures=args.all_failures, case=args.test)
+        tasks = _tasks_with(tasks, args.test, implementation, backends)
+    return check(parts, tasks, implementation, args.seed, backends=backends, all_failures=args.all_failures, case=args.test)
 
 
 def check(parts: Sequence[Part], tasks: Sequence[Task], implementation: str = "skeleton", seed: int = 1, *,
-          all_failures: bool = False, case: str | None = None) -> int:
+          backends: Backends, all_failures: bool = False, case: str | None = None) -> int:
     """Grades the tasks and prints the card; 0 when all that can run here passed."""
     results = []
     with card.live_line() as notify:
         for part in parts:
             chosen = [task for task in tasks if task.part == part.name]
             if chosen:
-                results.append(grading.grade_part(part, implementation, seed, tasks=chosen, case=case, notify=notify))
+                results.append(grading.grade_part(part, implementation, seed, tasks=chosen, backends=backends, case=case,
+                                                  notify=notify))
         notify("")
     if implementation == "skeleton" and case is None:
         _remember(results)
@@ -54,21 +64,20 @@ def _remember(results: Sequence[PartResult]) -> None:
             student.results[result.task.id] = state.LastResult(result.status, result.earned, fingerprint)
 
 
-def _tasks_with(tasks: Sequence[Task], case: str, implementation: str) -> list[Task]:
+def _tasks_with(tasks: Sequence[Task], case: str, implementation: str, backends: Backends) -> list[Task]:
     """Those of the tasks that have a graded case of that name. Tasks share cases: several may."""
-    cuda = build.configured().cuda
     known: dict[str, list[Task]] = {}
     left_out = []
     for task in tasks:
-        if task.needs_gpu and cuda == "none":
-            left_out.append(f"{task.name} needs a GPU")
+        backend = backends.of(task)
+        if backend is None:
+            left_out.append(f"{task.name} needs a GPU{'' if task.needs_gpu else ' or the emulator'}")
             continue
-        target = task.target(implementation)
-        built = build.build(target)
+        built, _ = grading.build_task(task, implementation, backends)
         if not built.ok:
             left_out.append(f"{task.name} does not compile: {built.first_error}")
             continue
-        for name in grading.case_names(build.binary(target)):
+        for name in grading.case_names(build.binary(task.target(implementation, backend))):
             known.setdefault(name, []).append(task)
     if case in known:
         return known[case]

@@ -5,6 +5,7 @@ Standard library only: it is for a machine on which the rest does not start yet.
 
 import argparse
 import importlib.metadata
+import json
 import os
 import platform
 import re
@@ -15,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab import bootstrap, system
-from lab.paths import ROOT
-from lab.planted import CPP20, DATA_RACE, HEAP_OVERFLOW, KERNEL, SIGNED_OVERFLOW, compile_and_run
+from lab.paths import BUILD, ROOT
+from lab.planted import BARRIER, CPP20, DATA_RACE, HEAP_OVERFLOW, KERNEL, NO_BARRIER, SIGNED_OVERFLOW, compile_and_run, emulate
 from lab.planted import run as run_command
 
 HELP = "what this machine has, proven by trying it, and the fix for what it lacks"
@@ -161,7 +162,7 @@ def _nvcc() -> Finding:
         usual = Path("/usr/local/cuda/bin")
         toolkit = "NVIDIA's CUDA Toolkit 12.0 or newer, its bin folder in PATH"
         fix = f"export PATH={usual}:$PATH" if (usual / "nvcc").is_file() else toolkit
-        return lack("no nvcc in PATH; the CPU parts do without", fix)
+        return lack("no nvcc in PATH; the emulator does without", fix)
     found = re.search(r"release (\d+)\.(\d+)", run_command([nvcc, "--version"]).output)
     version = (int(found[1]), int(found[2])) if found else (0, 0)
     if version < OLDEST_CUDA:
@@ -177,7 +178,7 @@ def _nvcc() -> Finding:
 def _gpu() -> Finding:
     names = _gpus()
     if not names:
-        return lack("none: what needs a GPU is skipped and not counted", "a machine with an NVIDIA GPU and its driver")
+        return lack("none: CUDA tasks are emulated where that works", "a machine with an NVIDIA GPU and its driver")
     nvcc = _find_nvcc()
     if nvcc is None:
         return have(f"{names}; not tried, for want of nvcc")
@@ -200,6 +201,66 @@ def _compute_sanitizer() -> Finding:
     if "Invalid __global__" not in ran.output:
         return lack("does not see a planted access out of bounds", "the compute-sanitizer of the same toolkit as nvcc")
     return have("sees a planted access out of bounds")
+
+
+def _emulator() -> Finding:
+    trouble = _no_emulator()
+    if trouble:
+        return trouble
+    if not _emulator_is_built():
+        return have(f"{platform.system()} on {platform.machine()}; not tried before it is built (./lab check part1)")
+    ran = emulate(BARRIER, system.find_compiler() or "c++", ROOT, BUILD)
+    if ran.output != "63":
+        return lack(f"a small kernel does not {ran.failed_at}: {ran.last_line}", "rm -r build/default, then ./lab check part1")
+    return have("runs a kernel on the CPU")
+
+
+def _emulator_checks() -> Finding:
+    trouble = _no_emulator()
+    if trouble:
+        return trouble
+    compiler = system.find_compiler() or "c++"
+    if "__clang__" in run_command([compiler, "-dM", "-E", "-x", "c++", os.devnull]).output:
+        return lack(f"need g++, and {compiler} is clang: --check-races and the cases that ask for checks are left out",
+                    f"{_fix('a C++ compiler')}; then rm -r build/default and CXX=g++ in front of ./lab")
+    if shutil.which("addr2line") is None:
+        return lack("their reports come without lines, for want of addr2line", _install("binutils"))
+    if not _emulator_is_built():
+        return have("g++ and addr2line are there; not tried before they are built (./lab check part1)")
+    if _configured("checked") == "FALSE":
+        return lack(f"build/default was configured without them, for {_configured('compiler')}",
+                    "rm -r build/default, then CXX=g++ ./lab check part1")
+    ran = emulate(NO_BARRIER, compiler, ROOT, BUILD, checked=True)
+    if "a data race" not in ran.output:
+        trouble = ran.last_line if ran.failed_at == "compile" else "no report"
+        return lack(f"do not see a planted missing __syncthreads(): {trouble}", "GCC 11 or newer as c++ or $CXX")
+    if not re.search(r"planted\.cu:\d", ran.output):
+        return lack("see a planted missing __syncthreads(), and not its line", _install("binutils"))
+    return have("see a planted missing __syncthreads(), and its line")
+
+
+def _no_emulator() -> Finding | None:
+    """Why there can be no emulator here."""
+    if platform.system() != "Linux" or platform.machine() not in ("x86_64", "aarch64"):
+        here = f"{platform.system()} on {platform.machine()}"
+        return lack(f"{here}: .cu files are left to GPUs", "Linux on x86-64 or AArch64 (WSL too)")
+    if system.find_compiler() is None:
+        return lack("not tried, for want of a compiler", _fix("a C++ compiler"))
+    if _configured("emulated") == "FALSE":
+        return lack("build/default was configured without it", "rm -r build/default, then ./lab check part1")
+    return None
+
+
+def _emulator_is_built() -> bool:
+    return all((BUILD / "lib" / f"lib{name}.so").is_file() for name in ("flash_common", "flash_simt", "flash_cuda_emulated"))
+
+
+def _configured(key: str) -> str:
+    """What the last configure step found, "" where there was none."""
+    try:
+        return str(json.loads((BUILD / "config.json").read_text(encoding="utf-8")).get(key, ""))
+    except (OSError, ValueError, AttributeError):
+        return ""
 
 
 def _asan() -> Finding:
@@ -248,6 +309,8 @@ CHECKS = (
     Check("ASan", False, _asan, "planting a heap overflow"),
     Check("UBSan", False, _ubsan, "planting a signed overflow"),
     Check("TSan", False, _tsan, "planting a data race"),
+    Check("CUDA emulator", False, _emulator, "running a kernel on the CPU"),
+    Check("emulator's checks", False, _emulator_checks, "planting a missing barrier"),
     Check("CUDA toolkit", False, _nvcc, "compiling a kernel"),
     Check("GPU", False, _gpu, "running a kernel"),
     Check("compute-sanitizer", False, _compute_sanitizer, "planting an access out of bounds"),
@@ -280,6 +343,11 @@ def _gpus() -> str:
         return ""
     names = [line.split(", ") for line in listed.output.splitlines() if ", " in line]
     return f"{', '.join(name for name, _ in names)} (driver {names[0][1]})" if names else ""
+
+
+def _install(package: str) -> str:
+    manager = system.package_manager()
+    return system.install_command(manager, [package]) if manager else f"install {package}"
 
 
 def _fix(need: str) -> str:

@@ -39,7 +39,7 @@ def _table(tasks: Sequence[Task], student: State) -> Table:
         table.add_column("title", min_width=16)
     for heading in ("points", "minutes", "hints"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("needs", no_wrap=True)
+    table.add_column("in", no_wrap=True)
     if tags:
         table.add_column("tags", min_width=12)
     table.add_column("last check", min_width=16)
@@ -51,9 +51,13 @@ def _table(tasks: Sequence[Task], student: State) -> Table:
         last = student.results.get(task.id)
         hints = f"{min(student.hints.get(task.id, 0), len(task.hints))}/{len(task.hints)}"
         row = [card.label_of(task), Text(task.name, "bold"), *[task.title] * titles, _points(task, last), str(task.minutes),
-               hints, "GPU" if task.needs_gpu else "", *[", ".join(task.tags)] * tags, _status(task, last)]
+               hints, _language(task), *[", ".join(task.tags)] * tags, _status(task, last)]
         table.add_row(*row)
     return table
+
+
+def _language(task: Task) -> str:
+    return "CUDA, on a GPU" if task.needs_gpu else "CUDA" if task.is_cuda else "C++"
 
 
 def _points(task: Task, last: LastResult | None) -> str:

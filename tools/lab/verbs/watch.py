@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from lab import manifest, paths
+from lab import build, manifest, paths
+from lab.backends import Backends, choose
 from lab.console import console
 from lab.errors import LabError
 from lab.manifest import Task
@@ -27,22 +28,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="PART|TASK", help="what to watch (default: everything)")
     parser.add_argument("--interval", type=float, default=0.5, metavar="SECONDS", help="time between two looks (default: 0.5)")
     parser.add_argument("--once", action="store_true", help="leave after the first change has been checked")
+    check.add_backend_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     if not 0 < args.interval <= 60:
         raise LabError(f"--interval is {args.interval:g}; it must be above 0 and at most 60 seconds")
     tasks = manifest.select(manifest.load_parts(), args.names)
+    backends = choose(build.configured(), args.emulate, args.check_races)
     try:
-        return _watch(args.names, tasks, args.interval, args.once)
+        return _watch(args.names, tasks, backends, args.interval, args.once)
     except KeyboardInterrupt:
         console.print()
         return 0
 
 
-def _watch(names: Sequence[str], tasks: Sequence[Task], interval: float, once: bool) -> int:
+def _watch(names: Sequence[str], tasks: Sequence[Task], backends: Backends, interval: float, once: bool) -> int:
     before = snapshot(tasks)  # taken before the check, so that a save during it is not missed
-    code = _check(tasks)
+    code = _check(tasks, backends)
     while True:
         _say_what_is_watched(tasks, interval)
         after = _wait(before, tasks, interval)
@@ -53,14 +56,14 @@ def _watch(names: Sequence[str], tasks: Sequence[Task], interval: float, once: b
         console.print(f"changed: {files}", style="bold", markup=False, soft_wrap=True)
         if any(path.name == manifest.MANIFEST for path in changed):
             tasks = _reloaded(names, tasks)
-        code = _check(affected(tasks, changed))
+        code = _check(affected(tasks, changed), backends)
         if once:
             return code
 
 
-def _check(tasks: Sequence[Task]) -> int:
+def _check(tasks: Sequence[Task], backends: Backends) -> int:
     try:
-        return check.check(manifest.load_parts(), tasks)
+        return check.check(manifest.load_parts(), tasks, backends=backends)
     except LabError as error:  # a file that is half-way through an edit must not end the watch
         console.print(f"lab: {error}", style="red", markup=False, soft_wrap=True)
         return 1

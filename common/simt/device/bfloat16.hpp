@@ -1,0 +1,19 @@
+// __nv_bfloat16: the upper 16 bits of a float, 8 of them exponent and 7 digits. What it can do stands in float16.hpp.
+#pragma once
+
+#include "common/simt/device/float16.hpp"
+
+using __nv_bfloat16 = flash::simt::Float16<8>;
+using __nv_bfloat162 = flash::simt::Float16Pair<8>;
+using nv_bfloat16 = __nv_bfloat16;
+using nv_bfloat162 = __nv_bfloat162;
+
+FLASH_SIMT_FLOAT16_NAMES(bfloat16, __nv_bfloat16, __nv_bfloat162)
+
+#define CUDART_ZERO_BF16 __ushort_as_bfloat16(0x0000)
+#define CUDART_NEG_ZERO_BF16 __ushort_as_bfloat16(0x8000)
+#define CUDART_MIN_DENORM_BF16 __ushort_as_bfloat16(0x0001)
+#define CUDART_ONE_BF16 __ushort_as_bfloat16(0x3f80)
+#define CUDART_MAX_NORMAL_BF16 __ushort_as_bfloat16(0x7f7f)
+#define CUDART_INF_BF16 __ushort_as_bfloat16(0x7f80)
+#define CUDART_NAN_BF16 __ushort_as_bfloat16(0x7fff)

@@ -1,0 +1,128 @@
+// ldmatrix and mma.sync (common/cuda/tensor_core.hpp) on the emulator. The fragments lie in the lanes as PTX documents it, so that
+// a mistake in the layout shows here as it does on a GPU.
+#pragma once
+
+#include <cstdint>
+
+#include "common/simt/device/bfloat16.hpp"
+#include "common/simt/device/half.hpp"
+#include "common/simt/device/kernel_interface.hpp"
+
+namespace flash::simt {
+
+// ---- ldmatrix ------------------------------------------------------------------------------------------------------------------
+
+struct MatrixRows {
+  std::uint16_t row[8];  // what this lane's address holds
+  std::uint32_t result[4];
+};
+
+template <int COUNT, bool TRANSPOSE>
+FLASH_SIMT_UNCHECKED void deal_out_rows(void* const slots[32], std::uint32_t) {
+  for (int lane = 0; lane < 32; ++lane) {
+    auto* const mine = static_cast<MatrixRows*>(slots[lane]);
+    const int g = lane / 4, t = lane % 4;
+    for (int i = 0; i < COUNT; ++i) {
+      const auto element = [&](int row, int column) __attribute__((always_inline)) {
+        return static_cast<const MatrixRows*>(slots[8 * i + row])->row[column];
+      };
+      const std::uint32_t first = TRANSPOSE ? element(2 * t, g) : element(g, 2 * t),
+                          second = TRANSPOSE ? element(2 * t + 1, g) : element(g, 2 * t + 1);
+      mine->result[i] = first | second << 16;
+    }
+  }
+}
+
+
+// ---- mma.sync ------------------------------------------------------------------------------------------------------------------
+
+struct HalfPair {
+  static constexpr int kPerRegister = 2;
+  FLASH_SIMT_UNCHECKED static double value(std::uint32_t bits, int i) {
+    return static_cast<double>(float_of_bits<5>(static_cast<std::uint16_t>(bits >> 16 * i)));
+  }
+};
+struct Bfloat16Pair {
+  static constexpr int kPerRegister = 2;
+  FLASH_SIMT_UNCHECKED static double value(std::uint32_t bits, int i) {
+    return static_cast<double>(float_of_bits<8>(static_cast<std::uint16_t>(bits >> 16 * i)));
+  }
+};
+struct Tf32 {
+  static constexpr int kPerRegister = 1;
+  FLASH_SIMT_UNCHECKED static double value(std::uint32_t bits, int) {
+    const std::uint32_t counted = bits & ~0x1fffu;
+    float number;
+    __builtin_memcpy(&number, &counted, sizeof number);
+    return static_cast<double>(number);
+  }
+};
+
+struct Fragments {
+  float* d;
+  const std::uint32_t* a;
+  const std::uint32_t* b;
+};
+
+// Sums in double, rounded once.
+template <class Element>
+FLASH_SIMT_UNCHECKED void multiply_fragments(void* const slots[32], std::uint32_t) {
+  constexpr int kPer = Element::kPerRegister, kDepth = 8 * kPer;
+  double A[16][kDepth], B[kDepth][8];
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto& part = *static_cast<const Fragments*>(slots[lane]);
+    const int g = lane / 4, t = lane % 4;
+    for (int i = 0; i < kPer; ++i) {
+      for (int n = 0; n < 4; ++n) A[g + 8 * (n % 2)][kPer * t + i + 4 * kPer * (n / 2)] = Element::value(part.a[n], i);
+      for (int n = 0; n < 2; ++n) B[kPer * t + i + 4 * kPer * n][g] = Element::value(part.b[n], i);
+    }
+  }
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto& part = *static_cast<const Fragments*>(slots[lane]);
+    for (int n = 0; n < 4; ++n) {
+      const int row = lane / 4 + 8 * (n / 2), column = 2 * (lane % 4) + n % 2;
+      double sum = static_cast<double>(part.d[n]);
+      for (int k = 0; k < kDepth; ++k) sum += A[row][k] * B[k][column];
+      part.d[n] = static_cast<float>(sum);
+    }
+  }
+}
+
+template <class Element>
+void multiply(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], Site site) {
+  Fragments slot{d, a, b};
+  warp_operation({.name = "mma.sync", .site = site, .mask = ~0u, .slot = &slot, .complete = multiply_fragments<Element>, .whole_warp = true});
+}
+
+}  // namespace flash::simt
+
+namespace flash {
+
+template <int COUNT, bool TRANSPOSE = false>
+__forceinline__ void ldmatrix(std::uint32_t (&r)[COUNT], const void* row, simt::Site site = simt::Site::here()) {
+  static_assert(COUNT == 1 || COUNT == 2 || COUNT == 4, "ldmatrix loads 1, 2 or 4 matrices");
+  simt::MatrixRows slot{};
+  if (static_cast<int>(simt::lane_number()) < 8 * COUNT) {
+    if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) simt::misaligned("ldmatrix", site, row, 16);
+    const uint4 words = *static_cast<const uint4*>(row);  // in the kernel's own code, where the checks see it
+    __builtin_memcpy(slot.row, &words, sizeof words);
+  }
+  simt::warp_operation({.name = "ldmatrix", .site = site, .mask = ~0u, .slot = &slot, .complete = simt::deal_out_rows<COUNT, TRANSPOSE>,
+                         .whole_warp = true});
+  for (int i = 0; i < COUNT; ++i) r[i] = slot.result[i];
+}
+
+inline void mma_m16n8k16_half(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+                              simt::Site site = simt::Site::here()) {
+  simt::multiply<simt::HalfPair>(d, a, b, site);
+}
+inline void mma_m16n8k16_bfloat16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+                                  simt::Site site = simt::Site::here()) {
+  simt::multiply<simt::Bfloat16Pair>(d, a, b, site);
+}
+inline void mma_m16n8k8_tf32(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+                             simt::Site site = simt::Site::here()) {
+  simt::multiply<simt::Tf32>(d, a, b, site);
+}
+
+}  // namespace flash

@@ -1,0 +1,69 @@
+"""Where CUDA tasks run: on a GPU, or emulated on the CPU by common/simt, without its checks or with all of them.
+
+Each backend of a task is a test binary of its own. The checked one finds data races, reads of memory that nobody wrote and
+accesses out of bounds, and is slower; cases that ask for its checks run nowhere else.
+"""
+
+from dataclasses import dataclass
+
+from lab.build import Config
+from lab.errors import LabError
+from lab.manifest import Task
+
+CPU, GPU, EMULATED, CHECKED = "cpu", "gpu", "emulated", "checked"  # as the harness reports them; CPU: not a CUDA task
+
+
+@dataclass(frozen=True)
+class Backends:
+    """What this build has, and what was asked for."""
+
+    config: Config
+    asked: str = ""  # EMULATED or CHECKED; empty: the GPU, and the emulator where there is none
+
+    def of(self, task: Task) -> str | None:
+        """The backend that runs the task. GPU without a GPU: it can be compiled here, and no more. None: not even that."""
+        if not task.is_cuda:
+            return CPU
+        emulated = self.config.emulated and not task.needs_gpu
+        if self.asked and emulated:
+            return self.asked
+        if self.config.cuda == "gpu":
+            return GPU
+        if emulated:
+            return EMULATED
+        return GPU if self.config.cuda == "toolkit" else None
+
+    def has_checks(self, task: Task) -> bool:
+        return task.is_cuda and not task.needs_gpu and self.config.checked
+
+    def to_build(self, task: Task) -> list[str]:
+        """The backends that a check of the task may need, the first one for most of its cases."""
+        first = self.of(task)
+        return [*([first] if first else []), *([CHECKED] if first != CHECKED and self.has_checks(task) else [])]
+
+    def out_of_reach(self, task: Task) -> bool:
+        """Whether this machine cannot run the task at all."""
+        return task.is_cuda and self.config.cuda != "gpu" and (task.needs_gpu or not self.config.emulated)
+
+    def words(self, backend: str | None) -> str:
+        """For the card: where CUDA tasks ran, "emulated on the CPU (no GPU here)"."""
+        if backend == CHECKED:
+            return "emulated with all checks"
+        if backend == EMULATED:
+            return "emulated on the CPU" + ("" if self.config.cuda == "gpu" else " (no GPU here)")
+        if self.config.cuda == "gpu":
+            return f"on {self.config.gpu or 'the GPU'}"
+        why = "no GPU here" + ("" if self.config.emulated else ", and no emulator")
+        return f"compiled and not run ({why})" if backend == GPU else f"not run ({why})"
+
+
+def choose(config: Config, emulate: bool = False, check_races: bool = False) -> Backends:
+    """What --emulate and --check-races mean on this machine. LabError where it cannot do that."""
+    if (emulate or check_races) and not config.emulated:
+        option = "--check-races" if check_races else "--emulate"
+        raise LabError(f"{option} needs the emulator, which this build is without: it takes Linux on x86-64 or AArch64, "
+                       "and FLASH_SIMT not switched off")
+    if check_races and not config.checked:
+        raise LabError(f"--check-races needs g++, whose instrumentation finds the races, and build/default was configured with "
+                       f"{config.compiler}: delete build/default, and try again with CXX=g++ in front")
+    return Backends(config, CHECKED if check_races else EMULATED if emulate else "")
