@@ -14,17 +14,16 @@
 #include "common/simt/worker.hpp"
 
 namespace flash::simt {
-namespace {
 
 __thread Checker* active_checker __attribute__((tls_model("initial-exec"))) = nullptr;
+
+namespace {
 
 std::string bytes_text(std::size_t bytes) { return std::to_string(bytes) + (bytes == 1 ? " byte" : " bytes"); }
 
 }  // namespace
 
 Checker::Checker() { known_ = {}; }
-
-Checker* Checker::active() { return active_checker; }
 
 void Checker::start_block(Worker& worker, SharedMemory& shared, std::uint64_t number) {
   worker_ = &worker;
@@ -36,6 +35,7 @@ void Checker::start_block(Worker& worker, SharedMemory& shared, std::uint64_t nu
     launch_start_ = block_start_;
     module_base_ = launch_->module.base;
     global_releases_.clear();
+    anything_released_ = false;
     reported_.clear();
     blocks_.clear();
   }
@@ -81,15 +81,7 @@ void Checker::warp_sync(unsigned warp, std::uint32_t lanes) {
 
 void Checker::fence() { fenced_[thread_] = clock_[thread_] = ++time_; }
 
-inline bool Checker::ordered_before_me(std::uint32_t time, unsigned thread, bool is_global) const {
-  if (time >= block_start_)
-    return time < barrier_time_ || thread == thread_ ||
-           (thread / kWarpSize == thread_ / kWarpSize && time < known_[thread_][thread % kWarpSize]) || released_to_me(time, thread);
-  // Another block had another shared memory; another launch is over.
-  return !is_global || time < launch_start_ || released_to_me(time, thread);
-}
-
-bool Checker::released_to_me(std::uint32_t time, unsigned thread) const {
+bool Checker::covered_by_a_release(std::uint32_t time, unsigned thread) const {
   const auto covers = [&](const Release& release) {
     return time >= release.block_start &&
            (time < release.barrier_time || (thread == release.thread && time < release.thread_time));
@@ -100,12 +92,25 @@ bool Checker::released_to_me(std::uint32_t time, unsigned thread) const {
   return mine != acquired_.end() && std::any_of(mine->second.begin(), mine->second.end(), covers);
 }
 
+inline bool Checker::released_to_me(std::uint32_t time, unsigned thread) const {
+  return anything_released_ && covered_by_a_release(time, thread);
+}
+
+inline bool Checker::ordered_before_me(std::uint32_t time, unsigned thread, bool is_global) const {
+  if (time >= block_start_)
+    return time < barrier_time_ || thread == thread_ ||
+           (thread / kWarpSize == thread_ / kWarpSize && time < known_[thread_][thread % kWarpSize]) || released_to_me(time, thread);
+  // Another block had another shared memory; another launch is over.
+  return !is_global || time < launch_start_ || released_to_me(time, thread);
+}
+
 // An atomic operation on `address` takes in what others released there, and releases what this thread's last fence covers.
 void Checker::synchronize(const void* address, bool is_global) {
   auto& releases = (is_global ? global_releases_ : shared_releases_)[address];
   auto& mine = acquired_[thread_];
   mine.insert(mine.end(), releases.begin(), releases.end());
   if (fenced_[thread_] == 0) return;
+  anything_released_ = true;
   releases.push_back({block_start_, barrier_time_, thread_, fenced_[thread_]});
 }
 
@@ -192,7 +197,7 @@ void Checker::check(const Place& place, const char* address, std::size_t bytes, 
   Shadow& shadow = *place.shadow;
   const auto offset = static_cast<std::size_t>(address - place.begin);
   if (shadow.forbidden && shadow.forbidden.bits(offset, bytes) != 0) outside(address, bytes, kind, pc);
-  if (aligned && reinterpret_cast<std::uintptr_t>(address) % bytes != 0)
+  if (aligned && (reinterpret_cast<std::uintptr_t>(address) & (bytes - 1)) != 0)
     stop(FindingKind::kMisaligned, pc,
          "it accesses " + bytes_text(bytes) + " at " + address_text(place, address, 1) + ", an address that is no multiple of " +
              std::to_string(bytes) + ".\n" + worker_->describe(thread_));
@@ -228,6 +233,12 @@ void Checker::check(const Place& place, const char* address, std::size_t bytes, 
     return;
   }
   for (Cell* cell = first; cell != end; ++cell) {
+    // Most reads are of what many threads read since the last barrier: nothing is left to remember.
+    if (cell->time[Cell::kWriter] < barrier_time_ && cell->time[Cell::kReader] >= barrier_time_ &&
+        cell->time[Cell::kOtherReader] >= barrier_time_ &&
+        cell->who[Cell::kReader] / kWarpSize != cell->who[Cell::kOtherReader] / kWarpSize &&
+        (cell->time[Cell::kWriter] >= block_start_ || cell->time[Cell::kWriter] < launch_start_ || !place.is_global))
+      continue;
     if (conflicts(*cell, Cell::kWriter)) conflict_with(*cell, Cell::kWriter, place, address, bytes, kind, pc);
     // Of the readers that nothing orders, two are kept, as far apart as can be: a later writer that is ordered after both most
     // likely is after all of them.

@@ -34,14 +34,14 @@ class Checker {
   Checker();
 
   // The checker of the block that this OS thread is running, or nullptr.
-  static Checker* active();
+  static inline Checker* active();
 
   // `number`: the block's, in its launch.
   void start_block(Worker& worker, SharedMemory& shared, std::uint64_t number);
   void end_block();
   void running(unsigned thread);
 
-  // `aligned`: the compiler counts on the address being a multiple of `bytes`. At most 64 bytes.
+  // At most 64 bytes. `aligned`: the compiler counts on the address being a multiple of `bytes`, a power of two.
   void access(const void* address, std::size_t bytes, bool is_write, bool aligned, const void* pc);
   void atomic(const void* address, std::size_t bytes, const void* pc);
   // cp.async: its target may be written from the start of the copy on, and is not written before the end.
@@ -84,6 +84,7 @@ class Checker {
   void count(Shadow& shadow, bool is_global, std::size_t bytes, Kind kind);
   bool ordered_before_me(std::uint32_t time, unsigned thread, bool is_global) const;
   bool released_to_me(std::uint32_t time, unsigned thread) const;
+  bool covered_by_a_release(std::uint32_t time, unsigned thread) const;
   void synchronize(const void* address, bool is_global);
 
   [[noreturn]] void stop(FindingKind kind, std::uintptr_t pc, const std::string& text);
@@ -112,11 +113,16 @@ class Checker {
   std::array<std::array<std::uint32_t, kWarpSize>, kMostThreads> known_{};   // of each lane of its warp: ordered up to this time
   std::array<std::uint32_t, kMostThreads> fenced_{};                         // when it last called __threadfence(); 0: never
   std::unordered_map<const void*, std::vector<Release>> global_releases_, shared_releases_;
+  bool anything_released_ = false;                                           // in this launch
   std::unordered_map<unsigned, std::vector<Release>> acquired_;              // by thread
   std::vector<Release> acquired_by_block_;
   std::set<std::array<std::uintptr_t, 3>> reported_;
   Counters moved_;
   bool counts_ = true;
 };
+
+extern __thread Checker* active_checker __attribute__((tls_model("initial-exec")));
+
+inline Checker* Checker::active() { return active_checker; }
 
 }  // namespace flash::simt
