@@ -1,12 +1,12 @@
-// common/cuda on a real GPU: memory and its cap, copies, launches, events, and what errors say.
+// common/cuda on a GPU, and on the emulator: memory and its cap, copies, launches, events, and what errors say.
 #include "common/cuda/device.hpp"
 
-#include <iostream>
 #include <vector>
 
 #include "common/cuda/device_tensor.hpp"
 #include "common/inputs.hpp"
 #include "harness/catch.hpp"
+#include "harness/needs_gpu.hpp"
 
 namespace flash::device_test {
 void add(float* data, int count, float value, unsigned threads, Stream stream);
@@ -17,14 +17,7 @@ void* new_stream();
 
 using namespace flash;
 using flash::harness::ContainsSubstring;
-
-namespace {
-bool skipped_without_gpu() {
-  if (device::count() > 0) return false;
-  std::cout << "verdict:needs-gpu" << std::endl;
-  return true;
-}
-}  // namespace
+using flash::harness::skipped_without_gpu;
 
 TEST_CASE("a tensor goes to the device and back") {
   if (skipped_without_gpu()) return;

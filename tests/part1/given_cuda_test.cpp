@@ -1,41 +1,12 @@
 // What part 1 gives, on the GPU: the same checks as on the CPU, through copies on the device.
-#include <iostream>
 
-#include "common/cuda/device_tensor.hpp"
+#include "harness/needs_gpu.hpp"
+#include "part1/device_copies.hpp"
 #include "part1/given_checks.hpp"
 
 using namespace flash;
 using namespace flash::part1;
-
-namespace {
-
-bool skipped_without_gpu() {
-  if (device::count() > 0) return false;
-  std::cout << "verdict:needs-gpu" << std::endl;
-  return true;
-}
-
-template <class View>
-auto device_copy(View view) {
-  return DeviceTensor(packed(view));
-}
-
-template <class T, int Rank>
-void copy_back(const DeviceTensor<T, Rank>& from, TensorView<T, Rank> to) {
-  device::synchronize();
-  device::copy_to_host(to.data(), from.data(), from.bytes());
-}
-
-}  // namespace
-
-TEST_CASE("online softmax equals the oracle") {
-  if (skipped_without_gpu()) return;
-  check_online_softmax([](TensorView<const float, 2> x, TensorView<float, 2> out) {
-    const auto device_x = device_copy(x), device_out = device_copy(out);
-    online_softmax_cuda(device_x.view(), device_out.view());
-    copy_back(device_out, out);
-  });
-}
+using harness::skipped_without_gpu;
 
 TEST_CASE("the unfused softmax-matmul equals the oracle, along each axis") {
   if (skipped_without_gpu()) return;

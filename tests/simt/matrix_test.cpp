@@ -1,23 +1,17 @@
 // Every way to multiply matrices in a warp (matrix_kernels.cu), on the GPU and on the emulator. Products of small integers are exact
 // in float32 whatever the order of the sums: there, each bit counts.
 #include <cmath>
-#include <iostream>
 
-#include "common/cuda/device.hpp"
 #include "common/inputs.hpp"
 #include "harness/catch.hpp"
+#include "harness/needs_gpu.hpp"
 #include "simt/matrix_kernels.hpp"
 
 using namespace flash;
+using harness::skipped_without_gpu;
 using matrix_kernels::Way;
 
 namespace {
-
-bool skipped_without_gpu() {
-  if (device::count() > 0) return false;
-  std::cout << "verdict:needs-gpu" << std::endl;
-  return true;
-}
 
 // Small integers, different in each place.
 Tensor<float, 2> integers(Index rows, Index columns, int salt) {

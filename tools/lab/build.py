@@ -51,7 +51,7 @@ def configure(preset: str = "default") -> Config:
     if finished.code != 0:
         raise LabError(f"cmake --preset {preset} failed: {first_configure_error(finished.output)}")
     for line in finished.output.splitlines():
-        if line.startswith("-- CUDA: "):
+        if line.startswith(("-- CUDA: ", "-- Emulator: ")):
             console.console.print(line.removeprefix("-- "), markup=False)
     config = _read_config(folder)
     if config is None:

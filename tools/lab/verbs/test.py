@@ -1,4 +1,5 @@
-"""`./lab test`: the whole suite, and the CPU tests once more under AddressSanitizer and UndefinedBehaviorSanitizer.
+"""`./lab test`: the whole suite; the CPU tests once more under AddressSanitizer and UndefinedBehaviorSanitizer; and, where nvcc is,
+the graded cases once more in a build without it, as a laptop has it.
 
 What continuous integration calls.
 """
@@ -8,14 +9,15 @@ import subprocess
 import sys
 import time
 
-from lab import build, paths, system
+from lab import build, manifest, paths, system
 from lab.console import console, print_command
 from lab.errors import LabError
 
-HELP = "the whole suite, then the CPU tests under ASan and UBSan"
+HELP = "the whole suite, once more under sanitizers, and the graded cases without nvcc"
 
 # Name on the screen, configure preset, ctest preset.
 SUITES = (("suite", "default", "all"), ("sanitizers", "asan", "asan"))
+WITHOUT_NVCC = ("without nvcc", "cpu", "cpu")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,21 +27,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     system.ensure(args.yes)
     summary, ok = [], True
-    for name, configure_preset, test_preset in SUITES:
+    for name, configure_preset, test_preset in (*SUITES, WITHOUT_NVCC):
+        if configure_preset == "cpu" and build.configured().cuda == "none":
+            continue  # the suite itself was without nvcc
         begin = time.monotonic()
-        outcome = _suite(configure_preset, test_preset)
+        outcome = _suite(configure_preset, test_preset, _graded_tests() if configure_preset == "cpu" else ["all"])
         ok = ok and outcome == "passed"
         summary.append(f"{name}: {outcome} in {time.monotonic() - begin:.0f} s")
     console.print("\n" + ", ".join(summary), style="green" if ok else "red", markup=False)
     return 0 if ok else 1
 
 
-def _suite(configure_preset: str, test_preset: str) -> str:
+def _graded_tests() -> list[str]:
+    """The targets that hold all graded cases."""
+    return [f"{part.name}_{implementation}_tests" for part in manifest.load_parts() for implementation in ("skeleton", "solution")
+            if part.has(implementation)]
+
+
+def _suite(configure_preset: str, test_preset: str, targets: list[str]) -> str:
     """Builds and runs one preset's tests: "passed", "failed" or "did not build". A suite that fails does not keep the next one
     from running."""
     console.print()
     build.configure(configure_preset)
-    built = build.build("all", configure_preset, keep_going=True)
+    built = build.build(targets, configure_preset, keep_going=True)
     if not built.ok:
         console.print(build.failure(built.log), markup=False, soft_wrap=True)
         console.print(built.first_error, style="red", markup=False, soft_wrap=True)
