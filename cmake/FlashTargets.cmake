@@ -79,7 +79,7 @@ function(flash_backend backend suffix_variable device_variable)
   set(${device_variable} ${device} PARENT_SCOPE)
 endfunction()
 
-# One library of .cu files for one backend. `type` is SHARED.
+# One shared library of .cu files for one backend.
 function(flash_cu_library name backend)
   flash_backend(${backend} suffix device)
   set(sources ${ARGN})

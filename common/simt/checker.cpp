@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -25,10 +26,18 @@ std::string bytes_text(std::size_t bytes) { return std::to_string(bytes) + (byte
 
 Checker::Checker() { known_ = {}; }
 
+std::uint32_t Checker::time_ = 1;
+
+std::uint32_t Checker::tick() {
+  if (++time_ != 0) return time_;
+  std::fputs("the emulator's checks have seen 2^32 synchronizations, which is all that they can tell apart\n", stderr);
+  std::abort();
+}
+
 void Checker::start_block(Worker& worker, SharedMemory& shared, std::uint64_t number) {
   worker_ = &worker;
   shared_ = &shared;
-  block_start_ = barrier_time_ = ++time_;
+  block_start_ = barrier_time_ = tick();
   if (launch_ != &worker.launch() || number_of_launch_ != worker.launch().number) {
     launch_ = &worker.launch();
     number_of_launch_ = launch_->number;
@@ -43,7 +52,7 @@ void Checker::start_block(Worker& worker, SharedMemory& shared, std::uint64_t nu
   fenced_ = {};
   shared_releases_.clear();
   acquired_.clear();
-  acquired_by_block_.clear();
+  acquired_by_block_ = {};
   active_checker = this;
 }
 
@@ -56,15 +65,19 @@ void Checker::running(unsigned thread) {
 
 // ---- what orders accesses ----------------------------------------------------------------------------------------------------
 
+void Checker::Knowledge::merge(const Knowledge& other) {
+  for (const auto& [block, time] : other.blocks) blocks[block] = std::max(blocks[block], time);
+  for (const auto& [thread, time] : other.threads) threads[thread] = std::max(threads[thread], time);
+}
+
 void Checker::barrier() {
-  barrier_time_ = ++time_;
-  for (auto& [thread, releases] : acquired_)
-    acquired_by_block_.insert(acquired_by_block_.end(), releases.begin(), releases.end());
+  barrier_time_ = tick();
+  for (const auto& [thread, knowledge] : acquired_) acquired_by_block_.merge(knowledge);
   acquired_.clear();
 }
 
 void Checker::warp_sync(unsigned warp, std::uint32_t lanes) {
-  const std::uint32_t now = ++time_;
+  const std::uint32_t now = tick();
   std::array<std::uint32_t, kWarpSize> known{};
   const unsigned first = warp * kWarpSize;
   for (std::uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
@@ -77,23 +90,38 @@ void Checker::warp_sync(unsigned warp, std::uint32_t lanes) {
     known_[thread] = known;
     clock_[thread] = now;
   }
+  if (acquired_.empty()) return;
+  Knowledge told;
+  for (std::uint32_t rest = lanes; rest != 0; rest &= rest - 1)
+    if (const auto lane = acquired_.find(first + static_cast<unsigned>(__builtin_ctz(rest))); lane != acquired_.end())
+      told.merge(lane->second);
+  if (told.empty()) return;
+  for (std::uint32_t rest = lanes; rest != 0; rest &= rest - 1) acquired_[first + static_cast<unsigned>(__builtin_ctz(rest))] = told;
 }
 
-void Checker::fence() { fenced_[thread_] = clock_[thread_] = ++time_; }
+void Checker::fence() { fenced_[thread_] = clock_[thread_] = tick(); }
 
-bool Checker::covered_by_a_release(std::uint32_t time, unsigned thread) const {
-  const auto covers = [&](const Release& release) {
-    return time >= release.block_start &&
-           (time < release.barrier_time || (thread == release.thread && time < release.thread_time));
+std::uint32_t Checker::start_of_block_at(std::uint32_t time) const {
+  return std::prev(std::upper_bound(blocks_.begin(), blocks_.end(), time,
+                                    [](std::uint32_t at, const Started& started) { return at < started.time; }))->time;
+}
+
+bool Checker::told_to_me(std::uint32_t time, unsigned thread) const {
+  if (time < launch_start_) return true;
+  const std::uint32_t block = start_of_block_at(time);
+  const auto covers = [&](const Knowledge& knowledge) {
+    const auto of_block = knowledge.blocks.find(block);
+    if (of_block != knowledge.blocks.end() && time < of_block->second) return true;
+    const auto of_thread = knowledge.threads.find({block, thread});
+    return of_thread != knowledge.threads.end() && time < of_thread->second;
   };
-  if (std::any_of(acquired_by_block_.begin(), acquired_by_block_.end(), covers)) return true;
-  if (acquired_.empty()) return false;
+  if (covers(acquired_by_block_)) return true;
   const auto mine = acquired_.find(thread_);
-  return mine != acquired_.end() && std::any_of(mine->second.begin(), mine->second.end(), covers);
+  return mine != acquired_.end() && covers(mine->second);
 }
 
 inline bool Checker::released_to_me(std::uint32_t time, unsigned thread) const {
-  return anything_released_ && covered_by_a_release(time, thread);
+  return anything_released_ && told_to_me(time, thread);
 }
 
 inline bool Checker::ordered_before_me(std::uint32_t time, unsigned thread, bool is_global) const {
@@ -104,14 +132,23 @@ inline bool Checker::ordered_before_me(std::uint32_t time, unsigned thread, bool
   return !is_global || time < launch_start_ || released_to_me(time, thread);
 }
 
-// An atomic operation on `address` takes in what others released there, and releases what this thread's last fence covers.
+// An atomic operation on `address` takes in what was told there, and tells what this thread's last fence covers.
 void Checker::synchronize(const void* address, bool is_global) {
-  auto& releases = (is_global ? global_releases_ : shared_releases_)[address];
-  auto& mine = acquired_[thread_];
-  mine.insert(mine.end(), releases.begin(), releases.end());
+  auto& releases = is_global ? global_releases_ : shared_releases_;
+  if (const auto told = releases.find(address); told != releases.end()) acquired_[thread_].merge(told->second);
   if (fenced_[thread_] == 0) return;
   anything_released_ = true;
-  releases.push_back({block_start_, barrier_time_, thread_, fenced_[thread_]});
+  Knowledge& told = releases[address];
+  told.blocks[block_start_] = barrier_time_;
+  told.threads[{block_start_, thread_}] = fenced_[thread_];
+  const unsigned first = thread_ / kWarpSize * kWarpSize;
+  for (unsigned lane = 0; lane < kWarpSize; ++lane)
+    if (const std::uint32_t time = known_[thread_][lane]; first + lane != thread_ && time > barrier_time_ && time <= fenced_[thread_]) {
+      std::uint32_t& known = told.threads[{block_start_, first + lane}];
+      known = std::max(known, time);
+    }
+  told.merge(acquired_by_block_);
+  if (const auto mine = acquired_.find(thread_); mine != acquired_.end()) told.merge(mine->second);
 }
 
 // ---- an access -----------------------------------------------------------------------------------------------------------------
@@ -165,7 +202,7 @@ void Checker::async_copy_starts(const void* to, const void* from, std::size_t by
     stop(FindingKind::kOutOfBounds, reinterpret_cast<std::uintptr_t>(pc) - 1,
          worker_->describe(thread_) + ": cp.async copies to an address that is not in shared memory.");
   const auto offset = static_cast<std::size_t>(begin - place.begin);
-  if (!place.shadow->pending) place.shadow->pending = ByteSet(SharedMemory::kMost);
+  if (!place.shadow->pending) place.shadow->pending = ByteSet(place.shadow->bytes);
   place.shadow->pending.insert(offset, bytes);
   place.shadow->initialized.remove(offset, bytes);
 }
@@ -306,15 +343,15 @@ void Checker::conflict_with(const Cell& cell, int slot, const Place& place, cons
   const bool same_block = other.time >= block_start_;
   const char* const now = kind == Kind::kRead ? "reads" : kind == Kind::kWrite ? "writes" : "atomically changes";
   const char* const then = slot != Cell::kWriter ? "read it" : other.atomic ? "atomically changed it" : "wrote it";
-  const char* const why = !same_block                                        ? "Nothing orders two blocks of a launch."
+  const char* const why = !same_block                                        ? "Two blocks of a launch are ordered by nothing but atomic operations after a __threadfence()."
                           : other.thread / kWarpSize == thread_ / kWarpSize ? "Neither a __syncthreads() nor a __syncwarp() lies between the two."
                                                                              : "No __syncthreads() lies between the two.";
-  const auto block = std::upper_bound(blocks_.begin(), blocks_.end(), other.time,
-                                      [](std::uint32_t time, const Started& started) { return time < started.time; });
+  const std::uint32_t start = start_of_block_at(other.time);
+  const auto block = std::find_if(blocks_.begin(), blocks_.end(), [start](const Started& started) { return started.time == start; });
   launch.add(FindingKind::kRace, where, before,
              kernel_text(launch) + ": " + to_string(FindingKind::kRace) + " between " + place_text(before) + " and " +
                  place_text(where) + "\n" + worker_->describe(thread_) + " " + now + " " + address_text(place, address, bytes) + " at " +
-                 place_text(where) + ";\n" + worker_->describe(other.thread, std::prev(block)->block) + " " + then + " at " +
+                 place_text(where) + ";\n" + worker_->describe(other.thread, block->block) + " " + then + " at " +
                  place_text(before) + ". " + why);
   if (launch.stop) worker_->abandon();
 }

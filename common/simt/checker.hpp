@@ -1,12 +1,14 @@
 // The checks of one OS thread's running block: each access of an instrumented kernel to shared and device memory passes here.
 //
-// Races are found by what orders accesses, not by when they happened to come: every run reports the same ones, whatever the
-// schedule. The rules, with t an access time of the block's own clock, which every synchronization advances:
+// Races are found by what orders accesses, not by when they happened to come, so that they are found whatever the schedule is. (Of
+// many readers of a word two are remembered, and of its writers the last: where several races meet in one word, which of them is
+// reported may depend on the order.) The rules, with t an access time of the block's own clock, which every synchronization advances:
 //   __syncthreads()       orders all before it before all after it, within the block
 //   __syncwarp(mask)      does so for the lanes in the mask, and for what these knew of other lanes
-//   atomic operations     on the same address by two threads are no race; with __threadfence() before it, an atomic operation
-//                         also orders what its thread (or its block, up to the last barrier) did before whatever the threads
-//                         do that operate on the same address later
+//   atomic operations     on the same address by two threads are no race. After a __threadfence() of its own, a thread's atomic
+//                         operation also tells at that address what the thread did before the fence, and what was ordered before
+//                         that: by a barrier, by __syncwarp(), or because it was told itself. Whoever operates on the address
+//                         later is told, and so are the lanes and the block that it then synchronizes with.
 //   shuffles and votes    order nothing (CUDA promises no memory ordering of them)
 //   the end of a launch   orders everything
 // Two accesses to the same byte that nothing orders, one of them a write, are a race, between threads of a block and between
@@ -15,9 +17,11 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "common/simt/shadow.hpp"
@@ -69,10 +73,14 @@ class Checker {
     bool is_global = false;
   };
 
-  // A thread's word that what its block did up to its last barrier, and it itself up to its last fence, is visible to whoever
-  // takes the word.
-  struct Release {
-    std::uint32_t block_start, barrier_time, thread, thread_time;
+  // What some thread has been told of others by way of atomic operations: of a block (known by when it started) all that its threads
+  // did before a time, of a thread all that it did before a time.
+  struct Knowledge {
+    std::map<std::uint32_t, std::uint32_t> blocks;
+    std::map<std::pair<std::uint32_t, unsigned>, std::uint32_t> threads;
+
+    bool empty() const { return blocks.empty() && threads.empty(); }
+    void merge(const Knowledge& other);
   };
 
   void check(const Place& place, const char* address, std::size_t bytes, Kind kind, bool aligned, std::uintptr_t pc);
@@ -80,11 +88,13 @@ class Checker {
                      std::uintptr_t pc);
   bool find_place(const char* address, std::size_t bytes, Place& place) const;
   void outside(const char* address, std::size_t bytes, Kind kind, std::uintptr_t pc);
+  std::uint32_t tick();
   bool is_argument(const char* address) const;
   void count(Shadow& shadow, bool is_global, std::size_t bytes, Kind kind);
   bool ordered_before_me(std::uint32_t time, unsigned thread, bool is_global) const;
   bool released_to_me(std::uint32_t time, unsigned thread) const;
-  bool covered_by_a_release(std::uint32_t time, unsigned thread) const;
+  bool told_to_me(std::uint32_t time, unsigned thread) const;
+  std::uint32_t start_of_block_at(std::uint32_t time) const;
   void synchronize(const void* address, bool is_global);
 
   [[noreturn]] void stop(FindingKind kind, std::uintptr_t pc, const std::string& text);
@@ -100,7 +110,9 @@ class Checker {
   const char* stack_begin_ = nullptr;  // of the running thread
   std::uintptr_t module_base_ = 0;
 
-  std::uint32_t time_ = 1;          // advanced by every synchronization, never set back
+  // Advanced by every synchronization, never set back. The process's, since memory outlives the OS thread that touched it; checked
+  // launches run one at a time.
+  static std::uint32_t time_;
   std::uint32_t launch_start_ = 1;  // what is older is of a launch that is over
   std::uint32_t block_start_ = 1;   // what is older is of another block
   std::uint32_t barrier_time_ = 1;  // at the block's last barrier
@@ -112,10 +124,10 @@ class Checker {
   std::array<std::uint32_t, kMostThreads> clock_{};                          // at a thread's last own synchronization
   std::array<std::array<std::uint32_t, kWarpSize>, kMostThreads> known_{};   // of each lane of its warp: ordered up to this time
   std::array<std::uint32_t, kMostThreads> fenced_{};                         // when it last called __threadfence(); 0: never
-  std::unordered_map<const void*, std::vector<Release>> global_releases_, shared_releases_;
+  std::unordered_map<const void*, Knowledge> global_releases_, shared_releases_;  // by address: what is told there
   bool anything_released_ = false;                                           // in this launch
-  std::unordered_map<unsigned, std::vector<Release>> acquired_;              // by thread
-  std::vector<Release> acquired_by_block_;
+  std::unordered_map<unsigned, Knowledge> acquired_;                         // by thread, since the last barrier
+  Knowledge acquired_by_block_;                                              // before it
   std::set<std::array<std::uintptr_t, 3>> reported_;
   Counters moved_;
   bool counts_ = true;

@@ -43,8 +43,9 @@ std::size_t DeviceMemory::place(std::size_t bytes) {
     if (above == allocations_.begin()) return offset;
     const auto& [begin, allocation] = *--above;
     const std::size_t end = begin + allocation->page_bytes;
-    if (end + kPage <= offset || end == offset) return offset;
-    offset = end + static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    if (end + page <= offset) return offset;  // with the page behind it
+    offset = end + page;
   }
 }
 

@@ -77,16 +77,13 @@ FiberStacks::FiberStacks(std::size_t count) : count_(count) {
   void* memory = mmap(nullptr, count * kStride, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   memory_ = static_cast<char*>(memory);
-  for (std::size_t index = 0; index < count; ++index)
-    if (mprotect(memory_ + index * kStride, kGuard, PROT_NONE) != 0) {
-      munmap(memory_, count * kStride);
-      throw std::bad_alloc();
-    }
 }
 
 FiberStacks::~FiberStacks() { munmap(memory_, count_ * kStride); }
 
-void* FiberStacks::prepared(std::size_t index, void (*entry)()) const {
+void* FiberStacks::prepared(std::size_t index, void (*entry)()) {
+  for (; guarded_ <= index; ++guarded_)
+    if (mprotect(memory_ + guarded_ * kStride, kGuard, PROT_NONE) != 0) throw std::bad_alloc();
   // Tops at different offsets: with all of them at the same one, the stacks of a block would share a few lines of the L1 cache.
   char* top = begin(index) + kStackBytes - 64 * (index % 32);
 #if defined(__x86_64__)

@@ -10,7 +10,8 @@ namespace flash::simt {
 // when somebody switches back. Registers that a call preserves are saved; the floating-point environment is not.
 extern "C" void flash_simt_switch(void** from, void* to);
 
-// The stacks of up to `count` fibers, below each of them a page that may not be touched: overflow is a fault, not a silent write.
+// The stacks of up to `count` fibers, below each of them pages that may not be touched: overflow is a fault, not a silent write. These
+// are set aside when a stack is first used: a process has some 65000 mappings, and each guard costs two.
 class FiberStacks {
  public:
   explicit FiberStacks(std::size_t count);
@@ -19,7 +20,7 @@ class FiberStacks {
   FiberStacks& operator=(const FiberStacks&) = delete;
 
   // A stack pointer that starts `entry` at the top of stack `index` when it is switched to. `entry` never returns.
-  void* prepared(std::size_t index, void (*entry)()) const;
+  void* prepared(std::size_t index, void (*entry)());
 
   // The lowest usable byte of a stack.
   char* begin(std::size_t index) const { return memory_ + index * kStride + kGuard; }
@@ -34,6 +35,7 @@ class FiberStacks {
   static constexpr std::size_t kStride = kGuard + kStackBytes;
 
   std::size_t count_;
+  std::size_t guarded_ = 0;  // stacks that have their guard
   char* memory_;
 };
 

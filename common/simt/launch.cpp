@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <iterator>
 #include <memory>
@@ -21,7 +22,8 @@ namespace flash::simt {
 namespace {
 
 int threads_from_environment() {
-  const int available = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  // Each has stacks for a block: more than 16 gain little, and take address space and mappings.
+  const int available = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 16);
   const char* const text = std::getenv("FLASH_SIMT_THREADS");
   if (text == nullptr || *text == '\0') return available;
   char* end = nullptr;
@@ -80,13 +82,24 @@ class Pool {
       running_ = count - 1;
     }
     wake_.notify_all();
-    work();
+    guarded(work);
     std::unique_lock lock(mutex_);
     done_.wait(lock, [this] { return running_ == 0; });
     work_ = nullptr;
+    if (const std::exception_ptr error = std::exchange(error_, nullptr)) std::rethrow_exception(error);
   }
 
  private:
+  // Runs `work`; keeps what it throws (no memory for a worker) for the launching thread.
+  void guarded(const std::function<void()>& work) {
+    try {
+      work();
+    } catch (...) {
+      const std::scoped_lock lock(mutex_);
+      error_ = std::current_exception();
+    }
+  }
+
   [[noreturn]] void serve() {
     while (true) {
       const std::function<void()>* work = nullptr;
@@ -96,7 +109,7 @@ class Pool {
         --wanted_;
         work = work_;
       }
-      (*work)();
+      guarded(*work);
       const std::scoped_lock lock(mutex_);
       if (--running_ == 0) done_.notify_one();
     }
@@ -105,6 +118,7 @@ class Pool {
   std::mutex launch_mutex_, mutex_;
   std::condition_variable wake_, done_;
   const std::function<void()>* work_ = nullptr;
+  std::exception_ptr error_;
   int threads_ = 0, wanted_ = 0, running_ = 0;
 };
 
@@ -173,7 +187,7 @@ std::string place_text(const Location& where) {
 
 int run(const KernelCall& call) {
   if (Worker::current() != nullptr) throw Unsupported(std::string(call.name) + " is launched by a kernel; the emulator launches from the host only");
-  if (const int error = refused(call); error != kSuccess) return error;
+  if (const int error = refused(call); error != kSuccess) return set_last_error(error);
   const Module& module = module_of(call.function);
   if (module.thread_local_initializer)
     throw Unsupported(std::string(call.name) + ": its library has a thread_local or __shared__ variable with an initializer; CUDA has no such __shared__ variables");
@@ -186,6 +200,10 @@ int run(const KernelCall& call) {
   const int os_threads = call.checked ? 1 : static_cast<int>(std::min<std::uint64_t>(blocks, static_cast<std::uint64_t>(s.os_threads)));
   lock.unlock();
 
+  // What the checks remember of device memory belongs to the process: one checked launch at a time.
+  static std::mutex checked_mutex;
+  std::unique_lock one_at_a_time(checked_mutex, std::defer_lock);
+  if (call.checked) one_at_a_time.lock();
   install_fault_handler();
   const DeviceMemory::Open open;
   std::atomic<std::uint64_t> next{0};
@@ -216,7 +234,7 @@ int run(const KernelCall& call) {
   if (launch.findings_.empty()) return kSuccess;
   forget_consequences(launch.findings_);
   for (Finding& finding : launch.findings_) s.findings.push_back(std::move(finding));
-  return kErrorLaunchFailure;
+  return set_last_error(kErrorLaunchFailure);
 }
 
 // ---- simt.hpp ----------------------------------------------------------------------------------------------------------------

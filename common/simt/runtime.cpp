@@ -119,6 +119,8 @@ constexpr int kMultiprocessors = 108, kL2Bytes = 40 * 1024 * 1024;
 
 }  // namespace
 
+int set_last_error(int error) { return result(static_cast<cudaError_t>(error)); }
+
 std::size_t dynamic_shared_limit(const void* function) {
   const std::scoped_lock lock(function_limits().mutex);
   const auto found = function_limits().dynamic_shared.find(function);

@@ -116,7 +116,9 @@ class Cells {
 struct Shadow {
   Shadow() = default;
   // Of memory of `bytes`, or of whatever part of as many is in use.
-  explicit Shadow(std::size_t bytes) : initialized(bytes), cells(bytes) {}
+  explicit Shadow(std::size_t size) : bytes(size), initialized(size), cells(size) {}
+
+  std::size_t bytes = 0;
 
   ByteSet initialized;    // written by a kernel, a copy or a memset
   ByteSet pending;        // the target of a cp.async that was not waited for; empty where there was none

@@ -24,7 +24,7 @@ struct Schedule {
 // Both hold for the launches that follow, in the whole process. They start as the environment says:
 //   FLASH_SIMT_SCHEDULE = forward | reverse | random:SEED        default forward
 //   FLASH_SIMT_THREADS  = OS threads that share out a grid's blocks, default: as many as there are processors.
-// Checked launches, and kernels whose blocks have to run in order, use one OS thread.
+// Checked launches use one OS thread, and run one at a time.
 FLASH_EXPORT void set_schedule(const Schedule& schedule);
 FLASH_EXPORT void set_os_threads(int count);
 
@@ -70,7 +70,8 @@ FLASH_EXPORT std::vector<Finding> take_findings();
 
 // ---- What kernels move ---------------------------------------------------------------------------------------------------------
 
-// Exact, and the same in every run. Bytes are counted in checked launches only.
+// Exact, and the same in every run; only a kernel that waits by atomic operations has as many of them as its turns make it.
+// Bytes are counted in checked launches only.
 struct Counters {
   std::uint64_t launches = 0;
   std::uint64_t blocks = 0;

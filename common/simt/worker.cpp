@@ -460,9 +460,9 @@ void read_from_absent_lane(const char* name, Site site, int reader, int source) 
 
 void before_atomic(const volatile void* address, std::size_t bytes, const void* pc) {
   Worker& worker = running_worker("an atomic operation");
+  worker.spin();  // first: nobody may come between what the checks are told and the operation
   if (worker.checker() != nullptr && worker.launch().call.checked)
     worker.checker()->atomic(const_cast<const void*>(address), bytes, pc);
-  worker.spin();
 }
 
 void fence() {

@@ -103,5 +103,5 @@ TEST_CASE("right kernels are not reported, and are right, in any order") {
 }
 
 TEST_CASE("the corpus is large") {
-  CHECK(simt_corpus::races().size() + simt_corpus::barriers().size() + simt_corpus::warps().size() + simt_corpus::memory().size() >= 40);
+  CHECK(simt_corpus::races().size() + simt_corpus::barriers().size() + simt_corpus::warps().size() + simt_corpus::memory().size() + simt_corpus::async().size() >= 50);
 }

@@ -18,7 +18,7 @@ struct Specimen {
   std::function<bool()> run;                   // launches it; whether the result is right (of a right kernel)
 };
 
-// A list a file, corpus/NAME.cu.
+// The lists of corpus/NAME.cu.
 FLASH_EXPORT std::vector<Specimen> races();
 FLASH_EXPORT std::vector<Specimen> barriers();
 FLASH_EXPORT std::vector<Specimen> warps();

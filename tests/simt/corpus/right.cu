@@ -1,4 +1,7 @@
 // Right kernels: what a check that cries wolf would report. Each result is compared with what it has to be.
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+
 #include "common/cuda/launch.hpp"
 #include "simt/corpus/corpus.hpp"
 
@@ -127,6 +130,25 @@ __global__ void spin_lock(int* lock, float* sum) {
   }
 }
 
+// Lane 0 of the second warp waits, by an atomic operation alone, for what the first warp has written; its warp reads it after a
+// __syncwarp(), and the first warp had one before its lane 0 published.
+__global__ void published_by_a_flag(int* flag, float* data, float* out) {
+  if (threadIdx.x < 32) {
+    data[threadIdx.x] = static_cast<float>(threadIdx.x);
+    __syncwarp();
+    if (threadIdx.x == 0) {
+      __threadfence();
+      atomicExch(flag, 1);
+    }
+  } else {
+    if (threadIdx.x == 32)
+      while (atomicAdd(flag, 0) == 0) {
+      }
+    __syncwarp();
+    out[threadIdx.x - 32] = data[63 - threadIdx.x];
+  }
+}
+
 // Neighbouring 2-byte and 1-byte elements belong to different threads.
 __global__ void small_elements(unsigned char* bytes, unsigned short* shorts) {
   __shared__ unsigned char narrow[64];
@@ -168,6 +190,23 @@ __global__ void shuffles(int* out) {
   const double wide = __shfl_xor_sync(kAllLanes, static_cast<double>(lane), 1);
   out[lane] = (up == (lane < 3 ? lane : lane - 3)) + 2 * (down == (lane % 8 < 5 ? lane + 3 : lane)) +
               4 * (broadcast == lane / 8 * 8 + 2) + 8 * (wide == (lane ^ 1));
+}
+
+// Tiles of 8 threads: a reduction each, a turn through shared memory with the tile's own sync(), and the block's.
+__global__ void cooperative_tiles(const float* x, float* out) {
+  namespace cg = cooperative_groups;
+  __shared__ float shared[64];
+  const cg::thread_block block = cg::this_thread_block();
+  const auto tile = cg::tiled_partition<8>(block);
+  const float sum = cg::reduce(tile, x[block.thread_rank()], cg::plus<float>());
+  const float largest = cg::reduce(tile, x[block.thread_rank()], cg::greater<float>());
+  shared[block.thread_rank()] = sum + largest;
+  tile.sync();
+  const float neighbour = shared[tile.meta_group_rank() * 8 + (tile.thread_rank() + 1) % 8];
+  block.sync();
+  const unsigned odd = tile.ballot(tile.thread_rank() % 2);
+  const float last = tile.shfl(neighbour, 7);
+  out[block.thread_rank()] = last + (odd == 0xaau && tile.any(odd != 0) && tile.size() == 8 ? 0.0f : 1e6f);
 }
 
 // 1024 threads, and more shared memory than the default.
@@ -262,6 +301,12 @@ std::vector<Specimen> right() {
          launch("spin_lock", spin_lock, {.grid = 3, .block = 256}, lock.data(), sum.data());
          return equals(sum, [](Index) { return 24; });
        }},
+      {"published_by_a_flag", {}, [] {
+         const auto data = unwritten(32), out = unwritten(32);
+         const auto flag = integer_zeros(1);
+         launch("published_by_a_flag", published_by_a_flag, {.grid = 1, .block = 64}, flag.data(), data.data(), out.data());
+         return equals(out, [](Index i) { return 31 - i; });
+       }},
       {"small_elements", {}, [] {
          const auto bytes = integer_zeros(16), shorts = integer_zeros(32);
          launch("small_elements", small_elements, {.grid = 1, .block = 64}, reinterpret_cast<unsigned char*>(bytes.data()),
@@ -293,6 +338,11 @@ std::vector<Specimen> right() {
          const auto out = integer_zeros(32);
          launch("shuffles", shuffles, {.grid = 1, .block = 32}, out.data());
          return equals(out, [](Index) { return 15; });
+       }},
+      {"cooperative_tiles", {}, [] {
+         const auto x = counting(64), out = unwritten(64);
+         launch("cooperative_tiles", cooperative_tiles, {.grid = 1, .block = 64}, x.data(), out.data());
+         return equals(out, [](Index i) { return i / 8 * 64 + 28 + i / 8 * 8 + 7; });
        }},
       {"large_block", {}, [] {
          const auto out = unwritten(1024);

@@ -1,0 +1,136 @@
+// Implements runtime_kernels.hpp.
+#include "simt/runtime_kernels.hpp"
+
+#include <stdexcept>
+#include <vector>
+
+#include "common/cuda/device_tensor.hpp"
+#include "common/cuda/launch.hpp"
+
+namespace flash::runtime_kernels {
+namespace {
+
+__global__ void nothing() {}
+
+__global__ void waits_for_nobody(float* out) {
+  if (threadIdx.x == 0) out[0] = __shfl_sync(0xffffffffu, 1.0f, 1);
+  __syncthreads();
+}
+
+__device__ __noinline__ float deep(int depth, volatile float* out) {
+  volatile float local[1024];
+  local[depth % 1024] = static_cast<float>(depth);
+  if (depth > 1000000) return 0;
+  return local[depth % 1024] + deep(depth + 1, out) + out[0];
+}
+__global__ void recurses(float* out) { out[threadIdx.x] = deep(0, out); }
+
+__global__ void throws_kernel() { throw std::runtime_error("a message"); }
+
+__global__ void transpose_kernel(const float* x, float* out, int n) {
+  __shared__ float tile[32][33];
+  tile[threadIdx.y][threadIdx.x] = x[(blockIdx.y * 32 + threadIdx.y) * n + blockIdx.x * 32 + threadIdx.x];
+  __syncthreads();
+  out[(blockIdx.x * 32 + threadIdx.y) * n + blockIdx.y * 32 + threadIdx.x] = tile[threadIdx.x][threadIdx.y];
+}
+
+__global__ void add_block_number(int* sum) {
+  if (threadIdx.x == 0) atomicAdd(sum, static_cast<int>(blockIdx.x));
+}
+
+__constant__ float factors[4];
+__device__ int counter = 7;
+__global__ void uses_symbols(float* out) { out[threadIdx.x] = factors[threadIdx.x] * static_cast<float>(counter); }
+
+dim3 dim3_of(const std::array<unsigned, 3>& size) { return dim3(size[0], size[1], size[2]); }
+
+}  // namespace
+
+std::string launch_error(std::array<unsigned, 3> grid, std::array<unsigned, 3> block, std::size_t shared_bytes) {
+  return cudaGetErrorName(static_cast<cudaError_t>(simt::launch("nothing", nothing, dim3_of(grid), dim3_of(block), shared_bytes, std::tuple<>())));
+}
+
+std::string copy_errors() {
+  std::string wrong;
+  const auto expect = [&](cudaError_t got, cudaError_t want, const char* what) {
+    if (got != want) wrong += std::string(what) + " gives " + cudaGetErrorName(got) + "; ";
+  };
+  float* device = nullptr;
+  std::vector<float> host(100, 2.0f);
+  expect(cudaMalloc(&device, 400), cudaSuccess, "cudaMalloc");
+  expect(cudaMemcpy(device, host.data(), 400, cudaMemcpyHostToDevice), cudaSuccess, "a copy to the device");
+  expect(cudaMemcpy(device + 1, host.data(), 400, cudaMemcpyHostToDevice), cudaErrorInvalidValue, "a copy past the end");
+  expect(cudaGetLastError(), cudaErrorInvalidValue, "cudaGetLastError");
+  expect(cudaGetLastError(), cudaSuccess, "a second cudaGetLastError");
+  expect(cudaMemcpy(host.data(), device, 400, cudaMemcpyHostToDevice), cudaErrorInvalidValue, "a copy in the wrong direction");
+  expect(cudaMemcpy(host.data(), device, 400, cudaMemcpyDefault), cudaSuccess, "a copy in the direction that the pointers say");
+  expect(cudaMemset(device, 0, 401), cudaErrorInvalidValue, "cudaMemset past the end");
+  expect(cudaMemcpy2D(device, 40, host.data(), 20, 16, 5, cudaMemcpyHostToDevice), cudaSuccess, "cudaMemcpy2D");
+  expect(cudaMemcpy2D(device, 8, host.data(), 20, 16, 5, cudaMemcpyHostToDevice), cudaErrorInvalidValue, "rows wider than their distance");
+  expect(cudaFree(device + 1), cudaErrorInvalidValue, "cudaFree of the middle");
+  expect(cudaFree(device), cudaSuccess, "cudaFree");
+  expect(cudaFree(device), cudaErrorInvalidValue, "cudaFree again");
+  expect(cudaMemcpy(device, host.data(), 4, cudaMemcpyHostToDevice), cudaErrorInvalidValue, "a copy to freed memory");
+  expect(cudaMalloc(&device, std::size_t{1} << 50), cudaErrorMemoryAllocation, "a petabyte");
+
+  const float values[4] = {1, 2, 3, 4};
+  expect(cudaMemcpyToSymbol(factors, values, sizeof values), cudaSuccess, "cudaMemcpyToSymbol");
+  const DeviceTensor<float, 1> out({4});
+  launch("uses_symbols", uses_symbols, {.grid = 1, .block = 4}, out.data());
+  for (Index i = 0; i < 4; ++i)
+    if (out.to_host()(i) != 7 * static_cast<float>(i + 1)) wrong += "a kernel does not see __constant__ or __device__ variables; ";
+  (void)cudaGetLastError();
+  return wrong;
+}
+
+std::string streams_and_events() {
+  cudaStream_t stream = nullptr;
+  cudaEvent_t start = nullptr, end = nullptr;
+  float milliseconds = -1;
+  std::string wrong;
+  if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess || cudaEventCreate(&start) != cudaSuccess ||
+      cudaEventCreateWithFlags(&end, cudaEventDefault) != cudaSuccess)
+    wrong += "they are not created; ";
+  if (cudaEventElapsedTime(&milliseconds, start, end) != cudaErrorInvalidResourceHandle) wrong += "an event that was not recorded has a time; ";
+  if (cudaEventRecord(start, stream) != cudaSuccess || cudaEventRecord(end, stream) != cudaSuccess) wrong += "they are not recorded; ";
+  if (cudaStreamWaitEvent(stream, end) != cudaSuccess || cudaStreamSynchronize(stream) != cudaSuccess ||
+      cudaEventSynchronize(end) != cudaSuccess || cudaEventQuery(end) != cudaSuccess || cudaStreamQuery(stream) != cudaSuccess)
+    wrong += "they are not complete; ";
+  if (cudaEventElapsedTime(&milliseconds, start, end) != cudaSuccess || !(milliseconds >= 0)) wrong += "no time lies between; ";
+  if (cudaEventDestroy(start) != cudaSuccess || cudaEventDestroy(end) != cudaSuccess || cudaStreamDestroy(stream) != cudaSuccess)
+    wrong += "they are not destroyed; ";
+  (void)cudaGetLastError();
+  return wrong;
+}
+
+void deadlock() {
+  const DeviceTensor<float, 1> out({1});
+  launch("waits_for_nobody", waits_for_nobody, {.grid = 1, .block = 32}, out.data());
+}
+
+void stack_overflow() {
+  const DeviceTensor<float, 1> out(Tensor<float, 1>({32}));
+  launch("recurses", recurses, {.grid = 1, .block = 32}, out.data());
+}
+
+void throws() { launch("throws_kernel", throws_kernel, {.grid = 1, .block = 32}); }
+
+void transpose(int n) {
+  Tensor<float, 2> x({n, n});
+  for (Index i = 0; i < x.size(); ++i) x.data()[i] = static_cast<float>(i);
+  const DeviceTensor<float, 2> device_x(x), out({n, n});
+  const unsigned tiles = static_cast<unsigned>(n / 32);
+  launch("transpose", transpose_kernel, {.grid = dim3(tiles, tiles), .block = dim3(32, 32)}, device_x.data(), out.data(), n);
+  const Tensor<float, 2> result = out.to_host();
+  for (Index i = 0; i < n; ++i)
+    for (Index j = 0; j < n; ++j)
+      if (result(i, j) != x(j, i)) throw Error("the transposed matrix is wrong");
+}
+
+int sum_of_blocks(int blocks) {
+  const DeviceTensor<int, 1> sum(Tensor<int, 1>({1}));
+  launch("add_block_number", add_block_number, {.grid = grid_size(blocks), .block = 64}, sum.data());
+  return sum.to_host()(0);
+}
+
+}  // namespace flash::runtime_kernels

@@ -1,0 +1,25 @@
+// Kernels and CUDA calls for runtime_test.cpp. Texts are empty when all is as it has to be, else say what is not.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+
+#include "common/export.hpp"
+
+namespace flash::runtime_kernels {
+
+// The name of the error that a launch of this size gives.
+FLASH_EXPORT std::string launch_error(std::array<unsigned, 3> grid, std::array<unsigned, 3> block, std::size_t shared_bytes);
+FLASH_EXPORT std::string copy_errors();
+FLASH_EXPORT std::string streams_and_events();
+
+FLASH_EXPORT void deadlock();
+FLASH_EXPORT void stack_overflow();
+FLASH_EXPORT void throws();
+// Transposes n x n numbers in tiles of 32 x 32; throws Error when the result is wrong.
+FLASH_EXPORT void transpose(int n);
+// 0 + 1 + ... + blocks - 1, a block a term.
+FLASH_EXPORT int sum_of_blocks(int blocks);
+
+}  // namespace flash::runtime_kernels
