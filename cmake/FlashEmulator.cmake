@@ -1,5 +1,5 @@
-# Finds out whether .cu files can be compiled for the CPU (common/simt), and whether that build can check them; says so in one
-# line. Sets FLASH_EMULATE and FLASH_CHECK (booleans).
+# Decides, by system and compiler, whether .cu files are compiled for the CPU (common/simt), and whether that build can check them;
+# says so in one line. Sets FLASH_EMULATE and FLASH_CHECK (booleans).
 
 set(FLASH_EMULATE FALSE)
 set(FLASH_CHECK FALSE)

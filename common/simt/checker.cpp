@@ -2,7 +2,6 @@
 #include "common/simt/checker.hpp"
 
 #include <algorithm>
-#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -24,8 +23,6 @@ std::string bytes_text(std::size_t bytes) { return std::to_string(bytes) + (byte
 
 }  // namespace
 
-Checker::Checker() { known_ = {}; }
-
 std::uint32_t Checker::time_ = 1;
 
 std::uint32_t Checker::tick() {
@@ -38,11 +35,10 @@ void Checker::start_block(Worker& worker, SharedMemory& shared, std::uint64_t nu
   worker_ = &worker;
   shared_ = &shared;
   block_start_ = barrier_time_ = tick();
-  if (launch_ != &worker.launch() || number_of_launch_ != worker.launch().number) {
-    launch_ = &worker.launch();
-    number_of_launch_ = launch_->number;
+  if (number_of_launch_ != worker.launch().number) {
+    number_of_launch_ = worker.launch().number;
     launch_start_ = block_start_;
-    module_base_ = launch_->module.base;
+    module_base_ = worker.launch().module.base;
     global_releases_.clear();
     anything_released_ = false;
     reported_.clear();

@@ -31,12 +31,9 @@ namespace flash::simt {
 
 class Worker;
 class SharedMemory;
-struct Launch;
 
 class Checker {
  public:
-  Checker();
-
   // The checker of the block that this OS thread is running, or nullptr.
   static inline Checker* active();
 
@@ -57,9 +54,6 @@ class Checker {
 
   // What all blocks of the launch moved; read and forgotten by run().
   Counters take_moved();
-
-  // Findings of other instruments.
-  void found(FindingKind kind, const Location& where, const std::string& text);
 
  private:
   static constexpr unsigned kMostThreads = 1024, kWarpSize = 32;
@@ -97,14 +91,14 @@ class Checker {
   std::uint32_t start_of_block_at(std::uint32_t time) const;
   void synchronize(const void* address, bool is_global);
 
-  [[noreturn]] void stop(FindingKind kind, std::uintptr_t pc, const std::string& text);
+  void found(FindingKind kind, const Location& where, const std::string& text);                 // and the kernel goes on
+  [[noreturn]] void stop(FindingKind kind, std::uintptr_t pc, const std::string& text);         // and the kernel ends
   bool is_new(FindingKind kind, std::uintptr_t pc, std::uint32_t other_pc);
   std::string address_text(const Place& place, const char* address, std::size_t bytes) const;
   std::uint32_t time_of(unsigned thread) const { return clock_[thread] > barrier_time_ ? clock_[thread] : barrier_time_; }
 
   Worker* worker_ = nullptr;
   SharedMemory* shared_ = nullptr;
-  const Launch* launch_ = nullptr;
   std::uint64_t number_of_launch_ = 0;
   unsigned thread_ = 0;
   const char* stack_begin_ = nullptr;  // of the running thread

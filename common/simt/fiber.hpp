@@ -1,5 +1,5 @@
 // Fibers: threads that take turns on one OS thread, each with a stack of its own, switched in user space. A CUDA thread is a
-// fiber here, because a barrier of 1024 threads means 1024 switches: these take a few nanoseconds each, OS threads microseconds.
+// fiber here, because a barrier of 1024 threads means 1024 switches, and OS threads would ask the kernel for each.
 #pragma once
 
 #include <cstddef>

@@ -194,8 +194,8 @@ int run(const KernelCall& call) {
 
   State& s = state();
   std::unique_lock lock(s.mutex);
-  const std::uint64_t blocks = std::uint64_t{call.grid.x} * call.grid.y * call.grid.z;
   Launch launch(call, module, s.schedule, ++s.launches);
+  const std::uint64_t blocks = launch.blocks();
   s.checking |= call.checked;
   const int os_threads = call.checked ? 1 : static_cast<int>(std::min<std::uint64_t>(blocks, static_cast<std::uint64_t>(s.os_threads)));
   lock.unlock();
@@ -254,7 +254,7 @@ Schedule parse_schedule(const std::string& text) {
   if (text == "forward") return {Order::kForward, 1};
   if (text == "reverse") return {Order::kReverse, 1};
   const std::string random = "random:";
-  if (text.rfind(random, 0) == 0) {
+  if (text.starts_with(random)) {
     const std::string digits = text.substr(random.size());
     if (!digits.empty() && digits.size() <= 18 && digits.find_first_not_of("0123456789") == std::string::npos)
       return {Order::kRandom, std::stoull(digits)};

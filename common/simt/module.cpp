@@ -56,10 +56,6 @@ int look_at(dl_phdr_info* info, std::size_t, void* data) {
   return 1;
 }
 
-bool ends_with(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
 Location looked_up(const Module& module, std::uintptr_t address) {
   char offset[32];
   std::snprintf(offset, sizeof offset, "%#llx", static_cast<unsigned long long>(address - module.base));
@@ -75,7 +71,7 @@ Location looked_up(const Module& module, std::uintptr_t address) {
     const Location here{shown_path(text.substr(0, colon)), std::atoi(text.c_str() + colon + 1)};
     if (here.line == 0) continue;
     if (innermost.line == 0) innermost = here;
-    if (chosen.line == 0 && ends_with(here.file, ".cu")) chosen = here;
+    if (chosen.line == 0 && here.file.ends_with(".cu")) chosen = here;
   }
   pclose(lines);
   return chosen.line != 0 ? chosen : innermost;
@@ -113,12 +109,12 @@ std::string shell_quoted(const std::string& text) {
 
 std::string shown_path(const std::string& file) {
   const std::string root = FLASH_REPOSITORY "/";
-  return file.compare(0, root.size(), root) == 0 ? file.substr(root.size()) : file;
+  return file.starts_with(root) ? file.substr(root.size()) : file;
 }
 
 Location locate(const Module& module, std::uintptr_t address) {
   static std::mutex mutex;
-  static std::map<std::uintptr_t, Location> known;  // addr2line takes tens of milliseconds
+  static std::map<std::uintptr_t, Location> known;  // addr2line is a process each time
   const std::scoped_lock lock(mutex);
   if (const auto found = known.find(address); found != known.end()) return found->second;
   return known[address] = looked_up(module, address);

@@ -260,7 +260,6 @@ int Worker::barrier(const char* name, Site site, int predicate) {
   idle_turns_ = 0;
   Thread& thread = threads_[running_];
   if (arrived_ == 0) {
-    barrier_name_ = name;
     barrier_site_ = site;
   } else if (!same_site(site, barrier_site_)) {
     mismatch_ = true;

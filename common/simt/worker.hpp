@@ -141,7 +141,6 @@ class Worker {
 
   unsigned arrived_ = 0;     // at the barrier
   bool mismatch_ = false;
-  const char* barrier_name_ = "";
   Site barrier_site_{};
   int predicate_sum_ = 0;
   int predicate_result_ = 0;
