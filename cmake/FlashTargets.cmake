@@ -5,6 +5,7 @@
 #   flash_task(PART NAME FILE)                                 a task: skeleton/FILE and solution/FILE, a library each (and backend)
 #   flash_task_tests(PART NAME CASES [cuda])                   its graded cases: one binary for each of those libraries
 #   flash_test(NAME LABEL [LIBRARIES ...] SOURCES ...)         an ordinary Catch2 test binary
+#   flash_backend_tests(NAME LABEL SOURCES ... ...)            one for each backend: the same tests of the same .cu files
 
 # ---- flags ----------------------------------------------------------------------------------------------------------------
 
@@ -162,9 +163,9 @@ function(flash_task_tests part name cases)
         continue()
       endif()
       set(target ${library}_tests)
-      add_executable(${target} $<TARGET_OBJECTS:${cases}> ${CMAKE_SOURCE_DIR}/tests/harness/implementation.cpp)
+      add_executable(${target} ${CMAKE_SOURCE_DIR}/tests/harness/implementation.cpp)
       target_compile_definitions(${target} PRIVATE FLASH_IMPLEMENTATION="${implementation}" FLASH_BACKEND="${backend}")
-      target_link_libraries(${target} PRIVATE flash_options flash_harness_main ${library})
+      target_link_libraries(${target} PRIVATE flash_options flash_harness_main ${cases} ${library})
       set(label ${part}-${implementation})
       set(prefix ${part}.${name}.${implementation})
       if(NOT backend STREQUAL "cpu")
@@ -191,4 +192,32 @@ function(flash_test name label)
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE flash_options flash_test_options flash_catch_main flash_common ${arg_LIBRARIES})
   flash_discover_tests(${name} ${label} ${name} SKIP_REGULAR_EXPRESSION "verdict:needs-gpu")
+endfunction()
+
+# The tests in SOURCES, compiled once, linked with the .cu files in KERNELS for each of this build's backends (or of those in
+# BACKENDS); LIBRARY names what else they test and need, a library that has a backend's suffix; LIBRARIES the rest. The binaries
+# are NAME_tests, NAME_emulated_tests and NAME_checked_tests; the labels LABEL-gpu, LABEL-emulated and LABEL-checked.
+function(flash_backend_tests name label)
+  cmake_parse_arguments(arg "" "LIBRARY" "SOURCES;KERNELS;BACKENDS;LIBRARIES" ${ARGN})
+  flash_library(${name}_test_objects OBJECT ${arg_SOURCES})
+  target_link_libraries(${name}_test_objects PRIVATE flash_test_options flash_catch flash_common ${arg_LIBRARIES})
+  if(NOT DEFINED arg_BACKENDS)
+    set(arg_BACKENDS ${FLASH_BACKENDS})
+  endif()
+  foreach(backend ${arg_BACKENDS})
+    if(NOT backend IN_LIST FLASH_BACKENDS)
+      continue()
+    endif()
+    flash_backend(${backend} suffix device)
+    set(libraries ${name}_test_objects ${arg_LIBRARIES} ${device})
+    if(arg_KERNELS)
+      flash_cu_library(${name}_kernels${suffix} ${backend} ${arg_KERNELS})
+      target_include_directories(${name}_kernels${suffix} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+      list(APPEND libraries ${name}_kernels${suffix})
+    endif()
+    if(arg_LIBRARY)
+      list(APPEND libraries ${arg_LIBRARY}${suffix})
+    endif()
+    flash_test(${name}${suffix}_tests ${label}-${backend} LIBRARIES ${libraries})
+  endforeach()
 endfunction()

@@ -1,5 +1,5 @@
 // Part 1's CUDA solutions with one __syncthreads() taken out (CMakeLists.txt makes the copies): the checks have to report it in
-// every run, as a race between two lines that access the shared tiles. FLASH_SOURCE is the copy.
+// every run, as a race between two lines that access the shared tiles. FLASH_SOURCE is the solution, whose lines are the copies'.
 #include <fstream>
 #include <set>
 

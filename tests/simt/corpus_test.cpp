@@ -1,6 +1,6 @@
 // The corpus (corpus/*.cu): every planted mistake is found, of the right kind and on a marked line, under every schedule; not one
 // report on a right kernel, and its result is right. Compiled once, and linked with the corpus in both of the emulator's builds:
-// without the checks (FLASH_CHECKED = 0), those mistakes that the scheduler sees have to be found all the same.
+// without the checks, those mistakes that the scheduler sees have to be found all the same.
 #include <fstream>
 #include <iostream>
 #include <set>
@@ -56,7 +56,7 @@ bool seen_by_scheduler(FindingKind kind) {
 void check_mistakes(const std::string& file, const std::vector<Specimen>& specimens) {
   for (const Specimen& specimen : specimens) {
     REQUIRE(specimen.mistake.has_value());
-    if (!FLASH_CHECKED && !seen_by_scheduler(*specimen.mistake)) continue;
+    if (!simt_corpus::is_checked() && !seen_by_scheduler(*specimen.mistake)) continue;
     const std::set<int> lines = marked_lines(file, specimen.name);
     if (*specimen.mistake != FindingKind::kDeadlock) REQUIRE_FALSE(lines.empty());
     for (const simt::Schedule& schedule : schedules(*specimen.mistake == FindingKind::kDeadlock ? 0 : 20)) {

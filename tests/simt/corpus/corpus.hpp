@@ -27,6 +27,9 @@ FLASH_EXPORT std::vector<Specimen> async();
 FLASH_EXPORT std::vector<Specimen> async_right();
 FLASH_EXPORT std::vector<Specimen> right();
 
+// Whether the corpus was built for the checks.
+FLASH_EXPORT bool is_checked();
+
 // Device memory of `count` zeros, and the same without a value.
 inline DeviceTensor<float, 1> zeros(Index count) { return DeviceTensor<float, 1>(Tensor<float, 1>({count})); }
 inline DeviceTensor<float, 1> unwritten(Index count) { return DeviceTensor<float, 1>({count}); }

@@ -358,4 +358,6 @@ std::vector<Specimen> right() {
   };
 }
 
+bool is_checked() { return FLASH_SIMT_CHECKED != 0; }
+
 }  // namespace flash::simt_corpus
