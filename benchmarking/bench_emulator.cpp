@@ -5,11 +5,11 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
-#include <iostream>
 #include <vector>
 
 #include "benchmarking/emulated_attention.hpp"
 #include "benchmarking/options.hpp"
+#include "benchmarking/program.hpp"
 #include "common/cuda/device_tensor.hpp"
 #include "common/inputs.hpp"
 #include "common/oracle.hpp"
@@ -28,8 +28,7 @@ double median_ms(int turns, const std::function<void()>& run) {
     run();
     times.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
   }
-  std::nth_element(times.begin(), times.begin() + turns / 2, times.end());
-  return times[static_cast<std::size_t>(turns / 2)];
+  return quantile(times, 0.5);
 }
 
 // The largest difference from the float64 oracle.
@@ -73,14 +72,4 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace flash
 
-int main(int argc, char** argv) {
-  try {
-    return flash::run(argc, argv);
-  } catch (const flash::OptionError& error) {
-    std::cerr << "error: " << error.what() << "\n";
-    return 2;
-  } catch (const std::exception& error) {
-    std::cerr << "error: " << error.what() << "\n";
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return flash::run_program(argc, argv, flash::run); }

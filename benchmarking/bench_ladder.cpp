@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <iostream>
 
 #include "benchmarking/csv_table.hpp"
 #include "benchmarking/interrupt.hpp"
 #include "benchmarking/options.hpp"
+#include "benchmarking/program.hpp"
 #include "benchmarking/screen.hpp"
 #include "common/compare.hpp"
 #include "common/inputs.hpp"
@@ -27,11 +27,6 @@ struct Settings {
   std::optional<std::int64_t> batch = 2, d1 = 256, d2 = 1024, d3 = 64, block = 32, turns = 21;
   std::filesystem::path output = std::filesystem::path(FLASH_REPOSITORY) / "outputs/csv/ladder_softmax_matmul.csv";
 };
-
-double quantile(std::vector<double> values, double share) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<std::size_t>(std::lround(share * static_cast<double>(values.size() - 1)))];
-}
 
 // The solution, then the rungs.
 Registry<FusedCpu> contenders() {
@@ -175,17 +170,4 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace flash
 
-int main(int argc, char** argv) {
-  try {
-    return flash::run(argc, argv);
-  } catch (const flash::OptionError& error) {
-    std::cerr << "error: " << error.what() << "\n";
-    return 2;
-  } catch (const flash::Interrupted& interrupted) {
-    std::cerr << "interrupted: nothing of this run was saved\n";
-    return 128 + interrupted.signal;
-  } catch (const std::exception& error) {
-    std::cerr << "error: " << error.what() << "\n";
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return flash::run_program(argc, argv, flash::run); }

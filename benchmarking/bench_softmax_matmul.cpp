@@ -3,14 +3,13 @@
 // Every time comes from the contract's measure(). A configuration's result is checked before it is timed, and the CSV is saved
 // after each row. README.md beside this file says what the columns mean and how the measuring is done.
 #include <algorithm>
-#include <exception>
-#include <iostream>
 #include <map>
 
 #include "benchmarking/csv_table.hpp"
 #include "benchmarking/interrupt.hpp"
 #include "benchmarking/machine.hpp"
 #include "benchmarking/options.hpp"
+#include "benchmarking/program.hpp"
 #include "benchmarking/row.hpp"
 #include "benchmarking/screen.hpp"
 #include "benchmarking/softmax_matmul_problem.hpp"
@@ -310,8 +309,10 @@ class Benchmark {
   std::string missing_task_;  // a fused function that is not written yet
 };
 
-int run(const Settings& settings) {
-  Benchmark benchmark(settings);
+int run(int argc, char** argv) {
+  const auto settings = parse(argc, argv);
+  if (!settings) return 0;
+  Benchmark benchmark(*settings);
   remember_interrupts();
   try {
     return benchmark.run();
@@ -325,19 +326,4 @@ int run(const Settings& settings) {
 }  // namespace
 }  // namespace flash
 
-int main(int argc, char** argv) {
-  try {
-    const auto settings = flash::parse(argc, argv);
-    return settings ? flash::run(*settings) : 0;
-  } catch (const flash::OptionError& error) {
-    std::cerr << "error: " << error.what() << "\n";
-    return 2;
-  } catch (const flash::NotYetImplemented& missing) {
-    std::cerr << "task " << missing.task() << " is not started, and every time is taken with it; next: ./lab check "
-              << missing.task() << " (or ./lab bench --solution)\n";
-    return 1;
-  } catch (const std::exception& error) {
-    std::cerr << "error: " << error.what() << "\n";
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return flash::run_program(argc, argv, flash::run); }

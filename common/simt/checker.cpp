@@ -31,20 +31,18 @@ std::uint32_t Checker::tick() {
   std::abort();
 }
 
-void Checker::start_block(Worker& worker, SharedMemory& shared, std::uint64_t number) {
-  worker_ = &worker;
-  shared_ = &shared;
+void Checker::start_block(unsigned) {
   block_start_ = barrier_time_ = tick();
-  if (number_of_launch_ != worker.launch().number) {
-    number_of_launch_ = worker.launch().number;
+  if (number_of_launch_ != worker_.launch().number) {
+    number_of_launch_ = worker_.launch().number;
     launch_start_ = block_start_;
-    module_base_ = worker.launch().module.base;
+    module_base_ = worker_.launch().module.base;
     global_releases_.clear();
     anything_released_ = false;
     reported_.clear();
     blocks_.clear();
   }
-  blocks_.push_back({block_start_, number});
+  blocks_.push_back({block_start_, worker_.block_number()});
   fenced_ = {};
   shared_releases_.clear();
   acquired_.clear();
@@ -56,7 +54,7 @@ void Checker::end_block() { active_checker = nullptr; }
 
 void Checker::running(unsigned thread) {
   thread_ = thread;
-  stack_begin_ = worker_->stacks().begin(thread);
+  stack_begin_ = worker_.stacks().begin(thread);
 }
 
 // ---- what orders accesses ----------------------------------------------------------------------------------------------------
@@ -151,10 +149,10 @@ void Checker::synchronize(const void* address, bool is_global) {
 
 bool Checker::find_place(const char* address, std::size_t bytes, Place& place) const {
   const auto offset_in = [&](const char* begin) { return reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(begin); };
-  if (const std::size_t size = shared_->dynamic_bytes(); offset_in(shared_->dynamic()) < size) {
-    place = {&shared_->dynamic_shadow(), shared_->dynamic(), size, false};
-  } else if (const std::size_t fixed = shared_->fixed_bytes(); offset_in(shared_->fixed()) < fixed) {
-    place = {&shared_->fixed_shadow(), shared_->fixed(), fixed, false};
+  if (const std::size_t size = shared_.dynamic_bytes(); offset_in(shared_.dynamic()) < size) {
+    place = {&shared_.dynamic_shadow(), shared_.dynamic(), size, false};
+  } else if (const std::size_t fixed = shared_.fixed_bytes(); offset_in(shared_.fixed()) < fixed) {
+    place = {&shared_.fixed_shadow(), shared_.fixed(), fixed, false};
   } else if (Allocation* const allocation = DeviceMemory::instance().find(address)) {
     place = {&allocation->shadow, allocation->begin, allocation->bytes, true};
   } else {
@@ -196,7 +194,7 @@ void Checker::async_copy_starts(const void* to, const void* from, std::size_t by
   const auto* const begin = static_cast<const char*>(to);
   if (!find_place(begin, bytes, place) || place.is_global)
     stop(FindingKind::kOutOfBounds, reinterpret_cast<std::uintptr_t>(pc) - 1,
-         worker_->describe(thread_) + ": cp.async copies to an address that is not in shared memory.");
+         worker_.describe(thread_) + ": cp.async copies to an address that is not in shared memory.");
   const auto offset = static_cast<std::size_t>(begin - place.begin);
   if (!place.shadow->pending) place.shadow->pending = ByteSet(place.shadow->bytes);
   place.shadow->pending.insert(offset, bytes);
@@ -233,17 +231,17 @@ void Checker::check(const Place& place, const char* address, std::size_t bytes, 
   if (aligned && (reinterpret_cast<std::uintptr_t>(address) & (bytes - 1)) != 0)
     stop(FindingKind::kMisaligned, pc,
          "it accesses " + bytes_text(bytes) + " at " + address_text(place, address, 1) + ", an address that is no multiple of " +
-             std::to_string(bytes) + ".\n" + worker_->describe(thread_));
+             std::to_string(bytes) + ".\n" + worker_.describe(thread_));
   if (counts_) count(shadow, place.is_global, bytes, kind);
   if (shadow.pending && shadow.pending.bits(offset, bytes) != 0)
     stop(FindingKind::kAsyncCopy, pc,
-         worker_->describe(thread_) + (kind == Kind::kRead ? " reads " : " changes ") + address_text(place, address, bytes) +
+         worker_.describe(thread_) + (kind == Kind::kRead ? " reads " : " changes ") + address_text(place, address, bytes) +
              ", where a cp.async is under way that its thread has not waited for.");
 
   if (kind != Kind::kWrite && !shadow.initialized.has_all(offset, bytes) && is_new(FindingKind::kUninitialized, pc, 0)) {
-    const Location where = locate(worker_->launch().module, pc);
+    const Location where = locate(worker_.launch().module, pc);
     found(FindingKind::kUninitialized, where,
-          worker_->describe(thread_) + " reads " + address_text(place, address, bytes) + ", which nobody has written.");
+          worker_.describe(thread_) + " reads " + address_text(place, address, bytes) + ", which nobody has written.");
   }
   if (kind != Kind::kRead) shadow.initialized.insert(offset, bytes);
 
@@ -292,13 +290,13 @@ std::string Checker::address_text(const Place& place, const char* address, std::
   const auto offset = static_cast<std::size_t>(address - place.begin);
   const std::string size = bytes > 1 ? bytes_text(bytes) + " of " : "";
   if (!place.is_global) {
-    if (place.begin == shared_->dynamic()) return size + "dynamic shared memory, from byte " + std::to_string(offset);
-    const Symbol symbol = thread_local_symbol(worker_->launch().module, offset);
+    if (place.begin == shared_.dynamic()) return size + "dynamic shared memory, from byte " + std::to_string(offset);
+    const Symbol symbol = thread_local_symbol(worker_.launch().module, offset);
     if (symbol.name.empty()) return size + "static shared memory, from byte " + std::to_string(offset);
     return size + "the shared " + symbol.name + ", from byte " + std::to_string(offset - symbol.offset);
   }
   // Which argument of the kernel points into this allocation, and how far from there the address is.
-  const KernelCall& call = worker_->launch().call;
+  const KernelCall& call = worker_.launch().call;
   for (std::size_t i = 0; i < call.argument_count; ++i) {
     const auto* const value = static_cast<const char*>(call.argument_list[i].value);
     if (call.argument_list[i].bytes < sizeof(char*)) continue;
@@ -321,20 +319,20 @@ bool Checker::is_new(FindingKind kind, std::uintptr_t pc, std::uint32_t other_pc
 }
 
 void Checker::found(FindingKind kind, const Location& where, const std::string& text) {
-  Launch& launch = worker_->launch();
+  Launch& launch = worker_.launch();
   launch.add(kind, where, Location{}, kernel_text(launch) + ": " + to_string(kind) + " at " + place_text(where) + "\n" + text);
-  if (launch.stop) worker_->abandon();
+  if (launch.stop) worker_.abandon();
 }
 
 void Checker::stop(FindingKind kind, std::uintptr_t pc, const std::string& text) {
-  worker_->fail(kind, locate(worker_->launch().module, pc), text);
+  worker_.fail(kind, locate(worker_.launch().module, pc), text);
 }
 
 void Checker::conflict_with(const Cell& cell, int slot, const Place& place, const char* address, std::size_t bytes, Kind kind,
                             std::uintptr_t pc) {
   const Access other = cell.get(slot);
   if (!is_new(FindingKind::kRace, pc, other.pc)) return;
-  Launch& launch = worker_->launch();
+  Launch& launch = worker_.launch();
   const Location where = locate(launch.module, pc), before = locate(launch.module, module_base_ + other.pc);
   const bool same_block = other.time >= block_start_;
   const char* const now = kind == Kind::kRead ? "reads" : kind == Kind::kWrite ? "writes" : "atomically changes";
@@ -346,14 +344,14 @@ void Checker::conflict_with(const Cell& cell, int slot, const Place& place, cons
   const auto block = std::find_if(blocks_.begin(), blocks_.end(), [start](const Started& started) { return started.time == start; });
   launch.add(FindingKind::kRace, where, before,
              kernel_text(launch) + ": " + to_string(FindingKind::kRace) + " between " + place_text(before) + " and " +
-                 place_text(where) + "\n" + worker_->describe(thread_) + " " + now + " " + address_text(place, address, bytes) + " at " +
-                 place_text(where) + ";\n" + worker_->describe(other.thread, block->block) + " " + then + " at " +
+                 place_text(where) + "\n" + worker_.describe(thread_) + " " + now + " " + address_text(place, address, bytes) + " at " +
+                 place_text(where) + ";\n" + worker_.describe(other.thread, block->block) + " " + then + " at " +
                  place_text(before) + ". " + why);
-  if (launch.stop) worker_->abandon();
+  if (launch.stop) worker_.abandon();
 }
 
 bool Checker::is_argument(const char* address) const {
-  const KernelCall& call = worker_->launch().call;
+  const KernelCall& call = worker_.launch().call;
   const auto inside = [address](const void* begin, std::size_t bytes) {
     return address >= static_cast<const char*>(begin) && address < static_cast<const char*>(begin) + bytes;
   };
@@ -365,9 +363,9 @@ bool Checker::is_argument(const char* address) const {
 // Not shared memory, not an allocation, or not where a kernel may go inside of one.
 void Checker::outside(const char* address, std::size_t bytes, Kind kind, std::uintptr_t pc) {
   const char* const verb = kind == Kind::kRead ? "reads" : kind == Kind::kWrite ? "writes" : "atomically changes";
-  const std::string who = worker_->describe(thread_) + " " + verb + " ";
+  const std::string who = worker_.describe(thread_) + " " + verb + " ";
   const std::uintptr_t value = reinterpret_cast<std::uintptr_t>(address);
-  const Module& module = worker_->launch().module;
+  const Module& module = worker_.launch().module;
   if (DeviceMemory::instance().contains(address)) {
     Allocation* const near = DeviceMemory::instance().find(address) != nullptr ? DeviceMemory::instance().find(address)
                                                                                 : DeviceMemory::instance().nearest(address);
@@ -378,21 +376,21 @@ void Checker::outside(const char* address, std::size_t bytes, Kind kind, std::ui
                                                                   : ": inside of the allocation, and outside of the tensor.";
     stop(FindingKind::kOutOfBounds, pc, who + address_text(place, address, bytes) + how);
   }
-  if (shared_->is_guard(address) ||
-      (address < shared_->dynamic() + shared_->dynamic_bytes() + 128 && address + bytes > shared_->dynamic() + shared_->dynamic_bytes()))
+  if (shared_.is_guard(address) ||
+      (address < shared_.dynamic() + shared_.dynamic_bytes() + 128 && address + bytes > shared_.dynamic() + shared_.dynamic_bytes()))
     stop(FindingKind::kOutOfBounds, pc,
-         who + "shared memory, from byte " + std::to_string(address - shared_->dynamic()) + ": the block has " +
-             bytes_text(shared_->dynamic_bytes()) + " of dynamic shared memory.");
-  if (address < shared_->dynamic() && address >= shared_->dynamic() - 128 * 1024)
+         who + "shared memory, from byte " + std::to_string(address - shared_.dynamic()) + ": the block has " +
+             bytes_text(shared_.dynamic_bytes()) + " of dynamic shared memory.");
+  if (address < shared_.dynamic() && address >= shared_.dynamic() - 128 * 1024)
     stop(FindingKind::kOutOfBounds, pc,
-         who + "shared memory, " + bytes_text(static_cast<std::size_t>(shared_->dynamic() - address)) + " before its start.");
+         who + "shared memory, " + bytes_text(static_cast<std::size_t>(shared_.dynamic() - address)) + " before its start.");
   // Constants and variables of the kernel's own library, the built-in variables, and the arguments on their way to the kernel.
   if (value >= module.begin && value < module.end) return;
   if (is_builtin_variable(address) || is_argument(address)) return;
   if (value < 4096) stop(FindingKind::kFault, pc, who + "through a null pointer, or with an offset from one.");
   for (unsigned thread = 0; thread < kMostThreads; ++thread)
-    if (static_cast<std::size_t>(address - worker_->stacks().begin(thread)) < FiberStacks::kStackBytes)
-      stop(FindingKind::kOutOfBounds, pc, who + "a local variable of " + worker_->describe(thread) + ". Local memory is a thread's own.");
+    if (static_cast<std::size_t>(address - worker_.stacks().begin(thread)) < FiberStacks::kStackBytes)
+      stop(FindingKind::kOutOfBounds, pc, who + "a local variable of " + worker_.describe(thread) + ". Local memory is a thread's own.");
   stop(FindingKind::kHostMemory, pc, who + "host memory. A kernel sees device memory only: copy the data there first.");
 }
 

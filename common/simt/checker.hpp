@@ -26,21 +26,26 @@
 
 #include "common/simt/shadow.hpp"
 #include "common/simt/simt.hpp"
+#include "common/simt/witness.hpp"
 
 namespace flash::simt {
 
 class Worker;
 class SharedMemory;
 
-class Checker {
+class Checker final : public Witness {
  public:
+  // Of the blocks that `worker` runs, in this shared memory.
+  Checker(Worker& worker, SharedMemory& shared) : worker_(worker), shared_(shared) {}
+
   // The checker of the block that this OS thread is running, or nullptr.
   static inline Checker* active();
 
-  // `number`: the block's, in its launch.
-  void start_block(Worker& worker, SharedMemory& shared, std::uint64_t number);
-  void end_block();
-  void running(unsigned thread);
+  void start_block(unsigned threads) override;
+  void end_block() override;
+  void running(unsigned thread) override;
+  void barrier() override;
+  void warp_sync(unsigned warp, std::uint32_t lanes) override;
 
   // At most 64 bytes. `aligned`: the compiler counts on the address being a multiple of `bytes`, a power of two.
   void access(const void* address, std::size_t bytes, bool is_write, bool aligned, const void* pc);
@@ -48,8 +53,6 @@ class Checker {
   // cp.async: its target may be written from the start of the copy on, and is not written before the end.
   void async_copy_starts(const void* to, const void* from, std::size_t bytes, std::size_t valid, const void* pc);
   void async_copy_ends(const void* to, std::size_t bytes, const void* pc);
-  void barrier();
-  void warp_sync(unsigned warp, std::uint32_t lanes);
   void fence();
 
   // What all blocks of the launch moved; read and forgotten by run().
@@ -97,8 +100,8 @@ class Checker {
   std::string address_text(const Place& place, const char* address, std::size_t bytes) const;
   std::uint32_t time_of(unsigned thread) const { return clock_[thread] > barrier_time_ ? clock_[thread] : barrier_time_; }
 
-  Worker* worker_ = nullptr;
-  SharedMemory* shared_ = nullptr;
+  Worker& worker_;
+  SharedMemory& shared_;
   std::uint64_t number_of_launch_ = 0;
   unsigned thread_ = 0;
   const char* stack_begin_ = nullptr;  // of the running thread

@@ -16,6 +16,8 @@
 #include "common/simt/device_memory.hpp"
 #include "common/simt/faults.hpp"
 #include "common/simt/runtime.hpp"
+#include "common/simt/shared_memory.hpp"
+#include "common/simt/symbols.hpp"
 #include "common/simt/worker.hpp"
 
 namespace flash::simt {
@@ -47,6 +49,7 @@ struct State {
   std::vector<Finding> findings;
   std::uint64_t launches = 0;
   bool checking = false;
+  Witness* witness = nullptr;
 };
 
 State& state() {
@@ -137,14 +140,28 @@ std::uint64_t block_at(std::uint64_t place, std::uint64_t blocks, const Schedule
   return place;
 }
 
+// Whether a GPU would give a block this much shared memory, the kernel's own __shared__ arrays included. Throws Unsupported for a
+// kernel that nvcc would not compile.
+bool shared_memory_fits(const KernelCall& call, const Module& module) {
+  constexpr std::size_t kFew = SharedMemory::kWithoutAsking;
+  const std::optional<std::size_t> allowed = allowed_dynamic_shared(call.function);
+  if (call.shared_bytes > allowed.value_or(kFew)) return false;
+  if (module.thread_local_bytes + call.shared_bytes <= kFew) return true;  // those of all its kernels: no need to look closer
+  const std::size_t arrays = static_shared_bytes(module, call.function);
+  if (arrays > kFew)
+    throw Unsupported(std::string(call.name) + ": its __shared__ arrays take " + std::to_string(arrays) + " bytes; nvcc allows " +
+                      std::to_string(kFew) + ", and more as dynamic shared memory only (FLASH_DYNAMIC_SHARED)");
+  return arrays + call.shared_bytes <= (allowed ? SharedMemory::kMost : kFew);
+}
+
 // cudaSuccess, or why the launch cannot be.
-int refused(const KernelCall& call) {
+int refused(const KernelCall& call, const Module& module) {
   const uint3 g = call.grid, b = call.block;
   if (g.x == 0 || g.y == 0 || g.z == 0 || b.x == 0 || b.y == 0 || b.z == 0) return kErrorInvalidConfiguration;
   if (g.x > 0x7fffffffu || g.y > 65535 || g.z > 65535) return kErrorInvalidConfiguration;
   if (b.x > 1024 || b.y > 1024 || b.z > 64) return kErrorInvalidConfiguration;
   if (std::uint64_t{b.x} * b.y * b.z > kMostThreads) return kErrorInvalidConfiguration;
-  if (call.shared_bytes > dynamic_shared_limit(call.function)) return kErrorInvalidValue;
+  if (!shared_memory_fits(call, module)) return kErrorInvalidValue;
   return kSuccess;
 }
 
@@ -187,8 +204,8 @@ std::string place_text(const Location& where) {
 
 int run(const KernelCall& call) {
   if (Worker::current() != nullptr) throw Unsupported(std::string(call.name) + " is launched by a kernel; the emulator launches from the host only");
-  if (const int error = refused(call); error != kSuccess) return set_last_error(error);
   const Module& module = module_of(call.function);
+  if (const int error = refused(call, module); error != kSuccess) return set_last_error(error);
   if (module.thread_local_initializer)
     throw Unsupported(std::string(call.name) + ": its library has a thread_local or __shared__ variable with an initializer; CUDA has no such __shared__ variables");
 
@@ -197,6 +214,7 @@ int run(const KernelCall& call) {
   Launch launch(call, module, s.schedule, ++s.launches);
   const std::uint64_t blocks = launch.blocks();
   s.checking |= call.checked;
+  if (call.checked) launch.witness = s.witness;
   const int os_threads = call.checked ? 1 : static_cast<int>(std::min<std::uint64_t>(blocks, static_cast<std::uint64_t>(s.os_threads)));
   lock.unlock();
 
@@ -218,6 +236,7 @@ int run(const KernelCall& call) {
     Pool::instance().run(os_threads, work);
   }
 
+  if (launch.witness != nullptr) launch.witness->end_launch();
   Counters moved;
   if (Checker* const checker = worker_of_this_thread().checker(); checker != nullptr && call.checked) moved = checker->take_moved();
   moved.launches = 1;
@@ -293,6 +312,11 @@ void reset_counters() {
   DeviceMemory::instance().reset_traffic();
   const std::scoped_lock lock(state().mutex);
   state().counters = {};
+}
+
+void set_witness(Witness* witness) {
+  const std::scoped_lock lock(state().mutex);
+  state().witness = witness;
 }
 
 bool checking() {

@@ -9,6 +9,7 @@
 #include "common/simt/device/kernel_call.hpp"
 #include "common/simt/module.hpp"
 #include "common/simt/simt.hpp"
+#include "common/simt/witness.hpp"
 
 namespace flash::simt {
 
@@ -20,6 +21,7 @@ struct Launch {
   const Module& module;
   Schedule schedule;
   std::uint64_t number;  // of this launch in the process
+  Witness* witness = nullptr;  // in the place of the checks
 
   std::atomic<bool> stop{false};  // set by a finding that ends the kernel
   std::atomic<std::uint64_t> barriers{0}, warp_operations{0}, atomics{0};

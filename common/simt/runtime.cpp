@@ -13,6 +13,7 @@
 #include "common/simt/faults.hpp"
 #include "common/simt/include/cuda_runtime_api.h"
 #include "common/simt/shared_memory.hpp"
+#include "common/simt/symbols.hpp"
 
 struct CUstream_st {
   unsigned flags;
@@ -121,10 +122,10 @@ constexpr int kMultiprocessors = 108, kL2Bytes = 40 * 1024 * 1024;
 
 int set_last_error(int error) { return result(static_cast<cudaError_t>(error)); }
 
-std::size_t dynamic_shared_limit(const void* function) {
+std::optional<std::size_t> allowed_dynamic_shared(const void* function) {
   const std::scoped_lock lock(function_limits().mutex);
   const auto found = function_limits().dynamic_shared.find(function);
-  return found != function_limits().dynamic_shared.end() ? found->second : SharedMemory::kWithoutAsking;
+  return found != function_limits().dynamic_shared.end() ? std::optional(found->second) : std::nullopt;
 }
 
 }  // namespace flash::simt
@@ -274,12 +275,14 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
   if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
-  if (value < 0 || static_cast<std::size_t>(value) > SharedMemory::kMost) return result(cudaErrorInvalidValue);
+  const std::size_t arrays = static_shared_bytes(module_of(function), function);
+  if (value < 0 || static_cast<std::size_t>(value) + arrays > SharedMemory::kMost) return result(cudaErrorInvalidValue);
   const std::scoped_lock lock(function_limits().mutex);
   function_limits().dynamic_shared[function] = static_cast<std::size_t>(value);
   return cudaSuccess;
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {
-  *attributes = {0, 1024, static_cast<int>(dynamic_shared_limit(function))};
+  const std::size_t arrays = static_shared_bytes(module_of(function), function);
+  *attributes = {arrays, 1024, static_cast<int>(allowed_dynamic_shared(function).value_or(SharedMemory::kWithoutAsking - arrays))};
   return cudaSuccess;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 
 namespace flash::simt {
 
@@ -11,7 +12,7 @@ inline constexpr int kSuccess = 0, kErrorInvalidValue = 1, kErrorInvalidConfigur
 // Makes `error` what cudaGetLastError() gives, and returns it.
 int set_last_error(int error);
 
-// What `function` may have: 48 KiB, or what cudaFuncSetAttribute() has allowed it.
-std::size_t dynamic_shared_limit(const void* function);
+// The dynamic shared memory that cudaFuncSetAttribute() has allowed `function`; nothing when it was not asked.
+std::optional<std::size_t> allowed_dynamic_shared(const void* function);
 
 }  // namespace flash::simt

@@ -26,12 +26,17 @@ std::string last_name(const std::string& mangled) {
 }
 
 struct Variable {
-  std::string name;
+  std::string mangled;
   std::size_t begin, bytes;
 };
 
-std::vector<Variable> thread_local_variables(const Module& module) {
-  std::vector<Variable> found;
+struct Symbols {
+  std::vector<Variable> thread_locals;
+  std::map<std::uintptr_t, std::string> functions;  // by offset in the file, mangled
+};
+
+Symbols read_symbols(const Module& module) {
+  Symbols found;
   std::FILE* const lines = popen(("readelf -sW " + shell_quoted(module.path) + " 2>/dev/null").c_str(), "r");
   if (lines == nullptr) return found;
   char line[4096];
@@ -40,20 +45,21 @@ std::vector<Variable> thread_local_variables(const Module& module) {
     std::istringstream words(line);
     std::string number, value, size, type, bind, visibility, index, name;
     words >> number >> value >> size >> type >> bind >> visibility >> index >> name;
-    if (type != "TLS" || index == "UND") continue;
+    if (index == "UND") continue;
     const std::size_t begin = std::strtoull(value.c_str(), nullptr, 16), bytes = std::strtoull(size.c_str(), nullptr, 0);
-    found.push_back({last_name(name), begin, bytes});
+    if (type == "TLS") found.thread_locals.push_back({name, begin, bytes});
+    if (type == "FUNC") found.functions[begin] = name;
   }
   pclose(lines);
   return found;
 }
 
-const std::vector<Variable>& known_variables(const Module& module) {
+const Symbols& symbols_of(const Module& module) {
   static std::mutex mutex;
-  static std::map<const Module*, std::vector<Variable>> known;
+  static std::map<const Module*, Symbols> known;
   const std::scoped_lock lock(mutex);
   const auto [found, is_new] = known.try_emplace(&module);
-  if (is_new) found->second = thread_local_variables(module);
+  if (is_new) found->second = read_symbols(module);
   return found->second;
 }
 
@@ -66,9 +72,20 @@ bool inside(const void* address, const uint3& variable) {
 }  // namespace
 
 Symbol thread_local_symbol(const Module& module, std::size_t offset) {
-  for (const Variable& variable : known_variables(module))
-    if (offset >= variable.begin && offset < variable.begin + variable.bytes) return {variable.name, variable.begin};
+  for (const Variable& variable : symbols_of(module).thread_locals)
+    if (offset >= variable.begin && offset < variable.begin + variable.bytes) return {last_name(variable.mangled), variable.begin};
   return {};
+}
+
+std::size_t static_shared_bytes(const Module& module, const void* kernel) {
+  const Symbols& symbols = symbols_of(module);
+  const auto function = symbols.functions.find(reinterpret_cast<std::uintptr_t>(kernel) - module.base);
+  if (function == symbols.functions.end() || !function->second.starts_with("_Z")) return 0;
+  const std::string prefix = "_ZZ" + function->second.substr(2) + "E";  // Itanium ABI: Z function E name
+  std::size_t bytes = 0;
+  for (const Variable& variable : symbols.thread_locals)
+    if (variable.mangled.starts_with(prefix)) bytes += variable.bytes;
+  return bytes;
 }
 
 bool is_builtin_variable(const void* address) {

@@ -24,10 +24,10 @@ namespace {
 
 __thread Worker* current_worker __attribute__((tls_model("initial-exec"))) = nullptr;
 
-// Turns that a block may give away in which nothing but atomic operations happens. A lock that 1024 threads take in turn needs
-// up to 1024 * 1024 of them; a block that waits for another one never gets there.
-constexpr std::uint64_t kMostIdleTurns = std::uint64_t{1} << 22;
 constexpr unsigned kAtomicsPerTurn = 16;
+// Atomic operations (a nap counts as a turn of them) that a block may have without a thread that comes to a barrier or to its end. A lock that 1024 threads
+// take in turn needs up to 1024 * 1024 * 16 of them; threads that wait for a later block have any number.
+constexpr std::uint64_t kMostWaits = std::uint64_t{1} << 25;
 
 // xorshift64*: decides whose turn it is.
 std::uint64_t next_random(std::uint64_t& state) {
@@ -152,13 +152,16 @@ void Worker::run_block(Launch& launch, std::uint64_t block) {
   mismatch_ = false;
   predicate_sum_ = 0;
   atomics_in_turn_ = 0;
-  idle_turns_ = 0;
+  waits_ = 0;
   random_ = random_start(launch.schedule.seed, block);
   shared_.start_block(launch.module, call.shared_bytes, call.checked);
-  if (call.checked) {
-    if (!checker_) checker_ = std::make_unique<Checker>();
-    checker_->start_block(*this, shared_, block);
+  checker_ = nullptr;
+  witness_ = launch.witness;
+  if (call.checked && witness_ == nullptr) {
+    if (!own_checker_) own_checker_ = std::make_unique<Checker>(*this, shared_);
+    witness_ = checker_ = own_checker_.get();
   }
+  if (witness_ != nullptr) witness_->start_block(count_);
 
   current_worker = this;
   running_ = launch.schedule.order == Order::kReverse ? count_ - 1 : 0;
@@ -166,10 +169,10 @@ void Worker::run_block(Launch& launch, std::uint64_t block) {
   threads_[running_].started = true;
   threads_[running_].stack_pointer = stacks_.prepared(running_, &Worker::fiber_entry);
   writable_threadIdx = thread_index(running_);
-  if (checker_) checker_->running(running_);
+  if (witness_ != nullptr) witness_->running(running_);
   flash_simt_switch(&scheduler_stack_, threads_[running_].stack_pointer);
   current_worker = nullptr;
-  if (checker_) checker_->end_block();
+  if (witness_ != nullptr) witness_->end_block();
 }
 
 void Worker::fiber_entry() { current_worker->run_thread(); }
@@ -186,7 +189,7 @@ void Worker::run_thread() {
 }
 
 void Worker::leave() {
-  idle_turns_ = 0;
+  waits_ = 0;
   if (!copies_[running_].empty()) {
     async_commit();
     async_wait(0);
@@ -236,28 +239,37 @@ void Worker::switch_to(unsigned next) {
   running_ = next;
   atomics_in_turn_ = 0;
   writable_threadIdx = thread_index(next);
-  if (checker_) checker_->running(next);
+  if (witness_ != nullptr) witness_->running(next);
   flash_simt_switch(saved, thread.stack_pointer);
 }
 
-void Worker::give_turn() {
-  if (++idle_turns_ > kMostIdleTurns)
-    fail(FindingKind::kDeadlock, {},
-         "its threads only wait for a value to change, for " + std::to_string(kMostIdleTurns) +
-             " turns.\nThe emulator runs one block to its end before the next: a block cannot wait for a later one.");
+void Worker::pass_turn() {
   const int next = pick();
   if (next >= 0 && static_cast<unsigned>(next) != running_) switch_to(static_cast<unsigned>(next));
 }
 
-void Worker::spin() {
+void Worker::waited(unsigned atomics) {
+  if ((waits_ += atomics) > kMostWaits)
+    fail(FindingKind::kDeadlock, {},
+         "its threads only wait for a value to change, " + std::to_string(kMostWaits) +
+             " atomic operations long.\nThe emulator runs one block to its end before the next: a block cannot wait for a later one.");
+}
+
+void Worker::nap() {
+  waited(kAtomicsPerTurn);
+  pass_turn();
+}
+
+void Worker::before_atomic() {
   launch_->atomics.fetch_add(1, std::memory_order_relaxed);
-  if (++atomics_in_turn_ % kAtomicsPerTurn == 0) give_turn();
+  waited(1);
+  if (++atomics_in_turn_ % kAtomicsPerTurn == 0) pass_turn();
 }
 
 // ---- the barrier -------------------------------------------------------------------------------------------------------------
 
 int Worker::barrier(const char* name, Site site, int predicate) {
-  idle_turns_ = 0;
+  waits_ = 0;
   Thread& thread = threads_[running_];
   if (arrived_ == 0) {
     barrier_site_ = site;
@@ -284,13 +296,12 @@ void Worker::release_barrier() {
   arrived_ = 0;
   for (unsigned i = 0; i < count_; ++i) threads_[i].state = State::kRunnable;
   runnable_.insert_below(count_);
-  if (checker_) checker_->barrier();
+  if (witness_ != nullptr) witness_->barrier();
 }
 
 // ---- warp operations -----------------------------------------------------------------------------------------------------------
 
 void Worker::warp_operation(const WarpCall& call) {
-  idle_turns_ = 0;
   const unsigned warp_number = running_ / kWarpSize, lane = running_ % kWarpSize;
   Warp& warp = warps_[warp_number];
   if ((call.mask >> lane & 1) == 0) {
@@ -336,7 +347,7 @@ void Worker::complete_if_all_there(unsigned warp_number, std::size_t index) {
   }
   warp.groups.erase(warp.groups.begin() + static_cast<std::ptrdiff_t>(index));
   launch_->warp_operations.fetch_add(1, std::memory_order_relaxed);
-  if (checker_ && call.orders_memory) checker_->warp_sync(warp_number, present);
+  if (witness_ != nullptr && call.orders_memory) witness_->warp_sync(warp_number, present);
   if (call.complete != nullptr) call.complete(slots, present);
 }
 
@@ -352,7 +363,7 @@ void Worker::async_copy(void* to, const void* from, int bytes, int valid, const 
       fail(FindingKind::kMisaligned, locate(launch_->module, reinterpret_cast<std::uintptr_t>(pc) - 1),
            std::string("cp.async: the address it copies ") + (address == from ? "from" : "to") + " is no multiple of " +
                std::to_string(bytes) + ".\n" + describe(running_));
-  if (checker_ && launch_->call.checked)
+  if (checker_ != nullptr)
     checker_->async_copy_starts(to, from, static_cast<std::size_t>(bytes), static_cast<std::size_t>(valid), pc);
   std::memset(to, 0xff, static_cast<std::size_t>(bytes));
   copies_[running_].push_back({to, from, bytes, valid, pc, groups_[running_]});
@@ -367,7 +378,7 @@ void Worker::async_wait(int groups) {
     const AsyncCopy& copy = copies[done];
     std::memcpy(copy.to, copy.from, static_cast<std::size_t>(copy.valid));
     std::memset(static_cast<char*>(copy.to) + copy.valid, 0, static_cast<std::size_t>(copy.bytes - copy.valid));
-    if (checker_ && launch_->call.checked) checker_->async_copy_ends(copy.to, static_cast<std::size_t>(copy.bytes), copy.pc);
+    if (checker_ != nullptr) checker_->async_copy_ends(copy.to, static_cast<std::size_t>(copy.bytes), copy.pc);
   }
   copies.erase(copies.begin(), copies.begin() + static_cast<std::ptrdiff_t>(done));
 }
@@ -446,7 +457,7 @@ void* dynamic_shared_memory() { return running_worker("dynamic shared memory").d
 int barrier(const char* name, Site site, int predicate) { return running_worker(name).barrier(name, site, predicate); }
 void warp_operation(const WarpCall& call) { running_worker(call.name).warp_operation(call); }
 std::uint32_t lanes_alive() { return running_worker("a warp operation").lanes_alive(); }
-void give_turn() { running_worker("__nanosleep").give_turn(); }
+void nap() { running_worker("__nanosleep").nap(); }
 
 void read_from_absent_lane(const char* name, Site site, int reader, int source) {
   Worker& worker = running_worker(name);
@@ -459,14 +470,13 @@ void read_from_absent_lane(const char* name, Site site, int reader, int source) 
 
 void before_atomic(const volatile void* address, std::size_t bytes, const void* pc) {
   Worker& worker = running_worker("an atomic operation");
-  worker.spin();  // first: nobody may come between what the checks are told and the operation
-  if (worker.checker() != nullptr && worker.launch().call.checked)
-    worker.checker()->atomic(const_cast<const void*>(address), bytes, pc);
+  worker.before_atomic();  // first: nobody may come between what the checks are told and the operation
+  if (worker.checker() != nullptr) worker.checker()->atomic(const_cast<const void*>(address), bytes, pc);
 }
 
 void fence() {
   Worker& worker = running_worker("__threadfence");
-  if (worker.checker() != nullptr && worker.launch().call.checked) worker.checker()->fence();
+  if (worker.checker() != nullptr) worker.checker()->fence();
 }
 
 void misaligned(const char* what, Site site, const volatile void* address, std::size_t alignment) {

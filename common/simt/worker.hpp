@@ -16,6 +16,7 @@
 namespace flash::simt {
 
 class Checker;
+class Witness;
 
 inline constexpr unsigned kMostThreads = 1024;  // of a block
 inline constexpr unsigned kWarpSize = 32;
@@ -58,8 +59,9 @@ class Worker {
   void async_copy(void* to, const void* from, int bytes, int valid, const void* pc);
   void async_commit();
   void async_wait(int groups);
-  void spin();       // a turn for the others, in a thread that waits for a value to change
-  void give_turn();
+  // A thread that waits for a value to change gives the others a turn: in its naps, and now and then before an atomic operation.
+  void nap();
+  void before_atomic();
 
   // Records the finding and ends the block: control goes back to run_block(). What lives on the fibers' stacks is not destroyed:
   // kernels hold nothing that would need it, and a few bytes of this message's strings are lost.
@@ -70,7 +72,9 @@ class Worker {
   void* scheduler_stack() const { return scheduler_stack_; }
 
   Launch& launch() const { return *launch_; }
-  Checker* checker() const { return checker_.get(); }
+  std::uint64_t block_number() const { return block_; }
+  // The checks of the running block; nullptr where it is not checked, or by another witness.
+  Checker* checker() const { return checker_; }
   const FiberStacks& stacks() const { return stacks_; }
   const SharedMemory& shared_memory() const { return shared_; }
   uint3 block_index(std::uint64_t block) const;
@@ -116,6 +120,8 @@ class Worker {
   void suspend();                 // the running thread waits: gives the turn to another
   void switch_to(unsigned next);  // saves the running thread
   int pick();
+  void pass_turn();               // the running thread stays runnable
+  void waited(unsigned atomics);  // counts towards a deadlock
   void release_barrier();
   void complete_if_all_there(unsigned warp, std::size_t group);
   [[noreturn]] void nobody_can_go_on();
@@ -124,7 +130,9 @@ class Worker {
 
   FiberStacks stacks_{kMostThreads};
   SharedMemory shared_;
-  std::unique_ptr<Checker> checker_;
+  std::unique_ptr<Checker> own_checker_;
+  Checker* checker_ = nullptr;
+  Witness* witness_ = nullptr;  // checker_, or what was put in its place; nullptr in launches that are not checked
   std::array<Thread, kMostThreads> threads_{};
   std::array<Warp, kMostThreads / kWarpSize> warps_{};
 
@@ -147,7 +155,7 @@ class Worker {
   std::array<std::vector<AsyncCopy>, kMostThreads> copies_{};  // of each thread, not waited for, in order
   std::array<int, kMostThreads> groups_{};                     // that each thread has committed
   unsigned atomics_in_turn_ = 0;
-  std::uint64_t idle_turns_ = 0;  // turns given away since anything else happened
+  std::uint64_t waits_ = 0;  // atomic operations since a thread came to a barrier or to its end
 };
 
 }  // namespace flash::simt

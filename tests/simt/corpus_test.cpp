@@ -1,31 +1,18 @@
 // The corpus (corpus/*.cu): every planted mistake is found, of the right kind and on a marked line, under every schedule; not one
 // report on a right kernel, and its result is right. Compiled once, and linked with the corpus in both of the emulator's builds:
 // without the checks, those mistakes that the scheduler sees have to be found all the same.
-#include <fstream>
 #include <iostream>
 #include <set>
 
 #include "harness/catch.hpp"
 #include "simt/corpus/corpus.hpp"
+#include "simt/corpus/marked_lines.hpp"
 
 using namespace flash;
 using simt::FindingKind;
 using simt_corpus::Specimen;
 
 namespace {
-
-// The lines of `file` that are marked "// BUG name".
-std::set<int> marked_lines(const std::string& file, const std::string& name) {
-  std::ifstream source(FLASH_REPOSITORY "/" + file);
-  std::set<int> lines;
-  std::string text;
-  for (int line = 1; std::getline(source, text); ++line) {
-    const std::string mark = "// BUG " + name;
-    const std::size_t at = text.find(mark);
-    if (at != std::string::npos && at + mark.size() == text.size()) lines.insert(line);
-  }
-  return lines;
-}
 
 std::vector<simt::Schedule> schedules(int random_ones) {
   std::vector<simt::Schedule> all{{simt::Order::kForward, 1}, {simt::Order::kReverse, 1}};
@@ -57,9 +44,11 @@ void check_mistakes(const std::string& file, const std::vector<Specimen>& specim
   for (const Specimen& specimen : specimens) {
     REQUIRE(specimen.mistake.has_value());
     if (!simt_corpus::is_checked() && !seen_by_scheduler(*specimen.mistake)) continue;
-    const std::set<int> lines = marked_lines(file, specimen.name);
+    const std::set<int> lines = simt_corpus::marked_lines(file, specimen.name);
     if (*specimen.mistake != FindingKind::kDeadlock) REQUIRE_FALSE(lines.empty());
-    for (const simt::Schedule& schedule : schedules(*specimen.mistake == FindingKind::kDeadlock ? 0 : 20)) {
+    std::vector<simt::Schedule> orders = schedules(20);
+    if (*specimen.mistake == FindingKind::kDeadlock) orders.resize(1);  // patience takes seconds
+    for (const simt::Schedule& schedule : orders) {
       simt::set_schedule(schedule);
       const Outcome outcome = run(specimen);
       CAPTURE(specimen.name, static_cast<int>(schedule.order), schedule.seed, outcome.text);

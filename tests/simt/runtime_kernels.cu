@@ -34,6 +34,14 @@ __global__ void transpose_kernel(const float* x, float* out, int n) {
   out[(blockIdx.x * 32 + threadIdx.y) * n + blockIdx.y * 32 + threadIdx.x] = tile[threadIdx.x][threadIdx.y];
 }
 
+// What it holds of shared memory: `kBytes`, and what the launch adds.
+template <int kBytes>
+__global__ void holds(float* out) {
+  __shared__ volatile char bytes[kBytes];
+  bytes[kBytes - 1 - threadIdx.x] = 1;
+  if (out != nullptr) out[threadIdx.x] = bytes[kBytes - 1 - threadIdx.x];
+}
+
 __global__ void add_block_number(int* sum) {
   if (threadIdx.x == 0) atomicAdd(sum, static_cast<int>(blockIdx.x));
 }
@@ -49,6 +57,29 @@ dim3 dim3_of(const std::array<unsigned, 3>& size) { return dim3(size[0], size[1]
 std::string launch_error(std::array<unsigned, 3> grid, std::array<unsigned, 3> block, std::size_t shared_bytes) {
   return cudaGetErrorName(static_cast<cudaError_t>(simt::launch("nothing", nothing, dim3_of(grid), dim3_of(block), shared_bytes, std::tuple<>())));
 }
+
+std::string shared_memory_errors() {
+  std::string wrong;
+  const auto expect = [&](auto* kernel, std::size_t dynamic_bytes, cudaError_t want, const char* what) {
+    const auto got = static_cast<cudaError_t>(simt::launch("holds", kernel, dim3(1), dim3(1), dynamic_bytes, std::tuple<float*>(nullptr)));
+    if (got != want) wrong += std::string(what) + " gives " + cudaGetErrorName(got) + "; ";
+  };
+  constexpr int kKiB = 1024;
+  expect(holds<20 * kKiB>, 28 * kKiB, cudaSuccess, "48 KiB, 20 of them an array");
+  expect(holds<20 * kKiB>, 28 * kKiB + 1, cudaErrorInvalidValue, "a byte more");
+  expect(holds<21 * kKiB>, 0, cudaSuccess, "an array, and other kernels with theirs");
+  if (cudaFuncSetAttribute(holds<20 * kKiB>, cudaFuncAttributeMaxDynamicSharedMemorySize, 143 * kKiB) != cudaSuccess) wrong += "143 KiB are refused; ";
+  expect(holds<20 * kKiB>, 143 * kKiB, cudaSuccess, "163 KiB, when asked for");
+  if (cudaFuncSetAttribute(holds<20 * kKiB>, cudaFuncAttributeMaxDynamicSharedMemorySize, 143 * kKiB + 1) != cudaErrorInvalidValue)
+    wrong += "163 KiB and a byte are allowed; ";
+  cudaFuncAttributes attributes{};
+  if (cudaFuncGetAttributes(&attributes, holds<21 * kKiB>) != cudaSuccess || attributes.sharedSizeBytes != 21 * kKiB ||
+      attributes.maxDynamicSharedSizeBytes != 27 * kKiB)
+    wrong += "cudaFuncGetAttributes says " + std::to_string(attributes.sharedSizeBytes) + " bytes; ";
+  return wrong;
+}
+
+void large_array() { launch("holds", holds<49 * 1024>, {.grid = 1, .block = 1}, static_cast<float*>(nullptr)); }
 
 std::string copy_errors() {
   std::string wrong;

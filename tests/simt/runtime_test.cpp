@@ -28,6 +28,11 @@ TEST_CASE("a launch that cannot be gives CUDA's error code") {
   CHECK(error({1, 1, 1}, {32, 1, 1}, 48 * 1024 + 1) == "cudaErrorInvalidValue");  // without having asked
 }
 
+TEST_CASE("a kernel's own shared arrays count with what the launch asks for") {
+  CHECK(runtime_kernels::shared_memory_errors() == "");
+  CHECK_THROWS_WITH(runtime_kernels::large_array(), ContainsSubstring("its __shared__ arrays take 50176 bytes; nvcc allows 49152"));
+}
+
 TEST_CASE("copies check where they go") {
   CHECK(runtime_kernels::copy_errors() == "");
 }

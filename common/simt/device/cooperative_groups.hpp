@@ -35,13 +35,13 @@ class thread_block_tile {
 
   void sync(Site site = Site::here()) const { __syncwarp(mask(), site); }
   template <class T>
-  T shfl(T value, int source, Site site = Site::here()) const { return __shfl_sync(mask(), value, source, SIZE, site); }
+  T shfl(T value, int source, Site site = Site::here()) const { return flash::simt::shuffle_from(mask(), value, source, SIZE, site); }
   template <class T>
-  T shfl_up(T value, unsigned distance, Site site = Site::here()) const { return __shfl_up_sync(mask(), value, distance, SIZE, site); }
+  T shfl_up(T value, unsigned distance, Site site = Site::here()) const { return flash::simt::shuffle_up(mask(), value, distance, SIZE, site); }
   template <class T>
-  T shfl_down(T value, unsigned distance, Site site = Site::here()) const { return __shfl_down_sync(mask(), value, distance, SIZE, site); }
+  T shfl_down(T value, unsigned distance, Site site = Site::here()) const { return flash::simt::shuffle_down(mask(), value, distance, SIZE, site); }
   template <class T>
-  T shfl_xor(T value, int lanes, Site site = Site::here()) const { return __shfl_xor_sync(mask(), value, lanes, SIZE, site); }
+  T shfl_xor(T value, int lanes, Site site = Site::here()) const { return flash::simt::shuffle_xor(mask(), value, lanes, SIZE, site); }
   int any(int predicate, Site site = Site::here()) const { return __any_sync(mask(), predicate, site); }
   int all(int predicate, Site site = Site::here()) const { return __all_sync(mask(), predicate, site); }
   unsigned ballot(int predicate, Site site = Site::here()) const { return (__ballot_sync(mask(), predicate, site) & mask()) >> first(); }

@@ -16,10 +16,10 @@
 
 #include "common/simt/include/cuda_runtime_api.h"  // first: __forceinline__
 #include "common/simt/device/atomics.hpp"
+#include "common/simt/device/rounding.hpp"
+#include "common/simt/device/warp.hpp"
 
 namespace flash::simt {
-
-enum class Rounding { kNearest, kTowardZero, kDown, kUp };  // _rn (ties to even), _rz, _rd, _ru
 
 // ---- bits ------------------------------------------------------------------------------------------------------------------------
 
@@ -83,22 +83,6 @@ double double_of_integer(Integer value) {
   if (negative) magnitude = 0 - magnitude;
   if (magnitude >> 53 != 0) magnitude = (magnitude >> 11 | ((magnitude & 0x7ff) != 0)) << 11;
   return negative ? -static_cast<double>(magnitude) : static_cast<double>(magnitude);
-}
-
-// To an integer, which saturates. NaN is 0, or 1 << 63 for integers of 64 bits, as on the GPU.
-template <class Integer>
-Integer integer_of_double(double value, Rounding rounding) {
-  using Limits = std::numeric_limits<Integer>;
-  constexpr double end = 2.0 * static_cast<double>(Limits::max() / 2 + 1);
-  if (value != value) return sizeof(Integer) < 8 ? Integer{0} : static_cast<Integer>(std::uint64_t{1} << 63);
-  switch (rounding) {
-    case Rounding::kNearest: value = nearbyint(value); break;
-    case Rounding::kTowardZero: value = trunc(value); break;
-    case Rounding::kDown: value = floor(value); break;
-    case Rounding::kUp: value = ceil(value); break;
-  }
-  if (value >= end) return Limits::max();
-  return value <= static_cast<double>(Limits::min()) ? Limits::min() : static_cast<Integer>(value);
 }
 
 // a b + c for factors of up to 26 bits. Not rounded to nearest: the last bit of an inexact result is made odd, which a second
@@ -340,6 +324,15 @@ struct alignas(4) Float16Pair {
   __forceinline__ friend Float16Pair atomicAdd(Float16Pair* address, Float16Pair value) {
     return atomic_update(address, [value](Float16Pair old) __attribute__((always_inline)) -> Float16Pair { return old + value; });
   }
+};
+
+template <int kExponentBits>
+struct Shuffled<Float16<kExponentBits>> {
+  using type = Float16<kExponentBits>;
+};
+template <int kExponentBits>
+struct Shuffled<Float16Pair<kExponentBits>> {
+  using type = Float16Pair<kExponentBits>;
 };
 
 }  // namespace flash::simt

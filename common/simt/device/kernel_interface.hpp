@@ -62,7 +62,7 @@ FLASH_EXPORT std::uint32_t lanes_alive();
 // Called before an atomic operation on `address`, from code at `pc`: counts and checks it, and now and then gives other threads a
 // turn, so that a kernel may wait for a value to change.
 FLASH_EXPORT void before_atomic(const volatile void* address, std::size_t bytes, const void* pc);
-FLASH_EXPORT void give_turn();  // __nanosleep()
+FLASH_EXPORT void nap();  // __nanosleep()
 FLASH_EXPORT void fence();      // __threadfence()
 
 // Ends the kernel because a wrapper of common/cuda was called in a way that the GPU does not allow.

@@ -8,7 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <bit>
 #include <cmath>
+
+#include "common/simt/device/rounding.hpp"
 
 // ---- minimum and maximum -------------------------------------------------------------------------------------------------------
 
@@ -62,39 +65,26 @@ inline float __frsqrt_rn(float x) { return static_cast<float>(1 / sqrt(static_ca
 
 // ---- conversions -----------------------------------------------------------------------------------------------------------------
 
-namespace flash::simt {
-
-// CUDA's conversions to integers saturate, and give 0 for NaN.
-template <class Integer>
-Integer saturated(double x, double least, double most) {
-  if (x != x) return 0;
-  return x <= least ? static_cast<Integer>(least) : x >= most ? static_cast<Integer>(most) : static_cast<Integer>(x);
-}
-template <class To, class From>
-To bits_as(From value) {
-  static_assert(sizeof(To) == sizeof(From));
-  To bits;
-  __builtin_memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
-
-}  // namespace flash::simt
-
-inline int __float2int_rn(float x) { return flash::simt::saturated<int>(nearbyint(x), -0x1p31, 0x7fffffff); }
-inline int __float2int_rz(float x) { return flash::simt::saturated<int>(trunc(x), -0x1p31, 0x7fffffff); }
-inline int __float2int_rd(float x) { return flash::simt::saturated<int>(floor(x), -0x1p31, 0x7fffffff); }
-inline int __float2int_ru(float x) { return flash::simt::saturated<int>(ceil(x), -0x1p31, 0x7fffffff); }
-inline unsigned __float2uint_rn(float x) { return flash::simt::saturated<unsigned>(nearbyint(x), 0, 0xffffffffu); }
-inline unsigned __float2uint_rz(float x) { return flash::simt::saturated<unsigned>(trunc(x), 0, 0xffffffffu); }
+#define FLASH_SIMT_TO_INTEGER(name, Integer, mode) \
+  inline Integer name(float x) { return flash::simt::integer_of_double<Integer>(static_cast<double>(x), flash::simt::Rounding::mode); }
+FLASH_SIMT_TO_INTEGER(__float2int_rn, int, kNearest)
+FLASH_SIMT_TO_INTEGER(__float2int_rz, int, kTowardZero)
+FLASH_SIMT_TO_INTEGER(__float2int_rd, int, kDown)
+FLASH_SIMT_TO_INTEGER(__float2int_ru, int, kUp)
+FLASH_SIMT_TO_INTEGER(__float2uint_rn, unsigned, kNearest)
+FLASH_SIMT_TO_INTEGER(__float2uint_rz, unsigned, kTowardZero)
+FLASH_SIMT_TO_INTEGER(__float2uint_rd, unsigned, kDown)
+FLASH_SIMT_TO_INTEGER(__float2uint_ru, unsigned, kUp)
+#undef FLASH_SIMT_TO_INTEGER
 inline float __int2float_rn(int x) { return static_cast<float>(x); }
 inline float __uint2float_rn(unsigned x) { return static_cast<float>(x); }
 inline float __double2float_rn(double x) { return static_cast<float>(x); }
-inline int __float_as_int(float x) { return flash::simt::bits_as<int>(x); }
-inline unsigned __float_as_uint(float x) { return flash::simt::bits_as<unsigned>(x); }
-inline float __int_as_float(int x) { return flash::simt::bits_as<float>(x); }
-inline float __uint_as_float(unsigned x) { return flash::simt::bits_as<float>(x); }
-inline long long __double_as_longlong(double x) { return flash::simt::bits_as<long long>(x); }
-inline double __longlong_as_double(long long x) { return flash::simt::bits_as<double>(x); }
+inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
+inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
+inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
+inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
+inline long long __double_as_longlong(double x) { return std::bit_cast<long long>(x); }
+inline double __longlong_as_double(long long x) { return std::bit_cast<double>(x); }
 
 // ---- bits ------------------------------------------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ inline void __syncwarp(unsigned mask = 0xffffffffu, flash::simt::Site site = fla
 inline void __threadfence() { flash::simt::fence(); }
 inline void __threadfence_block() { flash::simt::fence(); }
 inline void __threadfence_system() { flash::simt::fence(); }
-inline void __nanosleep(unsigned) { flash::simt::give_turn(); }
+inline void __nanosleep(unsigned) { flash::simt::nap(); }
 
 // What the emulator cannot do fails here, at compile time.
 #define FLASH_SIMT_UNSUPPORTED(declaration, why)                        \

@@ -37,8 +37,7 @@ FLASH_SIMT_UNCHECKED void exchange(void* const slots[32], std::uint32_t present)
 
 template <class T>
 T shuffle(const char* name, std::uint32_t mask, T value, int source, bool must_be_there, Site site) {
-  static_assert(std::is_trivially_copyable_v<T> && (sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8),
-                "a shuffle moves values of 2, 4 or 8 bytes");
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 32, "lanes exchange trivially copyable values of up to 32 bytes");
   Exchange<T> slot{value, source, value, must_be_there, name, site};
   warp_operation({.name = name, .site = site, .mask = mask, .slot = &slot, .complete = exchange<T>});
   return slot.result;
@@ -117,32 +116,51 @@ inline int check_width(int width) {
   return width;
 }
 
+// The lanes of a warp form groups of `width`, and a lane reads within its group.
+inline int first_of_group(int lane, int width) { return lane & ~(check_width(width) - 1); }
+
+template <class T>
+T shuffle_from(std::uint32_t mask, T value, int source, int width, Site site) {
+  const int lane = static_cast<int>(lane_number());
+  return shuffle("__shfl_sync", mask, value, first_of_group(lane, width) | (source & (width - 1)), true, site);
+}
+template <class T>
+T shuffle_up(std::uint32_t mask, T value, unsigned distance, int width, Site site) {
+  const int lane = static_cast<int>(lane_number()), source = lane - static_cast<int>(distance);
+  return shuffle("__shfl_up_sync", mask, value, source < first_of_group(lane, width) ? lane : source, false, site);
+}
+template <class T>
+T shuffle_down(std::uint32_t mask, T value, unsigned distance, int width, Site site) {
+  const int lane = static_cast<int>(lane_number()), source = lane + static_cast<int>(distance);
+  return shuffle("__shfl_down_sync", mask, value, source >= first_of_group(lane, width) + width ? lane : source, false, site);
+}
+template <class T>
+T shuffle_xor(std::uint32_t mask, T value, int lanes, int width, Site site) {
+  const int lane = static_cast<int>(lane_number()), source = (lane ^ lanes) & 31;
+  return shuffle("__shfl_xor_sync", mask, value, source >= first_of_group(lane, width) + width ? lane : source, true, site);
+}
+
+// What CUDA's __shfl_*_sync() make of an argument: they are functions of int, unsigned, long, long long, float, double and (with
+// their headers) half and bfloat16, alone and in pairs. Smaller integers become int, as for any function of int.
+template <class T>
+struct Shuffled {
+  static_assert(std::is_arithmetic_v<T> && sizeof(T) <= 8,
+                "CUDA has no __shfl_*_sync() for this type: it has them for integers, float, double, half and bfloat16");
+  using type = std::conditional_t<std::is_integral_v<T> && (sizeof(T) < sizeof(int)), int, T>;
+};
+
 }  // namespace flash::simt
 
-// The lanes of a warp form groups of `width`, and a lane reads within its group.
-template <class T>
-T __shfl_sync(unsigned mask, T value, int source, int width = 32, flash::simt::Site site = flash::simt::Site::here()) {
-  const int lane = static_cast<int>(flash::simt::lane_number()), group = lane & ~(flash::simt::check_width(width) - 1);
-  return flash::simt::shuffle("__shfl_sync", mask, value, group | (source & (width - 1)), true, site);
-}
-template <class T>
-T __shfl_up_sync(unsigned mask, T value, unsigned distance, int width = 32, flash::simt::Site site = flash::simt::Site::here()) {
-  const int lane = static_cast<int>(flash::simt::lane_number()), group = lane & ~(flash::simt::check_width(width) - 1);
-  const int source = lane - static_cast<int>(distance);
-  return flash::simt::shuffle("__shfl_up_sync", mask, value, source < group ? lane : source, false, site);
-}
-template <class T>
-T __shfl_down_sync(unsigned mask, T value, unsigned distance, int width = 32, flash::simt::Site site = flash::simt::Site::here()) {
-  const int lane = static_cast<int>(flash::simt::lane_number()), group = lane & ~(flash::simt::check_width(width) - 1);
-  const int source = lane + static_cast<int>(distance);
-  return flash::simt::shuffle("__shfl_down_sync", mask, value, source >= group + width ? lane : source, false, site);
-}
-template <class T>
-T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32, flash::simt::Site site = flash::simt::Site::here()) {
-  const int lane = static_cast<int>(flash::simt::lane_number()), group = lane & ~(flash::simt::check_width(width) - 1);
-  const int source = (lane ^ lanes) & 31;
-  return flash::simt::shuffle("__shfl_xor_sync", mask, value, source >= group + width ? lane : source, true, site);
-}
+#define FLASH_SIMT_SHUFFLE(name, function, Which)                                                                            \
+  template <class T>                                                                                                         \
+  auto name(unsigned mask, T value, Which which, int width = 32, flash::simt::Site site = flash::simt::Site::here()) {       \
+    return flash::simt::function<typename flash::simt::Shuffled<T>::type>(mask, value, which, width, site);                  \
+  }
+FLASH_SIMT_SHUFFLE(__shfl_sync, shuffle_from, int)
+FLASH_SIMT_SHUFFLE(__shfl_up_sync, shuffle_up, unsigned)
+FLASH_SIMT_SHUFFLE(__shfl_down_sync, shuffle_down, unsigned)
+FLASH_SIMT_SHUFFLE(__shfl_xor_sync, shuffle_xor, int)
+#undef FLASH_SIMT_SHUFFLE
 
 inline unsigned __ballot_sync(unsigned mask, int predicate, flash::simt::Site site = flash::simt::Site::here()) {
   const unsigned bit = predicate != 0 ? 1u << flash::simt::lane_number() : 0;

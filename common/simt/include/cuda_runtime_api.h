@@ -65,7 +65,7 @@ enum cudaFuncAttribute {
 };
 
 struct cudaFuncAttributes {
-  std::size_t sharedSizeBytes;  // 0: the emulator does not know a kernel's static shared memory
+  std::size_t sharedSizeBytes;  // of the kernel's own __shared__ variables
   int maxThreadsPerBlock;
   int maxDynamicSharedSizeBytes;
 };

@@ -67,6 +67,12 @@ __global__ void lock_without_key(int* lock) {
   while (atomicCAS(lock, 0, 1) != 2) __nanosleep(1);
 }
 
+// The same, and the lanes (here one: the search takes long) meet between two looks.
+__global__ void flag_that_nobody_raises(int* flag) {
+  do __syncwarp(1);
+  while (atomicAdd(flag, 0) == 0);
+}
+
 }  // namespace
 
 std::vector<Specimen> barriers() {
@@ -99,6 +105,12 @@ std::vector<Specimen> barriers() {
        [] {
          const auto lock = integer_zeros(1);
          launch("lock_without_key", lock_without_key, {.grid = 1, .block = 32}, lock.data());
+         return true;
+       }},
+      {"flag_that_nobody_raises", FindingKind::kDeadlock,
+       [] {
+         const auto flag = integer_zeros(1);
+         launch("flag_that_nobody_raises", flag_that_nobody_raises, {.grid = 1, .block = 1}, flag.data());
          return true;
        }},
   };
