@@ -200,6 +200,11 @@ Next: edit part1_softmax_matmul/skeleton/fused_cuda.cu and run the same again; .
         self.assertIn("cmake --build build/default --target part1_fused_cuda_skeleton_emulated_tests\n", seen)
         self.assertEqual(seen.splitlines()[-1], "Next: launch with launch() (common/cuda/launch.hpp), since <<<...>>> is for nvcc "
                                                 "only, then ./lab check fused_cuda")
+        file.write_text("void f() {\n  extern __shared__ float tile[];\n}\n")
+        self.broken["part1_fused_cuda_skeleton_emulated_tests"] = f"{file.relative_to(self.root)}:2:27: error: conflicting specifiers"
+        self.assertEqual(self.lab("check", "fused_cuda")[1].splitlines()[-1],
+                         "Next: write FLASH_DYNAMIC_SHARED(T, name) (common/cuda/launch.hpp), since extern __shared__ is for nvcc "
+                         "only, then ./lab check fused_cuda")
         for other in ("fused_cuda.cu:1:6: error: x", "fused_cuda.cu:9: error: x", "nothing.cu:2: error: x", "no rule"):
             self.broken["part1_fused_cuda_skeleton_emulated_tests"] = f"part1_softmax_matmul/skeleton/{other}"
             last = self.lab("check", "fused_cuda")[1].splitlines()[-1]

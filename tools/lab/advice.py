@@ -41,14 +41,21 @@ def first_unfinished(tasks: Sequence[Task]) -> Task | None:
     return next(iter(runnable or unfinished), None)
 
 
+# What g++ has no clear words for.
+_NVCC_ONLY = (
+    (re.compile("<<<"), "launch with launch() (common/cuda/launch.hpp), since <<<...>>> is for nvcc only"),
+    (re.compile(r"\bextern\s+__shared__"),
+     "write FLASH_DYNAMIC_SHARED(T, name) (common/cuda/launch.hpp), since extern __shared__ is for nvcc only"),
+)
+
+
 def _fix(result: TaskResult, seed: int, backends: Backends, case: str | None) -> list[str]:
     task, option = result.task, " --solution" if result.implementation == "solution" else ""
     if task.is_cuda and backends.asked:
         option += " --check-races" if backends.asked == CHECKED else " --emulate"
     if result.status == grading.BUILD_FAILED:
-        correct = "correct what the error names"
-        if task.is_cuda and "<<<" in _line_of(result.first_error):  # "expected primary-expression before '<' token" to g++
-            correct = "launch with launch() (common/cuda/launch.hpp), since <<<...>>> is for nvcc only"
+        line = _line_of(result.first_error) if task.is_cuda else ""
+        correct = next((words for pattern, words in _NVCC_ONLY if pattern.search(line)), "correct what the error names")
         return [f"Next: {correct}, then ./lab check {task.name}{option}"]
     failed = result.failures[0]
     if not failed.name:
