@@ -23,15 +23,17 @@
 namespace flash::simt {
 namespace {
 
+// Each OS thread has stacks for a block, whose guards take 2048 of the 65000 mappings that a process has.
+constexpr int kMostOsThreads = 24;
+
 int threads_from_environment() {
-  // Each has stacks for a block: more than 16 gain little, and take address space and mappings.
   const int available = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 16);
   const char* const text = std::getenv("FLASH_SIMT_THREADS");
   if (text == nullptr || *text == '\0') return available;
   char* end = nullptr;
   const long count = std::strtol(text, &end, 10);
-  if (*end != '\0' || count < 1 || count > 1024)
-    throw ArgumentError("FLASH_SIMT_THREADS is '" + std::string(text) + "'; it must be a whole number from 1 to 1024");
+  if (*end != '\0' || count < 1 || count > kMostOsThreads)
+    throw ArgumentError("FLASH_SIMT_THREADS is '" + std::string(text) + "'; it must be a whole number from 1 to " + std::to_string(kMostOsThreads));
   return static_cast<int>(count);
 }
 
@@ -264,7 +266,8 @@ void set_schedule(const Schedule& schedule) {
 }
 
 void set_os_threads(int count) {
-  if (count < 1) throw ArgumentError("count is " + std::to_string(count) + "; it must be at least 1");
+  if (count < 1 || count > kMostOsThreads)
+    throw ArgumentError("count is " + std::to_string(count) + "; it must be 1 to " + std::to_string(kMostOsThreads));
   const std::scoped_lock lock(state().mutex);
   state().os_threads = count;
 }

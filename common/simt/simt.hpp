@@ -26,7 +26,7 @@ struct Schedule {
 //   FLASH_SIMT_THREADS  = OS threads that share out a grid's blocks, default: as many as there are processors.
 // Checked launches use one OS thread, and run one at a time.
 FLASH_EXPORT void set_schedule(const Schedule& schedule);
-FLASH_EXPORT void set_os_threads(int count);
+FLASH_EXPORT void set_os_threads(int count);  // 1 to 24
 
 // "forward", "reverse" or "random:SEED". Throws ArgumentError for anything else.
 FLASH_EXPORT Schedule parse_schedule(const std::string& text);
@@ -37,7 +37,7 @@ enum class FindingKind {
   kBarrierMissed,      // some threads reach a barrier, others have returned
   kBarrierMismatch,    // threads of one block wait at different barriers
   kWarpMismatch,       // lanes that a warp operation names do something else, or a lane that its own mask does not name
-  kDeadlock,           // nobody can go on
+  kDeadlock,           // threads that only wait for a value to change
   kRace,               // two threads access the same memory, one of them writes, and nothing orders them
   kUninitialized,      // a read of shared or device memory that nobody wrote
   kOutOfBounds,        // an access outside of shared memory, or of the device memory that was allocated

@@ -80,8 +80,10 @@ Symbol thread_local_symbol(const Module& module, std::size_t offset) {
 std::size_t static_shared_bytes(const Module& module, const void* kernel) {
   const Symbols& symbols = symbols_of(module);
   const auto function = symbols.functions.find(reinterpret_cast<std::uintptr_t>(kernel) - module.base);
-  if (function == symbols.functions.end() || !function->second.starts_with("_Z")) return 0;
-  const std::string prefix = "_ZZ" + function->second.substr(2) + "E";  // Itanium ABI: Z function E name
+  if (function == symbols.functions.end()) return 0;
+  const std::string& name = function->second;
+  // Itanium ABI: Z function E name; a function of extern "C" as its length and name.
+  const std::string prefix = "_ZZ" + (name.starts_with("_Z") ? name.substr(2) : std::to_string(name.size()) + name) + "E";
   std::size_t bytes = 0;
   for (const Variable& variable : symbols.thread_locals)
     if (variable.mangled.starts_with(prefix)) bytes += variable.bytes;

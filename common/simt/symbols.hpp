@@ -1,4 +1,4 @@
-// Names of variables, for messages.
+// Names and sizes of variables: for messages, and for what shared memory a launch may have.
 #pragma once
 
 #include <cstddef>

@@ -163,13 +163,13 @@ void Worker::run_block(Launch& launch, std::uint64_t block) {
   }
   if (witness_ != nullptr) witness_->start_block(count_);
 
-  current_worker = this;
   running_ = launch.schedule.order == Order::kReverse ? count_ - 1 : 0;
   if (launch.schedule.order == Order::kRandom) running_ = next_random(random_) % count_;
   threads_[running_].started = true;
   threads_[running_].stack_pointer = stacks_.prepared(running_, &Worker::fiber_entry);
   writable_threadIdx = thread_index(running_);
   if (witness_ != nullptr) witness_->running(running_);
+  current_worker = this;
   flash_simt_switch(&scheduler_stack_, threads_[running_].stack_pointer);
   current_worker = nullptr;
   if (witness_ != nullptr) witness_->end_block();
@@ -251,8 +251,9 @@ void Worker::pass_turn() {
 void Worker::waited(unsigned atomics) {
   if ((waits_ += atomics) > kMostWaits)
     fail(FindingKind::kDeadlock, {},
-         "its threads only wait for a value to change, " + std::to_string(kMostWaits) +
-             " atomic operations long.\nThe emulator runs one block to its end before the next: a block cannot wait for a later one.");
+         std::to_string(kMostWaits) + " atomic operations (a nap counts as " + std::to_string(kAtomicsPerTurn) +
+             ") and no thread came to a barrier or to its end: its threads only wait for a value to change.\nThe emulator runs one "
+             "block to its end before the next: a block cannot wait for a later one.");
 }
 
 void Worker::nap() {
@@ -437,7 +438,7 @@ void Worker::nobody_can_go_on() {
   if (at_barrier)
     fail(FindingKind::kBarrierMissed, location_of(barrier_site_),
          "All threads of a block have to reach the barrier; some have returned before.\n" + waiting_threads());
-  fail(FindingKind::kDeadlock, {}, waiting_threads());
+  __builtin_unreachable();  // a thread that waits, waits in one of these
 }
 
 // ---- kernel_interface.hpp ------------------------------------------------------------------------------------------------------
@@ -456,7 +457,6 @@ unsigned thread_number() { return running_worker("a warp operation").thread_numb
 void* dynamic_shared_memory() { return running_worker("dynamic shared memory").dynamic_shared_memory(); }
 int barrier(const char* name, Site site, int predicate) { return running_worker(name).barrier(name, site, predicate); }
 void warp_operation(const WarpCall& call) { running_worker(call.name).warp_operation(call); }
-std::uint32_t lanes_alive() { return running_worker("a warp operation").lanes_alive(); }
 void nap() { running_worker("__nanosleep").nap(); }
 
 void read_from_absent_lane(const char* name, Site site, int reader, int source) {

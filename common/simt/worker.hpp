@@ -44,7 +44,7 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // Runs one block of `launch` to its end, or to its first fatal finding, which goes to launch.findings.
+  // Runs one block of `launch` to its end, or to its first fatal finding, which goes to Launch::add().
   void run_block(Launch& launch, std::uint64_t block);
 
   // The worker of this OS thread while it runs a block, else nullptr.
@@ -55,7 +55,6 @@ class Worker {
   void* dynamic_shared_memory() const { return shared_.dynamic(); }
   int barrier(const char* name, Site site, int predicate);
   void warp_operation(const WarpCall& call);
-  std::uint32_t lanes_alive() const { return warps_[running_ / kWarpSize].alive; }
   void async_copy(void* to, const void* from, int bytes, int valid, const void* pc);
   void async_commit();
   void async_wait(int groups);
@@ -155,7 +154,7 @@ class Worker {
   std::array<std::vector<AsyncCopy>, kMostThreads> copies_{};  // of each thread, not waited for, in order
   std::array<int, kMostThreads> groups_{};                     // that each thread has committed
   unsigned atomics_in_turn_ = 0;
-  std::uint64_t waits_ = 0;  // atomic operations since a thread came to a barrier or to its end
+  std::uint64_t waits_ = 0;  // atomic operations, a nap as a turn of them, since a thread came to a barrier or to its end
 };
 
 }  // namespace flash::simt

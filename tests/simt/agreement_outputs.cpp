@@ -1,4 +1,4 @@
-// Writes the outputs of agreement.hpp's problems, in order, as float32: agreement_outputs[_emulated|_checked] FILE.
+// Writes the outputs of agreement.hpp's problems, in order, as float32: simt_agreement_outputs_BACKEND FILE.
 #include <exception>
 #include <fstream>
 #include <iostream>

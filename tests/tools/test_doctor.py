@@ -26,7 +26,7 @@ class Doctor(unittest.TestCase):
     def test_all_there(self) -> None:
         code, lines = self.run_with(doctor.Check("CMake", True, lambda: doctor.have("3.25.1"), "looking"))
         self.assertEqual(code, 0)
-        self.assertEqual(lines, ["  ok     CMake              3.25.1", "", "This machine has all that the CPU parts need."])
+        self.assertEqual(lines, ["  ok     CMake              3.25.1", "", "This machine has all that the CPU parts need; without a GPU, CUDA tasks run emulated."])
 
     def test_what_only_some_parts_need_is_said_and_does_not_count(self) -> None:
         code, lines = self.run_with(doctor.Check("GPU", False, lambda: doctor.lack("none", "buy one")))

@@ -53,9 +53,6 @@ struct WarpCall {
 };
 FLASH_EXPORT void warp_operation(const WarpCall& call);
 
-// The lanes of the running thread's warp that have not returned.
-FLASH_EXPORT std::uint32_t lanes_alive();
-
 // Ends the kernel with a finding: `reader` read a value from lane `source`, which takes no part.
 [[noreturn]] FLASH_EXPORT void read_from_absent_lane(const char* name, Site site, int reader, int source);
 

@@ -89,7 +89,7 @@ FLASH_SIMT_COMBINE(CombineXor, a ^ b)
 template <class T>
 struct Match {
   T value;
-  std::uint32_t same;
+  std::uint32_t same, present;
 };
 
 template <class T>
@@ -98,16 +98,18 @@ FLASH_SIMT_UNCHECKED void match_lanes(void* const slots[32], std::uint32_t prese
     if ((present >> lane & 1) == 0) continue;
     auto* const mine = static_cast<Match<T>*>(slots[lane]);
     mine->same = 0;
-    for (int other = 0; other < 32; ++other)
-      if ((present >> other & 1) && static_cast<const Match<T>*>(slots[other])->value == mine->value) mine->same |= 1u << other;
+    mine->present = present;
+    for (int other = 0; other < 32; ++other)  // bits are compared: NaN is like itself, 0 unlike -0
+      if ((present >> other & 1) && __builtin_memcmp(&static_cast<const Match<T>*>(slots[other])->value, &mine->value, sizeof(T)) == 0)
+        mine->same |= 1u << other;
   }
 }
 
 template <class T>
-std::uint32_t matching_lanes(const char* name, std::uint32_t mask, T value, Site site) {
-  Match<T> slot{value, 0};
+Match<T> match(const char* name, std::uint32_t mask, T value, Site site) {
+  Match<T> slot{value, 0, 0};
   warp_operation({.name = name, .site = site, .mask = mask, .slot = &slot, .complete = match_lanes<T>});
-  return slot.same;
+  return slot;
 }
 
 inline int check_width(int width) {
@@ -126,12 +128,12 @@ T shuffle_from(std::uint32_t mask, T value, int source, int width, Site site) {
 }
 template <class T>
 T shuffle_up(std::uint32_t mask, T value, unsigned distance, int width, Site site) {
-  const int lane = static_cast<int>(lane_number()), source = lane - static_cast<int>(distance);
+  const int lane = static_cast<int>(lane_number()), source = lane - static_cast<int>(distance & 31);
   return shuffle("__shfl_up_sync", mask, value, source < first_of_group(lane, width) ? lane : source, false, site);
 }
 template <class T>
 T shuffle_down(std::uint32_t mask, T value, unsigned distance, int width, Site site) {
-  const int lane = static_cast<int>(lane_number()), source = lane + static_cast<int>(distance);
+  const int lane = static_cast<int>(lane_number()), source = lane + static_cast<int>(distance & 31);
   return shuffle("__shfl_down_sync", mask, value, source >= first_of_group(lane, width) + width ? lane : source, false, site);
 }
 template <class T>
@@ -141,7 +143,7 @@ T shuffle_xor(std::uint32_t mask, T value, int lanes, int width, Site site) {
 }
 
 // What CUDA's __shfl_*_sync() make of an argument: they are functions of int, unsigned, long, long long, float, double and (with
-// their headers) half and bfloat16, alone and in pairs. Smaller integers become int, as for any function of int.
+// their headers) half and bfloat16, alone and in pairs (float16.hpp). Smaller integers become int, as for any function of int.
 template <class T>
 struct Shuffled {
   static_assert(std::is_arithmetic_v<T> && sizeof(T) <= 8,
@@ -174,12 +176,12 @@ inline int __any_sync(unsigned mask, int predicate, flash::simt::Site site = fla
 }
 template <class T>
 unsigned __match_any_sync(unsigned mask, T value, flash::simt::Site site = flash::simt::Site::here()) {
-  return flash::simt::matching_lanes("__match_any_sync", mask, value, site);
+  return flash::simt::match("__match_any_sync", mask, value, site).same;
 }
 template <class T>
 unsigned __match_all_sync(unsigned mask, T value, int* all, flash::simt::Site site = flash::simt::Site::here()) {
-  const unsigned same = flash::simt::matching_lanes("__match_all_sync", mask, value, site);
-  *all = same == (mask & flash::simt::lanes_alive());
+  const auto match = flash::simt::match("__match_all_sync", mask, value, site);
+  *all = match.same == match.present;
   return *all ? mask : 0;
 }
 

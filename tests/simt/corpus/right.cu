@@ -183,6 +183,14 @@ __global__ void votes(unsigned* out) {
               32u * static_cast<unsigned>(__all_sync(kAllLanes, lane < 32) && !__any_sync(kAllLanes, lane > 31));
 }
 
+// Each lane has its answer and returns while others have not yet looked at theirs; bits are compared, not numbers.
+__global__ void matches_and_leaves(int* out) {
+  int all = 0;
+  const unsigned nan_and_zero = __match_any_sync(kAllLanes, threadIdx.x % 2 ? NAN : threadIdx.x % 4 ? 0.0f : -0.0f);
+  const unsigned everybody = __match_all_sync(kAllLanes, 7, &all);
+  out[threadIdx.x] = all && everybody == kAllLanes && nan_and_zero == (threadIdx.x % 2 ? 0xaaaaaaaau : threadIdx.x % 4 ? 0x44444444u : 0x11111111u);
+}
+
 __global__ void shuffles(int* out) {
   const int lane = static_cast<int>(threadIdx.x);
   const int up = __shfl_up_sync(kAllLanes, lane, 3), down = __shfl_down_sync(kAllLanes, lane, 3, 8),
@@ -333,6 +341,11 @@ std::vector<Specimen> right() {
          const auto out = integer_zeros(32);
          launch("votes", votes, {.grid = 1, .block = 32}, reinterpret_cast<unsigned*>(out.data()));
          return equals(out, [](Index) { return 63; });
+       }},
+      {"matches_and_leaves", {}, [] {
+         const auto out = integer_zeros(32);
+         launch("matches_and_leaves", matches_and_leaves, {.grid = 1, .block = 32}, out.data());
+         return equals(out, [](Index) { return 1; });
        }},
       {"shuffles", {}, [] {
          const auto out = integer_zeros(32);

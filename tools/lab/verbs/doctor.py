@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         if needs:
             print(f"One command: {system.fix(needs)}")
         return 1
-    print("This machine has all that the CPU parts need.")
+    print("This machine has all that the CPU parts need; without a GPU, CUDA tasks run emulated.")
     return 0
 
 
