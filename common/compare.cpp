@@ -10,9 +10,18 @@
 namespace flash {
 namespace {
 
-constexpr std::uint32_t kPoisonBits = 0x7fc0dead;
-constexpr std::uint32_t kOutsideBits = 0x7fc0beef;
-constexpr std::uint32_t kWithoutSign = 0x7fffffff;  // a negated NaN keeps its payload
+template <class T>
+struct Payload;  // quiet NaNs
+template <>
+struct Payload<float> {
+  using Bits = std::uint32_t;
+  static constexpr Bits kPoison = 0x7fc0dead, kOutside = 0x7fc0beef;
+};
+template <>
+struct Payload<double> {
+  using Bits = std::uint64_t;
+  static constexpr Bits kPoison = 0x7ff80000'0000dead, kOutside = 0x7ff80000'0000beef;
+};
 
 using Shape = std::vector<Index>;
 
@@ -78,7 +87,8 @@ std::string describe(const std::vector<bool>& mask, const Shape& shape, const Co
 }
 
 // The factor c for which got is c * want in every element, if there is one.
-bool constant_factor(const float* got, const double* want, Index count, double scale, double* factor) {
+template <class T>
+bool constant_factor(const T* got, const double* want, Index count, double scale, double* factor) {
   double dot = 0, norm = 0;
   for (Index i = 0; i < count; ++i) {
     dot += got[i] * want[i];
@@ -101,13 +111,27 @@ std::string number(double value, int digits = 6) {
 
 }  // namespace
 
-float poison() noexcept { return std::bit_cast<float>(kPoisonBits); }
-bool is_poison(float value) noexcept { return std::bit_cast<std::uint32_t>(value) == kPoisonBits; }
+template <class T>
+T poison() noexcept {
+  return std::bit_cast<T>(Payload<T>::kPoison);
+}
+template <class T>
+bool is_poison(T value) noexcept {
+  return std::bit_cast<typename Payload<T>::Bits>(value) == Payload<T>::kPoison;
+}
 
-float outside_value() noexcept { return std::bit_cast<float>(kOutsideBits); }
-bool is_outside_value(float value) noexcept { return (std::bit_cast<std::uint32_t>(value) & kWithoutSign) == kOutsideBits; }
+template <class T>
+T outside_value() noexcept {
+  return std::bit_cast<T>(Payload<T>::kOutside);
+}
+template <class T>
+bool is_outside_value(T value) noexcept {
+  using Bits = typename Payload<T>::Bits;
+  return (std::bit_cast<Bits>(value) & (~Bits{0} >> 1)) == Payload<T>::kOutside;  // a negated NaN keeps its payload
+}
 
-Comparison compare(const float* got, const double* want, const std::vector<Index>& shape, const CompareOptions& options) {
+template <class T>
+Comparison compare(const T* got, const double* want, const std::vector<Index>& shape, const CompareOptions& options) {
   if (options.axes.size() != shape.size())
     throw ArgumentError("axes has " + std::to_string(options.axes.size()) + " names; it must have one for each of the " +
                         std::to_string(shape.size()) + " axes");
@@ -192,5 +216,14 @@ Comparison compare(const float* got, const double* want, const std::vector<Index
   result.text = verdict.str() + "\n" + errors;
   return result;
 }
+
+#define FLASH_INSTANTIATE(T)                                                                                          \
+  template T poison<T>() noexcept;                                                                                    \
+  template bool is_poison(T) noexcept;                                                                                \
+  template T outside_value<T>() noexcept;                                                                             \
+  template bool is_outside_value(T) noexcept;                                                                         \
+  template Comparison compare(const T*, const double*, const std::vector<Index>&, const CompareOptions&)
+FLASH_INSTANTIATE(float);
+FLASH_INSTANTIATE(double);
 
 }  // namespace flash

@@ -31,22 +31,26 @@ struct Comparison {
 };
 
 // `got` is row-major and has `shape`'s elements, like `want`. Where `want` is not finite nothing passes: check such elements
-// apart. Throws ArgumentError when the options do not fit the shape.
-FLASH_EXPORT Comparison compare(const float* got, const double* want, const std::vector<Index>& shape,
-                                const CompareOptions& options);
+// apart. Throws ArgumentError when the options do not fit the shape. T is float or double, here and below.
+template <class T>
+FLASH_EXPORT Comparison compare(const T* got, const double* want, const std::vector<Index>& shape, const CompareOptions& options);
 
-template <int Rank>
-Comparison compare(TensorView<const float, Rank> got, const Tensor<double, Rank>& want, const CompareOptions& options);
+template <int Rank, class T>
+Comparison compare(TensorView<T, Rank> got, const Tensor<double, Rank>& want, const CompareOptions& options);
 
 // The value that outputs are filled with before a call: a NaN with a payload of its own, so that an element that was never
 // written can be told from one that became NaN.
-FLASH_EXPORT float poison() noexcept;
-FLASH_EXPORT bool is_poison(float value) noexcept;
+template <class T = float>
+FLASH_EXPORT T poison() noexcept;
+template <class T>
+FLASH_EXPORT bool is_poison(T value) noexcept;
 
 // The value that lies around inputs: another NaN, so that a result computed from it can be told as well. (A CPU hands a NaN's
 // payload on through arithmetic; a GPU makes it anew, and then it is a NaN like any other.)
-FLASH_EXPORT float outside_value() noexcept;
-FLASH_EXPORT bool is_outside_value(float value) noexcept;
+template <class T = float>
+FLASH_EXPORT T outside_value() noexcept;
+template <class T>
+FLASH_EXPORT bool is_outside_value(T value) noexcept;
 
 // ---- implementation of the template --------------------------------------------------------------------------------------
 
@@ -64,11 +68,11 @@ Tensor<std::remove_const_t<T>, Rank> packed(TensorView<T, Rank> view) {
   return copy;
 }
 
-template <int Rank>
-Comparison compare(TensorView<const float, Rank> got, const Tensor<double, Rank>& want, const CompareOptions& options) {
+template <int Rank, class T>
+Comparison compare(TensorView<T, Rank> got, const Tensor<double, Rank>& want, const CompareOptions& options) {
   if (got.shape() != want.shape())
     throw ShapeError("got has shape " + to_string<Rank>(got.shape()) + "; it must be want's, " + to_string<Rank>(want.shape()));
-  const Tensor<float, Rank> row_major = packed(got);
+  const Tensor<std::remove_const_t<T>, Rank> row_major = packed(got);
   return compare(row_major.data(), want.data(), {want.shape().begin(), want.shape().end()}, options);
 }
 

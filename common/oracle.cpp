@@ -72,10 +72,160 @@ double softmax_matmul_bound(Index d2, double largest_score) {
   return kUnitRoundoff * (8 + 2 * largest_score + 4 * std::sqrt(static_cast<double>(d2)));
 }
 
+// ---- attention ----------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+using Matrix = Tensor<double, 2>;
+
+// One head of a tensor, in float64.
+template <class T>
+Matrix head_of(TensorView<const T, 4> x, Index b, Index h) {
+  Matrix head({x.extent(2), x.extent(3)});
+  for (Index i = 0; i < head.extent(0); ++i)
+    for (Index c = 0; c < head.extent(1); ++c) head(i, c) = static_cast<double>(x(b, h, i, c));
+  return head;
+}
+
+double dot(const double* a, const double* b, Index n) {
+  double sum = 0;
+  for (Index c = 0; c < n; ++c) sum += a[c] * b[c];
+  return sum;
+}
+double dot_of_sizes(const double* a, const double* b, Index n) {
+  double sum = 0;
+  for (Index c = 0; c < n; ++c) sum += std::fabs(a[c] * b[c]);
+  return sum;
+}
+// out += weight * x, and the same of sizes.
+void add(double* out, double weight, const double* x, Index n) {
+  for (Index c = 0; c < n; ++c) out[c] += weight * x[c];
+}
+void add_sizes(double* out, double weight, const double* x, Index n) {
+  for (Index c = 0; c < n; ++c) out[c] += std::fabs(weight * x[c]);
+}
+
+// P of one head, and lse and the largest score's terms with it. Keys that a query does not see keep P = 0.
+Matrix probabilities(const Matrix& Q, const Matrix& K, const AttentionShape& shape, double scale, bool causal, double* lse,
+                     double* largest_score) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  Matrix P({shape.queries, shape.keys});
+  for (Index i = 0; i < shape.queries; ++i) {
+    const Index visible = shape.visible_keys(i, causal);
+    double m = -kInfinity;
+    bool has_nan = false;
+    for (Index j = 0; j < visible; ++j) {
+      P(i, j) = scale * dot(&Q(i, 0), &K(j, 0), shape.head_dim);
+      has_nan |= std::isnan(P(i, j));
+      m = std::fmax(m, P(i, j));
+      const double size = std::fabs(scale) * dot_of_sizes(&Q(i, 0), &K(j, 0), shape.head_dim);
+      if (std::isfinite(size)) *largest_score = std::fmax(*largest_score, size);
+    }
+    if (m == -kInfinity && !has_nan) {  // no visible key: the row of P is 0
+      for (Index j = 0; j < visible; ++j) P(i, j) = 0;
+      lse[i] = -kInfinity;
+      continue;
+    }
+    double l = 0;
+    for (Index j = 0; j < visible; ++j) l += P(i, j) = std::exp(P(i, j) - m);
+    for (Index j = 0; j < visible; ++j) P(i, j) /= l;
+    lse[i] = m + std::log(l);
+  }
+  return P;
+}
+
+// Where a tensor of (batch, heads, rows, columns) has its head.
+double* head_in(Tensor<double, 4>& tensor, Index b, Index h) {
+  return tensor.data() + (b * tensor.extent(1) + h) * tensor.extent(2) * tensor.extent(3);
+}
+
+WithMagnitude zeros(const Shape<4>& shape) { return {Tensor<double, 4>(shape), Tensor<double, 4>(shape)}; }
+
+}  // namespace
+
+template <class T>
+AttentionOracle attention_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
+                                 const AttentionOptions& options) {
+  const AttentionShape shape = attention_shape(q.shape(), k.shape());
+  check_view("v", v, shape.of_keys());
+  const double scale = attention_scale(options, shape.head_dim);
+  const Index d = shape.head_dim;
+  AttentionOracle oracle{zeros(shape.of_queries()), Tensor<double, 3>(shape.of_rows())};
+  for (Index b = 0; b < shape.batch; ++b)
+    for (Index h = 0; h < shape.heads; ++h) {
+      const Matrix Q = head_of(q, b, h), K = head_of(k, b, h), V = head_of(v, b, h);
+      const Matrix P = probabilities(Q, K, shape, scale, options.causal, &oracle.lse(b, h, 0), &oracle.largest_score);
+      double* const O = head_in(oracle.out.value, b, h);
+      double* const O_magnitude = head_in(oracle.out.magnitude, b, h);
+      for (Index i = 0; i < shape.queries; ++i)
+        for (Index j = 0; j < shape.visible_keys(i, options.causal); ++j) {
+          add(O + i * d, P(i, j), &V(j, 0), d);
+          add_sizes(O_magnitude + i * d, P(i, j), &V(j, 0), d);
+        }
+    }
+  return oracle;
+}
+
+template <class T>
+AttentionGradients attention_backward_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
+                                             TensorView<const T, 4> d_out, const AttentionOptions& options) {
+  const AttentionShape shape = attention_shape(q.shape(), k.shape());
+  check_view("v", v, shape.of_keys());
+  check_view("d_out", d_out, shape.of_queries());
+  const double scale = attention_scale(options, shape.head_dim);
+  const Index d = shape.head_dim;
+  AttentionGradients gradients{zeros(shape.of_queries()), zeros(shape.of_keys()), zeros(shape.of_keys())};
+  Tensor<double, 1> lse({shape.queries}), dP({shape.keys}), dP_magnitude({shape.keys}), O({d});
+  double largest_score = 0;
+  for (Index b = 0; b < shape.batch; ++b)
+    for (Index h = 0; h < shape.heads; ++h) {
+      const Matrix Q = head_of(q, b, h), K = head_of(k, b, h), V = head_of(v, b, h), dO = head_of(d_out, b, h);
+      const Matrix P = probabilities(Q, K, shape, scale, options.causal, lse.data(), &largest_score);
+      const auto head = [&](WithMagnitude& gradient, Index row) { return head_in(gradient.value, b, h) + row * d; };
+      const auto head_magnitude = [&](WithMagnitude& gradient, Index row) { return head_in(gradient.magnitude, b, h) + row * d; };
+      for (Index i = 0; i < shape.queries; ++i) {
+        const Index visible = shape.visible_keys(i, options.causal);
+        double delta = 0, delta_magnitude = 0;
+        for (Index c = 0; c < d; ++c) O(c) = 0;
+        for (Index j = 0; j < visible; ++j) {
+          dP(j) = dot(&dO(i, 0), &V(j, 0), d);
+          dP_magnitude(j) = dot_of_sizes(&dO(i, 0), &V(j, 0), d);
+          delta += P(i, j) * dP(j);
+          add(O.data(), P(i, j), &V(j, 0), d);
+        }
+        delta_magnitude = dot_of_sizes(&dO(i, 0), O.data(), d);
+        for (Index j = 0; j < visible; ++j) {
+          const double dS = P(i, j) * (dP(j) - delta), dS_magnitude = P(i, j) * (dP_magnitude(j) + delta_magnitude);
+          add(head(gradients.d_v, j), P(i, j), &dO(i, 0), d);
+          add_sizes(head_magnitude(gradients.d_v, j), P(i, j), &dO(i, 0), d);
+          add(head(gradients.d_q, i), scale * dS, &K(j, 0), d);
+          add_sizes(head_magnitude(gradients.d_q, i), scale * dS_magnitude, &K(j, 0), d);
+          add(head(gradients.d_k, j), scale * dS, &Q(i, 0), d);
+          add_sizes(head_magnitude(gradients.d_k, j), scale * dS_magnitude, &Q(i, 0), d);
+        }
+      }
+    }
+  return gradients;
+}
+
+double attention_bound(const AttentionShape& shape, double largest_score, double unit_roundoff) {
+  const double head_dim = static_cast<double>(shape.head_dim), keys = static_cast<double>(shape.keys);
+  return unit_roundoff * (8 + (4 + std::sqrt(head_dim)) * largest_score + 4 * std::sqrt(keys));
+}
+
+double attention_backward_bound(const AttentionShape& shape, double largest_score, double unit_roundoff) {
+  const double others = static_cast<double>(shape.queries + shape.head_dim);
+  return 2 * attention_bound(shape, largest_score, unit_roundoff) + 4 * unit_roundoff * std::sqrt(others);
+}
+
 #define FLASH_INSTANTIATE(T)                                                                                                   \
   template Tensor<double, 3> softmax_oracle(TensorView<const T, 3>, int);                                                      \
   template Tensor<double, 3> softmax_matmul_oracle(TensorView<const T, 3>, TensorView<const T, 3>, int);                       \
-  template Tensor<double, 3> softmax_matmul_magnitude(TensorView<const T, 3>, TensorView<const T, 3>, int)
+  template Tensor<double, 3> softmax_matmul_magnitude(TensorView<const T, 3>, TensorView<const T, 3>, int);                    \
+  template AttentionOracle attention_oracle(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>,            \
+                                            const AttentionOptions&);                                                          \
+  template AttentionGradients attention_backward_oracle(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>, \
+                                                        TensorView<const T, 4>, const AttentionOptions&)
 FLASH_INSTANTIATE(float);
 FLASH_INSTANTIATE(double);
 

@@ -1,6 +1,7 @@
 // The one ground truth: the textbook formula in float64, slow and plain. Every check compares with it.
 #pragma once
 
+#include "common/attention.hpp"
 #include "common/tensor.hpp"
 
 namespace flash {
@@ -29,5 +30,43 @@ FLASH_EXPORT Tensor<double, 3> softmax_matmul_magnitude(TensorView<const T, 3> x
 //   rescaling u sqrt(d2 / block_2) for the factors alpha
 // in sum u (8 + 2 max|x| + 4 sqrt(d2)). Part 1's CPU solution stays below a third of it (the test "bound" prints its shares).
 FLASH_EXPORT double softmax_matmul_bound(Index d2, double largest_score);
+
+// ---- Attention (attention.hpp has the problem) ------------------------------------------------------------------------------
+
+// A result and how large the terms are whose sum it is: rounding errors are small beside the magnitude.
+struct WithMagnitude {
+  Tensor<double, 4> value;
+  Tensor<double, 4> magnitude;
+};
+
+struct AttentionOracle {
+  WithMagnitude out;            // magnitude: P |V|
+  Tensor<double, 3> lse;
+  double largest_score = 0;     // the largest scale * sum over c of |q(i, c) k(j, c)| of a visible pair that is finite
+};
+
+// Standard attention in float64. Throws ShapeError and ArgumentError as attention.hpp says.
+template <class T>
+FLASH_EXPORT AttentionOracle attention_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
+                                              const AttentionOptions& options = {});
+
+// Its gradients for the upstream gradient d_out of out, by the textbook's formulas (Dao et al. 2022, arXiv:2205.14135, appendix B.2):
+//   dV = P^T dO      dP = dO V^T      delta = rowsum(P * dP)      dS = P * (dP - delta)      dQ = scale dS K      dK = scale dS^T Q
+// Magnitudes have |.| around each term, |delta| being rowsum(|dO| |O|): the difference in dS may cancel.
+struct AttentionGradients {
+  WithMagnitude d_q, d_k, d_v;
+};
+template <class T>
+FLASH_EXPORT AttentionGradients attention_backward_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
+                                                          TensorView<const T, 4> d_out, const AttentionOptions& options = {});
+
+// The largest errors that computing in float32 (unit_roundoff 2^-24) or float64 (2^-53) explains, beside the magnitudes. With u the unit
+// roundoff, c = head_dim, s = largest_score:
+//   score   u (2 + sqrt(c)) s        head_dim products and their sums, the scale; as an error of exp's argument it is relative
+//   exp     u (8 + 2 s)              the function, and S - m, S - lse or S log2(e) rounded
+//   sums    4 u sqrt(n)              n additions whose errors do not all point the same way, and the rescaling between them
+// The sum of these for the output; for the gradients twice that (P, and the other factor), with sums over queries and head_dim as well.
+FLASH_EXPORT double attention_bound(const AttentionShape& shape, double largest_score, double unit_roundoff);
+FLASH_EXPORT double attention_backward_bound(const AttentionShape& shape, double largest_score, double unit_roundoff);
 
 }  // namespace flash

@@ -13,12 +13,13 @@
 
 namespace flash::harness {
 
-// How the elements of a (batch, rows, columns) tensor lie in memory.
+// How the elements of a tensor lie in memory. The last two axes are rows and columns; in front of them is a batch, or batch and heads.
 enum class Layout {
   kRowMajor,
-  kPaddedRows,   // rows are 5 elements further apart than they are long
-  kTransposed,   // the last two axes change places: columns are contiguous
-  kSpread,       // every third element; batches 7 further apart
+  kPaddedRows,        // rows are 5 elements further apart than they are long
+  kTransposed,        // the last two axes change places: columns are contiguous
+  kSpread,            // every third element; batches 7 further apart
+  kInterleavedHeads,  // (batch, rows, heads, columns) in memory, as a projection to heads * columns leaves them; without heads: row-major
 };
 
 inline std::string to_string(Layout layout) {
@@ -27,56 +28,66 @@ inline std::string to_string(Layout layout) {
     case Layout::kPaddedRows: return "padded rows";
     case Layout::kTransposed: return "transposed";
     case Layout::kSpread: return "spread";
+    case Layout::kInterleavedHeads: return "interleaved heads";
   }
   return "unknown";
 }
 
-inline Shape<3> strides_of(const Shape<3>& shape, Layout layout) {
-  const auto [batch, rows, columns] = shape;
+template <std::size_t Rank>
+std::array<Index, Rank> strides_of(const std::array<Index, Rank>& shape, Layout layout) {
+  static_assert(Rank >= 3);
+  const Index rows = shape[Rank - 2], columns = shape[Rank - 1];
+  if constexpr (Rank == 4)
+    if (layout == Layout::kInterleavedHeads) return {rows * shape[1] * columns, columns, shape[1] * columns, 1};
+  std::array<Index, Rank> strides{};
+  Index matrix = rows * columns;  // from one to the next
+  Index row = columns, column = 1;
   switch (layout) {
-    case Layout::kRowMajor: return {rows * columns, columns, 1};
-    case Layout::kPaddedRows: return {rows * (columns + 5), columns + 5, 1};
-    case Layout::kTransposed: return {rows * columns, 1, rows};
-    case Layout::kSpread: return {3 * rows * columns + 7, 3 * columns, 3};
+    case Layout::kRowMajor:
+    case Layout::kInterleavedHeads: break;
+    case Layout::kPaddedRows: row = columns + 5, matrix = rows * row; break;
+    case Layout::kTransposed: row = 1, column = rows; break;
+    case Layout::kSpread: column = 3, row = 3 * columns, matrix = rows * row + 7; break;
   }
-  return {};
+  strides[Rank - 1] = column;
+  strides[Rank - 2] = row;
+  for (int axis = static_cast<int>(Rank) - 3; axis >= 0; --axis, matrix *= shape[axis + 1]) strides[axis] = matrix;
+  return strides;
 }
 
-class PaddedTensor {
+// Of float or double. The rank is 3, or 4 with heads.
+template <class T = float, int Rank = 3>
+class BasicPaddedTensor {
  public:
   // Elements of `guard` poison lie before and behind the tensor: more than a vector instruction or a block of threads overshoots.
   static constexpr Index kGuard = 1024;
 
   // An output: poison everywhere.
-  PaddedTensor(const Shape<3>& shape, Layout layout, float around = poison())
+  BasicPaddedTensor(const Shape<Rank>& shape, Layout layout, T around = poison<T>())
       : shape_(shape), strides_(strides_of(shape, layout)) {
     Index last = 0;
-    for (int axis = 0; axis < 3; ++axis) last += std::max<Index>(shape[axis] - 1, 0) * strides_[axis];
+    for (int axis = 0; axis < Rank; ++axis) last += std::max<Index>(shape[axis] - 1, 0) * strides_[axis];
     buffer_.assign(static_cast<std::size_t>(2 * kGuard + last + 1), around);
   }
 
   // An input: the values, NaNs of another kind around them.
-  PaddedTensor(const Tensor<float, 3>& values, Layout layout) : PaddedTensor(values.shape(), layout, outside_value()) {
-    const auto target = view_in(buffer_.data());
-    for (Index b = 0; b < shape_[0]; ++b)
-      for (Index i = 0; i < shape_[1]; ++i)
-        for (Index j = 0; j < shape_[2]; ++j) target(b, i, j) = values(b, i, j);
+  BasicPaddedTensor(const Tensor<T, Rank>& values, Layout layout) : BasicPaddedTensor(values.shape(), layout, outside_value<T>()) {
+    Index flat = 0;
+    for_each_place([&](std::size_t place) { buffer_[place] = values.data()[flat++]; });
   }
 
   // The whole buffer, to be copied to a device and back.
-  std::vector<float>& buffer() { return buffer_; }
-  const std::vector<float>& buffer() const { return buffer_; }
+  std::vector<T>& buffer() { return buffer_; }
+  const std::vector<T>& buffer() const { return buffer_; }
 
   // The tensor inside `base`, which is this buffer or a copy of it.
-  TensorView<float, 3> view_in(float* base) const { return {base + kGuard, shape_, strides_}; }
-  TensorView<float, 3> view() { return view_in(buffer_.data()); }
+  TensorView<T, Rank> view_in(T* base) const { return {base + kGuard, shape_, strides_}; }
+  TensorView<T, Rank> view() { return view_in(buffer_.data()); }
 
   // For each place of the buffer, whether it is an element of the tensor.
   std::vector<bool> elements() const {
     std::vector<bool> inside(buffer_.size());
-    for (Index b = 0; b < shape_[0]; ++b)
-      for (Index i = 0; i < shape_[1]; ++i)
-        for (Index j = 0; j < shape_[2]; ++j) inside[kGuard + b * strides_[0] + i * strides_[1] + j * strides_[2]] = true;
+    for_each_place([&](std::size_t place) { inside[place] = true; });
     return inside;
   }
 
@@ -95,15 +106,32 @@ class PaddedTensor {
   }
 
   // Whether the buffers are equal bit by bit: == would call two NaNs different.
-  bool same_bits(const PaddedTensor& other) const {
+  bool same_bits(const BasicPaddedTensor& other) const {
     return buffer_.size() == other.buffer_.size() &&
-           std::memcmp(buffer_.data(), other.buffer_.data(), sizeof(float) * buffer_.size()) == 0;
+           std::memcmp(buffer_.data(), other.buffer_.data(), sizeof(T) * buffer_.size()) == 0;
   }
 
  private:
-  Shape<3> shape_;
-  Shape<3> strides_;
-  std::vector<float> buffer_;
+  // Calls use(place in the buffer) for each element, in row-major order.
+  template <class Use>
+  void for_each_place(Use use) const {
+    Index index[Rank] = {}, place = kGuard;
+    for (Index left = element_count(shape_); left > 0; --left) {
+      use(static_cast<std::size_t>(place));
+      for (int axis = Rank - 1; axis >= 0; --axis) {
+        place += strides_[axis];
+        if (++index[axis] < shape_[axis]) break;
+        place -= shape_[axis] * strides_[axis];
+        index[axis] = 0;
+      }
+    }
+  }
+
+  Shape<Rank> shape_;
+  Shape<Rank> strides_;
+  std::vector<T> buffer_;
 };
+
+using PaddedTensor = BasicPaddedTensor<>;
 
 }  // namespace flash::harness

@@ -1,0 +1,25 @@
+// Implements attention.hpp.
+#include "common/attention.hpp"
+
+#include <cmath>
+
+namespace flash {
+
+double attention_scale(const AttentionOptions& options, Index head_dim) {
+  const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(head_dim)));
+  if (!std::isfinite(scale)) throw ArgumentError("scale is " + std::to_string(scale) + "; it must be a finite number");
+  return scale;
+}
+
+AttentionShape attention_shape(const Shape<4>& q, const Shape<4>& k) {
+  const char* const axes[] = {"batch", "heads", "queries", "head_dim"};
+  for (int axis = 0; axis < 4; ++axis)
+    if (q[axis] < 1)
+      throw ShapeError("q has shape " + to_string<4>(q) + "; " + axes[axis] + " must be at least 1 in (batch, heads, queries, head_dim)");
+  if (k[0] != q[0] || k[1] != q[1] || k[2] < 0 || k[3] != q[3])
+    throw ShapeError("k has shape " + to_string<4>(k) + "; it must be (batch = " + std::to_string(q[0]) + ", heads = " +
+                     std::to_string(q[1]) + ", keys, head_dim = " + std::to_string(q[3]) + ")");
+  return {q[0], q[1], q[2], k[2], q[3]};
+}
+
+}  // namespace flash

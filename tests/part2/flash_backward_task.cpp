@@ -1,0 +1,177 @@
+// Task part2.flash_backward: delta, and the gradients of every problem for a random upstream gradient, from the oracle's out and lse. When
+// gradients are wrong, which of them says where to look.
+#include <cmath>
+#include <limits>
+
+#include "part2/attention_cases.hpp"
+
+namespace flash::harness {
+namespace {
+
+using part2::AttentionCase;
+
+template <class T, int Rank>
+Tensor<T, Rank> rounded(const Tensor<double, Rank>& x) {
+  Tensor<T, Rank> y(x.shape());
+  for (Index i = 0; i < x.size(); ++i) y.data()[i] = static_cast<T>(x.data()[i]);
+  return y;
+}
+
+// What it points to that these gradients are wrong and the others are not.
+std::string pointed_to(bool d_q_wrong, bool d_k_wrong, bool d_v_wrong) {
+  if (d_v_wrong && (d_q_wrong || d_k_wrong)) return "dV is wrong, which needs nothing but P and d_out: look at P = exp(S - lse) first, at its scale and its mask.";
+  if (d_v_wrong) return "Only dV is wrong, so P is right: look at how dV = P^T dO is summed up over the queries.";
+  if (d_q_wrong && d_k_wrong) return "dV is right, so P is; dQ and dK are both wrong: look at dP = dO V^T, at delta, and at dS = P * (dP - delta) and its scale.";
+  if (d_q_wrong) return "Only dQ is wrong, so dS is right: look at how dQ = scale * dS K is summed up over the keys.";
+  return "Only dK is wrong, so dS is right: look at how dK = scale * dS^T Q is summed up over the queries.";
+}
+
+template <class T>
+Verdict judge(const AttentionCase& problem, std::uint64_t seed) {
+  const AttentionShape& shape = problem.shape;
+  const auto inputs = part2::make_inputs<T>(problem, seed);
+  const Tensor<T, 4> upstream = part2::normal<T>(shape.of_queries(), 1000 + seed);
+  const auto forward = attention_oracle(inputs.q.view(), inputs.k.view(), inputs.v.view(), problem.options());
+  const auto want = attention_backward_oracle(inputs.q.view(), inputs.k.view(), inputs.v.view(), upstream.view(), problem.options());
+
+  using Padded = BasicPaddedTensor<T, 4>;
+  const Padded q_before(inputs.q, problem.layout), k_before(inputs.k, problem.layout), v_before(inputs.v, problem.layout),
+      out_before(rounded<T>(forward.out.value), problem.layout), d_out_before(upstream, problem.layout);
+  const BasicPaddedTensor<T, 3> lse_before(rounded<T>(forward.lse), Layout::kRowMajor);
+  Padded q = q_before, k = k_before, v = v_before, out = out_before, d_out = d_out_before;
+  BasicPaddedTensor<T, 3> lse = lse_before;
+  Padded d_q(shape.of_queries(), problem.layout), d_k(shape.of_keys(), problem.layout), d_v(shape.of_keys(), problem.layout);
+  flash_attention_backward<T>(q.view(), k.view(), v.view(), out.view(), lse.view(), d_out.view(), d_q.view(), d_k.view(), d_v.view(),
+                              problem.options(), problem.blocks.keys);
+
+  for (const auto& [name, tensor] : {std::pair{"d_q", &d_q}, {"d_k", &d_k}, {"d_v", &d_v}})
+    if (const auto where = tensor->written_outside()) return {false, std::string("It writes outside of `") + name + "`: " + *where + "."};
+  for (const auto& [name, before, after] : {std::tuple{"q", &q_before, &q}, {"k", &k_before, &k}, {"v", &v_before, &v},
+                                            {"out", &out_before, &out}, {"d_out", &d_out_before, &d_out}})
+    if (!after->same_bits(*before)) return {false, std::string("It changes `") + name + "`. Inputs must stay as they are."};
+  if (!lse.same_bits(lse_before)) return {false, "It changes `lse`. Inputs must stay as they are."};
+
+  const double bound = attention_backward_bound(shape, forward.largest_score, part2::unit_roundoff<T>());
+  const std::string wrong_d_q = part2::wrong_in<T>(d_q.view(), want.d_q, bound, "query", problem.blocks.queries);
+  const std::string wrong_d_k = part2::wrong_in<T>(d_k.view(), want.d_k, bound, "key", problem.blocks.keys);
+  const std::string wrong_d_v = part2::wrong_in<T>(d_v.view(), want.d_v, bound, "key", problem.blocks.keys);
+  if (wrong_d_q.empty() && wrong_d_k.empty() && wrong_d_v.empty()) return {true, ""};
+  std::string text = pointed_to(!wrong_d_q.empty(), !wrong_d_k.empty(), !wrong_d_v.empty());
+  for (const auto& [name, wrong] : {std::pair{"dQ", &wrong_d_q}, {"dK", &wrong_d_k}, {"dV", &wrong_d_v}})
+    if (!wrong->empty()) text += std::string("\n") + name + ": " + *wrong;
+  return {false, text};
+}
+
+// delta alone, from an out that no attention gave: what else is wrong does not matter.
+Verdict delta_is_the_row_sum(std::uint64_t seed) {
+  const AttentionShape shape{.batch = 2, .heads = 3, .queries = 37, .keys = 1, .head_dim = 24};
+  const auto out = part2::normal<float>(shape.of_queries(), seed), d_out = part2::normal<float>(shape.of_queries(), seed + 100);
+  BasicPaddedTensor<float, 3> delta(shape.of_rows(), Layout::kRowMajor);
+  attention_delta<float>(out.view(), d_out.view(), delta.view());
+  if (const auto where = delta.written_outside()) return {false, "It writes outside of `delta`: " + *where + "."};
+  Tensor<double, 3> want(shape.of_rows()), magnitude(shape.of_rows());
+  for (Index i = 0; i < want.size(); ++i)
+    for (Index c = 0; c < shape.head_dim; ++c) {
+      const double term = static_cast<double>(out.data()[i * shape.head_dim + c]) * static_cast<double>(d_out.data()[i * shape.head_dim + c]);
+      want.data()[i] += term;
+      magnitude.data()[i] += std::fabs(term);
+    }
+  CompareOptions options;
+  options.max_scaled = 0x1p-24 * (2 + 2 * std::sqrt(static_cast<double>(shape.head_dim)));
+  options.max_frobenius = 1e-5;
+  options.axes = {"batch", "head", "query"};
+  options.blocks = {0, 0, 0};
+  options.magnitude = magnitude.data();
+  const Comparison comparison = compare<3>(delta.view(), want, options);
+  return {comparison.pass, comparison.pass ? comparison.text : "delta is wrong. " + comparison.text};
+}
+
+// sum(out * d_out) of the oracle in float64, which the gradients are of.
+double loss(const part2::AttentionInputs<double>& inputs, const Tensor<double, 4>& d_out, const AttentionOptions& options) {
+  const auto out = attention_oracle(std::as_const(inputs.q).view(), std::as_const(inputs.k).view(), std::as_const(inputs.v).view(), options).out.value;
+  double sum = 0;
+  for (Index i = 0; i < out.size(); ++i) sum += out.data()[i] * d_out.data()[i];
+  return sum;
+}
+
+part2::AttentionInputs<double> gradients(const part2::AttentionInputs<double>& inputs, const Tensor<double, 4>& d_out, const AttentionOptions& options) {
+  const auto oracle = attention_oracle(inputs.q.view(), inputs.k.view(), inputs.v.view(), options);
+  part2::AttentionInputs<double> d{Tensor<double, 4>(inputs.q.shape()), Tensor<double, 4>(inputs.k.shape()), Tensor<double, 4>(inputs.v.shape())};
+  flash_attention_backward<double>(inputs.q.view(), inputs.k.view(), inputs.v.view(), oracle.out.value.view(), oracle.lse.view(), d_out.view(),
+                                   d.q.view(), d.k.view(), d.v.view(), options);
+  return d;
+}
+
+// The homework's gradient check: each element of the gradients against a central difference of the output, step 1e-6.
+Verdict gradients_are_differences(std::uint64_t seed, bool causal) {
+  const AttentionCase problem{.name = "", .shape = {1, 1, 32, 32, 16}, .causal = causal, .float64 = true};
+  auto inputs = part2::make_inputs<double>(problem, seed);
+  const auto d_out = part2::normal<double>(problem.shape.of_queries(), 1000 + seed);
+  const auto got = gradients(inputs, d_out, problem.options());
+  constexpr double kStep = 1e-6, kAbsolute = 1e-4, kRelative = 1e-3;
+  const std::pair<Tensor<double, 4>*, const Tensor<double, 4>*> pairs[] = {{&inputs.q, &got.q}, {&inputs.k, &got.k}, {&inputs.v, &got.v}};
+  const char* const names[] = {"dQ", "dK", "dV"};
+  for (int which = 0; which < 3; ++which)
+    for (Index i = 0; i < pairs[which].first->size(); ++i) {
+      double& x = pairs[which].first->data()[i];
+      const double before = x;
+      x = before + kStep;
+      const double above = loss(inputs, d_out, problem.options());
+      x = before - kStep;
+      const double below = loss(inputs, d_out, problem.options());
+      x = before;
+      const double want = (above - below) / (2 * kStep), value = pairs[which].second->data()[i];
+      if (!(std::fabs(value - want) <= kAbsolute + kRelative * std::fabs(want)))
+        return {false, std::string(names[which]) + ", row " + std::to_string(i / 16) + ", column " + std::to_string(i % 16) + ": got " +
+                           std::to_string(value) + ", but the output changes as if it were " + std::to_string(want) + "."};
+    }
+  return {true, ""};
+}
+
+// Along one random direction the output changes as the gradients say, at a length where nobody looks at each element.
+Verdict gradients_hold_along_a_direction(std::uint64_t seed) {
+  const AttentionCase problem{.name = "", .shape = {1, 1, 2048, 2048, 16}, .causal = true, .float64 = true};
+  auto inputs = part2::make_inputs<double>(problem, seed);
+  const auto d_out = part2::normal<double>(problem.shape.of_queries(), 1000 + seed);
+  const auto got = gradients(inputs, d_out, problem.options());
+  const part2::AttentionInputs<double> way{part2::normal<double>(problem.shape.of_queries(), 2000 + seed), part2::normal<double>(problem.shape.of_keys(), 2001 + seed),
+                                           part2::normal<double>(problem.shape.of_keys(), 2002 + seed)};
+  constexpr double kStep = 1e-5;
+  double want = 0, size = 0;
+  const auto go = [&](double step) {
+    for (const auto& [x, direction] : {std::pair{&inputs.q, &way.q}, {&inputs.k, &way.k}, {&inputs.v, &way.v}})
+      for (Index i = 0; i < x->size(); ++i) x->data()[i] += step * direction->data()[i];
+  };
+  for (const auto& [d, direction] : {std::pair{&got.q, &way.q}, {&got.k, &way.k}, {&got.v, &way.v}})
+    for (Index i = 0; i < d->size(); ++i) {
+      want += d->data()[i] * direction->data()[i];
+      size += d->data()[i] * d->data()[i];
+    }
+  go(kStep);
+  const double above = loss(inputs, d_out, problem.options());
+  go(-2 * kStep);
+  const double below = loss(inputs, d_out, problem.options());
+  const double change = (above - below) / (2 * kStep);
+  if (!(std::fabs(change - want) <= 1e-6 * std::sqrt(size)))
+    return {false, "Along a random direction the output changes by " + std::to_string(change) + "; the gradients say " + std::to_string(want) + "."};
+  return {true, ""};
+}
+
+}  // namespace
+
+TaskUnderTest task_under_test() {
+  TaskUnderTest task{.id = "part2.flash_backward", .cases = {}};
+  task.cases.push_back({"delta", 4, delta_is_the_row_sum});
+  for (const AttentionCase& problem : part2::attention_cases()) {
+    if (problem.data == part2::Data::kMinusInfinity) continue;
+    task.cases.push_back({problem.name, problem.weight, [problem](std::uint64_t seed) {
+                            return problem.float64 ? judge<double>(problem, seed) : judge<float>(problem, seed);
+                          }});
+  }
+  for (const bool causal : {false, true})
+    task.cases.push_back({causal ? "gradient check (causal)" : "gradient check", 3, [causal](std::uint64_t seed) { return gradients_are_differences(seed, causal); }});
+  task.cases.push_back({"along a direction: 2048 queries and keys", 3, gradients_hold_along_a_direction});
+  return task;
+}
+
+}  // namespace flash::harness

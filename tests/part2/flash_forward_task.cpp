@@ -1,0 +1,94 @@
+// Task part2.flash_forward: out and lse of every problem, what lies around them, the inputs, and the memory.
+#include <cmath>
+#include <limits>
+
+#include "common/memory_meter.hpp"
+#include "part2/attention_cases.hpp"
+
+namespace flash::harness {
+namespace {
+
+using part2::AttentionCase;
+
+// lse against the oracle's; -inf where no key is visible. Its error is absolute: `bound`, and the rounding of lse itself.
+template <class T>
+std::string wrong_lse(TensorView<const T, 3> got, const Tensor<double, 3>& want, double bound, Index block) {
+  Tensor<T, 3> elements = packed(got);
+  Tensor<double, 3> finite = want, magnitude(want.shape());
+  for (Index i = 0; i < finite.size(); ++i) {
+    const double lse = finite.data()[i];
+    magnitude.data()[i] = 1 + std::fabs(lse) * part2::unit_roundoff<T>() / bound;
+    if (std::isfinite(lse)) continue;
+    const T value = elements.data()[i];
+    const bool right = std::isnan(lse) ? std::isnan(value) && !is_poison(value) : static_cast<double>(value) == lse;
+    if (!right)
+      return "lse of query " + std::to_string(i % want.extent(2)) + " is " + (is_poison(value) ? "nothing (never written)" : std::to_string(value)) +
+             ", expected " + (std::isnan(lse) ? "NaN" : "-inf: the query sees no key") + ".";
+    elements.data()[i] = 0;
+    finite.data()[i] = 0;
+    magnitude.data()[i] = 1;
+  }
+  CompareOptions options;
+  options.max_scaled = bound;
+  options.max_frobenius = std::numeric_limits<double>::max();
+  options.axes = {"batch", "head", "query"};
+  options.blocks = {0, 0, block};
+  options.magnitude = magnitude.data();
+  const Comparison comparison = compare<3>(std::as_const(elements).view(), finite, options);
+  return comparison.pass ? "" : "lse is wrong, and out is right. " + comparison.text;
+}
+
+template <class T>
+Verdict judge(const AttentionCase& problem, std::uint64_t seed) {
+  const auto inputs = part2::make_inputs<T>(problem, seed);
+  const auto oracle = attention_oracle(inputs.q.view(), inputs.k.view(), inputs.v.view(), problem.options());
+  using Padded = BasicPaddedTensor<T, 4>;
+  const Padded q_before(inputs.q, problem.layout), k_before(inputs.k, problem.layout), v_before(inputs.v, problem.layout);
+  Padded q = q_before, k = k_before, v = v_before, out(problem.shape.of_queries(), problem.layout);
+  BasicPaddedTensor<T, 3> lse(problem.shape.of_rows(), Layout::kRowMajor);
+  flash_attention_forward<T>(q.view(), k.view(), v.view(), out.view(), lse.view(), problem.options(), problem.blocks);
+
+  if (const auto where = out.written_outside()) return {false, "It writes outside of `out`: " + *where + "."};
+  if (const auto where = lse.written_outside()) return {false, "It writes outside of `lse`: " + *where + "."};
+  for (const auto& [name, before, after] : {std::tuple{"q", &q_before, &q}, {"k", &k_before, &k}, {"v", &v_before, &v}})
+    if (!after->same_bits(*before)) return {false, std::string("It changes `") + name + "`. Inputs must stay as they are."};
+
+  const double bound = attention_bound(problem.shape, oracle.largest_score, part2::unit_roundoff<T>());
+  if (const std::string wrong = part2::wrong_in<T>(out.view(), oracle.out, bound, "query", problem.blocks.queries); !wrong.empty())
+    return {false, wrong};
+  const std::string wrong = wrong_lse<T>(lse.view(), oracle.lse, bound, problem.blocks.queries);
+  return {wrong.empty(), wrong};
+}
+
+// What a call holds beyond its arguments, in bytes.
+std::size_t extra_bytes(Index sequence) {
+  const AttentionShape shape{.batch = 1, .heads = 2, .queries = sequence, .keys = sequence, .head_dim = 32};
+  const auto q = part2::normal<float>(shape.of_queries(), 1), k = part2::normal<float>(shape.of_keys(), 2), v = part2::normal<float>(shape.of_keys(), 3);
+  Tensor<float, 4> out(shape.of_queries());
+  Tensor<float, 3> lse(shape.of_rows());
+  return host_memory::extra_bytes_of([&] { flash_attention_forward<float>(q.view(), k.view(), v.view(), out.view(), lse.view()); });
+}
+
+Verdict memory_grows_no_faster_than_the_sequence(std::uint64_t) {
+  const std::size_t few = extra_bytes(256), many = extra_bytes(1024);
+  // A copy of q, k, v and out of a head would still be linear: 4 * 1024 * 32 floats, and as much again to spare.
+  const std::size_t most = 2 * 4 * 1024 * 32 * sizeof(float);
+  const std::string text = std::to_string(few) + " extra bytes for a sequence of 256, " + std::to_string(many) + " for 1024";
+  if (many > 5 * few + 65536) return {false, text + ": the memory grows faster than the sequence. All of S would be " + std::to_string(1024 * 1024 * sizeof(float)) + "."};
+  if (many > most) return {false, text + ", where " + std::to_string(most) + " would be plenty: is all of S in memory?"};
+  return {true, text};
+}
+
+}  // namespace
+
+TaskUnderTest task_under_test() {
+  TaskUnderTest task{.id = "part2.flash_forward", .cases = {}};
+  for (const AttentionCase& problem : part2::attention_cases())
+    task.cases.push_back({problem.name, problem.weight, [problem](std::uint64_t seed) {
+                            return problem.float64 ? judge<double>(problem, seed) : judge<float>(problem, seed);
+                          }});
+  task.cases.push_back({"memory grows no faster than the sequence", 4, memory_grows_no_faster_than_the_sequence});
+  return task;
+}
+
+}  // namespace flash::harness
