@@ -34,6 +34,24 @@ class Machine {
   virtual void release_cached_memory() = 0;
 };
 
+// While it lives, the machine's memory is capped at baseline + limit; without a limit it does nothing.
+class MemoryCap {
+ public:
+  MemoryCap(Machine& machine, std::size_t baseline_bytes, std::optional<std::size_t> limit) : machine_(machine) {
+    if (limit) machine_.set_memory_limit(baseline_bytes + *limit);
+  }
+  ~MemoryCap() { machine_.set_memory_limit(std::nullopt); }
+  MemoryCap(const MemoryCap&) = delete;
+  MemoryCap& operator=(const MemoryCap&) = delete;
+
+ private:
+  Machine& machine_;
+};
+
+// How many bytes of host memory this process can still take before the system has none left, or its container's limit is met;
+// nothing where the system does not say.
+std::optional<std::size_t> available_host_memory();
+
 // Whether make_machine("cuda") can work: the build has CUDA, and there is a GPU. Never throws.
 bool has_gpu() noexcept;
 

@@ -99,6 +99,22 @@ void Options::choice(const std::string& name, const std::string& help, std::opti
        }});
 }
 
+void Options::choices(const std::string& name, const std::string& help, std::optional<std::vector<std::string>>& target,
+                      const std::vector<std::string>& choices) {
+  std::string all;
+  for (const std::string& choice : choices) all += (all.empty() ? "" : ", ") + choice;
+  add({name, "LIST", help, [=, &target](const std::string& typed) {
+         std::vector<std::string> chosen;
+         for (const std::string& part : split(typed, ',')) {
+           const bool known = std::find(choices.begin(), choices.end(), part) != choices.end();
+           if (!known || std::find(chosen.begin(), chosen.end(), part) != chosen.end())
+             throw wrong_value(name, typed, "different names with commas between, of: " + all);
+           chosen.push_back(part);
+         }
+         target = chosen;
+       }});
+}
+
 void Options::bytes(const std::string& name, const std::string& help, std::optional<std::size_t>& target) {
   add({name, "BYTES", help, [=, &target](const std::string& typed) {
          const auto bytes = parse_bytes(typed);

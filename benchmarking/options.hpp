@@ -38,6 +38,9 @@ class Options {
                 std::int64_t least, std::int64_t most);
   void choice(const std::string& name, const std::string& help, std::optional<std::string>& target,
               const std::vector<std::string>& choices);
+  // "standard,flash"; duplicates are refused.
+  void choices(const std::string& name, const std::string& help, std::optional<std::vector<std::string>>& target,
+               const std::vector<std::string>& choices);
   // A number of bytes, at least 1: "4096", "512MiB", "1.5GiB" (1 MiB = 2^20 bytes).
   void bytes(const std::string& name, const std::string& help, std::optional<std::size_t>& target);
   void file(const std::string& name, const std::string& help, std::filesystem::path& target);

@@ -36,18 +36,4 @@ Outcome run_row(Machine& machine, const RowPlan& plan);
 // Throws NotYetImplemented.
 double clock_floor_ms(Machine& machine, int warmups, int passes);
 
-// While it lives, the machine's memory is capped at baseline + limit; without a limit it does nothing.
-class MemoryCap {
- public:
-  MemoryCap(Machine& machine, std::size_t baseline_bytes, std::optional<std::size_t> limit) : machine_(machine) {
-    if (limit) machine_.set_memory_limit(baseline_bytes + *limit);
-  }
-  ~MemoryCap() { machine_.set_memory_limit(std::nullopt); }
-  MemoryCap(const MemoryCap&) = delete;
-  MemoryCap& operator=(const MemoryCap&) = delete;
-
- private:
-  Machine& machine_;
-};
-
 }  // namespace flash

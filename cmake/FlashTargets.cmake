@@ -9,22 +9,25 @@
 
 # ---- flags ----------------------------------------------------------------------------------------------------------------
 
+# flash_warnings are the flags of all files; flash_options adds -march=native, which the files that choose an instruction set do without.
+add_library(flash_warnings INTERFACE)
 add_library(flash_options INTERFACE)
-target_include_directories(flash_options INTERFACE ${CMAKE_SOURCE_DIR})
-target_compile_options(flash_options INTERFACE
+target_link_libraries(flash_options INTERFACE flash_warnings)
+target_include_directories(flash_warnings INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(flash_warnings INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wno-missing-field-initializers>"
   # g++ 12 sees overlapping copies in std::string where there are none (its bug 105651).
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-restrict>
   "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers;-lineinfo>")
 if(FLASH_WERROR)
-  target_compile_options(flash_options INTERFACE
+  target_compile_options(flash_warnings INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-Werror>
     "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-Werror>")
 endif()
 if(FLASH_SANITIZE)
-  target_compile_options(flash_options INTERFACE
+  target_compile_options(flash_warnings INTERFACE
     "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined;-fno-sanitize-recover=all;-fno-omit-frame-pointer>")
-  target_link_options(flash_options INTERFACE -fsanitize=address,undefined)
+  target_link_options(flash_warnings INTERFACE -fsanitize=address,undefined)
 endif()
 if(FLASH_NATIVE)
   include(CheckCXXCompilerFlag)

@@ -72,7 +72,8 @@ double softmax_matmul_bound(Index d2, double largest_score) {
   return kUnitRoundoff * (8 + 2 * largest_score + 4 * std::sqrt(static_cast<double>(d2)));
 }
 
-// ---- attention ----------------------------------------------------------------------------------------------------------------
+// ---- attention
+// ----------------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -167,14 +168,14 @@ AttentionOracle attention_oracle(TensorView<const T, 4> q, TensorView<const T, 4
 }
 
 template <class T>
-AttentionGradients attention_backward_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
-                                             TensorView<const T, 4> d_out, const AttentionOptions& options) {
+AttentionOracleGradients attention_backward_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
+                                                   TensorView<const T, 4> d_out, const AttentionOptions& options) {
   const AttentionShape shape = attention_shape(q.shape(), k.shape());
   check_view("v", v, shape.of_keys());
   check_view("d_out", d_out, shape.of_queries());
   const double scale = attention_scale(options, shape.head_dim);
   const Index d = shape.head_dim;
-  AttentionGradients gradients{zeros(shape.of_queries()), zeros(shape.of_keys()), zeros(shape.of_keys())};
+  AttentionOracleGradients gradients{zeros(shape.of_queries()), zeros(shape.of_keys()), zeros(shape.of_keys())};
   Tensor<double, 1> lse({shape.queries}), dP({shape.keys}), dP_magnitude({shape.keys}), O({d});
   double largest_score = 0;
   for (Index b = 0; b < shape.batch; ++b)
@@ -182,7 +183,9 @@ AttentionGradients attention_backward_oracle(TensorView<const T, 4> q, TensorVie
       const Matrix Q = head_of(q, b, h), K = head_of(k, b, h), V = head_of(v, b, h), dO = head_of(d_out, b, h);
       const Matrix P = probabilities(Q, K, shape, scale, options.causal, lse.data(), &largest_score);
       const auto head = [&](WithMagnitude& gradient, Index row) { return head_in(gradient.value, b, h) + row * d; };
-      const auto head_magnitude = [&](WithMagnitude& gradient, Index row) { return head_in(gradient.magnitude, b, h) + row * d; };
+      const auto head_magnitude = [&](WithMagnitude& gradient, Index row) {
+        return head_in(gradient.magnitude, b, h) + row * d;
+      };
       for (Index i = 0; i < shape.queries; ++i) {
         const Index visible = shape.visible_keys(i, options.causal);
         double delta = 0, delta_magnitude = 0;
@@ -218,14 +221,14 @@ double attention_backward_bound(const AttentionShape& shape, double largest_scor
   return 2 * attention_bound(shape, largest_score, unit_roundoff) + 4 * unit_roundoff * std::sqrt(others);
 }
 
-#define FLASH_INSTANTIATE(T)                                                                                                   \
-  template Tensor<double, 3> softmax_oracle(TensorView<const T, 3>, int);                                                      \
-  template Tensor<double, 3> softmax_matmul_oracle(TensorView<const T, 3>, TensorView<const T, 3>, int);                       \
-  template Tensor<double, 3> softmax_matmul_magnitude(TensorView<const T, 3>, TensorView<const T, 3>, int);                    \
-  template AttentionOracle attention_oracle(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>,            \
-                                            const AttentionOptions&);                                                          \
-  template AttentionGradients attention_backward_oracle(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>, \
-                                                        TensorView<const T, 4>, const AttentionOptions&)
+#define FLASH_INSTANTIATE(T)                                                                                        \
+  template Tensor<double, 3> softmax_oracle(TensorView<const T, 3>, int);                                           \
+  template Tensor<double, 3> softmax_matmul_oracle(TensorView<const T, 3>, TensorView<const T, 3>, int);            \
+  template Tensor<double, 3> softmax_matmul_magnitude(TensorView<const T, 3>, TensorView<const T, 3>, int);         \
+  template AttentionOracle attention_oracle(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>, \
+                                            const AttentionOptions&);                                               \
+  template AttentionOracleGradients attention_backward_oracle(                                                      \
+      TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>, const AttentionOptions&)
 FLASH_INSTANTIATE(float);
 FLASH_INSTANTIATE(double);
 

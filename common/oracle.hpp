@@ -53,11 +53,11 @@ FLASH_EXPORT AttentionOracle attention_oracle(TensorView<const T, 4> q, TensorVi
 // Its gradients for the upstream gradient d_out of out, by the textbook's formulas (Dao et al. 2022, arXiv:2205.14135, appendix B.2):
 //   dV = P^T dO      dP = dO V^T      delta = rowsum(P * dP)      dS = P * (dP - delta)      dQ = scale dS K      dK = scale dS^T Q
 // Magnitudes have |.| around each term, |delta| being rowsum(|dO| |O|): the difference in dS may cancel.
-struct AttentionGradients {
+struct AttentionOracleGradients {
   WithMagnitude d_q, d_k, d_v;
 };
 template <class T>
-FLASH_EXPORT AttentionGradients attention_backward_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
+FLASH_EXPORT AttentionOracleGradients attention_backward_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
                                                           TensorView<const T, 4> d_out, const AttentionOptions& options = {});
 
 // The largest errors that computing in float32 (unit_roundoff 2^-24) or float64 (2^-53) explains, beside the magnitudes. With u the unit

@@ -17,6 +17,7 @@ struct Parsed {
   std::optional<std::int64_t> passes;
   std::optional<std::vector<std::int64_t>> sizes;
   std::optional<std::string> device;
+  std::optional<std::vector<std::string>> names;
   std::optional<std::size_t> limit;
   std::filesystem::path output = "default.csv";
 };
@@ -28,6 +29,7 @@ Parsed parse(std::vector<const char*> words) {
   options.integer("passes", "N", "how many", parsed.passes, 1, 100);
   options.integers("sizes", "which", parsed.sizes, 1, 1024);
   options.choice("device", "where", parsed.device, {"gpu", "cpu"});
+  options.choices("names", "whose", parsed.names, {"one", "two"});
   options.bytes("limit", "memory", parsed.limit);
   options.file("output", "file", parsed.output);
   words.insert(words.begin(), "program");
@@ -94,6 +96,15 @@ TEST_CASE("a wrong list is answered with its value") {
 
 TEST_CASE("a wrong choice is answered with the choices") {
   CHECK(error_of({"--device", "tpu"}) == "--device is 'tpu'; it must be one of gpu|cpu");
+}
+
+TEST_CASE("a list of choices keeps its order, and a wrong one is answered with the choices") {
+  CHECK(parse({"--names", "two,one"}).names == std::vector<std::string>{"two", "one"});
+  for (const char* wrong : {"", "three", "one,three", "one,", "one,one"}) {
+    CAPTURE(wrong);
+    CHECK(error_of({"--names", wrong}) ==
+          "--names is '" + std::string(wrong) + "'; it must be different names with commas between, of: one, two");
+  }
 }
 
 TEST_CASE("words that are no options, and options without their value, are errors") {

@@ -19,6 +19,7 @@ struct GradedCase {
   int weight = 1;    // the case's share of its task's points, which are in tasks.toml: weight / sum of weights
   std::function<Verdict(std::uint64_t seed)> run;  // NotYetImplemented passes through: "not started"
   bool needs_checks = false;  // asks the emulator's checks (common/simt), and is run by the "checked" backend only
+  bool challenge = false;  // beyond the task: shown on the card, worth no points, and no failure where it is not met
 };
 
 struct TaskUnderTest {

@@ -108,9 +108,11 @@ class Runner {
     }
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     report_.end(graded.name, status, message, seconds.count());
-    ++counts_[static_cast<int>(status)];
 
     INFO(message);
+    // A reference solution has to meet its own challenges. A student need not: to ctest one that is not met is not started.
+    if (graded.challenge && status == Status::kFailed && implementation() == std::string("skeleton")) status = Status::kNotStarted;
+    ++counts_[static_cast<int>(status)];
     if (status == Status::kNotStarted || status == Status::kNeedsGpu || status == Status::kNeedsChecks) {
       std::cout << graded.name << ": " << message << std::endl;
       SUCCEED();

@@ -52,7 +52,8 @@ void Report::begin(const TaskUnderTest& task, std::uint64_t seed) {
   std::string cases;
   for (const GradedCase& graded : task.cases)
     cases += (cases.empty() ? "" : ",") + std::string("{\"name\":") + quoted(graded.name) +
-             ",\"weight\":" + std::to_string(graded.weight) + "}";
+             ",\"weight\":" + std::to_string(graded.challenge ? 0 : graded.weight) +
+             ",\"challenge\":" + (graded.challenge ? "true" : "false") + "}";
   line("{\"event\":\"begin\",\"task\":" + quoted(task.id) + ",\"implementation\":" + quoted(implementation()) +
        ",\"backend\":" + quoted(backend()) +
        ",\"seed\":" + std::to_string(seed) + ",\"cases\":[" + cases + "]}");

@@ -19,6 +19,10 @@ std::vector<AttentionCase> attention_cases() {
       {.name = "ragged by one: 15", .shape = {1, 2, 15, 15, 24}},
       {.name = "ragged by one: 17", .shape = {1, 2, 17, 17, 24}},
       {.name = "batches and heads: 4 x 8", .shape = {4, 8, 32, 32, 16}, .weight = 2},
+      {.name = "a notebook of multi-head attention: 4 x 8 x 64 x 64",
+       .shape = {4, 8, 64, 64, 64},
+       .tolerance = Tolerance{1e-5, 1e-4}},
+      {.name = "the tolerance of the homework: 1e-3", .shape = {4, 1, 128, 128, 64}, .tolerance = Tolerance{1e-5, 1e-3}},
       {.name = "ragged: 100", .shape = {2, 3, 100, 100, 80}, .weight = 2},
       {.name = "many keys: 257", .shape = {1, 2, 257, 257, 64}, .weight = 2},
       {.name = "head_dim 128", .shape = {1, 1, 64, 64, 128}},
@@ -44,7 +48,10 @@ std::vector<AttentionCase> attention_cases() {
       {.name = "equal scores", .shape = {1, 1, 33, 47, 16}, .data = Data::kEqual},
       {.name = "one key a query", .shape = {1, 1, 40, 100, 64}, .data = Data::kOneHot},
       {.name = "values that show which keys were counted", .shape = {1, 2, 50, 83, 32}, .data = Data::kSignature},
-      {.name = "values that show which keys were counted (causal)", .shape = {1, 2, 83, 83, 32}, .causal = true, .data = Data::kSignature},
+      {.name = "values that show which keys were counted (causal)",
+       .shape = {1, 2, 83, 83, 32},
+       .causal = true,
+       .data = Data::kSignature},
       {.name = "scores of -inf and rows of nothing else", .shape = {1, 2, 40, 100, 16}, .data = Data::kMinusInfinity},
       {.name = "NaN reaches the rows that see it", .shape = {2, 2, 40, 40, 8}, .causal = true, .data = Data::kNaN},
       {.name = "strides: padded rows", .shape = {2, 2, 20, 33, 16}, .layout = Layout::kPaddedRows},
@@ -52,7 +59,11 @@ std::vector<AttentionCase> attention_cases() {
       {.name = "strides: spread out", .shape = {2, 2, 20, 33, 16}, .layout = Layout::kSpread},
       {.name = "strides: interleaved heads", .shape = {2, 3, 20, 33, 16}, .layout = Layout::kInterleavedHeads},
       {.name = "double: 100", .shape = {2, 2, 100, 100, 24}, .float64 = true},
-      {.name = "double: causal (ragged and strided)", .shape = {1, 2, 70, 33, 16}, .causal = true, .layout = Layout::kSpread, .float64 = true},
+      {.name = "double: causal (ragged and strided)",
+       .shape = {1, 2, 70, 33, 16},
+       .causal = true,
+       .layout = Layout::kSpread,
+       .float64 = true},
       {.name = "double: large scores", .shape = {1, 1, 64, 100, 64}, .data = Data::kLargeScores, .float64 = true},
   };
   return cases;
@@ -69,7 +80,8 @@ Tensor<T, 4> normal(const Shape<4>& shape, std::uint64_t seed) {
 template <class T>
 AttentionInputs<T> make_inputs(const AttentionCase& problem, std::uint64_t seed) {
   const AttentionShape& shape = problem.shape;
-  AttentionInputs<T> inputs{normal<T>(shape.of_queries(), 3 * seed), normal<T>(shape.of_keys(), 3 * seed + 1), normal<T>(shape.of_keys(), 3 * seed + 2)};
+  AttentionInputs<T> inputs{normal<T>(shape.of_queries(), 3 * seed), normal<T>(shape.of_keys(), 3 * seed + 1),
+                            normal<T>(shape.of_keys(), 3 * seed + 2)};
   auto& [q, k, v] = inputs;
   const double root = std::sqrt(static_cast<double>(shape.head_dim));
   const auto each = [](Tensor<T, 4>& x, auto change) {  // change(element, row, column)
@@ -84,7 +96,9 @@ AttentionInputs<T> make_inputs(const AttentionCase& problem, std::uint64_t seed)
       break;
     case Data::kRising:  // column 0 carries the rise, the others a little noise
       each(q, [&](double value, Index, Index c) { return c == 0 ? root : 0.3 * value; });
-      each(k, [&](double value, Index j, Index c) { return c == 0 ? 100.0 * static_cast<double>(j) / static_cast<double>(shape.keys) - 50 : value; });
+      each(k, [&](double value, Index j, Index c) {
+        return c == 0 ? 100.0 * static_cast<double>(j) / static_cast<double>(shape.keys) - 50 : value;
+      });
       break;
     case Data::kVeryNegative:
       each(q, [&](double value, Index, Index c) { return c == 0 ? 10 * root : value; });
@@ -121,18 +135,21 @@ AttentionInputs<T> make_inputs(const AttentionCase& problem, std::uint64_t seed)
 }
 
 template <class T>
-std::string wrong_in(TensorView<const T, 4> got, const WithMagnitude& want, double bound, const std::string& rows, Index block) {
+std::string wrong_in(TensorView<const T, 4> got, const WithMagnitude& want, double bound, const std::string& rows, Index block,
+                     const std::optional<Tolerance>& tolerance) {
   Tensor<T, 4> elements = packed(got);
   Tensor<double, 4> finite = want.value, magnitude = want.magnitude;
   for (Index i = 0; i < finite.size(); ++i) {
-    // Below the smallest normal number digits are lost, whoever computes: that much may be wrong.
-    magnitude.data()[i] += static_cast<double>(std::numeric_limits<T>::min()) / bound;
+    // A weight below the smallest normal number may be lost, whoever computes; on its way to a gradient it is multiplied by up
+    // to about 100.
+    magnitude.data()[i] += 100 * static_cast<double>(std::numeric_limits<T>::min()) / bound;
     if (!std::isnan(finite.data()[i])) continue;
     const T value = elements.data()[i];
     if (!std::isnan(value) || is_poison(value)) {
       const Index row = i / finite.extent(3);
       return "An element that sees a NaN has to be NaN: " + rows + " " + std::to_string(row % finite.extent(2)) + ", column " +
-             std::to_string(i % finite.extent(3)) + " is " + (is_poison(value) ? "nothing (never written)" : std::to_string(value)) + ".";
+             std::to_string(i % finite.extent(3)) + " is " +
+             (is_poison(value) ? "nothing (never written)" : std::to_string(value)) + ".";
     }
     elements.data()[i] = 0;
     finite.data()[i] = 0;
@@ -146,18 +163,28 @@ std::string wrong_in(TensorView<const T, 4> got, const WithMagnitude& want, doub
     squares += finite.data()[i] * finite.data()[i];
     magnitude_squares += magnitude.data()[i] * magnitude.data()[i];
   }
-  options.max_frobenius = squares > 0 ? bound * std::sqrt(magnitude_squares / squares) : 0;
+  // Where all should be 0 (the gradient of a softmax over one key), the elements' own bounds have to do.
+  options.max_frobenius =
+      squares > 0 ? bound * std::sqrt(magnitude_squares / squares) : std::numeric_limits<double>::infinity();
   options.axes = {"batch", "head", rows, "column"};
   options.blocks = {0, 0, block, 0};
   options.magnitude = magnitude.data();
   const Comparison comparison = compare<4>(std::as_const(elements).view(), finite, options);
-  return comparison.pass ? "" : comparison.text;
+  if (!comparison.pass) return comparison.text;
+  for (Index i = 0; tolerance && i < finite.size(); ++i) {
+    const double value = static_cast<double>(elements.data()[i]), expected = finite.data()[i];
+    if (!(std::fabs(value - expected) <= tolerance->absolute + tolerance->relative * std::fabs(expected)))
+      return "Element " + std::to_string(i) + " is " + std::to_string(value) + ", expected " + std::to_string(expected) +
+             ": more than the tolerance of " + std::to_string(tolerance->relative) + " away.";
+  }
+  return "";
 }
 
-#define FLASH_INSTANTIATE(T)                                                                   \
-  template Tensor<T, 4> normal<T>(const Shape<4>&, std::uint64_t);                             \
-  template AttentionInputs<T> make_inputs<T>(const AttentionCase&, std::uint64_t);             \
-  template std::string wrong_in(TensorView<const T, 4>, const WithMagnitude&, double, const std::string&, Index)
+#define FLASH_INSTANTIATE(T)                                                                                     \
+  template Tensor<T, 4> normal<T>(const Shape<4>&, std::uint64_t);                                               \
+  template AttentionInputs<T> make_inputs<T>(const AttentionCase&, std::uint64_t);                               \
+  template std::string wrong_in(TensorView<const T, 4>, const WithMagnitude&, double, const std::string&, Index, \
+                                const std::optional<Tolerance>&)
 FLASH_INSTANTIATE(float);
 FLASH_INSTANTIATE(double);
 

@@ -1,5 +1,5 @@
-// The problems of part 2's graded cases: shapes, data that is hard in a known way, and what comparing needs. The forward and the backward
-// task run the same problems.
+// The problems of part 2's graded cases: shapes, data that is hard in a known way, and what comparing needs. The forward and
+// the backward task run the same problems.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,22 @@ namespace flash::part2 {
 
 // What makes the scores of a problem hard; v is N(0, 1) but for kSignature.
 enum class Data {
-  kNormal,        // N(0, 1)
-  kLargeScores,   // scores to about +-200: exp overflows and underflows unless the maximum is subtracted
-  kRising,        // every row rises by 100: each block of keys brings a new maximum
-  kVeryNegative,  // scores near -1000: exp gives 0 for a whole row unless the maximum is subtracted
-  kEqual,         // all scores of a row are equal: every visible key weighs the same
-  kOneHot,        // each query is close to one key, and its row of P is close to one 1
-  kSignature,     // equal scores; row j of v has 1 + (j mod 13) / 13 in column j mod head_dim, else 0: shows which keys were counted
-  kMinusInfinity,  // the first third of the keys has scores of -inf, in the last head all keys: forward only (dQ would be 0 * inf)
-  kNaN,           // N(0, 1) with a NaN in one element of v in each head: the rows that see it become NaN
+  kNormal,         // N(0, 1)
+  kLargeScores,    // scores to about +-200: exp overflows and underflows unless the maximum is subtracted
+  kRising,         // every row rises by 100: each block of keys brings a new maximum
+  kVeryNegative,   // scores near -1000: exp gives 0 for a whole row unless the maximum is subtracted
+  kEqual,          // all scores of a row are equal: every visible key weighs the same
+  kOneHot,         // each query is close to one key, and its row of P is close to one 1
+  kSignature,      // equal scores; row j of v has 1 + (j mod 13) / 13 in column j mod head_dim, else 0: shows which keys were
+                   // counted
+  kMinusInfinity,  // the first third of the keys has scores of -inf, in the last head all keys: forward only (dQ would be 0 *
+                   // inf)
+  kNaN,            // N(0, 1) with a NaN in one element of v in each head: the rows that see it become NaN
+};
+
+// |got - want| <= absolute + relative * |want| for each element: what the course's sources ask for.
+struct Tolerance {
+  double absolute, relative;
 };
 
 struct AttentionCase {
@@ -39,6 +46,7 @@ struct AttentionCase {
   std::optional<double> scale = std::nullopt;
   bool float64 = false;
   int weight = 1;
+  std::optional<Tolerance> tolerance = std::nullopt;  // asked for beside the bound that follows from the precision
 
   AttentionOptions options() const { return {.causal = causal, .scale = scale}; }
 };
@@ -62,9 +70,11 @@ constexpr double unit_roundoff() {
   return sizeof(T) == 4 ? 0x1p-24 : 0x1p-53;
 }
 
-// `got` against the oracle, in the words of common/compare.hpp; "" when it is within `bound` of the magnitude. Elements that have to be NaN
-// have to be it. `rows` is what the rows are called, "query" or "key", and `block` how many belong together.
+// `got` against the oracle, in the words of common/compare.hpp; "" when it is within `bound` of the magnitude. Elements that
+// have to be NaN have to be it. `tolerance` is asked for beside the bound. `rows` is what the rows are called, "query" or
+// "key", and `block` how many belong together.
 template <class T>
-std::string wrong_in(TensorView<const T, 4> got, const WithMagnitude& want, double bound, const std::string& rows, Index block);
+std::string wrong_in(TensorView<const T, 4> got, const WithMagnitude& want, double bound, const std::string& rows, Index block,
+                     const std::optional<Tolerance>& tolerance = std::nullopt);
 
 }  // namespace flash::part2

@@ -22,8 +22,9 @@ std::string wrong_lse(TensorView<const T, 3> got, const Tensor<double, 3>& want,
     const T value = elements.data()[i];
     const bool right = std::isnan(lse) ? std::isnan(value) && !is_poison(value) : static_cast<double>(value) == lse;
     if (!right)
-      return "lse of query " + std::to_string(i % want.extent(2)) + " is " + (is_poison(value) ? "nothing (never written)" : std::to_string(value)) +
-             ", expected " + (std::isnan(lse) ? "NaN" : "-inf: the query sees no key") + ".";
+      return "lse of query " + std::to_string(i % want.extent(2)) + " is " +
+             (is_poison(value) ? "nothing (never written)" : std::to_string(value)) + ", expected " +
+             (std::isnan(lse) ? "NaN" : "-inf: the query sees no key") + ".";
     elements.data()[i] = 0;
     finite.data()[i] = 0;
     magnitude.data()[i] = 1;
@@ -54,7 +55,9 @@ Verdict judge(const AttentionCase& problem, std::uint64_t seed) {
     if (!after->same_bits(*before)) return {false, std::string("It changes `") + name + "`. Inputs must stay as they are."};
 
   const double bound = attention_bound(problem.shape, oracle.largest_score, part2::unit_roundoff<T>());
-  if (const std::string wrong = part2::wrong_in<T>(out.view(), oracle.out, bound, "query", problem.blocks.queries); !wrong.empty())
+  if (const std::string wrong =
+          part2::wrong_in<T>(out.view(), oracle.out, bound, "query", problem.blocks.queries, problem.tolerance);
+      !wrong.empty())
     return {false, wrong};
   const std::string wrong = wrong_lse<T>(lse.view(), oracle.lse, bound, problem.blocks.queries);
   return {wrong.empty(), wrong};
@@ -63,10 +66,12 @@ Verdict judge(const AttentionCase& problem, std::uint64_t seed) {
 // What a call holds beyond its arguments, in bytes.
 std::size_t extra_bytes(Index sequence) {
   const AttentionShape shape{.batch = 1, .heads = 2, .queries = sequence, .keys = sequence, .head_dim = 32};
-  const auto q = part2::normal<float>(shape.of_queries(), 1), k = part2::normal<float>(shape.of_keys(), 2), v = part2::normal<float>(shape.of_keys(), 3);
+  const auto q = part2::normal<float>(shape.of_queries(), 1), k = part2::normal<float>(shape.of_keys(), 2),
+             v = part2::normal<float>(shape.of_keys(), 3);
   Tensor<float, 4> out(shape.of_queries());
   Tensor<float, 3> lse(shape.of_rows());
-  return host_memory::extra_bytes_of([&] { flash_attention_forward<float>(q.view(), k.view(), v.view(), out.view(), lse.view()); });
+  return host_memory::extra_bytes_of(
+      [&] { flash_attention_forward<float>(q.view(), k.view(), v.view(), out.view(), lse.view()); });
 }
 
 Verdict memory_grows_no_faster_than_the_sequence(std::uint64_t) {
@@ -74,7 +79,9 @@ Verdict memory_grows_no_faster_than_the_sequence(std::uint64_t) {
   // A copy of q, k, v and out of a head would still be linear: 4 * 1024 * 32 floats, and as much again to spare.
   const std::size_t most = 2 * 4 * 1024 * 32 * sizeof(float);
   const std::string text = std::to_string(few) + " extra bytes for a sequence of 256, " + std::to_string(many) + " for 1024";
-  if (many > 5 * few + 65536) return {false, text + ": the memory grows faster than the sequence. All of S would be " + std::to_string(1024 * 1024 * sizeof(float)) + "."};
+  if (many > 5 * few + 65536)
+    return {false, text + ": the memory grows faster than the sequence. All of S would be " +
+                       std::to_string(1024 * 1024 * sizeof(float)) + "."};
   if (many > most) return {false, text + ", where " + std::to_string(most) + " would be plenty: is all of S in memory?"};
   return {true, text};
 }

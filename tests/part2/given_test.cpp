@@ -17,10 +17,12 @@ void check_standard_attention(const AttentionCase& problem) {
   standard_attention_forward<T>(q.view(), k.view(), v.view(), out.view(), p.view(), problem.options());
   const auto forward = attention_oracle(q.view(), k.view(), v.view(), problem.options());
   CAPTURE(problem.name);
-  CHECK(part2::wrong_in<T>(out.view(), forward.out, attention_bound(shape, forward.largest_score, part2::unit_roundoff<T>()), "query", 0) == "");
+  CHECK(part2::wrong_in<T>(out.view(), forward.out, attention_bound(shape, forward.largest_score, part2::unit_roundoff<T>()),
+                           "query", 0) == "");
 
   Tensor<T, 4> d_q(shape.of_queries()), d_k(shape.of_keys()), d_v(shape.of_keys());
-  standard_attention_backward<T>(q.view(), k.view(), v.view(), std::as_const(p).view(), d_out.view(), d_q.view(), d_k.view(), d_v.view(), problem.options());
+  standard_attention_backward<T>(q.view(), k.view(), v.view(), std::as_const(p).view(), d_out.view(), d_q.view(), d_k.view(),
+                                 d_v.view(), problem.options());
   const auto backward = attention_backward_oracle(q.view(), k.view(), v.view(), d_out.view(), problem.options());
   const double bound = attention_backward_bound(shape, forward.largest_score, part2::unit_roundoff<T>());
   CHECK(part2::wrong_in<T>(d_q.view(), backward.d_q, bound, "query", 0) == "");
@@ -42,7 +44,11 @@ TEST_CASE("standard attention names the argument that does not fit") {
   const Tensor<float, 4> q({1, 2, 3, 4}), k({1, 2, 5, 4});
   Tensor<float, 4> out({1, 2, 3, 4}), p({1, 2, 3, 5}), short_p({1, 2, 3, 4});
   CHECK_NOTHROW(standard_attention_forward<float>(q.view(), k.view(), k.view(), out.view(), p.view()));
-  CHECK_THROWS_WITH(standard_attention_forward<float>(q.view(), k.view(), k.view(), out.view(), short_p.view()), "p has shape (1, 2, 3, 4); it must be (1, 2, 3, 5)");
-  CHECK_THROWS_WITH(standard_attention_forward<float>(q.view(), k.view(), q.view(), out.view(), p.view()), "v has shape (1, 2, 3, 4); it must be (1, 2, 5, 4)");
-  CHECK_THROWS_AS(standard_attention_forward<float>(q.view(), k.view(), k.view(), out.view(), p.view(), {.scale = std::numeric_limits<double>::infinity()}), ArgumentError);
+  CHECK_THROWS_WITH(standard_attention_forward<float>(q.view(), k.view(), k.view(), out.view(), short_p.view()),
+                    "p has shape (1, 2, 3, 4); it must be (1, 2, 3, 5)");
+  CHECK_THROWS_WITH(standard_attention_forward<float>(q.view(), k.view(), q.view(), out.view(), p.view()),
+                    "v has shape (1, 2, 3, 4); it must be (1, 2, 5, 4)");
+  CHECK_THROWS_AS(standard_attention_forward<float>(q.view(), k.view(), k.view(), out.view(), p.view(),
+                                                    {.scale = std::numeric_limits<double>::infinity()}),
+                  ArgumentError);
 }

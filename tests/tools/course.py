@@ -99,7 +99,7 @@ def say(**event):
     print(json.dumps(event), file=report, flush=True)
 {prologue}
 say(event="begin", task={task!r}, implementation={implementation!r}, backend={backend!r}, seed=1,
-    cases=[dict(name=case["name"], weight=case.get("weight", 1)) for case in cases])
+    cases=[dict(name=case["name"], weight=case.get("weight", 1), challenge=case.get("challenge", False)) for case in cases])
 for case in cases:
     if wanted and case["name"] not in wanted:
         continue

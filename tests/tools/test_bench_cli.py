@@ -1,4 +1,4 @@
-"""./lab bench, and the real bench_softmax_matmul: options, rows, out of memory, ctrl-C.
+"""./lab bench, and the real bench_softmax_matmul: options, rows, out of memory, ctrl-C. bench_attention: test_bench_attention.py.
 
 The program is the one that the environment variable FLASH_BENCH_SOFTMAX_MATMUL names; its skeleton lies beside it. Tests of
 a program that is not built are skipped.
@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from course import Course  # noqa: E402
+from course import MANIFEST, Course  # noqa: E402
 
 from lab import results  # noqa: E402
 
@@ -192,6 +192,15 @@ class Verb(Course):
         code, out = self.lab("bench", "part1", "--quick", "--solution", "--", "--d2", "64,128", "--only=fused")[:2]
         self.assertEqual(code, 3, out)
         self.assertEqual(self.called(), ["bench_softmax_matmul", "--quick", "--d2", "64,128", "--only=fused"])
+
+    def test_each_part_has_its_program(self) -> None:
+        manifest = MANIFEST.replace("part1", "part2")
+        self.write("part2_flash_cpu/tasks.toml", manifest)
+        self.write("part2_flash_cpu/skeleton/fused_cpu.cpp", "")
+        self.script("bench_attention_skeleton", 0)
+        code, out = self.lab("bench", "part2", "--quick")
+        self.assertEqual(code, 0, out)
+        self.assertEqual(self.called(), ["bench_attention_skeleton", "--quick"])
 
     def test_an_unknown_part_is_one_line(self) -> None:
         self.assertEqual(self.lab("bench", "part9")[0], 2)

@@ -75,6 +75,17 @@ Next: ./lab check fused_cpu --test "ragged: 33 x 47 x 65" --seed 3
         self.assertIn("verdict 6", seen)
         self.assertNotIn("more:", seen)
 
+    def test_a_challenge_is_shown_without_points(self) -> None:
+        open_ = case("memory grows no faster", "failed", weight=0, challenge=True, message="too much\nat 1024")
+        self.fake("fused_cpu", [case("a"), open_])
+        seen = self.lab("check", "fused_cpu")[1]
+        self.assertIn("1 of 1         1 of 1 cases\n      challenge open: memory grows no faster (no points)\n          too much\n", seen)
+        self.assertNotIn("at 1024", seen)
+        self.fake("fused_cpu", [case("a"), {**open_, "do": "passed"}])
+        self.assertIn("\n      challenge met: memory grows no faster\n", self.lab("check", "fused_cpu")[1])
+        self.fake("fused_cpu", [case("a", "not_started"), {**open_, "do": "not_started"}])
+        self.assertNotIn("challenge", self.lab("check", "fused_cpu")[1])
+
     def test_begun_work_comes_before_work_not_started(self) -> None:
         self.fake("fused_cpu", [case("a", "not_started")])
         self.fake("measure", [case("b", "failed", message="no warm-up")])
@@ -86,7 +97,7 @@ Next: ./lab check fused_cpu --test "ragged: 33 x 47 x 65" --seed 3
         code, seen = self.lab("check")
         self.assertEqual(code, 0)
         self.assertTrue(seen.endswith("part1: 5 of 5 points; 3 points need a GPU or the emulator: not counted here\n"
-                                      "All green. Next: ./lab bench measures how fast it is\n"), seen)
+                                      "All green. Next: ./lab bench part1 measures how fast it is\n"), seen)
 
     def test_a_green_task_leads_to_the_next(self) -> None:
         self.fake("fused_cpu", [case("a")])

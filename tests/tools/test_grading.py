@@ -51,6 +51,13 @@ class Running(Course):
         result = self.grade([case("a"), case("b", "not_started")])
         self.assertEqual((result.status, result.earned), (UNFINISHED, 0.5))
 
+    def test_a_challenge_has_no_points_and_is_no_failure(self) -> None:
+        result = self.grade([case("a"), case("b", "failed", weight=0, challenge=True, message="too much memory")])
+        self.assertEqual((result.status, result.earned, result.done, result.failures), (PASSED, 1, True, []))
+        self.assertEqual([(each.name, each.status) for each in result.challenges], [("b", WRONG)])
+        result = self.grade([case("a", "not_started"), case("b", "failed", weight=0, challenge=True)])
+        self.assertEqual((result.status, result.earned), (NOT_STARTED, 0))
+
     def test_an_exception_is_a_result(self) -> None:
         result = self.grade([case("a", "error", message="v has shape (2, 7)"), case("b")])
         self.assertEqual((result.status, result.cases[0].status), (EXCEPTION, EXCEPTION))

@@ -107,13 +107,15 @@ class Groups(TemporaryRoot):
 
 
 class Table(TemporaryRoot):
+    section = tables.SECTIONS[0]
+
     def setUp(self) -> None:
         super().setUp()
         self.readme = self.root / "README.md"
-        self.readme.write_text(f"# Title\n\n{tables.BEGIN}\nold\n{tables.END}\n\nThe end.\n", encoding="utf-8")
+        self.readme.write_text(f"# Title\n\n{self.section.begin}\nold\n{self.section.end}\n\nThe end.\n", encoding="utf-8")
 
     def reference(self) -> None:
-        write(self.root / "outputs/reference/h200/csv" / tables.CSV_NAME,
+        write(self.root / "outputs/reference/h200/csv" / self.section.csv_name,
               UNFUSED | {"forward_ms_mean": "3", "forward_peak_MiB": "82"}, {"BLOCK": "16"},
               {"forward_ms_mean": "1.5"}, FAILED | UNFUSED | {"d2": "128", "status": "OOM"},
               FAILED | {"d2": "128", "status": "unsupported"})
@@ -133,7 +135,7 @@ class Table(TemporaryRoot):
         self.assertTrue(text.startswith("# Title\n\n") and text.endswith("\n\nThe end.\n"))
         self.assertNotIn("old", text)
         self.assertIn("**NVIDIA H200, float32, batch 16, d1 2048, d3 512** "
-                      f"([CSV](outputs/reference/h200/csv/{tables.CSV_NAME}))", text)
+                      f"([CSV](outputs/reference/h200/csv/{self.section.csv_name}))", text)
         self.assertIn("| 64 | 3 | 1.5 (32) | 2.00x | 1.07 | 8 | 0 |", text)
         self.assertIn("| 128 | OOM | unsupported |  |  |  |  |", text)
         self.assertEqual([file.name for file in self.root.iterdir() if file.name.startswith(".")], [])
@@ -141,7 +143,8 @@ class Table(TemporaryRoot):
     def test_no_csv_and_no_markers_are_one_line(self) -> None:
         self.assertIn("there is no outputs/reference/<machine>/csv/", self.error(main.run, ["table"]))
         self.reference()
-        for text in ("no markers", f"{tables.END}\n{tables.BEGIN}", f"{tables.BEGIN}\n{tables.BEGIN}\n{tables.END}"):
+        begin, end = self.section.begin, self.section.end
+        for text in ("no markers", f"{end}\n{begin}", f"{begin}\n{begin}\n{end}"):
             self.readme.write_text(text, encoding="utf-8")
             self.assertIn("README.md has to have one line", self.error(main.run, ["table"]))
             self.assertEqual(self.readme.read_text(), text)

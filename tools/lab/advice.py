@@ -98,7 +98,7 @@ def _all_green(results: Sequence[PartResult]) -> list[str]:
         rest = first_unfinished(result.part.tasks)
         if rest and not _out_of_reach(rest):
             return _write(rest)
-    lines = ["All green. Next: ./lab bench measures how fast it is"]
+    lines = [f"All green. Next: ./lab bench {results[-1].part.name} measures how fast it is"]
     other = first_unfinished([task for part in parts for task in part.tasks])
     if other and not _out_of_reach(other):
         lines.append(f"      then {other.part}: {other.folder.name}/README.md")

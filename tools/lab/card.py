@@ -100,7 +100,8 @@ class _Columns:
         line.append(f"  {result.status:<{len(grading.BUILD_FAILED)}}", STYLES[result.status])
         if with_points:
             line.append(f"  {points_of(result):<13}")
-            cases = [case for case in result.cases if case.name and case.status not in (grading.NEEDS_GPU, grading.NEEDS_CHECKS)]
+            cases = [case for case in result.cases
+                     if case.name and not case.challenge and case.status not in (grading.NEEDS_GPU, grading.NEEDS_CHECKS)]
             passed = sum(case.status == grading.PASSED for case in cases)
             line.append(f"  {passed} of {len(cases)} cases" if cases else "", "dim")
         line.rstrip()
@@ -134,6 +135,8 @@ def _details(result: TaskResult, all_failures: bool, case: str | None) -> Iterat
         yield from _case(failed, SINGLE_OUTPUT if case else SHOWN_OUTPUT)
     if len(failures) > len(shown):
         yield Text(f"      and {len(failures) - len(shown)} more: --all-failures", "dim")
+    for challenge in result.challenges if not case else ():
+        yield from _challenge(challenge)
 
 
 def _case(case: CaseResult, output_lines: int) -> Iterator[Text]:
@@ -146,6 +149,15 @@ def _case(case: CaseResult, output_lines: int) -> Iterator[Text]:
         yield Text(f"          it printed{f', last {output_lines} lines of {len(printed)}' if left_out > 0 else ''}:", "dim")
         for line in printed[-output_lines:]:
             yield Text(f"          | {line}", "dim")
+
+
+def _challenge(case: CaseResult) -> Iterator[Text]:
+    """One line, and where it is not met the first of why; nothing as long as it is not started."""
+    if case.status == grading.PASSED:
+        yield Text.assemble("      ", ("challenge met", "green"), f": {case.name}")
+    elif case.status != grading.NOT_STARTED:
+        yield Text.assemble("      ", ("challenge open", "yellow"), f": {case.name} (no points)")
+        yield from _indented(case.message.split("\n")[0], 10)
 
 
 def _indented(message: str, by: int) -> Iterator[Text]:

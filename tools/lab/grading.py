@@ -61,6 +61,7 @@ class CaseResult:
     seconds: float = 0.0
     output: str = ""  # what the program printed, where that helps
     backend: str = CPU  # that ran it
+    challenge: bool = False  # beyond the task: no points, and no failure where it is not met
 
 
 @dataclass
@@ -97,7 +98,12 @@ class TaskResult:
 
     @property
     def failures(self) -> list[CaseResult]:
-        return [case for case in self.cases if case.status not in (PASSED, NOT_STARTED, NEEDS_GPU, NEEDS_CHECKS)]
+        return [case for case in self.cases
+                if not case.challenge and case.status not in (PASSED, NOT_STARTED, NEEDS_GPU, NEEDS_CHECKS)]
+
+    @property
+    def challenges(self) -> list[CaseResult]:
+        return [case for case in self.cases if case.challenge]
 
     @property
     def done(self) -> bool:
@@ -239,6 +245,7 @@ def run_task(task: Task, binary: Path, implementation: str, seed: int, *, backen
     if not probe:
         console.print_command(command)
     weights: dict[str, float] = {}  # all cases of the task, in their order
+    challenges: set[str] = set()
     results: dict[str, CaseResult] = {}
     pending: list[str] | None = list(cases) if cases else None  # None: all of them
     timeouts = 0
@@ -246,6 +253,7 @@ def run_task(task: Task, binary: Path, implementation: str, seed: int, *, backen
         process = _Process(task, binary, implementation, backend, seed, pending, timeout, notify)
         process.run()
         weights = weights or process.weights
+        challenges = challenges or process.challenges
         if pending is None:
             pending = list(weights)
         if not weights:
@@ -281,13 +289,14 @@ def run_task(task: Task, binary: Path, implementation: str, seed: int, *, backen
     for name, weight in weights.items():
         if name in results:
             points = task.points * weight / total if total else 0.0
-            ended.append(dataclasses.replace(results[name], weight=weight, points=points, backend=backend))
+            ended.append(dataclasses.replace(results[name], weight=weight, points=points, backend=backend,
+                                             challenge=name in challenges))
     return TaskResult(task, implementation, _status_of(ended), ended, backend=backend)
 
 
 def _status_of(cases: Sequence[CaseResult]) -> str:
     """What a task's cases come to in one word: its worst news first."""
-    found = {case.status for case in cases}
+    found = {case.status for case in cases if not case.challenge} or {case.status for case in cases}
     if found <= {NEEDS_GPU, NEEDS_CHECKS}:
         return NEEDS_GPU if NEEDS_GPU in found or not found else NEEDS_CHECKS
     found -= {NEEDS_GPU, NEEDS_CHECKS}
@@ -312,6 +321,7 @@ class _Process:
         self.task, self.binary, self.implementation, self.backend = task, binary, implementation, backend
         self.seed, self.cases, self.timeout, self.notify = seed, cases, timeout, notify
         self.weights: dict[str, float] = {}
+        self.challenges: set[str] = set()
         self.ended: dict[str, CaseResult] = {}
         self.open_case = ""  # begun and not ended
         self.last_case = ""  # the last one that ended
@@ -384,6 +394,7 @@ class _Process:
                 raise LabError(f"{self.binary.name} reports {event['task']} ({event['implementation']}, {backend}); "
                                f"it must report {self.task.id} ({self.implementation}, {self.backend})")
             self.weights = {case["name"]: float(case["weight"]) for case in event["cases"]}
+            self.challenges = {case["name"] for case in event["cases"] if case.get("challenge")}
         elif kind == "start" and event["case"] in self.weights:
             self.open_case = event["case"]
             self._opened_at = time.monotonic()

@@ -1,11 +1,11 @@
 """Reads what the benchmarks write: the CSV of bench_softmax_matmul as rows, and rows as groups that share a plot or a table.
 
-benchmarking/README.md says what each column means.
+benchmarking/README.md says what each column means. The CSV of bench_attention: attention_results.py.
 """
 
 import csv
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,6 +98,47 @@ class Group:
 
 def load(file: Path) -> list[Row]:
     """The rows of a CSV. What is not such a table is a LabError that names the file, the line and the column."""
+    return [_row(cells) for cells in read_table(file, COLUMNS)]
+
+
+class Cells:
+    """One line of a CSV: its cells, read as what they have to be. A wrong one is a LabError that names line and column."""
+
+    def __init__(self, where: str, columns: Sequence[str], record: Sequence[str]) -> None:
+        if len(record) != len(columns):
+            raise LabError(f"{where}: {len(record)} cells; there have to be {len(columns)}")
+        self._where = where
+        self._cells = dict(zip(columns, record))
+
+    def text(self, column: str) -> str:
+        return self._cells[column]
+
+    def integer(self, column: str) -> int:
+        cell = self._cells[column]
+        if not cell.isascii() or not cell.isdigit() or int(cell) < 1:
+            raise self.wrong(column, "an integer, at least 1")
+        return int(cell)
+
+    def number(self, column: str, above_zero: bool = False) -> float:
+        try:
+            value = float(self._cells[column])
+        except ValueError:
+            value = math.nan
+        if not 0 <= value < math.inf or (above_zero and value == 0):
+            raise self.wrong(column, "a number above 0" if above_zero else "a number, at least 0")
+        return value
+
+    def choice(self, column: str, choices: Sequence[str]) -> str:
+        if self._cells[column] not in choices:
+            raise self.wrong(column, f"one of {', '.join(choices)}")
+        return self._cells[column]
+
+    def wrong(self, column: str, wanted: str) -> LabError:
+        return LabError(f"{self._where}: {column} is '{self._cells[column]}'; it must be {wanted}")
+
+
+def read_table(file: Path, columns: Sequence[str]) -> list[Cells]:
+    """The lines of a CSV that has exactly these columns; LabError for every other file."""
     shown = relative(file)
     try:
         with file.open(newline="", encoding="utf-8") as stream:
@@ -106,9 +147,9 @@ def load(file: Path) -> list[Row]:
         raise LabError(f"{shown} does not exist: ./lab bench writes it") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise LabError(f"{shown} cannot be read: {error}") from None
-    if not records or tuple(records[0]) != COLUMNS:
-        raise LabError(f"{shown} does not begin with the header {','.join(COLUMNS)}")
-    return [_row(f"{shown}:{number}", record) for number, record in enumerate(records[1:], 2)]
+    if not records or records[0] != list(columns):
+        raise LabError(f"{shown} does not begin with the header {','.join(columns)}")
+    return [Cells(f"{shown}:{number}", columns, record) for number, record in enumerate(records[1:], 2)]
 
 
 def groups(rows: Iterable[Row]) -> list[Group]:
@@ -120,39 +161,16 @@ def groups(rows: Iterable[Row]) -> list[Group]:
     return sorted(found, key=lambda group: (group.device == "cpu", -group.batch_size * group.d1 * group.d3, group.gpu))
 
 
-def _row(where: str, record: list[str]) -> Row:
-    if len(record) != len(COLUMNS):
-        raise LabError(f"{where}: {len(record)} cells; there have to be {len(COLUMNS)}")
-    cells = dict(zip(COLUMNS, record))
+def _row(cells: Cells) -> Row:
+    status = cells.choice("status", STATUSES)
+    fused = cells.choice("fused", ("True", "False")) == "True"
+    if not fused and cells.text("BLOCK"):
+        raise cells.wrong("BLOCK", "empty where fused is False")
 
-    def fail(column: str, wanted: str) -> LabError:
-        return LabError(f"{where}: {column} is '{cells[column]}'; it must be {wanted}")
+    def measured(column: str, above_zero: bool = False) -> float | None:
+        return cells.number(column, above_zero) if status == "ok" else None
 
-    def integer(column: str) -> int:
-        if not cells[column].isascii() or not cells[column].isdigit() or int(cells[column]) < 1:
-            raise fail(column, "an integer, at least 1")
-        return int(cells[column])
-
-    def number(column: str) -> float | None:
-        if cells["status"] != "ok":
-            return None
-        try:
-            value = float(cells[column])
-        except ValueError:
-            value = math.nan
-        if not 0 <= value < math.inf or (column == "forward_ms_mean" and value == 0):
-            raise fail(column, "a number above 0" if column == "forward_ms_mean" else "a number, at least 0")
-        return value
-
-    def choice(column: str, choices: tuple[str, ...]) -> str:
-        if cells[column] not in choices:
-            raise fail(column, f"one of {', '.join(choices)}")
-        return cells[column]
-
-    status = choice("status", STATUSES)
-    fused = choice("fused", ("True", "False")) == "True"
-    if not fused and cells["BLOCK"]:
-        raise fail("BLOCK", "empty where fused is False")
-    return Row(integer("batch_size"), integer("d1"), integer("d2"), integer("d3"), integer("BLOCK") if fused else None,
-               number("forward_ms_mean"), number("forward_ms_std"), number("forward_peak_MiB"),
-               choice("device", ("cuda", "cpu")), cells["dtype"], status, number("tflops"), cells["gpu"])
+    return Row(cells.integer("batch_size"), cells.integer("d1"), cells.integer("d2"), cells.integer("d3"),
+               cells.integer("BLOCK") if fused else None, measured("forward_ms_mean", above_zero=True),
+               measured("forward_ms_std"), measured("forward_peak_MiB"), cells.choice("device", ("cuda", "cpu")),
+               cells.text("dtype"), status, measured("tflops"), cells.text("gpu"))

@@ -1,56 +1,82 @@
-"""The results table of README.md, generated from the committed CSVs: outputs/reference/<machine>/csv/."""
+"""The results tables of README.md, generated from the committed CSVs: outputs/reference/<machine>/csv/."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from lab import paths
+from lab import attention_results, paths
 from lab.errors import LabError
 from lab.results import Group, Row, groups, load
 
-BEGIN = "<!-- BEGIN RESULTS softmax_matmul -->"
-END = "<!-- END RESULTS softmax_matmul -->"
-CSV_NAME = "softmax_matmul_benchmark.csv"
+
+@dataclass(frozen=True)
+class Section:
+    """A region of README.md between two markers, made of the CSVs of one benchmark. It may be missing where there are none."""
+
+    name: str
+    csv_name: str
+    tables: Callable[[Path], list[str]]  # of one CSV: a heading and a table each
+
+    @property
+    def begin(self) -> str:
+        return f"<!-- BEGIN RESULTS {self.name} -->"
+
+    @property
+    def end(self) -> str:
+        return f"<!-- END RESULTS {self.name} -->"
+
+    def csvs(self) -> list[Path]:
+        return sorted((paths.OUTPUTS / "reference").glob(f"*/csv/{self.csv_name}"))
+
+    def updated(self, text: str, file: str) -> str:
+        """`text` with this region regenerated. LabError when there is no CSV for it, or a marker is missing, out of order, or
+        there twice."""
+        found, csvs = (text.count(self.begin), text.count(self.end)), self.csvs()
+        if found == (0, 0) and not csvs:
+            return text
+        if not csvs:
+            raise LabError(f"there is no outputs/reference/<machine>/csv/{self.csv_name} to make a table of")
+        if found != (1, 1) or text.index(self.end) < text.index(self.begin):
+            raise LabError(f"{file} has to have one line {self.begin} and, after it, one line {self.end}")
+        before, rest = text.split(self.begin)
+        _, after = rest.split(self.end)
+        tables = "\n\n".join(table for csv in csvs for table in self.tables(csv))
+        return f"{before}{self.begin}\n{tables}\n{self.end}{after}"
+
+
+def updated(text: str, file: str) -> str:
+    """`text` with all its marked regions regenerated; LabError when one cannot be."""
+    for section in SECTIONS:
+        text = section.updated(text, file)
+    return text
+
+
+def _markdown(header: tuple[str, ...], rows: list[list[str]]) -> str:
+    lines = [list(header), *rows]
+    shown = ["| " + " | ".join(cells) + " |" for cells in lines]
+    return "\n".join([shown[0], "|" + " ---: |" * len(header), *shown[1:]])
+
+
+# ---- softmax-matmul ----------------------------------------------------------------------------------------------------
 
 HEADER = ("d2", "unfused, ms", "best fused, ms (block)", "speed-up", "fused, TFLOP/s", "extra memory unfused, MiB",
           "extra memory fused, MiB")
 
 
-def reference_csvs() -> list[Path]:
-    """Every committed CSV of bench_softmax_matmul. LabError when there is none."""
-    found = sorted((paths.OUTPUTS / "reference").glob(f"*/csv/{CSV_NAME}"))
-    if not found:
-        raise LabError(f"there is no outputs/reference/<machine>/csv/{CSV_NAME} to make a table of")
-    return found
-
-
-def results_tables() -> str:
-    """What belongs between the markers: a heading and a table for each CSV and problem size."""
-    sections = []
-    for file in reference_csvs():
-        for group in groups(load(file)):
-            sections.append(f"**{group.title}** ([CSV]({paths.relative(file)}))\n\n{table(group)}")
-    return "\n\n".join(sections)
+def softmax_matmul_tables(file: Path) -> list[str]:
+    return [f"**{group.title}** ([CSV]({paths.relative(file)}))\n\n{table(group)}" for group in groups(load(file))]
 
 
 def table(group: Group) -> str:
     """One group as a Markdown table, a row for each d2."""
-    lines = ["| " + " | ".join(HEADER) + " |", "|" + " ---: |" * len(HEADER)]
+    rows = []
     for d2 in group.d2s:
         unfused, fused = group.unfused(d2), group.best_fused(d2)
         speed_up = group.speed_up(d2, fused)
-        cells = [str(d2), _time(unfused), f"{fused.ms_mean:.4g} ({fused.block})" if fused else _no_fused(group, d2),
-                 f"{speed_up:.2f}x" if speed_up is not None else "", f"{fused.tflops:.3g}" if fused else "",
-                 _extra(unfused), _extra(fused)]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def updated(text: str, file: str) -> str:
-    """`text` with its marked region regenerated. LabError when a marker is missing, out of order, or there twice."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(END) < text.index(BEGIN):
-        raise LabError(f"{file} has to have one line {BEGIN} and, after it, one line {END}")
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n{results_tables()}\n{END}{after}"
+        rows.append([str(d2), _time(unfused), f"{fused.ms_mean:.4g} ({fused.block})" if fused else _no_fused(group, d2),
+                     f"{speed_up:.2f}x" if speed_up is not None else "", f"{fused.tflops:.3g}" if fused else "",
+                     _extra(unfused), _extra(fused)])
+    return _markdown(HEADER, rows)
 
 
 def _time(row: Row | None) -> str:
@@ -66,3 +92,48 @@ def _extra(row: Row | None) -> str:
 
 def _no_fused(group: Group, d2: int) -> str:
     return ", ".join(sorted({row.status for row in group.rows if row.d2 == d2 and row.fused}))
+
+
+# ---- attention ---------------------------------------------------------------------------------------------------------
+
+
+def attention_tables(file: Path) -> list[str]:
+    link = f"[CSV]({paths.relative(file)})"
+    return [f"**{group.title}, sequence length {group.seq_lens[-1]}** ({link})\n\n{attention_table(group)}"
+            for group in attention_results.groups(attention_results.load(file))]
+
+
+def attention_table(group: attention_results.Group) -> str:
+    """One group at its longest sequence as a Markdown table, a row for each implementation."""
+    seq_len = group.seq_lens[-1]
+    unit, factor = ("TFLOP/s", 1) if group.device == "cuda" else ("GFLOP/s", 1000)
+    header = ["implementation"]
+    for causal in group.masks:
+        mask = "causal: " if causal else ""
+        header += [f"{mask}forward, ms", f"{mask}backward, ms", f"{mask}{unit}", f"{mask}% of peak"]
+    header += ["forward peak, MiB", "backward peak, MiB", "saved, MiB"]
+
+    rows = []
+    for name in group.implementations:
+        found = [group.find(name, seq_len, causal) for causal in group.masks]
+        if all(row is None for row in found):
+            continue
+        cells = [name]
+        for row in found:
+            if row is None:
+                cells += [""] * 4
+            else:
+                cells += [row.status if row.forward_ms is None else f"{row.forward_ms:.4g}",
+                          row.status if row.backward_ms is None and row.forward_ms is not None else _number(row.backward_ms, 4),
+                          _number(None if row.tflops is None else factor * row.tflops, 4), _number(row.percent_of_peak, 3)]
+        first = next(row for row in found if row is not None)
+        rows.append([*cells, *(_number(mib, 4) for mib in (first.forward_peak_mib, first.backward_peak_mib, first.saved_mib))])
+    return _markdown(tuple(header), rows)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}g}"
+
+
+SECTIONS = (Section("softmax_matmul", "softmax_matmul_benchmark.csv", softmax_matmul_tables),
+            Section("attention", "attention_benchmark.csv", attention_tables))

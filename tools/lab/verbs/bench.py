@@ -9,12 +9,14 @@ from lab.errors import LabError
 
 HELP = "build and run a part's benchmark: --quick on a laptop, -- --help for its own options"
 
-PROGRAMS = {"part1": "bench_softmax_matmul"}  # linked with the solution; with the skeleton it is called <name>_skeleton
+# Linked with the solution; with the skeleton it is called <name>_skeleton.
+PROGRAMS = {"part1": "bench_softmax_matmul", "part2": "bench_attention"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "lab bench [part1] [--quick] [--skeleton | --solution] [-- OPTIONS OF THE PROGRAM]"
-    parser.add_argument("part", nargs="?", default="part1", choices=list(PROGRAMS), help="which part (default: part1)")
+    parser.usage = "lab bench [PART] [--quick] [--skeleton | --solution] [-- OPTIONS OF THE PROGRAM]"
+    parser.add_argument("part", nargs="?", default="part1", choices=list(PROGRAMS),
+                        help=f"{' or '.join(PROGRAMS)} (default: part1)")
     parser.add_argument("--quick", action="store_true", help="a smaller problem: seconds, on a laptop too")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--skeleton", action="store_true", help="measure what you wrote (the default)")

@@ -1,4 +1,4 @@
-"""`./lab table`: the README's results table, regenerated from the committed CSVs."""
+"""`./lab table`: the README's results tables, regenerated from the committed CSVs."""
 
 import argparse
 import os
@@ -7,7 +7,7 @@ from lab import paths, tables
 from lab.console import console
 from lab.errors import LabError
 
-HELP = "regenerate the results table of README.md from outputs/reference/"
+HELP = "regenerate the results tables of README.md from outputs/reference/"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,12 +22,12 @@ def run(args: argparse.Namespace) -> int:
         raise LabError(f"README.md cannot be read: {error.strerror}") from None
     new = tables.updated(old, "README.md")
     if new == old:
-        console.print("README.md: the results table is up to date")
+        console.print("README.md: the results tables are up to date")
         return 0
     if args.check:
-        raise LabError("the results table of README.md is not what outputs/reference/ gives; to regenerate it: ./lab table")
+        raise LabError("a results table of README.md is not what outputs/reference/ gives; to regenerate it: ./lab table")
     temporary = readme.with_name(".README.md.tmp")
     temporary.write_text(new, encoding="utf-8")
     os.replace(temporary, readme)
-    console.print("README.md: the results table is regenerated")
+    console.print("README.md: the results tables are regenerated")
     return 0

@@ -1,0 +1,152 @@
+// Implements attention_c.h, but for the oracle, which is in oracle_c.cpp.
+#include "benchmarking/attention_c.h"
+
+#include <cstdio>
+
+#include "benchmarking/c_interface.hpp"
+#include "part2_flash_cpu/implementations.hpp"
+#if FLASH_HAVE_LADDER
+#include "part2_flash_cpu/ladder/ladder.hpp"
+#include "part2_flash_cpu/ladder/parallel.hpp"
+#endif
+
+namespace flash {
+namespace {
+
+// An array, not a string: when memory has run out there is none for the message either.
+thread_local char last_error[1024] = "";
+
+const AttentionRegistry& registry() {
+  static const AttentionRegistry all = [] {
+    AttentionRegistry made;
+    register_part2_attention(made);
+#if FLASH_HAVE_LADDER
+    register_attention_ladder(made);
+#endif
+    return made;
+  }();
+  return all;
+}
+
+const AttentionFunctions& functions(const char* name) { return *registry().find(&not_null("name", name)).run; }
+
+template <class T>
+const AttentionPasses<T>& passes(const char* name) {
+  const AttentionPasses<T>& found = functions(name).template passes<T>();
+  if (found.forward == nullptr || found.backward == nullptr)
+    throw Unsupported("implementation '" + std::string(name) + "' has no " + (sizeof(T) == 4 ? "float32" : "float64") +
+                      " version");
+  return found;
+}
+
+// p is looked at only where an implementation has a use for it.
+template <class T>
+TensorView<T, 4> view_of_p(const char* name, std::conditional_t<std::is_const_v<T>, const void, void>* p,
+                           const AttentionShape& shape) {
+  if (!functions(name).saves_p) return {};
+  return view_of<T, 4>("p", p, {shape.batch, shape.heads, shape.queries, shape.keys});
+}
+
+#if !FLASH_HAVE_LADDER
+[[noreturn]] void no_ladder() { throw Unsupported("this build has no ladder"); }
+#endif
+
+}  // namespace
+
+int failed(int result, const char* what) noexcept {
+  std::snprintf(last_error, sizeof last_error, "%s", what);
+  return result;
+}
+
+}  // namespace flash
+
+using namespace flash;
+
+const char* flash_last_error(void) { return last_error; }
+
+int flash_implementation_count(int* count) {
+  return guarded([&] { not_null("count", count) = static_cast<int>(registry().entries().size()); });
+}
+
+int flash_implementation_name(int index, const char** name) {
+  return guarded([&] {
+    const auto& entries = registry().entries();
+    if (index < 0 || index >= static_cast<int>(entries.size()))
+      throw ArgumentError("index is " + std::to_string(index) + "; it must be from 0 to " + std::to_string(entries.size() - 1));
+    not_null("name", name) = entries[index].name.c_str();
+  });
+}
+
+int flash_implementation_has_dtype(const char* name, int dtype, int* has) {
+  return guarded(
+      [&] { with_dtype(dtype, [&]<class T>() { not_null("has", has) = functions(name).passes<T>().forward != nullptr; }); });
+}
+
+int flash_implementation_saves_p(const char* name, int* saves_p) {
+  return guarded([&] { not_null("saves_p", saves_p) = functions(name).saves_p; });
+}
+
+int flash_attention_forward(const char* name, int dtype, const FlashShape* shape, int causal, const void* q, const void* k,
+                            const void* v, void* out, void* lse, void* p) {
+  return guarded([&] {
+    with_dtype(dtype, [&]<class T>() {
+      const AttentionShape of = shape_of(shape);
+      passes<T>(name).forward(view_of<const T, 4>("q", q, of.of_queries()), view_of<const T, 4>("k", k, of.of_keys()),
+                              view_of<const T, 4>("v", v, of.of_keys()), view_of<T, 4>("out", out, of.of_queries()),
+                              view_of<T, 3>("lse", lse, of.of_rows()), view_of_p<T>(name, p, of), {.causal = causal != 0});
+    });
+  });
+}
+
+int flash_attention_backward(const char* name, int dtype, const FlashShape* shape, int causal, const void* q, const void* k,
+                             const void* v, const void* out, const void* lse, const void* p, const void* d_out, void* d_q,
+                             void* d_k, void* d_v) {
+  return guarded([&] {
+    with_dtype(dtype, [&]<class T>() {
+      const AttentionShape of = shape_of(shape);
+      passes<T>(name).backward(view_of<const T, 4>("q", q, of.of_queries()), view_of<const T, 4>("k", k, of.of_keys()),
+                               view_of<const T, 4>("v", v, of.of_keys()), view_of<const T, 4>("out", out, of.of_queries()),
+                               view_of<const T, 3>("lse", lse, of.of_rows()), view_of_p<const T>(name, p, of),
+                               view_of<const T, 4>("d_out", d_out, of.of_queries()), view_of<T, 4>("d_q", d_q, of.of_queries()),
+                               view_of<T, 4>("d_k", d_k, of.of_keys()), view_of<T, 4>("d_v", d_v, of.of_keys()),
+                               {.causal = causal != 0});
+    });
+  });
+}
+
+int flash_set_threads(int threads) {
+  return guarded([&] {
+#if FLASH_HAVE_LADDER
+    set_ladder_threads(threads);
+#else
+    (void)threads;
+    no_ladder();
+#endif
+  });
+}
+
+int flash_isa(const char** isa) {
+  return guarded([&] {
+#if FLASH_HAVE_LADDER
+    static const std::string text = ladder_isa();
+    not_null("isa", isa) = text.c_str();
+#else
+    (void)isa;
+    no_ladder();
+#endif
+  });
+}
+
+int flash_fma_peak_gflops(int dtype, double* gflops) {
+  return guarded([&] {
+#if FLASH_HAVE_LADDER
+    with_dtype(dtype, [&]<class T>() {
+      not_null("gflops", gflops) = fma_peak_gflops(sizeof(T) == 4 ? DType::kFloat32 : DType::kFloat64);
+    });
+#else
+    (void)dtype;
+    (void)gflops;
+    no_ladder();
+#endif
+  });
+}

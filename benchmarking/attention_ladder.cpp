@@ -1,0 +1,32 @@
+// Implements attention_ladder.hpp: compiled once with the ladder, and once without.
+#include "benchmarking/attention_ladder.hpp"
+
+#ifdef FLASH_HAVE_PART2_LADDER
+
+#include "benchmarking/screen.hpp"
+#include "part2_flash_cpu/ladder/ladder.hpp"
+#include "part2_flash_cpu/ladder/parallel.hpp"
+
+namespace flash {
+
+void register_ladder(AttentionRegistry& registry) { register_attention_ladder(registry); }
+
+std::string ceiling_name() {
+  return format("multiply-adds in registers, %s, %d threads", ladder_isa().c_str(), ladder_threads());
+}
+
+double ceiling_gflops(DType dtype) { return fma_peak_gflops(dtype, 2); }
+
+}  // namespace flash
+
+#else
+
+namespace flash {
+
+void register_ladder(AttentionRegistry&) {}
+std::string ceiling_name() { return ""; }
+double ceiling_gflops(DType) { return 0; }
+
+}  // namespace flash
+
+#endif

@@ -1,0 +1,62 @@
+// Transposes a matrix in memory, a square of vectors at a time.
+//
+// A copy element by element takes 1 to 2 cycles an element, and 10 % of a causal forward pass over 512 keys. Here a square of n
+// x n lanes is loaded, its rows are exchanged in log2(n) rounds of n shuffles, and stored: 0.25 cycles an element with 16
+// lanes.
+#pragma once
+
+#include <utility>
+
+#include "part2_flash_cpu/ladder/per_isa/kernels.hpp"
+#include "part2_flash_cpu/ladder/per_isa/simd.hpp"
+
+namespace flash::FLASH_ISA {
+
+// The lanes of top and bottom whose number has the bit kHalf clear (kUpper false) or set, side by side: of the 2 x 2 blocks A B
+// (top) and C D (bottom), each kHalf lanes wide, A C or B D.
+template <int kHalf, bool kUpper, class V, int... kLane>
+FLASH_INLINE V blocks(V top, V bottom, std::integer_sequence<int, kLane...>) {
+  constexpr int kN = sizeof...(kLane);
+  if constexpr (kUpper) {
+    return __builtin_shufflevector(top, bottom, ((kLane & kHalf) ? kN + kLane : kLane + kHalf)...);
+  } else {
+    return __builtin_shufflevector(top, bottom, ((kLane & kHalf) ? kN + kLane - kHalf : kLane)...);
+  }
+}
+
+template <int kHalf, class T>
+FLASH_INLINE void transpose_square(Vector<T> (&x)[kLanes<T>]) {
+  constexpr auto kAll = std::make_integer_sequence<int, kLanes<T>>();
+  FLASH_UNROLL
+  for (int i = 0; i < kLanes<T>; ++i) {
+    if (i & kHalf) continue;
+    const Vector<T> top = x[i], bottom = x[i + kHalf];
+    x[i] = blocks<kHalf, false>(top, bottom, kAll);
+    x[i + kHalf] = blocks<kHalf, true>(top, bottom, kAll);
+  }
+  if constexpr (kHalf > 1) transpose_square<kHalf / 2, T>(x);
+}
+
+// to(c, r) = factor * from(r, c) for `rows` rows of `columns` columns.
+template <class T>
+void transpose(HeadRows<const T> from, Index rows, Index columns, T factor, HeadRows<T> to) {
+  constexpr int kN = kLanes<T>;
+  Index r = 0;
+  for (; r + kN <= rows; r += kN) {
+    Index c = 0;
+    for (; c + kN <= columns; c += kN) {
+      Vector<T> x[kN];
+      FLASH_UNROLL
+      for (int i = 0; i < kN; ++i) x[i] = load(from.data + (r + i) * from.row + c) * factor;
+      transpose_square<kN / 2, T>(x);
+      FLASH_UNROLL
+      for (int i = 0; i < kN; ++i) store(to.data + (c + i) * to.row + r, x[i]);
+    }
+    for (; c < columns; ++c)
+      for (int i = 0; i < kN; ++i) to.data[c * to.row + r + i] = from.data[(r + i) * from.row + c] * factor;
+  }
+  for (; r < rows; ++r)
+    for (Index c = 0; c < columns; ++c) to.data[c * to.row + r] = from.data[r * from.row + c] * factor;
+}
+
+}  // namespace flash::FLASH_ISA

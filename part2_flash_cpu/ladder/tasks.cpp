@@ -1,0 +1,178 @@
+// Implements tasks.hpp: cuts the work into tasks, and hands each its rows and its memory.
+#include "part2_flash_cpu/ladder/tasks.hpp"
+
+#include <algorithm>
+
+#include "part2_flash_cpu/ladder/kept_memory.hpp"
+#include "part2_flash_cpu/ladder/parallel.hpp"
+
+namespace flash {
+namespace {
+
+constexpr Index kRowsOfATask = 256;  // where a task only passes over rows
+
+// A tensor whose rows are contiguous: the caller's, or where they are not, a copy. Writing, it is copied back when this ends.
+template <class T>
+class Rows {
+ public:
+  explicit Rows(TensorView<T, 4> view) : view_(view), rows_(view) {
+    if (view.stride(3) == 1 || view.extent(3) == 1) return;
+    copy_ = Tensor<std::remove_const_t<T>, 4>(view.shape());
+    rows_ = copy_.view();
+    if constexpr (std::is_const_v<T>) copy(view_, copy_.view());
+  }
+  ~Rows() {
+    if constexpr (!std::is_const_v<T>)
+      if (copy_.size() > 0) copy(TensorView<const T, 4>(copy_.view()), view_);
+  }
+  Rows(const Rows&) = delete;
+  Rows& operator=(const Rows&) = delete;
+
+  HeadRows<T> head(Index b, Index h) const {
+    return {rows_.data() + b * rows_.stride(0) + h * rows_.stride(1), static_cast<std::ptrdiff_t>(rows_.stride(2))};
+  }
+
+ private:
+  static void copy(TensorView<const std::remove_const_t<T>, 4> from, TensorView<std::remove_const_t<T>, 4> to) {
+    for (Index b = 0; b < from.extent(0); ++b)
+      for (Index h = 0; h < from.extent(1); ++h)
+        for (Index i = 0; i < from.extent(2); ++i)
+          for (Index c = 0; c < from.extent(3); ++c) to(b, h, i, c) = from(b, h, i, c);
+  }
+
+  TensorView<T, 4> view_, rows_;
+  Tensor<std::remove_const_t<T>, 4> copy_;
+};
+
+Index ceil_div(Index x, Index by) { return (x + by - 1) / by; }
+
+// In elements, whole cache lines.
+template <class T>
+Index in_lines(Index elements) {
+  constexpr Index kLine = 64 / sizeof(T);
+  return ceil_div(elements, kLine) * kLine;
+}
+
+}  // namespace
+
+template <class T>
+void forward_in_tasks(const Kernels<T>& kernels, TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
+                      TensorView<T, 4> out, TensorView<T, 3> lse, const AttentionOptions& options, const ForwardPlan& plan) {
+  const AttentionShape shape = check_attention_forward(q, k, v, out, lse);
+  const double scale = attention_scale(options, shape.head_dim);
+  const Rows<const T> q_rows(q), k_rows(k), v_rows(v);
+  const Rows<T> out_rows(out);
+
+  const Index block_queries = plan.query_panels * kernels.panel, blocks = ceil_div(shape.queries, block_queries);
+  const Index heads = shape.batch * shape.heads;
+  const Index piece = in_lines<T>(kernels.forward_scratch(block_queries, plan.block_keys, shape.head_dim));
+  thread_local KeptMemory kept;
+  T* const scratch = kept.get<T>(piece * ladder_threads());
+  parallel_for(heads * blocks, [&](Index task, int thread) {
+    // All heads' last blocks before anybody's last but one; else head by head, whose keys then stay in the cache.
+    const Index block = plan.last_first ? blocks - 1 - task / heads : task % blocks;
+    const Index head = plan.last_first ? task % heads : task / blocks;
+    const Index b = head / shape.heads, h = head % shape.heads;
+    kernels.forward({.q = q_rows.head(b, h),
+                     .k = k_rows.head(b, h),
+                     .v = v_rows.head(b, h),
+                     .out = out_rows.head(b, h),
+                     .lse = lse.data() + b * lse.stride(0) + h * lse.stride(1),
+                     .lse_step = static_cast<std::ptrdiff_t>(lse.stride(2)),
+                     .first_query = block * block_queries,
+                     .last_query = std::min(shape.queries, (block + 1) * block_queries),
+                     .keys = shape.keys,
+                     .head_dim = shape.head_dim,
+                     .block_keys = plan.block_keys,
+                     .causal = options.causal,
+                     .scale = scale,
+                     .scratch = scratch + thread * piece});
+  });
+}
+
+template <class T>
+void backward_in_tasks(const Kernels<T>& kernels, TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
+                       TensorView<const T, 4> out, TensorView<const T, 3> lse, TensorView<const T, 4> d_out,
+                       TensorView<T, 4> d_q, TensorView<T, 4> d_k, TensorView<T, 4> d_v, const AttentionOptions& options,
+                       const BackwardPlan& plan) {
+  const AttentionShape shape = check_attention_backward(q, k, v, out, lse, d_out, d_q, d_k, d_v);
+  const double scale = attention_scale(options, shape.head_dim);
+  const Rows<const T> q_rows(q), k_rows(k), v_rows(v), out_rows(out), d_out_rows(d_out);
+  const Rows<T> d_q_rows(d_q), d_k_rows(d_k), d_v_rows(d_v);
+
+  const Index heads = shape.batch * shape.heads, block_keys = plan.key_panels * kernels.panel;
+  const Index piece = in_lines<T>(kernels.backward_scratch(plan.block_queries, block_keys, shape.head_dim));
+  const Index share = in_lines<T>(shape.queries * kernels.width(shape.head_dim)),
+              row_numbers = in_lines<T>(heads * shape.queries);
+  thread_local KeptMemory kept;
+  T* const scratch = kept.get<T>(piece * ladder_threads() + share * plan.splits * heads + 3 * row_numbers);
+  T* const shares = scratch + piece * ladder_threads();
+  T* const lse2 = shares + share * plan.splits * heads;
+  T* const lse2_rest = lse2 + row_numbers;
+  T* const delta = lse2_rest + row_numbers;
+
+  // Tasks of a few rows of one head.
+  const Index chunks = ceil_div(shape.queries, kRowsOfATask);
+  const auto for_rows = [&](const auto& body) {
+    parallel_for(heads * chunks, [&](Index task, int) {
+      const Index head = task / chunks, first = task % chunks * kRowsOfATask;
+      body(head / shape.heads, head % shape.heads, head, first, std::min(shape.queries, first + kRowsOfATask));
+    });
+  };
+  for_rows([&](Index b, Index h, Index head, Index first, Index last) {
+    kernels.backward_rows({.out = out_rows.head(b, h),
+                           .d_out = d_out_rows.head(b, h),
+                           .lse = lse.data() + b * lse.stride(0) + h * lse.stride(1),
+                           .lse_step = static_cast<std::ptrdiff_t>(lse.stride(2)),
+                           .first_query = first,
+                           .last_query = last,
+                           .head_dim = shape.head_dim,
+                           .lse2 = lse2 + head * shape.queries,
+                           .lse2_rest = lse2_rest + head * shape.queries,
+                           .delta = delta + head * shape.queries});
+  });
+  parallel_for(heads * plan.splits, [&](Index task, int thread) {
+    const Index head = task / plan.splits, split = task % plan.splits, b = head / shape.heads, h = head % shape.heads;
+    kernels.backward_split({.q = q_rows.head(b, h),
+                            .k = k_rows.head(b, h),
+                            .v = v_rows.head(b, h),
+                            .d_out = d_out_rows.head(b, h),
+                            .d_k = d_k_rows.head(b, h),
+                            .d_v = d_v_rows.head(b, h),
+                            .lse2 = lse2 + head * shape.queries,
+                            .lse2_rest = lse2_rest + head * shape.queries,
+                            .delta = delta + head * shape.queries,
+                            .d_q = shares + task * share,
+                            .queries = shape.queries,
+                            .keys = shape.keys,
+                            .head_dim = shape.head_dim,
+                            .first_block = split,
+                            .block_step = plan.splits,
+                            .block_queries = plan.block_queries,
+                            .block_keys = block_keys,
+                            .causal = options.causal,
+                            .scale = scale,
+                            .scratch = scratch + thread * piece});
+  });
+  for_rows([&](Index b, Index h, Index head, Index first, Index last) {
+    kernels.backward_sum({.shares = shares + head * plan.splits * share,
+                          .splits = plan.splits,
+                          .step = share,
+                          .first_query = first,
+                          .last_query = last,
+                          .head_dim = shape.head_dim,
+                          .d_q = d_q_rows.head(b, h),
+                          .scale = scale});
+  });
+}
+
+#define FLASH_INSTANTIATE(T)                                                                                                 \
+  template void forward_in_tasks(const Kernels<T>&, TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>,  \
+                                 TensorView<T, 4>, TensorView<T, 3>, const AttentionOptions&, const ForwardPlan&);           \
+  template void backward_in_tasks(const Kernels<T>&, TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>, \
+                                  TensorView<const T, 4>, TensorView<const T, 3>, TensorView<const T, 4>, TensorView<T, 4>,  \
+                                  TensorView<T, 4>, TensorView<T, 4>, const AttentionOptions&, const BackwardPlan&)
+FLASH_INSTANTIATE(float);
+FLASH_INSTANTIATE(double);
+
+}  // namespace flash

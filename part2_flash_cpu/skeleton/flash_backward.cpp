@@ -1,0 +1,69 @@
+// Task 2.B: the gradients of attention from what the forward pass left: out and lse. P is computed again, for a block of keys and one query
+// at a time, and adds its share to dQ, dK and dV.
+//
+// The outer loop is over blocks of keys, whose K, V, dK and dV stay at hand while all queries pass by; dQ of a query is summed up in d_q.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "common/checks.hpp"
+#include "part2_flash_cpu/flash_attention.hpp"
+
+namespace flash {
+
+template <class T>
+void attention_delta(TensorView<const T, 4> out, TensorView<const T, 4> d_out, TensorView<T, 3> delta) {
+  const auto [batch, heads, queries, head_dim] = out.shape();
+  check_view("d_out", d_out, out.shape());
+  check_view("out", out, out.shape());
+  check_view("delta", delta, {batch, heads, queries});
+  for (Index b = 0; b < batch; ++b)
+    for (Index h = 0; h < heads; ++h)
+      for (Index i = 0; i < queries; ++i) {
+        // TODO delta of the row: the sum over head_dim of out times d_out (3 lines)
+        throw NotYetImplemented("part2.flash_backward");
+      }
+}
+
+template <class T>
+void flash_attention_backward(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v, TensorView<const T, 4> out,
+                              TensorView<const T, 3> lse, TensorView<const T, 4> d_out, TensorView<T, 4> d_q, TensorView<T, 4> d_k,
+                              TensorView<T, 4> d_v, const AttentionOptions& options, Index block_keys) {
+  const AttentionShape shape = check_attention_backward(q, k, v, out, lse, d_out, d_q, d_k, d_v);
+  const T scale = static_cast<T>(attention_scale(options, shape.head_dim));
+  check_at_least("block_keys", block_keys, 1);
+  block_keys = std::min(block_keys, std::max<Index>(shape.keys, 1));
+  const Index d = shape.head_dim;
+  constexpr T kInfinity = std::numeric_limits<T>::infinity();
+
+  Tensor<T, 3> delta(shape.of_rows());
+  attention_delta(out, d_out, delta.view());
+  for (Index b = 0; b < shape.batch; ++b)
+    for (Index h = 0; h < shape.heads; ++h)
+      for (Index i = 0; i < shape.queries; ++i)
+        for (Index c = 0; c < d; ++c) d_q(b, h, i, c) = 0;
+
+  // TODO tensors for what you need: all of P and dP of a head at once, or blocks (with blocks, about 4 lines)
+
+  for (Index b = 0; b < shape.batch; ++b)
+    for (Index h = 0; h < shape.heads; ++h) {
+      // TODO the gradients of one head. For each pair of a query i and a key j that it sees:
+      //     P = exp(scale * q(i) k(j) - lse(i)), and 0 for a query whose lse is -inf        dP = d_out(i) v(j)
+      //     dS = P * (dP - delta(i))
+      //     d_v(j) += P * d_out(i)        d_q(i) += scale * dS * k(j)        d_k(j) += scale * dS * q(i)
+      //   (about 30 lines for all at once, 50 in blocks)
+      (void)scale; (void)kInfinity;
+      throw NotYetImplemented("part2.flash_backward");
+    }
+}
+
+#define FLASH_INSTANTIATE(T)                                                                                                          \
+  template void attention_delta(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<T, 3>);                       \
+  template void flash_attention_backward(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>,         \
+                                                      TensorView<const T, 4>, TensorView<const T, 3>, TensorView<const T, 4>,         \
+                                                      TensorView<T, 4>, TensorView<T, 4>, TensorView<T, 4>, const AttentionOptions&,  \
+                                                      Index)
+FLASH_INSTANTIATE(float);
+FLASH_INSTANTIATE(double);
+
+}  // namespace flash
