@@ -2,6 +2,7 @@
 // FLASH_ISA.
 #pragma once
 
+#include "common/export.hpp"
 #include "part2_flash_cpu/ladder/per_isa/kernels.hpp"
 
 namespace flash {
@@ -9,8 +10,8 @@ namespace flash {
 // Looks at the processor and the environment once. Throws ArgumentError when FLASH_ISA is no instruction set of this build, and
 // Unsupported when the processor does not have it.
 template <class T>
-const Kernels<T>& vectorised_kernels();
+FLASH_EXPORT const Kernels<T>& vectorised_kernels();
 template <class T>
-const Kernels<T>& register_blocked_kernels();
+FLASH_EXPORT const Kernels<T>& register_blocked_kernels();
 
 }  // namespace flash

@@ -2,7 +2,9 @@
 // does not depend on the number of threads; and what all rungs lean on: exp2, the transposition, the pool of threads.
 #include "part2_flash_cpu/ladder/ladder.hpp"
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "harness/catch.hpp"
 #include "part2/attention_cases.hpp"
 #include "part2_flash_cpu/implementations.hpp"
+#include "part2_flash_cpu/ladder/isa.hpp"
 #include "part2_flash_cpu/ladder/parallel.hpp"
 
 using namespace flash;
@@ -213,6 +216,57 @@ TEST_CASE("the ladder's memory grows no faster than the sequence") {
     CHECK(extra(entry.name, 2048) <= 16 * extra(entry.name, 512) + 65536);
     CHECK(extra(entry.name, 2048) < 2048 * 2048 * sizeof(float) / 2);
   }
+}
+
+namespace {
+
+// The largest error of the kernels' exp2 in [from, to], in units of the result's last place.
+template <class T>
+double worst_exp2(double from, double to) {
+  const Kernels<T>& kernels = register_blocked_kernels<T>();
+  const std::ptrdiff_t count = 4096 * kernels.panel;
+  std::vector<T> x(static_cast<std::size_t>(count)), y(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] = static_cast<T>(from + (to - from) * static_cast<double>(i) / static_cast<double>(x.size() - 1));
+  kernels.exp2_of(x.data(), count, y.data());
+  double worst = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const long double want = std::exp2(static_cast<long double>(x[i]));
+    const T nearest = static_cast<T>(want);
+    const double ulps = static_cast<double>(std::fabs(static_cast<long double>(y[i]) - want) /
+                                            (std::nextafter(nearest, std::numeric_limits<T>::infinity()) - nearest));
+    if (!(ulps <= worst)) worst = ulps;
+  }
+  return worst;
+}
+
+template <class T>
+T exp2_of(double x) {
+  const Kernels<T>& kernels = register_blocked_kernels<T>();
+  std::vector<T> in(static_cast<std::size_t>(kernels.panel), static_cast<T>(x)), out(in.size());
+  kernels.exp2_of(in.data(), kernels.panel, out.data());
+  return out.back();
+}
+
+}  // namespace
+
+TEST_CASE("exp2 is right to the last place, and ends in 0") {
+  CHECK(worst_exp2<float>(-126, 127) <= 1.5);
+  CHECK(worst_exp2<float>(-1, 0) <= 1.5);
+  if (std::numeric_limits<long double>::digits > 60) {
+    CHECK(worst_exp2<double>(-1022, 1023) <= 1.5);
+    CHECK(worst_exp2<double>(-1, 0) <= 1.5);
+  }
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  CHECK(exp2_of<float>(0) == 1.0f);
+  CHECK(exp2_of<double>(0) == 1.0);
+  CHECK(exp2_of<float>(-infinity) == 0.0f);
+  CHECK(exp2_of<double>(-infinity) == 0.0);
+  CHECK(exp2_of<float>(-127) == 0.0f);
+  CHECK(exp2_of<double>(-1023) == 0.0);
+  CHECK(exp2_of<float>(-1e30) == 0.0f);
+  CHECK(std::isnan(exp2_of<float>(infinity - infinity)));
+  CHECK(std::isnan(exp2_of<double>(infinity - infinity)));
 }
 
 TEST_CASE("the peak of multiply-adds is a number") {

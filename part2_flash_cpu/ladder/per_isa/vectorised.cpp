@@ -163,8 +163,16 @@ void backward_split(const BackwardSplit<T>& x) {
 
 template <class T>
 constexpr Kernels<T> kernels() {
-  return {kKeys<T>,          width<T>,        forward_scratch<T>, forward<T>, backward_rows<T>, backward_scratch<T>,
-          backward_split<T>, backward_sum<T>, multiply_adds<T>};
+  return {.panel = kKeys<T>,
+          .width = width<T>,
+          .forward_scratch = forward_scratch<T>,
+          .forward = forward<T>,
+          .backward_rows = backward_rows<T>,
+          .backward_scratch = backward_scratch<T>,
+          .backward_split = backward_split<T>,
+          .backward_sum = backward_sum<T>,
+          .multiply_adds = multiply_adds<T>,
+          .exp2_of = exp2_of<T>};
 }
 
 }  // namespace
