@@ -5,10 +5,8 @@
 
 #include "benchmarking/c_interface.hpp"
 #include "part2_flash_cpu/implementations.hpp"
-#if FLASH_HAVE_LADDER
 #include "part2_flash_cpu/ladder/ladder.hpp"
 #include "part2_flash_cpu/ladder/parallel.hpp"
-#endif
 
 namespace flash {
 namespace {
@@ -20,9 +18,7 @@ const AttentionRegistry& registry() {
   static const AttentionRegistry all = [] {
     AttentionRegistry made;
     register_part2_attention(made);
-#if FLASH_HAVE_LADDER
     register_attention_ladder(made);
-#endif
     return made;
   }();
   return all;
@@ -32,11 +28,7 @@ const AttentionFunctions& functions(const char* name) { return *registry().find(
 
 template <class T>
 const AttentionPasses<T>& passes(const char* name) {
-  const AttentionPasses<T>& found = functions(name).template passes<T>();
-  if (found.forward == nullptr || found.backward == nullptr)
-    throw Unsupported("implementation '" + std::string(name) + "' has no " + (sizeof(T) == 4 ? "float32" : "float64") +
-                      " version");
-  return found;
+  return attention_passes<T>(registry(), &not_null("name", name));
 }
 
 // p is looked at only where an implementation has a use for it.
@@ -46,10 +38,6 @@ TensorView<T, 4> view_of_p(const char* name, std::conditional_t<std::is_const_v<
   if (!functions(name).saves_p) return {};
   return view_of<T, 4>("p", p, {shape.batch, shape.heads, shape.queries, shape.keys});
 }
-
-#if !FLASH_HAVE_LADDER
-[[noreturn]] void no_ladder() { throw Unsupported("this build has no ladder"); }
-#endif
 
 }  // namespace
 
@@ -115,38 +103,20 @@ int flash_attention_backward(const char* name, int dtype, const FlashShape* shap
 }
 
 int flash_set_threads(int threads) {
-  return guarded([&] {
-#if FLASH_HAVE_LADDER
-    set_ladder_threads(threads);
-#else
-    (void)threads;
-    no_ladder();
-#endif
-  });
+  return guarded([&] { set_ladder_threads(threads); });
 }
 
 int flash_isa(const char** isa) {
   return guarded([&] {
-#if FLASH_HAVE_LADDER
     static const std::string text = ladder_isa();
     not_null("isa", isa) = text.c_str();
-#else
-    (void)isa;
-    no_ladder();
-#endif
   });
 }
 
 int flash_fma_peak_gflops(int dtype, double* gflops) {
   return guarded([&] {
-#if FLASH_HAVE_LADDER
     with_dtype(dtype, [&]<class T>() {
       not_null("gflops", gflops) = fma_peak_gflops(sizeof(T) == 4 ? DType::kFloat32 : DType::kFloat64);
     });
-#else
-    (void)dtype;
-    (void)gflops;
-    no_ladder();
-#endif
   });
 }

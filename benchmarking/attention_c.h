@@ -1,5 +1,5 @@
-// The implementations of attention on the CPU (part2_flash_cpu/implementations.hpp and, where it is built, the ladder) behind a
-// C interface, and the float64 oracle beside them: what a program in another language needs to check and to time them.
+// The implementations of attention on the CPU (part2_flash_cpu/implementations.hpp and the ladder) behind a C
+// interface, and the float64 oracle beside them: what a program in another language needs to check and to time them.
 // compare_torch.py is the one that does; the library is flash_attention_c.
 //
 // Every function but the first returns FLASH_OK or says in flash_last_error() what is wrong. No exception leaves the library.
@@ -59,7 +59,7 @@ FLASH_C_EXPORT int flash_attention_backward_oracle(int dtype, const struct Flash
                                                    const void* k, const void* v, const void* d_out, double* d_q, double* d_k,
                                                    double* d_v, double largest_errors[3]);
 
-// ---- the ladder: FLASH_UNSUPPORTED in a build without it --------------------------------------------------------------------
+// ---- the ladder -------------------------------------------------------------------------------------------------------------
 
 // How many threads its rungs use from now on. "standard" and "flash" always use one.
 FLASH_C_EXPORT int flash_set_threads(int threads);

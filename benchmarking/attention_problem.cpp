@@ -113,14 +113,13 @@ typename AttentionProblem<T>::Head AttentionProblem<T>::expected_head(Index b, I
 
 template <class T>
 std::string AttentionProblem<T>::check_forward(TensorView<const T, 4> out) const {
-  return check("out", "query", out, &Head::out,
-               attention_bound(sizes_.shape(), largest_score_, std::numeric_limits<T>::epsilon() / 2));
+  return check("out", "query", out, &Head::out, attention_bound(sizes_.shape(), largest_score_, unit_roundoff<T>()));
 }
 
 template <class T>
 std::string AttentionProblem<T>::check_backward(TensorView<const T, 4> d_q, TensorView<const T, 4> d_k,
                                                 TensorView<const T, 4> d_v) const {
-  const double bound = attention_backward_bound(sizes_.shape(), largest_score_, std::numeric_limits<T>::epsilon() / 2);
+  const double bound = attention_backward_bound(sizes_.shape(), largest_score_, unit_roundoff<T>());
   std::string wrong = check("d_v", "key", d_v, &Head::d_v, bound);  // the one that depends on the least
   if (wrong.empty()) wrong = check("d_q", "query", d_q, &Head::d_q, bound);
   if (wrong.empty()) wrong = check("d_k", "key", d_k, &Head::d_k, bound);

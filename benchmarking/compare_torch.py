@@ -165,13 +165,8 @@ class Library:
         return bool(saves.value)
 
     def isa(self) -> str:
-        """Empty in a build without the ladder."""
         text = ctypes.c_char_p()
-        try:
-            self.call("isa", ctypes.byref(text))
-        except Unsupported as constraint:
-            if "no ladder" not in str(constraint):
-                raise
+        self.call("isa", ctypes.byref(text))
         return (text.value or b"").decode()
 
     def set_threads(self, threads: int) -> None:
@@ -451,8 +446,8 @@ def compare(bench: Any, case: Case, implementation: str, fixed: dict[str, str], 
             row |= {"error": f"{verdict.error:.3g}", "peer_error": f"{verdict.peer_error:.3g}"}
             if verdict.problem:
                 return row | {"status": "error"}, verdict.problem
-            peak = (lambda: bench.library.fma_peak_gflops(case.dtype)) if fixed["isa"] else None
-            measured = measure(duel.ours, duel.peer, bench.gemm(case.dtype), peak, turns, budget, watch)
+            measured = measure(duel.ours, duel.peer, bench.gemm(case.dtype),
+                               lambda: bench.library.fma_peak_gflops(case.dtype), turns, budget, watch)
         return row | summary(case, measured) | {"status": "ok"}, ""
     except Failed as failure:
         return row | {"status": failure.status}, one_line(failure)
@@ -791,16 +786,12 @@ def run(args: argparse.Namespace, library: Any, make_bench: Callable[[], Any], w
     if args.output.exists():
         load(args.output)  # what is wrong with it is said before anything is measured
     isa = library.isa()
-    if isa:
-        library.set_threads(args.threads)
-    elif args.threads != 1:
-        print("this build has no ladder: its implementations use one thread, PyTorch "
-              f"{args.threads}; --threads 1 compares like with like", flush=True)
+    library.set_threads(args.threads)
     bench = make_bench()
     asked = {name: value for name, value in vars(args).items() if name in FULL and value is not None}
     sizes = (QUICK if args.quick else FULL) | asked
     fixed = {"machine": machine(), "threads": str(args.threads), "isa": isa}
-    print(f"{', '.join(names)} beside {bench.peer}: {fixed['machine']}, {args.threads} threads{isa and ', ' + isa}, checked\n"
+    print(f"{', '.join(names)} beside {bench.peer}: {fixed['machine']}, {args.threads} threads, {isa}, checked\n"
           f"{'':<16} heads   keys head          ours, ms   PyTorch   ratio  GFLOP/s  of mm of peak     error PyTorch's",
           flush=True)
 

@@ -1,16 +1,12 @@
 // Implements the oracle's part of attention_c.h.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "benchmarking/c_interface.hpp"
 #include "common/oracle.hpp"
 
 namespace flash {
 namespace {
-
-template <class T>
-constexpr double kUnitRoundoff = std::numeric_limits<T>::epsilon() / 2;
 
 // Copies the oracle's result to `to`. Returns its largest magnitude.
 double copy_out(const char* argument, const WithMagnitude& result, double* to) {
@@ -52,7 +48,7 @@ int flash_attention_oracle(int dtype, const FlashShape* shape, int causal, const
                               view_of<const T, 4>("v", v, of.of_keys()), {.causal = causal != 0});
       std::copy_n(oracle.lse.data(), oracle.lse.size(), &not_null("lse", lse));
       not_null("largest_error", largest_error) =
-          attention_bound(of, oracle.largest_score, kUnitRoundoff<T>) * copy_out("out", oracle.out, out);
+          attention_bound(of, oracle.largest_score, unit_roundoff<T>()) * copy_out("out", oracle.out, out);
     });
   });
 }
@@ -70,7 +66,7 @@ int flash_attention_backward_oracle(int dtype, const FlashShape* shape, int caus
           attention_backward_oracle<T>(query, key, value, view_of<const T, 4>("d_out", d_out, of.of_queries()), options);
       // sum |q k| <= |q| |k|: the bound does not need each score, which would take as long as a forward pass.
       const double largest_score = attention_scale(options, of.head_dim) * longest_row(query) * longest_row(key);
-      const double bound = attention_backward_bound(of, largest_score, kUnitRoundoff<T>);
+      const double bound = attention_backward_bound(of, largest_score, unit_roundoff<T>());
       not_null("largest_errors", largest_errors);
       largest_errors[0] = bound * copy_out("d_q", gradients.d_q, d_q);
       largest_errors[1] = bound * copy_out("d_k", gradients.d_k, d_k);

@@ -52,6 +52,16 @@ struct AttentionFunctions {
 // The functions that are entered have to live as long as the registry.
 using AttentionRegistry = Registry<const AttentionFunctions>;
 
+// The passes of the implementation called `name`. Throws ArgumentError when there is none of that name, naming what there is,
+// and Unsupported when it has none for T.
+template <class T>
+const AttentionPasses<T>& attention_passes(const AttentionRegistry& registry, const std::string& name) {
+  const AttentionPasses<T>& passes = registry.find(name).run->template passes<T>();
+  if (passes.forward == nullptr || passes.backward == nullptr)
+    throw Unsupported("implementation '" + name + "' has no " + (sizeof(T) == 4 ? "float32" : "float64") + " version");
+  return passes;
+}
+
 template <class T>
 struct AttentionGradients {
   Tensor<T, 4> d_q, d_k, d_v;
@@ -111,15 +121,12 @@ class Attention {
   Tensor<T, 3> lse_;
 };
 
-// The forward pass of the implementation called `name`. Throws ArgumentError when there is none for T, naming what there is.
+// The forward pass of the implementation called `name`. Throws what attention_passes() and the implementation throw.
 template <class T>
 Attention<T> attention(const AttentionRegistry& registry, const std::string& name, TensorView<const T, 4> q,
                        TensorView<const T, 4> k, TensorView<const T, 4> v, const AttentionOptions& options = {}) {
-  const auto& entry = registry.find(name);
-  if (entry.run->template passes<T>().forward == nullptr)
-    throw ArgumentError("implementation '" + name + "' has no " + std::string(sizeof(T) == 4 ? "float32" : "float64") +
-                        " version");
-  return Attention<T>(*entry.run, q, k, v, options);
+  attention_passes<T>(registry, name);
+  return Attention<T>(*registry.find(name).run, q, k, v, options);
 }
 
 }  // namespace flash

@@ -40,9 +40,9 @@ struct WithMagnitude {
 };
 
 struct AttentionOracle {
-  WithMagnitude out;            // magnitude: P |V|
+  WithMagnitude out;  // magnitude: P |V|
   Tensor<double, 3> lse;
-  double largest_score = 0;     // the largest scale * sum over c of |q(i, c) k(j, c)| of a visible pair that is finite
+  double largest_score = 0;  // the largest scale * sum over c of |q(i, c) k(j, c)| of a visible pair that is finite
 };
 
 // Standard attention in float64. Throws ShapeError and ArgumentError as attention.hpp says.
@@ -50,22 +50,32 @@ template <class T>
 FLASH_EXPORT AttentionOracle attention_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
                                               const AttentionOptions& options = {});
 
-// Its gradients for the upstream gradient d_out of out, by the textbook's formulas (Dao et al. 2022, arXiv:2205.14135, appendix B.2):
-//   dV = P^T dO      dP = dO V^T      delta = rowsum(P * dP)      dS = P * (dP - delta)      dQ = scale dS K      dK = scale dS^T Q
+// Its gradients for the upstream gradient d_out of out, by the textbook's formulas (Dao et al. 2022, arXiv:2205.14135, appendix
+// B.2):
+//   dV = P^T dO      dP = dO V^T      delta = rowsum(P * dP)      dS = P * (dP - delta)      dQ = scale dS K      dK = scale
+//   dS^T Q
 // Magnitudes have |.| around each term, |delta| being rowsum(|dO| |O|): the difference in dS may cancel.
 struct AttentionOracleGradients {
   WithMagnitude d_q, d_k, d_v;
 };
 template <class T>
-FLASH_EXPORT AttentionOracleGradients attention_backward_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
-                                                          TensorView<const T, 4> d_out, const AttentionOptions& options = {});
+FLASH_EXPORT AttentionOracleGradients attention_backward_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k,
+                                                                TensorView<const T, 4> v, TensorView<const T, 4> d_out,
+                                                                const AttentionOptions& options = {});
 
-// The largest errors that computing in float32 (unit_roundoff 2^-24) or float64 (2^-53) explains, beside the magnitudes. With u the unit
-// roundoff, c = head_dim, s = largest_score:
+// Half the distance from 1 to the next number: 2^-24 for float, 2^-53 for double.
+template <class T>
+constexpr double unit_roundoff() {
+  return sizeof(T) == 4 ? 0x1p-24 : 0x1p-53;
+}
+
+// The largest errors that computing in float32 (unit_roundoff 2^-24) or float64 (2^-53) explains, beside the magnitudes. With u
+// the unit roundoff, c = head_dim, s = largest_score:
 //   score   u (2 + sqrt(c)) s        head_dim products and their sums, the scale; as an error of exp's argument it is relative
 //   exp     u (8 + 2 s)              the function, and S - m, S - lse or S log2(e) rounded
 //   sums    4 u sqrt(n)              n additions whose errors do not all point the same way, and the rescaling between them
-// The sum of these for the output; for the gradients twice that (P, and the other factor), with sums over queries and head_dim as well.
+// The sum of these for the output; for the gradients twice that (P, and the other factor), with sums over queries and head_dim
+// as well.
 FLASH_EXPORT double attention_bound(const AttentionShape& shape, double largest_score, double unit_roundoff);
 FLASH_EXPORT double attention_backward_bound(const AttentionShape& shape, double largest_score, double unit_roundoff);
 

@@ -2,8 +2,9 @@
 //
 // What changed since step 1: the innermost loops are written in vectors (per_isa/vectorised.cpp), as wide as the processor has
 // them, chosen at run time; a dot product over many lanes at once is an order of additions that the compiler may not choose by
-// itself. exp is a polynomial (per_isa/exp2.hpp), 16 at a time, where std::exp takes one number after the other. And a task is
-// 192 queries of a head, so that one head has work for many threads; backward, a task is still a head.
+// itself. exp is a polynomial (per_isa/exp2.hpp), a vector at a time, where std::exp takes one number after the other. And a
+// task is some of a head's queries (192 with AVX-512 in float), so that one head has work for many threads; backward, a task is
+// still a head. Keys are taken kernels.panel at a time, whatever block_keys says.
 #include "part2_flash_cpu/ladder/isa.hpp"
 #include "part2_flash_cpu/ladder/rungs.hpp"
 #include "part2_flash_cpu/ladder/tasks.hpp"

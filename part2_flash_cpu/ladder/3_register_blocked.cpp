@@ -1,12 +1,12 @@
 // Step 3 of the ladder: a register-blocked micro-kernel, one SIMD lane a query.
 //
-// What changed since step 2: there, each multiply-add loads an accumulator and stores it again. Here 24 accumulators stay in
-// registers through a whole product (per_isa/tile.hpp), and 11 loads serve 24 multiply-adds. Lanes are queries (backward:
-// keys), not columns or keys of one query: scores, maxima, sums and exponentials of 16 queries go side by side, and nothing has
-// to be added up across a vector.
+// What changed since step 2: there, a product goes row by row, and each vector that is loaded serves one multiply-add. Here a
+// tile of 24 accumulators (12 where there are 16 registers) stays in registers through a whole product (per_isa/tile.hpp), and
+// 11 loads serve 24 multiply-adds. Lanes are queries (backward: keys), not columns or keys of one query: scores, maxima, sums
+// and exponentials of a vector of queries go side by side, and nothing has to be added up across a vector.
 //
-// The work is cut as PyTorch's CPU kernel cuts it: forward a task for 192 queries, in their order; backward a task for each
-// head.
+// The work is cut much as PyTorch's CPU kernel cuts it: forward a task for some of a head's queries (192 with AVX-512 in
+// float), in their order; backward a task for each head.
 #include "part2_flash_cpu/ladder/isa.hpp"
 #include "part2_flash_cpu/ladder/rungs.hpp"
 #include "part2_flash_cpu/ladder/tasks.hpp"

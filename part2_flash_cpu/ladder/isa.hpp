@@ -2,7 +2,6 @@
 // FLASH_ISA.
 #pragma once
 
-#include "common/export.hpp"
 #include "part2_flash_cpu/ladder/per_isa/kernels.hpp"
 
 namespace flash {
@@ -10,8 +9,8 @@ namespace flash {
 // Looks at the processor and the environment once. Throws ArgumentError when FLASH_ISA is no instruction set of this build, and
 // Unsupported when the processor does not have it.
 template <class T>
-FLASH_EXPORT const Kernels<T>& vectorised_kernels();
+const Kernels<T>& vectorised_kernels();
 template <class T>
-FLASH_EXPORT const Kernels<T>& register_blocked_kernels();
+const Kernels<T>& register_blocked_kernels();
 
 }  // namespace flash

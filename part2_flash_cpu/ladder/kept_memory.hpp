@@ -1,5 +1,4 @@
-// Memory to work in that stays from call to call: fresh memory costs a page fault every 4 KiB, which is a tenth of a short
-// pass.
+// Memory to work in that stays from call to call, so that its pages are fresh, and fault, only once.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +15,7 @@ class KeptMemory {
   template <class T>
   T* get(std::ptrdiff_t elements) {
     const std::size_t bytes = static_cast<std::size_t>(elements) * sizeof(T);
-    if (bytes > size_ || size_ > kKept) {  // a large piece is not kept for a small call
+    if (bytes > size_ || size_ > kKept) {  // a piece larger than kKept is given back at the next call
       memory_.reset();
       size_ = 0;
       try {

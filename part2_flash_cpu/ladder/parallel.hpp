@@ -20,7 +20,8 @@ FLASH_EXPORT void set_ladder_threads(int threads);
 
 // Calls body(task, thread) for every task from 0 to tasks - 1, each once, those with small numbers first; thread is from 0 to
 // ladder_threads() - 1. Returns when all are done. When calls throw, the tasks that nobody has begun are dropped and one of the
-// exceptions is thrown here. Calls from several threads wait for each other.
+// exceptions is thrown here. Calls from several threads wait for each
+// other; body must not call this itself.
 using ParallelBody = void(void* context, Index task, int thread);
 FLASH_EXPORT void parallel_tasks(Index tasks, ParallelBody* body, void* context);
 

@@ -64,12 +64,6 @@ AttentionInputs<T> make_inputs(const AttentionCase& problem, std::uint64_t seed)
 template <class T>
 Tensor<T, 4> normal(const Shape<4>& shape, std::uint64_t seed);
 
-// 2^-24 or 2^-53.
-template <class T>
-constexpr double unit_roundoff() {
-  return sizeof(T) == 4 ? 0x1p-24 : 0x1p-53;
-}
-
 // `got` against the oracle, in the words of common/compare.hpp; "" when it is within `bound` of the magnitude. Elements that
 // have to be NaN have to be it. `tolerance` is asked for beside the bound. `rows` is what the rows are called, "query" or
 // "key", and `block` how many belong together.

@@ -60,7 +60,7 @@ Verdict judge(const AttentionCase& problem, std::uint64_t seed) {
     if (!after->same_bits(*before)) return {false, std::string("It changes `") + name + "`. Inputs must stay as they are."};
   if (!lse.same_bits(lse_before)) return {false, "It changes `lse`. Inputs must stay as they are."};
 
-  const double bound = attention_backward_bound(shape, forward.largest_score, part2::unit_roundoff<T>());
+  const double bound = attention_backward_bound(shape, forward.largest_score, unit_roundoff<T>());
   const std::string wrong_d_q =
       part2::wrong_in<T>(d_q.view(), want.d_q, bound, "query", problem.blocks.queries, problem.tolerance);
   const std::string wrong_d_k = part2::wrong_in<T>(d_k.view(), want.d_k, bound, "key", problem.blocks.keys, problem.tolerance);

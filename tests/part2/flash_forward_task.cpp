@@ -17,7 +17,7 @@ std::string wrong_lse(TensorView<const T, 3> got, const Tensor<double, 3>& want,
   Tensor<double, 3> finite = want, magnitude(want.shape());
   for (Index i = 0; i < finite.size(); ++i) {
     const double lse = finite.data()[i];
-    magnitude.data()[i] = 1 + std::fabs(lse) * part2::unit_roundoff<T>() / bound;
+    magnitude.data()[i] = 1 + std::fabs(lse) * unit_roundoff<T>() / bound;
     if (std::isfinite(lse)) continue;
     const T value = elements.data()[i];
     const bool right = std::isnan(lse) ? std::isnan(value) && !is_poison(value) : static_cast<double>(value) == lse;
@@ -54,7 +54,7 @@ Verdict judge(const AttentionCase& problem, std::uint64_t seed) {
   for (const auto& [name, before, after] : {std::tuple{"q", &q_before, &q}, {"k", &k_before, &k}, {"v", &v_before, &v}})
     if (!after->same_bits(*before)) return {false, std::string("It changes `") + name + "`. Inputs must stay as they are."};
 
-  const double bound = attention_bound(problem.shape, oracle.largest_score, part2::unit_roundoff<T>());
+  const double bound = attention_bound(problem.shape, oracle.largest_score, unit_roundoff<T>());
   if (const std::string wrong =
           part2::wrong_in<T>(out.view(), oracle.out, bound, "query", problem.blocks.queries, problem.tolerance);
       !wrong.empty())

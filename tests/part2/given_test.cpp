@@ -17,14 +17,14 @@ void check_standard_attention(const AttentionCase& problem) {
   standard_attention_forward<T>(q.view(), k.view(), v.view(), out.view(), p.view(), problem.options());
   const auto forward = attention_oracle(q.view(), k.view(), v.view(), problem.options());
   CAPTURE(problem.name);
-  CHECK(part2::wrong_in<T>(out.view(), forward.out, attention_bound(shape, forward.largest_score, part2::unit_roundoff<T>()),
-                           "query", 0) == "");
+  CHECK(part2::wrong_in<T>(out.view(), forward.out, attention_bound(shape, forward.largest_score, unit_roundoff<T>()), "query",
+                           0) == "");
 
   Tensor<T, 4> d_q(shape.of_queries()), d_k(shape.of_keys()), d_v(shape.of_keys());
   standard_attention_backward<T>(q.view(), k.view(), v.view(), std::as_const(p).view(), d_out.view(), d_q.view(), d_k.view(),
                                  d_v.view(), problem.options());
   const auto backward = attention_backward_oracle(q.view(), k.view(), v.view(), d_out.view(), problem.options());
-  const double bound = attention_backward_bound(shape, forward.largest_score, part2::unit_roundoff<T>());
+  const double bound = attention_backward_bound(shape, forward.largest_score, unit_roundoff<T>());
   CHECK(part2::wrong_in<T>(d_q.view(), backward.d_q, bound, "query", 0) == "");
   CHECK(part2::wrong_in<T>(d_k.view(), backward.d_k, bound, "key", 0) == "");
   CHECK(part2::wrong_in<T>(d_v.view(), backward.d_v, bound, "key", 0) == "");

@@ -14,7 +14,9 @@ import time
 import unittest
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+sys.path[:0] = [str(Path(__file__).parents[2] / "tools"), str(Path(__file__).parent)]
+
+import bench_program  # noqa: E402
 
 from lab import attention_results as results  # noqa: E402
 
@@ -24,25 +26,8 @@ TINY = (*SIZES, "--impl", "standard,flash", "--seq-lens", "16,33", "--passes", "
 ONE_HEAD = ("--batch", "1", "--heads", "1", "--head-dim", "16", "--impl", "standard,flash", "--causal", "off", "--passes", "1")
 
 
-class Program(unittest.TestCase):
+class Program(bench_program.Program):
     program = BIN / "bench_attention"
-
-    def setUp(self) -> None:
-        if not self.program.is_file():
-            self.skipTest(f"{self.program.name} is not built")
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-        self.csv = self.folder / "csv" / "results.csv"
-
-    def call(self, *words: str) -> tuple[int, str, str]:
-        done = subprocess.run([self.program, "--output", self.csv, *words], capture_output=True, text=True, timeout=120)
-        return done.returncode, done.stdout, done.stderr
-
-    def error(self, *words: str, code: int = 2) -> str:
-        found, out, err = self.call(*words)
-        self.assertEqual((found, out, err.count("\n")), (code, "", 1), out + err)
-        return err.strip()
 
     def statuses(self) -> list[tuple[str, int, str]]:
         return [(row.implementation, row.seq_len, row.status) for row in results.load(self.csv)]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import bench_program  # noqa: E402
 from course import MANIFEST, Course  # noqa: E402
 
 from lab import results  # noqa: E402
@@ -26,25 +27,8 @@ TINY = (*SIZES, "--d2", "8,33", "--blocks", "16", "--warmups", "1", "--passes", 
 SLOW = ("--device", "cpu", "--batch", "1", "--d1", "64", "--d3", "16", "--d2", "64", "--blocks", "16,32", "--passes", "1000000")
 
 
-class Program(unittest.TestCase):
+class Program(bench_program.Program):
     program = PROGRAM
-
-    def setUp(self) -> None:
-        if not self.program.is_file():
-            self.skipTest(f"{self.program.name} is not built")
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-        self.csv = self.folder / "csv" / "results.csv"
-
-    def call(self, *words: str) -> tuple[int, str, str]:
-        done = subprocess.run([self.program, "--output", self.csv, *words], capture_output=True, text=True, timeout=120)
-        return done.returncode, done.stdout, done.stderr
-
-    def error(self, *words: str, code: int = 2) -> str:
-        found, out, err = self.call(*words)
-        self.assertEqual((found, out, err.count("\n")), (code, "", 1), out + err)
-        return err.strip()
 
 
 class Rows(Program):

@@ -227,11 +227,6 @@ class Rows(unittest.TestCase):
         found, problem = self.compare(Case("cpu", "forward", "float64", 1, 1, 8, 8, False), "1_rung")
         self.assertEqual((found["status"], problem), ("unsupported", "1_rung has no float64 version"))
 
-    def test_without_the_ladder_there_is_no_peak(self) -> None:
-        clock = Clock()
-        found, _ = program.compare(FakeBench(clock), CASE, "flash", FIXED | {"isa": ""}, 3, 1e9, clock.watch)
-        self.assertEqual((found["status"], found["fma_peak_gflops"], found["share_of_peak"]), ("ok", "", ""))
-
     def test_nan_never_passes(self) -> None:
         self.assertEqual(program.judged("out", 1e-7, 1e-6), "")
         self.assertEqual(program.judged("out", 2e-6, 1e-6),
@@ -391,11 +386,6 @@ class Run(Temporary):
         self.assertIn("(others: 40 %)", out)
         self.assertIn("During 8 of 8 cases others had more than 5 % of the processors", out)
         self.assertEqual({one["others"] for one in program.load(self.csv)}, {"0.4"})
-
-    def test_a_build_without_the_ladder(self) -> None:
-        code, out = self.measured("--quick", library=FakeLibrary(names=("standard", "flash"), isa=""))
-        self.assertEqual((code, self.library.threads, program.load(self.csv)[0]["implementation"]), (0, [], "flash"))
-        self.assertIn("this build has no ladder", out)
 
     def test_mistakes_are_found_before_anything_is_measured(self) -> None:
         self.assertEqual(self.error(self.measured, "--impl", "2_rung,fast"),
@@ -616,10 +606,6 @@ class CInterface(unittest.TestCase):
             self.library.call("implementation_count", None)
 
     def test_threads_and_peak(self) -> None:
-        if not self.library.isa():
-            with self.assertRaisesRegex(Unsupported, "this build has no ladder"):
-                self.library.set_threads(2)
-            return
         self.assertIn(self.library.isa(), ("avx512", "avx2", "baseline"))
         self.library.set_threads(1)
         self.assertGreater(self.library.fma_peak_gflops("float64"), 0)

@@ -78,7 +78,6 @@ struct Kernels {
   void (*backward_sum)(const BackwardSum<T>&);
   double (
       *multiply_adds)();  // does some microseconds of fused multiply-adds on registers; returns how many operations that were
-  void (*exp2_of)(const T* x, std::ptrdiff_t count, T* y);  // the kernels' own exp2, for tests; count is a multiple of panel
 };
 
 }  // namespace flash

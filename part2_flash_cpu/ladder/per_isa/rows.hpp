@@ -1,7 +1,6 @@
 // What the kernels of every rung share: small helpers, and the passes over rows before and after the backward products.
 #pragma once
 
-#include "part2_flash_cpu/ladder/per_isa/exp2.hpp"
 #include "part2_flash_cpu/ladder/per_isa/kernels.hpp"
 #include "part2_flash_cpu/ladder/per_isa/simd.hpp"
 
@@ -73,11 +72,6 @@ void backward_sum(const BackwardSum<T>& x) {
       }
     }
   }
-}
-
-template <class T>
-void exp2_of(const T* x, Index count, T* y) {
-  for (Index i = 0; i < count; i += kLanes<T>) store(y + i, exp2<T>(load(x + i)));
 }
 
 // For the FMA peak.

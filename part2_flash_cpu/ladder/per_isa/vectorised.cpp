@@ -171,8 +171,7 @@ constexpr Kernels<T> kernels() {
           .backward_scratch = backward_scratch<T>,
           .backward_split = backward_split<T>,
           .backward_sum = backward_sum<T>,
-          .multiply_adds = multiply_adds<T>,
-          .exp2_of = exp2_of<T>};
+          .multiply_adds = multiply_adds<T>};
 }
 
 }  // namespace
