@@ -37,6 +37,10 @@ if(FLASH_NATIVE)
   endif()
 endif()
 
+# For code that nothing waits for, around what is measured and tested: -O3 would take the compiler twice as long.
+add_library(flash_cold INTERFACE)
+target_compile_options(flash_cold INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+
 # A kernel that spills is a mistake in a solution, where it fails the build; a student's may spill while it is being written.
 add_library(flash_no_spills INTERFACE)
 target_compile_options(flash_no_spills INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=--warn-on-spills,--warning-as-error>)
@@ -142,10 +146,9 @@ endfunction()
 
 # ---- tests ----------------------------------------------------------------------------------------------------------------
 
-# No test waits for the code of Catch2's headers, and at -O3 it takes longer to compile; what is tested is in libraries.
-# Under the sanitizers UBSan's checks of every CHECK() would take a minute a file.
+# What is tested is in libraries. Under the sanitizers UBSan's checks of every CHECK() would take a minute a file.
 add_library(flash_test_options INTERFACE)
-target_compile_options(flash_test_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+target_link_libraries(flash_test_options INTERFACE flash_cold)
 if(FLASH_SANITIZE)
   target_compile_options(flash_test_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=undefined>)
 endif()
@@ -190,9 +193,18 @@ function(flash_task_tests part name cases)
   endforeach()
 endfunction()
 
+# Test files as an object library, for test binaries to share.
+function(flash_test_objects name)
+  add_library(${name} OBJECT ${ARGN})
+  target_precompile_headers(${name} REUSE_FROM flash_catch_headers)
+  target_link_libraries(${name} PRIVATE flash_options flash_test_options flash_catch)
+  target_include_directories(${name} INTERFACE ${CMAKE_SOURCE_DIR})
+endfunction()
+
 function(flash_test name label)
   cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
+  target_precompile_headers(${name} REUSE_FROM flash_catch_headers)
   target_link_libraries(${name} PRIVATE flash_options flash_test_options flash_catch_main flash_common ${arg_LIBRARIES})
   flash_discover_tests(${name} ${label} ${name} SKIP_REGULAR_EXPRESSION "verdict:needs-gpu")
 endfunction()
@@ -214,8 +226,8 @@ function(flash_backend_tests name label)
   if(NOT backends)
     return()
   endif()
-  flash_library(${name}_test_objects OBJECT ${arg_SOURCES})
-  target_link_libraries(${name}_test_objects PRIVATE flash_test_options flash_catch flash_common ${arg_LIBRARIES})
+  flash_test_objects(${name}_test_objects ${arg_SOURCES})
+  target_link_libraries(${name}_test_objects PRIVATE flash_common ${arg_LIBRARIES})
   foreach(backend ${backends})
     flash_backend(${backend} suffix device)
     set(libraries ${name}_test_objects ${arg_LIBRARIES} ${device})

@@ -38,17 +38,25 @@ FLASH_INLINE void panel_product(Index begin, Index end, Numbers<T> a, const T* b
   rows_product<kM, kN, kAlong, T>(begin, end, a, b, Constant<kPanel<T>>{}, steps, finish);
 }
 
-// Dot products: finish(i, n, sum of row i of A with column vector n of the panel b). In two halves, by way of C (rows, panel):
-// two short chains of additions lose fewer digits than one long one, and what the scores lose is most of the error of all that
-// follows.
+// The most steps of a dot product that are summed up in one chain. Several short sums, added up, lose fewer digits than a long
+// one, and what the scores lose is most of the error of all that follows.
+constexpr Index kChain = 32;
+
+// Dot products: finish(i, n, sum of row i of A with column vector n of the panel b). In two pieces or more, by way of C (rows,
+// panel).
 template <class T, class Finish>
 FLASH_INLINE void dot_products(Index begin, Index end, HeadRows<const T> a, const T* b, Index steps, T* C, Finish finish) {
-  const Index half = steps / 2;
+  const Index piece = least(kChain, (steps + 1) / 2);
+  const auto rows = [&](Index s) { return Numbers<T>{a.data + s, a.row}; };
+  panel_product<Along::kSteps>(begin, end, rows(0), b, piece, [C](Index i, int n, Vector<T> sum)
+                                                                __attribute__((always_inline)) { store(at(C, i, n), sum); });
+  Index s = piece;
+  for (; s + kChain < steps; s += kChain)
+    panel_product<Along::kSteps>(
+        begin, end, rows(s), at(b, s, 0), kChain,
+        [C](Index i, int n, Vector<T> sum) __attribute__((always_inline)) { store(at(C, i, n), load(at(C, i, n)) + sum); });
   panel_product<Along::kSteps>(
-      begin, end, Numbers<T>{a.data, a.row}, b,
-      half, [C](Index i, int n, Vector<T> sum) __attribute__((always_inline)) { store(at(C, i, n), sum); });
-  panel_product<Along::kSteps>(
-      begin, end, Numbers<T>{a.data + half, a.row}, at(b, half, 0), steps - half,
+      begin, end, rows(s), at(b, s, 0), steps - s,
       [ C, finish ](Index i, int n, Vector<T> sum) __attribute__((always_inline)) { finish(i, n, load(at(C, i, n)) + sum); });
 }
 
