@@ -3,6 +3,9 @@
 // What changed since the solution: nothing but who calls it. Heads are independent of each other, so each is a task of its own,
 // and each core takes the next one when it is done with the last. It is as much faster as there are cores, where there are at
 // least as many heads: one head alone is as slow as before.
+//
+// Measured (4 heads of 4096 x 64, float32, 16 cores with AVX-512; outputs/reference/intel-xeon-16 has more): forward 1539 to
+// 375 ms, backward 1658 to 650 ms; 19 to 59 GFLOP/s.
 #include "part2_flash_cpu/flash_attention.hpp"
 #include "part2_flash_cpu/ladder/parallel.hpp"
 #include "part2_flash_cpu/ladder/rungs.hpp"

@@ -48,13 +48,15 @@ template <class T, class Finish>
 FLASH_INLINE void dot_products(Index begin, Index end, HeadRows<const T> a, const T* b, Index steps, T* C, Finish finish) {
   const Index piece = least(kChain, (steps + 1) / 2);
   const auto rows = [&](Index s) { return Numbers<T>{a.data + s, a.row}; };
-  panel_product<Along::kSteps>(begin, end, rows(0), b, piece, [C](Index i, int n, Vector<T> sum)
-                                                                __attribute__((always_inline)) { store(at(C, i, n), sum); });
+  panel_product<Along::kSteps>(
+      begin, end, rows(0), b,
+      piece, [C](Index i, int n, Vector<T> sum) __attribute__((always_inline)) { store(at(C, i, n), sum); });
   Index s = piece;
   for (; s + kChain < steps; s += kChain)
     panel_product<Along::kSteps>(
-        begin, end, rows(s), at(b, s, 0), kChain,
-        [C](Index i, int n, Vector<T> sum) __attribute__((always_inline)) { store(at(C, i, n), load(at(C, i, n)) + sum); });
+        begin, end, rows(s), at(b, s, 0), kChain, [C](Index i, int n, Vector<T> sum) __attribute__((always_inline)) {
+          store(at(C, i, n), load(at(C, i, n)) + sum);
+        });
   panel_product<Along::kSteps>(
       begin, end, rows(s), at(b, s, 0), steps - s,
       [ C, finish ](Index i, int n, Vector<T> sum) __attribute__((always_inline)) { finish(i, n, load(at(C, i, n)) + sum); });
