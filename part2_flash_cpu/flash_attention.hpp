@@ -34,7 +34,7 @@ struct AttentionBlocks {
 // out = softmax(scale Q K^T) V, and lse, for a block of queries at a time, past which all keys that it sees are streamed in blocks. With
 // `causal`, blocks of keys past the last query of the block are not computed.
 // Algorithm: FlashAttention-2 (Dao 2023, arXiv:2307.08691, algorithm 1).
-// Extra memory: a few blocks, O((blocks.queries + blocks.keys) * (head_dim + blocks.keys)), whatever the sequence is.
+// Extra memory: a few blocks, O((blocks.queries + blocks.keys) * head_dim + blocks.queries * blocks.keys), whatever the sequence is.
 template <class T>
 FLASH_EXPORT void flash_attention_forward(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
                                           TensorView<T, 4> out, TensorView<T, 3> lse, const AttentionOptions& options = {},

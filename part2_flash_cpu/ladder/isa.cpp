@@ -84,7 +84,7 @@ double peak(const Kernels<T>& kernels, double milliseconds) {
   std::vector<double> flops(static_cast<std::size_t>(threads));
   const auto start = Clock::now();
   const auto end = start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(milliseconds));
-  parallel_for(threads, [&](Index task, int) {
+  parallel_for(threads, [&](Index task) {
     do flops[static_cast<std::size_t>(task)] += kernels.multiply_adds();
     while (Clock::now() < end);
   });

@@ -1,7 +1,6 @@
 // The ladder of part 2: how fast a CPU can do attention, forward and backward, one numbered file a step.
 //
-// To add a rung: write N_name.cpp with its passes, enter it in ladder.cpp, and list the file in ../CMakeLists.txt.
-// tests/part2/ladder_test.cpp then runs the graded problems on it, and bench_attention --device cpu times it beside the others.
+// To add a rung: ../../README.md has the steps.
 #pragma once
 
 #include <string>

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -49,13 +50,15 @@ void wait_while(const std::atomic<T>& value, T old) {
 class Pool {
  public:
   explicit Pool(int threads) {
-    for (int thread = 1; thread < threads; ++thread) workers_.emplace_back([this, thread] { work(thread); });
+    try {
+      for (int worker = 1; worker < threads; ++worker) workers_.emplace_back([this] { work(); });
+    } catch (const std::system_error& error) {
+      stop();
+      throw Error("threads is " + std::to_string(threads) + "; the system started " + std::to_string(workers_.size() + 1) +
+                  ": " + error.what());
+    }
   }
-  ~Pool() {
-    body_ = nullptr;
-    start();
-    for (std::thread& worker : workers_) worker.join();
-  }
+  ~Pool() { stop(); }
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
@@ -67,7 +70,7 @@ class Pool {
     busy_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
     thrown_ = nullptr;
     start();
-    take_tasks(0);
+    take_tasks();
     for (int busy = busy_.load(std::memory_order_acquire); busy > 0; busy = busy_.load(std::memory_order_acquire))
       wait_while(busy_, busy);
     if (thrown_) std::rethrow_exception(thrown_);
@@ -79,11 +82,17 @@ class Pool {
     round_.notify_all();
   }
 
-  void take_tasks(int thread) {
+  void stop() {
+    body_ = nullptr;
+    start();
+    for (std::thread& worker : workers_) worker.join();
+  }
+
+  void take_tasks() {
     try {
       for (Index task = next_.fetch_add(1, std::memory_order_relaxed); task < tasks_;
            task = next_.fetch_add(1, std::memory_order_relaxed))
-        body_(context_, task, thread);
+        body_(context_, task);
     } catch (...) {
       next_.store(tasks_, std::memory_order_relaxed);
       const std::lock_guard lock(thrown_mutex_);
@@ -91,12 +100,12 @@ class Pool {
     }
   }
 
-  void work(int thread) {
+  void work() {
     for (unsigned round = 0;;) {
       wait_while(round_, round);
       ++round;
       if (body_ == nullptr) return;
-      take_tasks(thread);
+      take_tasks();
       if (busy_.fetch_sub(1, std::memory_order_release) == 1) busy_.notify_one();
     }
   }

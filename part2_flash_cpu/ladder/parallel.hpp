@@ -1,7 +1,4 @@
-// Threads for the ladder: a pool that stays, and memory to work in that stays too.
-//
-// Starting a thread takes 30 us and more, and fresh memory costs a page fault every 4 KiB: a head of 512 keys is done in 300
-// us.
+// Threads for the ladder: a pool that stays. Starting a thread takes 30 us and more; a head of 512 keys is done in 300 us.
 #pragma once
 
 #include <cstddef>
@@ -18,17 +15,16 @@ FLASH_EXPORT int ladder_threads();
 // Throws ArgumentError unless 1 <= threads <= 1024.
 FLASH_EXPORT void set_ladder_threads(int threads);
 
-// Calls body(task, thread) for every task from 0 to tasks - 1, each once, those with small numbers first; thread is from 0 to
-// ladder_threads() - 1. Returns when all are done. When calls throw, the tasks that nobody has begun are dropped and one of the
-// exceptions is thrown here. Calls from several threads wait for each
-// other; body must not call this itself.
-using ParallelBody = void(void* context, Index task, int thread);
+// Calls body(task) for every task from 0 to tasks - 1, each once, those with small numbers first. Returns when all are done. When
+// calls throw, the tasks that nobody has begun are dropped and one of the exceptions is thrown here. Throws Error when threads
+// cannot be started. Calls from several threads wait for each other; body must not call this itself.
+using ParallelBody = void(void* context, Index task);
 FLASH_EXPORT void parallel_tasks(Index tasks, ParallelBody* body, void* context);
 
 template <class Body>
 void parallel_for(Index tasks, Body&& body) {
   parallel_tasks(
-      tasks, [](void* context, Index task, int thread) { (*static_cast<Body*>(context))(task, thread); }, &body);
+      tasks, [](void* context, Index task) { (*static_cast<Body*>(context))(task); }, &body);
 }
 
 }  // namespace flash

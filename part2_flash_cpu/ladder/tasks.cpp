@@ -53,6 +53,13 @@ Index in_lines(Index elements) {
   return ceil_div(elements, kLine) * kLine;
 }
 
+// What a task works in; kept by its thread for the next one.
+template <class T>
+T* thread_scratch(Index elements) {
+  thread_local KeptMemory kept;
+  return kept.get<T>(elements);
+}
+
 }  // namespace
 
 template <class T>
@@ -65,10 +72,8 @@ void forward_in_tasks(const Kernels<T>& kernels, TensorView<const T, 4> q, Tenso
 
   const Index block_queries = plan.query_panels * kernels.panel, blocks = ceil_div(shape.queries, block_queries);
   const Index heads = shape.batch * shape.heads;
-  const Index piece = in_lines<T>(kernels.forward_scratch(block_queries, plan.block_keys, shape.head_dim));
-  thread_local KeptMemory kept;
-  T* const scratch = kept.get<T>(piece * ladder_threads());
-  parallel_for(heads * blocks, [&](Index task, int thread) {
+  const Index scratch = kernels.forward_scratch(block_queries, plan.block_keys, shape.head_dim);
+  parallel_for(heads * blocks, [&](Index task) {
     // All heads' last blocks before anybody's last but one; else head by head, whose keys then stay in the cache.
     const Index block = plan.last_first ? blocks - 1 - task / heads : task % blocks;
     const Index head = plan.last_first ? task % heads : task / blocks;
@@ -86,7 +91,7 @@ void forward_in_tasks(const Kernels<T>& kernels, TensorView<const T, 4> q, Tenso
                      .block_keys = plan.block_keys,
                      .causal = options.causal,
                      .scale = scale,
-                     .scratch = scratch + thread * piece});
+                     .scratch = thread_scratch<T>(scratch)});
   });
 }
 
@@ -101,12 +106,11 @@ void backward_in_tasks(const Kernels<T>& kernels, TensorView<const T, 4> q, Tens
   const Rows<T> d_q_rows(d_q), d_k_rows(d_k), d_v_rows(d_v);
 
   const Index heads = shape.batch * shape.heads, block_keys = plan.key_panels * kernels.panel;
-  const Index piece = in_lines<T>(kernels.backward_scratch(plan.block_queries, block_keys, shape.head_dim));
+  const Index scratch = kernels.backward_scratch(plan.block_queries, block_keys, shape.head_dim);
   const Index share = in_lines<T>(shape.queries * kernels.width(shape.head_dim)),
               row_numbers = in_lines<T>(heads * shape.queries);
   thread_local KeptMemory kept;
-  T* const scratch = kept.get<T>(piece * ladder_threads() + share * plan.splits * heads + 3 * row_numbers);
-  T* const shares = scratch + piece * ladder_threads();
+  T* const shares = kept.get<T>(share * plan.splits * heads + 3 * row_numbers);
   T* const lse2 = shares + share * plan.splits * heads;
   T* const lse2_rest = lse2 + row_numbers;
   T* const delta = lse2_rest + row_numbers;
@@ -114,7 +118,7 @@ void backward_in_tasks(const Kernels<T>& kernels, TensorView<const T, 4> q, Tens
   // Tasks of a few rows of one head.
   const Index chunks = ceil_div(shape.queries, kRowsOfATask);
   const auto for_rows = [&](const auto& body) {
-    parallel_for(heads * chunks, [&](Index task, int) {
+    parallel_for(heads * chunks, [&](Index task) {
       const Index head = task / chunks, first = task % chunks * kRowsOfATask;
       body(head / shape.heads, head % shape.heads, head, first, std::min(shape.queries, first + kRowsOfATask));
     });
@@ -131,7 +135,7 @@ void backward_in_tasks(const Kernels<T>& kernels, TensorView<const T, 4> q, Tens
                            .lse2_rest = lse2_rest + head * shape.queries,
                            .delta = delta + head * shape.queries});
   });
-  parallel_for(heads * plan.splits, [&](Index task, int thread) {
+  parallel_for(heads * plan.splits, [&](Index task) {
     const Index head = task / plan.splits, split = task % plan.splits, b = head / shape.heads, h = head % shape.heads;
     kernels.backward_split({.q = q_rows.head(b, h),
                             .k = k_rows.head(b, h),
@@ -152,7 +156,7 @@ void backward_in_tasks(const Kernels<T>& kernels, TensorView<const T, 4> q, Tens
                             .block_keys = block_keys,
                             .causal = options.causal,
                             .scale = scale,
-                            .scratch = scratch + thread * piece});
+                            .scratch = thread_scratch<T>(scratch)});
   });
   for_rows([&](Index b, Index h, Index head, Index first, Index last) {
     kernels.backward_sum({.shares = shares + head * plan.splits * share,

@@ -18,12 +18,12 @@ struct BackwardPlan {
   Index block_queries;  // queries that pass by at a time
 };
 
-// Extra memory: of each thread a few blocks. What a thread worked in is kept for the next call.
+// Extra memory: a few blocks for each thread, which it keeps for the next call. Tensors whose rows are not contiguous are copied.
 template <class T>
 void forward_in_tasks(const Kernels<T>& kernels, TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
                       TensorView<T, 4> out, TensorView<T, 3> lse, const AttentionOptions& options, const ForwardPlan& plan);
 
-// Extra memory: d_q once for each split, three numbers a query, and of each thread a few blocks.
+// Extra memory: as above, and d_q once for each split with three numbers a query, which the calling thread keeps.
 template <class T>
 void backward_in_tasks(const Kernels<T>& kernels, TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
                        TensorView<const T, 4> out, TensorView<const T, 3> lse, TensorView<const T, 4> d_out,

@@ -1,5 +1,6 @@
 // Task part2.flash_backward: delta, and the gradients of every problem for a random upstream gradient, from the oracle's out
 // and lse. When gradients are wrong, which of them says where to look.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -30,14 +31,23 @@ std::string pointed_to(bool d_q_wrong, bool d_k_wrong, bool d_v_wrong) {
   return "Only dK is wrong, so dS is right: look at how dK = scale * dS^T Q is summed up over the queries.";
 }
 
+enum class Lse { kOfTheForwardPass, kMinusInfinityInEveryThirdRow };
+
 template <class T>
-Verdict judge(const AttentionCase& problem, std::uint64_t seed) {
+Verdict judge(const AttentionCase& problem, std::uint64_t seed, Lse rows = Lse::kOfTheForwardPass) {
   const AttentionShape& shape = problem.shape;
   const auto inputs = part2::make_inputs<T>(problem, seed);
   const Tensor<T, 4> upstream = part2::normal<T>(shape.of_queries(), 1000 + seed);
-  const auto forward = attention_oracle(inputs.q.view(), inputs.k.view(), inputs.v.view(), problem.options());
-  const auto want =
-      attention_backward_oracle(inputs.q.view(), inputs.k.view(), inputs.v.view(), upstream.view(), problem.options());
+  auto forward = attention_oracle(inputs.q.view(), inputs.k.view(), inputs.v.view(), problem.options());
+  // A row without weights gives what it would with a d_out of 0: no share of dK and dV, and a dQ of 0.
+  Tensor<T, 4> counted = upstream;
+  if (rows == Lse::kMinusInfinityInEveryThirdRow)
+    for (Index row = 0; row < forward.lse.size(); row += 3) {
+      forward.lse.data()[row] = -std::numeric_limits<double>::infinity();
+      std::fill_n(counted.data() + row * shape.head_dim, shape.head_dim, T{0});
+    }
+  const auto want = attention_backward_oracle(inputs.q.view(), inputs.k.view(), inputs.v.view(), std::as_const(counted).view(),
+                                              problem.options());
 
   using Padded = BasicPaddedTensor<T, 4>;
   const Padded q_before(inputs.q, problem.layout), k_before(inputs.k, problem.layout), v_before(inputs.v, problem.layout),
@@ -208,6 +218,10 @@ TaskUnderTest task_under_test() {
                             return problem.float64 ? judge<double>(problem, seed) : judge<float>(problem, seed);
                           }});
   }
+  const AttentionCase some_rows{.name = "rows whose lse is -inf have no weights", .shape = {2, 2, 40, 50, 16}, .weight = 2};
+  task.cases.push_back({some_rows.name, some_rows.weight, [some_rows](std::uint64_t seed) {
+                          return judge<float>(some_rows, seed, Lse::kMinusInfinityInEveryThirdRow);
+                        }});
   for (const bool causal : {false, true})
     task.cases.push_back({causal ? "gradient check (causal)" : "gradient check", 3,
                           [causal](std::uint64_t seed) { return gradients_are_differences(seed, causal); }});

@@ -1,8 +1,10 @@
 // Task part2.flash_forward: out and lse of every problem, what lies around them, the inputs, and the memory.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "common/memory_meter.hpp"
+#include "harness/watched_memory.hpp"
 #include "part2/attention_cases.hpp"
 
 namespace flash::harness {
@@ -63,6 +65,32 @@ Verdict judge(const AttentionCase& problem, std::uint64_t seed) {
   return {wrong.empty(), wrong};
 }
 
+// With a causal mask and many more keys than queries, the keys behind the last block that some query sees are not even read.
+Verdict unseen_keys_are_never_read(std::uint64_t seed) {
+  const AttentionShape shape{.batch = 1, .heads = 1, .queries = 40, .keys = 2048, .head_dim = 64};
+  constexpr Index kBlock = 16, kLastSeen = 48;  // the end of the last block of keys with one that a query sees
+  const AttentionOptions options{.causal = true};
+  const auto q = part2::normal<float>(shape.of_queries(), seed);
+  const auto seen = part2::normal<float>({1, 1, kLastSeen, shape.head_dim}, seed + 1);
+  WatchedRows k_rows(shape.keys, shape.head_dim);
+  std::copy_n(seen.data(), seen.size(), k_rows.data());
+  const TensorView<const float, 4> k(k_rows.data(), shape.of_keys());
+  const auto v = part2::normal<float>(shape.of_keys(), seed + 2);
+  const auto oracle = attention_oracle(q.view(), k, v.view(), options);
+  Tensor<float, 4> out(shape.of_queries());
+  Tensor<float, 3> lse(shape.of_rows());
+
+  k_rows.watch_from(kLastSeen);
+  flash_attention_forward<float>(q.view(), k, v.view(), out.view(), lse.view(), options, {kBlock, kBlock});
+  if (const auto key = k_rows.touched())
+    return {false, "It reads key " + std::to_string(*key) + ", which no query sees: the last is query " +
+                       std::to_string(shape.queries - 1) +
+                       ". Blocks of keys behind the last one that a block of queries sees have to be skipped, not masked."};
+  const double bound = attention_bound(shape, oracle.largest_score, unit_roundoff<float>());
+  const std::string wrong = part2::wrong_in<float>(std::as_const(out).view(), oracle.out, bound, "query", kBlock);
+  return {wrong.empty(), wrong};
+}
+
 // What a call holds beyond its arguments, in bytes.
 std::size_t extra_bytes(Index sequence) {
   const AttentionShape shape{.batch = 1, .heads = 2, .queries = sequence, .keys = sequence, .head_dim = 32};
@@ -94,6 +122,7 @@ TaskUnderTest task_under_test() {
     task.cases.push_back({problem.name, problem.weight, [problem](std::uint64_t seed) {
                             return problem.float64 ? judge<double>(problem, seed) : judge<float>(problem, seed);
                           }});
+  task.cases.push_back({"causal: unseen keys are never read", 2, unseen_keys_are_never_read});
   task.cases.push_back({"memory grows no faster than the sequence", 4, memory_grows_no_faster_than_the_sequence});
   return task;
 }
