@@ -17,6 +17,8 @@ std::string ceiling_name() {
 
 double ceiling_gflops(DType dtype) { return fma_peak_gflops(dtype, 2); }
 
+void release_ladder_memory() { release_kept_memory(); }
+
 }  // namespace flash
 
 #else
@@ -26,6 +28,7 @@ namespace flash {
 void register_ladder(AttentionRegistry&) {}
 std::string ceiling_name() { return ""; }
 double ceiling_gflops(DType) { return 0; }
+void release_ladder_memory() {}
 
 }  // namespace flash
 

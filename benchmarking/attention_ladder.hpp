@@ -18,4 +18,7 @@ std::string ceiling_name();
 // The most that the processor can do, in GFLOP/s, measured now, in 2 ms; 0 where there is no ladder.
 double ceiling_gflops(DType dtype);
 
+// Gives back what the rungs keep from call to call, so that the next call's memory is all that it needs.
+void release_ladder_memory();
+
 }  // namespace flash

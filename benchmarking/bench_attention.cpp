@@ -335,6 +335,7 @@ class Benchmark {
   void measure_memory(const AttentionProblem<T>& problem, Result& result) {
     if (!result.has_forward) return;
     std::optional<Attention<T>> pass;
+    release_ladder_memory();
     if (!attempt(result, false, [&] {
           const PeakMeter meter(*machine_);
           pass.emplace(*result.contender->run, problem.q(), problem.k(), problem.v(), problem.sizes().options());
@@ -345,6 +346,7 @@ class Benchmark {
     for (const auto& [name, bytes] : pass->saved()) saved += bytes;
     result.saved_MiB = static_cast<double>(saved) / 0x1p20;
     if (!result.has_backward) return;
+    release_ladder_memory();
     attempt(result, true, [&] {
       const PeakMeter meter(*machine_);
       (void)pass->backward(problem.d_out());

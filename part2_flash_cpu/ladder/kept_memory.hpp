@@ -16,8 +16,7 @@ class KeptMemory {
   T* get(std::ptrdiff_t elements) {
     const std::size_t bytes = static_cast<std::size_t>(elements) * sizeof(T);
     if (bytes > size_ || size_ > kKept) {  // a piece larger than kKept is given back at the next call
-      memory_.reset();
-      size_ = 0;
+      release();
       try {
         memory_.reset(static_cast<std::byte*>(::operator new(bytes, kLine)));
       } catch (const std::bad_alloc&) {
@@ -26,6 +25,11 @@ class KeptMemory {
       size_ = bytes;
     }
     return reinterpret_cast<T*>(memory_.get());
+  }
+
+  void release() {
+    memory_.reset();
+    size_ = 0;
   }
 
  private:

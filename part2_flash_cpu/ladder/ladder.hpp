@@ -21,4 +21,7 @@ FLASH_EXPORT std::string ladder_isa();
 // everything in this part. dtype is kFloat32 or kFloat64.
 FLASH_EXPORT double fma_peak_gflops(DType dtype, double milliseconds = 2);
 
+// Gives back what the rungs from 2 on keep to work in from call to call: this thread's memory, and the waiting threads with theirs.
+FLASH_EXPORT void release_kept_memory();
+
 }  // namespace flash

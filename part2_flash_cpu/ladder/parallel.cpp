@@ -143,6 +143,11 @@ void set_ladder_threads(int threads) {
   wanted_threads = threads;
 }
 
+void stop_threads() {
+  const std::lock_guard lock(mutex);
+  pool.reset();
+}
+
 void parallel_tasks(Index tasks, ParallelBody* body, void* context) {
   const std::lock_guard lock(mutex);
   if (!pool || pool->threads() != threads_locked()) {

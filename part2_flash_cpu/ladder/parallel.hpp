@@ -15,6 +15,9 @@ FLASH_EXPORT int ladder_threads();
 // Throws ArgumentError unless 1 <= threads <= 1024.
 FLASH_EXPORT void set_ladder_threads(int threads);
 
+// Ends the threads that wait for work; the next call starts new ones.
+void stop_threads();
+
 // Calls body(task) for every task from 0 to tasks - 1, each once, those with small numbers first. Returns when all are done. When
 // calls throw, the tasks that nobody has begun are dropped and one of the exceptions is thrown here. Throws Error when threads
 // cannot be started. Calls from several threads wait for each other; body must not call this itself.

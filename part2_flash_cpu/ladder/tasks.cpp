@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "part2_flash_cpu/ladder/kept_memory.hpp"
+#include "part2_flash_cpu/ladder/ladder.hpp"
 #include "part2_flash_cpu/ladder/parallel.hpp"
 
 namespace flash {
@@ -53,14 +54,16 @@ Index in_lines(Index elements) {
   return ceil_div(elements, kLine) * kLine;
 }
 
-// What a task works in; kept by its thread for the next one.
-template <class T>
-T* thread_scratch(Index elements) {
-  thread_local KeptMemory kept;
-  return kept.get<T>(elements);
-}
+// What the tasks of a thread work in, and what the thread that makes a call has for all of its tasks.
+thread_local KeptMemory task_memory, call_memory;
 
 }  // namespace
+
+void release_kept_memory() {
+  stop_threads();  // and with them goes what they keep
+  task_memory.release();
+  call_memory.release();
+}
 
 template <class T>
 void forward_in_tasks(const Kernels<T>& kernels, TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
@@ -91,7 +94,7 @@ void forward_in_tasks(const Kernels<T>& kernels, TensorView<const T, 4> q, Tenso
                      .block_keys = plan.block_keys,
                      .causal = options.causal,
                      .scale = scale,
-                     .scratch = thread_scratch<T>(scratch)});
+                     .scratch = task_memory.get<T>(scratch)});
   });
 }
 
@@ -109,8 +112,7 @@ void backward_in_tasks(const Kernels<T>& kernels, TensorView<const T, 4> q, Tens
   const Index scratch = kernels.backward_scratch(plan.block_queries, block_keys, shape.head_dim);
   const Index share = in_lines<T>(shape.queries * kernels.width(shape.head_dim)),
               row_numbers = in_lines<T>(heads * shape.queries);
-  thread_local KeptMemory kept;
-  T* const shares = kept.get<T>(share * plan.splits * heads + 3 * row_numbers);
+  T* const shares = call_memory.get<T>(share * plan.splits * heads + 3 * row_numbers);
   T* const lse2 = shares + share * plan.splits * heads;
   T* const lse2_rest = lse2 + row_numbers;
   T* const delta = lse2_rest + row_numbers;
@@ -156,7 +158,7 @@ void backward_in_tasks(const Kernels<T>& kernels, TensorView<const T, 4> q, Tens
                             .block_keys = block_keys,
                             .causal = options.causal,
                             .scale = scale,
-                            .scratch = thread_scratch<T>(scratch)});
+                            .scratch = task_memory.get<T>(scratch)});
   });
   for_rows([&](Index b, Index h, Index head, Index first, Index last) {
     kernels.backward_sum({.shares = shares + head * plan.splits * share,

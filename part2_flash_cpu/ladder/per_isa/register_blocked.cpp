@@ -39,7 +39,7 @@ FLASH_INLINE void panel_product(Index begin, Index end, Numbers<T> a, const T* b
 }
 
 // The most steps of a dot product that are summed up in one chain. Several short sums, added up, lose fewer digits than a long
-// one, and what the scores lose is most of the error of all that follows.
+// one: with halves instead of pieces of 32, the error was larger than PyTorch's in 7 of 64 cases instead of 1.
 constexpr Index kChain = 32;
 
 // Dot products: finish(i, n, sum of row i of A with column vector n of the panel b). In two pieces or more, by way of C (rows,
@@ -62,13 +62,15 @@ FLASH_INLINE void dot_products(Index begin, Index end, HeadRows<const T> a, cons
       [ C, finish ](Index i, int n, Vector<T> sum) __attribute__((always_inline)) { finish(i, n, load(at(C, i, n)) + sum); });
 }
 
-// sums (columns, panel) += A^T B, where a has `steps` rows, and b is a panel of as many.
+// sums (columns, panel) += A^T B, where a has `steps` rows, and b is a panel of as many; `piece` steps are summed up in one chain.
 template <class T>
-void add_product(Index columns, HeadRows<const T> a, const T* b, Index steps, T* sums) {
-  panel_product<Along::kRows>(
-      0, columns, Numbers<T>{a.data, a.row}, b, steps, [sums](Index c, int n, Vector<T> sum) __attribute__((always_inline)) {
-        store(at(sums, c, n), load(at(sums, c, n)) + sum);
-      });
+void add_product(Index columns, HeadRows<const T> a, const T* b, Index steps, Index piece, T* sums) {
+  for (Index s = 0; s < steps; s += piece)
+    panel_product<Along::kRows>(
+        0, columns, Numbers<T>{from_row(a, s).data, a.row}, at(b, s, 0), least(piece, steps - s),
+        [sums](Index c, int n, Vector<T> sum) __attribute__((always_inline)) {
+          store(at(sums, c, n), load(at(sums, c, n)) + sum);
+        });
 }
 
 // panel (columns, lanes) = factor * the transpose of `rows` rows; the lanes behind them become 0.
@@ -278,8 +280,10 @@ void backward_tile(const BackwardSplit<T>& x, const KeyPanel<T>& panel, Index i0
   }
 
   const Index steps = queries - product_begin;
-  add_product(d, from_row(dO, product_begin), at(P, product_begin, 0), steps, panel.dVt);
-  add_product(d, from_row(Q, product_begin), at(dS, product_begin, 0), steps, panel.dKt);
+  // On the diagonal queries see few keys, and weigh each of them most: these sums lose the most digits.
+  const Index piece = unmasked > begin ? kChain / 2 : steps;
+  add_product(d, from_row(dO, product_begin), at(P, product_begin, 0), steps, piece, panel.dVt);
+  add_product(d, from_row(Q, product_begin), at(dS, product_begin, 0), steps, piece, panel.dKt);
   const auto columns = [&]<int kVectors>(Index c) {
     T* const sums = d_q + c;
     rows_product<kWideM, kVectors, Along::kSteps, T>(
