@@ -6,7 +6,7 @@
 // solution's default is 16.
 //
 // Measured, both changes together (4 heads of 4096 x 64, float32, 16 cores with AVX-512; outputs/reference/intel-xeon-16 has
-// more): forward 1539 to 375 ms, backward 1658 to 650 ms; 19 to 59 GFLOP/s.
+// more): forward 1852 to 407 ms, backward 2855 to 838 ms; 13 to 48 GFLOP/s.
 #include "part2_flash_cpu/flash_attention.hpp"
 #include "part2_flash_cpu/ladder/parallel.hpp"
 #include "part2_flash_cpu/ladder/rungs.hpp"

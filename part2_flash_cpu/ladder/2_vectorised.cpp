@@ -9,7 +9,7 @@
 // some of a head's queries (192 with AVX-512 in float), so that one head has work for many threads; backward, a task is still
 // a head. Keys are taken kernels.panel at a time, whatever block_keys says.
 //
-// Measured, as in step 1: forward 375 to 32 ms, backward 650 to 604 ms; 59 to 94 GFLOP/s. Backward, each pair of a query and a
+// Measured, as in step 1: forward 407 to 26 ms, backward 838 to 414 ms; 48 to 137 GFLOP/s. Backward, each pair of a query and a
 // key still loads and stores the rows of dK and dV that it adds to, and 4 heads keep 4 cores busy.
 #include "part2_flash_cpu/ladder/isa.hpp"
 #include "part2_flash_cpu/ladder/rungs.hpp"

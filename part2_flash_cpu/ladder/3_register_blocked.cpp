@@ -8,7 +8,7 @@
 // The work is cut much as PyTorch's CPU kernel cuts it: forward a task for some of a head's queries (192 with AVX-512 in
 // float), in their order; backward a task for each head.
 //
-// Measured, as in step 1: forward 32 to 12 ms, backward 604 to 111 ms; 94 to 490 GFLOP/s.
+// Measured, as in step 1: forward 26 to 11 ms, backward 414 to 142 ms; 137 to 391 GFLOP/s.
 #include "part2_flash_cpu/ladder/isa.hpp"
 #include "part2_flash_cpu/ladder/rungs.hpp"
 #include "part2_flash_cpu/ladder/tasks.hpp"

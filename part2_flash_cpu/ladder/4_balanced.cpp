@@ -8,8 +8,8 @@
 //   with few, and sums up a d_q of its own. The shares are added in a fixed order. No atomics, and the same bits for any number
 //   of threads: the cut follows from the shape alone.
 //
-// Measured, as in step 1: forward 12 and 13 ms (4 heads of 4096 have tasks enough in step 3 already), backward 111 to 30 ms; 490
-// to 1410 GFLOP/s, 66 % of the machine's peak. Beside PyTorch with 2 threads each:
+// Measured, as in step 1: forward 11 and 12 ms (4 heads of 4096 have tasks enough in step 3 already), backward 142 to 37 ms; 391
+// to 1234 GFLOP/s, 55 % of the machine's peak. Beside PyTorch with 2 threads each:
 // outputs/reference/intel-xeon-16/csv/torch_comparison.csv.
 #include <algorithm>
 
