@@ -79,6 +79,8 @@ Verdict judge(const AttentionCase& problem, std::uint64_t seed, Lse rows = Lse::
   std::string text = pointed_to(!wrong_d_q.empty(), !wrong_d_k.empty(), !wrong_d_v.empty());
   for (const auto& [name, wrong] : {std::pair{"dQ", &wrong_d_q}, {"dK", &wrong_d_k}, {"dV", &wrong_d_v}})
     if (!wrong->empty()) text += std::string("\n") + name + ": " + *wrong;
+  if (text.find("never written") != std::string::npos)  // also when something was added to it
+    text += "\nd_k and d_v hold NaN when your code starts: set them to 0 before you add to them.";
   return {false, text};
 }
 
