@@ -146,7 +146,7 @@ endfunction()
 
 # ---- tests ----------------------------------------------------------------------------------------------------------------
 
-# What is tested is in libraries. Under the sanitizers UBSan's checks of every CHECK() would take a minute a file.
+# What is tested is in libraries. Under the sanitizers UBSan's checks would double the compiler's time for tests and graded cases.
 add_library(flash_test_options INTERFACE)
 target_link_libraries(flash_test_options INTERFACE flash_cold)
 if(FLASH_SANITIZE)
