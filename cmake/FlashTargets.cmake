@@ -37,7 +37,7 @@ if(FLASH_NATIVE)
   endif()
 endif()
 
-# For code that nothing waits for, around what is measured and tested: -O3 would take the compiler twice as long.
+# For code that nothing waits for, around what is measured and tested: there the compiler's time counts.
 add_library(flash_cold INTERFACE)
 target_compile_options(flash_cold INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
 

@@ -1,4 +1,4 @@
-// Implements tasks.hpp: cuts the work into tasks, and hands each its rows and its memory.
+// Implements tasks.hpp, and release_kept_memory() of ladder.hpp: cuts the work into tasks, and hands each its rows and its memory.
 #include "part2_flash_cpu/ladder/tasks.hpp"
 
 #include <algorithm>

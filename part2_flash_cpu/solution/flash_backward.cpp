@@ -97,7 +97,7 @@ void flash_attention_backward(TensorView<const T, 4> q, TensorView<const T, 4> k
             T *const dV_row = &dV(j, 0), *const dK_row = &dK(j, 0);
             const T* const K_row = &K(j, 0);
             // One loop for each sum: all three in one need more checks that rows do not overlap than the compiler makes, and then
-            // it uses no vectors. 2.3 times as fast for this pass.
+            // it uses no vectors, and this pass takes 2.3 times as long (g++ 12).
             for (Index c = 0; c < d; ++c) dV_row[c] += p * dO.data()[c];
             for (Index c = 0; c < d; ++c) dK_row[c] += dS * Q.data()[c];
             for (Index c = 0; c < d; ++c) dQ.data()[c] += dS * K_row[c];

@@ -39,7 +39,8 @@ FLASH_INLINE void panel_product(Index begin, Index end, Numbers<T> a, const T* b
 }
 
 // The most steps of a dot product that are summed up in one chain. Several short sums, added up, lose fewer digits than a long
-// one: with halves instead of pieces of 32, the error was larger than PyTorch's in 7 of 64 cases instead of 1.
+// one: in halves, the error is larger than PyTorch's in 7 of compare_torch.py's 64 cases in float32; in pieces of 32 in 1; with
+// short pieces on the diagonal too (backward_tile) in none.
 constexpr Index kChain = 32;
 
 // Dot products: finish(i, n, sum of row i of A with column vector n of the panel b). In two pieces or more, by way of C (rows,
