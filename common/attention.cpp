@@ -5,6 +5,14 @@
 
 namespace flash {
 
+void any_rank::check_view(const char* argument, bool is_null, const Index* shape, const Index* want, int rank) {
+  if (!std::equal(shape, shape + rank, want))
+    throw ShapeError(std::string(argument) + " has shape " + to_string(shape, rank) + "; it must be " + to_string(want, rank));
+  if (is_null && element_count(shape, rank) > 0)
+    throw ArgumentError(std::string(argument) + " is a null view; it must point to " + std::to_string(element_count(shape, rank)) +
+                        " elements");
+}
+
 double attention_scale(const AttentionOptions& options, Index head_dim) {
   const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(head_dim)));
   if (!std::isfinite(scale)) throw ArgumentError("scale is " + std::to_string(scale) + "; it must be a finite number");

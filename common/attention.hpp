@@ -41,13 +41,14 @@ FLASH_EXPORT double attention_scale(const AttentionOptions& options, Index head_
 // The shape that q and k have together. Throws ShapeError when they do not fit, or an extent other than keys is 0.
 FLASH_EXPORT AttentionShape attention_shape(const Shape<4>& q, const Shape<4>& k);
 
+namespace any_rank {
+FLASH_EXPORT void check_view(const char* argument, bool is_null, const Index* shape, const Index* want, int rank);
+}
+
 // Throws ShapeError unless `view` has the shape `want`, ArgumentError when it has elements and points nowhere.
 template <class T, int Rank>
 void check_view(const char* argument, const TensorView<T, Rank>& view, const std::type_identity_t<Shape<Rank>>& want) {
-  if (view.shape() != want)
-    throw ShapeError(std::string(argument) + " has shape " + to_string<Rank>(view.shape()) + "; it must be " + to_string<Rank>(want));
-  if (view.data() == nullptr && view.size() > 0)
-    throw ArgumentError(std::string(argument) + " is a null view; it must point to " + std::to_string(view.size()) + " elements");
+  any_rank::check_view(argument, view.data() == nullptr, view.shape().data(), want.data(), Rank);
 }
 
 // All arguments of a forward pass. Returns the shape that they have together.

@@ -88,15 +88,25 @@ Matrix head_of(TensorView<const T, 4> x, Index b, Index h) {
   return head;
 }
 
+// The sum of term(0), ..., term(n - 1), in eight sums side by side: in one, each addition would wait for the one before it.
+template <class Term>
+double sum(Index n, Term term) {
+  constexpr Index kLanes = 8;
+  double lanes[kLanes] = {};
+  const Index whole = n - n % kLanes;
+  for (Index c = 0; c < whole; c += kLanes)
+    for (Index lane = 0; lane < kLanes; ++lane) lanes[lane] += term(c + lane);
+  for (Index c = whole; c < n; ++c) lanes[c - whole] += term(c);
+  double total = 0;
+  for (const double lane : lanes) total += lane;
+  return total;
+}
+
 double dot(const double* a, const double* b, Index n) {
-  double sum = 0;
-  for (Index c = 0; c < n; ++c) sum += a[c] * b[c];
-  return sum;
+  return sum(n, [&](Index c) { return a[c] * b[c]; });
 }
 double dot_of_sizes(const double* a, const double* b, Index n) {
-  double sum = 0;
-  for (Index c = 0; c < n; ++c) sum += std::fabs(a[c] * b[c]);
-  return sum;
+  return sum(n, [&](Index c) { return std::fabs(a[c] * b[c]); });
 }
 // out += weight * x, and the same of sizes.
 void add(double* out, double weight, const double* x, Index n) {
@@ -106,7 +116,7 @@ void add_sizes(double* out, double weight, const double* x, Index n) {
   for (Index c = 0; c < n; ++c) out[c] += std::fabs(weight * x[c]);
 }
 
-// P of one head, and lse and the largest score's terms with it. Keys that a query does not see keep P = 0.
+// P of one head, and lse and the largest score's terms with it (nullptr: not wanted). Keys that a query does not see keep P = 0.
 Matrix probabilities(const Matrix& Q, const Matrix& K, const AttentionShape& shape, double scale, bool causal, double* lse,
                      double* largest_score) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -119,6 +129,7 @@ Matrix probabilities(const Matrix& Q, const Matrix& K, const AttentionShape& sha
       P(i, j) = scale * dot(&Q(i, 0), &K(j, 0), shape.head_dim);
       has_nan |= std::isnan(P(i, j));
       m = std::fmax(m, P(i, j));
+      if (largest_score == nullptr) continue;
       const double size = std::fabs(scale) * dot_of_sizes(&Q(i, 0), &K(j, 0), shape.head_dim);
       if (std::isfinite(size)) *largest_score = std::fmax(*largest_score, size);
     }
@@ -146,22 +157,24 @@ WithMagnitude zeros(const Shape<4>& shape) { return {Tensor<double, 4>(shape), T
 
 template <class T>
 AttentionOracle attention_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
-                                 const AttentionOptions& options) {
+                                 const AttentionOptions& options, Magnitudes magnitudes) {
   const AttentionShape shape = attention_shape(q.shape(), k.shape());
   check_view("v", v, shape.of_keys());
   const double scale = attention_scale(options, shape.head_dim);
   const Index d = shape.head_dim;
+  const bool wanted = magnitudes == Magnitudes::kWanted;
   AttentionOracle oracle{zeros(shape.of_queries()), Tensor<double, 3>(shape.of_rows())};
   for (Index b = 0; b < shape.batch; ++b)
     for (Index h = 0; h < shape.heads; ++h) {
       const Matrix Q = head_of(q, b, h), K = head_of(k, b, h), V = head_of(v, b, h);
-      const Matrix P = probabilities(Q, K, shape, scale, options.causal, &oracle.lse(b, h, 0), &oracle.largest_score);
+      const Matrix P = probabilities(Q, K, shape, scale, options.causal, &oracle.lse(b, h, 0),
+                                     wanted ? &oracle.largest_score : nullptr);
       double* const O = head_in(oracle.out.value, b, h);
       double* const O_magnitude = head_in(oracle.out.magnitude, b, h);
       for (Index i = 0; i < shape.queries; ++i)
         for (Index j = 0; j < shape.visible_keys(i, options.causal); ++j) {
           add(O + i * d, P(i, j), &V(j, 0), d);
-          add_sizes(O_magnitude + i * d, P(i, j), &V(j, 0), d);
+          if (wanted) add_sizes(O_magnitude + i * d, P(i, j), &V(j, 0), d);
         }
     }
   return oracle;
@@ -226,7 +239,7 @@ double attention_backward_bound(const AttentionShape& shape, double largest_scor
   template Tensor<double, 3> softmax_matmul_oracle(TensorView<const T, 3>, TensorView<const T, 3>, int);            \
   template Tensor<double, 3> softmax_matmul_magnitude(TensorView<const T, 3>, TensorView<const T, 3>, int);         \
   template AttentionOracle attention_oracle(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>, \
-                                            const AttentionOptions&);                                               \
+                                            const AttentionOptions&, Magnitudes);                                   \
   template AttentionOracleGradients attention_backward_oracle(                                                      \
       TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>, const AttentionOptions&)
 FLASH_INSTANTIATE(float);

@@ -45,10 +45,14 @@ struct AttentionOracle {
   double largest_score = 0;  // the largest scale * sum over c of |q(i, c) k(j, c)| of a visible pair that is finite
 };
 
+// Left out, the magnitudes and largest_score are 0, and the call takes half of the time.
+enum class Magnitudes { kWanted, kLeftOut };
+
 // Standard attention in float64. Throws ShapeError and ArgumentError as attention.hpp says.
 template <class T>
 FLASH_EXPORT AttentionOracle attention_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
-                                              const AttentionOptions& options = {});
+                                              const AttentionOptions& options = {},
+                                              Magnitudes magnitudes = Magnitudes::kWanted);
 
 // Its gradients for the upstream gradient d_out of out, by the textbook's formulas (Dao et al. 2022, arXiv:2205.14135, appendix
 // B.2):

@@ -7,7 +7,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <new>
 #include <string>
 #include <type_traits>
@@ -29,26 +28,24 @@ using Index = std::int64_t;
 template <int Rank>
 using Shape = std::array<Index, Rank>;
 
+// What these templates do for any rank and type is compiled once, in tensor.cpp: every file includes this one.
+namespace any_rank {
+FLASH_EXPORT std::string to_string(const Index* shape, int rank);
+FLASH_EXPORT Index element_count(const Index* shape, int rank);
+// Throws OutOfMemory.
+FLASH_EXPORT void* allocate(const Index* shape, int rank, std::size_t element_size, std::size_t alignment);
+}  // namespace any_rank
+
 // "(2, 3, 4)"
 template <int Rank>
 std::string to_string(const std::array<Index, Rank>& shape) {
-  std::string text = "(";
-  for (int axis = 0; axis < Rank; ++axis) text += (axis ? ", " : "") + std::to_string(shape[axis]);
-  return text + ")";
+  return any_rank::to_string(shape.data(), Rank);
 }
 
 // The number of elements. Throws ShapeError for a negative extent and for a product that does not fit 63 bits.
 template <std::size_t Rank>
 Index element_count(const std::array<Index, Rank>& shape) {
-  Index count = 1;
-  for (const Index extent : shape) {
-    if (extent < 0)
-      throw ShapeError("a shape is " + to_string<Rank>(shape) + "; every extent must be at least 0");
-    if (extent > 0 && count > std::numeric_limits<Index>::max() / extent)
-      throw ShapeError("a shape is " + to_string<Rank>(shape) + "; that is more elements than 63 bits can count");
-    count *= extent;
-  }
-  return count;
+  return any_rank::element_count(shape.data(), Rank);
 }
 
 // Row-major strides: the last axis is contiguous.
@@ -126,14 +123,7 @@ class Tensor {
 
   Tensor() = default;
   explicit Tensor(const Shape<Rank>& shape) : shape_(shape), size_(element_count(shape)) {
-    if (static_cast<std::size_t>(size_) > std::numeric_limits<std::size_t>::max() / sizeof(T))
-      throw OutOfMemory("a tensor of shape " + to_string<Rank>(shape) + " is larger than the address space");
-    try {
-      data_ = static_cast<T*>(::operator new(sizeof(T) * size_, std::align_val_t{kAlignment}));
-    } catch (const std::bad_alloc&) {
-      throw OutOfMemory("no host memory for a tensor of shape " + to_string<Rank>(shape) + ", " +
-                        std::to_string(sizeof(T) * size_) + " bytes");
-    }
+    data_ = static_cast<T*>(any_rank::allocate(shape.data(), Rank, sizeof(T), kAlignment));
     for (Index i = 0; i < size_; ++i) new (data_ + i) T{};
   }
   Tensor(const Tensor& other) : Tensor(other.shape_) {

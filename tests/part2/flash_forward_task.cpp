@@ -68,10 +68,10 @@ Verdict judge(const AttentionCase& problem, std::uint64_t seed) {
 // With a causal mask and many more keys than queries, the keys behind the last block that some query sees are not even read.
 Verdict unseen_keys_are_never_read(std::uint64_t seed) {
   const AttentionShape shape{.batch = 1, .heads = 1, .queries = 40, .keys = 2048, .head_dim = 64};
-  constexpr Index kBlock = 16, kLastSeen = 48;  // the end of the last block of keys with one that a query sees
+  constexpr Index kBlock = 16, kSeen = 48;  // the keys up to the end of the last block with one that a query sees
   const AttentionOptions options{.causal = true};
   const auto q = part2::normal<float>(shape.of_queries(), seed);
-  const auto seen = part2::normal<float>({1, 1, kLastSeen, shape.head_dim}, seed + 1);
+  const auto seen = part2::normal<float>({1, 1, kSeen, shape.head_dim}, seed + 1);
   WatchedRows k_rows(shape.keys, shape.head_dim);
   std::copy_n(seen.data(), seen.size(), k_rows.data());
   const TensorView<const float, 4> k(k_rows.data(), shape.of_keys());
@@ -80,7 +80,7 @@ Verdict unseen_keys_are_never_read(std::uint64_t seed) {
   Tensor<float, 4> out(shape.of_queries());
   Tensor<float, 3> lse(shape.of_rows());
 
-  k_rows.watch_from(kLastSeen);
+  k_rows.watch_from(kSeen);
   flash_attention_forward<float>(q.view(), k, v.view(), out.view(), lse.view(), options, {kBlock, kBlock});
   if (const auto key = k_rows.touched())
     return {false, "It reads key " + std::to_string(*key) + ", which no query sees: the last is query " +

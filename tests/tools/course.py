@@ -205,7 +205,7 @@ class Course(unittest.TestCase):
         gpu = "NVIDIA H200" if self.cuda == "gpu" else ""
         return build.Config("0.1.0", self.compiler, "2.13.10", self.cuda, "", gpu, self.emulated, self.checked, "")
 
-    def _build(self, target: str | list[str], preset: str = "default") -> build.BuildResult:
+    def _build(self, target: str | list[str], preset: str = "default", keep_going: bool = False) -> build.BuildResult:
         targets = [target] if isinstance(target, str) else target
         self.built.append(" ".join(targets))
         error = next((self.broken[one] for one in targets if one in self.broken), "")

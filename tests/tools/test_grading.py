@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -179,7 +180,25 @@ class Parts(Course):
         self.assertEqual([task.status for task in result.tasks], [NEEDS_GPU, BUILD_FAILED, NEEDS_GPU, PASSED])
         self.assertEqual((result.earned, result.possible, result.uncounted, result.done), (4, 5, 3, False))
         self.assertEqual(result.tasks[1].first_error, "part1_softmax_matmul/skeleton/fused_cpu.cpp:7:1: error: expected ';'")
-        self.assertEqual(self.built, ["part1_fused_cpu_skeleton_tests", "part1_measure_skeleton_tests"])
+        alone = ["part1_fused_cpu_skeleton_tests", "part1_measure_skeleton_tests"]
+        self.assertEqual(self.built, [" ".join(alone), *alone])
+
+    def test_tasks_are_built_in_one_go_and_run_at_once(self) -> None:
+        for name, other in (("fused_cpu", "measure"), ("measure", "fused_cpu")):
+            waits = f"while not os.path.exists({str(self.root / f'{self.target(other)}.calls')!r}): time.sleep(0.01)"
+            self.fake(name, [case("a")], prologue=waits)
+        with mock.patch("os.cpu_count", return_value=2):
+            result = self.grade(timeout=20)
+        self.assertEqual([task.status for task in result.tasks], [NEEDS_GPU, PASSED, NEEDS_GPU, PASSED])
+        self.assertEqual(self.built, ["part1_fused_cpu_skeleton_tests part1_measure_skeleton_tests"])
+
+    def test_an_error_of_one_task_ends_the_others(self) -> None:
+        self.fake("fused_cpu", [case("a")], task="part1.other", prologue="time.sleep(1)")  # by then the other one hangs
+        self.fake("measure", [case("a", "hang")])
+        begin = time.monotonic()
+        with mock.patch("os.cpu_count", return_value=2), self.assertRaisesRegex(LabError, "reports part1.other"):
+            self.grade(timeout=50)
+        self.assertLess(time.monotonic() - begin, 25)
 
     def test_a_file_that_is_gone(self) -> None:
         (self.part / "skeleton" / "measure.cpp").unlink()

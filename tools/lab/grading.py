@@ -5,6 +5,7 @@ Its return code is never trusted. A case passes only when its own report line sa
 case during which the process ends is named as the one that ended it, and the rest runs again without it.
 """
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import json
@@ -28,6 +29,7 @@ from lab.manifest import Part, Task
 
 CASE_TIMEOUT = 60.0  # seconds; the slowest graded case of a right solution takes a few
 TIMEOUTS_PER_TASK = 3  # after as many the rest is not run: an endless loop is rarely alone
+_ONE_ON_THE_GPU = threading.Lock()  # tasks would share its memory, and how much is free is part of what they test
 OUTPUT_LIMIT = 64 * 1024  # bytes kept of what a program prints, half from its beginning and half from its end
 
 # How a case or a task can end. What NEEDS something is left out of every total; BUILD_FAILED and UNFINISHED are a task's alone.
@@ -151,51 +153,82 @@ def sum_by_key(tables: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return total
 
 
+@dataclass(frozen=True)
+class TaskBuild:
+    """The build of what a check of one task may run."""
+
+    result: BuildResult
+    unchecked: str = ""  # why the checked binary could not be built, where only that one failed
+
+
 def grade_part(part: Part, implementation: str = "skeleton", seed: int = 1, *, tasks: Sequence[Task] | None = None,
                backends: Backends | None = None, case: str | None = None, timeout: float = CASE_TIMEOUT,
                notify: Notify = lambda line: None) -> PartResult:
-    """Grades a part, or the given tasks of it, task by task: one that does not compile costs only itself."""
+    """Grades a part, or the given tasks of it: builds them in one go, then runs as many at once as there are cores. One that
+    does not compile costs only itself. `case` runs that case alone."""
     if not part.has(implementation):
         raise LabError(f"{part.folder.name}/{implementation}/ does not exist: there is nothing of that kind to check here")
     result = PartResult(part, implementation, seed, backends or choose(build.configured()))
-    for task in part.tasks if tasks is None else tasks:
-        result.tasks.append(grade_task(task, implementation, seed, result.backends, case=case, timeout=timeout, notify=notify))
+    chosen = part.tasks if tasks is None else tasks
+    _no_core_files()
+    notify("")
+    builds = build_tasks([task for task in chosen if result.backends.of(task) and task.path(implementation).is_file()],
+                         implementation, result.backends)
+    notify("")
+    stop = threading.Event()
+    with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        running = [pool.submit(_grade_task, task, implementation, seed, result.backends, builds.get(task.id), case=case,
+                               timeout=timeout, notify=notify, stop=stop) for task in chosen]
+        try:
+            result.tasks += [each.result() for each in running]
+        except BaseException:  # of one task, or ctrl-C: the others are ended, not waited for
+            stop.set()
+            raise
     return result
 
 
-def grade_task(task: Task, implementation: str, seed: int, backends: Backends, *, case: str | None = None,
-               timeout: float = CASE_TIMEOUT, notify: Notify = lambda line: None) -> TaskResult:
-    """Builds and runs one task; `case` runs that case alone. Cases that ask for the emulator's checks, and were not run in the
-    task's own backend for that, are run in the checked one."""
+def _grade_task(task: Task, implementation: str, seed: int, backends: Backends, built: TaskBuild | None, *, case: str | None,
+                timeout: float, notify: Notify, stop: threading.Event) -> TaskResult:
+    """Runs one task that was built. Cases that ask for the emulator's checks, and were not run in the task's own backend for
+    that, are run in the checked one."""
     backend = backends.of(task)
     ending = TaskResult(task, implementation, NEEDS_GPU, out_of_reach=backends.out_of_reach(task), backend=backend)
     if backend is None:
         return ending
-    if not task.path(implementation).is_file():
+    if built is None:
         missing = f"{task.shown_path(implementation)} does not exist; ./lab reset {task.name} brings it back"
         return dataclasses.replace(ending, status=BUILD_FAILED, first_error=missing)
-    notify("")
-    built, trouble = build_task(task, implementation, backends)
-    notify("")
-    if not built.ok:
-        return dataclasses.replace(ending, status=BUILD_FAILED, first_error=built.first_error, log=built.log)
+    if not built.result.ok:
+        return dataclasses.replace(ending, status=BUILD_FAILED, first_error=built.result.first_error, log=built.result.log)
 
     def run(backend: str, cases: Sequence[str] | None, probe: bool = False) -> TaskResult:
         binary = build.binary(task.target(implementation, backend))
-        return run_task(task, binary, implementation, seed, backend=backend, cases=cases, alone=case is not None, probe=probe,
-                        timeout=timeout, notify=notify)
+        with _ONE_ON_THE_GPU if backend == GPU else contextlib.nullcontext():
+            return run_task(task, binary, implementation, seed, backend=backend, cases=cases, alone=case is not None, probe=probe,
+                            timeout=timeout, notify=notify, stop=stop)
 
     checks = backends.has_checks(task)
     result = run(backend, [case] if case else None, probe=checks and case is not None)
     asking = [each.name for each in result.cases if each.status == NEEDS_CHECKS]
     if asking and checks:
-        result = _with_checks(result, _unchecked(asking, trouble) if trouble else run(CHECKED, asking).cases)
+        unchecked = built.unchecked
+        result = _with_checks(result, _unchecked(asking, unchecked) if unchecked else run(CHECKED, asking).cases)
     return dataclasses.replace(result, out_of_reach=ending.out_of_reach)
 
 
-def build_task(task: Task, implementation: str, backends: Backends) -> tuple[BuildResult, str]:
-    """Builds what a check of the task may run, in one go, so that two cores compile two backends. Beside the result: why the
-    checked binary could not be built, where only that one failed."""
+def build_tasks(tasks: Sequence[Task], implementation: str, backends: Backends) -> dict[str, TaskBuild]:
+    """Builds what a check of the tasks may run, by the tasks' ids: in one go, so that no core waits, and where that fails each
+    alone, to know whose error it is."""
+    if len(tasks) > 1:
+        targets = [task.target(implementation, backend) for task in tasks for backend in backends.to_build(task)]
+        built = build.build(targets, keep_going=True)
+        if built.ok:
+            return {task.id: TaskBuild(built) for task in tasks}
+    return {task.id: build_task(task, implementation, backends) for task in tasks}
+
+
+def build_task(task: Task, implementation: str, backends: Backends) -> TaskBuild:
+    """Builds what a check of the task may run."""
     targets = [task.target(implementation, backend) for backend in backends.to_build(task)]
     built = build.build(targets)
     if not built.ok and "unknown target" in built.log:  # its file was not there when CMake last looked
@@ -203,8 +236,8 @@ def build_task(task: Task, implementation: str, backends: Backends) -> tuple[Bui
         built = build.build(targets)
     if not built.ok and len(targets) > 1 and backends.of(task) == GPU:  # nvcc takes what g++ may not take
         alone = build.build(targets[:1])
-        return alone, built.first_error if alone.ok else ""
-    return built, ""
+        return TaskBuild(alone, built.first_error if alone.ok else "")
+    return TaskBuild(built)
 
 
 def case_names(binary: Path) -> list[str]:
@@ -238,9 +271,10 @@ def _unchecked(names: Sequence[str], trouble: str) -> list[CaseResult]:
 
 def run_task(task: Task, binary: Path, implementation: str, seed: int, *, backend: str = CPU, cases: Sequence[str] | None = None,
              alone: bool = False, probe: bool = False, timeout: float = CASE_TIMEOUT,
-             notify: Notify = lambda line: None) -> TaskResult:
+             notify: Notify = lambda line: None, stop: threading.Event | None = None) -> TaskResult:
     """Runs a task's test binary, as often as it takes for every case, or the given ones, to have a result. `alone`: what a case
-    printed is kept, however it ended. `probe`: the command is not shown when nothing ran, for want of the emulator's checks."""
+    printed is kept, however it ended. `probe`: the command is not shown when nothing ran, for want of the emulator's checks.
+    Setting `stop` ends it, by a LabError."""
     command = [paths.relative(binary), "--seed", seed, *(word for name in cases or () for word in ("--case", name))]
     if not probe:
         console.print_command(command)
@@ -250,7 +284,7 @@ def run_task(task: Task, binary: Path, implementation: str, seed: int, *, backen
     pending: list[str] | None = list(cases) if cases else None  # None: all of them
     timeouts = 0
     while pending is None or pending:  # each round gives at least one case its result
-        process = _Process(task, binary, implementation, backend, seed, pending, timeout, notify)
+        process = _Process(task, binary, implementation, backend, seed, pending, timeout, notify, stop or threading.Event())
         process.run()
         weights = weights or process.weights
         challenges = challenges or process.challenges
@@ -317,9 +351,9 @@ class _Process:
     """One run of a test binary: watched over its report, killed with all that it started, judged by what it reported."""
 
     def __init__(self, task: Task, binary: Path, implementation: str, backend: str, seed: int, cases: Sequence[str] | None,
-                 timeout: float, notify: Notify) -> None:
+                 timeout: float, notify: Notify, stop: threading.Event) -> None:
         self.task, self.binary, self.implementation, self.backend = task, binary, implementation, backend
-        self.seed, self.cases, self.timeout, self.notify = seed, cases, timeout, notify
+        self.seed, self.cases, self.timeout, self.notify, self.stop = seed, cases, timeout, notify, stop
         self.weights: dict[str, float] = {}
         self.challenges: set[str] = set()
         self.ended: dict[str, CaseResult] = {}
@@ -345,7 +379,7 @@ class _Process:
     def _run(self, command: list[str], report: Path) -> None:
         try:
             process = subprocess.Popen(command, cwd=paths.ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                       stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=_no_core_file)
+                                       stderr=subprocess.STDOUT, start_new_session=True)
         except OSError as error:
             raise LabError(f"{self.binary.name} does not start: {error.strerror}") from None
         printed = _Output(process.stdout)
@@ -358,7 +392,8 @@ class _Process:
         self.how_it_ended = f"timed out after {self.timeout:g} s" if self.timed_out else _how_it_ended(process.returncode)
 
     def _watch(self, process: subprocess.Popen, lines) -> None:
-        """Follows the report until the process ends, says that it is complete, or is silent for longer than the timeout."""
+        """Follows the report until the process ends, says that it is complete, or is silent for longer than the timeout. LabError when
+        it is to stop."""
         last_sign = time.monotonic()
         while True:
             ended = process.poll() is not None  # asked before the read, so that nothing written before the end is missed
@@ -374,7 +409,8 @@ class _Process:
             if time.monotonic() - last_sign > allowed:
                 self.timed_out = True
                 return
-            time.sleep(0.02)
+            if self.stop.wait(0.02):
+                raise LabError("stopped")
 
     def _read(self, lines) -> bool:
         """Takes in the report lines that are new and whole; True when there were any."""
@@ -476,8 +512,9 @@ def _how_it_ended(code: int | None) -> str:
     return f"ended early with exit code {code}"
 
 
-def _no_core_file() -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+def _no_core_files() -> None:
+    """Of this process and of those that it starts from here on: a student's crash is no reason to fill the disk."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def _kill_group(process: subprocess.Popen) -> None:

@@ -68,14 +68,14 @@ def _tasks_with(tasks: Sequence[Task], case: str, implementation: str, backends:
     """Those of the tasks that have a graded case of that name. Tasks share cases: several may."""
     known: dict[str, list[Task]] = {}
     left_out = []
+    builds = grading.build_tasks([task for task in tasks if backends.of(task)], implementation, backends)
     for task in tasks:
         backend = backends.of(task)
         if backend is None:
             left_out.append(f"{task.name} needs a GPU{'' if task.needs_gpu else ' or the emulator'}")
             continue
-        built, _ = grading.build_task(task, implementation, backends)
-        if not built.ok:
-            left_out.append(f"{task.name} does not compile: {built.first_error}")
+        if not builds[task.id].result.ok:
+            left_out.append(f"{task.name} does not compile: {builds[task.id].result.first_error}")
             continue
         for name in grading.case_names(build.binary(task.target(implementation, backend))):
             known.setdefault(name, []).append(task)
