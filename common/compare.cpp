@@ -7,6 +7,8 @@
 #include <limits>
 #include <sstream>
 
+#include "common/half.hpp"
+
 namespace flash {
 namespace {
 
@@ -21,6 +23,16 @@ template <>
 struct Payload<double> {
   using Bits = std::uint64_t;
   static constexpr Bits kPoison = 0x7ff80000'0000dead, kOutside = 0x7ff80000'0000beef;
+};
+template <>
+struct Payload<Half> {
+  using Bits = std::uint16_t;
+  static constexpr Bits kPoison = 0x7ead, kOutside = 0x7eef;
+};
+template <>
+struct Payload<BFloat16> {
+  using Bits = std::uint16_t;
+  static constexpr Bits kPoison = 0x7fed, kOutside = 0x7fef;
 };
 
 using Shape = std::vector<Index>;
@@ -127,7 +139,7 @@ T outside_value() noexcept {
 template <class T>
 bool is_outside_value(T value) noexcept {
   using Bits = typename Payload<T>::Bits;
-  return (std::bit_cast<Bits>(value) & (~Bits{0} >> 1)) == Payload<T>::kOutside;  // a negated NaN keeps its payload
+  return (std::bit_cast<Bits>(value) & static_cast<Bits>(~Bits{0}) >> 1) == Payload<T>::kOutside;  // a negated NaN keeps its payload
 }
 
 template <class T>
@@ -225,5 +237,7 @@ Comparison compare(const T* got, const double* want, const std::vector<Index>& s
   template Comparison compare(const T*, const double*, const std::vector<Index>&, const CompareOptions&)
 FLASH_INSTANTIATE(float);
 FLASH_INSTANTIATE(double);
+FLASH_INSTANTIATE(Half);
+FLASH_INSTANTIATE(BFloat16);
 
 }  // namespace flash

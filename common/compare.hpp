@@ -31,7 +31,7 @@ struct Comparison {
 };
 
 // `got` is row-major and has `shape`'s elements, like `want`. Where `want` is not finite nothing passes: check such elements
-// apart. Throws ArgumentError when the options do not fit the shape. T is float or double, here and below.
+// apart. Throws ArgumentError when the options do not fit the shape. T is float, double, Half or BFloat16, here and below.
 template <class T>
 FLASH_EXPORT Comparison compare(const T* got, const double* want, const std::vector<Index>& shape, const CompareOptions& options);
 

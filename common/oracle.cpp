@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "common/checks.hpp"
+#include "common/half.hpp"
 
 namespace flash {
 namespace {
@@ -234,15 +235,19 @@ double attention_backward_bound(const AttentionShape& shape, double largest_scor
   return 2 * attention_bound(shape, largest_score, unit_roundoff) + 4 * unit_roundoff * std::sqrt(others);
 }
 
-#define FLASH_INSTANTIATE(T)                                                                                        \
-  template Tensor<double, 3> softmax_oracle(TensorView<const T, 3>, int);                                           \
-  template Tensor<double, 3> softmax_matmul_oracle(TensorView<const T, 3>, TensorView<const T, 3>, int);            \
-  template Tensor<double, 3> softmax_matmul_magnitude(TensorView<const T, 3>, TensorView<const T, 3>, int);         \
+#define FLASH_INSTANTIATE_ATTENTION(T)                                                                              \
   template AttentionOracle attention_oracle(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>, \
                                             const AttentionOptions&, Magnitudes);                                   \
   template AttentionOracleGradients attention_backward_oracle(                                                      \
       TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>, const AttentionOptions&)
+#define FLASH_INSTANTIATE(T)                                                                                        \
+  template Tensor<double, 3> softmax_oracle(TensorView<const T, 3>, int);                                           \
+  template Tensor<double, 3> softmax_matmul_oracle(TensorView<const T, 3>, TensorView<const T, 3>, int);            \
+  template Tensor<double, 3> softmax_matmul_magnitude(TensorView<const T, 3>, TensorView<const T, 3>, int);         \
+  FLASH_INSTANTIATE_ATTENTION(T)
 FLASH_INSTANTIATE(float);
 FLASH_INSTANTIATE(double);
+FLASH_INSTANTIATE_ATTENTION(Half);
+FLASH_INSTANTIATE_ATTENTION(BFloat16);
 
 }  // namespace flash

@@ -67,9 +67,10 @@ FLASH_EXPORT AttentionOracleGradients attention_backward_oracle(TensorView<const
                                                                 TensorView<const T, 4> v, TensorView<const T, 4> d_out,
                                                                 const AttentionOptions& options = {});
 
-// Half the distance from 1 to the next number: 2^-24 for float, 2^-53 for double.
+// Half the distance from 1 to the next number: 2^-24 for float, 2^-53 for double, 2^-11 for Half, 2^-8 for BFloat16.
 template <class T>
 constexpr double unit_roundoff() {
+  if constexpr (sizeof(T) == 2) return T::kDigits == 10 ? 0x1p-11 : 0x1p-8;
   return sizeof(T) == 4 ? 0x1p-24 : 0x1p-53;
 }
 
@@ -82,5 +83,18 @@ constexpr double unit_roundoff() {
 // as well.
 FLASH_EXPORT double attention_bound(const AttentionShape& shape, double largest_score, double unit_roundoff);
 FLASH_EXPORT double attention_backward_bound(const AttentionShape& shape, double largest_score, double unit_roundoff);
+
+// The largest error of `out`, beside its magnitude, where the tensors are of 16 bits and all sums in float32: that of the sums, and
+// u of T for each weight, rounded before it meets V, and once more for the element of out that is stored. For float and double it is
+// attention_bound(). Half has fewer digits below 2^-14: of each weight and of out up to 2^-25 gets lost whatever the magnitude.
+template <class T>
+double attention_output_bound(const AttentionShape& shape, double largest_score) {
+  if constexpr (sizeof(T) == 2) {
+    const double u = unit_roundoff<T>();
+    return attention_bound(shape, largest_score, unit_roundoff<float>()) + 2 * u * (1 + u);
+  } else {
+    return attention_bound(shape, largest_score, unit_roundoff<T>());
+  }
+}
 
 }  // namespace flash

@@ -152,6 +152,8 @@ MemoryInfo memory_info() {
 
 std::size_t l2_cache_bytes() { return static_cast<std::size_t>(attribute(cudaDevAttrL2CacheSize)); }
 
+std::size_t shared_memory_per_block() { return static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)); }
+
 void copy_to_device(void* device, const void* host, std::size_t bytes) {
   if (bytes > 0) FLASH_CUDA_CHECK(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
 }
@@ -206,7 +208,7 @@ float Event::milliseconds_since(const Event& earlier) const {
 void reserve_shared_memory(const void* kernel, const std::string& name, std::size_t bytes) {
   constexpr std::size_t kWithoutAsking = 48 * 1024;
   if (bytes <= kWithoutAsking) return;
-  const std::size_t most = static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+  const std::size_t most = shared_memory_per_block();
   if (bytes > most)
     throw Unsupported(name + " needs " + std::to_string(bytes) + " bytes of shared memory a block; this GPU has at most " +
                       std::to_string(most));

@@ -53,6 +53,9 @@ FLASH_EXPORT MemoryInfo memory_info();
 // Bytes of level-2 cache: what a benchmark overwrites so that no pass starts with its inputs in cache.
 FLASH_EXPORT std::size_t l2_cache_bytes();
 
+// The most shared memory that one thread block may ask for: 64 KiB on Turing, 163 on an A100, 227 on Hopper.
+FLASH_EXPORT std::size_t shared_memory_per_block();
+
 // ---- Copies --------------------------------------------------------------------------------------------------------------
 
 // These wait until the copy is done.

@@ -6,21 +6,25 @@
 
 namespace flash::harness {
 
+template <class T, int Rank>
 class DeviceCopy {
  public:
-  explicit DeviceCopy(PaddedTensor& host) : host_(host), bytes_(sizeof(float) * host.buffer().size()) {
-    memory_ = static_cast<float*>(device::allocate(bytes_));
-    device::copy_to_device(memory_, host_.buffer().data(), bytes_);
+  // The copy begins `shift` elements behind an address that allocate() gave: 1 leaves it aligned to its elements only.
+  explicit DeviceCopy(BasicPaddedTensor<T, Rank>& host, Index shift = 0)
+      : host_(host), bytes_(sizeof(T) * host.buffer().size()) {
+    memory_ = static_cast<T*>(device::allocate(bytes_ + sizeof(T) * shift));
+    buffer_ = memory_ + shift;
+    device::copy_to_device(buffer_, host_.buffer().data(), bytes_);
     if (device::is_emulated()) forbid_surroundings();
   }
   ~DeviceCopy() { device::free(memory_); }
   DeviceCopy(const DeviceCopy&) = delete;
   DeviceCopy& operator=(const DeviceCopy&) = delete;
 
-  TensorView<float, 3> view() const { return host_.view_in(memory_); }
+  TensorView<T, Rank> view() const { return host_.view_in(buffer_); }
 
   // Brings the whole buffer back, what lies around the tensor too.
-  void copy_back() { device::copy_to_host(host_.buffer().data(), memory_, bytes_); }
+  void copy_back() { device::copy_to_host(host_.buffer().data(), buffer_, bytes_); }
 
   const void* memory() const { return memory_; }
 
@@ -30,14 +34,15 @@ class DeviceCopy {
     const std::vector<bool> inside = host_.elements();
     for (std::size_t begin = 0, end; begin < inside.size(); begin = end) {
       for (end = begin; end < inside.size() && !inside[end];) ++end;
-      if (end > begin) device::forbid(memory_ + begin, sizeof(float) * (end - begin));
+      if (end > begin) device::forbid(buffer_ + begin, sizeof(T) * (end - begin));
       while (end < inside.size() && inside[end]) ++end;
     }
   }
 
-  PaddedTensor& host_;
+  BasicPaddedTensor<T, Rank>& host_;
   std::size_t bytes_;
-  float* memory_ = nullptr;
+  T* memory_ = nullptr;
+  T* buffer_ = nullptr;
 };
 
 }  // namespace flash::harness

@@ -1,5 +1,4 @@
-// The problems of part 2's graded cases: shapes, data that is hard in a known way, and what comparing needs. The forward and
-// the backward task run the same problems.
+// The problems of part 2's graded cases. The forward and the backward task run the same problems.
 #pragma once
 
 #include <cstdint>
@@ -7,34 +6,18 @@
 #include <string>
 #include <vector>
 
-#include "common/attention.hpp"
-#include "common/compare.hpp"
-#include "common/oracle.hpp"
+#include "harness/attention_data.hpp"
 #include "harness/graded_case.hpp"
 #include "harness/padded_tensor.hpp"
 #include "part2_flash_cpu/flash_attention.hpp"
 
 namespace flash::part2 {
 
-// What makes the scores of a problem hard; v is N(0, 1) but for kSignature.
-enum class Data {
-  kNormal,         // N(0, 1)
-  kLargeScores,    // scores to about +-200: exp overflows and underflows unless the maximum is subtracted
-  kRising,         // every row rises by 100: each block of keys brings a new maximum
-  kVeryNegative,   // scores near -1000: exp gives 0 for a whole row unless the maximum is subtracted
-  kEqual,          // all scores of a row are equal: every visible key weighs the same
-  kOneHot,         // each query is close to one key, and its row of P is close to one 1
-  kSignature,      // equal scores; row j of v has 1 + (j mod 13) / 13 in column j mod head_dim, else 0: shows which keys were
-                   // counted
-  kMinusInfinity,  // the first third of the keys has scores of -inf, in the last head all keys: forward only (dQ would be 0 *
-                   // inf)
-  kNaN,            // N(0, 1) with a NaN in one element of v in each head: the rows that see it become NaN
-};
-
-// |got - want| <= absolute + relative * |want| for each element: what the course's sources ask for.
-struct Tolerance {
-  double absolute, relative;
-};
+using harness::AttentionInputs;
+using harness::Data;
+using harness::normal;
+using harness::Tolerance;
+using harness::wrong_in;
 
 struct AttentionCase {
   std::string name;
@@ -54,21 +37,8 @@ struct AttentionCase {
 std::vector<AttentionCase> attention_cases();
 
 template <class T>
-struct AttentionInputs {
-  Tensor<T, 4> q, k, v;
-};
-template <class T>
-AttentionInputs<T> make_inputs(const AttentionCase& problem, std::uint64_t seed);
-
-// N(0, 1) of any shape.
-template <class T>
-Tensor<T, 4> normal(const Shape<4>& shape, std::uint64_t seed);
-
-// `got` against the oracle, in the words of common/compare.hpp; "" when it is within `bound` of the magnitude. Elements that
-// have to be NaN have to be it. `tolerance` is asked for beside the bound. `rows` is what the rows are called, "query" or
-// "key", and `block` how many belong together.
-template <class T>
-std::string wrong_in(TensorView<const T, 4> got, const WithMagnitude& want, double bound, const std::string& rows, Index block,
-                     const std::optional<Tolerance>& tolerance = std::nullopt);
+AttentionInputs<T> make_inputs(const AttentionCase& problem, std::uint64_t seed) {
+  return harness::make_inputs<T>(problem.shape, problem.data, seed);
+}
 
 }  // namespace flash::part2

@@ -1,7 +1,6 @@
 // Task part2.flash_forward: out and lse of every problem, what lies around them, the inputs, and the memory.
 #include <algorithm>
-#include <cmath>
-#include <limits>
+#include <tuple>
 
 #include "common/memory_meter.hpp"
 #include "harness/watched_memory.hpp"
@@ -11,35 +10,6 @@ namespace flash::harness {
 namespace {
 
 using part2::AttentionCase;
-
-// lse against the oracle's; -inf where no key is visible. Its error is absolute: `bound`, and the rounding of lse itself.
-template <class T>
-std::string wrong_lse(TensorView<const T, 3> got, const Tensor<double, 3>& want, double bound, Index block) {
-  Tensor<T, 3> elements = packed(got);
-  Tensor<double, 3> finite = want, magnitude(want.shape());
-  for (Index i = 0; i < finite.size(); ++i) {
-    const double lse = finite.data()[i];
-    magnitude.data()[i] = 1 + std::fabs(lse) * unit_roundoff<T>() / bound;
-    if (std::isfinite(lse)) continue;
-    const T value = elements.data()[i];
-    const bool right = std::isnan(lse) ? std::isnan(value) && !is_poison(value) : static_cast<double>(value) == lse;
-    if (!right)
-      return "lse of query " + std::to_string(i % want.extent(2)) + " is " +
-             (is_poison(value) ? "nothing (never written)" : std::to_string(value)) + ", expected " +
-             (std::isnan(lse) ? "NaN" : "-inf: the query sees no key") + ".";
-    elements.data()[i] = 0;
-    finite.data()[i] = 0;
-    magnitude.data()[i] = 1;
-  }
-  CompareOptions options;
-  options.max_scaled = bound;
-  options.max_frobenius = std::numeric_limits<double>::max();
-  options.axes = {"batch", "head", "query"};
-  options.blocks = {0, 0, block};
-  options.magnitude = magnitude.data();
-  const Comparison comparison = compare<3>(std::as_const(elements).view(), finite, options);
-  return comparison.pass ? "" : "lse is wrong, and out is right. " + comparison.text;
-}
 
 template <class T>
 Verdict judge(const AttentionCase& problem, std::uint64_t seed) {

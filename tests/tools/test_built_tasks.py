@@ -118,7 +118,8 @@ class BuiltTasks(unittest.TestCase):
         contract = {"part1.fused_cpu": {"fused_softmax_matmul"}, "part1.fused_cuda": {"fused_softmax_matmul_cuda"},
                     "part1.attention_1d": {"attention_1d_cuda"}, "part1.measure": {"measure"},
                     "part2.flash_forward": {"flash_attention_forward"},
-                    "part2.flash_backward": {"flash_attention_backward", "attention_delta"}}
+                    "part2.flash_backward": {"flash_attention_backward", "attention_delta"},
+                    "part3.flash_forward_cuda": {"flash_attention_forward_cuda"}}
         for implementation in ("skeleton", "solution"):
             for task, backend, _ in built_tasks(implementation):
                 library = BUILD / "lib" / f"lib{task.target(implementation, backend).removesuffix('_tests')}.so"

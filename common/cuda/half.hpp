@@ -1,0 +1,33 @@
+// Half and BFloat16 (common/half.hpp) in kernels: to float and back. A kernel for several element types reads
+// to_float(x), computes in float32, and writes from_float<T>(y), which rounds to the nearest; for float both do nothing.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <type_traits>
+
+#include "common/half.hpp"
+
+namespace flash {
+
+__device__ inline float to_float(float x) { return x; }
+__device__ inline float to_float(Half x) { return __half2float(__ushort_as_half(x.bits)); }
+__device__ inline float to_float(BFloat16 x) { return __bfloat162float(__ushort_as_bfloat16(x.bits)); }
+
+template <class T>
+__device__ inline T from_float(float x) {
+  if constexpr (std::is_same_v<T, float>) {
+    return x;
+  } else {
+    T result;
+    if constexpr (std::is_same_v<T, Half>)
+      result.bits = __half_as_ushort(__float2half_rn(x));
+    else
+      result.bits = __bfloat16_as_ushort(__float2bfloat16_rn(x));
+    return result;
+  }
+}
+
+}  // namespace flash

@@ -1,0 +1,108 @@
+// Tiles for kernels that multiply small matrices: from a head of a tensor to shared memory, from there to the registers of
+// lanes that share out rows or columns, and reductions over such lanes. All of it is inlined, so that the emulator's findings
+// name the line of the kernel that uses it.
+#pragma once
+
+#include "common/cuda/half.hpp"
+#include "common/cuda/launch.hpp"
+#include "common/tensor.hpp"
+
+namespace flash {
+
+inline constexpr int kWarpSize = 32;
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+// ---- Values that neighbouring lanes share out ---------------------------------------------------------------------------
+//
+// kLanes lanes share kLanes * N values in a row in memory: a lane has N of them, in vectors of up to 4 neighbours, and the
+// lanes' vectors lie side by side, so that lanes that read together read 16 bytes each and a stretch without gaps.
+
+template <int N>
+constexpr int kVector = N < 4 ? N : 4;
+
+// Where value number n of `lane` lies.
+template <int N, int kLanes>
+__device__ __forceinline__ constexpr int place(int lane, int n) {
+  return n / kVector<N> * kLanes * kVector<N> + lane * kVector<N> + n % kVector<N>;
+}
+
+template <int N>
+struct alignas(4 * N) Floats {
+  float value[N];
+};
+
+// The lane's values from memory, and back.
+template <int kLanes, int N>
+__device__ __forceinline__ void read(float (&values)[N], const float* memory, int lane) {
+  FLASH_UNROLL
+  for (int n = 0; n < N; n += kVector<N>) {
+    const auto vector = *reinterpret_cast<const Floats<kVector<N>>*>(memory + place<N, kLanes>(lane, n));
+    FLASH_UNROLL
+    for (int i = 0; i < kVector<N>; ++i) values[n + i] = vector.value[i];
+  }
+}
+
+template <int kLanes, int N>
+__device__ __forceinline__ void write(float* memory, const float (&values)[N], int lane) {
+  FLASH_UNROLL
+  for (int n = 0; n < N; n += kVector<N>) {
+    Floats<kVector<N>> vector;
+    FLASH_UNROLL
+    for (int i = 0; i < kVector<N>; ++i) vector.value[i] = values[n + i];
+    *reinterpret_cast<Floats<kVector<N>>*>(memory + place<N, kLanes>(lane, n)) = vector;
+  }
+}
+
+// The largest, and the sum, of what kLanes neighbouring lanes have; each of them gets it.
+template <int kLanes>
+__device__ __forceinline__ float row_max(float value) {
+  FLASH_UNROLL
+  for (int distance = kLanes / 2; distance > 0; distance /= 2)
+    value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, distance));
+  return value;
+}
+
+template <int kLanes>
+__device__ __forceinline__ float row_sum(float value) {
+  FLASH_UNROLL
+  for (int distance = kLanes / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(kAllLanes, value, distance);
+  return value;
+}
+
+// ---- Tiles from device memory -------------------------------------------------------------------------------------------
+
+// One head of a tensor.
+template <class T>
+struct Head {
+  T* data;
+  Index rows, columns, row_stride, column_stride;
+
+  __device__ Head(const TensorView<T, 4>& x, Index b, Index h)
+      : data(&x(b, h, 0, 0)), rows(x.extent(2)), columns(x.extent(3)), row_stride(x.stride(2)), column_stride(x.stride(3)) {}
+  __device__ T& operator()(Index row, Index column) const { return data[row * row_stride + column * column_stride]; }
+};
+
+// Calls put(row, column, value) for each element of the kTileRows x kTileColumns tile whose first one is (row0, column0); value
+// is 0 outside of the head. The thread block's work: a warp reads 32 bytes in a row, which is what memory gives at a time.
+template <int kTileRows, int kTileColumns, int kThreads, class T, class Put>
+__device__ __forceinline__ void load_tile(const Head<const T>& head, Index row0, Index column0, Put put) {
+  constexpr int kAcross = 32 / sizeof(T), kDown = kThreads / kAcross;
+  const int first_row = threadIdx.x / kAcross, first_column = threadIdx.x % kAcross;
+  const Index rows = head.rows - row0, columns = head.columns - column0;
+  FLASH_UNROLL_BY(kTileColumns / kAcross <= 8 ? 2 : 1)
+  for (int row = first_row; row < kTileRows; row += kDown) {
+    const T* const from = &head(row0 + row, column0);
+    const auto load = [&](int column, Index place) {
+      put(row, column, row < rows && column < columns ? to_float(from[place]) : 0);
+    };
+    if (head.column_stride == 1) {
+      FLASH_UNROLL_BY(16)  // loads in flight
+      for (int column = first_column; column < kTileColumns; column += kAcross) load(column, column);
+    } else {
+      FLASH_UNROLL_BY(1)  // unrolled, the 16 multiples of the stride would stay in registers from tile to tile
+      for (int column = first_column; column < kTileColumns; column += kAcross) load(column, column * head.column_stride);
+    }
+  }
+}
+
+}  // namespace flash

@@ -1,0 +1,58 @@
+// Attention problems of graded cases, whatever part they belong to: data that is hard in a known way, and what compares outputs
+// with the oracle's. T is float, double, Half or BFloat16.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "common/attention.hpp"
+#include "common/compare.hpp"
+#include "common/half.hpp"
+#include "common/oracle.hpp"
+
+namespace flash::harness {
+
+// What makes the scores of a problem hard; v is N(0, 1) but for kSignature.
+enum class Data {
+  kNormal,         // N(0, 1)
+  kLargeScores,    // scores to about +-200: exp overflows and underflows unless the maximum is subtracted
+  kRising,         // every row rises by 100: each block of keys brings a new maximum
+  kVeryNegative,   // scores near -1000: exp gives 0 for a whole row unless the maximum is subtracted
+  kEqual,          // all scores of a row are equal: every visible key weighs the same
+  kOneHot,         // each query is close to one key, and its row of P is close to one 1
+  kSignature,      // equal scores; row j of v has 1 + (j mod 13) / 13 in column j mod head_dim, else 0: shows which keys were
+                   // counted
+  kMinusInfinity,  // the first third of the keys has scores of -inf, in the last head all keys: forward only (dQ would be 0 *
+                   // inf)
+  kNaN,            // N(0, 1) with a NaN in one element of v in each head: the rows that see it become NaN
+};
+
+// |got - want| <= absolute + relative * |want| for each element: what the course's sources ask for.
+struct Tolerance {
+  double absolute, relative;
+};
+
+template <class T>
+struct AttentionInputs {
+  Tensor<T, 4> q, k, v;
+};
+template <class T>
+AttentionInputs<T> make_inputs(const AttentionShape& shape, Data data, std::uint64_t seed);
+
+// N(0, 1) of any shape.
+template <class T>
+Tensor<T, 4> normal(const Shape<4>& shape, std::uint64_t seed);
+
+// `got` against the oracle, in the words of common/compare.hpp; "" when it is within `bound` of the magnitude. Elements that
+// have to be NaN have to be it. `tolerance` is asked for beside the bound. `rows` is what the rows are called, "query" or
+// "key", and `block` how many belong together.
+template <class T>
+std::string wrong_in(TensorView<const T, 4> got, const WithMagnitude& want, double bound, const std::string& rows, Index block,
+                     const std::optional<Tolerance>& tolerance = std::nullopt);
+
+// The same for lse, of which the rows that see no key are -inf. Its error is absolute: `bound`, and the rounding of lse itself.
+template <class T>
+std::string wrong_lse(TensorView<const T, 3> got, const Tensor<double, 3>& want, double bound, Index block);
+
+}  // namespace flash::harness

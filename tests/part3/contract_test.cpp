@@ -1,0 +1,93 @@
+// What the functions of part 3's contract refuse, and how they say it; which configurations there are.
+#include <algorithm>
+#include <limits>
+
+#include "common/cuda/device_tensor.hpp"
+#include "harness/catch.hpp"
+#include "harness/needs_gpu.hpp"
+#include "part3_flash_cuda/flash_attention_cuda.hpp"
+
+using namespace flash;
+using flash::harness::ContainsSubstring;
+
+namespace {
+
+template <class T>
+struct Arguments {
+  DeviceTensor<T, 4> q, k, v, out;
+  DeviceTensor<float, 3> lse;
+
+  explicit Arguments(const AttentionShape& shape)
+      : q(Tensor<T, 4>(shape.of_queries())),
+        k(Tensor<T, 4>(shape.of_keys())),
+        v(k.to_host()),
+        out(q.to_host()),
+        lse(shape.of_rows()) {}
+
+  void run(const AttentionOptions& options = {}, const std::optional<FlashForwardConfig>& config = std::nullopt) const {
+    flash_attention_forward_cuda<T>(q.view(), k.view(), v.view(), out.view(), lse.view(), options, config);
+  }
+};
+
+template <class T>
+void check_configurations() {
+  for (const Index head_dim : {1, 32, 33, 64, 128, 129, 256, 257, 1024}) {
+    const auto configs = flash_attention_forward_configs<T>(head_dim);
+    CAPTURE(head_dim);
+    REQUIRE(!configs.empty());
+    for (const FlashForwardConfig& config : configs) {
+      CHECK(config.head_dim == configs.front().head_dim);
+      CHECK((config.head_dim <= 32 || config.head_dim < 2 * head_dim));
+    }
+  }
+  CHECK_THROWS_WITH(flash_attention_forward_configs<T>(0), "head_dim is 0; it must be at least 1");
+  CHECK_THROWS_AS(flash_attention_forward_configs<T>(1025), Unsupported);
+}
+
+}  // namespace
+
+TEST_CASE("each configuration is listed for the heads that it is made for") {
+  if (harness::skipped_without_gpu()) return;
+  check_configurations<float>();
+  check_configurations<Half>();
+  check_configurations<BFloat16>();
+}
+
+TEST_CASE("shapes that do not fit are named") {
+  if (harness::skipped_without_gpu()) return;
+  const Arguments<float> right({1, 2, 3, 5, 4}), other({1, 2, 5, 3, 4});
+  CHECK_NOTHROW(right.run());
+  device::synchronize();
+  const auto call = [&](auto q, auto k, auto v, auto out, auto lse) { flash_attention_forward_cuda<float>(q, k, v, out, lse); };
+  CHECK_THROWS_WITH(call(right.q.view(), right.k.view(), right.q.view(), right.out.view(), right.lse.view()),
+                    "v has shape (1, 2, 3, 4); it must be (1, 2, 5, 4)");
+  CHECK_THROWS_WITH(call(right.q.view(), right.k.view(), right.v.view(), right.k.view(), right.lse.view()),
+                    "out has shape (1, 2, 5, 4); it must be (1, 2, 3, 4)");
+  CHECK_THROWS_WITH(call(right.q.view(), right.k.view(), right.v.view(), right.out.view(), other.lse.view()),
+                    "lse has shape (1, 2, 5); it must be (1, 2, 3)");
+  CHECK_THROWS_WITH(
+      call(TensorView<float, 4>(nullptr, {1, 2, 3, 4}), right.k.view(), right.v.view(), right.out.view(), right.lse.view()),
+      "q is a null view; it must point to 24 elements");
+}
+
+TEST_CASE("a scale that is no number, a head that is too wide and a configuration that is not compiled are refused") {
+  if (harness::skipped_without_gpu()) return;
+  const Arguments<Half> half({1, 1, 3, 5, 4});
+  CHECK_THROWS_WITH(half.run({.scale = std::numeric_limits<double>::infinity()}), "scale is inf; it must be a finite number");
+  const FlashForwardConfig unknown{.head_dim = 64, .block_queries = 96, .block_keys = 64, .warps = 3};
+  CHECK_THROWS_AS(half.run({}, unknown), Unsupported);
+  CHECK_THROWS_WITH(half.run({}, unknown),
+                    ContainsSubstring("config is 96 queries x 64 keys, 3 warps, head_dim 64; compiled are 128 queries"));
+  const Arguments<float> wide({1, 1, 1, 1, 1025});
+  CHECK_THROWS_WITH(wide.run(), "head_dim is 1025; the kernel takes at most 1024");
+  CHECK_THROWS_AS(wide.run({}, FlashForwardConfig{64, 128, 64, 4}), Unsupported);
+}
+
+TEST_CASE("a configuration that has no room is refused by name") {
+  if (harness::skipped_without_gpu()) return;
+  const FlashForwardConfig large{.head_dim = 256, .block_queries = 64, .block_keys = 64, .warps = 8};
+  const auto configs = flash_attention_forward_configs<float>(256);
+  if (std::find(configs.begin(), configs.end(), large) != configs.end()) return;  // it has room here
+  CHECK_THROWS_WITH(Arguments<float>({1, 1, 1, 1, 256}).run({}, large),
+                    ContainsSubstring("flash_forward needs 231424 bytes of shared memory"));
+}
