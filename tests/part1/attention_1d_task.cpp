@@ -57,7 +57,7 @@ Verdict judge(const Attention1dCase& problem, std::uint64_t seed) {
     attention_1d_cuda(as_vector(device_q.view()), as_vector(device_k.view()), as_vector(device_v.view()),
                       as_vector(device_z.view()), problem.queries_per_block, problem.keys_per_tile);
     device::synchronize();
-    for (DeviceCopy* copy : {&device_q, &device_k, &device_v, &device_z}) copy->copy_back();
+    for (DeviceCopy<float, 3>* copy : {&device_q, &device_k, &device_v, &device_z}) copy->copy_back();
   }
   if (const auto where = padded_z.written_outside()) return {false, "It writes outside of `z`: " + *where + "."};
   if (!padded_q.same_bits(q_before)) return {false, "It changes `q`. Inputs must stay as they are."};

@@ -77,7 +77,7 @@ TEST_CASE("a scale that is no number, a head that is too wide and a configuratio
   const FlashForwardConfig unknown{.head_dim = 64, .block_queries = 96, .block_keys = 64, .warps = 3};
   CHECK_THROWS_AS(half.run({}, unknown), Unsupported);
   CHECK_THROWS_WITH(half.run({}, unknown),
-                    ContainsSubstring("config is 96 queries x 64 keys, 3 warps, head_dim 64; compiled are 128 queries"));
+                    ContainsSubstring("config is 96 queries x 64 keys, 3 warps, head_dim 64; compiled are "));
   const Arguments<float> wide({1, 1, 1, 1, 1025});
   CHECK_THROWS_WITH(wide.run(), "head_dim is 1025; the kernel takes at most 1024");
   CHECK_THROWS_AS(wide.run({}, FlashForwardConfig{64, 128, 64, 4}), Unsupported);
