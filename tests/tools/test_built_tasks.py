@@ -114,7 +114,7 @@ class BuiltTasks(unittest.TestCase):
 
     def test_libraries_export_their_contract_and_nothing_else(self) -> None:
         # Strong symbols, and weak ones that are function templates of ours: the other weak ones are exception types and pieces of the
-        # standard library, which every library may hold.
+        # standard library, which every library may hold. Some compilers (Red Hat's) link a part of that in, with strong symbols.
         contract = {"part1.fused_cpu": {"fused_softmax_matmul"}, "part1.fused_cuda": {"fused_softmax_matmul_cuda"},
                     "part1.attention_1d": {"attention_1d_cuda"}, "part1.measure": {"measure"},
                     "part2.flash_forward": {"flash_attention_forward"},
@@ -128,7 +128,7 @@ class BuiltTasks(unittest.TestCase):
                 symbols = subprocess.run(["nm", "-DC", "--defined-only", library], capture_output=True, text=True, check=True)
                 exported = re.findall(r"^\S+ (?:[TDBR] (?:flash::)?|W void flash::)([\w:~]+)", symbols.stdout, re.MULTILINE)
                 with self.subTest(library.name):
-                    self.assertEqual(set(exported), contract[task.id])
+                    self.assertEqual({name for name in exported if not name.startswith("std::")}, contract[task.id])
 
 
 if __name__ == "__main__":
