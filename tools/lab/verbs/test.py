@@ -39,9 +39,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _graded_tests() -> list[str]:
-    """The targets that hold the graded cases of parts with CUDA: to the others nvcc makes no difference."""
-    return [f"{part.name}_{implementation}_tests" for part in manifest.load_parts() for implementation in ("skeleton", "solution")
-            if part.has(implementation) and any(task.is_cuda for task in part.tasks)]
+    """The targets that hold the graded cases of parts with CUDA, of the solution where there is one: to the others nvcc makes no
+    difference."""
+    return [f"{part.name}_{'solution' if part.has('solution') else 'skeleton'}_tests" for part in manifest.load_parts()
+            if any(task.is_cuda for task in part.tasks)]
 
 
 def _suite(configure_preset: str, test_preset: str, targets: list[str]) -> str:
