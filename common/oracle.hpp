@@ -45,7 +45,7 @@ struct AttentionOracle {
   double largest_score = 0;  // the largest scale * sum over c of |q(i, c) k(j, c)| of a visible pair that is finite
 };
 
-// Left out, the magnitudes and largest_score are 0, and the call takes half of the time.
+// Left out, the magnitudes and largest_score are 0: for who has no use for them, and calls often.
 enum class Magnitudes { kWanted, kLeftOut };
 
 // Standard attention in float64. Throws ShapeError and ArgumentError as attention.hpp says.
