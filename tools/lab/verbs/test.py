@@ -1,5 +1,5 @@
 """`./lab test`: the whole suite; the CPU tests once more under AddressSanitizer and UndefinedBehaviorSanitizer; and, where nvcc is,
-the graded cases once more in a build without it, as a laptop has it.
+the CUDA tasks' graded cases once more in a build without it, as a laptop has it.
 
 What continuous integration calls.
 """
@@ -10,10 +10,11 @@ import sys
 import time
 
 from lab import build, manifest, paths, system
+from lab.backends import EMULATED
 from lab.console import console, print_command
 from lab.errors import LabError
 
-HELP = "the whole suite, once more under sanitizers, and the graded cases without nvcc"
+HELP = "the whole suite, once more under sanitizers, and CUDA tasks without nvcc"
 
 # Name on the screen, configure preset, ctest preset.
 SUITES = (("suite", "default", "all"), ("sanitizers", "asan", "asan"))
@@ -28,8 +29,8 @@ def run(args: argparse.Namespace) -> int:
     system.ensure(args.yes)
     summary, ok = [], True
     for name, configure_preset, test_preset in (*SUITES, WITHOUT_NVCC):
-        if configure_preset == "cpu" and build.configured().cuda == "none":
-            continue  # the suite itself was without nvcc
+        if configure_preset == "cpu" and (build.configured().cuda == "none" or not build.configured().emulated):
+            continue  # the suite itself was without nvcc, or there is nothing that runs a CUDA task without it
         begin = time.monotonic()
         outcome = _suite(configure_preset, test_preset, _graded_tests() if configure_preset == "cpu" else ["all"])
         ok = ok and outcome == "passed"
@@ -39,10 +40,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _graded_tests() -> list[str]:
-    """The targets that hold the graded cases of parts with CUDA, of the solution where there is one: to the others nvcc makes no
-    difference."""
-    return [f"{part.name}_{'solution' if part.has('solution') else 'skeleton'}_tests" for part in manifest.load_parts()
-            if any(task.is_cuda for task in part.tasks)]
+    """The targets that hold the emulated graded cases of CUDA tasks, of the solution where there is one: to the other tasks, and
+    to the emulator's checks, nvcc makes no difference."""
+    return [task.target("solution" if part.has("solution") else "skeleton", EMULATED) for part in manifest.load_parts()
+            for task in part.tasks if task.is_cuda and not task.needs_gpu]
 
 
 def _suite(configure_preset: str, test_preset: str, targets: list[str]) -> str:
