@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "benchmarking/head_oracle.hpp"
 #include "common/attention.hpp"
+#include "common/half.hpp"
 
 namespace flash {
 
@@ -31,7 +33,7 @@ struct AttentionSizes {
   double backward_flops() const { return 10 * visible_pairs() * static_cast<double>(batch * d_model()); }
 };
 
-// q, k, v and d_out (batch, heads, seq_len, head_dim), seeded N(0, 1). T is float or double.
+// q, k, v and d_out (batch, heads, seq_len, head_dim), seeded N(0, 1). T is float, double, Half or BFloat16.
 template <class T>
 class AttentionProblem {
  public:
@@ -55,20 +57,12 @@ class AttentionProblem {
   std::string check_backward(TensorView<const T, 4> d_q, TensorView<const T, 4> d_k, TensorView<const T, 4> d_v) const;
 
  private:
-  struct Expected {
-    Tensor<double, 2> value, magnitude;  // (seq_len, head_dim)
-  };
-  struct Head {
-    Expected out, d_q, d_k, d_v;
-  };
-
-  Head expected_head(Index b, Index h);
-  std::string check(const std::string& name, const std::string& rows, TensorView<const T, 4> got, Expected Head::*want,
-                    double bound) const;
+  std::string check(const std::string& name, const std::string& rows, TensorView<const T, 4> got,
+                    HeadOracle::Result HeadOracle::*want, double bound) const;
 
   AttentionSizes sizes_;
   Tensor<T, 4> q_, k_, v_, d_out_;
-  std::vector<Head> heads_;  // the last ones
+  std::vector<HeadOracle> heads_;  // the last ones
   double largest_score_ = 0;
 };
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "part1_softmax_matmul/measure.hpp"
+#include "common/clock.hpp"
 
 namespace flash {
 

@@ -214,14 +214,16 @@ function(flash_test name label)
   add_executable(${name} ${arg_SOURCES})
   target_precompile_headers(${name} REUSE_FROM flash_catch_headers)
   target_link_libraries(${name} PRIVATE flash_options flash_test_options flash_catch_main flash_common ${arg_LIBRARIES})
-  flash_discover_tests(${name} ${label} ${name} SKIP_REGULAR_EXPRESSION "verdict:needs-gpu" COST ${arg_COST})
+  # What a test has part 3's tuner find out on a GPU is not for the user's own file.
+  flash_discover_tests(${name} ${label} ${name} SKIP_REGULAR_EXPRESSION "verdict:needs-gpu" COST ${arg_COST}
+    ENVIRONMENT FLASH_TUNING_FILE=${CMAKE_BINARY_DIR}/forward_tuning_of_tests.txt)
 endfunction()
 
 # The tests in SOURCES, compiled once, linked with the .cu files in KERNELS for each of this build's backends (or of those in
-# BACKENDS); LIBRARY names what else they test and need, a library that has a backend's suffix; LIBRARIES the rest. The binaries
+# BACKENDS); LIBRARY names what else they test and need, libraries that have a backend's suffix; LIBRARIES the rest. The binaries
 # are NAME_tests, NAME_emulated_tests and NAME_checked_tests; the labels LABEL-gpu, LABEL-emulated and LABEL-checked.
 function(flash_backend_tests name label)
-  cmake_parse_arguments(arg "" "LIBRARY" "SOURCES;KERNELS;BACKENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(arg "" "" "SOURCES;KERNELS;BACKENDS;LIBRARY;LIBRARIES" ${ARGN})
   set(backends ${FLASH_BACKENDS})
   if(DEFINED arg_BACKENDS)
     set(backends "")
@@ -244,9 +246,9 @@ function(flash_backend_tests name label)
       target_include_directories(${name}_kernels${suffix} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
       list(APPEND libraries ${name}_kernels${suffix})
     endif()
-    if(arg_LIBRARY)
-      list(APPEND libraries ${arg_LIBRARY}${suffix})
-    endif()
+    foreach(library ${arg_LIBRARY})
+      list(APPEND libraries ${library}${suffix})
+    endforeach()
     flash_test(${name}${suffix}_tests ${label}-${backend} LIBRARIES ${libraries})
   endforeach()
 endfunction()

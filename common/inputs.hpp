@@ -63,4 +63,13 @@ class Random {
   std::uint64_t state_;
 };
 
+// N(0, 1), for a tensor of any element type.
+template <class T>
+Tensor<T, 4> normal(const Shape<4>& shape, std::uint64_t seed) {
+  Tensor<T, 4> x(shape);
+  Random random(seed);
+  for (Index i = 0; i < x.size(); ++i) x.data()[i] = static_cast<T>(random.normal());
+  return x;
+}
+
 }  // namespace flash

@@ -97,4 +97,16 @@ double attention_output_bound(const AttentionShape& shape, double largest_score)
   }
 }
 
+// The same of the gradients: u of T for out, which delta is computed from, for P and for dS, which may be rounded before they
+// meet a tensor of T, and for the element that is stored.
+template <class T>
+double attention_gradient_bound(const AttentionShape& shape, double largest_score) {
+  if constexpr (sizeof(T) == 2) {
+    const double u = unit_roundoff<T>();
+    return attention_backward_bound(shape, largest_score, unit_roundoff<float>()) + 4 * u * (1 + u);
+  } else {
+    return attention_backward_bound(shape, largest_score, unit_roundoff<T>());
+  }
+}
+
 }  // namespace flash

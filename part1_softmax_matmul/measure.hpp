@@ -1,12 +1,13 @@
 // Contract of task 1.B: how to measure.
 //
-// A benchmark gives `measure` something to run and a clock to read. Work on a GPU is asynchronous: run() only enqueues it and
-// returns, so a clock read at that moment says nothing about the work.
+// A benchmark gives `measure` something to run and a clock to read (common/clock.hpp). Work on a GPU is asynchronous: run()
+// only enqueues it and returns, so a clock read at that moment says nothing about the work.
 #pragma once
 
 #include <cstddef>
 #include <string>
 
+#include "common/clock.hpp"
 #include "common/export.hpp"
 
 namespace flash {
@@ -28,18 +29,6 @@ class Work {
 
   // The most memory that was in use at one time since the last reset_peak_memory(), in bytes.
   virtual std::size_t peak_memory_bytes() = 0;
-};
-
-// What it is measured with.
-class Clock {
- public:
-  virtual ~Clock() = default;
-
-  // Waits until everything enqueued so far is done.
-  virtual void synchronize() = 0;
-
-  // The time in milliseconds since some fixed moment. Means something only right after synchronize().
-  virtual double now_ms() = 0;
 };
 
 struct Measurement {

@@ -24,6 +24,7 @@ struct Meter {
   std::size_t in_use = 0;
   std::size_t peak = 0;
   std::optional<std::size_t> limit;
+  bool poison = false;
 };
 
 Meter& meter() {
@@ -104,7 +105,13 @@ void* allocate(std::size_t bytes, Stream stream) {
   m.sizes[memory] = bytes;
   m.in_use += bytes;
   m.peak = std::max(m.peak, m.in_use);
+  if (m.poison) FLASH_CUDA_CHECK(cudaMemsetAsync(memory, 0xff, bytes, native(stream)));
   return memory;
+}
+
+void set_poison(bool on) {
+  const std::scoped_lock lock(meter().mutex);
+  meter().poison = on;
 }
 
 void free(void* memory, Stream stream) noexcept {
@@ -185,6 +192,16 @@ void fill_bytes(void* device, unsigned char value, std::size_t bytes, Stream str
   if (bytes > 0) FLASH_CUDA_CHECK(cudaMemsetAsync(device, value, bytes, native(stream)));
 }
 
+IndependentStream::IndependentStream() {
+  cudaStream_t stream = nullptr;
+  FLASH_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  stream_.handle = stream;
+}
+
+IndependentStream::~IndependentStream() {
+  cudaStreamDestroy(native(stream_));  // of what was enqueued, an error is reported by the next call
+}
+
 Event::Event() {
   cudaEvent_t event = nullptr;
   FLASH_CUDA_CHECK(cudaEventCreate(&event));
@@ -201,7 +218,8 @@ void Event::synchronize() const { FLASH_CUDA_CHECK(cudaEventSynchronize(static_c
 
 float Event::milliseconds_since(const Event& earlier) const {
   float milliseconds = 0;
-  FLASH_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(earlier.handle_), static_cast<cudaEvent_t>(handle_)));
+  FLASH_CUDA_CHECK(
+      cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(earlier.handle_), static_cast<cudaEvent_t>(handle_)));
   return milliseconds;
 }
 

@@ -43,6 +43,9 @@ FLASH_EXPORT void reset_peak_memory();
 // Gives back to the device what free() kept.
 FLASH_EXPORT void release_cached_memory();
 
+// Whether allocate() fills what it hands out with bytes 0xff, NaN in every floating-point type: what nobody wrote is then seen.
+FLASH_EXPORT void set_poison(bool on);
+
 // The device's free and total memory as the driver sees them, whoever uses it.
 struct MemoryInfo {
   std::size_t free_bytes = 0;
@@ -77,6 +80,20 @@ FLASH_EXPORT void reset_traffic();
 // Tells a checker that kernels must not touch `bytes` from `memory` on, inside of an allocation: what lies around a tensor. The
 // emulator's checks report such an access; a GPU ignores this.
 FLASH_EXPORT void forbid(const void* memory, std::size_t bytes);
+
+// A stream that does not wait for the default one, nor that for it. Destroyed when what was enqueued on it is done.
+class FLASH_EXPORT IndependentStream {
+ public:
+  IndependentStream();
+  ~IndependentStream();
+  IndependentStream(const IndependentStream&) = delete;
+  IndependentStream& operator=(const IndependentStream&) = delete;
+
+  Stream get() const { return stream_; }
+
+ private:
+  Stream stream_;
+};
 
 // ---- Time ----------------------------------------------------------------------------------------------------------------
 

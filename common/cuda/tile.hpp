@@ -78,8 +78,15 @@ struct Head {
   Index rows, columns, row_stride, column_stride;
 
   __device__ Head(const TensorView<T, 4>& x, Index b, Index h)
-      : data(&x(b, h, 0, 0)), rows(x.extent(2)), columns(x.extent(3)), row_stride(x.stride(2)), column_stride(x.stride(3)) {}
+      : Head(&x(b, h, 0, 0), x.extent(2), x.extent(3), x.stride(2), x.stride(3)) {}
+  __device__ Head(T* first, Index row_count, Index column_count, Index from_row_to_row, Index from_column_to_column)
+      : data(first),
+        rows(row_count),
+        columns(column_count),
+        row_stride(from_row_to_row),
+        column_stride(from_column_to_column) {}
   __device__ T& operator()(Index row, Index column) const { return data[row * row_stride + column * column_stride]; }
+  __device__ Head transposed() const { return {data, columns, rows, column_stride, row_stride}; }
 };
 
 // Calls put(row, column, value) for each element of the kTileRows x kTileColumns tile whose first one is (row0, column0); value

@@ -1,11 +1,7 @@
 // The unfused function on the GPU, as a framework runs it: one kernel writes the whole softmax P (batch, d1, d2) to device
 // memory, then cuBLAS reads it back for the product.
-#include <cublas_v2.h>
-
-#include <algorithm>
-#include <climits>
-
 #include "common/checks.hpp"
+#include "common/cuda/cublas.hpp"
 #include "common/cuda/device_tensor.hpp"
 #include "common/cuda/launch.hpp"
 #include "part1_softmax_matmul/softmax_matmul.hpp"
@@ -61,45 +57,17 @@ __global__ void softmax_kernel(TensorView<const float, 3> x, TensorView<float, 3
   for (Index j = threadIdx.x; j < count; j += THREADS) weights[j * p_step] = expf(scores[j * x_step] - maximum) * scale;
 }
 
-void check_cublas(cublasStatus_t status, const char* call) {
-  if (status == CUBLAS_STATUS_ALLOC_FAILED) throw OutOfMemory(std::string(call) + ": cuBLAS found no memory");
-  if (status != CUBLAS_STATUS_SUCCESS) throw CudaError(std::string(call) + ": " + cublasGetStatusString(status));
-}
-
-// A handle costs tens of milliseconds to make: one a thread, kept.
-cublasHandle_t cublas_handle() {
-  struct Handle {
-    cublasHandle_t value = nullptr;
-    Handle() { check_cublas(cublasCreate(&value), "cublasCreate"); }
-    ~Handle() { (void)cublasDestroy(value); }
-  };
-  thread_local Handle handle;
-  return handle.value;
-}
-
-int leading_dimension(const char* name, TensorView<const float, 3> t) {
-  const Index stride = t.extent(1) > 1 ? t.stride(1) : t.extent(2);
-  if ((t.extent(2) > 1 && t.stride(2) != 1) || stride < t.extent(2) || stride > INT_MAX)
-    throw Unsupported(std::string(name) + " has strides " + to_string<3>(t.strides()) +
-                      "; cuBLAS needs a contiguous last axis and rows that do not overlap");
-  return static_cast<int>(stride);
-}
-
-int checked_int(const char* name, Index value) {
-  if (value > INT_MAX)
-    throw Unsupported(std::string(name) + " is " + std::to_string(value) + "; cuBLAS takes at most " + std::to_string(INT_MAX));
-  return static_cast<int>(value);
-}
-
 }  // namespace
 
 void softmax_matmul_cuda(TensorView<const float, 3> x, TensorView<const float, 3> v, TensorView<float, 3> out, int axis,
                          Stream stream) {
   check_softmax_matmul_shapes(x.shape(), v.shape(), out.shape());
   axis = checked_axis(axis, 3);
-  const Index batch = x.extent(0), d1 = x.extent(1), d2 = x.extent(2), d3 = v.extent(2);
-  const int ld_v = leading_dimension("v", v), ld_out = leading_dimension("out", out);
-  const int m = checked_int("d1", d1), k = checked_int("d2", d2), n = checked_int("d3", d3), batches = checked_int("batch", batch);
+  const Index batch = x.extent(0), d1 = x.extent(1), d2 = x.extent(2);
+  const cublas::Matrices<const float> V{"v", v};
+  const cublas::Matrices<float> O{"out", out};
+  (void)V.leading_dimension();  // what cuBLAS refuses is refused before anything is launched
+  (void)O.leading_dimension();
 
   DeviceTensor<float, 3> p({batch, d1, d2}, stream);
   if (d2 > 0) {
@@ -114,14 +82,7 @@ void softmax_matmul_cuda(TensorView<const float, 3> x, TensorView<const float, 3
            x, p.view(), axis);
   }
 
-  // cuBLAS counts columns first. In its eyes our row-major out = P V is out^T = V^T P^T.
-  const float one = 1, zero = 0;
-  const cublasHandle_t handle = cublas_handle();
-  check_cublas(cublasSetStream(handle, device::native(stream)), "cublasSetStream");
-  check_cublas(cublasSetMathMode(handle, CUBLAS_PEDANTIC_MATH), "cublasSetMathMode");  // float32, not tf32
-  check_cublas(cublasSgemmStridedBatched(handle, CUBLAS_OP_N, CUBLAS_OP_N, n, m, k, &one, v.data(), ld_v, v.stride(0), p.data(),
-                                         std::max(k, 1), d1 * d2, &zero, out.data(), ld_out, out.stride(0), batches),
-               "cublasSgemmStridedBatched");
+  cublas::product<float, float>({"p", TensorView<const float, 3>(p.view())}, V, O, 1, stream);
 }
 
 }  // namespace flash

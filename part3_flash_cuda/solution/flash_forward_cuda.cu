@@ -47,6 +47,183 @@ struct Config {
   static_assert(kGroups * kLanes == kWarpSize && kKeys >= 1 && kColumns >= 1 && 8 % kWarps == 0);
 };
 
+// ---- Who and where ------------------------------------------------------------------------------------------------------
+
+// A thread's place in its block, and what that makes its own.
+template <class C>
+struct Thread {
+  int warp = threadIdx.x / kWarpSize, group = threadIdx.x % kWarpSize / C::kLanes, lane = threadIdx.x % C::kLanes;
+
+  // Row r of this thread among the block's queries, its score n among a block's keys, its column n among the slice's columns.
+  __device__ int row(int r) const { return warp * C::kRowsOfWarp + place<kRows, C::kGroups>(group, r); }
+  __device__ int key(int n) const { return place<C::kKeys, C::kLanes>(lane, n); }
+  __device__ int column(int n) const { return place<C::kColumns, C::kLanes>(lane, n); }
+};
+
+// Shared memory.
+template <class C>
+struct Tiles {
+  float* const Q_smem;  // [kHeadDim][kQStride]: transposed
+  float* const K_smem;  // [kHeadDim][kKStride]: transposed
+  float* const V_smem;  // [kBlockK][kVStride]
+  float* const P_smem;  // [kBlockK][kPStride]: transposed, this warp's own
+
+  __device__ Tiles(float* shared, int warp)
+      : Q_smem(shared), K_smem(Q_smem + C::kQSize), V_smem(K_smem + C::kKSize),
+        P_smem(V_smem + C::kVSize + warp * C::kPSize) {}
+};
+
+// Query i sees the first visible(i) keys.
+struct Mask {
+  Index keys;
+  bool causal;
+
+  __device__ Index visible(Index i) const { return causal && i + 1 < keys ? i + 1 : keys; }
+};
+
+// What a thread keeps of its rows from the first key to the last.
+template <class C>
+struct Rows {
+  float m[kRows];                    // the largest score so far
+  float l[kRows] = {};               // this lane's part of the sum of exp2(S - m)
+  float O[kRows][C::kColumns] = {};  // the sum of exp2(S - m) V
+
+  __device__ Rows() {
+    FLASH_UNROLL
+    for (int r = 0; r < kRows; ++r) m[r] = -INFINITY;
+  }
+};
+
+template <class C>
+using Scores = float[kRows][C::kKeys];
+
+// ---- The steps ----------------------------------------------------------------------------------------------------------
+
+// Q_smem[c * kQStride + i] = scale * q(i0 + i, c0 + c), for the whole tile.
+template <class C, class T>
+__device__ __forceinline__ void load_Q(const Tiles<C>& tiles, const Head<const T>& q, Index i0, Index c0, float scale) {
+  // BEGIN SOLUTION the kBlockQ x kHeadDim tile, by load_tile() (about 3 lines)
+  load_tile<C::kBlockQ, C::kHeadDim, C::kThreads>(q, i0, c0, [&](int i, int c, float value) {
+    tiles.Q_smem[c * C::kQStride + i] = scale * value;
+  });
+  // END SOLUTION
+}
+
+// S += Q K^T over the kHeadDim columns that are in shared memory.
+template <class C>
+__device__ __forceinline__ void add_QK(Scores<C>& S, const Tiles<C>& tiles, const Thread<C>& thread) {
+  // BEGIN SOLUTION for each column read this thread's kRows values of Q_smem (its rows of the warp) and its kKeys of K_smem,
+  //   and multiply each by each (about 9 lines)
+  FLASH_UNROLL_BY(4)
+  for (int c = 0; c < C::kHeadDim; ++c) {
+    float Q[kRows], K[C::kKeys];
+    read<C::kGroups>(Q, tiles.Q_smem + c * C::kQStride + thread.warp * C::kRowsOfWarp, thread.group);
+    read<C::kLanes>(K, tiles.K_smem + c * C::kKStride, thread.lane);
+    FLASH_UNROLL
+    for (int r = 0; r < kRows; ++r)
+      FLASH_UNROLL
+      for (int n = 0; n < C::kKeys; ++n) S[r][n] += Q[r] * K[n];
+  }
+  // END SOLUTION
+}
+
+// sees[r]: how many of the kBlockK keys from j0 on row r sees, from the first on. The scores of the others become -INFINITY.
+template <class C>
+__device__ __forceinline__ void mask_scores(Scores<C>& S, int (&sees)[kRows], const Mask& mask, Index i0, Index j0,
+                                            const Thread<C>& thread) {
+  // BEGIN SOLUTION row r is query i0 + thread.row(r); score n belongs to key thread.key(n) of the block; sees[r] is between 0
+  //   and kBlockK (about 7 lines)
+  FLASH_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    const Index seen = mask.visible(i0 + thread.row(r)) - j0;
+    sees[r] = seen < 0 ? 0 : seen < C::kBlockK ? static_cast<int>(seen) : C::kBlockK;
+    FLASH_UNROLL
+    for (int n = 0; n < C::kKeys; ++n)
+      if (thread.key(n) >= sees[r]) S[r][n] = -INFINITY;
+  }
+  // END SOLUTION
+}
+
+// Online softmax: m takes in the new scores, what was summed up so far shrinks by alpha, and S becomes P = exp2(S - m).
+template <class C>
+__device__ __forceinline__ void softmax_step(Scores<C>& S, Rows<C>& rows) {
+  // BEGIN SOLUTION row by row: the new m, the same in all lanes of the row; alpha; P, and l and O take the step. A row of
+  //   nothing but -inf must not give -inf - -inf (about 15 lines)
+  FLASH_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    float m_new = rows.m[r];
+    FLASH_UNROLL
+    for (int n = 0; n < C::kKeys; ++n) m_new = fmaxf(m_new, S[r][n]);
+    m_new = row_max<C::kLanes>(m_new);
+    const float reference = m_new == -INFINITY ? 0 : m_new;
+    const float alpha = exp2f(rows.m[r] - reference);
+    rows.m[r] = m_new;
+    rows.l[r] *= alpha;
+    FLASH_UNROLL
+    for (int n = 0; n < C::kKeys; ++n) rows.l[r] += S[r][n] = exp2f(S[r][n] - reference);
+    FLASH_UNROLL
+    for (int n = 0; n < C::kColumns; ++n) rows.O[r][n] *= alpha;
+  }
+  // END SOLUTION
+}
+
+// P to shared memory, as the T that it meets V as. In the order n, lane: then the lanes of a row write to different banks.
+template <class T, class C>
+__device__ __forceinline__ void store_P(const Tiles<C>& tiles, const Scores<C>& S, const Thread<C>& thread) {
+  FLASH_UNROLL
+  for (int n = 0; n < C::kKeys; ++n) {
+    float P[kRows];
+    FLASH_UNROLL
+    for (int r = 0; r < kRows; ++r) P[r] = to_float(from_float<T>(S[r][n]));
+    write<C::kGroups>(tiles.P_smem + (n * C::kLanes + thread.lane) * C::kPStride, P, thread.group);
+  }
+}
+
+// O += P V. kMasked: row r sees only the first sees[r] keys.
+template <bool kMasked, class C>
+__device__ __forceinline__ void add_PV(Rows<C>& rows, const int (&sees)[kRows], const Tiles<C>& tiles,
+                                       const Thread<C>& thread) {
+  // BEGIN SOLUTION for each key read this thread's kRows weights of P_smem and its kColumns columns of V_smem, and multiply
+  //   each by each. A key that row r does not see must add nothing, not even 0 * NaN (about 13 lines)
+  for (int n = 0; n < C::kKeys; ++n)
+    FLASH_UNROLL_BY(4)
+    for (int owner = 0; owner < C::kLanes; ++owner) {
+      const int j = place<C::kKeys, C::kLanes>(owner, n);
+      float P[kRows], V[C::kColumns];
+      read<C::kGroups>(P, tiles.P_smem + (n * C::kLanes + owner) * C::kPStride, thread.group);
+      read<C::kLanes>(V, tiles.V_smem + j * C::kVStride, thread.lane);
+      FLASH_UNROLL
+      for (int r = 0; r < kRows; ++r)
+        if (!kMasked || j < sees[r])
+          FLASH_UNROLL
+          for (int column = 0; column < C::kColumns; ++column) rows.O[r][column] += P[r] * V[column];
+    }
+  // END SOLUTION
+}
+
+// out = O / l, for the columns from c0 on, and from the first slice lse = m + log(l), in base e. A row with no visible key gets
+// out = 0 and lse = -inf.
+template <class C, class T>
+__device__ __forceinline__ void store(const Rows<C>& rows, TensorView<T, 4> out, TensorView<float, 3> lse, Index b, Index h,
+                                      Index i0, Index c0, const Thread<C>& thread) {
+  // BEGIN SOLUTION a row's whole l is the sum over its lanes; one lane of a row writes lse. Only queries and columns that out
+  //   has exist (about 13 lines)
+  FLASH_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    const Index i = i0 + thread.row(r);
+    const float sum = row_sum<C::kLanes>(rows.l[r]);
+    const float inverse = sum == 0 ? 0 : 1 / sum;
+    if (i >= out.extent(2)) continue;
+    FLASH_UNROLL
+    for (int n = 0; n < C::kColumns; ++n) {
+      const Index c = c0 + thread.column(n);
+      if (c < out.extent(3)) out(b, h, i, c) = from_float<T>(rows.O[r][n] * inverse);
+    }
+    if (thread.lane == 0 && c0 == 0) lse(b, h, i) = (rows.m[r] + log2f(sum)) * kLn2;
+  }
+  // END SOLUTION
+}
+
 // ---- The kernel ---------------------------------------------------------------------------------------------------------
 
 // 8 warps at a time on a multiprocessor, in as many thread blocks: up to 255 registers a thread. With 128, for 16 warps, they
@@ -55,157 +232,54 @@ template <class T, class C>
 __global__ void __launch_bounds__(C::kThreads, 8 / C::kWarps)
     flash_forward_kernel(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v, TensorView<T, 4> out,
                          TensorView<float, 3> lse, float scale, bool causal, int query_blocks, int slices) {
-  const Index queries = q.extent(2), keys = k.extent(2), head_dim = q.extent(3), heads = q.extent(1);
-  const int warp = threadIdx.x / kWarpSize, group = threadIdx.x % kWarpSize / C::kLanes, lane = threadIdx.x % C::kLanes;
-
-  FLASH_DYNAMIC_SHARED(float, shared);
-  float* const Q_smem = shared;                                 // [kHeadDim][kQStride]: transposed
-  float* const K_smem = Q_smem + C::kQSize;                     // [kHeadDim][kKStride]: transposed
-  float* const V_smem = K_smem + C::kKSize;                     // [kBlockK][kVStride]
-  float* const P_smem = V_smem + C::kVSize + warp * C::kPSize;  // [kBlockK][kPStride]: transposed, this warp's own
-
-  // Where this block stands. Later queries first: with a causal mask they see more keys, and the short blocks fill the end.
-  const Index slice = blockIdx.x % slices * C::kHeadDim;  // its first column of O
-  const Index i0 = (query_blocks - 1 - blockIdx.x / slices % query_blocks) * C::kBlockQ;
-  const Index b = blockIdx.x / slices / query_blocks / heads, h = blockIdx.x / slices / query_blocks % heads;
+  // This block's slice of the columns, queries and head. With a causal mask the last queries of all heads come first: they see
+  // the most keys, and short blocks fill the end. Without one a head's blocks are neighbours, which find its K and V in the L2
+  // cache.
+  const Index heads = q.extent(1), all_heads = q.extent(0) * heads, tile = blockIdx.x / slices;
+  const Index c0_out = blockIdx.x % slices * C::kHeadDim;
+  const Index i0 = (causal ? query_blocks - 1 - tile / all_heads : tile % query_blocks) * C::kBlockQ;
+  const Index head = causal ? tile % all_heads : tile / query_blocks, b = head / heads, h = head % heads;
   const Head<const T> q_head(q, b, h), k_head(k, b, h), v_head(v, b, h);
 
-  // Row r of this thread is query i0 + row_of(r), which sees the first visible(query) keys.
-  const auto row_of = [&](int r) { return warp * C::kRowsOfWarp + place<kRows, C::kGroups>(group, r); };
-  const auto visible = [&](Index query) { return causal && query + 1 < keys ? query + 1 : keys; };
-  const Index some_see = visible((i0 + C::kBlockQ < queries ? i0 + C::kBlockQ : queries) - 1), all_see = visible(i0);
+  const Mask mask{k.extent(2), causal};
+  const Index last = (i0 + C::kBlockQ < q.extent(2) ? i0 + C::kBlockQ : q.extent(2)) - 1;
+  const Index all_see = mask.visible(i0), some_see = mask.visible(last);
 
-  float m[kRows], l[kRows] = {};     // of each row: the largest score so far; this lane's part of the sum of exp2(S - m)
-  float O[kRows][C::kColumns] = {};  // sum of exp2(S - m) V
-  FLASH_UNROLL
-  for (int r = 0; r < kRows; ++r) m[r] = -INFINITY;
-
-  const auto load_Q = [&](Index c0) {
-    // BEGIN SOLUTION Q_smem[c * kQStride + i] = scale * q_head(i0 + i, c0 + c), by load_tile(), for the kBlockQ x kHeadDim tile
-    //   (about 3 lines)
-    load_tile<C::kBlockQ, C::kHeadDim, C::kThreads>(q_head, i0, c0, [&](int i, int c, float value) {
-      Q_smem[c * C::kQStride + i] = scale * value;
-    });
-    // END SOLUTION
-  };
+  FLASH_DYNAMIC_SHARED(float, shared);
+  const Thread<C> thread;
+  const Tiles<C> tiles(shared, thread.warp);
+  Rows<C> rows;
 
   // The keys from j0 on. `masked`: not every query sees all of them.
   const auto attend = [&](Index j0, auto masked) {
     constexpr bool kMasked = decltype(masked)::value;
     __syncthreads();  // nobody reads the tiles of the keys before any more
-    load_tile<C::kBlockK, C::kHeadDim, C::kThreads>(v_head, j0, slice, [&](int j, int c, float value) {
-      V_smem[j * C::kVStride + c] = value;
+    load_tile<C::kBlockK, C::kHeadDim, C::kThreads>(v_head, j0, c0_out, [&](int j, int c, float value) {
+      tiles.V_smem[j * C::kVStride + c] = value;
     });
-
     float S[kRows][C::kKeys] = {};
-    for (Index c0 = 0; c0 < head_dim; c0 += C::kHeadDim) {
+    for (Index c0 = 0; c0 < q.extent(3); c0 += C::kHeadDim) {
       if (c0 > 0) __syncthreads();
-      if (slices > 1) load_Q(c0);
+      if (slices > 1) load_Q(tiles, q_head, i0, c0, scale);
       load_tile<C::kBlockK, C::kHeadDim, C::kThreads>(k_head, j0, c0, [&](int j, int c, float value) {
-        K_smem[c * C::kKStride + j] = value;
+        tiles.K_smem[c * C::kKStride + j] = value;
       });
       __syncthreads();
-
-      // BEGIN SOLUTION S += Q K^T: for each of the kHeadDim columns read this thread's kRows values of Q_smem (its rows of the
-      //   warp) and its kKeys of K_smem, and multiply each by each (about 9 lines)
-      FLASH_UNROLL_BY(4)
-      for (int c = 0; c < C::kHeadDim; ++c) {
-        float Q[kRows], K[C::kKeys];
-        read<C::kGroups>(Q, Q_smem + c * C::kQStride + warp * C::kRowsOfWarp, group);
-        read<C::kLanes>(K, K_smem + c * C::kKStride, lane);
-        FLASH_UNROLL
-        for (int r = 0; r < kRows; ++r)
-          FLASH_UNROLL
-          for (int n = 0; n < C::kKeys; ++n) S[r][n] += Q[r] * K[n];
-      }
-      // END SOLUTION
+      add_QK(S, tiles, thread);
     }
-
-    int sees[kRows];  // of each row: how many of these kBlockK keys, from the first on
-    if constexpr (kMasked) {
-      // BEGIN SOLUTION the mask: sees[r], between 0 and kBlockK, and -INFINITY for the scores of all other keys; n of this lane
-      //   is key place<kKeys, kLanes>(lane, n) of the block (about 6 lines)
-      FLASH_UNROLL
-      for (int r = 0; r < kRows; ++r) {
-        const Index seen = visible(i0 + row_of(r)) - j0;
-        sees[r] = seen < 0 ? 0 : seen < C::kBlockK ? static_cast<int>(seen) : C::kBlockK;
-        FLASH_UNROLL
-        for (int n = 0; n < C::kKeys; ++n)
-          if (place<C::kKeys, C::kLanes>(lane, n) >= sees[r]) S[r][n] = -INFINITY;
-      }
-      // END SOLUTION
-    }
-
-    // BEGIN SOLUTION online softmax, row by row: the new m, the same in all lanes of the row; alpha, by which what was summed
-    //   up so far shrinks; S becomes P = exp2(S - m), and l and O take the step. A row of nothing but -inf must not give -inf -
-    //   -inf (about 15 lines)
-    FLASH_UNROLL
-    for (int r = 0; r < kRows; ++r) {
-      float m_new = m[r];
-      FLASH_UNROLL
-      for (int n = 0; n < C::kKeys; ++n) m_new = fmaxf(m_new, S[r][n]);
-      m_new = row_max<C::kLanes>(m_new);
-      const float reference = m_new == -INFINITY ? 0 : m_new;
-      const float alpha = exp2f(m[r] - reference);
-      m[r] = m_new;
-      l[r] *= alpha;
-      FLASH_UNROLL
-      for (int n = 0; n < C::kKeys; ++n) l[r] += S[r][n] = exp2f(S[r][n] - reference);
-      FLASH_UNROLL
-      for (int n = 0; n < C::kColumns; ++n) O[r][n] *= alpha;
-    }
-    // END SOLUTION
-
-    // P goes to shared memory in the order n, lane: then the lanes of a row write to different banks. It meets V as a T.
-    FLASH_UNROLL
-    for (int n = 0; n < C::kKeys; ++n) {
-      float P[kRows];
-      FLASH_UNROLL
-      for (int r = 0; r < kRows; ++r) P[r] = to_float(from_float<T>(S[r][n]));
-      write<C::kGroups>(P_smem + (n * C::kLanes + lane) * C::kPStride, P, group);
-    }
+    int sees[kRows] = {};
+    if constexpr (kMasked) mask_scores(S, sees, mask, i0, j0, thread);
+    softmax_step(S, rows);
+    store_P<T>(tiles, S, thread);
     __syncwarp();
-
-    // BEGIN SOLUTION O += P V: for each key read this thread's kRows weights of P_smem and its kColumns columns of V_smem, and
-    //   multiply each by each. A key that row r does not see must add nothing, not even 0 * NaN (about 13 lines)
-    for (int n = 0; n < C::kKeys; ++n)
-      FLASH_UNROLL_BY(4)
-      for (int owner = 0; owner < C::kLanes; ++owner) {
-        const int j = place<C::kKeys, C::kLanes>(owner, n);
-        float P[kRows], V[C::kColumns];
-        read<C::kGroups>(P, P_smem + (n * C::kLanes + owner) * C::kPStride, group);
-        read<C::kLanes>(V, V_smem + j * C::kVStride, lane);
-        FLASH_UNROLL
-        for (int r = 0; r < kRows; ++r)
-          if (!kMasked || j < sees[r])
-            FLASH_UNROLL
-            for (int column = 0; column < C::kColumns; ++column) O[r][column] += P[r] * V[column];
-      }
-    // END SOLUTION
+    add_PV<kMasked>(rows, sees, tiles, thread);
   };
 
-  if (slices == 1) load_Q(0);
+  if (slices == 1) load_Q(tiles, q_head, i0, 0, scale);
   Index j0 = 0;
   for (; j0 + C::kBlockK <= all_see; j0 += C::kBlockK) attend(j0, std::false_type{});
   for (; j0 < some_see; j0 += C::kBlockK) attend(j0, std::true_type{});
-
-  // BEGIN SOLUTION store: a row's whole l is the sum over its lanes; out = O / l, and 0 where no key was visible; lse = m +
-  //   log(l), from one lane of the first slice, in base e. Only queries below `queries` and columns below head_dim exist (about
-  //   14 lines)
-  FLASH_UNROLL
-  for (int r = 0; r < kRows; ++r) {
-    const Index i = i0 + row_of(r);
-    const float sum = row_sum<C::kLanes>(l[r]);
-    const float inverse = sum == 0 ? 0 : 1 / sum;
-    if (i >= queries) continue;
-    FLASH_UNROLL
-    for (int n = 0; n < C::kColumns; ++n) {
-      const Index c = slice + place<C::kColumns, C::kLanes>(lane, n);
-      if (c < head_dim) out(b, h, i, c) = from_float<T>(O[r][n] * inverse);
-    }
-    if (lane == 0 && slice == 0) lse(b, h, i) = (m[r] + log2f(sum)) * kLn2;
-  }
-  // END SOLUTION
+  store(rows, out, lse, b, h, i0, c0_out, thread);
 }
 
 template <class T, class C>

@@ -1,6 +1,7 @@
 // common/cuda on a GPU, and on the emulator: memory and its cap, copies, launches, events, and what errors say.
 #include "common/cuda/device.hpp"
 
+#include <cmath>
 #include <vector>
 
 #include "common/cuda/device_tensor.hpp"
@@ -50,6 +51,16 @@ TEST_CASE("device memory is metered and can be capped") {
   CHECK(device::memory_in_use() == before);
   CHECK_NOTHROW(device::release_cached_memory());
   CHECK(device::memory_info().total_bytes >= device::memory_info().free_bytes);
+}
+
+TEST_CASE("device memory holds NaN where that is asked for") {
+  if (skipped_without_gpu()) return;
+  { const DeviceTensor<float, 1> zeros(Tensor<float, 1>({1000})); }  // freed memory is handed out again
+  device::set_poison(true);
+  const DeviceTensor<float, 1> poisoned({1000});
+  device::set_poison(false);
+  const auto values = poisoned.to_host();
+  for (Index i = 0; i < values.size(); ++i) REQUIRE(std::isnan(values.data()[i]));
 }
 
 TEST_CASE("kernels launch on a stream, with more shared memory than the default 48 KiB") {

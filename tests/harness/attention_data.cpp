@@ -11,14 +11,6 @@
 namespace flash::harness {
 
 template <class T>
-Tensor<T, 4> normal(const Shape<4>& shape, std::uint64_t seed) {
-  Tensor<T, 4> x(shape);
-  Random random(seed);
-  for (Index i = 0; i < x.size(); ++i) x.data()[i] = static_cast<T>(random.normal());
-  return x;
-}
-
-template <class T>
 AttentionInputs<T> make_inputs(const AttentionShape& shape, Data data, std::uint64_t seed) {
   AttentionInputs<T> inputs{normal<T>(shape.of_queries(), 3 * seed), normal<T>(shape.of_keys(), 3 * seed + 1),
                             normal<T>(shape.of_keys(), 3 * seed + 2)};
@@ -31,6 +23,9 @@ AttentionInputs<T> make_inputs(const AttentionShape& shape, Data data, std::uint
   Random random(seed);
   switch (data) {
     case Data::kNormal: break;
+    case Data::kHalfNormal:
+      for (Tensor<T, 4>* x : {&q, &k, &v}) each(*x, [](double value, Index, Index) { return 0.5 * value; });
+      break;
     case Data::kLargeScores:
       for (Tensor<T, 4>* x : {&q, &k}) each(*x, [](double value, Index, Index) { return 7 * value; });
       break;
@@ -152,7 +147,6 @@ std::string wrong_lse(TensorView<const T, 3> got, const Tensor<double, 3>& want,
 }
 
 #define FLASH_INSTANTIATE(T)                                                                                     \
-  template Tensor<T, 4> normal<T>(const Shape<4>&, std::uint64_t);                                               \
   template AttentionInputs<T> make_inputs<T>(const AttentionShape&, Data, std::uint64_t);                        \
   template std::string wrong_in(TensorView<const T, 4>, const WithMagnitude&, double, const std::string&, Index, \
                                 const std::optional<Tolerance>&)

@@ -9,13 +9,15 @@
 #include "common/attention.hpp"
 #include "common/compare.hpp"
 #include "common/half.hpp"
+#include "common/inputs.hpp"
 #include "common/oracle.hpp"
 
 namespace flash::harness {
 
-// What makes the scores of a problem hard; v is N(0, 1) but for kSignature.
+// What makes the scores of a problem hard; v is N(0, 1) where nothing else is said.
 enum class Data {
   kNormal,         // N(0, 1)
+  kHalfNormal,     // N(0, 0.5^2), v too: what the course's sources take
   kLargeScores,    // scores to about +-200: exp overflows and underflows unless the maximum is subtracted
   kRising,         // every row rises by 100: each block of keys brings a new maximum
   kVeryNegative,   // scores near -1000: exp gives 0 for a whole row unless the maximum is subtracted
@@ -39,10 +41,6 @@ struct AttentionInputs {
 };
 template <class T>
 AttentionInputs<T> make_inputs(const AttentionShape& shape, Data data, std::uint64_t seed);
-
-// N(0, 1) of any shape.
-template <class T>
-Tensor<T, 4> normal(const Shape<4>& shape, std::uint64_t seed);
 
 // `got` against the oracle, in the words of common/compare.hpp; "" when it is within `bound` of the magnitude. Elements that
 // have to be NaN have to be it. `tolerance` is asked for beside the bound. `rows` is what the rows are called, "query" or

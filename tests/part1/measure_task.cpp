@@ -1,44 +1,37 @@
-// Task part1.measure: the cases of task 1.B, with a clock and work that are made up, so that every machine can grade it.
-//
-// The fake machine has a device that is behind the host: run() and prepare() only add to what is pending, and time passes when
-// somebody waits. All that happens is written down in a log.
+// Task part1.measure: the cases of task 1.B, on a fake machine (harness/fake_clock.hpp): run() and prepare() only add to what
+// is pending. All that happens is written down in a log.
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "common/error.hpp"
-#include "common/inputs.hpp"
+#include "harness/fake_clock.hpp"
 #include "harness/graded_case.hpp"
 #include "part1_softmax_matmul/measure.hpp"
 
 namespace flash::harness {
 namespace {
 
-constexpr double kMiB = 1024.0 * 1024.0;
-constexpr double kPrepareMs = 1000;  // far more than any pass: if it is counted, it shows
-
-class FakeMachine : public Work, public Clock {
+class FakeMachine : public Work, public FakeClock {
  public:
   // How long pass number n takes, warm-up passes counted from 0 as well.
   std::function<double(int)> duration_ms = [](int) { return 1.0; };
   // What pass number n does besides; may throw.
   std::function<void(int)> on_run = [](int) {};
-  std::function<void()> on_synchronize = [] {};
-  double time_ms = 0;  // what the clock shows
   // Bytes in use at the peak of pass n.
   std::function<std::size_t(int)> peak_of = [](int) { return std::size_t{0}; };
 
+  // In the log: p prepare, r run, z reset_peak_memory.
   void prepare() override {
     log += "p";
-    pending_ms_ += kPrepareMs;
+    enqueue(kPrepareMs);
   }
   void run() override {
     log += "r";
     const int pass = runs++;
-    pending_ms_ += duration_ms(pass);
+    enqueue(duration_ms(pass));
     peak_ = std::max(peak_, peak_of(pass));
     on_run(pass);
   }
@@ -48,54 +41,11 @@ class FakeMachine : public Work, public Clock {
   }
   std::size_t peak_memory_bytes() override { return peak_; }
 
-  void synchronize() override {
-    log += "s";
-    time_ms += pending_ms_;
-    pending_ms_ = 0;
-    on_synchronize();
-  }
-  double now_ms() override {
-    log += "n";
-    return time_ms;
-  }
-
-  std::string log;  // p prepare, r run, z reset_peak_memory, s synchronize, n now_ms
   int runs = 0;
 
  private:
-  double pending_ms_ = 0;
   std::size_t peak_ = 0;
 };
-
-Verdict expect(bool condition, const std::string& otherwise) { return {condition, condition ? "" : otherwise}; }
-
-std::string number(double value) { return std::to_string(value); }
-
-Verdict expect_close(const char* what, double got, double want, double relative) {
-  const double error = std::fabs(got - want);
-  return expect(error <= relative * std::fabs(want) || error == 0,
-                std::string(what) + " is " + number(got) + "; it must be " + number(want) + ".");
-}
-
-// Random durations, the same for the same seed.
-std::vector<double> durations(std::uint64_t seed, int count) {
-  Random random(seed);
-  std::vector<double> values;
-  for (int i = 0; i < count; ++i) values.push_back(1 + random.uniform());
-  return values;
-}
-
-double mean(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return sum / static_cast<double>(values.size());
-}
-
-double deviation(const std::vector<double>& values) {
-  double squares = 0;
-  for (const double value : values) squares += (value - mean(values)) * (value - mean(values));
-  return std::sqrt(squares / static_cast<double>(values.size() - 1));
-}
 
 Verdict counts_passes(std::uint64_t seed) {
   FakeMachine machine;
@@ -109,7 +59,8 @@ Verdict counts_passes(std::uint64_t seed) {
 Verdict no_warmups(std::uint64_t) {
   FakeMachine machine;
   (void)measure(machine, machine, 0, 3);
-  return expect(machine.runs == 3, "work.run() was called " + std::to_string(machine.runs) + " times for 0 warm-ups and 3 passes.");
+  return expect(machine.runs == 3,
+                "work.run() was called " + std::to_string(machine.runs) + " times for 0 warm-ups and 3 passes.");
 }
 
 Verdict synchronises_before_reading(std::uint64_t) {
@@ -121,7 +72,8 @@ Verdict synchronises_before_reading(std::uint64_t) {
     ++readings;
     if (i == 0 || machine.log[i - 1] != 's')
       return {false, "The clock was read without a clock.synchronize() right before it (reading number " +
-                         std::to_string(readings) + "): whatever is still in the queue is then not in the time, or is in the wrong one."};
+                         std::to_string(readings) +
+                         "): whatever is still in the queue is then not in the time, or is in the wrong one."};
   }
   return expect(readings > 0, "The clock was never read.");
 }
@@ -182,8 +134,9 @@ Verdict peak_of_timed_passes(std::uint64_t) {
   FakeMachine machine;
   machine.peak_of = [](int pass) { return static_cast<std::size_t>((pass < 2 ? 64 : pass == 3 ? 24.5 : 10) * kMiB); };
   const Measurement result = measure(machine, machine, 2, 4);
-  return expect(result.peak_MiB == 24.5, "peak_MiB is " + number(result.peak_MiB) +
-                                             "; it must be 24.5, the most in any timed pass (the warm-up had 64, the other passes 10).");
+  return expect(result.peak_MiB == 24.5,
+                "peak_MiB is " + number(result.peak_MiB) +
+                    "; it must be 24.5, the most in any timed pass (the warm-up had 64, the other passes 10).");
 }
 
 Verdict out_of_memory(int failing_pass) {

@@ -15,7 +15,6 @@ namespace flash::part2 {
 
 using harness::AttentionInputs;
 using harness::Data;
-using harness::normal;
 using harness::Tolerance;
 using harness::wrong_in;
 

@@ -37,7 +37,7 @@ template <class T>
 Verdict judge(const AttentionCase& problem, std::uint64_t seed, Lse rows = Lse::kOfTheForwardPass) {
   const AttentionShape& shape = problem.shape;
   const auto inputs = part2::make_inputs<T>(problem, seed);
-  const Tensor<T, 4> upstream = part2::normal<T>(shape.of_queries(), 1000 + seed);
+  const Tensor<T, 4> upstream = normal<T>(shape.of_queries(), 1000 + seed);
   auto forward = attention_oracle(inputs.q.view(), inputs.k.view(), inputs.v.view(), problem.options());
   // A row without weights gives what it would with a d_out of 0: no share of dK and dV, and a dQ of 0.
   Tensor<T, 4> counted = upstream;
@@ -91,7 +91,7 @@ Verdict judge(const AttentionCase& problem, std::uint64_t seed, Lse rows = Lse::
 // delta alone, from an out that no attention gave: what else is wrong does not matter.
 Verdict delta_is_the_row_sum(std::uint64_t seed) {
   const AttentionShape shape{.batch = 2, .heads = 3, .queries = 37, .keys = 1, .head_dim = 24};
-  const auto out = part2::normal<float>(shape.of_queries(), seed), d_out = part2::normal<float>(shape.of_queries(), seed + 100);
+  const auto out = normal<float>(shape.of_queries(), seed), d_out = normal<float>(shape.of_queries(), seed + 100);
   BasicPaddedTensor<float, 3> delta(shape.of_rows(), Layout::kRowMajor);
   attention_delta<float>(out.view(), d_out.view(), delta.view());
   if (const auto where = delta.written_outside()) return {false, "It writes outside of `delta`: " + *where + "."};
@@ -135,7 +135,7 @@ part2::AttentionInputs<double> gradients(const part2::AttentionInputs<double>& i
 Verdict gradients_are_differences(std::uint64_t seed, bool causal) {
   const AttentionCase problem{.name = "", .shape = {1, 1, 32, 32, 16}, .causal = causal, .float64 = true};
   auto inputs = part2::make_inputs<double>(problem, seed);
-  const auto d_out = part2::normal<double>(problem.shape.of_queries(), 1000 + seed);
+  const auto d_out = normal<double>(problem.shape.of_queries(), 1000 + seed);
   const auto got = gradients(inputs, d_out, problem.options());
   constexpr double kStep = 1e-6, kAbsolute = 1e-4, kRelative = 1e-3;
   const std::pair<Tensor<double, 4>*, const Tensor<double, 4>*> pairs[] = {
@@ -163,11 +163,11 @@ Verdict gradients_are_differences(std::uint64_t seed, bool causal) {
 Verdict gradients_hold_along_a_direction(std::uint64_t seed) {
   const AttentionCase problem{.name = "", .shape = {1, 1, 2048, 2048, 16}, .causal = true, .float64 = true};
   auto inputs = part2::make_inputs<double>(problem, seed);
-  const auto d_out = part2::normal<double>(problem.shape.of_queries(), 1000 + seed);
+  const auto d_out = normal<double>(problem.shape.of_queries(), 1000 + seed);
   const auto got = gradients(inputs, d_out, problem.options());
-  const part2::AttentionInputs<double> way{part2::normal<double>(problem.shape.of_queries(), 2000 + seed),
-                                           part2::normal<double>(problem.shape.of_keys(), 2001 + seed),
-                                           part2::normal<double>(problem.shape.of_keys(), 2002 + seed)};
+  const part2::AttentionInputs<double> way{normal<double>(problem.shape.of_queries(), 2000 + seed),
+                                           normal<double>(problem.shape.of_keys(), 2001 + seed),
+                                           normal<double>(problem.shape.of_keys(), 2002 + seed)};
   constexpr double kStep = 1e-5;
   double want = 0, size = 0;
   const auto go = [&](double step) {
@@ -193,7 +193,7 @@ Verdict gradients_hold_along_a_direction(std::uint64_t seed) {
 // What a call holds beyond its arguments, in bytes.
 std::size_t extra_bytes(Index sequence) {
   const AttentionShape shape{.batch = 1, .heads = 2, .queries = sequence, .keys = sequence, .head_dim = 32};
-  const auto q = part2::normal<float>(shape.of_queries(), 1), d_out = part2::normal<float>(shape.of_queries(), 2);
+  const auto q = normal<float>(shape.of_queries(), 1), d_out = normal<float>(shape.of_queries(), 2);
   const Tensor<float, 3> lse(shape.of_rows());
   Tensor<float, 4> d_q(shape.of_queries()), d_k(shape.of_keys()), d_v(shape.of_keys());
   return host_memory::extra_bytes_of([&] {

@@ -40,12 +40,12 @@ Verdict unseen_keys_are_never_read(std::uint64_t seed) {
   const AttentionShape shape{.batch = 1, .heads = 1, .queries = 40, .keys = 2048, .head_dim = 64};
   constexpr Index kBlock = 16, kSeen = 48;  // the keys up to the end of the last block with one that a query sees
   const AttentionOptions options{.causal = true};
-  const auto q = part2::normal<float>(shape.of_queries(), seed);
-  const auto seen = part2::normal<float>({1, 1, kSeen, shape.head_dim}, seed + 1);
+  const auto q = normal<float>(shape.of_queries(), seed);
+  const auto seen = normal<float>({1, 1, kSeen, shape.head_dim}, seed + 1);
   WatchedRows k_rows(shape.keys, shape.head_dim);
   std::copy_n(seen.data(), seen.size(), k_rows.data());
   const TensorView<const float, 4> k(k_rows.data(), shape.of_keys());
-  const auto v = part2::normal<float>(shape.of_keys(), seed + 2);
+  const auto v = normal<float>(shape.of_keys(), seed + 2);
   const auto oracle = attention_oracle(q.view(), k, v.view(), options);
   Tensor<float, 4> out(shape.of_queries());
   Tensor<float, 3> lse(shape.of_rows());
@@ -64,8 +64,8 @@ Verdict unseen_keys_are_never_read(std::uint64_t seed) {
 // What a call holds beyond its arguments, in bytes.
 std::size_t extra_bytes(Index sequence) {
   const AttentionShape shape{.batch = 1, .heads = 2, .queries = sequence, .keys = sequence, .head_dim = 32};
-  const auto q = part2::normal<float>(shape.of_queries(), 1), k = part2::normal<float>(shape.of_keys(), 2),
-             v = part2::normal<float>(shape.of_keys(), 3);
+  const auto q = normal<float>(shape.of_queries(), 1), k = normal<float>(shape.of_keys(), 2),
+             v = normal<float>(shape.of_keys(), 3);
   Tensor<float, 4> out(shape.of_queries());
   Tensor<float, 3> lse(shape.of_rows());
   return host_memory::extra_bytes_of(

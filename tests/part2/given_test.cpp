@@ -12,7 +12,7 @@ void check_standard_attention(const AttentionCase& problem) {
   const AttentionShape& shape = problem.shape;
   const auto inputs = part2::make_inputs<T>(problem, 1);
   const auto& [q, k, v] = inputs;
-  const Tensor<T, 4> d_out = part2::normal<T>(shape.of_queries(), 4);
+  const Tensor<T, 4> d_out = normal<T>(shape.of_queries(), 4);
   Tensor<T, 4> out(shape.of_queries()), p({shape.batch, shape.heads, shape.queries, shape.keys});
   standard_attention_forward<T>(q.view(), k.view(), v.view(), out.view(), p.view(), problem.options());
   const auto forward = attention_oracle(q.view(), k.view(), v.view(), problem.options());

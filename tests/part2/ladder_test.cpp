@@ -49,7 +49,7 @@ struct Solved {
   explicit Solved(const AttentionCase& of)
       : problem(of),
         inputs(part2::make_inputs<T>(of, 1)),
-        upstream(part2::normal<T>(of.shape.of_queries(), 1001)),
+        upstream(normal<T>(of.shape.of_queries(), 1001)),
         forward(attention_oracle(std::as_const(inputs.q).view(), std::as_const(inputs.k).view(), std::as_const(inputs.v).view(),
                                  of.options())),
         backward(attention_backward_oracle(std::as_const(inputs.q).view(), std::as_const(inputs.k).view(),
@@ -154,9 +154,9 @@ TEST_CASE("the ladder gives the same bits for any number of threads") {
   register_attention_ladder(registry);
   const SameThreadsAfterwards restore;
   const AttentionShape shape{.batch = 1, .heads = 3, .queries = 301, .keys = 280, .head_dim = 40};
-  const auto q = part2::normal<float>(shape.of_queries(), 1), k = part2::normal<float>(shape.of_keys(), 2),
-             v = part2::normal<float>(shape.of_keys(), 3);
-  const auto d_out = part2::normal<float>(shape.of_queries(), 4);
+  const auto q = normal<float>(shape.of_queries(), 1), k = normal<float>(shape.of_keys(), 2),
+             v = normal<float>(shape.of_keys(), 3);
+  const auto d_out = normal<float>(shape.of_queries(), 4);
   for (const auto& entry : registry.entries())
     for (const bool causal : {false, true}) {
       CAPTURE(entry.name, causal);
@@ -197,9 +197,9 @@ TEST_CASE("what is saved between the passes is exactly q, k, v, out and lse") {
   set_ladder_threads(1);  // with more, a thread that gets its first task late makes memory of its own late
   const AttentionRegistry registry = everything();
   const AttentionShape shape{.batch = 2, .heads = 3, .queries = 40, .keys = 50, .head_dim = 24};
-  const auto q = part2::normal<float>(shape.of_queries(), 1), k = part2::normal<float>(shape.of_keys(), 2),
-             v = part2::normal<float>(shape.of_keys(), 3);
-  const auto d_out = part2::normal<float>(shape.of_queries(), 4);
+  const auto q = normal<float>(shape.of_queries(), 1), k = normal<float>(shape.of_keys(), 2),
+             v = normal<float>(shape.of_keys(), 3);
+  const auto d_out = normal<float>(shape.of_queries(), 4);
   const std::size_t queries = 2 * 3 * 40 * 24 * 4, keys = 2 * 3 * 50 * 24 * 4, rows = 2 * 3 * 40 * 4, p = 2 * 3 * 40 * 50 * 4;
   using Saved = std::vector<std::pair<std::string, std::size_t>>;
   for (const auto& entry : registry.entries()) {
@@ -237,7 +237,7 @@ TEST_CASE("the ladder's memory grows no faster than the sequence") {
   const AttentionRegistry registry = everything();
   const auto extra = [&](const std::string& name, Index sequence) {
     const AttentionShape shape{.batch = 1, .heads = 1, .queries = sequence, .keys = sequence, .head_dim = 16};
-    const auto q = part2::normal<float>(shape.of_queries(), 1), d_out = part2::normal<float>(shape.of_queries(), 2);
+    const auto q = normal<float>(shape.of_queries(), 1), d_out = normal<float>(shape.of_queries(), 2);
     return host_memory::extra_bytes_of([&] {
       const auto pass = attention<float>(registry, name, q.view(), q.view(), q.view());
       (void)pass.backward(d_out.view());

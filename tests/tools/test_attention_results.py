@@ -19,6 +19,7 @@ ROW = dict(implementation="flash", d_model="128", seq_len="64", forward_ms="2", 
 NO_PEAK = {"percent_of_peak": ""}
 NO_BACKWARD = dict(backward_ms="", backward_peak_MiB="", total_ms="", tflops="", percent_of_peak="", status="OOM(backward)")
 FAILED = NO_BACKWARD | dict(forward_ms="", forward_peak_MiB="", saved_activations_MiB="", status="OOM")
+GPU = {"device": "cuda", "gpu": "NVIDIA X"} | NO_PEAK
 STANDARD, CAUSAL, LONG = {"implementation": "standard"}, {"causal": "True"}, {"seq_len": "128"}
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -98,7 +99,20 @@ class Plots(TemporaryRoot):
         self.assertEqual(figure.axes[2].lines[0].get_ydata()[0], 40)
         self.assertAlmostEqual(figure.axes[0].lines[0].get_ydata()[0], 4 * 64 * 64 * 128 / 2e-3 * 1e-9)
         self.assertEqual(figure.axes[0].get_ylim(), figure.axes[4].get_ylim())
-        self.assertEqual(len(attention_plots._speed(self.group(NO_PEAK, CAUSAL | NO_PEAK)).axes), 4)
+
+    def test_where_no_peak_is_known_the_time_is_drawn(self) -> None:
+        figure = attention_plots._speed(self.group(NO_PEAK, NO_PEAK | LONG | {"total_ms": "7"}, NO_PEAK | STANDARD | LONG | FAILED))
+        self.assertEqual([axes.get_ylabel() for axes in figure.axes], ["GFLOP/s", "GFLOP/s", "ms"])
+        self.assertEqual(list(figure.axes[2].lines[0].get_ydata()), [6, 7])
+        self.assertEqual([text.get_text() for text in figure.axes[2].texts], ["OOM"])
+
+    def test_a_group_of_one_length_is_drawn_only_where_there_is_no_other(self) -> None:
+        wide = {"d_model": "512", "heads": "1"}
+        self.assertEqual(self.drawn_files({}, LONG, wide), ["attention.png", "attention_memory.png"])
+        self.assertEqual(self.drawn_files(wide), ["attention.png", "attention_memory.png"])
+
+    def drawn_files(self, *changes: dict[str, str]) -> list[str]:
+        return sorted(file.name for file in attention_plots.plot_attention(write(self.root / "a.csv", *changes), self.root))
 
     def test_a_failure_is_marked_in_the_passes_that_have_no_result(self) -> None:
         longest = {"seq_len": "256"}
@@ -156,6 +170,19 @@ class Table(TemporaryRoot):
         self.assertIn("| implementation | forward, ms | backward, ms | GFLOP/s | % of peak | causal: forward, ms |", text)
         self.assertIn("| standard | OOM |  |  |  | 2 | 4 | 200 |  |  |  |  |", text)
         self.assertIn("| flash | 2 | 4 | 200 | 40 | 2 | OOM(backward) |  |  | 3 | 5 | 1.5 |", text)
+
+    def test_on_a_gpu_a_row_for_each_mask_and_implementation(self) -> None:
+        section = tables.SECTIONS[2]
+        self.assertEqual(self.section.tables(write(self.root / "gpu.csv", GPU)), [])
+        file = write(self.root / "outputs/reference/box/csv" / section.csv_name, {}, GPU, GPU | STANDARD | LONG, GPU | LONG | FAILED,
+                     GPU | LONG | CAUSAL | NO_BACKWARD)
+        text = section.updated(f"{section.begin}\n{section.end}\n", "README.md")
+        self.assertIn(f"**NVIDIA X, float32, batch 1, 2 heads of 64, sequence length 128** ([CSV]({file.relative_to(self.root)}))",
+                      text)
+        self.assertNotIn("**CPU", text)
+        self.assertEqual([line.split(" | ")[:5] for line in text.splitlines() if line.startswith("| ")][2:],
+                         [["| flash", "no", "OOM", "OOM", ""], ["| standard", "no", "2", "4", "6"],
+                          ["| flash", "yes", "2", "OOM(backward)", ""]])
 
     def test_without_csv_and_markers_there_is_nothing_to_do(self) -> None:
         self.assertEqual(self.section.updated("text", "README.md"), "text")

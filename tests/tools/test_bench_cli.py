@@ -178,13 +178,13 @@ class Verb(Course):
         self.assertEqual(self.called(), ["bench_softmax_matmul", "--quick", "--d2", "64,128", "--only=fused"])
 
     def test_each_part_has_its_program(self) -> None:
-        manifest = MANIFEST.replace("part1", "part2")
-        self.write("part2_flash_cpu/tasks.toml", manifest)
-        self.write("part2_flash_cpu/skeleton/fused_cpu.cpp", "")
         self.script("bench_attention_skeleton", 0)
-        code, out = self.lab("bench", "part2", "--quick")
-        self.assertEqual(code, 0, out)
-        self.assertEqual(self.called(), ["bench_attention_skeleton", "--quick"])
+        for part, folder, fixed in (("part2", "part2_flash_cpu", []), ("part3", "part3_flash_cuda", ["--device", "cuda"])):
+            self.write(f"{folder}/tasks.toml", MANIFEST.replace("part1", part))
+            self.write(f"{folder}/skeleton/fused_cpu.cpp", "")
+            code, out = self.lab("bench", part, "--quick")[:2]
+            self.assertEqual(code, 0, out)
+            self.assertEqual(self.called(), ["bench_attention_skeleton", *fixed, "--quick"])
 
     def test_an_unknown_part_is_one_line(self) -> None:
         self.assertEqual(self.lab("bench", "part9")[0], 2)

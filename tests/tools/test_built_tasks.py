@@ -119,7 +119,8 @@ class BuiltTasks(unittest.TestCase):
                     "part1.attention_1d": {"attention_1d_cuda"}, "part1.measure": {"measure"},
                     "part2.flash_forward": {"flash_attention_forward"},
                     "part2.flash_backward": {"flash_attention_backward", "attention_delta"},
-                    "part3.flash_forward_cuda": {"flash_attention_forward_cuda"}}
+                    "part3.flash_forward_cuda": {"flash_attention_forward_cuda"},
+                    "part3.measure_attention": {"measure_attention"}}
         for implementation in ("skeleton", "solution"):
             for task, backend, _ in built_tasks(implementation):
                 library = BUILD / "lib" / f"lib{task.target(implementation, backend).removesuffix('_tests')}.so"

@@ -23,9 +23,10 @@ Series = tuple[str, dict]  # implementation, style
 
 def plot_attention(csv_file: Path, folder: Path) -> list[Path]:
     """Draws a CSV of bench_attention; returns the files written. The first group (the GPU's, the largest problem) is
-    attention.png and attention_memory.png, each other one has its device, sizes and type behind the name. LabError where there
-    is nothing to draw."""
-    found = groups(load(csv_file))
+    attention.png and attention_memory.png, each other one has its device, sizes and type behind the name. A group of one
+    sequence length is drawn only where there is no other. LabError where there is nothing to draw."""
+    all_groups = groups(load(csv_file))
+    found = [group for group in all_groups if len(group.seq_lens) > 1] or all_groups
     if not found:
         raise LabError(f"{csv_file} has no rows yet: ./lab bench part2 measures some")
 
@@ -56,12 +57,12 @@ def _series(group: Group) -> list[Series]:
 
 
 def _speed(group: Group) -> Figure:
-    """A row of panels for each mask: the rates of both passes, and the share of the peak."""
+    """A row of panels for each mask: the rates of both passes, and the share of the peak, or their time where no peak is known."""
     series = _series(group)
     unit, factor = ("TFLOP/s", 1) if group.device == "cuda" else ("GFLOP/s", 1000)
     has_peak = any(row.percent_of_peak is not None for row in group.rows)
     figure = Figure(figsize=(13.5, 0.8 + 3.9 * len(group.masks)), layout="constrained")
-    grid = figure.subplots(len(group.masks), 3 if has_peak else 2, squeeze=False)
+    grid = figure.subplots(len(group.masks), 3, squeeze=False)
     for causal, panels in zip(group.masks, grid):
         mask = ", causal" if causal else ""
         _panel(panels[0], group, causal, series, f"Forward pass{mask}", unit,
@@ -75,6 +76,10 @@ def _speed(group: Group) -> Figure:
             _panel(panels[2], group, causal, series, f"Forward and backward{mask}", "% of peak",
                    lambda row: row.percent_of_peak)
             panels[2].set_ylim(bottom=0)
+        else:
+            _panel(panels[2], group, causal, series, f"Forward and backward{mask}", "ms", lambda row: row.total_ms)
+            log_scale(panels[2])
+            mark_failures(panels[2], group.seq_lens, _failures(group, causal, series, lambda row: not row.ok))
     same_limits(grid[:, :2].flat)
     same_limits(grid[:, 2:].flat)
     figure.suptitle(f"Attention: {group.title}", fontsize=13)

@@ -105,12 +105,13 @@ def load(file: Path) -> list[Row]:
 
 
 def groups(rows: Iterable[Row]) -> list[Group]:
-    """The rows by device and problem; GPUs first, then the largest problem."""
+    """The rows by device and problem; GPUs first, then the largest problem, then float32."""
     collected: dict[tuple, list[Row]] = {}
     for row in rows:
         collected.setdefault((row.device, row.gpu, row.dtype, row.batch, row.heads, row.d_model), []).append(row)
     found = [Group(*key, rows=tuple(members)) for key, members in collected.items()]
-    return sorted(found, key=lambda group: (group.device == "cpu", -group.batch * group.d_model, group.gpu, group.dtype))
+    return sorted(found, key=lambda group: (group.device == "cpu", -group.batch * group.d_model * group.seq_lens[-1], group.gpu,
+                                            group.dtype != "float32", group.dtype))
 
 
 def _row(cells: Cells) -> Row:

@@ -21,7 +21,7 @@ VERBS_FOLDER = Path(__file__).parent / "verbs"
 GROUPS = {
     "Everything at once": ("run", "test", "doctor"),
     "Student": ("list", "check", "watch", "hint", "reset"),
-    "Measurements": ("bench", "plot", "table", "submit"),
+    "Measurements": ("bench", "profile", "plot", "table", "submit"),
     "Instructor": ("skeletons", "release", "grade"),
 }
 

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from lab.errors import LabError
 
+CUDA = Path("/usr/local/cuda")  # where NVIDIA's packages put the toolkit
+
 
 def find_compiler() -> str | None:
     """The C++ compiler that CMake would take: $CXX, else c++, g++, clang++."""
@@ -31,6 +33,22 @@ def find_catch2() -> Path | None:
     prefixes += [Path("/usr/local"), Path("/usr"), Path("/opt/homebrew"), Path("/opt/local")]
     headers = [prefix / "include" / "catch2" / name for prefix in prefixes for name in ("catch_all.hpp", "catch.hpp")]
     return next((header for header in headers if header.is_file()), None)
+
+
+def find_nvcc() -> str | None:
+    """nvcc where CMake looks for it: $CUDACXX, else PATH."""
+    return shutil.which(os.environ.get("CUDACXX", "nvcc"))
+
+
+def find_ncu() -> str | None:
+    """Nsight Compute's command line: in PATH, else in the bin folder of a CUDA Toolkit, which is often not in PATH."""
+    folders = [CUDA / "bin"]
+    if os.environ.get("CUDA_HOME"):
+        folders.append(Path(os.environ["CUDA_HOME"]) / "bin")
+    nvcc = find_nvcc()
+    if nvcc is not None:
+        folders += [Path(nvcc).parent, Path(nvcc).resolve().parent]
+    return next((path for where in (None, *map(str, folders)) if (path := shutil.which("ncu", path=where))), None)
 
 
 def can_make_venv() -> bool:

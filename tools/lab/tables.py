@@ -31,17 +31,17 @@ class Section:
     def updated(self, text: str, file: str) -> str:
         """`text` with this region regenerated. LabError when there is no CSV for it, or a marker is missing, out of order, or
         there twice."""
-        found, csvs = (text.count(self.begin), text.count(self.end)), self.csvs()
-        if found == (0, 0) and not csvs:
+        found, tables = (text.count(self.begin), text.count(self.end)), [one for csv in self.csvs() for one in self.tables(csv)]
+        if found == (0, 0) and not tables:
             return text
-        if not csvs:
-            raise LabError(f"there is no outputs/reference/<machine>/csv/{self.csv_name} to make a table of")
+        if not tables:
+            raise LabError(f"there is no outputs/reference/<machine>/csv/{self.csv_name} to make the table '{self.name}' of")
         if found != (1, 1) or text.index(self.end) < text.index(self.begin):
             raise LabError(f"{file} has to have one line {self.begin} and, after it, one line {self.end}")
         before, rest = text.split(self.begin)
         _, after = rest.split(self.end)
-        tables = "\n\n".join(table for csv in csvs for table in self.tables(csv))
-        return f"{before}{self.begin}\n{tables}\n{self.end}{after}"
+        joined = "\n\n".join(tables)
+        return f"{before}{self.begin}\n{joined}\n{self.end}{after}"
 
 
 def updated(text: str, file: str) -> str:
@@ -97,20 +97,27 @@ def _no_fused(group: Group, d2: int) -> str:
 # ---- attention ---------------------------------------------------------------------------------------------------------
 
 
-def attention_tables(file: Path) -> list[str]:
-    link = f"[CSV]({paths.relative(file)})"
-    return [f"**{group.title}, sequence length {group.seq_lens[-1]}** ({link})\n\n{attention_table(group)}"
-            for group in attention_results.groups(attention_results.load(file))]
+def cpu_attention_tables(file: Path) -> list[str]:
+    return [f"**{group.title}, sequence length {group.seq_lens[-1]}** ({_link(file)})\n\n{cpu_attention_table(group)}"
+            for group in attention_results.groups(attention_results.load(file)) if group.device == "cpu"]
 
 
-def attention_table(group: attention_results.Group) -> str:
+def gpu_attention_tables(file: Path) -> list[str]:
+    return [f"**{group.title}, sequence length {group.seq_lens[-1]}** ({_link(file)})\n\n{gpu_attention_table(group)}"
+            for group in attention_results.groups(attention_results.load(file)) if group.device == "cuda"]
+
+
+def _link(file: Path) -> str:
+    return f"[CSV]({paths.relative(file)})"
+
+
+def cpu_attention_table(group: attention_results.Group) -> str:
     """One group at its longest sequence as a Markdown table, a row for each implementation."""
     seq_len = group.seq_lens[-1]
-    unit, factor = ("TFLOP/s", 1) if group.device == "cuda" else ("GFLOP/s", 1000)
     header = ["implementation"]
     for causal in group.masks:
         mask = "causal: " if causal else ""
-        header += [f"{mask}forward, ms", f"{mask}backward, ms", f"{mask}{unit}", f"{mask}% of peak"]
+        header += [f"{mask}forward, ms", f"{mask}backward, ms", f"{mask}GFLOP/s", f"{mask}% of peak"]
     header += ["forward peak, MiB", "backward peak, MiB", "saved, MiB"]
 
     rows = []
@@ -125,15 +132,37 @@ def attention_table(group: attention_results.Group) -> str:
             else:
                 cells += [row.status if row.forward_ms is None else f"{row.forward_ms:.4g}",
                           row.status if row.backward_ms is None and row.forward_ms is not None else _number(row.backward_ms, 4),
-                          _number(None if row.tflops is None else factor * row.tflops, 4), _number(row.percent_of_peak, 3)]
+                          _number(None if row.tflops is None else 1000 * row.tflops, 4), _number(row.percent_of_peak, 3)]
         first = next(row for row in found if row is not None)
         rows.append([*cells, *(_number(mib, 4) for mib in (first.forward_peak_mib, first.backward_peak_mib, first.saved_mib))])
     return _markdown(tuple(header), rows)
 
 
+GPU_HEADER = ("implementation", "causal", "forward, ms", "backward, ms", "total, ms", "forward, TFLOP/s", "backward, TFLOP/s",
+              "forward peak, MiB", "backward peak, MiB", "saved, MiB")
+
+
+def gpu_attention_table(group: attention_results.Group) -> str:
+    """One group at its longest sequence as a Markdown table, a row for each mask and implementation."""
+    rows = []
+    for causal in group.masks:
+        for name in group.implementations:
+            row = group.find(name, group.seq_lens[-1], causal)
+            if row is None:
+                continue
+            failed = "" if row.ok else row.status
+            rows.append([name, "yes" if causal else "no", _number(row.forward_ms, 4) or failed,
+                         _number(row.backward_ms, 4) or failed, _number(row.total_ms, 4), _number(row.forward_tflops, 3),
+                         _number(row.backward_tflops, 3),
+                         *(_number(mib, 4) for mib in (row.forward_peak_mib, row.backward_peak_mib, row.saved_mib))])
+    return _markdown(GPU_HEADER, rows)
+
+
 def _number(value: float | None, digits: int) -> str:
-    return "" if value is None else f"{value:.{digits}g}"
+    """Never with an exponent."""
+    return "" if value is None else f"{value:.{digits}g}" if abs(value) < 10**digits else f"{value:.0f}"
 
 
 SECTIONS = (Section("softmax_matmul", "softmax_matmul_benchmark.csv", softmax_matmul_tables),
-            Section("attention", "attention_benchmark.csv", attention_tables))
+            Section("attention_cpu", "attention_benchmark.csv", cpu_attention_tables),
+            Section("attention_gpu", "attention_benchmark.csv", gpu_attention_tables))

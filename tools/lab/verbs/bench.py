@@ -9,19 +9,26 @@ from lab.errors import LabError
 
 HELP = "build and run a part's benchmark: --quick on a laptop, -- --help for its own options"
 
-# Linked with the solution; with the skeleton it is called <name>_skeleton.
-PROGRAMS = {"part1": "bench_softmax_matmul", "part2": "bench_attention"}
+# Linked with the solution; with the skeleton it is called <name>_skeleton. And the options that make it a part's.
+PROGRAMS = {"part1": ("bench_softmax_matmul", ()), "part2": ("bench_attention", ()),
+            "part3": ("bench_attention", ("--device", "cuda"))}
+NEED_GPU = ("part3",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lab bench [PART] [--quick] [--skeleton | --solution] [-- OPTIONS OF THE PROGRAM]"
     parser.add_argument("part", nargs="?", default="part1", choices=list(PROGRAMS),
-                        help=f"{' or '.join(PROGRAMS)} (default: part1)")
+                        help=f"{', '.join(PROGRAMS)} (default: part1)")
     parser.add_argument("--quick", action="store_true", help="a smaller problem: seconds, on a laptop too")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--skeleton", action="store_true", help="measure what you wrote (the default)")
     which.add_argument("--solution", action="store_true", help="measure the reference solution")
-    parser.epilog = "What follows -- goes to the program, as in ./lab bench -- --d2 64,128; ./lab bench -- --help lists it all."
+    pass_options_on(parser, "./lab bench -- --d2 64,128; ./lab bench -- --help")
+
+
+def pass_options_on(parser: argparse.ArgumentParser, example: str) -> None:
+    """What follows -- becomes args.options, for the program. `example` ends with a command that lists its options."""
+    parser.epilog = f"What follows -- goes to the program, as in {example} lists it all."
 
     # argparse would take the first word after -- for PART, and refuse the others when an option stands before them.
     parse_before = parser.parse_args
@@ -42,14 +49,15 @@ def run(args: argparse.Namespace) -> int:
 
 def run_program(part: str, implementation: str, options: Sequence[str]) -> int:
     """Builds the program and runs it in the foreground, its output on the screen as it comes; returns its exit code."""
-    target = PROGRAMS[part] + ("" if implementation == "solution" else "_skeleton")
+    program, fixed = PROGRAMS[part]
+    target = program + ("" if implementation == "solution" else "_skeleton")
     if not any(one.name == part and one.has(implementation) for one in manifest.load_parts()):
         raise LabError(f"{part} has no {implementation}/ folder here")
     build.configured()
     built = build.build(target)
     if not built.ok:
         raise LabError(f"{target} does not build: {built.first_error}")
-    command = [build.binary(target), *options]
+    command = [build.binary(target), *fixed, *options]
     console.print_command(command)
     return _foreground([str(word) for word in command])
 

@@ -157,9 +157,9 @@ def _packages() -> Finding:
 
 
 def _nvcc() -> Finding:
-    nvcc = _find_nvcc()
+    nvcc = system.find_nvcc()
     if nvcc is None:
-        usual = Path("/usr/local/cuda/bin")
+        usual = system.CUDA / "bin"
         toolkit = "NVIDIA's CUDA Toolkit 12.0 or newer, its bin folder in PATH"
         fix = f"export PATH={usual}:$PATH" if (usual / "nvcc").is_file() else toolkit
         return lack("no nvcc in PATH; the emulator does without", fix)
@@ -179,7 +179,7 @@ def _gpu() -> Finding:
     names = _gpus()
     if not names:
         return lack("none: CUDA tasks are emulated where that works", "a machine with an NVIDIA GPU and its driver")
-    nvcc = _find_nvcc()
+    nvcc = system.find_nvcc()
     if nvcc is None:
         return have(f"{names}; not tried, for want of nvcc")
     ran = compile_and_run(KERNEL, [nvcc, "-std=c++20", "-arch=native"], suffix=".cu")
@@ -190,7 +190,7 @@ def _gpu() -> Finding:
 
 
 def _compute_sanitizer() -> Finding:
-    nvcc = _find_nvcc()
+    nvcc = system.find_nvcc()
     beside = str(Path(nvcc).resolve().parent) if nvcc else ""
     program = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path=beside)
     if not program:
@@ -329,11 +329,6 @@ def _version(text: str) -> tuple[int, ...]:
 
 def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(str(number) for number in version)
-
-
-def _find_nvcc() -> str | None:
-    """nvcc where CMake looks for it: $CUDACXX, else PATH."""
-    return shutil.which(os.environ.get("CUDACXX", "nvcc"))
 
 
 def _gpus() -> str:

@@ -1,32 +1,30 @@
-// The implementations of attention on the CPU (part2_flash_cpu/implementations.hpp and the ladder) behind a C
-// interface, and the float64 oracle beside them: what a program in another language needs to check and to time them.
-// compare_torch.py is the one that does; the library is flash_attention_c.
+// The implementations of attention behind a C interface, and the float64 oracle beside them: what a program in another language
+// needs to check and to time them. compare_torch.py is the one that does. Two libraries have this interface: flash_attention_c,
+// the implementations on the CPU (part2_flash_cpu/implementations.hpp and the ladder), and the oracle; flash_attention_cuda_c,
+// those on a GPU (part3_flash_cuda/implementations.hpp), which takes device memory and starts its passes on the default stream,
+// without waiting for them.
 //
-// Every function but the first returns FLASH_OK or says in flash_last_error() what is wrong. No exception leaves the library.
+// Every function returns FLASH_OK or says in flash_last_error() what is wrong. No exception leaves the library.
 //
 // Tensors are row-major without gaps, q, out, d_out and d_q (batch, heads, queries, head_dim), k, v, d_k and d_v
 // (batch, heads, keys, head_dim), lse (batch, heads, queries), p (batch, heads, queries, keys), and have the element type
-// `dtype`. With `causal` other than 0, query i sees the keys j <= i. The scale is 1 / sqrt(head_dim). More:
-// common/attention.hpp.
+// `dtype`; lse on a GPU has float32 always. With `causal` other than 0, query i sees the keys j <= i. The scale is
+// 1 / sqrt(head_dim). More: common/attention.hpp.
 #pragma once
 
 #include <stdint.h>
 
-#define FLASH_C_EXPORT __attribute__((visibility("default")))
+#include "benchmarking/c_interface/c_result.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-enum FlashResult { FLASH_OK = 0, FLASH_ERROR = 1, FLASH_UNSUPPORTED = 2, FLASH_OUT_OF_MEMORY = 3 };
-enum FlashDType { FLASH_FLOAT32 = 0, FLASH_FLOAT64 = 1 };
+enum FlashDType { FLASH_FLOAT32 = 0, FLASH_FLOAT64 = 1, FLASH_FLOAT16 = 2, FLASH_BFLOAT16 = 3 };
 
 struct FlashShape {
   int64_t batch, heads, queries, keys, head_dim;
 };
-
-// What was wrong in the last call that failed on this thread; valid until the next one that fails.
-FLASH_C_EXPORT const char* flash_last_error(void);
 
 // ---- which implementations there are ----------------------------------------------------------------------------------------
 
@@ -48,7 +46,8 @@ FLASH_C_EXPORT int flash_attention_backward(const char* name, int dtype, const s
                                             const void* q, const void* k, const void* v, const void* out, const void* lse,
                                             const void* p, const void* d_out, void* d_q, void* d_k, void* d_v);
 
-// ---- what is right ----------------------------------------------------------------------------------------------------------
+// ---- what is right (flash_attention_c)
+// ---------------------------------------------------------------------------------------
 
 // out, lse and the gradients in float64, whatever the dtype of the inputs. *largest_error is how far off an element of out may
 // be, at most, by the rounding of a computation in `dtype`: the bound of common/oracle.hpp times the largest magnitude;
@@ -59,7 +58,8 @@ FLASH_C_EXPORT int flash_attention_backward_oracle(int dtype, const struct Flash
                                                    const void* k, const void* v, const void* d_out, double* d_q, double* d_k,
                                                    double* d_v, double largest_errors[3]);
 
-// ---- the ladder -------------------------------------------------------------------------------------------------------------
+// ---- the ladder (flash_attention_c)
+// ------------------------------------------------------------------------------------------
 
 // How many threads its rungs use from now on. "standard" and "flash" always use one.
 FLASH_C_EXPORT int flash_set_threads(int threads);
