@@ -68,10 +68,13 @@ __global__ void __launch_bounds__(kThreads, 2)
     const bool none = kTerms == Terms::kUpToRow ? c0 >= i0 + kTileRows : kTerms == Terms::kFromRow && c0 + kDepth <= i0;
     const bool all = kTerms == Terms::kAll || (kTerms == Terms::kUpToRow ? c0 + kDepth - 1 <= i0 : c0 >= i0 + kTileRows - 1);
     if (none) continue;
-    if (all)
+    if constexpr (kTerms == Terms::kAll) {
       add_up(c0, std::false_type{});
-    else
+    } else if (all) {
+      add_up(c0, std::false_type{});
+    } else {
       add_up(c0, std::true_type{});
+    }
   }
 
   FLASH_UNROLL
