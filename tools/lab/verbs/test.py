@@ -1,5 +1,5 @@
 """`./lab test`: the whole suite; the CPU tests once more under AddressSanitizer and UndefinedBehaviorSanitizer; and, where nvcc is,
-the CUDA tasks' graded cases once more in a build without it, as a laptop has it.
+graded cases of CUDA tasks once more in a build without it, as a laptop has it.
 
 What continuous integration calls.
 """
@@ -40,10 +40,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _graded_tests() -> list[str]:
-    """The targets that hold the emulated graded cases of CUDA tasks, of the solution where there is one: to the other tasks, and
-    to the emulator's checks, nvcc makes no difference."""
-    return [task.target("solution" if part.has("solution") else "skeleton", EMULATED) for part in manifest.load_parts()
-            for task in part.tasks if task.is_cuda and not task.needs_gpu]
+    """The targets that hold the emulated graded cases of the first part's CUDA tasks, of the solution where there is one. One part
+    shows it: to tasks in plain C++ and to the emulator's checks nvcc makes no difference, and CMake makes all parts alike."""
+    first = next(part for part in manifest.load_parts() if any(task.is_cuda for task in part.tasks))
+    return [task.target("solution" if first.has("solution") else "skeleton", EMULATED) for task in first.tasks
+            if task.is_cuda and not task.needs_gpu]
 
 
 def _suite(configure_preset: str, test_preset: str, targets: list[str]) -> str:
