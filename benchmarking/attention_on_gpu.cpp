@@ -31,7 +31,6 @@ struct Inputs {
 
   explicit Inputs(const AttentionProblem<T>& problem)
       : q(packed(problem.q())), k(packed(problem.k())), v(packed(problem.v())), d_out(packed(problem.d_out())) {}
-  std::size_t bytes() const { return q.bytes() + k.bytes() + v.bytes() + d_out.bytes(); }
 };
 
 // One implementation on one problem, as measure_attention() takes it. Memory is counted beyond what is there when a pass
