@@ -6,23 +6,13 @@
 
 #include <functional>
 
+#include "benchmarking/device_attention_registry.hpp"
 #include "benchmarking/interrupt.hpp"
 #include "common/compare.hpp"
-#include "part3_flash_cuda/implementations.hpp"
 #include "part3_flash_cuda/measure_attention.hpp"
 
 namespace flash {
 namespace {
-
-const DeviceAttentionRegistry& registry() {
-  static const DeviceAttentionRegistry made = [] {
-    DeviceAttentionRegistry registry;
-    register_standard_attention_cuda(registry);
-    register_part3_attention(registry);
-    return registry;
-  }();
-  return made;
-}
 
 // The inputs on the device.
 template <class T>
@@ -50,7 +40,9 @@ class Work final : public AttentionWork {
     pass_.reset();
     machine_.evict_caches();
   }
-  void forward() override { pass_.emplace(registry(), name_, inputs_.q.view(), inputs_.k.view(), inputs_.v.view(), options_); }
+  void forward() override {
+    pass_.emplace(device_attention_registry(), name_, inputs_.q.view(), inputs_.k.view(), inputs_.v.view(), options_);
+  }
   void prepare_backward() override { machine_.evict_caches(); }
   void backward() override { gradients_.emplace(pass_->backward(inputs_.d_out.view())); }
 
@@ -189,7 +181,7 @@ class Benchmark {
 
 std::vector<std::string> attention_names_on_gpu() {
   std::vector<std::string> names;
-  for (const auto& entry : registry().entries()) names.push_back(entry.name);
+  for (const auto& entry : device_attention_registry().entries()) names.push_back(entry.name);
   return names;
 }
 

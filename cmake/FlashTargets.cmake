@@ -4,7 +4,8 @@
 #   flash_cu_library(NAME BACKEND files...)                    a library of .cu files: for the GPU, or for the emulator
 #   flash_task(PART NAME FILE)                                 a task: skeleton/FILE and solution/FILE, a library each (and backend)
 #   flash_task_tests(PART NAME CASES [cuda])                   its graded cases: one binary for each of those libraries
-#   flash_test(NAME LABEL [COST n] [LIBRARIES ...] SOURCES ...)   an ordinary Catch2 test binary; the costliest run first
+#   flash_test(NAME LABEL [COST n] [ENVIRONMENT NAME=value] [LIBRARIES ...] SOURCES ...)
+#                                                              an ordinary Catch2 test binary; the costliest run first
 #   flash_backend_tests(NAME LABEL SOURCES ... ...)            one for each backend: the same tests of the same .cu files
 
 # ---- flags ----------------------------------------------------------------------------------------------------------------
@@ -207,23 +208,23 @@ function(flash_test_objects name)
 endfunction()
 
 function(flash_test name label)
-  cmake_parse_arguments(arg "" "COST" "SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(arg "" "COST;ENVIRONMENT" "SOURCES;LIBRARIES" ${ARGN})
   if(NOT DEFINED arg_COST)
     set(arg_COST 0)
   endif()
   add_executable(${name} ${arg_SOURCES})
   target_precompile_headers(${name} REUSE_FROM flash_catch_headers)
   target_link_libraries(${name} PRIVATE flash_options flash_test_options flash_catch_main flash_common ${arg_LIBRARIES})
-  # What a test has part 3's tuner find out on a GPU is not for the user's own file.
   flash_discover_tests(${name} ${label} ${name} SKIP_REGULAR_EXPRESSION "verdict:needs-gpu" COST ${arg_COST}
-    ENVIRONMENT FLASH_TUNING_FILE=${CMAKE_BINARY_DIR}/forward_tuning_of_tests.txt)
+    ENVIRONMENT "${arg_ENVIRONMENT}")
 endfunction()
 
 # The tests in SOURCES, compiled once, linked with the .cu files in KERNELS for each of this build's backends (or of those in
-# BACKENDS); LIBRARY names what else they test and need, libraries that have a backend's suffix; LIBRARIES the rest. The binaries
-# are NAME_tests, NAME_emulated_tests and NAME_checked_tests; the labels LABEL-gpu, LABEL-emulated and LABEL-checked.
+# BACKENDS); LIBRARY names what else they test and need, libraries that have a backend's suffix; LIBRARIES the rest; ENVIRONMENT
+# goes to flash_test. The binaries are NAME_tests, NAME_emulated_tests and NAME_checked_tests; the labels LABEL-gpu,
+# LABEL-emulated and LABEL-checked.
 function(flash_backend_tests name label)
-  cmake_parse_arguments(arg "" "" "SOURCES;KERNELS;BACKENDS;LIBRARY;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(arg "" "ENVIRONMENT" "SOURCES;KERNELS;BACKENDS;LIBRARY;LIBRARIES" ${ARGN})
   set(backends ${FLASH_BACKENDS})
   if(DEFINED arg_BACKENDS)
     set(backends "")
@@ -249,6 +250,6 @@ function(flash_backend_tests name label)
     foreach(library ${arg_LIBRARY})
       list(APPEND libraries ${library}${suffix})
     endforeach()
-    flash_test(${name}${suffix}_tests ${label}-${backend} LIBRARIES ${libraries})
+    flash_test(${name}${suffix}_tests ${label}-${backend} LIBRARIES ${libraries} ENVIRONMENT "${arg_ENVIRONMENT}")
   endforeach()
 endfunction()

@@ -1,21 +1,13 @@
 // Implements attention_c.h for a GPU: flash_attention_cuda_c.
 #include "benchmarking/c_interface/c_interface.hpp"
-#include "part3_flash_cuda/implementations.hpp"
+#include "benchmarking/device_attention_registry.hpp"
 
 namespace flash {
 namespace {
 
-const DeviceAttentionRegistry& registry() {
-  static const DeviceAttentionRegistry all = [] {
-    DeviceAttentionRegistry made;
-    register_standard_attention_cuda(made);
-    register_part3_attention(made);
-    return made;
-  }();
-  return all;
+const DeviceAttentionFunctions& functions(const char* name) {
+  return *device_attention_registry().find(&not_null("name", name)).run;
 }
-
-const DeviceAttentionFunctions& functions(const char* name) { return *registry().find(&not_null("name", name)).run; }
 
 template <class T>
 const DeviceAttentionPasses<T>& passes(const char* name) {
@@ -27,9 +19,11 @@ const DeviceAttentionPasses<T>& passes(const char* name) {
 
 using namespace flash;
 
-int flash_implementation_count(int* count) { return implementation_count(registry(), count); }
+int flash_implementation_count(int* count) { return implementation_count(device_attention_registry(), count); }
 
-int flash_implementation_name(int index, const char** name) { return implementation_name(registry(), index, name); }
+int flash_implementation_name(int index, const char** name) {
+  return implementation_name(device_attention_registry(), index, name);
+}
 
 int flash_implementation_has_dtype(const char* name, int dtype, int* has) {
   return guarded([&] {

@@ -58,12 +58,26 @@ cudaMemPool_t memory_pool() {
   return pool;
 }
 
+// What to do about an error, where CUDA's words do not say it.
+std::string way_out(cudaError_t error) {
+#ifndef FLASH_SIMT
+  if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction)
+    return "; this build has kernels for the architecture " FLASH_CUDA_ARCHITECTURES
+           " only: configure it anew with -DCMAKE_CUDA_ARCHITECTURES=native";
+  if (error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver)
+    return "; ./lab doctor says what this machine lacks, and the emulated programs need no GPU";
+#else
+  (void)error;
+#endif
+  return "";
+}
+
 }  // namespace
 
 void throw_cuda_error(cudaError_t error, const char* call, const char* file, int line) {
   (void)cudaGetLastError();
   const std::string message = std::string(call) + " at " + file + ":" + std::to_string(line) + ": " +
-                              cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")";
+                              cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")" + way_out(error);
   if (error == cudaErrorMemoryAllocation) throw OutOfMemory(message);
   throw CudaError(message);
 }

@@ -91,3 +91,19 @@ TEST_CASE("a configuration that has no room is refused by name") {
   CHECK_THROWS_WITH(Arguments<float>({1, 1, 1, 1, 256}).run({}, large),
                     ContainsSubstring("flash_forward needs 231424 bytes of shared memory"));
 }
+
+TEST_CASE("without a GPU the call is an error, and the outputs stay as they are") {
+  if (device::count() > 0) return;
+  const AttentionShape shape{1, 1, 3, 5, 4};
+  const Tensor<float, 4> q(shape.of_queries()), k(shape.of_keys());
+  Tensor<float, 4> out(shape.of_queries());
+  Tensor<float, 3> lse(shape.of_rows());
+  std::fill_n(out.data(), out.size(), 7.0f);
+  const auto call = [&](const std::optional<FlashForwardConfig>& config) {
+    flash_attention_forward_cuda<float>(q.view(), k.view(), k.view(), out.view(), lse.view(), {}, config);
+  };
+  CHECK_THROWS_AS(call(std::nullopt), CudaError);
+  CHECK_THROWS_AS(call(FlashForwardConfig{64, 128, 64, 4}), CudaError);
+  CHECK_THROWS_WITH(call(std::nullopt), ContainsSubstring("./lab doctor says what this machine lacks"));
+  CHECK(std::all_of(out.data(), out.data() + out.size(), [](float x) { return x == 7.0f; }));
+}
