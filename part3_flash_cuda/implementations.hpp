@@ -2,6 +2,8 @@
 // forward pass of skeleton or solution, whichever the program is linked with, and the best backward pass that there is.
 #pragma once
 
+#include <string>
+
 #include "part3_flash_cuda/device_attention.hpp"
 #include "part3_flash_cuda/plain_backward.hpp"
 #include "part3_flash_cuda/standard_attention.hpp"
@@ -36,12 +38,13 @@ inline constexpr DeviceAttentionFunctions kDeviceFlashPlain{
     .bfloat16 = kDeviceFlash<BFloat16, plain_attention_backward_cuda<BFloat16>>};
 
 // `functions`: part 3's forward pass with a backward pass of another part.
-inline void register_part3_attention(DeviceAttentionRegistry& registry,
-                                     const DeviceAttentionFunctions& functions = kDeviceFlashPlain) {
-  registry.add({.name = "flash",
+inline void register_part3_attention(DeviceAttentionRegistry& registry, const std::string& name = "flash",
+                                     const DeviceAttentionFunctions& functions = kDeviceFlashPlain,
+                                     const std::string& constraints = "head_dim at most 1024") {
+  registry.add({.name = name,
                 .device = DeviceKind::kGpu,
                 .dtypes = {DType::kFloat32, DType::kFloat16, DType::kBFloat16},
-                .constraints = "head_dim at most 1024",
+                .constraints = constraints,
                 .run = &functions});
 }
 

@@ -25,6 +25,7 @@ struct Meter {
   std::size_t peak = 0;
   std::optional<std::size_t> limit;
   bool poison = false;
+  std::optional<std::size_t> shared_limit;
 };
 
 Meter& meter() {
@@ -173,7 +174,16 @@ MemoryInfo memory_info() {
 
 std::size_t l2_cache_bytes() { return static_cast<std::size_t>(attribute(cudaDevAttrL2CacheSize)); }
 
-std::size_t shared_memory_per_block() { return static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)); }
+std::size_t shared_memory_per_block() {
+  const auto bytes = static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+  const std::scoped_lock lock(meter().mutex);
+  return std::min(bytes, meter().shared_limit.value_or(bytes));
+}
+
+void set_shared_memory_limit(std::optional<std::size_t> bytes) {
+  const std::scoped_lock lock(meter().mutex);
+  meter().shared_limit = bytes;
+}
 
 void copy_to_device(void* device, const void* host, std::size_t bytes) {
   if (bytes > 0) FLASH_CUDA_CHECK(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));

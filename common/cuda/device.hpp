@@ -56,8 +56,10 @@ FLASH_EXPORT MemoryInfo memory_info();
 // Bytes of level-2 cache: what a benchmark overwrites so that no pass starts with its inputs in cache.
 FLASH_EXPORT std::size_t l2_cache_bytes();
 
-// The most shared memory that one thread block may ask for: 64 KiB on Turing, 163 on an A100, 227 on Hopper.
+// The most shared memory that one thread block may ask for: 64 KiB on Turing, 163 on an A100, 227 on Hopper. With a limit it is at
+// most that, so that a large GPU shows what kernels do on a small one; nothing takes the limit away.
 FLASH_EXPORT std::size_t shared_memory_per_block();
+FLASH_EXPORT void set_shared_memory_limit(std::optional<std::size_t> bytes);
 
 // ---- Copies --------------------------------------------------------------------------------------------------------------
 

@@ -158,4 +158,9 @@ FLASH_INSTANTIATE(BFloat16);
 template std::string wrong_lse(TensorView<const float, 3>, const Tensor<double, 3>&, double, Index);
 template std::string wrong_lse(TensorView<const double, 3>, const Tensor<double, 3>&, double, Index);
 
+void add_underflow(WithMagnitude& tensor, double bound, Index terms) {
+  for (Index i = 0; i < tensor.magnitude.size(); ++i)
+    tensor.magnitude.data()[i] += 0x1p-25 * (1 + static_cast<double>(terms)) / bound;
+}
+
 }  // namespace flash::harness

@@ -53,4 +53,16 @@ std::string wrong_in(TensorView<const T, 4> got, const WithMagnitude& want, doub
 template <class T>
 std::string wrong_lse(TensorView<const T, 3> got, const Tensor<double, 3>& want, double bound, Index block);
 
+// Of one head all that belongs to it.
+template <class T, int Rank>
+TensorView<const T, Rank> head_of(TensorView<const T, Rank> x, Index b, Index h) {
+  auto shape = x.shape(), strides = x.strides();
+  shape[0] = shape[1] = 1;
+  return {x.data() + b * strides[0] + h * strides[1], shape, strides};
+}
+
+// What Half loses below its least normal number, 2^-14, as a part of the magnitude that `bound` is of: up to 2^-25 of a result, and of
+// each of the `terms` weights that it is the sum of, which meet values of about 1.
+void add_underflow(WithMagnitude& tensor, double bound, Index terms);
+
 }  // namespace flash::harness

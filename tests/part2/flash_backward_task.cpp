@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "common/memory_meter.hpp"
+#include "harness/gradient_verdicts.hpp"
 #include "part2/attention_cases.hpp"
 
 namespace flash::harness {
@@ -17,18 +18,6 @@ Tensor<T, Rank> rounded(const Tensor<double, Rank>& x) {
   Tensor<T, Rank> y(x.shape());
   for (Index i = 0; i < x.size(); ++i) y.data()[i] = static_cast<T>(x.data()[i]);
   return y;
-}
-
-// What it points to that these gradients are wrong and the others are not.
-std::string pointed_to(bool d_q_wrong, bool d_k_wrong, bool d_v_wrong) {
-  if (d_v_wrong && (d_q_wrong || d_k_wrong))
-    return "dV is wrong, which needs nothing but P and d_out: look at P = exp(S - lse) first, at its scale and its mask.";
-  if (d_v_wrong) return "Only dV is wrong, so P is right: look at how dV = P^T dO is summed up over the queries.";
-  if (d_q_wrong && d_k_wrong)
-    return "dV is right, so P is; dQ and dK are both wrong: look at dP = dO V^T, at delta, and at dS = P * (dP - delta) and "
-           "its scale.";
-  if (d_q_wrong) return "Only dQ is wrong, so dS is right: look at how dQ = scale * dS K is summed up over the keys.";
-  return "Only dK is wrong, so dS is right: look at how dK = scale * dS^T Q is summed up over the queries.";
 }
 
 enum class Lse { kOfTheForwardPass, kMinusInfinityInEveryThirdRow };
@@ -95,22 +84,8 @@ Verdict delta_is_the_row_sum(std::uint64_t seed) {
   BasicPaddedTensor<float, 3> delta(shape.of_rows(), Layout::kRowMajor);
   attention_delta<float>(out.view(), d_out.view(), delta.view());
   if (const auto where = delta.written_outside()) return {false, "It writes outside of `delta`: " + *where + "."};
-  Tensor<double, 3> want(shape.of_rows()), magnitude(shape.of_rows());
-  for (Index i = 0; i < want.size(); ++i)
-    for (Index c = 0; c < shape.head_dim; ++c) {
-      const double term =
-          static_cast<double>(out.data()[i * shape.head_dim + c]) * static_cast<double>(d_out.data()[i * shape.head_dim + c]);
-      want.data()[i] += term;
-      magnitude.data()[i] += std::fabs(term);
-    }
-  CompareOptions options;
-  options.max_scaled = 0x1p-24 * (2 + 2 * std::sqrt(static_cast<double>(shape.head_dim)));
-  options.max_frobenius = 1e-5;
-  options.axes = {"batch", "head", "query"};
-  options.blocks = {0, 0, 0};
-  options.magnitude = magnitude.data();
-  const Comparison comparison = compare<3>(delta.view(), want, options);
-  return {comparison.pass, comparison.pass ? comparison.text : "delta is wrong. " + comparison.text};
+  const std::string wrong = wrong_delta<float>(delta.view(), out.view(), d_out.view());
+  return {wrong.empty(), wrong};
 }
 
 // sum(out * d_out) of the oracle in float64, which the gradients are of.

@@ -160,14 +160,6 @@ struct OnDevice {
   }
 };
 
-// Of one head all that belongs to it.
-template <class T, int Rank>
-TensorView<const T, Rank> head_of(TensorView<const T, Rank> x, Index b, Index h) {
-  auto shape = x.shape(), strides = x.strides();
-  shape[0] = shape[1] = 1;
-  return {x.data() + b * strides[0] + h * strides[1], shape, strides};
-}
-
 // out and lse beside the oracle's.
 template <class T>
 std::string wrong_outputs(const ForwardCase& problem, const AttentionShape& shape, TensorView<const T, 4> q,

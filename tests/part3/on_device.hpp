@@ -37,13 +37,6 @@ Tensor<T, 4> to_host(const DeviceTensor<T, 4>& x) {
   return x.to_host();
 }
 
-// What Half loses below its least normal number, 2^-14: up to 2^-25 of a result, and of each of the weights that it is the sum
-// of, which meet values of about 1.
-inline void add_underflow(WithMagnitude& tensor, double bound, Index terms) {
-  for (Index i = 0; i < tensor.magnitude.size(); ++i)
-    tensor.magnitude.data()[i] += 0x1p-25 * (1 + static_cast<double>(terms)) / bound;
-}
-
 // Forward and backward of the implementation called `name`: out, lse and the gradients.
 template <class T>
 void check_attention(const DeviceAttentionRegistry& registry, const std::string& name, const AttentionShape& shape, bool causal,
@@ -64,7 +57,7 @@ void check_attention(const DeviceAttentionRegistry& registry, const std::string&
   device::copy_to_host(lse.data(), pass.lse().data(), sizeof(float) * static_cast<std::size_t>(lse.size()));
   auto want_out = forward.out;
   const double out_bound = attention_output_bound<T>(shape, forward.largest_score);
-  if constexpr (std::is_same_v<T, Half>) add_underflow(want_out, out_bound, shape.keys);
+  if constexpr (std::is_same_v<T, Half>) harness::add_underflow(want_out, out_bound, shape.keys);
   CHECK(harness::wrong_in<T>(std::as_const(out).view(), want_out, out_bound, "query", 0) == "");
   CHECK(harness::wrong_lse<float>(std::as_const(lse).view(), forward.lse,
                                   attention_bound(shape, forward.largest_score, unit_roundoff<float>()), 0) == "");
@@ -72,7 +65,7 @@ void check_attention(const DeviceAttentionRegistry& registry, const std::string&
   const double bound = attention_gradient_bound<T>(shape, forward.largest_score);
   if constexpr (std::is_same_v<T, Half>)
     for (WithMagnitude* gradient : {&want.d_q, &want.d_k, &want.d_v})
-      add_underflow(*gradient, bound, std::max(shape.queries, shape.keys));
+      harness::add_underflow(*gradient, bound, std::max(shape.queries, shape.keys));
   const Tensor<T, 4> d_q = to_host(d.d_q), d_k = to_host(d.d_k), d_v = to_host(d.d_v);
   CHECK(harness::wrong_in<T>(d_v.view(), want.d_v, bound, "key", 0) == "");
   CHECK(harness::wrong_in<T>(d_q.view(), want.d_q, bound, "query", 0) == "");

@@ -120,7 +120,9 @@ class BuiltTasks(unittest.TestCase):
                     "part2.flash_forward": {"flash_attention_forward"},
                     "part2.flash_backward": {"flash_attention_backward", "attention_delta"},
                     "part3.flash_forward_cuda": {"flash_attention_forward_cuda"},
-                    "part3.measure_attention": {"measure_attention"}}
+                    "part3.measure_attention": {"measure_attention"},
+                    "bonus.flash_backward_cuda": {"flash_attention_backward_cuda", "flash_backward_delta_cuda",
+                                                  "flash_backward_dk_dv_cuda", "flash_backward_dq_cuda"}}
         for implementation in ("skeleton", "solution"):
             for task, backend, _ in built_tasks(implementation):
                 library = BUILD / "lib" / f"lib{task.target(implementation, backend).removesuffix('_tests')}.so"

@@ -11,8 +11,8 @@ HELP = "build and run a part's benchmark: --quick on a laptop, -- --help for its
 
 # Linked with the solution; with the skeleton it is called <name>_skeleton. And the options that make it a part's.
 PROGRAMS = {"part1": ("bench_softmax_matmul", ()), "part2": ("bench_attention", ()),
-            "part3": ("bench_attention", ("--device", "cuda"))}
-NEED_GPU = ("part3",)
+            "part3": ("bench_attention", ("--device", "cuda")), "bonus": ("bench_attention", ("--device", "cuda"))}
+NEED_GPU = ("part3", "bonus")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,190 @@
+// Rung 1: one pass. A thread block owns a block of keys, as for dK and dV in the solution; from the dS that it has anyway it computes
+// its share of dQ, and adds it to a sum in device memory by atomic additions.
+//
+// Since the solution: 5 products for each pair of a query and a key in place of 7, and half as many tiles to load. The price: d_q in
+// float32 beside d_q, set to 0 before and scaled and rounded after, and sums whose order nobody knows.
+#include <type_traits>
+
+#include "bonus_backward/flash_backward_cuda.hpp"
+#include "bonus_backward/given/backward_launch.hpp"
+#include "bonus_backward/given/backward_tile.hpp"
+#include "bonus_backward/ladder/ladder.hpp"
+#include "common/cuda/device_tensor.hpp"
+
+namespace flash::ladder_1_one_pass {
+namespace {
+
+using namespace backward;
+
+constexpr double kLog2E = 1.4426950408889634;
+
+// Four neighbours at once: on Hopper one instruction, elsewhere four.
+__device__ __forceinline__ void atomic_add(float* to, const float (&x)[4]) {
+#if !defined(FLASH_SIMT) && __CUDA_ARCH__ >= 900
+  atomicAdd(reinterpret_cast<float4*>(to), make_float4(x[0], x[1], x[2], x[3]));
+#else
+  for (int n = 0; n < 4; ++n) atomicAdd(to + n, x[n]);
+#endif
+}
+
+// The share of the block's keys in dQ: sum over all own rows of weight * K, for the streamed rows, from the weights of all warps.
+// A thread has 4 columns of kDown rows. kMasked: only over the keys with sees(key, row), as in add_product().
+template <bool kMasked, class C, class Sees, class Add>
+__device__ __forceinline__ void share_of_dQ(const float* weights, const float* K_smem, Sees sees, Add add) {
+  constexpr int kAcross = C::kHeadDim / 4, kStep = C::kThreads / kAcross, kDown = C::kStream / kStep, kTogether = kVector<C::kRows>;
+  static_assert(kStep >= 1 && kDown >= 1);
+  const int column = threadIdx.x % kAcross * 4, first = threadIdx.x / kAcross;
+  float dQ[kDown][4] = {};
+  for (int warp = 0; warp < C::kWarps; ++warp)
+    FLASH_UNROLL
+    for (int r = 0; r < C::kRows; r += kTogether)
+      FLASH_UNROLL_BY(2)
+      for (int group = 0; group < C::kGroups; ++group) {
+        Floats<kTogether> dS[kDown];  // of kTogether own rows
+        FLASH_UNROLL
+        for (int s = 0; s < kDown; ++s)
+          dS[s] = *reinterpret_cast<const Floats<kTogether>*>(weights + warp * C::kWeightsSize +
+                                                              (first + s * kStep) * C::kWeightsStride +
+                                                              place<C::kRows, C::kGroups>(group, r));
+        FLASH_UNROLL
+        for (int i = 0; i < kTogether; ++i) {
+          const int j = warp * C::kRowsOfWarp + (r + i) * C::kGroups + group;
+          const auto K = *reinterpret_cast<const Floats<4>*>(K_smem + j * C::kStride + column);
+          FLASH_UNROLL
+          for (int s = 0; s < kDown; ++s)
+            if (!kMasked || sees(j, first + s * kStep))
+              FLASH_UNROLL
+              for (int n = 0; n < 4; ++n) dQ[s][n] += dS[s].value[i] * K.value[n];
+        }
+      }
+  FLASH_UNROLL
+  for (int s = 0; s < kDown; ++s) add(first + s * kStep, column, dQ[s]);
+}
+
+// S, P, dP and dS are transposed, as in the solution. K_smem is scaled, by scale log2(e), and so is d_q_sum (batch, heads, queries,
+// kHeadDim).
+template <class T, class C>
+__global__ void __launch_bounds__(C::kThreads, C::kBlocks)
+    one_pass_kernel(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v, TensorView<const float, 3> lse,
+                    TensorView<const T, 4> d_out, TensorView<const float, 3> delta, float* d_q_sum, TensorView<T, 4> d_k,
+                    TensorView<T, 4> d_v, float scale, bool causal) {
+  const Index heads = q.extent(1), all_heads = q.extent(0) * heads, queries = q.extent(2), keys = k.extent(2);
+  const Index head = blockIdx.x % all_heads, b = head / heads, h = head % heads;
+  const Index j0 = blockIdx.x / all_heads * C::kOwn;
+  const Head<const T> q_head(q, b, h), d_out_head(d_out, b, h);
+
+  FLASH_DYNAMIC_SHARED(float, shared);
+  const Thread<C> thread;
+  const Tiles<C> tiles(shared, thread.warp), tiles_of_first_warp(shared, 0);
+  float *const K_smem = tiles.own[0], *const V_smem = tiles.own[1], *const Q_smem = tiles.stream[0], *const dO_smem = tiles.stream[1];
+  Gradient<C> dK = {}, dV = {};
+
+  const auto add_queries = [&](Index i0, auto masked) {
+    constexpr bool kMasked = decltype(masked)::value;
+    const int ahead = causal ? static_cast<int>(j0 - i0) : -C::kOwn;
+    const int left = keys - j0 < C::kOwn ? static_cast<int>(keys - j0) : C::kOwn;
+    const auto seen = [&](int j, int s) { return !kMasked || (j < left && s >= ahead + j); };
+    const auto sees = [&](int r, int s) { return seen(thread.row(r), s); };
+    __syncthreads();  // nobody reads the tiles of the queries, nor the weights of another warp, before any more
+    load_rows<C::kStream, C>(Q_smem, q_head, i0);
+    load_rows<C::kStream, C>(dO_smem, d_out_head, i0);
+    for (int s = threadIdx.x; s < C::kStream; s += C::kThreads) {
+      const float row_lse = i0 + s < queries ? lse(b, h, i0 + s) : -INFINITY;
+      tiles.lse[s] = row_lse == -INFINITY ? INFINITY : row_lse * static_cast<float>(kLog2E);
+      tiles.delta[s] = i0 + s < queries ? delta(b, h, i0 + s) : 0;
+    }
+    __syncthreads();
+
+    Scores<C> S = {};
+    multiply<C>(S, K_smem, Q_smem, thread);
+    FLASH_UNROLL
+    for (int r = 0; r < C::kRows; ++r)
+      FLASH_UNROLL
+      for (int n = 0; n < C::kScores; ++n) {
+        const int s = thread.streamed(n);
+        S[r][n] = sees(r, s) ? exp2f(S[r][n] - tiles.lse[s]) : 0;
+      }
+    store_weights<C>(tiles.weights, S, thread);
+    __syncwarp();
+    add_product<kMasked, C>(dV, tiles.weights, dO_smem, thread, sees);
+
+    Scores<C> dP = {};
+    multiply<C>(dP, V_smem, dO_smem, thread);
+    FLASH_UNROLL
+    for (int r = 0; r < C::kRows; ++r)
+      FLASH_UNROLL
+      for (int n = 0; n < C::kScores; ++n) {
+        const int s = thread.streamed(n);
+        dP[r][n] = sees(r, s) ? S[r][n] * (dP[r][n] - tiles.delta[s]) : 0;
+      }
+    __syncwarp();
+    store_weights<C>(tiles.weights, dP, thread);
+    __syncthreads();  // dQ is of all warps' keys
+    add_product<kMasked, C>(dK, tiles.weights, Q_smem, thread, sees);
+    share_of_dQ<kMasked, C>(tiles_of_first_warp.weights, K_smem, seen, [&](int s, int column, const float(&dQ)[4]) {
+      if (i0 + s < queries) atomic_add(d_q_sum + (head * queries + i0 + s) * C::kHeadDim + column, dQ);
+    });
+  };
+
+  load_rows<C::kOwn, C>(K_smem, Head<const T>(k, b, h), j0, scale * static_cast<float>(kLog2E));
+  load_rows<C::kOwn, C>(V_smem, Head<const T>(v, b, h), j0);
+  const bool ragged = j0 + C::kOwn > keys;
+  Index i0 = causal ? j0 : 0;
+  for (; i0 < queries && (ragged || (causal && i0 < j0 + C::kOwn - 1)); i0 += C::kStream) add_queries(i0, std::true_type{});
+  for (; i0 < queries; i0 += C::kStream) add_queries(i0, std::false_type{});
+  store<C>(dK, Head<T>(d_k, b, h), j0, scale, thread);
+  store<C>(dV, Head<T>(d_v, b, h), j0, 1, thread);
+}
+
+// d_q = d_q_sum / log2(e).
+constexpr int kFinishThreads = 256;
+template <class T>
+__global__ void finish_kernel(const float* d_q_sum, TensorView<T, 4> d_q, int width) {
+  const Index heads = d_q.extent(1), queries = d_q.extent(2);
+  const Index element = Index{blockIdx.x} * kFinishThreads + threadIdx.x, row = element / width, c = element % width;
+  const Index b = row / queries / heads;
+  if (b < d_q.extent(0) && c < d_q.extent(3))
+    d_q(b, row / queries % heads, row % queries, c) = from_float<T>(d_q_sum[element] * static_cast<float>(1 / kLog2E));
+}
+
+// Two widths less than in the solution, and none that is only faster but for heads of 64: a rung is for the benchmark.
+using Configs = Table<Config<64, 128, 32, 4, 8>, Config<64, 64, 32, 2, 8>, Config<128, 32, 16, 2, 8>, Config<256, 16, 8, 2, 2>>;
+
+}  // namespace
+
+template <class T>
+void flash_attention_backward_cuda(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
+                                   TensorView<const T, 4> out, TensorView<const float, 3> lse, TensorView<const T, 4> d_out,
+                                   TensorView<T, 4> d_q, TensorView<T, 4> d_k, TensorView<T, 4> d_v,
+                                   const AttentionOptions& options, Stream stream) {
+  const AttentionShape shape = check_attention_backward(q, k, v, out, lse, d_out, d_q, d_k, d_v);
+  const float scale = static_cast<float>(attention_scale(options, shape.head_dim));
+  check_head_dim(shape.head_dim);
+  with_config(Configs(), shape.head_dim, [&]<class C>(C) {
+    const DeviceTensor<float, 3> delta(shape.of_rows(), stream);
+    const DeviceTensor<float, 2> d_q_sum({shape.batch * shape.heads * shape.queries, C::kHeadDim}, stream);
+    device::fill_bytes(d_q_sum.data(), 0, d_q_sum.bytes(), stream);
+    flash_backward_delta_cuda<T>(out, d_out, delta.view(), stream);
+    if (shape.keys > 0)
+      launch("one_pass", one_pass_kernel<T, C>,
+             {.grid = grid_size(shape.batch * shape.heads * ((shape.keys + C::kOwn - 1) / C::kOwn)),
+              .block = static_cast<unsigned>(C::kThreads),
+              .shared_bytes = C::kSharedBytes,
+              .stream = stream},
+             q, k, v, lse, d_out, TensorView<const float, 3>(delta.view()), d_q_sum.data(), d_k, d_v, scale, options.causal);
+    launch("one_pass_finish", finish_kernel<T>,
+           {.grid = grid_size((d_q_sum.view().size() + kFinishThreads - 1) / kFinishThreads), .block = kFinishThreads, .stream = stream},
+           d_q_sum.data(), d_q, C::kHeadDim);
+  });
+}
+
+#define FLASH_INSTANTIATE(T)                                                                                                 \
+  template void flash_attention_backward_cuda(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>,        \
+                                              TensorView<const T, 4>, TensorView<const float, 3>, TensorView<const T, 4>,    \
+                                              TensorView<T, 4>, TensorView<T, 4>, TensorView<T, 4>, const AttentionOptions&, \
+                                              Stream)
+FLASH_INSTANTIATE(float);
+FLASH_INSTANTIATE(Half);
+FLASH_INSTANTIATE(BFloat16);
+
+}  // namespace flash::ladder_1_one_pass

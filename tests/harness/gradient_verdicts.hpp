@@ -1,0 +1,17 @@
+// What graded cases of a backward pass say of its results, whatever part they belong to.
+#pragma once
+
+#include <string>
+
+#include "common/tensor.hpp"
+
+namespace flash::harness {
+
+// What it points to that these gradients are wrong and the others are not. At least one is.
+std::string pointed_to(bool d_q_wrong, bool d_k_wrong, bool d_v_wrong);
+
+// `delta` against the sums over a row of out * d_out, in float64; "" when it is right. T is float, Half or BFloat16.
+template <class T>
+std::string wrong_delta(TensorView<const float, 3> delta, TensorView<const T, 4> out, TensorView<const T, 4> d_out);
+
+}  // namespace flash::harness
