@@ -81,9 +81,10 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
 
   const auto add_queries = [&](Index i0, auto masked) {
     constexpr bool kMasked = decltype(masked)::value;
+    const int queries_left = queries - i0 < C::kStream ? static_cast<int>(queries - i0) : C::kStream;
+    const int keys_left = keys - j0 < C::kOwn ? static_cast<int>(keys - j0) : C::kOwn;
     const int ahead = causal ? static_cast<int>(j0 - i0) : -C::kOwn;
-    const int left = keys - j0 < C::kOwn ? static_cast<int>(keys - j0) : C::kOwn;
-    const auto seen = [&](int j, int s) { return !kMasked || (j < left && s >= ahead + j); };
+    const auto seen = [&](int j, int s) { return !kMasked || (j < keys_left && s < queries_left && s >= ahead + j); };
     const auto sees = [&](int r, int s) { return seen(thread.row(r), s); };
     __syncthreads();  // nobody reads the tiles of the queries, nor the weights of another warp, before any more
     load_rows<C::kStream, C>(Q_smem, q_head, i0);

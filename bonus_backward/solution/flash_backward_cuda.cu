@@ -69,8 +69,9 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   // The queries from i0 on. `masked`: not every key of this block is seen by all of them.
   const auto add_queries = [&](Index i0, auto masked) {
     constexpr bool kMasked = decltype(masked)::value;
+    const int left = queries - i0 < C::kStream ? static_cast<int>(queries - i0) : C::kStream;
     const int ahead = static_cast<int>(j0 - i0);  // of the first key before the first query; small where there is a mask
-    const auto sees = [&](int r, int s) { return !kMasked || s >= ahead + thread.row(r); };
+    const auto sees = [&](int r, int s) { return !kMasked || (s < left && s >= ahead + thread.row(r)); };
     __syncthreads();  // nobody reads the tiles of the queries before any more
     load_rows<C::kStream, C>(Q_smem, q_head, i0);
     load_rows<C::kStream, C>(dO_smem, d_out_head, i0);

@@ -41,7 +41,13 @@ std::vector<BackwardCase> cases_of_all_gradients() {
       {.name = "causal: head_dim 256", .shape = {1, 1, 65, 65, 256}, .causal = true},
       {.name = "rising scores: a new maximum in each block", .shape = {1, 2, 40, 300, 16}, .data = Data::kRising},
       {.name = "equal scores", .shape = {1, 1, 33, 147, 16}, .data = Data::kEqual},
-      {.name = "NaN reaches the gradients that see it", .shape = {2, 2, 140, 140, 8}, .causal = true, .data = Data::kNaN},
+      {.name = "very negative scores (ragged)", .shape = {1, 1, 40, 200, 16}, .data = Data::kVeryNegative},
+      // A NaN reaches the gradients that see it and no others: none of it is lost, and nowhere a 0 is multiplied by it.
+      {.name = "NaN in v", .shape = {2, 2, 140, 140, 8}, .causal = true, .data = Data::kNaN},
+      {.name = "NaN in q", .shape = {1, 2, 140, 140, 8}, .causal = true, .nan_in = "q", .nan_row = 70},
+      {.name = "NaN in k", .shape = {1, 2, 140, 140, 8}, .causal = true, .nan_in = "k", .nan_row = 70},
+      {.name = "NaN in d_out", .shape = {1, 2, 140, 140, 8}, .causal = true, .nan_in = "d_out", .nan_row = 70},
+      {.name = "NaN in a key that no query sees", .shape = {1, 2, 150, 250, 8}, .causal = true, .nan_in = "k", .nan_row = 155},
       {.name = "strides: padded rows", .shape = {2, 2, 20, 83, 16}, .layout = Layout::kPaddedRows},
       {.name = "strides: transposed", .shape = {2, 2, 20, 83, 16}, .layout = Layout::kTransposed},
       {.name = "strides: spread out", .shape = {2, 2, 20, 83, 16}, .layout = Layout::kSpread},
@@ -50,10 +56,11 @@ std::vector<BackwardCase> cases_of_all_gradients() {
   };
   for (const Index sequence : {63, 64, 65, 100, 257})
     for (const bool causal : {false, true})
-      cases.push_back({.name = (causal ? "causal: sequence " : "sequence ") + std::to_string(sequence),
-                       .shape = {1, 1, sequence, sequence, 64},
-                       .causal = causal,
-                       .weight = causal ? 2 : 1});
+      cases.push_back({
+          .name = (causal ? "causal: sequence " : "sequence ") + std::to_string(sequence),
+          .shape = {1, 1, sequence, sequence, 64},
+          .causal = causal,
+      });
   for (const DType type : {DType::kFloat16, DType::kBFloat16}) {
     const std::string name = type == DType::kFloat16 ? "half: " : "bfloat16: ";
     cases.push_back({.name = name + "causal (ragged and strided)",

@@ -19,6 +19,8 @@ struct BackwardCase {
   DType type = DType::kFloat32;
   harness::Layout layout = harness::Layout::kRowMajor;
   std::optional<double> scale = std::nullopt;
+  const char* nan_in = nullptr;  // "q", "k" or "d_out": a NaN in row `nan_row` of the first head
+  Index nan_row = 0;
   Index shift = 0;  // of the tensors' first element behind an aligned address, in elements
   int weight = 1;
   bool sampled = false;  // only the first, a middle and the last head are compared with the oracle

@@ -51,6 +51,10 @@ struct Inputs {
 
   Inputs(const BackwardCase& problem, std::uint64_t seed)
       : qkv(make_inputs<T>(problem.shape, problem.data, seed)), d_out(normal<T>(problem.shape.of_queries(), 1000 + seed)) {
+    if (problem.nan_in != nullptr) {
+      Tensor<T, 4>& x = std::string(problem.nan_in) == "q" ? qkv.q : std::string(problem.nan_in) == "k" ? qkv.k : d_out;
+      x(0, 0, problem.nan_row, 0) = static_cast<T>(NAN);
+    }
     const AttentionOracle forward =
         attention_oracle<T>(qkv.q.view(), qkv.k.view(), qkv.v.view(), problem.options(), Magnitudes::kLeftOut);
     out = rounded<T>(forward.out.value);
@@ -156,7 +160,7 @@ std::string wrong_gradients(const BackwardCase& problem, Wanted wanted, const At
   const std::string in_d_q = wrong(Wanted::kDQ, d_q, want.d_q, "query"), in_d_k = wrong(Wanted::kDK, d_k, want.d_k, "key"),
                     in_d_v = wrong(Wanted::kDV, d_v, want.d_v, "key");
   if (in_d_q.empty() && in_d_k.empty() && in_d_v.empty()) return "";
-  std::string text = wanted == Wanted::kAll ? pointed_to(!in_d_q.empty(), !in_d_k.empty(), !in_d_v.empty()) : "";
+  std::string text = wanted == Wanted::kAll ? pointed_to(!in_d_q.empty(), !in_d_k.empty(), !in_d_v.empty(), Passes::kTwo) : "";
   for (const auto& [name, found] : {std::pair{"dQ", &in_d_q}, {"dK", &in_d_k}, {"dV", &in_d_v}})
     if (!found->empty()) text += (text.empty() ? "" : "\n") + std::string(name) + ": " + *found;
   return text;

@@ -1,5 +1,5 @@
-// Every barrier of the bonus' kernels is needed, and so are the atomic additions: without one of them the emulator's checks find a
-// race.
+// Every barrier of the bonus' kernels is needed, and so are the atomic additions: without one of them the emulator's checks
+// find a race.
 #include "bonus/left_out.hpp"
 
 #include "bonus_backward/flash_backward_cuda.hpp"
@@ -19,7 +19,8 @@ constexpr AttentionShape kShape{1, 1, 150, 150, 16};
 template <class Backward>
 void run(Backward backward) {
   const DeviceTensor<float, 4> q(normal<float>(kShape.of_queries(), 1)), k(normal<float>(kShape.of_keys(), 2)),
-      v(normal<float>(kShape.of_keys(), 3)), out(normal<float>(kShape.of_queries(), 4)), d_out(normal<float>(kShape.of_queries(), 5));
+      v(normal<float>(kShape.of_keys(), 3)), out(normal<float>(kShape.of_queries(), 4)),
+      d_out(normal<float>(kShape.of_queries(), 5));
   const DeviceTensor<float, 3> lse(Tensor<float, 3>(kShape.of_rows()));
   const DeviceTensor<float, 4> d_q(kShape.of_queries()), d_k(kShape.of_keys()), d_v(kShape.of_keys());
   backward(q.view(), k.view(), v.view(), out.view(), lse.view(), d_out.view(), d_q.view(), d_k.view(), d_v.view(),

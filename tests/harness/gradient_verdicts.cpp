@@ -8,13 +8,19 @@
 
 namespace flash::harness {
 
-std::string pointed_to(bool d_q_wrong, bool d_k_wrong, bool d_v_wrong) {
+std::string pointed_to(bool d_q_wrong, bool d_k_wrong, bool d_v_wrong, Passes passes) {
   if (d_v_wrong && (d_q_wrong || d_k_wrong))
     return "dV is wrong, which needs nothing but P and d_out: look at P = exp(S - lse) first, at its scale and its mask.";
   if (d_v_wrong) return "Only dV is wrong, so P is right: look at how dV = P^T dO is summed up over the queries.";
   if (d_q_wrong && d_k_wrong)
     return "dV is right, so P is; dQ and dK are both wrong: look at dP = dO V^T, at delta, and at dS = P * (dP - delta) and "
            "its scale.";
+  if (passes == Passes::kTwo)
+    return d_q_wrong
+               ? "Only dQ is wrong: look at its pass, at the P and dS that it computes for itself and at how dQ = scale * dS K "
+                 "is summed up over the keys."
+               : "Only dK is wrong, so P is right: look at dS in the pass for dK and dV, and at how dK = scale * dS^T Q is "
+                 "summed up over the queries.";
   if (d_q_wrong) return "Only dQ is wrong, so dS is right: look at how dQ = scale * dS K is summed up over the keys.";
   return "Only dK is wrong, so dS is right: look at how dK = scale * dS^T Q is summed up over the queries.";
 }

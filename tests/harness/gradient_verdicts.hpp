@@ -7,8 +7,11 @@
 
 namespace flash::harness {
 
+// Whether all gradients come of one P and one dS, or dQ has a pass of its own, which computes both again.
+enum class Passes { kOne, kTwo };
+
 // What it points to that these gradients are wrong and the others are not. At least one is.
-std::string pointed_to(bool d_q_wrong, bool d_k_wrong, bool d_v_wrong);
+std::string pointed_to(bool d_q_wrong, bool d_k_wrong, bool d_v_wrong, Passes passes);
 
 // `delta` against the sums over a row of out * d_out, in float64; "" when it is right. T is float, Half or BFloat16.
 template <class T>
