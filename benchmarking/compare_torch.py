@@ -71,7 +71,8 @@ def parser() -> Parser:
              "softmax_matmul all")
     add("--dtypes", type=several(one_of(DTYPES)), metavar="NAMES",
         help=f"default {','.join(ON_DEVICE['cpu'])}; on a GPU {','.join(ON_DEVICE['cuda'])}; --benchmark-rows: float32")
-    add("--directions", type=several(one_of(DIRECTIONS)), metavar="NAMES", help="default forward,backward")
+    add("--directions", type=several(one_of(DIRECTIONS)), metavar="NAMES", help="both: the two passes as one piece of work; "
+        f"default {','.join(FULL['directions'])}; on a GPU {','.join(CUDA_FULL['directions'])}")
     add("--head-dims", type=several(integer), metavar="N,...", help="default 64,128; --benchmark-rows: 64")
     add("--seq-lens", type=several(integer), metavar="N,...", help="queries, and as many keys; default 512,1024,2048,4096; on a "
         "GPU 1024,4096,16384; --benchmark-rows: those of bench_attention")

@@ -84,7 +84,7 @@ class CudaBench(TorchBench):
 
 
 class TorchDuel:
-    """One case, one implementation: ours() and peer() do the pass once, check() says whether both are right."""
+    """One case, one implementation: ours() and peer() do its direction once, check() says whether both are right."""
 
     def __init__(self, bench: Any, case: Case, implementation: str) -> None:
         torch, library = bench.torch, bench.library
@@ -100,27 +100,43 @@ class TorchDuel:
         saves_p = library.saves_p(implementation)
         p = unwritten(*of_queries[:3], case.seq_len) if saves_p else None
         self._alive = p, out, lse  # the C library has their addresses
-        self.lse = lse if case.direction == "forward" and not saves_p else None
+        self.lse = lse if case.direction != "backward" and not saves_p else None
         passed = [None if one is None else one.data_ptr() for one in (q, k, v, out, lse, p)]
         forward = library.prepared("attention_forward", case, *passed, name=implementation)
         attention = torch.nn.functional.scaled_dot_product_attention
         if case.direction == "forward":
             self.ours, self.results = forward, {"out": out}
             self.peer = lambda: attention(q, k, v, is_causal=case.causal)
-        else:
+            return
+        gradients = {name: unwritten(*of_queries) for name in ("d_q", "d_k", "d_v")}
+        backward = library.prepared("attention_backward", case, *passed, d_out.data_ptr(),
+                                    *(one.data_ptr() for one in gradients.values()), name=implementation)
+        leaves = [one.detach().requires_grad_() for one in (q, k, v)]
+        if case.direction == "backward":
             forward()
-            self.results = {name: unwritten(*of_queries) for name in ("d_q", "d_k", "d_v")}
-            self.ours = library.prepared("attention_backward", case, *passed, d_out.data_ptr(),
-                                         *(one.data_ptr() for one in self.results.values()), name=implementation)
-            leaves = [one.detach().requires_grad_() for one in (q, k, v)]
+            self.ours, self.results = backward, gradients
             graph = attention(*leaves, is_causal=case.causal)
             self.peer = lambda: torch.autograd.grad(graph, leaves, d_out, retain_graph=True)
+        else:
+            def both() -> None:
+                forward()
+                backward()
+
+            self.ours, self.results = both, {"out": out} | gradients
+            self.peer = lambda: torch.autograd.grad(attention(*leaves, is_causal=case.causal), leaves, d_out)
 
     def check(self) -> Verdict:
+        """The errors are those of what PyTorch returns, which of `both` is the gradients; our out and lse have to be right too."""
         self.ours()
         theirs = self.peer()
         theirs = theirs if isinstance(theirs, tuple) else (theirs,)
-        truth, direction = self.bench.truth, self.case.direction
-        error, problem = truth.judge(self.inputs, direction, list(self.results.values()), lse=self.lse)
-        peer_error, peer_problem = truth.judge(self.inputs, direction, theirs, "PyTorch's ")
+        judge, direction, problem = self.bench.truth.judge, "forward", ""
+        gradients = [one for name, one in self.results.items() if name != "out"]
+        if "out" in self.results:
+            error, problem = judge(self.inputs, direction, [self.results["out"]], lse=self.lse)
+        if gradients:
+            direction = "backward"
+            error, of_gradients = judge(self.inputs, direction, gradients)
+            problem = problem or of_gradients
+        peer_error, peer_problem = judge(self.inputs, direction, theirs, "PyTorch's ")
         return Verdict(error, peer_error, problem or peer_problem)

@@ -10,7 +10,7 @@ DTYPES = ("float32", "float64", "float16", "bfloat16")  # in the order of FlashD
 ON_DEVICE = {"cpu": ("float32", "float64"), "cuda": ("float32", "float16", "bfloat16")}
 # PyTorch's, on a GPU, by the names of torch.nn.attention.SDPBackend.
 BACKENDS = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "math": "MATH"}
-DIRECTIONS = ("forward", "backward")
+DIRECTIONS = ("forward", "backward", "both")  # both: a forward pass and its backward pass, timed as one piece of work
 
 OF_CASE = ("device", "direction", "dtype", "batch", "heads", "seq_len", "head_dim", "causal")
 ATTENTION = Schema(
@@ -28,7 +28,7 @@ SOFTMAX_MATMUL = Schema(
 
 @dataclass(frozen=True)
 class Case:
-    """One problem of attention and one pass over it."""
+    """One problem of attention and one direction."""
 
     device: str
     direction: str
@@ -45,7 +45,7 @@ class Case:
     @property
     def flop(self) -> float:
         """Two products of n x n x d forward, five backward, a multiplication and an addition each; with causal, half."""
-        products = 2 if self.direction == "forward" else 5
+        products = {"forward": 2, "backward": 5, "both": 2 + 5}[self.direction]
         whole = 2 * products * self.batch * self.heads * self.seq_len**2 * self.head_dim
         return whole / 2 if self.causal else whole
 
@@ -84,14 +84,14 @@ class SoftmaxMatmulCase:
 
 
 # The sizes of --quick are in no complete run, so that its rows, of fewer turns, never replace those of one.
-FULL: dict[str, Any] = {"dtypes": ON_DEVICE["cpu"], "directions": DIRECTIONS, "head_dims": (64, 128),
+FULL: dict[str, Any] = {"dtypes": ON_DEVICE["cpu"], "directions": ("forward", "backward"), "head_dims": (64, 128),
                         "seq_lens": (512, 1024, 2048, 4096), "batch_heads": ((1, 1), (1, 8)), "causal": (False, True), "turns": 21}
 QUICK: dict[str, Any] = FULL | {"dtypes": ("float32",), "head_dims": (64,), "seq_lens": (384, 768), "batch_heads": ((1, 8),),
                                 "turns": 9}
 
 # On a GPU the homework's problem, and one with wider heads; of each dtype, since each has backends of its own.
-CUDA_FULL: dict[str, Any] = FULL | {"dtypes": ON_DEVICE["cuda"], "seq_lens": (1024, 4096, 16384), "batch_heads": ((8, 1),),
-                                    "turns": 11}
+CUDA_FULL: dict[str, Any] = FULL | {"dtypes": ON_DEVICE["cuda"], "directions": DIRECTIONS, "seq_lens": (1024, 4096, 16384),
+                                    "batch_heads": ((8, 1),), "turns": 11}
 CUDA_QUICK: dict[str, Any] = CUDA_FULL | {"head_dims": (64,), "seq_lens": (768,), "turns": 7}
 
 # Those of bench_softmax_matmul.

@@ -75,6 +75,13 @@ using Scores = float[C::kRows][C::kScores];
 template <class C>
 using Gradient = float[C::kRows][C::kColumns];
 
+// ---- Exponents -----------------------------------------------------------------------------------------------------------
+
+inline constexpr float kLog2E = 1.4426950408889634f;
+
+// What the exponent of P in base 2 subtracts. A row that weighs no key gets inf, and exp2(S - inf) = 0.
+__device__ __forceinline__ float base_2(float lse) { return lse == -INFINITY ? INFINITY : lse * kLog2E; }
+
 // ---- To shared memory ---------------------------------------------------------------------------------------------------
 
 // tile[r * kStride + c] = factor * x(row0 + r, c) for kTileRows rows, and 0 outside of x. The thread block's work.

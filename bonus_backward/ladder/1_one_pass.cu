@@ -16,8 +16,6 @@ namespace {
 
 using namespace backward;
 
-constexpr double kLog2E = 1.4426950408889634;
-
 // Four neighbours at once: on Hopper one instruction, elsewhere four.
 __device__ __forceinline__ void atomic_add(float* to, const float (&x)[4]) {
 #if !defined(FLASH_SIMT) && __CUDA_ARCH__ >= 900
@@ -38,7 +36,7 @@ __device__ __forceinline__ void share_of_dQ(const float* weights, const float* K
   for (int warp = 0; warp < C::kWarps; ++warp)
     FLASH_UNROLL
     for (int r = 0; r < C::kRows; r += kTogether)
-      FLASH_UNROLL_BY(2)
+      FLASH_UNROLL_BY(1)
       for (int group = 0; group < C::kGroups; ++group) {
         Floats<kTogether> dS[kDown];  // of kTogether own rows
         FLASH_UNROLL
@@ -90,8 +88,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     load_rows<C::kStream, C>(Q_smem, q_head, i0);
     load_rows<C::kStream, C>(dO_smem, d_out_head, i0);
     for (int s = threadIdx.x; s < C::kStream; s += C::kThreads) {
-      const float row_lse = i0 + s < queries ? lse(b, h, i0 + s) : -INFINITY;
-      tiles.lse[s] = row_lse == -INFINITY ? INFINITY : row_lse * static_cast<float>(kLog2E);
+      tiles.lse[s] = i0 + s < queries ? base_2(lse(b, h, i0 + s)) : INFINITY;
       tiles.delta[s] = i0 + s < queries ? delta(b, h, i0 + s) : 0;
     }
     __syncthreads();
@@ -127,7 +124,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     });
   };
 
-  load_rows<C::kOwn, C>(K_smem, Head<const T>(k, b, h), j0, scale * static_cast<float>(kLog2E));
+  load_rows<C::kOwn, C>(K_smem, Head<const T>(k, b, h), j0, scale * kLog2E);
   load_rows<C::kOwn, C>(V_smem, Head<const T>(v, b, h), j0);
   const bool ragged = j0 + C::kOwn > keys;
   Index i0 = causal ? j0 : 0;
@@ -145,7 +142,7 @@ __global__ void finish_kernel(const float* d_q_sum, TensorView<T, 4> d_q, int wi
   const Index element = Index{blockIdx.x} * kFinishThreads + threadIdx.x, row = element / width, c = element % width;
   const Index b = row / queries / heads;
   if (b < d_q.extent(0) && c < d_q.extent(3))
-    d_q(b, row / queries % heads, row % queries, c) = from_float<T>(d_q_sum[element] * static_cast<float>(1 / kLog2E));
+    d_q(b, row / queries % heads, row % queries, c) = from_float<T>(d_q_sum[element] * (1 / kLog2E));
 }
 
 // Two widths less than in the solution, and none that is only faster but for heads of 64: a rung is for the benchmark.

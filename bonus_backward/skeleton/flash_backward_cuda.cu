@@ -19,8 +19,6 @@ namespace {
 
 using namespace backward;
 
-constexpr double kLog2E = 1.4426950408889634;
-
 // ---- delta --------------------------------------------------------------------------------------------------------------
 
 constexpr int kDeltaThreads = 256;
@@ -35,11 +33,6 @@ __global__ void delta_kernel(TensorView<const T, 4> out, TensorView<const T, 4> 
   // TODO the row's sum of out * d_out: each lane of the warp has a share of the columns, row_sum<kWarpSize>() adds them
   //   up, and one lane writes (about 4 lines)
 }
-
-// ---- From scores to weights ---------------------------------------------------------------------------------------------
-
-// What P's exponent subtracts, in base 2. A row that weighs no key gets inf, and exp2(S - inf) = 0.
-__device__ __forceinline__ float base_2(float lse) { return lse == -INFINITY ? INFINITY : lse * static_cast<float>(kLog2E); }
 
 // ---- dK and dV ----------------------------------------------------------------------------------------------------------
 
@@ -82,7 +75,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     //   all lanes have read that; dK += dS Q (about 12 lines)
   };
 
-  load_rows<C::kOwn, C>(K_smem, Head<const T>(k, b, h), j0, scale * static_cast<float>(kLog2E));
+  load_rows<C::kOwn, C>(K_smem, Head<const T>(k, b, h), j0, scale * kLog2E);
   load_rows<C::kOwn, C>(V_smem, Head<const T>(v, b, h), j0);
   // TODO the queries that see a key of this block, in steps of kStream: add_queries(i0, std::true_type{}) where some
   //   do not see all of its keys, add_queries(i0, std::false_type{}) elsewhere (about 3 lines)
@@ -131,7 +124,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     //   sees(r, s) is false; dQ += dS K (about 13 lines)
   };
 
-  load_rows<C::kOwn, C>(Q_smem, Head<const T>(q, b, h), i0, scale * static_cast<float>(kLog2E));
+  load_rows<C::kOwn, C>(Q_smem, Head<const T>(q, b, h), i0, scale * kLog2E);
   load_rows<C::kOwn, C>(dO_smem, Head<const T>(d_out, b, h), i0);
   // TODO the keys that a query of this block sees, in steps of kStream: add_keys(j0, std::true_type{}) where some do
   //   not see all of them, or keys end; add_keys(j0, std::false_type{}) elsewhere (about 6 lines)

@@ -19,8 +19,6 @@ namespace {
 
 using namespace backward;
 
-constexpr double kLog2E = 1.4426950408889634;
-
 // ---- delta --------------------------------------------------------------------------------------------------------------
 
 constexpr int kDeltaThreads = 256;
@@ -41,11 +39,6 @@ __global__ void delta_kernel(TensorView<const T, 4> out, TensorView<const T, 4> 
   if (threadIdx.x % kWarpSize == 0) delta(b, h, i) = sum;
   // END SOLUTION
 }
-
-// ---- From scores to weights ---------------------------------------------------------------------------------------------
-
-// What P's exponent subtracts, in base 2. A row that weighs no key gets inf, and exp2(S - inf) = 0.
-__device__ __forceinline__ float base_2(float lse) { return lse == -INFINITY ? INFINITY : lse * static_cast<float>(kLog2E); }
 
 // ---- dK and dV ----------------------------------------------------------------------------------------------------------
 
@@ -115,7 +108,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     // END SOLUTION
   };
 
-  load_rows<C::kOwn, C>(K_smem, Head<const T>(k, b, h), j0, scale * static_cast<float>(kLog2E));
+  load_rows<C::kOwn, C>(K_smem, Head<const T>(k, b, h), j0, scale * kLog2E);
   load_rows<C::kOwn, C>(V_smem, Head<const T>(v, b, h), j0);
   // BEGIN SOLUTION the queries that see a key of this block, in steps of kStream: add_queries(i0, std::true_type{}) where some
   //   do not see all of its keys, add_queries(i0, std::false_type{}) elsewhere (about 3 lines)
@@ -182,7 +175,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     // END SOLUTION
   };
 
-  load_rows<C::kOwn, C>(Q_smem, Head<const T>(q, b, h), i0, scale * static_cast<float>(kLog2E));
+  load_rows<C::kOwn, C>(Q_smem, Head<const T>(q, b, h), i0, scale * kLog2E);
   load_rows<C::kOwn, C>(dO_smem, Head<const T>(d_out, b, h), i0);
   // BEGIN SOLUTION the keys that a query of this block sees, in steps of kStream: add_keys(j0, std::true_type{}) where some do
   //   not see all of them, or keys end; add_keys(j0, std::false_type{}) elsewhere (about 6 lines)

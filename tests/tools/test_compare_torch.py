@@ -282,6 +282,15 @@ class Protocol(unittest.TestCase):
     def test_flop(self) -> None:
         self.assertEqual(CASE.flop, 4 * 8 * 512**2 * 64)
         self.assertEqual(Case("cpu", "backward", "float64", 2, 3, 100, 128, True).flop, 10 * 2 * 3 * 100**2 * 128 / 2)
+        forward, backward, both = (Case("cuda", direction, "float16", 8, 1, 4096, 64, True).flop for direction in problems.DIRECTIONS)
+        self.assertEqual(both, forward + backward)
+
+    def test_the_columns_of_all_directions_are_the_headings(self) -> None:
+        for direction in problems.DIRECTIONS:
+            line = str(Case("cuda", direction, "bfloat16", 8, 1, 16384, 128, True))
+            self.assertEqual(len(line), len(Case.heading))
+            for word, cell in (("heads", "8x1"), ("keys", "16384"), ("head ", "128 ")):
+                self.assertEqual(line.rindex(cell) + len(cell), Case.heading.rindex(word) + len(word))
 
 
 class Rows(unittest.TestCase):
@@ -331,11 +340,98 @@ class Rows(unittest.TestCase):
         self.assertEqual(attention.worst(1.0, 3.0, 2.0), 3.0)
 
 
+class FakeTruth:
+    """Everything is right but what `wrong` says, by direction and whose it is. The errors tell the verdicts apart."""
+
+    ERRORS = {("forward", ""): 1e-7, ("backward", ""): 2e-7, ("forward", "PyTorch's "): 3e-7, ("backward", "PyTorch's "): 4e-7}
+
+    def __init__(self, wrong=()) -> None:
+        self._wrong, self.judged = wrong, []
+
+    def judge(self, inputs, direction, results, whose="", lse=None):
+        self.judged.append((direction, whose, len(results), lse is not None))
+        return self.ERRORS[direction, whose], f"{whose}{direction} is off" if (direction, whose) in self._wrong else ""
+
+
+class Duel(unittest.TestCase):
+    """What is timed and checked in each direction, with passes and a PyTorch made here, which log what is called."""
+
+    def duel(self, direction: str, saves_p=False, wrong=()):
+        self.log, self.addresses = [], {}
+        self.torch, addresses = mock.MagicMock(), iter(range(1, 100))
+        self.torch.full = lambda *_, **__: mock.Mock(data_ptr=mock.Mock(return_value=next(addresses)))
+        self.torch.nn.functional.scaled_dot_product_attention = lambda *_, **__: self.log.append("graph") or "graph"
+
+        def grad(graph, leaves, d_out, **_):
+            self.log.append(f"grad of {graph}")
+            return "d_q", "d_k", "d_v"
+
+        self.torch.autograd.grad = grad
+        library = mock.Mock(saves_p=lambda name: saves_p, prepared=self.prepared)
+        bench = attention_bench.CudaBench(self.torch, library, FakeTruth(wrong), "flash")
+        with mock.patch.object(attention_bench, "Inputs", lambda *_: mock.Mock(of_queries=(1, 8, 512, 64))), \
+                bench.duel(Case("cpu", direction, "float32", 1, 8, 512, 64, False), "flash") as duel:
+            return duel
+
+    def prepared(self, function, case, *addresses, name):
+        self.addresses[function] = addresses
+        return lambda: self.log.append(function)
+
+    def calls(self, call) -> list[str]:
+        self.log.clear()
+        call()
+        return self.log
+
+    def test_both_is_the_forward_pass_and_then_the_backward_pass_in_each_call(self) -> None:
+        passes, built = {"forward": ["attention_forward"], "backward": ["attention_backward"]}, {"forward": ["graph"]}
+        passes["both"] = passes["forward"] + passes["backward"]
+        built |= {"backward": ["grad of graph"], "both": ["graph", "grad of graph"]}
+        for direction in problems.DIRECTIONS:
+            with self.subTest(direction=direction):
+                duel = self.duel(direction)
+                before = ["attention_forward", "graph"] if direction == "backward" else []
+                self.assertEqual(self.log, before)
+                for _ in range(2):
+                    self.assertEqual(self.calls(duel.ours), passes[direction])
+                    self.assertEqual(self.calls(duel.peer), built[direction])
+
+    def test_the_backward_pass_reads_what_the_forward_pass_wrote(self) -> None:
+        for direction in ("backward", "both"):
+            for saves_p in (False, True):
+                self.duel(direction, saves_p)
+                forward, backward = (self.addresses[f"attention_{one}"] for one in ("forward", "backward"))
+                self.assertEqual((len(forward), len(backward), backward[:6]), (6, 10, forward))
+                self.assertEqual(forward[-1] is not None, saves_p)
+
+    def test_autograd_has_no_graph_in_inference_mode(self) -> None:
+        for direction in problems.DIRECTIONS:
+            self.duel(direction)
+            self.torch.inference_mode.assert_called_once_with(direction == "forward")
+
+    def test_of_both_gradients_are_compared_and_our_out_and_lse_are_checked(self) -> None:
+        out, gradients = ("forward", "", 1, True), ("backward", "", 3, False)
+        theirs = {"forward": ("forward", "PyTorch's ", 1, False), "backward": ("backward", "PyTorch's ", 3, False)}
+        for direction, judged, errors in (("forward", [out, theirs["forward"]], (1e-7, 3e-7)),
+                                          ("backward", [gradients, theirs["backward"]], (2e-7, 4e-7)),
+                                          ("both", [out, gradients, theirs["backward"]], (2e-7, 4e-7))):
+            with self.subTest(direction=direction):
+                duel = self.duel(direction)
+                self.assertEqual(duel.check(), Verdict(*errors))
+                self.assertEqual(duel.bench.truth.judged, judged)
+        duel = self.duel("both", saves_p=True)  # whose lse has no meaning
+        duel.check()
+        self.assertEqual(duel.bench.truth.judged[0], ("forward", "", 1, False))
+
+    def test_each_wrong_result_of_both_is_found(self) -> None:
+        for direction, whose in (("forward", ""), ("backward", ""), ("backward", "PyTorch's ")):
+            self.assertEqual(self.duel("both", wrong=[(direction, whose)]).check().problem, f"{whose}{direction} is off")
+
+
 class Table(Temporary):
     def test_a_row_measured_again_replaces_its_own_and_no_other(self) -> None:
         first = [row(), row(seq_len="1024"), row(implementation="1_rung"), row(threads="1"), row(machine="another"),
                  row(causal="True"), row(isa="avx512"), row(peer="pytorch 3 sdpa flash"), row(direction="backward"),
-                 row(dtype="float64"), row(batch="2"), row(heads="1"), row(head_dim="128")]
+                 row(direction="both"), row(dtype="float64"), row(batch="2"), row(heads="1"), row(head_dim="128")]
         for one in first:
             table.record(self.csv, ATTENTION, one)
         self.assertEqual(table.load(self.csv, ATTENTION), first)
@@ -374,7 +470,8 @@ class Table(Temporary):
         text = markdown.markdown([row(ratio="0.5", share_of_gemm="0.4"), row(seq_len="1024", ratio="8", share_of_gemm="0.9"),
                                  row(causal="True", heads="1", ratio="4", others="0.06"),
                                  row(direction="backward", ratio="0.9"),
-                                 row(direction="backward", seq_len="4096", ratio="", status="OOM")])
+                                 row(direction="backward", seq_len="4096", ratio="", status="OOM"),
+                                 row(direction="both", ratio="1.5")])
         lines = text.split("\n")
         self.assertEqual(lines[0], "**`2_rung` beside pytorch 2.0 sdpa flash: cpu, A Processor, fast (2 logical cores), "
                                    "2 threads, avx2**")
@@ -383,6 +480,8 @@ class Table(Temporary):
                       f"{share:.0f} % | 64 % | 1 | 0 |", lines)
         self.assertIn("| backward | float32 | 0.90x | 0.90x (1x8, 512, 64) | 0.90x (1x8, 512, 64) | 0 of 1 | "
                       "80 % | 64 % | 0 | 1 (OOM) |", lines)
+        self.assertIn("| both | float32 | 1.50x | 1.50x (1x8, 512, 64) | 1.50x (1x8, 512, 64) | 1 of 1 | 80 % | 64 % | 0 | 0 |", lines)
+        self.assertIn("both, float32: pytorch's time over ours", lines)
         self.assertIn("| head_dim | batch x heads | 512 | 1024 | 512 causal |", lines)
         self.assertIn("| 64 | 1 x 1 |  |  | 4.00 |", lines)
         self.assertIn("| 64 | 1 x 8 | 0.50 | 8.00 |  |", lines)
@@ -472,14 +571,14 @@ class Run(Temporary):
         self.assertNotIn("others had", out)
 
     def test_everything_can_be_chosen(self) -> None:
-        self.measured("--impl", "flash,1_rung", "--dtypes", "float64", "--directions", "backward", "--head-dims", "32",
+        self.measured("--impl", "flash,1_rung", "--dtypes", "float64", "--directions", "both,backward", "--head-dims", "32",
                       "--seq-lens", "64,7", "--batch-heads", "3,2x4", "--causal", "yes", "--turns", "2", "--threads", "1")
         self.assertEqual(self.library.threads, [1])
         columns = ("implementation", "dtype", "direction", "head_dim", "seq_len", "batch", "heads", "causal", "threads",
                    "status")
         found = [tuple(one[name] for name in columns) for one in table.load(self.csv, ATTENTION)]
-        self.assertEqual(found, [(name, "float64", "backward", "32", n, batch, heads, "True", "1", status)
-                                 for n in ("64", "7") for batch, heads in (("1", "3"), ("2", "4"))
+        self.assertEqual(found, [(name, "float64", direction, "32", n, batch, heads, "True", "1", status)
+                                 for n in ("64", "7") for batch, heads in (("1", "3"), ("2", "4")) for direction in ("both", "backward")
                                  for name, status in (("flash", "ok"), ("1_rung", "unsupported"))])
 
     def test_all_sizes_is_128_cases_and_quick_has_none_of_them(self) -> None:
@@ -572,6 +671,8 @@ class RunOnGpu(Temporary):
         full, quick = problems.cases(problems.CUDA_FULL, "cuda"), problems.cases(problems.CUDA_QUICK, "cuda")
         self.assertFalse(set(full) & set(quick))
         self.assertEqual({case.dtype for case in full}, {"float32", "float16", "bfloat16"})
+        for sizes in (full, quick):
+            self.assertEqual({case.direction for case in sizes}, {"forward", "backward", "both"})
         full, quick = (problems.softmax_matmul_cases(sizes) for sizes in (problems.SOFTMAX_MATMUL_FULL, problems.SOFTMAX_MATMUL_QUICK))
         self.assertFalse(set(full) & set(quick))
 
@@ -831,7 +932,7 @@ class CommandLine(Temporary):
                             (("--benchmark-rows", "--turns", "5"), "--turns: not with --benchmark-rows"),
                             (("--benchmark-rows", "--device", "cuda", "--problem", "softmax_matmul"),
                              "--benchmark-rows: they are of attention"),
-                            (("--directions", "up"), "--directions: it is 'up'"),
+                            (("--directions", "up"), "--directions: it is 'up'; it must be one of forward, backward, both"),
                             (("--causal", "maybe"), "--causal: it is 'maybe'"),
                             (("--batch-heads", "1x2x3"), "--batch-heads: it is '1x2x3'; it must be HEADS or BATCHxHEADS"),
                             (("--batch-heads", "1x"), "--batch-heads: it is ''"),
@@ -850,6 +951,7 @@ class CommandLine(Temporary):
         for option in ("--install", "--quick", "--impl", "--table", "--library", "--threads", "--device", "--backends", "--problem",
                        "--benchmark-rows"):
             self.assertIn(option, out)
+        self.assertIn("default forward,backward; on a GPU forward,backward,both", " ".join(out.split()))
 
     def test_no_library_is_one_line_with_the_command(self) -> None:
         code, out, err = self.call("--library", "none.so")
@@ -1201,12 +1303,12 @@ class WithTorch(Temporary):
 
     def test_the_real_thing(self) -> None:
         args = ["--library", str(LIBRARY), "--output", str(self.csv), "--seq-lens", "40", "--head-dims", "16",
-                "--batch-heads", "2x2", "--turns", "1", "--threads", "1"]
+                "--batch-heads", "2x2", "--turns", "1", "--threads", "1", "--directions", "forward,backward,both"]
         with contextlib.redirect_stdout(io.StringIO()), mock.patch.object(attention_bench, "GEMM_SIZE", 64):
             self.assertEqual(program.main(args), 0)
         with self.csv.open(newline="") as stream:
             rows = list(csv.DictReader(stream))
-        self.assertEqual([one["status"] for one in rows], ["ok"] * 8)
+        self.assertEqual([one["status"] for one in rows], ["ok"] * 12)
         self.assertTrue(all(float(one["ratio"]) > 0 and float(one["gemm_gflops"]) > 0 for one in rows))
 
 
