@@ -103,6 +103,18 @@ __device__ __forceinline__ void store_weights(float* weights, const Scores<C>& W
   }
 }
 
+// What this thread stored: it costs less to read it again than to keep it in registers meanwhile.
+template <class C>
+__device__ __forceinline__ void load_weights(Scores<C>& W, const float* weights, const Thread<C>& thread) {
+  FLASH_UNROLL
+  for (int n = 0; n < C::kScores; ++n) {
+    float column[C::kRows];
+    read<C::kGroups>(column, weights + thread.streamed(n) * C::kWeightsStride, thread.group);
+    FLASH_UNROLL
+    for (int r = 0; r < C::kRows; ++r) W[r][n] = column[r];
+  }
+}
+
 // ---- The products -------------------------------------------------------------------------------------------------------
 
 // S[r][n] += the dot product of this thread's own row r and its streamed row n, over all columns.

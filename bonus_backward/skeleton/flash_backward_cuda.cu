@@ -53,17 +53,17 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   float *const K_smem = tiles.own[0], *const V_smem = tiles.own[1], *const Q_smem = tiles.stream[0], *const dO_smem = tiles.stream[1];
   Gradient<C> dK = {}, dV = {};
 
-  // The queries from i0 on. `masked`: not every key of this block is seen by all of them.
+  // The queries from i0 on. `masked`: not every key of this block is seen by all of them, or queries end.
   const auto add_queries = [&](Index i0, auto masked) {
     constexpr bool kMasked = decltype(masked)::value;
     const int left = queries - i0 < C::kStream ? static_cast<int>(queries - i0) : C::kStream;
-    const int ahead = static_cast<int>(j0 - i0);  // of the first key before the first query; small where there is a mask
+    const int ahead = causal ? static_cast<int>(j0 - i0) : -C::kOwn;  // of the first key ahead of the first query
     const auto sees = [&](int r, int s) { return !kMasked || (s < left && s >= ahead + thread.row(r)); };
     __syncthreads();  // nobody reads the tiles of the queries before any more
     load_rows<C::kStream, C>(Q_smem, q_head, i0);
     load_rows<C::kStream, C>(dO_smem, d_out_head, i0);
     for (int s = threadIdx.x; s < C::kStream; s += C::kThreads) {
-      tiles.lse[s] = i0 + s < queries ? base_2(lse(b, h, i0 + s)) : INFINITY;
+      tiles.lse[s] = i0 + s < queries ? base_2(lse(b, h, i0 + s)) : 0;
       tiles.delta[s] = i0 + s < queries ? delta(b, h, i0 + s) : 0;
     }
     __syncthreads();
@@ -71,14 +71,14 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     // TODO dV: S = K Q^T by multiply() (K_smem is scaled), P = exp2(S - lse), 0 where sees(r, s) is false;
     //   store_weights(), and dV += P dO by add_product() (about 10 lines)
 
-    // TODO dK: dP = V dO^T, dS = P * (dP - delta), 0 where sees(r, s) is false; dS takes P's place in tiles.weights when
-    //   all lanes have read that; dK += dS Q (about 12 lines)
+    // TODO dK: dP = V dO^T, P by load_weights(), dS = P * (dP - delta), 0 where sees(r, s) is false; dS takes P's place
+    //   in tiles.weights when all lanes have read that; dK += dS Q (about 13 lines)
   };
 
   load_rows<C::kOwn, C>(K_smem, Head<const T>(k, b, h), j0, scale * kLog2E);
   load_rows<C::kOwn, C>(V_smem, Head<const T>(v, b, h), j0);
   // TODO the queries that see a key of this block, in steps of kStream: add_queries(i0, std::true_type{}) where some
-  //   do not see all of its keys, add_queries(i0, std::false_type{}) elsewhere (about 3 lines)
+  //   do not see all of its keys, or queries end; add_queries(i0, std::false_type{}) elsewhere (about 6 lines)
   store<C>(dK, Head<T>(d_k, b, h), j0, scale, thread);
   store<C>(dV, Head<T>(d_v, b, h), j0, 1, thread);
 }
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   FLASH_UNROLL
   for (int r = 0; r < C::kRows; ++r) {
     const Index i = i0 + thread.row(r);
-    lse_i[r] = i < queries ? base_2(lse(b, h, i)) : INFINITY;
+    lse_i[r] = i < queries ? base_2(lse(b, h, i)) : 0;
     delta_i[r] = i < queries ? delta(b, h, i) : 0;
   }
 
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   const auto add_keys = [&](Index j0, auto masked) {
     constexpr bool kMasked = decltype(masked)::value;
     const int left = keys - j0 < C::kStream ? static_cast<int>(keys - j0) : C::kStream;
-    const int behind = causal ? static_cast<int>(i0 - j0) : C::kStream;  // the first query behind the first key
+    const int behind = causal ? static_cast<int>(i0 - j0) : C::kStream;  // of the first query behind the first key
     const auto sees = [&](int r, int s) { return !kMasked || (s < left && s <= behind + thread.row(r)); };
     __syncthreads();  // nobody reads the tiles of the keys before any more
     load_rows<C::kStream, C>(K_smem, k_head, j0);
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   load_rows<C::kOwn, C>(Q_smem, Head<const T>(q, b, h), i0, scale * kLog2E);
   load_rows<C::kOwn, C>(dO_smem, Head<const T>(d_out, b, h), i0);
   // TODO the keys that a query of this block sees, in steps of kStream: add_keys(j0, std::true_type{}) where some do
-  //   not see all of them, or keys end; add_keys(j0, std::false_type{}) elsewhere (about 6 lines)
+  //   not see all of them, or keys end; add_keys(j0, std::false_type{}) elsewhere (about 7 lines)
   store<C>(dQ, Head<T>(d_q, b, h), i0, scale, thread);
 }
 

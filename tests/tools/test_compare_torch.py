@@ -282,8 +282,7 @@ class Protocol(unittest.TestCase):
     def test_flop(self) -> None:
         self.assertEqual(CASE.flop, 4 * 8 * 512**2 * 64)
         self.assertEqual(Case("cpu", "backward", "float64", 2, 3, 100, 128, True).flop, 10 * 2 * 3 * 100**2 * 128 / 2)
-        forward, backward, both = (Case("cuda", direction, "float16", 8, 1, 4096, 64, True).flop for direction in problems.DIRECTIONS)
-        self.assertEqual(both, forward + backward)
+        self.assertEqual(Case("cuda", "both", "float16", 2, 3, 100, 128, True).flop, 14 * 2 * 3 * 100**2 * 128 / 2)
 
     def test_the_columns_of_all_directions_are_the_headings(self) -> None:
         for direction in problems.DIRECTIONS:
@@ -358,9 +357,9 @@ class Duel(unittest.TestCase):
 
     def duel(self, direction: str, saves_p=False, wrong=()):
         self.log, self.addresses = [], {}
-        self.torch, addresses = mock.MagicMock(), iter(range(1, 100))
+        self.torch, addresses = mock.MagicMock(__version__="2.0"), iter(range(1, 100))
         self.torch.full = lambda *_, **__: mock.Mock(data_ptr=mock.Mock(return_value=next(addresses)))
-        self.torch.nn.functional.scaled_dot_product_attention = lambda *_, **__: self.log.append("graph") or "graph"
+        self.torch.nn.functional.scaled_dot_product_attention = lambda *_, **__: self.log.append("sdpa") or "its graph"
 
         def grad(graph, leaves, d_out, **_):
             self.log.append(f"grad of {graph}")
@@ -369,8 +368,8 @@ class Duel(unittest.TestCase):
         self.torch.autograd.grad = grad
         library = mock.Mock(saves_p=lambda name: saves_p, prepared=self.prepared)
         bench = attention_bench.CudaBench(self.torch, library, FakeTruth(wrong), "flash")
-        with mock.patch.object(attention_bench, "Inputs", lambda *_: mock.Mock(of_queries=(1, 8, 512, 64))), \
-                bench.duel(Case("cpu", direction, "float32", 1, 8, 512, 64, False), "flash") as duel:
+        with mock.patch.object(attention_bench, "Inputs", lambda *_: mock.Mock(of_queries=(8, 1, 512, 64))), \
+                bench.duel(Case("cuda", direction, "float32", 8, 1, 512, 64, False), "flash") as duel:
             return duel
 
     def prepared(self, function, case, *addresses, name):
@@ -383,17 +382,16 @@ class Duel(unittest.TestCase):
         return self.log
 
     def test_both_is_the_forward_pass_and_then_the_backward_pass_in_each_call(self) -> None:
-        passes, built = {"forward": ["attention_forward"], "backward": ["attention_backward"]}, {"forward": ["graph"]}
-        passes["both"] = passes["forward"] + passes["backward"]
-        built |= {"backward": ["grad of graph"], "both": ["graph", "grad of graph"]}
-        for direction in problems.DIRECTIONS:
+        forward, backward, grad = "attention_forward", "attention_backward", "grad of its graph"
+        for direction, before, ours, peer in (("forward", [], [forward], ["sdpa"]),
+                                              ("backward", [forward, "sdpa"], [backward], [grad]),
+                                              ("both", [], [forward, backward], ["sdpa", grad])):
             with self.subTest(direction=direction):
                 duel = self.duel(direction)
-                before = ["attention_forward", "graph"] if direction == "backward" else []
                 self.assertEqual(self.log, before)
                 for _ in range(2):
-                    self.assertEqual(self.calls(duel.ours), passes[direction])
-                    self.assertEqual(self.calls(duel.peer), built[direction])
+                    self.assertEqual(self.calls(duel.ours), ours)
+                    self.assertEqual(self.calls(duel.peer), peer)
 
     def test_the_backward_pass_reads_what_the_forward_pass_wrote(self) -> None:
         for direction in ("backward", "both"):
@@ -480,7 +478,8 @@ class Table(Temporary):
                       f"{share:.0f} % | 64 % | 1 | 0 |", lines)
         self.assertIn("| backward | float32 | 0.90x | 0.90x (1x8, 512, 64) | 0.90x (1x8, 512, 64) | 0 of 1 | "
                       "80 % | 64 % | 0 | 1 (OOM) |", lines)
-        self.assertIn("| both | float32 | 1.50x | 1.50x (1x8, 512, 64) | 1.50x (1x8, 512, 64) | 1 of 1 | 80 % | 64 % | 0 | 0 |", lines)
+        self.assertIn("| both | float32 | 1.50x | 1.50x (1x8, 512, 64) | 1.50x (1x8, 512, 64) | 1 of 1 | "
+                      "80 % | 64 % | 0 | 0 |", lines)
         self.assertIn("both, float32: pytorch's time over ours", lines)
         self.assertIn("| head_dim | batch x heads | 512 | 1024 | 512 causal |", lines)
         self.assertIn("| 64 | 1 x 1 |  |  | 4.00 |", lines)
@@ -578,7 +577,8 @@ class Run(Temporary):
                    "status")
         found = [tuple(one[name] for name in columns) for one in table.load(self.csv, ATTENTION)]
         self.assertEqual(found, [(name, "float64", direction, "32", n, batch, heads, "True", "1", status)
-                                 for n in ("64", "7") for batch, heads in (("1", "3"), ("2", "4")) for direction in ("both", "backward")
+                                 for n in ("64", "7") for batch, heads in (("1", "3"), ("2", "4"))
+                                 for direction in ("both", "backward")
                                  for name, status in (("flash", "ok"), ("1_rung", "unsupported"))])
 
     def test_all_sizes_is_128_cases_and_quick_has_none_of_them(self) -> None:
