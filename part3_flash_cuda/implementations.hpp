@@ -1,5 +1,5 @@
 // What part 3 enters in the registry of attention on a GPU (device_attention.hpp): "standard", which is given, and "flash", the
-// forward pass of skeleton or solution, whichever the program is linked with, and the best backward pass that there is.
+// forward pass of skeleton or solution, whichever the program is linked with, and the plain backward pass.
 #pragma once
 
 #include <string>
