@@ -38,7 +38,9 @@ struct Config {
   // 8 warps at a time on a multiprocessor: up to 255 registers a thread.
   static constexpr int kBlocks = 8 / kWarps;
 
-  static_assert(kGroups * kLanes == kWarpSize && kScores >= 1 && kColumns >= 1 && 8 % kWarps == 0 && kHeadDim % 4 == 0);
+  static_assert(kGroups * kLanes == kWarpSize && 8 % kWarps == 0 && kHeadDim % 4 == 0);
+  static_assert(kWarps * kGroups * kRows == kOwn && kLanes * kScores == kStream && kLanes * kColumns == kHeadDim);
+  static_assert(kRows % kVector<kRows> == 0 && kColumns % kVector<kColumns> == 0);
 };
 
 // A thread's place in its block, and what that makes its own.

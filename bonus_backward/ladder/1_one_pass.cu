@@ -16,9 +16,9 @@ namespace {
 
 using namespace backward;
 
-// Four neighbours at once: on Hopper one instruction, elsewhere four.
+// Four neighbours at once: on Hopper one instruction, since CUDA 12.1, elsewhere four.
 __device__ __forceinline__ void atomic_add(float* to, const float (&x)[4]) {
-#if !defined(FLASH_SIMT) && __CUDA_ARCH__ >= 900
+#if !defined(FLASH_SIMT) && __CUDA_ARCH__ >= 900 && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1201
   atomicAdd(reinterpret_cast<float4*>(to), make_float4(x[0], x[1], x[2], x[3]));
 #else
   for (int n = 0; n < 4; ++n) atomicAdd(to + n, x[n]);
@@ -30,7 +30,7 @@ __device__ __forceinline__ void atomic_add(float* to, const float (&x)[4]) {
 template <bool kMasked, class C, class Sees, class Add>
 __device__ __forceinline__ void share_of_dQ(const float* weights, const float* K_smem, Sees sees, Add add) {
   constexpr int kAcross = C::kHeadDim / 4, kStep = C::kThreads / kAcross, kDown = C::kStream / kStep, kTogether = kVector<C::kRows>;
-  static_assert(kStep >= 1 && kDown >= 1);
+  static_assert(kAcross * kStep == C::kThreads && kStep * kDown == C::kStream);
   const int column = threadIdx.x % kAcross * 4, first = threadIdx.x / kAcross;
   float dQ[kDown][4] = {};
   for (int warp = 0; warp < C::kWarps; ++warp)
@@ -147,7 +147,7 @@ __global__ void finish_kernel(const float* d_q_sum, TensorView<T, 4> d_q, int wi
     d_q(b, row / queries % heads, row % queries, c) = from_float<T>(d_q_sum[element] * (1 / kLog2E));
 }
 
-// Two widths less than in the solution, and none that is only faster but for heads of 64: a rung is for the benchmark.
+// One width less than in the solution, and none that is only faster but for heads of 64: a rung is for the benchmark.
 using Configs = Table<Config<64, 128, 32, 4, 8>, Config<64, 64, 32, 2, 8>, Config<128, 32, 16, 4, 4>, Config<256, 16, 8, 2, 2>>;
 
 }  // namespace

@@ -30,8 +30,8 @@ __global__ void delta_kernel(TensorView<const T, 4> out, TensorView<const T, 4> 
   const Index row = Index{blockIdx.x} * kDeltaRows + threadIdx.x / kWarpSize;
   const Index b = row / queries / heads, h = row / queries % heads, i = row % queries;
   if (b >= out.extent(0)) return;
-  // TODO the row's sum of out * d_out: each lane of the warp has a share of the columns, row_sum<kWarpSize>() adds them
-  //   up, and one lane writes (about 4 lines)
+  // TODO the row's sum of to_float(out(b, h, i, c)) * to_float(d_out(b, h, i, c)): each lane of the warp has a share of
+  //   the columns, row_sum<kWarpSize>() adds them up, and one lane writes (about 4 lines)
 }
 
 // ---- dK and dV ----------------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ void flash_backward_delta_cuda(TensorView<const T, 4> out, TensorView<const T, 4
   check_view("out", out, shape.of_queries());
   check_view("d_out", d_out, shape.of_queries());
   check_view("delta", delta, shape.of_rows());
-  // TODO the launch: kDeltaThreads threads a block, kDeltaRows rows each (about 3 lines)
+  // TODO the launch: kDeltaThreads threads a block, kDeltaRows rows each, on `stream` (about 3 lines)
   throw NotYetImplemented("bonus.flash_backward_cuda");
 }
 
@@ -181,7 +181,7 @@ void flash_backward_dk_dv_cuda(TensorView<const T, 4> q, TensorView<const T, 4> 
   with_config(typename CompiledFor<T>::Configs(), shape.head_dim, [&]<class C>(C) {
     if (shape.keys == 0) return;
     // TODO the launch: one thread block for each (block of kOwn keys, head), with kThreads threads and kSharedBytes of
-    //   shared memory. grid_size() checks the number of blocks (about 6 lines)
+    //   shared memory, on `stream`. grid_size() checks the number of blocks (about 6 lines)
     (void)scale; (void)stream;
     throw NotYetImplemented("bonus.flash_backward_cuda");
   });
@@ -195,7 +195,7 @@ void flash_backward_dq_cuda(TensorView<const T, 4> q, TensorView<const T, 4> k, 
   check_view("d_q", d_q, shape.of_queries());
   const float scale = static_cast<float>(attention_scale(options, shape.head_dim));
   with_config(typename CompiledFor<T>::Configs(), shape.head_dim, [&]<class C>(C) {
-    // TODO the launch: one thread block for each (block of kOwn queries, head) (about 7 lines)
+    // TODO the launch: one thread block for each (block of kOwn queries, head), on `stream` (about 7 lines)
     (void)scale; (void)stream;
     throw NotYetImplemented("bonus.flash_backward_cuda");
   });

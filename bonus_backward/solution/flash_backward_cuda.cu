@@ -30,8 +30,8 @@ __global__ void delta_kernel(TensorView<const T, 4> out, TensorView<const T, 4> 
   const Index row = Index{blockIdx.x} * kDeltaRows + threadIdx.x / kWarpSize;
   const Index b = row / queries / heads, h = row / queries % heads, i = row % queries;
   if (b >= out.extent(0)) return;
-  // BEGIN SOLUTION the row's sum of out * d_out: each lane of the warp has a share of the columns, row_sum<kWarpSize>() adds them
-  //   up, and one lane writes (about 4 lines)
+  // BEGIN SOLUTION the row's sum of to_float(out(b, h, i, c)) * to_float(d_out(b, h, i, c)): each lane of the warp has a share of
+  //   the columns, row_sum<kWarpSize>() adds them up, and one lane writes (about 4 lines)
   float sum = 0;
   for (Index c = threadIdx.x % kWarpSize; c < out.extent(3); c += kWarpSize)
     sum += to_float(out(b, h, i, c)) * to_float(d_out(b, h, i, c));
@@ -228,7 +228,7 @@ void flash_backward_delta_cuda(TensorView<const T, 4> out, TensorView<const T, 4
   check_view("out", out, shape.of_queries());
   check_view("d_out", d_out, shape.of_queries());
   check_view("delta", delta, shape.of_rows());
-  // BEGIN SOLUTION the launch: kDeltaThreads threads a block, kDeltaRows rows each (about 3 lines)
+  // BEGIN SOLUTION the launch: kDeltaThreads threads a block, kDeltaRows rows each, on `stream` (about 3 lines)
   // STUB throw NotYetImplemented("bonus.flash_backward_cuda");
   launch("flash_backward_delta", delta_kernel<T>,
          {.grid = grid_size((delta.size() + kDeltaRows - 1) / kDeltaRows), .block = kDeltaThreads, .stream = stream}, out, d_out,
@@ -247,7 +247,7 @@ void flash_backward_dk_dv_cuda(TensorView<const T, 4> q, TensorView<const T, 4> 
   with_config(typename CompiledFor<T>::Configs(), shape.head_dim, [&]<class C>(C) {
     if (shape.keys == 0) return;
     // BEGIN SOLUTION the launch: one thread block for each (block of kOwn keys, head), with kThreads threads and kSharedBytes of
-    //   shared memory. grid_size() checks the number of blocks (about 6 lines)
+    //   shared memory, on `stream`. grid_size() checks the number of blocks (about 6 lines)
     // STUB (void)scale; (void)stream;
     // STUB throw NotYetImplemented("bonus.flash_backward_cuda");
     launch("flash_backward_dk_dv", dk_dv_kernel<T, C>,
@@ -268,7 +268,7 @@ void flash_backward_dq_cuda(TensorView<const T, 4> q, TensorView<const T, 4> k, 
   check_view("d_q", d_q, shape.of_queries());
   const float scale = static_cast<float>(attention_scale(options, shape.head_dim));
   with_config(typename CompiledFor<T>::Configs(), shape.head_dim, [&]<class C>(C) {
-    // BEGIN SOLUTION the launch: one thread block for each (block of kOwn queries, head) (about 7 lines)
+    // BEGIN SOLUTION the launch: one thread block for each (block of kOwn queries, head), on `stream` (about 7 lines)
     // STUB (void)scale; (void)stream;
     // STUB throw NotYetImplemented("bonus.flash_backward_cuda");
     const Index query_blocks = (shape.queries + C::kOwn - 1) / C::kOwn;

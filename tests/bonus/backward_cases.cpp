@@ -10,7 +10,8 @@ using harness::Layout;
 std::vector<BackwardCase> cases_of_a_gradient() {
   return {
       {.name = "one block: 128 x 128", .shape = {1, 1, 128, 128, 64}, .weight = 30},
-      {.name = "two blocks: 256 x 256", .shape = {1, 1, 256, 256, 64}, .weight = 14},
+      {.name = "two blocks of keys: 128 x 256", .shape = {1, 1, 128, 256, 64}, .weight = 7},
+      {.name = "two blocks of queries: 256 x 128", .shape = {1, 1, 256, 128, 64}, .weight = 7},
       {.name = "batches and heads: 3 x 2", .shape = {3, 2, 32, 64, 32}, .weight = 14},
       {.name = "head_dim 128", .shape = {1, 1, 64, 64, 128}, .weight = 6},
       {.name = "head_dim 256", .shape = {1, 1, 32, 32, 256}, .weight = 6},

@@ -30,7 +30,8 @@ TEST_CASE("every entry gives the oracle's gradients, for every type, with a mask
     for (const bool causal : {false, true})
       for (const AttentionShape& shape :
            {AttentionShape{2, 3, 37, 70, 24}, AttentionShape{1, 2, 150, 33, 16}, AttentionShape{1, 1, 65, 140, 100},
-            AttentionShape{1, 1, 1, 100, 8}, AttentionShape{1, 1, 20, 40, 200}, AttentionShape{1, 2, 5, 0, 8}}) {
+            AttentionShape{1, 1, 1, 100, 8}, AttentionShape{1, 1, 20, 40, 200}, AttentionShape{1, 2, 5, 0, 8},
+            AttentionShape{1, 1, 150, 290, 40}}) {
         check_attention<float>(registry(), entry.name, shape, causal);
         check_attention<Half>(registry(), entry.name, shape, causal);
         check_attention<BFloat16>(registry(), entry.name, shape, causal);

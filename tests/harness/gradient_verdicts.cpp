@@ -12,6 +12,10 @@ std::string pointed_to(bool d_q_wrong, bool d_k_wrong, bool d_v_wrong, Passes pa
   if (d_v_wrong && (d_q_wrong || d_k_wrong))
     return "dV is wrong, which needs nothing but P and d_out: look at P = exp(S - lse) first, at its scale and its mask.";
   if (d_v_wrong) return "Only dV is wrong, so P is right: look at how dV = P^T dO is summed up over the queries.";
+  if (d_q_wrong && d_k_wrong && passes == Passes::kTwo)
+    return "dV is right, so P is in its pass, and dK is wrong: look at dP = dO V^T, at delta, and at dS = P * (dP - delta) "
+           "there. dQ's "
+           "pass computes its own P: look at all of it.";
   if (d_q_wrong && d_k_wrong)
     return "dV is right, so P is; dQ and dK are both wrong: look at dP = dO V^T, at delta, and at dS = P * (dP - delta) and "
            "its scale.";
