@@ -15,7 +15,8 @@
 // not rounded to T. A row whose lse is -inf weighs no key: it has a d_q of 0 and no share of d_k and d_v.
 //
 // All functions enqueue on `stream` and do not wait. They throw ShapeError and ArgumentError as common/attention.hpp does,
-// Unsupported for a head_dim above kFlashBackwardMaxHeadDim, and CudaError when a launch fails.
+// Unsupported for a head_dim above kFlashBackwardMaxHeadDim and for more than 2^31 - 1 queries or keys (delta takes any), and
+// CudaError when a launch fails.
 #pragma once
 
 #include "common/attention.hpp"

@@ -19,11 +19,16 @@ double attention_scale(const AttentionOptions& options, Index head_dim) {
   return scale;
 }
 
-AttentionShape attention_shape(const Shape<4>& q, const Shape<4>& k) {
+void check_not_empty(const std::string& argument, const Shape<4>& of_queries) {
   const char* const axes[] = {"batch", "heads", "queries", "head_dim"};
   for (int axis = 0; axis < 4; ++axis)
-    if (q[axis] < 1)
-      throw ShapeError("q has shape " + to_string<4>(q) + "; " + axes[axis] + " must be at least 1 in (batch, heads, queries, head_dim)");
+    if (of_queries[axis] < 1)
+      throw ShapeError(argument + " has shape " + to_string<4>(of_queries) + "; " + axes[axis] +
+                       " must be at least 1 in (batch, heads, queries, head_dim)");
+}
+
+AttentionShape attention_shape(const Shape<4>& q, const Shape<4>& k) {
+  check_not_empty("q", q);
   if (k[0] != q[0] || k[1] != q[1] || k[2] < 0 || k[3] != q[3])
     throw ShapeError("k has shape " + to_string<4>(k) + "; it must be (batch = " + std::to_string(q[0]) + ", heads = " +
                      std::to_string(q[1]) + ", keys, head_dim = " + std::to_string(q[3]) + ")");

@@ -38,6 +38,9 @@ struct AttentionShape {
 // options.scale or its default. Throws ArgumentError when it is not a finite number.
 FLASH_EXPORT double attention_scale(const AttentionOptions& options, Index head_dim);
 
+// Throws ShapeError unless each extent of `argument`, which has the shape of q, is at least 1.
+FLASH_EXPORT void check_not_empty(const std::string& argument, const Shape<4>& of_queries);
+
 // The shape that q and k have together. Throws ShapeError when they do not fit, or an extent other than keys is 0.
 FLASH_EXPORT AttentionShape attention_shape(const Shape<4>& q, const Shape<4>& k);
 

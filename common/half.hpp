@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -35,25 +36,27 @@ struct FLASH_EXPORT SmallFloat {  // exported, since what is instantiated with a
   }
 
   operator float() const {
-    const int exponent = (bits & kInfinity) >> kDigits, digits = bits & ((1 << kDigits) - 1);
-    float magnitude = std::ldexp(static_cast<float>(digits), 1 - kLargestExponent - kDigits);  // subnormal, or 0
-    if ((bits & kInfinity) == kInfinity)
-      magnitude = digits ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
-    else if (exponent > 0)
-      magnitude = std::ldexp(static_cast<float>(digits + (1 << kDigits)), exponent - kLargestExponent - kDigits);
-    return bits & 0x8000 ? -magnitude : magnitude;
+    const std::uint32_t magnitude = bits & 0x7fff, sign = static_cast<std::uint32_t>(bits & 0x8000) << 16;
+    // As a float's bits it is too small by the factor between the two exponents' ranges, also where it is subnormal.
+    constexpr float kFactor = std::bit_cast<float>(static_cast<std::uint32_t>(254 - kLargestExponent) << 23);
+    float value = std::bit_cast<float>(magnitude << (23 - kDigits)) * kFactor;
+    if (magnitude >= kInfinity)
+      value = magnitude > kInfinity ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) | sign);
   }
 
  private:
   static std::uint16_t rounded(double value) {
     if (std::isnan(value)) return kNaN;
-    const std::uint16_t sign = std::signbit(value) ? 0x8000 : 0;
-    const double magnitude = std::fabs(value);
-    if (magnitude >= std::ldexp(2.0, kLargestExponent)) return sign | kInfinity;
+    const auto all_bits = std::bit_cast<std::uint64_t>(value);
+    const auto sign = static_cast<std::uint16_t>(all_bits >> 48 & 0x8000);
     // Below the least normal number the exponent stays, and digits are lost.
-    const int exponent = magnitude > 0 ? std::max(std::ilogb(magnitude), 1 - kLargestExponent) : 1 - kLargestExponent;
+    const int exponent = std::max(static_cast<int>(all_bits >> 52 & 0x7ff) - 1023, 1 - kLargestExponent);
+    if (exponent > kLargestExponent) return sign | kInfinity;
+    // In a double of this size the last bit is worth as much as our last digit: the addition rounds, and leaves the digits there.
+    const auto size = std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 52 - kDigits + 1023) << 52);
+    const int digits = static_cast<int>(std::bit_cast<std::uint64_t>(std::fabs(value) + size) & 0xffff);
     // A normal number has its leading 1 in `digits`, where it adds 1 to the exponent's bits; so does a carry, up to infinity.
-    const int digits = static_cast<int>(std::nearbyint(std::ldexp(magnitude, kDigits - exponent)));
     return static_cast<std::uint16_t>(sign | (((exponent + kLargestExponent - 1) << kDigits) + digits));
   }
 };

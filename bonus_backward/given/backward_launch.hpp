@@ -1,7 +1,9 @@
 // Given: what the launchers of the backward pass share: the checks of their arguments, and the choice of a configuration.
 #pragma once
 
+#include <limits>
 #include <string>
+#include <utility>
 
 #include "bonus_backward/flash_backward_cuda.hpp"
 #include "bonus_backward/given/backward_tile.hpp"
@@ -16,6 +18,15 @@ inline void check_head_dim(Index head_dim) {
                       std::to_string(kFlashBackwardMaxHeadDim) + ", and plain_attention_backward_cuda() any");
 }
 
+// Of a shape that attention_shape() took. Inside a head the kernels count rows with 32 bits.
+inline void check_supported(const AttentionShape& shape) {
+  check_head_dim(shape.head_dim);
+  for (const auto& [name, rows] : {std::pair{"queries", shape.queries}, {"keys", shape.keys}})
+    if (rows > std::numeric_limits<int>::max())
+      throw Unsupported(std::string(name) + " is " + std::to_string(rows) + "; the tiled backward pass takes at most " +
+                        std::to_string(std::numeric_limits<int>::max()));
+}
+
 // The inputs that both passes have.
 template <class T>
 AttentionShape check_pass(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
@@ -27,7 +38,7 @@ AttentionShape check_pass(TensorView<const T, 4> q, TensorView<const T, 4> k, Te
   check_view("lse", lse, shape.of_rows());
   check_view("d_out", d_out, shape.of_queries());
   check_view("delta", delta, shape.of_rows());
-  check_head_dim(shape.head_dim);
+  check_supported(shape);
   return shape;
 }
 

@@ -159,7 +159,7 @@ void flash_attention_backward_cuda(TensorView<const T, 4> q, TensorView<const T,
                                    const AttentionOptions& options, Stream stream) {
   const AttentionShape shape = check_attention_backward(q, k, v, out, lse, d_out, d_q, d_k, d_v);
   const float scale = static_cast<float>(attention_scale(options, shape.head_dim));
-  check_head_dim(shape.head_dim);
+  check_supported(shape);
   with_config(Configs(), shape.head_dim, [&]<class C>(C) {
     const DeviceTensor<float, 3> delta(shape.of_rows(), stream);
     const DeviceTensor<float, 2> d_q_sum({shape.batch * shape.heads * shape.queries, C::kHeadDim}, stream);

@@ -224,10 +224,10 @@ FlashBackwardBlocks flash_backward_blocks(Index head_dim) {
 template <class T>
 void flash_backward_delta_cuda(TensorView<const T, 4> out, TensorView<const T, 4> d_out, TensorView<float, 3> delta,
                                Stream stream) {
-  const AttentionShape shape = attention_shape(out.shape(), out.shape());
-  check_view("out", out, shape.of_queries());
-  check_view("d_out", d_out, shape.of_queries());
-  check_view("delta", delta, shape.of_rows());
+  check_not_empty("out", out.shape());
+  check_view("out", out, out.shape());
+  check_view("d_out", d_out, out.shape());
+  check_view("delta", delta, {out.extent(0), out.extent(1), out.extent(2)});
   // BEGIN SOLUTION the launch: kDeltaThreads threads a block, kDeltaRows rows each, on `stream` (about 3 lines)
   // STUB throw NotYetImplemented("bonus.flash_backward_cuda");
   launch("flash_backward_delta", delta_kernel<T>,
@@ -288,7 +288,7 @@ void flash_attention_backward_cuda(TensorView<const T, 4> q, TensorView<const T,
                                    TensorView<T, 4> d_q, TensorView<T, 4> d_k, TensorView<T, 4> d_v,
                                    const AttentionOptions& options, Stream stream) {
   const AttentionShape shape = check_attention_backward(q, k, v, out, lse, d_out, d_q, d_k, d_v);
-  check_head_dim(shape.head_dim);
+  check_supported(shape);
   const DeviceTensor<float, 3> delta(shape.of_rows(), stream);
   const TensorView<const float, 3> sums = delta.view();
   flash_backward_delta_cuda<T>(out, d_out, delta.view(), stream);

@@ -70,6 +70,9 @@ TEST_CASE("shapes that do not fit are named") {
   CHECK_THROWS_WITH(
       flash_backward_delta_cuda<float>(TensorView<float, 4>(nullptr, {1, 2, 3, 4}), right.d_out.view(), right.delta.view()),
       "out is a null view; it must point to 24 elements");
+  CHECK_THROWS_WITH(
+      flash_backward_delta_cuda<float>(TensorView<float, 4>(nullptr, {1, 2, 0, 4}), right.d_out.view(), right.delta.view()),
+      "out has shape (1, 2, 0, 4); queries must be at least 1 in (batch, heads, queries, head_dim)");
 }
 
 TEST_CASE("a scale that is no number and a head that is too wide are refused") {
@@ -82,6 +85,15 @@ TEST_CASE("a scale that is no number and a head that is too wide are refused") {
                     "head_dim is 257; the tiled backward pass takes at most 256, and plain_attention_backward_cuda() any");
   CHECK_THROWS_WITH(flash_backward_blocks<float>(0), "head_dim is 0; it must be at least 1");
   CHECK_THROWS_AS(flash_backward_blocks<Half>(257), Unsupported);
+  // Rows that all lie at one place take no memory.
+  constexpr Index kLong = Index{1} << 31;
+  const Arguments one({1, 1, 1, 1, 1});
+  const auto repeated = [](const DeviceTensor<float, 4>& x) {
+    return TensorView<const float, 4>(x.data(), {1, 1, kLong, 1}, {0, 0, 0, 1});
+  };
+  CHECK_THROWS_WITH(flash_backward_dq_cuda<float>(one.q.view(), repeated(one.k), repeated(one.v), one.lse.view(),
+                                                  one.d_out.view(), one.delta.view(), one.d_q.view()),
+                    "keys is 2147483648; the tiled backward pass takes at most 2147483647");
 }
 
 TEST_CASE("delta is all the memory that a call takes") {

@@ -3,6 +3,7 @@
 // quarter, and masks, ragged ends and all the rest an eighth: half a point, 1, and half a point of 4.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <string>
 #include <tuple>
@@ -10,6 +11,7 @@
 #include "bonus/backward_cases.hpp"
 #include "bonus_backward/flash_backward_cuda.hpp"
 #include "common/cuda/device_tensor.hpp"
+#include "harness/busy_stream.hpp"
 #include "harness/device_copy.hpp"
 #include "harness/graded_case.hpp"
 #include "harness/gradient_verdicts.hpp"
@@ -346,6 +348,34 @@ Verdict gradients_hold_along_a_direction(Index sequence, std::uint64_t seed) {
   return {true, ""};
 }
 
+// A kernel on another stream than it was asked for reads what was there before, NaN. q is 0, and lse: all weights are 1.
+Verdict judge_stream() {
+  const AttentionShape shape{1, 1, 256, 128, 64};
+  DeviceTensor<float, 4> q(shape.of_queries()), k(shape.of_keys()), v(shape.of_keys()), out(shape.of_queries()),
+      d_out(shape.of_queries()), d_q(shape.of_queries()), d_k(shape.of_keys()), d_v(shape.of_keys());
+  DeviceTensor<float, 3> lse(shape.of_rows());
+  for (DeviceTensor<float, 4>* tensor : {&q, &k, &v, &out, &d_out, &d_q, &d_k, &d_v})
+    device::fill_bytes(tensor->data(), 0xff, tensor->bytes());
+  device::fill_bytes(lse.data(), 0xff, lse.bytes());
+  const BusyStream stream;
+  for (DeviceTensor<float, 4>* tensor : {&k, &v, &d_out}) stream.fill(*tensor, 0x3f);  // each 0x3f3f3f3f, 0.747...
+  for (DeviceTensor<float, 4>* tensor : {&q, &out}) stream.fill(*tensor, 0);
+  stream.fill(lse, 0);
+  const auto read = [](const auto& tensor) { return tensor.view(); };
+  flash_attention_backward_cuda<float>(read(q), read(k), read(v), read(out), read(lse), read(d_out), d_q.view(), d_k.view(),
+                                       d_v.view(), {}, stream.get());
+  device::synchronize();
+  // dP is 64 x^2 for each pair, delta 0; the scale is 1/8.
+  const double x = std::bit_cast<float>(0x3f3f3f3fu), dP = 64 * x * x;
+  for (const auto& [name, gradient, want] :
+       {std::tuple{"d_q", &d_q, 128 * dP * x / 8}, {"d_k", &d_k, 0.0}, {"d_v", &d_v, 256 * x}}) {
+    const Tensor<float, 4> got = gradient->to_host();
+    if (!std::all_of(got.data(), got.data() + got.size(), [&](float value) { return std::fabs(value - want) <= 1e-5 * want; }))
+      return {false, std::string(name) + " is wrong: a kernel did not wait for what was enqueued on `stream` before it."};
+  }
+  return {true, ""};
+}
+
 // ---- What only the emulator's checks see ----------------------------------------------------------------------------------
 
 Verdict no_race_and_no_stray_access(std::uint64_t seed) {
@@ -463,8 +493,9 @@ TaskUnderTest task_under_test() {
                         .weight = 1,
                         .run = judge_traffic,
                         .needs_checks = true});
-  if (!device::is_emulated())
-    for (const BackwardCase& problem : bonus::long_cases()) add("", problem, Wanted::kAll);
+  if (device::is_emulated()) return task;
+  for (const BackwardCase& problem : bonus::long_cases()) add("", problem, Wanted::kAll);
+  task.cases.push_back({"in the order of its stream", 1, [](std::uint64_t) { return judge_stream(); }});
   return task;
 }
 
