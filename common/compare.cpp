@@ -63,6 +63,12 @@ std::string block_of(const std::vector<Index>& index, const Shape& shape, const 
   return text.empty() ? "" : text + ")";
 }
 
+// "rows", "queries", "keys", "batches"
+std::string plural(const std::string& name) {
+  if (name.ends_with("y") && !name.ends_with("ey")) return name.substr(0, name.size() - 1) + "ies";
+  return name + (name.ends_with("ch") ? "es" : "s");
+}
+
 // Which indices of one axis have a marked element, in words; empty when all have, or when they follow no simple rule.
 std::string describe_axis(const std::vector<Index>& marked, Index extent, const std::string& name) {
   const Index count = static_cast<Index>(marked.size()), first = marked.front(), last = marked.back();
@@ -70,7 +76,7 @@ std::string describe_axis(const std::vector<Index>& marked, Index extent, const 
   if (count == 1) return "only " + name + " " + std::to_string(first);
   if (last - first + 1 == count) {
     if (last == extent - 1) return "every " + name + " from " + std::to_string(first) + " on";
-    return "only " + name + "s " + std::to_string(first) + " to " + std::to_string(last);
+    return "only " + plural(name) + " " + std::to_string(first) + " to " + std::to_string(last);
   }
   const Index step = marked[1] - first;
   bool regular = count > 2 && last + step >= extent;  // the rule holds to the end of the axis

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "bonus_backward/flash_backward_cuda.hpp"
-#include "bonus_backward/given/backward_tile.hpp"
 #include "common/checks.hpp"
 #include "common/cuda/device.hpp"
 

@@ -68,8 +68,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     }
     __syncthreads();
 
-    // TODO dV: S = K Q^T by multiply() (K_smem is scaled), P = exp2(S - lse), 0 where sees(r, s) is false;
-    //   store_weights(), and dV += P dO by add_product() (about 10 lines)
+    // TODO dV: S = K Q^T by multiply() (K_smem is scaled), P = exp2(S - lse), 0 where sees(r, s) is false,
+    //   with s = thread.streamed(n); store_weights(), and dV += P dO by add_product() (about 10 lines)
 
     // TODO dK: dP = V dO^T, P by load_weights(), dS = P * (dP - delta), 0 where sees(r, s) is false; dS takes P's place
     //   in tiles.weights when all lanes have read that; dK += dS Q (about 13 lines)

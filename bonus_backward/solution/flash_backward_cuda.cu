@@ -74,8 +74,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     }
     __syncthreads();
 
-    // BEGIN SOLUTION dV: S = K Q^T by multiply() (K_smem is scaled), P = exp2(S - lse), 0 where sees(r, s) is false;
-    //   store_weights(), and dV += P dO by add_product() (about 10 lines)
+    // BEGIN SOLUTION dV: S = K Q^T by multiply() (K_smem is scaled), P = exp2(S - lse), 0 where sees(r, s) is false,
+    //   with s = thread.streamed(n); store_weights(), and dV += P dO by add_product() (about 10 lines)
     Scores<C> S = {};
     multiply<C>(S, K_smem, Q_smem, thread);
     FLASH_UNROLL

@@ -188,7 +188,9 @@ std::string wrong_gradients(const BackwardCase& problem, Wanted wanted, const At
   const std::string in_d_q = wrong(Wanted::kDQ, d_q, want.d_q, "query"), in_d_k = wrong(Wanted::kDK, d_k, want.d_k, "key"),
                     in_d_v = wrong(Wanted::kDV, d_v, want.d_v, "key");
   if (in_d_q.empty() && in_d_k.empty() && in_d_v.empty()) return "";
-  std::string text = wanted == Wanted::kAll ? pointed_to(!in_d_q.empty(), !in_d_k.empty(), !in_d_v.empty(), Passes::kTwo) : "";
+  std::string text;
+  if (wanted == Wanted::kAll && tell_apart(want.d_q, want.d_k, want.d_v))
+    text = pointed_to(!in_d_q.empty(), !in_d_k.empty(), !in_d_v.empty(), Passes::kTwo);
   for (const auto& [name, found] : {std::pair{"dQ", &in_d_q}, {"dK", &in_d_k}, {"dV", &in_d_v}})
     if (!found->empty()) text += (text.empty() ? "" : "\n") + std::string(name) + ": " + *found;
   return text;

@@ -64,6 +64,15 @@ TEST_CASE("the verdict names the first wrong element, its block, the number and 
   CHECK_THAT(c.text, ContainsSubstring("first at batch 1, row 33, column 0 (row block 2, row 1 in it): got -1, expected 3\n"));
 }
 
+TEST_CASE("what an axis counts has a plural") {
+  for (const auto& [axis, plural] : {std::pair{"query", "queries"}, {"key", "keys"}, {"batch", "batches"}}) {
+    Example e;
+    e.options.axes[1] = axis;
+    for (const Index i : {3, 4}) e.got(0, i, 0) += 100;
+    CHECK_THAT(e.compare().text, ContainsSubstring("only " + std::string(plural) + " 3 to 4"));
+  }
+}
+
 TEST_CASE("patterns: one row, a range of rows, every n-th row, all, none") {
   const auto text_of = [](auto wrong) {
     Example e;

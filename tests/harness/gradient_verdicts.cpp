@@ -8,6 +8,19 @@
 
 namespace flash::harness {
 
+bool tell_apart(const WithMagnitude& d_q, const WithMagnitude& d_k, const WithMagnitude& d_v) {
+  for (const WithMagnitude* gradient : {&d_q, &d_k, &d_v}) {
+    bool is_zero = true;  // but for what rounding leaves of the oracle's own terms
+    for (Index i = 0; i < gradient->value.size(); ++i) {
+      const double value = gradient->value.data()[i];
+      if (!std::isfinite(value)) return false;
+      is_zero &= std::fabs(value) <= 1e-12 * gradient->magnitude.data()[i];
+    }
+    if (is_zero) return false;
+  }
+  return true;
+}
+
 std::string pointed_to(bool d_q_wrong, bool d_k_wrong, bool d_v_wrong, Passes passes) {
   if (d_v_wrong && (d_q_wrong || d_k_wrong))
     return "dV is wrong, which needs nothing but P and d_out: look at P = exp(S - lse) first, at its scale and its mask.";

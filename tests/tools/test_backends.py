@@ -116,7 +116,17 @@ class Checks(Cuda):
         self.assertEqual(code, 0)
         self.assertIn("part1  Fused softmax-matmul\n  CUDA tasks: emulated on the CPU (no GPU here)\n", seen)
         self.assertIn("Fused softmax-matmul in CUDA  passed            3 of 3         3 of 3 cases\n", seen)
-        self.assertIn("\npart1: 8 of 8 points\nAll green.", seen)
+        self.assertTrue(seen.endswith("\npart1: 8 of 8 points\nAll green. Next: ./lab bench part1 measures how fast it is\n"), seen)
+
+    def test_a_benchmark_that_needs_a_gpu_is_no_next_step_without_one(self) -> None:
+        self.fakes(*self.CASES)
+        self.fakes(case("even"), case("checks: no race"), case("ragged"), backend="checked")
+        for name in ("fused_cpu", "measure"):
+            self.fake(name, [case("a")])
+        with mock.patch("lab.verbs.bench.NEED_GPU", ("part1",)):
+            code, seen = self.lab("check")
+            self.assertEqual(code, 0)
+            self.assertTrue(seen.endswith("All green. On a machine with a GPU ./lab bench part1 measures how fast it is.\n"), seen)
 
     def test_without_gxx_they_are_left_out_of_the_totals(self) -> None:
         self.checked = False

@@ -8,6 +8,7 @@ from lab import grading, manifest, paths, state
 from lab.backends import CHECKED, EMULATED, Backends
 from lab.grading import PartResult, TaskResult
 from lab.manifest import Task
+from lab.verbs import bench
 
 NEEDS = {grading.NEEDS_GPU: "a GPU, or the emulator (Linux on x86-64 or AArch64)",
          grading.NEEDS_CHECKS: "the emulator's checks, and they need g++"}
@@ -98,10 +99,13 @@ def _all_green(results: Sequence[PartResult]) -> list[str]:
         rest = first_unfinished(result.part.tasks)
         if rest and not _out_of_reach(rest):
             return _write(rest)
-    lines = [f"All green. Next: ./lab bench {results[-1].part.name} measures how fast it is"]
+    name = results[-1].part.name
+    can_bench = name not in bench.NEED_GPU or results[-1].backends.config.cuda == "gpu"
+    measures = f"./lab bench {name} measures how fast it is"
+    lines = [f"All green. Next: {measures}" if can_bench else f"All green. On a machine with a GPU {measures}."]
     other = first_unfinished([task for part in parts for task in part.tasks])
     if other and not _out_of_reach(other):
-        lines.append(f"      then {other.part}: {other.folder.name}/README.md")
+        lines.append(f"{'      then' if can_bench else 'Next:'} {other.part}: {other.folder.name}/README.md")
     return lines
 
 

@@ -1,0 +1,28 @@
+// When a verdict may say which gradients are wrong, and what follows.
+#include "harness/gradient_verdicts.hpp"
+
+#include <cmath>
+
+#include "harness/attention_data.hpp"
+#include "harness/catch.hpp"
+
+using namespace flash;
+using harness::Data;
+
+namespace {
+
+bool tells(const AttentionShape& shape, Data data) {
+  const auto [q, k, v] = harness::make_inputs<float>(shape, data, 1);
+  const auto d_out = normal<float>(shape.of_queries(), 5);
+  const auto want = attention_backward_oracle(q.view(), k.view(), v.view(), d_out.view());
+  return harness::tell_apart(want.d_q, want.d_k, want.d_v);
+}
+
+}  // namespace
+
+TEST_CASE("which gradients are wrong says something, but where they hold a NaN or are 0 anyway") {
+  CHECK(tells({1, 2, 5, 7, 8}, Data::kNormal));
+  CHECK(tells({1, 1, 1, 2, 8}, Data::kNormal));
+  CHECK_FALSE(tells({1, 2, 5, 7, 8}, Data::kNaN));
+  CHECK_FALSE(tells({1, 1, 5, 1, 8}, Data::kNormal));
+}
