@@ -8,8 +8,11 @@
 
 namespace flash::harness {
 
-bool tell_apart(const WithMagnitude& d_q, const WithMagnitude& d_k, const WithMagnitude& d_v) {
-  for (const WithMagnitude* gradient : {&d_q, &d_k, &d_v}) {
+namespace {
+
+// Whether a wrong P or dS would show in each gradient.
+bool tell_apart(const AttentionOracleGradients& want) {
+  for (const WithMagnitude* gradient : {&want.d_q, &want.d_k, &want.d_v}) {
     bool is_zero = true;  // but for what rounding leaves of the oracle's own terms
     for (Index i = 0; i < gradient->value.size(); ++i) {
       const double value = gradient->value.data()[i];
@@ -21,14 +24,16 @@ bool tell_apart(const WithMagnitude& d_q, const WithMagnitude& d_k, const WithMa
   return true;
 }
 
-std::string pointed_to(bool d_q_wrong, bool d_k_wrong, bool d_v_wrong, Passes passes) {
+}  // namespace
+
+std::string pointed_to(const AttentionOracleGradients& want, bool d_q_wrong, bool d_k_wrong, bool d_v_wrong, Passes passes) {
+  if (!tell_apart(want)) return "";
   if (d_v_wrong && (d_q_wrong || d_k_wrong))
     return "dV is wrong, which needs nothing but P and d_out: look at P = exp(S - lse) first, at its scale and its mask.";
   if (d_v_wrong) return "Only dV is wrong, so P is right: look at how dV = P^T dO is summed up over the queries.";
   if (d_q_wrong && d_k_wrong && passes == Passes::kTwo)
     return "dV is right, so P is in its pass, and dK is wrong: look at dP = dO V^T, at delta, and at dS = P * (dP - delta) "
-           "there. dQ's "
-           "pass computes its own P: look at all of it.";
+           "there. dQ's pass computes its own P: look at all of it.";
   if (d_q_wrong && d_k_wrong)
     return "dV is right, so P is; dQ and dK are both wrong: look at dP = dO V^T, at delta, and at dS = P * (dP - delta) and "
            "its scale.";

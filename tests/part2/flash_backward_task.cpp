@@ -65,11 +65,9 @@ Verdict judge(const AttentionCase& problem, std::uint64_t seed, Lse rows = Lse::
   const std::string wrong_d_k = part2::wrong_in<T>(d_k.view(), want.d_k, bound, "key", problem.blocks.keys, problem.tolerance);
   const std::string wrong_d_v = part2::wrong_in<T>(d_v.view(), want.d_v, bound, "key", problem.blocks.keys, problem.tolerance);
   if (wrong_d_q.empty() && wrong_d_k.empty() && wrong_d_v.empty()) return {true, ""};
-  std::string text;
-  if (tell_apart(want.d_q, want.d_k, want.d_v))
-    text = pointed_to(!wrong_d_q.empty(), !wrong_d_k.empty(), !wrong_d_v.empty(), Passes::kOne);
+  std::string text = pointed_to(want, !wrong_d_q.empty(), !wrong_d_k.empty(), !wrong_d_v.empty(), Passes::kOne);
   for (const auto& [name, wrong] : {std::pair{"dQ", &wrong_d_q}, {"dK", &wrong_d_k}, {"dV", &wrong_d_v}})
-    if (!wrong->empty()) text += std::string("\n") + name + ": " + *wrong;
+    if (!wrong->empty()) text += (text.empty() ? "" : "\n") + std::string(name) + ": " + *wrong;
   const auto has_poison = [](TensorView<const T, 4> x) {  // also where something was added to it
     const Tensor<T, 4> elements = packed(x);
     return std::any_of(elements.data(), elements.data() + elements.size(), [](T value) { return is_poison(value); });

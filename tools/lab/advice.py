@@ -100,7 +100,7 @@ def _all_green(results: Sequence[PartResult]) -> list[str]:
         if rest and not _out_of_reach(rest):
             return _write(rest)
     name = results[-1].part.name
-    can_bench = name not in bench.NEED_GPU or results[-1].backends.config.cuda == "gpu"
+    can_bench = bench.can_run(name, results[-1].backends.config)
     measures = f"./lab bench {name} measures how fast it is"
     lines = [f"All green. Next: {measures}" if can_bench else f"All green. On a machine with a GPU {measures}."]
     other = first_unfinished([task for part in parts for task in part.tasks])

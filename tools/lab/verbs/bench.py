@@ -15,6 +15,11 @@ PROGRAMS = {"part1": ("bench_softmax_matmul", ()), "part2": ("bench_attention", 
 NEED_GPU = ("part3", "bonus")
 
 
+def can_run(part: str, config: build.Config) -> bool:
+    """Whether the part's benchmark can measure here."""
+    return part not in NEED_GPU or config.cuda == "gpu"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lab bench [PART] [--quick] [--skeleton | --solution] [-- OPTIONS OF THE PROGRAM]"
     parser.add_argument("part", nargs="?", default="part1", choices=list(PROGRAMS),

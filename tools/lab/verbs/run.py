@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         console.print("no part has a solution/ folder here: ./lab check grades what you wrote")
 
-    measured = [part for part in parts if part.name in bench.PROGRAMS and (config.cuda == "gpu" or part.name not in bench.NEED_GPU)]
+    measured = [part for part in parts if part.name in bench.PROGRAMS and bench.can_run(part.name, config)]
     measured = list({bench.PROGRAMS[part.name]: part for part in reversed(measured)}.values())[::-1]  # the first part of each program
     commands = [["bench", part.name, "--quick", "--solution" if part in solved else "--skeleton"] for part in measured]
     troubles = [trouble for command in [*commands, ["plot"]] if (trouble := _verb(command))]
