@@ -1,156 +1,390 @@
-// Times attention, forward and backward, over the sequence length, on the CPU or on a GPU. A result is checked before it is
-// timed, and the CSV is saved after each problem. README.md beside this file says what the columns mean and how the measuring is
-// done: attention_on_cpu.cpp, attention_on_gpu.cpp.
+// Times attention, forward and backward, over the sequence length: any forward pass of the registry
+// with any backward pass. On a GPU task 3.B's measure_attention() takes every time. On the CPU the
+// core measures, since part 2 has to stand without part 3.
 #include <algorithm>
 
-#include "benchmarking/attention_rows.hpp"
-#include "benchmarking/interrupt.hpp"
-#include "benchmarking/options.hpp"
-#include "benchmarking/program.hpp"
+#include "benchmarking/attention_inputs.hpp"
+#include "benchmarking/core.hpp"
+#include "common/all_passes.hpp"
+#ifdef FLASH_HAVE_PART3
+#include "part3_flash_cuda/measure_attention.hpp"
+#endif
 
 namespace flash {
 namespace {
 
-// The repository that the program was built in; where that is gone, the current folder.
-std::filesystem::path default_output() {
-  const std::filesystem::path root = FLASH_REPOSITORY;
-  std::error_code error;
-  return (std::filesystem::is_directory(root, error) ? root : "") / "outputs/csv/attention_benchmark.csv";
+using std::to_string;
+
+const Registry& registry() {
+  static const Registry passes = all_passes();
+  return passes;
 }
 
-// What differs between the devices before anything is asked for. --quick: seconds instead of minutes; another number of heads, or
-// of batches, so that its rows never replace those of a complete run.
-AttentionSettings defaults(const std::string& device, bool quick, bool wide_head) {
-  AttentionSettings settings{.device = device, .output = default_output()};
-  if (device == "cuda") {
-    settings.batch = quick ? 2 : 8;
-    settings.heads = 1;
-    settings.seq_lens = quick ? std::vector<Index>{256, 1024} : std::vector<Index>{256, 1024, 4096, 8192, 16384};
-    settings.warmups = quick ? 2 : 10;
-    settings.passes = quick ? 10 : 100;
-    if (wide_head) {
-      settings.batch = quick ? 1 : 4;
-      settings.head_dim = 1024;
-      settings.seq_lens = {1024};
-      settings.dtype = DType::kFloat16;
-    }
-  } else {
-    settings.heads = quick ? 2 : 4;
-    settings.seq_lens = quick ? std::vector<Index>{128, 256, 512} : std::vector<Index>{256, 512, 1024, 2048, 4096};
+// ---- One pair of passes on one problem ----------------------------------------------------------
+
+// On the host those of AttentionInputs, on a GPU copies of them.
+template <class T, template <class, int> class Memory>
+struct DeviceInputs {
+  InMemory<T, 4, Memory> q, k, v, d_out;
+  explicit DeviceInputs(const AttentionInputs<T>& x)
+      : q(x.q()), k(x.k()), v(x.v()), d_out(x.d_out()) {}
+};
+
+template <class T, template <class, int> class Memory>
+class AttentionTrial final : public TrialIn<Memory> {
+ public:
+  AttentionTrial(const AttentionInputs<T>& host, const DeviceInputs<T, Memory>& inputs,
+                 const Entry<AttentionForward>* forward, const Entry<AttentionBackward>* backward)
+      : host_(host), inputs_(inputs), forward_(forward), backward_(backward) {}
+
+  void prepare() override {
+    for (auto* const tensor : {&out_, &d_q_, &d_k_, &d_v_}) *tensor = {};
+    lse_ = {};
+    memory_ = {};
+    out_ = this->template output<T>(shape().of_queries());
+    lse_ = this->template output<LseType<T>>(shape().of_rows());
+    forward_pass_ = {inputs_.q.view(), inputs_.k.view(), inputs_.v.view(),
+                     out_.view(),      lse_.view(),      options()};
+    this->reserve(*forward_, forward_pass_, bytes_of(out_) + bytes_of(lse_));
   }
-  return settings;
-}
+  void forward() override { forward_->run.template of<T>()(forward_pass_, memory_); }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
+  void prepare_backward() override {
+    d_q_ = this->template output<T>(shape().of_queries());
+    d_k_ = this->template output<T>(shape().of_keys());
+    d_v_ = this->template output<T>(shape().of_keys());
+    backward_pass_ = {forward_pass_.q,   forward_pass_.k,   forward_pass_.v,
+                      forward_pass_.out, forward_pass_.lse, inputs_.d_out.view(),
+                      d_q_.view(),       d_k_.view(),       d_v_.view(),
+                      options()};
+    this->reserve(*backward_, backward_pass_, bytes_of(d_q_) + bytes_of(d_k_) + bytes_of(d_v_));
+  }
+  void backward() override { backward_->run.template of<T>()(backward_pass_, memory_); }
 
-// Of the names that --impl was given those of the device, in the order of its rows. Throws OptionError for any other.
-std::vector<std::string> chosen(const std::vector<std::string>& known, const std::optional<std::vector<std::string>>& asked,
-                                const std::string& device) {
-  if (!asked) return known;
-  std::vector<std::string> names;
-  for (const std::string& name : *asked)
-    if (std::find(known.begin(), known.end(), name) == known.end())
-      throw OptionError("--impl is '" + name + "'; with --device " + device + " it must be one of: " + joined(known));
-  for (const std::string& name : known)
-    if (std::find(asked->begin(), asked->end(), name) != asked->end()) names.push_back(name);
+  // q, k and v, and what the backward pass reads of the forward pass: what that kept for it, or out
+  // and lse. A pass that makes its own outputs keeps those.
+  std::size_t saved_bytes() const override {
+    const std::size_t inputs = bytes_of(inputs_.q) + bytes_of(inputs_.k) + bytes_of(inputs_.v);
+    const bool is_pair = backward_ != nullptr && backward_->name == forward_->name;
+    const std::size_t kept = is_pair ? memory_.kept_bytes : 0;
+    const bool reads_kept = kept > 0 && (backward_->only_as_pair || memory_.deliver);
+    return inputs + kept + (reads_kept ? 0 : bytes_of(out_) + bytes_of(lse_));
+  }
+
+  Verdict check_forward() override { return host_.check_forward(on_host(out_).view()); }
+  Verdict check_backward() override {
+    return host_.check_backward(on_host(d_q_).view(), on_host(d_k_).view(), on_host(d_v_).view());
+  }
+
+ private:
+  AttentionShape shape() const { return host_.sizes().shape(); }
+  AttentionOptions options() const { return {.causal = host_.sizes().causal}; }
+
+  using Trial::memory_;
+  const AttentionInputs<T>& host_;
+  const DeviceInputs<T, Memory>& inputs_;
+  const Entry<AttentionForward>* forward_;
+  const Entry<AttentionBackward>* backward_;
+  Memory<T, 4> out_, d_q_, d_k_, d_v_;
+  Memory<LseType<T>, 3> lse_;
+  AttentionForward<T> forward_pass_;
+  AttentionBackward<T> backward_pass_;
+};
+
+using Pairs = std::vector<AttentionNames>;
+
+template <class T, template <class, int> class Memory>
+class InputsOf final : public Inputs {
+ public:
+  InputsOf(const AttentionSizes& sizes, std::uint64_t seed, DeviceKind device, const Pairs& pairs)
+      : host_(sizes, seed), inputs_(host_), device_(device), pairs_(pairs) {}
+
+  std::size_t bytes() const override { return 4 * bytes_of(inputs_.q); }
+  void prepare_check() override { host_.prepare_check(); }
+  std::unique_ptr<Trial> trial(std::size_t i) override {
+    const auto& [forward, backward] = pairs_[i];
+    return std::make_unique<AttentionTrial<T, Memory>>(
+        host_, inputs_, &registry().forward.find(forward, device_),
+        backward.empty() ? nullptr : &registry().backward.find(backward, device_));
+  }
+
+ private:
+  AttentionInputs<T> host_;
+  DeviceInputs<T, Memory> inputs_;
+  DeviceKind device_;
+  const Pairs& pairs_;
+};
+
+#ifdef FLASH_HAVE_PART3
+// What task 3.B measures. Without a backward pass prepare_backward() throws OutOfMemory, and the
+// forward pass's numbers stand.
+class Work final : public AttentionWork {
+ public:
+  explicit Work(Runner& runner) : runner_(runner) {}
+  void prepare() override { runner_.prepare(); }
+  void forward() override { runner_.forward(); }
+  void prepare_backward() override { runner_.prepare_backward(); }
+  void backward() override { runner_.backward(); }
+  std::size_t saved_bytes() override { return runner_.saved_bytes(); }
+  void reset_peak_memory() override { runner_.reset_peak_memory(); }
+  std::size_t peak_memory_bytes() override { return runner_.peak_memory_bytes(); }
+
+ private:
+  Runner& runner_;
+};
+#endif
+
+// ---- The benchmark ------------------------------------------------------------------------------
+
+Strings names_of(const auto& passes, DeviceKind device) {
+  Strings names;
+  for (const auto& entry : passes.entries())
+    if (entry.device == device) names.push_back(entry.name);
   return names;
 }
 
-// Nothing when --help was asked for. Throws OptionError.
-std::optional<AttentionSettings> parse(int argc, const char* const* argv) {
-  constexpr std::int64_t kMostExtent = 1 << 12, kMostKeys = 1 << 20;  // all four times 8 bytes stay below 2^63
-  bool quick = false;
-  std::optional<std::string> device, problem, dtype, causal;
-  std::optional<std::int64_t> batch, heads, head_dim, warmups, passes, seed;
-  std::optional<std::vector<std::int64_t>> seq_lens;
-  std::optional<std::vector<std::string>> implementations;
-  std::optional<std::size_t> memory_limit;
-  std::filesystem::path output = default_output();
-  const std::vector<std::string> on_cpu = attention_names_on_cpu(), on_gpu = attention_names_on_gpu();
-  std::vector<std::string> names = on_cpu;
-  for (const std::string& name : on_gpu)
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-
-  Options options(std::filesystem::path(argv[0]).filename().string(),
-                  "Times attention forward and backward: Q, K and V (batch, heads, seq_len, head_dim).");
-  options.choice("device", "where to run: cpu, or cuda, a GPU; default cpu", device, {"cpu", "cuda"});
-  options.choices("impl", "implementations, on a CPU of: " + joined(on_cpu) + ";\non a GPU of: " +
-                  (on_gpu.empty() ? "none in this build" : joined(on_gpu)) + ";\ndefault: all of them", implementations, names);
-  options.choice("problem", "a named one, where nothing else is said: heads, the default; wide-head, on a GPU, 1024 queries\n"
-                 "and 1 head of 1024 columns in float16, batch 4 (quick: 1)", problem, {"heads", "wide-head"});
-  options.flag("quick", "smaller problems: seconds, on a laptop too", quick);
-  options.integer("batch", "N", "batch size; default 1 (cuda: 8, quick: 2)", batch, 1, kMostExtent);
-  options.integer("heads", "N", "heads of a batch; default 4 (quick: 2; cuda: 1)", heads, 1, kMostExtent);
-  options.integer("head-dim", "N", "columns of Q, K and V of a head; default 64", head_dim, 1, kMostExtent);
-  options.integers("seq-lens", "numbers of queries and keys; default 256,512,...,4096 (quick: 128,256,512; cuda:\n"
-                   "256,1024,4096,8192,16384, quick: 256,1024)", seq_lens, 1, kMostKeys);
-  options.choice("dtype", "of everything; default float32; float64 on a CPU, float16 and bfloat16 on a GPU", dtype,
-                 {"float32", "float64", "float16", "bfloat16"});
-  options.choice("causal", "the mask; default both: with it and without", causal, {"both", "on", "off"});
-  options.integer("warmups", "N", "turns before the timed ones, of which on a CPU the first measures the memory; default 1\n"
-                  "(cuda: 10, quick: 2)", warmups, 1, 1000000);
-  options.integer("passes", "N", "timed turns, a forward and a backward pass of each implementation; default 5 (cuda:\n"
-                  "100, quick: 10)", passes, 1, 1000000);
-  options.bytes(
-      "memory-limit",
-      "cap what inputs, outputs and work may allocate, like 512MiB or 1.5GiB: running out is a\nrow with the status OOM; "
-      "default: half of what is available (cuda: all)",
-      memory_limit);
-  options.file("output", "the CSV; default outputs/csv/attention_benchmark.csv in the repository", output);
-  options.integer("seed", "N", "of the inputs; default 1", seed, 0, std::int64_t{1} << 32);
-  if (!options.parse(argc, argv)) return std::nullopt;
-
-  const std::string on = device.value_or("cpu");
-  if (on == "cuda" && (on_gpu.empty() || !has_gpu()))
-    throw OptionError(std::string("--device is 'cuda'; it must be cpu here: ") +
-                      (on_gpu.empty() ? "this program was built without CUDA" : "this machine has no usable GPU"));
-  const bool wide_head = problem == "wide-head";
-  if (wide_head && on != "cuda") throw OptionError("--problem is 'wide-head'; with --device cpu it must be one of: heads");
-  AttentionSettings settings = defaults(on, quick, wide_head);
-  const std::string type = dtype.value_or(to_string(settings.dtype));
-  const DType types[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16};
-  settings.dtype = *std::find_if(std::begin(types), std::end(types), [&](DType each) { return to_string(each) == type; });
-  const bool is_16_bit = settings.dtype == DType::kFloat16 || settings.dtype == DType::kBFloat16;
-  if (on == "cuda" ? settings.dtype == DType::kFloat64 : is_16_bit)
-    throw OptionError("--dtype is '" + type + "'; with --device " + on + " it must be one of: " +
-                      (on == "cuda" ? "float32, float16, bfloat16" : "float32, float64"));
-  settings.implementations = chosen(on == "cuda" ? on_gpu : on_cpu, implementations, on);
-  settings.batch = batch.value_or(settings.batch);
-  settings.heads = heads.value_or(settings.heads);
-  settings.head_dim = head_dim.value_or(settings.head_dim);
-  settings.seq_lens = seq_lens.value_or(settings.seq_lens);
-  if (causal && causal != "both") settings.causal = {causal == "on"};
-  settings.warmups = static_cast<int>(warmups.value_or(settings.warmups));
-  settings.passes = static_cast<int>(passes.value_or(settings.passes));
-  settings.seed = static_cast<std::uint64_t>(seed.value_or(1));
-  settings.output = output;
-  settings.memory_limit = memory_limit;
-  if (!settings.memory_limit && on == "cpu")
-    if (const auto available = available_host_memory()) {
-      settings.memory_limit = std::max<std::size_t>(*available / 2, 1);
-      settings.memory_limit_is_default = true;
-    }
-  return settings;
-}
-
-int run(int argc, char** argv) {
-  const auto settings = parse(argc, argv);
-  if (!settings) return 0;
-  AttentionReport report(*settings);
-  remember_interrupts();
-  try {
-    return settings->device == "cuda" ? bench_attention_on_gpu(*settings, report) : bench_attention_on_cpu(*settings, report);
-  } catch (const Interrupted& interrupted) {
-    report.screen().line("interrupted: the rows above are saved, the others are as they were");
-    return 128 + interrupted.signal;
+class AttentionBenchmark final : public Benchmark {
+ public:
+  std::string table() const override { return "attention"; }
+  std::string purpose() const override {
+    return "Times attention forward and backward: Q, K and V (batch, heads, seq_len, head_dim).\n" +
+           names_text(DeviceKind::kCpu) + names_text(DeviceKind::kGpu);
   }
-}
+
+  void declare(Options& options) override {
+    constexpr std::int64_t kMost = 1 << 12, kMostKeys = 1 << 20;  // together below 2^63 bytes
+    options.names("forward", "forward passes, by name", forward_);
+    options.names(
+        "backward",
+        "backward passes, each with each of --forward; none: forward passes alone "
+        "(default: those of the same names; a pass that has only a backward one goes with flash)",
+        backward_);
+    options.names("impl",
+                  "implementations as the CSV names them: flash, flash+plain (default: all passes)",
+                  chosen_);
+    options.choice("problem",
+                   "default heads; wide-head, on a GPU: batch 4, 1024 queries, 1 head of 1024 "
+                   "columns, float16",
+                   problem_, {"heads", "wide-head"});
+    options.integer("batch", "batch size (default: 1; on a GPU 8, quick 2)", batch_, 1, kMost);
+    options.integer("heads", "heads of a batch (default: 4, quick 2; on a GPU 1)", heads_, 1,
+                    kMost);
+    options.integer("head-dim", "columns of Q, K and V of a head (default: 64)", head_dim_, 1,
+                    kMost);
+    options.integers("seq-lens",
+                     "numbers of queries and keys (default: 256,512,...,4096, quick 128,256,512; "
+                     "on a GPU 256,1024,4096,8192,16384, quick 256,1024)",
+                     seq_lens_, 1, kMostKeys);
+    options.choice("dtype", "of every tensor (default: float32)", dtype_,
+                   {"float32", "float64", "float16", "bfloat16"});
+    options.choice("causal", "the mask (default: both)", mask_, {"both", "on", "off"});
+  }
+
+  void decide(Settings& settings) override {
+    gpu_ = settings.device == "cuda";
+    const bool wide = problem_ == "wide-head";
+    if (wide && !gpu_)
+      throw OptionError("--problem is 'wide-head'; with --device cpu it must be heads");
+    device_ = gpu_ ? DeviceKind::kGpu : DeviceKind::kCpu;
+    Strings types;
+    for (const DType each : gpu_ ? std::vector{DType::kFloat32, DType::kFloat16, DType::kBFloat16}
+                                 : std::vector{DType::kFloat32, DType::kFloat64}) {
+      types.push_back(to_string(each));
+      if (types.back() == dtype_.value_or(wide ? "float16" : "float32"))
+        settings.dtype = dtype_of_inputs_ = each;
+    }
+    if (dtype_ && to_string(settings.dtype) != *dtype_)
+      throw OptionError("--dtype is '" + *dtype_ + "'; with --device " + settings.device +
+                        " it must be one of: " + joined(types));
+
+    struct Defaults {
+      Index batch, heads, head_dim;
+      std::vector<Index> seq_lens;
+      int warmups, passes;
+    };
+    const bool quick = settings.quick;
+    Defaults defaults{1, 4, 64, {256, 512, 1024, 2048, 4096}, 1, 5};
+    if (quick) defaults = {1, 2, 64, {128, 256, 512}, 1, 5};
+    if (gpu_) defaults = {8, 1, 64, {256, 1024, 4096, 8192, 16384}, 10, 100};
+    if (gpu_ && quick) defaults = {2, 1, 64, {256, 1024}, 2, 10};
+    if (wide) defaults = {quick ? 1 : 4, 1, 1024, {1024}, defaults.warmups, defaults.passes};
+    settings.warmups = defaults.warmups;
+    settings.passes = defaults.passes;
+    seed_ = settings.seed;
+    for (const Index seq_len : seq_lens_.value_or(defaults.seq_lens))
+      for (const bool causal : {false, true})
+        if (mask_.value_or("both") == "both" || causal == (mask_ == "on"))
+          sizes_.push_back({.batch = batch_.value_or(defaults.batch),
+                            .heads = heads_.value_or(defaults.heads),
+                            .seq_len = seq_len,
+                            .head_dim = head_dim_.value_or(defaults.head_dim),
+                            .causal = causal});
+    if (!settings.memory_limit && !gpu_)
+      if (const auto available = available_host_memory()) {
+        settings.memory_limit = std::max<std::size_t>(*available / 2, 1);
+        settings.memory_limit_is_default = true;
+      }
+    choose_pairs();
+  }
+
+  std::string headline() const override {
+    const AttentionSizes& sizes = sizes_.front();
+    return "batch " + to_string(sizes.batch) + ", " + to_string(sizes.heads) + " heads of " +
+           to_string(sizes.head_dim) + ", " + to_string(dtype_of_inputs_);
+  }
+
+  // One name where both passes have it; FORWARD+none where the other pass of that name is left out.
+  Strings implementations() const override {
+    Strings names;
+    for (const auto& [forward, backward] : pairs_) {
+      const bool is_there = registry().backward.find_or_null(forward, device_) != nullptr;
+      names.push_back(forward == backward || (backward.empty() && !is_there)
+                          ? forward
+                          : forward + "+" + (backward.empty() ? "none" : backward));
+    }
+    return names;
+  }
+  bool has_backward(std::size_t i) const override { return !pairs_[i].backward.empty(); }
+
+  std::size_t sizes() const override { return sizes_.size(); }
+  std::string name_of_size(std::size_t size) const override {
+    return "seq_len " + to_string(sizes_[size].seq_len) +
+           (sizes_[size].causal ? ", causal" : ", not causal");
+  }
+  std::unique_ptr<Inputs> inputs(std::size_t size) override {
+    const auto make =
+        [&]<class T, template <class, int> class Memory>() -> std::unique_ptr<Inputs> {
+      return std::make_unique<InputsOf<T, Memory>>(sizes_[size], seed_, device_, pairs_);
+    };
+#if FLASH_HAVE_CUDA
+    if (gpu_ && dtype_of_inputs_ == DType::kFloat16) return make.operator()<Half, DeviceTensor>();
+    if (gpu_ && dtype_of_inputs_ == DType::kBFloat16)
+      return make.operator()<BFloat16, DeviceTensor>();
+    if (gpu_) return make.operator()<float, DeviceTensor>();
+#endif
+    if (dtype_of_inputs_ == DType::kFloat64) return make.operator()<double, Tensor>();
+    return make.operator()<float, Tensor>();
+  }
+
+  Turn measure(Runner& runner, Clock& clock, int warmups, int passes) override {
+#ifdef FLASH_HAVE_PART3
+    if (gpu_) {
+      Work work(runner);
+      const AttentionMeasurement m = measure_attention(work, clock, warmups, passes);
+      return {.status = to_string(m.status),
+              .message = m.message,
+              .forward = {m.forward_ms_mean, m.forward_ms_std, m.forward_peak_MiB},
+              .backward = {m.backward_ms_mean, m.backward_ms_std, m.backward_peak_MiB}};
+    }
+#endif
+    return Benchmark::measure(runner, clock, warmups, passes);
+  }
+
+  CsvRow cells(std::size_t size, std::size_t, const Result& result) const override {
+    const AttentionSizes& sizes = sizes_[size];
+    const bool forward = result.has_forward, backward = result.has_backward;
+    const double total_ms = result.forward.median_ms + result.backward.median_ms;
+    const double gflops = (sizes.forward_flops() + sizes.backward_flops()) / total_ms * 1e-6;
+    const double peak = result.peak_gflops;
+    return {{"d_model", to_string(sizes.d_model())},
+            {"seq_len", to_string(sizes.seq_len)},
+            {"batch", to_string(sizes.batch)},
+            {"heads", to_string(sizes.heads)},
+            {"causal", sizes.causal ? "True" : "False"},
+            {"forward_ms", number_cell(forward, result.forward.median_ms)},
+            {"forward_peak_MiB", number_cell(forward, result.forward.peak_MiB)},
+            {"forward_spread_percent", number_cell(forward, result.forward.spread_percent)},
+            {"backward_ms", number_cell(backward, result.backward.median_ms)},
+            {"backward_peak_MiB", number_cell(backward, result.backward.peak_MiB)},
+            {"backward_spread_percent", number_cell(backward, result.backward.spread_percent)},
+            {"saved_activations_MiB", number_cell(forward, result.saved_MiB)},
+            {"total_ms", number_cell(backward, total_ms)},
+            {"tflops", number_cell(backward, gflops * 1e-3)},
+            {"percent_of_peak", number_cell(backward && peak > 0, 100 * gflops / peak)}};
+  }
+  Strings shown_columns() const override {
+    Strings columns{"implementation", "forward_ms", "backward_ms", "total_ms", "tflops"};
+    if (!gpu_) columns.push_back("percent_of_peak");
+    columns.insert(columns.end(), {"forward_peak_MiB", "backward_peak_MiB", "saved_activations_MiB",
+                                   "scaled_error"});
+    return columns;
+  }
+
+ private:
+  static std::string names_text(DeviceKind device) {
+    const std::string on = device == DeviceKind::kCpu ? "On a CPU" : "On a GPU";
+    const auto forward = names_of(registry().forward, device),
+               backward = names_of(registry().backward, device);
+    if (forward.empty()) return on + " this build has no passes.\n";
+    return on + " forward passes are " + joined(forward) + ";\nbackward passes are " +
+           joined(backward) + ".\n";
+  }
+
+  // Throws OptionError for a name that there is not, and for passes that do not go together.
+  void choose_pairs() {
+    const auto forward = names_of(registry().forward, device_),
+               backward = names_of(registry().backward, device_);
+    if (forward.empty())
+      throw OptionError(
+          "--device is 'cuda'; it must be cpu here: this program has no passes for a GPU");
+    // The pass of the same name in the other direction, where there is one.
+    const auto natural = [&](const std::string& name) -> AttentionNames {
+      const bool is_backward = contains(backward, name);
+      if (is_backward && !contains(forward, name)) return {"flash", name};
+      return {name, is_backward ? name : ""};
+    };
+    if (chosen_ && (forward_ || backward_))
+      throw OptionError("--impl and --forward or --backward are given; one of them is enough");
+    for (const std::string& name : chosen_.value_or(Strings{})) {
+      const std::size_t plus = name.find('+');
+      add("impl", plus == std::string::npos
+                      ? natural(name)
+                      : AttentionNames{name.substr(0, plus), name.substr(plus + 1)});
+    }
+    if (chosen_) return;
+    if (!backward_) {
+      for (const std::string& name : forward_.value_or(forward)) add("forward", natural(name));
+      for (const std::string& name : backward)
+        if (!forward_ && !contains(forward, name) && contains(forward, "flash"))
+          add("backward", natural(name));
+      return;
+    }
+    for (const std::string& f : forward_.value_or(forward))
+      for (const std::string& b : *backward_)
+        if (forward_ || b == "none" || f == (contains(forward, b) ? b : "flash"))
+          add(forward_ ? "forward" : "backward", {f, b});
+  }
+
+  void add(const std::string& option, AttentionNames names) {
+    if (names.backward == "none") names.backward.clear();
+    try {
+      const auto& forward = registry().forward.find(names.forward, device_);
+      if (!names.backward.empty())
+        check_pair(forward, registry().backward.find(names.backward, device_));
+    } catch (const ArgumentError& error) {
+      throw OptionError("--" + option + ": " + error.what());
+    }
+    pairs_.push_back(std::move(names));
+  }
+
+  std::optional<Strings> forward_, backward_, chosen_;
+  std::optional<std::string> problem_, dtype_, mask_;
+  std::optional<std::int64_t> batch_, heads_, head_dim_;
+  std::optional<std::vector<std::int64_t>> seq_lens_;
+  bool gpu_ = false;
+  DeviceKind device_ = DeviceKind::kCpu;
+  DType dtype_of_inputs_ = DType::kFloat32;
+  std::uint64_t seed_ = 1;
+  std::vector<AttentionSizes> sizes_;
+  Pairs pairs_;
+};
 
 }  // namespace
 }  // namespace flash
 
-int main(int argc, char** argv) { return flash::run_program(argc, argv, flash::run); }
+int main(int argc, char** argv) {
+  return flash::run_program(argc, argv, [](int count, char** words) {
+    flash::AttentionBenchmark benchmark;
+    return flash::run_benchmark(benchmark, count, words);
+  });
+}

@@ -1,6 +1,7 @@
-// What a benchmark runs on. See machine.hpp.
+// Implements machine.hpp.
 #include "benchmarking/machine.hpp"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,8 +10,7 @@
 #include <fstream>
 #include <vector>
 
-#include "benchmarking/screen.hpp"
-#include "common/error.hpp"
+#include "benchmarking/program.hpp"
 #include "common/memory_meter.hpp"
 #if FLASH_HAVE_CUDA
 #include "common/cuda/device_tensor.hpp"
@@ -19,13 +19,13 @@
 namespace flash {
 namespace {
 
-// ---- CPU -----------------------------------------------------------------------------------------------------------------
-
 class SteadyClock final : public Clock {
  public:
   void synchronize() override {}  // work on the CPU is done when it returns
   double now_ms() override {
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    return std::chrono::duration<double, std::milli>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
   }
 };
 
@@ -41,11 +41,12 @@ std::size_t last_level_cache_bytes() {
 std::string processor_name() {
   std::ifstream cpuinfo("/proc/cpuinfo");
   for (std::string line; std::getline(cpuinfo, line);)
-    if (line.rfind("model name", 0) == 0 && line.find(": ") != std::string::npos) return line.substr(line.find(": ") + 2);
+    if (line.rfind("model name", 0) == 0 && line.find(": ") != std::string::npos)
+      return line.substr(line.find(": ") + 2);
   return "CPU";
 }
 
-// The first number in a file of the kernel's; nothing where there is no such file, or it begins with a word ("max").
+// Nothing where there is no such file, or it begins with a word ("max").
 std::optional<std::size_t> number_in(const char* path) {
   std::ifstream file(path);
   std::size_t number = 0;
@@ -62,33 +63,37 @@ class CpuMachine final : public Machine {
 
   void evict_caches() override {
     std::memset(eviction_.data(), ++fill_, eviction_.size());
-    asm volatile("" : : "r"(eviction_.data()) : "memory");  // nobody reads the buffer: without this the memset may go
+    // Nobody reads the buffer: without this the compiler may remove the memset.
+    asm volatile("" : : "r"(eviction_.data()) : "memory");
   }
   std::string eviction() const override {
-    const std::string text = format("%zu MiB overwritten before each pass", eviction_.size() >> 20);
-    if (cache_bytes_ <= eviction_.size() / 2) return text;
-    return text + format(", less than twice the last-level cache of %zu MiB: small inputs may stay in it", cache_bytes_ >> 20);
+    std::string text = format("%zu MiB overwritten before each pass", eviction_.size() >> 20);
+    if (cache_bytes_ > eviction_.size() / 2)
+      text +=
+          format(", less than twice the last-level cache of %zu MiB: small inputs may stay in it",
+                 cache_bytes_ >> 20);
+    return text;
   }
 
   std::size_t memory_in_use() override { return host_memory::in_use(); }
   std::size_t peak_memory() override { return host_memory::peak(); }
   void reset_peak_memory() override { host_memory::reset_peak(); }
-  void set_memory_limit(std::optional<std::size_t> bytes) override { host_memory::set_limit(bytes); }
+  void set_memory_limit(std::optional<std::size_t> bytes) override {
+    host_memory::set_limit(bytes);
+  }
   void release_cached_memory() override {}
 
  private:
-  // Twice the last-level cache, as on a GPU, but not above 32 MiB, a few milliseconds: a server's 500 MiB would cost more than
-  // the passes. It matters little: 2 * d3 FLOP on each score that is read leave a CPU far from its memory's speed.
+  // Twice the last-level cache, as on a GPU, but not above 32 MiB: a server's 500 MiB would cost
+  // more than the passes, which do 2 * d3 FLOP for each score that they read.
   static constexpr std::size_t kMostEvictedBytes = std::size_t{32} << 20;
 
   std::size_t cache_bytes_ = last_level_cache_bytes();
-  std::vector<char> eviction_ =
-      std::vector<char>(cache_bytes_ == 0 ? kMostEvictedBytes : std::min(2 * cache_bytes_, kMostEvictedBytes));
+  std::vector<char> eviction_ = std::vector<char>(
+      cache_bytes_ == 0 ? kMostEvictedBytes : std::min(2 * cache_bytes_, kMostEvictedBytes));
   unsigned char fill_ = 0;
   SteadyClock clock_;
 };
-
-// ---- GPU -----------------------------------------------------------------------------------------------------------------
 
 #if FLASH_HAVE_CUDA
 
@@ -101,8 +106,8 @@ class EventClock final : public Clock {
 
   void synchronize() override { device::synchronize(); }
 
-  // Sums up the steps from reading to reading: one float of milliseconds since the start would be a step of 4 us wide after
-  // a minute, and of 31 us after five.
+  // Sums up the steps from reading to reading: one float of milliseconds since the start would have
+  // a resolution of 4 us after a minute, and of 31 us after five.
   double now_ms() override {
     device::Event& last = events_[latest_];
     device::Event& now = events_[1 - latest_];
@@ -127,13 +132,16 @@ class GpuMachine final : public Machine {
 
   void evict_caches() override { device::fill_bytes(eviction_.data(), ++fill_, eviction_.bytes()); }
   std::string eviction() const override {
-    return format("%zu MiB, twice the L2 cache, overwritten before each pass", eviction_.bytes() >> 20);
+    return format("%zu MiB, twice the L2 cache, overwritten before each pass",
+                  eviction_.bytes() >> 20);
   }
 
   std::size_t memory_in_use() override { return device::memory_in_use(); }
   std::size_t peak_memory() override { return device::peak_memory(); }
   void reset_peak_memory() override { device::reset_peak_memory(); }
-  void set_memory_limit(std::optional<std::size_t> bytes) override { device::set_memory_limit(bytes); }
+  void set_memory_limit(std::optional<std::size_t> bytes) override {
+    device::set_memory_limit(bytes);
+  }
   void release_cached_memory() override { device::release_cached_memory(); }
 
  private:
@@ -146,15 +154,43 @@ class GpuMachine final : public Machine {
 
 }  // namespace
 
+OtherPrograms::Seconds OtherPrograms::now() {
+  Seconds seconds;
+  const double second = 1 / static_cast<double>(sysconf(_SC_CLK_TCK));
+  std::ifstream stat("/proc/stat");
+  std::string word;
+  double ticks = 0;
+  // user nice system idle iowait irq softirq steal; what follows is contained in the first two.
+  if (stat >> word && word == "cpu")
+    for (int column = 0; column < 8 && stat >> ticks; ++column) {
+      seconds.all += ticks * second;
+      if (column != 3 && column != 4) seconds.busy += ticks * second;
+    }
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  for (const timeval& time : {usage.ru_utime, usage.ru_stime})
+    seconds.own += static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  return seconds;
+}
+
+std::optional<double> OtherPrograms::share() const {
+  const Seconds end = now();
+  if (!(end.all > start_.all)) return std::nullopt;
+  const double others = (end.busy - start_.busy) - (end.own - start_.own);
+  return std::max(0.0, others / (end.all - start_.all));
+}
+
 std::optional<std::size_t> available_host_memory() {
   std::optional<std::size_t> available;
   std::ifstream meminfo("/proc/meminfo");
   for (std::string word; meminfo >> word;)
     if (std::size_t kib = 0; word == "MemAvailable:" && meminfo >> kib) available = kib * 1024;
-  // A container's share, cgroup v2 and v1; used pages include file caches, so that this errs towards less.
+  // A container's share, cgroup v2 and v1; used pages include file caches, so that this errs
+  // towards less.
   for (const auto& [limit_file, used_file] :
        {std::pair{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
-        {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"}}) {
+        {"/sys/fs/cgroup/memory/memory.limit_in_bytes",
+         "/sys/fs/cgroup/memory/memory.usage_in_bytes"}}) {
     const auto limit = number_in(limit_file), used = number_in(used_file);
     if (!limit || !used) continue;
     const std::size_t rest = *limit - std::min(*limit, *used);
@@ -163,24 +199,19 @@ std::optional<std::size_t> available_host_memory() {
   return available;
 }
 
+bool has_gpu() noexcept {
 #if FLASH_HAVE_CUDA
-
-bool has_gpu() noexcept { return device::count() > 0; }
-
-std::unique_ptr<Machine> make_machine(const std::string& device) {
-  if (device == "cuda") return std::make_unique<GpuMachine>();
-  return std::make_unique<CpuMachine>();
-}
-
+  return device::count() > 0;
 #else
-
-bool has_gpu() noexcept { return false; }
-
-std::unique_ptr<Machine> make_machine(const std::string& device) {
-  if (device == "cuda") throw CudaError("device is cuda, but this build has no CUDA; it must be cpu");
-  return std::make_unique<CpuMachine>();
+  return false;
+#endif
 }
 
+std::unique_ptr<Machine> make_machine([[maybe_unused]] const std::string& device) {
+#if FLASH_HAVE_CUDA
+  if (device == "cuda") return std::make_unique<GpuMachine>();
 #endif
+  return std::make_unique<CpuMachine>();
+}
 
 }  // namespace flash

@@ -1,186 +1,172 @@
-// The command line of a benchmark. See options.hpp.
+// Implements options.hpp.
 #include "benchmarking/options.hpp"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <iostream>
-#include <limits>
-#include <set>
 
 namespace flash {
 namespace {
 
-OptionError wrong_value(const std::string& name, const std::string& typed, const std::string& wanted) {
-  return OptionError("--" + name + " is '" + typed + "'; it must be " + wanted);
+using std::to_string;
+
+// What reads a value: each gives nothing for a text that is none.
+auto integer_in(std::int64_t least, std::int64_t most) {
+  return [=](const std::string& text) -> std::optional<std::int64_t> {
+    std::int64_t number = 0;
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, number);
+    if (error != std::errc{} || stop != end || number < least || number > most) return std::nullopt;
+    return number;
+  };
 }
 
-std::optional<std::int64_t> parse_integer(const std::string& text) {
-  std::int64_t number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc{} || stop != end) return std::nullopt;
-  return number;
+// Any name, where there are no choices.
+auto one_of(const Strings& choices) {
+  return [=](const std::string& text) -> std::optional<std::string> {
+    const bool known = choices.empty() ? !text.empty() : contains(choices, text);
+    return known ? std::optional(text) : std::nullopt;
+  };
 }
 
-// A number of digits with at most one point, and a unit. strtod would take "1e3", "inf" and the locale's comma.
+// The parts of "a,b,c"; nothing when one of them is there twice.
+template <class Read>
+auto list_of(Read read) {
+  return [=](const std::string& text) {
+    std::optional<std::vector<typename decltype(read(text))::value_type>> list(std::in_place);
+    for (std::size_t begin = 0; begin <= text.size();) {
+      const std::size_t end = std::min(text.find(',', begin), text.size());
+      const auto part = read(text.substr(begin, end - begin));
+      if (!part || std::find(list->begin(), list->end(), *part) != list->end())
+        return decltype(list)();
+      list->push_back(*part);
+      begin = end + 1;
+    }
+    return list;
+  };
+}
+
+// A number of digits with at most one point, and a unit. strtod would take "1e3", "inf" and the
+// locale's comma.
 std::optional<std::size_t> parse_bytes(const std::string& text) {
   const std::size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
   const std::string number = text.substr(0, digits), suffix = text.substr(digits);
-  double unit = 0;
-  for (const auto& [name, bytes] : {std::pair{"", 1.0}, {"B", 1.0}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}})
+  double unit = 0, value = 0;
+  for (const auto& [name, bytes] :
+       {std::pair{"", 1.0}, {"B", 1.0}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}})
     if (suffix == name) unit = bytes;
-  double value = 0;
   const auto [stop, error] = std::from_chars(number.data(), number.data() + number.size(), value);
-  if (unit == 0 || error != std::errc{} || stop != number.data() + number.size()) return std::nullopt;
   const double total = std::floor(value * unit);
-  if (!(total >= 1 && total < 0x1p62)) return std::nullopt;
+  if (error != std::errc{} || stop != number.data() + number.size() || total < 1 || total >= 0x1p62)
+    return std::nullopt;
   return static_cast<std::size_t>(total);
 }
 
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts(1);
-  for (const char c : text) {
-    if (c == separator)
-      parts.emplace_back();
-    else
-      parts.back() += c;
+// Line ends in the place of spaces, so that the lines of the help fit a screen.
+std::string wrapped(const std::string& text) {
+  constexpr std::size_t kWidth = 68;
+  std::string result = text;
+  for (std::size_t begin = 0; result.size() - begin > kWidth;) {
+    const std::size_t space = result.rfind(' ', begin + kWidth);
+    if (space == std::string::npos || space <= begin) break;
+    result[space] = '\n';
+    begin = space + 1;
   }
-  return parts;
-}
-
-std::string range(std::int64_t least, std::int64_t most) {
-  return "from " + std::to_string(least) + " to " + std::to_string(most);
+  return result;
 }
 
 }  // namespace
 
-Options::Options(std::string program, std::string purpose) : program_(std::move(program)), purpose_(std::move(purpose)) {}
+std::string joined(const Strings& words, const std::string& separator) {
+  std::string text;
+  for (const std::string& word : words) text += (&word == words.data() ? "" : separator) + word;
+  return text;
+}
 
-void Options::add(Option option) { options_.push_back(std::move(option)); }
+struct Options::App {
+  CLI::App cli;
+};
+
+Options::Options(const std::string& program, const std::string& purpose)
+    : app_(std::make_unique<App>()) {
+  app_->cli.name(program);
+  app_->cli.description(purpose);
+  app_->cli.set_help_flag("--help,-h", "print this and exit");
+  app_->cli.get_formatter()->column_width(28);
+}
+Options::~Options() = default;
+
+template <class Read, class Target>
+void Options::add(const std::string& name, const std::string& value, const std::string& help,
+                  const std::string& wanted, Read read, Target& target) {
+  const auto callback = [=, &target](const CLI::results_t& typed) {
+    if (typed.size() > 1) throw OptionError("--" + name + " is given twice; once is enough");
+    const auto read_value = read(typed[0]);
+    if (!read_value)
+      throw OptionError("--" + name + " is '" + typed[0] + "'; it must be " + wanted);
+    target = *read_value;
+    return true;
+  };
+  app_->cli.add_option("--" + name, callback, wrapped(help))
+      ->type_name(value)
+      ->type_size(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
 
 void Options::flag(const std::string& name, const std::string& help, bool& target) {
-  add({name, "", help, [&target](const std::string&) { target = true; }});
+  app_->cli.add_flag("--" + name, target, wrapped(help));
 }
 
-void Options::integer(const std::string& name, const std::string& value, const std::string& help,
+void Options::integer(const std::string& name, const std::string& help,
                       std::optional<std::int64_t>& target, std::int64_t least, std::int64_t most) {
-  add({name, value, help, [=, &target](const std::string& typed) {
-         const auto number = parse_integer(typed);
-         if (!number || *number < least || *number > most)
-           throw wrong_value(name, typed, "an integer " + range(least, most));
-         target = *number;
-       }});
+  add(name, "N", help, "an integer from " + to_string(least) + " to " + to_string(most),
+      integer_in(least, most), target);
 }
 
-void Options::integers(const std::string& name, const std::string& help, std::optional<std::vector<std::int64_t>>& target,
-                       std::int64_t least, std::int64_t most) {
-  add({name, "LIST", help, [=, &target](const std::string& typed) {
-         std::vector<std::int64_t> numbers;
-         for (const std::string& part : split(typed, ',')) {
-           const auto number = parse_integer(part);
-           const bool repeated = number && std::find(numbers.begin(), numbers.end(), *number) != numbers.end();
-           if (!number || *number < least || *number > most || repeated)
-             throw wrong_value(name, typed, "different integers " + range(least, most) + " with commas between, like 16,32");
-           numbers.push_back(*number);
-         }
-         target = numbers;
-       }});
+void Options::integers(const std::string& name, const std::string& help,
+                       std::optional<std::vector<std::int64_t>>& target, std::int64_t least,
+                       std::int64_t most) {
+  add(name, "LIST", help,
+      "different integers from " + to_string(least) + " to " + to_string(most) +
+          " with commas between, like 16,32",
+      list_of(integer_in(least, most)), target);
 }
 
-void Options::choice(const std::string& name, const std::string& help, std::optional<std::string>& target,
-                     const std::vector<std::string>& choices) {
-  std::string all;
-  for (const std::string& choice : choices) all += (all.empty() ? "" : "|") + choice;
-  add({name, all, help, [=, &target](const std::string& typed) {
-         if (std::find(choices.begin(), choices.end(), typed) == choices.end())
-           throw wrong_value(name, typed, "one of " + all);
-         target = typed;
-       }});
+void Options::choice(const std::string& name, const std::string& help,
+                     std::optional<std::string>& target, const Strings& choices) {
+  const std::string all = joined(choices, "|");
+  add(name, all, help, "one of " + all, one_of(choices), target);
 }
 
-void Options::choices(const std::string& name, const std::string& help, std::optional<std::vector<std::string>>& target,
-                      const std::vector<std::string>& choices) {
-  std::string all;
-  for (const std::string& choice : choices) all += (all.empty() ? "" : ", ") + choice;
-  add({name, "LIST", help, [=, &target](const std::string& typed) {
-         std::vector<std::string> chosen;
-         for (const std::string& part : split(typed, ',')) {
-           const bool known = std::find(choices.begin(), choices.end(), part) != choices.end();
-           if (!known || std::find(chosen.begin(), chosen.end(), part) != chosen.end())
-             throw wrong_value(name, typed, "different names with commas between, of: " + all);
-           chosen.push_back(part);
-         }
-         target = chosen;
-       }});
+void Options::names(const std::string& name, const std::string& help,
+                    std::optional<Strings>& target, const Strings& choices) {
+  add(name, "LIST", help,
+      "different names with commas between" + (choices.empty() ? "" : ", of: " + joined(choices)),
+      list_of(one_of(choices)), target);
 }
 
-void Options::bytes(const std::string& name, const std::string& help, std::optional<std::size_t>& target) {
-  add({name, "BYTES", help, [=, &target](const std::string& typed) {
-         const auto bytes = parse_bytes(typed);
-         if (!bytes) throw wrong_value(name, typed, "at least 1 byte, like 4096, 512MiB or 1.5GiB");
-         target = *bytes;
-       }});
+void Options::bytes(const std::string& name, const std::string& help,
+                    std::optional<std::size_t>& target) {
+  add(name, "BYTES", help, "at least 1 byte, like 4096, 512MiB or 1.5GiB", parse_bytes, target);
 }
 
-void Options::file(const std::string& name, const std::string& help, std::filesystem::path& target) {
-  add({name, "FILE", help, [=, &target](const std::string& typed) {
-         if (typed.empty()) throw wrong_value(name, typed, "the name of a file");
-         target = typed;
-       }});
-}
-
-const Options::Option& Options::find(const std::string& name) const {
-  for (const Option& option : options_)
-    if (option.name == name) return option;
-  throw OptionError("--" + name + " is not an option of " + program_ + "; --help lists them");
+void Options::file(const std::string& name, const std::string& help,
+                   std::filesystem::path& target) {
+  add(name, "FILE", help, "the name of a file", one_of({}), target);
 }
 
 bool Options::parse(int argc, const char* const* argv) {
-  const std::vector<std::string> words(argv + 1, argv + argc);
-  if (std::any_of(words.begin(), words.end(), [](const std::string& word) { return word == "--help" || word == "-h"; })) {
-    std::cout << help();
+  try {
+    app_->cli.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::cout << app_->cli.help();
     return false;
-  }
-
-  std::set<std::string> seen;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    if (words[i].size() < 3 || words[i].substr(0, 2) != "--")
-      throw OptionError("'" + words[i] + "' is not expected here; options begin with --, and --help lists them");
-    const std::size_t equals = words[i].find('=');
-    const Option& option = find(words[i].substr(2, equals == std::string::npos ? equals : equals - 2));
-    if (!seen.insert(option.name).second) throw OptionError("--" + option.name + " is given twice; once is enough");
-
-    if (option.value.empty()) {
-      if (equals != std::string::npos) throw OptionError("--" + option.name + " takes no value; write it without '='");
-      option.assign("");
-    } else if (equals != std::string::npos) {
-      option.assign(words[i].substr(equals + 1));
-    } else {
-      if (i + 1 == words.size() || words[i + 1].substr(0, 2) == "--")
-        throw OptionError("--" + option.name + " has no value; write --" + option.name + " " + option.value);
-      option.assign(words[++i]);
-    }
+  } catch (const CLI::ParseError& error) {
+    throw OptionError(std::string(error.what()) + "; --help lists the options");
   }
   return true;
-}
-
-std::string Options::help() const {
-  constexpr std::size_t kColumn = 26;
-  std::string text = purpose_ + "\n\nUsage: " + program_ + " [options]\n\n";
-  const auto line = [&](const Option& option) {
-    std::string left = "  --" + option.name + (option.value.empty() ? "" : " " + option.value);
-    left.resize(std::max(left.size() + 2, kColumn), ' ');
-    text += left;
-    for (const char c : option.help) {
-      text += c;
-      if (c == '\n') text += std::string(kColumn, ' ');
-    }
-    text += "\n";
-  };
-  for (const Option& option : options_) line(option);
-  line({"help", "", "print this and exit", nullptr});
-  return text;
 }
 
 }  // namespace flash

@@ -1,16 +1,36 @@
 // Implements program.hpp.
 #include "benchmarking/program.hpp"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <csignal>
+#include <cstdarg>
+#include <cstdio>
 #include <exception>
 #include <iostream>
 
-#include "benchmarking/interrupt.hpp"
 #include "benchmarking/options.hpp"
 #include "common/error.hpp"
 
 namespace flash {
+namespace {
+
+volatile std::sig_atomic_t remembered = 0;
+
+double seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::size_t terminal_width() {
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+}  // namespace
 
 int run_program(int argc, char** argv, int (*run)(int argc, char** argv)) noexcept {
   try {
@@ -22,13 +42,84 @@ int run_program(int argc, char** argv, int (*run)(int argc, char** argv)) noexce
     std::cerr << "interrupted: nothing of this run was saved\n";
     return 128 + interrupted.signal;
   } catch (const NotYetImplemented& missing) {
-    std::cerr << "task " << missing.task() << " is not started, and every time is taken with it; next: ./lab check "
-              << missing.task() << " (or ./lab bench --solution)\n";
+    std::cerr << "task " << missing.task()
+              << " is not written yet, and the benchmark needs it; next: "
+              << "./lab check " << missing.task() << " (or ./lab bench --solution)\n";
     return 1;
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << "\n";
     return 1;
   }
+}
+
+void remember_interrupts() {
+  struct sigaction action {};
+  action.sa_handler = [](int signal) { remembered = signal; };
+  action.sa_flags = SA_RESETHAND | SA_RESTART;  // the second ctrl-C ends the program
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+void throw_if_interrupted() {
+  if (remembered != 0) throw Interrupted{remembered};
+}
+
+std::string format(const char* pattern, ...) {
+  std::va_list arguments, again;
+  va_start(arguments, pattern);
+  va_copy(again, arguments);
+  const int length = std::vsnprintf(nullptr, 0, pattern, arguments);
+  std::string text(static_cast<std::size_t>(std::max(0, length)), '\0');
+  std::vsnprintf(text.data(), text.size() + 1, pattern, again);
+  va_end(again);
+  va_end(arguments);
+  return text;
+}
+
+Screen::Screen() : is_terminal_(isatty(STDOUT_FILENO) == 1) {}
+
+void Screen::clear() {
+  if (has_progress_) std::fputs("\r\x1b[K", stdout);
+  has_progress_ = false;
+  std::fflush(stdout);
+}
+
+void Screen::line(const std::string& text) {
+  clear();
+  std::printf("%s\n", text.c_str());
+  std::fflush(stdout);
+}
+
+void Screen::progress(int done, int total, const std::string& what) {
+  if (!is_terminal_ || (has_progress_ && seconds() - last_progress_s_ < 0.1)) return;
+  constexpr int kWidth = 20;
+  const int filled = total > 0 ? kWidth * done / total : 0;
+  std::string text = "[" + std::string(filled, '#') + std::string(kWidth - filled, '-') + "] " +
+                     std::to_string(done) + "/" + std::to_string(total) + "  " + what;
+  text.resize(std::min(text.size(), terminal_width() - 1));  // a line that wraps stays
+  std::printf("\r\x1b[K%s", text.c_str());
+  std::fflush(stdout);
+  has_progress_ = true;
+  last_progress_s_ = seconds();
+}
+
+Strings aligned(const std::vector<Strings>& rows) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+  }
+  Strings lines;
+  for (const auto& row : rows) {
+    std::string& line = lines.emplace_back();
+    for (std::size_t c = 0; c < row.size(); ++c)
+      line += std::string(widths[c] - row[c].size() + (c ? 3 : 0), ' ') + row[c];
+  }
+  return lines;
+}
+
+bool contains(const Strings& all, const std::string& one) {
+  return std::find(all.begin(), all.end(), one) != all.end();
 }
 
 double quantile(std::vector<double> values, double share) {

@@ -1,15 +1,58 @@
-// What every benchmark's main() does.
+// What every benchmark program shares: main(), ctrl-C, what it shows on the screen, quantiles.
 #pragma once
 
+#include <string>
 #include <vector>
 
 namespace flash {
 
-// Calls run(argc, argv) and returns what it does. An exception becomes one line on stderr and an exit status: 2 for a wrong command line,
-// 128 + the signal's number for Interrupted, 1 for everything else.
+using Strings = std::vector<std::string>;
+
+bool contains(const Strings& all, const std::string& one);
+
+// Calls run(argc, argv) and returns what it does. An exception becomes one line on stderr and an
+// exit status: 2 for a wrong command line, 128 + the signal's number for Interrupted, else 1.
 int run_program(int argc, char** argv, int (*run)(int argc, char** argv)) noexcept;
 
-// The value below which a share of `values` lies (0.5: the median), of the values themselves, without interpolation. At least one.
+// Thrown at the next safe moment after SIGINT or SIGTERM. Not an Error: no handler of errors may
+// swallow it.
+struct Interrupted {
+  int signal;
+};
+
+// From here on the first SIGINT or SIGTERM is remembered; a second one ends the process.
+void remember_interrupts();
+
+// Throws Interrupted when a signal is remembered.
+void throw_if_interrupted();
+
+// printf into a string.
+[[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...);
+
+// Standard output, with no control codes unless it is a terminal.
+class Screen {
+ public:
+  Screen();
+  ~Screen() { clear(); }
+
+  // A line that stays.
+  void line(const std::string& text);
+
+  // Replaces the moving line, on a terminal only: "[####------] 12/32  what".
+  void progress(int done, int total, const std::string& what);
+
+ private:
+  void clear();
+
+  bool is_terminal_;
+  bool has_progress_ = false;
+  double last_progress_s_ = 0;
+};
+
+// Rows of cells as lines, aligned to the right; the first row is the header.
+Strings aligned(const std::vector<Strings>& rows);
+
+// The one of `values`, at least one, below which a share of them lies (0.5: the median).
 double quantile(std::vector<double> values, double share);
 
 }  // namespace flash

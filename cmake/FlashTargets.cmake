@@ -7,6 +7,8 @@
 #   flash_test(NAME LABEL [COST n] [ENVIRONMENT NAME=value] [LIBRARIES ...] SOURCES ...)
 #                                                              an ordinary Catch2 test binary; the costliest run first
 #   flash_backend_tests(NAME LABEL SOURCES ... ...)            one for each backend: the same tests of the same .cu files
+#   flash_mutants(NAME FILE HEADER h LAUNCH call ...)          the test that each barrier of a .cu file is needed;
+#   flash_ladder_mutants(PART)                                 and of each rung of a ladder
 
 # ---- flags ----------------------------------------------------------------------------------------------------------------
 
@@ -104,6 +106,10 @@ function(flash_cu_library name backend)
       get_filename_component(path ${file} ABSOLUTE)
       get_filename_component(base ${file} NAME)
       set(including ${CMAKE_CURRENT_BINARY_DIR}/${name}/${base}.cpp)
+      get_source_file_property(definitions ${file} COMPILE_DEFINITIONS)
+      if(definitions)
+        set_source_files_properties(${including} PROPERTIES COMPILE_DEFINITIONS "${definitions}")
+      endif()
       file(GENERATE OUTPUT ${including} CONTENT "#include <cuda_runtime.h>\n#include \"${path}\"\n")
       list(APPEND sources ${including})
     endforeach()
@@ -251,5 +257,57 @@ function(flash_backend_tests name label)
       list(APPEND libraries ${library}${suffix})
     endforeach()
     flash_test(${name}${suffix}_tests ${label}-${backend} LIBRARIES ${libraries} ENVIRONMENT "${arg_ENVIRONMENT}")
+  endforeach()
+endfunction()
+
+# A library NAME of a .cu file whose barriers can be switched off one at a time (tests/mutants/mutants.py).
+function(flash_mutated_library name file)
+  find_package(Python3 QUIET COMPONENTS Interpreter)
+  get_filename_component(original ${file} ABSOLUTE)
+  set(copy ${CMAKE_CURRENT_BINARY_DIR}/${name}.cu)
+  set(tool ${CMAKE_SOURCE_DIR}/tests/mutants/mutants.py)
+  add_custom_command(OUTPUT ${copy} COMMAND Python3::Interpreter ${tool} ${original} ${copy}
+    DEPENDS ${tool} ${original} VERBATIM)
+  set_source_files_properties(${copy} PROPERTIES HEADER_FILE_ONLY ON) # another file includes it
+  flash_cu_library(${name} checked ${copy})
+  target_sources(${name} PRIVATE ${copy})
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+endfunction()
+
+# The test that the checks find a race without each barrier of FILE. LAUNCH is a call of a function of
+# tests/mutants/launches.hpp; HEADER declares what it runs; LIBRARIES are what FILE needs.
+function(flash_mutants name file)
+  cmake_parse_arguments(arg "" "HEADER;LAUNCH" "LIBRARIES" ${ARGN})
+  if(NOT TARGET mutants_test_objects OR NOT EXISTS ${file})
+    return() # no checks here, or a release for students, which has no solutions
+  endif()
+  set(launch ${CMAKE_CURRENT_BINARY_DIR}/${name}_launch.cpp)
+  file(GENERATE OUTPUT ${launch} CONTENT "#include \"${arg_HEADER}\"
+#include \"mutants/launches.hpp\"
+void flash::mutants::run_kernels() { ${arg_LAUNCH}; }
+")
+  flash_mutated_library(${name}_mutants ${file})
+  target_link_libraries(${name}_mutants PRIVATE ${arg_LIBRARIES})
+  flash_test(${name}_mutants_tests simt-checked SOURCES ${launch}
+    LIBRARIES mutants_test_objects mutants_judge ${name}_mutants ${arg_LIBRARIES} flash_simt flash_cuda_emulated)
+  target_include_directories(${name}_mutants_tests PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+endfunction()
+
+# The same for each .cu file of the ladder of PART, which runs by what it enters in the registry.
+function(flash_ladder_mutants part)
+  get_target_property(rungs ${part}_cuda_ladder_checked FLASH_RUNGS)
+  get_target_property(needed ${part}_cuda_ladder_checked LINK_LIBRARIES)
+  list(FILTER needed EXCLUDE REGEX "^flash_") # the options of a kernel's compilation
+  foreach(rung ${rungs})
+    get_filename_component(rung_name ${rung} NAME_WE)
+    set(name ${part}_ladder_${rung_name})
+    set_source_files_properties(${CMAKE_CURRENT_BINARY_DIR}/${name}_mutants.cu PROPERTIES
+      COMPILE_DEFINITIONS FLASH_RUNG=enter_${part}_${rung_name})
+    flash_mutants(${name} ${rung} HEADER common/all_passes.hpp LAUNCH "run_entries(all_passes())"
+      LIBRARIES ${needed})
+    flash_enters(${name}_mutants "extern \"C\" void enter_${part}_${rung_name}(flash::Registry&, const char*);\n"
+      "  enter_${part}_${rung_name}(registry, \"${rung_name}\");\n")
+    flash_registry(${name}_passes LIBRARIES ${name}_mutants)
+    target_link_libraries(${name}_mutants_tests PRIVATE ${name}_passes)
   endforeach()
 endfunction()

@@ -5,17 +5,20 @@
 
 namespace flash {
 
-void any_rank::check_view(const char* argument, bool is_null, const Index* shape, const Index* want, int rank) {
+void any_rank::check_view(const char* argument, bool is_null, const Index* shape, const Index* want,
+                          int rank) {
   if (!std::equal(shape, shape + rank, want))
-    throw ShapeError(std::string(argument) + " has shape " + to_string(shape, rank) + "; it must be " + to_string(want, rank));
+    throw ShapeError(std::string(argument) + " has shape " + to_string(shape, rank) +
+                     "; it must be " + to_string(want, rank));
   if (is_null && element_count(shape, rank) > 0)
-    throw ArgumentError(std::string(argument) + " is a null view; it must point to " + std::to_string(element_count(shape, rank)) +
-                        " elements");
+    throw ArgumentError(std::string(argument) + " is a null view; it must point to " +
+                        std::to_string(element_count(shape, rank)) + " elements");
 }
 
 double attention_scale(const AttentionOptions& options, Index head_dim) {
   const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(head_dim)));
-  if (!std::isfinite(scale)) throw ArgumentError("scale is " + std::to_string(scale) + "; it must be a finite number");
+  if (!std::isfinite(scale))
+    throw ArgumentError("scale is " + std::to_string(scale) + "; it must be a finite number");
   return scale;
 }
 
@@ -30,8 +33,9 @@ void check_not_empty(const std::string& argument, const Shape<4>& of_queries) {
 AttentionShape attention_shape(const Shape<4>& q, const Shape<4>& k) {
   check_not_empty("q", q);
   if (k[0] != q[0] || k[1] != q[1] || k[2] < 0 || k[3] != q[3])
-    throw ShapeError("k has shape " + to_string<4>(k) + "; it must be (batch = " + std::to_string(q[0]) + ", heads = " +
-                     std::to_string(q[1]) + ", keys, head_dim = " + std::to_string(q[3]) + ")");
+    throw ShapeError(
+        "k has shape " + to_string<4>(k) + "; it must be (batch = " + std::to_string(q[0]) +
+        ", heads = " + std::to_string(q[1]) + ", keys, head_dim = " + std::to_string(q[3]) + ")");
   return {q[0], q[1], q[2], k[2], q[3]};
 }
 

@@ -39,7 +39,8 @@ using Shape = std::vector<Index>;
 
 std::vector<Index> unflatten(Index flat, const Shape& shape) {
   std::vector<Index> index(shape.size());
-  for (std::size_t axis = shape.size(); axis-- > 0; flat /= shape[axis]) index[axis] = flat % shape[axis];
+  for (std::size_t axis = shape.size(); axis-- > 0; flat /= shape[axis])
+    index[axis] = flat % shape[axis];
   return index;
 }
 
@@ -52,13 +53,15 @@ std::string at(const std::vector<Index>& index, const CompareOptions& options) {
 }
 
 // " (row block 2, row 1 in it)", for the axes that have blocks smaller than the axis
-std::string block_of(const std::vector<Index>& index, const Shape& shape, const CompareOptions& options) {
+std::string block_of(const std::vector<Index>& index, const Shape& shape,
+                     const CompareOptions& options) {
   std::string text;
   for (std::size_t axis = 0; axis < options.blocks.size(); ++axis) {
     const Index block = options.blocks[axis];
     if (block < 1 || block >= shape[axis]) continue;
-    text += (text.empty() ? " (" : "; ") + options.axes[axis] + " block " + std::to_string(index[axis] / block) + ", " +
-            options.axes[axis] + " " + std::to_string(index[axis] % block) + " in it";
+    text += (text.empty() ? " (" : "; ") + options.axes[axis] + " block " +
+            std::to_string(index[axis] / block) + ", " + options.axes[axis] + " " +
+            std::to_string(index[axis] % block) + " in it";
   }
   return text.empty() ? "" : text + ")";
 }
@@ -69,9 +72,11 @@ std::string plural(const std::string& name) {
   return name + (name.ends_with("ch") ? "es" : "s");
 }
 
-// Which indices of one axis have a marked element, in words; empty when all have, or when they follow no simple rule.
+// Which indices of one axis have a marked element, in words; empty when all have, or when they
+// follow no simple rule.
 std::string describe_axis(const std::vector<Index>& marked, Index extent, const std::string& name) {
-  const Index count = static_cast<Index>(marked.size()), first = marked.front(), last = marked.back();
+  const Index count = static_cast<Index>(marked.size()), first = marked.front(),
+              last = marked.back();
   if (count == extent) return "";
   if (count == 1) return "only " + name + " " + std::to_string(first);
   if (last - first + 1 == count) {
@@ -81,11 +86,14 @@ std::string describe_axis(const std::vector<Index>& marked, Index extent, const 
   const Index step = marked[1] - first;
   bool regular = count > 2 && last + step >= extent;  // the rule holds to the end of the axis
   for (Index i = 1; i < count; ++i) regular &= marked[i] == first + i * step;
-  return regular ? "one " + name + " in " + std::to_string(step) + ", from " + name + " " + std::to_string(first) : "";
+  return regular ? "one " + name + " in " + std::to_string(step) + ", from " + name + " " +
+                       std::to_string(first)
+                 : "";
 }
 
 // "only batch 1, every row from 96 on"
-std::string describe(const std::vector<bool>& mask, const Shape& shape, const CompareOptions& options) {
+std::string describe(const std::vector<bool>& mask, const Shape& shape,
+                     const CompareOptions& options) {
   std::vector<std::vector<bool>> seen;
   for (const Index extent : shape) seen.emplace_back(extent, false);
   for (std::size_t flat = 0; flat < mask.size(); ++flat) {
@@ -145,20 +153,24 @@ T outside_value() noexcept {
 template <class T>
 bool is_outside_value(T value) noexcept {
   using Bits = typename Payload<T>::Bits;
-  return (std::bit_cast<Bits>(value) & static_cast<Bits>(~Bits{0}) >> 1) == Payload<T>::kOutside;  // a negated NaN keeps its payload
+  return (std::bit_cast<Bits>(value) & static_cast<Bits>(~Bits{0}) >> 1) ==
+         Payload<T>::kOutside;  // a negated NaN keeps its payload
 }
 
 template <class T>
-Comparison compare(const T* got, const double* want, const std::vector<Index>& shape, const CompareOptions& options) {
+Comparison compare(const T* got, const double* want, const std::vector<Index>& shape,
+                   const CompareOptions& options) {
   if (options.axes.size() != shape.size())
-    throw ArgumentError("axes has " + std::to_string(options.axes.size()) + " names; it must have one for each of the " +
-                        std::to_string(shape.size()) + " axes");
+    throw ArgumentError("axes has " + std::to_string(options.axes.size()) +
+                        " names; it must have one for each of the " + std::to_string(shape.size()) +
+                        " axes");
   if (!options.blocks.empty() && options.blocks.size() != shape.size())
-    throw ArgumentError("blocks has " + std::to_string(options.blocks.size()) + " sizes; it must be empty or have one for each of the " +
+    throw ArgumentError("blocks has " + std::to_string(options.blocks.size()) +
+                        " sizes; it must be empty or have one for each of the " +
                         std::to_string(shape.size()) + " axes");
   if (!(options.max_scaled >= 0) || !(options.max_frobenius >= 0))
-    throw ArgumentError("the bounds are " + number(options.max_scaled) + " and " + number(options.max_frobenius) +
-                        "; both must be at least 0");
+    throw ArgumentError("the bounds are " + number(options.max_scaled) + " and " +
+                        number(options.max_frobenius) + "; both must be at least 0");
 
   Index count = 1;
   for (const Index extent : shape) count *= extent;
@@ -195,8 +207,9 @@ Comparison compare(const T* got, const double* want, const std::vector<Index>& s
   result.frobenius = error_squares == 0 ? 0 : std::sqrt(error_squares / squares);
   result.pass = result.wrong == 0 && result.frobenius <= options.max_frobenius;
 
-  const std::string errors = "scaled max error " + number(result.scaled_max, 3) + " (bound " + number(options.max_scaled, 3) +
-                             "), relative Frobenius error " + number(result.frobenius, 3) + " (bound " +
+  const std::string errors = "scaled max error " + number(result.scaled_max, 3) + " (bound " +
+                             number(options.max_scaled, 3) + "), relative Frobenius error " +
+                             number(result.frobenius, 3) + " (bound " +
                              number(options.max_frobenius, 3) + ")";
   if (result.pass) {
     result.text = errors;
@@ -210,18 +223,30 @@ Comparison compare(const T* got, const double* want, const std::vector<Index>& s
   const auto index = unflatten(first_wrong, shape);
   const std::string pattern = describe(is_wrong, shape, options);
   std::ostringstream verdict;
-  verdict << result.wrong << " of " << count << (count == 1 ? " element is" : " elements are") << " wrong"
-          << (result.wrong == count ? ": all of them" : pattern.empty() ? "" : ": " + pattern) << "\n";
+  verdict << result.wrong << " of " << count << (count == 1 ? " element is" : " elements are")
+          << " wrong"
+          << (result.wrong == count ? ": all of them"
+              : pattern.empty()     ? ""
+                                    : ": " + pattern)
+          << "\n";
   verdict << "first at " << at(index, options) << block_of(index, shape, options) << ": got "
-          << (is_poison(got[first_wrong]) ? "nothing (never written)" : number(got[first_wrong])) << ", expected "
-          << number(want[first_wrong]);
-  if (unwritten > 0) verdict << "\n" << unwritten << (unwritten == 1 ? " element was" : " elements were") << " never written";
+          << (is_poison(got[first_wrong]) ? "nothing (never written)" : number(got[first_wrong]))
+          << ", expected " << number(want[first_wrong]);
+  if (unwritten > 0)
+    verdict << "\n"
+            << unwritten << (unwritten == 1 ? " element was" : " elements were")
+            << " never written";
   if (nans > 0) {
     const std::string where = describe(is_nan, shape, options);
-    verdict << "\nNaN in " << nans << (nans == 1 ? " element" : " elements") << (where.empty() ? "" : ": " + where);
-    if (outside > 0) verdict << "\n" << outside << " of them made from what lies outside of the inputs: a read beyond their end";
+    verdict << "\nNaN in " << nans << (nans == 1 ? " element" : " elements")
+            << (where.empty() ? "" : ": " + where);
+    if (outside > 0)
+      verdict << "\n"
+              << outside
+              << " of them made from what lies outside of the inputs: a read beyond their end";
   }
-  if (infinities > 0) verdict << "\ninfinite in " << infinities << (infinities == 1 ? " element" : " elements");
+  if (infinities > 0)
+    verdict << "\ninfinite in " << infinities << (infinities == 1 ? " element" : " elements");
   if (nans + infinities + unwritten == 0) {
     double factor = 0;
     bool all_zero = true;
@@ -235,12 +260,13 @@ Comparison compare(const T* got, const double* want, const std::vector<Index>& s
   return result;
 }
 
-#define FLASH_INSTANTIATE(T)                                                                                          \
-  template T poison<T>() noexcept;                                                                                    \
-  template bool is_poison(T) noexcept;                                                                                \
-  template T outside_value<T>() noexcept;                                                                             \
-  template bool is_outside_value(T) noexcept;                                                                         \
-  template Comparison compare(const T*, const double*, const std::vector<Index>&, const CompareOptions&)
+#define FLASH_INSTANTIATE(T)                                                      \
+  template T poison<T>() noexcept;                                                \
+  template bool is_poison(T) noexcept;                                            \
+  template T outside_value<T>() noexcept;                                         \
+  template bool is_outside_value(T) noexcept;                                     \
+  template Comparison compare(const T*, const double*, const std::vector<Index>&, \
+                              const CompareOptions&)
 FLASH_INSTANTIATE(float);
 FLASH_INSTANTIATE(double);
 FLASH_INSTANTIATE(Half);

@@ -3,8 +3,9 @@
 //   scaled max error          max over all elements of |got - want| / scale
 //   relative Frobenius error  sqrt(sum |got - want|^2) / sqrt(sum |want|^2)
 //
-// `scale` is the magnitude of the terms that were summed up (softmax_matmul_magnitude), where the caller has it: an element in
-// which large terms cancel is then not asked for more digits than it can have. Without it, the root mean square of `want`.
+// `scale` is the magnitude of the terms that were summed up (softmax_matmul_magnitude), where the
+// caller has it: an element in which large terms cancel is then not asked for more digits than it
+// can have. Without it, the root mean square of `want`.
 #pragma once
 
 #include <string>
@@ -15,44 +16,49 @@
 namespace flash {
 
 struct CompareOptions {
-  double max_scaled = 0;      // the largest scaled error that passes
-  double max_frobenius = 0;   // the largest relative Frobenius error that passes
-  std::vector<std::string> axes;    // what the axes are called, "batch", "row", "column"
-  std::vector<Index> blocks;        // the block size along each axis, so that the verdict can name the block; 0 where none
+  double max_scaled = 0;          // the largest scaled error that passes
+  double max_frobenius = 0;       // the largest relative Frobenius error that passes
+  std::vector<std::string> axes;  // what the axes are called, "batch", "row", "column"
+  std::vector<Index> blocks;  // the block size along each axis, so that the verdict can name the
+                              // block; 0 where none
   const double* magnitude = nullptr;  // row-major, the shape of `want`
 };
 
 struct Comparison {
   bool pass = false;
-  double scaled_max = 0;      // NaN when anything is NaN
+  double scaled_max = 0;  // NaN when anything is NaN
   double frobenius = 0;
-  Index wrong = 0;            // elements beyond max_scaled, NaN and infinite ones included
-  std::string text;           // one line when it passes; else what, where, how many, and the pattern
+  Index wrong = 0;   // elements beyond max_scaled, NaN and infinite ones included
+  std::string text;  // one line when it passes; else what, where, how many, and the pattern
 };
 
-// `got` is row-major and has `shape`'s elements, like `want`. Where `want` is not finite nothing passes: check such elements
-// apart. Throws ArgumentError when the options do not fit the shape. T is float, double, Half or BFloat16, here and below.
+// `got` is row-major and has `shape`'s elements, like `want`. Where `want` is not finite nothing
+// passes: check such elements apart. Throws ArgumentError when the options do not fit the shape. T
+// is float, double, Half or BFloat16, here and below.
 template <class T>
-FLASH_EXPORT Comparison compare(const T* got, const double* want, const std::vector<Index>& shape, const CompareOptions& options);
+FLASH_EXPORT Comparison compare(const T* got, const double* want, const std::vector<Index>& shape,
+                                const CompareOptions& options);
 
 template <int Rank, class T>
-Comparison compare(TensorView<T, Rank> got, const Tensor<double, Rank>& want, const CompareOptions& options);
+Comparison compare(TensorView<T, Rank> got, const Tensor<double, Rank>& want,
+                   const CompareOptions& options);
 
-// The value that outputs are filled with before a call: a NaN with a payload of its own, so that an element that was never
-// written can be told from one that became NaN.
+// The value that outputs are filled with before a call: a NaN with a payload of its own, so that an
+// element that was never written can be told from one that became NaN.
 template <class T = float>
 FLASH_EXPORT T poison() noexcept;
 template <class T>
 FLASH_EXPORT bool is_poison(T value) noexcept;
 
-// The value that lies around inputs: another NaN, so that a result computed from it can be told as well. (A CPU hands a NaN's
-// payload on through arithmetic; a GPU makes it anew, and then it is a NaN like any other.)
+// The value that lies around inputs: another NaN, so that a result computed from it can be told as
+// well. (A CPU hands a NaN's payload on through arithmetic; a GPU makes it anew, and then it is a
+// NaN like any other.)
 template <class T = float>
 FLASH_EXPORT T outside_value() noexcept;
 template <class T>
 FLASH_EXPORT bool is_outside_value(T value) noexcept;
 
-// ---- implementation of the template --------------------------------------------------------------------------------------
+// ---- implementation of the template -------------------------------------------------------------
 
 // A row-major copy of a view.
 template <class T, int Rank>
@@ -63,17 +69,21 @@ Tensor<std::remove_const_t<T>, Rank> packed(TensorView<T, Rank> view) {
     Index offset = 0;
     for (int axis = 0; axis < Rank; ++axis) offset += index[axis] * view.stride(axis);
     copy.data()[flat] = view.data()[offset];
-    for (int axis = Rank - 1; axis >= 0 && ++index[axis] == view.extent(axis); --axis) index[axis] = 0;
+    for (int axis = Rank - 1; axis >= 0 && ++index[axis] == view.extent(axis); --axis)
+      index[axis] = 0;
   }
   return copy;
 }
 
 template <int Rank, class T>
-Comparison compare(TensorView<T, Rank> got, const Tensor<double, Rank>& want, const CompareOptions& options) {
+Comparison compare(TensorView<T, Rank> got, const Tensor<double, Rank>& want,
+                   const CompareOptions& options) {
   if (got.shape() != want.shape())
-    throw ShapeError("got has shape " + to_string<Rank>(got.shape()) + "; it must be want's, " + to_string<Rank>(want.shape()));
+    throw ShapeError("got has shape " + to_string<Rank>(got.shape()) + "; it must be want's, " +
+                     to_string<Rank>(want.shape()));
   const Tensor<std::remove_const_t<T>, Rank> row_major = packed(got);
-  return compare(row_major.data(), want.data(), {want.shape().begin(), want.shape().end()}, options);
+  return compare(row_major.data(), want.data(), {want.shape().begin(), want.shape().end()},
+                 options);
 }
 
 }  // namespace flash

@@ -1,4 +1,5 @@
-// The errors that this course throws. Each message names the argument, its value, and what it had to be.
+// The errors that this course throws. Each message names the argument, its value, and what it had
+// to be.
 #pragma once
 
 #include <cstddef>
@@ -21,19 +22,22 @@ class FLASH_EXPORT ArgumentError : public Error {
   using Error::Error;
 };
 
-// A tensor has a shape that does not fit the others: "v has shape (2, 7, 5); it must be (batch = 2, d2 = 8, d3)".
+// A tensor has a shape that does not fit the others: "v has shape (2, 7, 5); it must be (batch = 2,
+// d2 = 8, d3)".
 class FLASH_EXPORT ShapeError : public ArgumentError {
  public:
   using ArgumentError::ArgumentError;
 };
 
-// The arguments make sense, but this implementation does not cover them: a block size without a compiled kernel, say.
+// The arguments make sense, but this implementation does not cover them: a block size without a
+// compiled kernel, say.
 class FLASH_EXPORT Unsupported : public Error {
  public:
   using Error::Error;
 };
 
-// Memory ran out, on the host or on a device, or a memory limit was met. A benchmark records it and goes on.
+// Memory ran out, on the host or on a device, or a memory limit was met. A benchmark records it and
+// goes on.
 class FLASH_EXPORT OutOfMemory : public Error {
  public:
   using Error::Error;
@@ -45,7 +49,8 @@ class FLASH_EXPORT CudaError : public Error {
   using Error::Error;
 };
 
-// A kernel did something wrong, and the emulator says what and where: a first line with kernel, kind and file:line, then who.
+// A kernel did something wrong, and the emulator says what and where: a first line with kernel,
+// kind and file:line, then who.
 class FLASH_EXPORT KernelError : public CudaError {
  public:
   using CudaError::CudaError;
@@ -54,7 +59,8 @@ class FLASH_EXPORT KernelError : public CudaError {
 // A student has not written this yet. The harness shows the task as "not started".
 class FLASH_EXPORT NotYetImplemented : public Error {
  public:
-  explicit NotYetImplemented(const std::string& task) : Error(task + " is not written yet"), task_(task) {}
+  explicit NotYetImplemented(const std::string& task)
+      : Error(task + " is not written yet"), task_(task) {}
   const std::string& task() const noexcept { return task_; }
 
  private:

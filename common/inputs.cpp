@@ -52,7 +52,9 @@ void fill(float* data, Index rows, Index columns, Pattern pattern, std::uint64_t
           value = random.normal();
           if (i % 4 == 2 && j == chosen) value = std::numeric_limits<double>::quiet_NaN();
           break;
-        case Pattern::kKeySignature: value = j == i % columns ? 1 + static_cast<double>(i % 13) / 13 : 0; break;
+        case Pattern::kKeySignature:
+          value = j == i % columns ? 1 + static_cast<double>(i % 13) / 13 : 0;
+          break;
       }
       row[j] = static_cast<float>(value);
     }

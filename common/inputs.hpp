@@ -1,5 +1,5 @@
-// Seeded inputs, ordinary and adversarial. The same seed gives the same numbers on every machine, up to the last
-// bit of a logarithm.
+// Seeded inputs, ordinary and adversarial. The same seed gives the same numbers on every machine,
+// up to the last bit of a logarithm.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,23 @@
 
 namespace flash {
 
-// What a tensor holds. "Row" means the last axis, "column" an index into it; a score tensor has one column per key, a value
-// tensor one row per key.
+// What a tensor holds. "Row" means the last axis, "column" an index into it; a score tensor has one
+// column per key, a value tensor one row per key.
 enum class Pattern {
-  kNormal,         // N(0, 1)
-  kHalfNormal,     // N(0, 0.5^2): the same with deviation 0.5
-  kLargeLogits,    // uniform in [-200, 200]: exp of it overflows and underflows unless the maximum is subtracted
-  kRising,         // every row rises by 100 from its first to its last column: each block of keys brings a new maximum
-  kAllEqual,       // 0.75 everywhere: every key weighs the same
-  kOneHot,         // 0, but 80 in one column of each row: the result is one row of V
-  kVeryNegative,   // N(-1000, 1): exp gives 0 for a whole row unless the maximum is subtracted
-  kMasked,         // N(0, 1) with -inf: the first third of every row, half of the rest at random, and every fifth row whole
-  kNaN,            // N(0, 1) with one NaN in every fourth row, from the third on
-  kKeySignature,   // for V: row j holds 1 + (j mod 13) / 13 in column j mod columns, else 0: shows which keys were counted
+  kNormal,       // N(0, 1)
+  kHalfNormal,   // N(0, 0.5^2): the same with deviation 0.5
+  kLargeLogits,  // uniform in [-200, 200]: exp of it overflows and underflows unless the maximum is
+                 // subtracted
+  kRising,  // every row rises by 100 from its first to its last column: each block of keys brings a
+            // new maximum
+  kAllEqual,      // 0.75 everywhere: every key weighs the same
+  kOneHot,        // 0, but 80 in one column of each row: the result is one row of V
+  kVeryNegative,  // N(-1000, 1): exp gives 0 for a whole row unless the maximum is subtracted
+  kMasked,  // N(0, 1) with -inf: the first third of every row, half of the rest at random, and
+            // every fifth row whole
+  kNaN,     // N(0, 1) with one NaN in every fourth row, from the third on
+  kKeySignature,  // for V: row j holds 1 + (j mod 13) / 13 in column j mod columns, else 0: shows
+                  // which keys were counted
 };
 
 FLASH_EXPORT std::string to_string(Pattern pattern);
@@ -29,7 +33,8 @@ FLASH_EXPORT std::string to_string(Pattern pattern);
 // Fills a row-major block of rows x columns.
 FLASH_EXPORT void fill(float* data, Index rows, Index columns, Pattern pattern, std::uint64_t seed);
 
-// Tensors of the same shape, pattern and seed are equal; use different seeds for different operands.
+// Tensors of the same shape, pattern and seed are equal; use different seeds for different
+// operands.
 template <int Rank>
 Tensor<float, Rank> make_input(const Shape<Rank>& shape, Pattern pattern, std::uint64_t seed) {
   Tensor<float, Rank> tensor(shape);
@@ -57,7 +62,9 @@ class Random {
   FLASH_EXPORT double normal();
 
   // In [0, bound).
-  Index below(Index bound) { return static_cast<Index>(bits() % static_cast<std::uint64_t>(bound)); }
+  Index below(Index bound) {
+    return static_cast<Index>(bits() % static_cast<std::uint64_t>(bound));
+  }
 
  private:
   std::uint64_t state_;

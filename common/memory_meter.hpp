@@ -1,7 +1,7 @@
 // Counts what C++ code allocates on the host: now, at its peak, and with a cap.
 //
-// Linking the library flash_memory_meter into a program replaces operator new and delete, in its shared libraries too. What
-// malloc gives directly is not seen.
+// Linking the library flash_memory_meter into a program replaces operator new and delete, in its
+// shared libraries too. What malloc gives directly is not seen.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,14 @@
 
 namespace flash::host_memory {
 
-// Bytes in use now, and the most in use at one time since reset_peak(). Sizes are those the allocator really set aside.
+// Bytes in use now, and the most in use at one time since reset_peak(). Sizes are those the
+// allocator really set aside.
 FLASH_EXPORT std::size_t in_use() noexcept;
 FLASH_EXPORT std::size_t peak() noexcept;
 FLASH_EXPORT void reset_peak() noexcept;
 
-// From here on an allocation that would bring in_use() above the limit throws std::bad_alloc. Nothing means no limit.
+// From here on an allocation that would bring in_use() above the limit throws std::bad_alloc.
+// Nothing means no limit.
 FLASH_EXPORT void set_limit(std::optional<std::size_t> bytes) noexcept;
 
 // The most that was allocated, beyond what was in use before, while `call` ran.

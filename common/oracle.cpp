@@ -6,13 +6,15 @@
 
 #include "common/checks.hpp"
 #include "common/half.hpp"
+#include "common/softmax_matmul.hpp"
 
 namespace flash {
 namespace {
 
 // softmax(x, axis) v, each term passed through `term` first.
 template <class T, class Term>
-Tensor<double, 3> softmax_times(TensorView<const T, 3> x, TensorView<const T, 3> v, int axis, Term term) {
+Tensor<double, 3> softmax_times(TensorView<const T, 3> x, TensorView<const T, 3> v, int axis,
+                                Term term) {
   const Index batch = x.extent(0), d1 = x.extent(1), d2 = x.extent(2), d3 = v.extent(2);
   check_softmax_matmul_shapes(x.shape(), v.shape(), {batch, d1, d3});
   const Tensor<double, 3> p = softmax_oracle(x, axis);
@@ -20,7 +22,8 @@ Tensor<double, 3> softmax_times(TensorView<const T, 3> x, TensorView<const T, 3>
   for (Index b = 0; b < batch; ++b)
     for (Index i = 0; i < d1; ++i)
       for (Index j = 0; j < d2; ++j)
-        for (Index c = 0; c < d3; ++c) out(b, i, c) += p(b, i, j) * term(static_cast<double>(v(b, j, c)));
+        for (Index c = 0; c < d3; ++c)
+          out(b, i, c) += p(b, i, j) * term(static_cast<double>(v(b, j, c)));
   return out;
 }
 
@@ -45,7 +48,8 @@ Tensor<double, 3> softmax_oracle(TensorView<const T, 3> x, int axis) {
         has_nan |= std::isnan(score);
         maximum = std::fmax(maximum, score);
       }
-      if (maximum == -std::numeric_limits<double>::infinity() && !has_nan) continue;  // no visible key: weights stay 0
+      if (maximum == -std::numeric_limits<double>::infinity() && !has_nan)
+        continue;  // no visible key: weights stay 0
 
       double sum = 0;
       for (j = 0; j < x.extent(axis); ++j) {
@@ -59,12 +63,14 @@ Tensor<double, 3> softmax_oracle(TensorView<const T, 3> x, int axis) {
 }
 
 template <class T>
-Tensor<double, 3> softmax_matmul_oracle(TensorView<const T, 3> x, TensorView<const T, 3> v, int axis) {
+Tensor<double, 3> softmax_matmul_oracle(TensorView<const T, 3> x, TensorView<const T, 3> v,
+                                        int axis) {
   return softmax_times(x, v, axis, [](double value) { return value; });
 }
 
 template <class T>
-Tensor<double, 3> softmax_matmul_magnitude(TensorView<const T, 3> x, TensorView<const T, 3> v, int axis) {
+Tensor<double, 3> softmax_matmul_magnitude(TensorView<const T, 3> x, TensorView<const T, 3> v,
+                                           int axis) {
   return softmax_times(x, v, axis, [](double value) { return std::fabs(value); });
 }
 
@@ -73,8 +79,7 @@ double softmax_matmul_bound(Index d2, double largest_score) {
   return kUnitRoundoff * (8 + 2 * largest_score + 4 * std::sqrt(static_cast<double>(d2)));
 }
 
-// ---- attention
-// ----------------------------------------------------------------------------------------------------------------
+// ---- attention ----------------------------------------------------------------------------------
 
 namespace {
 
@@ -89,7 +94,8 @@ Matrix head_of(TensorView<const T, 4> x, Index b, Index h) {
   return head;
 }
 
-// The sum of term(0), ..., term(n - 1), in eight sums side by side: in one, each addition would wait for the one before it.
+// The sum of term(0), ..., term(n - 1), in eight sums side by side: in one, each addition would
+// wait for the one before it.
 template <class Term>
 double sum(Index n, Term term) {
   constexpr Index kLanes = 8;
@@ -117,9 +123,10 @@ void add_sizes(double* out, double weight, const double* x, Index n) {
   for (Index c = 0; c < n; ++c) out[c] += std::fabs(weight * x[c]);
 }
 
-// P of one head, and lse and the largest score's terms with it (nullptr: not wanted). Keys that a query does not see keep P = 0.
-Matrix probabilities(const Matrix& Q, const Matrix& K, const AttentionShape& shape, double scale, bool causal, double* lse,
-                     double* largest_score) {
+// P of one head, and lse and the largest score's terms with it (nullptr: not wanted). Keys that a
+// query does not see keep P = 0.
+Matrix probabilities(const Matrix& Q, const Matrix& K, const AttentionShape& shape, double scale,
+                     bool causal, double* lse, double* largest_score) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   Matrix P({shape.queries, shape.keys});
   for (Index i = 0; i < shape.queries; ++i) {
@@ -152,13 +159,16 @@ double* head_in(Tensor<double, 4>& tensor, Index b, Index h) {
   return tensor.data() + (b * tensor.extent(1) + h) * tensor.extent(2) * tensor.extent(3);
 }
 
-WithMagnitude zeros(const Shape<4>& shape) { return {Tensor<double, 4>(shape), Tensor<double, 4>(shape)}; }
+WithMagnitude zeros(const Shape<4>& shape) {
+  return {Tensor<double, 4>(shape), Tensor<double, 4>(shape)};
+}
 
 }  // namespace
 
 template <class T>
-AttentionOracle attention_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
-                                 const AttentionOptions& options, Magnitudes magnitudes) {
+AttentionOracle attention_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k,
+                                 TensorView<const T, 4> v, const AttentionOptions& options,
+                                 Magnitudes magnitudes) {
   const AttentionShape shape = attention_shape(q.shape(), k.shape());
   check_view("v", v, shape.of_keys());
   const double scale = attention_scale(options, shape.head_dim);
@@ -182,21 +192,29 @@ AttentionOracle attention_oracle(TensorView<const T, 4> q, TensorView<const T, 4
 }
 
 template <class T>
-AttentionOracleGradients attention_backward_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
-                                                   TensorView<const T, 4> d_out, const AttentionOptions& options) {
+AttentionOracleGradients attention_backward_oracle(TensorView<const T, 4> q,
+                                                   TensorView<const T, 4> k,
+                                                   TensorView<const T, 4> v,
+                                                   TensorView<const T, 4> d_out,
+                                                   const AttentionOptions& options) {
   const AttentionShape shape = attention_shape(q.shape(), k.shape());
   check_view("v", v, shape.of_keys());
   check_view("d_out", d_out, shape.of_queries());
   const double scale = attention_scale(options, shape.head_dim);
   const Index d = shape.head_dim;
-  AttentionOracleGradients gradients{zeros(shape.of_queries()), zeros(shape.of_keys()), zeros(shape.of_keys())};
+  AttentionOracleGradients gradients{zeros(shape.of_queries()), zeros(shape.of_keys()),
+                                     zeros(shape.of_keys())};
   Tensor<double, 1> lse({shape.queries}), dP({shape.keys}), dP_magnitude({shape.keys}), O({d});
   double largest_score = 0;
   for (Index b = 0; b < shape.batch; ++b)
     for (Index h = 0; h < shape.heads; ++h) {
-      const Matrix Q = head_of(q, b, h), K = head_of(k, b, h), V = head_of(v, b, h), dO = head_of(d_out, b, h);
-      const Matrix P = probabilities(Q, K, shape, scale, options.causal, lse.data(), &largest_score);
-      const auto head = [&](WithMagnitude& gradient, Index row) { return head_in(gradient.value, b, h) + row * d; };
+      const Matrix Q = head_of(q, b, h), K = head_of(k, b, h), V = head_of(v, b, h),
+                   dO = head_of(d_out, b, h);
+      const Matrix P =
+          probabilities(Q, K, shape, scale, options.causal, lse.data(), &largest_score);
+      const auto head = [&](WithMagnitude& gradient, Index row) {
+        return head_in(gradient.value, b, h) + row * d;
+      };
       const auto head_magnitude = [&](WithMagnitude& gradient, Index row) {
         return head_in(gradient.magnitude, b, h) + row * d;
       };
@@ -212,7 +230,8 @@ AttentionOracleGradients attention_backward_oracle(TensorView<const T, 4> q, Ten
         }
         delta_magnitude = dot_of_sizes(&dO(i, 0), O.data(), d);
         for (Index j = 0; j < visible; ++j) {
-          const double dS = P(i, j) * (dP(j) - delta), dS_magnitude = P(i, j) * (dP_magnitude(j) + delta_magnitude);
+          const double dS = P(i, j) * (dP(j) - delta),
+                       dS_magnitude = P(i, j) * (dP_magnitude(j) + delta_magnitude);
           add(head(gradients.d_v, j), P(i, j), &dO(i, 0), d);
           add_sizes(head_magnitude(gradients.d_v, j), P(i, j), &dO(i, 0), d);
           add(head(gradients.d_q, i), scale * dS, &K(j, 0), d);
@@ -226,24 +245,31 @@ AttentionOracleGradients attention_backward_oracle(TensorView<const T, 4> q, Ten
 }
 
 double attention_bound(const AttentionShape& shape, double largest_score, double unit_roundoff) {
-  const double head_dim = static_cast<double>(shape.head_dim), keys = static_cast<double>(shape.keys);
+  const double head_dim = static_cast<double>(shape.head_dim),
+               keys = static_cast<double>(shape.keys);
   return unit_roundoff * (8 + (4 + std::sqrt(head_dim)) * largest_score + 4 * std::sqrt(keys));
 }
 
-double attention_backward_bound(const AttentionShape& shape, double largest_score, double unit_roundoff) {
+double attention_backward_bound(const AttentionShape& shape, double largest_score,
+                                double unit_roundoff) {
   const double others = static_cast<double>(shape.queries + shape.head_dim);
-  return 2 * attention_bound(shape, largest_score, unit_roundoff) + 4 * unit_roundoff * std::sqrt(others);
+  return 2 * attention_bound(shape, largest_score, unit_roundoff) +
+         4 * unit_roundoff * std::sqrt(others);
 }
 
-#define FLASH_INSTANTIATE_ATTENTION(T)                                                                              \
-  template AttentionOracle attention_oracle(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>, \
-                                            const AttentionOptions&, Magnitudes);                                   \
-  template AttentionOracleGradients attention_backward_oracle(                                                      \
-      TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>, const AttentionOptions&)
-#define FLASH_INSTANTIATE(T)                                                                                        \
-  template Tensor<double, 3> softmax_oracle(TensorView<const T, 3>, int);                                           \
-  template Tensor<double, 3> softmax_matmul_oracle(TensorView<const T, 3>, TensorView<const T, 3>, int);            \
-  template Tensor<double, 3> softmax_matmul_magnitude(TensorView<const T, 3>, TensorView<const T, 3>, int);         \
+#define FLASH_INSTANTIATE_ATTENTION(T)                                                       \
+  template AttentionOracle attention_oracle(TensorView<const T, 4>, TensorView<const T, 4>,  \
+                                            TensorView<const T, 4>, const AttentionOptions&, \
+                                            Magnitudes);                                     \
+  template AttentionOracleGradients attention_backward_oracle(                               \
+      TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>,                \
+      TensorView<const T, 4>, const AttentionOptions&)
+#define FLASH_INSTANTIATE(T)                                                                       \
+  template Tensor<double, 3> softmax_oracle(TensorView<const T, 3>, int);                          \
+  template Tensor<double, 3> softmax_matmul_oracle(TensorView<const T, 3>, TensorView<const T, 3>, \
+                                                   int);                                           \
+  template Tensor<double, 3> softmax_matmul_magnitude(TensorView<const T, 3>,                      \
+                                                      TensorView<const T, 3>, int);                \
   FLASH_INSTANTIATE_ATTENTION(T)
 FLASH_INSTANTIATE(float);
 FLASH_INSTANTIATE(double);

@@ -1,67 +1,260 @@
-// The list of implementations of one function: what tests and benchmarks iterate over.
+// The registry of single passes: what tests, benchmarks, plots and PyTorch's operators choose from,
+// by name. Any forward pass that leaves (out, lse) goes with any backward pass that takes them.
 //
-// A ladder enters its rungs by a function that is called by name (register_fused_cpu_ladder(registry)), never by a static
-// constructor: the linker drops an object of a static library that nobody refers to, and its constructor with it.
+// A file ladder/N_name.cpp or .cu enters its passes by its last lines, under the name of the file:
+//
+//   FLASH_ENTER(registry, name) {
+//     registry.backward.add({.name = name, .device = DeviceKind::kGpu,
+//                            .run = {.float32 = backward<float>, .float16 = backward<Half>},
+//                            .unsupported = [](const AttentionProblem& problem) { ... }});
+//   }
+//
+// The build collects the files and generates the calls (cmake/FlashTargets.cmake): never a static
+// constructor, since the linker drops an object of a static library that nobody refers to.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "common/attention.hpp"
 #include "common/error.hpp"
+#include "common/half.hpp"
+#include "common/softmax_matmul.hpp"
+
+// FLASH_RUNG is set by the build for each file of a ladder: enter_part2_4_balanced, for example.
+#define FLASH_ENTER(registry, name)                                    \
+  extern "C" FLASH_EXPORT void FLASH_RUNG(::flash::Registry& registry, \
+                                          [[maybe_unused]] const char* name)
 
 namespace flash {
 
 enum class DeviceKind { kCpu, kGpu };
-enum class DType { kFloat16, kBFloat16, kFloat32, kFloat64 };
+enum class DType { kFloat32, kFloat64, kFloat16, kBFloat16 };
 
-inline std::string to_string(DeviceKind device) { return device == DeviceKind::kCpu ? "cpu" : "cuda"; }
+FLASH_EXPORT std::string to_string(DeviceKind device);  // "cpu", "cuda"
+FLASH_EXPORT std::string to_string(DType dtype);        // "float32", ...
 
-inline std::string to_string(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16: return "float16";
-    case DType::kBFloat16: return "bfloat16";
-    case DType::kFloat32: return "float32";
-    case DType::kFloat64: return "float64";
-  }
-  return "unknown";
+template <class T>
+constexpr DType dtype_of() {
+  if constexpr (std::is_same_v<T, float>) return DType::kFloat32;
+  if constexpr (std::is_same_v<T, double>) return DType::kFloat64;
+  if constexpr (std::is_same_v<T, Half>) return DType::kFloat16;
+  if constexpr (std::is_same_v<T, BFloat16>) return DType::kBFloat16;
 }
 
-template <class Function>
-struct Implementation {
-  std::string name;           // unique in its registry: "1_register_tile"
-  DeviceKind device = DeviceKind::kCpu;
-  std::vector<DType> dtypes;
-  std::string constraints;    // in words, "needs compute capability 9.0"; empty when there are none
-  Function* run = nullptr;    // throws Unsupported when a constraint is violated; never a wrong or silent result
+// ---- Problems: passes without their data --------------------------------------------------------
+
+// How one tensor of a pass lies in memory.
+struct TensorLayout {
+  std::string name;            // "q"
+  std::vector<Index> strides;  // in elements, one for each axis
+  std::size_t alignment;       // the largest power of 2 that divides its address, in bytes
 };
 
-template <class Function>
-class Registry {
+struct AttentionProblem {
+  AttentionShape shape;
+  AttentionOptions options;
+  DType dtype;
+  std::vector<TensorLayout> tensors;  // in the order of the pass
+};
+
+struct SoftmaxMatmulProblem {
+  SoftmaxMatmulShape shape;
+  DType dtype;
+  std::vector<TensorLayout> tensors;
+};
+
+template <class T, int Rank>
+TensorLayout layout_of(const char* name, const TensorView<T, Rank>& view) {
+  const auto address = reinterpret_cast<std::uintptr_t>(view.data());
+  const Shape<Rank> strides = view.strides();
+  return {name, {strides.begin(), strides.end()}, address & (~address + 1)};
+}
+
+template <class T>
+AttentionProblem problem_of(const AttentionForward<T>& pass) {
+  return {pass.shape(),
+          pass.options,
+          dtype_of<T>(),
+          {layout_of("q", pass.q), layout_of("k", pass.k), layout_of("v", pass.v),
+           layout_of("out", pass.out), layout_of("lse", pass.lse)}};
+}
+
+template <class T>
+AttentionProblem problem_of(const AttentionBackward<T>& pass) {
+  return {pass.shape(),
+          pass.options,
+          dtype_of<T>(),
+          {layout_of("q", pass.q), layout_of("k", pass.k), layout_of("v", pass.v),
+           layout_of("out", pass.out), layout_of("lse", pass.lse), layout_of("d_out", pass.d_out),
+           layout_of("d_q", pass.d_q), layout_of("d_k", pass.d_k), layout_of("d_v", pass.d_v)}};
+}
+
+template <class T>
+SoftmaxMatmulProblem problem_of(const SoftmaxMatmul<T>& pass) {
+  return {pass.shape(),
+          dtype_of<T>(),
+          {layout_of("x", pass.x), layout_of("v", pass.v), layout_of("out", pass.out)}};
+}
+
+// ---- Entries ------------------------------------------------------------------------------------
+
+// What a pass works with besides its tensors.
+struct PassMemory {
+  // As many bytes as the entry's workspace_bytes() says, with anything in them; aligned to 64 bytes
+  // on the host, to 256 on a GPU.
+  void* workspace = nullptr;
+
+  // What the forward pass of a pair leaves for the backward pass of the same name.
+  std::shared_ptr<void> kept = nullptr;
+  std::size_t kept_bytes = 0;
+
+  // Set by a pass that makes outputs of its own, as PyTorch's kernels do: copies them to the
+  // tensors of the pass. The caller runs it; a benchmark does after the time was taken.
+  std::function<void()> deliver = nullptr;
+  // The most that such a pass allocated at a time, outputs included, where our meters cannot see
+  // it.
+  std::size_t own_peak_bytes = 0;
+};
+
+// A function void(const Pass&) or void(const Pass&, PassMemory&), or none.
+template <class Pass>
+class PassFunction {
  public:
-  // Throws ArgumentError when the name is taken, or the entry has no function or no dtype.
-  void add(Implementation<Function> entry) {
-    if (entry.run == nullptr) throw ArgumentError("implementation '" + entry.name + "' has no function; it must have one");
-    if (entry.dtypes.empty()) throw ArgumentError("implementation '" + entry.name + "' has no dtypes; it must have at least one");
-    for (const auto& other : entries_)
-      if (other.name == entry.name) throw ArgumentError("implementation '" + entry.name + "' is registered twice");
+  PassFunction() = default;
+  template <class Function>
+  requires(!std::is_same_v<std::remove_cvref_t<Function>, PassFunction>)
+      PassFunction(Function function) {
+    if constexpr (std::is_invocable_v<Function, const Pass&, PassMemory&>)
+      call_ = std::move(function);
+    else
+      call_ = [function](const Pass& pass, PassMemory&) { function(pass); };
+  }
+
+  explicit operator bool() const { return call_ != nullptr; }
+  void operator()(const Pass& pass, PassMemory& memory) const { call_(pass, memory); }
+
+ private:
+  std::function<void(const Pass&, PassMemory&)> call_;
+};
+
+// The function for each element type; empty where there is no version for it.
+template <template <class> class Pass>
+struct PassFunctions {
+  PassFunction<Pass<float>> float32 = {};
+  PassFunction<Pass<double>> float64 = {};
+  PassFunction<Pass<Half>> float16 = {};
+  PassFunction<Pass<BFloat16>> bfloat16 = {};
+
+  template <class T>
+  const PassFunction<Pass<T>>& of() const {
+    if constexpr (std::is_same_v<T, float>) return float32;
+    if constexpr (std::is_same_v<T, double>) return float64;
+    if constexpr (std::is_same_v<T, Half>) return float16;
+    if constexpr (std::is_same_v<T, BFloat16>) return bfloat16;
+  }
+};
+
+template <template <class> class Pass>
+struct Entry {
+  using Problem = typename Pass<float>::Problem;
+
+  std::string name;  // unique among the passes of its direction on its device
+  DeviceKind device = DeviceKind::kCpu;
+  PassFunctions<Pass> run;
+
+  // Why the pass does not take a problem, in words: "head_dim is 300; it must be at most 256".
+  // Empty when it takes it. It need not ask for the element type: a type without a function is
+  // refused.
+  std::function<std::string(const Problem&)> unsupported = nullptr;
+
+  // How many bytes of workspace the pass needs; without it none.
+  std::function<std::size_t(const Problem&)> workspace_bytes = nullptr;
+
+  // The pass goes only with the pass of the other direction that has the same name: a backward pass
+  // that reads what that one kept, or a forward pass that leaves no lse.
+  bool only_as_pair = false;
+
+  std::vector<DType> dtypes() const {
+    std::vector<DType> types;
+    if (run.float32) types.push_back(DType::kFloat32);
+    if (run.float64) types.push_back(DType::kFloat64);
+    if (run.float16) types.push_back(DType::kFloat16);
+    if (run.bfloat16) types.push_back(DType::kBFloat16);
+    return types;
+  }
+
+  // `unsupported` and the element types together.
+  std::string why_not(const Problem& problem) const {
+    bool has_type = false;
+    for (const DType type : dtypes()) has_type |= type == problem.dtype;
+    if (!has_type) return "there is no " + to_string(problem.dtype) + " version";
+    return unsupported ? unsupported(problem) : "";
+  }
+
+  std::size_t workspace_of(const Problem& problem) const {
+    return workspace_bytes ? workspace_bytes(problem) : 0;
+  }
+};
+
+// Throws Unsupported, with the name and the reason, when the entry does not take the pass.
+template <template <class> class Pass, class T>
+void check_supported(const Entry<Pass>& entry, const Pass<T>& pass) {
+  if (const std::string why = entry.why_not(problem_of(pass)); !why.empty())
+    throw Unsupported("'" + entry.name + "' does not take this problem: " + why);
+}
+
+// Throws ArgumentError when the two do not go together.
+FLASH_EXPORT void check_pair(const Entry<AttentionForward>& forward,
+                             const Entry<AttentionBackward>& backward);
+
+// ---- The registry -------------------------------------------------------------------------------
+
+template <template <class> class Pass>
+class PassList {
+ public:
+  // Throws ArgumentError when the name is taken on this device, or there is no function.
+  void add(Entry<Pass> entry) {
+    if (entry.dtypes().empty())
+      throw ArgumentError("pass '" + entry.name + "' has no function; it must have at least one");
+    if (find_or_null(entry.name, entry.device) != nullptr)
+      throw ArgumentError("pass '" + entry.name + "' is registered twice");
     entries_.push_back(std::move(entry));
   }
 
-  const std::vector<Implementation<Function>>& entries() const { return entries_; }
+  // In the order in which they were entered: of a ladder the slowest first.
+  const std::vector<Entry<Pass>>& entries() const { return entries_; }
 
-  // Throws ArgumentError, naming what there is.
-  const Implementation<Function>& find(const std::string& name) const {
+  const Entry<Pass>* find_or_null(const std::string& name, DeviceKind device) const {
+    for (const Entry<Pass>& entry : entries_)
+      if (entry.name == name && entry.device == device) return &entry;
+    return nullptr;
+  }
+
+  // Throws ArgumentError, with the names that there are.
+  const Entry<Pass>& find(const std::string& name, DeviceKind device) const {
+    if (const Entry<Pass>* const entry = find_or_null(name, device)) return *entry;
     std::string known;
-    for (const auto& entry : entries_) {
-      if (entry.name == name) return entry;
-      known += (known.empty() ? "" : ", ") + entry.name;
-    }
-    throw ArgumentError("implementation is '" + name + "'; it must be one of: " + known);
+    for (const Entry<Pass>& entry : entries_)
+      if (entry.device == device) known += (known.empty() ? "" : ", ") + entry.name;
+    throw ArgumentError("pass is '" + name + "'; on " + to_string(device) +
+                        " it must be one of: " + known);
   }
 
  private:
-  std::vector<Implementation<Function>> entries_;
+  std::vector<Entry<Pass>> entries_;
+};
+
+struct Registry {
+  PassList<SoftmaxMatmul> softmax_matmul;
+  PassList<AttentionForward> forward;
+  PassList<AttentionBackward> backward;
 };
 
 }  // namespace flash

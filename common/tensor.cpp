@@ -15,9 +15,12 @@ Index element_count(const Index* shape, int rank) {
   Index count = 1;
   for (int axis = 0; axis < rank; ++axis) {
     const Index extent = shape[axis];
-    if (extent < 0) throw ShapeError("a shape is " + to_string(shape, rank) + "; every extent must be at least 0");
+    if (extent < 0)
+      throw ShapeError("a shape is " + to_string(shape, rank) +
+                       "; every extent must be at least 0");
     if (extent > 0 && count > std::numeric_limits<Index>::max() / extent)
-      throw ShapeError("a shape is " + to_string(shape, rank) + "; that is more elements than 63 bits can count");
+      throw ShapeError("a shape is " + to_string(shape, rank) +
+                       "; that is more elements than 63 bits can count");
     count *= extent;
   }
   return count;
@@ -26,9 +29,10 @@ Index element_count(const Index* shape, int rank) {
 void* allocate(const Index* shape, int rank, std::size_t element_size, std::size_t alignment) {
   const auto elements = static_cast<std::size_t>(element_count(shape, rank));
   if (elements > std::numeric_limits<std::size_t>::max() / element_size)
-    throw OutOfMemory("a tensor of shape " + to_string(shape, rank) + " is larger than the address space");
+    throw OutOfMemory("a tensor of shape " + to_string(shape, rank) +
+                      " is larger than the address space");
   try {
-    return ::operator new(element_size * elements, std::align_val_t{alignment});
+    return ::operator new (element_size* elements, std::align_val_t{alignment});
   } catch (const std::bad_alloc&) {
     throw OutOfMemory("no host memory for a tensor of shape " + to_string(shape, rank) + ", " +
                       std::to_string(element_size * elements) + " bytes");

@@ -1,7 +1,8 @@
 // Strided views, and tensors that own aligned host memory.
 //
-// A TensorView is a pointer with a shape and strides, both counted in elements. It owns nothing, is copied by value, and may
-// point to host or device memory: kernels take it as an argument and index it as x(b, i, j).
+// A TensorView is a pointer with a shape and strides, both counted in elements. It owns nothing, is
+// copied by value, and may point to host or device memory: kernels take it as an argument and index
+// it as x(b, i, j).
 #pragma once
 
 #include <array>
@@ -22,18 +23,21 @@
 
 namespace flash {
 
-// Extents, strides and offsets: 64 bits wide, so that batch * heads * sequence * head_dim cannot overflow.
+// Extents, strides and offsets: 64 bits wide, so that batch * heads * sequence * head_dim cannot
+// overflow.
 using Index = std::int64_t;
 
 template <int Rank>
 using Shape = std::array<Index, Rank>;
 
-// What these templates do for any rank and type is compiled once, in tensor.cpp: every file includes this one.
+// What these templates do for any rank and type is compiled once, in tensor.cpp: every file
+// includes this one.
 namespace any_rank {
 FLASH_EXPORT std::string to_string(const Index* shape, int rank);
 FLASH_EXPORT Index element_count(const Index* shape, int rank);
 // Throws OutOfMemory.
-FLASH_EXPORT void* allocate(const Index* shape, int rank, std::size_t element_size, std::size_t alignment);
+FLASH_EXPORT void* allocate(const Index* shape, int rank, std::size_t element_size,
+                            std::size_t alignment);
 }  // namespace any_rank
 
 // "(2, 3, 4)"
@@ -42,7 +46,8 @@ std::string to_string(const std::array<Index, Rank>& shape) {
   return any_rank::to_string(shape.data(), Rank);
 }
 
-// The number of elements. Throws ShapeError for a negative extent and for a product that does not fit 63 bits.
+// The number of elements. Throws ShapeError for a negative extent and for a product that does not
+// fit 63 bits.
 template <std::size_t Rank>
 Index element_count(const std::array<Index, Rank>& shape) {
   return any_rank::element_count(shape.data(), Rank);
@@ -65,7 +70,8 @@ class TensorView {
  public:
   TensorView() = default;
 
-  // A view with explicit strides, in elements. Strides may be anything that stays inside the allocation: 0 broadcasts.
+  // A view with explicit strides, in elements. Strides may be anything that stays inside the
+  // allocation: 0 broadcasts.
   TensorView(T* data, const Shape<Rank>& shape, const Shape<Rank>& strides) : data_(data) {
     (void)element_count(shape);
     for (int axis = 0; axis < Rank; ++axis) {
@@ -75,12 +81,14 @@ class TensorView {
   }
 
   // A row-major view.
-  TensorView(T* data, const Shape<Rank>& shape) : TensorView(data, shape, row_major_strides(shape)) {}
+  TensorView(T* data, const Shape<Rank>& shape)
+      : TensorView(data, shape, row_major_strides(shape)) {}
 
   // A view of mutable elements is also a view of const ones.
   template <class Mutable>
-    requires(std::is_const_v<T> && std::is_same_v<Mutable, std::remove_const_t<T>>)
-  TensorView(const TensorView<Mutable, Rank>& other) : TensorView(other.data(), other.shape(), other.strides()) {}
+  requires(std::is_const_v<T>&& std::is_same_v<Mutable, std::remove_const_t<T>>)
+      TensorView(const TensorView<Mutable, Rank>& other)
+      : TensorView(other.data(), other.shape(), other.strides()) {}
 
   FLASH_HOST_DEVICE T* data() const { return data_; }
   FLASH_HOST_DEVICE Index extent(int axis) const { return shape_[axis]; }
@@ -92,9 +100,9 @@ class TensorView {
   bool is_row_major() const { return strides() == row_major_strides(shape()); }
 
   template <class... Indices>
-    requires(sizeof...(Indices) == Rank)
-  FLASH_HOST_DEVICE T& operator()(Indices... indices) const {
-    // A fold, not a loop over the axes: -O2 leaves a loop in, in the middle of every inner loop of a caller.
+  requires(sizeof...(Indices) == Rank) FLASH_HOST_DEVICE T& operator()(Indices... indices) const {
+    // A fold, not a loop over the axes: -O2 leaves a loop in, in the middle of every inner loop of
+    // a caller.
     Index offset = 0;
     int axis = 0;
     ((offset += static_cast<Index>(indices) * strides_[axis++]), ...);
@@ -134,7 +142,7 @@ class Tensor {
     swap(other);
     return *this;
   }
-  ~Tensor() { ::operator delete(data_, std::align_val_t{kAlignment}); }
+  ~Tensor() { ::operator delete (data_, std::align_val_t{kAlignment}); }
 
   T* data() { return data_; }
   const T* data() const { return data_; }
@@ -146,11 +154,13 @@ class Tensor {
   TensorView<const T, Rank> view() const { return {data_, shape_}; }
 
   template <class... Indices>
-    requires(sizeof...(Indices) == Rank)
-  T& operator()(Indices... indices) { return data_[offset_of(indices...)]; }
+  requires(sizeof...(Indices) == Rank) T& operator()(Indices... indices) {
+    return data_[offset_of(indices...)];
+  }
   template <class... Indices>
-    requires(sizeof...(Indices) == Rank)
-  const T& operator()(Indices... indices) const { return data_[offset_of(indices...)]; }
+  requires(sizeof...(Indices) == Rank) const T& operator()(Indices... indices) const {
+    return data_[offset_of(indices...)];
+  }
 
  private:
   static_assert(std::is_trivially_destructible_v<T>, "a Tensor holds numbers");

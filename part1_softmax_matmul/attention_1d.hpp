@@ -1,14 +1,17 @@
-// Contract of the warm-up puzzle: attention whose head dimension is 1, so that a query, a key and a value are one number each.
+// Contract of the warm-up puzzle: attention whose head dimension is 1, so that a query, a key and a
+// value are one number each.
 //
 //   q  (n_queries)   k  (n_keys)   v  (n_keys)   z  (n_queries)
 //   z(i) = sum_j softmax_j(q(i) * k(j)) * v(j)          no scale: sqrt(head_dim) is 1
 //
-// float32, device memory, contiguous. The kernel works in base 2: exp(s) = exp2(s * log2(e)), one instruction on a GPU.
+// float32, device memory, contiguous. The kernel works in base 2: exp(s) = exp2(s * log2(e)), one
+// instruction on a GPU.
 //
-// One thread block owns `queries_per_block` queries (1 to 1024, one thread each) and streams all keys past them in tiles of
-// `keys_per_tile` (1 to 1024); neither has to divide anything. The launch goes to `stream` and does not wait.
-// Throws ShapeError when k and v differ in length or an extent is 0, ArgumentError for a block or tile outside its range,
-// CudaError when the launch fails.
+// One thread block owns `queries_per_block` queries (1 to 1024, one thread each) and streams all
+// keys past them in tiles of `keys_per_tile` (1 to 1024); neither has to divide anything. The
+// launch goes to `stream` and does not wait. Throws ShapeError when k and v differ in length or an
+// extent is 0, ArgumentError for a block or tile outside its range, CudaError when the launch
+// fails.
 #pragma once
 
 #include "common/stream.hpp"
@@ -16,8 +19,9 @@
 
 namespace flash {
 
-FLASH_EXPORT void attention_1d_cuda(TensorView<const float, 1> q, TensorView<const float, 1> k, TensorView<const float, 1> v,
-                                    TensorView<float, 1> z, int queries_per_block = 32, int keys_per_tile = 32,
+FLASH_EXPORT void attention_1d_cuda(TensorView<const float, 1> q, TensorView<const float, 1> k,
+                                    TensorView<const float, 1> v, TensorView<float, 1> z,
+                                    int queries_per_block = 32, int keys_per_tile = 32,
                                     Stream stream = {});
 
 }  // namespace flash

@@ -1,7 +1,8 @@
 // Contract of task 1.B: how to measure.
 //
-// A benchmark gives `measure` something to run and a clock to read (common/clock.hpp). Work on a GPU is asynchronous: run()
-// only enqueues it and returns, so a clock read at that moment says nothing about the work.
+// A benchmark gives `measure` something to run and a clock to read (common/clock.hpp). Work on a
+// GPU is asynchronous: run() only enqueues it and returns, so a clock read at that moment says
+// nothing about the work.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +18,8 @@ class Work {
  public:
   virtual ~Work() = default;
 
-  // Brings back the state that every pass has to start from (an evicted cache, say). Called before each pass, warm-up passes
-  // too; its time does not count. May be asynchronous.
+  // Brings back the state that every pass has to start from (an evicted cache, say). Called before
+  // each pass, warm-up passes too; its time does not count. May be asynchronous.
   virtual void prepare() {}
 
   // One pass. May return before the work is done. Throws OutOfMemory when memory runs out.
@@ -35,17 +36,18 @@ struct Measurement {
   bool out_of_memory = false;  // then every number below is 0
   std::string message;         // what OutOfMemory said; empty otherwise
   double mean_ms = 0;          // of one pass
-  double std_ms = 0;           // sample standard deviation (divided by passes - 1); 0 for a single pass
-  double peak_MiB = 0;         // 1 MiB = 2^20 bytes; the most memory in use during the timed passes
+  double std_ms = 0;    // sample standard deviation (divided by passes - 1); 0 for a single pass
+  double peak_MiB = 0;  // 1 MiB = 2^20 bytes; the most memory in use during the timed passes
 };
 
 // Runs `warmups` passes that do not count, then `passes` that do.
 //
-// Before each pass: work.prepare(). Around each timed pass: clock.synchronize() before either reading of the clock, nothing but
-// work.run() and that synchronize() in between. The peak is reset once, after the warm-up.
+// Before each pass: work.prepare(). Around each timed pass: clock.synchronize() before either
+// reading of the clock, nothing but work.run() and that synchronize() in between. The peak is reset
+// once, after the warm-up.
 //
-// OutOfMemory, from whichever pass, is a result: out_of_memory is set and the call returns. Any other exception passes through.
-// Throws ArgumentError when warmups < 0 or passes < 1.
+// OutOfMemory, from whichever pass, is a result: out_of_memory is set and the call returns. Any
+// other exception passes through. Throws ArgumentError when warmups < 0 or passes < 1.
 FLASH_EXPORT Measurement measure(Work& work, Clock& clock, int warmups, int passes);
 
 }  // namespace flash

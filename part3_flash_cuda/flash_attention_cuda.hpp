@@ -1,8 +1,9 @@
 // Contract of part 3: flash attention on a GPU, forward.
 //
-// common/attention.hpp has the problem: shapes, mask, scale, and what happens to rows without a key and to NaN. All views point
-// to device memory and may have any strides; no alignment is asked of them beyond the element's own. Inputs are never written
-// to, and no output overlaps an input or the other output.
+// common/attention.hpp has the problem: shapes, mask, scale, and what happens to rows without a key
+// and to NaN. All views point to device memory and may have any strides; no alignment is asked of
+// them beyond the element's own. Inputs are never written to, and no output overlaps an input or
+// the other output.
 #pragma once
 
 #include <optional>
@@ -11,15 +12,15 @@
 
 #include "common/attention.hpp"
 #include "common/half.hpp"
-#include "common/stream.hpp"
 
 namespace flash {
 
-// ---- Task 3.A: the forward kernel and its launcher ----------------------------------------------------------------------
+// ---- Task 3.A: the forward kernel and its launcher ----------------------------------------------
 
-// How a forward kernel is cut up: a thread block of `warps` warps owns `block_queries` queries, past which it streams the keys
-// in blocks of `block_keys`. `head_dim` is how many columns of Q, K and V it holds at a time: a smaller head is filled up with
-// zeros; a larger one is taken in slices, which costs a pass over Q and K for each slice of O.
+// How a forward kernel is cut up: a thread block of `warps` warps owns `block_queries` queries,
+// past which it streams the keys in blocks of `block_keys`. `head_dim` is how many columns of Q, K
+// and V it holds at a time: a smaller head is filled up with zeros; a larger one is taken in
+// slices, which costs a pass over Q and K for each slice of O.
 struct FlashForwardConfig {
   Index head_dim = 0;
   Index block_queries = 0;
@@ -31,33 +32,35 @@ struct FlashForwardConfig {
 
 // "128 queries x 64 keys, 4 warps, head_dim 64"
 inline std::string to_string(const FlashForwardConfig& config) {
-  return std::to_string(config.block_queries) + " queries x " + std::to_string(config.block_keys) + " keys, " +
-         std::to_string(config.warps) + " warps, head_dim " + std::to_string(config.head_dim);
+  return std::to_string(config.block_queries) + " queries x " + std::to_string(config.block_keys) +
+         " keys, " + std::to_string(config.warps) + " warps, head_dim " +
+         std::to_string(config.head_dim);
 }
 
 // The widest head.
 inline constexpr Index kFlashMaxHeadDim = 1024;
 
-// The configurations made for heads of `head_dim` that are compiled and have room on the current GPU, in the order in which
-// they are tried: the first is the default. T is float, Half or BFloat16, here and below. Throws Unsupported as the function
-// below does.
+// The configurations made for heads of `head_dim` that are compiled and have room on the current
+// GPU, in the order in which they are tried: the first is the default. T is float, Half or
+// BFloat16, here and below. Throws Unsupported as the function below does.
 template <class T>
 FLASH_EXPORT std::vector<FlashForwardConfig> flash_attention_forward_configs(Index head_dim);
 
-// out = softmax(scale Q K^T) V in T, and lse in float32. With `causal`, blocks of keys past the last query of a block are not
-// read. Algorithm: FlashAttention-2 (Dao 2023, arXiv:2307.08691, algorithm 1).
+// pass.out = softmax(scale Q K^T) V in T, and pass.lse in float32. With `causal`, blocks of keys
+// past the last query of a block are not read. Algorithm: FlashAttention-2 (Dao 2023,
+// arXiv:2307.08691, algorithm 1).
 //
-// Q K^T, softmax and the sums are in float32, whatever T is; P is rounded to T before it meets V, and so is out at the end. The
-// same inputs give the same bits in every run. Extra device memory: none. The launch goes to `stream` and does not wait.
+// Q K^T, softmax and the sums are in float32, whatever T is; P is rounded to T before it meets V,
+// and so is out at the end. The same inputs give the same bits in every run. Extra device memory:
+// none. The launch goes to pass.stream and does not wait.
 //
-// `config`: any compiled configuration, also one made for another head_dim. Throws ShapeError and ArgumentError as
-// common/attention.hpp does, Unsupported for a head_dim above kFlashMaxHeadDim, a configuration that is not compiled or one
-// that has no room on this GPU, and CudaError when the launch fails.
+// `config`: any compiled configuration, also one made for another head_dim. Throws ShapeError and
+// ArgumentError as common/attention.hpp does, Unsupported for a head_dim above kFlashMaxHeadDim, a
+// configuration that is not compiled or one that has no room on this GPU, and CudaError when the
+// launch fails.
 template <class T>
-FLASH_EXPORT void flash_attention_forward_cuda(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
-                                               TensorView<T, 4> out, TensorView<float, 3> lse,
-                                               const AttentionOptions& options = {},
-                                               const std::optional<FlashForwardConfig>& config = std::nullopt,
-                                               Stream stream = {});
+FLASH_EXPORT void flash_attention_forward_cuda(
+    const AttentionForward<T>& pass,
+    const std::optional<FlashForwardConfig>& config = std::nullopt);
 
 }  // namespace flash

@@ -1,7 +1,8 @@
 // Contract of task 3.B: how to measure attention, forward and backward.
 //
-// What task 1.B measured stood alone. A backward pass does not: it starts from what a forward pass saved. That gives a
-// measurement two times and three figures of memory, and two ways of running out of it.
+// What task 1.B measured stood alone. A backward pass does not: it starts from what a forward pass
+// saved. That gives a measurement two times and three figures of memory, and two ways of running
+// out of it.
 #pragma once
 
 #include <cstddef>
@@ -12,35 +13,40 @@
 
 namespace flash {
 
-// What is measured: one attention, the memory in which it runs, and what it keeps from its forward pass for its backward pass.
+// What is measured: one attention, the memory in which it runs, and what it keeps from its forward
+// pass for its backward pass.
 class AttentionWork {
  public:
   virtual ~AttentionWork() = default;
 
-  // Brings back the state that a forward pass starts from: evicts the caches, and drops what earlier passes left, what
-  // forward() saved included. Called before each forward(). May be asynchronous. May throw OutOfMemory.
+  // Brings back the state that a forward pass starts from: evicts the caches, and drops what
+  // earlier passes left, what forward() saved included. Called before each forward(). May be
+  // asynchronous. May throw OutOfMemory.
   virtual void prepare() = 0;
 
   // One forward pass. May return before the work is done. Throws OutOfMemory when memory runs out.
   virtual void forward() = 0;
 
-  // The same as prepare() for a backward pass, which finds its caches evicted too, but keeps what forward() saved. Called
-  // between a forward() and its backward().
+  // The same as prepare() for a backward pass, which finds its caches evicted too, but keeps what
+  // forward() saved. Called between a forward() and its backward().
   virtual void prepare_backward() {}
 
-  // The gradients, from what the last forward() saved: at most one backward() a forward(), since it may use that up. May return
-  // before the work is done. Throws OutOfMemory when memory runs out.
+  // The gradients, from what the last forward() saved: at most one backward() a forward(), since it
+  // may use that up. May return before the work is done. Throws OutOfMemory when memory runs out.
   virtual void backward() = 0;
 
-  // Bytes of the tensors that the last forward() keeps for backward(), the same for every forward(). Means something from when
-  // that pass is done (clock.synchronize()) to the next prepare() or backward().
+  // Bytes of the tensors that the last forward() keeps for backward(), the same for every
+  // forward(). Means something from when that pass is done (clock.synchronize()) to the next
+  // prepare() or backward().
   virtual std::size_t saved_bytes() = 0;
 
-  // Forgets the peak so far: from here on, peak_memory_bytes() speaks of what comes, and of what is still in use.
+  // Forgets the peak so far: from here on, peak_memory_bytes() speaks of what comes, and of what is
+  // still in use.
   virtual void reset_peak_memory() = 0;
 
-  // The most memory that was in use at one time since the last reset_peak_memory(), in bytes. Work that is not done yet may
-  // still raise it: like the clock, this and the reset mean something only when nothing was enqueued since clock.synchronize().
+  // The most memory that was in use at one time since the last reset_peak_memory(), in bytes. Work
+  // that is not done yet may still raise it: like the clock, this and the reset mean something only
+  // when nothing was enqueued since clock.synchronize().
   virtual std::size_t peak_memory_bytes() = 0;
 };
 
@@ -60,9 +66,10 @@ inline std::string to_string(AttentionStatus status) {
   return "";
 }
 
-// Means and sample standard deviations (divided by passes - 1; 0 for a single pass) of one pass. 1 MiB = 2^20 bytes. A peak is
-// the most memory in use during any of the timed passes. What was not measured is 0: after kOutOfMemory every number, after
-// kOutOfMemoryBackward those of the backward passes.
+// Means and sample standard deviations (divided by passes - 1; 0 for a single pass) of one pass. 1
+// MiB = 2^20 bytes. A peak is the most memory in use during any of the timed passes. What was not
+// measured is 0: after kOutOfMemory every number, after kOutOfMemoryBackward those of the backward
+// passes.
 struct AttentionMeasurement {
   AttentionStatus status = AttentionStatus::kOk;
   std::string message;  // what OutOfMemory said; empty otherwise
@@ -75,23 +82,26 @@ struct AttentionMeasurement {
   double saved_activations_MiB = 0;
 };
 
-// Runs the forward passes alone, `warmups` that do not count and then `passes` that do; after them as many backward passes,
-// each with a forward pass of its own that is not measured:
+// Runs the forward passes alone, `warmups` that do not count and then `passes` that do; after them
+// as many backward passes, each with a forward pass of its own that is not measured:
 //
 //   a forward pass     prepare(), FORWARD()
 //   a backward pass    prepare(), forward(), prepare_backward(), BACKWARD()
 //
-// Only what is in capitals is measured. Around it, where it counts: clock.synchronize() before either reading of the clock,
-// nothing but the pass and that synchronize() between the two. The peak is reset before the first reading, when all that came
-// earlier is done, and read after the second; the largest of the passes counts. saved_bytes() is read after a forward pass that
-// is done.
+// Only what is in capitals is measured. Around it, where it counts: clock.synchronize() before
+// either reading of the clock, nothing but the pass and that synchronize() between the two. The
+// peak is reset before the first reading, when all that came earlier is done, and read after the
+// second; the largest of the passes counts. saved_bytes() is read after a forward pass that is
+// done.
 //
-// OutOfMemory is a result, whatever threw it, and the call returns. Until the last forward pass that is measured is done, it
-// is kOutOfMemory. From then on it is kOutOfMemoryBackward, also where prepare(), forward() or clock.synchronize() threw it:
-// passes like that forward() were measured and fit, so that their numbers stand, and what cannot be had is a backward pass;
-// besides, a synchronize() does not tell whose work failed. Any other exception passes through.
+// OutOfMemory is a result, whatever threw it, and the call returns. Until the last forward pass
+// that is measured is done, it is kOutOfMemory. From then on it is kOutOfMemoryBackward, also where
+// prepare(), forward() or clock.synchronize() threw it: passes like that forward() were measured
+// and fit, so that their numbers stand, and what cannot be had is a backward pass; besides, a
+// synchronize() does not tell whose work failed. Any other exception passes through.
 //
 // Throws ArgumentError when warmups < 0 or passes < 1.
-FLASH_EXPORT AttentionMeasurement measure_attention(AttentionWork& work, Clock& clock, int warmups, int passes);
+FLASH_EXPORT AttentionMeasurement measure_attention(AttentionWork& work, Clock& clock, int warmups,
+                                                    int passes);
 
 }  // namespace flash

@@ -1,5 +1,6 @@
-// Given: which configuration of the forward kernel is the fastest depends on the GPU, the type, head_dim, the number of heads, the
-// length of the sequence and the mask. It is found by timing each of them once, and remembered in a file.
+// Given: which configuration of the forward kernel is the fastest depends on the GPU, the type,
+// head_dim, the number of heads, the length of the sequence and the mask. It is found by timing
+// each of them once, and remembered in a file.
 #pragma once
 
 #include <filesystem>
@@ -25,23 +26,26 @@ struct TuningKey {
   auto operator<=>(const TuningKey&) const = default;
 };
 
-// 1, 2, 4, ..., 64: the next power of two of all heads of all batches. More than 64 keep any GPU busy.
+// 1, 2, 4, ..., 64: the next power of two of all heads of all batches. More than 64 keep any GPU
+// busy.
 FLASH_EXPORT Index tuning_heads(const AttentionShape& shape);
 
 // 128 for up to 128 queries or keys, whichever are more, then 256, 512, ...
 FLASH_EXPORT Index tuning_length(const AttentionShape& shape);
 
-// The choices of one file, a line each. A line that says nothing to this version stays in the file and is not used; a choice
-// that is not among the configurations asked for is made again. Safe to call from several threads; processes that write at the same
-// time may lose each other's newest line, and time it again.
+// The choices of one file, a line each. A line that says nothing to this version stays in the file
+// and is not used; a choice that is not among the configurations asked for is made again. Safe to
+// call from several threads; processes that write at the same time may lose each other's newest
+// line, and time it again.
 class FLASH_EXPORT ForwardTuner {
  public:
   // Reads the file if it is there. Throws Error when it cannot be read.
   explicit ForwardTuner(std::filesystem::path file);
 
-  // The choice for `key` among `configs`, of which there is at least one. Where the file has none, `time_ms` is called for each
-  // configuration, the fastest is chosen, and the file written anew: as a whole or not at all. A file that cannot be written is
-  // no error: the choice is then good for this process. Where there is no memory to time them, the first is taken, for as long as
+  // The choice for `key` among `configs`, of which there is at least one. Where the file has none,
+  // `time_ms` is called for each configuration, the fastest is chosen, and the file written anew:
+  // as a whole or not at all. A file that cannot be written is no error: the choice is then good
+  // for this process. Where there is no memory to time them, the first is taken, for as long as
   // this process lives, and nothing is written.
   FlashForwardConfig choose(const TuningKey& key, const std::vector<FlashForwardConfig>& configs,
                             const std::function<double(const FlashForwardConfig&)>& time_ms);
@@ -52,18 +56,17 @@ class FLASH_EXPORT ForwardTuner {
   std::filesystem::path file_;
   std::map<TuningKey, FlashForwardConfig> choices_;
   std::map<TuningKey, FlashForwardConfig> defaults_;  // where there was no memory
-  std::vector<std::string> others_;  // lines that are not ours to understand
+  std::vector<std::string> others_;                   // lines that are not ours to understand
   std::mutex mutex_;
 };
 
-// flash_attention_forward_cuda() with the fastest configuration. The first call of a kind times them all, on tensors of its own,
-// some milliseconds to seconds, and waits for that.
-// The file: what the environment variable FLASH_TUNING_FILE names, else flash/forward_tuning.txt in XDG_CACHE_HOME or ~/.cache.
-// FLASH_FORWARD_CONFIG="128x64x4" (queries x keys x warps) forces one instead. On the emulator the default is taken, since its
-// times mean nothing. Throws what flash_attention_forward_cuda() throws, and Unsupported when a forced one is not compiled.
+// flash_attention_forward_cuda() with the fastest configuration. The first call of a kind times
+// them all, on tensors of its own, some milliseconds to seconds, and waits for that. The file: what
+// the environment variable FLASH_TUNING_FILE names, else flash/forward_tuning.txt in XDG_CACHE_HOME
+// or ~/.cache. FLASH_FORWARD_CONFIG="128x64x4" (queries x keys x warps) forces one instead. On the
+// emulator the default is taken, since its times mean nothing. Throws what
+// flash_attention_forward_cuda() throws, and Unsupported when a forced one is not compiled.
 template <class T>
-FLASH_EXPORT void flash_attention_forward_tuned_cuda(TensorView<const T, 4> q, TensorView<const T, 4> k,
-                                                     TensorView<const T, 4> v, TensorView<T, 4> out, TensorView<float, 3> lse,
-                                                     const AttentionOptions& options = {}, Stream stream = {});
+FLASH_EXPORT void flash_attention_forward_tuned_cuda(const AttentionForward<T>& pass);
 
 }  // namespace flash

@@ -1,35 +1,43 @@
-// Rung 1: one pass. A thread block owns a block of keys, as for dK and dV in the solution; from the dS that it has anyway it computes
-// its share of dQ, and adds it to a sum in device memory by atomic additions.
+// Step 1 of the ladder: dK, dV and dQ in one pass over the pairs of queries and keys.
 //
-// Since the solution: 5 products for each pair of a query and a key in place of 7, and half as many tiles to load. The price: d_q in
-// float32 beside d_q, set to 0 before and scaled and rounded after, and sums whose order nobody knows.
+// A thread block owns a block of keys, as for dK and dV in the solution; from the dS that it has
+// anyway it computes its share of dQ, and adds it to a sum in device memory by atomic additions.
+//
+// Since the solution: 5 products for each pair of a query and a key in place of 7, and half as many
+// tiles to load. The price: d_q in float32 beside d_q, with head_dim rounded up to 64, 128 or 256,
+// set to 0 before and scaled and rounded after; and sums whose order is not fixed, so that the last
+// bits of d_q differ from run to run.
 #include <type_traits>
 
 #include "bonus_backward/flash_backward_cuda.hpp"
 #include "bonus_backward/given/backward_launch.hpp"
 #include "bonus_backward/given/backward_tile.hpp"
-#include "bonus_backward/ladder/ladder.hpp"
 #include "common/cuda/device_tensor.hpp"
+#include "common/registry.hpp"
 
-namespace flash::ladder_1_one_pass {
+namespace flash::one_pass {
 namespace {
 
 using namespace backward;
 
 // Four neighbours at once: on Hopper one instruction, since CUDA 12.1, elsewhere four.
 __device__ __forceinline__ void atomic_add(float* to, const float (&x)[4]) {
-#if !defined(FLASH_SIMT) && __CUDA_ARCH__ >= 900 && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1201
+#if !defined(FLASH_SIMT) && __CUDA_ARCH__ >= 900 && \
+    __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1201
   atomicAdd(reinterpret_cast<float4*>(to), make_float4(x[0], x[1], x[2], x[3]));
 #else
   for (int n = 0; n < 4; ++n) atomicAdd(to + n, x[n]);
 #endif
 }
 
-// The share of the block's keys in dQ: sum over all own rows of weight * K, for the streamed rows, from the weights of all warps.
-// A thread has 4 columns of kDown rows. kMasked: only over the keys with sees(key, row), as in add_product().
+// The share of the block's keys in dQ: sum over all own rows of weight * K, for the streamed rows,
+// from the weights of all warps. A thread has 4 columns of kDown rows. kMasked: only over the keys
+// with sees(key, row), as in add_product().
 template <bool kMasked, class C, class Sees, class Add>
-__device__ __forceinline__ void share_of_dQ(const float* weights, const float* K_smem, Sees sees, Add add) {
-  constexpr int kAcross = C::kHeadDim / 4, kStep = C::kThreads / kAcross, kDown = C::kStream / kStep, kTogether = kVector<C::kRows>;
+__device__ __forceinline__ void share_of_dQ(const float* weights, const float* K_smem, Sees sees,
+                                            Add add) {
+  constexpr int kAcross = C::kHeadDim / 4, kStep = C::kThreads / kAcross,
+                kDown = C::kStream / kStep, kTogether = kVector<C::kRows>;
   static_assert(kAcross * kStep == C::kThreads && kStep * kDown == C::kStream);
   const int column = threadIdx.x % kAcross * 4, first = threadIdx.x / kAcross;
   float dQ[kDown][4] = {};
@@ -41,9 +49,9 @@ __device__ __forceinline__ void share_of_dQ(const float* weights, const float* K
         Floats<kTogether> dS[kDown];  // of kTogether own rows
         FLASH_UNROLL
         for (int s = 0; s < kDown; ++s)
-          dS[s] = *reinterpret_cast<const Floats<kTogether>*>(weights + warp * C::kWeightsSize +
-                                                              (first + s * kStep) * C::kWeightsStride +
-                                                              place<C::kRows, C::kGroups>(group, r));
+          dS[s] = *reinterpret_cast<const Floats<kTogether>*>(
+              weights + warp * C::kWeightsSize + (first + s * kStep) * C::kWeightsStride +
+              place<C::kRows, C::kGroups>(group, r));
         FLASH_UNROLL
         for (int i = 0; i < kTogether; ++i) {
           const int j = warp * C::kRowsOfWarp + (r + i) * C::kGroups + group;
@@ -59,36 +67,44 @@ __device__ __forceinline__ void share_of_dQ(const float* weights, const float* K
   for (int s = 0; s < kDown; ++s) add(first + s * kStep, column, dQ[s]);
 }
 
-// S, P, dP and dS are transposed, as in the solution. K_smem is scaled, by scale log2(e), and so is d_q_sum (batch, heads, queries,
-// kHeadDim).
+// S, P, dP and dS are transposed, as in the solution. K_smem is scaled, by scale log2(e), and so is
+// d_q_sum (batch, heads, queries, kHeadDim).
 template <class T, class C>
 __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
-    one_pass_kernel(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v, TensorView<const float, 3> lse,
-                    TensorView<const T, 4> d_out, TensorView<const float, 3> delta, float* d_q_sum, TensorView<T, 4> d_k,
-                    TensorView<T, 4> d_v, float scale, bool causal) {
-  const Index heads = q.extent(1), all_heads = q.extent(0) * heads, queries = q.extent(2), keys = k.extent(2);
-  const Index head = blockIdx.x % all_heads, b = head / heads, h = head % heads;
+    one_pass_kernel(AttentionBackward<T> pass, TensorView<const float, 3> delta, float* d_q_sum,
+                    float scale) {
+  const AttentionShape shape = pass.shape();
+  const bool causal = pass.options.causal;
+  const Index all_heads = shape.batch * shape.heads, queries = shape.queries, keys = shape.keys;
+  const Index head = blockIdx.x % all_heads, b = head / shape.heads, h = head % shape.heads;
   const Index j0 = blockIdx.x / all_heads * C::kOwn;
-  const Head<const T> q_head(q, b, h), d_out_head(d_out, b, h);
+  const Head<const T> q_head(pass.q, b, h), d_out_head(pass.d_out, b, h);
+
+  float* const d_q_head = d_q_sum + head * queries * C::kHeadDim;
 
   FLASH_DYNAMIC_SHARED(float, shared);
   const Thread<C> thread;
   const Tiles<C> tiles(shared, thread.warp), tiles_of_first_warp(shared, 0);
-  float *const K_smem = tiles.own[0], *const V_smem = tiles.own[1], *const Q_smem = tiles.stream[0], *const dO_smem = tiles.stream[1];
+  float *const K_smem = tiles.own[0], *const V_smem = tiles.own[1], *const Q_smem = tiles.stream[0],
+               *const dO_smem = tiles.stream[1];
   Gradient<C> dK = {}, dV = {};
 
   const auto add_queries = [&](Index i0, auto masked) {
     constexpr bool kMasked = decltype(masked)::value;
-    const int queries_left = queries - i0 < C::kStream ? static_cast<int>(queries - i0) : C::kStream;
+    const int queries_left =
+        queries - i0 < C::kStream ? static_cast<int>(queries - i0) : C::kStream;
     const int keys_left = keys - j0 < C::kOwn ? static_cast<int>(keys - j0) : C::kOwn;
-    const int ahead = causal ? static_cast<int>(j0 - i0) : -C::kOwn;
-    const auto seen = [&](int j, int s) { return !kMasked || (j < keys_left && s < queries_left && s >= ahead + j); };
+    const int ahead = diagonal<C>(causal, i0, j0);
+    const auto seen = [&](int j, int s) {
+      return !kMasked || (j < keys_left && s < queries_left && j <= s + ahead);
+    };
     const auto sees = [&](int r, int s) { return seen(thread.row(r), s); };
-    __syncthreads();  // nobody reads the tiles of the queries, nor the weights of another warp, before any more
+    __syncthreads();  // nobody reads the tiles of the queries, nor the weights of another warp,
+                      // before any more
     load_rows<C::kStream, C>(Q_smem, q_head, i0);
     load_rows<C::kStream, C>(dO_smem, d_out_head, i0);
     for (int s = threadIdx.x; s < C::kStream; s += C::kThreads) {
-      tiles.lse[s] = i0 + s < queries ? base_2(lse(b, h, i0 + s)) : 0;
+      tiles.lse[s] = i0 + s < queries ? base_2(pass.lse(b, h, i0 + s)) : 0;
       tiles.delta[s] = i0 + s < queries ? delta(b, h, i0 + s) : 0;
     }
     __syncthreads();
@@ -120,20 +136,22 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     store_weights<C>(tiles.weights, dP, thread);
     __syncthreads();  // dQ is of all warps' keys
     add_product<kMasked, C>(dK, tiles.weights, Q_smem, thread, sees);
-    share_of_dQ<kMasked, C>(tiles_of_first_warp.weights, K_smem, seen, [&](int s, int column, const float(&dQ)[4]) {
-      if (i0 + s < queries) atomic_add(d_q_sum + (head * queries + i0 + s) * C::kHeadDim + column, dQ);
-    });
+    share_of_dQ<kMasked, C>(tiles_of_first_warp.weights, K_smem, seen,
+                            [&](int s, int column, const float(&dQ)[4]) {
+                              if (i0 + s < queries)
+                                atomic_add(d_q_head + (i0 + s) * C::kHeadDim + column, dQ);
+                            });
   };
 
-  load_rows<C::kOwn, C>(K_smem, Head<const T>(k, b, h), j0, scale * kLog2E);
-  load_rows<C::kOwn, C>(V_smem, Head<const T>(v, b, h), j0);
+  load_rows<C::kOwn, C>(K_smem, Head<const T>(pass.k, b, h), j0, scale * kLog2E);
+  load_rows<C::kOwn, C>(V_smem, Head<const T>(pass.v, b, h), j0);
   for (Index i0 = causal ? j0 : 0; i0 < queries; i0 += C::kStream)
     if ((causal && i0 < j0 + C::kOwn - 1) || i0 + C::kStream > queries || j0 + C::kOwn > keys)
       add_queries(i0, std::true_type{});
     else
       add_queries(i0, std::false_type{});
-  store<C>(dK, Head<T>(d_k, b, h), j0, scale, thread);
-  store<C>(dV, Head<T>(d_v, b, h), j0, 1, thread);
+  store<C>(dK, Head<T>(pass.d_k, b, h), j0, scale, thread);
+  store<C>(dV, Head<T>(pass.d_v, b, h), j0, 1, thread);
 }
 
 // d_q = d_q_sum / log2(e).
@@ -141,50 +159,55 @@ constexpr int kFinishThreads = 256;
 template <class T>
 __global__ void finish_kernel(const float* d_q_sum, TensorView<T, 4> d_q, int width) {
   const Index heads = d_q.extent(1), queries = d_q.extent(2);
-  const Index element = Index{blockIdx.x} * kFinishThreads + threadIdx.x, row = element / width, c = element % width;
+  const Index element = Index{blockIdx.x} * kFinishThreads + threadIdx.x, row = element / width,
+              c = element % width;
   const Index b = row / queries / heads;
   if (b < d_q.extent(0) && c < d_q.extent(3))
-    d_q(b, row / queries % heads, row % queries, c) = from_float<T>(d_q_sum[element] * (1 / kLog2E));
+    d_q(b, row / queries % heads, row % queries, c) =
+        from_float<T>(d_q_sum[element] * (1 / kLog2E));
 }
 
-// One width less than in the solution, and none that is only faster but for heads of 64: a rung is for the benchmark.
-using Configs = Table<Config<64, 128, 32, 4, 8>, Config<64, 64, 32, 2, 8>, Config<128, 32, 16, 4, 4>, Config<256, 16, 8, 2, 2>>;
-
-}  // namespace
+// One width less than in the solution, and none that is only faster but for heads of 64: a rung is
+// for the benchmark.
+using Configs = Table<Config<64, 128, 32, 4, 8>, Config<64, 64, 32, 2, 8>,
+                      Config<128, 32, 16, 4, 4>, Config<256, 16, 8, 2, 2>>;
 
 template <class T>
-void flash_attention_backward_cuda(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
-                                   TensorView<const T, 4> out, TensorView<const float, 3> lse, TensorView<const T, 4> d_out,
-                                   TensorView<T, 4> d_q, TensorView<T, 4> d_k, TensorView<T, 4> d_v,
-                                   const AttentionOptions& options, Stream stream) {
-  const AttentionShape shape = check_attention_backward(q, k, v, out, lse, d_out, d_q, d_k, d_v);
-  const float scale = static_cast<float>(attention_scale(options, shape.head_dim));
-  check_supported(shape);
+void backward(const AttentionBackward<T>& pass) {
+  const AttentionShape shape = check_attention(pass);
+  const float scale = static_cast<float>(attention_scale(pass.options, shape.head_dim));
+  const Stream stream = pass.stream;
   with_config(Configs(), shape.head_dim, [&]<class C>(C) {
     const DeviceTensor<float, 3> delta(shape.of_rows(), stream);
-    const DeviceTensor<float, 2> d_q_sum({shape.batch * shape.heads * shape.queries, C::kHeadDim}, stream);
+    const DeviceTensor<float, 2> d_q_sum({shape.batch * shape.heads * shape.queries, C::kHeadDim},
+                                         stream);
     device::fill_bytes(d_q_sum.data(), 0, d_q_sum.bytes(), stream);
-    flash_backward_delta_cuda<T>(out, d_out, delta.view(), stream);
+    flash_backward_delta_cuda(pass.out, pass.d_out, delta.view(), stream);
     if (shape.keys > 0)
       launch("one_pass", one_pass_kernel<T, C>,
              {.grid = grid_size(shape.batch * shape.heads * ((shape.keys + C::kOwn - 1) / C::kOwn)),
               .block = static_cast<unsigned>(C::kThreads),
               .shared_bytes = C::kSharedBytes,
               .stream = stream},
-             q, k, v, lse, d_out, TensorView<const float, 3>(delta.view()), d_q_sum.data(), d_k, d_v, scale, options.causal);
+             pass, delta.view(), d_q_sum.data(), scale);
     launch("one_pass_finish", finish_kernel<T>,
-           {.grid = grid_size((d_q_sum.view().size() + kFinishThreads - 1) / kFinishThreads), .block = kFinishThreads, .stream = stream},
-           d_q_sum.data(), d_q, C::kHeadDim);
+           {.grid = grid_size((d_q_sum.view().size() + kFinishThreads - 1) / kFinishThreads),
+            .block = kFinishThreads,
+            .stream = stream},
+           d_q_sum.data(), pass.d_q, C::kHeadDim);
   });
 }
 
-#define FLASH_INSTANTIATE(T)                                                                                                 \
-  template void flash_attention_backward_cuda(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>,        \
-                                              TensorView<const T, 4>, TensorView<const float, 3>, TensorView<const T, 4>,    \
-                                              TensorView<T, 4>, TensorView<T, 4>, TensorView<T, 4>, const AttentionOptions&, \
-                                              Stream)
-FLASH_INSTANTIATE(float);
-FLASH_INSTANTIATE(Half);
-FLASH_INSTANTIATE(BFloat16);
+}  // namespace
 
-}  // namespace flash::ladder_1_one_pass
+FLASH_ENTER(registry, name) {
+  registry.backward.add(
+      {.name = name,
+       .device = DeviceKind::kGpu,
+       .run = {.float32 = backward<float>,
+               .float16 = backward<Half>,
+               .bfloat16 = backward<BFloat16>},
+       .unsupported = [](const AttentionProblem& problem) { return why_not(problem.shape); }});
+}
+
+}  // namespace flash::one_pass

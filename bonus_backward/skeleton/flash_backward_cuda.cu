@@ -1,12 +1,14 @@
-// The bonus task: the backward pass of flash attention on the GPU, in three kernels and float32 on the ordinary arithmetic units.
+// The bonus task: the backward pass of flash attention on the GPU, in three kernels and float32 on
+// the ordinary arithmetic units.
 //
 //   delta       a warp a row
 //   dK and dV   a thread block owns a block of keys; the queries that see them stream past
 //   dQ          a thread block owns a block of queries; the keys that they see stream past
 //
-// P is computed again from lse in the last two: 7 products where one pass would need 5, and no two thread blocks that add to the same
-// element. given/backward_tile.hpp has the tiles, who owns what of them, and the products.
-// Everything that goes into an exponent is scaled by log2(e): P = exp2(S - lse) costs one exp2f.
+// P is computed again from lse in the last two: 7 products where one pass would need 5, and no two
+// thread blocks that add to the same element. given/backward_tile.hpp has the tiles, who owns what
+// of them, and the products. Everything that goes into an exponent is scaled by log2(e): P = exp2(S
+// - lse) costs one exp2f.
 #include <type_traits>
 
 #include "bonus_backward/flash_backward_cuda.hpp"
@@ -19,215 +21,229 @@ namespace {
 
 using namespace backward;
 
-// ---- delta --------------------------------------------------------------------------------------------------------------
+// ---- delta --------------------------------------------------------------------------------------
 
 constexpr int kDeltaThreads = 256;
 constexpr int kDeltaRows = kDeltaThreads / kWarpSize;  // of a thread block
 
 template <class T>
-__global__ void delta_kernel(TensorView<const T, 4> out, TensorView<const T, 4> d_out, TensorView<float, 3> delta) {
+__global__ void delta_kernel(TensorView<const T, 4> out, TensorView<const T, 4> d_out,
+                             TensorView<float, 3> delta) {
   const Index heads = out.extent(1), queries = out.extent(2);
   const Index row = Index{blockIdx.x} * kDeltaRows + threadIdx.x / kWarpSize;
   const Index b = row / queries / heads, h = row / queries % heads, i = row % queries;
   if (b >= out.extent(0)) return;
-  // TODO the row's sum of to_float(out(b, h, i, c)) * to_float(d_out(b, h, i, c)): each lane of the warp has a share of
-  //   the columns, row_sum<kWarpSize>() adds them up, and one lane writes (about 4 lines)
+  // TODO the row's sum of to_float(out(b, h, i, c)) * to_float(d_out(b, h, i, c)): each
+  //   lane of the warp has a share of the columns, warp_sum() adds them up, and one lane writes
+  //   (about 4 lines)
 }
 
-// ---- dK and dV ----------------------------------------------------------------------------------------------------------
+// ---- dK and dV ----------------------------------------------------------------------------------
 
-// S, P, dP and dS are transposed here: row r is key j0 + thread.row(r), score n is query i0 + thread.streamed(n).
+// S, P, dP and dS are transposed here: row r is key j0 + thread.row(r), score n is query i0 +
+// thread.streamed(n).
 template <class T, class C>
 __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
-    dk_dv_kernel(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v, TensorView<const float, 3> lse,
-                 TensorView<const T, 4> d_out, TensorView<const float, 3> delta, TensorView<T, 4> d_k, TensorView<T, 4> d_v,
-                 float scale, bool causal) {
-  // The first keys of all heads come first: with a causal mask they are seen by the most queries, and short blocks fill the end.
-  const Index heads = q.extent(1), all_heads = q.extent(0) * heads, queries = q.extent(2);
-  const Index j0 = blockIdx.x / all_heads * C::kOwn, b = blockIdx.x % all_heads / heads, h = blockIdx.x % heads;
-  const Head<const T> q_head(q, b, h), d_out_head(d_out, b, h);
+    dk_dv_kernel(AttentionBackward<T> pass, TensorView<const float, 3> delta, float scale) {
+  const AttentionShape shape = pass.shape();
+  const bool causal = pass.options.causal;
+  // The first keys of all heads come first: with a causal mask they are seen by the most queries,
+  // and short blocks fill the end.
+  const Index heads = shape.heads, all_heads = shape.batch * heads, queries = shape.queries;
+  const Index j0 = blockIdx.x / all_heads * C::kOwn, b = blockIdx.x % all_heads / heads,
+              h = blockIdx.x % heads;
+  const Head<const T> q_head(pass.q, b, h), d_out_head(pass.d_out, b, h);
 
   FLASH_DYNAMIC_SHARED(float, shared);
   const Thread<C> thread;
   const Tiles<C> tiles(shared, thread.warp);
-  float *const K_smem = tiles.own[0], *const V_smem = tiles.own[1], *const Q_smem = tiles.stream[0], *const dO_smem = tiles.stream[1];
+  float *const K_smem = tiles.own[0], *const V_smem = tiles.own[1], *const Q_smem = tiles.stream[0],
+               *const dO_smem = tiles.stream[1];
   Gradient<C> dK = {}, dV = {};
 
-  // The queries from i0 on. `masked`: not every key of this block is seen by all of them, or queries end.
+  // The queries from i0 on. `masked`: not every key of this block is seen by all of them, or
+  // queries end.
   const auto add_queries = [&](Index i0, auto masked) {
     constexpr bool kMasked = decltype(masked)::value;
     const int left = queries - i0 < C::kStream ? static_cast<int>(queries - i0) : C::kStream;
-    const int ahead = causal ? static_cast<int>(j0 - i0) : -C::kOwn;  // of the first key ahead of the first query
-    const auto sees = [&](int r, int s) { return !kMasked || (s < left && s >= ahead + thread.row(r)); };
+    const int ahead = diagonal<C>(causal, i0, j0);
+    const auto sees = [&](int r, int s) {
+      return !kMasked || (s < left && thread.row(r) <= s + ahead);
+    };
     __syncthreads();  // nobody reads the tiles of the queries before any more
     load_rows<C::kStream, C>(Q_smem, q_head, i0);
     load_rows<C::kStream, C>(dO_smem, d_out_head, i0);
     for (int s = threadIdx.x; s < C::kStream; s += C::kThreads) {
-      tiles.lse[s] = i0 + s < queries ? base_2(lse(b, h, i0 + s)) : 0;
+      tiles.lse[s] = i0 + s < queries ? base_2(pass.lse(b, h, i0 + s)) : 0;
       tiles.delta[s] = i0 + s < queries ? delta(b, h, i0 + s) : 0;
     }
     __syncthreads();
 
-    // TODO dV: S = K Q^T by multiply() (K_smem is scaled), P = exp2(S - lse), 0 where sees(r, s) is false,
-    //   with s = thread.streamed(n); store_weights(), and dV += P dO by add_product() (about 10 lines)
+    // TODO dV: S = K Q^T by multiply() (K_smem is scaled), P = exp2(S - lse), 0 where
+    //   sees(r, s) is false, with s = thread.streamed(n); store_weights(), and dV += P dO by
+    //   add_product() (about 10 lines)
 
-    // TODO dK: dP = V dO^T, P by load_weights(), dS = P * (dP - delta), 0 where sees(r, s) is false; dS takes P's place
-    //   in tiles.weights when all lanes have read that; dK += dS Q (about 13 lines)
+    // TODO dK: dP = V dO^T, P by load_weights(), dS = P * (dP - delta), 0 where sees(r,
+    //   s) is false; dS takes P's place in tiles.weights when all lanes have read that; dK += dS Q
+    //   (about 13 lines)
   };
 
-  load_rows<C::kOwn, C>(K_smem, Head<const T>(k, b, h), j0, scale * kLog2E);
-  load_rows<C::kOwn, C>(V_smem, Head<const T>(v, b, h), j0);
-  // TODO the queries that see a key of this block, in steps of kStream: add_queries(i0, std::true_type{}) where some
-  //   do not see all of its keys, or queries end; add_queries(i0, std::false_type{}) elsewhere (about 6 lines)
-  store<C>(dK, Head<T>(d_k, b, h), j0, scale, thread);
-  store<C>(dV, Head<T>(d_v, b, h), j0, 1, thread);
+  load_rows<C::kOwn, C>(K_smem, Head<const T>(pass.k, b, h), j0, scale * kLog2E);
+  load_rows<C::kOwn, C>(V_smem, Head<const T>(pass.v, b, h), j0);
+  // TODO the queries that see a key of this block, in steps of kStream: add_queries(i0,
+  //   std::true_type{}) where some do not see all of its keys, or queries end; add_queries(i0,
+  //   std::false_type{}) elsewhere (about 6 lines)
+  store<C>(dK, Head<T>(pass.d_k, b, h), j0, scale, thread);
+  store<C>(dV, Head<T>(pass.d_v, b, h), j0, 1, thread);
 }
 
-// ---- dQ -----------------------------------------------------------------------------------------------------------------
+// ---- dQ -----------------------------------------------------------------------------------------
 
 // Row r is query i0 + thread.row(r), score n is key j0 + thread.streamed(n).
 template <class T, class C>
 __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
-    dq_kernel(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v, TensorView<const float, 3> lse,
-              TensorView<const T, 4> d_out, TensorView<const float, 3> delta, TensorView<T, 4> d_q, float scale, bool causal,
+    dq_kernel(AttentionBackward<T> pass, TensorView<const float, 3> delta, float scale,
               int query_blocks) {
+  const AttentionShape shape = pass.shape();
+  const bool causal = pass.options.causal;
   // The last queries of all heads come first: with a causal mask they see the most keys.
-  const Index heads = q.extent(1), all_heads = q.extent(0) * heads, queries = q.extent(2), keys = k.extent(2);
-  const Index i0 = (query_blocks - 1 - blockIdx.x / all_heads) * C::kOwn, b = blockIdx.x % all_heads / heads, h = blockIdx.x % heads;
-  const Head<const T> k_head(k, b, h), v_head(v, b, h);
+  const Index heads = shape.heads, all_heads = shape.batch * heads, queries = shape.queries;
+  const Index i0 = (query_blocks - 1 - blockIdx.x / all_heads) * C::kOwn,
+              b = blockIdx.x % all_heads / heads, h = blockIdx.x % heads;
+  const Head<const T> k_head(pass.k, b, h), v_head(pass.v, b, h);
 
   FLASH_DYNAMIC_SHARED(float, shared);
   const Thread<C> thread;
   const Tiles<C> tiles(shared, thread.warp);
-  float *const Q_smem = tiles.own[0], *const dO_smem = tiles.own[1], *const K_smem = tiles.stream[0], *const V_smem = tiles.stream[1];
+  float *const Q_smem = tiles.own[0], *const dO_smem = tiles.own[1],
+               *const K_smem = tiles.stream[0], *const V_smem = tiles.stream[1];
   Gradient<C> dQ = {};
   float lse_i[C::kRows], delta_i[C::kRows];  // of this thread's rows
   FLASH_UNROLL
   for (int r = 0; r < C::kRows; ++r) {
     const Index i = i0 + thread.row(r);
-    lse_i[r] = i < queries ? base_2(lse(b, h, i)) : 0;
+    lse_i[r] = i < queries ? base_2(pass.lse(b, h, i)) : 0;
     delta_i[r] = i < queries ? delta(b, h, i) : 0;
   }
 
   // The keys from j0 on. `masked`: not every query sees all of them.
   const auto add_keys = [&](Index j0, auto masked) {
     constexpr bool kMasked = decltype(masked)::value;
-    const int left = keys - j0 < C::kStream ? static_cast<int>(keys - j0) : C::kStream;
-    const int behind = causal ? static_cast<int>(i0 - j0) : C::kStream;  // of the first query behind the first key
-    const auto sees = [&](int r, int s) { return !kMasked || (s < left && s <= behind + thread.row(r)); };
+    const int left = shape.keys - j0 < C::kStream ? static_cast<int>(shape.keys - j0) : C::kStream;
+    const int ahead = diagonal<C>(causal, i0, j0);
+    const auto sees = [&](int r, int s) {
+      return !kMasked || (s < left && s <= thread.row(r) + ahead);
+    };
     __syncthreads();  // nobody reads the tiles of the keys before any more
     load_rows<C::kStream, C>(K_smem, k_head, j0);
     load_rows<C::kStream, C>(V_smem, v_head, j0);
     __syncthreads();
 
-    // TODO dQ: S = Q K^T (Q_smem is scaled) and dP = dO V^T, P = exp2(S - lse), dS = P * (dP - delta), 0 where
-    //   sees(r, s) is false; dQ += dS K (about 13 lines)
+    // TODO dQ: S = Q K^T (Q_smem is scaled) and dP = dO V^T, P = exp2(S - lse), dS = P
+    //   * (dP - delta), 0 where sees(r, s) is false; dQ += dS K (about 13 lines)
   };
 
-  load_rows<C::kOwn, C>(Q_smem, Head<const T>(q, b, h), i0, scale * kLog2E);
-  load_rows<C::kOwn, C>(dO_smem, Head<const T>(d_out, b, h), i0);
-  // TODO the keys that a query of this block sees, in steps of kStream: add_keys(j0, std::true_type{}) where some do
-  //   not see all of them, or keys end; add_keys(j0, std::false_type{}) elsewhere (about 7 lines)
-  store<C>(dQ, Head<T>(d_q, b, h), i0, scale, thread);
+  load_rows<C::kOwn, C>(Q_smem, Head<const T>(pass.q, b, h), i0, scale * kLog2E);
+  load_rows<C::kOwn, C>(dO_smem, Head<const T>(pass.d_out, b, h), i0);
+  // TODO the keys that a query of this block sees, in steps of kStream: add_keys(j0,
+  //   std::true_type{}) where some do not see all of them, or keys end; add_keys(j0,
+  //   std::false_type{}) elsewhere (about 7 lines)
+  store<C>(dQ, Head<T>(pass.d_q, b, h), i0, scale, thread);
 }
 
-// ---- The configurations -------------------------------------------------------------------------------------------------
+// ---- The configurations -------------------------------------------------------------------------
 //
-// For each width of a head the faster one first, if it has two, then the one with room in 64 KiB of shared memory, which is what
-// Turing has for a block. Each takes the compiler some seconds a type: for the types of 16 bits there are fewer.
+// For each width of a head the faster one first, if it has two, then the one with room in 64 KiB of
+// shared memory, which is what Turing has for a block. Each takes the compiler some seconds a type:
+// for the types of 16 bits there are fewer.
 template <class T>
 struct CompiledFor {
-  using Configs = Table<Config<32, 128, 32, 4, 8>, Config<64, 128, 32, 4, 8>, Config<64, 64, 32, 2, 8>, Config<128, 32, 16, 2, 8>,
-                        Config<256, 16, 8, 2, 2>>;
+  using Configs =
+      Table<Config<32, 128, 32, 4, 8>, Config<64, 128, 32, 4, 8>, Config<64, 64, 32, 2, 8>,
+            Config<128, 32, 16, 2, 8>, Config<256, 16, 8, 2, 2>>;
 };
 template <>
 struct CompiledFor<float> {
-  using Configs = Table<Config<32, 128, 32, 4, 8>, Config<64, 128, 32, 4, 8>, Config<64, 64, 32, 2, 8>, Config<128, 64, 32, 4, 8>,
-                        Config<128, 32, 16, 2, 8>, Config<256, 32, 16, 4, 4>, Config<256, 16, 8, 2, 2>>;
+  using Configs =
+      Table<Config<32, 128, 32, 4, 8>, Config<64, 128, 32, 4, 8>, Config<64, 64, 32, 2, 8>,
+            Config<128, 64, 32, 4, 8>, Config<128, 32, 16, 2, 8>, Config<256, 32, 16, 4, 4>,
+            Config<256, 16, 8, 2, 2>>;
 };
+template <class T>
+using Compiled = typename CompiledFor<T>::Configs;
 
 }  // namespace
 
-// ---- The contract's functions -------------------------------------------------------------------------------------------
+// ---- The contract's functions -------------------------------------------------------------------
 
 template <class T>
 FlashBackwardBlocks flash_backward_blocks(Index head_dim) {
   check_at_least("head_dim", head_dim, 1);
-  check_head_dim(head_dim);
+  check_supported(why_not({.head_dim = head_dim}));
   FlashBackwardBlocks blocks;
-  with_config(typename CompiledFor<T>::Configs(), head_dim, [&]<class C>(C) { blocks = {C::kOwn, C::kStream}; });
+  with_config(Compiled<T>(), head_dim, [&]<class C>(C) { blocks = {C::kOwn, C::kStream}; });
   return blocks;
 }
 
 template <class T>
-void flash_backward_delta_cuda(TensorView<const T, 4> out, TensorView<const T, 4> d_out, TensorView<float, 3> delta,
-                               Stream stream) {
+void flash_backward_delta_cuda(TensorView<const T, 4> out, TensorView<const T, 4> d_out,
+                               TensorView<float, 3> delta, Stream stream) {
   check_not_empty("out", out.shape());
   check_view("out", out, out.shape());
   check_view("d_out", d_out, out.shape());
   check_view("delta", delta, {out.extent(0), out.extent(1), out.extent(2)});
-  // TODO the launch: kDeltaThreads threads a block, kDeltaRows rows each, on `stream` (about 3 lines)
+  // TODO the launch: kDeltaThreads threads a block, kDeltaRows rows each, on `stream`
+  //   (about 3 lines)
   throw NotYetImplemented("bonus.flash_backward_cuda");
 }
 
 template <class T>
-void flash_backward_dk_dv_cuda(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
-                               TensorView<const float, 3> lse, TensorView<const T, 4> d_out, TensorView<const float, 3> delta,
-                               TensorView<T, 4> d_k, TensorView<T, 4> d_v, const AttentionOptions& options, Stream stream) {
-  const AttentionShape shape = check_pass(q, k, v, lse, d_out, delta);
-  check_view("d_k", d_k, shape.of_keys());
-  check_view("d_v", d_v, shape.of_keys());
-  const float scale = static_cast<float>(attention_scale(options, shape.head_dim));
-  with_config(typename CompiledFor<T>::Configs(), shape.head_dim, [&]<class C>(C) {
+void flash_backward_dk_dv_cuda(const AttentionBackward<T>& pass, TensorView<const float, 3> delta) {
+  const AttentionShape shape = check_inputs(pass, delta);
+  check_view("d_k", pass.d_k, shape.of_keys());
+  check_view("d_v", pass.d_v, shape.of_keys());
+  const float scale = static_cast<float>(attention_scale(pass.options, shape.head_dim));
+  with_config(Compiled<T>(), shape.head_dim, [&]<class C>(C) {
     if (shape.keys == 0) return;
-    // TODO the launch: one thread block for each (block of kOwn keys, head), with kThreads threads and kSharedBytes of
-    //   shared memory, on `stream`. grid_size() checks the number of blocks (about 6 lines)
-    (void)scale; (void)stream;
+    // TODO the launch: one thread block for each (block of kOwn keys, head), with
+    //   kThreads threads and kSharedBytes of shared memory, on pass.stream. grid_size() checks the
+    //   number of blocks (about 6 lines)
+    (void)scale;
     throw NotYetImplemented("bonus.flash_backward_cuda");
   });
 }
 
 template <class T>
-void flash_backward_dq_cuda(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
-                            TensorView<const float, 3> lse, TensorView<const T, 4> d_out, TensorView<const float, 3> delta,
-                            TensorView<T, 4> d_q, const AttentionOptions& options, Stream stream) {
-  const AttentionShape shape = check_pass(q, k, v, lse, d_out, delta);
-  check_view("d_q", d_q, shape.of_queries());
-  const float scale = static_cast<float>(attention_scale(options, shape.head_dim));
-  with_config(typename CompiledFor<T>::Configs(), shape.head_dim, [&]<class C>(C) {
-    // TODO the launch: one thread block for each (block of kOwn queries, head), on `stream` (about 7 lines)
-    (void)scale; (void)stream;
+void flash_backward_dq_cuda(const AttentionBackward<T>& pass, TensorView<const float, 3> delta) {
+  const AttentionShape shape = check_inputs(pass, delta);
+  check_view("d_q", pass.d_q, shape.of_queries());
+  const float scale = static_cast<float>(attention_scale(pass.options, shape.head_dim));
+  with_config(Compiled<T>(), shape.head_dim, [&]<class C>(C) {
+    // TODO the launch: one thread block for each (block of kOwn queries, head), on
+    //   pass.stream (about 7 lines)
+    (void)scale;
     throw NotYetImplemented("bonus.flash_backward_cuda");
   });
 }
 
 template <class T>
-void flash_attention_backward_cuda(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
-                                   TensorView<const T, 4> out, TensorView<const float, 3> lse, TensorView<const T, 4> d_out,
-                                   TensorView<T, 4> d_q, TensorView<T, 4> d_k, TensorView<T, 4> d_v,
-                                   const AttentionOptions& options, Stream stream) {
-  const AttentionShape shape = check_attention_backward(q, k, v, out, lse, d_out, d_q, d_k, d_v);
-  check_supported(shape);
-  const DeviceTensor<float, 3> delta(shape.of_rows(), stream);
-  const TensorView<const float, 3> sums = delta.view();
-  flash_backward_delta_cuda<T>(out, d_out, delta.view(), stream);
-  flash_backward_dk_dv_cuda<T>(q, k, v, lse, d_out, sums, d_k, d_v, options, stream);
-  flash_backward_dq_cuda<T>(q, k, v, lse, d_out, sums, d_q, options, stream);
+void flash_attention_backward_cuda(const AttentionBackward<T>& pass) {
+  const AttentionShape shape = check_attention(pass);
+  check_supported(why_not(shape));
+  const DeviceTensor<float, 3> delta(shape.of_rows(), pass.stream);
+  flash_backward_delta_cuda(pass.out, pass.d_out, delta.view(), pass.stream);
+  flash_backward_dk_dv_cuda(pass, delta.view());
+  flash_backward_dq_cuda(pass, delta.view());
 }
 
-#define FLASH_INSTANTIATE(T)                                                                                                 \
-  template FlashBackwardBlocks flash_backward_blocks<T>(Index);                                                              \
-  template void flash_backward_delta_cuda(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<float, 3>, Stream);     \
-  template void flash_backward_dk_dv_cuda(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>,            \
-                                          TensorView<const float, 3>, TensorView<const T, 4>, TensorView<const float, 3>,    \
-                                          TensorView<T, 4>, TensorView<T, 4>, const AttentionOptions&, Stream);              \
-  template void flash_backward_dq_cuda(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>,               \
-                                       TensorView<const float, 3>, TensorView<const T, 4>, TensorView<const float, 3>,       \
-                                       TensorView<T, 4>, const AttentionOptions&, Stream);                                   \
-  template void flash_attention_backward_cuda(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>,        \
-                                              TensorView<const T, 4>, TensorView<const float, 3>, TensorView<const T, 4>,    \
-                                              TensorView<T, 4>, TensorView<T, 4>, TensorView<T, 4>, const AttentionOptions&, \
-                                              Stream)
+#define FLASH_INSTANTIATE(T)                                                                     \
+  template FlashBackwardBlocks flash_backward_blocks<T>(Index);                                  \
+  template void flash_backward_delta_cuda(TensorView<const T, 4>, TensorView<const T, 4>,        \
+                                          TensorView<float, 3>, Stream);                         \
+  template void flash_backward_dk_dv_cuda(const AttentionBackward<T>&,                           \
+                                          TensorView<const float, 3>);                           \
+  template void flash_backward_dq_cuda(const AttentionBackward<T>&, TensorView<const float, 3>); \
+  template void flash_attention_backward_cuda(const AttentionBackward<T>&)
 FLASH_INSTANTIATE(float);
 FLASH_INSTANTIATE(Half);
 FLASH_INSTANTIATE(BFloat16);

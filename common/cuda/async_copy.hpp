@@ -1,5 +1,5 @@
-// cp.async: copies from device memory to shared memory that go on while the thread computes (Ampere and later; Turing copies at
-// once). The rules, which the emulator enforces:
+// cp.async: copies from device memory to shared memory that go on while the thread computes (Ampere
+// and later; Turing copies at once). The rules, which the emulator enforces:
 //   cp_async_16(to, from)   starts a copy; nobody may read or write `to` until it has been waited for
 //   cp_async_commit()       makes one group of all copies that this thread has started since the last commit
 //   cp_async_wait<N>()      waits until at most the N newest groups of *this thread* are still under way; other threads see the
@@ -12,8 +12,11 @@ namespace flash {
 
 #ifdef FLASH_SIMT
 
-// Instead of copying at once, the emulator copies as late as it may: at the wait. Until then the target is unwritten.
-__forceinline__ void cp_async_16(void* to, const void* from, int bytes = 16) { simt::async_copy(to, from, 16, bytes); }
+// Instead of copying at once, the emulator copies as late as it may: at the wait. Until then the
+// target is unwritten.
+__forceinline__ void cp_async_16(void* to, const void* from, int bytes = 16) {
+  simt::async_copy(to, from, 16, bytes);
+}
 template <int BYTES>
 __forceinline__ void cp_async(void* to, const void* from) {
   static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "cp.async copies 4, 8 or 16 bytes");
@@ -27,12 +30,15 @@ void cp_async_wait() {
 
 #else
 
-// Copies `bytes` (0 to 16) from `from` and fills what is left of 16 with zeros: `bytes` = 0 loads a tile's row that does not exist,
-// and `from` is not read then. Both addresses must be multiples of 16. Past the L1 cache: tiles are read once.
+// Copies `bytes` (0 to 16) from `from` and fills what is left of 16 with zeros: `bytes` = 0 loads a
+// tile's row that does not exist, and `from` is not read then. Both addresses must be multiples
+// of 16. Past the L1 cache: tiles are read once.
 __device__ __forceinline__ void cp_async_16(void* to, const void* from, int bytes = 16) {
 #if __CUDA_ARCH__ >= 800
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared), "l"(from), "r"(bytes) : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared), "l"(from),
+               "r"(bytes)
+               : "memory");
 #else
   const auto* source = static_cast<const unsigned char*>(from);
   for (int i = 0; i < 16; ++i) static_cast<unsigned char*>(to)[i] = i < bytes ? source[i] : 0;
@@ -45,9 +51,11 @@ __device__ __forceinline__ void cp_async(void* to, const void* from) {
   static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "cp.async copies 4, 8 or 16 bytes");
 #if __CUDA_ARCH__ >= 800
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;\n" ::"r"(shared), "l"(from), "n"(BYTES) : "memory");
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;\n" ::"r"(shared), "l"(from), "n"(BYTES)
+               : "memory");
 #else
-  for (int i = 0; i < BYTES / 4; ++i) static_cast<unsigned*>(to)[i] = static_cast<const unsigned*>(from)[i];
+  for (int i = 0; i < BYTES / 4; ++i)
+    static_cast<unsigned*>(to)[i] = static_cast<const unsigned*>(from)[i];
 #endif
 }
 

@@ -1,5 +1,5 @@
-// cuBLAS for what is given as a peer: products of row-major matrices, in full precision, its errors as this course's. For GPUs
-// only: the emulator has no cuBLAS.
+// cuBLAS for what is given as a peer: products of row-major matrices, in full precision, its errors
+// as this course's. For GPUs only: the emulator has no cuBLAS.
 #pragma once
 
 #include <cublas_v2.h>
@@ -17,11 +17,14 @@
 namespace flash::cublas {
 
 inline void check(cublasStatus_t status, const char* call) {
-  if (status == CUBLAS_STATUS_ALLOC_FAILED) throw OutOfMemory(std::string(call) + ": cuBLAS found no memory");
-  if (status != CUBLAS_STATUS_SUCCESS) throw CudaError(std::string(call) + ": " + cublasGetStatusString(status));
+  if (status == CUBLAS_STATUS_ALLOC_FAILED)
+    throw OutOfMemory(std::string(call) + ": cuBLAS found no memory");
+  if (status != CUBLAS_STATUS_SUCCESS)
+    throw CudaError(std::string(call) + ": " + cublasGetStatusString(status));
 }
 
-// A handle costs tens of milliseconds to make: one a thread, kept. Float is float32, and never tf32.
+// A handle costs tens of milliseconds to make: one a thread, kept. Float is float32, and never
+// tf32.
 inline cublasHandle_t handle(Stream stream) {
   struct Handle {
     cublasHandle_t value = nullptr;
@@ -35,15 +38,19 @@ inline cublasHandle_t handle(Stream stream) {
 }
 
 template <class T>
-constexpr cudaDataType kType = std::is_same_v<T, float> ? CUDA_R_32F : std::is_same_v<T, Half> ? CUDA_R_16F : CUDA_R_16BF;
+constexpr cudaDataType kType = std::is_same_v<T, float>  ? CUDA_R_32F
+                               : std::is_same_v<T, Half> ? CUDA_R_16F
+                                                         : CUDA_R_16BF;
 
 inline int checked_int(const char* name, Index value) {
   if (value > INT_MAX)
-    throw Unsupported(std::string(name) + " is " + std::to_string(value) + "; cuBLAS takes at most " + std::to_string(INT_MAX));
+    throw Unsupported(std::string(name) + " is " + std::to_string(value) +
+                      "; cuBLAS takes at most " + std::to_string(INT_MAX));
   return static_cast<int>(value);
 }
 
-// A batch of matrices: the last two axes of `view`, or with `transposed` the same in the other order.
+// A batch of matrices: the last two axes of `view`, or with `transposed` the same in the other
+// order.
 template <class T>
 struct Matrices {
   const char* name;
@@ -53,7 +60,8 @@ struct Matrices {
   Index rows() const { return view.extent(transposed ? 2 : 1); }
   Index columns() const { return view.extent(transposed ? 1 : 2); }
 
-  // Throws Unsupported unless rows are contiguous and do not overlap: cuBLAS takes one leading dimension.
+  // Throws Unsupported unless rows are contiguous and do not overlap: cuBLAS takes one leading
+  // dimension.
   int leading_dimension() const {
     const Index stride = view.extent(1) > 1 ? view.stride(1) : view.extent(2);
     if ((view.extent(2) > 1 && view.stride(2) != 1) || stride < view.extent(2) || stride > INT_MAX)
@@ -65,18 +73,21 @@ struct Matrices {
 
 // c = factor * a b for each of the batch, in row-major matrices, added up in float32.
 template <class A, class C>
-void product(const Matrices<const A>& a, const Matrices<const A>& b, const Matrices<C>& c, double factor, Stream stream) {
+void product(const Matrices<const A>& a, const Matrices<const A>& b, const Matrices<C>& c,
+             double factor, Stream stream) {
   if (c.view.size() == 0) return;
   // cuBLAS counts columns first. In its eyes our row-major C = A B is C^T = B^T A^T.
   const float alpha = static_cast<float>(factor), beta = 0;
   const auto operation = [](bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
-  check(cublasGemmStridedBatchedEx(handle(stream), operation(b.transposed), operation(a.transposed),
-                                   checked_int("columns", c.columns()), checked_int("rows", c.rows()),
-                                   checked_int("terms", a.columns()), &alpha, b.view.data(), kType<A>, b.leading_dimension(),
-                                   b.view.stride(0), a.view.data(), kType<A>, a.leading_dimension(), a.view.stride(0), &beta,
-                                   c.view.data(), kType<C>, c.leading_dimension(), c.view.stride(0),
-                                   checked_int("batch", c.view.extent(0)), CUBLAS_COMPUTE_32F_PEDANTIC, CUBLAS_GEMM_DEFAULT),
-        "cublasGemmStridedBatchedEx");
+  check(
+      cublasGemmStridedBatchedEx(
+          handle(stream), operation(b.transposed), operation(a.transposed),
+          checked_int("columns", c.columns()), checked_int("rows", c.rows()),
+          checked_int("terms", a.columns()), &alpha, b.view.data(), kType<A>, b.leading_dimension(),
+          b.view.stride(0), a.view.data(), kType<A>, a.leading_dimension(), a.view.stride(0), &beta,
+          c.view.data(), kType<C>, c.leading_dimension(), c.view.stride(0),
+          checked_int("batch", c.view.extent(0)), CUBLAS_COMPUTE_32F_PEDANTIC, CUBLAS_GEMM_DEFAULT),
+      "cublasGemmStridedBatchedEx");
 }
 
 }  // namespace flash::cublas

@@ -45,8 +45,8 @@ int attribute(cudaDeviceAttr which) {
   return value;
 }
 
-// The pool that allocate() draws from, told once to keep freed memory: without that it goes back to the driver at every
-// synchronisation, and the next allocation pays for it.
+// The pool that allocate() draws from, told once to keep freed memory: without that it goes back to
+// the driver at every synchronisation, and the next allocation pays for it.
 cudaMemPool_t memory_pool() {
   cudaMemPool_t pool = nullptr;
   FLASH_CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, current_device()));
@@ -77,8 +77,9 @@ std::string way_out(cudaError_t error) {
 
 void throw_cuda_error(cudaError_t error, const char* call, const char* file, int line) {
   (void)cudaGetLastError();
-  const std::string message = std::string(call) + " at " + file + ":" + std::to_string(line) + ": " +
-                              cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")" + way_out(error);
+  const std::string message = std::string(call) + " at " + file + ":" + std::to_string(line) +
+                              ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) +
+                              ")" + way_out(error);
   if (error == cudaErrorMemoryAllocation) throw OutOfMemory(message);
   throw CudaError(message);
 }
@@ -113,8 +114,9 @@ void* allocate(std::size_t bytes, Stream stream) {
   Meter& m = meter();
   const std::scoped_lock lock(m.mutex);
   if (m.limit && (bytes > *m.limit || m.in_use > *m.limit - bytes))
-    throw OutOfMemory("the device memory limit is " + std::to_string(*m.limit) + " bytes; " + std::to_string(m.in_use) +
-                      " are in use and " + std::to_string(bytes) + " more do not fit");
+    throw OutOfMemory("the device memory limit is " + std::to_string(*m.limit) + " bytes; " +
+                      std::to_string(m.in_use) + " are in use and " + std::to_string(bytes) +
+                      " more do not fit");
   void* memory = nullptr;
   FLASH_CUDA_CHECK(cudaMallocFromPoolAsync(&memory, bytes, memory_pool(), native(stream)));
   m.sizes[memory] = bytes;
@@ -223,7 +225,8 @@ IndependentStream::IndependentStream() {
 }
 
 IndependentStream::~IndependentStream() {
-  cudaStreamDestroy(native(stream_));  // of what was enqueued, an error is reported by the next call
+  cudaStreamDestroy(
+      native(stream_));  // of what was enqueued, an error is reported by the next call
 }
 
 Event::Event() {
@@ -236,14 +239,18 @@ Event::~Event() {
   if (cudaEventDestroy(static_cast<cudaEvent_t>(handle_)) != cudaSuccess) (void)cudaGetLastError();
 }
 
-void Event::record(Stream stream) { FLASH_CUDA_CHECK(cudaEventRecord(static_cast<cudaEvent_t>(handle_), native(stream))); }
+void Event::record(Stream stream) {
+  FLASH_CUDA_CHECK(cudaEventRecord(static_cast<cudaEvent_t>(handle_), native(stream)));
+}
 
-void Event::synchronize() const { FLASH_CUDA_CHECK(cudaEventSynchronize(static_cast<cudaEvent_t>(handle_))); }
+void Event::synchronize() const {
+  FLASH_CUDA_CHECK(cudaEventSynchronize(static_cast<cudaEvent_t>(handle_)));
+}
 
 float Event::milliseconds_since(const Event& earlier) const {
   float milliseconds = 0;
-  FLASH_CUDA_CHECK(
-      cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(earlier.handle_), static_cast<cudaEvent_t>(handle_)));
+  FLASH_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(earlier.handle_),
+                                        static_cast<cudaEvent_t>(handle_)));
   return milliseconds;
 }
 
@@ -252,9 +259,11 @@ void reserve_shared_memory(const void* kernel, const std::string& name, std::siz
   if (bytes <= kWithoutAsking) return;
   const std::size_t most = shared_memory_per_block();
   if (bytes > most)
-    throw Unsupported(name + " needs " + std::to_string(bytes) + " bytes of shared memory a block; this GPU has at most " +
+    throw Unsupported(name + " needs " + std::to_string(bytes) +
+                      " bytes of shared memory a block; this GPU has at most " +
                       std::to_string(most));
-  FLASH_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+  FLASH_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        static_cast<int>(bytes)));
 }
 
 void check_launch(cudaError_t error, const std::string& name, const LaunchConfig& config) {
@@ -262,14 +271,17 @@ void check_launch(cudaError_t error, const std::string& name, const LaunchConfig
   (void)cudaGetLastError();
 #ifdef FLASH_SIMT
   std::string findings;
-  for (const simt::Finding& finding : simt::take_findings()) findings += (findings.empty() ? "" : "\n") + finding.text;
+  for (const simt::Finding& finding : simt::take_findings())
+    findings += (findings.empty() ? "" : "\n") + finding.text;
   if (!findings.empty()) throw KernelError(findings);
 #endif
   const auto text = [](const dim3& d) {
-    return "(" + std::to_string(d.x) + ", " + std::to_string(d.y) + ", " + std::to_string(d.z) + ")";
+    return "(" + std::to_string(d.x) + ", " + std::to_string(d.y) + ", " + std::to_string(d.z) +
+           ")";
   };
-  throw CudaError("launch of " + name + ", grid " + text(config.grid) + ", block " + text(config.block) + ", " +
-                  std::to_string(config.shared_bytes) + " bytes of dynamic shared memory: " + cudaGetErrorString(error) + " (" +
+  throw CudaError("launch of " + name + ", grid " + text(config.grid) + ", block " +
+                  text(config.block) + ", " + std::to_string(config.shared_bytes) +
+                  " bytes of dynamic shared memory: " + cudaGetErrorString(error) + " (" +
                   cudaGetErrorName(error) + ")");
 }
 
@@ -280,7 +292,8 @@ namespace flash {
 dim3 grid_size(Index blocks) {
   constexpr Index kMost = 0x7fffffff;
   if (blocks < 1 || blocks > kMost)
-    throw Unsupported("the launch needs " + std::to_string(blocks) + " blocks; a grid holds 1 to " + std::to_string(kMost));
+    throw Unsupported("the launch needs " + std::to_string(blocks) + " blocks; a grid holds 1 to " +
+                      std::to_string(kMost));
   return dim3(static_cast<unsigned>(blocks));
 }
 

@@ -1,5 +1,6 @@
-// The GPU as host code sees it, with no CUDA type: what there is, memory that is metered and can be capped, copies, a clock.
-// Tests and benchmarks include this and need no nvcc. Every function throws CudaError when CUDA fails.
+// The GPU as host code sees it, with no CUDA type: what there is, memory that is metered and can be
+// capped, copies, a clock. Tests and benchmarks include this and need no nvcc. Every function
+// throws CudaError when CUDA fails.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@
 
 namespace flash::device {
 
-// ---- What there is -------------------------------------------------------------------------------------------------------
+// ---- What there is ------------------------------------------------------------------------------
 
 // The number of usable GPUs; 0 when there is none, or no driver. Never throws.
 FLASH_EXPORT int count() noexcept;
@@ -22,17 +23,20 @@ FLASH_EXPORT bool is_emulated() noexcept;
 // The current GPU's name, "NVIDIA H200".
 FLASH_EXPORT std::string name();
 
-// Waits for everything that was enqueued on the current GPU, and reports an error that happened meanwhile.
+// Waits for everything that was enqueued on the current GPU, and reports an error that happened
+// meanwhile.
 FLASH_EXPORT void synchronize();
 
-// ---- Memory --------------------------------------------------------------------------------------------------------------
+// ---- Memory -------------------------------------------------------------------------------------
 
-// Stream-ordered: allocate() and free() take their turn on `stream`, and freed memory is kept for the next allocate().
-// Throws OutOfMemory when the device, or the limit below, has no room. 0 bytes give nullptr.
+// Stream-ordered: allocate() and free() take their turn on `stream`, and freed memory is kept for
+// the next allocate(). Throws OutOfMemory when the device, or the limit below, has no room. 0 bytes
+// give nullptr.
 FLASH_EXPORT void* allocate(std::size_t bytes, Stream stream = {});
 FLASH_EXPORT void free(void* memory, Stream stream = {}) noexcept;
 
-// The most that allocate() may have handed out at one time, in bytes; nothing means all that the device has.
+// The most that allocate() may have handed out at one time, in bytes; nothing means all that the
+// device has.
 FLASH_EXPORT void set_memory_limit(std::optional<std::size_t> bytes);
 
 // What allocate() has handed out: now, and the most at one time since reset_peak_memory().
@@ -43,7 +47,8 @@ FLASH_EXPORT void reset_peak_memory();
 // Gives back to the device what free() kept.
 FLASH_EXPORT void release_cached_memory();
 
-// Whether allocate() fills what it hands out with bytes 0xff, NaN in every floating-point type: what nobody wrote is then seen.
+// Whether allocate() fills what it hands out with bytes 0xff, NaN in every floating-point type:
+// what nobody wrote is then seen.
 FLASH_EXPORT void set_poison(bool on);
 
 // The device's free and total memory as the driver sees them, whoever uses it.
@@ -53,25 +58,28 @@ struct MemoryInfo {
 };
 FLASH_EXPORT MemoryInfo memory_info();
 
-// Bytes of level-2 cache: what a benchmark overwrites so that no pass starts with its inputs in cache.
+// Bytes of level-2 cache: what a benchmark overwrites so that no pass starts with its inputs in
+// cache.
 FLASH_EXPORT std::size_t l2_cache_bytes();
 
-// The most shared memory that one thread block may ask for: 64 KiB on Turing, 163 on an A100, 227 on Hopper. With a limit it is at
-// most that, so that a large GPU shows what kernels do on a small one; nothing takes the limit away.
+// The most shared memory that one thread block may ask for: 64 KiB on Turing, 163 on an A100, 227
+// on Hopper. With a limit it is at most that, so that a large GPU shows what kernels do on a small
+// one; nothing takes the limit away.
 FLASH_EXPORT std::size_t shared_memory_per_block();
 FLASH_EXPORT void set_shared_memory_limit(std::optional<std::size_t> bytes);
 
-// ---- Copies --------------------------------------------------------------------------------------------------------------
+// ---- Copies -------------------------------------------------------------------------------------
 
 // These wait until the copy is done.
 FLASH_EXPORT void copy_to_device(void* device, const void* host, std::size_t bytes);
 FLASH_EXPORT void copy_to_host(void* host, const void* device, std::size_t bytes);
 
 // Sets every byte; enqueued on `stream`.
-FLASH_EXPORT void fill_bytes(void* device, unsigned char value, std::size_t bytes, Stream stream = {});
+FLASH_EXPORT void fill_bytes(void* device, unsigned char value, std::size_t bytes,
+                             Stream stream = {});
 
-// What kernels loaded from and stored to one allocation since reset_traffic(), in bytes. Only the emulator's checks count it:
-// nothing elsewhere.
+// What kernels loaded from and stored to one allocation since reset_traffic(), in bytes. Only the
+// emulator's checks count it: nothing elsewhere.
 struct Traffic {
   std::size_t loaded_bytes = 0;
   std::size_t stored_bytes = 0;
@@ -79,11 +87,12 @@ struct Traffic {
 FLASH_EXPORT std::optional<Traffic> traffic(const void* memory);
 FLASH_EXPORT void reset_traffic();
 
-// Tells a checker that kernels must not touch `bytes` from `memory` on, inside of an allocation: what lies around a tensor. The
-// emulator's checks report such an access; a GPU ignores this.
+// Tells a checker that kernels must not touch `bytes` from `memory` on, inside of an allocation:
+// what lies around a tensor. The emulator's checks report such an access; a GPU ignores this.
 FLASH_EXPORT void forbid(const void* memory, std::size_t bytes);
 
-// A stream that does not wait for the default one, nor that for it. Destroyed when what was enqueued on it is done.
+// A stream that does not wait for the default one, nor that for it. Destroyed when what was
+// enqueued on it is done.
 class FLASH_EXPORT IndependentStream {
  public:
   IndependentStream();
@@ -97,7 +106,7 @@ class FLASH_EXPORT IndependentStream {
   Stream stream_;
 };
 
-// ---- Time ----------------------------------------------------------------------------------------------------------------
+// ---- Time ---------------------------------------------------------------------------------------
 
 // A moment on a stream (a CUDA event).
 class FLASH_EXPORT Event {
@@ -110,7 +119,8 @@ class FLASH_EXPORT Event {
   void record(Stream stream = {});
   void synchronize() const;
 
-  // From `earlier` to this event, both recorded and done, in milliseconds. Resolution about half a microsecond.
+  // From `earlier` to this event, both recorded and done, in milliseconds. Resolution about half a
+  // microsecond.
   float milliseconds_since(const Event& earlier) const;
 
  private:

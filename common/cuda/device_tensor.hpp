@@ -15,12 +15,16 @@ class DeviceTensor {
 
   // Uninitialised. Throws OutOfMemory.
   explicit DeviceTensor(const Shape<Rank>& shape, Stream stream = {})
-      : shape_(shape), stream_(stream), bytes_(sizeof(T) * static_cast<std::size_t>(element_count(shape))) {
+      : shape_(shape),
+        stream_(stream),
+        bytes_(sizeof(T) * static_cast<std::size_t>(element_count(shape))) {
     data_ = static_cast<T*>(device::allocate(bytes_, stream_));
   }
 
   // A copy of a host tensor.
-  explicit DeviceTensor(const Tensor<T, Rank>& host) : DeviceTensor(host.shape()) { copy_from(host); }
+  explicit DeviceTensor(const Tensor<T, Rank>& host) : DeviceTensor(host.shape()) {
+    copy_from(host);
+  }
 
   DeviceTensor(DeviceTensor&& other) noexcept { swap(other); }
   DeviceTensor& operator=(DeviceTensor&& other) noexcept {
@@ -31,8 +35,8 @@ class DeviceTensor {
 
   void copy_from(const Tensor<T, Rank>& host) {
     if (host.shape() != shape_)
-      throw ShapeError("host has shape " + to_string<Rank>(host.shape()) + "; it must be the device tensor's, " +
-                       to_string<Rank>(shape_));
+      throw ShapeError("host has shape " + to_string<Rank>(host.shape()) +
+                       "; it must be the device tensor's, " + to_string<Rank>(shape_));
     device::copy_to_device(data_, host.data(), bytes_);
   }
 

@@ -1,5 +1,6 @@
-// Half and BFloat16 (common/half.hpp) in kernels: to float and back. A kernel for several element types reads
-// to_float(x), computes in float32, and writes from_float<T>(y), which rounds to the nearest; for float both do nothing.
+// Half and BFloat16 (common/half.hpp) in kernels: to float and back. A kernel for several element
+// types reads to_float(x), computes in float32, and writes from_float<T>(y), which rounds to the
+// nearest; for float both do nothing.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -14,7 +15,9 @@ namespace flash {
 
 __device__ inline float to_float(float x) { return x; }
 __device__ inline float to_float(Half x) { return __half2float(__ushort_as_half(x.bits)); }
-__device__ inline float to_float(BFloat16 x) { return __bfloat162float(__ushort_as_bfloat16(x.bits)); }
+__device__ inline float to_float(BFloat16 x) {
+  return __bfloat162float(__ushort_as_bfloat16(x.bits));
+}
 
 template <class T>
 __device__ inline T from_float(float x) {

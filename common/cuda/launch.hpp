@@ -1,5 +1,5 @@
-// Launching a kernel, and dynamic shared memory: the two things of CUDA that plain C++ cannot say, wrapped here once, for nvcc
-// and (FLASH_SIMT) for the emulator of common/simt.
+// Launching a kernel, and dynamic shared memory: the two things of CUDA that plain C++ cannot say,
+// wrapped here once, for nvcc and (FLASH_SIMT) for the emulator of common/simt.
 //
 //   launch("fused_softmax_matmul", kernel<16, 16>, {.grid = blocks, .block = threads, .shared_bytes = bytes, .stream = stream},
 //          x, v, out);
@@ -26,9 +26,11 @@
 #define FLASH_UNROLL_BY(n)
 #endif
 
-// Declares `name`, a T* to the block's dynamic shared memory, aligned for 16-byte access. Once a kernel.
+// Declares `name`, a T* to the block's dynamic shared memory, aligned for 16-byte access. Once a
+// kernel.
 #ifdef FLASH_SIMT
-#define FLASH_DYNAMIC_SHARED(T, name) T* const name = static_cast<T*>(::flash::simt::dynamic_shared_memory())
+#define FLASH_DYNAMIC_SHARED(T, name) \
+  T* const name = static_cast<T*>(::flash::simt::dynamic_shared_memory())
 #else
 #define FLASH_DYNAMIC_SHARED(T, name)                                  \
   extern __shared__ __align__(16) unsigned char flash_dynamic_shared[]; \
@@ -49,30 +51,36 @@ FLASH_EXPORT dim3 grid_size(Index blocks);
 
 namespace device {
 
-// Lets `kernel` have `bytes` of dynamic shared memory: above 48 KiB a kernel has to be asked. Throws Unsupported when the GPU
-// does not have as much for one block.
-FLASH_EXPORT void reserve_shared_memory(const void* kernel, const std::string& name, std::size_t bytes);
+// Lets `kernel` have `bytes` of dynamic shared memory: above 48 KiB a kernel has to be asked.
+// Throws Unsupported when the GPU does not have as much for one block.
+FLASH_EXPORT void reserve_shared_memory(const void* kernel, const std::string& name,
+                                        std::size_t bytes);
 
 // Throws CudaError if the launch that just happened was refused.
-FLASH_EXPORT void check_launch(cudaError_t error, const std::string& name, const LaunchConfig& config);
+FLASH_EXPORT void check_launch(cudaError_t error, const std::string& name,
+                               const LaunchConfig& config);
 
 }  // namespace device
 
-// Enqueues kernel<<<grid, block, shared_bytes, stream>>>(arguments...) and checks it. `name` is what error messages call it.
-// Throws Unsupported when the shared memory does not fit, CudaError when the launch is refused.
+// Enqueues kernel<<<grid, block, shared_bytes, stream>>>(arguments...) and checks it. `name` is
+// what error messages call it. Throws Unsupported when the shared memory does not fit, CudaError
+// when the launch is refused.
 template <class... Parameters, class... Arguments>
-void launch(const std::string& name, void (*kernel)(Parameters...), const LaunchConfig& config, Arguments&&... arguments) {
-  static_assert(sizeof...(Parameters) == sizeof...(Arguments), "the kernel takes another number of arguments");
+void launch(const std::string& name, void (*kernel)(Parameters...), const LaunchConfig& config,
+            Arguments&&... arguments) {
+  static_assert(sizeof...(Parameters) == sizeof...(Arguments),
+                "the kernel takes another number of arguments");
   device::reserve_shared_memory(reinterpret_cast<const void*>(kernel), name, config.shared_bytes);
   std::tuple<Parameters...> values(std::forward<Arguments>(arguments)...);
 #ifdef FLASH_SIMT
-  const auto error = static_cast<cudaError_t>(simt::launch(name.c_str(), kernel, config.grid, config.block, config.shared_bytes, values));
+  const auto error = static_cast<cudaError_t>(
+      simt::launch(name.c_str(), kernel, config.grid, config.block, config.shared_bytes, values));
 #else
   const cudaError_t error = std::apply(
       [&](Parameters&... value) {
         void* pointers[] = {const_cast<void*>(static_cast<const void*>(&value))...};
-        return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), config.grid, config.block, pointers,
-                                config.shared_bytes, device::native(config.stream));
+        return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), config.grid, config.block,
+                                pointers, config.shared_bytes, device::native(config.stream));
       },
       values);
 #endif

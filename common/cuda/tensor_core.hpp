@@ -1,5 +1,6 @@
-// The warp's own matrix instructions: ldmatrix, which loads fragments from shared memory, and mma.sync, D = A B + D on tensor
-// cores (Ampere and later). All 32 lanes call together; each holds a part of every matrix. With g = lane / 4 and t = lane % 4:
+// The warp's own matrix instructions: ldmatrix, which loads fragments from shared memory, and
+// mma.sync, D = A B + D on tensor cores (Ampere and later). All 32 lanes call together; each holds
+// a part of every matrix. With g = lane / 4 and t = lane % 4:
 //
 //   mma_m16n8k16   A (16, 16) half or bfloat16, 4 registers of two:  a[0]: row g,     columns 2t, 2t+1     a[2]: columns 8 further on
 //                                                                    a[1]: row g + 8                       a[3]: both
@@ -21,18 +22,23 @@
 
 namespace flash {
 
-// Loads COUNT (1, 2 or 4) matrices of 8 x 8 elements of 16 bits from shared memory. `row` is the address of a row of 16 bytes, a
-// multiple of 16: lanes 0 to 7 give the rows of the first matrix, 8 to 15 of the second, and so on; of the other lanes it is not
-// used. Lane l gets elements 2t and 2t + 1 of row g of each matrix; with TRANSPOSE, of column g.
+// Loads COUNT (1, 2 or 4) matrices of 8 x 8 elements of 16 bits from shared memory. `row` is the
+// address of a row of 16 bytes, a multiple of 16: lanes 0 to 7 give the rows of the first matrix, 8
+// to 15 of the second, and so on; of the other lanes it is not used. Lane l gets elements 2t and 2t
+// + 1 of row g of each matrix; with TRANSPOSE, of column g.
 template <int COUNT, bool TRANSPOSE = false>
 __device__ __forceinline__ void ldmatrix(std::uint32_t (&r)[COUNT], const void* row) {
   static_assert(COUNT == 1 || COUNT == 2 || COUNT == 4, "ldmatrix loads 1, 2 or 4 matrices");
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(row));
-#define FLASH_LDMATRIX(count, outputs, registers)                                                                            \
-  if constexpr (TRANSPOSE)                                                                                                   \
-    asm volatile("ldmatrix.sync.aligned.m8n8.x" #count ".trans.shared.b16 " registers : outputs : "r"(shared) : "memory");   \
-  else                                                                                                                       \
-    asm volatile("ldmatrix.sync.aligned.m8n8.x" #count ".shared.b16 " registers : outputs : "r"(shared) : "memory")
+#define FLASH_LDMATRIX(count, outputs, registers)                                             \
+  if constexpr (TRANSPOSE)                                                                    \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x" #count ".trans.shared.b16 " registers:outputs \
+                 : "r"(shared)                                                                \
+                 : "memory");                                                                 \
+  else                                                                                        \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x" #count ".shared.b16 " registers:outputs       \
+                 : "r"(shared)                                                                \
+                 : "memory")
 #define FLASH_OUT(i) "=r"(r[i])
 #define FLASH_COMMA ,
   if constexpr (COUNT == 1) {
@@ -40,28 +46,34 @@ __device__ __forceinline__ void ldmatrix(std::uint32_t (&r)[COUNT], const void* 
   } else if constexpr (COUNT == 2) {
     FLASH_LDMATRIX(2, FLASH_OUT(0) FLASH_COMMA FLASH_OUT(1), "{%0, %1}, [%2];\n");
   } else {
-    FLASH_LDMATRIX(4, FLASH_OUT(0) FLASH_COMMA FLASH_OUT(1) FLASH_COMMA FLASH_OUT(2) FLASH_COMMA FLASH_OUT(3),
-                   "{%0, %1, %2, %3}, [%4];\n");
+    FLASH_LDMATRIX(
+        4, FLASH_OUT(0) FLASH_COMMA FLASH_OUT(1) FLASH_COMMA FLASH_OUT(2) FLASH_COMMA FLASH_OUT(3),
+        "{%0, %1, %2, %3}, [%4];\n");
   }
 #undef FLASH_COMMA
 #undef FLASH_OUT
 #undef FLASH_LDMATRIX
 }
 
-#define FLASH_MMA(shape_and_types)                                                                                   \
-  asm volatile("mma.sync.aligned." shape_and_types " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n" \
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                      \
+#define FLASH_MMA(shape_and_types)                                                  \
+  asm volatile("mma.sync.aligned." shape_and_types                                  \
+               " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n" \
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                     \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
 
-// D += A B with float32 accumulators. The products are exact; the GPU's sums of 16 round differently from the emulator's.
-__device__ __forceinline__ void mma_m16n8k16_half(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+// D += A B with float32 accumulators. The products are exact; the GPU's sums of 16 round
+// differently from the emulator's.
+__device__ __forceinline__ void mma_m16n8k16_half(float (&d)[4], const std::uint32_t (&a)[4],
+                                                  const std::uint32_t (&b)[2]) {
   FLASH_MMA("m16n8k16.row.col.f32.f16.f16.f32");
 }
-__device__ __forceinline__ void mma_m16n8k16_bfloat16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+__device__ __forceinline__ void mma_m16n8k16_bfloat16(float (&d)[4], const std::uint32_t (&a)[4],
+                                                      const std::uint32_t (&b)[2]) {
   FLASH_MMA("m16n8k16.row.col.f32.bf16.bf16.f32");
 }
 // a and b hold float32 bits; tensor cores ignore the lowest 13 of them.
-__device__ __forceinline__ void mma_m16n8k8_tf32(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+__device__ __forceinline__ void mma_m16n8k8_tf32(float (&d)[4], const std::uint32_t (&a)[4],
+                                                 const std::uint32_t (&b)[2]) {
   FLASH_MMA("m16n8k8.row.col.f32.tf32.tf32.f32");
 }
 #undef FLASH_MMA

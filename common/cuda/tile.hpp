@@ -1,21 +1,20 @@
-// Tiles for kernels that multiply small matrices: from a head of a tensor to shared memory, from there to the registers of
-// lanes that share out rows or columns, and reductions over such lanes. All of it is inlined, so that the emulator's findings
-// name the line of the kernel that uses it.
+// Tiles for kernels that multiply small matrices: from a head of a tensor to shared memory, from
+// there to the registers of lanes that share out rows or columns. All of it is inlined, so that the
+// emulator's findings name the line of the kernel that uses it.
 #pragma once
 
 #include "common/cuda/half.hpp"
 #include "common/cuda/launch.hpp"
+#include "common/cuda/warp.hpp"
 #include "common/tensor.hpp"
 
 namespace flash {
 
-inline constexpr int kWarpSize = 32;
-inline constexpr unsigned kAllLanes = 0xffffffffu;
-
-// ---- Values that neighbouring lanes share out ---------------------------------------------------------------------------
+// ---- Values that neighbouring lanes share out ---------------------------------------------------
 //
-// kLanes lanes share kLanes * N values in a row in memory: a lane has N of them, in vectors of up to 4 neighbours, and the
-// lanes' vectors lie side by side, so that lanes that read together read 16 bytes each and a stretch without gaps.
+// kLanes lanes share kLanes * N values in a row in memory: a lane has N of them, in vectors of up
+// to 4 neighbours, and the lanes' vectors lie side by side, so that lanes that read together read
+// 16 bytes each and a stretch without gaps.
 
 template <int N>
 constexpr int kVector = N < 4 ? N : 4;
@@ -36,7 +35,8 @@ template <int kLanes, int N>
 __device__ __forceinline__ void read(float (&values)[N], const float* memory, int lane) {
   FLASH_UNROLL
   for (int n = 0; n < N; n += kVector<N>) {
-    const auto vector = *reinterpret_cast<const Floats<kVector<N>>*>(memory + place<N, kLanes>(lane, n));
+    const auto vector =
+        *reinterpret_cast<const Floats<kVector<N>>*>(memory + place<N, kLanes>(lane, n));
     FLASH_UNROLL
     for (int i = 0; i < kVector<N>; ++i) values[n + i] = vector.value[i];
   }
@@ -53,23 +53,7 @@ __device__ __forceinline__ void write(float* memory, const float (&values)[N], i
   }
 }
 
-// The largest, and the sum, of what kLanes neighbouring lanes have; each of them gets it.
-template <int kLanes>
-__device__ __forceinline__ float row_max(float value) {
-  FLASH_UNROLL
-  for (int distance = kLanes / 2; distance > 0; distance /= 2)
-    value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, distance));
-  return value;
-}
-
-template <int kLanes>
-__device__ __forceinline__ float row_sum(float value) {
-  FLASH_UNROLL
-  for (int distance = kLanes / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(kAllLanes, value, distance);
-  return value;
-}
-
-// ---- Tiles from device memory -------------------------------------------------------------------------------------------
+// ---- Tiles from device memory -------------------------------------------------------------------
 
 // One head of a tensor.
 template <class T>
@@ -79,20 +63,25 @@ struct Head {
 
   __device__ Head(const TensorView<T, 4>& x, Index b, Index h)
       : Head(&x(b, h, 0, 0), x.extent(2), x.extent(3), x.stride(2), x.stride(3)) {}
-  __device__ Head(T* first, Index row_count, Index column_count, Index from_row_to_row, Index from_column_to_column)
+  __device__ Head(T* first, Index row_count, Index column_count, Index from_row_to_row,
+                  Index from_column_to_column)
       : data(first),
         rows(row_count),
         columns(column_count),
         row_stride(from_row_to_row),
         column_stride(from_column_to_column) {}
-  __device__ T& operator()(Index row, Index column) const { return data[row * row_stride + column * column_stride]; }
+  __device__ T& operator()(Index row, Index column) const {
+    return data[row * row_stride + column * column_stride];
+  }
   __device__ Head transposed() const { return {data, columns, rows, column_stride, row_stride}; }
 };
 
-// Calls put(row, column, value) for each element of the kTileRows x kTileColumns tile whose first one is (row0, column0); value
-// is 0 outside of the head. The thread block's work: a warp reads 32 bytes in a row, which is what memory gives at a time.
+// Calls put(row, column, value) for each element of the kTileRows x kTileColumns tile whose first
+// one is (row0, column0); value is 0 outside of the head. The thread block's work: a warp reads 32
+// bytes in a row, which is what memory gives at a time.
 template <int kTileRows, int kTileColumns, int kThreads, class T, class Put>
-__device__ __forceinline__ void load_tile(const Head<const T>& head, Index row0, Index column0, Put put) {
+__device__ __forceinline__ void load_tile(const Head<const T>& head, Index row0, Index column0,
+                                          Put put) {
   constexpr int kAcross = 32 / sizeof(T), kDown = kThreads / kAcross;
   const int first_row = threadIdx.x / kAcross, first_column = threadIdx.x % kAcross;
   const Index rows = head.rows - row0, columns = head.columns - column0;
@@ -104,10 +93,13 @@ __device__ __forceinline__ void load_tile(const Head<const T>& head, Index row0,
     };
     if (head.column_stride == 1) {
       FLASH_UNROLL_BY(16)  // loads in flight
-      for (int column = first_column; column < kTileColumns; column += kAcross) load(column, column);
+      for (int column = first_column; column < kTileColumns; column += kAcross)
+        load(column, column);
     } else {
-      FLASH_UNROLL_BY(1)  // unrolled, the 16 multiples of the stride would stay in registers from tile to tile
-      for (int column = first_column; column < kTileColumns; column += kAcross) load(column, column * head.column_stride);
+      FLASH_UNROLL_BY(
+          1)  // unrolled, the 16 multiples of the stride would stay in registers from tile to tile
+      for (int column = first_column; column < kTileColumns; column += kAcross)
+        load(column, column * head.column_stride);
     }
   }
 }

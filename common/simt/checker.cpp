@@ -2,6 +2,7 @@
 #include "common/simt/checker.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,11 +16,21 @@
 
 namespace flash::simt {
 
+using enum FindingKind;
+
 __thread Checker* active_checker __attribute__((tls_model("initial-exec"))) = nullptr;
 
 namespace {
 
-std::string bytes_text(std::size_t bytes) { return std::to_string(bytes) + (bytes == 1 ? " byte" : " bytes"); }
+// Calls use(lane) for each lane in a mask.
+template <class Use>
+void for_each_lane(std::uint32_t lanes, Use use) {
+  for (; lanes != 0; lanes &= lanes - 1) use(static_cast<unsigned>(std::countr_zero(lanes)));
+}
+
+std::string bytes_text(std::size_t bytes) {
+  return text_of(bytes, bytes == 1 ? " byte" : " bytes");
+}
 
 }  // namespace
 
@@ -27,7 +38,10 @@ std::uint32_t Checker::time_ = 1;
 
 std::uint32_t Checker::tick() {
   if (++time_ != 0) return time_;
-  std::fputs("the emulator's checks have seen 2^32 synchronizations, which is all that they can tell apart\n", stderr);
+  std::fputs(
+      "the emulator's checks ended the program after 2^32 synchronizations: they cannot count "
+      "more\n",
+      stderr);
   std::abort();
 }
 
@@ -57,11 +71,12 @@ void Checker::running(unsigned thread) {
   stack_begin_ = worker_.stacks().begin(thread);
 }
 
-// ---- what orders accesses ----------------------------------------------------------------------------------------------------
+// ---- what orders accesses -----------------------------------------------------------------------
 
 void Checker::Knowledge::merge(const Knowledge& other) {
   for (const auto& [block, time] : other.blocks) blocks[block] = std::max(blocks[block], time);
-  for (const auto& [thread, time] : other.threads) threads[thread] = std::max(threads[thread], time);
+  for (const auto& [thread, time] : other.threads)
+    threads[thread] = std::max(threads[thread], time);
 }
 
 void Checker::barrier() {
@@ -74,30 +89,32 @@ void Checker::warp_sync(unsigned warp, std::uint32_t lanes) {
   const std::uint32_t now = tick();
   std::array<std::uint32_t, kWarpSize> known{};
   const unsigned first = warp * kWarpSize;
-  for (std::uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
-    const auto& of_lane = known_[first + static_cast<unsigned>(__builtin_ctz(rest))];
-    for (unsigned lane = 0; lane < kWarpSize; ++lane) known[lane] = std::max(known[lane], of_lane[lane]);
-  }
-  for (std::uint32_t rest = lanes; rest != 0; rest &= rest - 1) known[static_cast<unsigned>(__builtin_ctz(rest))] = now;
-  for (std::uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
-    const unsigned thread = first + static_cast<unsigned>(__builtin_ctz(rest));
-    known_[thread] = known;
-    clock_[thread] = now;
-  }
+  for_each_lane(lanes, [&](unsigned member) {
+    for (unsigned lane = 0; lane < kWarpSize; ++lane)
+      known[lane] = std::max(known[lane], known_[first + member][lane]);
+  });
+  for_each_lane(lanes, [&](unsigned lane) { known[lane] = now; });
+  for_each_lane(lanes, [&](unsigned lane) {
+    known_[first + lane] = known;
+    clock_[first + lane] = now;
+  });
   if (acquired_.empty()) return;
   Knowledge told;
-  for (std::uint32_t rest = lanes; rest != 0; rest &= rest - 1)
-    if (const auto lane = acquired_.find(first + static_cast<unsigned>(__builtin_ctz(rest))); lane != acquired_.end())
-      told.merge(lane->second);
+  for_each_lane(lanes, [&](unsigned lane) {
+    if (const auto knowledge = acquired_.find(first + lane); knowledge != acquired_.end())
+      told.merge(knowledge->second);
+  });
   if (told.empty()) return;
-  for (std::uint32_t rest = lanes; rest != 0; rest &= rest - 1) acquired_[first + static_cast<unsigned>(__builtin_ctz(rest))] = told;
+  for_each_lane(lanes, [&](unsigned lane) { acquired_[first + lane] = told; });
 }
 
 void Checker::fence() { fenced_[thread_] = clock_[thread_] = tick(); }
 
 std::uint32_t Checker::start_of_block_at(std::uint32_t time) const {
-  return std::prev(std::upper_bound(blocks_.begin(), blocks_.end(), time,
-                                    [](std::uint32_t at, const Started& started) { return at < started.time; }))->time;
+  return std::prev(std::upper_bound(
+                       blocks_.begin(), blocks_.end(), time,
+                       [](std::uint32_t at, const Started& started) { return at < started.time; }))
+      ->time;
 }
 
 bool Checker::told_to_me(std::uint32_t time, unsigned thread) const {
@@ -121,15 +138,19 @@ inline bool Checker::released_to_me(std::uint32_t time, unsigned thread) const {
 inline bool Checker::ordered_before_me(std::uint32_t time, unsigned thread, bool is_global) const {
   if (time >= block_start_)
     return time < barrier_time_ || thread == thread_ ||
-           (thread / kWarpSize == thread_ / kWarpSize && time < known_[thread_][thread % kWarpSize]) || released_to_me(time, thread);
-  // Another block had another shared memory; another launch is over.
+           (thread / kWarpSize == thread_ / kWarpSize &&
+            time < known_[thread_][thread % kWarpSize]) ||
+           released_to_me(time, thread);
+  // Shared memory is new for each block, and earlier launches are over.
   return !is_global || time < launch_start_ || released_to_me(time, thread);
 }
 
-// An atomic operation on `address` takes in what was told there, and tells what this thread's last fence covers.
+// An atomic operation on `address` learns what was published there, and publishes what this
+// thread's last fence covers.
 void Checker::synchronize(const void* address, bool is_global) {
   auto& releases = is_global ? global_releases_ : shared_releases_;
-  if (const auto told = releases.find(address); told != releases.end()) acquired_[thread_].merge(told->second);
+  if (const auto told = releases.find(address); told != releases.end())
+    acquired_[thread_].merge(told->second);
   if (fenced_[thread_] == 0) return;
   anything_released_ = true;
   Knowledge& told = releases[address];
@@ -137,7 +158,8 @@ void Checker::synchronize(const void* address, bool is_global) {
   told.threads[{block_start_, thread_}] = fenced_[thread_];
   const unsigned first = thread_ / kWarpSize * kWarpSize;
   for (unsigned lane = 0; lane < kWarpSize; ++lane)
-    if (const std::uint32_t time = known_[thread_][lane]; first + lane != thread_ && time > barrier_time_ && time <= fenced_[thread_]) {
+    if (const std::uint32_t time = known_[thread_][lane];
+        first + lane != thread_ && time > barrier_time_ && time <= fenced_[thread_]) {
       std::uint32_t& known = told.threads[{block_start_, first + lane}];
       known = std::max(known, time);
     }
@@ -145,10 +167,12 @@ void Checker::synchronize(const void* address, bool is_global) {
   if (const auto mine = acquired_.find(thread_); mine != acquired_.end()) told.merge(mine->second);
 }
 
-// ---- an access -----------------------------------------------------------------------------------------------------------------
+// ---- an access ----------------------------------------------------------------------------------
 
 bool Checker::find_place(const char* address, std::size_t bytes, Place& place) const {
-  const auto offset_in = [&](const char* begin) { return reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(begin); };
+  const auto offset_in = [&](const char* begin) {
+    return reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(begin);
+  };
   if (const std::size_t size = shared_.dynamic_bytes(); offset_in(shared_.dynamic()) < size) {
     place = {&shared_.dynamic_shadow(), shared_.dynamic(), size, false};
   } else if (const std::size_t fixed = shared_.fixed_bytes(); offset_in(shared_.fixed()) < fixed) {
@@ -161,47 +185,43 @@ bool Checker::find_place(const char* address, std::size_t bytes, Place& place) c
   return offset_in(place.begin) < place.bytes && offset_in(place.begin) + bytes <= place.bytes;
 }
 
-void Checker::access(const void* address, std::size_t bytes, bool is_write, bool aligned, const void* pc) {
+void Checker::access(const void* address, std::size_t bytes, bool is_write, bool aligned,
+                     std::uintptr_t pc) {
   const auto* const begin = static_cast<const char*>(address);
   // The thread's own stack: its local memory.
   if (static_cast<std::size_t>(begin - stack_begin_) < FiberStacks::kStackBytes) return;
   const Kind kind = is_write ? Kind::kWrite : Kind::kRead;
-  const std::uintptr_t place_in_code = reinterpret_cast<std::uintptr_t>(pc) - 1;
   Place place;
   if (find_place(begin, bytes, place)) {
-    check(place, begin, bytes, kind, aligned, place_in_code);
+    check(place, begin, bytes, kind, aligned, pc);
   } else {
-    outside(begin, bytes, kind, place_in_code);
+    outside(begin, bytes, kind, pc);
   }
 }
 
-void Checker::atomic(const void* address, std::size_t bytes, const void* pc) {
+void Checker::atomic(const void* address, std::size_t bytes, std::uintptr_t pc) {
   const auto* const begin = static_cast<const char*>(address);
-  const std::uintptr_t place_in_code = reinterpret_cast<std::uintptr_t>(pc) - 1;
   Place place;
-  if (!find_place(begin, bytes, place)) {
-    outside(begin, bytes, Kind::kAtomic, place_in_code);
-    return;
-  }
-  check(place, begin, bytes, Kind::kAtomic, true, place_in_code);
+  if (!find_place(begin, bytes, place)) return outside(begin, bytes, Kind::kAtomic, pc);
+  check(place, begin, bytes, Kind::kAtomic, true, pc);
   synchronize(address, place.is_global);
 }
 
-void Checker::async_copy_starts(const void* to, const void* from, std::size_t bytes, std::size_t valid, const void* pc) {
+void Checker::async_copy_starts(const void* to, const void* from, std::size_t bytes,
+                                std::size_t valid, std::uintptr_t pc) {
   if (valid > 0) access(from, valid, false, false, pc);
   access(to, bytes, true, true, pc);
   Place place;
   const auto* const begin = static_cast<const char*>(to);
   if (!find_place(begin, bytes, place) || place.is_global)
-    stop(FindingKind::kOutOfBounds, reinterpret_cast<std::uintptr_t>(pc) - 1,
-         worker_.describe(thread_) + ": cp.async copies to an address that is not in shared memory.");
+    stop(kOutOfBounds, pc, ": cp.async copies to an address that is not in shared memory.");
   const auto offset = static_cast<std::size_t>(begin - place.begin);
   if (!place.shadow->pending) place.shadow->pending = ByteSet(place.shadow->bytes);
   place.shadow->pending.insert(offset, bytes);
   place.shadow->initialized.remove(offset, bytes);
 }
 
-void Checker::async_copy_ends(const void* to, std::size_t bytes, const void* pc) {
+void Checker::async_copy_ends(const void* to, std::size_t bytes, std::uintptr_t pc) {
   Place place;
   const auto* const begin = static_cast<const char*>(to);
   if (!find_place(begin, bytes, place)) return;
@@ -209,6 +229,12 @@ void Checker::async_copy_ends(const void* to, std::size_t bytes, const void* pc)
   counts_ = false;  // the bytes were counted when the copy started
   access(to, bytes, true, true, pc);
   counts_ = true;
+}
+
+const char* Checker::verb(Kind kind) {
+  return kind == Kind::kRead    ? " reads "
+         : kind == Kind::kWrite ? " writes "
+                                : " atomically changes ";
 }
 
 void Checker::count(Shadow& shadow, bool is_global, std::size_t bytes, Kind kind) {
@@ -224,24 +250,28 @@ void Checker::count(Shadow& shadow, bool is_global, std::size_t bytes, Kind kind
 
 Counters Checker::take_moved() { return std::exchange(moved_, {}); }
 
-void Checker::check(const Place& place, const char* address, std::size_t bytes, Kind kind, bool aligned, std::uintptr_t pc) {
+void Checker::check(const Place& place, const char* address, std::size_t bytes, Kind kind,
+                    bool aligned, std::uintptr_t pc) {
   Shadow& shadow = *place.shadow;
   const auto offset = static_cast<std::size_t>(address - place.begin);
-  if (shadow.forbidden && shadow.forbidden.bits(offset, bytes) != 0) outside(address, bytes, kind, pc);
+  if (shadow.forbidden && shadow.forbidden.bits(offset, bytes) != 0)
+    outside(address, bytes, kind, pc);
   if (aligned && (reinterpret_cast<std::uintptr_t>(address) & (bytes - 1)) != 0)
-    stop(FindingKind::kMisaligned, pc,
-         "it accesses " + bytes_text(bytes) + " at " + address_text(place, address, 1) + ", an address that is no multiple of " +
-             std::to_string(bytes) + ".\n" + worker_.describe(thread_));
+    stop(kMisaligned, pc,
+         text_of(" accesses ", bytes_text(bytes), " at ", address_text(place, address, 1),
+                 ": the address is not a multiple of ", bytes, "."));
   if (counts_) count(shadow, place.is_global, bytes, kind);
   if (shadow.pending && shadow.pending.bits(offset, bytes) != 0)
-    stop(FindingKind::kAsyncCopy, pc,
-         worker_.describe(thread_) + (kind == Kind::kRead ? " reads " : " changes ") + address_text(place, address, bytes) +
-             ", where a cp.async is under way that its thread has not waited for.");
+    stop(kAsyncCopy, pc,
+         text_of(kind == Kind::kRead ? " reads " : " changes ", address_text(place, address, bytes),
+                 ": the target of a cp.async that its thread has not waited for."));
 
-  if (kind != Kind::kWrite && !shadow.initialized.has_all(offset, bytes) && is_new(FindingKind::kUninitialized, pc, 0)) {
+  if (kind != Kind::kWrite && !shadow.initialized.has_all(offset, bytes) &&
+      is_new(kUninitialized, pc, 0)) {
     const Location where = locate(worker_.launch().module, pc);
-    found(FindingKind::kUninitialized, where,
-          worker_.describe(thread_) + " reads " + address_text(place, address, bytes) + ", which nobody has written.");
+    found(kUninitialized, where, {},
+          text_of(" at ", place_text(where), "\n", worker_.describe(), " reads ",
+                  address_text(place, address, bytes), ", which nobody has written."));
   }
   if (kind != Kind::kRead) shadow.initialized.insert(offset, bytes);
 
@@ -264,134 +294,159 @@ void Checker::check(const Place& place, const char* address, std::size_t bytes, 
     return;
   }
   for (Cell* cell = first; cell != end; ++cell) {
-    // Most reads are of what many threads read since the last barrier: nothing is left to remember.
+    const auto same_warp = [&] {
+      return cell->who[Cell::kReader] / kWarpSize == cell->who[Cell::kOtherReader] / kWarpSize;
+    };
+    // Most reads are of what many threads have read since the last barrier: there is nothing to
+    // add.
     if (cell->time[Cell::kWriter] < barrier_time_ && cell->time[Cell::kReader] >= barrier_time_ &&
-        cell->time[Cell::kOtherReader] >= barrier_time_ &&
-        cell->who[Cell::kReader] / kWarpSize != cell->who[Cell::kOtherReader] / kWarpSize &&
-        (cell->time[Cell::kWriter] >= block_start_ || cell->time[Cell::kWriter] < launch_start_ || !place.is_global))
+        cell->time[Cell::kOtherReader] >= barrier_time_ && !same_warp() &&
+        (cell->time[Cell::kWriter] >= block_start_ || cell->time[Cell::kWriter] < launch_start_ ||
+         !place.is_global))
       continue;
-    if (conflicts(*cell, Cell::kWriter)) conflict_with(*cell, Cell::kWriter, place, address, bytes, kind, pc);
-    // Of the readers that nothing orders, two are kept, as far apart as can be: a later writer that is ordered after both most
-    // likely is after all of them.
-    const auto mine = [&](int slot) { return cell->who[slot] == me.thread && cell->time[slot] >= block_start_; };
+    if (conflicts(*cell, Cell::kWriter))
+      conflict_with(*cell, Cell::kWriter, place, address, bytes, kind, pc);
+    // Of unordered readers two are kept, from different warps if possible: a later writer that is
+    // ordered after both is most likely ordered after all.
+    const auto mine = [&](int slot) {
+      return cell->who[slot] == me.thread && cell->time[slot] >= block_start_;
+    };
     if (mine(Cell::kReader) || !conflicts(*cell, Cell::kReader)) {
       cell->set(Cell::kReader, me);
     } else if (mine(Cell::kOtherReader) || !conflicts(*cell, Cell::kOtherReader) ||
-               (cell->who[Cell::kReader] / kWarpSize == cell->who[Cell::kOtherReader] / kWarpSize &&
-                cell->time[Cell::kReader] >= block_start_)) {
+               (same_warp() && cell->time[Cell::kReader] >= block_start_)) {
       cell->set(Cell::kOtherReader, me);
     }
   }
 }
 
-// ---- words ---------------------------------------------------------------------------------------------------------------------
+// ---- words --------------------------------------------------------------------------------------
 
-std::string Checker::address_text(const Place& place, const char* address, std::size_t bytes) const {
+std::string Checker::address_text(const Place& place, const char* address,
+                                  std::size_t bytes) const {
   const auto offset = static_cast<std::size_t>(address - place.begin);
   const std::string size = bytes > 1 ? bytes_text(bytes) + " of " : "";
   if (!place.is_global) {
-    if (place.begin == shared_.dynamic()) return size + "dynamic shared memory, from byte " + std::to_string(offset);
+    if (place.begin == shared_.dynamic())
+      return text_of(size, "dynamic shared memory, from byte ", offset);
     const Symbol symbol = thread_local_symbol(worker_.launch().module, offset);
-    if (symbol.name.empty()) return size + "static shared memory, from byte " + std::to_string(offset);
-    return size + "the shared " + symbol.name + ", from byte " + std::to_string(offset - symbol.offset);
+    if (symbol.name.empty()) return text_of(size, "static shared memory, from byte ", offset);
+    return text_of(size, "the shared ", symbol.name, ", from byte ", offset - symbol.offset);
   }
-  // Which argument of the kernel points into this allocation, and how far from there the address is.
+  // Which argument of the kernel points into this allocation, and how far from there the address
+  // is.
   const KernelCall& call = worker_.launch().call;
   for (std::size_t i = 0; i < call.argument_count; ++i) {
-    const auto* const value = static_cast<const char*>(call.argument_list[i].value);
     if (call.argument_list[i].bytes < sizeof(char*)) continue;
     char* pointer = nullptr;
-    std::memcpy(&pointer, value, sizeof pointer);
+    std::memcpy(&pointer, call.argument_list[i].value, sizeof pointer);
     if (pointer < place.begin || pointer > place.begin + place.bytes) continue;
     const std::ptrdiff_t distance = address - pointer;
-    const std::string argument = "device memory, argument " + std::to_string(i + 1) + " of the kernel";
-    if (distance < 0) return size + argument + ", " + bytes_text(static_cast<std::size_t>(-distance)) + " before its first element";
-    if (bytes > 1 && static_cast<std::size_t>(distance) % bytes == 0)
-      return size + argument + ", from byte " + std::to_string(distance) + " (element " +
-             std::to_string(static_cast<std::size_t>(distance) / bytes) + " of that size)";
-    return size + argument + ", from byte " + std::to_string(distance);
+    const auto magnitude = static_cast<std::size_t>(std::abs(distance));
+    const std::string argument = text_of(size, "device memory, argument ", i + 1, " of the kernel");
+    if (distance < 0)
+      return text_of(argument, ", ", bytes_text(magnitude), " before its first element");
+    const std::string from = text_of(argument, ", from byte ", distance);
+    if (bytes == 1 || magnitude % bytes != 0) return from;
+    return text_of(from, " (element ", magnitude / bytes, " of that size)");
   }
-  return size + "device memory, from byte " + std::to_string(offset) + " of an allocation of " + bytes_text(place.bytes);
+  return text_of(size, "device memory, from byte ", offset, " of an allocation of ",
+                 bytes_text(place.bytes));
 }
 
 bool Checker::is_new(FindingKind kind, std::uintptr_t pc, std::uint32_t other_pc) {
   return reported_.insert({static_cast<std::uintptr_t>(kind), pc, other_pc}).second;
 }
 
-void Checker::found(FindingKind kind, const Location& where, const std::string& text) {
+void Checker::found(FindingKind kind, const Location& where, const Location& other,
+                    const std::string& text) {
   Launch& launch = worker_.launch();
-  launch.add(kind, where, Location{}, kernel_text(launch) + ": " + to_string(kind) + " at " + place_text(where) + "\n" + text);
+  launch.add(kind, where, other, text);
   if (launch.stop) worker_.abandon();
 }
 
 void Checker::stop(FindingKind kind, std::uintptr_t pc, const std::string& text) {
-  worker_.fail(kind, locate(worker_.launch().module, pc), text);
+  worker_.fail(kind, locate(worker_.launch().module, pc), worker_.describe() + text);
 }
 
-void Checker::conflict_with(const Cell& cell, int slot, const Place& place, const char* address, std::size_t bytes, Kind kind,
-                            std::uintptr_t pc) {
+void Checker::conflict_with(const Cell& cell, int slot, const Place& place, const char* address,
+                            std::size_t bytes, Kind kind, std::uintptr_t pc) {
   const Access other = cell.get(slot);
-  if (!is_new(FindingKind::kRace, pc, other.pc)) return;
-  Launch& launch = worker_.launch();
-  const Location where = locate(launch.module, pc), before = locate(launch.module, module_base_ + other.pc);
-  const bool same_block = other.time >= block_start_;
-  const char* const now = kind == Kind::kRead ? "reads" : kind == Kind::kWrite ? "writes" : "atomically changes";
-  const char* const then = slot != Cell::kWriter ? "read it" : other.atomic ? "atomically changed it" : "wrote it";
-  const char* const why = !same_block                                        ? "Two blocks of a launch are ordered by nothing but atomic operations after a __threadfence()."
-                          : other.thread / kWarpSize == thread_ / kWarpSize ? "Neither a __syncthreads() nor a __syncwarp() lies between the two."
-                                                                             : "No __syncthreads() lies between the two.";
+  if (!is_new(kRace, pc, other.pc)) return;
+  const Module& module = worker_.launch().module;
+  const Location where = locate(module, pc), before = locate(module, module_base_ + other.pc);
+  const char* const then = slot != Cell::kWriter ? " read it at "
+                           : other.atomic        ? " atomically changed it at "
+                                                 : " wrote it at ";
+  const char* const why =
+      other.time < block_start_
+          ? ". Only atomic operations after a __threadfence() order two blocks of a launch."
+      : other.thread / kWarpSize == thread_ / kWarpSize
+          ? ". Neither a __syncthreads() nor a __syncwarp() lies between the two."
+          : ". No __syncthreads() lies between the two.";
   const std::uint32_t start = start_of_block_at(other.time);
-  const auto block = std::find_if(blocks_.begin(), blocks_.end(), [start](const Started& started) { return started.time == start; });
-  launch.add(FindingKind::kRace, where, before,
-             kernel_text(launch) + ": " + to_string(FindingKind::kRace) + " between " + place_text(before) + " and " +
-                 place_text(where) + "\n" + worker_.describe(thread_) + " " + now + " " + address_text(place, address, bytes) + " at " +
-                 place_text(where) + ";\n" + worker_.describe(other.thread, block->block) + " " + then + " at " +
-                 place_text(before) + ". " + why);
-  if (launch.stop) worker_.abandon();
+  const auto block = std::find_if(blocks_.begin(), blocks_.end(), [start](const Started& started) {
+    return started.time == start;
+  });
+  found(
+      kRace, where, before,
+      text_of(" between ", place_text(before), " and ", place_text(where), "\n", worker_.describe(),
+              verb(kind), address_text(place, address, bytes), " at ", place_text(where), ";\n",
+              worker_.describe(other.thread, block->block), then, place_text(before), why));
 }
 
 bool Checker::is_argument(const char* address) const {
   const KernelCall& call = worker_.launch().call;
   const auto inside = [address](const void* begin, std::size_t bytes) {
-    return address >= static_cast<const char*>(begin) && address < static_cast<const char*>(begin) + bytes;
+    return address >= begin && address < static_cast<const char*>(begin) + bytes;
   };
-  if (inside(call.arguments, call.argument_bytes)) return true;
-  return std::any_of(call.argument_list, call.argument_list + call.argument_count,
-                     [&](const KernelCall::Argument& argument) { return inside(argument.value, argument.bytes); });
+  return inside(call.arguments, call.argument_bytes) ||
+         std::any_of(call.argument_list, call.argument_list + call.argument_count,
+                     [&](const auto& argument) { return inside(argument.value, argument.bytes); });
 }
 
-// Not shared memory, not an allocation, or not where a kernel may go inside of one.
+// Not shared memory, not an allocation, or a forbidden part of one.
 void Checker::outside(const char* address, std::size_t bytes, Kind kind, std::uintptr_t pc) {
-  const char* const verb = kind == Kind::kRead ? "reads" : kind == Kind::kWrite ? "writes" : "atomically changes";
-  const std::string who = worker_.describe(thread_) + " " + verb + " ";
+  const char* const does = verb(kind);
   const std::uintptr_t value = reinterpret_cast<std::uintptr_t>(address);
   const Module& module = worker_.launch().module;
-  if (DeviceMemory::instance().contains(address)) {
-    Allocation* const near = DeviceMemory::instance().find(address) != nullptr ? DeviceMemory::instance().find(address)
-                                                                                : DeviceMemory::instance().nearest(address);
-    if (near == nullptr) stop(FindingKind::kOutOfBounds, pc, who + "device memory that is not allocated.");
+  DeviceMemory& memory = DeviceMemory::instance();
+  if (memory.contains(address)) {
+    Allocation* near = memory.find(address);
+    if (near == nullptr) near = memory.nearest(address);
+    if (near == nullptr)
+      stop(kOutOfBounds, pc, text_of(does, "device memory that is not allocated."));
     const Place place{&near->shadow, near->begin, near->bytes, true};
-    const char* const how = address < near->begin                 ? ": before the start of the allocation."
-                            : address + bytes > near->begin + near->bytes ? ": behind the end of the allocation."
-                                                                  : ": inside of the allocation, and outside of the tensor.";
-    stop(FindingKind::kOutOfBounds, pc, who + address_text(place, address, bytes) + how);
+    const char* const how = address < near->begin ? ": before the start of the allocation."
+                            : address + bytes > near->begin + near->bytes
+                                ? ": after the end of the allocation."
+                                : ": inside the allocation, but outside the tensor.";
+    stop(kOutOfBounds, pc, text_of(does, address_text(place, address, bytes), how));
   }
-  if (shared_.is_guard(address) ||
-      (address < shared_.dynamic() + shared_.dynamic_bytes() + 128 && address + bytes > shared_.dynamic() + shared_.dynamic_bytes()))
-    stop(FindingKind::kOutOfBounds, pc,
-         who + "shared memory, from byte " + std::to_string(address - shared_.dynamic()) + ": the block has " +
-             bytes_text(shared_.dynamic_bytes()) + " of dynamic shared memory.");
-  if (address < shared_.dynamic() && address >= shared_.dynamic() - 128 * 1024)
-    stop(FindingKind::kOutOfBounds, pc,
-         who + "shared memory, " + bytes_text(static_cast<std::size_t>(shared_.dynamic() - address)) + " before its start.");
-  // Constants and variables of the kernel's own library, the built-in variables, and the arguments on their way to the kernel.
+  const char* const begin = shared_.dynamic();
+  const char* const end = begin + shared_.dynamic_bytes();
+  if (shared_.is_guard(address) || (address < end + 128 && address + bytes > end))
+    stop(kOutOfBounds, pc,
+         text_of(does, "shared memory, from byte ", address - begin, ": the block has ",
+                 bytes_text(shared_.dynamic_bytes()), " of dynamic shared memory."));
+  if (address < begin && address >= begin - 128 * 1024)
+    stop(kOutOfBounds, pc,
+         text_of(does, "shared memory, ", bytes_text(static_cast<std::size_t>(begin - address)),
+                 " before its start."));
+  // Variables of the kernel's own library, the built-in variables, and the arguments of the call.
   if (value >= module.begin && value < module.end) return;
   if (is_builtin_variable(address) || is_argument(address)) return;
-  if (value < 4096) stop(FindingKind::kFault, pc, who + "through a null pointer, or with an offset from one.");
+  if (value < 4096)
+    stop(kFault, pc, text_of(does, "through a null pointer, or at an offset from one."));
   for (unsigned thread = 0; thread < kMostThreads; ++thread)
-    if (static_cast<std::size_t>(address - worker_.stacks().begin(thread)) < FiberStacks::kStackBytes)
-      stop(FindingKind::kOutOfBounds, pc, who + "a local variable of " + worker_.describe(thread) + ". Local memory is a thread's own.");
-  stop(FindingKind::kHostMemory, pc, who + "host memory. A kernel sees device memory only: copy the data there first.");
+    if (static_cast<std::size_t>(address - worker_.stacks().begin(thread)) <
+        FiberStacks::kStackBytes)
+      stop(kOutOfBounds, pc,
+           text_of(does, "a local variable of ", worker_.describe(thread),
+                   ". Local variables belong to one thread."));
+  stop(kHostMemory, pc,
+       text_of(does,
+               "host memory. A kernel can access device memory only: copy the data there first."));
 }
 
 }  // namespace flash::simt

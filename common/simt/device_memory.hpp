@@ -1,7 +1,6 @@
-// Device memory, emulated: allocations apart from each other, filled with 0xff when new, out of reach of host code.
-//
-// Each allocation ends (up to 255 bytes of alignment) at a page that may not be touched, and its own pages may only be touched
-// while a kernel or a copy runs: a host that follows a device pointer faults, as it does with a GPU.
+// Emulated device memory. New allocations are filled with 0xff. Each ends (up to 255 bytes of
+// alignment) at a guard page, and its own pages can only be accessed while a kernel or a copy runs:
+// host code that follows a device pointer faults, as with a GPU.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +19,14 @@ struct Allocation {
   char* pages = nullptr;  // what is mapped for it, the page behind it not included
   std::size_t page_bytes = 0;
   Shadow shadow;
+
+  std::size_t offset(const void* address) const {
+    return static_cast<std::size_t>(static_cast<const char*>(address) - begin);
+  }
+  // Whether all of [memory, memory + count) is part of it.
+  bool holds(const void* memory, std::size_t count) const {
+    return memory >= begin && offset(memory) <= bytes && count <= bytes - offset(memory);
+  }
 };
 
 class DeviceMemory {
@@ -31,22 +38,20 @@ class DeviceMemory {
   // False when `memory` is not the start of an allocation.
   bool free(void* memory);
 
-  // The allocation whose pages `address` lies in, or nullptr. Lock-free: called for each access of a checked kernel.
+  // The allocation whose pages `address` lies in, or nullptr. Lock-free: called for each access of
+  // a checked kernel.
   Allocation* find(const void* address) const {
-    const auto offset = reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(arena_);
-    return offset < kArena ? page_table_[offset / kPage] : nullptr;
+    return contains(address) ? page_table_[offset(address) / kPage] : nullptr;
   }
-  bool contains(const void* address) const {
-    return reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(arena_) < kArena;
-  }
+  bool contains(const void* address) const { return offset(address) < kArena; }
   // The allocation that ends or begins nearest to `address`, for messages.
   Allocation* nearest(const void* address);
 
-  // Lets host code, which runs kernels and copies, touch device memory until the last of several such scopes ends.
+  // While one of these exists, host code, which runs kernels and copies, can access device memory.
   class Open {
    public:
-    Open() { instance().open(); }
-    ~Open() { instance().close(); }
+    Open() { instance().change_users(1); }
+    ~Open() { instance().change_users(-1); }
     Open(const Open&) = delete;
     Open& operator=(const Open&) = delete;
   };
@@ -54,17 +59,20 @@ class DeviceMemory {
   std::size_t in_use() const { return in_use_; }
   void reset_traffic();
 
-  static constexpr std::size_t kTotal = std::size_t{8} << 30;   // what the emulated device has
+  static constexpr std::size_t kTotal = std::size_t{8} << 30;  // what the emulated device has
   static constexpr std::size_t kAlignment = 256;
 
  private:
-  // Addresses are given out once around before they come again, so that a pointer to freed memory stays invalid for long.
+  // Addresses are reused as late as possible, so that a pointer to freed memory stays invalid for
+  // long.
   static constexpr std::size_t kArena = std::size_t{64} << 30;
   static constexpr std::size_t kPage = 4096;
 
   DeviceMemory();
-  void open();
-  void close();
+  std::uintptr_t offset(const void* address) const {
+    return reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(arena_);
+  }
+  void change_users(int by);
   void protect(const Allocation& allocation, bool accessible);
   std::size_t place(std::size_t pages_wanted);
 

@@ -17,6 +17,8 @@
 #include "common/simt/worker.hpp"
 
 namespace flash::simt {
+
+using enum FindingKind;
 namespace {
 
 constexpr std::array<int, 4> kSignals{SIGSEGV, SIGBUS, SIGFPE, SIGILL};
@@ -29,40 +31,43 @@ struct Fault {
 };
 __thread Fault fault;
 
-std::string hexadecimal(std::uintptr_t value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%#llx", static_cast<unsigned long long>(value));
-  return text;
-}
-
-// Runs on the scheduler's stack, outside of the signal handler, in place of the instruction that faulted.
+// Runs on the scheduler's stack, outside of the signal handler, in place of the instruction that
+// faulted.
 [[noreturn]] void report_fault() {
   Worker& worker = *Worker::current();
   const auto* const address = reinterpret_cast<const char*>(fault.address);
-  const std::string who = worker.describe(worker.thread_number());
+  const std::string who = worker.describe();
   const Location where = locate(worker.launch().module, fault.pc);
   if (fault.signal == SIGFPE)
-    worker.fail(FindingKind::kFault, where, who + " divides an integer by zero. (A GPU goes on, with a meaningless result.)");
+    worker.fail(kFault, where,
+                who + " divides an integer by zero. (A GPU continues with a meaningless result.)");
   if (fault.signal == SIGILL)
-    worker.fail(FindingKind::kFault, where, who + " runs an illegal instruction: often the end of a function that returns nothing.");
+    worker.fail(kFault, where,
+                who +
+                    " executes an illegal instruction. A common cause is a function that ends "
+                    "without its return statement.");
   if (const long stack = worker.stacks().overflowed(address); stack >= 0)
-    worker.fail(FindingKind::kFault, where,
-                worker.describe(static_cast<unsigned>(stack)) + " has more local variables than its stack holds, " +
-                    std::to_string(FiberStacks::kStackBytes / 1024) + " KiB.");
+    worker.fail(kFault, where,
+                text_of(worker.describe(static_cast<unsigned>(stack)),
+                        " has more local variables than its stack holds: ",
+                        FiberStacks::kStackBytes / 1024, " KiB."));
   if (worker.shared_memory().is_guard(address))
-    worker.fail(FindingKind::kOutOfBounds, where, who + " accesses shared memory behind its end.");
+    worker.fail(kOutOfBounds, where, who + " accesses shared memory behind its end.");
   if (DeviceMemory::instance().contains(address))
-    worker.fail(FindingKind::kOutOfBounds, where,
-                who + " accesses device memory that is not allocated, at " + hexadecimal(fault.address) + ".");
+    worker.fail(kOutOfBounds, where,
+                text_of(who, " accesses device memory that is not allocated, at ",
+                        static_cast<const void*>(address), "."));
   if (fault.address < 4096)
-    worker.fail(FindingKind::kFault, where, who + " follows a null pointer, or an offset from one.");
-  worker.fail(FindingKind::kFault, where,
-              who + " accesses an illegal address, " + (fault.address == 0 ? "unknown" : hexadecimal(fault.address)) +
-                  "; it may be misaligned, or far out of bounds.");
+    worker.fail(kFault, where, who + " follows a null pointer, or an offset from one.");
+  worker.fail(kFault, where,
+              text_of(who, " accesses an illegal address, ",
+                      address == nullptr ? "unknown" : text_of(static_cast<const void*>(address)),
+                      "; it may be misaligned, or far out of bounds."));
 }
 
 void resume_at(ucontext_t& context, void (*function)(), void* stack) {
-  const std::uintptr_t top = (reinterpret_cast<std::uintptr_t>(stack) - 512) & ~std::uintptr_t{63};  // below the red zone
+  const std::uintptr_t top =
+      (reinterpret_cast<std::uintptr_t>(stack) - 512) & ~std::uintptr_t{63};  // below the red zone
 #if defined(__x86_64__)
   context.uc_mcontext.gregs[REG_RSP] = static_cast<greg_t>(top - 8);
   context.uc_mcontext.gregs[REG_RIP] = reinterpret_cast<greg_t>(function);
@@ -89,7 +94,8 @@ void on_fault(int signal, siginfo_t* info, void* data) {
   }
   if (signal == SIGSEGV && DeviceMemory::instance().contains(info->si_addr)) {
     constexpr char kText[] =
-        "host code follows a pointer to device memory; only kernels and copies can reach it: copy the data with cudaMemcpy\n";
+        "host code follows a pointer to device memory, which only kernels and copies can access: "
+        "copy the data with cudaMemcpy\n";
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText, sizeof kText - 1);
   }
   // Back to whoever handled it before: the instruction faults again there.
@@ -112,11 +118,11 @@ void use_alternate_signal_stack() {
 
 void install_fault_handler() {
   for (const int signal : kSignals) {
-    struct sigaction current{};
+    struct sigaction current {};
     sigaction(signal, nullptr, &current);
     if ((current.sa_flags & SA_SIGINFO) && current.sa_sigaction == on_fault) continue;
     previous_actions[signal] = current;
-    struct sigaction ours{};
+    struct sigaction ours {};
     ours.sa_sigaction = on_fault;
     ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
     sigemptyset(&ours.sa_mask);

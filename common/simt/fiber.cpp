@@ -6,10 +6,13 @@
 #include <cstdint>
 #include <new>
 
+#include "common/simt/shadow.hpp"
+
 namespace flash::simt {
 
 #if defined(__x86_64__)
-// System V ABI: a call preserves rbx, rbp and r12 to r15. Everything else the compiler has saved where it needs it.
+// System V ABI: a call preserves rbx, rbp and r12 to r15. Everything else the compiler has saved
+// where it needs it.
 asm(R"(
   .text
   .globl flash_simt_switch
@@ -70,25 +73,24 @@ flash_simt_switch:
   .size flash_simt_switch, .-flash_simt_switch
 )");
 #else
-#error "common/simt switches stacks in assembly; it knows x86-64 and AArch64. Configure with -DFLASH_SIMT=OFF on this processor."
+#error \
+    "common/simt switches stacks in assembly for x86-64 and AArch64 only. Configure with -DFLASH_SIMT=OFF on this processor."
 #endif
 
-FiberStacks::FiberStacks(std::size_t count) : count_(count) {
-  void* memory = mmap(nullptr, count * kStride, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) throw std::bad_alloc();
-  memory_ = static_cast<char*>(memory);
-}
+FiberStacks::FiberStacks(std::size_t count) : count_(count), memory_(reserve(count * kStride)) {}
 
 FiberStacks::~FiberStacks() { munmap(memory_, count_ * kStride); }
 
 void* FiberStacks::prepared(std::size_t index, void (*entry)()) {
   for (; guarded_ <= index; ++guarded_)
     if (mprotect(memory_ + guarded_ * kStride, kGuard, PROT_NONE) != 0) throw std::bad_alloc();
-  // Tops at different offsets: with all of them at the same one, the stacks of a block would share a few lines of the L1 cache.
+  // Tops at different offsets: otherwise the stacks of a block would share a few lines of the L1
+  // cache.
   char* top = begin(index) + kStackBytes - 64 * (index % 32);
 #if defined(__x86_64__)
   auto* stack = reinterpret_cast<std::uintptr_t*>(top);
-  *--stack = 0;  // where `entry` would return to: it starts as if called, 8 bytes off a multiple of 16
+  *--stack =
+      0;  // where `entry` would return to: it starts as if called, 8 bytes off a multiple of 16
   *--stack = reinterpret_cast<std::uintptr_t>(entry);
   for (std::size_t word = 0; word < kSavedWords; ++word) *--stack = 0;
   return stack;

@@ -1,17 +1,20 @@
-// Fibers: threads that take turns on one OS thread, each with a stack of its own, switched in user space. A CUDA thread is a
-// fiber here, because a barrier of 1024 threads means 1024 switches, and OS threads would ask the kernel for each.
+// Fibers: threads that take turns on one OS thread, each with its own stack, switched in user
+// space. A CUDA thread is a fiber because a barrier of 1024 threads means 1024 switches, and with
+// OS threads each would be a system call.
 #pragma once
 
 #include <cstddef>
 
 namespace flash::simt {
 
-// Saves the caller's registers on its stack and its stack pointer in *from, and goes on where the stack `to` was left. Returns
-// when somebody switches back. Registers that a call preserves are saved; the floating-point environment is not.
+// Saves the caller's registers on its stack and its stack pointer in *from, and continues where the
+// stack `to` was left. Returns when the caller is resumed. Saves the registers that a call
+// preserves, but not the floating-point environment.
 extern "C" void flash_simt_switch(void** from, void* to);
 
-// The stacks of up to `count` fibers, below each of them pages that may not be touched: overflow is a fault, not a silent write. These
-// are set aside when a stack is first used: a process has some 65000 mappings, and each guard costs two.
+// The stacks of up to `count` fibers. Guard pages below each stack turn an overflow into a fault.
+// They are made when a stack is first used, since a process has some 65000 mappings and each guard
+// costs two.
 class FiberStacks {
  public:
   explicit FiberStacks(std::size_t count);
@@ -19,7 +22,8 @@ class FiberStacks {
   FiberStacks(const FiberStacks&) = delete;
   FiberStacks& operator=(const FiberStacks&) = delete;
 
-  // A stack pointer that starts `entry` at the top of stack `index` when it is switched to. `entry` never returns.
+  // A stack pointer that starts `entry` at the top of stack `index` when it is switched to. `entry`
+  // never returns.
   void* prepared(std::size_t index, void (*entry)());
 
   // The lowest usable byte of a stack.
@@ -28,7 +32,8 @@ class FiberStacks {
   // The stack whose guard page `address` lies in, or -1.
   long overflowed(const void* address) const;
 
-  static constexpr std::size_t kGuard = 64 * 1024;   // a multiple of every page size in use (4, 16 and 64 KiB)
+  static constexpr std::size_t kGuard =
+      64 * 1024;  // a multiple of every page size in use (4, 16 and 64 KiB)
   static constexpr std::size_t kStackBytes = 192 * 1024;  // only what is touched takes memory
 
  private:

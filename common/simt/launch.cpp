@@ -1,4 +1,5 @@
-// Runs a grid: checks that the launch can be, shares its blocks out to OS threads, collects findings and counters.
+// Runs a grid: checks the launch, distributes its blocks to OS threads, collects findings and
+// counters.
 #include "common/simt/launch.hpp"
 
 #include <algorithm>
@@ -21,9 +22,12 @@
 #include "common/simt/worker.hpp"
 
 namespace flash::simt {
+
+using enum FindingKind;
 namespace {
 
-// Each OS thread has stacks for a block, whose guards take 2048 of the 65000 mappings that a process has.
+// Each OS thread has stacks for a block, whose guards take 2048 of the 65000 mappings that a
+// process has.
 constexpr int kMostOsThreads = 24;
 
 int threads_from_environment() {
@@ -33,7 +37,8 @@ int threads_from_environment() {
   char* end = nullptr;
   const long count = std::strtol(text, &end, 10);
   if (*end != '\0' || count < 1 || count > kMostOsThreads)
-    throw ArgumentError("FLASH_SIMT_THREADS is '" + std::string(text) + "'; it must be a whole number from 1 to " + std::to_string(kMostOsThreads));
+    throw ArgumentError(text_of("FLASH_SIMT_THREADS is '", text,
+                                "'; it must be a whole number from 1 to ", kMostOsThreads));
   return static_cast<int>(count);
 }
 
@@ -91,11 +96,12 @@ class Pool {
     std::unique_lock lock(mutex_);
     done_.wait(lock, [this] { return running_ == 0; });
     work_ = nullptr;
-    if (const std::exception_ptr error = std::exchange(error_, nullptr)) std::rethrow_exception(error);
+    if (const std::exception_ptr error = std::exchange(error_, nullptr))
+      std::rethrow_exception(error);
   }
 
  private:
-  // Runs `work`; keeps what it throws (no memory for a worker) for the launching thread.
+  // Keeps what `work` throws (no memory for a worker) for the launching thread.
   void guarded(const std::function<void()>& work) {
     try {
       work();
@@ -127,8 +133,8 @@ class Pool {
   int threads_ = 0, wanted_ = 0, running_ = 0;
 };
 
-// The number of the block that comes `place`-th: forward, backward, or by a walk through all of them in steps of a large prime,
-// from a random start.
+// The block that runs as number `place`: forward, backward, or in steps of a large prime from a
+// random start.
 std::uint64_t block_at(std::uint64_t place, std::uint64_t blocks, const Schedule& schedule) {
   switch (schedule.order) {
     case Order::kForward: return place;
@@ -136,80 +142,82 @@ std::uint64_t block_at(std::uint64_t place, std::uint64_t blocks, const Schedule
     case Order::kRandom: {
       constexpr std::uint64_t kPrimes[] = {2147483629, 2147483587, 2147483579, 2147483563};
       const std::uint64_t step = kPrimes[schedule.seed % 4];
-      return blocks % step == 0 ? place : (place * step + schedule.seed * 7919) % blocks;  // no common factor: each comes once
+      if (blocks % step == 0) return place;
+      return (place * step + schedule.seed * 7919) % blocks;  // no common factor: each comes once
     }
   }
   return place;
 }
 
-// Whether a GPU would give a block this much shared memory, the kernel's own __shared__ arrays included. Throws Unsupported for a
-// kernel that nvcc would not compile.
+// Whether a GPU has this much shared memory for a block, with the kernel's own __shared__ arrays.
+// Throws Unsupported for a kernel that nvcc does not compile.
 bool shared_memory_fits(const KernelCall& call, const Module& module) {
   constexpr std::size_t kFew = SharedMemory::kWithoutAsking;
   const std::optional<std::size_t> allowed = allowed_dynamic_shared(call.function);
   if (call.shared_bytes > allowed.value_or(kFew)) return false;
-  if (module.thread_local_bytes + call.shared_bytes <= kFew) return true;  // those of all its kernels: no need to look closer
+  if (module.thread_local_bytes + call.shared_bytes <= kFew)
+    return true;  // with the arrays of all its kernels
   const std::size_t arrays = static_shared_bytes(module, call.function);
   if (arrays > kFew)
-    throw Unsupported(std::string(call.name) + ": its __shared__ arrays take " + std::to_string(arrays) + " bytes; nvcc allows " +
-                      std::to_string(kFew) + ", and more as dynamic shared memory only (FLASH_DYNAMIC_SHARED)");
+    throw Unsupported(text_of(call.name, ": its __shared__ arrays take ", arrays,
+                              " bytes; nvcc allows ", kFew,
+                              ", and more as dynamic shared memory only (FLASH_DYNAMIC_SHARED)"));
   return arrays + call.shared_bytes <= (allowed ? SharedMemory::kMost : kFew);
 }
 
 // cudaSuccess, or why the launch cannot be.
 int refused(const KernelCall& call, const Module& module) {
   const uint3 g = call.grid, b = call.block;
-  if (g.x == 0 || g.y == 0 || g.z == 0 || b.x == 0 || b.y == 0 || b.z == 0) return kErrorInvalidConfiguration;
-  if (g.x > 0x7fffffffu || g.y > 65535 || g.z > 65535) return kErrorInvalidConfiguration;
-  if (b.x > 1024 || b.y > 1024 || b.z > 64) return kErrorInvalidConfiguration;
-  if (std::uint64_t{b.x} * b.y * b.z > kMostThreads) return kErrorInvalidConfiguration;
+  const auto within = [](uint3 size, unsigned x, unsigned y, unsigned z) {
+    return size.x >= 1 && size.y >= 1 && size.z >= 1 && size.x <= x && size.y <= y && size.z <= z;
+  };
+  if (!within(g, 0x7fffffff, 65535, 65535) || !within(b, 1024, 1024, 64) ||
+      b.x * b.y * b.z > kMostThreads)
+    return kErrorInvalidConfiguration;
   if (!shared_memory_fits(call, module)) return kErrorInvalidValue;
   return kSuccess;
 }
 
-// A race may show as a read of what nobody has written *yet*: then the race says all.
+// A race may also show as a read of memory that was not written *yet*: the race is enough.
 void forget_consequences(std::vector<Finding>& findings) {
-  const auto same = [](const Location& a, const Location& b) { return a.file == b.file && a.line == b.line; };
-  const auto of_a_race = [&](const Finding& finding) {
-    return finding.kind == FindingKind::kUninitialized &&
-           std::any_of(findings.begin(), findings.end(), [&](const Finding& race) {
-             return race.kind == FindingKind::kRace && (same(race.where, finding.where) || same(race.other, finding.where));
+  const std::vector<Finding> all = findings;
+  std::erase_if(findings, [&](const Finding& finding) {
+    return finding.kind == kUninitialized &&
+           std::any_of(all.begin(), all.end(), [&](const Finding& race) {
+             return race.kind == kRace &&
+                    (race.where == finding.where || race.other == finding.where);
            });
-  };
-  std::vector<Finding> kept;
-  std::copy_if(findings.begin(), findings.end(), std::back_inserter(kept), [&](const Finding& f) { return !of_a_race(f); });
-  findings = std::move(kept);
+  });
 }
 
 }  // namespace
 
-void Launch::add(FindingKind kind, const Location& where, const Location& other, const std::string& text) {
+void Launch::add(FindingKind kind, const Location& where, const Location& other,
+                 const std::string& text) {
   const std::scoped_lock lock(mutex_);
   if (findings_.size() >= kMostFindings) return;
-  // The same source line may be several instructions, and each OS thread finds what the others find.
+  // A source line may be several instructions, and several OS threads may find the same.
   for (const Finding& known : findings_)
-    if (known.kind == kind && known.where.file == where.file && known.where.line == where.line && known.other.line == other.line)
-      return;
-  Finding finding;
-  finding.kind = kind;
-  finding.kernel = call.name;
-  finding.where = where;
-  finding.other = other;
-  finding.text = text;
-  findings_.push_back(std::move(finding));
+    if (known.kind == kind && known.where == where && known.other.line == other.line) return;
+  findings_.push_back(
+      {kind, call.name, where, other, text_of("kernel ", call.name, ": ", to_string(kind), text)});
   if (findings_.size() == kMostFindings) stop = true;
 }
 
 std::string place_text(const Location& where) {
-  return where.line == 0 ? "an unknown place" : where.file + ":" + std::to_string(where.line);
+  return where.line == 0 ? "an unknown place" : text_of(where.file, ":", where.line);
 }
 
 int run(const KernelCall& call) {
-  if (Worker::current() != nullptr) throw Unsupported(std::string(call.name) + " is launched by a kernel; the emulator launches from the host only");
+  if (Worker::current() != nullptr)
+    throw Unsupported(text_of(
+        call.name, " is launched by a kernel; in the emulator only the host can launch kernels"));
   const Module& module = module_of(call.function);
   if (const int error = refused(call, module); error != kSuccess) return set_last_error(error);
   if (module.thread_local_initializer)
-    throw Unsupported(std::string(call.name) + ": its library has a thread_local or __shared__ variable with an initializer; CUDA has no such __shared__ variables");
+    throw Unsupported(text_of(call.name,
+                              ": its library has a thread_local or __shared__ variable with an "
+                              "initializer; CUDA does not allow initializers for __shared__"));
 
   State& s = state();
   std::unique_lock lock(s.mutex);
@@ -217,10 +225,11 @@ int run(const KernelCall& call) {
   const std::uint64_t blocks = launch.blocks();
   s.checking |= call.checked;
   if (call.checked) launch.witness = s.witness;
-  const int os_threads = call.checked ? 1 : static_cast<int>(std::min<std::uint64_t>(blocks, static_cast<std::uint64_t>(s.os_threads)));
+  const int os_threads =
+      call.checked ? 1 : static_cast<int>(std::min(blocks, std::uint64_t(s.os_threads)));
   lock.unlock();
 
-  // What the checks remember of device memory belongs to the process: one checked launch at a time.
+  // The checks' memory of device memory belongs to the process: one checked launch at a time.
   static std::mutex checked_mutex;
   std::unique_lock one_at_a_time(checked_mutex, std::defer_lock);
   if (call.checked) one_at_a_time.lock();
@@ -240,25 +249,26 @@ int run(const KernelCall& call) {
 
   if (launch.witness != nullptr) launch.witness->end_launch();
   Counters moved;
-  if (Checker* const checker = worker_of_this_thread().checker(); checker != nullptr && call.checked) moved = checker->take_moved();
-  moved.launches = 1;
-  moved.blocks = blocks;
-  moved.barriers = launch.barriers;
-  moved.warp_operations = launch.warp_operations;
-  moved.atomics = launch.atomics;
+  if (Checker* const checker = worker_of_this_thread().checker();
+      checker != nullptr && call.checked)
+    moved = checker->take_moved();
   lock.lock();
   Counters& sum = s.counters;
-  for (const auto field : {&Counters::launches, &Counters::blocks, &Counters::barriers, &Counters::warp_operations,
-                           &Counters::global_loaded, &Counters::global_stored, &Counters::shared_loaded, &Counters::shared_stored,
-                           &Counters::atomics})
-    sum.*field += moved.*field;
+  ++sum.launches;
+  sum.blocks += blocks;
+  sum.barriers += launch.barriers;
+  sum.warp_operations += launch.warp_operations;
+  sum.atomics += launch.atomics;
+  for (const auto bytes : {&Counters::global_loaded, &Counters::global_stored,
+                           &Counters::shared_loaded, &Counters::shared_stored})
+    sum.*bytes += moved.*bytes;
   if (launch.findings_.empty()) return kSuccess;
   forget_consequences(launch.findings_);
-  for (Finding& finding : launch.findings_) s.findings.push_back(std::move(finding));
+  std::move(launch.findings_.begin(), launch.findings_.end(), std::back_inserter(s.findings));
   return set_last_error(kErrorLaunchFailure);
 }
 
-// ---- simt.hpp ----------------------------------------------------------------------------------------------------------------
+// ---- simt.hpp -----------------------------------------------------------------------------------
 
 void set_schedule(const Schedule& schedule) {
   const std::scoped_lock lock(state().mutex);
@@ -267,7 +277,7 @@ void set_schedule(const Schedule& schedule) {
 
 void set_os_threads(int count) {
   if (count < 1 || count > kMostOsThreads)
-    throw ArgumentError("count is " + std::to_string(count) + "; it must be 1 to " + std::to_string(kMostOsThreads));
+    throw ArgumentError(text_of("count is ", count, "; it must be 1 to ", kMostOsThreads));
   const std::scoped_lock lock(state().mutex);
   state().os_threads = count;
 }
@@ -275,10 +285,10 @@ void set_os_threads(int count) {
 Schedule parse_schedule(const std::string& text) {
   if (text == "forward") return {Order::kForward, 1};
   if (text == "reverse") return {Order::kReverse, 1};
-  const std::string random = "random:";
-  if (text.starts_with(random)) {
-    const std::string digits = text.substr(random.size());
-    if (!digits.empty() && digits.size() <= 18 && digits.find_first_not_of("0123456789") == std::string::npos)
+  if (text.starts_with("random:")) {
+    const std::string digits = text.substr(7);
+    if (!digits.empty() && digits.size() <= 18 &&
+        digits.find_first_not_of("0123456789") == std::string::npos)
       return {Order::kRandom, std::stoull(digits)};
   }
   throw ArgumentError("the schedule is '" + text + "'; it must be forward, reverse or random:SEED");
@@ -286,17 +296,17 @@ Schedule parse_schedule(const std::string& text) {
 
 const char* to_string(FindingKind kind) {
   switch (kind) {
-    case FindingKind::kBarrierMissed: return "a barrier that not all threads reach";
-    case FindingKind::kBarrierMismatch: return "different barriers met";
-    case FindingKind::kWarpMismatch: return "a warp operation whose lanes do not agree";
-    case FindingKind::kDeadlock: return "a deadlock";
-    case FindingKind::kRace: return "a data race";
-    case FindingKind::kUninitialized: return "a read of memory that was never written";
-    case FindingKind::kOutOfBounds: return "an access out of bounds";
-    case FindingKind::kMisaligned: return "a misaligned access";
-    case FindingKind::kHostMemory: return "an access to host memory";
-    case FindingKind::kAsyncCopy: return "an asynchronous copy that was not waited for";
-    case FindingKind::kFault: return "a fault";
+    case kBarrierMissed: return "a barrier that not all threads reach";
+    case kBarrierMismatch: return "threads that wait at different barriers";
+    case kWarpMismatch: return "a warp operation whose lanes do not agree";
+    case kDeadlock: return "a deadlock";
+    case kRace: return "a data race";
+    case kUninitialized: return "a read of memory that was never written";
+    case kOutOfBounds: return "an access out of bounds";
+    case kMisaligned: return "a misaligned access";
+    case kHostMemory: return "an access to host memory";
+    case kAsyncCopy: return "an asynchronous copy that was not waited for";
+    case kFault: return "a fault";
   }
   return "unknown";
 }
@@ -329,18 +339,18 @@ bool checking() {
 
 Traffic traffic(const void* device_memory) {
   const Allocation* const allocation = DeviceMemory::instance().find(device_memory);
-  if (allocation == nullptr) throw ArgumentError("device_memory is no device memory");
+  if (allocation == nullptr)
+    throw ArgumentError("device_memory does not point to allocated device memory");
   return {allocation->shadow.loaded, allocation->shadow.stored};
 }
 
 void forbid(const void* memory, std::size_t bytes) {
   Allocation* const allocation = DeviceMemory::instance().find(memory);
-  const auto* const begin = static_cast<const char*>(memory);
-  if (allocation == nullptr || begin < allocation->begin || begin + bytes > allocation->begin + allocation->bytes)
-    throw ArgumentError("memory .. memory + bytes is not inside of one allocation of device memory");
+  if (allocation == nullptr || !allocation->holds(memory, bytes))
+    throw ArgumentError("memory to memory + bytes is not inside one allocation of device memory");
   ByteSet& forbidden = allocation->shadow.forbidden;
   if (!forbidden) forbidden = ByteSet(allocation->bytes);
-  forbidden.insert(static_cast<std::size_t>(begin - allocation->begin), bytes);
+  forbidden.insert(allocation->offset(memory), bytes);
 }
 
 }  // namespace flash::simt

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -14,14 +15,15 @@
 namespace flash::simt {
 
 struct Launch {
-  Launch(const KernelCall& call_, const Module& module_, const Schedule& schedule_, std::uint64_t number_)
+  Launch(const KernelCall& call_, const Module& module_, const Schedule& schedule_,
+         std::uint64_t number_)
       : call(call_), module(module_), schedule(schedule_), number(number_) {}
 
   const KernelCall& call;
   const Module& module;
   Schedule schedule;
-  std::uint64_t number;  // of this launch in the process
-  Witness* witness = nullptr;  // in the place of the checks
+  std::uint64_t number;        // of this launch in the process
+  Witness* witness = nullptr;  // replaces the checks
 
   std::atomic<bool> stop{false};  // set by a finding that ends the kernel
   std::atomic<std::uint64_t> barriers{0}, warp_operations{0}, atomics{0};
@@ -29,7 +31,7 @@ struct Launch {
   unsigned threads() const { return call.block.x * call.block.y * call.block.z; }
   std::uint64_t blocks() const { return std::uint64_t{call.grid.x} * call.grid.y * call.grid.z; }
 
-  // Keeps a finding, unless one like it is there already. `stop` is set when there are kMostFindings.
+  // Keeps a finding unless the same is there already. Sets `stop` when there are kMostFindings.
   void add(FindingKind kind, const Location& where, const Location& other, const std::string& text);
 
  private:
@@ -38,8 +40,13 @@ struct Launch {
   friend int run(const KernelCall& call);
 };
 
-// "kernel fused_softmax_matmul"
-inline std::string kernel_text(const Launch& launch) { return std::string("kernel ") + launch.call.name; }
+// The parts, one after the other.
+template <class... Parts>
+std::string text_of(const Parts&... parts) {
+  std::ostringstream text;
+  (text << ... << parts);
+  return text.str();
+}
 
 // "fused_cuda.cu:94", or "an unknown place".
 std::string place_text(const Location& where);

@@ -1,4 +1,5 @@
-// Implements module.hpp on the dynamic linker's list of loaded libraries and on binutils' addr2line.
+// Implements module.hpp on the dynamic linker's list of loaded libraries and on binutils'
+// addr2line.
 #include "common/simt/module.hpp"
 
 #include <link.h>
@@ -34,10 +35,6 @@ int look_at(dl_phdr_info* info, std::size_t, void* data) {
     if (segment.p_type == PT_LOAD) {
       module->begin = std::min(module->begin, begin);
       module->end = std::max(module->end, begin + segment.p_memsz);
-      if (segment.p_flags & PF_W) {
-        module->data_begin = begin;
-        module->data_end = begin + segment.p_memsz;
-      }
     } else if (segment.p_type == PT_TLS) {
       module->thread_local_id = info->dlpi_tls_modid;
       module->thread_local_bytes = segment.p_memsz;
@@ -57,23 +54,18 @@ int look_at(dl_phdr_info* info, std::size_t, void* data) {
 }
 
 Location looked_up(const Module& module, std::uintptr_t address) {
-  char offset[32];
-  std::snprintf(offset, sizeof offset, "%#llx", static_cast<unsigned long long>(address - module.base));
-  const std::string command = "addr2line -i -e " + shell_quoted(module.path) + " " + offset + " 2>/dev/null";
-  std::FILE* const lines = popen(command.c_str(), "r");
-  if (lines == nullptr) return {};
+  char command[64];
+  std::snprintf(command, sizeof command, "addr2line -i %#llx -e",
+                static_cast<unsigned long long>(address - module.base));
   Location innermost, chosen;
-  char line[4096];
-  while (std::fgets(line, sizeof line, lines) != nullptr) {
-    const std::string text = line;
-    const std::size_t colon = text.rfind(':');
-    if (colon == std::string::npos || text[0] == '?') continue;
-    const Location here{shown_path(text.substr(0, colon)), std::atoi(text.c_str() + colon + 1)};
-    if (here.line == 0) continue;
+  read_lines(command, module, [&](const std::string& line) {
+    const std::size_t colon = line.rfind(':');
+    if (colon == std::string::npos || line[0] == '?') return;
+    const Location here{shown_path(line.substr(0, colon)), std::atoi(line.c_str() + colon + 1)};
+    if (here.line == 0) return;
     if (innermost.line == 0) innermost = here;
     if (chosen.line == 0 && here.file.ends_with(".cu")) chosen = here;
-  }
-  pclose(lines);
+  });
   return chosen.line != 0 ? chosen : innermost;
 }
 
@@ -101,10 +93,15 @@ const Module& module_of(const void* address) {
   return *known.back();
 }
 
-std::string shell_quoted(const std::string& text) {
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
+void read_lines(const std::string& command, const Module& module,
+                const std::function<void(const std::string& line)>& use) {
+  std::string path = "'";
+  for (const char c : module.path) path += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  std::FILE* const lines = popen((command + " " + path + "' 2>/dev/null").c_str(), "r");
+  if (lines == nullptr) return;
+  char line[4096];
+  while (std::fgets(line, sizeof line, lines) != nullptr) use(line);
+  pclose(lines);
 }
 
 std::string shown_path(const std::string& file) {

@@ -1,5 +1,6 @@
-// Implements cuda_runtime_api.h: the emulated device is a GPU of compute capability 8.0 with an A100's limits and 8 GiB of
-// memory. All work is done before a call returns, so that streams are in order and events are always complete.
+// Implements cuda_runtime_api.h: the emulated device is a GPU of compute capability 8.0 with an
+// A100's limits and 8 GiB of memory. All work is done before a call returns, so that streams are in
+// order and events are always complete.
 #include "common/simt/runtime.hpp"
 
 #include <chrono>
@@ -42,19 +43,15 @@ FunctionLimits& function_limits() {
   return *limits;
 }
 
-// Whether [memory, memory + bytes) lies inside of one allocation.
-bool is_device(const void* memory, std::size_t bytes, Allocation** found = nullptr) {
+// The allocation that [memory, memory + bytes) lies inside of, or nullptr.
+Allocation* allocation_of(const void* memory, std::size_t bytes) {
   Allocation* const allocation = DeviceMemory::instance().find(memory);
-  if (allocation == nullptr) return false;
-  const auto* const begin = static_cast<const char*>(memory);
-  if (begin < allocation->begin || bytes > allocation->bytes ||
-      begin - allocation->begin > static_cast<std::ptrdiff_t>(allocation->bytes - bytes))
-    return false;
-  if (found != nullptr) *found = allocation;
-  return true;
+  return allocation != nullptr && allocation->holds(memory, bytes) ? allocation : nullptr;
 }
 
-bool is_host(const void* memory) { return memory != nullptr && !DeviceMemory::instance().contains(memory); }
+bool is_host(const void* memory) {
+  return memory != nullptr && !DeviceMemory::instance().contains(memory);
+}
 
 cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
   if (bytes == 0) return cudaSuccess;
@@ -62,21 +59,18 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
                          (kind == cudaMemcpyDefault && !is_host(to));
   const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice ||
                            (kind == cudaMemcpyDefault && !is_host(from));
-  Allocation* target = nullptr;
-  Allocation* source = nullptr;
-  if (to_device ? !is_device(to, bytes, &target) : !is_host(to)) return cudaErrorInvalidValue;
-  if (from_device ? !is_device(from, bytes, &source) : !is_host(from)) return cudaErrorInvalidValue;
+  Allocation* const target = to_device ? allocation_of(to, bytes) : nullptr;
+  Allocation* const source = from_device ? allocation_of(from, bytes) : nullptr;
+  if (to_device ? target == nullptr : !is_host(to)) return cudaErrorInvalidValue;
+  if (from_device ? source == nullptr : !is_host(from)) return cudaErrorInvalidValue;
   const DeviceMemory::Open open;
   std::memmove(to, from, bytes);
-  if (target != nullptr) {
-    const auto begin = static_cast<std::size_t>(static_cast<char*>(to) - target->begin);
-    target->shadow.initialized.insert(begin, bytes);
-    if (source != nullptr) {  // what was not written there is not written here
-      const auto from_begin = static_cast<std::size_t>(static_cast<const char*>(from) - source->begin);
-      for (std::size_t i = 0; i < bytes; ++i)
-        if (source->shadow.initialized.bits(from_begin + i, 1) == 0) target->shadow.initialized.remove(begin + i, 1);
-    }
-  }
+  if (target == nullptr) return cudaSuccess;
+  const std::size_t begin = target->offset(to);
+  target->shadow.initialized.insert(begin, bytes);
+  for (std::size_t i = 0; source != nullptr && i < bytes; ++i)
+    if (source->shadow.initialized.bits(source->offset(from) + i, 1) == 0)
+      target->shadow.initialized.remove(begin + i, 1);  // unwritten there, so unwritten here
   return cudaSuccess;
 }
 
@@ -99,21 +93,8 @@ constexpr struct {
   const char* name;
   const char* text;
 } kErrors[] = {
-    {cudaSuccess, "cudaSuccess", "no error"},
-    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
-    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
-    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
-    {cudaErrorInvalidSymbol, "cudaErrorInvalidSymbol", "invalid device symbol"},
-    {cudaErrorInvalidDevicePointer, "cudaErrorInvalidDevicePointer", "invalid device pointer"},
-    {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
-    {cudaErrorInvalidDeviceFunction, "cudaErrorInvalidDeviceFunction", "invalid device function"},
-    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
-    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
-    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
-    {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
-    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
-    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
-    {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
+#define FLASH_SIMT_ERROR(name, value, text) {name, #name, text},
+#include "common/simt/device/errors.inc"
 };
 
 constexpr int kMultiprocessors = 108, kL2Bytes = 40 * 1024 * 1024;
@@ -125,7 +106,8 @@ int set_last_error(int error) { return result(static_cast<cudaError_t>(error)); 
 std::optional<std::size_t> allowed_dynamic_shared(const void* function) {
   const std::scoped_lock lock(function_limits().mutex);
   const auto found = function_limits().dynamic_shared.find(function);
-  return found != function_limits().dynamic_shared.end() ? std::optional(found->second) : std::nullopt;
+  return found != function_limits().dynamic_shared.end() ? std::optional(found->second)
+                                                         : std::nullopt;
 }
 
 }  // namespace flash::simt
@@ -134,15 +116,17 @@ using namespace flash::simt;
 
 cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
 cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
-cudaError_t cudaSetDevice(int device) { return result(device == 0 ? cudaSuccess : cudaErrorInvalidDevice); }
-cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+cudaError_t cudaSetDevice(int device) {
+  return result(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+}
 cudaError_t cudaRuntimeGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
 cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (device != 0) return result(cudaErrorInvalidDevice);
   *properties = {};
-  std::snprintf(properties->name, sizeof properties->name, "CUDA on the CPU (emulated, compute capability 8.0)");
+  std::snprintf(properties->name, sizeof properties->name,
+                "CUDA on the CPU (emulated, compute capability 8.0)");
   properties->totalGlobalMem = DeviceMemory::kTotal;
   properties->sharedMemPerBlock = SharedMemory::kWithoutAsking;
   properties->sharedMemPerBlockOptin = SharedMemory::kMost;
@@ -163,18 +147,21 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   if (device != 0) return result(cudaErrorInvalidDevice);
+  const auto give = [value](std::size_t number) {
+    return *value = static_cast<int>(number), cudaSuccess;
+  };
   switch (attribute) {
-    case cudaDevAttrMaxThreadsPerBlock: *value = 1024; return cudaSuccess;
-    case cudaDevAttrMaxSharedMemoryPerBlock: *value = static_cast<int>(SharedMemory::kWithoutAsking); return cudaSuccess;
-    case cudaDevAttrWarpSize: *value = 32; return cudaSuccess;
-    case cudaDevAttrMultiProcessorCount: *value = kMultiprocessors; return cudaSuccess;
-    case cudaDevAttrL2CacheSize: *value = kL2Bytes; return cudaSuccess;
-    case cudaDevAttrMaxThreadsPerMultiProcessor: *value = 2048; return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMajor: *value = 8; return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMinor: *value = 0; return cudaSuccess;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = static_cast<int>(SharedMemory::kMost + 1024); return cudaSuccess;
-    case cudaDevAttrMaxRegistersPerMultiprocessor: *value = 65536; return cudaSuccess;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = static_cast<int>(SharedMemory::kMost); return cudaSuccess;
+    case cudaDevAttrMaxThreadsPerBlock: return give(1024);
+    case cudaDevAttrMaxSharedMemoryPerBlock: return give(SharedMemory::kWithoutAsking);
+    case cudaDevAttrWarpSize: return give(32);
+    case cudaDevAttrMultiProcessorCount: return give(kMultiprocessors);
+    case cudaDevAttrL2CacheSize: return give(kL2Bytes);
+    case cudaDevAttrMaxThreadsPerMultiProcessor: return give(2048);
+    case cudaDevAttrComputeCapabilityMajor: return give(8);
+    case cudaDevAttrComputeCapabilityMinor: return give(0);
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: return give(SharedMemory::kMost + 1024);
+    case cudaDevAttrMaxRegistersPerMultiprocessor: return give(65536);
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: return give(SharedMemory::kMost);
   }
   return result(cudaErrorInvalidValue);
 }
@@ -198,14 +185,11 @@ const char* cudaGetErrorName(cudaError_t error) {
 }
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) { return result(allocate(memory, bytes)); }
-cudaError_t cudaMallocAsync(void** memory, std::size_t bytes, cudaStream_t) { return result(allocate(memory, bytes)); }
-cudaError_t cudaMallocFromPoolAsync(void** memory, std::size_t bytes, cudaMemPool_t, cudaStream_t) { return result(allocate(memory, bytes)); }
 cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
   *memory = std::malloc(bytes);
   return result(*memory != nullptr || bytes == 0 ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFree(void* memory) { return result(release(memory)); }
-cudaError_t cudaFreeAsync(void* memory, cudaStream_t) { return result(release(memory)); }
 cudaError_t cudaFreeHost(void* memory) { return std::free(memory), cudaSuccess; }
 cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
   *total_bytes = DeviceMemory::kTotal;
@@ -216,48 +200,42 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
   *pool = nullptr;
   return result(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
 }
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
-cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, std::size_t) { return cudaSuccess; }
 
-cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) { return result(copy(to, from, bytes, kind)); }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
   return result(copy(to, from, bytes, kind));
 }
-cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
-                         std::size_t height, cudaMemcpyKind kind) {
+cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                         std::size_t width, std::size_t height, cudaMemcpyKind kind) {
   if (width > to_pitch || width > from_pitch) return result(cudaErrorInvalidValue);
   for (std::size_t row = 0; row < height; ++row)
-    if (const cudaError_t error = copy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, width, kind);
+    if (const cudaError_t error =
+            copy(static_cast<char*>(to) + row * to_pitch,
+                 static_cast<const char*>(from) + row * from_pitch, width, kind);
         error != cudaSuccess)
       return result(error);
   return cudaSuccess;
 }
-cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
-                              std::size_t height, cudaMemcpyKind kind, cudaStream_t) {
-  return cudaMemcpy2D(to, to_pitch, from, from_pitch, width, height, kind);
-}
 cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
   if (bytes == 0) return cudaSuccess;
-  Allocation* allocation = nullptr;
-  if (!is_device(memory, bytes, &allocation)) return result(cudaErrorInvalidValue);
+  Allocation* const allocation = allocation_of(memory, bytes);
+  if (allocation == nullptr) return result(cudaErrorInvalidValue);
   const DeviceMemory::Open open;
   std::memset(memory, value, bytes);
-  allocation->shadow.initialized.insert(static_cast<std::size_t>(static_cast<char*>(memory) - allocation->begin), bytes);
+  allocation->shadow.initialized.insert(allocation->offset(memory), bytes);
   return cudaSuccess;
 }
-cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t) { return cudaMemset(memory, value, bytes); }
 
-cudaError_t cudaStreamCreate(cudaStream_t* stream) { return *stream = new CUstream_st{0}, cudaSuccess; }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) { return *stream = new CUstream_st{flags}, cudaSuccess; }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return *stream = new CUstream_st{flags}, cudaSuccess;
+}
 cudaError_t cudaStreamDestroy(cudaStream_t stream) { return delete stream, cudaSuccess; }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t event, unsigned) {
   return result(event != nullptr ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
 
-cudaError_t cudaEventCreate(cudaEvent_t* event) { return *event = new CUevent_st, cudaSuccess; }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return *event = new CUevent_st, cudaSuccess; }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  return *event = new CUevent_st, cudaSuccess;
+}
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
   if (event == nullptr) return result(cudaErrorInvalidResourceHandle);
@@ -265,10 +243,15 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
   event->time = std::chrono::steady_clock::now();
   return cudaSuccess;
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t event) { return result(event != nullptr ? cudaSuccess : cudaErrorInvalidResourceHandle); }
-cudaError_t cudaEventQuery(cudaEvent_t event) { return result(event != nullptr ? cudaSuccess : cudaErrorInvalidResourceHandle); }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return result(event != nullptr ? cudaSuccess : cudaErrorInvalidResourceHandle);
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return result(event != nullptr ? cudaSuccess : cudaErrorInvalidResourceHandle);
+}
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
-  if (start == nullptr || end == nullptr || !start->recorded || !end->recorded) return result(cudaErrorInvalidResourceHandle);
+  if (start == nullptr || end == nullptr || !start->recorded || !end->recorded)
+    return result(cudaErrorInvalidResourceHandle);
   *milliseconds = std::chrono::duration<float, std::milli>(end->time - start->time).count();
   return cudaSuccess;
 }
@@ -276,13 +259,16 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
   if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
   const std::size_t arrays = static_shared_bytes(module_of(function), function);
-  if (value < 0 || static_cast<std::size_t>(value) + arrays > SharedMemory::kMost) return result(cudaErrorInvalidValue);
+  if (value < 0 || static_cast<std::size_t>(value) + arrays > SharedMemory::kMost)
+    return result(cudaErrorInvalidValue);
   const std::scoped_lock lock(function_limits().mutex);
   function_limits().dynamic_shared[function] = static_cast<std::size_t>(value);
   return cudaSuccess;
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {
   const std::size_t arrays = static_shared_bytes(module_of(function), function);
-  *attributes = {arrays, 1024, static_cast<int>(allowed_dynamic_shared(function).value_or(SharedMemory::kWithoutAsking - arrays))};
+  *attributes = {arrays, 1024,
+                 static_cast<int>(allowed_dynamic_shared(function).value_or(
+                     SharedMemory::kWithoutAsking - arrays))};
   return cudaSuccess;
 }

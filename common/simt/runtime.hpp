@@ -1,4 +1,4 @@
-// What the launch needs to know of the emulated runtime's state.
+// The part of the emulated runtime's state that a launch needs.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,14 @@
 namespace flash::simt {
 
 // Values of cudaError_t, for code that does not include CUDA's names.
-inline constexpr int kSuccess = 0, kErrorInvalidValue = 1, kErrorInvalidConfiguration = 9, kErrorLaunchFailure = 719;
+inline constexpr int kSuccess = 0, kErrorInvalidValue = 1, kErrorInvalidConfiguration = 9,
+                     kErrorLaunchFailure = 719;
 
 // Makes `error` what cudaGetLastError() gives, and returns it.
 int set_last_error(int error);
 
-// The dynamic shared memory that cudaFuncSetAttribute() has allowed `function`; nothing when it was not asked.
+// The dynamic shared memory that cudaFuncSetAttribute() has allowed `function`; nothing if it was
+// not called.
 std::optional<std::size_t> allowed_dynamic_shared(const void* function);
 
 }  // namespace flash::simt

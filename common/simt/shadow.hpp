@@ -1,4 +1,5 @@
-// What the checks know about each byte of a piece of memory: whether it was written, whether it may be touched, who accessed it.
+// What the checks remember of each byte of memory: whether it was written, whether it may be
+// accessed, who accessed it.
 #pragma once
 
 #include <sys/mman.h>
@@ -9,12 +10,17 @@
 
 namespace flash::simt {
 
-// Zeroed memory that is only paid for where it is touched. T must be meaningful as all zeros.
+// `bytes` of zeroed memory that takes space only where it is used. Throws std::bad_alloc.
+char* reserve(std::size_t bytes, int protection = PROT_READ | PROT_WRITE);
+
+// Zeroed memory that takes space only where it is used. T must be valid as all zeros.
 template <class T>
 class LazyArray {
  public:
   LazyArray() = default;
-  explicit LazyArray(std::size_t count);
+  explicit LazyArray(std::size_t count)
+      : data_(reinterpret_cast<T*>(reserve((count + 1) * sizeof(T)))),
+        bytes_((count + 1) * sizeof(T)) {}
   LazyArray(LazyArray&& other) noexcept { swap(other); }
   LazyArray& operator=(LazyArray&& other) noexcept {
     swap(other);
@@ -51,21 +57,24 @@ class ByteSet {
     const std::size_t shift = begin % 64;
     std::uint64_t bits = words_[begin / 64] >> shift;
     if (shift != 0) bits |= words_[begin / 64 + 1] << (64 - shift);
-    return count >= 64 ? bits : bits & ((std::uint64_t{1} << count) - 1);
+    return bits & ones(count);
   }
   bool has_all(std::size_t begin, std::size_t count) const {
-    return bits(begin, count) == (count >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1);
+    return bits(begin, count) == ones(count);
   }
   explicit operator bool() const { return static_cast<bool>(words_); }
 
  private:
+  static std::uint64_t ones(std::size_t count) {
+    return count >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1;
+  }
   void assign(std::size_t begin, std::size_t count, bool value);
 
   LazyArray<std::uint64_t> words_;
 };
 
-// One access, as a race check needs it. `time` is the clock of the Checker, which never goes back: it also tells the block and the
-// launch apart.
+// One access. `time` is the Checker's clock, which never goes back, so that it also identifies the
+// block and the launch.
 struct Access {
   std::uint32_t time = 0;  // when the thread last synchronized; 0: no access
   std::uint32_t pc = 0;    // offset in the kernel's module
@@ -73,8 +82,8 @@ struct Access {
   bool atomic = false;
 };
 
-// Who touched a few neighbouring bytes: the last writer, and two readers since, from different warps or blocks where there were
-// such. Times first, and 32 bytes in all: a check that finds nothing reads one half of a cache line.
+// Who accessed a few neighbouring bytes: the last writer, and two later readers, from different
+// warps or blocks if possible. 32 bytes: a check that finds nothing reads half a cache line.
 struct alignas(32) Cell {
   static constexpr int kWriter = 0, kReader = 1, kOtherReader = 2;
 
@@ -82,7 +91,10 @@ struct alignas(32) Cell {
   std::uint32_t pc[3];
   std::uint16_t who[3];  // the thread's number; the highest bit: atomically
 
-  Access get(int slot) const { return {time[slot], pc[slot], static_cast<std::uint16_t>(who[slot] & 0x7fff), (who[slot] & 0x8000) != 0}; }
+  Access get(int slot) const {
+    return {time[slot], pc[slot], static_cast<std::uint16_t>(who[slot] & 0x7fff),
+            (who[slot] & 0x8000) != 0};
+  }
   void set(int slot, const Access& access) {
     time[slot] = access.time;
     pc[slot] = access.pc;
@@ -90,14 +102,14 @@ struct alignas(32) Cell {
   }
 };
 
-// The cells of a piece of memory: one for 4 bytes, until an access is smaller, or not at a multiple of 4; then one for as many
-// bytes as that takes, so that neighbouring elements are never taken for one.
+// The cells of a piece of memory: one for 4 bytes, until an access is smaller or not at a multiple
+// of 4. Then cells get as small as the access needs, so that neighbouring elements are kept apart.
 class Cells {
  public:
   Cells() = default;
   explicit Cells(std::size_t bytes) : bytes_(bytes), cells_(bytes / kLargest + 2) {}
 
-  // The cells of [begin, begin + count): first, and behind the last.
+  // The first cell of [begin, begin + count), and the one after the last.
   std::pair<Cell*, Cell*> of(std::size_t begin, std::size_t count) {
     if (((begin | count) & ((std::size_t{1} << shift_) - 1)) != 0) split(begin, count);
     return {cells_.data() + (begin >> shift_), cells_.data() + ((begin + count) >> shift_)};
@@ -115,14 +127,13 @@ class Cells {
 // A piece of memory that kernels share.
 struct Shadow {
   Shadow() = default;
-  // Of memory of `bytes`, or of whatever part of as many is in use.
   explicit Shadow(std::size_t size) : bytes(size), initialized(size), cells(size) {}
 
   std::size_t bytes = 0;
 
-  ByteSet initialized;    // written by a kernel, a copy or a memset
-  ByteSet pending;        // the target of a cp.async that was not waited for; empty where there was none
-  ByteSet forbidden;      // empty where nothing is
+  ByteSet initialized;  // written by a kernel, a copy or a memset
+  ByteSet pending;  // the target of a cp.async that was not waited for; empty where there was none
+  ByteSet forbidden;  // empty where nothing is
   Cells cells;
   std::uint64_t loaded = 0, stored = 0;  // bytes, in checked launches
 };

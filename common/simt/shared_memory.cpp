@@ -2,7 +2,6 @@
 #include "common/simt/shared_memory.hpp"
 
 #include <cstring>
-#include <new>
 
 namespace flash::simt {
 namespace {
@@ -14,10 +13,7 @@ static_assert(kPages >= SharedMemory::kMost);
 
 }  // namespace
 
-SharedMemory::SharedMemory() : dynamic_shadow_(kPages) {
-  void* memory = mmap(nullptr, kPages + kGuard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) throw std::bad_alloc();
-  memory_ = static_cast<char*>(memory);
+SharedMemory::SharedMemory() : memory_(reserve(kPages + kGuard)), dynamic_shadow_(kPages) {
   mprotect(memory_ + kPages, kGuard, PROT_NONE);
 }
 
@@ -35,7 +31,8 @@ void SharedMemory::start_block(const Module& module, std::size_t dynamic_bytes, 
     fixed_shadow_ = Shadow(fixed_bytes_);
     fixed_shadow_bytes_ = fixed_bytes_;
   }
-  for (auto& [shadow, bytes] : {std::pair<Shadow&, std::size_t>{dynamic_shadow_, dynamic_bytes}, {fixed_shadow_, fixed_bytes_}}) {
+  for (auto& [shadow, bytes] : {std::pair<Shadow&, std::size_t>{dynamic_shadow_, dynamic_bytes},
+                                {fixed_shadow_, fixed_bytes_}}) {
     if (bytes == 0) continue;
     shadow.initialized.remove(0, bytes);
     if (shadow.pending) shadow.pending.remove(0, bytes);

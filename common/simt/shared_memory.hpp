@@ -1,7 +1,8 @@
 // The shared memory of the block that an OS thread is running.
 //
-// Dynamic shared memory ends at a page that may not be touched. Static shared memory is the kernel's library's thread-local
-// memory: `__shared__` stands for `static thread_local`, each OS thread has a copy, and the dynamic linker says where it lies.
+// Dynamic shared memory ends at a guard page. Static shared memory is the thread-local memory of
+// the kernel's library: `__shared__` stands for `static thread_local`, each OS thread has a copy,
+// and the dynamic linker says where it lies.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@ class SharedMemory {
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
-  // Fills both memories with 0xff, which is NaN to every float type: a new block finds nothing usable. `forget` also marks all as
+  // Fills both memories with 0xff, which is NaN in every float type. `forget` also marks them as
   // unwritten, for the checks.
   void start_block(const Module& module, std::size_t dynamic_bytes, bool forget);
 
@@ -30,14 +31,14 @@ class SharedMemory {
   Shadow& dynamic_shadow() { return dynamic_shadow_; }
   Shadow& fixed_shadow() { return fixed_shadow_; }
 
-  // Whether `address` lies behind the end of dynamic memory.
+  // Whether `address` lies in the guard page.
   bool is_guard(const void* address) const;
 
-  static constexpr std::size_t kMost = 163 * 1024;          // a block's, as on an A100
+  static constexpr std::size_t kMost = 163 * 1024;  // a block's, as on an A100
   static constexpr std::size_t kWithoutAsking = 48 * 1024;
 
  private:
-  char* memory_ = nullptr;  // kPages bytes, then as many that may not be touched
+  char* memory_ = nullptr;  // kPages bytes, then a guard of kGuard
   char* dynamic_ = nullptr;
   std::size_t dynamic_bytes_ = 0;
   char* fixed_ = nullptr;

@@ -1,5 +1,6 @@
-// CUDA on the CPU, as the host sees it: how kernels are scheduled, what they were found to do wrong, what memory they moved.
-// Needs no CUDA header. README.md says what the emulator runs, finds and leaves out.
+// The emulator's interface for host code, without CUDA headers: the order in which kernels run, the
+// mistakes that were found in them, and how much memory they moved. README.md says what the
+// emulator supports.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +11,11 @@
 
 namespace flash::simt {
 
-// ---- How kernels run ---------------------------------------------------------------------------------------------------------
+// ---- How kernels run ----------------------------------------------------------------------------
 
-// In which order the threads of a block get their turns, and the blocks theirs. A thread keeps its turn until it waits: at a
-// barrier, in a warp operation, or, now and then, at an atomic one. A right kernel gives the same result in any order.
+// The order in which blocks run, and the threads of a block. A thread runs until it waits: at a
+// barrier, in a warp operation, or at every 16th atomic operation. A correct kernel gives the same
+// result in any order.
 enum class Order { kForward, kReverse, kRandom };
 
 struct Schedule {
@@ -21,7 +23,7 @@ struct Schedule {
   std::uint64_t seed = 1;  // of kRandom
 };
 
-// Both hold for the launches that follow, in the whole process. They start as the environment says:
+// For all later launches of the process. The environment sets the initial values:
 //   FLASH_SIMT_SCHEDULE = forward | reverse | random:SEED        default forward
 //   FLASH_SIMT_THREADS  = OS threads that share out a grid's blocks, default: as many as there are processors.
 // Checked launches use one OS thread, and run one at a time.
@@ -31,47 +33,49 @@ FLASH_EXPORT void set_os_threads(int count);  // 1 to 24
 // "forward", "reverse" or "random:SEED". Throws ArgumentError for anything else.
 FLASH_EXPORT Schedule parse_schedule(const std::string& text);
 
-// ---- What kernels do wrong ---------------------------------------------------------------------------------------------------
+// ---- What kernels do wrong ----------------------------------------------------------------------
 
 enum class FindingKind {
-  kBarrierMissed,      // some threads reach a barrier, others have returned
-  kBarrierMismatch,    // threads of one block wait at different barriers
-  kWarpMismatch,       // lanes that a warp operation names do something else, or a lane that its own mask does not name
-  kDeadlock,           // threads that only wait for a value to change
-  kRace,               // two threads access the same memory, one of them writes, and nothing orders them
-  kUninitialized,      // a read of shared or device memory that nobody wrote
-  kOutOfBounds,        // an access outside of shared memory, or of the device memory that was allocated
-  kMisaligned,         // an access of n bytes at an address that is no multiple of n
-  kHostMemory,         // a kernel that follows a pointer to host memory
-  kAsyncCopy,          // data of a cp.async used before it was waited for
-  kFault,              // an illegal address or instruction, or an overflow of the thread's stack
+  kBarrierMissed,    // some threads reach a barrier, others have returned
+  kBarrierMismatch,  // threads of one block wait at different barriers
+  kWarpMismatch,     // lanes in the mask of a warp operation do something else, or a lane is not in
+                     // its own mask
+  kDeadlock,         // threads that only wait for a value to change
+  kRace,  // two threads access the same memory, one of them writes, and nothing orders them
+  kUninitialized,  // a read of shared or device memory that was never written
+  kOutOfBounds,    // an access outside of shared memory, or of the device memory that was allocated
+  kMisaligned,     // an access of n bytes at an address that is no multiple of n
+  kHostMemory,     // a kernel accesses host memory
+  kAsyncCopy,      // data of a cp.async used before it was waited for
+  kFault,          // an illegal address or instruction, or an overflow of the thread's stack
 };
 
 FLASH_EXPORT const char* to_string(FindingKind kind);
 
-// Where in the source.
 struct Location {
   std::string file;  // relative to the repository where it lies in it
   int line = 0;      // 0: unknown
+
+  bool operator==(const Location&) const = default;
 };
 
 struct Finding {
   FindingKind kind;
   std::string kernel;
   Location where;
-  Location other;       // of a race: the access before
-  std::string text;     // whole: a first line that says what, and lines below that say who and where
+  Location other;    // of a race: the access before
+  std::string text;  // the message: what was found, then the threads and places
 };
 
-// What was found since the last call, at most kMostFindings a launch. A launch that found something returns
-// cudaErrorLaunchFailure, and flash::launch() throws KernelError with the texts.
+// All findings since the last call, at most kMostFindings a launch. A launch with findings returns
+// cudaErrorLaunchFailure, and flash::launch() throws KernelError with their texts.
 inline constexpr int kMostFindings = 5;
 FLASH_EXPORT std::vector<Finding> take_findings();
 
-// ---- What kernels move ---------------------------------------------------------------------------------------------------------
+// ---- What kernels move --------------------------------------------------------------------------
 
-// Exact, and the same in every run; only a kernel that waits by atomic operations has as many of them as its turns make it.
-// Bytes are counted in checked launches only.
+// Exact, and the same in every run, except the number of atomic operations of a kernel that waits
+// by them. Bytes are counted in checked launches only.
 struct Counters {
   std::uint64_t launches = 0;
   std::uint64_t blocks = 0;
@@ -81,7 +85,8 @@ struct Counters {
   std::uint64_t global_stored = 0;
   std::uint64_t shared_loaded = 0;
   std::uint64_t shared_stored = 0;
-  std::uint64_t atomics = 0;          // operations, on either memory; their bytes count as loaded and as stored
+  std::uint64_t atomics =
+      0;  // operations, on either memory; their bytes count as loaded and as stored
 };
 
 FLASH_EXPORT Counters counters();
@@ -94,12 +99,13 @@ struct Traffic {
 };
 FLASH_EXPORT Traffic traffic(const void* device_memory);
 
-// Whether the kernels of this process are compiled with checks: known once one was launched.
+// Whether a kernel that is compiled with checks was launched in this process.
 FLASH_EXPORT bool checking();
 
-// ---- Memory --------------------------------------------------------------------------------------------------------------------
+// ---- Memory -------------------------------------------------------------------------------------
 
-// Tells the checks that kernels must not touch [memory, memory + bytes), inside of an allocation: what lies around a tensor.
+// Forbids kernels to access [memory, memory + bytes), part of an allocation: what lies around a
+// tensor.
 FLASH_EXPORT void forbid(const void* memory, std::size_t bytes);
 
 }  // namespace flash::simt

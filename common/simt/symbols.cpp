@@ -37,20 +37,17 @@ struct Symbols {
 
 Symbols read_symbols(const Module& module) {
   Symbols found;
-  std::FILE* const lines = popen(("readelf -sW " + shell_quoted(module.path) + " 2>/dev/null").c_str(), "r");
-  if (lines == nullptr) return found;
-  char line[4096];
-  while (std::fgets(line, sizeof line, lines) != nullptr) {
+  read_lines("readelf -sW", module, [&](const std::string& line) {
     // Num: Value Size Type Bind Vis Ndx Name
     std::istringstream words(line);
     std::string number, value, size, type, bind, visibility, index, name;
     words >> number >> value >> size >> type >> bind >> visibility >> index >> name;
-    if (index == "UND") continue;
-    const std::size_t begin = std::strtoull(value.c_str(), nullptr, 16), bytes = std::strtoull(size.c_str(), nullptr, 0);
+    if (index == "UND") return;
+    const std::size_t begin = std::strtoull(value.c_str(), nullptr, 16),
+                      bytes = std::strtoull(size.c_str(), nullptr, 0);
     if (type == "TLS") found.thread_locals.push_back({name, begin, bytes});
     if (type == "FUNC") found.functions[begin] = name;
-  }
-  pclose(lines);
+  });
   return found;
 }
 
@@ -63,27 +60,24 @@ const Symbols& symbols_of(const Module& module) {
   return found->second;
 }
 
-bool inside(const void* address, const uint3& variable) {
-  const auto* const begin = reinterpret_cast<const char*>(&variable);
-  const auto* const at = static_cast<const char*>(address);
-  return at >= begin && at < begin + sizeof variable;
-}
-
 }  // namespace
 
 Symbol thread_local_symbol(const Module& module, std::size_t offset) {
   for (const Variable& variable : symbols_of(module).thread_locals)
-    if (offset >= variable.begin && offset < variable.begin + variable.bytes) return {last_name(variable.mangled), variable.begin};
+    if (offset >= variable.begin && offset < variable.begin + variable.bytes)
+      return {last_name(variable.mangled), variable.begin};
   return {};
 }
 
 std::size_t static_shared_bytes(const Module& module, const void* kernel) {
   const Symbols& symbols = symbols_of(module);
-  const auto function = symbols.functions.find(reinterpret_cast<std::uintptr_t>(kernel) - module.base);
+  const auto function =
+      symbols.functions.find(reinterpret_cast<std::uintptr_t>(kernel) - module.base);
   if (function == symbols.functions.end()) return 0;
   const std::string& name = function->second;
   // Itanium ABI: Z function E name; a function of extern "C" as its length and name.
-  const std::string prefix = "_ZZ" + (name.starts_with("_Z") ? name.substr(2) : std::to_string(name.size()) + name) + "E";
+  const std::string prefix =
+      "_ZZ" + (name.starts_with("_Z") ? name.substr(2) : std::to_string(name.size()) + name) + "E";
   std::size_t bytes = 0;
   for (const Variable& variable : symbols.thread_locals)
     if (variable.mangled.starts_with(prefix)) bytes += variable.bytes;
@@ -91,7 +85,9 @@ std::size_t static_shared_bytes(const Module& module, const void* kernel) {
 }
 
 bool is_builtin_variable(const void* address) {
-  return inside(address, threadIdx) || inside(address, blockIdx) || inside(address, blockDim) || inside(address, gridDim);
+  for (const uint3* variable : {&threadIdx, &blockIdx, &blockDim, &gridDim})
+    if (address >= variable && address < variable + 1) return true;
+  return false;
 }
 
 }  // namespace flash::simt

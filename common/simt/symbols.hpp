@@ -1,4 +1,4 @@
-// Names and sizes of variables: for messages, and for what shared memory a launch may have.
+// Names and sizes of variables, for messages and for the limit of a launch's shared memory.
 #pragma once
 
 #include <cstddef>
@@ -9,14 +9,15 @@
 namespace flash::simt {
 
 struct Symbol {
-  std::string name;         // "tile"; empty: unknown
-  std::size_t offset = 0;   // where it begins among the module's thread_local variables
+  std::string name;        // "tile"; empty: unknown
+  std::size_t offset = 0;  // where it begins among the module's thread_local variables
 };
 
-// The thread_local variable, that is, the __shared__ one, that lies `offset` bytes into the module's. Runs readelf.
+// The thread_local variable (a __shared__ one) at `offset` in the module's thread-local memory.
+// Runs readelf.
 Symbol thread_local_symbol(const Module& module, std::size_t offset);
 
-// The bytes of the __shared__ variables that stand in `kernel`; what functions that it calls have of their own is not seen. Runs
+// The bytes of the __shared__ variables in `kernel`, without those in functions that it calls. Runs
 // readelf, once a module.
 std::size_t static_shared_bytes(const Module& module, const void* kernel);
 

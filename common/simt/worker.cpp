@@ -2,17 +2,20 @@
 #include "common/simt/worker.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <exception>
+#include <iomanip>
 #include <map>
 
 #include "common/error.hpp"
 #include "common/simt/checker.hpp"
 #include "common/simt/faults.hpp"
 
-// The definitions behind the constants that kernel_interface.hpp shows to kernels.
-#define FLASH_SIMT_WRITABLE(name) \
-  __thread uint3 writable_##name __asm__("flash_simt_" #name) __attribute__((tls_model("initial-exec"), visibility("default")))
+// The variables that kernel_interface.hpp declares as constants.
+#define FLASH_SIMT_WRITABLE(name)                             \
+  __thread uint3 writable_##name __asm__("flash_simt_" #name) \
+      __attribute__((tls_model("initial-exec"), visibility("default")))
 FLASH_SIMT_WRITABLE(threadIdx);
 FLASH_SIMT_WRITABLE(blockIdx);
 FLASH_SIMT_WRITABLE(blockDim);
@@ -20,13 +23,15 @@ FLASH_SIMT_WRITABLE(gridDim);
 #undef FLASH_SIMT_WRITABLE
 
 namespace flash::simt {
+
+using enum FindingKind;
 namespace {
 
 __thread Worker* current_worker __attribute__((tls_model("initial-exec"))) = nullptr;
 
 constexpr unsigned kAtomicsPerTurn = 16;
-// Atomic operations (a nap counts as a turn of them) that a block may have without a thread that comes to a barrier or to its end. A lock that 1024 threads
-// take in turn needs up to 1024 * 1024 * 16 of them; threads that wait for a later block have any number.
+// How many of them a block may do before a thread reaches a barrier or its end. A lock that 1024
+// threads take in turn needs up to 1024 * 1024 * 16.
 constexpr std::uint64_t kMostWaits = std::uint64_t{1} << 25;
 
 // xorshift64*: decides whose turn it is.
@@ -42,12 +47,18 @@ std::uint64_t random_start(std::uint64_t seed, std::uint64_t block) {
   return state != 0 ? state : 1;
 }
 
-bool same_site(const Site& a, const Site& b) { return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0); }
+bool same_site(const Site& a, const Site& b) {
+  return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0);
+}
 
-Location location_of(const Site& site) { return {site.file != nullptr ? shown_path(site.file) : std::string(), site.line}; }
+Location location_of(const Site& site) {
+  return {site.file != nullptr ? shown_path(site.file) : std::string(), site.line};
+}
 
-std::string text_of(uint3 v) {
-  return "(" + std::to_string(v.x) + ", " + std::to_string(v.y) + ", " + std::to_string(v.z) + ")";
+std::string coordinates(uint3 v) { return text_of("(", v.x, ", ", v.y, ", ", v.z, ")"); }
+
+std::string mask_text(std::uint32_t mask) {
+  return text_of("mask 0x", std::hex, std::setw(8), std::setfill('0'), mask);
 }
 
 // "threads 0 to 31, 64 and 96 to 127"
@@ -56,20 +67,23 @@ std::string ranges(const std::vector<unsigned>& numbers, const char* one, const 
   for (std::size_t i = 0; i < numbers.size();) {
     std::size_t last = i;
     while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
-    parts.push_back(std::to_string(numbers[i]) + (last > i ? (last > i + 1 ? " to " : " and ") + std::to_string(numbers[last]) : ""));
+    parts.push_back(last == i
+                        ? text_of(numbers[i])
+                        : text_of(numbers[i], last > i + 1 ? " to " : " and ", numbers[last]));
     i = last + 1;
   }
   constexpr std::size_t kShown = 4;
   std::string text = std::string(numbers.size() == 1 ? one : many) + " ";
   const std::size_t shown = std::min(parts.size(), kShown);
-  for (std::size_t i = 0; i < shown; ++i) text += (i == 0 ? "" : i + 1 == parts.size() ? " and " : ", ") + parts[i];
-  if (parts.size() > shown) text += " and others, " + std::to_string(numbers.size()) + " in all";
+  for (std::size_t i = 0; i < shown; ++i)
+    text += (i == 0 ? "" : i + 1 == parts.size() ? " and " : ", ") + parts[i];
+  if (parts.size() > shown) text += text_of(" and others, ", numbers.size(), " in all");
   return text;
 }
 
 }  // namespace
 
-// ---- ThreadSet ---------------------------------------------------------------------------------------------------------------
+// ---- ThreadSet ----------------------------------------------------------------------------------
 
 void ThreadSet::insert_below(unsigned count) {
   for (unsigned word = 0; word < words_.size(); ++word) {
@@ -81,31 +95,31 @@ void ThreadSet::insert_below(unsigned count) {
   }
 }
 
-int ThreadSet::next(unsigned from) const {
+unsigned ThreadSet::next(unsigned from) const {
   const unsigned size = words_.size();
   unsigned word = from / 64 % size;
   std::uint64_t bits = words_[word] & ~(bit(from % 64) - 1);
   for (unsigned step = 0; step <= size; ++step) {
-    if (bits != 0) return static_cast<int>(64 * word + static_cast<unsigned>(__builtin_ctzll(bits)));
+    if (bits != 0) return 64 * word + unsigned(std::countr_zero(bits));
     word = (word + 1) % size;
     bits = words_[word];
   }
-  return -1;
+  return kNone;
 }
 
-int ThreadSet::previous(unsigned from) const {
+unsigned ThreadSet::previous(unsigned from) const {
   const unsigned size = words_.size();
   unsigned word = from / 64 % size;
-  std::uint64_t bits = words_[word] & (from % 64 == 63 ? ~std::uint64_t{0} : bit(from % 64 + 1) - 1);
+  std::uint64_t bits = words_[word] & ~std::uint64_t{0} >> (63 - from % 64);
   for (unsigned step = 0; step <= size; ++step) {
-    if (bits != 0) return static_cast<int>(64 * word + 63 - static_cast<unsigned>(__builtin_clzll(bits)));
+    if (bits != 0) return 64 * word + 63 - unsigned(std::countl_zero(bits));
     word = (word + size - 1) % size;
     bits = words_[word];
   }
-  return -1;
+  return kNone;
 }
 
-// ---- a block -----------------------------------------------------------------------------------------------------------------
+// ---- a block ------------------------------------------------------------------------------------
 
 Worker::Worker() { use_alternate_signal_stack(); }
 Worker::~Worker() = default;
@@ -119,7 +133,8 @@ uint3 Worker::block_index(std::uint64_t block) const {
 }
 
 std::string Worker::describe(unsigned number, std::uint64_t block) const {
-  return "thread " + text_of(thread_index(number)) + " of block " + text_of(block_index(block));
+  return text_of("thread ", coordinates(thread_index(number)), " of block ",
+                 coordinates(block_index(block)));
 }
 
 void Worker::run_block(Launch& launch, std::uint64_t block) {
@@ -127,10 +142,12 @@ void Worker::run_block(Launch& launch, std::uint64_t block) {
   const KernelCall& call = launch.call;
   count_ = live_ = launch.threads();
   block_ = block;
-  if (call.block.x != block_size_.x || call.block.y != block_size_.y || call.block.z != block_size_.z) {
+  if (call.block.x != block_size_.x || call.block.y != block_size_.y ||
+      call.block.z != block_size_.z) {
     block_size_ = call.block;
     for (unsigned i = 0; i < count_; ++i)
-      thread_indices_[i] = {i % block_size_.x, i / block_size_.x % block_size_.y, i / block_size_.x / block_size_.y};
+      thread_indices_[i] = {i % block_size_.x, i / block_size_.x % block_size_.y,
+                            i / block_size_.x / block_size_.y};
   }
   writable_gridDim = call.grid;
   writable_blockDim = call.block;
@@ -181,9 +198,10 @@ void Worker::run_thread() {
   try {
     launch_->call.run(launch_->call.arguments);
   } catch (const std::exception& error) {
-    fail(FindingKind::kFault, {}, "it threw an exception, which no GPU can: " + std::string(error.what()));
+    fail(kFault, {},
+         text_of("The kernel threw an exception, which is impossible on a GPU: ", error.what()));
   } catch (...) {
-    fail(FindingKind::kFault, {}, "it threw an exception, which no GPU can");
+    fail(kFault, {}, "The kernel threw an exception, which is impossible on a GPU.");
   }
   leave();
 }
@@ -200,10 +218,11 @@ void Worker::leave() {
   --live_;
   const unsigned warp = running_ / kWarpSize;
   warps_[warp].alive &= ~(1u << running_ % kWarpSize);
-  for (std::size_t group = warps_[warp].groups.size(); group-- > 0;) complete_if_all_there(warp, group);
+  for (std::size_t group = warps_[warp].groups.size(); group-- > 0;)
+    complete_if_all_there(warp, group);
   if (live_ == 0) back_to_scheduler();
   suspend();
-  __builtin_unreachable();  // nobody gives a turn to a thread that has returned
+  __builtin_unreachable();  // a thread that has returned is never resumed
 }
 
 void Worker::back_to_scheduler() {
@@ -212,21 +231,21 @@ void Worker::back_to_scheduler() {
   __builtin_unreachable();
 }
 
-// ---- turns -------------------------------------------------------------------------------------------------------------------
+// ---- turns --------------------------------------------------------------------------------------
 
-int Worker::pick() {
+unsigned Worker::pick() {
   switch (launch_->schedule.order) {
     case Order::kForward: return runnable_.next((running_ + 1) % kMostThreads);
     case Order::kReverse: return runnable_.previous((running_ + kMostThreads - 1) % kMostThreads);
     case Order::kRandom: return runnable_.next(next_random(random_) % count_);
   }
-  return -1;
+  return ThreadSet::kNone;
 }
 
 void Worker::suspend() {
-  const int next = pick();
-  if (next < 0) nobody_can_go_on();
-  if (static_cast<unsigned>(next) != running_) switch_to(static_cast<unsigned>(next));
+  const unsigned next = pick();
+  if (next == ThreadSet::kNone) nobody_can_go_on();
+  if (next != running_) switch_to(next);
 }
 
 void Worker::switch_to(unsigned next) {
@@ -244,16 +263,17 @@ void Worker::switch_to(unsigned next) {
 }
 
 void Worker::pass_turn() {
-  const int next = pick();
-  if (next >= 0 && static_cast<unsigned>(next) != running_) switch_to(static_cast<unsigned>(next));
+  const unsigned next = pick();
+  if (next != ThreadSet::kNone && next != running_) switch_to(next);
 }
 
 void Worker::waited(unsigned atomics) {
   if ((waits_ += atomics) > kMostWaits)
-    fail(FindingKind::kDeadlock, {},
-         std::to_string(kMostWaits) + " atomic operations (a nap counts as " + std::to_string(kAtomicsPerTurn) +
-             ") and no thread came to a barrier or to its end: its threads only wait for a value to change.\nThe emulator runs one "
-             "block to its end before the next: a block cannot wait for a later one.");
+    fail(kDeadlock, {},
+         text_of("In ", kMostWaits, " atomic operations (__nanosleep() counts as ", kAtomicsPerTurn,
+                 ") no thread reached a barrier or its end: the threads wait for a value that does "
+                 "not change.\nThe emulator runs a block to its end before it starts the next, so "
+                 "a block cannot wait for a later one."));
 }
 
 void Worker::nap() {
@@ -267,7 +287,7 @@ void Worker::before_atomic() {
   if (++atomics_in_turn_ % kAtomicsPerTurn == 0) pass_turn();
 }
 
-// ---- the barrier -------------------------------------------------------------------------------------------------------------
+// ---- the barrier --------------------------------------------------------------------------------
 
 int Worker::barrier(const char* name, Site site, int predicate) {
   waits_ = 0;
@@ -300,21 +320,21 @@ void Worker::release_barrier() {
   if (witness_ != nullptr) witness_->barrier();
 }
 
-// ---- warp operations -----------------------------------------------------------------------------------------------------------
+// ---- warp operations ----------------------------------------------------------------------------
 
 void Worker::warp_operation(const WarpCall& call) {
   const unsigned warp_number = running_ / kWarpSize, lane = running_ % kWarpSize;
   Warp& warp = warps_[warp_number];
-  if ((call.mask >> lane & 1) == 0) {
-    char text[64];
-    std::snprintf(text, sizeof text, "lane %u calls it with mask 0x%08x", lane, call.mask);
-    fail(FindingKind::kWarpMismatch, location_of(call.site),
-         std::string(call.name) + ": " + text + ", which does not name the lane itself.\n" + describe(running_));
-  }
+  if ((call.mask >> lane & 1) == 0)
+    fail(kWarpMismatch, location_of(call.site),
+         text_of(call.name, ": lane ", lane, " calls it with ", mask_text(call.mask),
+                 ", which does not name the lane itself.\n", describe()));
   std::size_t group = 0;
   while (group < warp.groups.size()) {
     const WarpCall& other = warp.groups[group].call;
-    if (other.mask == call.mask && other.complete == call.complete && same_site(other.site, call.site)) break;
+    if (other.mask == call.mask && other.complete == call.complete &&
+        same_site(other.site, call.site))
+      break;
     ++group;
   }
   if (group == warp.groups.size()) warp.groups.push_back({call, 0});
@@ -337,11 +357,11 @@ void Worker::complete_if_all_there(unsigned warp_number, std::size_t index) {
   const WarpCall call = group.call;
   const std::uint32_t present = group.arrived;
   if (call.whole_warp && present != ~0u)
-    fail(FindingKind::kWarpMismatch, location_of(call.site),
-         std::string(call.name) + " needs all 32 lanes of a warp.\n" + waiting_threads());
+    fail(kWarpMismatch, location_of(call.site),
+         text_of(call.name, " needs all 32 lanes of a warp.\n", waiting_threads()));
   void* slots[kWarpSize] = {};
   for (std::uint32_t rest = present; rest != 0; rest &= rest - 1) {
-    const unsigned lane = static_cast<unsigned>(__builtin_ctz(rest)), number = warp_number * kWarpSize + lane;
+    const unsigned lane = unsigned(std::countr_zero(rest)), number = warp_number * kWarpSize + lane;
     slots[lane] = warp.slots[lane];
     threads_[number].state = State::kRunnable;
     runnable_.insert(number);
@@ -352,22 +372,22 @@ void Worker::complete_if_all_there(unsigned warp_number, std::size_t index) {
   if (call.complete != nullptr) call.complete(slots, present);
 }
 
-// ---- cp.async ----------------------------------------------------------------------------------------------------------------
+// ---- cp.async -----------------------------------------------------------------------------------
 
-// Copies wait in a list of their thread, and are made by the wait that asks for them, or when the thread returns.
-void Worker::async_copy(void* to, const void* from, int bytes, int valid, const void* pc) {
+// Copies are kept in a list for each thread and made by its wait, or when the thread returns.
+void Worker::async_copy(void* to, const void* from, int bytes, int valid, std::uintptr_t pc) {
   if (valid < 0 || valid > bytes)
-    fail(FindingKind::kOutOfBounds, locate(launch_->module, reinterpret_cast<std::uintptr_t>(pc) - 1),
-         "cp.async copies " + std::to_string(valid) + " of " + std::to_string(bytes) + " bytes.\n" + describe(running_));
+    fail(kOutOfBounds, locate(launch_->module, pc),
+         text_of("cp.async was asked to copy ", valid, " of ", bytes, " bytes.\n", describe()));
+  const std::size_t size = unsigned(bytes), copied = unsigned(valid);
   for (const void* const address : {static_cast<const void*>(to), from})
-    if (reinterpret_cast<std::uintptr_t>(address) % static_cast<unsigned>(bytes) != 0 && (address != from || valid > 0))
-      fail(FindingKind::kMisaligned, locate(launch_->module, reinterpret_cast<std::uintptr_t>(pc) - 1),
-           std::string("cp.async: the address it copies ") + (address == from ? "from" : "to") + " is no multiple of " +
-               std::to_string(bytes) + ".\n" + describe(running_));
-  if (checker_ != nullptr)
-    checker_->async_copy_starts(to, from, static_cast<std::size_t>(bytes), static_cast<std::size_t>(valid), pc);
-  std::memset(to, 0xff, static_cast<std::size_t>(bytes));
-  copies_[running_].push_back({to, from, bytes, valid, pc, groups_[running_]});
+    if (reinterpret_cast<std::uintptr_t>(address) % size != 0 && (address != from || valid > 0))
+      fail(kMisaligned, locate(launch_->module, pc),
+           text_of("cp.async: the address that it copies ", address == from ? "from" : "to",
+                   " is not a multiple of ", bytes, ".\n", describe()));
+  if (checker_ != nullptr) checker_->async_copy_starts(to, from, size, copied, pc);
+  std::memset(to, 0xff, size);
+  copies_[running_].push_back({to, from, size, copied, pc, groups_[running_]});
 }
 
 void Worker::async_commit() { ++groups_[running_]; }
@@ -377,26 +397,23 @@ void Worker::async_wait(int groups) {
   std::size_t done = 0;
   for (; done < copies.size() && copies[done].group + groups < groups_[running_]; ++done) {
     const AsyncCopy& copy = copies[done];
-    std::memcpy(copy.to, copy.from, static_cast<std::size_t>(copy.valid));
-    std::memset(static_cast<char*>(copy.to) + copy.valid, 0, static_cast<std::size_t>(copy.bytes - copy.valid));
-    if (checker_ != nullptr) checker_->async_copy_ends(copy.to, static_cast<std::size_t>(copy.bytes), copy.pc);
+    std::memcpy(copy.to, copy.from, copy.valid);
+    std::memset(static_cast<char*>(copy.to) + copy.valid, 0, copy.bytes - copy.valid);
+    if (checker_ != nullptr) checker_->async_copy_ends(copy.to, copy.bytes, copy.pc);
   }
   copies.erase(copies.begin(), copies.begin() + static_cast<std::ptrdiff_t>(done));
 }
 
-// ---- the end, when something is wrong ----------------------------------------------------------------------------------------
+// ---- mistakes -----------------------------------------------------------------------------------
 
 void Worker::fail(FindingKind kind, Location where, const std::string& text) {
-  {
-    std::string whole = kernel_text(*launch_) + ": " + to_string(kind);
-    if (where.line != 0) whole += " at " + place_text(where);
-    launch_->add(kind, where, Location{}, whole + "\n" + text);
-  }
+  launch_->add(kind, where, {},
+               text_of(where.line != 0 ? " at " + place_text(where) : "", "\n", text));
   launch_->stop = true;
   back_to_scheduler();
 }
 
-// Who waits where, a line for each place; and who has returned.
+// Which threads wait where, a line for each place, and which have returned.
 std::string Worker::waiting_threads() const {
   std::map<std::string, std::vector<unsigned>> groups;
   std::vector<unsigned> returned;
@@ -406,72 +423,79 @@ std::string Worker::waiting_threads() const {
       returned.push_back(i);
       continue;
     }
-    std::string where = std::string(thread.waits_in) + " at " + place_text(location_of(thread.site));
-    if (thread.state == State::kInWarpOperation) {
-      char mask[32];
-      std::snprintf(mask, sizeof mask, ", mask 0x%08x", thread.mask);
-      where += mask;
-    }
+    std::string where = text_of(thread.waits_in, " at ", place_text(location_of(thread.site)));
+    if (thread.state == State::kInWarpOperation) where += ", " + mask_text(thread.mask);
     groups[where].push_back(i);
   }
   std::string text;
   for (const auto& [where, numbers] : groups)
-    text += ranges(numbers, "thread", "threads") + (numbers.size() == 1 ? " waits in " : " wait in ") + where + "\n";
-  if (!returned.empty()) text += ranges(returned, "thread", "threads") + (returned.size() == 1 ? " has" : " have") + " returned\n";
-  return text + "of block " + text_of(block_index(block_)) + ", which has " + std::to_string(count_) + " threads";
+    text += ranges(numbers, "thread", "threads") +
+            (numbers.size() == 1 ? " waits in " : " wait in ") + where + "\n";
+  if (!returned.empty())
+    text += ranges(returned, "thread", "threads") + (returned.size() == 1 ? " has" : " have") +
+            " returned\n";
+  return text_of(text, "of block ", coordinates(block_index(block_)), ", which has ", count_,
+                 " threads");
 }
 
 void Worker::nobody_can_go_on() {
-  bool at_barrier = false, in_warp_operation = false;
-  Site warp_site{};
-  for (unsigned i = 0; i < count_; ++i) {
-    at_barrier |= threads_[i].state == State::kAtBarrier;
-    if (threads_[i].state == State::kInWarpOperation && !in_warp_operation) warp_site = threads_[i].site;
-    in_warp_operation |= threads_[i].state == State::kInWarpOperation;
-  }
-  if (in_warp_operation)
-    fail(FindingKind::kWarpMismatch, location_of(warp_site),
-         "A warp operation waits for all lanes that its mask names; they are elsewhere.\n" + waiting_threads());
+  const auto first_in = [this](State state) {
+    return std::find_if(threads_.begin(), threads_.begin() + count_,
+                        [state](const Thread& thread) { return thread.state == state; });
+  };
+  const auto end = threads_.begin() + count_;
+  if (const auto thread = first_in(State::kInWarpOperation); thread != end)
+    fail(kWarpMismatch, location_of(thread->site),
+         "A warp operation waits for all lanes in its mask; not all of them have come to it.\n" +
+             waiting_threads());
   if (mismatch_)
-    fail(FindingKind::kBarrierMismatch, location_of(barrier_site_),
+    fail(kBarrierMismatch, location_of(barrier_site_),
          "All threads of a block have to meet at the same barrier.\n" + waiting_threads());
-  if (at_barrier)
-    fail(FindingKind::kBarrierMissed, location_of(barrier_site_),
-         "All threads of a block have to reach the barrier; some have returned before.\n" + waiting_threads());
-  __builtin_unreachable();  // a thread that waits, waits in one of these
+  if (first_in(State::kAtBarrier) != end)
+    fail(kBarrierMissed, location_of(barrier_site_),
+         "All threads of a block have to reach the barrier; some have returned before.\n" +
+             waiting_threads());
+  __builtin_unreachable();  // threads wait nowhere else
 }
 
-// ---- kernel_interface.hpp ------------------------------------------------------------------------------------------------------
+// ---- kernel_interface.hpp -----------------------------------------------------------------------
 
 namespace {
 
-// The worker of the running kernel thread; a call of device code from host code ends here.
+// The worker of the running kernel thread. Throws if host code calls a device function.
 Worker& running_worker(const char* what) {
-  if (current_worker == nullptr) throw Error(std::string(what) + " was called outside of a kernel; it is for device code");
+  if (current_worker == nullptr)
+    throw Error(text_of(what, " was called outside of a kernel; only device code may call it"));
   return *current_worker;
 }
 
 }  // namespace
 
 unsigned thread_number() { return running_worker("a warp operation").thread_number(); }
-void* dynamic_shared_memory() { return running_worker("dynamic shared memory").dynamic_shared_memory(); }
-int barrier(const char* name, Site site, int predicate) { return running_worker(name).barrier(name, site, predicate); }
+void* dynamic_shared_memory() {
+  return running_worker("dynamic shared memory").dynamic_shared_memory();
+}
+int barrier(const char* name, Site site, int predicate) {
+  return running_worker(name).barrier(name, site, predicate);
+}
 void warp_operation(const WarpCall& call) { running_worker(call.name).warp_operation(call); }
 void nap() { running_worker("__nanosleep").nap(); }
 
 void read_from_absent_lane(const char* name, Site site, int reader, int source) {
   Worker& worker = running_worker(name);
   const unsigned first = worker.thread_number() / kWarpSize * kWarpSize;
-  worker.fail(FindingKind::kWarpMismatch, location_of(site),
-              std::string(name) + ": lane " + std::to_string(reader) + " reads from lane " + std::to_string(source) +
-                  ", which takes no part: it has returned, does not exist, or is not in the mask. The value would be undefined.\n" +
-                  worker.describe(first + static_cast<unsigned>(reader)));
+  worker.fail(kWarpMismatch, location_of(site),
+              text_of(name, ": lane ", reader, " reads from lane ", source,
+                      ", which takes no part: it has returned, does not exist, or is not in the "
+                      "mask. On a GPU the value is undefined.\n",
+                      worker.describe(first + static_cast<unsigned>(reader))));
 }
 
 void before_atomic(const volatile void* address, std::size_t bytes, const void* pc) {
   Worker& worker = running_worker("an atomic operation");
-  worker.before_atomic();  // first: nobody may come between what the checks are told and the operation
-  if (worker.checker() != nullptr) worker.checker()->atomic(const_cast<const void*>(address), bytes, pc);
+  worker.before_atomic();  // first: no other thread may run between the check and the operation
+  if (worker.checker() != nullptr)
+    worker.checker()->atomic(const_cast<const void*>(address), bytes, call_before(pc));
 }
 
 void fence() {
@@ -481,13 +505,15 @@ void fence() {
 
 void misaligned(const char* what, Site site, const volatile void* address, std::size_t alignment) {
   Worker& worker = running_worker(what);
-  worker.fail(FindingKind::kMisaligned, location_of(site),
-              std::string(what) + ": the address is " + std::to_string(reinterpret_cast<std::uintptr_t>(address) % alignment) +
-                  " bytes off a multiple of " + std::to_string(alignment) + ".\n" + worker.describe(worker.thread_number()));
+  worker.fail(kMisaligned, location_of(site),
+              text_of(what, ": the address has to be a multiple of ", alignment, "; it is ",
+                      reinterpret_cast<std::uintptr_t>(address) % alignment, " bytes past one.\n",
+                      worker.describe()));
 }
 
 void async_copy(void* to, const void* from, int bytes, int valid) {
-  running_worker("cp.async").async_copy(to, from, bytes, valid, __builtin_return_address(0));
+  running_worker("cp.async")
+      .async_copy(to, from, bytes, valid, call_before(__builtin_return_address(0)));
 }
 void async_commit() { running_worker("cp.async").async_commit(); }
 void async_wait(int groups) { running_worker("cp.async").async_wait(groups); }

@@ -1,5 +1,5 @@
-// One OS thread that runs thread blocks, one at a time: a fiber for each CUDA thread, a scheduler that gives them turns, the
-// barrier, warp operations, and the diagnosis when nobody can go on.
+// An OS thread that runs thread blocks one at a time: a fiber for each CUDA thread, the scheduler,
+// the barrier, warp operations, and the diagnosis when no thread can continue.
 #pragma once
 
 #include <array>
@@ -27,10 +27,11 @@ class ThreadSet {
   void insert(unsigned i) { words_[i / 64] |= bit(i); }
   void remove(unsigned i) { words_[i / 64] &= ~bit(i); }
   void insert_below(unsigned count);
-  // The first member at or after `from`, else the first of all; -1 when empty.
-  int next(unsigned from) const;
-  // The last member at or before `from`, else the last of all; -1 when empty.
-  int previous(unsigned from) const;
+  static constexpr unsigned kNone = kMostThreads;
+  // The first member at or after `from`, else the first of all; kNone when empty.
+  unsigned next(unsigned from) const;
+  // The last member at or before `from`, else the last of all; kNone when empty.
+  unsigned previous(unsigned from) const;
 
  private:
   static std::uint64_t bit(unsigned i) { return std::uint64_t{1} << (i % 64); }
@@ -44,35 +45,37 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // Runs one block of `launch` to its end, or to its first fatal finding, which goes to Launch::add().
+  // Runs one block of `launch` to its end, or to its first fatal finding, which goes to
+  // Launch::add().
   void run_block(Launch& launch, std::uint64_t block);
 
   // The worker of this OS thread while it runs a block, else nullptr.
   static Worker* current();
 
-  // ---- for the running thread (kernel_interface.hpp) ----
+  // ---- for the running thread (kernel_interface.hpp) --------------------------------------------
   unsigned thread_number() const { return running_; }
   void* dynamic_shared_memory() const { return shared_.dynamic(); }
   int barrier(const char* name, Site site, int predicate);
   void warp_operation(const WarpCall& call);
-  void async_copy(void* to, const void* from, int bytes, int valid, const void* pc);
+  void async_copy(void* to, const void* from, int bytes, int valid, std::uintptr_t pc);
   void async_commit();
   void async_wait(int groups);
-  // A thread that waits for a value to change gives the others a turn: in its naps, and now and then before an atomic operation.
+  // Both let other threads run, so that a thread can wait for a value to change.
   void nap();
   void before_atomic();
 
-  // Records the finding and ends the block: control goes back to run_block(). What lives on the fibers' stacks is not destroyed:
-  // kernels hold nothing that would need it, and a few bytes of this message's strings are lost.
+  // Records the finding and ends the block: control returns to run_block(). Objects on the fibers'
+  // stacks are not destroyed: kernels own nothing that needs it, and only a few bytes of this
+  // message leak.
   [[noreturn]] void fail(FindingKind kind, Location where, const std::string& text);
   // Ends the block without another finding.
   [[noreturn]] void abandon() { back_to_scheduler(); }
-  // Where the stack of run_block() ends: below it is room for what a signal handler starts.
+  // The stack pointer of run_block(): below it a signal handler can run a function.
   void* scheduler_stack() const { return scheduler_stack_; }
 
   Launch& launch() const { return *launch_; }
   std::uint64_t block_number() const { return block_; }
-  // The checks of the running block; nullptr where it is not checked, or by another witness.
+  // The checks of the running block; nullptr if it is not checked, or by another witness.
   Checker* checker() const { return checker_; }
   const FiberStacks& stacks() const { return stacks_; }
   const SharedMemory& shared_memory() const { return shared_; }
@@ -80,6 +83,7 @@ class Worker {
   uint3 thread_index(unsigned number) const { return thread_indices_[number]; }
   // "thread (3, 0, 0) of block (1, 0, 0)", of the running block and of another one of the launch.
   std::string describe(unsigned number) const { return describe(number, block_); }
+  std::string describe() const { return describe(running_); }  // the running thread
   std::string describe(unsigned number, std::uint64_t block) const;
 
  private:
@@ -89,16 +93,16 @@ class Worker {
     void* stack_pointer = nullptr;
     State state = State::kRunnable;
     bool started = false;
-    Site site{};                 // where it waits
-    const char* waits_in = "";   // "__syncthreads"
-    std::uint32_t mask = 0;      // of the warp operation
+    Site site{};                // where it waits
+    const char* waits_in = "";  // "__syncthreads"
+    std::uint32_t mask = 0;     // of the warp operation
   };
 
   struct AsyncCopy {
     void* to;
     const void* from;
-    int bytes, valid;
-    const void* pc;
+    std::size_t bytes, valid;
+    std::uintptr_t pc;
     int group;
   };
 
@@ -116,9 +120,9 @@ class Worker {
   static void fiber_entry();
   void run_thread();              // on its fiber, once; never returns
   void leave();                   // the running thread has returned
-  void suspend();                 // the running thread waits: gives the turn to another
+  void suspend();                 // the running thread waits; another one runs
   void switch_to(unsigned next);  // saves the running thread
-  int pick();
+  unsigned pick();
   void pass_turn();               // the running thread stays runnable
   void waited(unsigned atomics);  // counts towards a deadlock
   void release_barrier();
@@ -131,30 +135,31 @@ class Worker {
   SharedMemory shared_;
   std::unique_ptr<Checker> own_checker_;
   Checker* checker_ = nullptr;
-  Witness* witness_ = nullptr;  // checker_, or what was put in its place; nullptr in launches that are not checked
+  Witness* witness_ = nullptr;  // checker_ or its replacement; nullptr if the launch has no checks
   std::array<Thread, kMostThreads> threads_{};
   std::array<Warp, kMostThreads / kWarpSize> warps_{};
 
   Launch* launch_ = nullptr;
   uint3 block_size_{};
   std::array<uint3, kMostThreads> thread_indices_{};  // by number, for blocks of this size
-  unsigned count_ = 0;       // threads of the block
-  unsigned live_ = 0;        // that have not returned
+  unsigned count_ = 0;                                // threads of the block
+  unsigned live_ = 0;                                 // that have not returned
   unsigned running_ = 0;
   ThreadSet runnable_;
   std::uint64_t block_ = 0;
   void* scheduler_stack_ = nullptr;
   std::uint64_t random_ = 1;
 
-  unsigned arrived_ = 0;     // at the barrier
+  unsigned arrived_ = 0;  // at the barrier
   bool mismatch_ = false;
   Site barrier_site_{};
   int predicate_sum_ = 0;
   int predicate_result_ = 0;
-  std::array<std::vector<AsyncCopy>, kMostThreads> copies_{};  // of each thread, not waited for, in order
-  std::array<int, kMostThreads> groups_{};                     // that each thread has committed
+  std::array<std::vector<AsyncCopy>, kMostThreads> copies_;  // of each thread, not waited for
+  std::array<int, kMostThreads> groups_{};                   // that each thread has committed
   unsigned atomics_in_turn_ = 0;
-  std::uint64_t waits_ = 0;  // atomic operations, a nap as a turn of them, since a thread came to a barrier or to its end
+  // Atomic operations (a nap is 16) since a thread reached a barrier or its end.
+  std::uint64_t waits_ = 0;
 };
 
 }  // namespace flash::simt

@@ -1,9 +1,10 @@
 // Online softmax on the CPU, row by row: one pass finds the maximum and the sum together.
+#include "part1_softmax_matmul/online_softmax.hpp"
+
 #include <cmath>
 #include <limits>
 
 #include "common/checks.hpp"
-#include "part1_softmax_matmul/online_softmax.hpp"
 
 namespace flash {
 
@@ -18,7 +19,8 @@ void online_softmax(TensorView<const float, 2> x, TensorView<float, 2> out) {
       const float score = x(i, j);
       if (score == -kInfinity) continue;  // a masked column; exp(-inf - -inf) would be NaN
       const float m_new = std::fmax(m, score);
-      l = l * std::exp(m - m_new) + std::exp(score - m_new);  // what was summed relative to m becomes relative to m_new
+      l = l * std::exp(m - m_new) +
+          std::exp(score - m_new);  // what was summed relative to m becomes relative to m_new
       m = m_new;
     }
     for (Index j = 0; j < x.extent(1); ++j) out(i, j) = l == 0 ? 0 : std::exp(x(i, j) - m) / l;

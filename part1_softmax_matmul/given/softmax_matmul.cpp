@@ -1,20 +1,24 @@
-// The unfused function on the CPU: the whole softmax P (batch, d1, d2) first, then a blocked product P V.
+// The unfused function on the CPU: the whole softmax P (batch, d1, d2) first, then a blocked
+// product P V.
+#include "part1_softmax_matmul/softmax_matmul.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "common/checks.hpp"
-#include "part1_softmax_matmul/softmax_matmul.hpp"
 
 namespace flash {
 namespace {
 
-// One slice of a softmax: `count` scores, `x_step` elements apart, to `count` weights, `p_step` apart. Three passes.
+// One slice of a softmax: `count` scores, `x_step` elements apart, to `count` weights, `p_step`
+// apart. Three passes.
 void softmax_slice(const float* x, Index x_step, float* p, Index p_step, Index count) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   float maximum = -kInfinity;
   for (Index j = 0; j < count; ++j) maximum = std::fmax(maximum, x[j * x_step]);
-  if (maximum == -kInfinity) maximum = 0;  // nothing visible: every exp below is exp(-inf) = 0, or NaN where x is
+  if (maximum == -kInfinity)
+    maximum = 0;  // nothing visible: every exp below is exp(-inf) = 0, or NaN where x is
 
   float sum = 0;
   for (Index j = 0; j < count; ++j) {
@@ -29,12 +33,14 @@ void softmax(TensorView<const float, 3> x, TensorView<float, 3> p, int axis) {
   const int outer_axis = axis == 0 ? 1 : 0, inner_axis = axis == 2 ? 1 : 2;
   for (Index outer = 0; outer < x.extent(outer_axis); ++outer)
     for (Index inner = 0; inner < x.extent(inner_axis); ++inner)
-      softmax_slice(x.data() + outer * x.stride(outer_axis) + inner * x.stride(inner_axis), x.stride(axis),
-                    p.data() + outer * p.stride(outer_axis) + inner * p.stride(inner_axis), p.stride(axis), x.extent(axis));
+      softmax_slice(x.data() + outer * x.stride(outer_axis) + inner * x.stride(inner_axis),
+                    x.stride(axis),
+                    p.data() + outer * p.stride(outer_axis) + inner * p.stride(inner_axis),
+                    p.stride(axis), x.extent(axis));
 }
 
-// out = p v, a block of kRows rows against a block of kKeys keys at a time: V's block is copied once to where its rows are
-// contiguous and stay in cache, and serves kRows rows.
+// out = p v, a block of kRows rows against a block of kKeys keys at a time: V's block is copied
+// once to where its rows are contiguous and stay in cache, and serves kRows rows.
 void matmul(TensorView<const float, 3> p, TensorView<const float, 3> v, TensorView<float, 3> out) {
   constexpr Index kRows = 32, kKeys = 64;
   const Index d1 = p.extent(1), d2 = p.extent(2), d3 = v.extent(2);
@@ -63,12 +69,11 @@ void matmul(TensorView<const float, 3> p, TensorView<const float, 3> v, TensorVi
 
 }  // namespace
 
-void softmax_matmul(TensorView<const float, 3> x, TensorView<const float, 3> v, TensorView<float, 3> out, int axis) {
-  check_softmax_matmul_shapes(x.shape(), v.shape(), out.shape());
-  axis = checked_axis(axis, 3);
-  Tensor<float, 3> p(x.shape());
-  softmax(x, p.view(), axis);
-  matmul(p.view(), v, out);
+void softmax_matmul(const SoftmaxMatmul<float>& pass, int axis) {
+  (void)check_softmax_matmul(pass);
+  Tensor<float, 3> p(pass.x.shape());
+  softmax(pass.x, p.view(), checked_axis(axis, 3));
+  matmul(p.view(), pass.v, pass.out);
 }
 
 }  // namespace flash

@@ -1,39 +1,16 @@
-// The unfused function on the GPU, as a framework runs it: one kernel writes the whole softmax P (batch, d1, d2) to device
-// memory, then cuBLAS reads it back for the product.
+// The unfused function on the GPU, as a framework runs it: one kernel writes the whole softmax P
+// (batch, d1, d2) to device memory, then cuBLAS reads it back for the product.
 #include "common/checks.hpp"
 #include "common/cuda/cublas.hpp"
 #include "common/cuda/device_tensor.hpp"
-#include "common/cuda/launch.hpp"
+#include "common/cuda/warp.hpp"
 #include "part1_softmax_matmul/softmax_matmul.hpp"
 
 namespace flash {
 namespace {
 
-constexpr int kWarpSize = 32;
-constexpr unsigned kAllLanes = 0xffffffffu;
-
-struct Sum {
-  __device__ float operator()(float a, float b) const { return a + b; }
-};
-struct Max {
-  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
-};
-
-// Combines one value of every thread of the block; every thread gets the result. `scratch` holds a float a warp.
-template <int THREADS, class Operation>
-__device__ float block_reduce(float value, Operation combine, float* scratch) {
-  for (int distance = kWarpSize / 2; distance > 0; distance /= 2)
-    value = combine(value, __shfl_xor_sync(kAllLanes, value, distance));
-  if (THREADS == kWarpSize) return value;
-  if (threadIdx.x % kWarpSize == 0) scratch[threadIdx.x / kWarpSize] = value;
-  __syncthreads();
-  value = scratch[0];
-  for (int warp = 1; warp < THREADS / kWarpSize; ++warp) value = combine(value, scratch[warp]);
-  __syncthreads();  // before the next reduction writes to scratch
-  return value;
-}
-
-// One block of THREADS a slice along `axis`: maximum, then sum, then weights. The second and third pass find the scores in cache.
+// One block of THREADS a slice along `axis`: maximum, then sum, then weights. The second and third
+// pass find the scores in cache.
 template <int THREADS>
 __global__ void softmax_kernel(TensorView<const float, 3> x, TensorView<float, 3> p, int axis) {
   __shared__ float scratch[THREADS / kWarpSize];
@@ -46,24 +23,25 @@ __global__ void softmax_kernel(TensorView<const float, 3> x, TensorView<float, 3
 
   float maximum = -INFINITY;
   for (Index j = threadIdx.x; j < count; j += THREADS) maximum = fmaxf(maximum, scores[j * x_step]);
-  maximum = block_reduce<THREADS>(maximum, Max{}, scratch);
-  if (maximum == -INFINITY) maximum = 0;  // nothing visible: every exp below is exp(-inf) = 0, or NaN where x is
+  maximum = block_max<THREADS>(maximum, scratch);
+  if (maximum == -INFINITY)
+    maximum = 0;  // nothing visible: every exp below is exp(-inf) = 0, or NaN where x is
 
   float sum = 0;
   for (Index j = threadIdx.x; j < count; j += THREADS) sum += expf(scores[j * x_step] - maximum);
-  sum = block_reduce<THREADS>(sum, Sum{}, scratch);
+  sum = block_sum<THREADS>(sum, scratch);
 
   const float scale = sum == 0 ? 0 : 1 / sum;
-  for (Index j = threadIdx.x; j < count; j += THREADS) weights[j * p_step] = expf(scores[j * x_step] - maximum) * scale;
+  for (Index j = threadIdx.x; j < count; j += THREADS)
+    weights[j * p_step] = expf(scores[j * x_step] - maximum) * scale;
 }
 
 }  // namespace
 
-void softmax_matmul_cuda(TensorView<const float, 3> x, TensorView<const float, 3> v, TensorView<float, 3> out, int axis,
-                         Stream stream) {
-  check_softmax_matmul_shapes(x.shape(), v.shape(), out.shape());
+void softmax_matmul_cuda(const SoftmaxMatmul<float>& pass, int axis) {
+  const auto& [x, v, out, stream] = pass;
+  const auto [batch, d1, d2, d3] = check_softmax_matmul(pass);
   axis = checked_axis(axis, 3);
-  const Index batch = x.extent(0), d1 = x.extent(1), d2 = x.extent(2);
   const cublas::Matrices<const float> V{"v", v};
   const cublas::Matrices<float> O{"out", out};
   (void)V.leading_dimension();  // what cuBLAS refuses is refused before anything is launched

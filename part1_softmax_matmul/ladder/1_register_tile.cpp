@@ -1,57 +1,60 @@
 // Step 1 of the CPU ladder: a register tile.
 //
-// What changed since the solution: there, each multiply-add loads its accumulator o(i, c) from cache and stores it again, and
-// each value of V serves one row. Here a tile of kRows x kColumns accumulators stays in registers while a whole block of keys
-// streams past, so that a value of V, once loaded, serves kRows rows. P is stored key by key, so that the kRows weights of a key
-// lie side by side. Rows and columns are padded with zeros to whole tiles: the inner loop has no tails.
+// What changed since the solution: there, each multiply-add loads its accumulator o(i, c) from
+// cache and stores it again, and each value of V serves one row. Here a tile of kRows x kColumns
+// accumulators stays in registers while a whole block of keys streams past, so that a value of V,
+// once loaded, serves kRows rows. P is stored key by key, so that the kRows weights of a key lie
+// side by side. Rows and columns are padded with zeros to whole tiles: the inner loop has no tails.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "common/checks.hpp"
-#include "part1_softmax_matmul/softmax_matmul.hpp"
+#include "common/registry.hpp"
 
-namespace flash::fused_cpu_1 {
+namespace flash::fused_1 {
 namespace {
 
 constexpr Index kLanes = 8;
-using Lanes [[gnu::vector_size(kLanes * sizeof(float))]] = float;  // two instructions' worth where the processor has only SSE
+// Two instructions' worth where the processor has only SSE.
+using Lanes [[gnu::vector_size(kLanes * sizeof(float))]] = float;
+
+constexpr Index kBlock1 = 32, kBlock2 = 32;  // rows and keys that are worked on at a time
 
 constexpr Index kRows = 4;
 constexpr Index kVectors = 2;
-constexpr Index kColumns = kVectors * kLanes;  // 4 x 2 accumulators, 2 values of V, 1 weight: 11 of AVX2's 16 registers
+// 4 x 2 accumulators, 2 values of V, 1 weight: 11 of AVX2's 16 registers.
+constexpr Index kColumns = kVectors * kLanes;
 
 Index round_up(Index value, Index multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-// o (kRows x kColumns, rows `width` apart) += p^T v over `keys` keys; p's keys are `p_step` apart, v's `width`.
-void multiply_tile(const float* p, Index p_step, const float* v, float* o, Index width, Index keys) {
+// o (kRows x kColumns, rows `width` apart) += p^T v over `keys` keys; p's keys are `p_step` apart,
+// v's `width`.
+void multiply_tile(const float* p, Index p_step, const float* v, float* o, Index width,
+                   Index keys) {
   Lanes acc[kRows][kVectors];
   for (Index r = 0; r < kRows; ++r)
-    for (Index n = 0; n < kVectors; ++n) acc[r][n] = *reinterpret_cast<const Lanes*>(o + r * width + n * kLanes);
+    for (Index n = 0; n < kVectors; ++n)
+      acc[r][n] = *reinterpret_cast<const Lanes*>(o + r * width + n * kLanes);
   for (Index j = 0; j < keys; ++j)
     for (Index r = 0; r < kRows; ++r)
       for (Index n = 0; n < kVectors; ++n)
-        acc[r][n] += p[j * p_step + r] * *reinterpret_cast<const Lanes*>(v + j * width + n * kLanes);
+        acc[r][n] +=
+            p[j * p_step + r] * *reinterpret_cast<const Lanes*>(v + j * width + n * kLanes);
   for (Index r = 0; r < kRows; ++r)
-    for (Index n = 0; n < kVectors; ++n) *reinterpret_cast<Lanes*>(o + r * width + n * kLanes) = acc[r][n];
+    for (Index n = 0; n < kVectors; ++n)
+      *reinterpret_cast<Lanes*>(o + r * width + n * kLanes) = acc[r][n];
 }
 
-}  // namespace
-
-void fused_softmax_matmul(TensorView<const float, 3> x, TensorView<const float, 3> v, TensorView<float, 3> out, Index block_1,
-                          Index block_2) {
-  check_softmax_matmul_shapes(x.shape(), v.shape(), out.shape());
-  check_at_least("block_1", block_1, 1);
-  check_at_least("block_2", block_2, 1);
-  const Index batch = x.extent(0), d1 = x.extent(1), d2 = x.extent(2), d3 = v.extent(2);
-  block_1 = std::min(block_1, d1);
-  block_2 = std::min(block_2, std::max<Index>(d2, 1));
+void fused_softmax_matmul(const SoftmaxMatmul<float>& pass) {
+  const auto [x, v, out, stream] = pass;
+  const auto [batch, d1, d2, d3] = check_softmax_matmul(pass);
+  const Index block_1 = std::min(kBlock1, d1), block_2 = std::clamp<Index>(d2, 1, kBlock2);
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
   const Index padded_rows = round_up(block_1, kRows), width = round_up(d3, kColumns);
   Tensor<float, 1> m({block_1}), l({block_1});
-  Tensor<float, 2> p({block_2, padded_rows});   // key by key; the padding stays 0
-  Tensor<float, 2> v_block({block_2, width});   // the padding stays 0
+  Tensor<float, 2> p({block_2, padded_rows});  // key by key; the padding stays 0
+  Tensor<float, 2> v_block({block_2, width});  // the padding stays 0
   Tensor<float, 2> o({padded_rows, width});
 
   for (Index b = 0; b < batch; ++b)
@@ -72,7 +75,8 @@ void fused_softmax_matmul(TensorView<const float, 3> x, TensorView<const float, 
           const float reference = m_new == -kInfinity ? 0 : m_new;
           const float alpha = std::exp(m(i) - reference);
           float tile_sum = 0;
-          for (Index j = 0; j < keys; ++j) tile_sum += p(j, i) = std::exp(x(b, i0 + i, j0 + j) - reference);
+          for (Index j = 0; j < keys; ++j)
+            tile_sum += p(j, i) = std::exp(x(b, i0 + i, j0 + j) - reference);
           l(i) = l(i) * alpha + tile_sum;
           m(i) = m_new;
           for (Index c = 0; c < d3; ++c) o(i, c) *= alpha;
@@ -88,4 +92,10 @@ void fused_softmax_matmul(TensorView<const float, 3> x, TensorView<const float, 
     }
 }
 
-}  // namespace flash::fused_cpu_1
+}  // namespace
+
+FLASH_ENTER(registry, name) {
+  registry.softmax_matmul.add({.name = name, .run = {.float32 = fused_softmax_matmul}});
+}
+
+}  // namespace flash::fused_1

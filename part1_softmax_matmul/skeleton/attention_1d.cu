@@ -1,17 +1,18 @@
-// The warm-up puzzle: attention with head dimension 1. One thread owns one query; the threads of a block share tiles of keys
-// and values. Every query sees every key: that is why queries can be dealt out to blocks, and keys have to be streamed.
+// The warm-up puzzle: attention with head dimension 1. One thread owns one query; the threads of a
+// block share tiles of keys and values. Every query sees every key: that is why queries can be
+// dealt out to blocks, and keys have to be streamed.
 #include "common/checks.hpp"
-#include "common/cuda/launch.hpp"
+#include "common/cuda/warp.hpp"
 #include "part1_softmax_matmul/attention_1d.hpp"
 
 namespace flash {
 namespace {
 
-constexpr float kLog2E = 1.4426950408889634f;
 constexpr int kMostThreads = 1024;
 
-__global__ void attention_1d_kernel(TensorView<const float, 1> q, TensorView<const float, 1> k, TensorView<const float, 1> v,
-                                    TensorView<float, 1> z, int keys_per_tile) {
+__global__ void attention_1d_kernel(TensorView<const float, 1> q, TensorView<const float, 1> k,
+                                    TensorView<const float, 1> v, TensorView<float, 1> z,
+                                    int keys_per_tile) {
   FLASH_DYNAMIC_SHARED(float, shared);
   float* const k_tile = shared;                  // [keys_per_tile]
   float* const v_tile = shared + keys_per_tile;  // [keys_per_tile]
@@ -19,17 +20,18 @@ __global__ void attention_1d_kernel(TensorView<const float, 1> q, TensorView<con
   const Index i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x;  // this thread's query
   const Index n_queries = q.extent(0), n_keys = k.extent(0);
 
-  // TODO load this thread's query, already times log2(e); start m, l and o (4 lines). A thread past the last query
-  //   has nothing to do, but must stay: it helps to load the tiles
+  // TODO load this thread's query, already times log2(e); start m, l and o (4 lines). A
+  //   thread past the last query has nothing to do, but must stay: it helps to load the tiles
 
   for (Index tile0 = 0; tile0 < n_keys; tile0 += keys_per_tile) {
     const int keys = static_cast<int>(min(static_cast<Index>(keys_per_tile), n_keys - tile0));
 
-    // TODO load the tile: together the threads copy `keys` keys and values to shared memory, whatever the number
-    //   of threads; nobody may read before all is there, or write while somebody still reads (about 7 lines)
+    // TODO load the tile: together the threads copy `keys` keys and values to shared
+    //   memory, whatever the number of threads; nobody may read before all is there, or write while
+    //   somebody still reads (about 7 lines)
 
-    // TODO the online softmax over the tile: for each key the score, the new maximum, l and o rescaled and extended,
-    //   all in base 2 (about 8 lines)
+    // TODO the online softmax over the tile: for each key the score, the new maximum, l
+    //   and o rescaled and extended, all in base 2 (about 8 lines)
   }
 
   // TODO store z(i), if there is a query i (1 line)
@@ -37,14 +39,16 @@ __global__ void attention_1d_kernel(TensorView<const float, 1> q, TensorView<con
 
 void check_vector(const char* name, const Shape<1>& shape, const char* length_name, Index length) {
   if (shape[0] < 1 || shape[0] != length)
-    throw ShapeError(std::string(name) + " has shape " + to_string<1>(shape) + "; it must be (" + length_name + "), at least 1" +
+    throw ShapeError(std::string(name) + " has shape " + to_string<1>(shape) + "; it must be (" +
+                     length_name + "), at least 1" +
                      (shape[0] == length ? "" : ", here " + std::to_string(length)));
 }
 
 }  // namespace
 
-void attention_1d_cuda(TensorView<const float, 1> q, TensorView<const float, 1> k, TensorView<const float, 1> v,
-                       TensorView<float, 1> z, int queries_per_block, int keys_per_tile, Stream stream) {
+void attention_1d_cuda(TensorView<const float, 1> q, TensorView<const float, 1> k,
+                       TensorView<const float, 1> v, TensorView<float, 1> z, int queries_per_block,
+                       int keys_per_tile, Stream stream) {
   check_vector("q", q.shape(), "n_queries", q.extent(0));
   check_vector("z", z.shape(), "n_queries", q.extent(0));
   check_vector("k", k.shape(), "n_keys", k.extent(0));
@@ -52,7 +56,8 @@ void attention_1d_cuda(TensorView<const float, 1> q, TensorView<const float, 1> 
   check_between("queries_per_block", queries_per_block, 1, kMostThreads);
   check_between("keys_per_tile", keys_per_tile, 1, kMostThreads);
 
-  // TODO the launch: a thread for each query of the block, and shared memory for one tile (about 6 lines)
+  // TODO the launch: a thread for each query of the block, and shared memory for one
+  //   tile (about 6 lines)
   throw NotYetImplemented("part1.attention_1d");
 }
 

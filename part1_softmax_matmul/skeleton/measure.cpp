@@ -11,8 +11,8 @@ namespace {
 
 constexpr double kBytesPerMiB = 1024.0 * 1024.0;
 
-// TODO mean and sample standard deviation of the times (two short functions, or one; mind a single time, and do not
-//   subtract two large nearly equal numbers)
+// TODO mean and sample standard deviation of the times (two short functions, or one;
+//   mind a single time, and do not subtract two large nearly equal numbers)
 
 }  // namespace
 
@@ -20,8 +20,9 @@ Measurement measure(Work& work, Clock& clock, int warmups, int passes) {
   check_at_least("warmups", warmups, 0);
   check_at_least("passes", passes, 1);
   Measurement result;
-  // TODO the passes: warm up; forget the memory peak so far; then time each pass, with the clock synchronised before
-  //   either reading; fill `result`. OutOfMemory, whenever it comes, becomes a result (about 20 lines)
+  // TODO the passes: warm up; forget the memory peak so far; then time each pass, with
+  //   the clock synchronised before either reading; fill `result`. OutOfMemory, whenever it comes,
+  //   becomes a result (about 20 lines)
   throw NotYetImplemented("part1.measure");
   return result;
 }

@@ -1,5 +1,5 @@
-// Task 1.A on the CPU: softmax(X) V for a block of rows at a time, with the running maximum and sum of online softmax and one
-// accumulator o. Of softmax(X) only a block_1 x block_2 tile ever exists.
+// Task 1.A on the CPU: softmax(X) V for a block of rows at a time, with the running maximum and sum
+// of online softmax and one accumulator o. Of softmax(X) only a block_1 x block_2 tile ever exists.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -9,26 +9,28 @@
 
 namespace flash {
 
-void fused_softmax_matmul(TensorView<const float, 3> x, TensorView<const float, 3> v, TensorView<float, 3> out, Index block_1,
-                          Index block_2) {
-  check_softmax_matmul_shapes(x.shape(), v.shape(), out.shape());
-  check_at_least("block_1", block_1, 1);
-  check_at_least("block_2", block_2, 1);
-  const Index batch = x.extent(0), d1 = x.extent(1), d2 = x.extent(2), d3 = v.extent(2);
-  block_1 = std::min(block_1, d1);
-  block_2 = std::min(block_2, std::max<Index>(d2, 1));
+void fused_softmax_matmul(const SoftmaxMatmul<float>& pass, const SoftmaxMatmulBlocks& blocks) {
+  const auto [x, v, out, stream] = pass;
+  const auto [batch, d1, d2, d3] = check_softmax_matmul(pass);
+  check_at_least("block_1", blocks.block_1, 1);
+  check_at_least("block_2", blocks.block_2, 1);
+  const Index block_1 = std::min(blocks.block_1, d1);
+  const Index block_2 = std::clamp<Index>(d2, 1, blocks.block_2);
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-  Tensor<float, 1> m({block_1}), l({block_1});  // of each row: the largest score so far; the sum of exp(score - m)
-  Tensor<float, 2> p({block_1, block_2});       // exp(score - m), not yet divided by l
-  Tensor<float, 2> v_block({block_2, d3});      // the block of V, its rows contiguous whatever v's strides are
-  Tensor<float, 2> o({block_1, d3});            // sum of p * v, relative to the same m
+  Tensor<float, 1> m({block_1});           // of each row: the largest score so far
+  Tensor<float, 1> l({block_1});           // of each row: the sum of exp(score - m)
+  Tensor<float, 2> p({block_1, block_2});  // exp(score - m), not yet divided by l
+  Tensor<float, 2> v_block(
+      {block_2, d3});                 // the block of V, its rows contiguous whatever v's strides
+  Tensor<float, 2> o({block_1, d3});  // sum of p * v, relative to the same m
 
   for (Index b = 0; b < batch; ++b)
     for (Index i0 = 0; i0 < d1; i0 += block_1) {
       const Index rows = std::min(block_1, d1 - i0);
 
-      // BEGIN SOLUTION start the block of rows: m, l and o of a row that has seen no key yet (3 lines)
+      // BEGIN SOLUTION start the block of rows: m, l and o of a row that has seen no key yet (3
+      //   lines)
       std::fill_n(m.data(), rows, -kInfinity);
       std::fill_n(l.data(), rows, 0.0f);
       std::fill_n(o.data(), rows * d3, 0.0f);
@@ -41,9 +43,9 @@ void fused_softmax_matmul(TensorView<const float, 3> x, TensorView<const float, 
           for (Index c = 0; c < d3; ++c) v_block(j, c) = v(b, j0 + j, c);
 
         for (Index i = 0; i < rows; ++i) {
-          // BEGIN SOLUTION the tile of P for row i0 + i: its new maximum (mind a row of which only -inf was seen so far), then
-          //   p(i, j) for each of the `keys` keys; bring l and o(i, :) to the new maximum, and add the tile's sum to l
-          //   (about 12 lines)
+          // BEGIN SOLUTION the tile of P for row i0 + i: its new maximum (mind a row of which
+          //   only -inf was seen so far), then p(i, j) for each of the `keys` keys; bring l and
+          //   o(i, :) to the new maximum, and add the tile's sum to l (about 12 lines)
           // STUB throw NotYetImplemented("part1.fused_cpu");
           float m_new = m(i);
           for (Index j = 0; j < keys; ++j) m_new = std::fmax(m_new, x(b, i0 + i, j0 + j));
@@ -52,15 +54,17 @@ void fused_softmax_matmul(TensorView<const float, 3> x, TensorView<const float, 
 
           const float alpha = std::exp(m(i) - reference);
           float tile_sum = 0;
-          for (Index j = 0; j < keys; ++j) tile_sum += p(i, j) = std::exp(x(b, i0 + i, j0 + j) - reference);
+          for (Index j = 0; j < keys; ++j)
+            tile_sum += p(i, j) = std::exp(x(b, i0 + i, j0 + j) - reference);
           l(i) = l(i) * alpha + tile_sum;
           m(i) = m_new;
           for (Index c = 0; c < d3; ++c) o(i, c) *= alpha;
           // END SOLUTION
         }
 
-        // BEGIN SOLUTION O += P V for the tile: row i of o gains p(i, j) times row j of v_block (about 5 lines; the columns
-        //   innermost, so that the compiler can use vector instructions)
+        // BEGIN SOLUTION O += P V for the tile: row i of o gains p(i, j) times row j of v_block
+        //   (about 5 lines; the columns innermost, so that the compiler can use vector
+        //   instructions)
         for (Index i = 0; i < rows; ++i)
           for (Index j = 0; j < keys; ++j) {
             const float weight = p(i, j);

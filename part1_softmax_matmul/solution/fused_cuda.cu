@@ -1,22 +1,21 @@
 // Task 1.A on the GPU: softmax(X) V with nothing quadratic in device memory.
 //
-// A thread block owns a batch index, BLOCK_1 rows and up to kFusedChunk columns of the output. It streams X and V past them in
-// tiles of BLOCK_2 keys. Inside the block
-//   a warp owns kRowsPerWarp rows: it computes their weights P, and no other warp reads them; the V tile in shared memory is
-//   what all warps read. One barrier, right before the product, covers both; another keeps the next tile from coming too early;
-//   in the softmax, kLanesPerRow lanes share a row: its m and l are one register each, and two shuffles reduce over the row;
-//   in the product, a lane owns the same kColumnsPerLane columns of each of its warp's rows: 8 x 8 accumulators in registers.
-//   Each value read from shared memory serves 8 multiply-adds, which keeps the float32 units busy instead of the memory pipe.
+// A thread block owns a batch index, BLOCK_1 rows and up to kFusedChunk columns of the output. It
+// streams X and V past them in tiles of BLOCK_2 keys. Inside the block
+//   a warp owns kRowsPerWarp rows: it computes their weights P, and no other warp reads them; the V
+//   tile in shared memory is what all warps read. One barrier, right before the product, covers
+//   both; another keeps the next tile from coming too early;
+//   in the softmax, kLanesPerRow lanes share a row: its m and l are one register each, and two
+//   shuffles reduce over the row;
+//   in the product, a lane owns the same kColumnsPerLane columns of each of its warp's rows: 8 x 8
+//   accumulators in registers. Each value read from shared memory serves 8 multiply-adds, which
+//   keeps the float32 units busy instead of the memory pipe.
 #include "common/checks.hpp"
-#include "common/cuda/launch.hpp"
+#include "common/cuda/warp.hpp"
 #include "part1_softmax_matmul/softmax_matmul.hpp"
 
 namespace flash {
 namespace {
-
-constexpr int kWarpSize = 32;
-constexpr unsigned kAllLanes = 0xffffffffu;
-constexpr float kLog2E = 1.4426950408889634f;
 
 constexpr int kRowsPerWarp = 8;
 constexpr int kLanesPerRow = kWarpSize / kRowsPerWarp;
@@ -26,30 +25,25 @@ static_assert(kColumnsPerLane == 2 * kColumnsPerVector && kRowsPerWarp == 2 * kC
 
 __host__ __device__ constexpr int warps_per_block(int block_1) { return block_1 / kRowsPerWarp; }
 
-// Which column of the chunk is number `n` of `lane`. Neighbouring lanes read neighbouring 16 bytes, so that a warp reads 512
-// bytes in a row, without bank conflicts: columns 4 lane .. 4 lane + 3, and the same 128 further on.
+// Which column of the chunk is number `n` of `lane`. Neighbouring lanes read neighbouring 16 bytes,
+// so that a warp reads 512 bytes in a row, without bank conflicts: columns 4 lane .. 4 lane + 3,
+// and the same 128 further on.
 __device__ int column_of(int lane, int n) {
-  return (n / kColumnsPerVector) * kWarpSize * kColumnsPerVector + lane * kColumnsPerVector + n % kColumnsPerVector;
+  return (n / kColumnsPerVector) * kWarpSize * kColumnsPerVector + lane * kColumnsPerVector +
+         n % kColumnsPerVector;
 }
 
 // Over the kLanesPerRow neighbouring lanes that share a row; each of them gets the result.
-__device__ float row_max(float value) {
-  FLASH_UNROLL
-  for (int distance = kLanesPerRow / 2; distance > 0; distance /= 2)
-    value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, distance));
-  return value;
-}
-
-__device__ float row_sum(float value) {
-  FLASH_UNROLL
-  for (int distance = kLanesPerRow / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(kAllLanes, value, distance);
-  return value;
-}
+__device__ float row_max(float value) { return warp_max<kLanesPerRow>(value); }
+__device__ float row_sum(float value) { return warp_sum<kLanesPerRow>(value); }
 
 // The value that the lanes of row `r` of the warp have, in every lane.
-__device__ float from_row(float value, int r) { return __shfl_sync(kAllLanes, value, r * kLanesPerRow); }
+__device__ float from_row(float value, int r) {
+  return __shfl_sync(kAllLanes, value, r * kLanesPerRow);
+}
 
-// Shared memory of a block: the V tile, then each warp's P tile, key by key so that a key's 8 weights are contiguous.
+// Shared memory of a block: the V tile, then each warp's P tile, key by key so that a key's 8
+// weights are contiguous.
 template <int BLOCK_1, int BLOCK_2>
 struct SharedLayout {
   static constexpr int kV = BLOCK_2 * kFusedChunk;
@@ -57,21 +51,25 @@ struct SharedLayout {
   static constexpr std::size_t kBytes = sizeof(float) * (kV + warps_per_block(BLOCK_1) * kPOfWarp);
 };
 
-// The second launch bound asks for 512 threads an SM, in 2, 4 or 8 blocks whose phases overlap: at most 128 registers each.
+// The second launch bound asks for 512 threads an SM, in 2, 4 or 8 blocks whose phases overlap: at
+// most 128 registers each.
 template <int BLOCK_1, int BLOCK_2>
-__global__ void __launch_bounds__(warps_per_block(BLOCK_1) * kWarpSize, 512 / (warps_per_block(BLOCK_1) * kWarpSize))
-    fused_softmax_matmul_kernel(TensorView<const float, 3> x, TensorView<const float, 3> v, TensorView<float, 3> out,
-                                int row_blocks, int chunks) {
+__global__ void __launch_bounds__(warps_per_block(BLOCK_1) * kWarpSize,
+                                  512 / (warps_per_block(BLOCK_1) * kWarpSize))
+    fused_softmax_matmul_kernel(TensorView<const float, 3> x, TensorView<const float, 3> v,
+                                TensorView<float, 3> out, int row_blocks, int chunks) {
   using Layout = SharedLayout<BLOCK_1, BLOCK_2>;
   constexpr int kThreads = warps_per_block(BLOCK_1) * kWarpSize;
   const Index d1 = x.extent(1), d2 = x.extent(2), d3 = v.extent(2);
   const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
 
   FLASH_DYNAMIC_SHARED(float, shared);
-  float* const V_smem = shared;                                            // [BLOCK_2][kFusedChunk]
-  float* const P_smem = shared + Layout::kV + warp * Layout::kPOfWarp;     // [BLOCK_2][kRowsPerWarp], this warp's own
+  float* const V_smem = shared;  // [BLOCK_2][kFusedChunk]
+  // [BLOCK_2][kRowsPerWarp], this warp's own
+  float* const P_smem = shared + Layout::kV + warp * Layout::kPOfWarp;
 
-  // Where this block stands. Chunks of the same rows are neighbours, so that the second finds X in the L2 cache.
+  // Where this block stands. Chunks of the same rows are neighbours, so that the second finds X in
+  // the L2 cache.
   const Index chunk = blockIdx.x % chunks;
   const Index row_block = blockIdx.x / chunks % row_blocks;
   const Index b = blockIdx.x / chunks / row_blocks;
@@ -84,11 +82,13 @@ __global__ void __launch_bounds__(warps_per_block(BLOCK_1) * kWarpSize, 512 / (w
   float m = -INFINITY;  // of softmax_row: the largest score so far, the same in its four lanes
   float l = 0;          // sum of exp(score - m) over the keys that *this lane* saw
 
-  float o[kRowsPerWarp][kColumnsPerLane] = {};  // of each row of the warp: sum of exp(score - m) * V
+  float o[kRowsPerWarp][kColumnsPerLane] =
+      {};  // of each row of the warp: sum of exp(score - m) * V
 
   for (Index key0 = 0; key0 < d2; key0 += BLOCK_2) {
-    // BEGIN SOLUTION load the V tile: V_smem[j * kFusedChunk + c] = v(b, key0 + j, column0 + c), neighbouring threads on
-    //   neighbouring columns, and 0 past the last key and the last column; no thread may still be reading the old tile (about 10 lines)
+    // BEGIN SOLUTION load the V tile: V_smem[j * kFusedChunk + c] = v(b, key0 + j, column0 + c),
+    //   neighbouring threads on neighbouring columns, and 0 past the last key and the last column;
+    //   no thread may still be reading the old tile (about 10 lines)
     __syncthreads();
     for (int c = threadIdx.x; c < kFusedChunk; c += kThreads) {
       FLASH_UNROLL_BY(8)  // eight loads in flight
@@ -99,8 +99,9 @@ __global__ void __launch_bounds__(warps_per_block(BLOCK_1) * kWarpSize, 512 / (w
     }
     // END SOLUTION
 
-    // BEGIN SOLUTION load this lane's scores of softmax_row: keys first_key, first_key + kLanesPerRow, ... of the tile, and
-    //   -INFINITY past the last key and the last row (about 7 lines; an array of BLOCK_2 / kLanesPerRow scores)
+    // BEGIN SOLUTION load this lane's scores of softmax_row: keys first_key, first_key +
+    //   kLanesPerRow, ... of the tile, and -INFINITY past the last key and the last row (about 7
+    //   lines; an array of BLOCK_2 / kLanesPerRow scores)
     constexpr int kScores = BLOCK_2 / kLanesPerRow;
     float score[kScores];
     FLASH_UNROLL
@@ -110,8 +111,9 @@ __global__ void __launch_bounds__(warps_per_block(BLOCK_1) * kWarpSize, 512 / (w
     }
     // END SOLUTION
 
-    // BEGIN SOLUTION the new running maximum of the row, the same in all its lanes, and alpha, the factor by which what was
-    //   summed so far shrinks. A row of which only -inf was seen must not give exp(-inf - -inf) (about 7 lines)
+    // BEGIN SOLUTION the new running maximum of the row, the same in all its lanes, and alpha,
+    //   the factor by which what was summed so far shrinks. A row of which only -inf was seen must
+    //   not give exp(-inf - -inf) (about 7 lines)
     float m_new = m;
     FLASH_UNROLL
     for (int s = 0; s < kScores; ++s) m_new = fmaxf(m_new, score[s]);
@@ -121,8 +123,9 @@ __global__ void __launch_bounds__(warps_per_block(BLOCK_1) * kWarpSize, 512 / (w
     m = m_new;
     // END SOLUTION
 
-    // BEGIN SOLUTION the weights: exp(score - m) to P_smem[j * kRowsPerWarp + r], where j is the key's place in the tile and r
-    //   the row's place in the warp; l moves to the new maximum and takes them in (about 7 lines; exp(s) = exp2f(s * kLog2E))
+    // BEGIN SOLUTION the weights: exp(score - m) to P_smem[j * kRowsPerWarp + r], where j is the
+    //   key's place in the tile and r the row's place in the warp; l moves to the new maximum and
+    //   takes them in (about 7 lines; exp(s) = exp2f(s * kLog2E))
     l *= alpha;
     FLASH_UNROLL
     for (int s = 0; s < kScores; ++s) {
@@ -132,8 +135,8 @@ __global__ void __launch_bounds__(warps_per_block(BLOCK_1) * kWarpSize, 512 / (w
     }
     // END SOLUTION
 
-    // BEGIN SOLUTION bring o to the new maximum: each row's alpha is in that row's lanes, and from_row() fetches it (about 6
-    //   lines)
+    // BEGIN SOLUTION bring o to the new maximum: each row's alpha is in that row's lanes, and
+    //   from_row() fetches it (about 6 lines)
     FLASH_UNROLL
     for (int r = 0; r < kRowsPerWarp; ++r) {
       const float alpha_r = from_row(alpha, r);
@@ -142,15 +145,17 @@ __global__ void __launch_bounds__(warps_per_block(BLOCK_1) * kWarpSize, 512 / (w
     }
     // END SOLUTION
 
-    // BEGIN SOLUTION O += P V: wait for the tile, then for each key read its 8 weights and this lane's 8 values from shared
-    //   memory, 16 bytes at a time, and multiply each by each (about 15 lines)
+    // BEGIN SOLUTION O += P V: wait for the tile, then for each key read its 8 weights and this
+    //   lane's 8 values from shared memory, 16 bytes at a time, and multiply each by each (about 15
+    //   lines)
     __syncthreads();
     FLASH_UNROLL_BY(2)  // by 4 spills
     for (int j = 0; j < BLOCK_2; ++j) {
       alignas(16) float P[kRowsPerWarp], V[kColumnsPerLane];
       FLASH_UNROLL
       for (int r = 0; r < kRowsPerWarp; r += kColumnsPerVector)
-        *reinterpret_cast<float4*>(&P[r]) = *reinterpret_cast<const float4*>(&P_smem[j * kRowsPerWarp + r]);
+        *reinterpret_cast<float4*>(&P[r]) =
+            *reinterpret_cast<const float4*>(&P_smem[j * kRowsPerWarp + r]);
       FLASH_UNROLL
       for (int n = 0; n < kColumnsPerLane; n += kColumnsPerVector)
         *reinterpret_cast<float4*>(&V[n]) =
@@ -163,8 +168,8 @@ __global__ void __launch_bounds__(warps_per_block(BLOCK_1) * kWarpSize, 512 / (w
     // END SOLUTION
   }
 
-  // BEGIN SOLUTION store: a row's whole l is the sum over its lanes; out = o / l, and 0 where no key was visible; only rows
-  //   below d1 and columns below d3 exist (about 11 lines)
+  // BEGIN SOLUTION store: a row's whole l is the sum over its lanes; out = o / l, and 0 where no
+  //   key was visible; only rows below d1 and columns below d3 exist (about 11 lines)
   l = row_sum(l);
   const float scale = l == 0 ? 0 : 1 / l;
   FLASH_UNROLL
@@ -180,44 +185,50 @@ __global__ void __launch_bounds__(warps_per_block(BLOCK_1) * kWarpSize, 512 / (w
 }
 
 template <int BLOCK_1, int BLOCK_2>
-void launch_fused(TensorView<const float, 3> x, TensorView<const float, 3> v, TensorView<float, 3> out, Stream stream) {
-  // BEGIN SOLUTION the launch: one block of threads for each (batch index, block of rows, chunk of columns), with
-  //   SharedLayout<BLOCK_1, BLOCK_2>::kBytes of shared memory; grid_size() checks the number of blocks (about 8 lines)
+void launch_fused(const SoftmaxMatmul<float>& pass) {
+  // BEGIN SOLUTION the launch: one block of threads for each (batch index, block of rows, chunk
+  //   of columns), with SharedLayout<BLOCK_1, BLOCK_2>::kBytes of shared memory; grid_size() checks
+  //   the number of blocks (about 9 lines)
   // STUB throw NotYetImplemented("part1.fused_cuda");
-  const Index row_blocks = (x.extent(1) + BLOCK_1 - 1) / BLOCK_1;
-  const Index chunks = (v.extent(2) + kFusedChunk - 1) / kFusedChunk;
+  const auto [batch, d1, d2, d3] = pass.shape();
+  const Index row_blocks = (d1 + BLOCK_1 - 1) / BLOCK_1;
+  const Index chunks = (d3 + kFusedChunk - 1) / kFusedChunk;
   launch("fused_softmax_matmul", fused_softmax_matmul_kernel<BLOCK_1, BLOCK_2>,
-         {.grid = grid_size(x.extent(0) * row_blocks * chunks),
+         {.grid = grid_size(batch * row_blocks * chunks),
           .block = static_cast<unsigned>(warps_per_block(BLOCK_1) * kWarpSize),
           .shared_bytes = SharedLayout<BLOCK_1, BLOCK_2>::kBytes,
-          .stream = stream},
-         x, v, out, static_cast<int>(row_blocks), static_cast<int>(chunks));
+          .stream = pass.stream},
+         pass.x, pass.v, pass.out, static_cast<int>(row_blocks), static_cast<int>(chunks));
   // END SOLUTION
 }
 
+[[noreturn]] void refuse(const char* argument, Index block) {
+  throw Unsupported(std::string(argument) + " is " + std::to_string(block) +
+                    "; the CUDA kernel is compiled for 16, 32 and 64");
+}
+
 template <int BLOCK_1>
-void dispatch_block_2(TensorView<const float, 3> x, TensorView<const float, 3> v, TensorView<float, 3> out, Index block_2,
-                      Stream stream) {
+void dispatch_block_2(const SoftmaxMatmul<float>& pass, Index block_2) {
   switch (block_2) {
-    case 16: return launch_fused<BLOCK_1, 16>(x, v, out, stream);
-    case 32: return launch_fused<BLOCK_1, 32>(x, v, out, stream);
-    case 64: return launch_fused<BLOCK_1, 64>(x, v, out, stream);
-    default: throw Unsupported("block_2 is " + std::to_string(block_2) + "; the CUDA kernel is compiled for 16, 32 and 64");
+    case 16: return launch_fused<BLOCK_1, 16>(pass);
+    case 32: return launch_fused<BLOCK_1, 32>(pass);
+    case 64: return launch_fused<BLOCK_1, 64>(pass);
+    default: refuse("block_2", block_2);
   }
 }
 
 }  // namespace
 
-void fused_softmax_matmul_cuda(TensorView<const float, 3> x, TensorView<const float, 3> v, TensorView<float, 3> out,
-                               Index block_1, Index block_2, Stream stream) {
-  check_softmax_matmul_shapes(x.shape(), v.shape(), out.shape());
-  check_at_least("block_1", block_1, 1);
-  check_at_least("block_2", block_2, 1);
-  switch (block_1) {
-    case 16: return dispatch_block_2<16>(x, v, out, block_2, stream);
-    case 32: return dispatch_block_2<32>(x, v, out, block_2, stream);
-    case 64: return dispatch_block_2<64>(x, v, out, block_2, stream);
-    default: throw Unsupported("block_1 is " + std::to_string(block_1) + "; the CUDA kernel is compiled for 16, 32 and 64");
+void fused_softmax_matmul_cuda(const SoftmaxMatmul<float>& pass,
+                               const SoftmaxMatmulBlocks& blocks) {
+  (void)check_softmax_matmul(pass);
+  check_at_least("block_1", blocks.block_1, 1);
+  check_at_least("block_2", blocks.block_2, 1);
+  switch (blocks.block_1) {
+    case 16: return dispatch_block_2<16>(pass, blocks.block_2);
+    case 32: return dispatch_block_2<32>(pass, blocks.block_2);
+    case 64: return dispatch_block_2<64>(pass, blocks.block_2);
+    default: refuse("block_1", blocks.block_1);
   }
 }
 

@@ -11,8 +11,8 @@ namespace {
 
 constexpr double kBytesPerMiB = 1024.0 * 1024.0;
 
-// BEGIN SOLUTION mean and sample standard deviation of the times (two short functions, or one; mind a single time, and do not
-//   subtract two large nearly equal numbers)
+// BEGIN SOLUTION mean and sample standard deviation of the times (two short functions, or one;
+//   mind a single time, and do not subtract two large nearly equal numbers)
 double mean_of(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values) sum += value;
@@ -34,15 +34,17 @@ Measurement measure(Work& work, Clock& clock, int warmups, int passes) {
   check_at_least("warmups", warmups, 0);
   check_at_least("passes", passes, 1);
   Measurement result;
-  // BEGIN SOLUTION the passes: warm up; forget the memory peak so far; then time each pass, with the clock synchronised before
-  //   either reading; fill `result`. OutOfMemory, whenever it comes, becomes a result (about 20 lines)
+  // BEGIN SOLUTION the passes: warm up; forget the memory peak so far; then time each pass, with
+  //   the clock synchronised before either reading; fill `result`. OutOfMemory, whenever it comes,
+  //   becomes a result (about 20 lines)
   // STUB throw NotYetImplemented("part1.measure");
   try {
     for (int pass = 0; pass < warmups; ++pass) {
       work.prepare();
       work.run();
     }
-    clock.synchronize();  // an asynchronous failure of a warm-up pass surfaces here, and its memory is free again
+    clock.synchronize();  // an asynchronous failure of a warm-up pass surfaces here, and its memory
+                          // is free again
     work.reset_peak_memory();
 
     std::vector<double> times_ms;

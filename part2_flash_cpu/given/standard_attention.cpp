@@ -1,4 +1,5 @@
-// Standard attention, forward and backward: each formula over a whole head before the next one begins, and all of P in memory.
+// Standard attention, forward and backward: each formula over a whole head before the next one
+// begins, and all of P in memory.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -62,22 +63,20 @@ Tensor<T, 2> transposed_product(const Tensor<T, 2>& A, const Tensor<T, 2>& B, Co
 }  // namespace
 
 template <class T>
-void standard_attention_forward(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v, TensorView<T, 4> out,
-                                TensorView<T, 4> p, const AttentionOptions& options) {
-  const AttentionShape shape = attention_shape(q.shape(), k.shape());
-  check_view("q", q, shape.of_queries());
-  check_view("k", k, shape.of_keys());
-  check_view("v", v, shape.of_keys());
-  check_view("out", out, shape.of_queries());
+void standard_attention_forward(const AttentionForward<T>& pass, TensorView<T, 4> p) {
+  const AttentionShape shape = check_attention(pass);
   check_view("p", p, {shape.batch, shape.heads, shape.queries, shape.keys});
+  const auto& [q, k, v, out, lse, options, stream] = pass;
   const T scale = static_cast<T>(attention_scale(options, shape.head_dim));
   constexpr T kInfinity = std::numeric_limits<T>::infinity();
+  const bool causal = options.causal;
   const auto all = [&](Index) { return shape.head_dim; };
-  const auto visible = [&](Index i) { return shape.visible_keys(i, options.causal); };
+  const auto visible = [&](Index i) { return shape.visible_keys(i, causal); };
 
   for (Index b = 0; b < shape.batch; ++b)
     for (Index h = 0; h < shape.heads; ++h) {
-      Tensor<T, 2> P = product(head_of(q, b, h), transposed(head_of(k, b, h)), all);  // S, without the scale
+      Tensor<T, 2> P =
+          product(head_of(q, b, h), transposed(head_of(k, b, h)), all);  // S, without the scale
       for (Index i = 0; i < shape.queries; ++i) {
         T* const row = P.data() + i * shape.keys;
         T m = -kInfinity, l = 0;
@@ -86,6 +85,7 @@ void standard_attention_forward(TensorView<const T, 4> q, TensorView<const T, 4>
         for (Index j = 0; j < visible(i); ++j) l += row[j] = std::exp(row[j] - reference);
         for (Index j = 0; j < visible(i); ++j) row[j] = l == 0 ? T{0} : row[j] / l;
         std::fill(row + visible(i), row + shape.keys, T{0});
+        lse(b, h, i) = m + std::log(l);
       }
       store(product(P, head_of(v, b, h), visible), T{1}, out, b, h);
       store(P, T{1}, p, b, h);
@@ -93,27 +93,18 @@ void standard_attention_forward(TensorView<const T, 4> q, TensorView<const T, 4>
 }
 
 template <class T>
-void standard_attention_backward(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v, TensorView<const T, 4> p,
-                                 TensorView<const T, 4> d_out, TensorView<T, 4> d_q, TensorView<T, 4> d_k, TensorView<T, 4> d_v,
-                                 const AttentionOptions& options) {
-  const AttentionShape shape = attention_shape(q.shape(), k.shape());
-  check_view("q", q, shape.of_queries());
-  check_view("k", k, shape.of_keys());
-  check_view("v", v, shape.of_keys());
+void standard_attention_backward(const AttentionBackward<T>& pass, TensorView<const T, 4> p) {
+  const AttentionShape shape = check_attention(pass);
   check_view("p", p, {shape.batch, shape.heads, shape.queries, shape.keys});
-  check_view("d_out", d_out, shape.of_queries());
-  check_view("d_q", d_q, shape.of_queries());
-  check_view("d_k", d_k, shape.of_keys());
-  check_view("d_v", d_v, shape.of_keys());
-  const T scale = static_cast<T>(attention_scale(options, shape.head_dim));
+  const T scale = static_cast<T>(attention_scale(pass.options, shape.head_dim));
   const auto all = [&](Index) { return shape.head_dim; };
-  const auto visible = [&](Index i) { return shape.visible_keys(i, options.causal); };
+  const auto visible = [&](Index i) { return shape.visible_keys(i, pass.options.causal); };
 
   for (Index b = 0; b < shape.batch; ++b)
     for (Index h = 0; h < shape.heads; ++h) {
-      const Tensor<T, 2> P = head_of(p, b, h), dO = head_of(d_out, b, h);
+      const Tensor<T, 2> P = head_of(p, b, h), dO = head_of(pass.d_out, b, h);
       const Tensor<T, 2> dV = transposed_product(P, dO, visible);
-      Tensor<T, 2> dS = product(dO, transposed(head_of(v, b, h)), all);  // dP
+      Tensor<T, 2> dS = product(dO, transposed(head_of(pass.v, b, h)), all);  // dP
       for (Index i = 0; i < shape.queries; ++i) {
         T* const row = dS.data() + i * shape.keys;
         const T* const weights = P.data() + i * shape.keys;
@@ -121,19 +112,17 @@ void standard_attention_backward(TensorView<const T, 4> q, TensorView<const T, 4
         for (Index j = 0; j < visible(i); ++j) delta += weights[j] * row[j];
         for (Index j = 0; j < visible(i); ++j) row[j] = weights[j] * (row[j] - delta);
       }
-      store(product(dS, head_of(k, b, h), visible), scale, d_q, b, h);
-      store(transposed_product(dS, head_of(q, b, h), visible), scale, d_k, b, h);
-      store(dV, T{1}, d_v, b, h);
+      store(product(dS, head_of(pass.k, b, h), visible), scale, pass.d_q, b, h);
+      store(transposed_product(dS, head_of(pass.q, b, h), visible), scale, pass.d_k, b, h);
+      store(dV, T{1}, pass.d_v, b, h);
     }
 }
 
-#define FLASH_INSTANTIATE(T)                                                                                                            \
-  template void standard_attention_forward(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>,         \
-                                                        TensorView<T, 4>, TensorView<T, 4>, const AttentionOptions&);                   \
-  template void standard_attention_backward(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>,        \
-                                                         TensorView<const T, 4>, TensorView<const T, 4>, TensorView<T, 4>,              \
-                                                         TensorView<T, 4>, TensorView<T, 4>, const AttentionOptions&)
-FLASH_INSTANTIATE(float);
-FLASH_INSTANTIATE(double);
+template void standard_attention_forward(const AttentionForward<float>&, TensorView<float, 4>);
+template void standard_attention_forward(const AttentionForward<double>&, TensorView<double, 4>);
+template void standard_attention_backward(const AttentionBackward<float>&,
+                                          TensorView<const float, 4>);
+template void standard_attention_backward(const AttentionBackward<double>&,
+                                          TensorView<const double, 4>);
 
 }  // namespace flash

@@ -6,75 +6,53 @@
 #include <string>
 #include <vector>
 
+#include "part2_flash_cpu/ladder/3_register_blocked.hpp"
 #include "part2_flash_cpu/ladder/ladder.hpp"
 #include "part2_flash_cpu/ladder/parallel.hpp"
 
 namespace flash {
-
-// Each is defined by a file in per_isa/, which is compiled for each of them.
-#define FLASH_DECLARE_KERNELS(isa)                      \
-  namespace isa {                                       \
-  extern const Kernels<float> vectorised_float;         \
-  extern const Kernels<double> vectorised_double;       \
-  extern const Kernels<float> register_blocked_float;   \
-  extern const Kernels<double> register_blocked_double; \
-  }
-FLASH_DECLARE_KERNELS(baseline)
-#ifdef FLASH_HAVE_AVX
-FLASH_DECLARE_KERNELS(avx2)
-FLASH_DECLARE_KERNELS(avx512)
-#endif
-
 namespace {
 
 struct InstructionSet {
   const char* name;
   bool here;  // the processor has it
-  const Kernels<float>*vectorised_float, *register_blocked_float;
-  const Kernels<double>*vectorised_double, *register_blocked_double;
 };
 
-#define FLASH_INSTRUCTION_SET(isa, here)                                                                                     \
-  InstructionSet {                                                                                                           \
-#isa, here, &isa::vectorised_float, &isa::register_blocked_float, &isa::vectorised_double, &isa::register_blocked_double \
-  }
-
-// The best last.
+// In the order of chosen_isa(): the best last.
 std::vector<InstructionSet> instruction_sets() {
-  std::vector<InstructionSet> sets{FLASH_INSTRUCTION_SET(baseline, true)};
+  std::vector<InstructionSet> sets{{"baseline", true}};
 #ifdef FLASH_HAVE_AVX
   __builtin_cpu_init();
-  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
-  const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                          __builtin_cpu_supports("avx512cd");
-  sets.push_back(FLASH_INSTRUCTION_SET(avx2, has_avx2));
-  sets.push_back(FLASH_INSTRUCTION_SET(avx512, has_avx512));
+  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                        __builtin_cpu_supports("bmi2");
+  sets.push_back({"avx2", has_avx2});
+  sets.push_back(
+      {"avx512", has_avx2 && __builtin_cpu_supports("avx512f") &&
+                     __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                     __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd")});
 #endif
   return sets;
 }
 
-InstructionSet chosen() {
+int choose() {
   const std::vector<InstructionSet> sets = instruction_sets();
-  const char* const wanted = std::getenv("FLASH_ISA");
+  const char* const variable = std::getenv("FLASH_ISA");
+  const std::string wanted = variable == nullptr ? "" : variable;
   std::string names;
-  InstructionSet best = sets.front();
-  for (const InstructionSet& set : sets) {
-    if (wanted != nullptr && set.name == std::string(wanted)) {
-      if (!set.here) throw Unsupported(std::string("FLASH_ISA is '") + wanted + "', which this processor does not have");
-      return set;
+  int best = 0;
+  for (int isa = 0; isa < static_cast<int>(sets.size()); ++isa) {
+    const InstructionSet& set = sets[static_cast<std::size_t>(isa)];
+    if (set.name == wanted) {
+      if (!set.here)
+        throw Unsupported("FLASH_ISA is '" + wanted + "', which this processor does not have");
+      return isa;
     }
     names += (names.empty() ? "" : ", ") + std::string(set.name);
-    if (set.here) best = set;
+    if (set.here) best = isa;
   }
-  if (wanted != nullptr && *wanted != '\0')
-    throw ArgumentError(std::string("FLASH_ISA is '") + wanted + "'; it must be one of: " + names);
+  if (!wanted.empty())
+    throw ArgumentError("FLASH_ISA is '" + wanted + "'; it must be one of: " + names);
   return best;
-}
-
-const InstructionSet& instruction_set() {
-  static const InstructionSet set = chosen();
-  return set;
 }
 
 template <class T>
@@ -83,7 +61,8 @@ double peak(const Kernels<T>& kernels, double milliseconds) {
   const int threads = ladder_threads();
   std::vector<double> flops(static_cast<std::size_t>(threads));
   const auto start = Clock::now();
-  const auto end = start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(milliseconds));
+  const auto end = start + std::chrono::duration_cast<Clock::duration>(
+                               std::chrono::duration<double, std::milli>(milliseconds));
   parallel_for(threads, [&](Index task) {
     do flops[static_cast<std::size_t>(task)] += kernels.multiply_adds();
     while (Clock::now() < end);
@@ -96,24 +75,12 @@ double peak(const Kernels<T>& kernels, double milliseconds) {
 
 }  // namespace
 
-template <>
-const Kernels<float>& vectorised_kernels() {
-  return *instruction_set().vectorised_float;
-}
-template <>
-const Kernels<double>& vectorised_kernels() {
-  return *instruction_set().vectorised_double;
-}
-template <>
-const Kernels<float>& register_blocked_kernels() {
-  return *instruction_set().register_blocked_float;
-}
-template <>
-const Kernels<double>& register_blocked_kernels() {
-  return *instruction_set().register_blocked_double;
+int chosen_isa() {
+  static const int isa = choose();
+  return isa;
 }
 
-std::string ladder_isa() { return instruction_set().name; }
+std::string ladder_isa() { return instruction_sets()[static_cast<std::size_t>(chosen_isa())].name; }
 
 double fma_peak_gflops(DType dtype, double milliseconds) {
   if (dtype == DType::kFloat32) return peak(register_blocked_kernels<float>(), milliseconds);

@@ -1,16 +1,65 @@
-// Which of the kernels in per_isa/ run here: those of the best instruction set that the processor has, or of the environment's
-// FLASH_ISA.
+// Kernels that are compiled once for each instruction set, and the choice among them at run time:
+// the best set that the processor has, or the one in the environment's FLASH_ISA.
+//
+// A file N_name.isa.cpp ends its kernels with FLASH_KERNELS(name), where flash::FLASH_ISA has a
+// constexpr function kernels<T>(). That defines name_kernels<T>(), the kernels that run here.
 #pragma once
 
 #include "part2_flash_cpu/ladder/per_isa/kernels.hpp"
 
 namespace flash {
 
-// Looks at the processor and the environment once. Throws ArgumentError when FLASH_ISA is no instruction set of this build, and
-// Unsupported when the processor does not have it.
-template <class T>
-const Kernels<T>& vectorised_kernels();
-template <class T>
-const Kernels<T>& register_blocked_kernels();
+// 0: baseline, 1: avx2, 2: avx512. Looks at the processor and the environment once. Throws
+// ArgumentError when FLASH_ISA is no instruction set of this build, and Unsupported when the
+// processor does not have it.
+int chosen_isa();
 
 }  // namespace flash
+
+#define FLASH_DEFINE_KERNELS(name)                         \
+  namespace flash::FLASH_ISA {                             \
+  extern const Kernels<float> name##_float;                \
+  extern const Kernels<double> name##_double;              \
+  const Kernels<float> name##_float = kernels<float>();    \
+  const Kernels<double> name##_double = kernels<double>(); \
+  }
+
+#ifdef FLASH_HAVE_AVX
+#define FLASH_DECLARE_KERNELS(name)           \
+  namespace flash {                           \
+  namespace avx2 {                            \
+  extern const Kernels<float> name##_float;   \
+  extern const Kernels<double> name##_double; \
+  }                                           \
+  namespace avx512 {                          \
+  extern const Kernels<float> name##_float;   \
+  extern const Kernels<double> name##_double; \
+  }                                           \
+  }
+#define FLASH_EACH_ISA(what) &baseline::what, &avx2::what, &avx512::what
+#else
+#define FLASH_DECLARE_KERNELS(name)
+#define FLASH_EACH_ISA(what) &baseline::what
+#endif
+
+#ifdef FLASH_BASELINE
+#define FLASH_KERNELS(name)                                                \
+  FLASH_DEFINE_KERNELS(name)                                               \
+  FLASH_DECLARE_KERNELS(name)                                              \
+  namespace flash {                                                        \
+  template <class T>                                                       \
+  const Kernels<T>& name##_kernels();                                      \
+  template <>                                                              \
+  const Kernels<float>& name##_kernels() {                                 \
+    const Kernels<float>* const each[] = {FLASH_EACH_ISA(name##_float)};   \
+    return *each[chosen_isa()];                                            \
+  }                                                                        \
+  template <>                                                              \
+  const Kernels<double>& name##_kernels() {                                \
+    const Kernels<double>* const each[] = {FLASH_EACH_ISA(name##_double)}; \
+    return *each[chosen_isa()];                                            \
+  }                                                                        \
+  }
+#else
+#define FLASH_KERNELS(name) FLASH_DEFINE_KERNELS(name)
+#endif

@@ -1,4 +1,5 @@
-// Memory to work in that stays from call to call, so that its pages are fresh, and fault, only once.
+// Memory to work in that stays from call to call, so that its pages are fresh, and fault, only
+// once.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +12,13 @@ namespace flash {
 
 class KeptMemory {
  public:
-  // `elements` of T, aligned to a cache line, with anything in them; valid until the next get(). Throws OutOfMemory.
+  // `elements` of T, aligned to a cache line, with anything in them; valid until the next get().
+  // Throws OutOfMemory.
   template <class T>
   T* get(std::ptrdiff_t elements) {
     const std::size_t bytes = static_cast<std::size_t>(elements) * sizeof(T);
-    if (bytes > size_ || size_ > kKept) {  // a piece larger than kKept is given back at the next call
+    if (bytes > size_ ||
+        size_ > kKept) {  // a piece larger than kKept is given back at the next call
       release();
       try {
         memory_.reset(static_cast<std::byte*>(::operator new(bytes, kLine)));

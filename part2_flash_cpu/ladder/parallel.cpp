@@ -20,8 +20,8 @@ namespace {
 
 constexpr int kMostThreads = 1024;
 
-// A waiting thread looks again for this long before it sleeps: waking one takes about as long, and passes follow each other
-// closely.
+// A waiting thread looks again for this long before it sleeps: waking one takes about as long, and
+// passes follow each other closely.
 constexpr std::chrono::microseconds kSpin{50};
 
 int default_threads() {
@@ -31,7 +31,8 @@ int default_threads() {
   char* end = nullptr;
   const long threads = std::strtol(text, &end, 10);
   if (*end != '\0' || threads < 1 || threads > kMostThreads)
-    throw ArgumentError(std::string("FLASH_THREADS is '") + text + "'; it must be a whole number from 1 to 1024");
+    throw ArgumentError(std::string("FLASH_THREADS is '") + text +
+                        "'; it must be a whole number from 1 to 1024");
   return static_cast<int>(threads);
 }
 
@@ -54,8 +55,8 @@ class Pool {
       for (int worker = 1; worker < threads; ++worker) workers_.emplace_back([this] { work(); });
     } catch (const std::system_error& error) {
       stop();
-      throw Error("threads is " + std::to_string(threads) + "; the system started " + std::to_string(workers_.size() + 1) +
-                  ": " + error.what());
+      throw Error("threads is " + std::to_string(threads) + "; the system started " +
+                  std::to_string(workers_.size() + 1) + ": " + error.what());
     }
   }
   ~Pool() { stop(); }
@@ -71,7 +72,8 @@ class Pool {
     thrown_ = nullptr;
     start();
     take_tasks();
-    for (int busy = busy_.load(std::memory_order_acquire); busy > 0; busy = busy_.load(std::memory_order_acquire))
+    for (int busy = busy_.load(std::memory_order_acquire); busy > 0;
+         busy = busy_.load(std::memory_order_acquire))
       wait_while(busy_, busy);
     if (thrown_) std::rethrow_exception(thrown_);
   }

@@ -1,4 +1,5 @@
-// Implements tasks.hpp, and release_kept_memory() of ladder.hpp: cuts the work into tasks, and hands each its rows and its memory.
+// Implements tasks.hpp, and release_kept_memory() of ladder.hpp: cuts the work into tasks, and
+// hands each its rows and its memory.
 #include "part2_flash_cpu/ladder/tasks.hpp"
 
 #include <algorithm>
@@ -12,7 +13,8 @@ namespace {
 
 constexpr Index kRowsOfATask = 256;  // where a task only passes over rows
 
-// A tensor whose rows are contiguous: the caller's, or where they are not, a copy. Writing, it is copied back when this ends.
+// A tensor whose rows are contiguous: the caller's, or where they are not, a copy. Writing, it is
+// copied back when this ends.
 template <class T>
 class Rows {
  public:
@@ -30,11 +32,13 @@ class Rows {
   Rows& operator=(const Rows&) = delete;
 
   HeadRows<T> head(Index b, Index h) const {
-    return {rows_.data() + b * rows_.stride(0) + h * rows_.stride(1), static_cast<std::ptrdiff_t>(rows_.stride(2))};
+    return {rows_.data() + b * rows_.stride(0) + h * rows_.stride(1),
+            static_cast<std::ptrdiff_t>(rows_.stride(2))};
   }
 
  private:
-  static void copy(TensorView<const std::remove_const_t<T>, 4> from, TensorView<std::remove_const_t<T>, 4> to) {
+  static void copy(TensorView<const std::remove_const_t<T>, 4> from,
+                   TensorView<std::remove_const_t<T>, 4> to) {
     for (Index b = 0; b < from.extent(0); ++b)
       for (Index h = 0; h < from.extent(1); ++h)
         for (Index i = 0; i < from.extent(2); ++i)
@@ -54,7 +58,8 @@ Index in_lines(Index elements) {
   return ceil_div(elements, kLine) * kLine;
 }
 
-// What the tasks of a thread work in, and what the thread that makes a call has for all of its tasks.
+// What the tasks of a thread work in, and what the thread that makes a call has for all of its
+// tasks.
 thread_local KeptMemory task_memory, call_memory;
 
 }  // namespace
@@ -66,18 +71,22 @@ void release_kept_memory() {
 }
 
 template <class T>
-void forward_in_tasks(const Kernels<T>& kernels, TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
-                      TensorView<T, 4> out, TensorView<T, 3> lse, const AttentionOptions& options, const ForwardPlan& plan) {
-  const AttentionShape shape = check_attention_forward(q, k, v, out, lse);
-  const double scale = attention_scale(options, shape.head_dim);
-  const Rows<const T> q_rows(q), k_rows(k), v_rows(v);
-  const Rows<T> out_rows(out);
+void forward_in_tasks(const AttentionForward<T>& pass, const Kernels<T>& kernels,
+                      const ForwardPlan& plan) {
+  const AttentionShape shape = check_attention(pass);
+  const bool causal = pass.options.causal;
+  const double scale = attention_scale(pass.options, shape.head_dim);
+  const Rows<const T> q_rows(pass.q), k_rows(pass.k), v_rows(pass.v);
+  const Rows<T> out_rows(pass.out);
+  const auto& lse = pass.lse;
 
-  const Index block_queries = plan.query_panels * kernels.panel, blocks = ceil_div(shape.queries, block_queries);
+  const Index block_queries = plan.query_panels * kernels.panel,
+              blocks = ceil_div(shape.queries, block_queries);
   const Index heads = shape.batch * shape.heads;
   const Index scratch = kernels.forward_scratch(block_queries, plan.block_keys, shape.head_dim);
   parallel_for(heads * blocks, [&](Index task) {
-    // All heads' last blocks before anybody's last but one; else head by head, whose keys then stay in the cache.
+    // All heads' last blocks before anybody's last but one; else head by head, whose keys then stay
+    // in the cache.
     const Index block = plan.last_first ? blocks - 1 - task / heads : task % blocks;
     const Index head = plan.last_first ? task % heads : task / blocks;
     const Index b = head / shape.heads, h = head % shape.heads;
@@ -92,21 +101,22 @@ void forward_in_tasks(const Kernels<T>& kernels, TensorView<const T, 4> q, Tenso
                      .keys = shape.keys,
                      .head_dim = shape.head_dim,
                      .block_keys = plan.block_keys,
-                     .causal = options.causal,
+                     .causal = causal,
                      .scale = scale,
                      .scratch = task_memory.get<T>(scratch)});
   });
 }
 
 template <class T>
-void backward_in_tasks(const Kernels<T>& kernels, TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
-                       TensorView<const T, 4> out, TensorView<const T, 3> lse, TensorView<const T, 4> d_out,
-                       TensorView<T, 4> d_q, TensorView<T, 4> d_k, TensorView<T, 4> d_v, const AttentionOptions& options,
+void backward_in_tasks(const AttentionBackward<T>& pass, const Kernels<T>& kernels,
                        const BackwardPlan& plan) {
-  const AttentionShape shape = check_attention_backward(q, k, v, out, lse, d_out, d_q, d_k, d_v);
-  const double scale = attention_scale(options, shape.head_dim);
-  const Rows<const T> q_rows(q), k_rows(k), v_rows(v), out_rows(out), d_out_rows(d_out);
-  const Rows<T> d_q_rows(d_q), d_k_rows(d_k), d_v_rows(d_v);
+  const AttentionShape shape = check_attention(pass);
+  const bool causal = pass.options.causal;
+  const double scale = attention_scale(pass.options, shape.head_dim);
+  const Rows<const T> q_rows(pass.q), k_rows(pass.k), v_rows(pass.v), out_rows(pass.out),
+      d_out_rows(pass.d_out);
+  const Rows<T> d_q_rows(pass.d_q), d_k_rows(pass.d_k), d_v_rows(pass.d_v);
+  const auto& lse = pass.lse;
 
   const Index heads = shape.batch * shape.heads, block_keys = plan.key_panels * kernels.panel;
   const Index scratch = kernels.backward_scratch(plan.block_queries, block_keys, shape.head_dim);
@@ -122,7 +132,8 @@ void backward_in_tasks(const Kernels<T>& kernels, TensorView<const T, 4> q, Tens
   const auto for_rows = [&](const auto& body) {
     parallel_for(heads * chunks, [&](Index task) {
       const Index head = task / chunks, first = task % chunks * kRowsOfATask;
-      body(head / shape.heads, head % shape.heads, head, first, std::min(shape.queries, first + kRowsOfATask));
+      body(head / shape.heads, head % shape.heads, head, first,
+           std::min(shape.queries, first + kRowsOfATask));
     });
   };
   for_rows([&](Index b, Index h, Index head, Index first, Index last) {
@@ -138,7 +149,8 @@ void backward_in_tasks(const Kernels<T>& kernels, TensorView<const T, 4> q, Tens
                            .delta = delta + head * shape.queries});
   });
   parallel_for(heads * plan.splits, [&](Index task) {
-    const Index head = task / plan.splits, split = task % plan.splits, b = head / shape.heads, h = head % shape.heads;
+    const Index head = task / plan.splits, split = task % plan.splits, b = head / shape.heads,
+                h = head % shape.heads;
     kernels.backward_split({.q = q_rows.head(b, h),
                             .k = k_rows.head(b, h),
                             .v = v_rows.head(b, h),
@@ -156,7 +168,7 @@ void backward_in_tasks(const Kernels<T>& kernels, TensorView<const T, 4> q, Tens
                             .block_step = plan.splits,
                             .block_queries = plan.block_queries,
                             .block_keys = block_keys,
-                            .causal = options.causal,
+                            .causal = causal,
                             .scale = scale,
                             .scratch = task_memory.get<T>(scratch)});
   });
@@ -172,13 +184,13 @@ void backward_in_tasks(const Kernels<T>& kernels, TensorView<const T, 4> q, Tens
   });
 }
 
-#define FLASH_INSTANTIATE(T)                                                                                                 \
-  template void forward_in_tasks(const Kernels<T>&, TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>,  \
-                                 TensorView<T, 4>, TensorView<T, 3>, const AttentionOptions&, const ForwardPlan&);           \
-  template void backward_in_tasks(const Kernels<T>&, TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>, \
-                                  TensorView<const T, 4>, TensorView<const T, 3>, TensorView<const T, 4>, TensorView<T, 4>,  \
-                                  TensorView<T, 4>, TensorView<T, 4>, const AttentionOptions&, const BackwardPlan&)
-FLASH_INSTANTIATE(float);
-FLASH_INSTANTIATE(double);
+template void forward_in_tasks(const AttentionForward<float>&, const Kernels<float>&,
+                               const ForwardPlan&);
+template void forward_in_tasks(const AttentionForward<double>&, const Kernels<double>&,
+                               const ForwardPlan&);
+template void backward_in_tasks(const AttentionBackward<float>&, const Kernels<float>&,
+                                const BackwardPlan&);
+template void backward_in_tasks(const AttentionBackward<double>&, const Kernels<double>&,
+                                const BackwardPlan&);
 
 }  // namespace flash

@@ -1,8 +1,10 @@
-// Task 2.A: attention forward for a block of queries at a time, with the running maximum m, the running sum l and the accumulator O of
-// online softmax. Of the scores only a blocks.queries x blocks.keys tile ever exists.
+// Task 2.A: attention forward for a block of queries at a time, with the running maximum m, the
+// running sum l and the accumulator O of online softmax. Of the scores only a blocks.queries x
+// blocks.keys tile ever exists.
 //
-// Inner loops run over keys or over head_dim, next to each other in memory: there the compiler can use vector instructions. A dot
-// product would have to add up in another order for that, which it may not do by itself.
+// Inner loops run over keys or over head_dim, next to each other in memory: there the compiler can
+// use vector instructions. A dot product would have to add up in another order for that, which it
+// may not do by itself.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,20 +15,22 @@
 namespace flash {
 
 template <class T>
-void flash_attention_forward(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v, TensorView<T, 4> out,
-                             TensorView<T, 3> lse, const AttentionOptions& options, const AttentionBlocks& blocks) {
-  const AttentionShape shape = check_attention_forward(q, k, v, out, lse);
+void flash_attention_forward(const AttentionForward<T>& pass, const AttentionBlocks& blocks) {
+  const AttentionShape shape = check_attention(pass);
+  const auto [q, k, v, out, lse, options, stream] = pass;
   const T scale = static_cast<T>(attention_scale(options, shape.head_dim));
   check_at_least("blocks.queries", blocks.queries, 1);
   check_at_least("blocks.keys", blocks.keys, 1);
   const Index d = shape.head_dim;
-  const Index block_q = std::min(blocks.queries, shape.queries), block_k = std::min(blocks.keys, std::max<Index>(shape.keys, 1));
+  const Index block_q = std::min(blocks.queries, shape.queries),
+              block_k = std::min(blocks.keys, std::max<Index>(shape.keys, 1));
   constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
-  Tensor<T, 2> Q({block_q, d}), Kt({d, block_k}), V({block_k, d});  // the blocks; of K the transpose
-  Tensor<T, 2> S({block_q, block_k});                               // the tile: scores, then P = exp(S - m)
-  Tensor<T, 2> O({block_q, d});                                     // sum of P V, relative to the same m
-  Tensor<T, 1> m({block_q}), l({block_q});                          // of each row: the largest score; the sum of exp(S - m)
+  Tensor<T, 2> Q({block_q, d}), Kt({d, block_k}),
+      V({block_k, d});                      // the blocks; of K the transpose
+  Tensor<T, 2> S({block_q, block_k});       // the tile: scores, then P = exp(S - m)
+  Tensor<T, 2> O({block_q, d});             // sum of P V, relative to the same m
+  Tensor<T, 1> m({block_q}), l({block_q});  // of each row: the largest score; the sum of exp(S - m)
 
   for (Index b = 0; b < shape.batch; ++b)
     for (Index h = 0; h < shape.heads; ++h)
@@ -35,10 +39,11 @@ void flash_attention_forward(TensorView<const T, 4> q, TensorView<const T, 4> k,
         for (Index i = 0; i < rows; ++i)
           for (Index c = 0; c < d; ++c) Q(i, c) = q(b, h, i0 + i, c);
 
-        // TODO start the block of queries: m, l and O of rows that have seen no key yet (3 lines)
+        // TODO start the block of queries: m, l and O of rows that have seen no key yet
+        //   (3 lines)
 
-        // TODO how many keys, from the first on, some query of the block sees: all, or with options.causal those up to its
-        //   last query (1 line; shape.visible_keys() knows)
+        // TODO how many keys, from the first on, some query of the block sees: all, or
+        //   with options.causal those up to its last query (1 line; shape.visible_keys() knows)
         const Index keys_seen = shape.keys;
 
         for (Index j0 = 0; j0 < keys_seen; j0 += block_k) {
@@ -51,30 +56,30 @@ void flash_attention_forward(TensorView<const T, 4> q, TensorView<const T, 4> k,
 
           for (Index i = 0; i < rows; ++i) {
             T* const S_row = &S(i, 0);
-            // TODO the mask: how many of the tile's keys, from the first on, query i0 + i sees; what follows stops there (1 line)
+            // TODO the mask: how many of the tile's keys, from the first on, query i0 +
+            //   i sees; what follows stops there (1 line)
             const Index visible = keys;
 
-            // TODO the scores: S_row[j] = scale * (row i of Q times column j of Kt) for the `visible` keys (about 6 lines; the
-            //   keys innermost)
+            // TODO the scores: S_row[j] = scale * (row i of Q times column j of Kt) for
+            //   the `visible` keys (about 6 lines; the keys innermost)
 
-            // TODO online softmax: the new maximum of row i (mind a row of which only -inf was seen so far); S_row[j] becomes
-            //   P(i, j) = exp(S_row[j] - maximum); bring l and row i of O to the new maximum, and add the tile's sum to l (about 10 lines)
+            // TODO online softmax: the new maximum of row i (mind a row of which only
+            //   -inf was seen so far); S_row[j] becomes P(i, j) = exp(S_row[j] - maximum); bring l
+            //   and row i of O to the new maximum, and add the tile's sum to l (about 10 lines)
             throw NotYetImplemented("part2.flash_forward");
 
-            // TODO O += P V: row i of O gains S_row[j] times row j of V (about 5 lines; the columns innermost)
+            // TODO O += P V: row i of O gains S_row[j] times row j of V (about 5 lines;
+            //   the columns innermost)
           }
         }
 
-        // TODO write the rows: out = O / l, and 0 where no key was visible; lse = m + log(l), which is -inf there (about 5 lines)
+        // TODO write the rows: out = O / l, and 0 where no key was visible; lse = m +
+        //   log(l), which is -inf there (about 5 lines)
         throw NotYetImplemented("part2.flash_forward");
       }
 }
 
-template void flash_attention_forward(TensorView<const float, 4>, TensorView<const float, 4>, TensorView<const float, 4>,
-                                                   TensorView<float, 4>, TensorView<float, 3>, const AttentionOptions&,
-                                                   const AttentionBlocks&);
-template void flash_attention_forward(TensorView<const double, 4>, TensorView<const double, 4>, TensorView<const double, 4>,
-                                                   TensorView<double, 4>, TensorView<double, 3>, const AttentionOptions&,
-                                                   const AttentionBlocks&);
+template void flash_attention_forward(const AttentionForward<float>&, const AttentionBlocks&);
+template void flash_attention_forward(const AttentionForward<double>&, const AttentionBlocks&);
 
 }  // namespace flash

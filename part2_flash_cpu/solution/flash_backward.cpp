@@ -1,7 +1,8 @@
-// Task 2.B: the gradients of attention from what the forward pass left: out and lse. P is computed again, for a block of keys and one query
-// at a time, and adds its share to dQ, dK and dV.
+// Task 2.B: the gradients of attention from what the forward pass left: out and lse. P is computed
+// again, for a block of keys and one query at a time, and adds its share to dQ, dK and dV.
 //
-// The outer loop is over blocks of keys, whose K, V, dK and dV stay at hand while all queries pass by; dQ of a query is summed up in d_q.
+// The outer loop is over blocks of keys, whose K, V, dK and dV stay at hand while all queries pass
+// by; dQ of a query is summed up in d_q.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -12,7 +13,8 @@
 namespace flash {
 
 template <class T>
-void attention_delta(TensorView<const T, 4> out, TensorView<const T, 4> d_out, TensorView<T, 3> delta) {
+void attention_delta(TensorView<const T, 4> out, TensorView<const T, 4> d_out,
+                     TensorView<T, 3> delta) {
   const auto [batch, heads, queries, head_dim] = out.shape();
   check_view("d_out", d_out, out.shape());
   check_view("out", out, out.shape());
@@ -30,10 +32,9 @@ void attention_delta(TensorView<const T, 4> out, TensorView<const T, 4> d_out, T
 }
 
 template <class T>
-void flash_attention_backward(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v, TensorView<const T, 4> out,
-                              TensorView<const T, 3> lse, TensorView<const T, 4> d_out, TensorView<T, 4> d_q, TensorView<T, 4> d_k,
-                              TensorView<T, 4> d_v, const AttentionOptions& options, Index block_keys) {
-  const AttentionShape shape = check_attention_backward(q, k, v, out, lse, d_out, d_q, d_k, d_v);
+void flash_attention_backward(const AttentionBackward<T>& pass, Index block_keys) {
+  const AttentionShape shape = check_attention(pass);
+  const auto [q, k, v, out, lse, d_out, d_q, d_k, d_v, options, stream] = pass;
   const T scale = static_cast<T>(attention_scale(options, shape.head_dim));
   check_at_least("block_keys", block_keys, 1);
   block_keys = std::min(block_keys, std::max<Index>(shape.keys, 1));
@@ -41,21 +42,24 @@ void flash_attention_backward(TensorView<const T, 4> q, TensorView<const T, 4> k
   constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
   Tensor<T, 3> delta(shape.of_rows());
-  attention_delta(out, d_out, delta.view());
+  attention_delta<T>(out, d_out, delta.view());
   for (Index b = 0; b < shape.batch; ++b)
     for (Index h = 0; h < shape.heads; ++h)
       for (Index i = 0; i < shape.queries; ++i)
         for (Index c = 0; c < d; ++c) d_q(b, h, i, c) = 0;
 
-  // BEGIN SOLUTION tensors for what you need: all of P and dP of a head at once, or blocks (with blocks, about 4 lines)
-  Tensor<T, 2> K({block_keys, d}), Kt({d, block_keys}), Vt({d, block_keys});  // the blocks of K and V; t: transposed
+  // BEGIN SOLUTION tensors for what you need: all of P and dP of a head at once, or blocks (with
+  //   blocks, about 4 lines)
+  Tensor<T, 2> K({block_keys, d}), Kt({d, block_keys}),
+      Vt({d, block_keys});  // the blocks of K and V; t: transposed
   Tensor<T, 2> dK({block_keys, d}), dV({block_keys, d});
   Tensor<T, 1> Q({d}), dO({d}), dQ({d}), P({block_keys}), dP({block_keys});  // a row of each
   // END SOLUTION
 
   for (Index b = 0; b < shape.batch; ++b)
     for (Index h = 0; h < shape.heads; ++h) {
-      // BEGIN SOLUTION the gradients of one head. For each pair of a query i and a key j that it sees:
+      // BEGIN SOLUTION the gradients of one head. For each pair of a query i and a key j that it
+      //   sees:
       //     P = exp(scale * q(i) k(j) - lse(i)), and 0 for a query whose lse is -inf        dP = d_out(i) v(j)
       //     dS = P * (dP - delta(i))
       //     d_v(j) += P * d_out(i)        d_q(i) += scale * dS * k(j)        d_k(j) += scale * dS * q(i)
@@ -96,8 +100,9 @@ void flash_attention_backward(TensorView<const T, 4> q, TensorView<const T, 4> k
             const T p = P(j), dS = scale * p * (dP(j) - delta(b, h, i));
             T *const dV_row = &dV(j, 0), *const dK_row = &dK(j, 0);
             const T* const K_row = &K(j, 0);
-            // One loop for each sum: all three in one need more checks that rows do not overlap than the compiler makes, and then
-            // it uses no vectors, and this pass takes 2.3 times as long (g++ 12).
+            // One loop for each sum: all three in one need more checks that rows do not overlap
+            // than the compiler makes, and then it uses no vectors, and this pass takes 2.3 times
+            // as long (g++ 12).
             for (Index c = 0; c < d; ++c) dV_row[c] += p * dO.data()[c];
             for (Index c = 0; c < d; ++c) dK_row[c] += dS * Q.data()[c];
             for (Index c = 0; c < d; ++c) dQ.data()[c] += dS * K_row[c];
@@ -115,13 +120,11 @@ void flash_attention_backward(TensorView<const T, 4> q, TensorView<const T, 4> k
     }
 }
 
-#define FLASH_INSTANTIATE(T)                                                                                                          \
-  template void attention_delta(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<T, 3>);                       \
-  template void flash_attention_backward(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>,         \
-                                                      TensorView<const T, 4>, TensorView<const T, 3>, TensorView<const T, 4>,         \
-                                                      TensorView<T, 4>, TensorView<T, 4>, TensorView<T, 4>, const AttentionOptions&,  \
-                                                      Index)
-FLASH_INSTANTIATE(float);
-FLASH_INSTANTIATE(double);
+template void attention_delta(TensorView<const float, 4>, TensorView<const float, 4>,
+                              TensorView<float, 3>);
+template void attention_delta(TensorView<const double, 4>, TensorView<const double, 4>,
+                              TensorView<double, 3>);
+template void flash_attention_backward(const AttentionBackward<float>&, Index);
+template void flash_attention_backward(const AttentionBackward<double>&, Index);
 
 }  // namespace flash

@@ -1,8 +1,10 @@
-// Task 2.A: attention forward for a block of queries at a time, with the running maximum m, the running sum l and the accumulator O of
-// online softmax. Of the scores only a blocks.queries x blocks.keys tile ever exists.
+// Task 2.A: attention forward for a block of queries at a time, with the running maximum m, the
+// running sum l and the accumulator O of online softmax. Of the scores only a blocks.queries x
+// blocks.keys tile ever exists.
 //
-// Inner loops run over keys or over head_dim, next to each other in memory: there the compiler can use vector instructions. A dot
-// product would have to add up in another order for that, which it may not do by itself.
+// Inner loops run over keys or over head_dim, next to each other in memory: there the compiler can
+// use vector instructions. A dot product would have to add up in another order for that, which it
+// may not do by itself.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,20 +15,22 @@
 namespace flash {
 
 template <class T>
-void flash_attention_forward(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v, TensorView<T, 4> out,
-                             TensorView<T, 3> lse, const AttentionOptions& options, const AttentionBlocks& blocks) {
-  const AttentionShape shape = check_attention_forward(q, k, v, out, lse);
+void flash_attention_forward(const AttentionForward<T>& pass, const AttentionBlocks& blocks) {
+  const AttentionShape shape = check_attention(pass);
+  const auto [q, k, v, out, lse, options, stream] = pass;
   const T scale = static_cast<T>(attention_scale(options, shape.head_dim));
   check_at_least("blocks.queries", blocks.queries, 1);
   check_at_least("blocks.keys", blocks.keys, 1);
   const Index d = shape.head_dim;
-  const Index block_q = std::min(blocks.queries, shape.queries), block_k = std::min(blocks.keys, std::max<Index>(shape.keys, 1));
+  const Index block_q = std::min(blocks.queries, shape.queries),
+              block_k = std::min(blocks.keys, std::max<Index>(shape.keys, 1));
   constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
-  Tensor<T, 2> Q({block_q, d}), Kt({d, block_k}), V({block_k, d});  // the blocks; of K the transpose
-  Tensor<T, 2> S({block_q, block_k});                               // the tile: scores, then P = exp(S - m)
-  Tensor<T, 2> O({block_q, d});                                     // sum of P V, relative to the same m
-  Tensor<T, 1> m({block_q}), l({block_q});                          // of each row: the largest score; the sum of exp(S - m)
+  Tensor<T, 2> Q({block_q, d}), Kt({d, block_k}),
+      V({block_k, d});                      // the blocks; of K the transpose
+  Tensor<T, 2> S({block_q, block_k});       // the tile: scores, then P = exp(S - m)
+  Tensor<T, 2> O({block_q, d});             // sum of P V, relative to the same m
+  Tensor<T, 1> m({block_q}), l({block_q});  // of each row: the largest score; the sum of exp(S - m)
 
   for (Index b = 0; b < shape.batch; ++b)
     for (Index h = 0; h < shape.heads; ++h)
@@ -35,14 +39,15 @@ void flash_attention_forward(TensorView<const T, 4> q, TensorView<const T, 4> k,
         for (Index i = 0; i < rows; ++i)
           for (Index c = 0; c < d; ++c) Q(i, c) = q(b, h, i0 + i, c);
 
-        // BEGIN SOLUTION start the block of queries: m, l and O of rows that have seen no key yet (3 lines)
+        // BEGIN SOLUTION start the block of queries: m, l and O of rows that have seen no key yet
+        //   (3 lines)
         std::fill_n(m.data(), rows, -kInfinity);
         std::fill_n(l.data(), rows, T{0});
         std::fill_n(O.data(), rows * d, T{0});
         // END SOLUTION
 
-        // BEGIN SOLUTION how many keys, from the first on, some query of the block sees: all, or with options.causal those up to its
-        //   last query (1 line; shape.visible_keys() knows)
+        // BEGIN SOLUTION how many keys, from the first on, some query of the block sees: all, or
+        //   with options.causal those up to its last query (1 line; shape.visible_keys() knows)
         // STUB const Index keys_seen = shape.keys;
         const Index keys_seen = shape.visible_keys(i0 + rows - 1, options.causal);
         // END SOLUTION
@@ -57,13 +62,15 @@ void flash_attention_forward(TensorView<const T, 4> q, TensorView<const T, 4> k,
 
           for (Index i = 0; i < rows; ++i) {
             T* const S_row = &S(i, 0);
-            // BEGIN SOLUTION the mask: how many of the tile's keys, from the first on, query i0 + i sees; what follows stops there (1 line)
+            // BEGIN SOLUTION the mask: how many of the tile's keys, from the first on, query i0 +
+            //   i sees; what follows stops there (1 line)
             // STUB const Index visible = keys;
-            const Index visible = std::clamp<Index>(shape.visible_keys(i0 + i, options.causal) - j0, 0, keys);
+            const Index visible =
+                std::clamp<Index>(shape.visible_keys(i0 + i, options.causal) - j0, 0, keys);
             // END SOLUTION
 
-            // BEGIN SOLUTION the scores: S_row[j] = scale * (row i of Q times column j of Kt) for the `visible` keys (about 6 lines; the
-            //   keys innermost)
+            // BEGIN SOLUTION the scores: S_row[j] = scale * (row i of Q times column j of Kt) for
+            //   the `visible` keys (about 6 lines; the keys innermost)
             std::fill_n(S_row, visible, T{0});
             for (Index c = 0; c < d; ++c) {
               const T weight = Q(i, c);
@@ -73,12 +80,14 @@ void flash_attention_forward(TensorView<const T, 4> q, TensorView<const T, 4> k,
             for (Index j = 0; j < visible; ++j) S_row[j] *= scale;
             // END SOLUTION
 
-            // BEGIN SOLUTION online softmax: the new maximum of row i (mind a row of which only -inf was seen so far); S_row[j] becomes
-            //   P(i, j) = exp(S_row[j] - maximum); bring l and row i of O to the new maximum, and add the tile's sum to l (about 10 lines)
+            // BEGIN SOLUTION online softmax: the new maximum of row i (mind a row of which only
+            //   -inf was seen so far); S_row[j] becomes P(i, j) = exp(S_row[j] - maximum); bring l
+            //   and row i of O to the new maximum, and add the tile's sum to l (about 10 lines)
             // STUB throw NotYetImplemented("part2.flash_forward");
             T m_new = m(i);
             for (Index j = 0; j < visible; ++j) m_new = std::fmax(m_new, S_row[j]);
-            // exp(-inf - -inf) is NaN: while nothing was visible, measure from 0 and every exp is 0.
+            // exp(-inf - -inf) is NaN: while nothing was visible, measure from 0 and every exp is
+            // 0.
             const T reference = m_new == -kInfinity ? T{0} : m_new;
             T sum = 0;
             for (Index j = 0; j < visible; ++j) sum += S_row[j] = std::exp(S_row[j] - reference);
@@ -88,7 +97,8 @@ void flash_attention_forward(TensorView<const T, 4> q, TensorView<const T, 4> k,
             for (Index c = 0; c < d; ++c) O(i, c) *= alpha;
             // END SOLUTION
 
-            // BEGIN SOLUTION O += P V: row i of O gains S_row[j] times row j of V (about 5 lines; the columns innermost)
+            // BEGIN SOLUTION O += P V: row i of O gains S_row[j] times row j of V (about 5 lines;
+            //   the columns innermost)
             T* const O_row = &O(i, 0);
             for (Index j = 0; j < visible; ++j) {
               const T weight = S_row[j];
@@ -99,7 +109,8 @@ void flash_attention_forward(TensorView<const T, 4> q, TensorView<const T, 4> k,
           }
         }
 
-        // BEGIN SOLUTION write the rows: out = O / l, and 0 where no key was visible; lse = m + log(l), which is -inf there (about 5 lines)
+        // BEGIN SOLUTION write the rows: out = O / l, and 0 where no key was visible; lse = m +
+        //   log(l), which is -inf there (about 5 lines)
         // STUB throw NotYetImplemented("part2.flash_forward");
         for (Index i = 0; i < rows; ++i) {
           for (Index c = 0; c < d; ++c) out(b, h, i0 + i, c) = l(i) == 0 ? T{0} : O(i, c) / l(i);
@@ -109,11 +120,7 @@ void flash_attention_forward(TensorView<const T, 4> q, TensorView<const T, 4> k,
       }
 }
 
-template void flash_attention_forward(TensorView<const float, 4>, TensorView<const float, 4>, TensorView<const float, 4>,
-                                                   TensorView<float, 4>, TensorView<float, 3>, const AttentionOptions&,
-                                                   const AttentionBlocks&);
-template void flash_attention_forward(TensorView<const double, 4>, TensorView<const double, 4>, TensorView<const double, 4>,
-                                                   TensorView<double, 4>, TensorView<double, 3>, const AttentionOptions&,
-                                                   const AttentionBlocks&);
+template void flash_attention_forward(const AttentionForward<float>&, const AttentionBlocks&);
+template void flash_attention_forward(const AttentionForward<double>&, const AttentionBlocks&);
 
 }  // namespace flash

@@ -1,5 +1,5 @@
-// The backward pass without tiling: five products of matrices in device memory, and one kernel between them that makes P of S
-// and dS of dP, a row at a time. See plain_backward.hpp.
+// The backward pass without tiling: five products of matrices in device memory, and one kernel
+// between them that makes P of S and dS of dP, a row at a time. See plain_backward.hpp.
 #include <type_traits>
 
 #include "common/cuda/device_tensor.hpp"
@@ -11,7 +11,7 @@
 namespace flash {
 namespace {
 
-// ---- A product of matrices ----------------------------------------------------------------------------------------------
+// ---- A product of matrices ----------------------------------------------------------------------
 
 constexpr int kTileRows = 128, kTileColumns = 64;  // of C, for a thread block
 constexpr int kDepth = 16;                         // terms of the sum that it holds at a time
@@ -19,26 +19,34 @@ constexpr int kShare = 8;                          // rows, and columns, of a th
 constexpr int kGroups = kTileRows / kShare, kLanes = kTileColumns / kShare;
 constexpr int kThreads = kGroups * kLanes;
 
-// Which terms row i sums up. With a causal mask the others are not only 0: a NaN that row i does not see must not meet it.
+// Which terms row i sums up. With a causal mask the others are not only 0: a NaN that row i does
+// not see must not meet it.
 enum class Terms { kAll, kUpToRow, kFromRow };
 
-// tile[c][i] = x(i0 + i, c0 + c) for kSize rows, and 0 outside of x: read along the axis that is dense in memory.
+// tile[c][i] = x(i0 + i, c0 + c) for kSize rows, and 0 outside of x: read along the axis that is
+// dense in memory.
 template <int kSize, class T>
-__device__ __forceinline__ void load_transposed(float* tile, const Head<const T>& x, Index i0, Index c0) {
-  constexpr int kStride = kSize + 4;  // 16 bytes more than need be: the stores then come to several banks
+__device__ __forceinline__ void load_transposed(float* tile, const Head<const T>& x, Index i0,
+                                                Index c0) {
+  constexpr int kStride =
+      kSize + 4;  // 16 bytes more than need be: the stores then come to several banks
   if (x.row_stride == 1)
-    load_tile<kDepth, kSize, kThreads>(x.transposed(), c0, i0, [&](int c, int i, float value) { tile[c * kStride + i] = value; });
+    load_tile<kDepth, kSize, kThreads>(
+        x.transposed(), c0, i0, [&](int c, int i, float value) { tile[c * kStride + i] = value; });
   else
-    load_tile<kSize, kDepth, kThreads>(x, i0, c0, [&](int i, int c, float value) { tile[c * kStride + i] = value; });
+    load_tile<kSize, kDepth, kThreads>(
+        x, i0, c0, [&](int i, int c, float value) { tile[c * kStride + i] = value; });
 }
 
 // C(i, j) = factor * sum over c of A(i, c) B(j, c), for each batch and head.
 template <class A, class B, class C, Terms kTerms>
 __global__ void __launch_bounds__(kThreads, 2)
-    product_kernel(TensorView<const A, 4> a, TensorView<const B, 4> b, TensorView<C, 4> c, float factor, int down, int across) {
+    product_kernel(TensorView<const A, 4> a, TensorView<const B, 4> b, TensorView<C, 4> c,
+                   float factor, int down, int across) {
   __shared__ __align__(16) float A_smem[kDepth * (kTileRows + 4)];
   __shared__ __align__(16) float B_smem[kDepth * (kTileColumns + 4)];
-  const Index heads = c.extent(1), tile = blockIdx.x % (down * across), head = blockIdx.x / (down * across);
+  const Index heads = c.extent(1), tile = blockIdx.x % (down * across),
+              head = blockIdx.x / (down * across);
   const Index i0 = tile / across * kTileRows, j0 = tile % across * kTileColumns;
   const Head<const A> a_head(a, head / heads, head % heads);
   const Head<const B> b_head(b, head / heads, head % heads);
@@ -58,15 +66,19 @@ __global__ void __launch_bounds__(kThreads, 2)
       FLASH_UNROLL
       for (int r = 0; r < kShare; ++r) {
         const Index row = i0 + place<kShare, kGroups>(group, r);
-        if (decltype(some)::value && (kTerms == Terms::kUpToRow ? c0 + term > row : c0 + term < row)) continue;
+        if (decltype(some)::value &&
+            (kTerms == Terms::kUpToRow ? c0 + term > row : c0 + term < row))
+          continue;
         FLASH_UNROLL
         for (int n = 0; n < kShare; ++n) sum[r][n] += a_values[r] * b_values[n];
       }
     }
   };
   for (Index c0 = 0; c0 < a_head.columns; c0 += kDepth) {
-    const bool none = kTerms == Terms::kUpToRow ? c0 >= i0 + kTileRows : kTerms == Terms::kFromRow && c0 + kDepth <= i0;
-    const bool all = kTerms == Terms::kAll || (kTerms == Terms::kUpToRow ? c0 + kDepth - 1 <= i0 : c0 >= i0 + kTileRows - 1);
+    const bool none = kTerms == Terms::kUpToRow ? c0 >= i0 + kTileRows
+                                                : kTerms == Terms::kFromRow && c0 + kDepth <= i0;
+    const bool all = kTerms == Terms::kAll ||
+                     (kTerms == Terms::kUpToRow ? c0 + kDepth - 1 <= i0 : c0 >= i0 + kTileRows - 1);
     if (none) continue;
     if constexpr (kTerms == Terms::kAll) {
       add_up(c0, std::false_type{});
@@ -81,47 +93,55 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (int r = 0; r < kShare; ++r)
     FLASH_UNROLL
     for (int n = 0; n < kShare; ++n) {
-      const Index i = i0 + place<kShare, kGroups>(group, r), j = j0 + place<kShare, kLanes>(lane, n);
-      if (i < c.extent(2) && j < c.extent(3)) c(head / heads, head % heads, i, j) = from_float<C>(factor * sum[r][n]);
+      const Index i = i0 + place<kShare, kGroups>(group, r),
+                  j = j0 + place<kShare, kLanes>(lane, n);
+      if (i < c.extent(2) && j < c.extent(3))
+        c(head / heads, head % heads, i, j) = from_float<C>(factor * sum[r][n]);
     }
 }
 
 // c = factor * a b^T, in the last two axes.
 template <Terms kTerms, class A, class B, class C>
-void product(const char* name, TensorView<const A, 4> a, TensorView<const B, 4> b, TensorView<C, 4> c, double factor,
-             Stream stream) {
+void product(const char* name, TensorView<const A, 4> a, TensorView<const B, 4> b,
+             TensorView<C, 4> c, double factor, Stream stream) {
   const Index down = (c.extent(2) + kTileRows - 1) / kTileRows,
               across = (c.extent(3) + kTileColumns - 1) / kTileColumns;
   if (c.size() == 0) return;
   launch(name, product_kernel<A, B, C, kTerms>,
-         {.grid = grid_size(c.extent(0) * c.extent(1) * down * across), .block = kThreads, .stream = stream}, a, b, c,
-         static_cast<float>(factor), static_cast<int>(down), static_cast<int>(across));
+         {.grid = grid_size(c.extent(0) * c.extent(1) * down * across),
+          .block = kThreads,
+          .stream = stream},
+         a, b, c, static_cast<float>(factor), static_cast<int>(down), static_cast<int>(across));
 }
 
 // The same tensor with its last two axes in the other order.
 template <class T>
 TensorView<const T, 4> transposed(TensorView<const T, 4> x) {
-  return {x.data(), {x.extent(0), x.extent(1), x.extent(3), x.extent(2)}, {x.stride(0), x.stride(1), x.stride(3), x.stride(2)}};
+  return {x.data(),
+          {x.extent(0), x.extent(1), x.extent(3), x.extent(2)},
+          {x.stride(0), x.stride(1), x.stride(3), x.stride(2)}};
 }
 
-// ---- P and dS -----------------------------------------------------------------------------------------------------------
+// ---- P and dS -----------------------------------------------------------------------------------
 
 constexpr int kRowThreads = 256;
 
-// One thread block a row: S becomes P = exp(S - lse), and dP becomes dS = P * (dP - delta); both 0 where the query sees no key.
+// One thread block a row: S becomes P = exp(S - lse), and dP becomes dS = P * (dP - delta); both 0
+// where the query sees no key.
 template <class T>
-__global__ void weights_kernel(TensorView<float, 4> s, TensorView<float, 4> d_p, TensorView<const T, 4> out,
-                               TensorView<const T, 4> d_out, TensorView<const float, 3> lse, bool causal) {
-  const Index queries = s.extent(2), keys = s.extent(3), heads = s.extent(1), head_dim = out.extent(3);
-  const Index i = blockIdx.x % queries, b = blockIdx.x / queries / heads, h = blockIdx.x / queries % heads;
+__global__ void weights_kernel(AttentionBackward<T> pass, TensorView<float, 4> s,
+                               TensorView<float, 4> d_p) {
+  const AttentionShape shape = pass.shape();
+  const Index row = blockIdx.x / shape.queries, i = blockIdx.x % shape.queries;
+  const Index b = row / shape.heads, h = row % shape.heads;
   float delta = 0;  // each warp for itself
-  for (Index c = threadIdx.x % kWarpSize; c < head_dim; c += kWarpSize)
-    delta += to_float(out(b, h, i, c)) * to_float(d_out(b, h, i, c));
-  delta = row_sum<kWarpSize>(delta);
+  for (Index c = threadIdx.x % kWarpSize; c < shape.head_dim; c += kWarpSize)
+    delta += to_float(pass.out(b, h, i, c)) * to_float(pass.d_out(b, h, i, c));
+  delta = warp_sum(delta);
 
-  const float row_lse = lse(b, h, i);
-  const Index visible = row_lse == -INFINITY ? 0 : causal && i + 1 < keys ? i + 1 : keys;
-  for (Index j = threadIdx.x; j < keys; j += kRowThreads) {
+  const float row_lse = pass.lse(b, h, i);
+  const Index visible = row_lse == -INFINITY ? 0 : shape.visible_keys(i, pass.options.causal);
+  for (Index j = threadIdx.x; j < shape.keys; j += kRowThreads) {
     const float p = j < visible ? expf(s(b, h, i, j) - row_lse) : 0;
     s(b, h, i, j) = p;
     d_p(b, h, i, j) = j < visible ? p * (d_p(b, h, i, j) - delta) : 0;
@@ -131,40 +151,35 @@ __global__ void weights_kernel(TensorView<float, 4> s, TensorView<float, 4> d_p,
 }  // namespace
 
 template <class T>
-void plain_attention_backward_cuda(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
-                                   TensorView<const T, 4> out, TensorView<const float, 3> lse, TensorView<const T, 4> d_out,
-                                   TensorView<T, 4> d_q, TensorView<T, 4> d_k, TensorView<T, 4> d_v,
-                                   const AttentionOptions& options, Stream stream) {
-  const AttentionShape shape = check_attention_backward(q, k, v, out, lse, d_out, d_q, d_k, d_v);
-  const double scale = attention_scale(options, shape.head_dim);
+void plain_attention_backward_cuda(const AttentionBackward<T>& pass) {
+  const AttentionShape shape = check_attention(pass);
+  const double scale = attention_scale(pass.options, shape.head_dim);
+  const Stream stream = pass.stream;
   const Shape<4> pairs{shape.batch, shape.heads, shape.queries, shape.keys};
   const DeviceTensor<float, 4> p(pairs, stream), d_s(pairs, stream);  // S, then P; dP, then dS
   const TensorView<const float, 4> P(p.view()), dS(d_s.view());
 
-  product<Terms::kAll>("scores", q, k, p.view(), scale, stream);
-  product<Terms::kAll>("d_p", d_out, v, d_s.view(), 1, stream);
+  product<Terms::kAll>("scores", pass.q, pass.k, p.view(), scale, stream);
+  product<Terms::kAll>("d_p", pass.d_out, pass.v, d_s.view(), 1, stream);
   if (P.size() > 0)
     launch("weights", weights_kernel<T>,
-           {.grid = grid_size(shape.batch * shape.heads * shape.queries), .block = kRowThreads, .stream = stream}, p.view(),
-           d_s.view(), out, d_out, lse, options.causal);
-  if (options.causal) {
-    product<Terms::kFromRow>("d_v", transposed(P), transposed(d_out), d_v, 1, stream);
-    product<Terms::kFromRow>("d_k", transposed(dS), transposed(q), d_k, scale, stream);
-    product<Terms::kUpToRow>("d_q", dS, transposed(k), d_q, scale, stream);
+           {.grid = grid_size(shape.batch * shape.heads * shape.queries),
+            .block = kRowThreads,
+            .stream = stream},
+           pass, p.view(), d_s.view());
+  if (pass.options.causal) {
+    product<Terms::kFromRow>("d_v", transposed(P), transposed(pass.d_out), pass.d_v, 1, stream);
+    product<Terms::kFromRow>("d_k", transposed(dS), transposed(pass.q), pass.d_k, scale, stream);
+    product<Terms::kUpToRow>("d_q", dS, transposed(pass.k), pass.d_q, scale, stream);
   } else {
-    product<Terms::kAll>("d_v", transposed(P), transposed(d_out), d_v, 1, stream);
-    product<Terms::kAll>("d_k", transposed(dS), transposed(q), d_k, scale, stream);
-    product<Terms::kAll>("d_q", dS, transposed(k), d_q, scale, stream);
+    product<Terms::kAll>("d_v", transposed(P), transposed(pass.d_out), pass.d_v, 1, stream);
+    product<Terms::kAll>("d_k", transposed(dS), transposed(pass.q), pass.d_k, scale, stream);
+    product<Terms::kAll>("d_q", dS, transposed(pass.k), pass.d_q, scale, stream);
   }
 }
 
-#define FLASH_INSTANTIATE(T)                                                                                               \
-  template void plain_attention_backward_cuda(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>,      \
-                                              TensorView<const T, 4>, TensorView<const float, 3>, TensorView<const T, 4>, \
-                                              TensorView<T, 4>, TensorView<T, 4>, TensorView<T, 4>,                        \
-                                              const AttentionOptions&, Stream)
-FLASH_INSTANTIATE(float);
-FLASH_INSTANTIATE(Half);
-FLASH_INSTANTIATE(BFloat16);
+template void plain_attention_backward_cuda(const AttentionBackward<float>&);
+template void plain_attention_backward_cuda(const AttentionBackward<Half>&);
+template void plain_attention_backward_cuda(const AttentionBackward<BFloat16>&);
 
 }  // namespace flash

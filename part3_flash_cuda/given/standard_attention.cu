@@ -1,64 +1,55 @@
-// Standard attention: products by cuBLAS, and between them one kernel that makes P of the scores, or dS of dP, a row at a time.
-// See standard_attention.hpp.
+// Standard attention: products by cuBLAS, and between them one kernel that makes P of the scores,
+// or dS of dP, a row at a time. See standard_attention.hpp.
 #include "common/cuda/cublas.hpp"
 #include "common/cuda/device_tensor.hpp"
 #include "common/cuda/half.hpp"
 #include "common/cuda/launch.hpp"
-#include "common/cuda/tile.hpp"
+#include "common/cuda/warp.hpp"
 #include "part3_flash_cuda/standard_attention.hpp"
 
 namespace flash {
 namespace {
 
 constexpr int kRowThreads = 256;
-constexpr int kRowWarps = kRowThreads / kWarpSize;
-
-// The sum, or the maximum, over the thread block of one value a thread; each thread gets it.
-template <class Combine>
-__device__ float of_block(float value, float* scratch, Combine combine) {
-  for (int distance = kWarpSize / 2; distance > 0; distance /= 2)
-    value = combine(value, __shfl_xor_sync(kAllLanes, value, distance));
-  __syncthreads();  // scratch may still be read for the value before
-  if (threadIdx.x % kWarpSize == 0) scratch[threadIdx.x / kWarpSize] = value;
-  __syncthreads();
-  value = scratch[0];
-  for (int warp = 1; warp < kRowWarps; ++warp) value = combine(value, scratch[warp]);
-  return value;
-}
+constexpr int kRowWarps = kRowThreads / kWarpSize;  // floats that a sum over the block needs
 
 // One thread block a row. s and p may be the same memory.
 template <class T>
-__global__ void softmax_kernel(TensorView<const float, 4> s, TensorView<T, 4> p, TensorView<float, 3> lse, bool causal) {
+__global__ void softmax_kernel(AttentionForward<T> pass, TensorView<const float, 4> s,
+                               TensorView<T, 4> p) {
   __shared__ float scratch[kRowWarps];
-  const auto sum_of = [](float a, float b) { return a + b; };
-  const auto max_of = [](float a, float b) { return fmaxf(a, b); };
-  const Index queries = s.extent(2), keys = s.extent(3), heads = s.extent(1);
-  const Index i = blockIdx.x % queries, b = blockIdx.x / queries / heads, h = blockIdx.x / queries % heads;
-  const Index visible = causal && i + 1 < keys ? i + 1 : keys;
+  const AttentionShape shape = pass.shape();
+  const Index row = blockIdx.x / shape.queries, i = blockIdx.x % shape.queries;
+  const Index b = row / shape.heads, h = row % shape.heads;
+  const Index visible = shape.visible_keys(i, pass.options.causal);
 
   float m = -INFINITY;
   for (Index j = threadIdx.x; j < visible; j += kRowThreads) m = fmaxf(m, s(b, h, i, j));
-  m = of_block(m, scratch, max_of);
+  m = block_max<kRowThreads>(m, scratch);
   const float reference = m == -INFINITY ? 0 : m;
   float l = 0;
   for (Index j = threadIdx.x; j < visible; j += kRowThreads) l += expf(s(b, h, i, j) - reference);
-  l = of_block(l, scratch, sum_of);
+  l = block_sum<kRowThreads>(l, scratch);
 
   const float inverse = l == 0 ? 0 : 1 / l;
-  for (Index j = threadIdx.x; j < keys; j += kRowThreads)
+  for (Index j = threadIdx.x; j < shape.keys; j += kRowThreads)
     p(b, h, i, j) = from_float<T>(j < visible ? expf(s(b, h, i, j) - reference) * inverse : 0);
-  if (threadIdx.x == 0) lse(b, h, i) = m + logf(l);
+  if (threadIdx.x == 0) pass.lse(b, h, i) = m + logf(l);
 }
 
-// One thread block a row: dS = P * (dP - delta), delta = the row's sum of P * dP. d_p and d_s may be the same memory.
+// One thread block a row: dS = P * (dP - delta), delta = the row's sum of P * dP. d_p and d_s may
+// be the same memory.
 template <class T>
-__global__ void d_scores_kernel(TensorView<const T, 4> p, TensorView<const float, 4> d_p, TensorView<T, 4> d_s) {
+__global__ void d_scores_kernel(TensorView<const T, 4> p, TensorView<const float, 4> d_p,
+                                TensorView<T, 4> d_s) {
   __shared__ float scratch[kRowWarps];
   const Index queries = p.extent(2), keys = p.extent(3), heads = p.extent(1);
-  const Index i = blockIdx.x % queries, b = blockIdx.x / queries / heads, h = blockIdx.x / queries % heads;
+  const Index i = blockIdx.x % queries, b = blockIdx.x / queries / heads,
+              h = blockIdx.x / queries % heads;
   float delta = 0;
-  for (Index j = threadIdx.x; j < keys; j += kRowThreads) delta += to_float(p(b, h, i, j)) * d_p(b, h, i, j);
-  delta = of_block(delta, scratch, [](float a, float b) { return a + b; });
+  for (Index j = threadIdx.x; j < keys; j += kRowThreads)
+    delta += to_float(p(b, h, i, j)) * d_p(b, h, i, j);
+  delta = block_sum<kRowThreads>(delta, scratch);
   for (Index j = threadIdx.x; j < keys; j += kRowThreads)
     d_s(b, h, i, j) = from_float<T>(to_float(p(b, h, i, j)) * (d_p(b, h, i, j) - delta));
 }
@@ -80,54 +71,50 @@ struct Operand {
 };
 
 template <class A, class C>
-void product(const Operand<const A>& a, const Operand<const A>& b, const Operand<C>& c, double factor, Stream stream) {
+void product(const Operand<const A>& a, const Operand<const A>& b, const Operand<C>& c,
+             double factor, Stream stream) {
   for (Index batch = 0; batch < c.view.extent(0); ++batch)
     cublas::product<A, C>(a.at(batch), b.at(batch), c.at(batch), factor, stream);
 }
 
 template <class T>
-constexpr bool kInPlace = std::is_same_v<T, float>;  // float scores become P, and dP becomes dS, where they are
+constexpr bool kInPlace =
+    std::is_same_v<T, float>;  // float scores become P, and dP becomes dS, where they are
 
 }  // namespace
 
 template <class T>
-void standard_attention_forward_cuda(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
-                                     TensorView<T, 4> out, TensorView<float, 3> lse, TensorView<T, 4> p,
-                                     const AttentionOptions& options, Stream stream) {
-  const AttentionShape shape = check_attention_forward(q, k, v, out, lse);
+void standard_attention_forward_cuda(const AttentionForward<T>& pass, TensorView<T, 4> p) {
+  const AttentionShape shape = check_attention(pass);
   const Shape<4> pairs{shape.batch, shape.heads, shape.queries, shape.keys};
   check_view("p", p, pairs);
-  const double scale = attention_scale(options, shape.head_dim);
+  const double scale = attention_scale(pass.options, shape.head_dim);
   DeviceTensor<float, 4> scratch;
   TensorView<float, 4> s;
   if constexpr (kInPlace<T>) {
     s = p;
   } else {
-    scratch = DeviceTensor<float, 4>(pairs, stream);
+    scratch = DeviceTensor<float, 4>(pairs, pass.stream);
     s = scratch.view();
   }
-  product<T, float>({"q", q}, {"k", k, true}, {"p", s}, scale, stream);
+  product<T, float>({"q", pass.q}, {"k", pass.k, true}, {"p", s}, scale, pass.stream);
   launch("softmax", softmax_kernel<T>,
-         {.grid = grid_size(shape.batch * shape.heads * shape.queries), .block = kRowThreads, .stream = stream},
-         TensorView<const float, 4>(s), p, lse, options.causal);
-  product<T, T>({"p", TensorView<const T, 4>(p)}, {"v", v}, {"out", out}, 1, stream);
+         {.grid = grid_size(shape.batch * shape.heads * shape.queries),
+          .block = kRowThreads,
+          .stream = pass.stream},
+         pass, TensorView<const float, 4>(s), p);
+  product<T, T>({"p", TensorView<const T, 4>(p)}, {"v", pass.v}, {"out", pass.out}, 1, pass.stream);
 }
 
 template <class T>
-void standard_attention_backward_cuda(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
-                                      TensorView<const T, 4> p, TensorView<const T, 4> d_out, TensorView<T, 4> d_q,
-                                      TensorView<T, 4> d_k, TensorView<T, 4> d_v, const AttentionOptions& options,
-                                      Stream stream) {
-  const AttentionShape shape = attention_shape(q.shape(), k.shape());
+void standard_attention_backward_cuda(const AttentionBackward<T>& pass, TensorView<const T, 4> p) {
+  const AttentionShape shape = check_attention(pass);
   const Shape<4> pairs{shape.batch, shape.heads, shape.queries, shape.keys};
-  for (const auto& [name, view] : {std::pair{"q", q}, {"d_out", d_out}}) check_view(name, view, shape.of_queries());
-  for (const auto& [name, view] : {std::pair{"k", k}, {"v", v}}) check_view(name, view, shape.of_keys());
-  for (const auto& [name, view] : {std::pair{"d_k", d_k}, {"d_v", d_v}}) check_view(name, view, shape.of_keys());
-  check_view("d_q", d_q, shape.of_queries());
   check_view("p", p, pairs);
-  const double scale = attention_scale(options, shape.head_dim);
+  const double scale = attention_scale(pass.options, shape.head_dim);
+  const Stream stream = pass.stream;
 
-  product<T, T>({"p", p, true}, {"d_out", d_out}, {"d_v", d_v}, 1, stream);
+  product<T, T>({"p", p, true}, {"d_out", pass.d_out}, {"d_v", pass.d_v}, 1, stream);
   DeviceTensor<float, 4> d_p(pairs, stream);
   DeviceTensor<T, 4> scratch;
   TensorView<T, 4> d_s;
@@ -137,24 +124,26 @@ void standard_attention_backward_cuda(TensorView<const T, 4> q, TensorView<const
     scratch = DeviceTensor<T, 4>(pairs, stream);
     d_s = scratch.view();
   }
-  product<T, float>({"d_out", d_out}, {"v", v, true}, {"d_p", d_p.view()}, 1, stream);
+  product<T, float>({"d_out", pass.d_out}, {"v", pass.v, true}, {"d_p", d_p.view()}, 1, stream);
   launch("d_scores", d_scores_kernel<T>,
-         {.grid = grid_size(shape.batch * shape.heads * shape.queries), .block = kRowThreads, .stream = stream}, p,
-         TensorView<const float, 4>(d_p.view()), d_s);
+         {.grid = grid_size(shape.batch * shape.heads * shape.queries),
+          .block = kRowThreads,
+          .stream = stream},
+         p, TensorView<const float, 4>(d_p.view()), d_s);
   const TensorView<const T, 4> dS = d_s;
-  product<T, T>({"d_s", dS}, {"k", k}, {"d_q", d_q}, scale, stream);
-  product<T, T>({"d_s", dS, true}, {"q", q}, {"d_k", d_k}, scale, stream);
+  product<T, T>({"d_s", dS}, {"k", pass.k}, {"d_q", pass.d_q}, scale, stream);
+  product<T, T>({"d_s", dS, true}, {"q", pass.q}, {"d_k", pass.d_k}, scale, stream);
 }
 
-#define FLASH_INSTANTIATE(T)                                                                                              \
-  template void standard_attention_forward_cuda(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>,   \
-                                                TensorView<T, 4>, TensorView<float, 3>, TensorView<T, 4>,                 \
-                                                const AttentionOptions&, Stream);                                         \
-  template void standard_attention_backward_cuda(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>,  \
-                                                 TensorView<const T, 4>, TensorView<const T, 4>, TensorView<T, 4>,        \
-                                                 TensorView<T, 4>, TensorView<T, 4>, const AttentionOptions&, Stream)
-FLASH_INSTANTIATE(float);
-FLASH_INSTANTIATE(Half);
-FLASH_INSTANTIATE(BFloat16);
+template void standard_attention_forward_cuda(const AttentionForward<float>&, TensorView<float, 4>);
+template void standard_attention_forward_cuda(const AttentionForward<Half>&, TensorView<Half, 4>);
+template void standard_attention_forward_cuda(const AttentionForward<BFloat16>&,
+                                              TensorView<BFloat16, 4>);
+template void standard_attention_backward_cuda(const AttentionBackward<float>&,
+                                               TensorView<const float, 4>);
+template void standard_attention_backward_cuda(const AttentionBackward<Half>&,
+                                               TensorView<const Half, 4>);
+template void standard_attention_backward_cuda(const AttentionBackward<BFloat16>&,
+                                               TensorView<const BFloat16, 4>);
 
 }  // namespace flash

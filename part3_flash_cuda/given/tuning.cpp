@@ -10,7 +10,6 @@
 #include <cstring>
 #include <optional>
 #include <string_view>
-#include <type_traits>
 
 #include "common/cuda/device_tensor.hpp"
 #include "common/registry.hpp"
@@ -23,9 +22,11 @@ constexpr Index kMostHeads = 64, kShortest = 128;
 // The name of the GPU comes last: it has spaces.
 std::string line_of(const TuningKey& key, const FlashForwardConfig& config) {
   std::string line = "v1 " + key.dtype;
-  for (const Index number : {key.head_dim, key.heads, key.length}) line += ' ' + std::to_string(number);
+  for (const Index number : {key.head_dim, key.heads, key.length})
+    line += ' ' + std::to_string(number);
   line += key.causal ? " causal" : " all";
-  for (const Index number : {config.head_dim, config.block_queries, config.block_keys, config.warps})
+  for (const Index number :
+       {config.head_dim, config.block_queries, config.block_keys, config.warps})
     line += ' ' + std::to_string(number);
   return line + ' ' + key.gpu;
 }
@@ -34,8 +35,9 @@ std::optional<std::pair<TuningKey, FlashForwardConfig>> parsed(const std::string
   char dtype[16], mask[16];
   long long numbers[7];
   int name = 0;
-  const int found = std::sscanf(line.c_str(), "v1 %15s %lld %lld %lld %15s %lld %lld %lld %lld %n", dtype, &numbers[0],
-                                &numbers[1], &numbers[2], mask, &numbers[3], &numbers[4], &numbers[5], &numbers[6], &name);
+  const int found = std::sscanf(line.c_str(), "v1 %15s %lld %lld %lld %15s %lld %lld %lld %lld %n",
+                                dtype, &numbers[0], &numbers[1], &numbers[2], mask, &numbers[3],
+                                &numbers[4], &numbers[5], &numbers[6], &name);
   if (found < 9) return std::nullopt;
   const std::string gpu = line.substr(static_cast<std::size_t>(name));
   const bool causal = std::string_view(mask) == "causal";
@@ -48,7 +50,9 @@ std::filesystem::path tuning_file() {
   if (const char* const named = std::getenv("FLASH_TUNING_FILE")) return named;
   const char* const cache = std::getenv("XDG_CACHE_HOME");
   const char* const home = std::getenv("HOME");
-  const std::filesystem::path folder = cache ? cache : home ? std::filesystem::path(home) / ".cache" : "/tmp";
+  const std::filesystem::path folder = cache  ? cache
+                                       : home ? std::filesystem::path(home) / ".cache"
+                                              : "/tmp";
   return folder / "flash" / "forward_tuning.txt";
 }
 
@@ -61,38 +65,36 @@ ForwardTuner& tuner_of(const std::filesystem::path& file) {
 }
 
 // "128x64x4": the one of `configs` that it means.
-FlashForwardConfig forced_config(const std::string& text, const std::vector<FlashForwardConfig>& configs) {
+FlashForwardConfig forced_config(const std::string& text,
+                                 const std::vector<FlashForwardConfig>& configs) {
   std::string known;
   for (const FlashForwardConfig& config : configs) {
-    const std::string name =
-        std::to_string(config.block_queries) + "x" + std::to_string(config.block_keys) + "x" + std::to_string(config.warps);
+    const std::string name = std::to_string(config.block_queries) + "x" +
+                             std::to_string(config.block_keys) + "x" + std::to_string(config.warps);
     if (text == name) return config;
     known += (known.empty() ? "" : ", ") + name;
   }
   throw Unsupported("FLASH_FORWARD_CONFIG is '" + text + "'; it must be one of: " + known);
 }
 
-template <class T>
-std::string dtype_name() {
-  return to_string(std::is_same_v<T, float> ? DType::kFloat32 : std::is_same_v<T, Half> ? DType::kFloat16 : DType::kBFloat16);
-}
-
 // The median of a few calls, on tensors of zeros: the kernel does the same work whatever they hold.
 template <class T>
-double time_ms(const FlashForwardConfig& config, const AttentionShape& asked, const AttentionOptions& options) {
+double time_ms(const FlashForwardConfig& config, const AttentionShape& asked,
+               const AttentionOptions& options) {
   constexpr int kWarmups = 2, kPasses = 5;
   AttentionShape shape = asked;
   shape.heads = tuning_heads(asked);
   shape.batch = 1;
-  DeviceTensor<T, 4> q(shape.of_queries()), k(shape.of_keys()), v(shape.of_keys()), out(shape.of_queries());
+  DeviceTensor<T, 4> q(shape.of_queries()), k(shape.of_keys()), v(shape.of_keys()),
+      out(shape.of_queries());
   DeviceTensor<float, 3> lse(shape.of_rows());
   for (const auto* tensor : {&q, &k, &v}) device::fill_bytes(tensor->data(), 0, tensor->bytes());
   std::vector<double> times;
   for (int pass = 0; pass < kWarmups + kPasses; ++pass) {
     device::Event before, after;
     before.record();
-    flash_attention_forward_cuda<T>(TensorView<const T, 4>(q.view()), TensorView<const T, 4>(k.view()),
-                                    TensorView<const T, 4>(v.view()), out.view(), lse.view(), options, config);
+    flash_attention_forward_cuda<T>({q.view(), k.view(), v.view(), out.view(), lse.view(), options},
+                                    config);
     after.record();
     after.synchronize();
     if (pass >= kWarmups) times.push_back(after.milliseconds_since(before));
@@ -121,7 +123,8 @@ ForwardTuner::ForwardTuner(std::filesystem::path file) : file_(std::move(file)) 
   std::string text;
   char block[4096];
   if (open != nullptr)
-    while (const std::size_t count = std::fread(block, 1, sizeof block, open)) text.append(block, count);
+    while (const std::size_t count = std::fread(block, 1, sizeof block, open))
+      text.append(block, count);
   const bool failed = open == nullptr || std::ferror(open);
   if (open != nullptr) std::fclose(open);
   if (failed) throw Error(file_.string() + " cannot be read");
@@ -135,11 +138,13 @@ ForwardTuner::ForwardTuner(std::filesystem::path file) : file_(std::move(file)) 
   }
 }
 
-FlashForwardConfig ForwardTuner::choose(const TuningKey& key, const std::vector<FlashForwardConfig>& configs,
-                                        const std::function<double(const FlashForwardConfig&)>& time_ms) {
+FlashForwardConfig ForwardTuner::choose(
+    const TuningKey& key, const std::vector<FlashForwardConfig>& configs,
+    const std::function<double(const FlashForwardConfig&)>& time_ms) {
   const std::lock_guard lock(mutex_);
   if (const auto known = choices_.find(key);
-      known != choices_.end() && std::find(configs.begin(), configs.end(), known->second) != configs.end())
+      known != choices_.end() &&
+      std::find(configs.begin(), configs.end(), known->second) != configs.end())
     return known->second;
   if (const auto known = defaults_.find(key); known != defaults_.end()) return known->second;
   FlashForwardConfig best = configs.front();
@@ -158,7 +163,8 @@ FlashForwardConfig ForwardTuner::choose(const TuningKey& key, const std::vector<
   return best;
 }
 
-// By C's own functions: a program that loads another C++ library, as PyTorch does, may crash in C++'s streams.
+// By C's own functions: a program that loads another C++ library, as PyTorch does, may crash in
+// C++'s streams.
 void ForwardTuner::save() const {
   std::string text;
   for (const auto& [key, config] : choices_) text += line_of(key, config) + "\n";
@@ -169,33 +175,30 @@ void ForwardTuner::save() const {
   std::FILE* const open = std::fopen(whole.c_str(), "w");
   if (open == nullptr) return;
   const bool written = std::fwrite(text.data(), 1, text.size(), open) == text.size();
-  if (std::fclose(open) != 0 || !written || std::rename(whole.c_str(), file_.c_str()) != 0) std::remove(whole.c_str());
+  if (std::fclose(open) != 0 || !written || std::rename(whole.c_str(), file_.c_str()) != 0)
+    std::remove(whole.c_str());
 }
 
 template <class T>
-void flash_attention_forward_tuned_cuda(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
-                                        TensorView<T, 4> out, TensorView<float, 3> lse, const AttentionOptions& options,
-                                        Stream stream) {
-  const AttentionShape shape = check_attention_forward(q, k, v, out, lse);
-  const std::vector<FlashForwardConfig> configs = flash_attention_forward_configs<T>(shape.head_dim);
+void flash_attention_forward_tuned_cuda(const AttentionForward<T>& pass) {
+  const AttentionShape shape = check_attention(pass);
+  const std::vector<FlashForwardConfig> configs =
+      flash_attention_forward_configs<T>(shape.head_dim);
   FlashForwardConfig config = configs.front();
   if (const char* const forced = std::getenv("FLASH_FORWARD_CONFIG")) {
     config = forced_config(forced, configs);
   } else if (!device::is_emulated() && configs.size() > 1) {
-    const TuningKey key{device::name(),      dtype_name<T>(),      shape.head_dim,
-                        tuning_heads(shape), tuning_length(shape), options.causal};
+    const TuningKey key{device::name(),      to_string(dtype_of<T>()), shape.head_dim,
+                        tuning_heads(shape), tuning_length(shape),     pass.options.causal};
     config = tuner_of(tuning_file()).choose(key, configs, [&](const FlashForwardConfig& each) {
-      return time_ms<T>(each, shape, options);
+      return time_ms<T>(each, shape, pass.options);
     });
   }
-  flash_attention_forward_cuda<T>(q, k, v, out, lse, options, config, stream);
+  flash_attention_forward_cuda(pass, config);
 }
 
-#define FLASH_INSTANTIATE(T)                                                                                               \
-  template void flash_attention_forward_tuned_cuda(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>, \
-                                                   TensorView<T, 4>, TensorView<float, 3>, const AttentionOptions&, Stream)
-FLASH_INSTANTIATE(float);
-FLASH_INSTANTIATE(Half);
-FLASH_INSTANTIATE(BFloat16);
+template void flash_attention_forward_tuned_cuda(const AttentionForward<float>&);
+template void flash_attention_forward_tuned_cuda(const AttentionForward<Half>&);
+template void flash_attention_forward_tuned_cuda(const AttentionForward<BFloat16>&);
 
 }  // namespace flash

@@ -1,4 +1,5 @@
-// Task 3.B: how to measure attention, forward and backward, where work may be asynchronous and memory may run out.
+// Task 3.B: how to measure attention, forward and backward, where work may be asynchronous and
+// memory may run out.
 #include "part3_flash_cuda/measure_attention.hpp"
 
 #include <algorithm>
@@ -12,8 +13,9 @@ namespace {
 
 constexpr double kBytesPerMiB = 1024.0 * 1024.0;
 
-// BEGIN SOLUTION mean and sample standard deviation, as in task 1.B (copy yours), and one timed pass, forward or backward: what
-//   has to be done before, around and after it is the same for both (about 30 lines)
+// BEGIN SOLUTION mean and sample standard deviation, as in task 1.B (copy yours), and one timed
+//   pass, forward or backward: what has to be done before, around and after it is the same for both
+//   (about 30 lines)
 double mean_of(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values) sum += value;
@@ -52,9 +54,10 @@ AttentionMeasurement measure_attention(AttentionWork& work, Clock& clock, int wa
   check_at_least("warmups", warmups, 0);
   check_at_least("passes", passes, 1);
   AttentionMeasurement result;
-  // BEGIN SOLUTION the forward passes, warm-ups first; then the backward passes, each behind a forward pass that is not
-  //   measured. Fill `result` a direction at a time: when OutOfMemory comes, a direction that was measured whole has its
-  //   numbers, and nothing else has any (about 35 lines)
+  // BEGIN SOLUTION the forward passes, warm-ups first; then the backward passes, each behind a
+  //   forward pass that is not measured. Fill `result` a direction at a time: when OutOfMemory
+  //   comes, a direction that was measured whole has its numbers, and nothing else has any (about
+  //   35 lines)
   // STUB throw NotYetImplemented("part3.measure_attention");
   result.status = AttentionStatus::kOutOfMemory;  // what it is if memory runs out from here on
   try {
@@ -69,7 +72,8 @@ AttentionMeasurement measure_attention(AttentionWork& work, Clock& clock, int wa
     result.forward_ms_mean = mean_of(forward.times_ms);
     result.forward_ms_std = sample_deviation_of(forward.times_ms, result.forward_ms_mean);
     result.forward_peak_MiB = static_cast<double>(forward.peak_bytes) / kBytesPerMiB;
-    result.saved_activations_MiB = static_cast<double>(work.saved_bytes()) / kBytesPerMiB;  // of the last pass, which is done
+    result.saved_activations_MiB =
+        static_cast<double>(work.saved_bytes()) / kBytesPerMiB;  // of the last pass, which is done
 
     result.status = AttentionStatus::kOutOfMemoryBackward;
     TimedPasses backward;

@@ -22,7 +22,11 @@ struct Example {
       want.data()[k] = 1 + static_cast<double>(k % 7);
       got.data()[k] = static_cast<float>(want.data()[k]);
     }
-    options = {.max_scaled = 1e-5, .max_frobenius = 1e-5, .axes = {"batch", "row", "column"}, .blocks = {0, 16, 0}, .magnitude = nullptr};
+    options = {.max_scaled = 1e-5,
+               .max_frobenius = 1e-5,
+               .axes = {"batch", "row", "column"},
+               .blocks = {0, 16, 0},
+               .magnitude = nullptr};
   }
 
   Comparison compare() const { return flash::compare<3>(got.view(), want, options); }
@@ -60,12 +64,17 @@ TEST_CASE("the verdict names the first wrong element, its block, the number and 
   const Comparison c = e.compare();
   CHECK_FALSE(c.pass);
   CHECK(c.wrong == 21);
-  CHECK_THAT(c.text, ContainsSubstring("21 of 240 elements are wrong: only batch 1, every row from 33 on\n"));
-  CHECK_THAT(c.text, ContainsSubstring("first at batch 1, row 33, column 0 (row block 2, row 1 in it): got -1, expected 3\n"));
+  CHECK_THAT(c.text, ContainsSubstring(
+                         "21 of 240 elements are wrong: only batch 1, every row from 33 on\n"));
+  CHECK_THAT(
+      c.text,
+      ContainsSubstring(
+          "first at batch 1, row 33, column 0 (row block 2, row 1 in it): got -1, expected 3\n"));
 }
 
 TEST_CASE("what an axis counts has a plural") {
-  for (const auto& [axis, plural] : {std::pair{"query", "queries"}, {"key", "keys"}, {"batch", "batches"}}) {
+  for (const auto& [axis, plural] :
+       {std::pair{"query", "queries"}, {"key", "keys"}, {"batch", "batches"}}) {
     Example e;
     e.options.axes[1] = axis;
     for (const Index i : {3, 4}) e.got(0, i, 0) += 100;
@@ -82,12 +91,19 @@ TEST_CASE("patterns: one row, a range of rows, every n-th row, all, none") {
           if (wrong(b, i, c)) e.got(b, i, c) += 100;
     return e.compare().text;
   };
-  CHECK_THAT(text_of([](Index, Index i, Index) { return i == 7; }), ContainsSubstring("wrong: only row 7\n"));
-  CHECK_THAT(text_of([](Index, Index i, Index) { return i >= 16 && i < 32; }), ContainsSubstring("wrong: only rows 16 to 31\n"));
-  CHECK_THAT(text_of([](Index, Index i, Index) { return i % 16 == 7; }), ContainsSubstring("wrong: one row in 16, from row 7\n"));
-  CHECK_THAT(text_of([](Index, Index, Index c) { return c == 2; }), ContainsSubstring("wrong: only column 2\n"));
-  CHECK_THAT(text_of([](Index, Index, Index) { return true; }), ContainsSubstring("240 of 240 elements are wrong: all of them\n"));
-  CHECK_THAT(text_of([](Index b, Index i, Index) { return b == 0 && (i == 1 || i == 5 || i == 6); }), ContainsSubstring("wrong: only batch 0\n"));
+  CHECK_THAT(text_of([](Index, Index i, Index) { return i == 7; }),
+             ContainsSubstring("wrong: only row 7\n"));
+  CHECK_THAT(text_of([](Index, Index i, Index) { return i >= 16 && i < 32; }),
+             ContainsSubstring("wrong: only rows 16 to 31\n"));
+  CHECK_THAT(text_of([](Index, Index i, Index) { return i % 16 == 7; }),
+             ContainsSubstring("wrong: one row in 16, from row 7\n"));
+  CHECK_THAT(text_of([](Index, Index, Index c) { return c == 2; }),
+             ContainsSubstring("wrong: only column 2\n"));
+  CHECK_THAT(text_of([](Index, Index, Index) { return true; }),
+             ContainsSubstring("240 of 240 elements are wrong: all of them\n"));
+  CHECK_THAT(
+      text_of([](Index b, Index i, Index) { return b == 0 && (i == 1 || i == 5 || i == 6); }),
+      ContainsSubstring("wrong: only batch 0\n"));
 }
 
 TEST_CASE("NaN never passes, whatever the bound, and says from where on") {
@@ -136,8 +152,10 @@ TEST_CASE("what was made from values outside of the inputs is named") {
   e.got(0, 3, 2) = std::nanf("");
   const std::string text = e.compare().text;
   CHECK_THAT(text, ContainsSubstring("got NaN, expected"));
-  CHECK_THAT(text, ContainsSubstring("NaN in 3 elements: only batch 0, only row 3\n2 of them made from what lies outside of the inputs"));
-  CHECK_THAT(text, ContainsSubstring("scaled max error NaN (bound 1e-05), relative Frobenius error NaN"));
+  CHECK_THAT(text, ContainsSubstring("NaN in 3 elements: only batch 0, only row 3\n2 of them made "
+                                     "from what lies outside of the inputs"));
+  CHECK_THAT(text,
+             ContainsSubstring("scaled max error NaN (bound 1e-05), relative Frobenius error NaN"));
 }
 
 TEST_CASE("a constant factor, and nothing but zeros, are named") {
@@ -146,7 +164,8 @@ TEST_CASE("a constant factor, and nothing but zeros, are named") {
     doubled.got.data()[k] *= 2;
     zero.got.data()[k] = 0;
   }
-  CHECK_THAT(doubled.compare().text, ContainsSubstring("the result is 2 times the expected one, everywhere"));
+  CHECK_THAT(doubled.compare().text,
+             ContainsSubstring("the result is 2 times the expected one, everywhere"));
   CHECK_THAT(zero.compare().text, ContainsSubstring("the result is 0 everywhere"));
 }
 

@@ -1,4 +1,5 @@
-// common/cuda on a GPU, and on the emulator: memory and its cap, copies, launches, events, and what errors say.
+// common/cuda on a GPU, and on the emulator: memory and its cap, copies, launches, events, and what
+// errors say.
 #include "common/cuda/device.hpp"
 
 #include <cmath>
@@ -42,7 +43,9 @@ TEST_CASE("device memory is metered and can be capped") {
     CHECK(device::memory_in_use() - before == 4000);
     CHECK(device::peak_memory() - before == 6000);
     device::set_memory_limit(before + 5000);
-    CHECK_THROWS_WITH((DeviceTensor<float, 1>({500})), ContainsSubstring("the device memory limit is") && ContainsSubstring("2000 more do not fit"));
+    CHECK_THROWS_WITH((DeviceTensor<float, 1>({500})),
+                      ContainsSubstring("the device memory limit is") &&
+                          ContainsSubstring("2000 more do not fit"));
     CHECK_NOTHROW((DeviceTensor<float, 1>({250})));
     device::set_memory_limit(std::nullopt);
   }
@@ -55,7 +58,9 @@ TEST_CASE("device memory is metered and can be capped") {
 
 TEST_CASE("device memory holds NaN where that is asked for") {
   if (skipped_without_gpu()) return;
-  { const DeviceTensor<float, 1> zeros(Tensor<float, 1>({1000})); }  // freed memory is handed out again
+  {
+    const DeviceTensor<float, 1> zeros(Tensor<float, 1>({1000}));
+  }  // freed memory is handed out again
   device::set_poison(true);
   const DeviceTensor<float, 1> poisoned({1000});
   device::set_poison(false);
@@ -84,10 +89,13 @@ TEST_CASE("kernels launch on a stream, with more shared memory than the default 
 TEST_CASE("a launch that cannot be says why") {
   if (skipped_without_gpu()) return;
   DeviceTensor<float, 1> data(Tensor<float, 1>({1000}));
-  CHECK_THROWS_WITH(device_test::add(data.data(), 1000, 1, 2048, {}), ContainsSubstring("launch of add") && ContainsSubstring("block (2048, 1, 1)"));
-  CHECK_THROWS_WITH(device_test::add(data.data(), 0, 1, 128, {}), ContainsSubstring("a grid holds 1 to 2147483647"));
+  CHECK_THROWS_WITH(device_test::add(data.data(), 1000, 1, 2048, {}),
+                    ContainsSubstring("launch of add") && ContainsSubstring("block (2048, 1, 1)"));
+  CHECK_THROWS_WITH(device_test::add(data.data(), 0, 1, 128, {}),
+                    ContainsSubstring("a grid holds 1 to 2147483647"));
   CHECK_THROWS_AS(device_test::reverse(data.data(), 1, 32, 10 * 1024 * 1024), Unsupported);
-  CHECK_THROWS_WITH(device_test::bad_call(), ContainsSubstring("cudaSetDevice(12345)") && ContainsSubstring("device_test_kernels.cu:"));
+  CHECK_THROWS_WITH(device_test::bad_call(), ContainsSubstring("cudaSetDevice(12345)") &&
+                                                 ContainsSubstring("device_test_kernels.cu:"));
   CHECK_NOTHROW(device::synchronize());  // none of these leaves an error behind
 }
 

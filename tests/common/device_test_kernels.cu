@@ -20,11 +20,15 @@ __global__ void reverse_kernel(float* data) {
 }  // namespace
 
 FLASH_EXPORT void add(float* data, int count, float value, unsigned threads, Stream stream) {
-  launch("add", add_kernel, {.grid = grid_size((count + 127) / 128), .block = threads, .stream = stream}, data, count, value);
+  launch("add", add_kernel,
+         {.grid = grid_size((count + 127) / 128), .block = threads, .stream = stream}, data, count,
+         value);
 }
 
-FLASH_EXPORT void reverse(float* data, unsigned blocks, unsigned threads, std::size_t shared_bytes) {
-  launch("reverse", reverse_kernel, {.grid = blocks, .block = threads, .shared_bytes = shared_bytes}, data);
+FLASH_EXPORT void reverse(float* data, unsigned blocks, unsigned threads,
+                          std::size_t shared_bytes) {
+  launch("reverse", reverse_kernel,
+         {.grid = blocks, .block = threads, .shared_bytes = shared_bytes}, data);
 }
 
 FLASH_EXPORT void bad_call() { FLASH_CUDA_CHECK(cudaSetDevice(12345)); }

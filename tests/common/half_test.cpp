@@ -1,4 +1,5 @@
-// Half and BFloat16 for host code: every value there and back, and every place where rounding decides.
+// Half and BFloat16 for host code: every value there and back, and every place where rounding
+// decides.
 #include "common/half.hpp"
 
 #include <cmath>
@@ -13,18 +14,21 @@ namespace {
 
 template <class T>
 void check_all_values() {
-  // Upwards through all finite values: a float and back is the same value; halfway to the next one, the even one of the two
-  // wins.
+  // Upwards through all finite values: a float and back is the same value; halfway to the next one,
+  // the even one of the two wins.
   int wrong = 0;
   for (int bits = 0; bits < T::kInfinity; ++bits) {
     const T x = T::from_bits(static_cast<std::uint16_t>(bits));
     const double low = static_cast<double>(x);
-    const double high = bits + 1 < T::kInfinity ? static_cast<double>(T::from_bits(static_cast<std::uint16_t>(bits + 1)))
-                                                : std::ldexp(2.0, T::kLargestExponent);  // the first value that is too large
+    const double high =
+        bits + 1 < T::kInfinity
+            ? static_cast<double>(T::from_bits(static_cast<std::uint16_t>(bits + 1)))
+            : std::ldexp(2.0, T::kLargestExponent);  // the first value that is too large
     const double middle = low + (high - low) / 2;
     const int even = bits % 2 == 0 ? bits : bits + 1;
-    wrong += !(low < high) || T(low).bits != bits || T(-low).bits != (bits | 0x8000) || T(middle).bits != even ||
-             T(std::nextafter(middle, 0)).bits != bits || T(std::nextafter(middle, high)).bits != bits + 1;
+    wrong += !(low < high) || T(low).bits != bits || T(-low).bits != (bits | 0x8000) ||
+             T(middle).bits != even || T(std::nextafter(middle, 0)).bits != bits ||
+             T(std::nextafter(middle, high)).bits != bits + 1;
   }
   CHECK(wrong == 0);
 

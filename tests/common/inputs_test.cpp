@@ -28,7 +28,8 @@ Moments moments(const Tensor<float, 2>& t) {
 }  // namespace
 
 TEST_CASE("the same seed gives the same numbers, another seed others") {
-  const auto a = make_input<2>({10, 10}, Pattern::kNormal, 3), b = make_input<2>({10, 10}, Pattern::kNormal, 3),
+  const auto a = make_input<2>({10, 10}, Pattern::kNormal, 3),
+             b = make_input<2>({10, 10}, Pattern::kNormal, 3),
              c = make_input<2>({10, 10}, Pattern::kNormal, 4);
   int equal = 0;
   for (Index k = 0; k < 100; ++k) {
@@ -81,7 +82,9 @@ TEST_CASE("adversarial inputs do what they are for") {
   CHECK(std::exp(moments(make_input<2>({50, 50}, Pattern::kVeryNegative, 1)).largest) == 0);
 }
 
-TEST_CASE("masked inputs have whole rows and whole beginnings of -inf, and NaN inputs one NaN a row at most") {
+TEST_CASE(
+    "masked inputs have whole rows and whole beginnings of -inf, and NaN inputs one NaN a row at "
+    "most") {
   const auto masked = make_input<2>({20, 30}, Pattern::kMasked, 1);
   for (Index i = 0; i < 20; ++i) {
     int visible = 0;
@@ -108,4 +111,6 @@ TEST_CASE("key signatures tell keys apart") {
   CHECK(weights.size() == 12);
 }
 
-TEST_CASE("an input may be empty") { CHECK(make_input<3>({2, 3, 0}, Pattern::kNormal, 1).size() == 0); }
+TEST_CASE("an input may be empty") {
+  CHECK(make_input<3>({2, 3, 0}, Pattern::kNormal, 1).size() == 0);
+}

@@ -26,7 +26,8 @@ TEST_CASE("the peak of a call counts what it held at once, not what it held in a
 TEST_CASE("aligned tensors are counted, and memory that another shared library allocates") {
   CHECK(host_memory::extra_bytes_of([] { Tensor<float, 1> t({50000}); }) >= 200000);
   const Tensor<float, 3> x({1, 100, 100});
-  CHECK(host_memory::extra_bytes_of([&] { (void)softmax_oracle(x.view()); }) >= 80000);  // in libflash_common
+  CHECK(host_memory::extra_bytes_of([&] { (void)softmax_oracle(x.view()); }) >=
+        80000);  // in libflash_common
 }
 
 TEST_CASE("what is freed is given back to the count") {

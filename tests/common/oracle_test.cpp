@@ -21,23 +21,30 @@ TEST_CASE("softmax of 0, ln 2, ln 5 is 1/8, 2/8, 5/8") {
   CHECK_THAT(p(0, 0, 2), WithinAbs(0.625, 1e-15));
 }
 
-TEST_CASE("softmax-matmul of equal scores is the mean of the values, its magnitude the mean of their size") {
+TEST_CASE(
+    "softmax-matmul of equal scores is the mean of the values, its magnitude the mean of their "
+    "size") {
   const auto x = make_input<3>({1, 2, 4}, Pattern::kAllEqual, 1);
   Tensor<float, 3> v({1, 4, 1});
   v(0, 0, 0) = 1;
   v(0, 1, 0) = -3;
   v(0, 2, 0) = 4;
   v(0, 3, 0) = 6;
-  CHECK_THAT(softmax_matmul_oracle(x.view(), std::as_const(v).view())(0, 1, 0), WithinAbs(2, 1e-15));
-  CHECK_THAT(softmax_matmul_magnitude(x.view(), std::as_const(v).view())(0, 1, 0), WithinAbs(3.5, 1e-15));
+  CHECK_THAT(softmax_matmul_oracle(x.view(), std::as_const(v).view())(0, 1, 0),
+             WithinAbs(2, 1e-15));
+  CHECK_THAT(softmax_matmul_magnitude(x.view(), std::as_const(v).view())(0, 1, 0),
+             WithinAbs(3.5, 1e-15));
 }
 
-TEST_CASE("along each axis the weights of a slice add up to 1, and a constant added to it changes nothing") {
+TEST_CASE(
+    "along each axis the weights of a slice add up to 1, and a constant added to it changes "
+    "nothing") {
   const auto x = make_input<3>({3, 4, 5}, Pattern::kLargeLogits, 2);
   Tensor<double, 3> shifted({3, 4, 5});
   for (Index k = 0; k < x.size(); ++k) shifted.data()[k] = x.data()[k] + 1000.0;
   for (const int axis : {0, 1, 2}) {
-    const auto p = softmax_oracle(x.view(), axis), q = softmax_oracle(std::as_const(shifted).view(), axis);
+    const auto p = softmax_oracle(x.view(), axis),
+               q = softmax_oracle(std::as_const(shifted).view(), axis);
     double total = 0;
     for (Index k = 0; k < p.size(); ++k) {
       total += p.data()[k];
@@ -47,7 +54,9 @@ TEST_CASE("along each axis the weights of a slice add up to 1, and a constant ad
   }
 }
 
-TEST_CASE("a score of -inf is a key that is not there, a row of nothing else gives zeros, NaN stays in its row") {
+TEST_CASE(
+    "a score of -inf is a key that is not there, a row of nothing else gives zeros, NaN stays in "
+    "its row") {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   Tensor<float, 3> x({1, 3, 2}), v({1, 2, 1});
   x(0, 0, 0) = -kInfinity;

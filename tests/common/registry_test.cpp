@@ -5,25 +5,54 @@
 using namespace flash;
 
 namespace {
-void nothing() {}
-}  // namespace
 
-TEST_CASE("a registry lists what was added, in order, and finds it by name") {
-  Registry<void()> registry;
-  registry.add({.name = "1_plain", .device = DeviceKind::kCpu, .dtypes = {DType::kFloat32}, .constraints = "", .run = nothing});
-  registry.add({.name = "2_tiles", .device = DeviceKind::kGpu, .dtypes = {DType::kFloat32, DType::kFloat64}, .constraints = "", .run = nothing});
-  REQUIRE(registry.entries().size() == 2);
-  CHECK(registry.entries()[1].name == "2_tiles");
-  CHECK(to_string(registry.find("2_tiles").device) == "cuda");
-  CHECK(to_string(registry.find("1_plain").dtypes[0]) == "float32");
+void nothing(const SoftmaxMatmul<float>&) {}
+
+Entry<SoftmaxMatmul> entry(const std::string& name, DeviceKind device = DeviceKind::kCpu) {
+  return {.name = name, .device = device, .run = {.float32 = nothing}};
 }
 
-TEST_CASE("a registry refuses a name twice, an entry without a function or a dtype, and an unknown name") {
-  Registry<void()> registry;
-  registry.add({.name = "a", .device = DeviceKind::kCpu, .dtypes = {DType::kFloat32}, .constraints = "", .run = nothing});
-  CHECK_THROWS_WITH(registry.add({.name = "a", .device = DeviceKind::kCpu, .dtypes = {DType::kFloat32}, .constraints = "", .run = nothing}),
-                    "implementation 'a' is registered twice");
-  CHECK_THROWS_AS(registry.add({.name = "b", .device = DeviceKind::kCpu, .dtypes = {DType::kFloat32}, .constraints = "", .run = nullptr}), ArgumentError);
-  CHECK_THROWS_AS(registry.add({.name = "b", .device = DeviceKind::kCpu, .dtypes = {}, .constraints = "", .run = nothing}), ArgumentError);
-  CHECK_THROWS_WITH(registry.find("c"), "implementation is 'c'; it must be one of: a");
+}  // namespace
+
+TEST_CASE("a list of passes keeps their order, and finds them by name and device") {
+  PassList<SoftmaxMatmul> passes;
+  passes.add(entry("1_plain"));
+  passes.add(entry("2_tiles", DeviceKind::kGpu));
+  passes.add(entry("1_plain", DeviceKind::kGpu));
+  REQUIRE(passes.entries().size() == 3);
+  CHECK(passes.entries()[1].name == "2_tiles");
+  CHECK(&passes.find("1_plain", DeviceKind::kGpu) == &passes.entries()[2]);
+  CHECK_THROWS_WITH(passes.find("2_tiles", DeviceKind::kCpu),
+                    "pass is '2_tiles'; on cpu it must be one of: 1_plain");
+  CHECK_THROWS_WITH(passes.add(entry("1_plain")), "pass '1_plain' is registered twice");
+  CHECK_THROWS_WITH(passes.add({.name = "empty", .run = {}}),
+                    "pass 'empty' has no function; it must have at least one");
+}
+
+TEST_CASE("an entry says in words why it does not take a problem") {
+  const Tensor<float, 3> x({2, 3, 4}), v({2, 4, 5});
+  Tensor<float, 3> out({2, 3, 5});
+  const SoftmaxMatmul<float> pass{x.view(), v.view(), out.view()};
+  Entry<SoftmaxMatmul> narrow = entry("narrow");
+  CHECK_NOTHROW(check_supported(narrow, pass));
+  narrow.unsupported = [](const SoftmaxMatmulProblem& problem) {
+    return problem.shape.d3 > 4
+               ? "d3 is " + std::to_string(problem.shape.d3) + "; it must be at most 4"
+               : "";
+  };
+  CHECK_THROWS_WITH(check_supported(narrow, pass),
+                    "'narrow' does not take this problem: d3 is 5; it must be at most 4");
+  CHECK(entry("float only")
+            .why_not({.shape = pass.shape(), .dtype = DType::kFloat16, .tensors = {}}) ==
+        "there is no float16 version");
+}
+
+TEST_CASE("a problem knows how its tensors lie in memory") {
+  Tensor<float, 3> x({2, 3, 4});
+  const TensorView<const float, 3> shifted(x.data() + 1, {2, 3, 3}, {12, 4, 1});
+  const TensorLayout layout = layout_of("x", shifted);
+  CHECK(layout.name == "x");
+  CHECK(layout.strides == std::vector<Index>{12, 4, 1});
+  CHECK(layout.alignment == 4);
+  CHECK(layout_of("x", x.view()).alignment >= 64);
 }

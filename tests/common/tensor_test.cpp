@@ -45,7 +45,8 @@ TEST_CASE("a view walks by its strides: transposed, skipping, broadcast") {
 }
 
 TEST_CASE("impossible shapes are refused") {
-  CHECK_THROWS_WITH((Tensor<float, 2>({2, -1})), "a shape is (2, -1); every extent must be at least 0");
+  CHECK_THROWS_WITH((Tensor<float, 2>({2, -1})),
+                    "a shape is (2, -1); every extent must be at least 0");
   CHECK_THROWS_AS((Tensor<float, 2>({Index{1} << 40, Index{1} << 40})), ShapeError);
   CHECK_THROWS_AS((TensorView<float, 1>(nullptr, {-5})), ShapeError);
 }

@@ -12,27 +12,32 @@ namespace flash::harness {
 
 template <class T>
 AttentionInputs<T> make_inputs(const AttentionShape& shape, Data data, std::uint64_t seed) {
-  AttentionInputs<T> inputs{normal<T>(shape.of_queries(), 3 * seed), normal<T>(shape.of_keys(), 3 * seed + 1),
+  AttentionInputs<T> inputs{normal<T>(shape.of_queries(), 3 * seed),
+                            normal<T>(shape.of_keys(), 3 * seed + 1),
                             normal<T>(shape.of_keys(), 3 * seed + 2)};
   auto& [q, k, v] = inputs;
   const double root = std::sqrt(static_cast<double>(shape.head_dim));
   const auto each = [](Tensor<T, 4>& x, auto change) {  // change(element, row, column)
     for (Index i = 0; i < x.size(); ++i)
-      x.data()[i] = static_cast<T>(change(static_cast<double>(x.data()[i]), i / x.extent(3) % x.extent(2), i % x.extent(3)));
+      x.data()[i] = static_cast<T>(
+          change(static_cast<double>(x.data()[i]), i / x.extent(3) % x.extent(2), i % x.extent(3)));
   };
   Random random(seed);
   switch (data) {
     case Data::kNormal: break;
     case Data::kHalfNormal:
-      for (Tensor<T, 4>* x : {&q, &k, &v}) each(*x, [](double value, Index, Index) { return 0.5 * value; });
+      for (Tensor<T, 4>* x : {&q, &k, &v})
+        each(*x, [](double value, Index, Index) { return 0.5 * value; });
       break;
     case Data::kLargeScores:
-      for (Tensor<T, 4>* x : {&q, &k}) each(*x, [](double value, Index, Index) { return 7 * value; });
+      for (Tensor<T, 4>* x : {&q, &k})
+        each(*x, [](double value, Index, Index) { return 7 * value; });
       break;
     case Data::kRising:  // column 0 carries the rise, the others a little noise
       each(q, [&](double value, Index, Index c) { return c == 0 ? root : 0.3 * value; });
       each(k, [&](double value, Index j, Index c) {
-        return c == 0 ? 100.0 * static_cast<double>(j) / static_cast<double>(shape.keys) - 50 : value;
+        return c == 0 ? 100.0 * static_cast<double>(j) / static_cast<double>(shape.keys) - 50
+                      : value;
       });
       break;
     case Data::kVeryNegative:
@@ -43,7 +48,9 @@ AttentionInputs<T> make_inputs(const AttentionShape& shape, Data data, std::uint
     case Data::kSignature:
       each(k, [](double, Index, Index c) { return 0.25 * static_cast<double>(c % 5) - 0.5; });
       if (data == Data::kSignature)
-        each(v, [&](double, Index j, Index c) { return c == j % shape.head_dim ? 1 + static_cast<double>(j % 13) / 13 : 0.0; });
+        each(v, [&](double, Index j, Index c) {
+          return c == j % shape.head_dim ? 1 + static_cast<double>(j % 13) / 13 : 0.0;
+        });
       break;
     case Data::kOneHot:
       for (Index b = 0; b < shape.batch; ++b)
@@ -72,20 +79,22 @@ AttentionInputs<T> make_inputs(const AttentionShape& shape, Data data, std::uint
 }
 
 template <class T>
-std::string wrong_in(TensorView<const T, 4> got, const WithMagnitude& want, double bound, const std::string& rows, Index block,
+std::string wrong_in(TensorView<const T, 4> got, const WithMagnitude& want, double bound,
+                     const std::string& rows, Index block,
                      const std::optional<Tolerance>& tolerance) {
   Tensor<T, 4> elements = packed(got);
   Tensor<double, 4> finite = want.value, magnitude = want.magnitude;
   using Computed = std::conditional_t<sizeof(T) == 2, float, T>;
   for (Index i = 0; i < finite.size(); ++i) {
-    // A weight below the smallest normal number may be lost, whoever computes; on its way to a gradient it is multiplied by up
-    // to about 100.
+    // A weight below the smallest normal number may be lost, whoever computes; on its way to a
+    // gradient it is multiplied by up to about 100.
     magnitude.data()[i] += 100 * static_cast<double>(std::numeric_limits<Computed>::min()) / bound;
     if (!std::isnan(finite.data()[i])) continue;
     const T value = elements.data()[i];
     if (!std::isnan(value) || is_poison(value)) {
       const Index row = i / finite.extent(3);
-      return "An element that sees a NaN has to be NaN: " + rows + " " + std::to_string(row % finite.extent(2)) + ", column " +
+      return "An element that sees a NaN has to be NaN: " + rows + " " +
+             std::to_string(row % finite.extent(2)) + ", column " +
              std::to_string(i % finite.extent(3)) + " is " +
              (is_poison(value) ? "nothing (never written)" : std::to_string(value)) + ".";
     }
@@ -95,15 +104,17 @@ std::string wrong_in(TensorView<const T, 4> got, const WithMagnitude& want, doub
   }
   CompareOptions options;
   options.max_scaled = bound;
-  // Of the whole tensor against the result, which is smaller than the terms summed: up to sqrt(n) of them cancel.
+  // Of the whole tensor against the result, which is smaller than the terms summed: up to sqrt(n)
+  // of them cancel.
   double squares = 0, magnitude_squares = 0;
   for (Index i = 0; i < finite.size(); ++i) {
     squares += finite.data()[i] * finite.data()[i];
     magnitude_squares += magnitude.data()[i] * magnitude.data()[i];
   }
-  // Where all should be 0 (the gradient of a softmax over one key), the elements' own bounds have to do.
-  options.max_frobenius =
-      squares > 0 ? bound * std::sqrt(magnitude_squares / squares) : std::numeric_limits<double>::infinity();
+  // Where all should be 0 (the gradient of a softmax over one key), the elements' own bounds have
+  // to do.
+  options.max_frobenius = squares > 0 ? bound * std::sqrt(magnitude_squares / squares)
+                                      : std::numeric_limits<double>::infinity();
   options.axes = {"batch", "head", rows, "column"};
   options.blocks = {0, 0, block, 0};
   options.magnitude = magnitude.data();
@@ -111,15 +122,18 @@ std::string wrong_in(TensorView<const T, 4> got, const WithMagnitude& want, doub
   if (!comparison.pass) return comparison.text;
   for (Index i = 0; tolerance && i < finite.size(); ++i) {
     const double value = static_cast<double>(elements.data()[i]), expected = finite.data()[i];
-    if (!(std::fabs(value - expected) <= tolerance->absolute + tolerance->relative * std::fabs(expected)))
-      return "Element " + std::to_string(i) + " is " + std::to_string(value) + ", expected " + std::to_string(expected) +
-             ": more than the tolerance of " + std::to_string(tolerance->relative) + " away.";
+    if (!(std::fabs(value - expected) <=
+          tolerance->absolute + tolerance->relative * std::fabs(expected)))
+      return "Element " + std::to_string(i) + " is " + std::to_string(value) + ", expected " +
+             std::to_string(expected) + ": more than the tolerance of " +
+             std::to_string(tolerance->relative) + " away.";
   }
   return "";
 }
 
 template <class T>
-std::string wrong_lse(TensorView<const T, 3> got, const Tensor<double, 3>& want, double bound, Index block) {
+std::string wrong_lse(TensorView<const T, 3> got, const Tensor<double, 3>& want, double bound,
+                      Index block) {
   Tensor<T, 3> elements = packed(got);
   Tensor<double, 3> finite = want, magnitude(want.shape());
   for (Index i = 0; i < finite.size(); ++i) {
@@ -127,11 +141,12 @@ std::string wrong_lse(TensorView<const T, 3> got, const Tensor<double, 3>& want,
     magnitude.data()[i] = 1 + std::fabs(lse) * unit_roundoff<T>() / bound;
     if (std::isfinite(lse)) continue;
     const T value = elements.data()[i];
-    const bool right = std::isnan(lse) ? std::isnan(value) && !is_poison(value) : static_cast<double>(value) == lse;
+    const bool right = std::isnan(lse) ? std::isnan(value) && !is_poison(value)
+                                       : static_cast<double>(value) == lse;
     if (!right)
       return "lse of query " + std::to_string(i % want.extent(2)) + " is " +
-             (is_poison(value) ? "nothing (never written)" : std::to_string(value)) + ", expected " +
-             (std::isnan(lse) ? "NaN" : "-inf: the query sees no key") + ".";
+             (is_poison(value) ? "nothing (never written)" : std::to_string(value)) +
+             ", expected " + (std::isnan(lse) ? "NaN" : "-inf: the query sees no key") + ".";
     elements.data()[i] = 0;
     finite.data()[i] = 0;
     magnitude.data()[i] = 1;
@@ -146,21 +161,17 @@ std::string wrong_lse(TensorView<const T, 3> got, const Tensor<double, 3>& want,
   return comparison.pass ? "" : "lse is wrong, and out is right. " + comparison.text;
 }
 
-#define FLASH_INSTANTIATE(T)                                                                                     \
-  template AttentionInputs<T> make_inputs<T>(const AttentionShape&, Data, std::uint64_t);                        \
-  template std::string wrong_in(TensorView<const T, 4>, const WithMagnitude&, double, const std::string&, Index, \
-                                const std::optional<Tolerance>&)
+#define FLASH_INSTANTIATE(T)                                                              \
+  template AttentionInputs<T> make_inputs<T>(const AttentionShape&, Data, std::uint64_t); \
+  template std::string wrong_in(TensorView<const T, 4>, const WithMagnitude&, double,     \
+                                const std::string&, Index, const std::optional<Tolerance>&)
 FLASH_INSTANTIATE(float);
 FLASH_INSTANTIATE(double);
 FLASH_INSTANTIATE(Half);
 FLASH_INSTANTIATE(BFloat16);
 
 template std::string wrong_lse(TensorView<const float, 3>, const Tensor<double, 3>&, double, Index);
-template std::string wrong_lse(TensorView<const double, 3>, const Tensor<double, 3>&, double, Index);
-
-void add_underflow(WithMagnitude& tensor, double bound, Index terms) {
-  for (Index i = 0; i < tensor.magnitude.size(); ++i)
-    tensor.magnitude.data()[i] += 0x1p-25 * (1 + static_cast<double>(terms)) / bound;
-}
+template std::string wrong_lse(TensorView<const double, 3>, const Tensor<double, 3>&, double,
+                               Index);
 
 }  // namespace flash::harness

@@ -1,5 +1,5 @@
-// Attention problems of graded cases, whatever part they belong to: data that is hard in a known way, and what compares outputs
-// with the oracle's. T is float, double, Half or BFloat16.
+// Attention problems of graded cases, whatever part they belong to: data that is hard in a known
+// way, and what compares outputs with the oracle's. T is float, double, Half or BFloat16.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,19 @@ namespace flash::harness {
 
 // What makes the scores of a problem hard; v is N(0, 1) where nothing else is said.
 enum class Data {
-  kNormal,         // N(0, 1)
-  kHalfNormal,     // N(0, 0.5^2), v too: what the course's sources take
-  kLargeScores,    // scores to about +-200: exp overflows and underflows unless the maximum is subtracted
-  kRising,         // every row rises by 100: each block of keys brings a new maximum
-  kVeryNegative,   // scores near -1000: exp gives 0 for a whole row unless the maximum is subtracted
-  kEqual,          // all scores of a row are equal: every visible key weighs the same
-  kOneHot,         // each query is close to one key, and its row of P is close to one 1
-  kSignature,      // equal scores; row j of v has 1 + (j mod 13) / 13 in column j mod head_dim, else 0: shows which keys were
-                   // counted
-  kMinusInfinity,  // the first third of the keys has scores of -inf, in the last head all keys: forward only (dQ would be 0 *
-                   // inf)
-  kNaN,            // N(0, 1) with a NaN in one element of v in each head: the rows that see it become NaN
+  kNormal,        // N(0, 1)
+  kHalfNormal,    // N(0, 0.5^2), v too: what the course's sources take
+  kLargeScores,   // scores to about +-200: exp overflows and underflows unless the maximum is
+                  // subtracted
+  kRising,        // every row rises by 100: each block of keys brings a new maximum
+  kVeryNegative,  // scores near -1000: exp gives 0 for a whole row unless the maximum is subtracted
+  kEqual,         // all scores of a row are equal: every visible key weighs the same
+  kOneHot,        // each query is close to one key, and its row of P is close to one 1
+  kSignature,  // equal scores; row j of v has 1 + (j mod 13) / 13 in column j mod head_dim, else 0:
+               // shows which keys were counted
+  kMinusInfinity,  // the first third of the keys has scores of -inf, in the last head all keys:
+                   // forward only (dQ would be 0 * inf)
+  kNaN,  // N(0, 1) with a NaN in one element of v in each head: the rows that see it become NaN
 };
 
 // |got - want| <= absolute + relative * |want| for each element: what the course's sources ask for.
@@ -38,20 +39,40 @@ struct Tolerance {
 template <class T>
 struct AttentionInputs {
   Tensor<T, 4> q, k, v;
+
+  // The oracle's.
+  AttentionOracle forward(const AttentionOptions& options = {},
+                          Magnitudes magnitudes = Magnitudes::kWanted) const {
+    return attention_oracle(q.view(), k.view(), v.view(), options, magnitudes);
+  }
+  AttentionOracleGradients backward(const Tensor<T, 4>& d_out,
+                                    const AttentionOptions& options = {}) const {
+    return attention_backward_oracle(q.view(), k.view(), v.view(), d_out.view(), options);
+  }
 };
 template <class T>
 AttentionInputs<T> make_inputs(const AttentionShape& shape, Data data, std::uint64_t seed);
 
-// `got` against the oracle, in the words of common/compare.hpp; "" when it is within `bound` of the magnitude. Elements that
-// have to be NaN have to be it. `tolerance` is asked for beside the bound. `rows` is what the rows are called, "query" or
-// "key", and `block` how many belong together.
+template <class T, class From, int Rank>
+Tensor<T, Rank> converted(const Tensor<From, Rank>& x) {
+  Tensor<T, Rank> y(x.shape());
+  for (Index i = 0; i < x.size(); ++i) y.data()[i] = static_cast<T>(x.data()[i]);
+  return y;
+}
+
+// `got` against the oracle, in the words of common/compare.hpp; "" when it is within `bound` of the
+// magnitude. Elements that have to be NaN have to be it. `tolerance` is asked for beside the bound.
+// `rows` is what the rows are called, "query" or "key", and `block` how many belong together.
 template <class T>
-std::string wrong_in(TensorView<const T, 4> got, const WithMagnitude& want, double bound, const std::string& rows, Index block,
+std::string wrong_in(TensorView<const T, 4> got, const WithMagnitude& want, double bound,
+                     const std::string& rows, Index block,
                      const std::optional<Tolerance>& tolerance = std::nullopt);
 
-// The same for lse, of which the rows that see no key are -inf. Its error is absolute: `bound`, and the rounding of lse itself.
+// The same for lse, of which the rows that see no key are -inf. Its error is absolute: `bound`, and
+// the rounding of lse itself.
 template <class T>
-std::string wrong_lse(TensorView<const T, 3> got, const Tensor<double, 3>& want, double bound, Index block);
+std::string wrong_lse(TensorView<const T, 3> got, const Tensor<double, 3>& want, double bound,
+                      Index block);
 
 // Of one head all that belongs to it.
 template <class T, int Rank>
@@ -60,9 +81,5 @@ TensorView<const T, Rank> head_of(TensorView<const T, Rank> x, Index b, Index h)
   shape[0] = shape[1] = 1;
   return {x.data() + b * strides[0] + h * strides[1], shape, strides};
 }
-
-// What Half loses below its least normal number, 2^-14, as a part of the magnitude that `bound` is of: up to 2^-25 of a result, and of
-// each of the `terms` weights that it is the sum of, which meet values of about 1.
-void add_underflow(WithMagnitude& tensor, double bound, Index terms);
 
 }  // namespace flash::harness

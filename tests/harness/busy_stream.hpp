@@ -1,5 +1,6 @@
-// A stream that does not wait for the default one and has 2 GiB to write first: what is enqueued on it comes after all that is
-// enqueued elsewhere. A kernel that ignores the stream that it was given runs before its inputs are there.
+// A stream that does not wait for the default one and has 2 GiB to write first: what is enqueued on
+// it comes after all that is enqueued elsewhere. A kernel that ignores the stream that it was given
+// runs before its inputs are there.
 #pragma once
 
 #include <cstddef>

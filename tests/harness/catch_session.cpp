@@ -1,4 +1,5 @@
-// Starts Catch2: by its session, or by the main() of a compiled version 2 (see cmake/FlashCatch.cmake).
+// Starts Catch2: by its session, or by the main() of a compiled version 2 (see
+// cmake/FlashCatch.cmake).
 #include "harness/catch_session.hpp"
 
 #ifdef FLASH_CATCH2_MAIN

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/cuda/device.hpp"
+#include "harness/graded_case.hpp"
 #include "harness/padded_tensor.hpp"
 
 namespace flash::harness {
@@ -9,7 +10,8 @@ namespace flash::harness {
 template <class T, int Rank>
 class DeviceCopy {
  public:
-  // The copy begins `shift` elements behind an address that allocate() gave: 1 leaves it aligned to its elements only.
+  // The copy begins `shift` elements behind an address that allocate() gave: 1 leaves it aligned to
+  // its elements only.
   explicit DeviceCopy(BasicPaddedTensor<T, Rank>& host, Index shift = 0)
       : host_(host), bytes_(sizeof(T) * host.buffer().size()) {
     memory_ = static_cast<T*>(device::allocate(bytes_ + sizeof(T) * shift));
@@ -29,7 +31,8 @@ class DeviceCopy {
   const void* memory() const { return memory_; }
 
  private:
-  // Where there are checks, a kernel that reads what lies around the tensor is reported, even if it makes no use of it.
+  // Where there are checks, a kernel that reads what lies around the tensor is reported, even if it
+  // makes no use of it.
   void forbid_surroundings() {
     const std::vector<bool> inside = host_.elements();
     for (std::size_t begin = 0, end; begin < inside.size(); begin = end) {
@@ -44,5 +47,10 @@ class DeviceCopy {
   T* memory_ = nullptr;
   T* buffer_ = nullptr;
 };
+
+// A task whose cases need a device, and has no cases yet.
+inline TaskUnderTest gpu_task(const std::string& id) {
+  return {.id = id, .needs_gpu = true, .has_gpu = [] { return device::count() > 0; }, .cases = {}};
+}
 
 }  // namespace flash::harness

@@ -1,25 +1,33 @@
-// A graded case: a name, a weight, and a function from a seed to a verdict. Each task's cases are a plain list.
+// A graded case: a name, a weight, and a function from a seed to a verdict. Each task's cases are a
+// plain list.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
 namespace flash::harness {
 
-// What a case found out. `text` says what is wrong, for a student to read; when the case passes it may give the errors.
+// What a case found out. `text` says what is wrong, for a student to read; when the case passes it
+// may give the errors.
 struct Verdict {
   bool pass = false;
   std::string text;
 };
 
 struct GradedCase {
-  std::string name;  // letters, digits, spaces and -_.:x/() only: it is typed in shells and Catch2's filters
-  int weight = 1;    // the case's share of its task's points, which are in tasks.toml: weight / sum of weights
-  std::function<Verdict(std::uint64_t seed)> run;  // NotYetImplemented passes through: "not started"
-  bool needs_checks = false;  // asks the emulator's checks (common/simt), and is run by the "checked" backend only
-  bool challenge = false;  // beyond the task: shown on the card, worth no points, and no failure where it is not met
+  // Letters, digits, spaces and -_.:x/() only: it is typed in shells and Catch2's filters.
+  std::string name;
+  // The case's share of its task's points, which are in tasks.toml: weight / sum of weights.
+  int weight = 1;
+  // NotYetImplemented passes through: "not started".
+  std::function<Verdict(std::uint64_t seed)> run;
+  // Asks the emulator's checks (common/simt), and is run by the "checked" backend only.
+  bool needs_checks = false;
+  // Beyond the task: shown on the card, worth no points, and no failure where it is not met.
+  bool challenge = false;
 };
 
 struct TaskUnderTest {
@@ -29,11 +37,21 @@ struct TaskUnderTest {
   std::vector<GradedCase> cases;
 };
 
+// What is wrong, or "" when nothing is.
+inline Verdict verdict_on(const std::string& wrong) { return {wrong.empty(), wrong}; }
+
+// The first that failed, or success.
+inline Verdict first_failure(std::initializer_list<Verdict> verdicts) {
+  for (const Verdict& verdict : verdicts)
+    if (!verdict.pass) return verdict;
+  return {true, ""};
+}
+
 // Each test binary defines this once.
 TaskUnderTest task_under_test();
 
-// Which library this binary is linked with: "skeleton" or "solution"; and, of the same file, compiled for "cpu" (plain C++), "gpu",
-// "emulated" or "checked".
+// Which library this binary is linked with: "skeleton" or "solution"; and, of the same file,
+// compiled for "cpu" (plain C++), "gpu", "emulated" or "checked".
 const char* implementation();
 const char* backend();
 

@@ -1,4 +1,5 @@
-// main() of every graded test binary: enters the task's cases into Catch2, runs them, and writes the report.
+// main() of every graded test binary: enters the task's cases into Catch2, runs them, and writes
+// the report.
 //
 //   BINARY [--seed N] [--report FILE] [--case NAME]... [--list-cases] [Catch2's options]
 #include <cctype>
@@ -31,7 +32,8 @@ struct Options {
 
 std::uint64_t parsed_seed(const std::string& text) {
   if (text.empty() || text.size() > 18 || text.find_first_not_of("0123456789") != std::string::npos)
-    throw ArgumentError("--seed is '" + text + "'; it must be a whole number from 0, of at most 18 digits");
+    throw ArgumentError("--seed is '" + text +
+                        "'; it must be a whole number from 0, of at most 18 digits");
   return std::stoull(text);
 }
 
@@ -63,18 +65,23 @@ void check_cases(const TaskUnderTest& task, const Options& options) {
   for (const std::string& name : options.cases) {
     bool known = false;
     for (const GradedCase& graded : task.cases) known |= graded.name == name;
-    if (!known) throw ArgumentError("--case is '" + name + "'; " + task.id + " has no such case (see --list-cases)");
+    if (!known)
+      throw ArgumentError("--case is '" + name + "'; " + task.id +
+                          " has no such case (see --list-cases)");
   }
   for (const GradedCase& graded : task.cases)
     for (const char c : graded.name)
-      if (!std::isalnum(static_cast<unsigned char>(c)) && std::string(" -_.:/()").find(c) == std::string::npos)
-        throw ArgumentError("a case is called '" + graded.name + "'; a name has letters, digits, spaces and -_.:/() only");
+      if (!std::isalnum(static_cast<unsigned char>(c)) &&
+          std::string(" -_.:/()").find(c) == std::string::npos)
+        throw ArgumentError("a case is called '" + graded.name +
+                            "'; a name has letters, digits, spaces and -_.:/() only");
 }
 
 // Runs the cases one by one, as Catch2 calls for them.
 class Runner {
  public:
-  Runner(const TaskUnderTest& task, const Options& options) : task_(task), seed_(options.seed), report_(options.report) {
+  Runner(const TaskUnderTest& task, const Options& options)
+      : task_(task), seed_(options.seed), report_(options.report) {
     report_.begin(task_, seed_);
   }
 
@@ -110,10 +117,14 @@ class Runner {
     report_.end(graded.name, status, message, seconds.count());
 
     INFO(message);
-    // A reference solution has to meet its own challenges. A student need not: to ctest one that is not met is not started.
-    if (graded.challenge && status == Status::kFailed && implementation() == std::string("skeleton")) status = Status::kNotStarted;
+    // A reference solution has to meet its own challenges. A student need not: to ctest one that is
+    // not met is not started.
+    if (graded.challenge && status == Status::kFailed &&
+        implementation() == std::string("skeleton"))
+      status = Status::kNotStarted;
     ++counts_[static_cast<int>(status)];
-    if (status == Status::kNotStarted || status == Status::kNeedsGpu || status == Status::kNeedsChecks) {
+    if (status == Status::kNotStarted || status == Status::kNeedsGpu ||
+        status == Status::kNeedsChecks) {
       std::cout << graded.name << ": " << message << std::endl;
       SUCCEED();
     } else {
@@ -162,10 +173,11 @@ void enter_into_catch2(Runner& runner, const TaskUnderTest& task) {
   for (const GradedCase& graded : task.cases) {
     const Catch::SourceLineInfo line(__FILE__, static_cast<std::size_t>(__LINE__));
 #if CATCH_VERSION_MAJOR >= 3
-    Catch::AutoReg(Catch::Detail::unique_ptr<Catch::ITestInvoker>(new Invoker(runner, graded)), line, "",
-                   Catch::NameAndTags(graded.name, "[graded]"));
+    Catch::AutoReg(Catch::Detail::unique_ptr<Catch::ITestInvoker>(new Invoker(runner, graded)),
+                   line, "", Catch::NameAndTags(graded.name, "[graded]"));
 #else
-    Catch::AutoReg(new Invoker(runner, graded), line, "", Catch::NameAndTags(graded.name, "[graded]"));
+    Catch::AutoReg(new Invoker(runner, graded), line, "",
+                   Catch::NameAndTags(graded.name, "[graded]"));
 #endif
   }
 }
@@ -179,20 +191,23 @@ int run(int argc, char** argv) {
     return EXIT_SUCCESS;
   }
 
-  // Emulated threads take their turns in an order that the seed decides, unless somebody chose one: a missing barrier then shows
-  // for some seeds even where the results are all that is checked.
-  if (options.seed != 1) setenv("FLASH_SIMT_SCHEDULE", ("random:" + std::to_string(options.seed)).c_str(), 0);
+  // Emulated threads take their turns in an order that the seed decides, unless somebody chose one:
+  // a missing barrier then shows for some seeds even where the results are all that is checked.
+  if (options.seed != 1)
+    setenv("FLASH_SIMT_SCHEDULE", ("random:" + std::to_string(options.seed)).c_str(), 0);
 
   // Catch2's filter: the exact names, quoted, with commas between.
   std::string filter;
-  for (const std::string& name : options.cases) filter += (filter.empty() ? "\"" : ",\"") + name + "\"";
+  for (const std::string& name : options.cases)
+    filter += (filter.empty() ? "\"" : ",\"") + name + "\"";
   if (!filter.empty()) options.rest.push_back(filter.data());
 
   Runner runner(task, options);
   enter_into_catch2(runner, task);
   const bool only_lists = [&] {
     for (const char* argument : options.rest)
-      if (std::string(argument).rfind("--list", 0) == 0 || std::string(argument) == "--help") return true;
+      if (std::string(argument).rfind("--list", 0) == 0 || std::string(argument) == "--help")
+        return true;
     return false;
   }();
   const int result = run_catch2(static_cast<int>(options.rest.size()), options.rest.data());

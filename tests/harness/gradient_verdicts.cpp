@@ -26,35 +26,97 @@ bool tell_apart(const AttentionOracleGradients& want) {
 
 }  // namespace
 
-std::string pointed_to(const AttentionOracleGradients& want, bool d_q_wrong, bool d_k_wrong, bool d_v_wrong, Passes passes) {
+std::string pointed_to(const AttentionOracleGradients& want, bool d_q_wrong, bool d_k_wrong,
+                       bool d_v_wrong, Passes passes) {
   if (!tell_apart(want)) return "";
   if (d_v_wrong && (d_q_wrong || d_k_wrong))
-    return "dV is wrong, which needs nothing but P and d_out: look at P = exp(S - lse) first, at its scale and its mask.";
-  if (d_v_wrong) return "Only dV is wrong, so P is right: look at how dV = P^T dO is summed up over the queries.";
-  if (d_q_wrong && d_k_wrong && passes == Passes::kTwo)
-    return "dV is right, so P is in its pass, and dK is wrong: look at dP = dO V^T, at delta, and at dS = P * (dP - delta) "
-           "there. dQ's pass computes its own P: look at all of it.";
+    return "dV is wrong, which needs nothing but P and d_out: look at P = exp(S - lse) first, at "
+           "its scale and its mask.";
+  if (d_v_wrong)
+    return "Only dV is wrong, so P is right: look at how dV = P^T dO is summed up over the "
+           "queries.";
+  const bool two = passes == Passes::kTwo;
+  const std::string d_s = "look at dP = dO V^T, at delta, and at dS = P * (dP - delta) ";
   if (d_q_wrong && d_k_wrong)
-    return "dV is right, so P is; dQ and dK are both wrong: look at dP = dO V^T, at delta, and at dS = P * (dP - delta) and "
-           "its scale.";
-  if (passes == Passes::kTwo)
-    return d_q_wrong
-               ? "Only dQ is wrong: look at its pass, at the P and dS that it computes for itself and at how dQ = scale * dS K "
-                 "is summed up over the keys."
-               : "Only dK is wrong, so P is right: look at dS in the pass for dK and dV, and at how dK = scale * dS^T Q is "
-                 "summed up over the queries.";
-  if (d_q_wrong) return "Only dQ is wrong, so dS is right: look at how dQ = scale * dS K is summed up over the keys.";
-  return "Only dK is wrong, so dS is right: look at how dK = scale * dS^T Q is summed up over the queries.";
+    return two ? "dV is right, so P is in its pass, and dK is wrong: " + d_s +
+                     "there. dQ's pass computes its own P: look at all of it."
+               : "dV is right, so P is; dQ and dK are both wrong: " + d_s + "and its scale.";
+  if (d_q_wrong)
+    return "Only dQ is wrong" +
+           std::string(
+               two ? ": look at its pass, at the P and dS that it computes for itself and at "
+                   : ", so dS is right: look at ") +
+           "how dQ = scale * dS K is summed up over the keys.";
+  return "Only dK is wrong, so " +
+         std::string(two ? "P is right: look at dS in the pass for dK and dV, and at "
+                         : "dS is right: look at ") +
+         "how dK = scale * dS^T Q is summed up over the queries.";
+}
+
+std::string gradients_text(const AttentionOracleGradients& want, const std::string& in_d_q,
+                           const std::string& in_d_k, const std::string& in_d_v,
+                           std::optional<Passes> passes) {
+  if (in_d_q.empty() && in_d_k.empty() && in_d_v.empty()) return "";
+  std::string text;
+  if (passes) text = pointed_to(want, !in_d_q.empty(), !in_d_k.empty(), !in_d_v.empty(), *passes);
+  for (const auto& [name, found] : {std::pair{"dQ", &in_d_q}, {"dK", &in_d_k}, {"dV", &in_d_v}})
+    if (!found->empty()) text += (text.empty() ? "" : "\n") + std::string(name) + ": " + *found;
+  return text;
+}
+
+double loss(const AttentionInputs<double>& inputs, const Tensor<double, 4>& d_out,
+            const AttentionOptions& options) {
+  const auto out = inputs.forward(options, Magnitudes::kLeftOut).out.value;
+  double sum = 0;
+  for (Index i = 0; i < out.size(); ++i) sum += out.data()[i] * d_out.data()[i];
+  return sum;
+}
+
+Verdict hold_along_a_direction(const AttentionInputs<double>& inputs,
+                               const AttentionInputs<double>& d, const Tensor<double, 4>& d_out,
+                               const AttentionOptions& options, std::uint64_t seed, double most) {
+  constexpr Tensor<double, 4> AttentionInputs<double>::*kEach[] = {
+      &AttentionInputs<double>::q, &AttentionInputs<double>::k, &AttentionInputs<double>::v};
+  const AttentionInputs<double> way{normal<double>(inputs.q.shape(), 2000 + seed),
+                                    normal<double>(inputs.k.shape(), 2001 + seed),
+                                    normal<double>(inputs.v.shape(), 2002 + seed)};
+  const auto loss_at = [&](double step) {
+    AttentionInputs<double> moved = inputs;
+    for (const auto x : kEach)
+      for (Index i = 0; i < (moved.*x).size(); ++i)
+        (moved.*x).data()[i] += step * (way.*x).data()[i];
+    return loss(moved, d_out, options);
+  };
+  double said = 0;
+  for (const auto x : kEach)
+    for (Index i = 0; i < (d.*x).size(); ++i) said += (d.*x).data()[i] * (way.*x).data()[i];
+  constexpr double kStep = 1e-5;
+  const double change = (loss_at(kStep) - loss_at(-kStep)) / (2 * kStep);
+  if (std::fabs(change - said) <= most) return {true, ""};
+  return {false, "Along a random direction the output changes by " + std::to_string(change) +
+                     "; the gradients say " + std::to_string(said) + "."};
+}
+
+Verdict grows_no_faster(Index sequence, std::size_t few, std::size_t many, std::size_t most,
+                        const std::string& matrix) {
+  const std::string text = std::to_string(few) + " extra bytes for a sequence of " +
+                           std::to_string(sequence) + ", " + std::to_string(many) + " for " +
+                           std::to_string(4 * sequence);
+  if (many <= most) return {true, text};
+  return {false, text + ": the memory grows faster than the sequence. " + matrix + " " +
+                     std::to_string(16 * sequence * sequence * sizeof(float)) + "."};
 }
 
 template <class T>
-std::string wrong_delta(TensorView<const float, 3> delta, TensorView<const T, 4> out, TensorView<const T, 4> d_out) {
+std::string wrong_delta(TensorView<const float, 3> delta, TensorView<const T, 4> out,
+                        TensorView<const T, 4> d_out) {
   Tensor<double, 3> want(delta.shape()), magnitude(delta.shape());
   for (Index b = 0; b < out.extent(0); ++b)
     for (Index h = 0; h < out.extent(1); ++h)
       for (Index i = 0; i < out.extent(2); ++i)
         for (Index c = 0; c < out.extent(3); ++c) {
-          const double term = static_cast<double>(out(b, h, i, c)) * static_cast<double>(d_out(b, h, i, c));
+          const double term =
+              static_cast<double>(out(b, h, i, c)) * static_cast<double>(d_out(b, h, i, c));
           want(b, h, i) += term;
           magnitude(b, h, i) += std::fabs(term);
         }
@@ -68,8 +130,11 @@ std::string wrong_delta(TensorView<const float, 3> delta, TensorView<const T, 4>
   return comparison.pass ? "" : "delta is wrong. " + comparison.text;
 }
 
-template std::string wrong_delta(TensorView<const float, 3>, TensorView<const float, 4>, TensorView<const float, 4>);
-template std::string wrong_delta(TensorView<const float, 3>, TensorView<const Half, 4>, TensorView<const Half, 4>);
-template std::string wrong_delta(TensorView<const float, 3>, TensorView<const BFloat16, 4>, TensorView<const BFloat16, 4>);
+template std::string wrong_delta(TensorView<const float, 3>, TensorView<const float, 4>,
+                                 TensorView<const float, 4>);
+template std::string wrong_delta(TensorView<const float, 3>, TensorView<const Half, 4>,
+                                 TensorView<const Half, 4>);
+template std::string wrong_delta(TensorView<const float, 3>, TensorView<const BFloat16, 4>,
+                                 TensorView<const BFloat16, 4>);
 
 }  // namespace flash::harness

@@ -7,7 +7,8 @@
 
 namespace flash::harness {
 
-// True where there is neither a GPU nor the emulator, with the words that ctest takes for "skipped".
+// True where there is neither a GPU nor the emulator, with the words that ctest takes for
+// "skipped".
 inline bool skipped_without_gpu() {
   if (device::count() > 0) return false;
   std::cout << "verdict:needs-gpu" << std::endl;

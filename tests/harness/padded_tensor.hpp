@@ -1,5 +1,6 @@
-// A tensor inside a larger buffer that holds NaN all around: before, behind, and between the elements of a strided view.
-// Reads outside of an input give NaN; writes outside of an output are found, for host code and, through a copy of the buffer, for device code.
+// A tensor inside a larger buffer that holds NaN all around: before, behind, and between the
+// elements of a strided view. Reads outside of an input give NaN; writes outside of an output are
+// found, for host code and, through a copy of the buffer, for device code.
 #pragma once
 
 #include <algorithm>
@@ -13,32 +14,24 @@
 
 namespace flash::harness {
 
-// How the elements of a tensor lie in memory. The last two axes are rows and columns; in front of them is a batch, or batch and heads.
+// How the elements of a tensor lie in memory. The last two axes are rows and columns; in front of
+// them is a batch, or batch and heads.
 enum class Layout {
   kRowMajor,
   kPaddedRows,        // rows are 5 elements further apart than they are long
   kTransposed,        // the last two axes change places: columns are contiguous
   kSpread,            // every third element; batches 7 further apart
-  kInterleavedHeads,  // (batch, rows, heads, columns) in memory, as a projection to heads * columns leaves them; without heads: row-major
+  kInterleavedHeads,  // (batch, rows, heads, columns) in memory, as a projection to heads * columns
+                      // leaves them; without heads: row-major
 };
-
-inline std::string to_string(Layout layout) {
-  switch (layout) {
-    case Layout::kRowMajor: return "row-major";
-    case Layout::kPaddedRows: return "padded rows";
-    case Layout::kTransposed: return "transposed";
-    case Layout::kSpread: return "spread";
-    case Layout::kInterleavedHeads: return "interleaved heads";
-  }
-  return "unknown";
-}
 
 template <std::size_t Rank>
 std::array<Index, Rank> strides_of(const std::array<Index, Rank>& shape, Layout layout) {
   static_assert(Rank >= 3);
   const Index rows = shape[Rank - 2], columns = shape[Rank - 1];
   if constexpr (Rank == 4)
-    if (layout == Layout::kInterleavedHeads) return {rows * shape[1] * columns, columns, shape[1] * columns, 1};
+    if (layout == Layout::kInterleavedHeads)
+      return {rows * shape[1] * columns, columns, shape[1] * columns, 1};
   std::array<Index, Rank> strides{};
   Index matrix = rows * columns;  // from one to the next
   Index row = columns, column = 1;
@@ -51,7 +44,8 @@ std::array<Index, Rank> strides_of(const std::array<Index, Rank>& shape, Layout 
   }
   strides[Rank - 1] = column;
   strides[Rank - 2] = row;
-  for (int axis = static_cast<int>(Rank) - 3; axis >= 0; --axis, matrix *= shape[axis + 1]) strides[axis] = matrix;
+  for (int axis = static_cast<int>(Rank) - 3; axis >= 0; --axis, matrix *= shape[axis + 1])
+    strides[axis] = matrix;
   return strides;
 }
 
@@ -59,19 +53,22 @@ std::array<Index, Rank> strides_of(const std::array<Index, Rank>& shape, Layout 
 template <class T = float, int Rank = 3>
 class BasicPaddedTensor {
  public:
-  // Elements of `guard` poison lie before and behind the tensor: more than a vector instruction or a block of threads overshoots.
+  // Elements of `guard` poison lie before and behind the tensor: more than a vector instruction or
+  // a block of threads overshoots.
   static constexpr Index kGuard = 1024;
 
   // An output: poison everywhere.
   BasicPaddedTensor(const Shape<Rank>& shape, Layout layout, T around = poison<T>())
       : shape_(shape), strides_(strides_of(shape, layout)) {
     Index last = 0;
-    for (int axis = 0; axis < Rank; ++axis) last += std::max<Index>(shape[axis] - 1, 0) * strides_[axis];
+    for (int axis = 0; axis < Rank; ++axis)
+      last += std::max<Index>(shape[axis] - 1, 0) * strides_[axis];
     buffer_.assign(static_cast<std::size_t>(2 * kGuard + last + 1), around);
   }
 
   // An input: the values, NaNs of another kind around them.
-  BasicPaddedTensor(const Tensor<T, Rank>& values, Layout layout) : BasicPaddedTensor(values.shape(), layout, outside_value<T>()) {
+  BasicPaddedTensor(const Tensor<T, Rank>& values, Layout layout)
+      : BasicPaddedTensor(values.shape(), layout, outside_value<T>()) {
     Index flat = 0;
     for_each_place([&](std::size_t place) { buffer_[place] = values.data()[flat++]; });
   }
@@ -98,9 +95,12 @@ class BasicPaddedTensor {
     for (Index k = 0; k < static_cast<Index>(buffer_.size()); ++k) {
       if (inside[k] || is_poison(buffer_[k])) continue;
       const std::string value = ", with the value " + std::to_string(buffer_[k]);
-      if (k < kGuard) return std::to_string(kGuard - k) + " elements before its first element" + value;
-      if (k >= end) return std::to_string(k - end + 1) + " elements behind its last element" + value;
-      return "between its elements, " + std::to_string(k - kGuard) + " elements after the first" + value;
+      if (k < kGuard)
+        return std::to_string(kGuard - k) + " elements before its first element" + value;
+      if (k >= end)
+        return std::to_string(k - end + 1) + " elements behind its last element" + value;
+      return "between its elements, " + std::to_string(k - kGuard) + " elements after the first" +
+             value;
     }
     return std::nullopt;
   }

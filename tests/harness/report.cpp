@@ -54,14 +54,17 @@ void Report::begin(const TaskUnderTest& task, std::uint64_t seed) {
     cases += (cases.empty() ? "" : ",") + std::string("{\"name\":") + quoted(graded.name) +
              ",\"weight\":" + std::to_string(graded.challenge ? 0 : graded.weight) +
              ",\"challenge\":" + (graded.challenge ? "true" : "false") + "}";
-  line("{\"event\":\"begin\",\"task\":" + quoted(task.id) + ",\"implementation\":" + quoted(implementation()) +
-       ",\"backend\":" + quoted(backend()) +
+  line("{\"event\":\"begin\",\"task\":" + quoted(task.id) +
+       ",\"implementation\":" + quoted(implementation()) + ",\"backend\":" + quoted(backend()) +
        ",\"seed\":" + std::to_string(seed) + ",\"cases\":[" + cases + "]}");
 }
 
-void Report::start(const std::string& name) { line("{\"event\":\"start\",\"case\":" + quoted(name) + "}"); }
+void Report::start(const std::string& name) {
+  line("{\"event\":\"start\",\"case\":" + quoted(name) + "}");
+}
 
-void Report::end(const std::string& name, Status status, const std::string& message, double seconds) {
+void Report::end(const std::string& name, Status status, const std::string& message,
+                 double seconds) {
   line("{\"event\":\"end\",\"case\":" + quoted(name) + ",\"status\":" + quoted(to_string(status)) +
        ",\"message\":" + quoted(message) + ",\"seconds\":" + std::to_string(seconds) + "}");
 }

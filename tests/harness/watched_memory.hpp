@@ -1,4 +1,5 @@
-// Memory that finds out whether it is touched: for code that must not so much as read what it has no use for.
+// Memory that finds out whether it is touched: for code that must not so much as read what it has
+// no use for.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +9,8 @@
 
 namespace flash::harness {
 
-// Rows of `columns` floats, row after row, all 0. Linux and macOS. One at a time in a process: it owns the handler of faults.
+// Rows of `columns` floats, row after row, all 0. Linux and macOS. One at a time in a process: it
+// owns the handler of faults.
 class WatchedRows {
  public:
   // Throws OutOfMemory.
@@ -19,8 +21,9 @@ class WatchedRows {
 
   float* data() { return data_; }
 
-  // From now on, whoever touches row `first` or one behind it is found out, and goes on as if nothing had been. Memory is watched
-  // in whole pages: up to a page of rows from `first` on may escape.
+  // From now on, whoever touches row `first` or one behind it is found out, and goes on as if
+  // nothing had been. Memory is watched in whole pages: up to a page of rows from `first` on may
+  // escape.
   void watch_from(Index first);
 
   // The first row that was touched although watched.

@@ -6,7 +6,8 @@
 namespace flash::harness {
 namespace {
 
-constexpr Index kRows = 256, kColumns = 64, kFirst = 128;  // 16 rows a page of 4 KiB: 128 is a page's begin, also with 16 KiB
+constexpr Index kRows = 256, kColumns = 64,
+                kFirst = 128;  // 16 rows a page of 4 KiB: 128 is a page's begin, also with 16 KiB
 
 // What a row adds up to, read in a way that no compiler leaves out.
 float sum_of_row(WatchedRows& rows, Index row) {

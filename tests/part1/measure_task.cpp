@@ -1,14 +1,8 @@
-// Task part1.measure: the cases of task 1.B, on a fake machine (harness/fake_clock.hpp): run() and prepare() only add to what
-// is pending. All that happens is written down in a log.
-#include <algorithm>
-#include <functional>
+// Task part1.measure: the cases of task 1.B, on a fake machine (harness/fake_clock.hpp). All that
+// happens is written down in a log.
 #include <stdexcept>
-#include <string>
-#include <vector>
 
-#include "common/error.hpp"
 #include "harness/fake_clock.hpp"
-#include "harness/graded_case.hpp"
 #include "part1_softmax_matmul/measure.hpp"
 
 namespace flash::harness {
@@ -16,12 +10,7 @@ namespace {
 
 class FakeMachine : public Work, public FakeClock {
  public:
-  // How long pass number n takes, warm-up passes counted from 0 as well.
-  std::function<double(int)> duration_ms = [](int) { return 1.0; };
-  // What pass number n does besides; may throw.
-  std::function<void(int)> on_run = [](int) {};
-  // Bytes in use at the peak of pass n.
-  std::function<std::size_t(int)> peak_of = [](int) { return std::size_t{0}; };
+  Passes passes;
 
   // In the log: p prepare, r run, z reset_peak_memory.
   void prepare() override {
@@ -30,167 +19,140 @@ class FakeMachine : public Work, public FakeClock {
   }
   void run() override {
     log += "r";
-    const int pass = runs++;
-    enqueue(duration_ms(pass));
-    peak_ = std::max(peak_, peak_of(pass));
-    on_run(pass);
+    const int pass = passes.count++;
+    enqueue(passes.ms(pass));
+    peak_MiB_ = std::max(peak_MiB_, passes.peak_MiB(pass));
+    passes.on_run(pass);
   }
   void reset_peak_memory() override {
     log += "z";
-    peak_ = 0;
+    peak_MiB_ = 0;
   }
-  std::size_t peak_memory_bytes() override { return peak_; }
+  std::size_t peak_memory_bytes() override { return static_cast<std::size_t>(peak_MiB_ * kMiB); }
 
-  int runs = 0;
+  Measurement measured(int warmups, int count) { return measure(*this, *this, warmups, count); }
 
  private:
-  std::size_t peak_ = 0;
+  double peak_MiB_ = 0;
 };
 
-Verdict counts_passes(std::uint64_t seed) {
+Verdict counts_passes(int warmups, int passes) {
   FakeMachine machine;
-  const int warmups = 1 + static_cast<int>(seed % 5), passes = 4 + static_cast<int>(seed % 7);
-  (void)measure(machine, machine, warmups, passes);
-  return expect(machine.runs == warmups + passes, "work.run() was called " + std::to_string(machine.runs) + " times; " +
-                                                      std::to_string(warmups) + " warm-ups and " + std::to_string(passes) +
-                                                      " passes are " + std::to_string(warmups + passes) + ".");
+  (void)machine.measured(warmups, passes);
+  return expect(machine.passes.count == warmups + passes,
+                "work.run() was called " + std::to_string(machine.passes.count) + " times; " +
+                    std::to_string(warmups) + " warm-ups and " + std::to_string(passes) +
+                    " passes are " + std::to_string(warmups + passes) + ".");
 }
 
-Verdict no_warmups(std::uint64_t) {
+Verdict synchronises(std::uint64_t) {
   FakeMachine machine;
-  (void)measure(machine, machine, 0, 3);
-  return expect(machine.runs == 3,
-                "work.run() was called " + std::to_string(machine.runs) + " times for 0 warm-ups and 3 passes.");
+  (void)machine.measured(2, 5);
+  return synchronises_before_reading(machine.log, "przn");
 }
 
-Verdict synchronises_before_reading(std::uint64_t) {
+// Passes of different lengths after warm-up passes of 500 ms, and the mean.
+Verdict mean_of(std::uint64_t seed, const char* what, int warmups, int passes) {
   FakeMachine machine;
-  (void)measure(machine, machine, 2, 5);
-  std::size_t readings = 0;
-  for (std::size_t i = 0; i < machine.log.size(); ++i) {
-    if (machine.log[i] != 'n') continue;
-    ++readings;
-    if (i == 0 || machine.log[i - 1] != 's')
-      return {false, "The clock was read without a clock.synchronize() right before it (reading number " +
-                         std::to_string(readings) +
-                         "): whatever is still in the queue is then not in the time, or is in the wrong one."};
-  }
-  return expect(readings > 0, "The clock was never read.");
-}
-
-Verdict waits_for_asynchronous_work(std::uint64_t seed) {
-  FakeMachine machine;
-  const std::vector<double> times = durations(seed, 6);
-  machine.duration_ms = [&](int pass) { return times[pass]; };
-  const Measurement result = measure(machine, machine, 0, 6);
-  return expect_close("mean_ms, of passes that only enqueue their work,", result.mean_ms, mean(times), 1e-9);
-}
-
-Verdict warmups_do_not_count(std::uint64_t seed) {
-  FakeMachine machine;
-  const std::vector<double> times = durations(seed, 8);
-  machine.duration_ms = [&](int pass) { return pass < 3 ? 500.0 : times[pass]; };
-  const Measurement result = measure(machine, machine, 3, 5);
-  return expect_close("mean_ms, after 3 slow warm-up passes,", result.mean_ms, mean({times.begin() + 3, times.end()}), 1e-9);
+  const std::vector<double> times = durations(seed, passes);
+  machine.passes.ms = [&](int pass) { return pass < warmups ? 500.0 : times[pass - warmups]; };
+  return expect_close(what, machine.measured(warmups, passes).mean_ms, mean(times));
 }
 
 Verdict prepares_each_pass_untimed(std::uint64_t) {
   FakeMachine machine;
-  const Measurement result = measure(machine, machine, 2, 3);
-  std::string calls;
-  for (const char c : machine.log)
-    if (c == 'p' || c == 'r') calls += c;
-  if (calls != "prprprprpr")
-    return {false, "work.prepare() has to come before each pass, warm-up passes too: prepare, run, prepare, run, ..."};
-  return expect_close("mean_ms, of passes of 1 ms with 1000 ms of prepare() before each,", result.mean_ms, 1, 1e-9);
+  const Measurement result = machine.measured(2, 3);
+  if (machine.calls("pr") != "prprprprpr")
+    return {false,
+            "work.prepare() has to come before each pass, warm-up passes too: prepare, run, "
+            "prepare, run, ..."};
+  return expect_close("mean_ms, of passes of 1 ms with 1000 ms of prepare() before each,",
+                      result.mean_ms, 1);
 }
 
-Verdict sample_deviation(std::uint64_t seed) {
+Verdict deviation_of(const std::vector<double>& times, const char* what, double relative) {
   FakeMachine machine;
-  const std::vector<double> times = durations(seed, 7);
-  machine.duration_ms = [&](int pass) { return times[pass]; };
-  const Measurement result = measure(machine, machine, 0, 7);
-  return expect_close("std_ms (the sample deviation, divided by passes - 1)", result.std_ms, deviation(times), 1e-9);
+  machine.passes.ms = [&](int pass) { return times[pass]; };
+  const Measurement result = machine.measured(0, static_cast<int>(times.size()));
+  return expect_close(what, result.std_ms, deviation(times), relative);
 }
 
 Verdict single_pass(std::uint64_t) {
-  FakeMachine machine;
-  const Measurement result = measure(machine, machine, 1, 1);
-  if (!(result.mean_ms == 1)) return {false, "mean_ms of one pass of 1 ms is " + number(result.mean_ms) + "."};
-  return expect(result.std_ms == 0, "std_ms of a single pass is " + number(result.std_ms) + "; it must be 0.");
-}
-
-Verdict small_spread(std::uint64_t seed) {
-  FakeMachine machine;
-  std::vector<double> times;
-  for (const double d : durations(seed, 20)) times.push_back(1e6 + 1e-3 * d);
-  machine.duration_ms = [&](int pass) { return times[pass]; };
-  const Measurement result = measure(machine, machine, 0, 20);
-  // The clock itself rounds to 2e-9 ms here, at times near 2e7 ms; the deviation is about 3e-4 ms.
-  return expect_close("std_ms of passes of 1000 s that differ by a microsecond", result.std_ms, deviation(times), 1e-3);
+  const Measurement result = FakeMachine().measured(1, 1);
+  return first_failure({expect_exactly("mean_ms of one pass of 1 ms", result.mean_ms, 1),
+                        expect_exactly("std_ms of a single pass", result.std_ms, 0)});
 }
 
 Verdict peak_of_timed_passes(std::uint64_t) {
   FakeMachine machine;
-  machine.peak_of = [](int pass) { return static_cast<std::size_t>((pass < 2 ? 64 : pass == 3 ? 24.5 : 10) * kMiB); };
-  const Measurement result = measure(machine, machine, 2, 4);
-  return expect(result.peak_MiB == 24.5,
-                "peak_MiB is " + number(result.peak_MiB) +
-                    "; it must be 24.5, the most in any timed pass (the warm-up had 64, the other passes 10).");
+  machine.passes.peak_MiB = [](int pass) { return pass < 2 ? 64 : pass == 3 ? 24.5 : 10; };
+  return expect_exactly("peak_MiB", machine.measured(2, 4).peak_MiB, 24.5,
+                        ", the most in any timed pass (the warm-up had 64, the other passes 10).");
 }
 
 Verdict out_of_memory(int failing_pass) {
   FakeMachine machine;
-  machine.on_run = [&](int pass) {
-    if (pass == failing_pass) throw OutOfMemory("no room for 1 GiB");
-  };
-  const Measurement result = measure(machine, machine, 2, 3);
-  if (!result.out_of_memory) return {false, "out_of_memory is false although work.run() threw OutOfMemory."};
-  if (result.message.find("no room for 1 GiB") == std::string::npos)
-    return {false, "message is '" + result.message + "'; it must hold what OutOfMemory said, 'no room for 1 GiB'."};
-  return expect(result.mean_ms == 0 && result.std_ms == 0 && result.peak_MiB == 0,
-                "After OutOfMemory every number of the measurement must be 0.");
+  machine.passes.run_out_in(failing_pass);
+  const Measurement result = machine.measured(2, 3);
+  return first_failure({
+      expect(result.out_of_memory, "out_of_memory is false although work.run() threw OutOfMemory."),
+      expect(result.message.find(kNoMemory) != std::string::npos,
+             "message is '" + result.message + "'; it must hold what OutOfMemory said, '" +
+                 kNoMemory + "'."),
+      expect(result.mean_ms == 0 && result.std_ms == 0 && result.peak_MiB == 0,
+             "After OutOfMemory every number of the measurement must be 0."),
+  });
 }
 
 Verdict out_of_memory_when_waiting(std::uint64_t) {
   FakeMachine machine;
   machine.on_synchronize = [&] {
-    if (machine.runs > 0) throw OutOfMemory("the device has no room");
+    if (machine.passes.count > 0) throw OutOfMemory("the device has no room");
   };
-  const Measurement result = measure(machine, machine, 1, 2);
-  return expect(result.out_of_memory, "OutOfMemory that only shows at clock.synchronize() must be a result as well.");
+  return expect(machine.measured(1, 2).out_of_memory,
+                "OutOfMemory that only shows at clock.synchronize() must be a result as well.");
 }
 
 Verdict other_errors_pass(std::uint64_t) {
   FakeMachine machine;
-  machine.on_run = [](int) { throw std::runtime_error("a bug"); };
-  try {
-    (void)measure(machine, machine, 1, 2);
-  } catch (const NotYetImplemented&) {
-    throw;
-  } catch (const std::runtime_error& error) {
-    return expect(std::string(error.what()) == "a bug", std::string("The exception came out changed: ") + error.what());
-  }
-  return {false, "An exception other than OutOfMemory is a bug in the work; it must reach the caller, not vanish."};
+  return reaches_the_caller<std::runtime_error>(machine.passes,
+                                                [&] { (void)machine.measured(1, 2); });
 }
 
 }  // namespace
 
 TaskUnderTest task_under_test() {
+  const auto some_warmups = [](auto seed) {
+    return counts_passes(1 + static_cast<int>(seed % 5), 4 + static_cast<int>(seed % 7));
+  };
+  const auto asynchronous = [](auto seed) {
+    return mean_of(seed, "mean_ms, of passes that only enqueue their work,", 0, 6);
+  };
+  const auto after_warmups = [](auto seed) {
+    return mean_of(seed, "mean_ms, after 3 slow warm-up passes,", 3, 5);
+  };
+  const auto sample_deviation = [](auto seed) {
+    return deviation_of(durations(seed, 7), "std_ms (the sample deviation, divided by passes - 1)",
+                        1e-9);
+  };
+  const auto small_spread = [](auto seed) {
+    return deviation_of(long_durations(seed, 20),
+                        "std_ms of passes of 1000 s that differ by a microsecond", 1e-3);
+  };
   return {.id = "part1.measure",
           .cases = {
-              {"counts warm-ups and passes", 1, counts_passes},
-              {"no warm-ups", 1, no_warmups},
-              {"synchronises before each reading of the clock", 1, synchronises_before_reading},
-              {"waits for asynchronous work", 1, waits_for_asynchronous_work},
-              {"warm-up passes do not count", 1, warmups_do_not_count},
+              {"counts warm-ups and passes", 1, some_warmups},
+              {"no warm-ups", 1, [](auto) { return counts_passes(0, 3); }},
+              {"synchronises before each reading of the clock", 1, synchronises},
+              {"waits for asynchronous work", 1, asynchronous},
+              {"warm-up passes do not count", 1, after_warmups},
               {"prepares each pass outside of the time", 1, prepares_each_pass_untimed},
               {"standard deviation", 1, sample_deviation},
               {"a single pass has no deviation", 1, single_pass},
               {"a small spread of large times", 1, small_spread},
               {"peak memory of the timed passes", 1, peak_of_timed_passes},
-              {"out of memory in a warm-up pass", 1, [](std::uint64_t) { return out_of_memory(0); }},
-              {"out of memory in a timed pass", 1, [](std::uint64_t) { return out_of_memory(3); }},
+              {"out of memory in a warm-up pass", 1, [](auto) { return out_of_memory(0); }},
+              {"out of memory in a timed pass", 1, [](auto) { return out_of_memory(3); }},
               {"out of memory while waiting", 1, out_of_memory_when_waiting},
               {"other errors reach the caller", 1, other_errors_pass},
           }};

@@ -1,38 +1,82 @@
-// The graded cases of task 1.A, the same for the CPU and the GPU: a case is a problem, its inputs and its bound.
+// The graded cases of task 1.A, the same for the CPU and the GPU: a case is a problem, its inputs
+// and its bound.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "common/compare.hpp"
 #include "common/inputs.hpp"
+#include "common/memory_meter.hpp"
+#include "harness/device_copy.hpp"
 #include "harness/graded_case.hpp"
-#include "harness/padded_tensor.hpp"
+#include "harness/padded_pass.hpp"
+#include "part1_softmax_matmul/softmax_matmul.hpp"
 
 namespace flash::part1 {
 
+using harness::GradedCase;
+using harness::Layout;
+using harness::PaddedTensor;
+using harness::PassTensor;
+using harness::TaskUnderTest;
+using harness::Verdict;
+using enum Pattern;
+using enum Layout;
+
 struct SoftmaxMatmulCase {
   std::string name;
-  Index batch = 1, d1 = 1, d2 = 1, d3 = 1;
-  Index block_1 = 16, block_2 = 16;
-  Pattern x = Pattern::kNormal;
-  Pattern v = Pattern::kNormal;
-  harness::Layout layout = harness::Layout::kRowMajor;  // of x, v and out
-  int weight = 1;                                       // the case's share of the points
-  bool measures_memory = false;                         // the extra memory has to stay below fused_extra_bytes()
+  SoftmaxMatmulShape shape;
+  SoftmaxMatmulBlocks blocks = {};
+  Pattern x = kNormal, v = kNormal;
+  Layout layout = kRowMajor;     // of x, v and out
+  int weight = 1;                // the case's share of the points
+  bool measures_memory = false;  // the extra memory has to stay below fused_extra_bytes()
 };
 
 std::vector<SoftmaxMatmulCase> softmax_matmul_cases();
 
-// What the function under test does with a case: reads x and v, writes out, and gives the extra bytes it had in use at its peak.
-using RunFused = std::function<std::size_t(const SoftmaxMatmulCase&, harness::PaddedTensor& x, harness::PaddedTensor& v,
-                                           harness::PaddedTensor& out)>;
+// Calls the function under test; returns the extra bytes that it had in use at its peak.
+using RunFused = std::function<std::size_t(const SoftmaxMatmulCase&, PaddedTensor& x,
+                                           PaddedTensor& v, PaddedTensor& out)>;
 
-// Runs one case: out against the oracle under softmax_matmul_bound(), nothing written around it, x and v as they were, and the
-// memory where the case says so.
-harness::Verdict judge(const SoftmaxMatmulCase& problem, std::uint64_t seed, const RunFused& run);
+// Runs fused(pass, blocks) on the host.
+template <class Fused>
+RunFused on_host(Fused fused) {
+  return [fused](const SoftmaxMatmulCase& problem, auto& x, auto& v, auto& out) {
+    return host_memory::extra_bytes_of([&] {
+      fused(SoftmaxMatmul<float>{x.view(), v.view(), out.view()}, problem.blocks);
+    });
+  };
+}
+
+// The same on a device, with copies of the tensors.
+template <class Fused>
+RunFused on_device(Fused fused) {
+  return [fused](const SoftmaxMatmulCase& problem, auto& x, auto& v, auto& out) {
+    harness::DeviceCopy device_x(x), device_v(v), device_out(out);
+    const std::size_t before = device::memory_in_use();
+    device::reset_peak_memory();
+    fused(SoftmaxMatmul<float>{device_x.view(), device_v.view(), device_out.view()},
+          problem.blocks);
+    device::synchronize();
+    const std::size_t extra_bytes = device::peak_memory() - before;
+    for (auto* const copy : {&device_x, &device_v, &device_out}) copy->copy_back();
+    return extra_bytes;
+  };
+}
+
+// Judges out by the oracle and softmax_matmul_bound(), what lies around out, x and v, and the extra
+// memory.
+Verdict judge(const SoftmaxMatmulCase& problem, std::uint64_t seed, const RunFused& run);
 
 // `judge` for each of softmax_matmul_cases().
-std::vector<harness::GradedCase> graded_softmax_matmul(const RunFused& run);
+std::vector<GradedCase> graded_softmax_matmul(const RunFused& run);
+
+// Compares with sums over `terms` terms: `bound` is of their magnitude.
+Verdict judge_sums(TensorView<const float, 3> got, const Tensor<double, 3>& want,
+                   const Tensor<double, 3>& magnitude, double bound, Index terms,
+                   const std::string& row, Index block);
 
 }  // namespace flash::part1

@@ -19,7 +19,7 @@ using harness::Tolerance;
 using harness::wrong_in;
 
 struct AttentionCase {
-  std::string name;
+  std::string name = {};
   AttentionShape shape;
   bool causal = false;
   Data data = Data::kNormal;
@@ -28,7 +28,8 @@ struct AttentionCase {
   std::optional<double> scale = std::nullopt;
   bool float64 = false;
   int weight = 1;
-  std::optional<Tolerance> tolerance = std::nullopt;  // asked for beside the bound that follows from the precision
+  // Asked for beside the bound that follows from the precision.
+  std::optional<Tolerance> tolerance = std::nullopt;
 
   AttentionOptions options() const { return {.causal = causal, .scale = scale}; }
 };

@@ -1,24 +1,19 @@
-// Task part2.flash_backward: delta, and the gradients of every problem for a random upstream gradient, from the oracle's out
-// and lse. When gradients are wrong, which of them says where to look.
+// Task part2.flash_backward: delta, and the gradients of every problem for a random upstream
+// gradient, from the oracle's out and lse. When gradients are wrong, which of them says where to
+// look.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "common/memory_meter.hpp"
 #include "harness/gradient_verdicts.hpp"
+#include "harness/padded_pass.hpp"
 #include "part2/attention_cases.hpp"
 
 namespace flash::harness {
 namespace {
 
 using part2::AttentionCase;
-
-template <class T, int Rank>
-Tensor<T, Rank> rounded(const Tensor<double, Rank>& x) {
-  Tensor<T, Rank> y(x.shape());
-  for (Index i = 0; i < x.size(); ++i) y.data()[i] = static_cast<T>(x.data()[i]);
-  return y;
-}
 
 enum class Lse { kOfTheForwardPass, kMinusInfinityInEveryThirdRow };
 
@@ -27,52 +22,38 @@ Verdict judge(const AttentionCase& problem, std::uint64_t seed, Lse rows = Lse::
   const AttentionShape& shape = problem.shape;
   const auto inputs = part2::make_inputs<T>(problem, seed);
   const Tensor<T, 4> upstream = normal<T>(shape.of_queries(), 1000 + seed);
-  auto forward = attention_oracle(inputs.q.view(), inputs.k.view(), inputs.v.view(), problem.options());
-  // A row without weights gives what it would with a d_out of 0: no share of dK and dV, and a dQ of 0.
+  auto forward = inputs.forward(problem.options());
+  // A row without weights gives what it would with a d_out of 0: no share of dK and dV, and a dQ of
+  // 0.
   Tensor<T, 4> counted = upstream;
   if (rows == Lse::kMinusInfinityInEveryThirdRow)
     for (Index row = 0; row < forward.lse.size(); row += 3) {
       forward.lse.data()[row] = -std::numeric_limits<double>::infinity();
       std::fill_n(counted.data() + row * shape.head_dim, shape.head_dim, T{0});
     }
-  const auto want = attention_backward_oracle(inputs.q.view(), inputs.k.view(), inputs.v.view(), std::as_const(counted).view(),
-                                              problem.options());
+  const auto want = inputs.backward(counted, problem.options());
 
-  using Padded = BasicPaddedTensor<T, 4>;
-  const Padded q_before(inputs.q, problem.layout), k_before(inputs.k, problem.layout), v_before(inputs.v, problem.layout),
-      out_before(rounded<T>(forward.out.value), problem.layout), d_out_before(upstream, problem.layout);
-  const BasicPaddedTensor<T, 3> lse_before(rounded<T>(forward.lse), Layout::kRowMajor);
-  Padded q = q_before, k = k_before, v = v_before, out = out_before, d_out = d_out_before;
-  BasicPaddedTensor<T, 3> lse = lse_before;
-  Padded d_q(shape.of_queries(), problem.layout), d_k(shape.of_keys(), problem.layout), d_v(shape.of_keys(), problem.layout);
-  flash_attention_backward<T>(q.view(), k.view(), v.view(), out.view(), lse.view(), d_out.view(), d_q.view(), d_k.view(),
-                              d_v.view(), problem.options(), problem.blocks.keys);
-
-  for (const auto& [name, tensor] : {std::pair{"d_q", &d_q}, {"d_k", &d_k}, {"d_v", &d_v}})
-    if (const auto where = tensor->written_outside())
-      return {false, std::string("It writes outside of `") + name + "`: " + *where + "."};
-  for (const auto& [name, before, after] : {std::tuple{"q", &q_before, &q},
-                                            {"k", &k_before, &k},
-                                            {"v", &v_before, &v},
-                                            {"out", &out_before, &out},
-                                            {"d_out", &d_out_before, &d_out}})
-    if (!after->same_bits(*before)) return {false, std::string("It changes `") + name + "`. Inputs must stay as they are."};
-  if (!lse.same_bits(lse_before)) return {false, "It changes `lse`. Inputs must stay as they are."};
+  PaddedBackward<T> tensors(inputs, converted<T>(forward.out.value), converted<T>(forward.lse),
+                            upstream, problem.layout, problem.options());
+  flash_attention_backward(tensors.pass(), problem.blocks.keys);
+  if (const std::string damage = tensors.damage(); !damage.empty()) return {false, damage};
 
   const double bound = attention_backward_bound(shape, forward.largest_score, unit_roundoff<T>());
-  const std::string wrong_d_q =
-      part2::wrong_in<T>(d_q.view(), want.d_q, bound, "query", problem.blocks.queries, problem.tolerance);
-  const std::string wrong_d_k = part2::wrong_in<T>(d_k.view(), want.d_k, bound, "key", problem.blocks.keys, problem.tolerance);
-  const std::string wrong_d_v = part2::wrong_in<T>(d_v.view(), want.d_v, bound, "key", problem.blocks.keys, problem.tolerance);
-  if (wrong_d_q.empty() && wrong_d_k.empty() && wrong_d_v.empty()) return {true, ""};
-  std::string text = pointed_to(want, !wrong_d_q.empty(), !wrong_d_k.empty(), !wrong_d_v.empty(), Passes::kOne);
-  for (const auto& [name, wrong] : {std::pair{"dQ", &wrong_d_q}, {"dK", &wrong_d_k}, {"dV", &wrong_d_v}})
-    if (!wrong->empty()) text += (text.empty() ? "" : "\n") + std::string(name) + ": " + *wrong;
+  const auto wrong = [&](PassTensor<T, 4>& got, const WithMagnitude& expected, const char* what,
+                         Index block) {
+    return wrong_in<T>(got.view(), expected, bound, what, block, problem.tolerance);
+  };
+  std::string text =
+      gradients_text(want, wrong(tensors.d_q, want.d_q, "query", problem.blocks.queries),
+                     wrong(tensors.d_k, want.d_k, "key", problem.blocks.keys),
+                     wrong(tensors.d_v, want.d_v, "key", problem.blocks.keys), Passes::kOne);
+  if (text.empty()) return {true, ""};
   const auto has_poison = [](TensorView<const T, 4> x) {  // also where something was added to it
     const Tensor<T, 4> elements = packed(x);
-    return std::any_of(elements.data(), elements.data() + elements.size(), [](T value) { return is_poison(value); });
+    return std::any_of(elements.data(), elements.data() + elements.size(),
+                       [](T value) { return is_poison(value); });
   };
-  if (has_poison(d_k.view()) || has_poison(d_v.view()))
+  if (has_poison(tensors.d_k.view()) || has_poison(tensors.d_v.view()))
     text += "\nd_k and d_v hold NaN when your code starts: set them to 0 before you add to them.";
   return {false, text};
 }
@@ -80,35 +61,32 @@ Verdict judge(const AttentionCase& problem, std::uint64_t seed, Lse rows = Lse::
 // delta alone, from an out that no attention gave: what else is wrong does not matter.
 Verdict delta_is_the_row_sum(std::uint64_t seed) {
   const AttentionShape shape{.batch = 2, .heads = 3, .queries = 37, .keys = 1, .head_dim = 24};
-  const auto out = normal<float>(shape.of_queries(), seed), d_out = normal<float>(shape.of_queries(), seed + 100);
+  const auto out = normal<float>(shape.of_queries(), seed),
+             d_out = normal<float>(shape.of_queries(), seed + 100);
   BasicPaddedTensor<float, 3> delta(shape.of_rows(), Layout::kRowMajor);
   attention_delta<float>(out.view(), d_out.view(), delta.view());
-  if (const auto where = delta.written_outside()) return {false, "It writes outside of `delta`: " + *where + "."};
+  if (const auto where = delta.written_outside())
+    return {false, "It writes outside of `delta`: " + *where + "."};
   const std::string wrong = wrong_delta<float>(delta.view(), out.view(), d_out.view());
-  return {wrong.empty(), wrong};
+  return verdict_on(wrong);
 }
 
-// sum(out * d_out) of the oracle in float64, which the gradients are of.
-double loss(const part2::AttentionInputs<double>& inputs, const Tensor<double, 4>& d_out, const AttentionOptions& options) {
-  const auto out = attention_oracle(inputs.q.view(), inputs.k.view(), inputs.v.view(), options, Magnitudes::kLeftOut).out.value;
-  double sum = 0;
-  for (Index i = 0; i < out.size(); ++i) sum += out.data()[i] * d_out.data()[i];
-  return sum;
-}
-
-part2::AttentionInputs<double> gradients(const part2::AttentionInputs<double>& inputs, const Tensor<double, 4>& d_out,
-                                         const AttentionOptions& options) {
-  const auto oracle = attention_oracle(inputs.q.view(), inputs.k.view(), inputs.v.view(), options, Magnitudes::kLeftOut);
-  part2::AttentionInputs<double> d{Tensor<double, 4>(inputs.q.shape()), Tensor<double, 4>(inputs.k.shape()),
-                                   Tensor<double, 4>(inputs.v.shape())};
-  flash_attention_backward<double>(inputs.q.view(), inputs.k.view(), inputs.v.view(), oracle.out.value.view(),
-                                   oracle.lse.view(), d_out.view(), d.q.view(), d.k.view(), d.v.view(), options);
+AttentionInputs<double> gradients(const AttentionInputs<double>& inputs,
+                                  const Tensor<double, 4>& d_out, const AttentionOptions& options) {
+  const auto oracle = inputs.forward(options, Magnitudes::kLeftOut);
+  AttentionInputs<double> d{Tensor<double, 4>(inputs.q.shape()),
+                            Tensor<double, 4>(inputs.k.shape()),
+                            Tensor<double, 4>(inputs.v.shape())};
+  flash_attention_backward<double>({inputs.q.view(), inputs.k.view(), inputs.v.view(),
+                                    oracle.out.value.view(), oracle.lse.view(), d_out.view(),
+                                    d.q.view(), d.k.view(), d.v.view(), options});
   return d;
 }
 
-// The homework's gradient check: each element of the gradients against a central difference of the output, step 1e-6.
+// The homework's gradient check: each element of the gradients against a central difference of the
+// output, step 1e-6.
 Verdict gradients_are_differences(std::uint64_t seed, bool causal) {
-  const AttentionCase problem{.name = "", .shape = {1, 1, 32, 32, 16}, .causal = causal, .float64 = true};
+  const AttentionCase problem{.shape = {1, 1, 32, 32, 16}, .causal = causal, .float64 = true};
   auto inputs = part2::make_inputs<double>(problem, seed);
   const auto d_out = normal<double>(problem.shape.of_queries(), 1000 + seed);
   const auto got = gradients(inputs, d_out, problem.options());
@@ -127,63 +105,42 @@ Verdict gradients_are_differences(std::uint64_t seed, bool causal) {
       x = before;
       const double want = (above - below) / (2 * kStep), value = pairs[which].second->data()[i];
       if (!(std::fabs(value - want) <= kAbsolute + kRelative * std::fabs(want)))
-        return {false, std::string(names[which]) + ", row " + std::to_string(i / 16) + ", column " + std::to_string(i % 16) +
-                           ": got " + std::to_string(value) + ", but the output changes as if it were " + std::to_string(want) +
-                           "."};
+        return {false, std::string(names[which]) + ", row " + std::to_string(i / 16) + ", column " +
+                           std::to_string(i % 16) + ": got " + std::to_string(value) +
+                           ", but the output changes as if it were " + std::to_string(want) + "."};
     }
   return {true, ""};
 }
 
-// Along one random direction the output changes as the gradients say, at a length where nobody looks at each element.
 Verdict gradients_hold_along_a_direction(std::uint64_t seed) {
-  const AttentionCase problem{.name = "", .shape = {1, 1, 2048, 2048, 16}, .causal = true, .float64 = true};
-  auto inputs = part2::make_inputs<double>(problem, seed);
+  const AttentionCase problem{.shape = {1, 1, 2048, 2048, 16}, .causal = true, .float64 = true};
+  const auto inputs = part2::make_inputs<double>(problem, seed);
   const auto d_out = normal<double>(problem.shape.of_queries(), 1000 + seed);
-  const auto got = gradients(inputs, d_out, problem.options());
-  const part2::AttentionInputs<double> way{normal<double>(problem.shape.of_queries(), 2000 + seed),
-                                           normal<double>(problem.shape.of_keys(), 2001 + seed),
-                                           normal<double>(problem.shape.of_keys(), 2002 + seed)};
-  constexpr double kStep = 1e-5;
-  double want = 0, size = 0;
-  const auto go = [&](double step) {
-    for (const auto& [x, direction] : {std::pair{&inputs.q, &way.q}, {&inputs.k, &way.k}, {&inputs.v, &way.v}})
-      for (Index i = 0; i < x->size(); ++i) x->data()[i] += step * direction->data()[i];
-  };
-  for (const auto& [d, direction] : {std::pair{&got.q, &way.q}, {&got.k, &way.k}, {&got.v, &way.v}})
-    for (Index i = 0; i < d->size(); ++i) {
-      want += d->data()[i] * direction->data()[i];
-      size += d->data()[i] * d->data()[i];
-    }
-  go(kStep);
-  const double above = loss(inputs, d_out, problem.options());
-  go(-2 * kStep);
-  const double below = loss(inputs, d_out, problem.options());
-  const double change = (above - below) / (2 * kStep);
-  if (!(std::fabs(change - want) <= 1e-6 * std::sqrt(size)))
-    return {false, "Along a random direction the output changes by " + std::to_string(change) + "; the gradients say " +
-                       std::to_string(want) + "."};
-  return {true, ""};
+  const auto d = gradients(inputs, d_out, problem.options());
+  double squares = 0;
+  for (const auto* gradient : {&d.q, &d.k, &d.v})
+    for (Index i = 0; i < gradient->size(); ++i)
+      squares += gradient->data()[i] * gradient->data()[i];
+  return hold_along_a_direction(inputs, d, d_out, problem.options(), seed,
+                                1e-6 * std::sqrt(squares));
 }
 
 // What a call holds beyond its arguments, in bytes.
 std::size_t extra_bytes(Index sequence) {
-  const AttentionShape shape{.batch = 1, .heads = 2, .queries = sequence, .keys = sequence, .head_dim = 32};
+  const AttentionShape shape{
+      .batch = 1, .heads = 2, .queries = sequence, .keys = sequence, .head_dim = 32};
   const auto q = normal<float>(shape.of_queries(), 1), d_out = normal<float>(shape.of_queries(), 2);
   const Tensor<float, 3> lse(shape.of_rows());
   Tensor<float, 4> d_q(shape.of_queries()), d_k(shape.of_keys()), d_v(shape.of_keys());
   return host_memory::extra_bytes_of([&] {
-    flash_attention_backward<float>(q.view(), q.view(), q.view(), q.view(), lse.view(), d_out.view(), d_q.view(), d_k.view(),
-                                    d_v.view());
+    flash_attention_backward<float>({q.view(), q.view(), q.view(), q.view(), lse.view(),
+                                     d_out.view(), d_q.view(), d_k.view(), d_v.view()});
   });
 }
 
 Verdict memory_grows_no_faster_than_the_sequence(std::uint64_t) {
   const std::size_t few = extra_bytes(256), many = extra_bytes(1024);
-  const std::string text = std::to_string(few) + " extra bytes for a sequence of 256, " + std::to_string(many) + " for 1024";
-  if (many > 5 * few + 65536)
-    return {false, text + ": the memory grows faster than the sequence. P of one head is " +
-                       std::to_string(1024 * 1024 * sizeof(float)) + "."};
-  return {true, text};
+  return grows_no_faster(256, few, many, 5 * few + 65536, "P of one head is");
 }
 
 }  // namespace
@@ -193,20 +150,24 @@ TaskUnderTest task_under_test() {
   task.cases.push_back({"delta", 4, delta_is_the_row_sum});
   for (const AttentionCase& problem : part2::attention_cases()) {
     if (problem.data == part2::Data::kMinusInfinity) continue;
-    task.cases.push_back({problem.name, problem.weight, [problem](std::uint64_t seed) {
-                            return problem.float64 ? judge<double>(problem, seed) : judge<float>(problem, seed);
+    task.cases.push_back({problem.name, problem.weight, [problem](auto seed) {
+                            return problem.float64 ? judge<double>(problem, seed)
+                                                   : judge<float>(problem, seed);
                           }});
   }
-  const AttentionCase some_rows{.name = "rows whose lse is -inf have no weights", .shape = {2, 2, 40, 50, 16}, .weight = 2};
-  task.cases.push_back({some_rows.name, some_rows.weight, [some_rows](std::uint64_t seed) {
+  const AttentionCase some_rows{
+      .name = "rows whose lse is -inf have no weights", .shape = {2, 2, 40, 50, 16}, .weight = 2};
+  task.cases.push_back({some_rows.name, some_rows.weight, [some_rows](auto seed) {
                           return judge<float>(some_rows, seed, Lse::kMinusInfinityInEveryThirdRow);
                         }});
   for (const bool causal : {false, true})
     task.cases.push_back({causal ? "gradient check (causal)" : "gradient check", 3,
-                          [causal](std::uint64_t seed) { return gradients_are_differences(seed, causal); }});
-  task.cases.push_back({"along a direction: 2048 queries and keys", 3, gradients_hold_along_a_direction});
+                          [causal](auto seed) { return gradients_are_differences(seed, causal); }});
   task.cases.push_back(
-      {.name = "memory grows no faster than the sequence", .run = memory_grows_no_faster_than_the_sequence, .challenge = true});
+      {"along a direction: 2048 queries and keys", 3, gradients_hold_along_a_direction});
+  task.cases.push_back({.name = "memory grows no faster than the sequence",
+                        .run = memory_grows_no_faster_than_the_sequence,
+                        .challenge = true});
   return task;
 }
 

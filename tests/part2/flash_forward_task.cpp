@@ -1,8 +1,10 @@
-// Task part2.flash_forward: out and lse of every problem, what lies around them, the inputs, and the memory.
+// Task part2.flash_forward: out and lse of every problem, what lies around them, the inputs, and
+// the memory.
 #include <algorithm>
-#include <tuple>
 
 #include "common/memory_meter.hpp"
+#include "harness/gradient_verdicts.hpp"
+#include "harness/padded_pass.hpp"
 #include "harness/watched_memory.hpp"
 #include "part2/attention_cases.hpp"
 
@@ -14,31 +16,28 @@ using part2::AttentionCase;
 template <class T>
 Verdict judge(const AttentionCase& problem, std::uint64_t seed) {
   const auto inputs = part2::make_inputs<T>(problem, seed);
-  const auto oracle = attention_oracle(inputs.q.view(), inputs.k.view(), inputs.v.view(), problem.options());
-  using Padded = BasicPaddedTensor<T, 4>;
-  const Padded q_before(inputs.q, problem.layout), k_before(inputs.k, problem.layout), v_before(inputs.v, problem.layout);
-  Padded q = q_before, k = k_before, v = v_before, out(problem.shape.of_queries(), problem.layout);
-  BasicPaddedTensor<T, 3> lse(problem.shape.of_rows(), Layout::kRowMajor);
-  flash_attention_forward<T>(q.view(), k.view(), v.view(), out.view(), lse.view(), problem.options(), problem.blocks);
-
-  if (const auto where = out.written_outside()) return {false, "It writes outside of `out`: " + *where + "."};
-  if (const auto where = lse.written_outside()) return {false, "It writes outside of `lse`: " + *where + "."};
-  for (const auto& [name, before, after] : {std::tuple{"q", &q_before, &q}, {"k", &k_before, &k}, {"v", &v_before, &v}})
-    if (!after->same_bits(*before)) return {false, std::string("It changes `") + name + "`. Inputs must stay as they are."};
+  const auto oracle = inputs.forward(problem.options());
+  PaddedForward<T> tensors(inputs, problem.layout, problem.options());
+  flash_attention_forward(tensors.pass(), problem.blocks);
+  if (const std::string damage = tensors.damage(); !damage.empty()) return {false, damage};
 
   const double bound = attention_bound(problem.shape, oracle.largest_score, unit_roundoff<T>());
-  if (const std::string wrong =
-          part2::wrong_in<T>(out.view(), oracle.out, bound, "query", problem.blocks.queries, problem.tolerance);
+  if (const std::string wrong = part2::wrong_in<T>(tensors.out.view(), oracle.out, bound, "query",
+                                                   problem.blocks.queries, problem.tolerance);
       !wrong.empty())
     return {false, wrong};
-  const std::string wrong = wrong_lse<T>(lse.view(), oracle.lse, bound, problem.blocks.queries);
-  return {wrong.empty(), wrong};
+  const std::string wrong =
+      wrong_lse<T>(tensors.lse.view(), oracle.lse, bound, problem.blocks.queries);
+  return verdict_on(wrong);
 }
 
-// With a causal mask and many more keys than queries, the keys behind the last block that some query sees are not even read.
+// With a causal mask and many more keys than queries, the keys behind the last block that some
+// query sees are not even read.
 Verdict unseen_keys_are_never_read(std::uint64_t seed) {
   const AttentionShape shape{.batch = 1, .heads = 1, .queries = 40, .keys = 2048, .head_dim = 64};
-  constexpr Index kBlock = 16, kSeen = 48;  // the keys up to the end of the last block with one that a query sees
+  constexpr Index kBlock = 16,
+                  kSeen =
+                      48;  // the keys up to the end of the last block with one that a query sees
   const AttentionOptions options{.causal = true};
   const auto q = normal<float>(shape.of_queries(), seed);
   const auto seen = normal<float>({1, 1, kSeen, shape.head_dim}, seed + 1);
@@ -51,37 +50,42 @@ Verdict unseen_keys_are_never_read(std::uint64_t seed) {
   Tensor<float, 3> lse(shape.of_rows());
 
   k_rows.watch_from(kSeen);
-  flash_attention_forward<float>(q.view(), k, v.view(), out.view(), lse.view(), options, {kBlock, kBlock});
+  flash_attention_forward<float>({q.view(), k, v.view(), out.view(), lse.view(), options},
+                                 {kBlock, kBlock});
   if (const auto key = k_rows.touched())
-    return {false, "It reads key " + std::to_string(*key) + ", which no query sees: the last is query " +
+    return {false, "It reads key " + std::to_string(*key) +
+                       ", which no query sees: the last is query " +
                        std::to_string(shape.queries - 1) +
-                       ". Blocks of keys behind the last one that a block of queries sees have to be skipped, not masked."};
+                       ". Blocks of keys behind the last one that a block of queries sees have to "
+                       "be skipped, not masked."};
   const double bound = attention_bound(shape, oracle.largest_score, unit_roundoff<float>());
-  const std::string wrong = part2::wrong_in<float>(std::as_const(out).view(), oracle.out, bound, "query", kBlock);
-  return {wrong.empty(), wrong};
+  const std::string wrong =
+      part2::wrong_in<float>(std::as_const(out).view(), oracle.out, bound, "query", kBlock);
+  return verdict_on(wrong);
 }
 
 // What a call holds beyond its arguments, in bytes.
 std::size_t extra_bytes(Index sequence) {
-  const AttentionShape shape{.batch = 1, .heads = 2, .queries = sequence, .keys = sequence, .head_dim = 32};
+  const AttentionShape shape{
+      .batch = 1, .heads = 2, .queries = sequence, .keys = sequence, .head_dim = 32};
   const auto q = normal<float>(shape.of_queries(), 1), k = normal<float>(shape.of_keys(), 2),
              v = normal<float>(shape.of_keys(), 3);
   Tensor<float, 4> out(shape.of_queries());
   Tensor<float, 3> lse(shape.of_rows());
-  return host_memory::extra_bytes_of(
-      [&] { flash_attention_forward<float>(q.view(), k.view(), v.view(), out.view(), lse.view()); });
+  return host_memory::extra_bytes_of([&] {
+    flash_attention_forward<float>({q.view(), k.view(), v.view(), out.view(), lse.view()});
+  });
 }
 
 Verdict memory_grows_no_faster_than_the_sequence(std::uint64_t) {
   const std::size_t few = extra_bytes(256), many = extra_bytes(1024);
-  // A copy of q, k, v and out of a head would still be linear: 4 * 1024 * 32 floats, and as much again to spare.
+  // A copy of q, k, v and out of a head would still be linear: 4 * 1024 * 32 floats, and as much
+  // again to spare.
   const std::size_t most = 2 * 4 * 1024 * 32 * sizeof(float);
-  const std::string text = std::to_string(few) + " extra bytes for a sequence of 256, " + std::to_string(many) + " for 1024";
-  if (many > 5 * few + 65536)
-    return {false, text + ": the memory grows faster than the sequence. All of S would be " +
-                       std::to_string(1024 * 1024 * sizeof(float)) + "."};
-  if (many > most) return {false, text + ", where " + std::to_string(most) + " would be plenty: is all of S in memory?"};
-  return {true, text};
+  const Verdict growth = grows_no_faster(256, few, many, 5 * few + 65536, "All of S would be");
+  if (!growth.pass || many <= most) return growth;
+  return {false, growth.text + ", where " + std::to_string(most) +
+                     " would be plenty: is all of S in memory?"};
 }
 
 }  // namespace
@@ -89,11 +93,13 @@ Verdict memory_grows_no_faster_than_the_sequence(std::uint64_t) {
 TaskUnderTest task_under_test() {
   TaskUnderTest task{.id = "part2.flash_forward", .cases = {}};
   for (const AttentionCase& problem : part2::attention_cases())
-    task.cases.push_back({problem.name, problem.weight, [problem](std::uint64_t seed) {
-                            return problem.float64 ? judge<double>(problem, seed) : judge<float>(problem, seed);
+    task.cases.push_back({problem.name, problem.weight, [problem](auto seed) {
+                            return problem.float64 ? judge<double>(problem, seed)
+                                                   : judge<float>(problem, seed);
                           }});
   task.cases.push_back({"causal: unseen keys are never read", 2, unseen_keys_are_never_read});
-  task.cases.push_back({"memory grows no faster than the sequence", 4, memory_grows_no_faster_than_the_sequence});
+  task.cases.push_back(
+      {"memory grows no faster than the sequence", 4, memory_grows_no_faster_than_the_sequence});
   return task;
 }
 

@@ -1,4 +1,5 @@
-// Standard attention against the oracle, on the problems of the graded cases; and that it refuses what it must.
+// Standard attention against the oracle, on the problems of the graded cases; and that it refuses
+// what it must.
 #include "harness/catch.hpp"
 #include "part2/attention_cases.hpp"
 
@@ -14,16 +15,21 @@ void check_standard_attention(const AttentionCase& problem) {
   const auto& [q, k, v] = inputs;
   const Tensor<T, 4> d_out = normal<T>(shape.of_queries(), 4);
   Tensor<T, 4> out(shape.of_queries()), p({shape.batch, shape.heads, shape.queries, shape.keys});
-  standard_attention_forward<T>(q.view(), k.view(), v.view(), out.view(), p.view(), problem.options());
-  const auto forward = attention_oracle(q.view(), k.view(), v.view(), problem.options());
+  Tensor<T, 3> lse(shape.of_rows());
+  standard_attention_forward<T>(
+      {q.view(), k.view(), v.view(), out.view(), lse.view(), problem.options()}, p.view());
+  const auto forward = inputs.forward(problem.options());
   CAPTURE(problem.name);
-  CHECK(part2::wrong_in<T>(out.view(), forward.out, attention_bound(shape, forward.largest_score, unit_roundoff<T>()), "query",
-                           0) == "");
+  const double forward_bound = attention_bound(shape, forward.largest_score, unit_roundoff<T>());
+  CHECK(part2::wrong_in<T>(out.view(), forward.out, forward_bound, "query", 0) == "");
+  CHECK(harness::wrong_lse<T>(lse.view(), forward.lse, forward_bound, 0) == "");
 
   Tensor<T, 4> d_q(shape.of_queries()), d_k(shape.of_keys()), d_v(shape.of_keys());
-  standard_attention_backward<T>(q.view(), k.view(), v.view(), std::as_const(p).view(), d_out.view(), d_q.view(), d_k.view(),
-                                 d_v.view(), problem.options());
-  const auto backward = attention_backward_oracle(q.view(), k.view(), v.view(), d_out.view(), problem.options());
+  standard_attention_backward<T>(
+      {q.view(), k.view(), v.view(), out.view(), lse.view(), d_out.view(), d_q.view(), d_k.view(),
+       d_v.view(), problem.options()},
+      p.view());
+  const auto backward = inputs.backward(d_out, problem.options());
   const double bound = attention_backward_bound(shape, forward.largest_score, unit_roundoff<T>());
   CHECK(part2::wrong_in<T>(d_q.view(), backward.d_q, bound, "query", 0) == "");
   CHECK(part2::wrong_in<T>(d_k.view(), backward.d_k, bound, "key", 0) == "");
@@ -34,7 +40,8 @@ void check_standard_attention(const AttentionCase& problem) {
 
 TEST_CASE("standard attention is the oracle's, forward and backward") {
   for (const AttentionCase& problem : part2::attention_cases()) {
-    if (problem.layout != harness::Layout::kRowMajor || problem.data == part2::Data::kMinusInfinity) continue;
+    if (problem.layout != harness::Layout::kRowMajor || problem.data == part2::Data::kMinusInfinity)
+      continue;
     check_standard_attention<float>(problem);
     check_standard_attention<double>(problem);
   }
@@ -43,12 +50,15 @@ TEST_CASE("standard attention is the oracle's, forward and backward") {
 TEST_CASE("standard attention names the argument that does not fit") {
   const Tensor<float, 4> q({1, 2, 3, 4}), k({1, 2, 5, 4});
   Tensor<float, 4> out({1, 2, 3, 4}), p({1, 2, 3, 5}), short_p({1, 2, 3, 4});
-  CHECK_NOTHROW(standard_attention_forward<float>(q.view(), k.view(), k.view(), out.view(), p.view()));
-  CHECK_THROWS_WITH(standard_attention_forward<float>(q.view(), k.view(), k.view(), out.view(), short_p.view()),
+  Tensor<float, 3> lse({1, 2, 3});
+  const AttentionForward<float> pass{q.view(), k.view(), k.view(), out.view(), lse.view()};
+  CHECK_NOTHROW(standard_attention_forward<float>(pass, p.view()));
+  CHECK_THROWS_WITH(standard_attention_forward<float>(pass, short_p.view()),
                     "p has shape (1, 2, 3, 4); it must be (1, 2, 3, 5)");
-  CHECK_THROWS_WITH(standard_attention_forward<float>(q.view(), k.view(), q.view(), out.view(), p.view()),
+  AttentionForward<float> other_v = pass, other_scale = pass;
+  other_v.v = q.view();
+  other_scale.options.scale = std::numeric_limits<double>::infinity();
+  CHECK_THROWS_WITH(standard_attention_forward<float>(other_v, p.view()),
                     "v has shape (1, 2, 3, 4); it must be (1, 2, 5, 4)");
-  CHECK_THROWS_AS(standard_attention_forward<float>(q.view(), k.view(), k.view(), out.view(), p.view(),
-                                                    {.scale = std::numeric_limits<double>::infinity()}),
-                  ArgumentError);
+  CHECK_THROWS_AS(standard_attention_forward<float>(other_scale, p.view()), ArgumentError);
 }

@@ -1,5 +1,5 @@
-// The pieces that part 2's vectorised kernels are made of, in the vectors of the instruction set that the tests are compiled
-// for.
+// The pieces that part 2's vectorised kernels are made of, in the vectors of the instruction set
+// that the tests are compiled for.
 #define FLASH_ISA native
 
 #include <cmath>
@@ -17,7 +17,8 @@ namespace {
 template <class T>
 std::vector<T> exp2_of(const std::vector<T>& x) {
   std::vector<T> y(x.size());
-  for (std::size_t i = 0; i < x.size(); i += native::kLanes<T>) native::store(&y[i], native::exp2<T>(native::load(&x[i])));
+  for (std::size_t i = 0; i < x.size(); i += native::kLanes<T>)
+    native::store(&y[i], native::exp2<T>(native::load(&x[i])));
   return y;
 }
 
@@ -31,13 +32,16 @@ template <class T>
 double worst_exp2(double from, double to) {
   std::vector<T> x(std::size_t{1} << 18);
   for (std::size_t i = 0; i < x.size(); ++i)
-    x[i] = static_cast<T>(from + (to - from) * static_cast<double>(i) / static_cast<double>(x.size() - 1));
+    x[i] = static_cast<T>(from +
+                          (to - from) * static_cast<double>(i) / static_cast<double>(x.size() - 1));
   const std::vector<T> y = exp2_of(x);
   double worst = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
     const long double want = std::exp2(static_cast<long double>(x[i]));
-    const T nearest = static_cast<T>(want), next = std::nextafter(nearest, std::numeric_limits<T>::infinity());
-    const double ulps = static_cast<double>(std::fabs(static_cast<long double>(y[i]) - want) / (next - nearest));
+    const T nearest = static_cast<T>(want),
+            next = std::nextafter(nearest, std::numeric_limits<T>::infinity());
+    const double ulps =
+        static_cast<double>(std::fabs(static_cast<long double>(y[i]) - want) / (next - nearest));
     if (!(ulps <= worst)) worst = ulps;
   }
   return worst;
@@ -70,7 +74,8 @@ TEST_CASE("exp2 is off by at most 1.5 units in the last place, and ends in 0") {
     CHECK(worst_exp2<double>(-1022, 1023) <= 1.5);
     CHECK(worst_exp2<double>(-1, 0) <= 1.5);
   }
-  constexpr double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double infinity = std::numeric_limits<double>::infinity(),
+                   nan = std::numeric_limits<double>::quiet_NaN();
   CHECK(exp2_of(0.0f) == 1.0f);
   CHECK(exp2_of(0.0) == 1.0);
   CHECK(exp2_of(static_cast<float>(-infinity)) == 0.0f);

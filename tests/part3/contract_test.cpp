@@ -1,9 +1,10 @@
-// What the functions of part 3's contract refuse, and how they say it; which configurations there are.
+// What the functions of part 3's contract refuse, and how they say it; which configurations there
+// are.
 #include <algorithm>
 #include <limits>
 
-#include "common/cuda/device_tensor.hpp"
 #include "harness/catch.hpp"
+#include "harness/device_case.hpp"
 #include "harness/needs_gpu.hpp"
 #include "part3_flash_cuda/flash_attention_cuda.hpp"
 
@@ -13,19 +14,14 @@ using flash::harness::ContainsSubstring;
 namespace {
 
 template <class T>
-struct Arguments {
-  DeviceTensor<T, 4> q, k, v, out;
-  DeviceTensor<float, 3> lse;
+struct Call : harness::ForwardCall<T> {
+  explicit Call(const AttentionShape& shape) : harness::ForwardCall<T>({.shape = shape}, 1) {}
 
-  explicit Arguments(const AttentionShape& shape)
-      : q(Tensor<T, 4>(shape.of_queries())),
-        k(Tensor<T, 4>(shape.of_keys())),
-        v(k.to_host()),
-        out(q.to_host()),
-        lse(shape.of_rows()) {}
-
-  void run(const AttentionOptions& options = {}, const std::optional<FlashForwardConfig>& config = std::nullopt) const {
-    flash_attention_forward_cuda<T>(q.view(), k.view(), v.view(), out.view(), lse.view(), options, config);
+  void run(const AttentionOptions& options = {},
+           const std::optional<FlashForwardConfig>& config = std::nullopt) const {
+    AttentionForward<T> pass = this->tensors.pass();
+    pass.options = options;
+    flash_attention_forward_cuda(pass, config);
   }
 };
 
@@ -55,40 +51,54 @@ TEST_CASE("each configuration is listed for the heads that it is made for") {
 
 TEST_CASE("shapes that do not fit are named") {
   if (harness::skipped_without_gpu()) return;
-  const Arguments<float> right({1, 2, 3, 5, 4}), other({1, 2, 5, 3, 4});
+  const Call<float> right({1, 2, 3, 5, 4}), other({1, 2, 5, 3, 4});
   CHECK_NOTHROW(right.run());
   device::synchronize();
-  const auto call = [&](auto q, auto k, auto v, auto out, auto lse) { flash_attention_forward_cuda<float>(q, k, v, out, lse); };
-  CHECK_THROWS_WITH(call(right.q.view(), right.k.view(), right.q.view(), right.out.view(), right.lse.view()),
-                    "v has shape (1, 2, 3, 4); it must be (1, 2, 5, 4)");
-  CHECK_THROWS_WITH(call(right.q.view(), right.k.view(), right.v.view(), right.k.view(), right.lse.view()),
-                    "out has shape (1, 2, 5, 4); it must be (1, 2, 3, 4)");
-  CHECK_THROWS_WITH(call(right.q.view(), right.k.view(), right.v.view(), right.out.view(), other.lse.view()),
-                    "lse has shape (1, 2, 5); it must be (1, 2, 3)");
-  CHECK_THROWS_WITH(
-      call(TensorView<float, 4>(nullptr, {1, 2, 3, 4}), right.k.view(), right.v.view(), right.out.view(), right.lse.view()),
+  const auto refusal = [&](auto change, const char* text) {
+    AttentionForward<float> pass = right.tensors.pass();
+    change(pass);
+    CHECK_THROWS_WITH(flash_attention_forward_cuda(pass), text);
+  };
+  const auto &x = right.tensors, &y = other.tensors;
+  refusal([&](auto& pass) { pass.v = x.q.in_call(); },
+          "v has shape (1, 2, 3, 4); it must be (1, 2, 5, 4)");
+  refusal([&](auto& pass) { pass.out = x.k.in_call(); },
+          "out has shape (1, 2, 5, 4); it must be (1, 2, 3, 4)");
+  refusal([&](auto& pass) { pass.lse = y.lse.in_call(); },
+          "lse has shape (1, 2, 5); it must be (1, 2, 3)");
+  refusal(
+      [](auto& pass) {
+        pass.q = {nullptr, {1, 2, 3, 4}};
+      },
       "q is a null view; it must point to 24 elements");
 }
 
-TEST_CASE("a scale that is no number, a head that is too wide and a configuration that is not compiled are refused") {
+TEST_CASE(
+    "a scale that is no number, a head that is too wide and a configuration that is not compiled "
+    "are refused") {
   if (harness::skipped_without_gpu()) return;
-  const Arguments<Half> half({1, 1, 3, 5, 4});
-  CHECK_THROWS_WITH(half.run({.scale = std::numeric_limits<double>::infinity()}), "scale is inf; it must be a finite number");
-  const FlashForwardConfig unknown{.head_dim = 64, .block_queries = 96, .block_keys = 64, .warps = 3};
+  const Call<Half> half({1, 1, 3, 5, 4});
+  CHECK_THROWS_WITH(half.run({.scale = std::numeric_limits<double>::infinity()}),
+                    "scale is inf; it must be a finite number");
+  const FlashForwardConfig unknown{
+      .head_dim = 64, .block_queries = 96, .block_keys = 64, .warps = 3};
   CHECK_THROWS_AS(half.run({}, unknown), Unsupported);
-  CHECK_THROWS_WITH(half.run({}, unknown),
-                    ContainsSubstring("config is 96 queries x 64 keys, 3 warps, head_dim 64; compiled are "));
-  const Arguments<float> wide({1, 1, 1, 1, 1025});
-  CHECK_THROWS_WITH(wide.run(), "head_dim is 1025; the kernel takes at most 1024");
+  CHECK_THROWS_WITH(
+      half.run({}, unknown),
+      ContainsSubstring("config is 96 queries x 64 keys, 3 warps, head_dim 64; compiled are "));
+  const Call<float> wide({1, 1, 1, 1, 1025});
+  CHECK_THROWS_WITH(wide.run(), "head_dim is 1025; it must be at most 1024");
   CHECK_THROWS_AS(wide.run({}, FlashForwardConfig{64, 128, 64, 4}), Unsupported);
 }
 
 TEST_CASE("a configuration that has no room is refused by name") {
   if (harness::skipped_without_gpu()) return;
-  const FlashForwardConfig large{.head_dim = 256, .block_queries = 64, .block_keys = 64, .warps = 8};
+  const FlashForwardConfig large{
+      .head_dim = 256, .block_queries = 64, .block_keys = 64, .warps = 8};
   const auto configs = flash_attention_forward_configs<float>(256);
-  if (std::find(configs.begin(), configs.end(), large) != configs.end()) return;  // it has room here
-  CHECK_THROWS_WITH(Arguments<float>({1, 1, 1, 1, 256}).run({}, large),
+  if (std::find(configs.begin(), configs.end(), large) != configs.end())
+    return;  // it has room here
+  CHECK_THROWS_WITH(Call<float>({1, 1, 1, 1, 256}).run({}, large),
                     ContainsSubstring("flash_forward needs 231424 bytes of shared memory"));
 }
 
@@ -100,10 +110,12 @@ TEST_CASE("without a GPU the call is an error, and the outputs stay as they are"
   Tensor<float, 3> lse(shape.of_rows());
   std::fill_n(out.data(), out.size(), 7.0f);
   const auto call = [&](const std::optional<FlashForwardConfig>& config) {
-    flash_attention_forward_cuda<float>(q.view(), k.view(), k.view(), out.view(), lse.view(), {}, config);
+    flash_attention_forward_cuda<float>({q.view(), k.view(), k.view(), out.view(), lse.view()},
+                                        config);
   };
   CHECK_THROWS_AS(call(std::nullopt), CudaError);
   CHECK_THROWS_AS(call(FlashForwardConfig{64, 128, 64, 4}), CudaError);
-  CHECK_THROWS_WITH(call(std::nullopt), ContainsSubstring("./lab doctor says what this machine lacks"));
+  CHECK_THROWS_WITH(call(std::nullopt),
+                    ContainsSubstring("./lab doctor says what this machine lacks"));
   CHECK(std::all_of(out.data(), out.data() + out.size(), [](float x) { return x == 7.0f; }));
 }

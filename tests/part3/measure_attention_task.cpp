@@ -1,31 +1,18 @@
-// Task part3.measure_attention: the cases of task 3.B, on a fake machine (harness/fake_clock.hpp) whose times, peaks and
-// failures are known for each pass.
-#include <algorithm>
-#include <functional>
+// Task part3.measure_attention: the cases of task 3.B, on a fake machine (harness/fake_clock.hpp)
+// whose times, peaks and failures are known for each pass.
 #include <stdexcept>
-#include <string>
-#include <vector>
 
-#include "common/error.hpp"
 #include "harness/fake_clock.hpp"
-#include "harness/graded_case.hpp"
 #include "part3_flash_cuda/measure_attention.hpp"
 
 namespace flash::harness {
 namespace {
 
 constexpr double kSavedMiB = 12.25;
-constexpr double kUncountedMs = 500;  // of forward passes that are not measured: far more than any that is
+// Of forward passes that are not measured: far more than any that is.
+constexpr double kUncountedMs = 500;
 
-// Passes in one direction, by their number: counted from 0, warm-up passes too, and of the forward passes also those in front
-// of a backward pass.
-struct Passes {
-  std::function<double(int)> ms = [](int) { return 1.0; };
-  std::function<double(int)> peak_MiB = [](int) { return 0.0; };
-  std::function<void(int)> on_run = [](int) {};  // may throw
-  int count = 0;
-};
-
+// A forward pass in front of a backward pass has a number among the forward passes too.
 // Peaks, as times, come true when somebody waits.
 class FakeMachine : public AttentionWork, public FakeClock {
  public:
@@ -54,7 +41,9 @@ class FakeMachine : public AttentionWork, public FakeClock {
     run(backwards);
     saved_ = Saved::kNothing;
   }
-  std::size_t saved_bytes() override { return saved_ == Saved::kThere ? static_cast<std::size_t>(kSavedMiB * kMiB) : 0; }
+  std::size_t saved_bytes() override {
+    return saved_ == Saved::kThere ? static_cast<std::size_t>(kSavedMiB * kMiB) : 0;
+  }
   void reset_peak_memory() override {
     log += "z";
     peak_MiB_ = 0;
@@ -68,12 +57,8 @@ class FakeMachine : public AttentionWork, public FakeClock {
     if (saved_ == Saved::kPending) saved_ = Saved::kThere;
   }
 
-  // The calls that are named, in their order.
-  std::string calls(const std::string& which) const {
-    std::string found;
-    for (const char call : log)
-      if (which.find(call) != std::string::npos) found += call;
-    return found;
+  AttentionMeasurement measured(int warmups, int passes) {
+    return measure_attention(*this, *this, warmups, passes);
   }
 
  private:
@@ -91,97 +76,94 @@ class FakeMachine : public AttentionWork, public FakeClock {
   double peak_MiB_ = 0, pending_peak_MiB_ = 0;
 };
 
-std::string repeated(const std::string& text, int times) {
-  std::string result;
-  for (int i = 0; i < times; ++i) result += text;
-  return result;
+// A number of the forward and of the backward passes: "forward_" + what, and "backward_" + what.
+Verdict expect_both(const std::string& what, double forward, double want_forward, double backward,
+                    double want_backward, double tolerance = 1e-9) {
+  return first_failure({expect_close("forward_" + what, forward, want_forward, tolerance),
+                        expect_close("backward_" + what, backward, want_backward, tolerance)});
 }
 
-// Both, the first that fails first.
-Verdict both(const Verdict& one, const Verdict& other) { return one.pass ? other : one; }
-
-// ---- which passes there are ---------------------------------------------------------------------------------------------
+// ---- which passes there are ---------------------------------------------------------------------
 
 Verdict counts(int warmups, int passes) {
   FakeMachine machine;
-  const AttentionMeasurement result = measure_attention(machine, machine, warmups, passes);
+  const auto result = machine.measured(warmups, passes);
   if (result.status != AttentionStatus::kOk || !result.message.empty())
-    return {false, "status is " + to_string(result.status) + ", message '" + result.message + "', and no memory ran out."};
-  const std::string of_each = std::to_string(warmups) + " warm-ups and " + std::to_string(passes) + " passes ";
+    return {false, "status is " + to_string(result.status) + ", message '" + result.message +
+                       "', and no memory ran out."};
+  const std::string of_each =
+      std::to_string(warmups) + " warm-ups and " + std::to_string(passes) + " passes ";
   const int each = warmups + passes;
   if (machine.backwards.count != each)
-    return {false, "work.backward() was called " + std::to_string(machine.backwards.count) + " times; " + of_each + "are " +
-                       std::to_string(each) + "."};
-  return expect(machine.forwards.count == 2 * each, "work.forward() was called " + std::to_string(machine.forwards.count) +
-                                                        " times; " + of_each + "are " + std::to_string(each) +
-                                                        " alone, and as many in front of a backward pass.");
+    return {false, "work.backward() was called " + std::to_string(machine.backwards.count) +
+                       " times; " + of_each + "are " + std::to_string(each) + "."};
+  return expect(machine.forwards.count == 2 * each,
+                "work.forward() was called " + std::to_string(machine.forwards.count) + " times; " +
+                    of_each + "are " + std::to_string(each) +
+                    " alone, and as many in front of a backward pass.");
 }
 
-Verdict counts_passes(std::uint64_t seed) { return counts(1 + static_cast<int>(seed % 5), 4 + static_cast<int>(seed % 7)); }
+Verdict counts_passes(std::uint64_t seed) {
+  return counts(1 + static_cast<int>(seed % 5), 4 + static_cast<int>(seed % 7));
+}
 
 Verdict each_backward_has_a_forward(std::uint64_t) {
   FakeMachine machine;
-  (void)measure_attention(machine, machine, 1, 3);
+  (void)machine.measured(1, 3);
   const std::string calls = machine.calls("fb");
   if (calls.find("bb") != std::string::npos)
     return {false,
-            "work.backward() was called twice after one work.forward(): the first one may have used up what was saved. Each "
-            "needs a forward pass of its own."};
-  return expect(
-      calls == repeated("f", 4) + repeated("fb", 4),
-      "The order of the passes has to be: all forward passes alone, then forward, backward, forward, backward, ...; it "
-      "was (f forward, b backward) " +
-          calls + " for 1 warm-up and 3 passes.");
+            "work.backward() was called twice after one work.forward(): the first one may have "
+            "used up what was saved. Each needs a forward pass of its own."};
+  return expect(calls == "fffffbfbfbfb",
+                "The order of the passes has to be: all forward passes alone, then forward, "
+                "backward, forward, backward, ...; it was (f forward, b backward) " +
+                    calls + " for 1 warm-up and 3 passes.");
+}
+
+// prepare() with a peak of 80 MiB and 1000 ms in front of passes of 1 ms: neither counts.
+Verdict leaves_out(const std::string& prepare, const std::string& direction, double peak_MiB,
+                   double ms) {
+  if (peak_MiB == 80)
+    return {false, direction + "_peak_MiB is that of work." + prepare +
+                       "(): the peak has to be reset right before each timed pass, when what came "
+                       "before is done."};
+  return expect_close(
+      direction + "_ms_mean, of passes of 1 ms with 1000 ms of " + prepare + "() before each,", ms,
+      1);
 }
 
 Verdict prepares_each_forward(std::uint64_t) {
   FakeMachine machine;
   machine.prepare_peak_MiB = 80;
-  const AttentionMeasurement result = measure_attention(machine, machine, 2, 3);
-  if (machine.calls("pf") != repeated("pf", 10))
-    return {false, "work.prepare() has to come before each forward pass, those in front of a backward pass too."};
-  if (result.forward_peak_MiB == 80)
+  const auto result = machine.measured(2, 3);
+  if (machine.calls("pf") != "pfpfpfpfpfpfpfpfpfpf")
     return {false,
-            "forward_peak_MiB is that of work.prepare(): the peak has to be reset right before each timed pass, when what came "
-            "before is done."};
-  return expect_close("forward_ms_mean, of passes of 1 ms with 1000 ms of prepare() before each,", result.forward_ms_mean, 1,
-                      1e-9);
+            "work.prepare() has to come before each forward pass, those in front of a backward "
+            "pass too."};
+  return leaves_out("prepare", "forward", result.forward_peak_MiB, result.forward_ms_mean);
 }
 
 Verdict prepares_each_backward(std::uint64_t) {
   FakeMachine machine;
   machine.prepare_peak_MiB = 80;
-  const AttentionMeasurement result = measure_attention(machine, machine, 2, 3);
-  if (machine.calls("fqb") != repeated("f", 5) + repeated("fqb", 5))
-    return {
-        false,
-        "work.prepare_backward() has to come between a forward pass and its backward pass, in warm-ups too, and nowhere else."};
-  if (result.backward_peak_MiB == 80)
+  const auto result = machine.measured(2, 3);
+  if (machine.calls("fqb") !=
+      "fffff"
+      "fqbfqbfqbfqbfqb")
     return {false,
-            "backward_peak_MiB is that of work.prepare_backward(): the peak has to be reset right before each timed pass, when "
-            "what came before is done."};
-  return expect_close("backward_ms_mean, of passes of 1 ms with 1000 ms of prepare_backward() before each,",
-                      result.backward_ms_mean, 1, 1e-9);
+            "work.prepare_backward() has to come between a forward pass and its backward pass, in "
+            "warm-ups too, and nowhere else."};
+  return leaves_out("prepare_backward", "backward", result.backward_peak_MiB,
+                    result.backward_ms_mean);
 }
 
-// ---- times --------------------------------------------------------------------------------------------------------------
+// ---- times --------------------------------------------------------------------------------------
 
-Verdict synchronises_before_reading(std::uint64_t) {
+Verdict synchronises(std::uint64_t) {
   FakeMachine machine;
-  (void)measure_attention(machine, machine, 2, 5);
-  int readings = 0;
-  bool waited = false;  // and nothing was enqueued since
-  for (const char call : machine.log) {
-    if (call == 's') waited = true;
-    if (std::string("pfqb").find(call) != std::string::npos) waited = false;
-    if (call != 'n') continue;
-    ++readings;
-    if (!waited)
-      return {false, "The clock was read without a clock.synchronize() right before it (reading number " +
-                         std::to_string(readings) +
-                         "): whatever is still in the queue is then not in the time, or is in the wrong one."};
-  }
-  return expect(readings > 0, "The clock was never read.");
+  (void)machine.measured(2, 5);
+  return synchronises_before_reading(machine.log, "pfqb");
 }
 
 Verdict waits_for_asynchronous_work(std::uint64_t seed) {
@@ -189,21 +171,21 @@ Verdict waits_for_asynchronous_work(std::uint64_t seed) {
   const std::vector<double> times = durations(seed, 12);
   machine.forwards.ms = [&](int pass) { return times[pass % 6]; };
   machine.backwards.ms = [&](int pass) { return times[6 + pass]; };
-  const AttentionMeasurement result = measure_attention(machine, machine, 0, 6);
-  return both(expect_close("forward_ms_mean, of passes that only enqueue their work,", result.forward_ms_mean,
-                           mean({times.begin(), times.begin() + 6}), 1e-9),
-              expect_close("backward_ms_mean, of passes that only enqueue their work,", result.backward_ms_mean,
-                           mean({times.begin() + 6, times.end()}), 1e-9));
+  const auto result = machine.measured(0, 6);
+  return expect_both("ms_mean, of passes that only enqueue their work,", result.forward_ms_mean,
+                     mean({times.begin(), times.begin() + 6}), result.backward_ms_mean,
+                     mean({times.begin() + 6, times.end()}));
 }
 
 Verdict warmups_do_not_count(std::uint64_t seed) {
   FakeMachine machine;
   const std::vector<double> times = durations(seed, 8);
-  machine.forwards.ms = machine.backwards.ms = [&](int pass) { return pass % 8 < 3 ? 500.0 : times[pass % 8]; };
-  const AttentionMeasurement result = measure_attention(machine, machine, 3, 5);
+  machine.forwards.ms =
+      machine.backwards.ms = [&](int pass) { return pass % 8 < 3 ? 500.0 : times[pass % 8]; };
+  const auto result = machine.measured(3, 5);
   const double want = mean({times.begin() + 3, times.end()});
-  return both(expect_close("forward_ms_mean, after 3 slow warm-up passes,", result.forward_ms_mean, want, 1e-9),
-              expect_close("backward_ms_mean, after 3 slow warm-up passes,", result.backward_ms_mean, want, 1e-9));
+  return expect_both("ms_mean, after 3 slow warm-up passes,", result.forward_ms_mean, want,
+                     result.backward_ms_mean, want);
 }
 
 Verdict forward_is_not_in_the_backward_time(std::uint64_t seed) {
@@ -211,11 +193,13 @@ Verdict forward_is_not_in_the_backward_time(std::uint64_t seed) {
   const std::vector<double> times = durations(seed, 5);
   machine.forwards.ms = [](int pass) { return pass < 6 ? 1.0 : kUncountedMs; };
   machine.backwards.ms = [&](int pass) { return pass < 1 ? 1.0 : times[pass - 1]; };
-  const AttentionMeasurement result = measure_attention(machine, machine, 1, 5);
-  return both(expect_close("backward_ms_mean, where the forward passes in front take 500 ms each,", result.backward_ms_mean,
-                           mean(times), 1e-9),
-              expect_close("forward_ms_mean (the forward passes in front of the backward ones do not count)",
-                           result.forward_ms_mean, 1, 1e-9));
+  const auto result = machine.measured(1, 5);
+  return first_failure(
+      {expect_close("backward_ms_mean, where the forward passes in front take 500 ms each,",
+                    result.backward_ms_mean, mean(times)),
+       expect_close(
+           "forward_ms_mean (the forward passes in front of the backward ones do not count)",
+           result.forward_ms_mean, 1)});
 }
 
 Verdict sample_deviation(std::uint64_t seed) {
@@ -223,208 +207,203 @@ Verdict sample_deviation(std::uint64_t seed) {
   const std::vector<double> times = durations(seed, 14);
   machine.forwards.ms = [&](int pass) { return pass < 7 ? times[pass] : kUncountedMs; };
   machine.backwards.ms = [&](int pass) { return times[7 + pass]; };
-  const AttentionMeasurement result = measure_attention(machine, machine, 0, 7);
-  return both(expect_close("forward_ms_std (the sample deviation, divided by passes - 1)", result.forward_ms_std,
-                           deviation({times.begin(), times.begin() + 7}), 1e-9),
-              expect_close("backward_ms_std (the sample deviation, divided by passes - 1)", result.backward_ms_std,
-                           deviation({times.begin() + 7, times.end()}), 1e-9));
+  const auto result = machine.measured(0, 7);
+  return expect_both("ms_std (the sample deviation, divided by passes - 1)", result.forward_ms_std,
+                     deviation({times.begin(), times.begin() + 7}), result.backward_ms_std,
+                     deviation({times.begin() + 7, times.end()}));
 }
 
 Verdict single_pass(std::uint64_t) {
-  FakeMachine machine;
-  const AttentionMeasurement result = measure_attention(machine, machine, 1, 1);
-  if (!(result.forward_ms_mean == 1))
-    return {false, "forward_ms_mean of one pass of 1 ms is " + number(result.forward_ms_mean) + "."};
-  if (!(result.forward_ms_std == 0))
-    return {false, "forward_ms_std of a single pass is " + number(result.forward_ms_std) + "; it must be 0."};
-  return expect(result.backward_ms_std == 0,
-                "backward_ms_std of a single pass is " + number(result.backward_ms_std) + "; it must be 0.");
+  const auto result = FakeMachine().measured(1, 1);
+  return first_failure(
+      {expect_exactly("forward_ms_mean of one pass of 1 ms", result.forward_ms_mean, 1),
+       expect_exactly("forward_ms_std of a single pass", result.forward_ms_std, 0),
+       expect_exactly("backward_ms_std of a single pass", result.backward_ms_std, 0)});
 }
 
 Verdict small_spread(std::uint64_t seed) {
   FakeMachine machine;
-  std::vector<double> times;
-  for (const double d : durations(seed, 20)) times.push_back(1e6 + 1e-3 * d);
+  const std::vector<double> times = long_durations(seed, 20);
   machine.forwards.ms = [&](int pass) { return pass < 20 ? times[pass] : kUncountedMs; };
   machine.backwards.ms = [&](int pass) { return times[pass]; };
-  const AttentionMeasurement result = measure_attention(machine, machine, 0, 20);
-  // The clock itself rounds to 8e-9 ms here, at times near 4e7 ms; the deviation is about 3e-4 ms.
-  return both(expect_close("forward_ms_std of passes of 1000 s that differ by a microsecond", result.forward_ms_std,
-                           deviation(times), 1e-3),
-              expect_close("backward_ms_std of passes of 1000 s that differ by a microsecond", result.backward_ms_std,
-                           deviation(times), 1e-3));
+  const auto result = machine.measured(0, 20);
+  return expect_both("ms_std of passes of 1000 s that differ by a microsecond",
+                     result.forward_ms_std, deviation(times), result.backward_ms_std,
+                     deviation(times), 1e-3);
 }
 
-// ---- memory -------------------------------------------------------------------------------------------------------------
+// ---- memory -------------------------------------------------------------------------------------
 
 Verdict forward_peak(std::uint64_t) {
   FakeMachine machine;
-  machine.forwards.peak_MiB = [](int pass) { return pass < 2 ? 64 : pass == 3 ? 24.5 : pass < 6 ? 10 : 48; };
+  machine.forwards.peak_MiB = [](int pass) {
+    return pass < 2 ? 64 : pass == 3 ? 24.5 : pass < 6 ? 10 : 48;
+  };
   machine.backwards.peak_MiB = [](int) { return 96; };
-  const AttentionMeasurement result = measure_attention(machine, machine, 2, 4);
-  return expect(result.forward_peak_MiB == 24.5,
-                "forward_peak_MiB is " + number(result.forward_peak_MiB) +
-                    "; it must be 24.5, the most in any timed forward pass (the others had 10, the warm-ups 64, the forward "
-                    "passes in front of the backward ones 48, the backward passes 96).");
+  const auto result = machine.measured(2, 4);
+  return expect_exactly(
+      "forward_peak_MiB", result.forward_peak_MiB, 24.5,
+      ", the most in any timed forward pass (the others had 10, the warm-ups 64, the forward "
+      "passes in front of the backward ones 48, the backward passes 96).");
 }
 
 Verdict backward_peak(std::uint64_t) {
   FakeMachine machine;
   machine.backwards.peak_MiB = [](int pass) { return pass < 2 ? 64 : pass == 3 ? 40.5 : 30; };
-  const AttentionMeasurement result = measure_attention(machine, machine, 2, 4);
-  return expect(result.backward_peak_MiB == 40.5,
-                "backward_peak_MiB is " + number(result.backward_peak_MiB) +
-                    "; it must be 40.5, the most in any timed backward pass (the others had 30, the warm-ups 64).");
+  const auto result = machine.measured(2, 4);
+  return expect_exactly(
+      "backward_peak_MiB", result.backward_peak_MiB, 40.5,
+      ", the most in any timed backward pass (the others had 30, the warm-ups 64).");
 }
 
 Verdict forward_is_not_in_the_backward_peak(std::uint64_t) {
   FakeMachine machine;
   machine.forwards.peak_MiB = [](int) { return 90; };
   machine.backwards.peak_MiB = [](int) { return 30; };
-  const AttentionMeasurement result = measure_attention(machine, machine, 1, 3);
-  return expect(result.backward_peak_MiB == 30,
-                "backward_peak_MiB is " + number(result.backward_peak_MiB) +
-                    "; it must be 30: the forward passes had 90, and are no part of it. Reset the peak when they are done, and "
-                    "read it when the backward pass is.");
+  const auto result = machine.measured(1, 3);
+  return expect_exactly("backward_peak_MiB", result.backward_peak_MiB, 30,
+                        ": the forward passes had 90, and are no part of it. Reset the peak when "
+                        "they are done, and read it when the backward pass is.");
 }
 
 Verdict saved_activations(std::uint64_t) {
   FakeMachine machine;
-  const AttentionMeasurement result = measure_attention(machine, machine, 1, 2);
-  return expect(result.saved_activations_MiB == kSavedMiB,
-                "saved_activations_MiB is " + number(result.saved_activations_MiB) + "; it must be " + number(kSavedMiB) +
-                    ". Ask when a forward pass is done, and before a prepare() or backward() drops what it saved.");
+  const auto result = machine.measured(1, 2);
+  return expect_exactly("saved_activations_MiB", result.saved_activations_MiB, kSavedMiB,
+                        ". Ask when a forward pass is done, and before a prepare() or backward() "
+                        "drops what it saved.");
 }
 
-// ---- running out of memory ----------------------------------------------------------------------------------------------
+// ---- running out of memory ----------------------------------------------------------------------
 
-constexpr const char* kSaid = "no room for 1 GiB";
-[[noreturn]] void run_out() { throw OutOfMemory(kSaid); }
+constexpr AttentionStatus kForward = AttentionStatus::kOutOfMemory,
+                          kBackward = AttentionStatus::kOutOfMemoryBackward;
 
-// Runs 2 warm-ups and 3 passes on a machine on which every figure is known, and which runs out of memory somewhere: forward
-// passes 0 to 4 are alone, 5 to 9 in front of a backward pass. `where` completes a sentence: "when work.forward() throws".
-Verdict runs_out(FakeMachine& machine, AttentionStatus want, const std::string& where) {
+// Runs 2 warm-ups and 3 passes on a machine on which every figure is known, and which `limit` lets
+// run out of memory somewhere: forward passes 0 to 4 are alone, 5 to 9 in front of a backward pass.
+// `where` completes a sentence: "when OutOfMemory comes from work.forward()".
+Verdict runs_out(AttentionStatus want, const std::string& where,
+                 const std::function<void(FakeMachine&)>& limit) {
+  FakeMachine machine;
+  limit(machine);
   machine.forwards.ms = machine.backwards.ms = [](int) { return 2.0; };
   machine.forwards.peak_MiB = machine.backwards.peak_MiB = [](int) { return 24; };
-  const AttentionMeasurement result = measure_attention(machine, machine, 2, 3);
+  const auto result = machine.measured(2, 3);
   const std::string when = " when OutOfMemory comes " + where;
   if (result.status != want)
-    return {false, "status is " + to_string(result.status) + when + "; it must be " + to_string(want) + "."};
-  if (result.message.find(kSaid) == std::string::npos)
-    return {false, "message is '" + result.message + "'" + when + "; it must hold what it said, '" + kSaid + "'."};
+    return {false, "status is " + to_string(result.status) + when + "; it must be " +
+                       to_string(want) + "."};
+  if (result.message.find(kNoMemory) == std::string::npos)
+    return {false, "message is '" + result.message + "'" + when + "; it must hold what it said, '" +
+                       kNoMemory + "'."};
   if (result.backward_ms_mean != 0 || result.backward_ms_std != 0 || result.backward_peak_MiB != 0)
-    return {false, "The numbers of the backward passes are " + number(result.backward_ms_mean) + ", " +
-                       number(result.backward_ms_std) + " and " + number(result.backward_peak_MiB) + when +
-                       "; they must be 0."};
-  const bool stand = want == AttentionStatus::kOutOfMemoryBackward;
+    return {false, "The numbers of the backward passes are " + number(result.backward_ms_mean) +
+                       ", " + number(result.backward_ms_std) + " and " +
+                       number(result.backward_peak_MiB) + when + "; they must be 0."};
+  const bool stand = want == kBackward;
   const double ms = stand ? 2 : 0, peak = stand ? 24 : 0, saved = stand ? kSavedMiB : 0;
   return expect(
-      result.forward_ms_mean == ms && result.forward_ms_std == 0 && result.forward_peak_MiB == peak &&
-          result.saved_activations_MiB == saved,
-      "The numbers of the forward passes (mean, deviation, peak, saved activations) are " + number(result.forward_ms_mean) +
-          ", " + number(result.forward_ms_std) + ", " + number(result.forward_peak_MiB) + " and " +
-          number(result.saved_activations_MiB) + when + "; they must be " +
-          (stand ? number(ms) + ", 0, " + number(peak) + " and " + number(saved) + ": they were measured before." : "0."));
+      result.forward_ms_mean == ms && result.forward_ms_std == 0 &&
+          result.forward_peak_MiB == peak && result.saved_activations_MiB == saved,
+      "The numbers of the forward passes (mean, deviation, peak, saved activations) are " +
+          number(result.forward_ms_mean) + ", " + number(result.forward_ms_std) + ", " +
+          number(result.forward_peak_MiB) + " and " + number(result.saved_activations_MiB) + when +
+          "; they must be " +
+          (stand ? number(ms) + ", 0, " + number(peak) + " and " + number(saved) +
+                       ": they were measured before."
+                 : "0."));
 }
 
-Verdict runs_out_in_pass(Passes FakeMachine::*direction, int failing_pass, AttentionStatus want, const std::string& where) {
-  FakeMachine machine;
-  (machine.*direction).on_run = [failing_pass](int pass) {
-    if (pass == failing_pass) run_out();
+auto in_forward(int pass) {
+  return [pass](FakeMachine& machine) { machine.forwards.run_out_in(pass); };
+}
+auto in_backward(int pass) {
+  return [pass](FakeMachine& machine) { machine.backwards.run_out_in(pass); };
+}
+
+auto preparing(int failing_prepare) {
+  return [failing_prepare](FakeMachine& machine) {
+    machine.on_prepare = [failing_prepare, count = 0]() mutable {
+      if (count++ == failing_prepare) throw OutOfMemory(kNoMemory);
+    };
   };
-  return runs_out(machine, want, where);
 }
 
 // The first synchronize() after so many passes of both directions throws.
-Verdict runs_out_waiting_after(int passes, AttentionStatus want, const std::string& where) {
-  FakeMachine machine;
-  machine.on_synchronize = [&] {
-    if (machine.forwards.count + machine.backwards.count == passes) run_out();
+auto waiting_after(int passes) {
+  return [passes](FakeMachine& machine) {
+    machine.on_synchronize = [&machine, passes] {
+      if (machine.forwards.count + machine.backwards.count == passes) throw OutOfMemory(kNoMemory);
+    };
   };
-  return runs_out(machine, want, where);
 }
-
-Verdict runs_out_preparing(int failing_prepare, AttentionStatus want, const std::string& where) {
-  FakeMachine machine;
-  int count = 0;
-  machine.on_prepare = [&] {
-    if (count++ == failing_prepare) run_out();
-  };
-  return runs_out(machine, want, where);
-}
-
-constexpr AttentionStatus kForward = AttentionStatus::kOutOfMemory, kBackward = AttentionStatus::kOutOfMemoryBackward;
 
 Verdict out_of_memory_forward(std::uint64_t) {
-  return both(runs_out_in_pass(&FakeMachine::forwards, 0, kForward, "from work.forward() in a warm-up pass"),
-              both(runs_out_in_pass(&FakeMachine::forwards, 4, kForward, "from work.forward() in a timed pass"),
-                   runs_out_preparing(3, kForward, "from work.prepare() before a timed forward pass")));
+  return first_failure(
+      {runs_out(kForward, "from work.forward() in a warm-up pass", in_forward(0)),
+       runs_out(kForward, "from work.forward() in a timed pass", in_forward(4)),
+       runs_out(kForward, "from work.prepare() before a timed forward pass", preparing(3))});
 }
 
 Verdict out_of_memory_backward(std::uint64_t) {
-  return both(runs_out_in_pass(&FakeMachine::backwards, 0, kBackward, "from work.backward() in a warm-up pass"),
-              runs_out_in_pass(&FakeMachine::backwards, 4, kBackward, "from work.backward() in a timed pass"));
+  return first_failure(
+      {runs_out(kBackward, "from work.backward() in a warm-up pass", in_backward(0)),
+       runs_out(kBackward, "from work.backward() in a timed pass", in_backward(4))});
 }
 
 Verdict out_of_memory_before_a_backward_pass(std::uint64_t) {
-  return both(runs_out_in_pass(&FakeMachine::forwards, 5, kBackward, "from work.forward() in front of a backward pass"),
-              runs_out_preparing(8, kBackward, "from work.prepare() in front of a backward pass"));
+  return first_failure(
+      {runs_out(kBackward, "from work.forward() in front of a backward pass", in_forward(5)),
+       runs_out(kBackward, "from work.prepare() in front of a backward pass", preparing(8))});
 }
 
 Verdict out_of_memory_when_waiting(std::uint64_t) {
-  return both(runs_out_waiting_after(5, kForward, "from clock.synchronize() after the last of the forward passes"),
-              runs_out_waiting_after(15, kBackward, "from clock.synchronize() after the last of the backward passes"));
+  return first_failure(
+      {runs_out(kForward, "from clock.synchronize() after the last of the forward passes",
+                waiting_after(5)),
+       runs_out(kBackward, "from clock.synchronize() after the last of the backward passes",
+                waiting_after(15))});
 }
 
-// ---- other errors -------------------------------------------------------------------------------------------------------
-
-// `Bug` is an exception with a message.
-template <class Bug>
-Verdict reaches_the_caller(Passes FakeMachine::*direction) {
-  FakeMachine machine;
-  (machine.*direction).on_run = [](int) { throw Bug("a bug"); };
-  try {
-    (void)measure_attention(machine, machine, 1, 2);
-  } catch (const NotYetImplemented&) {
-    throw;
-  } catch (const Bug& error) {
-    return expect(std::string(error.what()) == "a bug", std::string("The exception came out changed: ") + error.what());
-  }
-  return {false, "An exception other than OutOfMemory is a bug in the work; it must reach the caller, not vanish."};
-}
+// ---- other errors -------------------------------------------------------------------------------
 
 Verdict other_errors_pass(std::uint64_t) {
-  return both(reaches_the_caller<std::runtime_error>(&FakeMachine::forwards),
-              reaches_the_caller<CudaError>(&FakeMachine::backwards));
+  FakeMachine forward, backward;
+  return first_failure({
+      reaches_the_caller<std::runtime_error>(forward.forwards,
+                                             [&] { (void)forward.measured(1, 2); }),
+      reaches_the_caller<CudaError>(backward.backwards, [&] { (void)backward.measured(1, 2); }),
+  });
 }
 
 }  // namespace
 
 TaskUnderTest task_under_test() {
-  return {.id = "part3.measure_attention",
-          .cases = {
-              {"counts warm-ups and passes", 1, counts_passes},
-              {"no warm-ups", 1, [](std::uint64_t) { return counts(0, 3); }},
-              {"each backward pass has a forward pass of its own", 1, each_backward_has_a_forward},
-              {"prepares each forward pass and does not measure that", 1, prepares_each_forward},
-              {"prepares each backward pass and does not measure that", 1, prepares_each_backward},
-              {"synchronises before each reading of the clock", 1, synchronises_before_reading},
-              {"waits for asynchronous work", 1, waits_for_asynchronous_work},
-              {"warm-up passes do not count", 1, warmups_do_not_count},
-              {"the forward pass is not in the backward time", 1, forward_is_not_in_the_backward_time},
-              {"standard deviation", 1, sample_deviation},
-              {"a single pass has no deviation", 1, single_pass},
-              {"a small spread of large times", 1, small_spread},
-              {"peak memory of the timed forward passes", 1, forward_peak},
-              {"peak memory of the timed backward passes", 1, backward_peak},
-              {"the forward pass is not in the backward peak", 1, forward_is_not_in_the_backward_peak},
-              {"saved activations", 1, saved_activations},
-              {"out of memory in a forward pass", 1, out_of_memory_forward},
-              {"out of memory in a backward pass", 1, out_of_memory_backward},
-              {"out of memory in front of a backward pass", 1, out_of_memory_before_a_backward_pass},
-              {"out of memory while waiting", 1, out_of_memory_when_waiting},
-              {"other errors reach the caller", 1, other_errors_pass},
-          }};
+  return {
+      .id = "part3.measure_attention",
+      .cases = {
+          {"counts warm-ups and passes", 1, counts_passes},
+          {"no warm-ups", 1, [](auto) { return counts(0, 3); }},
+          {"each backward pass has a forward pass of its own", 1, each_backward_has_a_forward},
+          {"prepares each forward pass and does not measure that", 1, prepares_each_forward},
+          {"prepares each backward pass and does not measure that", 1, prepares_each_backward},
+          {"synchronises before each reading of the clock", 1, synchronises},
+          {"waits for asynchronous work", 1, waits_for_asynchronous_work},
+          {"warm-up passes do not count", 1, warmups_do_not_count},
+          {"the forward pass is not in the backward time", 1, forward_is_not_in_the_backward_time},
+          {"standard deviation", 1, sample_deviation},
+          {"a single pass has no deviation", 1, single_pass},
+          {"a small spread of large times", 1, small_spread},
+          {"peak memory of the timed forward passes", 1, forward_peak},
+          {"peak memory of the timed backward passes", 1, backward_peak},
+          {"the forward pass is not in the backward peak", 1, forward_is_not_in_the_backward_peak},
+          {"saved activations", 1, saved_activations},
+          {"out of memory in a forward pass", 1, out_of_memory_forward},
+          {"out of memory in a backward pass", 1, out_of_memory_backward},
+          {"out of memory in front of a backward pass", 1, out_of_memory_before_a_backward_pass},
+          {"out of memory while waiting", 1, out_of_memory_when_waiting},
+          {"other errors reach the caller", 1, other_errors_pass},
+      }};
 }
 
 }  // namespace flash::harness

@@ -16,8 +16,10 @@ TEST_CASE("measure_attention refuses numbers of passes that make no sense") {
     void synchronize() override {}
     double now_ms() override { return 0; }
   } nothing;
-  CHECK_THROWS_WITH(measure_attention(nothing, nothing, -1, 1), "warmups is -1; it must be at least 0");
-  CHECK_THROWS_WITH(measure_attention(nothing, nothing, 0, 0), "passes is 0; it must be at least 1");
+  CHECK_THROWS_WITH(measure_attention(nothing, nothing, -1, 1),
+                    "warmups is -1; it must be at least 0");
+  CHECK_THROWS_WITH(measure_attention(nothing, nothing, 0, 0),
+                    "passes is 0; it must be at least 1");
 }
 
 TEST_CASE("a status has the words of the CSV") {

@@ -1,15 +1,19 @@
-// One attention problem on a device, and what an implementation of the registry makes of it beside the oracle.
+// One attention problem on a device, and what passes of the registry make of it beside the oracle.
 #pragma once
 
 #include <string>
+#include <vector>
 
-#include "harness/attention_data.hpp"
+#include "common/all_passes.hpp"
+#include "common/attention_call.hpp"
+#include "common/cuda/device_tensor.hpp"
 #include "harness/catch.hpp"
-#include "part3_flash_cuda/device_attention.hpp"
+#include "harness/device_case.hpp"
 
 namespace flash::part3 {
 
 using harness::Data;
+using harness::DeviceCase;
 
 template <class T>
 struct OnDevice {
@@ -25,51 +29,111 @@ struct OnDevice {
         v(host.v),
         d_out(host_d_out) {}
 
-  DeviceAttention<T> forward(const DeviceAttentionRegistry& registry, const std::string& name,
-                             const AttentionOptions& options = {}) const {
-    return DeviceAttention<T>(registry, name, q.view(), k.view(), v.view(), options);
+  Attention<T, DeviceTensor> forward(const Registry& registry, const AttentionNames& names,
+                                     const AttentionOptions& options = {}) const {
+    return {registry, names, q.view(), k.view(), v.view(), options};
   }
 };
 
-template <class T>
-Tensor<T, 4> to_host(const DeviceTensor<T, 4>& x) {
+// A dense tensor of device memory.
+template <class T, int Rank>
+Tensor<std::remove_const_t<T>, Rank> to_host(const TensorView<T, Rank>& x) {
+  Tensor<std::remove_const_t<T>, Rank> host(x.shape());
   device::synchronize();
-  return x.to_host();
+  device::copy_to_host(host.data(), x.data(), sizeof(T) * static_cast<std::size_t>(host.size()));
+  return host;
 }
 
-// Forward and backward of the implementation called `name`: out, lse and the gradients.
+// Pairs in which each pass is used: of two passes of one name if it has both; a backward pass that
+// stands alone with the forward pass "flash", a forward pass that does with the backward pass
+// "plain".
+inline std::vector<AttentionNames> pairs_of(const Registry& registry) {
+  std::vector<AttentionNames> pairs;
+  for (const auto& entry : registry.backward.entries())
+    pairs.push_back({registry.forward.find_or_null(entry.name, entry.device) ? entry.name : "flash",
+                     entry.name});
+  for (const auto& entry : registry.forward.entries())
+    if (!registry.backward.find_or_null(entry.name, entry.device))
+      pairs.push_back({entry.name, "plain"});
+  return pairs;
+}
+
+// Forward and backward by these passes: out, lse and the gradients. Nothing where one of them does
+// not take the problem.
 template <class T>
-void check_attention(const DeviceAttentionRegistry& registry, const std::string& name, const AttentionShape& shape, bool causal,
-                     Data data = Data::kNormal) {
-  const AttentionOptions options{.causal = causal};
+void check_pair(const Registry& registry, const AttentionNames& names, const AttentionShape& shape,
+                bool causal, Data data = Data::kNormal) {
+  CAPTURE(names.forward, names.backward, to_string<4>(shape.of_queries()), shape.keys, causal,
+          sizeof(T));
+  const DeviceCase problem{.shape = shape, .causal = causal, .data = data};
   const OnDevice<T> on_device(shape, data);
-  const DeviceAttention<T> pass = on_device.forward(registry, name, options);
+  AttentionProblem dense{shape, problem.options(), dtype_of<T>(), {}};
+  if (!registry.forward.find(names.forward, DeviceKind::kGpu).why_not(dense).empty() ||
+      !registry.backward.find(names.backward, DeviceKind::kGpu).why_not(dense).empty())
+    return;
+  auto pass = on_device.forward(registry, names, problem.options());
   const auto d = pass.backward(on_device.d_out.view());
 
   const auto& [q, k, v] = on_device.host;
-  const auto forward = attention_oracle(q.view(), k.view(), v.view(), options);
-  auto want = attention_backward_oracle(q.view(), k.view(), v.view(), on_device.host_d_out.view(), options);
-  CAPTURE(name, to_string<4>(shape.of_queries()), shape.keys, causal, sizeof(T));
-  Tensor<T, 4> out(shape.of_queries());
-  Tensor<float, 3> lse(shape.of_rows());
-  device::synchronize();
-  device::copy_to_host(out.data(), pass.out().data(), sizeof(T) * static_cast<std::size_t>(out.size()));
-  device::copy_to_host(lse.data(), pass.lse().data(), sizeof(float) * static_cast<std::size_t>(lse.size()));
-  auto want_out = forward.out;
-  const double out_bound = attention_output_bound<T>(shape, forward.largest_score);
-  if constexpr (std::is_same_v<T, Half>) harness::add_underflow(want_out, out_bound, shape.keys);
-  CHECK(harness::wrong_in<T>(std::as_const(out).view(), want_out, out_bound, "query", 0) == "");
-  CHECK(harness::wrong_lse<float>(std::as_const(lse).view(), forward.lse,
-                                  attention_bound(shape, forward.largest_score, unit_roundoff<float>()), 0) == "");
+  const Tensor<T, 4> out = to_host(pass.out()), d_q = to_host(d.d_q.view()),
+                     d_k = to_host(d.d_k.view()), d_v = to_host(d.d_v.view());
+  const Tensor<float, 3> lse = to_host(pass.lse());
+  CHECK(harness::wrong_outputs<T>(problem, q.view(), k.view(), v.view(), out.view(), lse.view()) ==
+        "");
+  CHECK(harness::wrong_gradients<T>(
+            problem, {q.view(), k.view(), v.view(), {}, {}, on_device.host_d_out.view()},
+            d_q.view(), d_k.view(), d_v.view()) == "");
+}
 
-  const double bound = attention_gradient_bound<T>(shape, forward.largest_score);
-  if constexpr (std::is_same_v<T, Half>)
-    for (WithMagnitude* gradient : {&want.d_q, &want.d_k, &want.d_v})
-      harness::add_underflow(*gradient, bound, std::max(shape.queries, shape.keys));
-  const Tensor<T, 4> d_q = to_host(d.d_q), d_k = to_host(d.d_k), d_v = to_host(d.d_v);
-  CHECK(harness::wrong_in<T>(d_v.view(), want.d_v, bound, "key", 0) == "");
-  CHECK(harness::wrong_in<T>(d_q.view(), want.d_q, bound, "query", 0) == "");
-  CHECK(harness::wrong_in<T>(d_k.view(), want.d_k, bound, "key", 0) == "");
+template <class T>
+void check_pairs(const Registry& registry, const AttentionShape& shape, bool causal,
+                 Data data = Data::kNormal) {
+  for (const AttentionNames& names : pairs_of(registry))
+    check_pair<T>(registry, names, shape, causal, data);
+}
+
+// Each pair of passes, with a mask and without, for every type.
+inline void check_pairs_of_all_types(const std::vector<AttentionShape>& shapes) {
+  const Registry registry = all_passes();
+  for (const bool causal : {false, true})
+    for (const AttentionShape& shape : shapes) {
+      check_pairs<float>(registry, shape, causal);
+      check_pairs<Half>(registry, shape, causal);
+      check_pairs<BFloat16>(registry, shape, causal);
+    }
+}
+
+// Runs one pass of the registry, and says whether it takes the problem.
+template <class T, class EntryOfPass, class Pass>
+bool run_entry(const EntryOfPass& entry, const Pass& pass) {
+  if (!entry.why_not(problem_of(pass)).empty()) return false;
+  const DeviceTensor<std::byte, 1> workspace(
+      {static_cast<Index>(entry.workspace_of(problem_of(pass)))});
+  PassMemory memory{.workspace = workspace.data()};
+  entry.run.template of<T>()(pass, memory);
+  device::synchronize();
+  return true;
+}
+
+// The graded cases with each pass of one direction, within its predicate. Not with the pass of the
+// task, which is graded, nor with standard attention, the peer, which has tests of its own.
+template <template <class> class Call, class Entries>
+void check_cases(const Entries& entries, const std::vector<DeviceCase>& problems) {
+  for (const auto& entry : entries) {
+    if (entry.name == "flash" || entry.name == "standard") continue;
+    int taken = 0;
+    for (const DeviceCase& problem : problems)
+      harness::with_type(problem.type, [&]<class T>(T) {
+        Call<T> call(problem, 1);
+        if (!run_entry<T>(entry, call.tensors.pass())) return;
+        ++taken;
+        const harness::Verdict verdict = call.verdict();
+        INFO(entry.name << ", " << problem.name << ": " << verdict.text);
+        CHECK(verdict.pass);
+      });
+    CAPTURE(entry.name);
+    CHECK(taken > 0);
+  }
 }
 
 }  // namespace flash::part3

@@ -8,8 +8,8 @@
 #include <optional>
 
 #include "harness/catch.hpp"
+#include "harness/device_case.hpp"
 #include "harness/needs_gpu.hpp"
-#include "part3/on_device.hpp"
 
 using namespace flash;
 using harness::ContainsSubstring;
@@ -17,7 +17,12 @@ using harness::ContainsSubstring;
 namespace {
 
 const std::vector<FlashForwardConfig> kConfigs{{64, 128, 64, 4}, {64, 128, 32, 4}, {64, 64, 32, 2}};
-const TuningKey kKey{.gpu = "GPU of a test", .dtype = "float32", .head_dim = 64, .heads = 8, .length = 1024, .causal = true};
+const TuningKey kKey{.gpu = "GPU of a test",
+                     .dtype = "float32",
+                     .head_dim = 64,
+                     .heads = 8,
+                     .length = 1024,
+                     .causal = true};
 
 // A folder that goes with the test.
 struct Folder {
@@ -53,6 +58,19 @@ double nobody_asks(const FlashForwardConfig& config) {
   return 0;
 }
 
+struct Call : harness::ForwardCall<float> {
+  Call() : harness::ForwardCall<float>({.shape = {1, 1, 70, 70, 64}}, 1) {}
+
+  // What `run` makes of the pass.
+  template <class Run>
+  Tensor<float, 4> out_of(Run run) {
+    run(tensors.pass());
+    device::synchronize();
+    tensors.copy_back();
+    return packed(tensors.out.view());
+  }
+};
+
 }  // namespace
 
 TEST_CASE("the fastest configuration is chosen, and timed once") {
@@ -60,7 +78,9 @@ TEST_CASE("the fastest configuration is chosen, and timed once") {
   const auto file = folder.path / "new" / "tuning.txt";
   int calls = 0;
   ForwardTuner tuner(file);
-  const auto counted = [&](const FlashForwardConfig& config) { return ++calls, second_is_fastest(config); };
+  const auto counted = [&](const FlashForwardConfig& config) {
+    return ++calls, second_is_fastest(config);
+  };
   CHECK(tuner.choose(kKey, kConfigs, counted) == kConfigs[1]);
   CHECK(calls == 3);
   CHECK(tuner.choose(kKey, kConfigs, nobody_asks) == kConfigs[1]);
@@ -74,22 +94,31 @@ TEST_CASE("a choice is for its GPU, type, head_dim, heads, length and mask alone
   tuner.choose(kKey, kConfigs, second_is_fastest);
   int calls = 0;
   const auto counted = [&](const FlashForwardConfig&) { return static_cast<double>(++calls); };
-  for (const TuningKey& other :
-       {TuningKey{"another", "float32", 64, 8, 1024, true}, TuningKey{"GPU of a test", "float16", 64, 8, 1024, true},
-        TuningKey{"GPU of a test", "float32", 63, 8, 1024, true}, TuningKey{"GPU of a test", "float32", 64, 4, 1024, true},
-        TuningKey{"GPU of a test", "float32", 64, 8, 2048, true}, TuningKey{"GPU of a test", "float32", 64, 8, 1024, false}}) {
+  std::vector<TuningKey> others(6, kKey);
+  others[0].gpu = "another";
+  others[1].dtype = "float16";
+  others[2].head_dim = 63;
+  others[3].heads = 4;
+  others[4].length = 2048;
+  others[5].causal = false;
+  for (const TuningKey& other : others) {
     calls = 0;
     CHECK(tuner.choose(other, kConfigs, counted) == kConfigs[0]);
     CHECK(calls == 3);
   }
 }
 
-TEST_CASE("a line that is not understood stays, and a choice that is not compiled any more is made again") {
+TEST_CASE(
+    "a line that is not understood stays, and a choice that is not compiled any more is made "
+    "again") {
   const Folder folder;
   const auto file = folder.path / "tuning.txt";
-  std::ofstream(file) << "v2 of a later version\nv1 float32 64 8 1024 causal 64 96 96 3 GPU of a test\nv1 float32 64\n";
+  std::ofstream(file) << "v2 of a later version\nv1 float32 64 8 1024 causal 64 96 96 3 GPU of a "
+                         "test\nv1 float32 64\n";
   CHECK(ForwardTuner(file).choose(kKey, kConfigs, second_is_fastest) == kConfigs[1]);
-  CHECK(content(file) == "v1 float32 64 8 1024 causal 64 128 32 4 GPU of a test\nv2 of a later version\nv1 float32 64\n");
+  CHECK(content(file) ==
+        "v1 float32 64 8 1024 causal 64 128 32 4 GPU of a test\nv2 of a later version\nv1 float32 "
+        "64\n");
 }
 
 TEST_CASE("a file that cannot be written is no error") {
@@ -125,19 +154,13 @@ TEST_CASE("heads and lengths are tuned in classes") {
 
 TEST_CASE("a forced configuration is taken, and one that is not compiled is refused") {
   if (harness::skipped_without_gpu()) return;
-  const part3::OnDevice<float> on_device({1, 1, 70, 70, 64});
-  const DeviceTensor<float, 4> out({1, 1, 70, 64});
-  const DeviceTensor<float, 3> lse({1, 1, 70});
+  Call call;
   const auto forced = [&](const char* name) {
     const Variable variable("FLASH_FORWARD_CONFIG", name);
-    flash_attention_forward_tuned_cuda<float>(on_device.q.view(), on_device.k.view(), on_device.v.view(), out.view(),
-                                              lse.view());
-    return part3::to_host(out);
+    return call.out_of(flash_attention_forward_tuned_cuda<float>);
   };
   const auto asked_for = [&](const FlashForwardConfig& config) {
-    flash_attention_forward_cuda<float>(on_device.q.view(), on_device.k.view(), on_device.v.view(), out.view(), lse.view(), {},
-                                        config);
-    return part3::to_host(out);
+    return call.out_of([&](const auto& pass) { flash_attention_forward_cuda(pass, config); });
   };
   const auto same = [](const Tensor<float, 4>& a, const Tensor<float, 4>& b) {
     return std::equal(a.data(), a.data() + a.size(), b.data());
@@ -147,24 +170,19 @@ TEST_CASE("a forced configuration is taken, and one that is not compiled is refu
   REQUIRE(!same(few_keys, many_keys));
   CHECK(same(forced("64x32x2"), few_keys));
   CHECK(same(forced("128x64x4"), many_keys));
-  CHECK_THROWS_WITH(forced("7x7x7"), ContainsSubstring("FLASH_FORWARD_CONFIG is '7x7x7'; it must be one of: "));
+  CHECK_THROWS_WITH(forced("7x7x7"),
+                    ContainsSubstring("FLASH_FORWARD_CONFIG is '7x7x7'; it must be one of: "));
 }
 
 TEST_CASE("the tuned forward pass is right, the first time and the second") {
   if (harness::skipped_without_gpu()) return;
   const Folder folder;
   const Variable variable("FLASH_TUNING_FILE", (folder.path / "tuning.txt").string());
-  const part3::OnDevice<float> on_device({1, 1, 70, 70, 64});
-  const auto oracle = attention_oracle(std::as_const(on_device.host.q).view(), std::as_const(on_device.host.k).view(),
-                                       std::as_const(on_device.host.v).view());
-  for (int call = 0; call < 2; ++call) {
-    const DeviceTensor<float, 4> out({1, 1, 70, 64});
-    const DeviceTensor<float, 3> lse({1, 1, 70});
-    flash_attention_forward_tuned_cuda<float>(on_device.q.view(), on_device.k.view(), on_device.v.view(), out.view(),
-                                              lse.view());
-    const Tensor<float, 4> got = part3::to_host(out);
-    CHECK(harness::wrong_in<float>(got.view(), oracle.out, attention_bound({1, 1, 70, 70, 64}, oracle.largest_score, 0x1p-24),
-                                   "query", 0) == "");
+  for (int time = 0; time < 2; ++time) {
+    Call call;
+    flash_attention_forward_tuned_cuda(call.tensors.pass());
+    CHECK(call.verdict().text == "");
   }
-  CHECK((device::is_emulated() || content(folder.path / "tuning.txt").find("v1 float32 64 1 128 all") == 0));
+  CHECK((device::is_emulated() ||
+         content(folder.path / "tuning.txt").find("v1 float32 64 1 128 all") == 0));
 }

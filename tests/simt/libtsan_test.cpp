@@ -1,31 +1,29 @@
-// A second opinion: ThreadSanitizer's own runtime judges the corpus. It shares with the checks the instrumentation and what the
-// scheduler says of order, and nothing else: its memory of accesses and its clocks are its own. Both have to say the same of
-// each kernel that it can judge. It has no functions for volatile accesses, and knows nothing of CUDA's fences, atomic operations and
-// cp.async: kernels which need those are left to the checks.
+// A second opinion: ThreadSanitizer's own runtime judges the corpus. It shares the instrumentation
+// with the checks, and what the scheduler says of order; its memory of accesses and its clocks are
+// its own. Both have to say the same of each kernel, but for those with volatile accesses, fences,
+// atomic operations or cp.async, which libtsan does not know.
 //
-// It reports a pair of places once in a process: one order of turns a process, FLASH_SIMT_SCHEDULE.
-//
-// libtsan is linked before libflash_simt, which has functions of the same names: libtsan's are the ones that are called.
+// libtsan reports a pair of places once in a process, hence one order of turns a process
+// (FLASH_SIMT_SCHEDULE). It is linked before libflash_simt, which has functions of the same names,
+// so that its functions are called.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/cuda/device_tensor.hpp"
-#include "common/inputs.hpp"
+#include "common/error.hpp"
 #include "common/simt/witness.hpp"
 #include "harness/catch.hpp"
-#include "part1_softmax_matmul/attention_1d.hpp"
-#include "part1_softmax_matmul/softmax_matmul.hpp"
 #include "simt/corpus/corpus.hpp"
-#include "simt/corpus/marked_lines.hpp"
 
 using namespace flash;
 using simt_corpus::Specimen;
 
-// ---- libtsan's functions; Debian's packages have no header for them --------------------------------------------------------------
+// ---- libtsan's functions; Debian's packages have no header for them -----------------------------
 
 extern "C" {
 void* __tsan_create_fiber(unsigned flags);
@@ -33,25 +31,29 @@ void __tsan_switch_to_fiber(void* fiber, unsigned flags);
 void* __tsan_get_current_fiber();
 void __tsan_acquire(void* address);
 void __tsan_release(void* address);
-int __tsan_get_report_mop(void* report, unsigned long index, int* thread, void** address, int* bytes, int* is_write, int* is_atomic,
-                          void** trace, unsigned long trace_size);
+int __tsan_get_report_mop(void* report, unsigned long index, int* thread, void** address,
+                          int* bytes, int* is_write, int* is_atomic, void** trace,
+                          unsigned long trace_size);
 void __sanitizer_symbolize_pc(void* pc, const char* format, char* text, unsigned long size);
 
-__attribute__((visibility("default"))) const char* __tsan_default_options() { return "ignore_noninstrumented_modules=1:exitcode=0"; }
+__attribute__((visibility("default"))) const char* __tsan_default_options() {
+  return "ignore_noninstrumented_modules=1:exitcode=0";
+}
 __attribute__((visibility("default"))) void __tsan_on_report(void* report);
 }
 
 namespace {
 
-// The places of the two accesses of each report since the last take_reports(). libtsan holds locks while it reports: no allocation.
+// The two accesses of each report since the last take_reports(). libtsan reports under locks: no
+// allocation.
 using Report = std::array<void*, 2>;
 std::array<Report, 10'000> reports;
 std::size_t report_count = 0;
 
 std::vector<Report> take_reports() {
-  const std::vector<Report> taken(reports.begin(), reports.begin() + static_cast<std::ptrdiff_t>(std::min(report_count, reports.size())));
-  report_count = 0;
-  return taken;
+  const auto end = reports.begin() + static_cast<std::ptrdiff_t>(
+                                         std::min(std::exchange(report_count, 0), reports.size()));
+  return {reports.begin(), end};
 }
 
 int line_of(void* pc) {
@@ -63,8 +65,10 @@ int line_of(void* pc) {
 // Tells libtsan of the fibers what the scheduler tells.
 class Libtsan final : public simt::Witness {
  public:
-  // Shared memory is the same memory in each block: libtsan would take two blocks' use of it for a race unless they are ordered.
-  explicit Libtsan(bool blocks_are_ordered) : blocks_are_ordered_(blocks_are_ordered), scheduler_(__tsan_get_current_fiber()) {
+  // All blocks use the same shared memory, which libtsan takes for a race unless the blocks are
+  // ordered.
+  explicit Libtsan(bool blocks_are_ordered)
+      : blocks_are_ordered_(blocks_are_ordered), scheduler_(__tsan_get_current_fiber()) {
     simt::set_witness(this);
   }
   ~Libtsan() override { simt::set_witness(nullptr); }
@@ -84,9 +88,7 @@ class Libtsan final : public simt::Witness {
   void end_launch() override { join(); }
   void running(unsigned thread) override { be(fiber(running_ = thread)); }
   void barrier() override {
-    std::vector<void*> members;
-    for (unsigned i = 0; first_ + i < used_; ++i) members.push_back(fiber(i));
-    meet(members);
+    meet({pool().begin() + std::ptrdiff_t(first_), pool().begin() + std::ptrdiff_t(used_)});
   }
   void warp_sync(unsigned warp, std::uint32_t lanes) override {
     std::vector<void*> members;
@@ -107,7 +109,7 @@ class Libtsan final : public simt::Witness {
   // Of a thread of the running block.
   void* fiber(unsigned thread) const { return pool()[first_ + thread]; }
 
-  // A place whose clock no meeting has used, or none for a long time.
+  // One that was not used for a long time.
   char* new_clock() { return &clocks_[next_clock_++ % clocks_.size()]; }
 
   // What each of them has done comes before what each of them does next.
@@ -137,9 +139,10 @@ class Libtsan final : public simt::Witness {
 };
 
 bool beyond_libtsan(const std::string& name) {
-  if (name == "large_block") return true;  // 1024 fibers: 10 s
-  static const std::set<std::string> names{"volatile_reduction", "atomic_and_plain", "no_threadfence", "atomic_histogram", "last_block_sums", "spin_lock",
-                                           "published_by_a_flag"};
+  static const std::set<std::string> names{
+      "large_block",  // 1024 fibers: 10 s
+      "volatile_reduction", "atomic_and_plain", "no_threadfence",     "atomic_histogram",
+      "last_block_sums",    "spin_lock",        "published_by_a_flag"};
   return names.count(name) > 0;
 }
 
@@ -150,7 +153,8 @@ void __tsan_on_report(void* report) {
   for (unsigned long access = 0; access < 2; ++access) {
     int thread, bytes, is_write, is_atomic;
     void* address;
-    __tsan_get_report_mop(report, access, &thread, &address, &bytes, &is_write, &is_atomic, &places[access], 1);
+    __tsan_get_report_mop(report, access, &thread, &address, &bytes, &is_write, &is_atomic,
+                          &places[access], 1);
   }
   if (report_count < reports.size()) reports[report_count] = places;
   ++report_count;
@@ -161,13 +165,15 @@ TEST_CASE("libtsan finds the races that are planted, on the marked lines") {
   for (const Specimen& specimen : simt_corpus::races()) {
     if (beyond_libtsan(specimen.name)) continue;
     ++judged;
-    const bool between_blocks = specimen.name == "blocks_add" || specimen.name == "blocks_overlap" || specimen.name == "reads_other_block";
-    const Libtsan witness(!between_blocks);
+    static const std::set<std::string> between_blocks{"blocks_add", "blocks_overlap",
+                                                      "reads_other_block"};
+    const Libtsan witness(between_blocks.count(specimen.name) == 0);
     specimen.run();
     const std::vector<Report> reports_of_it = take_reports();
     CAPTURE(specimen.name);
     CHECK(reports_of_it.size() > 0);
-    const std::set<int> lines = simt_corpus::marked_lines("tests/simt/corpus/races.cu", specimen.name);
+    const std::set<int> lines =
+        simt_corpus::marked_lines(FLASH_REPOSITORY "/tests/simt/corpus/races.cu", specimen.name);
     for (const Report& report : reports_of_it)
       for (void* const place : report) CHECK(lines.count(line_of(place)) == 1);
   }
@@ -186,16 +192,3 @@ TEST_CASE("libtsan finds no race in the right kernels") {
   }
   CHECK(judged >= 14);
 }
-
-#ifdef FLASH_PART1_SOLUTION
-TEST_CASE("libtsan finds no race in part 1's solutions") {
-  const Libtsan witness(true);
-  const DeviceTensor<float, 3> x(make_input<3>({1, 33, 47}, Pattern::kNormal, 1)), v(make_input<3>({1, 47, 40}, Pattern::kNormal, 2)),
-      out({1, 33, 40});
-  fused_softmax_matmul_cuda(x.view(), v.view(), out.view(), 32, 16);
-  const DeviceTensor<float, 1> q(make_input<1>({70}, Pattern::kNormal, 1)), k(make_input<1>({90}, Pattern::kNormal, 2)),
-      w(make_input<1>({90}, Pattern::kNormal, 3)), z({70});
-  attention_1d_cuda(q.view(), k.view(), w.view(), z.view(), 64, 32);
-  CHECK(take_reports().empty());
-}
-#endif

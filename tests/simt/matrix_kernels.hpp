@@ -1,4 +1,5 @@
-// Products of small matrices by every way that a warp has: the same kernels on the GPU and on the emulator.
+// Products of small matrices by every way that a warp has: the same kernels on the GPU and on the
+// emulator.
 #pragma once
 
 #include <functional>
@@ -15,7 +16,9 @@ struct Way {
   std::string name;
   int m, n, k;
   int fraction_bits;  // of the elements' type: 10 for half and tf32, 7 for bfloat16
-  std::function<Tensor<float, 2>(const Tensor<float, 2>& a, const Tensor<float, 2>& b, const Tensor<float, 2>& c)> run;
+  std::function<Tensor<float, 2>(const Tensor<float, 2>& a, const Tensor<float, 2>& b,
+                                 const Tensor<float, 2>& c)>
+      run;
 };
 
 FLASH_EXPORT std::vector<Way> ways();

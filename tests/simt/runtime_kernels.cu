@@ -1,11 +1,10 @@
 // Implements runtime_kernels.hpp.
-#include "simt/runtime_kernels.hpp"
-
 #include <stdexcept>
 #include <vector>
 
 #include "common/cuda/device_tensor.hpp"
 #include "common/cuda/launch.hpp"
+#include "simt/runtime_kernels.hpp"
 
 namespace flash::runtime_kernels {
 namespace {
@@ -29,9 +28,11 @@ __global__ void throws_kernel() { throw std::runtime_error("a message"); }
 
 __global__ void transpose_kernel(const float* x, float* out, int n) {
   __shared__ float tile[32][33];
-  tile[threadIdx.y][threadIdx.x] = x[(blockIdx.y * 32 + threadIdx.y) * n + blockIdx.x * 32 + threadIdx.x];
+  tile[threadIdx.y][threadIdx.x] =
+      x[(blockIdx.y * 32 + threadIdx.y) * n + blockIdx.x * 32 + threadIdx.x];
   __syncthreads();
-  out[(blockIdx.x * 32 + threadIdx.y) * n + blockIdx.y * 32 + threadIdx.x] = tile[threadIdx.x][threadIdx.y];
+  out[(blockIdx.x * 32 + threadIdx.y) * n + blockIdx.y * 32 + threadIdx.x] =
+      tile[threadIdx.x][threadIdx.y];
 }
 
 // What it holds of shared memory: `kBytes`, and what the launch adds.
@@ -48,90 +49,131 @@ __global__ void add_block_number(int* sum) {
 
 __constant__ float factors[4];
 __device__ int counter = 7;
-__global__ void uses_symbols(float* out) { out[threadIdx.x] = factors[threadIdx.x] * static_cast<float>(counter); }
+__global__ void uses_symbols(float* out) {
+  out[threadIdx.x] = factors[threadIdx.x] * static_cast<float>(counter);
+}
+
+// Collects calls that return another error code than they should.
+class Expectations {
+ public:
+  void expect(int got, cudaError_t want, const std::string& what) {
+    if (got != want)
+      wrong_ += what + " gives " + cudaGetErrorName(static_cast<cudaError_t>(got)) + "; ";
+  }
+  void expect_true(bool holds, const std::string& what) {
+    if (!holds) wrong_ += what + " is wrong; ";
+  }
+  std::string wrong() const {
+    (void)cudaGetLastError();
+    return wrong_;
+  }
+
+ private:
+  std::string wrong_;
+};
 
 dim3 dim3_of(const std::array<unsigned, 3>& size) { return dim3(size[0], size[1], size[2]); }
 
 }  // namespace
 
-std::string launch_error(std::array<unsigned, 3> grid, std::array<unsigned, 3> block, std::size_t shared_bytes) {
-  return cudaGetErrorName(static_cast<cudaError_t>(simt::launch("nothing", nothing, dim3_of(grid), dim3_of(block), shared_bytes, std::tuple<>())));
+std::string launch_error(std::array<unsigned, 3> grid, std::array<unsigned, 3> block,
+                         std::size_t shared_bytes) {
+  return cudaGetErrorName(static_cast<cudaError_t>(simt::launch(
+      "nothing", nothing, dim3_of(grid), dim3_of(block), shared_bytes, std::tuple<>())));
 }
 
 std::string shared_memory_errors() {
-  std::string wrong;
-  const auto expect = [&](auto* kernel, std::size_t dynamic_bytes, cudaError_t want, const char* what) {
-    const auto got = static_cast<cudaError_t>(simt::launch("holds", kernel, dim3(1), dim3(1), dynamic_bytes, std::tuple<float*>(nullptr)));
-    if (got != want) wrong += std::string(what) + " gives " + cudaGetErrorName(got) + "; ";
-  };
+  Expectations calls;
   constexpr int kKiB = 1024;
+  const auto expect = [&](auto* kernel, std::size_t dynamic_bytes, cudaError_t want,
+                          const char* what) {
+    calls.expect(
+        simt::launch("holds", kernel, dim3(1), dim3(1), dynamic_bytes, std::tuple<float*>(nullptr)),
+        want, what);
+  };
+  const auto allow = [&](int bytes) {
+    return cudaFuncSetAttribute(holds<20 * kKiB>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                bytes);
+  };
   expect(holds<20 * kKiB>, 28 * kKiB, cudaSuccess, "48 KiB, 20 of them an array");
   expect(holds<20 * kKiB>, 28 * kKiB + 1, cudaErrorInvalidValue, "a byte more");
   expect(holds<21 * kKiB>, 0, cudaSuccess, "an array, and other kernels with theirs");
-  if (cudaFuncSetAttribute(holds<20 * kKiB>, cudaFuncAttributeMaxDynamicSharedMemorySize, 143 * kKiB) != cudaSuccess) wrong += "143 KiB are refused; ";
+  calls.expect(allow(143 * kKiB), cudaSuccess, "asking for 163 KiB");
   expect(holds<20 * kKiB>, 143 * kKiB, cudaSuccess, "163 KiB, when asked for");
-  if (cudaFuncSetAttribute(holds<20 * kKiB>, cudaFuncAttributeMaxDynamicSharedMemorySize, 143 * kKiB + 1) != cudaErrorInvalidValue)
-    wrong += "163 KiB and a byte are allowed; ";
+  calls.expect(allow(143 * kKiB + 1), cudaErrorInvalidValue, "asking for 163 KiB and a byte");
   cudaFuncAttributes attributes{};
-  if (cudaFuncGetAttributes(&attributes, holds<21 * kKiB>) != cudaSuccess || attributes.sharedSizeBytes != 21 * kKiB ||
-      attributes.maxDynamicSharedSizeBytes != 27 * kKiB)
-    wrong += "cudaFuncGetAttributes says " + std::to_string(attributes.sharedSizeBytes) + " bytes; ";
-  return wrong;
+  calls.expect(cudaFuncGetAttributes(&attributes, holds<21 * kKiB>), cudaSuccess,
+               "cudaFuncGetAttributes");
+  calls.expect_true(attributes.sharedSizeBytes == 21 * kKiB, "sharedSizeBytes");
+  calls.expect_true(attributes.maxDynamicSharedSizeBytes == 27 * kKiB, "maxDynamicSharedSizeBytes");
+  return calls.wrong();
 }
 
-void large_array() { launch("holds", holds<49 * 1024>, {.grid = 1, .block = 1}, static_cast<float*>(nullptr)); }
+void large_array() {
+  launch("holds", holds<49 * 1024>, {.grid = 1, .block = 1}, static_cast<float*>(nullptr));
+}
+
+#define GIVES(want, call) calls.expect(call, want, #call)
+#define INVALID(call) GIVES(cudaErrorInvalidValue, call)
+#define SUCCEEDS(call) GIVES(cudaSuccess, call)
 
 std::string copy_errors() {
-  std::string wrong;
-  const auto expect = [&](cudaError_t got, cudaError_t want, const char* what) {
-    if (got != want) wrong += std::string(what) + " gives " + cudaGetErrorName(got) + "; ";
-  };
+  Expectations calls;
   float* device = nullptr;
   std::vector<float> host(100, 2.0f);
-  expect(cudaMalloc(&device, 400), cudaSuccess, "cudaMalloc");
-  expect(cudaMemcpy(device, host.data(), 400, cudaMemcpyHostToDevice), cudaSuccess, "a copy to the device");
-  expect(cudaMemcpy(device + 1, host.data(), 400, cudaMemcpyHostToDevice), cudaErrorInvalidValue, "a copy past the end");
-  expect(cudaGetLastError(), cudaErrorInvalidValue, "cudaGetLastError");
-  expect(cudaGetLastError(), cudaSuccess, "a second cudaGetLastError");
-  expect(cudaMemcpy(host.data(), device, 400, cudaMemcpyHostToDevice), cudaErrorInvalidValue, "a copy in the wrong direction");
-  expect(cudaMemcpy(host.data(), device, 400, cudaMemcpyDefault), cudaSuccess, "a copy in the direction that the pointers say");
-  expect(cudaMemset(device, 0, 401), cudaErrorInvalidValue, "cudaMemset past the end");
-  expect(cudaMemcpy2D(device, 40, host.data(), 20, 16, 5, cudaMemcpyHostToDevice), cudaSuccess, "cudaMemcpy2D");
-  expect(cudaMemcpy2D(device, 8, host.data(), 20, 16, 5, cudaMemcpyHostToDevice), cudaErrorInvalidValue, "rows wider than their distance");
-  expect(cudaFree(device + 1), cudaErrorInvalidValue, "cudaFree of the middle");
-  expect(cudaFree(device), cudaSuccess, "cudaFree");
-  expect(cudaFree(device), cudaErrorInvalidValue, "cudaFree again");
-  expect(cudaMemcpy(device, host.data(), 4, cudaMemcpyHostToDevice), cudaErrorInvalidValue, "a copy to freed memory");
-  expect(cudaMalloc(&device, std::size_t{1} << 50), cudaErrorMemoryAllocation, "a petabyte");
+  SUCCEEDS(cudaMalloc(&device, 400));
+  SUCCEEDS(cudaMemcpy(device, host.data(), 400, cudaMemcpyHostToDevice));
+  // a copy past the end
+  INVALID(cudaMemcpy(device + 1, host.data(), 400, cudaMemcpyHostToDevice));
+  INVALID(cudaGetLastError());
+  SUCCEEDS(cudaGetLastError());
+  // a copy in the wrong direction
+  INVALID(cudaMemcpy(host.data(), device, 400, cudaMemcpyHostToDevice));
+  SUCCEEDS(cudaMemcpy(host.data(), device, 400, cudaMemcpyDefault));
+  INVALID(cudaMemset(device, 0, 401));
+  SUCCEEDS(cudaMemcpy2D(device, 40, host.data(), 20, 16, 5, cudaMemcpyHostToDevice));
+  // rows wider than their distance
+  INVALID(cudaMemcpy2D(device, 8, host.data(), 20, 16, 5, cudaMemcpyHostToDevice));
+  INVALID(cudaFree(device + 1));
+  SUCCEEDS(cudaFree(device));
+  INVALID(cudaFree(device));
+  // a copy to freed memory
+  INVALID(cudaMemcpy(device, host.data(), 4, cudaMemcpyHostToDevice));
+  GIVES(cudaErrorMemoryAllocation, cudaMalloc(&device, std::size_t{1} << 50));  // a petabyte
 
   const float values[4] = {1, 2, 3, 4};
-  expect(cudaMemcpyToSymbol(factors, values, sizeof values), cudaSuccess, "cudaMemcpyToSymbol");
+  SUCCEEDS(cudaMemcpyToSymbol(factors, values, sizeof values));
   const DeviceTensor<float, 1> out({4});
   launch("uses_symbols", uses_symbols, {.grid = 1, .block = 4}, out.data());
   for (Index i = 0; i < 4; ++i)
-    if (out.to_host()(i) != 7 * static_cast<float>(i + 1)) wrong += "a kernel does not see __constant__ or __device__ variables; ";
-  (void)cudaGetLastError();
-  return wrong;
+    calls.expect_true(out.to_host()(i) == 7 * static_cast<float>(i + 1),
+                      "a kernel's __constant__ or __device__ variable");
+  return calls.wrong();
 }
 
 std::string streams_and_events() {
+  Expectations calls;
   cudaStream_t stream = nullptr;
   cudaEvent_t start = nullptr, end = nullptr;
   float milliseconds = -1;
-  std::string wrong;
-  if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess || cudaEventCreate(&start) != cudaSuccess ||
-      cudaEventCreateWithFlags(&end, cudaEventDefault) != cudaSuccess)
-    wrong += "they are not created; ";
-  if (cudaEventElapsedTime(&milliseconds, start, end) != cudaErrorInvalidResourceHandle) wrong += "an event that was not recorded has a time; ";
-  if (cudaEventRecord(start, stream) != cudaSuccess || cudaEventRecord(end, stream) != cudaSuccess) wrong += "they are not recorded; ";
-  if (cudaStreamWaitEvent(stream, end) != cudaSuccess || cudaStreamSynchronize(stream) != cudaSuccess ||
-      cudaEventSynchronize(end) != cudaSuccess || cudaEventQuery(end) != cudaSuccess || cudaStreamQuery(stream) != cudaSuccess)
-    wrong += "they are not complete; ";
-  if (cudaEventElapsedTime(&milliseconds, start, end) != cudaSuccess || !(milliseconds >= 0)) wrong += "no time lies between; ";
-  if (cudaEventDestroy(start) != cudaSuccess || cudaEventDestroy(end) != cudaSuccess || cudaStreamDestroy(stream) != cudaSuccess)
-    wrong += "they are not destroyed; ";
-  (void)cudaGetLastError();
-  return wrong;
+  SUCCEEDS(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  SUCCEEDS(cudaEventCreate(&start));
+  SUCCEEDS(cudaEventCreateWithFlags(&end, cudaEventDefault));
+  GIVES(cudaErrorInvalidResourceHandle,
+        cudaEventElapsedTime(&milliseconds, start, end));  // not recorded
+  SUCCEEDS(cudaEventRecord(start, stream));
+  SUCCEEDS(cudaEventRecord(end, stream));
+  SUCCEEDS(cudaStreamWaitEvent(stream, end));
+  SUCCEEDS(cudaStreamSynchronize(stream));
+  SUCCEEDS(cudaEventSynchronize(end));
+  SUCCEEDS(cudaEventQuery(end));
+  SUCCEEDS(cudaStreamQuery(stream));
+  SUCCEEDS(cudaEventElapsedTime(&milliseconds, start, end));
+  calls.expect_true(milliseconds >= 0, "the time between two events");
+  SUCCEEDS(cudaEventDestroy(start));
+  SUCCEEDS(cudaEventDestroy(end));
+  SUCCEEDS(cudaStreamDestroy(stream));
+  return calls.wrong();
 }
 
 void deadlock() {
@@ -151,7 +193,8 @@ void transpose(int n) {
   for (Index i = 0; i < x.size(); ++i) x.data()[i] = static_cast<float>(i);
   const DeviceTensor<float, 2> device_x(x), out({n, n});
   const unsigned tiles = static_cast<unsigned>(n / 32);
-  launch("transpose", transpose_kernel, {.grid = dim3(tiles, tiles), .block = dim3(32, 32)}, device_x.data(), out.data(), n);
+  launch("transpose", transpose_kernel, {.grid = dim3(tiles, tiles), .block = dim3(32, 32)},
+         device_x.data(), out.data(), n);
   const Tensor<float, 2> result = out.to_host();
   for (Index i = 0; i < n; ++i)
     for (Index j = 0; j < n; ++j)
@@ -160,7 +203,8 @@ void transpose(int n) {
 
 int sum_of_blocks(int blocks) {
   const DeviceTensor<int, 1> sum(Tensor<int, 1>({1}));
-  launch("add_block_number", add_block_number, {.grid = grid_size(blocks), .block = 64}, sum.data());
+  launch("add_block_number", add_block_number, {.grid = grid_size(blocks), .block = 64},
+         sum.data());
   return sum.to_host()(0);
 }
 

@@ -1,4 +1,4 @@
-// Kernels and CUDA calls for runtime_test.cpp. Texts are empty when all is as it has to be, else say what is not.
+// Kernels and CUDA calls for runtime_test.cpp. Functions ..._errors() return what is wrong, or "".
 #pragma once
 
 #include <array>
@@ -10,7 +10,8 @@
 namespace flash::runtime_kernels {
 
 // The name of the error that a launch of this size gives.
-FLASH_EXPORT std::string launch_error(std::array<unsigned, 3> grid, std::array<unsigned, 3> block, std::size_t shared_bytes);
+FLASH_EXPORT std::string launch_error(std::array<unsigned, 3> grid, std::array<unsigned, 3> block,
+                                      std::size_t shared_bytes);
 FLASH_EXPORT std::string copy_errors();
 FLASH_EXPORT std::string shared_memory_errors();
 FLASH_EXPORT std::string streams_and_events();

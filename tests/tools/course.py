@@ -1,9 +1,13 @@
-"""A small course in a temporary folder, with test binaries that are scripts: what the tests of check, hint, ... work on."""
+"""A small course in a temporary folder, with test binaries that are scripts; what the tests share.
+
+One file of tests: PYTHONPATH=tools:tests/tools python -m unittest tests/tools/test_check.py
+"""
 
 import contextlib
 import io
 import json
 import os
+import shlex
 import sys
 import tempfile
 import unittest
@@ -13,80 +17,45 @@ from unittest import mock
 os.environ["TERM"] = "dumb"  # plain lines, also for a person who runs these tests on a terminal
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
-from lab import build, main, paths  # noqa: E402
+from lab import build, grading, main, manifest, paths  # noqa: E402
+from lab.errors import LabError  # noqa: E402
 
-MANIFEST = '''
-part = "part1"
-title = "Fused softmax-matmul"
 
+def _task(name: str, label: str, title: str, points: int, minutes: int, tags: str,
+          *hints: str) -> str:
+    return f'''
 [[task]]
-id = "part1.puzzle"
-label = "warm-up"
-title = "One number a head"
-file = "puzzle.cu"
-points = 0
-minutes = 45
-needs_gpu = true
-tags = ["CUDA"]
-hints = ["Look at one query.", "Now look at all of them."]
-
-[[task]]
-id = "part1.fused_cpu"
-label = "1.A"
-title = "Fused softmax-matmul in C++"
-file = "fused_cpu.cpp"
-points = 1
-minutes = 60
-needs_gpu = false
-tags = ["softmax", "blocks"]
-hints = ["What does a row need to remember?", "m, l and d3 numbers.", "    l = l * alpha + sum(p)"]
-
-[[task]]
-id = "part1.fused_cuda"
-label = "1.A"
-title = "Fused softmax-matmul in CUDA"
-file = "fused_cuda.cu"
-points = 3
-minutes = 180
-needs_gpu = false
-tags = ["CUDA"]
-hints = ["One.", "Two."]
-
-[[task]]
-id = "part1.measure"
-label = "1.B"
-title = "How to measure"
-file = "measure.cpp"
-points = 4
-minutes = 60
-needs_gpu = false
-tags = ["timing"]
-hints = ["One.", "Two."]
+id = "part1.{name}"
+label = "{label}"
+title = "{title}"
+file = "{name}.{"cu" if "CUDA" in tags else "cpp"}"
+points = {points}
+minutes = {minutes}
+needs_gpu = {"true" if name == "puzzle" else "false"}
+tags = {json.dumps(tags.split(", "))}
+hints = {json.dumps(hints or ("One.", "Two."))}
 '''
 
-SOLUTION = '''// {name}
-#include "contract.hpp"
 
-void {name}() {{
-  // BEGIN SOLUTION the whole of it, about 1 line
-  // STUB throw NotYetImplemented("part1.{name}");
-  work();
-  // END SOLUTION
-}}
-'''
+MANIFEST = 'part = "part1"\ntitle = "Fused softmax-matmul"\n' + "".join((
+    _task("puzzle", "warm-up", "One number a head", 0, 45, "CUDA"),
+    _task("fused_cpu", "1.A", "Fused softmax-matmul in C++", 1, 60, "softmax, blocks",
+          "What does a row need?", "m, l and d3 numbers.", "    l = l * alpha + sum(p)"),
+    _task("fused_cuda", "1.A", "Fused softmax-matmul in CUDA", 3, 180, "CUDA"),
+    _task("measure", "1.B", "How to measure", 4, 60, "timing")))
 
 SKELETON = '''// {name}
-#include "contract.hpp"
-
 void {name}() {{
   // TODO the whole of it, about 1 line
   throw NotYetImplemented("part1.{name}");
 }}
 '''
+SOLUTION = SKELETON.replace("TODO", "BEGIN SOLUTION").replace("throw", "// STUB throw").replace(
+    "}}", "  work();\n  // END SOLUTION\n}}")
 
-# A test binary as the harness makes them. A case's "do" is a status that it reports, or what happens to the process.
-BINARY = '''#!{python} -IS
-import json, os, signal, subprocess, sys, time
+# A test binary as the harness makes them. A case runs the code in "run", then reports "do".
+BINARY = '''#!{python} -ISu
+import json, os, subprocess, sys, time
 cases = {cases!r}
 arguments = sys.argv[1:]
 if "--list-cases" in arguments:
@@ -99,65 +68,77 @@ def say(**event):
     print(json.dumps(event), file=report, flush=True)
 {prologue}
 say(event="begin", task={task!r}, implementation={implementation!r}, backend={backend!r}, seed=1,
-    cases=[dict(name=case["name"], weight=case.get("weight", 1), challenge=case.get("challenge", False)) for case in cases])
+    cases=[dict(name=case["name"], weight=case.get("weight", 1),
+                challenge=case.get("challenge", False)) for case in cases])
 for case in cases:
     if wanted and case["name"] not in wanted:
         continue
     say(event="start", case=case["name"])
-    if "print" in case:
-        print(case["print"], flush=True)
-    do = case["do"]
-    if do == "crash":
-        os.kill(os.getpid(), signal.SIGSEGV)
-    elif do == "abort":
-        os.abort()
-    elif do.startswith("exit"):
-        os._exit(int(do[4:]))
-    elif do == "hang":
-        child = subprocess.Popen(["sleep", "60"])
-        open({calls!r} + ".child", "w").write(str(child.pid))
-        time.sleep(60)
-    elif do == "flood":
-        for _ in range(300):
-            print("x" * 1000)
-        do = "crash"
-        sys.stdout.flush()
-        os.kill(os.getpid(), signal.SIGSEGV)
-    elif do == "pass then exit":
-        say(event="end", case=case["name"], status="passed", message="", seconds=0.01)
-        os._exit(0)
-    else:
-        say(event="end", case=case["name"], status=do, message=case.get("message", ""), seconds=0.01)
+    end = dict(event="end", case=case["name"], message=case.get("message", ""), seconds=0)
+    exec(case.get("run", ""))
+    say(status=case["do"], **end)
 say(event="complete")
 {epilogue}
 '''
+CRASH = "os.kill(os.getpid(), 11)"  # a segmentation fault
 
 
-class Course(unittest.TestCase):
-    """A test with a course of one part: `self.root`, scripts for binaries, `self.lab("check", "part1")`."""
+def case(name: str, do: str = "passed", **more: object) -> dict:
+    """A case of a fake test binary (see BINARY), and the status that it reports."""
+    return {"name": name, "do": do, **more}
 
+
+class Test(unittest.TestCase):
     maxDiff = None
+
+    def patch(self, target: object, **values: object) -> None:
+        self.enterContext(mock.patch.multiple(target, **values))
+
+    def environment(self, remove: tuple[str, ...] = (), **values: str) -> None:
+        """Sets variables of the environment for the rest of the test."""
+        self.enterContext(mock.patch.dict(os.environ, values))
+        for name in remove:
+            os.environ.pop(name, None)
+
+    def folder(self) -> Path:
+        return Path(self.enterContext(tempfile.TemporaryDirectory(prefix="lab-test-"))).resolve()
+
+    @staticmethod
+    def printed(call, *arguments: object, **options: object) -> tuple[object, str]:
+        """What the call returns, and what it prints (stderr after stdout)."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            value = call(*arguments, **options)
+        return value, out.getvalue() + err.getvalue()
+
+    def refused(self, call, *arguments: object, **options: object) -> str:
+        """The text of the LabError that the call raises."""
+        with self.assertRaises(LabError) as caught:
+            self.printed(call, *arguments, **options)
+        self.assertNotIn("\n", str(caught.exception))
+        return str(caught.exception)
+
+
+class Course(Test):
+    """A course of one part: `self.root`, scripts for binaries, `self.lab("check part1")`."""
+
     cuda = "none"  # what the configure step found
     emulated = checked = False
     compiler = "GNU 12.2.0"
 
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory(prefix="lab-test-")
-        self.addCleanup(folder.cleanup)
-        self.root = Path(folder.name).resolve()
+        self.root = self.folder()
         self.part = self.root / "part1_softmax_matmul"
         self.broken: dict[str, str] = {}  # target -> first error of its build
         self.built: list[str] = []
         self.write("part1_softmax_matmul/tasks.toml", MANIFEST)
-        for name, suffix in (("puzzle", "cu"), ("fused_cpu", "cpp"), ("fused_cuda", "cu"), ("measure", "cpp")):
-            self.write(f"part1_softmax_matmul/solution/{name}.{suffix}", SOLUTION.format(name=name))
-            self.write(f"part1_softmax_matmul/skeleton/{name}.{suffix}", SKELETON.format(name=name))
-        for module, name, value in ((paths, "ROOT", self.root), (paths, "STATE", self.root / ".lab"),
-                                    (build, "configured", self._configured), (build, "configure", self._configured),
-                                    (build, "build", self._build), (build, "binary", self.binary)):
-            patch = mock.patch.object(module, name, value)
-            patch.start()
-            self.addCleanup(patch.stop)
+        for file in ("puzzle.cu", "fused_cpu.cpp", "fused_cuda.cu", "measure.cpp"):
+            for folder, text in (("solution", SOLUTION), ("skeleton", SKELETON)):
+                self.write(f"part1_softmax_matmul/{folder}/{file}",
+                           text.format(name=file.split(".")[0]))
+        self.patch(paths, ROOT=self.root, STATE=self.root / ".lab")
+        self.patch(build, configured=self._configured, configure=self._configured,
+                   build=self._build, binary=self.binary)
 
     def write(self, path: str, text: str) -> Path:
         file = self.root / path
@@ -168,45 +149,70 @@ class Course(unittest.TestCase):
     def binary(self, target: str, preset: str = "default") -> Path:
         return self.root / "build" / preset / "bin" / target
 
-    def fake(self, name: str, cases: list[dict], implementation: str = "skeleton", prologue: str = "",
-             epilogue: str = "", task: str | None = None, backend: str | None = None) -> None:
+    def fake(self, name: str, cases: list[dict], implementation: str = "skeleton", *,
+             prologue: str = "", epilogue: str = "", task: str | None = None,
+             backend: str | None = None) -> None:
         """Puts the test binary of a task in place."""
         backend = backend or ("gpu" if name in ("puzzle", "fused_cuda") else "cpu")
         target = self.target(name, implementation, backend)
-        script = BINARY.format(python=sys.executable, cases=cases, calls=str(self.root / f"{target}.calls"),
-                               task=task or f"part1.{name}", implementation=implementation, backend=backend,
-                               prologue=prologue, epilogue=epilogue)
+        script = BINARY.format(python=sys.executable, cases=cases, task=task or f"part1.{name}",
+                               calls=str(self.root / f"{target}.calls"), backend=backend,
+                               implementation=implementation, prologue=prologue, epilogue=epilogue)
         self.write(f"build/default/bin/{target}", script).chmod(0o755)
+
+    def green(self, *names: str) -> None:
+        for name in names:
+            self.fake(name, [case("a")])
 
     @staticmethod
     def target(name: str, implementation: str = "skeleton", backend: str = "") -> str:
         suffix = f"_{backend}" if backend in ("emulated", "checked") else ""
         return f"part1_{name}_{implementation}{suffix}_tests"
 
-    def calls(self, name: str, implementation: str = "skeleton", backend: str = "") -> list[list[str]]:
+    def calls(self, name: str, backend: str = "") -> list[list[str]]:
         """The cases that each start of the binary was asked to run."""
-        lines = (self.root / f"{self.target(name, implementation, backend)}.calls").read_text().splitlines()
-        arguments = [json.loads(line) for line in lines]
-        return [[words[n + 1] for n, word in enumerate(words) if word == "--case"] for words in arguments]
+        file = self.root / f"{self.target(name, backend=backend)}.calls"
+        return [[words[n + 1] for n, word in enumerate(words) if word == "--case"]
+                for words in map(json.loads, file.read_text().splitlines())]
 
-    def lab(self, *argv: str) -> tuple[int, str]:
+    def grade(self, *names: str, **options: object) -> grading.PartResult:
+        """Grades these tasks, or all of them where none is named."""
+        part, = manifest.load_parts()
+        tasks = manifest.select([part], names)
+        return self.printed(grading.grade_part, part, tasks=tasks, **options)[0]
+
+    def ends(self, result: grading.TaskResult, *statuses: str) -> list[str]:
+        """Compares how each case ended, and returns their messages."""
+        self.assertEqual([case.status for case in result.cases], list(statuses))
+        return [case.message for case in result.cases]
+
+    def lab(self, line: str, *more: str) -> tuple[int, str]:
         """Runs a command line; its exit code, and what a person would see (stderr after stdout)."""
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = main.main(list(argv))
-        lines = [line.rstrip() for line in (out.getvalue() + err.getvalue()).splitlines()]
+        code, text = self.printed(main.main, [*shlex.split(line), *more])
+        lines = [line.rstrip() for line in text.splitlines()]
         return code, "\n".join(lines).strip("\n") + "\n"
 
-    @staticmethod
-    def silence() -> contextlib.AbstractContextManager:
-        return contextlib.redirect_stdout(io.StringIO())
+    def prints(self, line: str, text: str, code: int = 0) -> None:
+        self.assertEqual(self.lab(line), (code, text))
+
+    def shows(self, line: str, *parts: str, code: int = 0) -> None:
+        ended, text = self.lab(line)
+        self.assertEqual(ended, code, text)
+        for part in parts:
+            self.assertIn(part, text)
+
+    def last(self, line: str) -> str:
+        """The last line that a command prints."""
+        return self.lab(line)[1].splitlines()[-1]
 
     def _configured(self, preset: str = "default") -> build.Config:
         gpu = "NVIDIA H200" if self.cuda == "gpu" else ""
-        return build.Config("0.1.0", self.compiler, "2.13.10", self.cuda, "", gpu, self.emulated, self.checked, "")
+        return build.Config("0.1.0", self.compiler, "2.13.10", self.cuda, "", gpu, self.emulated,
+                            self.checked, "")
 
-    def _build(self, target: str | list[str], preset: str = "default", keep_going: bool = False) -> build.BuildResult:
+    def _build(self, target: str | list[str], preset: str = "default",
+               keep_going: bool = False) -> build.BuildResult:
         targets = [target] if isinstance(target, str) else target
         self.built.append(" ".join(targets))
         error = next((self.broken[one] for one in targets if one in self.broken), "")
-        return build.BuildResult(not error, error, error, 0.0)
+        return build.BuildResult(not error, error, error)

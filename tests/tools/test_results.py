@@ -1,4 +1,5 @@
-"""The benchmark's CSV as rows and groups, and the README's table made of it."""
+"""The benchmarks' CSV files as rows and groups, their figures, and the tables of the README
+pages."""
 
 import csv
 import os
@@ -10,25 +11,39 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
-from lab import main, paths, results, tables  # noqa: E402
+from lab import main, paths, plots, results, tables  # noqa: E402
 from lab.errors import LabError  # noqa: E402
 
-ROW = dict(batch_size="16", d1="2048", d2="64", d3="512", fused="True", BLOCK="32", forward_ms_mean="2", forward_ms_std="0.1",
-           forward_peak_MiB="74", device="cuda", dtype="float32", status="ok", tflops="1.07", gpu="NVIDIA H200")
-FAILED = dict(forward_ms_mean="", forward_ms_std="", forward_peak_MiB="", tflops="")
+SOFTMAX = dict(batch_size="16", d1="2048", d2="64", d3="512", fused="True", BLOCK="32",
+               forward_ms_mean="2", forward_ms_std="0.1", forward_peak_MiB="74", device="cuda",
+               dtype="float32", status="ok", tflops="1.07", gpu="NVIDIA H200")
+UNFUSED = {"fused": "False", "BLOCK": ""}
+SOFTMAX_FAILED = dict(forward_ms_mean="", forward_ms_std="", forward_peak_MiB="", tflops="",
+                      status="OOM")
+
+ATTENTION = dict(implementation="flash", d_model="128", seq_len="64", forward_ms="2",
+                 forward_peak_MiB="3", backward_ms="4", backward_peak_MiB="5",
+                 saved_activations_MiB="1.5", status="ok", gpu="", device="cpu", dtype="float32",
+                 batch="1", heads="2", causal="False", total_ms="6", tflops="0.2",
+                 percent_of_peak="40")
+NO_PEAK = {"percent_of_peak": ""}
+NO_BACKWARD = dict(backward_ms="", backward_peak_MiB="", total_ms="", tflops="",
+                   percent_of_peak="", status="OOM(backward)")
+FAILED = NO_BACKWARD | dict(forward_ms="", forward_peak_MiB="", saved_activations_MiB="",
+                            status="OOM")
+GPU = {"device": "cuda", "gpu": "NVIDIA X"} | NO_PEAK
+STANDARD, CAUSAL, LONG = {"implementation": "standard"}, {"causal": "True"}, {"seq_len": "128"}
+PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def write(file: Path, *changes: dict[str, str]) -> Path:
-    """A CSV with a row for each set of changes to ROW."""
+def write(file: Path, row: dict[str, str], *changes: dict[str, str]) -> Path:
+    """A CSV with a row for each set of changes to `row`, with the columns that `row` has."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w", newline="", encoding="utf-8") as stream:
-        table = csv.DictWriter(stream, results.COLUMNS, lineterminator="\n")
+        table = csv.DictWriter(stream, list(row), lineterminator="\n")
         table.writeheader()
-        table.writerows(ROW | one for one in changes)
+        table.writerows(row | one for one in changes)
     return file
-
-
-UNFUSED = {"fused": "False", "BLOCK": ""}
 
 
 class TemporaryRoot(unittest.TestCase):
@@ -47,109 +62,261 @@ class TemporaryRoot(unittest.TestCase):
         self.assertNotIn("\n", str(caught.exception))
         return str(caught.exception)
 
+    def group(self, row: dict[str, str], *changes: dict[str, str]) -> results.Group:
+        group, = results.groups(results.load(write(self.root / "a.csv", row, *changes)))
+        return group
+
 
 class Load(TemporaryRoot):
-    def test_a_row_is_read(self) -> None:
-        row, = results.load(write(self.root / "a.csv", {}))
-        self.assertEqual((row.d2, row.block, row.fused, row.ms_mean, row.ms_std, row.ok), (64, 32, True, 2.0, 0.1, True))
-        inputs = 4 * 16 * (2048 * 64 + 64 * 512 + 2048 * 512) / 2**20
-        self.assertAlmostEqual(row.extra_mib, 74 - inputs)
+    def test_an_older_file_lacks_columns_and_a_new_one_has_them(self) -> None:
+        old, unfused = results.load(write(self.root / "a.csv", SOFTMAX, {}, UNFUSED))
+        self.assertEqual((old.name, old.BLOCK, old.fused, old.forward_ms_mean, old.ok),
+                         ("fused_32", 32, True, 2.0, True))
+        self.assertEqual((unfused.name, unfused.BLOCK, old.scaled_error), ("unfused", None, None))
+        self.assertEqual(old.extra_mib, 74 - 64)
+        added = {"implementation": "1_register_tile", "BLOCK": "", "scaled_error": "1e-7"}
+        new, = results.load(write(self.root / "a.csv", SOFTMAX | added, {}))
+        self.assertEqual((new.name, new.scaled_error), ("1_register_tile", 1e-7))
 
-    def test_unfused_has_no_block_and_a_failure_no_numbers(self) -> None:
-        unfused, failed = results.load(write(self.root / "a.csv", UNFUSED, FAILED | {"status": "OOM"}))
-        self.assertIsNone(unfused.block)
-        self.assertFalse(failed.ok)
-        self.assertIsNone(failed.ms_mean)
-        self.assertIsNone(failed.extra_mib)
+    def test_rates_count_the_pairs_that_are_seen_and_a_failure_has_no_numbers(self) -> None:
+        row, causal, failed, forward = results.load(
+            write(self.root / "a.csv", ATTENTION, {}, CAUSAL, FAILED, NO_BACKWARD))
+        self.assertAlmostEqual(row.forward_tflops, 4 * 64 * 64 * 128 / 2e-3 * 1e-12)
+        self.assertAlmostEqual(causal.backward_tflops, 10 * 64 * 65 / 2 * 128 / 4e-3 * 1e-12)
+        self.assertEqual((failed.forward_ms, failed.forward_tflops, failed.ok), (None, None, False))
+        self.assertEqual((forward.forward_ms, forward.backward_ms), (2, None))
 
     def test_what_is_not_such_a_table_is_one_line(self) -> None:
-        self.assertEqual(self.error(results.load, self.root / "a.csv"), "a.csv does not exist: ./lab bench writes it")
-        for text in ("", "a,b\n1,2\n", ",".join(results.COLUMNS[:-1]) + "\n"):
-            (self.root / "a.csv").write_text(text)
-            self.assertTrue(self.error(results.load, self.root / "a.csv").startswith("a.csv does not begin with the header"))
-        (self.root / "a.csv").write_bytes(b"\xff\xfe")
-        self.assertIn("a.csv cannot be read", self.error(results.load, self.root / "a.csv"))
-        (self.root / "a.csv").write_text(",".join(results.COLUMNS) + "\n1,2\n")
-        self.assertEqual(self.error(results.load, self.root / "a.csv"), "a.csv:2: 2 cells; there have to be 14")
+        file = self.root / "a.csv"
+        self.assertEqual(self.error(results.load, file),
+                         "a.csv does not exist: ./lab bench writes it")
+        short = ",".join(name for name in SOFTMAX if name != "forward_ms_mean")
+        for text in ("", "a,b\n1,2\n", short + "\n", ",".join(SOFTMAX) + ",colour\n"):
+            file.write_text(text)
+            self.assertTrue(
+                self.error(results.load, file).startswith("a.csv has the wrong header: expected"))
+        file.write_bytes(b"\xff\xfe")
+        self.assertIn("a.csv cannot be read", self.error(results.load, file))
+        file.write_text(",".join(SOFTMAX) + "\n1,2\n")
+        self.assertEqual(self.error(results.load, file), "a.csv:2: 2 cells; there have to be 14")
 
     def test_a_wrong_cell_is_named(self) -> None:
-        for column, value, wanted in (
-                ("d2", "many", "an integer, at least 1"), ("d2", "0", "an integer, at least 1"),
-                ("BLOCK", "", "an integer, at least 1"), ("fused", "yes", "one of True, False"),
-                ("status", "fine", "one of ok, OOM, unsupported, error"), ("device", "gpu", "one of cuda, cpu"),
-                ("forward_ms_mean", "nan", "a number above 0"), ("forward_ms_mean", "0", "a number above 0"),
-                ("forward_ms_std", "-1", "a number, at least 0"), ("forward_peak_MiB", "inf", "a number, at least 0"),
-                ("tflops", "", "a number, at least 0")):
+        whole, time, number = "an integer, at least 1", "a number above 0", "a number, at least 0"
+        for row, column, value, wanted in (
+                (SOFTMAX, "d2", "many", whole), (SOFTMAX, "d2", "0", whole),
+                (SOFTMAX, "d2", "", whole), (SOFTMAX, "fused", "yes", "one of True, False"),
+                (SOFTMAX, "status", "fine", "one of ok, OOM, unsupported, error"),
+                (ATTENTION, "device", "gpu", "one of cuda, cpu"),
+                (ATTENTION, "forward_ms", "0", time), (ATTENTION, "forward_ms", "", time),
+                (ATTENTION, "tflops", "-1", number), (ATTENTION, "backward_ms", "nan", number)):
             with self.subTest(column=column, value=value):
-                file = write(self.root / "a.csv", {}, {column: value})
-                self.assertEqual(self.error(results.load, file), f"a.csv:3: {column} is '{value}'; it must be {wanted}")
+                file = write(self.root / "a.csv", row, {}, {column: value})
+                self.assertEqual(self.error(results.load, file),
+                                 f"a.csv:3: {column} is '{value}'; it must be {wanted}")
+
+    def test_groups_begin_with_gpus_then_the_largest_problem(self) -> None:
+        cpu = {"device": "cpu", "gpu": ""}
+        found = results.groups(results.load(write(
+            self.root / "a.csv", SOFTMAX, cpu, {"batch_size": "2"}, {}, {"d2": "128"})))
+        self.assertEqual([(one.title, one.sizes) for one in found],
+                         [("NVIDIA H200, float32, batch 16, d1 2048, d3 512", [64, 128]),
+                          ("NVIDIA H200, float32, batch 2, d1 2048, d3 512", [64]),
+                          ("CPU, float32, batch 16, d1 2048, d3 512", [64])])
+        found = results.groups(results.load(write(
+            self.root / "a.csv", ATTENTION, STANDARD | CAUSAL | LONG, CAUSAL, {"dtype": "float64"},
+            GPU | {"heads": "1", "d_model": "64"})))
+        self.assertEqual([one.title for one in found],
+                         ["NVIDIA X, float32, batch 1, 1 head of 64",
+                          "CPU, float32, batch 1, 2 heads of 64",
+                          "CPU, float64, batch 1, 2 heads of 64"])
+        self.assertEqual((found[1].sizes, found[1].masks, found[1].names),
+                         ([64, 128], [True], ["standard", "flash"]))
+
+    def test_every_column_is_described(self) -> None:
+        for kind in results.KINDS:
+            described = results.columns(kind.table)
+            self.assertLess({kind.size, kind.time, *kind.group},
+                            {column.name for column in described})
+            self.assertEqual({column.role for column in described}, {"key", "value", "added"})
+            self.assertEqual([column.name for column in described if not column.choices
+                              and column.type not in ("text", "number", "integer",
+                                                      "integer or empty")], [])
 
 
-class Groups(TemporaryRoot):
-    def test_gpus_come_first_then_the_largest_problem(self) -> None:
-        rows = results.load(write(self.root / "a.csv", {"device": "cpu", "gpu": ""}, {"batch_size": "2"}, {}, {"d2": "128"}))
-        found = results.groups(rows)
-        self.assertEqual([(one.device, one.batch_size, one.d2s) for one in found],
-                         [("cuda", 16, [64, 128]), ("cuda", 2, [64]), ("cpu", 16, [64])])
-        self.assertEqual(found[0].title, "NVIDIA H200, float32, batch 16, d1 2048, d3 512")
-        self.assertEqual(found[2].title, "CPU, float32, batch 16, d1 2048, d3 512")
+class Plots(TemporaryRoot):
+    def drawn(self, row: dict[str, str], *changes: dict[str, str]) -> list[str]:
+        folder = Path(tempfile.mkdtemp(dir=self.root))
+        written = plots.plot(write(self.root / "a.csv", row, *changes), folder)
+        self.assertEqual(sorted(written), sorted(folder.iterdir()))
+        for one in written:
+            self.assertEqual(one.read_bytes()[:8], PNG)
+        return [one.name for one in written]
 
-    def test_best_block_and_speed_up(self) -> None:
-        group, = results.groups(results.load(write(
-            self.root / "a.csv", UNFUSED | {"forward_ms_mean": "3"}, {"BLOCK": "16"}, {"forward_ms_mean": "1.5"},
-            FAILED | {"BLOCK": "64", "status": "unsupported"}, FAILED | {"d2": "128", "status": "OOM"})))
-        best = group.best_fused(64)
-        self.assertEqual(best.block, 32)
-        self.assertEqual(group.speed_up(64, best), 2)
-        self.assertEqual(group.speed_up(64, group.find(64, 16)), 1.5)
-        self.assertIsNone(group.best_fused(128))
-        self.assertIsNone(group.speed_up(128, group.best_fused(128)))
+    def test_the_files_of_each_group(self) -> None:
+        cpu = {"device": "cpu", "gpu": ""}
+        self.assertEqual(
+            self.drawn(SOFTMAX, cpu, {}, UNFUSED, {"batch_size": "4"}),
+            ["softmax_matmul.png", "softmax_matmul_nvidia-h200_4x2048x512.png",
+             "softmax_matmul_cpu_16x2048x512.png"])
+        cpu_file = "attention_cpu_1x2x128_float32"
+        self.assertEqual(
+            self.drawn(ATTENTION, {}, CAUSAL, GPU),
+            ["attention.png", "attention_memory.png", f"{cpu_file}.png", f"{cpu_file}_memory.png"])
+
+    def test_a_group_of_one_size_is_drawn_only_where_there_is_no_other(self) -> None:
+        wide = {"d_model": "512", "heads": "1"}
+        self.assertEqual(self.drawn(ATTENTION, {}, LONG, wide),
+                         ["attention.png", "attention_memory.png"])
+        self.assertEqual(self.drawn(ATTENTION, wide), ["attention.png", "attention_memory.png"])
+
+    def test_softmax_matmul_has_time_speed_up_and_memory(self) -> None:
+        (_, figure), = plots.figures(
+            self.group(SOFTMAX, UNFUSED | {"forward_ms_mean": "3"}, {}, {"d2": "128"}))
+        self.assertEqual([axes.get_ylabel() for axes in figure.axes],
+                         ["ms", "unfused time / time", "MiB"])
+        self.assertEqual(figure.axes[1].lines[0].get_ydata()[0], 1.5)
+        self.assertEqual([text.get_text() for text in figure.legends[0].get_texts()],
+                         ["unfused", "fused, block 32"])
+
+    def test_attention_has_a_row_of_panels_for_each_mask_and_the_peak_where_it_was_measured(
+            self) -> None:
+        figure = plots.figures(self.group(ATTENTION, {}, CAUSAL))[0][1]
+        titles = ["Forward pass", "Backward pass", "Forward and backward"]
+        self.assertEqual([axes.get_title() for axes in figure.axes],
+                         titles + [f"{title}, causal" for title in titles])
+        self.assertEqual([axes.get_ylabel() for axes in figure.axes[:3]],
+                         ["GFLOP/s", "GFLOP/s", "% of peak"])
+        self.assertEqual(figure.axes[2].lines[0].get_ydata()[0], 40)
+        self.assertAlmostEqual(figure.axes[0].lines[0].get_ydata()[0],
+                               4 * 64 * 64 * 128 / 2e-3 * 1e-9)
+        self.assertEqual(figure.axes[0].get_ylim(), figure.axes[4].get_ylim())
+        figure = plots.figures(self.group(ATTENTION, NO_PEAK,
+                                          NO_PEAK | LONG | {"total_ms": "7"}))[0][1]
+        self.assertEqual(list(figure.axes[2].lines[0].get_ydata()), [6, 7])
+
+    def test_a_failure_is_marked_in_the_passes_that_have_no_result(self) -> None:
+        longest = {"seq_len": "256"}
+        group = self.group(ATTENTION, STANDARD, STANDARD | LONG | NO_BACKWARD,
+                           STANDARD | FAILED | longest, {}, LONG, longest)
+        for _, figure in plots.figures(group):
+            forward, backward = ([text.get_text() for text in axes.texts]
+                                 for axes in figure.axes[:2])
+            self.assertEqual((forward, backward), (["OOM"], ["OOM(backward)", "OOM"]))
+            marked = [list(line.get_xdata()) for line in figure.axes[1].lines
+                      if line.get_marker() == "x"]
+            self.assertEqual(marked, [[128, 256]])
+            self.assertIn("no result", figure.legends[0].get_texts()[-1].get_text())
+        alike = plots.figures(
+            self.group(ATTENTION, {}, STANDARD, LONG | FAILED, STANDARD | LONG | FAILED))[0][1]
+        self.assertEqual([text.get_text() for text in alike.axes[0].texts], ["OOM (2 lines)"])
+
+    def test_every_line_has_its_own_look(self) -> None:
+        names = ["standard", "flash", "pytorch_flash", "pytorch_math",
+                 *(f"{number}_rung" for number in range(8))]
+        looks = plots.styles(names)
+        self.assertEqual(list(looks), names)
+        self.assertEqual(len({(one["color"], one["marker"]) for one in looks.values()}), len(names))
+
+    def test_only_failures_are_drawn_too_and_what_cannot_be_is_one_line(self) -> None:
+        self.drawn(ATTENTION, FAILED | {"status": "error"}, STANDARD | FAILED)
+        self.drawn(SOFTMAX, SOFTMAX_FAILED, SOFTMAX_FAILED | UNFUSED)
+        self.assertIn("has no rows yet",
+                      self.error(plots.plot, write(self.root / "b.csv", SOFTMAX), self.root))
+        (self.root / "file").write_text("")
+        full = write(self.root / "a.csv", SOFTMAX, {})
+        self.assertIn("cannot be written", self.error(plots.plot, full, self.root / "file/plots"))
 
 
 class Table(TemporaryRoot):
-    section = tables.SECTIONS[0]
-
     def setUp(self) -> None:
         super().setUp()
-        self.readme = self.root / "README.md"
-        self.readme.write_text(f"# Title\n\n{self.section.begin}\nold\n{self.section.end}\n\nThe end.\n", encoding="utf-8")
+        self.page = self.root / "outputs" / "README.md"
+        self.page.parent.mkdir()
 
-    def reference(self) -> None:
-        write(self.root / "outputs/reference/h200/csv" / self.section.csv_name,
-              UNFUSED | {"forward_ms_mean": "3", "forward_peak_MiB": "82"}, {"BLOCK": "16"},
-              {"forward_ms_mean": "1.5"}, FAILED | UNFUSED | {"d2": "128", "status": "OOM"},
-              FAILED | {"d2": "128", "status": "unsupported"})
+    def marked(self, *names: str) -> str:
+        return "# Title\n\n" + "\n\n".join(f"<!-- BEGIN {name} -->\nold\n<!-- END {name} -->"
+                                           for name in names) + "\n\nEnd.\n"
+
+    def reference(self, table: str, row: dict[str, str], *changes: dict[str, str]) -> None:
+        write(self.root / f"outputs/reference/box/csv/{table}_benchmark.csv", row, *changes)
+
+    def text(self, *names: str) -> str:
+        return tables.updated(self.marked(*names), self.page)
 
     def lab(self, *words: str) -> int:
         with mock.patch.dict(os.environ, {"TERM": "dumb"}), open(os.devnull, "w") as nothing, \
-                mock.patch("sys.stderr", nothing), mock.patch("lab.verbs.table.console.print"):
+                mock.patch("sys.stderr", nothing), mock.patch("lab.verbs.table.say"):
             return main.main(["table", *words])
 
-    def test_the_region_is_regenerated_and_the_rest_kept(self) -> None:
-        self.reference()
+    def test_regions_are_regenerated_and_the_rest_is_kept(self) -> None:
+        self.reference("softmax_matmul", SOFTMAX,
+                       UNFUSED | {"forward_ms_mean": "3", "forward_peak_MiB": "72"},
+                       {"BLOCK": "16"}, {"forward_ms_mean": "1.5", "forward_peak_MiB": "64"},
+                       SOFTMAX_FAILED | UNFUSED | {"d2": "128"},
+                       SOFTMAX_FAILED | {"d2": "128", "status": "unsupported"})
+        self.page.write_text(self.marked("RESULTS softmax_matmul"))
         self.assertEqual(self.lab("--check"), 1)
-        self.assertIn("\nold\n", self.readme.read_text())
-        self.assertEqual(self.lab(), 0)
-        self.assertEqual(self.lab("--check"), 0)
-        text = self.readme.read_text()
-        self.assertTrue(text.startswith("# Title\n\n") and text.endswith("\n\nThe end.\n"))
+        self.assertIn("\nold\n", self.page.read_text())
+        self.assertEqual((self.lab(), self.lab("--check")), (0, 0))
+        text = self.page.read_text()
+        self.assertTrue(text.startswith("# Title\n\n") and text.endswith("\n\nEnd.\n"))
         self.assertNotIn("old", text)
         self.assertIn("**NVIDIA H200, float32, batch 16, d1 2048, d3 512** "
-                      f"([CSV](outputs/reference/h200/csv/{self.section.csv_name}))", text)
+                      "([CSV](reference/box/csv/softmax_matmul_benchmark.csv))", text)
         self.assertIn("| 64 | 3 | 1.5 (32) | 2.00x | 1.07 | 8 | 0 |", text)
         self.assertIn("| 128 | OOM | unsupported |  |  |  |  |", text)
-        self.assertEqual([file.name for file in self.root.iterdir() if file.name.startswith(".")], [])
+        self.assertEqual([one.name for one in self.page.parent.glob(".*")], [])
 
-    def test_no_csv_and_no_markers_are_one_line(self) -> None:
-        self.assertIn("there is no outputs/reference/<machine>/csv/", self.error(main.run, ["table"]))
-        self.reference()
-        begin, end = self.section.begin, self.section.end
-        for text in ("no markers", f"{end}\n{begin}", f"{begin}\n{begin}\n{end}"):
-            self.readme.write_text(text, encoding="utf-8")
-            self.assertIn("README.md has to have one line", self.error(main.run, ["table"]))
-            self.assertEqual(self.readme.read_text(), text)
-        self.readme.unlink()
-        self.assertIn("README.md cannot be read", self.error(main.run, ["table"]))
+    def test_attention_has_a_row_for_each_implementation_at_the_longest_sequence(self) -> None:
+        self.reference("attention", ATTENTION, STANDARD, {}, CAUSAL | NO_PEAK,
+                       STANDARD | LONG | FAILED, LONG, LONG | CAUSAL | NO_BACKWARD,
+                       STANDARD | LONG | CAUSAL | NO_PEAK, GPU | LONG | FAILED, GPU | LONG | CAUSAL)
+        text = self.text("RESULTS attention_cpu")
+        self.assertIn("**CPU, float32, batch 1, 2 heads of 64, sequence length 128** ", text)
+        self.assertNotIn("NVIDIA", text)
+        self.assertIn("| standard | OOM |  |  |  | 2 | 4 | 200 |  |  |  |  |", text)
+        self.assertIn("| flash | 2 | 4 | 200 | 40 | 2 | OOM(backward) |  |  | 3 | 5 | 1.5 |", text)
+        text = self.text("RESULTS attention_gpu")
+        self.assertNotIn("**CPU", text)
+        self.assertIn("| flash | no | OOM |", text)
+        self.assertIn("| flash | yes | 2 | 4 | 6 |", text)
+
+    def test_a_ladder_has_its_stories_and_times_beside_pytorch(self) -> None:
+        part = self.root / "part2_x"
+        (part / "ladder").mkdir(parents=True)
+        for name, text in (("10_last.cu", "// Step 10 of the ladder: a GPU.\n"),
+                           ("2_two.isa.cpp", "// Step 2: two\n// lines.\n// More.\n"),
+                           ("1_one.cpp", "// Step 1 of the ladder: one.\n//\n"), ("1_one.cpp~", ""),
+                           ("parts.hpp", "")):
+            (part / "ladder" / name).write_text(text)
+        self.reference("attention", ATTENTION, {"implementation": "1_one"},
+                       {"implementation": "flash+2_two", "backward_ms": "3"},
+                       {"implementation": "pytorch_math"},
+                       {"implementation": "pytorch_flash", "forward_ms": "1"})
+        page = part / "README.md"
+        with mock.patch("lab.manifest.load_parts", return_value=[mock.Mock(folder=part)]) as parts:
+            parts.return_value[0].name = "part2"
+            text = tables.updated(self.marked("LADDER part2"), page)
+            self.assertIn("LADDER is 'part7'",
+                          self.error(tables.updated, self.marked("LADDER part7"), page))
+        self.assertIn(
+            "CPU, float32, batch 1, 2 heads of 64, seq_len 64 ([CSV](../outputs/reference/box/csv/",
+            text)
+        self.assertEqual([line for line in text.splitlines() if line.startswith("| [")],
+                         ["| [`1_one`](ladder/1_one.cpp) | one | 2 | 0.50x | 4 | 1.00x |",
+                          "| [`2_two`](ladder/2_two.isa.cpp) | two lines |  |  | 3 | 1.33x |",
+                          "| [`10_last`](ladder/10_last.cu) | a GPU |  |  |  |  |"])
+
+    def test_markers_that_do_not_fit_are_one_line_and_a_page_without_is_left_alone(self) -> None:
+        self.assertEqual(tables.updated("text", self.page), "text")
+        self.reference("softmax_matmul", SOFTMAX, {})
+        self.assertIn("there is no", self.error(self.text, "RESULTS attention_cpu"))
+        begin, end = "<!-- BEGIN RESULTS softmax_matmul -->", "<!-- END RESULTS softmax_matmul -->"
+        for text in (begin, f"\n{end}\n{begin}", f"{begin}\n{begin}\n{end}", f"{begin}{end}{end}",
+                     f"{begin}<!-- END LADDER part1 -->"):
+            self.assertIn("markers have to come in pairs",
+                          self.error(tables.updated, text, self.page))
+        self.assertIn("RESULTS is 'colour'", self.error(self.text, "RESULTS colour"))
 
 
 if __name__ == "__main__":

@@ -1,268 +1,268 @@
-"""hint, list, reset, watch and skeletons: what a student or an author reads, and what happens to files."""
+"""hint, list, reset, watch and skeletons: what a reader sees, and what happens to files."""
 
 import os
 import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 from unittest import mock
 
-sys.path.insert(0, str(Path(__file__).parent))
+from course import SKELETON, Course, Test, case
+from lab import derive, manifest, state
+from lab.console import console
+from lab.verbs import watch
+from lab.verbs.hint import flowing
 
-from course import SKELETON, Course  # noqa: E402
-
-from lab import manifest, state  # noqa: E402
-from lab.console import console  # noqa: E402
-from lab.verbs import watch  # noqa: E402
-from lab.verbs.hint import flowing  # noqa: E402
-
-
-def case(name: str, do: str = "passed", **more: object) -> dict:
-    return {"name": name, "do": do, **more}
+FUSED, MEASURE = (f"part1_softmax_matmul/skeleton/{name}.cpp" for name in ("fused_cpu", "measure"))
 
 
 class Hint(Course):
-    def test_one_more_at_a_time(self) -> None:
-        self.assertEqual(self.lab("hint", "fused_cpu"), (0, """\
-fused_cpu  Fused softmax-matmul in C++  (part1_softmax_matmul/skeleton/fused_cpu.cpp)
+    def test_one_more_at_a_time(self):
+        hint = "hint fused_cpu"
+        self.prints(hint, f"""\
+fused_cpu  Fused softmax-matmul in C++  ({FUSED})
 
 hint 1 of 3
-What does a row need to remember?
+What does a row need?
 
 The next one: ./lab hint fused_cpu
-"""))
-        self.lab("hint", "fused_cpu")
-        third = self.lab("hint", "fused_cpu")[1]
-        self.assertTrue(third.endswith("\nhint 2 of 3\nm, l and d3 numbers.\n\nhint 3 of 3\n    l = l * alpha + sum(p)\n\n"
-                                       "That was the last hint.\n"), third)
-        fourth = self.lab("hint", "fused_cpu")[1]
-        self.assertTrue(fourth.endswith("All 3 hints are shown. ./lab check fused_cpu says what is still wrong.\n"), fourth)
+""")
+        self.lab(hint)
+        self.shows(hint, "\nhint 2 of 3\nm, l and d3 numbers.\n\nhint 3 of 3\n"
+                         "    l = l * alpha + sum(p)\n\nThat was the last hint.\n")
+        self.shows(hint, "\nAll 3 hints are shown.")
+        self.prints(f"{hint} --forget", "fused_cpu: its 3 hints are hidden again\n")
+        self.shows(hint, "hint 1 of 3")
 
-    def test_forget(self) -> None:
-        self.lab("hint", "fused_cpu")
-        self.lab("hint", "fused_cpu")
-        self.assertEqual(self.lab("hint", "fused_cpu", "--forget"), (0, "fused_cpu: its 3 hints are hidden again\n"))
-        self.assertIn("hint 1 of 3", self.lab("hint", "fused_cpu")[1])
-        self.assertEqual(state.load().hints, {"part1.fused_cpu": 1})
-
-    def test_without_a_task_the_first_unfinished_one(self) -> None:
-        for driver, first in (("/usr/bin/nvidia-smi", "puzzle  "), (None, "fused_cpu  ")):  # with a GPU, and without
+    def test_without_a_task_the_first_unfinished_one(self):
+        for driver, first in (("/usr/bin/nvidia-smi", "puzzle  "), (None, "fused_cpu  ")):
             with mock.patch("lab.advice.shutil.which", return_value=driver):
                 self.assertTrue(self.lab("hint")[1].startswith(first))
-        self.fake("fused_cpu", [case("a")])
+        self.green("fused_cpu")
         self.fake("measure", [case("a", "failed")])
         self.lab("check")
-        self.assertTrue(self.lab("hint")[1].startswith("measure  "))
-        self.assertTrue(self.lab("hint", "part1")[1].startswith("measure  "))
+        self.assertTrue(self.lab("hint part1")[1].startswith("measure  "))
 
-    def test_paragraphs_flow_and_code_does_not(self) -> None:
-        hint = "a row\nremembers\n\nthe tile:\n  m = max(m, s)\n  l = 0\nand then\n- one\n- two\n3. three\n2 numbers"
-        self.assertEqual(flowing(hint), "a row remembers\n\nthe tile:\n  m = max(m, s)\n  l = 0\nand then\n- one\n- two\n"
-                                        "3. three 2 numbers")
+    def test_paragraphs_flow_and_code_does_not(self):
+        code = "\n\nthe tile:\n  m = max(m, s)\n  l = 0\nand then\n- one\n- two\n3. three"
+        self.assertEqual(flowing(f"a row\nremembers{code}\n2 numbers"),
+                         f"a row remembers{code} 2 numbers")
 
 
 class List(Course):
-    def test_the_table(self) -> None:
+    def test_the_table(self):
         self.fake("fused_cpu", [case("a"), case("b", "failed")])
-        self.fake("measure", [case("a")])
-        self.lab("check", "fused_cpu", "measure")
-        self.lab("hint", "fused_cpu")
-        (self.part / "skeleton" / "measure.cpp").write_text("// edited")
+        self.green("measure")
+        self.lab("check fused_cpu measure")
+        self.lab("hint fused_cpu")
+        self.write(MEASURE, "// edited")
         self.addCleanup(setattr, console, "width", console.width)
         console.width = 160
-        code, seen = self.lab("list")
-        self.assertEqual(code, 0)
-        rows = [line.split("  ") for line in seen.splitlines()]
-        rows = [[cell.strip() for cell in row if cell.strip()] for row in rows if "".join(row).strip(" -─")]
-        self.assertEqual(rows, [
-            ["task", "title", "points", "minutes", "hints", "in", "tags", "last check"],
-            ["warm-up", "puzzle", "One number a head", "0", "45", "0/2", "CUDA, on a GPU", "CUDA", "never checked"],
-            ["1.A", "fused_cpu", "Fused softmax-matmul in C++", "0.5 of 1", "60", "1/3", "C++", "softmax, blocks", "wrong"],
-            ["1.A", "fused_cuda", "Fused softmax-matmul in CUDA", "3", "180", "0/2", "CUDA", "CUDA", "never checked"],
-            ["1.B", "measure", "How to measure", "4 of 4", "60", "0/2", "C++", "timing", "passed, edited since"],
-            ["[" + "#" * 22 + "-" * 18 + "]", "4.5 of 8 points, 1 of 4 tasks passed"],
-        ])
+        rows = [[cell.strip() for cell in line.split("  ") if cell.strip()]
+                for line in self.lab("list")[1].splitlines() if line.strip(" -─")]
+        self.assertEqual([", ".join(row) for row in rows], [
+            "task, title, points, minutes, hints, in, tags, last check",
+            "warm-up, puzzle, One number a head, 0, 45, 0/2, CUDA, on a GPU, CUDA, never checked",
+            "1.A, fused_cpu, Fused softmax-matmul in C++, 0.5 of 1, 60, 1/3, C++, softmax, blocks, "
+            "wrong",
+            "1.A, fused_cuda, Fused softmax-matmul in CUDA, 3, 180, 0/2, CUDA, CUDA, never checked",
+            "1.B, measure, How to measure, 4 of 4, 60, 0/2, C++, timing, passed, edited since",
+            "[" + "#" * 22 + "-" * 18 + "], 4.5 of 8 points, 1 of 4 tasks passed"])
 
 
 class Reset(Course):
-    def setUp(self) -> None:
+    def setUp(self):
         super().setUp()
-        self.file = self.part / "skeleton" / "fused_cpu.cpp"
+        self.file = self.root / FUSED
         self.skeleton = self.file.read_bytes()
 
-    def backups(self) -> list[Path]:
-        return [path for path in (self.root / ".lab" / "backup").rglob("*") if path.is_file()]
+    def kept(self):
+        return list((self.root / ".lab").glob("backup/**/*.cpp"))
 
-    def test_an_untouched_file(self) -> None:
-        self.assertEqual(self.lab("reset", "fused_cpu"),
-                         (0, "nothing to reset: part1_softmax_matmul/skeleton/fused_cpu.cpp equals the skeleton\n"))
-
-    def test_the_old_file_is_kept(self) -> None:
+    def test_the_old_file_is_kept(self):
+        self.prints("reset fused_cpu", f"nothing to reset: {FUSED} equals the skeleton\n")
         self.file.write_text("my work")
-        code, seen = self.lab("reset", "fused_cpu", "--yes")
-        kept, = self.backups()
+        code, seen = self.lab("reset fused_cpu --yes")
+        kept, = self.kept()
         self.assertEqual((code, seen), (0, f"your version is kept: {kept.relative_to(self.root)}\n"
-                                           "part1_softmax_matmul/skeleton/fused_cpu.cpp is the skeleton again\n"))
-        self.assertEqual((kept.read_text(), self.file.read_bytes()), ("my work", self.skeleton))
-
-    def test_it_asks(self) -> None:
-        self.file.write_text("my work")
-        read, write = os.pipe()
-        saved = os.dup(0)
-        os.dup2(read, 0)
-        try:
-            os.close(write)
-            self.assertEqual(self.lab("reset", "fused_cpu")[0], 1)
-        finally:
-            os.dup2(saved, 0)
-            for descriptor in (saved, read):
-                os.close(descriptor)
-        self.assertEqual((self.file.read_text(), self.backups()), ("my work", []))
-
-    def test_a_file_that_is_gone_comes_back(self) -> None:
-        self.file.unlink()
-        self.assertEqual(self.lab("reset", "fused_cpu"),
-                         (0, "part1_softmax_matmul/skeleton/fused_cpu.cpp is the skeleton again\n"))
+                                           f"{FUSED} is the skeleton again\n"))
         self.assertEqual(self.file.read_bytes(), self.skeleton)
+        self.file.write_text("more work")  # in the same second
+        self.lab("reset fused_cpu --yes")
+        self.assertEqual({file.read_text() for file in self.kept()}, {"my work", "more work"})
+        self.file.unlink()
+        self.prints("reset fused_cpu", f"{FUSED} is the skeleton again\n")
 
-    def test_a_release_takes_it_from_git(self) -> None:
-        (self.part / "solution" / "fused_cpu.cpp").unlink()
-        self.assertEqual(self.lab("reset", "fused_cpu", "--yes")[0], 1)
-        git = ["git", "-c", "user.name=Student", "-c", "user.email=student@example.org"]
-        for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "release"]):
-            subprocess.run(git + command, cwd=self.root, check=True)
+    def test_without_an_answer_nothing_is_changed(self):
         self.file.write_text("my work")
-        code, seen = self.lab("reset", "fused_cpu", "--yes")
-        self.assertEqual((code, self.file.read_bytes()), (0, self.skeleton))
-        self.assertTrue(seen.endswith("fused_cpu.cpp is the version of the last commit (git HEAD) again\n"), seen)
+        self.patch(console, input=mock.Mock(side_effect=EOFError))
+        self.prints("reset fused_cpu",
+                    "lab: there is nobody to ask: --yes resets without asking\n", code=1)
+        self.patch(console, input=lambda question, markup: "")
+        self.prints("reset fused_cpu", "nothing was changed\n", code=1)
+        self.assertEqual((self.file.read_text(), self.kept()), ("my work", []))
 
-    def test_a_part_is_too_much(self) -> None:
-        self.assertEqual(self.lab("reset", "part1"), (1, 'lab: "part1" is 4 tasks; reset takes one of them: puzzle, fused_cpu, '
-                                                         "fused_cuda, measure\n"))
+    def test_a_release_takes_it_from_git(self):
+        (self.part / "solution" / "fused_cpu.cpp").unlink()
+        self.shows("reset fused_cpu --yes", "cannot be reset", code=1)
+        for command in ("init -q", "add .", "commit -q -m release"):
+            subprocess.run(["git", "-c", "user.name=Student", "-c", "user.email=student@localhost",
+                            *command.split()], cwd=self.root, check=True)
+        self.file.write_text("my work")
+        self.shows("reset fused_cpu --yes",
+                   f"{FUSED} is the version of the last commit (git HEAD) again\n")
+        self.assertEqual(self.file.read_bytes(), self.skeleton)
 
 
 class Skeletons(Course):
-    def test_no_drift(self) -> None:
-        self.assertEqual(self.lab("skeletons", "--check"), (0, "4 skeletons equal the ones derived from solution/\n"))
-
-    def test_drift_is_told_kindly(self) -> None:
-        (self.part / "skeleton" / "fused_cpu.cpp").write_text("my work")
-        self.assertEqual(self.lab("skeletons", "--check"), (1, """\
-part1_softmax_matmul/skeleton/fused_cpu.cpp differs from the one derived from solution/.
-If you are solving the task, that is as it should be: your command is ./lab check part1.
+    def test_drift_is_told_kindly(self):
+        self.prints("skeletons --check", "4 skeletons equal the ones derived from solution/\n")
+        work = self.write(FUSED, "my work")
+        self.prints("skeletons --check", f"""\
+{FUSED} differs from the one derived from solution/.
+If you are solving the task, this is expected: your command is ./lab check part1.
 If you changed the solution, run ./lab skeletons.
-"""))
-        self.assertEqual((self.part / "skeleton" / "fused_cpu.cpp").read_text(), "my work")
+""", code=1)
+        self.assertEqual(work.read_text(), "my work")
 
-    def test_writing(self) -> None:
-        work = self.part / "skeleton" / "fused_cpu.cpp"
-        work.write_text("my work")
-        (self.part / "skeleton" / "measure.cpp").unlink()
+    def test_writing(self):
+        work = self.write(FUSED, "my work")
+        (self.root / MEASURE).unlink()
         code, seen = self.lab("skeletons")
-        self.assertEqual(code, 0)
-        self.assertRegex(seen, r"""\Athe old one is kept: \.lab/backup/[0-9_-]+/part1_softmax_matmul/skeleton/fused_cpu\.cpp
-wrote part1_softmax_matmul/skeleton/fused_cpu\.cpp
-wrote part1_softmax_matmul/skeleton/measure\.cpp
+        self.assertRegex(seen, rf"""\Athe old one is kept: \.lab/backup/[0-9_-]+/{FUSED}
+wrote {FUSED}
+wrote {MEASURE}
 4 skeletons, 2 of them written
 \Z""")
-        self.assertEqual(work.read_text(), SKELETON.format(name="fused_cpu"))
+        self.assertEqual((code, work.read_text()), (0, SKELETON.format(name="fused_cpu")))
 
-    def test_a_bad_marker_writes_nothing(self) -> None:
-        (self.part / "skeleton" / "fused_cpu.cpp").write_text("my work")
-        (self.part / "solution" / "measure.cpp").write_text("// END SOLUTION\n")
-        code, seen = self.lab("skeletons")
-        self.assertEqual((code, seen), (1, "lab: part1_softmax_matmul/solution/measure.cpp:1: END SOLUTION without a "
-                                           "BEGIN SOLUTION before it\n"))
-        self.assertEqual((self.part / "skeleton" / "fused_cpu.cpp").read_text(), "my work")
+    def test_an_error_writes_nothing(self):
+        work = self.write(FUSED, "my work")
+        solution = self.part / "solution" / "measure.cpp"
+        text = solution.read_text()
+        shown = "lab: part1_softmax_matmul/solution/measure.cpp"
+        throws = f"{shown}: its skeleton throws NotYetImplemented of"
+        for changed, said in (
+            ("// END SOLUTION\n", f"{shown}:1: END SOLUTION without a BEGIN SOLUTION"),
+            (text.replace("part1.measure", "part1.fused_cpu"), f'{throws} "part1.fused_cpu";'),
+            (text.replace("STUB throw", "throw"), f"{throws} nothing;"),
+        ):
+            solution.write_text(changed)
+            self.shows("skeletons", said, code=1)
+        self.assertEqual(work.read_text(), "my work")
 
-    def test_files_and_manifest_must_agree(self) -> None:
+    def test_files_and_manifest_must_agree(self):
         extra = self.write("part1_softmax_matmul/solution/extra.cpp", "")
-        line = "lab: part1_softmax_matmul/solution/extra.cpp: no task in part1_softmax_matmul/tasks.toml lists it\n"
-        for command in (("skeletons",), ("skeletons", "--check")):
-            self.assertEqual(self.lab(*command), (1, line))
+        self.write("part1_softmax_matmul/solution/.fused_cpu.cpp.swp", "")
+        for line in ("skeletons", "skeletons --check"):
+            self.prints(line, "lab: part1_softmax_matmul/solution/extra.cpp: no task in "
+                              "part1_softmax_matmul/tasks.toml lists it\n", code=1)
         extra.unlink()
-        (self.part / "skeleton" / "measure.cpp").unlink()
-        code, seen = self.lab("skeletons", "--check")
-        self.assertEqual((code, seen), (1, 'part1_softmax_matmul/tasks.toml: part1.measure: file is "measure.cpp"; '
-                                           "part1_softmax_matmul/skeleton/measure.cpp does not exist\n"))
+        (self.root / MEASURE).unlink()
+        self.shows("skeletons --check",
+                   f'part1.measure: file is "measure.cpp"; {MEASURE} does not exist\n', code=1)
+
+
+class Markers(Test):
+    """lab.derive, byte for byte."""
+
+    def test_regions(self):
+        prompt = "the loop over the keys, about 6 lines\n    //   m: running max\n"
+        self.assertEqual(derive.derive(
+            f"a\n    // BEGIN SOLUTION {prompt}    // STUB (void)x;\n    // STUB throw 1;\n"
+            "    // a comment of the solution\n    //   no prompt\n    work();\n"
+            "    // END SOLUTION\n}\n\t// BEGIN SOLUTION two\nx\n// END SOLUTION\nc", "f"),
+            f"a\n    // TODO {prompt}    (void)x;\n    throw 1;\n}}\n\t// TODO two\nc")
+
+    def test_every_other_byte_stays(self):
+        body = b"\xff caf\xc3\xa9 \x0c\x0b\xe2\x80\xa8 trailing  \r\n\r\nno newline at the end"
+        file = self.folder() / "f"
+        file.write_bytes(b"// BEGIN SOLUTION p\r\nx\r\n// END SOLUTION\r\n" + body)
+        derive.write_exact(file, derive.derive(derive.read_exact(file), "f"))
+        self.assertEqual(file.read_bytes(), b"// TODO p\r\n" + body)
+
+    def test_malformed_markers(self):
+        begin = "// BEGIN SOLUTION a\n"
+        for solution, said in (
+            (begin + begin, "2: BEGIN SOLUTION inside the region that line 1 begins"),
+            ("x\n" + begin, "2: BEGIN SOLUTION without an END SOLUTION after it"),
+            ("// BEGIN SOLUTION \n", "1: BEGIN SOLUTION without a prompt"),
+            (begin + "// END SOLUTION b\n", '2: END SOLUTION is followed by "b"'),
+            (begin + "x;\n// STUB y;\n", "3: STUB after code"),
+            ("int x; " + begin, "1: a marker must be a // comment on a line of its own"),
+            ("int x;\n", "1: no BEGIN SOLUTION in this file"),
+        ):
+            self.assertIn(f"f.cu:{said}", self.refused(derive.derive, solution, "f.cu"))
+
+
+class State(Course):
+    def test_a_damaged_file_is_set_aside(self):
+        for damaged in ("{", "[]", '{"version": 99, "hints": {}, "results": {}}',
+                        '{"version": 1, "hints": {}, "results": {"a": 1}}'):
+            self.write(".lab/state.json", damaged)
+            loaded, said = self.printed(state.load)
+            self.assertEqual(loaded, state.State())
+            kept, = (self.root / ".lab").glob("state.damaged-*.json")
+            self.assertEqual(said, f".lab/state.json is damaged: it is kept as .lab/{kept.name}, "
+                                   "progress and hints start anew\n")
+            self.assertEqual(kept.read_text(), damaged)
+            kept.unlink()
+
+    def test_a_state_that_cannot_be_written_ends_nothing(self):
+        self.write(".lab", "a file where the folder should be")
+        self.shows("hint measure", "hint 1 of 2", "progress is not kept")
 
 
 class Watch(Course):
-    def watched(self, edit, *names: str) -> str:
-        """What is seen of one round of watching while `edit` runs beside it."""
-        def later() -> None:
+    def watched(self, edit, name="part1"):
+        """What is seen of the round of watching that `edit` causes."""
+        def later():
             deadline = time.monotonic() + 20
-            while not state.load().results and time.monotonic() < deadline:  # the check at the start is done
-                time.sleep(0.02)
+            while not state.load().results and time.monotonic() < deadline:
+                time.sleep(0.02)  # until the first check is done
             time.sleep(0.3)
             edit()
 
         editor = threading.Thread(target=later)
         editor.start()
-        seen = self.lab("watch", *names, "--once", "--interval", "0.05")[1]
+        seen = self.lab(f"watch {name} --once --interval 0.05")[1]
         editor.join()
-        return seen
+        begin = "\nwatching part1_softmax_matmul/ every 0.05 s; ctrl-C leaves\nchanged: "
+        self.assertIn(begin, seen)
+        return seen.split(begin)[1]
 
-    def setUp(self) -> None:
+    def setUp(self):
         super().setUp()
         for name in ("fused_cpu", "measure"):
             self.fake(name, [case("a", "not_started")])
 
-    def test_a_save_checks_its_task(self) -> None:
-        file = self.part / "skeleton" / "measure.cpp"
-        seen = self.watched(lambda: file.write_text("// edited"), "part1")
-        self.assertIn("\nwatching part1_softmax_matmul/ every 0.05 s; ctrl-C leaves\n"
-                      "changed: part1_softmax_matmul/skeleton/measure.cpp\n", seen)
-        second = seen.split("changed: ")[1]
-        self.assertIn("1.B  measure", second)
-        self.assertNotIn("fused_cpu", second.split("Next:")[0])
+    def test_a_save_checks_its_task(self):
+        seen = self.watched(lambda: self.write(MEASURE, "// edited"))
+        self.assertTrue(seen.startswith(f"{MEASURE}\n"))
+        self.assertIn("1.B  measure", seen)
+        self.assertNotIn("fused_cpu", seen.split("Next:")[0])
 
-    def test_a_header_checks_the_part(self) -> None:
-        seen = self.watched(lambda: self.write("part1_softmax_matmul/contract.hpp", "#pragma once"), "part1")
-        second = seen.split("changed: ")[1]
-        self.assertTrue(second.startswith("part1_softmax_matmul/contract.hpp\n"))
-        self.assertIn("fused_cpu", second)
-        self.assertIn("measure", second)
-
-    def test_save_by_rename_is_one_change(self) -> None:
-        file = self.part / "skeleton" / "measure.cpp"
-
-        def rename() -> None:
-            file.unlink()
+    def test_save_by_rename_is_one_change(self):
+        def rename():
+            (self.root / MEASURE).unlink()
             time.sleep(0.4)
-            file.with_name(".measure.cpp.tmp").write_text("// edited")
-            file.with_name(".measure.cpp.tmp").rename(file)
+            os.rename(self.write(f"{MEASURE}.tmp", "// edited"), self.root / MEASURE)
 
         seen = self.watched(rename, "measure")
-        self.assertEqual(seen.count("changed: part1_softmax_matmul/skeleton/measure.cpp\n"), 1)
+        self.assertTrue(seen.startswith(f"{MEASURE}\n"))
         self.assertNotIn("does not exist", seen)
 
-    def test_a_broken_manifest_does_not_end_it(self) -> None:
-        seen = self.watched(lambda: self.write("part1_softmax_matmul/tasks.toml", "part = "), "part1")
-        self.assertIn("lab: part1_softmax_matmul/tasks.toml: not valid TOML", seen)
+    def test_a_broken_manifest_does_not_end_it(self):
+        seen = self.watched(lambda: self.write("part1_softmax_matmul/tasks.toml", "part = "))
+        self.assertIn("tasks.toml: not valid TOML", seen)
 
-    def test_what_a_change_concerns(self) -> None:
+    def test_what_a_change_concerns(self):
         tasks = manifest.load_parts()[0].tasks
-
-        def names(*paths: str) -> list[str]:
-            return [task.name for task in watch.affected(tasks, [self.part / path for path in paths])]
-
-        self.assertEqual(names("skeleton/measure.cpp"), ["measure"])
-        self.assertEqual(names("skeleton/other.cpp"), [])
-        self.assertEqual(len(names("skeleton/helper.hpp")), 4)
-        self.assertEqual(len(names("given/online_softmax.cpp")), 4)
+        for path, count in (("skeleton/measure.cpp", 1), ("skeleton/x.cpp", 0), ("given/a.cpp", 4)):
+            self.assertEqual(len(watch.affected(tasks, [self.part / path])), count, path)
         self.write("part1_softmax_matmul/ladder/1.cpp", "")
-        watched = {str(path.relative_to(self.part)) for path in watch.snapshot(tasks)}
-        self.assertEqual(watched, {"tasks.toml", "skeleton/puzzle.cu", "skeleton/fused_cpu.cpp", "skeleton/fused_cuda.cu",
-                                   "skeleton/measure.cpp"})
+        self.assertEqual({path.parent.name for path in watch.snapshot(tasks)},
+                         {self.part.name, "skeleton"})
 
-    def test_ctrl_c_leaves_quietly(self) -> None:
+    def test_ctrl_c_leaves(self):
         with mock.patch.object(watch, "_wait", side_effect=KeyboardInterrupt):
-            code, seen = self.lab("watch", "measure")
-        self.assertEqual((code, seen.splitlines()[-1]), (0, "watching part1_softmax_matmul/ every 0.5 s; ctrl-C leaves"))
-
-    def test_wrong_interval(self) -> None:
-        self.assertEqual(self.lab("watch", "--interval", "0"),
-                         (1, "lab: --interval is 0; it must be above 0 and at most 60 seconds\n"))
-        self.assertEqual(self.lab("watch", "--interval", "nan")[0], 1)
+            self.shows("watch measure")

@@ -1,1 +1,1 @@
-"""The command line behind `./lab`: one module a verb in lab/verbs/, and what the verbs share beside it."""
+"""The command line behind `./lab`: one module for each verb in lab/verbs/, and what they share."""

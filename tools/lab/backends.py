@@ -1,7 +1,8 @@
-"""Where CUDA tasks run: on a GPU, or emulated on the CPU by common/simt, without its checks or with all of them.
+"""Where CUDA tasks run: on a GPU, or emulated on the CPU (common/simt), with its checks or without.
 
-Each backend of a task is a test binary of its own. The checked one finds data races, reads of memory that nobody wrote and
-accesses out of bounds, and is slower; cases that ask for its checks run nowhere else.
+Each backend of a task is a test binary of its own. The checked one finds data races, reads of
+memory that nobody wrote and accesses out of bounds, and is slower; cases that need its checks run
+only there.
 """
 
 from dataclasses import dataclass
@@ -10,40 +11,36 @@ from lab.build import Config
 from lab.errors import LabError
 from lab.manifest import Task
 
-CPU, GPU, EMULATED, CHECKED = "cpu", "gpu", "emulated", "checked"  # as the harness reports them; CPU: not a CUDA task
+# As the harness reports them. CPU: not a CUDA task.
+CPU, GPU, EMULATED, CHECKED = "cpu", "gpu", "emulated", "checked"
 
 
 @dataclass(frozen=True)
 class Backends:
-    """What this build has, and what was asked for."""
-
     config: Config
     asked: str = ""  # EMULATED or CHECKED; empty: the GPU, and the emulator where there is none
 
     def of(self, task: Task) -> str | None:
-        """The backend that runs the task. GPU without a GPU: it can be compiled here, and no more. None: not even that."""
+        """The backend that runs the task. GPU without a GPU: it can only be compiled here. None:
+        not even that."""
         if not task.is_cuda:
             return CPU
         emulated = self.config.emulated and not task.needs_gpu
-        if self.asked and emulated:
-            return self.asked
-        if self.config.cuda == "gpu":
-            return GPU
-        if emulated:
-            return EMULATED
-        return GPU if self.config.cuda == "toolkit" else None
+        if emulated and (self.asked or self.config.cuda != "gpu"):
+            return self.asked or EMULATED
+        return GPU if self.config.cuda != "none" else None
 
     def has_checks(self, task: Task) -> bool:
         return task.is_cuda and not task.needs_gpu and self.config.checked
 
     def to_build(self, task: Task) -> list[str]:
         """The backends that a check of the task may need, the first one for most of its cases."""
-        first = self.of(task)
-        return [*([first] if first else []), *([CHECKED] if first != CHECKED and self.has_checks(task) else [])]
+        backends = [self.of(task), CHECKED if self.has_checks(task) else None]
+        return list(dict.fromkeys(filter(None, backends)))
 
     def out_of_reach(self, task: Task) -> bool:
         """Whether this machine cannot run the task at all."""
-        return task.is_cuda and self.config.cuda != "gpu" and (task.needs_gpu or not self.config.emulated)
+        return self.of(task) in (GPU, None) and self.config.cuda != "gpu"
 
     def words(self, backend: str | None) -> str:
         """For the card: where CUDA tasks ran, "emulated on the CPU (no GPU here)"."""
@@ -59,11 +56,12 @@ class Backends:
 
 def choose(config: Config, emulate: bool = False, check_races: bool = False) -> Backends:
     """What --emulate and --check-races mean on this machine. LabError where it cannot do that."""
+    option = "--check-races" if check_races else "--emulate"
     if (emulate or check_races) and not config.emulated:
-        option = "--check-races" if check_races else "--emulate"
-        raise LabError(f"{option} needs the emulator, which this build is without: it takes Linux on x86-64 or AArch64, "
-                       "and FLASH_SIMT not switched off")
+        raise LabError(f"{option} needs the emulator, which this build does not have: it takes "
+                       "Linux on x86-64 or AArch64, and a build without FLASH_SIMT=OFF")
     if check_races and not config.checked:
-        raise LabError(f"--check-races needs g++, whose instrumentation finds the races, and build/default was configured with "
-                       f"{config.compiler}: delete build/default, and try again with CXX=g++ in front")
+        raise LabError(f"{option} needs g++, whose instrumentation finds the races, and "
+                       f"build/default was configured with {config.compiler}: delete "
+                       "build/default, and try again with CXX=g++ in front")
     return Backends(config, CHECKED if check_races else EMULATED if emulate else "")

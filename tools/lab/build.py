@@ -1,4 +1,4 @@
-"""CMake and Ninja from Python: configure a preset, build targets, and say in one line what did not compile."""
+"""Runs CMake and Ninja, and finds the first error in what they print."""
 
 import json
 import os
@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from lab import console, paths
+from lab import console, paths, system
 from lab.errors import LabError
 from lab.paths import build_folder, relative
 
-# English messages with plain quotes, whatever the user's locale, since first_error() reads them.
+# English messages with plain quotes, whatever the user's locale, because first_error() reads them.
 ENVIRONMENT = {"LC_ALL": "C", "NINJA_STATUS": "[%f/%t] "}
 
 
@@ -34,138 +34,113 @@ class Config:
 @dataclass(frozen=True)
 class BuildResult:
     ok: bool
-    first_error: str  # "part1_softmax_matmul/skeleton/fused_cpu.cpp:31:5: error: ..."; empty when ok
+    # "part1_softmax_matmul/skeleton/fused_cpu.cpp:31:5: error: ..."; empty when ok
+    first_error: str
     log: str
-    seconds: float
 
 
-def configure(preset: str = "default") -> Config:
-    """Configures a preset anew and returns what was found. A failure is a LabError with CMake's first message."""
+def configure(preset: str = "default", options: Sequence[str] = ()) -> Config:
+    """Runs CMake anew, with more options. LabError with its first message."""
     folder = build_folder(preset)
-    _forget_moved_cache(folder)
-    command = ["cmake", "--preset", preset]
-    if os.environ.get("CI"):
-        command.append("-DFLASH_WERROR=ON")
+    if _home(folder) not in (None, paths.ROOT):
+        # CMake refuses a cache that was written elsewhere, before the repository was moved.
+        console.say(f"{relative(folder)} was configured in another folder: configuring it afresh")
+        (folder / "CMakeCache.txt").unlink()
+        shutil.rmtree(folder / "CMakeFiles", ignore_errors=True)
+    command = ["cmake", "--preset", preset, *options,
+               *["-DFLASH_WERROR=ON"] * bool(os.environ.get("CI"))]
+    if shutil.which("cmake") is None:
+        system.ensure()
     console.print_command(command)
     finished = console.stream(command, description=f"configuring {preset}", env=ENVIRONMENT)
+    if finished.code != 0 and system.missing():
+        system.ensure()  # LabError, with what to type, where it cannot install
+        finished = console.stream(command, description=f"configuring {preset}", env=ENVIRONMENT)
     if finished.code != 0:
         raise LabError(f"cmake --preset {preset} failed: {first_configure_error(finished.output)}")
     for line in finished.output.splitlines():
         if line.startswith(("-- CUDA: ", "-- Emulator: ")):
-            console.console.print(line.removeprefix("-- "), markup=False)
+            console.say(line.removeprefix("-- "))
     config = _read_config(folder)
     if config is None:
-        raise LabError(f"{relative(folder / 'config.json')} lacks a key that ./lab reads: delete {relative(folder)} and try again")
+        raise LabError(f"{relative(folder / 'config.json')} lacks a key that ./lab reads: "
+                       f"delete {relative(folder)} and try again")
     return config
 
 
 def configured(preset: str = "default") -> Config:
-    """Like configure(), and no more than a look at config.json where the preset is configured already. Ninja itself runs
+    """Like configure(), but only reads config.json where that is there already. Ninja itself runs
     CMake again when a CMake file has changed."""
     folder = build_folder(preset)
-    if (folder / "build.ninja").is_file() and (folder / "config.json").is_file() and _home(folder) in (None, paths.ROOT):
-        config = _read_config(folder)
-        if config is not None:
-            return config
-    return configure(preset)
+    there = all((folder / name).is_file() for name in ("build.ninja", "config.json"))
+    known = _read_config(folder) if there and _home(folder) in (None, paths.ROOT) else None
+    return known or configure(preset)
 
 
-def build(target: str | Sequence[str], preset: str = "default", keep_going: bool = False) -> BuildResult:
-    """Builds one target or several ("all" is everything). With `keep_going`, one that fails does not stop the others."""
+def build(target: str | Sequence[str], preset: str = "default",
+          keep_going: bool = False) -> BuildResult:
+    """Builds one target or several. With `keep_going`, one that fails does not stop the others."""
     targets = [target] if isinstance(target, str) else list(target)
-    command = ["cmake", "--build", build_folder(preset), "--target", *targets, *(["--", "-k", "0"] if keep_going else [])]
+    folder = build_folder(preset)
+    command = ["cmake", "--build", folder, "--target", *targets, *["--", "-k", "0"] * keep_going]
     console.print_command(command)
-    description = f"building {targets[0]}" if len(targets) == 1 else f"building {len(targets)} targets"
-    with console.progress(description) as update:
+    what = targets[0] if len(targets) == 1 else f"{len(targets)} targets"
+    with console.progress(f"building {what}") as update:
         def on_line(line: str) -> None:
-            step = re.match(r"\[(\d+)/(\d+)\] ", line)
-            if step:
+            if step := re.match(r"\[(\d+)/(\d+)\] ", line):
                 update(int(step[1]), int(step[2]))
         finished = console.stream(command, on_line=on_line, env=ENVIRONMENT)
-    ok = finished.code == 0
-    return BuildResult(ok, "" if ok else first_error(finished.output, build_folder(preset)), finished.output, finished.seconds)
+    if finished.code == 0:
+        return BuildResult(True, "", finished.output)
+    return BuildResult(False, first_error(finished.output, folder), finished.output)
 
 
 def binary(target: str, preset: str = "default") -> Path:
-    """Where a target's executable lies once it is built."""
     return build_folder(preset) / "bin" / target
 
 
 def failure(log: str, limit: int = 60) -> str:
-    """What the first failing step of a build printed, without the command line that Ninja puts above it."""
+    """What the first failing step of a build printed, without its command line."""
     lines = log.splitlines()
-    begin = next((number for number, line in enumerate(lines) if line.startswith("FAILED: ")), None)
-    return "\n".join(lines[-limit:] if begin is None else lines[begin:begin + 1] + lines[begin + 2:begin + limit])
+    for number, line in enumerate(lines):
+        if line.startswith("FAILED: "):
+            return "\n".join([line, *lines[number + 2:number + limit]])
+    return "\n".join(lines[-limit:])
 
 
-# A compiler's, nvcc's, a linker's and Ninja's own way of saying that something is wrong.
-_COMPILER = re.compile(r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:(?P<column>\d+):)? (?:fatal )?error: (?P<message>.*)$")
-_NVCC = re.compile(r"^(?P<file>[^\s(][^(]*)\((?P<line>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: (?P<message>.*)$")
-_LINKER = re.compile(r"^(?:\S*\bld(?:\.\w+)?: )?(?P<file>(?!error:)[^\s:]+):(?:(?:\([^)]*\)|(?P<line>\d+)):)? "
-                     r"(?P<message>(?:undefined reference|multiple definition|undefined symbol).*)$")
-_OTHER = (
-    re.compile(r"^ptxas (?:error|fatal)\s*: (?P<message>.*)$"),
-    re.compile(r"^nvlink (?:error|fatal)\s*: (?P<message>.*)$"),
-    re.compile(r"^\S*\bld(?:\.\w+)?: (?P<message>(?!warning: |.*: in function ).*)$"),
-    re.compile(r"^(?P<message>(?:nvcc fatal|c\+\+|g\+\+|clang\+\+)\s*: .*)$"),
-    re.compile(r"^(?P<message>(?:\S+: )?fatal error: .*)$"),
-    re.compile(r"^(?P<message>ninja: (?:error|fatal): .*)$"),
-)
+# How compilers, nvcc, linkers and Ninja report an error; not "-Werror" in a command.
+_ERROR = re.compile(r"\b(?:error|fatal)\b(?: #[\w-]+)?\s*: |undefined reference to"
+                    r"|multiple definition of|\bld(?:\.\w+)?: cannot ")
 
 
-def first_error(log: str, folder: Path | None = None) -> str:
-    """The first error in a build's log, in one line, its path relative to the root. `folder` is where the build ran: what a
-    relative path starts from."""
+def first_error(log: str, folder: Path) -> str:
+    """One line, with paths relative to the root, from the log of a build in `folder`."""
     for line in log.splitlines():
-        line = line.rstrip()
-        for pattern in (_COMPILER, _NVCC, _LINKER):
-            found = pattern.match(line)
-            if found:
-                parts = found.groupdict()
-                place = [_from_root(parts["file"], folder), parts["line"], parts.get("column")]
-                return ":".join(word for word in place if word) + f": error: {parts['message']}"
-        for pattern in _OTHER:
-            found = pattern.match(line)
-            if found:
-                return found["message"].removeprefix("ninja: ")
         if line.startswith("CMake Error"):
             return first_configure_error(log)
-    last = [line for line in log.splitlines() if line.strip()]
-    return last[-1] if last else "the build failed without a message"
+        if _ERROR.search(line):
+            up = os.path.relpath(paths.ROOT, folder)
+            return re.sub(rf"(?<!\S)(?:{re.escape(str(paths.ROOT))}|{re.escape(up)})/", "",
+                          line.rstrip())
+    return _last_line(log, "the build failed without a message")
 
 
 def first_configure_error(log: str) -> str:
-    """CMake's first error in one line: the place, and the first paragraph of the message under it."""
-    lines = log.splitlines()
-    for number, line in enumerate(lines):
-        if not line.startswith("CMake Error"):
-            continue
-        place = re.match(r"CMake Error(?: at ([^\s:]+:\d+))?(?: \(.*\))?:\s*(.*)", line)
-        words = [place[2]] if place and place[2] else []
-        for below in lines[number + 1:]:
-            if not below.strip():
-                if words:
-                    break
-                continue
-            if not below.startswith("  "):
-                break
-            words.append(below.strip())
-        message = " ".join(words) or line
-        return f"{place[1]}: {message}" if place and place[1] else message
-    last = [line for line in lines if line.strip()]
-    return last[-1].strip() if last else "no message"
+    """In one line: the place, and the first paragraph of the message."""
+    found = re.search(r"^CMake Error(?: at (?P<place>[^\s:]+:\d+))?(?: \(.*\))?:[ \t]*"
+                      r"(?P<first>.*)\n\n*(?P<below>(?:  .*\n?)*)", log, re.MULTILINE)
+    if not found:
+        return _last_line(log, "no message")
+    words = found["first"] or " ".join(found["below"].split("\n\n")[0].split()) or "no message"
+    return f"{found['place']}: {words}" if found["place"] else words
 
 
-def _from_root(file: str, folder: Path | None) -> str:
-    path = Path(file)
-    if not path.is_absolute() and folder is not None:
-        candidate = (folder / path).resolve()
-        path = candidate if candidate.exists() else path
-    return relative(os.path.normpath(path))
+def _last_line(log: str, otherwise: str) -> str:
+    return next((line.strip() for line in reversed(log.splitlines()) if line.strip()), otherwise)
 
 
 def _home(folder: Path) -> Path | None:
-    """The source folder that a build folder was configured for."""
+    """The source folder that a build folder belongs to."""
     try:
         cache = (folder / "CMakeCache.txt").read_text(errors="replace")
     except OSError:
@@ -174,22 +149,15 @@ def _home(folder: Path) -> Path | None:
     return Path(found[1]).resolve() if found else None
 
 
-def _forget_moved_cache(folder: Path) -> None:
-    """CMake refuses a cache that was written elsewhere, as after moving or copying the repository: start that one afresh."""
-    if _home(folder) not in (None, paths.ROOT):
-        console.console.print(f"{relative(folder)} was configured elsewhere: configuring it afresh", markup=False)
-        (folder / "CMakeCache.txt").unlink()
-        shutil.rmtree(folder / "CMakeFiles", ignore_errors=True)
-
-
 def _read_config(folder: Path) -> Config | None:
-    """None where the file is of an older version of the course, and lacks a key."""
+    """None where an older version of the course wrote the file, without some key."""
     file = folder / "config.json"
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
-        return Config(**{field.name: values[field.name] == "TRUE" if field.type is bool else str(values[field.name])
-                         for field in fields(Config)})
+        return Config(**{key.name: values[key.name] == "TRUE" if key.type is bool
+                         else str(values[key.name]) for key in fields(Config)})
     except KeyError:
         return None
     except (OSError, ValueError, TypeError) as error:
-        raise LabError(f"{relative(file)} cannot be read ({error}): delete {relative(folder)} and try again") from error
+        raise LabError(f"{relative(file)} cannot be read ({error}): "
+                       f"delete {relative(folder)} and try again") from error

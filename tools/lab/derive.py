@@ -8,7 +8,8 @@ A solution marks what the student is to write:
     ...
     // END SOLUTION
 
-In the skeleton the region is the prompt, as a TODO, and the code of the STUB lines. Every other byte is the solution's.
+In the skeleton the region is the prompt, as a TODO, and the code of the STUB lines. Every other
+byte is the solution's.
 """
 
 import re
@@ -17,78 +18,71 @@ from pathlib import Path
 from lab.errors import LabError
 from lab.manifest import Task
 
-_MARKER = re.compile(r"(?P<indent>[ \t]*)//[ \t]*(?P<kind>BEGIN SOLUTION|END SOLUTION|STUB)\b[ \t]*(?P<rest>.*?)[ \t]*")
+_MARKER = re.compile(r"(?P<indent>[ \t]*)//[ \t]*(?P<kind>BEGIN SOLUTION|END SOLUTION|STUB)\b[ \t]*"
+                     r"(?P<rest>.*?)[ \t]*")
 _MENTION = re.compile(r"BEGIN SOLUTION|END SOLUTION|//[ \t]*STUB\b")
 _PROMPT_GOES_ON = re.compile(r"[ \t]*//   .*\S.*")
 _NOT_YET = re.compile(r'NotYetImplemented\("([^"]*)"\)')
+_STUB_PLACE = "it must come right after BEGIN SOLUTION"
 
 
 def derive(text: str, name: str) -> str:
-    """The skeleton of a solution's text; `name` is the file as errors name it."""
+    """The skeleton of a solution's text; errors name the file `name`."""
     out: list[str] = []
     begin = 0  # line of the open BEGIN SOLUTION; 0 outside a region
-    regions = 0
-    head = ""  # within a region: "prompt" and "stubs" while they may still come, then "body"
+    head = ""  # in a region: "prompt" and "stubs" while they may still come, then "body"
 
-    def fail(line: int, message: str) -> None:
-        raise LabError(f"{name}:{line}: {message}")
+    def require(condition: object, message: str, line: int = 0) -> None:
+        if not condition:
+            raise LabError(f"{name}:{line or number}: {message}")
 
     for number, line in enumerate(re.split(r"(?<=\n)", text), 1):
         content = line.rstrip("\r\n")
         ending = line[len(content):]
         marker = _MARKER.fullmatch(content)
-        if not marker and _MENTION.search(content):
-            fail(number, "a marker must stand on a line of its own, as a // comment")
-        kind = marker["kind"] if marker else ""
-
+        require(marker or not _MENTION.search(content),
+                "a marker must be a // comment on a line of its own")
+        kind, rest = (marker["kind"], marker["rest"]) if marker else ("", "")
         if kind == "BEGIN SOLUTION":
-            if begin:
-                fail(number, f"BEGIN SOLUTION inside the region that line {begin} begins; regions do not nest")
-            if not marker["rest"]:
-                fail(number, "BEGIN SOLUTION without a prompt; say what to write and in about how many lines")
-            out.append(f"{marker['indent']}// TODO {marker['rest']}{ending}")
-            begin, head, regions = number, "prompt", regions + 1
+            require(not begin, f"BEGIN SOLUTION inside the region that line {begin} begins; "
+                    "regions cannot be nested")
+            require(rest, "BEGIN SOLUTION without a prompt; say what to write and in about how "
+                          "many lines")
+            out.append(f"{marker['indent']}// TODO {rest}{ending}")
+            begin, head = number, "prompt"
         elif kind == "END SOLUTION":
-            if not begin:
-                fail(number, "END SOLUTION without a BEGIN SOLUTION before it")
-            if marker["rest"]:
-                fail(number, f'END SOLUTION is followed by "{marker["rest"]}"; nothing may follow it')
+            require(begin, "END SOLUTION without a BEGIN SOLUTION before it")
+            require(not rest, f'END SOLUTION is followed by "{rest}"; nothing may follow it')
             begin = 0
         elif kind == "STUB":
-            if not begin:
-                fail(number, "STUB outside of a region; it stands right after BEGIN SOLUTION and its prompt")
-            if head == "body":
-                fail(number, f"STUB after code; it stands right after BEGIN SOLUTION (line {begin}) and its prompt")
-            if not marker["rest"]:
-                fail(number, "STUB without code")
-            out.append(f"{marker['indent']}{marker['rest']}{ending}")
+            require(begin, f"STUB outside of a region; {_STUB_PLACE} and its prompt")
+            require(head != "body", f"STUB after code; {_STUB_PLACE} (line {begin}) and its prompt")
+            require(rest, "STUB without code")
+            out.append(f"{marker['indent']}{rest}{ending}")
             head = "stubs"
-        elif not begin:
-            out.append(line)
-        elif head == "prompt" and _PROMPT_GOES_ON.fullmatch(content):
+        elif not begin or head == "prompt" and _PROMPT_GOES_ON.fullmatch(content):
             out.append(line)
         else:
             head = "body"
-    if begin:
-        fail(begin, "BEGIN SOLUTION without an END SOLUTION after it")
-    if not regions:
-        fail(1, "no BEGIN SOLUTION in this file; its skeleton would be the solution itself")
+    require(not begin, "BEGIN SOLUTION without an END SOLUTION after it", begin)
+    require(head, "no BEGIN SOLUTION in this file; its skeleton would be the solution itself", 1)
     return "".join(out)
 
 
 def derive_task(task: Task) -> str:
-    """The skeleton of a task, derived from its solution's file and checked to name the task as not started."""
+    """The skeleton of a task, checked to throw NotYetImplemented with the task's own name."""
     name = task.shown_path("solution")
     skeleton = derive(read_exact(task.path("solution")), name)
     named = set(_NOT_YET.findall(skeleton))
     if named != {task.id}:
         found = ", ".join(f'"{other}"' for other in sorted(named)) or "nothing"
-        raise LabError(f'{name}: its skeleton throws NotYetImplemented of {found}; it must be of "{task.id}"')
+        raise LabError(f"{name}: its skeleton throws NotYetImplemented of {found}; "
+                       f'it must be of "{task.id}"')
     return skeleton
 
 
 def read_exact(path: Path) -> str:
-    """A file's text such that write_exact gives the same bytes back, whatever its line ends and encoding."""
+    """A file's text such that write_exact gives the same bytes back."""
     return path.read_bytes().decode("utf-8", "surrogateescape")
 
 

@@ -2,4 +2,5 @@
 
 
 class LabError(Exception):
-    """What a person can act on: its text is printed as one line on stderr and `./lab` exits with 1; no traceback."""
+    """What a person can act on: its text is printed as one line on stderr and `./lab` exits with 1;
+    no traceback."""

@@ -1,7 +1,7 @@
-"""Parses the command line and hands it to one verb.
+"""Reads the command line and hands it to one verb: a module of lab/verbs/, found by its file name.
 
-Needs the standard library only, and imports a verb no earlier than it runs: `./lab`, `./lab --help` and `./lab doctor` work
-on a machine where nothing is installed yet.
+Needs the standard library only and imports no verb before it runs one: `./lab`, `./lab --help` and
+`./lab doctor` work on a machine where nothing is installed yet.
 """
 
 import argparse
@@ -16,19 +16,13 @@ from typing import NoReturn
 from lab.errors import LabError
 
 VERBS_FOLDER = Path(__file__).parent / "verbs"
-
-# The order of the overview. A verb that is listed and has no module yet is left out; one that is not listed comes last.
-GROUPS = {
-    "Everything at once": ("run", "test", "doctor"),
-    "Student": ("list", "check", "watch", "hint", "reset"),
-    "Measurements": ("bench", "profile", "plot", "table", "submit"),
-    "Instructor": ("skeletons", "release", "grade"),
-}
+OTHER = "Other"  # the group of a verb without GROUP
+GROUPS = ("Everything at once", "Student", "Measurements", "Instructor")  # then any other group
 
 FIRST_COMMANDS = (
-    ("./lab run", "see everything work: set-up, build, grades, benchmarks, plots"),
+    ("./lab run", "see everything work: setup, build, grades, benchmarks, plots"),
     ("./lab check part1", "grade your own files of part 1 (part1_softmax_matmul/skeleton/)"),
-    ("./lab hint fused_cpu", "one more hint for that task"),
+    ("./lab hint fused_cpu", "show one more hint for that task"),
 )
 
 
@@ -44,65 +38,61 @@ class Parser(argparse.ArgumentParser):
 
 
 def verbs() -> list[str]:
-    """The verbs that exist, in the order of the overview."""
-    present = sorted(path.stem for path in VERBS_FOLDER.glob("*.py") if not path.stem.startswith("_"))
-    order = [verb for group in GROUPS.values() for verb in group]
-    return sorted(present, key=lambda verb: order.index(verb) if verb in order else len(order))
+    return sorted(path.stem for path in VERBS_FOLDER.glob("[!_]*.py"))
 
 
-def help_of(verb: str) -> str:
-    """The verb's HELP line, read from its source: importing it would need packages that may not be there yet."""
+def constant(verb: str, name: str) -> str:
+    """HELP or GROUP of the verb's module, "" where it has none. It is read from the source, because
+    importing the module may need packages that are not installed yet."""
     for node in ast.parse((VERBS_FOLDER / f"{verb}.py").read_text(encoding="utf-8")).body:
-        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(isinstance(target, ast.Name) and target.id == "HELP" for target in targets):
-                return str(ast.literal_eval(node.value))
+        if isinstance(node, ast.Assign) and name in [getattr(to, "id", "") for to in node.targets]:
+            return str(ast.literal_eval(node.value))
     return ""
 
 
 def overview() -> str:
     """What `./lab` prints when it is called alone."""
-    present = verbs()
-    listed = {verb for group in GROUPS.values() for verb in group}
-    groups = GROUPS | {"Other": tuple(verb for verb in present if verb not in listed)}
-    lines = ["usage: ./lab VERB [arguments]      ./lab VERB --help says what a verb takes"]
+    groups: dict[str, list[str]] = {group: [] for group in GROUPS}
+    for verb in verbs():
+        groups.setdefault(constant(verb, "GROUP") or OTHER, []).append(verb)
+    lines = ["usage: ./lab VERB [arguments]      ./lab VERB --help explains a verb's arguments"]
     for title, members in groups.items():
-        shown = [verb for verb in members if verb in present]
-        if shown:
-            lines += ["", title, *(f"  {verb:<11}{help_of(verb)}" for verb in shown)]
-    lines += ["", "First commands", *(f"  {command:<24}{purpose}" for command, purpose in FIRST_COMMANDS)]
+        if members:
+            lines += ["", title, *(f"  {verb:<11}{constant(verb, 'HELP')}" for verb in members)]
+    lines += ["", "First commands", *(f"  {command:<24}{does}" for command, does in FIRST_COMMANDS)]
     return "\n".join(lines)
 
 
 def load(verb: str) -> object:
-    """The verb's module. A package that this interpreter lacks is named in one line."""
+    """The verb's module. A package that this Python lacks is named in one line."""
     try:
         return importlib.import_module(f"lab.verbs.{verb}")
     except ModuleNotFoundError as error:
         if error.name and not error.name.startswith("lab"):
-            raise LabError(f"{sys.executable} has no package {error.name}: start the course's tool as ./lab, "
-                           "which keeps its packages in .venv") from error
+            raise LabError(f"{sys.executable} has no package {error.name}: start the course's tool "
+                           "as ./lab, which keeps its packages in .venv") from error
         raise
 
 
 def run(argv: list[str]) -> int:
-    """One command line; raises LabError."""
+    """Runs one command line; raises LabError."""
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(overview())
         return 0
     verb, arguments = argv[0], argv[1:]
     if verb not in verbs():
         near = difflib.get_close_matches(verb, verbs(), n=1, cutoff=0.5)
-        suggestion = f": did you mean ./lab {near[0]}?" if near else ": ./lab alone lists the verbs"
-        raise UsageError(f"there is no verb '{verb}'{suggestion}")
+        hint = f"did you mean ./lab {near[0]}?" if near else "./lab alone lists the verbs"
+        raise UsageError(f"there is no verb '{verb}': {hint}")
     module = load(verb)
-    parser = Parser(prog=f"lab {verb}", description=help_of(verb), allow_abbrev=False)
+    parser = Parser(prog=f"lab {verb}", description=constant(verb, "HELP"), allow_abbrev=False)
     module.add_arguments(parser)
     return int(module.run(parser.parse_args(arguments)) or 0)
 
 
 def main(argv: list[str]) -> int:
-    """The exit code of one command line: 0 well, 1 an error in one line, 2 a wrong command line, 130 interrupted."""
+    """The exit code of one command line: 0 success, 1 an error (printed as one line), 2 a command
+    line that cannot be read, 130 interrupted."""
     try:
         code = run(argv)
         sys.stdout.flush()
@@ -115,6 +105,6 @@ def main(argv: list[str]) -> int:
         print("\nlab: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # `./lab list | head`: the reader has gone. Python's own flush at exit would complain again.
+        # `./lab list | head`: the reader has ended. Without this, Python's flush at exit fails too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141

@@ -1,4 +1,4 @@
-"""Small programs that prove what a compiler and its tools can do, some with a bug that a tool has to report.
+"""Small programs that show what a compiler and its tools can do; some have a bug to be reported.
 
 Standard library only, as `./lab doctor` is.
 """
@@ -16,12 +16,20 @@ CPP20 = """
 #include <cstdio>
 #include <numeric>
 #include <span>
-template <std::floating_point T> T sum(std::span<const T> x) { return std::accumulate(x.begin(), x.end(), T{}); }
+template <std::floating_point T> T sum(std::span<const T> x) {
+  return std::accumulate(x.begin(), x.end(), T{});
+}
 int main() { const double x[] = {1, 2, 3}; std::printf("%g", sum<double>(x)); }
 """
 
 HEAP_OVERFLOW = """
-int main(int argc, char**) { int* x = new int[4]; x[3 + argc] = 1; const int y = x[argc]; delete[] x; return y; }
+int main(int argc, char**) {
+  int* x = new int[4];
+  x[3 + argc] = 1;
+  const int y = x[argc];
+  delete[] x;
+  return y;
+}
 """
 
 SIGNED_OVERFLOW = """
@@ -50,7 +58,7 @@ int main(int argc, char**) {
 }
 """
 
-# For the emulator of common/simt. Without the barrier one thread reads what another has written, in no order.
+# For the emulator.
 BARRIER = """
 #include <cstdio>
 #include "common/cuda/launch.hpp"
@@ -67,8 +75,7 @@ int main() {
   try {
     flash::launch("reverse", reverse, {.grid = dim3(1), .block = dim3(64)}, x);
   } catch (const std::exception& error) {
-    std::printf("%s", error.what());
-    return 1;
+    return std::printf("%s", error.what());
   }
   cudaMemcpy(y, x, sizeof y, cudaMemcpyDeviceToHost);
   std::printf("%d", y[0]);
@@ -80,19 +87,19 @@ NO_BARRIER = BARRIER.replace("  __syncthreads();\n", "")
 @dataclass(frozen=True)
 class Ran:
     code: int
-    output: str
+    output: str  # stripped
     failed_at: str = "run"  # "compile" or "run"
 
     @property
     def last_line(self) -> str:
-        lines = [line.strip() for line in self.output.splitlines() if line.strip()]
-        return lines[-1] if lines else ""
+        return self.output.rpartition("\n")[2].strip()
 
 
 def run(argv: list[str]) -> Ran:
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              text=True, errors="replace", timeout=TIMEOUT, env=os.environ | {"LC_ALL": "C"})
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, errors="replace",
+                              timeout=TIMEOUT, env=os.environ | {"LC_ALL": "C"})
         return Ran(done.returncode, done.stdout.strip())
     except subprocess.TimeoutExpired:
         return Ran(-1, f"no end within {TIMEOUT} s")
@@ -100,35 +107,37 @@ def run(argv: list[str]) -> Ran:
         return Ran(-1, str(error))
 
 
-def emulate(source: str, compiler: str, root: Path, build: Path, *, checked: bool = False) -> Ran:
-    """Compiles a .cu program for the emulator, with its checks or without, links it with the libraries in `build`, and runs it.
-    The flags are those of common/simt/CMakeLists.txt."""
-    flags = [compiler, "-std=c++20", "-I", str(root), "-I", str(root / "common/simt/include"), "-DFLASH_SIMT=1",
-             "-Wno-unknown-pragmas", "-fPIC", "-g", "-O1"]
-    libraries = [f"-L{build / 'lib'}", "-lflash_cuda_emulated", "-lflash_simt", "-lflash_common", f"-Wl,-rpath,{build / 'lib'}"]
-    if checked:
-        flags += ["-DFLASH_SIMT_CHECKED=1", "-fsanitize=thread", "-fsanitize=bounds", "--param=tsan-distinguish-volatile=1",
-                  "--param=tsan-instrument-func-entry-exit=0"]
-        libraries += ["-Wl,--wrap=memcpy,--wrap=memmove,--wrap=memset"]
-    with tempfile.TemporaryDirectory(prefix="lab-doctor-") as folder:
-        file, compiled, program = (Path(folder) / name for name in ("planted.cu", "planted.o", "planted"))
-        file.write_text(source)
-        # In two steps: a linker that saw -fsanitize would take the sanitizer's own library, and the emulator has one in its place.
-        for command in ([*flags, "-x", "c++", "-c", str(file), "-o", str(compiled)],
-                        [compiler, str(compiled), "-o", str(program), *libraries]):
-            built = run(command)
-            if built.code != 0:
-                return Ran(built.code, built.output, "compile")
-        return run([str(program)])
-
-
 def compile_and_run(source: str, compiler: list[str], *, suffix: str = ".cpp", start: bool = True,
-                 before: list[str] | None = None, arguments: list[str] | None = None) -> Ran:
-    """Compiles a program in a temporary folder and runs it, under the command `before` where there is one."""
+                    link: list[str] | None = None, before: list[str] | None = None,
+                    arguments: list[str] | None = None) -> Ran:
+    """Compiles a program and runs it, under the command `before` where there is one. With `link`,
+    that command links it in a step of its own."""
     with tempfile.TemporaryDirectory(prefix="lab-doctor-") as folder:
         file, program = Path(folder) / f"planted{suffix}", Path(folder) / "planted"
         file.write_text(source)
-        built = run([*compiler, str(file), "-o", str(program)])
-        if built.code != 0:
-            return Ran(built.code or -1, built.output, "compile")
+        steps = [[*compiler, str(file), "-o", str(program)]]
+        if link:
+            compiled = str(program.with_suffix(".o"))
+            steps = [[*compiler, "-c", str(file), "-o", compiled],
+                     [link[0], compiled, "-o", str(program), *link[1:]]]
+        for step in steps:
+            built = run(step)
+            if built.code:
+                return Ran(built.code, built.output, "compile")
         return run([*(before or []), str(program), *(arguments or [])]) if start else built
+
+
+def emulate(source: str, compiler: str, root: Path, build: Path, *, checked: bool = False) -> Ran:
+    """Compiles a .cu program for the emulator, with its checks or without, links it with the
+    libraries in `build`, and runs it. The flags are those of common/simt/CMakeLists.txt."""
+    flags = [compiler, "-std=c++20", "-I", str(root), "-I", str(root / "common/simt/include"),
+             "-DFLASH_SIMT=1", "-Wno-unknown-pragmas", "-fPIC", "-g", "-O1", "-x", "c++"]
+    link = [compiler, f"-L{build / 'lib'}", "-lflash_cuda_emulated", "-lflash_simt",
+            "-lflash_common", f"-Wl,-rpath,{build / 'lib'}"]
+    if checked:
+        flags += ["-DFLASH_SIMT_CHECKED=1", "-fsanitize=thread,bounds",
+                  "--param=tsan-distinguish-volatile=1",
+                  "--param=tsan-instrument-func-entry-exit=0"]
+        link += ["-Wl,--wrap=memcpy,--wrap=memmove,--wrap=memset"]
+    # -fsanitize would link the sanitizer's own library, and the emulator has one in its place.
+    return compile_and_run(source, flags, suffix=".cu", link=link)

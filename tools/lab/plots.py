@@ -1,77 +1,283 @@
-"""Draws the results of bench_softmax_matmul: one figure a device and problem size, with time, speed-up and peak memory over d2.
+"""Draws the benchmarks' results: for each device and kind of problem time, rates and memory."""
 
-The figures of bench_attention: attention_plots.py.
-"""
-
+import itertools
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from lab.errors import LabError
-from lab.figures import Axes, Figure, axes_over, in_file_name, legend, log_scale, mark_failures, write_all
-from lab.results import Group, Row, groups, load
+import matplotlib
 
-NAME = "softmax_matmul"
+matplotlib.use("Agg")  # files only: no display is needed, and none is opened
 
-# Okabe and Ito's colours, which colour-blind people can tell apart; each line has a marker of its own as well.
-_UNFUSED = {"color": "#000000", "marker": "s"}
-_FUSED = ({"color": "#0072B2", "marker": "o"}, {"color": "#D55E00", "marker": "^"}, {"color": "#009E73", "marker": "D"},
-          {"color": "#CC79A7", "marker": "v"}, {"color": "#E69F00", "marker": "P"}, {"color": "#56B4E9", "marker": "X"})
+from matplotlib.axes import Axes  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
+from matplotlib.lines import Line2D  # noqa: E402
+from matplotlib.ticker import (FixedLocator, FuncFormatter, LogLocator, NullFormatter,  # noqa: E402
+                               NullLocator)
 
-Series = tuple[str, int | None, dict]  # label, block, style
+from lab.errors import LabError  # noqa: E402
+from lab.paths import relative  # noqa: E402
+from lab.results import Group, Row, groups, load  # noqa: E402
+
+DPI = 150
+Value = Callable[[Row], float | None]
+
+# Colours of Okabe and Ito, which colour-blind people can tell apart. What is compared with is
+# black.
+_FIXED = {name: {"color": color, "marker": marker} for name, color, marker in (
+    ("standard", "#000000", "s"), ("unfused", "#000000", "s"), ("flash", "#D55E00", "o"),
+    ("fused_16", "#0072B2", "o"), ("fused_32", "#D55E00", "^"), ("fused_64", "#009E73", "D"))}
+_PYTORCH = ("#CC79A7", "#56B4E9", "#E69F00", "#0072B2")
+_MARKERS = "^vD<>PXph*"
 
 
-def plot_softmax_matmul(csv_file: Path, folder: Path) -> list[Path]:
-    """Draws a CSV of bench_softmax_matmul; returns the files written. The first group (the GPU's, the largest problem) is
-    softmax_matmul.png, each other one has its device and sizes behind that name. LabError where there is nothing to draw."""
-    found = groups(load(csv_file))
+def plot(csv_file: Path, folder: Path) -> list[Path]:
+    """Draws a CSV of any benchmark and returns the files written. The figures of the first group
+    (the GPU's, the largest problem) have the table's name, each other group has its device and
+    sizes behind it. A group of one size is drawn only where there is no other. LabError where
+    nothing can be drawn."""
+    all_groups = groups(load(csv_file))
+    found = [group for group in all_groups if len(group.sizes) > 1] or all_groups
     if not found:
-        raise LabError(f"{csv_file} has no rows yet: ./lab bench measures some")
-    return write_all(folder, lambda: [(file_name(group, first=number == 0), _figure(group))
-                                      for number, group in enumerate(found)])
+        raise LabError(f"{relative(csv_file)} has no rows yet: ./lab bench measures some")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return [_save(figure, folder / f"{_base_name(group, number == 0)}{suffix}.png")
+                for number, group in enumerate(found) for suffix, figure in figures(group)]
+    except OSError as error:
+        raise LabError(f"{relative(folder)} cannot be written: {error.strerror}") from None
 
 
-def file_name(group: Group, first: bool) -> str:
+def figures(group: Group) -> list[tuple[str, Figure]]:
+    """The figures of a group, each with what its file is called behind the group's name."""
+    if group.kind.table == "softmax_matmul":
+        return [("", _softmax_matmul(group))]
+    return [("", _attention_speed(group)), ("_memory", _attention_memory(group))]
+
+
+def _base_name(group: Group, first: bool) -> str:
+    row, table = group.rows[0], group.kind.table
     if first:
-        return f"{NAME}.png"
-    return f"{NAME}_{in_file_name(group.gpu or group.device)}_{group.batch_size}x{group.d1}x{group.d3}.png"
+        return table
+    sizes = "x".join(str(getattr(row, name)) for name in group.kind.group[3:])
+    where = re.sub(r"[^a-z0-9]+", "-", (row.gpu or row.device).lower()).strip("-")
+    return f"{table}_{where}_{sizes}" + (f"_{row.dtype}" if table == "attention" else "")
 
 
-def _figure(group: Group) -> Figure:
-    series: list[Series] = [("unfused", None, _UNFUSED)] if any(not row.fused for row in group.rows) else []
-    series += [(f"fused, block {block}", block, _FUSED[number % len(_FUSED)]) for number, block in enumerate(group.blocks)]
+def _save(figure: Figure, file: Path) -> Path:
+    temporary = file.with_name(f".{file.name}.tmp")
+    try:
+        figure.savefig(temporary, dpi=DPI, format="png", metadata={"Software": None})
+        temporary.replace(file)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return file
 
+
+# ---- the figures --------------------------------------------------------------------------------
+
+
+def _softmax_matmul(group: Group) -> Figure:
     figure = Figure(figsize=(13.5, 4.8), layout="constrained")
     time, speed, memory = figure.subplots(1, 3)
-    _panel(time, group, series, "Time of a forward pass", "ms", lambda row: row.ms_mean, spread=lambda row: row.ms_std)
-    _panel(speed, group, [one for one in series if one[1] is not None], "Speed-up over unfused", "unfused time / fused time",
-           lambda row: group.speed_up(row.d2, row))
-    _panel(memory, group, series, "Peak memory, inputs and output included", "MiB", lambda row: row.peak_mib, nested=True)
-    failures = [(style["color"], [(d2, row.status) for d2 in group.d2s
-                                  if (row := group.find(d2, block)) is not None and not row.ok]) for _, block, style in series]
-    for axes in (time, memory):
-        log_scale(axes)
-        mark_failures(axes, group.d2s, failures)
+    names = group.names
+    _panel(time, group, "Time of a forward pass", "ms", lambda row: row.forward_ms_mean,
+           spread=lambda row: row.forward_ms_std)
+
+    def speed_up(row: Row) -> float | None:
+        unfused = group.find("unfused", row.size)
+        known = unfused is not None and unfused.ok and row.ok
+        return unfused.forward_ms_mean / row.forward_ms_mean if known else None
+
+    _panel(speed, group, "Speed-up over unfused", "unfused time / time", speed_up, log=False,
+           names=[name for name in names if name != "unfused"])
+    _panel(memory, group, "Peak memory, output included", "MiB", lambda row: row.forward_peak_MiB,
+           nested=True)
     if speed.lines:
-        speed.axhline(1, color=_UNFUSED["color"], linewidth=1, linestyle=":")
+        speed.axhline(1, color="#000000", linewidth=1, linestyle=":")
         speed.set_ylim(bottom=0, top=max(1.1, 1.05 * speed.get_ylim()[1]))
-        speed.annotate("as fast as unfused", (0.02, 1), xycoords=("axes fraction", "data"), xytext=(0, 3),
-                       textcoords="offset points", fontsize=8)
-    figure.suptitle(f"softmax(X) V: {group.title}", fontsize=13)
-    legend(figure, [(label, style) for label, _, style in series], any(not row.ok for row in group.rows))
+        speed.annotate("as fast as unfused", (0.02, 1), xycoords=("axes fraction", "data"),
+                       xytext=(0, 3), textcoords="offset points", fontsize=8)
+    return _finish(figure, group, f"softmax(X) V: {group.title}", group.rows)
+
+
+def _attention_speed(group: Group) -> Figure:
+    """A row of panels for each mask: the rates of both passes, and the share of the peak, or the
+    time of both passes where no peak is known."""
+    unit, factor = ("TFLOP/s", 1) if group.device == "cuda" else ("GFLOP/s", 1000)
+    has_peak = any(row.percent_of_peak is not None for row in group.rows)
+    figure = Figure(figsize=(13.5, 0.8 + 3.9 * len(group.masks)), layout="constrained")
+    grid = figure.subplots(len(group.masks), 3, squeeze=False)
+
+    def rate(column: str) -> Value:
+        return lambda row: None if getattr(row, column) is None else factor * getattr(row, column)
+
+    for mask, panels in zip(group.masks, grid):
+        words = ", causal" if mask else ""
+        _panel(panels[0], group, f"Forward pass{words}", unit, rate("forward_tflops"), mask)
+        _panel(panels[1], group, f"Backward pass{words}", unit, rate("backward_tflops"), mask)
+        both = f"Forward and backward{words}"
+        if has_peak:
+            _panel(panels[2], group, both, "% of peak", lambda row: row.percent_of_peak, mask,
+                   log=False)
+            panels[2].set_ylim(bottom=0)
+        else:
+            _panel(panels[2], group, both, "ms", lambda row: row.total_ms, mask)
+    _same_limits(grid[:, :2].flat)
+    _same_limits(grid[:, 2:].flat)
+    return _finish(figure, group, f"Attention: {group.title}", group.rows)
+
+
+def _attention_memory(group: Group) -> Figure:
+    """Of one mask: no implementation here allocates another amount with the other one."""
+    mask = group.masks[0]
+    figure = Figure(figsize=(13.5, 4.8), layout="constrained")
+    panels = figure.subplots(1, 3)
+    for axes, title, column in zip(
+            panels,
+        ("Forward pass, its peak", "Backward pass, its peak", "Saved for the backward pass"),
+        ("forward_peak_MiB", "backward_peak_MiB", "saved_activations_MiB")):
+        _panel(axes,
+               group,
+               title,
+               "MiB",
+               lambda row, column=column: getattr(row, column),
+               mask,
+               nested=True)
+    _same_limits(panels)
+    title = f"Memory of attention: {group.title}, {'causal' if mask else 'not causal'}"
+    return _finish(figure, group, title, [row for row in group.rows if row.mask == mask])
+
+
+def _finish(figure: Figure, group: Group, title: str, rows: Sequence[Row]) -> Figure:
+    figure.suptitle(title, fontsize=13)
+    handles = [Line2D([], [], label=name.replace("fused_", "fused, block "), linewidth=1.6,
+                      markersize=5, **style) for name, style in styles(group.names).items()]
+    if any(not row.ok for row in rows):
+        handles.append(Line2D([], [], label="no result, for the reason above it", linestyle="none",
+                              marker="x", markersize=7, markeredgewidth=1.8, color="0.35"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(6, len(handles)),
+                  frameon=False)
     return figure
 
 
-def _panel(axes: Axes, group: Group, series: list[Series], title: str, unit: str, value: Callable[[Row], float | None],
-           spread: Callable[[Row], float | None] | None = None, nested: bool = False) -> None:
-    """`nested`: the fused lines lie on each other, so the later ones get smaller markers."""
-    for number, (_, block, style) in enumerate(series):
-        rows = [row for d2 in group.d2s if (row := group.find(d2, block)) is not None]
+def styles(names: Sequence[str]) -> dict[str, dict]:
+    """A look for each line: the rungs of a ladder go from dark to light in their order, PyTorch's
+    lines are dashed."""
+    looks = dict(_FIXED)
+    pytorch = [name for name in names if name.startswith("pytorch")]
+    others = [name for name in names if name not in _FIXED and name not in pytorch]
+    for number, name in enumerate(pytorch):
+        looks[name] = {"color": _PYTORCH[number % len(_PYTORCH)], "linestyle": "--"}
+    for number, name in enumerate(others):
+        # The map's last fifth, its yellow, is too light for a line on white.
+        shade = matplotlib.colormaps["viridis"](0.8 * number / max(1, len(others) - 1))
+        looks[name] = {"color": matplotlib.colors.to_hex(shade)}
+    for number, name in [*enumerate(pytorch), *enumerate(others)]:
+        looks[name]["marker"] = _MARKERS[number % len(_MARKERS)]
+    return {name: looks[name] for name in names}
+
+
+# ---- panels -------------------------------------------------------------------------------------
+
+
+def _panel(axes: Axes, group: Group, title: str, unit: str, value: Value, mask: bool = False,
+           log: bool = True, nested: bool = False, names: Sequence[str] | None = None,
+           spread: Value | None = None) -> None:
+    """A line for each implementation over the sizes. `nested`: lines lie on each other, so that the
+    later ones get smaller markers. With a logarithmic axis rows without a result are marked."""
+    failures = []
+    looks = styles(group.names)
+    for number, name in enumerate(names or group.names):
+        rows = group.series(name, mask)
         values = [value(row) for row in rows]
+        failed = [(row.size, row.status) for row, one in zip(rows, values)
+                  if one is None and not row.ok]
+        failures.append((looks[name]["color"], failed))
         if all(one is None for one in values):
             continue
-        # NaN breaks the line where a configuration has no result.
-        axes.errorbar([row.d2 for row in rows], [math.nan if one is None else one for one in values],
-                      yerr=[spread(row) or 0 for row in rows] if spread else None, capsize=2, linewidth=1.6,
-                      markersize=5 + 2 * (len(series) - 1 - number) if nested and block is not None else 5, **style)
-    axes_over(axes, group.d2s, title, "d2, number of keys", unit)
+        # NaN breaks the line where there is no result.
+        smaller = nested and looks[name]["color"] != "#000000"
+        axes.errorbar([row.size for row in rows],
+                      [math.nan if one is None else one for one in values],
+                      yerr=[spread(row) or 0 for row in rows] if spread else None,
+                      capsize=2, linewidth=1.6,
+                      markersize=4 + 1.2 * (len(looks) - 1 - number) if smaller else 5,
+                      **looks[name])
+    _label(axes, group, title, unit)
+    if log:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
+        _label_narrow_range(axes)
+        _mark_failures(axes, group.sizes, failures)
+
+
+def _label(axes: Axes, group: Group, title: str, unit: str) -> None:
+    if not axes.lines:
+        axes.text(0.5, 0.4, "nothing to show", transform=axes.transAxes, ha="center", color="0.35")
+        axes.yaxis.set_major_locator(NullLocator())
+    axes.set_title(title, fontsize=11)
+    axes.set_xlabel(group.kind.size_label)
+    axes.set_ylabel(unit)
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(group.sizes))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:.0f}"))
+    axes.set_xlim(group.sizes[0] / 1.3, group.sizes[-1] * 1.3)
+    axes.tick_params(axis="x", labelsize=9)
+    axes.grid(True, color="0.9")
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _label_narrow_range(axes: Axes) -> None:
+    """A logarithmic axis over a decade or two has few powers of ten to label: 2 and 5 join in."""
+    low, high = axes.get_ylim()
+    if not axes.lines:
+        axes.yaxis.set_major_locator(NullLocator())
+        axes.yaxis.set_minor_locator(NullLocator())
+    elif 8 < high / low < 300:
+        axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        few = FuncFormatter(lambda number, _: f"{number:g}") if high / low <= 8 else NullFormatter()
+        axes.yaxis.set_major_locator(LogLocator(base=10))
+        axes.yaxis.set_minor_formatter(few)
+
+
+def _same_limits(panels: Sequence[Axes]) -> None:
+    """Gives panels that are to be compared the same range of y. To be called last."""
+    drawn = [axes for axes in panels if axes.lines]
+    if not drawn:
+        return
+    low, high = min(axes.get_ylim()[0] for axes in drawn), max(axes.get_ylim()[1] for axes in drawn)
+    for axes in drawn:
+        axes.set_ylim(low, high)
+        if axes.get_yscale() == "log":
+            _label_narrow_range(axes)
+
+
+def _mark_failures(axes: Axes, sizes: Sequence[int], failures: Sequence[tuple[str, list]]) -> None:
+    """Along the upper edge, a line for each series: an x where it has no result, and the status
+    above each run of them. Series that failed alike share a grey line."""
+    colors: dict[tuple, list] = {}
+    for color, failed in failures:
+        if failed:
+            colors.setdefault(tuple(failed), []).append(color)
+    if axes.lines:
+        low, high = axes.get_ylim()
+        axes.set_ylim(low, high * (high / low) ** (0.13 * len(colors)))  # room above the lines
+    for place, (failed, owners) in enumerate(colors.items()):
+        y = 0.94 - 0.1 * place
+        color = owners[0] if len(owners) == 1 else "0.35"
+        axes.plot([size for size, _ in failed], [y] * len(failed), linestyle="none", marker="x",
+                  markersize=7, markeredgewidth=1.8, color=color, clip_on=False,
+                  transform=axes.get_xaxis_transform())
+        for status, run in itertools.groupby(failed, key=lambda one: one[1]):
+            members = [size for size, _ in run]
+            left = members[0] <= sizes[(len(sizes) - 1) // 2]  # the text stays inside the panel
+            axes.annotate(status if len(owners) == 1 else f"{status} ({len(owners)} lines)",
+                          (members[0] if left else members[-1], y), fontsize=8, color=color,
+                          xycoords=("data", "axes fraction"), xytext=(-4 if left else 4, 5),
+                          textcoords="offset points", ha="left" if left else "right")

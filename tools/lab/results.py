@@ -1,144 +1,164 @@
-"""Reads what the benchmarks write: the CSV of bench_softmax_matmul as rows, and rows as groups that share a plot or a table.
+"""Reads the benchmarks' CSV files: rows, and groups of rows that share a figure or a table.
 
-benchmarking/README.md says what each column means. The CSV of bench_attention: attention_results.py.
+The tables of benchmarking/README.md describe the columns; the programs read them too.
 """
 
 import csv
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from lab.errors import LabError
-from lab.paths import OUTPUTS, relative
+from lab.paths import OUTPUTS, REPOSITORY, relative
 
-SOFTMAX_MATMUL_CSV = OUTPUTS / "csv" / "softmax_matmul_benchmark.csv"
-COLUMNS = ("batch_size", "d1", "d2", "d3", "fused", "BLOCK", "forward_ms_mean", "forward_ms_std", "forward_peak_MiB",
-           "device", "dtype", "status", "tflops", "gpu")
-STATUSES = ("ok", "OOM", "unsupported", "error")
+COLUMNS_FILE = REPOSITORY / "benchmarking" / "README.md"
 
 
 @dataclass(frozen=True)
-class Row:
-    """One configuration. The numbers that were measured are None unless status is "ok"."""
+class Column:
+    name: str
+    role: str  # "key", "value" or "added"
+    type: str  # "text", "number", "integer" or "integer or empty"; empty where there are choices
+    choices: list[str]
 
-    batch_size: int
-    d1: int
-    d2: int
-    d3: int
-    block: int | None  # None: unfused
-    ms_mean: float | None
-    ms_std: float | None
-    peak_mib: float | None  # inputs and output are part of it
-    device: str  # "cuda" or "cpu"
-    dtype: str
-    status: str
-    tflops: float | None
-    gpu: str  # empty on a CPU
+
+@cache
+def columns(table: str) -> tuple[Column, ...]:
+    _, _, text = COLUMNS_FILE.read_text(encoding="utf-8").partition(f"### {table}_benchmark.csv\n")
+    found = []
+    text = text.partition("\n#")[0]
+    for name, cell in re.findall(r"^\| `(\w+)` \| (.*?) \|", text, re.MULTILINE):
+        type, *_, role = cell.split(", ") + ["value"] * (not cell.endswith(("key", "added")))
+        choices = re.findall("`(.*?)`", cell)
+        found.append(Column(name, role, "" if choices else type, choices))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the rows of a table are grouped by: a figure or table shows them over `size`."""
+
+    table: str
+    size: str
+    size_label: str
+    group: tuple[str, ...]
+    time: str  # the column that every row with the status ok has
 
     @property
-    def fused(self) -> bool:
-        return self.block is not None
+    def csv(self) -> Path:
+        return OUTPUTS / "csv" / f"{self.table}_benchmark.csv"
+
+
+KINDS = (
+    Kind("softmax_matmul", "d2", "d2, number of keys",
+         ("device", "gpu", "dtype", "batch_size", "d1", "d3"), "forward_ms_mean"),
+    Kind("attention", "seq_len", "sequence length",
+         ("device", "gpu", "dtype", "batch", "heads", "d_model"), "forward_ms"),
+)
+
+
+class Row:
+    """One implementation on one problem: an attribute for each column, None where nothing was
+    measured or an older file has no such column."""
+
+    def __init__(self, kind: Kind, values: dict[str, Any]) -> None:
+        self.kind, self._values = kind, values
+
+    def __getattr__(self, column: str) -> Any:
+        try:
+            return self._values[column]
+        except KeyError:
+            raise AttributeError(column) from None
 
     @property
     def ok(self) -> bool:
         return self.status == "ok"
 
     @property
+    def size(self) -> int:
+        return self._values[self.kind.size]
+
+    @property
+    def mask(self) -> bool:
+        """Whether there is a causal mask."""
+        return bool(self._values.get("causal"))
+
+    @property
+    def name(self) -> str:
+        """The implementation's; the first files of softmax_matmul say it by `fused` and `BLOCK`."""
+        return self.implementation or (f"fused_{self.BLOCK}" if self.fused else "unfused")
+
+    @property
     def extra_mib(self) -> float | None:
-        """The peak beyond x, v and out; never below 0, which the allocator's rounding could make of it."""
-        if self.peak_mib is None:
+        """The peak without the output; allocators round up, so that it may be a little above 0."""
+        if self.forward_peak_MiB is None:
             return None
-        elements = self.d1 * self.d2 + self.d2 * self.d3 + self.d1 * self.d3
-        return max(0.0, self.peak_mib - 4 * self.batch_size * elements / 2**20)
+        return max(0.0, self.forward_peak_MiB - 4 * self.batch_size * self.d1 * self.d3 / 2**20)
+
+    def _rate(self, per_pair: int, ms: float | None) -> float | None:
+        pairs = self.seq_len * (self.seq_len + 1) // 2 if self.causal else self.seq_len**2
+        return None if ms is None else per_pair * pairs * self.batch * self.d_model / ms * 1e-9
+
+    @property
+    def forward_tflops(self) -> float | None:
+        """2 products, for each pair of a query and a key that it sees."""
+        return self._rate(4, self.forward_ms)
+
+    @property
+    def backward_tflops(self) -> float | None:
+        """5 products, one of which computes the scores again."""
+        return self._rate(10, self.backward_ms)
 
 
 @dataclass(frozen=True)
 class Group:
-    """What one figure or table shows: the rows of one device and one problem size, over d2 and the block."""
+    """The rows of one device and one kind of problem, over implementation, size and mask."""
 
-    device: str
-    gpu: str
-    dtype: str
-    batch_size: int
-    d1: int
-    d3: int
+    kind: Kind
     rows: tuple[Row, ...]
 
     @property
     def title(self) -> str:
-        return f"{self.gpu or self.device.upper()}, {self.dtype}, batch {self.batch_size}, d1 {self.d1}, d3 {self.d3}"
+        row = self.rows[0]
+        where = f"{row.gpu or row.device.upper()}, {row.dtype}, batch "
+        if self.kind.table == "softmax_matmul":
+            return f"{where}{row.batch_size}, d1 {row.d1}, d3 {row.d3}"
+        heads = f"{row.heads} heads of {row.d_model // row.heads}"
+        return f"{where}{row.batch}, {heads if row.heads > 1 else f'1 head of {row.d_model}'}"
 
     @property
-    def d2s(self) -> list[int]:
-        return sorted({row.d2 for row in self.rows})
+    def device(self) -> str:
+        return self.rows[0].device
 
     @property
-    def blocks(self) -> list[int]:
-        return sorted({row.block for row in self.rows if row.block is not None})
+    def sizes(self) -> list[int]:
+        return sorted({row.size for row in self.rows})
 
-    def unfused(self, d2: int) -> Row | None:
-        return self.find(d2, None)
+    @property
+    def masks(self) -> list[bool]:
+        return sorted({row.mask for row in self.rows})
 
-    def find(self, d2: int, block: int | None) -> Row | None:
-        return next((row for row in self.rows if row.d2 == d2 and row.block == block), None)
+    @property
+    def names(self) -> list[str]:
+        """Of the implementations, in the order of the file, which is the program's."""
+        return list(dict.fromkeys(row.name for row in self.rows))
 
-    def best_fused(self, d2: int) -> Row | None:
-        """The fastest block that worked."""
-        done = [row for row in self.rows if row.d2 == d2 and row.fused and row.ms_mean is not None]
-        return min(done, key=lambda row: row.ms_mean or math.inf, default=None)
+    def find(self, name: str, size: int, mask: bool = False) -> Row | None:
+        return next(
+            (row for row in self.rows if (row.name, row.size, row.mask) == (name, size, mask)),
+            None)
 
-    def speed_up(self, d2: int, fused: Row | None) -> float | None:
-        """The unfused time over that of `fused`; None where either is missing."""
-        unfused = self.unfused(d2)
-        if fused is None or unfused is None or unfused.ms_mean is None or fused.ms_mean is None:
-            return None
-        return unfused.ms_mean / fused.ms_mean
+    def series(self, name: str, mask: bool = False) -> list[Row]:
+        return [row for size in self.sizes if (row := self.find(name, size, mask)) is not None]
 
 
 def load(file: Path) -> list[Row]:
-    """The rows of a CSV. What is not such a table is a LabError that names the file, the line and the column."""
-    return [_row(cells) for cells in read_table(file, COLUMNS)]
-
-
-class Cells:
-    """One line of a CSV: its cells, read as what they have to be. A wrong one is a LabError that names line and column."""
-
-    def __init__(self, where: str, columns: Sequence[str], record: Sequence[str]) -> None:
-        if len(record) != len(columns):
-            raise LabError(f"{where}: {len(record)} cells; there have to be {len(columns)}")
-        self._where = where
-        self._cells = dict(zip(columns, record))
-
-    def text(self, column: str) -> str:
-        return self._cells[column]
-
-    def integer(self, column: str) -> int:
-        cell = self._cells[column]
-        if not cell.isascii() or not cell.isdigit() or int(cell) < 1:
-            raise self.wrong(column, "an integer, at least 1")
-        return int(cell)
-
-    def number(self, column: str, above_zero: bool = False) -> float:
-        try:
-            value = float(self._cells[column])
-        except ValueError:
-            value = math.nan
-        if not 0 <= value < math.inf or (above_zero and value == 0):
-            raise self.wrong(column, "a number above 0" if above_zero else "a number, at least 0")
-        return value
-
-    def choice(self, column: str, choices: Sequence[str]) -> str:
-        if self._cells[column] not in choices:
-            raise self.wrong(column, f"one of {', '.join(choices)}")
-        return self._cells[column]
-
-    def wrong(self, column: str, wanted: str) -> LabError:
-        return LabError(f"{self._where}: {column} is '{self._cells[column]}'; it must be {wanted}")
-
-
-def read_table(file: Path, columns: Sequence[str]) -> list[Cells]:
-    """The lines of a CSV that has exactly these columns; LabError for every other file."""
+    """The rows of a CSV of any benchmark. What is not such a table is a LabError that names the
+    file, the line and the column."""
     shown = relative(file)
     try:
         with file.open(newline="", encoding="utf-8") as stream:
@@ -147,30 +167,61 @@ def read_table(file: Path, columns: Sequence[str]) -> list[Cells]:
         raise LabError(f"{shown} does not exist: ./lab bench writes it") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise LabError(f"{shown} cannot be read: {error}") from None
-    if not records or records[0] != list(columns):
-        raise LabError(f"{shown} does not begin with the header {','.join(columns)}")
-    return [Cells(f"{shown}:{number}", columns, record) for number, record in enumerate(records[1:], 2)]
+    header = records[0] if records else []
+    for kind in KINDS:
+        known = {column.name: column for column in columns(kind.table)}
+        needed = {column.name for column in known.values() if column.role == "value"}
+        if needed <= set(header) <= set(known):
+            return [_row(kind, f"{shown}:{line}", known, header, record)
+                    for line, record in enumerate(records[1:], 2)]
+    raise LabError(f"{shown} has the wrong header: expected the columns of a benchmark "
+                   f"({relative(COLUMNS_FILE)}), found '{','.join(header)}'")
+
+
+def _row(kind: Kind, where: str, known: dict[str, Column], header: Sequence[str],
+         record: Sequence[str]) -> Row:
+    if len(record) != len(header):
+        raise LabError(f"{where}: {len(record)} cells; there have to be {len(header)}")
+    values: dict[str, Any] = dict.fromkeys(known)
+    for name, cell in zip(header, record):
+        values[name], wanted = _value(known[name], cell)
+        if name == kind.time and record[header.index("status")] == "ok" and not values[name]:
+            wanted = "a number above 0"
+        if wanted:
+            raise LabError(f"{where}: {name} is '{cell}'; it must be {wanted}")
+    return Row(kind, values)
+
+
+def _value(column: Column, cell: str) -> tuple[Any, str]:
+    """What the cell says, and what it had to be, if it is not that."""
+    if column.choices:
+        value: Any = cell == "True" if column.choices == ["True", "False"] else cell
+        return value, "" if cell in column.choices else f"one of {', '.join(column.choices)}"
+    if column.type == "text":
+        return cell, ""
+    if cell == "" and column.type != "integer":
+        return None, ""
+    if column.type == "number":
+        try:
+            number = float(cell)
+        except ValueError:
+            number = math.nan
+        return number, "" if 0 <= number < math.inf else "a number, at least 0"
+    good = cell.isascii() and cell.isdigit() and int(cell) > 0
+    return (int(cell), "") if good else (None, "an integer, at least 1")
 
 
 def groups(rows: Iterable[Row]) -> list[Group]:
-    """The rows by device and problem; GPUs first, then the largest problem."""
+    """The rows by device and problem; GPUs first, then the largest problem, then float32."""
     collected: dict[tuple, list[Row]] = {}
     for row in rows:
-        collected.setdefault((row.device, row.gpu, row.dtype, row.batch_size, row.d1, row.d3), []).append(row)
-    found = [Group(*key, rows=tuple(members)) for key, members in collected.items()]
-    return sorted(found, key=lambda group: (group.device == "cpu", -group.batch_size * group.d1 * group.d3, group.gpu))
+        collected.setdefault(tuple(getattr(row, name) for name in row.kind.group), []).append(row)
+    found = [Group(members[0].kind, tuple(members)) for members in collected.values()]
 
+    def order(group: Group) -> tuple:
+        row, extents = group.rows[0], group.kind.group[3:]
+        elements = math.prod(getattr(row, name) for name in extents if name != "heads")
+        size = elements * (group.sizes[-1] if group.kind.table == "attention" else 1)
+        return row.device == "cpu", -size, row.gpu, row.dtype != "float32", row.dtype
 
-def _row(cells: Cells) -> Row:
-    status = cells.choice("status", STATUSES)
-    fused = cells.choice("fused", ("True", "False")) == "True"
-    if not fused and cells.text("BLOCK"):
-        raise cells.wrong("BLOCK", "empty where fused is False")
-
-    def measured(column: str, above_zero: bool = False) -> float | None:
-        return cells.number(column, above_zero) if status == "ok" else None
-
-    return Row(cells.integer("batch_size"), cells.integer("d1"), cells.integer("d2"), cells.integer("d3"),
-               cells.integer("BLOCK") if fused else None, measured("forward_ms_mean", above_zero=True),
-               measured("forward_ms_std"), measured("forward_peak_MiB"), cells.choice("device", ("cuda", "cpu")),
-               cells.text("dtype"), status, measured("tflops"), cells.text("gpu"))
+    return sorted(found, key=order)

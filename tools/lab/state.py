@@ -1,6 +1,6 @@
-"""What a student has done so far: .lab/state.json (hints revealed, results of the last check) and .lab/backup/ (copies).
+"""What a student has done: .lab/state.json (hints shown, last results), .lab/backup/ (copies).
 
-Losing it loses no work, so that a damaged file is never an obstacle: it is set aside and a new one is begun.
+Losing it loses no work, so a damaged file never stops a verb: it is set aside and a new one begun.
 """
 
 import contextlib
@@ -30,12 +30,11 @@ class LastResult:
 
 @dataclass
 class State:
-    hints: dict[str, int] = field(default_factory=dict)  # task id -> how many are revealed
-    results: dict[str, LastResult] = field(default_factory=dict)  # task id -> last check of the skeleton
+    hints: dict[str, int] = field(default_factory=dict)  # task id -> how many are shown
+    results: dict[str, LastResult] = field(default_factory=dict)  # task id -> last check
 
 
 def load() -> State:
-    """The state as it stands; a fresh one where there is none or where it cannot be read."""
     file = _file()
     try:
         return _parse(json.loads(file.read_text(encoding="utf-8")))
@@ -45,15 +44,15 @@ def load() -> State:
         kept = file.with_name(f"state.damaged-{_timestamp()}.json")
         with contextlib.suppress(OSError):
             file.replace(kept)
-        _say(f"{_shown(file)} is damaged: kept as {_shown(kept)}, progress and hints start anew")
+        _warn(f"is damaged: it is kept as {paths.relative(kept)}, progress and hints start anew")
     except OSError as error:
-        _say(f"{_shown(file)} cannot be read ({error.strerror}): going on without it")
+        _warn(f"cannot be read ({error.strerror}): going on without it")
     return State()
 
 
 @contextlib.contextmanager
 def edit() -> Iterator[State]:
-    """Loads the state, hands it out to be changed, and writes it. Reads at the last moment: watch may run beside."""
+    """The state, to be changed and then written; briefly, as `./lab watch` may change it too."""
     state = load()
     yield state
     content = json.dumps({"version": VERSION, **asdict(state)}, indent=2, sort_keys=True) + "\n"
@@ -64,11 +63,11 @@ def edit() -> Iterator[State]:
         temporary.write_text(content, encoding="utf-8")
         temporary.replace(file)
     except OSError as error:
-        _say(f"{_shown(file)} cannot be written ({error.strerror}): progress is not kept")
+        _warn(f"cannot be written ({error.strerror}): progress is not kept")
 
 
 def fingerprint(path: Path) -> str:
-    """Tells whether a file has changed since; empty where it cannot be read."""
+    """Of a file's content; empty where it cannot be read."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     except OSError:
@@ -76,10 +75,9 @@ def fingerprint(path: Path) -> str:
 
 
 def keep_copy(path: Path) -> Path:
-    """Copies a file of the repository to .lab/backup/<timestamp>/ under the same path, and says where it went."""
+    """Copies a file of the repository to .lab/backup/<timestamp>/ under the same path."""
     folder = paths.STATE / "backup" / _timestamp()
-    kept = folder / path.relative_to(paths.ROOT)
-    number = 1
+    kept, number = folder / path.relative_to(paths.ROOT), 1
     while kept.exists():
         number += 1
         kept = folder.with_name(f"{folder.name}-{number}") / path.relative_to(paths.ROOT)
@@ -92,7 +90,7 @@ def _parse(data: dict) -> State:
     if data["version"] != VERSION:
         raise ValueError(f"version {data['version']}")
     hints = {str(task): int(count) for task, count in data["hints"].items()}
-    results = {str(task): LastResult(str(last["status"]), float(last["earned"]), str(last["source"]))
+    results = {task: LastResult(str(last["status"]), float(last["earned"]), str(last["source"]))
                for task, last in data["results"].items()}
     return State(hints, results)
 
@@ -101,13 +99,9 @@ def _file() -> Path:
     return paths.STATE / "state.json"
 
 
-def _shown(path: Path) -> str:
-    return path.relative_to(paths.ROOT).as_posix()
-
-
 def _timestamp() -> str:
     return datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
 
 
-def _say(line: str) -> None:
-    print(line, file=sys.stderr)
+def _warn(trouble: str) -> None:
+    print(f"{paths.relative(_file())} {trouble}", file=sys.stderr)

@@ -1,168 +1,211 @@
-"""The results tables of README.md, generated from the committed CSVs: outputs/reference/<machine>/csv/."""
+"""The tables between markers in the README pages: results and ladders.
 
-from collections.abc import Callable
-from dataclasses import dataclass
+`./lab table` makes them from the committed CSV files (outputs/reference/<machine>/csv/) and from
+the first comment of each rung. A page has the regions that it wants:
+
+    <!-- BEGIN RESULTS attention_cpu -->     ...     <!-- END RESULTS attention_cpu -->
+    <!-- BEGIN LADDER part2 -->              ...     <!-- END LADDER part2 -->
+"""
+
+import os
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from lab import attention_results, paths
+from lab import manifest, paths, results
 from lab.errors import LabError
-from lab.results import Group, Row, groups, load
+from lab.results import Group, Row
+
+MARKER = re.compile(r"<!-- (BEGIN|END) (RESULTS|LADDER) (\w+) -->")
 
 
-@dataclass(frozen=True)
-class Section:
-    """A region of README.md between two markers, made of the CSVs of one benchmark. It may be missing where there are none."""
-
-    name: str
-    csv_name: str
-    tables: Callable[[Path], list[str]]  # of one CSV: a heading and a table each
-
-    @property
-    def begin(self) -> str:
-        return f"<!-- BEGIN RESULTS {self.name} -->"
-
-    @property
-    def end(self) -> str:
-        return f"<!-- END RESULTS {self.name} -->"
-
-    def csvs(self) -> list[Path]:
-        return sorted((paths.OUTPUTS / "reference").glob(f"*/csv/{self.csv_name}"))
-
-    def updated(self, text: str, file: str) -> str:
-        """`text` with this region regenerated. LabError when there is no CSV for it, or a marker is missing, out of order, or
-        there twice."""
-        found, tables = (text.count(self.begin), text.count(self.end)), [one for csv in self.csvs() for one in self.tables(csv)]
-        if found == (0, 0) and not tables:
-            return text
-        if not tables:
-            raise LabError(f"there is no outputs/reference/<machine>/csv/{self.csv_name} to make the table '{self.name}' of")
-        if found != (1, 1) or text.index(self.end) < text.index(self.begin):
-            raise LabError(f"{file} has to have one line {self.begin} and, after it, one line {self.end}")
-        before, rest = text.split(self.begin)
-        _, after = rest.split(self.end)
-        joined = "\n\n".join(tables)
-        return f"{before}{self.begin}\n{joined}\n{self.end}{after}"
+def pages() -> list[Path]:
+    return sorted([*paths.ROOT.glob("README.md"), *paths.ROOT.glob("*/README.md")])
 
 
-def updated(text: str, file: str) -> str:
-    """`text` with all its marked regions regenerated; LabError when one cannot be."""
-    for section in SECTIONS:
-        text = section.updated(text, file)
-    return text
+def updated(text: str, page: Path) -> str:
+    """`text` with all its marked regions generated anew. LabError when one cannot be."""
+    pieces, end = [], 0
+    markers = list(MARKER.finditer(text))
+    for begin, finish in zip(markers[::2], markers[1::2]):
+        if (begin[1], finish[1]) != ("BEGIN", "END") or begin.groups()[1:] != finish.groups()[1:]:
+            break
+        pieces += [text[end:begin.end()], "\n", region(begin[2], begin[3], page), "\n"]
+        end = finish.start()
+    if 4 * (len(markers) // 2) != len(pieces) or len(markers) % 2:
+        line = text.count("\n", 0, markers[len(pieces) // 2].start()) + 1
+        raise LabError(f"{paths.relative(page)}:{line}: markers have to come in pairs, "
+                       "<!-- BEGIN KIND NAME --> and then <!-- END KIND NAME -->")
+    return "".join(pieces) + text[end:]
 
 
-def _markdown(header: tuple[str, ...], rows: list[list[str]]) -> str:
-    lines = [list(header), *rows]
-    shown = ["| " + " | ".join(cells) + " |" for cells in lines]
-    return "\n".join([shown[0], "|" + " ---: |" * len(header), *shown[1:]])
-
-
-# ---- softmax-matmul ----------------------------------------------------------------------------------------------------
-
-HEADER = ("d2", "unfused, ms", "best fused, ms (block)", "speed-up", "fused, TFLOP/s", "extra memory unfused, MiB",
-          "extra memory fused, MiB")
-
-
-def softmax_matmul_tables(file: Path) -> list[str]:
-    return [f"**{group.title}** ([CSV]({paths.relative(file)}))\n\n{table(group)}" for group in groups(load(file))]
-
-
-def table(group: Group) -> str:
-    """One group as a Markdown table, a row for each d2."""
-    rows = []
-    for d2 in group.d2s:
-        unfused, fused = group.unfused(d2), group.best_fused(d2)
-        speed_up = group.speed_up(d2, fused)
-        rows.append([str(d2), _time(unfused), f"{fused.ms_mean:.4g} ({fused.block})" if fused else _no_fused(group, d2),
-                     f"{speed_up:.2f}x" if speed_up is not None else "", f"{fused.tflops:.3g}" if fused else "",
-                     _extra(unfused), _extra(fused)])
-    return _markdown(HEADER, rows)
-
-
-def _time(row: Row | None) -> str:
-    return "" if row is None else f"{row.ms_mean:.4g}" if row.ok else row.status
-
-
-def _extra(row: Row | None) -> str:
-    """Host allocators round up, so that a few KiB are there without being asked for: shown as 0."""
-    if row is None or row.extra_mib is None:
-        return ""
-    return "0" if row.extra_mib < 0.1 else f"{row.extra_mib:.4g}"
-
-
-def _no_fused(group: Group, d2: int) -> str:
-    return ", ".join(sorted({row.status for row in group.rows if row.d2 == d2 and row.fused}))
-
-
-# ---- attention ---------------------------------------------------------------------------------------------------------
-
-
-def cpu_attention_tables(file: Path) -> list[str]:
-    return [f"**{group.title}, sequence length {group.seq_lens[-1]}** ({_link(file)})\n\n{cpu_attention_table(group)}"
-            for group in attention_results.groups(attention_results.load(file)) if group.device == "cpu"]
-
-
-def gpu_attention_tables(file: Path) -> list[str]:
-    return [f"**{group.title}, sequence length {group.seq_lens[-1]}** ({_link(file)})\n\n{gpu_attention_table(group)}"
-            for group in attention_results.groups(attention_results.load(file)) if group.device == "cuda"]
-
-
-def _link(file: Path) -> str:
-    return f"[CSV]({paths.relative(file)})"
-
-
-def cpu_attention_table(group: attention_results.Group) -> str:
-    """One group at its longest sequence as a Markdown table, a row for each implementation."""
-    seq_len = group.seq_lens[-1]
-    header = ["implementation"]
-    for causal in group.masks:
-        mask = "causal: " if causal else ""
-        header += [f"{mask}forward, ms", f"{mask}backward, ms", f"{mask}GFLOP/s", f"{mask}% of peak"]
-    header += ["forward peak, MiB", "backward peak, MiB", "saved, MiB"]
-
-    rows = []
-    for name in group.implementations:
-        found = [group.find(name, seq_len, causal) for causal in group.masks]
-        if all(row is None for row in found):
+def region(kind: str, name: str, page: Path) -> str:
+    """What belongs between the markers."""
+    if kind == "LADDER":
+        return ladder_table(name, page)
+    table = re.sub("_(cpu|gpu)$", "", name)
+    make = {"softmax_matmul": softmax_matmul_table, "attention_cpu": cpu_attention_table,
+            "attention_gpu": gpu_attention_table}.get(name)
+    if make is None:
+        raise LabError(f"{paths.relative(page)}: RESULTS is '{name}'; "
+                       "it must be softmax_matmul, attention_cpu or attention_gpu")
+    tables = []
+    for file, group in references(table):
+        if table == "attention" and (group.device == "cpu") != name.endswith("_cpu"):
             continue
+        length = f", sequence length {group.sizes[-1]}" if table == "attention" else ""
+        tables.append(f"**{group.title}{length}** ([CSV]({_link(file, page)}))\n\n{make(group)}")
+    if not tables:
+        raise LabError(f"there is no outputs/reference/<machine>/csv/{table}_benchmark.csv "
+                       f"to make the table '{name}' of")
+    return "\n\n".join(tables)
+
+
+def references(table: str) -> list[tuple[Path, Group]]:
+    files = sorted((paths.OUTPUTS / "reference").glob(f"*/csv/{table}_benchmark.csv"))
+    return [(file, group) for file in files for group in results.groups(results.load(file))]
+
+
+def _link(file: Path, page: Path) -> str:
+    return Path(os.path.relpath(file, page.parent)).as_posix()
+
+
+def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 0) -> str:
+    """A table; the first `left` columns are aligned to the left."""
+    rule = "|" + " --- |" * left + " ---: |" * (len(header) - left)
+    lines = ["| " + " | ".join(cells) + " |" for cells in [header, *rows]]
+    return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def _number(value: float | None, digits: int = 4) -> str:
+    """Never with an exponent."""
+    if value is None:
+        return ""
+    return f"{value:.{digits}g}" if abs(value) < 10**digits else f"{value:.0f}"
+
+
+# ---- results ------------------------------------------------------------------------------------
+
+
+def softmax_matmul_table(group: Group) -> str:
+    """A row for each d2: unfused beside the fastest block of the fused function."""
+    rows = []
+    for d2 in group.sizes:
+        unfused = group.find("unfused", d2)
+        fused = [row for row in group.rows if row.d2 == d2 and row.BLOCK is not None]
+        best = min((row for row in fused if row.ok), key=lambda row: row.forward_ms_mean,
+                   default=None)
+        both = best is not None and unfused is not None and unfused.ok
+        rows.append([
+            str(d2),
+            "" if unfused is None else _number(unfused.forward_ms_mean) or unfused.status,
+            f"{_number(best.forward_ms_mean)} ({best.BLOCK})" if best
+            else ", ".join(sorted({row.status for row in fused})),
+            f"{unfused.forward_ms_mean / best.forward_ms_mean:.2f}x" if both else "",
+            _number(best.tflops, 3) if best else "",
+            *("" if row is None or row.extra_mib is None else "0" if row.extra_mib < 0.1
+              else _number(row.extra_mib) for row in (unfused, best))])
+    return _markdown(("d2", "unfused, ms", "best fused, ms (block)", "speed-up", "fused, TFLOP/s",
+                      "extra memory unfused, MiB", "extra memory fused, MiB"), rows)
+
+
+def _times(row: Row) -> list[str]:
+    """Of both passes; where one has no result the status, once."""
+    if row.forward_ms is None:
+        return [row.status, ""]
+    return [_number(row.forward_ms), _number(row.backward_ms) or ("" if row.ok else row.status)]
+
+
+def cpu_attention_table(group: Group) -> str:
+    """At the longest sequence, a row for each implementation."""
+    header = ["implementation"]
+    for mask in group.masks:
+        words = "causal: " if mask else ""
+        header += [words + what for what in ("forward, ms", "backward, ms", "GFLOP/s", "% of peak")]
+    rows = []
+    for name in group.names:
+        found = [group.find(name, group.sizes[-1], mask) for mask in group.masks]
         cells = [name]
         for row in found:
-            if row is None:
-                cells += [""] * 4
-            else:
-                cells += [row.status if row.forward_ms is None else f"{row.forward_ms:.4g}",
-                          row.status if row.backward_ms is None and row.forward_ms is not None else _number(row.backward_ms, 4),
-                          _number(None if row.tflops is None else 1000 * row.tflops, 4), _number(row.percent_of_peak, 3)]
-        first = next(row for row in found if row is not None)
-        rows.append([*cells, *(_number(mib, 4) for mib in (first.forward_peak_mib, first.backward_peak_mib, first.saved_mib))])
-    return _markdown(tuple(header), rows)
+            cells += [""] * 4 if row is None else [
+                *_times(row), _number(None if row.tflops is None else 1000 * row.tflops),
+                _number(row.percent_of_peak, 3)]
+        first = next((row for row in found if row is not None), None)
+        if first is not None:
+            rows.append([*cells, *_memory(first)])
+    return _markdown([*header, "forward peak, MiB", "backward peak, MiB", "saved, MiB"], rows)
 
 
-GPU_HEADER = ("implementation", "causal", "forward, ms", "backward, ms", "total, ms", "forward, TFLOP/s", "backward, TFLOP/s",
-              "forward peak, MiB", "backward peak, MiB", "saved, MiB")
+def _memory(row: Row) -> list[str]:
+    return [_number(mib) for mib in (row.forward_peak_MiB, row.backward_peak_MiB,
+                                     row.saved_activations_MiB)]
 
 
-def gpu_attention_table(group: attention_results.Group) -> str:
-    """One group at its longest sequence as a Markdown table, a row for each mask and implementation."""
+def gpu_attention_table(group: Group) -> str:
+    """At the longest sequence, a row for each mask and implementation."""
     rows = []
-    for causal in group.masks:
-        for name in group.implementations:
-            row = group.find(name, group.seq_lens[-1], causal)
-            if row is None:
-                continue
-            failed = "" if row.ok else row.status
-            rows.append([name, "yes" if causal else "no", _number(row.forward_ms, 4) or failed,
-                         _number(row.backward_ms, 4) or failed, _number(row.total_ms, 4), _number(row.forward_tflops, 3),
-                         _number(row.backward_tflops, 3),
-                         *(_number(mib, 4) for mib in (row.forward_peak_mib, row.backward_peak_mib, row.saved_mib))])
-    return _markdown(GPU_HEADER, rows)
+    for mask in group.masks:
+        for name in group.names:
+            row = group.find(name, group.sizes[-1], mask)
+            if row is not None:
+                rows.append([name, "yes" if mask else "no", *_times(row), _number(row.total_ms),
+                             _number(row.forward_tflops, 3), _number(row.backward_tflops, 3),
+                             *_memory(row)])
+    return _markdown(("implementation", "causal", "forward, ms", "backward, ms", "total, ms",
+                      "forward, TFLOP/s", "backward, TFLOP/s", "forward peak, MiB",
+                      "backward peak, MiB", "saved, MiB"), rows)
 
 
-def _number(value: float | None, digits: int) -> str:
-    """Never with an exponent."""
-    return "" if value is None else f"{value:.{digits}g}" if abs(value) < 10**digits else f"{value:.0f}"
+# ---- ladders ------------------------------------------------------------------------------------
 
 
-SECTIONS = (Section("softmax_matmul", "softmax_matmul_benchmark.csv", softmax_matmul_tables),
-            Section("attention_cpu", "attention_benchmark.csv", cpu_attention_tables),
-            Section("attention_gpu", "attention_benchmark.csv", gpu_attention_tables))
+def ladder_table(part: str, page: Path) -> str:
+    """A row for each rung: its story, and its times at the largest problem of the results that
+    have a rung, without a mask, beside those of PyTorch's fastest kernel."""
+    folder = next((one.folder for one in manifest.load_parts() if one.name == part), None)
+    if folder is None:
+        raise LabError(f"{paths.relative(page)}: LADDER is '{part}'; there is no such part")
+    files = [one for one in (folder / "ladder").glob("[0-9]*_*") if one.suffix in (".cpp", ".cu")]
+    files.sort(key=lambda file: int(file.name.split("_")[0]))
+    rungs = {file: file.name.split(".")[0] for file in files}
+    header = ["step", "what is new", "forward, ms", "PyTorch's time over it",
+              "backward, ms", "PyTorch's time over it"]
+    for csv_file, group in references("softmax_matmul" if part == "part1" else "attention"):
+        times = {file: _times_of_rung(group, name) for file, name in rungs.items()}
+        if any(any(cells) for cells in times.values()):
+            link = f"[CSV]({_link(csv_file, page)})"
+            caption = f"{group.title}, {group.kind.size} {group.sizes[-1]} ({link}):\n\n"
+            break
+    else:
+        caption, times = "", {file: [""] * 4 for file in files}
+    rows = [[f"[`{name}`]({_link(file, page)})",
+             story(file), *times[file]] for file, name in rungs.items()]
+    kept = [place for place in range(6) if place < 2 or any(row[place] for row in rows)]
+    return caption + _markdown([header[place] for place in kept],
+                               [[row[place] for place in kept] for row in rows], left=2)
+
+
+def story(file: Path) -> str:
+    """The first line of the file, a comment, and what follows until a line ends with a full stop;
+    without "Step 4 of the ladder: "."""
+    words = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        words.append(line.removeprefix("//").strip())
+        if not line.startswith("//") or line.endswith("."):
+            break
+    return re.sub(r"^(Step|Rung) \d+[^:]*: ", "", " ".join(words)).rstrip(".")
+
+
+def _times_of_rung(group: Group, name: str) -> list[str]:
+    """Of both passes the time, and PyTorch's over it. A rung that is a backward pass only is in
+    rows like flash+NAME."""
+    here = [row for row in group.rows if row.ok and row.size == group.sizes[-1] and not row.mask]
+    cells = []
+    for column, place in ((group.kind.time, 0), ("backward_ms", -1)):
+        if column == "backward_ms" and group.kind.table != "attention":
+            return [*cells, "", ""]
+        times = [(row.name, getattr(row, column)) for row in here if getattr(row, column)]
+        ours = min((ms for one, ms in times if one.split("+")[place] == name), default=None)
+        theirs = min((ms for one, ms in times if one.startswith("pytorch")), default=None)
+        cells += [_number(ours), f"{theirs / ours:.2f}x" if ours and theirs else ""]
+    return cells

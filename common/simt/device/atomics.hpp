@@ -1,5 +1,6 @@
-// Atomic operations, on device and on shared memory. Blocks may run on several OS threads: each is a real atomic operation of
-// the processor. The functions are inlined, so that the place of the access is in the kernel. The old value is returned, as in CUDA.
+// Atomic operations on device and shared memory. They are real atomic operations of the processor,
+// since blocks may run on several OS threads; and inlined, so that the place of the access is in
+// the kernel. They return the old value, as in CUDA.
 #pragma once
 
 #include "common/simt/device/kernel_interface.hpp"
@@ -7,37 +8,37 @@
 
 namespace flash::simt {
 
-// Replaces *address by next(old) until nobody came in between. Not instrumented: before_atomic() has told the checks.
+// Replaces *address by next(old). Not instrumented: before_atomic() has told the checks.
 template <class T, class Next>
 FLASH_SIMT_UNCHECKED T atomic_update(T* address, Next next) {
   before_atomic(address, sizeof(T), __builtin_return_address(0));
   T old, wanted;
   __atomic_load(address, &old, __ATOMIC_RELAXED);
   do wanted = next(old);
-  while (!__atomic_compare_exchange(address, &old, &wanted, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED));
+  while (!__atomic_compare_exchange(address, &old, &wanted, false, __ATOMIC_SEQ_CST,
+                                    __ATOMIC_RELAXED));
   return old;
 }
 
 }  // namespace flash::simt
 
-#define FLASH_SIMT_ATOMIC(name, T, expression)                                                             \
-  __forceinline__ T name(T* address, T value) {                                                            \
-    return flash::simt::atomic_update(address, [value](T old) __attribute__((always_inline)) -> T {        \
-      return expression;                                                                                   \
-    });                                                                                                    \
-  }                                                                                                        \
-  __forceinline__ T name##_block(T* address, T value) { return name(address, value); }                     \
+#define FLASH_SIMT_ATOMIC(name, T, expression)                                             \
+  __forceinline__ T name(T* address, T value) {                                            \
+    return flash::simt::atomic_update(                                                     \
+        address, [value](T old) __attribute__((always_inline))->T { return expression; }); \
+  }                                                                                        \
+  __forceinline__ T name##_block(T* address, T value) { return name(address, value); }     \
   __forceinline__ T name##_system(T* address, T value) { return name(address, value); }
 
-#define FLASH_SIMT_ATOMIC_INTEGERS(name, expression)       \
-  FLASH_SIMT_ATOMIC(name, int, expression)                 \
-  FLASH_SIMT_ATOMIC(name, unsigned, expression)            \
+#define FLASH_SIMT_ATOMIC_INTEGERS(name, expression) \
+  FLASH_SIMT_ATOMIC(name, int, expression)           \
+  FLASH_SIMT_ATOMIC(name, unsigned, expression)      \
   FLASH_SIMT_ATOMIC(name, unsigned long long, expression)
 FLASH_SIMT_ATOMIC_INTEGERS(atomicAdd, old + value)
 FLASH_SIMT_ATOMIC_INTEGERS(atomicExch, ((void)old, value))
 FLASH_SIMT_ATOMIC_INTEGERS(atomicMin, value < old ? value : old)
 FLASH_SIMT_ATOMIC_INTEGERS(atomicMax, old < value ? value : old)
-FLASH_SIMT_ATOMIC_INTEGERS(atomicAnd, old & value)
+FLASH_SIMT_ATOMIC_INTEGERS(atomicAnd, old& value)
 FLASH_SIMT_ATOMIC_INTEGERS(atomicOr, old | value)
 FLASH_SIMT_ATOMIC_INTEGERS(atomicXor, old ^ value)
 FLASH_SIMT_ATOMIC(atomicMin, long long, value < old ? value : old)
@@ -52,10 +53,12 @@ FLASH_SIMT_ATOMIC(atomicDec, unsigned, old == 0 || old > value ? value : old - 1
 #undef FLASH_SIMT_ATOMIC_INTEGERS
 #undef FLASH_SIMT_ATOMIC
 
-#define FLASH_SIMT_CAS(T)                                                                                                   \
-  __forceinline__ T atomicCAS(T* address, T compare, T value) {                                                             \
-    return flash::simt::atomic_update(                                                                                      \
-        address, [compare, value](T old) __attribute__((always_inline)) -> T { return old == compare ? value : old; });     \
+#define FLASH_SIMT_CAS(T)                                                      \
+  __forceinline__ T atomicCAS(T* address, T compare, T value) {                \
+    return flash::simt::atomic_update(                                         \
+        address, [ compare, value ](T old) __attribute__((always_inline))->T { \
+          return old == compare ? value : old;                                 \
+        });                                                                    \
   }
 FLASH_SIMT_CAS(int)
 FLASH_SIMT_CAS(unsigned)

@@ -1,4 +1,4 @@
-// __nv_bfloat16: the upper 16 bits of a float, 8 of them exponent and 7 digits. What it can do stands in float16.hpp.
+// __nv_bfloat16: the upper 16 bits of a float, 8 of exponent and 7 of digits (float16.hpp).
 #pragma once
 
 #include "common/simt/device/float16.hpp"
@@ -8,7 +8,11 @@ using __nv_bfloat162 = flash::simt::Float16Pair<8>;
 using nv_bfloat16 = __nv_bfloat16;
 using nv_bfloat162 = __nv_bfloat162;
 
-FLASH_SIMT_FLOAT16_NAMES(bfloat16, __nv_bfloat16, __nv_bfloat162)
+inline __nv_bfloat162 __bfloat162bfloat162(__nv_bfloat16 both) { return {both, both}; }
+#define NAME(before, after) before##bfloat16##after
+#define Number __nv_bfloat16
+#define Pair __nv_bfloat162
+#include "common/simt/device/float16_names.inc"
 
 #define CUDART_ZERO_BF16 __ushort_as_bfloat16(0x0000)
 #define CUDART_NEG_ZERO_BF16 __ushort_as_bfloat16(0x8000)

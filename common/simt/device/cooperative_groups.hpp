@@ -1,5 +1,6 @@
-// Cooperative groups on the emulator: thread blocks, tiles of 1 to 32 threads, reductions. A tile's operations are the warp's, with
-// the mask of its lanes; its sync() orders memory among them as __syncwarp() does.
+// Cooperative groups on the emulator: thread blocks, tiles of 1 to 32 threads, reductions. A tile's
+// operations are the warp's, with the mask of its lanes; its sync() orders memory among them as
+// __syncwarp() does.
 #pragma once
 
 #include "common/simt/device/sync.hpp"
@@ -24,7 +25,8 @@ inline thread_block this_thread_block() { return {}; }
 
 template <unsigned SIZE, class Parent = thread_block>
 class thread_block_tile {
-  static_assert(SIZE >= 1 && SIZE <= 32 && (SIZE & (SIZE - 1)) == 0, "a tile has 1, 2, 4, 8, 16 or 32 threads");
+  static_assert(SIZE >= 1 && SIZE <= 32 && (SIZE & (SIZE - 1)) == 0,
+                "a tile has 1, 2, 4, 8, 16 or 32 threads");
 
  public:
   static constexpr unsigned long long size() { return SIZE; }
@@ -35,18 +37,34 @@ class thread_block_tile {
 
   void sync(Site site = Site::here()) const { __syncwarp(mask(), site); }
   template <class T>
-  T shfl(T value, int source, Site site = Site::here()) const { return flash::simt::shuffle_from(mask(), value, source, SIZE, site); }
+  T shfl(T value, int source, Site site = Site::here()) const {
+    return flash::simt::shuffle_from(mask(), value, source, SIZE, site);
+  }
   template <class T>
-  T shfl_up(T value, unsigned distance, Site site = Site::here()) const { return flash::simt::shuffle_up(mask(), value, distance, SIZE, site); }
+  T shfl_up(T value, unsigned distance, Site site = Site::here()) const {
+    return flash::simt::shuffle_up(mask(), value, distance, SIZE, site);
+  }
   template <class T>
-  T shfl_down(T value, unsigned distance, Site site = Site::here()) const { return flash::simt::shuffle_down(mask(), value, distance, SIZE, site); }
+  T shfl_down(T value, unsigned distance, Site site = Site::here()) const {
+    return flash::simt::shuffle_down(mask(), value, distance, SIZE, site);
+  }
   template <class T>
-  T shfl_xor(T value, int lanes, Site site = Site::here()) const { return flash::simt::shuffle_xor(mask(), value, lanes, SIZE, site); }
-  int any(int predicate, Site site = Site::here()) const { return __any_sync(mask(), predicate, site); }
-  int all(int predicate, Site site = Site::here()) const { return __all_sync(mask(), predicate, site); }
-  unsigned ballot(int predicate, Site site = Site::here()) const { return (__ballot_sync(mask(), predicate, site) & mask()) >> first(); }
+  T shfl_xor(T value, int lanes, Site site = Site::here()) const {
+    return flash::simt::shuffle_xor(mask(), value, lanes, SIZE, site);
+  }
+  int any(int predicate, Site site = Site::here()) const {
+    return __any_sync(mask(), predicate, site);
+  }
+  int all(int predicate, Site site = Site::here()) const {
+    return __all_sync(mask(), predicate, site);
+  }
+  unsigned ballot(int predicate, Site site = Site::here()) const {
+    return (__ballot_sync(mask(), predicate, site) & mask()) >> first();
+  }
   template <class T>
-  unsigned match_any(T value, Site site = Site::here()) const { return __match_any_sync(mask(), value, site) >> first(); }
+  unsigned match_any(T value, Site site = Site::here()) const {
+    return __match_any_sync(mask(), value, site) >> first();
+  }
 
   // The warp's lanes that are in this tile.
   static unsigned mask() { return (SIZE == 32 ? ~0u : (1u << SIZE % 32) - 1) << first(); }
@@ -65,36 +83,15 @@ void sync(const Group& group, Site site = Site::here()) {
   group.sync(site);
 }
 
-// ---- <cooperative_groups/reduce.h> ---------------------------------------------------------------------------------------------
+// ---- <cooperative_groups/reduce.h> --------------------------------------------------------------
 
-template <class T>
-struct plus {
-  __attribute__((always_inline)) T operator()(T a, T b) const { return a + b; }
-};
-template <class T>
-struct less {  // the smaller one
-  __attribute__((always_inline)) T operator()(T a, T b) const { return b < a ? b : a; }
-};
-template <class T>
-struct greater {  // the larger one
-  __attribute__((always_inline)) T operator()(T a, T b) const { return a < b ? b : a; }
-};
-template <class T>
-struct bit_and {
-  __attribute__((always_inline)) T operator()(T a, T b) const { return a & b; }
-};
-template <class T>
-struct bit_or {
-  __attribute__((always_inline)) T operator()(T a, T b) const { return a | b; }
-};
-template <class T>
-struct bit_xor {
-  __attribute__((always_inline)) T operator()(T a, T b) const { return a ^ b; }
-};
+using flash::simt::bit_and, flash::simt::bit_or, flash::simt::bit_xor;
+using flash::simt::plus, flash::simt::less, flash::simt::greater;
 
-// `operation` over the tile's values; each thread gets the result. In a butterfly: the operation is commutative.
+// `operation`, a commutative one, over the tile's values; each thread gets the result.
 template <unsigned SIZE, class Parent, class T, class Operation>
-T reduce(const thread_block_tile<SIZE, Parent>& tile, T value, Operation operation, Site site = Site::here()) {
+T reduce(const thread_block_tile<SIZE, Parent>& tile, T value, Operation operation,
+         Site site = Site::here()) {
   for (unsigned distance = SIZE / 2; distance > 0; distance /= 2)
     value = operation(value, tile.shfl_xor(value, static_cast<int>(distance), site));
   return value;

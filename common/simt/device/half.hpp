@@ -1,4 +1,4 @@
-// __half: 5 bits of exponent, 10 of digits. What it can do stands in float16.hpp.
+// __half: 5 bits of exponent, 10 of digits (float16.hpp).
 #pragma once
 
 #include "common/simt/device/float16.hpp"
@@ -10,7 +10,11 @@ using half2 = __half2;
 using nv_half = __half;
 using nv_half2 = __half2;
 
-FLASH_SIMT_FLOAT16_NAMES(half, __half, __half2)
+inline __half2 __half2half2(__half both) { return {both, both}; }
+#define NAME(before, after) before##half##after
+#define Number __half
+#define Pair __half2
+#include "common/simt/device/float16_names.inc"
 
 #define CUDART_ZERO_FP16 __ushort_as_half(0x0000)
 #define CUDART_NEG_ZERO_FP16 __ushort_as_half(0x8000)

@@ -1,4 +1,5 @@
-// How a launch reaches the emulator: flash::launch() in common/cuda/launch.hpp calls this instead of cudaLaunchKernel().
+// How a launch reaches the emulator: flash::launch() in common/cuda/launch.hpp calls this instead
+// of cudaLaunchKernel().
 #pragma once
 
 #include <cstddef>
@@ -7,7 +8,8 @@
 #include "common/export.hpp"
 #include "common/simt/device/vector_types.hpp"
 
-// 1 where the kernels are compiled with the checks' instrumentation (flash_task's "checked" libraries).
+// 1 where the kernels are compiled with the checks' instrumentation (flash_task's "checked"
+// libraries).
 #ifndef FLASH_SIMT_CHECKED
 #define FLASH_SIMT_CHECKED 0
 #endif
@@ -32,13 +34,14 @@ struct KernelCall {
   bool checked;
 };
 
-// Runs the whole grid before it returns. The result is a cudaError_t: cudaErrorLaunchFailure when the kernel did something wrong
-// (take_findings() says what), CUDA's own codes for a launch that cannot be.
+// Runs the whole grid before it returns. The result is a cudaError_t: cudaErrorLaunchFailure when
+// the kernel did something wrong (take_findings() says what), CUDA's own codes for a launch that
+// cannot be.
 FLASH_EXPORT int run(const KernelCall& call);
 
 template <class... Parameters>
-int launch(const char* name, void (*kernel)(Parameters...), uint3 grid, uint3 block, std::size_t shared_bytes,
-           const std::tuple<Parameters...>& arguments) {
+int launch(const char* name, void (*kernel)(Parameters...), uint3 grid, uint3 block,
+           std::size_t shared_bytes, const std::tuple<Parameters...>& arguments) {
   struct Call {
     void (*kernel)(Parameters...);
     const std::tuple<Parameters...>* arguments;
@@ -52,10 +55,11 @@ int launch(const char* name, void (*kernel)(Parameters...), uint3 grid, uint3 bl
                     .grid = grid,
                     .block = block,
                     .shared_bytes = shared_bytes,
-                    .run = [](const void* data) {
-                      const auto& typed = *static_cast<const Call*>(data);
-                      std::apply(typed.kernel, *typed.arguments);
-                    },
+                    .run =
+                        [](const void* data) {
+                          const auto& typed = *static_cast<const Call*>(data);
+                          std::apply(typed.kernel, *typed.arguments);
+                        },
                     .arguments = &call,
                     .argument_bytes = sizeof call,
                     .argument_list = list,

@@ -1,5 +1,6 @@
-// Device functions beyond the C library's: fast-math intrinsics, rounding modes, bits. The approximate ones are computed as CUDA
-// defines them (__expf(x) is exp2 of x log2(e), rounded in between), with the host's functions underneath.
+// Device functions beyond the C library's: fast-math intrinsics, rounding modes, bits. The
+// approximate ones are computed as CUDA defines them (__expf(x) is exp2 of x log2(e), rounded in
+// between), with the host's functions underneath.
 #pragma once
 
 #include <math.h>
@@ -13,10 +14,10 @@
 
 #include "common/simt/device/rounding.hpp"
 
-// ---- minimum and maximum -------------------------------------------------------------------------------------------------------
+// ---- minimum and maximum ------------------------------------------------------------------------
 
-#define FLASH_SIMT_MIN_MAX(T)                              \
-  inline T min(T a, T b) { return b < a ? b : a; }         \
+#define FLASH_SIMT_MIN_MAX(T)                      \
+  inline T min(T a, T b) { return b < a ? b : a; } \
   inline T max(T a, T b) { return a < b ? b : a; }
 FLASH_SIMT_MIN_MAX(int)
 FLASH_SIMT_MIN_MAX(unsigned)
@@ -34,7 +35,7 @@ inline float max(float a, float b) { return fmaxf(a, b); }
 inline double min(double a, double b) { return fmin(a, b); }
 inline double max(double a, double b) { return fmax(a, b); }
 
-// ---- float -----------------------------------------------------------------------------------------------------------------------
+// ---- float --------------------------------------------------------------------------------------
 
 inline float __exp2f(float x) { return exp2f(x); }
 inline float __expf(float x) { return exp2f(x * 1.4426950408889634f); }
@@ -46,7 +47,9 @@ inline float __sinf(float x) { return sinf(x); }
 inline float __cosf(float x) { return cosf(x); }
 inline float __tanf(float x) { return sinf(x) / cosf(x); }
 inline float __powf(float x, float y) { return exp2f(y * log2f(x)); }
-inline float __fdividef(float x, float y) { return fabsf(y) > 0x1p126f && !isinf(x) ? 0 * x : x / y; }
+inline float __fdividef(float x, float y) {
+  return fabsf(y) > 0x1p126f && !isinf(x) ? 0 * x : x / y;
+}
 inline float fdividef(float x, float y) { return x / y; }
 inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 inline double rsqrt(double x) { return 1 / sqrt(x); }
@@ -63,18 +66,20 @@ inline float __frcp_rn(float x) { return 1 / x; }
 inline float __fsqrt_rn(float x) { return sqrtf(x); }
 inline float __frsqrt_rn(float x) { return static_cast<float>(1 / sqrt(static_cast<double>(x))); }
 
-// ---- conversions -----------------------------------------------------------------------------------------------------------------
+// ---- conversions --------------------------------------------------------------------------------
 
-#define FLASH_SIMT_TO_INTEGER(name, Integer, mode) \
-  inline Integer name(float x) { return flash::simt::integer_of_double<Integer>(static_cast<double>(x), flash::simt::Rounding::mode); }
-FLASH_SIMT_TO_INTEGER(__float2int_rn, int, kNearest)
-FLASH_SIMT_TO_INTEGER(__float2int_rz, int, kTowardZero)
-FLASH_SIMT_TO_INTEGER(__float2int_rd, int, kDown)
-FLASH_SIMT_TO_INTEGER(__float2int_ru, int, kUp)
-FLASH_SIMT_TO_INTEGER(__float2uint_rn, unsigned, kNearest)
-FLASH_SIMT_TO_INTEGER(__float2uint_rz, unsigned, kTowardZero)
-FLASH_SIMT_TO_INTEGER(__float2uint_rd, unsigned, kDown)
-FLASH_SIMT_TO_INTEGER(__float2uint_ru, unsigned, kUp)
+#define FLASH_SIMT_ROUNDED(name, Integer, mode)                                     \
+  inline Integer name(float x) {                                                    \
+    return flash::simt::integer_of_double<Integer>(x, flash::simt::Rounding::mode); \
+  }
+#define FLASH_SIMT_TO_INTEGER(name, Integer)          \
+  FLASH_SIMT_ROUNDED(name##_rn, Integer, kNearest)    \
+  FLASH_SIMT_ROUNDED(name##_rz, Integer, kTowardZero) \
+  FLASH_SIMT_ROUNDED(name##_rd, Integer, kDown)       \
+  FLASH_SIMT_ROUNDED(name##_ru, Integer, kUp)
+FLASH_SIMT_TO_INTEGER(__float2int, int)
+FLASH_SIMT_TO_INTEGER(__float2uint, unsigned)
+#undef FLASH_SIMT_ROUNDED
 #undef FLASH_SIMT_TO_INTEGER
 inline float __int2float_rn(int x) { return static_cast<float>(x); }
 inline float __uint2float_rn(unsigned x) { return static_cast<float>(x); }
@@ -86,12 +91,14 @@ inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
 inline long long __double_as_longlong(double x) { return std::bit_cast<long long>(x); }
 inline double __longlong_as_double(long long x) { return std::bit_cast<double>(x); }
 
-// ---- bits ------------------------------------------------------------------------------------------------------------------------
+// ---- bits ---------------------------------------------------------------------------------------
 
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x)); }
-inline int __clzll(long long x) { return x == 0 ? 64 : __builtin_clzll(static_cast<unsigned long long>(x)); }
+inline int __clzll(long long x) {
+  return x == 0 ? 64 : __builtin_clzll(static_cast<unsigned long long>(x));
+}
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __ffsll(long long x) { return __builtin_ffsll(x); }
 inline unsigned __brev(unsigned x) {
@@ -102,19 +109,25 @@ inline unsigned __brev(unsigned x) {
 inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   const unsigned long long bytes = static_cast<unsigned long long>(y) << 32 | x;
   unsigned result = 0;
-  for (int i = 0; i < 4; ++i) result |= static_cast<unsigned>(bytes >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
+  for (int i = 0; i < 4; ++i)
+    result |= static_cast<unsigned>(bytes >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
   return result;
 }
 inline int __mulhi(int a, int b) { return static_cast<int>(static_cast<long long>(a) * b >> 32); }
-inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>(static_cast<unsigned long long>(a) * b >> 32); }
-inline int __mul24(int a, int b) { return static_cast<int>(static_cast<long long>(a << 8 >> 8) * (b << 8 >> 8)); }
+inline unsigned __umulhi(unsigned a, unsigned b) {
+  return static_cast<unsigned>(static_cast<unsigned long long>(a) * b >> 32);
+}
+inline int __mul24(int a, int b) {
+  return static_cast<int>(static_cast<long long>(a << 8 >> 8) * (b << 8 >> 8));
+}
 
-// ---- loads and stores with a cache hint: here without one; inlined, so that the place of the access is in the kernel -----------------
+// ---- loads and stores with a cache hint (ignored); inlined, so that the place of the access is in 
+// the kernel ----
 
-#define FLASH_SIMT_LOAD(name)            \
-  template <class T>                     \
+#define FLASH_SIMT_LOAD(name)                \
+  template <class T>                         \
   __forceinline__ T name(const T* address) { \
-    return *address;                     \
+    return *address;                         \
   }
 FLASH_SIMT_LOAD(__ldg)
 FLASH_SIMT_LOAD(__ldca)
@@ -123,10 +136,10 @@ FLASH_SIMT_LOAD(__ldcs)
 FLASH_SIMT_LOAD(__ldlu)
 FLASH_SIMT_LOAD(__ldcv)
 #undef FLASH_SIMT_LOAD
-#define FLASH_SIMT_STORE(name)                    \
-  template <class T>                              \
+#define FLASH_SIMT_STORE(name)                     \
+  template <class T>                               \
   __forceinline__ void name(T* address, T value) { \
-    *address = value;                             \
+    *address = value;                              \
   }
 FLASH_SIMT_STORE(__stcg)
 FLASH_SIMT_STORE(__stcs)

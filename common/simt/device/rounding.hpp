@@ -1,4 +1,5 @@
-// The rounding modes in the names of CUDA's conversions, and the conversion to integers that all of them share.
+// The rounding modes in the names of CUDA's conversions, and the conversion to integers that all of
+// them share.
 #pragma once
 
 #include <cmath>
@@ -14,7 +15,8 @@ template <class Integer>
 Integer integer_of_double(double value, Rounding rounding) {
   using Limits = std::numeric_limits<Integer>;
   constexpr double end = 2.0 * static_cast<double>(Limits::max() / 2 + 1);
-  if (value != value) return sizeof(Integer) < 8 ? Integer{0} : static_cast<Integer>(std::uint64_t{1} << 63);
+  if (value != value)
+    return sizeof(Integer) < 8 ? Integer{0} : static_cast<Integer>(std::uint64_t{1} << 63);
   switch (rounding) {
     case Rounding::kNearest: value = std::nearbyint(value); break;
     case Rounding::kTowardZero: value = std::trunc(value); break;

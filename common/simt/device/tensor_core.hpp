@@ -1,5 +1,5 @@
-// ldmatrix and mma.sync (common/cuda/tensor_core.hpp) on the emulator. The fragments lie in the lanes as PTX documents it, so that
-// a mistake in the layout shows here as it does on a GPU.
+// ldmatrix and mma.sync (common/cuda/tensor_core.hpp) on the emulator. The lanes have the elements
+// that PTX documents, so that a mistake in the layout shows here as on a GPU.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace flash::simt {
 
-// ---- ldmatrix ------------------------------------------------------------------------------------------------------------------
+// ---- ldmatrix -----------------------------------------------------------------------------------
 
 struct MatrixRows {
   std::uint16_t row[8];  // what this lane's address holds
@@ -33,28 +33,20 @@ FLASH_SIMT_UNCHECKED void deal_out_rows(void* const slots[32], std::uint32_t) {
   }
 }
 
+// ---- mma.sync -----------------------------------------------------------------------------------
 
-// ---- mma.sync ------------------------------------------------------------------------------------------------------------------
-
-struct HalfPair {
+template <int kExponentBits>  // 5: half; 8: bfloat16
+struct PairOf16Bits {
   static constexpr int kPerRegister = 2;
   FLASH_SIMT_UNCHECKED static double value(std::uint32_t bits, int i) {
-    return static_cast<double>(float_of_bits<5>(static_cast<std::uint16_t>(bits >> 16 * i)));
-  }
-};
-struct Bfloat16Pair {
-  static constexpr int kPerRegister = 2;
-  FLASH_SIMT_UNCHECKED static double value(std::uint32_t bits, int i) {
-    return static_cast<double>(float_of_bits<8>(static_cast<std::uint16_t>(bits >> 16 * i)));
+    return static_cast<double>(
+        float_of_bits<kExponentBits>(static_cast<std::uint16_t>(bits >> 16 * i)));
   }
 };
 struct Tf32 {
   static constexpr int kPerRegister = 1;
   FLASH_SIMT_UNCHECKED static double value(std::uint32_t bits, int) {
-    const std::uint32_t counted = bits & ~0x1fffu;
-    float number;
-    __builtin_memcpy(&number, &counted, sizeof number);
-    return static_cast<double>(number);
+    return static_cast<double>(__builtin_bit_cast(float, bits & ~0x1fffu));  // the rest is ignored
   }
 };
 
@@ -73,7 +65,8 @@ FLASH_SIMT_UNCHECKED void multiply_fragments(void* const slots[32], std::uint32_
     const auto& part = *static_cast<const Fragments*>(slots[lane]);
     const int g = lane / 4, t = lane % 4;
     for (int i = 0; i < kPer; ++i) {
-      for (int n = 0; n < 4; ++n) A[g + 8 * (n % 2)][kPer * t + i + 4 * kPer * (n / 2)] = Element::value(part.a[n], i);
+      for (int n = 0; n < 4; ++n)
+        A[g + 8 * (n % 2)][kPer * t + i + 4 * kPer * (n / 2)] = Element::value(part.a[n], i);
       for (int n = 0; n < 2; ++n) B[kPer * t + i + 4 * kPer * n][g] = Element::value(part.b[n], i);
     }
   }
@@ -91,7 +84,7 @@ FLASH_SIMT_UNCHECKED void multiply_fragments(void* const slots[32], std::uint32_
 template <class Element>
 void multiply(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], Site site) {
   Fragments slot{d, a, b};
-  warp_operation({.name = "mma.sync", .site = site, .mask = ~0u, .slot = &slot, .complete = multiply_fragments<Element>, .whole_warp = true});
+  matrix_operation("mma.sync", site, &slot, multiply_fragments<Element>);
 }
 
 }  // namespace flash::simt
@@ -99,29 +92,32 @@ void multiply(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&
 namespace flash {
 
 template <int COUNT, bool TRANSPOSE = false>
-__forceinline__ void ldmatrix(std::uint32_t (&r)[COUNT], const void* row, simt::Site site = simt::Site::here()) {
+__forceinline__ void ldmatrix(std::uint32_t (&r)[COUNT], const void* row,
+                              simt::Site site = simt::Site::here()) {
   static_assert(COUNT == 1 || COUNT == 2 || COUNT == 4, "ldmatrix loads 1, 2 or 4 matrices");
   simt::MatrixRows slot{};
   if (static_cast<int>(simt::lane_number()) < 8 * COUNT) {
-    if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) simt::misaligned("ldmatrix", site, row, 16);
-    const uint4 words = *static_cast<const uint4*>(row);  // in the kernel's own code, where the checks see it
+    if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0)
+      simt::misaligned("ldmatrix", site, row, 16);
+    const uint4 words =
+        *static_cast<const uint4*>(row);  // in the kernel's own code, where the checks see it
     __builtin_memcpy(slot.row, &words, sizeof words);
   }
-  simt::warp_operation({.name = "ldmatrix", .site = site, .mask = ~0u, .slot = &slot, .complete = simt::deal_out_rows<COUNT, TRANSPOSE>,
-                         .whole_warp = true});
+  simt::matrix_operation("ldmatrix", site, &slot, simt::deal_out_rows<COUNT, TRANSPOSE>);
   for (int i = 0; i < COUNT; ++i) r[i] = slot.result[i];
 }
 
-inline void mma_m16n8k16_half(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
-                              simt::Site site = simt::Site::here()) {
-  simt::multiply<simt::HalfPair>(d, a, b, site);
+inline void mma_m16n8k16_half(float (&d)[4], const std::uint32_t (&a)[4],
+                              const std::uint32_t (&b)[2], simt::Site site = simt::Site::here()) {
+  simt::multiply<simt::PairOf16Bits<5>>(d, a, b, site);
 }
-inline void mma_m16n8k16_bfloat16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+inline void mma_m16n8k16_bfloat16(float (&d)[4], const std::uint32_t (&a)[4],
+                                  const std::uint32_t (&b)[2],
                                   simt::Site site = simt::Site::here()) {
-  simt::multiply<simt::Bfloat16Pair>(d, a, b, site);
+  simt::multiply<simt::PairOf16Bits<8>>(d, a, b, site);
 }
-inline void mma_m16n8k8_tf32(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
-                             simt::Site site = simt::Site::here()) {
+inline void mma_m16n8k8_tf32(float (&d)[4], const std::uint32_t (&a)[4],
+                             const std::uint32_t (&b)[2], simt::Site site = simt::Site::here()) {
   simt::multiply<simt::Tf32>(d, a, b, site);
 }
 

@@ -1,23 +1,24 @@
 // CUDA's vector types with CUDA's alignments, and make_float4() and its kin.
 #pragma once
 
-#define FLASH_SIMT_VECTOR(T, element, alignment_2, alignment_4)                                     \
-  struct T##1 {                                                                                     \
-    element x;                                                                                      \
-  };                                                                                                \
-  struct alignas(alignment_2) T##2 {                                                                \
-    element x, y;                                                                                   \
-  };                                                                                                \
-  struct T##3 {                                                                                     \
-    element x, y, z;                                                                                \
-  };                                                                                                \
-  struct alignas(alignment_4) T##4 {                                                                \
-    element x, y, z, w;                                                                             \
-  };                                                                                                \
-  inline T##1 make_##T##1(element x) { return {x}; }                                                \
-  inline T##2 make_##T##2(element x, element y) { return {x, y}; }                                  \
-  inline T##3 make_##T##3(element x, element y, element z) { return {x, y, z}; }                    \
-  inline T##4 make_##T##4(element x, element y, element z, element w) { return {x, y, z, w}; }
+// FLASH_SIMT_VECTOR(name, type of the elements, alignment of 2, of 4)
+#define FLASH_SIMT_VECTOR(T, E, A2, A4)                        \
+  struct T##1 {                                                \
+    E x;                                                       \
+  };                                                           \
+  struct alignas(A2) T##2 {                                    \
+    E x, y;                                                    \
+  };                                                           \
+  struct T##3 {                                                \
+    E x, y, z;                                                 \
+  };                                                           \
+  struct alignas(A4) T##4 {                                    \
+    E x, y, z, w;                                              \
+  };                                                           \
+  inline T##1 make_##T##1(E x) { return {x}; }                 \
+  inline T##2 make_##T##2(E x, E y) { return {x, y}; }         \
+  inline T##3 make_##T##3(E x, E y, E z) { return {x, y, z}; } \
+  inline T##4 make_##T##4(E x, E y, E z, E w) { return {x, y, z, w}; }
 
 FLASH_SIMT_VECTOR(char, signed char, 2, 4)
 FLASH_SIMT_VECTOR(uchar, unsigned char, 2, 4)

@@ -1,5 +1,6 @@
-// Shuffles, votes, matches and reductions of a warp. Each lane hands in a slot on its own stack; the last one to come fills in
-// the results of all. What lies in the slots passes by the checks: another lane's stack is no memory that a kernel could reach.
+// Shuffles, votes, matches and reductions of a warp. Each lane passes a slot on its own stack; the
+// last lane fills in the results of all. The checks do not look at the slots: a kernel cannot
+// access another lane's stack.
 #pragma once
 
 #include <type_traits>
@@ -18,8 +19,9 @@ struct Exchange {
   Site site;
 };
 
-// A value from a lane that takes no part is undefined in CUDA. Reductions by __shfl_down_sync() read such values and make no use of
-// them: there it is all ones, which is NaN, and shows where it was used after all. Elsewhere it is a finding.
+// A value from a lane that takes no part is undefined in CUDA. Reductions by __shfl_down_sync()
+// read such values without using them: there it is all ones, which is NaN and shows if it is used
+// after all. Elsewhere it is a finding.
 template <class T>
 FLASH_SIMT_UNCHECKED void exchange(void* const slots[32], std::uint32_t present) {
   for (int lane = 0; lane < 32; ++lane) {
@@ -36,12 +38,28 @@ FLASH_SIMT_UNCHECKED void exchange(void* const slots[32], std::uint32_t present)
 }
 
 template <class T>
-T shuffle(const char* name, std::uint32_t mask, T value, int source, bool must_be_there, Site site) {
-  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 32, "lanes exchange trivially copyable values of up to 32 bytes");
+T shuffle(const char* name, std::uint32_t mask, T value, int source, bool must_be_there,
+          Site site) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 32,
+                "lanes exchange trivially copyable values of up to 32 bytes");
   Exchange<T> slot{value, source, value, must_be_there, name, site};
-  warp_operation({.name = name, .site = site, .mask = mask, .slot = &slot, .complete = exchange<T>});
+  warp_operation({name, site, mask, &slot, exchange<T>});
   return slot.result;
 }
+
+// Operations of reductions, under the names of cooperative groups.
+#define FLASH_SIMT_OPERATION(name, expression)                                         \
+  template <class T>                                                                   \
+  struct name {                                                                        \
+    __attribute__((always_inline)) T operator()(T a, T b) const { return expression; } \
+  };
+FLASH_SIMT_OPERATION(plus, a + b)
+FLASH_SIMT_OPERATION(less, b < a ? b : a)     // the smaller one
+FLASH_SIMT_OPERATION(greater, a < b ? b : a)  // the larger one
+FLASH_SIMT_OPERATION(bit_and, a& b)
+FLASH_SIMT_OPERATION(bit_or, a | b)
+FLASH_SIMT_OPERATION(bit_xor, a ^ b)
+#undef FLASH_SIMT_OPERATION
 
 // Combines the lanes' values; each lane gets the result.
 template <class T>
@@ -49,41 +67,26 @@ struct Combination {
   T value, result;
 };
 
-template <class T, class Combine>
+template <class T, class Operation>
 FLASH_SIMT_UNCHECKED void combine_lanes(void* const slots[32], std::uint32_t present) {
   bool first = true;
   T result{};
   for (int lane = 0; lane < 32; ++lane)
     if (present >> lane & 1) {
       const T value = static_cast<const Combination<T>*>(slots[lane])->value;
-      result = first ? value : Combine::apply(result, value);
+      result = first ? value : Operation()(result, value);
       first = false;
     }
   for (int lane = 0; lane < 32; ++lane)
     if (present >> lane & 1) static_cast<Combination<T>*>(slots[lane])->result = result;
 }
 
-template <class Combine, class T>
+template <template <class> class Operation, class T>
 T reduce_lanes(const char* name, std::uint32_t mask, T value, Site site) {
   Combination<T> slot{value, value};
-  warp_operation({.name = name, .site = site, .mask = mask, .slot = &slot, .complete = combine_lanes<T, Combine>});
+  warp_operation({name, site, mask, &slot, combine_lanes<T, Operation<T>>});
   return slot.result;
 }
-
-#define FLASH_SIMT_COMBINE(Name, expression)                        \
-  struct Name {                                                     \
-    template <class T>                                              \
-    __attribute__((always_inline)) static T apply(T a, T b) {       \
-      return expression;                                            \
-    }                                                               \
-  };
-FLASH_SIMT_COMBINE(CombineSum, a + b)
-FLASH_SIMT_COMBINE(CombineMin, b < a ? b : a)
-FLASH_SIMT_COMBINE(CombineMax, a < b ? b : a)
-FLASH_SIMT_COMBINE(CombineAnd, a & b)
-FLASH_SIMT_COMBINE(CombineOr, a | b)
-FLASH_SIMT_COMBINE(CombineXor, a ^ b)
-#undef FLASH_SIMT_COMBINE
 
 // Which lanes have the same value.
 template <class T>
@@ -100,7 +103,9 @@ FLASH_SIMT_UNCHECKED void match_lanes(void* const slots[32], std::uint32_t prese
     mine->same = 0;
     mine->present = present;
     for (int other = 0; other < 32; ++other)  // bits are compared: NaN is like itself, 0 unlike -0
-      if ((present >> other & 1) && __builtin_memcmp(&static_cast<const Match<T>*>(slots[other])->value, &mine->value, sizeof(T)) == 0)
+      if ((present >> other & 1) &&
+          __builtin_memcmp(&static_cast<const Match<T>*>(slots[other])->value, &mine->value,
+                           sizeof(T)) == 0)
         mine->same |= 1u << other;
   }
 }
@@ -108,12 +113,12 @@ FLASH_SIMT_UNCHECKED void match_lanes(void* const slots[32], std::uint32_t prese
 template <class T>
 Match<T> match(const char* name, std::uint32_t mask, T value, Site site) {
   Match<T> slot{value, 0, 0};
-  warp_operation({.name = name, .site = site, .mask = mask, .slot = &slot, .complete = match_lanes<T>});
+  warp_operation({name, site, mask, &slot, match_lanes<T>});
   return slot;
 }
 
 inline int check_width(int width) {
-  // A width that is no power of two up to 32 makes the GPU's result undefined: here it fails, whoever asked for it.
+  // With another width the GPU's result is undefined.
   if (width < 1 || width > 32 || (width & (width - 1)) != 0) __builtin_trap();
   return width;
 }
@@ -124,39 +129,44 @@ inline int first_of_group(int lane, int width) { return lane & ~(check_width(wid
 template <class T>
 T shuffle_from(std::uint32_t mask, T value, int source, int width, Site site) {
   const int lane = static_cast<int>(lane_number());
-  return shuffle("__shfl_sync", mask, value, first_of_group(lane, width) | (source & (width - 1)), true, site);
+  return shuffle("__shfl_sync", mask, value, first_of_group(lane, width) | (source & (width - 1)),
+                 true, site);
 }
 template <class T>
 T shuffle_up(std::uint32_t mask, T value, unsigned distance, int width, Site site) {
   const int lane = static_cast<int>(lane_number()), source = lane - static_cast<int>(distance & 31);
-  return shuffle("__shfl_up_sync", mask, value, source < first_of_group(lane, width) ? lane : source, false, site);
+  return shuffle("__shfl_up_sync", mask, value,
+                 source < first_of_group(lane, width) ? lane : source, false, site);
 }
 template <class T>
 T shuffle_down(std::uint32_t mask, T value, unsigned distance, int width, Site site) {
   const int lane = static_cast<int>(lane_number()), source = lane + static_cast<int>(distance & 31);
-  return shuffle("__shfl_down_sync", mask, value, source >= first_of_group(lane, width) + width ? lane : source, false, site);
+  return shuffle("__shfl_down_sync", mask, value,
+                 source >= first_of_group(lane, width) + width ? lane : source, false, site);
 }
 template <class T>
 T shuffle_xor(std::uint32_t mask, T value, int lanes, int width, Site site) {
   const int lane = static_cast<int>(lane_number()), source = (lane ^ lanes) & 31;
-  return shuffle("__shfl_xor_sync", mask, value, source >= first_of_group(lane, width) + width ? lane : source, true, site);
+  return shuffle("__shfl_xor_sync", mask, value,
+                 source >= first_of_group(lane, width) + width ? lane : source, true, site);
 }
 
-// What CUDA's __shfl_*_sync() make of an argument: they are functions of int, unsigned, long, long long, float, double and (with
-// their headers) half and bfloat16, alone and in pairs (float16.hpp). Smaller integers become int, as for any function of int.
+// The types of CUDA's __shfl_*_sync(): int, unsigned, long, long long, float, double, and half and
+// bfloat16, alone and in pairs (float16.hpp). Smaller integers become int.
 template <class T>
 struct Shuffled {
   static_assert(std::is_arithmetic_v<T> && sizeof(T) <= 8,
-                "CUDA has no __shfl_*_sync() for this type: it has them for integers, float, double, half and bfloat16");
+                "CUDA has no __shfl_*_sync() for this type: it has them for integers, float, "
+                "double, half and bfloat16");
   using type = std::conditional_t<std::is_integral_v<T> && (sizeof(T) < sizeof(int)), int, T>;
 };
 
-}  // namespace flash::simt
+namespace intrinsics {
 
-#define FLASH_SIMT_SHUFFLE(name, function, Which)                                                                            \
-  template <class T>                                                                                                         \
-  auto name(unsigned mask, T value, Which which, int width = 32, flash::simt::Site site = flash::simt::Site::here()) {       \
-    return flash::simt::function<typename flash::simt::Shuffled<T>::type>(mask, value, which, width, site);                  \
+#define FLASH_SIMT_SHUFFLE(name, function, Which)                                            \
+  template <class T>                                                                         \
+  auto name(unsigned mask, T value, Which which, int width = 32, Site site = Site::here()) { \
+    return function<typename Shuffled<T>::type>(mask, value, which, width, site);            \
   }
 FLASH_SIMT_SHUFFLE(__shfl_sync, shuffle_from, int)
 FLASH_SIMT_SHUFFLE(__shfl_up_sync, shuffle_up, unsigned)
@@ -164,38 +174,43 @@ FLASH_SIMT_SHUFFLE(__shfl_down_sync, shuffle_down, unsigned)
 FLASH_SIMT_SHUFFLE(__shfl_xor_sync, shuffle_xor, int)
 #undef FLASH_SIMT_SHUFFLE
 
-inline unsigned __ballot_sync(unsigned mask, int predicate, flash::simt::Site site = flash::simt::Site::here()) {
-  const unsigned bit = predicate != 0 ? 1u << flash::simt::lane_number() : 0;
-  return flash::simt::reduce_lanes<flash::simt::CombineOr>("__ballot_sync", mask, bit, site);
+inline unsigned __ballot_sync(unsigned mask, int predicate, Site site = Site::here()) {
+  const unsigned bit = predicate != 0 ? 1u << lane_number() : 0;
+  return reduce_lanes<bit_or>("__ballot_sync", mask, bit, site);
 }
-inline int __all_sync(unsigned mask, int predicate, flash::simt::Site site = flash::simt::Site::here()) {
-  return flash::simt::reduce_lanes<flash::simt::CombineAnd>("__all_sync", mask, static_cast<int>(predicate != 0), site);
+inline int __all_sync(unsigned mask, int predicate, Site site = Site::here()) {
+  return reduce_lanes<bit_and>("__all_sync", mask, static_cast<int>(predicate != 0), site);
 }
-inline int __any_sync(unsigned mask, int predicate, flash::simt::Site site = flash::simt::Site::here()) {
-  return flash::simt::reduce_lanes<flash::simt::CombineOr>("__any_sync", mask, static_cast<int>(predicate != 0), site);
-}
-template <class T>
-unsigned __match_any_sync(unsigned mask, T value, flash::simt::Site site = flash::simt::Site::here()) {
-  return flash::simt::match("__match_any_sync", mask, value, site).same;
+inline int __any_sync(unsigned mask, int predicate, Site site = Site::here()) {
+  return reduce_lanes<bit_or>("__any_sync", mask, static_cast<int>(predicate != 0), site);
 }
 template <class T>
-unsigned __match_all_sync(unsigned mask, T value, int* all, flash::simt::Site site = flash::simt::Site::here()) {
-  const auto match = flash::simt::match("__match_all_sync", mask, value, site);
-  *all = match.same == match.present;
+unsigned __match_any_sync(unsigned mask, T value, Site site = Site::here()) {
+  return match("__match_any_sync", mask, value, site).same;
+}
+template <class T>
+unsigned __match_all_sync(unsigned mask, T value, int* all, Site site = Site::here()) {
+  const Match<T> found = match("__match_all_sync", mask, value, site);
+  *all = found.same == found.present;
   return *all ? mask : 0;
 }
 
-#define FLASH_SIMT_REDUCE(name, Combine, T)                                                       \
-  inline T name(unsigned mask, T value, flash::simt::Site site = flash::simt::Site::here()) {               \
-    return flash::simt::reduce_lanes<flash::simt::Combine>(#name, mask, value, site);             \
+#define FLASH_SIMT_REDUCE(name, operation, T)                       \
+  inline T name(unsigned mask, T value, Site site = Site::here()) { \
+    return reduce_lanes<operation>(#name, mask, value, site);       \
   }
-FLASH_SIMT_REDUCE(__reduce_add_sync, CombineSum, unsigned)
-FLASH_SIMT_REDUCE(__reduce_add_sync, CombineSum, int)
-FLASH_SIMT_REDUCE(__reduce_min_sync, CombineMin, unsigned)
-FLASH_SIMT_REDUCE(__reduce_min_sync, CombineMin, int)
-FLASH_SIMT_REDUCE(__reduce_max_sync, CombineMax, unsigned)
-FLASH_SIMT_REDUCE(__reduce_max_sync, CombineMax, int)
-FLASH_SIMT_REDUCE(__reduce_and_sync, CombineAnd, unsigned)
-FLASH_SIMT_REDUCE(__reduce_or_sync, CombineOr, unsigned)
-FLASH_SIMT_REDUCE(__reduce_xor_sync, CombineXor, unsigned)
+FLASH_SIMT_REDUCE(__reduce_add_sync, plus, unsigned)
+FLASH_SIMT_REDUCE(__reduce_add_sync, plus, int)
+FLASH_SIMT_REDUCE(__reduce_min_sync, less, unsigned)
+FLASH_SIMT_REDUCE(__reduce_min_sync, less, int)
+FLASH_SIMT_REDUCE(__reduce_max_sync, greater, unsigned)
+FLASH_SIMT_REDUCE(__reduce_max_sync, greater, int)
+FLASH_SIMT_REDUCE(__reduce_and_sync, bit_and, unsigned)
+FLASH_SIMT_REDUCE(__reduce_or_sync, bit_or, unsigned)
+FLASH_SIMT_REDUCE(__reduce_xor_sync, bit_xor, unsigned)
 #undef FLASH_SIMT_REDUCE
+
+}  // namespace intrinsics
+}  // namespace flash::simt
+
+using namespace flash::simt::intrinsics;

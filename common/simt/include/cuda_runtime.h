@@ -1,10 +1,10 @@
-// For the emulator: the host functions, and everything that CUDA puts into a .cu file without being asked.
+// For the emulator: the host functions, and everything that CUDA puts into a .cu file without being
+// asked.
 #pragma once
-
-#include "cuda_runtime_api.h"
 
 #include "common/simt/device/atomics.hpp"
 #include "common/simt/device/kernel_call.hpp"
 #include "common/simt/device/math.hpp"
 #include "common/simt/device/sync.hpp"
 #include "common/simt/device/warp.hpp"
+#include "cuda_runtime_api.h"

@@ -1,6 +1,5 @@
 // For the emulator: nvcuda::wmma.
 #pragma once
 
-#include "cuda_runtime.h"
-
 #include "common/simt/device/wmma.hpp"
+#include "cuda_runtime.h"

@@ -1,5 +1,6 @@
-// What the vectorised kernels take and give, the same for each instruction set that they are compiled for. Plain data: the
-// files that implement it share no inline function with the rest of the program (simd.hpp says why).
+// What the vectorised kernels take and give, the same for each instruction set that they are
+// compiled for. Plain data: the files that implement it share no inline function with the rest of
+// the program (simd.hpp says why).
 #pragma once
 
 #include <cstddef>
@@ -39,8 +40,8 @@ struct BackwardRows {
   T* delta;      // sum of out * d_out
 };
 
-// Some blocks of keys of one head, against all queries that see them: blocks first_block, first_block + block_step, ... Their
-// d_k and d_v, and their share of d_q.
+// Some blocks of keys of one head, against all queries that see them: blocks first_block,
+// first_block + block_step, ... Their d_k and d_v, and their share of d_q.
 template <class T>
 struct BackwardSplit {
   HeadRows<const T> q, k, v, d_out;
@@ -68,16 +69,18 @@ struct BackwardSum {
 // The kernels for one instruction set and element type.
 template <class T>
 struct Kernels {
-  std::ptrdiff_t panel;                              // queries or keys in the lanes of a tile: blocks are best multiples of it
+  std::ptrdiff_t panel;  // queries or keys in the lanes of a tile: blocks are best multiples of it
   std::ptrdiff_t (*width)(std::ptrdiff_t head_dim);  // head_dim rounded up to whole vectors
-  std::ptrdiff_t (*forward_scratch)(std::ptrdiff_t block_queries, std::ptrdiff_t block_keys, std::ptrdiff_t head_dim);
+  std::ptrdiff_t (*forward_scratch)(std::ptrdiff_t block_queries, std::ptrdiff_t block_keys,
+                                    std::ptrdiff_t head_dim);
   void (*forward)(const ForwardBlock<T>&);
   void (*backward_rows)(const BackwardRows<T>&);
-  std::ptrdiff_t (*backward_scratch)(std::ptrdiff_t block_queries, std::ptrdiff_t block_keys, std::ptrdiff_t head_dim);
+  std::ptrdiff_t (*backward_scratch)(std::ptrdiff_t block_queries, std::ptrdiff_t block_keys,
+                                     std::ptrdiff_t head_dim);
   void (*backward_split)(const BackwardSplit<T>&);
   void (*backward_sum)(const BackwardSum<T>&);
-  double (
-      *multiply_adds)();  // does some microseconds of fused multiply-adds on registers; returns how many operations that were
+  double (*multiply_adds)();  // does some microseconds of fused multiply-adds on registers; returns
+                              // how many operations that were
 };
 
 }  // namespace flash

@@ -1,4 +1,5 @@
-// What the kernels of every rung share: small helpers, and the passes over rows before and after the backward products.
+// What the kernels of every rung share: small helpers, and the passes over rows before and after
+// the backward products.
 #pragma once
 
 #include "part2_flash_cpu/ladder/per_isa/kernels.hpp"

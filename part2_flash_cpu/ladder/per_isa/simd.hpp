@@ -1,16 +1,18 @@
-// Vectors as wide as the processor has them that this file is compiled for, by the compilers' vector extensions (g++, clang):
-// operators work lane by lane, `condition ? a : b` selects lane by lane. No intrinsics.
+// Vectors as wide as the processor has them that this file is compiled for, by the compilers'
+// vector extensions (g++, clang): operators work lane by lane, `condition ? a : b` selects lane by
+// lane. No intrinsics.
 //
-// FLASH_ISA names the instruction set, and is a namespace: a file that includes this is compiled once for each
-// (../CMakeLists.txt). Such a file may use no inline function of the standard library: the linker keeps one copy of each, and
-// could keep the one that needs AVX-512.
+// FLASH_ISA is the name of the instruction set, and of a namespace: a file N_name.isa.cpp is
+// compiled once for each (cmake/FlashRegistry.cmake). Its kernels may use no inline function of the
+// standard library: the linker keeps one copy of each, and could keep the copy that needs AVX-512.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #ifdef __FAST_MATH__
-#error "compile without -ffast-math: it removes the rounding in exp2() and the arithmetic with infinities"
+#error \
+    "compile without -ffast-math: it removes the rounding in exp2() and the arithmetic with infinities"
 #endif
 
 #define FLASH_INLINE [[gnu::always_inline]] inline

@@ -1,5 +1,6 @@
-// Transposes a matrix in memory, a square of vectors at a time: n rows of n lanes are loaded, exchanged in log2(n) rounds of n
-// shuffles, and stored, where a copy element by element takes a load and a store for each.
+// Transposes a matrix in memory, a square of vectors at a time: n rows of n lanes are loaded,
+// exchanged in log2(n) rounds of n shuffles, and stored, where a copy element by element takes a
+// load and a store for each.
 #pragma once
 
 #include <utility>
@@ -8,9 +9,10 @@
 #include "part2_flash_cpu/ladder/per_isa/simd.hpp"
 
 namespace flash::FLASH_ISA {
+namespace {
 
-// The lanes of top and bottom whose number has the bit kHalf clear (kUpper false) or set, side by side: of the 2 x 2 blocks A B
-// (top) and C D (bottom), each kHalf lanes wide, A C or B D.
+// The lanes of top and bottom whose number has the bit kHalf clear (kUpper false) or set, side by
+// side: of the 2 x 2 blocks A B (top) and C D (bottom), each kHalf lanes wide, A C or B D.
 template <int kHalf, bool kUpper, class V, int... kLane>
 FLASH_INLINE V blocks(V top, V bottom, std::integer_sequence<int, kLane...>) {
   constexpr int kN = sizeof...(kLane);
@@ -50,10 +52,13 @@ void transpose(HeadRows<const T> from, Index rows, Index columns, T factor, Head
       for (int i = 0; i < kN; ++i) store(to.data + (c + i) * to.row + r, x[i]);
     }
     for (; c < columns; ++c)
-      for (int i = 0; i < kN; ++i) to.data[c * to.row + r + i] = from.data[(r + i) * from.row + c] * factor;
+      for (int i = 0; i < kN; ++i)
+        to.data[c * to.row + r + i] = from.data[(r + i) * from.row + c] * factor;
   }
   for (; r < rows; ++r)
-    for (Index c = 0; c < columns; ++c) to.data[c * to.row + r] = from.data[r * from.row + c] * factor;
+    for (Index c = 0; c < columns; ++c)
+      to.data[c * to.row + r] = from.data[r * from.row + c] * factor;
 }
 
+}  // namespace
 }  // namespace flash::FLASH_ISA

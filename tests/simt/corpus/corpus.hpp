@@ -1,21 +1,23 @@
-// Small kernels, each with one planted mistake or with none. A mistake's lines are marked in the source, `// BUG name`: that is
-// where the emulator has to point.
+// Small kernels, each with one planted mistake or with none. A mistake's lines are marked in the
+// source,
+// `// BUG`: that is where the emulator has to point.
 #pragma once
 
+#include <fstream>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
-#include "common/cuda/device_tensor.hpp"
 #include "common/simt/simt.hpp"
 
 namespace flash::simt_corpus {
 
 struct Specimen {
-  std::string name;                            // of the kernel, as its launch says it
-  std::optional<simt::FindingKind> mistake;    // none: a right kernel
-  std::function<bool()> run;                   // launches it; whether the result is right (of a right kernel)
+  std::string name;                          // of the kernel, as its launch says it
+  std::optional<simt::FindingKind> mistake;  // none: a right kernel
+  std::function<bool()> run;  // launches it; whether the result is right (of a right kernel)
 };
 
 // The lists of corpus/NAME.cu.
@@ -30,15 +32,17 @@ FLASH_EXPORT std::vector<Specimen> right();
 // Whether the corpus was built for the checks.
 FLASH_EXPORT bool is_checked();
 
-// Device memory of `count` zeros, and the same without a value.
-inline DeviceTensor<float, 1> zeros(Index count) { return DeviceTensor<float, 1>(Tensor<float, 1>({count})); }
-inline DeviceTensor<float, 1> unwritten(Index count) { return DeviceTensor<float, 1>({count}); }
-inline DeviceTensor<int, 1> integer_zeros(Index count) { return DeviceTensor<int, 1>(Tensor<int, 1>({count})); }
-// 0, 1, 2, ...
-inline DeviceTensor<float, 1> counting(Index count) {
-  Tensor<float, 1> host({count});
-  for (Index i = 0; i < count; ++i) host(i) = static_cast<float>(i);
-  return DeviceTensor<float, 1>(host);
+// The lines of the kernel `name` in `file` that are marked.
+inline std::set<int> marked_lines(const std::string& file, const std::string& name) {
+  std::ifstream source(file);
+  std::set<int> lines;
+  bool inside = false;
+  std::string text;
+  for (int line = 1; std::getline(source, text); ++line) {
+    if (text.starts_with("__global__")) inside = text.find(" " + name + "(") != std::string::npos;
+    if (inside && text.ends_with("// BUG")) lines.insert(line);
+  }
+  return lines;
 }
 
 }  // namespace flash::simt_corpus

@@ -1,9 +1,8 @@
-// Right kernels: what a check that cries wolf would report. Each result is compared with what it has to be.
+// Right kernels, which must not be reported; their results are compared.
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
 
-#include "common/cuda/launch.hpp"
-#include "simt/corpus/corpus.hpp"
+#include "simt/corpus/launches.hpp"
 
 namespace flash::simt_corpus {
 namespace {
@@ -42,13 +41,7 @@ __global__ void double_buffer(const float* x, float* out, int tiles) {
   out[threadIdx.x] = sum;
 }
 
-__global__ void warp_reduction(const float* x, float* out) {
-  float sum = x[blockIdx.x * 32 + threadIdx.x];
-  for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(kAllLanes, sum, distance);
-  out[blockIdx.x * 32 + threadIdx.x] = sum;
-}
-
-// Through shared memory, with __syncwarp() where lockstep was once relied upon.
+// With __syncwarp(), since lanes do not run in lockstep.
 __global__ void syncwarp_reduction(const float* x, float* out) {
   __shared__ float sums[4][32];
   const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -63,21 +56,23 @@ __global__ void syncwarp_reduction(const float* x, float* out) {
   if (lane == 0) out[warp] = sums[warp][0];
 }
 
-// Halves of a warp that go their own ways, each with its mask.
+// The halves of a warp diverge, each with its mask.
 __global__ void half_warps(float* out) {
   const unsigned mask = threadIdx.x < 16 ? 0x0000ffffu : 0xffff0000u;
   float value = static_cast<float>(threadIdx.x);
   const int turns = threadIdx.x < 16 ? 3 : 5;
-  for (int i = 0; i < turns; ++i) value = __shfl_sync(mask, value, static_cast<int>((threadIdx.x & 16) + (threadIdx.x + 1) % 16));
+  for (int i = 0; i < turns; ++i)
+    value = __shfl_sync(mask, value, static_cast<int>((threadIdx.x & 16) + (threadIdx.x + 1) % 16));
   out[threadIdx.x] = value;
 }
 
-// A last warp with 16 lanes, which names only those.
+// The last warp has 16 lanes.
 __global__ void partial_warp_with_mask(float* out) {
   const unsigned lanes = threadIdx.x < 32 ? 32 : 16;
   const unsigned mask = lanes == 32 ? kAllLanes : 0xffffu;
   float sum = 1;
-  for (unsigned distance = lanes / 2; distance > 0; distance /= 2) sum += __shfl_down_sync(mask, sum, distance);
+  for (unsigned distance = lanes / 2; distance > 0; distance /= 2)
+    sum += __shfl_down_sync(mask, sum, distance);
   if (threadIdx.x % 32 == 0) out[threadIdx.x / 32] = sum;
 }
 
@@ -86,7 +81,8 @@ __global__ void warps_leave(const float* x, float* out, int rows) {
   const int row = static_cast<int>(threadIdx.x / 32);
   if (row >= rows) return;
   float sum = x[row * 32 + threadIdx.x % 32];
-  for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(kAllLanes, sum, distance);
+  for (int distance = 16; distance > 0; distance /= 2)
+    sum += __shfl_xor_sync(kAllLanes, sum, distance);
   if (threadIdx.x % 32 == 0) out[row] = sum;
 }
 
@@ -94,12 +90,13 @@ __global__ void atomic_histogram(const int* keys, int* counts) {
   __shared__ int local[8];
   if (threadIdx.x < 8) local[threadIdx.x] = 0;
   __syncthreads();
-  atomicAdd(&local[keys[blockIdx.x * blockDim.x + threadIdx.x]], 1);
+  const int key = keys[blockIdx.x * blockDim.x + threadIdx.x];
+  atomicAdd(&local[key * key % 8], 1);
   __syncthreads();
   if (threadIdx.x < 8) atomicAdd(&counts[threadIdx.x], local[threadIdx.x]);
 }
 
-// The last block to finish adds up what all have left: a fence before the counter.
+// The last block to finish adds up all partial sums: a fence before the counter.
 __global__ void last_block_sums(float* partial, unsigned* count, float* out) {
   __shared__ bool is_last;
   __shared__ float sums[32];
@@ -130,8 +127,8 @@ __global__ void spin_lock(int* lock, float* sum) {
   }
 }
 
-// Lane 0 of the second warp waits, by an atomic operation alone, for what the first warp has written; its warp reads it after a
-// __syncwarp(), and the first warp had one before its lane 0 published.
+// Lane 0 of the second warp waits, by an atomic operation alone, for what the first warp has
+// written. Each warp has a __syncwarp() between its other lanes and its lane 0.
 __global__ void published_by_a_flag(int* flag, float* data, float* out) {
   if (threadIdx.x < 32) {
     data[threadIdx.x] = static_cast<float>(threadIdx.x);
@@ -154,41 +151,46 @@ __global__ void small_elements(unsigned char* bytes, unsigned short* shorts) {
   __shared__ unsigned char narrow[64];
   narrow[threadIdx.x] = static_cast<unsigned char>(threadIdx.x);
   bytes[threadIdx.x] = narrow[threadIdx.x];
-  shorts[threadIdx.x] = static_cast<unsigned short>(2 * narrow[threadIdx.x]);
+  shorts[threadIdx.x] = narrow[threadIdx.x];
 }
 
 __global__ void vector_copy(const float* x, float* out) {
-  reinterpret_cast<float4*>(out)[threadIdx.x] = __ldg(reinterpret_cast<const float4*>(x) + threadIdx.x);
+  reinterpret_cast<float4*>(out)[threadIdx.x] =
+      __ldg(reinterpret_cast<const float4*>(x) + threadIdx.x);
 }
 
 __global__ void three_dimensions(int* out) {
   const unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
   const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-  out[block * blockDim.x * blockDim.y * blockDim.z + thread] = static_cast<int>(1000 * block + thread);
+  out[block * blockDim.x * blockDim.y * blockDim.z + thread] =
+      static_cast<int>(1000 * block + thread);
 }
 
 __global__ void voting_barriers(int* out) {
-  const int count = __syncthreads_count(threadIdx.x < 10), all = __syncthreads_and(threadIdx.x < 1000),
-            any = __syncthreads_or(threadIdx.x == 3);
+  const int count = __syncthreads_count(threadIdx.x < 10),
+            all = __syncthreads_and(threadIdx.x < 1000), any = __syncthreads_or(threadIdx.x == 3);
   out[threadIdx.x] = count + 100 * all + 1000 * any;
 }
 
 __global__ void votes(unsigned* out) {
   const unsigned lane = threadIdx.x;
-  const unsigned odd = __ballot_sync(kAllLanes, lane % 2), same = __match_any_sync(kAllLanes, lane / 8);
+  const unsigned odd = __ballot_sync(kAllLanes, lane % 2),
+                 same = __match_any_sync(kAllLanes, lane / 8);
   int all = 0;
   const unsigned everybody = __match_all_sync(kAllLanes, 7, &all);
-  out[lane] = (odd == 0xaaaaaaaau) + 2 * (same == 0xffu << (lane / 8 * 8)) + 4 * (everybody == kAllLanes && all) +
-              8 * (__reduce_add_sync(kAllLanes, lane) == 496u) + 16 * (__reduce_max_sync(kAllLanes, static_cast<int>(lane) - 40) == -9) +
-              32u * static_cast<unsigned>(__all_sync(kAllLanes, lane < 32) && !__any_sync(kAllLanes, lane > 31));
+  out[lane] = (odd == 0xaaaaaaaau) + 2 * (same == 0xffu << (lane / 8 * 8)) +
+              4 * (everybody == kAllLanes && all) +
+              8 * (__reduce_add_sync(kAllLanes, lane) == 496u) +
+              16 * (__reduce_max_sync(kAllLanes, static_cast<int>(lane) - 40) == -9) +
+              32u * static_cast<unsigned>(__all_sync(kAllLanes, lane < 32) &&
+                                          !__any_sync(kAllLanes, lane > 31));
 }
 
-// Each lane has its answer and returns while others have not yet looked at theirs; bits are compared, not numbers.
+// A lane may return before others have read their results; bits are compared, not numbers.
 __global__ void matches_and_leaves(int* out) {
-  int all = 0;
-  const unsigned nan_and_zero = __match_any_sync(kAllLanes, threadIdx.x % 2 ? NAN : threadIdx.x % 4 ? 0.0f : -0.0f);
-  const unsigned everybody = __match_all_sync(kAllLanes, 7, &all);
-  out[threadIdx.x] = all && everybody == kAllLanes && nan_and_zero == (threadIdx.x % 2 ? 0xaaaaaaaau : threadIdx.x % 4 ? 0x44444444u : 0x11111111u);
+  const unsigned odd = threadIdx.x % 2, half = threadIdx.x % 4;
+  const unsigned same = __match_any_sync(kAllLanes, odd ? NAN : half ? 0.0f : -0.0f);
+  out[threadIdx.x] = same == (odd ? 0xaaaaaaaau : half ? 0x44444444u : 0x11111111u);
 }
 
 __global__ void shuffles(int* out) {
@@ -196,11 +198,12 @@ __global__ void shuffles(int* out) {
   const int up = __shfl_up_sync(kAllLanes, lane, 3), down = __shfl_down_sync(kAllLanes, lane, 3, 8),
             broadcast = __shfl_sync(kAllLanes, lane, 2, 8);
   const double wide = __shfl_xor_sync(kAllLanes, static_cast<double>(lane), 1);
-  out[lane] = (up == (lane < 3 ? lane : lane - 3)) + 2 * (down == (lane % 8 < 5 ? lane + 3 : lane)) +
-              4 * (broadcast == lane / 8 * 8 + 2) + 8 * (wide == (lane ^ 1));
+  out[lane] = (up == (lane < 3 ? lane : lane - 3)) +
+              2 * (down == (lane % 8 < 5 ? lane + 3 : lane)) + 4 * (broadcast == lane / 8 * 8 + 2) +
+              8 * (wide == (lane ^ 1));
 }
 
-// Tiles of 8 threads: a reduction each, a turn through shared memory with the tile's own sync(), and the block's.
+// Tiles of 8 threads: reductions, and shared memory with the sync() of the tile and of the block.
 __global__ void cooperative_tiles(const float* x, float* out) {
   namespace cg = cooperative_groups;
   __shared__ float shared[64];
@@ -214,7 +217,8 @@ __global__ void cooperative_tiles(const float* x, float* out) {
   block.sync();
   const unsigned odd = tile.ballot(tile.thread_rank() % 2);
   const float last = tile.shfl(neighbour, 7);
-  out[block.thread_rank()] = last + (odd == 0xaau && tile.any(odd != 0) && tile.size() == 8 ? 0.0f : 1e6f);
+  out[block.thread_rank()] =
+      last + (odd == 0xaau && tile.any(odd != 0) && tile.size() == 8 ? 0.0f : 1e6f);
 }
 
 // 1024 threads, and more shared memory than the default.
@@ -225,148 +229,49 @@ __global__ void large_block(float* out) {
   out[threadIdx.x] = tile[19999 - threadIdx.x];
 }
 
-// Each thread initializes its own word, and one more launch reads it: the end of a launch orders everything.
+// The end of a launch orders everything.
 __global__ void first_of_two(float* data) { data[threadIdx.x] = static_cast<float>(threadIdx.x); }
-__global__ void second_of_two(const float* data, float* out) { out[threadIdx.x] = data[blockDim.x - 1 - threadIdx.x]; }
-
-template <class Expect>
-bool equals(const DeviceTensor<float, 1>& got, Expect expect) {
-  const Tensor<float, 1> host = got.to_host();
-  for (Index i = 0; i < host.size(); ++i)
-    if (!(host(i) == static_cast<float>(expect(i)))) return false;
-  return true;
-}
-template <class Expect>
-bool equals(const DeviceTensor<int, 1>& got, Expect expect) {
-  const Tensor<int, 1> host = got.to_host();
-  for (Index i = 0; i < host.size(); ++i)
-    if (host(i) != static_cast<int>(expect(i))) return false;
-  return true;
+__global__ void second_of_two(const float* data, float* out) {
+  out[threadIdx.x] = data[blockDim.x - 1 - threadIdx.x];
 }
 
 }  // namespace
 
 std::vector<Specimen> right() {
   return {
-      {"reverse_tile", {}, [] {
-         const auto x = counting(128), out = unwritten(128);
-         launch("reverse_tile", reverse_tile, {.grid = 2, .block = 64}, x.data(), out.data());
-         return equals(out, [](Index i) { return i / 64 * 64 + 63 - i % 64; });
-       }},
-      {"tile_loop", {}, [] {
-         const auto x = counting(192), out = unwritten(64);
-         launch("tile_loop", tile_loop, {.grid = 1, .block = 64, .shared_bytes = 256}, x.data(), out.data(), 3);
-         return equals(out, [](Index) { return 191 * 192 / 2; });
-       }},
-      {"double_buffer", {}, [] {
-         const auto x = counting(320), out = unwritten(64);
-         launch("double_buffer", double_buffer, {.grid = 1, .block = 64}, x.data(), out.data(), 5);
-         return equals(out, [](Index) { return 319 * 320 / 2; });
-       }},
-      {"warp_reduction", {}, [] {
-         const auto x = counting(64), out = unwritten(64);
-         launch("warp_reduction", warp_reduction, {.grid = 2, .block = 32}, x.data(), out.data());
-         return equals(out, [](Index i) { return i < 32 ? 496 : 496 + 1024; });
-       }},
-      {"syncwarp_reduction", {}, [] {
-         const auto x = counting(128), out = unwritten(4);
-         launch("syncwarp_reduction", syncwarp_reduction, {.grid = 1, .block = 128}, x.data(), out.data());
-         return equals(out, [](Index i) { return 496 + 1024 * i; });
-       }},
-      {"half_warps", {}, [] {
-         const auto out = unwritten(32);
-         launch("half_warps", half_warps, {.grid = 1, .block = 32}, out.data());
-         return equals(out, [](Index i) { return i / 16 * 16 + (i + (i < 16 ? 3 : 5)) % 16; });
-       }},
-      {"partial_warp_with_mask", {}, [] {
-         const auto out = unwritten(2);
-         launch("partial_warp_with_mask", partial_warp_with_mask, {.grid = 1, .block = 48}, out.data());
-         return equals(out, [](Index i) { return i == 0 ? 32 : 16; });
-       }},
-      {"warps_leave", {}, [] {
-         const auto x = counting(96), out = unwritten(3);
-         launch("warps_leave", warps_leave, {.grid = 1, .block = 128}, x.data(), out.data(), 3);
-         return equals(out, [](Index i) { return 496 + 1024 * i; });
-       }},
-      {"atomic_histogram", {}, [] {
-         Tensor<int, 1> keys({256});
-         for (Index i = 0; i < 256; ++i) keys(i) = static_cast<int>(i * i % 8);
-         const DeviceTensor<int, 1> device_keys(keys);
-         const auto counts = integer_zeros(8);
-         launch("atomic_histogram", atomic_histogram, {.grid = 4, .block = 64}, device_keys.data(), counts.data());
-         return equals(counts, [](Index i) { return i == 0 || i == 4 ? 64 : i == 1 ? 128 : 0; });
-       }},
-      {"last_block_sums", {}, [] {
-         const auto partial = unwritten(7), out = unwritten(1);
-         const auto count = integer_zeros(1);
-         launch("last_block_sums", last_block_sums, {.grid = 7, .block = 32}, partial.data(), reinterpret_cast<unsigned*>(count.data()),
-                out.data());
-         return equals(out, [](Index) { return 7 * 32; });
-       }},
-      {"spin_lock", {}, [] {
-         const auto sum = zeros(1);
-         const auto lock = integer_zeros(1);
-         launch("spin_lock", spin_lock, {.grid = 3, .block = 256}, lock.data(), sum.data());
-         return equals(sum, [](Index) { return 24; });
-       }},
-      {"published_by_a_flag", {}, [] {
-         const auto data = unwritten(32), out = unwritten(32);
-         const auto flag = integer_zeros(1);
-         launch("published_by_a_flag", published_by_a_flag, {.grid = 1, .block = 64}, flag.data(), data.data(), out.data());
-         return equals(out, [](Index i) { return 31 - i; });
-       }},
-      {"small_elements", {}, [] {
-         const auto bytes = integer_zeros(16), shorts = integer_zeros(32);
-         launch("small_elements", small_elements, {.grid = 1, .block = 64}, reinterpret_cast<unsigned char*>(bytes.data()),
-                reinterpret_cast<unsigned short*>(shorts.data()));
-         return equals(bytes, [](Index i) { return 0x03020100 + 0x04040404 * i; }) &&
-                equals(shorts, [](Index i) { return (4 * i + 2) << 16 | 4 * i; });
-       }},
-      {"vector_copy", {}, [] {
-         const auto x = counting(256), out = unwritten(256);
-         launch("vector_copy", vector_copy, {.grid = 1, .block = 64}, x.data(), out.data());
-         return equals(out, [](Index i) { return i; });
-       }},
-      {"three_dimensions", {}, [] {
-         const auto out = integer_zeros(24 * 30);
-         launch("three_dimensions", three_dimensions, {.grid = dim3(2, 3, 4), .block = dim3(5, 3, 2)}, out.data());
-         return equals(out, [](Index i) { return 1000 * (i / 30) + i % 30; });
-       }},
-      {"voting_barriers", {}, [] {
-         const auto out = integer_zeros(64);
-         launch("voting_barriers", voting_barriers, {.grid = 1, .block = 64}, out.data());
-         return equals(out, [](Index) { return 1110; });
-       }},
-      {"votes", {}, [] {
-         const auto out = integer_zeros(32);
-         launch("votes", votes, {.grid = 1, .block = 32}, reinterpret_cast<unsigned*>(out.data()));
-         return equals(out, [](Index) { return 63; });
-       }},
-      {"matches_and_leaves", {}, [] {
-         const auto out = integer_zeros(32);
-         launch("matches_and_leaves", matches_and_leaves, {.grid = 1, .block = 32}, out.data());
-         return equals(out, [](Index) { return 1; });
-       }},
-      {"shuffles", {}, [] {
-         const auto out = integer_zeros(32);
-         launch("shuffles", shuffles, {.grid = 1, .block = 32}, out.data());
-         return equals(out, [](Index) { return 15; });
-       }},
-      {"cooperative_tiles", {}, [] {
-         const auto x = counting(64), out = unwritten(64);
-         launch("cooperative_tiles", cooperative_tiles, {.grid = 1, .block = 64}, x.data(), out.data());
-         return equals(out, [](Index i) { return i / 8 * 64 + 28 + i / 8 * 8 + 7; });
-       }},
-      {"large_block", {}, [] {
-         const auto out = unwritten(1024);
-         launch("large_block", large_block, {.grid = 1, .block = 1024, .shared_bytes = 80000}, out.data());
-         return equals(out, [](Index i) { return 19999 - i; });
-       }},
-      {"two_launches", {}, [] {
-         const auto data = unwritten(64), out = unwritten(64);
-         launch("first_of_two", first_of_two, {.grid = 1, .block = 64}, data.data());
-         launch("second_of_two", second_of_two, {.grid = 1, .block = 64}, data.data(), out.data());
-         return equals(out, [](Index i) { return 63 - i; });
+      right(KERNEL(reverse_tile), {2, 64}, IS(i / 64 * 64 + 63 - i % 64), counting(128),
+            result(128)),
+      right(KERNEL(tile_loop), {1, 64, 256}, IS(191 * 192 / 2), counting(192), result(64), 3),
+      right(KERNEL(double_buffer), {1, 64}, IS(319 * 320 / 2), counting(320), result(64), 5),
+      right(KERNEL(syncwarp_reduction), {1, 128}, IS(496 + 1024 * i), counting(128), result(4)),
+      right(KERNEL(half_warps), {1, 32}, IS(i / 16 * 16 + (i + (i < 16 ? 3 : 5)) % 16), result(32)),
+      right(KERNEL(partial_warp_with_mask), {1, 48}, IS(i == 0 ? 32 : 16), result(2)),
+      right(KERNEL(warps_leave), {1, 128}, IS(496 + 1024 * i), counting(96), result(3), 3),
+      right(KERNEL(atomic_histogram), {4, 64},
+            IS(i == 0 || i == 4 ? 64
+               : i == 1         ? 128
+                                : 0),
+            counting(256), result_from_zeros(8)),
+      right(KERNEL(last_block_sums), {7, 32}, IS(7 * 32), unwritten(7), zeros(1), result(1)),
+      right(KERNEL(spin_lock), {3, 256}, IS(24), zeros(1), result_from_zeros(1)),
+      right(KERNEL(published_by_a_flag), {1, 64}, IS(31 - i), zeros(1), unwritten(32), result(32)),
+      right(KERNEL(small_elements), {1, 64}, IS(i), result(64), result(64)),
+      right(KERNEL(vector_copy), {1, 64}, IS(i), counting(256), result(256)),
+      right(KERNEL(three_dimensions), {dim3(2, 3, 4), dim3(5, 3, 2)}, IS(1000 * (i / 30) + i % 30),
+            result(24 * 30)),
+      right(KERNEL(voting_barriers), {1, 64}, IS(1110), result(64)),
+      right(KERNEL(votes), {1, 32}, IS(63), result(32)),
+      right(KERNEL(matches_and_leaves), {1, 32}, IS(1), result(32)),
+      right(KERNEL(shuffles), {1, 32}, IS(15), result(32)),
+      right(KERNEL(cooperative_tiles), {1, 64}, IS(i / 8 * 64 + 28 + i / 8 * 8 + 7), counting(64),
+            result(64)),
+      right(KERNEL(large_block), {1, 1024, 80000}, IS(19999 - i), result(1024)),
+      {"two_launches",
+       {},
+       [] {
+         const auto data = on_device<float>(unwritten(64));
+         launch("first_of_two", first_of_two, {1, 64}, data.data());
+         return right(KERNEL(second_of_two), {1, 64}, IS(63 - i), data.data(), result(64)).run();
        }},
   };
 }

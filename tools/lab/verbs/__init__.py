@@ -1,1 +1,5 @@
-"""One module a verb. Each has HELP (one line, a string literal), add_arguments(parser) and run(args) -> exit code."""
+"""The verbs: each is one module here, found by its file name.
+
+It has HELP (one line) and GROUP (a heading of the overview), both text literals, and the functions
+add_arguments(parser) and run(args) -> exit code.
+"""

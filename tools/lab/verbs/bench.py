@@ -2,17 +2,25 @@
 
 import argparse
 import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from lab import build, console, manifest
+from lab import build, console, manifest, paths
 from lab.errors import LabError
 
 HELP = "build and run a part's benchmark: --quick on a laptop, -- --help for its own options"
+GROUP = "Measurements"
 
-# Linked with the solution; with the skeleton it is called <name>_skeleton. And the options that make it a part's.
+# Linked with the solution; with the skeleton it is called <name>_skeleton. And the options that
+# make it a part's.
 PROGRAMS = {"part1": ("bench_softmax_matmul", ()), "part2": ("bench_attention", ()),
-            "part3": ("bench_attention", ("--device", "cuda")), "bonus": ("bench_attention", ("--device", "cuda"))}
+            "part3": ("bench_attention", ("--device", "cuda")),
+            "bonus": ("bench_attention", ("--device", "cuda"))}
 NEED_GPU = ("part3", "bonus")
+
+TORCH = ("torch==2.15.0", "numpy==2.4.6")  # without numpy torch warns on import
+TORCH_VENV = paths.ROOT / ".venv-torch"
 
 
 def can_run(part: str, config: build.Config) -> bool:
@@ -21,21 +29,30 @@ def can_run(part: str, config: build.Config) -> bool:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "lab bench [PART] [--quick] [--skeleton | --solution] [-- OPTIONS OF THE PROGRAM]"
+    parser.usage = ("lab bench [PART] [--quick] [--skeleton | --solution] [--torch [PYTHON]] "
+                    "[-- OPTIONS OF THE PROGRAM]")
     parser.add_argument("part", nargs="?", default="part1", choices=list(PROGRAMS),
                         help=f"{', '.join(PROGRAMS)} (default: part1)")
-    parser.add_argument("--quick", action="store_true", help="a smaller problem: seconds, on a laptop too")
+    parser.add_argument("--quick", action="store_true",
+                        help="a smaller problem: seconds, on a laptop too")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--skeleton", action="store_true", help="measure what you wrote (the default)")
+    which.add_argument("--skeleton", action="store_true",
+                       help="measure what you wrote (the default)")
     which.add_argument("--solution", action="store_true", help="measure the reference solution")
+    parser.add_argument("--torch", nargs="?", const="", metavar="PYTHON",
+                        help="measure PyTorch's kernels as well, from here on: those of PYTHON; "
+                        f"without it {TORCH[0]} is installed into {TORCH_VENV.name}, once "
+                        "(several GB)")
     pass_options_on(parser, "./lab bench -- --d2 64,128; ./lab bench -- --help")
 
 
 def pass_options_on(parser: argparse.ArgumentParser, example: str) -> None:
-    """What follows -- becomes args.options, for the program. `example` ends with a command that lists its options."""
+    """What follows -- becomes args.options, for the program. `example` ends with a command that
+    lists the program's options."""
     parser.epilog = f"What follows -- goes to the program, as in {example} lists it all."
 
-    # argparse would take the first word after -- for PART, and refuse the others when an option stands before them.
+    # argparse would take the first word after -- for PART, and refuse the others when an option
+    # stands before them.
     parse_before = parser.parse_args
 
     def parse_args(argv: Sequence[str]) -> argparse.Namespace:
@@ -48,12 +65,43 @@ def pass_options_on(parser: argparse.ArgumentParser, example: str) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.torch in PROGRAMS:  # ./lab bench --torch part2
+        args.part, args.torch = args.torch, ""
     options = (["--quick"] if args.quick and "--quick" not in args.options else []) + args.options
+    if args.torch is not None:
+        use_torch(args.torch)
     return run_program(args.part, "solution" if args.solution else "skeleton", options)
 
 
+def use_torch(python: str) -> None:
+    """Configures the build with the PyTorch of `python`, or of an environment that is made here."""
+    chosen = Path(python).expanduser().absolute() if python else TORCH_VENV / "bin" / "python"
+    if not python and not _has_torch(chosen):
+        console.say(f"installing {TORCH[0]} into {TORCH_VENV.name}: several GB, once")
+        for command in ([sys.executable, "-m", "venv", "--clear", TORCH_VENV],
+                        [chosen, "-m", "pip", "install", "--no-input", "--only-binary", ":all:",
+                         *TORCH]):
+            console.print_command(command)
+            if subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode != 0:
+                raise LabError(
+                    f"{TORCH[0]} cannot be installed; on a machine without a network name a Python "
+                    "that has PyTorch: ./lab bench --torch PYTHON")
+    if not _has_torch(chosen):
+        raise LabError(f"--torch is {chosen}; it must be a Python that can import torch")
+    build.configure(options=[f"-DFLASH_TORCH_PYTHON={chosen}"])
+
+
+def _has_torch(python: Path) -> bool:
+    try:
+        done = subprocess.run([python, "-c", "import torch"], capture_output=True, check=False)
+    except OSError:
+        return False
+    return done.returncode == 0
+
+
 def run_program(part: str, implementation: str, options: Sequence[str]) -> int:
-    """Builds the program and runs it in the foreground, its output on the screen as it comes; returns its exit code."""
+    """Builds the program and runs it in the foreground, its output on the screen as it comes;
+    returns its exit code."""
     program, fixed = PROGRAMS[part]
     target = program + ("" if implementation == "solution" else "_skeleton")
     if not any(one.name == part and one.has(implementation) for one in manifest.load_parts()):
@@ -68,16 +116,15 @@ def run_program(part: str, implementation: str, options: Sequence[str]) -> int:
 
 
 def _foreground(command: list[str]) -> int:
-    """A progress line needs the terminal itself, so nothing is captured. Ctrl-C goes to the program, which shows what it has
-    and leaves by itself."""
+    """A progress line needs the terminal itself, so nothing is captured. Ctrl-C goes to the
+    program, which shows what it has and leaves by itself."""
     try:
-        process = subprocess.Popen(command)  # in the caller's folder: --output may be relative to it
+        process = subprocess.Popen(command)  # in the caller's folder: --output may be relative
     except OSError as error:
         raise LabError(f"{command[0]} cannot be run: {error.strerror}") from None
     while True:
         try:
             code = process.wait()
-            break
+            return code if code >= 0 else 128 - code
         except KeyboardInterrupt:
             continue
-    return code if code >= 0 else 128 - code

@@ -5,27 +5,34 @@ from collections.abc import Sequence
 
 from lab import build, card, grading, manifest, state
 from lab.backends import Backends, choose
-from lab.console import console
+from lab.console import say
 from lab.errors import LabError
 from lab.grading import PartResult
 from lab.manifest import Part, Task
 
+GROUP = "Student"
 HELP = "grade your files: points, what is wrong and why, the next command"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="*", metavar="PART|TASK", help="part1, fused_cpu or part1.fused_cpu (default: all)")
-    parser.add_argument("--test", metavar="NAME", help="run this one graded case alone and show its whole verdict")
+    parser.add_argument("names", nargs="*", metavar="PART|TASK",
+                        help="part1, fused_cpu or part1.fused_cpu (default: all)")
+    parser.add_argument("--test", metavar="NAME",
+                        help="run this one case alone, with its full verdict")
     parser.add_argument("--seed", type=int, default=1, help="seed of the inputs (default: 1)")
-    parser.add_argument("--all-failures", action="store_true", help=f"show all failed cases, not {card.SHOWN_FAILURES} a task")
-    parser.add_argument("--solution", action="store_true", help="grade the reference solution instead of the skeleton")
+    parser.add_argument("--all-failures", action="store_true",
+                        help=f"show all failed cases, not {card.SHOWN_FAILURES} of each task")
+    parser.add_argument("--solution", action="store_true",
+                        help="grade the reference solution instead of the skeleton")
     add_backend_arguments(parser)
 
 
 def add_backend_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--emulate", action="store_true", help="emulate CUDA tasks on the CPU, also where there is a GPU")
+    parser.add_argument("--emulate", action="store_true",
+                        help="emulate CUDA tasks on the CPU, also where there is a GPU")
     parser.add_argument("--check-races", action="store_true",
-                        help="emulate CUDA tasks and check all that kernels do: races, missing barriers, stray accesses; slower")
+                        help="emulate CUDA tasks and check each access of their kernels: races, "
+                             "missing barriers, accesses out of bounds; slower")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,19 +44,21 @@ def run(args: argparse.Namespace) -> int:
     backends = choose(build.configured(), args.emulate, args.check_races)
     if args.test is not None:
         tasks = _tasks_with(tasks, args.test, implementation, backends)
-    return check(parts, tasks, implementation, args.seed, backends=backends, all_failures=args.all_failures, case=args.test)
+    return check(parts, tasks, implementation, args.seed, backends=backends,
+                 all_failures=args.all_failures, case=args.test)
 
 
-def check(parts: Sequence[Part], tasks: Sequence[Task], implementation: str = "skeleton", seed: int = 1, *,
-          backends: Backends, all_failures: bool = False, case: str | None = None) -> int:
+def check(parts: Sequence[Part], tasks: Sequence[Task], implementation: str = "skeleton",
+          seed: int = 1, *, backends: Backends, all_failures: bool = False,
+          case: str | None = None) -> int:
     """Grades the tasks and prints the card; 0 when all that can run here passed."""
     results = []
     with card.live_line() as notify:
         for part in parts:
             chosen = [task for task in tasks if task.part == part.name]
             if chosen:
-                results.append(grading.grade_part(part, implementation, seed, tasks=chosen, backends=backends, case=case,
-                                                  notify=notify))
+                results.append(grading.grade_part(part, implementation, seed, tasks=chosen,
+                                                  backends=backends, case=case, notify=notify))
         notify("")
     if implementation == "skeleton" and case is None:
         _remember(results)
@@ -60,32 +69,35 @@ def check(parts: Sequence[Part], tasks: Sequence[Task], implementation: str = "s
 def _remember(results: Sequence[PartResult]) -> None:
     with state.edit() as student:
         for result in (task for part in results for task in part.tasks):
-            fingerprint = state.fingerprint(result.task.path(result.implementation))
-            student.results[result.task.id] = state.LastResult(result.status, result.earned, fingerprint)
+            source = state.fingerprint(result.task.path(result.implementation))
+            last = state.LastResult(result.status, result.earned, source)
+            student.results[result.task.id] = last
 
 
-def _tasks_with(tasks: Sequence[Task], case: str, implementation: str, backends: Backends) -> list[Task]:
-    """Those of the tasks that have a graded case of that name. Tasks share cases: several may."""
+def _tasks_with(tasks: Sequence[Task], case: str, implementation: str,
+                backends: Backends) -> list[Task]:
+    """The tasks that have a graded case of that name. Several may: tasks share cases."""
     known: dict[str, list[Task]] = {}
     left_out = []
-    builds = grading.build_tasks([task for task in tasks if backends.of(task)], implementation, backends)
+    builds = grading.build_tasks([task for task in tasks if backends.of(task)], implementation,
+                                 backends)
     for task in tasks:
         backend = backends.of(task)
         if backend is None:
-            left_out.append(f"{task.name} needs a GPU{'' if task.needs_gpu else ' or the emulator'}")
-            continue
-        if not builds[task.id].result.ok:
-            left_out.append(f"{task.name} does not compile: {builds[task.id].result.first_error}")
-            continue
-        for name in grading.case_names(build.binary(task.target(implementation, backend))):
-            known.setdefault(name, []).append(task)
+            what = "a GPU" if task.needs_gpu else "a GPU or the emulator"
+            left_out.append(f"{task.name} needs {what}")
+        elif not (built := builds[task.id].result).ok:
+            left_out.append(f"{task.name} does not compile: {built.first_error}")
+        else:
+            for name in grading.case_names(build.binary(task.target(implementation, backend))):
+                known.setdefault(name, []).append(task)
     if case in known:
         return known[case]
     if not known:
         raise LabError("; ".join(left_out))
-    console.print(f"The cases of {', '.join(task.name for task in tasks)}:", markup=False)
+    say(f"The cases of {', '.join(task.name for task in tasks)}:")
     for line in [*known, *(f"({reason})" for reason in left_out)]:
-        console.print(f"  {line}", markup=False, soft_wrap=True)
+        say(f"  {line}")
     words = case.lower().split()
     alike = [name for name in known if words and all(word in name.lower() for word in words)]
     meant = f' (did you mean "{alike[0]}"?)' if alike else manifest.nearest(case, known)

@@ -1,10 +1,10 @@
-"""`./lab doctor`: what this machine has, each thing proven by using it, and the one-line fix for what it lacks.
+"""`./lab doctor`: runs every tool that the course needs, and prints the fix for what is missing.
 
 Standard library only: it is for a machine on which the rest does not start yet.
 """
 
 import argparse
-import importlib.metadata
+import contextlib
 import json
 import os
 import platform
@@ -17,23 +17,23 @@ from pathlib import Path
 
 from lab import bootstrap, system
 from lab.paths import BUILD, ROOT
-from lab.planted import BARRIER, CPP20, DATA_RACE, HEAP_OVERFLOW, KERNEL, NO_BARRIER, SIGNED_OVERFLOW, compile_and_run, emulate
+from lab.planted import (BARRIER, CPP20, DATA_RACE, HEAP_OVERFLOW, KERNEL, NO_BARRIER,
+                         SIGNED_OVERFLOW, compile_and_run, emulate)
 from lab.planted import run as run_command
 
-HELP = "what this machine has, proven by trying it, and the fix for what it lacks"
+GROUP = "Everything at once"
+HELP = "run every tool that the course needs, and show the fix for what is missing"
 
-OLDEST_CMAKE = (3, 21)
-OLDEST_CATCH2 = (2, 13)
 OLDEST_CUDA = (12, 0)     # the first nvcc with C++20
 DISK_GB = 3.0             # .venv, and a build of each preset
+REBUILD = "rm -r build/default, then ./lab check part1"
+
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found out about one thing. `fix` is one line, for what is not `ok`."""
-
     ok: bool
     text: str
-    fix: str = ""
+    fix: str = ""  # one line, for what is not ok
 
 
 def have(text: str) -> Finding:
@@ -49,7 +49,6 @@ class Check:
     name: str
     required: bool  # without it the CPU parts cannot be built
     look: Callable[[], Finding]
-    doing: str = ""  # shown while it works
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,85 +56,83 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    print(f"{_machine()}, {platform.machine()}, {os.cpu_count()} cores\n")
+    machine = platform.platform()
+    with contextlib.suppress(OSError, KeyError):  # macOS has no such file
+        machine = platform.freedesktop_os_release()["PRETTY_NAME"]
+    print(f"{machine}, {platform.machine()}, {os.cpu_count()} cores\n")
     lacking = []
     for check in CHECKS:
-        _print_working(check)
+        if sys.stdout.isatty():
+            print(f"  ...    {check.name}", end="", flush=True)
         finding = check.look()
         _print_finding(check, finding)
-        if check.required and not finding.ok:
-            lacking.append((check, finding))
+        lacking += [check.name] * (check.required and not finding.ok)
     print()
     if lacking:
-        print(f"Lacking for the CPU parts: {', '.join(check.name for check, _ in lacking)}.")
-        needs = system.missing()
-        if needs:
-            print(f"One command: {system.fix(needs)}")
+        print(f"The CPU parts need what is missing here: {', '.join(lacking)}.")
+        if needs := system.missing():
+            print(f"One command installs it: {system.fix(needs)}")
         return 1
-    print("This machine has all that the CPU parts need; without a GPU, CUDA tasks run emulated.")
+    print("This machine has all that the CPU parts need. Without a GPU, CUDA tasks run emulated.")
     return 0
 
 
-def _machine() -> str:
-    try:
-        return platform.freedesktop_os_release().get("PRETTY_NAME", platform.platform())
-    except OSError:  # macOS
-        return platform.platform()
+def _print_finding(check: Check, finding: Finding) -> None:
+    mark, color = (("ok", 32) if finding.ok else ("LACKS", 31) if check.required else ("none", 33))
+    colored = f"\r\033[K  \033[{color}m{mark:<6}\033[0m" if sys.stdout.isatty() else f"  {mark:<6}"
+    print(f"{colored} {check.name:<18} {finding.text}")
+    if not finding.ok:
+        print(f"{'':28}fix: {finding.fix}", flush=True)
 
 
 def _compiler() -> Finding:
     compiler = system.find_compiler()
     if compiler is None:
-        return lack("none found", _fix("a C++ compiler"))
+        return _none("a C++ compiler")
     version = _first_line([compiler, "--version"])
     built = compile_and_run(CPP20, [compiler, "-std=c++20"])
     if built.output != "6":
-        trouble = f"{version}: a small C++20 program does not {built.failed_at}"
-        return lack(trouble, "GCC 11 or Clang 14, or newer, as c++ or $CXX")
+        return lack(f"{version}: a small C++20 program does not {built.failed_at}",
+                    "install GCC 11, Clang 14 or newer, as c++ or named by $CXX")
     return have(f"{version}; a C++20 program compiles and runs")
 
 
-def _cmake() -> Finding:
-    return _versioned("cmake", "CMake", OLDEST_CMAKE)
-
-
-def _ninja() -> Finding:
-    return _versioned("ninja", "Ninja", (1, 10))
-
-
-def _git() -> Finding:
-    return _versioned("git", "git", (2, 0))
-
-
-def _versioned(program: str, need: str, oldest: tuple[int, int]) -> Finding:
+def _program(program: str, need: str, oldest: tuple[int, int]) -> Finding:
     if shutil.which(program) is None:
-        return lack("none found", _fix(need))
+        return _none(need)
     line = _first_line([program, "--version"])
-    version = _version(line)
-    if version < oldest:
-        return lack(f"{line}; {_dotted(oldest)} or newer is needed", f"pip install {program}, in a venv that is first in PATH")
-    return have(_dotted(version))
+    if _version(line) < oldest:
+        return lack(f"{line}; {_dotted(oldest)} or newer is needed",
+                    f"pip install {program}, in a venv that is first in PATH")
+    return have(_dotted(_version(line)))
 
 
-def _catch2() -> Finding:
-    header = system.find_catch2()
+def _library(need: str, header: Path | None, version: Callable[[Path], tuple[int, ...]],
+             oldest: tuple[int, int]) -> Finding:
     if header is None:
-        return lack("none found", _fix("Catch2"))
-    version = catch2_version(header)
-    where = f"{_dotted(version)} in {header.parent}"
-    if version < OLDEST_CATCH2:
-        return lack(f"{where}; {_dotted(OLDEST_CATCH2)} or newer is needed", _fix("Catch2"))
+        return _none(need)
+    found = version(header)
+    where = f"{_dotted(found)} in {header.parent}"
+    if found < oldest:
+        return lack(f"{where}; {_dotted(oldest)} or newer is needed", _fix(need))
     return have(where)
 
 
 def catch2_version(header: Path) -> tuple[int, ...]:
-    """The version that Catch2's headers state: version 2 in its one header's first lines, version 3 in macros."""
+    """Version 2 states it in its one header's first lines, 3 in macros."""
     macros = header.parent / "catch_version_macros.hpp"
     if macros.is_file():
-        found = re.findall(r"#define CATCH_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", macros.read_text(errors="replace"))
-        return tuple(int(number) for number in found)
+        return tuple(map(int, re.findall(r"#define CATCH_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)",
+                                         macros.read_text(errors="replace"))))
     with header.open(errors="replace") as file:
         return _version(file.read(200))
+
+
+def cli11_version(header: Path) -> tuple[int, ...]:
+    apart = header.with_name("Version.hpp")  # unless CLI11 is one single header
+    text = (apart if apart.is_file() else header).read_text(errors="replace")
+    found = re.search(r'#define CLI11_VERSION "(.*)"', text)
+    return _version(found[1] if found else "")
 
 
 def _python() -> Finding:
@@ -147,7 +144,8 @@ def _python() -> Finding:
 
 def _packages() -> Finding:
     if not bootstrap.is_ready():
-        return lack("no .venv yet", f"any verb, as ./lab list, makes it; without PyPI: {system.fix_python_packages()}")
+        return lack("no .venv yet", "any verb makes it, for example ./lab list; without PyPI: "
+                    + system.fix_python_packages())
     code = ("from importlib.metadata import version; import rich, matplotlib; "
             "print('rich', version('rich') + ', matplotlib', version('matplotlib'))")
     result = run_command([str(bootstrap.python()), "-P", "-c", code])
@@ -156,207 +154,202 @@ def _packages() -> Finding:
     return lack(f"in .venv: {result.last_line}", system.fix_python_packages())
 
 
+def _disk() -> Finding:
+    free = shutil.disk_usage(ROOT).free / 1e9
+    return Finding(free >= DISK_GB, f"{free:.1f} GB free here",
+                   f"free {DISK_GB:g} GB for .venv and the builds")
+
+
 def _nvcc() -> Finding:
     nvcc = system.find_nvcc()
     if nvcc is None:
         usual = system.CUDA / "bin"
-        toolkit = "NVIDIA's CUDA Toolkit 12.0 or newer, its bin folder in PATH"
-        fix = f"export PATH={usual}:$PATH" if (usual / "nvcc").is_file() else toolkit
-        return lack("no nvcc in PATH; the emulator does without", fix)
-    found = re.search(r"release (\d+)\.(\d+)", run_command([nvcc, "--version"]).output)
-    version = (int(found[1]), int(found[2])) if found else (0, 0)
+        fix = (f"export PATH={usual}:$PATH" if (usual / "nvcc").is_file()
+               else "install NVIDIA's CUDA Toolkit 12.0 or newer, and put its bin folder in PATH")
+        return lack("no nvcc in PATH; the emulator does not need it", fix)
+    version = _version(run_command([nvcc, "--version"]).output.partition("release ")[2])
+    shown = f"nvcc {_dotted(version)}"
     if version < OLDEST_CUDA:
-        trouble = f"nvcc {_dotted(version)} ({nvcc}); C++20 needs {_dotted(OLDEST_CUDA)}"
-        return lack(trouble, "a newer CUDA Toolkit, its bin folder first in PATH")
+        return lack(f"{shown} ({nvcc}); C++20 needs {_dotted(OLDEST_CUDA)}",
+                    "install a newer CUDA Toolkit, and put its bin folder first in PATH")
     built = compile_and_run(KERNEL, [nvcc, "-std=c++20"], suffix=".cu", start=False)
     if built.code != 0:
-        return lack(f"nvcc {_dotted(version)}: a small kernel does not compile: {built.last_line}",
-                       "a host compiler that this nvcc knows, in $NVCC_CCBIN or $CUDAHOSTCXX")
-    return have(f"nvcc {_dotted(version)} ({nvcc}); a C++20 kernel compiles")
+        return lack(f"{shown}: a small kernel does not compile: {built.last_line}",
+                    "name a host compiler that this nvcc supports in $NVCC_CCBIN or $CUDAHOSTCXX")
+    return have(f"{shown} ({nvcc}); a C++20 kernel compiles")
+
+
+def _kernel(nvcc: str, **options: object):
+    return compile_and_run(KERNEL, [nvcc, "-std=c++20", "-arch=native"], suffix=".cu", **options)
 
 
 def _gpu() -> Finding:
-    names = _gpus()
+    names, nvcc = _gpus(), system.find_nvcc()
     if not names:
-        return lack("none: CUDA tasks are emulated where that works", "a machine with an NVIDIA GPU and its driver")
-    nvcc = system.find_nvcc()
+        return lack("none: CUDA tasks are emulated where that works",
+                    "use a machine with an NVIDIA GPU and its driver")
     if nvcc is None:
-        return have(f"{names}; not tried, for want of nvcc")
-    ran = compile_and_run(KERNEL, [nvcc, "-std=c++20", "-arch=native"], suffix=".cu")
+        return have(f"{names}; not tried, because there is no nvcc")
+    ran = _kernel(nvcc)
     if ran.output != "2":
-        fix = "a driver as new as the toolkit: compare nvidia-smi's CUDA version with nvcc's"
-        return lack(f"{names}: a small kernel does not {ran.failed_at}: {ran.last_line}", fix)
+        return lack(f"{names}: a small kernel does not {ran.failed_at}: {ran.last_line}",
+                    "install a driver as new as the toolkit: compare nvidia-smi's CUDA version "
+                    "with nvcc's")
     return have(f"{names}; a kernel runs")
 
 
 def _compute_sanitizer() -> Finding:
     nvcc = system.find_nvcc()
     beside = str(Path(nvcc).resolve().parent) if nvcc else ""
-    program = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path=beside)
+    name = "compute-sanitizer"
+    program = shutil.which(name) or shutil.which(name, path=beside)
     if not program:
         return lack("none found", "it is part of NVIDIA's CUDA Toolkit: put its bin folder in PATH")
     if nvcc is None or not _gpus():
-        return have(f"{program}; not tried, for want of {'nvcc' if nvcc is None else 'a GPU'}")
-    ran = compile_and_run(KERNEL, [nvcc, "-std=c++20", "-arch=native"], suffix=".cu", before=[program], arguments=["past"])
-    if "Invalid __global__" not in ran.output:
-        return lack("does not see a planted access out of bounds", "the compute-sanitizer of the same toolkit as nvcc")
-    return have("sees a planted access out of bounds")
+        missing = "nvcc" if nvcc is None else "GPU"
+        return have(f"{program}; not tried, because there is no {missing}")
+    if "Invalid __global__" not in _kernel(nvcc, before=[program], arguments=["past"]).output:
+        return lack("does not find a planted access out of bounds",
+                    "use the compute-sanitizer of the same toolkit as nvcc")
+    return have("finds a planted access out of bounds")
 
 
 def _emulator() -> Finding:
-    trouble = _no_emulator()
-    if trouble:
+    if trouble := _no_emulator():
         return trouble
     if not _emulator_is_built():
-        return have(f"{platform.system()} on {platform.machine()}; not tried before it is built (./lab check part1)")
+        return have(f"{platform.system()} on {platform.machine()}; "
+                    "not tried before it is built (./lab check part1)")
     ran = emulate(BARRIER, system.find_compiler() or "c++", ROOT, BUILD)
     if ran.output != "63":
-        return lack(f"a small kernel does not {ran.failed_at}: {ran.last_line}", "rm -r build/default, then ./lab check part1")
+        return lack(f"a small kernel does not {ran.failed_at}: {ran.last_line}", REBUILD)
     return have("runs a kernel on the CPU")
 
 
 def _emulator_checks() -> Finding:
-    trouble = _no_emulator()
-    if trouble:
+    if trouble := _no_emulator():
         return trouble
     compiler = system.find_compiler() or "c++"
+    with_gxx = "rm -r build/default, then CXX=g++ ./lab check part1"
     if "__clang__" in run_command([compiler, "-dM", "-E", "-x", "c++", os.devnull]).output:
-        return lack(f"need g++, and {compiler} is clang: --check-races and the cases that ask for checks are left out",
-                    f"{_fix('a C++ compiler')}; then rm -r build/default and CXX=g++ in front of ./lab")
+        return lack(f"they need g++, and {compiler} is clang: --check-races and the cases that "
+                    f"need the checks are left out", f"{_fix('a C++ compiler')}; {with_gxx}")
+    manager = system.package_manager()
+    binutils = system.install_command(manager, ["binutils"]) if manager else "install binutils"
     if shutil.which("addr2line") is None:
-        return lack("their reports come without lines, for want of addr2line", _install("binutils"))
+        return lack("their reports have no line numbers, because addr2line is missing", binutils)
     if not _emulator_is_built():
-        return have("g++ and addr2line are there; not tried before they are built (./lab check part1)")
+        return have("g++ and addr2line found; not tried before they are built (./lab check part1)")
     if _configured("checked") == "FALSE":
         return lack(f"build/default was configured without them, for {_configured('compiler')}",
-                    "rm -r build/default, then CXX=g++ ./lab check part1")
+                    with_gxx)
     ran = emulate(NO_BARRIER, compiler, ROOT, BUILD, checked=True)
+    bug = "a planted missing __syncthreads()"
     if "a data race" not in ran.output:
         trouble = ran.last_line if ran.failed_at == "compile" else "no report"
-        return lack(f"do not see a planted missing __syncthreads(): {trouble}", "GCC 11 or newer as c++ or $CXX")
+        return lack(f"do not find {bug}: {trouble}",
+                    "install GCC 11 or newer, as c++ or named by $CXX")
     if not re.search(r"planted\.cu:\d", ran.output):
-        return lack("see a planted missing __syncthreads(), and not its line", _install("binutils"))
-    return have("see a planted missing __syncthreads(), and its line")
+        return lack(f"find {bug}, but not its line", binutils)
+    return have(f"find {bug}, and its line")
 
 
 def _no_emulator() -> Finding | None:
-    """Why there can be no emulator here."""
     if platform.system() != "Linux" or platform.machine() not in ("x86_64", "aarch64"):
-        here = f"{platform.system()} on {platform.machine()}"
-        return lack(f"{here}: .cu files are left to GPUs", "Linux on x86-64 or AArch64 (WSL too)")
+        return lack(f"{platform.system()} on {platform.machine()}: .cu files can run only on a GPU",
+                    "use Linux on x86-64 or AArch64 (WSL too)")
     if system.find_compiler() is None:
-        return lack("not tried, for want of a compiler", _fix("a C++ compiler"))
+        return _no_compiler()
     if _configured("emulated") == "FALSE":
-        return lack("build/default was configured without it", "rm -r build/default, then ./lab check part1")
+        return lack("build/default was configured without it", REBUILD)
     return None
 
 
 def _emulator_is_built() -> bool:
-    return all((BUILD / "lib" / f"lib{name}.so").is_file() for name in ("flash_common", "flash_simt", "flash_cuda_emulated"))
+    return all((BUILD / "lib" / f"lib{name}.so").is_file()
+               for name in ("flash_common", "flash_simt", "flash_cuda_emulated"))
 
 
 def _configured(key: str) -> str:
     """What the last configure step found, "" where there was none."""
-    try:
-        return str(json.loads((BUILD / "config.json").read_text(encoding="utf-8")).get(key, ""))
-    except (OSError, ValueError, AttributeError):
-        return ""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return str(json.loads((BUILD / "config.json").read_text(encoding="utf-8"))[key])
+    return ""
 
 
-def _asan() -> Finding:
-    return _sanitizer("address", HEAP_OVERFLOW, "AddressSanitizer: heap-buffer-overflow", "heap overflow")
-
-
-def _ubsan() -> Finding:
-    return _sanitizer("undefined", SIGNED_OVERFLOW, "runtime error: signed integer overflow", "signed overflow")
-
-
-def _tsan() -> Finding:
-    finding = _sanitizer("thread", DATA_RACE, "ThreadSanitizer: data race", "data race")
-    if not finding.ok and "unexpected memory mapping" in finding.text:
-        # Newer kernels randomize addresses with more bits than an older TSan can live with.
-        return lack(finding.text, "sudo sysctl vm.mmap_rnd_bits=28")
-    return finding
-
-
-def _sanitizer(kind: str, program: str, report: str, bug: str) -> Finding:
+def _sanitizer(kind: str, program: str, bug: str, report: str) -> Finding:
     compiler = system.find_compiler()
     if compiler is None:
-        return lack("not tried, for want of a compiler", _fix("a C++ compiler"))
+        return _no_compiler()
     ran = compile_and_run(program, [compiler, "-std=c++20", "-g", "-pthread", f"-fsanitize={kind}"])
     if report in ran.output:
-        return have(f"sees a planted {bug}")
-    libraries = {"address": "libasan", "undefined": "libubsan", "thread": "libtsan"}
+        return have(f"finds a planted {bug}")
     if ran.failed_at == "compile":
-        return lack(f"does not link: {ran.last_line}", f"{libraries[kind]} of this compiler's version (Debian's g++ brings it)")
-    return lack(f"does not see a planted {bug}: {ran.last_line or 'no report'}", "another compiler in $CXX")
-
-
-def _disk() -> Finding:
-    free = shutil.disk_usage(ROOT).free / 1e9
-    return Finding(free >= DISK_GB, f"{free:.1f} GB free here", f"{DISK_GB:g} GB for .venv and the builds")
+        library = {"address": "libasan", "undefined": "libubsan", "thread": "libtsan"}[kind]
+        return lack(f"does not link: {ran.last_line}",
+                    f"install {library} of this compiler's version (Debian's g++ comes with it)")
+    # Newer kernels randomize addresses with more bits than an older TSan can handle.
+    fix = ("sudo sysctl vm.mmap_rnd_bits=28" if "unexpected memory mapping" in ran.last_line
+           else "name another compiler in $CXX")
+    return lack(f"does not find a planted {bug}: {ran.last_line or 'no report'}", fix)
 
 
 CHECKS = (
-    Check("C++ compiler", True, _compiler, "compiling a C++20 program"),
-    Check("CMake", True, _cmake),
-    Check("Ninja", True, _ninja),
-    Check("Catch2", True, _catch2),
-    Check("git", True, _git),
+    Check("C++ compiler", True, _compiler),
+    Check("CMake", True, lambda: _program("cmake", "CMake", (3, 21))),
+    Check("Ninja", True, lambda: _program("ninja", "Ninja", (1, 10))),
+    Check("Catch2", True,
+          lambda: _library("Catch2", system.find_catch2(), catch2_version, (2, 13))),
+    Check("CLI11", True, lambda: _library("CLI11", system.find_cli11(), cli11_version, (2, 1))),
+    Check("git", True, lambda: _program("git", "git", (2, 0))),
     Check("Python", True, _python),
-    Check("rich, matplotlib", False, _packages, "importing both"),
+    Check("rich, matplotlib", False, _packages),
     Check("disk", True, _disk),
-    Check("ASan", False, _asan, "planting a heap overflow"),
-    Check("UBSan", False, _ubsan, "planting a signed overflow"),
-    Check("TSan", False, _tsan, "planting a data race"),
-    Check("CUDA emulator", False, _emulator, "running a kernel on the CPU"),
-    Check("emulator's checks", False, _emulator_checks, "planting a missing barrier"),
-    Check("CUDA toolkit", False, _nvcc, "compiling a kernel"),
-    Check("GPU", False, _gpu, "running a kernel"),
-    Check("compute-sanitizer", False, _compute_sanitizer, "planting an access out of bounds"),
+    Check("ASan", False, lambda: _sanitizer(
+        "address", HEAP_OVERFLOW, "heap overflow", "AddressSanitizer: heap-buffer-overflow")),
+    Check("UBSan", False, lambda: _sanitizer(
+        "undefined", SIGNED_OVERFLOW, "signed overflow", "runtime error: signed integer overflow")),
+    Check("TSan", False, lambda: _sanitizer(
+        "thread", DATA_RACE, "data race", "ThreadSanitizer: data race")),
+    Check("CUDA emulator", False, _emulator),
+    Check("emulator's checks", False, _emulator_checks),
+    Check("CUDA toolkit", False, _nvcc),
+    Check("GPU", False, _gpu),
+    Check("compute-sanitizer", False, _compute_sanitizer),
 )
 
 
 def _first_line(argv: list[str]) -> str:
     output = run_command(argv).output
-    return output.splitlines()[0] if output else f"{argv[0]} says nothing"
+    return output.splitlines()[0] if output else f"{argv[0]} prints nothing"
 
 
 def _version(text: str) -> tuple[int, ...]:
     found = re.search(r"\d+(?:\.\d+)+", text)
-    return tuple(int(number) for number in found[0].split(".")) if found else (0,)
+    return tuple(map(int, found[0].split("."))) if found else (0,)
 
 
 def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(str(number) for number in version)
+    return ".".join(map(str, version))
 
 
 def _gpus() -> str:
-    """The GPUs' names, "" where there are none. The driver's own tool answers without CUDA."""
-    listed = run_command(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
-    if listed.code != 0:
-        return ""
+    """The GPUs' names, "" where there are none. nvidia-smi comes with the driver, without CUDA."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    listed = run_command(query)
     names = [line.split(", ") for line in listed.output.splitlines() if ", " in line]
-    return f"{', '.join(name for name, _ in names)} (driver {names[0][1]})" if names else ""
+    if listed.code or not names:
+        return ""
+    return f"{', '.join(name for name, _ in names)} (driver {names[0][1]})"
 
 
-def _install(package: str) -> str:
-    manager = system.package_manager()
-    return system.install_command(manager, [package]) if manager else f"install {package}"
+def _none(need: str) -> Finding:
+    return lack("none found", _fix(need))
+
+
+def _no_compiler() -> Finding:
+    return lack("not tried, because there is no compiler", _fix("a C++ compiler"))
 
 
 def _fix(need: str) -> str:
     return system.fix([each for each in system.NEEDS if each.name == need])
-
-
-def _print_working(check: Check) -> None:
-    if sys.stdout.isatty() and check.doing:
-        print(f"   ..    {check.name:<18} {check.doing}", end="", flush=True)
-
-
-def _print_finding(check: Check, finding: Finding) -> None:
-    mark, color = ("ok", 32) if finding.ok else ("LACKS", 31) if check.required else ("none", 33)
-    start, end, clear = (f"\033[{color}m", "\033[0m", "\r\033[K") if sys.stdout.isatty() else ("", "", "")
-    print(f"{clear}  {start}{mark:<6}{end} {check.name:<18} {finding.text}")
-    if not finding.ok:
-        print(f"         {'':<18} fix: {finding.fix}", flush=True)

@@ -12,14 +12,16 @@ from lab.console import console
 from lab.manifest import Task
 from lab.state import LastResult, State
 
-HELP = "all tasks with points, time, hints used, and how the last check ended"
+GROUP = "Student"
+HELP = "list all tasks with points, time, hints shown, and how the last check ended"
 
 BAR = 40  # columns
 WITH_TITLES, WITH_TAGS = 100, 120  # columns of a screen that has room for them
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="*", metavar="PART|TASK", help="show only these (default: everything)")
+    parser.add_argument("names", nargs="*", metavar="PART|TASK",
+                        help="list only these (default: all)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,33 +51,31 @@ def _table(tasks: Sequence[Task], student: State) -> Table:
             table.add_section()
         part = task.part
         last = student.results.get(task.id)
+        points = card.points(task.points)
+        if last and task.points:
+            points = f"{card.points(last.earned)} of {points}"
         hints = f"{min(student.hints.get(task.id, 0), len(task.hints))}/{len(task.hints)}"
-        row = [card.label_of(task), Text(task.name, "bold"), *[task.title] * titles, _points(task, last), str(task.minutes),
-               hints, _language(task), *[", ".join(task.tags)] * tags, _status(task, last)]
-        table.add_row(*row)
+        language = "CUDA, on a GPU" if task.needs_gpu else "CUDA" if task.is_cuda else "C++"
+        table.add_row(card.label_of(task), Text(task.name, "bold"), *[task.title] * titles, points,
+                      str(task.minutes), hints, language, *[", ".join(task.tags)] * tags,
+                      _status(task, last))
     return table
-
-
-def _language(task: Task) -> str:
-    return "CUDA, on a GPU" if task.needs_gpu else "CUDA" if task.is_cuda else "C++"
-
-
-def _points(task: Task, last: LastResult | None) -> str:
-    return f"{card.points(last.earned)} of {card.points(task.points)}" if last and task.points else card.points(task.points)
 
 
 def _status(task: Task, last: LastResult | None) -> Text:
     if last is None:
         return Text("never checked", "dim")
     edited = ", edited since" if state.fingerprint(task.path()) != last.source else ""
-    return Text.assemble((last.status, card.STYLES.get(last.status, "")), (edited, "dim"))
+    return Text.assemble((last.status, card.style_of(last.status)), (edited, "dim"))
 
 
 def _progress(tasks: Sequence[Task], student: State) -> Text:
     total = sum(task.points for task in tasks)
-    earned = sum(min(student.results[task.id].earned, task.points) for task in tasks if task.id in student.results)
-    done = sum(student.results[task.id].status == grading.PASSED for task in tasks if task.id in student.results)
+    checked = [(task, student.results[task.id]) for task in tasks if task.id in student.results]
+    earned = sum(min(last.earned, task.points) for task, last in checked)
+    done = sum(last.status == grading.PASSED for _, last in checked)
     filled = int(BAR * earned / total) if total else 0
     counts = f"{card.points(earned)} of {card.points(total)} points"
     bar = ("#" * filled, "green"), ("-" * (BAR - filled), "dim")
-    return Text.assemble("[", *bar, "]  ", (counts, "bold"), f", {done} of {len(tasks)} tasks passed")
+    passed = f", {done} of {len(tasks)} tasks passed"
+    return Text.assemble("[", *bar, "]  ", (counts, "bold"), passed)

@@ -4,10 +4,11 @@ import argparse
 import subprocess
 
 from lab import derive, manifest, paths, state
-from lab.console import console
+from lab.console import console, say
 from lab.errors import LabError
 from lab.manifest import Task
 
+GROUP = "Student"
 HELP = "put a task's file back to the skeleton, keeping a copy of yours"
 
 
@@ -20,19 +21,19 @@ def run(args: argparse.Namespace) -> int:
     task = manifest.select_one(manifest.load_parts(), args.name, "reset")
     path, shown = task.path(), task.shown_path()
     original, source = _original(task)
-    if path.is_file() and derive.read_exact(path) == original:
-        console.print(f"nothing to reset: {shown} equals {source}", markup=False, soft_wrap=True)
-        return 0
     if path.is_file():
-        if not args.yes and not _agreed(f"Put {shown} back to {source}? Your version is kept. [y/N] "):
-            console.print("nothing was changed", markup=False)
+        if derive.read_exact(path) == original:
+            say(f"nothing to reset: {shown} equals {source}")
+            return 0
+        question = f"Put {shown} back to {source}? Your version is kept. [y/N] "
+        if not args.yes and not _agreed(question):
+            say("nothing was changed")
             return 1
-        kept = paths.relative(state.keep_copy(path))
-        console.print(f"your version is kept: {kept}", markup=False, soft_wrap=True)
+        say(f"your version is kept: {paths.relative(state.keep_copy(path))}")
     derive.write_exact(path, original)
     with state.edit() as student:
         student.results.pop(task.id, None)
-    console.print(f"{shown} is {source} again", markup=False, soft_wrap=True)
+    say(f"{shown} is {source} again")
     return 0
 
 
@@ -41,13 +42,16 @@ def _original(task: Task) -> tuple[str, str]:
     if task.path("solution").is_file():
         return derive.derive_task(task), "the skeleton"
     shown = task.shown_path()
+    trouble = f"{shown} cannot be reset: there is no solution/ to derive it from, and git "
     try:
-        shown_by_git = subprocess.run(["git", "show", f"HEAD:./{shown}"], cwd=paths.ROOT, capture_output=True, check=False)
+        git = subprocess.run(["git", "show", f"HEAD:./{shown}"], cwd=paths.ROOT,
+                             capture_output=True)
     except FileNotFoundError:
-        raise LabError(f"{shown} cannot be reset: there is no solution/ to derive it from, and git is not installed") from None
-    if shown_by_git.returncode:
-        raise LabError(f"{shown} cannot be reset: there is no solution/ to derive it from, and git HEAD does not have it")
-    return shown_by_git.stdout.decode("utf-8", "surrogateescape"), "the version of the last commit (git HEAD)"
+        raise LabError(f"{trouble}is not installed") from None
+    if git.returncode:
+        raise LabError(f"{trouble}HEAD does not have it")
+    text = git.stdout.decode("utf-8", "surrogateescape")
+    return text, "the version of the last commit (git HEAD)"
 
 
 def _agreed(question: str) -> bool:

@@ -1,69 +1,154 @@
-"""`./lab test`: the whole suite; the CPU tests once more under AddressSanitizer and UndefinedBehaviorSanitizer; and, where nvcc is,
-graded cases of CUDA tasks once more in a build without it, as a laptop has it.
-
-What continuous integration calls.
+"""`./lab test`: the whole suite; the CPU tests again under AddressSanitizer and UBSan; and, where
+nvcc is, graded cases of CUDA tasks again in a build without it, as a laptop has it.
 """
 
 import argparse
-import subprocess
-import sys
+import re
 import time
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from lab import build, manifest, paths, system
+from lab import build, console, manifest, paths, system
 from lab.backends import EMULATED
-from lab.console import console, print_command
+from lab.console import say
 from lab.errors import LabError
 
-HELP = "the whole suite, once more under sanitizers, and CUDA tasks without nvcc"
+GROUP = "Everything at once"
+HELP = "run the whole test suite, again under sanitizers, and CUDA tasks without nvcc"
 
 # Name on the screen, configure preset, ctest preset.
 SUITES = (("suite", "default", "all"), ("sanitizers", "asan", "asan"))
 WITHOUT_NVCC = ("without nvcc", "cpu", "cpu")
 
+SHOWN_FAILURES = 3  # names in the summary; the output of every failure is above it
+REPORT = "test-report.xml"  # in the build folder
+LOG = Path("Testing", "Temporary", "LastTest.log")  # ctest writes there what every test printed
+# Why a test was skipped, by what the harness prints last (cmake/FlashTargets.cmake).
+SKIPPED = {"verdict:needs-gpu": "need a GPU", "verdict:not-started": "not started",
+           "verdict:needs-checks": "need the emulator's checks"}
+OTHER = "for another reason"
+
+
+@dataclass
+class Stage:
+    name: str
+    log: Path
+    passed: int = 0
+    failed: list[str] = field(default_factory=list)  # names, each with how it ended
+    skipped: Counter[str] = field(default_factory=Counter)  # by the reason
+    building: float = 0.0  # seconds
+    testing: float = 0.0
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--yes", action="store_true", help="install missing packages without asking")
+    parser.add_argument("--yes", action="store_true",
+                        help="install missing packages without asking")
 
 
 def run(args: argparse.Namespace) -> int:
     system.ensure(args.yes)
-    summary, ok = [], True
-    for name, configure_preset, test_preset in (*SUITES, WITHOUT_NVCC):
-        if configure_preset == "cpu" and (build.configured().cuda == "none" or not build.configured().emulated):
-            continue  # the suite itself was without nvcc, or there is nothing that runs a CUDA task without it
-        begin = time.monotonic()
-        outcome = _suite(configure_preset, test_preset, _graded_tests() if configure_preset == "cpu" else ["all"])
-        ok = ok and outcome == "passed"
-        summary.append(f"{name}: {outcome} in {time.monotonic() - begin:.0f} s")
-    console.print("\n" + ", ".join(summary), style="green" if ok else "red", markup=False)
-    return 0 if ok else 1
+    stages = [_stage(*suite) for suite in SUITES]
+    if _nvcc_makes_a_difference():
+        stages.append(_stage(*WITHOUT_NVCC, targets=_graded_tests()))
+    say("")
+    for line in summary(stages):
+        say(line, "red" if any(stage.failed for stage in stages) else "green")
+    return 1 if any(stage.failed for stage in stages) else 0
+
+
+def summary(stages: Sequence[Stage]) -> list[str]:
+    """At most 12 lines for 3 stages."""
+    lines = [f"{stage.name}: {counts([stage])}; "
+             f"build {stage.building:.0f} s, tests {stage.testing:.0f} s"
+             for stage in stages]
+    failed = [(name, stage) for stage in stages for name in stage.failed]
+    lines += [f"failed ({stage.name}): {name}" for name, stage in failed[:SHOWN_FAILURES]]
+    if len(failed) > SHOWN_FAILURES:
+        log = paths.relative(failed[SHOWN_FAILURES][1].log)
+        lines.append(f"and {len(failed) - SHOWN_FAILURES} more, see {log}")
+    reasons = sum((stage.skipped for stage in stages), Counter())
+    if reasons:
+        kinds = (f"{count} {why}" for why, count in reasons.most_common())
+        lines.append(f"skipped: {', '.join(kinds)}")
+    logs = [paths.relative(stage.log) for stage in stages if stage.testing]
+    return [*lines, *([f"full logs: {', '.join(logs)}"] if logs else []), counts(stages)]
+
+
+def counts(stages: Sequence[Stage]) -> str:
+    passed = sum(stage.passed for stage in stages)
+    failed = sum(len(stage.failed) for stage in stages)
+    return f"{passed} passed, {failed} failed, {sum(s.skipped.total() for s in stages)} skipped"
+
+
+def _nvcc_makes_a_difference() -> bool:
+    try:
+        config = build.configured()
+    except LabError:
+        return False  # the suite has reported it
+    return config.cuda != "none" and config.emulated
 
 
 def _graded_tests() -> list[str]:
-    """The targets that hold the emulated graded cases of the first part's CUDA tasks, of the solution where there is one. One part
-    shows it: to tasks in plain C++ and to the emulator's checks nvcc makes no difference, and CMake makes all parts alike."""
+    """The emulated test binaries of the first part that has CUDA tasks. That is enough: CMake makes
+    all parts alike, and nvcc changes nothing for C++ tasks and the emulator's checks."""
     first = next(part for part in manifest.load_parts() if any(task.is_cuda for task in part.tasks))
-    return [task.target("solution" if first.has("solution") else "skeleton", EMULATED) for task in first.tasks
+    implementation = "solution" if first.has("solution") else "skeleton"
+    return [task.target(implementation, EMULATED) for task in first.tasks
             if task.is_cuda and not task.needs_gpu]
 
 
-def _suite(configure_preset: str, test_preset: str, targets: list[str]) -> str:
-    """Builds and runs one preset's tests: "passed", "failed" or "did not build". A suite that fails does not keep the next one
-    from running."""
-    console.print()
-    build.configure(configure_preset)
-    built = build.build(targets, configure_preset, keep_going=True)
-    if not built.ok:
-        console.print(build.failure(built.log), markup=False, soft_wrap=True)
-        console.print(built.first_error, style="red", markup=False, soft_wrap=True)
-        return "did not build"
-    command = ["ctest", "--preset", test_preset]
-    print_command(command)
-    sys.stdout.flush()
+def _stage(name: str, preset: str, tests: str, targets: Sequence[str] = ("all",)) -> Stage:
+    """Builds and runs one preset's tests. A failure is counted, and the next stage still runs."""
+    folder = paths.build_folder(preset)
+    stage = Stage(name, folder / LOG)
+    say("")
+    begin = time.monotonic()
     try:
-        # --progress keeps to one line on a terminal, and shows the failures.
-        options = ["--progress"] if console.is_terminal else []
-        code = subprocess.run([*command, *options], cwd=paths.ROOT, stdin=subprocess.DEVNULL).returncode
-    except FileNotFoundError as error:
-        raise LabError("ctest is not installed: it comes with CMake; ./lab doctor says more") from error
-    return "passed" if code == 0 else "failed"
+        build.configure(preset)
+        built = build.build(targets, preset, keep_going=True)
+        stage.building = time.monotonic() - begin
+        if not built.ok:
+            say(build.failure(built.log))
+            raise LabError(f"the build: {built.first_error}")
+        _ctest(stage, folder / REPORT, tests)
+    except LabError as error:
+        say(str(error), "red")
+        stage.failed.append(str(error))
+    return stage
+
+
+def _ctest(stage: Stage, report: Path, preset: str) -> None:
+    command = ["ctest", "--preset", preset, "--output-junit", REPORT]
+    console.print_command(command)
+    report.unlink(missing_ok=True)
+    with console.progress(f"testing {stage.name}") as update:
+        def on_line(line: str) -> None:
+            if step := re.match(r" *(\d+)/(\d+) Test +#\d+: ", line):
+                update(int(step[1]), int(step[2]))
+        done = console.stream(command, on_line=on_line)
+    stage.testing = done.seconds
+    try:
+        cases = ElementTree.parse(report).getroot().findall("testcase")
+    except (OSError, ElementTree.ParseError) as error:
+        say(done.output)
+        raise LabError(f"ctest left no report ({error})") from None
+    ends = dict(re.findall(r"^\t *\d+ - (.*) \((.*)\)$", done.output, re.MULTILINE))
+    for case in cases:
+        test, output = case.get("name", ""), case.findtext("system-out") or ""
+        skipped = case.find("skipped")
+        by_itself = skipped is not None and skipped.get("message", "").startswith("SKIP_")
+        if case.get("status") == "run":
+            stage.passed += 1
+        elif by_itself or case.get("status") == "disabled":
+            said = [word for word in SKIPPED if word in output]
+            stage.skipped[SKIPPED[said[0]] if said else OTHER] += 1
+        else:
+            stage.failed.append(f"{test} ({ends.get(test, 'Failed')})")
+            say(f"\n{stage.failed[-1]}", "bold red")
+            say(output)
+    if done.code != 0 and not stage.failed:
+        say(done.output)
+        raise LabError(f"ctest ended with exit code {done.code}")

@@ -1,0 +1,203 @@
+// Implements attention_inputs.hpp.
+#include "benchmarking/attention_inputs.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "common/inputs.hpp"
+
+namespace flash {
+namespace {
+
+using std::to_string;
+
+// One head.
+template <class T>
+TensorView<const T, 4> head_of(TensorView<const T, 4> x, Index b, Index h) {
+  return {&x(b, h, 0, 0), {1, 1, x.extent(2), x.extent(3)}, x.strides()};
+}
+
+// Rows [first, first + rows).
+template <class T>
+TensorView<const T, 4> rows_of(TensorView<const T, 4> x, Index first, Index rows) {
+  return {x.data() + first * x.stride(2), {1, 1, rows, x.extent(3)}, x.strides()};
+}
+
+// to[first + row, :] += from[row, :]
+void add(WithMagnitude& to, Index first, const WithMagnitude& from) {
+  for (const auto part : {&WithMagnitude::value, &WithMagnitude::magnitude}) {
+    double* const start = &(to.*part)(0, 0, first, 0);
+    for (Index i = 0; i < (from.*part).size(); ++i) start[i] += (from.*part).data()[i];
+  }
+}
+
+// The float64 oracle of one head, on all processors and without a large matrix: common/oracle.hpp
+// would keep all of P (2 GiB for 16384 keys) and take minutes. It gets a few queries at a time;
+// what each adds to d_k and d_v is summed up here. With the causal mask it gets one query and the
+// keys that the query sees: more queries would need a mask that does not begin at query 0. That is
+// several times the work, so that few threads take all at once where the matrices are small.
+template <class T>
+HeadOracle head_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
+                       TensorView<const T, 4> d_out, bool causal) {
+  constexpr unsigned kFewThreads = 4;
+  constexpr Index kSmallMatrix = Index{1} << 24;  // elements, 128 MiB
+  const unsigned workers = std::max(std::thread::hardware_concurrency(), 1u);
+  const AttentionShape shape = attention_shape(q.shape(), k.shape());
+  const Index all_queries = shape.queries, all_keys = shape.keys, head_dim = shape.head_dim;
+  const bool at_once = causal && workers <= kFewThreads && all_queries * all_keys <= kSmallMatrix;
+  const Index step = at_once ? all_queries : causal ? 1 : 64;
+  const AttentionOptions options{.causal = at_once};
+  const auto zeros = [&](Index rows) {
+    const Tensor<double, 4> zero({1, 1, rows, head_dim});
+    return WithMagnitude{zero, zero};
+  };
+  HeadOracle head{zeros(all_queries), zeros(all_queries), zeros(all_keys), zeros(all_keys)};
+
+  std::atomic<Index> next{0};
+  std::mutex mutex;  // of everything below, and of head.d_k, head.d_v and head.largest_score
+  std::exception_ptr failure;
+  const auto work = [&] {
+    try {
+      WithMagnitude d_k = zeros(all_keys), d_v = zeros(all_keys);
+      double largest_score = 0;
+      for (Index i = next.fetch_add(step); i < all_queries; i = next.fetch_add(step)) {
+        const Index queries = std::min(step, all_queries - i);
+        const Index keys = shape.visible_keys(i, causal && !at_once);
+        const auto q_rows = rows_of(q, i, queries);
+        const auto k_seen = rows_of(k, 0, keys), v_seen = rows_of(v, 0, keys);
+        const auto out = attention_oracle(q_rows, k_seen, v_seen, options);
+        add(head.out, i, out.out);
+        largest_score = std::max(largest_score, out.largest_score);
+        const auto d =
+            attention_backward_oracle(q_rows, k_seen, v_seen, rows_of(d_out, i, queries), options);
+        add(head.d_q, i, d.d_q);
+        add(d_k, 0, d.d_k);
+        add(d_v, 0, d.d_v);
+      }
+      const std::lock_guard lock(mutex);
+      add(head.d_k, 0, d_k);
+      add(head.d_v, 0, d_v);
+      head.largest_score = std::max(head.largest_score, largest_score);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      failure = std::current_exception();
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (unsigned thread = 1; thread < workers; ++thread) threads.emplace_back(work);
+  work();
+  threads.clear();  // joins
+  if (failure) std::rethrow_exception(failure);
+  return head;
+}
+
+}  // namespace
+
+double AttentionSizes::visible_pairs() const {
+  double pairs = 0;
+  for (Index i = 0; i < seq_len; ++i) pairs += static_cast<double>(shape().visible_keys(i, causal));
+  return pairs;
+}
+
+template <class T>
+AttentionInputs<T>::AttentionInputs(const AttentionSizes& sizes, std::uint64_t seed)
+    : sizes_(sizes),
+      q_(normal<T>(sizes.shape().of_queries(), 4 * seed)),
+      k_(normal<T>(sizes.shape().of_keys(), 4 * seed + 1)),
+      v_(normal<T>(sizes.shape().of_keys(), 4 * seed + 2)),
+      d_out_(normal<T>(sizes.shape().of_queries(), 4 * seed + 3)) {}
+
+template <class T>
+void AttentionInputs<T>::prepare_check() {
+  // One pair of a query and a key takes the oracle about 9 ns for each column of head_dim.
+  constexpr double kPairs = 1 << 20;
+  const Index heads = sizes_.batch * sizes_.heads;
+  const Index checked =
+      std::clamp(static_cast<Index>(kPairs / sizes_.visible_pairs()), Index{1}, heads);
+  heads_.clear();
+  for (Index head = heads - checked; head < heads; ++head) {
+    const Index b = head / sizes_.heads, h = head % sizes_.heads;
+    heads_.push_back(head_oracle<T>(head_of(q_.view(), b, h), head_of(k_.view(), b, h),
+                                    head_of(v_.view(), b, h), head_of(d_out_.view(), b, h),
+                                    sizes_.causal));
+    largest_score_ = std::max(largest_score_, heads_.back().largest_score);
+  }
+}
+
+template <class T>
+Verdict AttentionInputs<T>::check_forward(TensorView<const T, 4> out) const {
+  return check("out", "query", out, &HeadOracle::out,
+               attention_output_bound<T>(sizes_.shape(), largest_score_));
+}
+
+template <class T>
+Verdict AttentionInputs<T>::check_backward(TensorView<const T, 4> d_q, TensorView<const T, 4> d_k,
+                                           TensorView<const T, 4> d_v) const {
+  const double bound = attention_gradient_bound<T>(sizes_.shape(), largest_score_);
+  Verdict verdict = check("d_v", "key", d_v, &HeadOracle::d_v, bound);  // it depends on the least
+  verdict.add(check("d_q", "query", d_q, &HeadOracle::d_q, bound));
+  verdict.add(check("d_k", "key", d_k, &HeadOracle::d_k, bound));
+  return verdict;
+}
+
+template <class T>
+Verdict AttentionInputs<T>::check(const std::string& name, const std::string& rows,
+                                  TensorView<const T, 4> got, WithMagnitude HeadOracle::*want,
+                                  double bound) const {
+  Verdict verdict;
+  const Index heads = sizes_.batch * sizes_.heads;
+  const Index first_checked = heads - static_cast<Index>(heads_.size());
+  for (Index head = 0; head < heads; ++head) {
+    const Index b = head / sizes_.heads, h = head % sizes_.heads;
+    const std::string where = name + " of batch " + to_string(b) + ", head " + to_string(h) + ": ";
+    const Tensor<T, 4> elements = packed(head_of(got, b, h));
+    if (head < first_checked) {
+      for (Index i = 0; i < elements.size(); ++i) {
+        const T value = elements.data()[i];
+        if (std::isfinite(static_cast<double>(value))) continue;
+        verdict.wrong = where + rows + " " + to_string(i / sizes_.head_dim) + ", column " +
+                        to_string(i % sizes_.head_dim) + " is ";
+        verdict.wrong += is_poison(value)
+                             ? "nothing (never written)"
+                             : format("%g, expected a finite number", static_cast<double>(value));
+        return verdict;
+      }
+      continue;
+    }
+
+    WithMagnitude expected = heads_[static_cast<std::size_t>(head - first_checked)].*want;
+    // Half loses up to 2^-25 of a number below 2^-14: of the result, and of the weights in its sum.
+    if constexpr (std::is_same_v<T, Half>)
+      for (Index i = 0; i < expected.magnitude.size(); ++i)
+        expected.magnitude.data()[i] +=
+            0x1p-25 * (1 + std::sqrt(static_cast<double>(sizes_.seq_len))) / bound;
+    // The result is smaller than the terms summed: up to sqrt(n) of them cancel.
+    double squares = 0, magnitude_squares = 0;
+    for (Index i = 0; i < expected.value.size(); ++i) {
+      squares += expected.value.data()[i] * expected.value.data()[i];
+      magnitude_squares += expected.magnitude.data()[i] * expected.magnitude.data()[i];
+    }
+    const CompareOptions options{
+        .max_scaled = bound,
+        .max_frobenius = squares > 0 ? bound * std::sqrt(magnitude_squares / squares) : 0,
+        .axes = {rows, "column"},
+        .blocks = {},
+        .magnitude = expected.magnitude.data()};
+    verdict.add(verdict_of(
+        compare(elements.data(), expected.value.data(), {sizes_.seq_len, sizes_.head_dim}, options),
+        where));
+    if (!verdict.wrong.empty()) return verdict;
+  }
+  return verdict;
+}
+
+template class AttentionInputs<float>;
+template class AttentionInputs<double>;
+template class AttentionInputs<Half>;
+template class AttentionInputs<BFloat16>;
+
+}  // namespace flash

@@ -1,0 +1,77 @@
+// The inputs of one attention problem on the host, how many operations it takes, and the check of
+// its results.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "benchmarking/core.hpp"
+#include "common/attention.hpp"
+#include "common/half.hpp"
+#include "common/oracle.hpp"
+
+namespace flash {
+
+// Self-attention: as many queries as keys.
+struct AttentionSizes {
+  Index batch = 1, heads = 1, seq_len = 1, head_dim = 1;
+  bool causal = false;
+
+  AttentionShape shape() const { return {batch, heads, seq_len, seq_len, head_dim}; }
+  Index d_model() const { return heads * head_dim; }
+
+  // Pairs of a query and a key that it sees, in one head.
+  double visible_pairs() const;
+
+  // Of the products, a multiplication and an addition each: Q K^T and P V; the backward pass has Q
+  // K^T again, P^T dO, dO V^T, dS K and dS^T Q. Standard attention, which kept P, does four of
+  // those five: its rate is given for the same work, so that rates compare like times. The softmax
+  // is not counted.
+  double forward_flops() const {
+    return 4 * visible_pairs() * static_cast<double>(batch * d_model());
+  }
+  double backward_flops() const { return 2.5 * forward_flops(); }
+};
+
+// What one head's results have to be.
+struct HeadOracle {
+  WithMagnitude out, d_q, d_k, d_v;
+  double largest_score = 0;
+};
+
+// q, k, v and d_out (batch, heads, seq_len, head_dim), seeded N(0, 1). T is float, double, Half or
+// BFloat16.
+template <class T>
+class AttentionInputs {
+ public:
+  // Throws OutOfMemory.
+  AttentionInputs(const AttentionSizes& sizes, std::uint64_t seed);
+
+  const AttentionSizes& sizes() const { return sizes_; }
+  const Tensor<T, 4>& q() const { return q_; }
+  const Tensor<T, 4>& k() const { return k_; }
+  const Tensor<T, 4>& v() const { return v_; }
+  const Tensor<T, 4>& d_out() const { return d_out_; }
+
+  // Computes what the results have to be: 10 s and more where there are many keys. Call it before
+  // the checks. Of the heads of all batches the last ones are compared, as many as about half a
+  // second allows and at least one; of the others each element has to be finite.
+  void prepare_check();
+
+  // Fill the outputs with poison<T>() before the call that is checked.
+  Verdict check_forward(TensorView<const T, 4> out) const;
+  Verdict check_backward(TensorView<const T, 4> d_q, TensorView<const T, 4> d_k,
+                         TensorView<const T, 4> d_v) const;
+
+ private:
+  Verdict check(const std::string& name, const std::string& rows, TensorView<const T, 4> got,
+                WithMagnitude HeadOracle::*want, double bound) const;
+
+  const AttentionSizes sizes_;
+  const Tensor<T, 4> q_, k_, v_, d_out_;
+  std::vector<HeadOracle> heads_;  // the last ones
+  double largest_score_ = 0;
+};
+
+}  // namespace flash

@@ -1,0 +1,132 @@
+# How passes get into the registry (common/registry.hpp). A file that enters passes ends with
+# FLASH_ENTER(registry, name) { ... }; the calls of these functions are generated here.
+#
+#   flash_entries(PART FILE)             PART's given passes and its tasks: the library PART_entries
+#   flash_ladder(PART [LIBRARIES ...])   the rungs of the folder ladder/: the library PART_ladder of
+#                                        N_name.cpp and N_name.isa.cpp, and of N_name.cu the library
+#                                        PART_cuda_ladder for each backend
+#   flash_registry(NAME LIBRARIES ...)   the library NAME with Registry flash::all_passes(), which
+#                                        enters what these libraries have, in their order
+#
+# An N_name.isa.cpp is compiled once for each instruction set, with FLASH_ISA set to its name, and once
+# for the baseline with FLASH_BASELINE set as well: only there it may use the standard library, and only
+# there it enters its passes. A function compiled for AVX-512 would end the program on an older processor.
+
+# Sets what FLASH_ENTER needs for each file, and in `calls` the lines that enter the files' passes.
+function(flash_entering_calls part files declarations_variable calls_variable)
+  set(declarations "")
+  set(calls "")
+  foreach(file ${files})
+    get_filename_component(name ${file} NAME)
+    string(REGEX REPLACE "\\..*$" "" name ${name})
+    set(function enter_${part}_${name})
+    set_source_files_properties(${file} PROPERTIES COMPILE_DEFINITIONS FLASH_RUNG=${function})
+    string(APPEND declarations "extern \"C\" void ${function}(flash::Registry&, const char*);\n")
+    string(APPEND calls "  ${function}(registry, \"${name}\");\n")
+  endforeach()
+  set(${declarations_variable} "${declarations}" PARENT_SCOPE)
+  set(${calls_variable} "${calls}" PARENT_SCOPE)
+endfunction()
+
+# Remembers how flash_registry() enters what `library` has.
+function(flash_enters library declarations calls)
+  set_target_properties(${library} PROPERTIES FLASH_DECLARATIONS "${declarations}" FLASH_CALLS "${calls}")
+endfunction()
+
+function(flash_entries part file)
+  flash_entering_calls(${part} ${file} declarations calls)
+  get_filename_component(name ${file} NAME_WE)
+  flash_library(${part}_${name} STATIC ${file})
+  target_link_libraries(${part}_${name} PUBLIC flash_common PRIVATE flash_cold)
+  flash_enters(${part}_${name} "${declarations}" "${calls}")
+endfunction()
+
+function(flash_ladder part)
+  cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES;OPTIONS" ${ARGN})
+  file(GLOB files RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS ladder/[0-9]*_*.cpp ladder/[0-9]*_*.cu)
+  list(FILTER files INCLUDE REGEX "/[0-9]+_[a-z0-9_]+(\\.isa)?\\.(cpp|cu)$") # no editor's backup
+  list(SORT files COMPARE NATURAL)
+  set(cpp ${files})
+  set(isa ${files})
+  set(cu ${files})
+  list(FILTER cpp EXCLUDE REGEX "\\.isa\\.cpp$|\\.cu$")
+  list(FILTER isa INCLUDE REGEX "\\.isa\\.cpp$")
+  list(FILTER cu INCLUDE REGEX "\\.cu$")
+
+  if(cpp OR isa)
+    set(on_cpu ${files})
+    list(FILTER on_cpu INCLUDE REGEX "\\.cpp$")
+    flash_entering_calls(${part} "${on_cpu}" declarations calls)
+    flash_library(${part}_ladder SHARED ${cpp} ${arg_SOURCES})
+    target_link_libraries(${part}_ladder PUBLIC flash_common PRIVATE Threads::Threads ${arg_LIBRARIES})
+    target_compile_options(${part}_ladder PRIVATE ${arg_OPTIONS})
+    flash_enters(${part}_ladder "${declarations}" "${calls}")
+    if(isa)
+      flash_ladder_isa(${part} baseline "${isa}")
+      target_compile_definitions(${part}_ladder_baseline PRIVATE FLASH_BASELINE)
+      # Under the sanitizers one instruction set is enough.
+      if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" AND NOT FLASH_SANITIZE)
+        flash_ladder_isa(${part} avx2 "${isa}" -march=x86-64-v3)
+        flash_ladder_isa(${part} avx512 "${isa}" -march=x86-64-v4)
+        target_compile_definitions(${part}_ladder PRIVATE FLASH_HAVE_AVX)
+        target_compile_definitions(${part}_ladder_baseline PRIVATE FLASH_HAVE_AVX)
+      endif()
+    endif()
+  endif()
+
+  if(cu)
+    flash_entering_calls(${part} "${cu}" declarations calls)
+    foreach(backend ${FLASH_BACKENDS})
+      flash_backend(${backend} suffix device)
+      set(library ${part}_cuda_ladder${suffix})
+      flash_cu_library(${library} ${backend} ${cu})
+      target_link_libraries(${library} PRIVATE flash_no_spills)
+      foreach(needed ${arg_LIBRARIES})
+        target_link_libraries(${library} PRIVATE ${needed}${suffix})
+      endforeach()
+      flash_enters(${library} "${declarations}" "${calls}")
+      list(TRANSFORM cu PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ OUTPUT_VARIABLE rungs)
+      set_target_properties(${library} PROPERTIES FLASH_RUNGS "${rungs}")
+    endforeach()
+  endif()
+endfunction()
+
+function(flash_ladder_isa part isa files)
+  set(library ${part}_ladder_${isa})
+  add_library(${library} OBJECT ${files})
+  target_link_libraries(${library} PRIVATE flash_warnings)
+  target_compile_definitions(${library} PRIVATE FLASH_ISA=${isa})
+  target_compile_options(${library} PRIVATE -O2 ${ARGN}) # what is to be unrolled says so
+  if(FLASH_SANITIZE) # UBSan's checks of all that is unrolled take the compiler two minutes
+    target_compile_options(${library} PRIVATE -fno-sanitize=undefined)
+  endif()
+  target_link_libraries(${part}_ladder PRIVATE ${library})
+endfunction()
+
+function(flash_registry name)
+  cmake_parse_arguments(arg "" "" "LIBRARIES" ${ARGN})
+  set(declarations "")
+  set(calls "")
+  foreach(library ${arg_LIBRARIES})
+    get_target_property(of_library ${library} FLASH_DECLARATIONS)
+    string(APPEND declarations "${of_library}")
+    get_target_property(of_library ${library} FLASH_CALLS)
+    string(APPEND calls "${of_library}")
+  endforeach()
+  set(source ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp)
+  file(GENERATE OUTPUT ${source} CONTENT "#include \"common/all_passes.hpp\"\n\n${declarations}
+namespace flash {
+Registry all_passes() {
+  Registry registry;
+${calls}  return registry;
+}
+}  // namespace flash
+")
+  flash_library(${name} STATIC ${source})
+  target_link_libraries(${name} PUBLIC flash_common ${arg_LIBRARIES} PRIVATE flash_cold)
+  # Some linkers drop a shared library that stands before the static libraries that need it, as a task's
+  # library may before those that enter its functions.
+  if(NOT APPLE)
+    target_link_options(${name} INTERFACE LINKER:--no-as-needed)
+  endif()
+endfunction()

@@ -1,0 +1,51 @@
+// The passes that part 2 enters in the registry: "standard", which is given, and "flash", the tasks
+// of whichever of skeleton and solution the program is linked with.
+#include "common/registry.hpp"
+#include "part2_flash_cpu/flash_attention.hpp"
+
+namespace flash {
+namespace {
+
+template <class T>
+void standard_forward(const AttentionForward<T>& pass, PassMemory& memory) {
+  const AttentionShape shape = check_attention(pass);
+  const auto p =
+      std::make_shared<Tensor<T, 4>>(Shape<4>{shape.batch, shape.heads, shape.queries, shape.keys});
+  memory.kept = p;
+  memory.kept_bytes = static_cast<std::size_t>(p->size()) * sizeof(T);
+  standard_attention_forward(pass, p->view());
+}
+
+template <class T>
+void standard_backward(const AttentionBackward<T>& pass, PassMemory& memory) {
+  const auto& p = *static_cast<const Tensor<T, 4>*>(memory.kept.get());
+  standard_attention_backward(pass, p.view());
+}
+
+template <class T>
+void forward(const AttentionForward<T>& pass) {
+  flash_attention_forward(pass);
+}
+
+template <class T>
+void backward(const AttentionBackward<T>& pass) {
+  flash_attention_backward(pass);
+}
+
+}  // namespace
+
+FLASH_ENTER(registry, name) {
+  registry.forward.add(
+      {.name = "standard",
+       .run = {.float32 = standard_forward<float>, .float64 = standard_forward<double>}});
+  registry.backward.add(
+      {.name = "standard",
+       .run = {.float32 = standard_backward<float>, .float64 = standard_backward<double>},
+       .only_as_pair = true});
+  registry.forward.add(
+      {.name = "flash", .run = {.float32 = forward<float>, .float64 = forward<double>}});
+  registry.backward.add(
+      {.name = "flash", .run = {.float32 = backward<float>, .float64 = backward<double>}});
+}
+
+}  // namespace flash

@@ -1,0 +1,45 @@
+#include "common/cuda/device_tensor.hpp"
+#include "common/simt/simt.hpp"
+#include "mutants/mutants.hpp"
+
+namespace flash::mutants {
+namespace {
+
+// The message of the error that the launch ends with, or "".
+std::string error_of(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const KernelError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<std::string> judge(const std::function<void()>& run) {
+  std::vector<simt::Schedule> schedules{{simt::Order::kForward, 1}, {simt::Order::kReverse, 1}};
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) schedules.push_back({simt::Order::kRandom, seed});
+  std::vector<std::string> wrong;
+  for (const simt::Schedule& schedule : schedules) {
+    simt::set_schedule(schedule);
+    if (const std::string error = error_of(run); !error.empty())
+      wrong.push_back("The checks report an error without a mutation: " + error);
+    for (const Mutant& mutant : all()) {
+      switched_off = mutant.number;
+      const std::string error = error_of(run);
+      switched_off = -1;
+      const std::string place = "line " + std::to_string(mutant.line) + ", " + mutant.text;
+      if (mutant.excuse.empty() && error.find(": a data race between ") == std::string::npos)
+        wrong.push_back("The checks find no race without " + place +
+                        (error.empty() ? "" : ", but: " + error));
+      if (!mutant.excuse.empty() && !error.empty())
+        wrong.push_back("The excuse is wrong: the checks do find a mistake without " + place +
+                        ": " + error);
+    }
+  }
+  simt::set_schedule({});
+  return wrong;
+}
+
+}  // namespace flash::mutants

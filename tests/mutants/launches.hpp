@@ -1,0 +1,83 @@
+// How the kernels of a file are run: flash_mutants() generates a run_kernels() that calls one of
+// these. The shapes have several blocks and several steps of each loop; the forward pass also gets
+// a head that is wider than any tile, when it takes one.
+#pragma once
+
+#include "common/cuda/device_tensor.hpp"
+#include "common/inputs.hpp"
+#include "common/registry.hpp"
+#include "mutants/mutants.hpp"
+
+namespace flash::mutants {
+
+template <class Call>
+void attention_1d(Call call) {
+  const DeviceTensor<float, 1> q(make_input<1>({70}, Pattern::kNormal, 1)),
+      k(make_input<1>({90}, Pattern::kNormal, 2)), v(make_input<1>({90}, Pattern::kNormal, 3)),
+      z({70});
+  call(q.view(), k.view(), v.view(), z.view(), 64, 32, Stream{});
+}
+
+template <class Call>
+void softmax_matmul(Call call) {
+  const DeviceTensor<float, 3> x(make_input<3>({1, 33, 47}, Pattern::kNormal, 1)),
+      v(make_input<3>({1, 47, 40}, Pattern::kNormal, 2)), out({1, 33, 40});
+  call(SoftmaxMatmul<float>{x.view(), v.view(), out.view()});
+  device::synchronize();
+}
+
+template <class T>
+DeviceTensor<T, 4> random4(const Shape<4>& shape, std::uint64_t seed) {
+  return DeviceTensor<T, 4>(normal<T>(shape, seed));
+}
+
+template <class T, class Call>
+void forward(Call call) {
+  for (const AttentionShape& shape :
+       {AttentionShape{1, 1, 150, 150, 16}, AttentionShape{1, 1, 70, 70, 300}}) {
+    const auto q = random4<T>(shape.of_queries(), 1), k = random4<T>(shape.of_keys(), 2),
+               v = random4<T>(shape.of_keys(), 3);
+    const DeviceTensor<T, 4> out(shape.of_queries());
+    const DeviceTensor<float, 3> lse(shape.of_rows());
+    call(AttentionForward<T>{q.view(), k.view(), v.view(), out.view(), lse.view()});
+    device::synchronize();
+  }
+}
+
+template <class T, class Call>
+void backward(Call call) {
+  const AttentionShape shape{1, 1, 150, 150, 16};
+  const auto q = random4<T>(shape.of_queries(), 1), k = random4<T>(shape.of_keys(), 2),
+             v = random4<T>(shape.of_keys(), 3), out = random4<T>(shape.of_queries(), 4),
+             d_out = random4<T>(shape.of_queries(), 5);
+  const DeviceTensor<float, 3> lse(Tensor<float, 3>(shape.of_rows()));
+  const DeviceTensor<T, 4> d_q(shape.of_queries()), d_k(shape.of_keys()), d_v(shape.of_keys());
+  call(AttentionBackward<T>{q.view(), k.view(), v.view(), out.view(), lse.view(), d_out.view(),
+                            d_q.view(), d_k.view(), d_v.view()});
+  device::synchronize();
+}
+
+// The passes that a rung enters, each in one of its element types, on the problems above that it
+// takes.
+inline void run_entries(const Registry& registry) {
+  const auto run = [](const auto& entry, const auto& pass) {
+    const auto problem = problem_of(pass);
+    if (!entry.why_not(problem).empty()) return;
+    DeviceTensor<std::byte, 1> workspace({static_cast<Index>(entry.workspace_of(problem))});
+    PassMemory memory{.workspace = workspace.data()};
+    entry.run.template of<typename std::remove_cvref_t<decltype(pass)>::Element>()(pass, memory);
+    device::synchronize();
+  };
+  for (const auto& entry : registry.softmax_matmul.entries())
+    softmax_matmul([&](const auto& pass) { run(entry, pass); });
+  for (const auto& entry : registry.forward.entries()) {
+    const auto call = [&](const auto& pass) { run(entry, pass); };
+    entry.run.float32 ? forward<float>(call) : forward<Half>(call);
+  }
+  for (const auto& entry : registry.backward.entries()) {
+    const auto call = [&](const auto& pass) { run(entry, pass); };
+    entry.run.float32 ? backward<float>(call) : backward<Half>(call);
+  }
+}
+
+}  // namespace flash::mutants

@@ -1,0 +1,324 @@
+"""./lab bench, and the real benchmark programs: options, rows, out of memory, wrong results,
+ctrl-C.
+
+The programs lie in the build folder that the environment variable FLASH_BUILD names; those with
+passes that go wrong are made of tests/benchmarking/wrong_attention.cpp. Tests of a program that is
+not built are skipped.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+from unittest import mock
+
+sys.path[:0] = [str(Path(__file__).parents[2] / "tools"), str(Path(__file__).parent)]
+
+from course import MANIFEST, Course  # noqa: E402
+
+from lab import results  # noqa: E402
+
+BIN = Path(os.environ.get("FLASH_BUILD", "not-built")).absolute() / "bin"
+SOFTMAX = ("--device", "cpu", "--batch", "2", "--d1", "20", "--d3", "12")
+ATTENTION = ("--device", "cpu", "--batch", "2", "--heads", "3", "--head-dim", "8", "--seq-lens",
+             "16")
+ONE_HEAD = ("--device", "cpu", "--batch", "1", "--heads", "1", "--head-dim", "16", "--impl",
+            "standard,flash", "--causal", "off", "--passes", "1")
+
+
+class Program(unittest.TestCase):
+    name: str
+
+    def setUp(self) -> None:
+        self.program = BIN / self.name
+        if not self.program.is_file():
+            self.skipTest(f"{self.name} is not built")
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.csv = Path(folder.name) / "csv" / "results.csv"
+
+    def call(self, *words: str) -> tuple[int, str, str]:
+        done = subprocess.run([self.program, "--output", self.csv, *words], capture_output=True,
+                              text=True, timeout=120)
+        return done.returncode, done.stdout, done.stderr
+
+    def rows(self, *words: str, code: int = 0) -> list[results.Row]:
+        found, self.out, err = self.call(*words)
+        self.assertEqual((found, err), (code, ""), self.out)
+        return results.load(self.csv)
+
+    def statuses(self, *words: str) -> list[tuple[str, int, str]]:
+        return [(row.name, row.size, row.status) for row in self.rows(*words)]
+
+    def error(self, *words: str, code: int = 2) -> str:
+        found, out, err = self.call(*words)
+        self.assertEqual((found, out, err.count("\n")), (code, "", 1), out + err)
+        return err.strip()
+
+
+class SoftmaxMatmul(Program):
+    name = "bench_softmax_matmul"
+
+    def test_every_implementation_is_a_row(self) -> None:
+        rows = self.rows(*SOFTMAX, "--d2", "8,33", "--blocks", "16,7", "--passes", "13")
+        self.assertEqual([(row.d2, row.name, row.BLOCK)
+                          for row in rows if not row.name[0].isdigit()],
+                         [(d2, name, block) for d2 in (8, 33)
+                          for name, block in (("unfused", None), ("fused_16", 16), ("fused_7", 7))])
+        for row in rows:
+            self.assertEqual((row.status, row.fused, row.device, row.gpu),
+                             ("ok", row.name != "unfused", "cpu", ""))
+            rate = 2 * 2 * 20 * row.d2 * 12 / row.forward_ms_mean * 1e-9
+            self.assertAlmostEqual(row.tflops, rate, delta=1e-4 * rate)
+            self.assertLess(max(row.scaled_error, row.frobenius_error), 1e-5)
+        self.assertNotIn("\x1b", self.out)
+        self.assertIn("best speed-up", self.out)
+
+    def test_the_unfused_peak_holds_the_softmax_and_the_fused_does_not(self) -> None:
+        unfused, fused = self.rows("--device", "cpu", "--batch", "2", "--d1", "64", "--d3", "16",
+                                   "--d2", "4096", "--impl", "unfused,fused_16", "--warmups", "0",
+                                   "--passes", "1")
+        self.assertAlmostEqual(unfused.extra_mib, 2 * 64 * 4096 * 4 / 2**20, delta=0.1)
+        self.assertLess(fused.extra_mib, 0.1)
+
+    def test_out_of_memory_is_a_row_and_the_run_goes_on(self) -> None:
+        # x is 2 MiB at d2 = 2048: 3 MiB hold neither P there nor the inputs at 4096.
+        sizes = ("--device", "cpu", "--batch", "1", "--d1", "256", "--d3", "16", "--impl",
+                 "unfused,fused_16")
+        found = self.statuses(*sizes, "--d2", "2048,4096,64", "--passes", "1", "--memory-limit",
+                              "3MiB")
+        self.assertEqual(found, [("unfused", 2048, "OOM"), ("fused_16", 2048, "ok"),
+                                 ("unfused", 4096, "OOM"), ("fused_16", 4096, "OOM"),
+                                 ("unfused", 64, "ok"), ("fused_16", 64, "ok")])
+        self.assertIn("the inputs do not fit", self.out)
+
+    def test_ctrl_c_leaves_a_valid_csv_and_no_temporary_file(self) -> None:
+        self.rows(*SOFTMAX, "--d2", "8", "--passes", "1")
+        before = self.csv.read_text()
+        for which, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            with subprocess.Popen(
+                [self.program, "--output", self.csv, *SOFTMAX, "--d2", "64", "--passes", "1000000"],
+                    stdout=subprocess.PIPE,
+                    text=True) as process:
+                process.stdout.readline()
+                time.sleep(0.5)
+                process.send_signal(which)
+                out = process.stdout.read()
+            self.assertEqual(process.returncode, code)
+            self.assertIn("interrupted", out)
+            self.assertEqual(self.csv.read_text(), before)
+            self.assertEqual([one.name for one in self.csv.parent.iterdir()], [self.csv.name])
+
+    def test_a_wrong_command_line_is_one_line(self) -> None:
+        for words, part in ((("--d2", "64,abc"),
+                             "--d2 is '64,abc'; it must be different integers from 1 to 1048576"),
+                            (("--passes", "0"),
+                             "--passes is '0'; it must be an integer from 1 to 1000000"),
+                            (("--device", "tpu"),
+                             "--device is 'tpu'; it must be one of cpu|cuda|gpu"),
+                            (("--only", "both"), "--only is 'both'"),
+                            (("--impl", "x"), "--impl is 'x'"), (("--colour",), "--colour"),
+                            (("64",), "64"), (("--seed",), "--seed")):
+            with self.subTest(words=words):
+                self.assertIn(part, self.error(*words))
+        self.assertFalse(self.csv.parent.exists())
+
+
+class Attention(Program):
+    name = "bench_attention"
+
+    def test_every_implementation_and_mask_is_a_row(self) -> None:
+        rows = self.rows(*ATTENTION, "--impl", "standard,flash", "--passes", "2")
+        self.assertEqual([(row.causal, row.name, row.status) for row in rows],
+                         [(causal, name, "ok") for causal in (False, True)
+                          for name in ("standard", "flash")])
+        for row in rows:
+            self.assertEqual((row.batch, row.heads, row.d_model, row.dtype), (2, 3, 24, "float32"))
+            self.assertAlmostEqual(row.total_ms, row.forward_ms + row.backward_ms,
+                                   delta=1e-4 * row.total_ms)
+            pairs = row.seq_len * (row.seq_len + 1) / 2 if row.causal else row.seq_len**2
+            rate = 14 * pairs * 2 * 24 / row.total_ms * 1e-9
+            self.assertAlmostEqual(row.tflops, rate, delta=1e-4 * rate)
+            self.assertEqual(row.percent_of_peak is None, "peak:" not in self.out)
+            self.assertLess(max(row.scaled_error, row.frobenius_error), 1e-5)
+
+    def test_any_forward_pass_goes_with_any_backward_pass(self) -> None:
+        once = (*ATTENTION, "--causal", "on", "--passes", "1")
+        rows = self.rows(*once, "--forward", "flash,standard", "--backward", "flash,none")
+        self.assertEqual([row.name for row in rows],
+                         ["flash", "flash+none", "standard+flash", "standard+none"])
+        alone = results.load(self.csv)[1]
+        self.assertEqual((alone.status, alone.backward_ms, alone.total_ms), ("ok", None, None))
+        self.assertIn("backward pass 'standard' reads",
+                      self.error(*once, "--forward", "flash", "--backward", "standard"))
+        self.assertIn("pass is 'x'; on cpu it must be one of: standard",
+                      self.error(*once, "--forward", "x"))
+
+    def test_standard_attention_saves_the_matrix_and_flash_what_is_linear(self) -> None:
+        standard, flash = self.rows(*ONE_HEAD, "--seq-lens", "512")
+        matrix, tensor, lse = 512 * 512 * 4 / 2**20, 512 * 16 * 4 / 2**20, 512 * 4 / 2**20
+        self.assertAlmostEqual(standard.saved_activations_MiB, 3 * tensor + matrix, delta=1e-5)
+        self.assertAlmostEqual(flash.saved_activations_MiB, 4 * tensor + lse, delta=1e-5)
+        # The forward pass makes P of all heads beside one head's, the backward pass P and dP.
+        self.assertAlmostEqual(standard.forward_peak_MiB, 2 * matrix, delta=0.5)
+        self.assertAlmostEqual(standard.backward_peak_MiB, 2 * matrix, delta=0.5)
+        self.assertGreaterEqual(flash.forward_peak_MiB, tensor + lse)
+        self.assertGreaterEqual(flash.backward_peak_MiB, 3 * tensor)
+        self.assertLess(max(flash.forward_peak_MiB, flash.backward_peak_MiB), matrix / 2)
+
+    def test_measured_again_replaces_and_keeps_the_others(self) -> None:
+        self.rows(*ATTENTION, "--impl", "standard,flash", "--passes", "1")
+        first = self.csv.read_text().splitlines()
+        self.rows(*ATTENTION, "--impl", "flash", "--causal", "on", "--passes", "1")
+        self.rows(*ATTENTION, "--impl", "flash", "--causal", "on", "--passes", "1", "--dtype",
+                  "float64")
+        second = self.csv.read_text().splitlines()
+        self.assertEqual((len(first), second[:4]), (5, first[:4]))
+        self.assertNotEqual(second[4], first[4])
+        self.assertEqual([row.dtype for row in results.load(self.csv)[3:]], ["float32", "float64"])
+
+    def test_out_of_memory_is_a_row_and_the_run_goes_on(self) -> None:
+        # At 512 the matrix is 1 MiB: standard attention has 2 of them forward, 3 backward.
+        found = self.statuses(*ONE_HEAD, "--seq-lens", "512,1024,64", "--memory-limit", "2.7MiB")
+        self.assertEqual(found, [("standard", 512, "OOM(backward)"), ("flash", 512, "ok"),
+                                 ("standard", 1024, "OOM"), ("flash", 1024, "ok"),
+                                 ("standard", 64, "ok"), ("flash", 64, "ok")])
+        forward_only = results.load(self.csv)[0]
+        self.assertIsNotNone(forward_only.forward_ms)
+        self.assertIsNone(forward_only.backward_ms)
+
+    def test_a_foreign_file_is_left_alone_and_help_writes_nothing(self) -> None:
+        code, out, err = self.call("--help")
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn("forward passes are standard, flash", out)
+        self.assertFalse(self.csv.parent.exists())
+        self.csv.parent.mkdir()
+        self.csv.write_text("my,own,table\n1,2,3\n")
+        self.assertIn("left as it is", self.error(*ATTENTION, code=1))
+        self.assertEqual(self.csv.read_text(), "my,own,table\n1,2,3\n")
+
+
+class Wrong(Program):
+    name = "bench_attention_wrong"
+    once = ("--causal", "on", "--passes", "1", "--heads", "2", "--head-dim", "8", "--seq-lens",
+            "20")
+
+    def test_a_failure_is_a_row_and_the_others_are_measured(self) -> None:
+        for name, status, message in (
+            ("refuses", "unsupported",
+             "refuses: unsupported: 'refuses' does not take this problem: head_dim is 8"),
+            ("throws", "error", "throws: error: something; went wrong"),
+            ("wrong_out", "error", "wrong_out: error: wrong result: out of batch 0, head 1: "),
+            ("flash+writes_nothing", "error", "wrong result: d_v of batch 0, head 0: "),
+            ("flash+wrong_d_k", "error", "wrong result: d_k of batch 0, head 0: "),
+            ("no_memory", "OOM", "no_memory: OOM: no host memory"),
+            ("flash+no_memory_backward", "OOM(backward)", "no host memory")):
+            with self.subTest(name=name):
+                rows = self.rows(*self.once, "--impl", f"{name},flash", code=status == "error")
+                self.assertIn(message, self.out)
+                self.assertEqual({row.status for row in rows if row.name == name}, {status})
+                self.assertEqual({row.status for row in rows if row.name == "flash"}, {"ok"})
+
+    def test_a_backward_pass_that_is_not_started_leaves_no_row(self) -> None:
+        rows = self.rows(*self.once, "--impl", "flash+missing,flash")
+        self.assertEqual([row.name for row in rows], ["flash"])
+        self.assertIn("next: ./lab check part2.flash_backward", self.out)
+
+    def test_a_pass_with_outputs_of_its_own_says_what_they_take(self) -> None:
+        both, forward = self.rows(*self.once, "--impl", "own,own+flash")
+        self.assertAlmostEqual(both.forward_peak_MiB, 8 + 1, delta=0.02)  # and its workspace
+        self.assertAlmostEqual(both.backward_peak_MiB, 2, delta=0.02)
+        self.assertAlmostEqual(both.saved_activations_MiB, 4, delta=0.02)
+        self.assertLess(forward.saved_activations_MiB, 0.02)
+
+
+class Skeletons(Program):
+    """Of a fresh skeleton; where the student has written the task, there is nothing to see."""
+
+    name = "bench_attention_skeleton"
+
+    def test_not_started_is_a_line_with_the_next_command(self) -> None:
+        code, out, err = self.call(*ATTENTION, "--impl", "standard,flash", "--passes", "1")
+        if "not started" not in out:
+            self.skipTest("flash_forward is written")
+        self.assertEqual((code, err), (0, ""))
+        self.assertEqual({row.name for row in results.load(self.csv)}, {"standard"})
+        self.assertIn("next: ./lab check part2.flash_forward", out)
+        self.csv.unlink()
+        self.assertEqual(self.call(*ATTENTION, "--impl", "flash")[0], 1)  # nothing was measured
+        self.assertFalse(self.csv.exists())
+
+    def test_nothing_is_timed_without_the_task_that_measures(self) -> None:
+        self.program = BIN / "bench_softmax_matmul_skeleton"
+        if not self.program.is_file():
+            self.skipTest("bench_softmax_matmul_skeleton is not built")
+        code, _, err = self.call(*SOFTMAX, "--d2", "8", "--passes", "1")
+        if "not written" not in err:
+            self.skipTest("measure is written")
+        self.assertEqual((code, err.count("\n")), (1, 1))
+        self.assertIn("./lab check part1.measure", err)
+        self.assertFalse(self.csv.exists())
+
+
+SCRIPT = "#!/bin/sh\nprintf '%s\\n' \"$0\" \"$@\" > called\nexit {code}\n"
+
+
+class Verb(Course):
+    """./lab bench with scripts in the place of the programs."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        here = os.getcwd()
+        os.chdir(self.root)
+        self.addCleanup(os.chdir, here)
+        self.script("bench_softmax_matmul_skeleton", 0)
+        self.script("bench_softmax_matmul", 3)
+
+    def script(self, name: str, code: int) -> None:
+        file = self.root / "build" / "default" / "bin" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(SCRIPT.format(code=code))
+        file.chmod(0o755)
+
+    def called(self) -> list[str]:
+        words = (self.root / "called").read_text().splitlines()
+        return [Path(words[0]).name, *words[1:]]
+
+    def test_the_skeleton_is_the_default_and_options_go_to_the_program(self) -> None:
+        code, out = self.lab("bench")[:2]
+        self.assertEqual(code, 0, out)
+        self.assertEqual(self.called(), ["bench_softmax_matmul_skeleton"])
+        self.assertIn("$ build/default/bin/bench_softmax_matmul_skeleton\n", out)
+        code, out = self.lab("bench", "part1", "--quick", "--solution", "--", "--d2", "64,128",
+                             "--only=fused")[:2]
+        self.assertEqual(code, 3, out)
+        self.assertEqual(self.called(),
+                         ["bench_softmax_matmul", "--quick", "--d2", "64,128", "--only=fused"])
+
+    def test_each_part_has_its_program(self) -> None:
+        self.script("bench_attention_skeleton", 0)
+        for part, folder, fixed in (("part2", "part2_flash_cpu", []),
+                                    ("part3", "part3_flash_cuda", ["--device", "cuda"])):
+            self.write(f"{folder}/tasks.toml", MANIFEST.replace("part1", part))
+            self.write(f"{folder}/skeleton/fused_cpu.cpp", "")
+            code, out = self.lab("bench", part, "--quick")[:2]
+            self.assertEqual(code, 0, out)
+            self.assertEqual(self.called(), ["bench_attention_skeleton", *fixed, "--quick"])
+        self.assertEqual(self.lab("bench", "part9")[0], 2)
+
+    def test_torch_configures_the_build_with_a_python_that_has_it(self) -> None:
+        with mock.patch("lab.build.configure") as configure, mock.patch(
+                "lab.verbs.bench._has_torch", return_value=True):
+            self.assertEqual(self.lab("bench", "--torch", "/opt/python")[0], 0)
+            configure.assert_called_once_with(options=["-DFLASH_TORCH_PYTHON=/opt/python"])
+            self.assertEqual(self.lab("bench", "--torch", "part1")[0], 0)  # a part, not a Python
+            self.assertIn(".venv-torch", configure.call_args.kwargs["options"][0])
+        self.assertEqual(self.lab("bench", "--torch", "/bin/false")[0], 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

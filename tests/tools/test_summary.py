@@ -1,0 +1,80 @@
+"""`./lab test`: the summary of a toy project's tests, whose failures are shown in full above it."""
+
+import json
+from unittest import mock
+
+from course import Test
+from lab import build, paths, system
+from lab.verbs import test
+
+TOY = """cmake_minimum_required(VERSION 3.21)
+project(toy NONE)
+enable_testing()
+file(WRITE ${CMAKE_BINARY_DIR}/config.json "{}")
+set(verdict "needs-gpu|verdict:not-started|verdict:needs-checks")
+foreach(name ok "with <&>" needs-gpu not-started needs-checks)
+  add_test(NAME "a ${name}" COMMAND ${CMAKE_COMMAND} -E echo "verdict:${name}")
+  set_tests_properties("a ${name}" PROPERTIES SKIP_REGULAR_EXPRESSION "verdict:${verdict}")
+endforeach()
+"""
+FAILING = """foreach(number 1 2 3 4)
+  add_test(NAME bad${number} COMMAND sh -c "echo 'first <${number}>'; echo [red]last; exit 1")
+endforeach()
+add_test(NAME gone_NOT_BUILT COMMAND /nonexistent)
+"""
+
+
+class Summary(Test):
+    def run_with(self, cmake, cuda="none"):
+        root = self.folder()
+        (root / "CMakeLists.txt").write_text(cmake)
+        presets = {"default": "all", "asan": "asan", "cpu": "cpu"}  # configured: tested
+        (root / "CMakePresets.json").write_text(json.dumps({"version": 3, "configurePresets": [
+            {"name": name, "generator": "Ninja", "binaryDir": "${sourceDir}/build/${presetName}"}
+            for name in presets], "testPresets": [
+            {"name": test, "configurePreset": name, "output": {"outputOnFailure": True}}
+            for name, test in presets.items()]}))
+        config = build.Config("", "", "", cuda, "", "", True, False, "")
+        self.patch(paths, ROOT=root)
+        self.patch(build, _read_config=lambda folder: config)
+        self.patch(system, ensure=lambda yes: None)
+        self.patch(test, _graded_tests=lambda: ["all"])
+        code, text = self.printed(test.run, mock.Mock(yes=False))
+        return code, text.splitlines()
+
+    def test_all_passed(self):
+        code, lines = self.run_with(TOY, cuda="toolkit")
+        self.assertEqual(code, 0)
+        summary = lines[lines.index("$ ctest --preset cpu --output-junit test-report.xml") + 2:]
+        stage = r": 2 passed, 0 failed, 3 skipped; build \d+ s, tests \d+ s"
+        for line, name in zip(summary, ("suite", "sanitizers", "without nvcc")):
+            self.assertRegex(line, name + stage)
+        log = "Testing/Temporary/LastTest.log"
+        self.assertEqual(summary[3:], [
+            "skipped: 3 need a GPU, 3 not started, 3 need the emulator's checks",
+            f"full logs: build/default/{log}, build/asan/{log}, build/cpu/{log}",
+            "6 passed, 0 failed, 9 skipped"])
+
+    def test_failures_are_shown_in_full_and_then_named(self):
+        code, lines = self.run_with(TOY + FAILING)
+        self.assertEqual(code, 1)
+        for number in range(1, 5):
+            place = lines.index(f"bad{number} (Failed)")
+            self.assertEqual(lines[place + 1:place + 3], [f"first <{number}>", "[red]last"])
+        summary = lines[-9:]
+        self.assertRegex(summary[0], "^suite: 2 passed, 5 failed, 3 skipped; ")
+        self.assertEqual(summary[2:6], [
+            "failed (suite): bad1 (Failed)", "failed (suite): bad2 (Failed)",
+            "failed (suite): bad3 (Failed)",
+            "and 7 more, see build/default/Testing/Temporary/LastTest.log"
+        ])
+        self.assertEqual(summary[-1], "4 passed, 10 failed, 6 skipped")
+
+    def test_what_does_not_build_or_configure_counts_as_one_failure(self):
+        cmake = "COMMAND ${CMAKE_COMMAND} -E"
+        broken = f'add_custom_target(x ALL {cmake} echo "a.cpp:1: error: no" {cmake} false)\n'
+        code, lines = self.run_with(TOY + broken)
+        self.assertEqual((code, lines[-1]), (1, "0 passed, 2 failed, 0 skipped"))
+        self.assertIn("failed (sanitizers): the build: a.cpp:1: error: no", lines)
+        code, lines = self.run_with(TOY + "message(FATAL_ERROR no)\n")
+        self.assertEqual((code, lines[-1]), (1, "0 passed, 2 failed, 0 skipped"))

@@ -1,0 +1,63 @@
+"""`./lab rung`: tests and measures one rung of a ladder."""
+
+import argparse
+import re
+import subprocess
+
+from lab import build, console, manifest, paths, results, tables
+from lab.console import say
+from lab.errors import LabError
+from lab.verbs import bench
+
+GROUP = "Measurements"
+HELP = "show one rung of a ladder: its tests, its time, its row in the table"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", help="4_balanced, or part2/4_balanced")
+    parser.add_argument("--full", action="store_true", help="measure the complete sizes")
+
+
+def run(args: argparse.Namespace) -> int:
+    rungs = {f"{part.name}/{file.name.split('.')[0]}": file for part in manifest.load_parts()
+             for file in part.folder.glob("ladder/[0-9]*_*") if file.suffix in (".cpp", ".cu")}
+    found = [rung for rung in rungs if f"/{rung}".endswith(f"/{args.name}")]
+    if len(found) != 1:
+        raise LabError(f'{len(found)} rungs are called "{args.name}"; '
+                       f"there are {', '.join(sorted(rungs))}")
+    file, (part, name) = rungs[found[0]], found[0].split("/")
+    on_gpu = file.suffix == ".cu"
+
+    config = build.configure()  # a new file has new tests
+    program, fixed = bench.PROGRAMS[part]
+    targets = console.stream(["cmake", "--build", paths.BUILD, "--target", "help"]).output
+    kind = r"(?:cuda_ladder|passes)\w*" if on_gpu else "ladder"
+    tests = re.findall(rf"^({part}_(?:{kind}|ladder_{name}_mutants)_tests):", targets, re.MULTILINE)
+    built = build.build([*tests, program])
+    if not built.ok:
+        raise LabError(built.first_error)
+    command = ["ctest", "--test-dir", paths.BUILD, "--output-on-failure", "--no-tests=error",
+               "-R", f"^({'|'.join(tests)}):"]
+    console.print_command(command)
+    if subprocess.call(command, cwd=paths.ROOT):
+        return 1
+
+    times = []
+    if on_gpu and config.cuda != "gpu":
+        say("its time needs a GPU")
+    else:
+        before = file.parent.glob(f"{int(name.split('_')[0]) - 1}_*{file.suffix}")
+        names = [name, *(one.name.split(".")[0] for one in before)]
+        names += ["fused_64"] if part == "part1" else ["flash"]
+        offers = console.stream([build.binary(program), "--help"]).output.partition("On a GPU")
+        names += dict.fromkeys(re.findall(r"pytorch_\w+", offers[2 * on_gpu]))
+        csv = paths.OUTPUTS / f"csv/rung_{name}.csv"
+        csv.unlink(missing_ok=True)
+        options = ["--impl", ",".join(names), "--output", str(csv), *["--quick"] * (not args.full)]
+        device = [] if fixed else ["--device", "cuda" if on_gpu else "cpu"]
+        if code := bench.run_program(part, "solution", device + options):
+            return code
+        times = tables._times_of_rung(results.groups(results.load(csv))[0], name)
+    say("\nstep, what is new, forward in ms, PyTorch's over it, backward, PyTorch's over it:")
+    say(f"| {' | '.join([f'[`{name}`](ladder/{file.name})', tables.story(file), *times])} |")
+    return 0
