@@ -213,27 +213,6 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   store<C>(dQ, Head<T>(pass.d_q, b, h), i0, scale, thread);
 }
 
-// ---- The configurations -------------------------------------------------------------------------
-//
-// For each width of a head the faster one first, if it has two, then the one with room in 64 KiB of
-// shared memory, which is what Turing has for a block. Each takes the compiler some seconds a type:
-// for the types of 16 bits there are fewer.
-template <class T>
-struct CompiledFor {
-  using Configs =
-      Table<Config<32, 128, 32, 4, 8>, Config<64, 128, 32, 4, 8>, Config<64, 64, 32, 2, 8>,
-            Config<128, 32, 16, 2, 8>, Config<256, 16, 8, 2, 2>>;
-};
-template <>
-struct CompiledFor<float> {
-  using Configs =
-      Table<Config<32, 128, 32, 4, 8>, Config<64, 128, 32, 4, 8>, Config<64, 64, 32, 2, 8>,
-            Config<128, 64, 32, 4, 8>, Config<128, 32, 16, 2, 8>, Config<256, 32, 16, 4, 4>,
-            Config<256, 16, 8, 2, 2>>;
-};
-template <class T>
-using Compiled = typename CompiledFor<T>::Configs;
-
 }  // namespace
 
 // ---- The contract's functions -------------------------------------------------------------------

@@ -69,12 +69,16 @@ void check_cases(const TaskUnderTest& task, const Options& options) {
       throw ArgumentError("--case is '" + name + "'; " + task.id +
                           " has no such case (see --list-cases)");
   }
-  for (const GradedCase& graded : task.cases)
+  for (const GradedCase& graded : task.cases) {
+    if (graded.needs_checks != (graded.name.rfind("checks: ", 0) == 0))
+      throw ArgumentError("a case is called '" + graded.name +
+                          "'; a name begins with 'checks: ' when the case needs them");
     for (const char c : graded.name)
       if (!std::isalnum(static_cast<unsigned char>(c)) &&
           std::string(" -_.:/()").find(c) == std::string::npos)
         throw ArgumentError("a case is called '" + graded.name +
                             "'; a name has letters, digits, spaces and -_.:/() only");
+  }
 }
 
 // Runs the cases one by one, as Catch2 calls for them.
