@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "bonus_backward/flash_backward_cuda.hpp"
+#include "bonus_backward/given/backward_configurations.hpp"
 #include "bonus_backward/given/backward_launch.hpp"
 #include "bonus_backward/given/backward_tile.hpp"
 #include "common/cuda/device_tensor.hpp"
