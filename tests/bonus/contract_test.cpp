@@ -109,7 +109,9 @@ TEST_CASE(
     const FlashBackwardBlocks blocks = flash_backward_blocks<float>(head_dim);
     device::set_shared_memory_limit(std::nullopt);
     CAPTURE(head_dim, blocks.own, blocks.streamed);
-    CHECK((head_dim == 32 || blocks.own < flash_backward_blocks<float>(head_dim).own));
+    // On the emulator, and for heads of 32, the blocks that have room anywhere are all there is.
+    const bool one_size = head_dim == 32 || device::is_emulated();
+    CHECK((one_size || blocks.own < flash_backward_blocks<float>(head_dim).own));
     // Other blocks add in another order: a few units in the last place of sums of up to 150 terms,
     // some of them large.
     double largest = 0, error = 0;

@@ -70,7 +70,7 @@ TEST_CASE("PyTorch's passes are right, and go with ours, on every problem that t
 
 TEST_CASE("PyTorch's passes say how much they allocated") {
   const Registry registry = all_passes();
-  const AttentionCase problem{.name = "", .shape = {1, 2, 1024, 1024, 16}};
+  const AttentionCase problem{.name = "", .shape = {1, 2, 2048, 2048, 16}};
   const part2::AttentionInputs<float> x = part2::make_inputs<float>(problem, 1);
   Tensor<float, 4> out(problem.shape.of_queries());
   Tensor<float, 3> lse(problem.shape.of_rows());
@@ -81,7 +81,7 @@ TEST_CASE("PyTorch's passes say how much they allocated") {
     registry.forward.find(name, DeviceKind::kCpu).run.float32(pass, memory);
     return memory;
   };
-  const std::size_t p = 4 * 2 * 1024 * 1024;  // a thread's block of scores is 1/64 of it
+  const std::size_t p = 4 * 2 * 2048 * 2048;  // 60 times what a thread keeps of the scores
   const PassMemory flash = memory_of("pytorch_flash"), math = memory_of("pytorch_math");
   CHECK(flash.own_peak_bytes >= 4 * static_cast<std::size_t>(out.size() + lse.size()));
   CHECK(flash.own_peak_bytes < p);
