@@ -2,7 +2,13 @@
 // the best set that the processor has, or the one in the environment's FLASH_ISA.
 //
 // A file N_name.isa.cpp ends its kernels with FLASH_KERNELS(name), where flash::FLASH_ISA has a
-// constexpr function kernels<T>(). That defines name_kernels<T>(), the kernels that run here.
+// constexpr function kernels<T>(). That defines name_kernels<T>(), the kernels that run here. A
+// rung may leave out the kernels of the pass that it does not enter.
+//
+// The kernels use no inline function of the standard library or of this project but those of
+// per_isa/simd.hpp: the linker may put the copy of another instruction set in its place (a test
+// looks for such symbols). The code that enters the rung stands under #ifdef FLASH_BASELINE: it is
+// compiled once, for every processor.
 #pragma once
 
 #include "part2_flash_cpu/ladder/per_isa/kernels.hpp"

@@ -16,6 +16,9 @@ from lab import manifest, paths, results
 from lab.errors import LabError
 from lab.results import Group, Row
 
+# What times_of_rung() returns.
+TIMES = ("forward, ms", "PyTorch's time over it", "backward, ms", "PyTorch's time over it")
+
 MARKER = re.compile(r"<!-- (BEGIN|END) (RESULTS|LADDER) (\w+) -->")
 
 
@@ -168,10 +171,9 @@ def ladder_table(part: str, page: Path) -> str:
     files = [one for one in (folder / "ladder").glob("[0-9]*_*") if one.suffix in (".cpp", ".cu")]
     files.sort(key=lambda file: int(file.name.split("_")[0]))
     rungs = {file: file.name.split(".")[0] for file in files}
-    header = ["step", "what is new", "forward, ms", "PyTorch's time over it",
-              "backward, ms", "PyTorch's time over it"]
+    header = ["step", "what is new", *TIMES]
     for csv_file, group in references("softmax_matmul" if part == "part1" else "attention"):
-        times = {file: _times_of_rung(group, name) for file, name in rungs.items()}
+        times = {file: times_of_rung(group, name) for file, name in rungs.items()}
         if any(any(cells) for cells in times.values()):
             link = f"[CSV]({_link(csv_file, page)})"
             caption = f"{group.title}, {group.kind.size} {group.sizes[-1]} ({link}):\n\n"
@@ -196,7 +198,7 @@ def story(file: Path) -> str:
     return re.sub(r"^(Step|Rung) \d+[^:]*: ", "", " ".join(words)).rstrip(".")
 
 
-def _times_of_rung(group: Group, name: str) -> list[str]:
+def times_of_rung(group: Group, name: str) -> list[str]:
     """Of both passes the time, and PyTorch's over it. A rung that is a backward pass only is in
     rows like flash+NAME."""
     here = [row for row in group.rows if row.ok and row.size == group.sizes[-1] and not row.mask]

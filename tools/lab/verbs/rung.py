@@ -10,7 +10,7 @@ from lab.errors import LabError
 from lab.verbs import bench
 
 GROUP = "Measurements"
-HELP = "show one rung of a ladder: its tests, its time, its row in the table"
+HELP = "show one rung of a ladder: its tests, and its time beside PyTorch's"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,16 +33,17 @@ def run(args: argparse.Namespace) -> int:
     targets = console.stream(["cmake", "--build", paths.BUILD, "--target", "help"]).output
     kind = r"(?:cuda_ladder|passes)\w*" if on_gpu else "ladder"
     tests = re.findall(rf"^({part}_(?:{kind}|ladder_{name}_mutants)_tests):", targets, re.MULTILINE)
+    symbols = [] if on_gpu else [f"{part}_ladder_weak_symbols$"]
     built = build.build([*tests, program])
     if not built.ok:
         raise LabError(built.first_error)
     command = ["ctest", "--test-dir", paths.BUILD, "--output-on-failure", "--no-tests=error",
-               "-R", f"^({'|'.join(tests)}):"]
+               "-R", "|".join([f"^({'|'.join(tests)}):", *symbols])]
     console.print_command(command)
     if subprocess.call(command, cwd=paths.ROOT):
         return 1
 
-    times = []
+    measured, times = "", []
     if on_gpu and config.cuda != "gpu":
         say("its time needs a GPU")
     else:
@@ -57,7 +58,13 @@ def run(args: argparse.Namespace) -> int:
         device = [] if fixed else ["--device", "cuda" if on_gpu else "cpu"]
         if code := bench.run_program(part, "solution", device + options):
             return code
-        times = tables._times_of_rung(results.groups(results.load(csv))[0], name)
-    say("\nstep, what is new, forward in ms, PyTorch's over it, backward, PyTorch's over it:")
-    say(f"| {' | '.join([f'[`{name}`](ladder/{file.name})', tables.story(file), *times])} |")
+        group = results.groups(results.load(csv))[0]
+        measured = f" ({group.title}, {group.kind.size} {group.sizes[-1]}, no mask)"
+        times = [f"{what}: {cell}" for what, cell in
+                 zip(tables.TIMES, tables.times_of_rung(group, name)) if cell]
+    say(f"\n{name}{measured}: {tables.story(file)}")
+    for line in times:
+        say(f"  {line}")
+    page = paths.relative(file.parent.parent / "README.md")
+    say(f"Next: ./lab table enters it in the table of {page}")
     return 0
