@@ -10,7 +10,8 @@
 // Any strides. A query i sees every key, or with `causal` the keys j <= i, both counted from 0 (as
 // PyTorch's is_causal, also when there are more queries than keys or fewer). keys = 0 is legal;
 // every other extent is at least 1. A row that sees no key, or only keys whose score is -inf, has O
-// = 0 and lse = -inf. NaN in the data makes the rows NaN that see it.
+// = 0 and lse = -inf. NaN in the data makes the rows NaN that see it (an entry of the registry with
+// `finite_inputs` lets it reach others).
 #pragma once
 
 #include <algorithm>

@@ -181,6 +181,10 @@ struct Entry {
   // that reads what that one kept, or a forward pass that leaves no lse.
   bool only_as_pair = false;
 
+  // All elements of the inputs have to be finite: a key that a row does not see gets the weight 0,
+  // and 0 * NaN, or 0 * inf, would reach the row.
+  bool finite_inputs = false;
+
   std::vector<DType> dtypes() const {
     std::vector<DType> types;
     if (run.float32) types.push_back(DType::kFloat32);
@@ -202,6 +206,11 @@ struct Entry {
     return workspace_bytes ? workspace_bytes(problem) : 0;
   }
 };
+
+// Why a tensor does not come in chunks of `bytes` (a power of 2): its address is no multiple of
+// them, its last axis has gaps, or its rows are not chunks apart. "" when all of them do; lse,
+// which has three axes, is left out.
+FLASH_EXPORT std::string why_not_in_chunks(const AttentionProblem& problem, std::size_t bytes);
 
 // Throws Unsupported, with the name and the reason, when the entry does not take the pass.
 template <template <class> class Pass, class T>

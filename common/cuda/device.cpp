@@ -107,6 +107,11 @@ std::string name() {
   return properties.name;
 }
 
+int compute_capability() {
+  return 10 * attribute(cudaDevAttrComputeCapabilityMajor) +
+         attribute(cudaDevAttrComputeCapabilityMinor);
+}
+
 void synchronize() { FLASH_CUDA_CHECK(cudaDeviceSynchronize()); }
 
 void* allocate(std::size_t bytes, Stream stream) {

@@ -23,6 +23,9 @@ FLASH_EXPORT bool is_emulated() noexcept;
 // The current GPU's name, "NVIDIA H200".
 FLASH_EXPORT std::string name();
 
+// 75 on Turing, 80 on an A100, 90 on Hopper.
+FLASH_EXPORT int compute_capability();
+
 // Waits for everything that was enqueued on the current GPU, and reports an error that happened
 // meanwhile.
 FLASH_EXPORT void synchronize();

@@ -55,11 +55,15 @@ __device__ __forceinline__ void ldmatrix(std::uint32_t (&r)[COUNT], const void* 
 #undef FLASH_LDMATRIX
 }
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800  // compiled, so that a build for Turing has the rest
+#define FLASH_MMA(shape_and_types) __trap()
+#else
 #define FLASH_MMA(shape_and_types)                                                  \
   asm volatile("mma.sync.aligned." shape_and_types                                  \
                " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n" \
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                     \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+#endif
 
 // D += A B with float32 accumulators. The products are exact; the GPU's sums of 16 round
 // differently from the emulator's.

@@ -30,7 +30,10 @@ std::vector<std::string> judge(const std::function<void()>& run) {
       const std::string error = error_of(run);
       switched_off = -1;
       const std::string place = "line " + std::to_string(mutant.line) + ", " + mutant.text;
-      if (mutant.excuse.empty() && error.find(": a data race between ") == std::string::npos)
+      const bool found =
+          error.find(": a data race between ") != std::string::npos ||
+          error.find(": an asynchronous copy that was not waited for ") != std::string::npos;
+      if (mutant.excuse.empty() && !found)
         wrong.push_back("The checks find no race without " + place +
                         (error.empty() ? "" : ", but: " + error));
       if (!mutant.excuse.empty() && !error.empty())

@@ -40,12 +40,36 @@ TEST_CASE("every rung of the ladder solves the graded cases") {
     part3::check_cases<harness::ForwardCall>(registry.forward.entries(), part3::long_cases());
 }
 
+TEST_CASE("every rung of 16 bits gives the oracle's out and lse around the edges of its tiles") {
+  if (harness::skipped_without_gpu()) return;
+  std::vector<harness::DeviceCase> problems;
+  for (const DType type : {DType::kFloat16, DType::kBFloat16})
+    for (const bool causal : {false, true})
+      for (const Index head_dim : {64, 128, 256})
+        for (const Index n : {1, 63, 64, 65, 127, 129, 193, 257, 1000}) {
+          // The emulator takes seconds for the longest, and its checks for all types with each
+          // mask.
+          const bool one_of_two = causal == (type == DType::kFloat16);
+          if (device::is_emulated() && (n * head_dim > 17000 || one_of_two)) continue;
+          const Index keys = n == 129 ? 70 : n == 193 ? 300 : n;
+          problems.push_back({.name = std::to_string(n),
+                              .shape = {1, n < 100 ? 2 : 1, n, keys, head_dim},
+                              .causal = causal,
+                              .type = type});
+        }
+  const Registry registry = all_passes();
+  std::vector<Entry<AttentionForward>> rungs;
+  for (const auto& entry : registry.forward.entries())
+    if (!entry.run.float32) rungs.push_back(entry);
+  part3::check_cases<harness::ForwardCall>(rungs, problems);
+}
+
 TEST_CASE("what is saved for the backward pass is q, k, v, out and lse, and nothing else is kept") {
   if (harness::skipped_without_gpu()) return;
   const Registry registry = all_passes();
-  const OnDevice<Half> on_device({2, 3, 200, 300, 40});
-  const std::size_t q_bytes = 2 * 2 * 3 * 200 * 40, k_bytes = 2 * 2 * 3 * 300 * 40,
-                    lse_bytes = 4 * 2 * 3 * 200, p_bytes = 2 * 2 * 3 * 200 * 300;
+  const OnDevice<Half> on_device({2, 3, 40, 60, 40});
+  const std::size_t q_bytes = 2 * 2 * 3 * 40 * 40, k_bytes = 2 * 2 * 3 * 60 * 40,
+                    lse_bytes = 4 * 2 * 3 * 40, p_bytes = 2 * 2 * 3 * 40 * 60;
   using Saved = std::vector<std::pair<std::string, std::size_t>>;
   for (const AttentionNames& names : part3::pairs_of(registry)) {
     CAPTURE(names.forward, names.backward);
@@ -93,6 +117,28 @@ TEST_CASE("a pass that is not there, and a problem that a pass does not take, ar
   const AttentionProblem wide{{1, 1, 3, 5, 1025}, {}, DType::kFloat32, {}};
   CHECK(why_not(registry.forward, "flash", wide) == "head_dim is 1025; it must be at most 1024");
   CHECK(why_not(registry.backward, "plain", wide) == "");
+  if (registry.forward.find_or_null("3_pipelined", DeviceKind::kGpu)) {
+    const AttentionShape shape{1, 1, 8, 8, 16};
+    const auto of_rung = [&](const AttentionProblem& problem) {
+      return why_not(registry.forward, "3_pipelined", problem);
+    };
+    const Index far = Index{1} << 28;
+    CHECK(of_rung({shape, {}, DType::kFloat16, {{"q", {128, 128, 16, 1}, 16}}}) == "");
+    CHECK(of_rung({shape, {}, DType::kFloat32, {}}) == "there is no float32 version");
+    CHECK(of_rung({{1, 1, 8, 8, 12}, {}, DType::kFloat16, {}}) ==
+          "head_dim is 12; it must be a multiple of 8");
+    CHECK(of_rung({shape, {.scale = -0.5}, DType::kFloat16, {}}) ==
+          "scale is -0.500000; it must be above 0");
+    CHECK(of_rung({shape, {}, DType::kFloat16, {{"k", {128, 128, 16, 1}, 8}}}) ==
+          "k's address is a multiple of 8 bytes; it must be one of 16");
+    CHECK(of_rung({shape, {}, DType::kFloat16, {{"v", {128, 128, 1, 8}, 16}}}) ==
+          "v's stride along head_dim is 8; it must be 1");
+    CHECK(of_rung({shape, {}, DType::kFloat16, {{"out", {128, 128, 12, 1}, 16}}}) ==
+          "out's stride along axis 2 is 12; it must be a multiple of 8");
+    CHECK(of_rung({shape, {}, DType::kFloat16, {{"q", {8 * far, 8 * far, far, 1}, 16}}}) ==
+          "q's stride along the sequence is 268435456; the rows of a head must lie within 2^31 "
+          "elements");
+  }
   if (!registry.forward.find_or_null("standard", DeviceKind::kGpu)) return;  // no cuBLAS here
   AttentionProblem turned{
       {1, 1, 8, 8, 8}, {}, DType::kFloat32, {{"q", {64, 64, 1, 8}, 16}, {"lse", {8, 8, 2}, 4}}};

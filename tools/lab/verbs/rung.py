@@ -10,7 +10,7 @@ from lab.errors import LabError
 from lab.verbs import bench
 
 GROUP = "Measurements"
-HELP = "show one rung of a ladder: its tests, and its time beside PyTorch's"
+HELP = "show one rung of a ladder: its tests, its time, its row in the table"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     if subprocess.call(command, cwd=paths.ROOT):
         return 1
 
-    measured, times = "", []
+    measured, shown = "", []
     if on_gpu and config.cuda != "gpu":
         say("its time needs a GPU")
     else:
@@ -55,16 +55,18 @@ def run(args: argparse.Namespace) -> int:
         csv = paths.OUTPUTS / f"csv/rung_{name}.csv"
         csv.unlink(missing_ok=True)
         options = ["--impl", ",".join(names), "--output", str(csv), *["--quick"] * (not args.full)]
+        if on_gpu and ".float32" not in file.read_text(encoding="utf-8"):  # a rung of 16 bits
+            options += ["--dtype", "bfloat16"]
         device = [] if fixed else ["--device", "cuda" if on_gpu else "cpu"]
         if code := bench.run_program(part, "solution", device + options):
             return code
         group = results.groups(results.load(csv))[0]
         measured = f" ({group.title}, {group.kind.size} {group.sizes[-1]}, no mask)"
-        times = [f"{what}: {cell}" for what, cell in
+        shown = [(what, cell) for what, cell in
                  zip(tables.TIMES, tables.times_of_rung(group, name)) if cell]
-    say(f"\n{name}{measured}: {tables.story(file)}")
-    for line in times:
-        say(f"  {line}")
+    columns = ", ".join(["step", "what is new", *(what for what, _ in shown)])
+    row = [f"[`{name}`](ladder/{file.name})", tables.story(file), *(cell for _, cell in shown)]
+    say(f"\n{columns}{measured}:\n| {' | '.join(row)} |")
     page = paths.relative(file.parent.parent / "README.md")
     say(f"Next: ./lab table enters it in the table of {page}")
     return 0

@@ -1,0 +1,89 @@
+// Step 2 of the ladder: tiles without bank conflicts.
+//
+// Since step 1: the 16 bytes number c of row r lie at place c ^ (r % 8) of the row. So the 8 rows
+// that ldmatrix reads together, at the same c, lie in 8 different groups of 4 banks and take 1
+// clock: 160 a warp in the count of step 1, 640 for all 4, beside the tensor cores' 1024.
+//
+// The bottleneck is waiting: in each step the thread block loads K and V from device memory, which
+// takes several hundred clocks before the first bytes come, and its tensor cores do nothing
+// meanwhile. Only the multiprocessor's other thread block can use them.
+// In Nsight Compute: no bank conflicts; stalls "long scoreboard" and "barrier".
+#include "part3_flash_cuda/ladder/fragments.hpp"
+
+namespace flash::swizzled {
+namespace {
+
+using namespace mma;
+
+template <class C, class T>
+struct Tile {
+  T* data;
+
+  __device__ __forceinline__ T* chunk(int row, int c) const {
+    return data + row * C::kHeadDim + (c ^ row % 8) * kChunk;
+  }
+};
+
+// Rows row0 to row0 + kRows - 1 of a head; zeros where there is none.
+template <class C, int kRows, class T>
+__device__ void load_tile(const Tile<C, T>& tile, const Head<const T>& x, int row0) {
+  constexpr int kChunks = C::kHeadDim / kChunk;
+  const int c = threadIdx.x % kChunks, stride = static_cast<int>(x.row_stride);
+  FLASH_UNROLL_BY(4)
+  for (int row = threadIdx.x / kChunks; row < kRows; row += C::kThreads / kChunks) {
+    const bool there = row0 + row < x.rows && c * kChunk < x.columns;
+    *reinterpret_cast<uint4*>(tile.chunk(row, c)) =
+        there ? *reinterpret_cast<const uint4*>(x.data + (row0 + row) * stride + c * kChunk)
+              : uint4{};
+  }
+}
+
+template <class T, class C>
+__global__ void __launch_bounds__(C::kThreads, C::kBlocks)
+    swizzled_kernel(TensorView<const T, 4> q, TensorView<const T, 4> k,
+                        TensorView<const T, 4> v, TensorView<T, 4> out, TensorView<float, 3> lse,
+                        float scale, bool causal) {
+  const AttentionShape shape{q.extent(0), q.extent(1), q.extent(2), k.extent(2), q.extent(3)};
+  const Work work(shape, causal, C::kBlockQ);
+  const Head<const T> q_head(q, work.b, work.h), k_head(k, work.b, work.h),
+      v_head(v, work.b, work.h);
+  FLASH_DYNAMIC_SHARED(T, shared);
+  const Tile<C, T> Q_smem{shared}, K_smem{shared + C::kQSize},
+      V_smem{shared + C::kQSize + C::kKSize};
+  const Lane<C> me;
+  Rows<C> rows;
+
+  load_tile<C, C::kBlockQ>(Q_smem, q_head, work.i0);
+  for (int j0 = 0; j0 < work.some_see; j0 += C::kBlockK) {
+    __syncthreads();  // nobody reads the tiles of the keys before any more
+    load_tile<C, C::kBlockK>(K_smem, k_head, j0);
+    load_tile<C, C::kBlockK>(V_smem, v_head, j0);
+    __syncthreads();
+    Scores<C> S;
+    multiply_QK<C, T>(S, Q_smem, K_smem, me);
+    if (j0 + C::kBlockK > work.all_see) mask_scores<C>(S, work.keys, causal, work.i0, j0, me);
+    softmax_step<C>(S, rows, scale);
+    add_PV<C, T>(rows, S, V_smem, me);
+  }
+  store<C>(rows, out, lse, work, scale, me);
+}
+
+using Configs = Table<Config<64, 128, 64, 4, 1, 2>, Config<128, 64, 64, 4, 1, 2>,
+                      Config<256, 128, 64, 8, 1, 1>, Config<256, 64, 32, 4, 1, 2>>;
+
+template <class T>
+void forward(const AttentionForward<T>& pass) {
+  run("swizzled", pass, Configs(), []<class C>(C) { return swizzled_kernel<T, C>; });
+}
+
+}  // namespace
+
+FLASH_ENTER(registry, name) {
+  registry.forward.add({.name = name,
+                        .device = DeviceKind::kGpu,
+                        .run = {.float16 = forward<Half>, .bfloat16 = forward<BFloat16>},
+                        .unsupported = why_not,
+                        .finite_inputs = true});
+}
+
+}  // namespace flash::swizzled

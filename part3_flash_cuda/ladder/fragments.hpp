@@ -1,0 +1,299 @@
+// What the rungs on mma.sync share: the numbers of a configuration, what a warp keeps of its rows
+// in fragments of 16 x 8, and the steps on them that no rung changes.
+//
+// A warp owns kTiles times 16 queries. Of each 16 a lane has parts of two rows, g and g + 8, where
+// g = lane / 4; the four lanes of a row have two of every eight scores and columns of O
+// (common/cuda/tensor_core.hpp says which).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "common/checks.hpp"
+#include "common/cuda/configurations.hpp"
+#include "common/cuda/tensor_core.hpp"
+#include "common/cuda/tile.hpp"
+#include "common/registry.hpp"
+
+namespace flash::mma {
+
+inline constexpr int kChunk = 8;  // elements of 16 bits in 16 bytes: what one lane copies or loads
+
+// A thread block owns kBlockQ queries and takes kBlockK keys a step; shared memory holds K and V of
+// kStages steps. The compiler may give a thread as many registers as kBlocks thread blocks on one
+// multiprocessor leave it.
+template <int HeadDim, int BlockQ, int BlockK, int Warps, int Stages, int Blocks>
+struct Config {
+  static constexpr int kHeadDim = HeadDim, kBlockQ = BlockQ, kBlockK = BlockK, kWarps = Warps,
+                       kStages = Stages, kBlocks = Blocks;
+  static constexpr int kThreads = kWarps * kWarpSize;
+  static constexpr int kRowsOfWarp = kBlockQ / kWarps;
+  static constexpr int kTiles = kRowsOfWarp / 16;
+  static constexpr int kQSize = kBlockQ * kHeadDim, kKSize = kBlockK * kHeadDim;
+  static constexpr std::size_t kSharedBytes = 2 * (kQSize + 2 * kStages * kKSize);
+  static_assert(kTiles * 16 * kWarps == kBlockQ && kBlockK % 16 == 0 && kHeadDim % 64 == 0);
+};
+
+// Scores of a step: S[tile][keys 8 n to 8 n + 7][element of the fragment].
+template <class C>
+using Scores = float[C::kTiles][C::kBlockK / 8][4];
+
+// What a lane keeps of its rows from the first key to the last. [half] 0 is row g, 1 row g + 8.
+template <class C>
+struct Rows {
+  float m[C::kTiles][2];       // the largest score so far, not scaled
+  float l[C::kTiles][2] = {};  // this lane's part of the sum of P
+  float O[C::kTiles][C::kHeadDim / 8][4] = {};
+
+  __device__ __forceinline__ Rows() {
+    FLASH_UNROLL
+    for (int tile = 0; tile < C::kTiles; ++tile) m[tile][0] = m[tile][1] = -INFINITY;
+  }
+};
+
+// A lane's place: the first of its warp's rows in the block of queries, g, and 2t of the fragments.
+template <class C>
+struct Lane {
+  int first_row = static_cast<int>(threadIdx.x) / kWarpSize * C::kRowsOfWarp;
+  int lane = threadIdx.x % kWarpSize, g = lane / 4, t2 = lane % 4 * 2;
+
+  __device__ __forceinline__ int row(int tile, int half) const {
+    return first_row + 16 * tile + 8 * half + g;
+  }
+};
+
+// Which queries of which head a thread block owns. With a causal mask the last queries of all heads
+// come first: they see the most keys, and short blocks fill the end. Without one a head's blocks
+// are neighbours, which find its K and V in the L2 cache. Rows of a head are counted in 32 bits.
+struct Work {
+  Index b, h;
+  int i0, keys;
+  int all_see, some_see;  // all queries see the keys before all_see, some those before some_see
+
+  __device__ __forceinline__ Work(const AttentionShape& shape, bool causal, int block_q)
+      : keys(static_cast<int>(shape.keys)) {
+    const int queries = static_cast<int>(shape.queries), blocks = (queries + block_q - 1) / block_q,
+              heads = static_cast<int>(shape.batch * shape.heads), tile = blockIdx.x;
+    const int head = causal ? tile % heads : tile / blocks;
+    i0 = (causal ? blocks - 1 - tile / heads : tile % blocks) * block_q;
+    b = head / static_cast<int>(shape.heads);
+    h = head % static_cast<int>(shape.heads);
+    all_see = static_cast<int>(shape.visible_keys(i0, causal));
+    some_see = static_cast<int>(
+        shape.visible_keys((i0 + block_q < queries ? i0 + block_q : queries) - 1, causal));
+  }
+};
+
+// ---- Products -----------------------------------------------------------------------------------
+//
+// `Tile` is a matrix of 16-bit numbers in shared memory, a row of kHeadDim after the other;
+// tile.chunk(row, c) is the address of columns 8 c to 8 c + 7 of a row.
+
+template <class T>
+__device__ __forceinline__ void multiply_add(float (&d)[4], const std::uint32_t (&a)[4],
+                                             const std::uint32_t (&b)[2]) {
+  if constexpr (std::is_same_v<T, Half>)
+    mma_m16n8k16_half(d, a, b);
+  else
+    mma_m16n8k16_bfloat16(d, a, b);
+}
+
+// S = Q K^T for the warp's rows and the block's keys.
+template <class C, class T, class Tile>
+__device__ __forceinline__ void multiply_QK(Scores<C>& S, const Tile& Q_smem, const Tile& K_smem,
+                                            const Lane<C>& me) {
+  FLASH_UNROLL
+  for (int tile = 0; tile < C::kTiles; ++tile)
+    FLASH_UNROLL
+    for (int n = 0; n < C::kBlockK / 8; ++n)
+      FLASH_UNROLL
+      for (int i = 0; i < 4; ++i) S[tile][n][i] = 0;
+
+  FLASH_UNROLL
+  for (int k = 0; k < C::kHeadDim / 16; ++k) {
+    std::uint32_t Q[C::kTiles][4];
+    FLASH_UNROLL
+    for (int tile = 0; tile < C::kTiles; ++tile)
+      ldmatrix(Q[tile],
+               Q_smem.chunk(me.first_row + 16 * tile + me.lane % 16, 2 * k + me.lane / 16));
+    FLASH_UNROLL
+    for (int n = 0; n < C::kBlockK / 8; n += 2) {  // two fragments of K, 8 keys each
+      std::uint32_t K[4];
+      ldmatrix(K, K_smem.chunk(8 * n + me.lane / 16 * 8 + me.lane % 8, 2 * k + me.lane / 8 % 2));
+      const std::uint32_t first[2] = {K[0], K[1]}, second[2] = {K[2], K[3]};
+      FLASH_UNROLL
+      for (int tile = 0; tile < C::kTiles; ++tile) {
+        multiply_add<T>(S[tile][n], Q[tile], first);
+        multiply_add<T>(S[tile][n + 1], Q[tile], second);
+      }
+    }
+  }
+}
+
+// Two numbers in a register, rounded to T.
+template <class T>
+__device__ __forceinline__ std::uint32_t pack(float low, float high) {
+  if constexpr (std::is_same_v<T, Half>) {
+    const __half2 both = __floats2half2_rn(low, high);
+    return reinterpret_cast<const std::uint32_t&>(both);
+  } else {
+    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+    return reinterpret_cast<const std::uint32_t&>(both);
+  }
+}
+
+// O += P V. The lane that has two neighbouring scores as a result of one product needs the same two
+// as a factor of the next: P stays in registers.
+template <class C, class T, class Tile>
+__device__ __forceinline__ void add_PV(Rows<C>& rows, const Scores<C>& P_float, const Tile& V_smem,
+                                       const Lane<C>& me) {
+  FLASH_UNROLL
+  for (int k = 0; k < C::kBlockK / 16; ++k) {  // 16 keys
+    std::uint32_t P[C::kTiles][4];
+    FLASH_UNROLL
+    for (int tile = 0; tile < C::kTiles; ++tile)
+      FLASH_UNROLL
+      for (int i = 0; i < 4; ++i)
+        P[tile][i] = pack<T>(P_float[tile][2 * k + i / 2][i % 2 * 2],
+                             P_float[tile][2 * k + i / 2][i % 2 * 2 + 1]);
+    FLASH_UNROLL
+    for (int n = 0; n < C::kHeadDim / 8; n += 2) {  // two fragments of V, 8 columns each
+      std::uint32_t V[4];
+      ldmatrix<4, true>(V, V_smem.chunk(16 * k + me.lane % 16, n + me.lane / 16));
+      const std::uint32_t first[2] = {V[0], V[1]}, second[2] = {V[2], V[3]};
+      FLASH_UNROLL
+      for (int tile = 0; tile < C::kTiles; ++tile) {
+        multiply_add<T>(rows.O[tile][n], P[tile], first);
+        multiply_add<T>(rows.O[tile][n + 1], P[tile], second);
+      }
+    }
+  }
+}
+
+// ---- Softmax ------------------------------------------------------------------------------------
+
+// The scores of keys that a row does not see become -INFINITY.
+template <class C>
+__device__ __forceinline__ void mask_scores(Scores<C>& S, int keys, bool causal, int i0, int j0,
+                                            const Lane<C>& me) {
+  FLASH_UNROLL
+  for (int tile = 0; tile < C::kTiles; ++tile)
+    FLASH_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int query = i0 + me.row(tile, half);
+      const int sees = (causal && query + 1 < keys ? query + 1 : keys) - j0 - me.t2;
+      FLASH_UNROLL
+      for (int n = 0; n < C::kBlockK / 8; ++n)
+        FLASH_UNROLL
+        for (int i = 0; i < 2; ++i)
+          if (8 * n + i >= sees) S[tile][n][2 * half + i] = -INFINITY;
+    }
+}
+
+// Online softmax: m takes in the new scores, what was summed up so far shrinks by alpha, and S
+// becomes P = exp2(scale * (S - m)). `scale` is positive and in base 2.
+template <class C>
+__device__ __forceinline__ void softmax_step(Scores<C>& S, Rows<C>& rows, float scale) {
+  FLASH_UNROLL
+  for (int tile = 0; tile < C::kTiles; ++tile)
+    FLASH_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      float& m = rows.m[tile][half];
+      float m_new = m;
+      FLASH_UNROLL
+      for (int n = 0; n < C::kBlockK / 8; ++n)
+        m_new = fmaxf(m_new, fmaxf(S[tile][n][2 * half], S[tile][n][2 * half + 1]));
+      m_new = warp_max<4>(m_new);
+      const float reference = m_new == -INFINITY ? 0 : m_new * scale;
+      const float alpha = exp2_approximate(m * scale - reference);
+      m = m_new;
+      float sum = 0;
+      FLASH_UNROLL
+      for (int n = 0; n < C::kBlockK / 8; ++n)
+        FLASH_UNROLL
+        for (int i = 2 * half; i < 2 * half + 2; ++i)
+          sum += S[tile][n][i] = exp2_approximate(fmaf(S[tile][n][i], scale, -reference));
+      rows.l[tile][half] = rows.l[tile][half] * alpha + sum;
+      FLASH_UNROLL
+      for (int n = 0; n < C::kHeadDim / 8; ++n)
+        FLASH_UNROLL
+        for (int i = 2 * half; i < 2 * half + 2; ++i) rows.O[tile][n][i] *= alpha;
+    }
+}
+
+// out = O / l, and lse = scale * m + log(l) in base e. A row with no key gets out = 0, lse = -inf.
+template <class C, class T>
+__device__ __forceinline__ void store(const Rows<C>& rows, const TensorView<T, 4>& out,
+                                      const TensorView<float, 3>& lse, const Work& work,
+                                      float scale, const Lane<C>& me) {
+  FLASH_UNROLL
+  for (int tile = 0; tile < C::kTiles; ++tile)
+    FLASH_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int query = work.i0 + me.row(tile, half);
+      const float l = warp_sum<4>(rows.l[tile][half]), m = rows.m[tile][half];
+      const float inverse = l == 0 ? 0 : 1 / l;
+      if (query >= out.extent(2)) continue;
+      T* const row = &out(work.b, work.h, query, 0);
+      FLASH_UNROLL
+      for (int n = 0; n < C::kHeadDim / 8; ++n)
+        if (8 * n < out.extent(3))
+          *reinterpret_cast<std::uint32_t*>(row + 8 * n + me.t2) =
+              pack<T>(rows.O[tile][n][2 * half] * inverse, rows.O[tile][n][2 * half + 1] * inverse);
+      if (me.t2 == 0)
+        lse(work.b, work.h, query) = l == 0 ? -INFINITY : (m * scale + log2f(l)) * kLn2;
+    }
+}
+
+// ---- Around the kernels -------------------------------------------------------------------------
+
+// Why the kernels do not take a problem, in words; "" when they take it.
+inline std::string why_not(const AttentionProblem& problem) {
+  const AttentionShape& shape = problem.shape;
+  if (device::count() > 0 && device::compute_capability() < 80)
+    return "the GPU has compute capability " + std::to_string(device::compute_capability()) +
+           "; it must be at least 80 (Ampere)";
+  if (shape.head_dim % kChunk != 0)
+    return "head_dim is " + std::to_string(shape.head_dim) + "; it must be a multiple of 8";
+  if (std::string why = why_above("head_dim", shape.head_dim, 256); !why.empty()) return why;
+  for (const auto& [name, rows] : {std::pair{"queries", shape.queries}, {"keys", shape.keys}})
+    if (std::string why = why_above(name, rows, std::numeric_limits<int>::max()); !why.empty())
+      return why;
+  for (const TensorLayout& tensor : problem.tensors)  // places in a head have 32 bits
+    if (tensor.strides.size() == 4 &&
+        std::max(shape.queries, shape.keys) * tensor.strides[2] > std::numeric_limits<int>::max())
+      return tensor.name + "'s stride along the sequence is " + std::to_string(tensor.strides[2]) +
+             "; the rows of a head must lie within 2^31 elements";
+  if (problem.options.scale && !(*problem.options.scale > 0))
+    return "scale is " + std::to_string(*problem.options.scale) + "; it must be above 0";
+  return why_not_in_chunks(problem, 16);
+}
+
+// Launches kernel(pass, scale in base 2), a template over configurations of Table, with the first
+// of them that holds the head and has room.
+template <class Table, class T, class KernelOf>
+void run(const char* name, const AttentionForward<T>& pass, Table table, KernelOf kernel_of) {
+  const AttentionShape shape = check_attention(pass);
+  check_supported(why_not(problem_of(pass)));
+  const auto fits = [&]<class C>(C config) {
+    return shape.head_dim <= C::kHeadDim && has_room(config);
+  };
+  const auto start = [&]<class C>(C config) {
+    const Index blocks = (shape.queries + C::kBlockQ - 1) / C::kBlockQ;
+    launch(name, kernel_of(config),
+           {.grid = grid_size(shape.batch * shape.heads * blocks),
+            .block = static_cast<unsigned>(C::kThreads),
+            .shared_bytes = C::kSharedBytes,
+            .stream = pass.stream},
+           pass.q, pass.k, pass.v, pass.out, pass.lse,
+           static_cast<float>(attention_scale(pass.options, shape.head_dim) * kLog2E),
+           pass.options.causal);
+  };
+  if (!use_first(table, fits, start)) throw_no_room(shape.head_dim);
+}
+
+}  // namespace flash::mma
