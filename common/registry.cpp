@@ -22,13 +22,14 @@ std::string why_not_in_chunks(const AttentionProblem& problem, std::size_t bytes
   for (const TensorLayout& tensor : problem.tensors) {
     if (tensor.strides.size() != 4) continue;
     if (tensor.alignment % bytes != 0)
-      return tensor.name + "'s address is a multiple of " + std::to_string(tensor.alignment) +
-             " bytes; it must be one of " + std::to_string(bytes);
+      return tensor.name + "'s address is only a multiple of " + std::to_string(tensor.alignment) +
+             " bytes; it must be a multiple of " + std::to_string(bytes);
     if (tensor.strides[3] != 1)
       return tensor.name + "'s stride along head_dim is " + std::to_string(tensor.strides[3]) +
              "; it must be 1";
     for (int axis = 0; axis < 3; ++axis)
-      if (tensor.strides[axis] % elements != 0)
+      if ((axis != 0 || problem.shape.batch > 1) && (axis != 1 || problem.shape.heads > 1) &&
+          tensor.strides[axis] % elements != 0)
         return tensor.name + "'s stride along axis " + std::to_string(axis) + " is " +
                std::to_string(tensor.strides[axis]) + "; it must be a multiple of " +
                std::to_string(elements);

@@ -207,9 +207,9 @@ struct Entry {
   }
 };
 
-// Why a tensor does not come in chunks of `bytes` (a power of 2): its address is no multiple of
-// them, its last axis has gaps, or its rows are not chunks apart. "" when all of them do; lse,
-// which has three axes, is left out.
+// Why a tensor does not come in chunks of `bytes` (a power of 2): its address or a stride is no
+// multiple of them, or its last axis has gaps. "" when all tensors do; lse, which has three axes,
+// is left out.
 FLASH_EXPORT std::string why_not_in_chunks(const AttentionProblem& problem, std::size_t bytes);
 
 // Throws Unsupported, with the name and the reason, when the entry does not take the pass.

@@ -14,7 +14,7 @@ inline constexpr float kLog2E = 1.4426950408889634f;
 inline constexpr float kLn2 = 0.6931471805599453f;
 
 // 2^x by the GPU's own instruction: relative error at most 2^-22, and 0 for results below 2^-126.
-// exp2f() scales x around it, which costs three instructions more.
+// exp2f() handles those too, which costs three instructions more.
 __device__ __forceinline__ float exp2_approximate(float x) {
 #ifdef FLASH_SIMT
   return x < -126 ? 0 : exp2f(x);

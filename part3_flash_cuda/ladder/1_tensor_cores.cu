@@ -1,16 +1,18 @@
 // Step 1 of the ladder: both products on tensor cores, for inputs of 16 bits.
 //
-// Since the solution: mma.sync multiplies 16 x 16 by 16 x 8 numbers in one instruction of a warp.
-// Tiles hold the 16-bit numbers as they come, in half of the shared memory, and ldmatrix deals them
-// out to the lanes. S, P and O stay in registers: the two neighbouring scores that a lane gets from
-// Q K^T are the two that it needs for P V. P is rounded to 16 bits there; sums are float32.
+// New, compared with the solution: mma.sync multiplies 16 x 16 by 16 x 8 numbers in one instruction
+// of a warp. Tiles hold the 16-bit numbers as they come, and ldmatrix gives each lane the elements
+// that mma.sync expects of it. S, P and O stay in registers: the two neighbouring scores that a
+// lane gets from Q K^T are the two that it has to give to P V. P is rounded to 16 bits there; sums
+// are float32. Shared memory holds Q, K and V in half the bytes, and no P.
 //
-// The bottleneck, counted for a step of a thread block of 4 warps (128 queries, 64 keys, head_dim
-// 64): a warp has 128 mma.sync, 8 clocks each on one of an A100's 4 tensor cores, 1024 clocks. It
-// has 40 ldmatrix of 4 matrices. The 8 rows of a matrix lie a multiple of 128 bytes apart, so they
-// begin in the same bank and take 8 clocks, not 1: 32 an instruction, 1280 a warp. The 4 warps
-// share one shared memory, which takes 5120 clocks: 5 times as long as the tensor cores.
-// In Nsight Compute: bank conflicts of shared loads.
+// The bottleneck, counted for an A100 and a step of a thread block of 4 warps (128 queries, 64
+// keys, head_dim 64): a warp has 128 mma.sync of 8 clocks, on one of the 4 tensor cores 1024
+// clocks. It has 40 ldmatrix of 4 matrices. The 8 rows of a matrix lie a multiple of 128 bytes
+// apart, so they begin in the same bank: a matrix takes 8 clocks and not 1, the warp's 40 ldmatrix
+// take 1280. The 4 warps share one shared memory: 5120 clocks, 5 times as long as the tensor cores
+// work.
+// Expected in Nsight Compute (not measured yet): bank conflicts of shared loads.
 #include "part3_flash_cuda/ladder/fragments.hpp"
 
 namespace flash::tensor_cores {
@@ -27,16 +29,16 @@ struct Tile {
   }
 };
 
-// Rows row0 to row0 + kRows - 1 of a head; zeros where there is none.
+// Rows row0 to row0 + kRows - 1 of a head; zeros where exists is none.
 template <class C, int kRows, class T>
-__device__ void load_tile(const Tile<C, T>& tile, const Head<const T>& x, int row0) {
+__device__ void load_chunks(const Tile<C, T>& tile, const Head<const T>& x, int row0) {
   constexpr int kChunks = C::kHeadDim / kChunk;
-  const int c = threadIdx.x % kChunks, stride = static_cast<int>(x.row_stride);
+  const int c = threadIdx.x % kChunks;
   FLASH_UNROLL_BY(4)
   for (int row = threadIdx.x / kChunks; row < kRows; row += C::kThreads / kChunks) {
-    const bool there = row0 + row < x.rows && c * kChunk < x.columns;
+    const bool exists = row0 + row < x.rows && c * kChunk < x.columns;
     *reinterpret_cast<uint4*>(tile.chunk(row, c)) =
-        there ? *reinterpret_cast<const uint4*>(x.data + (row0 + row) * stride + c * kChunk)
+        exists ? *reinterpret_cast<const uint4*>(x.data + (row0 + row) * x.row_stride + c * kChunk)
               : uint4{};
   }
 }
@@ -56,11 +58,11 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   const Lane<C> me;
   Rows<C> rows;
 
-  load_tile<C, C::kBlockQ>(Q_smem, q_head, work.i0);
+  load_chunks<C, C::kBlockQ>(Q_smem, q_head, work.i0);
   for (int j0 = 0; j0 < work.some_see; j0 += C::kBlockK) {
     __syncthreads();  // nobody reads the tiles of the keys before any more
-    load_tile<C, C::kBlockK>(K_smem, k_head, j0);
-    load_tile<C, C::kBlockK>(V_smem, v_head, j0);
+    load_chunks<C, C::kBlockK>(K_smem, k_head, j0);
+    load_chunks<C, C::kBlockK>(V_smem, v_head, j0);
     __syncthreads();
     Scores<C> S;
     multiply_QK<C, T>(S, Q_smem, K_smem, me);
@@ -72,7 +74,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
 }
 
 using Configs = Table<Config<64, 128, 64, 4, 1, 2>, Config<128, 64, 64, 4, 1, 2>,
-                      Config<256, 128, 64, 8, 1, 1>, Config<256, 64, 32, 4, 1, 2>>;
+                      Config<256, 64, 32, 4, 1, 2>>;
 
 template <class T>
 void forward(const AttentionForward<T>& pass) {

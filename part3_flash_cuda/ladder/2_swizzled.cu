@@ -1,13 +1,16 @@
 // Step 2 of the ladder: tiles without bank conflicts.
 //
-// Since step 1: the 16 bytes number c of row r lie at place c ^ (r % 8) of the row. So the 8 rows
-// that ldmatrix reads together, at the same c, lie in 8 different groups of 4 banks and take 1
-// clock: 160 a warp in the count of step 1, 640 for all 4, beside the tensor cores' 1024.
+// New: chunk c (16 bytes) of row r is stored at position c ^ (r % 8) of the row. The 8 rows that
+// ldmatrix reads together, at the same c, then lie in 8 different groups of 4 banks and take 1
+// clock: in the count of step 1 the 4 warps' ldmatrix take 640 clocks, and writing K and V takes
+// 128, beside the tensor cores' 1024.
 //
 // The bottleneck is waiting: in each step the thread block loads K and V from device memory, which
 // takes several hundred clocks before the first bytes come, and its tensor cores do nothing
-// meanwhile. Only the multiprocessor's other thread block can use them.
-// In Nsight Compute: no bank conflicts; stalls "long scoreboard" and "barrier".
+// meanwhile. Only other thread blocks on the multiprocessor can use them, if there are any. (A
+// tensor core of an H200 takes 4 clocks for an mma.sync, 512 in this count. There shared memory
+// stays the limit.)
+// Expected in Nsight Compute (not measured yet): stalls "long scoreboard" and "barrier".
 #include "part3_flash_cuda/ladder/fragments.hpp"
 
 namespace flash::swizzled {
@@ -24,16 +27,16 @@ struct Tile {
   }
 };
 
-// Rows row0 to row0 + kRows - 1 of a head; zeros where there is none.
+// Rows row0 to row0 + kRows - 1 of a head; zeros where exists is none.
 template <class C, int kRows, class T>
-__device__ void load_tile(const Tile<C, T>& tile, const Head<const T>& x, int row0) {
+__device__ void load_chunks(const Tile<C, T>& tile, const Head<const T>& x, int row0) {
   constexpr int kChunks = C::kHeadDim / kChunk;
-  const int c = threadIdx.x % kChunks, stride = static_cast<int>(x.row_stride);
+  const int c = threadIdx.x % kChunks;
   FLASH_UNROLL_BY(4)
   for (int row = threadIdx.x / kChunks; row < kRows; row += C::kThreads / kChunks) {
-    const bool there = row0 + row < x.rows && c * kChunk < x.columns;
+    const bool exists = row0 + row < x.rows && c * kChunk < x.columns;
     *reinterpret_cast<uint4*>(tile.chunk(row, c)) =
-        there ? *reinterpret_cast<const uint4*>(x.data + (row0 + row) * stride + c * kChunk)
+        exists ? *reinterpret_cast<const uint4*>(x.data + (row0 + row) * x.row_stride + c * kChunk)
               : uint4{};
   }
 }
@@ -41,8 +44,8 @@ __device__ void load_tile(const Tile<C, T>& tile, const Head<const T>& x, int ro
 template <class T, class C>
 __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     swizzled_kernel(TensorView<const T, 4> q, TensorView<const T, 4> k,
-                        TensorView<const T, 4> v, TensorView<T, 4> out, TensorView<float, 3> lse,
-                        float scale, bool causal) {
+                    TensorView<const T, 4> v, TensorView<T, 4> out, TensorView<float, 3> lse,
+                    float scale, bool causal) {
   const AttentionShape shape{q.extent(0), q.extent(1), q.extent(2), k.extent(2), q.extent(3)};
   const Work work(shape, causal, C::kBlockQ);
   const Head<const T> q_head(q, work.b, work.h), k_head(k, work.b, work.h),
@@ -53,11 +56,11 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   const Lane<C> me;
   Rows<C> rows;
 
-  load_tile<C, C::kBlockQ>(Q_smem, q_head, work.i0);
+  load_chunks<C, C::kBlockQ>(Q_smem, q_head, work.i0);
   for (int j0 = 0; j0 < work.some_see; j0 += C::kBlockK) {
     __syncthreads();  // nobody reads the tiles of the keys before any more
-    load_tile<C, C::kBlockK>(K_smem, k_head, j0);
-    load_tile<C, C::kBlockK>(V_smem, v_head, j0);
+    load_chunks<C, C::kBlockK>(K_smem, k_head, j0);
+    load_chunks<C, C::kBlockK>(V_smem, v_head, j0);
     __syncthreads();
     Scores<C> S;
     multiply_QK<C, T>(S, Q_smem, K_smem, me);
@@ -69,7 +72,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
 }
 
 using Configs = Table<Config<64, 128, 64, 4, 1, 2>, Config<128, 64, 64, 4, 1, 2>,
-                      Config<256, 128, 64, 8, 1, 1>, Config<256, 64, 32, 4, 1, 2>>;
+                      Config<256, 64, 32, 4, 1, 2>>;
 
 template <class T>
 void forward(const AttentionForward<T>& pass) {

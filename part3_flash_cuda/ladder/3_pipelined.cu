@@ -1,15 +1,14 @@
 // Step 3 of the ladder: memory is read while the tensor cores compute.
 //
-// Since step 2: cp.async copies from device to shared memory and goes past the registers. There are
-// kStages places for K and V, and step n begins the copies of step n + kStages - 1, so that a step
-// finds its tiles there. K and V of a step arrive one by one: the product with K begins while V is
-// still under way.
+// New: cp.async copies from device to shared memory, past the registers. Shared memory holds K and
+// V of kStages steps, and step n starts the copies for step n + kStages - 1, so that a step finds
+// its tiles there.
 //
-// The bottleneck is the arithmetic around the products. In the count of step 1 a step has 8192
-// exponentials, at 16 a clock 512 clocks, and about 5 other operations for each score, at 128 a
-// clock 320 clocks, beside the tensor cores' 1024. A warp does one after the other, so that only
-// other warps can fill the tensor cores meanwhile.
-// In Nsight Compute: stalls "math pipe throttle" and "wait".
+// The bottleneck is the arithmetic around the products. In the count of step 1, on an A100, a step
+// has 8192 exponentials, at 16 a clock 512 clocks, and about 5 other operations for each score, at
+// 64 a clock 640 clocks, beside the tensor cores' 1024. A warp does one after the other, so that
+// only other warps can use the tensor cores meanwhile.
+// Expected in Nsight Compute (not measured yet): stalls "math pipe throttle" and "wait".
 #include "common/cuda/async_copy.hpp"
 #include "part3_flash_cuda/ladder/fragments.hpp"
 
@@ -27,31 +26,32 @@ struct Tile {
   }
 };
 
-// Begins to copy rows row0 to row0 + kRows - 1 of a head; zeros where there is none.
+// Begins to copy rows row0 to row0 + kRows - 1 of a head; zeros where exists is none.
 template <class C, int kRows, class T>
-__device__ __forceinline__ void copy_tile(const Tile<C, T>& tile, const Head<const T>& x,
+__device__ __forceinline__ void copy_chunks(const Tile<C, T>& tile, const Head<const T>& x,
                                           int row0) {
   constexpr int kChunks = C::kHeadDim / kChunk, kStep = C::kThreads / kChunks;
-  const int c = threadIdx.x % kChunks, stride = static_cast<int>(x.row_stride);
+  const int c = threadIdx.x % kChunks;
   FLASH_UNROLL
   for (int step = 0; step < kRows / kStep; ++step) {
     const int row = threadIdx.x / kChunks + step * kStep;
-    const bool there = row0 + row < x.rows && c * kChunk < x.columns;
-    cp_async_16(tile.chunk(row, c), x.data + (there ? (row0 + row) * stride + c * kChunk : 0),
-                there ? 16 : 0);
+    const bool exists = row0 + row < x.rows && c * kChunk < x.columns;
+    const Index place = exists ? (row0 + row) * x.row_stride + c * kChunk : 0;
+    cp_async_16(tile.chunk(row, c), x.data + place, exists ? 16 : 0);
   }
 }
 
 template <class T, class C>
 __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     pipelined_kernel(TensorView<const T, 4> q, TensorView<const T, 4> k,
-                        TensorView<const T, 4> v, TensorView<T, 4> out, TensorView<float, 3> lse,
-                        float scale, bool causal) {
+                     TensorView<const T, 4> v, TensorView<T, 4> out, TensorView<float, 3> lse,
+                     float scale, bool causal) {
   const AttentionShape shape{q.extent(0), q.extent(1), q.extent(2), k.extent(2), q.extent(3)};
   const Work work(shape, causal, C::kBlockQ);
   const Head<const T> q_head(q, work.b, work.h), k_head(k, work.b, work.h),
       v_head(v, work.b, work.h);
   FLASH_DYNAMIC_SHARED(T, shared);
+  static_assert(C::kStages >= 2);
   const Tile<C, T> Q_smem{shared};
   const auto K_smem = [&](int n) {
     return Tile<C, T>{shared + C::kQSize + n % C::kStages * 2 * C::kKSize};
@@ -63,24 +63,25 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   // Step n's K and V, a group of copies each; past the last step the groups are empty.
   const int steps = (work.some_see + C::kBlockK - 1) / C::kBlockK;
   const auto fetch = [&](int n) {
-    if (n < steps) copy_tile<C, C::kBlockK>(K_smem(n), k_head, n * C::kBlockK);
+    if (n < steps) copy_chunks<C, C::kBlockK>(K_smem(n), k_head, n * C::kBlockK);
     cp_async_commit();
-    if (n < steps) copy_tile<C, C::kBlockK>(V_smem(n), v_head, n * C::kBlockK);
+    if (n < steps) copy_chunks<C, C::kBlockK>(V_smem(n), v_head, n * C::kBlockK);
     cp_async_commit();
   };
-  copy_tile<C, C::kBlockQ>(Q_smem, q_head, work.i0);  // in the group of the first K
+  copy_chunks<C, C::kBlockQ>(Q_smem, q_head, work.i0);  // in the group of the first K
   for (int n = 0; n < C::kStages - 1; ++n) fetch(n);
 
   for (int n = 0; n < steps; ++n) {
     const int j0 = n * C::kBlockK;
-    cp_async_wait<2 * C::kStages - 3>();  // K
-    __syncthreads();                      // of all threads; and nobody reads step n - 1 any more
+    // All copies but the newest 2 kStages - 3 groups are done: Q and this step's K are here.
+    cp_async_wait<2 * C::kStages - 3>();
+    __syncthreads();  // those of all threads; and nobody reads step n - 1 any more
     fetch(n + C::kStages - 1);
     Scores<C> S;
     multiply_QK<C, T>(S, Q_smem, K_smem(n), me);
     if (j0 + C::kBlockK > work.all_see) mask_scores<C>(S, work.keys, causal, work.i0, j0, me);
     softmax_step<C>(S, rows, scale);
-    cp_async_wait<2 * C::kStages - 2>();  // V
+    cp_async_wait<2 * C::kStages - 2>();  // this step's V
     __syncthreads();
     add_PV<C, T>(rows, S, V_smem(n), me);
   }

@@ -2,11 +2,11 @@
 // in fragments of 16 x 8, and the steps on them that no rung changes.
 //
 // A warp owns kTiles times 16 queries. Of each 16 a lane has parts of two rows, g and g + 8, where
-// g = lane / 4; the four lanes of a row have two of every eight scores and columns of O
-// (common/cuda/tensor_core.hpp says which).
+// g = lane / 4. Four lanes share a row: of every 8 neighbouring scores, or columns of O, each of
+// them has 2 (common/cuda/tensor_core.hpp says which).
 #pragma once
 
-#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -24,8 +24,8 @@ namespace flash::mma {
 inline constexpr int kChunk = 8;  // elements of 16 bits in 16 bytes: what one lane copies or loads
 
 // A thread block owns kBlockQ queries and takes kBlockK keys a step; shared memory holds K and V of
-// kStages steps. The compiler may give a thread as many registers as kBlocks thread blocks on one
-// multiprocessor leave it.
+// kStages steps. kBlocks thread blocks have to fit on a multiprocessor, which limits a thread's
+// registers.
 template <int HeadDim, int BlockQ, int BlockK, int Warps, int Stages, int Blocks>
 struct Config {
   static constexpr int kHeadDim = HeadDim, kBlockQ = BlockQ, kBlockK = BlockK, kWarps = Warps,
@@ -36,13 +36,16 @@ struct Config {
   static constexpr int kQSize = kBlockQ * kHeadDim, kKSize = kBlockK * kHeadDim;
   static constexpr std::size_t kSharedBytes = 2 * (kQSize + 2 * kStages * kKSize);
   static_assert(kTiles * 16 * kWarps == kBlockQ && kBlockK % 16 == 0 && kHeadDim % 64 == 0);
+  static_assert(kBlockQ % (kThreads * kChunk / kHeadDim) == 0 &&
+                kBlockK % (kThreads * kChunk / kHeadDim) == 0);
 };
 
 // Scores of a step: S[tile][keys 8 n to 8 n + 7][element of the fragment].
 template <class C>
 using Scores = float[C::kTiles][C::kBlockK / 8][4];
 
-// What a lane keeps of its rows from the first key to the last. [half] 0 is row g, 1 row g + 8.
+// What a lane keeps of its rows from the first key to the last. The index 0 or 1 (`half`) stands
+// for row g or g + 8.
 template <class C>
 struct Rows {
   float m[C::kTiles][2];       // the largest score so far, not scaled
@@ -55,7 +58,8 @@ struct Rows {
   }
 };
 
-// A lane's place: the first of its warp's rows in the block of queries, g, and 2t of the fragments.
+// Where a lane is: its warp's first row in the block of queries, its row g and its column 2t in a
+// fragment.
 template <class C>
 struct Lane {
   int first_row = static_cast<int>(threadIdx.x) / kWarpSize * C::kRowsOfWarp;
@@ -68,7 +72,7 @@ struct Lane {
 
 // Which queries of which head a thread block owns. With a causal mask the last queries of all heads
 // come first: they see the most keys, and short blocks fill the end. Without one a head's blocks
-// are neighbours, which find its K and V in the L2 cache. Rows of a head are counted in 32 bits.
+// are neighbours in the grid, so that they find its K and V in the L2 cache.
 struct Work {
   Index b, h;
   int i0, keys;
@@ -146,8 +150,8 @@ __device__ __forceinline__ std::uint32_t pack(float low, float high) {
   }
 }
 
-// O += P V. The lane that has two neighbouring scores as a result of one product needs the same two
-// as a factor of the next: P stays in registers.
+// O += P V. The two scores that a lane gets from Q K^T are those that it has to give to P V, so P
+// never leaves the registers.
 template <class C, class T, class Tile>
 __device__ __forceinline__ void add_PV(Rows<C>& rows, const Scores<C>& P_float, const Tile& V_smem,
                                        const Lane<C>& me) {
@@ -208,8 +212,9 @@ __device__ __forceinline__ void softmax_step(Scores<C>& S, Rows<C>& rows, float 
       for (int n = 0; n < C::kBlockK / 8; ++n)
         m_new = fmaxf(m_new, fmaxf(S[tile][n][2 * half], S[tile][n][2 * half + 1]));
       m_new = warp_max<4>(m_new);
-      const float reference = m_new == -INFINITY ? 0 : m_new * scale;
-      const float alpha = exp2_approximate(m * scale - reference);
+      const float safe = m_new == -INFINITY ? 0 : m_new, reference = safe * scale;
+      // The difference first: fused, m * scale - reference would not be 0 where m stays as it is.
+      const float alpha = exp2_approximate((m - safe) * scale);
       m = m_new;
       float sum = 0;
       FLASH_UNROLL
@@ -260,21 +265,19 @@ inline std::string why_not(const AttentionProblem& problem) {
   if (shape.head_dim % kChunk != 0)
     return "head_dim is " + std::to_string(shape.head_dim) + "; it must be a multiple of 8";
   if (std::string why = why_above("head_dim", shape.head_dim, 256); !why.empty()) return why;
+  // Rows are counted in 32 bits, up to the end of a step.
+  constexpr Index kMostRows = std::numeric_limits<int>::max() - 256;
   for (const auto& [name, rows] : {std::pair{"queries", shape.queries}, {"keys", shape.keys}})
-    if (std::string why = why_above(name, rows, std::numeric_limits<int>::max()); !why.empty())
-      return why;
-  for (const TensorLayout& tensor : problem.tensors)  // places in a head have 32 bits
-    if (tensor.strides.size() == 4 &&
-        std::max(shape.queries, shape.keys) * tensor.strides[2] > std::numeric_limits<int>::max())
-      return tensor.name + "'s stride along the sequence is " + std::to_string(tensor.strides[2]) +
-             "; the rows of a head must lie within 2^31 elements";
-  if (problem.options.scale && !(*problem.options.scale > 0))
-    return "scale is " + std::to_string(*problem.options.scale) + "; it must be above 0";
+    if (std::string why = why_above(name, rows, kMostRows); !why.empty()) return why;
+  const double scale = problem.options.scale.value_or(1);
+  const auto in_base_2 = static_cast<float>(scale * kLog2E);
+  if (std::isfinite(scale) && !(in_base_2 > 0 && std::isfinite(in_base_2)))
+    return "scale is " + std::to_string(scale) + "; it must be a float above 0";
   return why_not_in_chunks(problem, 16);
 }
 
-// Launches kernel(pass, scale in base 2), a template over configurations of Table, with the first
-// of them that holds the head and has room.
+// Launches the kernel with the first configuration of the table that is wide enough for the head
+// and fits into shared memory.
 template <class Table, class T, class KernelOf>
 void run(const char* name, const AttentionForward<T>& pass, Table table, KernelOf kernel_of) {
   const AttentionShape shape = check_attention(pass);
