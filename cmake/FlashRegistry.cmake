@@ -98,7 +98,7 @@ function(flash_ladder_isa part isa files)
   target_compile_definitions(${library} PRIVATE FLASH_ISA=${isa})
   target_compile_options(${library} PRIVATE -O2 ${ARGN}) # what is to be unrolled says so
   if(FLASH_SANITIZE) # UBSan's checks of all that is unrolled take the compiler two minutes
-    target_compile_options(${library} PRIVATE -fno-sanitize=undefined)
+    set_source_files_properties(${files} PROPERTIES COMPILE_OPTIONS "-O1;-fno-sanitize=undefined")
   endif()
   target_link_libraries(${part}_ladder PRIVATE ${library})
 endfunction()

@@ -16,8 +16,8 @@ struct CompiledFor {
   using Configs = Table<Config<64, 64, 32, 2, 8>, Config<256, 16, 8, 2, 2>>;
 #else
   using Configs =
-      Table<Config<32, 128, 32, 4, 8>, Config<64, 128, 32, 4, 8>, Config<64, 64, 32, 2, 8>,
-            Config<128, 32, 16, 2, 8>, Config<256, 16, 8, 2, 2>>;
+      Table<Config<64, 128, 32, 4, 8>, Config<64, 64, 32, 2, 8>, Config<128, 32, 16, 2, 8>,
+            Config<256, 16, 8, 2, 2>>;
 #endif
 };
 #ifndef FLASH_SIMT
