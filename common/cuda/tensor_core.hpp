@@ -55,6 +55,31 @@ __device__ __forceinline__ void ldmatrix(std::uint32_t (&r)[COUNT], const void* 
 #undef FLASH_LDMATRIX
 }
 
+// The reverse of ldmatrix: lane l's register i holds elements 2t and 2t + 1 of row g (with
+// TRANSPOSE: of column g) of matrix i, and `row` is where lane l % (8 COUNT)'s row goes. Hopper.
+template <int COUNT, bool TRANSPOSE = false>
+__device__ __forceinline__ void stmatrix(void* row, const std::uint32_t (&r)[COUNT]) {
+  static_assert(COUNT == 2 || COUNT == 4, "stmatrix stores 2 or 4 matrices here");
+  const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(row));
+  if constexpr (COUNT == 4 && TRANSPOSE)
+    asm volatile(
+        "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(shared),
+        "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+        : "memory");
+  else if constexpr (COUNT == 4)
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(shared),
+                 "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+                 : "memory");
+  else if constexpr (TRANSPOSE)
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};\n" ::"r"(shared),
+                 "r"(r[0]), "r"(r[1])
+                 : "memory");
+  else
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};\n" ::"r"(shared),
+                 "r"(r[0]), "r"(r[1])
+                 : "memory");
+}
+
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800  // compiled, so that a build for Turing has the rest
 #define FLASH_MMA(shape_and_types) __trap()
 #else

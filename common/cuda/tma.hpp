@@ -1,0 +1,67 @@
+// TMA: one thread copies a box of a tensor between device and shared memory (Hopper). Addresses,
+// bounds and the layout in shared memory come from a tensor map, which the host makes and a kernel
+// takes as `const __grid_constant__ TensorMap`. A box is a matrix: neighbouring rows of one head, and
+// of each row 128 bytes. What of it lies outside of the tensor is read as zeros, and not written.
+//
+// In shared memory a row of the box takes 128 bytes, so the box begins at a multiple of 1024, and is
+// swizzled: its 16 bytes number c stand at place c ^ (row % 8).
+//
+//   tma_load    lands when `barrier` says so: announce the bytes first (mbarrier.hpp)
+//   tma_store, tma_add: the thread makes a group of them with tma_commit(); tma_wait_read<N>() waits
+//   until at most N groups still read shared memory, tma_wait<N>() until at most N are not complete.
+//   A thread that wrote the box calls fence_proxy_async() before (warpgroup.hpp).
+// Source: PTX ISA, "cp.async.bulk.tensor"; CUDA driver API, "cuTensorMapEncodeTiled".
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "common/cuda/mbarrier.hpp"
+#include "common/cuda/tensor_map.hpp"
+
+namespace flash {
+
+#ifndef FLASH_SIMT
+
+__device__ __forceinline__ void tma_load(void* to, const TensorMap& map, Barrier& barrier,
+                                         int column, int row, int head, int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%3, %4, %5, %6}], [%2];\n" ::"r"(shared_address(to)),
+      "l"(&map), "r"(shared_address(&barrier)), "r"(column), "r"(row), "r"(head), "r"(batch)
+      : "memory");
+}
+
+__device__ __forceinline__ void tma_store(const TensorMap& map, const void* from, int column,
+                                          int row, int head, int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];\n" ::"l"(
+          &map),
+      "r"(shared_address(from)), "r"(column), "r"(row), "r"(head), "r"(batch)
+      : "memory");
+}
+
+// Adds to what is there, atomically element by element.
+__device__ __forceinline__ void tma_add(const TensorMap& map, const void* from, int column, int row,
+                                        int head, int batch) {
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.tile.bulk_group"
+      " [%0, {%2, %3, %4, %5}], [%1];\n" ::"l"(&map),
+      "r"(shared_address(from)), "r"(column), "r"(row), "r"(head), "r"(batch)
+      : "memory");
+}
+
+__device__ __forceinline__ void tma_commit() {
+  asm volatile("cp.async.bulk.commit_group;\n" ::: "memory");
+}
+template <int N>
+__device__ __forceinline__ void tma_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;\n" ::"n"(N) : "memory");
+}
+template <int N>
+__device__ __forceinline__ void tma_wait() {
+  asm volatile("cp.async.bulk.wait_group %0;\n" ::"n"(N) : "memory");
+}
+
+#endif
+
+}  // namespace flash

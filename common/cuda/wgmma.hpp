@@ -1,0 +1,125 @@
+// wgmma: D (64, N) = A (64, 16) B (16, N) or D += A B on the tensor cores by a warpgroup, 128
+// threads that call together (Hopper). B, and A where it is not in registers, are read from shared
+// memory through descriptors. The product goes on while the threads do something else:
+//
+//   wgmma_fence();                       before the first one, and after any access to D or A's registers
+//   for (k ...) wgmma<N, T>(d, a, b, true);
+//   wgmma_commit();                      makes one group of all wgmma since the last commit
+//   wgmma_wait<1>();                     waits until at most 1 group is under way
+//
+// From wgmma() to the wait nobody may touch d, A's registers or the tiles. A tile that threads wrote
+// needs fence_proxy_async() by them, then a barrier; one that TMA loaded its Barrier.
+//
+// Warp w and lane l of the warpgroup, g = l / 4, t = l % 4, hold of D: d[4 i + j] = row 16 w + g,
+// column 8 i + 2 t + j, for j = 0, 1, and d[4 i + 2 + j] the same of row g + 8. The registers of A
+// are those of mma_m16n8k16 (tensor_core.hpp), with rows 16 w to 16 w + 15.
+//
+// Tiles are those of TMA (tma.hpp): slabs of 64 columns of 16 bits, a row 128 bytes, swizzled, the
+// next slab behind all rows of the one before.
+// Source: PTX ISA, "Asynchronous warpgroup level matrix instructions".
+#pragma once
+
+#ifdef FLASH_SIMT
+#include "common/simt/device/hopper.hpp"
+#else
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "common/cuda/shared_address.hpp"
+#include "common/half.hpp"
+
+namespace flash {
+
+// Where an operand's 16 columns or rows (k) begin, and how they lie there.
+struct MatrixDescriptor {
+  std::uint64_t bits;
+};
+
+// bits 0-13 address / 16, 16-29 `leading` / 16, 32-45 `stride` / 16, 62-63 swizzle (1: 128 bytes).
+__device__ __forceinline__ MatrixDescriptor matrix_descriptor(const void* tile, int leading,
+                                                              int stride) {
+  const auto encode = [](std::uint32_t bytes) {
+    return static_cast<std::uint64_t>((bytes & 0x3ffff) >> 4);
+  };
+  return {encode(shared_address(tile)) | encode(leading) << 16 | encode(stride) << 32 | 1ull << 62};
+}
+
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
+}
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
+}
+template <int N>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(N) : "memory");
+}
+
+template <int N>
+struct WgmmaShape;
+
+// Lists the registers of D for one N; i0 to i4 number the operands behind them.
+#define FLASH_WGMMA_ASM(n, types, i_accumulate, a_and_b, immediates, registers, inputs, ...)  \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #i_accumulate                             \
+               ", 0;\n"                                                                       \
+               "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." types " " registers ", " a_and_b \
+               ", p, 1, 1, " immediates ";\n}\n"                                              \
+               : __VA_ARGS__                                                                  \
+               : inputs)
+#define FLASH_WGMMA_INPUTS(...) __VA_ARGS__
+#define FLASH_WGMMA_SHAPE(n, i0, i1, i2, i3, i4, i5, i6, registers, ...)                          \
+  template <>                                                                                     \
+  struct WgmmaShape<n> {                                                                          \
+    template <class T, bool kTransposeB>                                                          \
+    static __device__ __forceinline__ void multiply(float (&d)[n / 2], MatrixDescriptor a,        \
+                                                    MatrixDescriptor b, bool accumulate) {        \
+      if constexpr (std::is_same_v<T, Half>)                                                      \
+        FLASH_WGMMA_ASM(n, "f16.f16", i2, "%" #i0 ", %" #i1, "0, %" #i3, registers,               \
+                        FLASH_WGMMA_INPUTS("l"(a.bits), "l"(b.bits),                              \
+                                           "r"(static_cast<int>(accumulate)), "n"(kTransposeB)),  \
+                        __VA_ARGS__);                                                             \
+      else                                                                                        \
+        FLASH_WGMMA_ASM(n, "bf16.bf16", i2, "%" #i0 ", %" #i1, "0, %" #i3, registers,             \
+                        FLASH_WGMMA_INPUTS("l"(a.bits), "l"(b.bits),                              \
+                                           "r"(static_cast<int>(accumulate)), "n"(kTransposeB)),  \
+                        __VA_ARGS__);                                                             \
+    }                                                                                             \
+    template <class T, bool kTransposeB>                                                          \
+    static __device__ __forceinline__ void multiply(float (&d)[n / 2],                            \
+                                                    const std::uint32_t (&a)[4],                  \
+                                                    MatrixDescriptor b, bool accumulate) {        \
+      if constexpr (std::is_same_v<T, Half>)                                                      \
+        FLASH_WGMMA_ASM(n, "f16.f16", i5, "{%" #i0 ", %" #i1 ", %" #i2 ", %" #i3 "}, %" #i4,      \
+                        "%" #i6, registers,                                                       \
+                        FLASH_WGMMA_INPUTS("r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),            \
+                                           "l"(b.bits), "r"(static_cast<int>(accumulate)),        \
+                                           "n"(kTransposeB)),                                     \
+                        __VA_ARGS__);                                                             \
+      else                                                                                        \
+        FLASH_WGMMA_ASM(n, "bf16.bf16", i5, "{%" #i0 ", %" #i1 ", %" #i2 ", %" #i3 "}, %" #i4,    \
+                        "%" #i6, registers,                                                       \
+                        FLASH_WGMMA_INPUTS("r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),            \
+                                           "l"(b.bits), "r"(static_cast<int>(accumulate)),        \
+                                           "n"(kTransposeB)),                                     \
+                        __VA_ARGS__);                                                             \
+    }                                                                                             \
+  };
+#include "common/cuda/wgmma_shapes.inc"
+#undef FLASH_WGMMA_SHAPE
+#undef FLASH_WGMMA_INPUTS
+#undef FLASH_WGMMA_ASM
+
+// D = A B, or with `accumulate` D += A B. N is a multiple of 8 from 8 to 256 that
+// wgmma_shapes.inc lists. A is a descriptor, or 4 registers of two numbers each. Of B's tile a row is
+// a column of B (as K is for Q K^T); with kTransposeB a row of B (as V is for P V).
+template <int N, class T, bool kTransposeB = false, class A>
+__device__ __forceinline__ void wgmma(float (&d)[N / 2], const A& a, MatrixDescriptor b,
+                                      bool accumulate) {
+  WgmmaShape<N>::template multiply<T, kTransposeB>(d, a, b, accumulate);
+}
+
+}  // namespace flash
+#endif
