@@ -5,6 +5,10 @@
 
 #include <cstdint>
 
+#ifdef FLASH_SIMT
+#include "common/simt/device/hopper.hpp"
+#endif
+
 namespace flash {
 
 // The distance in bytes from the beginning of the shared memory window: a tile whose address in it

@@ -6,7 +6,9 @@
 #include <cstring>
 #include <string>
 
-#ifndef FLASH_SIMT
+#ifdef FLASH_SIMT
+#include "common/simt/simt.hpp"
+#else
 #include <cuda.h>
 #endif
 

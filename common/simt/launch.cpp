@@ -299,7 +299,9 @@ const char* to_string(FindingKind kind) {
     case kBarrierMissed: return "a barrier that not all threads reach";
     case kBarrierMismatch: return "threads that wait at different barriers";
     case kWarpMismatch: return "a warp operation whose lanes do not agree";
+    case kWarpgroupMismatch: return "a warpgroup whose threads do not agree";
     case kDeadlock: return "a deadlock";
+    case kWrongArgument: return "a wrong argument";
     case kRace: return "a data race";
     case kUninitialized: return "a read of memory that was never written";
     case kOutOfBounds: return "an access out of bounds";

@@ -38,6 +38,7 @@ int look_at(dl_phdr_info* info, std::size_t, void* data) {
     } else if (segment.p_type == PT_TLS) {
       module->thread_local_id = info->dlpi_tls_modid;
       module->thread_local_bytes = segment.p_memsz;
+      module->thread_local_alignment = segment.p_align;
       module->thread_local_initializer = segment.p_filesz > 0;
     }
   }

@@ -16,6 +16,7 @@ struct Module {
   std::uintptr_t begin = 0, end = 0;  // where it is mapped
   std::size_t thread_local_id = 0;
   std::size_t thread_local_bytes = 0;
+  std::size_t thread_local_alignment = 1;
   bool thread_local_initializer = false;  // some thread_local variable has one: __shared__ must not
 
   // This OS thread's copy of its thread_local variables.

@@ -1,5 +1,5 @@
-// Implements cuda_runtime_api.h: the emulated device is a GPU of compute capability 8.0 with an
-// A100's limits and 8 GiB of memory. All work is done before a call returns, so that streams are in
+// Implements cuda_runtime_api.h: the emulated device is a GPU of compute capability 9.0 with an
+// H100's limits and 8 GiB of memory. All work is done before a call returns, so that streams are in
 // order and events are always complete.
 #include "common/simt/runtime.hpp"
 
@@ -97,7 +97,7 @@ constexpr struct {
 #include "common/simt/device/errors.inc"
 };
 
-constexpr int kMultiprocessors = 108, kL2Bytes = 40 * 1024 * 1024;
+constexpr int kMultiprocessors = 132, kL2Bytes = 50 * 1024 * 1024;
 
 }  // namespace
 
@@ -126,7 +126,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (device != 0) return result(cudaErrorInvalidDevice);
   *properties = {};
   std::snprintf(properties->name, sizeof properties->name,
-                "CUDA on the CPU (emulated, compute capability 8.0)");
+                "CUDA on the CPU (emulated, compute capability 9.0)");
   properties->totalGlobalMem = DeviceMemory::kTotal;
   properties->sharedMemPerBlock = SharedMemory::kWithoutAsking;
   properties->sharedMemPerBlockOptin = SharedMemory::kMost;
@@ -138,7 +138,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->maxThreadsDim[axis] = axis == 2 ? 64 : 1024;
     properties->maxGridSize[axis] = axis == 0 ? 0x7fffffff : 65535;
   }
-  properties->major = 8;
+  properties->major = 9;
   properties->multiProcessorCount = kMultiprocessors;
   properties->maxThreadsPerMultiProcessor = 2048;
   properties->l2CacheSize = kL2Bytes;
@@ -157,7 +157,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrMultiProcessorCount: return give(kMultiprocessors);
     case cudaDevAttrL2CacheSize: return give(kL2Bytes);
     case cudaDevAttrMaxThreadsPerMultiProcessor: return give(2048);
-    case cudaDevAttrComputeCapabilityMajor: return give(8);
+    case cudaDevAttrComputeCapabilityMajor: return give(9);
     case cudaDevAttrComputeCapabilityMinor: return give(0);
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor: return give(SharedMemory::kMost + 1024);
     case cudaDevAttrMaxRegistersPerMultiprocessor: return give(65536);

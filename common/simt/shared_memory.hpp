@@ -1,11 +1,18 @@
 // The shared memory of the block that an OS thread is running.
 //
+// A kernel for Hopper also sees addresses in the shared memory window, of 18 bits. Dynamic shared
+// memory begins there at a multiple of 16 that is not one of 1024, so that a tile has a right
+// address only if the kernel sees to it; static shared memory follows, as aligned as its variables
+// ask for.
+//
 // Dynamic shared memory ends at a guard page. Static shared memory is the thread-local memory of
 // the kernel's library: `__shared__` stands for `static thread_local`, each OS thread has a copy,
 // and the dynamic linker says where it lies.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "common/simt/module.hpp"
@@ -31,10 +38,15 @@ class SharedMemory {
   Shadow& dynamic_shadow() { return dynamic_shadow_; }
   Shadow& fixed_shadow() { return fixed_shadow_; }
 
+  // The address in the window; nothing for memory that is not shared.
+  std::optional<std::uint32_t> window_address(const void* memory) const;
+  // The `bytes` at an address in the window; nullptr where they are not all shared memory.
+  char* at(std::uint32_t window_address, std::size_t bytes) const;
+
   // Whether `address` lies in the guard page.
   bool is_guard(const void* address) const;
 
-  static constexpr std::size_t kMost = 163 * 1024;  // a block's, as on an A100
+  static constexpr std::size_t kMost = 227 * 1024;  // a block's, as on Hopper
   static constexpr std::size_t kWithoutAsking = 48 * 1024;
 
  private:
@@ -43,6 +55,7 @@ class SharedMemory {
   std::size_t dynamic_bytes_ = 0;
   char* fixed_ = nullptr;
   std::size_t fixed_bytes_ = 0;
+  std::uint32_t fixed_window_ = 0;  // where static shared memory begins in the window
   Shadow dynamic_shadow_, fixed_shadow_;
   std::size_t fixed_shadow_bytes_ = 0;
 };

@@ -40,13 +40,15 @@ enum class FindingKind {
   kBarrierMismatch,  // threads of one block wait at different barriers
   kWarpMismatch,     // lanes in the mask of a warp operation do something else, or a lane is not in
                      // its own mask
-  kDeadlock,         // threads that only wait for a value to change
+  kWarpgroupMismatch,  // not all 128 threads of a warpgroup come to the same wgmma or setmaxnreg
+  kDeadlock,           // threads that wait for what nobody will do
+  kWrongArgument,      // a barrier, byte count, descriptor, ... that an operation cannot have
   kRace,  // two threads access the same memory, one of them writes, and nothing orders them
   kUninitialized,  // a read of shared or device memory that was never written
   kOutOfBounds,    // an access outside of shared memory, or of the device memory that was allocated
   kMisaligned,     // an access of n bytes at an address that is no multiple of n
   kHostMemory,     // a kernel accesses host memory
-  kAsyncCopy,      // data of a cp.async used before it was waited for
+  kAsyncCopy,      // a cp.async, TMA copy or wgmma that was not waited for
   kFault,          // an illegal address or instruction, or an overflow of the thread's stack
 };
 
@@ -103,6 +105,12 @@ FLASH_EXPORT Traffic traffic(const void* device_memory);
 FLASH_EXPORT bool checking();
 
 // ---- Memory -------------------------------------------------------------------------------------
+
+// Writes a TensorMap (common/cuda/tensor_map.hpp) of boxes of `box_rows` rows of 128 bytes.
+// Dimensions and strides are those of columns, rows, heads, batch, in this order.
+FLASH_EXPORT void encode_tensor_map(unsigned char* bits, const void* data, int element_bytes,
+                                    const std::int64_t (&extents)[4],
+                                    const std::int64_t (&byte_strides)[4], int box_rows);
 
 // Forbids kernels to access [memory, memory + bytes), part of an allocation: what lies around a
 // tensor.

@@ -11,6 +11,7 @@
 #include "common/error.hpp"
 #include "common/simt/checker.hpp"
 #include "common/simt/faults.hpp"
+#include "common/simt/hopper.hpp"
 
 // The variables that kernel_interface.hpp declares as constants.
 #define FLASH_SIMT_WRITABLE(name)                             \
@@ -47,6 +48,14 @@ std::uint64_t random_start(std::uint64_t seed, std::uint64_t block) {
   return state != 0 ? state : 1;
 }
 
+std::string coordinates(uint3 v) { return text_of("(", v.x, ", ", v.y, ", ", v.z, ")"); }
+
+std::string mask_text(std::uint32_t mask) {
+  return text_of("mask 0x", std::hex, std::setw(8), std::setfill('0'), mask);
+}
+
+}  // namespace
+
 bool same_site(const Site& a, const Site& b) {
   return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0);
 }
@@ -55,13 +64,6 @@ Location location_of(const Site& site) {
   return {site.file != nullptr ? shown_path(site.file) : std::string(), site.line};
 }
 
-std::string coordinates(uint3 v) { return text_of("(", v.x, ", ", v.y, ", ", v.z, ")"); }
-
-std::string mask_text(std::uint32_t mask) {
-  return text_of("mask 0x", std::hex, std::setw(8), std::setfill('0'), mask);
-}
-
-// "threads 0 to 31, 64 and 96 to 127"
 std::string ranges(const std::vector<unsigned>& numbers, const char* one, const char* many) {
   std::vector<std::string> parts;
   for (std::size_t i = 0; i < numbers.size();) {
@@ -80,8 +82,6 @@ std::string ranges(const std::vector<unsigned>& numbers, const char* one, const 
   if (parts.size() > shown) text += text_of(" and others, ", numbers.size(), " in all");
   return text;
 }
-
-}  // namespace
 
 // ---- ThreadSet ----------------------------------------------------------------------------------
 
@@ -172,6 +172,7 @@ void Worker::run_block(Launch& launch, std::uint64_t block) {
   waits_ = 0;
   random_ = random_start(launch.schedule.seed, block);
   shared_.start_block(launch.module, call.shared_bytes, call.checked);
+  hopper_ = nullptr;
   checker_ = nullptr;
   witness_ = launch.witness;
   if (call.checked && witness_ == nullptr) {
@@ -212,6 +213,7 @@ void Worker::leave() {
     async_commit();
     async_wait(0);
   }
+  if (hopper_ != nullptr) hopper_->thread_returns();
   Thread& thread = threads_[running_];
   thread.state = State::kReturned;
   runnable_.remove(running_);
@@ -243,7 +245,9 @@ unsigned Worker::pick() {
 }
 
 void Worker::suspend() {
-  const unsigned next = pick();
+  unsigned next = pick();
+  while (next == ThreadSet::kNone && hopper_ != nullptr && hopper_->something_completes())
+    next = pick();
   if (next == ThreadSet::kNone) nobody_can_go_on();
   if (next != running_) switch_to(next);
 }
@@ -285,6 +289,39 @@ void Worker::before_atomic() {
   launch_->atomics.fetch_add(1, std::memory_order_relaxed);
   waited(1);
   if (++atomics_in_turn_ % kAtomicsPerTurn == 0) pass_turn();
+}
+
+void Worker::sleep(const char* what, Site site) {
+  waits_ = 0;
+  Thread& thread = threads_[running_];
+  thread.state = State::kAsleep;
+  thread.site = site;
+  thread.waits_in = what;
+  runnable_.remove(running_);
+  suspend();
+}
+
+void Worker::wake(unsigned number) {
+  threads_[number].state = State::kRunnable;
+  runnable_.insert(number);
+}
+
+Hopper& Worker::hopper() {
+  if (hopper_ == nullptr) {
+    if (!own_hopper_) own_hopper_ = std::make_unique<Hopper>(*this);
+    own_hopper_->start_block();
+    hopper_ = own_hopper_.get();
+  }
+  return *hopper_;
+}
+
+bool Worker::prefers_late() {
+  switch (launch_->schedule.order) {
+    case Order::kForward: return true;
+    case Order::kReverse: return false;
+    case Order::kRandom: return next_random(random_) % 2 == 0;
+  }
+  return true;
 }
 
 // ---- the barrier --------------------------------------------------------------------------------
@@ -413,7 +450,13 @@ void Worker::fail(FindingKind kind, Location where, const std::string& text) {
   back_to_scheduler();
 }
 
-// Which threads wait where, a line for each place, and which have returned.
+Location Worker::first_sleeper() const {
+  const auto thread =
+      std::find_if(threads_.begin(), threads_.begin() + count_,
+                   [](const Thread& each) { return each.state == State::kAsleep; });
+  return location_of(thread->site);
+}
+
 std::string Worker::waiting_threads() const {
   std::map<std::string, std::vector<unsigned>> groups;
   std::vector<unsigned> returned;
@@ -444,6 +487,7 @@ void Worker::nobody_can_go_on() {
                         [state](const Thread& thread) { return thread.state == state; });
   };
   const auto end = threads_.begin() + count_;
+  if (hopper_ != nullptr) hopper_->explain_deadlock();
   if (const auto thread = first_in(State::kInWarpOperation); thread != end)
     fail(kWarpMismatch, location_of(thread->site),
          "A warp operation waits for all lanes in its mask; not all of them have come to it.\n" +
@@ -460,16 +504,11 @@ void Worker::nobody_can_go_on() {
 
 // ---- kernel_interface.hpp -----------------------------------------------------------------------
 
-namespace {
-
-// The worker of the running kernel thread. Throws if host code calls a device function.
 Worker& running_worker(const char* what) {
   if (current_worker == nullptr)
     throw Error(text_of(what, " was called outside of a kernel; only device code may call it"));
   return *current_worker;
 }
-
-}  // namespace
 
 unsigned thread_number() { return running_worker("a warp operation").thread_number(); }
 void* dynamic_shared_memory() {

@@ -16,6 +16,7 @@
 namespace flash::simt {
 
 class Checker;
+class Hopper;
 class Witness;
 
 inline constexpr unsigned kMostThreads = 1024;  // of a block
@@ -37,6 +38,11 @@ class ThreadSet {
   static std::uint64_t bit(unsigned i) { return std::uint64_t{1} << (i % 64); }
   std::array<std::uint64_t, kMostThreads / 64> words_{};
 };
+
+bool same_site(const Site& a, const Site& b);
+Location location_of(const Site& site);
+// "threads 0 to 31, 64 and 96 to 127"
+std::string ranges(const std::vector<unsigned>& numbers, const char* one, const char* many);
 
 class Worker {
  public:
@@ -63,6 +69,15 @@ class Worker {
   // Both let other threads run, so that a thread can wait for a value to change.
   void nap();
   void before_atomic();
+  // Waits until another thread, or hopper(), calls wake() for this one. `what` is what the source
+  // calls, for messages.
+  void sleep(const char* what, Site site);
+  void wake(unsigned thread);
+  // What the block does with Hopper's own instructions; made when it is first asked for.
+  Hopper& hopper();
+  // Of two moments that CUDA leaves open, whether to take the later one: forward always, reverse
+  // never, random now and then.
+  bool prefers_late();
 
   // Records the finding and ends the block: control returns to run_block(). Objects on the fibers'
   // stacks are not destroyed: kernels own nothing that needs it, and only a few bytes of this
@@ -79,6 +94,11 @@ class Worker {
   Checker* checker() const { return checker_; }
   const FiberStacks& stacks() const { return stacks_; }
   const SharedMemory& shared_memory() const { return shared_; }
+  unsigned threads() const { return count_; }
+  bool is_asleep(unsigned thread) const { return threads_[thread].state == State::kAsleep; }
+  Location first_sleeper() const;  // where the first thread that is asleep waits
+  // Which threads wait where, a line for each place, and which have returned.
+  std::string waiting_threads() const;
   uint3 block_index(std::uint64_t block) const;
   uint3 thread_index(unsigned number) const { return thread_indices_[number]; }
   // "thread (3, 0, 0) of block (1, 0, 0)", of the running block and of another one of the launch.
@@ -87,7 +107,7 @@ class Worker {
   std::string describe(unsigned number, std::uint64_t block) const;
 
  private:
-  enum class State : std::uint8_t { kRunnable, kAtBarrier, kInWarpOperation, kReturned };
+  enum class State : std::uint8_t { kRunnable, kAtBarrier, kInWarpOperation, kAsleep, kReturned };
 
   struct Thread {
     void* stack_pointer = nullptr;
@@ -129,12 +149,13 @@ class Worker {
   void complete_if_all_there(unsigned warp, std::size_t group);
   [[noreturn]] void nobody_can_go_on();
   [[noreturn]] void back_to_scheduler();
-  std::string waiting_threads() const;
 
   FiberStacks stacks_{kMostThreads};
   SharedMemory shared_;
   std::unique_ptr<Checker> own_checker_;
   Checker* checker_ = nullptr;
+  std::unique_ptr<Hopper> own_hopper_;
+  Hopper* hopper_ = nullptr;  // own_hopper_, if the running block has used it
   Witness* witness_ = nullptr;  // checker_ or its replacement; nullptr if the launch has no checks
   std::array<Thread, kMostThreads> threads_{};
   std::array<Warp, kMostThreads / kWarpSize> warps_{};
@@ -161,5 +182,8 @@ class Worker {
   // Atomic operations (a nap is 16) since a thread reached a barrier or its end.
   std::uint64_t waits_ = 0;
 };
+
+// The worker of the running kernel thread. Throws if host code calls a device function: `what`.
+Worker& running_worker(const char* what);
 
 }  // namespace flash::simt

@@ -98,9 +98,9 @@ std::string shared_memory_errors() {
   expect(holds<20 * kKiB>, 28 * kKiB, cudaSuccess, "48 KiB, 20 of them an array");
   expect(holds<20 * kKiB>, 28 * kKiB + 1, cudaErrorInvalidValue, "a byte more");
   expect(holds<21 * kKiB>, 0, cudaSuccess, "an array, and other kernels with theirs");
-  calls.expect(allow(143 * kKiB), cudaSuccess, "asking for 163 KiB");
-  expect(holds<20 * kKiB>, 143 * kKiB, cudaSuccess, "163 KiB, when asked for");
-  calls.expect(allow(143 * kKiB + 1), cudaErrorInvalidValue, "asking for 163 KiB and a byte");
+  calls.expect(allow(207 * kKiB), cudaSuccess, "asking for 227 KiB");
+  expect(holds<20 * kKiB>, 207 * kKiB, cudaSuccess, "227 KiB, when asked for");
+  calls.expect(allow(207 * kKiB + 1), cudaErrorInvalidValue, "asking for 227 KiB and a byte");
   cudaFuncAttributes attributes{};
   calls.expect(cudaFuncGetAttributes(&attributes, holds<21 * kKiB>), cudaSuccess,
                "cudaFuncGetAttributes");

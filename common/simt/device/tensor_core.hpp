@@ -1,4 +1,4 @@
-// ldmatrix and mma.sync (common/cuda/tensor_core.hpp) on the emulator. The lanes have the elements
+// ldmatrix, stmatrix and mma.sync (common/cuda/tensor_core.hpp) on the emulator. The lanes have the elements
 // that PTX documents, so that a mistake in the layout shows here as on a GPU.
 #pragma once
 
@@ -7,10 +7,11 @@
 #include "common/simt/device/bfloat16.hpp"
 #include "common/simt/device/half.hpp"
 #include "common/simt/device/kernel_interface.hpp"
+#include "common/simt/tensor_sum.hpp"
 
 namespace flash::simt {
 
-// ---- ldmatrix -----------------------------------------------------------------------------------
+// ---- ldmatrix and stmatrix ----------------------------------------------------------------------
 
 struct MatrixRows {
   std::uint16_t row[8];  // what this lane's address holds
@@ -33,20 +34,34 @@ FLASH_SIMT_UNCHECKED void deal_out_rows(void* const slots[32], std::uint32_t) {
   }
 }
 
+// The reverse: row[] is what this lane's address gets, result[] what the lane holds.
+template <int COUNT, bool TRANSPOSE>
+FLASH_SIMT_UNCHECKED void collect_rows(void* const slots[32], std::uint32_t) {
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto* const part = static_cast<const MatrixRows*>(slots[lane]);
+    const int g = lane / 4, t = lane % 4;
+    for (int i = 0; i < COUNT; ++i)
+      for (int half = 0; half < 2; ++half) {
+        const int row = TRANSPOSE ? 2 * t + half : g, column = TRANSPOSE ? g : 2 * t + half;
+        static_cast<MatrixRows*>(slots[8 * i + row])->row[column] =
+            static_cast<std::uint16_t>(part->result[i] >> 16 * half);
+      }
+  }
+}
+
 // ---- mma.sync -----------------------------------------------------------------------------------
 
 template <int kExponentBits>  // 5: half; 8: bfloat16
 struct PairOf16Bits {
   static constexpr int kPerRegister = 2;
-  FLASH_SIMT_UNCHECKED static double value(std::uint32_t bits, int i) {
-    return static_cast<double>(
-        float_of_bits<kExponentBits>(static_cast<std::uint16_t>(bits >> 16 * i)));
+  FLASH_SIMT_UNCHECKED static float value(std::uint32_t bits, int i) {
+    return float_of_bits<kExponentBits>(static_cast<std::uint16_t>(bits >> 16 * i));
   }
 };
 struct Tf32 {
   static constexpr int kPerRegister = 1;
-  FLASH_SIMT_UNCHECKED static double value(std::uint32_t bits, int) {
-    return static_cast<double>(__builtin_bit_cast(float, bits & ~0x1fffu));  // the rest is ignored
+  FLASH_SIMT_UNCHECKED static float value(std::uint32_t bits, int) {
+    return __builtin_bit_cast(float, bits & ~0x1fffu);  // the rest is ignored
   }
 };
 
@@ -56,11 +71,13 @@ struct Fragments {
   const std::uint32_t* b;
 };
 
-// Sums in double, rounded once.
 template <class Element>
 FLASH_SIMT_UNCHECKED void multiply_fragments(void* const slots[32], std::uint32_t) {
   constexpr int kPer = Element::kPerRegister, kDepth = 8 * kPer;
-  double A[16][kDepth], B[kDepth][8];
+  float A[16][kDepth], B[kDepth][8], D[16][8];
+  const auto element_of_d = [&D](int lane, int n) __attribute__((always_inline)) -> float& {
+    return D[lane / 4 + 8 * (n / 2)][2 * (lane % 4) + n % 2];
+  };
   for (int lane = 0; lane < 32; ++lane) {
     const auto& part = *static_cast<const Fragments*>(slots[lane]);
     const int g = lane / 4, t = lane % 4;
@@ -69,16 +86,12 @@ FLASH_SIMT_UNCHECKED void multiply_fragments(void* const slots[32], std::uint32_
         A[g + 8 * (n % 2)][kPer * t + i + 4 * kPer * (n / 2)] = Element::value(part.a[n], i);
       for (int n = 0; n < 2; ++n) B[kPer * t + i + 4 * kPer * n][g] = Element::value(part.b[n], i);
     }
+    for (int n = 0; n < 4; ++n) element_of_d(lane, n) = part.d[n];
   }
-  for (int lane = 0; lane < 32; ++lane) {
-    const auto& part = *static_cast<const Fragments*>(slots[lane]);
-    for (int n = 0; n < 4; ++n) {
-      const int row = lane / 4 + 8 * (n / 2), column = 2 * (lane % 4) + n % 2;
-      double sum = static_cast<double>(part.d[n]);
-      for (int k = 0; k < kDepth; ++k) sum += A[row][k] * B[k][column];
-      part.d[n] = static_cast<float>(sum);
-    }
-  }
+  add_products(D[0], A[0], B[0], 16, 8, kDepth);
+  for (int lane = 0; lane < 32; ++lane)
+    for (int n = 0; n < 4; ++n)
+      static_cast<const Fragments*>(slots[lane])->d[n] = element_of_d(lane, n);
 }
 
 template <class Element>
@@ -105,6 +118,20 @@ __forceinline__ void ldmatrix(std::uint32_t (&r)[COUNT], const void* row,
   }
   simt::matrix_operation("ldmatrix", site, &slot, simt::deal_out_rows<COUNT, TRANSPOSE>);
   for (int i = 0; i < COUNT; ++i) r[i] = slot.result[i];
+}
+
+template <int COUNT, bool TRANSPOSE = false>
+__forceinline__ void stmatrix(void* row, const std::uint32_t (&r)[COUNT],
+                              simt::Site site = simt::Site::here()) {
+  static_assert(COUNT == 2 || COUNT == 4, "stmatrix stores 2 or 4 matrices here");
+  simt::MatrixRows slot{};
+  for (int i = 0; i < COUNT; ++i) slot.result[i] = r[i];
+  simt::matrix_operation("stmatrix", site, &slot, simt::collect_rows<COUNT, TRANSPOSE>);
+  if (static_cast<int>(simt::lane_number()) >= 8 * COUNT) return;
+  if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) simt::misaligned("stmatrix", site, row, 16);
+  uint4 words;
+  __builtin_memcpy(&words, slot.row, sizeof words);
+  *static_cast<uint4*>(row) = words;  // in the kernel's own code, where the checks see it
 }
 
 inline void mma_m16n8k16_half(float (&d)[4], const std::uint32_t (&a)[4],

@@ -101,28 +101,24 @@ struct Product {
   const C* c;
 };
 
-// Sums in double, rounded once.
 template <class D, class A, class B, class C, bool TF32>
 FLASH_SIMT_UNCHECKED void multiply(void* const slots[32], std::uint32_t) {
   constexpr int kM = D::kRows, kN = D::kColumns, kK = A::kColumns;
-  double a[kM * kK], b[kK * kN], sum[kM * kN];
-  const auto tf32 = [](double value) __attribute__((always_inline)) {
+  float a[kM * kK], b[kK * kN], sum[kM * kN];
+  const auto tf32 = [](float value) __attribute__((always_inline)) {
     if constexpr (!TF32) return value;
-    return flash::simt::Tf32::value(__builtin_bit_cast(std::uint32_t, static_cast<float>(value)),
-                                    0);
+    return flash::simt::Tf32::value(__builtin_bit_cast(std::uint32_t, value), 0);
   };
   for (int lane = 0; lane < 32; ++lane) {
     const auto& part = *static_cast<const Product<D, A, B, C>*>(slots[lane]);
     for (int i = 0; i < A::num_elements; ++i)
-      a[A::number(lane, i)] = tf32(static_cast<double>(static_cast<float>(part.a->x[i])));
+      a[A::number(lane, i)] = tf32(static_cast<float>(part.a->x[i]));
     for (int i = 0; i < B::num_elements; ++i)
-      b[B::number(lane, i)] = tf32(static_cast<double>(static_cast<float>(part.b->x[i])));
+      b[B::number(lane, i)] = tf32(static_cast<float>(part.b->x[i]));
     for (int i = 0; i < C::num_elements; ++i)
-      sum[C::number(lane, i)] = static_cast<double>(static_cast<float>(part.c->x[i]));
+      sum[C::number(lane, i)] = static_cast<float>(part.c->x[i]);
   }
-  for (int m = 0; m < kM; ++m)
-    for (int k = 0; k < kK; ++k)
-      for (int n = 0; n < kN; ++n) sum[m * kN + n] += a[m * kK + k] * b[k * kN + n];
+  flash::simt::add_products(sum, a, b, kM, kN, kK);
   for (int lane = 0; lane < 32; ++lane) {
     const auto& part = *static_cast<const Product<D, A, B, C>*>(slots[lane]);
     for (int i = 0; i < D::num_elements; ++i)

@@ -1,0 +1,114 @@
+// Implements mbarrier.hpp.
+#include "common/simt/mbarrier.hpp"
+
+#include "common/simt/hopper.hpp"
+#include "common/simt/worker.hpp"
+
+namespace flash::simt {
+
+using enum FindingKind;
+namespace {
+
+std::string phase_text(unsigned phase) {
+  return text_of("phase ", phase, " (parity ", phase % 2, ")");
+}
+
+}  // namespace
+
+Mbarrier& Mbarriers::find(const void* address, const char* what, std::uintptr_t pc) {
+  const auto found = barriers_.find(address);
+  if (found == barriers_.end())
+    worker_.fail(kWrongArgument, locate(worker_.launch().module, pc),
+                 text_of(what, " uses ", shared_text(worker_, address),
+                         ", where init() has not made a barrier.\n", worker_.describe()));
+  return found->second;
+}
+
+void Mbarriers::init(const void* address, int arrivals, std::uintptr_t pc) {
+  const Location where = locate(worker_.launch().module, pc);
+  (void)shared_address_of(worker_, address, "init()", pc);
+  if (reinterpret_cast<std::uintptr_t>(address) % 8 != 0)
+    worker_.fail(kMisaligned, where,
+                 text_of("init(): the address of a barrier is a multiple of 8; this one is ",
+                         shared_text(worker_, address), ".\n", worker_.describe()));
+  constexpr int kMost = (1 << 20) - 1;
+  if (arrivals < 1 || arrivals > kMost)
+    worker_.fail(kWrongArgument, where,
+                 text_of("init(): a phase has 1 to ", kMost, " arrivals; this one is to have ",
+                         arrivals, ".\n", worker_.describe()));
+  if (!barriers_.try_emplace(address, Mbarrier{address, arrivals, arrivals}).second)
+    worker_.fail(
+        kWrongArgument, where,
+        text_of("init(): ", shared_text(worker_, address),
+                " is a barrier already; each is made once, by one thread.\n", worker_.describe()));
+}
+
+void Mbarriers::arrive(const void* address, int bytes, std::uintptr_t pc) {
+  Mbarrier& barrier = find(address, bytes > 0 ? "arrive_expecting()" : "arrive()", pc);
+  constexpr int kMost = (1 << 20) - 1;
+  if (bytes < 0 || barrier.bytes + bytes > kMost)
+    worker_.fail(kWrongArgument, locate(worker_.launch().module, pc),
+                 text_of("arrive_expecting(): ", barrier.bytes + bytes,
+                         " bytes are announced for one phase; 0 to ", kMost, " can be.\n",
+                         worker_.describe()));
+  barrier.bytes += bytes;
+  barrier.uncovered += bytes;
+  --barrier.missing;
+  end_phase_if_complete(barrier);
+}
+
+void Mbarriers::end_phase_if_complete(Mbarrier& barrier) {
+  if (barrier.missing > 0 || barrier.bytes != 0) return;
+  ++barrier.phase;
+  barrier.missing = barrier.arrivals;
+  for (const unsigned thread : barrier.waiting) worker_.wake(thread);
+  barrier.waiting.clear();
+}
+
+bool Mbarriers::has_ended(const void* address, int parity, std::uintptr_t pc) {
+  return find(address, "has_ended()", pc).phase % 2 != static_cast<unsigned>(parity & 1);
+}
+
+void Mbarriers::wait(const void* address, int parity, Site site, std::uintptr_t pc) {
+  Mbarrier& barrier = find(address, "wait()", pc);
+  if (barrier.phase % 2 != static_cast<unsigned>(parity & 1)) return;
+  barrier.waiting.push_back(worker_.thread_number());
+  worker_.sleep("wait()", site);
+}
+
+Mbarrier& Mbarriers::start_copy(const void* address, int bytes, std::uintptr_t pc) {
+  Mbarrier& barrier = find(address, "tma_load()", pc);
+  if (barrier.uncovered < bytes)
+    worker_.fail(kWrongArgument, locate(worker_.launch().module, pc),
+                 text_of("tma_load() copies ", bytes,
+                         " bytes; of those that arrive_expecting() "
+                         "has announced at ",
+                         shared_text(worker_, address), " only ", barrier.uncovered,
+                         " are left. A box counts in full, also where it hangs "
+                         "over the tensor's end, and is announced before its copy starts.\n",
+                         worker_.describe()));
+  barrier.uncovered -= bytes;
+  return barrier;
+}
+
+void Mbarriers::land(Mbarrier& barrier, int bytes) {
+  barrier.bytes -= bytes;
+  end_phase_if_complete(barrier);
+}
+
+std::string Mbarriers::what_is_missing() const {
+  std::string text;
+  for (const auto& [address, barrier] : barriers_) {
+    if (barrier.waiting.empty()) continue;
+    text +=
+        text_of("The barrier in ", shared_text(worker_, address), ", ", phase_text(barrier.phase),
+                ": ", barrier.missing, " of ", barrier.arrivals, " arrivals are missing");
+    if (barrier.bytes > 0)
+      text += text_of(", and of the bytes that were announced ", barrier.bytes,
+                      " have not landed (", barrier.uncovered, " of them no copy was started for)");
+    text += ".\n";
+  }
+  return text;
+}
+
+}  // namespace flash::simt

@@ -1,0 +1,226 @@
+// Implements tma.hpp.
+#include "common/simt/tma.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <iterator>
+#include <utility>
+
+#include "common/simt/hopper.hpp"
+#include "common/simt/worker.hpp"
+
+namespace flash::simt {
+
+using enum FindingKind;
+
+void encode_tensor_map(unsigned char* bits, const void* data, int element_bytes,
+                       const std::int64_t (&extents)[4], const std::int64_t (&byte_strides)[4],
+                       int box_rows) {
+  MapContent map{};
+  map.magic = MapContent::kMagic;
+  map.data = static_cast<char*>(const_cast<void*>(data));
+  std::copy(extents, extents + 4, map.extents);
+  std::copy(byte_strides, byte_strides + 4, map.byte_strides);
+  map.element_bytes = element_bytes;
+  map.box_rows = box_rows;
+  static_assert(sizeof map <= 128);
+  std::memcpy(bits, &map, sizeof map);
+}
+
+// ---- a box --------------------------------------------------------------------------------------
+
+template <class Use>
+void Box::for_each_row(Use use) const {
+  const int columns = 128 / map.element_bytes, *const at = place.coordinate;
+  const std::int64_t begin = std::clamp<std::int64_t>(-std::int64_t{at[0]}, 0, columns),
+                     end = std::clamp<std::int64_t>(map.extents[0] - at[0], 0, columns);
+  for (std::int64_t row = 0; row < map.box_rows; ++row) {
+    const std::int64_t index[4] = {at[0] + begin, at[1] + row, at[2], at[3]};
+    bool inside = begin < end;
+    std::int64_t offset = index[0] * map.element_bytes;
+    for (int i = 1; i < 4; ++i) {
+      inside = inside && index[i] >= 0 && index[i] < map.extents[i];
+      offset += index[i] * map.byte_strides[i];
+    }
+    use(inside ? map.data + offset : nullptr, static_cast<std::size_t>(row),
+        static_cast<std::size_t>(begin * map.element_bytes),
+        static_cast<std::size_t>(end * map.element_bytes));
+  }
+}
+
+namespace {
+
+// Calls use(16 bytes in shared memory, 16 bytes of `content`) for each place of the box.
+template <class Content, class Use>
+void for_each_chunk(const Box& box, Content* content, Use use) {
+  for (std::uint32_t offset = 0; offset < box.bytes(); offset += 16) {
+    const std::uint32_t place = swizzled(box.window_address + offset) - box.window_address;
+    use(box.shared + place, content + offset);
+  }
+}
+
+}  // namespace
+
+void Box::load() const {
+  std::vector<char> content(bytes());
+  for_each_row([&](const char* memory, std::size_t row, std::size_t begin, std::size_t end) {
+    if (memory != nullptr) std::memcpy(&content[128 * row + begin], memory, end - begin);
+  });
+  for_each_chunk(*this, content.data(),
+                 [](char* in_shared, const char* chunk) { std::memcpy(in_shared, chunk, 16); });
+}
+
+std::vector<char> Box::read() const {
+  std::vector<char> content(bytes());
+  for_each_chunk(*this, content.data(),
+                 [](const char* in_shared, char* chunk) { std::memcpy(chunk, in_shared, 16); });
+  return content;
+}
+
+void Box::store(const std::vector<char>& content, bool add) const {
+  for_each_row([&](char* memory, std::size_t row, std::size_t begin, std::size_t end) {
+    if (memory == nullptr) return;
+    const char* const from = &content[128 * row + begin];
+    if (!add) {
+      std::memcpy(memory, from, end - begin);
+      return;
+    }
+    for (std::size_t i = 0; i < end - begin; i += sizeof(float)) {
+      float sum, term;
+      std::memcpy(&sum, memory + i, sizeof sum);
+      std::memcpy(&term, from + i, sizeof term);
+      sum += term;
+      std::memcpy(memory + i, &sum, sizeof sum);
+    }
+  });
+}
+
+// ---- the block ----------------------------------------------------------------------------------
+
+void Tma::start_block() {
+  loads_.clear();
+  for (Thread& thread : threads_) {
+    thread.stores.clear();
+    thread.groups = 0;
+  }
+}
+
+Box Tma::checked_box(const char* what, const void* map, const void* shared, const BoxPlace& place,
+                     std::uintptr_t pc) {
+  const auto fail = [&](FindingKind kind, const std::string& text) {
+    worker_.fail(kind, locate(worker_.launch().module, pc),
+                 text_of(what, text, "\n", worker_.describe()));
+  };
+  Box box{};
+  std::memcpy(&box.map, map, sizeof box.map);
+  if (box.map.magic != MapContent::kMagic)
+    fail(kWrongArgument, " is given a tensor map that tensor_map() has not made.");
+  box.place = place;
+  box.shared = static_cast<char*>(const_cast<void*>(shared));
+  box.window_address = shared_address_of(worker_, shared, what, pc);
+  box.pc = pc;
+  if (box.window_address % 1024 != 0)
+    fail(kMisaligned,
+         text_of(": the box begins in ", shared_text(worker_, shared), ", at shared address ",
+                 box.window_address, "; it must be a multiple of 1024 (align_to_1024())."));
+  if (worker_.shared_memory().at(box.window_address, box.bytes()) == nullptr)
+    fail(kOutOfBounds, text_of(": the box has ", box.map.box_rows,
+                               " rows of 128 bytes and begins "
+                               "in ",
+                               shared_text(worker_, shared), ": it ends behind it."));
+  return box;
+}
+
+void Tma::load(void* to, const void* map, const void* barrier, const BoxPlace& place,
+               std::uintptr_t pc) {
+  const Box box = checked_box("tma_load()", map, to, place, pc);
+  Load load{box, &mbarriers_.start_copy(barrier, static_cast<int>(box.bytes()), pc)};
+  if (worker_.prefers_late())
+    loads_.push_back(load);
+  else
+    land(load);
+}
+
+void Tma::land(const Load& load) {
+  load.box.load();
+  mbarriers_.land(*load.barrier, static_cast<int>(load.box.bytes()));
+}
+
+// The newest first: copies may overtake each other.
+template <class Condition>
+bool Tma::land_where(Condition condition) {
+  const std::vector<Load> all = std::exchange(loads_, {});
+  std::copy_if(all.begin(), all.end(), std::back_inserter(loads_), std::not_fn(condition));
+  std::for_each(all.rbegin(), all.rend(), [&](const Load& one) {
+    if (condition(one)) land(one);
+  });
+  return loads_.size() < all.size();
+}
+
+void Tma::land_at(const void* barrier) {
+  land_where([barrier](const Load& load) { return load.barrier->address == barrier; });
+}
+
+bool Tma::land_waited_for() {
+  std::vector<const void*> waited_for;  // of now: the phases that end here change it
+  for (const Load& load : loads_)
+    if (!load.barrier->waiting.empty()) waited_for.push_back(load.barrier->address);
+  return land_where([&](const Load& load) {
+    return std::count(waited_for.begin(), waited_for.end(), load.barrier->address) > 0;
+  });
+}
+
+void Tma::store(const void* map, const void* from, const BoxPlace& place, bool add,
+                std::uintptr_t pc) {
+  const char* const what = add ? "tma_add()" : "tma_store()";
+  Thread& thread = threads_[worker_.thread_number()];
+  Store store{checked_box(what, map, from, place, pc), add, thread.groups};
+  if (add && store.box.map.element_bytes != sizeof(float))
+    worker_.fail(kWrongArgument, locate(worker_.launch().module, pc),
+                 text_of("tma_add(): the emulator adds float32 only.\n", worker_.describe()));
+  if (!worker_.prefers_late()) {
+    read(store);
+    write(store);
+  }
+  thread.stores.push_back(std::move(store));
+}
+
+void Tma::read(Store& store) {
+  if (!store.was_read) store.content = store.box.read();
+  store.was_read = true;
+}
+
+void Tma::write(Store& store) {
+  if (!store.was_written) store.box.store(store.content, store.add);
+  store.was_written = true;
+}
+
+void Tma::commit() { ++threads_[worker_.thread_number()].groups; }
+
+void Tma::wait(int groups, bool complete) {
+  Thread& thread = threads_[worker_.thread_number()];
+  for (Store& store : thread.stores) {
+    if (store.group + groups >= thread.groups) break;
+    read(store);
+    store.source_is_free = true;
+    if (complete) write(store);
+  }
+  std::erase_if(thread.stores,
+                [](const Store& store) { return store.source_is_free && store.was_written; });
+}
+
+void Tma::thread_returns() {
+  Thread& thread = threads_[worker_.thread_number()];
+  for (Store& store : thread.stores) {
+    if (!store.source_is_free)
+      worker_.fail(kAsyncCopy, locate(worker_.launch().module, store.box.pc),
+                   text_of(worker_.describe(), " returns, and its copy may still read ",
+                           shared_text(worker_, store.box.shared),
+                           ": tma_commit() and tma_wait_read<0>() come first."));
+    write(store);
+  }
+  thread.stores.clear();
+}
+
+}  // namespace flash::simt

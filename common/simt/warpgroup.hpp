@@ -1,0 +1,90 @@
+// What the warpgroups of a block share out (common/cuda/warpgroup.hpp): named barriers and
+// registers; and how the 128 threads of a warpgroup meet.
+#pragma once
+
+#include <array>
+#include <bitset>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/simt/device/hopper_interface.hpp"
+
+namespace flash::simt {
+
+class Worker;
+
+inline constexpr unsigned kWarpgroupSize = 128, kMostWarpgroups = 1024 / kWarpgroupSize;
+
+// Operations that all threads of a warpgroup come to.
+class Meetings {
+ public:
+  explicit Meetings(Worker& worker) : worker_(worker) {}
+
+  void start_block() { meetings_ = {}; }
+
+  // The running thread comes to an operation. True for the last one of its warpgroup: it acts for
+  // all, then calls release(). The others return when that has happened.
+  bool come(const char* what, Site site);
+  void release();
+
+  // The first thread of the running thread's warpgroup.
+  unsigned first() const;
+
+  // Whether a warpgroup waits for threads that have returned, or that wait in an operation of
+  // their warp or their block. Gives its place.
+  bool is_stuck(Site& site) const;
+
+ private:
+  struct Meeting {
+    const char* what = nullptr;
+    Site site{};
+    std::bitset<kWarpgroupSize> arrived{};
+  };
+  Meeting& mine();
+
+  Worker& worker_;
+  std::array<Meeting, kMostWarpgroups> meetings_{};
+};
+
+class NamedBarriers {
+ public:
+  explicit NamedBarriers(Worker& worker) : worker_(worker) {}
+
+  void start_block() { barriers_ = {}; }
+  bool come(const NamedBarrierCall& call);
+  std::string what_is_missing() const;
+
+ private:
+  struct NamedBarrier {
+    int threads = 0, arrived = 0;  // in this phase
+    Site site{};                   // of the first that came
+    bool any = false;
+    std::vector<unsigned> waiting{};
+  };
+
+  Worker& worker_;
+  std::array<NamedBarrier, 16> barriers_{};
+  std::bitset<1024> result_;  // what each waiting thread will be told
+};
+
+class RegisterPool {
+ public:
+  RegisterPool(Worker& worker, Meetings& meetings) : worker_(worker), meetings_(meetings) {}
+
+  void start_block();
+  void set(int count, bool takes, Site site);
+  std::string what_is_missing() const;
+
+ private:
+  void serve();
+
+  Worker& worker_;
+  Meetings& meetings_;
+  int free_ = 0;                                   // registers
+  std::array<int, kMostWarpgroups> held_{};        // by each thread of a warpgroup
+  std::array<int, kMostWarpgroups> wanted_{};      // 0: it does not wait
+  std::array<unsigned, kMostWarpgroups> waits_{};  // the thread that does
+};
+
+}  // namespace flash::simt
