@@ -24,7 +24,7 @@ template <class C, class T>
 struct Tile {
   T* data;
 
-  __device__ __forceinline__ T* chunk(int row, int c) const {
+  __device__ __forceinline__ T* chunk(unsigned row, unsigned c) const {
     return data + row * C::kHeadDim + c * kChunk;
   }
 };

@@ -22,8 +22,8 @@ template <class C, class T>
 struct Tile {
   T* data;
 
-  __device__ __forceinline__ T* chunk(int row, int c) const {
-    return data + row * C::kHeadDim + (c ^ row % 8) * kChunk;
+  __device__ __forceinline__ T* chunk(unsigned row, unsigned c) const {
+    return data + row * C::kHeadDim + (c ^ (row & 7)) * kChunk;
   }
 };
 

@@ -21,8 +21,8 @@ template <class C, class T>
 struct Tile {
   T* data;
 
-  __device__ __forceinline__ T* chunk(int row, int c) const {
-    return data + row * C::kHeadDim + (c ^ row % 8) * kChunk;
+  __device__ __forceinline__ T* chunk(unsigned row, unsigned c) const {
+    return data + row * C::kHeadDim + (c ^ (row & 7)) * kChunk;
   }
 };
 
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   store<C>(rows, out, lse, work, scale, me);
 }
 
-using Configs = Table<Config<64, 128, 64, 4, 2, 2>, Config<128, 128, 32, 4, 2, 2>,
+using Configs = Table<Config<64, 128, 96, 4, 2, 2>, Config<128, 128, 64, 4, 2, 2, true>,
                       Config<256, 128, 64, 8, 2, 1>, Config<256, 64, 32, 4, 2, 2>>;
 
 template <class T>

@@ -26,10 +26,17 @@ inline constexpr int kChunk = 8;  // elements of 16 bits in 16 bytes: what one l
 // A thread block owns kBlockQ queries and takes kBlockK keys a step; shared memory holds K and V of
 // kStages steps. kBlocks thread blocks have to fit on a multiprocessor, which limits a thread's
 // registers.
-template <int HeadDim, int BlockQ, int BlockK, int Warps, int Stages, int Blocks>
+template <int HeadDim, int BlockQ, int BlockK, int Warps, int Stages, int Blocks,
+          bool TestsAlpha = false>
 struct Config {
   static constexpr int kHeadDim = HeadDim, kBlockQ = BlockQ, kBlockK = BlockK, kWarps = Warps,
                        kStages = Stages, kBlocks = Blocks;
+  static constexpr bool kTestsAlpha = TestsAlpha;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  static constexpr int kUnrollQK = kHeadDim == 128 ? 4 : kHeadDim / 16;  // more, and ptxas spills
+#else
+  static constexpr int kUnrollQK = kHeadDim == 128 ? 2 : kHeadDim / 16;
+#endif
   static constexpr int kThreads = kWarps * kWarpSize;
   static constexpr int kRowsOfWarp = kBlockQ / kWarps;
   static constexpr int kTiles = kRowsOfWarp / 16;
@@ -62,8 +69,16 @@ struct Rows {
 // fragment.
 template <class C>
 struct Lane {
-  int first_row = static_cast<int>(threadIdx.x) / kWarpSize * C::kRowsOfWarp;
-  int lane = threadIdx.x % kWarpSize, g = lane / 4, t2 = lane % 4 * 2;
+  int first_row;
+  unsigned lane;
+  int g, t2;
+
+  // Unsigned: a signed remainder takes more registers, enough to make the largest kernels spill.
+  __device__ __forceinline__ explicit Lane(unsigned thread = threadIdx.x)
+      : first_row(thread / kWarpSize * C::kRowsOfWarp),
+        lane(thread % kWarpSize),
+        g(thread % kWarpSize / 4),
+        t2(thread % 4 * 2) {}
 
   __device__ __forceinline__ int row(int tile, int half) const {
     return first_row + 16 * tile + 8 * half + g;
@@ -74,8 +89,7 @@ struct Lane {
 // come first: they see the most keys, and short blocks fill the end. Without one a head's blocks
 // are neighbours in the grid, so that they find its K and V in the L2 cache.
 struct Work {
-  Index b, h;
-  int i0, keys;
+  int b, h, i0, keys;
   int all_see, some_see;  // all queries see the keys before all_see, some those before some_see
 
   __device__ __forceinline__ Work(const AttentionShape& shape, bool causal, int block_q)
@@ -117,7 +131,7 @@ __device__ __forceinline__ void multiply_QK(Scores<C>& S, const Tile& Q_smem, co
       FLASH_UNROLL
       for (int i = 0; i < 4; ++i) S[tile][n][i] = 0;
 
-  FLASH_UNROLL
+  FLASH_UNROLL_BY(C::kUnrollQK)
   for (int k = 0; k < C::kHeadDim / 16; ++k) {
     std::uint32_t Q[C::kTiles][4];
     FLASH_UNROLL
@@ -198,12 +212,22 @@ __device__ __forceinline__ void mask_scores(Scores<C>& S, int keys, bool causal,
     }
 }
 
+// O of rows g (`half` 0) or g + 8 (1) times alpha.
+template <int kColumns>
+__device__ __forceinline__ void rescale(float (&O)[kColumns][4], int half, float alpha) {
+  FLASH_UNROLL
+  for (int n = 0; n < kColumns; ++n)
+    FLASH_UNROLL
+    for (int i = 2 * half; i < 2 * half + 2; ++i) O[n][i] *= alpha;
+}
+
 // Online softmax: m takes in the new scores, what was summed up so far shrinks by alpha, and S
 // becomes P = exp2(scale * (S - m)). `scale` is positive and in base 2.
 template <class C>
 __device__ __forceinline__ void softmax_step(Scores<C>& S, Rows<C>& rows, float scale) {
   FLASH_UNROLL
-  for (int tile = 0; tile < C::kTiles; ++tile)
+  for (int tile = 0; tile < C::kTiles; ++tile) {
+    float alpha[2];
     FLASH_UNROLL
     for (int half = 0; half < 2; ++half) {
       float& m = rows.m[tile][half];
@@ -214,7 +238,7 @@ __device__ __forceinline__ void softmax_step(Scores<C>& S, Rows<C>& rows, float 
       m_new = warp_max<4>(m_new);
       const float safe = m_new == -INFINITY ? 0 : m_new, reference = safe * scale;
       // The difference first: fused, m * scale - reference would not be 0 where m stays as it is.
-      const float alpha = exp2_approximate((m - safe) * scale);
+      alpha[half] = exp2_approximate((m - safe) * scale);
       m = m_new;
       float sum = 0;
       FLASH_UNROLL
@@ -222,12 +246,16 @@ __device__ __forceinline__ void softmax_step(Scores<C>& S, Rows<C>& rows, float 
         FLASH_UNROLL
         for (int i = 2 * half; i < 2 * half + 2; ++i)
           sum += S[tile][n][i] = exp2_approximate(fmaf(S[tile][n][i], scale, -reference));
-      rows.l[tile][half] = rows.l[tile][half] * alpha + sum;
-      FLASH_UNROLL
-      for (int n = 0; n < C::kHeadDim / 8; ++n)
-        FLASH_UNROLL
-        for (int i = 2 * half; i < 2 * half + 2; ++i) rows.O[tile][n][i] *= alpha;
+      rows.l[tile][half] = rows.l[tile][half] * alpha[half] + sum;
+      if constexpr (!C::kTestsAlpha) rescale(rows.O[tile], half, alpha[half]);
     }
+    // Most steps find no larger score in any of the warp's rows.
+    if constexpr (C::kTestsAlpha) {
+      if (!__any_sync(kAllLanes, alpha[0] != 1 || alpha[1] != 1)) continue;
+      rescale(rows.O[tile], 0, alpha[0]);
+      rescale(rows.O[tile], 1, alpha[1]);
+    }
+  }
 }
 
 // out = O / l, and lse = scale * m + log(l) in base e. A row with no key gets out = 0, lse = -inf.
