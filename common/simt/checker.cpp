@@ -45,7 +45,8 @@ std::uint32_t Checker::tick() {
   std::abort();
 }
 
-void Checker::start_block(unsigned) {
+void Checker::start_block(unsigned threads) {
+  threads_ = threads;
   block_start_ = barrier_time_ = tick();
   if (number_of_launch_ != worker_.launch().number) {
     number_of_launch_ = worker_.launch().number;
@@ -61,6 +62,12 @@ void Checker::start_block(unsigned) {
   shared_releases_.clear();
   acquired_.clear();
   acquired_by_block_ = {};
+  if (is_wide_) {
+    for (auto& fences : proxy_fences_) fences.clear();
+    for (RegisterWatch& registers : registers_) registers.clear();
+    agents_.clear();
+    is_wide_ = false;
+  }
   active_checker = this;
 }
 
@@ -73,7 +80,7 @@ void Checker::running(unsigned thread) {
 
 // ---- what orders accesses -----------------------------------------------------------------------
 
-void Checker::Knowledge::merge(const Knowledge& other) {
+void Knowledge::merge(const Knowledge& other) {
   for (const auto& [block, time] : other.blocks) blocks[block] = std::max(blocks[block], time);
   for (const auto& [thread, time] : other.threads)
     threads[thread] = std::max(threads[thread], time);
@@ -83,6 +90,7 @@ void Checker::barrier() {
   barrier_time_ = tick();
   for (const auto& [thread, knowledge] : acquired_) acquired_by_block_.merge(knowledge);
   acquired_.clear();
+  if (is_wide_) share_agents();
 }
 
 void Checker::warp_sync(unsigned warp, std::uint32_t lanes) {
@@ -98,6 +106,7 @@ void Checker::warp_sync(unsigned warp, std::uint32_t lanes) {
     known_[first + lane] = known;
     clock_[first + lane] = now;
   });
+  if (is_wide_) share_rows(first, lanes, now);
   if (acquired_.empty()) return;
   Knowledge told;
   for_each_lane(lanes, [&](unsigned lane) {
@@ -122,27 +131,13 @@ bool Checker::told_to_me(std::uint32_t time, unsigned thread) const {
   const std::uint32_t block = start_of_block_at(time);
   const auto covers = [&](const Knowledge& knowledge) {
     const auto of_block = knowledge.blocks.find(block);
-    if (of_block != knowledge.blocks.end() && time < of_block->second) return true;
+    if (thread < kMostThreads && of_block != knowledge.blocks.end() && time < of_block->second) return true;
     const auto of_thread = knowledge.threads.find({block, thread});
     return of_thread != knowledge.threads.end() && time < of_thread->second;
   };
   if (covers(acquired_by_block_)) return true;
   const auto mine = acquired_.find(thread_);
   return mine != acquired_.end() && covers(mine->second);
-}
-
-inline bool Checker::released_to_me(std::uint32_t time, unsigned thread) const {
-  return anything_released_ && told_to_me(time, thread);
-}
-
-inline bool Checker::ordered_before_me(std::uint32_t time, unsigned thread, bool is_global) const {
-  if (time >= block_start_)
-    return time < barrier_time_ || thread == thread_ ||
-           (thread / kWarpSize == thread_ / kWarpSize &&
-            time < known_[thread_][thread % kWarpSize]) ||
-           released_to_me(time, thread);
-  // Shared memory is new for each block, and earlier launches are over.
-  return !is_global || time < launch_start_ || released_to_me(time, thread);
 }
 
 // An atomic operation on `address` learns what was published there, and publishes what this
@@ -163,6 +158,13 @@ void Checker::synchronize(const void* address, bool is_global) {
       std::uint32_t& known = told.threads[{block_start_, first + lane}];
       known = std::max(known, time);
     }
+  if (is_wide_)
+    for_each_actor([&](unsigned actor) {
+      const std::uint32_t time = row(thread_)[actor];
+      if (actor == thread_ || time <= block_start_ || time > fenced_[thread_]) return;
+      std::uint32_t& known = told.threads[{block_start_, actor}];
+      known = std::max(known, time);
+    });
   told.merge(acquired_by_block_);
   if (const auto mine = acquired_.find(thread_); mine != acquired_.end()) told.merge(mine->second);
 }
@@ -189,7 +191,10 @@ void Checker::access(const void* address, std::size_t bytes, bool is_write, bool
                      std::uintptr_t pc) {
   const auto* const begin = static_cast<const char*>(address);
   // The thread's own stack: its local memory.
-  if (static_cast<std::size_t>(begin - stack_begin_) < FiberStacks::kStackBytes) return;
+  if (static_cast<std::size_t>(begin - stack_begin_) < FiberStacks::kStackBytes) {
+    if (!registers_[thread_].empty()) check_registers(begin, bytes, is_write, pc);
+    return;
+  }
   const Kind kind = is_write ? Kind::kWrite : Kind::kRead;
   Place place;
   if (find_place(begin, bytes, place)) {
@@ -299,7 +304,8 @@ void Checker::check(const Place& place, const char* address, std::size_t bytes, 
     };
     // Most reads are of what many threads have read since the last barrier: there is nothing to
     // add.
-    if (cell->time[Cell::kWriter] < barrier_time_ && cell->time[Cell::kReader] >= barrier_time_ &&
+    if (cell->time[Cell::kWriter] < barrier_time_ &&
+        (cell->who[Cell::kWriter] & 0x7fffu) < kMostThreads && cell->time[Cell::kReader] >= barrier_time_ &&
         cell->time[Cell::kOtherReader] >= barrier_time_ && !same_warp() &&
         (cell->time[Cell::kWriter] >= block_start_ || cell->time[Cell::kWriter] < launch_start_ ||
          !place.is_global))
@@ -369,8 +375,30 @@ void Checker::stop(FindingKind kind, std::uintptr_t pc, const std::string& text)
   worker_.fail(kind, locate(worker_.launch().module, pc), worker_.describe() + text);
 }
 
+// What tells a thread that an agent is done.
+const char* Checker::how_it_ends(const std::string& what) {
+  if (what == "tma_load()") return "wait() for its barrier comes first.";
+  if (what == "wgmma()")
+    return "a wgmma_wait() that covers it comes first, and a barrier for other threads.";
+  return "tma_wait() or tma_wait_read() comes first, and a barrier for other threads.";
+}
+
+// Why the order of two accesses is not known, for the later one's actor and the earlier access.
+std::string Checker::why_unordered(const Access& other, const AsyncStep* step) const {
+  if (other.time < block_start_)
+    return ". Only atomic operations after a __threadfence() order two blocks of a launch.";
+  if (other.thread >= kMostThreads)
+    return text_of(". Nothing says that this ", agents_[other.thread - kFirstAgent],
+                   " is over: ", how_it_ends(agents_[other.thread - kFirstAgent]));
+  if (step != nullptr || is_wide_) return ". No barrier lies between the two.";
+  if (other.thread / kWarpSize == thread_ / kWarpSize)
+    return ". Neither a __syncthreads() nor a __syncwarp() lies between the two.";
+  return ". No __syncthreads() lies between the two.";
+}
+
 void Checker::conflict_with(const Cell& cell, int slot, const Place& place, const char* address,
-                            std::size_t bytes, Kind kind, std::uintptr_t pc) {
+                            std::size_t bytes, Kind kind, std::uintptr_t pc,
+                            const AsyncStep* step) {
   const Access other = cell.get(slot);
   if (!is_new(kRace, pc, other.pc)) return;
   const Module& module = worker_.launch().module;
@@ -378,21 +406,24 @@ void Checker::conflict_with(const Cell& cell, int slot, const Place& place, cons
   const char* const then = slot != Cell::kWriter ? " read it at "
                            : other.atomic        ? " atomically changed it at "
                                                  : " wrote it at ";
-  const char* const why =
-      other.time < block_start_
-          ? ". Only atomic operations after a __threadfence() order two blocks of a launch."
-      : other.thread / kWarpSize == thread_ / kWarpSize
-          ? ". Neither a __syncthreads() nor a __syncwarp() lies between the two."
-          : ". No __syncthreads() lies between the two.";
-  const std::uint32_t start = start_of_block_at(other.time);
+  found(kRace, where, before,
+        text_of(" between ", place_text(before), " and ", place_text(where), "\n",
+                actor_text(step == nullptr ? thread_ : step->agent, time_), verb(kind),
+                address_text(place, address, bytes), " at ", place_text(where), ";\n",
+                actor_text(other.thread, other.time), then, place_text(before),
+                why_unordered(other, step)));
+}
+
+// "thread (3, 0, 0) of block (0, 0, 0)", or "a tma_load() in block (0, 0, 0)".
+std::string Checker::actor_text(unsigned actor, std::uint32_t time) const {
+  const std::uint32_t start = start_of_block_at(time);
   const auto block = std::find_if(blocks_.begin(), blocks_.end(), [start](const Started& started) {
     return started.time == start;
   });
-  found(
-      kRace, where, before,
-      text_of(" between ", place_text(before), " and ", place_text(where), "\n", worker_.describe(),
-              verb(kind), address_text(place, address, bytes), " at ", place_text(where), ";\n",
-              worker_.describe(other.thread, block->block), then, place_text(before), why));
+  if (actor < kMostThreads) return worker_.describe(actor, block->block);
+  const bool is_mine = time >= block_start_;
+  return text_of("a ", is_mine ? agents_[actor - kFirstAgent] : "copy by TMA", " of ",
+                 worker_.describe_block(block->block));
 }
 
 bool Checker::is_argument(const char* address) const {

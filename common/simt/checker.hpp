@@ -8,7 +8,9 @@
 // passed on:
 // - by __syncwarp(mask), to the lanes in the mask;
 // - by an atomic operation of a thread that has called __threadfence(): to a thread with a later
-//   atomic operation on the address, and to the lanes and the block that it then synchronizes with.
+//   atomic operation on the address, and to the lanes and the block that it then synchronizes with;
+// - by an arrival at an mbarrier or a named barrier, to the threads that wait for it.
+// The part that is for Hopper only is in hopper_checks.cpp.
 #pragma once
 
 #include <array>
@@ -20,6 +22,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/simt/clocks.hpp"
+#include "common/simt/register_watch.hpp"
 #include "common/simt/shadow.hpp"
 #include "common/simt/simt.hpp"
 #include "common/simt/witness.hpp"
@@ -55,12 +59,55 @@ class Checker final : public Witness {
   void async_copy_ends(const void* to, std::size_t bytes, std::uintptr_t pc);
   void fence();
 
+  // ---- Hopper -----------------------------------------------------------------------------------
+
+  // The running thread arrives at a barrier; a thread has waited for it.
+  void release(SyncClock& clock);
+  void acquire(unsigned thread, const SyncClock& clock);
+
+  // A new agent. Accesses of it up to `time` are ordered before a thread, or those that acquire a
+  // clock, when learn() says so.
+  unsigned new_agent(const char* what);
+  void learn(unsigned thread, unsigned agent, std::uint32_t time);
+  void learn(SyncClock& clock, unsigned agent, std::uint32_t time);
+
+  enum class Kind { kRead, kWrite, kAtomic };
+  // What an agent does, from code at `pc`. The running thread has asked for it; with `by_warpgroup`
+  // all threads of its warpgroup have, and so what is not ordered before one of them is a race.
+  struct AsyncStep {
+    unsigned agent;
+    std::uint32_t time;
+    std::uintptr_t pc;
+    unsigned thread;                   // whose own accesses are ordered before it; kNobody: none
+    std::vector<std::uint32_t> known;  // of kMostActors
+  };
+  static constexpr unsigned kNobody = ~0u;
+  AsyncStep async_step(unsigned agent, bool by_warpgroup, std::uintptr_t pc);
+  void async_access(const AsyncStep& step, const void* address, std::size_t bytes, Kind kind);
+  // The target of a TMA load: written from the start of the copy on, unwritten before its end.
+  void async_write_starts(const AsyncStep& step, const void* address, std::size_t bytes);
+  void async_write_ends(const void* address, std::size_t bytes);
+
+  void proxy_fence();
+  // Memory that the running thread's code accesses, though not in instrumented code.
+  void access_by_emulator(const void* address, std::size_t bytes, bool is_write,
+                          std::uintptr_t pc);
+  // Whether what `thread` did at `time` is ordered before the running thread.
+  bool is_ordered(std::uint32_t time, unsigned thread) const {
+    return ordered_before_me(time, thread, false);
+  }
+  std::uint32_t now();  // a time of the running thread: later accesses of it are later
+
+  RegisterWatch& registers_of(unsigned thread) { return registers_[thread]; }
+  // A thread's wgmma, number `product` of its warpgroup, uses these registers for D or A.
+  void use_registers(unsigned thread, const void* begin, std::size_t bytes, bool is_d,
+                     std::uint64_t product, std::uintptr_t pc);
+
   // What all blocks of the launch moved; reset by this call.
   Counters take_moved();
 
  private:
   static constexpr unsigned kMostThreads = 1024, kWarpSize = 32;
-  enum class Kind { kRead, kWrite, kAtomic };
 
   // What an address belongs to.
   struct Place {
@@ -70,20 +117,29 @@ class Checker final : public Witness {
     bool is_global = false;
   };
 
-  // What a thread learned through atomic operations: up to which times the accesses of a block
-  // (identified by its start), and of a single thread, are ordered before it.
-  struct Knowledge {
-    std::map<std::uint32_t, std::uint32_t> blocks;
-    std::map<std::pair<std::uint32_t, unsigned>, std::uint32_t> threads;
-
-    bool empty() const { return blocks.empty() && threads.empty(); }
-    void merge(const Knowledge& other);
-  };
-
   void check(const Place& place, const char* address, std::size_t bytes, Kind kind, bool aligned,
              std::uintptr_t pc);
+  // `step`: the access is an agent's.
   void conflict_with(const Cell& cell, int slot, const Place& place, const char* address,
-                     std::size_t bytes, Kind kind, std::uintptr_t pc);
+                     std::size_t bytes, Kind kind, std::uintptr_t pc,
+                     const AsyncStep* step = nullptr);
+  std::string actor_text(unsigned actor, std::uint32_t time) const;
+  static const char* how_it_ends(const std::string& what);
+  std::string why_unordered(const Access& other, const AsyncStep* step) const;
+  void share_agents();
+  void share_rows(unsigned first, std::uint32_t lanes, std::uint32_t time);
+  void check_registers(const char* begin, std::size_t bytes, bool is_write, std::uintptr_t pc);
+  void widen();
+  std::uint32_t* row(unsigned thread) const { return wide_.data() + thread * kMostActors; }
+  template <class Use>
+  void for_each_actor(Use use) const {
+    for (unsigned thread = 0; thread < threads_; ++thread) use(thread);
+    for (unsigned i = 0; i < agents_.size(); ++i) use(kFirstAgent + i);
+  }
+  bool ordered_before(const AsyncStep& step, std::uint32_t time, unsigned actor,
+                      bool is_global) const;
+  void check_proxy(const AsyncStep& step, const Cell& cell, const Place& place,
+                   const char* address, std::size_t bytes, Kind kind);
   bool find_place(const char* address, std::size_t bytes, Place& place) const;
   void outside(const char* address, std::size_t bytes, Kind kind, std::uintptr_t pc);
   std::uint32_t tick();
@@ -109,6 +165,7 @@ class Checker final : public Witness {
   Worker& worker_;
   SharedMemory& shared_;
   std::uint64_t number_of_launch_ = 0;
+  unsigned threads_ = 0;  // of the block
   unsigned thread_ = 0;
   const char* stack_begin_ = nullptr;  // of the running thread
   std::uintptr_t module_base_ = 0;
@@ -134,6 +191,14 @@ class Checker final : public Witness {
   std::unordered_map<unsigned, Knowledge> acquired_;  // by thread, since the last barrier
   Knowledge acquired_by_block_;                       // before it
   std::set<std::array<std::uintptr_t, 3>> reported_;
+
+  // Once the block uses what needs it: for each thread a row of kMostActors times; accesses before
+  // them are ordered before the thread.
+  bool is_wide_ = false;
+  LazyArray<std::uint32_t> wide_;
+  std::vector<const char*> agents_;  // what each of them does: "tma_load()"
+  std::array<std::vector<std::uint32_t>, kMostThreads> proxy_fences_{};  // their times
+  std::array<RegisterWatch, kMostThreads> registers_{};
   Counters moved_;
   bool counts_ = true;
 };
@@ -141,5 +206,22 @@ class Checker final : public Witness {
 extern __thread Checker* active_checker __attribute__((tls_model("initial-exec")));
 
 inline Checker* Checker::active() { return active_checker; }
+
+inline bool Checker::released_to_me(std::uint32_t time, unsigned thread) const {
+  return anything_released_ && told_to_me(time, thread);
+}
+
+inline bool Checker::ordered_before_me(std::uint32_t time, unsigned thread, bool is_global) const {
+  if (time >= block_start_) {
+    if (thread < kMostThreads &&
+        (time < barrier_time_ || thread == thread_ ||
+         (thread / kWarpSize == thread_ / kWarpSize &&
+          time < known_[thread_][thread % kWarpSize])))
+      return true;
+    return (is_wide_ && time < row(thread_)[thread]) || released_to_me(time, thread);
+  }
+  // Shared memory is new for each block, and earlier launches are over.
+  return !is_global || time < launch_start_ || released_to_me(time, thread);
+}
 
 }  // namespace flash::simt

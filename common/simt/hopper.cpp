@@ -1,6 +1,7 @@
 // Implements hopper.hpp, and the functions that device/hopper.hpp declares.
 #include "common/simt/hopper.hpp"
 
+#include "common/simt/checker.hpp"
 #include "common/simt/symbols.hpp"
 #include "common/simt/worker.hpp"
 
@@ -65,7 +66,9 @@ std::uint32_t shared_address(const void* memory) {
 void mbarrier_init(void* barrier, int arrivals) {
   running_worker("init()").hopper().mbarriers.init(barrier, arrivals, FLASH_HERE);
 }
-void mbarrier_init_fence() { running_worker("fence_barrier_init()"); }
+void mbarrier_init_fence() {
+  running_worker("fence_barrier_init()").hopper().mbarriers.fence_init();
+}
 void mbarrier_arrive(void* barrier, int bytes) {
   running_worker("arrive()").hopper().mbarriers.arrive(barrier, bytes, FLASH_HERE);
 }
@@ -96,7 +99,7 @@ void tma_wait(int groups, bool complete) {
 void wgmma(const WgmmaCall& call) {
   running_worker("wgmma()").hopper().wgmma.issue(call, FLASH_HERE);
 }
-void wgmma_fence() { running_worker("wgmma_fence()"); }
+void wgmma_fence() { running_worker("wgmma_fence()").hopper().wgmma.fence(); }
 void wgmma_commit() { running_worker("wgmma_commit()").hopper().wgmma.commit(); }
 void wgmma_wait(int groups) { running_worker("wgmma_wait()").hopper().wgmma.wait(groups); }
 
@@ -106,6 +109,9 @@ void set_registers(int count, bool takes, Site site) {
 bool named_barrier(const NamedBarrierCall& call) {
   return running_worker(call.name).hopper().named_barriers.come(call);
 }
-void fence_proxy_async() { running_worker("fence_proxy_async()"); }
+void fence_proxy_async() {
+  if (Checker* const checker = running_worker("fence_proxy_async()").checker())
+    checker->proxy_fence();
+}
 
 }  // namespace flash::simt

@@ -303,6 +303,7 @@ const char* to_string(FindingKind kind) {
     case kDeadlock: return "a deadlock";
     case kWrongArgument: return "a wrong argument";
     case kRace: return "a data race";
+    case kFence: return "a missing fence";
     case kUninitialized: return "a read of memory that was never written";
     case kOutOfBounds: return "an access out of bounds";
     case kMisaligned: return "a misaligned access";

@@ -1,6 +1,9 @@
 // Implements mbarrier.hpp.
 #include "common/simt/mbarrier.hpp"
 
+#include <utility>
+
+#include "common/simt/checker.hpp"
 #include "common/simt/hopper.hpp"
 #include "common/simt/worker.hpp"
 
@@ -21,6 +24,8 @@ Mbarrier& Mbarriers::find(const void* address, const char* what, std::uintptr_t 
     worker_.fail(kWrongArgument, locate(worker_.launch().module, pc),
                  text_of(what, " uses ", shared_text(worker_, address),
                          ", where init() has not made a barrier.\n", worker_.describe()));
+  if (Checker* const checker = worker_.checker())
+    checker->access_by_emulator(address, sizeof(std::uint64_t), false, pc);
   return found->second;
 }
 
@@ -36,11 +41,24 @@ void Mbarriers::init(const void* address, int arrivals, std::uintptr_t pc) {
     worker_.fail(kWrongArgument, where,
                  text_of("init(): a phase has 1 to ", kMost, " arrivals; this one is to have ",
                          arrivals, ".\n", worker_.describe()));
-  if (!barriers_.try_emplace(address, Mbarrier{address, arrivals, arrivals}).second)
-    worker_.fail(
-        kWrongArgument, where,
-        text_of("init(): ", shared_text(worker_, address),
-                " is a barrier already; each is made once, by one thread.\n", worker_.describe()));
+  if (Checker* const checker = worker_.checker())
+    checker->access_by_emulator(address, sizeof(std::uint64_t), true, pc);
+  Mbarrier barrier{.address = address, .arrivals = arrivals, .missing = arrivals};
+  barrier.initializer = worker_.thread_number();
+  barrier.initialized_at = pc;
+  if (!barriers_.try_emplace(address, std::move(barrier)).second)
+    worker_.fail(kWrongArgument, where,
+                 text_of("init(): ", shared_text(worker_, address),
+                         " is a barrier already; each is made once, by one thread.\n",
+                         worker_.describe()));
+}
+
+void Mbarriers::fence_init() {
+  for (auto& [address, barrier] : barriers_)
+    if (barrier.initializer == worker_.thread_number() && !barrier.known_to_tma) {
+      barrier.known_to_tma = true;
+      if (Checker* const checker = worker_.checker()) barrier.fence_time = checker->now();
+    }
 }
 
 void Mbarriers::arrive(const void* address, int bytes, std::uintptr_t pc) {
@@ -51,6 +69,7 @@ void Mbarriers::arrive(const void* address, int bytes, std::uintptr_t pc) {
                  text_of("arrive_expecting(): ", barrier.bytes + bytes,
                          " bytes are announced for one phase; 0 to ", kMost, " can be.\n",
                          worker_.describe()));
+  if (Checker* const checker = worker_.checker()) checker->release(barrier.clock);
   barrier.bytes += bytes;
   barrier.uncovered += bytes;
   --barrier.missing;
@@ -61,17 +80,31 @@ void Mbarriers::end_phase_if_complete(Mbarrier& barrier) {
   if (barrier.missing > 0 || barrier.bytes != 0) return;
   ++barrier.phase;
   barrier.missing = barrier.arrivals;
-  for (const unsigned thread : barrier.waiting) worker_.wake(thread);
-  barrier.waiting.clear();
+  barrier.ended_clock = std::exchange(barrier.clock, {});
+  if (barrier.copies != 0) barrier.ended_copies = std::exchange(barrier.copies, 0);
+  for (const unsigned thread : std::exchange(barrier.waiting, {})) {
+    see_end(barrier, thread);
+    worker_.wake(thread);
+  }
+}
+
+// A thread is told that the last phase has ended.
+void Mbarriers::see_end(Mbarrier& barrier, unsigned thread) {
+  barrier.ended_copies = 0;
+  if (Checker* const checker = worker_.checker()) checker->acquire(thread, barrier.ended_clock);
 }
 
 bool Mbarriers::has_ended(const void* address, int parity, std::uintptr_t pc) {
-  return find(address, "has_ended()", pc).phase % 2 != static_cast<unsigned>(parity & 1);
+  Mbarrier& barrier = find(address, "has_ended()", pc);
+  const bool ended = barrier.phase % 2 != static_cast<unsigned>(parity & 1);
+  if (ended) see_end(barrier, worker_.thread_number());
+  return ended;
 }
 
 void Mbarriers::wait(const void* address, int parity, Site site, std::uintptr_t pc) {
   Mbarrier& barrier = find(address, "wait()", pc);
-  if (barrier.phase % 2 != static_cast<unsigned>(parity & 1)) return;
+  if (barrier.phase % 2 != static_cast<unsigned>(parity & 1))
+    return see_end(barrier, worker_.thread_number());
   barrier.waiting.push_back(worker_.thread_number());
   worker_.sleep("wait()", site);
 }
@@ -88,12 +121,35 @@ Mbarrier& Mbarriers::start_copy(const void* address, int bytes, std::uintptr_t p
                          "over the tensor's end, and is announced before its copy starts.\n",
                          worker_.describe()));
   barrier.uncovered -= bytes;
+  barrier.copies = pc;
+  Checker* const checker = worker_.checker();
+  if (!barrier.known_to_tma ||
+      (checker != nullptr && !checker->is_ordered(barrier.fence_time, barrier.initializer)))
+    worker_.fail(kFence, locate(worker_.launch().module, pc),
+                 text_of("tma_load() uses ", shared_text(worker_, address),
+                         ", made by init() at ",
+                         place_text(locate(worker_.launch().module, barrier.initialized_at)),
+                         ": the thread that called init() calls fence_barrier_init() behind it, "
+                         "and then all threads meet.\n", worker_.describe()));
+  if (checker != nullptr && barrier.agent == 0) barrier.agent = checker->new_agent("tma_load()");
   return barrier;
 }
 
-void Mbarriers::land(Mbarrier& barrier, int bytes) {
+void Mbarriers::land(Mbarrier& barrier, int bytes, std::uint32_t time) {
+  if (Checker* const checker = worker_.checker())
+    checker->learn(barrier.clock, barrier.agent, time);
   barrier.bytes -= bytes;
   end_phase_if_complete(barrier);
+}
+
+void Mbarriers::block_ends() {
+  for (const auto& [address, barrier] : barriers_)
+    if (const std::uintptr_t pc = barrier.copies != 0 ? barrier.copies : barrier.ended_copies)
+      worker_.fail(kAsyncCopy, locate(worker_.launch().module, pc),
+                   text_of("All threads of ", worker_.describe_block(worker_.block_number()),
+                           " return, and none has waited for the copy, whose barrier is in ",
+                           shared_text(worker_, address), ". The last one to return is ",
+                           worker_.describe(), "."));
 }
 
 std::string Mbarriers::what_is_missing() const {

@@ -44,6 +44,7 @@ enum class FindingKind {
   kDeadlock,           // threads that wait for what nobody will do
   kWrongArgument,      // a barrier, byte count, descriptor, ... that an operation cannot have
   kRace,  // two threads access the same memory, one of them writes, and nothing orders them
+  kFence,          // no fence between ordinary accesses and those of TMA or wgmma
   kUninitialized,  // a read of shared or device memory that was never written
   kOutOfBounds,    // an access outside of shared memory, or of the device memory that was allocated
   kMisaligned,     // an access of n bytes at an address that is no multiple of n

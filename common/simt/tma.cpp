@@ -7,6 +7,7 @@
 #include <iterator>
 #include <utility>
 
+#include "common/simt/checker.hpp"
 #include "common/simt/hopper.hpp"
 #include "common/simt/worker.hpp"
 
@@ -49,32 +50,24 @@ void Box::for_each_row(Use use) const {
   }
 }
 
-namespace {
-
-// Calls use(16 bytes in shared memory, 16 bytes of `content`) for each place of the box.
-template <class Content, class Use>
-void for_each_chunk(const Box& box, Content* content, Use use) {
-  for (std::uint32_t offset = 0; offset < box.bytes(); offset += 16) {
-    const std::uint32_t place = swizzled(box.window_address + offset) - box.window_address;
-    use(box.shared + place, content + offset);
-  }
+char* Box::in_shared(std::size_t row, std::size_t byte) const {
+  const auto chunk = static_cast<std::uint32_t>(128 * row + byte / 16 * 16);
+  return shared + (swizzled(window_address + chunk) - window_address) + byte % 16;
 }
-
-}  // namespace
 
 void Box::load() const {
   std::vector<char> content(bytes());
   for_each_row([&](const char* memory, std::size_t row, std::size_t begin, std::size_t end) {
     if (memory != nullptr) std::memcpy(&content[128 * row + begin], memory, end - begin);
   });
-  for_each_chunk(*this, content.data(),
-                 [](char* in_shared, const char* chunk) { std::memcpy(in_shared, chunk, 16); });
+  for (std::size_t i = 0; i < bytes(); i += 16)
+    std::memcpy(in_shared(i / 128, i % 128), &content[i], 16);
 }
 
 std::vector<char> Box::read() const {
   std::vector<char> content(bytes());
-  for_each_chunk(*this, content.data(),
-                 [](const char* in_shared, char* chunk) { std::memcpy(chunk, in_shared, 16); });
+  for (std::size_t i = 0; i < bytes(); i += 16)
+    std::memcpy(&content[i], in_shared(i / 128, i % 128), 16);
   return content;
 }
 
@@ -103,6 +96,7 @@ void Tma::start_block() {
   for (Thread& thread : threads_) {
     thread.stores.clear();
     thread.groups = 0;
+    thread.reader = thread.writer = 0;
   }
 }
 
@@ -135,7 +129,16 @@ Box Tma::checked_box(const char* what, const void* map, const void* shared, cons
 void Tma::load(void* to, const void* map, const void* barrier, const BoxPlace& place,
                std::uintptr_t pc) {
   const Box box = checked_box("tma_load()", map, to, place, pc);
-  Load load{box, &mbarriers_.start_copy(barrier, static_cast<int>(box.bytes()), pc)};
+  Load load{box, &mbarriers_.start_copy(barrier, static_cast<int>(box.bytes()), pc), 0};
+  if (Checker* const checker = worker_.checker()) {
+    box.for_each_row([&](const char* memory, std::size_t, std::size_t begin_, std::size_t end) {
+      for (std::size_t i = begin_; memory != nullptr && i < end; i += 64)
+        checker->access(memory + (i - begin_), std::min<std::size_t>(64, end - i), false, false, pc);
+    });
+    const Checker::AsyncStep step = checker->async_step(load.barrier->agent, false, pc);
+    checker->async_write_starts(step, box.shared, box.bytes());
+    load.time = step.time;
+  }
   if (worker_.prefers_late())
     loads_.push_back(load);
   else
@@ -144,7 +147,9 @@ void Tma::load(void* to, const void* map, const void* barrier, const BoxPlace& p
 
 void Tma::land(const Load& load) {
   load.box.load();
-  mbarriers_.land(*load.barrier, static_cast<int>(load.box.bytes()));
+  if (Checker* const checker = worker_.checker())
+    checker->async_write_ends(load.box.shared, load.box.bytes());
+  mbarriers_.land(*load.barrier, static_cast<int>(load.box.bytes()), load.time);
 }
 
 // The newest first: copies may overtake each other.
@@ -179,11 +184,38 @@ void Tma::store(const void* map, const void* from, const BoxPlace& place, bool a
   if (add && store.box.map.element_bytes != sizeof(float))
     worker_.fail(kWrongArgument, locate(worker_.launch().module, pc),
                  text_of("tma_add(): the emulator adds float32 only.\n", worker_.describe()));
+  if (worker_.checker() != nullptr) check(store, thread);
   if (!worker_.prefers_late()) {
     read(store);
     write(store);
   }
   thread.stores.push_back(std::move(store));
+}
+
+// The checks of what the store reads, and of what it writes.
+void Tma::check(Store& store, Thread& thread) const {
+  Checker& checker = *worker_.checker();
+  const Box& box = store.box;
+  const char* const what = store.add ? "tma_add()" : "tma_store()";
+  if (thread.reader == 0) {
+    thread.reader = checker.new_agent(what);
+    thread.writer = checker.new_agent(what);
+  }
+  const Checker::AsyncStep reads = checker.async_step(thread.reader, false, box.pc);
+  box.for_each_row([&](const char* memory, std::size_t row, std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin, next; memory != nullptr && i < end; i = next) {
+      next = std::min(i / 16 * 16 + 16, end);
+      checker.async_access(reads, box.in_shared(row, i), next - i, Checker::Kind::kRead);
+    }
+  });
+  const Checker::AsyncStep writes = checker.async_step(thread.writer, false, box.pc);
+  box.for_each_row([&](const char* memory, std::size_t, std::size_t begin, std::size_t end) {
+    if (memory != nullptr)
+      checker.async_access(writes, memory, end - begin,
+                           store.add ? Checker::Kind::kAtomic : Checker::Kind::kWrite);
+  });
+  store.read_time = reads.time;
+  store.write_time = writes.time;
 }
 
 void Tma::read(Store& store) {
@@ -205,6 +237,10 @@ void Tma::wait(int groups, bool complete) {
     read(store);
     store.source_is_free = true;
     if (complete) write(store);
+    if (Checker* const checker = worker_.checker()) {
+      checker->learn(worker_.thread_number(), thread.reader, store.read_time);
+      if (complete) checker->learn(worker_.thread_number(), thread.writer, store.write_time);
+    }
   }
   std::erase_if(thread.stores,
                 [](const Store& store) { return store.source_is_free && store.was_written; });

@@ -38,6 +38,8 @@ struct Box {
   std::uintptr_t pc;
 
   std::size_t bytes() const { return 128 * static_cast<std::size_t>(map.box_rows); }
+  // Where `byte` of a row is in shared memory; up to the next multiple of 16 its neighbours follow.
+  char* in_shared(std::size_t row, std::size_t byte) const;
   void load() const;
   // The box as it is in shared memory, in the order of the rows.
   std::vector<char> read() const;
@@ -72,17 +74,20 @@ class Tma {
   struct Load {
     Box box;
     Mbarrier* barrier;
+    std::uint32_t time;  // of the checks
   };
   struct Store {
     Box box;
     bool add;
     int group;
     bool was_read = false, was_written = false, source_is_free = false;
+    std::uint32_t read_time = 0, write_time = 0;  // of the checks
     std::vector<char> content{};
   };
   struct Thread {
     std::vector<Store> stores;
-    int groups = 0;  // committed
+    int groups = 0;                   // committed
+    unsigned reader = 0, writer = 0;  // the agents of its stores; 0: none yet
   };
 
   Box checked_box(const char* what, const void* map, const void* shared, const BoxPlace& place,
@@ -90,6 +95,7 @@ class Tma {
   void land(const Load& load);
   template <class Condition>
   bool land_where(Condition condition);
+  void check(Store& store, Thread& thread) const;  // for the checks
   static void read(Store& store);
   static void write(Store& store);
 

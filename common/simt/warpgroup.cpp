@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "common/simt/checker.hpp"
 #include "common/simt/worker.hpp"
 
 namespace flash::simt {
@@ -89,13 +90,18 @@ bool NamedBarriers::come(const NamedBarrierCall& call) {
                          " threads here, and ", barrier.threads, " for those that have come at ",
                          place_text(location_of(barrier.site)), ".\n", worker_.describe()));
   }
+  Checker* const checker = worker_.checker();
+  if (checker != nullptr) checker->release(barrier.clock);
   barrier.any |= call.predicate;
   if (++barrier.arrived == barrier.threads) {
     const bool any = barrier.any;
     for (const unsigned thread : barrier.waiting) {
       result_[thread] = any;
+      if (checker != nullptr) checker->acquire(thread, barrier.clock);
       worker_.wake(thread);
     }
+    if (call.waits && checker != nullptr)
+      checker->acquire(worker_.thread_number(), barrier.clock);
     barrier = {};
     return any;
   }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/simt/clocks.hpp"
 #include "common/simt/device/hopper_interface.hpp"
 
 namespace flash::simt {
@@ -61,6 +62,7 @@ class NamedBarriers {
     Site site{};                   // of the first that came
     bool any = false;
     std::vector<unsigned> waiting{};
+    SyncClock clock{};  // for the checks
   };
 
   Worker& worker_;

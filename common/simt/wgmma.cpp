@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "common/half.hpp"
+#include "common/simt/checker.hpp"
 #include "common/simt/hopper.hpp"
 #include "common/simt/tensor_sum.hpp"
 #include "common/simt/worker.hpp"
@@ -85,7 +86,7 @@ void Wgmma::issue(const WgmmaCall& call, std::uintptr_t pc) {
                            "same `accumulate`. These two do not:\n",
                            worker_.describe(), "\n", worker_.describe(meetings_.first() + i)));
   }
-  const auto check = [&](const char* operand, std::uint64_t bits) {
+  const auto check_descriptor = [&](const char* operand, std::uint64_t bits) {
     const Descriptor tile(bits);
     if (tile.swizzle != 1 || tile.base_offset != 0)
       worker_.fail(kWrongArgument, location_of(call.site),
@@ -94,8 +95,9 @@ void Wgmma::issue(const WgmmaCall& call, std::uintptr_t pc) {
                            "emulator knows the swizzle of 128 bytes only.\n",
                            worker_.describe()));
   };
-  if (call.a_registers == nullptr) check("A", call.a);
-  check("B", call.b);
+  if (call.a_registers == nullptr) check_descriptor("A", call.a);
+  check_descriptor("B", call.b);
+  if (worker_.checker() != nullptr) check(warpgroup, call, pc);
 
   Product product{call, &accumulator_of(warpgroup, call), {}, pc};
   Accumulator& d = *product.d;
@@ -111,6 +113,7 @@ void Wgmma::issue(const WgmmaCall& call, std::uintptr_t pc) {
     std::memset(its.d, 0xff, per_thread * sizeof(float));
   }
   d.last = warpgroup.threads[0].issued;
+  d.pc = pc;
   warpgroup.products.push_back(product);
   meetings_.release();
 }
@@ -129,6 +132,41 @@ Wgmma::Accumulator& Wgmma::accumulator_of(Warpgroup& warpgroup, const WgmmaCall&
   return d;
 }
 
+// What the product reads, and the registers that it uses.
+void Wgmma::check(Warpgroup& warpgroup, const WgmmaCall& call, std::uintptr_t pc) {
+  Checker& checker = *worker_.checker();
+  const unsigned first = meetings_.first();
+  const std::uint64_t number = warpgroup.threads[0].issued;
+  for (unsigned i = 0; i < kWarpgroupSize; ++i) {
+    const WgmmaCall& its = *warpgroup.calls[i];
+    checker.use_registers(first + i, its.d, static_cast<std::size_t>(call.n) / 2 * sizeof(float),
+                          true, number, pc);
+    if (its.a_registers != nullptr)
+      checker.use_registers(first + i, its.a_registers, 4 * sizeof(std::uint32_t), false, number,
+                            pc);
+  }
+  if (warpgroup.agent == 0) warpgroup.agent = checker.new_agent("wgmma()");
+  const Checker::AsyncStep step = checker.async_step(warpgroup.agent, true, pc);
+  const auto read = [&](const char* operand, std::uint32_t address) {
+    checker.async_access(step, tile_memory(call, operand, address), 16, Checker::Kind::kRead);
+  };
+  if (call.a_registers == nullptr)
+    for_each_chunk_by_rows(Descriptor(call.a), 64,
+                           [&](auto address, auto, auto) { read("A", address); });
+  if (call.transpose_b)
+    for_each_chunk_by_columns(Descriptor(call.b), call.n,
+                              [&](auto address, auto, auto) { read("B", address); });
+  else
+    for_each_chunk_by_rows(Descriptor(call.b), call.n,
+                           [&](auto address, auto, auto) { read("B", address); });
+  warpgroup.times.push_back(step.time);
+}
+
+void Wgmma::fence() {
+  if (Checker* const checker = worker_.checker())
+    checker->registers_of(worker_.thread_number()).fence();
+}
+
 void Wgmma::commit() {
   Thread& thread = mine().threads[lane_of_warpgroup()];
   thread.groups.push_back(thread.issued);
@@ -144,6 +182,10 @@ void Wgmma::wait(int groups) {
     make(warpgroup.products.front());
     warpgroup.products.pop_front();
   }
+  if (Checker* const checker = worker_.checker(); checker != nullptr && upto > 0) {
+    checker->learn(worker_.thread_number(), warpgroup.agent, warpgroup.times[upto - 1]);
+    checker->registers_of(worker_.thread_number()).end_products(upto);
+  }
   const unsigned lane = lane_of_warpgroup();
   for (auto d = warpgroup.accumulators.begin(); d != warpgroup.accumulators.end();) {
     if (d->in_flight[lane] && d->last <= upto) {
@@ -155,6 +197,14 @@ void Wgmma::wait(int groups) {
         std::find(d->in_flight.begin(), d->in_flight.end(), true) != d->in_flight.end();
     d = any ? std::next(d) : warpgroup.accumulators.erase(d);
   }
+}
+
+void Wgmma::thread_returns() {
+  for (const Accumulator& d : mine().accumulators)
+    if (d.in_flight[lane_of_warpgroup()])
+      worker_.fail(kAsyncCopy, locate(worker_.launch().module, d.pc),
+                   text_of(worker_.describe(), " returns, and has not waited for the product: "
+                           "wgmma_commit() and a wgmma_wait() that covers it come first."));
 }
 
 // ---- a product ----------------------------------------------------------------------------------
@@ -175,7 +225,7 @@ void Wgmma::decode_a(const Product& product, float (&A)[64][16]) {
   if (call.a_registers == nullptr) {
     for_each_chunk_by_rows(Descriptor(call.a), 64, [&](auto address, auto row, auto k) {
       std::uint16_t bits[8];
-      std::memcpy(bits, tile_memory(product, "A", address), sizeof bits);
+      std::memcpy(bits, tile_memory(call, "A", address), sizeof bits);
       for (int i = 0; i < 8; ++i) A[row][k + i] = value(bits[i], call.is_half);
     });
     return;
@@ -195,20 +245,20 @@ void Wgmma::decode_b(const Product& product, std::vector<float>& B) {
   std::uint16_t bits[8];
   if (call.transpose_b) {
     for_each_chunk_by_columns(Descriptor(call.b), call.n, [&](auto address, auto k, auto n) {
-      std::memcpy(bits, tile_memory(product, "B", address), sizeof bits);
+      std::memcpy(bits, tile_memory(call, "B", address), sizeof bits);
       for (std::size_t i = 0; i < 8; ++i) B[k * columns + n + i] = value(bits[i], call.is_half);
     });
   } else {
     for_each_chunk_by_rows(Descriptor(call.b), call.n, [&](auto address, auto n, auto k) {
-      std::memcpy(bits, tile_memory(product, "B", address), sizeof bits);
+      std::memcpy(bits, tile_memory(call, "B", address), sizeof bits);
       for (std::size_t i = 0; i < 8; ++i) B[(k + i) * columns + n] = value(bits[i], call.is_half);
     });
   }
 }
 
-const char* Wgmma::tile_memory(const Product& product, const char* operand, std::uint32_t address) {
+const char* Wgmma::tile_memory(const WgmmaCall& call, const char* operand, std::uint32_t address) {
   if (const char* const memory = worker_.shared_memory().at(address, 16)) return memory;
-  worker_.fail(kOutOfBounds, location_of(product.call.site),
+  worker_.fail(kOutOfBounds, location_of(call.site),
                text_of("wgmma() reads ", operand, " at shared address ", address,
                        ", which is not shared memory of this block: check the descriptor's tile, "
                        "`leading` and `stride`.\n",

@@ -30,7 +30,9 @@ class Wgmma {
   // What the running thread calls, from code at `pc`.
   void issue(const WgmmaCall& call, std::uintptr_t pc);
   void commit();
+  void fence();
   void wait(int groups);
+  void thread_returns();
 
  private:
   // A matrix D (64, n) in flight, row by row, and where its threads have it.
@@ -39,6 +41,7 @@ class Wgmma {
     std::array<float*, kWarpgroupSize> registers{};
     std::array<bool, kWarpgroupSize> in_flight{};  // from wgmma() to the thread's wait
     std::uint64_t last = 0;                        // the number of the last product for it
+    std::uintptr_t pc = 0;                         // from where that was issued
     std::vector<float> values;
   };
   struct Product {
@@ -57,16 +60,19 @@ class Wgmma {
     std::list<Accumulator> accumulators{};
     std::deque<Product> products{};  // not made
     std::uint64_t made = 0;
+    unsigned agent = 0;                 // 0: none yet
+    std::vector<std::uint32_t> times{};  // of the checks, a product each
   };
 
   Warpgroup& mine();
   unsigned lane_of_warpgroup() const;
   Accumulator& accumulator_of(Warpgroup& warpgroup, const WgmmaCall& call);
+  void check(Warpgroup& warpgroup, const WgmmaCall& call, std::uintptr_t pc);
   void make(const Product& product);
   void decode_a(const Product& product, float (&A)[64][16]);
   void decode_b(const Product& product, std::vector<float>& B);
   // The 16 bytes at an address in the shared memory window.
-  const char* tile_memory(const Product& product, const char* operand, std::uint32_t address);
+  const char* tile_memory(const WgmmaCall& call, const char* operand, std::uint32_t address);
 
   Worker& worker_;
   Meetings& meetings_;

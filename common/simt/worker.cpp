@@ -133,8 +133,11 @@ uint3 Worker::block_index(std::uint64_t block) const {
 }
 
 std::string Worker::describe(unsigned number, std::uint64_t block) const {
-  return text_of("thread ", coordinates(thread_index(number)), " of block ",
-                 coordinates(block_index(block)));
+  return text_of("thread ", coordinates(thread_index(number)), " of ", describe_block(block));
+}
+
+std::string Worker::describe_block(std::uint64_t block) const {
+  return "block " + coordinates(block_index(block));
 }
 
 void Worker::run_block(Launch& launch, std::uint64_t block) {
@@ -213,7 +216,10 @@ void Worker::leave() {
     async_commit();
     async_wait(0);
   }
-  if (hopper_ != nullptr) hopper_->thread_returns();
+  if (hopper_ != nullptr) {
+    hopper_->thread_returns();
+    if (live_ == 1) hopper_->block_ends();
+  }
   Thread& thread = threads_[running_];
   thread.state = State::kReturned;
   runnable_.remove(running_);

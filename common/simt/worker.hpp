@@ -105,6 +105,7 @@ class Worker {
   std::string describe(unsigned number) const { return describe(number, block_); }
   std::string describe() const { return describe(running_); }  // the running thread
   std::string describe(unsigned number, std::uint64_t block) const;
+  std::string describe_block(std::uint64_t block) const;  // "block (1, 0, 0)"
 
  private:
   enum class State : std::uint8_t { kRunnable, kAtBarrier, kInWarpOperation, kAsleep, kReturned };

@@ -1,0 +1,47 @@
+// The registers that a thread's wgmma use, for the checks: arrays on the thread's stack. From
+// wgmma() to the wait that covers it nobody may touch D, nor write A; and an access before wgmma()
+// needs a wgmma_fence() in between.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace flash::simt {
+
+struct RegisterRange {
+  const char* begin;
+  const char* end;
+  bool is_d;
+  std::uint64_t last_product = 0;  // the number of the last wgmma that uses it
+  bool in_flight = false;
+  std::uintptr_t pc = 0;       // of that wgmma
+  std::uintptr_t touched = 0;  // from where it was accessed since the last wgmma_fence(); 0: nowhere
+
+  bool overlaps(const char* from, std::size_t bytes) const {
+    return from < end && from + bytes > begin;
+  }
+};
+
+class RegisterWatch {
+ public:
+  void clear() {
+    ranges_.clear();
+    has_fenced_ = false;
+  }
+  bool empty() const { return ranges_.empty(); }
+  std::vector<RegisterRange>& ranges() { return ranges_; }
+
+  bool has_fenced() const { return has_fenced_; }
+  void fence();
+  // The products up to this number are over for the thread.
+  void end_products(std::uint64_t last);
+  // The range, which is remembered from now on. Others that overlap it are forgotten.
+  RegisterRange& use(const char* begin, std::size_t bytes, bool is_d);
+
+ private:
+  std::vector<RegisterRange> ranges_;
+  bool has_fenced_ = false;
+};
+
+}  // namespace flash::simt
