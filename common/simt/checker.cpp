@@ -131,7 +131,8 @@ bool Checker::told_to_me(std::uint32_t time, unsigned thread) const {
   const std::uint32_t block = start_of_block_at(time);
   const auto covers = [&](const Knowledge& knowledge) {
     const auto of_block = knowledge.blocks.find(block);
-    if (thread < kMostThreads && of_block != knowledge.blocks.end() && time < of_block->second) return true;
+    if (thread < kMostThreads && of_block != knowledge.blocks.end() && time < of_block->second)
+      return true;
     const auto of_thread = knowledge.threads.find({block, thread});
     return of_thread != knowledge.threads.end() && time < of_thread->second;
   };
@@ -305,7 +306,8 @@ void Checker::check(const Place& place, const char* address, std::size_t bytes, 
     // Most reads are of what many threads have read since the last barrier: there is nothing to
     // add.
     if (cell->time[Cell::kWriter] < barrier_time_ &&
-        (cell->who[Cell::kWriter] & 0x7fffu) < kMostThreads && cell->time[Cell::kReader] >= barrier_time_ &&
+        (cell->who[Cell::kWriter] & 0x7fffu) < kMostThreads &&
+        cell->time[Cell::kReader] >= barrier_time_ &&
         cell->time[Cell::kOtherReader] >= barrier_time_ && !same_warp() &&
         (cell->time[Cell::kWriter] >= block_start_ || cell->time[Cell::kWriter] < launch_start_ ||
          !place.is_global))
@@ -376,7 +378,7 @@ void Checker::stop(FindingKind kind, std::uintptr_t pc, const std::string& text)
 }
 
 // What tells a thread that an agent is done.
-const char* Checker::how_it_ends(const std::string& what) {
+const char* Checker::how_it_ends(std::string_view what) {
   if (what == "tma_load()") return "wait() for its barrier comes first.";
   if (what == "wgmma()")
     return "a wgmma_wait() that covers it comes first, and a barrier for other threads.";
@@ -388,8 +390,8 @@ std::string Checker::why_unordered(const Access& other, const AsyncStep* step) c
   if (other.time < block_start_)
     return ". Only atomic operations after a __threadfence() order two blocks of a launch.";
   if (other.thread >= kMostThreads)
-    return text_of(". Nothing says that this ", agents_[other.thread - kFirstAgent],
-                   " is over: ", how_it_ends(agents_[other.thread - kFirstAgent]));
+    return text_of(". Nothing says that this ", agent(other.thread).what,
+                   " is over: ", how_it_ends(agent(other.thread).what));
   if (step != nullptr || is_wide_) return ". No barrier lies between the two.";
   if (other.thread / kWarpSize == thread_ / kWarpSize)
     return ". Neither a __syncthreads() nor a __syncwarp() lies between the two.";
@@ -414,16 +416,17 @@ void Checker::conflict_with(const Cell& cell, int slot, const Place& place, cons
                 why_unordered(other, step)));
 }
 
-// "thread (3, 0, 0) of block (0, 0, 0)", or "a tma_load() in block (0, 0, 0)".
+// "thread (3, 0, 0) of block (0, 0, 0)", or "tma_load() by" such a thread.
 std::string Checker::actor_text(unsigned actor, std::uint32_t time) const {
   const std::uint32_t start = start_of_block_at(time);
   const auto block = std::find_if(blocks_.begin(), blocks_.end(), [start](const Started& started) {
     return started.time == start;
   });
   if (actor < kMostThreads) return worker_.describe(actor, block->block);
-  const bool is_mine = time >= block_start_;
-  return text_of("a ", is_mine ? agents_[actor - kFirstAgent] : "copy by TMA", " of ",
-                 worker_.describe_block(block->block));
+  if (time < block_start_) return "TMA in " + worker_.describe_block(block->block);
+  const auto& [what, thread] = agent(actor);
+  return text_of(what, std::string_view(what) == "wgmma()" ? " by the warpgroup of " : " by ",
+                 worker_.describe(thread, block->block));
 }
 
 bool Checker::is_argument(const char* address) const {

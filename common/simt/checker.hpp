@@ -18,6 +18,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -67,7 +68,7 @@ class Checker final : public Witness {
 
   // A new agent. Accesses of it up to `time` are ordered before a thread, or those that acquire a
   // clock, when learn() says so.
-  unsigned new_agent(const char* what);
+  unsigned new_agent(const char* what);  // it does, for the running thread
   void learn(unsigned thread, unsigned agent, std::uint32_t time);
   void learn(SyncClock& clock, unsigned agent, std::uint32_t time);
 
@@ -90,8 +91,7 @@ class Checker final : public Witness {
 
   void proxy_fence();
   // Memory that the running thread's code accesses, though not in instrumented code.
-  void access_by_emulator(const void* address, std::size_t bytes, bool is_write,
-                          std::uintptr_t pc);
+  void access_by_emulator(const void* address, std::size_t bytes, bool is_write, std::uintptr_t pc);
   // Whether what `thread` did at `time` is ordered before the running thread.
   bool is_ordered(std::uint32_t time, unsigned thread) const {
     return ordered_before_me(time, thread, false);
@@ -124,7 +124,7 @@ class Checker final : public Witness {
                      std::size_t bytes, Kind kind, std::uintptr_t pc,
                      const AsyncStep* step = nullptr);
   std::string actor_text(unsigned actor, std::uint32_t time) const;
-  static const char* how_it_ends(const std::string& what);
+  static const char* how_it_ends(std::string_view what);
   std::string why_unordered(const Access& other, const AsyncStep* step) const;
   void share_agents();
   void share_rows(unsigned first, std::uint32_t lanes, std::uint32_t time);
@@ -138,8 +138,8 @@ class Checker final : public Witness {
   }
   bool ordered_before(const AsyncStep& step, std::uint32_t time, unsigned actor,
                       bool is_global) const;
-  void check_proxy(const AsyncStep& step, const Cell& cell, const Place& place,
-                   const char* address, std::size_t bytes, Kind kind);
+  void check_proxy(const AsyncStep& step, const Cell& cell, const Place& place, const char* address,
+                   std::size_t bytes, Kind kind);
   bool find_place(const char* address, std::size_t bytes, Place& place) const;
   void outside(const char* address, std::size_t bytes, Kind kind, std::uintptr_t pc);
   std::uint32_t tick();
@@ -196,7 +196,13 @@ class Checker final : public Witness {
   // them are ordered before the thread.
   bool is_wide_ = false;
   LazyArray<std::uint32_t> wide_;
-  std::vector<const char*> agents_;  // what each of them does: "tma_load()"
+  struct Agent {
+    const char* what;  // "tma_load()"
+    unsigned thread;   // that asked it last
+  };
+  std::vector<Agent> agents_;
+  Agent& agent(unsigned number) { return agents_[number - kFirstAgent]; }
+  const Agent& agent(unsigned number) const { return agents_[number - kFirstAgent]; }
   std::array<std::vector<std::uint32_t>, kMostThreads> proxy_fences_{};  // their times
   std::array<RegisterWatch, kMostThreads> registers_{};
   Counters moved_;
@@ -215,8 +221,7 @@ inline bool Checker::ordered_before_me(std::uint32_t time, unsigned thread, bool
   if (time >= block_start_) {
     if (thread < kMostThreads &&
         (time < barrier_time_ || thread == thread_ ||
-         (thread / kWarpSize == thread_ / kWarpSize &&
-          time < known_[thread_][thread % kWarpSize])))
+         (thread / kWarpSize == thread_ / kWarpSize && time < known_[thread_][thread % kWarpSize])))
       return true;
     return (is_wide_ && time < row(thread_)[thread]) || released_to_me(time, thread);
   }

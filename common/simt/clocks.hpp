@@ -22,8 +22,8 @@ struct Knowledge {
 };
 
 // Those that access memory: the threads of a block by their numbers, and from kMostActors / 2 on
-// *agents*, which do it asynchronously: the copies that land at an mbarrier, the stores of a thread,
-// the wgmma of a warpgroup. Beyond the most, agents share the last number.
+// *agents*, which do it asynchronously: the copies that land at an mbarrier, the stores of a
+// thread, the wgmma of a warpgroup. Beyond the most, agents share the last number.
 inline constexpr unsigned kFirstAgent = 1024, kMostActors = 1280;
 
 // What the arrivals at a barrier pass on to those who wait for it: accesses of an actor before

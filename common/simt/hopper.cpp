@@ -20,7 +20,10 @@ void Hopper::start_block() {
   registers.start_block();
 }
 
-void Hopper::thread_returns() { tma.thread_returns(); }
+void Hopper::thread_returns() {
+  wgmma.thread_returns();
+  tma.thread_returns();
+}
 
 void Hopper::explain_deadlock() {
   Site site{};

@@ -64,9 +64,8 @@ void Checker::release(SyncClock& clock) {
   const std::uint32_t time = now();
   clock.times.resize(kMostActors);
   const std::uint32_t* const mine = row(thread_);
-  for_each_actor([&](unsigned actor) {
-    clock.times[actor] = std::max(clock.times[actor], mine[actor]);
-  });
+  for_each_actor(
+      [&](unsigned actor) { clock.times[actor] = std::max(clock.times[actor], mine[actor]); });
   clock.times[thread_] = time;
   if (const auto told = acquired_.find(thread_); told != acquired_.end())
     clock.told.merge(told->second);
@@ -81,7 +80,7 @@ void Checker::acquire(unsigned thread, const SyncClock& clock) {
 
 unsigned Checker::new_agent(const char* what) {
   widen();
-  if (kFirstAgent + agents_.size() < kMostActors) agents_.push_back(what);
+  if (kFirstAgent + agents_.size() < kMostActors) agents_.push_back({what, thread_});
   return kFirstAgent + static_cast<unsigned>(agents_.size()) - 1;
 }
 
@@ -96,9 +95,10 @@ void Checker::learn(SyncClock& clock, unsigned agent, std::uint32_t time) {
 
 // ---- agents -------------------------------------------------------------------------------------
 
-Checker::AsyncStep Checker::async_step(unsigned agent, bool by_warpgroup, std::uintptr_t pc) {
+Checker::AsyncStep Checker::async_step(unsigned number, bool by_warpgroup, std::uintptr_t pc) {
   widen();
-  AsyncStep step{agent, tick(), pc, by_warpgroup ? kNobody : thread_, {}};
+  AsyncStep step{number, tick(), pc, by_warpgroup ? kNobody : thread_, {}};
+  agent(number).thread = thread_;
   if (!by_warpgroup) {
     step.known.assign(row(thread_), row(thread_) + kMostActors);
     return step;
@@ -111,9 +111,8 @@ Checker::AsyncStep Checker::async_step(unsigned agent, bool by_warpgroup, std::u
   step.known.assign(row(first), row(first) + kMostActors);
   for (unsigned i = 1; i < kWarpgroupSize; ++i) {
     const std::uint32_t* const its = row(first + i);
-    for_each_actor([&](unsigned actor) {
-      step.known[actor] = std::min(step.known[actor], its[actor]);
-    });
+    for_each_actor(
+        [&](unsigned actor) { step.known[actor] = std::min(step.known[actor], its[actor]); });
   }
   for (unsigned i = 0; i < kWarpgroupSize; ++i) row(first + i)[first + i] = of_itself[i];
   return step;
@@ -121,8 +120,7 @@ Checker::AsyncStep Checker::async_step(unsigned agent, bool by_warpgroup, std::u
 
 bool Checker::ordered_before(const AsyncStep& step, std::uint32_t time, unsigned actor,
                              bool is_global) const {
-  if (time < block_start_)
-    return !is_global || time < launch_start_ || released_to_me(time, actor);
+  if (time < block_start_) return !is_global || time < launch_start_ || released_to_me(time, actor);
   if (actor < kMostThreads && (time < barrier_time_ || actor == step.thread)) return true;
   return time < step.known[actor];
 }
@@ -139,7 +137,7 @@ void Checker::async_access(const AsyncStep& step, const void* address, std::size
   if (shadow.forbidden && shadow.forbidden.bits(offset, bytes) != 0)
     outside(begin, bytes, kind, step.pc);
   count(shadow, place.is_global, bytes, kind);
-  const char* const what = agents_[step.agent - kFirstAgent];
+  const char* const what = agent(step.agent).what;
   if (shadow.pending && shadow.pending.bits(offset, bytes) != 0)
     stop(kAsyncCopy, step.pc,
          text_of(" calls ", what, ", which accesses ", address_text(place, begin, bytes),
@@ -221,14 +219,14 @@ void Checker::check_proxy(const AsyncStep& step, const Cell& cell, const Place& 
   if (!is_new(kFence, step.pc, write.pc)) return;
   const Module& module = worker_.launch().module;
   const Location where = locate(module, step.pc), before = locate(module, module_base_ + write.pc);
-  found(kFence, where, before,
-        text_of(" between ", place_text(before), " and ", place_text(where), "\n",
-                actor_text(write.thread, write.time), " wrote ",
-                address_text(place, address, bytes), " at ", place_text(before), ", and ",
-                agents_[step.agent - kFirstAgent], kind == Kind::kRead ? " reads" : " overwrites",
-                " it at ", place_text(where),
-                ". The thread that wrote calls fence_proxy_async() first, and then a barrier tells "
-                "of it."));
+  found(
+      kFence, where, before,
+      text_of(" between ", place_text(before), " and ", place_text(where), "\n",
+              actor_text(write.thread, write.time), " wrote ", address_text(place, address, bytes),
+              " at ", place_text(before), ", and ", agent(step.agent).what,
+              kind == Kind::kRead ? " reads" : " overwrites", " it at ", place_text(where),
+              ". The thread that wrote calls fence_proxy_async() first, and then a barrier tells "
+              "of it."));
 }
 
 // ---- registers ----------------------------------------------------------------------------------
@@ -257,8 +255,7 @@ void Checker::check_registers(const char* begin, std::size_t bytes, bool is_writ
     if (range.in_flight)
       stop(kAsyncCopy, pc,
            text_of(is_write ? " changes" : " reads", " registers of ", range.is_d ? "D" : "A",
-                   " of the wgmma() at ",
-                   place_text(locate(worker_.launch().module, range.pc)),
+                   " of the wgmma() at ", place_text(locate(worker_.launch().module, range.pc)),
                    ", which it has not waited for: wgmma_commit() and a wgmma_wait() that covers "
                    "it come first."));
     range.touched = pc;
@@ -278,8 +275,7 @@ void Checker::use_registers(unsigned thread, const void* begin, std::size_t byte
                     range.touched == 0
                         ? " calls wgmma() before its first wgmma_fence()."
                         : text_of(" accessed registers of ", is_d ? "D" : "A",
-                                  " of this wgmma() at ",
-                                  place_text(locate(module, range.touched)),
+                                  " of this wgmma() at ", place_text(locate(module, range.touched)),
                                   ", and has not called wgmma_fence() since.")));
   }
   range.last_product = product;

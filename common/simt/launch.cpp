@@ -308,7 +308,7 @@ const char* to_string(FindingKind kind) {
     case kOutOfBounds: return "an access out of bounds";
     case kMisaligned: return "a misaligned access";
     case kHostMemory: return "an access to host memory";
-    case kAsyncCopy: return "an asynchronous copy that was not waited for";
+    case kAsyncCopy: return "a copy or a product that was not waited for";
     case kFault: return "a fault";
   }
   return "unknown";

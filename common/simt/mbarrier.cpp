@@ -47,10 +47,10 @@ void Mbarriers::init(const void* address, int arrivals, std::uintptr_t pc) {
   barrier.initializer = worker_.thread_number();
   barrier.initialized_at = pc;
   if (!barriers_.try_emplace(address, std::move(barrier)).second)
-    worker_.fail(kWrongArgument, where,
-                 text_of("init(): ", shared_text(worker_, address),
-                         " is a barrier already; each is made once, by one thread.\n",
-                         worker_.describe()));
+    worker_.fail(
+        kWrongArgument, where,
+        text_of("init(): ", shared_text(worker_, address),
+                " is a barrier already; each is made once, by one thread.\n", worker_.describe()));
 }
 
 void Mbarriers::fence_init() {
@@ -126,11 +126,11 @@ Mbarrier& Mbarriers::start_copy(const void* address, int bytes, std::uintptr_t p
   if (!barrier.known_to_tma ||
       (checker != nullptr && !checker->is_ordered(barrier.fence_time, barrier.initializer)))
     worker_.fail(kFence, locate(worker_.launch().module, pc),
-                 text_of("tma_load() uses ", shared_text(worker_, address),
-                         ", made by init() at ",
+                 text_of("tma_load() uses ", shared_text(worker_, address), ", made by init() at ",
                          place_text(locate(worker_.launch().module, barrier.initialized_at)),
                          ": the thread that called init() calls fence_barrier_init() behind it, "
-                         "and then all threads meet.\n", worker_.describe()));
+                         "and then all threads meet.\n",
+                         worker_.describe()));
   if (checker != nullptr && barrier.agent == 0) barrier.agent = checker->new_agent("tma_load()");
   return barrier;
 }

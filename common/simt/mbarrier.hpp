@@ -32,7 +32,7 @@ struct Mbarrier {
 
   // For the checks.
   std::uint32_t fence_time = 0;
-  unsigned agent = 0;       // for the copies; 0: none yet
+  unsigned agent = 0;                // for the copies; 0: none yet
   SyncClock clock{}, ended_clock{};  // of this phase, of the one before
 };
 

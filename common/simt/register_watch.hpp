@@ -15,8 +15,9 @@ struct RegisterRange {
   bool is_d;
   std::uint64_t last_product = 0;  // the number of the last wgmma that uses it
   bool in_flight = false;
-  std::uintptr_t pc = 0;       // of that wgmma
-  std::uintptr_t touched = 0;  // from where it was accessed since the last wgmma_fence(); 0: nowhere
+  std::uintptr_t pc = 0;  // of that wgmma
+  std::uintptr_t touched =
+      0;  // from where it was accessed since the last wgmma_fence(); 0: nowhere
 
   bool overlaps(const char* from, std::size_t bytes) const {
     return from < end && from + bytes > begin;

@@ -133,7 +133,8 @@ void Tma::load(void* to, const void* map, const void* barrier, const BoxPlace& p
   if (Checker* const checker = worker_.checker()) {
     box.for_each_row([&](const char* memory, std::size_t, std::size_t begin_, std::size_t end) {
       for (std::size_t i = begin_; memory != nullptr && i < end; i += 64)
-        checker->access(memory + (i - begin_), std::min<std::size_t>(64, end - i), false, false, pc);
+        checker->access(memory + (i - begin_), std::min<std::size_t>(64, end - i), false, false,
+                        pc);
     });
     const Checker::AsyncStep step = checker->async_step(load.barrier->agent, false, pc);
     checker->async_write_starts(step, box.shared, box.bytes());

@@ -100,8 +100,7 @@ bool NamedBarriers::come(const NamedBarrierCall& call) {
       if (checker != nullptr) checker->acquire(thread, barrier.clock);
       worker_.wake(thread);
     }
-    if (call.waits && checker != nullptr)
-      checker->acquire(worker_.thread_number(), barrier.clock);
+    if (call.waits && checker != nullptr) checker->acquire(worker_.thread_number(), barrier.clock);
     barrier = {};
     return any;
   }

@@ -203,7 +203,8 @@ void Wgmma::thread_returns() {
   for (const Accumulator& d : mine().accumulators)
     if (d.in_flight[lane_of_warpgroup()])
       worker_.fail(kAsyncCopy, locate(worker_.launch().module, d.pc),
-                   text_of(worker_.describe(), " returns, and has not waited for the product: "
+                   text_of(worker_.describe(),
+                           " returns, and has not waited for the product: "
                            "wgmma_commit() and a wgmma_wait() that covers it come first."));
 }
 

@@ -60,7 +60,7 @@ class Wgmma {
     std::list<Accumulator> accumulators{};
     std::deque<Product> products{};  // not made
     std::uint64_t made = 0;
-    unsigned agent = 0;                 // 0: none yet
+    unsigned agent = 0;                  // 0: none yet
     std::vector<std::uint32_t> times{};  // of the checks, a product each
   };
 

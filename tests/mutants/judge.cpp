@@ -30,11 +30,14 @@ std::vector<std::string> judge(const std::function<void()>& run) {
       const std::string error = error_of(run);
       switched_off = -1;
       const std::string place = "line " + std::to_string(mutant.line) + ", " + mutant.text;
-      const bool found =
-          error.find(": a data race between ") != std::string::npos ||
-          error.find(": an asynchronous copy that was not waited for ") != std::string::npos;
+      using enum simt::FindingKind;
+      const auto says = [&error](simt::FindingKind kind) {
+        return error.find(std::string(": ") + to_string(kind)) != std::string::npos;
+      };
+      const bool found = says(kRace) || says(kAsyncCopy) || says(kFence) || says(kDeadlock) ||
+                         says(kWrongArgument);
       if (mutant.excuse.empty() && !found)
-        wrong.push_back("The checks find no race without " + place +
+        wrong.push_back("The checks find nothing without " + place +
                         (error.empty() ? "" : ", but: " + error));
       if (!mutant.excuse.empty() && !error.empty())
         wrong.push_back("The excuse is wrong: the checks do find a mistake without " + place +

@@ -37,7 +37,7 @@ TEST_CASE("a mutant without a race, and an excuse for one that has a race, are n
   };
   const int schedules = 5;
   CHECK(count("\n") == 2 * schedules);
-  CHECK(count("The checks find no race without line 29, __syncwarp();     // 6\n") == schedules);
+  CHECK(count("The checks find nothing without line 29, __syncwarp();     // 6\n") == schedules);
   CHECK(count("The excuse is wrong: the checks do find a mistake without line 31, __syncwarp();  "
               "// 7") == schedules);
 }

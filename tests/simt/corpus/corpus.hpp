@@ -27,6 +27,8 @@ FLASH_EXPORT std::vector<Specimen> warps();
 FLASH_EXPORT std::vector<Specimen> memory();
 FLASH_EXPORT std::vector<Specimen> async();
 FLASH_EXPORT std::vector<Specimen> async_right();
+FLASH_EXPORT std::vector<Specimen> hopper_mistakes();
+FLASH_EXPORT std::vector<Specimen> hopper_right();
 FLASH_EXPORT std::vector<Specimen> right();
 
 // Whether the corpus was built for the checks.

@@ -1,0 +1,82 @@
+// What the kernels of hopper_mistakes.cu and hopper_right.cu share: tiles of 64 rows of 64 numbers
+// of 16 bits, as TMA and wgmma have them. Inlined from here, so that findings name the kernel's
+// lines.
+#pragma once
+
+#include "common/cuda/half.hpp"
+#include "common/cuda/shared_address.hpp"
+#include "common/cuda/tensor_core.hpp"
+#include "common/cuda/tma.hpp"
+#include "common/cuda/warpgroup.hpp"
+#include "common/cuda/wgmma.hpp"
+#include "simt/corpus/launches.hpp"
+
+namespace flash::simt_corpus {
+
+inline constexpr int kTile = 64 * 64, kTileBytes = 128 * 64;  // numbers, bytes
+
+// Device memory of so many rows of 64: 0, 1, 2, ... modulo 512, or zeros that are a result. A
+// kernel gets it as a tensor map.
+struct Rows {
+  Index count;
+  int box_rows = 64;
+  bool is_result = false;
+};
+
+template <>
+struct Argument<TensorMap, Rows> {
+  Rows rows;
+  DeviceTensor<Half, 4> memory;
+  explicit Argument(const Rows& given) : rows(given), memory(numbers(given)) {}
+  TensorMap get() const { return tensor_map(memory.view(), rows.box_rows); }
+  template <class Expect>
+  bool is_right(Expect expect) const {
+    const auto host = memory.to_host();
+    for (Index i = 0; rows.is_result && i < host.size(); ++i)
+      if (static_cast<double>(static_cast<float>(host.data()[i])) != static_cast<double>(expect(i)))
+        return false;
+    return true;
+  }
+
+ private:
+  static Tensor<Half, 4> numbers(const Rows& given) {
+    Tensor<Half, 4> host({1, 1, given.count, 64});
+    for (Index i = 0; i < host.size(); ++i) host.data()[i] = Half(given.is_result ? 0 : i % 512);
+    return host;
+  }
+};
+
+// ---- in kernels ---------------------------------------------------------------------------------
+
+__device__ __forceinline__ Half* tiles(unsigned char* shared) {
+  return reinterpret_cast<Half*>(align_to_1024(shared));
+}
+
+// By one thread: the tile's rows from `row` on; `full` has one arrival.
+__device__ __forceinline__ void copy(Half* tile, const TensorMap& map, Barrier& full, int row) {
+  arrive_expecting(full, kTileBytes);
+  tma_load(tile, map, full, 0, row, 0, 0);
+}
+
+// D (64, N) = or += A B^T for tiles of 64 columns; B has N rows.
+template <int N>
+__device__ __forceinline__ void multiply(float (&D)[N / 2], const Half* A, const Half* B,
+                                         bool accumulate = false) {
+  for (int k = 0; k < 64; k += 16)
+    wgmma<N, Half>(D, matrix_descriptor(A + k, 16, 1024), matrix_descriptor(B + k, 16, 1024),
+                   accumulate || k > 0);
+}
+
+template <int N>
+__device__ __forceinline__ float sum(const float (&D)[N]) {
+  float total = 0;
+  for (int i = 0; i < N; ++i) total += D[i];
+  return total;
+}
+
+// By all threads of the block: numbers in a tile, by ordinary stores.
+__device__ __forceinline__ void fill(Half* tile, int count) {
+  for (int i = threadIdx.x; i < count; i += blockDim.x) tile[i] = from_float<Half>(1);
+}
+
+}  // namespace flash::simt_corpus

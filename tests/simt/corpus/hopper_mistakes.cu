@@ -1,0 +1,645 @@
+// What goes wrong with mbarriers, TMA, wgmma and what belongs to them: a mistake a kernel.
+#include "simt/corpus/hopper.hpp"
+
+namespace flash::simt_corpus {
+namespace {
+
+using enum simt::FindingKind;
+
+// ---- mbarriers and loads ------------------------------------------------------------------------
+
+// Most kernels begin like this one.
+__global__ void copy_not_waited_for_at_all(const __grid_constant__ TensorMap map, float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
+  __syncthreads();
+  if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
+  out[threadIdx.x] = to_float(tile[threadIdx.x]);  // BUG
+}
+
+__global__ void one_thread_waits_for_all(const __grid_constant__ TensorMap map, float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    copy(tile, map, full, 0);  // BUG
+    wait(full, 0);
+  }
+  out[threadIdx.x] = to_float(tile[threadIdx.x]);  // BUG
+}
+
+__global__ void waits_for_the_wrong_parity(const __grid_constant__ TensorMap map, float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
+  __syncthreads();
+  wait(full, 1);
+  __syncthreads();  // so that it is phase 0 that goes on at the wait, under every schedule
+  if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
+  out[threadIdx.x] = to_float(tile[threadIdx.x]);  // BUG
+}
+
+__global__ void announces_too_few_bytes(const __grid_constant__ TensorMap map, float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    arrive_expecting(full, kTileBytes);
+    tma_load(tile, map, full, 0, 0, 0, 0);
+    tma_load(tile + kTile, map, full, 0, 64, 0, 0);  // BUG
+  }
+  wait(full, 0);
+  out[threadIdx.x] = to_float(tile[threadIdx.x]);
+}
+
+__global__ void announces_too_many_bytes(const __grid_constant__ TensorMap map, float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    arrive_expecting(full, 2 * kTileBytes);
+    tma_load(tile, map, full, 0, 0, 0, 0);
+  }
+  wait(full, 0);  // BUG
+  out[threadIdx.x] = to_float(tile[threadIdx.x]);
+}
+
+__global__ void announces_after_the_copy(const __grid_constant__ TensorMap map, float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    tma_load(tile, map, full, 0, 0, 0, 0);  // BUG
+    arrive_expecting(full, kTileBytes);
+  }
+  wait(full, 0);
+  out[threadIdx.x] = to_float(tile[threadIdx.x]);
+}
+
+__global__ void expects_an_arrival_too_many(const __grid_constant__ TensorMap map, float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) init(full, 2), fence_barrier_init();
+  __syncthreads();
+  if (threadIdx.x == 0) copy(tile, map, full, 0);
+  wait(full, 0);  // BUG
+  out[threadIdx.x] = to_float(tile[threadIdx.x]);
+}
+
+// Warps 0 and 1 read the tile and arrive; warp 2 overwrites it behind the first of them.
+__global__ void expects_an_arrival_too_few(const __grid_constant__ TensorMap map, float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  __shared__ Barrier full, empty;
+  if (threadIdx.x == 0) init(full, 1), init(empty, 1), fence_barrier_init();
+  __syncthreads();
+  if (threadIdx.x == 64) {
+    copy(tile, map, full, 0);
+    wait(empty, 0);
+    copy(tile, map, full, 64);  // BUG
+    wait(full, 1);
+  } else if (threadIdx.x < 64) {
+    wait(full, 0);
+    out[threadIdx.x] = to_float(tile[threadIdx.x]);  // BUG
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) arrive(empty);
+  }
+}
+
+__global__ void releases_before_it_reads(const __grid_constant__ TensorMap map, float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  __shared__ Barrier full, empty;
+  if (threadIdx.x == 0) init(full, 1), init(empty, 1), fence_barrier_init();
+  __syncthreads();
+  if (threadIdx.x == 32) {
+    copy(tile, map, full, 0);
+    wait(empty, 0);
+    copy(tile, map, full, 64);  // BUG
+    wait(full, 1);
+  } else if (threadIdx.x < 32) {
+    wait(full, 0);
+    if (threadIdx.x == 0) arrive(empty);
+    out[threadIdx.x] = to_float(tile[threadIdx.x]);  // BUG
+  }
+}
+
+// One arrival for the warp, without a __syncwarp() before it.
+__global__ void releases_for_other_lanes(const __grid_constant__ TensorMap map, float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  __shared__ Barrier full, empty;
+  if (threadIdx.x == 0) init(full, 1), init(empty, 1), fence_barrier_init();
+  __syncthreads();
+  if (threadIdx.x == 32) {
+    copy(tile, map, full, 0);
+    wait(empty, 0);
+    copy(tile, map, full, 64);  // BUG
+    wait(full, 1);
+  } else if (threadIdx.x < 32) {
+    wait(full, 0);
+    out[threadIdx.x] = to_float(tile[threadIdx.x]);  // BUG
+    if (threadIdx.x == 0) arrive(empty);
+  }
+}
+
+__global__ void barrier_not_initialized(const __grid_constant__ TensorMap map, float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  __shared__ Barrier full[2];
+  if (threadIdx.x == 0) init(full[0], 1), fence_barrier_init();
+  __syncthreads();
+  if (threadIdx.x == 0) copy(tile, map, full[1], 0);  // BUG
+  __syncthreads();
+  out[threadIdx.x] = to_float(tile[threadIdx.x]);
+}
+
+__global__ void barrier_unknown_to_tma(const __grid_constant__ TensorMap map, float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) init(full, 1);
+  __syncthreads();
+  if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
+  wait(full, 0);
+  out[threadIdx.x] = to_float(tile[threadIdx.x]);
+}
+
+__global__ void copy_that_nobody_waits_for(const __grid_constant__ TensorMap map) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
+  __syncthreads();
+  if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
+}
+
+__global__ void tile_not_at_1024(const __grid_constant__ TensorMap map, float* out) {
+  FLASH_DYNAMIC_SHARED(Half, tile);
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
+  __syncthreads();
+  if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
+  wait(full, 0);
+  out[threadIdx.x] = to_float(tile[threadIdx.x]);
+}
+
+// Boxes of 128 rows, tiles of 64.
+__global__ void box_larger_than_its_tile(const __grid_constant__ TensorMap map, float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    arrive_expecting(full, 4 * kTileBytes);
+    tma_load(tile, map, full, 0, 0, 0, 0);           // BUG
+    tma_load(tile + kTile, map, full, 0, 64, 0, 0);  // BUG
+  }
+  wait(full, 0);
+  out[threadIdx.x] = to_float(tile[threadIdx.x]);
+}
+
+__global__ void box_behind_shared_memory(const __grid_constant__ TensorMap map, float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    arrive_expecting(full, 2 * kTileBytes);
+    tma_load(tile + kTile, map, full, 0, 0, 0, 0);  // BUG
+  }
+  wait(full, 0);
+  out[threadIdx.x] = to_float(tile[threadIdx.x]);
+}
+
+// ---- proxies ------------------------------------------------------------------------------------
+
+__global__ void no_proxy_fence_before_wgmma(float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  for (int i = threadIdx.x; i < kTile; i += 128) tile[i] = from_float<Half>(1);  // BUG
+  __syncthreads();
+  float D[8];
+  wgmma_fence();
+  multiply<16>(D, tile, tile);  // BUG
+  wgmma_commit();
+  wgmma_wait<0>();
+  out[threadIdx.x] = sum(D);
+}
+
+// The fence is for those that wrote, and before the barrier.
+__global__ void proxy_fence_behind_the_barrier(float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  for (int i = threadIdx.x; i < kTile; i += 128) tile[i] = from_float<Half>(1);  // BUG
+  __syncthreads();
+  fence_proxy_async();
+  float D[8];
+  wgmma_fence();
+  multiply<16>(D, tile, tile);  // BUG
+  wgmma_commit();
+  wgmma_wait<0>();
+  out[threadIdx.x] = sum(D);
+}
+
+__global__ void no_proxy_fence_before_a_store(const __grid_constant__ TensorMap map) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  for (int i = threadIdx.x; i < kTile; i += 32) tile[i] = from_float<Half>(1);  // BUG
+  __syncwarp();
+  if (threadIdx.x != 0) return;
+  tma_store(map, tile, 0, 0, 0, 0);  // BUG
+  tma_commit();
+  tma_wait<0>();
+}
+
+__global__ void no_proxy_fence_before_an_overwriting_load(const __grid_constant__ TensorMap map,
+                                                          float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
+  tile[threadIdx.x] = from_float<Half>(1);  // BUG
+  __syncthreads();
+  if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
+  wait(full, 0);
+  out[threadIdx.x] = to_float(tile[threadIdx.x]);
+}
+
+// ---- stores -------------------------------------------------------------------------------------
+
+__global__ void slab_changed_during_a_store(const __grid_constant__ TensorMap map) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  fill(tile, kTile);
+  fence_proxy_async();
+  __syncwarp();
+  if (threadIdx.x == 0) {
+    tma_store(map, tile, 0, 0, 0, 0);  // BUG
+    tma_commit();
+  }
+  __syncwarp();
+  tile[threadIdx.x] = from_float<Half>(2);  // BUG
+  if (threadIdx.x == 0) tma_wait<0>();
+}
+
+__global__ void store_not_waited_for(const __grid_constant__ TensorMap map) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  fill(tile, kTile);
+  fence_proxy_async();
+  __syncwarp();
+  if (threadIdx.x != 0) return;
+  tma_store(map, tile, 0, 0, 0, 0);  // BUG
+  tma_commit();
+}
+
+__global__ void store_not_committed(const __grid_constant__ TensorMap map) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  fill(tile, kTile);
+  fence_proxy_async();
+  __syncwarp();
+  if (threadIdx.x != 0) return;
+  tma_store(map, tile, 0, 0, 0, 0);  // BUG
+  tma_wait_read<0>();
+}
+
+__global__ void lanes_store_without_meeting(const __grid_constant__ TensorMap map) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  for (int i = threadIdx.x; i < kTile; i += 32) tile[i] = from_float<Half>(1);  // BUG
+  fence_proxy_async();
+  if (threadIdx.x != 0) return;
+  tma_store(map, tile, 0, 0, 0, 0);  // BUG
+  tma_commit();
+  tma_wait<0>();
+}
+
+// ---- wgmma --------------------------------------------------------------------------------------
+
+__global__ void product_not_waited_for(float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  fill(tile, kTile);
+  fence_proxy_async();
+  __syncthreads();
+  float D[8];
+  wgmma_fence();
+  multiply<16>(D, tile, tile);
+  wgmma_commit();
+  out[threadIdx.x] = D[0];  // BUG
+  wgmma_wait<0>();
+}
+
+__global__ void product_not_committed(float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  fill(tile, kTile);
+  fence_proxy_async();
+  __syncthreads();
+  float D[8];
+  wgmma_fence();
+  multiply<16>(D, tile, tile);
+  wgmma_wait<0>();
+  out[threadIdx.x] = D[0];  // BUG
+}
+
+__global__ void waits_for_a_group_too_few(float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  fill(tile, kTile);
+  fence_proxy_async();
+  __syncthreads();
+  float S[8], D[8];
+  wgmma_fence();
+  multiply<16>(S, tile, tile);
+  wgmma_commit();
+  multiply<16>(D, tile, tile);
+  wgmma_commit();
+  wgmma_wait<1>();
+  out[threadIdx.x] = S[0] + D[0];  // BUG
+  wgmma_wait<0>();
+}
+
+__global__ void returns_during_a_product(float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  fill(tile, kTile);
+  fence_proxy_async();
+  __syncthreads();
+  float D[8];
+  wgmma_fence();
+  multiply<16>(D, tile, tile);  // BUG
+  wgmma_commit();
+  out[threadIdx.x] = 0;
+}
+
+__global__ void accumulator_changed_in_flight(float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  fill(tile, kTile);
+  fence_proxy_async();
+  __syncthreads();
+  float D[8];
+  wgmma_fence();
+  multiply<16>(D, tile, tile);
+  wgmma_commit();
+  for (float& d : D) d = 0;  // BUG
+  wgmma_wait<0>();
+  out[threadIdx.x] = sum(D);
+}
+
+__global__ void a_rewritten_in_flight(float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  fill(tile, kTile);
+  fence_proxy_async();
+  __syncthreads();
+  float D[8];
+  std::uint32_t A[4] = {1, 2, 3, 4};
+  wgmma_fence();
+  wgmma<16, Half>(D, A, matrix_descriptor(tile, 16, 1024), false);
+  wgmma_commit();
+  A[1] = threadIdx.x;  // BUG
+  wgmma_wait<0>();
+  out[threadIdx.x] = sum(D) + A[1];
+}
+
+__global__ void no_wgmma_fence(float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  fill(tile, kTile);
+  fence_proxy_async();
+  __syncthreads();
+  float D[8] = {};
+  multiply<16>(D, tile, tile, true);  // BUG
+  wgmma_commit();
+  wgmma_wait<0>();
+  out[threadIdx.x] = sum(D);
+}
+
+__global__ void no_wgmma_fence_after_a_change(float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  fill(tile, kTile);
+  fence_proxy_async();
+  __syncthreads();
+  float D[8];
+  wgmma_fence();
+  multiply<16>(D, tile, tile);
+  wgmma_commit();
+  wgmma_wait<0>();
+  for (float& d : D) d *= 0.5f;
+  multiply<16>(D, tile, tile, true);  // BUG
+  wgmma_commit();
+  wgmma_wait<0>();
+  out[threadIdx.x] = sum(D);
+}
+
+__global__ void releases_during_a_product(const __grid_constant__ TensorMap map, float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  __shared__ Barrier full, empty;
+  if (threadIdx.x == 0) init(full, 1), init(empty, 1), fence_barrier_init();
+  __syncthreads();
+  if (threadIdx.x == 128) {
+    copy(tile, map, full, 0);
+    wait(empty, 0);
+    copy(tile, map, full, 64);  // BUG
+    wait(full, 1);
+  } else if (threadIdx.x < 128) {
+    wait(full, 0);
+    float D[8];
+    wgmma_fence();
+    multiply<16>(D, tile, tile);  // BUG
+    wgmma_commit();
+    if (threadIdx.x == 0) arrive(empty);
+    wgmma_wait<0>();
+    out[threadIdx.x] = sum(D);
+  }
+}
+
+__global__ void product_of_a_tile_not_waited_for(const __grid_constant__ TensorMap map,
+                                                 float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
+  __syncthreads();
+  if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
+  if (threadIdx.x < 32) wait(full, 0);
+  float D[8];
+  wgmma_fence();
+  multiply<16>(D, tile, tile);  // BUG
+  wgmma_commit();
+  wgmma_wait<0>();
+  out[threadIdx.x] = sum(D);
+}
+
+__global__ void half_a_warpgroup(float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  fill(tile, kTile);
+  fence_proxy_async();
+  __syncthreads();
+  float D[8] = {};
+  wgmma_fence();
+  if (threadIdx.x < 64)
+    wgmma<16, Half>(D, matrix_descriptor(tile, 16, 1024), matrix_descriptor(tile, 16, 1024),  // BUG
+                    false);
+  wgmma_commit();
+  wgmma_wait<0>();
+  out[threadIdx.x] = sum(D);
+}
+
+__global__ void descriptors_differ(float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  fill(tile, 2 * kTile);
+  fence_proxy_async();
+  __syncthreads();
+  float D[8];
+  wgmma_fence();
+  const MatrixDescriptor a = matrix_descriptor(tile + threadIdx.x / 32 * 16 * 64, 16, 1024);
+  wgmma<16, Half>(D, a, matrix_descriptor(tile, 16, 1024), false);  // BUG
+  wgmma_commit();
+  wgmma_wait<0>();
+  out[threadIdx.x] = sum(D);
+}
+
+__global__ void tile_behind_shared_memory(float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  fill(tile, kTile);
+  fence_proxy_async();
+  __syncthreads();
+  float D[8];
+  wgmma_fence();
+  const MatrixDescriptor b = matrix_descriptor(tile, 1024, 16 * kTileBytes);
+  wgmma<16, Half, true>(D, matrix_descriptor(tile, 16, 1024), b, false);  // BUG
+  wgmma_commit();
+  wgmma_wait<0>();
+  out[threadIdx.x] = sum(D);
+}
+
+// ---- named barriers and registers ---------------------------------------------------------------
+
+__global__ void barrier_number_16(float* out) {
+  sync_named(16, 64);  // BUG
+  out[threadIdx.x] = 0;
+}
+
+__global__ void barrier_of_48_threads(float* out) {
+  if (threadIdx.x < 48) sync_named(1, 48);  // BUG
+  out[threadIdx.x] = 0;
+}
+
+__global__ void barrier_counts_differ(float* out) {
+  sync_named(1, threadIdx.x < 32 ? 64 : 96);  // BUG
+  out[threadIdx.x] = 0;
+}
+
+__global__ void barrier_with_a_warp_too_few(float* out) {
+  if (threadIdx.x < 32) sync_named(1, 64);  // BUG
+  out[threadIdx.x] = 0;
+}
+
+__global__ void writes_behind_its_arrival(float* out) {
+  __shared__ float shared[32];
+  if (threadIdx.x >= 32) {
+    arrive_named(1, 64);
+    shared[threadIdx.x - 32] = 1;  // BUG
+  } else {
+    sync_named(1, 64);
+    out[threadIdx.x] = shared[threadIdx.x];  // BUG
+  }
+}
+
+__global__ void registers_over_the_pool(float* out) {
+  take_registers<240>();  // BUG
+  out[threadIdx.x] = 0;
+}
+
+__global__ void gives_more_than_it_has(float* out) {
+  give_registers<240>();  // BUG
+  out[threadIdx.x] = 0;
+}
+
+__global__ void one_warp_gives_registers(float* out) {
+  if (threadIdx.x < 32) give_registers<24>();  // BUG
+  out[threadIdx.x] = 0;
+}
+
+}  // namespace
+
+std::vector<Specimen> hopper_mistakes() {
+  const auto with = [](unsigned threads, int boxes = 2) {
+    return LaunchConfig{1, threads, 1024 + static_cast<std::size_t>(boxes) * kTileBytes};
+  };
+  const Rows rows{128};
+  const Array out = zeros(384);
+  return {
+      mistake(kRace, KERNEL(copy_not_waited_for_at_all), with(32), rows, out),
+      mistake(kRace, KERNEL(one_thread_waits_for_all), with(32), rows, out),
+      mistake(kRace, KERNEL(waits_for_the_wrong_parity), with(32), rows, out),
+      mistake(kWrongArgument, KERNEL(announces_too_few_bytes), with(32), rows, out),
+      mistake(kDeadlock, KERNEL(announces_too_many_bytes), with(32), rows, out),
+      mistake(kWrongArgument, KERNEL(announces_after_the_copy), with(32), rows, out),
+      mistake(kDeadlock, KERNEL(expects_an_arrival_too_many), with(32), rows, out),
+      mistake(kRace, KERNEL(expects_an_arrival_too_few), with(96), rows, out),
+      mistake(kRace, KERNEL(releases_before_it_reads), with(64), rows, out),
+      mistake(kRace, KERNEL(releases_for_other_lanes), with(64), rows, out),
+      mistake(kWrongArgument, KERNEL(barrier_not_initialized), with(32), rows, out),
+      mistake(kFence, KERNEL(barrier_unknown_to_tma), with(32), rows, out),
+      mistake(kAsyncCopy, KERNEL(copy_that_nobody_waits_for), with(32), rows),
+      mistake(kMisaligned, KERNEL(tile_not_at_1024), with(32), rows, out),
+      mistake(kRace, KERNEL(box_larger_than_its_tile), with(32, 4), Rows{128, 128}, out),
+      mistake(kOutOfBounds, KERNEL(box_behind_shared_memory), with(32), Rows{128, 128}, out),
+      mistake(kFence, KERNEL(no_proxy_fence_before_wgmma), with(128), out),
+      mistake(kFence, KERNEL(proxy_fence_behind_the_barrier), with(128), out),
+      mistake(kFence, KERNEL(no_proxy_fence_before_a_store), with(32), rows),
+      mistake(kFence, KERNEL(no_proxy_fence_before_an_overwriting_load), with(32), rows, out),
+      mistake(kRace, KERNEL(slab_changed_during_a_store), with(32), rows),
+      mistake(kAsyncCopy, KERNEL(store_not_waited_for), with(32), rows),
+      mistake(kAsyncCopy, KERNEL(store_not_committed), with(32), rows),
+      mistake(kRace, KERNEL(lanes_store_without_meeting), with(32), rows),
+      mistake(kAsyncCopy, KERNEL(product_not_waited_for), with(128), out),
+      mistake(kAsyncCopy, KERNEL(product_not_committed), with(128), out),
+      mistake(kAsyncCopy, KERNEL(waits_for_a_group_too_few), with(128), out),
+      mistake(kAsyncCopy, KERNEL(returns_during_a_product), with(128), out),
+      mistake(kAsyncCopy, KERNEL(accumulator_changed_in_flight), with(128), out),
+      mistake(kAsyncCopy, KERNEL(a_rewritten_in_flight), with(128), out),
+      mistake(kFence, KERNEL(no_wgmma_fence), with(128), out),
+      mistake(kFence, KERNEL(no_wgmma_fence_after_a_change), with(128), out),
+      mistake(kRace, KERNEL(releases_during_a_product), with(256), rows, out),
+      mistake(kRace, KERNEL(product_of_a_tile_not_waited_for), with(128), rows, out),
+      mistake(kWarpgroupMismatch, KERNEL(half_a_warpgroup), with(128), out),
+      mistake(kWarpgroupMismatch, KERNEL(descriptors_differ), with(128), out),
+      mistake(kOutOfBounds, KERNEL(tile_behind_shared_memory), with(128, 1), out),
+      mistake(kWrongArgument, KERNEL(barrier_number_16), {1, 64}, out),
+      mistake(kWrongArgument, KERNEL(barrier_of_48_threads), {1, 64}, out),
+      mistake(kWrongArgument, KERNEL(barrier_counts_differ), {1, 96}, out),
+      mistake(kDeadlock, KERNEL(barrier_with_a_warp_too_few), {1, 64}, out),
+      mistake(kRace, KERNEL(writes_behind_its_arrival), {1, 64}, out),
+      mistake(kDeadlock, KERNEL(registers_over_the_pool), {1, 384}, out),
+      mistake(kWrongArgument, KERNEL(gives_more_than_it_has), {1, 384}, out),
+      mistake(kWarpgroupMismatch, KERNEL(one_warp_gives_registers), {1, 128}, out),
+  };
+}
+
+}  // namespace flash::simt_corpus
