@@ -2,8 +2,8 @@
 #include "common/simt/tma.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
-#include <functional>
 #include <iterator>
 #include <utility>
 
@@ -80,11 +80,10 @@ void Box::store(const std::vector<char>& content, bool add) const {
       return;
     }
     for (std::size_t i = 0; i < end - begin; i += sizeof(float)) {
-      float sum, term;
-      std::memcpy(&sum, memory + i, sizeof sum);
+      float term;
       std::memcpy(&term, from + i, sizeof term);
-      sum += term;
-      std::memcpy(memory + i, &sum, sizeof sum);
+      // Other OS threads may add to it.
+      std::atomic_ref<float>(*reinterpret_cast<float*>(memory + i)).fetch_add(term);
     }
   });
 }
@@ -153,28 +152,25 @@ void Tma::land(const Load& load) {
   mbarriers_.land(*load.barrier, static_cast<int>(load.box.bytes()), load.time);
 }
 
-// The newest first: copies may overtake each other.
-template <class Condition>
-bool Tma::land_where(Condition condition) {
-  const std::vector<Load> all = std::exchange(loads_, {});
-  std::copy_if(all.begin(), all.end(), std::back_inserter(loads_), std::not_fn(condition));
-  std::for_each(all.rbegin(), all.rend(), [&](const Load& one) {
-    if (condition(one)) land(one);
-  });
-  return loads_.size() < all.size();
-}
-
 void Tma::land_at(const void* barrier) {
-  land_where([barrier](const Load& load) { return load.barrier->address == barrier; });
+  const std::vector<Load> all = std::exchange(loads_, {});
+  const auto is_elsewhere = [barrier](const Load& load) {
+    return load.barrier->address != barrier;
+  };
+  std::copy_if(all.begin(), all.end(), std::back_inserter(loads_), is_elsewhere);
+  std::for_each(all.rbegin(), all.rend(), [&](const Load& load) {
+    if (!is_elsewhere(load)) land(load);
+  });
 }
 
+// The newest first, and one barrier at a time: copies may overtake each other.
 bool Tma::land_waited_for() {
-  std::vector<const void*> waited_for;  // of now: the phases that end here change it
-  for (const Load& load : loads_)
-    if (!load.barrier->waiting.empty()) waited_for.push_back(load.barrier->address);
-  return land_where([&](const Load& load) {
-    return std::count(waited_for.begin(), waited_for.end(), load.barrier->address) > 0;
+  const auto load = std::find_if(loads_.rbegin(), loads_.rend(), [](const Load& one) {
+    return !one.barrier->waiting.empty();
   });
+  if (load == loads_.rend()) return false;
+  land_at(load->barrier->address);
+  return true;
 }
 
 void Tma::store(const void* map, const void* from, const BoxPlace& place, bool add,

@@ -65,8 +65,7 @@ class Tma {
   void wait(int groups, bool complete);
   void thread_returns();
 
-  // Lands the loads of this barrier; or of all barriers where a thread waits, and says whether
-  // there was one.
+  // Lands the loads of this barrier; of a barrier where a thread waits, if there is one.
   void land_at(const void* barrier);
   bool land_waited_for();
 
@@ -93,8 +92,6 @@ class Tma {
   Box checked_box(const char* what, const void* map, const void* shared, const BoxPlace& place,
                   std::uintptr_t pc);
   void land(const Load& load);
-  template <class Condition>
-  bool land_where(Condition condition);
   void check(Store& store, Thread& thread) const;  // for the checks
   static void read(Store& store);
   static void write(Store& store);

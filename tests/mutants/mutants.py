@@ -3,7 +3,7 @@
 
     python3 mutants.py KERNELS.cu COPY.cu
 
-A mutant is the file without one call of a barrier, or with one atomicAdd() as an ordinary addition.
+A mutant is the file without one call of a barrier, fence or wait, or with one atomicAdd() as an ordinary addition.
 All mutants are in one copy, which is compiled once: each such call has a number, and the copy skips
 the call whose number is flash::mutants::switched_off. The copy also defines flash::mutants::all(),
 the list of the calls. It has the line numbers and the name of the original, so that the emulator
@@ -19,7 +19,12 @@ import re
 import sys
 from pathlib import Path
 
-BARRIERS = ("__syncthreads", "__syncwarp", "cp_async_wait")
+BARRIERS = (
+    *("__syncthreads", "__syncwarp", "cp_async_wait"),
+    *("wait", "arrive", "arrive_expecting", "fence_barrier_init", "sync_named", "arrive_named"),
+    *("fence_proxy_async", "tma_commit", "tma_wait", "tma_wait_read"),
+    *("wgmma_fence", "wgmma_commit", "wgmma_wait"),
+)
 ATOMICS = ("atomicAdd",)
 
 # What to skip comes first: the names also occur in comments and strings.

@@ -15,12 +15,13 @@ namespace flash::simt_corpus {
 
 inline constexpr int kTile = 64 * 64, kTileBytes = 128 * 64;  // numbers, bytes
 
-// Device memory of so many rows of 64: 0, 1, 2, ... modulo 512, or zeros that are a result. A
-// kernel gets it as a tensor map.
+// Device memory of so many rows of 64: 0, 1, 2, ... modulo 512, or zeros that are a result, or
+// nothing. A kernel gets it as a tensor map, which may be wrong about the number of rows.
 struct Rows {
   Index count;
   int box_rows = 64;
-  bool is_result = false;
+  enum { kCounting, kResult, kUnwritten } content = kCounting;
+  Index said = 0;  // 0: count
 };
 
 template <>
@@ -28,21 +29,27 @@ struct Argument<TensorMap, Rows> {
   Rows rows;
   DeviceTensor<Half, 4> memory;
   explicit Argument(const Rows& given) : rows(given), memory(numbers(given)) {}
-  TensorMap get() const { return tensor_map(memory.view(), rows.box_rows); }
+  TensorMap get() const {
+    const Index said = rows.said == 0 ? rows.count : rows.said;
+    return tensor_map(TensorView<Half, 4>(memory.data(), {1, 1, said, 64}), rows.box_rows);
+  }
   template <class Expect>
   bool is_right(Expect expect) const {
     const auto host = memory.to_host();
-    for (Index i = 0; rows.is_result && i < host.size(); ++i)
+    for (Index i = 0; rows.content == Rows::kResult && i < host.size(); ++i)
       if (static_cast<double>(static_cast<float>(host.data()[i])) != static_cast<double>(expect(i)))
         return false;
     return true;
   }
 
  private:
-  static Tensor<Half, 4> numbers(const Rows& given) {
-    Tensor<Half, 4> host({1, 1, given.count, 64});
-    for (Index i = 0; i < host.size(); ++i) host.data()[i] = Half(given.is_result ? 0 : i % 512);
-    return host;
+  static DeviceTensor<Half, 4> numbers(const Rows& given) {
+    const Shape<4> shape{1, 1, given.count, 64};
+    if (given.content == Rows::kUnwritten) return DeviceTensor<Half, 4>(shape);
+    Tensor<Half, 4> host(shape);
+    for (Index i = 0; i < host.size(); ++i)
+      host.data()[i] = Half(given.content == Rows::kResult ? 0 : i % 512);
+    return DeviceTensor<Half, 4>(host);
   }
 };
 

@@ -177,6 +177,51 @@ __global__ void barrier_unknown_to_tma(const __grid_constant__ TensorMap map, fl
   out[threadIdx.x] = to_float(tile[threadIdx.x]);
 }
 
+// The fence comes behind the barrier that tells the others of it.
+__global__ void barrier_known_to_tma_too_late(const __grid_constant__ TensorMap map, float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) init(full, 1);
+  __syncthreads();
+  if (threadIdx.x == 0) fence_barrier_init();
+  if (threadIdx.x == 32) copy(tile, map, full, 0);  // BUG
+  wait(full, 0);
+  out[threadIdx.x] = to_float(tile[threadIdx.x]);
+}
+
+__global__ void barrier_made_twice(float* out) {
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) {
+    init(full, 1);
+    init(full, 1);  // BUG
+  }
+  out[threadIdx.x] = 0;
+}
+
+__global__ void copies_what_nobody_wrote(const __grid_constant__ TensorMap map, float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
+  __syncthreads();
+  if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
+  wait(full, 0);
+  out[threadIdx.x] = to_float(tile[threadIdx.x]);
+}
+
+// The tensor map has twice the rows that were allocated.
+__global__ void copies_from_behind_the_tensor(const __grid_constant__ TensorMap map, float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
+  __syncthreads();
+  if (threadIdx.x == 0) copy(tile, map, full, 64);  // BUG
+  wait(full, 0);
+  out[threadIdx.x] = to_float(tile[threadIdx.x]);
+}
+
 __global__ void copy_that_nobody_waits_for(const __grid_constant__ TensorMap map) {
   FLASH_DYNAMIC_SHARED(unsigned char, shared);
   Half* const tile = tiles(shared);
@@ -319,6 +364,30 @@ __global__ void store_not_committed(const __grid_constant__ TensorMap map) {
   tma_wait_read<0>();
 }
 
+__global__ void stores_behind_the_tensor(const __grid_constant__ TensorMap map) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  fill(tile, kTile);
+  fence_proxy_async();
+  __syncwarp();
+  if (threadIdx.x != 0) return;
+  tma_store(map, tile, 0, 64, 0, 0);  // BUG
+  tma_commit();
+  tma_wait<0>();
+}
+
+__global__ void stores_what_nobody_wrote(const __grid_constant__ TensorMap map) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  fill(tile, kTile - 64);
+  fence_proxy_async();
+  __syncwarp();
+  if (threadIdx.x != 0) return;
+  tma_store(map, tile, 0, 0, 0, 0);  // BUG
+  tma_commit();
+  tma_wait<0>();
+}
+
 __global__ void lanes_store_without_meeting(const __grid_constant__ TensorMap map) {
   FLASH_DYNAMIC_SHARED(unsigned char, shared);
   Half* const tile = tiles(shared);
@@ -446,6 +515,39 @@ __global__ void no_wgmma_fence_after_a_change(float* out) {
   wgmma_wait<0>();
   for (float& d : D) d *= 0.5f;
   multiply<16>(D, tile, tile, true);  // BUG
+  wgmma_commit();
+  wgmma_wait<0>();
+  out[threadIdx.x] = sum(D);
+}
+
+__global__ void no_wgmma_fence_after_packing(float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  fill(tile, kTile);
+  fence_proxy_async();
+  __syncthreads();
+  float S[8], D[8];
+  std::uint32_t A[4] = {1, 2, 3, 4};
+  wgmma_fence();
+  wgmma<16, Half>(S, A, matrix_descriptor(tile, 16, 1024), false);
+  wgmma_commit();
+  wgmma_wait<0>();
+  A[1] = threadIdx.x;
+  wgmma<16, Half>(D, A, matrix_descriptor(tile, 16, 1024), false);  // BUG
+  wgmma_commit();
+  wgmma_wait<0>();
+  out[threadIdx.x] = sum(S) + sum(D);
+}
+
+__global__ void product_of_what_nobody_wrote(float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  fill(tile, kTile - 64);
+  fence_proxy_async();
+  __syncthreads();
+  float D[8];
+  wgmma_fence();
+  multiply<16>(D, tile, tile);  // BUG
   wgmma_commit();
   wgmma_wait<0>();
   out[threadIdx.x] = sum(D);
@@ -606,6 +708,12 @@ std::vector<Specimen> hopper_mistakes() {
       mistake(kRace, KERNEL(releases_for_other_lanes), with(64), rows, out),
       mistake(kWrongArgument, KERNEL(barrier_not_initialized), with(32), rows, out),
       mistake(kFence, KERNEL(barrier_unknown_to_tma), with(32), rows, out),
+      mistake(kFence, KERNEL(barrier_known_to_tma_too_late), with(64), rows, out),
+      mistake(kWrongArgument, KERNEL(barrier_made_twice), with(32), out),
+      mistake(kUninitialized, KERNEL(copies_what_nobody_wrote), with(32),
+              Rows{64, 64, Rows::kUnwritten}, out),
+      mistake(kOutOfBounds, KERNEL(copies_from_behind_the_tensor), with(32),
+              Rows{64, 64, Rows::kCounting, 128}, out),
       mistake(kAsyncCopy, KERNEL(copy_that_nobody_waits_for), with(32), rows),
       mistake(kMisaligned, KERNEL(tile_not_at_1024), with(32), rows, out),
       mistake(kRace, KERNEL(box_larger_than_its_tile), with(32, 4), Rows{128, 128}, out),
@@ -617,6 +725,9 @@ std::vector<Specimen> hopper_mistakes() {
       mistake(kRace, KERNEL(slab_changed_during_a_store), with(32), rows),
       mistake(kAsyncCopy, KERNEL(store_not_waited_for), with(32), rows),
       mistake(kAsyncCopy, KERNEL(store_not_committed), with(32), rows),
+      mistake(kOutOfBounds, KERNEL(stores_behind_the_tensor), with(32),
+              Rows{64, 64, Rows::kResult, 128}),
+      mistake(kUninitialized, KERNEL(stores_what_nobody_wrote), with(32), rows),
       mistake(kRace, KERNEL(lanes_store_without_meeting), with(32), rows),
       mistake(kAsyncCopy, KERNEL(product_not_waited_for), with(128), out),
       mistake(kAsyncCopy, KERNEL(product_not_committed), with(128), out),
@@ -626,6 +737,8 @@ std::vector<Specimen> hopper_mistakes() {
       mistake(kAsyncCopy, KERNEL(a_rewritten_in_flight), with(128), out),
       mistake(kFence, KERNEL(no_wgmma_fence), with(128), out),
       mistake(kFence, KERNEL(no_wgmma_fence_after_a_change), with(128), out),
+      mistake(kFence, KERNEL(no_wgmma_fence_after_packing), with(128), out),
+      mistake(kUninitialized, KERNEL(product_of_what_nobody_wrote), with(128), out),
       mistake(kRace, KERNEL(releases_during_a_product), with(256), rows, out),
       mistake(kRace, KERNEL(product_of_a_tile_not_waited_for), with(128), rows, out),
       mistake(kWarpgroupMismatch, KERNEL(half_a_warpgroup), with(128), out),
