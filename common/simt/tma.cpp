@@ -165,9 +165,8 @@ void Tma::land_at(const void* barrier) {
 
 // The newest first, and one barrier at a time: copies may overtake each other.
 bool Tma::land_waited_for() {
-  const auto load = std::find_if(loads_.rbegin(), loads_.rend(), [](const Load& one) {
-    return !one.barrier->waiting.empty();
-  });
+  const auto load = std::find_if(loads_.rbegin(), loads_.rend(),
+                                 [](const Load& one) { return !one.barrier->waiting.empty(); });
   if (load == loads_.rend()) return false;
   land_at(load->barrier->address);
   return true;

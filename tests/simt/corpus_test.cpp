@@ -75,6 +75,9 @@ void check_mistakes(const std::string& file, const std::vector<Specimen>& specim
         CHECK(lines.count(std::atoi(first.c_str() + at)) == 1);
       }
       CHECK(names_as_many_places_as_it_should(*specimen.mistake, places));
+      // Where a fence is missing, the barrier behind it is not taken for missing as well.
+      if (*specimen.mistake == FindingKind::kFence)
+        CHECK(outcome.text.find(to_string(FindingKind::kRace)) == std::string::npos);
       CHECK(outcome.text.find("block (") != std::string::npos);
       CHECK(outcome.text.find("thread") != std::string::npos);
     }

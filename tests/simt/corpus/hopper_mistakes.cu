@@ -32,6 +32,31 @@ __global__ void one_thread_waits_for_all(const __grid_constant__ TensorMap map, 
   out[threadIdx.x] = to_float(tile[threadIdx.x]);  // BUG
 }
 
+// A __syncthreads() behind the copy's start says nothing of its end.
+__global__ void meets_instead_of_waiting(const __grid_constant__ TensorMap map, float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
+  __syncthreads();
+  if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
+  __syncthreads();
+  out[threadIdx.x] = to_float(tile[threadIdx.x]);  // BUG
+}
+
+// All read the same number, but one warp without having waited.
+__global__ void one_warp_does_not_wait(const __grid_constant__ TensorMap map, float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
+  __syncthreads();
+  if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
+  __syncthreads();
+  if (threadIdx.x < 64) wait(full, 0);
+  out[threadIdx.x] = to_float(tile[0]);  // BUG
+}
+
 __global__ void waits_for_the_wrong_parity(const __grid_constant__ TensorMap map, float* out) {
   FLASH_DYNAMIC_SHARED(unsigned char, shared);
   Half* const tile = tiles(shared);
@@ -698,6 +723,8 @@ std::vector<Specimen> hopper_mistakes() {
   return {
       mistake(kRace, KERNEL(copy_not_waited_for_at_all), with(32), rows, out),
       mistake(kRace, KERNEL(one_thread_waits_for_all), with(32), rows, out),
+      mistake(kRace, KERNEL(meets_instead_of_waiting), with(32), rows, out),
+      mistake(kRace, KERNEL(one_warp_does_not_wait), with(96), rows, out),
       mistake(kRace, KERNEL(waits_for_the_wrong_parity), with(32), rows, out),
       mistake(kWrongArgument, KERNEL(announces_too_few_bytes), with(32), rows, out),
       mistake(kDeadlock, KERNEL(announces_too_many_bytes), with(32), rows, out),

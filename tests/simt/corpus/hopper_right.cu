@@ -105,6 +105,37 @@ __global__ void one_waits_for_all(const __grid_constant__ TensorMap map, float* 
   out[threadIdx.x] = first;
 }
 
+// One thread writes a tile, and arrives; it need not wait.
+__global__ void written_by_one(float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  __shared__ Barrier full;
+  if (threadIdx.x == 0) init(full, 1);
+  __syncthreads();
+  if (threadIdx.x == 64) {
+    for (int i = 0; i < kTile; ++i) tile[i] = from_float<Half>(1);
+    fence_proxy_async();
+    arrive(full);
+  } else {
+    wait(full, 0);
+  }
+  float D[8];
+  wgmma_fence();
+  multiply<16>(D, tile, tile);
+  wgmma_commit();
+  wgmma_wait<0>();
+  out[threadIdx.x] = sum(D);
+}
+
+// A barrier of two warps of three, in place of a __syncthreads().
+__global__ void two_warps_meet(float* out) {
+  __shared__ float shared[64];
+  if (threadIdx.x >= 64) return;
+  shared[threadIdx.x] = static_cast<float>(threadIdx.x);
+  sync_named(1, 64);
+  out[threadIdx.x] = shared[63 - threadIdx.x];
+}
+
 // Two warpgroups take turns, by barriers 1 and 2; the second one gives the first its first turn.
 __global__ void turns(int count, float* out) {
   __shared__ float shared;
@@ -173,6 +204,8 @@ std::vector<Specimen> hopper_right() {
             IS(i < 64 ? 3 * 4 * (2 * (64 * (i % 32 / 4) + 16 + 2 * (i % 4)) + 1) : 0), Rows{3 * 64},
             3, result_from_zeros(96)),
       right(KERNEL(one_waits_for_all), with(64), IS(i), Rows{64}, result(64)),
+      right(KERNEL(written_by_one), with(128), IS(8 * 64), result(128)),
+      right(KERNEL(two_warps_meet), {1, 96}, IS(63 - i), result(64)),
       right(KERNEL(turns), {1, 256}, IS(0b01010101), 4, result(256)),
       right(KERNEL(slabs), with(128), IS(1 + i / 64 % 16), Rows{128, 16, Rows::kResult}),
       {"attention", {}, attention_is_right},
