@@ -90,8 +90,8 @@ __device__ __forceinline__ void stmatrix(void* row, const std::uint32_t (&r)[COU
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
 #endif
 
-// D += A B with float32 accumulators. The products are exact; the GPU's sums of 16 round
-// differently from the emulator's.
+// D += A B with float32 accumulators. The products are exact. Each element of D and its 16 products
+// are one sum, which is cut off (common/simt/tensor_sum.hpp says where, for Hopper).
 __device__ __forceinline__ void mma_m16n8k16_half(float (&d)[4], const std::uint32_t (&a)[4],
                                                   const std::uint32_t (&b)[2]) {
   FLASH_MMA("m16n8k16.row.col.f32.f16.f16.f32");

@@ -15,7 +15,8 @@ namespace flash::simt {
 
 // The order in which blocks run, and the threads of a block. A thread runs until it waits: at a
 // barrier, in a warp operation, or at every 16th atomic operation. A correct kernel gives the same
-// result in any order.
+// result in any order. The order also decides when asynchronous copies and products happen: as late
+// as they may (forward), at once (reverse), or now this, now that (random).
 enum class Order { kForward, kReverse, kRandom };
 
 struct Schedule {
