@@ -3,11 +3,13 @@
 #
 #   flash_entries(PART FILE)             PART's given passes and its tasks: the library PART_entries
 #   flash_ladder(PART [LIBRARIES ...])   the rungs of the folder ladder/: the library PART_ladder of
-#                                        N_name.cpp and N_name.isa.cpp, and of N_name.cu the library
+#                                        N_name.cpp and N_name.isa.cpp, and of N_name.cu and N_name.sm90a.cu the library
 #                                        PART_cuda_ladder for each backend
 #   flash_registry(NAME LIBRARIES ...)   the library NAME with Registry flash::all_passes(), which
 #                                        enters what these libraries have, in their order
 #
+# An N_name.sm90a.cu uses wgmma: whatever the GPUs of the build, nvcc compiles it for compute capability 9.0
+# with Hopper's own instructions, and its predicate has to refuse other GPUs.
 # An N_name.isa.cpp is compiled once for each instruction set, with FLASH_ISA set to its name, and once
 # for the baseline with FLASH_BASELINE set as well: only there it may use the standard library, and only
 # there it enters its passes. A function compiled for AVX-512 would end the program on an older processor.
@@ -44,7 +46,7 @@ endfunction()
 function(flash_ladder part)
   cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES;OPTIONS" ${ARGN})
   file(GLOB files RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS ladder/[0-9]*_*.cpp ladder/[0-9]*_*.cu)
-  list(FILTER files INCLUDE REGEX "/[0-9]+_[a-z0-9_]+(\\.isa)?\\.(cpp|cu)$") # no editor's backup
+  list(FILTER files INCLUDE REGEX "/[0-9]+_[a-z0-9_]+(\\.isa\\.cpp|\\.sm90a\\.cu|\\.cpp|\\.cu)$") # no editor's backup
   list(SORT files COMPARE NATURAL)
   set(cpp ${files})
   set(isa ${files})
@@ -52,6 +54,8 @@ function(flash_ladder part)
   list(FILTER cpp EXCLUDE REGEX "\\.isa\\.cpp$|\\.cu$")
   list(FILTER isa INCLUDE REGEX "\\.isa\\.cpp$")
   list(FILTER cu INCLUDE REGEX "\\.cu$")
+  set(hopper ${cu})
+  list(FILTER hopper INCLUDE REGEX "\\.sm90a\\.cu$")
 
   if(cpp OR isa)
     set(on_cpu ${files})
@@ -79,8 +83,19 @@ function(flash_ladder part)
     foreach(backend ${FLASH_BACKENDS})
       flash_backend(${backend} suffix device)
       set(library ${part}_cuda_ladder${suffix})
-      flash_cu_library(${library} ${backend} ${cu})
+      set(sources ${cu})
+      if(backend STREQUAL "gpu")
+        list(FILTER sources EXCLUDE REGEX "\\.sm90a\\.cu$")
+      endif()
+      flash_cu_library(${library} ${backend} ${sources})
       target_link_libraries(${library} PRIVATE flash_no_spills)
+      if(backend STREQUAL "gpu" AND hopper)
+        flash_library(${library}_sm90a OBJECT ${hopper})
+        set_target_properties(${library}_sm90a PROPERTIES CUDA_ARCHITECTURES 90a-real
+          CUDA_COMPILER_LAUNCHER ${CMAKE_SOURCE_DIR}/cmake/refuse_serialized_wgmma)
+        target_link_libraries(${library}_sm90a PRIVATE flash_no_spills flash_cuda)
+        target_link_libraries(${library} PRIVATE ${library}_sm90a)
+      endif()
       foreach(needed ${arg_LIBRARIES})
         target_link_libraries(${library} PRIVATE ${needed}${suffix})
       endforeach()

@@ -1,0 +1,95 @@
+// Step 4 of the ladder: wgmma, the matrix instruction of Hopper.
+#include "common/cuda/async_copy.hpp"
+#include "part3_flash_cuda/ladder/warpgroups.hpp"
+
+namespace flash::wgmma_rung {
+namespace {
+
+using namespace hopper;
+
+// Copies rows row0 to row0 + kRows - 1 of a head; zeros where exists is none.
+template <class C, int kRows, class T>
+__device__ __forceinline__ void copy_tile(T* tile, const Head<const T>& x, int row0) {
+  constexpr int kChunks = C::kHeadDim / kChunk, kStep = C::kThreads / kChunks;
+  const int c = threadIdx.x % kChunks;
+  FLASH_UNROLL
+  for (int step = 0; step < kRows / kStep; ++step) {
+    const int row = threadIdx.x / kChunks + step * kStep;
+    const bool exists = row0 + row < x.rows && c * kChunk < x.columns;
+    const Index place = exists ? (row0 + row) * x.row_stride + c * kChunk : 0;
+    cp_async_16(chunk_of<kRows>(tile, row, c), x.data + place, exists ? 16 : 0);
+  }
+}
+
+template <class T, class C>
+__global__ void __launch_bounds__(C::kThreads)
+    wgmma_kernel(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
+                 TensorView<T, 4> out, TensorView<float, 3> lse, float scale, bool causal) {
+  const AttentionShape shape{q.extent(0), q.extent(1), q.extent(2), k.extent(2), q.extent(3)};
+  const Work work(shape, causal, C::kBlockQ);
+  const Head<const T> q_head(q, work.b, work.h), k_head(k, work.b, work.h),
+      v_head(v, work.b, work.h);
+  FLASH_DYNAMIC_SHARED(T, shared);
+  T* const Q_smem = align_to_1024(shared);
+  T* const K_smem = Q_smem + C::kQSize;
+  T* const V_smem = K_smem + C::kKSize;
+  const Lane<C> me;
+  const MatrixDescriptor Q = rows_of(Q_smem + threadIdx.x / 128 * 64 * 64);
+  Rows<C> rows;
+
+  copy_tile<C, C::kBlockQ>(Q_smem, q_head, work.i0);
+  for (int j0 = 0; j0 < work.some_see; j0 += C::kBlockK) {
+    __syncthreads();  // nobody reads the last K and V any more
+    copy_tile<C, C::kBlockK>(K_smem, k_head, j0);
+    copy_tile<C, C::kBlockK>(V_smem, v_head, j0);
+    cp_async_commit();
+    cp_async_wait<0>();
+    fence_proxy_async();
+    __syncthreads();
+    Scores<C> S;
+    start_QK<C, T>(S, Q, rows_of(K_smem));
+    wgmma_wait<0>();
+    if (j0 + C::kBlockK > work.all_see) mask_scores<C>(S, work.keys, causal, work.i0, j0, me);
+    softmax_step<C>(S, rows, scale);
+    Weights<C> P;
+    pack_weights<C, T>(P, S);
+    start_PV<C, T>(rows, P, columns_of<C>(V_smem));
+    wgmma_wait<0>();
+  }
+  store<C>(rows, out, lse, work, scale, me);
+}
+
+using Configs = Table<Config<64, 128, 1, 1, 0>, Config<128, 64, 1, 1, 0>, Config<256, 64, 1, 1, 0>>;
+
+template <class T>
+void forward(const AttentionForward<T>& pass) {
+  const AttentionShape shape = check_attention(pass);
+  check_supported(why_not(problem_of(pass)));
+  const auto fits = [&]<class C>(C config) {
+    return shape.head_dim <= C::kHeadDim && has_room(config);
+  };
+  const auto start = [&]<class C>(C) {
+    const Index blocks = (shape.queries + C::kBlockQ - 1) / C::kBlockQ;
+    launch("wgmma", wgmma_kernel<T, C>,
+           {.grid = grid_size(shape.batch * shape.heads * blocks),
+            .block = static_cast<unsigned>(C::kThreads),
+            .shared_bytes = C::kSharedBytes,
+            .stream = pass.stream},
+           pass.q, pass.k, pass.v, pass.out, pass.lse,
+           static_cast<float>(attention_scale(pass.options, shape.head_dim) * kLog2E),
+           pass.options.causal);
+  };
+  if (!use_first(Configs(), fits, start)) throw_no_room(shape.head_dim);
+}
+
+}  // namespace
+
+FLASH_ENTER(registry, name) {
+  registry.forward.add({.name = name,
+                        .device = DeviceKind::kGpu,
+                        .run = {.float16 = forward<Half>, .bfloat16 = forward<BFloat16>},
+                        .unsupported = why_not,
+                        .finite_inputs = true});
+}
+
+}  // namespace flash::wgmma_rung

@@ -1,0 +1,81 @@
+// Step 5 of the ladder: TMA copies the tiles.
+#include "part3_flash_cuda/ladder/warpgroups.hpp"
+
+namespace flash::tma_rung {
+namespace {
+
+using namespace hopper;
+
+template <class T, class C>
+__global__ void __launch_bounds__(C::kThreads)
+    tma_kernel(const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map,
+               const __grid_constant__ TensorMap v_map, Arguments<T> a) {
+  const Work work(a.shape, a.causal, C::kBlockQ);
+  __shared__ Barrier Q_full, K_full[C::kStages], V_full[C::kStages];
+  FLASH_DYNAMIC_SHARED(T, shared);
+  T* const Q_smem = align_to_1024(shared);
+  const auto K_smem = [&](int n) { return Q_smem + C::kQSize + n % C::kStages * 2 * C::kKSize; };
+  const auto V_smem = [&](int n) { return K_smem(n) + C::kKSize; };
+  const Lane<C> me;
+  const MatrixDescriptor Q = rows_of(Q_smem + threadIdx.x / 128 * 64 * 64);
+  Rows<C> rows;
+
+  const bool copies = threadIdx.x == 0;
+  if (copies) {
+    init(Q_full, 1);
+    for (int stage = 0; stage < C::kStages; ++stage) {
+      init(K_full[stage], 1);
+      init(V_full[stage], 1);
+    }
+    fence_barrier_init();
+  }
+  __syncthreads();
+
+  const int steps = (work.some_see + C::kBlockK - 1) / C::kBlockK;
+  const auto fetch = [&](int n) {
+    if (!copies || n >= steps) return;
+    load_tile<C, C::kBlockK>(K_smem(n), k_map, K_full[n % C::kStages], n * C::kBlockK, work);
+    load_tile<C, C::kBlockK>(V_smem(n), v_map, V_full[n % C::kStages], n * C::kBlockK, work);
+  };
+  if (copies) load_tile<C, C::kBlockQ>(Q_smem, q_map, Q_full, work.i0, work);
+  for (int n = 0; n < C::kStages - 1; ++n) fetch(n);
+
+  wait(Q_full, 0);
+  for (int n = 0; n < steps; ++n) {
+    const int j0 = n * C::kBlockK, parity = n / C::kStages % 2;
+    fetch(n + C::kStages - 1);
+    wait(K_full[n % C::kStages], parity);
+    Scores<C> S;
+    start_QK<C, T>(S, Q, rows_of(K_smem(n)));
+    wgmma_wait<0>();
+    if (j0 + C::kBlockK > work.all_see)
+      mask_scores<C>(S, work.keys, a.causal, work.i0, j0, me);
+    softmax_step<C>(S, rows, a.scale);
+    Weights<C> P;
+    pack_weights<C, T>(P, S);
+    wait(V_full[n % C::kStages], parity);
+    start_PV<C, T>(rows, P, columns_of<C>(V_smem(n)));
+    wgmma_wait<0>();
+    __syncthreads();  // nobody reads step n any more
+  }
+  store<C>(rows, a.out, a.lse, work, a.scale, me);
+}
+
+using Configs = Table<Config<64, 128, 1, 2, 0>, Config<128, 64, 1, 2, 0>, Config<256, 64, 1, 1, 0>>;
+
+template <class T>
+void forward(const AttentionForward<T>& pass) {
+  run("tma", pass, Configs(), []<class C>(C) { return tma_kernel<T, C>; });
+}
+
+}  // namespace
+
+FLASH_ENTER(registry, name) {
+  registry.forward.add({.name = name,
+                        .device = DeviceKind::kGpu,
+                        .run = {.float16 = forward<Half>, .bfloat16 = forward<BFloat16>},
+                        .unsupported = why_not,
+                        .finite_inputs = true});
+}
+
+}  // namespace flash::tma_rung

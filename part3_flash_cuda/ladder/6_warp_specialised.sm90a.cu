@@ -1,0 +1,94 @@
+// Step 6 of the ladder: one thread copies, two warpgroups compute.
+#include "part3_flash_cuda/ladder/warpgroups.hpp"
+
+namespace flash::warp_specialised {
+namespace {
+
+using namespace hopper;
+
+template <class T, class C>
+__global__ void __launch_bounds__(C::kThreads, 1)
+    specialised_kernel(const __grid_constant__ TensorMap q_map,
+                       const __grid_constant__ TensorMap k_map,
+                       const __grid_constant__ TensorMap v_map, Arguments<T> a) {
+  const Work work(a.shape, a.causal, C::kBlockQ);
+  __shared__ Barrier Q_full, K_full[C::kStages], V_full[C::kStages], K_empty[C::kStages],
+      V_empty[C::kStages];
+  FLASH_DYNAMIC_SHARED(T, shared);
+  T* const Q_smem = align_to_1024(shared);
+  const auto K_smem = [&](int stage) { return Q_smem + C::kQSize + stage * 2 * C::kKSize; };
+  const auto V_smem = [&](int stage) { return K_smem(stage) + C::kKSize; };
+
+  if (threadIdx.x == 0) {
+    init(Q_full, 1);
+    for (int stage = 0; stage < C::kStages; ++stage) {
+      init(K_full[stage], 1);
+      init(V_full[stage], 1);
+      init(K_empty[stage], C::kGroups);
+      init(V_empty[stage], C::kGroups);
+    }
+    fence_barrier_init();
+  }
+  __syncthreads();
+  const int steps = (work.some_see + C::kBlockK - 1) / C::kBlockK;
+
+  if (threadIdx.x < 128) {
+    give_registers<24>();
+    if (threadIdx.x != 0) return;
+    load_tile<C, C::kBlockQ>(Q_smem, q_map, Q_full, work.i0, work);
+    for (int n = 0; n < steps; ++n) {
+      const int stage = n % C::kStages, parity = n / C::kStages % 2;
+      wait(K_empty[stage], parity ^ 1);
+      load_tile<C, C::kBlockK>(K_smem(stage), k_map, K_full[stage], n * C::kBlockK, work);
+      wait(V_empty[stage], parity ^ 1);
+      load_tile<C, C::kBlockK>(V_smem(stage), v_map, V_full[stage], n * C::kBlockK, work);
+    }
+    return;
+  }
+
+  take_registers<240>();
+  const int thread = static_cast<int>(threadIdx.x) - 128;
+  const bool tells = thread % 128 == 0;
+  const Lane<C> me(thread);
+  const MatrixDescriptor Q = rows_of(Q_smem + thread / 128 * 64 * 64);
+  Rows<C> rows;
+  wait(Q_full, 0);
+  for (int n = 0; n < steps; ++n) {
+    const int j0 = n * C::kBlockK, stage = n % C::kStages, parity = n / C::kStages % 2;
+    wait(K_full[stage], parity);
+    Scores<C> S;
+    start_QK<C, T>(S, Q, rows_of(K_smem(stage)));
+    wgmma_wait<0>();
+    if (tells) arrive(K_empty[stage]);
+    if (j0 + C::kBlockK > work.all_see)
+      mask_scores<C>(S, work.keys, a.causal, work.i0, j0, me);
+    softmax_step<C>(S, rows, a.scale);
+    Weights<C> P;
+    pack_weights<C, T>(P, S);
+    wait(V_full[stage], parity);
+    start_PV<C, T>(rows, P, columns_of<C>(V_smem(stage)));
+    wgmma_wait<0>();
+    if (tells) arrive(V_empty[stage]);
+  }
+  store<C>(rows, a.out, a.lse, work, a.scale, me);
+}
+
+using Configs =
+    Table<Config<64, 128, 2, 2, 1>, Config<128, 128, 2, 2, 1>, Config<256, 64, 2, 2, 1>>;
+
+template <class T>
+void forward(const AttentionForward<T>& pass) {
+  run("warp_specialised", pass, Configs(), []<class C>(C) { return specialised_kernel<T, C>; });
+}
+
+}  // namespace
+
+FLASH_ENTER(registry, name) {
+  registry.forward.add({.name = name,
+                        .device = DeviceKind::kGpu,
+                        .run = {.float16 = forward<Half>, .bfloat16 = forward<BFloat16>},
+                        .unsupported = why_not,
+                        .finite_inputs = true});
+}
+
+}  // namespace flash::warp_specialised

@@ -1,0 +1,153 @@
+// What the rungs on wgmma share (Hopper): the numbers of a configuration, tiles that TMA loads and
+// wgmma reads, both products, and the launch. A warpgroup owns 64 queries, each of its warps 16, so
+// a thread's scores, rows and columns of O are those of fragments.hpp with one tile a warp.
+//
+// A tile of R rows is stored in slabs of 64 columns, R x 128 bytes each, one behind the other; a box
+// of TMA is a slab. They begin at multiples of 1024 bytes.
+#pragma once
+
+#include "common/cuda/shared_address.hpp"
+#include "common/cuda/tma.hpp"
+#include "common/cuda/warpgroup.hpp"
+#include "common/cuda/wgmma.hpp"
+#include "part3_flash_cuda/ladder/fragments.hpp"
+
+namespace flash::hopper {
+
+using mma::kChunk, mma::Lane, mma::mask_scores, mma::pack, mma::Rows, mma::Scores,
+    mma::softmax_step, mma::store, mma::Work;
+
+// kGroups warpgroups compute, 64 queries each; kProducers more copy. kBlockK keys a step, shared
+// memory for K and V of kStages steps.
+template <int HeadDim, int BlockK, int Groups, int Stages, int Producers>
+struct Config {
+  static constexpr int kHeadDim = HeadDim, kBlockK = BlockK, kGroups = Groups, kStages = Stages,
+                       kProducers = Producers, kBlockQ = 64 * Groups;
+  static constexpr int kThreads = 128 * (Groups + Producers);
+  static constexpr int kRowsOfWarp = 16, kTiles = 1;
+  static constexpr bool kTestsAlpha = true;
+  static constexpr int kQSize = kBlockQ * kHeadDim, kKSize = kBlockK * kHeadDim;  // elements
+  static constexpr std::size_t kSharedBytes = 2 * (kQSize + 2 * kStages * kKSize) + 1024;
+  static_assert(kHeadDim % 64 == 0 && kBlockK % 16 == 0 && kBlockK <= 256);
+};
+
+// ---- Tiles --------------------------------------------------------------------------------------
+
+// The address of 16 bytes in a tile of kRows rows: columns 8 c to 8 c + 7 of a row.
+template <int kRows, class T>
+__device__ __forceinline__ T* chunk_of(T* tile, int row, int c) {
+  return tile + (c / 8 * kRows + row) * 64 + (c % 8 ^ row % 8) * kChunk;
+}
+
+// Starts the copies of rows row0 to row0 + kRows - 1 of a head; `barrier` counts their bytes.
+template <class C, int kRows, class T>
+__device__ __forceinline__ void load_tile(T* tile, const TensorMap& map, Barrier& barrier, int row0,
+                                          const Work& work) {
+  arrive_expecting(barrier, kRows * C::kHeadDim * 2);
+  FLASH_UNROLL
+  for (int slab = 0; slab < C::kHeadDim / 64; ++slab)
+    tma_load(tile + slab * kRows * 64, map, barrier, 64 * slab, row0, work.h, work.b);
+}
+
+// ---- Products -----------------------------------------------------------------------------------
+
+// A descriptor `bytes` further on.
+__device__ __forceinline__ MatrixDescriptor operator+(MatrixDescriptor descriptor, int bytes) {
+  return {descriptor.bits + (bytes >> 4)};
+}
+
+// Of Q or K: 16 columns are 32 bytes, and 8 rows 1024.
+template <class T>
+__device__ __forceinline__ MatrixDescriptor rows_of(const T* tile) {
+  return matrix_descriptor(tile, 16, 1024);
+}
+// Of V, whose rows are B's rows: 16 of them are 2048 bytes, the next 64 columns a slab further on.
+template <class C, class T>
+__device__ __forceinline__ MatrixDescriptor columns_of(const T* tile) {
+  return matrix_descriptor(tile, C::kBlockK * 128, 1024);
+}
+
+template <int N>
+__device__ __forceinline__ float (&flat(float (&x)[N][4]))[4 * N] {
+  return reinterpret_cast<float(&)[4 * N]>(x);
+}
+
+// Starts S = Q K^T for the warpgroup's 64 queries, a group of wgmma.
+template <class C, class T>
+__device__ __forceinline__ void start_QK(Scores<C>& S, MatrixDescriptor Q, MatrixDescriptor K) {
+  wgmma_fence();
+  FLASH_UNROLL
+  for (int k = 0; k < C::kHeadDim / 16; ++k)
+    wgmma<C::kBlockK, T>(flat(S[0]), Q + (k / 4 * C::kBlockQ * 128 + k % 4 * 32),
+                         K + (k / 4 * C::kBlockK * 128 + k % 4 * 32), k > 0);
+  wgmma_commit();
+}
+
+template <class C>
+using Weights = std::uint32_t[C::kBlockK / 16][4];
+
+// P in 16 bits. What a thread has of S is what it has to give to P V.
+template <class C, class T>
+__device__ __forceinline__ void pack_weights(Weights<C>& P, const Scores<C>& S) {
+  FLASH_UNROLL
+  for (int k = 0; k < C::kBlockK / 16; ++k)
+    FLASH_UNROLL
+    for (int i = 0; i < 4; ++i)
+      P[k][i] = pack<T>(S[0][2 * k + i / 2][i % 2 * 2], S[0][2 * k + i / 2][i % 2 * 2 + 1]);
+}
+
+// Starts O += P V, a group of wgmma.
+template <class C, class T>
+__device__ __forceinline__ void start_PV(Rows<C>& rows, const Weights<C>& P, MatrixDescriptor V) {
+  wgmma_fence();
+  FLASH_UNROLL
+  for (int k = 0; k < C::kBlockK / 16; ++k)
+    wgmma<C::kHeadDim, T, true>(flat(rows.O[0]), P[k], V + k * 2048, true);
+  wgmma_commit();
+}
+
+// ---- Around the kernels -------------------------------------------------------------------------
+
+// Why the kernels do not take a problem, in words; "" when they take it.
+inline std::string why_not(const AttentionProblem& problem) {
+  if (device::count() > 0 && device::compute_capability() != 90)
+    return "the GPU has compute capability " + std::to_string(device::compute_capability()) +
+           "; it must be 90 (Hopper)";
+  return mma::why_not(problem);
+}
+
+// What every kernel takes.
+template <class T>
+struct Arguments {
+  TensorView<T, 4> out;
+  TensorView<float, 3> lse;
+  AttentionShape shape;
+  float scale;  // in base 2
+  bool causal;
+};
+
+// Launches the kernel with the first configuration of the table that is wide enough for the head.
+template <class Table, class T, class KernelOf>
+void run(const char* name, const AttentionForward<T>& pass, Table table, KernelOf kernel_of) {
+  const AttentionShape shape = check_attention(pass);
+  check_supported(why_not(problem_of(pass)));
+  const auto fits = [&]<class C>(C config) {
+    return shape.head_dim <= C::kHeadDim && has_room(config);
+  };
+  const auto start = [&]<class C>(C config) {
+    const Index blocks = (shape.queries + C::kBlockQ - 1) / C::kBlockQ;
+    launch(name, kernel_of(config),
+           {.grid = grid_size(shape.batch * shape.heads * blocks),
+            .block = static_cast<unsigned>(C::kThreads),
+            .shared_bytes = C::kSharedBytes,
+            .stream = pass.stream},
+           tensor_map(pass.q, C::kBlockQ), tensor_map(pass.k, C::kBlockK),
+           tensor_map(pass.v, C::kBlockK),
+           Arguments<T>{pass.out, pass.lse, shape,
+                        static_cast<float>(attention_scale(pass.options, shape.head_dim) * kLog2E),
+                        pass.options.causal});
+  };
+  if (!use_first(table, fits, start)) throw_no_room(shape.head_dim);
+}
+
+}  // namespace flash::hopper
