@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cmath>
 #include <exception>
+#include <future>
 #include <mutex>
 #include <thread>
 
@@ -42,7 +43,7 @@ void add(WithMagnitude& to, Index first, const WithMagnitude& from) {
 // several times the work, so that few threads take all at once where the matrices are small.
 template <class T>
 HeadOracle head_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
-                       TensorView<const T, 4> d_out, bool causal) {
+                       TensorView<const T, 4> d_out, bool causal, bool backward) {
   constexpr unsigned kFewThreads = 4;
   constexpr Index kSmallMatrix = Index{1} << 24;  // elements, 128 MiB
   const unsigned workers = std::max(std::thread::hardware_concurrency(), 1u);
@@ -72,6 +73,7 @@ HeadOracle head_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k, Tenso
         const auto out = attention_oracle(q_rows, k_seen, v_seen, options);
         add(head.out, i, out.out);
         largest_score = std::max(largest_score, out.largest_score);
+        if (!backward) continue;
         const auto d =
             attention_backward_oracle(q_rows, k_seen, v_seen, rows_of(d_out, i, queries), options);
         add(head.d_q, i, d.d_q);
@@ -104,12 +106,19 @@ double AttentionSizes::visible_pairs() const {
 }
 
 template <class T>
-AttentionInputs<T>::AttentionInputs(const AttentionSizes& sizes, std::uint64_t seed)
-    : sizes_(sizes),
-      q_(normal<T>(sizes.shape().of_queries(), 4 * seed)),
-      k_(normal<T>(sizes.shape().of_keys(), 4 * seed + 1)),
-      v_(normal<T>(sizes.shape().of_keys(), 4 * seed + 2)),
-      d_out_(normal<T>(sizes.shape().of_queries(), 4 * seed + 3)) {}
+AttentionInputs<T>::AttentionInputs(const AttentionSizes& sizes, std::uint64_t seed, bool backward)
+    : sizes_(sizes), backward_(backward) {
+  // A thread each: for 16384 tokens of 2048 columns they take seconds.
+  const auto start = [&](const Shape<4>& shape, std::uint64_t number) {
+    return std::async(std::launch::async, normal<T>, shape, 4 * seed + number);
+  };
+  const Shape<4> of_queries = sizes.shape().of_queries(), of_keys = sizes.shape().of_keys();
+  auto q = start(of_queries, 0), k = start(of_keys, 1), v = start(of_keys, 2);
+  if (backward) d_out_ = normal<T>(of_queries, 4 * seed + 3);
+  q_ = q.get();
+  k_ = k.get();
+  v_ = v.get();
+}
 
 template <class T>
 void AttentionInputs<T>::prepare_check() {
@@ -121,9 +130,9 @@ void AttentionInputs<T>::prepare_check() {
   heads_.clear();
   for (Index head = heads - checked; head < heads; ++head) {
     const Index b = head / sizes_.heads, h = head % sizes_.heads;
-    heads_.push_back(head_oracle<T>(head_of(q_.view(), b, h), head_of(k_.view(), b, h),
-                                    head_of(v_.view(), b, h), head_of(d_out_.view(), b, h),
-                                    sizes_.causal));
+    const auto d_out_of_head = backward_ ? head_of(d_out().view(), b, h) : TensorView<const T, 4>();
+    heads_.push_back(head_oracle<T>(head_of(q().view(), b, h), head_of(k().view(), b, h),
+                                    head_of(v().view(), b, h), d_out_of_head, sizes_.causal, backward_));
     largest_score_ = std::max(largest_score_, heads_.back().largest_score);
   }
 }

@@ -45,8 +45,8 @@ struct HeadOracle {
 template <class T>
 class AttentionInputs {
  public:
-  // Throws OutOfMemory.
-  AttentionInputs(const AttentionSizes& sizes, std::uint64_t seed);
+  // Without `backward` there is no d_out, and only out is checked. Throws OutOfMemory.
+  AttentionInputs(const AttentionSizes& sizes, std::uint64_t seed, bool backward = true);
 
   const AttentionSizes& sizes() const { return sizes_; }
   const Tensor<T, 4>& q() const { return q_; }
@@ -69,7 +69,8 @@ class AttentionInputs {
                 WithMagnitude HeadOracle::*want, double bound) const;
 
   const AttentionSizes sizes_;
-  const Tensor<T, 4> q_, k_, v_, d_out_;
+  const bool backward_;
+  Tensor<T, 4> q_, k_, v_, d_out_;
   std::vector<HeadOracle> heads_;  // the last ones
   double largest_score_ = 0;
 };

@@ -93,13 +93,18 @@ class AttentionTrial final : public TrialIn<Memory> {
 
 using Pairs = std::vector<AttentionNames>;
 
+bool has_backward(const AttentionNames& pair) { return !pair.backward.empty(); }
+
 template <class T, template <class, int> class Memory>
 class InputsOf final : public Inputs {
  public:
   InputsOf(const AttentionSizes& sizes, std::uint64_t seed, DeviceKind device, const Pairs& pairs)
-      : host_(sizes, seed), inputs_(host_), device_(device), pairs_(pairs) {}
+      : host_(sizes, seed, std::any_of(pairs.begin(), pairs.end(), has_backward)),
+        inputs_(host_),
+        device_(device),
+        pairs_(pairs) {}
 
-  std::size_t bytes() const override { return 4 * bytes_of(inputs_.q); }
+  std::size_t bytes() const override { return 3 * bytes_of(inputs_.q) + bytes_of(inputs_.d_out); }
   void prepare_check() override { host_.prepare_check(); }
   std::unique_ptr<Trial> trial(std::size_t i) override {
     const auto& [forward, backward] = pairs_[i];
