@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   const int steps = (work.some_see + C::kBlockK - 1) / C::kBlockK;
 
   if (threadIdx.x < 128) {
-    give_registers<24>();
+    give_registers<C::kRegistersToCopy>();
     if (threadIdx.x != 0) return;
     load_tile<C, C::kBlockQ>(Q_smem, q_map, Q_full, work.i0, work);
     for (int n = 0; n < steps; ++n) {
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     return;
   }
 
-  take_registers<240>();
+  take_registers<C::kRegistersToCompute>();
   const int thread = static_cast<int>(threadIdx.x) - 128;
   const bool tells = thread % 128 == 0;
   const Lane<C> me(thread);

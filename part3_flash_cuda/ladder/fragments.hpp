@@ -221,8 +221,33 @@ __device__ __forceinline__ void rescale(float (&O)[kColumns][4], int half, float
     for (int i = 2 * half; i < 2 * half + 2; ++i) O[n][i] *= alpha;
 }
 
-// Online softmax: m takes in the new scores, what was summed up so far shrinks by alpha, and S
-// becomes P = exp2(scale * (S - m)). `scale` is positive and in base 2.
+// Online softmax of rows g (`half` 0) or g + 8 (1) of a tile: m takes in the new scores, l what it
+// has to, and S becomes P = exp2(scale * (S - m)). `scale` is positive and in base 2. Returns alpha,
+// by which O has to be multiplied.
+template <class C>
+__device__ __forceinline__ float softmax_of(int tile, int half, Scores<C>& S, Rows<C>& rows,
+                                            float scale) {
+  float& m = rows.m[tile][half];
+  float m_new = m;
+  FLASH_UNROLL
+  for (int n = 0; n < C::kBlockK / 8; ++n)
+    m_new = fmaxf(m_new, fmaxf(S[tile][n][2 * half], S[tile][n][2 * half + 1]));
+  m_new = warp_max<4>(m_new);
+  const float safe = m_new == -INFINITY ? 0 : m_new, reference = safe * scale;
+  // The difference first: fused, m * scale - reference would not be 0 where m stays as it is.
+  const float alpha = exp2_approximate((m - safe) * scale);
+  m = m_new;
+  float sum = 0;
+  FLASH_UNROLL
+  for (int n = 0; n < C::kBlockK / 8; ++n)
+    FLASH_UNROLL
+    for (int i = 2 * half; i < 2 * half + 2; ++i)
+      sum += S[tile][n][i] = exp2_approximate(fmaf(S[tile][n][i], scale, -reference));
+  rows.l[tile][half] = rows.l[tile][half] * alpha + sum;
+  return alpha;
+}
+
+// Online softmax of all rows; O shrinks with them.
 template <class C>
 __device__ __forceinline__ void softmax_step(Scores<C>& S, Rows<C>& rows, float scale) {
   FLASH_UNROLL
@@ -230,23 +255,7 @@ __device__ __forceinline__ void softmax_step(Scores<C>& S, Rows<C>& rows, float 
     float alpha[2];
     FLASH_UNROLL
     for (int half = 0; half < 2; ++half) {
-      float& m = rows.m[tile][half];
-      float m_new = m;
-      FLASH_UNROLL
-      for (int n = 0; n < C::kBlockK / 8; ++n)
-        m_new = fmaxf(m_new, fmaxf(S[tile][n][2 * half], S[tile][n][2 * half + 1]));
-      m_new = warp_max<4>(m_new);
-      const float safe = m_new == -INFINITY ? 0 : m_new, reference = safe * scale;
-      // The difference first: fused, m * scale - reference would not be 0 where m stays as it is.
-      alpha[half] = exp2_approximate((m - safe) * scale);
-      m = m_new;
-      float sum = 0;
-      FLASH_UNROLL
-      for (int n = 0; n < C::kBlockK / 8; ++n)
-        FLASH_UNROLL
-        for (int i = 2 * half; i < 2 * half + 2; ++i)
-          sum += S[tile][n][i] = exp2_approximate(fmaf(S[tile][n][i], scale, -reference));
-      rows.l[tile][half] = rows.l[tile][half] * alpha[half] + sum;
+      alpha[half] = softmax_of<C>(tile, half, S, rows, scale);
       if constexpr (!C::kTestsAlpha) rescale(rows.O[tile], half, alpha[half]);
     }
     // Most steps find no larger score in any of the warp's rows.

@@ -25,6 +25,9 @@ struct Config {
                        kProducers = Producers, kBlockQ = 64 * Groups;
   static constexpr int kThreads = 128 * (Groups + Producers);
   static constexpr int kRowsOfWarp = 16, kTiles = 1;
+  // A multiprocessor has 65536 registers: 128 (24 + 2 * 240) or 128 (32 + 3 * 160) of them are taken.
+  static constexpr int kRegistersToCopy = kGroups == 3 ? 32 : 24,
+                       kRegistersToCompute = kGroups == 3 ? 160 : 240;
   static constexpr bool kTestsAlpha = true;
   static constexpr int kQSize = kBlockQ * kHeadDim, kKSize = kBlockK * kHeadDim;  // elements
   static constexpr std::size_t kSharedBytes = 2 * (kQSize + 2 * kStages * kKSize) + 1024;

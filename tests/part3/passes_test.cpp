@@ -1,7 +1,9 @@
 // Every pass of part 3 in the registry, the rungs of its ladder among them: what it gives, what is
 // kept for the backward pass, and what it does not take.
 #include <algorithm>
+#include <cmath>
 
+#include "common/inputs.hpp"
 #include "harness/needs_gpu.hpp"
 #include "part3/forward_cases.hpp"
 #include "part3/on_device.hpp"
@@ -71,6 +73,56 @@ TEST_CASE("every rung of 16 bits gives the oracle's out and lse around the edges
   for (const auto& entry : registry.forward.entries())
     if (!entry.run.float32) rungs.push_back(entry);
   part3::check_cases<harness::ForwardCall>(rungs, problems);
+}
+
+namespace {
+
+// Calls a forward pass twice; says what differs, or what it did not write.
+template <class T>
+std::string differs(const Entry<AttentionForward>& rung, const OnDevice<T>& x, bool causal) {
+  Tensor<T, 4> outs[2];
+  Tensor<float, 3> lses[2];
+  for (int time = 0; time < 2; ++time) {
+    const DeviceTensor<T, 4> out(x.q.shape());
+    const DeviceTensor<float, 3> lse({out.shape()[0], out.shape()[1], out.shape()[2]});
+    device::fill_bytes(out.data(), 0xff, out.bytes());
+    device::fill_bytes(lse.data(), 0xff, lse.bytes());
+    const AttentionForward<T> pass{x.q.view(),   x.k.view(),   x.v.view(),
+                                   out.view(),   lse.view(),   {.causal = causal}};
+    if (!part3::run_entry<T>(rung, pass)) return "";
+    outs[time] = to_host(out.view());
+    lses[time] = to_host(lse.view());
+  }
+  for (Index i = 0; i < outs[0].size(); ++i)
+    if (!std::isfinite(static_cast<double>(outs[0].data()[i])) ||
+        outs[0].data()[i].bits != outs[1].data()[i].bits)
+      return "element " + std::to_string(i) + " of out";
+  for (Index i = 0; i < lses[0].size(); ++i)
+    if (!(lses[0].data()[i] == lses[1].data()[i])) return "row " + std::to_string(i) + " of lse";
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("on random shapes a rung of 16 bits gives the same bits twice") {
+  if (harness::skipped_without_gpu()) return;
+  const Registry registry = all_passes();
+  Random random(7);
+  const auto upto = [&](Index most) { return 1 + static_cast<Index>(random.below(most)); };
+  for (int n = 0; n < (device::is_emulated() ? 5 : 1000); ++n) {
+    const Index longest = device::is_emulated() ? 150 : 400;
+    const AttentionShape shape{upto(2), upto(3), upto(longest), upto(longest), 8 * upto(32)};
+    const bool causal = n % 2 == 1;
+    CAPTURE(to_string<4>(shape.of_queries()), shape.keys, causal);
+    const auto check = [&](const auto& x) {
+      for (const auto& rung : registry.forward.entries())
+        if (!rung.run.float32) CHECK(differs(rung, x, causal) == "");
+    };
+    if (n / 2 % 2 == 0)
+      check(OnDevice<Half>(shape));
+    else
+      check(OnDevice<BFloat16>(shape));
+  }
 }
 
 TEST_CASE("what is saved for the backward pass is q, k, v, out and lse, and nothing else is kept") {

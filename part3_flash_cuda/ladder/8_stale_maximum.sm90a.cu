@@ -1,0 +1,173 @@
+// Step 8 of the ladder: no maximum in the hot loop.
+#include "part3_flash_cuda/ladder/warpgroups.hpp"
+
+namespace flash::stale_maximum {
+namespace {
+
+using namespace hopper;
+
+// The warpgroups' turns: each has a named barrier, where it waits until the one before it has ended
+// its turn.
+template <class C>
+class Turns {
+ public:
+  __device__ __forceinline__ explicit Turns(int thread) : group_(thread / 128) {
+    if (is_last()) end();  // the first group may begin
+  }
+  __device__ __forceinline__ void begin() const { sync_named(kFirst + group_, kBoth); }
+  __device__ __forceinline__ void end() const {
+    arrive_named(kFirst + (group_ + 1) % C::kGroups, kBoth);
+  }
+  __device__ __forceinline__ void end_last() const {
+    if (!is_last()) end();  // nobody waits for the last one
+  }
+
+ private:
+  static constexpr int kFirst = 2, kBoth = 256;  // threads of two groups
+  __device__ __forceinline__ bool is_last() const { return group_ == C::kGroups - 1; }
+  int group_;
+};
+
+// P = exp2(scale * (S - m)) with m as it is, though some scores may be larger. Returns false, having
+// changed nothing but P, where a thread's sum of a row is above kMost, or inf or NaN: for one row of
+// the warp is enough.
+template <class C, class T>
+__device__ __forceinline__ bool softmax_with_old_maximum(Weights<C>& P, const Scores<C>& S,
+                                                         Rows<C>& rows, float scale) {
+  constexpr float kMost = 4096;  // half ends at 65504
+  const float reference[2] = {rows.m[0][0] * scale, rows.m[0][1] * scale};
+  float sum[2] = {};
+  FLASH_UNROLL
+  for (int k = 0; k < C::kBlockK / 16; ++k)
+    FLASH_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int half = i % 2;
+      const float(&two)[4] = S[0][2 * k + i / 2];
+      const float low = exp2_approximate(fmaf(two[2 * half], scale, -reference[half])),
+                  high = exp2_approximate(fmaf(two[2 * half + 1], scale, -reference[half]));
+      sum[half] += low;
+      sum[half] += high;
+      P[k][i] = pack<T>(low, high);
+    }
+  if (__any_sync(kAllLanes, !(sum[0] <= kMost) || !(sum[1] <= kMost))) return false;
+  rows.l[0][0] += sum[0];
+  rows.l[0][1] += sum[1];
+  return true;
+}
+
+template <class T, class C>
+__global__ void __launch_bounds__(C::kThreads, 1)
+    stale_maximum_kernel(const __grid_constant__ TensorMap q_map,
+                       const __grid_constant__ TensorMap k_map,
+                       const __grid_constant__ TensorMap v_map, Arguments<T> a) {
+  const Work work(a.shape, a.causal, C::kBlockQ);
+  __shared__ Barrier Q_full, K_full[C::kStages], V_full[C::kStages], K_empty[C::kStages],
+      V_empty[C::kStages];
+  FLASH_DYNAMIC_SHARED(T, shared);
+  T* const Q_smem = align_to_1024(shared);
+  const auto K_smem = [&](int stage) { return Q_smem + C::kQSize + stage * 2 * C::kKSize; };
+  const auto V_smem = [&](int stage) { return K_smem(stage) + C::kKSize; };
+
+  if (threadIdx.x == 0) {
+    init(Q_full, 1);
+    for (int stage = 0; stage < C::kStages; ++stage) {
+      init(K_full[stage], 1);
+      init(V_full[stage], 1);
+      init(K_empty[stage], C::kGroups);
+      init(V_empty[stage], C::kGroups);
+    }
+    fence_barrier_init();
+  }
+  __syncthreads();
+  const int steps = (work.some_see + C::kBlockK - 1) / C::kBlockK;
+
+  if (threadIdx.x < 128) {
+    give_registers<C::kRegistersToCopy>();
+    if (threadIdx.x != 0) return;
+    load_tile<C, C::kBlockQ>(Q_smem, q_map, Q_full, work.i0, work);
+    for (int n = 0; n < steps; ++n) {
+      const int stage = n % C::kStages, parity = n / C::kStages % 2;
+      wait(K_empty[stage], parity ^ 1);
+      load_tile<C, C::kBlockK>(K_smem(stage), k_map, K_full[stage], n * C::kBlockK, work);
+      wait(V_empty[stage], parity ^ 1);
+      load_tile<C, C::kBlockK>(V_smem(stage), v_map, V_full[stage], n * C::kBlockK, work);
+    }
+    return;
+  }
+
+  take_registers<C::kRegistersToCompute>();
+  const int thread = static_cast<int>(threadIdx.x) - 128;
+  const bool tells = thread % 128 == 0;
+  const Lane<C> me(thread);
+  const MatrixDescriptor Q = rows_of(Q_smem + thread / 128 * 64 * 64);
+  const Turns<C> turns(thread);
+  Rows<C> rows;
+  Scores<C> S;
+  Weights<C> P;
+  const auto full = [&](Barrier(&barriers)[C::kStages], int n) {
+    wait(barriers[n % C::kStages], n / C::kStages % 2);
+  };
+  const auto release = [&](Barrier(&barriers)[C::kStages], int n) {
+    if (tells) arrive(barriers[n % C::kStages]);
+  };
+  const auto QK = [&](int n) { start_QK<C, T>(S, Q, rows_of(K_smem(n % C::kStages))); };
+  const auto PV = [&](int n) { start_PV<C, T>(rows, P, columns_of<C>(V_smem(n % C::kStages))); };
+  const auto softmax = [&](int n) {
+    const int j0 = n * C::kBlockK;
+    const bool masked = j0 + C::kBlockK > work.all_see;
+    if (masked) mask_scores<C>(S, work.keys, a.causal, work.i0, j0, me);
+    if (n > 0 && !masked && softmax_with_old_maximum<C, T>(P, S, rows, a.scale)) return;
+    softmax_step<C>(S, rows, a.scale);
+    pack_weights<C, T>(P, S);
+  };
+
+  wait(Q_full, 0);
+  if (steps > 0) {
+    full(K_full, 0);
+    turns.begin();
+    QK(0);
+    turns.end();
+    wgmma_wait<0>();
+    release(K_empty, 0);
+    softmax(0);
+    for (int n = 1; n < steps; ++n) {
+      full(K_full, n);
+      turns.begin();
+      QK(n);
+      full(V_full, n - 1);
+      PV(n - 1);
+      turns.end();
+      wgmma_wait<1>();
+      release(K_empty, n);
+      wgmma_wait<0>();
+      release(V_empty, n - 1);
+      softmax(n);
+    }
+    turns.begin();
+    full(V_full, steps - 1);
+    PV(steps - 1);
+    turns.end_last();
+    wgmma_wait<0>();
+  }
+  store<C>(rows, a.out, a.lse, work, a.scale, me);
+}
+
+using Configs =
+    Table<Config<64, 128, 2, 2, 1>, Config<128, 128, 2, 2, 1>, Config<256, 64, 2, 2, 1>>;
+
+template <class T>
+void forward(const AttentionForward<T>& pass) {
+  run("stale_maximum", pass, Configs(), []<class C>(C) { return stale_maximum_kernel<T, C>; });
+}
+
+}  // namespace
+
+FLASH_ENTER(registry, name) {
+  registry.forward.add({.name = name,
+                        .device = DeviceKind::kGpu,
+                        .run = {.float16 = forward<Half>, .bfloat16 = forward<BFloat16>},
+                        .unsupported = why_not,
+                        .finite_inputs = true});
+}
+
+}  // namespace flash::stale_maximum
