@@ -61,7 +61,8 @@ __global__ void __launch_bounds__(C::kThreads)
   store<C>(rows, a.out, a.lse, work, a.scale, me);
 }
 
-using Configs = Table<Config<64, 128, 1, 2, 0>, Config<128, 64, 1, 2, 0>, Config<256, 64, 1, 1, 0>>;
+using Configs =
+    Table<Config<64, 128, 2, 2, 0>, Config<128, 128, 2, 2, 0>, Config<256, 64, 2, 2, 0>>;
 
 template <class T>
 void forward(const AttentionForward<T>& pass) {

@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
 }
 
 using Configs =
-    Table<Config<64, 128, 2, 2, 1>, Config<128, 128, 2, 2, 1>, Config<256, 64, 2, 2, 1>>;
+    Table<Config<64, 128, 3, 2, 1>, Config<128, 128, 2, 2, 1>, Config<256, 80, 2, 2, 1>>;
 
 template <class T>
 void forward(const AttentionForward<T>& pass) {

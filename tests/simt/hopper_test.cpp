@@ -73,7 +73,7 @@ void check_store(bool add) {
   Tensor<T, 2> box({kBoxRows, columns});
   for (Index i = 0; i < box.size(); ++i) box.data()[i] = T(i % 1021);
   for (const Shape<4>& place :
-       {Shape<4>{0, 1, 0, 0}, Shape<4>{1, 0, 16, 0}, Shape<4>{1, 1, -3, 64}}) {
+       {Shape<4>{0, 1, 0, 0}, Shape<4>{1, 0, 16, 0}, Shape<4>{1, 1, 3, 64}}) {
     const DeviceTensor<T, 4> memory(before);
     stored<T>(memory.view(), place, box, add);
     const auto after = memory.to_host();
