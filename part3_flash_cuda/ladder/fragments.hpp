@@ -221,9 +221,9 @@ __device__ __forceinline__ void rescale(float (&O)[kColumns][4], int half, float
     for (int i = 2 * half; i < 2 * half + 2; ++i) O[n][i] *= alpha;
 }
 
-// Online softmax of rows g (`half` 0) or g + 8 (1) of a tile: m takes in the new scores, l what it
-// has to, and S becomes P = exp2(scale * (S - m)). `scale` is positive and in base 2. Returns alpha,
-// by which O has to be multiplied.
+// Online softmax of rows g (`half` 0) or g + 8 (1) of a tile: m takes in the new scores, S becomes
+// P = exp2(scale * (S - m)), and l takes in its sum. `scale` is positive and in base 2. Returns
+// alpha, by which O has to be multiplied.
 template <class C>
 __device__ __forceinline__ float softmax_of(int tile, int half, Scores<C>& S, Rows<C>& rows,
                                             float scale) {

@@ -2,8 +2,8 @@
 // wgmma reads, both products, and the launch. A warpgroup owns 64 queries, each of its warps 16, so
 // a thread's scores, rows and columns of O are those of fragments.hpp with one tile a warp.
 //
-// A tile of R rows is stored in slabs of 64 columns, R x 128 bytes each, one behind the other; a box
-// of TMA is a slab. They begin at multiples of 1024 bytes.
+// A tile of R rows is stored in slabs of 64 columns, R x 128 bytes each, one behind the other; a
+// box of TMA is a slab. They begin at multiples of 1024 bytes.
 #pragma once
 
 #include "common/cuda/shared_address.hpp"
@@ -25,7 +25,7 @@ struct Config {
                        kProducers = Producers, kBlockQ = 64 * Groups;
   static constexpr int kThreads = 128 * (Groups + Producers);
   static constexpr int kRowsOfWarp = 16, kTiles = 1;
-  // A multiprocessor has 65536 registers: 128 (24 + 2 * 240) or 128 (32 + 3 * 160) of them are taken.
+  // A multiprocessor has 65536: 128 threads times 24 + 2 * 240, or 32 + 3 * 160, is just below.
   static constexpr int kRegistersToCopy = kGroups == 3 ? 32 : 24,
                        kRegistersToCompute = kGroups == 3 ? 160 : 240;
   static constexpr bool kTestsAlpha = true;
@@ -108,6 +108,30 @@ __device__ __forceinline__ void start_PV(Rows<C>& rows, const Weights<C>& P, Mat
     wgmma<C::kHeadDim, T, true>(flat(rows.O[0]), P[k], V + k * 2048, true);
   wgmma_commit();
 }
+
+// ---- Turns --------------------------------------------------------------------------------------
+
+// The warpgroups' turns: each has a named barrier, where it waits until the one before it has ended
+// its turn.
+template <class C>
+class Turns {
+ public:
+  __device__ __forceinline__ explicit Turns(int thread) : group_(thread / 128) {
+    if (is_last()) end();  // the first group may begin
+  }
+  __device__ __forceinline__ void begin() const { sync_named(kFirst + group_, kBoth); }
+  __device__ __forceinline__ void end() const {
+    arrive_named(kFirst + (group_ + 1) % C::kGroups, kBoth);
+  }
+  __device__ __forceinline__ void end_last() const {
+    if (!is_last()) end();  // nobody waits for the last one
+  }
+
+ private:
+  static constexpr int kFirst = 2, kBoth = 256;  // threads of two groups
+  __device__ __forceinline__ bool is_last() const { return group_ == C::kGroups - 1; }
+  int group_;
+};
 
 // ---- Around the kernels -------------------------------------------------------------------------
 

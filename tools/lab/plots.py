@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -35,16 +36,20 @@ _MARKERS = "^vD<>PXph*"
 def plot(csv_file: Path, folder: Path) -> list[Path]:
     """Draws a CSV of any benchmark and returns the files written. The figures of the first group
     (the GPU's, the largest problem) have the table's name, each other group has its device and
-    sizes behind it. A group of one size is drawn only where there is no other. LabError where
-    nothing can be drawn."""
+    sizes behind it. A group of one size is drawn only where there is no other, or where it has the
+    rungs of a GPU's ladder: all such groups are one figure. LabError where nothing can be drawn."""
     all_groups = groups(load(csv_file))
     found = [group for group in all_groups if len(group.sizes) > 1] or all_groups
     if not found:
         raise LabError(f"{relative(csv_file)} has no rows yet: ./lab bench measures some")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return [_save(figure, folder / f"{_base_name(group, number == 0)}{suffix}.png")
-                for number, group in enumerate(found) for suffix, figure in figures(group)]
+        files = [_save(figure, folder / f"{_base_name(group, number == 0)}{suffix}.png")
+                 for number, group in enumerate(found) for suffix, figure in figures(group)]
+        ladder = [group for group in all_groups if group not in found and _rungs(group)]
+        if ladder:
+            files.append(_save(_ladder(ladder), folder / f"{ladder[0].kind.table}_ladder.png"))
+        return files
     except OSError as error:
         raise LabError(f"{relative(folder)} cannot be written: {error.strerror}") from None
 
@@ -148,6 +153,64 @@ def _attention_memory(group: Group) -> Figure:
     _same_limits(panels)
     title = f"Memory of attention: {group.title}, {'causal' if mask else 'not causal'}"
     return _finish(figure, group, title, [row for row in group.rows if row.mask == mask])
+
+
+# Dense products of 16 bits with float32 sums, TFLOP/s, from the vendor's data sheets.
+_TENSOR_CORES = {"NVIDIA H200": 989, "NVIDIA H100 80GB HBM3": 989}
+
+
+def _rungs(group: Group) -> list[str]:
+    """The rungs of a GPU's ladder that have a forward pass in these rows."""
+    if group.kind.table != "attention" or group.device != "cuda":
+        return []
+    return [name for name in group.names if re.fullmatch(r"\d+_\w+", name)
+            and any(row.forward_ms for row in group.rows if row.name == name)]
+
+
+def _ladder(found: Sequence[Group]) -> Figure:
+    """A panel for each problem: the rate of each rung, with a mask and without, and of PyTorch's
+    kernels as lines."""
+    def head_dim(group: Group) -> int:
+        return group.rows[0].d_model // group.rows[0].heads
+
+    ordered = sorted(found, key=lambda group: (head_dim(group), group.sizes[-1]))
+    columns = max(1, sum(head_dim(group) == head_dim(ordered[0]) for group in ordered))
+    lines = math.ceil(len(ordered) / columns)
+    figure = Figure(figsize=(4.5 * columns, 0.9 + 3.1 * lines), layout="constrained")
+    panels = figure.subplots(lines, columns, squeeze=False).flat
+    ceiling = _TENSOR_CORES.get(found[0].rows[0].gpu or "")
+    handles: dict[str, Any] = {}
+    for axes, group in zip(panels, ordered):
+        rungs = sorted(_rungs(group), key=lambda name: int(name.split("_")[0]))
+        rates = {(row.name, row.mask): row.forward_tflops for row in group.rows
+                 if row.size == group.sizes[-1] and row.forward_tflops}
+        for mask, color, label in ((False, "#0072B2", "every key"), (True, "#56B4E9", "causal")):
+            handles[label] = axes.bar(
+                [place + (0.4 if mask else 0) for place in range(len(rungs))],
+                [rates.get((name, mask), 0) for name in rungs], 0.4, color=color, label=label)
+            for name, style in (("pytorch_flash", ":"), ("pytorch_cudnn", "--")):
+                rate = next((rate for (one, of_mask), rate in rates.items()
+                             if one.split("+")[0] == name and of_mask == mask), None)
+                if rate:
+                    text = name + (", causal" if mask else "")
+                    handles[text] = axes.axhline(rate, linestyle=style, linewidth=1.3, label=text,
+                                                 color="#E69F00" if mask else "#D55E00")
+        if ceiling:
+            handles["data sheet"] = axes.axhline(ceiling, color="0.5", linewidth=1,
+                                                 label="data sheet")
+        axes.set_title(f"heads of {head_dim(group)}, {group.sizes[-1]} keys", fontsize=10)
+        axes.set_ylabel("TFLOP/s")
+        axes.set_xticks([place + 0.2 for place in range(len(rungs))], rungs, rotation=40,
+                        ha="right", fontsize=7)
+        axes.spines[["top", "right"]].set_visible(False)
+    for axes in list(panels):
+        axes.set_visible(False)
+    row = found[0].rows[0]
+    figure.suptitle(f"The ladder's forward passes: {row.gpu}, {row.dtype}, "
+                    f"{row.batch * row.seq_len} tokens of {row.d_model} columns", fontsize=13)
+    figure.legend(handles=list(handles.values()), labels=list(handles), frameon=False,
+                  loc="outside lower center", ncols=min(7, len(handles)))
+    return figure
 
 
 def _finish(figure: Figure, group: Group, title: str, rows: Sequence[Row]) -> Figure:
