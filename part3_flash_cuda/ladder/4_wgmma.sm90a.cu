@@ -43,6 +43,7 @@ __global__ void __launch_bounds__(C::kThreads)
   const Work work(shape, causal, C::kBlockQ);
   const Head<const T> q_head(q, work.b, work.h), k_head(k, work.b, work.h),
       v_head(v, work.b, work.h);
+  static_assert(C::kGroups == 1);  // two would have to wait for each other at the end of a step
   FLASH_DYNAMIC_SHARED(T, shared);
   T* const Q_smem = align_to_1024(shared);
   T* const K_smem = Q_smem + C::kQSize;
@@ -53,7 +54,6 @@ __global__ void __launch_bounds__(C::kThreads)
 
   copy_tile<C, C::kBlockQ>(Q_smem, q_head, work.i0);
   for (int j0 = 0; j0 < work.some_see; j0 += C::kBlockK) {
-    __syncthreads();  // nobody reads the last K and V any more
     copy_tile<C, C::kBlockK>(K_smem, k_head, j0);
     copy_tile<C, C::kBlockK>(V_smem, v_head, j0);
     cp_async_commit();
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(C::kThreads)
     Weights<C> P;
     pack_weights<C, T>(P, S);
     start_PV<C, T>(rows, P, columns_of<C>(V_smem));
-    wgmma_wait<0>();
+    wgmma_wait<0>();  // of the whole warpgroup: nobody reads K and V any more
   }
   store<C>(rows, out, lse, work, scale, me);
 }

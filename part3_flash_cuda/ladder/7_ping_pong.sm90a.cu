@@ -100,9 +100,8 @@ __global__ void __launch_bounds__(C::kThreads, 1)
       full(V_full, n - 1);
       PV(n - 1);
       turns.end();
-      wgmma_wait<1>();
-      release(K_empty, n);
       wgmma_wait<0>();
+      release(K_empty, n);
       release(V_empty, n - 1);
       softmax(n);
     }

@@ -21,9 +21,9 @@ namespace {
 
 using namespace hopper;
 
-// P = exp2(scale * (S - m)) with m as it is, though some scores may be larger. Returns false, having
-// changed nothing but P, where a thread's sum of a row, of any row of the warp, is above kMost, inf
-// or NaN.
+// P = exp2(scale * (S - m)) with m as it is, though some scores may be larger. Returns false, and
+// has changed nothing but P, where a thread's sum of a row, of any row of the warp, is above kMost,
+// inf or NaN.
 template <class C, class T>
 __device__ __forceinline__ bool softmax_with_old_maximum(Weights<C>& P, const Scores<C>& S,
                                                          Rows<C>& rows, float scale) {
@@ -130,9 +130,8 @@ __global__ void __launch_bounds__(C::kThreads, 1)
       full(V_full, n - 1);
       PV(n - 1);
       turns.end();
-      wgmma_wait<1>();
-      release(K_empty, n);
       wgmma_wait<0>();
+      release(K_empty, n);
       release(V_empty, n - 1);
       softmax(n);
     }
