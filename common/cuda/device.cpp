@@ -179,6 +179,8 @@ MemoryInfo memory_info() {
   return info;
 }
 
+int multiprocessors() { return attribute(cudaDevAttrMultiProcessorCount); }
+
 std::size_t l2_cache_bytes() { return static_cast<std::size_t>(attribute(cudaDevAttrL2CacheSize)); }
 
 std::size_t shared_memory_per_block() {

@@ -61,6 +61,9 @@ struct MemoryInfo {
 };
 FLASH_EXPORT MemoryInfo memory_info();
 
+// How many multiprocessors the current GPU has.
+FLASH_EXPORT int multiprocessors();
+
 // Bytes of level-2 cache: what a benchmark overwrites so that no pass starts with its inputs in
 // cache.
 FLASH_EXPORT std::size_t l2_cache_bytes();

@@ -97,7 +97,8 @@ constexpr struct {
 #include "common/simt/device/errors.inc"
 };
 
-constexpr int kMultiprocessors = 132, kL2Bytes = 50 * 1024 * 1024;
+// So few that blocks that stay on a multiprocessor take several tiles of a small problem too.
+constexpr int kMultiprocessors = 2, kL2Bytes = 50 * 1024 * 1024;
 
 }  // namespace
 

@@ -108,9 +108,10 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     turns.begin();
     full(V_full, steps - 1);
     PV(steps - 1);
-    turns.end_last();
+    turns.end();
     wgmma_wait<0>();
   }
+  turns.close();
   store<C>(rows, a.out, a.lse, work, a.scale, me);
 }
 

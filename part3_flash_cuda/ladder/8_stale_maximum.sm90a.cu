@@ -21,33 +21,6 @@ namespace {
 
 using namespace hopper;
 
-// P = exp2(scale * (S - m)) with m as it is, though some scores may be larger. Returns false, and
-// has changed nothing but P, where a thread's sum of a row, of any row of the warp, is above kMost,
-// inf or NaN.
-template <class C, class T>
-__device__ __forceinline__ bool softmax_with_old_maximum(Weights<C>& P, const Scores<C>& S,
-                                                         Rows<C>& rows, float scale) {
-  constexpr float kMost = 64;
-  const float reference[2] = {rows.m[0][0] * scale, rows.m[0][1] * scale};
-  float sum[2] = {};
-  FLASH_UNROLL
-  for (int k = 0; k < C::kBlockK / 16; ++k)
-    FLASH_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const int half = i % 2;
-      const float(&two)[4] = S[0][2 * k + i / 2];
-      const float low = exp2_approximate(fmaf(two[2 * half], scale, -reference[half])),
-                  high = exp2_approximate(fmaf(two[2 * half + 1], scale, -reference[half]));
-      sum[half] += low;
-      sum[half] += high;
-      P[k][i] = pack<T>(low, high);
-    }
-  if (__any_sync(kAllLanes, !(sum[0] <= kMost) || !(sum[1] <= kMost))) return false;
-  rows.l[0][0] += sum[0];
-  rows.l[0][1] += sum[1];
-  return true;
-}
-
 template <class T, class C>
 __global__ void __launch_bounds__(C::kThreads, 1)
     stale_maximum_kernel(const __grid_constant__ TensorMap q_map,
@@ -138,9 +111,10 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     turns.begin();
     full(V_full, steps - 1);
     PV(steps - 1);
-    turns.end_last();
+    turns.end();
     wgmma_wait<0>();
   }
+  turns.close();
   store<C>(rows, a.out, a.lse, work, a.scale, me);
 }
 

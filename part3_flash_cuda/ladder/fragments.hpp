@@ -85,19 +85,33 @@ struct Lane {
   }
 };
 
-// Which queries of which head a thread block owns. With a causal mask the last queries of all heads
-// come first: they see the most keys, and short blocks fill the end. Without one a head's blocks
-// are neighbours in the grid, so that they find its K and V in the L2 cache.
+// A tile of the work: some queries of a head. With a causal mask the last queries of all heads come
+// first: they see the most keys, and short tiles fill the end. A kernel may ask for this order among
+// `section` heads at a time, whose K and V then stay in the L2 cache. Without a mask a head's tiles
+// are neighbours, so that they find its K and V there.
 struct Work {
   int b, h, i0, keys;
   int all_see, some_see;  // all queries see the keys before all_see, some those before some_see
 
   __device__ __forceinline__ Work(const AttentionShape& shape, bool causal, int block_q)
+      : Work(shape, causal, block_q, blockIdx.x, static_cast<int>(shape.batch * shape.heads)) {}
+
+  __device__ __forceinline__ Work(const AttentionShape& shape, bool causal, int block_q, int tile,
+                                  int section)
       : keys(static_cast<int>(shape.keys)) {
     const int queries = static_cast<int>(shape.queries), blocks = (queries + block_q - 1) / block_q,
-              heads = static_cast<int>(shape.batch * shape.heads), tile = blockIdx.x;
-    const int head = causal ? tile % heads : tile / blocks;
-    i0 = (causal ? blocks - 1 - tile / heads : tile % blocks) * block_q;
+              heads = static_cast<int>(shape.batch * shape.heads);
+    int head, block;
+    if (causal) {
+      const int first = tile / (section * blocks) * section, i = tile % (section * blocks),
+                here = heads - first < section ? heads - first : section;
+      head = first + i % here;
+      block = blocks - 1 - i / here;
+    } else {
+      head = tile / blocks;
+      block = tile % blocks;
+    }
+    i0 = block * block_q;
     b = head / static_cast<int>(shape.heads);
     h = head % static_cast<int>(shape.heads);
     all_see = static_cast<int>(shape.visible_keys(i0, causal));
@@ -267,7 +281,20 @@ __device__ __forceinline__ void softmax_step(Scores<C>& S, Rows<C>& rows, float 
   }
 }
 
-// out = O / l, and lse = scale * m + log(l) in base e. A row with no key gets out = 0, lse = -inf.
+// Ends row g (`half` 0) or g + 8 (1) of a tile: lse = scale * m + log(l) in base e. Returns 1 / l, by
+// which O has to be multiplied. A row with no key gets lse = -inf and 0.
+template <class C>
+__device__ __forceinline__ float end_row(int tile, int half, const Rows<C>& rows,
+                                         const TensorView<float, 3>& lse, const Work& work,
+                                         float scale, const Lane<C>& me) {
+  const int query = work.i0 + me.row(tile, half);
+  const float l = warp_sum<4>(rows.l[tile][half]), m = rows.m[tile][half];
+  if (me.t2 == 0 && query < lse.extent(2))
+    lse(work.b, work.h, query) = l == 0 ? -INFINITY : (m * scale + log2f(l)) * kLn2;
+  return l == 0 ? 0 : 1 / l;
+}
+
+// Ends all rows, and stores O.
 template <class C, class T>
 __device__ __forceinline__ void store(const Rows<C>& rows, const TensorView<T, 4>& out,
                                       const TensorView<float, 3>& lse, const Work& work,
@@ -276,9 +303,8 @@ __device__ __forceinline__ void store(const Rows<C>& rows, const TensorView<T, 4
   for (int tile = 0; tile < C::kTiles; ++tile)
     FLASH_UNROLL
     for (int half = 0; half < 2; ++half) {
+      const float inverse = end_row<C>(tile, half, rows, lse, work, scale, me);
       const int query = work.i0 + me.row(tile, half);
-      const float l = warp_sum<4>(rows.l[tile][half]), m = rows.m[tile][half];
-      const float inverse = l == 0 ? 0 : 1 / l;
       if (query >= out.extent(2)) continue;
       T* const row = &out(work.b, work.h, query, 0);
       FLASH_UNROLL
@@ -286,8 +312,6 @@ __device__ __forceinline__ void store(const Rows<C>& rows, const TensorView<T, 4
         if (8 * n < out.extent(3))
           *reinterpret_cast<std::uint32_t*>(row + 8 * n + me.t2) =
               pack<T>(rows.O[tile][n][2 * half] * inverse, rows.O[tile][n][2 * half + 1] * inverse);
-      if (me.t2 == 0)
-        lse(work.b, work.h, query) = l == 0 ? -INFINITY : (m * scale + log2f(l)) * kLn2;
     }
 }
 

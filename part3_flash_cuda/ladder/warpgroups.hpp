@@ -25,9 +25,10 @@ struct Config {
                        kProducers = Producers, kBlockQ = 64 * Groups;
   static constexpr int kThreads = 128 * (Groups + Producers);
   static constexpr int kRowsOfWarp = 16, kTiles = 1;
-  // A multiprocessor has 65536: 128 threads times 24 + 2 * 240, or 32 + 3 * 160, is just below.
-  static constexpr int kRegistersToCopy = kGroups == 3 ? 32 : 24,
-                       kRegistersToCompute = kGroups == 3 ? 160 : 240;
+  // The block starts with 168, 128 or 96 registers a thread for 3, 4 or 5 warpgroups, and shares them
+  // out anew: 40 + 2 * 232 = 3 * 168, 32 + 3 * 160 = 4 * 128, 32 + 4 * 112 = 5 * 96.
+  static constexpr int kRegistersToCopy = kGroups == 2 ? 40 : 32,
+                       kRegistersToCompute = kGroups == 2 ? 232 : kGroups == 3 ? 160 : 112;
   static constexpr bool kTestsAlpha = true;
   static constexpr int kQSize = kBlockQ * kHeadDim, kKSize = kBlockK * kHeadDim;  // elements
   static constexpr std::size_t kSharedBytes = 2 * (kQSize + 2 * kStages * kKSize) + 1024;
@@ -54,9 +55,10 @@ __device__ __forceinline__ void load_tile(T* tile, const TensorMap& map, Barrier
 
 // ---- Products -----------------------------------------------------------------------------------
 
-// A descriptor `bytes` further on.
+// A descriptor `bytes` further on. The address is in its lower half; the upper half stays a constant.
 __device__ __forceinline__ MatrixDescriptor operator+(MatrixDescriptor descriptor, int bytes) {
-  return {descriptor.bits + (bytes >> 4)};
+  const auto lower = static_cast<std::uint32_t>(descriptor.bits) + (bytes >> 4);
+  return {descriptor.bits >> 32 << 32 | lower};
 }
 
 // Of Q or K: 16 columns are 32 bytes, and 8 rows 1024.
@@ -109,6 +111,35 @@ __device__ __forceinline__ void start_PV(Rows<C>& rows, const Weights<C>& P, Mat
   wgmma_commit();
 }
 
+// ---- Softmax ------------------------------------------------------------------------------------
+
+// P = exp2(scale * (S - m)) with m as it is, though some scores may be larger. Returns false, and
+// has changed nothing but P, where a thread's sum of a row, of any row of the warp, is above kMost,
+// inf or NaN: so it is where a row has no m yet.
+template <class C, class T>
+__device__ __forceinline__ bool softmax_with_old_maximum(Weights<C>& P, const Scores<C>& S,
+                                                         Rows<C>& rows, float scale) {
+  constexpr float kMost = 64;
+  const float reference[2] = {rows.m[0][0] * scale, rows.m[0][1] * scale};
+  float sum[2] = {};
+  FLASH_UNROLL
+  for (int k = 0; k < C::kBlockK / 16; ++k)
+    FLASH_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int half = i % 2;
+      const float(&two)[4] = S[0][2 * k + i / 2];
+      const float low = exp2_approximate(fmaf(two[2 * half], scale, -reference[half])),
+                  high = exp2_approximate(fmaf(two[2 * half + 1], scale, -reference[half]));
+      sum[half] += low;
+      sum[half] += high;
+      P[k][i] = pack<T>(low, high);
+    }
+  if (__any_sync(kAllLanes, !(sum[0] <= kMost) || !(sum[1] <= kMost))) return false;
+  rows.l[0][0] += sum[0];
+  rows.l[0][1] += sum[1];
+  return true;
+}
+
 // ---- Turns --------------------------------------------------------------------------------------
 
 // The warpgroups' turns: each has a named barrier, where it waits until the one before it has ended
@@ -123,8 +154,9 @@ class Turns {
   __device__ __forceinline__ void end() const {
     arrive_named(kFirst + (group_ + 1) % C::kGroups, kBoth);
   }
-  __device__ __forceinline__ void end_last() const {
-    if (!is_last()) end();  // nobody waits for the last one
+  // After the last turn: nobody else waits for the end of the last group's turn.
+  __device__ __forceinline__ void close() const {
+    if (group_ == 0) begin();
   }
 
  private:
