@@ -98,8 +98,8 @@ class CpuMachine final : public Machine {
 
 #if FLASH_HAVE_CUDA
 
-// Stands still from each reading until the GPU has done `delay`, so that the host can enqueue a pass
-// in the meantime: what is measured is the GPU's time, and not the host's for a launch.
+// Stands still from each reading until the GPU has done `delay`, so that the host can enqueue a
+// pass in the meantime: what is measured is the GPU's time, and not the host's for a launch.
 class EventClock final : public Clock {
  public:
   explicit EventClock(std::function<void()> delay) : delay_(std::move(delay)) { start_.record(); }

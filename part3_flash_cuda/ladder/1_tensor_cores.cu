@@ -41,7 +41,7 @@ __device__ void load_chunks(const Tile<C, T>& tile, const Head<const T>& x, int 
     const bool exists = row0 + row < x.rows && c * kChunk < x.columns;
     *reinterpret_cast<uint4*>(tile.chunk(row, c)) =
         exists ? *reinterpret_cast<const uint4*>(x.data + (row0 + row) * x.row_stride + c * kChunk)
-              : uint4{};
+               : uint4{};
   }
 }
 
@@ -75,8 +75,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   store<C>(rows, out, lse, work, scale, me);
 }
 
-using Configs = Table<Config<64, 128, 64, 4, 1, 2>, Config<128, 64, 64, 4, 1, 2>,
-                      Config<256, 64, 32, 4, 1, 2>>;
+using Configs =
+    Table<Config<64, 128, 64, 4, 1, 2>, Config<128, 64, 64, 4, 1, 2>, Config<256, 64, 32, 4, 1, 2>>;
 
 template <class T>
 void forward(const AttentionForward<T>& pass) {

@@ -39,15 +39,14 @@ __device__ void load_chunks(const Tile<C, T>& tile, const Head<const T>& x, int 
     const bool exists = row0 + row < x.rows && c * kChunk < x.columns;
     *reinterpret_cast<uint4*>(tile.chunk(row, c)) =
         exists ? *reinterpret_cast<const uint4*>(x.data + (row0 + row) * x.row_stride + c * kChunk)
-              : uint4{};
+               : uint4{};
   }
 }
 
 template <class T, class C>
 __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
-    swizzled_kernel(TensorView<const T, 4> q, TensorView<const T, 4> k,
-                    TensorView<const T, 4> v, TensorView<T, 4> out, TensorView<float, 3> lse,
-                    float scale, bool causal) {
+    swizzled_kernel(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
+                    TensorView<T, 4> out, TensorView<float, 3> lse, float scale, bool causal) {
   const AttentionShape shape{q.extent(0), q.extent(1), q.extent(2), k.extent(2), q.extent(3)};
   const Work work(shape, causal, C::kBlockQ);
   const Head<const T> q_head(q, work.b, work.h), k_head(k, work.b, work.h),
@@ -73,8 +72,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   store<C>(rows, out, lse, work, scale, me);
 }
 
-using Configs = Table<Config<64, 128, 64, 4, 1, 2>, Config<128, 64, 64, 4, 1, 2>,
-                      Config<256, 64, 32, 4, 1, 2>>;
+using Configs =
+    Table<Config<64, 128, 64, 4, 1, 2>, Config<128, 64, 64, 4, 1, 2>, Config<256, 64, 32, 4, 1, 2>>;
 
 template <class T>
 void forward(const AttentionForward<T>& pass) {

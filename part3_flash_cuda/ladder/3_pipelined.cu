@@ -32,7 +32,7 @@ struct Tile {
 // Begins to copy rows row0 to row0 + kRows - 1 of a head; zeros where exists is none.
 template <class C, int kRows, class T>
 __device__ __forceinline__ void copy_chunks(const Tile<C, T>& tile, const Head<const T>& x,
-                                          int row0) {
+                                            int row0) {
   constexpr int kChunks = C::kHeadDim / kChunk, kStep = C::kThreads / kChunks;
   const int c = threadIdx.x % kChunks;
   FLASH_UNROLL
@@ -46,9 +46,8 @@ __device__ __forceinline__ void copy_chunks(const Tile<C, T>& tile, const Head<c
 
 template <class T, class C>
 __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
-    pipelined_kernel(TensorView<const T, 4> q, TensorView<const T, 4> k,
-                     TensorView<const T, 4> v, TensorView<T, 4> out, TensorView<float, 3> lse,
-                     float scale, bool causal) {
+    pipelined_kernel(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
+                     TensorView<T, 4> out, TensorView<float, 3> lse, float scale, bool causal) {
   const AttentionShape shape{q.extent(0), q.extent(1), q.extent(2), k.extent(2), q.extent(3)};
   const Work work(shape, causal, C::kBlockQ);
   const Head<const T> q_head(q, work.b, work.h), k_head(k, work.b, work.h),

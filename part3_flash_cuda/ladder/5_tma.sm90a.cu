@@ -61,8 +61,7 @@ __global__ void __launch_bounds__(C::kThreads)
     Scores<C> S;
     start_QK<C, T>(S, Q, rows_of(K_smem(n)));
     wgmma_wait<0>();
-    if (j0 + C::kBlockK > work.all_see)
-      mask_scores<C>(S, work.keys, a.causal, work.i0, j0, me);
+    if (j0 + C::kBlockK > work.all_see) mask_scores<C>(S, work.keys, a.causal, work.i0, j0, me);
     softmax_step<C>(S, rows, a.scale);
     Weights<C> P;
     pack_weights<C, T>(P, S);

@@ -72,8 +72,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     start_QK<C, T>(S, Q, rows_of(K_smem(stage)));
     wgmma_wait<0>();
     if (tells) arrive(K_empty[stage]);
-    if (j0 + C::kBlockK > work.all_see)
-      mask_scores<C>(S, work.keys, a.causal, work.i0, j0, me);
+    if (j0 + C::kBlockK > work.all_see) mask_scores<C>(S, work.keys, a.causal, work.i0, j0, me);
     softmax_step<C>(S, rows, a.scale);
     Weights<C> P;
     pack_weights<C, T>(P, S);

@@ -22,8 +22,8 @@ using namespace hopper;
 template <class T, class C>
 __global__ void __launch_bounds__(C::kThreads, 1)
     ping_pong_kernel(const __grid_constant__ TensorMap q_map,
-                       const __grid_constant__ TensorMap k_map,
-                       const __grid_constant__ TensorMap v_map, Arguments<T> a) {
+                     const __grid_constant__ TensorMap k_map,
+                     const __grid_constant__ TensorMap v_map, Arguments<T> a) {
   const Work work(a.shape, a.causal, C::kBlockQ);
   __shared__ Barrier Q_full, K_full[C::kStages], V_full[C::kStages], K_empty[C::kStages],
       V_empty[C::kStages];
@@ -78,8 +78,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   const auto PV = [&](int n) { start_PV<C, T>(rows, P, columns_of<C>(V_smem(n % C::kStages))); };
   const auto softmax = [&](int n) {
     const int j0 = n * C::kBlockK;
-    if (j0 + C::kBlockK > work.all_see)
-      mask_scores<C>(S, work.keys, a.causal, work.i0, j0, me);
+    if (j0 + C::kBlockK > work.all_see) mask_scores<C>(S, work.keys, a.causal, work.i0, j0, me);
     softmax_step<C>(S, rows, a.scale);
     pack_weights<C, T>(P, S);
   };

@@ -24,8 +24,8 @@ using namespace hopper;
 template <class T, class C>
 __global__ void __launch_bounds__(C::kThreads, 1)
     stale_maximum_kernel(const __grid_constant__ TensorMap q_map,
-                       const __grid_constant__ TensorMap k_map,
-                       const __grid_constant__ TensorMap v_map, Arguments<T> a) {
+                         const __grid_constant__ TensorMap k_map,
+                         const __grid_constant__ TensorMap v_map, Arguments<T> a) {
   const Work work(a.shape, a.causal, C::kBlockQ);
   __shared__ Barrier Q_full, K_full[C::kStages], V_full[C::kStages], K_empty[C::kStages],
       V_empty[C::kStages];

@@ -86,9 +86,9 @@ struct Lane {
 };
 
 // A tile of the work: some queries of a head. With a causal mask the last queries of all heads come
-// first: they see the most keys, and short tiles fill the end. A kernel may ask for this order among
-// `section` heads at a time, whose K and V then stay in the L2 cache. Without a mask a head's tiles
-// are neighbours, so that they find its K and V there.
+// first: they see the most keys, and short tiles fill the end. A kernel may ask for this order
+// among `section` heads at a time, whose K and V then stay in the L2 cache. Without a mask a head's
+// tiles are neighbours, so that they find its K and V there.
 struct Work {
   int b, h, i0, keys;
   int all_see, some_see;  // all queries see the keys before all_see, some those before some_see
@@ -139,11 +139,9 @@ template <class C, class T, class Tile>
 __device__ __forceinline__ void multiply_QK(Scores<C>& S, const Tile& Q_smem, const Tile& K_smem,
                                             const Lane<C>& me) {
   FLASH_UNROLL
-  for (int tile = 0; tile < C::kTiles; ++tile)
-    FLASH_UNROLL
-    for (int n = 0; n < C::kBlockK / 8; ++n)
-      FLASH_UNROLL
-      for (int i = 0; i < 4; ++i) S[tile][n][i] = 0;
+  for (int tile = 0; tile < C::kTiles; ++tile) FLASH_UNROLL
+  for (int n = 0; n < C::kBlockK / 8; ++n) FLASH_UNROLL
+  for (int i = 0; i < 4; ++i) S[tile][n][i] = 0;
 
   FLASH_UNROLL_BY(C::kUnrollQK)
   for (int k = 0; k < C::kHeadDim / 16; ++k) {
@@ -187,11 +185,10 @@ __device__ __forceinline__ void add_PV(Rows<C>& rows, const Scores<C>& P_float, 
   for (int k = 0; k < C::kBlockK / 16; ++k) {  // 16 keys
     std::uint32_t P[C::kTiles][4];
     FLASH_UNROLL
-    for (int tile = 0; tile < C::kTiles; ++tile)
-      FLASH_UNROLL
-      for (int i = 0; i < 4; ++i)
-        P[tile][i] = pack<T>(P_float[tile][2 * k + i / 2][i % 2 * 2],
-                             P_float[tile][2 * k + i / 2][i % 2 * 2 + 1]);
+    for (int tile = 0; tile < C::kTiles; ++tile) FLASH_UNROLL
+    for (int i = 0; i < 4; ++i)
+      P[tile][i] = pack<T>(P_float[tile][2 * k + i / 2][i % 2 * 2],
+                           P_float[tile][2 * k + i / 2][i % 2 * 2 + 1]);
     FLASH_UNROLL
     for (int n = 0; n < C::kHeadDim / 8; n += 2) {  // two fragments of V, 8 columns each
       std::uint32_t V[4];
@@ -213,26 +210,23 @@ template <class C>
 __device__ __forceinline__ void mask_scores(Scores<C>& S, int keys, bool causal, int i0, int j0,
                                             const Lane<C>& me) {
   FLASH_UNROLL
-  for (int tile = 0; tile < C::kTiles; ++tile)
+  for (int tile = 0; tile < C::kTiles; ++tile) FLASH_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int query = i0 + me.row(tile, half);
+    const int sees = (causal && query + 1 < keys ? query + 1 : keys) - j0 - me.t2;
     FLASH_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const int query = i0 + me.row(tile, half);
-      const int sees = (causal && query + 1 < keys ? query + 1 : keys) - j0 - me.t2;
-      FLASH_UNROLL
-      for (int n = 0; n < C::kBlockK / 8; ++n)
-        FLASH_UNROLL
-        for (int i = 0; i < 2; ++i)
-          if (8 * n + i >= sees) S[tile][n][2 * half + i] = -INFINITY;
-    }
+    for (int n = 0; n < C::kBlockK / 8; ++n) FLASH_UNROLL
+    for (int i = 0; i < 2; ++i)
+      if (8 * n + i >= sees) S[tile][n][2 * half + i] = -INFINITY;
+  }
 }
 
 // O of rows g (`half` 0) or g + 8 (1) times alpha.
 template <int kColumns>
 __device__ __forceinline__ void rescale(float (&O)[kColumns][4], int half, float alpha) {
   FLASH_UNROLL
-  for (int n = 0; n < kColumns; ++n)
-    FLASH_UNROLL
-    for (int i = 2 * half; i < 2 * half + 2; ++i) O[n][i] *= alpha;
+  for (int n = 0; n < kColumns; ++n) FLASH_UNROLL
+  for (int i = 2 * half; i < 2 * half + 2; ++i) O[n][i] *= alpha;
 }
 
 // Online softmax of rows g (`half` 0) or g + 8 (1) of a tile: m takes in the new scores, S becomes
@@ -253,10 +247,9 @@ __device__ __forceinline__ float softmax_of(int tile, int half, Scores<C>& S, Ro
   m = m_new;
   float sum = 0;
   FLASH_UNROLL
-  for (int n = 0; n < C::kBlockK / 8; ++n)
-    FLASH_UNROLL
-    for (int i = 2 * half; i < 2 * half + 2; ++i)
-      sum += S[tile][n][i] = exp2_approximate(fmaf(S[tile][n][i], scale, -reference));
+  for (int n = 0; n < C::kBlockK / 8; ++n) FLASH_UNROLL
+  for (int i = 2 * half; i < 2 * half + 2; ++i)
+    sum += S[tile][n][i] = exp2_approximate(fmaf(S[tile][n][i], scale, -reference));
   rows.l[tile][half] = rows.l[tile][half] * alpha + sum;
   return alpha;
 }
@@ -281,8 +274,8 @@ __device__ __forceinline__ void softmax_step(Scores<C>& S, Rows<C>& rows, float 
   }
 }
 
-// Ends row g (`half` 0) or g + 8 (1) of a tile: lse = scale * m + log(l) in base e. Returns 1 / l, by
-// which O has to be multiplied. A row with no key gets lse = -inf and 0.
+// Ends row g (`half` 0) or g + 8 (1) of a tile: lse = scale * m + log(l) in base e. Returns 1 / l,
+// by which O has to be multiplied. A row with no key gets lse = -inf and 0.
 template <class C>
 __device__ __forceinline__ float end_row(int tile, int half, const Rows<C>& rows,
                                          const TensorView<float, 3>& lse, const Work& work,
@@ -300,19 +293,18 @@ __device__ __forceinline__ void store(const Rows<C>& rows, const TensorView<T, 4
                                       const TensorView<float, 3>& lse, const Work& work,
                                       float scale, const Lane<C>& me) {
   FLASH_UNROLL
-  for (int tile = 0; tile < C::kTiles; ++tile)
+  for (int tile = 0; tile < C::kTiles; ++tile) FLASH_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const float inverse = end_row<C>(tile, half, rows, lse, work, scale, me);
+    const int query = work.i0 + me.row(tile, half);
+    if (query >= out.extent(2)) continue;
+    T* const row = &out(work.b, work.h, query, 0);
     FLASH_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const float inverse = end_row<C>(tile, half, rows, lse, work, scale, me);
-      const int query = work.i0 + me.row(tile, half);
-      if (query >= out.extent(2)) continue;
-      T* const row = &out(work.b, work.h, query, 0);
-      FLASH_UNROLL
-      for (int n = 0; n < C::kHeadDim / 8; ++n)
-        if (8 * n < out.extent(3))
-          *reinterpret_cast<std::uint32_t*>(row + 8 * n + me.t2) =
-              pack<T>(rows.O[tile][n][2 * half] * inverse, rows.O[tile][n][2 * half + 1] * inverse);
-    }
+    for (int n = 0; n < C::kHeadDim / 8; ++n)
+      if (8 * n < out.extent(3))
+        *reinterpret_cast<std::uint32_t*>(row + 8 * n + me.t2) =
+            pack<T>(rows.O[tile][n][2 * half] * inverse, rows.O[tile][n][2 * half + 1] * inverse);
+  }
 }
 
 // ---- Around the kernels -------------------------------------------------------------------------

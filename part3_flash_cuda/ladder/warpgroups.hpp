@@ -25,10 +25,12 @@ struct Config {
                        kProducers = Producers, kBlockQ = 64 * Groups;
   static constexpr int kThreads = 128 * (Groups + Producers);
   static constexpr int kRowsOfWarp = 16, kTiles = 1;
-  // The block starts with 168, 128 or 96 registers a thread for 3, 4 or 5 warpgroups, and shares them
-  // out anew: 40 + 2 * 232 = 3 * 168, 32 + 3 * 160 = 4 * 128, 32 + 4 * 112 = 5 * 96.
+  // The block starts with 168, 128 or 96 registers a thread for 3, 4 or 5 warpgroups, and shares
+  // them out anew: 40 + 2 * 232 = 3 * 168, 32 + 3 * 160 = 4 * 128, 32 + 4 * 112 = 5 * 96.
   static constexpr int kRegistersToCopy = kGroups == 2 ? 40 : 32,
-                       kRegistersToCompute = kGroups == 2 ? 232 : kGroups == 3 ? 160 : 112;
+                       kRegistersToCompute = kGroups == 2   ? 232
+                                             : kGroups == 3 ? 160
+                                                            : 112;
   static constexpr bool kTestsAlpha = true;
   static constexpr int kQSize = kBlockQ * kHeadDim, kKSize = kBlockK * kHeadDim;  // elements
   static constexpr std::size_t kSharedBytes = 2 * (kQSize + 2 * kStages * kKSize) + 1024;
@@ -55,7 +57,8 @@ __device__ __forceinline__ void load_tile(T* tile, const TensorMap& map, Barrier
 
 // ---- Products -----------------------------------------------------------------------------------
 
-// A descriptor `bytes` further on. The address is in its lower half; the upper half stays a constant.
+// A descriptor `bytes` further on. The address is in its lower half; the upper half stays a
+// constant.
 __device__ __forceinline__ MatrixDescriptor operator+(MatrixDescriptor descriptor, int bytes) {
   const auto lower = static_cast<std::uint32_t>(descriptor.bits) + (bytes >> 4);
   return {descriptor.bits >> 32 << 32 | lower};
@@ -95,10 +98,9 @@ using Weights = std::uint32_t[C::kBlockK / 16][4];
 template <class C, class T>
 __device__ __forceinline__ void pack_weights(Weights<C>& P, const Scores<C>& S) {
   FLASH_UNROLL
-  for (int k = 0; k < C::kBlockK / 16; ++k)
-    FLASH_UNROLL
-    for (int i = 0; i < 4; ++i)
-      P[k][i] = pack<T>(S[0][2 * k + i / 2][i % 2 * 2], S[0][2 * k + i / 2][i % 2 * 2 + 1]);
+  for (int k = 0; k < C::kBlockK / 16; ++k) FLASH_UNROLL
+  for (int i = 0; i < 4; ++i)
+    P[k][i] = pack<T>(S[0][2 * k + i / 2][i % 2 * 2], S[0][2 * k + i / 2][i % 2 * 2 + 1]);
 }
 
 // Starts O += P V, a group of wgmma.
@@ -123,17 +125,16 @@ __device__ __forceinline__ bool softmax_with_old_maximum(Weights<C>& P, const Sc
   const float reference[2] = {rows.m[0][0] * scale, rows.m[0][1] * scale};
   float sum[2] = {};
   FLASH_UNROLL
-  for (int k = 0; k < C::kBlockK / 16; ++k)
-    FLASH_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const int half = i % 2;
-      const float(&two)[4] = S[0][2 * k + i / 2];
-      const float low = exp2_approximate(fmaf(two[2 * half], scale, -reference[half])),
-                  high = exp2_approximate(fmaf(two[2 * half + 1], scale, -reference[half]));
-      sum[half] += low;
-      sum[half] += high;
-      P[k][i] = pack<T>(low, high);
-    }
+  for (int k = 0; k < C::kBlockK / 16; ++k) FLASH_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const int half = i % 2;
+    const float(&two)[4] = S[0][2 * k + i / 2];
+    const float low = exp2_approximate(fmaf(two[2 * half], scale, -reference[half])),
+                high = exp2_approximate(fmaf(two[2 * half + 1], scale, -reference[half]));
+    sum[half] += low;
+    sum[half] += high;
+    P[k][i] = pack<T>(low, high);
+  }
   if (__any_sync(kAllLanes, !(sum[0] <= kMost) || !(sum[1] <= kMost))) return false;
   rows.l[0][0] += sum[0];
   rows.l[0][1] += sum[1];
