@@ -79,7 +79,7 @@ inline void run_entries(const Registry& registry) {
     else  // The first has as many steps of 128 keys as it takes for each stage to be used again. In
           // all of them a block that stays (the emulated GPU has two multiprocessors) takes several
           // tiles: the short ones show that it waits for the memory of an earlier one.
-      forward<Half>(call, {{1, 4, 70, 600, 16}, {1, 6, 70, 30, 16}, {1, 4, 70, 30, 256}});
+      forward<Half>(call, {{1, 4, 70, 420, 16}, {1, 6, 70, 30, 16}, {1, 4, 70, 30, 256}});
   }
   for (const auto& entry : registry.backward.entries()) {
     const auto call = [&](const auto& pass) { run(entry, pass); };
