@@ -6,6 +6,7 @@
 #include "benchmarking/attention_inputs.hpp"
 #include "benchmarking/core.hpp"
 #include "common/all_passes.hpp"
+#include "common/best_pass.hpp"
 #ifdef FLASH_HAVE_PART3
 #include "part3_flash_cuda/measure_attention.hpp"
 #endif
@@ -16,7 +17,7 @@ namespace {
 using std::to_string;
 
 const Registry& registry() {
-  static const Registry passes = all_passes();
+  static const Registry passes = with_best(all_passes());
   return passes;
 }
 
@@ -165,7 +166,8 @@ class AttentionBenchmark final : public Benchmark {
         "(default: those of the same names; a pass that has only a backward one goes with flash)",
         backward_);
     options.names("impl",
-                  "implementations as the CSV names them: flash, flash+plain (default: all passes)",
+                  "implementations as the CSV names them: flash, flash+plain (default: all passes "
+                  "but flash_best, which would be a second row of another one)",
                   chosen_);
     options.choice("problem",
                    "default heads; wide-head, on a GPU: batch 4, 1024 queries, 1 head of 1024 "
@@ -347,8 +349,10 @@ class AttentionBenchmark final : public Benchmark {
                       : AttentionNames{name.substr(0, plus), name.substr(plus + 1)});
     }
     if (chosen_) return;
+    const auto asked = [&](const std::string& name) { return forward_ || name != kBest; };
     if (!backward_) {
-      for (const std::string& name : forward_.value_or(forward)) add("forward", natural(name));
+      for (const std::string& name : forward_.value_or(forward))
+        if (asked(name)) add("forward", natural(name));
       for (const std::string& name : backward)
         if (!forward_ && !contains(forward, name) && contains(forward, "flash"))
           add("backward", natural(name));
@@ -356,7 +360,7 @@ class AttentionBenchmark final : public Benchmark {
     }
     for (const std::string& f : forward_.value_or(forward))
       for (const std::string& b : *backward_)
-        if (forward_ || b == "none" || f == (contains(forward, b) ? b : "flash"))
+        if (b == "none" ? asked(f) : forward_ || f == (contains(forward, b) ? b : "flash"))
           add(forward_ ? "forward" : "backward", {f, b});
   }
 

@@ -2,7 +2,7 @@
 // GPU:
 //
 //   torch.ops.load_library("build/default/lib/libflash_course_skeleton.so")
-//   torch.ops.flash_course.attention(q, k, v, causal=True, forward="flash", backward="flash")
+//   torch.ops.flash_course.attention(q, k, v, causal=True, forward="flash_best", backward="flash")
 //
 // TORCH_LIBRARY is a static constructor, which is how PyTorch loads operators: the one in this
 // project.
@@ -23,6 +23,7 @@
 #include <utility>
 
 #include "common/all_passes.hpp"
+#include "common/best_pass.hpp"
 
 namespace flash {
 
@@ -32,7 +33,7 @@ namespace flash {
 namespace {
 
 const Registry& registry() {
-  static const Registry all = all_passes();
+  static const Registry all = with_best(all_passes());
   return all;
 }
 
@@ -232,7 +233,7 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 TORCH_LIBRARY(flash_course, library) {
   library.def(
       "attention(Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None, "
-      "str forward=\"flash\", str backward=\"flash\") -> Tensor",
+      "str forward=\"flash_best\", str backward=\"flash_best\") -> Tensor",
       attention);  // of other operators: its shapes and gradients follow
   library.def(
       "attention_forward(Tensor q, Tensor k, Tensor v, bool causal, float? scale, str forward, "

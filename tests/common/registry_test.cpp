@@ -1,5 +1,6 @@
 #include "common/registry.hpp"
 
+#include "common/best_pass.hpp"
 #include "harness/catch.hpp"
 
 using namespace flash;
@@ -55,4 +56,46 @@ TEST_CASE("a problem knows how its tensors lie in memory") {
   CHECK(layout.strides == std::vector<Index>{12, 4, 1});
   CHECK(layout.alignment == 4);
   CHECK(layout_of("x", x.view()).alignment >= 64);
+}
+
+TEST_CASE("flash_best hands a problem to the last rung that takes it, or to flash") {
+  static std::string called;
+  const auto pass = [](const std::string& name, Index most_columns) -> Entry<AttentionForward> {
+    const auto call = [name](const auto&) { called = name; };
+    return {.name = name,
+            .run = {.float32 = call},
+            .unsupported =
+                [most_columns](const AttentionProblem& problem) {
+                  return problem.shape.head_dim <= most_columns
+                             ? ""
+                             : "head_dim is above " + std::to_string(most_columns);
+                },
+            .workspace_bytes = [name](const AttentionProblem&) { return name.size(); },
+            .finite_inputs = name == "2_fast"};
+  };
+  Registry registry;
+  for (const auto& [name, most] :
+       {std::pair{"flash", 64}, {"1_slow", 32}, {"2_fast", 16}, {"pytorch_flash", 128}})
+    registry.forward.add(pass(name, most));
+  registry = with_best(std::move(registry));
+  const Entry<AttentionForward>& best = registry.forward.find(kBest, DeviceKind::kCpu);
+  CHECK(best.finite_inputs);
+  CHECK(best.dtypes() == std::vector{DType::kFloat32});
+  CHECK(registry.forward.find_or_null(kBest, DeviceKind::kGpu) == nullptr);
+  CHECK(registry.backward.entries().empty());
+
+  const auto chosen = [&](Index head_dim) {
+    Tensor<float, 4> x({1, 1, 2, head_dim});
+    Tensor<float, 3> lse({1, 1, 2});
+    const AttentionForward<float> call{x.view(), x.view(), x.view(), x.view(), lse.view()};
+    PassMemory memory;
+    called.clear();
+    best.run.float32(call, memory);
+    CHECK(best.workspace_of(problem_of(call)) == called.size());
+    return called;
+  };
+  CHECK(chosen(16) == "2_fast");
+  CHECK(chosen(17) == "1_slow");
+  CHECK(chosen(64) == "flash");
+  CHECK_THROWS_WITH(chosen(65), "'flash' does not take this problem: head_dim is above 64");
 }
