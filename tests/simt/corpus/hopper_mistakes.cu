@@ -401,6 +401,19 @@ __global__ void stores_behind_the_tensor(const __grid_constant__ TensorMap map) 
   tma_wait<0>();
 }
 
+// A load may begin before the tensor, a store may not.
+__global__ void stores_before_the_tensor(const __grid_constant__ TensorMap map) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  fill(tile, kTile);
+  fence_proxy_async();
+  __syncwarp();
+  if (threadIdx.x != 0) return;
+  tma_store(map, tile, 0, -16, 0, 0);  // BUG
+  tma_commit();
+  tma_wait<0>();
+}
+
 __global__ void stores_what_nobody_wrote(const __grid_constant__ TensorMap map) {
   FLASH_DYNAMIC_SHARED(unsigned char, shared);
   Half* const tile = tiles(shared);
@@ -754,6 +767,7 @@ std::vector<Specimen> hopper_mistakes() {
       mistake(kAsyncCopy, KERNEL(store_not_committed), with(32), rows),
       mistake(kOutOfBounds, KERNEL(stores_behind_the_tensor), with(32),
               Rows{64, 64, Rows::kResult, 128}),
+      mistake(kWrongArgument, KERNEL(stores_before_the_tensor), with(32), rows),
       mistake(kUninitialized, KERNEL(stores_what_nobody_wrote), with(32), rows),
       mistake(kRace, KERNEL(lanes_store_without_meeting), with(32), rows),
       mistake(kAsyncCopy, KERNEL(product_not_waited_for), with(128), out),
