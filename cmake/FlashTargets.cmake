@@ -64,6 +64,9 @@ function(flash_library name type)
   add_library(${name} ${type} ${ARGN})
   target_link_libraries(${name} PRIVATE flash_options)
   target_include_directories(${name} INTERFACE ${CMAKE_SOURCE_DIR})
+  if(NOT type STREQUAL "SHARED") # compiled when a program links it: some builds have no program that does
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
 endfunction()
 
 # What a .cu file is compiled for. Each backend is a library of its own, and no process has two of them:
