@@ -7,7 +7,7 @@
 #   flash_test(NAME LABEL [COST n] [ENVIRONMENT NAME=value] [LIBRARIES ...] SOURCES ...)
 #                                                              an ordinary Catch2 test binary; the costliest run first
 #   flash_backend_tests(NAME LABEL SOURCES ... ...)            one for each backend: the same tests of the same .cu files
-#   flash_mutants(NAME FILE HEADER h LAUNCH call ...)          the test that each barrier of a .cu file is needed;
+#   flash_mutants(NAME STEM LIBRARY l HEADER h LAUNCH call)    the test that each barrier of a .cu file is needed;
 #   flash_ladder_mutants(PART)                                 and of each rung of a ladder
 
 # ---- flags ----------------------------------------------------------------------------------------------------------------
@@ -64,6 +64,9 @@ function(flash_library name type)
   add_library(${name} ${type} ${ARGN})
   target_link_libraries(${name} PRIVATE flash_options)
   target_include_directories(${name} INTERFACE ${CMAKE_SOURCE_DIR})
+  if(NOT type STREQUAL "SHARED") # compiled when a program links it: some builds have no program that does
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
 endfunction()
 
 # What a .cu file is compiled for. Each backend is a library of its own, and no process has two of them:
@@ -95,7 +98,9 @@ function(flash_backend backend suffix_variable device_variable)
   set(${device_variable} ${device} PARENT_SCOPE)
 endfunction()
 
-# One shared library of .cu files for one backend.
+# One shared library of .cu files for one backend. For the checks a file with the property FLASH_MUTABLE is compiled as a copy,
+# whose barriers tests/mutants can switch off one at a time; until then it does what the file does.
+find_package(Python3 QUIET COMPONENTS Interpreter)
 function(flash_cu_library name backend)
   flash_backend(${backend} suffix device)
   set(sources ${ARGN})
@@ -109,6 +114,16 @@ function(flash_cu_library name backend)
       get_source_file_property(definitions ${file} COMPILE_DEFINITIONS)
       if(definitions)
         set_source_files_properties(${including} PROPERTIES COMPILE_DEFINITIONS "${definitions}")
+      endif()
+      get_source_file_property(is_mutable ${file} FLASH_MUTABLE)
+      if(is_mutable AND backend STREQUAL "checked" AND Python3_FOUND)
+        set(copy ${CMAKE_CURRENT_BINARY_DIR}/${name}/${base})
+        set(tool ${CMAKE_SOURCE_DIR}/tests/mutants/mutants.py)
+        add_custom_command(OUTPUT ${copy} COMMAND Python3::Interpreter ${tool} ${path} ${copy}
+          DEPENDS ${tool} ${path} VERBATIM)
+        set_source_files_properties(${copy} PROPERTIES HEADER_FILE_ONLY ON) # another file includes it
+        list(APPEND sources ${copy})
+        set(path ${copy})
       endif()
       file(GENERATE OUTPUT ${including} CONTENT "#include <cuda_runtime.h>\n#include \"${path}\"\n")
       list(APPEND sources ${including})
@@ -145,6 +160,7 @@ function(flash_task part name file)
         flash_library(${library} SHARED ${implementation}/${file})
         target_link_libraries(${library} PUBLIC flash_common)
       else()
+        set_source_files_properties(solution/${file} PROPERTIES FLASH_MUTABLE ON)
         flash_cu_library(${library} ${backend} ${implementation}/${file})
       endif()
       if(implementation STREQUAL "skeleton")
@@ -260,54 +276,33 @@ function(flash_backend_tests name label)
   endforeach()
 endfunction()
 
-# A library NAME of a .cu file whose barriers can be switched off one at a time (tests/mutants/mutants.py).
-function(flash_mutated_library name file)
-  find_package(Python3 QUIET COMPONENTS Interpreter)
-  get_filename_component(original ${file} ABSOLUTE)
-  set(copy ${CMAKE_CURRENT_BINARY_DIR}/${name}.cu)
-  set(tool ${CMAKE_SOURCE_DIR}/tests/mutants/mutants.py)
-  add_custom_command(OUTPUT ${copy} COMMAND Python3::Interpreter ${tool} ${original} ${copy}
-    DEPENDS ${tool} ${original} VERBATIM)
-  set_source_files_properties(${copy} PROPERTIES HEADER_FILE_ONLY ON) # another file includes it
-  flash_cu_library(${name} checked ${copy})
-  target_sources(${name} PRIVATE ${copy})
-  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
-endfunction()
-
-# The test that the checks find a race without each barrier of FILE. LAUNCH is a call of a function of
-# tests/mutants/launches.hpp; HEADER declares what it runs; LIBRARIES are what FILE needs.
-function(flash_mutants name file)
-  cmake_parse_arguments(arg "" "HEADER;LAUNCH" "LIBRARIES" ${ARGN})
-  if(NOT TARGET mutants_test_objects OR NOT EXISTS ${file})
+# The test that the checks find a race without each barrier of STEM.cu, which is compiled in LIBRARY, with FLASH_MUTABLE. LAUNCH
+# is a call of a function of tests/mutants/launches.hpp; HEADER declares what it runs.
+function(flash_mutants name stem)
+  cmake_parse_arguments(arg "" "HEADER;LAUNCH;LIBRARY" "" ${ARGN})
+  if(NOT TARGET mutants_test_objects OR NOT TARGET ${arg_LIBRARY})
     return() # no checks here, or a release for students, which has no solutions
   endif()
   set(launch ${CMAKE_CURRENT_BINARY_DIR}/${name}_launch.cpp)
   file(GENERATE OUTPUT ${launch} CONTENT "#include \"${arg_HEADER}\"
 #include \"mutants/launches.hpp\"
-void flash::mutants::run_kernels() { ${arg_LAUNCH}; }
+namespace flash::mutants {
+FLASH_EXPORT std::vector<Mutant> of_${stem}();
+std::vector<Mutant> all() { return of_${stem}(); }
+void run_kernels() { ${arg_LAUNCH}; }
+}  // namespace flash::mutants
 ")
-  flash_mutated_library(${name}_mutants ${file})
-  target_link_libraries(${name}_mutants PRIVATE ${arg_LIBRARIES})
   flash_test(${name}_mutants_tests simt-checked SOURCES ${launch}
-    LIBRARIES mutants_test_objects mutants_judge ${name}_mutants ${arg_LIBRARIES} flash_simt flash_cuda_emulated)
+    LIBRARIES mutants_test_objects mutants_judge ${arg_LIBRARY} flash_simt flash_cuda_emulated)
   target_include_directories(${name}_mutants_tests PRIVATE ${CMAKE_SOURCE_DIR}/tests)
 endfunction()
 
 # The same for each .cu file of the ladder of PART, which runs by what it enters in the registry.
 function(flash_ladder_mutants part)
+  flash_registry(${part}_mutants_passes LIBRARIES ${part}_cuda_ladder_checked)
   get_target_property(rungs ${part}_cuda_ladder_checked FLASH_RUNGS)
-  get_target_property(needed ${part}_cuda_ladder_checked LINK_LIBRARIES)
-  list(FILTER needed EXCLUDE REGEX "^flash_") # the options of a kernel's compilation
   foreach(rung ${rungs})
-    get_filename_component(rung_name ${rung} NAME_WE)
-    set(name ${part}_ladder_${rung_name})
-    set_source_files_properties(${CMAKE_CURRENT_BINARY_DIR}/${name}_mutants.cu PROPERTIES
-      COMPILE_DEFINITIONS FLASH_RUNG=enter_${part}_${rung_name})
-    flash_mutants(${name} ${rung} HEADER common/all_passes.hpp LAUNCH "run_entries(all_passes())"
-      LIBRARIES ${needed})
-    flash_enters(${name}_mutants "extern \"C\" void enter_${part}_${rung_name}(flash::Registry&, const char*);\n"
-      "  enter_${part}_${rung_name}(registry, \"${rung_name}\");\n")
-    flash_registry(${name}_passes LIBRARIES ${name}_mutants)
-    target_link_libraries(${name}_mutants_tests PRIVATE ${name}_passes)
+    flash_mutants(${part}_ladder_${rung} ${rung} LIBRARY ${part}_mutants_passes
+      HEADER common/all_passes.hpp LAUNCH "run_entries(all_passes(), \"${rung}\")")
   endforeach()
 endfunction()

@@ -1,7 +1,9 @@
 // TMA: one thread copies a box of a tensor between device and shared memory (Hopper). Addresses,
 // bounds and the layout in shared memory come from a tensor map, which the host makes and a kernel
 // takes as `const __grid_constant__ TensorMap`. A box is a matrix: neighbouring rows of one head, and
-// of each row 128 bytes. What of it lies outside of the tensor is read as zeros, and not written.
+// of each row 128 bytes. What of it lies outside of the tensor is read as zeros, and not written. A
+// box that is stored or added may end behind the tensor, but not begin before it: a negative
+// coordinate is an illegal instruction there. A box that is loaded may do both.
 //
 // In shared memory a row of the box takes 128 bytes, so the box begins at a multiple of 1024, and is
 // swizzled: its 16 bytes number c stand at place c ^ (row % 8).

@@ -177,6 +177,14 @@ void Tma::store(const void* map, const void* from, const BoxPlace& place, bool a
   const char* const what = add ? "tma_add()" : "tma_store()";
   Thread& thread = threads_[worker_.thread_number()];
   Store store{checked_box(what, map, from, place, pc), add, thread.groups};
+  const int* const at = place.coordinate;
+  if (std::any_of(at, at + 4, [](int coordinate) { return coordinate < 0; }))
+    worker_.fail(kWrongArgument, locate(worker_.launch().module, pc),
+                 text_of(what, ": the box begins at column ", at[0], ", row ", at[1], ", head ",
+                         at[2], ", batch ", at[3],
+                         ". None of them may be negative: on a GPU this is an illegal instruction. "
+                         "Only a tma_load() may begin before the tensor; it reads zeros there.\n",
+                         worker_.describe()));
   if (add && store.box.map.element_bytes != sizeof(float))
     worker_.fail(kWrongArgument, locate(worker_.launch().module, pc),
                  text_of("tma_add(): the emulator adds float32 only.\n", worker_.describe()));

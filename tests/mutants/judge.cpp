@@ -26,9 +26,9 @@ std::vector<std::string> judge(const std::function<void()>& run) {
     if (const std::string error = error_of(run); !error.empty())
       wrong.push_back("The checks report an error without a mutation: " + error);
     for (const Mutant& mutant : all()) {
-      switched_off = mutant.number;
+      *mutant.switched_off = mutant.number;
       const std::string error = error_of(run);
-      switched_off = -1;
+      *mutant.switched_off = -1;
       const std::string place = "line " + std::to_string(mutant.line) + ", " + mutant.text;
       using enum simt::FindingKind;
       const auto says = [&error](simt::FindingKind kind) {

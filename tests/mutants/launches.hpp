@@ -59,12 +59,12 @@ void backward(Call call) {
   device::synchronize();
 }
 
-// The passes that a rung enters, each in one of its element types, on the problems above that it
+// The passes of the rung `name`, each in one of its element types, on the problems above that it
 // takes.
-inline void run_entries(const Registry& registry) {
-  const auto run = [](const auto& entry, const auto& pass) {
+inline void run_entries(const Registry& registry, const std::string& name) {
+  const auto run = [&name](const auto& entry, const auto& pass) {
     const auto problem = problem_of(pass);
-    if (!entry.why_not(problem).empty()) return;
+    if (entry.name != name || !entry.why_not(problem).empty()) return;
     DeviceTensor<std::byte, 1> workspace({static_cast<Index>(entry.workspace_of(problem))});
     PassMemory memory{.workspace = workspace.data()};
     entry.run.template of<typename std::remove_cvref_t<decltype(pass)>::Element>()(pass, memory);

@@ -16,13 +16,12 @@ struct Mutant {
   int line;
   std::string text;    // of the line
   std::string excuse;  // why the checks cannot find a race without it; empty if they have to
+  int* switched_off;   // of its file: the number of the call that is left out; -1 if none is
 };
 
-// The calls of the file that are compiled for the emulator.
-FLASH_EXPORT std::vector<Mutant> all();
-
-// The number of the call that is left out; -1 if none is.
-FLASH_EXPORT extern int switched_off;
+// The calls that are compiled for the emulator, of the file that a test is about: what of_FILE()
+// returns, which its copy defines.
+std::vector<Mutant> all();
 
 // Runs the kernels of the file, so that every one of its barriers matters.
 void run_kernels();
@@ -32,9 +31,9 @@ void run_kernels();
 std::vector<std::string> judge(const std::function<void()>& run);
 
 #ifdef FLASH_SIMT
-template <int kNumber, class T>
-__device__ __forceinline__ T atomic_add(T* to, T x) {
-  if (switched_off != kNumber) return atomicAdd(to, x);
+template <class T>
+__device__ __forceinline__ T add(bool is_atomic, T* to, T x) {
+  if (is_atomic) return atomicAdd(to, x);
   const T old = *to;
   *to = old + x;
   return old;

@@ -5,9 +5,9 @@
 
 A mutant is the file without one call of a barrier, fence or wait, or with one atomicAdd() as an ordinary addition.
 All mutants are in one copy, which is compiled once: each such call has a number, and the copy skips
-the call whose number is flash::mutants::switched_off. The copy also defines flash::mutants::all(),
-the list of the calls. It has the line numbers and the name of the original, so that the emulator
-reports places in the original.
+the call whose number is flash::mutants::switched_off, a variable of the copy. The copy also defines
+flash::mutants::of_KERNELS(), the list of the calls. It has the line numbers and the name of the
+original, so that the emulator reports places in the original.
 
 If the checks cannot notice that a barrier is missing, say so in a comment on its line:
 
@@ -34,7 +34,7 @@ TOKEN = re.compile(
   | "(?:\\.|[^"\\\n])*" | (?<!\w)'(?:\\.|[^'\\\n])+'
   | (?P<condition> ^[ \t]*\#[ \t]*(?:if|ifdef|ifndef|elif|else|endif)\b(?:\\\n|[^\n])* )
   | (?P<barrier> (?:\w+(?:::|\.))* \b(?:{"|".join(BARRIERS)})\b (?=\s*[(<]) )
-  | (?P<atomic> (?:::)? \b(?:{"|".join(ATOMICS)})\b (?=\s*\() )
+  | (?P<atomic> (?:::)? \b(?:{"|".join(ATOMICS)})\b [ ]*\( )
     """,
     re.VERBOSE | re.DOTALL | re.MULTILINE,
 )
@@ -57,25 +57,28 @@ def mutate(source: str, name: str) -> str:
         line = source.count("\n", 0, token.start()) + 1
         excuse = EXCUSE.search(lines[line - 1])
         table.append(
-            f"{{{count}, {line}, {json.dumps(lines[line - 1].strip())}, {json.dumps(excuse[1] if excuse else '')}}},"
+            f"{{{count}, {line}, {json.dumps(lines[line - 1].strip())}, {json.dumps(excuse[1] if excuse else '')}, "
+            "&switched_off},"
         )
         number, count = count, count + 1
         if token["atomic"]:
-            return f"::flash::mutants::atomic_add<{number}>"
+            return f"::flash::mutants::add(::flash::mutants::switched_off != {number}, "
         return f"::flash::mutants::switched_off == {number} ? (void)0 : {text}"
 
     copy = TOKEN.sub(replace, source)
     entries = "\n".join(table)
     return f"""\
-#include "mutants/mutants.hpp"
-int flash::mutants::switched_off = -1;
+#include "tests/mutants/mutants.hpp"
+namespace flash::mutants {{ static int switched_off = -1; }}
 #line 1 {json.dumps(name)}
 {copy}
-std::vector<flash::mutants::Mutant> flash::mutants::all() {{
+namespace flash::mutants {{
+FLASH_EXPORT std::vector<Mutant> of_{Path(name).name.split(".")[0]}() {{
   return {{
 {entries}
   }};
 }}
+}}  // namespace flash::mutants
 """
 
 

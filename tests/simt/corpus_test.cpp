@@ -3,6 +3,7 @@
 // checks, the mistakes that the scheduler sees are found.
 #include "simt/corpus/corpus.hpp"
 
+#include <algorithm>
 #include <iostream>
 #include <set>
 
@@ -106,6 +107,26 @@ TEST_CASE("mistakes with mbarriers, TMA and wgmma are found") {
   check_mistakes("tests/simt/corpus/hopper_mistakes.cu", simt_corpus::hopper_mistakes());
 }
 
+TEST_CASE("a deadlock says which barrier lacks what, in which phase") {
+  const std::vector<std::pair<std::string, std::string>> texts{
+      {"announces_too_many_bytes",
+       "the shared full, from byte 0, phase 0 (parity 0): 0 of 1 arrivals are missing"},
+      {"announces_too_many_bytes", "8192 have not landed (8192 of them no copy was started for)"},
+      {"expects_an_arrival_too_many", "phase 0 (parity 0): 1 of 2 arrivals are missing"},
+      {"barrier_with_a_warp_too_few", "Barrier 1: 32 of 64 threads are missing"},
+      {"registers_over_the_pool", "more registers a thread, 9216 in all"},
+  };
+  const std::vector<Specimen> specimens = simt_corpus::hopper_mistakes();
+  for (const auto& [name, text] : texts) {
+    const auto is_named = [&name = name](const Specimen& one) { return one.name == name; };
+    const auto specimen = std::find_if(specimens.begin(), specimens.end(), is_named);
+    REQUIRE(specimen != specimens.end());
+    const std::string message = run(*specimen).text;
+    CAPTURE(name, text, message);
+    CHECK(message.find(text) != std::string::npos);
+  }
+}
+
 namespace {
 
 void check_right(const std::vector<Specimen>& specimens, int random_schedules) {
@@ -128,4 +149,13 @@ TEST_CASE("right kernels are not reported, and are right, in any order") {
 }
 TEST_CASE("right uses of mbarriers, TMA and wgmma are not reported, and are right, in any order") {
   check_right(simt_corpus::hopper_right(), 4);
+}
+TEST_CASE("what was not waited for is not there, also without the checks") {
+  if (simt_corpus::is_checked()) return;  // there these kernels are reported
+  for (const Specimen& specimen : simt_corpus::hopper_early()) {
+    const Outcome outcome = run(specimen);
+    CAPTURE(specimen.name, outcome.text);
+    CHECK(outcome.text.empty());
+    CHECK(outcome.right);
+  }
 }

@@ -3,6 +3,8 @@
 #include <iostream>
 
 #include "common/cuda/device_tensor.hpp"
+#include "common/cuda/tensor_map.hpp"
+#include "common/error.hpp"
 #include "common/inputs.hpp"
 #include "harness/catch.hpp"
 #include "harness/needs_gpu.hpp"
@@ -133,6 +135,29 @@ TEST_CASE("TMA loads boxes, swizzled, with zeros outside of the tensor") {
   if (skipped_without_hopper()) return;
   check_loads<Half>(136);
   check_loads<float>(36);
+}
+
+TEST_CASE("a tensor map of what TMA cannot express is refused in words") {
+  const auto refusal = [](Index offset, const Shape<4>& strides, int box_rows) -> std::string {
+    alignas(16) static Half memory[8];
+    try {
+      (void)tensor_map(TensorView<Half, 4>(memory + offset, {2, 2, 2, 8}, strides), box_rows);
+    } catch (const ArgumentError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const auto refused = [&](const std::string& words, const std::string& message) {
+    CAPTURE(words, message);
+    CHECK(message.find(words) != std::string::npos);
+  };
+  refused("data's address modulo 16 is 2 bytes", refusal(1, {32, 16, 8, 1}, 64));
+  refused("stride 2 is 18 bytes; for TMA it must be a multiple of 16",
+          refusal(0, {32, 16, 9, 1}, 64));
+  refused("stride 0 is 66 bytes", refusal(0, {33, 16, 8, 1}, 64));
+  refused("the stride of the columns is 2", refusal(0, {32, 16, 8, 2}, 64));
+  refused("box_rows", refusal(0, {32, 16, 8, 1}, 257));
+  refused("box_rows", refusal(0, {32, 16, 8, 1}, 0));
 }
 
 TEST_CASE("TMA loads from a tensor whose heads lie between its rows") {

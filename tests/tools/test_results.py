@@ -33,6 +33,12 @@ FAILED = NO_BACKWARD | dict(forward_ms="", forward_peak_MiB="", saved_activation
                             status="OOM")
 GPU = {"device": "cuda", "gpu": "NVIDIA X"} | NO_PEAK
 STANDARD, CAUSAL, LONG = {"implementation": "standard"}, {"causal": "True"}, {"seq_len": "128"}
+# The rungs of a GPU's ladder, out of order, and PyTorch's kernels without a backward pass.
+RUNG = ATTENTION | GPU | NO_BACKWARD | dict(gpu="NVIDIA H200", dtype="bfloat16", status="ok")
+RUNGS = [{"implementation": "10_last"}, {"implementation": "2_two", "forward_ms": "1"},
+         {"implementation": "2_two", "causal": "True"}, {"implementation": "3_failed"} | FAILED,
+         {"implementation": "pytorch_flash+none", "forward_ms": "4"},
+         {"implementation": "pytorch_cudnn+none", "causal": "True"}]
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -209,6 +215,48 @@ class Plots(TemporaryRoot):
         alike = plots.figures(
             self.group(ATTENTION, {}, STANDARD, LONG | FAILED, STANDARD | LONG | FAILED))[0][1]
         self.assertEqual([text.get_text() for text in alike.axes[0].texts], ["OOM (2 lines)"])
+
+    def ladder(self, *changes: dict[str, str]) -> plots.Figure:
+        return plots._ladder(results.groups(results.load(
+            write(self.root / "a.csv", RUNG, *changes))))
+
+    def test_a_ladder_has_a_panel_for_each_problem_in_the_order_of_width_and_length(self) -> None:
+        wide, long = {"d_model": "256"}, {"batch": "2", "seq_len": "128"}
+        figure = self.ladder(*(rung | problem for problem in (wide, long, {}) for rung in RUNGS))
+        shown = [axes for axes in figure.axes if axes.get_visible()]
+        self.assertEqual([axes.get_title() for axes in shown],
+                         ["heads of 64, 64 keys", "heads of 64, 128 keys", "heads of 128, 64 keys"])
+        self.assertEqual(len(figure.axes), 4)  # two rows of two, the last one empty
+        self.assertIn("NVIDIA H200, bfloat16", figure.get_suptitle())
+
+    def test_a_ladders_bars_are_rates_and_its_lines_pytorchs_and_the_data_sheets(self) -> None:
+        axes, = self.ladder(*RUNGS).axes
+        self.assertEqual([tick.get_text() for tick in axes.get_xticklabels()],
+                         ["2_two", "10_last"])
+        pairs, seen = 64 * 64, 64 * 65 // 2
+        expected = [[pairs / 1, pairs / 2], [seen / 2, 0]]  # 10_last has no causal row
+        for bars, (two, last) in zip(axes.containers, expected, strict=True):
+            for bar, rate in zip(bars, (two, last), strict=True):
+                self.assertAlmostEqual(bar.get_height(), 4 * 128 * rate * 1e-9)
+        lines = {line.get_label(): line.get_ydata()[0] for line in axes.lines}
+        self.assertEqual(list(lines), ["pytorch_flash", "pytorch_cudnn, causal", "data sheet"])
+        self.assertAlmostEqual(lines["pytorch_flash"], 4 * 128 * pairs / 4 * 1e-9)
+        self.assertAlmostEqual(lines["pytorch_cudnn, causal"], 4 * 128 * seen / 2 * 1e-9)
+        self.assertEqual(lines["data sheet"], 989)
+        self.assertEqual([text.get_text() for text in axes.figure.legends[0].get_texts()],
+                         ["every key", "pytorch_flash", "causal", "pytorch_cudnn, causal",
+                          "data sheet"])
+        unknown, = self.ladder(*({"gpu": "NVIDIA X"} | rung for rung in RUNGS)).axes
+        self.assertNotIn("data sheet", [line.get_label() for line in unknown.lines])
+
+    def test_only_a_gpus_rungs_at_one_size_are_drawn_as_a_ladder(self) -> None:
+        series = [{"dtype": "float32"}, {"dtype": "float32"} | LONG]
+        two = ["attention.png", "attention_memory.png"]
+        self.assertEqual(self.drawn(RUNG, *series, *RUNGS),
+                         [*two, "attention_ladder.png"])
+        for cpu_or_pytorch in ([rung | {"device": "cpu", "gpu": ""} for rung in RUNGS],
+                               RUNGS[-2:], [RUNGS[3]]):
+            self.assertEqual(self.drawn(RUNG, *series, *cpu_or_pytorch), two)
 
     def test_every_line_has_its_own_look(self) -> None:
         names = ["standard", "flash", "pytorch_flash", "pytorch_math",

@@ -180,7 +180,7 @@ def _ladder(found: Sequence[Group]) -> Figure:
     panels = figure.subplots(lines, columns, squeeze=False).flat
     ceiling = _TENSOR_CORES.get(found[0].rows[0].gpu or "")
     handles: dict[str, Any] = {}
-    for axes, group in zip(panels, ordered):
+    for group, axes in zip(ordered, panels):  # in this order: zip() takes no panel too many
         rungs = sorted(_rungs(group), key=lambda name: int(name.split("_")[0]))
         rates = {(row.name, row.mask): row.forward_tflops for row in group.rows
                  if row.size == group.sizes[-1] and row.forward_tflops}

@@ -29,6 +29,7 @@ FLASH_EXPORT std::vector<Specimen> async();
 FLASH_EXPORT std::vector<Specimen> async_right();
 FLASH_EXPORT std::vector<Specimen> hopper_mistakes();
 FLASH_EXPORT std::vector<Specimen> hopper_right();
+FLASH_EXPORT std::vector<Specimen> hopper_early();
 FLASH_EXPORT std::vector<Specimen> right();
 // Attention of 128 queries and 256 keys, heads of 128, by the kernel of hopper_attention.cu.
 FLASH_EXPORT bool attention_is_right();

@@ -69,6 +69,25 @@ __global__ void waits_for_the_wrong_parity(const __grid_constant__ TensorMap map
   out[threadIdx.x] = to_float(tile[threadIdx.x]);  // BUG
 }
 
+// A wait sees what was done before the arrivals of its own phase, not of the next one. Each phase
+// has two arrivals; phase 1 gets one, and does not end.
+__global__ void waits_for_the_phase_before(float* out) {
+  __shared__ Barrier ready;
+  __shared__ float shared;
+  if (threadIdx.x == 0) init(ready, 2);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) arrive(ready);
+  wait(ready, 0);
+  __syncthreads();
+  if (threadIdx.x == 32) {
+    shared = 1;  // BUG
+    arrive(ready);
+  } else if (threadIdx.x == 0) {
+    wait(ready, 0);
+    out[0] = shared;  // BUG
+  }
+}
+
 __global__ void announces_too_few_bytes(const __grid_constant__ TensorMap map, float* out) {
   FLASH_DYNAMIC_SHARED(unsigned char, shared);
   Half* const tile = tiles(shared);
@@ -401,6 +420,19 @@ __global__ void stores_behind_the_tensor(const __grid_constant__ TensorMap map) 
   tma_wait<0>();
 }
 
+// A load may begin before the tensor, a store may not.
+__global__ void stores_before_the_tensor(const __grid_constant__ TensorMap map) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  fill(tile, kTile);
+  fence_proxy_async();
+  __syncwarp();
+  if (threadIdx.x != 0) return;
+  tma_store(map, tile, 0, -16, 0, 0);  // BUG
+  tma_commit();
+  tma_wait<0>();
+}
+
 __global__ void stores_what_nobody_wrote(const __grid_constant__ TensorMap map) {
   FLASH_DYNAMIC_SHARED(unsigned char, shared);
   Half* const tile = tiles(shared);
@@ -494,6 +526,21 @@ __global__ void accumulator_changed_in_flight(float* out) {
   multiply<16>(D, tile, tile);
   wgmma_commit();
   for (float& d : D) d = 0;  // BUG
+  wgmma_wait<0>();
+  out[threadIdx.x] = sum(D);
+}
+
+__global__ void tile_changed_in_flight(float* out) {
+  FLASH_DYNAMIC_SHARED(unsigned char, shared);
+  Half* const tile = tiles(shared);
+  fill(tile, kTile);
+  fence_proxy_async();
+  __syncthreads();
+  float D[8];
+  wgmma_fence();
+  multiply<16>(D, tile, tile);  // BUG
+  wgmma_commit();
+  tile[threadIdx.x] = from_float<Half>(2);  // BUG
   wgmma_wait<0>();
   out[threadIdx.x] = sum(D);
 }
@@ -726,6 +773,7 @@ std::vector<Specimen> hopper_mistakes() {
       mistake(kRace, KERNEL(meets_instead_of_waiting), with(32), rows, out),
       mistake(kRace, KERNEL(one_warp_does_not_wait), with(96), rows, out),
       mistake(kRace, KERNEL(waits_for_the_wrong_parity), with(32), rows, out),
+      mistake(kRace, KERNEL(waits_for_the_phase_before), with(64), out),
       mistake(kWrongArgument, KERNEL(announces_too_few_bytes), with(32), rows, out),
       mistake(kDeadlock, KERNEL(announces_too_many_bytes), with(32), rows, out),
       mistake(kWrongArgument, KERNEL(announces_after_the_copy), with(32), rows, out),
@@ -754,6 +802,7 @@ std::vector<Specimen> hopper_mistakes() {
       mistake(kAsyncCopy, KERNEL(store_not_committed), with(32), rows),
       mistake(kOutOfBounds, KERNEL(stores_behind_the_tensor), with(32),
               Rows{64, 64, Rows::kResult, 128}),
+      mistake(kWrongArgument, KERNEL(stores_before_the_tensor), with(32), rows),
       mistake(kUninitialized, KERNEL(stores_what_nobody_wrote), with(32), rows),
       mistake(kRace, KERNEL(lanes_store_without_meeting), with(32), rows),
       mistake(kAsyncCopy, KERNEL(product_not_waited_for), with(128), out),
@@ -761,6 +810,7 @@ std::vector<Specimen> hopper_mistakes() {
       mistake(kAsyncCopy, KERNEL(waits_for_a_group_too_few), with(128), out),
       mistake(kAsyncCopy, KERNEL(returns_during_a_product), with(128), out),
       mistake(kAsyncCopy, KERNEL(accumulator_changed_in_flight), with(128), out),
+      mistake(kRace, KERNEL(tile_changed_in_flight), with(128), out),
       mistake(kAsyncCopy, KERNEL(a_rewritten_in_flight), with(128), out),
       mistake(kFence, KERNEL(no_wgmma_fence), with(128), out),
       mistake(kFence, KERNEL(no_wgmma_fence_after_a_change), with(128), out),

@@ -157,6 +157,14 @@ __global__ void turns(int count, float* out) {
   out[threadIdx.x] = shared;
 }
 
+// Both warps learn whether any of their threads says yes: thread 37 in the first round, none in the
+// second.
+__global__ void one_says_yes(float* out) {
+  const bool first = any_named(1, 64, threadIdx.x == 37);
+  const bool second = any_named(1, 64, false);
+  out[threadIdx.x] = static_cast<float>(first) + 2 * static_cast<float>(second);
+}
+
 // Each warp stores its 16 rows through a slab of its own, twice.
 __global__ void slabs(const __grid_constant__ TensorMap map) {
   FLASH_DYNAMIC_SHARED(unsigned char, shared);
@@ -207,6 +215,7 @@ std::vector<Specimen> hopper_right() {
       right(KERNEL(written_by_one), with(128), IS(8 * 64), result(128)),
       right(KERNEL(two_warps_meet), {1, 96}, IS(63 - i), result(64)),
       right(KERNEL(turns), {1, 256}, IS(0b01010101), 4, result(256)),
+      right(KERNEL(one_says_yes), {1, 64}, IS(1), result(64)),
       right(KERNEL(slabs), with(128), IS(1 + i / 64 % 16), Rows{128, 16, Rows::kResult}),
       {"attention", {}, attention_is_right},
   };
