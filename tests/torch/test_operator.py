@@ -102,7 +102,7 @@ class Operator(unittest.TestCase):
         for error, words, call in [
                 (ValueError, "pass is 'flush'; on cpu it must be one of: standard, flash",
                  lambda: attention(*x, forward="flush")),
-                (ValueError, "forward is 'flash'; backward pass 'standard' reads",
+                (ValueError, "forward is 'flash_best'; backward pass 'standard' reads",
                  lambda: attention(*x, backward="standard")),
                 (ValueError, "v is Float on cpu; it must be Double on cpu, as q is",
                  lambda: attention(q, k, v.float())),
