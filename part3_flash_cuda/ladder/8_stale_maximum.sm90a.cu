@@ -12,8 +12,10 @@
 // bits like the others. With q 8 times as large the error was 1.25 times cuDNN's with kMost = 4096.
 // A simulation gives 1.12 times for kMost = 64, and about five more of 32 steps are done again.
 // Measured on an H200 (bfloat16, 16 heads of 128, 4096 keys): 681 TFLOP/s, 1.09 times cuDNN's 626;
-// with 16384 keys 718, 1.14 times. Where one wave of blocks does not fill the GPU (1024 keys and a
-// mask) it is 0.83 to 0.86 times as fast as cuDNN. Nsight Compute: the tensor cores are busy 77 %.
+// with 16384 keys 718, 1.14 times. Where a block has few steps (1024 keys and a mask) it is 0.83 to
+// 0.86 times as fast as cuDNN. Nsight Compute: the tensor cores are busy 77 %.
+//
+// softmax_with_old_maximum() is in warpgroups.hpp, since the next step has it too.
 #include "part3_flash_cuda/ladder/warpgroups.hpp"
 
 namespace flash::stale_maximum {
