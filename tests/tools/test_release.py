@@ -19,8 +19,9 @@ SHORTEST = 12  # characters without spaces: shorter lines are braces, barriers a
 # is not of this list may not be anywhere in a release.
 HANDED_OUT = {
     # loops, barriers and declarations that say nothing of the exercise
-    "FLASH_UNROLL", "FLASH_UNROLL_BY(4)", "__syncthreads();", "__syncwarp();", "double squares = 0;",
-    "double sum = 0;", "for (Index c = 0; c < d; ++c) {", "for (Index i = 0; i < rows; ++i)",
+    "FLASH_UNROLL", "FLASH_UNROLL_BY(4)", "__syncthreads();", "__syncwarp();",
+    "double squares = 0;", "double sum = 0;", "for (Index c = 0; c < d; ++c) {",
+    "for (Index i = 0; i < rows; ++i)",
     "for (Index i = 0; i < rows; ++i) {", "for (Index j = 0; j < keys; ++j)",
     "for (Index j = 0; j < keys; ++j) {", "for (Index j = 0; j < visible; ++j) {",
     "for (int n = 0; n < C::kScores; ++n) {", "for (int r = 0; r < C::kRows; ++r)",
@@ -94,7 +95,8 @@ class Released(Test):
     def test_what_is_left_at_home(self):
         names = {path.relative_to(self.out).as_posix() for path in self.out.rglob("*")}
         for pattern in (r"solution\b", r"\bladder/", r"^grading", r"^\.git(/|$)", r"^CONTRIBUTING",
-                        r"^\.ci\b", r"instructor", r"verbs/(release|grade|skeletons|rung|table|run)\.",
+                        r"^\.ci\b", r"instructor",
+                        r"verbs/(release|grade|skeletons|rung|table|run)\.",
                         r"^tests/(tools|mutants|simt|torch|benchmarking)"):
             self.assertEqual([name for name in names if re.search(pattern, name)], [], pattern)
         for name in ("README.md", "lab", ".github/workflows/test.yml", "tests/harness/report.cpp",
@@ -134,7 +136,8 @@ class Released(Test):
         part1, part2, part3 = self.parts[:3]
         out = self.home / "subset"
         release.release(out, [part1, part2, part3], [part1, part2])
-        for name in ("part1_softmax_matmul/solution/fused_cpu.cpp", "part2_flash_cpu/ladder/isa.hpp",
+        for name in ("part1_softmax_matmul/solution/fused_cpu.cpp", 
+                     "part2_flash_cpu/ladder/isa.hpp",
                      "tools/lab/verbs/run.py"):
             self.assertTrue((out / name).is_file(), name)
         for name in ("part3_flash_cuda/solution", "part3_flash_cuda/ladder", "bonus_backward",
@@ -225,9 +228,11 @@ class Update(Test):
         self.assertEqual(dict(handout.update(newer, self.student))[self.skeleton], "updated")
         self.put(self.skeleton, "work")
         newest = self.make("last", self.new | {self.skeleton: "todo, best"}, "4")
-        self.assertIn("the new version is", dict(handout.update(newest, self.student))[self.skeleton])
+        done = dict(handout.update(newest, self.student))
+        self.assertIn("the new version is", done[self.skeleton])
         self.assertEqual((self.student / self.skeleton).read_text(), "work")
-        self.assertEqual((self.student / ".course/update" / self.skeleton).read_text(), "todo, best")
+        newer = self.student / ".course/update" / self.skeleton
+        self.assertEqual(newer.read_text(), "todo, best")
         self.assertEqual(handout.handed_out(self.student, self.skeleton).read_text(), "todo, best")
 
     def test_an_update_that_was_interrupted_is_done_again(self):
@@ -255,7 +260,8 @@ class Update(Test):
                          (0, f"{self.student}: version 2 (abc) (it was 1 (abc)); 5 files differed"))
         self.assertIn("  added: added\n", text)
         self.assertIn("NEW is this folder", self.refused(main.run, ["update", str(self.student)]))
-        self.assertIn("is not a released course", self.refused(main.run, ["update", str(self.home)]))
+        self.assertIn("is not a released course",
+                      self.refused(main.run, ["update", str(self.home)]))
 
 
 class InARelease(Course):

@@ -1,7 +1,7 @@
 """What a released course knows about itself, and how a newer one is laid over a student's folder.
 
-`./lab release` writes the folder `.course/` into what it hands out: `release.json` (the version, the
-parts, and the fingerprint of every file) and `skeleton/` (each skeleton as it was handed out).
+`./lab release` writes the folder `.course/` into what it hands out: `release.json` (the version,
+the parts, and the fingerprint of every file) and `skeleton/` (each skeleton as it was handed out).
 """
 
 import hashlib
@@ -95,9 +95,9 @@ def sha256(file: Path) -> str | None:
 
 
 def update(new: Path, student: Path) -> Iterator[tuple[str, str]]:
-    """Lays the released course in the folder `new` over a student's. Yields each file that it looked
-    at and had something to say about, with what it did. What the student changed stays as it is; a
-    newer version of it goes to NEW_VERSIONS. It can be interrupted and started again."""
+    """Lays the released course in the folder `new` over a student's. Yields each file that
+    differed, with what was done. What the student changed stays as it is; a newer version of it
+    goes to NEW_VERSIONS. It can be interrupted and started again."""
     release, before = read(new), read(student)
     if release is None:
         raise LabError(f"{new} is not a released course: it has no {RECORD}")
