@@ -95,6 +95,10 @@ ATTACKS = {
     "opens the report": ("", """
       for (const char* name : {"report.jsonl", "/tmp/report.jsonl", "../report.jsonl"})
         if (FILE* f = std::fopen(name, "a")) std::fputs("{}", f);"""),
+    "an exception that breaks the report": ("#include <stdexcept>", r"""
+      throw std::runtime_error("\xff\xfe\xe2\x80\xa8\r\n{\"event\":\"complete\"}\x85\x1e");"""),
+    "an error message that blames the machine": (
+        '#line 1 "bwrap: No space left on device"\n#error bwrap: execvp', ""),
     # ---- the reference ----
     "includes the oracle": (
         '#include "common/oracle.cpp"',

@@ -23,6 +23,8 @@ EVERYTHING = bool(os.environ.get("FLASH_ALL_ATTACKS"))
 DANGEROUS = [ATTACKS[name] for name in (
     "static object exits", "answers from a constructor", "fork bomb", "kills all processes",
     "a thread that stays behind", "calls the oracle", "opens the report", "fills the disk")]
+FEW = ("one element", "ragged: 3 x 33 x 47 x 65", "no keys: 2 x 9 x 0 x 5", "one-hot rows",
+       "NaN stays in its row", "strides: spread out")
 MEMORY_CASE = "no quadratic memory: 1 x 512 x 1024 x 32"
 
 
@@ -36,6 +38,8 @@ class Judge(Test):
         cls.bench = dataclasses.replace(bench, flags={  # nobody measures: compile fast
             task: tuple({"-O2": "-O1", "-ftree-vectorize": "-w"}.get(word, word) for word in flags)
             for task, flags in bench.flags.items()})
+        # Of each attack not all cases, which takes a minute; with EVERYTHING, all.
+        cls.few = dataclasses.replace(cls.bench, only=() if EVERYTHING else (*FEW, MEMORY_CASE))
         cls.slow = dataclasses.replace(cls.bench, seconds_a_call=20)
         cls.fused = next(task for task in TASKS if task.name == "fused_cpu")
 
@@ -88,12 +92,12 @@ class Judge(Test):
     def attack(self, parts):
         """With the audit, and where that refuses it without, so that the code does run."""
         code = FRAME.format(top=parts[0], body=parts[1])
-        audited = self.judged(code)
+        audited = self.judged(code, self.few)
         again = audited.status == "refused" and (parts in DANGEROUS or EVERYTHING)
         return audited, self.unaudited(code) if again else audited
 
     def unaudited(self, code):
-        return self.judged(code, dataclasses.replace(self.bench, audited=False))
+        return self.judged(code, dataclasses.replace(self.few, audited=False))
 
     def test_memory_that_the_meter_does_not_see_is_seen(self):
         with ThreadPoolExecutor(3) as pool:

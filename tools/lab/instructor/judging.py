@@ -25,6 +25,7 @@ from lab.manifest import Task
 TARGET = "flash_graders"
 INFRASTRUCTURE = 70  # exit code of a judge that could not start a runner
 COMPILE = Limits(seconds=120)
+LEAST_DISK = 256 * sandbox.MIB  # free, for temporary files
 JUDGE = Limits(seconds=600, memory=8192 * sandbox.MIB, file=64 * sandbox.MIB)
 
 # How a case or a task ended; a task is GRADED when its cases say so one by one.
@@ -73,7 +74,9 @@ class Bench:
     exports: dict[str, tuple[str, ...]]  # task id -> functions of its contract
     provided: tuple[str, ...]            # what the runner offers to a student's library
     seconds_a_call: float = 20
-    audited: bool = True  # tests also try without: grades do not stand on the audit
+    # For tests of the grader: without the audit, which grades do not stand on; only these cases.
+    audited: bool = True
+    only: tuple[str, ...] = ()
 
 
 def judge_of(task: Task) -> str:
@@ -162,7 +165,7 @@ def _compile(task: Task, work: Path, bench: Bench) -> tuple[str, str] | None:
     if done.timed_out:
         return BUILD_FAILED, f"the compiler was stopped after {COMPILE.seconds:g} s"
     if done.code:
-        _look_for_infrastructure(done)
+        _look_for_infrastructure(work)
         return BUILD_FAILED, _first_error(done.output)
     strange = _strange_includes((work / "build/student.d").read_text(errors="replace"), place)
     if strange and bench.audited:
@@ -186,11 +189,14 @@ def _compile(task: Task, work: Path, bench: Bench) -> tuple[str, str] | None:
     return None
 
 
-def _look_for_infrastructure(done: sandbox.Ended) -> None:
-    if done.output.startswith("bwrap: "):
-        raise InfraError(done.output.strip())
-    if "No space left on device" in done.output:
-        raise InfraError("no space left on the grader's disk")
+def _look_for_infrastructure(work: Path) -> None:
+    """Whether it was the machine that failed. What a command printed does not tell: a student's
+    file decides the words of the compiler."""
+    if shutil.disk_usage(work).free < LEAST_DISK:
+        raise InfraError(f"less than {LEAST_DISK} bytes are free in {work.parent}")
+    trial = sandbox.run(sandbox.command(["/usr/bin/true"], read={}), COMPILE)
+    if trial.code or trial.timed_out:
+        raise InfraError(f"a sandbox does not start: {trial.output.strip()}")
 
 
 def _first_error(output: str) -> str:
@@ -221,11 +227,13 @@ def _run(task: Task, library: Path, work: Path, bench: Bench, ending: Judged) ->
     report = work / "report.jsonl"  # the runner cannot see it
     done = sandbox.run(
         [str(bench.folder / "bin" / judge_of(task)), "--seed", str(ending.seed), "--report",
-         str(report), "--out", os.devnull], JUDGE,
+         str(report), "--out", os.devnull,
+         *(word for name in bench.only for word in ("--case", name))], JUDGE,
         {"LC_ALL": "C", "FLASH_RUNNER": "\n".join(line),
          "FLASH_CALL_SECONDS": str(bench.seconds_a_call)})
-    events = [json.loads(text) for text in report.read_text().splitlines()] if (
-        report.exists()) else []
+    # The text of an exception is a student's: any bytes, and any kind of line separator.
+    written = report.read_bytes().decode("utf-8", "replace") if report.exists() else ""
+    events = [json.loads(line) for line in written.split("\n") if line]
     if not events or events[0]["event"] != "begin" or done.code == INFRASTRUCTURE or (
             events[-1]["event"] != "complete" and not done.timed_out):
         # The judge runs no student code: if it does not finish, the student is not to blame.
