@@ -36,6 +36,11 @@ class Bundle(Course):
                                           for path, content in files.items()})
         self.assertEqual((index["format"], index["version"]["number"]), (1, "1.2.3"))
 
+    def test_a_header_that_the_grader_refuses_is_named(self):
+        self.write("part1_softmax_matmul/skeleton/fused_cpu.cpp", "#include <iostream>\n")
+        self.shows("bundle fused_cpu" + self.options, "fused_cpu.cpp includes <iostream>; the "
+                   "grader refuses a task that uses it: it runs code before the first call", "1 files")
+
     def test_one_task_alone_and_the_same_bytes_again(self):
         self.lab("bundle fused_cpu" + self.options)
         first = self.archive.read_bytes()

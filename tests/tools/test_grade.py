@@ -78,7 +78,7 @@ class Grade(Course):
         self.patch(judging, judge=self.judge, set_up=lambda *_: mock.Mock(folder=self.root,
                                                                           seconds_a_call=20),
                    can_judge=lambda task, folder: task in self.tasks)
-        self.patch(grade.sandbox, is_installed=lambda: True)
+        self.patch(grade.sandbox, trouble=lambda: "")
 
     def submit(self, name, **files):
         for task, text in files.items():
@@ -165,6 +165,12 @@ class Grade(Course):
         self.assertEqual((self.out / "grades.csv").read_text(), whole)
         self.assertEqual(self.judge.call_count, 2 * (6 - done))
 
+    def test_without_a_sandbox_nothing_is_graded(self):
+        self.submit("ann", fused_cpu="passed 1 of 1")
+        self.patch(grade.sandbox, trouble=lambda: "bubblewrap is not installed")
+        self.assertEqual(self.graded(code=1), "lab: bubblewrap is not installed\n")
+        self.assertFalse(self.out.exists())
+
     def test_a_changed_submission_is_graded_again(self):
         self.submit("ann", fused_cpu="passed 1 of 4")
         self.graded()
@@ -198,7 +204,7 @@ class Grade(Course):
         page = (self.out / "index.html").read_text()
         self.assertIn("4 submissions, 0 not graded; of 5 points: mean 4.44, median 4.38, from 4 to "
                       "5.", page)
-        self.assertIn('<td class="n">3</td><td class="text">part1.fused_cpu: case 3</td>', page)
+        self.assertIn('<td class="n">3</td><td class="text">part1.fused_cpu: case 3<br>', page)
         self.assertEqual(page.count("<rect "), 10)
 
 

@@ -28,7 +28,7 @@ FEW = ("one element", "ragged: 3 x 33 x 47 x 65", "no keys: 2 x 9 x 0 x 5", "one
 MEMORY_CASE = "no quadratic memory: 1 x 512 x 1024 x 32"
 
 
-@unittest.skipUnless(sandbox.is_installed(), "bubblewrap is not installed")
+@unittest.skipIf(sandbox.trouble(), sandbox.trouble())
 @unittest.skipUnless(TASKS, f"{BUILD} has no judges: build the target {judging.TARGET}")
 class Judge(Test):
     @classmethod

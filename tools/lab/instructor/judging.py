@@ -23,13 +23,12 @@ from lab.instructor.sandbox import InfraError, Limits
 from lab.manifest import Task
 
 TARGET = "flash_graders"
-INFRASTRUCTURE = 70  # exit code of a judge that could not start a runner
 COMPILE = Limits(seconds=120)
 LEAST_DISK = 256 * sandbox.MIB  # free, for temporary files
 JUDGE = Limits(seconds=600, memory=8192 * sandbox.MIB, file=64 * sandbox.MIB)
 
 # How a case or a task ended; a task is GRADED when its cases say so one by one.
-PASSED, FAILED, NOT_STARTED = "passed", "failed", "not started"
+PASSED, FAILED, NOT_STARTED, NOT_RUN = "passed", "failed", "not started", "not run"
 GRADED, MISSING, BUILD_FAILED, REFUSED = "graded", "missing", "does not compile", "refused"
 _OF_REPORT = {"passed": PASSED, "not_started": NOT_STARTED}
 
@@ -194,9 +193,8 @@ def _look_for_infrastructure(work: Path) -> None:
     file decides the words of the compiler."""
     if shutil.disk_usage(work).free < LEAST_DISK:
         raise InfraError(f"less than {LEAST_DISK} bytes are free in {work.parent}")
-    trial = sandbox.run(sandbox.command(["/usr/bin/true"], read={}), COMPILE)
-    if trial.code or trial.timed_out:
-        raise InfraError(f"a sandbox does not start: {trial.output.strip()}")
+    if trouble := sandbox.trouble():
+        raise InfraError(trouble)
 
 
 def _first_error(output: str) -> str:
@@ -233,8 +231,8 @@ def _run(task: Task, library: Path, work: Path, bench: Bench, ending: Judged) ->
          "FLASH_CALL_SECONDS": str(bench.seconds_a_call)})
     # The text of an exception is a student's: any bytes, and any kind of line separator.
     written = report.read_bytes().decode("utf-8", "replace") if report.exists() else ""
-    events = [json.loads(line) for line in written.split("\n") if line]
-    if not events or events[0]["event"] != "begin" or done.code == INFRASTRUCTURE or (
+    events = [json.loads(line) for line in written.split("\n")[:-1]]  # whole lines
+    if not events or events[0]["event"] != "begin" or (
             events[-1]["event"] != "complete" and not done.timed_out):
         # The judge runs no student code: if it does not finish, the student is not to blame.
         raise InfraError(f"{judge_of(task)} did not finish: {done.output.strip()[-500:]}")
@@ -243,9 +241,11 @@ def _run(task: Task, library: Path, work: Path, bench: Bench, ending: Judged) ->
     total = sum(case["weight"] for case in known)
     cases = []
     for case in known:
-        event = ended.get(case["name"], {"status": "failed", "message": "not run: all cases "
-                                         f"together took longer than {JUDGE.seconds:g} s"})
-        cases.append(Case(case["name"], _OF_REPORT.get(event["status"], FAILED),
-                          task.points * case["weight"] / total, event["message"],
-                          case["challenge"]))
+        event = ended.get(case["name"], {"status": "failed", "message": "Not run, because all "
+                                         f"cases together took longer than {JUDGE.seconds:g} s"})
+        status = _OF_REPORT.get(event["status"], FAILED)
+        if status == FAILED and event["message"].startswith("Not run, because"):
+            status = NOT_RUN  # no points, and no mistake of its own
+        cases.append(Case(case["name"], status, task.points * case["weight"] / total,
+                          event["message"], case["challenge"]))
     return Judged(ending.task, ending.points, GRADED, seed=ending.seed, cases=tuple(cases))

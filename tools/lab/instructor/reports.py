@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-from lab.instructor.judging import GRADED, PASSED, Case, Judged
+from lab.instructor.judging import GRADED, NOT_RUN, NOT_STARTED, PASSED, Case, Judged
 
 INFRA_ERROR = "infra_error"
 
@@ -131,7 +131,7 @@ def markdown(record: Record) -> str:
     if record.left_out:
         lines += [f"Not graded here, and not in the points: {', '.join(record.left_out)}.", ""]
     for task in record.tasks:
-        wrong = [case for case in task.cases if case.status not in (PASSED, "not started")]
+        wrong = [case for case in task.cases if case.status not in _NO_MISTAKE]
         if task.message or wrong:
             lines += [f"## {task.task}", ""]
         if task.message:
@@ -141,9 +141,12 @@ def markdown(record: Record) -> str:
             worth = "no points" if case.challenge else f"{shown(case.points)} points"
             lines += [f"**{case.name}** ({worth})", "", _fenced(case.message), "",
                       f"To see it again: `{again(task, case)}`", ""]
+        if left := [case for case in task.cases if case.status == NOT_RUN]:
+            lines += [f"{len(left)} more cases were not run:", "", _fenced(left[0].message), ""]
     return "\n".join(lines).rstrip("\n") + f"\n\nVersion {record.version} of the course.\n"
 
 
+_NO_MISTAKE = (PASSED, NOT_STARTED, NOT_RUN)
 _WHY = {"does not compile": "does not compile", "missing": "is missing",
         "refused": "was not run, because its code does what no solution needs"}
 
@@ -153,7 +156,7 @@ def _summary(task: Judged) -> str:
         return task.status
     counted = [case for case in task.cases if not case.challenge]
     passed = sum(case.status == PASSED for case in counted)
-    if all(case.status == "not started" for case in counted):
+    if all(case.status == NOT_STARTED for case in counted):
         return "not started"
     return f"{passed} of {len(counted)} cases"
 
@@ -189,13 +192,13 @@ def mistakes(records: Sequence[Record]) -> list[tuple[int, str, str]]:
     for record in records:
         for task in record.tasks:
             found = [(f"{task.task}: {case.name}", case.message) for case in task.cases
-                     if case.status not in (PASSED, "not started")]
+                     if case.status not in _NO_MISTAKE]
             if task.status not in (GRADED, "missing"):
                 found.append((f"{task.task}: {task.status}", task.message))
             for name, message in found:
                 count[name] += 1
                 example.setdefault(name, message.splitlines()[0] if message else "")
-    return [(number, name, example[name]) for name, number in count.most_common(15)]
+    return [(number, name, example[name]) for name, number in count.most_common(10)]
 
 
 _STYLE = """
@@ -234,8 +237,8 @@ def page(records: Sequence[Record], title: str) -> str:
         total = shown(record.earned) if graded else '<span class="bad">not graded</span>'
         rows.append(f'<tr><td><a href="{text(record.id)}/report.md">{text(record.id)}</a></td>'
                     f'{cells}<td class="n"><b>{total}</b></td></tr>')
-    wrong = "".join(f'<tr><td class="n">{number}</td><td class="text">{text(name)}</td>'
-                    f'<td class="text soft">{text(_printable(message[:200]))}</td></tr>'
+    wrong = "".join(f'<tr><td class="n">{number}</td><td class="text">{text(name)}'
+                    f'<br><span class="soft">{text(_printable(message[:200]))}</span></td></tr>'
                     for number, name, message in mistakes(records))
     return f"""<!doctype html>
 <html lang="en">
@@ -252,8 +255,8 @@ def page(records: Sequence[Record], title: str) -> str:
 {_histogram(scores, most)}
 <h2>The commonest mistakes</h2>
 <div class="scroll"><table>
-<tr><th class="n">submissions</th><th>case</th><th>an example</th></tr>
-{wrong or '<tr><td colspan="3">none</td></tr>'}
+<tr><th class="n">times</th><th>the case, and an example of what was wrong</th></tr>
+{wrong or '<tr><td colspan="2">none</td></tr>'}
 </table></div>
 <h2>Submissions</h2>
 <div class="scroll"><table>

@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.errors import LabError
-
 OUTPUT_LIMIT = 512 * 1024  # bytes that are kept of what a command prints
 MIB = 1 << 20
 
@@ -38,20 +36,27 @@ class InfraError(Exception):
     """The environment failed, not the submission: it has to be graded again, and gets no zero."""
 
 
-def is_installed() -> bool:
-    return shutil.which("bwrap") is not None
+def trouble() -> str:
+    """Why no sandbox can be had here, and what to do; "" where one starts."""
+    if shutil.which("bwrap") is None:
+        return ("bubblewrap is not installed, and student code is not run without it; on Debian "
+                "and Ubuntu: sudo apt-get install bubblewrap")
+    try:
+        tried = run(command(["/usr/bin/true"], read={}), Limits(seconds=30))
+    except InfraError as error:
+        return str(error)
+    if tried.code == 0:
+        return ""
+    return ("bubblewrap is installed and starts no sandbox here, as in a container that allows no "
+            f"namespaces: {tried.output.strip()}")
 
 
 def command(argv: Sequence[object], *, read: Mapping[Path, str], write: Mapping[Path, str] = {},
             variables: Mapping[str, str] = {}, folder: str = "/") -> list[str]:
     """The command line that runs `argv` in a sandbox which shows the files and folders of `read`
     and `write` at these places."""
-    bwrap = shutil.which("bwrap")
-    if bwrap is None:
-        raise LabError("bubblewrap is not installed, and student code is not run without it; on "
-                       "Debian and Ubuntu: sudo apt-get install bubblewrap")
     words: list[object] = [
-        bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
+        shutil.which("bwrap") or "/usr/bin/bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
         "--uid", "65534", "--gid", "65534", "--clearenv", "--setenv", "LC_ALL", "C",
         "--setenv", "PATH", "/usr/bin", "--ro-bind", "/usr", "/usr", "--tmpfs", "/tmp"]
     for name in ("lib", "lib64", "bin"):  # as they are here: links into /usr, or folders

@@ -3,6 +3,7 @@
 import argparse
 import hashlib
 import json
+import re
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -18,6 +19,14 @@ HELP = "pack the files that you may change into submission.zip, to hand in"
 
 FORMAT = 1
 INDEX = "bundle.json"  # in the archive, beside the files: who reads it checks all of it
+# Headers of which a use costs the points of the task (tools for instructors have the whole list).
+REFUSED = {
+    "iostream": "it runs code before the first call; std::printf shows values too",
+    "fstream": "files are not there", "filesystem": "files are not there",
+    "thread": "no threads are started", "future": "no threads are started",
+    "dlfcn.h": "no code is loaded",
+    "unistd.h": "no system calls are made", "sys/mman.h": "no system calls are made",
+}
 LARGEST = 1 << 20  # bytes of one file; the largest solution has 20 thousand
 
 
@@ -36,6 +45,11 @@ def run(args: argparse.Namespace) -> int:
     version = handout.version_of(paths.ROOT)
     _write(args.output, files, version)
     for task in tasks:
+        content = files.get(task.shown_path(), b"").decode("utf-8", "replace")
+        for header in re.findall(r"#[ \t]*include[ \t]*<([\w./]+)>", content):
+            if header in REFUSED:
+                say(f"  {task.shown_path()} includes <{header}>; the grader refuses a task that "
+                    f"uses it: {REFUSED[header]}", "red")
         note = ("is missing, and is not packed" if task.shown_path() not in files else
                 "" if _was_edited(task, files[task.shown_path()]) else "is still the skeleton")
         say(f"  {task.shown_path()}{' ' * bool(note)}{note}", "yellow" if note else None)

@@ -44,9 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.jobs < 1 or not args.seconds > 0:
         raise LabError("--jobs must be at least 1, and --seconds above 0")
-    if not sandbox.is_installed():
-        raise LabError("bubblewrap is not installed, and student code is not run without it; on "
-                       "Debian and Ubuntu: sudo apt-get install bubblewrap")
+    if trouble := sandbox.trouble():
+        raise LabError(trouble)
     wanted = manifest.select(manifest.load_parts(), args.tasks.split(",") if args.tasks else ())
     everyone = submissions.find(args.places, wanted)
     tasks, left_out = _set_up(wanted)
