@@ -39,7 +39,8 @@ class Bundle(Course):
     def test_a_header_that_the_grader_refuses_is_named(self):
         self.write("part1_softmax_matmul/skeleton/fused_cpu.cpp", "#include <iostream>\n")
         self.shows("bundle fused_cpu" + self.options, "fused_cpu.cpp includes <iostream>; the "
-                   "grader refuses a task that uses it: it runs code before the first call", "1 files")
+                   "grader refuses a task that uses it: it runs code before the first call",
+                   "1 files")
 
     def test_one_task_alone_and_the_same_bytes_again(self):
         self.lab("bundle fused_cpu" + self.options)

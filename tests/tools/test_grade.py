@@ -171,6 +171,19 @@ class Grade(Course):
         self.assertEqual(self.graded(code=1), "lab: bubblewrap is not installed\n")
         self.assertFalse(self.out.exists())
 
+    def test_a_bundle_of_another_version_is_graded_and_says_so(self):
+        self.write(PATH, "// passed 1 of 1")
+        self.all.mkdir()
+        self.lab(f"bundle fused_cpu --output {self.all / 'ann.zip'}")
+        self.graded()
+        report = self.out / "ann/report.md"
+        self.assertNotIn("This was written for", report.read_text())
+        self.write("CMakeLists.txt", "project(flash VERSION 1.3 LANGUAGES CXX)\n")
+        report.with_name("record.json").unlink()
+        self.graded()
+        self.assertRegex(report.read_text(), r"written for version 1\.2\.3 .* with version 1\.3")
+        self.assertEqual(self.table()["ann"]["part1.fused_cpu"], "1")
+
     def test_a_changed_submission_is_graded_again(self):
         self.submit("ann", fused_cpu="passed 1 of 4")
         self.graded()
@@ -239,11 +252,19 @@ class Files(Course):
         self.assertEqual(self.zipped(("notes.txt", "")), {})
 
     def test_hostile_archives(self):
+        for index in ("{", "[]", '{"version": 3}', '{"version": {"number": "<b>", "commit": ""}}',
+                      "[" * 100_000):
+            self.assertEqual(self.zipped((PATH, "x"), ("bundle.json", index)), {PATH: b"x"})
+            self.assertEqual(submissions.read(Submission("a", self.root / "a.zip"),
+                                              self.tasks).version, "")
         link = zipfile.ZipInfo(PATH)
         link.external_attr = 0o120777 << 16
         self.assertEqual(self.zipped((link, "/etc/passwd")), {})
         self.assertEqual(self.zipped((f"../../{PATH}", "up")), {PATH: b"up"})  # nothing is unpacked
         self.assertIn("larger than", self.zipped((PATH, b"\0" * (1 << 26))))  # 64 MiB, zipped small
+        with (self.root / "b.zip").open("wb") as large:
+            large.truncate(submissions.LARGEST_ARCHIVE + 1)
+        self.assertIn("at most", self.taken(self.root / "b.zip"))
         for content in (b"no zip", b"PK\x03\x04" + b"\0" * 40):
             (self.root / "b.zip").write_bytes(content)
             self.assertIn("cannot be read", self.taken(self.root / "b.zip"))

@@ -6,6 +6,7 @@ and sizes are checked before and while reading.
 """
 
 import hashlib
+import json
 import os
 import re
 import stat
@@ -16,9 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from lab.errors import LabError
+from lab.handout import Version
 from lab.manifest import Task
+from lab.verbs.bundle import INDEX, LARGEST
 
-LARGEST = 1 << 20  # bytes of one file, as in ./lab bundle
+LARGEST_ARCHIVE = 64 << 20  # bytes; some hand in all of their repository
 MOST_ENTRIES = 20_000  # of a zip or a folder
 _SKIPPED = {".git", ".venv", "build", "__MACOSX", "solution", ".course", ".lab"}
 
@@ -33,6 +36,7 @@ class Submission:
 class Content:
     files: Mapping[str, bytes]  # "part1_softmax_matmul/skeleton/fused_cpu.cpp" -> its content
     problem: str = ""           # why it cannot be read: the student's to mend
+    version: str = ""           # of the course, where a bundle says so
 
     def digest(self) -> str:
         parts = [f"{path}\0{hashlib.sha256(content).hexdigest()}\n"
@@ -73,6 +77,9 @@ def find(places: Iterable[Path], tasks: Sequence[Task]) -> list[Submission]:
 def read(submission: Submission, tasks: Sequence[Task]) -> Content:
     if submission.place.is_dir():
         return _take(_of_folder(submission.place), tasks)
+    if submission.place.stat().st_size > LARGEST_ARCHIVE:
+        return Content({}, f"the zip must have at most {LARGEST_ARCHIVE} bytes; ./lab bundle makes "
+                       "a small one")
     try:
         with zipfile.ZipFile(submission.place) as archive:
             return _take(_of_zip(archive), tasks)
@@ -126,4 +133,13 @@ def _take(entries: Mapping[str, object], tasks: Sequence[Task]) -> Content:
             files[wanted] = entries[same[0]]()
             if len(files[wanted]) > LARGEST:
                 return Content({}, f"{same[0]} is larger than {LARGEST} bytes")
-    return Content(files)
+    return Content(files, version=_version(entries[INDEX]()) if INDEX in entries else "")
+
+
+def _version(index: bytes) -> str:
+    """What a bundle says about its course; "" where it says nothing that could be a version."""
+    try:
+        version = str(Version(**json.loads(index)["version"]))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return ""
+    return version if re.fullmatch(r"[\w. ()-]{1,80}", version) else ""

@@ -117,8 +117,12 @@ class Grader:
         folder = self.output / submission.id
         if kept := self._kept(folder, key):
             return kept
+        note = content.problem
+        if content.version and content.version != self.version:
+            note = (f"This was written for version {content.version} of the course, and graded "
+                    f"with version {self.version}.")
         begin = time.monotonic()
-        record = Record(submission.id, key, judging.GRADED, self.version, note=content.problem,
+        record = Record(submission.id, key, judging.GRADED, self.version, note=note,
                         left_out=self.left_out)
         for attempt in range(TRIES):
             try:
