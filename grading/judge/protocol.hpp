@@ -73,12 +73,17 @@ enum Function : std::uint32_t {
   kAttentionDeltaDouble,
   kAttentionBackward,
   kAttentionBackwardDouble,
+  kMeasureAttention,
 };
 
-// What student code may call back, of the interfaces Work and Clock.
+// What student code may call back, of the interfaces Work, AttentionWork and Clock.
 enum Callback : std::uint32_t {
   kPrepare,
   kRun,
+  kForward,
+  kPrepareBackward,
+  kBackward,
+  kSavedBytes,
   kResetPeakMemory,
   kPeakMemoryBytes,
   kSynchronize,

@@ -48,7 +48,8 @@ class Judge(Test):
 
     def test_solutions_get_all_points_and_skeletons_none(self):
         self.assertEqual([task.name for task in TASKS],
-                         ["fused_cpu", "measure", "flash_forward", "flash_backward"])
+                         ["fused_cpu", "measure", "flash_forward", "flash_backward",
+                          "measure_attention"])
         for task in TASKS:
             solved = judging.judge(task, task.path("solution").read_bytes(), self.slow)
             self.assertEqual((solved.status, solved.message), ("graded", ""))
@@ -151,7 +152,7 @@ class Audit(Test):
                 ("_ZN5flash4simt5resetEv U", "inside the course"),
                 ("_ZNSt8ios_base4InitC1Ev U", "<iostream>"), ("strange U", "not on the list"),
                 ("main T 0 1", "not its own"), ("_Znwm T 0 1", "not its own"),
-                ("_Zg i 0 1", "ifunc")):
+                ("_Zg i 0 1", "ifunc"), ("evil x T 0 1", "odd character")):
             text, = self.findings(f"_Zf T 0 9\n{line}\n")
             self.assertIn(said, text)
         self.assertIn("does not define the function `_Zf`", self.findings("")[0])
@@ -159,6 +160,7 @@ class Audit(Test):
     def test_sections(self):
         for name, size, said in ((".init_array", 8, "before the first call"),
                                  (".rela.init_array", 8, "before the first call"),
+                                 (".init_array.1 x", 8, "odd name"),
                                  (".evil", 8, "no function or constant needs"),
                                  (".bss", 1 << 20, "variables outside of functions")):
             line = f"  [ 1] {name} PROGBITS 0000000000000000 000040 {size:06x} 00 WA 0 0 8\n"

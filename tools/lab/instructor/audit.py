@@ -75,7 +75,10 @@ def findings(symbols: str, sections: str, exports: Iterable[str],
     found = []
     defined = set()
     for line in symbols.splitlines():
-        name, kind, *_ = [*line.split(), "", ""]
+        if not re.fullmatch(r"\S+ [A-Za-z]( [0-9a-f]*){0,2} *", line):
+            found.append("it has a symbol whose name has a space or another odd character")
+            continue
+        name, kind, *_ = line.split()
         if kind in ("U", "w", "v") and not _is_allowed(name, provided):
             found.append(_refused(name))
         elif kind in ("i", "I"):
@@ -130,3 +133,5 @@ def _sections(listing: str) -> Iterable[tuple[str, int]]:
     for line in listing.splitlines():
         if found := re.match(r" *\[ *\d+\] (\S*) +\w+ +[0-9a-f]+ [0-9a-f]+ ([0-9a-f]+) ", line):
             yield found[1], int(found[2], 16)
+        elif re.match(r" *\[ *\d", line):  # a name that readelf's columns do not hold
+            yield "with an odd name", 0

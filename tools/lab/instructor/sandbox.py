@@ -58,7 +58,8 @@ def command(argv: Sequence[object], *, read: Mapping[Path, str], write: Mapping[
     words: list[object] = [
         shutil.which("bwrap") or "/usr/bin/bwrap", "--unshare-all", "--die-with-parent",
         "--new-session", "--cap-drop", "ALL", "--uid", "65534", "--gid", "65534",
-        "--clearenv", "--setenv", "LC_ALL", "C", "--setenv", "PATH", "/usr/bin", "--ro-bind", "/usr", "/usr", "--tmpfs", "/tmp"]
+        "--clearenv", "--setenv", "LC_ALL", "C", "--setenv", "PATH", "/usr/bin",
+        "--ro-bind", "/usr", "/usr", "--tmpfs", "/tmp"]
     for name in ("lib", "lib64", "bin"):  # as they are here: links into /usr, or folders
         place = Path("/", name)
         if place.is_symlink():
