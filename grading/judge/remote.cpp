@@ -535,7 +535,8 @@ Outcome run_once(Runner& runner, const Call& call, const Layout& layout, bool wi
       if (away < distance) nearest = n, distance = away, behind = at >= end;
     }
     const Argument& of = call.arguments[nearest];
-    const std::string elements = std::to_string(distance / of.element + 1);
+    const std::size_t bytes = behind ? distance + 1 : distance;  // up to the far end of this one
+    const std::string elements = std::to_string((bytes + of.element - 1) / of.element);
     throw KernelError("It writes outside of `" + std::string(of.name) + "`: " +
                       (at >= layout.placed[nearest].offset && !behind
                            ? "between its elements."

@@ -71,6 +71,21 @@ class Judge(Test):
             name, = [name for name in failed if lost in name]
             self.assertIn(said, failed[name] + "NaN" * ("masked" in name))
 
+    def test_a_right_result_does_not_excuse_what_else_was_done(self):
+        right, first = self.fused.path("solution").read_text(), "  check_at_least"
+        for done, said in (
+                ("  pass.out.data()[-3] = 0;\n", "writes outside of `out`: 3 elements before"),
+                ("  const_cast<float*>(pass.x.data())[-1] = 0;\n", "writes outside of `x`"),
+                ("  const_cast<float&>(pass.v.data()[0]) += 1;\n", "It changes `v`"),
+                ("  static float calls = 0; const_cast<Index&>(blocks.block_2) += 0 * ++calls;\n"
+                 "  struct L { const SoftmaxMatmul<float>& p; ~L() { p.out.data()[0] *= "
+                 "1 + 1e-7f * calls; } } last{pass};\n", "give two results in `out`")):
+            result = self.judged(right.replace(first, done + first, 1),
+                                 dataclasses.replace(self.bench, only=(FEW[1],)))
+            failed = [case.message for case in result.cases if case.name == FEW[1]]
+            self.assertIn(said, failed[0], done)
+            self.assertEqual(result.earned, 0, done)
+
     def test_the_seed_of_a_result_gives_the_same_result_again(self):
         code = FRAME.format(top="", body=QUADRATIC % MEMORY["in a vector"][1])
         first = self.judged(code)
