@@ -209,6 +209,7 @@ h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid #d8dee6; text-align: left }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
 td.text { overflow-wrap: anywhere } .bad { color: #a3190b } .soft { color: #5b6776 }
+th.n { white-space: normal }
 svg { width: 100%; height: auto; max-width: 40rem } rect { fill: #2b6cb0 }
 svg text { font-size: 11px; fill: #5b6776; text-anchor: middle }
 """
@@ -226,7 +227,8 @@ def page(records: Sequence[Record], title: str) -> str:
         facts += (f"; of {shown(most)} points: mean {shown(sum(scores) / len(scores))}, median "
                   f"{shown(middle)}, from {shown(scores[0])} to {shown(scores[-1])}")
     tasks = list(dict.fromkeys(task.task for record in records for task in record.tasks))
-    head = "".join(f'<th class="n">{text(task)}</th>' for task in tasks)
+    # A name may break behind its dot: a table with few tasks then fits a page.
+    head = "".join(f'<th class="n">{text(task).replace(".", ".<wbr>")}</th>' for task in tasks)
     rows = []
     for record in sorted(records, key=lambda record: record.id):
         by_task = {task.task: task for task in record.tasks}
@@ -236,7 +238,7 @@ def page(records: Sequence[Record], title: str) -> str:
         graded = record.status != INFRA_ERROR
         total = shown(record.earned) if graded else '<span class="bad">not graded</span>'
         rows.append(f'<tr><td><a href="{text(record.id)}/report.md">{text(record.id)}</a></td>'
-                    f'{cells}<td class="n"><b>{total}</b></td></tr>')
+                    f'<td class="n"><b>{total}</b></td>{cells}</tr>')
     wrong = "".join(f'<tr><td class="n">{number}</td><td class="text">{text(name)}'
                     f'<br><span class="soft">{text(_printable(message[:200]))}</span></td></tr>'
                     for number, name, message in mistakes(records))
@@ -260,7 +262,7 @@ def page(records: Sequence[Record], title: str) -> str:
 </table></div>
 <h2>Submissions</h2>
 <div class="scroll"><table>
-<tr><th>submission</th>{head}<th class="n">points</th></tr>
+<tr><th>submission</th><th class="n">points</th>{head}</tr>
 {"".join(rows)}
 </table></div>
 </body>
