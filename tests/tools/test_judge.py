@@ -44,7 +44,7 @@ class Judge(Test):
         cls.fused = next(task for task in TASKS if task.name == "fused_cpu")
 
     def judged(self, code, bench=None):
-        return judging.judge(self.fused, code.encode(), bench or self.bench)
+        return judging.judge(self.fused, code.encode(), bench or self.slow)
 
     def test_solutions_get_all_points_and_skeletons_none(self):
         self.assertEqual([task.name for task in TASKS],
@@ -55,7 +55,7 @@ class Judge(Test):
             self.assertEqual((solved.status, solved.message), ("graded", ""))
             self.assertEqual([case for case in solved.cases if case.status != "passed"], [])
             self.assertAlmostEqual(solved.earned, task.points)
-        empty = judging.judge(task, derive.derive_task(task).encode(), self.bench)
+        empty = judging.judge(task, derive.derive_task(task).encode(), self.slow)
         self.assertEqual({case.status for case in empty.cases}, {"not started"})
         self.assertEqual((empty.earned, empty.status), (0, "graded"))
 
@@ -81,7 +81,7 @@ class Judge(Test):
                  "  struct L { const SoftmaxMatmul<float>& p; ~L() { p.out.data()[0] *= "
                  "1 + 1e-7f * calls; } } last{pass};\n", "give two results in `out`")):
             result = self.judged(right.replace(first, done + first, 1),
-                                 dataclasses.replace(self.bench, only=(FEW[1],)))
+                                 dataclasses.replace(self.slow, only=(FEW[1],)))
             failed = [case.message for case in result.cases if case.name == FEW[1]]
             self.assertIn(said, failed[0], done)
             self.assertEqual(result.earned, 0, done)
@@ -89,7 +89,7 @@ class Judge(Test):
     def test_the_seed_of_a_result_gives_the_same_result_again(self):
         code = FRAME.format(top="", body=QUADRATIC % MEMORY["in a vector"][1])
         first = self.judged(code)
-        again = judging.judge(self.fused, code.encode(), self.bench, seed=first.seed)
+        again = judging.judge(self.fused, code.encode(), self.slow, seed=first.seed)
         self.assertEqual([case.status for case in again.cases],
                          [case.status for case in first.cases])
         self.assertNotEqual(self.judged(code).seed, first.seed, first.message)
@@ -112,14 +112,15 @@ class Judge(Test):
         again = audited.status == "refused" and (parts in DANGEROUS or EVERYTHING)
         return audited, self.unaudited(code) if again else audited
 
-    def unaudited(self, code):
-        return self.judged(code, dataclasses.replace(self.few, audited=False))
+    def unaudited(self, code, seconds=0.5):  # that an endless loop may take
+        return self.judged(code, dataclasses.replace(self.few, audited=False,
+                                                     seconds_a_call=seconds))
 
     def test_memory_that_the_meter_does_not_see_is_seen(self):
         with ThreadPoolExecutor(3) as pool:
             results = dict(zip(MEMORY, pool.map(
                 lambda parts: self.unaudited(FRAME.format(
-                    top=parts[0], body=QUADRATIC % parts[1])),
+                    top=parts[0], body=QUADRATIC % parts[1]), seconds=20),
                 MEMORY.values())))
         for name, result in results.items():
             with self.subTest(name):
