@@ -64,21 +64,34 @@ Verdict unseen_keys_are_never_read(std::uint64_t seed) {
   return verdict_on(wrong);
 }
 
-// What a call holds beyond its arguments, in bytes.
-std::size_t extra_bytes(Index sequence) {
+struct Held {
+  std::size_t bytes;
+  std::string wrong;  // with the outputs: a call that does nothing holds nothing
+};
+
+// What a call holds beyond its arguments.
+Held extra_bytes(Index sequence, std::uint64_t seed) {
   const AttentionShape shape{
       .batch = 1, .heads = 2, .queries = sequence, .keys = sequence, .head_dim = 32};
-  const auto q = normal<float>(shape.of_queries(), 1), k = normal<float>(shape.of_keys(), 2),
-             v = normal<float>(shape.of_keys(), 3);
+  const auto q = normal<float>(shape.of_queries(), seed),
+             k = normal<float>(shape.of_keys(), seed + 1),
+             v = normal<float>(shape.of_keys(), seed + 2);
   Tensor<float, 4> out(shape.of_queries());
   Tensor<float, 3> lse(shape.of_rows());
-  return host_memory::extra_bytes_of([&] {
+  const std::size_t bytes = host_memory::extra_bytes_of([&] {
     flash_attention_forward<float>({q.view(), k.view(), v.view(), out.view(), lse.view()});
   });
+  const auto oracle = attention_oracle<float>(q.view(), k.view(), v.view(), {});
+  const double bound = attention_bound(shape, oracle.largest_score, unit_roundoff<float>());
+  return {bytes, part2::wrong_in<float>(std::as_const(out).view(), oracle.out, bound, "query",
+                                        AttentionBlocks().queries)};
 }
 
-Verdict memory_grows_no_faster_than_the_sequence(std::uint64_t) {
-  const std::size_t few = extra_bytes(256), many = extra_bytes(1024);
+Verdict memory_grows_no_faster_than_the_sequence(std::uint64_t seed) {
+  const auto [few, wrong_few] = extra_bytes(256, seed);
+  const auto [many, wrong_many] = extra_bytes(1024, seed);
+  for (const std::string& wrong : {wrong_few, wrong_many})
+    if (!wrong.empty()) return {false, wrong};
   // A copy of q, k, v and out of a head would still be linear: 4 * 1024 * 32 floats, and as much
   // again to spare.
   const std::size_t most = 2 * 4 * 1024 * 32 * sizeof(float);

@@ -3,7 +3,7 @@
 import argparse
 import subprocess
 
-from lab import derive, manifest, paths, state
+from lab import derive, handout, manifest, paths, state
 from lab.console import console, say
 from lab.errors import LabError
 from lab.manifest import Task
@@ -42,6 +42,8 @@ def _original(task: Task) -> tuple[str, str]:
     if task.path("solution").is_file():
         return derive.derive_task(task), "the skeleton"
     shown = task.shown_path()
+    if (kept := handout.handed_out(paths.ROOT, shown)).is_file():
+        return derive.read_exact(kept), "the skeleton that was handed out"
     trouble = f"{shown} cannot be reset: there is no solution/ to derive it from, and git "
     try:
         git = subprocess.run(["git", "show", f"HEAD:./{shown}"], cwd=paths.ROOT,

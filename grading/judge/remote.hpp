@@ -1,0 +1,65 @@
+// Calls a student's function in another process, as if it were here: the judge's side.
+//
+// The functions of a part's contract that the graded cases call are defined in the judge by files
+// like remote_part1.cpp, in place of the student's library. So the cases are the harness' own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/tensor.hpp"
+#include "grading/judge/protocol.hpp"
+
+namespace flash::grading {
+
+// A tensor of a call: an input is copied to the runner, an output also back.
+struct Argument {
+  const char* name;
+  void* data;
+  std::size_t element;  // bytes
+  int rank;
+  std::int64_t shape[4] = {}, strides[4] = {};
+  bool output;
+};
+
+template <class T, int Rank>
+Argument argument(const char* name, const TensorView<T, Rank>& view) {
+  Argument made{.name = name,
+                .data = const_cast<std::remove_const_t<T>*>(view.data()),
+                .element = sizeof(T),
+                .rank = Rank,
+                .output = !std::is_const_v<T>};
+  for (int axis = 0; axis < Rank; ++axis) {
+    made.shape[axis] = view.extent(axis);
+    made.strides[axis] = view.stride(axis);
+  }
+  return made;
+}
+
+struct Call {
+  Function function;
+  std::vector<Argument> arguments = {};
+  std::vector<std::int64_t> integers = {};
+  std::vector<double> numbers = {};
+  // Of a task that takes interfaces: does what the runner asks for; may throw.
+  std::function<double(Callback)> on_callback = nullptr;
+};
+
+// Runs the call twice in the runner, around and in the outputs different values each time. Throws
+// KernelError with a text for the student when it wrote where it must not, changed an input, gave
+// two results, crashed or took too long; and what the student's code threw. Returns the message
+// kDone, of which `numbers` and `text` hold what the function returned.
+Message remote_call(const Call& call);
+
+// Memory that must not be read: rows from `begin` on are left out of what the runner gets.
+void hide_from_runner(const void* begin, const void* end);
+
+// From now on each call is run once more, in a runner of its own, to see how much memory it takes;
+// and that number: of the last call.
+void measure_memory();
+std::size_t measured_memory();
+
+}  // namespace flash::grading

@@ -1,0 +1,58 @@
+// The functions of part 2 in the judge: each calls the student's in the runner.
+#include "grading/judge/remote.hpp"
+#include "part2_flash_cpu/flash_attention.hpp"
+
+namespace flash {
+namespace {
+
+using grading::argument;
+
+template <class T>
+grading::Function of_type(grading::Function of_float) {
+  return static_cast<grading::Function>(of_float + (sizeof(T) == sizeof(double)));
+}
+
+std::vector<double> numbers(const AttentionOptions& options) {
+  return {options.causal ? 1.0 : 0.0, options.scale ? 1.0 : 0.0, options.scale.value_or(0)};
+}
+
+}  // namespace
+
+template <class T>
+void flash_attention_forward(const AttentionForward<T>& pass, const AttentionBlocks& blocks) {
+  (void)grading::remote_call(
+      {.function = of_type<T>(grading::kAttentionForward),
+       .arguments = {argument("q", pass.q), argument("k", pass.k), argument("v", pass.v),
+                     argument("out", pass.out), argument("lse", pass.lse)},
+       .integers = {blocks.queries, blocks.keys},
+       .numbers = numbers(pass.options)});
+}
+
+template <class T>
+void attention_delta(TensorView<const T, 4> out, TensorView<const T, 4> d_out,
+                     TensorView<T, 3> delta) {
+  (void)grading::remote_call(
+      {.function = of_type<T>(grading::kAttentionDelta),
+       .arguments = {argument("out", out), argument("d_out", d_out), argument("delta", delta)}});
+}
+
+template <class T>
+void flash_attention_backward(const AttentionBackward<T>& pass, Index block_keys) {
+  (void)grading::remote_call(
+      {.function = of_type<T>(grading::kAttentionBackward),
+       .arguments = {argument("q", pass.q), argument("k", pass.k), argument("v", pass.v),
+                     argument("out", pass.out), argument("lse", pass.lse),
+                     argument("d_out", pass.d_out), argument("d_q", pass.d_q),
+                     argument("d_k", pass.d_k), argument("d_v", pass.d_v)},
+       .integers = {block_keys},
+       .numbers = numbers(pass.options)});
+}
+
+#define FLASH_INSTANTIATE(T)                                                                       \
+  template void flash_attention_forward(const AttentionForward<T>&, const AttentionBlocks&);       \
+  template void attention_delta(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<T, 3>); \
+  template void flash_attention_backward(const AttentionBackward<T>&, Index)
+FLASH_INSTANTIATE(float);
+FLASH_INSTANTIATE(double);
+
+}  // namespace flash

@@ -1,0 +1,54 @@
+// How the runner calls the functions of part 1. The work and the clock of measure() are the
+// judge's.
+#include <cstdio>
+
+#include "grading/runner/runner.hpp"
+#include "part1_softmax_matmul/measure.hpp"
+#include "part1_softmax_matmul/softmax_matmul.hpp"
+
+namespace flash::grading {
+namespace {
+
+class JudgesWork : public Work, public Clock {
+ public:
+  void prepare() override { ask_judge(kPrepare); }
+  void run() override { ask_judge(kRun); }
+  void reset_peak_memory() override { ask_judge(kResetPeakMemory); }
+  std::size_t peak_memory_bytes() override {
+    return static_cast<std::size_t>(ask_judge(kPeakMemoryBytes));
+  }
+  void synchronize() override { ask_judge(kSynchronize); }
+  double now_ms() override { return ask_judge(kNowMs); }
+};
+
+void run_fused(const Message& call, void* memory) {
+  using Fused = void(const SoftmaxMatmul<float>&, const SoftmaxMatmulBlocks&);
+  function<Fused>(
+      "_ZN5flash20fused_softmax_matmulERKNS_13SoftmaxMatmulIfEERKNS_19SoftmaxMatmulBlocksE")(
+      {view<const float, 3>(call, memory, 0), view<const float, 3>(call, memory, 1),
+       view<float, 3>(call, memory, 2)},
+      {call.integers[0], call.integers[1]});
+}
+
+void run_measure(const Message& call, Message& done) {
+  using Measure = Measurement(Work&, Clock&, int, int);
+  auto* const measure = function<Measure>("_ZN5flash7measureERNS_4WorkERNS_5ClockEii");
+  JudgesWork judges;
+  const Measurement result = measure(judges, judges, static_cast<int>(call.integers[0]),
+                                     static_cast<int>(call.integers[1]));
+  done.integers[0] = result.out_of_memory;
+  done.numbers[0] = result.mean_ms;
+  done.numbers[1] = result.std_ms;
+  done.numbers[2] = result.peak_MiB;
+  std::snprintf(done.text, kMostText, "%s", result.message.c_str());
+}
+
+}  // namespace
+
+void run(const Message& call, void* memory, Message& done) {
+  if (call.function == kMeasure) return run_measure(call, done);
+  if (call.function == kFusedSoftmaxMatmul) return run_fused(call, memory);
+  throw Error("part 1 has no such function");
+}
+
+}  // namespace flash::grading

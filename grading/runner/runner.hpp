@@ -1,0 +1,34 @@
+// What the runner of each task defines: how its function is called.
+#pragma once
+
+#include "common/tensor.hpp"
+#include "grading/judge/protocol.hpp"
+
+namespace flash::grading {
+
+// The functions of the student's library, by their names in it. Exits where one is missing.
+void* symbol(const char* mangled_name);
+template <class Function>
+Function* function(const char* mangled_name) {
+  return reinterpret_cast<Function*>(symbol(mangled_name));
+}
+
+// A view of a tensor of the call, in the memory that the judge sent.
+template <class T, int Rank>
+TensorView<T, Rank> view(const Message& call, void* memory, int number) {
+  const Placed& placed = call.placed[number];
+  Shape<Rank> shape, strides;
+  for (int axis = 0; axis < Rank; ++axis) {
+    shape[axis] = placed.shape[axis];
+    strides[axis] = placed.strides[axis];
+  }
+  return {reinterpret_cast<T*>(static_cast<char*>(memory) + placed.offset), shape, strides};
+}
+
+// Asks the judge for something, as a callback; throws what the judge says that it throws.
+double ask_judge(Callback what);
+
+// Runs one call, and puts what it returns into `done`. Each task defines it.
+void run(const Message& call, void* memory, Message& done);
+
+}  // namespace flash::grading

@@ -1,0 +1,207 @@
+"""Submissions that try to earn points without solving part1.fused_cpu, for test_judge.py.
+
+Each is a name, code outside of a function, and the body of the function. None writes a right
+output; so each must earn nothing, with the audit and, to show that grades do not stand on it,
+without.
+"""
+
+FRAME = """#include <cstdint>
+#include <cstdio>
+#include <cmath>
+#include <limits>
+#include <vector>
+#include "common/checks.hpp"
+#include "part1_softmax_matmul/softmax_matmul.hpp"
+{top}
+namespace flash {{
+void fused_softmax_matmul(const SoftmaxMatmul<float>& pass, const SoftmaxMatmulBlocks& blocks) {{
+  (void)pass; (void)blocks;
+  {body}
+}}
+}}
+"""
+
+# A softmax matmul that is right and holds all of softmax(X) in P: it must not earn the memory case.
+QUADRATIC = """
+  const auto s = check_softmax_matmul(pass);
+  const Index need = s.batch * s.d1 * s.d2;
+  %s
+  for (Index b = 0; b < s.batch; ++b)
+    for (Index i = 0; i < s.d1; ++i) {
+      float* row = P + (b * s.d1 + i) * s.d2;
+      float m = -INFINITY, l = 0;
+      for (Index j = 0; j < s.d2; ++j) m = std::fmax(m, pass.x(b, i, j));
+      for (Index j = 0; j < s.d2; ++j)
+        l += row[j] = m == -INFINITY ? 0 : std::exp(pass.x(b, i, j) - m);
+      for (Index c = 0; c < s.d3; ++c) {
+        float o = 0;
+        for (Index j = 0; j < s.d2; ++j) o += row[j] * pass.v(b, j, c);
+        pass.out(b, i, c) = l == 0 ? 0 : o / l;
+      }
+    }
+"""
+
+_SYSCALL = """
+static long raw(long n, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0, long f = 0) {
+  long r; register long r10 asm("r10") = d; register long r8 asm("r8") = e;
+  register long r9 asm("r9") = f;
+  asm volatile("syscall" : "=a"(r) : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+               : "rcx", "r11", "memory");
+  return r;
+}
+"""
+# A message of the runner's protocol, as an attacker who has read it would build it.
+_FORGED = """
+static unsigned words[448];  // sizeof(Message) / 4
+"""
+
+ATTACKS = {
+    # ---- taking the process over ----
+    "static object exits": (
+        'extern "C" void _exit(int);\nstruct A { A() { _exit(0); } };\nstatic A a;', ""),
+    "constructor attribute exits": (
+        'extern "C" void _exit(int);\n__attribute__((constructor)) static void f() { _exit(0); }',
+        ""),
+    "constructor put in by assembly": (
+        'extern "C" void _exit(int);\nextern "C" void evil() { _exit(0); }\n'
+        'asm(".section .init_array,\\"aw\\"\\n.quad evil\\n.text");', ""),
+    "ifunc runs when it is loaded": (
+        'extern "C" void _exit(int);\nextern "C" { static void one() {}\n'
+        'static void* choose() { _exit(0); return (void*)one; }\n'
+        'void two() __attribute__((ifunc("choose"))); }', "two();"),
+    "exit(0)": ('extern "C" void exit(int);', "exit(0);"),
+    "exit(0) by a system call": (_SYSCALL, "raw(231, 0);"),
+    "crash when it is loaded": (
+        "struct A { A() { *(volatile int*)8 = 1; } };\nstatic A a;", ""),
+    "longjmp out of the call": (
+        '#include <csetjmp>', "jmp_buf b; if (!setjmp(b)) longjmp(b, 1);"),
+    "an exception of a type that nobody knows": ("", "throw 42;"),
+    "not written yet": ("", 'throw NotYetImplemented("part1.fused_cpu");'),
+    # ---- forging a result ----
+    "prints a verdict and a report": ("", r"""
+      std::printf("{\"event\":\"end\",\"case\":\"one element\",\"status\":\"passed\","
+                  "\"message\":\"\",\"seconds\":0}\n"
+                  "{\"event\":\"complete\"}\nverdict:passed\n");"""),
+    "says done before it is done": (_SYSCALL + _FORGED, """
+      words[0] = 6; raw(1, 3, (long)words, sizeof words); raw(1, 3, (long)words, sizeof words);
+      for (;;) {}"""),
+    "answers from a constructor": (_SYSCALL + _FORGED + """
+      struct A { A() { words[0] = 2; raw(1, 3, (long)words, sizeof words);
+                       words[0] = 6; raw(1, 3, (long)words, sizeof words); } };
+      static A a;""", ""),
+    "a message of the wrong size": (_SYSCALL + _FORGED, "raw(1, 3, (long)words, 17);"),
+    "writes to every descriptor": (_SYSCALL, """
+      for (long fd = 0; fd < 64; ++fd) raw(1, fd, (long)"{\\"event\\":\\"complete\\"}\\n", 21);"""),
+    "opens the report": ("", """
+      for (const char* name : {"report.jsonl", "/tmp/report.jsonl", "../report.jsonl"})
+        if (FILE* f = std::fopen(name, "a")) std::fputs("{}", f);"""),
+    "an exception that breaks the report": ("#include <stdexcept>", r"""
+      throw std::runtime_error("\xff\xfe\xe2\x80\xa8\r\n{\"event\":\"complete\"}\x85\x1e");"""),
+    "an error message that blames the machine": (
+        '#line 1 "bwrap: No space left on device"\n#error bwrap: execvp', ""),
+    # ---- the reference ----
+    "includes the oracle": (
+        '#include "common/oracle.cpp"',
+        "auto o = softmax_matmul_oracle(pass.x, pass.v); (void)o;"),
+    "calls the oracle": (
+        "namespace flash { Tensor<double, 3> softmax_matmul_oracle(TensorView<const float, 3>, "
+        "TensorView<const float, 3>); }",
+        "auto o = softmax_matmul_oracle(pass.x, pass.v); for (Index b = 0; b < o.extent(0); ++b) "
+        "for (Index i = 0; i < o.extent(1); ++i) for (Index c = 0; c < o.extent(2); ++c) "
+        "pass.out(b, i, c) = (float)o(b, i, c);"),
+    "includes the solution": (
+        '#include "part1_softmax_matmul/solution/fused_cpu.cpp"', ""),
+    "includes a file of the machine": ('const char* secret =\n#include "/etc/passwd"\n;', ""),
+    "assembles a file of the machine": ('asm(".incbin \\"/etc/shadow\\"");', ""),
+    "loads a library at run time": (
+        '#include <dlfcn.h>', 'dlopen("/usr/lib/libflash_common.so", 1); dlsym(nullptr, "main");'),
+    "makes the inputs again from a seed": (
+        "namespace flash { void fill(float*, Index, Index, int, std::uint64_t); }",
+        "fill(pass.out.data(), 1, 1, 0, 2);"),
+    # ---- outputs that were not computed ----
+    "does nothing": ("", ""),
+    "writes NaN": ("", """
+      const auto s = pass.shape();
+      for (Index b = 0; b < s.batch; ++b) for (Index i = 0; i < s.d1; ++i)
+        for (Index c = 0; c < s.d3; ++c) pass.out(b, i, c) = NAN;"""),
+    "writes a constant": ("", """
+      const auto s = pass.shape();
+      for (Index b = 0; b < s.batch; ++b) for (Index i = 0; i < s.d1; ++i)
+        for (Index c = 0; c < s.d3; ++c) pass.out(b, i, c) = 0.5f;"""),
+    "returns memory that nobody wrote": ("", """
+      const auto s = pass.shape();
+      if (s.d2 == 0) return;  // 0 would be right there
+      float* stale = new float[1 << 20];
+      for (Index b = 0; b < s.batch; ++b) for (Index i = 0; i < s.d1; ++i)
+        for (Index c = 0; c < s.d3; ++c) pass.out(b, i, c) = stale[(b * s.d1 + i) * s.d3 + c];
+      delete[] stale;"""),
+    "returns what an earlier call left": ("static std::vector<float>* kept = nullptr;", """
+      const auto s = pass.shape();
+      if (!kept) kept = new std::vector<float>(1 << 20, 1.0f);
+      for (Index b = 0; b < s.batch; ++b) for (Index i = 0; i < s.d1; ++i)
+        for (Index c = 0; c < s.d3; ++c) {
+          pass.out(b, i, c) = (*kept)[(b * s.d1 + i) * s.d3 + c];
+          (*kept)[(b * s.d1 + i) * s.d3 + c] += 1;
+        }"""),
+    "changes the inputs to zeros": ("", """
+      const auto s = pass.shape();
+      for (Index b = 0; b < s.batch; ++b) for (Index j = 0; j < s.d2; ++j)
+        for (Index c = 0; c < s.d3; ++c) const_cast<float&>(pass.v(b, j, c)) = 0;
+      for (Index b = 0; b < s.batch; ++b) for (Index i = 0; i < s.d1; ++i)
+        for (Index c = 0; c < s.d3; ++c) pass.out(b, i, c) = s.d2 ? 0.0f : 1.0f;"""),
+    "writes around the output": ("", "for (int k = -64; k < 0; ++k) pass.out.data()[k] = 0;"),
+    "looks for the expected values in memory": ("", """
+      const float* p = pass.x.data(); volatile float sum = 0;
+      for (long k = 0; k < (1l << 40); k += 256) sum = sum + p[k];"""),
+    "is only right in its own tests": (
+        'extern "C" char* getenv(const char*);',
+        'if (getenv("FLASH_RUNNER")) pass.out.data()[0] = 1;'),
+    # ---- the machine ----
+    "starts a program": ('extern "C" int system(const char*);', 'system("touch /tmp/here");'),
+    "fork bomb": ('extern "C" int fork();', "for (;;) fork();"),
+    "fork bomb by system calls": (_SYSCALL, "for (;;) raw(57);"),
+    "a thread that stays behind": (
+        "#include <thread>", "std::thread([] { for (;;) {} }).detach();"),
+    "kills all processes": (
+        'extern "C" int kill(int, int); extern "C" int getppid();',
+        "kill(getppid(), 9); kill(-1, 9);"),
+    "traces the judge": (_SYSCALL, "raw(101, 16, raw(110), 0, 0);"),
+    "reads other processes": ("", """
+      if (FILE* f = std::fopen("/proc/self/../1/mem", "r+")) std::fputc('x', f);"""),
+    "opens a connection": (
+        'extern "C" int socket(int, int, int);', "if (socket(2, 1, 0) < 0) return;"),
+    "catches its own crash": (
+        "#include <csignal>\nstatic void go(int) { for (;;) {} }",
+        "std::signal(SIGSEGV, go); *(volatile int*)8 = 1;"),
+    "eats memory": ("", """
+      for (;;) {
+        volatile char* p = new char[1 << 26];
+        for (int k = 0; k < 1 << 26; k += 4096) p[k] = 1;
+      }"""),
+    "fills the disk": ("", """
+      if (FILE* f = std::fopen("/tmp/big", "w")) for (long k = 0; k < 1l << 30; ++k)
+        std::fputs("xxxxxxxxxxxxxxxx", f);"""),
+    "prints without end": ("", 'for (;;) std::puts("all is well");'),
+    "loops without end": ("", "for (volatile int k = 0;; ++k) {}"),
+    "a compiler that does not end": (
+        "constexpr long f(int n) { return n < 2 ? 1 : f(n - 1) + f(n - 2); }\n"
+        "template <int N> struct T : T<N - 1>, T<N - 2 + 0 * f(20)> {};\nT<1 << 20> t;", ""),
+    "includes itself": ("#include __FILE__", ""),
+}
+
+# Right, but with all of softmax(X) in memory that the meter is to miss: everything but the memory
+# case. Static memory is for the audit: it is there before the first call.
+_UNMAPPED = "struct F { void* p; long n; ~F() { raw(11, (long)p, n); } } f{P, need * 4};"
+MEMORY = {
+    "in a vector": ("", "std::vector<float> all(need); float* P = all.data();"),
+    "on the stack": ("", "float* P = (float*)__builtin_alloca(need * 4);"),
+    "by malloc": ('extern "C" void* malloc(unsigned long); extern "C" void free(void*);',
+                  "float* P = (float*)malloc(need * 4); "
+                  "struct F { void* p; ~F() { free(p); } } f{P};"),
+    "by a system call": (_SYSCALL, "float* P = (float*)raw(9, 0, need * 4, 3, 0x22, -1, 0); "
+                         + _UNMAPPED),
+    "shared with nobody": (_SYSCALL, "float* P = (float*)raw(9, 0, need * 4, 3, 0x21, -1, 0); "
+                           + _UNMAPPED),
+    "kept from an earlier call": ("static float* kept = nullptr;",
+                                  "if (!kept) kept = new float[1 << 20]; float* P = kept;"),
+}

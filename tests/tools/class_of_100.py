@@ -1,0 +1,124 @@
+"""A class of 100 submissions with known grades: good, partial, broken and hostile.
+
+    PYTHONPATH=tools:tests/tools python tests/tools/class_of_100.py make FOLDER
+    ./lab grade FOLDER --output RESULTS --seconds 2
+    PYTHONPATH=tools:tests/tools python tests/tools/class_of_100.py compare RESULTS
+
+The grader is tried with it as a whole; it takes minutes, so that ctest does not run it. `compare`
+looks at RESULTS/grades.csv, and exits with 1 unless each grade is the right one.
+"""
+
+import csv
+import json
+import sys
+import zipfile
+from pathlib import Path
+
+from attacks import ATTACKS, FRAME, MEMORY, QUADRATIC
+from lab import derive, manifest
+from lab.instructor import reports
+
+TASKS = {task.name: task for part in manifest.load_parts() for task in part.tasks
+         if task.name in ("fused_cpu", "measure", "flash_forward", "flash_backward")}
+FULL, NOTHING = "full", "nothing"
+
+# Where a solution stops working, and the cases that it then fails: no others.
+GATES = {
+    "fused_cpu": {
+        "pass.x.extent(2) == 0": ["no keys: 2 x 9 x 0 x 5"],
+        "pass.v.extent(2) == 600": ["d3 in several chunks: 1 x 20 x 50 x 600"],
+        "pass.x.extent(0) == 700": ["many batches: 700 x 3 x 9 x 5"],
+        "blocks.block_1 == 64": ["blocks 64 and 16: 2 x 70 x 100 x 40",
+                                 "blocks 64 and 64: 1 x 130 x 190 x 257"],
+    },
+    "flash_forward": {
+        "pass.q.extent(3) == 512": ["head_dim 512"],
+        "pass.k.extent(2) == 0": ["no keys"],
+        "pass.q.extent(2) == 257": ["many keys: 257", "causal: 257"],
+        "sizeof(T) == 8": ["double: 100", "double: causal (ragged and strided)",
+                           "double: large scores"],
+        "pass.q.extent(2) == 1024": ["memory grows no faster than the sequence"],
+    },
+}
+_FIRST_LINE = {"fused_cpu": "  const auto [x, v, out, stream] = pass;\n",
+               "flash_forward": "  const AttentionShape shape = check_attention(pass);\n"}
+
+
+def solution(name):
+    return TASKS[name].path("solution").read_text()
+
+
+def gated(name, condition):
+    """The solution, which writes nothing where the condition holds."""
+    line = _FIRST_LINE[name]
+    code = solution(name)
+    assert code.count(line) == 1, name
+    return code.replace(line, f"  if ({condition}) return;\n{line}")
+
+
+def everyone():
+    """id -> {task name: (code or None, FULL, NOTHING or the cases that fail)}"""
+    good = {name: (solution(name), FULL) for name in TASKS}
+    empty = {name: (derive.derive_task(task), NOTHING) for name, task in TASKS.items()}
+    made = {f"good_{number}": good for number in range(10)}
+    made["empty"] = empty
+    made["nothing_at_all"] = {name: (None, NOTHING) for name in TASKS}
+    for name in TASKS:
+        made[f"only_{name}"] = empty | {name: good[name]}
+        made[f"without_{name}"] = good | {name: empty[name]}
+        made[f"missing_{name}"] = good | {name: (None, NOTHING)}
+        made[f"broken_{name}"] = good | {name: (solution(name) + "}", NOTHING)}
+    for name, gates in GATES.items():
+        for number, (condition, failing) in enumerate(gates.items()):
+            made[f"partial_{name}_{number}"] = good | {name: (gated(name, condition), failing)}
+    for number, (name, (top, body)) in enumerate(ATTACKS.items()):
+        code = FRAME.format(top=top, body=body)
+        made[f"attack_{number}"] = good | {"fused_cpu": (code, NOTHING)}
+    memory = FRAME.format(top="", body=QUADRATIC % MEMORY["in a vector"][1])
+    failing = ["no quadratic memory: 1 x 512 x 1024 x 32"]
+    made["quadratic"] = good | {"fused_cpu": (memory, failing)}
+    for number in range(100 - len(made)):  # the attacks that eat time, beside other good work
+        top, body = ATTACKS[("loops without end", "prints without end", "eats memory")[number % 3]]
+        code = FRAME.format(top=top, body=body)
+        made[f"endless_{number}"] = good | {"fused_cpu": (code, NOTHING)}
+    return made
+
+
+def make(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, files in everyone().items():
+        with zipfile.ZipFile(folder / f"{name}.zip", "w") as archive:
+            archive.writestr("README.md", name)
+            for task, (code, _) in files.items():
+                if code is not None:
+                    archive.writestr(TASKS[task].shown_path(), code)
+    print(f"{len(everyone())} submissions in {folder}")
+
+
+def compare(results):
+    with (results / "grades.csv").open() as file:
+        got = {row["id"]: row for row in csv.DictReader(file)}
+    whole = json.loads((results / "good_0/record.json").read_text())
+    worth = {task["task"]: {case["name"]: case["points"] for case in task["cases"]}
+             for task in whole["tasks"]}
+    wrong = []
+    for name, files in everyone().items():
+        row = got.pop(name, None)
+        if row is None or row["status"] != "graded":
+            wrong.append(f"{name}: not graded")
+            continue
+        for task, (_, expected) in files.items():
+            cases = worth[TASKS[task].id]
+            points = (TASKS[task].points if expected == FULL else 0 if expected == NOTHING else
+                      sum(cases.values()) - sum(cases[case] for case in expected))
+            if row[TASKS[task].id] != reports.shown(points):
+                wrong.append(f"{name}: {task} has {row[TASKS[task].id]} points; "
+                             f"it must have {reports.shown(points)}")
+    wrong += [f"{name}: nobody handed this in" for name in got]
+    print("\n".join(wrong) or f"{len(everyone())} grades are right")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    todo, place = sys.argv[1], Path(sys.argv[2])
+    sys.exit(make(place) if todo == "make" else compare(place))

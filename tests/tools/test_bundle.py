@@ -1,0 +1,73 @@
+"""`./lab bundle`: what is in the archive that a student hands in."""
+
+import hashlib
+import json
+import unittest
+import zipfile
+
+from course import Course
+from lab import handout
+from lab.verbs import bundle
+
+
+class Bundle(Course):
+    def setUp(self):
+        super().setUp()
+        self.write("CMakeLists.txt", "project(flash VERSION 1.2.3 LANGUAGES CXX)\n")
+        self.archive = self.root / "submission.zip"
+        self.options = f" --output {self.archive}"
+
+    def packed(self):
+        with zipfile.ZipFile(self.archive) as archive:
+            files = {entry.filename: archive.read(entry) for entry in archive.infolist()}
+        return json.loads(files.pop(bundle.INDEX)), files
+
+    def test_exactly_the_files_of_the_tasks_with_the_version(self):
+        self.write("part1_softmax_matmul/skeleton/notes.txt", "not graded")
+        self.write("part1_softmax_matmul/skeleton/fused_cpu.cpp", "// mine\n")
+        self.shows("bundle" + self.options, "fused_cpu.cpp\n", "measure.cpp is still the skeleton",
+                   "submission.zip: 4 files, for version 1.2.3 (")
+        index, files = self.packed()
+        self.assertEqual(sorted(files), [
+            f"part1_softmax_matmul/skeleton/{name}"
+            for name in ("fused_cpu.cpp", "fused_cuda.cu", "measure.cpp", "puzzle.cu")])
+        self.assertEqual(files["part1_softmax_matmul/skeleton/fused_cpu.cpp"], b"// mine\n")
+        self.assertEqual(index["files"], {path: hashlib.sha256(content).hexdigest()
+                                          for path, content in files.items()})
+        self.assertEqual((index["format"], index["version"]["number"]), (1, "1.2.3"))
+
+    def test_a_header_that_the_grader_refuses_is_named(self):
+        self.write("part1_softmax_matmul/skeleton/fused_cpu.cpp", "#include <iostream>\n")
+        self.shows("bundle fused_cpu" + self.options, "fused_cpu.cpp includes <iostream>; the "
+                   "grader refuses a task that uses it: it runs code before the first call",
+                   "1 files")
+
+    def test_one_task_alone_and_the_same_bytes_again(self):
+        self.lab("bundle fused_cpu" + self.options)
+        first = self.archive.read_bytes()
+        self.assertEqual(len(self.packed()[1]), 1)
+        self.lab("bundle fused_cpu" + self.options)
+        self.assertEqual(self.archive.read_bytes(), first)
+
+    def test_the_version_of_a_release_is_the_one_that_was_handed_out(self):
+        handout.write(self.root, handout.Release(handout.Version("7", "abc"), {}, {}, ()))
+        self.shows("bundle" + self.options, "for version 7 (abc) of the course")
+        self.assertEqual(self.packed()[0]["version"], {"number": "7", "commit": "abc"})
+
+    def test_what_is_missing_is_said_and_nothing_at_all_is_refused(self):
+        (self.part / "skeleton/measure.cpp").unlink()
+        self.shows("bundle" + self.options, "measure.cpp is missing, and is not packed")
+        self.shows("bundle measure" + self.options, "nothing to hand in", code=1)
+
+    def test_a_link_or_a_huge_file_is_refused_and_leaves_no_archive(self):
+        file = self.part / "skeleton/measure.cpp"
+        file.write_bytes(b" " * (bundle.LARGEST + 1))
+        self.shows("bundle" + self.options, "1048577 bytes; 1048576 are the most", code=1)
+        file.unlink()
+        file.symlink_to("/etc/hostname")
+        self.shows("bundle" + self.options, "must be an ordinary file, and no link", code=1)
+        self.assertEqual([path.name for path in self.root.glob("*submission*")], [])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,300 @@
+"""`./lab grade` around the judge: which files are taken, what is written, how it goes on.
+
+The judge is replaced by the first line of a file, "// passed 3 of 4": test_judge.py tries the real
+one.
+"""
+
+import csv
+import io
+import json
+import re
+import unittest
+import xml.etree.ElementTree as ElementTree
+import zipfile
+from html.parser import HTMLParser
+from pathlib import Path
+from unittest import mock
+
+from course import Course
+from lab import manifest
+from lab.instructor import judging, reports, submissions
+from lab.instructor.sandbox import InfraError
+from lab.instructor.submissions import Submission
+from lab.verbs import grade
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "grading/results.schema.json").read_text())
+PATH = "part1_softmax_matmul/skeleton/fused_cpu.cpp"
+HOSTILE = '</pre><script>alert(1)</script> ``` | "x" \x1b[31m'
+
+
+def problems(value, schema, place="results"):
+    """Where a value differs from a schema; of JSON Schema, the words that ours uses."""
+    kinds = {"object": dict, "array": list, "string": str, "number": (int, float)}
+    if "enum" in schema and value not in schema["enum"]:
+        return [f"{place} is {value!r}"]
+    if "type" in schema and (not isinstance(value, kinds[schema["type"]]) or value is True):
+        return [f"{place} is no {schema['type']}"]
+    if "minimum" in schema and value < schema["minimum"]:
+        return [f"{place} is {value}"]
+    found = [f"{place} has no {key}" for key in schema.get("required", ()) if key not in value]
+    if isinstance(value, dict):
+        known = schema.get("properties", {})
+        for key, inside in value.items():
+            if key in known:
+                found += problems(inside, known[key], f"{place}.{key}")
+            elif schema.get("additionalProperties") is False:
+                found.append(f"{place}.{key} is not known")
+    if isinstance(value, list) and "items" in schema:
+        for number, inside in enumerate(value):
+            found += problems(inside, schema["items"], f"{place}[{number}]")
+    return found
+
+
+def fake_judge(task, source, bench, seed=None):
+    text = source.decode()
+    if "infrastructure" in text:
+        raise InfraError("no space left")
+    if "surprise" in text:
+        raise ValueError("an error that nobody thought of")
+    if "interrupt" in text:
+        raise KeyboardInterrupt
+    if "refused" in text:
+        return judging.Judged(task.id, task.points, judging.REFUSED, f"it uses `{HOSTILE}`")
+    passed, of = map(int, re.search(r"passed (\d) of (\d)", text).groups())
+    cases = [judging.Case(f"case {n}", "passed" if n < passed else "failed", task.points / of,
+                          "" if n < passed else HOSTILE) for n in range(of)]
+    cases.append(judging.Case("beyond", "failed", 0, "too much memory", True))
+    return judging.Judged(task.id, task.points, judging.GRADED, "", 4711, tuple(cases))
+
+
+class Grade(Course):
+    def setUp(self):
+        super().setUp()
+        self.write("CMakeLists.txt", "project(flash VERSION 1.2.3 LANGUAGES CXX)\n")
+        part, = manifest.load_parts()
+        self.tasks = [task for task in part.tasks if task.name in ("fused_cpu", "measure")]
+        self.all, self.out = self.root / "all", self.root / "grades"
+        self.judge = mock.Mock(side_effect=fake_judge)
+        self.patch(judging, judge=self.judge, set_up=lambda *_: mock.Mock(folder=self.root,
+                                                                          seconds_a_call=20),
+                   can_judge=lambda task, folder: task in self.tasks)
+        self.patch(grade.sandbox, trouble=lambda: "")
+
+    def submit(self, name, **files):
+        for task, text in files.items():
+            self.write(f"all/{name}/part1_softmax_matmul/skeleton/{task}.cpp", f"// {text}\n")
+
+    def graded(self, code=0, *more):
+        ended, text = self.lab(f"grade {self.all} --output {self.out}", *more)
+        self.assertEqual(ended, code, text)
+        return text
+
+    def table(self):
+        return {row["id"]: row for row in csv.DictReader(
+            io.StringIO((self.out / "grades.csv").read_text()))}
+
+    def test_points_and_a_folder_a_submission(self):
+        self.submit("ann", fused_cpu="passed 4 of 4", measure="passed 2 of 4")
+        self.submit("bob", fused_cpu="refused")
+        text = self.graded()
+        self.assertIn("2 graded, 0 not graded", text)
+        self.assertIn("not in the points: part1.fused_cuda", text)
+        rows = self.table()
+        self.assertEqual([rows["ann"][key] for key in ("status", "part1.fused_cpu", "part1.measure",
+                                                       "score", "max_score")],
+                         ["graded", "1", "2", "3", "5"])
+        self.assertEqual((rows["bob"]["score"], rows["bob"]["max_score"]), ("0", "5"))
+        for name in ("ann", "bob"):
+            self.assertEqual(sorted(file.name for file in (self.out / name).iterdir()),
+                             ["junit.xml", "record.json", "report.md", "results.json"])
+
+    def test_results_for_gradescope(self):
+        self.submit("ann", fused_cpu="passed 3 of 4", measure="refused")
+        self.graded()
+        results = json.loads((self.out / "ann/results.json").read_text())
+        self.assertEqual(problems(results, SCHEMA), [])
+        self.assertEqual(results["score"], 0.75)
+        self.assertEqual(sum(test.get("max_score", 0) for test in results["tests"]), 5)
+        self.assertIn('./lab check fused_cpu --test "case 3" --seed 4711',
+                      results["tests"][3]["output"])
+        self.assertNotIn("score", results["tests"][4])  # a challenge
+        for wrong in ({}, results | {"score": -1}, results | {"visibility": "all"},
+                      results | {"tests": [{"name": 3}]}, results | {"grade": 1}):
+            self.assertNotEqual(problems(wrong, SCHEMA), [])
+
+    def test_an_error_of_the_environment_is_no_zero_and_is_graded_again(self):
+        self.submit("ann", fused_cpu="infrastructure", measure="passed 1 of 1")
+        self.write("grades/ann/results.json", "of an earlier run")
+        self.submit("bob", fused_cpu="surprise")
+        self.submit("eve", fused_cpu="passed 1 of 1", measure="passed 1 of 1")
+        text = self.graded(code=1)
+        self.assertIn("ann was not graded: InfraError: no space left", text)
+        row = self.table()["ann"]
+        self.assertEqual((row["status"], row["score"], row["part1.fused_cpu"]),
+                         ("infra_error", "", ""))
+        self.assertEqual(self.table()["eve"]["score"], "5")
+        self.assertFalse((self.out / "ann/results.json").exists())
+        self.assertIn("not graded yet", (self.out / "ann/report.md").read_text())
+        self.judge.side_effect = lambda task, *_: fake_judge(task, b"passed 1 of 1", None)
+        self.judge.reset_mock()
+        self.graded()
+        self.assertEqual(self.table()["ann"]["score"], "5")
+        self.assertEqual(self.judge.call_count, 3)  # of eve nothing was judged again
+
+    def test_it_goes_on_where_it_was_interrupted(self):
+        for name in "abcdef":
+            self.submit(name, fused_cpu=f"passed {ord(name) % 3} of 3", measure="passed 1 of 2")
+        self.graded()
+        whole = (self.out / "grades.csv").read_text()
+        self.out = self.root / "again"
+        calls = []
+
+        def interrupted(task, source, bench):
+            calls.append(task)
+            if len(calls) == 6:
+                raise KeyboardInterrupt
+            return fake_judge(task, source, bench)
+        self.judge.side_effect = interrupted
+        self.graded(130, "--jobs", "1")
+        self.assertFalse((self.out / "grades.csv").exists())
+        done = len(list(self.out.glob("*/record.json")))
+        self.assertTrue(2 <= done < 6, done)
+        self.judge.side_effect = fake_judge
+        self.judge.reset_mock()
+        self.graded()
+        self.assertEqual((self.out / "grades.csv").read_text(), whole)
+        self.assertEqual(self.judge.call_count, 2 * (6 - done))
+
+    def test_without_a_sandbox_nothing_is_graded(self):
+        self.submit("ann", fused_cpu="passed 1 of 1")
+        self.patch(grade.sandbox, trouble=lambda: "bubblewrap is not installed")
+        self.assertEqual(self.graded(code=1), "lab: bubblewrap is not installed\n")
+        self.assertFalse(self.out.exists())
+
+    def test_a_bundle_of_another_version_is_graded_and_says_so(self):
+        self.write(PATH, "// passed 1 of 1")
+        self.all.mkdir()
+        self.lab(f"bundle fused_cpu --output {self.all / 'ann.zip'}")
+        self.graded()
+        report = self.out / "ann/report.md"
+        self.assertNotIn("This was written for", report.read_text())
+        self.write("CMakeLists.txt", "project(flash VERSION 1.3 LANGUAGES CXX)\n")
+        report.with_name("record.json").unlink()
+        self.graded()
+        self.assertRegex(report.read_text(), r"written for version 1\.2\.3 .* with version 1\.3")
+        self.assertEqual(self.table()["ann"]["part1.fused_cpu"], "1")
+
+    def test_a_changed_submission_is_graded_again(self):
+        self.submit("ann", fused_cpu="passed 1 of 4")
+        self.graded()
+        self.submit("ann", fused_cpu="passed 4 of 4")
+        self.graded()
+        self.assertEqual(self.table()["ann"]["part1.fused_cpu"], "1")
+        (self.out / "ann/record.json").write_text("{")
+        self.graded()
+        self.assertEqual(self.table()["ann"]["part1.fused_cpu"], "1")
+
+    def test_text_of_a_student_is_text_everywhere(self):
+        self.submit("ann", fused_cpu="passed 0 of 2", measure="refused")
+        self.graded()
+        page = (self.out / "index.html").read_text()
+        tags = []
+        parser = HTMLParser()
+        parser.handle_starttag = lambda tag, _: tags.append(tag)
+        parser.feed(page)
+        self.assertNotIn("script", tags)
+        self.assertIn("&lt;script&gt;", page)
+        suite = ElementTree.parse(self.out / "ann/junit.xml").getroot()
+        self.assertEqual(len(suite.findall(".//failure")), 3)
+        report = (self.out / "ann/report.md").read_text()
+        self.assertEqual((report.count("\n````text\n"), report.count("\n````\n")), (3, 3))
+        self.assertNotIn("\x1b", report + page)
+
+    def test_the_page_has_a_histogram_and_the_commonest_mistakes(self):
+        for name, passed in (("a", 0), ("b", 0), ("c", 3), ("d", 4)):
+            self.submit(name, fused_cpu=f"passed {passed} of 4", measure="passed 1 of 1")
+        self.graded()
+        page = (self.out / "index.html").read_text()
+        self.assertIn("4 submissions, 0 not graded; of 5 points: mean 4.44, median 4.38, from 4 to "
+                      "5.", page)
+        self.assertIn('<td class="n">3</td><td class="text">part1.fused_cpu: case 3<br>', page)
+        self.assertEqual(page.count("<rect "), 10)
+
+
+class Files(Course):
+    """Which files of a submission are taken."""
+
+    def setUp(self):
+        super().setUp()
+        part, = manifest.load_parts()
+        self.tasks = [task for task in part.tasks if task.name == "fused_cpu"]
+
+    def zipped(self, *entries, name="a.zip"):
+        with zipfile.ZipFile(self.root / name, "w", zipfile.ZIP_DEFLATED) as archive:
+            for entry, content in entries:
+                archive.writestr(entry, content)
+        return self.taken(self.root / name)
+
+    def taken(self, place):
+        content = submissions.read(Submission("a", place), self.tasks)
+        return content.problem or dict(content.files)
+
+    def test_only_the_files_of_tasks(self):
+        self.assertEqual(self.zipped((PATH, "mine"), ("tests/harness/report.cpp", "evil"),
+                                     ("part1_softmax_matmul/solution/fused_cpu.cpp", "stolen")),
+                         {PATH: b"mine"})
+
+    def test_below_a_folder_or_alone(self):
+        self.assertEqual(self.zipped((f"repo-main/{PATH}", "x")), {PATH: b"x"})
+        self.assertEqual(self.zipped(("fused_cpu.cpp", "y")), {PATH: b"y"})
+        self.assertEqual(self.zipped((f"a/{PATH}", "x"), (f"a/old/{PATH}", "y")), {PATH: b"x"})
+        self.assertIn("more than once", self.zipped((f"a/{PATH}", "x"), (f"b/{PATH}", "y")))
+        self.assertEqual(self.zipped(("notes.txt", "")), {})
+
+    def test_hostile_archives(self):
+        for index in ("{", "[]", '{"version": 3}', '{"version": {"number": "<b>", "commit": ""}}',
+                      "[" * 100_000):
+            self.assertEqual(self.zipped((PATH, "x"), ("bundle.json", index)), {PATH: b"x"})
+            self.assertEqual(submissions.read(Submission("a", self.root / "a.zip"),
+                                              self.tasks).version, "")
+        link = zipfile.ZipInfo(PATH)
+        link.external_attr = 0o120777 << 16
+        self.assertEqual(self.zipped((link, "/etc/passwd")), {})
+        self.assertEqual(self.zipped((f"../../{PATH}", "up")), {PATH: b"up"})  # nothing is unpacked
+        self.assertIn("larger than", self.zipped((PATH, b"\0" * (1 << 26))))  # 64 MiB, zipped small
+        with (self.root / "b.zip").open("wb") as large:
+            large.truncate(submissions.LARGEST_ARCHIVE + 1)
+        self.assertIn("at most", self.taken(self.root / "b.zip"))
+        for content in (b"no zip", b"PK\x03\x04" + b"\0" * 40):
+            (self.root / "b.zip").write_bytes(content)
+            self.assertIn("cannot be read", self.taken(self.root / "b.zip"))
+
+    def test_folders_and_links_in_them(self):
+        home = self.write(f"home/{PATH}", "mine").parents[2]
+        self.write("home/build/fused_cpu.cpp", "built")
+        self.assertEqual(self.taken(home), {PATH: b"mine"})
+        (home / PATH).unlink()
+        (home / PATH).symlink_to("/etc/passwd")
+        self.assertEqual(self.taken(home), {})
+
+    def test_names(self):
+        for name in ("x y!.zip", "b.zip"):
+            self.zipped((PATH, "x"), name=f"{name}")
+        found = submissions.find([self.root / "x y!.zip", self.root / "b.zip"], self.tasks)
+        self.assertEqual([one.id for one in found], ["b", "x_y_"])
+        self.write("b/fused_cpu.cpp", "")
+        text = self.refused(submissions.find, [self.root / "b", self.root / "b.zip"], self.tasks)
+        self.assertIn("would both be called b", text)
+        self.assertIn("does not exist", self.refused(submissions.find, [self.root / "no"], []))
+
+
+class Records(unittest.TestCase):
+    def test_a_record_comes_back_from_its_file(self):
+        case = judging.Case("one", "failed", 0.5, "wrong", False)
+        record = reports.Record("a", "k", "graded", "1", (judging.Judged(
+            "part1.x", 1, "graded", "", 3, (case,)),), left_out=("part1.y",))
+        self.assertEqual(reports.from_json(reports.to_json(record)), record)
+
+
+if __name__ == "__main__":
+    unittest.main()

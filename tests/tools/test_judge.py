@@ -1,0 +1,188 @@
+"""The judge, the runner and the audit: right code gets its points, and no attack gets one.
+
+It needs the target flash_graders of the build (FLASH_BUILD, which ctest sets) and bubblewrap.
+"""
+
+import dataclasses
+import os
+import tempfile
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from attacks import ATTACKS, FRAME, MEMORY, QUADRATIC
+from course import Test
+from lab import derive, manifest, paths
+from lab.instructor import audit, judging, sandbox
+
+BUILD = Path(os.environ.get("FLASH_BUILD") or paths.build_folder("cpu"))
+TASKS = [task for part in manifest.load_parts() for task in part.tasks
+         if judging.can_judge(task, BUILD)]
+# Without the audit these run in the tests of every day, and all that it refuses with this variable.
+EVERYTHING = bool(os.environ.get("FLASH_ALL_ATTACKS"))
+DANGEROUS = [ATTACKS[name] for name in (
+    "static object exits", "answers from a constructor", "fork bomb", "kills all processes",
+    "a thread that stays behind", "calls the oracle", "opens the report", "fills the disk")]
+FEW = ("one element", "ragged: 3 x 33 x 47 x 65", "no keys: 2 x 9 x 0 x 5", "one-hot rows",
+       "NaN stays in its row", "strides: spread out")
+MEMORY_CASE = "no quadratic memory: 1 x 512 x 1024 x 32"
+
+
+@unittest.skipIf(sandbox.trouble(), sandbox.trouble())
+@unittest.skipUnless(TASKS, f"{BUILD} has no judges: build the target {judging.TARGET}")
+class Judge(Test):
+    @classmethod
+    def setUpClass(cls):
+        headers = Path(cls.enterClassContext(tempfile.TemporaryDirectory(prefix="lab-test-")))
+        bench = judging.set_up(TASKS, headers, BUILD, seconds_a_call=0.5)
+        cls.bench = dataclasses.replace(bench, flags={  # nobody measures: compile fast
+            task: tuple({"-O2": "-O1", "-ftree-vectorize": "-w"}.get(word, word) for word in flags)
+            for task, flags in bench.flags.items()})
+        # Of each attack not all cases, which takes a minute; with EVERYTHING, all.
+        cls.few = dataclasses.replace(cls.bench, only=() if EVERYTHING else (*FEW, MEMORY_CASE))
+        cls.slow = dataclasses.replace(cls.bench, seconds_a_call=20)
+        cls.fused = next(task for task in TASKS if task.name == "fused_cpu")
+
+    def judged(self, code, bench=None):
+        return judging.judge(self.fused, code.encode(), bench or self.slow)
+
+    def test_solutions_get_all_points_and_skeletons_none(self):
+        self.assertEqual([task.name for task in TASKS],
+                         ["fused_cpu", "measure", "flash_forward", "flash_backward",
+                          "measure_attention"])
+        for task in TASKS:
+            solved = judging.judge(task, task.path("solution").read_bytes(), self.slow)
+            self.assertEqual((solved.status, solved.message), ("graded", ""))
+            self.assertEqual([case for case in solved.cases if case.status != "passed"], [])
+            self.assertAlmostEqual(solved.earned, task.points)
+        empty = judging.judge(task, derive.derive_task(task).encode(), self.slow)
+        self.assertEqual({case.status for case in empty.cases}, {"not started"})
+        self.assertEqual((empty.earned, empty.status), (0, "graded"))
+
+    def test_partial_credit_says_what_is_wrong(self):
+        right = self.fused.path("solution").read_text()
+        for wrong, lost, said in (
+                (right.replace("m_new == -kInfinity ? 0 : m_new", "m_new"), "masked", "NaN"),
+                (right.replace("o(i, c) *= alpha", "o(i, c) *= 1"), "rising", "are wrong")):
+            self.assertNotEqual(wrong, right)
+            result = self.judged(wrong)
+            failed = {case.name: case.message for case in result.cases if case.status == "failed"}
+            self.assertTrue(0 < result.earned < 1, result.earned)
+            name, = [name for name in failed if lost in name]
+            self.assertIn(said, failed[name] + "NaN" * ("masked" in name))
+
+    def test_a_right_result_does_not_excuse_what_else_was_done(self):
+        right, first = self.fused.path("solution").read_text(), "  check_at_least"
+        for done, said in (
+                ("  pass.out.data()[-3] = 0;\n", "writes outside of `out`: 3 elements before"),
+                ("  const_cast<float*>(pass.x.data())[-1] = 0;\n", "writes outside of `x`"),
+                ("  const_cast<float&>(pass.v.data()[0]) += 1;\n", "It changes `v`"),
+                ("  static float calls = 0; const_cast<Index&>(blocks.block_2) += 0 * ++calls;\n"
+                 "  struct L { const SoftmaxMatmul<float>& p; ~L() { p.out.data()[0] *= "
+                 "1 + 1e-7f * calls; } } last{pass};\n", "give two results in `out`")):
+            result = self.judged(right.replace(first, done + first, 1),
+                                 dataclasses.replace(self.slow, only=(FEW[1],)))
+            failed = [case.message for case in result.cases if case.name == FEW[1]]
+            self.assertIn(said, failed[0], done)
+            self.assertEqual(result.earned, 0, done)
+
+    def test_the_seed_of_a_result_gives_the_same_result_again(self):
+        code = FRAME.format(top="", body=QUADRATIC % MEMORY["in a vector"][1])
+        first = self.judged(code)
+        again = judging.judge(self.fused, code.encode(), self.slow, seed=first.seed)
+        self.assertEqual([case.status for case in again.cases],
+                         [case.status for case in first.cases])
+        self.assertNotEqual(self.judged(code).seed, first.seed, first.message)
+
+    def test_no_attack_gains_a_point(self):
+        self.assertGreaterEqual(len(ATTACKS), 40)
+        with ThreadPoolExecutor(3) as pool:
+            results = dict(zip(ATTACKS, pool.map(self.attack, ATTACKS.values())))
+        for name, (audited, alone) in results.items():
+            with self.subTest(name):
+                for result in (audited, alone):
+                    self.assertEqual(result.earned, 0, [c for c in result.cases if c.earned])
+        refused = [name for name, (audited, _) in results.items() if audited.status == "refused"]
+        self.assertGreaterEqual(len(refused), 20, refused)
+
+    def attack(self, parts):
+        """With the audit, and where that refuses it without, so that the code does run."""
+        code = FRAME.format(top=parts[0], body=parts[1])
+        audited = self.judged(code, self.few)
+        again = audited.status == "refused" and (parts in DANGEROUS or EVERYTHING)
+        return audited, self.unaudited(code) if again else audited
+
+    def unaudited(self, code, seconds=0.5):  # that an endless loop may take
+        return self.judged(code, dataclasses.replace(self.few, audited=False,
+                                                     seconds_a_call=seconds))
+
+    def test_memory_that_the_meter_does_not_see_is_seen(self):
+        with ThreadPoolExecutor(3) as pool:
+            results = dict(zip(MEMORY, pool.map(
+                lambda parts: self.unaudited(FRAME.format(
+                    top=parts[0], body=QUADRATIC % parts[1]), seconds=20),
+                MEMORY.values())))
+        for name, result in results.items():
+            with self.subTest(name):
+                failed = [case.name for case in result.cases if case.status != "passed"]
+                self.assertIn(MEMORY_CASE, failed, result.message)
+                self.assertNotIn("one element", failed, result.cases[:2])  # it did run
+
+    def test_a_key_that_no_query_sees_must_not_be_read(self):
+        task = next(task for task in TASKS if task.name == "flash_forward")
+        code = task.path("solution").read_text()
+        wrong = code.replace("flash_attention_forward(const AttentionForward<T>& pass, const "
+                             "AttentionBlocks& blocks) {\n", "flash_attention_forward(const "
+                             "AttentionForward<T>& pass, const AttentionBlocks& blocks) {\n"
+                             "  volatile T sum = 0; for (Index j = 0; j < pass.k.extent(2); ++j) "
+                             "sum = sum + pass.k(0, 0, j, 0);\n")
+        self.assertNotEqual(wrong, code)
+        result = judging.judge(task, wrong.encode(), self.slow)
+        self.assertEqual((result.status, result.message), ("graded", ""))
+        failed = {case.name: case.message for case in result.cases if case.status == "failed"}
+        self.assertEqual(list(failed), ["causal: unseen keys are never read"])
+        self.assertIn("memory that is not there", failed["causal: unseen keys are never read"])
+
+    def test_a_judge_that_cannot_work_is_not_the_students_fault(self):
+        broken = dataclasses.replace(self.bench, folder=self.folder())
+        with self.assertRaises(sandbox.InfraError):
+            self.judged(self.fused.path("solution").read_text(), broken)
+
+
+class Audit(Test):
+    def findings(self, symbols, sections=""):
+        return audit.findings(symbols, sections, ["_Zf"], ["_ZN5flash5checkEv"])
+
+    def test_what_arithmetic_needs_is_allowed(self):
+        symbols = ("_Zf T 0 9\nexpf U\nmemset U\n_ZN5flash5checkEv U\n_Znwm U\n__cxa_throw U\n"
+                   "_ZNSt6vectorIfSaIfEEC1Ev W 0 1\n_ZSt20__throw_length_errorPKc U\n"
+                   "helper t 0 1\n")
+        sections = "  [ 1] .text PROGBITS 0000000000000000 000040 0009e0 00 AX 0 0 16\n"
+        self.assertEqual(self.findings(symbols, sections), [])
+
+    def test_each_refusal_says_why(self):
+        for line, said in (
+                ("dlopen U", "loads other code"), ("system U", "starts another program"),
+                ("cublasSgemm_v2 U", "a library does the exercise"), ("malloc U", "nobody counts"),
+                ("_ZN5flash21softmax_matmul_oracleEv U", "calls the reference"),
+                ("_ZN5flash4simt5resetEv U", "inside the course"),
+                ("_ZNSt8ios_base4InitC1Ev U", "<iostream>"), ("strange U", "not on the list"),
+                ("main T 0 1", "not its own"), ("_Znwm T 0 1", "not its own"),
+                ("_Zg i 0 1", "ifunc"), ("evil x T 0 1", "odd character")):
+            text, = self.findings(f"_Zf T 0 9\n{line}\n")
+            self.assertIn(said, text)
+        self.assertIn("does not define the function `_Zf`", self.findings("")[0])
+
+    def test_sections(self):
+        for name, size, said in ((".init_array", 8, "before the first call"),
+                                 (".rela.init_array", 8, "before the first call"),
+                                 (".init_array.1 x", 8, "odd name"),
+                                 (".evil", 8, "no function or constant needs"),
+                                 (".bss", 1 << 20, "variables outside of functions")):
+            line = f"  [ 1] {name} PROGBITS 0000000000000000 000040 {size:06x} 00 WA 0 0 8\n"
+            text, = self.findings("_Zf T 0 9\n", line)
+            self.assertIn(said, text)
+
+
+if __name__ == "__main__":
+    unittest.main()

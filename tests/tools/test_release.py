@@ -1,0 +1,277 @@
+"""`./lab release`, `update` and `reset` in a release: what students get, and what they do not."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+from course import Course, Test
+from lab import derive, handout, main, manifest, paths
+from lab.instructor import release
+
+SHORTEST = 12  # characters without spaces: shorter lines are braces, barriers and the like
+
+# Lines of a solution that the course hands out elsewhere on purpose: a loop over rows or keys, the
+# standard version that a handout starts from, and the harness's own mean and deviation. A line that
+# is not of this list may not be anywhere in a release.
+HANDED_OUT = {
+    # loops, barriers and declarations that say nothing of the exercise
+    "FLASH_UNROLL", "FLASH_UNROLL_BY(4)", "__syncthreads();", "__syncwarp();",
+    "double squares = 0;", "double sum = 0;", "for (Index c = 0; c < d; ++c) {",
+    "for (Index i = 0; i < rows; ++i)",
+    "for (Index i = 0; i < rows; ++i) {", "for (Index j = 0; j < keys; ++j)",
+    "for (Index j = 0; j < keys; ++j) {", "for (Index j = 0; j < visible; ++j) {",
+    "for (int n = 0; n < C::kScores; ++n) {", "for (int r = 0; r < C::kRows; ++r)",
+    "template <class Pass>", ".stream = pass.stream},", ".stream = stream},",
+    "} catch (const OutOfMemory& error) {",
+    # given outside of a region in the skeleton of another task
+    "const Index all_see = shape.visible_keys(i0, causal), "
+    "some_see = shape.visible_keys(last, causal);", "const Index i = i0 + thread.row(r);",
+    # the product of part 1's standard version, which the student is to fuse with the softmax
+    "const float* v_row = &v_block(j, 0);", "float* o_row = &o(i, 0);",
+    "for (Index c = 0; c < d3; ++c) o_row[c] += weight * v_row[c];",
+    "std::fill_n(o.data(), rows * d3, 0.0f);",
+    # mean and deviation, which the harness needs to judge part1.measure
+    "for (const double value : values) sum += value;",
+    "return std::sqrt(squares / static_cast<double>(values.size() - 1));",
+    "return sum / static_cast<double>(values.size());",
+}
+
+
+def lines_of(text: str) -> set[str]:
+    return {" ".join(line.split()) for line in text.splitlines()}
+
+
+def secrets(parts) -> dict[str, str]:
+    """Each line of a solution region, with the file that it comes from."""
+    found = {}
+    for part in parts:
+        for task in part.tasks:
+            inside = False
+            for line in task.path("solution").read_text().splitlines():
+                if re.search(r"// *(BEGIN|END) SOLUTION", line):
+                    inside = "BEGIN" in line
+                elif inside and not re.match(r" *//( *STUB|   )", line):
+                    plain = " ".join(line.split())
+                    if len(plain.replace(" ", "")) >= SHORTEST:
+                        found.setdefault(plain, task.shown_path("solution"))
+    return found
+
+
+def leaks(folder: Path, parts) -> list[str]:
+    """Where a line of these parts' solutions stands in a folder."""
+    hidden = secrets(parts)
+    return [f"{file.relative_to(folder)}: {line} (of {hidden[line]})"
+            for file in sorted(folder.rglob("*")) if file.is_file()
+            for line in lines_of(file.read_bytes().decode("utf-8", "replace")) & hidden.keys()
+            if line not in HANDED_OUT]
+
+
+class Released(Test):
+    """The real course, released once for all tests that only look at it."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.parts = manifest.load_parts()
+        cls.home = Path(cls.enterClassContext(tempfile.TemporaryDirectory(prefix="lab-test-")))
+        cls.out = cls.home / "students"
+        cls.released = release.release(cls.out, cls.parts, [])
+
+    def test_no_line_of_a_solution_leaks(self):
+        self.assertEqual(leaks(self.out, self.parts), [])
+        self.assertGreater(len(secrets(self.parts)), 200)  # the test has something to look for
+
+    def test_a_leak_is_found(self):
+        leaky = self.folder() / "leaky"
+        shutil.copytree(self.out / "part2_flash_cpu", leaky)
+        line = max(secrets(self.parts).keys() - HANDED_OUT, key=len)
+        with (leaky / "README.md").open("a") as page:
+            page.write(f"\n    {line}\n")
+        self.assertEqual(len(leaks(leaky, self.parts)), 1)
+
+    def test_what_is_left_at_home(self):
+        names = {path.relative_to(self.out).as_posix() for path in self.out.rglob("*")}
+        for pattern in (r"solution\b", r"\bladder/", r"^grading", r"^\.git(/|$)", r"^CONTRIBUTING",
+                        r"^\.ci\b", r"instructor",
+                        r"verbs/(release|grade|skeletons|rung|table|run)\.",
+                        r"^tests/(tools|mutants|simt|torch|benchmarking)"):
+            self.assertEqual([name for name in names if re.search(pattern, name)], [], pattern)
+        for name in ("README.md", "lab", ".github/workflows/test.yml", "tests/harness/report.cpp",
+                     "common/simt/launch.cpp", "benchmarking/core.cpp", "tools/lab/verbs/bundle.py",
+                     "bonus_backward/skeleton/flash_backward_cuda.cu"):
+            self.assertIn(name, names)
+        self.assertTrue(os.access(self.out / "lab", os.X_OK))
+
+    def test_skeletons_are_derived_and_recorded(self):
+        record = handout.read(self.out)
+        tasks = [task for part in self.parts for task in part.tasks]
+        self.assertEqual(record.own, tuple(sorted(task.shown_path() for task in tasks)))
+        self.assertEqual(record.parts, {part.name: "closed" for part in self.parts})
+        for task in tasks:
+            path = task.shown_path()
+            text = (self.out / path).read_text()
+            self.assertEqual(text, derive.derive_task(task))
+            self.assertEqual(text, handout.handed_out(self.out, path).read_text())
+            self.assertEqual(record.files[path], handout.sha256(self.out / path))
+
+    def test_no_page_links_to_what_is_not_there(self):
+        for page in self.out.rglob("*.md"):
+            text = page.read_text()
+            for target in re.findall(r"\]\(([^)#:]+)[)#]", text):
+                self.assertTrue((page.parent / target).exists(), f"{page}: {target}")
+            self.assertNotIn("@", re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.DOTALL), page)
+
+    def test_the_command_of_a_release_names_only_verbs_that_it_has(self):
+        done = subprocess.run([self.out / "lab"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("Instructor", done.stdout)
+        readme = (self.out / "README.md").read_text()
+        here = {file.stem for file in (self.out / "tools/lab/verbs").glob("*.py")}
+        self.assertLessEqual(set(re.findall(r"\./lab ([a-z]+)", readme + done.stdout)), here)
+
+    def test_a_subset_with_solutions_open(self):
+        part1, part2, part3 = self.parts[:3]
+        out = self.home / "subset"
+        release.release(out, [part1, part2, part3], [part1, part2])
+        for name in ("part1_softmax_matmul/solution/fused_cpu.cpp", 
+                     "part2_flash_cpu/ladder/isa.hpp",
+                     "tools/lab/verbs/run.py"):
+            self.assertTrue((out / name).is_file(), name)
+        for name in ("part3_flash_cuda/solution", "part3_flash_cuda/ladder", "bonus_backward",
+                     "tests/bonus"):
+            self.assertFalse((out / name).exists(), name)
+        # Of part 3 nothing leaked, but for lines that parts 1 and 2 are open with.
+        opened = secrets([part1, part2]).keys()
+        self.assertEqual([line for line in leaks(out, [part3])
+                          if not any(f": {known} (" in line for known in opened)], [])
+
+    def test_the_release_configures(self):
+        """Whether it builds and its tests run takes minutes: grading/README.md has the command."""
+        build = self.home / "build"
+        done = subprocess.run(["cmake", "-S", self.out, "-B", build, "-G", "Ninja",
+                               "-DFLASH_CUDA=OFF", "-DFLASH_SIMT=OFF"], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        listed = subprocess.run(["ninja", "-C", build, "-t", "targets", "all"],
+                                capture_output=True, text=True, timeout=60).stdout
+        self.assertIn("part1_fused_cpu_skeleton_tests:", listed)
+        self.assertNotIn("solution_tests:", listed)
+
+
+class Refusals(Test):
+    def test_a_folder_that_is_not_empty(self):
+        out = self.folder()
+        (out / "notes.txt").touch()
+        self.assertIn("exists already", self.refused(main.run, ["release", str(out)]))
+        self.assertEqual([file.name for file in out.iterdir()], ["notes.txt"])
+
+    def test_a_part_that_does_not_exist(self):
+        for option in ("--parts", "--open"):
+            text = self.refused(main.run, ["release", str(self.folder() / "new"), option, "part7"])
+            self.assertIn('no part is called "part7"', text)
+
+
+class Update(Test):
+    """A small release, and a newer one, of files that are made here."""
+
+    skeleton = "part1/skeleton/a.cpp"
+
+    def setUp(self):
+        self.home = self.folder()
+        self.old = {self.skeleton: "todo", "part1/README.md": "page", "same": "same", "gone": "x",
+                    "mine": "theirs", "both": "old", "gone_mine": "x"}
+        self.new = self.old | {"part1/README.md": "new page", "added": "new", "both": "new"}
+        for path in ("gone", "gone_mine"):
+            del self.new[path]
+        self.student = self.make("student", self.old, "1")
+        self.newer = self.make("newer", self.new, "2")
+
+    def make(self, name, files, number):
+        root = self.home / name
+        for path, text in files.items():
+            derive.write_exact(root / path, text)
+        derive.write_exact(handout.handed_out(root, self.skeleton), files[self.skeleton])
+        handout.write(root, handout.Release(
+            handout.Version(number, "abc"), {"part1": "closed"},
+            {path: handout.sha256(root / path) for path in files}, (self.skeleton,)))
+        return root
+
+    def put(self, path, text):
+        derive.write_exact(self.student / path, text)
+
+    def test_what_the_student_wrote_stays_and_all_else_is_new(self):
+        self.put(self.skeleton, "work")
+        self.put("mine", "mine")
+        self.put("both", "mine too")
+        self.put("gone_mine", "changed")
+        self.put("notes.txt", "notes")
+        done = dict(handout.update(self.newer, self.student))
+        self.assertEqual(done, {
+            "part1/README.md": "updated", "added": "added", "gone": "removed",
+            "mine": "kept, because you changed it",
+            "both": "kept, because you changed it; the new version is .course/update/both",
+            "gone_mine": "kept, because you changed it; the course has it no longer"})
+        texts = {path.relative_to(self.student).as_posix(): path.read_text()
+                 for path in self.student.rglob("*") if path.is_file()
+                 and path.name != "release.json"}
+        self.assertEqual(texts, {
+            self.skeleton: "work", "part1/README.md": "new page", "same": "same", "mine": "mine",
+            "both": "mine too", "gone_mine": "changed", "notes.txt": "notes", "added": "new",
+            ".course/update/both": "new", f".course/skeleton/{self.skeleton}": "todo"})
+        self.assertEqual(handout.version_of(self.student).number, "2")
+
+    def test_a_skeleton_that_changed_in_the_course(self):
+        newer = self.make("newest", self.new | {self.skeleton: "todo, better"}, "3")
+        self.assertEqual(dict(handout.update(newer, self.student))[self.skeleton], "updated")
+        self.put(self.skeleton, "work")
+        newest = self.make("last", self.new | {self.skeleton: "todo, best"}, "4")
+        done = dict(handout.update(newest, self.student))
+        self.assertIn("the new version is", done[self.skeleton])
+        self.assertEqual((self.student / self.skeleton).read_text(), "work")
+        newer = self.student / ".course/update" / self.skeleton
+        self.assertEqual(newer.read_text(), "todo, best")
+        self.assertEqual(handout.handed_out(self.student, self.skeleton).read_text(), "todo, best")
+
+    def test_an_update_that_was_interrupted_is_done_again(self):
+        changes = handout.update(self.newer, self.student)
+        next(changes)
+        changes.close()
+        self.assertEqual(handout.version_of(self.student).number, "1")
+        list(handout.update(self.newer, self.student))
+        self.assertEqual((self.student / "part1/README.md").read_text(), "new page")
+        self.assertEqual(list(handout.update(self.newer, self.student)), [])
+
+    def test_it_does_not_follow_a_link_out_of_the_folder(self):
+        outside = self.home / "outside"
+        outside.mkdir()
+        shutil.rmtree(self.student / "part1")
+        (self.student / "part1").symlink_to(outside)
+        text = self.refused(list, handout.update(self.newer, self.student))
+        self.assertIn("is a symbolic link", text)
+        self.assertEqual(list(outside.iterdir()), [])
+
+    def test_the_verb_says_what_changed(self):
+        self.patch(paths, ROOT=self.student)
+        code, text = self.printed(main.main, ["update", str(self.newer)])
+        self.assertEqual((code, text.splitlines()[-1]),
+                         (0, f"{self.student}: version 2 (abc) (it was 1 (abc)); 5 files differed"))
+        self.assertIn("  added: added\n", text)
+        self.assertIn("NEW is this folder", self.refused(main.run, ["update", str(self.student)]))
+        self.assertIn("is not a released course",
+                      self.refused(main.run, ["update", str(self.home)]))
+
+
+class InARelease(Course):
+    def test_reset_needs_no_git_and_no_solution(self):
+        shown = "part1_softmax_matmul/skeleton/fused_cpu.cpp"
+        derive.write_exact(handout.handed_out(self.root, shown), "as handed out\n")
+        (self.part / "solution/fused_cpu.cpp").unlink()
+        self.shows("reset fused_cpu --yes", "is the skeleton that was handed out again")
+        self.assertEqual((self.root / shown).read_text(), "as handed out\n")
+
+
+if __name__ == "__main__":
+    unittest.main()

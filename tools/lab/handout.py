@@ -1,0 +1,151 @@
+"""What a released course knows about itself, and how a newer one is laid over a student's folder.
+
+`./lab release` writes the folder `.course/` into what it hands out: `release.json` (the version,
+the parts, and the fingerprint of every file) and `skeleton/` (each skeleton as it was handed out).
+"""
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lab import derive
+from lab.errors import LabError
+
+FOLDER = ".course"
+RECORD = f"{FOLDER}/release.json"
+NEW_VERSIONS = f"{FOLDER}/update"  # where an update puts files that the student has changed
+CLOSED, OPEN = "closed", "open"  # a part without its solutions, and with them
+
+# What an update did with a file.
+ADDED, UPDATED, REMOVED = "added", "updated", "removed"
+KEPT = "kept, because you changed it"
+
+
+@dataclass(frozen=True)
+class Version:
+    """Of the course: what CMakeLists.txt says, and the commit."""
+
+    number: str
+    commit: str
+
+    def __str__(self) -> str:
+        return f"{self.number} ({self.commit})"
+
+
+@dataclass(frozen=True)
+class Release:
+    version: Version
+    parts: dict[str, str]  # name of the part -> OPEN or CLOSED
+    files: dict[str, str]  # path -> sha256, of all files but those in FOLDER
+    own: tuple[str, ...]   # paths of the files that a student writes
+
+
+def read(root: Path) -> Release | None:
+    """None where the folder is no released course. LabError where its record is damaged."""
+    file = root / RECORD
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        return Release(Version(**data["version"]), dict(data["parts"]), dict(data["files"]),
+                       tuple(data["own"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise LabError(f"{file} is damaged ({error}): take {RECORD} from the release that your "
+                       "course handed out") from None
+
+
+def write(root: Path, release: Release) -> None:
+    text = json.dumps(asdict(release), indent=1, sort_keys=True) + "\n"
+    derive.write_exact(root / RECORD, text)
+
+
+def version_of(root: Path) -> Version:
+    """Of a release, or of a clone of the course's repository."""
+    if release := read(root):
+        return release.version
+    try:
+        found = re.search(r"project\(\w+ VERSION ([0-9.]+)", (root / "CMakeLists.txt").read_text())
+    except OSError as error:
+        raise LabError(f"{root} is not the course: {error.strerror} (CMakeLists.txt)") from None
+    try:
+        git = subprocess.run(["git", "describe", "--always", "--dirty", "--match="], cwd=root,
+                             capture_output=True, text=True)
+        commit = git.stdout.strip() if git.returncode == 0 else "no commit"
+    except FileNotFoundError:
+        commit = "no commit"
+    return Version(found[1] if found else "unknown", commit)
+
+
+def handed_out(root: Path, path: str) -> Path:
+    """Where a release keeps the skeleton `path` as it was handed out."""
+    return root / FOLDER / "skeleton" / path
+
+
+def sha256(file: Path) -> str | None:
+    """None where there is no such file."""
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+
+
+def update(new: Path, student: Path) -> Iterator[tuple[str, str]]:
+    """Lays the released course in the folder `new` over a student's. Yields each file that
+    differed, with what was done. What the student changed stays as it is; a newer version of it
+    goes to NEW_VERSIONS. It can be interrupted and started again."""
+    release, before = read(new), read(student)
+    if release is None:
+        raise LabError(f"{new} is not a released course: it has no {RECORD}")
+    if before is None:
+        raise LabError(f"{student} is not a released course: it has no {RECORD}")
+    for path in sorted({*release.files, *before.files}):
+        _refuse_links(student, path)
+        target, wanted, known = student / path, release.files.get(path), before.files.get(path)
+        found = sha256(target)
+        if found is None and target.exists():
+            raise LabError(f"{target} must be a file: move the folder of that name away")
+        if found == wanted:
+            continue
+        if wanted is None:
+            if found != known:
+                yield path, f"{KEPT}; the course has it no longer"
+                continue
+            target.unlink()
+            yield path, REMOVED
+        elif found is None or found == known:
+            _copy(new / path, target)
+            yield path, ADDED if known is None else UPDATED
+        elif wanted == known:
+            if path not in release.own:
+                yield path, KEPT
+        else:
+            _refuse_links(student, f"{NEW_VERSIONS}/{path}")
+            _copy(new / path, student / NEW_VERSIONS / path)
+            yield path, f"{KEPT}; the new version is {NEW_VERSIONS}/{path}"
+    _refuse_links(student, f"{FOLDER}/skeleton")
+    shutil.rmtree(student / FOLDER / "skeleton", ignore_errors=True)
+    for path in release.own:
+        _copy(handed_out(new, path), handed_out(student, path))
+    write(student, release)  # last: before it, the next try begins where this one did
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.new")
+    shutil.copy(source, temporary)  # with its permissions: `lab` can be executed
+    temporary.replace(target)
+
+
+def _refuse_links(root: Path, path: str) -> None:
+    """A link in a student's folder could lead an update out of it."""
+    place = root
+    for name in Path(path).parts:
+        place /= name
+        if place.is_symlink():
+            raise LabError(f"{place} is a symbolic link: an update follows none; replace it by "
+                           "what it leads to")

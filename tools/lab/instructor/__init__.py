@@ -1,0 +1,1 @@
+"""What only instructors need. A release leaves this package out."""

@@ -1,0 +1,137 @@
+"""What a student's object file may contain, and the words for what it may not.
+
+The audit makes an attack loud; it is not what the grades stand on. A student's code runs in a
+process of its own, which returns outputs and never a verdict.
+"""
+
+import re
+from collections.abc import Iterable
+
+# What compiled arithmetic needs of the C library.
+_MATH = ("abs acos asin atan atan2 cbrt ceil copysign cos cosh erf exp exp2 exp10 expm1 fabs fdim "
+         "floor fma fmax fmin fmod frexp hypot ilogb isinf isnan ldexp lgamma llrint llround log "
+         "log10 log1p log2 logb lrint lround modf nearbyint nextafter pow remainder rint round "
+         "scalbn sin sincos sinh sqrt tan tanh tgamma trunc").split()
+_PLAIN = {
+    *(name + suffix for name in _MATH for suffix in ("", "f", "l")),
+    "memcpy", "memmove", "memset", "memcmp", "memchr", "strlen", "strcmp", "bcmp", "abort",
+    # to look at values while debugging: what is printed is not read
+    "printf", "puts", "putchar", "snprintf", "vsnprintf",
+    "_GLOBAL_OFFSET_TABLE_", "__dso_handle", "__stack_chk_fail", "__assert_fail", "_Unwind_Resume",
+    "__gxx_personality_v0", "__tls_get_addr",
+    *(f"__{name}_chk" for name in ("memcpy", "memmove", "memset", "printf", "snprintf", "sprintf")),
+}
+_ALLOWED = re.compile(
+    r"__cxa_(throw|rethrow|begin_catch|end_catch|allocate_exception|free_exception|bad_cast"
+    r"|guard_(acquire|release|abort)|throw_bad_array(_new)?_length|pure_virtual|atexit"
+    r"|get_exception_ptr|init_primary_exception)"
+    r"|__(add|sub|mul|div|fix|float|ext|trunc)\w*[sdtx]f\w*"  # arithmetic of the compiler's library
+    r"|_Zn[wa]m\w*|_Zd[la]Pv\w*"                              # operator new and delete
+    r"|_ZNK?St\w+|_ZSt\w+|_ZT[VIST]N?K?St\w+|_ZTVN10__cxxabiv1\w+|_ZN?K?9__gnu_cxx\w+"
+    r"|_ZT[IV][a-z]")
+_REFUSED_OF_STD = re.compile(
+    r"St6thread|St7jthread|10filesystem|basic_[io]?fstream|basic_filebuf|basic_file|13random_device"
+    r"|17_*async|18condition_variable|_M_start_thread|St3_V2|8ios_base4Init")
+
+# Sections that a compiler makes of functions and constants.
+_SECTIONS = re.compile(
+    r"\.(rela?\.)?(text|rodata|data|bss|tdata|tbss|eh_frame|gcc_except_table|tm_clone_table)"
+    r"([._]\S*)?|\.(group|comment|note\S*|symtab|strtab|shstrtab|symtab_shndx|llvm_addrsig)"
+    r"|\.gnu\.\S*|")
+_CONSTRUCTORS = re.compile(r"\.(rela?\.)?(preinit_array|init_array|fini_array|ctors|dtors|init"
+                           r"|fini)(\.\S*)?")
+MOST_DATA = 64 * 1024  # bytes of variables that live as long as the program
+
+# Why a name is refused: the first pattern that fits.
+_REASONS = (
+    (r"dlopen|dlsym|dlmopen|dlvsym", "it loads other code at run time"),
+    (r"system|popen|exec\w*|fork|vfork|clone\w*|posix_spawn\w*", "it starts another program"),
+    (r"socket|connect|send\w*|recv\w*|getaddrinfo", "it uses the network"),
+    (r"pthread_\w+|\w*St6thread\w*|\w*_M_start_thread\w*|GOMP_\w+|omp_\w+|\w*async\w*",
+     "it starts threads, and this task is written without"),
+    (r"malloc|calloc|realloc|free|aligned_alloc|posix_memalign|memalign|valloc",
+     "it takes memory that nobody counts; use std::vector or Tensor"),
+    (r"mmap\w*|munmap|mprotect|mremap|brk|sbrk|shm\w+|memfd_create",
+     "it asks the system for memory; use std::vector or Tensor"),
+    (r"f?open\w*|read|write|pread\w*|pwrite\w*|fread|fwrite|std(in|out|err)|f?getc|f?put[cs]"
+     r"|fprintf|\w*fstream\w*|\w*filebuf\w*|\w*filesystem\w*|unlink|rename|stat\w*",
+     "it works with files; printf may be used to look at values"),
+    (r"_?_?exit|_Exit|quick_exit|atexit|raise|kill|signal|sigaction|longjmp|_setjmp|__sigsetjmp",
+     "it ends the program, or catches its signals"),
+    (r"\w*random_device\w*|rand\w*|srand\w*|time|clock\w*|gettimeofday",
+     "its result could depend on the time or on chance"),
+    (r"cublas\w*|cudnn\w*|cutlass\w*|cblas_\w*|[sd]gemm\w*|mkl_\w*", "a library does the exercise"),
+    (r"\w*oracle\w*|\w*(softmax_matmul_magnitude|make_input)\w*", "it calls the reference"),
+    (r"\w*5flash\w*|\w*simt\w*", "it is inside the course, and not part of this task's interface"),
+    (r"\w*8ios_base4Init\w*", "<iostream> runs code before the first call; use printf"),
+)
+
+
+def findings(symbols: str, sections: str, exports: Iterable[str],
+             provided: Iterable[str]) -> list[str]:
+    """What is refused, a sentence each. `symbols` is the output of `nm -P`, `sections` that of
+    `readelf -SW`; `exports` are the functions of the task, `provided` what the course offers."""
+    exports, provided = set(exports), set(provided)
+    found = []
+    defined = set()
+    for line in symbols.splitlines():
+        if not re.fullmatch(r"\S+ [A-Za-z]( [0-9a-f]*){0,2} *", line):
+            found.append("it has a symbol whose name has a space or another odd character")
+            continue
+        name, kind, *_ = line.split()
+        if kind in ("U", "w", "v") and not _is_allowed(name, provided):
+            found.append(_refused(name))
+        elif kind in ("i", "I"):
+            found.append(f"`{name}` is chosen when the library is loaded (ifunc); "
+                         "it has to be an ordinary function")
+        elif kind.isupper() and kind not in ("U", ""):
+            defined.add(name)
+            if not _may_be_defined(name, exports):
+                found.append(f"it defines `{name}`, which is not its own")
+    found += [f"it does not define the function `{name}` of the task"
+              for name in sorted(exports - defined)]
+    data = 0
+    for name, size in _sections(sections):
+        if _CONSTRUCTORS.fullmatch(name):
+            found.append(f"it runs code before the first call (section {name}): an object outside "
+                         "of a function has a constructor, or <iostream> is included")
+        elif not _SECTIONS.fullmatch(name):
+            found.append(f"it has a section {name}, which no function or constant needs")
+        if re.match(r"\.(data|bss|tdata|tbss)(?!\.rel\.ro)", name):
+            data += size
+    if data > MOST_DATA:
+        found.append(f"its variables outside of functions take {data} bytes; "
+                     f"{MOST_DATA} are the most")
+    return list(dict.fromkeys(found))
+
+
+def _is_allowed(name: str, provided: set[str]) -> bool:
+    if name in provided or name in _PLAIN:
+        return True
+    return bool(_ALLOWED.fullmatch(name)) and not _REFUSED_OF_STD.search(name)
+
+
+def _refused(name: str) -> str:
+    for pattern, why in _REASONS:
+        if re.fullmatch(pattern, name):
+            return f"it uses `{name}`: {why}"
+    return f"it uses `{name}`, which is not on the list of what a solution needs"
+
+
+def _may_be_defined(name: str, exports: set[str]) -> bool:
+    if name in exports:
+        return True
+    if name.startswith("DW.ref."):  # of the exceptions' tables
+        return True
+    if not name.startswith("_Z") or re.match(r"_Z(n[wa]|d[la])", name):
+        return False
+    # Templates of the standard library are instantiated here, weakly; see the version script.
+    return True
+
+
+def _sections(listing: str) -> Iterable[tuple[str, int]]:
+    for line in listing.splitlines():
+        if found := re.match(r" *\[ *\d+\] (\S*) +\w+ +[0-9a-f]+ [0-9a-f]+ ([0-9a-f]+) ", line):
+            yield found[1], int(found[2], 16)
+        elif re.match(r" *\[ *\d", line):  # a name that readelf's columns do not hold
+            yield "with an odd name", 0

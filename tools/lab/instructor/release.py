@@ -1,0 +1,150 @@
+"""Makes the students' repository out of the course's.
+
+What is handed out is listed here, and everything else stays at home: a new folder of the repository
+is never released by accident. Skeletons are derived from the solutions, so that an instructor may
+have solved some in place. `--open` hands out a part with its solutions and its ladder.
+"""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from lab import derive, handout, manifest, paths
+from lab.errors import LabError
+from lab.handout import CLOSED, OPEN, Release
+from lab.manifest import Part
+
+TEMPLATES = "grading/release"  # what a release has in place of the course's own: README.md, ci.yml
+
+# Files that every release has: a folder ends with a slash.
+COMMON = (
+    ".clang-format", ".clangd", ".editorconfig", ".gitignore", ".devcontainer/", "CMakeLists.txt",
+    "CMakePresets.json", "LICENSE", "lab", "benchmarking/", "cmake/", "common/", "outputs/",
+    "tests/CMakeLists.txt", "tests/README.md", "tests/common/", "tests/harness/", "tools/lab/",
+    "tools/requirements.txt")
+# Of these, what stays at home: it needs solutions, or is an instructor's.
+AT_HOME = (
+    "tools/lab/instructor/", "tools/lab/verbs/release.py", "tools/lab/verbs/grade.py",
+    "tools/lab/verbs/skeletons.py", "tools/lab/verbs/rung.py", "tools/lab/verbs/table.py")
+NEEDS_A_SOLUTION = ("tools/lab/verbs/run.py",)  # of at least one part
+# Of a part: which files are handed out whatever happens, and which only when it is open.
+OF_A_PART = ("README.md", "CMakeLists.txt", "tasks.toml", "figures/", "given/", "*.hpp", "*.cpp")
+OF_AN_OPEN_PART = ("solution/", "ladder/")
+
+_LINK = re.compile(r"\[(?P<text>[^][]*(?:\[[^][]*\][^][]*)*)\]\((?P<target>[^()\s]+)\)")
+
+
+def release(out: Path, parts: Sequence[Part], opened: Sequence[Part]) -> Release:
+    """Writes the students' repository into the folder `out`, which must be new or empty."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise LabError(f"{out} exists already; ./lab release writes into a new folder "
+                       "(--update brings a newer course into a student's)")
+    for part in parts:
+        for problem in manifest.lint_files(part) if part.has("solution") else (
+                f"{part.folder.name}/solution/ is missing: skeletons are derived from it",):
+            raise LabError(problem)
+    texts = {task.shown_path(): derive.derive_task(task) for part in parts for task in part.tasks}
+    files = _tracked()
+    chosen = [path for path in files if _is_released(path, parts, opened)]
+    partial = out.with_name(f".{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        _write(partial, chosen, texts, parts, opened)
+        released = Release(
+            handout.version_of(paths.ROOT),
+            {part.name: OPEN if part in opened else CLOSED for part in parts},
+            {path.relative_to(partial).as_posix(): handout.sha256(path)
+             for path in sorted(partial.rglob("*")) if path.is_file()},
+            tuple(sorted(texts)))
+        for path, text in texts.items():
+            derive.write_exact(handout.handed_out(partial, path), text)
+        handout.write(partial, released)
+        if out.exists():
+            out.rmdir()
+        partial.rename(out)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return released
+
+
+def _write(out: Path, chosen: Sequence[str], texts: dict[str, str], parts: Sequence[Part],
+           opened: Sequence[Part]) -> None:
+    templates = paths.ROOT / TEMPLATES
+    derive.write_exact(out / "README.md", _readme(templates / "README.md", parts, opened))
+    derive.write_exact(out / ".github/workflows/test.yml",
+                       derive.read_exact(templates / "ci.yml"))
+    for path, text in texts.items():
+        derive.write_exact(out / path, text)
+    for path in chosen:
+        target = out / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(paths.ROOT / path, target)
+    for page in sorted(out.rglob("*.md")):
+        text = derive.read_exact(page)
+        derive.write_exact(page, without_dead_links(text, page, out))
+
+
+def _tracked() -> list[str]:
+    """The files of the repository that git knows: no build, no notes of the instructor's."""
+    try:
+        git = subprocess.run(["git", "ls-files", "-z"], cwd=paths.ROOT, capture_output=True)
+    except FileNotFoundError:
+        raise LabError("git is not installed; a release holds the files that git tracks") from None
+    if git.returncode:
+        raise LabError("a release is made from a clone of the course's repository: git says "
+                       f"{git.stderr.decode(errors='replace').strip()}")
+    tracked = [path for path in git.stdout.decode().split("\0") if path]
+    return [path for path in tracked if (paths.ROOT / path).is_file()]
+
+
+def _is_released(path: str, parts: Sequence[Part], opened: Sequence[Part]) -> bool:
+    if _matches(path, AT_HOME) or not opened and path in NEEDS_A_SOLUTION:
+        return False
+    if _matches(path, COMMON):
+        return True
+    for part in parts:
+        inside = path.removeprefix(f"{part.folder.name}/")
+        if inside != path:
+            return _matches(inside, OF_A_PART) or part in opened and _matches(inside,
+                                                                              OF_AN_OPEN_PART)
+        if path.startswith(f"tests/{part.name}/"):
+            return True
+    return False
+
+
+def _matches(path: str, patterns: Sequence[str]) -> bool:
+    return any(path.startswith(pattern) if pattern.endswith("/") else
+               "/" not in path and PurePosixPath(path).match(pattern) if "*" in pattern else
+               path == pattern for pattern in patterns)
+
+
+def without_dead_links(text: str, page: Path, root: Path) -> str:
+    """A page whose links to files that were not handed out are plain text."""
+    def replaced(link: re.Match[str]) -> str:
+        target = link["target"].split("#")[0]
+        if not target or re.match(r"[a-z]+:", target):
+            return link[0]
+        place = (page.parent / target).resolve()
+        return link[0] if place.is_relative_to(root.resolve()) and place.exists() else link["text"]
+    return _LINK.sub(replaced, text)
+
+
+def _readme(template: Path, parts: Sequence[Part], opened: Sequence[Part]) -> str:
+    rows = ["| part | tasks | points | what you edit |", "|---|---|---:|---|"]
+    for part in parts:
+        title = f"[{part.title}]({part.folder.name}/README.md)"
+        points = sum(task.points for task in part.tasks)
+        edit = (f"nothing: the solutions are in `{part.folder.name}/solution/`"
+                if part in opened else f"`{part.folder.name}/skeleton/`")
+        rows.append(f"| {part.name}. {title} | {', '.join(task.name for task in part.tasks)} | "
+                    f"{points:g} | {edit} |")
+    first = next((part for part in parts if part not in opened), parts[0])
+    values = {"PARTS": "\n".join(rows), "PART": first.name, "TASK": first.tasks[0].name,
+              "VERSION": str(handout.version_of(paths.ROOT))}
+    text = derive.read_exact(template)
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", value)
+    return text

@@ -1,0 +1,291 @@
+"""What is written about graded submissions: for Gradescope, for a CI, for the student, for a class.
+
+All of it is made from records (`Record`), so that a report can be written again without grading.
+Whatever comes from a submission is text, and is escaped.
+"""
+
+import csv
+import html
+import io
+import json
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+from lab.instructor.judging import GRADED, NOT_RUN, NOT_STARTED, PASSED, Case, Judged
+
+INFRA_ERROR = "infra_error"
+
+
+@dataclass(frozen=True)
+class Record:
+    """All that is known about one submission."""
+
+    id: str
+    key: str            # fingerprint of what was graded, and with what
+    status: str         # GRADED or INFRA_ERROR
+    version: str        # of the course
+    tasks: tuple[Judged, ...] = ()
+    error: str = ""     # of the environment
+    note: str = ""      # for the student: about the submission as a whole
+    left_out: tuple[str, ...] = ()  # tasks that this grader has no judge for
+    seconds: float = field(default=0, compare=False)
+
+    @property
+    def earned(self) -> float:
+        return sum(task.earned for task in self.tasks)
+
+    @property
+    def points(self) -> float:
+        return sum(task.points for task in self.tasks)
+
+
+def to_json(record: Record) -> str:
+    return json.dumps(asdict(record), indent=1) + "\n"
+
+
+def from_json(text: str) -> Record:
+    data = json.loads(text)
+    tasks = tuple(Judged(**task | {"cases": tuple(Case(**case) for case in task["cases"])})
+                  for task in data["tasks"])
+    return Record(**data | {"tasks": tasks, "left_out": tuple(data["left_out"])})
+
+
+def shown(points: float) -> str:
+    return f"{round(points, 2):g}"
+
+
+def again(task: Judged, case: Case) -> str:
+    """The command that runs a case as it was graded."""
+    name = task.task.split(".", 1)[1]
+    return f'./lab check {name} --test "{case.name}" --seed {task.seed}'
+
+
+def gradescope(record: Record) -> str:
+    """results.json (grading/results.schema.json). None is written for an error of the environment:
+    Gradescope then says that the autograder failed, and gives no zero."""
+    tests = []
+    for number, task in enumerate(record.tasks, 1):
+        if task.status != GRADED:
+            tests.append({"name": task.task, "number": str(number), "score": 0.0,
+                          "max_score": task.points, "status": "failed",
+                          "output": f"{task.status}\n{task.message}"})
+        for place, case in enumerate(task.cases, 1):
+            passed = case.status == PASSED
+            test = {"name": f"{task.task}: {case.name}", "number": f"{number}.{place}",
+                    "status": "passed" if passed else "failed",
+                    "output": "" if passed else f"{case.status}\n{case.message}\n\n"
+                                                f"To see it again: {again(task, case)}"}
+            if not case.challenge:  # a challenge has no points: a status alone is for information
+                test |= {"score": round(case.earned, 6), "max_score": round(case.points, 6)}
+            tests.append(test)
+    return json.dumps({
+        "score": round(record.earned, 6), "execution_time": round(record.seconds),
+        "output": markdown(record), "output_format": "md", "test_output_format": "text",
+        "visibility": "visible", "stdout_visibility": "hidden", "tests": tests,
+        "extra_data": {"version": record.version, "key": record.key,
+                       "seeds": {task.task: task.seed for task in record.tasks},
+                       "not_graded": list(record.left_out)}}, indent=1) + "\n"
+
+
+def junit(record: Record) -> str:
+    suites = ElementTree.Element("testsuites", name=record.id)
+    for task in record.tasks:
+        cases = task.cases or (Case(task.status, task.status, task.points, task.message),)
+        failed = [case for case in cases if case.status != PASSED and not case.challenge]
+        suite = ElementTree.SubElement(suites, "testsuite", name=task.task, tests=str(len(cases)),
+                                       failures=str(len(failed)), errors="0", skipped="0")
+        for case in cases:
+            element = ElementTree.SubElement(suite, "testcase", name=case.name, classname=task.task)
+            if case in failed:
+                lines = case.message.splitlines() or [case.status]
+                problem = ElementTree.SubElement(element, "failure", message=_printable(lines[0]))
+                problem.text = _printable(case.message)
+    if record.status == INFRA_ERROR:
+        suite = ElementTree.SubElement(suites, "testsuite", name="environment", tests="1",
+                                       failures="0", errors="1", skipped="0")
+        element = ElementTree.SubElement(suite, "testcase", name="grading", classname="environment")
+        ElementTree.SubElement(element, "error", message=_printable(record.error))
+    return ElementTree.tostring(suites, encoding="unicode") + "\n"
+
+
+def _printable(text: str) -> str:
+    """XML has no place for control characters."""
+    return "".join(char if char in "\n\t" or char.isprintable() else "\N{REPLACEMENT CHARACTER}"
+                   for char in text)
+
+
+def markdown(record: Record) -> str:
+    """The report that a student reads."""
+    lines = [f"# {record.id}: {shown(record.earned)} of {shown(record.points)} points", ""]
+    if record.status == INFRA_ERROR:
+        lines = [f"# {record.id}: not graded yet", "", "The grader had a problem of its own. Your "
+                 "work was not judged, and will be graded again.", ""]
+    if record.note:
+        lines += [_fenced(record.note), ""]
+    if record.tasks:
+        lines += ["| task | points | of | |", "|---|---:|---:|---|"]
+        lines += [f"| {task.task} | {shown(task.earned)} | {shown(task.points)} | "
+                  f"{_summary(task)} |" for task in record.tasks] + [""]
+    if record.left_out:
+        lines += [f"Not graded here, and not in the points: {', '.join(record.left_out)}.", ""]
+    for task in record.tasks:
+        wrong = [case for case in task.cases if case.status not in _NO_MISTAKE]
+        if task.message or wrong:
+            lines += [f"## {task.task}", ""]
+        if task.message:
+            lines += [f"The file {_WHY.get(task.status, task.status)}:", "", _fenced(task.message),
+                      ""]
+        for case in wrong:
+            worth = "no points" if case.challenge else f"{shown(case.points)} points"
+            lines += [f"**{case.name}** ({worth})", "", _fenced(case.message), "",
+                      f"To see it again: `{again(task, case)}`", ""]
+        if left := [case for case in task.cases if case.status == NOT_RUN]:
+            lines += [f"{len(left)} more cases were not run:", "", _fenced(left[0].message), ""]
+    return "\n".join(lines).rstrip("\n") + f"\n\nVersion {record.version} of the course.\n"
+
+
+_NO_MISTAKE = (PASSED, NOT_STARTED, NOT_RUN)
+_WHY = {"does not compile": "does not compile", "missing": "is missing",
+        "refused": "was not run, because its code does what no solution needs"}
+
+
+def _summary(task: Judged) -> str:
+    if task.status != GRADED:
+        return task.status
+    counted = [case for case in task.cases if not case.challenge]
+    passed = sum(case.status == PASSED for case in counted)
+    if all(case.status == NOT_STARTED for case in counted):
+        return "not started"
+    return f"{passed} of {len(counted)} cases"
+
+
+def _fenced(text: str) -> str:
+    """Text of unknown origin in a block that it cannot end."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}text\n{_printable(text[:4000])}\n{fence}"
+
+
+def grades(records: Sequence[Record]) -> str:
+    """grades.csv: nothing in it depends on the time or on a seed. A submission that was not graded
+    has empty fields, and no zero."""
+    tasks = list(dict.fromkeys(task.task for record in records for task in record.tasks))
+    out = io.StringIO()
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(["id", "status", *tasks, "score", "max_score"])
+    for record in sorted(records, key=lambda record: record.id):
+        by_task = {task.task: task.earned for task in record.tasks}
+        done = record.status != INFRA_ERROR
+        table.writerow([record.id, record.status,
+                        *(shown(by_task[task]) if task in by_task else "" for task in tasks),
+                        *([shown(record.earned), shown(record.points)] if done else ["", ""])])
+    return out.getvalue()
+
+
+def mistakes(records: Sequence[Record]) -> list[tuple[int, str, str]]:
+    """The commonest ones: how many submissions, the task and case, an example of its message."""
+    count: Counter[str] = Counter()
+    example: dict[str, str] = {}
+    for record in records:
+        for task in record.tasks:
+            found = [(f"{task.task}: {case.name}", case.message) for case in task.cases
+                     if case.status not in _NO_MISTAKE]
+            if task.status not in (GRADED, "missing"):
+                found.append((f"{task.task}: {task.status}", task.message))
+            for name, message in found:
+                count[name] += 1
+                example.setdefault(name, message.splitlines()[0] if message else "")
+    return [(number, name, example[name]) for name, number in count.most_common(10)]
+
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 60rem; padding: 1rem;
+       color: #1d2733; background: #fff }
+h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem }
+.scroll { overflow-x: auto } table { border-collapse: collapse; width: 100% }
+th, td { padding: .3rem .6rem; border-bottom: 1px solid #d8dee6; text-align: left }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
+td.text { overflow-wrap: anywhere } .bad { color: #a3190b } .soft { color: #5b6776 }
+th.n { white-space: normal }
+svg { width: 100%; height: auto; max-width: 40rem } rect { fill: #2b6cb0 }
+svg text { font-size: 11px; fill: #5b6776; text-anchor: middle }
+"""
+
+
+def page(records: Sequence[Record], title: str) -> str:
+    """One static page about a class: no script, nothing loaded from elsewhere."""
+    done = [record for record in records if record.status != INFRA_ERROR]
+    scores = sorted(record.earned for record in done)
+    most = max((record.points for record in done), default=0)
+    text = html.escape
+    facts = f"{len(records)} submissions, {len(records) - len(done)} not graded"
+    if scores:
+        middle = (scores[len(scores) // 2] + scores[(len(scores) - 1) // 2]) / 2
+        facts += (f"; of {shown(most)} points: mean {shown(sum(scores) / len(scores))}, median "
+                  f"{shown(middle)}, from {shown(scores[0])} to {shown(scores[-1])}")
+    tasks = list(dict.fromkeys(task.task for record in records for task in record.tasks))
+    # A name may break behind its dot: a table with few tasks then fits a page.
+    head = "".join(f'<th class="n">{text(task).replace(".", ".<wbr>")}</th>' for task in tasks)
+    rows = []
+    for record in sorted(records, key=lambda record: record.id):
+        by_task = {task.task: task for task in record.tasks}
+        cells = "".join(
+            f'<td class="n">{shown(by_task[task].earned)}</td>' if task in by_task else "<td></td>"
+            for task in tasks)
+        graded = record.status != INFRA_ERROR
+        total = shown(record.earned) if graded else '<span class="bad">not graded</span>'
+        rows.append(f'<tr><td><a href="{text(record.id)}/report.md">{text(record.id)}</a></td>'
+                    f'<td class="n"><b>{total}</b></td>{cells}</tr>')
+    wrong = "".join(f'<tr><td class="n">{number}</td><td class="text">{text(name)}'
+                    f'<br><span class="soft">{text(_printable(message[:200]))}</span></td></tr>'
+                    for number, name, message in mistakes(records))
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{text(title)}</title>
+<style>{_STYLE}</style>
+</head>
+<body>
+<h1>{text(title)}</h1>
+<p>{text(facts)}.</p>
+<h2>Points</h2>
+{_histogram(scores, most)}
+<h2>The commonest mistakes</h2>
+<div class="scroll"><table>
+<tr><th class="n">times</th><th>the case, and an example of what was wrong</th></tr>
+{wrong or '<tr><td colspan="2">none</td></tr>'}
+</table></div>
+<h2>Submissions</h2>
+<div class="scroll"><table>
+<tr><th>submission</th><th class="n">points</th>{head}</tr>
+{"".join(rows)}
+</table></div>
+</body>
+</html>
+"""
+
+
+def _histogram(scores: Sequence[float], most: float) -> str:
+    bars, width, height = 10, 44, 150
+    if not scores or not most:
+        return "<p>Nothing is graded yet.</p>"
+    counts = [0] * bars
+    for score in scores:
+        counts[min(int(score / most * bars + 1e-9), bars - 1)] += 1
+    drawn = []
+    for number, count in enumerate(counts):
+        x, tall = number * width, round(count / max(counts) * height)
+        middle = x + width // 2
+        drawn.append(f'<rect x="{x + 3}" y="{height + 20 - tall}" width="{width - 6}" '
+                     f'height="{tall}"/>')
+        if count:
+            drawn.append(f'<text x="{middle}" y="{height + 14 - tall}">{count}</text>')
+        drawn.append(f'<text x="{x + 2}" y="{height + 36}">{shown(most * number / bars)}</text>')
+    drawn.append(f'<text x="{bars * width}" y="{height + 36}">{shown(most)}</text>')
+    return (f'<svg viewBox="-12 0 {bars * width + 30} {height + 44}" role="img" '
+            f'aria-label="histogram of points">{"".join(drawn)}</svg>')

@@ -1,0 +1,96 @@
+"""`./lab bundle`: packs what a student hands in, and nothing else."""
+
+import argparse
+import hashlib
+import json
+import re
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from lab import derive, handout, manifest, paths
+from lab.console import say
+from lab.errors import LabError
+from lab.manifest import Task
+
+GROUP = "Student"
+HELP = "pack the files that you may change into submission.zip, to hand in"
+
+FORMAT = 1
+INDEX = "bundle.json"  # in the archive, beside the files: who reads it checks all of it
+# Headers of which a use costs the points of the task (tools for instructors have the whole list).
+REFUSED = {
+    "iostream": "it runs code before the first call; std::printf shows values too",
+    "fstream": "files are not there", "filesystem": "files are not there",
+    "thread": "no threads are started", "future": "no threads are started",
+    "dlfcn.h": "no code is loaded",
+    "unistd.h": "no system calls are made", "sys/mman.h": "no system calls are made",
+}
+LARGEST = 1 << 20  # bytes of one file; the largest solution has 20 thousand
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="*", metavar="PART|TASK",
+                        help="part1, fused_cpu or part1.fused_cpu (default: all)")
+    parser.add_argument("--output", type=Path, default=paths.ROOT / "submission.zip",
+                        metavar="FILE", help="the archive to write (default: submission.zip)")
+
+
+def run(args: argparse.Namespace) -> int:
+    tasks = manifest.select(manifest.load_parts(), args.names)
+    files = {task.shown_path(): _content(task) for task in tasks if task.path().exists()}
+    if not files:
+        raise LabError("nothing to hand in: no task of these has its file")
+    version = handout.version_of(paths.ROOT)
+    _write(args.output, files, version)
+    for task in tasks:
+        content = files.get(task.shown_path(), b"").decode("utf-8", "replace")
+        for header in re.findall(r"#[ \t]*include[ \t]*<([\w./]+)>", content):
+            if header in REFUSED:
+                say(f"  {task.shown_path()} includes <{header}>; the grader refuses a task that "
+                    f"uses it: {REFUSED[header]}", "red")
+        note = ("is missing, and is not packed" if task.shown_path() not in files else
+                "" if _was_edited(task, files[task.shown_path()]) else "is still the skeleton")
+        say(f"  {task.shown_path()}{' ' * bool(note)}{note}", "yellow" if note else None)
+    say(f"{paths.relative(args.output.absolute())}: {len(files)} files, for version {version} of "
+        "the course")
+    return 0
+
+
+def _content(task: Task) -> bytes:
+    path = task.path()
+    if path.is_symlink() or not path.is_file():
+        raise LabError(f"{task.shown_path()} must be an ordinary file, and no link")
+    content = path.read_bytes()
+    if len(content) > LARGEST:
+        raise LabError(f"{task.shown_path()} has {len(content)} bytes; {LARGEST} are the most")
+    return content
+
+
+def _was_edited(task: Task, content: bytes) -> bool:
+    """True also where nobody knows what the skeleton was."""
+    kept = handout.handed_out(paths.ROOT, task.shown_path())
+    if kept.is_file():
+        return kept.read_bytes() != content
+    if task.path("solution").is_file():
+        return derive.derive_task(task).encode("utf-8", "surrogateescape") != content
+    return True
+
+
+def _write(output: Path, files: Mapping[str, bytes], version: handout.Version) -> None:
+    index = {"format": FORMAT, "version": asdict(version),
+             "files": {path: hashlib.sha256(content).hexdigest()
+                       for path, content in files.items()}}
+    packed = {INDEX: (json.dumps(index, indent=1, sort_keys=True) + "\n").encode(), **files}
+    partial = output.with_name(f".{output.name}.new")
+    try:
+        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path, content in packed.items():
+                entry = zipfile.ZipInfo(path)  # of 1980: the same files give the same archive
+                entry.external_attr = 0o644 << 16
+                archive.writestr(entry, content, zipfile.ZIP_DEFLATED)
+        partial.replace(output)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise LabError(f"{output} cannot be written ({error.strerror})") from None
