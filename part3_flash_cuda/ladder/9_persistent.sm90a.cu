@@ -43,8 +43,9 @@ struct Config : hopper::Config<HeadDim, BlockK, Groups, Stages, 1> {
 
 // The tiles of a pass. `next` counts those that were drawn after each block's first.
 struct Tiles {
-  int count, section;
-  int* next;
+  unsigned count;
+  int section;
+  unsigned* next;
 };
 
 template <class T, class C>
@@ -86,7 +87,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   if (threadIdx.x < 128) {
     give_registers<C::kRegistersToCopy>();
     if (threadIdx.x != 0) return;
-    int tile = blockIdx.x;
+    unsigned tile = blockIdx.x;
     for (unsigned i = 0;; ++i) {
       const unsigned buffer = i % C::kQBuffers, empty = i / C::kQBuffers % 2 ^ 1;
       if (tile >= tiles.count) {
@@ -95,11 +96,11 @@ __global__ void __launch_bounds__(C::kThreads, 1)
         arrive(Q_full[buffer]);
         return;
       }
-      const Work work = work_of(tile);
+      const Work work = work_of(static_cast<int>(tile));
       const int last = steps_of(work.some_see) - 1;
       const auto load_Q = [&] {
         wait(Q_empty[buffer], empty);
-        tile_of[buffer] = tile;
+        tile_of[buffer] = static_cast<int>(tile);
         load_tile<C, C::kBlockQ>(Q_smem(buffer), q_map, Q_full[buffer], work.i0, work);
       };
       if (last < 0) load_Q();
@@ -111,7 +112,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
         wait(V_empty[stage], parity ^ 1);
         load_tile<C, C::kBlockK>(V_smem(stage), v_map, V_full[stage], n * C::kBlockK, work);
       }
-      tile = static_cast<int>(gridDim.x) + atomicAdd(tiles.next, 1);
+      tile = gridDim.x + atomicAdd(tiles.next, 1u);
     }
   }
 
@@ -259,7 +260,7 @@ void forward(const AttentionForward<T>& pass, PassMemory& memory) {
     constexpr Index kInCache = 32 << 20;  // of an H200's 50 MB
     const Index section =
         std::clamp<Index>(kInCache / (4 * shape.keys * shape.head_dim + 1), 1, heads);
-    const auto next = static_cast<int*>(memory.workspace);
+    const auto next = static_cast<unsigned*>(memory.workspace);
     device::fill_bytes(next, 0, sizeof *next, pass.stream);
     launch("persistent", persistent_kernel<T, C>,
            {.grid = grid_size(std::min<Index>(count, device::multiprocessors())),
@@ -271,7 +272,7 @@ void forward(const AttentionForward<T>& pass, PassMemory& memory) {
            Arguments<T>{pass.out, pass.lse, shape,
                         static_cast<float>(attention_scale(pass.options, shape.head_dim) * kLog2E),
                         pass.options.causal},
-           Tiles{static_cast<int>(grid_size(count).x), static_cast<int>(section), next});
+           Tiles{grid_size(count).x, static_cast<int>(section), next});
   };
   const bool is_short = shape.keys <= 2048;
   const bool done = is_short && (pass.options.causal ? use_first(ShortCausal(), fits, start)
@@ -286,7 +287,7 @@ FLASH_ENTER(registry, name) {
                         .device = DeviceKind::kGpu,
                         .run = {.float16 = forward<Half>, .bfloat16 = forward<BFloat16>},
                         .unsupported = why_not,
-                        .workspace_bytes = [](const AttentionProblem&) { return sizeof(int); },
+                        .workspace_bytes = [](const AttentionProblem&) { return sizeof(unsigned); },
                         .finite_inputs = true});
 }
 
