@@ -147,7 +147,8 @@ class GpuMachine final : public Machine {
  private:
   DeviceTensor<char, 1> eviction_{Shape<1>{2 * static_cast<Index>(device::l2_cache_bytes())}};
   unsigned char fill_ = 0;
-  // About 0.1 ms on an H200: PyTorch's operators keep the host busy for half as long.
+  // Longer than the host needs to enqueue a pass: without it cuDNN's causal forward pass of 16
+  // heads of 128 and 1024 keys, batch 16, took 0.19 ms on an H200, with it 0.16 ms.
   EventClock clock_{[this] {
     for (int i = 0; i < 4; ++i) evict_caches();
   }};

@@ -54,6 +54,19 @@ struct Call {
 // kDone, of which `numbers` and `text` hold what the function returned.
 Message remote_call(const Call& call);
 
+// What every task that measures asks of its work and of the clock.
+template <class Work, class Clock>
+double answer(Callback what, Work& work, Clock& clock) {
+  switch (what) {
+    case kResetPeakMemory: work.reset_peak_memory(); break;
+    case kPeakMemoryBytes: return static_cast<double>(work.peak_memory_bytes());
+    case kSynchronize: clock.synchronize(); break;
+    case kNowMs: return clock.now_ms();
+    default: break;
+  }
+  return 0;
+}
+
 // Memory that must not be read: rows from `begin` on are left out of what the runner gets.
 void hide_from_runner(const void* begin, const void* end);
 
