@@ -206,9 +206,10 @@ class Cheats(Test):
         tasks = tuple(board.load_tasks())
         work = self.folder()
         bench = judging.set_up(tasks, work / "headers", BUILD)
-        flags = {task: tuple({"-O2": "-O1", "-ftree-vectorize": "-w"}.get(word, word)
-                             for word in flags) for task, flags in bench.flags.items()}
-        return Site(board, tasks, dataclasses.replace(bench, audited=False, flags=flags), work)
+        builds = {name: tuple(dataclasses.replace(one, flags=tuple(
+            {"-O2": "-O1", "-ftree-vectorize": "-w"}.get(word, word) for word in one.flags))
+            for one in builds) for name, builds in bench.builds.items()}
+        return Site(board, tasks, dataclasses.replace(bench, audited=False, builds=builds), work)
 
     def test_no_cheat_gets_a_result_and_what_is_right_gets_one(self):
         where = self.site("part1-cpu", problems=("1x256x512x64", "2x64x256x64"))

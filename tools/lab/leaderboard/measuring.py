@@ -54,7 +54,7 @@ def site(board: Board, marks: bool = False) -> Iterator[Site]:
     targets = [PROGRAM, *(f"leaderboard_reference_{part}" for part in {t.part for t in tasks}),
                *(f"flash_runner_{part}" for part in {t.part for t in tasks}),
                *(name for task in tasks
-                 for name in (judging.judge_of(task), judging.library_of(task))),
+                 for name in (judging.judge_of(task), judging.solution_of(task))),
                *["flash_leaderboard_marks"] * marks]
     built = build.build(targets, PRESET)
     if not built.ok:
@@ -143,16 +143,15 @@ def measure(where: Site, students: Sequence[Path], turns: int,
 
 def _command(where: Site, library: Path, name: str, variables: Mapping[str, str]) -> Path:
     """A file with the command that starts a runner in its sandbox, one word a line."""
-    folder, part = where.bench.folder, where.tasks[0].part
-    common = folder / "lib/libflash_runner_common.so"
-    shown = {folder / f"bin/flash_runner_{part}": "/runner/runner",
-             common: f"/runner/{common.name}", library: "/runner/student.so"}
+    folder, found = where.bench.folder, "/runner"
+    shown = judging.runner_of(where.tasks[0], folder) | {library: "/runner/student.so"}
     if library.is_relative_to(folder):  # our own code, with the libraries that it is linked with
         shown[folder / "lib"] = "/runner/lib"
+        found = "/runner/lib"
     file = where.work / f"{name}.command"
     words = sandbox.command(
         ["/runner/runner", "/runner/student.so"], folder="/runner", read=shown,
-        variables={"LD_LIBRARY_PATH": "/runner:/runner/lib"} | dict(variables))
+        variables={"LD_LIBRARY_PATH": found} | dict(variables))
     file.write_text("\n".join(words) + "\n")
     return file
 

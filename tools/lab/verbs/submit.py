@@ -80,7 +80,7 @@ def take(where: Site, name: str, sources: dict[str, bytes], libraries: list[Path
     measured = measuring.measure(where, libraries, TURNS, variables)
     facts |= {"after": machine.now()}
     result = result_of(where.board, measured.samples)
-    options = where.bench.flags[where.tasks[0].id][1:]
+    options = where.bench.builds[where.tasks[0].id][0].flags[1:]
     compiler = [build.configured(measuring.PRESET).compiler, *options]
     return receipts.make(where.board, name, sources, facts, compiler, measured), result
 
