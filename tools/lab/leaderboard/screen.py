@@ -25,8 +25,8 @@ def show(result: Result) -> None:
     console.console.print(table)
     say(f"exchange of messages, already subtracted: {_range(one.exchange for one in result.passes)}"
         f" ms a call; disturbed by other programs: {100 * result.disturbed:.0f} % of the calls")
-    say(f"speed-up over the reference: {result.speedup:.3f}x; {result.total:.4g} ms in all; "
-        f"{100 * result.roofline:.1f} % of the roofline", "bold")
+    say(f"speed-up over the reference: {result.speedup:.3f}x +- {100 * result.uncertainty:.1f} %; "
+        f"{result.total:.4g} ms in all; {100 * result.roofline:.1f} % of the roofline", "bold")
 
 
 def profile(result: Result) -> None:
@@ -41,8 +41,8 @@ def profile(result: Result) -> None:
                       f"{one.bytes / one.median / 1e6:.2f}", f"{one.extra_bytes / 1024:.4g}")
     console.console.print(table)
     say("MFLOP are the operations of the products, MiB the bytes of inputs and outputs: the least "
-        "work that there is. \"At best\" is its time at the rates of one core, which are measured in "
-        "the same turns. \"Processor\" holds the exchange, too. \"Extra\" is the memory of a call.")
+        "work that there is. \"At best\" is its time at the rates of one core, which are measured "
+        "in the same turns. \"Processor\" holds the exchange, too; \"extra\" is a call's memory.")
 
 
 def history(board: Board, receipts: Sequence[Receipt]) -> None:
