@@ -9,6 +9,7 @@
 // swizzled: its 16 bytes number c stand at place c ^ (row % 8).
 //
 //   tma_load    lands when `barrier` says so: announce the bytes first (mbarrier.hpp)
+//   tma_prefetch  brings the box into the L2 cache, for a later load
 //   tma_store, tma_add: the thread makes a group of them with tma_commit(); tma_wait_read<N>() waits
 //   until at most N groups still read shared memory, tma_wait<N>() until at most N are not complete.
 //   A thread that wrote the box calls fence_proxy_async() before (warpgroup.hpp).
@@ -30,6 +31,15 @@ __device__ __forceinline__ void tma_load(void* to, const TensorMap& map, Barrier
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
       " [%0], [%1, {%3, %4, %5, %6}], [%2];\n" ::"r"(shared_address(to)),
       "l"(&map), "r"(shared_address(&barrier)), "r"(column), "r"(row), "r"(head), "r"(batch)
+      : "memory");
+}
+
+// Brings the box into the L2 cache; nobody has to wait for it.
+__device__ __forceinline__ void tma_prefetch(const TensorMap& map, int column, int row, int head,
+                                             int batch) {
+  asm volatile(
+      "cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];\n" ::"l"(&map),
+      "r"(column), "r"(row), "r"(head), "r"(batch)
       : "memory");
 }
 

@@ -93,6 +93,8 @@ struct Work {
   int b, h, i0, keys;
   int all_see, some_see;  // all queries see the keys before all_see, some those before some_see
 
+  Work() = default;
+
   __device__ __forceinline__ Work(const AttentionShape& shape, bool causal, int block_q)
       : Work(shape, causal, block_q, blockIdx.x, static_cast<int>(shape.batch * shape.heads)) {}
 
@@ -274,17 +276,22 @@ __device__ __forceinline__ void softmax_step(Scores<C>& S, Rows<C>& rows, float 
   }
 }
 
-// Ends row g (`half` 0) or g + 8 (1) of a tile: lse = scale * m + log(l) in base e. Returns 1 / l,
-// by which O has to be multiplied. A row with no key gets lse = -inf and 0.
+// What ends row g (`half` 0) or g + 8 (1) of a tile: 1 / l, by which O has to be multiplied, and
+// lse = scale * m + log(l) in base e. A row with no key gets 0 and -inf.
+struct RowEnd {
+  float inverse, lse;
+};
+
 template <class C>
-__device__ __forceinline__ float end_row(int tile, int half, const Rows<C>& rows,
-                                         const TensorView<float, 3>& lse, const Work& work,
-                                         float scale, const Lane<C>& me) {
-  const int query = work.i0 + me.row(tile, half);
+__device__ __forceinline__ RowEnd end_of(int tile, int half, const Rows<C>& rows, float scale) {
   const float l = warp_sum<4>(rows.l[tile][half]), m = rows.m[tile][half];
-  if (me.t2 == 0 && query < lse.extent(2))
-    lse(work.b, work.h, query) = l == 0 ? -INFINITY : (m * scale + log2f(l)) * kLn2;
-  return l == 0 ? 0 : 1 / l;
+  return l == 0 ? RowEnd{0, -INFINITY} : RowEnd{1 / l, (m * scale + log2f(l)) * kLn2};
+}
+
+template <class C>
+__device__ __forceinline__ void store_lse(float value, int query, const TensorView<float, 3>& lse,
+                                          const Work& work, const Lane<C>& me) {
+  if (me.t2 == 0 && query < lse.extent(2)) lse(work.b, work.h, query) = value;
 }
 
 // Ends all rows, and stores O.
@@ -295,15 +302,16 @@ __device__ __forceinline__ void store(const Rows<C>& rows, const TensorView<T, 4
   FLASH_UNROLL
   for (int tile = 0; tile < C::kTiles; ++tile) FLASH_UNROLL
   for (int half = 0; half < 2; ++half) {
-    const float inverse = end_row<C>(tile, half, rows, lse, work, scale, me);
+    const RowEnd end = end_of<C>(tile, half, rows, scale);
     const int query = work.i0 + me.row(tile, half);
+    store_lse<C>(end.lse, query, lse, work, me);
     if (query >= out.extent(2)) continue;
     T* const row = &out(work.b, work.h, query, 0);
     FLASH_UNROLL
     for (int n = 0; n < C::kHeadDim / 8; ++n)
       if (8 * n < out.extent(3))
-        *reinterpret_cast<std::uint32_t*>(row + 8 * n + me.t2) =
-            pack<T>(rows.O[tile][n][2 * half] * inverse, rows.O[tile][n][2 * half + 1] * inverse);
+        *reinterpret_cast<std::uint32_t*>(row + 8 * n + me.t2) = pack<T>(
+            rows.O[tile][n][2 * half] * end.inverse, rows.O[tile][n][2 * half + 1] * end.inverse);
   }
 }
 

@@ -14,8 +14,8 @@
 
 namespace flash::hopper {
 
-using mma::kChunk, mma::Lane, mma::mask_scores, mma::pack, mma::Rows, mma::Scores,
-    mma::softmax_step, mma::store, mma::Work;
+using mma::end_of, mma::kChunk, mma::Lane, mma::mask_scores, mma::pack, mma::RowEnd, mma::Rows,
+    mma::Scores, mma::softmax_step, mma::store, mma::store_lse, mma::Work;
 
 // kGroups warpgroups compute, 64 queries each; kProducers more copy. kBlockK keys a step, shared
 // memory for K and V of kStages steps.
@@ -53,6 +53,14 @@ __device__ __forceinline__ void load_tile(T* tile, const TensorMap& map, Barrier
   FLASH_UNROLL
   for (int slab = 0; slab < C::kHeadDim / 64; ++slab)
     tma_load(tile + slab * kRows * 64, map, barrier, 64 * slab, row0, work.h, work.b);
+}
+
+// Brings the rows into the L2 cache, for a later load_tile().
+template <class C, int kRows>
+__device__ __forceinline__ void prefetch_tile(const TensorMap& map, int row0, const Work& work) {
+  FLASH_UNROLL
+  for (int slab = 0; slab < C::kHeadDim / 64; ++slab)
+    tma_prefetch(map, 64 * slab, row0, work.h, work.b);
 }
 
 // ---- Products -----------------------------------------------------------------------------------
@@ -139,6 +147,25 @@ __device__ __forceinline__ bool softmax_with_old_maximum(Weights<C>& P, const Sc
   rows.l[0][0] += sum[0];
   rows.l[0][1] += sum[1];
   return true;
+}
+
+// ---- O to shared memory -------------------------------------------------------------------------
+
+// Writes O of the warp's 16 rows, times 1 / l, to a tile of shared memory.
+template <class C, class T>
+__device__ __forceinline__ void put_O(T* tile, const Rows<C>& rows, const RowEnd (&end)[2],
+                                      const Lane<C>& me) {
+  FLASH_UNROLL
+  for (int c = 0; c < C::kHeadDim / 8; c += 2) {
+    std::uint32_t four[4];
+    FLASH_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      const float(&two)[4] = rows.O[0][c + j / 2];
+      four[j] =
+          pack<T>(two[j % 2 * 2] * end[j % 2].inverse, two[j % 2 * 2 + 1] * end[j % 2].inverse);
+    }
+    stmatrix(chunk_of<C::kBlockQ>(tile, me.first_row + me.lane % 16, c + me.lane / 16), four);
+  }
 }
 
 // ---- Turns --------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ __forceinline__ void wait(Barrier& barrier, int parity, simt::Site site = simt::
 
 // ---- tma.hpp ------------------------------------------------------------------------------------
 
+__forceinline__ void tma_prefetch(const TensorMap&, int, int, int, int) {}  // no cache here
 __forceinline__ void tma_load(void* to, const TensorMap& map, Barrier& barrier, int column, int row,
                               int head, int batch) {
   simt::tma_load(to, &map, &barrier, {column, row, head, batch});
