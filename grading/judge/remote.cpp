@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +25,7 @@
 #include <stdexcept>
 
 #include "common/error.hpp"
+#include "grading/judge/timed.hpp"
 
 namespace flash::grading {
 namespace {
@@ -123,7 +125,7 @@ std::string how_it_ended(int status) {
 
 class Runner {
  public:
-  Runner() {
+  explicit Runner(const std::vector<std::string>& words = runner_command()) {
     int pair[2], output[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0 ||
         pipe2(output, O_CLOEXEC | O_NONBLOCK) != 0)
@@ -133,7 +135,6 @@ class Runner {
     Descriptor theirs(pair[1]), their_output(output[1]);
     const int credentials = 1;
     setsockopt(socket_.get(), SOL_SOCKET, SO_PASSCRED, &credentials, sizeof credentials);
-    const std::vector<std::string> words = runner_command();
     std::vector<char*> argv;
     for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
     argv.push_back(nullptr);
@@ -199,6 +200,8 @@ class Runner {
         "The process that runs your code answered what it was not asked: memory of the grader was "
         "overwritten.");
   }
+
+  pid_t pid() const { return inner_pid_; }  // of the process that holds the student's code
 
   // Of the kernel, in bytes: memory of the process now, and the most that it ever had.
   std::pair<std::size_t, std::size_t> memory() const {
@@ -433,8 +436,7 @@ struct Layout {
   }
 }
 
-Message ask(Runner& runner, const Call& call, const Shared& memory, const Layout& layout,
-            std::size_t* extra) {
+Message message_of(const Call& call, const Shared& memory, const Layout& layout) {
   Message message{};
   message.kind = Kind::kMap;
   message.function = call.function;
@@ -443,6 +445,12 @@ Message ask(Runner& runner, const Call& call, const Shared& memory, const Layout
   std::copy(layout.placed.begin(), layout.placed.end(), message.placed);
   std::copy(call.integers.begin(), call.integers.end(), message.integers);
   std::copy(call.numbers.begin(), call.numbers.end(), message.numbers);
+  return message;
+}
+
+Message ask(Runner& runner, const Call& call, const Shared& memory, const Layout& layout,
+            std::size_t* extra) {
+  Message message = message_of(call, memory, layout);
   const double seconds = seconds_a_call();
   runner.send(message, memory.fd());
   if (runner.receive(seconds).kind != Kind::kMapped) runner.lied();
@@ -599,6 +607,94 @@ Message remote_call(const Call& call) {
     the_runner.reset();  // the next call gets a new one
     throw;
   }
+}
+
+// ---- timed.hpp ----------------------------------------------------------------------------------
+
+struct TimedRunner::Inside {
+  Runner runner;
+  double seconds;
+
+  Inside(const std::vector<std::string>& command, double most) : runner(command), seconds(most) {}
+
+  // Returns when the kernel has stopped the process, so that it does nothing from here on.
+  void stop() {
+    kill(runner.pid(), SIGSTOP);
+    const auto deadline = Clock::now() + std::chrono::seconds(5);
+    while (Clock::now() < deadline) {
+      std::ifstream stat("/proc/" + std::to_string(runner.pid()) + "/stat");
+      std::string text;
+      std::getline(stat, text);
+      const auto state = text.rfind(") ");  // behind the program's name, which may hold anything
+      if (state == std::string::npos || text[state + 2] == 'Z') return;  // it ended: receive() says
+      if (text[state + 2] == 'T') return;
+    }
+    throw std::logic_error("the judge: a runner's process cannot be stopped");
+  }
+  void go_on() const { kill(runner.pid(), SIGCONT); }
+
+  double processor_ms() const {
+    clockid_t clock;
+    timespec now{};
+    if (clock_getcpuclockid(runner.pid(), &clock) != 0 || clock_gettime(clock, &now) != 0) return 0;
+    return 1e3 * static_cast<double>(now.tv_sec) + 1e-6 * static_cast<double>(now.tv_nsec);
+  }
+};
+
+TimedRunner::TimedRunner(std::vector<std::string> command, double seconds)
+    : inside_(std::make_unique<Inside>(command, seconds)) {}
+TimedRunner::~TimedRunner() = default;
+TimedRunner::TimedRunner(TimedRunner&&) noexcept = default;
+
+Timed TimedRunner::call(const Call& call, const std::function<void(void*, std::size_t)>& evict) {
+  Runner& runner = inside_->runner;
+  const Layout layout(call);
+  const Shared memory(layout.bytes);
+  fill(memory.data(), memory.bytes(), true);
+  Message message = message_of(call, memory, layout);
+  inside_->go_on();
+  runner.send(message, memory.fd());
+  if (runner.receive(inside_->seconds).kind != Kind::kMapped) runner.lied();
+  inside_->stop();
+
+  for (std::size_t n = 0; n < call.arguments.size(); ++n) {
+    const Argument& of = call.arguments[n];
+    if (of.output) continue;
+    for_each_element(of, [&](std::size_t at) {
+      memcpy(memory.data() + layout.placed[n].offset + at,
+             static_cast<const unsigned char*>(of.data) + at, of.element);
+    });
+  }
+  std::vector<unsigned char> expected(memory.data(), memory.data() + memory.bytes());
+  message = Message{};
+  message.kind = Kind::kCall;
+  runner.send(message);  // it lies there until the process may run
+  evict(memory.data(), memory.bytes());
+
+  const double processor_before = inside_->processor_ms();
+  const auto begin = Clock::now();
+  inside_->go_on();
+  const Message answer = runner.receive(inside_->seconds);
+  const auto end = Clock::now();
+  inside_->stop();
+  Timed timed{.wall_ms = std::chrono::duration<double, std::milli>(end - begin).count(),
+              .processor_ms = inside_->processor_ms() - processor_before,
+              .extra_bytes = answer.bytes};
+  if (answer.kind != Kind::kDone) runner.lied();
+  if (answer.ended != Ended::kReturned) rethrow(answer, nullptr);
+
+  for (std::size_t n = 0; n < call.arguments.size(); ++n) {
+    const Argument& of = call.arguments[n];
+    if (!of.output) continue;
+    const unsigned char* const got = memory.data() + layout.placed[n].offset;
+    for_each_element(of, [&](std::size_t at) {
+      memcpy(static_cast<unsigned char*>(of.data) + at, got + at, of.element);
+      memcpy(expected.data() + layout.placed[n].offset + at, got + at, of.element);
+    });
+  }
+  if (memcmp(expected.data(), memory.data(), memory.bytes()) != 0)
+    throw KernelError("It changes an input, or writes outside of its outputs.");
+  return timed;
 }
 
 }  // namespace flash::grading

@@ -1,0 +1,225 @@
+// The judge of the leaderboard: measures a student's functions beside the reference's, in turns,
+// and writes every sample. ./lab submit starts it and makes a receipt of what it wrote.
+//
+// This process owns inputs, oracle and clock, and loads no student code (grading/judge/timed.hpp).
+// For each problem of a board and each turn: new inputs; each pass of the student and of the
+// reference on them, in a random order; the check of both results; one call that has nothing to do,
+// whose time is the cost of the exchange. A wrong result ends the run: there is no time for it.
+//
+// The report is a line of JSON for each event: "sample", "wrong", "complete". Without "complete"
+// nothing counts.
+#include <sys/random.h>
+
+#include <chrono>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "benchmarking/leaderboard/ceiling.hpp"
+#include "benchmarking/leaderboard/problem.hpp"
+#include "benchmarking/options.hpp"
+#include "benchmarking/program.hpp"
+#include "common/error.hpp"
+#include "common/inputs.hpp"
+#include "grading/judge/timed.hpp"
+
+namespace flash::leaderboard {
+namespace {
+
+using Milliseconds = std::chrono::duration<double, std::milli>;
+using grading::Timed;
+using grading::TimedRunner;
+
+std::uint64_t secret_seed() {
+  std::uint64_t seed = 0;
+  if (getrandom(&seed, sizeof seed, 0) != sizeof seed) throw Error("getrandom failed");
+  return seed >> 1;
+}
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) < 0x20)
+      out += format("\\u%04x", c);
+    else
+      out += c;
+  }
+  return out + '"';
+}
+
+// So that a call finds its inputs in memory, in no cache of any core.
+void evict(void* memory, std::size_t bytes) {
+#if defined(__x86_64__)
+  constexpr std::size_t kLine = 64;
+  for (std::size_t at = 0; at < bytes; at += kLine) _mm_clflush(static_cast<char*>(memory) + at);
+  _mm_mfence();
+#else
+  (void)memory, (void)bytes;
+  static std::vector<char> other(std::size_t{64} << 20);
+  static char fill = 0;
+  std::fill(other.begin(), other.end(), ++fill);
+  asm volatile("" : : "r"(other.data()) : "memory");
+#endif
+}
+
+// The words of a command, one a line of the file.
+std::vector<std::string> command_in(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<std::string> words;
+  for (std::string line; std::getline(file, line);) words.push_back(line);
+  if (words.empty()) throw OptionError("the file of a runner's command is empty: " + path);
+  return words;
+}
+
+struct Plan {
+  std::string kind;
+  Strings problems;
+  Strings students;  // files with the commands of the runners, one for each pass
+  std::filesystem::path reference;
+  int turns = 20;
+  double warm_up_ms = 500, seconds_a_call = 20;
+};
+
+class Measurement {
+ public:
+  Measurement(const Plan& plan, std::uint64_t seed, const std::string& output)
+      : plan_(plan), seeds_(seed), report_(output, std::ios::app) {
+    for (const std::string& file : plan.students) {
+      students_.emplace_back(command_in(file), plan.seconds_a_call);
+      references_.emplace_back(command_in(plan.reference), plan.seconds_a_call);
+    }
+    nothing_to_do_ = make_problem(plan.kind, "1x1x1x1");
+    nothing_to_do_->draw(0);
+  }
+
+  void run() {
+    const int all = plan_.turns * static_cast<int>(plan_.problems.size());
+    for (const std::string& name : plan_.problems) {
+      const auto problem = make_problem(plan_.kind, name);
+      if (problem->passes().size() != students_.size())
+        throw OptionError("a runner is needed for each pass");
+      warm_up(*problem, name);
+      for (int turn = 0; turn < plan_.turns && right_; ++turn) {
+        screen_.progress(done_++, all, name);
+        take_turn(*problem, name, turn);
+      }
+      if (!right_) break;
+    }
+    if (right_) report_ << "{\"event\": \"complete\"}" << std::endl;
+  }
+
+ private:
+  // By time and not by count: a processor at rest needs milliseconds to reach its clock rate. What
+  // is called looks to the runner like what is timed later.
+  void warm_up(Problem& problem, const std::string& name) {
+    const auto end = std::chrono::steady_clock::now() + Milliseconds(plan_.warm_up_ms);
+    problem.draw(seeds_.bits() >> 3);
+    do {
+      for (std::size_t pass = 0; pass < students_.size() && right_; ++pass)
+        for (TimedRunner* runner : {&references_[pass], &students_[pass]})
+          (void)measured(problem, name, pass, *runner);
+    } while (right_ && std::chrono::steady_clock::now() < end);
+  }
+
+  void take_turn(Problem& problem, const std::string& name, int turn) {
+    problem.draw(seeds_.bits() >> 3);
+    const double gflops = peak_gflops(), bandwidth = read_bandwidth();
+    for (std::size_t pass = 0; pass < students_.size() && right_; ++pass) {
+      const bool reference_first = seeds_.bits() & 1;
+      Timed student, reference;
+      if (reference_first) reference = measured(problem, name, pass, references_[pass]);
+      student = measured(problem, name, pass, students_[pass]);
+      if (!right_) return;
+      if (!reference_first) reference = measured(problem, name, pass, references_[pass]);
+      const Timed nothing = references_[pass].call(nothing_to_do_->call(pass), evict);
+      report_ << "{\"event\": \"sample\", \"problem\": " << quoted(name)
+              << ", \"pass\": " << quoted(problem.passes()[pass])
+              << format(", \"turn\": %d, \"student_ms\": %.6f, \"student_processor_ms\": %.6f, "
+                        "\"reference_ms\": %.6f, \"reference_processor_ms\": %.6f, "
+                        "\"exchange_ms\": %.6f, \"exchange_processor_ms\": %.6f, "
+                        "\"extra_bytes\": %zu, \"flops\": %.0f, \"bytes\": %.0f, "
+                        "\"peak_gflops\": %.3f, \"bandwidth_gbs\": %.3f}",
+                        turn, student.wall_ms, student.processor_ms, reference.wall_ms,
+                        reference.processor_ms, nothing.wall_ms, nothing.processor_ms,
+                        student.extra_bytes, problem.flops(pass), problem.bytes(pass), gflops,
+                        bandwidth)
+              << std::endl;
+    }
+  }
+
+  // One call with its check. A student's wrong result or exception is an event, and ends the run;
+  // the reference's is a mistake of the judge.
+  Timed measured(Problem& problem, const std::string& name, std::size_t pass, TimedRunner& runner) {
+    const bool students = &runner == &students_[pass];
+    std::string wrong;
+    Timed timed;
+    try {
+      timed = runner.call(problem.call(pass), evict);
+      wrong = problem.wrong(pass);
+    } catch (const NotYetImplemented& missing) {
+      wrong = "task " + missing.task() + " is not written yet";
+    } catch (const Error& error) {
+      wrong = error.what();
+    }
+    if (wrong.empty()) return timed;
+    if (!students) throw Error("the reference is wrong: " + wrong);
+    right_ = false;
+    report_ << "{\"event\": \"wrong\", \"problem\": " << quoted(name)
+            << ", \"pass\": " << quoted(problem.passes()[pass])
+            << ", \"message\": " << quoted(wrong) << "}" << std::endl;
+    return timed;
+  }
+
+  const Plan plan_;
+  Random seeds_;
+  std::ofstream report_;
+  std::vector<TimedRunner> students_, references_;
+  std::unique_ptr<Problem> nothing_to_do_;
+  Screen screen_;
+  int done_ = 0;
+  bool right_ = true;
+};
+
+int run(int argc, char** argv) {
+  Plan plan;
+  std::optional<std::string> kind;
+  std::optional<Strings> problems, students;
+  std::optional<std::int64_t> turns = 20, warm_up = 500, seed, seconds = 20;
+  std::filesystem::path output;
+  Options options("submit_leaderboard",
+                  "Measures a submission beside the reference; ./lab submit starts it.");
+  options.choice("kind", "what the problems are", kind, {"attention", "softmax_matmul"});
+  options.names("problems", "as in 8x1x256x64,8x1x256x64:causal", problems);
+  options.names("students", "files with the runners' commands, one for each pass", students);
+  options.file("reference", "the same of the reference, for all passes", plan.reference);
+  options.integer("turns", "timed calls of each pass", turns, 1, 1000);
+  options.integer("warm-up-ms", "warm-up of each problem", warm_up, 0, 60000);
+  options.integer("seconds", "the longest that a call may take", seconds, 1, 600);
+  options.integer("seed", "of the inputs; by default nobody knows it before", seed, 0,
+                  std::int64_t{1} << 62);
+  options.file("output", "the report", output);
+  if (!options.parse(argc, argv)) return 0;
+  if (!kind || !problems || !students || plan.reference.empty() || output.empty())
+    throw OptionError("--kind, --problems, --students, --reference and --output are needed");
+  plan.kind = *kind;
+  plan.problems = *problems;
+  plan.students = *students;
+  plan.turns = static_cast<int>(*turns);
+  plan.warm_up_ms = static_cast<double>(*warm_up);
+  plan.seconds_a_call = static_cast<double>(*seconds);
+  const std::uint64_t used = seed ? static_cast<std::uint64_t>(*seed) : secret_seed();
+  std::ofstream(output) << "{\"event\": \"begin\", \"seed\": " << used << "}" << std::endl;
+  Measurement(plan, used, output.string()).run();
+  return 0;
+}
+
+}  // namespace
+}  // namespace flash::leaderboard
+
+int main(int argc, char** argv) {
+  return flash::run_program(argc, argv, flash::leaderboard::run);
+}
