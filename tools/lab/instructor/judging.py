@@ -249,3 +249,15 @@ def _run(task: Task, library: Path, work: Path, bench: Bench, ending: Judged) ->
         cases.append(Case(case["name"], status, task.points * case["weight"] / total,
                           event["message"], case["challenge"]))
     return Judged(ending.task, ending.points, GRADED, seed=ending.seed, cases=tuple(cases))
+
+
+def compiled(task: Task, source: bytes, work: Path, bench: Bench) -> Path:
+    """The library of one file, made in the folder `work`, for whoever runs it in a sandbox of its
+    own. LabError where it does not compile or is refused."""
+    (work / "build").mkdir(parents=True)
+    (work / task.file).write_bytes(source)
+    if problem := _compile(task, work, bench):
+        status, message = problem
+        why = "is refused" if status == REFUSED else status
+        raise LabError(f"{task.shown_path()} {why}: {'; '.join(message.splitlines())}")
+    return work / "build" / "student.so"

@@ -1,0 +1,92 @@
+"""Boards: what is measured, a file of a few lines each (benchmarking/boards/NAME.toml)."""
+
+import hashlib
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab import manifest, paths
+from lab.errors import LabError
+from lab.manifest import Task
+
+FOLDER = Path("benchmarking/boards")
+# Of each kind of problem: the passes that are timed, one for each task of the board.
+PASSES = {"softmax_matmul": ("forward",), "attention": ("forward", "backward")}
+DEVICES = ("cpu", "cuda")
+DTYPES = ("float32", "float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Board:
+    name: str                   # of its file
+    title: str
+    device: str
+    kind: str
+    dtype: str
+    tasks: tuple[str, ...]      # ids
+    problems: tuple[str, ...]   # as benchmarking/leaderboard/problem.hpp reads them
+    marks: tuple[str, ...]      # rungs of a ladder that stand in the table to compare with
+    sha256: str                 # of the file: a receipt holds for one version of a board
+
+    @property
+    def passes(self) -> tuple[str, ...]:
+        return PASSES[self.kind][:len(self.tasks)]
+
+    def load_tasks(self) -> list[Task]:
+        known = {task.id: task for part in manifest.load_parts() for task in part.tasks}
+        if missing := [name for name in self.tasks if name not in known]:
+            raise LabError(f"the board {self.name} measures {', '.join(missing)}, which this copy "
+                           "of the course does not have")
+        return [known[name] for name in self.tasks]
+
+
+def load(file: Path) -> Board:
+    shown = paths.relative(file)
+    try:
+        content = file.read_bytes()
+        table = tomllib.loads(content.decode())
+    except OSError as error:
+        raise LabError(f"{shown} cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise LabError(f"{shown}: not valid TOML: {error}") from None
+    table = {"marks": []} | table
+
+    def wants(key: str, fits: bool, wanted: str) -> None:
+        if not fits:
+            raise LabError(f"{shown}: {key} is {table.get(key)!r}; it must be {wanted}")
+
+    def texts(key: str, pattern: str) -> bool:
+        value = table.get(key)
+        return isinstance(value, list) and all(
+            isinstance(text, str) and re.fullmatch(pattern, text) for text in value)
+
+    keys = {"title", "device", "kind", "dtype", "tasks", "problems", "marks"}
+    if unknown := sorted(table.keys() - keys):
+        raise LabError(f"{shown}: unknown key {unknown[0]!r}; the keys are "
+                       f"{', '.join(sorted(keys))}")
+    wants("title", isinstance(table.get("title"), str) and table["title"] != "", "a text")
+    for key, choices in (("device", DEVICES), ("kind", tuple(PASSES)), ("dtype", DTYPES)):
+        wants(key, table.get(key) in choices, f"one of {', '.join(choices)}")
+    passes = PASSES[table["kind"]]
+    wants("tasks", texts("tasks", r"\w+\.\w+") and 1 <= len(table["tasks"]) <= len(passes),
+          f"a list of tasks, one for each of {', '.join(passes)}")
+    wants("problems", texts("problems", r"\d{1,6}(x\d{1,6}){3}(:causal)?") and table["problems"]
+          and len(set(table["problems"])) == len(table["problems"]),
+          'a list of different problems such as "8x1x256x64" and "8x1x256x64:causal"')
+    wants("marks", texts("marks", r"\w+"), "a list of names of rungs")
+    return Board(file.stem, table["title"], table["device"], table["kind"], table["dtype"],
+                 *(tuple(table[key]) for key in ("tasks", "problems", "marks")),
+                 hashlib.sha256(content).hexdigest())
+
+
+def load_all() -> list[Board]:
+    return [load(file) for file in sorted((paths.ROOT / FOLDER).glob("*.toml"))]
+
+
+def find(name: str) -> Board:
+    known = {board.name: board for board in load_all()}
+    if name not in known:
+        raise LabError(f'there is no board "{name}"{manifest.nearest(name, known)}; there are '
+                       f"{', '.join(known)}")
+    return known[name]

@@ -1,0 +1,172 @@
+"""Measures a submission on a board: builds what is needed, lets the graded cases run, and starts the
+judge of the leaderboard (benchmarking/leaderboard/submit_leaderboard.cpp).
+
+The student's files are compiled, audited and run in the sandboxes of ./lab grade.
+"""
+
+import contextlib
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab import build, console, paths
+from lab.console import say
+from lab.errors import LabError
+from lab.instructor import judging, sandbox
+from lab.instructor.judging import Bench
+from lab.leaderboard.boards import Board
+from lab.leaderboard.result import NoResult
+from lab.manifest import Task
+
+PRESET = "cpu"
+PROGRAM = "submit_leaderboard"
+MARK = "FLASH_MARK"
+WARM_UP_MS = 500
+
+
+@dataclass(frozen=True)
+class Measured:
+    seed: int
+    samples: tuple[dict, ...]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A board on this machine, ready to be measured."""
+
+    board: Board
+    tasks: tuple[Task, ...]
+    bench: Bench
+    work: Path  # a folder for whatever lasts as long as this
+
+
+@contextlib.contextmanager
+def site(board: Board, marks: bool = False) -> Iterator[Site]:
+    """Builds the board's judges. LabError where this machine cannot measure it."""
+    if board.device == "cuda":
+        raise LabError(_no_gpu(board))
+    if trouble := sandbox.trouble():
+        raise LabError(trouble)
+    tasks = tuple(board.load_tasks())
+    build.configured(PRESET)
+    targets = [PROGRAM, *(f"leaderboard_reference_{part}" for part in {t.part for t in tasks}),
+               *(f"flash_runner_{part}" for part in {t.part for t in tasks}),
+               *(name for task in tasks
+                 for name in (judging.judge_of(task), f"{task.part}_{task.name}_solution")),
+               *["flash_leaderboard_marks"] * marks]
+    built = build.build(targets, PRESET)
+    if not built.ok:
+        raise LabError(f"the judge of the leaderboard does not build: {built.first_error}")
+    with tempfile.TemporaryDirectory(prefix="lab-submit-") as folder:
+        work = Path(folder)
+        bench = judging.set_up(tasks, work / "headers", build.build_folder(PRESET))
+        yield Site(board, tasks, bench, work)
+
+
+def _no_gpu(board: Board) -> str:
+    config = build.configured()
+    if config.cuda == "none":
+        return (f"the board {board.name} is for a GPU, and this build has no CUDA: nvcc 12.0 or "
+                "newer has to be in PATH (./lab doctor says more)")
+    if config.cuda != "gpu":
+        return (f"the board {board.name} is for a GPU, and there is none here: the emulator "
+                "measures no time (./lab doctor says more)")
+    return (f"the board {board.name} is for a GPU: this version of the course has no judge that "
+            "measures there, only the boards of a CPU")
+
+
+def test(where: Site, sources: Mapping[str, bytes]) -> None:
+    """Runs all graded cases of the board's tasks. LabError with the first that fails."""
+    for task in where.tasks:
+        judged = judging.judge(task, sources[task.shown_path()], where.bench)
+        wrong = [case for case in judged.cases
+                 if case.status != judging.PASSED and not case.challenge]
+        if judged.status != judging.GRADED:
+            lines = "; ".join(judged.message.splitlines())
+            raise LabError(f"{task.shown_path()} {_WHY.get(judged.status, judged.status)}: {lines}")
+        if wrong:
+            first = " ".join(wrong[0].message.split())
+            raise LabError(
+                f"{task.id} does not pass its tests: {len(wrong)} of {len(judged.cases)} cases, "
+                f"first \"{wrong[0].name}\"{f' ({first})' if first else ''}; "
+                f"next: ./lab check {task.name}")
+        say(f"{task.id} passes its tests: {len(judged.cases)} cases")
+
+
+_WHY = {judging.REFUSED: "was not run, because its code does what no solution needs"}
+
+
+def libraries(where: Site, sources: Mapping[str, bytes]) -> list[Path]:
+    return [judging.compiled(task, sources[task.shown_path()], where.work / task.name, where.bench)
+            for task in where.tasks]
+
+
+def measure(where: Site, students: Sequence[Path], turns: int, mark: str = "",
+            problems: Sequence[str] = (), warm_up_ms: int = WARM_UP_MS) -> Measured:
+    """Measures these libraries, one for each pass; of a rung of a ladder, `mark` is its name.
+    NoResult where the submission gives a wrong result or breaks a rule."""
+    folder, part = where.bench.folder, where.tasks[0].part
+    reference = folder / f"lib/libleaderboard_reference_{part}.so"
+    report = where.work / "report.jsonl"
+    report.unlink(missing_ok=True)
+    commands = [*(_command(where, library, f"student{number}", mark)
+                  for number, library in enumerate(students)),
+                _command(where, reference, "reference", "")]
+    line = [folder / "bin" / PROGRAM, "--kind", where.board.kind,
+            "--problems", ",".join(problems or where.board.problems),
+            "--students", ",".join(map(str, commands[:-1])), "--reference", commands[-1],
+            "--turns", turns, "--warm-up-ms", warm_up_ms, "--output", report]
+    try:
+        with console.progress("measuring"):
+            done = subprocess.run([str(word) for word in line], stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                  errors="replace", env={"LC_ALL": "C"})
+    except OSError as error:
+        raise LabError(f"{PROGRAM} cannot be run: {error.strerror}") from None
+    written = report.read_text("utf-8", "replace") if report.exists() else ""
+    events = [json.loads(line) for line in written.split("\n")[:-1]]  # whole lines
+    wrong = next((event for event in events if event["event"] == "wrong"), None)
+    if wrong:
+        where_ = f"{wrong['pass']} on {wrong['problem']}"
+        raise NoResult(f"no time is taken of a wrong result: {where_}: "
+                       f"{' '.join(wrong['message'].split())}")
+    if done.returncode or not events or events[-1]["event"] != "complete":
+        said = done.stderr.strip()[-500:] or f"exit code {done.returncode}"
+        raise LabError(f"{PROGRAM} did not finish: {said}")
+    return Measured(events[0]["seed"], tuple(
+        {key: value for key, value in event.items() if key != "event"} for event in events[1:-1]))
+
+
+def _command(where: Site, library: Path, name: str, mark: str) -> Path:
+    """A file with the command that starts a runner in its sandbox, one word a line."""
+    folder, part = where.bench.folder, where.tasks[0].part
+    common = folder / "lib/libflash_runner_common.so"
+    shown = {folder / f"bin/flash_runner_{part}": "/runner/runner",
+             common: f"/runner/{common.name}", library: "/runner/student.so"}
+    variables = {"LD_LIBRARY_PATH": "/runner"}
+    if mark:  # our own code, with the libraries that it is linked with
+        shown[folder / "lib"] = "/runner/lib"
+        variables = {"LD_LIBRARY_PATH": "/runner/lib", MARK: mark, "FLASH_THREADS": "1"}
+    file = where.work / f"{name}.command"
+    words = sandbox.command(["/runner/runner", "/runner/student.so"], folder="/runner",
+                            read=shown, variables=variables)
+    file.write_text("\n".join(words) + "\n")
+    return file
+
+
+def mark_library(where: Site) -> Path:
+    return where.bench.folder / f"lib/libleaderboard_marks_{where.tasks[0].part}.so"
+
+
+def read_own(tasks: Sequence[Task], implementation: str = "skeleton") -> dict[str, bytes]:
+    """The files of this copy of the course, by the paths that a submission has."""
+    found = {}
+    for task in tasks:
+        file = task.path(implementation)
+        if file.is_symlink() or not file.is_file():
+            raise LabError(f"{paths.relative(file)} must be an ordinary file, and no link")
+        found[task.shown_path()] = file.read_bytes()
+    return found

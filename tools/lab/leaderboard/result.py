@@ -1,0 +1,121 @@
+"""From the samples of a measurement to one number, or to the reason why there is none.
+
+It is computed anew whenever a receipt is read: what a receipt says about itself is not believed.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median, quantiles
+
+from lab.errors import LabError
+from lab.leaderboard.boards import Board
+
+TURNS = 20          # timed calls of each pass
+# A call in which the processor did something else for longer than this share was disturbed, and
+# the share of disturbed calls with which a measurement still stands.
+DISTURBED, MOST_DISTURBED = 0.05, 0.25
+
+
+class NoResult(LabError):
+    """The measurement ended, and gives no place."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What was measured of one pass on one problem; times in ms, without the exchange."""
+
+    problem: str
+    name: str
+    median: float
+    p10: float
+    p90: float
+    reference: float    # median
+    relative: float     # median over the turns of the time over the reference's in the same turn
+    floor: float        # that no program can be faster than, on this machine
+    processor: float    # median of what the kernel counted
+    exchange: float     # what was subtracted
+    flops: float
+    bytes: float
+    extra_bytes: int
+
+
+@dataclass(frozen=True)
+class Result:
+    passes: tuple[Pass, ...]
+    disturbed: float    # share of the calls
+
+    @property
+    def speedup(self) -> float:
+        """Over the reference. A pass with a time of zero would change the mean of the relative
+        times by its own share and no more; a geometric mean would be zero."""
+        return 1 / fmean(one.relative for one in self.passes)
+
+    @property
+    def total(self) -> float:
+        return sum(one.median for one in self.passes)
+
+    @property
+    def roofline(self) -> float:
+        """The share of what the machine could do at best."""
+        return sum(one.floor for one in self.passes) / self.total
+
+
+NUMBERS = ("student_ms", "student_processor_ms", "reference_ms", "reference_processor_ms",
+           "exchange_ms", "exchange_processor_ms", "flops", "bytes", "peak_gflops",
+           "bandwidth_gbs", "extra_bytes")
+
+
+def result_of(board: Board, samples: Sequence[Mapping[str, object]], turns: int = TURNS,
+              most_disturbed: float = MOST_DISTURBED) -> Result:
+    """Raises NoResult, with what is wrong in words."""
+    wanted = [(problem, name, turn) for problem in board.problems for turn in range(turns)
+              for name in board.passes]
+    found = [(one.get("problem"), one.get("pass"), one.get("turn")) for one in samples]
+    if found != wanted:
+        raise NoResult(f"it has {len(found)} samples; the board {board.name} needs {len(wanted)}, "
+                       f"{turns} of each pass on each problem")
+    for one in samples:
+        for key in NUMBERS:
+            value = one.get(key)
+            # NaN and infinity are no numbers here, nor is true.
+            if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
+                raise NoResult(f"{key} of a sample is {value!r}; it must be a number of at least 0")
+    passes = [_pass(problem, name, [one for one in samples
+                                    if (one["problem"], one["pass"]) == (problem, name)])
+              for problem in board.problems for name in board.passes]
+    disturbed = fmean(_was_disturbed(one, who) for one in samples
+                      for who in ("student", "reference"))
+    for one in passes:
+        if not one.p10 > one.floor:
+            raise NoResult(
+                f"{one.name} on {one.problem} took {one.p10:.4g} ms (10th percentile), and this "
+                f"machine needs {one.floor:.4g} ms for the operations alone: no time is that short")
+    if disturbed > most_disturbed:
+        raise NoResult(
+            f"the machine is busy: in {100 * disturbed:.0f} % of the calls other programs took the "
+            "processor away; close them, and measure again")
+    return Result(tuple(passes), disturbed)
+
+
+def _pass(problem: str, name: str, samples: Sequence[Mapping[str, float]]) -> Pass:
+    exchange = median(one["exchange_ms"] for one in samples)
+    times = [max(0.0, one["student_ms"] - exchange) for one in samples]
+    references = [max(0.0, one["reference_ms"] - exchange) for one in samples]
+    if min(references) <= 0:
+        raise NoResult(f"the reference took no time for {name} on {problem}")
+    deciles = quantiles(times, n=10, method="inclusive") if len(times) > 1 else times * 9
+    first = samples[0]
+    floor = max(first["flops"] / max(one["peak_gflops"] for one in samples) / 1e6
+                if max(one["peak_gflops"] for one in samples) else 0.0,
+                first["bytes"] / max(one["bandwidth_gbs"] for one in samples) / 1e6
+                if max(one["bandwidth_gbs"] for one in samples) else 0.0)
+    return Pass(problem, name, median(times), deciles[0], deciles[8], median(references),
+                median(time / other for time, other in zip(times, references)), floor,
+                median(one["student_processor_ms"] for one in samples), exchange, first["flops"],
+                first["bytes"], int(max(one["extra_bytes"] for one in samples)))
+
+
+def _was_disturbed(sample: Mapping[str, float], who: str) -> bool:
+    lost = sample[f"{who}_ms"] - sample[f"{who}_processor_ms"]
+    return lost - sample["exchange_ms"] > DISTURBED * sample[f"{who}_ms"]

@@ -1,0 +1,72 @@
+"""What a person sees of a result: tables on the terminal."""
+
+from collections.abc import Sequence
+
+from rich.table import Column, Table
+
+from lab import console
+from lab.console import say
+from lab.errors import LabError
+from lab.leaderboard.boards import Board
+from lab.leaderboard.receipts import Receipt
+from lab.leaderboard.result import Result
+
+
+def show(result: Result) -> None:
+    """Each pass, and all together."""
+    table = Table("problem", "pass", *(_right(text) for text in (
+        "median, ms", "p10 - p90", "reference, ms", "speed-up", "GFLOP/s", "roofline")),
+        box=None, pad_edge=False)
+    for one in result.passes:
+        table.add_row(one.problem, one.name, f"{one.median:.4g}", f"{one.p10:.4g} - {one.p90:.4g}",
+                      f"{one.reference:.4g}", f"{1 / one.relative:.3f}x",
+                      f"{one.flops / one.median / 1e6:.1f}", f"{100 * one.floor / one.median:.1f} %")
+    console.console.print(table)
+    say(f"exchange of messages, already subtracted: {_range(one.exchange for one in result.passes)}"
+        f" ms a call; disturbed by other programs: {100 * result.disturbed:.0f} % of the calls")
+    say(f"speed-up over the reference: {result.speedup:.3f}x; {result.total:.4g} ms in all; "
+        f"{100 * result.roofline:.1f} % of the roofline", "bold")
+
+
+def profile(result: Result) -> None:
+    """What takes the time: operations, bytes and memory, beside what the machine can do."""
+    table = Table("problem", "pass", *(_right(text) for text in (
+        "median, ms", "processor, ms", "at best, ms", "operations, MFLOP", "GFLOP/s",
+        "bytes at least, MiB", "GB/s at least", "extra memory, KiB")), box=None, pad_edge=False)
+    for one in result.passes:
+        table.add_row(one.problem, one.name, f"{one.median:.4g}", f"{one.processor:.4g}",
+                      f"{one.floor:.4g}", f"{one.flops / 1e6:.4g}",
+                      f"{one.flops / one.median / 1e6:.1f}", f"{one.bytes / 2**20:.3g}",
+                      f"{one.bytes / one.median / 1e6:.2f}", f"{one.extra_bytes / 1024:.4g}")
+    console.console.print(table)
+    say("\"At best\" is the time of the operations at the peak rate of one core, or of the bytes at "
+        "its reading rate, whichever is longer; both rates are measured in the same turns.")
+
+
+def history(board: Board, receipts: Sequence[Receipt]) -> None:
+    """A person's own versions, and what each gained."""
+    table = Table("when (UTC)", *(_right(text) for text in (
+        "speed-up", "to the one before", "total, ms", "roofline")), "files", box=None,
+        pad_edge=False)
+    before = None
+    for receipt in receipts:
+        try:
+            result = receipt.result(board)
+        except LabError:
+            continue
+        gained = f"{result.speedup / before:.3f}x" if before else ""
+        before = result.speedup
+        table.add_row(receipt.time.replace("T", " ").rstrip("Z"), f"{result.speedup:.3f}x", gained,
+                      f"{result.total:.4g}", f"{100 * result.roofline:.1f} %",
+                      " ".join(digest[:8] for digest in receipt.sources.values()))
+    console.console.print(table)
+
+
+def _right(text: str) -> Column:
+    return Column(text, justify="right")
+
+
+def _range(values) -> str:
+    found = sorted(values)
+    low, high = f"{found[0]:.2g}", f"{found[-1]:.2g}"
+    return low if low == high else f"{low} to {high}"
