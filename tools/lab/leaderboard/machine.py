@@ -6,9 +6,7 @@ import re
 import time
 from pathlib import Path
 
-from lab.errors import LabError
-
-BUSY = 0.5  # processors that other programs may use before a measurement begins
+from lab.leaderboard.result import DISTURBED, Busy
 
 
 def device() -> str:
@@ -37,23 +35,16 @@ def facts() -> dict[str, object]:
             "system": f"{platform.system()} {platform.release()}", "governor": governor or None}
 
 
-def refuse_if_busy(seconds: float = 1.0) -> None:
-    """LabError where other programs leave less than one and a half processors, for the judge and
-    the code that it measures (one where there is only one)."""
-    before = _busy_ticks()
-    time.sleep(seconds)
-    used = (_busy_ticks() - before) / os.sysconf("SC_CLK_TCK") / seconds
-    processors = os.cpu_count() or 1
-    if used > max(BUSY, processors - 1.5):
-        raise LabError(f"the machine is busy: other programs use {used:.1f} of its {processors} "
-                       "processors, so that a time would mean nothing; try again when it is idle "
-                       "(--mode benchmark measures all the same)")
-
-
-def _busy_ticks() -> float:
-    words = _text("/proc/stat").split("\n", 1)[0].split()[1:9]
-    ticks = [float(word) for word in words]
-    return sum(ticks) - sum(ticks[3:5])  # all but idle and iowait
+def refuse_if_busy(seconds: float = 0.5) -> None:
+    """Computes for a moment. LabError where other programs take the processor away meanwhile."""
+    begin, used = time.perf_counter(), time.process_time()
+    while time.perf_counter() - begin < seconds:
+        pass
+    lost = 1 - (time.process_time() - used) / (time.perf_counter() - begin)
+    if lost > DISTURBED:
+        raise Busy(f"the machine is busy: other programs take {100 * lost:.0f} % of a processor "
+                   "away, so that a time would mean nothing; try again when it is idle "
+                   "(--mode benchmark measures all the same)")
 
 
 def _cpuinfo() -> dict[str, str]:

@@ -21,6 +21,10 @@ class NoResult(LabError):
     """The measurement ended, and gives no place."""
 
 
+class Busy(LabError):
+    """Nothing was found out about the submission."""
+
+
 @dataclass(frozen=True)
 class Pass:
     """What was measured of one pass on one problem; times in ms, without the exchange."""
@@ -92,7 +96,7 @@ def result_of(board: Board, samples: Sequence[Mapping[str, object]], turns: int 
                 f"{one.name} on {one.problem} took {one.p10:.4g} ms (10th percentile), and this "
                 f"machine needs {one.floor:.4g} ms for the operations alone: no time is that short")
     if disturbed > most_disturbed:
-        raise NoResult(
+        raise Busy(
             f"the machine is busy: in {100 * disturbed:.0f} % of the calls other programs took the "
             "processor away; close them, and measure again")
     return Result(tuple(passes), disturbed)

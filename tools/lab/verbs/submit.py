@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     with measuring.site(board, marks=args.marks) as where:
         if args.marks:
             return _marks(where)
-        sources = _sources(where, args.submission)
+        sources = sources_of(where, args.submission)
         if args.mode in ("test", "leaderboard"):
             measuring.test(where, sources)
         if args.mode == "test":
@@ -105,7 +105,7 @@ def _name(given: str | None) -> str:
     return given
 
 
-def _sources(where: Site, place: Path | None) -> dict[str, bytes]:
+def sources_of(where: Site, place: Path | None) -> dict[str, bytes]:
     if place is None:
         return measuring.read_own(where.tasks)
     found = submissions.find([place], where.tasks)

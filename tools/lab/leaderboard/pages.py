@@ -1,0 +1,168 @@
+"""The leaderboard as Markdown, as CSV and as one static HTML page: no script, nothing loaded."""
+
+import csv
+import datetime
+import html
+import io
+from collections.abc import Sequence
+
+import matplotlib
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
+
+from lab.leaderboard.standings import MARK, VERIFIED_STATE, Row, Standing
+
+# Colours of Okabe and Ito, which colour-blind people can tell apart.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_GREY = "#5b6776"
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    result = row.entry.result
+    return (str(row.place or ""), row.entry.name, f"{result.speedup:.3f}", f"{result.total:.4g}",
+            f"{100 * result.roofline:.1f}", row.entry.state, row.entry.time[:10])
+
+
+_HEAD = ("place", "name", "speed-up", "total, ms", "roofline, %", "state", "date")
+_EXPLAINED = ("*Speed-up* is over the reference, measured in turns with it: the inverse of the mean "
+              "of the relative times of all passes. *Total* is the sum of the median times. "
+              "*Roofline* is the share of what one core could do at best. Only a verified result "
+              "has a place; a mark (the solution, a rung of the ladder) stands there to compare "
+              "with.")
+
+
+def markdown(standings: Sequence[Standing]) -> str:
+    lines = ["# Leaderboard", "", _EXPLAINED, ""]
+    for standing in standings:
+        lines += [f"## {standing.board.title}", "", f"`{standing.board.name}`, {standing.device}",
+                  "", f"| {' | '.join(_HEAD)} |", "|---:|---|---:|---:|---:|---|---|"]
+        lines += [f"| {' | '.join(_cells(row))} |" for row in standing.rows] + [""]
+    if not standings:
+        lines += ["Nothing was submitted yet.", ""]
+    return "\n".join(lines)
+
+
+def table(standings: Sequence[Standing]) -> str:
+    out = io.StringIO()
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerow(["board", "device", "place", "name", "speedup", "total_ms", "roofline_percent",
+                   "state", "date", "course", "files"])
+    for standing in standings:
+        for row in standing.rows:
+            rows.writerow([standing.board.name, standing.device, *_cells(row),
+                           row.entry.receipt.course,
+                           " ".join(row.entry.receipt.sources.values())])
+    return out.getvalue()
+
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 60rem; padding: 1rem;
+       color: #1d2733; background: #fff }
+h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2.5rem; margin-bottom: .2rem }
+.scroll { overflow-x: auto } table { border-collapse: collapse; width: 100% }
+th, td { padding: .3rem .6rem; border-bottom: 1px solid #d8dee6; text-align: left }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
+td.name { overflow-wrap: anywhere; min-width: 6rem }
+tr.mark td, .soft { color: #5b6776 } tr.mark td.name { font-style: italic }
+svg { width: 100%; height: auto; max-width: 40rem; margin: .5rem 0 }
+@media (max-width: 35rem) { .wide { display: none } th, td { padding: .3rem .35rem } }
+"""
+
+
+def page(standings: Sequence[Standing], made: str) -> str:
+    text = html.escape
+    sections = []
+    for standing in standings:
+        rows = []
+        for row in standing.rows:
+            place, name, speedup, total, roofline, state, date = map(text, _cells(row))
+            kind = ' class="mark"' if row.entry.state == MARK else ""
+            rows.append(f'<tr{kind}><td class="n">{place}</td><td class="name">{name}</td>'
+                        f'<td class="n">{speedup}x</td><td class="n">{total}</td>'
+                        f'<td class="n wide">{roofline}</td><td>{state}</td>'
+                        f'<td class="wide">{date}</td></tr>')
+        sections.append(f"""<section>
+<h2>{text(standing.board.title)}</h2>
+<p class="soft">{text(standing.board.name)} on {text(standing.device)}</p>
+{progress(standing)}
+<div class="scroll"><table>
+<tr><th class="n">place</th><th>name</th><th class="n">speed-up</th><th class="n">total, ms</th>
+<th class="n wide">roofline, %</th><th>state</th><th class="wide">date</th></tr>
+{"".join(rows)}
+</table></div>
+</section>""")
+    explained = text(_EXPLAINED).replace("*", "")
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Leaderboard</title>
+<style>{_STYLE}</style>
+</head>
+<body>
+<h1>Leaderboard</h1>
+<p>{explained}</p>
+{"".join(sections) or "<p>Nothing was submitted yet.</p>"}
+<p class="soft">Made on {text(made)}.</p>
+</body>
+</html>
+"""
+
+
+def progress(standing: Standing) -> str:
+    """Best speed-up so far over time, a line a person; the marks as level lines. As SVG."""
+    entries = [entry for entry in standing.entries if entry.state != MARK]
+    if not entries:
+        return '<p class="soft">Nobody has submitted yet; the marks are there to compare with.</p>'
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "leaderboard",
+                                "font.family": "sans-serif", "font.size": 10}):
+        figure = Figure(figsize=(4.8, 3.2), layout="constrained")
+        FigureCanvasSVG(figure)
+        axes = figure.add_subplot()
+        people = [row.entry.name for row in standing.rows if row.entry.state != MARK]
+        for number, name in enumerate(people):
+            mine = [entry for entry in entries if entry.name == name]
+            times = [_time(entry.time) for entry in mine]
+            best, most = [], 0.0
+            for entry in mine:
+                most = max(most, entry.result.speedup)
+                best.append(most)
+            named = number < len(_COLOURS)
+            colour = _COLOURS[number] if named else "#c5ccd6"
+            axes.step(times, best, where="post", color=colour, label=name if named else None)
+            for moment, entry in zip(times, mine):
+                done = entry.state == VERIFIED_STATE
+                axes.plot([moment], [entry.result.speedup], "o", color=colour, markersize=5,
+                          markerfacecolor=colour if done else "white")
+        for row in standing.rows:
+            if row.entry.state == MARK:
+                axes.axhline(row.entry.result.speedup, color=_GREY, linewidth=0.8, linestyle="--")
+                axes.annotate(row.entry.name, (0.01, row.entry.result.speedup), fontsize=8,
+                              xycoords=("axes fraction", "data"), color=_GREY, va="bottom")
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}x")
+        axes.yaxis.set_minor_formatter("{x:g}x" if _is_narrow(axes) else "")
+        axes.set_ylabel("speed-up over the reference")
+        locator = AutoDateLocator(maxticks=5)
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+        axes.margins(x=0.08, y=0.12)
+        axes.grid(alpha=0.25)
+        axes.legend(fontsize=8, loc="best")
+        out = io.StringIO()
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    drawing = out.getvalue()
+    label = html.escape(f"best speed-up over time on {standing.board.name}")
+    return drawing[drawing.index("<svg"):].replace(
+        "<svg", f'<svg role="img" aria-label="{label}"', 1)
+
+
+def _is_narrow(axes: matplotlib.axes.Axes) -> bool:
+    low, high = axes.get_ylim()
+    return high / low < 8
+
+
+def _time(text: str) -> datetime.datetime:
+    return datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ")
