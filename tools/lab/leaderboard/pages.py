@@ -4,6 +4,7 @@ import csv
 import datetime
 import html
 import io
+import itertools
 from collections.abc import Sequence
 
 import matplotlib
@@ -16,6 +17,7 @@ from lab.leaderboard.standings import MARK, VERIFIED_STATE, Row, Standing
 # Colours of Okabe and Ito, which colour-blind people can tell apart.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _GREY = "#5b6776"
+_A_DAY = datetime.timedelta(days=1)
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -63,7 +65,7 @@ h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2.5rem; margin-bot
 .scroll { overflow-x: auto } table { border-collapse: collapse; width: 100% }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid #d8dee6; text-align: left }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
-td.name { overflow-wrap: anywhere; min-width: 6rem }
+td.name { overflow-wrap: anywhere; min-width: 7rem }
 tr.mark td, .soft { color: #5b6776 } tr.mark td.name { font-style: italic }
 svg { width: 100%; height: auto; max-width: 40rem; margin: .5rem 0 }
 @media (max-width: 35rem) { .wide { display: none } th, td { padding: .3rem .35rem } }
@@ -79,7 +81,7 @@ def page(standings: Sequence[Standing], made: str) -> str:
             place, name, speedup, total, roofline, state, date = map(text, _cells(row))
             kind = ' class="mark"' if row.entry.state == MARK else ""
             rows.append(f'<tr{kind}><td class="n">{place}</td><td class="name">{name}</td>'
-                        f'<td class="n">{speedup}x</td><td class="n">{total}</td>'
+                        f'<td class="n">{speedup}x</td><td class="n wide">{total}</td>'
                         f'<td class="n wide">{roofline}</td><td>{state}</td>'
                         f'<td class="wide">{date}</td></tr>')
         sections.append(f"""<section>
@@ -87,7 +89,7 @@ def page(standings: Sequence[Standing], made: str) -> str:
 <p class="soft">{text(standing.board.name)} on {text(standing.device)}</p>
 {progress(standing)}
 <div class="scroll"><table>
-<tr><th class="n">place</th><th>name</th><th class="n">speed-up</th><th class="n">total, ms</th>
+<tr><th class="n">place</th><th>name</th><th class="n">speed-up</th><th class="n wide">total, ms</th>
 <th class="n wide">roofline, %</th><th>state</th><th class="wide">date</th></tr>
 {"".join(rows)}
 </table></div>
@@ -118,29 +120,31 @@ def progress(standing: Standing) -> str:
         return '<p class="soft">Nobody has submitted yet; the marks are there to compare with.</p>'
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "leaderboard",
                                 "font.family": "sans-serif", "font.size": 10}):
-        figure = Figure(figsize=(4.8, 3.2), layout="constrained")
+        figure = Figure(figsize=(4.8, 3.6), layout="constrained")
         FigureCanvasSVG(figure)
         axes = figure.add_subplot()
+        last = max(_time(entry.time) for entry in entries)
         people = [row.entry.name for row in standing.rows if row.entry.state != MARK]
         for number, name in enumerate(people):
             mine = [entry for entry in entries if entry.name == name]
             times = [_time(entry.time) for entry in mine]
-            best, most = [], 0.0
-            for entry in mine:
-                most = max(most, entry.result.speedup)
-                best.append(most)
+            best = list(itertools.accumulate((entry.result.speedup for entry in mine), max))
             named = number < len(_COLOURS)
             colour = _COLOURS[number] if named else "#c5ccd6"
-            axes.step(times, best, where="post", color=colour, label=name if named else None)
+            axes.step([*times, last], [*best, best[-1]], where="post", color=colour,
+                      label=name if named else None)
             for moment, entry in zip(times, mine):
                 done = entry.state == VERIFIED_STATE
                 axes.plot([moment], [entry.result.speedup], "o", color=colour, markersize=5,
                           markerfacecolor=colour if done else "white")
-        for row in standing.rows:
-            if row.entry.state == MARK:
-                axes.axhline(row.entry.result.speedup, color=_GREY, linewidth=0.8, linestyle="--")
-                axes.annotate(row.entry.name, (0.01, row.entry.result.speedup), fontsize=8,
-                              xycoords=("axes fraction", "data"), color=_GREY, va="bottom")
+        marks = [row.entry for row in standing.rows if row.entry.state == MARK]
+        for number, mark in enumerate(marks):
+            # On alternating sides, since two marks may lie close together.
+            right = number % 2
+            axes.axhline(mark.result.speedup, color=_GREY, linewidth=0.8, linestyle="--")
+            axes.annotate(mark.name, (0.99 if right else 0.01, mark.result.speedup), fontsize=8,
+                          xycoords=("axes fraction", "data"), color=_GREY, va="bottom",
+                          ha="right" if right else "left")
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter("{x:g}x")
         axes.yaxis.set_minor_formatter("{x:g}x" if _is_narrow(axes) else "")
@@ -149,14 +153,20 @@ def progress(standing: Standing) -> str:
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
         axes.margins(x=0.08, y=0.12)
+        moments = [_time(entry.time) for entry in entries]
+        if max(moments) - min(moments) < _A_DAY:  # else a single day has no axis
+            middle = min(moments) + (max(moments) - min(moments)) / 2
+            axes.set_xlim(middle - _A_DAY / 2, middle + _A_DAY / 2)
         axes.grid(alpha=0.25)
-        axes.legend(fontsize=8, loc="best")
+        figure.legend(fontsize=8, loc="outside lower center", ncols=2, frameon=False)
         out = io.StringIO()
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     drawing = out.getvalue()
     label = html.escape(f"best speed-up over time on {standing.board.name}")
-    return drawing[drawing.index("<svg"):].replace(
+    svg = drawing[drawing.index("<svg"):].replace(
         "<svg", f'<svg role="img" aria-label="{label}"', 1)
+    return (f'{svg}\n<p class="soft">A line is the best speed-up of a person so far; a filled circle '
+            "is a verified submission, an open one is not verified yet.</p>")
 
 
 def _is_narrow(axes: matplotlib.axes.Axes) -> bool:

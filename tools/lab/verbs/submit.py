@@ -122,14 +122,19 @@ def _marks(where: Site) -> int:
     """Measures the solution and the rungs that the board names."""
     solution = measuring.read_own(where.tasks, "solution")
     machine.refuse_if_busy()
-    for name in ("solution", *where.board.marks):
-        if name == "solution":
-            libraries = measuring.libraries(where, solution)
-        else:
-            libraries = [measuring.mark_library(where)] * len(where.tasks)
+    ours = measuring.libraries(where, solution)
+    rungs = [measuring.mark_library(where)] * len(where.tasks)
+    marks = [("solution", solution, ours, "")]
+    for name in where.board.marks:
+        file = next(where.tasks[0].folder.glob(f"ladder/{name}.*cpp"), None)
+        if file is None:
+            raise LabError(f"the board {where.board.name} has the mark {name}, and there is no such "
+                           f"rung in {where.tasks[0].folder.name}/ladder/")
+        marks.append((name, {f"{file.parent.parent.name}/ladder/{file.name}": file.read_bytes()},
+                      rungs, name))
+    for name, sources, libraries, rung in marks:
         try:
-            receipt, result = take(where, name, solution, libraries,
-                                   "" if name == "solution" else name)
+            receipt, result = take(where, name, sources, libraries, rung)
         except NoResult as error:
             say(f"{name}: {error}", "red")
             continue
