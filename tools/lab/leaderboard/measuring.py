@@ -23,7 +23,6 @@ from lab.manifest import Task
 
 PRESET = "cpu"
 PROGRAM = "submit_leaderboard"
-MARK = "FLASH_MARK"
 WARM_UP_MS = 500
 
 
@@ -104,19 +103,19 @@ def libraries(where: Site, sources: Mapping[str, bytes]) -> list[Path]:
             for task in where.tasks]
 
 
-def measure(where: Site, students: Sequence[Path], turns: int, mark: str = "",
-            problems: Sequence[str] = (), warm_up_ms: int = WARM_UP_MS) -> Measured:
-    """Measures these libraries, one for each pass; of a rung of a ladder, `mark` is its name.
-    NoResult where the submission gives a wrong result or breaks a rule."""
+def measure(where: Site, students: Sequence[Path], turns: int,
+            variables: Mapping[str, str] = {}, warm_up_ms: int = WARM_UP_MS) -> Measured:
+    """Measures these libraries, one for each pass; `variables` is their environment. NoResult where
+    the submission gives a wrong result or breaks a rule."""
     folder, part = where.bench.folder, where.tasks[0].part
     reference = folder / f"lib/libleaderboard_reference_{part}.so"
     report = where.work / "report.jsonl"
     report.unlink(missing_ok=True)
-    commands = [*(_command(where, library, f"student{number}", mark)
+    commands = [*(_command(where, library, f"student{number}", variables)
                   for number, library in enumerate(students)),
-                _command(where, reference, "reference", "")]
+                _command(where, reference, "reference", {})]
     line = [folder / "bin" / PROGRAM, "--kind", where.board.kind,
-            "--problems", ",".join(problems or where.board.problems),
+            "--problems", ",".join(where.board.problems),
             "--students", ",".join(map(str, commands[:-1])), "--reference", commands[-1],
             "--turns", turns, "--warm-up-ms", warm_up_ms, "--output", report]
     try:
@@ -140,25 +139,29 @@ def measure(where: Site, students: Sequence[Path], turns: int, mark: str = "",
         {key: value for key, value in event.items() if key != "event"} for event in events[1:-1]))
 
 
-def _command(where: Site, library: Path, name: str, mark: str) -> Path:
+def _command(where: Site, library: Path, name: str, variables: Mapping[str, str]) -> Path:
     """A file with the command that starts a runner in its sandbox, one word a line."""
     folder, part = where.bench.folder, where.tasks[0].part
     common = folder / "lib/libflash_runner_common.so"
     shown = {folder / f"bin/flash_runner_{part}": "/runner/runner",
              common: f"/runner/{common.name}", library: "/runner/student.so"}
-    variables = {"LD_LIBRARY_PATH": "/runner"}
-    if mark:  # our own code, with the libraries that it is linked with
+    if library.is_relative_to(folder):  # our own code, with the libraries that it is linked with
         shown[folder / "lib"] = "/runner/lib"
-        variables = {"LD_LIBRARY_PATH": "/runner/lib", MARK: mark, "FLASH_THREADS": "1"}
     file = where.work / f"{name}.command"
-    words = sandbox.command(["/runner/runner", "/runner/student.so"], folder="/runner",
-                            read=shown, variables=variables)
+    words = sandbox.command(
+        ["/runner/runner", "/runner/student.so"], folder="/runner", read=shown,
+        variables={"LD_LIBRARY_PATH": "/runner:/runner/lib"} | dict(variables))
     file.write_text("\n".join(words) + "\n")
     return file
 
 
-def mark_library(where: Site) -> Path:
+def rung(where: Site) -> Path:
+    """The library of all rungs; the environment says which: variables_of_rung()."""
     return where.bench.folder / f"lib/libleaderboard_marks_{where.tasks[0].part}.so"
+
+
+def variables_of_rung(name: str) -> dict[str, str]:
+    return {"FLASH_MARK": name, "FLASH_THREADS": "1"}  # one core, as a submission has
 
 
 def read_own(tasks: Sequence[Task], implementation: str = "skeleton") -> dict[str, bytes]:

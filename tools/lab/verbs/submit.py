@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from lab import paths
@@ -72,10 +73,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def take(where: Site, name: str, sources: dict[str, bytes], libraries: list[Path],
-         mark: str = "") -> tuple[Receipt, Result]:
+         variables: Mapping[str, str] = {}) -> tuple[Receipt, Result]:
     """Measures as a place on the board needs it. NoResult where there is none."""
     facts = machine.facts() | {"before": machine.now()}
-    measured = measuring.measure(where, libraries, TURNS, mark)
+    measured = measuring.measure(where, libraries, TURNS, variables)
     facts |= {"after": machine.now()}
     result = result_of(where.board, measured.samples)
     compiler = where.bench.flags[where.tasks[0].id]
@@ -123,18 +124,18 @@ def _marks(where: Site) -> int:
     solution = measuring.read_own(where.tasks, "solution")
     machine.refuse_if_busy()
     ours = measuring.libraries(where, solution)
-    rungs = [measuring.mark_library(where)] * len(where.tasks)
-    marks = [("solution", solution, ours, "")]
+    rungs = [measuring.rung(where)] * len(where.tasks)
+    marks = [("solution", solution, ours, {})]
     for name in where.board.marks:
         file = next(where.tasks[0].folder.glob(f"ladder/{name}.*cpp"), None)
         if file is None:
             raise LabError(f"the board {where.board.name} has the mark {name}, and there is no such "
                            f"rung in {where.tasks[0].folder.name}/ladder/")
         marks.append((name, {f"{file.parent.parent.name}/ladder/{file.name}": file.read_bytes()},
-                      rungs, name))
-    for name, sources, libraries, rung in marks:
+                      rungs, measuring.variables_of_rung(name)))
+    for name, sources, libraries, variables in marks:
         try:
-            receipt, result = take(where, name, sources, libraries, rung)
+            receipt, result = take(where, name, sources, libraries, variables)
         except NoResult as error:
             say(f"{name}: {error}", "red")
             continue

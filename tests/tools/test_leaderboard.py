@@ -1,0 +1,251 @@
+"""The leaderboard: what is a result, who has a place, and that no cheat gets one.
+
+The cheats need submit_leaderboard and the runner of part 1 in the build (FLASH_BUILD, which ctest
+sets) and bubblewrap. With FLASH_ALL_ATTACKS=1 also part 2's board is tried.
+"""
+
+import copy
+import dataclasses
+import json
+import os
+import re
+import shutil
+import tempfile
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from course import Test
+from lab import build, main, paths
+from lab.instructor import judging, sandbox
+from lab.leaderboard import boards, machine, measuring, pages, receipts, result, standings
+from lab.leaderboard.measuring import Measured, Site
+from lab.leaderboard.result import Busy, NoResult, result_of
+
+BUILD = Path(os.environ.get("FLASH_BUILD") or paths.build_folder("cpu"))
+NEEDED = [BUILD / "bin" / name for name in ("submit_leaderboard", "flash_runner_part1",
+                                            "flash_runner_part2")]
+CHEATS = Path(__file__).parent / "cheats/fused_cpu.cpp"
+
+
+def samples(board, turns=result.TURNS, **values):
+    """A measurement with the same numbers in each sample."""
+    numbers = {"student_ms": 5.1, "student_processor_ms": 5.1, "reference_ms": 10.1,
+               "reference_processor_ms": 10.1, "exchange_ms": 0.1, "exchange_processor_ms": 0.05,
+               "flops": 1e8, "bytes": 1e6, "peak_gflops": 100, "bandwidth_gbs": 10,
+               "extra_bytes": 64} | values
+    return [{"problem": problem, "pass": name, "turn": turn} | numbers
+            for problem in board.problems for turn in range(turns) for name in board.passes]
+
+
+class Numbers(Test):
+    """From samples to one number, or to none."""
+
+    board = boards.find("part2-cpu")
+
+    def none(self, samples, said, kind=NoResult):
+        with self.assertRaises(kind) as caught:
+            result_of(self.board, samples)
+        self.assertIn(said, str(caught.exception))
+
+    def test_the_exchange_is_subtracted_from_both(self):
+        found = result_of(self.board, samples(self.board))
+        self.assertAlmostEqual(found.speedup, 2)
+        self.assertAlmostEqual(found.total, 5 * len(found.passes))
+        self.assertAlmostEqual(found.roofline, 0.2)  # 1e8 operations at 100 GFLOP/s are 1 ms of 5
+
+    def test_a_time_that_no_machine_can_have_is_refused(self):
+        self.none(samples(self.board, student_ms=1.05, student_processor_ms=1.05),
+                  "no time is that short")
+        for zero in (0.0, 0.1):  # the exchange alone
+            self.none(samples(self.board, student_ms=zero), "no time is that short")
+
+    def test_one_pass_without_time_does_not_sink_the_mean(self):
+        passes = result_of(self.board, samples(self.board)).passes
+        none = dataclasses.replace(passes[0], relative=0.0)
+        with_zero = result.Result((none, *passes[1:]), 0)
+        self.assertAlmostEqual(with_zero.speedup, 2 * len(passes) / (len(passes) - 1))
+
+    def test_what_is_no_number_or_missing_gives_nothing(self):
+        for value in (float("nan"), float("inf"), -1, True, "5", None):
+            bad = samples(self.board)
+            bad[7]["student_ms"] = value
+            self.none(bad, "student_ms of a sample")
+        self.none(samples(self.board)[:-1], "samples")
+        self.none(samples(self.board, turns=1), "samples")
+        self.none([copy.copy(one) | {"turn": 0} for one in samples(self.board)], "samples")
+
+    def test_a_busy_machine_is_said_and_is_no_verdict(self):
+        self.none(samples(self.board, student_processor_ms=4.0), "the machine is busy", Busy)
+
+
+class Places(Test):
+    """Receipts, verifications, and the page that is made of them."""
+
+    def setUp(self):
+        self.root = self.folder()
+        shutil.copytree(paths.ROOT / boards.FOLDER, self.root / boards.FOLDER)
+        shutil.copy(paths.ROOT / "CMakeLists.txt", self.root)
+        self.patch(paths, ROOT=self.root, OUTPUTS=self.root / "outputs")
+        self.board = boards.find("part2-cpu")
+
+    def receipt(self, name, speed, **values):
+        made = receipts.make(self.board, name, {"a.cpp": name.encode()}, machine.facts(), ["c++"],
+                             Measured(1, tuple(samples(self.board, student_ms=0.1 + 10 / speed,
+                                                       student_processor_ms=10 / speed))))
+        return dataclasses.replace(made, **values)
+
+    def verify(self, file, holds=True):
+        again = receipts.load(file)
+        receipts.save_verification(
+            receipts.Verification(receipts.sha256(file), holds, "" if holds else "slower", again))
+
+    def rows(self, *places):
+        found, left_out = standings.collect(places)
+        return [[(row.place, row.entry.name, row.entry.state) for row in standing.rows]
+                for standing in found], left_out
+
+    def test_only_a_verified_result_has_a_place_and_the_best_of_a_person_counts(self):
+        for name, speed, state in (("ann", 2, True), ("ann", 3, True), ("bob", 4, None),
+                                   ("eve", 5, False), ("dan", 2.5, True)):
+            file = receipts.save(self.receipt(name, speed), receipts.RECEIPTS)
+            if state is not None:
+                self.verify(file, state)
+        receipts.save(self.receipt("solution", 2.2, mark=True), receipts.MARKS)
+        rows, left_out = self.rows()
+        self.assertEqual(rows, [[(None, "bob", "not verified"), (1, "ann", "verified"),
+                                 (2, "dan", "verified"), (None, "solution", "mark")]])
+        self.assertIn("does not hold: slower", *left_out)
+
+    def test_two_models_of_a_device_are_two_boards(self):
+        for device in ("A", "B"):
+            receipts.save(self.receipt("ann", 2, machine={"device": device}), receipts.RECEIPTS)
+        self.assertEqual(len(self.rows()[0]), 2)
+
+    def test_nothing_in_a_receipt_is_believed(self):
+        place = self.folder()
+        good = dataclasses.asdict(self.receipt("ann", 2))
+        bad = {
+            "a result of its own": good | {"speedup": 100},
+            "a mark from elsewhere": good | {"mark": True},
+            "another board": good | {"board_sha256": "0" * 64},
+            "a name that is no name": good | {"name": "<script>alert(1)</script>"},
+            "no samples": good | {"samples": []},
+            "samples of another kind": good | {"samples": [[]] * 40},
+            "times that are too short": good | {"samples": samples(self.board, student_ms=0.2)},
+            "no object": [],
+            "a verification": {"verifies": "0" * 64, "holds": True, "why": "", "receipt": good}}
+        for number, content in enumerate(bad.values()):
+            (place / f"{number}.json").write_text(json.dumps(content))
+        (place / "deep.json").write_text("[" * 100_000)
+        rows, left_out = self.rows(place)
+        self.assertEqual((rows, len(left_out)), ([], len(bad) + 1))
+
+    def test_the_page_has_all_rows_and_loads_nothing(self):
+        for name, speed in (("ann", 2), ("m & l", 3)):
+            receipt = self.receipt("ann", speed)
+            object.__setattr__(receipt, "name", name)
+            self.verify(receipts.save(receipt, receipts.RECEIPTS)) if name == "ann" else None
+        receipts.save(self.receipt("4_balanced", 9, mark=True), receipts.MARKS)
+        found, _ = standings.collect([])
+        text = pages.page(found, "2026-01-31")
+        for wanted in ("4_balanced", "2.000x", self.board.title, "<svg"):
+            self.assertIn(wanted, text)
+        # Names of XML's vocabularies are addresses too; nothing else may be one.
+        self.assertEqual(re.findall(r"(?:src|href)=\"(?!#)|<script|@import|url\((?!#)", text), [])
+        self.assertIn("| 1 | ann | 2.000 |", pages.markdown(found))
+        self.assertEqual(pages.table(found).count("\n"), 3)
+
+
+class Boards(Test):
+    def test_all_boards_can_be_read_and_name_what_is_there(self):
+        found = boards.load_all()
+        self.assertTrue({"part1-cpu", "part2-cpu"} <= {board.name for board in found})
+        for board in found:
+            parts = {task.folder for task in board.load_tasks()}
+            for mark in board.marks:
+                self.assertTrue([file for part in parts for file in part.glob(f"ladder/{mark}.*")],
+                                f"{board.name}: {mark}")
+
+    def test_a_mistake_in_a_board_is_named(self):
+        right = (paths.ROOT / boards.FOLDER / "part2-cpu.toml").read_text()
+        for old, new, said in (("8x1x256x64:causal", "8x1x256", "problems is"),
+                               ('"cpu"', '"tpu"', "device is 'tpu'"), ("title", "titel", "'titel'"),
+                               ("tasks = [", 'tasks = ["a.b", ', "tasks is")):
+            file = self.folder() / "bad.toml"
+            file.write_text(right.replace(old, new, 1))
+            self.assertIn(said, self.refused(boards.load, file))
+
+    def test_what_this_machine_lacks_is_said(self):
+        def submit(board):
+            code, text = self.printed(main.main, ["submit", board, "--mode", "benchmark"])
+            self.assertEqual(code, 1)
+            return text
+
+        for cuda, said in (("none", "has no CUDA"), ("toolkit", "there is none here"),
+                           ("gpu", "no judge that measures there")):
+            config = build.Config(*[""] * 3, cuda, "", "", True, True, "")
+            self.patch(build, configured=lambda *_, config=config: config)
+            self.assertIn(said, submit("part3-forward"))
+        self.patch(sandbox.shutil, which=lambda _: None)
+        self.assertIn("bubblewrap is not installed", submit("part1-cpu"))
+        self.assertIn('no board "part1"', submit("part1"))
+
+
+@unittest.skipIf(sandbox.trouble(), sandbox.trouble())
+@unittest.skipUnless(all(file.is_file() for file in NEEDED),
+                     f"{BUILD} has no judge of the leaderboard: build the target flash_leaderboard")
+class Cheats(Test):
+    def site(self, board, **changes):
+        """A board as it is measured, without the audit, on which results do not stand."""
+        board = dataclasses.replace(boards.find(board), **changes)
+        tasks = tuple(board.load_tasks())
+        work = self.folder()
+        bench = judging.set_up(tasks, work / "headers", BUILD)
+        flags = {task: tuple({"-O2": "-O1", "-ftree-vectorize": "-w"}.get(word, word)
+                             for word in flags) for task, flags in bench.flags.items()}
+        return Site(board, tasks, dataclasses.replace(bench, audited=False, flags=flags), work)
+
+    def test_no_cheat_gets_a_result_and_what_is_right_gets_one(self):
+        # The first is large enough that right code takes longer than the exchange of messages.
+        where = self.site("part1-cpu", problems=("1x256x512x64", "2x64x256x64"))
+        source = CHEATS.read_bytes()
+        libraries = measuring.libraries(where, {where.tasks[0].shown_path(): source})
+        names = re.findall(r'^    \{"([^"]+)",', source.decode(), re.MULTILINE)
+        self.assertGreaterEqual(len(names), 35)
+
+        def one(name):
+            work = Path(tempfile.mkdtemp(dir=where.work))
+            try:
+                measured = measuring.measure(dataclasses.replace(where, work=work), libraries, 3,
+                                             {"CHEAT": name}, warm_up_ms=0)
+                return result_of(where.board, measured.samples, 3, most_disturbed=1)
+            except NoResult as error:
+                return str(error)
+
+        with ThreadPoolExecutor(2) as pool:
+            found = dict(zip(names, pool.map(one, names)))
+        self.assertIsInstance(found.pop("honest"), result.Result)
+        for name, text in found.items():
+            with self.subTest(name):
+                self.assertIsInstance(text, str, "it got a result")
+                self.assertIn("no time is taken of a wrong result", text)
+
+    @unittest.skipUnless(os.environ.get("FLASH_ALL_ATTACKS"), "needs FLASH_ALL_ATTACKS=1")
+    def test_part_2_takes_right_code_and_no_d_out_of_ones(self):
+        where = self.site("part2-cpu", problems=("1x2x192x64:causal",))
+        right = {task.shown_path(): task.path("solution").read_bytes() for task in where.tasks}
+        measured = measuring.measure(where, measuring.libraries(where, right), 3, warm_up_ms=0)
+        self.assertGreater(result_of(where.board, measured.samples, 3, most_disturbed=1).speedup, 0)
+        backward = where.tasks[1].shown_path()
+        ones = right[backward].replace(b"dO(c) = d_out(b, h, i, c)", b"dO(c) = 1").replace(
+            b"out(b, h, i, c) * d_out(b, h, i, c)", b"out(b, h, i, c)")
+        self.assertNotEqual(ones, right[backward])
+        again = dataclasses.replace(where, work=self.folder())
+        libraries = measuring.libraries(again, right | {backward: ones})
+        with self.assertRaisesRegex(NoResult, "backward on .*d_v of batch"):
+            measuring.measure(again, libraries, 3, warm_up_ms=0)
+
+
+if __name__ == "__main__":
+    unittest.main()
