@@ -207,7 +207,6 @@ class Cheats(Test):
         return Site(board, tasks, dataclasses.replace(bench, audited=False, flags=flags), work)
 
     def test_no_cheat_gets_a_result_and_what_is_right_gets_one(self):
-        # The first is large enough that right code takes longer than the exchange of messages.
         where = self.site("part1-cpu", problems=("1x256x512x64", "2x64x256x64"))
         source = CHEATS.read_bytes()
         libraries = measuring.libraries(where, {where.tasks[0].shown_path(): source})
@@ -217,18 +216,17 @@ class Cheats(Test):
         def one(name):
             work = Path(tempfile.mkdtemp(dir=where.work))
             try:
-                measured = measuring.measure(dataclasses.replace(where, work=work), libraries, 3,
-                                             {"CHEAT": name}, warm_up_ms=0)
-                return result_of(where.board, measured.samples, 3, most_disturbed=1)
+                measuring.measure(dataclasses.replace(where, work=work), libraries, 3,
+                                  {"CHEAT": name}, warm_up_ms=0)
+                return "it was measured to its end"
             except NoResult as error:
                 return str(error)
 
         with ThreadPoolExecutor(2) as pool:
             found = dict(zip(names, pool.map(one, names)))
-        self.assertIsInstance(found.pop("honest"), result.Result)
+        self.assertEqual(found.pop("honest"), "it was measured to its end")
         for name, text in found.items():
             with self.subTest(name):
-                self.assertIsInstance(text, str, "it got a result")
                 self.assertIn("no time is taken of a wrong result", text)
 
     @unittest.skipUnless(os.environ.get("FLASH_ALL_ATTACKS"), "needs FLASH_ALL_ATTACKS=1")
@@ -236,7 +234,7 @@ class Cheats(Test):
         where = self.site("part2-cpu", problems=("1x2x192x64:causal",))
         right = {task.shown_path(): task.path("solution").read_bytes() for task in where.tasks}
         measured = measuring.measure(where, measuring.libraries(where, right), 3, warm_up_ms=0)
-        self.assertGreater(result_of(where.board, measured.samples, 3, most_disturbed=1).speedup, 0)
+        self.assertEqual(len(measured.samples), 6)
         backward = where.tasks[1].shown_path()
         ones = right[backward].replace(b"dO(c) = d_out(b, h, i, c)", b"dO(c) = 1").replace(
             b"out(b, h, i, c) * d_out(b, h, i, c)", b"out(b, h, i, c)")
