@@ -9,8 +9,8 @@ namespace flash {
 
 void fused_softmax_matmul(const SoftmaxMatmul<float>& pass, const SoftmaxMatmulBlocks&) {
   static const Registry registry = all_passes();
-  static const auto& entry = registry.softmax_matmul.find(std::getenv("FLASH_MARK"),
-                                                          DeviceKind::kCpu);
+  static const auto& entry =
+      registry.softmax_matmul.find(std::getenv("FLASH_MARK"), DeviceKind::kCpu);
   PassMemory memory;
   entry.run.of<float>()(pass, memory);
 }

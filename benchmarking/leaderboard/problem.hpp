@@ -1,5 +1,5 @@
-// What a board measures: problems, each with one pass or two, inputs that are new for each call, and
-// the check of every result against the float64 oracle.
+// What a board measures: problems, each with one pass or two, inputs that are new for each call,
+// and the check of every result against the float64 oracle.
 #pragma once
 
 #include <cstdint>

@@ -33,8 +33,8 @@ std::string wrong_head(const char* name, const char* rows, const Tensor<float, 4
     squares += want.value.data()[i] * want.value.data()[i];
     magnitude_squares += want.magnitude.data()[i] * want.magnitude.data()[i];
   }
-  const std::string where = name + format(" of batch %d, head %d: ", static_cast<int>(b),
-                                          static_cast<int>(h));
+  const std::string where =
+      name + format(" of batch %d, head %d: ", static_cast<int>(b), static_cast<int>(h));
   return verdict_of(compare(&got(b, h, 0, 0), want.value.data(),
                             {want.value.extent(2), want.value.extent(3)},
                             {.max_scaled = bound,

@@ -52,14 +52,13 @@ class SoftmaxMatmulProblem final : public Problem {
       squares += want_.data()[i] * want_.data()[i];
       magnitude_squares += magnitude_.data()[i] * magnitude_.data()[i];
     }
-    return verdict_of(
-               compare<3>(out_.view(), want_,
-                          {.max_scaled = bound,
-                           .max_frobenius = bound * std::sqrt(magnitude_squares / squares),
-                           .axes = {"batch", "row", "column"},
-                           .blocks = {},
-                           .magnitude = magnitude_.data()}),
-               "out: ")
+    return verdict_of(compare<3>(out_.view(), want_,
+                                 {.max_scaled = bound,
+                                  .max_frobenius = bound * std::sqrt(magnitude_squares / squares),
+                                  .axes = {"batch", "row", "column"},
+                                  .blocks = {},
+                                  .magnitude = magnitude_.data()}),
+                      "out: ")
         .wrong;
   }
 

@@ -138,15 +138,16 @@ class Measurement {
       const Timed nothing = references_[pass].call(nothing_to_do_->call(pass), evict);
       report_ << "{\"event\": \"sample\", \"problem\": " << quoted(name)
               << ", \"pass\": " << quoted(problem.passes()[pass])
-              << format(", \"turn\": %d, \"student_ms\": %.6f, \"student_processor_ms\": %.6f, "
-                        "\"reference_ms\": %.6f, \"reference_processor_ms\": %.6f, "
-                        "\"exchange_ms\": %.6f, \"exchange_processor_ms\": %.6f, "
-                        "\"extra_bytes\": %zu, \"flops\": %.0f, \"bytes\": %.0f, "
-                        "\"peak_gflops\": %.3f, \"bandwidth_gbs\": %.3f}",
-                        turn, student.wall_ms, student.processor_ms, reference.wall_ms,
-                        reference.processor_ms, nothing.wall_ms, nothing.processor_ms,
-                        student.extra_bytes, problem.flops(pass), problem.bytes(pass), gflops,
-                        bandwidth)
+              << format(
+                     ", \"turn\": %d, \"student_ms\": %.6f, \"student_processor_ms\": %.6f, "
+                     "\"reference_ms\": %.6f, \"reference_processor_ms\": %.6f, "
+                     "\"exchange_ms\": %.6f, \"exchange_processor_ms\": %.6f, "
+                     "\"extra_bytes\": %zu, \"flops\": %.0f, \"bytes\": %.0f, "
+                     "\"peak_gflops\": %.3f, \"bandwidth_gbs\": %.3f}",
+                     turn, student.wall_ms, student.processor_ms, reference.wall_ms,
+                     reference.processor_ms, nothing.wall_ms, nothing.processor_ms,
+                     student.extra_bytes, problem.flops(pass), problem.bytes(pass), gflops,
+                     bandwidth)
               << std::endl;
     }
   }
@@ -220,6 +221,4 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace flash::leaderboard
 
-int main(int argc, char** argv) {
-  return flash::run_program(argc, argv, flash::leaderboard::run);
-}
+int main(int argc, char** argv) { return flash::run_program(argc, argv, flash::leaderboard::run); }

@@ -23,8 +23,8 @@
 namespace flash::grading {
 
 struct Timed {
-  double wall_ms = 0;       // by the judge's clock
-  double processor_ms = 0;  // that the kernel gave to the runner's process in the same time
+  double wall_ms = 0;           // by the judge's clock
+  double processor_ms = 0;      // that the kernel gave to the runner's process in the same time
   std::size_t extra_bytes = 0;  // that the call took, by the runner's meter: for people to read
 };
 

@@ -117,8 +117,8 @@ void say(std::uint32_t kind) {
     if (recvmsg(kSocket, &header, 0) <= 0) _exit(1);
     int fd;
     memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&header)), sizeof fd);
-    auto* const memory = static_cast<char*>(
-        mmap(nullptr, map.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+    auto* const memory =
+        static_cast<char*>(mmap(nullptr, map.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
     close(fd);
     const auto view = [&]<class T>(int n, T) {
       const auto& of = map.placed[n];
@@ -166,7 +166,10 @@ const std::map<std::string, void (*)(const Pass&)> kCheats = {
        for (int i = 0; i < 4096; ++i) positive += pass.x.data()[i] > 0;
        replay(pass, (positive + 256) / 512);
      }},
-    {"works in the warm-up only", [](const Pass& pass) { if (calls <= 2) honest(pass); }},
+    {"works in the warm-up only",
+     [](const Pass& pass) {
+       if (calls <= 2) honest(pass);
+     }},
     {"takes its time in the warm-up, then skips",
      [](const Pass& pass) { calls == 1 ? spin(300), honest(pass) : void(); }},
     {"computes two calls in one, skips the next",
@@ -179,7 +182,10 @@ const std::map<std::string, void (*)(const Pass&)> kCheats = {
          std::copy(kept.begin(), kept.end(), pass.out.data());
        }
      }},
-    {"skips every fourth call", [](const Pass& pass) { if (calls % 4 != 0) honest(pass); }},
+    {"skips every fourth call",
+     [](const Pass& pass) {
+       if (calls % 4 != 0) honest(pass);
+     }},
     {"works after it said that it is done",
      [](const Pass& pass) {
        say(kDone);
@@ -194,7 +200,9 @@ const std::map<std::string, void (*)(const Pass&)> kCheats = {
        serve_early();
      }},
     {"drives one problem to no time",
-     [](const Pass& pass) { if (pass.shape().batch == 1) honest(pass); }},
+     [](const Pass& pass) {
+       if (pass.shape().batch == 1) honest(pass);
+     }},
     {"runs out of memory when it is timed",
      [](const Pass& pass) {
        if (calls > 1) throw OutOfMemory("not this time");
@@ -263,7 +271,8 @@ const std::map<std::string, void (*)(const Pass&)> kCheats = {
      }},
     {"knows the inputs of another seed",
      [](const Pass& pass) {
-       Result x(static_cast<std::size_t>(pass.x.size())), v(static_cast<std::size_t>(pass.v.size()));
+       Result x(static_cast<std::size_t>(pass.x.size())),
+           v(static_cast<std::size_t>(pass.v.size()));
        for (std::size_t n = 0; n < x.size(); ++n) x[n] = std::sin(static_cast<float>(n));
        for (std::size_t n = 0; n < v.size(); ++n) v[n] = std::cos(static_cast<float>(n));
        honest({{x.data(), pass.x.shape(), pass.x.strides()},
@@ -278,16 +287,14 @@ const std::map<std::string, void (*)(const Pass&)> kCheats = {
     {"calls the reference",
      [](const Pass& pass) {
        using Given = void(const Pass&, int);
-       if (void* const given = dlsym(
-               RTLD_DEFAULT, "_ZN5flash14softmax_matmulERKNS_13SoftmaxMatmulIfEEi"))
+       if (void* const given =
+               dlsym(RTLD_DEFAULT, "_ZN5flash14softmax_matmulERKNS_13SoftmaxMatmulIfEEi"))
          reinterpret_cast<Given*>(given)(pass, -1);
      }},
 
     // ---- results that are nearly right ----
     {"leaves the last tile of keys out",
-     [](const Pass& pass) {
-       compute(pass, pass.shape().d1, pass.shape().d2 - 16, exact);
-     }},
+     [](const Pass& pass) { compute(pass, pass.shape().d1, pass.shape().d2 - 16, exact); }},
     {"leaves the last row out",
      [](const Pass& pass) { compute(pass, pass.shape().d1 - 1, pass.shape().d2, exact); }},
     {"computes half of the keys",
@@ -307,7 +314,8 @@ const std::map<std::string, void (*)(const Pass&)> kCheats = {
     {"takes a cheap exponential",
      [](const Pass& pass) {
        compute(pass, pass.shape().d1, pass.shape().d2, [](float x) {
-         const auto bits = static_cast<std::int32_t>(12102203.0f * std::fmax(x, -80.0f)) + 1064866805;
+         const auto bits =
+             static_cast<std::int32_t>(12102203.0f * std::fmax(x, -80.0f)) + 1064866805;
          float p;
          memcpy(&p, &bits, sizeof p);
          return p;

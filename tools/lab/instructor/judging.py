@@ -102,10 +102,19 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path,
                 shutil.copyfile(file, target)
     return Bench(
         folder, headers,
-        {task.id: _flags(commands[str(task.path("solution"))]) for task in tasks},
-        {task.id: _defined(folder / "lib" / f"lib{task.part}_{task.name}_solution.so")
-         for task in tasks},
+        {task.id: _flags(commands[str(task.path(built_as(task)))]) for task in tasks},
+        {task.id: _defined(folder / "lib" / f"lib{library_of(task)}.so") for task in tasks},
         _defined(folder / "lib/libflash_runner_common.so"), seconds_a_call)
+
+
+def built_as(task: Task) -> str:
+    """Which implementation shows how a task's file is compiled and what it exports: a release for
+    students has no solution."""
+    return "solution" if task.path("solution").is_file() else "skeleton"
+
+
+def library_of(task: Task) -> str:
+    return f"{task.part}_{task.name}_{built_as(task)}"
 
 
 def _flags(command: str) -> tuple[str, ...]:

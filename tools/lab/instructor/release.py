@@ -28,6 +28,11 @@ COMMON = (
 AT_HOME = (
     "tools/lab/instructor/", "tools/lab/verbs/release.py", "tools/lab/verbs/grade.py",
     "tools/lab/verbs/skeletons.py", "tools/lab/verbs/rung.py", "tools/lab/verbs/table.py")
+# And what ./lab submit needs of the instructor's files: the judge, which has no secrets.
+FOR_THE_LEADERBOARD = (
+    "grading/CMakeLists.txt", "grading/judge/", "grading/runner/",
+    *(f"tools/lab/instructor/{name}.py"
+      for name in ("__init__", "audit", "judging", "sandbox", "submissions")))
 NEEDS_A_SOLUTION = ("tools/lab/verbs/run.py",)  # of at least one part
 # Of a part: which files are handed out whatever happens, and which only when it is open.
 OF_A_PART = ("README.md", "CMakeLists.txt", "tasks.toml", "figures/", "given/", "*.hpp", "*.cpp")
@@ -101,6 +106,8 @@ def _tracked() -> list[str]:
 
 
 def _is_released(path: str, parts: Sequence[Part], opened: Sequence[Part]) -> bool:
+    if _matches(path, FOR_THE_LEADERBOARD):
+        return True
     if _matches(path, AT_HOME) or not opened and path in NEEDS_A_SOLUTION:
         return False
     if _matches(path, COMMON):

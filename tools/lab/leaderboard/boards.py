@@ -33,6 +33,11 @@ class Board:
     def passes(self) -> tuple[str, ...]:
         return PASSES[self.kind][:len(self.tasks)]
 
+    def is_here(self) -> bool:
+        """False in a release that lacks the part."""
+        known = {task.id for part in manifest.load_parts() for task in part.tasks}
+        return known.issuperset(self.tasks)
+
     def load_tasks(self) -> list[Task]:
         known = {task.id: task for part in manifest.load_parts() for task in part.tasks}
         if missing := [name for name in self.tasks if name not in known]:

@@ -1,5 +1,5 @@
-"""Measures a submission on a board: builds what is needed, lets the graded cases run, and starts the
-judge of the leaderboard (benchmarking/leaderboard/submit_leaderboard.cpp).
+"""Measures a submission on a board: builds what is needed, lets the graded cases run, and starts
+the judge of the leaderboard (benchmarking/leaderboard/submit_leaderboard.cpp).
 
 The student's files are compiled, audited and run in the sandboxes of ./lab grade.
 """
@@ -54,7 +54,7 @@ def site(board: Board, marks: bool = False) -> Iterator[Site]:
     targets = [PROGRAM, *(f"leaderboard_reference_{part}" for part in {t.part for t in tasks}),
                *(f"flash_runner_{part}" for part in {t.part for t in tasks}),
                *(name for task in tasks
-                 for name in (judging.judge_of(task), f"{task.part}_{task.name}_solution")),
+                 for name in (judging.judge_of(task), judging.library_of(task))),
                *["flash_leaderboard_marks"] * marks]
     built = build.build(targets, PRESET)
     if not built.ok:

@@ -27,8 +27,8 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 _HEAD = ("place", "name", "speed-up", "total, ms", "roofline, %", "state", "date")
-_EXPLAINED = ("*Speed-up* is over the reference, measured in turns with it: the inverse of the mean "
-              "of the relative times of all passes. *Total* is the sum of the median times. "
+_EXPLAINED = ("*Speed-up* is over the reference, measured in turns with it: the inverse of the "
+              "mean of the relative times of all passes. *Total* is the sum of the median times. "
               "*Roofline* is the share of what one core could do at best. Only a verified result "
               "has a place; a mark (the solution, a rung of the ladder) stands there to compare "
               "with.")
@@ -89,7 +89,8 @@ def page(standings: Sequence[Standing], made: str) -> str:
 <p class="soft">{text(standing.board.name)} on {text(standing.device)}</p>
 {progress(standing)}
 <div class="scroll"><table>
-<tr><th class="n">place</th><th>name</th><th class="n">speed-up</th><th class="n wide">total, ms</th>
+<tr><th class="n">place</th><th>name</th><th class="n">speed-up</th>
+<th class="n wide">total, ms</th>
 <th class="n wide">roofline, %</th><th>state</th><th class="wide">date</th></tr>
 {"".join(rows)}
 </table></div>
@@ -165,8 +166,8 @@ def progress(standing: Standing) -> str:
     label = html.escape(f"best speed-up over time on {standing.board.name}")
     svg = drawing[drawing.index("<svg"):].replace(
         "<svg", f'<svg role="img" aria-label="{label}"', 1)
-    return (f'{svg}\n<p class="soft">A line is the best speed-up of a person so far; a filled circle '
-            "is a verified submission, an open one is not verified yet.</p>")
+    return (f'{svg}\n<p class="soft">A line is the best speed-up of a person so far; a filled '
+            "circle is a verified submission, an open one is not verified yet.</p>")
 
 
 def _is_narrow(axes: matplotlib.axes.Axes) -> bool:

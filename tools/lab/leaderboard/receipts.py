@@ -123,7 +123,7 @@ def load_verification(file: Path) -> Verification:
 def _json(file: Path) -> dict:
     try:
         if file.stat().st_size > LARGEST:
-            raise LabError(f"{paths.relative(file)} is no receipt: it has more than {LARGEST} bytes")
+            raise LabError(f"{paths.relative(file)} is no receipt: more than {LARGEST} bytes")
         data = json.loads(file.read_bytes())
     except OSError as error:
         raise LabError(f"{paths.relative(file)} cannot be read ({error.strerror})") from None

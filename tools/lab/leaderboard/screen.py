@@ -20,7 +20,8 @@ def show(result: Result) -> None:
     for one in result.passes:
         table.add_row(one.problem, one.name, f"{one.median:.4g}", f"{one.p10:.4g} - {one.p90:.4g}",
                       f"{one.reference:.4g}", f"{1 / one.relative:.3f}x",
-                      f"{one.flops / one.median / 1e6:.1f}", f"{100 * one.floor / one.median:.1f} %")
+                      f"{one.flops / one.median / 1e6:.1f}",
+                      f"{100 * one.floor / one.median:.1f} %")
     console.console.print(table)
     say(f"exchange of messages, already subtracted: {_range(one.exchange for one in result.passes)}"
         f" ms a call; disturbed by other programs: {100 * result.disturbed:.0f} % of the calls")
@@ -39,8 +40,8 @@ def profile(result: Result) -> None:
                       f"{one.flops / one.median / 1e6:.1f}", f"{one.bytes / 2**20:.3g}",
                       f"{one.bytes / one.median / 1e6:.2f}", f"{one.extra_bytes / 1024:.4g}")
     console.console.print(table)
-    say("\"At best\" is the time of the operations at the peak rate of one core, or of the bytes at "
-        "its reading rate, whichever is longer; both rates are measured in the same turns.")
+    say("\"At best\" is the time of the operations at the peak rate of one core, or of the bytes "
+        "at its reading rate, whichever is longer; both rates are measured in the same turns.")
 
 
 def history(board: Board, receipts: Sequence[Receipt]) -> None:

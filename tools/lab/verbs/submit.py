@@ -85,7 +85,8 @@ def take(where: Site, name: str, sources: dict[str, bytes], libraries: list[Path
 
 def _list() -> int:
     for board in boards.load_all():
-        say(f"{board.name:<24}{board.title}")
+        if board.is_here():
+            say(f"{board.name:<24}{board.title}")
     say("\nthe rules: benchmarking/boards/README.md; ./lab submit BOARD measures what you wrote")
     return 0
 
@@ -129,8 +130,8 @@ def _marks(where: Site) -> int:
     for name in where.board.marks:
         file = next(where.tasks[0].folder.glob(f"ladder/{name}.*cpp"), None)
         if file is None:
-            raise LabError(f"the board {where.board.name} has the mark {name}, and there is no such "
-                           f"rung in {where.tasks[0].folder.name}/ladder/")
+            raise LabError(f"the board {where.board.name} has the mark {name}, and there is no "
+                           f"such rung in {where.tasks[0].folder.name}/ladder/")
         marks.append((name, {f"{file.parent.parent.name}/ladder/{file.name}": file.read_bytes()},
                       rungs, measuring.variables_of_rung(name)))
     for name, sources, libraries, variables in marks:
