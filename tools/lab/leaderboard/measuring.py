@@ -86,6 +86,8 @@ def test(where: Site, sources: Mapping[str, bytes]) -> None:
         if judged.status != judging.GRADED:
             lines = "; ".join(judged.message.splitlines())
             raise LabError(f"{task.shown_path()} {_WHY.get(judged.status, judged.status)}: {lines}")
+        if wrong and all(case.status == judging.NOT_STARTED for case in wrong):
+            raise LabError(f"{task.id} is not written yet; next: ./lab check {task.name}")
         if wrong:
             first = " ".join(wrong[0].message.split())
             raise LabError(

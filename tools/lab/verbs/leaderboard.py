@@ -76,9 +76,9 @@ def _verify(file: Path, source: Path) -> int:
         for path, digest in receipt.sources.items():
             if path not in sources or hashlib.sha256(sources[path]).hexdigest() != digest:
                 raise LabError(f"{source} is not what {file} was measured with: {path} differs")
+        machine.refuse_if_busy()
         measuring.test(where, sources)
         libraries = measuring.libraries(where, sources)
-        machine.refuse_if_busy()
         try:
             again, result = submit.take(where, receipt.name, sources, libraries)
         except NoResult as error:

@@ -49,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
         if args.marks:
             return _marks(where)
         sources = sources_of(where, args.submission)
+        if args.mode == "leaderboard":
+            machine.refuse_if_busy()
         if args.mode in ("test", "leaderboard"):
             measuring.test(where, sources)
         if args.mode == "test":
@@ -59,7 +61,6 @@ def run(args: argparse.Namespace) -> int:
             result = result_of(board, measured.samples, FEW_TURNS, most_disturbed=1)
             screen.profile(result) if args.mode == "profile" else screen.show(result)
             return 0
-        machine.refuse_if_busy()
         receipt, result = take(where, name, sources, libraries)
     screen.show(result)
     file = receipts.save(receipt, receipts.RECEIPTS)
