@@ -12,9 +12,11 @@ from lab.errors import LabError
 from lab.leaderboard.boards import Board
 
 TURNS = 20          # timed calls of each pass
-# A call in which the processor did something else for longer than this share was disturbed, and
-# the share of disturbed calls with which a measurement still stands.
-DISTURBED, MOST_DISTURBED = 0.05, 0.25
+# A call in which the processor did something else for longer than this share was disturbed. So was
+# one in a turn in which a core reached less than this share of its peak: another program on the
+# same core's other half, or on the memory, takes no time away and slows it all the same. And the
+# share of disturbed calls with which a measurement still stands.
+DISTURBED, SLOW, MOST_DISTURBED = 0.05, 0.9, 0.25
 
 
 class NoResult(LabError):
@@ -88,8 +90,9 @@ def result_of(board: Board, samples: Sequence[Mapping[str, object]], turns: int 
     passes = [_pass(problem, name, [one for one in samples
                                     if (one["problem"], one["pass"]) == (problem, name)])
               for problem in board.problems for name in board.passes]
-    disturbed = fmean(_was_disturbed(one, who) for one in samples
-                      for who in ("student", "reference"))
+    peak = max(one["peak_gflops"] for one in samples)
+    disturbed = fmean(_was_disturbed(one, who) or one["peak_gflops"] < SLOW * peak
+                      for one in samples for who in ("student", "reference"))
     for one in passes:
         if not one.p10 > one.floor:
             raise NoResult(
@@ -97,8 +100,8 @@ def result_of(board: Board, samples: Sequence[Mapping[str, object]], turns: int 
                 f"machine needs {one.floor:.4g} ms for the operations alone: no time is that short")
     if disturbed > most_disturbed:
         raise Busy(
-            f"the machine is busy: in {100 * disturbed:.0f} % of the calls other programs took the "
-            "processor away; close them, and measure again")
+            f"the machine is busy: other programs disturbed {100 * disturbed:.0f} % of the calls; "
+            "close them, and measure again")
     return Result(tuple(passes), disturbed)
 
 
