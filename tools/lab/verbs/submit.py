@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from lab import paths
+from lab import build, paths
 from lab.console import say
 from lab.errors import LabError
 from lab.instructor import submissions
@@ -80,7 +80,8 @@ def take(where: Site, name: str, sources: dict[str, bytes], libraries: list[Path
     measured = measuring.measure(where, libraries, TURNS, variables)
     facts |= {"after": machine.now()}
     result = result_of(where.board, measured.samples)
-    compiler = where.bench.flags[where.tasks[0].id]
+    options = where.bench.flags[where.tasks[0].id][1:]
+    compiler = [build.configured(measuring.PRESET).compiler, *options]
     return receipts.make(where.board, name, sources, facts, compiler, measured), result
 
 
