@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "common/error.hpp"
+#include "grading/judge/protocol.hpp"
 #include "part1_softmax_matmul/softmax_matmul.hpp"
 
 namespace flash {
@@ -81,24 +82,14 @@ void spin(double ms) {
   }
 }
 
-// ---- the runner's protocol, from grading/judge/protocol.hpp, which anybody may read -------------
+// ---- the runner's protocol, which anybody may read ----------------------------------------------
 
-struct Message {
-  std::uint32_t kind = 0, function = 0, ended = 0, views = 0;
-  std::uint64_t bytes = 0;
-  struct {
-    std::uint64_t offset;
-    std::int64_t shape[4], strides[4];
-  } placed[9] = {};
-  std::int64_t integers[4] = {};
-  double numbers[8] = {};
-  char text[1024] = {};
-};
-constexpr int kSocket = 3;
-enum { kMapped = 2, kDone = 6 };
+using grading::Kind;
+using grading::kSocket;
+using grading::Message;
 
-void say(std::uint32_t kind) {
-  Message message;
+void say(Kind kind) {
+  Message message{};
   message.kind = kind;
   if (write(kSocket, &message, sizeof message) < 0) _exit(1);
 }
@@ -108,7 +99,7 @@ void say(std::uint32_t kind) {
 // shows that it could.
 [[noreturn]] void serve_early() {
   for (;;) {
-    Message map;
+    Message map{};
     iovec part{&map, sizeof map};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
     msghdr header{};
@@ -129,7 +120,7 @@ void say(std::uint32_t kind) {
     Pass pass{view.operator()<const float>(0, 0), view.operator()<const float>(1, 0),
               view.operator()<float>(2, 0)};
     const volatile float& last = pass.v.data()[pass.v.size() - 1];
-    say(kMapped);
+    say(Kind::kMapped);
     const auto asked = [] {
       char one;
       iovec peek{&one, 1};
@@ -142,12 +133,12 @@ void say(std::uint32_t kind) {
         honest(pass);
         break;
       }
-    Message call;
+    Message call{};
     iovec rest{&call, sizeof call};
     msghdr asking{};
     asking.msg_iov = &rest, asking.msg_iovlen = 1;
     if (recvmsg(kSocket, &asking, 0) <= 0) _exit(1);
-    say(kDone);
+    say(Kind::kDone);
     munmap(memory, map.bytes);
   }
 }
@@ -188,15 +179,15 @@ const std::map<std::string, void (*)(const Pass&)> kCheats = {
      }},
     {"works after it said that it is done",
      [](const Pass& pass) {
-       say(kDone);
+       say(Kind::kDone);
        spin(5);
        honest(pass);
      }},
-    {"says that it is done, and does nothing", [](const Pass&) { say(kDone); }},
+    {"says that it is done, and does nothing", [](const Pass&) { say(Kind::kDone); }},
     {"works before the clock runs",
      [](const Pass& pass) {
        honest(pass);
-       say(kDone);
+       say(Kind::kDone);
        serve_early();
      }},
     {"drives one problem to no time",
