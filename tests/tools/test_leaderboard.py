@@ -4,6 +4,7 @@ The cheats need submit_leaderboard and the runner of part 1 in the build (FLASH_
 sets) and bubblewrap. With FLASH_ALL_ATTACKS=1 also part 2's board is tried.
 """
 
+import contextlib
 import copy
 import dataclasses
 import json
@@ -21,6 +22,7 @@ from lab.instructor import judging, sandbox
 from lab.leaderboard import boards, machine, measuring, pages, receipts, result, standings
 from lab.leaderboard.measuring import Measured, Site
 from lab.leaderboard.result import Busy, NoResult, result_of
+from lab.verbs import submit
 
 BUILD = Path(os.environ.get("FLASH_BUILD") or paths.build_folder("cpu"))
 NEEDED = [BUILD / "bin" / name for name in ("submit_leaderboard", "flash_runner_part1",
@@ -120,6 +122,27 @@ class Places(Test):
         self.assertEqual(rows, [[(None, "bob", "not verified"), (1, "ann", "verified"),
                                  (2, "dan", "verified"), (None, "solution", "mark")]])
         self.assertIn("does not hold: slower", *left_out)
+
+    def test_a_receipt_is_verified_by_measuring_its_own_files_on_its_own_device(self):
+        @contextlib.contextmanager
+        def site(board):
+            yield Site(board, (), None, self.root)
+
+        measured = []  # what the next measurement gives
+        self.patch(measuring, site=site, test=lambda *_: None, libraries=lambda *_: [])
+        self.patch(machine, refuse_if_busy=lambda: None)
+        self.patch(submit, sources_of=lambda *_: {"a.cpp": b"ann"},
+                   take=lambda where, name, *_: (measured[0], measured[0].result(where.board)))
+        file = receipts.save(self.receipt("ann", 2), receipts.RECEIPTS)
+        verify = ["leaderboard", "verify", str(file), "a folder"]
+        for speed, code, state in ((1.8, 1, []), (1.95, 0, [(1, "ann", "verified")])):
+            measured[:] = [self.receipt("ann", speed, time=f"2026-01-31T12:00:0{1 - code}Z")]
+            ended, text = self.printed(main.main, verify)
+            self.assertEqual((ended, self.rows()[0]), (code, [state] if state else []), text)
+        self.patch(submit, sources_of=lambda *_: {"a.cpp": b"bob"})
+        self.assertIn("a.cpp differs", self.printed(main.main, verify)[1])
+        self.patch(machine, device=lambda: "another model")
+        self.assertIn("never mixes two models", self.printed(main.main, verify)[1])
 
     def test_two_models_of_a_device_are_two_boards(self):
         for device in ("A", "B"):
