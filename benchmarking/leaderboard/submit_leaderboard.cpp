@@ -6,8 +6,8 @@
 // reference on them, in a random order; the check of both results; one call that has nothing to do,
 // whose time is the cost of the exchange. A wrong result ends the run: there is no time for it.
 //
-// The report is a line of JSON for each event: "sample", "wrong", "complete". Without "complete"
-// nothing counts.
+// The report is a line of JSON for each event: "begin", "sample", "wrong", "complete". Without
+// "complete" nothing counts.
 #include <sys/random.h>
 
 #include <chrono>

@@ -73,6 +73,7 @@ class Numbers(Test):
             bad = samples(self.board)
             bad[7]["student_ms"] = value
             self.none(bad, "student_ms of a sample")
+        self.none(samples(self.board, bandwidth_gbs=0), "rates of the machine")
         self.none(samples(self.board)[:-1], "samples")
         self.none(samples(self.board, turns=1), "samples")
         self.none([copy.copy(one) | {"turn": 0} for one in samples(self.board)], "samples")

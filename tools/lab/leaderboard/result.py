@@ -13,9 +13,9 @@ from lab.leaderboard.boards import Board
 
 TURNS = 20          # timed calls of each pass
 # A call in which the processor did something else for longer than this share was disturbed. So was
-# one in a turn in which a core reached less than this share of its peak: another program on the
-# same core's other half, or on the memory, takes no time away and slows it all the same. And the
-# share of disturbed calls with which a measurement still stands.
+# one in a turn in which a core reached less than this share of its usual peak: another program on
+# the same core's other half takes no time away and slows it all the same. And the share of
+# disturbed calls with which a measurement still stands.
 DISTURBED, SLOW, MOST_DISTURBED = 0.05, 0.9, 0.25
 
 
@@ -90,8 +90,11 @@ def result_of(board: Board, samples: Sequence[Mapping[str, object]], turns: int 
     passes = [_pass(problem, name, [one for one in samples
                                     if (one["problem"], one["pass"]) == (problem, name)])
               for problem in board.problems for name in board.passes]
-    peak = max(one["peak_gflops"] for one in samples)
-    disturbed = fmean(_was_disturbed(one, who) or one["peak_gflops"] < SLOW * peak
+    # Of each problem by itself: over a minute the clock rate of a laptop falls.
+    usual = {problem: quantiles([one["peak_gflops"] for one in samples
+                                 if one["problem"] == problem], n=4, method="inclusive")[2]
+             for problem in board.problems}
+    disturbed = fmean(_was_disturbed(one, who) or one["peak_gflops"] < SLOW * usual[one["problem"]]
                       for one in samples for who in ("student", "reference"))
     for one in passes:
         if not one.p10 > one.floor:
@@ -111,12 +114,12 @@ def _pass(problem: str, name: str, samples: Sequence[Mapping[str, float]]) -> Pa
     references = [max(0.0, one["reference_ms"] - exchange) for one in samples]
     if not median(references) > 0:
         raise NoResult(f"the reference took no time for {name} on {problem}")
-    deciles = quantiles(times, n=10, method="inclusive") if len(times) > 1 else times * 9
+    deciles = quantiles(times, n=10, method="inclusive")
     first = samples[0]
-    floor = max(first["flops"] / max(one["peak_gflops"] for one in samples) / 1e6
-                if max(one["peak_gflops"] for one in samples) else 0.0,
-                first["bytes"] / max(one["bandwidth_gbs"] for one in samples) / 1e6
-                if max(one["bandwidth_gbs"] for one in samples) else 0.0)
+    rates = {key: max(one[key] for one in samples) for key in ("peak_gflops", "bandwidth_gbs")}
+    if not all(rates.values()):
+        raise NoResult("the rates of the machine are missing")
+    floor = max(first["flops"] / rates["peak_gflops"], first["bytes"] / rates["bandwidth_gbs"]) / 1e6
     return Pass(problem, name, median(times), deciles[0], deciles[8], median(references),
                 median(time / other for time, other in zip(times, references) if other), floor,
                 median(one["student_processor_ms"] for one in samples), exchange, first["flops"],
