@@ -6,6 +6,7 @@ The student's files are compiled, audited and run in the sandboxes of ./lab grad
 
 import contextlib
 import json
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -155,6 +156,23 @@ def _command(where: Site, library: Path, name: str, variables: Mapping[str, str]
         variables={"LD_LIBRARY_PATH": "/runner:/runner/lib"} | dict(variables))
     file.write_text("\n".join(words) + "\n")
     return file
+
+
+# Of x86: vmulps %ymm0,%ymm1,%ymm2; vfmadd213ss ...
+_ARITHMETIC = re.compile(r"\s*[0-9a-f]+:\s+v?f?n?(?:mul|add|sub|madd|msub|div)\w*(ps|ss)\s+(.*)")
+
+
+def instructions(library: Path) -> str:
+    """How wide the arithmetic on floats is in a compiled file: "" where that cannot be told."""
+    done = sandbox.run(sandbox.command(["objdump", "-d", "--no-show-raw-insn", "/student.so"],
+                                       read={library: "/student.so"}), sandbox.Limits())
+    counts = {"512 bits": 0, "256 bits": 0, "128 bits": 0, "one number": 0}
+    for line in done.output.splitlines():
+        if found := _ARITHMETIC.match(line):
+            wide = next((bits for register, bits in (("zmm", "512 bits"), ("ymm", "256 bits"))
+                         if register in found[2]), "128 bits")
+            counts["one number" if found[1] == "ss" else wide] += 1
+    return ", ".join(f"{count} on {width}" for width, count in counts.items() if count)
 
 
 def rung(where: Site) -> Path:

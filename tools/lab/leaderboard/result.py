@@ -119,7 +119,8 @@ def _pass(problem: str, name: str, samples: Sequence[Mapping[str, float]]) -> Pa
     rates = {key: max(one[key] for one in samples) for key in ("peak_gflops", "bandwidth_gbs")}
     if not all(rates.values()):
         raise NoResult("the rates of the machine are missing")
-    floor = max(first["flops"] / rates["peak_gflops"], first["bytes"] / rates["bandwidth_gbs"]) / 1e6
+    floor = max(first["flops"] / rates["peak_gflops"],
+                first["bytes"] / rates["bandwidth_gbs"]) / 1e6
     return Pass(problem, name, median(times), deciles[0], deciles[8], median(references),
                 median(time / other for time, other in zip(times, references) if other), floor,
                 median(one["student_processor_ms"] for one in samples), exchange, first["flops"],

@@ -59,7 +59,13 @@ def run(args: argparse.Namespace) -> int:
         if args.mode != "leaderboard":
             measured = measuring.measure(where, libraries, FEW_TURNS)
             result = result_of(board, measured.samples, FEW_TURNS, most_disturbed=1)
-            screen.profile(result) if args.mode == "profile" else screen.show(result)
+            if args.mode == "benchmark":
+                screen.show(result)
+                return 0
+            screen.profile(result)
+            for task, library in zip(where.tasks, libraries):
+                if found := measuring.instructions(library):
+                    say(f"{task.file}: instructions of its arithmetic in float32: {found}")
             return 0
         receipt, result = take(where, name, sources, libraries)
     screen.show(result)
