@@ -14,7 +14,7 @@ from lab.leaderboard.result import Result
 
 def show(result: Result) -> None:
     """Each pass, and all together."""
-    table = Table("problem", "pass", *(_right(text) for text in (
+    table = Table(Column("problem", no_wrap=True), "pass", *(_right(text) for text in (
         "median, ms", "p10 - p90", "reference, ms", "speed-up", "GFLOP/s", "roofline")),
         box=None, pad_edge=False)
     for one in result.passes:
@@ -31,17 +31,18 @@ def show(result: Result) -> None:
 
 def profile(result: Result) -> None:
     """What takes the time: operations, bytes and memory, beside what the machine can do."""
-    table = Table("problem", "pass", *(_right(text) for text in (
-        "median, ms", "processor, ms", "at best, ms", "operations, MFLOP", "GFLOP/s",
-        "bytes at least, MiB", "GB/s at least", "extra memory, KiB")), box=None, pad_edge=False)
+    table = Table(Column("problem", no_wrap=True), "pass", *(_right(text) for text in (
+        "median, ms", "processor, ms", "at best, ms", "MFLOP", "GFLOP/s", "MiB", "GB/s",
+        "extra, KiB")), box=None, pad_edge=False)
     for one in result.passes:
         table.add_row(one.problem, one.name, f"{one.median:.4g}", f"{one.processor:.4g}",
                       f"{one.floor:.4g}", f"{one.flops / 1e6:.4g}",
                       f"{one.flops / one.median / 1e6:.1f}", f"{one.bytes / 2**20:.3g}",
                       f"{one.bytes / one.median / 1e6:.2f}", f"{one.extra_bytes / 1024:.4g}")
     console.console.print(table)
-    say("\"At best\" is the time of the operations at the peak rate of one core, or of the bytes "
-        "at its reading rate, whichever is longer; both rates are measured in the same turns.")
+    say("MFLOP are the operations of the products, MiB the bytes of inputs and outputs: the least "
+        "work that there is. \"At best\" is its time at the rates of one core, which are measured in "
+        "the same turns. \"Processor\" holds the exchange, too. \"Extra\" is the memory of a call.")
 
 
 def history(board: Board, receipts: Sequence[Receipt]) -> None:
