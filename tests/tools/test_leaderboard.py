@@ -54,6 +54,7 @@ class Numbers(Test):
         found = result_of(self.board, samples(self.board))
         self.assertAlmostEqual(found.speedup, 2)
         self.assertAlmostEqual(found.total, 5 * len(found.passes))
+        self.assertAlmostEqual(found.uncertainty, 0)
         self.assertAlmostEqual(found.roofline, 0.2)  # 1e8 operations at 100 GFLOP/s are 1 ms of 5
 
     def test_a_time_that_no_machine_can_have_is_refused(self):
@@ -64,7 +65,7 @@ class Numbers(Test):
 
     def test_one_pass_without_time_does_not_sink_the_mean(self):
         passes = result_of(self.board, samples(self.board)).passes
-        none = dataclasses.replace(passes[0], relative=0.0)
+        none = dataclasses.replace(passes[0], ratios=(0.0,))
         with_zero = result.Result((none, *passes[1:]), 0)
         self.assertAlmostEqual(with_zero.speedup, 2 * len(passes) / (len(passes) - 1))
 

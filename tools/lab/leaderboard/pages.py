@@ -22,13 +22,15 @@ _A_DAY = datetime.timedelta(days=1)
 
 def _cells(row: Row) -> tuple[str, ...]:
     result = row.entry.result
-    return (str(row.place or ""), row.entry.name, f"{result.speedup:.3f}", f"{result.total:.4g}",
+    return (str(row.place or ""), row.entry.name, f"{result.speedup:.3f}",
+            f"{100 * result.uncertainty:.1f}", f"{result.total:.4g}",
             f"{100 * result.roofline:.1f}", row.entry.state, row.entry.time[:10])
 
 
-_HEAD = ("place", "name", "speed-up", "total, ms", "roofline, %", "state", "date")
+_HEAD = ("place", "name", "speed-up", "±, %", "total, ms", "roofline, %", "state", "date")
 _EXPLAINED = ("*Speed-up* is over the reference, measured in turns with it: the inverse of the "
-              "mean of the relative times of all passes. *Total* is the sum of the median times. "
+              "mean of the relative times of all passes; ± is how far it moves when turns are "
+              "drawn again from those that were measured. *Total* is the sum of the median times. "
               "*Roofline* is the share of what one core could do at best. Only a verified result "
               "has a place; a mark (the solution, a rung of the ladder) stands there to compare "
               "with.")
@@ -38,7 +40,7 @@ def markdown(standings: Sequence[Standing]) -> str:
     lines = ["# Leaderboard", "", _EXPLAINED, ""]
     for standing in standings:
         lines += [f"## {standing.board.title}", "", f"`{standing.board.name}`, {standing.device}",
-                  "", f"| {' | '.join(_HEAD)} |", "|---:|---|---:|---:|---:|---|---|"]
+                  "", f"| {' | '.join(_HEAD)} |", "|---:|---|---:|---:|---:|---:|---|---|"]
         lines += [f"| {' | '.join(_cells(row))} |" for row in standing.rows] + [""]
     if not standings:
         lines += ["Nothing was submitted yet.", ""]
@@ -48,8 +50,8 @@ def markdown(standings: Sequence[Standing]) -> str:
 def table(standings: Sequence[Standing]) -> str:
     out = io.StringIO()
     rows = csv.writer(out, lineterminator="\n")
-    rows.writerow(["board", "device", "place", "name", "speedup", "total_ms", "roofline_percent",
-                   "state", "date", "course", "files"])
+    rows.writerow(["board", "device", "place", "name", "speedup", "uncertainty_percent",
+                   "total_ms", "roofline_percent", "state", "date", "course", "files"])
     for standing in standings:
         for row in standing.rows:
             rows.writerow([standing.board.name, standing.device, *_cells(row),
@@ -78,10 +80,11 @@ def page(standings: Sequence[Standing], made: str) -> str:
     for standing in standings:
         rows = []
         for row in standing.rows:
-            place, name, speedup, total, roofline, state, date = map(text, _cells(row))
+            place, name, speedup, plus, total, roofline, state, date = map(text, _cells(row))
             kind = ' class="mark"' if row.entry.state == MARK else ""
             rows.append(f'<tr{kind}><td class="n">{place}</td><td class="name">{name}</td>'
-                        f'<td class="n">{speedup}x</td><td class="n wide">{total}</td>'
+                        f'<td class="n">{speedup}x</td><td class="n wide">{plus}</td>'
+                        f'<td class="n wide">{total}</td>'
                         f'<td class="n wide">{roofline}</td><td>{state}</td>'
                         f'<td class="wide">{date}</td></tr>')
         sections.append(f"""<section>
@@ -90,7 +93,7 @@ def page(standings: Sequence[Standing], made: str) -> str:
 {progress(standing)}
 <div class="scroll"><table>
 <tr><th class="n">place</th><th>name</th><th class="n">speed-up</th>
-<th class="n wide">total, ms</th>
+<th class="n wide">±, %</th><th class="n wide">total, ms</th>
 <th class="n wide">roofline, %</th><th>state</th><th class="wide">date</th></tr>
 {"".join(rows)}
 </table></div>

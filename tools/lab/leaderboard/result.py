@@ -4,14 +4,15 @@ It is computed anew whenever a receipt is read: what a receipt says about itself
 """
 
 import math
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median, quantiles
+from statistics import fmean, median, quantiles, stdev
 
 from lab.errors import LabError
 from lab.leaderboard.boards import Board
 
-TURNS = 20          # timed calls of each pass
+TURNS = 30          # timed calls of each pass
 # A call in which the processor did something else for longer than this share was disturbed. So was
 # one in a turn in which a core reached less than this share of its usual peak: another program on
 # the same core's other half takes no time away and slows it all the same. And the share of
@@ -37,13 +38,17 @@ class Pass:
     p10: float
     p90: float
     reference: float    # median
-    relative: float     # median over the turns of the time over the reference's in the same turn
+    ratios: tuple[float, ...]  # in each turn the time over the reference's
     floor: float        # that no program can be faster than, on this machine
     processor: float    # median of what the kernel counted
     exchange: float     # what was subtracted
     flops: float
     bytes: float
     extra_bytes: int
+
+    @property
+    def relative(self) -> float:
+        return median(self.ratios)
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,15 @@ class Result:
         """Over the reference. A pass with a time of zero would change the mean of the relative
         times by its own share and no more; a geometric mean would be zero."""
         return 1 / fmean(one.relative for one in self.passes)
+
+    @property
+    def uncertainty(self) -> float:
+        """Of the speed-up, as a share: how far it moves when turns are drawn again from those that
+        were measured (bootstrap)."""
+        chance = random.Random(1)  # the same samples give the same number
+        again = [1 / fmean(median(chance.choices(one.ratios, k=len(one.ratios)))
+                           for one in self.passes) for _ in range(200)]
+        return stdev(again) / self.speedup
 
     @property
     def total(self) -> float:
@@ -122,7 +136,7 @@ def _pass(problem: str, name: str, samples: Sequence[Mapping[str, float]]) -> Pa
     floor = max(first["flops"] / rates["peak_gflops"],
                 first["bytes"] / rates["bandwidth_gbs"]) / 1e6
     return Pass(problem, name, median(times), deciles[0], deciles[8], median(references),
-                median(time / other for time, other in zip(times, references) if other), floor,
+                tuple(time / other for time, other in zip(times, references) if other), floor,
                 median(one["student_processor_ms"] for one in samples), exchange, first["flops"],
                 first["bytes"], int(max(one["extra_bytes"] for one in samples)))
 

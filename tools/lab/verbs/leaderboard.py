@@ -4,7 +4,7 @@ import argparse
 import hashlib
 from pathlib import Path
 
-from lab import derive, paths
+from lab import derive, handout, paths
 from lab.console import say
 from lab.errors import LabError
 from lab.leaderboard import boards, machine, measuring, pages, receipts, screen, standings
@@ -71,6 +71,8 @@ def _verify(file: Path, source: Path) -> int:
         raise LabError(f"{file} was measured on {receipt.device}, and this machine is {here}: a "
                        "board never mixes two models, so verify it on one like that")
     claimed = receipt.result(board)
+    if (version := str(handout.version_of(paths.ROOT))) != receipt.course:
+        say(f"{file} is of version {receipt.course} of the course, and this is {version}", "yellow")
     with measuring.site(board) as where:
         sources = submit.sources_of(where, source)
         for path, digest in receipt.sources.items():
