@@ -25,8 +25,8 @@ def show(result: Result) -> None:
     console.console.print(table)
     say(f"exchange of messages, already subtracted: {_range(one.exchange for one in result.passes)}"
         f" ms a call; disturbed by other programs: {100 * result.disturbed:.0f} % of the calls")
-    say(f"speed-up over the reference: {result.speedup:.3f}x, +- {100 * result.uncertainty:.1f} %;"
-        f" {result.total:.4g} ms in all; {100 * result.roofline:.1f} % of the roofline", "bold")
+    say(f"speed-up over the reference: {result.speedup:.3f}x +- {100 * result.uncertainty:.1f} %; "
+        f"{result.total:.4g} ms in all; {100 * result.roofline:.1f} % of the roofline", "bold")
 
 
 def profile(result: Result) -> None:
