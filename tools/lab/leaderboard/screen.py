@@ -41,8 +41,8 @@ def profile(result: Result) -> None:
                       f"{one.bytes / one.median / 1e6:.2f}", f"{one.extra_bytes / 1024:.4g}")
     console.console.print(table)
     say("MFLOP are the operations of the products, MiB the bytes of inputs and outputs: the least "
-        "work that there is. \"At best\" is its time at the rates of one core, which are measured in "
-        "the same turns. \"Processor\" holds the exchange, too. \"Extra\" is the memory of a call.")
+        "work that there is. \"At best\" is its time at the rates of one core, which are measured "
+        "in the same turns. \"Processor\" holds the exchange, too. \"Extra\" is the memory of a call.")
 
 
 def history(board: Board, receipts: Sequence[Receipt]) -> None:
