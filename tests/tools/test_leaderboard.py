@@ -16,6 +16,7 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from attacks import FRAME
 from course import Test
 from lab import build, main, paths
 from lab.instructor import judging, sandbox
@@ -260,6 +261,18 @@ class Cheats(Test):
         for name, text in found.items():
             with self.subTest(name):
                 self.assertIn("no time is taken of a wrong result", text)
+
+    def test_a_library_that_does_the_work_is_refused(self):
+        # It would be right and fast: only the audit stands against it.
+        where = self.site("part1-cpu")
+        where = dataclasses.replace(where, bench=dataclasses.replace(where.bench, audited=True))
+        for top, body, said in (
+                ('extern "C" void cblas_sgemm(...);', "cblas_sgemm(0);", "does the exercise"),
+                ("#include <dlfcn.h>", 'dlopen("libblas.so.3", RTLD_NOW);', "loads other code")):
+            code = FRAME.format(top=top, body=body).encode()
+            again = dataclasses.replace(where, work=self.folder())
+            self.assertIn(said, self.refused(measuring.libraries, again,
+                                             {where.tasks[0].shown_path(): code}))
 
     @unittest.skipUnless(os.environ.get("FLASH_ALL_ATTACKS"), "needs FLASH_ALL_ATTACKS=1")
     def test_part_2_takes_right_code_and_no_d_out_of_ones(self):
