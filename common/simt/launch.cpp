@@ -54,6 +54,7 @@ struct State {
   int os_threads = threads_from_environment();
   Counters counters;
   std::vector<Finding> findings;
+  std::string first_finding;
   std::uint64_t launches = 0;
   bool checking = false;
   Witness* witness = nullptr;
@@ -264,6 +265,7 @@ int run(const KernelCall& call) {
     sum.*bytes += moved.*bytes;
   if (launch.findings_.empty()) return kSuccess;
   forget_consequences(launch.findings_);
+  if (s.first_finding.empty()) s.first_finding = launch.findings_.front().text;
   std::move(launch.findings_.begin(), launch.findings_.end(), std::back_inserter(s.findings));
   return set_last_error(kErrorLaunchFailure);
 }
@@ -319,6 +321,11 @@ std::vector<Finding> take_findings() {
   return std::exchange(state().findings, {});
 }
 
+std::string first_finding() {
+  const std::scoped_lock lock(state().mutex);
+  return state().first_finding;
+}
+
 Counters counters() {
   const std::scoped_lock lock(state().mutex);
   return state().counters;
@@ -328,6 +335,7 @@ void reset_counters() {
   DeviceMemory::instance().reset_traffic();
   const std::scoped_lock lock(state().mutex);
   state().counters = {};
+  state().first_finding.clear();
 }
 
 void set_witness(Witness* witness) {

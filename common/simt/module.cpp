@@ -70,6 +70,22 @@ Location looked_up(const Module& module, std::uintptr_t address) {
   return chosen.line != 0 ? chosen : innermost;
 }
 
+void read_lines_of_shell(const std::string& command, const std::string& file,
+                         const std::function<void(const std::string& line)>& use) {
+  std::string path = "'";
+  for (const char c : file) path += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  std::FILE* const lines = popen((command + " " + path + "' 2>/dev/null").c_str(), "r");
+  if (lines == nullptr) return;
+  char line[4096];
+  while (std::fgets(line, sizeof line, lines) != nullptr) use(line);
+  pclose(lines);
+}
+
+ReadLines& lines_reader() {
+  static ReadLines* const reader = new ReadLines(read_lines_of_shell);
+  return *reader;
+}
+
 }  // namespace
 
 char* Module::thread_local_memory() const {
@@ -96,14 +112,10 @@ const Module& module_of(const void* address) {
 
 void read_lines(const std::string& command, const Module& module,
                 const std::function<void(const std::string& line)>& use) {
-  std::string path = "'";
-  for (const char c : module.path) path += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  std::FILE* const lines = popen((command + " " + path + "' 2>/dev/null").c_str(), "r");
-  if (lines == nullptr) return;
-  char line[4096];
-  while (std::fgets(line, sizeof line, lines) != nullptr) use(line);
-  pclose(lines);
+  lines_reader()(command, module.path, use);
 }
+
+void set_read_lines(ReadLines read_lines) { lines_reader() = std::move(read_lines); }
 
 std::string shown_path(const std::string& file) {
   const std::string root = FLASH_REPOSITORY "/";

@@ -36,7 +36,8 @@ inline std::uintptr_t call_before(const void* address) {
 // without line tables, the line is 0.
 Location locate(const Module& module, std::uintptr_t address);
 
-// Runs `command` in the shell on the module's file and gives each line of its output to `use`.
+// Runs `command` on the module's file (set_read_lines() says how) and gives each line of its output
+// to `use`.
 void read_lines(const std::string& command, const Module& module,
                 const std::function<void(const std::string& line)>& use);
 

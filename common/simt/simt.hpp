@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -44,8 +45,8 @@ enum class FindingKind {
   kWarpgroupMismatch,  // not all 128 threads of a warpgroup come to the same wgmma or setmaxnreg
   kDeadlock,           // threads that wait for what nobody will do
   kWrongArgument,      // a barrier, byte count, descriptor, ... that an operation cannot have
-  kRace,  // two threads access the same memory, one of them writes, and nothing orders them
-  kFence,          // no fence between ordinary accesses and those of TMA or wgmma
+  kRace,   // two threads access the same memory, one of them writes, and nothing orders them
+  kFence,  // no fence between ordinary accesses and those of TMA or wgmma
   kUninitialized,  // a read of shared or device memory that was never written
   kOutOfBounds,    // an access outside of shared memory, or of the device memory that was allocated
   kMisaligned,     // an access of n bytes at an address that is no multiple of n
@@ -75,6 +76,16 @@ struct Finding {
 // cudaErrorLaunchFailure, and flash::launch() throws KernelError with their texts.
 inline constexpr int kMostFindings = 5;
 FLASH_EXPORT std::vector<Finding> take_findings();
+
+// The text of the first finding since reset_counters(), "" where there is none: also of one that
+// was taken, and thrown as a KernelError that somebody caught.
+FLASH_EXPORT std::string first_finding();
+
+// The emulator learns names and lines from binutils: it runs `command` on `file` in a shell, and
+// `use` gets each line of the output. A process that may start no other gives a function that does.
+using ReadLines = std::function<void(const std::string& command, const std::string& file,
+                                     const std::function<void(const std::string& line)>& use)>;
+FLASH_EXPORT void set_read_lines(ReadLines read_lines);
 
 // ---- What kernels move --------------------------------------------------------------------------
 

@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "common/half.hpp"
+
 namespace flash::grading {
 
 inline constexpr int kSocket = 3;  // the runner's end, a descriptor
@@ -34,18 +36,27 @@ enum class Ended : std::uint32_t {
   kUnsupported,
   kOutOfMemory,
   kCudaError,
+  kKernelError,   // the emulator found a mistake in a kernel
   kError,         // flash::Error
   kRuntimeError,  // std::runtime_error
   kOther,
 };
 
-// A view of a tensor in the shared memory.
+// A view of a tensor in the shared memory. A call on a device gets for each view an allocation of
+// device memory with the bytes from `begin` on.
 struct Placed {
   std::uint64_t offset = 0;  // of the first element, in bytes
   std::int64_t shape[4] = {}, strides[4] = {};
+  std::uint64_t element = 0;           // bytes of one
+  std::uint64_t begin = 0, bytes = 0;  // the tensor with what lies around it
 };
 
-inline constexpr int kMostViews = 9;
+// What kernels moved of a tensor. Only a runner with the emulator's checks counts it.
+struct Moved {
+  std::uint64_t loaded = 0, stored = 0;  // bytes
+};
+
+inline constexpr int kMostViews = 10;
 inline constexpr std::size_t kMostText = 1024;
 
 // One struct for all messages: plain numbers, so that any bytes are a message to be checked.
@@ -59,11 +70,17 @@ struct Message {
   Placed placed[kMostViews];
   std::int64_t integers[4] = {};
   double numbers[8] = {};
+  // Of kDone, after a call on a device: extra device memory, and what was moved of each view.
+  std::uint64_t device_bytes = 0;
+  std::uint64_t counted = 0;  // whether `moved` was counted
+  Moved moved[kMostViews];
   char text[kMostText] = {};
 };
 static_assert(std::is_trivially_copyable_v<Message>);
+static_assert(sizeof(Message) == 4 * 570);  // tests/tools/attacks.py forges messages of this size
 
-// What a runner may be asked to call. Those of attention exist for float and for double.
+// What a runner may be asked to call. Those of attention on the CPU exist for float and for double;
+// those of attention on a device, the last, for float, Half and BFloat16.
 enum Function : std::uint32_t {
   kFusedSoftmaxMatmul,
   kMeasure,
@@ -74,7 +91,21 @@ enum Function : std::uint32_t {
   kAttentionBackward,
   kAttentionBackwardDouble,
   kMeasureAttention,
+  kFusedSoftmaxMatmulCuda,
+  kAttention1dCuda,
+  kFlashForwardCuda,
+  kFlashDeltaCuda = kFlashForwardCuda + 3,
+  kFlashDkDvCuda = kFlashDeltaCuda + 3,
+  kFlashDqCuda = kFlashDkDvCuda + 3,
+  kFlashBackwardCuda = kFlashDqCuda + 3,
 };
+
+// The function of a device for elements of type T.
+template <class T>
+constexpr Function device_function(Function of_float) {
+  constexpr unsigned kType = std::is_same_v<T, float> ? 0 : std::is_same_v<T, Half> ? 1 : 2;
+  return static_cast<Function>(of_float + kType);
+}
 
 // What student code may call back, of the interfaces Work, AttentionWork and Clock.
 enum Callback : std::uint32_t {

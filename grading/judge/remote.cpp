@@ -32,12 +32,14 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kGuard = 4096;  // bytes before and behind each tensor
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kOutputKept = 4096;    // bytes of what a runner prints
-constexpr std::size_t kNoise = 256 * 1024;   // what malloc may hold in reserve
-constexpr int kInfrastructure = 70;          // exit code: not the student's fault
-constexpr rlim_t kMemory = rlim_t{3} << 30;  // of one runner
-constexpr rlim_t kStack = rlim_t{1} << 20;   // a large array there is memory too
-constexpr rlim_t kProcessorSeconds = 600;    // of one runner, which serves many cases
+constexpr std::size_t kAllocation = 256;        // what an allocation of device memory is aligned to
+constexpr std::size_t kOutputKept = 4096;       // bytes of what a runner prints
+constexpr std::size_t kNoise = 256 * 1024;      // what malloc may hold in reserve
+constexpr int kInfrastructure = 70;             // exit code: not the student's fault
+constexpr rlim_t kMemory = rlim_t{3} << 30;     // of one runner
+constexpr rlim_t kReserved = rlim_t{68} << 30;  // of address space, by the emulator; most is empty
+constexpr rlim_t kStack = rlim_t{1} << 20;      // a large array there is memory too
+constexpr rlim_t kProcessorSeconds = 600;       // of one runner, which serves many cases
 
 [[noreturn]] void broken(const std::string& what) {
   throw std::logic_error("the judge: " + what + " failed: " + strerror(errno));
@@ -123,7 +125,7 @@ std::string how_it_ended(int status) {
 
 class Runner {
  public:
-  Runner() {
+  explicit Runner(bool emulates) {
     int pair[2], output[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0 ||
         pipe2(output, O_CLOEXEC | O_NONBLOCK) != 0)
@@ -139,7 +141,7 @@ class Runner {
     argv.push_back(nullptr);
     pid_ = fork();
     if (pid_ < 0) broken("fork");
-    if (pid_ == 0) become(argv.data(), theirs.get(), their_output.get());
+    if (pid_ == 0) become(argv.data(), theirs.get(), their_output.get(), emulates);
     theirs = Descriptor();  // so that the end of the runner is seen
     their_output = Descriptor();
     // Up to here no student code has run: whatever goes wrong is the grader's, or the machine's.
@@ -215,7 +217,7 @@ class Runner {
  private:
   static constexpr double kStartSeconds = 30;
 
-  [[noreturn]] static void become(char** argv, int socket, int output) {
+  [[noreturn]] static void become(char** argv, int socket, int output, bool emulates) {
     setpgid(0, 0);
     const int nothing = open("/dev/null", O_RDONLY);
     // First out of the way of 0 to 3, then to their places; dup2 clears close-on-exec.
@@ -231,7 +233,8 @@ class Runner {
       setrlimit(what, &both);
     };
     limit(RLIMIT_CORE, 0);
-    limit(RLIMIT_AS, kMemory);
+    limit(RLIMIT_AS, emulates ? kMemory + kReserved : kMemory);
+    limit(RLIMIT_DATA, kMemory);  // what can be written to
     limit(RLIMIT_STACK, kStack);
     limit(RLIMIT_CPU, kProcessorSeconds);
     limit(RLIMIT_FSIZE, 1 << 16);
@@ -387,7 +390,7 @@ struct Layout {
       if (is_hidden(call.arguments[n]))
         last = static_cast<int>(n);
       else
-        place(call.arguments[n], n, span_of(call.arguments[n]), true);
+        place(call.arguments[n], n, span_of(call.arguments[n]), true, call.on_device);
     }
     if (last < 0) return;
     // So that the first hidden byte begins a page.
@@ -395,12 +398,18 @@ struct Layout {
     const std::size_t seen =
         static_cast<std::size_t>(hidden_begin - static_cast<const unsigned char*>(hidden.data));
     bytes = (bytes + seen + kPage - 1) / kPage * kPage - seen;
-    place(hidden, last, seen, false);
+    place(hidden, last, seen, false, false);
     behind += span_of(hidden);
   }
 
  private:
-  void place(const Argument& of, std::size_t n, std::size_t length, bool guarded) {
+  void place(const Argument& of, std::size_t n, std::size_t length, bool guarded, bool on_device) {
+    if (on_device) {  // an allocation of its own, in which the tensor is aligned as it is here
+      placed[n].begin = bytes = (bytes + kAllocation - 1) / kAllocation * kAllocation;
+      bytes += kGuard + reinterpret_cast<std::uintptr_t>(of.data) % kAllocation;
+      placed[n].bytes = bytes - placed[n].begin + length + kGuard;
+    }
+    placed[n].element = of.element;
     placed[n].offset = bytes;
     std::copy(of.shape, of.shape + 4, placed[n].shape);
     std::copy(of.strides, of.strides + 4, placed[n].strides);
@@ -418,6 +427,7 @@ struct Layout {
     case Ended::kArgumentError: throw ArgumentError(text);
     case Ended::kUnsupported: throw Unsupported(text);
     case Ended::kOutOfMemory: throw OutOfMemory(text);
+    case Ended::kKernelError: throw KernelError(text);
     case Ended::kCudaError:
     case Ended::kRuntimeError:
       // What a case threw in a callback comes out as it was; student code cannot make one up.
@@ -546,8 +556,8 @@ Outcome run_once(Runner& runner, const Call& call, const Layout& layout, bool wi
   return {answer, std::move(after)};
 }
 
-Runner& runner() {
-  if (!the_runner) the_runner = std::make_unique<Runner>();
+Runner& runner_for(const Call& call) {
+  if (!the_runner) the_runner = std::make_unique<Runner>(call.on_device);
   return *the_runner;
 }
 
@@ -571,12 +581,13 @@ Message remote_call(const Call& call) {
   try {
     const Layout layout(call);
     if (memory_is_measured) {
-      Runner fresh;  // what an earlier call kept does not count as nothing
+      Runner fresh(call.on_device);  // what an earlier call kept does not count as nothing
       (void)run_once(fresh, call, layout, true, &last_measured);
     }
-    const Outcome first = run_once(runner(), call, layout, true);
+    const Outcome first = run_once(runner_for(call), call, layout, true);
     if (call.arguments.empty()) return first.answer;
-    const Outcome second = run_once(runner(), call, layout, false);
+    const bool again = !call.on_device;
+    const Outcome second = again ? run_once(runner_for(call), call, layout, false) : Outcome();
     for (std::size_t n = 0; n < call.arguments.size(); ++n) {
       const Argument& of = call.arguments[n];
       if (!of.output) continue;
@@ -586,7 +597,8 @@ Message remote_call(const Call& call) {
       for_each_element(of, [&](std::size_t at) {
         const unsigned char* const got = first.memory.data() + begin + at;
         const bool written = memcmp(to + at, got, of.element) != 0;
-        if (written) same &= memcmp(got, second.memory.data() + begin + at, of.element) == 0;
+        if (written && again)
+          same &= memcmp(got, second.memory.data() + begin + at, of.element) == 0;
         memcpy(to + at, got, of.element);
       });
       if (!same)

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/attention.hpp"
 #include "common/tensor.hpp"
 #include "grading/judge/protocol.hpp"
 
@@ -21,7 +22,7 @@ struct Argument {
   void* data;
   std::size_t element;  // bytes
   int rank;
-  std::int64_t shape[4] = {}, strides[4] = {};
+  std::int64_t shape[4] = {1, 1, 1, 1}, strides[4] = {};
   bool output;
 };
 
@@ -46,13 +47,26 @@ struct Call {
   std::vector<double> numbers = {};
   // Of a task that takes interfaces: does what the runner asks for; may throw.
   std::function<double(Callback)> on_callback = nullptr;
+  // The tensors are in device memory. The runner has the emulator, whose memory holds NaN until it
+  // is written: one call finds out what two do on the host. And a kernel with atomic additions may
+  // give other bits the second time, which only the case that asks for it forbids.
+  bool on_device = false;
 };
 
-// Runs the call twice in the runner, around and in the outputs different values each time. Throws
-// KernelError with a text for the student when it wrote where it must not, changed an input, gave
-// two results, crashed or took too long; and what the student's code threw. Returns the message
-// kDone, of which `numbers` and `text` hold what the function returned.
+// Runs the call twice in the runner (on a device once), around and in the outputs different values
+// each time. Throws KernelError with a text for the student when it wrote where it must not,
+// changed an input, gave two results, crashed or took too long; and what the student's code threw.
+// Returns the message kDone, of which `numbers` and `text` hold what the function returned.
 Message remote_call(const Call& call);
+
+// The same with tensors in the device memory of the judge (remote_device.cpp), which then tells how
+// much memory the call took and what it moved.
+void device_call(Call call);
+
+// The options of a pass, as a call carries them.
+inline std::vector<double> numbers_of(const AttentionOptions& options) {
+  return {options.causal ? 1.0 : 0.0, options.scale ? 1.0 : 0.0, options.scale.value_or(0)};
+}
 
 // What every task that measures asks of its work and of the clock.
 template <class Work, class Clock>

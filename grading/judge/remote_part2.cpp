@@ -12,10 +12,6 @@ grading::Function of_type(grading::Function of_float) {
   return static_cast<grading::Function>(of_float + (sizeof(T) == sizeof(double)));
 }
 
-std::vector<double> numbers(const AttentionOptions& options) {
-  return {options.causal ? 1.0 : 0.0, options.scale ? 1.0 : 0.0, options.scale.value_or(0)};
-}
-
 }  // namespace
 
 template <class T>
@@ -25,7 +21,7 @@ void flash_attention_forward(const AttentionForward<T>& pass, const AttentionBlo
        .arguments = {argument("q", pass.q), argument("k", pass.k), argument("v", pass.v),
                      argument("out", pass.out), argument("lse", pass.lse)},
        .integers = {blocks.queries, blocks.keys},
-       .numbers = numbers(pass.options)});
+       .numbers = grading::numbers_of(pass.options)});
 }
 
 template <class T>
@@ -45,7 +41,7 @@ void flash_attention_backward(const AttentionBackward<T>& pass, Index block_keys
                      argument("d_out", pass.d_out), argument("d_q", pass.d_q),
                      argument("d_k", pass.d_k), argument("d_v", pass.d_v)},
        .integers = {block_keys},
-       .numbers = numbers(pass.options)});
+       .numbers = grading::numbers_of(pass.options)});
 }
 
 #define FLASH_INSTANTIATE(T)                                                                       \

@@ -1,6 +1,8 @@
 // What the runner of each task defines: how its function is called.
 #pragma once
 
+#include <vector>
+
 #include "common/tensor.hpp"
 #include "grading/judge/protocol.hpp"
 
@@ -28,7 +30,11 @@ TensorView<T, Rank> view(const Message& call, void* memory, int number) {
 // Asks the judge for something, as a callback; throws what the judge says that it throws.
 double ask_judge(Callback what);
 
-// Runs one call, and puts what it returns into `done`. Each task defines it.
+// Runs one call, and puts what it returns into `done`. Each runner defines it.
 void run(const Message& call, void* memory, Message& done);
+
+// Called before the library is loaded, and before the kernel is told what this process may do.
+// Returns the system calls that are needed beyond those of arithmetic. In host.cpp or emulator.cpp.
+std::vector<unsigned> prepared_for(const char* library);
 
 }  // namespace flash::grading

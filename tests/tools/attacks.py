@@ -2,7 +2,7 @@
 
 Each is a name, code outside of a function, and the body of the function. None writes a right
 output; so each must earn nothing, with the audit and, to show that grades do not stand on it,
-without.
+without. CUDA_ATTACKS, at the end, are for part1.fused_cuda.
 """
 
 FRAME = """#include <cstdint>
@@ -52,7 +52,7 @@ static long raw(long n, long a = 0, long b = 0, long c = 0, long d = 0, long e =
 """
 # A message of the runner's protocol, as an attacker who has read it would build it.
 _FORGED = """
-static unsigned words[448];  // sizeof(Message) / 4
+static unsigned words[570];  // sizeof(Message) / 4
 """
 
 ATTACKS = {
@@ -204,4 +204,68 @@ MEMORY = {
                            + _UNMAPPED),
     "kept from an earlier call": ("static float* kept = nullptr;",
                                   "if (!kept) kept = new float[1 << 20]; float* P = kept;"),
+}
+
+# A softmax matmul in CUDA that is right and has a race: two threads compute each row, and both
+# write it. It must earn no case of the emulator's checks, whatever it does to hide that.
+CUDA_FRAME = """#include <cstdio>
+#include "common/checks.hpp"
+#include "common/cuda/device.hpp"
+#include "common/cuda/launch.hpp"
+#include "part1_softmax_matmul/softmax_matmul.hpp"
+{top}
+namespace flash {{
+{attribute}
+__global__ void racy(TensorView<const float, 3> x, TensorView<const float, 3> v,
+                     TensorView<float, 3> out) {{
+  const Index b = blockIdx.x / x.extent(1), i = blockIdx.x % x.extent(1);
+  float m = -INFINITY, l = 0;
+  for (Index j = 0; j < x.extent(2); ++j) m = fmaxf(m, x(b, i, j));
+  for (Index j = 0; j < x.extent(2); ++j) l += m == -INFINITY ? 0 : expf(x(b, i, j) - m);
+  for (Index c = 0; c < v.extent(2); ++c) {{
+    float o = 0;
+    for (Index j = 0; j < x.extent(2); ++j)
+      o += m == -INFINITY ? 0 : expf(x(b, i, j) - m) * v(b, j, c);
+    out(b, i, c) = l == 0 ? 0 : o / l;
+  }}
+}}
+void fused_softmax_matmul_cuda(const SoftmaxMatmul<float>& pass, const SoftmaxMatmulBlocks&) {{
+  const auto s = check_softmax_matmul(pass);
+  {body}
+}}
+}}
+"""
+_LAUNCH = ('launch("racy", racy, {.grid = grid_size(s.batch * s.d1), .block = 2}, pass.x, pass.v, '
+           "pass.out);")
+# name -> code outside of a function, what stands before the kernel, and the launch
+CUDA_ATTACKS = {
+    "nothing else": ("", "", _LAUNCH),
+    "a branch for the emulator": (
+        "#ifdef FLASH_SIMT\nconstexpr int on_emulator = 1;\n#endif", "", _LAUNCH),
+    "a branch for the emulator, its name pasted": (
+        "#define P(a, b) a##b\nconstexpr int on_emulator = P(FLASH_, SIMT);", "", _LAUNCH),
+    "a branch for the checks": ("#ifndef __SANITIZE_THREAD__\n#endif", "", _LAUNCH),
+    "asks whether it is emulated": ("", "", "if (device::is_emulated()) " + _LAUNCH),
+    "a kernel that the checks do not see": (
+        "", '__attribute__((no_sanitize("thread")))', _LAUNCH),
+    "the emulator's own word for that": ("", "FLASH_SIMT_UNCHECKED", _LAUNCH),
+    "launches without the checks": ("", "", """
+      auto call = simt::KernelCall{}; call.checked = false; (void)simt::run(call);""" + _LAUNCH),
+    "catches what the checks found": ("", "", "try { " + _LAUNCH + " } catch (...) {}"),
+    "takes what the checks found": (
+        "namespace flash::simt { struct Finding; void take_findings(); }", "",
+        "try { " + _LAUNCH + " } catch (...) { simt::take_findings(); }"),
+    "resets what was found and moved": (
+        "", "", "try { " + _LAUNCH + " } catch (...) {} device::reset_traffic();"),
+    "forges what was moved": (_SYSCALL + _FORGED, "", _LAUNCH + """
+      words[0] = 6; raw(1, 3, (long)words, sizeof words);"""),
+    "prints a report": ("", "", _LAUNCH + r"""
+      std::printf("{\"event\":\"complete\"}\nverdict:passed\n");"""),
+    "reads the judge's files": ("", "", _LAUNCH + """
+      if (FILE* f = std::fopen("/proc/self/environ", "r")) std::fgetc(f);"""),
+    "computes on the host": ("#include <vector>", "", """
+      std::vector<float> x(s.batch * s.d1 * s.d2);
+      cudaMemcpy(x.data(), pass.x.data(), 4 * x.size(), cudaMemcpyDeviceToHost);"""),
+    "memory that nobody counts": (
+        "", "", "void* all; cudaMalloc(&all, 4 * s.d1 * s.d2);" + _LAUNCH),
 }

@@ -10,7 +10,7 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from attacks import ATTACKS, FRAME, MEMORY, QUADRATIC
+from attacks import ATTACKS, CUDA_ATTACKS, CUDA_FRAME, FRAME, MEMORY, QUADRATIC
 from course import Test
 from lab import derive, manifest, paths
 from lab.instructor import audit, judging, sandbox
@@ -35,9 +35,10 @@ class Judge(Test):
     def setUpClass(cls):
         headers = Path(cls.enterClassContext(tempfile.TemporaryDirectory(prefix="lab-test-")))
         bench = judging.set_up(TASKS, headers, BUILD, seconds_a_call=0.5)
-        cls.bench = dataclasses.replace(bench, flags={  # nobody measures: compile fast
-            task: tuple({"-O2": "-O1", "-ftree-vectorize": "-w"}.get(word, word) for word in flags)
-            for task, flags in bench.flags.items()})
+        cls.bench = dataclasses.replace(bench, builds={  # nobody measures: compile fast
+            task: tuple(dataclasses.replace(build, flags=tuple(
+                {"-O2": "-O1", "-ftree-vectorize": "-w"}.get(word, word) for word in build.flags))
+                for build in builds) for task, builds in bench.builds.items()})
         # Of each attack not all cases, which takes a minute; with EVERYTHING, all.
         cls.few = dataclasses.replace(cls.bench, only=() if EVERYTHING else (*FEW, MEMORY_CASE))
         cls.slow = dataclasses.replace(cls.bench, seconds_a_call=20)
@@ -47,17 +48,23 @@ class Judge(Test):
         return judging.judge(self.fused, code.encode(), bench or self.slow)
 
     def test_solutions_get_all_points_and_skeletons_none(self):
-        self.assertEqual([task.name for task in TASKS],
+        self.assertEqual([task.name for task in TASKS if not task.is_cuda],
                          ["fused_cpu", "measure", "flash_forward", "flash_backward",
                           "measure_attention"])
+        self.assertIn([task.name for task in TASKS if task.is_cuda],
+                      ([], ["attention_1d", "fused_cuda", "flash_forward_cuda",
+                            "flash_backward_cuda"]))  # none where the compiler is not g++
         for task in TASKS:
-            solved = judging.judge(task, task.path("solution").read_bytes(), self.slow)
-            self.assertEqual((solved.status, solved.message), ("graded", ""))
-            self.assertEqual([case for case in solved.cases if case.status != "passed"], [])
-            self.assertAlmostEqual(solved.earned, task.points)
-        empty = judging.judge(task, derive.derive_task(task).encode(), self.slow)
-        self.assertEqual({case.status for case in empty.cases}, {"not started"})
-        self.assertEqual((empty.earned, empty.status), (0, "graded"))
+            large = task.is_cuda and task.part != "part1"  # half a minute each
+            if not large or EVERYTHING:
+                solved = judging.judge(task, task.path("solution").read_bytes(), self.slow)
+                self.assertEqual((solved.status, solved.message), ("graded", ""))
+                self.assertEqual([case for case in solved.cases if case.status != "passed"], [])
+                self.assertAlmostEqual(solved.earned, task.points)
+            if task.name in ("measure_attention", "fused_cuda") or EVERYTHING:
+                empty = judging.judge(task, derive.derive_task(task).encode(), self.slow)
+                self.assertEqual({case.status for case in empty.cases}, {"not started"})
+                self.assertEqual((empty.earned, empty.status), (0, "graded"))
 
     def test_partial_credit_says_what_is_wrong(self):
         right = self.fused.path("solution").read_text()
@@ -115,6 +122,24 @@ class Judge(Test):
     def unaudited(self, code, seconds=0.5):  # that an endless loop may take
         return self.judged(code, dataclasses.replace(self.few, audited=False,
                                                      seconds_a_call=seconds))
+
+    @unittest.skipUnless(any(task.is_cuda for task in TASKS), "no judges of CUDA tasks: not g++")
+    def test_no_attack_on_the_checks_of_the_emulator_gains_a_point(self):
+        task = next(task for task in TASKS if task.name == "fused_cuda")
+        checks = self.bench.checks[task.id]
+        bench = dataclasses.replace(self.slow, only=("one element", *checks))
+        with ThreadPoolExecutor(3) as pool:
+            results = dict(zip(CUDA_ATTACKS, pool.map(lambda parts: judging.judge(
+                task, CUDA_FRAME.format(top=parts[0], attribute=parts[1], body=parts[2]).encode(),
+                bench), CUDA_ATTACKS.values())))
+        for name, result in results.items():
+            with self.subTest(name):
+                ended = {case.name: case.status for case in result.cases}
+                if name in ("nothing else", "catches what the checks found", "prints a report"):
+                    self.assertEqual([ended[case] for case in ("one element", *checks)],
+                                     ["passed", "failed", "failed"])
+                else:
+                    self.assertEqual((result.status, ended), ("refused", {}))
 
     def test_memory_that_the_meter_does_not_see_is_seen(self):
         with ThreadPoolExecutor(3) as pool:

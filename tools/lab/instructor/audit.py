@@ -37,10 +37,36 @@ _REFUSED_OF_STD = re.compile(
 _SECTIONS = re.compile(
     r"\.(rela?\.)?(text|rodata|data|bss|tdata|tbss|eh_frame|gcc_except_table|tm_clone_table)"
     r"([._]\S*)?|\.(group|comment|note\S*|symtab|strtab|shstrtab|symtab_shndx|llvm_addrsig)"
-    r"|\.gnu\.\S*|")
+    r"|\.gnu\.\S*|\.(rela?\.)?debug_\w+|")
 _CONSTRUCTORS = re.compile(r"\.(rela?\.)?(preinit_array|init_array|fini_array|ctors|dtors|init"
                            r"|fini)(\.\S*)?")
 MOST_DATA = 64 * 1024  # bytes of variables that live as long as the program
+
+# What CUDA code may use of the emulator and of common/cuda: what kernels and launches are made of.
+_OF_CUDA = re.compile(
+    r"flash_simt_\w+|_ZN5flash9grid_sizeEl"
+    r"|_ZN5flash6device(\d+)(allocate|free|check_launch|reserve_shared_memory|throw_cuda_error"
+    r"|shared_memory_per_block|compute_capability|multiprocessors|synchronize|fill_bytes"
+    r"|tensor_map)E\w*"
+    r"|_ZN5flash4simt\d+(run|barrier|warp_operation|matrix_operation|thread_number"
+    r"|dynamic_shared_memory|shared_address|read_from_absent_lane|before_atomic|nap|fence"
+    r"|misaligned|async_\w+?|add_products|tma_\w+?|wgmma\w*?|mbarrier_\w+?|named_barrier"
+    r"|set_registers|fence_proxy_async)E\w*"
+    r"|_Z\d+cuda(GetLastError|PeekAtLastError|GetErrorString|GetErrorName|FuncSetAttribute"
+    r"|FuncGetAttributes|GetDevice|DeviceGetAttribute|Memset|RuntimeGetVersion)\D\w*")
+
+# Words that a .cu file may not have, after the course's own headers: for the preprocessor, which
+# sees through macros. Whether it runs on a GPU or on the emulator makes no difference to a
+# solution, and what would hide code from the emulator's checks needs one of these.
+_WORDS = {
+    **dict.fromkeys(("FLASH_SIMT", "FLASH_SIMT_CHECKED", "__CUDACC__", "__NVCC__", "__CUDA_ARCH__",
+                     "__SANITIZE_THREAD__", "is_emulated"),
+                    "code must not know whether it runs on a GPU or on the emulator"),
+    **dict.fromkeys(("simt", "FLASH_SIMT_UNCHECKED"), "it is inside the emulator"),
+    **dict.fromkeys(("asm", "__asm", "__asm__", "no_sanitize", "__no_sanitize__",
+                     "no_sanitize_thread", "__no_sanitize_thread__"),
+                    "the emulator's checks would not see what it does"),
+}
 
 # Why a name is refused: the first pattern that fits.
 _REASONS = (
@@ -60,6 +86,10 @@ _REASONS = (
      "it ends the program, or catches its signals"),
     (r"\w*random_device\w*|rand\w*|srand\w*|time|clock\w*|gettimeofday",
      "its result could depend on the time or on chance"),
+    (r"_Z\d+cuda(Malloc|Free)\w*",
+     "it takes device memory that nobody counts; use DeviceTensor or device::allocate"),
+    (r"_Z\d+cudaMemcpy\w*|_ZN5flash6device\d+copy_to_\w*",
+     "it copies between host and device; kernels compute from what is on the device"),
     (r"cublas\w*|cudnn\w*|cutlass\w*|cblas_\w*|[sd]gemm\w*|mkl_\w*", "a library does the exercise"),
     (r"\w*oracle\w*|\w*(softmax_matmul_magnitude|make_input)\w*", "it calls the reference"),
     (r"\w*5flash\w*|\w*simt\w*", "it is inside the course, and not part of this task's interface"),
@@ -67,8 +97,28 @@ _REASONS = (
 )
 
 
-def findings(symbols: str, sections: str, exports: Iterable[str],
-             provided: Iterable[str]) -> list[str]:
+def may_be_used_in_cuda(name: str) -> bool:
+    """Of a symbol of the emulator's libraries: whether student code may use it."""
+    return bool(_OF_CUDA.fullmatch(name))
+
+
+def words_refused_in_cuda(source: str) -> str:
+    """A header that makes the preprocessor refuse the words in what follows it: a student's file.
+    What that includes comes first, because headers have some of the words for good reasons."""
+    included = re.findall(r'(?m)^[ \t]*#[ \t]*include[ \t]*(<[\w./+-]+>|"[\w./+-]+")', source)
+    return "\n".join([*(f"#include {name}" for name in included),
+                      *(f"#pragma GCC poison {word}" for word in _WORDS), ""])
+
+
+def refused_words(output: str) -> list[str]:
+    """What the preprocessor said about such words, a sentence each."""
+    found = re.findall(r'([\w.]+):(\d+):\d+: error: attempt to use poisoned "(\w+)"', output)
+    return list(dict.fromkeys(f"line {line} of {file} has `{word}`: {_WORDS[word]}"
+                              for file, line, word in found if word in _WORDS))
+
+
+def findings(symbols: str, sections: str, exports: Iterable[str], provided: Iterable[str],
+             is_cuda: bool = False) -> list[str]:
     """What is refused, a sentence each. `symbols` is the output of `nm -P`, `sections` that of
     `readelf -SW`; `exports` are the functions of the task, `provided` what the course offers."""
     exports, provided = set(exports), set(provided)
@@ -97,6 +147,8 @@ def findings(symbols: str, sections: str, exports: Iterable[str],
                          "of a function has a constructor, or <iostream> is included")
         elif not _SECTIONS.fullmatch(name):
             found.append(f"it has a section {name}, which no function or constant needs")
+        if is_cuda and name.startswith(".tbss"):  # __shared__ arrays, which each block finds empty
+            continue
         if re.match(r"\.(data|bss|tdata|tbss)(?!\.rel\.ro)", name):
             data += size
     if data > MOST_DATA:

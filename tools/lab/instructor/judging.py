@@ -4,6 +4,7 @@ Compiler, linker and the student's code run in sandboxes; the judge does not, an
 student code. It talks to the runner, which does (grading/judge/protocol.hpp).
 """
 
+import dataclasses
 import json
 import os
 import re
@@ -12,7 +13,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,14 +27,20 @@ TARGET = "flash_graders"
 COMPILE = Limits(seconds=120)
 LEAST_DISK = 256 * sandbox.MIB  # free, for temporary files
 JUDGE = Limits(seconds=600, memory=8192 * sandbox.MIB, file=64 * sandbox.MIB)
+# Of address space: its runner has what the emulator reserves, and a limit of its own on the rest.
+CUDA_JUDGE = dataclasses.replace(JUDGE, memory=80 * 1024 * sandbox.MIB)
 
 # How a case or a task ended; a task is GRADED when its cases say so one by one.
 PASSED, FAILED, NOT_STARTED, NOT_RUN = "passed", "failed", "not started", "not run"
 GRADED, MISSING, BUILD_FAILED, REFUSED = "graded", "missing", "does not compile", "refused"
 _OF_REPORT = {"passed": PASSED, "not_started": NOT_STARTED}
 
-# What a student's file may include of the course: no .cpp, no test, no solution.
+# What a student's file may include of the course: no .cpp, no test, no solution. Of the emulator:
+# what CUDA's headers are there, and not what host code may ask it.
 _HEADERS = ("common/*.hpp", "{part}/*.hpp", "{part}/given/*.hpp")
+_CUDA_HEADERS = ("common/cuda/*.hpp", "common/cuda/*.inc", "common/simt/include/**/*",
+                 "common/simt/device/*", "common/simt/tensor_sum.hpp")
+CHECKS = "checks: "  # the names of cases that need the emulator's checks begin so
 
 
 @dataclass(frozen=True)
@@ -64,14 +71,29 @@ class Judged:
 
 
 @dataclass(frozen=True)
+class Build:
+    """One way to compile a student's file; a CUDA task has two."""
+
+    backend: str  # "cpu", "emulated" or "checked"
+    flags: tuple[str, ...]  # the compiler and its options
+    link: tuple[str, ...] = ()
+
+    @property
+    def library(self) -> str:
+        return f"student_{self.backend}.so"
+
+
+@dataclass(frozen=True)
 class Bench:
     """What all submissions share: the built judges, and the headers."""
 
     folder: Path  # of the build
     headers: Path
-    flags: dict[str, tuple[str, ...]]    # task id -> compiler and options
-    exports: dict[str, tuple[str, ...]]  # task id -> functions of its contract
-    provided: tuple[str, ...]            # what the runner offers to a student's library
+    builds: dict[str, tuple[Build, ...]]  # task id -> how its file is compiled
+    exports: dict[str, tuple[str, ...]]   # task id -> functions of its contract
+    checks: dict[str, tuple[str, ...]]    # task id -> its cases that need the emulator's checks
+    cases: dict[str, tuple[str, ...]]     # task id -> its other cases
+    provided: dict[str, tuple[str, ...]]  # task id -> what the runner offers to its library
     seconds_a_call: float = 20
     # For tests of the grader: without the audit, which grades do not stand on; only these cases.
     audited: bool = True
@@ -93,19 +115,69 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path,
     entries = json.loads((folder / "compile_commands.json").read_text())
     commands = {entry["file"]: entry["command"] for entry in entries}
     for part in {task.folder for task in tasks}:
-        for pattern in _HEADERS:
+        for pattern in _HEADERS + _CUDA_HEADERS:
             for file in paths.ROOT.glob(pattern.format(part=part.name)):
-                if file.name in ("oracle.hpp", "inputs.hpp", "compare.hpp"):
+                if file.name in ("oracle.hpp", "inputs.hpp", "compare.hpp") or file.is_dir():
                     continue
                 target = headers / file.relative_to(paths.ROOT)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, target)
+    names = {task.id: _cases(folder / "bin" / judge_of(task)) for task in tasks}
+    on_host = _defined(folder / "lib/runner/libflash_common.so")
+    on_device = ()
+    if any(task.is_cuda for task in tasks):
+        of_emulator = [name for file in _EMULATOR for name in _defined(folder / file)]
+        on_device = *on_host, *filter(audit.may_be_used_in_cuda, of_emulator)
     return Bench(
-        folder, headers,
-        {task.id: _flags(commands[str(task.path("solution"))]) for task in tasks},
-        {task.id: _defined(folder / "lib" / f"lib{task.part}_{task.name}_solution.so")
+        folder, headers, {task.id: tuple(_builds(task, commands)) for task in tasks},
+        {task.id: tuple(name for name in _defined(folder / "lib" / f"lib{solution_of(task)}.so")
+                        if name.startswith("_ZN5flash")) for task in tasks},
+        {task.id: tuple(name for name in names[task.id] if name.startswith(CHECKS))
          for task in tasks},
-        _defined(folder / "lib/libflash_runner_common.so"), seconds_a_call)
+        {task.id: tuple(name for name in names[task.id] if not name.startswith(CHECKS))
+         for task in tasks},
+        {task.id: on_device if task.is_cuda else on_host for task in tasks}, seconds_a_call)
+
+
+_EMULATOR = ("lib/libflash_simt.so", "lib/libflash_cuda_emulated.so")
+
+
+def solution_of(task: Task) -> str:
+    """The target whose library shows which functions a task has."""
+    return f"{task.part}_{task.name}_solution{'_emulated' * task.is_cuda}"
+
+
+def runner_of(task: Task, folder: Path) -> dict[Path, str]:
+    """The runner of a task with its libraries, and the places where its sandbox shows them."""
+    runner = folder / "bin" / f"flash_runner_{'cuda' if task.is_cuda else task.part}"
+    files = {runner: "/runner/runner",
+             folder / "lib/runner/libflash_common.so": "/runner/libflash_common.so"}
+    if task.is_cuda:
+        files |= {folder / file: f"/runner/{Path(file).name}" for file in _EMULATOR}
+    return files
+
+
+def _cases(judge: Path) -> tuple[str, ...]:
+    done = subprocess.run([judge, "--list-cases"], capture_output=True, text=True)
+    if done.returncode:
+        raise LabError(f"{judge.name} does not list its cases: {done.stderr.strip()}")
+    return tuple(done.stdout.splitlines())
+
+
+def _builds(task: Task, commands: dict[str, str]) -> Iterable[Build]:
+    if not task.is_cuda:
+        yield Build("cpu", _flags(commands[str(task.path("solution"))]))
+        return
+    for backend in ("emulated", "checked"):
+        # A file that includes the .cu file, in a folder with the library's name.
+        place = f"/{task.part}_{task.name}_solution_{backend}/{task.file}.cpp"
+        command = next((command for file, command in commands.items() if file.endswith(place)), "")
+        if not command:
+            raise LabError(f"the build does not compile {task.file} for the emulator's checks")
+        wrapped = [f"--wrap={name}" for name in ("memcpy", "memmove", "memset")]
+        yield Build(backend, (*_flags(command), "-I/course/common/simt/include", "-x", "c++",
+                              "-include", "cuda_runtime.h"),
+                    tuple(f"-Wl,{word}" for word in wrapped if backend == "checked"))
 
 
 def _flags(command: str) -> tuple[str, ...]:
@@ -118,7 +190,8 @@ def _flags(command: str) -> tuple[str, ...]:
             skip = False
         elif word in ("-o", "-c", "-MF", "-MT"):
             skip = True
-        elif not word.startswith(("-I", "-D", "-W", "-MD")) or word == "-DNDEBUG":
+        elif not word.startswith(("-I", "-D", "-W", "-MD")) or word == "-DNDEBUG" \
+                or word.startswith("-DFLASH_SIMT"):
             kept.append(word)
     return tuple(kept)
 
@@ -136,31 +209,48 @@ def judge(task: Task, source: bytes, bench: Bench, seed: int | None = None) -> J
     ending = Judged(task.id, task.points, GRADED, seed=seed or secrets.randbelow(10**17) + 10**17)
     with tempfile.TemporaryDirectory(prefix="lab-judge-") as folder:
         work = Path(folder)
-        library = work / "build" / "student.so"
-        library.parent.mkdir()
-        (work / task.file).write_bytes(source)
-        problem = _compile(task, work, bench)
-        if problem:
+        # The file lies beside the headers, where its own place in the course is.
+        course = work / "course"
+        shutil.copytree(bench.headers, course)
+        own = course / task.shown_path()
+        own.parent.mkdir(parents=True, exist_ok=True)
+        own.write_bytes(source)
+        (work / "build").mkdir()
+        first, *checked = bench.builds[task.id]
+        if problem := _compile(task, first, work, bench):
             return Judged(task.id, task.points, *problem)
-        return _run(task, library, work, bench, ending)
+        events = _run(task, first, bench.cases[task.id], work, bench, ending.seed)
+        begun = any(event["status"] != "not_started" for event in events["ends"].values())
+        for build in checked if begun and _wanted(bench.checks[task.id], bench) else ():
+            if problem := _compile(task, build, work, bench):
+                return Judged(task.id, task.points, *problem)
+            more = _run(task, build, bench.checks[task.id], work, bench, ending.seed)
+            events["ends"] |= more["ends"]
+        for name in bench.checks[task.id] if not begun else ():
+            events["ends"][name] = {"status": "not_started", "message": ""}
+        return dataclasses.replace(ending, cases=tuple(_case(task, case, events)
+                                                       for case in events["cases"]))
 
 
-def _compile(task: Task, work: Path, bench: Bench) -> tuple[str, str] | None:
-    """Leaves build/student.so; else how that failed."""
-    # The file lies beside the headers, where its own place in the course is.
-    course, place = work / "course", f"/course/{task.shown_path()}"
-    shutil.copytree(bench.headers, course)
-    own = course / task.shown_path()
-    own.parent.mkdir(parents=True, exist_ok=True)
-    shutil.move(work / task.file, own)
+def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, str] | None:
+    """Leaves the library in the folder build/; else how that failed."""
+    place = f"/course/{task.shown_path()}"
 
     def tool(*argv: object) -> sandbox.Ended:
-        line = sandbox.command(argv, read={course: "/course"}, write={work / "build": "/build"},
-                               folder="/build")
+        line = sandbox.command(argv, read={work / "course": "/course"},
+                               write={work / "build": "/build"}, folder="/build")
         return sandbox.run(line, COMPILE)
 
-    done = tool(*bench.flags[task.id], "-fno-lto", "-I/course", "-w", "-MD", "-MF",
-                "/build/student.d", "-c", place, "-o", "/build/student.o")
+    if task.is_cuda and build.backend == "emulated":
+        (work / "build/words.hpp").write_text(audit.words_refused_in_cuda(
+            (work / "course" / task.shown_path()).read_text(errors="replace")))
+        tried = tool(*build.flags, "-include", "/build/words.hpp", "-I/course", "-w", "-E", place,
+                     "-o", "/build/student.i")
+        found = audit.refused_words(tried.output)
+        if found and bench.audited:
+            return REFUSED, "\n".join(found)
+    done = tool(*build.flags, "-fno-lto", "-I/course", "-w", "-MD", "-MF", "/build/student.d",
+                "-c", place, "-o", "/build/student.o")
     if done.timed_out:
         return BUILD_FAILED, f"the compiler was stopped after {COMPILE.seconds:g} s"
     if done.code:
@@ -169,19 +259,21 @@ def _compile(task: Task, work: Path, bench: Bench) -> tuple[str, str] | None:
     strange = _strange_includes((work / "build/student.d").read_text(errors="replace"), place)
     if strange and bench.audited:
         return REFUSED, f"it includes {strange}, which is not a header of the course or of C++"
-    symbols = tool("nm", "-P", "/build/student.o")
-    sections = tool("readelf", "-SW", "/build/student.o")
-    for listed in (symbols, sections):
-        if listed.code or len(listed.output) >= sandbox.OUTPUT_LIMIT:
-            return REFUSED, "its object file cannot be read, or has too many symbols"
-    found = audit.findings(symbols.output, sections.output, bench.exports[task.id], bench.provided)
-    if found and bench.audited:
-        return REFUSED, "\n".join(found)
+    if build.backend != "checked":  # which has the compiler's calls for the checks, and the rest
+        symbols = tool("nm", "-P", "/build/student.o")
+        sections = tool("readelf", "-SW", "/build/student.o")
+        for listed in (symbols, sections):
+            if listed.code or len(listed.output) >= sandbox.OUTPUT_LIMIT:
+                return REFUSED, "its object file cannot be read, or has too many symbols"
+        found = audit.findings(symbols.output, sections.output, bench.exports[task.id],
+                               bench.provided[task.id], task.is_cuda)
+        if found and bench.audited:
+            return REFUSED, "\n".join(found)
     exported = " ".join(f"{name};" for name in bench.exports[task.id])
     script = f"{{ global: {exported} local: *; }};"
     (work / "build/exports").write_text(script)
-    done = tool(bench.flags[task.id][0], "-shared", "-fno-lto", "-Wl,-z,noexecstack",
-                "-Wl,--version-script=/build/exports", "-o", "/build/student.so",
+    done = tool(build.flags[0], "-shared", "-fno-lto", "-Wl,-z,noexecstack", *build.link,
+                "-Wl,--version-script=/build/exports", "-o", f"/build/{build.library}",
                 "/build/student.o")
     if done.code:
         return BUILD_FAILED, _first_error(done.output)
@@ -207,26 +299,31 @@ def _strange_includes(dependencies: str, own: str) -> str:
     """The first file that the compiler read and that is no header, of the list that it wrote."""
     for word in dependencies.replace("\\\n", " ").split()[1:]:
         place = os.path.normpath(word)
-        if place != own and not (place.startswith("/usr/") or
-                                 place.startswith("/course/") and place.endswith(".hpp")):
+        if place != own and not (
+                place.startswith("/usr/") or place == "/build/words.hpp" or
+                place.startswith("/course/") and place.endswith((".hpp", ".h", ".inc"))):
             return word
     return ""
 
 
-def _run(task: Task, library: Path, work: Path, bench: Bench, ending: Judged) -> Judged:
-    runner = bench.folder / "bin" / f"flash_runner_{task.part}"
-    common = bench.folder / "lib/libflash_runner_common.so"
-    if not runner.is_file() or not common.is_file():
-        raise InfraError(f"{runner.name} is not built: build the target {TARGET}")
+def _run(task: Task, build: Build, names: Sequence[str], work: Path, bench: Bench,
+         seed: int) -> dict:
+    """Runs these cases: {"cases": all of the task, "ends": name -> how it ended}."""
+    runner = runner_of(task, bench.folder)
+    for file in runner:
+        if not file.is_file():
+            raise InfraError(f"{file.name} is not built: build the target {TARGET}")
     line = sandbox.command(
         ["/runner/runner", "/runner/student.so"], folder="/runner",
-        read={runner: "/runner/runner", common: f"/runner/{common.name}",
-              library: "/runner/student.so"}, variables={"LD_LIBRARY_PATH": "/runner"})
-    report = work / "report.jsonl"  # the runner cannot see it
+        read=runner | {work / "build" / build.library: "/runner/student.so"},
+        variables={"LD_LIBRARY_PATH": "/runner", "FLASH_SIMT_THREADS": "1",
+                   "FLASH_SIMT_SCHEDULE": f"random:{seed}"})
+    report = work / f"{build.backend}.jsonl"  # the runner cannot see it
     done = sandbox.run(
-        [str(bench.folder / "bin" / judge_of(task)), "--seed", str(ending.seed), "--report",
+        [str(bench.folder / "bin" / judge_of(task)), "--seed", str(seed), "--report",
          str(report), "--out", os.devnull,
-         *(word for name in bench.only for word in ("--case", name))], JUDGE,
+         *(word for name in _wanted(names, bench) for word in ("--case", name))],
+        CUDA_JUDGE if task.is_cuda else JUDGE,
         {"LC_ALL": "C", "FLASH_RUNNER": "\n".join(line),
          "FLASH_CALL_SECONDS": str(bench.seconds_a_call)})
     # The text of an exception is a student's: any bytes, and any kind of line separator.
@@ -236,16 +333,21 @@ def _run(task: Task, library: Path, work: Path, bench: Bench, ending: Judged) ->
             events[-1]["event"] != "complete" and not done.timed_out):
         # The judge runs no student code: if it does not finish, the student is not to blame.
         raise InfraError(f"{judge_of(task)} did not finish: {done.output.strip()[-500:]}")
-    ended = {event["case"]: event for event in events if event["event"] == "end"}
-    known = events[0]["cases"]
-    total = sum(case["weight"] for case in known)
-    cases = []
-    for case in known:
-        event = ended.get(case["name"], {"status": "failed", "message": "Not run, because all "
-                                         f"cases together took longer than {JUDGE.seconds:g} s"})
-        status = _OF_REPORT.get(event["status"], FAILED)
-        if status == FAILED and event["message"].startswith("Not run, because"):
-            status = NOT_RUN  # no points, and no mistake of its own
-        cases.append(Case(case["name"], status, task.points * case["weight"] / total,
-                          event["message"], case["challenge"]))
-    return Judged(ending.task, ending.points, GRADED, seed=ending.seed, cases=tuple(cases))
+    return {"cases": events[0]["cases"],
+            "ends": {event["case"]: event for event in events if event["event"] == "end"}}
+
+
+def _wanted(names: Sequence[str], bench: Bench) -> list[str]:
+    return [name for name in names if not bench.only or name in bench.only]
+
+
+def _case(task: Task, case: dict, events: dict) -> Case:
+    end = events["ends"].get(case["name"], {
+        "status": "failed", "message": f"Not run, because all cases together took longer than "
+                                       f"{JUDGE.seconds:g} s"})
+    status = _OF_REPORT.get(end["status"], FAILED)
+    if status == FAILED and end["message"].startswith("Not run, because"):
+        status = NOT_RUN  # no points, and no mistake of its own
+    total = sum(other["weight"] for other in events["cases"])
+    return Case(case["name"], status, task.points * case["weight"] / total,
+                end["message"].replace("/course/", ""), case["challenge"])

@@ -70,8 +70,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _set_up(wanted: Sequence[Task]) -> tuple[list[Task], tuple[str, ...]]:
     """Builds the judges. The tasks that have one, and the ids of the others."""
-    build.configured(PRESET)
-    libraries = [f"{task.part}_{task.name}_solution" for task in wanted if not task.is_cuda]
+    known = build.configured(PRESET)
+    libraries = [judging.solution_of(task) for task in wanted if known.checked or not task.is_cuda]
     built = build.build([judging.TARGET, *libraries], PRESET)
     if not built.ok:
         raise LabError(f"the judges do not build: {built.first_error}")
@@ -93,7 +93,8 @@ class Grader:
         parts = [f"{bench.seconds_a_call} {left_out}"]
         for task in tasks:
             judge = bench.folder / "bin" / judging.judge_of(task)
-            parts.append(f"{task.id} {task.points} {handout.sha256(judge)}")
+            files = [judge, *judging.runner_of(task, bench.folder)]
+            parts.append(f"{task.id} {task.points} {[handout.sha256(file) for file in files]}")
         self.fingerprint = hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def grade(self, everyone: Sequence[Submission], jobs: int) -> list[Record]:

@@ -1,0 +1,188 @@
+// How the runner calls the functions of the CUDA tasks, with tensors in the emulator's memory.
+#include <optional>
+#include <string>
+
+#include "bonus_backward/flash_backward_cuda.hpp"
+#include "common/cuda/device.hpp"
+#include "common/simt/simt.hpp"
+#include "grading/runner/runner.hpp"
+#include "part1_softmax_matmul/attention_1d.hpp"
+#include "part1_softmax_matmul/softmax_matmul.hpp"
+#include "part3_flash_cuda/flash_attention_cuda.hpp"
+
+namespace flash::grading {
+namespace {
+
+// The tensors of a call on the device, each with what lies around it in the judge's memory.
+class OnDevice {
+ public:
+  OnDevice(const Message& call, void* memory) : call_(call), host_(static_cast<char*>(memory)) {
+    for (unsigned n = 0; n < call.views && n < kMostViews; ++n) {
+      const Placed& placed = call.placed[n];
+      device_[n] = static_cast<char*>(device::allocate(placed.bytes));
+      device::copy_to_device(device_[n], host_ + placed.begin, placed.bytes);
+      forbid_surroundings(n);
+    }
+  }
+  ~OnDevice() {
+    for (char* const memory : device_) device::free(memory);
+  }
+  OnDevice(const OnDevice&) = delete;
+
+  template <class T, int Rank>
+  TensorView<T, Rank> view(int number) const {
+    const auto here = grading::view<T, Rank>(call_, nullptr, number);
+    const Placed& placed = call_.placed[number];
+    char* const data = device_[number] + (placed.offset - placed.begin);
+    return {reinterpret_cast<T*>(data), here.shape(), here.strides()};
+  }
+
+  void copy_back(Message& done) const {
+    for (unsigned n = 0; n < call_.views && n < kMostViews; ++n) {
+      const Placed& placed = call_.placed[n];
+      device::copy_to_host(host_ + placed.begin, device_[n], placed.bytes);
+      if (const auto moved = device::traffic(device_[n])) {
+        done.counted = 1;
+        done.moved[n] = {moved->loaded_bytes, moved->stored_bytes};
+      }
+    }
+  }
+
+ private:
+  // The checks report an access to what lies around the tensor, and between its elements.
+  void forbid_surroundings(unsigned n) {
+    const Placed& placed = call_.placed[n];
+    std::vector<bool> inside(placed.bytes / placed.element);
+    const std::size_t first = (placed.offset - placed.begin) / placed.element;
+    const auto& [a, b, c, d] = placed.shape;
+    const auto& strides = placed.strides;
+    for (std::int64_t i = 0; i < a; ++i)
+      for (std::int64_t j = 0; j < b; ++j)
+        for (std::int64_t k = 0; k < c; ++k)
+          for (std::int64_t l = 0; l < d; ++l)
+            inside[first + i * strides[0] + j * strides[1] + k * strides[2] + l * strides[3]] =
+                true;
+    for (std::size_t begin = 0, end; begin < inside.size(); begin = end) {
+      for (end = begin + 1; end < inside.size() && inside[end] == inside[begin];) ++end;
+      if (!inside[begin])
+        device::forbid(device_[n] + begin * placed.element, (end - begin) * placed.element);
+    }
+  }
+
+  const Message& call_;
+  char* host_;
+  char* device_[kMostViews] = {};
+};
+
+AttentionOptions options(const Message& call) {
+  AttentionOptions made{.causal = call.numbers[0] != 0};
+  if (call.numbers[1] != 0) made.scale = call.numbers[2];
+  return made;
+}
+
+// Q, K, V, out, lse and what follows, of a pass.
+template <class T>
+AttentionForward<T> forward_pass(const Message& call, const OnDevice& on) {
+  return {on.view<const T, 4>(0), on.view<const T, 4>(1), on.view<const T, 4>(2),
+          on.view<T, 4>(3),       on.view<float, 3>(4),   options(call)};
+}
+
+template <class T>
+AttentionBackward<T> backward_pass(const Message& call, const OnDevice& on) {
+  return {on.view<const T, 4>(0), on.view<const T, 4>(1),     on.view<const T, 4>(2),
+          on.view<const T, 4>(3), on.view<const float, 3>(4), on.view<const T, 4>(5),
+          on.view<T, 4>(6),       on.view<T, 4>(7),           on.view<T, 4>(8),
+          options(call)};
+}
+
+// What the functions are called in a library, for one element type.
+struct Names {
+  std::string type, delta_arguments;
+  std::string of(const char* name, const char* arguments) const {
+    return "_ZN5flash" + std::string(name) + "I" + type + "EEv" + arguments;
+  }
+};
+constexpr char kPass[] = "RKNS_17AttentionBackwardIT_EE";
+constexpr char kPassAndDelta[] = "RKNS_17AttentionBackwardIT_EENS_10TensorViewIKfLi3EEE";
+
+// Whether it is a function for elements of T.
+template <class T>
+bool run_attention(const Message& call, const OnDevice& on, const Names& names) {
+  using Forward = void(const AttentionForward<T>&, const std::optional<FlashForwardConfig>&);
+  using Delta = void(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<float, 3>, Stream);
+  using Gradients = void(const AttentionBackward<T>&, TensorView<const float, 3>);
+  using Backward = void(const AttentionBackward<T>&);
+  const auto named = [&]<class Type>(Type*, const char* name, const char* arguments) {
+    return function<Type>(names.of(name, arguments).c_str());
+  };
+  if (call.function == device_function<T>(kFlashForwardCuda)) {
+    const auto& [head_dim, queries, keys, warps] = call.integers;
+    std::optional<FlashForwardConfig> config;
+    if (head_dim != 0) config = {head_dim, queries, keys, warps};
+    named(static_cast<Forward*>(nullptr), "28flash_attention_forward_cuda",
+          "RKNS_16AttentionForwardIT_EERKSt8optionalINS_18FlashForwardConfigEE")(
+        forward_pass<T>(call, on), config);
+  } else if (call.function == device_function<T>(kFlashDeltaCuda)) {
+    named(static_cast<Delta*>(nullptr), "25flash_backward_delta_cuda",
+          names.delta_arguments.c_str())(on.view<const T, 4>(0), on.view<const T, 4>(1),
+                                         on.view<float, 3>(2), {});
+  } else if (call.function == device_function<T>(kFlashDkDvCuda)) {
+    named(static_cast<Gradients*>(nullptr), "25flash_backward_dk_dv_cuda", kPassAndDelta)(
+        backward_pass<T>(call, on), on.view<const float, 3>(9));
+  } else if (call.function == device_function<T>(kFlashDqCuda)) {
+    named(static_cast<Gradients*>(nullptr), "22flash_backward_dq_cuda", kPassAndDelta)(
+        backward_pass<T>(call, on), on.view<const float, 3>(9));
+  } else if (call.function == device_function<T>(kFlashBackwardCuda)) {
+    named(static_cast<Backward*>(nullptr), "29flash_attention_backward_cuda",
+          kPass)(backward_pass<T>(call, on));
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void run_fused(const Message& call, const OnDevice& on) {
+  using Fused = void(const SoftmaxMatmul<float>&, const SoftmaxMatmulBlocks&);
+  function<Fused>(
+      "_ZN5flash25fused_softmax_matmul_cudaERKNS_13SoftmaxMatmulIfEERKNS_19SoftmaxMatmulBlocksE")(
+      {on.view<const float, 3>(0), on.view<const float, 3>(1), on.view<float, 3>(2)},
+      {call.integers[0], call.integers[1]});
+}
+
+void run_1d(const Message& call, const OnDevice& on) {
+  using Numbers = TensorView<const float, 1>;
+  function<void(Numbers, Numbers, Numbers, TensorView<float, 1>, int, int, Stream)>(
+      "_ZN5flash17attention_1d_cudaENS_10TensorViewIKfLi1EEES2_S2_NS0_IfLi1EEEiiNS_6StreamE")(
+      on.view<const float, 1>(0), on.view<const float, 1>(1), on.view<const float, 1>(2),
+      on.view<float, 1>(3), static_cast<int>(call.integers[0]), static_cast<int>(call.integers[1]),
+      {});
+}
+
+void run_on(const Message& call, const OnDevice& on) {
+  static const Names names[] = {
+      {"f", "NS_10TensorViewIKT_Li4EEES4_NS1_IfLi3EEENS_6StreamE"},
+      {"NS_10SmallFloatILi5EEE", "NS_10TensorViewIKT_Li4EEES6_NS3_IfLi3EEENS_6StreamE"},
+      {"NS_10SmallFloatILi8EEE", "NS_10TensorViewIKT_Li4EEES6_NS3_IfLi3EEENS_6StreamE"}};
+  if (call.function == kFusedSoftmaxMatmulCuda) return run_fused(call, on);
+  if (call.function == kAttention1dCuda) return run_1d(call, on);
+  if (!run_attention<float>(call, on, names[0]) && !run_attention<Half>(call, on, names[1]) &&
+      !run_attention<BFloat16>(call, on, names[2]))
+    throw Error("there is no such function on a device");
+}
+
+}  // namespace
+
+void run(const Message& call, void* memory, Message& done) {
+  const OnDevice on(call, memory);
+  const std::size_t before = device::memory_in_use();
+  device::reset_peak_memory();
+  device::reset_traffic();  // and what was found
+  run_on(call, on);
+  device::synchronize();
+  done.device_bytes = device::peak_memory() - before;
+  on.copy_back(done);
+  // A launch with a finding has thrown; the student's code may have caught that.
+  if (const std::string text = simt::first_finding(); !text.empty()) throw KernelError(text);
+}
+
+}  // namespace flash::grading
