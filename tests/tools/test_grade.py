@@ -17,7 +17,7 @@ from unittest import mock
 
 from course import Course
 from lab import manifest
-from lab.instructor import judging, reports, submissions
+from lab.instructor import judging, reports, slurm, submissions
 from lab.instructor.sandbox import InfraError
 from lab.instructor.submissions import Submission
 from lab.verbs import grade
@@ -67,7 +67,9 @@ def fake_judge(task, source, bench, seed=None):
     return judging.Judged(task.id, task.points, judging.GRADED, "", 4711, tuple(cases))
 
 
-class Grade(Course):
+class Class(Course):
+    """A class, in a course with two tasks and the judge above."""
+
     def setUp(self):
         super().setUp()
         self.write("CMakeLists.txt", "project(flash VERSION 1.2.3 LANGUAGES CXX)\n")
@@ -93,6 +95,8 @@ class Grade(Course):
         return {row["id"]: row for row in csv.DictReader(
             io.StringIO((self.out / "grades.csv").read_text()))}
 
+
+class Grade(Class):
     def test_points_and_a_folder_a_submission(self):
         self.submit("ann", fused_cpu="passed 4 of 4", measure="passed 2 of 4")
         self.submit("bob", fused_cpu="refused")
@@ -219,6 +223,71 @@ class Grade(Course):
                       "5.", page)
         self.assertIn('<td class="n">3</td><td class="text">part1.fused_cpu: case 3<br>', page)
         self.assertEqual(page.count("<rect "), 10)
+
+
+class Cluster(Class):
+    """`--slurm`, with a cluster that runs a task of the array each time it is asked. A real one:
+    one_node_slurm.py."""
+
+    def setUp(self):
+        super().setUp()
+        self.submitted, self.left, self.asked = [], [], lambda: None
+        self.patch(slurm.shutil, which=lambda name: f"/usr/bin/{name}")
+        self.patch(slurm, _ask=self.cluster, POLL=0, LATE=0)
+        self.patch(slurm.sandbox, trouble=lambda: "")
+
+    def cluster(self, argv):
+        if argv[0] == "sbatch":
+            self.submitted.append(argv)
+            array, = (word for word in argv if word.startswith("--array"))
+            first, last = re.fullmatch(r"--array=(\d+)-(\d+)(?:%\d+)?", array).groups()
+            self.left = list(range(int(first), int(last) + 1))
+            return mock.Mock(returncode=0, stdout="7;cluster\n")
+        self.assertIn("--jobs=7", argv)
+        self.asked()
+        if self.left:
+            self.environment(SLURM_ARRAY_TASK_ID=str(self.left.pop(0)))
+            self.printed(slurm.main, self.out / "slurm/job.json")
+        return mock.Mock(returncode=0, stdout="x\n" * len(self.left))
+
+    def test_the_same_grades_as_without_a_cluster(self):
+        for name in "abc":
+            self.submit(name, fused_cpu=f"passed {ord(name) % 3} of 3", measure="passed 1 of 2")
+        self.graded()
+        whole, self.out = self.out, self.root / "by_cluster"
+        self.graded(0, "--slurm", "--sbatch=--partition=cpu --mem=1G", "--jobs", "2")
+        self.assertEqual(self.table()["b"]["score"], "2.67")
+        self.assertEqual((self.out / "grades.csv").read_text(),
+                         (whole / "grades.csv").read_text())
+        argv, = self.submitted
+        self.assertEqual(argv[-3:-1], ["--partition=cpu", "--mem=1G"])
+        self.assertIn("--array=0-2%2", argv)
+        self.assertIn(str(self.out / "slurm/job.json"), Path(argv[-1]).read_text())
+
+    def test_a_command_that_was_stopped_waits_for_its_job_again(self):
+        for name in "abc":
+            self.submit(name, fused_cpu="passed 1 of 1")
+
+        def stopped():
+            self.asked = lambda: None
+            raise KeyboardInterrupt
+        self.asked = stopped
+        self.graded(130, "--slurm")
+        self.assertIn("grades other submissions",
+                      self.graded(1, "--slurm", "--seconds", "3", "--tasks", "measure"))
+        text = self.graded(0, "--slurm")
+        self.assertIn("job 7 of an earlier command still runs", text)
+        self.assertEqual((len(self.submitted), self.judge.call_count), (1, 3))
+
+    def test_what_no_task_graded_is_no_zero_and_is_submitted_again(self):
+        for name in "ab":
+            self.submit(name, fused_cpu="passed 1 of 1")
+        self.asked = lambda: self.left.clear()  # the job is cancelled
+        self.assertIn("a was not graded: its job left no record", self.graded(1, "--slurm"))
+        self.assertEqual(self.table()["a"]["score"], "")
+        self.asked = lambda: None
+        self.graded(0, "--slurm")
+        self.assertEqual(self.table()["a"]["score"], "1")
 
 
 class Files(Course):

@@ -1,0 +1,128 @@
+"""Grades submissions, one by one and several at a time; what is done is kept in a folder.
+
+A record says what it is of (`key`): the same files, judges and options are not graded again.
+"""
+
+import concurrent.futures
+import dataclasses
+import hashlib
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from lab import console, derive, handout, paths
+from lab.errors import LabError
+from lab.instructor import judging, reports, submissions
+from lab.instructor.judging import MISSING, Bench, Judged
+from lab.instructor.reports import INFRA_ERROR, Record
+from lab.instructor.submissions import Content, Submission
+from lab.manifest import Task
+
+RECORD = "record.json"
+TRIES = 2  # of a submission, when the environment fails
+
+
+class Grader:
+    """What is done is in the folder `output`, a folder a submission."""
+
+    def __init__(self, tasks: Sequence[Task], left_out: tuple[str, ...], bench: Bench,
+                 output: Path) -> None:
+        self.tasks, self.left_out, self.bench, self.output = tasks, left_out, bench, output
+        self.version = str(handout.version_of(paths.ROOT))
+        self.stop = threading.Event()
+        parts = [f"{bench.seconds_a_call} {left_out}"]
+        for task in tasks:
+            judge = bench.folder / "bin" / judging.judge_of(task)
+            files = [judge, *judging.runner_of(task, bench.folder)]
+            parts.append(f"{task.id} {task.points} {[handout.sha256(file) for file in files]}")
+        self.fingerprint = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def grade(self, everyone: Sequence[Submission], jobs: int) -> list[Record]:
+        records = []
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool, \
+                console.progress("grading") as update:
+            running = [pool.submit(self.one, submission) for submission in everyone]
+            try:
+                for done in concurrent.futures.as_completed(running):
+                    records.append(done.result())
+                    update(len(records), len(running))
+            except BaseException:  # ctrl-C: what is graded stays, and the rest is not begun
+                self.stop.set()
+                pool.shutdown(cancel_futures=True)
+                raise
+        return sorted(records, key=lambda record: record.id)
+
+    def one(self, submission: Submission) -> Record:
+        content, key = self._read(submission)
+        kept = self._record(submission, key)
+        if kept is not None and kept.status != INFRA_ERROR:
+            return kept
+        folder = self.output / submission.id
+        note = content.problem
+        if content.version and content.version != self.version:
+            note = (f"This was written for version {content.version} of the course, and graded "
+                    f"with version {self.version}.")
+        begin = time.monotonic()
+        record = Record(submission.id, key, judging.GRADED, self.version, note=note,
+                        left_out=self.left_out)
+        for attempt in range(TRIES):
+            try:
+                judged = tuple(self._task(task, content) for task in self.tasks)
+                record = _changed(record, tasks=judged, seconds=time.monotonic() - begin)
+                break
+            except LabError:
+                raise  # all others have the same problem
+            except Exception as error:  # whatever it is, the other submissions are graded
+                if attempt == TRIES - 1:
+                    error_text = f"{type(error).__name__}: {error}"
+                    record = _changed(record, status=INFRA_ERROR, error=error_text)
+        self._report(folder, record)
+        return record
+
+    def kept(self, submission: Submission) -> Record | None:
+        """The record of this submission as it is now, from an earlier run or another computer."""
+        return self._record(submission, self._read(submission)[1])
+
+    def _read(self, submission: Submission) -> tuple[Content, str]:
+        content = submissions.read(submission, self.tasks)
+        key = hashlib.sha256(f"{self.fingerprint} {content.digest()}".encode()).hexdigest()
+        return content, key
+
+    def _record(self, submission: Submission, key: str) -> Record | None:
+        file = self.output / submission.id / RECORD
+        try:
+            record = reports.from_json(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+        return record if record.key == key else None
+
+    def _task(self, task: Task, content: Content) -> Judged:
+        if self.stop.is_set():
+            raise LabError("stopped")
+        source = content.files.get(task.shown_path())
+        if source is None:
+            why = content.problem or f"the submission has no {task.shown_path()}"
+            return Judged(task.id, task.points, MISSING, why)
+        return judging.judge(task, source, self.bench)
+
+    def _report(self, folder: Path, record: Record) -> None:
+        results = folder / "results.json"
+        if record.status == INFRA_ERROR:
+            results.unlink(missing_ok=True)
+        else:
+            write(results, reports.gradescope(record))
+        write(folder / "junit.xml", reports.junit(record))
+        write(folder / "report.md", reports.markdown(record))
+        write(folder / RECORD, reports.to_json(record))  # last: then the others are there
+
+
+def _changed(record: Record, **values: object) -> Record:
+    return dataclasses.replace(record, **values)
+
+
+def write(file: Path, text: str) -> None:
+    try:
+        derive.write_exact(file, text)
+    except OSError as error:
+        raise LabError(f"{file} cannot be written ({error.strerror})") from None
