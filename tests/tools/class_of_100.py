@@ -14,13 +14,16 @@ import sys
 import zipfile
 from pathlib import Path
 
-from attacks import ATTACKS, FRAME, MEMORY, QUADRATIC
+from attacks import ATTACKS, CUDA_ATTACKS, CUDA_FRAME, FRAME, MEMORY, QUADRATIC
 from lab import derive, manifest
 from lab.instructor import reports
 
-TASKS = {task.name: task for part in manifest.load_parts() for task in part.tasks
-         if task.name in ("fused_cpu", "measure", "flash_forward", "flash_backward")}
+TASKS = {task.name: task for part in manifest.load_parts() for task in part.tasks}
+ON_CPU = ("fused_cpu", "measure", "flash_forward", "flash_backward")
+IN_CUDA = ("fused_cuda", "flash_forward_cuda", "flash_backward_cuda")
 FULL, NOTHING = "full", "nothing"
+CHECKS = ["checks: no race and no stray access",
+          "checks: x and v are loaded no more often than they must be"]  # of fused_cuda
 
 # Where a solution stops working, and the cases that it then fails: no others.
 GATES = {
@@ -39,8 +42,14 @@ GATES = {
                            "double: large scores"],
         "pass.q.extent(2) == 1024": ["memory grows no faster than the sequence"],
     },
+    "fused_cuda": {
+        "pass.x.extent(2) == 0": ["no keys: 2 x 9 x 0 x 5"],
+        "pass.v.extent(2) == 600": ["d3 in several chunks: 1 x 20 x 50 x 600"],
+        "pass.x.extent(1) == 512": ["no quadratic memory: 1 x 512 x 1024 x 32"],
+    },
 }
 _FIRST_LINE = {"fused_cpu": "  const auto [x, v, out, stream] = pass;\n",
+               "fused_cuda": "  (void)check_softmax_matmul(pass);\n",
                "flash_forward": "  const AttentionShape shape = check_attention(pass);\n"}
 
 
@@ -58,22 +67,29 @@ def gated(name, condition):
 
 def everyone():
     """id -> {task name: (code or None, FULL, NOTHING or the cases that fail)}"""
-    good = {name: (solution(name), FULL) for name in TASKS}
-    empty = {name: (derive.derive_task(task), NOTHING) for name, task in TASKS.items()}
-    made = {f"good_{number}": good for number in range(10)}
-    made["empty"] = empty
-    made["nothing_at_all"] = {name: (None, NOTHING) for name in TASKS}
-    for name in TASKS:
-        made[f"only_{name}"] = empty | {name: good[name]}
-        made[f"without_{name}"] = good | {name: empty[name]}
+    good = {name: (solution(name), FULL) for name in ON_CPU}
+    empty = {name: (derive.derive_task(TASKS[name]), NOTHING) for name in ON_CPU}
+    all_good = good | {name: (solution(name), FULL) for name in IN_CUDA}
+    made = {f"good_{number}": all_good for number in range(10)}
+    made["empty"] = {name: (derive.derive_task(TASKS[name]), NOTHING) for name in all_good}
+    made["nothing_at_all"] = {name: (None, NOTHING) for name in all_good}
+    for name in (*ON_CPU, "fused_cuda"):
+        skeleton = derive.derive_task(TASKS[name]), NOTHING
+        made[f"only_{name}"] = empty | {name: all_good[name]}
+        made[f"without_{name}"] = good | {name: skeleton}
         made[f"missing_{name}"] = good | {name: (None, NOTHING)}
         made[f"broken_{name}"] = good | {name: (solution(name) + "}", NOTHING)}
     for name, gates in GATES.items():
         for number, (condition, failing) in enumerate(gates.items()):
             made[f"partial_{name}_{number}"] = good | {name: (gated(name, condition), failing)}
-    for number, (name, (top, body)) in enumerate(ATTACKS.items()):
+    for number, (top, body) in enumerate(ATTACKS.values()):
         code = FRAME.format(top=top, body=body)
         made[f"attack_{number}"] = good | {"fused_cpu": (code, NOTHING)}
+    for name, wanted in (("a branch for the emulator", NOTHING), ("computes on the host", NOTHING),
+                         ("catches what the checks found", CHECKS)):
+        top, attribute, body = CUDA_ATTACKS[name]
+        code = CUDA_FRAME.format(top=top, attribute=attribute, body=body)
+        made[f"attack_in_cuda_{name.replace(' ', '_')}"] = good | {"fused_cuda": (code, wanted)}
     memory = FRAME.format(top="", body=QUADRATIC % MEMORY["in a vector"][1])
     failing = ["no quadratic memory: 1 x 512 x 1024 x 32"]
     made["quadratic"] = good | {"fused_cpu": (memory, failing)}
@@ -90,8 +106,8 @@ def make(folder):
         with zipfile.ZipFile(folder / f"{name}.zip", "w") as archive:
             archive.writestr("README.md", name)
             for task, (code, _) in files.items():
-                if code is not None:
-                    archive.writestr(TASKS[task].shown_path(), code)
+                if code is not None:  # no two students hand in the same file
+                    archive.writestr(TASKS[task].shown_path(), f"{code}\n// {name}\n")
     print(f"{len(everyone())} submissions in {folder}")
 
 
