@@ -59,9 +59,12 @@ def read(root: Path) -> Release | None:
                        "course handed out") from None
 
 
+def text_of(release: Release) -> str:
+    return json.dumps(asdict(release), indent=1, sort_keys=True) + "\n"
+
+
 def write(root: Path, release: Release) -> None:
-    text = json.dumps(asdict(release), indent=1, sort_keys=True) + "\n"
-    derive.write_exact(root / RECORD, text)
+    derive.write_exact(root / RECORD, text_of(release))
 
 
 def version_of(root: Path) -> Version:

@@ -27,6 +27,7 @@ COMMON = (
 # Of these, what stays at home: it needs solutions, or is an instructor's.
 AT_HOME = (
     "tools/lab/instructor/", "tools/lab/verbs/release.py", "tools/lab/verbs/grade.py",
+    "tools/lab/verbs/export.py",
     "tools/lab/verbs/skeletons.py", "tools/lab/verbs/rung.py", "tools/lab/verbs/table.py")
 NEEDS_A_SOLUTION = ("tools/lab/verbs/run.py",)  # of at least one part
 # Of a part: which files are handed out whatever happens, and which only when it is open.
@@ -46,7 +47,7 @@ def release(out: Path, parts: Sequence[Part], opened: Sequence[Part]) -> Release
                 f"{part.folder.name}/solution/ is missing: skeletons are derived from it",):
             raise LabError(problem)
     texts = {task.shown_path(): derive.derive_task(task) for part in parts for task in part.tasks}
-    files = _tracked()
+    files = tracked()
     chosen = [path for path in files if _is_released(path, parts, opened)]
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -87,7 +88,7 @@ def _write(out: Path, chosen: Sequence[str], texts: dict[str, str], parts: Seque
         derive.write_exact(page, without_dead_links(text, page, out))
 
 
-def _tracked() -> list[str]:
+def tracked() -> list[str]:
     """The files of the repository that git knows: no build, no notes of the instructor's."""
     try:
         git = subprocess.run(["git", "ls-files", "-z"], cwd=paths.ROOT, capture_output=True)

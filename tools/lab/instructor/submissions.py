@@ -76,7 +76,13 @@ def find(places: Iterable[Path], tasks: Sequence[Task]) -> list[Submission]:
 
 def read(submission: Submission, tasks: Sequence[Task]) -> Content:
     if submission.place.is_dir():
-        return _take(_of_folder(submission.place), tasks)
+        found = _of_folder(submission.place)
+        zips = [name for name in found if name.endswith(".zip")]
+        taken = _take(found, tasks)
+        if len(zips) != 1 or taken.files or taken.problem:
+            return taken
+        # As Moodle gives them out: a folder for each student, with the archive in it.
+        return read(Submission(submission.id, submission.place / zips[0]), tasks)
     if submission.place.stat().st_size > LARGEST_ARCHIVE:
         return Content({}, f"the zip must have at most {LARGEST_ARCHIVE} bytes; ./lab bundle makes "
                        "a small one")

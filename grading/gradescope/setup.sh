@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Gradescope runs this once, as root, when it makes the image: installs what grading needs, and
+# builds the judges. Not for this one processor: graders may run on others.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/course"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update
+apt-get install -y --no-install-recommends @PACKAGES@
+./lab list > /dev/null
+cmake --preset cpu -DFLASH_NATIVE=OFF
+cmake --build --preset cpu --target @TARGETS@
