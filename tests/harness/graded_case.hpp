@@ -50,6 +50,9 @@ inline Verdict first_failure(std::initializer_list<Verdict> verdicts) {
 // Each test binary defines this once.
 TaskUnderTest task_under_test();
 
+// Cases that only an instructor's judge has (grading/hidden/); none elsewhere.
+std::vector<GradedCase> hidden_cases();
+
 // Which library this binary is linked with: "skeleton" or "solution"; and, of the same file,
 // compiled for "cpu" (plain C++), "gpu", "emulated" or "checked".
 const char* implementation();

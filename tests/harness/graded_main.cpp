@@ -11,6 +11,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/error.hpp"
@@ -188,7 +189,8 @@ void enter_into_catch2(Runner& runner, const TaskUnderTest& task) {
 
 int run(int argc, char** argv) {
   Options options = parse(argc, argv);
-  const TaskUnderTest task = task_under_test();
+  TaskUnderTest task = task_under_test();
+  for (GradedCase& hidden : hidden_cases()) task.cases.push_back(std::move(hidden));
   check_cases(task, options);
   if (options.list) {
     for (const GradedCase& graded : task.cases) std::cout << graded.name << "\n";

@@ -5,6 +5,7 @@ one.
 """
 
 import csv
+import dataclasses
 import io
 import json
 import re
@@ -358,6 +359,16 @@ class Files(Course):
 
 
 class Records(unittest.TestCase):
+    def test_a_hidden_case_has_no_command(self):
+        task = judging.Judged("part1.x", 1, "graded", "", 3)
+        for name, has_one in (("one", True), ("hidden: one", False),
+                              ("checks: hidden: one", False)):
+            case = judging.Case(name, "failed", 0.5, "wrong")
+            record = reports.Record("a", "k", "graded", "1", (
+                dataclasses.replace(task, cases=(case,)),))
+            for text in (reports.markdown(record), reports.gradescope(record)):
+                self.assertEqual("--seed 3" in text, has_one)
+
     def test_a_record_comes_back_from_its_file(self):
         case = judging.Case("one", "failed", 0.5, "wrong", False)
         record = reports.Record("a", "k", "graded", "1", (judging.Judged(

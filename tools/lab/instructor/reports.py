@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-from lab.instructor.judging import GRADED, NOT_RUN, NOT_STARTED, PASSED, Case, Judged
+from lab.instructor.judging import CHECKS, GRADED, NOT_RUN, NOT_STARTED, PASSED, Case, Judged
 
 INFRA_ERROR = "infra_error"
 
@@ -57,7 +57,9 @@ def shown(points: float) -> str:
 
 
 def again(task: Judged, case: Case) -> str:
-    """The command that runs a case as it was graded."""
+    """The command that runs a case as it was graded; "" for a case that students do not have."""
+    if case.name.removeprefix(CHECKS).startswith("hidden: "):
+        return ""
     name = task.task.split(".", 1)[1]
     return f'./lab check {name} --test "{case.name}" --seed {task.seed}'
 
@@ -75,8 +77,9 @@ def gradescope(record: Record) -> str:
             passed = case.status == PASSED
             test = {"name": f"{task.task}: {case.name}", "number": f"{number}.{place}",
                     "status": "passed" if passed else "failed",
-                    "output": "" if passed else f"{case.status}\n{case.message}\n\n"
-                                                f"To see it again: {again(task, case)}"}
+                    "output": "" if passed else f"{case.status}\n{case.message}\n" + "".join(
+                        f"\nTo see it again: {command}" for command in [again(task, case)]
+                        if command)}
             if not case.challenge:  # a challenge has no points: a status alone is for information
                 test |= {"score": round(case.earned, 6), "max_score": round(case.points, 6)}
             tests.append(test)
@@ -139,8 +142,9 @@ def markdown(record: Record) -> str:
                       ""]
         for case in wrong:
             worth = "no points" if case.challenge else f"{shown(case.points)} points"
-            lines += [f"**{case.name}** ({worth})", "", _fenced(case.message), "",
-                      f"To see it again: `{again(task, case)}`", ""]
+            lines += [f"**{case.name}** ({worth})", "", _fenced(case.message), ""]
+            if command := again(task, case):
+                lines += [f"To see it again: `{command}`", ""]
         if left := [case for case in task.cases if case.status == NOT_RUN]:
             lines += [f"{len(left)} more cases were not run:", "", _fenced(left[0].message), ""]
     return "\n".join(lines).rstrip("\n") + f"\n\nVersion {record.version} of the course.\n"

@@ -30,7 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.out.suffix == ".zip":
         tasks = manifest.select(manifest.load_parts(), args.tasks.split(",") if args.tasks else ())
-        number = export.autograder(args.out, tasks, release.tracked())
+        hidden = [file.relative_to(paths.ROOT).as_posix()  # may be known to no git
+                  for file in (paths.ROOT / "grading/hidden").glob("*.cpp")]
+        number = export.autograder(args.out, tasks, sorted({*release.tracked(), *hidden}))
         say(f"{args.out}: {number} files; in Gradescope, choose Configure Autograder, and upload "
             "it there")
         return 0
