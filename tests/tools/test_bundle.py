@@ -41,6 +41,9 @@ class Bundle(Course):
         self.shows("bundle fused_cpu" + self.options, "fused_cpu.cpp includes <iostream>; the "
                    "grader refuses a task that uses it: it runs code before the first call",
                    "1 files")
+        self.write("part1_softmax_matmul/skeleton/fused_cuda.cu", "#ifdef FLASH_SIMT\n#endif\n")
+        self.shows("bundle fused_cuda" + self.options, "fused_cuda.cu has FLASH_SIMT; the grader "
+                   "refuses a task that uses it: code must not know whether it runs on a GPU")
 
     def test_one_task_alone_and_the_same_bytes_again(self):
         self.lab("bundle fused_cpu" + self.options)

@@ -55,7 +55,7 @@ _OF_CUDA = re.compile(
     r"|_Z\d+cuda(GetLastError|PeekAtLastError|GetErrorString|GetErrorName|FuncSetAttribute"
     r"|FuncGetAttributes|GetDevice|DeviceGetAttribute|Memset|RuntimeGetVersion)\D\w*")
 
-# Words that a .cu file may not have, after the course's own headers: for the preprocessor, which
+# Words that a .cu file may not have, after the headers that it includes: for the compiler, which
 # sees through macros. Whether it runs on a GPU or on the emulator makes no difference to a
 # solution, and what would hide code from the emulator's checks needs one of these.
 _WORDS = {
@@ -102,16 +102,16 @@ def may_be_used_in_cuda(name: str) -> bool:
     return bool(_OF_CUDA.fullmatch(name))
 
 
-def words_refused_in_cuda(source: str) -> str:
-    """A header that makes the preprocessor refuse the words in what follows it: a student's file.
-    What that includes comes first, because headers have some of the words for good reasons."""
+def refused_words(source: str) -> str:
+    """What the compiler gets before a student's .cu file, so that it refuses the words in it. What
+    the file includes comes first, because headers have some of the words for good reasons."""
     included = re.findall(r'(?m)^[ \t]*#[ \t]*include[ \t]*(<[\w./+-]+>|"[\w./+-]+")', source)
-    return "\n".join([*(f"#include {name}" for name in included),
+    return "\n".join([*(f"#if __has_include({name})\n#include {name}\n#endif" for name in included),
                       *(f"#pragma GCC poison {word}" for word in _WORDS), ""])
 
 
-def refused_words(output: str) -> list[str]:
-    """What the preprocessor said about such words, a sentence each."""
+def words_found(output: str) -> list[str]:
+    """What the compiler said about such words, a sentence each."""
     found = re.findall(r'([\w.]+):(\d+):\d+: error: attempt to use poisoned "(\w+)"', output)
     return list(dict.fromkeys(f"line {line} of {file} has `{word}`: {_WORDS[word]}"
                               for file, line, word in found if word in _WORDS))

@@ -176,7 +176,7 @@ def _builds(task: Task, commands: dict[str, str]) -> Iterable[Build]:
             raise LabError(f"the build does not compile {task.file} for the emulator's checks")
         wrapped = [f"--wrap={name}" for name in ("memcpy", "memmove", "memset")]
         yield Build(backend, (*_flags(command), "-I/course/common/simt/include", "-x", "c++",
-                              "-include", "cuda_runtime.h"),
+                              "-include", "cuda_runtime.h", "-include", "/build/first.hpp"),
                     tuple(f"-Wl,{word}" for word in wrapped if backend == "checked"))
 
 
@@ -241,16 +241,13 @@ def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, s
                                write={work / "build": "/build"}, folder="/build")
         return sandbox.run(line, COMPILE)
 
-    if task.is_cuda and build.backend == "emulated":
-        (work / "build/words.hpp").write_text(audit.words_refused_in_cuda(
-            (work / "course" / task.shown_path()).read_text(errors="replace")))
-        tried = tool(*build.flags, "-include", "/build/words.hpp", "-I/course", "-w", "-E", place,
-                     "-o", "/build/student.i")
-        found = audit.refused_words(tried.output)
-        if found and bench.audited:
-            return REFUSED, "\n".join(found)
+    if task.is_cuda:
+        text = (work / "course" / task.shown_path()).read_text(errors="replace")
+        (work / "build/first.hpp").write_text(audit.refused_words(text) if bench.audited else "")
     done = tool(*build.flags, "-fno-lto", "-I/course", "-w", "-MD", "-MF", "/build/student.d",
                 "-c", place, "-o", "/build/student.o")
+    if found := audit.words_found(done.output):
+        return REFUSED, "\n".join(found)
     if done.timed_out:
         return BUILD_FAILED, f"the compiler was stopped after {COMPILE.seconds:g} s"
     if done.code:
@@ -300,7 +297,7 @@ def _strange_includes(dependencies: str, own: str) -> str:
     for word in dependencies.replace("\\\n", " ").split()[1:]:
         place = os.path.normpath(word)
         if place != own and not (
-                place.startswith("/usr/") or place == "/build/words.hpp" or
+                place.startswith("/usr/") or place == "/build/first.hpp" or
                 place.startswith("/course/") and place.endswith((".hpp", ".h", ".inc"))):
             return word
     return ""

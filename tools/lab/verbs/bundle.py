@@ -27,6 +27,13 @@ REFUSED = {
     "dlfcn.h": "no code is loaded",
     "unistd.h": "no system calls are made", "sys/mman.h": "no system calls are made",
 }
+_WHEREVER = "code must not know whether it runs on a GPU or on the emulator"
+# The same of words in a .cu file.
+REFUSED_IN_CUDA = {
+    "FLASH_SIMT": _WHEREVER, "__CUDACC__": _WHEREVER, "__CUDA_ARCH__": _WHEREVER,
+    "cudaMalloc": "device memory comes from DeviceTensor",
+    "cudaMemcpy": "kernels compute from what is on the device",
+}
 LARGEST = 1 << 20  # bytes of one file; the largest solution has 20 thousand
 
 
@@ -50,6 +57,10 @@ def run(args: argparse.Namespace) -> int:
             if header in REFUSED:
                 say(f"  {task.shown_path()} includes <{header}>; the grader refuses a task that "
                     f"uses it: {REFUSED[header]}", "red")
+        for word, why in REFUSED_IN_CUDA.items() if task.is_cuda else ():
+            if re.search(rf"\b{word}", content):
+                say(f"  {task.shown_path()} has {word}; the grader refuses a task that uses it: "
+                    f"{why}", "red")
         note = ("is missing, and is not packed" if task.shown_path() not in files else
                 "" if _was_edited(task, files[task.shown_path()]) else "is still the skeleton")
         say(f"  {task.shown_path()}{' ' * bool(note)}{note}", "yellow" if note else None)
