@@ -72,6 +72,10 @@ TEST_CASE("a kernel that fails leaves the emulator as it was") {
     CHECK_THROWS_AS(deadlock(), KernelError);
     CHECK_NOTHROW(transpose(64));
   }
+  CHECK(simt::take_findings().empty());  // taken, and thrown; who caught that did not hide it
+  CHECK_THAT(simt::first_finding(), ContainsSubstring("deadlock"));
+  simt::reset_counters();
+  CHECK(simt::first_finding().empty());
   CHECK_THROWS_WITH(stack_overflow(),
                     ContainsSubstring("has more local variables than its stack holds"));
   CHECK_THROWS_WITH(

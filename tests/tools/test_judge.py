@@ -138,6 +138,9 @@ class Judge(Test):
                 if name in ("nothing else", "catches what the checks found", "prints a report"):
                     self.assertEqual([ended[case] for case in ("one element", *checks)],
                                      ["passed", "failed", "failed"])
+                    race, = [case.message for case in result.cases if case.name == checks[0]]
+                    self.assertIn("a data race between part1_softmax_matmul/skeleton/"
+                                  "fused_cuda.cu:", race)
                 else:
                     self.assertEqual((result.status, ended), ("refused", {}))
 
