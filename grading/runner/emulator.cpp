@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <string>
 
+#include "common/cuda/device.hpp"
 #include "common/simt/simt.hpp"
 #include "grading/runner/runner.hpp"
 
@@ -58,6 +59,9 @@ void ask(std::FILE* helper, const std::string& command,
 }  // namespace
 
 std::vector<unsigned> prepared_for(const char* library) {
+  // Here the emulator reserves its address space. Where a limit forbids that, the machine is to
+  // blame, and not the student: the runner does not start.
+  device::free(device::allocate(1));
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) _exit(8);
   const pid_t pid = fork();
