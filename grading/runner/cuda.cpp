@@ -95,11 +95,13 @@ AttentionBackward<T> backward_pass(const Message& call, const OnDevice& on) {
           options(call)};
 }
 
-// What the functions are called in a library, for one element type.
-struct Names {
+// The functions of a library for one element type, by what they are called there.
+struct OfType {
   std::string type, delta_arguments;
-  std::string of(const char* name, const char* arguments) const {
-    return "_ZN5flash" + std::string(name) + "I" + type + "EEv" + arguments;
+  template <class Function>
+  Function* find(const char* name, const std::string& arguments) const {
+    const std::string mangled = "_ZN5flash" + std::string(name) + "I" + type + "EEv" + arguments;
+    return function<Function>(mangled.c_str());
   }
 };
 constexpr char kPass[] = "RKNS_17AttentionBackwardIT_EE";
@@ -107,34 +109,29 @@ constexpr char kPassAndDelta[] = "RKNS_17AttentionBackwardIT_EENS_10TensorViewIK
 
 // Whether it is a function for elements of T.
 template <class T>
-bool run_attention(const Message& call, const OnDevice& on, const Names& names) {
+bool run_attention(const Message& call, const OnDevice& on, const OfType& of) {
   using Forward = void(const AttentionForward<T>&, const std::optional<FlashForwardConfig>&);
   using Delta = void(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<float, 3>, Stream);
   using Gradients = void(const AttentionBackward<T>&, TensorView<const float, 3>);
   using Backward = void(const AttentionBackward<T>&);
-  const auto named = [&]<class Type>(Type*, const char* name, const char* arguments) {
-    return function<Type>(names.of(name, arguments).c_str());
-  };
   if (call.function == device_function<T>(kFlashForwardCuda)) {
     const auto& [head_dim, queries, keys, warps] = call.integers;
     std::optional<FlashForwardConfig> config;
     if (head_dim != 0) config = {head_dim, queries, keys, warps};
-    named(static_cast<Forward*>(nullptr), "28flash_attention_forward_cuda",
-          "RKNS_16AttentionForwardIT_EERKSt8optionalINS_18FlashForwardConfigEE")(
+    of.find<Forward>("28flash_attention_forward_cuda",
+                     "RKNS_16AttentionForwardIT_EERKSt8optionalINS_18FlashForwardConfigEE")(
         forward_pass<T>(call, on), config);
   } else if (call.function == device_function<T>(kFlashDeltaCuda)) {
-    named(static_cast<Delta*>(nullptr), "25flash_backward_delta_cuda",
-          names.delta_arguments.c_str())(on.view<const T, 4>(0), on.view<const T, 4>(1),
-                                         on.view<float, 3>(2), {});
+    of.find<Delta>("25flash_backward_delta_cuda", of.delta_arguments)(
+        on.view<const T, 4>(0), on.view<const T, 4>(1), on.view<float, 3>(2), {});
   } else if (call.function == device_function<T>(kFlashDkDvCuda)) {
-    named(static_cast<Gradients*>(nullptr), "25flash_backward_dk_dv_cuda", kPassAndDelta)(
-        backward_pass<T>(call, on), on.view<const float, 3>(9));
+    of.find<Gradients>("25flash_backward_dk_dv_cuda", kPassAndDelta)(backward_pass<T>(call, on),
+                                                                     on.view<const float, 3>(9));
   } else if (call.function == device_function<T>(kFlashDqCuda)) {
-    named(static_cast<Gradients*>(nullptr), "22flash_backward_dq_cuda", kPassAndDelta)(
-        backward_pass<T>(call, on), on.view<const float, 3>(9));
+    of.find<Gradients>("22flash_backward_dq_cuda", kPassAndDelta)(backward_pass<T>(call, on),
+                                                                  on.view<const float, 3>(9));
   } else if (call.function == device_function<T>(kFlashBackwardCuda)) {
-    named(static_cast<Backward*>(nullptr), "29flash_attention_backward_cuda",
-          kPass)(backward_pass<T>(call, on));
+    of.find<Backward>("29flash_attention_backward_cuda", kPass)(backward_pass<T>(call, on));
   } else {
     return false;
   }
@@ -159,14 +156,14 @@ void run_1d(const Message& call, const OnDevice& on) {
 }
 
 void run_on(const Message& call, const OnDevice& on) {
-  static const Names names[] = {
+  static const OfType types[] = {
       {"f", "NS_10TensorViewIKT_Li4EEES4_NS1_IfLi3EEENS_6StreamE"},
       {"NS_10SmallFloatILi5EEE", "NS_10TensorViewIKT_Li4EEES6_NS3_IfLi3EEENS_6StreamE"},
       {"NS_10SmallFloatILi8EEE", "NS_10TensorViewIKT_Li4EEES6_NS3_IfLi3EEENS_6StreamE"}};
   if (call.function == kFusedSoftmaxMatmulCuda) return run_fused(call, on);
   if (call.function == kAttention1dCuda) return run_1d(call, on);
-  if (!run_attention<float>(call, on, names[0]) && !run_attention<Half>(call, on, names[1]) &&
-      !run_attention<BFloat16>(call, on, names[2]))
+  if (!run_attention<float>(call, on, types[0]) && !run_attention<Half>(call, on, types[1]) &&
+      !run_attention<BFloat16>(call, on, types[2]))
     throw Error("there is no such function on a device");
 }
 
