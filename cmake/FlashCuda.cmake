@@ -2,11 +2,12 @@
 #   none     no nvcc (or too old a one): the CPU parts build
 #   toolkit  nvcc and no GPU: everything builds, what needs a GPU is skipped
 #   gpu      nvcc and a GPU: everything builds and runs
-# Sets FLASH_HAVE_CUDA (boolean), FLASH_CUDA_STATE and FLASH_GPU_NAME.
+# Sets FLASH_HAVE_CUDA and FLASH_FEW_CONFIGURATIONS (boolean), FLASH_CUDA_STATE and FLASH_GPU_NAME.
 
 set(FLASH_HAVE_CUDA FALSE)
 set(FLASH_CUDA_STATE none)
 set(FLASH_GPU_NAME "")
+set(FLASH_FEW_CONFIGURATIONS FALSE)
 set(FLASH_CUDA_OLDEST 12.0) # the first nvcc that compiles C++20
 
 # The GPU's name and compute capability, from the driver's own tool: no CUDA program needs to be built for it.
@@ -31,7 +32,10 @@ if(FLASH_CUDA)
       if(gpu_architecture)
         set(CMAKE_CUDA_ARCHITECTURES ${gpu_architecture})
       else()
-        set(CMAKE_CUDA_ARCHITECTURES 80) # one, to build fast; a release names 75;80;90
+        # Nobody runs these kernels here: they are compiled to be checked, in half the time. Machine code for a GPU elsewhere is made
+        # where somebody names it, as the preset `release` does.
+        set(CMAKE_CUDA_ARCHITECTURES 80-virtual)
+        set(FLASH_FEW_CONFIGURATIONS TRUE)
       endif()
     endif()
     set(CMAKE_CUDA_RUNTIME_LIBRARY Shared) # one runtime a process, however many of our libraries are in it
@@ -61,6 +65,9 @@ if(FLASH_HAVE_CUDA)
   else()
     set(FLASH_CUDA_STATE toolkit)
     message(STATUS "CUDA: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, no GPU; everything builds, what needs a GPU is skipped")
+    if(FLASH_FEW_CONFIGURATIONS)
+      message(STATUS "CUDA: to run the kernels on a GPU of another machine, name it: -DCMAKE_CUDA_ARCHITECTURES=90 (Hopper)")
+    endif()
   endif()
 elseif(FLASH_REQUIRE_CUDA)
   message(FATAL_ERROR "CUDA: ${why}; this preset needs nvcc ${FLASH_CUDA_OLDEST} or newer on the PATH")

@@ -13,15 +13,15 @@ namespace flash::forward {
 
 // For each width of a head the fastest on an H200 first, the one with the least shared memory last;
 // in KiB of it: 71 27, 104 69 44, 174 79 58, 226 149. Turing has 64 for a block, an A100 163,
-// Hopper 227. Each takes nvcc some 5 seconds a type: for the types of 16 bits, and on the emulator,
-// where nobody tunes and everybody waits for the compiler, there are fewer.
+// Hopper 227. Each takes nvcc some 5 seconds a type: there are fewer for the types of 16 bits, and
+// where no GPU runs them, so that nobody tunes and everybody waits for the compiler.
 
 template <class T>
 struct CompiledFor {
   using Configs = Table<Config<32, 64, 32, 2>, Config<64, 128, 64, 4>, Config<64, 64, 32, 2>,
                         Config<128, 64, 32, 4>, Config<256, 64, 32, 8>>;
 };
-#ifndef FLASH_SIMT
+#ifndef FLASH_FEW_CONFIGURATIONS
 template <>
 struct CompiledFor<float> {
   using Configs = Table<Config<32, 128, 64, 4>, Config<32, 64, 32, 2>, Config<64, 128, 64, 4>,

@@ -3,8 +3,8 @@
     apt-get install slurm-wlm munge
     python tests/tools/one_node_slurm.py COMMAND ...
 
-As root on Linux, without systemd: munged, slurmctld and slurmd run from a temporary folder, on ports
-of their own, and end with the command. ctest does not run it.
+As root on Linux, without systemd: munged, slurmctld and slurmd run from a temporary folder, on
+ports of their own, and end with the command. ctest does not run it.
 """
 
 import contextlib

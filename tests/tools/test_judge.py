@@ -208,6 +208,25 @@ class Audit(Test):
             self.assertIn(said, text)
         self.assertIn("does not define the function `_Zf`", self.findings("")[0])
 
+    def test_of_the_emulator_only_what_kernels_and_launches_need(self):
+        for name, allowed in (("_ZN5flash4simt3runERKNS0_10KernelCallE", True),
+                              ("_ZN5flash4simt7barrierEPKcNS0_4SiteEi", True),
+                              ("_ZN5flash4simt13take_findingsEv", False),
+                              ("_ZN5flash4simt14reset_countersEv", False),
+                              ("_ZN5flash6device8allocateEmNS_6StreamE", True),
+                              ("_ZN5flash6device13reset_trafficEv", False),
+                              ("_ZN5flash6device11is_emulatedEv", False),
+                              ("_Z16cudaGetLastErrorv", True), ("_Z10cudaMallocPPvm", False)):
+            self.assertEqual(audit.may_be_used_in_cuda(name), allowed, name)
+
+    def test_words_are_refused_behind_the_headers(self):
+        header = audit.refused_words('  # include <cmath>\n#include "a/b.hpp" // c\n//#include "d"')
+        self.assertEqual(header.count("#include"), 2)
+        self.assertLess(header.index('#include "a/b.hpp"'), header.index("poison FLASH_SIMT\n"))
+        said = 'x/f.cu:3:8: error: attempt to use poisoned "simt"\nf.cu:4:1: error: other'
+        self.assertEqual(audit.words_found(said),
+                         ["line 3 of f.cu has `simt`: it is inside the emulator"])
+
     def test_sections(self):
         for name, size, said in ((".init_array", 8, "before the first call"),
                                  (".rela.init_array", 8, "before the first call"),
@@ -217,6 +236,9 @@ class Audit(Test):
             line = f"  [ 1] {name} PROGBITS 0000000000000000 000040 {size:06x} 00 WA 0 0 8\n"
             text, = self.findings("_Zf T 0 9\n", line)
             self.assertIn(said, text)
+        shared = "  [ 1] .tbss NOBITS 0000000000000000 000040 100000 00 WAT 0 0 8\n"
+        self.assertEqual(len(self.findings("_Zf T 0 9\n", shared)), 1)
+        self.assertEqual(audit.findings("_Zf T 0 9\n", shared, ["_Zf"], [], is_cuda=True), [])
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@ nvcc is, graded cases of CUDA tasks again in a build without it, as a laptop has
 """
 
 import argparse
+import os
 import re
 import time
 import xml.etree.ElementTree as ElementTree
@@ -122,6 +123,8 @@ def _stage(name: str, preset: str, tests: str, targets: Sequence[str] = ("all",)
 
 def _ctest(stage: Stage, report: Path, preset: str) -> None:
     command = ["ctest", "--preset", preset, "--output-junit", REPORT]
+    if build.configured().cuda != "gpu":  # whose memory the tests would share
+        command += ["--parallel", str((os.cpu_count() or 1) + 1)]  # some tests only wait
     console.print_command(command)
     report.unlink(missing_ok=True)
     with console.progress(f"testing {stage.name}") as update:
