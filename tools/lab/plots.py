@@ -36,8 +36,9 @@ _MARKERS = "^vD<>PXph*"
 def plot(csv_file: Path, folder: Path) -> list[Path]:
     """Draws a CSV of any benchmark and returns the files written. The figures of the first group
     (the GPU's, the largest problem) have the table's name, each other group has its device and
-    sizes behind it. A group of one size is drawn only where there is no other, or where it has the
-    rungs of a GPU's ladder: all such groups are one figure. LabError where nothing can be drawn."""
+    sizes behind it. A group of one size is drawn only where there is no other, or where it has
+    several rungs of a GPU's ladder: all such groups are one figure. LabError where nothing can be
+    drawn."""
     all_groups = groups(load(csv_file))
     found = [group for group in all_groups if len(group.sizes) > 1] or all_groups
     if not found:
@@ -46,7 +47,7 @@ def plot(csv_file: Path, folder: Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         files = [_save(figure, folder / f"{_base_name(group, number == 0)}{suffix}.png")
                  for number, group in enumerate(found) for suffix, figure in figures(group)]
-        ladder = [group for group in all_groups if group not in found and _rungs(group)]
+        ladder = [group for group in all_groups if group not in found and len(_rungs(group)) > 1]
         if ladder:
             files.append(_save(_ladder(ladder), folder / f"{ladder[0].kind.table}_ladder.png"))
         return files
