@@ -58,7 +58,7 @@ def overview() -> str:
     lines = ["usage: ./lab VERB [arguments]      ./lab VERB --help explains a verb's arguments"]
     for title, members in groups.items():
         if members:
-            lines += ["", title, *(f"  {verb:<11}{constant(verb, 'HELP')}" for verb in members)]
+            lines += ["", title, *(f"  {verb:<13}{constant(verb, 'HELP')}" for verb in members)]
     # A release lacks some verbs.
     first = [line for line in FIRST_COMMANDS if line[0].split()[1] in verbs()]
     lines += ["", "First commands", *(f"  {command:<24}{does}" for command, does in first)]
