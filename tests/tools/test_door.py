@@ -36,7 +36,7 @@ class Door(Test):
         for argv in ([], ["--help"]):
             done = self.lab(*argv)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
-            for wanted in ("usage: ./lab VERB", "\nStudent\n", "  check      grade your",
+            for wanted in ("usage: ./lab VERB", "\nStudent\n", "  check        grade your",
                            "  ./lab run "):
                 self.assertIn(wanted, done.stdout)
         done = self.lab("run", "--help")
@@ -50,7 +50,7 @@ class Door(Test):
         (self.root / "tools/lab/verbs/wave.py").write_text(
             'GROUP = "Student"\nHELP = "wave a hand"\nraise SystemExit("imported")\n')
         section = self.lab().stdout.split("\nStudent\n")[1].split("\n\n")[0]
-        self.assertIn("  wave       wave a hand", section)
+        self.assertIn("  wave         wave a hand", section)
 
     def test_it_can_be_called_from_anywhere(self):
         elsewhere = self.folder()
