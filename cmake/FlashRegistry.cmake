@@ -4,9 +4,9 @@
 #   flash_entries(PART FILE)             PART's given passes and its tasks: the library PART_entries
 #   flash_ladder(PART [LIBRARIES ...])   the rungs of the folder ladder/: the library PART_ladder of
 #                                        N_name.cpp and N_name.isa.cpp, and of N_name.cu and N_name.sm90a.cu the library
-#                                        PART_cuda_ladder for each backend
-#   flash_registry(NAME LIBRARIES ...)   the library NAME with Registry flash::all_passes(), which
-#                                        enters what these libraries have, in their order
+#                                        PART_cuda_ladder for each of FLASH_OUR_BACKENDS
+#   flash_registry(NAME LIBRARIES ...)   the library NAME for common/all_passes.hpp, with what these
+#                                        libraries have, in their order
 #
 # An N_name.sm90a.cu uses wgmma: whatever the GPUs of the build, nvcc compiles it for compute capability 9.0
 # with Hopper's own instructions, and its predicate has to refuse other GPUs.
@@ -81,7 +81,7 @@ function(flash_ladder part)
   if(cu)
     flash_entering_calls(${part} "${cu}" declarations calls)
     set_source_files_properties(${cu} PROPERTIES FLASH_MUTABLE ON)
-    foreach(backend ${FLASH_BACKENDS})
+    foreach(backend ${FLASH_OUR_BACKENDS})
       flash_backend(${backend} suffix device)
       set(library ${part}_cuda_ladder${suffix})
       set(sources ${cu})
@@ -130,13 +130,13 @@ function(flash_registry name)
     string(APPEND calls "${of_library}")
   endforeach()
   set(source ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp)
-  file(GENERATE OUTPUT ${source} CONTENT "#include \"common/all_passes.hpp\"\n\n${declarations}
-namespace flash {
-Registry all_passes() {
-  Registry registry;
-${calls}  return registry;
+  file(GENERATE OUTPUT ${source} CONTENT "namespace flash {
+struct Registry; // without its header, which takes the compiler most of a second
+void enter_all_passes(Registry& registry);
 }
-}  // namespace flash
+${declarations}
+void flash::enter_all_passes(Registry& registry) {
+${calls}}
 ")
   flash_library(${name} STATIC ${source})
   target_link_libraries(${name} PUBLIC flash_common ${arg_LIBRARIES} PRIVATE flash_cold)

@@ -69,6 +69,17 @@ function(flash_library name type)
   endif()
 endfunction()
 
+# Compiles the files of a target together, ten at a time. Most of the time for a file goes to headers: the emulator takes 8 s
+# instead of 24. Not for tasks and rungs, whose files are edited one at a time.
+function(flash_compile_together)
+  set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU") # a type in an anonymous namespace of an included file
+    foreach(target ${ARGN})
+      target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+    endforeach()
+  endif()
+endfunction()
+
 # What a .cu file is compiled for. Each backend is a library of its own, and no process has two of them:
 #   gpu       by nvcc                                    NAME            on flash_cuda
 #   emulated  by the C++ compiler, for common/simt       NAME_emulated   on flash_cuda_emulated
@@ -82,6 +93,13 @@ if(FLASH_EMULATE)
 endif()
 if(FLASH_CHECK)
   list(APPEND FLASH_BACKENDS checked)
+endif()
+
+# What is not a student's, a ladder or a pass of the registry, is not emulated without the checks where it is with them: these
+# find all that the emulator finds, and more.
+set(FLASH_OUR_BACKENDS ${FLASH_BACKENDS})
+if(FLASH_CHECK)
+  list(REMOVE_ITEM FLASH_OUR_BACKENDS emulated)
 endif()
 
 # The suffix of a target's name, and the library of common/cuda, for a backend; "cpu" is plain C++, without either.
@@ -135,12 +153,33 @@ function(flash_cu_library name backend)
     target_compile_definitions(${name} PRIVATE FLASH_FEW_CONFIGURATIONS)
   endif()
   if(backend STREQUAL "gpu")
+    target_compile_options(${name} PRIVATE ${FLASH_CUDA_QUICKLY})
     target_link_libraries(${name} PRIVATE CUDA::cudart)
   else()
     target_link_libraries(${name} PRIVATE flash_simt_headers)
     if(backend STREQUAL "checked")
       target_link_libraries(${name} PRIVATE flash_simt_checks)
     endif()
+  endif()
+endfunction()
+
+# The same library with AddressSanitizer and UndefinedBehaviorSanitizer, for ./lab check --sanitize: the task's test program takes
+# it in place of the other one when LD_LIBRARY_PATH names its folder, and LD_PRELOAD the sanitizer.
+set(FLASH_ASAN "")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT FLASH_SANITIZE)
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libasan.so OUTPUT_VARIABLE FLASH_ASAN OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(NOT EXISTS "${FLASH_ASAN}")
+    set(FLASH_ASAN "")
+  endif()
+endif()
+function(flash_sanitized library file)
+  if(FLASH_ASAN)
+    flash_library(${library}_sanitized SHARED ${file})
+    target_link_libraries(${library}_sanitized PUBLIC flash_common)
+    target_compile_options(${library}_sanitized PRIVATE -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -w)
+    target_link_options(${library}_sanitized PRIVATE -fsanitize=address,undefined)
+    set_target_properties(${library}_sanitized PROPERTIES EXCLUDE_FROM_ALL ON OUTPUT_NAME ${library}
+      LIBRARY_OUTPUT_DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/sanitized)
   endif()
 endfunction()
 
@@ -162,6 +201,8 @@ function(flash_task part name file)
       if(backend STREQUAL "cpu")
         flash_library(${library} SHARED ${implementation}/${file})
         target_link_libraries(${library} PUBLIC flash_common)
+        target_compile_options(${library} PRIVATE -g1) # lines, for crashes and endless loops
+        flash_sanitized(${library} ${implementation}/${file})
       else()
         set_source_files_properties(solution/${file} PROPERTIES FLASH_MUTABLE ON)
         flash_cu_library(${library} ${backend} ${implementation}/${file})
@@ -192,6 +233,7 @@ endfunction()
 # CASES is an object library with flash::harness::task_under_test(); it is compiled once, whatever it is linked with.
 # Labels: PART-solution, PART-skeleton, with -gpu, -emulated or -checked behind them where the task is CUDA.
 function(flash_task_tests part name cases)
+  target_precompile_headers(${cases} REUSE_FROM flash_catch_headers)
   foreach(implementation skeleton solution)
     foreach(backend cpu ${FLASH_BACKENDS})
       flash_backend(${backend} suffix device)

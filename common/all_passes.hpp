@@ -6,6 +6,12 @@
 
 namespace flash {
 
-Registry all_passes();
+void enter_all_passes(Registry& registry);
+
+inline Registry all_passes() {
+  Registry registry;
+  enter_all_passes(registry);
+  return registry;
+}
 
 }  // namespace flash

@@ -207,10 +207,11 @@ Comparison compare(const T* got, const double* want, const std::vector<Index>& s
   result.frobenius = error_squares == 0 ? 0 : std::sqrt(error_squares / squares);
   result.pass = result.wrong == 0 && result.frobenius <= options.max_frobenius;
 
-  const std::string errors = "scaled max error " + number(result.scaled_max, 3) + " (bound " +
-                             number(options.max_scaled, 3) + "), relative Frobenius error " +
-                             number(result.frobenius, 3) + " (bound " +
-                             number(options.max_frobenius, 3) + ")";
+  std::string errors = "scaled max error " + number(result.scaled_max, 3) + " (bound " +
+                       number(options.max_scaled, 3) + ")";
+  if (options.max_frobenius < std::numeric_limits<double>::max())
+    errors += ", relative Frobenius error " + number(result.frobenius, 3) + " (bound " +
+              number(options.max_frobenius, 3) + ")";
   if (result.pass) {
     result.text = errors;
     return result;
@@ -221,6 +222,9 @@ Comparison compare(const T* got, const double* want, const std::vector<Index>& s
   }
 
   const auto index = unflatten(first_wrong, shape);
+  int digits = 6;  // as many as it takes to show the difference
+  while (digits < 17 && number(got[first_wrong], digits) == number(want[first_wrong], digits))
+    ++digits;
   const std::string pattern = describe(is_wrong, shape, options);
   std::ostringstream verdict;
   verdict << result.wrong << " of " << count << (count == 1 ? " element is" : " elements are")
@@ -230,12 +234,13 @@ Comparison compare(const T* got, const double* want, const std::vector<Index>& s
                                     : ": " + pattern)
           << "\n";
   verdict << "first at " << at(index, options) << block_of(index, shape, options) << ": got "
-          << (is_poison(got[first_wrong]) ? "nothing (never written)" : number(got[first_wrong]))
-          << ", expected " << number(want[first_wrong]);
+          << (is_poison(got[first_wrong]) ? "nothing (never written, or added to what was there)"
+                                          : number(got[first_wrong], digits))
+          << ", expected " << number(want[first_wrong], digits);
   if (unwritten > 0)
     verdict << "\n"
-            << unwritten << (unwritten == 1 ? " element was" : " elements were")
-            << " never written";
+            << unwritten << (unwritten == 1 ? " element holds" : " elements hold")
+            << " what was there before the call";
   if (nans > 0) {
     const std::string where = describe(is_nan, shape, options);
     verdict << "\nNaN in " << nans << (nans == 1 ? " element" : " elements")
@@ -253,7 +258,8 @@ Comparison compare(const T* got, const double* want, const std::vector<Index>& s
     for (Index i = 0; i < count; ++i) all_zero &= got[i] == 0;
     if (all_zero)
       verdict << "\nthe result is 0 everywhere";
-    else if (count > 1 && constant_factor(got, want, count, rms, &factor))
+    else if (count > 1 && constant_factor(got, want, count, rms, &factor) &&
+             std::fabs(factor - 1) > 1e-3)
       verdict << "\nthe result is " << number(factor) << " times the expected one, everywhere";
   }
   result.text = verdict.str() + "\n" + errors;

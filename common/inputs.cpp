@@ -22,6 +22,8 @@ std::string to_string(Pattern pattern) {
     case Pattern::kOneHot: return "one-hot";
     case Pattern::kVeryNegative: return "very negative";
     case Pattern::kMasked: return "masked";
+    case Pattern::kLowest: return "lowest";
+    case Pattern::kFarApart: return "rows far apart";
     case Pattern::kNaN: return "NaN";
     case Pattern::kKeySignature: return "key signature";
   }
@@ -40,7 +42,7 @@ void fill(float* data, Index rows, Index columns, Pattern pattern, std::uint64_t
         case Pattern::kNormal: value = random.normal(); break;
         case Pattern::kHalfNormal: value = 0.5 * random.normal(); break;
         case Pattern::kLargeLogits: value = 400 * random.uniform() - 200; break;
-        case Pattern::kRising: value = (100.0 * j + random.uniform()) / columns - 50; break;
+        case Pattern::kRising: value = (300.0 * j + random.uniform()) / columns - 150; break;
         case Pattern::kAllEqual: value = 0.75; break;
         case Pattern::kOneHot: value = j == chosen ? 80 : 0; break;
         case Pattern::kVeryNegative: value = random.normal() - 1000; break;
@@ -48,6 +50,8 @@ void fill(float* data, Index rows, Index columns, Pattern pattern, std::uint64_t
           value = random.normal();
           if (i % 5 == 4 || j < columns / 3 || random.uniform() < 0.5) value = -kInfinity;
           break;
+        case Pattern::kLowest: value = -1.2e9; break;
+        case Pattern::kFarApart: value = random.normal() + (is_high(i) ? 150 : -150); break;
         case Pattern::kNaN:
           value = random.normal();
           if (i % 4 == 2 && j == chosen) value = std::numeric_limits<double>::quiet_NaN();

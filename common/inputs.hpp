@@ -2,6 +2,7 @@
 // up to the last bit of a logarithm.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <string>
 
@@ -16,19 +17,27 @@ enum class Pattern {
   kHalfNormal,   // N(0, 0.5^2): the same with deviation 0.5
   kLargeLogits,  // uniform in [-200, 200]: exp of it overflows and underflows unless the maximum is
                  // subtracted
-  kRising,  // every row rises by 100 from its first to its last column: each block of keys brings a
-            // new maximum
+  kRising,  // every row rises by 300 from its first to its last column: each block of keys brings a
+            // new maximum, and exp of a score less the first block's maximum overflows
   kAllEqual,      // 0.75 everywhere: every key weighs the same
   kOneHot,        // 0, but 80 in one column of each row: the result is one row of V
   kVeryNegative,  // N(-1000, 1): exp gives 0 for a whole row unless the maximum is subtracted
   kMasked,  // N(0, 1) with -inf: the first third of every row, half of the rest at random, and
             // every fifth row whole
-  kNaN,     // N(0, 1) with one NaN in every fourth row, from the third on
+  kLowest,  // -1.2e9 everywhere: less than what a running maximum may start at. Not lower: a fused
+            // multiply-add that subtracts a rounded maximum is off by up to 2^-24 of it, and exp of
+            // that has to stay finite
+  kFarApart,  // N(0, 1), and each row 150 more or 150 less: of two rows whose distance is a power
+              // of 2 some differ by 300
+  kNaN,       // N(0, 1) with one NaN in every fourth row, from the third on
   kKeySignature,  // for V: row j holds 1 + (j mod 13) / 13 in column j mod columns, else 0: shows
                   // which keys were counted
 };
 
 FLASH_EXPORT std::string to_string(Pattern pattern);
+
+// Which of two kinds row `i` of kFarApart is.
+inline bool is_high(Index i) { return std::popcount(static_cast<std::uint64_t>(i)) % 2 == 1; }
 
 // Fills a row-major block of rows x columns.
 FLASH_EXPORT void fill(float* data, Index rows, Index columns, Pattern pattern, std::uint64_t seed);

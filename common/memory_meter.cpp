@@ -1,7 +1,9 @@
-// Implements memory_meter.hpp by replacing the global operator new and delete.
+// Implements memory_meter.hpp by replacing the global operator new and delete, and malloc and free
+// where the C library leaves its own under another name.
 #include "common/memory_meter.hpp"
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <limits>
 #include <new>
@@ -14,12 +16,38 @@
 #define FLASH_ALLOCATED_SIZE malloc_usable_size
 #endif
 
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
+#define FLASH_METERS_MALLOC 1
+extern "C" {
+void* __libc_malloc(std::size_t);
+void* __libc_calloc(std::size_t, std::size_t);
+void* __libc_realloc(void*, std::size_t);
+void* __libc_memalign(std::size_t, std::size_t);
+void __libc_free(void*);
+}
+#endif
+
 namespace flash::host_memory {
 namespace {
 
 std::atomic<std::size_t> bytes_in_use{0};
 std::atomic<std::size_t> bytes_peak{0};
 std::atomic<std::size_t> bytes_limit{std::numeric_limits<std::size_t>::max()};
+
+void* counted(void* memory) noexcept {
+  if (memory == nullptr) return memory;
+  const std::size_t bytes = FLASH_ALLOCATED_SIZE(memory),
+                    now = bytes_in_use.fetch_add(bytes) + bytes;
+  std::size_t peak_so_far = bytes_peak.load();
+  while (now > peak_so_far && !bytes_peak.compare_exchange_weak(peak_so_far, now)) {
+  }
+  return memory;
+}
+
+void* no_longer_counted(void* memory) noexcept {
+  if (memory != nullptr) bytes_in_use.fetch_sub(FLASH_ALLOCATED_SIZE(memory));
+  return memory;
+}
 
 void* allocate(std::size_t bytes, std::size_t alignment) {
   const std::size_t limit = bytes_limit.load(std::memory_order_relaxed);
@@ -32,17 +60,17 @@ void* allocate(std::size_t bytes, std::size_t alignment) {
           ? std::malloc(bytes)
           : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
   if (memory == nullptr) throw std::bad_alloc();
-  const std::size_t now =
-      bytes_in_use.fetch_add(FLASH_ALLOCATED_SIZE(memory)) + FLASH_ALLOCATED_SIZE(memory);
-  std::size_t peak_so_far = bytes_peak.load();
-  while (now > peak_so_far && !bytes_peak.compare_exchange_weak(peak_so_far, now)) {
-  }
+#ifdef FLASH_METERS_MALLOC
   return memory;
+#else
+  return counted(memory);
+#endif
 }
 
 void release(void* memory) noexcept {
-  if (memory == nullptr) return;
-  bytes_in_use.fetch_sub(FLASH_ALLOCATED_SIZE(memory));
+#ifndef FLASH_METERS_MALLOC
+  no_longer_counted(memory);
+#endif
   std::free(memory);
 }
 
@@ -78,3 +106,29 @@ void operator delete(void* memory, std::align_val_t) noexcept {
 void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
   flash::host_memory::release(memory);
 }
+
+#ifdef FLASH_METERS_MALLOC
+extern "C" {
+using flash::host_memory::counted;
+using flash::host_memory::no_longer_counted;
+
+void* malloc(std::size_t bytes) { return counted(__libc_malloc(bytes)); }
+void* calloc(std::size_t count, std::size_t bytes) { return counted(__libc_calloc(count, bytes)); }
+void* realloc(void* memory, std::size_t bytes) {
+  void* const moved = __libc_realloc(no_longer_counted(memory), bytes);
+  if (moved == nullptr && bytes > 0) counted(memory);  // it stays where it was
+  return counted(moved);
+}
+void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
+  return counted(__libc_memalign(alignment, bytes));
+}
+void* memalign(std::size_t alignment, std::size_t bytes) {
+  return counted(__libc_memalign(alignment, bytes));
+}
+int posix_memalign(void** memory, std::size_t alignment, std::size_t bytes) {
+  *memory = counted(__libc_memalign(alignment, bytes));
+  return *memory == nullptr ? ENOMEM : 0;
+}
+void free(void* memory) { __libc_free(no_longer_counted(memory)); }
+}
+#endif

@@ -1,7 +1,8 @@
 // Counts what C++ code allocates on the host: now, at its peak, and with a cap.
 //
 // Linking the library flash_memory_meter into a program replaces operator new and delete, in its
-// shared libraries too. What malloc gives directly is not seen.
+// shared libraries too, and with glibc malloc and free as well. Elsewhere, and under the
+// sanitizers, what malloc gives directly is not seen. Nor is what mmap gives.
 #pragma once
 
 #include <cstddef>

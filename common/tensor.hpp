@@ -122,6 +122,18 @@ class TensorView {
   Index strides_[Rank] = {};
 };
 
+// Whether all rows of x can be read in chunks of `elements` elements, aligned to their size: by TMA
+// (16 bytes), or as float4. Of a row's last chunk only a part may be inside.
+template <class T, int Rank>
+bool rows_in_chunks(const TensorView<T, Rank>& x, Index elements) {
+  const auto bytes = static_cast<std::uintptr_t>(elements) * sizeof(T);
+  bool result = (x.stride(Rank - 1) == 1 || x.extent(Rank - 1) == 1) &&
+                reinterpret_cast<std::uintptr_t>(x.data()) % bytes == 0;
+  for (int axis = 0; axis < Rank - 1; ++axis)
+    result = result && (x.extent(axis) == 1 || x.stride(axis) % elements == 0);
+  return result;
+}
+
 // Owns row-major host memory, aligned to a cache line (64 bytes); elements start as T{}.
 // Throws OutOfMemory when the memory cannot be had.
 template <class T, int Rank>

@@ -1,4 +1,8 @@
-// PyTorch's attention kernels as passes of the registry, called through ATen:
+// PyTorch's kernels as passes of the registry, called through ATen. softmax(X) V:
+//
+//   pytorch_unfused     softmax, then a product, on the CPU and on a GPU
+//
+// Attention:
 //
 //   pytorch_flash       FlashAttention, on the CPU and on a GPU
 //   pytorch_efficient   memory-efficient attention, on a GPU
@@ -108,6 +112,37 @@ struct OnStream {
   }
 };
 
+// Calls compute(), which returns what goes to `outputs` later. A pass that `keeps` may leave
+// something for a backward pass.
+template <class Compute>
+void run_metered(DeviceKind device, Stream stream, PassMemory& memory, bool keeps,
+                 const std::vector<at::Tensor>& outputs, Compute compute) {
+  const auto meter =
+      std::make_shared<AllocationMeter>(device == DeviceKind::kCpu ? at::kCPU : at::kCUDA);
+  std::optional<c10::DebugInfoGuard> metered;
+  const auto kind = c10::DebugInfoKind::PROFILER_STATE;
+  if (c10::ThreadLocalDebugInfo::get(kind) == nullptr) metered.emplace(kind, meter);
+  const std::vector<at::Tensor> results = compute();
+  memory.own_peak_bytes = static_cast<std::size_t>(meter->peak);
+  if (keeps && memory.kept) memory.kept_bytes = static_cast<std::size_t>(meter->now);
+  memory.deliver = [=] {
+    const OnStream same_stream(device, stream);
+    const c10::NoGradGuard copies_only;
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      if (results[i].defined()) outputs[i].copy_(results[i]);
+  };
+}
+
+void unfused(DeviceKind device, const SoftmaxMatmul<float>& pass, PassMemory& memory) {
+  (void)check_softmax_matmul(pass);
+  const OnStream on_stream(device, pass.stream);
+  const c10::NoGradGuard no_grad;
+  run_metered(device, pass.stream, memory, false, {wrapped(pass.out, device)}, [&] {
+    return std::vector<at::Tensor>{
+        at::matmul(at::softmax(wrapped(pass.x, device), -1), wrapped(pass.v, device))};
+  });
+}
+
 template <class Pass>
 void run(Kernel* kernel, DeviceKind device, const Pass& pass, PassMemory& memory) {
   check_attention(pass);
@@ -135,20 +170,7 @@ void run(Kernel* kernel, DeviceKind device, const Pass& pass, PassMemory& memory
     outputs = {wrap(pass.d_q), wrap(pass.d_k), wrap(pass.d_v)};
   }
 
-  const auto meter =
-      std::make_shared<AllocationMeter>(device == DeviceKind::kCpu ? at::kCPU : at::kCUDA);
-  std::optional<c10::DebugInfoGuard> metered;
-  const auto kind = c10::DebugInfoKind::PROFILER_STATE;
-  if (c10::ThreadLocalDebugInfo::get(kind) == nullptr) metered.emplace(kind, meter);
-  const std::vector<at::Tensor> results = kernel(call);
-  memory.own_peak_bytes = static_cast<std::size_t>(meter->peak);
-  if (!kIsBackward && memory.kept) memory.kept_bytes = static_cast<std::size_t>(meter->now);
-  memory.deliver = [=, stream = pass.stream] {
-    const OnStream same_stream(device, stream);
-    const c10::NoGradGuard copies_only;
-    for (std::size_t i = 0; i < outputs.size(); ++i)
-      if (results[i].defined()) outputs[i].copy_(results[i]);
-  };
+  run_metered(device, pass.stream, memory, !kIsBackward, outputs, [&] { return kernel(call); });
 }
 
 // ---- The kernels --------------------------------------------------------------------------------
@@ -358,6 +380,19 @@ Entry<Pass> entry(const char* name, DeviceKind device, int types, Kernel* kernel
 }  // namespace
 
 FLASH_ENTER(registry, name) {
+  const auto add_unfused = [&](DeviceKind device) {
+    registry.softmax_matmul.add(
+        {.name = "pytorch_unfused",
+         .device = device,
+         .run = {.float32 = [device](const SoftmaxMatmul<float>& pass, PassMemory& memory) {
+           unfused(device, pass, memory);
+         }}});
+  };
+  add_unfused(DeviceKind::kCpu);
+#if FLASH_TORCH_CUDA
+  add_unfused(DeviceKind::kGpu);
+#endif
+
   enum class Pairs { kAny, kOwnForwardOnly, kOwnOnly };
   const auto add = [&](const char* entered, DeviceKind device, int types, Kernel* forward,
                        Kernel* backward, Predicate* why_not, Pairs pairs = Pairs::kAny) {

@@ -215,6 +215,23 @@ void reset_traffic() {
 #endif
 }
 
+std::optional<HostCalls> host_calls([[maybe_unused]] Stream stream) {
+#ifdef FLASH_SIMT
+  const simt::HostCalls seen = simt::host_calls();
+  HostCalls calls{.elsewhere = {}, .waits = seen.waits, .peak_bytes = seen.peak_bytes};
+  for (const auto& [what, on] : seen.enqueued)
+    if (on != stream.handle) calls.elsewhere.push_back(what);
+  return calls;
+#endif
+  return std::nullopt;
+}
+
+void reset_host_calls() {
+#ifdef FLASH_SIMT
+  simt::reset_host_calls();
+#endif
+}
+
 void forbid([[maybe_unused]] const void* memory, [[maybe_unused]] std::size_t bytes) {
 #ifdef FLASH_SIMT
   if (bytes > 0) simt::forbid(memory, bytes);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/export.hpp"
 #include "common/stream.hpp"
@@ -92,6 +93,15 @@ struct Traffic {
 };
 FLASH_EXPORT std::optional<Traffic> traffic(const void* memory);
 FLASH_EXPORT void reset_traffic();
+
+// What host code asked of the device since reset_host_calls(). Only the emulator knows.
+struct HostCalls {
+  std::vector<std::string> elsewhere;  // what was enqueued on another stream than `stream`
+  std::vector<std::string> waits;      // calls that wait for the device
+  std::size_t peak_bytes = 0;          // of memory beyond what there was, whoever allocated it
+};
+FLASH_EXPORT std::optional<HostCalls> host_calls(Stream stream = {});
+FLASH_EXPORT void reset_host_calls();
 
 // Tells a checker that kernels must not touch `bytes` from `memory` on, inside of an allocation:
 // what lies around a tensor. The emulator's checks report such an access; a GPU ignores this.

@@ -44,7 +44,31 @@ struct LaunchConfig {
   dim3 block;
   std::size_t shared_bytes = 0;  // dynamic shared memory of a block
   Stream stream{};
+  // The kernel may begin while the one before it in the stream still runs, and calls
+  // wait_for_kernel_before().
+  bool begins_early = false;
 };
+
+// A kernel that begins early calls wait_for_kernel_before(), in every thread that reads or writes
+// device memory, before it does: that waits until the kernel before has ended, and all before that.
+// The kernel before may call let_next_kernel_begin(); without it the next one begins when its last
+// block does not run any more. Nothing before Hopper. The emulator runs one kernel after the other,
+// and does not find a wait that is missing.
+#ifdef FLASH_SIMT
+inline void wait_for_kernel_before() {}
+inline void let_next_kernel_begin() {}
+#else
+__device__ __forceinline__ void wait_for_kernel_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;\n" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void let_next_kernel_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+#endif
+}
+#endif
 
 // A one-dimensional grid of `blocks` blocks. Throws Unsupported above CUDA's limit of 2^31 - 1.
 FLASH_EXPORT dim3 grid_size(Index blocks);
@@ -74,13 +98,23 @@ void launch(const std::string& name, void (*kernel)(Parameters...), const Launch
   std::tuple<Parameters...> values(std::forward<Arguments>(arguments)...);
 #ifdef FLASH_SIMT
   const auto error = static_cast<cudaError_t>(
-      simt::launch(name.c_str(), kernel, config.grid, config.block, config.shared_bytes, values));
+      simt::launch(name.c_str(), kernel, config.grid, config.block, config.shared_bytes,
+                   config.stream.handle, values));
 #else
   const cudaError_t error = std::apply(
       [&](Parameters&... value) {
         void* pointers[] = {const_cast<void*>(static_cast<const void*>(&value))...};
-        return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), config.grid, config.block,
-                                pointers, config.shared_bytes, device::native(config.stream));
+        cudaLaunchAttribute early{};
+        early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        early.val.programmaticStreamSerializationAllowed = 1;
+        cudaLaunchConfig_t launched{};
+        launched.gridDim = config.grid;
+        launched.blockDim = config.block;
+        launched.dynamicSmemBytes = config.shared_bytes;
+        launched.stream = device::native(config.stream);
+        launched.attrs = &early;
+        launched.numAttrs = config.begins_early;
+        return cudaLaunchKernelExC(&launched, reinterpret_cast<const void*>(kernel), pointers);
       },
       values);
 #endif

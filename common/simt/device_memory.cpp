@@ -1,6 +1,8 @@
 // Implements device_memory.hpp.
 #include "common/simt/device_memory.hpp"
 
+#include <algorithm>
+
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -62,6 +64,7 @@ void* DeviceMemory::allocate(std::size_t bytes) {
   allocations_.emplace(start, std::move(allocation));
   next_ = start + mapped + page;
   in_use_ += bytes;
+  peak_ = std::max(peak_, in_use_);
   return begin;
 }
 

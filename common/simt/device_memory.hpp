@@ -57,6 +57,8 @@ class DeviceMemory {
   };
 
   std::size_t in_use() const { return in_use_; }
+  std::size_t peak() const { return peak_; }
+  void reset_peak() { peak_ = in_use_; }
   void reset_traffic();
 
   static constexpr std::size_t kTotal = std::size_t{8} << 30;  // what the emulated device has
@@ -81,7 +83,7 @@ class DeviceMemory {
   LazyArray<Allocation*> page_table_;
   std::map<std::size_t, std::unique_ptr<Allocation>> allocations_;  // by offset in the arena
   std::size_t next_ = 0;
-  std::size_t in_use_ = 0;
+  std::size_t in_use_ = 0, peak_ = 0;
   int open_ = 0;
 };
 

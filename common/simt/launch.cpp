@@ -215,6 +215,7 @@ int run(const KernelCall& call) {
         call.name, " is launched by a kernel; in the emulator only the host can launch kernels"));
   const Module& module = module_of(call.function);
   if (const int error = refused(call, module); error != kSuccess) return set_last_error(error);
+  note_enqueued("kernel " + std::string(call.name), call.stream);
   if (module.thread_local_initializer)
     throw Unsupported(text_of(call.name,
                               ": its library has a thread_local or __shared__ variable with an "

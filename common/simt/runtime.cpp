@@ -14,6 +14,7 @@
 #include "common/simt/faults.hpp"
 #include "common/simt/include/cuda_runtime_api.h"
 #include "common/simt/shared_memory.hpp"
+#include "common/simt/simt.hpp"
 #include "common/simt/symbols.hpp"
 
 struct CUstream_st {
@@ -41,6 +42,21 @@ struct FunctionLimits {
 FunctionLimits& function_limits() {
   static FunctionLimits* const limits = new FunctionLimits;
   return *limits;
+}
+
+// What host code asked for since reset_host_calls().
+struct Noted {
+  std::mutex mutex;
+  HostCalls calls;
+  std::size_t bytes_before = 0;
+};
+Noted& noted() {
+  static Noted* const notes = new Noted;
+  return *notes;
+}
+void note_wait(const char* what) {
+  const std::scoped_lock lock(noted().mutex);
+  noted().calls.waits.push_back(what);
 }
 
 // The allocation that [memory, memory + bytes) lies inside of, or nullptr.
@@ -101,6 +117,23 @@ constexpr struct {
 constexpr int kMultiprocessors = 2, kL2Bytes = 50 * 1024 * 1024;
 
 }  // namespace
+
+void note_enqueued(const std::string& what, const void* stream) {
+  const std::scoped_lock lock(noted().mutex);
+  noted().calls.enqueued.push_back({what, stream});
+}
+HostCalls host_calls() {
+  const std::scoped_lock lock(noted().mutex);
+  HostCalls calls = noted().calls;
+  calls.peak_bytes = DeviceMemory::instance().peak() - noted().bytes_before;
+  return calls;
+}
+void reset_host_calls() {
+  const std::scoped_lock lock(noted().mutex);
+  noted().calls = {};
+  DeviceMemory::instance().reset_peak();
+  noted().bytes_before = DeviceMemory::instance().in_use();
+}
 
 int set_last_error(int error) { return result(static_cast<cudaError_t>(error)); }
 
@@ -203,6 +236,7 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
 }
 
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  note_wait("cudaMemcpy");
   return result(copy(to, from, bytes, kind));
 }
 cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
@@ -216,7 +250,7 @@ cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::
       return result(error);
   return cudaSuccess;
 }
-cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
+static cudaError_t set_bytes(void* memory, int value, std::size_t bytes) {
   if (bytes == 0) return cudaSuccess;
   Allocation* const allocation = allocation_of(memory, bytes);
   if (allocation == nullptr) return result(cudaErrorInvalidValue);
@@ -224,6 +258,25 @@ cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
   std::memset(memory, value, bytes);
   allocation->shadow.initialized.insert(allocation->offset(memory), bytes);
   return cudaSuccess;
+}
+cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
+  note_enqueued("cudaMemset", nullptr);
+  return set_bytes(memory, value, bytes);
+}
+
+// Waits for what is enqueued, unlike the functions that take a stream.
+cudaError_t cudaDeviceSynchronize() { return note_wait("cudaDeviceSynchronize"), cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t) {
+  return note_wait("cudaStreamSynchronize"), cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+  note_enqueued("cudaMemcpyAsync", stream);
+  return result(copy(to, from, bytes, kind));
+}
+cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
+  note_enqueued("cudaMemsetAsync", stream);
+  return set_bytes(memory, value, bytes);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
@@ -245,6 +298,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  note_wait("cudaEventSynchronize");
   return result(event != nullptr ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {

@@ -3,12 +3,16 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
 
 namespace flash::simt {
 
 // Values of cudaError_t, for code that does not include CUDA's names.
 inline constexpr int kSuccess = 0, kErrorInvalidValue = 1, kErrorInvalidConfiguration = 9,
                      kErrorLaunchFailure = 719;
+
+// For host_calls() (simt.hpp).
+void note_enqueued(const std::string& what, const void* stream);
 
 // Makes `error` what cudaGetLastError() gives, and returns it.
 int set_last_error(int error);

@@ -117,6 +117,22 @@ FLASH_EXPORT Traffic traffic(const void* device_memory);
 // Whether a kernel that is compiled with checks was launched in this process.
 FLASH_EXPORT bool checking();
 
+// ---- What host code asks for --------------------------------------------------------------------
+
+// All is done at once here, whatever stream it was asked for, and a wait is none. So what was asked
+// is written down.
+struct HostCalls {
+  struct Enqueued {
+    std::string what;  // "kernel flash_forward", "cudaMemsetAsync"
+    const void* stream;
+  };
+  std::vector<Enqueued> enqueued;
+  std::vector<std::string> waits;  // "cudaDeviceSynchronize"
+  std::size_t peak_bytes = 0;      // of device memory, beyond what there was, whoever allocated it
+};
+FLASH_EXPORT HostCalls host_calls();  // since reset_host_calls()
+FLASH_EXPORT void reset_host_calls();
+
 // ---- Memory -------------------------------------------------------------------------------------
 
 // Writes a TensorMap (common/cuda/tensor_map.hpp) of boxes of `box_rows` rows of 128 bytes.

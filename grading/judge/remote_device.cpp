@@ -111,6 +111,8 @@ std::optional<Traffic> traffic(const void* memory) {
 void reset_traffic() {
   for (auto& [memory, allocation] : allocations) allocation.traffic = {};
 }
+std::optional<HostCalls> host_calls(Stream) { return std::nullopt; }
+void reset_host_calls() {}
 void forbid(const void*, std::size_t) {}  // the runner forbids what lies around each tensor
 
 IndependentStream::IndependentStream() { no_gpu("a stream"); }

@@ -7,7 +7,7 @@
 // lane is a column. Only a row's maximum and its sum are added up across the lanes, once for each
 // block of keys.
 //
-// exp is a polynomial (per_isa/exp2.hpp) and computes a vector at a time, where std::exp takes one
+// exp is a polynomial (common/cpu/exp2.hpp) and computes a vector at a time, where std::exp takes one
 // number after the other. In the forward pass a task is some of a head's queries (192 with AVX-512
 // in float), so that one head has work for many threads; in the backward pass a task is still a
 // head.
@@ -15,10 +15,10 @@
 // Measured, as in step 1: forward 407 to 26 ms, backward 838 to 414 ms; 48 to 137 GFLOP/s. In the
 // backward pass each pair of a query and a key still loads and stores the rows of dK and dV that it
 // adds to, and 4 heads keep 4 cores busy.
-#include "part2_flash_cpu/ladder/per_isa/exp2.hpp"
+#include "common/cpu/exp2.hpp"
 #include "part2_flash_cpu/ladder/isa.hpp"
 #include "part2_flash_cpu/ladder/per_isa/rows.hpp"
-#include "part2_flash_cpu/ladder/per_isa/tile.hpp"
+#include "common/cpu/tile.hpp"
 #include "part2_flash_cpu/ladder/per_isa/transpose.hpp"
 
 namespace flash::FLASH_ISA {

@@ -2,7 +2,7 @@
 //
 // What changed since step 2: there a product is computed row by row, and each vector that is loaded
 // serves one multiply-add. Here a tile of 24 accumulators (12 where there are 16 registers) stays
-// in registers through a whole product (per_isa/tile.hpp), and 11 loads serve 24 multiply-adds. A
+// in registers through a whole product (common/cpu/tile.hpp), and 11 loads serve 24 multiply-adds. A
 // lane is a query (forward) or a key (backward): scores, maxima, sums and exponentials of a vector
 // of queries are computed side by side, and nothing has to be added up across a vector. A panel of
 // kPanel queries or keys is packed once, transposed, and stays in the first-level cache, while the
@@ -13,10 +13,10 @@
 // head.
 //
 // Measured, as in step 1: forward 26 to 11 ms, backward 414 to 142 ms; 137 to 391 GFLOP/s.
-#include "part2_flash_cpu/ladder/per_isa/exp2.hpp"
+#include "common/cpu/exp2.hpp"
 #include "part2_flash_cpu/ladder/isa.hpp"
 #include "part2_flash_cpu/ladder/per_isa/rows.hpp"
-#include "part2_flash_cpu/ladder/per_isa/tile.hpp"
+#include "common/cpu/tile.hpp"
 #include "part2_flash_cpu/ladder/per_isa/transpose.hpp"
 
 namespace flash::FLASH_ISA {

@@ -6,7 +6,7 @@
 // rung may leave out the kernels of the pass that it does not enter.
 //
 // The kernels use no inline function of the standard library or of this project but those of
-// per_isa/simd.hpp: the linker may put the copy of another instruction set in its place (a test
+// common/cpu/simd.hpp: the linker may put the copy of another instruction set in its place (a test
 // looks for such symbols). The code that enters the rung stands under #ifdef FLASH_BASELINE: it is
 // compiled once, for every processor.
 #pragma once

@@ -23,8 +23,8 @@
 // tile of 1024 keys has 8 steps, or with a mask 4.5 on average.
 // Measured on an H200 (bfloat16, 16 heads of 128, 4096 keys): 734 TFLOP/s, 1.18 times cuDNN's 623
 // in the same run; 16384 keys: 749, 1.19 times; 1024 keys and a mask: 459, 1.06 times. Heads of 64:
-// 1.20 to 1.40 times, heads of 256: 1.09 to 1.36 times. With q 8 times as large the maximum rises
-// often, so that steps are done again: 0.81 to 1.06 times.
+// 1.20 to 1.40 times, heads of 256: 1.09 to 1.36 times. With q 8 times as large: 0.98 to 1.27
+// times.
 #include <algorithm>
 
 #include "part3_flash_cuda/ladder/warpgroups.hpp"
@@ -214,10 +214,6 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     const auto mask = [&](int n) {
       if ((n + 1) * C::kBlockK > all_see) mask_scores<C>(S, keys, a.causal, i0, n * C::kBlockK, me);
     };
-    const auto softmax = [&] {
-      softmax_step<C>(S, rows, a.scale);
-      pack_weights<C, T>(P, S);
-    };
 
     QK();
     if (kOverlaps && i > 0) PV(C::kSkips ? last : s - 1);
@@ -229,9 +225,9 @@ __global__ void __launch_bounds__(C::kThreads, 1)
       put(i - 1);
     }
     rows.m[0][0] = rows.m[0][1] = -INFINITY;
-    rows.l[0][0] = rows.l[0][1] = 0;
+    rows.l[0][0] = rows.l[0][1] = rows.rounding[0][0] = rows.rounding[0][1] = 0;
     mask(0);
-    softmax();
+    softmax_with_new_maximum<C, T>(P, S, rows, a.scale);
     FLASH_UNROLL
     for (float& x : flat(rows.O[0])) x = 0;  // now, so that nobody rescales the old O
     if (kOverlaps && i > 0) {
@@ -255,7 +251,8 @@ __global__ void __launch_bounds__(C::kThreads, 1)
       release(K_empty, s);
       release(V_empty, s - 1);
       mask(n);
-      if (!softmax_with_old_maximum<C, T>(P, S, rows, a.scale)) softmax();
+      if (!softmax_with_old_maximum<C, T>(P, S, rows, a.scale))
+        softmax_with_new_maximum<C, T>(P, S, rows, a.scale);
     }
     last = s - 1;
     for (; n < steps; ++n, ++s) {

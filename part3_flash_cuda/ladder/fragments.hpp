@@ -57,6 +57,7 @@ template <class C>
 struct Rows {
   float m[C::kTiles][2];       // the largest score so far, not scaled
   float l[C::kTiles][2] = {};  // this lane's part of the sum of P
+  float rounding[C::kTiles][2] = {};  // what O is divided by beyond l (from step 8 on)
   float O[C::kTiles][C::kHeadDim / 8][4] = {};
 
   __device__ __forceinline__ Rows() {
@@ -178,6 +179,15 @@ __device__ __forceinline__ std::uint32_t pack(float low, float high) {
   }
 }
 
+// The two numbers of a register, as float32.
+template <class T>
+__device__ __forceinline__ float2 unpack(std::uint32_t both) {
+  if constexpr (std::is_same_v<T, Half>)
+    return __half22float2(reinterpret_cast<const __half2&>(both));
+  else
+    return {__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000u)};
+}
+
 // O += P V. The two scores that a lane gets from Q K^T are those that it has to give to P V, so P
 // never leaves the registers.
 template <class C, class T, class Tile>
@@ -233,8 +243,9 @@ __device__ __forceinline__ void rescale(float (&O)[kColumns][4], int half, float
 
 // Online softmax of rows g (`half` 0) or g + 8 (1) of a tile: m takes in the new scores, S becomes
 // P = exp2(scale * (S - m)), and l takes in its sum. `scale` is positive and in base 2. Returns
-// alpha, by which O has to be multiplied.
-template <class C>
+// alpha, by which O has to be multiplied. Unless kDifferenceFirst, P is one operation faster, and
+// wrong by up to 2^-24 |scale * m|, which numbers of 16 bits do not show.
+template <class C, bool kDifferenceFirst = false>
 __device__ __forceinline__ float softmax_of(int tile, int half, Scores<C>& S, Rows<C>& rows,
                                             float scale) {
   float& m = rows.m[tile][half];
@@ -251,20 +262,21 @@ __device__ __forceinline__ float softmax_of(int tile, int half, Scores<C>& S, Ro
   FLASH_UNROLL
   for (int n = 0; n < C::kBlockK / 8; ++n) FLASH_UNROLL
   for (int i = 2 * half; i < 2 * half + 2; ++i)
-    sum += S[tile][n][i] = exp2_approximate(fmaf(S[tile][n][i], scale, -reference));
+    sum += S[tile][n][i] = exp2_approximate(
+        kDifferenceFirst ? (S[tile][n][i] - safe) * scale : fmaf(S[tile][n][i], scale, -reference));
   rows.l[tile][half] = rows.l[tile][half] * alpha + sum;
   return alpha;
 }
 
 // Online softmax of all rows; O shrinks with them.
-template <class C>
+template <class C, bool kDifferenceFirst = false>
 __device__ __forceinline__ void softmax_step(Scores<C>& S, Rows<C>& rows, float scale) {
   FLASH_UNROLL
   for (int tile = 0; tile < C::kTiles; ++tile) {
     float alpha[2];
     FLASH_UNROLL
     for (int half = 0; half < 2; ++half) {
-      alpha[half] = softmax_of<C>(tile, half, S, rows, scale);
+      alpha[half] = softmax_of<C, kDifferenceFirst>(tile, half, S, rows, scale);
       if constexpr (!C::kTestsAlpha) rescale(rows.O[tile], half, alpha[half]);
     }
     // Most steps find no larger score in any of the warp's rows.
@@ -284,8 +296,9 @@ struct RowEnd {
 
 template <class C>
 __device__ __forceinline__ RowEnd end_of(int tile, int half, const Rows<C>& rows, float scale) {
-  const float l = warp_sum<4>(rows.l[tile][half]), m = rows.m[tile][half];
-  return l == 0 ? RowEnd{0, -INFINITY} : RowEnd{1 / l, (m * scale + log2f(l)) * kLn2};
+  const float l = warp_sum<4>(rows.l[tile][half]), m = rows.m[tile][half],
+              of_O = warp_sum<4>(rows.l[tile][half] + rows.rounding[tile][half]);
+  return l == 0 ? RowEnd{0, -INFINITY} : RowEnd{1 / of_O, (m * scale + log2f(l)) * kLn2};
 }
 
 template <class C>

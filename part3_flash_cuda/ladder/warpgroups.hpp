@@ -15,7 +15,7 @@
 namespace flash::hopper {
 
 using mma::end_of, mma::kChunk, mma::Lane, mma::mask_scores, mma::pack, mma::RowEnd, mma::Rows,
-    mma::Scores, mma::softmax_step, mma::store, mma::store_lse, mma::Work;
+    mma::Scores, mma::softmax_step, mma::store, mma::store_lse, mma::unpack, mma::Work;
 
 // kGroups warpgroups compute, 64 queries each; kProducers more copy. kBlockK keys a step, shared
 // memory for K and V of kStages steps.
@@ -124,12 +124,16 @@ __device__ __forceinline__ void start_PV(Rows<C>& rows, const Weights<C>& P, Mat
 // ---- Softmax ------------------------------------------------------------------------------------
 
 // P = exp2(scale * (S - m)) with m as it is, though some scores may be larger. Returns false, and
-// has changed nothing but P, where a thread's sum of a row, of any row of the warp, is above kMost,
-// inf or NaN: so it is where a row has no m yet.
+// has changed nothing but P, where a thread's sum of a row, of any row of the warp, is above what T
+// can hold, inf or NaN: so it is where a row has no m yet.
+//
+// O gets the weights as T rounds them. With the true m the largest weight is 1, which is exact; one
+// above 64 counts most in its row and is not. There O is divided by the sum of the rounded weights,
+// so that what was rounded cancels; lse still has the sum of the others.
 template <class C, class T>
 __device__ __forceinline__ bool softmax_with_old_maximum(Weights<C>& P, const Scores<C>& S,
                                                          Rows<C>& rows, float scale) {
-  constexpr float kMost = 64;
+  constexpr float kLarge = 64, kMost = std::is_same_v<T, Half> ? 0x1p14f : 0x1p60f;
   const float reference[2] = {rows.m[0][0] * scale, rows.m[0][1] * scale};
   float sum[2] = {};
   FLASH_UNROLL
@@ -143,10 +147,34 @@ __device__ __forceinline__ bool softmax_with_old_maximum(Weights<C>& P, const Sc
     sum[half] += high;
     P[k][i] = pack<T>(low, high);
   }
-  if (__any_sync(kAllLanes, !(sum[0] <= kMost) || !(sum[1] <= kMost))) return false;
+  if (__any_sync(kAllLanes, !(sum[0] <= kLarge) || !(sum[1] <= kLarge))) {
+    if (__any_sync(kAllLanes, !(sum[0] <= kMost) || !(sum[1] <= kMost))) return false;
+    float rounded[2] = {};
+    FLASH_UNROLL
+    for (int k = 0; k < C::kBlockK / 16; ++k) FLASH_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const float2 two = unpack<T>(P[k][i]);
+      rounded[i % 2] += two.x;
+      rounded[i % 2] += two.y;
+    }
+    rows.rounding[0][0] += rounded[0] - sum[0];
+    rows.rounding[0][1] += rounded[1] - sum[1];
+  }
   rows.l[0][0] += sum[0];
   rows.l[0][1] += sum[1];
   return true;
+}
+
+// Online softmax with a new m, where the old one does not do.
+template <class C, class T>
+__device__ __forceinline__ void softmax_with_new_maximum(Weights<C>& P, Scores<C>& S,
+                                                         Rows<C>& rows, float scale) {
+  const float m_old[2] = {rows.m[0][0], rows.m[0][1]};
+  softmax_step<C>(S, rows, scale);
+  FLASH_UNROLL
+  for (int half = 0; half < 2; ++half)
+    rows.rounding[0][half] *= exp2_approximate((m_old[half] - rows.m[0][half]) * scale);
+  pack_weights<C, T>(P, S);
 }
 
 // ---- O to shared memory -------------------------------------------------------------------------

@@ -11,21 +11,18 @@ using enum DType;
 
 std::vector<DeviceCase> cases_of_a_gradient() {
   return {
-      {.name = "one block: 128 x 128", .shape = {1, 1, 128, 128, 64}, .weight = 30},
-      {.name = "two blocks of keys: 128 x 256", .shape = {1, 1, 128, 256, 64}, .weight = 7},
-      {.name = "two blocks of queries: 256 x 128", .shape = {1, 1, 256, 128, 64}, .weight = 7},
-      {.name = "batches and heads: 3 x 2", .shape = {3, 2, 32, 64, 32}, .weight = 14},
-      {.name = "head_dim 128", .shape = {1, 1, 64, 64, 128}, .weight = 6},
-      {.name = "head_dim 256", .shape = {1, 1, 32, 32, 256}, .weight = 6},
-      {.name = "a scale of its own", .shape = {1, 1, 64, 64, 32}, .scale = -0.3, .weight = 6},
-      {.name = "large scores", .shape = {1, 1, 64, 128, 64}, .data = kLargeScores, .weight = 6},
-      {.name = "very negative scores",
-       .shape = {1, 1, 64, 64, 32},
-       .data = kVeryNegative,
-       .weight = 6},
-      {.name = "one key a query", .shape = {1, 1, 64, 64, 64}, .data = kOneHot, .weight = 6},
-      {.name = "half: 128 x 64", .shape = {1, 1, 128, 64, 64}, .type = kFloat16, .weight = 6},
-      {.name = "bfloat16: 128 x 64", .shape = {1, 1, 128, 64, 64}, .type = kBFloat16, .weight = 6},
+      {.name = "one block: 128 x 128", .shape = {1, 1, 128, 128, 64}},
+      {.name = "two blocks of keys: 128 x 256", .shape = {1, 1, 128, 256, 64}},
+      {.name = "two blocks of queries: 256 x 128", .shape = {1, 1, 256, 128, 64}},
+      {.name = "batches and heads: 3 x 2", .shape = {3, 2, 32, 64, 32}},
+      {.name = "head_dim 128", .shape = {1, 1, 64, 64, 128}},
+      {.name = "head_dim 256", .shape = {1, 1, 32, 32, 256}},
+      {.name = "a scale of its own", .shape = {1, 1, 64, 64, 32}, .scale = -0.3},
+      {.name = "large scores", .shape = {1, 1, 64, 128, 64}, .data = kLargeScores},
+      {.name = "very negative scores", .shape = {1, 1, 64, 64, 32}, .data = kVeryNegative},
+      {.name = "one key a query", .shape = {1, 1, 64, 64, 64}, .data = kOneHot},
+      {.name = "half: 128 x 64", .shape = {1, 1, 128, 64, 64}, .type = kFloat16},
+      {.name = "bfloat16: 128 x 64", .shape = {1, 1, 128, 64, 64}, .type = kBFloat16},
   };
 }
 
@@ -65,7 +62,7 @@ std::vector<DeviceCase> cases_of_all_gradients() {
              {.name = "head_dim 128", .shape = {1, 1, 33, 40, 128}},
              {.name = "head_dim 256", .shape = {1, 1, 33, 40, 256}, .causal = true}})
       cases.push_back(problem.of_type(type));
-  harness::add_cases_of_both_passes(cases, 1);
+  harness::add_cases_of_both_passes(cases);
   return cases;
 }
 

@@ -32,10 +32,10 @@ void check_all_values() {
   }
   CHECK(wrong == 0);
 
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  CHECK(T(kInfinity).bits == T::kInfinity);
-  CHECK(T(-kInfinity).bits == (T::kInfinity | 0x8000));
-  CHECK(static_cast<float>(T(kInfinity)) == std::numeric_limits<float>::infinity());
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  CHECK(T(infinity).bits == T::kInfinity);
+  CHECK(T(-infinity).bits == (T::kInfinity | 0x8000));
+  CHECK(static_cast<float>(T(infinity)) == std::numeric_limits<float>::infinity());
   CHECK(T(std::numeric_limits<double>::max()).bits == T::kInfinity);
   CHECK(T(std::numeric_limits<double>::denorm_min()).bits == 0);
   CHECK(T(std::numeric_limits<double>::quiet_NaN()).bits == T::kNaN);

@@ -10,6 +10,18 @@
 
 namespace flash::harness {
 
+std::string requirement_of(const AttentionShape& shape, const std::pair<Index, Index>& blocks,
+                           Data data, const AttentionOptions& options, bool strided,
+                           bool other_type, bool special) {
+  const bool ordinary = data == Data::kNormal || data == Data::kHalfNormal;
+  if (special || !ordinary || shape.keys == 0) return "special values";
+  if (strided) return "strides";
+  if (other_type || options.scale) return "scale and types";
+  if (options.causal) return "mask";
+  return shape.queries % blocks.first != 0 || shape.keys % blocks.second != 0 ? "ragged ends"
+                                                                              : "whole blocks";
+}
+
 template <class T>
 AttentionInputs<T> make_inputs(const AttentionShape& shape, Data data, std::uint64_t seed) {
   AttentionInputs<T> inputs{normal<T>(shape.of_queries(), 3 * seed),
@@ -36,7 +48,7 @@ AttentionInputs<T> make_inputs(const AttentionShape& shape, Data data, std::uint
     case Data::kRising:  // column 0 carries the rise, the others a little noise
       each(q, [&](double value, Index, Index c) { return c == 0 ? root : 0.3 * value; });
       each(k, [&](double value, Index j, Index c) {
-        return c == 0 ? 100.0 * static_cast<double>(j) / static_cast<double>(shape.keys) - 50
+        return c == 0 ? 300.0 * static_cast<double>(j) / static_cast<double>(shape.keys) - 150
                       : value;
       });
       break;
@@ -67,6 +79,26 @@ AttentionInputs<T> make_inputs(const AttentionShape& shape, Data data, std::uint
         for (Index h = 0; h < shape.heads; ++h)
           for (Index j = 0; j < (h == shape.heads - 1 ? shape.keys : shape.keys / 3); ++j)
             k(b, h, j, 0) = static_cast<T>(-std::numeric_limits<double>::infinity());
+      break;
+    case Data::kLowest:
+      each(q, [&](double, Index, Index c) { return c == 0 ? 4e4 * root : 0; });
+      each(k, [](double, Index, Index c) { return c == 0 ? -3e4 : 0; });
+      break;
+    case Data::kFarApart:
+      each(q, [&](double value, Index i, Index c) {
+        return c == 0 ? (is_high(i) ? 150 : -150) * root : value;
+      });
+      each(k, [](double value, Index, Index c) { return c == 0 ? 1 : value; });
+      break;
+    case Data::kNaNInScores:
+      for (Index b = 0; b < shape.batch; ++b)
+        for (Index h = 0; h < shape.heads; ++h) {
+          q(b, h, random.below(shape.queries), random.below(shape.head_dim)) =
+              static_cast<T>(std::numeric_limits<double>::quiet_NaN());
+          // Of the later keys: with a causal mask some rows do not see it.
+          k(b, h, shape.keys / 2 + random.below((shape.keys + 1) / 2), 0) =
+              static_cast<T>(std::numeric_limits<double>::quiet_NaN());
+        }
       break;
     case Data::kNaN:
       for (Index b = 0; b < shape.batch; ++b)
@@ -158,7 +190,7 @@ std::string wrong_lse(TensorView<const T, 3> got, const Tensor<double, 3>& want,
   options.blocks = {0, 0, block};
   options.magnitude = magnitude.data();
   const Comparison comparison = compare<3>(std::as_const(elements).view(), finite, options);
-  return comparison.pass ? "" : "lse is wrong, and out is right. " + comparison.text;
+  return comparison.pass ? "" : "lse is wrong; out is right here. " + comparison.text;
 }
 
 #define FLASH_INSTANTIATE(T)                                                              \

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "common/attention.hpp"
 #include "common/compare.hpp"
@@ -20,7 +21,8 @@ enum class Data {
   kHalfNormal,    // N(0, 0.5^2), v too: what the course's sources take
   kLargeScores,   // scores to about +-200: exp overflows and underflows unless the maximum is
                   // subtracted
-  kRising,        // every row rises by 100: each block of keys brings a new maximum
+  kRising,        // every row rises by 300: each block of keys brings a new maximum, and exp of a
+                  // score less the first block's maximum overflows
   kVeryNegative,  // scores near -1000: exp gives 0 for a whole row unless the maximum is subtracted
   kEqual,         // all scores of a row are equal: every visible key weighs the same
   kOneHot,        // each query is close to one key, and its row of P is close to one 1
@@ -28,7 +30,13 @@ enum class Data {
                // shows which keys were counted
   kMinusInfinity,  // the first third of the keys has scores of -inf, in the last head all keys:
                    // forward only (dQ would be 0 * inf)
+  kLowest,  // scores of -1.2e9, all equal: less than what a running maximum may start at, or a mask
+            // may put in place of -inf (Pattern::kLowest says why not less). Forward only, float32
+            // or wider
+  kFarApart,  // each row's scores are near 150 or near -150: of two rows whose distance is a power
+              // of 2 some differ by 300
   kNaN,  // N(0, 1) with a NaN in one element of v in each head: the rows that see it become NaN
+  kNaNInScores,  // N(0, 1) with a NaN in one element of q and one of k in each head
 };
 
 // |got - want| <= absolute + relative * |want| for each element: what the course's sources ask for.
@@ -73,6 +81,11 @@ std::string wrong_in(TensorView<const T, 4> got, const WithMagnitude& want, doub
 template <class T>
 std::string wrong_lse(TensorView<const T, 3> got, const Tensor<double, 3>& want, double bound,
                       Index block);
+
+// Which requirement of its task (tasks.toml) a problem belongs to. `blocks`: of queries and keys.
+std::string requirement_of(const AttentionShape& shape, const std::pair<Index, Index>& blocks,
+                           Data data, const AttentionOptions& options, bool strided,
+                           bool other_type, bool special);
 
 // Of one head all that belongs to it.
 template <class T, int Rank>

@@ -42,6 +42,12 @@ void add_underflow(WithMagnitude& tensor, double bound, Index terms) {
     tensor.magnitude.data()[i] += 0x1p-25 * (1 + static_cast<double>(terms)) / bound;
 }
 
+// Of out. Differences of scores that are all equal are exact.
+template <class T>
+double output_bound(const DeviceCase& problem, const AttentionShape& shape, double largest_score) {
+  return attention_output_bound<T>(shape, problem.data == Data::kLowest ? 0 : largest_score);
+}
+
 // The same of out, whose weights meet v.
 void add_underflow(WithMagnitude& out, TensorView<const Half, 4> v, const AttentionShape& shape,
                    bool causal, double bound) {
@@ -80,6 +86,11 @@ using enum Data;
 using enum Layout;
 using enum DType;
 
+std::string DeviceCase::requirement() const {
+  return requirement_of(shape, {64, 64}, data, options(), layout != kRowMajor || shift != 0,
+                        type != kFloat32, nan_in != nullptr || without_weights);
+}
+
 DeviceCase DeviceCase::of_type(DType other) const {
   DeviceCase copy = *this;
   copy.name = (other == kFloat16 ? "half: " : "bfloat16: ") + name;
@@ -87,7 +98,7 @@ DeviceCase DeviceCase::of_type(DType other) const {
   return copy;
 }
 
-void add_cases_of_both_passes(std::vector<DeviceCase>& cases, int weight_of_causal_sequences) {
+void add_cases_of_both_passes(std::vector<DeviceCase>& cases) {
   const DeviceCase unaligned{
       .name = "tensors that are not aligned", .shape = {1, 1, 70, 70, 64}, .shift = 1};
   const DeviceCase ragged{.name = "causal (ragged and strided)",
@@ -110,6 +121,8 @@ void add_cases_of_both_passes(std::vector<DeviceCase>& cases, int weight_of_caus
        {.name = "strides: padded rows", .shape = {2, 2, 20, 83, 16}, .layout = kPaddedRows},
        {.name = "strides: transposed", .shape = {2, 2, 20, 83, 16}, .layout = kTransposed},
        {.name = "strides: spread out", .shape = {2, 2, 20, 83, 16}, .layout = kSpread},
+       {.name = "strides: one layout for each tensor", .shape = {2, 2, 9, 11, 4}, .layout = kMixed},
+       {.name = "neighbouring rows far apart", .shape = {1, 1, 40, 50, 16}, .data = kFarApart},
        {.name = "strides: interleaved heads",
         .shape = {2, 3, 70, 70, 16},
         .causal = true,
@@ -124,8 +137,7 @@ void add_cases_of_both_passes(std::vector<DeviceCase>& cases, int weight_of_caus
       cases.push_back(
           {.name = (causal ? "causal: sequence " : "sequence ") + std::to_string(sequence),
            .shape = {1, 1, sequence, sequence, 64},
-           .causal = causal,
-           .weight = causal ? weight_of_causal_sequences : 1});
+           .causal = causal});
 }
 
 std::vector<DeviceCase> long_cases_of_both_passes() {
@@ -156,7 +168,7 @@ std::string wrong_outputs(const DeviceCase& problem, TensorView<const T, 4> q,
                           TensorView<const T, 4> out, TensorView<const float, 3> lse, Index block) {
   AttentionOracle oracle = attention_oracle(q, k, v, problem.options());
   const AttentionShape shape = attention_shape(q.shape(), k.shape());
-  const double bound = attention_output_bound<T>(shape, oracle.largest_score);
+  const double bound = output_bound<T>(problem, shape, oracle.largest_score);
   if constexpr (std::is_same_v<T, Half>) add_underflow(oracle.out, v, shape, problem.causal, bound);
   if (const std::string wrong =
           wrong_in<T>(out, oracle.out, bound, "query", block, problem.tolerance);
@@ -168,21 +180,42 @@ std::string wrong_outputs(const DeviceCase& problem, TensorView<const T, 4> q,
 }
 
 template <class T>
-ForwardCall<T>::ForwardCall(const DeviceCase& of, std::uint64_t seed)
+ForwardCall<T>::ForwardCall(const DeviceCase& of, std::uint64_t seed, double fill)
     : problem(of),
       inputs(make_inputs<T>(of.shape, of.data, seed)),
-      tensors(inputs, of.layout, of.options(), of.shift) {}
+      tensors(inputs, of.layout, of.options(), of.shift, fill),
+      seed_(seed) {}
 
 template <class T>
-Verdict ForwardCall<T>::verdict(Index block) {
+Verdict ForwardCall<T>::verdict(Index block, const std::function<void(ForwardCall&)>& run_again) {
   device::synchronize();
   tensors.copy_back();
   if (const std::string damage = tensors.damage(); !damage.empty()) return {false, damage};
-  return head_by_head(problem, [&](auto of) {
+  const Verdict verdict = head_by_head(problem, [&](auto of) {
     const auto& [q, k, v] = inputs;
     return wrong_outputs<T>(problem, of(q.view()), of(k.view()), of(v.view()),
                             of(tensors.out.view()), of(tensors.lse.view()), block);
   });
+  if (verdict.pass || problem.sampled || !run_again) return verdict;
+  return explained<SeenForward>(
+      verdict.text, seen(block),
+      [problem = problem, seed = seed_, block, run_again](const Probe& probe) {
+        DeviceCase other = problem;
+        other.shape = probe.shape;
+        other.data = probe.data;
+        ForwardCall call(other, seed, probe.fill);
+        run_again(call);
+        device::synchronize();
+        call.tensors.copy_back();
+        return call.seen(block);
+      });
+}
+
+template <class T>
+SeenForward ForwardCall<T>::seen(Index block) {
+  const double largest = inputs.forward(problem.options()).largest_score;
+  return tensors.seen(output_bound<T>(problem, problem.shape, largest),
+                      attention_bound(problem.shape, largest, unit_roundoff<float>()), block, 0);
 }
 
 // ---- Backward -----------------------------------------------------------------------------------
@@ -252,14 +285,17 @@ BackwardInputs<T>::BackwardInputs(const DeviceCase& problem, std::uint64_t seed)
 }
 
 template <class T>
-BackwardCall<T>::BackwardCall(const DeviceCase& of, std::uint64_t seed)
+BackwardCall<T>::BackwardCall(const DeviceCase& of, std::uint64_t seed, double fill)
     : problem(of),
       inputs(of, seed),
-      tensors(inputs.qkv, inputs.out, inputs.lse, inputs.d_out, of.layout, of.options(), of.shift),
-      delta("delta", inputs.delta, Layout::kRowMajor, of.shift) {}
+      tensors(inputs.qkv, inputs.out, inputs.lse, inputs.d_out, of.layout, of.options(), of.shift,
+              fill),
+      delta("delta", inputs.delta, layout_of_lse(of.layout), of.shift),
+      seed_(seed) {}
 
 template <class T>
-Verdict BackwardCall<T>::verdict(Wanted wanted, Index block) {
+Verdict BackwardCall<T>::verdict(Wanted wanted, Index block,
+                                 const std::function<void(const BackwardCall&)>& run_again) {
   device::synchronize();
   tensors.copy_back();
   delta.copy_back();
@@ -270,13 +306,38 @@ Verdict BackwardCall<T>::verdict(Wanted wanted, Index block) {
   const Index columns = problem.shape.head_dim;
   for (Index row = 0; problem.without_weights && row < inputs.lse.size(); row += 3)
     std::fill_n(counted.data() + row * columns, columns, T{});
-  return head_by_head(problem, [&](auto of) {
+  const Verdict verdict = head_by_head(problem, [&](auto of) {
     const auto& [q, k, v] = inputs.qkv;
     return wrong_gradients<T>(
         problem,
         {of(q.view()), of(k.view()), of(v.view()), {}, {}, of(std::as_const(counted).view())},
         of(tensors.d_q.view()), of(tensors.d_k.view()), of(tensors.d_v.view()), wanted, block);
   });
+  if (verdict.pass || problem.sampled || !run_again) return verdict;
+  return explained<SeenBackward>(
+      verdict.text, seen(wanted),
+      [problem = problem, seed = seed_, wanted, run_again](const Probe& probe) {
+        DeviceCase other = problem;
+        other.shape = probe.shape;
+        other.data = probe.data;
+        other.nan_in = nullptr;
+        other.without_weights = false;
+        BackwardCall call(other, seed, probe.fill);
+        run_again(call);
+        device::synchronize();
+        call.tensors.copy_back();
+        return call.seen(wanted);
+      });
+}
+
+template <class T>
+SeenBackward BackwardCall<T>::seen(Wanted wanted) {
+  const double largest = inputs.qkv.forward(problem.options()).largest_score;
+  SeenBackward seen = tensors.seen(attention_gradient_bound<T>(problem.shape, largest), 0);
+  if (wanted != Wanted::kAll && wanted != Wanted::kDQ) seen.d_q = {};
+  if (wanted != Wanted::kAll && wanted != Wanted::kDK) seen.d_k = {};
+  if (wanted != Wanted::kAll && wanted != Wanted::kDV) seen.d_v = {};
+  return seen;
 }
 
 std::string wrong_traffic(const std::string& what, bool causal,

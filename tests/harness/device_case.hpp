@@ -6,7 +6,9 @@
 //   return call.verdict();
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,12 +32,12 @@ struct DeviceCase {
   const char* nan_in = nullptr;  // "q", "k" or "d_out": a NaN in row `nan_row` of the first head
   Index nan_row = 0;
   bool without_weights = false;  // backward: lse of every third row is -inf
-  Index shift = 0;  // of the tensors' first element behind an aligned address, in elements
-  int weight = 1;
+  Index shift = 0;       // of the tensors' first element behind an aligned address, in elements
   bool sampled = false;  // only the first, a middle and the last head are compared with the oracle
   std::optional<Tolerance> tolerance = std::nullopt;
 
   AttentionOptions options() const { return {.causal = causal, .scale = scale}; }
+  std::string requirement() const;
 
   // The same problem of Half or BFloat16, whose name says so.
   DeviceCase of_type(DType other) const;
@@ -45,7 +47,7 @@ struct DeviceCase {
 inline constexpr Tolerance kToleranceOfSources{1e-2, 0};
 
 // Ragged shapes, masks and layouts, which both passes have to solve, added to `cases`.
-void add_cases_of_both_passes(std::vector<DeviceCase>& cases, int weight_of_causal_sequences);
+void add_cases_of_both_passes(std::vector<DeviceCase>& cases);
 
 // For GPUs only, since the emulator takes too long: the problems that the course's sources try
 // their kernels on, at their tolerance beside ours, and more heads than a grid is tall or deep
@@ -85,10 +87,16 @@ struct ForwardCall {
   AttentionInputs<T> inputs;
   PaddedForward<T, DeviceCopy> tensors;
 
-  ForwardCall(const DeviceCase& of, std::uint64_t seed);
+  ForwardCall(const DeviceCase& of, std::uint64_t seed, double fill = kPoisoned);
 
-  // Waits for the call and judges all that it did.
-  Verdict verdict(Index block = 0);
+  // Waits for the call and judges all that it did. With `run_again`, which makes the call, the
+  // verdict can be explained.
+  Verdict verdict(Index block = 0, const std::function<void(ForwardCall&)>& run_again = {});
+
+ private:
+  SeenForward seen(Index block);
+
+  std::uint64_t seed_;
 };
 
 // The inputs of a backward pass: out and lse come from the oracle, and so does delta, for those who
@@ -109,9 +117,15 @@ struct BackwardCall {
   PaddedBackward<T, DeviceCopy> tensors;
   PassTensor<float, 3, DeviceCopy> delta;
 
-  BackwardCall(const DeviceCase& of, std::uint64_t seed);
+  BackwardCall(const DeviceCase& of, std::uint64_t seed, double fill = kPoisoned);
 
-  Verdict verdict(Wanted wanted = Wanted::kAll, Index block = 0);
+  Verdict verdict(Wanted wanted = Wanted::kAll, Index block = 0,
+                  const std::function<void(const BackwardCall&)>& run_again = {});
+
+ private:
+  SeenBackward seen(Wanted wanted);
+
+  std::uint64_t seed_;
 };
 
 // The most device memory that a call has beyond what there was before, in bytes.
@@ -120,9 +134,30 @@ std::size_t extra_device_bytes(Run run) {
   device::synchronize();
   const std::size_t before = device::memory_in_use();
   device::reset_peak_memory();
+  device::reset_host_calls();
   run();
+  // The emulator also sees what device::allocate() did not give.
+  const auto calls = device::host_calls();
   device::synchronize();
-  return device::peak_memory() - before;
+  return std::max(device::peak_memory() - before, calls ? calls->peak_bytes : 0);
+}
+
+// Whether run(stream) enqueues all that it does on the stream, and returns without a wait: on the
+// emulator, which writes that down.
+template <class Run>
+Verdict enqueues_on_its_stream(Run run) {
+  const device::IndependentStream stream;
+  device::reset_host_calls();
+  run(stream.get());
+  const auto calls = device::host_calls(stream.get());
+  if (calls && !calls->elsewhere.empty())
+    return {false, "It enqueues " + calls->elsewhere[0] +
+                       " on another stream than the one that it was given."};
+  if (calls && !calls->waits.empty())
+    return {false,
+            "It calls " + calls->waits[0] +
+                ", which waits for the device; the call has to return when all is enqueued."};
+  return {true, ""};
 }
 
 // What a kernel has to move of one tensor since device::reset_traffic(). Only the emulator's checks

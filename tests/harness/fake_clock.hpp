@@ -106,6 +106,19 @@ inline Verdict synchronises_before_reading(const std::string& log, const std::st
   return expect(readings > 0, "The clock was never read.");
 }
 
+// Of the readings, the second of each pair follows the first, the pass and a wait, and no reset of
+// the peak, which takes time and forgets what the pass had.
+inline Verdict nothing_between_the_readings(const std::string& log) {
+  int readings = 0;
+  for (const char call : log) {
+    readings += call == 'n';
+    if (call == 'z' && readings % 2 == 1)
+      return {false, "The peak is reset between the two readings of the clock: reset it before the "
+                     "first, when all earlier work is done."};
+  }
+  return {true, ""};
+}
+
 // `measure` runs `passes` that throw a Bug, which is not OutOfMemory.
 template <class Bug, class Measure>
 Verdict reaches_the_caller(Passes& passes, Measure measure) {

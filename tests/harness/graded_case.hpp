@@ -1,4 +1,4 @@
-// A graded case: a name, a weight, and a function from a seed to a verdict. Each task's cases are a
+// A graded case: a name, a requirement, and a function from a seed to a verdict. Each task's cases are a
 // plain list.
 #pragma once
 
@@ -10,18 +10,27 @@
 
 namespace flash::harness {
 
+// A mistake that explains a wrong result (mistakes.hpp).
+struct Diagnosis {
+  std::string name;  // "accumulator not rescaled"; "" where none is known to be it
+  std::string text;  // what a student reads; also where several mistakes are possible
+};
+
 // What a case found out. `text` says what is wrong, for a student to read; when the case passes it
-// may give the errors.
+// may give the errors. `diagnose` is called after the verdict is in the report: it may call the
+// code under test again, and that may crash.
 struct Verdict {
   bool pass = false;
   std::string text;
+  std::function<Diagnosis()> diagnose = {};
 };
 
 struct GradedCase {
   // Letters, digits, spaces and -_.:x/() only: it is typed in shells and Catch2's filters.
   std::string name;
-  // The case's share of its task's points, which are in tasks.toml: weight / sum of weights.
-  int weight = 1;
+  // What it asks, as tasks.toml calls it: a requirement earns its share of the task's points when
+  // all of its cases pass, or most.
+  std::string requirement;
   // NotYetImplemented passes through: "not started".
   std::function<Verdict(std::uint64_t seed)> run;
   // Asks the emulator's checks (common/simt), and is run by the "checked" backend only.
@@ -57,5 +66,9 @@ std::vector<GradedCase> hidden_cases();
 // compiled for "cpu" (plain C++), "gpu", "emulated" or "checked".
 const char* implementation();
 const char* backend();
+
+// Whether the code under test runs in this process. A judge's runs in another, and all that lies
+// between the elements of a tensor is copied there.
+inline bool in_process() { return implementation() != std::string("submission"); }
 
 }  // namespace flash::harness

@@ -19,6 +19,7 @@
 #include "harness/catch_session.hpp"
 #include "harness/graded_case.hpp"
 #include "harness/report.hpp"
+#include "harness/where.hpp"
 
 namespace flash::harness {
 namespace {
@@ -88,6 +89,7 @@ class Runner {
   Runner(const TaskUnderTest& task, const Options& options)
       : task_(task), seed_(options.seed), report_(options.report) {
     report_.begin(task_, seed_);
+    report_places_to(options.report);
   }
 
   void run(const GradedCase& graded) {
@@ -95,6 +97,7 @@ class Runner {
     const auto start = std::chrono::steady_clock::now();
     Status status = Status::kError;
     std::string message;
+    std::function<Diagnosis()> diagnose;
     try {
       if (task_.needs_gpu && !task_.has_gpu()) {
         status = Status::kNeedsGpu;
@@ -103,9 +106,11 @@ class Runner {
         status = Status::kNeedsChecks;
         message = "asks the emulator's checks, which this build is not linked with";
       } else {
+        report_crashes();
         const Verdict verdict = graded.run(seed_);
         status = verdict.pass ? Status::kPassed : Status::kFailed;
         message = verdict.text;
+        diagnose = verdict.diagnose;
       }
     } catch (const NotYetImplemented& error) {
       status = Status::kNotStarted;
@@ -120,6 +125,7 @@ class Runner {
     }
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     report_.end(graded.name, status, message, seconds.count());
+    if (status == Status::kFailed && diagnose) message = diagnosed(graded.name, diagnose, message);
 
     INFO(message);
     // A reference solution has to meet its own challenges. A student need not: to ctest one that is
@@ -157,6 +163,19 @@ class Runner {
   }
 
  private:
+  // `message` beneath what the diagnosis says.
+  std::string diagnosed(const std::string& name, const std::function<Diagnosis()>& diagnose,
+                        const std::string& message) {
+    try {
+      const Diagnosis diagnosis = diagnose();
+      if (diagnosis.text.empty()) return message;
+      report_.diagnosis(name, diagnosis);
+      return diagnosis.text + "\n" + message;
+    } catch (...) {  // of the code under test, on another problem
+      return message;
+    }
+  }
+
   const TaskUnderTest& task_;
   std::uint64_t seed_;
   Report report_;

@@ -29,28 +29,28 @@ bool tell_apart(const AttentionOracleGradients& want) {
 std::string pointed_to(const AttentionOracleGradients& want, bool d_q_wrong, bool d_k_wrong,
                        bool d_v_wrong, Passes passes) {
   if (!tell_apart(want)) return "";
-  if (d_v_wrong && (d_q_wrong || d_k_wrong))
-    return "dV is wrong, which needs nothing but P and d_out: look at P = exp(S - lse) first, at "
-           "its scale and its mask.";
-  if (d_v_wrong)
-    return "Only dV is wrong, so P is right: look at how dV = P^T dO is summed up over the "
-           "queries.";
-  const bool two = passes == Passes::kTwo;
-  const std::string d_s = "look at dP = dO V^T, at delta, and at dS = P * (dP - delta) ";
-  if (d_q_wrong && d_k_wrong)
-    return two ? "dV is right, so P is in its pass, and dK is wrong: " + d_s +
-                     "there. dQ's pass computes its own P: look at all of it."
-               : "dV is right, so P is; dQ and dK are both wrong: " + d_s + "and its scale.";
-  if (d_q_wrong)
-    return "Only dQ is wrong" +
-           std::string(
-               two ? ": look at its pass, at the P and dS that it computes for itself and at "
-                   : ", so dS is right: look at ") +
-           "how dQ = scale * dS K is summed up over the keys.";
-  return "Only dK is wrong, so " +
-         std::string(two ? "P is right: look at dS in the pass for dK and dV, and at "
-                         : "dS is right: look at ") +
-         "how dK = scale * dS^T Q is summed up over the queries.";
+  // What is right and what that needs; where the mistake is, nobody can tell from that alone.
+  std::vector<std::string> wrong, right;
+  for (const auto& [name, is_wrong] :
+       {std::pair{"dQ", d_q_wrong}, {"dK", d_k_wrong}, {"dV", d_v_wrong}})
+    (is_wrong ? wrong : right).push_back(name);
+  const auto list = [](const std::vector<std::string>& names) {
+    std::string text;
+    for (std::size_t n = 0; n < names.size(); ++n)
+      text += (n == 0 ? "" : n + 1 == names.size() ? " and " : ", ") + names[n];
+    return text + (names.size() == 1 ? " is" : " are");
+  };
+  std::string text = list(wrong) + " wrong";
+  if (!right.empty()) text += ", and " + list(right) + " right";
+  text += ".";
+  if (d_v_wrong) text += " dV = P^T dO needs P, d_out and the queries that see the key, no more.";
+  if (!d_v_wrong && (d_q_wrong || d_k_wrong))
+    text +=
+        " Beside what dV needs there are dP = dO V^T, delta, dS = P * (dP - delta) and the scale.";
+  if (d_q_wrong && !d_k_wrong) text += " dQ = scale * dS K is summed up over the keys.";
+  if (d_k_wrong && !d_q_wrong) text += " dK = scale * dS^T Q is summed up over the queries.";
+  if (passes == Passes::kTwo && d_q_wrong) text += " dQ's pass computes a P and a dS of its own.";
+  return text;
 }
 
 std::string gradients_text(const AttentionOracleGradients& want, const std::string& in_d_q,

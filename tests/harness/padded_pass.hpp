@@ -8,9 +8,11 @@
 //   tensors.out.view();  // in host memory
 #pragma once
 
+#include <cmath>
 #include <string>
 
 #include "harness/attention_data.hpp"
+#include "harness/mistakes.hpp"
 #include "harness/padded_tensor.hpp"
 
 namespace flash::harness {
@@ -30,13 +32,22 @@ class InPlace {
 template <class T, int Rank, template <class, int> class Memory = InPlace>
 class PassTensor {
  public:
-  // An input.
-  PassTensor(const char* name, const Tensor<T, Rank>& values, Layout layout, Index shift = 0)
-      : name_(name), tensor_(values, layout), before_(tensor_), memory_(tensor_, shift) {}
+  // An input. With a `fill` there are finite numbers around it.
+  PassTensor(const char* name, const Tensor<T, Rank>& values, Layout layout, Index shift = 0,
+             double fill = kPoisoned)
+      : name_(name),
+        tensor_(values, layout),
+        filled_(fill_places(fill, false)),
+        before_(tensor_),
+        memory_(tensor_, shift) {}
 
   // An output.
-  PassTensor(const char* name, const Shape<Rank>& shape, Layout layout, Index shift = 0)
-      : name_(name), tensor_(shape, layout), memory_(tensor_, shift) {}
+  PassTensor(const char* name, const Shape<Rank>& shape, Layout layout, Index shift = 0,
+             double fill = kPoisoned)
+      : name_(name),
+        tensor_(shape, layout),
+        filled_(fill_places(fill, true)),
+        memory_(tensor_, shift) {}
 
   PassTensor(const PassTensor&) = delete;
   PassTensor& operator=(const PassTensor&) = delete;
@@ -52,6 +63,15 @@ class PassTensor {
   TensorView<const T, Rank> view() { return tensor_.view(); }
   bool same_bits(const PassTensor& other) const { return tensor_.same_bits(other.tensor_); }
 
+  // The values, and those that are read here by the strides of each of `others`.
+  template <class... Others>
+  SeenTensor seen(Others&... others) {
+    SeenTensor seen{with_heads(in_float64(view()))};
+    (see_by(others, seen), ...);
+    return seen;
+  }
+  const std::string& name() const { return name_; }
+
   // "" when nothing is wrong.
   std::string damage() const {
     if (before_)
@@ -63,11 +83,44 @@ class PassTensor {
   }
 
  private:
+  template <class Other>
+  void see_by(Other& other, SeenTensor& seen) {
+    const TensorView<const T, Rank> own = view();
+    const auto& buffer = tensor_.buffer();
+    auto strides = other.view().strides(), of_rows = strides;
+    std::copy_n(own.strides().begin(), Rank - 2, of_rows.begin());
+    for (const auto& tried : {strides, of_rows}) {
+      if (tried == own.strides() || own.size() == 0) continue;
+      Index last = own.data() - buffer.data();
+      for (int axis = 0; axis < Rank; ++axis) last += (own.extent(axis) - 1) * tried[axis];
+      Tensor<double, 4> values;
+      if (last < static_cast<Index>(buffer.size()))
+        values = with_heads(in_float64(TensorView<const T, Rank>(own.data(), own.shape(), tried)));
+      seen.by_others.push_back({other.name(), values});
+    }
+  }
+
+  // The elements, or what lies around them; before the device gets its copy.
+  bool fill_places(double fill, bool elements) {
+    if (std::isnan(fill)) return false;
+    const std::vector<bool> inside = tensor_.elements();
+    for (std::size_t place = 0; place < inside.size(); ++place)
+      if (inside[place] == elements)
+        tensor_.buffer()[place] =
+            static_cast<T>(elements ? fill : static_cast<double>(place % 13) / 8 - 0.75);
+    return true;
+  }
+
   std::string name_;
   BasicPaddedTensor<T, Rank> tensor_;
+  bool filled_ = false;
   std::optional<BasicPaddedTensor<T, Rank>> before_;
   Memory<T, Rank> memory_;
 };
+
+inline Layout layout_of_lse(Layout layout) {
+  return layout == Layout::kMixed ? Layout::kSpread : Layout::kRowMajor;
+}
 
 template <class... Tensors>
 std::string damage_of(const Tensors&... tensors) {
@@ -76,23 +129,25 @@ std::string damage_of(const Tensors&... tensors) {
   return damage;
 }
 
-// lse is row-major. `shift`: of the first elements behind an aligned address on a device, in
-// elements.
+// lse is row-major, unless layouts are mixed. `shift`: of the first elements behind an aligned
+// address on a device, in elements. `fill`: what outputs hold before the call, poison where NaN.
 template <class T, template <class, int> class Memory = InPlace>
 struct PaddedForward {
   PassTensor<T, 4, Memory> q, k, v, out;
   PassTensor<LseType<T>, 3, Memory> lse;
   AttentionOptions options;
+  double filled;
 
   PaddedForward(const AttentionInputs<T>& inputs, Layout layout, const AttentionOptions& of_pass,
-                Index shift = 0)
-      : q("q", inputs.q, layout, shift),
-        k("k", inputs.k, layout, shift),
-        v("v", inputs.v, layout, shift),
-        out("out", inputs.q.shape(), layout, shift),
-        lse("lse", {inputs.q.extent(0), inputs.q.extent(1), inputs.q.extent(2)}, Layout::kRowMajor,
-            shift),
-        options(of_pass) {}
+                Index shift = 0, double fill = kPoisoned)
+      : q("q", inputs.q, layout_of(layout, 0), shift, fill),
+        k("k", inputs.k, layout_of(layout, 1), shift, fill),
+        v("v", inputs.v, layout_of(layout, 2), shift, fill),
+        out("out", inputs.q.shape(), layout_of(layout, 3), shift, fill),
+        lse("lse", {inputs.q.extent(0), inputs.q.extent(1), inputs.q.extent(2)},
+            layout_of_lse(layout), shift, fill),
+        options(of_pass),
+        filled(fill) {}
 
   AttentionForward<T> pass() const {
     return {q.in_call(), k.in_call(), v.in_call(), out.in_call(), lse.in_call(), options};
@@ -102,6 +157,22 @@ struct PaddedForward {
     lse.copy_back();
   }
   std::string damage() const { return damage_of(out, lse, q, k, v); }
+
+  // For diagnose(), after copy_back(); the bounds are those of out and of lse.
+  SeenForward seen(double bound, double lse_bound, Index block_queries, Index block_keys) {
+    return {.shape = pass().shape(),
+            .options = options,
+            .q = q.seen(k, v, out),
+            .k = k.seen(q, v, out),
+            .v = v.seen(q, k, out),
+            .out = in_float64(out.view()),
+            .lse = in_float64(lse.view()),
+            .precision = precision_of<T>(bound),
+            .lse_bound = lse_bound,
+            .block_queries = block_queries,
+            .block_keys = block_keys,
+            .fill = filled};
+  }
 };
 
 template <class T, template <class, int> class Memory = InPlace>
@@ -109,20 +180,23 @@ struct PaddedBackward {
   PassTensor<T, 4, Memory> q, k, v, out, d_out, d_q, d_k, d_v;
   PassTensor<LseType<T>, 3, Memory> lse;
   AttentionOptions options;
+  double filled;
 
   PaddedBackward(const AttentionInputs<T>& inputs, const Tensor<T, 4>& out_values,
                  const Tensor<LseType<T>, 3>& lse_values, const Tensor<T, 4>& d_out_values,
-                 Layout layout, const AttentionOptions& of_pass, Index shift = 0)
-      : q("q", inputs.q, layout, shift),
-        k("k", inputs.k, layout, shift),
-        v("v", inputs.v, layout, shift),
-        out("out", out_values, layout, shift),
-        d_out("d_out", d_out_values, layout, shift),
-        d_q("d_q", inputs.q.shape(), layout, shift),
-        d_k("d_k", inputs.k.shape(), layout, shift),
-        d_v("d_v", inputs.v.shape(), layout, shift),
-        lse("lse", lse_values, Layout::kRowMajor, shift),
-        options(of_pass) {}
+                 Layout layout, const AttentionOptions& of_pass, Index shift = 0,
+                 double fill = kPoisoned)
+      : q("q", inputs.q, layout_of(layout, 0), shift, fill),
+        k("k", inputs.k, layout_of(layout, 1), shift, fill),
+        v("v", inputs.v, layout_of(layout, 2), shift, fill),
+        out("out", out_values, layout_of(layout, 3), shift, fill),
+        d_out("d_out", d_out_values, layout_of(layout, 4), shift, fill),
+        d_q("d_q", inputs.q.shape(), layout_of(layout, 6), shift, fill),
+        d_k("d_k", inputs.k.shape(), layout_of(layout, 7), shift, fill),
+        d_v("d_v", inputs.v.shape(), layout_of(layout, 8), shift, fill),
+        lse("lse", lse_values, layout_of_lse(layout), shift, fill),
+        options(of_pass),
+        filled(fill) {}
 
   AttentionBackward<T> pass() const {
     return {q.in_call(),     k.in_call(),   v.in_call(),   out.in_call(), lse.in_call(),
@@ -133,6 +207,24 @@ struct PaddedBackward {
     lse.copy_back();
   }
   std::string damage() const { return damage_of(d_q, d_k, d_v, q, k, v, out, d_out, lse); }
+
+  // For diagnose(), after copy_back().
+  SeenBackward seen(double bound, Index block_keys) {
+    return {.shape = pass().shape(),
+            .options = options,
+            .q = q.seen(k, v, out, d_out),
+            .k = k.seen(q, v, out, d_out),
+            .v = v.seen(q, k, out, d_out),
+            .out = out.seen(),
+            .d_out = d_out.seen(q, k, v, out),
+            .lse = in_float64(lse.view()),
+            .d_q = in_float64(d_q.view()),
+            .d_k = in_float64(d_k.view()),
+            .d_v = in_float64(d_v.view()),
+            .precision = precision_of<T>(bound),
+            .block_keys = block_keys,
+            .fill = filled};
+  }
 };
 
 }  // namespace flash::harness

@@ -23,7 +23,16 @@ enum class Layout {
   kSpread,            // every third element; batches 7 further apart
   kInterleavedHeads,  // (batch, rows, heads, columns) in memory, as a projection to heads * columns
                       // leaves them; without heads: row-major
+  kMixed,             // of the tensors of a call: another layout for each, see layout_of()
 };
+
+// The layout of tensor number `number` of a call whose layout is `layout`. Of the mixed ones only
+// 0 and 5, 1 and 6, ... are equal, and these are of different shapes.
+inline Layout layout_of(Layout layout, int number) {
+  constexpr Layout kEach[] = {Layout::kPaddedRows, Layout::kTransposed, Layout::kSpread,
+                              Layout::kInterleavedHeads, Layout::kRowMajor};
+  return layout == Layout::kMixed ? kEach[number % 5] : layout;
+}
 
 template <std::size_t Rank>
 std::array<Index, Rank> strides_of(const std::array<Index, Rank>& shape, Layout layout) {
@@ -37,6 +46,7 @@ std::array<Index, Rank> strides_of(const std::array<Index, Rank>& shape, Layout 
   Index row = columns, column = 1;
   switch (layout) {
     case Layout::kRowMajor:
+    case Layout::kMixed:
     case Layout::kInterleavedHeads: break;
     case Layout::kPaddedRows: row = columns + 5, matrix = rows * row; break;
     case Layout::kTransposed: row = 1, column = rows; break;

@@ -40,7 +40,8 @@ std::string to_string(Status status) {
 
 Report::Report(const std::string& path) {
   if (path.empty()) return;
-  file_.open(path, std::ios::trunc);
+  std::ofstream(path, std::ios::trunc);
+  file_.open(path, std::ios::app);  // where.cpp writes to its end as well
   if (!file_) throw Error("--report is '" + path + "'; it must be a file that can be written");
 }
 
@@ -52,7 +53,7 @@ void Report::begin(const TaskUnderTest& task, std::uint64_t seed) {
   std::string cases;
   for (const GradedCase& graded : task.cases)
     cases += (cases.empty() ? "" : ",") + std::string("{\"name\":") + quoted(graded.name) +
-             ",\"weight\":" + std::to_string(graded.challenge ? 0 : graded.weight) +
+             ",\"requirement\":" + quoted(graded.requirement) +
              ",\"challenge\":" + (graded.challenge ? "true" : "false") + "}";
   line("{\"event\":\"begin\",\"task\":" + quoted(task.id) +
        ",\"implementation\":" + quoted(implementation()) + ",\"backend\":" + quoted(backend()) +
@@ -67,6 +68,11 @@ void Report::end(const std::string& name, Status status, const std::string& mess
                  double seconds) {
   line("{\"event\":\"end\",\"case\":" + quoted(name) + ",\"status\":" + quoted(to_string(status)) +
        ",\"message\":" + quoted(message) + ",\"seconds\":" + std::to_string(seconds) + "}");
+}
+
+void Report::diagnosis(const std::string& name, const Diagnosis& diagnosis) {
+  line("{\"event\":\"diagnosis\",\"case\":" + quoted(name) + ",\"name\":" + quoted(diagnosis.name) +
+       ",\"text\":" + quoted(diagnosis.text) + "}");
 }
 
 void Report::complete() { line("{\"event\":\"complete\"}"); }

@@ -23,6 +23,7 @@ class Report {
   void begin(const TaskUnderTest& task, std::uint64_t seed);
   void start(const std::string& name);
   void end(const std::string& name, Status status, const std::string& message, double seconds);
+  void diagnosis(const std::string& name, const Diagnosis& diagnosis);
   void complete();
 
  private:

@@ -21,11 +21,12 @@ std::vector<std::string> judge(const std::function<void()>& run) {
   const simt::Schedule schedules[] = {
       {simt::Order::kForward, 1}, {simt::Order::kReverse, 1}, {simt::Order::kRandom, 1}};
   std::vector<std::string> wrong;
-  for (const simt::Schedule& schedule : schedules) {
-    simt::set_schedule(schedule);
+  for (int number = 0; number < 3; ++number) {
+    simt::set_schedule(schedules[number]);
     if (const std::string error = error_of(run); !error.empty())
       wrong.push_back("The checks report an error without a mutation: " + error);
     for (const Mutant& mutant : all()) {
+      if (mutant.number % 3 != number) continue;
       *mutant.switched_off = mutant.number;
       const std::string error = error_of(run);
       *mutant.switched_off = -1;

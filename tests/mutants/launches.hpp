@@ -21,11 +21,13 @@ void attention_1d(Call call) {
 }
 
 template <class Call>
-void softmax_matmul(Call call) {
-  const DeviceTensor<float, 3> x(make_input<3>({1, 33, 47}, Pattern::kNormal, 1)),
-      v(make_input<3>({1, 47, 40}, Pattern::kNormal, 2)), out({1, 33, 40});
-  call(SoftmaxMatmul<float>{x.view(), v.view(), out.view()});
-  device::synchronize();
+void softmax_matmul(Call call, const std::vector<SoftmaxMatmulShape>& shapes = {{1, 33, 47, 40}}) {
+  for (const SoftmaxMatmulShape& shape : shapes) {
+    const DeviceTensor<float, 3> x(make_input<3>(shape.of_x(), Pattern::kNormal, 1)),
+        v(make_input<3>(shape.of_v(), Pattern::kNormal, 2)), out(shape.of_out());
+    call(SoftmaxMatmul<float>{x.view(), v.view(), out.view()});
+    device::synchronize();
+  }
 }
 
 template <class T>
@@ -70,16 +72,18 @@ inline void run_entries(const Registry& registry, const std::string& name) {
     entry.run.template of<typename std::remove_cvref_t<decltype(pass)>::Element>()(pass, memory);
     device::synchronize();
   };
+  // The second has rows that TMA can copy. Both have as many steps of 64 keys as it takes for each
+  // stage to be used again, and several tiles for each block that stays.
   for (const auto& entry : registry.softmax_matmul.entries())
-    softmax_matmul([&](const auto& pass) { run(entry, pass); });
+    softmax_matmul([&](const auto& pass) { run(entry, pass); }, {{4, 33, 301, 8}, {4, 33, 300, 8}});
   for (const auto& entry : registry.forward.entries()) {
     const auto call = [&](const auto& pass) { run(entry, pass); };
-    if (entry.run.float32)
-      forward<float>(call);
-    else  // The first has as many steps of 128 keys as it takes for each stage to be used again. In
-          // all of them a block that stays (the emulated GPU has two multiprocessors) takes several
-          // tiles: the short ones show that it waits for the memory of an earlier one.
-      forward<Half>(call, {{1, 4, 70, 420, 16}, {1, 6, 70, 30, 16}, {1, 4, 70, 30, 256}});
+    // The first has as many steps of 128 keys as it takes for each stage to be used again. In all
+    // of them a block that stays (the emulated GPU has two multiprocessors) takes several tiles:
+    // the short ones show that it waits for the memory of an earlier one.
+    const std::vector<AttentionShape> shapes{
+        {1, 4, 70, 420, 16}, {1, 6, 70, 30, 16}, {1, 4, 70, 30, 256}};
+    entry.run.float32 ? forward<float>(call, shapes) : forward<Half>(call, shapes);
   }
   for (const auto& entry : registry.backward.entries()) {
     const auto call = [&](const auto& pass) { run(entry, pass); };

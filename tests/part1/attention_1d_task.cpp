@@ -1,6 +1,7 @@
 // Task part1.attention_1d: the cases of the warm-up puzzle.
 #include <cmath>
 
+#include "common/cuda/device_tensor.hpp"
 #include "common/oracle.hpp"
 #include "part1/softmax_matmul_cases.hpp"
 #include "part1_softmax_matmul/attention_1d.hpp"
@@ -14,6 +15,7 @@ struct Attention1dCase {
   int queries_per_block = 32, keys_per_tile = 32;
   float scale = 1;  // of the queries
   Pattern v = kNormal;
+  bool opposite = false;  // queries below 0, keys from 10 on
 };
 
 std::vector<Attention1dCase> attention_1d_cases() {
@@ -27,6 +29,7 @@ std::vector<Attention1dCase> attention_1d_cases() {
       {.name = "one query", .n_queries = 1},
       {.name = "one key", .n_keys = 1},
       {.name = "scores in the hundreds", .scale = 100},
+      {.name = "scores below -1000", .scale = 100, .opposite = true},
       {.name = "values that show which keys were counted", .n_keys = 70, .v = kRising},
       {.name = "many blocks: 5000 queries and 1000 keys", .n_queries = 5000, .n_keys = 1000},
   };
@@ -38,11 +41,14 @@ Tensor<float, 3> row_of(Index length, Pattern pattern, std::uint64_t seed) {
 }
 
 Verdict judge_1d(const Attention1dCase& problem, std::uint64_t seed) {
-  const auto& [name, n_queries, n_keys, queries_per_block, keys_per_tile, scale, pattern] = problem;
+  const auto& [name, n_queries, n_keys, queries_per_block, keys_per_tile, scale, pattern,
+               opposite] = problem;
   Tensor<float, 3> q = row_of(n_queries, kNormal, 3 * seed);
   for (Index i = 0; i < n_queries; ++i) q(0, 0, i) *= scale;
-  const Tensor<float, 3> k = row_of(n_keys, kNormal, 3 * seed + 1),
-                         v = row_of(n_keys, pattern, 3 * seed + 2);
+  Tensor<float, 3> k = row_of(n_keys, kNormal, 3 * seed + 1);
+  for (Index i = 0; opposite && i < n_queries; ++i) q(0, 0, i) = -std::fabs(q(0, 0, i)) - scale;
+  for (Index j = 0; opposite && j < n_keys; ++j) k(0, 0, j) = std::fabs(k(0, 0, j)) + 10;
+  const Tensor<float, 3> v = row_of(n_keys, pattern, 3 * seed + 2);
   using OnDevice = PassTensor<float, 3, harness::DeviceCopy>;
   OnDevice device_q("q", q, kRowMajor), device_k("k", k, kRowMajor), device_v("v", v, kRowMajor),
       z("z", q.shape(), kRowMajor);
@@ -80,6 +86,15 @@ flash::harness::TaskUnderTest flash::harness::task_under_test() {
   TaskUnderTest task = gpu_task("part1.attention_1d");
   for (const auto& problem : part1::attention_1d_cases())
     task.cases.push_back(
-        {problem.name, 1, [problem](auto seed) { return part1::judge_1d(problem, seed); }});
+        {problem.name, "puzzle", [problem](auto seed) { return part1::judge_1d(problem, seed); }});
+  if (device::is_emulated() && in_process())
+    task.cases.push_back({"in the order of its stream", "puzzle", [](auto) {
+                            const Tensor<float, 1> zeros({90});
+                            const DeviceTensor<float, 1> q(zeros), k(zeros), v(zeros), z({90});
+                            return enqueues_on_its_stream([&](Stream stream) {
+                              attention_1d_cuda(q.view(), k.view(), v.view(), z.view(), 32, 32,
+                                                stream);
+                            });
+                          }});
   return task;
 }

@@ -1,4 +1,5 @@
 // Task part1.fused_cuda: the cases of task 1.A on the CUDA function.
+#include "common/cuda/device_tensor.hpp"
 #include "harness/device_case.hpp"
 #include "part1/softmax_matmul_cases.hpp"
 
@@ -36,7 +37,7 @@ flash::harness::TaskUnderTest flash::harness::task_under_test() {
   using namespace part1;
   const RunFused run = on_device(fused_softmax_matmul_cuda);
   TaskUnderTest task = gpu_task("part1.fused_cuda");
-  task.cases = graded_softmax_matmul(run);
+  task.cases = graded_softmax_matmul(run, true);
   const auto no_race = [run](auto seed) {
     for (const SoftmaxMatmulCase& problem : {SoftmaxMatmulCase{"", {2, 33, 47, 300}},
                                              {"", {1, 70, 100, 40}, {64, 32}},
@@ -44,14 +45,22 @@ flash::harness::TaskUnderTest flash::harness::task_under_test() {
       if (const Verdict verdict = judge(problem, seed, run); !verdict.pass) return verdict;
     return Verdict{true, ""};
   };
-  task.cases.push_back({"checks: no race and no stray access", 3, no_race, true});
-  task.cases.push_back(
-      {"checks: x and v are loaded no more often than they must be", 3, judge_traffic, true});
+  task.cases.push_back({"checks: no race and no stray access", "order and races", no_race, true});
+  task.cases.push_back({"checks: x and v are loaded no more often than they must be", "memory",
+                        judge_traffic, true});
+  if (device::is_emulated() && in_process())
+    task.cases.push_back({"in the order of its stream", "order and races", [](auto) {
+                            const DeviceTensor<float, 3> x(Tensor<float, 3>({1, 20, 30})),
+                                v(Tensor<float, 3>({1, 30, 9})), out({1, 20, 9});
+                            return enqueues_on_its_stream([&](Stream stream) {
+                              fused_softmax_matmul_cuda({x.view(), v.view(), out.view(), stream});
+                            });
+                          }});
   // More batches than a grid is tall or deep (65535). The emulator takes too long for as many
   // blocks.
   if (!device::is_emulated())
     task.cases.push_back(
-        {"more batches than a grid is tall: 65600 x 1 x 3 x 1", 1, [run](auto seed) {
+        {"more batches than a grid is tall: 65600 x 1 x 3 x 1", "whole blocks", [run](auto seed) {
            return judge({"", {65600, 1, 3, 1}}, seed, run);
          }});
   return task;

@@ -8,6 +8,14 @@
 
 namespace flash::part1 {
 
+std::string SoftmaxMatmulCase::requirement() const {
+  if (measures_memory) return "memory";
+  if (layout != kRowMajor) return "strides";
+  if ((x != kNormal && x != kHalfNormal) || v != kNormal || shape.d2 == 0) return "special values";
+  return shape.d1 % blocks.block_1 != 0 || shape.d2 % blocks.block_2 != 0 ? "ragged ends"
+                                                                          : "whole blocks";
+}
+
 std::vector<SoftmaxMatmulCase> softmax_matmul_cases() {
   constexpr SoftmaxMatmulShape odd{2, 31, 77, 48}, strided{2, 33, 47, 35};
   return {
@@ -28,16 +36,16 @@ std::vector<SoftmaxMatmulCase> softmax_matmul_cases() {
       // Scores that only an online softmax with a true running maximum survives: what the task is
       // about counts double.
       {.name = "scores of deviation 0.5", .shape = odd, .x = kHalfNormal},
-      {.name = "scores up to 200 in size", .shape = odd, .x = kLargeLogits, .weight = 2},
-      {.name = "rising scores: a new maximum in each block",
-       .shape = odd,
-       .x = kRising,
-       .weight = 2},
+      {.name = "scores up to 200 in size", .shape = odd, .x = kLargeLogits},
+      {.name = "rising scores: a new maximum in each block", .shape = odd, .x = kRising},
       {.name = "equal scores", .shape = odd, .x = kAllEqual},
       {.name = "one-hot rows", .shape = odd, .x = kOneHot},
-      {.name = "very negative scores", .shape = odd, .x = kVeryNegative, .weight = 2},
-      {.name = "masked scores: -inf and whole rows of it", .shape = odd, .x = kMasked, .weight = 2},
+      {.name = "very negative scores", .shape = odd, .x = kVeryNegative},
+      {.name = "masked scores: -inf and whole rows of it", .shape = odd, .x = kMasked},
+      {.name = "equal scores of -1.2e9", .shape = odd, .x = kLowest},
+      {.name = "neighbouring rows far apart", .shape = odd, .x = kFarApart},
       {.name = "NaN stays in its row", .shape = odd, .x = kNaN},
+      {.name = "NaN in v reaches its column", .shape = odd, .x = kLargeLogits, .v = kNaN},
       {.name = "values that show which keys were counted",
        .shape = {2, 31, 77, 90},
        .v = kKeySignature},
@@ -45,9 +53,9 @@ std::vector<SoftmaxMatmulCase> softmax_matmul_cases() {
       {.name = "strides: padded rows", .shape = strided, .layout = kPaddedRows},
       {.name = "strides: transposed", .shape = strided, .layout = kTransposed},
       {.name = "strides: spread out", .shape = strided, .layout = kSpread},
+      {.name = "strides: one layout for each tensor", .shape = {2, 20, 23, 6}, .layout = kMixed},
       {.name = "no quadratic memory: 1 x 512 x 1024 x 32",
        .shape = {1, 512, 1024, 32},
-       .weight = 4,
        .measures_memory = true},
   };
 }
@@ -63,11 +71,16 @@ std::size_t fused_extra_bytes(const SoftmaxMatmulCase& p) {
                                   2 * block_1);
 }
 
+// What softmax_matmul_bound() asks for. Scores that are all equal count as 0: their differences are
+// exact.
 double largest_finite(const Tensor<float, 3>& x) {
-  float largest = 0;
-  for (Index k = 0; k < x.size(); ++k)
-    if (std::isfinite(x.data()[k])) largest = std::max(largest, std::fabs(x.data()[k]));
-  return largest;
+  float largest = 0, least = INFINITY, most = -INFINITY;
+  for (Index k = 0; k < x.size(); ++k) {
+    if (!std::isfinite(x.data()[k])) continue;
+    largest = std::max(largest, std::fabs(x.data()[k]));
+    least = std::min(least, x.data()[k]), most = std::max(most, x.data()[k]);
+  }
+  return least == most ? 0 : largest;
 }
 
 // Rows whose oracle is NaN have to be NaN, all of each; the others are compared without them.
@@ -82,11 +95,48 @@ std::string take_out_nan_rows(Tensor<float, 3>& got, Tensor<double, 3>& want) {
           return "batch " + std::to_string(b) + ", row " + std::to_string(i) + ", column " +
                  std::to_string(c) + ": got " +
                  (is_poison(value) ? "nothing (never written)" : std::to_string(value)) +
-                 ", expected NaN: a score of that row is NaN, and that must not be hidden";
+                 ", expected NaN: a score of that row or a value of that column is NaN, and that "
+                 "must "
+                 "not be hidden";
         got(b, i, c) = 0;
         want(b, i, c) = 0;
       }
   return "";
+}
+
+using Padded = PassTensor<float, 3>;
+harness::SeenForward seen_of(const SoftmaxMatmulCase& problem, double largest, Padded& x, Padded& v,
+                             Padded& out, double fill = harness::kPoisoned) {
+  const auto [batch, d1, d2, d3] = problem.shape;
+  const harness::SeenTensor seen_x = x.seen(v, out);
+  return {.shape = {batch, 1, d1, d2, d3},
+          .k = seen_x,
+          .v = v.seen(x, out),
+          .scores = seen_x.values,
+          .out = out.seen().values,
+          .precision = harness::precision_of<float>(softmax_matmul_bound(d2, largest)),
+          .lse_bound = 1,
+          .block_queries = problem.blocks.block_1,
+          .block_keys = problem.blocks.block_2,
+          .fill = fill};
+}
+
+// What the function gives for another problem, with the blocks of this one.
+harness::SeenForward run_again(SoftmaxMatmulCase problem, std::uint64_t seed, const RunFused& run,
+                               const harness::Probe& probe) {
+  using harness::Data;
+  problem.shape = {probe.shape.batch, probe.shape.queries, probe.shape.keys, probe.shape.head_dim};
+  problem.x = probe.data == Data::kLargeScores    ? Pattern::kLargeLogits
+              : probe.data == Data::kVeryNegative ? Pattern::kVeryNegative
+              : probe.data == Data::kRising       ? Pattern::kRising
+                                                  : Pattern::kNormal;
+  const Tensor<float, 3> x = make_input<3>(problem.shape.of_x(), problem.x, 2 * seed);
+  const Tensor<float, 3> v = make_input<3>(problem.shape.of_v(), kNormal, 2 * seed + 1);
+  Padded padded_x("x", x, layout_of(problem.layout, 0), 0, probe.fill),
+      padded_v("v", v, layout_of(problem.layout, 1), 0, probe.fill),
+      out("out", problem.shape.of_out(), layout_of(problem.layout, 2), 0, probe.fill);
+  (void)run(problem, padded_x.padded(), padded_v.padded(), out.padded());
+  return seen_of(problem, largest_finite(x), padded_x, padded_v, out, probe.fill);
 }
 
 }  // namespace
@@ -110,32 +160,42 @@ Verdict judge(const SoftmaxMatmulCase& problem, std::uint64_t seed, const RunFus
   const auto& [batch, d1, d2, d3] = problem.shape;
   const Tensor<float, 3> x = make_input<3>(problem.shape.of_x(), problem.x, 2 * seed);
   const Tensor<float, 3> v = make_input<3>(problem.shape.of_v(), problem.v, 2 * seed + 1);
-  PassTensor<float, 3> padded_x("x", x, problem.layout), padded_v("v", v, problem.layout),
-      out("out", problem.shape.of_out(), problem.layout);
+  Padded padded_x("x", x, layout_of(problem.layout, 0)),
+      padded_v("v", v, layout_of(problem.layout, 1)),
+      out("out", problem.shape.of_out(), layout_of(problem.layout, 2));
   const std::size_t extra_bytes = run(problem, padded_x.padded(), padded_v.padded(), out.padded());
 
   if (const std::string damage = damage_of(out, padded_x, padded_v); !damage.empty())
     return {false, damage};
   Tensor<double, 3> want = softmax_matmul_oracle(x.view(), v.view());
   Tensor<float, 3> got = packed(out.view());
-  if (const std::string wrong = take_out_nan_rows(got, want); !wrong.empty()) return {false, wrong};
-  const Verdict verdict =
-      judge_sums(got.view(), want, softmax_matmul_magnitude(x.view(), v.view()),
-                 softmax_matmul_bound(d2, largest_finite(x)), d2, "row", problem.blocks.block_1);
-  const std::size_t most_bytes = fused_extra_bytes(problem);
-  if (verdict.pass && problem.measures_memory && extra_bytes > most_bytes)
-    return {false, "It had " + std::to_string(extra_bytes) +
-                       " extra bytes in use at once; a few blocks are " +
-                       std::to_string(most_bytes) + " at most, and all of softmax(X) would be " +
+  Verdict verdict = harness::verdict_on(take_out_nan_rows(got, want));
+  if (verdict.pass)
+    verdict =
+        judge_sums(got.view(), want, softmax_matmul_magnitude(x.view(), v.view()),
+                   softmax_matmul_bound(d2, largest_finite(x)), d2, "row", problem.blocks.block_1);
+  if (!verdict.pass)
+    return harness::explained<harness::SeenForward>(
+        verdict.text, seen_of(problem, largest_finite(x), padded_x, padded_v, out),
+        [=](const harness::Probe& probe) { return run_again(problem, seed, run, probe); });
+  const std::size_t most_bytes = problem.on_device ? 0 : fused_extra_bytes(problem);
+  if (problem.measures_memory && extra_bytes > most_bytes)
+    return {false, "It had " + std::to_string(extra_bytes) + " extra bytes in use at once; " +
+                       (problem.on_device
+                            ? "the kernel needs none"
+                            : "a few blocks are " + std::to_string(most_bytes) + " at most") +
+                       ", and all of softmax(X) would be " +
                        std::to_string(sizeof(float) * batch * d1 * d2) + "."};
   return verdict;
 }
 
-std::vector<GradedCase> graded_softmax_matmul(const RunFused& run) {
+std::vector<GradedCase> graded_softmax_matmul(const RunFused& run, bool on_device) {
   std::vector<GradedCase> graded;
-  for (const SoftmaxMatmulCase& problem : softmax_matmul_cases())
-    graded.push_back({problem.name, problem.weight,
+  for (SoftmaxMatmulCase problem : softmax_matmul_cases()) {
+    problem.on_device = on_device;
+    graded.push_back({problem.name, problem.requirement(),
                       [problem, run](auto seed) { return judge(problem, seed, run); }});
+  }
   return graded;
 }
 

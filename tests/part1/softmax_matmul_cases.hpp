@@ -9,7 +9,7 @@
 #include "common/compare.hpp"
 #include "common/inputs.hpp"
 #include "common/memory_meter.hpp"
-#include "harness/device_copy.hpp"
+#include "harness/device_case.hpp"
 #include "harness/graded_case.hpp"
 #include "harness/padded_pass.hpp"
 #include "part1_softmax_matmul/softmax_matmul.hpp"
@@ -31,8 +31,10 @@ struct SoftmaxMatmulCase {
   SoftmaxMatmulBlocks blocks = {};
   Pattern x = kNormal, v = kNormal;
   Layout layout = kRowMajor;     // of x, v and out
-  int weight = 1;                // the case's share of the points
   bool measures_memory = false;  // the extra memory has to stay below fused_extra_bytes()
+  bool on_device = false;        // there is to be none of it
+
+  std::string requirement() const;
 };
 
 std::vector<SoftmaxMatmulCase> softmax_matmul_cases();
@@ -56,12 +58,10 @@ template <class Fused>
 RunFused on_device(Fused fused) {
   return [fused](const SoftmaxMatmulCase& problem, auto& x, auto& v, auto& out) {
     harness::DeviceCopy device_x(x), device_v(v), device_out(out);
-    const std::size_t before = device::memory_in_use();
-    device::reset_peak_memory();
-    fused(SoftmaxMatmul<float>{device_x.view(), device_v.view(), device_out.view()},
-          problem.blocks);
-    device::synchronize();
-    const std::size_t extra_bytes = device::peak_memory() - before;
+    const std::size_t extra_bytes = harness::extra_device_bytes([&] {
+      fused(SoftmaxMatmul<float>{device_x.view(), device_v.view(), device_out.view()},
+            problem.blocks);
+    });
     for (auto* const copy : {&device_x, &device_v, &device_out}) copy->copy_back();
     return extra_bytes;
   };
@@ -72,7 +72,7 @@ RunFused on_device(Fused fused) {
 Verdict judge(const SoftmaxMatmulCase& problem, std::uint64_t seed, const RunFused& run);
 
 // `judge` for each of softmax_matmul_cases().
-std::vector<GradedCase> graded_softmax_matmul(const RunFused& run);
+std::vector<GradedCase> graded_softmax_matmul(const RunFused& run, bool on_device);
 
 // Compares with sums over `terms` terms: `bound` is of their magnitude.
 Verdict judge_sums(TensorView<const float, 3> got, const Tensor<double, 3>& want,

@@ -27,11 +27,14 @@ struct AttentionCase {
   harness::Layout layout = harness::Layout::kRowMajor;
   std::optional<double> scale = std::nullopt;
   bool float64 = false;
-  int weight = 1;
   // Asked for beside the bound that follows from the precision.
   std::optional<Tolerance> tolerance = std::nullopt;
 
   AttentionOptions options() const { return {.causal = causal, .scale = scale}; }
+  std::string requirement() const {
+    return harness::requirement_of(shape, {blocks.queries, blocks.keys}, data, options(),
+                                   layout != harness::Layout::kRowMajor, float64, false);
+  }
 };
 
 std::vector<AttentionCase> attention_cases();

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "harness/catch.hpp"
-#include "part2_flash_cpu/ladder/per_isa/exp2.hpp"
+#include "common/cpu/exp2.hpp"
 #include "part2_flash_cpu/ladder/per_isa/transpose.hpp"
 
 namespace native = flash::native;

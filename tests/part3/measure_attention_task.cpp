@@ -163,7 +163,8 @@ Verdict prepares_each_backward(std::uint64_t) {
 Verdict synchronises(std::uint64_t) {
   FakeMachine machine;
   (void)machine.measured(2, 5);
-  return synchronises_before_reading(machine.log, "pfqb");
+  return first_failure({synchronises_before_reading(machine.log, "pfqb"),
+                        nothing_between_the_readings(machine.log)});
 }
 
 Verdict waits_for_asynchronous_work(std::uint64_t seed) {
@@ -379,31 +380,36 @@ Verdict other_errors_pass(std::uint64_t) {
 }  // namespace
 
 TaskUnderTest task_under_test() {
-  return {
-      .id = "part3.measure_attention",
-      .cases = {
-          {"counts warm-ups and passes", 1, counts_passes},
-          {"no warm-ups", 1, [](auto) { return counts(0, 3); }},
-          {"each backward pass has a forward pass of its own", 1, each_backward_has_a_forward},
-          {"prepares each forward pass and does not measure that", 1, prepares_each_forward},
-          {"prepares each backward pass and does not measure that", 1, prepares_each_backward},
-          {"synchronises before each reading of the clock", 1, synchronises},
-          {"waits for asynchronous work", 1, waits_for_asynchronous_work},
-          {"warm-up passes do not count", 1, warmups_do_not_count},
-          {"the forward pass is not in the backward time", 1, forward_is_not_in_the_backward_time},
-          {"standard deviation", 1, sample_deviation},
-          {"a single pass has no deviation", 1, single_pass},
-          {"a small spread of large times", 1, small_spread},
-          {"peak memory of the timed forward passes", 1, forward_peak},
-          {"peak memory of the timed backward passes", 1, backward_peak},
-          {"the forward pass is not in the backward peak", 1, forward_is_not_in_the_backward_peak},
-          {"saved activations", 1, saved_activations},
-          {"out of memory in a forward pass", 1, out_of_memory_forward},
-          {"out of memory in a backward pass", 1, out_of_memory_backward},
-          {"out of memory in front of a backward pass", 1, out_of_memory_before_a_backward_pass},
-          {"out of memory while waiting", 1, out_of_memory_when_waiting},
-          {"other errors reach the caller", 1, other_errors_pass},
-      }};
+  return {.id = "part3.measure_attention",
+          .cases = {
+              {"counts warm-ups and passes", "which passes count", counts_passes},
+              {"no warm-ups", "which passes count", [](auto) { return counts(0, 3); }},
+              {"each backward pass has a forward pass of its own", "which passes count",
+               each_backward_has_a_forward},
+              {"prepares each forward pass and does not measure that", "which passes count",
+               prepares_each_forward},
+              {"prepares each backward pass and does not measure that", "which passes count",
+               prepares_each_backward},
+              {"synchronises before each reading of the clock", "waiting", synchronises},
+              {"waits for asynchronous work", "waiting", waits_for_asynchronous_work},
+              {"warm-up passes do not count", "which passes count", warmups_do_not_count},
+              {"the forward pass is not in the backward time", "which passes count",
+               forward_is_not_in_the_backward_time},
+              {"standard deviation", "statistics", sample_deviation},
+              {"a single pass has no deviation", "statistics", single_pass},
+              {"a small spread of large times", "statistics", small_spread},
+              {"peak memory of the timed forward passes", "peak memory", forward_peak},
+              {"peak memory of the timed backward passes", "peak memory", backward_peak},
+              {"the forward pass is not in the backward peak", "peak memory",
+               forward_is_not_in_the_backward_peak},
+              {"saved activations", "peak memory", saved_activations},
+              {"out of memory in a forward pass", "out of memory", out_of_memory_forward},
+              {"out of memory in a backward pass", "out of memory", out_of_memory_backward},
+              {"out of memory in front of a backward pass", "out of memory",
+               out_of_memory_before_a_backward_pass},
+              {"out of memory while waiting", "out of memory", out_of_memory_when_waiting},
+              {"other errors reach the caller", "out of memory", other_errors_pass},
+          }};
 }
 
 }  // namespace flash::harness

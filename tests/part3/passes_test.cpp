@@ -1,6 +1,7 @@
 // Every pass of part 3 in the registry, the rungs of its ladder among them: what it gives, what is
 // kept for the backward pass, and what it does not take.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "common/inputs.hpp"
@@ -17,7 +18,7 @@ using part3::to_host;
 TEST_CASE("out, lse and the gradients are the oracle's, for every type, with a mask and without") {
   if (harness::skipped_without_gpu()) return;
   part3::check_pairs_of_all_types({{1, 1, 64, 64, 64},
-                                   {2, 3, 37, 70, 24},
+                                   {2, 2, 33, 66, 24},
                                    {1, 2, 130, 33, 16},
                                    {1, 1, 1, 100, 8},
                                    {1, 1, 65, 65, 128},
@@ -30,7 +31,8 @@ TEST_CASE("the gradients survive large scores, and NaN reaches those that see it
   check_pairs<float>(registry, {1, 2, 64, 100, 64}, false, Data::kLargeScores);
   check_pairs<float>(registry, {1, 1, 40, 100, 16}, false, Data::kVeryNegative);
   for (const AttentionNames& names : part3::pairs_of(registry))
-    if (names.forward != "standard")  // its products multiply 0 by NaN
+    if (names.forward != "standard" &&  // its products multiply 0 by NaN
+        !registry.forward.find(names.forward, DeviceKind::kGpu).finite_inputs)
       part3::check_pair<float>(registry, names, {2, 2, 70, 70, 8}, true, Data::kNaN);
 }
 
@@ -42,23 +44,40 @@ TEST_CASE("every rung of the ladder solves the graded cases") {
     part3::check_cases<harness::ForwardCall>(registry.forward.entries(), part3::long_cases());
 }
 
-TEST_CASE("every rung of 16 bits gives the oracle's out and lse around the edges of its tiles") {
+namespace {
+
+// The passes of the ladder: the task's and the peer have tests of their own.
+std::vector<Entry<AttentionForward>> rungs_of(const Registry& registry) {
+  std::vector<Entry<AttentionForward>> rungs;
+  for (const auto& entry : registry.forward.entries())
+    if (entry.name != "flash" && entry.name != "standard") rungs.push_back(entry);
+  return rungs;
+}
+
+}  // namespace
+
+TEST_CASE("every rung gives the oracle's out and lse around the edges of its tiles") {
   if (harness::skipped_without_gpu()) return;
+  const std::vector<DType> types{DType::kFloat16, DType::kBFloat16, DType::kFloat32};
   std::vector<harness::DeviceCase> problems;
-  for (const DType type : {DType::kFloat16, DType::kBFloat16})
+  for (const DType type : types)
     for (const bool causal : {false, true})
-      for (const Index head_dim : {64, 128, 256})
-        for (const Index n : {1, 63, 64, 65, 127, 129, 193, 257, 1000}) {
-          // The emulator takes seconds for the longest, and its checks for all types with each
-          // mask.
-          const bool one_of_two = causal == (type == DType::kFloat16);
-          if (device::is_emulated() && (n * head_dim > 17000 || one_of_two)) continue;
+      for (const Index head_dim : {64, 128, 256}) {
+        std::vector<Index> lengths{1, 63, 64, 65, 127, 129, 193, 257, 1000};
+        if (device::is_emulated()) {  // which takes seconds for the longest, and for all together
+          if (causal == (type == DType::kFloat16) && type != DType::kFloat32) continue;
+          lengths = head_dim == 64    ? std::vector<Index>{1, 64, 65, 129, 193}
+                    : head_dim == 128 ? std::vector<Index>{1, 63, 129}
+                                      : std::vector<Index>{1, 65};
+        }
+        for (const Index n : lengths) {
           const Index keys = n == 129 ? 70 : n == 193 ? 300 : n;
           problems.push_back({.name = std::to_string(n),
                               .shape = {1, n < 100 ? 2 : 1, n, keys, head_dim},
                               .causal = causal,
                               .type = type});
         }
+      }
   using enum harness::Layout;
   for (harness::DeviceCase problem : std::vector<harness::DeviceCase>{
            {.name = "head_dim 72", .shape = {1, 2, 70, 70, 72}},
@@ -66,16 +85,18 @@ TEST_CASE("every rung of 16 bits gives the oracle's out and lse around the edges
            {.name = "interleaved heads", .shape = {2, 3, 50, 70, 40}, .layout = kInterleavedHeads},
            {.name = "a scale of its own", .shape = {1, 1, 40, 70, 16}, .scale = 0.3},
            {.name = "large equal scores", .shape = {1, 1, 16, 3000, 16}, .data = Data::kEqual}})
-    for (const DType type : {DType::kFloat16, DType::kBFloat16})
-      problems.push_back(problem.of_type(type));
-  const Registry registry = all_passes();
-  std::vector<Entry<AttentionForward>> rungs;
-  for (const auto& entry : registry.forward.entries())
-    if (!entry.run.float32) rungs.push_back(entry);
-  part3::check_cases<harness::ForwardCall>(rungs, problems);
+    for (const DType type : types)
+      problems.push_back(type == DType::kFloat32 ? problem : problem.of_type(type));
+  part3::check_cases<harness::ForwardCall>(rungs_of(all_passes()), problems);
 }
 
 namespace {
+
+std::uint32_t bits(float x) { return std::bit_cast<std::uint32_t>(x); }
+template <class T>
+std::uint32_t bits(T x) {
+  return x.bits;
+}
 
 // Calls a forward pass twice; says what differs, or what it did not write.
 template <class T>
@@ -95,7 +116,7 @@ std::string differs(const Entry<AttentionForward>& rung, const OnDevice<T>& x, b
   }
   for (Index i = 0; i < outs[0].size(); ++i)
     if (!std::isfinite(static_cast<double>(outs[0].data()[i])) ||
-        outs[0].data()[i].bits != outs[1].data()[i].bits)
+        bits(outs[0].data()[i]) != bits(outs[1].data()[i]))
       return "element " + std::to_string(i) + " of out";
   for (Index i = 0; i < lses[0].size(); ++i)
     if (!(lses[0].data()[i] == lses[1].data()[i])) return "row " + std::to_string(i) + " of lse";
@@ -104,21 +125,21 @@ std::string differs(const Entry<AttentionForward>& rung, const OnDevice<T>& x, b
 
 }  // namespace
 
-TEST_CASE("on random shapes a rung of 16 bits gives the same bits twice") {
+TEST_CASE("on random shapes a rung gives the same bits twice") {
   if (harness::skipped_without_gpu()) return;
-  const Registry registry = all_passes();
+  const auto rungs = rungs_of(all_passes());
   Random random(7);
   const auto upto = [&](Index most) { return 1 + static_cast<Index>(random.below(most)); };
-  for (int n = 0; n < (device::is_emulated() ? 5 : 1000); ++n) {
-    const Index longest = device::is_emulated() ? 150 : 400;
+  for (int n = 0; n < (device::is_emulated() ? 2 : 1000); ++n) {
+    const Index longest = device::is_emulated() ? 100 : 400;
     const AttentionShape shape{upto(2), upto(3), upto(longest), upto(longest), 8 * upto(32)};
     const bool causal = n % 2 == 1;
     CAPTURE(to_string<4>(shape.of_queries()), shape.keys, causal);
     const auto check = [&](const auto& x) {
-      for (const auto& rung : registry.forward.entries())
-        if (!rung.run.float32) CHECK(differs(rung, x, causal) == "");
+      for (const auto& rung : rungs) CHECK(differs(rung, x, causal) == "");
     };
-    if (n / 2 % 2 == 0)
+    check(OnDevice<float>(shape));
+    if (n % 3 == 0)
       check(OnDevice<Half>(shape));
     else
       check(OnDevice<BFloat16>(shape));
@@ -134,6 +155,7 @@ TEST_CASE("what is saved for the backward pass is q, k, v, out and lse, and noth
   using Saved = std::vector<std::pair<std::string, std::size_t>>;
   for (const AttentionNames& names : part3::pairs_of(registry)) {
     CAPTURE(names.forward, names.backward);
+    if (!registry.forward.find(names.forward, DeviceKind::kGpu).run.float16) continue;
     device::synchronize();
     const std::size_t before = device::memory_in_use();
     const auto pass = on_device.forward(registry, names);

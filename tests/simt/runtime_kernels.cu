@@ -79,7 +79,7 @@ dim3 dim3_of(const std::array<unsigned, 3>& size) { return dim3(size[0], size[1]
 std::string launch_error(std::array<unsigned, 3> grid, std::array<unsigned, 3> block,
                          std::size_t shared_bytes) {
   return cudaGetErrorName(static_cast<cudaError_t>(simt::launch(
-      "nothing", nothing, dim3_of(grid), dim3_of(block), shared_bytes, std::tuple<>())));
+      "nothing", nothing, dim3_of(grid), dim3_of(block), shared_bytes, nullptr, std::tuple<>())));
 }
 
 std::string shared_memory_errors() {
@@ -88,7 +88,8 @@ std::string shared_memory_errors() {
   const auto expect = [&](auto* kernel, std::size_t dynamic_bytes, cudaError_t want,
                           const char* what) {
     calls.expect(
-        simt::launch("holds", kernel, dim3(1), dim3(1), dynamic_bytes, std::tuple<float*>(nullptr)),
+        simt::launch("holds", kernel, dim3(1), dim3(1), dynamic_bytes, nullptr,
+                     std::tuple<float*>(nullptr)),
         want, what);
   };
   const auto allow = [&](int bytes) {

@@ -30,6 +30,7 @@ label = "{label}"
 title = "{title}"
 file = "{name}.{"cu" if "CUDA" in tags else "cpp"}"
 points = {points}
+requirements = {{ {'"all" = 100' if points else ""} }}
 minutes = {minutes}
 needs_gpu = {"true" if name == "puzzle" else "false"}
 tags = {json.dumps(tags.split(", "))}
@@ -68,7 +69,7 @@ def say(**event):
     print(json.dumps(event), file=report, flush=True)
 {prologue}
 say(event="begin", task={task!r}, implementation={implementation!r}, backend={backend!r}, seed=1,
-    cases=[dict(name=case["name"], weight=case.get("weight", 1),
+    cases=[dict(name=case["name"], requirement=case.get("requirement", "all"),
                 challenge=case.get("challenge", False)) for case in cases])
 for case in cases:
     if wanted and case["name"] not in wanted:
@@ -125,6 +126,7 @@ class Course(Test):
     cuda = "none"  # what the configure step found
     emulated = checked = False
     compiler = "GNU 12.2.0"
+    asan = ""
 
     def setUp(self) -> None:
         self.root = self.folder()
@@ -208,7 +210,7 @@ class Course(Test):
     def _configured(self, preset: str = "default") -> build.Config:
         gpu = "NVIDIA H200" if self.cuda == "gpu" else ""
         return build.Config("0.1.0", self.compiler, "2.13.10", self.cuda, "", gpu, self.emulated,
-                            self.checked, "")
+                            self.checked, "", self.asan)
 
     def _build(self, target: str | list[str], preset: str = "default",
                keep_going: bool = False) -> build.BuildResult:

@@ -71,7 +71,7 @@ class Choosing(Cuda):
 class Checks(Cuda):
     """Cases that need the emulator's checks."""
 
-    CASES = case("even"), case("checks: no race", "needs_checks", weight=2), case("ragged")
+    CASES = case("even"), case("checks: no race", "needs_checks"), case("ragged")
     ALL_PASS = case("even"), case("checks: no race"), case("ragged")
 
     def test_they_run_in_the_checked_binary_and_keep_their_places(self):
@@ -80,7 +80,7 @@ class Checks(Cuda):
                    backend="checked")
         result = self.graded()
         self.assertEqual(self.ends(result, PASSED, WRONG, PASSED)[1], RACE)
-        self.assertEqual((result.earned, result.possible, result.cases[1].points), (1.5, 3, 1.5))
+        self.assertEqual((result.earned, result.possible, result.cases[1].points), (0, 3, 1))
         self.assertEqual(self.calls("fused_cuda", backend="checked"), [["checks: no race"]])
         self.assertEqual(self.built, [f"{EMULATED} {CHECKED}"])  # both compile at the same time
 
@@ -100,8 +100,8 @@ class Checks(Cuda):
         self.fakes(*self.CASES)
         self.ends(self.graded(), PASSED, NEEDS_CHECKS, PASSED)
         self.assertEqual(self.built, [EMULATED])
-        self.shows("check fused_cuda", "1.5 of 1.5     2 of 2 cases\n",
-                   "\npart1: 1.5 of 1.5 points; 1.5 points need the emulator's checks (g++): "
+        self.shows("check fused_cuda", "2 of 2         2 of 2 cases\n",
+                   "\npart1: 2 of 2 points; 1 point needs the emulator's checks (g++): "
                    "not counted here\n")
         self.assertEqual(self.last("check fused_cuda --test 'checks: no race'"),
                          "Nothing of this can run here: it needs the emulator's checks, which need "
@@ -116,7 +116,7 @@ class Checks(Cuda):
         result = self.graded()
         self.assertIn("before its first case",
                       self.ends(result, PASSED, CRASHED, PASSED, CRASHED)[1])
-        self.assertEqual((result.earned, result.possible), (3 * 2 / 5, 3))
+        self.assertEqual((result.earned, result.possible), (0, 3))
 
     def test_one_case_alone_runs_once_where_it_can(self):
         self.fakes(*self.CASES)
@@ -162,8 +162,8 @@ class OnAGpu(Cuda):
 
     def setUp(self):
         super().setUp()
-        # One case more than the emulator's binaries have: its weights make the points.
-        self.fakes(case("even"), case("checks: no race", "needs_checks"), case("tall", weight=2),
+        # One case more than the emulator's binaries have: its cases make the points.
+        self.fakes(case("even"), case("checks: no race", "needs_checks"), case("tall"),
                    backend="gpu")
         self.fakes(case("even"), case("checks: no race"), backend="checked")
         self.fakes(case("even"), case("checks: no race", "needs_checks"), backend="emulated")
@@ -171,7 +171,7 @@ class OnAGpu(Cuda):
     def test_checks_are_emulated_and_the_rest_is_not(self):
         result = self.graded()
         self.ends(result, PASSED, PASSED, PASSED)
-        self.assertEqual([case.points for case in result.cases], [0.75, 0.75, 1.5])
+        self.assertEqual([case.points for case in result.cases], [1, 1, 1])
         self.assertEqual(self.built, [f"part1_fused_cuda_skeleton_tests {CHECKED}"])
         self.shows("check fused_cuda", "  CUDA tasks: on NVIDIA H200\n")
         self.assertEqual(self.graded(emulate=True).earned, 3)
@@ -182,4 +182,4 @@ class OnAGpu(Cuda):
         result = self.graded()
         self.assertEqual(self.ends(result, PASSED, NOT_RUN, PASSED)[1], "not run: it does not "
                          "compile for the emulator's checks:\nfused_cuda.cu:5: error: asm")
-        self.assertEqual((result.status, result.earned, result.possible), (NOT_RUN, 2.25, 3))
+        self.assertEqual((result.status, result.earned, result.possible), (NOT_RUN, 0, 3))

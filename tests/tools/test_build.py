@@ -9,7 +9,8 @@ from lab import build, paths, system
 
 CONFIG = {
     "version": "0.1.0", "compiler": "GNU 12.2.0", "catch2": "2.13.10", "cuda": "none",
-    "cuda_version": "", "gpu": "", "emulated": "TRUE", "checked": "FALSE", "cuda_architectures": ""
+    "cuda_version": "", "gpu": "", "emulated": "TRUE", "checked": "FALSE", "cuda_architectures": "",
+    "asan": "",
 }
 
 CMAKELISTS = f"""cmake_minimum_required(VERSION 3.21)

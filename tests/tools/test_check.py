@@ -1,8 +1,11 @@
 """`./lab check`: the card as a student reads it, the next command, the exit code."""
 
+import subprocess
 import textwrap
+from unittest import mock
 
 from course import CRASH, Course, case
+from lab import build, handout
 
 OVER = """\
 relative error 0.31 is above 1.1e-06
@@ -42,7 +45,8 @@ Next: open part1_softmax_matmul/skeleton/fused_cpu.cpp and fill in its TODOs; \
 {COMMAND} 3
 
 part1  Fused softmax-matmul  (seed 3)
-  1.A  fused_cpu  Fused softmax-matmul in C++  crashed           0.33 of 1      1 of 3 cases
+  1.A  fused_cpu  Fused softmax-matmul in C++  crashed           0 of 1         1 of 3 cases
+      all 0 of 1
       wrong: {RAGGED}
 {OVER_SHOWN}\
       crashed: large
@@ -54,9 +58,91 @@ part1  Fused softmax-matmul  (seed 3)
       4 points lost until it compiles. Full compiler output: \
 cmake --build build/default --target part1_measure_skeleton_tests
 
-part1: 0.33 of 5 points
+part1: 0 of 5 points
 Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
 """, code=1)
+
+    def test_warnings_of_the_compiler_are_shown_until_the_file_changes(self):
+        self.fake("fused_cpu", [case("a", "failed")])
+        file = "part1_softmax_matmul/skeleton/fused_cpu.cpp"
+        log = (f"[1/2] Building CXX object x/part1_fused_cpu_skeleton.dir/skeleton/fused_cpu.cpp.o\n"
+               f"/x/{file}: In function 'f':\n"
+               f"/x/{file}:31:7: warning: 'sum' may be used uninitialized [-Wmaybe-uninitialized]\n"
+               f"{file}(40): warning #177-D: variable \"n\" was never used\n"
+               "/x/common/tensor.hpp:3:1: warning: not the student's\n")
+        warned = f"""\
+      compiler warning: {file}:31: 'sum' may be used uninitialized [-Wmaybe-uninitialized]
+      compiler warning: {file}:40: variable "n" was never used
+      wrong: a
+"""
+        line = "check fused_cpu"
+        with mock.patch.object(build, "build", lambda *_, **__: build.BuildResult(True, "", 2 * log)):
+            self.shows(line, warned, code=1)
+        self.shows(line, warned, code=1)  # nothing to compile
+        self.shows(line + " --test a", warned, code=1)
+        (self.root / file).write_text("edited")
+        self.assertNotIn("warning", self.lab(line)[1])
+
+    def test_a_crash_under_the_sanitizers(self):
+        self.asan = "libasan.so"
+        said = (f"==7==ERROR: AddressSanitizer: heap-buffer-overflow on address 0x1 at pc 0x2\\n"
+                f"    #0 0x2 in operator new\\n"
+                f"    #1 0x3 in f() {self.root}/part1_softmax_matmul/skeleton/fused_cpu.cpp:31:7")
+        self.fake("fused_cpu", [case("a", run=(
+            f"os.environ.get('LD_LIBRARY_PATH', '').endswith('lib/sanitized') and print('{said}');"
+            f"{CRASH}"))])
+        again = './lab check fused_cpu --test "a" --seed 1 --sanitize'
+        self.assertEqual(self.last("check fused_cpu"), f"Next: {again}")
+        self.assertEqual(self.built.pop(), "part1_fused_cpu_skeleton_tests")
+        self.shows("check fused_cpu --sanitize", "      crashed: a\n          AddressSanitizer: "
+                   "heap-buffer-overflow at part1_softmax_matmul/skeleton/fused_cpu.cpp:31\n",
+                   f"Next: {again}\n", code=1)
+        self.assertEqual(self.built.pop(),
+                         "part1_fused_cpu_skeleton_tests part1_fused_cpu_skeleton_sanitized")
+
+    def test_a_given_file_that_was_changed(self):
+        self.fake("fused_cpu", [case("a", "failed")])
+        given = self.write("common/attention.hpp", "given")
+        for name in ("part1_softmax_matmul/README.md", "part9_other/given/x.hpp"):
+            self.write(name, "given")
+        line = "check fused_cpu"
+        words = "you changed a given file: common/attention.hpp; "
+        self.assertNotIn("you changed", self.lab(line)[1])  # neither git nor a release's record
+        files = {str(path.relative_to(self.root)): handout.sha256(path)
+                 for path in self.root.rglob("*.*pp")}
+        own = tuple(path for path in files if "/skeleton/" in path)
+        handout.write(self.root, handout.Release(handout.Version("1", "x"), {}, files, own))
+        self.write("part1_softmax_matmul/skeleton/fused_cpu.cpp", "edited")
+        self.assertNotIn("you changed", self.lab(line)[1])
+        given.write_text("edited")
+        self.shows(line, f"{words}take it from the release that your course handed out\n", code=1)
+        given.write_text("given")
+        for command in ("init -q", "add .", "commit -q -m release"):
+            subprocess.run(["git", "-c", "user.name=Student", "-c", "user.email=student@localhost",
+                            *command.split()], cwd=self.root, check=True)
+        self.assertNotIn("you changed", self.lab(line)[1])
+        for record in (True, False):
+            if not record:
+                (self.root / handout.RECORD).unlink()
+            for path in (given, self.part / "skeleton/measure.cpp",
+                         self.part / "README.md", self.root / "part9_other/given/x.hpp"):
+                path.write_text("edited")
+            seen = self.lab(line)[1]
+            self.assertIn(f"{words}git diff common/attention.hpp shows how, git checkout HEAD "
+                          "common/attention.hpp takes it back\n", seen)
+            self.assertEqual(seen.count("you changed"), 1)
+
+    def test_an_option_that_would_do_nothing(self):
+        in_cpp = ", and there are none in fused_cpu, measure: --sanitize checks C++\n"
+        for line, said in (
+            ("fused_cpu measure --check-races", f"--check-races checks kernels{in_cpp}"),
+            ("fused_cpu measure --emulate", f"--emulate runs kernels{in_cpp}"),
+            ("fused_cuda --sanitize", "--sanitize checks C++, and there is none in fused_cuda: "
+             "--check-races checks kernels\n"),
+            ("fused_cpu --sanitize", "--sanitize needs g++ on Linux with its libasan, which this "
+             "build does not have\n"),
+        ):
+            self.prints(f"check {line}", f"lab: {said}", code=1)
 
     def test_three_failures_in_full(self):
         self.fake("fused_cpu", [case(f"case {n}", "failed", message=f"[{n}] [red]")
@@ -73,7 +159,7 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
             ("passed", "passed", "\n      challenge met: memory grows no faster\n"),
             ("not_started", "not_started", "0 of 1 cases\n\n"),
         ):
-            challenge = case("memory grows no faster", do, weight=0, challenge=True,
+            challenge = case("memory grows no faster", do, challenge=True,
                              message="too much\nat 1024")
             self.fake("fused_cpu", [case("a", other), challenge])
             self.assertIn(shown, self.lab("check fused_cpu")[1])
@@ -126,14 +212,22 @@ Next: edit part1_softmax_matmul/skeleton/fused_cpu.cpp and run the same again; \
 
     def test_an_unknown_name_lists_the_cases(self):
         self.prints("check --test ragged", f"""\
-The cases of puzzle, fused_cpu, fused_cuda, measure:
-  even: 64 x 64 x 64
+The cases of puzzle, fused_cpu, fused_cuda, measure with "ragged":
   {RAGGED}
-  warm-up
   (puzzle needs a GPU)
   (fused_cuda needs a GPU or the emulator)
-lab: no case is called "ragged" (did you mean "{RAGGED}"?); the cases are listed above
+lab: no case is called "ragged" (did you mean "{RAGGED}"?); the cases with "ragged" are listed above
 """, code=1)
+        self.prints("check fused_cpu --test nothing", f"""\
+The cases of fused_cpu:
+  even: 64 x 64 x 64
+  {RAGGED}
+lab: no case is called "nothing"; the cases are listed above
+""", code=1)
+
+    def test_the_label_on_the_card_names_its_tasks(self):
+        self.shows("check 1.b", "measure  How to measure", "1 of 1 cases")
+        self.shows("check 1.A", "fused_cpu   Fused", "fused_cuda  Fused", code=1)
 
     def test_a_task_that_does_not_compile(self):
         self.broken["part1_fused_cpu_skeleton_tests"] = "fused_cpu.cpp:1: error: x"

@@ -72,13 +72,14 @@ class Judge(Test):
 
     def test_partial_credit_says_what_is_wrong(self):
         right = self.fused.path("solution").read_text()
-        for wrong, lost, said in (
-                (right.replace("m_new == -kInfinity ? 0 : m_new", "m_new"), "masked", "NaN"),
-                (right.replace("o(i, c) *= alpha", "o(i, c) *= 1"), "rising", "are wrong")):
+        for wrong, lost, said, earns in (
+                (right.replace("m_new == -kInfinity ? 0 : m_new", "m_new"), "masked", "NaN", True),
+                # Every requirement has a case with a new maximum in a later block.
+                (right.replace("o(i, c) *= alpha", "o(i, c) *= 1"), "rising", "are wrong", False)):
             self.assertNotEqual(wrong, right)
             result = self.judged(wrong)
             failed = {case.name: case.message for case in result.cases if case.status == "failed"}
-            self.assertTrue(0 < result.earned < 1, result.earned)
+            self.assertEqual((result.earned > 0, result.earned < 1), (earns, True), result.earned)
             name, = [name for name in failed if lost in name]
             self.assertIn(said, failed[name] + "NaN" * ("masked" in name))
 

@@ -258,6 +258,21 @@ class Plots(TemporaryRoot):
                                RUNGS[-2:], [RUNGS[3]]):
             self.assertEqual(self.drawn(RUNG, *series, *cpu_or_pytorch), two)
 
+    def test_float32_on_a_gpu_is_drawn_as_error_against_speed(self) -> None:
+        float32 = RUNG | {"dtype": "float32", "frobenius_error": "2e-7"}
+        rows = [{"implementation": "10_last"}, {"implementation": "10_last", "causal": "True"},
+                {"implementation": "pytorch_efficient+none", "forward_ms": "4",
+                 "frobenius_error": "7e-7"}, {"implementation": "3_failed"} | FAILED]
+        every_key, causal = plots._errors(results.groups(results.load(
+            write(self.root / "a.csv", float32, *rows)))).axes
+        self.assertEqual([[line.get_label() for line in axes.lines] for axes in (every_key, causal)],
+                         [["10_last", "pytorch_efficient"], ["10_last"]])
+        fast, slow = (line.get_xydata()[0] for line in every_key.lines)
+        self.assertAlmostEqual(fast[0] / slow[0], 2)
+        self.assertEqual((fast[1], slow[1]), (2e-7, 7e-7))
+        self.assertIn("attention_float32.png", self.drawn(float32, *rows))
+        self.assertNotIn("attention_float32.png", self.drawn(float32, *rows[2:]))
+
     def test_every_line_has_its_own_look(self) -> None:
         names = ["standard", "flash", "pytorch_flash", "pytorch_math",
                  *(f"{number}_rung" for number in range(8))]
@@ -314,6 +329,18 @@ class Table(TemporaryRoot):
         self.assertIn("| 64 | 3 | 1.5 (32) | 2.00x | 1.07 | 8 | 0 |", text)
         self.assertIn("| 128 | OOM | unsupported |  |  |  |  |", text)
         self.assertEqual([one.name for one in self.page.parent.glob(".*")], [])
+
+    def test_softmax_matmul_has_the_fastest_rung_beside_pytorch_where_there_is_one(self) -> None:
+        rung = {"BLOCK": "", "implementation": "3_x", "forward_ms_mean": "1"}
+        rows = (SOFTMAX | {"implementation": ""}, UNFUSED | {"forward_ms_mean": "3"}, {}, rung,
+                rung | {"implementation": "4_y", "forward_ms_mean": "0.5"})
+        self.reference("softmax_matmul", *rows)
+        text = self.text("RESULTS softmax_matmul")
+        self.assertIn("| fastest step of the ladder, ms | speed-up over unfused |", text)
+        self.assertIn(" | 0.5 (4_y) | 6.00x |\n", text)
+        self.reference("softmax_matmul", *rows, UNFUSED | {
+            "implementation": "pytorch_unfused", "forward_ms_mean": "2"})
+        self.assertIn(" | 2 | 0.5 (4_y) | 4.00x |\n", self.text("RESULTS softmax_matmul"))
 
     def test_attention_has_a_row_for_each_implementation_at_the_longest_sequence(self) -> None:
         self.reference("attention", ATTENTION, STANDARD, {}, CAUSAL | NO_PEAK,

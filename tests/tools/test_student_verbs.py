@@ -62,11 +62,11 @@ class List(Course):
         self.assertEqual([", ".join(row) for row in rows], [
             "task, title, points, minutes, hints, in, tags, last check",
             "warm-up, puzzle, One number a head, 0, 45, 0/2, CUDA, on a GPU, CUDA, never checked",
-            "1.A, fused_cpu, Fused softmax-matmul in C++, 0.5 of 1, 60, 1/3, C++, softmax, blocks, "
+            "1.A, fused_cpu, Fused softmax-matmul in C++, 0 of 1, 60, 1/3, C++, softmax, blocks, "
             "wrong",
             "1.A, fused_cuda, Fused softmax-matmul in CUDA, 3, 180, 0/2, CUDA, CUDA, never checked",
             "1.B, measure, How to measure, 4 of 4, 60, 0/2, C++, timing, passed, edited since",
-            "[" + "#" * 22 + "-" * 18 + "], 4.5 of 8 points, 1 of 4 tasks passed"])
+            "[" + "#" * 20 + "-" * 20 + "], 4 of 8 points, 1 of 4 tasks passed"])
 
 
 class Reset(Course):
@@ -250,6 +250,26 @@ class Watch(Course):
         seen = self.watched(rename, "measure")
         self.assertTrue(seen.startswith(f"{MEASURE}\n"))
         self.assertNotIn("does not exist", seen)
+
+    def test_a_save_ends_the_check_that_is_under_way(self):
+        self.fake("measure", [case("a", run="time.sleep(60)")])
+
+        def later():
+            started = self.root / f"{self.target('measure')}.calls"
+            while not started.exists():
+                time.sleep(0.02)
+            self.green("measure")
+            self.write(MEASURE, "// edited")
+
+        editor = threading.Thread(target=later)
+        editor.start()
+        begin = time.monotonic()
+        seen = self.lab("watch measure --once --interval 0.05")[1]
+        editor.join()
+        self.assertLess(time.monotonic() - begin, 30)
+        stopped, checked = seen.split(f"changed: {MEASURE}\n")
+        self.assertIn("stopped, because a file was saved\n", stopped)
+        self.assertIn("passed            4 of 4", checked)
 
     def test_a_broken_manifest_does_not_end_it(self):
         seen = self.watched(lambda: self.write("part1_softmax_matmul/tasks.toml", "part = "))

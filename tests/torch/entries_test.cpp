@@ -52,7 +52,9 @@ TEST_CASE("PyTorch's passes are right, and go with ours, on every problem that t
   for (const AttentionCase& problem : part2::attention_cases()) {
     // PyTorch makes rows NaN that see no finite score, and those that have a NaN behind the
     // diagonal.
-    if (problem.data == Data::kMinusInfinity || problem.data == Data::kNaN) continue;
+    if (problem.data == Data::kMinusInfinity || problem.data == Data::kNaN ||
+        problem.data == Data::kNaNInScores || problem.data == Data::kLowest)
+      continue;
     problem.float64 ? check_pairs<double>(registry, problem, taken)
                     : check_pairs<float>(registry, problem, taken);
     if (problem.data == Data::kNormal) check_pairs<Half>(registry, problem, taken_in_16_bits);

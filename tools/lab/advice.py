@@ -56,6 +56,7 @@ def _fix(result: TaskResult, seed: int, backends: Backends, case: str | None) ->
     task, option = result.task, " --solution" if result.implementation == "solution" else ""
     if task.is_cuda and backends.asked:
         option += " --check-races" if backends.asked == CHECKED else " --emulate"
+    option += " --sanitize" * backends.sanitizes(task)
     if result.status == grading.BUILD_FAILED:
         line = _line_of(result.first_error) if task.is_cuda else ""
         correct = next((words for pattern, words in _NVCC_ONLY if pattern.search(line)),
@@ -68,14 +69,20 @@ def _fix(result: TaskResult, seed: int, backends: Backends, case: str | None) ->
     # The checks often name the line where a wrong result only names the element.
     unchecked = (failed.backend == EMULATED and failed.status in (grading.WRONG, grading.CRASHED)
                  and backends.has_checks(task))
+    unsanitized = (not task.is_cuda and failed.status == grading.CRASHED and backends.config.asan
+                   and not backends.sanitize)
     if case:
         file = task.shown_path(result.implementation)
         again = "run the same again"
         if unchecked:
             again += ", or with --check-races, which finds races and stray accesses"
+        if unsanitized:
+            again += ", or with --sanitize, which finds the first access out of bounds"
         return f"Next: edit {file} and {again}; ./lab hint {task.name} has a hint"
     if unchecked:
         option = option.removesuffix(" --emulate") + " --check-races"
+    if unsanitized:
+        option += " --sanitize"
     return f'Next: ./lab check {task.name} --test "{failed.name}" --seed {seed}{option}'
 
 

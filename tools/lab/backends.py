@@ -5,8 +5,10 @@ memory that nobody wrote and accesses out of bounds, and is slower; cases that n
 only there.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lab import paths
 from lab.build import Config
 from lab.errors import LabError
 from lab.manifest import Task
@@ -19,6 +21,7 @@ CPU, GPU, EMULATED, CHECKED = "cpu", "gpu", "emulated", "checked"
 class Backends:
     config: Config
     asked: str = ""  # EMULATED or CHECKED; empty: the GPU, and the emulator where there is none
+    sanitize: bool = False  # tasks in C++ run with AddressSanitizer in their library
 
     def of(self, task: Task) -> str | None:
         """The backend that runs the task. GPU without a GPU: it can only be compiled here. None:
@@ -32,6 +35,18 @@ class Backends:
 
     def has_checks(self, task: Task) -> bool:
         return task.is_cuda and not task.needs_gpu and self.config.checked
+
+    def sanitizes(self, task: Task) -> bool:
+        return self.sanitize and not task.is_cuda
+
+    def environment(self) -> dict[str, str]:
+        """With which the test program of a task in C++ takes its library with AddressSanitizer."""
+        if not self.sanitize:
+            return {}
+        return {"LD_PRELOAD": self.config.asan,
+                "LD_LIBRARY_PATH": str(paths.BUILD / "lib/sanitized"),
+                "ASAN_OPTIONS": "abort_on_error=1:detect_leaks=0",
+                "UBSAN_OPTIONS": "abort_on_error=1:print_stacktrace=0"}
 
     def to_build(self, task: Task) -> list[str]:
         """The backends that a check of the task may need, the first one for most of its cases."""
@@ -54,8 +69,20 @@ class Backends:
         return f"compiled and not run ({why})" if backend == GPU else f"not run ({why})"
 
 
-def choose(config: Config, emulate: bool = False, check_races: bool = False) -> Backends:
-    """What --emulate and --check-races mean on this machine. LabError where it cannot do that."""
+def choose(config: Config, emulate: bool = False, check_races: bool = False,
+           sanitize: bool = False, tasks: Sequence[Task] = ()) -> Backends:
+    """What the options mean on this machine. LabError where it cannot do that, or where an option
+    would do nothing for these tasks."""
+    names = ", ".join(task.name for task in tasks)
+    if (emulate or check_races) and tasks and not any(task.is_cuda for task in tasks):
+        asked = "--check-races checks kernels" if check_races else "--emulate runs kernels"
+        raise LabError(f"{asked}, and there are none in {names}: --sanitize checks C++")
+    if sanitize and tasks and all(task.is_cuda for task in tasks):
+        raise LabError(f"--sanitize checks C++, and there is none in {names}: --check-races checks "
+                       "kernels")
+    if sanitize and not config.asan:
+        raise LabError("--sanitize needs g++ on Linux with its libasan, which this build does not "
+                       "have")
     option = "--check-races" if check_races else "--emulate"
     if (emulate or check_races) and not config.emulated:
         raise LabError(f"{option} needs the emulator, which this build does not have: it takes "
@@ -64,4 +91,4 @@ def choose(config: Config, emulate: bool = False, check_races: bool = False) -> 
         raise LabError(f"{option} needs g++, whose instrumentation finds the races, and "
                        f"build/default was configured with {config.compiler}: delete "
                        "build/default, and try again with CXX=g++ in front")
-    return Backends(config, CHECKED if check_races else EMULATED if emulate else "")
+    return Backends(config, CHECKED if check_races else EMULATED if emulate else "", sanitize)

@@ -29,6 +29,7 @@ class Config:
     emulated: bool           # .cu files are built for the emulator too (common/simt)
     checked: bool            # and for the emulator with its checks, which needs g++
     cuda_architectures: str
+    asan: str = ""           # AddressSanitizer's library, for ./lab check --sanitize
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,16 @@ def first_error(log: str, folder: Path) -> str:
             return re.sub(rf"(?<!\S)(?:{re.escape(str(paths.ROOT))}|{re.escape(up)})/", "",
                           line.rstrip())
     return _last_line(log, "the build failed without a message")
+
+
+def warnings(log: str, file: str, library: str) -> list[str] | None:
+    """The warnings about one file, "FILE:31: 'sum' is used uninitialized", each once. None where
+    the log does not show that `library` was compiled: then nobody knows."""
+    if not re.search(rf"Building .*/{library}(?:_emulated|_checked)?\.dir/", log):
+        return None
+    found = re.findall(rf"^(?:\S*/)?{re.escape(file)}[:(](\d+)(?::\d+|\))*: warning(?: #[\w-]+)?: "
+                       r"(.*\S)", log, re.MULTILINE)
+    return [f"{file}:{line}: {text}" for line, text in dict.fromkeys(found)]
 
 
 def first_configure_error(log: str) -> str:

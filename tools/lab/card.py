@@ -13,6 +13,7 @@ from lab.grading import CaseResult, Notify, PartResult, TaskResult
 from lab.manifest import Task
 
 SHOWN_FAILURES = 3  # a task's failed cases that are shown in full
+SHOWN_WARNINGS = 3  # of the compiler, about a task's file
 SHOWN_OUTPUT = 8  # lines of what a program printed before it crashed
 SINGLE_OUTPUT = 60  # the same for a case that is run alone
 STATUS_WIDTH = len(grading.BUILD_FAILED)
@@ -28,13 +29,18 @@ def style_of(status: str) -> str:
 
 
 def print_card(results: Sequence[PartResult], *, all_failures: bool = False,
-               case: str | None = None) -> None:
-    """`case` is the case that was run alone: it is shown in full, without points."""
+               case: str | None = None, changed: Sequence[str] = ()) -> None:
+    """`case` is the case that was run alone: it is shown in full, without points. `changed`: lines
+    about given files that the student changed."""
     for result in results:
         console.print()
         for line in _part(result, all_failures, case):
             console.print(line, soft_wrap=True)
     console.print()
+    for line in changed[:SHOWN_FAILURES]:
+        say(line, "yellow")
+    if len(changed) > SHOWN_FAILURES:
+        say(f"and {len(changed) - SHOWN_FAILURES} more given files", "yellow")
     for line in [*(total_lines(results) if case is None else []), *advice.next_step(results, case)]:
         say(line)
 
@@ -51,6 +57,9 @@ def _part(result: PartResult, all_failures: bool, case: str | None) -> Iterator[
     line = _layout([task.task for task in result.tasks])
     for task in result.tasks:
         yield line(task, case is None)
+        if case is None and task.failures and task.requirements:
+            yield Text("      " + ", ".join(f"{name} {points(earned)} of {points(possible)}"
+                                            for name, earned, possible in task.requirements), "dim")
         yield from _details(task, all_failures, case)
 
 
@@ -123,6 +132,8 @@ def _details(result: TaskResult, all_failures: bool, case: str | None) -> Iterat
         command = f"cmake --build build/default --target {target}"
         yield Text(f"      {lost}Full compiler output: {command}", "dim")
         return
+    for warning in (result.warnings or [])[:SHOWN_WARNINGS]:
+        yield Text.assemble("      ", ("compiler warning", "yellow"), f": {warning}")
     failures = result.failures
     shown = result.cases if case else failures if all_failures else failures[:SHOWN_FAILURES]
     for failed in shown:

@@ -9,6 +9,7 @@ again without it.
 import concurrent.futures
 import contextlib
 import json
+import math
 import os
 import re
 import resource
@@ -22,14 +23,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lab import build, console, paths
-from lab.backends import CHECKED, CPU, GPU, Backends, choose
+from lab import build, console, paths, where
+from lab.backends import CHECKED, CPU, EMULATED, GPU, Backends, choose
 from lab.build import BuildResult
 from lab.errors import LabError
 from lab.manifest import Part, Task
 
-CASE_TIMEOUT = 60.0  # seconds; the slowest graded case of a correct solution takes a few
-TIMEOUTS_PER_TASK = 3  # then the rest is not run: an endless loop is rarely alone
+# Seconds that a graded case may take, at least four times what the slowest of a solution does.
+CASE_TIMEOUT = {CPU: 8.0, EMULATED: 8.0, CHECKED: 10.0, GPU: 20.0}
+START_TIMEOUT = 60.0  # seconds to the first line of the report: a GPU can take long to start
+TIMEOUTS_PER_TASK = 2  # then the rest is not run: an endless loop is rarely alone
+HUNG_BEFORE = 2.0  # seconds after which a case that is where the last one hung is not waited for
 _ONE_ON_THE_GPU = threading.Lock()  # some tests depend on how much of the GPU's memory is free
 OUTPUT_LIMIT = 64 * 1024  # bytes kept of what a program prints, half from each end
 
@@ -62,10 +66,12 @@ class CaseResult:
     status: str
     message: str = ""  # the verdict: its first line is the summary
     output: str = ""  # what the program printed, where that helps
-    weight: float = 0
+    requirement: str = ""  # of its task, which it belongs to
     points: float = 0  # what the case is worth
+    counts: float = 1  # the part of that which it earns when it passes: see with_points()
     backend: str = CPU  # that ran it
     challenge: bool = False  # beyond the task: no points, and failing it is no failure
+    diagnosis: str = ""  # the name of the mistake, where the harness is sure of it
 
 
 @dataclass
@@ -77,6 +83,7 @@ class TaskResult:
     first_error: str = ""  # of the compiler, "file:line: message"
     out_of_reach: bool = False  # this machine cannot run the task
     backend: str | None = CPU  # that ran it, or most of it
+    warnings: list[str] | None = None  # of the compiler, about the file; None: it did not run now
 
     @property
     def earned(self) -> float:
@@ -98,8 +105,9 @@ class TaskResult:
 
     @property
     def failures(self) -> list[CaseResult]:
-        return [case for case in self.cases
-                if not case.challenge and case.status not in (PASSED, NOT_STARTED, *ELSEWHERE)]
+        """The one that says most comes first."""
+        return in_order([case for case in self.cases if not case.challenge
+                         and case.status not in (PASSED, NOT_STARTED, *ELSEWHERE)])
 
     @property
     def challenges(self) -> list[CaseResult]:
@@ -111,9 +119,19 @@ class TaskResult:
         return self.status in (PASSED, *ELSEWHERE)
 
     def _share(self, status: str) -> float:
-        total = sum(case.weight for case in self.cases)
-        share = sum(case.weight for case in self.cases if case.status == status)
-        return self.task.points * share / total if total else 0.0
+        return math.fsum(case.points * (case.counts if status == PASSED else 1)
+                         for case in self.cases if case.status == status)
+
+    @property
+    def requirements(self) -> list[tuple[str, float, float]]:
+        """Name, points earned, points that can be earned here; in the order of tasks.toml."""
+        found = []
+        for name in self.task.requirements:
+            here = [case for case in self.cases
+                    if case.requirement == name and case.status not in ELSEWHERE]
+            found.append((name, sum(case.points * case.counts for case in here
+                                    if case.status == PASSED), sum(case.points for case in here)))
+        return [one for one in found if one[2]]
 
 
 @dataclass
@@ -141,6 +159,41 @@ class PartResult:
         return all(task.done for task in self.tasks)
 
 
+# A requirement that is broken in one place is broken. Of the others whose share is large, most is
+# worth half.
+ALL_OR_NOTHING = ("memory", "order and races")
+LARGE, MOST = 20, 0.75
+
+
+def with_points(task: Task, cases: Sequence[CaseResult]) -> list[CaseResult]:
+    """A requirement's points are shared out among its cases. They count when all of them pass, or,
+    of a large one, half when most do."""
+    sizes = Counter(case.requirement for case in cases if not case.challenge)
+    for name in sizes:
+        if task.points and name not in task.requirements:
+            raise LabError(f'{task.id} has a case of the requirement "{name}", which its entry in '
+                           f"tasks.toml lacks")
+    counts = {}
+    for name in sizes:
+        ran = [case.status == PASSED for case in cases if case.requirement == name
+               and not case.challenge and case.status not in ELSEWHERE]
+        large = name not in ALL_OR_NOTHING and task.requirements.get(name, 0) >= LARGE
+        most = large and sum(ran) >= MOST * len(ran)
+        # Half of the whole, shared out among those that pass.
+        counts[name] = 1 if all(ran) else 0.5 * len(ran) / sum(ran) if most else 0
+    return [replace(case, points=0 if case.challenge or not task.points else
+                    task.points * task.requirements[case.requirement] / 100
+                    / sizes[case.requirement],
+                    counts=0 if case.challenge else counts[case.requirement]) for case in cases]
+
+
+def in_order(failures: Sequence[CaseResult]) -> list[CaseResult]:
+    """Races and stray accesses, which come with file and line, then a mistake that has a name, then
+    the others; among equals the order of the task, whose simple cases come first."""
+    return sorted(failures, key=lambda case: 0 if case.message.startswith("kernel ")
+                  else 1 if case.diagnosis else 2)
+
+
 def sum_by_key(tables: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return dict(sum(map(Counter, tables), Counter()))
 
@@ -156,9 +209,11 @@ class Settings:
     implementation: str = "skeleton"
     seed: int = 1
     case: str | None = None  # run this one alone
-    timeout: float = CASE_TIMEOUT
+    timeout: float | None = None  # seconds a case; None: as CASE_TIMEOUT says
     notify: Notify = lambda line: None
+    environment: Mapping[str, str] = field(default_factory=dict)  # of tasks in C++
     stop: threading.Event = field(default_factory=threading.Event)  # set: end everything
+    library_path: str = ""  # a folder with libraries that come before those of the build
 
 
 def grade_part(part: Part, implementation: str = "skeleton", seed: int = 1, *,
@@ -169,7 +224,7 @@ def grade_part(part: Part, implementation: str = "skeleton", seed: int = 1, *,
         raise LabError(f"{part.folder.name}/{implementation}/ does not exist: there is nothing of "
                        "that kind to check here")
     result = PartResult(part, implementation, seed, backends or choose(build.configured()))
-    how = Settings(implementation, seed, **settings)
+    how = Settings(implementation, seed, environment=result.backends.environment(), **settings)
     chosen = part.tasks if tasks is None else tasks
     # Crashes must not fill the disk with core files.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
@@ -220,23 +275,29 @@ def _grade_task(task: Task, how: Settings, backends: Backends,
             else:
                 checked = (early.result() if asking == ahead
                            else run_task(task, how, CHECKED, asking)).cases
-            result = _with_checks(result, checked)
-    return replace(result, out_of_reach=out_of_reach)
+            result = with_checks(result, checked)
+    return replace(result, out_of_reach=out_of_reach, warnings=build.warnings(
+        built.result.log, task.shown_path(kind), task.library(kind)))
 
 
 def build_tasks(tasks: Sequence[Task], kind: str, backends: Backends) -> dict[str, TaskBuild]:
     """Builds what a check of the tasks may run: in one go, so that no core waits, and where that
     fails each alone, to know whose error it is."""
     if len(tasks) > 1:
-        targets = [task.target(kind, each) for task in tasks for each in backends.to_build(task)]
+        targets = [target for task in tasks for target in _targets(task, kind, backends)]
         built = build.build(targets, keep_going=True)
         if built.ok:
             return {task.id: TaskBuild(built) for task in tasks}
     return {task.id: _build_task(task, kind, backends) for task in tasks}
 
 
+def _targets(task: Task, kind: str, backends: Backends) -> list[str]:
+    targets = [task.target(kind, backend) for backend in backends.to_build(task)]
+    return [*targets, *[f"{task.library(kind)}_sanitized"] * backends.sanitizes(task)]
+
+
 def _build_task(task: Task, implementation: str, backends: Backends) -> TaskBuild:
-    targets = [task.target(implementation, backend) for backend in backends.to_build(task)]
+    targets = _targets(task, implementation, backends)
     built = build.build(targets)
     if not built.ok and "unknown target" in built.log:  # CMake last ran without the task's file
         build.configure()
@@ -250,7 +311,7 @@ def _build_task(task: Task, implementation: str, backends: Backends) -> TaskBuil
 def case_names(binary: Path) -> list[str]:
     try:
         listed = subprocess.run([binary, "--list-cases"], cwd=paths.ROOT, capture_output=True,
-                                text=True, timeout=CASE_TIMEOUT, stdin=subprocess.DEVNULL,
+                                text=True, timeout=START_TIMEOUT, stdin=subprocess.DEVNULL,
                                 errors="replace")
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LabError(f"{binary.name} --list-cases did not work: {error}") from None
@@ -267,36 +328,40 @@ def _names_of_checks(binary: Path) -> list[str]:
     return []
 
 
-def _with_checks(result: TaskResult, checked: Sequence[CaseResult]) -> TaskResult:
+def with_checks(result: TaskResult, checked: Sequence[CaseResult]) -> TaskResult:
     """The result with the cases that only the checked binary runs in their places."""
     ran = {case.name: case for case in checked}  # [""]: it ended before its first case
-    cases = [replace(ran.get(case.name) or ran[""], name=case.name, weight=case.weight,
-                     points=case.points) if case.status == NEEDS_CHECKS else case
+    cases = [replace(ran.get(case.name) or ran[""], name=case.name,
+                     requirement=case.requirement) if case.status == NEEDS_CHECKS else case
              for case in result.cases]
     backend = CHECKED if len(cases) == len(checked) else result.backend
-    return replace(result, status=_status_of(cases), cases=cases, backend=backend)
+    return replace(result, status=_status_of(cases), cases=with_points(result.task, cases),
+                   backend=backend)
 
 
 def run_task(task: Task, how: Settings, backend: str, cases: Sequence[str] | None = None,
-             probe: bool = False) -> TaskResult:
+             probe: bool = False, quiet: bool = False) -> TaskResult:
     """Runs a task's test binary, as often as it takes for every case, or the given ones, to have a
-    result. With `probe` the command is not shown when no case ran for want of the checks."""
+    result. With `probe` the command is not shown when no case ran for want of the checks, with
+    `quiet` never."""
     binary = build.binary(task.target(how.implementation, backend))
     command = [binary, *_options(how, cases)]
-    if not probe:
+    if not probe and not quiet:
         console.print_command(command)
     known: dict[str, CaseResult] = {}  # all cases of the task, in their order
     results: dict[str, CaseResult] = {}
     pending: list[str] | None = list(cases) if cases else None  # None: all of them
     timeouts = 0
+    hung_at: where.Spot | None = None
     while pending is None or pending:  # each round gives at least one case its result
-        process = _Process(task, binary, backend, how, pending)
+        process = _Process(task, binary, backend, how, pending, hung_at)
         with _ONE_ON_THE_GPU if backend == GPU else contextlib.nullcontext():
             process.run()
         known = known or process.known
         if not known:
             message = f"the test program {process.how_it_ended} before its first case"
-            nothing = CaseResult("", CRASHED, message, process.output, 1, task.points, backend)
+            nothing = CaseResult("", CRASHED, message, process.output, "", task.points,
+                                 backend=backend)
             return TaskResult(task, how.implementation, CRASHED, [nothing], backend=backend)
         pending = list(known) if pending is None else pending
         for name in cases or ():
@@ -315,7 +380,9 @@ def run_task(task: Task, how: Settings, backend: str, cases: Sequence[str] | Non
             culprit = process.culprit(pending)
             if culprit not in results:
                 results[culprit] = process.verdict_on(culprit)
-                timeouts += results[culprit].status == TIMED_OUT
+                if process.timed_out:
+                    timeouts += 1
+                    hung_at = process.spot
         pending = [name for name in pending if name not in results]
         if timeouts >= TIMEOUTS_PER_TASK:
             why = f"not run, because {timeouts} cases before it timed out"
@@ -324,16 +391,15 @@ def run_task(task: Task, how: Settings, backend: str, cases: Sequence[str] | Non
 
     if probe and any(result.status != NEEDS_CHECKS for result in results.values()):
         console.print_command(command)
-    total = sum(case.weight for case in known.values())
     ended = []
     for name, case in known.items():
         if result := results.get(name):
             if how.case and result.status not in (NOT_STARTED, *ELSEWHERE):
                 result.output = process.output  # of a case alone, however it ended
-            points = task.points * case.weight / total if total else 0.0
-            ended.append(replace(result, weight=case.weight, points=points, backend=backend,
+            ended.append(replace(result, requirement=case.requirement, backend=backend,
                                  challenge=case.challenge))
-    return TaskResult(task, how.implementation, _status_of(ended), ended, backend=backend)
+    return TaskResult(task, how.implementation, _status_of(ended), with_points(task, ended),
+                      backend=backend)
 
 
 def _options(how: Settings, cases: Sequence[str] | None) -> list[str]:
@@ -354,10 +420,14 @@ class _Process:
     """One run of a test binary, which is killed in the end with all that it started."""
 
     def __init__(self, task: Task, binary: Path, backend: str, how: Settings,
-                 cases: Sequence[str] | None) -> None:
+                 cases: Sequence[str] | None, hung_at: where.Spot | None = None) -> None:
         self.task, self.binary, self.backend = task, binary, backend
         self.how, self.cases = how, cases
-        self.known: dict[str, CaseResult] = {}  # what the task has, with weights
+        self.limit = CASE_TIMEOUT[backend] if how.timeout is None else how.timeout
+        self.hung_at = hung_at  # where an earlier process was when its time was over
+        self.places = where.Places()
+        self.spot: where.Spot | None = None  # where this one was, or where it crashed
+        self.known: dict[str, CaseResult] = {}  # what the task has
         self.ended: dict[str, CaseResult] = {}
         self.open_case = ""  # begun and not ended
         self.last_case = ""  # the last one that ended
@@ -373,7 +443,11 @@ class _Process:
             command = [self.binary, *_options(self.how, self.cases), "--report", report,
                        "--out", os.devnull]
             try:
+                environment = dict(self.how.environment if self.backend == CPU else {})
+                if self.how.library_path:
+                    environment["LD_LIBRARY_PATH"] = self.how.library_path
                 process = subprocess.Popen(command, cwd=paths.ROOT, stdin=subprocess.DEVNULL,
+                                           env=os.environ | environment,
                                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                            start_new_session=True)
             except OSError as error:
@@ -388,38 +462,65 @@ class _Process:
                 process.wait()
                 # The harness prints a verdict line for ctest.
                 self.output = re.sub(r"^verdict:.*\n", "", printed.text(), flags=re.MULTILINE)
-        self.how_it_ended = (f"timed out after {self.how.timeout:g} s" if self.timed_out
-                             else _how_it_ended(process.returncode))
+        if not self.timed_out:
+            self.how_it_ended = _how_it_ended(process.returncode)
+            if process.returncode < 0 and self.places.seen:
+                self.spot = self.places.spot(self._source())
+        if self.spot:
+            self.how_it_ended += f" {self.spot}"
+            if self.timed_out:
+                self.how_it_ended += "\nA loop around that does not end, or takes far too long."
 
     def _watch(self, process: subprocess.Popen, lines) -> None:
         """Follows the report until it is complete, or the process ends, or nothing comes for longer
         than the timeout. LabError when `stop` is set."""
         last_sign = time.monotonic()
+        was_asked = False
         while True:
             ended = process.poll() is not None  # before the read, so that no line is missed
             if self._read(lines):
-                last_sign = time.monotonic()
+                last_sign, was_asked = time.monotonic(), False
             if self.complete:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(timeout=2)  # it may write the rest of its output when it ends
             if self.complete or ended:
                 return
-            # A GPU can take long to start, so the first case gets more time.
-            allowed = max(self.how.timeout, 0 if self.known else CASE_TIMEOUT)
-            if time.monotonic() - last_sign > allowed:
-                self.timed_out = True
+            waited = time.monotonic() - last_sign
+            if waited > (self.limit if self.known else max(self.limit, START_TIMEOUT)):
+                self.spot = self._look(process, lines)
+                self.timed_out, self.how_it_ended = True, f"timed out after {self.limit:g} s"
                 return
+            if self.hung_at and self.known and waited > HUNG_BEFORE and not was_asked:
+                was_asked = True
+                spot = self._look(process, lines)
+                if self.hung_at.same(spot):
+                    self.timed_out, self.spot = True, spot
+                    self.how_it_ended = "not waited for: it was where the case before it hung,"
+                    return
             if self.how.stop.wait(0.02):
                 raise LabError("stopped")
 
+    def _source(self) -> Path:
+        return self.task.path(self.how.implementation)
+
+    def _look(self, process: subprocess.Popen, lines) -> where.Spot | None:
+        """Where the process is, if that is in the student's file."""
+        where.look_at(process.pid, self.places)
+        self._read(lines)
+        spot = self.places.spot(self._source())
+        self.places.seen.clear()
+        return spot
+
     def _read(self, lines) -> bool:
-        """Takes in the new whole lines of the report; True when there were any."""
+        """Takes in the new whole lines of the report; True when a case began or ended."""
         *whole, self._unread = (self._unread + lines.read()).split(b"\n")
         for line in whole:
             # Other lines than the harness's are ignored: a case without its lines has no result.
             with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-                self._take(json.loads(line))
-        return bool(whole)
+                event = json.loads(line)
+                self.places.take(event)
+                self._take(event)
+        return any(b'"where"' not in line for line in whole)
 
     def _take(self, event: dict) -> None:
         kind = event["event"]
@@ -430,7 +531,7 @@ class _Process:
                 raise LabError("{0} reports {1} ({2}, {3}); it must report {4} ({5}, {6})".format(
                     self.binary.name, *found, *wanted))
             self.known = {
-                case["name"]: CaseResult(case["name"], NOT_RUN, weight=float(case["weight"]),
+                case["name"]: CaseResult(case["name"], NOT_RUN, requirement=case["requirement"],
                                          challenge=bool(case.get("challenge")))
                 for case in event["cases"]}
         elif kind == "start" and event["case"] in self.known:
@@ -442,6 +543,10 @@ class _Process:
             message = str(event.get("message", ""))
             self.ended[self.open_case] = CaseResult(self.open_case, status, message)
             self.last_case, self.open_case = self.open_case, ""
+        elif kind == "diagnosis" and event["case"] == self.last_case:
+            seen = self.ended[self.last_case]
+            seen.diagnosis = str(event["name"])
+            seen.message = f"{event['text']}\n{seen.message}"
         elif kind == "complete":
             self.complete = not self.open_case
 
@@ -454,11 +559,14 @@ class _Process:
     def verdict_on(self, name: str) -> CaseResult:
         message = self.how_it_ended
         if name != self.open_case:
-            message += ", " + ("right after" if name == self.last_case else "before") + " this case"
+            when = "right after" if name == self.last_case else "before"
+            message = f"{when} this case: {message}" if self.spot else f"{message}, {when} this case"
         if message.startswith("ended early"):
             message += ": something called exit()"
-        status = TIMED_OUT if self.timed_out else CRASHED
-        lines = "\n".join(filter(None, (message, _clue(self.output))))
+        status, clue = TIMED_OUT if self.timed_out else CRASHED, _clue(self.output)
+        if clue and self.how.environment and not self.timed_out:
+            return CaseResult(name, status, clue)  # a sanitizer's clue says all, its output too much
+        lines = "\n".join(filter(None, (message, clue)))
         return CaseResult(name, status, lines, self.output)
 
 
@@ -499,10 +607,12 @@ def _printable(text: str) -> str:
 
 def _clue(output: str) -> str:
     """The line in which a sanitizer, the C++ runtime or the C library says what happened."""
-    signs = ("ERROR: AddressSanitizer", "runtime error:", "what():", "terminate called",
-             "Assertion ", "free(): ", "malloc")
-    return next((line.strip() for sign in signs for line in output.splitlines() if sign in line),
-                "")
+    if found := re.search(r"ERROR: (AddressSanitizer: [\w-]+)", output):
+        place = re.search(r"^    #\d+ .* (\S+/(?:skeleton|solution)/\S+?:\d+)", output, re.MULTILINE)
+        return found[1] + (f" at {paths.relative(place[1])}" if place else "")
+    signs = ("runtime error:", "what():", "terminate called", "Assertion ", "free(): ", "malloc")
+    return next((line.strip().removeprefix(f"{paths.ROOT}/") for sign in signs
+                 for line in output.splitlines() if sign in line), "")
 
 
 def _how_it_ended(code: int) -> str:

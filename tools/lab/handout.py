@@ -97,6 +97,24 @@ def sha256(file: Path) -> str | None:
         return None
 
 
+def changed_files(root: Path) -> tuple[list[str], bool]:
+    """The files of the course that are not as they were handed out, or in a clone of its repository
+    not as they were committed; and whether git can take them back. The student's own files may be
+    among them in a clone."""
+    git = ["git", "-c", "core.quotepath=off", "diff", "--relative", "--name-only", "HEAD"]
+    try:
+        done = subprocess.run(git, cwd=root, capture_output=True, text=True)
+        edited = done.stdout.splitlines()
+    except OSError:
+        edited = []
+    release = read(root)
+    if release is None:
+        return edited, True
+    found = [path for path, known in release.files.items()
+             if path not in release.own and sha256(root / path) != known]
+    return found, bool(found) and set(found) <= set(edited)
+
+
 def update(new: Path, student: Path) -> Iterator[tuple[str, str]]:
     """Lays the released course in the folder `new` over a student's. Yields each file that
     differed, with what was done. What the student changed stays as it is; a newer version of it

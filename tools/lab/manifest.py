@@ -8,7 +8,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab import paths
@@ -30,6 +30,8 @@ class Task:
     title: str
     file: str  # the name of the file, the same in skeleton/ and solution/
     points: float  # 0: a warm-up
+    # What the points are for: name -> percent of them.
+    requirements: dict[str, float] = field(hash=False)
     minutes: int  # what it takes to write
     needs_gpu: bool  # not even the emulator can run it
     tags: tuple[str, ...]
@@ -58,6 +60,10 @@ class Task:
         """The CMake target of the task's test binary, which has the same name."""
         suffix = f"_{backend}" if backend in ("emulated", "checked") else ""
         return f"{self.part}_{self.name}_{implementation}{suffix}_tests"
+
+
+    def library(self, implementation: str = "skeleton") -> str:
+        return f"{self.part}_{self.name}_{implementation}"
 
 
 @dataclass(frozen=True)
@@ -111,6 +117,10 @@ _TASK_KEYS = {
     "file": (lambda value: _is_text(value, r"[^/]+\.(cpp|cu)"),
              "the name of a .cpp or .cu file, without a folder"),
     "points": (lambda value: _is_number(value) and value >= 0, "a number of at least 0"),
+    "requirements": (lambda value: isinstance(value, dict) and all(
+        _is_number(share) and share >= 10 for share in value.values())
+        and sum(value.values()) in (0, 100),
+        "a table of names and their percents of the points, at least 10 each, 100 in all"),
     "minutes": (lambda value: _is_number(value) and value > 0 and value == int(value),
                 "a whole number above 0"),
     "needs_gpu": (lambda value: isinstance(value, bool), "true or false"),
@@ -181,13 +191,15 @@ def lint_files(part: Part) -> list[str]:
 
 def select(parts: Sequence[Part], names: Iterable[str] = ()) -> list[Task]:
     """The tasks that the names mean, in the manifest's order; all of them when there is no name. A
-    name is a part ("part1"), its folder, a task's id ("part1.fused_cpu"), name or file."""
+    name is a part ("part1"), its folder, a task's id ("part1.fused_cpu"), name or file, or what
+    stands before it on the card ("1.A")."""
     everything = [task for part in parts for task in part.tasks]
     if not everything:
         raise LabError(f"no part in {paths.ROOT}: a part is a folder with a {MANIFEST}")
     wanted: set[str] = set()
     for name in names:
-        found = [task for task in everything if name.rstrip("/") in _names(task)]
+        found = [task for task in everything if name.rstrip("/") in _names(task)
+                 or name.upper() == task.label.upper()]
         if not found:
             known = [part.name for part in parts] + [task.name for task in everything]
             raise LabError(f'no part or task is called "{name}"{nearest(name, known)}; '

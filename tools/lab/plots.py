@@ -37,8 +37,8 @@ def plot(csv_file: Path, folder: Path) -> list[Path]:
     """Draws a CSV of any benchmark and returns the files written. The figures of the first group
     (the GPU's, the largest problem) have the table's name, each other group has its device and
     sizes behind it. A group of one size is drawn only where there is no other, or where it has
-    several rungs of a GPU's ladder: all such groups are one figure. LabError where nothing can be
-    drawn."""
+    several rungs of a GPU's ladder: all such groups of 16 bits are one figure, and all groups of
+    float32 with a rung another one. LabError where nothing can be drawn."""
     all_groups = groups(load(csv_file))
     found = [group for group in all_groups if len(group.sizes) > 1] or all_groups
     if not found:
@@ -47,9 +47,14 @@ def plot(csv_file: Path, folder: Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         files = [_save(figure, folder / f"{_base_name(group, number == 0)}{suffix}.png")
                  for number, group in enumerate(found) for suffix, figure in figures(group)]
-        ladder = [group for group in all_groups if group not in found and len(_rungs(group)) > 1]
+        ladder = [group for group in all_groups if group not in found and len(_rungs(group)) > 1
+                  and group.rows[0].dtype != "float32"]
         if ladder:
             files.append(_save(_ladder(ladder), folder / f"{ladder[0].kind.table}_ladder.png"))
+        float32 = [group for group in all_groups if group.rows and group.rows[0].dtype == "float32"
+                   and any(row.frobenius_error for row in group.rows if row.name in _rungs(group))]
+        if float32:
+            files.append(_save(_errors(float32), folder / "attention_float32.png"))
         return files
     except OSError as error:
         raise LabError(f"{relative(folder)} cannot be written: {error.strerror}") from None
@@ -211,6 +216,40 @@ def _ladder(found: Sequence[Group]) -> Figure:
                     f"{row.batch * row.seq_len} tokens of {row.d_model} columns", fontsize=13)
     figure.legend(handles=list(handles.values()), labels=list(handles), frameon=False,
                   loc="outside lower center", ncols=min(7, len(handles)))
+    return figure
+
+
+def _errors(found: Sequence[Group]) -> Figure:
+    """Error against speed of forward passes in float32: a column for each problem, at its longest
+    sequence, a row for each mask, and a point for each implementation."""
+    def points(group: Group) -> list[Row]:
+        return [row for row in group.rows if row.size == group.sizes[-1] and row.backward_ms is None
+                and row.forward_tflops and row.frobenius_error]
+
+    figure = Figure(figsize=(4 * len(found), 7.5), layout="constrained")
+    panels = figure.subplots(2, len(found), squeeze=False)
+    looks = styles(list(dict.fromkeys(row.name for group in found for row in points(group))))
+    for column, group in enumerate(found):
+        for axes, mask in zip(panels[:, column], (False, True)):
+            for row in points(group):
+                if row.mask == mask:
+                    axes.plot(row.forward_tflops, row.frobenius_error, linestyle="none",
+                              markersize=7, alpha=0.8, label=row.name.removesuffix("+none"),
+                              **{key: looks[row.name][key] for key in ("color", "marker")})
+            first = group.rows[0]
+            axes.set(xlabel="forward, TFLOP/s", ylabel="relative error (Frobenius norm)",
+                     title=f"heads of {first.d_model // first.heads}, {group.sizes[-1]} keys"
+                     + (", causal" if mask else ""))
+            axes.set_xlim(left=0)
+            axes.set_ylim(bottom=0)
+            axes.margins(0.1)
+            axes.grid(color="0.9")
+            axes.spines[["top", "right"]].set_visible(False)
+    handles = {label: handle for axes in panels.flat
+               for handle, label in zip(*axes.get_legend_handles_labels())}
+    figure.legend(handles=list(handles.values()), labels=list(handles), frameon=False,
+                  loc="outside lower center", ncols=min(6, max(1, len(handles))))
+    figure.suptitle(f"float32: error and speed, {found[0].rows[0].gpu}", fontsize=13)
     return figure
 
 

@@ -29,9 +29,18 @@ class LastResult:
 
 
 @dataclass
+class Warned:
+    """What the compiler warned of when it last compiled a task's file."""
+
+    source: str  # fingerprint of the file
+    lines: list[str]
+
+
+@dataclass
 class State:
     hints: dict[str, int] = field(default_factory=dict)  # task id -> how many are shown
     results: dict[str, LastResult] = field(default_factory=dict)  # task id -> last check
+    warnings: dict[str, Warned] = field(default_factory=dict)  # by task id
 
 
 def load() -> State:
@@ -92,7 +101,9 @@ def _parse(data: dict) -> State:
     hints = {str(task): int(count) for task, count in data["hints"].items()}
     results = {task: LastResult(str(last["status"]), float(last["earned"]), str(last["source"]))
                for task, last in data["results"].items()}
-    return State(hints, results)
+    warnings = {task: Warned(str(last["source"]), [str(line) for line in last["lines"]])
+                for task, last in data.get("warnings", {}).items()}  # older files have none
+    return State(hints, results, warnings)
 
 
 def _file() -> Path:

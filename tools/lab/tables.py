@@ -5,6 +5,7 @@ the first comment of each rung. A page has the regions that it wants:
 
     <!-- BEGIN RESULTS attention_cpu -->     ...     <!-- END RESULTS attention_cpu -->
     <!-- BEGIN LADDER part2 -->              ...     <!-- END LADDER part2 -->
+    <!-- BEGIN POINTS part2 -->              ...     <!-- END POINTS part2 -->
 """
 
 import os
@@ -19,7 +20,7 @@ from lab.results import Group, Row
 # What times_of_rung() returns.
 TIMES = ("forward, ms", "PyTorch's time over it", "backward, ms", "PyTorch's time over it")
 
-MARKER = re.compile(r"<!-- (BEGIN|END) (RESULTS|LADDER) (\w+) -->")
+MARKER = re.compile(r"<!-- (BEGIN|END) (RESULTS|LADDER|POINTS) (\w+) -->")
 
 
 def pages() -> list[Path]:
@@ -46,6 +47,8 @@ def region(kind: str, name: str, page: Path) -> str:
     """What belongs between the markers."""
     if kind == "LADDER":
         return ladder_table(name, page)
+    if kind == "POINTS":
+        return points_table(name, page)
     table = re.sub("_(cpu|gpu)$", "", name)
     make = {"softmax_matmul": softmax_matmul_table, "attention_cpu": cpu_attention_table,
             "attention_gpu": gpu_attention_table}.get(name)
@@ -91,13 +94,19 @@ def _number(value: float | None, digits: int = 4) -> str:
 
 
 def softmax_matmul_table(group: Group) -> str:
-    """A row for each d2: unfused beside the fastest block of the fused function."""
+    """A row for each d2: unfused beside the fastest block of the fused function, and where the
+    results have them beside PyTorch's functions and the fastest rung."""
+    rungs = [name for name in group.names if re.match(r"\d+_", name)]
+    torch = "pytorch_unfused" in group.names
+    header = ["d2", "unfused, ms", "best fused, ms (block)", "speed-up", "fused, TFLOP/s",
+              "extra memory unfused, MiB", "extra memory fused, MiB"]
+    header += ["PyTorch unfused, ms"] * torch + ["fastest step of the ladder, ms"] * bool(rungs)
+    header += ["speed-up over PyTorch" if torch else "speed-up over unfused"] * bool(rungs)
     rows = []
     for d2 in group.sizes:
         unfused = group.find("unfused", d2)
         fused = [row for row in group.rows if row.d2 == d2 and row.BLOCK is not None]
-        best = min((row for row in fused if row.ok), key=lambda row: row.forward_ms_mean,
-                   default=None)
+        best = _fastest(fused)
         both = best is not None and unfused is not None and unfused.ok
         rows.append([
             str(d2),
@@ -108,8 +117,19 @@ def softmax_matmul_table(group: Group) -> str:
             _number(best.tflops, 3) if best else "",
             *("" if row is None or row.extra_mib is None else "0" if row.extra_mib < 0.1
               else _number(row.extra_mib) for row in (unfused, best))])
-    return _markdown(("d2", "unfused, ms", "best fused, ms (block)", "speed-up", "fused, TFLOP/s",
-                      "extra memory unfused, MiB", "extra memory fused, MiB"), rows)
+        peer = group.find("pytorch_unfused", d2) if torch else unfused
+        rung = _fastest([row for row in group.rows if row.d2 == d2 and row.name in rungs])
+        if torch:
+            rows[-1].append("" if peer is None else _number(peer.forward_ms_mean) or peer.status)
+        if rungs:
+            rows[-1] += [f"{_number(rung.forward_ms_mean)} ({rung.name})" if rung else "",
+                         f"{peer.forward_ms_mean / rung.forward_ms_mean:.2f}x"
+                         if rung and peer is not None and peer.ok else ""]
+    return _markdown(header, rows)
+
+
+def _fastest(rows: Iterable[Row]) -> Row | None:
+    return min((row for row in rows if row.ok), key=lambda row: row.forward_ms_mean, default=None)
 
 
 def _times(row: Row) -> list[str]:
@@ -157,6 +177,20 @@ def gpu_attention_table(group: Group) -> str:
     return _markdown(("implementation", "causal", "forward, ms", "backward, ms", "total, ms",
                       "forward, TFLOP/s", "backward, TFLOP/s", "forward peak, MiB",
                       "backward peak, MiB", "saved, MiB"), rows)
+
+
+# ---- points -------------------------------------------------------------------------------------
+
+
+def points_table(part: str, page: Path) -> str:
+    """A row for each task of the part: its requirements, and the points of each."""
+    tasks = [task for one in manifest.load_parts() if one.name == part for task in one.tasks]
+    if not tasks:
+        raise LabError(f"{paths.relative(page)}: POINTS is '{part}'; there is no such part")
+    return _markdown(("task", "points of each requirement"),
+                     [(f"`{task.name}`", ", ".join(f"{name} {task.points * share / 100:g}" for
+                                                   name, share in task.requirements.items()))
+                      for task in tasks if task.requirements], left=2)
 
 
 # ---- ladders ------------------------------------------------------------------------------------

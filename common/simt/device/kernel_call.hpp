@@ -32,6 +32,7 @@ struct KernelCall {
   const Argument* argument_list;
   std::size_t argument_count;
   bool checked;
+  const void* stream;  // that was asked for
 };
 
 // Runs the whole grid before it returns. The result is a cudaError_t: cudaErrorLaunchFailure when
@@ -41,7 +42,8 @@ FLASH_EXPORT int run(const KernelCall& call);
 
 template <class... Parameters>
 int launch(const char* name, void (*kernel)(Parameters...), uint3 grid, uint3 block,
-           std::size_t shared_bytes, const std::tuple<Parameters...>& arguments) {
+           std::size_t shared_bytes, const void* stream,
+           const std::tuple<Parameters...>& arguments) {
   struct Call {
     void (*kernel)(Parameters...);
     const std::tuple<Parameters...>* arguments;
@@ -64,7 +66,8 @@ int launch(const char* name, void (*kernel)(Parameters...), uint3 grid, uint3 bl
                     .argument_bytes = sizeof call,
                     .argument_list = list,
                     .argument_count = sizeof...(Parameters),
-                    .checked = FLASH_SIMT_CHECKED != 0});
+                    .checked = FLASH_SIMT_CHECKED != 0,
+                    .stream = stream});
       },
       arguments);
 }

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "part2_flash_cpu/ladder/per_isa/kernels.hpp"
-#include "part2_flash_cpu/ladder/per_isa/simd.hpp"
+#include "common/cpu/simd.hpp"
 
 namespace flash::FLASH_ISA {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "part2_flash_cpu/ladder/per_isa/kernels.hpp"
-#include "part2_flash_cpu/ladder/per_isa/simd.hpp"
+#include "common/cpu/simd.hpp"
 
 namespace flash::FLASH_ISA {
 namespace {

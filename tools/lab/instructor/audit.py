@@ -53,7 +53,8 @@ _OF_CUDA = re.compile(
     r"|misaligned|async_\w+?|add_products|tma_\w+?|wgmma\w*?|mbarrier_\w+?|named_barrier"
     r"|set_registers|fence_proxy_async)E\w*"
     r"|_Z\d+cuda(GetLastError|PeekAtLastError|GetErrorString|GetErrorName|FuncSetAttribute"
-    r"|FuncGetAttributes|GetDevice|DeviceGetAttribute|Memset|RuntimeGetVersion)\D\w*")
+    r"|FuncGetAttributes|GetDevice|DeviceGetAttribute|Memset|RuntimeGetVersion"
+    r"|DeviceSynchronize|StreamSynchronize)\D\w*")
 
 # Words that a .cu file may not have, after the headers that it includes: for the compiler, which
 # sees through macros. Whether it runs on a GPU or on the emulator makes no difference to a

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import paths
+from lab import grading, paths
 from lab.errors import LabError
 from lab.instructor import audit, sandbox
 from lab.instructor.sandbox import InfraError, Limits
@@ -50,10 +50,11 @@ class Case:
     points: float      # that it is worth
     message: str = ""
     challenge: bool = False
+    counts: float = 1  # the part of the points that it earns when it passes: its requirement's
 
     @property
     def earned(self) -> float:
-        return self.points if self.status == PASSED else 0.0
+        return self.points * self.counts if self.status == PASSED else 0.0
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,8 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path,
            seconds_a_call: float = 20) -> Bench:
     """Reads what the build in `folder` knows, and lays out the headers in the folder `headers`."""
     entries = json.loads((folder / "compile_commands.json").read_text())
-    commands = {entry["file"]: entry["command"] for entry in entries}
+    commands = {entry["file"]: entry["command"] for entry in entries
+                if "_sanitized.dir/" not in entry["command"]}
     for part in {task.folder for task in tasks}:
         for pattern in _HEADERS + _CUDA_HEADERS:
             for file in paths.ROOT.glob(pattern.format(part=part.name)):
@@ -229,8 +231,10 @@ def judge(task: Task, source: bytes, bench: Bench, seed: int | None = None) -> J
             events["ends"] |= more["ends"]
         for name in bench.checks[task.id] if not begun else ():
             events["ends"][name] = {"status": "not_started", "message": ""}
-        return dataclasses.replace(ending, cases=tuple(_case(task, case, events)
-                                                       for case in events["cases"]))
+        cases = [_case(case, events) for case in events["cases"]]
+        return dataclasses.replace(ending, cases=tuple(
+            Case(case.name, case.status, case.points, case.message, case.challenge, case.counts)
+            for case in grading.with_points(task, cases)))
 
 
 def _lay_out(task: Task, source: bytes, work: Path, bench: Bench) -> None:
@@ -352,21 +356,23 @@ def _run(task: Task, build: Build, names: Sequence[str], work: Path, bench: Benc
             events[-1]["event"] != "complete" and not done.timed_out):
         # The judge runs no student code: if it does not finish, the student is not to blame.
         raise InfraError(f"{judge_of(task)} did not finish: {done.output.strip()[-500:]}")
-    return {"cases": events[0]["cases"],
-            "ends": {event["case"]: event for event in events if event["event"] == "end"}}
+    ends = {event["case"]: event for event in events if event["event"] == "end"}
+    for event in events:
+        if event["event"] == "diagnosis":
+            ends[event["case"]]["message"] = f"{event['text']}\n{ends[event['case']]['message']}"
+    return {"cases": events[0]["cases"], "ends": ends}
 
 
 def _wanted(names: Sequence[str], bench: Bench) -> list[str]:
     return [name for name in names if not bench.only or name in bench.only]
 
 
-def _case(task: Task, case: dict, events: dict) -> Case:
+def _case(case: dict, events: dict) -> grading.CaseResult:
     end = events["ends"].get(case["name"], {
         "status": "failed", "message": f"Not run, because all cases together took longer than "
                                        f"{JUDGE.seconds:g} s"})
     status = _OF_REPORT.get(end["status"], FAILED)
     if status == FAILED and end["message"].startswith("Not run, because"):
         status = NOT_RUN  # no points, and no mistake of its own
-    total = sum(other["weight"] for other in events["cases"])
-    return Case(case["name"], status, task.points * case["weight"] / total,
-                end["message"].replace("/course/", ""), case["challenge"])
+    return grading.CaseResult(case["name"], status, end["message"].replace("/course/", ""),
+                              requirement=case["requirement"], challenge=case["challenge"])

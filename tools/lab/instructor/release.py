@@ -27,6 +27,7 @@ COMMON = (
 # Of these, what stays at home: it needs solutions, or is an instructor's.
 AT_HOME = (
     "tools/lab/instructor/", "tools/lab/verbs/release.py", "tools/lab/verbs/grade.py",
+    "tools/lab/zoo.py", "tools/lab/verbs/zoo.py",
     "tools/lab/verbs/export.py",
     "tools/lab/verbs/skeletons.py", "tools/lab/verbs/rung.py", "tools/lab/verbs/table.py")
 # And what ./lab submit needs of the instructor's files: the judge, which has no secrets.

@@ -2,8 +2,9 @@
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
-from lab import build, card, grading, manifest, state
+from lab import build, card, grading, handout, manifest, paths, state
 from lab.backends import Backends, choose
 from lab.console import say
 from lab.errors import LabError
@@ -16,7 +17,7 @@ HELP = "grade your files: points, what is wrong and why, the next command"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="PART|TASK",
-                        help="part1, fused_cpu or part1.fused_cpu (default: all)")
+                        help="part1, fused_cpu, part1.fused_cpu or 1.A (default: all)")
     parser.add_argument("--test", metavar="NAME",
                         help="run this one case alone, with its full verdict")
     parser.add_argument("--seed", type=int, default=1, help="seed of the inputs (default: 1)")
@@ -33,6 +34,9 @@ def add_backend_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check-races", action="store_true",
                         help="emulate CUDA tasks and check each access of their kernels: races, "
                              "missing barriers, accesses out of bounds; slower")
+    parser.add_argument("--sanitize", action="store_true",
+                        help="run tasks in C++ with AddressSanitizer and UBSan: they name the line "
+                             "of an access out of bounds, of an overflow and the like")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -41,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     parts = manifest.load_parts()
     tasks = manifest.select(parts, args.names)
     implementation = "solution" if args.solution else "skeleton"
-    backends = choose(build.configured(), args.emulate, args.check_races)
+    backends = choose(build.configured(), args.emulate, args.check_races, args.sanitize, tasks)
     if args.test is not None:
         tasks = _tasks_with(tasks, args.test, implementation, backends)
     return check(parts, tasks, implementation, args.seed, backends=backends,
@@ -60,18 +64,39 @@ def check(parts: Sequence[Part], tasks: Sequence[Task], implementation: str = "s
                 results.append(grading.grade_part(part, implementation, seed, tasks=chosen,
                                                   backends=backends, case=case, notify=notify))
         notify("")
-    if implementation == "skeleton" and case is None:
-        _remember(results)
-    card.print_card(results, all_failures=all_failures, case=case)
+    changed: list[str] = []
+    if implementation == "skeleton":
+        _remember(results, complete=case is None)
+        changed = _changed_given_files([result.part for result in results])
+    card.print_card(results, all_failures=all_failures, case=case, changed=changed)
     return 0 if all(result.done for result in results) else 1
 
 
-def _remember(results: Sequence[PartResult]) -> None:
+def _remember(results: Sequence[PartResult], complete: bool) -> None:
+    """Keeps how the tasks ended, if all of their cases ran, and the compiler's warnings, which it
+    repeats only when it compiles again."""
     with state.edit() as student:
         for result in (task for part in results for task in part.tasks):
-            source = state.fingerprint(result.task.path(result.implementation))
-            last = state.LastResult(result.status, result.earned, source)
-            student.results[result.task.id] = last
+            name, source = result.task.id, state.fingerprint(result.task.path())
+            if complete:
+                student.results[name] = state.LastResult(result.status, result.earned, source)
+            if result.warnings is not None:
+                student.warnings[name] = state.Warned(source, result.warnings)
+            elif name in student.warnings and student.warnings[name].source == source:
+                result.warnings = student.warnings[name].lines
+
+
+def _changed_given_files(parts: Sequence[Part]) -> list[str]:
+    """A line for the card about each given file that is not as it was handed out."""
+    changed, in_git = handout.changed_files(paths.ROOT)
+    folders = ("common", "cmake", "tests", *(part.folder.name for part in parts))
+    own = ("skeleton", "solution", "ladder")
+    given = [path for path in changed
+             if Path(path).suffix in manifest.SOURCES | {".inc", ".cmake", ".toml", ".txt"}
+             and Path(path).parts[0] in folders and not set(Path(path).parts[:-1]) & set(own)]
+    return [f"you changed a given file: {path}; " + (
+        f"git diff {path} shows how, git checkout HEAD {path} takes it back" if in_git else
+        "take it from the release that your course handed out") for path in given]
 
 
 def _tasks_with(tasks: Sequence[Task], case: str, implementation: str,
@@ -95,10 +120,11 @@ def _tasks_with(tasks: Sequence[Task], case: str, implementation: str,
         return known[case]
     if not known:
         raise LabError("; ".join(left_out))
-    say(f"The cases of {', '.join(task.name for task in tasks)}:")
-    for line in [*known, *(f"({reason})" for reason in left_out)]:
-        say(f"  {line}")
     words = case.lower().split()
     alike = [name for name in known if words and all(word in name.lower() for word in words)]
     meant = f' (did you mean "{alike[0]}"?)' if alike else manifest.nearest(case, known)
-    raise LabError(f'no case is called "{case}"{meant}; the cases are listed above')
+    which = f' with "{case}"' if alike else ""
+    say(f"The cases of {', '.join(task.name for task in tasks)}{which}:")
+    for line in [*(alike or known), *(f"({reason})" for reason in left_out)]:
+        say(f"  {line}")
+    raise LabError(f'no case is called "{case}"{meant}; the cases{which} are listed above')

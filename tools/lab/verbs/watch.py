@@ -1,10 +1,12 @@
-"""`./lab watch`: checks again whenever a file is saved.
+"""`./lab watch`: checks again whenever a file is saved, also while a check is under way.
 
 It polls modification times, because network drives and shared folders deliver no change events.
 """
 
 import argparse
 import contextlib
+import signal
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -41,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         raise LabError(f"--interval is {args.interval:g}; it must be above 0 and at most 60 "
                        "seconds")
     tasks = manifest.select(manifest.load_parts(), args.names)
-    backends = choose(build.configured(), args.emulate, args.check_races)
+    backends = choose(build.configured(), args.emulate, args.check_races, args.sanitize, tasks)
     try:
         return _watch(args.names, tasks, backends, args.interval, args.once)
     except KeyboardInterrupt:
@@ -52,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 def _watch(names: Sequence[str], tasks: Sequence[Task], backends: Backends, interval: float,
            once: bool) -> int:
     before = snapshot(tasks)  # taken before the check, so that a save during it is not missed
-    _check(tasks, backends)
+    _check_until_saved(before, tasks, tasks, backends, interval)
     while True:
         folders = ", ".join(dict.fromkeys(f"{task.folder.name}/" for task in tasks))
         say(f"\nwatching {folders} every {interval:g} s; ctrl-C leaves", "dim")
@@ -64,9 +66,36 @@ def _watch(names: Sequence[str], tasks: Sequence[Task], backends: Backends, inte
         if any(path.name == manifest.MANIFEST for path in changed):
             with contextlib.suppress(LabError):  # _check names the error
                 tasks = manifest.select(manifest.load_parts(), names)
-        code = _check(affected(tasks, changed), backends)
+        code = _check_until_saved(before, tasks, affected(tasks, changed), backends, interval)
         if once:
             return code
+
+
+def _check_until_saved(before: Snapshot, watched: Sequence[Task], tasks: Sequence[Task],
+                       backends: Backends, interval: float) -> int:
+    """A check that ends when a file is saved, as ctrl-C would end it."""
+    ended, saved = threading.Event(), threading.Event()
+
+    def look() -> None:
+        while not ended.wait(interval):
+            if affected(watched, differences(before, snapshot(watched))):
+                saved.set()
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+                return
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        try:
+            return _check(tasks, backends)
+        finally:
+            ended.set()
+            looking.join()  # then no signal is on its way
+    except KeyboardInterrupt:
+        if not saved.is_set():
+            raise
+        say("stopped, because a file was saved", "dim")
+        return 1
 
 
 def _check(tasks: Sequence[Task], backends: Backends) -> int:

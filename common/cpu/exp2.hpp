@@ -10,7 +10,7 @@
 // results are never denormal. NaN gives NaN.
 #pragma once
 
-#include "part2_flash_cpu/ladder/per_isa/simd.hpp"
+#include "common/cpu/simd.hpp"
 
 namespace flash::FLASH_ISA {
 

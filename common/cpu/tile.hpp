@@ -9,7 +9,7 @@
 // them.
 #pragma once
 
-#include "part2_flash_cpu/ladder/per_isa/simd.hpp"
+#include "common/cpu/simd.hpp"
 
 namespace flash::FLASH_ISA {
 

@@ -1,0 +1,459 @@
+// Step 11 of the ladder: float32 by products of 16-bit numbers, at the speed of wgmma.
+//
+// New: each float32 number is the sum of two or three 16-bit numbers, its planes (planes.hpp), and
+// a product of float32 numbers the sum of three or six products of planes, each of which a tensor
+// core computes exactly. Two planes of half need a power of two for each tile, since half reaches
+// only from 2^-24 to 2^16; three planes of bfloat16 do not. Step 10 does the same with TF32, which
+// wgmma takes only from tiles that are transposed, at half the rate.
+//
+// A kernel splits K and V beforehand: each of their tiles is read once for every tile of queries. Q
+// is read once, so the warpgroups split it themselves, each row with a power of two of its own, and
+// P in registers. The powers of two cost nothing: they go into multiplications that are there.
+//
+// A tensor core cuts its sums off towards zero (float32.md), so a sum over all keys would drift.
+// P V of a step starts from 0, and is added to O by ordinary instructions, which round.
+//
+// `..._fast` has two planes of half, `..._robust` three of bfloat16. Half loses digits where a tile
+// of K or V has numbers 2^17 times as large as others. The kernel that splits marks such heads, and
+// without a suffix each head goes to the kernel that it needs: both are launched, and skip the
+// heads of the other. The host waits for nothing.
+//
+// The rest is step 9's: blocks that stay and draw their tiles, warpgroups that take turns. The true
+// maximum is back, since the exponentials have time: a step has three times as many products.
+// Where there are few queries, blocks take 64 instead of 128, and are as many as multiprocessors.
+//
+// The bottleneck is the tensor cores: products of planes alone would run at 276 TFLOP/s (robust:
+// 138), this at 222 where sequences are long. Splitting takes a tenth of the time where they
+// are short, and four kernels instead of one 0.008 ms.
+// Measured on an H200 (batch 8, 1 head of 64), beside PyTorch's memory-efficient kernel in the same
+// run: 1024 keys 0.035 ms, 3.5 times as fast; 4096 keys 0.184 ms, 6.2 times, with a mask 7.1 times;
+// 16384 keys 7.1 to 7.3 times. Heads of 128: 4.7 to 5.6 times from 4096 keys on. `..._robust`: 4.1
+// to 5.0 times, heads of 128 2.4 to 3.0 times. The error is 0.6 to 0.75 of PyTorch's, that of
+// `..._robust` 0.4 to 0.75 (relative, Frobenius).
+#include <algorithm>
+
+#include "part3_flash_cuda/ladder/planes.hpp"
+
+namespace flash::float32_planes {
+namespace {
+
+using namespace hopper;
+using namespace planes;
+using mma::rescale;
+
+template <class T, int Planes, int HeadDim, int BlockK, int Stages, int Groups>
+struct Config {
+  using Element = T;
+  static constexpr int kPlanes = Planes, kHeadDim = HeadDim, kBlockK = BlockK, kStages = Stages,
+                       kGroups = Groups, kBlockQ = 64 * Groups, kThreads = 128 * (Groups + 1);
+  static constexpr int kRowsOfWarp = 16, kTiles = 1;
+  static constexpr bool kScales = kPlanes == 2;
+  // P is exp2(s - m + kHeadroom), and m may be kMostRise below the largest score: P is at most 2^14
+  // in half, where small numbers lose digits, and 1 in bfloat16. O is kUnit times the sum of P V.
+  static constexpr float kMostRise = kScales ? 8 : 0, kHeadroom = kScales ? 6 : 0,
+                         kUnit = kScales ? 0x1p-14f : 1;
+  static constexpr int kQSize = 64 * kHeadDim, kKSize = kBlockK * kHeadDim;  // of a plane
+  static constexpr std::size_t kSharedBytes =
+      2 * kPlanes * (kGroups * kQSize + 2 * kStages * kKSize) + 1024;
+};
+
+struct Arguments {
+  TensorView<const float, 4> q;
+  TensorView<float, 4> out;
+  TensorView<float, 3> lse;
+  AttentionShape shape;
+  float scale;  // in base 2
+  bool causal;
+  const float *k_factor, *v_factor;
+};
+
+// The tiles of a pass: of all heads, or of those of the choice that are `robust`.
+struct Tiles {
+  unsigned count;
+  int section;
+  Counters* counters;
+  const unsigned* is_robust;
+  bool robust;
+};
+
+constexpr int kNone = -1;  // in place of the keys that a tile sees: there is no tile any more
+
+// Starts the copies of all planes of a step's keys.
+template <class C>
+__device__ __forceinline__ void load_planes(typename C::Element* tile, const TensorMap& map,
+                                            Barrier& barrier, int row0, int head) {
+  arrive_expecting(barrier, C::kPlanes * C::kKSize * 2);
+  FLASH_UNROLL
+  for (int plane = 0; plane < C::kPlanes; ++plane) FLASH_UNROLL
+  for (int slab = 0; slab < C::kHeadDim / 64; ++slab)
+    tma_load(tile + plane * C::kKSize + slab * C::kBlockK * 64, map, barrier, 64 * slab, row0,
+             plane, head);
+}
+
+template <class C>
+__global__ void __launch_bounds__(C::kThreads, 1)
+    planes_kernel(const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map,
+                  const __grid_constant__ TensorMap v_map, Arguments a, Tiles tiles) {
+  using T = typename C::Element;
+  wait_for_kernel_before();
+  if (tiles.is_robust != nullptr && tiles.robust && tiles.counters->robust_heads == 0) return;
+  __shared__ Barrier work_full[2], work_empty[2], K_full[C::kStages], V_full[C::kStages],
+      K_empty[C::kStages], V_empty[C::kStages];
+  __shared__ Work work_of[2];
+  __shared__ float Q_factor[C::kGroups][64];
+  FLASH_DYNAMIC_SHARED(T, shared);
+  T* const first_tile = align_to_1024(shared);
+  const auto K_smem = [&](unsigned step) {
+    return first_tile + C::kPlanes * (C::kGroups * C::kQSize + step % C::kStages * 2 * C::kKSize);
+  };
+  const auto V_smem = [&](unsigned step) { return K_smem(step) + C::kPlanes * C::kKSize; };
+
+  if (threadIdx.x == 0) {
+    for (int slot = 0; slot < 2; ++slot) {
+      init(work_full[slot], 1);
+      init(work_empty[slot], 4 * C::kGroups);
+    }
+    for (int stage = 0; stage < C::kStages; ++stage) {
+      init(K_full[stage], 1);
+      init(V_full[stage], 1);
+      init(K_empty[stage], C::kGroups);
+      init(V_empty[stage], C::kGroups);
+    }
+    fence_barrier_init();
+  }
+  __syncthreads();
+  const auto steps_of = [](int keys) { return (keys + C::kBlockK - 1) / C::kBlockK; };
+  unsigned s = 0;  // counts the steps of all tiles
+
+  if (threadIdx.x < 128) {
+    if constexpr (C::kGroups > 1) give_registers<40>();
+    if (threadIdx.x != 0) return;
+    const int heads = static_cast<int>(a.shape.heads);
+    const auto draw = [&] {
+      return gridDim.x + atomicAdd(&tiles.counters->next[tiles.robust], 1u);
+    };
+    const auto work_from = [&](unsigned tile) {
+      Work work;
+      for (; tile < tiles.count; tile = draw()) {
+        work = Work(a.shape, a.causal, C::kBlockQ, static_cast<int>(tile), tiles.section);
+        if (tiles.is_robust == nullptr ||
+            tiles.is_robust[work.b * heads + work.h] == tiles.robust)
+          return work;
+      }
+      work.some_see = kNone;
+      return work;
+    };
+    Work work = work_from(blockIdx.x);
+    for (unsigned i = 0;; ++i) {
+      wait(work_empty[i % 2], i / 2 % 2 ^ 1);
+      work_of[i % 2] = work;
+      arrive(work_full[i % 2]);
+      if (work.some_see == kNone) return;
+      const int head = work.b * heads + work.h;
+      for (int n = 0, steps = steps_of(work.some_see); n < steps; ++n, ++s) {
+        const unsigned stage = s % C::kStages, parity = s / C::kStages % 2;
+        wait(K_empty[stage], parity ^ 1);
+        load_planes<C>(K_smem(s), k_map, K_full[stage], n * C::kBlockK, head);
+        if (n == steps - 1) {
+          work = work_from(draw());
+          if (work.some_see != kNone) {
+            FLASH_UNROLL
+            for (int column = 0; column < C::kHeadDim; column += 32)
+              tma_prefetch(q_map, column, work.i0, work.h, work.b);
+          }
+        }
+        wait(V_empty[stage], parity ^ 1);
+        load_planes<C>(V_smem(s), v_map, V_full[stage], n * C::kBlockK, head);
+      }
+    }
+  }
+
+  if constexpr (C::kGroups > 1) take_registers<232>();
+  const unsigned thread = threadIdx.x - 128;
+  const int group = __shfl_sync(kAllLanes, static_cast<int>(thread / 128), 0);
+  const bool tells = thread % 128 == 0;
+  const Lane<C> me(thread);
+  T* const Q_smem = first_tile + group * C::kPlanes * C::kQSize;
+  const MatrixDescriptor Q = rows_of(Q_smem);
+  const auto full = [&](Barrier(&barriers)[C::kStages], unsigned step) {
+    wait(barriers[step % C::kStages], step / C::kStages % 2);
+  };
+  const auto release = [&](Barrier(&barriers)[C::kStages], unsigned step) {
+    if (tells) arrive(barriers[step % C::kStages]);
+  };
+  const Turns<C> turns(static_cast<int>(thread));
+  Scores<C> S;
+  std::uint32_t P[C::kPlanes][C::kBlockK / 16][4];
+  float X[C::kHeadDim / 8][4];  // P V of one step
+  float O[C::kHeadDim / 8][4];
+  float m[2] = {}, l[2] = {}, alpha[2], q_scale[2] = {1, 1};
+
+  const auto QK = [&](unsigned step) {
+    const MatrixDescriptor K = rows_of(K_smem(step));
+    wgmma_fence();
+    for_products<C>([&](int q, int k_plane, bool first) {
+      FLASH_UNROLL
+      for (int k = 0; k < C::kHeadDim / 16; ++k)
+        wgmma<C::kBlockK, T>(
+            flat(S[0]),
+            Q + (2 * q * C::kQSize + k / 4 * 64 * 128 + k % 4 * 32),
+            K + (2 * k_plane * C::kKSize + k / 4 * C::kBlockK * 128 + k % 4 * 32), !first || k > 0);
+    });
+    wgmma_commit();
+  };
+  const auto PV = [&](unsigned step) {
+    full(V_full, step);
+    const MatrixDescriptor V = columns_of<C>(V_smem(step));
+    wgmma_fence();
+    for_products<C>([&](int p, int v, bool first) {
+      FLASH_UNROLL
+      for (int k = 0; k < C::kBlockK / 16; ++k)
+        wgmma<C::kHeadDim, T, true>(flat(X), P[p][k], V + (2 * v * C::kKSize + k * 2048),
+                                    !first || k > 0);
+    });
+    wgmma_commit();
+  };
+  // S becomes P in float32. Returns whether O has to be multiplied by alpha, for a row of the warp.
+  const auto softmax = [&](int seen, int i0, int n, float k_scale) {
+    if ((n + 1) * C::kBlockK > seen)
+      mask_scores<C>(S, static_cast<int>(a.shape.keys), a.causal, i0, n * C::kBlockK, me);
+    float largest[2] = {-INFINITY, -INFINITY};
+    // Not 0, which would make NaN of a masked score.
+    const float unit[2] = {fmaxf(q_scale[0] * k_scale, 0x1p-126f),
+                           fmaxf(q_scale[1] * k_scale, 0x1p-126f)};
+    FLASH_UNROLL
+    for (int k = 0; k < C::kBlockK / 8; ++k) FLASH_UNROLL
+    for (int i = 0; i < 4; ++i) largest[i / 2] = fmaxf(largest[i / 2], S[0][k][i]);
+    FLASH_UNROLL
+    for (int row = 0; row < 2; ++row) largest[row] = warp_max<4>(largest[row]) * unit[row];
+    const bool rises = __any_sync(kAllLanes, (largest[0] - m[0]) * a.scale > C::kMostRise ||
+                                                 (largest[1] - m[1]) * a.scale > C::kMostRise);
+    if (rises) {
+      FLASH_UNROLL
+      for (int row = 0; row < 2; ++row) {
+        const float m_new = fmaxf(m[row], largest[row]);
+        alpha[row] = exp2_approximate((m[row] - m_new) * a.scale);
+        l[row] *= alpha[row];
+        m[row] = m_new;
+      }
+    }
+    FLASH_UNROLL
+    for (int k = 0; k < C::kBlockK / 8; ++k) FLASH_UNROLL
+    for (int i = 0; i < 4; ++i)
+      // The difference first: a rounded m * scale may be off by more than P can take.
+      l[i / 2] += S[0][k][i] = exp2_approximate(
+          fmaf(fmaf(S[0][k][i], unit[i / 2], -m[i / 2]), a.scale, C::kHeadroom));
+    return rises;
+  };
+  const auto add_X = [&](float v_scale) {
+    FLASH_UNROLL
+    for (int c = 0; c < C::kHeadDim / 8; ++c) FLASH_UNROLL
+    for (int i = 0; i < 4; ++i) O[c][i] = fmaf(X[c][i], v_scale * C::kUnit, O[c][i]);
+  };
+  const auto split_P = [&] {
+    FLASH_UNROLL
+    for (int k = 0; k < C::kBlockK / 16; ++k) FLASH_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      std::uint32_t planes[C::kPlanes];
+      const float* const two = &S[0][2 * k + i / 2][i % 2 * 2];
+      split<C::kPlanes, T>(two[0], two[1], planes);
+      FLASH_UNROLL
+      for (int p = 0; p < C::kPlanes; ++p) P[p][k][i] = planes[p];
+    }
+  };
+
+  for (unsigned i = 0;; ++i) {
+    wait(work_full[i % 2], i / 2 % 2);
+    const Work& work = work_of[i % 2];
+    // From one lane: ptxas then knows that what follows is the same in all of them.
+    const int some_see = __shfl_sync(kAllLanes, work.some_see, 0), steps = steps_of(some_see);
+    if (some_see == kNone) break;
+    // Nobody reads the Q before any more.
+    sync_named(8 + group, 128);  // no race without it: wgmma holds the warps together, unpromised
+    bring_Q<C>(Q_smem, Q_factor[group], a.q, work.b, work.h, work.i0 + 64 * group, thread % 128);
+    fence_proxy_async();
+    sync_named(8 + group, 128);
+    if constexpr (C::kScales) {
+      q_scale[0] = Q_factor[group][me.row(0, 0) % 64];
+      q_scale[1] = Q_factor[group][me.row(0, 1) % 64];
+    }
+    const int seen = work.all_see, i0 = work.i0;
+    int tile = (work.b * static_cast<int>(a.shape.heads) + work.h) *
+               steps_of(static_cast<int>(a.shape.keys));  // of K and V
+    m[0] = m[1] = -INFINITY;
+    l[0] = l[1] = 0;
+    float k_scale = C::kScales ? a.k_factor[tile] : 1;
+    full(K_full, s);
+    turns.begin();
+    QK(s);
+    turns.end();
+    wgmma_wait<0>();
+    release(K_empty, s);
+    softmax(seen, i0, 0, k_scale);
+    split_P();
+    FLASH_UNROLL
+    for (float& x : flat(O)) x = 0;
+    int n = 1;
+    for (++s; n < steps; ++n, ++s, ++tile) {
+      k_scale = C::kScales ? a.k_factor[tile + 1] : 1;
+      const float v_scale = C::kScales ? a.v_factor[tile] : 1;
+      full(K_full, s);
+      turns.begin();
+      QK(s);
+      PV(s - 1);
+      turns.end();
+      wgmma_wait<1>();
+      release(K_empty, s);
+      const bool rises = softmax(seen, i0, n, k_scale);
+      wgmma_wait<0>();
+      release(V_empty, s - 1);
+      add_X(v_scale);
+      if (rises) {
+        rescale(O, 0, alpha[0]);
+        rescale(O, 1, alpha[1]);
+      }
+      split_P();
+    }
+    const float v_scale = C::kScales ? a.v_factor[tile] : 1;
+    turns.begin();
+    PV(s - 1);
+    turns.end();
+    wgmma_wait<0>();
+    release(V_empty, s - 1);
+    add_X(v_scale);
+    FLASH_UNROLL
+    for (int row = 0; row < 2; ++row) {
+      const float sum = warp_sum<4>(l[row]), factor = 1 / (sum * C::kUnit);
+      const int query = work.i0 + me.row(0, row);
+      store_lse<C>((m[row] * a.scale + (log2f(sum) - C::kHeadroom)) * kLn2, query, a.lse, work, me);
+      if (query >= a.out.extent(2)) continue;
+      float* const to = &a.out(work.b, work.h, query, 0) + me.t2;
+      FLASH_UNROLL
+      for (int c = 0; c < C::kHeadDim / 8; ++c)
+        if (8 * c < a.out.extent(3))
+          *reinterpret_cast<float2*>(to + 8 * c) = {O[c][2 * row] * factor,
+                                                    O[c][2 * row + 1] * factor};
+    }
+    __syncwarp();
+    if (me.lane == 0) arrive(work_empty[i % 2]);
+  }
+  turns.close();
+}
+
+// ---- Around the kernels -------------------------------------------------------------------------
+
+std::string why_not_here(const AttentionProblem& problem) {
+  if (problem.shape.keys == 0) return "keys is 0; it must be at least 1";
+  if (std::string why = why_above("head_dim", problem.shape.head_dim, 128); !why.empty())
+    return why;
+  return why_not(problem);
+}
+
+template <class C>
+void start_attention(const AttentionForward<float>& pass, const Split<C>& split,
+                     const Choice& choice, Counters* counters) {
+  const AttentionShape shape = pass.shape();
+  const Index heads = shape.batch * shape.heads,
+              blocks = (shape.queries + C::kBlockQ - 1) / C::kBlockQ;
+  constexpr Index kInCache = 16 << 20;  // K and V of a section; the L2 cache of an H200 has 50 MB
+  const Index fit = kInCache / (4 * C::kPlanes * shape.keys * shape.head_dim),
+              least = (4 * device::multiprocessors() + blocks - 1) / blocks,
+              section = std::clamp<Index>(fit, std::min(least, heads), heads);
+  const auto map = [&](const typename C::Element* planes) {
+    return tensor_map(TensorView<const typename C::Element, 4>(
+                          planes, {heads, C::kPlanes, shape.keys, shape.head_dim}),
+                      C::kBlockK);
+  };
+  launch("float32_planes", planes_kernel<C>,
+         {.grid = grid_size(std::min<Index>(heads * blocks, device::multiprocessors())),
+          .block = static_cast<unsigned>(C::kThreads),
+          .shared_bytes = C::kSharedBytes,
+          .stream = pass.stream,
+          .begins_early = true},
+         tensor_map(pass.q, C::kBlockQ), map(split.k), map(split.v),
+         Arguments{pass.q, pass.out, pass.lse, shape,
+                   static_cast<float>(attention_scale(pass.options, shape.head_dim) * kLog2E),
+                   pass.options.causal, split.k_factor, split.v_factor},
+         Tiles{grid_size(heads * blocks).x, static_cast<int>(section), counters, choice.is_robust,
+               !C::kScales});
+}
+
+// Few tiles: as many blocks with half as many queries each.
+using Fast = Table<Config<Half, 2, 64, 128, 2, 1>, Config<Half, 2, 64, 128, 2, 2>,
+                   Config<Half, 2, 128, 64, 2, 1>, Config<Half, 2, 128, 64, 2, 2>>;
+using Robust = Table<Config<BFloat16, 3, 64, 96, 2, 2>, Config<BFloat16, 3, 128, 32, 2, 2>>;
+
+// Calls use(C()) for the configuration of a table that fits the problem best.
+template <class Table, class Use>
+void use_best(Table table, const AttentionShape& shape, Use use) {
+  const Index tiles = shape.batch * shape.heads * ((shape.queries + 127) / 128);
+  const auto fits = [&]<class C>(C config) {
+    return shape.head_dim <= C::kHeadDim && has_room(config) &&
+           (C::kGroups > 1 || 2 * tiles <= device::multiprocessors());
+  };
+  if (!use_first(table, fits, use)) throw_no_room(shape.head_dim);
+}
+
+// All heads by one kind of kernel. Without a pass it returns the bytes of workspace.
+template <class Table>
+std::size_t forced(const AttentionShape& shape, void* memory, const AttentionForward<float>* pass) {
+  Workspace space{static_cast<char*>(memory)};
+  use_best(Table(), shape, [&]<class C>(C) {
+    Counters* const counters = space.take<Counters>(1);
+    const Split<C> split = space.split<C>(shape);
+    if (pass == nullptr) return;
+    start_split(*pass, split, {}, counters);
+    start_attention(*pass, split, {}, counters);
+  });
+  return space.used;
+}
+
+// Each head by the kernel that its numbers need; the device decides.
+std::size_t by_range(const AttentionShape& shape, void* memory,
+                     const AttentionForward<float>* pass) {
+  Workspace space{static_cast<char*>(memory)};
+  use_best(Fast(), shape, [&]<class F>(F) {
+    use_best(Robust(), shape, [&]<class R>(R) {
+      const int tiles = Workspace::tiles_of<F>(shape);
+      const Index heads = shape.batch * shape.heads;
+      Counters* const counters = space.take<Counters>(1);
+      const Choice choice{space.take<unsigned>(2 * heads * tiles), space.take<unsigned>(heads),
+                          tiles};
+      const Split<F> fast = space.split<F>(shape);
+      const Split<R> robust = space.split<R>(shape);
+      if (pass == nullptr) return;
+      start_split(*pass, fast, choice, counters);
+      start_split(*pass, robust, choice, counters);
+      start_attention(*pass, fast, choice, counters);
+      start_attention(*pass, robust, choice, counters);
+    });
+  });
+  return space.used;
+}
+
+}  // namespace
+
+FLASH_ENTER(registry, name) {
+  const auto add = [&](const char* suffix, auto run) {
+    registry.forward.add(
+        {.name = std::string(name) + suffix,
+         .device = DeviceKind::kGpu,
+         .run = {.float32 =
+                     [run](const AttentionForward<float>& pass, PassMemory& memory) {
+                       const AttentionShape shape = check_attention(pass);
+                       check_supported(why_not_here(problem_of(pass)));
+                       run(shape, memory.workspace, &pass);
+                     }},
+         .unsupported = why_not_here,
+         .workspace_bytes =
+             [run](const AttentionProblem& problem) {
+               return run(problem.shape, nullptr, nullptr);
+             },
+         .finite_inputs = true});
+  };
+  add("_fast", forced<Fast>);
+  add("_robust", forced<Robust>);
+  add("", by_range);
+}
+
+}  // namespace flash::float32_planes

@@ -1,0 +1,65 @@
+"""`.clangd`: an editor shows no error in a file that compiles, before the first build or after it.
+
+With FLASH_ALL_FILES every skeleton, solution and rung is opened, which takes a minute.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from course import Test
+from lab import manifest, paths
+
+CLANGD = shutil.which("clangd")
+FOLDERS = ("skeleton", "solution", "ladder")
+
+
+def files() -> list[Path]:
+    """All skeletons, solutions and rungs, or of skeletons and rungs the longest of each kind."""
+    found = [file for part in manifest.load_parts() for folder in FOLDERS
+             for file in part.folder.glob(f"{folder}/*.c*")]
+    if os.environ.get("FLASH_ALL_FILES"):
+        return found
+    longest: dict[tuple[bool, str], Path] = {}
+    for file in sorted(found, key=lambda file: file.stat().st_size):
+        if file.parent.name != "solution":
+            longest[file.parent.name, "".join(file.suffixes)] = file
+    return list(longest.values())
+
+
+def errors(file: Path) -> list[str]:
+    """What clangd reports as it opens the file."""
+    # One line is enough for what it tries on each line, refactorings and the like.
+    done = subprocess.run([CLANGD, f"--check={file}", "--check-lines=1-1"],
+                          cwd=paths.ROOT, capture_output=True, text=True, timeout=300)
+    return re.findall(r"^E\[.*?\] (\[\S+\] Line .*)$", done.stderr, re.MULTILINE) + (
+        [] if "All checks completed" in done.stderr else [done.stderr])
+
+
+@unittest.skipUnless(CLANGD, "clangd is not installed")
+class Clangd(Test):
+    def test_no_error_in_any_file(self):
+        # Without a build, rungs in C++ lack what it sets, and errors would be right.
+        built = (paths.BUILD / "compile_commands.json").is_file()
+        here = [file for file in files()
+                if built or file.suffix == ".cu" or file.parent.name != "ladder"]
+        self.assertGreater(len(here), 2)
+        with ThreadPoolExecutor(2) as pool:
+            for file, found in zip(here, pool.map(errors, here)):
+                with self.subTest(paths.relative(file)):
+                    self.assertEqual(found, [])
+
+    def test_an_error_is_one(self):
+        folder = self.folder()
+        shutil.copy(paths.ROOT / ".clangd", folder)
+        (folder / "common").symlink_to(paths.ROOT / "common")
+        file = folder / "part1" / "skeleton" / "wrong.cu"
+        file.parent.mkdir(parents=True)
+        file.write_text("__global__ void kernel() { int x = threadIdx.y; x = nothing; }\n")
+        found = errors(file)
+        self.assertEqual(len(found), 1, found)
+        self.assertIn("'nothing'", found[0])

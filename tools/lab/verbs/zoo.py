@@ -1,0 +1,111 @@
+"""`./lab zoo`: grades the grader: wrong programs that it must name, right ones that must pass."""
+
+import argparse
+import concurrent.futures
+import csv
+import datetime
+import time
+
+from lab import build, grading, manifest, paths, zoo
+from lab.console import say
+from lab.errors import LabError
+
+GROUP = "Instructor"
+HELP = "run the wrong and the right programs of tests/wrong and tests/right through the harness"
+
+COLUMNS = ("task", "member", "kind", "caught", "failed_cases", "points_lost", "first_case",
+           "diagnosis", "expected", "seconds", "problems")
+PARALLEL = 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="*", metavar="NAME",
+                        help="a part, a task, or a member: fused_cpu/no_rescale_of_o")
+    parser.add_argument("--sample", type=float, metavar="SECONDS",
+                        help="only as many members as take so much CPU time; others each day")
+    parser.add_argument("--pairs", type=int, metavar="N",
+                        help="instead N pairs of wrong programs, two edits at once")
+    parser.add_argument("--verdicts", action="store_true",
+                        help="print what the report card shows first of each member")
+    parser.add_argument("--no-build", action="store_true",
+                        help="take the test programs as they are")
+
+
+def run(args: argparse.Namespace) -> int:
+    everything = zoo.load([task for part in manifest.load_parts() for task in part.tasks])
+    if unknown := [name for name in args.names
+                   if not any(name in _names(member) for member in everything)]:
+        raise LabError(f'nothing in the zoo is called "{unknown[0]}"')
+    members = [member for member in everything
+               if not args.names or set(args.names) & _names(member)]
+    if args.sample is not None:
+        members = zoo.sample(members, args.sample)
+        say(f"{len(members)} of {len(everything)} members, those of {datetime.date.today()}")
+    if args.pairs:
+        members = zoo.pairs(members, args.pairs)
+    targets = zoo.targets(list(dict.fromkeys(member.task for member in members)))
+    if not args.no_build and not (built := build.build(targets)).ok:
+        raise LabError(built.first_error)
+    begin, rows, bad = time.monotonic(), [], 0
+    commands = zoo.commands_of_build()
+    here = [member for member in members if zoo.can_run(member, commands)]
+    if len(here) < len(members):
+        say(f"{len(members) - len(here)} members are left out: they need the emulator's checks")
+    with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
+        for seen in pool.map(lambda member: _timed(member, commands), here):
+            rows.append(_row(*seen))
+            for problem in seen[0].problems:
+                say(f"{seen[0].member.kind}/{seen[0].member.id}: {problem}", "red")
+            bad += bool(seen[0].problems)
+            if args.verdicts and seen[0].result and seen[0].result.failures:
+                first = grading.in_order(seen[0].result.failures)[0]
+                say(f"{seen[0].member.id}: {first.name}\n    " +
+                    "\n    ".join(first.message.splitlines()[:6]))
+    if args.sample is None and not args.pairs:
+        _write(rows)
+    wrong = [row for row in rows if row["kind"] != "right"]
+    named = [row for row in wrong if row["expected"]]
+    say(f"{sum(row['caught'] for row in wrong)} of {len(wrong)} wrong programs are caught; "
+        f"{sum(row['diagnosis'] == row['expected'] for row in named)} of {len(named)} that have a "
+        f"name get it; {sum('misnamed' in row['problems'] for row in wrong)} are misnamed; "
+        f"{sum(not row['failed_cases'] for row in rows if row['kind'] == 'right')} of "
+        f"{len(rows) - len(wrong)} right ones pass; {time.monotonic() - begin:.0f} s")
+    return 1 if bad else 0
+
+
+def _names(member: zoo.Member) -> set[str]:
+    return {member.id, member.name, member.task.name, member.task.part,
+            f"{member.kind}/{member.id}"}
+
+
+def _timed(member: zoo.Member, commands) -> tuple[zoo.Seen, float]:
+    begin = time.monotonic()
+    return zoo.run(member, commands), time.monotonic() - begin
+
+
+def _row(seen: zoo.Seen, seconds: float) -> dict[str, object]:
+    failed = grading.in_order(seen.result.failures) if seen.result else []
+    return {"task": seen.member.task.id, "member": seen.member.name, "kind": seen.member.kind,
+            "caught": bool(failed), "failed_cases": len(failed),
+            "points_lost": f"{seen.lost:.2f}", "first_case": failed[0].name if failed else "",
+            "diagnosis": failed[0].diagnosis if failed else "", "expected": seen.member.named,
+            "seconds": f"{seconds:.1f}", "problems": "; ".join(seen.problems)}
+
+
+def _write(rows: list[dict[str, object]]) -> None:
+    """Replaces the rows of the members that ran, and keeps the others."""
+    file = paths.OUTPUTS / "csv" / "zoo.csv"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    ran = {(row["task"], row["kind"], row["member"]) for row in rows}
+    if file.is_file():
+        with file.open(newline="") as stream:
+            rows = rows + [row for row in csv.DictReader(stream) if row.keys() == set(COLUMNS)
+                           and (row["task"], row["kind"], row["member"]) not in ran]
+    rows.sort(key=lambda row: (row["task"], row["kind"], row["member"]))
+    temporary = file.with_suffix(".tmp")
+    with temporary.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+    temporary.replace(file)
+    say(f"wrote {paths.relative(file)}")

@@ -1,0 +1,265 @@
+"""The zoo: wrong programs that the harness must catch and name, and right ones in other styles that
+must get full marks.
+
+A member is a small edit of a task's solution, an entry of tests/wrong/TASK.toml or of
+tests/right/TASK.toml:
+
+    [no_rescale_of_o]
+    edit = ["o(i, c) *= alpha;", ""]                    # old, new, old, new, ...
+    case = "block_2 divides d2: 2 x 32 x 64 x 32"       # must be among the failed
+    named = "accumulator not rescaled"                  # the diagnosis; without: none may be given
+    alone = true                                        # no other case catches it
+    least = 0.25                                        # share of the points; without: a tenth
+
+`old` has to occur exactly once in the solution, so that a member cannot rot silently. "region: " and
+the beginning of a prompt stands for all that is between that BEGIN SOLUTION and its END SOLUTION.
+"""
+
+import datetime
+import json
+import random
+import re
+import shlex
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import tomllib
+
+from lab import build, grading, paths
+from lab.backends import CHECKED, CPU, EMULATED
+from lab.errors import LabError
+from lab.grading import PASSED, TaskResult
+from lab.manifest import Task
+
+KINDS = ("wrong", "right")  # and "pair": two wrong ones at once
+# CPU seconds of a member in a sample, measured with g++ 12 and rounded up; a CUDA member is compiled
+# twice, with the checks and without.
+COST = {False: 3.0, True: 20.0}
+TIMEOUT = 20.0  # seconds for a case; those of the solution take 2 at most
+
+
+@dataclass(frozen=True)
+class Member:
+    kind: str
+    task: Task
+    name: str
+    edit: tuple[str, ...]
+    case: str = ""  # that has to catch it
+    named: str = ""  # the diagnosis that has to be given; "": none may be
+    also: tuple[str, ...] = ()  # diagnoses that other cases may give, where they are right too
+    alone: bool = False  # no other case catches it
+    least: float = 0.0  # the share of the task's points that it has to cost, beside the usual tenth
+
+    @property
+    def id(self) -> str:
+        return f"{self.task.name}/{self.name}"
+
+    def source(self) -> str:
+        return edited(self.task.path("solution").read_text(encoding="utf-8"), self.edit, self.id)
+
+
+@dataclass
+class Seen:
+    """What the harness said of a member."""
+
+    member: Member
+    result: TaskResult | None = None
+    problems: list[str] = field(default_factory=list)  # in which it is not what it has to be
+
+    @property
+    def lost(self) -> float:
+        """The share of the task's points."""
+        points = self.result.task.points if self.result else 0
+        return 1 - self.result.earned / points if points else 0.0
+
+
+def folder() -> Path:
+    return paths.ROOT / "tests"
+
+
+def edited(text: str, edit: Sequence[str], name: str) -> str:
+    """LabError where an old text does not occur exactly once."""
+    if len(edit) % 2:
+        raise LabError(f"{name}: edit has {len(edit)} texts; it must have pairs of old and new")
+    for old, new in zip(edit[::2], edit[1::2]):
+        if old.startswith("region: "):
+            prompt = re.escape(old.removeprefix("region: "))
+            found = re.findall(rf"// BEGIN SOLUTION {prompt}.*?// END SOLUTION", text, re.DOTALL)
+            count, old = len(found), found[0] if found else old
+        else:
+            count = text.count(old)
+        if count != 1:
+            raise LabError(f"{name}: this occurs {count} times in the solution; "
+                           f"it must occur once: {old.strip().splitlines()[0]}")
+        text = text.replace(old, new)
+    return text
+
+
+def load(tasks: Sequence[Task]) -> list[Member]:
+    """All members of the tasks, in the order of their files. LabError where one has a fault."""
+    members = []
+    for kind in KINDS:
+        for task in tasks:
+            file = folder() / kind / f"{task.name}.toml"
+            if not file.is_file() or not task.path("solution").is_file():
+                continue
+            for name, entry in tomllib.loads(file.read_text(encoding="utf-8")).items():
+                values = {key: tuple(value) if isinstance(value, list) else value
+                          for key, value in entry.items()}
+                try:
+                    member = Member(kind, task, name, **values)
+                except TypeError as error:
+                    raise LabError(f"{kind}/{task.name}/{name}: {error}") from None
+                if (kind == "wrong") != bool(member.case):
+                    raise LabError(f"{kind}/{member.id}: a wrong member, and no other, has a case")
+                member.source()
+                members.append(member)
+    return members
+
+
+def sample(members: Sequence[Member], seconds: float,
+           day: datetime.date | None = None) -> list[Member]:
+    """Members that take about so much CPU time together; others each day."""
+    order = list(members)
+    random.Random((day or datetime.date.today()).toordinal()).shuffle(order)
+    chosen = []
+    for member in order:
+        if COST[member.task.is_cuda] <= seconds:
+            seconds -= COST[member.task.is_cuda]
+            chosen.append(member)
+    return chosen
+
+
+def pairs(members: Sequence[Member], count: int) -> list[Member]:
+    """Two wrong members of one task at once, where both edits fit: the same ones each time."""
+    wrong = [member for member in members if member.kind == "wrong"]
+    chance, made = random.Random(1), {}
+    while wrong and len(made) < count and count > 0:
+        one = chance.choice(wrong)
+        two = chance.choice([other for other in wrong if other.task == one.task])
+        both = Member("pair", one.task, f"{one.name}+{two.name}", one.edit + two.edit,
+                      also=tuple(filter(None, (one.named, two.named, f"{one.named} + {two.named}",
+                                               f"{two.named} + {one.named}"))))
+        try:
+            both.source()
+        except LabError:  # one is not there any more after the other, or it is the same one
+            continue
+        made[both.id] = both
+    return list(made.values())
+
+
+# ---- compiling and running ----------------------------------------------------------------------
+
+
+def backends_of(task: Task) -> list[str]:
+    return [EMULATED, CHECKED] if task.is_cuda else [CPU]
+
+
+def targets(tasks: Sequence[Task]) -> list[str]:
+    return [task.target("solution", backend) for task in tasks for backend in backends_of(task)]
+
+
+def _library(task: Task, backend: str) -> str:
+    suffix = "" if backend == CPU else f"_{backend}"
+    return f"{task.part}_{task.name}_solution{suffix}"
+
+
+def commands_of_build() -> dict[str, list[str]]:
+    """library -> the command that compiles its solution."""
+    found = {}
+    for entry in json.loads((paths.BUILD / "compile_commands.json").read_text()):
+        if made := re.search(r"CMakeFiles/(\w+_solution(?:_emulated|_checked)?)\.dir/",
+                             entry.get("output", entry["command"])):
+            found[made[1]] = shlex.split(entry["command"])
+    return found
+
+
+def can_run(member: Member, commands: dict[str, list[str]]) -> bool:
+    return all(_library(member.task, backend) in commands for backend in backends_of(member.task))
+
+
+def compile_member(member: Member, backend: str, command: Sequence[str]) -> Path:
+    """The folder with a library that takes the solution's place. LabError with the first error."""
+    library = _library(member.task, backend)
+    place = paths.BUILD / "zoo" / member.kind / member.id / backend
+    place.mkdir(parents=True, exist_ok=True)
+    source = place / member.task.path().name
+    source.write_text(member.source(), encoding="utf-8")
+    if member.task.is_cuda:
+        including = source.with_suffix(".cu.cpp")
+        including.write_text(f'#include <cuda_runtime.h>\n#include "{source}"\n')
+        source = including
+    words = [word for word in command if word != "-Werror"]
+    words[words.index("-o") + 1] = str(place / "member.o")
+    words[words.index("-c") + 1] = str(source)
+    made = place / f"lib{library}.so"
+    compiler = next(word for word in words if "ccache" not in word)
+    link = [compiler, "-shared", f"-Wl,-soname,{made.name}", "-o", str(made),
+            str(place / "member.o")]
+    if backend == CHECKED:
+        link.append("-Wl,--wrap=memcpy,--wrap=memmove,--wrap=memset")
+    for step in (words, link):
+        done = subprocess.run(step, cwd=paths.BUILD, capture_output=True, text=True)
+        if done.returncode:
+            raise LabError(f"{member.kind}/{member.id} does not compile: "
+                           f"{build.first_error(done.stderr, paths.BUILD)}")
+    return place
+
+
+def run(member: Member, commands: dict[str, list[str]] | None = None, seed: int = 1) -> Seen:
+    """Compiles a member, runs all graded cases on it, and compares what the harness says with what
+    it has to say."""
+    seen = Seen(member)
+    commands = commands or commands_of_build()
+    results = []
+    for backend in backends_of(member.task):
+        try:
+            place = compile_member(member, backend, commands[_library(member.task, backend)])
+        except LabError as error:
+            seen.problems.append(str(error))
+            return seen
+        how = grading.Settings("solution", seed, timeout=TIMEOUT,
+                               library_path=str(place))
+        asking = [case.name for case in results[0].cases
+                  if case.status == grading.NEEDS_CHECKS] if results else None
+        if asking == []:
+            break
+        results.append(grading.run_task(member.task, how, backend, asking, quiet=True))
+    seen.result = (grading.with_checks(results[0], results[1].cases) if len(results) > 1
+                   else results[0])
+    seen.problems = list(problems(member, seen))
+    return seen
+
+
+def problems(member: Member, seen: Seen):
+    failed = seen.result.failures
+    names = {case.name for case in failed}
+    diagnoses = {case.diagnosis for case in failed} - {""}
+    if member.kind == "right":
+        remarks = [case for case in seen.result.cases if case.status != PASSED
+                   and not (case.challenge and case.status == grading.WRONG)]
+        for case in remarks:
+            yield f'"{case.name}" is {case.status}: {case.message.splitlines()[0]}'
+        return
+    if not failed:
+        yield "passes"
+        return
+    if member.kind == "pair":
+        if wrong := diagnoses - {*member.also}:
+            yield f"misnamed: {', '.join(sorted(wrong))}"
+        return
+    if member.case not in names:
+        yield f'"{member.case}" does not catch it'
+    if member.alone and names != {member.case}:
+        yield f"caught by {len(names) - 1} more cases, as by {min(names - {member.case})!r}"
+    if wrong := diagnoses - {member.named, *member.also}:
+        yield f"misnamed: {', '.join(sorted(wrong))}"
+    first = grading.in_order(failed)[0]
+    if first.diagnosis != member.named:
+        yield (f'first shown is "{first.name}", which says '
+               f'{first.diagnosis or "no name"}, not {member.named}')
+    least = max(member.least, 0.1)
+    if seen.result.task.points and seen.lost < least - 1e-9:
+        yield f"costs {seen.lost:.0%} of the points; it must cost {least:.0%}"
