@@ -1,6 +1,8 @@
 // Times attention, forward and backward, over the sequence length: any forward pass of the registry
 // with any backward pass. On a GPU task 3.B's measure_attention() takes every time. On the CPU the
 // core measures, since part 2 has to stand without part 3.
+#include <dlfcn.h>
+
 #include <algorithm>
 
 #include "benchmarking/attention_inputs.hpp"
@@ -16,9 +18,20 @@ namespace {
 
 using std::to_string;
 
-const Registry& registry() {
-  static const Registry passes = with_best(all_passes());
+Registry& registry() {
+  static Registry passes = with_best(all_passes());
   return passes;
+}
+
+// Enters the passes of a rung that was compiled alone (./lab tune), under the name of the library.
+void load(const std::string& file) {
+  void* const library = dlopen(file.c_str(), RTLD_NOW);
+  void* const enter = library == nullptr ? nullptr : dlsym(library, "enter_rung");
+  if (enter == nullptr)
+    throw OptionError("--load is '" + file +
+                      "'; it must be a library with the function enter_rung(): " + dlerror());
+  reinterpret_cast<void (*)(Registry&, const char*)>(enter)(
+      registry(), std::filesystem::path(file).stem().c_str());
 }
 
 // ---- One pair of passes on one problem ----------------------------------------------------------
@@ -169,6 +182,7 @@ class AttentionBenchmark final : public Benchmark {
                   "implementations as the CSV names them: flash, flash+plain (default: all passes "
                   "but flash_best, which would be a second row of another one)",
                   chosen_);
+    options.names("load", "libraries of rungs, which ./lab tune compiles", libraries_);
     options.choice("problem",
                    "default heads; wide-head, on a GPU: batch 4, 1024 queries, 1 head of 1024 "
                    "columns, float16",
@@ -188,6 +202,7 @@ class AttentionBenchmark final : public Benchmark {
   }
 
   void decide(Settings& settings) override {
+    for (const std::string& file : libraries_.value_or(Strings{})) load(file);
     gpu_ = settings.device == "cuda";
     const bool wide = problem_ == "wide-head";
     if (wide && !gpu_)
@@ -376,7 +391,7 @@ class AttentionBenchmark final : public Benchmark {
     pairs_.push_back(std::move(names));
   }
 
-  std::optional<Strings> forward_, backward_, chosen_;
+  std::optional<Strings> forward_, backward_, chosen_, libraries_;
   std::optional<std::string> problem_, dtype_, mask_;
   std::optional<std::int64_t> batch_, heads_, head_dim_;
   std::optional<std::vector<std::int64_t>> seq_lens_;

@@ -268,6 +268,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   store<C>(rows, out, lse, Work(same, causal, C::kBlockQ), scale, me);
 }
 
+// ./lab tune: Config<D, 64|128, 16|32|64, 4|8, 2|3|4, 1|2>
 using Configs =
     Table<Config<64, 128, 32, 4, 2, 2>, Config<128, 64, 32, 4, 2, 2>, Config<256, 64, 16, 4, 2, 1>>;
 

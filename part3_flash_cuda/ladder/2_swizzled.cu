@@ -72,6 +72,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   store<C>(rows, out, lse, work, scale, me);
 }
 
+// ./lab tune: Config<D, 64|128, 32|64|96|128, 4|8, 1, 1|2|3>
 using Configs =
     Table<Config<64, 128, 64, 4, 1, 2>, Config<128, 64, 64, 4, 1, 2>, Config<256, 64, 32, 4, 1, 2>>;
 

@@ -90,6 +90,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   store<C>(rows, out, lse, work, scale, me);
 }
 
+// ./lab tune: Config<D, 64|128, 32|64|96|128, 4|8, 2|3|4, 1|2, false|true>
 using Configs = Table<Config<64, 128, 96, 4, 2, 2>, Config<128, 128, 64, 4, 2, 2, true>,
                       Config<256, 128, 64, 8, 2, 1>, Config<256, 64, 32, 4, 2, 2>>;
 

@@ -73,6 +73,7 @@ __global__ void __launch_bounds__(C::kThreads)
   store<C>(rows, out, lse, work, scale, me);
 }
 
+// ./lab tune: Config<D, 64|80|96|128|160|176|256, 1|2, 1, 0>
 using Configs = Table<Config<64, 128, 1, 1, 0>, Config<128, 64, 1, 1, 0>, Config<256, 64, 1, 1, 0>>;
 
 template <class T>

@@ -73,6 +73,7 @@ __global__ void __launch_bounds__(C::kThreads)
   store<C>(rows, a.out, a.lse, work, a.scale, me);
 }
 
+// ./lab tune: Config<D, 64|80|96|128|160|176, 1|2, 2|3|4, 0>
 using Configs =
     Table<Config<64, 128, 2, 2, 0>, Config<128, 128, 2, 2, 0>, Config<256, 64, 2, 2, 0>>;
 

@@ -120,6 +120,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   store<C>(rows, a.out, a.lse, work, a.scale, me);
 }
 
+// ./lab tune: Config<D, 64|80|96|128|160|176, 2|3|4, 2|3|4, 1>
 using Configs =
     Table<Config<64, 128, 3, 2, 1>, Config<128, 128, 2, 2, 1>, Config<256, 80, 2, 2, 1>>;
 

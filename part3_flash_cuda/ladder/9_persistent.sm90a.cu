@@ -265,6 +265,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   turns.close();
 }
 
+// ./lab tune: Config<D, 64|80|96|128|160, 2|3|4, 2|3|4, 1|2, false|true>
 using Long = Table<Config<64, 128, 3, 2, 2>, Config<128, 128, 2, 2, 2>, Config<256, 80, 2, 2, 1>>;
 using Short = Table<Config<64, 64, 4, 4, 2>>;
 using ShortCausal = Table<Config<64, 64, 4, 4, 2, true>>;
