@@ -109,11 +109,12 @@ template <class T>
 AttentionInputs<T>::AttentionInputs(const AttentionSizes& sizes, std::uint64_t seed, bool backward)
     : sizes_(sizes), backward_(backward) {
   // A thread each: for 16384 tokens of 2048 columns they take seconds.
-  const auto start = [&](const Shape<4>& shape, std::uint64_t number) {
-    return std::async(std::launch::async, normal<T>, shape, 4 * seed + number);
+  const auto start = [&](const Shape<4>& shape, std::uint64_t number, Index deviation = 1) {
+    return std::async(std::launch::async, normal<T>, shape, 4 * seed + number,
+                      static_cast<double>(deviation));
   };
   const Shape<4> of_queries = sizes.shape().of_queries(), of_keys = sizes.shape().of_keys();
-  auto q = start(of_queries, 0), k = start(of_keys, 1), v = start(of_keys, 2);
+  auto q = start(of_queries, 0, sizes.query_scale), k = start(of_keys, 1), v = start(of_keys, 2);
   if (backward) d_out_ = normal<T>(of_queries, 4 * seed + 3);
   q_ = q.get();
   k_ = k.get();

@@ -17,6 +17,7 @@ namespace flash {
 struct AttentionSizes {
   Index batch = 1, heads = 1, seq_len = 1, head_dim = 1;
   bool causal = false;
+  Index query_scale = 1;  // standard deviation of q: 8 makes sharp softmaxes
 
   AttentionShape shape() const { return {batch, heads, seq_len, seq_len, head_dim}; }
   Index d_model() const { return heads * head_dim; }
@@ -40,7 +41,7 @@ struct HeadOracle {
   double largest_score = 0;
 };
 
-// q, k, v and d_out (batch, heads, seq_len, head_dim), seeded N(0, 1). T is float, double, Half or
+// q, k, v and d_out (batch, heads, seq_len, head_dim), seeded N(0, 1), but for q. T is float, double, Half or
 // BFloat16.
 template <class T>
 class AttentionInputs {

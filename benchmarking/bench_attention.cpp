@@ -196,6 +196,8 @@ class AttentionBenchmark final : public Benchmark {
                      "numbers of queries and keys (default: 256,512,...,4096, quick 128,256,512; "
                      "on a GPU 256,1024,4096,8192,16384, quick 256,1024)",
                      seq_lens_, 1, kMostKeys);
+    options.integer("query-scale", "factor of Q: 8 makes sharp softmaxes (default: 1)",
+                    query_scale_, 1, 1000);
     options.choice("dtype", "of every tensor (default: float32)", dtype_,
                    {"float32", "float64", "float16", "bfloat16"});
     options.choice("causal", "the mask (default: both)", mask_, {"both", "on", "off"});
@@ -240,7 +242,8 @@ class AttentionBenchmark final : public Benchmark {
                             .heads = heads_.value_or(defaults.heads),
                             .seq_len = seq_len,
                             .head_dim = head_dim_.value_or(defaults.head_dim),
-                            .causal = causal});
+                            .causal = causal,
+                            .query_scale = query_scale_.value_or(1)});
     if (!settings.memory_limit && !gpu_)
       if (const auto available = available_host_memory()) {
         settings.memory_limit = std::max<std::size_t>(*available / 2, 1);
@@ -252,7 +255,8 @@ class AttentionBenchmark final : public Benchmark {
   std::string headline() const override {
     const AttentionSizes& sizes = sizes_.front();
     return "batch " + to_string(sizes.batch) + ", " + to_string(sizes.heads) + " heads of " +
-           to_string(sizes.head_dim) + ", " + to_string(dtype_of_inputs_);
+           to_string(sizes.head_dim) + ", " + to_string(dtype_of_inputs_) +
+           (sizes.query_scale == 1 ? "" : ", Q times " + to_string(sizes.query_scale));
   }
 
   // One name where both passes have it; FORWARD+none where the other pass of that name is left out.
@@ -313,6 +317,7 @@ class AttentionBenchmark final : public Benchmark {
             {"batch", to_string(sizes.batch)},
             {"heads", to_string(sizes.heads)},
             {"causal", sizes.causal ? "True" : "False"},
+            {"query_scale", to_string(sizes.query_scale)},
             {"forward_ms", number_cell(forward, result.forward.median_ms)},
             {"forward_peak_MiB", number_cell(forward, result.forward.peak_MiB)},
             {"forward_spread_percent", number_cell(forward, result.forward.spread_percent)},
@@ -393,7 +398,7 @@ class AttentionBenchmark final : public Benchmark {
 
   std::optional<Strings> forward_, backward_, chosen_, libraries_;
   std::optional<std::string> problem_, dtype_, mask_;
-  std::optional<std::int64_t> batch_, heads_, head_dim_;
+  std::optional<std::int64_t> batch_, heads_, head_dim_, query_scale_;
   std::optional<std::vector<std::int64_t>> seq_lens_;
   bool gpu_ = false;
   DeviceKind device_ = DeviceKind::kCpu;

@@ -79,12 +79,12 @@ class Random {
   std::uint64_t state_;
 };
 
-// N(0, 1), for a tensor of any element type.
+// Mean 0, for a tensor of any element type.
 template <class T>
-Tensor<T, 4> normal(const Shape<4>& shape, std::uint64_t seed) {
+Tensor<T, 4> normal(const Shape<4>& shape, std::uint64_t seed, double deviation = 1) {
   Tensor<T, 4> x(shape);
   Random random(seed);
-  for (Index i = 0; i < x.size(); ++i) x.data()[i] = static_cast<T>(random.normal());
+  for (Index i = 0; i < x.size(); ++i) x.data()[i] = static_cast<T>(deviation * random.normal());
   return x;
 }
 

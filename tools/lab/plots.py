@@ -48,11 +48,11 @@ def plot(csv_file: Path, folder: Path) -> list[Path]:
         files = [_save(figure, folder / f"{_base_name(group, number == 0)}{suffix}.png")
                  for number, group in enumerate(found) for suffix, figure in figures(group)]
         ladder = [group for group in all_groups if group not in found and len(_rungs(group)) > 1
-                  and group.rows[0].dtype != "float32"]
+                  and group.rows[0].dtype != "float32" and group.rows[0].query_scale == 1]
         if ladder:
             files.append(_save(_ladder(ladder), folder / f"{ladder[0].kind.table}_ladder.png"))
-        float32 = [group for group in all_groups if group.rows and group.rows[0].dtype == "float32"
-                   and any(row.frobenius_error for row in group.rows if row.name in _rungs(group))]
+        float32 = [group for group in all_groups if group.rows[0].dtype == "float32"
+                   and group.rows[0].query_scale == 1 and any(row.frobenius_error for row in group.rows if row.name in _rungs(group))]
         if float32:
             files.append(_save(_errors(float32), folder / "attention_float32.png"))
         return files
@@ -71,9 +71,10 @@ def _base_name(group: Group, first: bool) -> str:
     row, table = group.rows[0], group.kind.table
     if first:
         return table
-    sizes = "x".join(str(getattr(row, name)) for name in group.kind.group[3:])
+    sizes = "x".join(str(getattr(row, name)) for name in group.kind.group[-3:])
     where = re.sub(r"[^a-z0-9]+", "-", (row.gpu or row.device).lower()).strip("-")
-    return f"{table}_{where}_{sizes}" + (f"_{row.dtype}" if table == "attention" else "")
+    scale = f"_q{row.query_scale}" if row.query_scale > 1 else ""
+    return f"{table}_{where}_{sizes}" + (f"_{row.dtype}{scale}" if table == "attention" else "")
 
 
 def _save(figure: Figure, file: Path) -> Path:

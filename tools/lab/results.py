@@ -57,7 +57,7 @@ KINDS = (
     Kind("softmax_matmul", "d2", "d2, number of keys",
          ("device", "gpu", "dtype", "batch_size", "d1", "d3"), "forward_ms_mean"),
     Kind("attention", "seq_len", "sequence length",
-         ("device", "gpu", "dtype", "batch", "heads", "d_model"), "forward_ms"),
+         ("device", "gpu", "dtype", "query_scale", "batch", "heads", "d_model"), "forward_ms"),
 )
 
 
@@ -77,6 +77,10 @@ class Row:
     @property
     def ok(self) -> bool:
         return self.status == "ok"
+
+    @property
+    def query_scale(self) -> int:
+        return self._values.get("query_scale") or 1
 
     @property
     def size(self) -> int:
@@ -128,7 +132,8 @@ class Group:
         if self.kind.table == "softmax_matmul":
             return f"{where}{row.batch_size}, d1 {row.d1}, d3 {row.d3}"
         heads = f"{row.heads} heads of {row.d_model // row.heads}"
-        return f"{where}{row.batch}, {heads if row.heads > 1 else f'1 head of {row.d_model}'}"
+        scale = f", Q times {row.query_scale}" if row.query_scale > 1 else ""
+        return f"{where}{row.batch}, {heads if row.heads > 1 else f'1 head of {row.d_model}'}{scale}"
 
     @property
     def device(self) -> str:
@@ -212,16 +217,17 @@ def _value(column: Column, cell: str) -> tuple[Any, str]:
 
 
 def groups(rows: Iterable[Row]) -> list[Group]:
-    """The rows by device and problem; GPUs first, then the largest problem, then float32."""
+    """The rows by device and problem; GPUs first, then the smallest
+    query_scale, the largest problem, float32."""
     collected: dict[tuple, list[Row]] = {}
     for row in rows:
         collected.setdefault(tuple(getattr(row, name) for name in row.kind.group), []).append(row)
     found = [Group(members[0].kind, tuple(members)) for members in collected.values()]
 
     def order(group: Group) -> tuple:
-        row, extents = group.rows[0], group.kind.group[3:]
+        row, extents = group.rows[0], group.kind.group[-3:]
         elements = math.prod(getattr(row, name) for name in extents if name != "heads")
         size = elements * (group.sizes[-1] if group.kind.table == "attention" else 1)
-        return row.device == "cpu", -size, row.gpu, row.dtype != "float32", row.dtype
+        return row.device == "cpu", row.query_scale, -size, row.gpu, row.dtype != "float32", row.dtype
 
     return sorted(found, key=order)
