@@ -133,7 +133,8 @@ void AttentionInputs<T>::prepare_check() {
     const Index b = head / sizes_.heads, h = head % sizes_.heads;
     const auto d_out_of_head = backward_ ? head_of(d_out().view(), b, h) : TensorView<const T, 4>();
     heads_.push_back(head_oracle<T>(head_of(q().view(), b, h), head_of(k().view(), b, h),
-                                    head_of(v().view(), b, h), d_out_of_head, sizes_.causal, backward_));
+                                    head_of(v().view(), b, h), d_out_of_head, sizes_.causal,
+                                    backward_));
     largest_score_ = std::max(largest_score_, heads_.back().largest_score);
   }
 }

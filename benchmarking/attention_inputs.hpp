@@ -41,8 +41,8 @@ struct HeadOracle {
   double largest_score = 0;
 };
 
-// q, k, v and d_out (batch, heads, seq_len, head_dim), seeded N(0, 1), but for q. T is float, double, Half or
-// BFloat16.
+// q, k, v and d_out (batch, heads, seq_len, head_dim), seeded N(0, 1), but for q. T is float,
+// double, Half or BFloat16.
 template <class T>
 class AttentionInputs {
  public:

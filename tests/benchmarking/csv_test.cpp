@@ -148,7 +148,7 @@ TEST_CASE("the columns of the benchmarks begin with the homework's") {
   CHECK(attention.columns[0] == "implementation");
   CHECK(attention.columns[9] == "gpu");
   CHECK(attention.key == flash::Strings{"implementation", "d_model", "seq_len", "gpu", "device",
-                                        "dtype", "batch", "heads", "causal"});
+                                        "dtype", "batch", "heads", "causal", "query_scale"});
   CHECK(std::count(attention.required.begin(), attention.required.end(), "scaled_error") == 0);
 }
 
