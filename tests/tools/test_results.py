@@ -169,6 +169,17 @@ class Plots(TemporaryRoot):
             self.drawn(ATTENTION, {}, CAUSAL, GPU),
             ["attention.png", "attention_memory.png", f"{cpu_file}.png", f"{cpu_file}_memory.png"])
 
+    def test_sharp_softmaxes_are_a_group_of_their_own_behind_the_others(self) -> None:
+        sharp = {"query_scale": "8"}
+        found = results.groups(results.load(write(
+            self.root / "a.csv", ATTENTION | sharp, GPU | {"seq_len": "4096"},
+            GPU | {"query_scale": ""}, GPU | {"query_scale": "1"} | LONG)))
+        self.assertEqual([(one.title, one.sizes) for one in found],
+                         [("NVIDIA X, float32, batch 1, 2 heads of 64", [64, 128]),
+                          ("NVIDIA X, float32, batch 1, 2 heads of 64, Q times 8", [4096])])
+        self.assertIn("attention_nvidia-x_1x2x128_float32_q8.png", self.drawn(
+            ATTENTION | sharp, GPU | {"query_scale": "1"}, GPU))
+
     def test_a_group_of_one_size_is_drawn_only_where_there_is_no_other(self) -> None:
         wide = {"d_model": "512", "heads": "1"}
         self.assertEqual(self.drawn(ATTENTION, {}, LONG, wide),
