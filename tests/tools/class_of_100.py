@@ -15,7 +15,7 @@ import zipfile
 from pathlib import Path
 
 from attacks import ATTACKS, CUDA_ATTACKS, CUDA_FRAME, FRAME, MEMORY, QUADRATIC
-from lab import derive, manifest
+from lab import derive, grading, manifest
 from lab.instructor import reports
 
 TASKS = {task.name: task for part in manifest.load_parts() for task in part.tasks}
@@ -111,12 +111,21 @@ def make(folder):
     print(f"{len(everyone())} submissions in {folder}")
 
 
+def points_without(failing, task, cases):
+    """What a submission gets that fails these cases and no others."""
+    assert set(failing) <= {case["name"] for case in cases}, failing
+    return sum(case.points * case.counts for case in grading.with_points(task, [
+        grading.CaseResult(case["name"], grading.WRONG if case["name"] in failing else
+                           grading.PASSED, requirement=case["requirement"],
+                           challenge=case["challenge"]) for case in cases])
+               if case.status == grading.PASSED)
+
+
 def compare(results):
     with (results / "grades.csv").open() as file:
         got = {row["id"]: row for row in csv.DictReader(file)}
     whole = json.loads((results / "good_0/record.json").read_text())
-    worth = {task["task"]: {case["name"]: case["points"] for case in task["cases"]}
-             for task in whole["tasks"]}
+    cases = {task["task"]: task["cases"] for task in whole["tasks"]}
     wrong = []
     for name, files in everyone().items():
         row = got.pop(name, None)
@@ -124,9 +133,8 @@ def compare(results):
             wrong.append(f"{name}: not graded")
             continue
         for task, (_, expected) in files.items():
-            cases = worth[TASKS[task].id]
             points = (TASKS[task].points if expected == FULL else 0 if expected == NOTHING else
-                      sum(cases.values()) - sum(cases[case] for case in expected))
+                      points_without(expected, TASKS[task], cases[TASKS[task].id]))
             if row[TASKS[task].id] != reports.shown(points):
                 wrong.append(f"{name}: {task} has {row[TASKS[task].id]} points; "
                              f"it must have {reports.shown(points)}")

@@ -51,6 +51,7 @@ class Case:
     message: str = ""
     challenge: bool = False
     counts: float = 1  # the part of the points that it earns when it passes: its requirement's
+    requirement: str = ""
 
     @property
     def earned(self) -> float:
@@ -233,8 +234,8 @@ def judge(task: Task, source: bytes, bench: Bench, seed: int | None = None) -> J
             events["ends"][name] = {"status": "not_started", "message": ""}
         cases = [_case(case, events) for case in events["cases"]]
         return dataclasses.replace(ending, cases=tuple(
-            Case(case.name, case.status, case.points, case.message, case.challenge, case.counts)
-            for case in grading.with_points(task, cases)))
+            Case(case.name, case.status, case.points, case.message, case.challenge, case.counts,
+                 case.requirement) for case in grading.with_points(task, cases)))
 
 
 def _lay_out(task: Task, source: bytes, work: Path, bench: Bench) -> None:
