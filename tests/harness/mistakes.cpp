@@ -28,17 +28,43 @@ enum class Mask {
   kInBlock,
   kUpsideDown,
   kWholeBlocks,
-  kNeedless
+  kFirstOfBlock,
+  kFinite,
+  kNeedless,
+  kNotDiagonal,  // of the backward pass, as the next one
+  kNotFirstQuery
 };
-enum class Max { kRight, kNone, kFromZero, kFrozen, kOfBlock };
+enum class Max { kRight, kNone, kFromZero, kFromFinite, kFrozen, kOfBlock, kOfRows };
 enum class Rescale { kRight, kNone, kInverse, kAfter };
 enum class Divide { kRight, kNone, kEveryStep, kLastBlock };
-enum class Keys { kAll, kWholeBlocks, kNotLastBlock, kNotLastKey, kOnlyFirst, kPadded, kNotFirst };
+enum class Base { kE, kTwo, kTwoInWeights, kEOfTwo };
+enum class Keys {
+  kAll,
+  kWholeBlocks,
+  kNotLastBlock,
+  kNotLastKey,
+  kOnlyFirst,
+  kPadded,
+  kNotFirst,
+  kAsManyAsQueries,
+  kBlocksUpToQueries
+};
 enum class Values { kRight, kOfFirstBlock };
 enum class Leak { kNone, kMax, kSum, kAccumulator, kAll };
 enum class Lse { kRight, kMax, kLogSum, kBase2, kLog2OfSum, kSum, kNegative, kScaled, kMinus };
 enum class Old { kReplaced, kAddedTo, kKept };
-enum class Delta { kRight, kMissing, kNegative };
+enum class Delta { kRight, kMissing, kNegative, kFirstHalf, kLastColumn, kHead0 };
+// What is done with -inf, with NaN, and with what has no weight.
+enum class Special {
+  kRight,
+  kInfMinusInf,
+  kNoNaNScores,
+  kNoNaNValues,
+  kNoZeroWeights,
+  kMaskedValues,
+  kMaskedValuesOfBlock,
+  kEmptyRows
+};
 enum class Weights { kRight, kUnnormalised, kBase2, kNoP };
 enum class Gather { kAll, kLast, kLastBlock };
 
@@ -50,7 +76,15 @@ struct Computation {
   Max max = Max::kRight;
   Rescale rescale_o = Rescale::kRight, rescale_l = Rescale::kRight;
   Divide divide = Divide::kRight;
+  Base base = Base::kE;
+  double finite = 0;             // the start of Max::kFromFinite, or the score of Mask::kFinite
+  Index rows_of_max = 0;         // that share one, of Max::kOfRows; 0: those of a block
+  bool rows_at_once = false;     // each sees this block's scores of the rows behind it, too
+  bool nan_without_sum = false;  // 0 / 0 where a row has no weights
+  Special special = Special::kRight;
   Keys keys = Keys::kAll;
+  bool unwritten = false;   // what belongs to the keys that are left out
+  bool whole_rows = false;  // rows behind the last whole block of queries are not written
   Values values = Values::kRight;
   Leak leak = Leak::kNone;
   Lse lse = Lse::kRight;
@@ -60,8 +94,11 @@ struct Computation {
   Old old[3] = {};  // what each output held before: out and lse, or dQ, dK and dV
   // The backward pass.
   Scale scale_dq = Scale::kRight, scale_dk = Scale::kRight;
-  bool scaled_dv = false, ds_for_dv = false, p_for_dk = false, out_for_dp = false;
+  bool scaled_dv = false, ds_for_dv = false, p_for_dk = false, k_for_dk = false, out_for_dp = false;
+  bool no_last_query = false;
+  bool dk_left = false, dv_left = false;  // sums that are not set to 0 for each block
   Delta delta = Delta::kRight;
+  bool delta_of_right = false;  // from the right d_out, whatever is read for dP
   Weights weights = Weights::kRight;
   Gather gather_dq = Gather::kAll, gather_dk = Gather::kAll, gather_dv = Gather::kAll;
 };
@@ -85,7 +122,7 @@ enum Group {
   kIndexing,
   kGradient,
   kAdding,
-  kMemory,
+  kAlone,  // these are not tried together with another one
   kOutputs
 };
 
@@ -127,10 +164,19 @@ std::vector<Mistake> common_mistakes(const AttentionShape& shape, const Attentio
       mask(true, Mask::kInBlock, "causal mask counted within the block",
            "the mask compares places within the blocks; it must compare the query's and the key's "
            "own numbers");
-      if (!backward)
+      if (!backward) {
+        mask(true, Mask::kFirstOfBlock, "causal mask of the block's first query",
+             "each query sees only the keys that the first query of its block sees");
         mask(true, Mask::kWholeBlocks, "causal mask for whole blocks only",
              "a block of keys that the diagonal crosses is not masked: each query sees all keys "
              "that the last query of its block sees");
+      } else {
+        mask(true, Mask::kNotDiagonal, "blocks on the diagonal left out",
+             "the blocks of keys that the diagonal crosses are left out: the loop over the queries "
+             "begins behind the block's last key; it must begin at its first");
+        mask(true, Mask::kNotFirstQuery, "first query of each block left out",
+             "query j0, the first that sees key j0 of a block, is left out");
+      }
     } else {
       mask(false, Mask::kNeedless, "causal mask although not asked for",
            "keys behind the query are masked, which options.causal does not ask for here");
@@ -144,6 +190,14 @@ std::vector<Mistake> common_mistakes(const AttentionShape& shape, const Attentio
         add(kIndexing, false, "batch 0 of " + x + " in every batch",
             "every batch reads batch 0 of " + x,
             [which](Computation& c) { c.batch_0[which] = true; });
+      if (which < 3) continue;  // a delta that was computed apart reads the right ones
+      if (shape.heads > 1)
+        add(kIndexing, false, "head 0 of d_out in every head", "every head reads head 0 of d_out",
+            [](Computation& c) { c.head_0[3] = c.delta_of_right = true; });
+      if (shape.batch > 1)
+        add(kIndexing, false, "batch 0 of d_out in every batch",
+            "every batch reads batch 0 of d_out",
+            [](Computation& c) { c.batch_0[3] = c.delta_of_right = true; });
     }
     if (shape.heads > 1)
       add(kIndexing, false, "head 0 of k and v in every head", "every head reads head 0 of k and v",
@@ -160,6 +214,11 @@ std::vector<Mistake> common_mistakes(const AttentionShape& shape, const Attentio
   }
   const auto keys = [&](Keys which, bool by_block, const char* name, const char* text) {
     add(kWhichKeys, by_block, name, text, [which](Computation& c) { c.keys = which; });
+    if (backward)
+      add(kWhichKeys, by_block, name, text, [which](Computation& c) {
+        c.keys = which;
+        c.unwritten = true;
+      });
   };
   keys(Keys::kWholeBlocks, true, "keys of the last, partial block left out",
        "the keys behind the last whole block are left out");
@@ -168,6 +227,10 @@ std::vector<Mistake> common_mistakes(const AttentionShape& shape, const Attentio
   keys(Keys::kNotFirst, true, "first block of keys left out",
        "the first block of keys is left out");
   keys(Keys::kNotLastKey, false, "last key left out", "the last key is left out");
+  if (shape.queries < shape.keys)
+    for (const Keys which : {Keys::kAsManyAsQueries, Keys::kBlocksUpToQueries})
+      keys(which, which == Keys::kBlocksUpToQueries, "number of queries taken for that of keys",
+           "only as many keys are counted as there are queries");
   keys(Keys::kOnlyFirst, true, "only the first block of keys counted",
        "only the first block of keys is counted");
   return list;
@@ -251,6 +314,69 @@ std::vector<Mistake> mistakes_of(const SeenForward& seen) {
   add(kOnline, false, "maximum starts at 0",
       "the running maximum starts at 0; it must start at -inf",
       [](Computation& c) { c.max = Max::kFromZero; });
+  for (const double start : {-1e4, -1e9})
+    for (const bool nan : {false, true})
+      add(kAlone, false, "maximum starts at a finite number",
+          "the running maximum starts at a number like -1e4 or -1e9, which scores may be far "
+          "below; "
+          "it must start at -inf",
+          [start, nan](Computation& c) {
+            c.max = Max::kFromFinite;
+            c.finite = start;
+            c.nan_without_sum = nan;
+          });
+  if (!has_scores && seen.options.causal)
+    for (const double score : {-1e4, -1e6, -1e9})
+      add(kAlone, false, "mask with a finite number",
+          "masked keys have a score like -1e9 instead of -inf: where all others are smaller, they "
+          "count",
+          [score](Computation& c) {
+            c.mask = Mask::kFinite;
+            c.finite = score;
+          });
+  for (const Index rows : {0, 2, 4, 8, 16})
+    for (const bool at_once : {false, true})
+      for (const bool nan : {false, true})
+        add(kAlone, true, "one maximum for several rows",
+            "rows share one maximum; each row needs its own, since exp(S - m) becomes 0 where m is "
+            "far above the row's scores",
+            [rows, at_once, nan](Computation& c) {
+              c.max = Max::kOfRows;
+              c.rows_of_max = rows;
+              c.rows_at_once = at_once;
+              c.nan_without_sum = nan;
+            });
+  for (const Base base : {Base::kTwo, Base::kTwoInWeights})
+    add(kOnline, true, "exp2 without log2(e)",
+        "the weights are exp2(S - m), and S is in base e: multiply it by log2(e)",
+        [base](Computation& c) { c.base = base; });
+  add(kOnline, false, "exp of scores in base 2",
+      "the weights are exp(S - m), and S was multiplied by log2(e): use exp2",
+      [](Computation& c) { c.base = Base::kEOfTwo; });
+  add(kAlone, true, "-inf minus -inf",
+      "where a row has seen only -inf, m is -inf, and exp(-inf - -inf) is NaN: subtract 0 there",
+      [](Computation& c) { c.special = Special::kInfMinusInf; });
+  add(kAlone, false, "0 divided by 0",
+      "a row without weights has the sum 0, and 0 / 0 is NaN: its result is 0",
+      [](Computation& c) { c.nan_without_sum = true; });
+  add(kAlone, false, "NaN scores left out",
+      "a score that is NaN is left out, as if its weight were 0; it has to make its row NaN",
+      [](Computation& c) { c.special = Special::kNoNaNScores; });
+  add(kAlone, false, "NaN values left out",
+      "a value that is NaN is left out; it has to reach the rows that see it",
+      [](Computation& c) { c.special = Special::kNoNaNValues; });
+  add(kAlone, false, "keys of weight 0 left out",
+      "a key whose weight is 0 is left out; 0 * NaN is NaN, so that its value still counts",
+      [](Computation& c) { c.special = Special::kNoZeroWeights; });
+  if (!has_scores && seen.options.causal)
+    for (const Special which : {Special::kMaskedValues, Special::kMaskedValuesOfBlock})
+      add(kAlone, true, "values of masked keys counted",
+          "masked keys have the weight 0, but their values are still multiplied by it, and 0 * NaN "
+          "is NaN: leave these keys out of the sum",
+          [which](Computation& c) { c.special = which; });
+  add(kOutputs, true, "rows of the last, partial block not written",
+      "the rows behind the last whole block are not written",
+      [](Computation& c) { c.whole_rows = true; });
   add(kOnline, true, "maximum of the first block kept",
       "the maximum of the first block is kept; it must grow with each block",
       [](Computation& c) { c.max = Max::kFrozen; });
@@ -270,7 +396,7 @@ std::vector<Mistake> mistakes_of(const SeenForward& seen) {
         {Leak::kMax, "maximum not reset", "the running maximum m"},
         {Leak::kAccumulator, "accumulator not reset", "the accumulator"},
         {Leak::kAll, "nothing reset", "m, l and the accumulator"}})
-    add(kMemory, true, name,
+    add(kAlone, true, name,
         (std::string(text) + " still " + (which == Leak::kAll ? "have" : "has") +
          " what the block of rows before it left: it has to start anew for each block")
             .c_str(),
@@ -319,6 +445,36 @@ std::vector<Mistake> mistakes_of(const SeenBackward& seen) {
       [](Computation& c) { c.ds_for_dv = true; });
   add(kGradient, "dK from P", "dK is computed from P; it must be from dS: dK = scale * dS^T Q",
       [](Computation& c) { c.p_for_dk = true; });
+  add(kGradient, "dK from K", "dK is computed from K; it must be from Q: dK = scale * dS^T Q",
+      [](Computation& c) { c.k_for_dk = true; });
+  for (const auto& [which, name, text] :
+       {std::tuple{Delta::kFirstHalf, "delta of half the columns",
+                   "delta sums up the first half of the columns only"},
+        {Delta::kLastColumn, "delta overwritten",
+         "each column overwrites delta; it must add to it"},
+        {Delta::kHead0, "delta with head 0 of out", "delta is computed with head 0 of out"}})
+    if (which != Delta::kHead0 || seen.shape.heads > 1)
+      add(kGradient, name, text, [which](Computation& c) { c.delta = which; });
+  add(kWhichKeys, "last query left out", "the last query is left out",
+      [](Computation& c) { c.no_last_query = true; });
+  add(kAlone, "NaN scores left out",
+      "a score that is NaN is left out, as if its weight were 0; it has to reach the gradients",
+      [](Computation& c) { c.special = Special::kNoNaNScores; });
+  add(kAlone, "rows without weights counted",
+      "a row whose lse is -inf weighs no key, but exp(S - -inf) is inf: leave it out",
+      [](Computation& c) { c.special = Special::kEmptyRows; });
+  for (const auto& [name, dk, dv] : {std::tuple{"dK not reset", true, false},
+                                     {"dV not reset", false, true},
+                                     {"dK and dV not reset", true, true}})
+    add(
+        kAlone, name,
+        "the sums of a block of keys begin with what the block before it left: set them to 0 for "
+        "each block",
+        [dk, dv](Computation& c) {
+          c.dk_left = dk;
+          c.dv_left = dv;
+        },
+        true);
   add(kAdding, "dV scaled", "dV is multiplied by the scale, which belongs to dQ and dK only",
       [](Computation& c) { c.scaled_dv = true; });
   add(kAdding, "dQ without the scale", "dQ is not multiplied by the scale: dQ = scale * dS K",
@@ -392,12 +548,18 @@ bool sees(const Computation& how, const AttentionShape& shape, bool causal, Inde
     case Mask::kUpsideDown: return j >= i;
     case Mask::kWholeBlocks:
       return j <= std::min(i / block_q * block_q + block_q, shape.queries) - 1;
-    case Mask::kNeedless: return j <= i;
+    case Mask::kFirstOfBlock: return j <= i / block_q * block_q;
+    case Mask::kNeedless:
+    case Mask::kFinite: return j <= i;
+    case Mask::kNotDiagonal:
+      return j <= i && i >= std::min((j / block_k + 1) * block_k, shape.keys);
+    case Mask::kNotFirstQuery: return j <= i && i != j / block_k * block_k;
   }
   return true;
 }
 
-bool counted(Keys which, Index keys, Index j, Index block) {
+bool counted(Keys which, const AttentionShape& shape, Index j, Index block) {
+  const Index keys = shape.keys;
   switch (which) {
     case Keys::kAll:
     case Keys::kPadded: return true;
@@ -406,6 +568,8 @@ bool counted(Keys which, Index keys, Index j, Index block) {
     case Keys::kNotLastKey: return j < keys - 1;
     case Keys::kOnlyFirst: return j < block;
     case Keys::kNotFirst: return j >= block;
+    case Keys::kAsManyAsQueries: return j < shape.queries;
+    case Keys::kBlocksUpToQueries: return j / block * block < shape.queries;
   }
   return true;
 }
@@ -469,10 +633,12 @@ class ForwardModel {
     State state = finished(how, blocks, row);
     const double l = how.divide == Divide::kLastBlock ? state.l_block : state.l;
     if (output == 1) return lse_row(how, state);
+    // A row that has no keys either is another mistake's.
+    const bool gives_nan = how.nan_without_sum && (how.max == Max::kRight || state.has_keys);
     Row result{state.o, state.size, state.reliable || state.overflown};
     if (how.divide != Divide::kNone && how.divide != Divide::kEveryStep)
       for (Index c = 0; c < columns(0); ++c) {
-        result.value[c] = l == 0 ? 0 : result.value[c] / l;
+        result.value[c] = l == 0 && !gives_nan ? 0 : result.value[c] / l;
         result.magnitude[c] = l == 0 ? 0 : result.magnitude[c] / std::fabs(l);
       }
     return result;
@@ -482,7 +648,7 @@ class ForwardModel {
   struct State {
     double m = -kInfinity, l = 0, l_block = 0;
     std::vector<double> o, size;
-    bool fresh = true, reliable = true, overflown = false;
+    bool fresh = true, reliable = true, overflown = false, has_keys = false;
   };
 
   Row lse_row(const Computation& how, const State& state) const {
@@ -528,6 +694,24 @@ class ForwardModel {
     return found->second;
   }
 
+  // The largest score that the rows which share a maximum with row i have in a block of keys; of
+  // those behind it in the block before, where they come later.
+  double most_of_rows(const Computation& how, const Blocks& blocks, Index b, Index h, Index i,
+                      Index j0, double factor) {
+    const Index block = i / blocks.queries * blocks.queries,
+                rows = how.rows_of_max == 0 ? blocks.queries : how.rows_of_max,
+                first = block + (i - block) / rows * rows,
+                last = std::min({first + rows, block + blocks.queries, seen_.shape.queries});
+    double most = -kInfinity;
+    for (Index row = first; row < last; ++row) {
+      const Index begin = row <= i || how.rows_at_once ? j0 : j0 - blocks.keys;
+      for (Index j = begin; j < std::min(begin + blocks.keys, seen_.shape.keys) && j >= 0; ++j)
+        if (sees(how, seen_.shape, seen_.options.causal, row, j, blocks.queries, blocks.keys))
+          most = std::fmax(most, factor * scores(how, b, h, row)[static_cast<std::size_t>(j)]);
+    }
+    return most;
+  }
+
   // After the last key of the row. With what the rows before it in its place left, where they do.
   State finished(const Computation& how, const Blocks& blocks, Index row) {
     const Index queries = seen_.shape.queries, i = row % queries;
@@ -549,6 +733,10 @@ class ForwardModel {
 
  public:
   void forget() { left_.clear(); }
+  bool unwritten(const Computation& how, const Blocks& blocks, int, Index row) const {
+    const Index queries = seen_.shape.queries;
+    return how.whole_rows && row % queries >= queries / blocks.queries * blocks.queries;
+  }
 
  private:
   State attended(const Computation& how, const Blocks& blocks, Index row, const State& before) {
@@ -567,36 +755,50 @@ class ForwardModel {
       if (all || how.leak == Leak::kAccumulator) state.o = before.o, state.size = before.size;
     }
     if (how.max == Max::kFromZero) state.m = 0;
+    if (how.max == Max::kFromFinite) state.m = how.finite;
     const auto& S = scores(how, b, h, i);
-    const double factor = seen_.scores.size() > 0
-                              ? 1
-                              : scaled(how.scale, scale_, static_cast<double>(shape.head_dim));
+    double factor = seen_.scores.size() > 0
+                        ? 1
+                        : scaled(how.scale, scale_, static_cast<double>(shape.head_dim));
+    if (how.base == Base::kTwo) factor *= std::log(2.0);
+    if (how.base == Base::kEOfTwo) factor /= std::log(2.0);
+    const double in_weights = how.base == Base::kTwoInWeights ? std::log(2.0) : 1;
     const Index padded = (shape.keys + blocks.keys - 1) / blocks.keys * blocks.keys;
     const Index end = how.keys == Keys::kPadded ? padded : shape.keys;
     std::vector<double> weight(static_cast<std::size_t>(blocks.keys));
     bool first = true;
     for (Index j0 = 0; j0 < end; j0 += blocks.keys) {
       const Index count = std::min(blocks.keys, end - j0);
+      const auto is_counted = [&](Index j) {
+        return counted(how.keys, shape, j0 + j, blocks.keys) &&
+               sees(how, shape, seen_.options.causal, i, j0 + j, blocks.queries, blocks.keys);
+      };
       const auto score = [&](Index j) {
         if (j0 + j >= shape.keys) return 0.0;
-        if (!counted(how.keys, shape.keys, j0 + j, blocks.keys) ||
-            !sees(how, shape, seen_.options.causal, i, j0 + j, blocks.queries, blocks.keys))
-          return -kInfinity;
-        return factor * S[static_cast<std::size_t>(j0 + j)];
+        if (!is_counted(j)) return how.mask == Mask::kFinite ? how.finite : -kInfinity;
+        const double s = factor * S[static_cast<std::size_t>(j0 + j)];
+        return how.special == Special::kNoNaNScores && std::isnan(s) ? -kInfinity : s;
       };
       double of_block = -kInfinity;
       bool any = false;
       for (Index j = 0; j < count; ++j) {
         const double s = weight[j] = score(j);
-        any |= s != -kInfinity;
+        any |= s != -kInfinity || (how.special == Special::kInfMinusInf && is_counted(j));
         of_block = std::fmax(of_block, s);
       }
-      if (!any) continue;  // nothing of this block is counted
+      const Index last_row = std::min((i / blocks.queries + 1) * blocks.queries, shape.queries) - 1;
+      const bool reads_masked = how.special == Special::kMaskedValues ||
+                                (how.special == Special::kMaskedValuesOfBlock && j0 <= last_row);
+      state.has_keys |= any;
+      if (!any && !reads_masked) continue;  // nothing of this block is counted
       double m_new = std::fmax(state.m, of_block);
+      if (how.max == Max::kOfRows)
+        m_new = std::fmax(m_new, most_of_rows(how, blocks, b, h, i, j0, factor));
       if (how.max == Max::kNone) m_new = 0;
       if (how.max == Max::kFrozen && !first) m_new = state.m;
       if (how.max == Max::kOfBlock) m_new = of_block;
-      const double reference = m_new == -kInfinity ? 0 : m_new;
+      const double reference =
+          m_new == -kInfinity && how.special != Special::kInfMinusInf ? 0 : m_new;
       const double alpha = how.max == Max::kNone ? 1 : exp_in(state.m - reference, largest);
       // Where nothing was added up yet 0 stays 0. (Without that all is NaN, which has many causes.)
       const double inverse = std::isfinite(state.m) ? exp_in(reference - state.m, largest) : 0;
@@ -604,7 +806,8 @@ class ForwardModel {
         return rescale == Rescale::kRight ? alpha : rescale == Rescale::kInverse ? inverse : 1.0;
       };
       double sum = 0;
-      for (Index j = 0; j < count; ++j) sum += weight[j] = exp_in(weight[j] - reference, largest);
+      for (Index j = 0; j < count; ++j)
+        sum += weight[j] = exp_in(in_weights * (weight[j] - reference), largest);
       // 0 * inf, in the first block with alpha inverted, is NaN; what has no sum yet is 0 there.
       state.l = state.l * before_of(how.rescale_l) + sum;
       if (how.rescale_l == Rescale::kAfter) state.l *= alpha;
@@ -612,13 +815,19 @@ class ForwardModel {
       const double shrink = before_of(how.rescale_o);
       for (Index c = 0; c < columns; ++c) state.o[c] *= shrink, state.size[c] *= shrink;
       for (Index j = 0; j < count && j0 + j < shape.keys; ++j) {
-        if (weight[j] == 0) {  // of a key that is not seen, whatever its value
+        if (weight[j] == 0 && how.special == Special::kNoZeroWeights) continue;
+        if (weight[j] == 0 && !reads_masked) {  // of a key that is not seen, whatever its value
           const double s = score(j);
           if (s == -kInfinity && factor * S[static_cast<std::size_t>(j0 + j)] != -kInfinity)
             continue;
+          if (how.mask == Mask::kFinite && !is_counted(j)) continue;  // a mistake of its own
         }
         const double* const V = v_.row(how, b, h, how.values == Values::kOfFirstBlock ? j : j0 + j);
         for (Index c = 0; c < columns; ++c) {
+          if (how.special == Special::kNoNaNValues && std::isnan(V[c])) continue;
+          // Whether so small a weight is 0 is a matter of rounding.
+          if (how.special == Special::kNoZeroWeights && std::isnan(V[c]))
+            state.reliable &= weight[j] > 64 / largest;
           state.o[c] += weight[j] * V[c];
           state.size[c] += std::fabs(weight[j] * V[c]);
         }
@@ -627,9 +836,11 @@ class ForwardModel {
         for (Index c = 0; c < columns; ++c) state.o[c] *= alpha, state.size[c] *= alpha;
       if (how.divide == Divide::kEveryStep)
         for (Index c = 0; c < columns; ++c) state.o[c] /= state.l, state.size[c] /= state.l;
+      const bool of_last_block = how.divide == Divide::kLastBlock;
       const double tiny = 1e6 / seen_.precision.largest, huge = 1e-6 * seen_.precision.largest;
       for (const double size : {sum, state.l})
-        state.reliable &= !(size > 0 && size < tiny) && !(size > huge && size < kInfinity);
+        state.reliable &= !(size > 0 && size < tiny && (size > 1e-12 * state.l || of_last_block)) &&
+                          !(size > huge && size < kInfinity);
       state.overflown |= std::isinf(sum) || std::isinf(state.l);  // however close it was before
       state.m = m_new;
       first = false;
@@ -680,8 +891,31 @@ class BackwardModel {
   }
   double bound(int) const { return seen_.precision.bound; }
   void forget() {}
+  bool unwritten(const Computation& how, const Blocks& blocks, int output, Index row) const {
+    return how.unwritten && outputs[output] != "dQ" &&
+           !counted(how.keys, seen_.shape, row % seen_.shape.keys, blocks.keys);
+  }
 
   Row row(const Computation& how, const Blocks& blocks, int output, Index row) {
+    Row result = own_row(how, blocks, output, row);
+    const bool left = outputs[output] == "dK"   ? how.dk_left
+                      : outputs[output] == "dV" ? how.dv_left
+                                                : false;
+    // What the rows before it in its place left.
+    const Index keys = seen_.shape.keys, slot = row % keys % blocks.keys;
+    for (Index before = 0; left && before < row; ++before) {
+      if (before % keys % blocks.keys != slot) continue;
+      const Row other = own_row(how, blocks, output, before);
+      for (std::size_t c = 0; c < result.value.size(); ++c) {
+        result.value[c] += other.value[c];
+        result.magnitude[c] += other.magnitude[c];
+      }
+    }
+    return result;
+  }
+
+ private:
+  Row own_row(const Computation& how, const Blocks& blocks, int output, Index row) {
     const AttentionShape& shape = seen_.shape;
     const bool of_query = outputs[output] == "dQ", is_dv = outputs[output] == "dV";
     const Index count = of_query ? shape.queries : shape.keys, own = row % count,
@@ -692,13 +926,15 @@ class BackwardModel {
     const Index last_block = blocks.keys * ((shape.keys - 1) / blocks.keys);
     for (Index other = 0; other < others; ++other) {
       const Index i = of_query ? own : other, j = of_query ? other : own;
-      if (seen_.lse(b, h, i) == -kInfinity) continue;
+      if (seen_.lse(b, h, i) == -kInfinity && how.special != Special::kEmptyRows) continue;
       if (!sees(how, shape, seen_.options.causal, i, j, blocks.queries, blocks.keys) ||
-          !counted(how.keys, shape.keys, j, blocks.keys))
+          !counted(how.keys, shape, j, blocks.keys) ||
+          (how.no_last_query && i == shape.queries - 1))
         continue;
       if (gather == Gather::kLastBlock && j < last_block_of(how, i, blocks, last_block)) continue;
       const double S = scaled(how.scale, scale_, static_cast<double>(d)) *
                        dot(q_.row(how, b, h, i), k_.row(how, b, h, j), d);
+      if (how.special == Special::kNoNaNScores && std::isnan(S)) continue;
       const double argument = how.weights == Weights::kUnnormalised ? S : S - seen_.lse(b, h, i);
       const double P = exp_in(how.weights == Weights::kBase2 ? argument * std::log(2.0) : argument,
                               seen_.precision.largest);
@@ -722,9 +958,9 @@ class BackwardModel {
       const double times = is_dv      ? (how.scaled_dv ? scale_ : 1)
                            : of_query ? scaled(how.scale_dq, scale_, 1)
                                       : scaled(how.scale_dk, scale_, 1);
-      const double* const with = of_query ? k_.row(how, b, h, j)
-                                 : is_dv  ? d_out_.row(how, b, h, i)
-                                          : q_.row(how, b, h, i);
+      const double* const with = of_query || (how.k_for_dk && !is_dv) ? k_.row(how, b, h, j)
+                                 : is_dv                              ? d_out_.row(how, b, h, i)
+                                                                      : q_.row(how, b, h, i);
       if (gather == Gather::kLast) std::fill(result.value.begin(), result.value.end(), 0);
       for (Index c = 0; c < d; ++c) {
         result.value[c] += times * factor * with[c];
@@ -734,7 +970,6 @@ class BackwardModel {
     return result;
   }
 
- private:
   // The first key of the last block that query i takes part in.
   Index last_block_of(const Computation& how, Index i, const Blocks& blocks, Index last) const {
     if (how.mask == Mask::kRight && seen_.options.causal)
@@ -743,10 +978,12 @@ class BackwardModel {
   }
 
   std::pair<double, double> delta_of(Index b, Index h, Index i, const Computation& how) const {
-    const double *const out = &seen_.out.values(b, h, i, 0), *const dO = d_out_.row(how, b, h, i);
+    const double* const out = &seen_.out.values(b, how.delta == Delta::kHead0 ? 0 : h, i, 0);
+    const double* const dO = d_out_.row(how.delta_of_right ? Computation() : how, b, h, i);
+    const Index d = seen_.shape.head_dim, first = how.delta == Delta::kLastColumn ? d - 1 : 0,
+                last = how.delta == Delta::kFirstHalf ? (d + 1) / 2 : d;
     double delta = 0, size = 0;
-    for (Index c = 0; c < seen_.shape.head_dim; ++c)
-      delta += out[c] * dO[c], size += std::fabs(out[c] * dO[c]);
+    for (Index c = first; c < last; ++c) delta += out[c] * dO[c], size += std::fabs(out[c] * dO[c]);
     return {delta, size};
   }
 
@@ -835,7 +1072,8 @@ class Matching {
   // What the output holds after the call.
   Row row_of(const Computation& how, const Blocks& blocks, const Place& at) {
     Row row = model_.row(how, blocks, at.output, at.row);
-    const Old old = how.old[at.output];
+    const Old old =
+        model_.unwritten(how, blocks, at.output, at.row) ? Old::kKept : how.old[at.output];
     if (old == Old::kReplaced) return row;
     for (std::size_t c = 0; c < row.value.size(); ++c) {
       row.value[c] = model_.fill() + (old == Old::kAddedTo ? row.value[c] : 0);
@@ -859,7 +1097,11 @@ class Matching {
           const double got = model_.got(at.output, at.row, c);
           if (!near(got, row.value[c], model_.bound(at.output) * row.magnitude[c], kSlack))
             return false;
-          if (places == &right_ || !std::isfinite(got) || !std::isfinite(right.value[c])) continue;
+          if (places == &right_) continue;
+          if (!std::isfinite(got) || !std::isfinite(right.value[c])) {
+            if (std::isfinite(got) != std::isfinite(right.value[c])) before = kInfinity;
+            continue;
+          }
           left += (got - row.value[c]) * (got - row.value[c]);
           before += (got - right.value[c]) * (got - right.value[c]);
         }
@@ -957,7 +1199,7 @@ std::vector<std::size_t> fitting(Match<Seen, Model>& match, const std::vector<Mi
 template <class Seen, class Model>
 Diagnosis diagnosis(const Seen& seen, const std::function<Seen(const Probe&)>& again) {
   static int left_to_explain = kExplained;
-  if (too_large(seen.shape) || seen.shape.keys == 0 || left_to_explain-- <= 0) return {};
+  if (too_large(seen.shape) || left_to_explain-- <= 0) return {};
   Match<Seen, Model> match(seen);
   if (!match.matching.is_wrong()) return {};
   const std::vector<Mistake> mistakes = mistakes_of(seen);
@@ -975,8 +1217,8 @@ Diagnosis diagnosis(const Seen& seen, const std::function<Seen(const Probe&)>& a
       left-- > 0)  // two at once, of different kinds, of which neither fits alone
     for (const auto& [one, first] : by_name)
       for (const auto& [two, second] : by_name)
-        if (one < two && first->group != second->group && first->group != kMemory &&
-            second->group != kMemory)
+        if (one < two && first->group != second->group && first->group != kAlone &&
+            second->group != kAlone)
           suspect({one, two});
 
   if (suspects.empty()) return {};
