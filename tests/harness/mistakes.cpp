@@ -49,7 +49,7 @@ enum class Keys {
   kAsManyAsQueries,
   kBlocksUpToQueries
 };
-enum class Values { kRight, kOfFirstBlock };
+enum class Values { kRight, kOfFirstBlock, kInOrderOfLanes };
 enum class Leak { kNone, kMax, kSum, kAccumulator, kAll };
 enum class Lse { kRight, kMax, kLogSum, kBase2, kLog2OfSum, kSum, kNegative, kScaled, kMinus };
 enum class Old { kReplaced, kAddedTo, kKept };
@@ -284,6 +284,12 @@ std::vector<Mistake> mistakes_of(const SeenForward& seen) {
   add(kWhichKeys, true, "values of the first block in every block",
       "the values of the first block of keys are used for every block",
       [](Computation& c) { c.values = Values::kOfFirstBlock; });
+  if (!has_scores && seen.block_keys == 0)  // part 3's kernel alone has such a tile
+    add(kWhichKeys, true, "values in the order of P_smem",
+        "V is read in the order of the rows of P_smem, which is not that of the keys: row n * "
+        "kLanes "
+        "+ lane of P_smem has the weights of key place<kKeys, kLanes>(lane, n)",
+        [](Computation& c) { c.values = Values::kInOrderOfLanes; });
   add(kOnline, true, "accumulator not rescaled",
       "what was added up so far (the accumulator of P V) is not multiplied by alpha when the "
       "maximum grows",
@@ -574,6 +580,14 @@ bool counted(Keys which, const AttentionShape& shape, Index j, Index block) {
   return true;
 }
 
+// The row of part 3's P_smem that has the weights of key j of the block, where 8 lanes share the
+// keys: given/forward_tile.hpp.
+Index row_of_P(Index j, Index block) {
+  constexpr Index kLanes = 8;
+  const Index vector = std::clamp<Index>(block / kLanes, 1, 4);
+  return (j / (kLanes * vector) * vector + j % vector) * kLanes + j / vector % kLanes;
+}
+
 struct Blocks {
   Index queries, keys;
   auto operator<=>(const Blocks&) const = default;
@@ -822,7 +836,11 @@ class ForwardModel {
             continue;
           if (how.mask == Mask::kFinite && !is_counted(j)) continue;  // a mistake of its own
         }
-        const double* const V = v_.row(how, b, h, how.values == Values::kOfFirstBlock ? j : j0 + j);
+        const Index of = how.values == Values::kOfFirstBlock     ? j
+                         : how.values == Values::kInOrderOfLanes ? j0 + row_of_P(j, blocks.keys)
+                                                                 : j0 + j;
+        if (of >= shape.keys) continue;  // the tile has zeros there
+        const double* const V = v_.row(how, b, h, of);
         for (Index c = 0; c < columns; ++c) {
           if (how.special == Special::kNoNaNValues && std::isnan(V[c])) continue;
           // Whether so small a weight is 0 is a matter of rounding.
