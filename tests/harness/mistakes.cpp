@@ -286,9 +286,8 @@ std::vector<Mistake> mistakes_of(const SeenForward& seen) {
       [](Computation& c) { c.values = Values::kOfFirstBlock; });
   if (!has_scores && seen.block_keys == 0)  // part 3's kernel alone has such a tile
     add(kWhichKeys, true, "values in the order of P_smem",
-        "V is read in the order of the rows of P_smem, which is not that of the keys: row n * "
-        "kLanes "
-        "+ lane of P_smem has the weights of key place<kKeys, kLanes>(lane, n)",
+        "V is read in the order of the rows of P_smem, which is not that of the keys: row "
+        "n * kLanes + lane of P_smem has the weights of key place<kKeys, kLanes>(lane, n)",
         [](Computation& c) { c.values = Values::kInOrderOfLanes; });
   add(kOnline, true, "accumulator not rescaled",
       "what was added up so far (the accumulator of P V) is not multiplied by alpha when the "
