@@ -30,7 +30,8 @@ def _formula(display: str):
         # As operators these would have spaces around them.
         mathml = mathml.replace("<mo>&#x0002B;</mo><mo>&#x0003D;</mo>", "<mo>+=</mo>")
         mathml = mathml.replace("<mo>&#x0221E;</mo>", "<mi>&#x0221E;</mi>")
-        mathml = mathml.replace("</mo><mo>&#x02212;", '</mo><mo form="prefix">&#x02212;')
+        mathml = mathml.replace("&#x0003D;</mo><mo>&#x02212;",
+                                '&#x0003D;</mo><mo form="prefix">&#x02212;')
         tag = "span" if display == "inline" else "div"
         self.body.append(f'<{tag} class="math">{mathml}</{tag}>')
         raise nodes.SkipNode
