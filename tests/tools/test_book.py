@@ -60,7 +60,7 @@ class Pages(Course):
                       "[gone](gone.cpp)", pages["index.md"])
         self.assertIn("[steps](ladder/index.md), [root](../index.md)", pages[f"{part}/index.md"])
         self.assertIn("hidden:\n9_last.cu.md\n10_more.cu.md\n", pages[f"{part}/ladder/index.md"])
-        for text in ("Contract of x\\_y.\n\n\n    a = <b>\n\n",
+        for text in ("Contract of x\\_y.\n\n    a = <b>\n\n",
                      "- one\n  more\n\n````````cpp\n#pragma once\n"):
             self.assertIn(text, pages[f"{part}/contract.hpp.md"])
 

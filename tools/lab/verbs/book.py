@@ -167,7 +167,7 @@ def source_page(path: Path) -> str:
     for line in comment:
         item = line.startswith("- ") or item and line.startswith("  ")
         if line.startswith("  ") and not item:
-            lines += [*[""] * (not lines[-1].startswith("    ")), f"  {line}"]  # shown as it is
+            lines += [*[""] * bool(lines[-1][:4].strip()), f"  {line}"]  # shown as it is
         else:
             lines.append(_escaped(line))
     fence = "`" * 8
