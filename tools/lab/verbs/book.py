@@ -129,7 +129,8 @@ def contents(found: list[Path]) -> dict[Path, list[Path]]:
     handouts = [part.folder / "README.md" for part in manifest.load_parts()]
     for handout in handouts:
         below[handout] = [path for path in found if path.parent == handout.parent
-                          and (path.suffix == ".hpp" or path.name == "ladder")]
+                          and path.suffix == ".hpp"]
+        below[handout] += [path for path in found if path == handout.parent / "ladder"]
     first = paths.ROOT / "README.md"
     placed = {first, *handouts, *(page for group in below.values() for page in group)}
     below[first] = handouts + [path for path in found
