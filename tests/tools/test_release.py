@@ -11,6 +11,7 @@ from pathlib import Path
 from course import Course, Test
 from lab import derive, handout, main, manifest, paths
 from lab.instructor import release
+from lab.verbs import book
 
 SHORTEST = 12  # characters without spaces: shorter lines are braces, barriers and the like
 
@@ -106,6 +107,12 @@ class Released(Test):
                      "grading/judge/timed.hpp", "tools/lab/verbs/submit.py"):
             self.assertIn(name, names)
         self.assertTrue(os.access(self.out / "lab", os.X_OK))
+
+    def test_its_book_has_no_solution_and_no_ladder(self):
+        self.patch(paths, ROOT=self.out)
+        found = [path.relative_to(self.out).as_posix() for path in book.gather()]
+        self.assertIn("part1_softmax_matmul/README.md", found)
+        self.assertEqual([path for path in found if re.search("/(solution|ladder)", path)], [])
 
     def test_skeletons_are_derived_and_recorded(self):
         record = handout.read(self.out)

@@ -103,12 +103,18 @@ def _from_pypi() -> None:
     """About 150 MB."""
     print("setting up .venv with rich and matplotlib (tools/requirements.txt): takes about 20 s",
           flush=True)
-    _run([sys.executable, "-m", "venv", "--clear", VENV], "making .venv")
+    install(VENV, PINS)
+
+
+def install(folder: Path, pins: Path) -> None:
+    """Makes a virtual environment in `folder` with the packages that the file `pins` lists."""
+    _run([sys.executable, "-m", "venv", "--clear", folder], f"making {folder.name}")
     # Building numpy and matplotlib takes longer than all else that ./lab does; byte-compiling takes
     # longer than installing, and most modules are never imported.
-    _run([python(), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input",
-          "--only-binary", ":all:", "--no-compile", "--retries", RETRIES, "--timeout", TIMEOUT,
-          "--requirement", PINS], "installing into .venv")
+    _run([folder / "bin" / "python", "-m", "pip", "install", "--quiet",
+          "--disable-pip-version-check", "--no-input", "--only-binary", ":all:", "--no-compile",
+          "--retries", RETRIES, "--timeout", TIMEOUT, "--requirement", pins],
+         f"installing into {folder.name}")
 
 
 def _from_system() -> bool:

@@ -1,0 +1,114 @@
+"""`./lab book`: what the book holds, and that every link in it leads somewhere.
+
+The site is built where `./lab book` has installed its generator before.
+"""
+
+import re
+import subprocess
+import tempfile
+import unittest
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from course import Course, Test
+from lab import bootstrap, paths
+from lab.errors import LabError
+from lab.verbs import book
+
+
+class Page(HTMLParser):
+    """What a page of the site links to, what it loads, and the places in it."""
+
+    def __init__(self, file: Path):
+        super().__init__()
+        self.links: set[str] = set()
+        self.loaded: set[str] = set()
+        self.anchors = {""}
+        self.feed(file.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        self.anchors.add(values.get("id") or "")
+        if tag == "a" and values.get("href"):
+            self.links.add(values["href"])
+        self.loaded |= {values[key] for key in ("src", "href") if values.get(key) and tag != "a"}
+
+
+class Pages(Course):
+    def pages(self) -> dict[str, str]:
+        folder = self.folder()
+        book.write_pages(folder)
+        return {file.relative_to(folder).as_posix(): file.read_text(encoding="utf-8")
+                for file in folder.rglob("*.md")}
+
+    def test_links_contracts_and_ladders_make_the_book(self):
+        self.write("README.md", "# Course\n\n[one](part1_softmax_matmul/README.md#task), "
+                   "[step](part1_softmax_matmul/ladder/9_last.cu), [gone](gone.cpp)\n")
+        self.write("part1_softmax_matmul/README.md",
+                   "# Part 1\n\n[steps](ladder), [root](../README.md)\n")
+        self.write("part1_softmax_matmul/contract.hpp",
+                   "// Contract of x_y.\n//\n//   a = <b>\n//\n// - one\n//   more\n#pragma once\n")
+        for step in ("10_more.cu", "9_last.cu"):
+            self.write(f"part1_softmax_matmul/ladder/{step}", "// Step. More.\nint x;\n")
+        pages = self.pages()
+        part = "part1_softmax_matmul"
+        self.assertEqual(sorted(pages), ["index.md", f"{part}/contract.hpp.md", f"{part}/index.md",
+                                         f"{part}/ladder/10_more.cu.md",
+                                         f"{part}/ladder/9_last.cu.md", f"{part}/ladder/index.md"])
+        self.assertIn(f"[one]({part}/index.md#task), [step]({part}/ladder/9_last.cu.md), "
+                      "[gone](gone.cpp)", pages["index.md"])
+        self.assertIn("[steps](ladder/index.md), [root](../index.md)", pages[f"{part}/index.md"])
+        self.assertIn("hidden:\n9_last.cu.md\n10_more.cu.md\n", pages[f"{part}/ladder/index.md"])
+        for text in ("Contract of x\\_y.\n\n    a = <b>\n\n",
+                     "- one\n  more\n\n````````cpp\n#pragma once\n"):
+            self.assertIn(text, pages[f"{part}/contract.hpp.md"])
+
+    def test_without_a_network_it_says_so(self):
+        self.patch(book, VENV=self.root / ".venv-book")
+        offline = subprocess.CompletedProcess([], 1, "Name or service not known\nERROR: no match\n")
+        self.patch(bootstrap.subprocess, run=lambda *_, **__: offline)
+        self.assertIn("PyPI cannot be reached", self.refused(book.make_ready))
+
+
+@unittest.skipUnless(book.is_ready(), "the book's generator is not installed (./lab book does it)")
+class Site(Test):
+    @classmethod
+    def setUpClass(cls):
+        folder = cls.enterClassContext(tempfile.TemporaryDirectory(prefix="lab-test-"))
+        cls.site = cls.printed(book.build_book, Path(folder))[0].parent
+        cls.pages = {file: Page(file) for file in cls.site.rglob("*.html")}
+
+    def test_every_link_leads_somewhere(self):
+        self.assertGreater(len(self.pages), 50)
+        for file, page in self.pages.items():
+            for link in page.links | page.loaded:
+                parts = urlsplit(link)
+                if parts.scheme or link.startswith("//"):
+                    self.assertIn(link, page.links, f"{file} loads it from a network")
+                    continue
+                target = (file.parent / unquote(parts.path)).resolve() if parts.path else file
+                self.assertTrue(target.is_file(), f"{file}: {link}")
+                if target in self.pages and parts.fragment:
+                    self.assertIn(unquote(parts.fragment), self.pages[target].anchors,
+                                  f"{file}: {link}")
+
+    def test_formulas_are_there_and_none_is_left_as_text(self):
+        for handout in self.site.glob("*/index.html"):
+            text = handout.read_text(encoding="utf-8")
+            if handout.parent.name.startswith("part"):
+                self.assertIn("<math", text)
+            prose = re.sub(r"<(pre|code|math)\b.*?</\1>", "", text, flags=re.DOTALL)
+            self.assertNotRegex(prose, r"\$\$|\\(frac|sum|text|mathrm)\b", handout)
+
+    def test_a_broken_link_stops_it(self):
+        root = self.folder()
+        self.patch(paths, ROOT=root)
+        for page in ("[gone](gone.md)", "[gone](#no-heading)"):
+            (root / "README.md").write_text(f"# A\n\n{page}\n")
+            with self.assertRaises(LabError):
+                self.printed(book.build_book, root / "book")
+
+
+if __name__ == "__main__":
+    unittest.main()
