@@ -155,6 +155,17 @@ class Work final : public AttentionWork {
 
 // ---- The benchmark ------------------------------------------------------------------------------
 
+// Problems by name: what the four notebooks measure that the course began with.
+struct NamedProblem {
+  const char* name;
+  Index batch, heads, seq_len, head_dim;
+  const char *dtype, *mask;
+};
+constexpr NamedProblem kNotebooks[] = {{"notebook-000", 4, 1, 1024, 1024, "float16", "both"},
+                                       {"notebook-001", 4, 8, 64, 64, "float32", "on"},
+                                       {"notebook-002", 1, 1, 200, 1, "float32", "off"},
+                                       {"notebook-003", 8, 8, 2048, 64, "float16", "both"}};
+
 Strings names_of(const auto& passes, DeviceKind device) {
   Strings names;
   for (const auto& entry : passes.entries())
@@ -184,9 +195,9 @@ class AttentionBenchmark final : public Benchmark {
                   chosen_);
     options.names("load", "libraries of rungs, which ./lab tune compiles", libraries_);
     options.choice("problem",
-                   "default heads; wide-head, on a GPU: batch 4, 1024 queries, 1 head of 1024 "
-                   "columns, float16",
-                   problem_, {"heads", "wide-head"});
+                   "sizes, type and mask of one of the notebooks, on a CPU with --dtype float32 "
+                   "(benchmarking/README.md)",
+                   problem_, names_of_notebooks());
     options.integer("batch", "batch size (default: 1; on a GPU 8, quick 2)", batch_, 1, kMost);
     options.integer("heads", "heads of a batch (default: 4, quick 2; on a GPU 1)", heads_, 1,
                     kMost);
@@ -206,16 +217,17 @@ class AttentionBenchmark final : public Benchmark {
   void decide(Settings& settings) override {
     for (const std::string& file : libraries_.value_or(Strings{})) load(file);
     gpu_ = settings.device == "cuda";
-    const bool wide = problem_ == "wide-head";
-    if (wide && !gpu_)
-      throw OptionError("--problem is 'wide-head'; with --device cpu it must be heads");
+    const NamedProblem* notebook = nullptr;
+    for (const NamedProblem& one : kNotebooks)
+      if (problem_ == one.name) notebook = &one;
+    if (notebook && !mask_) mask_ = notebook->mask;
+    if (notebook && !dtype_) dtype_ = notebook->dtype;
     device_ = gpu_ ? DeviceKind::kGpu : DeviceKind::kCpu;
     Strings types;
     for (const DType each : gpu_ ? std::vector{DType::kFloat32, DType::kFloat16, DType::kBFloat16}
                                  : std::vector{DType::kFloat32, DType::kFloat64}) {
       types.push_back(to_string(each));
-      if (types.back() == dtype_.value_or(wide ? "float16" : "float32"))
-        settings.dtype = dtype_of_inputs_ = each;
+      if (types.back() == dtype_.value_or("float32")) settings.dtype = dtype_of_inputs_ = each;
     }
     if (dtype_ && to_string(settings.dtype) != *dtype_)
       throw OptionError("--dtype is '" + *dtype_ + "'; with --device " + settings.device +
@@ -231,7 +243,9 @@ class AttentionBenchmark final : public Benchmark {
     if (quick) defaults = {1, 2, 64, {128, 256, 512}, 1, 5};
     if (gpu_) defaults = {8, 1, 64, {256, 1024, 4096, 8192, 16384}, 10, 100};
     if (gpu_ && quick) defaults = {2, 1, 64, {256, 1024}, 2, 10};
-    if (wide) defaults = {quick ? 1 : 4, 1, 1024, {1024}, defaults.warmups, defaults.passes};
+    if (notebook)
+      defaults = {quick ? 1 : notebook->batch, notebook->heads,  notebook->head_dim,
+                  {notebook->seq_len},         defaults.warmups, defaults.passes};
     settings.warmups = defaults.warmups;
     settings.passes = defaults.passes;
     seed_ = settings.seed;
@@ -345,6 +359,12 @@ class AttentionBenchmark final : public Benchmark {
     if (forward.empty()) return on + " this build has no passes.\n";
     return on + " forward passes are " + joined(forward) + ";\nbackward passes are " +
            joined(backward) + ".\n";
+  }
+
+  static Strings names_of_notebooks() {
+    Strings names;
+    for (const NamedProblem& one : kNotebooks) names.push_back(one.name);
+    return names;
   }
 
   // Throws OptionError for a name that there is not, and for passes that do not go together.

@@ -366,6 +366,17 @@ class Table(TemporaryRoot):
         self.assertNotIn("**CPU", text)
         self.assertIn("| flash | no | OOM |", text)
         self.assertIn("| flash | yes | 2 | 4 | 6 |", text)
+        self.assertNotIn("over standard", text)
+
+    def test_attention_on_a_gpu_has_its_speed_up_over_standard_attention(self) -> None:
+        self.reference("attention", ATTENTION | GPU, STANDARD | {"total_ms": "12"}, {},
+                       {"implementation": "9_x"} | NO_BACKWARD | {"forward_ms": "0.5", "status": "ok"},
+                       {"implementation": "4_y"} | FAILED)
+        text = self.text("RESULTS attention_gpu")
+        self.assertIn("| total, ms | over standard |", text)
+        self.assertIn("| flash | no | 2 | 4 | 6 | 2x |", text)
+        self.assertIn("| 9_x | no | 0.5 |  |  | 4x |", text)
+        self.assertIn("| 4_y | no | OOM |  |  |  |", text)
 
     def test_a_ladder_has_its_stories_and_times_beside_pytorch(self) -> None:
         part = self.root / "part2_x"

@@ -168,15 +168,30 @@ def gpu_attention_table(group: Group) -> str:
     """At the longest sequence, a row for each mask and implementation."""
     rows = []
     for mask in group.masks:
+        standard = next((row for name in ("standard", "standard+none")
+                         if (row := group.find(name, group.sizes[-1], mask)) and row.ok), None)
         for name in group.names:
             row = group.find(name, group.sizes[-1], mask)
             if row is not None:
                 rows.append([name, "yes" if mask else "no", *_times(row), _number(row.total_ms),
-                             _number(row.forward_tflops, 3), _number(row.backward_tflops, 3),
-                             *_memory(row)])
-    return _markdown(("implementation", "causal", "forward, ms", "backward, ms", "total, ms",
-                      "forward, TFLOP/s", "backward, TFLOP/s", "forward peak, MiB",
-                      "backward peak, MiB", "saved, MiB"), rows)
+                             _speed_up(row, standard), _number(row.forward_tflops, 3),
+                             _number(row.backward_tflops, 3), *_memory(row)])
+    header = ["implementation", "causal", "forward, ms", "backward, ms", "total, ms",
+              "over standard", "forward, TFLOP/s", "backward, TFLOP/s", "forward peak, MiB",
+              "backward peak, MiB", "saved, MiB"]
+    kept = [place for place, name in enumerate(header)
+            if name != "over standard" or any(row[place] for row in rows)]
+    return _markdown([header[place] for place in kept],
+                     [[row[place] for place in kept] for row in rows])
+
+
+def _speed_up(row: Row, standard: Row | None) -> str:
+    """Of both passes, or of the forward pass where there is no other."""
+    if standard is None or not row.ok:
+        return ""
+    if row.total_ms and standard.total_ms:
+        return f"{standard.total_ms / row.total_ms:.3g}x"
+    return f"{standard.forward_ms / row.forward_ms:.3g}x"
 
 
 # ---- points -------------------------------------------------------------------------------------
