@@ -11,15 +11,25 @@
 namespace flash::FLASH_ISA {
 namespace {
 
+// Lanes of a and b, by their numbers; those of b are counted on from a's.
+template <int... kFrom, class V>
+FLASH_INLINE V pick(V a, V b) {
+#if __has_builtin(__builtin_shufflevector)
+  return __builtin_shufflevector(a, b, kFrom...);
+#else  // g++ 11
+  return __builtin_shuffle(a, b, decltype(a < b){kFrom...});
+#endif
+}
+
 // The lanes of top and bottom whose number has the bit kHalf clear (kUpper false) or set, side by
 // side: of the 2 x 2 blocks A B (top) and C D (bottom), each kHalf lanes wide, A C or B D.
 template <int kHalf, bool kUpper, class V, int... kLane>
 FLASH_INLINE V blocks(V top, V bottom, std::integer_sequence<int, kLane...>) {
   constexpr int kN = sizeof...(kLane);
   if constexpr (kUpper) {
-    return __builtin_shufflevector(top, bottom, ((kLane & kHalf) ? kN + kLane : kLane + kHalf)...);
+    return pick<((kLane & kHalf) ? kN + kLane : kLane + kHalf)...>(top, bottom);
   } else {
-    return __builtin_shufflevector(top, bottom, ((kLane & kHalf) ? kN + kLane - kHalf : kLane)...);
+    return pick<((kLane & kHalf) ? kN + kLane - kHalf : kLane)...>(top, bottom);
   }
 }
 
