@@ -1174,6 +1174,8 @@ struct Match {
 
 // Other problems: blocks that are whole and ragged ones, and scores that are easy and hard.
 std::vector<Probe> probes_for(const AttentionShape& failed, Index block_q, Index block_k) {
+  constexpr Index kMost = 128;  // problems of larger blocks take seconds
+  block_q = std::min(block_q, kMost), block_k = std::min(block_k, kMost);
   const Index heads = 2, d = std::min<Index>(failed.head_dim, 16);
   const AttentionShape ragged{2, heads, block_q + 5, 2 * block_k + 5, d},
       whole{1, heads, 2 * block_q, 2 * block_k, d};
