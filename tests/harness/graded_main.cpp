@@ -1,7 +1,8 @@
 // main() of every graded test binary: enters the task's cases into Catch2, runs them, and writes
 // the report.
 //
-//   BINARY [--seed N] [--report FILE] [--case NAME]... [--explain] [--list-cases] [Catch2's options]
+//   BINARY [--seed N] [--report FILE] [--case NAME]... [--explain] [--list-cases]
+//          [Catch2's options]
 #include <cctype>
 #include <chrono>
 #include <cstdint>

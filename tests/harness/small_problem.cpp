@@ -19,7 +19,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kSlack = 2;     // times the bound, which is that of the whole problem
 constexpr int kMostRuns = 400;   // of the code under test, in the search
 constexpr Index kMostRows = 16;  // of a table, without those in its middle
-constexpr Index kMostColumns = 4;
+constexpr Index kMostColumns = 2;
 
 using Line = std::vector<std::string>;
 

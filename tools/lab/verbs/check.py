@@ -119,7 +119,9 @@ def _remember(results: Sequence[PartResult], complete: bool) -> None:
         for result in (task for part in results for task in part.tasks):
             name, source = result.task.id, state.fingerprint(result.task.path())
             if complete:
-                student.results[name] = state.LastResult(result.status, result.earned, source)
+                diagnosis = result.failures[0].diagnosis if result.failures else ""
+                student.results[name] = state.LastResult(result.status, result.earned, source,
+                                                         diagnosis)
             if result.warnings is not None:
                 student.warnings[name] = state.Warned(source, result.warnings)
             elif name in student.warnings and student.warnings[name].source == source:
