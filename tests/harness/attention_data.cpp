@@ -41,6 +41,10 @@ AttentionInputs<T> make_inputs(const AttentionShape& shape, Data data, std::uint
       for (Tensor<T, 4>* x : {&q, &k, &v})
         each(*x, [](double value, Index, Index) { return 0.5 * value; });
       break;
+    case Data::kSmallIntegers:
+      for (Tensor<T, 4>* x : {&q, &k, &v})
+        each(*x, [](double value, Index, Index) { return std::round(2 * value); });
+      break;
     case Data::kLargeScores:
       for (Tensor<T, 4>* x : {&q, &k})
         each(*x, [](double value, Index, Index) { return 7 * value; });

@@ -2,6 +2,7 @@
 // way, and what compares outputs with the oracle's. T is float, double, Half or BFloat16.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -35,6 +36,7 @@ enum class Data {
             // or wider
   kFarApart,  // each row's scores are near 150 or near -150: of two rows whose distance is a power
               // of 2 some differ by 300
+  kSmallIntegers,  // N(0, 1) rounded, v too: what one can follow by hand
   kNaN,  // N(0, 1) with a NaN in one element of v in each head: the rows that see it become NaN
   kNaNInScores,  // N(0, 1) with a NaN in one element of q and one of k in each head
 };
@@ -60,6 +62,15 @@ struct AttentionInputs {
 };
 template <class T>
 AttentionInputs<T> make_inputs(const AttentionShape& shape, Data data, std::uint64_t seed);
+
+// N(0, 1), or small integers where the inputs are: what flows into a backward pass.
+template <class T>
+Tensor<T, 4> make_d_out(const AttentionShape& shape, Data data, std::uint64_t seed) {
+  Tensor<T, 4> d_out = normal<T>(shape.of_queries(), 1000 + seed);
+  for (Index i = 0; data == Data::kSmallIntegers && i < d_out.size(); ++i)
+    d_out.data()[i] = static_cast<T>(std::round(2 * static_cast<double>(d_out.data()[i])));
+  return d_out;
+}
 
 template <class T, class From, int Rank>
 Tensor<T, Rank> converted(const Tensor<From, Rank>& x) {

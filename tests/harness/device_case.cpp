@@ -246,7 +246,7 @@ std::string wrong_gradients(const DeviceCase& problem, const AttentionBackward<T
 template <class T>
 BackwardInputs<T>::BackwardInputs(const DeviceCase& problem, std::uint64_t seed)
     : qkv(make_inputs<T>(problem.shape, problem.data, seed)),
-      d_out(normal<T>(problem.shape.of_queries(), 1000 + seed)) {
+      d_out(make_d_out<T>(problem.shape, problem.data, seed)) {
   const AttentionShape& shape = problem.shape;
   if (problem.nan_in != nullptr) {
     const std::string where = problem.nan_in;

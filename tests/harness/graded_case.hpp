@@ -23,6 +23,7 @@ struct Verdict {
   bool pass = false;
   std::string text;
   std::function<Diagnosis()> diagnose = {};
+  std::function<std::string()> explain = {};  // with small numbers (small_problem.hpp); likewise
 };
 
 struct GradedCase {

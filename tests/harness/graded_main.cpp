@@ -1,7 +1,8 @@
 // main() of every graded test binary: enters the task's cases into Catch2, runs them, and writes
 // the report.
 //
-//   BINARY [--seed N] [--report FILE] [--case NAME]... [--list-cases] [Catch2's options]
+//   BINARY [--seed N] [--report FILE] [--case NAME]... [--explain] [--list-cases]
+//          [Catch2's options]
 #include <cctype>
 #include <chrono>
 #include <cstdint>
@@ -28,7 +29,7 @@ struct Options {
   std::uint64_t seed = 1;
   std::string report;
   std::vector<std::string> cases;
-  bool list = false;
+  bool list = false, explain = false;
   std::vector<char*> rest;  // for Catch2
 };
 
@@ -54,6 +55,8 @@ Options parse(int argc, char** argv) {
       options.report = value();
     } else if (option == "--case") {
       options.cases.push_back(value());
+    } else if (option == "--explain") {
+      options.explain = true;
     } else if (option == "--list-cases") {
       options.list = true;
     } else {
@@ -87,7 +90,7 @@ void check_cases(const TaskUnderTest& task, const Options& options) {
 class Runner {
  public:
   Runner(const TaskUnderTest& task, const Options& options)
-      : task_(task), seed_(options.seed), report_(options.report) {
+      : task_(task), seed_(options.seed), explains_(options.explain), report_(options.report) {
     report_.begin(task_, seed_);
     report_places_to(options.report);
   }
@@ -97,7 +100,7 @@ class Runner {
     const auto start = std::chrono::steady_clock::now();
     Status status = Status::kError;
     std::string message;
-    std::function<Diagnosis()> diagnose;
+    Verdict verdict;
     try {
       if (task_.needs_gpu && !task_.has_gpu()) {
         status = Status::kNeedsGpu;
@@ -107,10 +110,9 @@ class Runner {
         message = "asks the emulator's checks, which this build is not linked with";
       } else {
         report_crashes();
-        const Verdict verdict = graded.run(seed_);
+        verdict = graded.run(seed_);
         status = verdict.pass ? Status::kPassed : Status::kFailed;
         message = verdict.text;
-        diagnose = verdict.diagnose;
       }
     } catch (const NotYetImplemented& error) {
       status = Status::kNotStarted;
@@ -125,7 +127,7 @@ class Runner {
     }
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     report_.end(graded.name, status, message, seconds.count());
-    if (status == Status::kFailed && diagnose) message = diagnosed(graded.name, diagnose, message);
+    if (status == Status::kFailed) message = diagnosed(graded.name, verdict, message);
 
     INFO(message);
     // A reference solution has to meet its own challenges. A student need not: to ctest one that is
@@ -164,20 +166,26 @@ class Runner {
 
  private:
   // `message` beneath what the diagnosis says.
-  std::string diagnosed(const std::string& name, const std::function<Diagnosis()>& diagnose,
-                        const std::string& message) {
+  std::string diagnosed(const std::string& name, const Verdict& verdict, std::string message) {
     try {
-      const Diagnosis diagnosis = diagnose();
-      if (diagnosis.text.empty()) return message;
-      report_.diagnosis(name, diagnosis);
-      return diagnosis.text + "\n" + message;
+      const Diagnosis diagnosis = verdict.diagnose ? verdict.diagnose() : Diagnosis{};
+      if (!diagnosis.text.empty()) {
+        report_.diagnosis(name, diagnosis);
+        message = diagnosis.text + "\n" + message;
+      }
+      if (explains_ && verdict.explain) {
+        const std::string text = verdict.explain();
+        report_.explanation(name, text);
+        message += "\n" + text;
+      }
     } catch (...) {  // of the code under test, on another problem
-      return message;
     }
+    return message;
   }
 
   const TaskUnderTest& task_;
   std::uint64_t seed_;
+  bool explains_;
   Report report_;
   int counts_[6] = {};
 };

@@ -10,6 +10,7 @@
 
 #include "common/compare.hpp"
 #include "common/half.hpp"
+#include "harness/small_problem.hpp"
 
 namespace flash::harness {
 namespace {
@@ -1279,14 +1280,16 @@ Diagnosis diagnosis(const Seen& seen, const std::function<Seen(const Probe&)>& a
 template <>
 Verdict explained(const std::string& wrong, const SeenForward& seen,
                   const std::function<SeenForward(const Probe&)>& again) {
-  return {wrong.empty(), wrong, [=] { return diagnosis<SeenForward, ForwardModel>(seen, again); }};
+  return {wrong.empty(), wrong, [=] { return diagnosis<SeenForward, ForwardModel>(seen, again); },
+          [=] { return with_small_numbers(again); }};
 }
 
 template <>
 Verdict explained(const std::string& wrong, const SeenBackward& seen,
                   const std::function<SeenBackward(const Probe&)>& again) {
   return {wrong.empty(), wrong,
-          [=] { return diagnosis<SeenBackward, BackwardModel>(seen, again); }};
+          [=] { return diagnosis<SeenBackward, BackwardModel>(seen, again); },
+          [=] { return with_small_numbers(again); }};
 }
 
 Tensor<double, 4> with_heads(const Tensor<double, 3>& x) {

@@ -76,6 +76,7 @@ struct Probe {
   AttentionShape shape;
   Data data;
   double fill = kPoisoned;  // of the outputs
+  Index block = 0;          // of queries and of keys, where a call is told; 0: as in the case
 };
 
 // Success where `wrong` is ""; a failure, and how to explain it. `again` runs the code under test.

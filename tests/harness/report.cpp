@@ -75,6 +75,10 @@ void Report::diagnosis(const std::string& name, const Diagnosis& diagnosis) {
        ",\"text\":" + quoted(diagnosis.text) + "}");
 }
 
+void Report::explanation(const std::string& name, const std::string& text) {
+  line("{\"event\":\"explanation\",\"case\":" + quoted(name) + ",\"text\":" + quoted(text) + "}");
+}
+
 void Report::complete() { line("{\"event\":\"complete\"}"); }
 
 }  // namespace flash::harness

@@ -24,6 +24,7 @@ class Report {
   void start(const std::string& name);
   void end(const std::string& name, Status status, const std::string& message, double seconds);
   void diagnosis(const std::string& name, const Diagnosis& diagnosis);
+  void explanation(const std::string& name, const std::string& text);
   void complete();
 
  private:

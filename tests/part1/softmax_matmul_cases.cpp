@@ -130,8 +130,13 @@ harness::SeenForward run_again(SoftmaxMatmulCase problem, std::uint64_t seed, co
               : probe.data == Data::kVeryNegative ? Pattern::kVeryNegative
               : probe.data == Data::kRising       ? Pattern::kRising
                                                   : Pattern::kNormal;
-  const Tensor<float, 3> x = make_input<3>(problem.shape.of_x(), problem.x, 2 * seed);
-  const Tensor<float, 3> v = make_input<3>(problem.shape.of_v(), kNormal, 2 * seed + 1);
+  if (probe.block > 0) problem.blocks = {probe.block, probe.block};
+  Tensor<float, 3> x = make_input<3>(problem.shape.of_x(), problem.x, 2 * seed);
+  Tensor<float, 3> v = make_input<3>(problem.shape.of_v(), kNormal, 2 * seed + 1);
+  if (probe.data == Data::kSmallIntegers)
+    for (Tensor<float, 3>* const tensor : {&x, &v})
+      for (Index n = 0; n < tensor->size(); ++n)
+        tensor->data()[n] = std::round(2 * tensor->data()[n]);
   Padded padded_x("x", x, layout_of(problem.layout, 0), 0, probe.fill),
       padded_v("v", v, layout_of(problem.layout, 1), 0, probe.fill),
       out("out", problem.shape.of_out(), layout_of(problem.layout, 2), 0, probe.fill);

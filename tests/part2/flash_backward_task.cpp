@@ -23,10 +23,11 @@ template <class T>
 SeenBackward run_again(AttentionCase problem, std::uint64_t seed, const Probe& probe) {
   problem.shape = probe.shape;
   problem.data = probe.data;
+  if (probe.block > 0) problem.blocks = {probe.block, probe.block};
   const auto inputs = part2::make_inputs<T>(problem, seed);
   const auto forward = inputs.forward(problem.options());
   PaddedBackward<T> tensors(inputs, converted<T>(forward.out.value), converted<T>(forward.lse),
-                            normal<T>(probe.shape.of_queries(), 1000 + seed), problem.layout,
+                            make_d_out<T>(probe.shape, probe.data, seed), problem.layout,
                             problem.options(), 0, probe.fill);
   flash_attention_backward(tensors.pass(), problem.blocks.keys);
   return tensors.seen(

@@ -19,6 +19,7 @@ template <class T>
 SeenForward run_again(AttentionCase problem, std::uint64_t seed, const Probe& probe) {
   problem.shape = probe.shape;
   problem.data = probe.data;
+  if (probe.block > 0) problem.blocks = {probe.block, probe.block};
   const auto inputs = part2::make_inputs<T>(problem, seed);
   PaddedForward<T> tensors(inputs, problem.layout, problem.options(), 0, probe.fill);
   flash_attention_forward(tensors.pass(), problem.blocks);

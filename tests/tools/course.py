@@ -78,6 +78,9 @@ for case in cases:
     end = dict(event="end", case=case["name"], message=case.get("message", ""), seconds=0)
     exec(case.get("run", ""))
     say(status=case["do"], **end)
+    for event, more in case.get("then", {{}}).items():
+        if event != "explanation" or "--explain" in arguments:
+            say(event=event, case=case["name"], **more)
 say(event="complete")
 {epilogue}
 '''

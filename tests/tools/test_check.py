@@ -62,6 +62,28 @@ part1: 0 of 5 points
 Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
 """, code=1)
 
+    def test_a_mistake_that_has_a_name(self):
+        self.write("tests/harness/hints.toml", '[[hint]]\nnames = "^sum"\nhint = "Look at l."')
+        self.fake("fused_cpu", [
+            case("simple", "failed", message="2 of 4"),
+            case("named", "failed", message="3 of 4", then={
+                "diagnosis": {"name": "sum not rescaled", "text": "It is l."},
+                "explanation": {"text": "  m = 1\n  l = 2"}})])
+        hint = "hint fused_cpu"
+        self.assertIn("hint 1 of 3", self.lab(hint)[1])
+        self.shows("check fused_cpu", 'Next: ./lab check fused_cpu --test "named" --seed 1\n'
+                   "      ./lab hint fused_cpu has a hint for this mistake\n"
+                   "      ./lab check fused_cpu --explain shows it with small numbers\n", code=1)
+        self.shows(hint, "\nhint for what the last check found: sum not rescaled\nLook at l.\n")
+        self.shows(hint, "hint 2 of 3")
+        self.shows("check fused_cpu --explain", "\nfused_cpu: named\nIt is l.\n",
+                   "that still fails, otherwise like that case:\n  m = 1\n  l = 2\n", code=1)
+        self.fake("fused_cpu", [case("simple", "failed")])
+        self.shows("check fused_cpu --explain",
+                   "--explain does not apply to what failed in fused_cpu: ", code=1)
+        self.green("fused_cpu")
+        self.shows("check fused_cpu --explain", "no case failed, so there is nothing to explain")
+
     def test_warnings_of_the_compiler_are_shown_until_the_file_changes(self):
         self.fake("fused_cpu", [case("a", "failed")])
         file = "part1_softmax_matmul/skeleton/fused_cpu.cpp"

@@ -404,6 +404,23 @@ class Table(TemporaryRoot):
                           "| [`2_two`](ladder/2_two.isa.cpp) | two lines |  |  | 3 | 1.33x |",
                           "| [`10_last`](ladder/10_last.cu) | a GPU |  |  |  |  |"])
 
+    def test_mistakes_are_the_first_ones_of_the_zoo_with_a_name(self) -> None:
+        task = mock.Mock()
+        task.name = "flash"
+        members = [mock.Mock(named=named, case=case) for named, case in
+                   (("a1", "1"), ("", "2"), ("a1", "3"), ("a2", "3"), ("a3", "3"),
+                    *((f"b{n}", "4") for n in range(12)))]
+        with mock.patch("lab.manifest.load_parts", return_value=[mock.Mock(tasks=[task])]), \
+                mock.patch("lab.zoo.load", return_value=members), \
+                mock.patch("lab.hints.of", lambda name: "a" if name.startswith("a") else name):
+            self.assertIn("\nold\n", self.text("MISTAKES flash"))  # no zoo in a student's copy
+            (self.root / "tests/wrong").mkdir(parents=True)
+            text = self.text("MISTAKES flash")
+            self.assertIn("MISTAKES is 'x'", self.error(self.text, "MISTAKES x"))
+        self.assertEqual([line for line in text.splitlines() if line.startswith("| ")][1:4],
+                         ["| --- | --- |", "| a1 | *1* |", "| a2 | *3* |"])
+        self.assertEqual(text.count("\n| b"), 10)
+
     def test_markers_that_do_not_fit_are_one_line_and_a_page_without_is_left_alone(self) -> None:
         self.assertEqual(tables.updated("text", self.page), "text")
         self.reference("softmax_matmul", SOFTMAX, {})

@@ -5,11 +5,54 @@ import datetime
 import unittest
 
 from course import Test
-from lab import grading, manifest, zoo
+from lab import build, grading, hints, manifest, zoo
 from lab.grading import PASSED, WRONG, CaseResult, TaskResult
 
 TASKS = [task for part in manifest.load_parts() for task in part.tasks]
 FORWARD = next(task for task in TASKS if task.name == "flash_forward")
+# What --explain shows of a member's case.
+EXPLAINED = {
+    "flash_forward/no_rescale_of_O": """\
+batch 1, heads 1, queries 1, keys 3, head_dim 2, scale 0.7071, blocks of 2 keys
+The steps for query 0:
+  Q = [0 2]
+   key j   K(j)   V(j)  S = scale Q K  P = exp(S - m)
+       0   2 -4    0 1         -5.657         0.01437
+       1  -2 -4  -1 -6         -5.657         0.01437
+       2  -1 -1   -2 1         -1.414               1
+Block by block (O is not divided yet):
+   keys    alpha       m      l              O
+   0..1        0  -5.657      2          -1 -5
+   2..2  0.01437  -1.414  1.029  -2.014 0.9282
+The result O = P V / l:
+                    expected   found
+              O(0)    -1.958  -2.916  <-- the first difference
+              O(1)    0.9022  -3.888
+   lse = m + log l    -1.386  -1.386
+""",
+    "flash_backward/dK_overwritten": """\
+batch 1, heads 1, queries 2, keys 2, head_dim 2, scale 0.7071
+The steps for dK, key 0:
+  K = [2 -4], V = [0 1]
+   query i  Q(i)  dO(i)       S  lse(i)        P  dP  delta(i)       dS
+         0   0 2   0 -1  -5.657  -4.964      0.5  -1       2.5    -1.75
+         1  -1 1  -1 -1  -4.243  -1.357  0.05581  -1     6.554  -0.4215
+The result dK = scale * sum of dS Q:
+          expected    found
+   dK(0)    0.2981   0.2981
+   dK(1)    -2.773  -0.2981  <-- the first difference
+""",
+    "fused_cpu/m_starts_at_0": """\
+batch 1, d1 1, d2 1, d3 1
+The steps for row 0:
+   key j   X(j)    V(j)  P = exp(X - m)
+       0  -1001  -1.177               1
+  m = -1001, l = sum of P = 1
+The result O = P V / l:
+         expected  found
+   O(0)    -1.177      0  <-- the first difference
+""",
+}
 
 
 class Members(Test):
@@ -36,6 +79,31 @@ class Members(Test):
         self.assertEqual(days[0], days[1])
         self.assertNotEqual(days[0], days[2])
         self.assertLessEqual(sum(zoo.COST[one.task.is_cuda] for one in days[0]), 50)
+
+
+class WithSmallNumbers(Test):
+    def explanation(self, name: str) -> str:
+        """Of a member's first failure."""
+        member, = (one for one in zoo.load(TASKS) if (one.kind, one.id) == ("wrong", name))
+        backend = zoo.backends_of(member.task)[0]
+        if not build.binary(member.task.target("solution", backend)).is_file():
+            self.skipTest(f"the tests of {member.task.name} are not built")
+        place = zoo.compile_member(member, backend, zoo.commands_of_build())
+        how = grading.Settings("solution", explain=True, library_path=str(place))
+        return grading.run_task(member.task, how, backend, [member.case], quiet=True).cases[
+            0].explanation
+
+    @unittest.skipUnless(FORWARD.path("solution").is_file(), "there are no solutions here")
+    def test_what_is_shown(self):
+        for member, text in EXPLAINED.items():
+            with self.subTest(member):
+                self.assertEqual(self.explanation(member), text)
+
+    @unittest.skipUnless(FORWARD.path("solution").is_file(), "there are no solutions here")
+    def test_each_hint_is_for_a_mistake_that_is_named(self):
+        named = {member.named for member in zoo.load(TASKS)}
+        for names, hint in hints.load():
+            self.assertIn(hint, [hints.of(name) for name in named], names)
 
 
 class Problems(Test):

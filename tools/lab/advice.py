@@ -5,7 +5,7 @@ import re
 import shutil
 from collections.abc import Sequence
 
-from lab import grading, manifest, paths, state
+from lab import grading, hints, manifest, paths, state
 from lab.backends import CHECKED, EMULATED, Backends
 from lab.grading import PartResult, TaskResult
 from lab.manifest import Task
@@ -20,7 +20,7 @@ def next_step(results: Sequence[PartResult], case: str | None = None) -> list[st
     pairs = [(task, result) for result in results for task in result.tasks]
     for task, result in pairs:  # work that was begun comes before work that was not
         if not task.done and task.status not in (grading.NOT_STARTED, grading.UNFINISHED):
-            return [_fix(task, result.seed, result.backends, case)]
+            return [_fix(task, result.seed, result.backends, case), *_about(task, case)]
     if left := [task.task for task, _ in pairs if not task.done]:
         return [_write(left[0])]
     if all(task.status in NEEDS for task, _ in pairs):
@@ -84,6 +84,16 @@ def _fix(result: TaskResult, seed: int, backends: Backends, case: str | None) ->
     if unsanitized:
         option += " --sanitize"
     return f'Next: ./lab check {task.name} --test "{failed.name}" --seed {seed}{option}'
+
+
+def _about(result: TaskResult, case: str | None) -> list[str]:
+    """Of a mistake that has a name: where to learn more."""
+    if result.implementation == "solution" or not result.failures:
+        return []
+    name, task = result.failures[0].diagnosis, result.task.name
+    lines = [f"./lab hint {task} has a hint for this mistake"] * bool(hints.of(name) and not case)
+    lines += [f"./lab check {task} --explain shows it with small numbers"] if name else []
+    return [f"      {line}" for line in lines]
 
 
 def _line_of(error: str) -> str:

@@ -72,6 +72,7 @@ class CaseResult:
     backend: str = CPU  # that ran it
     challenge: bool = False  # beyond the task: no points, and failing it is no failure
     diagnosis: str = ""  # the name of the mistake, where the harness is sure of it
+    explanation: str = ""  # the same mistake with small numbers, where that was asked for
 
 
 @dataclass
@@ -213,6 +214,7 @@ class Settings:
     notify: Notify = lambda line: None
     environment: Mapping[str, str] = field(default_factory=dict)  # of tasks in C++
     stop: threading.Event = field(default_factory=threading.Event)  # set: end everything
+    explain: bool = False  # show failed cases with small numbers
     library_path: str = ""  # a folder with libraries that come before those of the build
 
 
@@ -403,7 +405,8 @@ def run_task(task: Task, how: Settings, backend: str, cases: Sequence[str] | Non
 
 
 def _options(how: Settings, cases: Sequence[str] | None) -> list[str]:
-    return ["--seed", str(how.seed), *(word for name in cases or () for word in ("--case", name))]
+    return ["--seed", str(how.seed), *["--explain"] * how.explain,
+            *(word for name in cases or () for word in ("--case", name))]
 
 
 def _status_of(cases: Sequence[CaseResult]) -> str:
@@ -547,6 +550,8 @@ class _Process:
             seen = self.ended[self.last_case]
             seen.diagnosis = str(event["name"])
             seen.message = f"{event['text']}\n{seen.message}"
+        elif kind == "explanation" and event["case"] == self.last_case:
+            self.ended[self.last_case].explanation = str(event["text"])
         elif kind == "complete":
             self.complete = not self.open_case
 

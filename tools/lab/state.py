@@ -26,6 +26,7 @@ class LastResult:
     status: str
     earned: float
     source: str  # fingerprint of the file that was checked
+    diagnosis: str = ""  # the mistake that the card named first, until its hint is shown
 
 
 @dataclass
@@ -99,7 +100,8 @@ def _parse(data: dict) -> State:
     if data["version"] != VERSION:
         raise ValueError(f"version {data['version']}")
     hints = {str(task): int(count) for task, count in data["hints"].items()}
-    results = {task: LastResult(str(last["status"]), float(last["earned"]), str(last["source"]))
+    results = {task: LastResult(str(last["status"]), float(last["earned"]), str(last["source"]),
+                                str(last.get("diagnosis", "")))
                for task, last in data["results"].items()}
     warnings = {task: Warned(str(last["source"]), [str(line) for line in last["lines"]])
                 for task, last in data.get("warnings", {}).items()}  # older files have none

@@ -1,11 +1,12 @@
-"""The tables between markers in the README pages: results and ladders.
+"""The tables between markers in the README pages: results, ladders, points and mistakes.
 
-`./lab table` makes them from the committed CSV files (outputs/reference/<machine>/csv/) and from
-the first comment of each rung. A page has the regions that it wants:
+`./lab table` makes them from the committed CSV files (outputs/reference/<machine>/csv/), the first
+comment of each rung, tasks.toml and the zoo. A page has the regions that it wants:
 
     <!-- BEGIN RESULTS attention_cpu -->     ...     <!-- END RESULTS attention_cpu -->
     <!-- BEGIN LADDER part2 -->              ...     <!-- END LADDER part2 -->
     <!-- BEGIN POINTS part2 -->              ...     <!-- END POINTS part2 -->
+    <!-- BEGIN MISTAKES flash_forward -->    ...     <!-- END MISTAKES flash_forward -->
 """
 
 import os
@@ -13,14 +14,16 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from lab import manifest, paths, results
+from lab import hints, manifest, paths, results, zoo
 from lab.errors import LabError
 from lab.results import Group, Row
 
 # What times_of_rung() returns.
 TIMES = ("forward, ms", "PyTorch's time over it", "backward, ms", "PyTorch's time over it")
 
-MARKER = re.compile(r"<!-- (BEGIN|END) (RESULTS|LADDER|POINTS) (\w+) -->")
+MOST_MISTAKES, MOST_OF_A_KIND = 12, 2  # in a table
+
+MARKER = re.compile(r"<!-- (BEGIN|END) (RESULTS|LADDER|POINTS|MISTAKES) (\w+) -->")
 
 
 def pages() -> list[Path]:
@@ -34,7 +37,8 @@ def updated(text: str, page: Path) -> str:
     for begin, finish in zip(markers[::2], markers[1::2]):
         if (begin[1], finish[1]) != ("BEGIN", "END") or begin.groups()[1:] != finish.groups()[1:]:
             break
-        pieces += [text[end:begin.end()], "\n", region(begin[2], begin[3], page), "\n"]
+        old = text[begin.end():finish.start()].strip("\n")
+        pieces += [text[end:begin.end()], "\n", region(begin[2], begin[3], page, old), "\n"]
         end = finish.start()
     if 4 * (len(markers) // 2) != len(pieces) or len(markers) % 2:
         line = text.count("\n", 0, markers[len(pieces) // 2].start()) + 1
@@ -43,12 +47,14 @@ def updated(text: str, page: Path) -> str:
     return "".join(pieces) + text[end:]
 
 
-def region(kind: str, name: str, page: Path) -> str:
-    """What belongs between the markers."""
+def region(kind: str, name: str, page: Path, old: str) -> str:
+    """What belongs between the markers, which is `old` now."""
     if kind == "LADDER":
         return ladder_table(name, page)
     if kind == "POINTS":
         return points_table(name, page)
+    if kind == "MISTAKES":  # a handout for students comes without the zoo
+        return mistakes_table(name, page) if (zoo.folder() / "wrong").is_dir() else old
     table = re.sub("_(cpu|gpu)$", "", name)
     make = {"softmax_matmul": softmax_matmul_table, "attention_cpu": cpu_attention_table,
             "attention_gpu": gpu_attention_table}.get(name)
@@ -206,6 +212,26 @@ def points_table(part: str, page: Path) -> str:
                      [(f"`{task.name}`", ", ".join(f"{name} {task.points * share / 100:g}" for
                                                    name, share in task.requirements.items()))
                       for task in tasks if task.requirements], left=2)
+
+
+# ---- mistakes -----------------------------------------------------------------------------------
+
+
+def mistakes_table(name: str, page: Path) -> str:
+    """A row for each of the first mistakes of each kind that the zoo has of the task, of those with
+    a name. Mistakes that share a hint are of one kind."""
+    task = next((task for part in manifest.load_parts() for task in part.tasks
+                 if task.name == name), None)
+    if task is None:
+        raise LabError(f"{paths.relative(page)}: MISTAKES is '{name}'; there is no such task")
+    cases: dict[str, str] = {}
+    for member in zoo.load([task]):
+        kind = [named for named in cases if hints.of(named) == hints.of(member.named)]
+        if member.named and len(kind) < MOST_OF_A_KIND:
+            cases.setdefault(member.named, member.case)
+    return _markdown(("the report says", "a case that finds it"),
+                     [(named, f"*{case}*") for named, case in list(cases.items())[:MOST_MISTAKES]],
+                     left=2)
 
 
 # ---- ladders ------------------------------------------------------------------------------------

@@ -180,7 +180,7 @@ def can_run(member: Member, commands: dict[str, list[str]]) -> bool:
     return all(_library(member.task, backend) in commands for backend in backends_of(member.task))
 
 
-def compile_member(member: Member, backend: str, command: Sequence[str]) -> Path:
+def compile_member(member: Member, backend: str, commands: dict[str, list[str]]) -> Path:
     """The folder with a library that takes the solution's place. LabError with the first error."""
     library = _library(member.task, backend)
     place = paths.BUILD / "zoo" / member.kind / member.id / backend
@@ -191,7 +191,7 @@ def compile_member(member: Member, backend: str, command: Sequence[str]) -> Path
         including = source.with_suffix(".cu.cpp")
         including.write_text(f'#include <cuda_runtime.h>\n#include "{source}"\n')
         source = including
-    words = [word for word in command if word != "-Werror"]
+    words = [word for word in commands[library] if word != "-Werror"]
     words[words.index("-o") + 1] = str(place / "member.o")
     words[words.index("-c") + 1] = str(source)
     made = place / f"lib{library}.so"
@@ -216,7 +216,7 @@ def run(member: Member, commands: dict[str, list[str]] | None = None, seed: int 
     results = []
     for backend in backends_of(member.task):
         try:
-            place = compile_member(member, backend, commands[_library(member.task, backend)])
+            place = compile_member(member, backend, commands)
         except LabError as error:
             seen.problems.append(str(error))
             return seen

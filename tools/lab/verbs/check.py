@@ -8,11 +8,12 @@ from lab import build, card, grading, handout, manifest, paths, state
 from lab.backends import Backends, choose
 from lab.console import say
 from lab.errors import LabError
-from lab.grading import PartResult
+from lab.grading import PartResult, TaskResult
 from lab.manifest import Part, Task
 
 GROUP = "Student"
 HELP = "grade your files: points, what is wrong and why, the next command"
+TRIED = 4  # failed cases that --explain runs again, until one can be shown with small numbers
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--test", metavar="NAME",
                         help="run this one case alone, with its full verdict")
     parser.add_argument("--seed", type=int, default=1, help="seed of the inputs (default: 1)")
+    parser.add_argument("--explain", action="store_true",
+                        help="show the first failure with small numbers: each step, and what is "
+                             "expected beside what was found")
     parser.add_argument("--all-failures", action="store_true",
                         help=f"show all failed cases, not {card.SHOWN_FAILURES} of each task")
     parser.add_argument("--solution", action="store_true",
@@ -48,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
     backends = choose(build.configured(), args.emulate, args.check_races, args.sanitize, tasks)
     if args.test is not None:
         tasks = _tasks_with(tasks, args.test, implementation, backends)
+    if args.explain:
+        return explain(parts, tasks, implementation, args.seed, backends, args.test)
     return check(parts, tasks, implementation, args.seed, backends=backends,
                  all_failures=args.all_failures, case=args.test)
 
@@ -72,6 +78,40 @@ def check(parts: Sequence[Part], tasks: Sequence[Task], implementation: str = "s
     return 0 if all(result.done for result in results) else 1
 
 
+def explain(parts: Sequence[Part], tasks: Sequence[Task], implementation: str, seed: int,
+            backends: Backends, case: str | None) -> int:
+    """Shows the first failed case of the tasks that has one with the smallest problem that still
+    fails; 0 when nothing failed."""
+    failed = False
+    for task in tasks:
+        part = next(part for part in parts if part.name == task.part)
+
+        def grade(case: str | None, explained: bool) -> TaskResult:
+            return grading.grade_part(part, implementation, seed, tasks=[task], backends=backends,
+                                      case=case, explain=explained).tasks[0]
+
+        result = grade(case, False)
+        if result.status == grading.BUILD_FAILED:
+            raise LabError(f"{task.name} does not compile: {result.first_error}")
+        failed = failed or bool(result.failures)
+        for one in result.failures[:TRIED]:
+            again = next(iter(grade(one.name, True).cases), one) if one.name else one
+            if again.explanation:
+                say(f"\n{task.name}: {one.name}", "bold")
+                say(f"{again.message.splitlines()[0]}\n")
+                say("The smallest problem found that still fails, otherwise like that case:")
+                say(again.explanation)
+                return 1
+    names = ", ".join(task.name for task in tasks)
+    if not failed:
+        say(f"{names}: no case failed, so there is nothing to explain.")
+        return 0
+    say(f"--explain does not apply to what failed in {names}: it shows wrong outputs of attention "
+        "and softmax-matmul with small numbers, and no such output is wrong in a small problem.\n"
+        f"What failed, and why: ./lab check {tasks[0].name}")
+    return 1
+
+
 def _remember(results: Sequence[PartResult], complete: bool) -> None:
     """Keeps how the tasks ended, if all of their cases ran, and the compiler's warnings, which it
     repeats only when it compiles again."""
@@ -79,7 +119,9 @@ def _remember(results: Sequence[PartResult], complete: bool) -> None:
         for result in (task for part in results for task in part.tasks):
             name, source = result.task.id, state.fingerprint(result.task.path())
             if complete:
-                student.results[name] = state.LastResult(result.status, result.earned, source)
+                diagnosis = result.failures[0].diagnosis if result.failures else ""
+                student.results[name] = state.LastResult(result.status, result.earned, source,
+                                                         diagnosis)
             if result.warnings is not None:
                 student.warnings[name] = state.Warned(source, result.warnings)
             elif name in student.warnings and student.warnings[name].source == source:

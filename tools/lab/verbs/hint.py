@@ -1,11 +1,12 @@
-"""`./lab hint`: one more hint for a task, from a nudge to nearly the answer."""
+"""`./lab hint`: after a check that named a mistake the hint for that; otherwise one more hint for the
+task, from a nudge to nearly the answer."""
 
 import argparse
 import re
 
 from rich.text import Text
 
-from lab import advice, manifest, state
+from lab import advice, hints, manifest, state
 from lab.console import console, say
 from lab.manifest import Task
 
@@ -26,6 +27,11 @@ def run(args: argparse.Namespace) -> int:
         say(f"All of these tasks are finished. To see a hint anyway: ./lab hint {tasks[0].name}")
         return 0
     with state.edit() as student:
+        last = student.results.get(task.id)
+        if last and hints.of(last.diagnosis) and not args.forget:
+            show_for(task, last.diagnosis)
+            last.diagnosis = ""
+            return 0
         shown = min(student.hints.pop(task.id, 0), len(task.hints))
         if not args.forget:
             student.hints[task.id] = min(shown + 1, len(task.hints))
@@ -46,11 +52,22 @@ def flowing(hint: str) -> str:
     return "\n".join(lines)
 
 
+def show_for(task: Task, diagnosis: str) -> None:
+    """Prints the hint for a mistake."""
+    console.print(_heading(task), soft_wrap=True)
+    say(f"\nhint for what the last check found: {diagnosis}", "bold")
+    console.print(Text(flowing(hints.of(diagnosis))))
+    say(f"\nThe task's own hints: ./lab hint {task.name}", "dim")
+
+
+def _heading(task: Task) -> Text:
+    return Text.assemble((task.name, "bold"), f"  {task.title}  ({task.shown_path()})")
+
+
 def show(task: Task, already: int) -> None:
     """Prints the hints that were shown before, dimmed, and the next one."""
     total = len(task.hints)
-    heading = Text.assemble((task.name, "bold"), f"  {task.title}  ({task.shown_path()})")
-    console.print(heading, soft_wrap=True)
+    console.print(_heading(task), soft_wrap=True)
     for number, hint in enumerate(task.hints[:already + 1], 1):
         new = number == already + 1
         say(f"\nhint {number} of {total}", "bold" if new else "dim")
