@@ -50,6 +50,7 @@ enum class Keys {
   kAsManyAsQueries,
   kBlocksUpToQueries
 };
+enum class RowsWritten { kAll, kWholeBlocks, kNotLastOfBlock, kEveryOther };
 enum class Values { kRight, kOfFirstBlock, kInOrderOfLanes };
 enum class Leak { kNone, kMax, kSum, kAccumulator, kAll };
 enum class Lse { kRight, kMax, kLogSum, kBase2, kLog2OfSum, kSum, kNegative, kScaled, kMinus };
@@ -84,8 +85,8 @@ struct Computation {
   bool nan_without_sum = false;  // 0 / 0 where a row has no weights
   Special special = Special::kRight;
   Keys keys = Keys::kAll;
-  bool unwritten = false;   // what belongs to the keys that are left out
-  bool whole_rows = false;  // rows behind the last whole block of queries are not written
+  bool unwritten = false;  // what belongs to the keys that are left out
+  RowsWritten rows = RowsWritten::kAll;
   Values values = Values::kRight;
   Leak leak = Leak::kNone;
   Lse lse = Lse::kRight;
@@ -380,9 +381,14 @@ std::vector<Mistake> mistakes_of(const SeenForward& seen) {
           "masked keys have the weight 0, but their values are still multiplied by it, and 0 * NaN "
           "is NaN: leave these keys out of the sum",
           [which](Computation& c) { c.special = which; });
-  add(kOutputs, true, "rows of the last, partial block not written",
-      "the rows behind the last whole block are not written",
-      [](Computation& c) { c.whole_rows = true; });
+  for (const auto& [which, name, text] :
+       {std::tuple{RowsWritten::kWholeBlocks, "rows of the last, partial block not written",
+                   "the rows behind the last whole block are not written"},
+        {RowsWritten::kNotLastOfBlock, "last row of each block not written",
+         "the last row of each block is not written"},
+        {RowsWritten::kEveryOther, "every other row not written",
+         "every other row of a block is not written"}})
+    add(kOutputs, true, name, text, [which](Computation& c) { c.rows = which; });
   add(kOnline, true, "maximum of the first block kept",
       "the maximum of the first block is kept; it must grow with each block",
       [](Computation& c) { c.max = Max::kFrozen; });
@@ -662,6 +668,7 @@ class ForwardModel {
   struct State {
     double m = -kInfinity, l = 0, l_block = 0;
     std::vector<double> o, size;
+    std::vector<bool> unsure;  // whether a NaN was added
     bool fresh = true, reliable = true, overflown = false, has_keys = false;
   };
 
@@ -748,8 +755,14 @@ class ForwardModel {
  public:
   void forget() { left_.clear(); }
   bool unwritten(const Computation& how, const Blocks& blocks, int, Index row) const {
-    const Index queries = seen_.shape.queries;
-    return how.whole_rows && row % queries >= queries / blocks.queries * blocks.queries;
+    const Index queries = seen_.shape.queries, i = row % queries, of_block = i % blocks.queries;
+    switch (how.rows) {
+      case RowsWritten::kAll: return false;
+      case RowsWritten::kWholeBlocks: return i >= queries / blocks.queries * blocks.queries;
+      case RowsWritten::kNotLastOfBlock: return of_block == blocks.queries - 1 || i == queries - 1;
+      case RowsWritten::kEveryOther: return of_block % 2 == 1;
+    }
+    return false;
   }
 
  private:
@@ -763,6 +776,7 @@ class ForwardModel {
     state.fresh = false;
     state.o.assign(columns, 0);
     state.size.assign(columns, 0);
+    state.unsure.assign(columns, false);
     if (!before.fresh) {
       if (all || how.leak == Leak::kMax) state.m = before.m;
       if (all || how.leak == Leak::kSum) state.l = before.l;
@@ -843,9 +857,11 @@ class ForwardModel {
         const double* const V = v_.row(how, b, h, of);
         for (Index c = 0; c < columns; ++c) {
           if (how.special == Special::kNoNaNValues && std::isnan(V[c])) continue;
-          // Whether so small a weight is 0 is a matter of rounding.
-          if (how.special == Special::kNoZeroWeights && std::isnan(V[c]))
-            state.reliable &= weight[j] > 64 / largest;
+          if (how.special == Special::kNoZeroWeights && std::isnan(V[c]) &&
+              weight[j] < 64 / largest) {  // whether that is 0 is a matter of rounding
+            state.unsure[c] = true;
+            continue;
+          }
           state.o[c] += weight[j] * V[c];
           state.size[c] += std::fabs(weight[j] * V[c]);
         }
@@ -863,6 +879,8 @@ class ForwardModel {
       state.m = m_new;
       first = false;
     }
+    for (Index c = 0; c < columns; ++c)
+      state.reliable &= !state.unsure[c] || std::isnan(state.o[c]);
     return state;
   }
 
@@ -952,11 +970,14 @@ class BackwardModel {
       if (gather == Gather::kLastBlock && j < last_block_of(how, i, blocks, last_block)) continue;
       const double S = scaled(how.scale, scale_, static_cast<double>(d)) *
                        dot(q_.row(how, b, h, i), k_.row(how, b, h, j), d);
-      if (how.special == Special::kNoNaNScores && std::isnan(S)) continue;
       const double argument = how.weights == Weights::kUnnormalised ? S : S - seen_.lse(b, h, i);
-      const double P = exp_in(how.weights == Weights::kBase2 ? argument * std::log(2.0) : argument,
-                              seen_.precision.largest);
-      result.reliable &= P < 1e-8 * seen_.precision.largest;  // products overflow earlier
+      const bool left_out = how.special == Special::kNoNaNScores && std::isnan(S);
+      const double P =
+          left_out ? 0
+                   : exp_in(how.weights == Weights::kBase2 ? argument * std::log(2.0) : argument,
+                            seen_.precision.largest);
+      result.reliable &= P < 1e-8 * seen_.precision.largest ||
+                         how.special == Special::kEmptyRows;  // products overflow earlier
       double factor = P, size = P;
       if (!is_dv || how.ds_for_dv) {
         const double* const dO =
@@ -1287,8 +1308,7 @@ Verdict explained(const std::string& wrong, const SeenForward& seen,
 template <>
 Verdict explained(const std::string& wrong, const SeenBackward& seen,
                   const std::function<SeenBackward(const Probe&)>& again) {
-  return {wrong.empty(), wrong,
-          [=] { return diagnosis<SeenBackward, BackwardModel>(seen, again); },
+  return {wrong.empty(), wrong, [=] { return diagnosis<SeenBackward, BackwardModel>(seen, again); },
           [=] { return with_small_numbers(again); }};
 }
 
