@@ -181,6 +181,9 @@ struct Entry {
   // that reads what that one kept, or a forward pass that leaves no lse.
   bool only_as_pair = false;
 
+  // False for a rung that is not faster than those before it: flash_best leaves it out.
+  bool best = true;
+
   // All elements of the inputs have to be finite: a key that a row does not see gets the weight 0,
   // and 0 * NaN, or 0 * inf, would reach the row.
   bool finite_inputs = false;

@@ -208,6 +208,7 @@ FLASH_KERNELS(vectorised)
 namespace flash::vectorised {
 namespace {
 
+// These kernels take kKeys<T> keys at a time, whatever block_keys and block_queries are.
 template <class T>
 void forward(const AttentionForward<T>& pass) {
   forward_in_tasks(pass, vectorised_kernels<T>(),

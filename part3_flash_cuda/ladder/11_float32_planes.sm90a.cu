@@ -14,17 +14,19 @@
 // P V of a step starts from 0, and is added to O by ordinary instructions, which round.
 //
 // `..._fast` has two planes of half, `..._robust` three of bfloat16. Half loses digits where a tile
-// of K or V has numbers 2^17 times as large as others. The kernel that splits marks such heads, and
-// without a suffix each head goes to the kernel that it needs: both are launched, and skip the
-// heads of the other. The host waits for nothing.
+// of K or V has numbers 2^17 times as large as others. The kernel that splits marks the heads of
+// which more than 1 number of 1024 in a tile loses digits. Without a suffix each head goes to the
+// kernel that it needs: both are launched, and each skips the heads that the other one computes.
+// The host waits for nothing.
 //
-// The rest is step 9's: blocks that stay and draw their tiles, warpgroups that take turns. The true
-// maximum is back, since the exponentials have time: a step has three times as many products.
+// The rest is step 9's: blocks that stay and draw their tiles, warpgroups that take turns. With two
+// planes the maximum may stay 2^8 behind, with three it is the true one again, since the
+// exponentials have time: a step has three times as many products, or six.
 // Where there are few queries, blocks take 64 instead of 128, and are as many as multiprocessors.
 //
 // The bottleneck is the tensor cores: products of planes alone would run at 276 TFLOP/s (robust:
 // 138), this at 222 where sequences are long. Splitting takes a tenth of the time where they
-// are short, and four kernels instead of one 0.008 ms.
+// are short, and launching four kernels (two that split, two that compute) 0.008 ms more than one.
 // Measured on an H200 (batch 8, 1 head of 64), beside PyTorch's memory-efficient kernel in the same
 // run: 1024 keys 0.035 ms, 3.5 times as fast; 4096 keys 0.184 ms, 6.2 times, with a mask 7.1 times;
 // 16384 keys 7.1 to 7.3 times. Heads of 128: 4.7 to 5.6 times from 4096 keys on. `..._robust`: 4.1

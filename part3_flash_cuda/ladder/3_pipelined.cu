@@ -1,8 +1,8 @@
 // Step 3 of the ladder: memory is read while the tensor cores compute.
 //
-// New: cp.async copies from device to shared memory, past the registers. Shared memory holds K and
-// V of kStages steps, and step n starts the copies for step n + kStages - 1, so that a step finds
-// its tiles there.
+// New: cp.async copies from device to shared memory, without passing through the registers. Shared
+// memory holds K and V of kStages steps, and step n starts the copies for step n + kStages - 1, so
+// that a step finds its tiles there.
 //
 // The bottleneck is the arithmetic around the products. In the count of step 1, on an A100, a step
 // has 8192 exponentials, at 16 a clock 512 clocks, and about 5 other operations for each score, at

@@ -1,9 +1,9 @@
 // float32 numbers as sums of 16-bit numbers, so that tensor cores can multiply them.
 //
 // The first plane of a number is the number rounded to 16 bits, the next one what is then missing.
-//   fast    two planes of fp16: 22 bits and a sign. fp16 reaches only from 2^-24 to 2^16, so the
-//           numbers of a tile are first multiplied by a power of two, which brings the largest to
-//           2^14. One below 2^-17 of the largest loses digits of its second plane.
+//   fast    two planes of fp16: 23 bits. fp16 reaches only from 2^-24 to 2^16, so the
+//           numbers of a tile are first multiplied by a power of two, which brings the largest
+//           into [2^14, 2^15). One below 2^-17 of the largest loses digits of its second plane.
 //   robust  three planes of bfloat16, which has float32's range: 24 bits, without a power of two.
 // A product needs the products of planes a and b with a + b < kPlanes: 3, or 6. The others are as
 // small as what a float32 rounds away.

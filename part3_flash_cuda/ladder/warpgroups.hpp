@@ -123,13 +123,13 @@ __device__ __forceinline__ void start_PV(Rows<C>& rows, const Weights<C>& P, Mat
 
 // ---- Softmax ------------------------------------------------------------------------------------
 
-// P = exp2(scale * (S - m)) with m as it is, though some scores may be larger. Returns false, and
-// has changed nothing but P, where a thread's sum of a row, of any row of the warp, is above what T
-// can hold, inf or NaN: so it is where a row has no m yet.
+// P = exp2(scale * (S - m)) with m as it is, though some scores may be larger. Returns false where
+// a thread's sum of a row, of any row of the warp, is above kMost, inf or NaN, as it is where a row
+// has no m yet. Then only P has changed.
 //
-// O gets the weights as T rounds them. With the true m the largest weight is 1, which is exact; one
-// above 64 counts most in its row and is not. There O is divided by the sum of the rounded weights,
-// so that what was rounded cancels; lse still has the sum of the others.
+// O gets the weights as T rounds them. With the true m the largest weight is 1, which is exact. A
+// weight above 64 dominates its row, and is rounded. There O is divided by the sum of the rounded
+// weights, so that what was rounded cancels; lse still has the sum of the others.
 template <class C, class T>
 __device__ __forceinline__ bool softmax_with_old_maximum(Weights<C>& P, const Scores<C>& S,
                                                          Rows<C>& rows, float scale) {
