@@ -183,6 +183,21 @@ function(flash_sanitized library file)
   endif()
 endfunction()
 
+# The same library for a debugger, for ./lab debug: all lines and variables. Backend: cpu or emulated.
+add_library(flash_debug_options INTERFACE) # linked last: the options behind others win
+target_compile_options(flash_debug_options INTERFACE -O0 -g -w)
+function(flash_debugged library file backend)
+  if(backend STREQUAL "cpu")
+    flash_library(${library}_debug SHARED ${file})
+    target_link_libraries(${library}_debug PUBLIC flash_common)
+  else()
+    flash_cu_library(${library}_debug ${backend} ${file})
+  endif()
+  target_link_libraries(${library}_debug PRIVATE flash_debug_options)
+  set_target_properties(${library}_debug PROPERTIES EXCLUDE_FROM_ALL ON OUTPUT_NAME ${library}
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/debug)
+endfunction()
+
 # A task is one file, one library, one test binary: a skeleton that does not compile costs its own task only, and no symbol is
 # defined twice. The library exports the contract's functions (FLASH_EXPORT) and nothing else.
 function(flash_task part name file)
@@ -206,6 +221,9 @@ function(flash_task part name file)
       else()
         set_source_files_properties(solution/${file} PROPERTIES FLASH_MUTABLE ON)
         flash_cu_library(${library} ${backend} ${implementation}/${file})
+      endif()
+      if(backend STREQUAL "cpu" OR backend STREQUAL "emulated")
+        flash_debugged(${library} ${implementation}/${file} ${backend})
       endif()
       if(implementation STREQUAL "skeleton")
         target_link_libraries(${library} PRIVATE flash_skeleton_warnings)

@@ -110,3 +110,19 @@ def stream(argv: Sequence[object], *, on_line: Callable[[str], None] | None = No
             process.terminate()
             raise
     return Finished(process.returncode, "".join(lines), time.monotonic() - begin)
+
+
+def foreground(argv: Sequence[object]) -> int:
+    """Runs a command on the terminal itself, which a progress line or a debugger needs; its exit
+    code. Ctrl-C goes to the command, which leaves by itself or goes on."""
+    command = [str(word) for word in argv]
+    try:
+        process = subprocess.Popen(command)  # in the caller's folder: --output may be relative
+    except OSError as error:
+        raise LabError(f"{command[0]} cannot be run: {error.strerror}") from None
+    while True:
+        try:
+            code = process.wait()
+            return code if code >= 0 else 128 - code
+        except KeyboardInterrupt:
+            continue

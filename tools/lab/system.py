@@ -86,6 +86,9 @@ NEEDS = (
     Need("Python's venv", can_make_venv, "python3-venv", "python3", "python", "python"),
 )
 
+# What one verb needs: ./lab debug.
+GDB = Need("gdb", lambda: shutil.which("gdb"), "gdb", "gdb", "gdb", "gdb")
+
 # For the screen and the plots, on a machine that reaches its distribution's packages and not PyPI.
 PYTHON_PACKAGES = {
     "apt": ("python3-rich", "python3-matplotlib"),

@@ -112,19 +112,4 @@ def run_program(part: str, implementation: str, options: Sequence[str]) -> int:
         raise LabError(f"{target} does not build: {built.first_error}")
     command = [build.binary(target), *fixed, *options]
     console.print_command(command)
-    return _foreground([str(word) for word in command])
-
-
-def _foreground(command: list[str]) -> int:
-    """A progress line needs the terminal itself, so nothing is captured. Ctrl-C goes to the
-    program, which shows what it has and leaves by itself."""
-    try:
-        process = subprocess.Popen(command)  # in the caller's folder: --output may be relative
-    except OSError as error:
-        raise LabError(f"{command[0]} cannot be run: {error.strerror}") from None
-    while True:
-        try:
-            code = process.wait()
-            return code if code >= 0 else 128 - code
-        except KeyboardInterrupt:
-            continue
+    return console.foreground(command)

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     implementation = "solution" if args.solution else "skeleton"
     backends = choose(build.configured(), args.emulate, args.check_races, args.sanitize, tasks)
     if args.test is not None:
-        tasks = _tasks_with(tasks, args.test, implementation, backends)
+        tasks = tasks_with(tasks, args.test, implementation, backends)
     if args.explain:
         return explain(parts, tasks, implementation, args.seed, backends, args.test)
     return check(parts, tasks, implementation, args.seed, backends=backends,
@@ -141,7 +141,7 @@ def _changed_given_files(parts: Sequence[Part]) -> list[str]:
         "take it from the release that your course handed out") for path in given]
 
 
-def _tasks_with(tasks: Sequence[Task], case: str, implementation: str,
+def tasks_with(tasks: Sequence[Task], case: str, implementation: str,
                 backends: Backends) -> list[Task]:
     """The tasks that have a graded case of that name. Several may: tasks share cases."""
     known: dict[str, list[Task]] = {}

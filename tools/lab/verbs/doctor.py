@@ -294,6 +294,14 @@ def _sanitizer(kind: str, program: str, bug: str, report: str) -> Finding:
     return lack(f"does not find a planted {bug}: {ran.last_line or 'no report'}", fix)
 
 
+def _gdb() -> Finding:
+    if not system.GDB.find():
+        return lack("none found: ./lab debug needs it", system.fix([system.GDB]))
+    if run_command(["gdb", "-batch", "-ex", "python print(6)"]).output != "6":
+        return lack("it has no Python, which ./lab debug needs", system.fix([system.GDB]))
+    return have(_first_line(["gdb", "--version"]))
+
+
 CHECKS = (
     Check("C++ compiler", True, _compiler),
     Check("CMake", True, lambda: _program("cmake", "CMake", (3, 21))),
@@ -311,6 +319,7 @@ CHECKS = (
         "undefined", SIGNED_OVERFLOW, "signed overflow", "runtime error: signed integer overflow")),
     Check("TSan", False, lambda: _sanitizer(
         "thread", DATA_RACE, "data race", "ThreadSanitizer: data race")),
+    Check("gdb", False, _gdb),
     Check("CUDA emulator", False, _emulator),
     Check("emulator's checks", False, _emulator_checks),
     Check("CUDA toolkit", False, _nvcc),
