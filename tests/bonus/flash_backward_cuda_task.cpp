@@ -1,7 +1,7 @@
 // Task bonus.flash_backward_cuda: delta, each gradient by itself from the oracle's lse and delta,
-// and the whole backward pass. When gradients are wrong, which of them says where to look. Of the
-// sum of the weights delta has an eighth, each gradient a quarter, and masks, ragged ends and all
-// the rest an eighth: half a point, 1, and half a point of 4.
+// and the whole backward pass. Of the sum of the weights delta has an eighth, each gradient a
+// quarter, and masks, ragged ends and all the rest an eighth: half a point, 1, and half a point of
+// 4.
 #include <algorithm>
 #include <bit>
 #include <cmath>

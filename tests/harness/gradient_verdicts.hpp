@@ -1,7 +1,6 @@
 // What graded cases of a backward pass say of its results, whatever part they belong to.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "harness/attention_data.hpp"
@@ -9,21 +8,9 @@
 
 namespace flash::harness {
 
-// Whether all gradients come of one P and one dS, or dQ has a pass of its own, which computes both
-// again.
-enum class Passes { kOne, kTwo };
-
-// What it points to that these gradients are wrong and the others are not. At least one is. ""
-// where it says nothing, since another mistake would leave the others right too: where elements
-// have to be NaN, or all of a gradient 0 (one key).
-std::string pointed_to(const AttentionOracleGradients& want, bool d_q_wrong, bool d_k_wrong,
-                       bool d_v_wrong, Passes passes);
-
-// What is wrong with gradients, from what is wrong with each ("" when nothing is): what it points
-// to first, unless `passes` is nothing.
-std::string gradients_text(const AttentionOracleGradients& want, const std::string& in_d_q,
-                           const std::string& in_d_k, const std::string& in_d_v,
-                           std::optional<Passes> passes);
+// What is wrong with gradients, from what is wrong with each: "" when nothing is.
+std::string gradients_text(const std::string& in_d_q, const std::string& in_d_k,
+                           const std::string& in_d_v);
 
 // `delta` against the sums over a row of out * d_out, in float64; "" when it is right. T is float,
 // Half or BFloat16.

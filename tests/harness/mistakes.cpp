@@ -1177,7 +1177,9 @@ bool too_large(const AttentionShape& shape) {
 }
 
 std::vector<Blocks> block_sizes_of(const SeenForward& seen) {
-  return block_sizes(seen.block_queries, seen.block_keys);
+  std::vector<Blocks> sizes = block_sizes(seen.block_queries, seen.block_keys);
+  if (seen.key_by_key) sizes.push_back({sizes[0].queries, 1});
+  return sizes;
 }
 std::vector<Blocks> block_sizes_of(const SeenBackward& seen) {
   return block_sizes(0, seen.block_keys);

@@ -56,6 +56,7 @@ struct SeenForward {
   Precision precision;
   double lse_bound = 0;
   Index block_queries = 0, block_keys = 0;  // as the call was told; 0: unknown
+  bool key_by_key = false;                  // the maximum may grow with each key of a block
   double fill = kPoisoned;                  // what the outputs held before the call
 };
 

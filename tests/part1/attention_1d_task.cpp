@@ -1,5 +1,7 @@
 // Task part1.attention_1d: the cases of the warm-up puzzle.
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "common/cuda/device_tensor.hpp"
 #include "common/oracle.hpp"
@@ -40,6 +42,81 @@ Tensor<float, 3> row_of(Index length, Pattern pattern, std::uint64_t seed) {
   return make_input<3>({1, 1, length}, pattern, seed);
 }
 
+using OnDevice = PassTensor<float, 3, harness::DeviceCopy>;
+
+// The inputs and what a call made of them.
+struct Call {
+  Tensor<float, 3> q, k, v;
+  OnDevice device_q, device_k, device_v, z;
+
+  Call(const Tensor<float, 3>& of_q, const Tensor<float, 3>& of_k, const Tensor<float, 3>& of_v,
+       const Attention1dCase& problem, double fill = harness::kPoisoned)
+      : q(of_q),
+        k(of_k),
+        v(of_v),
+        device_q("q", q, kRowMajor, 0, fill),
+        device_k("k", k, kRowMajor, 0, fill),
+        device_v("v", v, kRowMajor, 0, fill),
+        z("z", q.shape(), kRowMajor, 0, fill) {
+    const auto vector = [](const OnDevice& tensor) {
+      return TensorView<float, 1>(tensor.in_call().data(), {tensor.in_call().extent(2)});
+    };
+    attention_1d_cuda(vector(device_q), vector(device_k), vector(device_v), vector(z),
+                      problem.queries_per_block, problem.keys_per_tile);
+    device::synchronize();
+    for (auto* const tensor : {&device_q, &device_k, &device_v, &z}) tensor->copy_back();
+  }
+};
+
+// As in task 1.A, and twice as much for the score itself, whose two products (with the key, with
+// log2 e) are rounded too.
+double bound_of(const Call& call) {
+  double q = 0, k = 0;
+  for (Index i = 0; i < call.q.size(); ++i) q = std::fmax(q, std::fabs(call.q.data()[i]));
+  for (Index j = 0; j < call.k.size(); ++j) k = std::fmax(k, std::fabs(call.k.data()[j]));
+  return 0x1p-24 * (8 + 4 * q * k + 4 * std::sqrt(static_cast<double>(call.k.size())));
+}
+
+// A column, in float64.
+Tensor<double, 4> column_of(TensorView<const float, 3> x) {
+  Tensor<double, 4> column({1, 1, x.extent(2), 1});
+  for (Index n = 0; n < column.size(); ++n) column.data()[n] = x(0, 0, n);
+  return column;
+}
+
+// Attention with one head, head_dim 1 and a scale of 1.
+harness::SeenForward seen_of(const Attention1dCase& problem, Call& call, double fill) {
+  return {.shape = {1, 1, call.q.size(), call.k.size(), 1},
+          .options = {.scale = 1},
+          .q = {column_of(std::as_const(call.q).view())},
+          .k = {column_of(std::as_const(call.k).view())},
+          .v = {column_of(std::as_const(call.v).view())},
+          .out = column_of(call.z.view()),
+          .precision = harness::precision_of<float>(bound_of(call)),
+          .lse_bound = 1,
+          .block_queries = problem.queries_per_block,
+          .block_keys = problem.keys_per_tile,
+          .key_by_key = true,
+          .fill = fill};
+}
+
+// What the function gives for another problem, with the blocks of this one.
+harness::SeenForward run_again_1d(Attention1dCase problem, std::uint64_t seed,
+                                  const harness::Probe& probe) {
+  AttentionShape shape = probe.shape;
+  shape.batch = shape.heads = shape.head_dim = 1;
+  const auto inputs = harness::make_inputs<float>(shape, probe.data, seed);
+  const auto row = [](const Tensor<float, 4>& column) {
+    Tensor<float, 3> x({1, 1, column.size()});
+    std::copy_n(column.data(), column.size(), x.data());
+    return x;
+  };
+  if (probe.block > 0)
+    problem.queries_per_block = problem.keys_per_tile = static_cast<int>(probe.block);
+  Call call(row(inputs.q), row(inputs.k), row(inputs.v), problem, probe.fill);
+  return seen_of(problem, call, probe.fill);
+}
+
 Verdict judge_1d(const Attention1dCase& problem, std::uint64_t seed) {
   const auto& [name, n_queries, n_keys, queries_per_block, keys_per_tile, scale, pattern,
                opposite] = problem;
@@ -48,35 +125,25 @@ Verdict judge_1d(const Attention1dCase& problem, std::uint64_t seed) {
   Tensor<float, 3> k = row_of(n_keys, kNormal, 3 * seed + 1);
   for (Index i = 0; opposite && i < n_queries; ++i) q(0, 0, i) = -std::fabs(q(0, 0, i)) - scale;
   for (Index j = 0; opposite && j < n_keys; ++j) k(0, 0, j) = std::fabs(k(0, 0, j)) + 10;
-  const Tensor<float, 3> v = row_of(n_keys, pattern, 3 * seed + 2);
-  using OnDevice = PassTensor<float, 3, harness::DeviceCopy>;
-  OnDevice device_q("q", q, kRowMajor), device_k("k", k, kRowMajor), device_v("v", v, kRowMajor),
-      z("z", q.shape(), kRowMajor);
-  const auto vector = [](const OnDevice& tensor) {
-    return TensorView<float, 1>(tensor.in_call().data(), {tensor.in_call().extent(2)});
-  };
-  attention_1d_cuda(vector(device_q), vector(device_k), vector(device_v), vector(z),
-                    queries_per_block, keys_per_tile);
-  device::synchronize();
-  for (auto* const tensor : {&device_q, &device_k, &device_v, &z}) tensor->copy_back();
-  if (const std::string damage = damage_of(z, device_q, device_k, device_v); !damage.empty())
+  Call call(q, k, row_of(n_keys, pattern, 3 * seed + 2), problem);
+  if (const std::string damage = damage_of(call.z, call.device_q, call.device_k, call.device_v);
+      !damage.empty())
     return {false, damage};
 
   // The scores in float64, and V as a column: then this is softmax(X) V with d3 = 1.
   Tensor<double, 3> scores({1, n_queries, n_keys}), column({1, n_keys, 1});
-  double largest = 0;
-  for (Index j = 0; j < n_keys; ++j) column(0, j, 0) = v(0, 0, j);
+  for (Index j = 0; j < n_keys; ++j) column(0, j, 0) = call.v(0, 0, j);
   for (Index i = 0; i < n_queries; ++i)
-    for (Index j = 0; j < n_keys; ++j) {
+    for (Index j = 0; j < n_keys; ++j)
       scores(0, i, j) = static_cast<double>(q(0, 0, i)) * k(0, 0, j);
-      largest = std::max(largest, std::fabs(scores(0, i, j)));
-    }
   const TensorView<const double, 3> x = scores.view(), values = column.view();
-  // As in task 1.A, and twice as much for the score itself, whose two products (with the key, with
-  // log2 e) are rounded too.
-  const double bound = 0x1p-24 * (8 + 4 * largest + 4 * std::sqrt(static_cast<double>(n_keys)));
-  return judge_sums({z.view().data(), {1, n_queries, 1}}, softmax_matmul_oracle(x, values),
-                    softmax_matmul_magnitude(x, values), bound, n_keys, "query", queries_per_block);
+  const Verdict verdict = judge_sums(
+      {call.z.view().data(), {1, n_queries, 1}}, softmax_matmul_oracle(x, values),
+      softmax_matmul_magnitude(x, values), bound_of(call), n_keys, "query", queries_per_block);
+  if (verdict.pass) return verdict;
+  return harness::explained<harness::SeenForward>(
+      verdict.text, seen_of(problem, call, harness::kPoisoned),
+      [=](const harness::Probe& probe) { return run_again_1d(problem, seed, probe); });
 }
 
 }  // namespace

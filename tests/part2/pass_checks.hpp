@@ -83,9 +83,9 @@ std::string wrong_with(const Entry<AttentionBackward>& entry, Forward<T>& from,
     return wrong_in<T>(got.view(), expected, bound, rows, 0);
   };
   const AttentionOracleGradients& want = solved.backward;
-  return harness::gradients_text(want, wrong(tensors.d_q, want.d_q, "query"),
+  return harness::gradients_text(wrong(tensors.d_q, want.d_q, "query"),
                                  wrong(tensors.d_k, want.d_k, "key"),
-                                 wrong(tensors.d_v, want.d_v, "key"), std::nullopt);
+                                 wrong(tensors.d_v, want.d_v, "key"));
 }
 
 }  // namespace flash::part2
