@@ -174,6 +174,13 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
                 "./lab hint measure has a hint")
         for line in ("check", "check fused_cpu"):
             self.assertEqual(self.last(line), todo)
+        skeleton = self.part / "skeleton/measure.cpp"
+        text = skeleton.read_text()
+        for without, what in ((text.replace("TODO", ""), "remove its throw NotYetImplemented(...)"),
+                              ("", "write what is missing")):
+            skeleton.write_text(without)
+            self.assertEqual(self.last("check fused_cpu"), todo.replace("fill in its TODOs", what))
+        skeleton.write_text(text)
         self.green("measure")
         elsewhere = "points; 3 points need a GPU or the emulator: not counted here\n"
         self.shows("check", f"part1: 5 of 5 {elsewhere}"
