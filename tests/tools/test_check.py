@@ -244,5 +244,8 @@ lab: no case is called "nothing"; the cases are listed above
     def test_wrong_arguments_are_one_line(self):
         self.prints("check part9", 'lab: no part or task is called "part9" (did you mean '
                     '"part1"?); there are part1, puzzle, fused_cpu, fused_cuda, measure\n', code=1)
+        self.prints("check --test even --all-failures",
+                    "lab: --all-failures does nothing beside --test, which shows the whole verdict "
+                    "of one case: leave one of them out\n", code=1)
         self.prints("check --seed -1",
                     "lab: --seed is -1; it must be at least 0, with at most 18 digits\n", code=1)
