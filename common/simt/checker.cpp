@@ -436,13 +436,13 @@ void Checker::conflict_with(const Cell& cell, int slot, const Place& place, cons
   const auto with_round = [](const Location& at, bool is_next) {
     return place_text(at) + (is_next ? ", in the next round of the loop" : "");
   };
-  found(kRace, where, before,
-        text_of(" between ", place_text(before), " and ", place_text(where), "\n",
-                actor_text(step == nullptr ? thread_ : step->agent, time_), verb(kind),
-                address_text(place, address, bytes), " at ", with_round(where, in.now_is_next), ";\n",
-                actor_text(other.thread, other.time), then, with_round(before, in.then_is_next),
-                why_unordered(other, step,
-                              in.now_is_next || in.then_is_next ? in.line_of_sync : 0)));
+  found(
+      kRace, where, before,
+      text_of(" between ", place_text(before), " and ", place_text(where), "\n",
+              actor_text(step == nullptr ? thread_ : step->agent, time_), verb(kind),
+              address_text(place, address, bytes), " at ", with_round(where, in.now_is_next), ";\n",
+              actor_text(other.thread, other.time), then, with_round(before, in.then_is_next),
+              why_unordered(other, step, in.now_is_next || in.then_is_next ? in.line_of_sync : 0)));
 }
 
 // "thread (3, 0, 0) of block (0, 0, 0)", or "tma_load() by" such a thread.

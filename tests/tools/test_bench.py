@@ -308,7 +308,7 @@ class Verb(Course):
             if fixed:
                 self.built.clear()
                 code, out = self.lab("bench", part)[:2]
-                self.assertIn("lab: the benchmark of part3 needs a GPU, and there is none here", out)
+                self.assertIn("the benchmark of part3 needs a GPU, and there is none here", out)
                 self.assertEqual((code, self.built), (1, []))
                 self.cuda = "gpu"
             code, out = self.lab("bench", part, "--quick")[:2]
