@@ -248,8 +248,8 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
         {"tflops", number_cell(ok, flops / result.forward.mean_ms * 1e-9)}};
   }
   Strings shown_columns() const override {
-    return {"implementation", "forward_ms_mean",  "forward_ms_std",
-            "tflops",         "forward_peak_MiB", "scaled_error"};
+    return {"implementation", "forward_ms_median", "forward_ms_mean", "forward_ms_std",
+            "tflops",         "forward_peak_MiB",  "scaled_error"};
   }
   std::string remark(const std::vector<Result>& results) const override {
     double unfused = 0, fused = 0;

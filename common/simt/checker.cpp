@@ -386,16 +386,40 @@ const char* Checker::how_it_ends(std::string_view what) {
 }
 
 // Why the order of two accesses is not known, for the later one's actor and the earlier access.
-std::string Checker::why_unordered(const Access& other, const AsyncStep* step) const {
+std::string Checker::why_unordered(const Access& other, const AsyncStep* step,
+                                   int line_of_sync) const {
   if (other.time < block_start_)
     return ". Only atomic operations after a __threadfence() order two blocks of a launch.";
   if (other.thread >= kMostThreads)
     return text_of(". Nothing says that this ", agent(other.thread).what,
                    " is over: ", how_it_ends(agent(other.thread).what));
   if (step != nullptr || is_wide_) return ". No barrier lies between the two.";
+  const std::string first =
+      line_of_sync == 0 ? "." : text_of(": the one in line ", line_of_sync, " comes before both.");
   if (other.thread / kWarpSize == thread_ / kWarpSize)
-    return ". Neither a __syncthreads() nor a __syncwarp() lies between the two.";
-  return ". No __syncthreads() lies between the two.";
+    return ". Neither a __syncthreads() nor a __syncwarp() lies between the two" + first;
+  return ". No __syncthreads() lies between the two" + first;
+}
+
+// The last synchronization of two accesses that nothing orders comes before both. Where it lies
+// between their lines in one function, the access above it belongs to the next round of a loop.
+Checker::Rounds Checker::rounds(const Access& other, const AsyncStep* step,
+                                std::uintptr_t pc) const {
+  if (step != nullptr || is_wide_ || other.time < block_start_ || other.thread >= kMostThreads)
+    return {};
+  const Site sync = worker_.last_sync(thread_, other.thread);
+  if (sync.file == nullptr || sync.function == nullptr) return {};
+  const Module& module = worker_.launch().module;
+  const std::uintptr_t before = module_base_ + other.pc;
+  const Location now = locate_outermost(module, pc), then = locate_outermost(module, before);
+  const std::string file = location_of(sync).file, function = sync.function;
+  const std::string name = function.substr(0, function.find('<'));
+  if (now.file != file || then.file != file || !is_in_function(module, pc, name) ||
+      !is_in_function(module, before, name))
+    return {};
+  const bool now_above = now.line < sync.line, then_above = then.line < sync.line;
+  const bool now_below = now.line > sync.line, then_below = then.line > sync.line;
+  return {sync.line, now_above && then_below, then_above && now_below};
 }
 
 void Checker::conflict_with(const Cell& cell, int slot, const Place& place, const char* address,
@@ -408,12 +432,17 @@ void Checker::conflict_with(const Cell& cell, int slot, const Place& place, cons
   const char* const then = slot != Cell::kWriter ? " read it at "
                            : other.atomic        ? " atomically changed it at "
                                                  : " wrote it at ";
-  found(kRace, where, before,
-        text_of(" between ", place_text(before), " and ", place_text(where), "\n",
-                actor_text(step == nullptr ? thread_ : step->agent, time_), verb(kind),
-                address_text(place, address, bytes), " at ", place_text(where), ";\n",
-                actor_text(other.thread, other.time), then, place_text(before),
-                why_unordered(other, step)));
+  const Rounds in = rounds(other, step, pc);
+  const auto with_round = [](const Location& at, bool is_next) {
+    return place_text(at) + (is_next ? ", in the next round of the loop" : "");
+  };
+  found(
+      kRace, where, before,
+      text_of(" between ", place_text(before), " and ", place_text(where), "\n",
+              actor_text(step == nullptr ? thread_ : step->agent, time_), verb(kind),
+              address_text(place, address, bytes), " at ", with_round(where, in.now_is_next), ";\n",
+              actor_text(other.thread, other.time), then, with_round(before, in.then_is_next),
+              why_unordered(other, step, in.now_is_next || in.then_is_next ? in.line_of_sync : 0)));
 }
 
 // "thread (3, 0, 0) of block (0, 0, 0)", or "tma_load() by" such a thread.

@@ -125,7 +125,12 @@ class Checker final : public Witness {
                      const AsyncStep* step = nullptr);
   std::string actor_text(unsigned actor, std::uint32_t time) const;
   static const char* how_it_ends(std::string_view what);
-  std::string why_unordered(const Access& other, const AsyncStep* step) const;
+  std::string why_unordered(const Access& other, const AsyncStep* step, int line_of_sync) const;
+  struct Rounds {  // of a loop, that two accesses are in
+    int line_of_sync = 0;
+    bool now_is_next = false, then_is_next = false;
+  };
+  Rounds rounds(const Access& other, const AsyncStep* step, std::uintptr_t pc) const;
   void share_agents();
   void share_rows(unsigned first, std::uint32_t lanes, std::uint32_t time);
   void check_registers(const char* begin, std::size_t bytes, bool is_write, std::uintptr_t pc);

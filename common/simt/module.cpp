@@ -54,20 +54,29 @@ int look_at(dl_phdr_info* info, std::size_t, void* data) {
   return 1;
 }
 
-Location looked_up(const Module& module, std::uintptr_t address) {
+struct Found {
+  Location place;
+  Location outermost;
+  std::string function;  // that the outermost place is in: "kernel", "kernel<16>" or mangled
+};
+
+Found looked_up(const Module& module, std::uintptr_t address) {
   char command[64];
-  std::snprintf(command, sizeof command, "addr2line -i %#llx -e",
+  std::snprintf(command, sizeof command, "addr2line -f -i %#llx -e",
                 static_cast<unsigned long long>(address - module.base));
-  Location innermost, chosen;
+  Location innermost, chosen, outermost;
+  std::string function;  // a line with its name comes before the line with its place
   read_lines(command, module, [&](const std::string& line) {
     const std::size_t colon = line.rfind(':');
+    if (colon == std::string::npos) function = line.substr(0, line.find('\n'));
     if (colon == std::string::npos || line[0] == '?') return;
     const Location here{shown_path(line.substr(0, colon)), std::atoi(line.c_str() + colon + 1)};
     if (here.line == 0) return;
     if (innermost.line == 0) innermost = here;
     if (chosen.line == 0 && here.file.ends_with(".cu")) chosen = here;
+    outermost = here;
   });
-  return chosen.line != 0 ? chosen : innermost;
+  return {chosen.line != 0 ? chosen : innermost, outermost, function};
 }
 
 void read_lines_of_shell(const std::string& command, const std::string& file,
@@ -122,12 +131,31 @@ std::string shown_path(const std::string& file) {
   return file.starts_with(root) ? file.substr(root.size()) : file;
 }
 
-Location locate(const Module& module, std::uintptr_t address) {
+namespace {
+
+Found look_up(const Module& module, std::uintptr_t address) {
   static std::mutex mutex;
-  static std::map<std::uintptr_t, Location> known;  // addr2line is a process each time
+  static std::map<std::uintptr_t, Found> known;  // addr2line is a process each time
   const std::scoped_lock lock(mutex);
   if (const auto found = known.find(address); found != known.end()) return found->second;
   return known[address] = looked_up(module, address);
+}
+
+}  // namespace
+
+Location locate(const Module& module, std::uintptr_t address) {
+  return look_up(module, address).place;
+}
+
+Location locate_outermost(const Module& module, std::uintptr_t address) {
+  return look_up(module, address).outermost;
+}
+
+bool is_in_function(const Module& module, std::uintptr_t address, const std::string& name) {
+  const std::string function = look_up(module, address).function;
+  if (function == name || function.starts_with(name + "<")) return true;
+  return !function.starts_with("_ZZ") &&  // what is local to a function
+         function.find(std::to_string(name.size()) + name) != std::string::npos;
 }
 
 }  // namespace flash::simt

@@ -36,6 +36,11 @@ inline std::uintptr_t call_before(const void* address) {
 // without line tables, the line is 0.
 Location locate(const Module& module, std::uintptr_t address);
 
+// The line of the instruction in the function that others were inlined into.
+Location locate_outermost(const Module& module, std::uintptr_t address);
+// Whether that function is called `name`, without namespaces; no lambda in it.
+bool is_in_function(const Module& module, std::uintptr_t address, const std::string& name);
+
 // Runs `command` on the module's file (set_read_lines() says how) and gives each line of its output
 // to `use`.
 void read_lines(const std::string& command, const Module& module,

@@ -167,8 +167,10 @@ void Worker::run_block(Launch& launch, std::uint64_t block) {
     const unsigned lanes = std::min(kWarpSize, count_ - warp * kWarpSize);
     warps_[warp].alive = lanes == kWarpSize ? ~0u : (1u << lanes) - 1;
     warps_[warp].groups.clear();
+    warps_[warp].synced_lanes = 0;
   }
   arrived_ = 0;
+  passed_ = {};
   mismatch_ = false;
   predicate_sum_ = 0;
   atomics_in_turn_ = 0;
@@ -358,6 +360,8 @@ void Worker::release_barrier() {
   predicate_result_ = predicate_sum_;
   predicate_sum_ = 0;
   arrived_ = 0;
+  passed_ = barrier_site_;
+  for (Warp& warp : warps_) warp.synced_lanes = 0;
   for (unsigned i = 0; i < count_; ++i) threads_[i].state = State::kRunnable;
   runnable_.insert_below(count_);
   if (witness_ != nullptr) witness_->barrier();
@@ -411,8 +415,20 @@ void Worker::complete_if_all_there(unsigned warp_number, std::size_t index) {
   }
   warp.groups.erase(warp.groups.begin() + static_cast<std::ptrdiff_t>(index));
   launch_->warp_operations.fetch_add(1, std::memory_order_relaxed);
-  if (witness_ != nullptr && call.orders_memory) witness_->warp_sync(warp_number, present);
+  if (call.orders_memory) {
+    warp.synced = call.site;
+    warp.synced_lanes = present;
+    if (witness_ != nullptr) witness_->warp_sync(warp_number, present);
+  }
   if (call.complete != nullptr) call.complete(slots, present);
+}
+
+Site Worker::last_sync(unsigned a, unsigned b) const {
+  const Warp& warp = warps_[a / kWarpSize];
+  const auto took_part = [&warp](unsigned thread) {
+    return (warp.synced_lanes >> thread % kWarpSize & 1) != 0;
+  };
+  return a / kWarpSize == b / kWarpSize && took_part(a) && took_part(b) ? warp.synced : passed_;
 }
 
 // ---- cp.async -----------------------------------------------------------------------------------

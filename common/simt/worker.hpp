@@ -95,6 +95,8 @@ class Worker {
   const FiberStacks& stacks() const { return stacks_; }
   const SharedMemory& shared_memory() const { return shared_; }
   unsigned threads() const { return count_; }
+  // Where two threads last met: in their warp, else at the block's barrier. Empty: nowhere yet.
+  Site last_sync(unsigned a, unsigned b) const;
   bool is_asleep(unsigned thread) const { return threads_[thread].state == State::kAsleep; }
   Location first_sleeper() const;  // where the first thread that is asleep waits
   // Which threads wait where, a line for each place, and which have returned.
@@ -136,6 +138,8 @@ class Worker {
     std::uint32_t alive = 0;
     std::array<void*, kWarpSize> slots{};
     std::vector<Group> groups;
+    Site synced{};  // of the last operation since the block's barrier that ordered memory
+    std::uint32_t synced_lanes = 0;
   };
 
   static void fiber_entry();
@@ -175,6 +179,7 @@ class Worker {
   unsigned arrived_ = 0;  // at the barrier
   bool mismatch_ = false;
   Site barrier_site_{};
+  Site passed_{};  // the block's last barrier
   int predicate_sum_ = 0;
   int predicate_result_ = 0;
   std::array<std::vector<AsyncCopy>, kMostThreads> copies_;  // of each thread, not waited for

@@ -17,9 +17,9 @@
 namespace flash::grading {
 namespace {
 
-// The emulator's questions are "readelf -sW" and "addr2line -i 0xADDRESS -e".
+// The emulator's questions are "readelf -sW" and "addr2line -f -i 0xADDRESS -e".
 bool is_question(const std::string& line) {
-  const bool known = line.starts_with("readelf -sW") || line.starts_with("addr2line -i 0x");
+  const bool known = line.starts_with("readelf -sW") || line.starts_with("addr2line -f -i 0x");
   return known && line.find_first_not_of("0123456789abcdefilnrstWxe -") == std::string::npos;
 }
 

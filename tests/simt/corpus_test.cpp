@@ -107,6 +107,27 @@ TEST_CASE("mistakes with mbarriers, TMA and wgmma are found") {
   check_mistakes("tests/simt/corpus/hopper_mistakes.cu", simt_corpus::hopper_mistakes());
 }
 
+TEST_CASE("a race across the rounds of a loop says which access is in the next round") {
+  if (!simt_corpus::is_checked()) return;
+  const std::string file = "tests/simt/corpus/races.cu";
+  for (const Specimen& specimen : simt_corpus::races())
+    for (const simt::Schedule& schedule : schedules(3)) {
+      simt::set_schedule(schedule);
+      const std::string text = run(specimen).text;
+      CAPTURE(specimen.name, static_cast<int>(schedule.order), schedule.seed, text);
+      const bool is_across = text.find("in the next round of the loop") != std::string::npos;
+      CHECK(is_across == (specimen.name == "tile_loop_one_barrier"));
+      if (!is_across) continue;
+      const int written =
+          *simt_corpus::marked_lines(FLASH_REPOSITORY "/" + file, specimen.name).begin();
+      CHECK(text.find(file + ":" + std::to_string(written) + ", in the next round") !=
+            std::string::npos);
+      CHECK(text.find("lies between the two: the one in line " + std::to_string(written + 1) +
+                      " comes before both.") != std::string::npos);
+    }
+  simt::set_schedule({});
+}
+
 TEST_CASE("a deadlock says which barrier lacks what, in which phase") {
   const std::vector<std::pair<std::string, std::string>> texts{
       {"announces_too_many_bytes",

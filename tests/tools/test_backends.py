@@ -145,13 +145,17 @@ class Checks(Cuda):
 
     def test_a_line_that_only_nvcc_can_read(self):
         file = self.write("part1_softmax_matmul/skeleton/fused_cuda.cu",
-                          "void f() {\n  kernel<<<1, 32>>>(x);\n  extern __shared__ int t[];\n}\n")
+                          "void f() {\n  kernel<<<1, 32>>>(x);\n  extern __shared__ int t[];\n"
+                          '  asm volatile("mov.u32 %0, %%smid;" : "=r"(x));\n}\n')
         launch = "launch with launch() (common/cuda/launch.hpp), because <<<...>>> is for nvcc only"
         shared = ("write FLASH_DYNAMIC_SHARED(T, name) (common/cuda/launch.hpp), because extern "
                   "__shared__ is for nvcc only")
+        ptx = ("use a wrapper of common/cuda/ (mma, ldmatrix, cp.async, ...), or put the PTX between "
+               "#ifndef FLASH_SIMT and #endif, because PTX is for nvcc only")
         other = "correct what the error names"
         for place, correct in ((f"{file.name}:2:9", launch), (f"{file.name}:3:27", shared),
-                               (f"{file.name}:9:1", other), ("nothing.cu:2:1", other)):
+                               (f"{file.name}:4", ptx), (f"{file.name}:9:1", other),
+                               ("nothing.cu:2:1", other)):
             self.broken[EMULATED] = f"part1_softmax_matmul/skeleton/{place}: error: x"
             self.shows("check fused_cuda", f"cmake --build build/default --target {EMULATED}\n",
                        f"\nNext: {correct}, then ./lab check fused_cuda\n", code=1)

@@ -305,6 +305,12 @@ class Verb(Course):
                                     ("part3", "part3_flash_cuda", ["--device", "cuda"])):
             self.write(f"{folder}/tasks.toml", MANIFEST.replace("part1", part))
             self.write(f"{folder}/skeleton/fused_cpu.cpp", "")
+            if fixed:
+                self.built.clear()
+                code, out = self.lab("bench", part)[:2]
+                self.assertIn("the benchmark of part3 needs a GPU, and there is none here", out)
+                self.assertEqual((code, self.built), (1, []))
+                self.cuda = "gpu"
             code, out = self.lab("bench", part, "--quick")[:2]
             self.assertEqual(code, 0, out)
             self.assertEqual(self.called(), ["bench_attention_skeleton", *fixed, "--quick"])

@@ -101,6 +101,8 @@ FAILED: a.o
              "part1/a.cpp:1:10: fatal error: b.hpp: No such file or directory"),
             ('/course/part1/a.cu(31): error: identifier "x" is undefined\n',
              'part1/a.cu(31): error: identifier "x" is undefined'),
+            ("/course/a.cu: Assembler messages:\n/course/a.cu:6: Error: no such instruction: `x'\n",
+             "a.cu:6: Error: no such instruction: `x'"),
             ("/course/a.cu(7): error #20013-D: calling\n", "a.cu(7): error #20013-D: calling"),
             ("""/usr/bin/ld: part1/a.o: in function `main':
 a.cpp:(.text+0x5): undefined reference to `flash::softmax_matmul()'

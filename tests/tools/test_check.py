@@ -196,6 +196,13 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
                 "./lab hint measure has a hint")
         for line in ("check", "check fused_cpu"):
             self.assertEqual(self.last(line), todo)
+        skeleton = self.part / "skeleton/measure.cpp"
+        text = skeleton.read_text()
+        for without, what in ((text.replace("TODO", ""), "remove its throw NotYetImplemented(...)"),
+                              ("", "write what is missing")):
+            skeleton.write_text(without)
+            self.assertEqual(self.last("check fused_cpu"), todo.replace("fill in its TODOs", what))
+        skeleton.write_text(text)
         self.green("measure")
         elsewhere = "points; 3 points need a GPU or the emulator: not counted here\n"
         self.shows("check", f"part1: 5 of 5 {elsewhere}"
@@ -259,5 +266,8 @@ lab: no case is called "nothing"; the cases are listed above
     def test_wrong_arguments_are_one_line(self):
         self.prints("check part9", 'lab: no part or task is called "part9" (did you mean '
                     '"part1"?); there are part1, puzzle, fused_cpu, fused_cuda, measure\n', code=1)
+        self.prints("check --test even --all-failures",
+                    "lab: --all-failures does nothing beside --test, which shows the whole verdict "
+                    "of one case: leave one of them out\n", code=1)
         self.prints("check --seed -1",
                     "lab: --seed is -1; it must be at least 0, with at most 18 digits\n", code=1)

@@ -49,6 +49,9 @@ _NVCC_ONLY = (
      "launch with launch() (common/cuda/launch.hpp), because <<<...>>> is for nvcc only"),
     (re.compile(r"\bextern\s+__shared__"), "write FLASH_DYNAMIC_SHARED(T, name) "
      "(common/cuda/launch.hpp), because extern __shared__ is for nvcc only"),
+    (re.compile(r"\basm\b"),
+     "use a wrapper of common/cuda/ (mma, ldmatrix, cp.async, ...), or put the PTX between #ifndef "
+     "FLASH_SIMT and #endif, because PTX is for nvcc only"),
 )
 
 
@@ -106,8 +109,12 @@ def _line_of(error: str) -> str:
 
 
 def _write(task: Task) -> str:
-    return (f"Next: open {task.shown_path()} and fill in its TODOs; "
-            f"./lab hint {task.name} has a hint")
+    todo = "fill in its TODOs"
+    with contextlib.suppress(OSError):
+        if "TODO" not in (text := task.path().read_text(encoding="utf-8", errors="replace")):
+            todo = ("remove its throw NotYetImplemented(...)" if "throw NotYetImplemented" in text
+                    else "write what is missing")
+    return f"Next: open {task.shown_path()} and {todo}; ./lab hint {task.name} has a hint"
 
 
 def _all_green(results: Sequence[PartResult]) -> list[str]:

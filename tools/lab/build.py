@@ -111,6 +111,7 @@ def failure(log: str, limit: int = 60) -> str:
 
 # How compilers, nvcc, linkers and Ninja report an error; not "-Werror" in a command.
 _ERROR = re.compile(r"\b(?:error|fatal)\b(?: #[\w-]+)?\s*: |undefined reference to"
+                    r"|: Error: "  # of the assembler, which gets what stands in asm()
                     r"|multiple definition of|\bld(?:\.\w+)?: cannot ")
 
 

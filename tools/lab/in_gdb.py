@@ -1,8 +1,9 @@
-"""Runs inside gdb, for `./lab debug`: `$threadIdx`, `$blockIdx`, `$blockDim` and `$gridDim` are those
-of the emulated thread in which the program has stopped.
+"""Runs inside gdb, for `./lab debug`: `$threadIdx`, `$blockIdx`, `$blockDim` and `$gridDim` are
+those of the emulated thread in which the program has stopped.
 
 They are made anew at each stop, because the emulator runs all threads of a block in one thread of
-the system."""
+the system.
+"""
 
 import gdb  # gdb's own module
 

@@ -27,9 +27,11 @@ namespace flash::simt {
 struct Site {
   const char* file = nullptr;
   int line = 0;
+  const char* function = nullptr;  // "kernel", of a template "kernel<16>"
 
-  static constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
-    return {file, line};
+  static constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE(),
+                             const char* function = __builtin_FUNCTION()) {
+    return {file, line, function};
   }
 };
 

@@ -35,6 +35,16 @@ __global__ void tile_loop_one_barrier(const float* x, float* out, int tiles) {
   out[threadIdx.x] = sum;
 }
 
+// The store stands above the barrier, but is called after it: no loop, and no next round.
+__global__ void store_called_later(float* out) {
+  __shared__ float tile[64];
+  const auto store = [&](float value) { tile[threadIdx.x] = value; };  // BUG
+  store(1);
+  __syncthreads();
+  out[threadIdx.x] = tile[63 - threadIdx.x];  // BUG
+  store(2);
+}
+
 // A reduction in a tree whose last steps are left to "the warp runs in lockstep".
 __global__ void lockstep_reduction(float* out) {
   __shared__ float sums[32];
@@ -150,6 +160,7 @@ std::vector<Specimen> races() {
       mistake(kRace, KERNEL(no_barrier_after_store), {1, 64}, zeros(64)),
       mistake(kRace, KERNEL(no_barrier_before_overwrite), {1, 64}, zeros(64)),
       mistake(kRace, KERNEL(tile_loop_one_barrier), {1, 64}, counting(192), zeros(64), 3),
+      mistake(kRace, KERNEL(store_called_later), {1, 64}, zeros(64)),
       mistake(kRace, KERNEL(lockstep_reduction), {1, 32}, zeros(1)),
       mistake(kRace, KERNEL(volatile_reduction), {1, 32}, zeros(1)),
       mistake(kRace, KERNEL(shuffle_is_no_fence), {1, 32}, zeros(32)),

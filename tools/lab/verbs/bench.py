@@ -106,7 +106,10 @@ def run_program(part: str, implementation: str, options: Sequence[str]) -> int:
     target = program + ("" if implementation == "solution" else "_skeleton")
     if not any(one.name == part and one.has(implementation) for one in manifest.load_parts()):
         raise LabError(f"{part} has no {implementation}/ folder here")
-    build.configured()
+    config = build.configured()
+    if not can_run(part, config) and not {"--help", "-h"} & set(options):
+        raise LabError(f"the benchmark of {part} needs a GPU, and there is none here; ./lab bench "
+                       f"part2 runs on a CPU, and ./lab check {part} needs no GPU")
     built = build.build(target)
     if not built.ok:
         raise LabError(f"{target} does not build: {built.first_error}")

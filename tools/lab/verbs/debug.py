@@ -89,9 +89,9 @@ def library(task: Task, kind: str, folder: Path = paths.BUILD) -> Path:
 
 
 def command(task: Task, kind: str, case: str | None, seed: int, block: Place, thread: Place, *,
-            folder: Path = paths.BUILD, options: Sequence[str] = ()) -> list[str]:
-    """gdb, started and stopped at the first line. Breakpoints come after main() has begun: only then
-    the libraries are there."""
+            folder: Path = paths.BUILD, options: Sequence[str] = ()) -> list[str | Path]:
+    """gdb, stopped at the first line. Breakpoints are set when main() has begun: only then the
+    libraries are there."""
     condition = ""
     functions = kernels(task.path(kind).read_text(encoding="utf-8")) if task.is_cuda else []
     if functions:
@@ -105,8 +105,8 @@ def command(task: Task, kind: str, case: str | None, seed: int, block: Place, th
              f"set environment LD_LIBRARY_PATH {folder / 'lib/debug'}",
              "set environment FLASH_SIMT_THREADS 1",  # the same order each time
              "tbreak main", "run", *breaks, "continue"]
-    return ["gdb", "-q", "-x", paths.relative(SCRIPT), *[word for step in steps for word in ("-ex", step)],
-            *options, "--args", str(folder / "bin" / task.target(kind, _backend(task))),
+    return ["gdb", "-q", "-x", SCRIPT, *[word for step in steps for word in ("-ex", step)],
+            *options, "--args", folder / "bin" / task.target(kind, _backend(task)),
             "--seed", str(seed), *(["--case", case] if case else [])]
 
 
