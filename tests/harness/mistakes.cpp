@@ -1028,8 +1028,7 @@ Verdict explained(const std::string& wrong, const SeenForward& seen,
 template <>
 Verdict explained(const std::string& wrong, const SeenBackward& seen,
                   const std::function<SeenBackward(const Probe&)>& again) {
-  return {wrong.empty(), wrong,
-          [=] { return diagnosis<SeenBackward, BackwardModel>(seen, again); },
+  return {wrong.empty(), wrong, [=] { return diagnosis<SeenBackward, BackwardModel>(seen, again); },
           [=] { return with_small_numbers(again); }};
 }
 
