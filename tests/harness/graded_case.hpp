@@ -1,5 +1,5 @@
-// A graded case: a name, a requirement, and a function from a seed to a verdict. Each task's cases are a
-// plain list.
+// A graded case: a name, a requirement, and a function from a seed to a verdict. Each task's cases
+// are a plain list.
 #pragma once
 
 #include <cstdint>
