@@ -34,8 +34,10 @@ Verdict judge_all(const std::vector<DeviceCase>& problems, std::uint64_t seed,
   return {true, ""};
 }
 
-// ---- The steps: a whole pass whose inputs need the functions up to one only, in the handout's order.
-// ---- Not even add_QK is needed where the scale is 0: all scores are.
+// ---- The steps ----------------------------------------------------------------------------------
+
+// Whole passes whose inputs need the functions up to one only, in the order of the handout. Where
+// the scale is 0 all scores are, and load_Q and add_QK are not needed.
 
 // What a step's failure says first.
 Verdict of_step(const std::string& function, Verdict verdict) {
@@ -64,15 +66,15 @@ std::vector<GradedCase> steps() {
                         return of_step(function, judge(problem, seed));
                       }};
   };
-  return {step("step 1: the launch and store", "the launch and store", {.shape = {1, 1, 128, 0, 64}}),
-          {"step 2: softmax_step", "steps",
-           [](auto seed) { return of_step("softmax_step", judge_lse(seed)); }},
-          step("step 3: add_PV", "add_PV", {.shape = {1, 1, 128, 64, 64}, .scale = 0}),
-          step("step 4: load_Q and add_QK", "load_Q and add_QK", {.shape = {1, 1, 128, 64, 64}}),
-          step("step 5: alpha in softmax_step", "alpha, in softmax_step",
-               {.shape = {1, 1, 128, 128, 64}}),
-          step("step 6: mask_scores", "mask_scores",
-               {.shape = {1, 1, 150, 150, 64}, .causal = true})};
+  return {
+      step("step 1: the launch and store", "the launch and store", {.shape = {1, 1, 128, 0, 64}}),
+      {"step 2: softmax_step", "steps",
+       [](auto seed) { return of_step("softmax_step", judge_lse(seed)); }},
+      step("step 3: add_PV", "add_PV", {.shape = {1, 1, 128, 64, 64}, .scale = 0}),
+      step("step 4: load_Q and add_QK", "load_Q and add_QK", {.shape = {1, 1, 128, 64, 64}}),
+      step("step 5: alpha in softmax_step", "alpha, in softmax_step",
+           {.shape = {1, 1, 128, 128, 64}}),
+      step("step 6: mask_scores", "mask_scores", {.shape = {1, 1, 150, 150, 64}, .causal = true})};
 }
 
 // Every configuration for heads of `head_dim` that has room, on a problem that is ragged for all of
@@ -239,18 +241,18 @@ TaskUnderTest task_under_test() {
   TaskUnderTest task = gpu_task("part3.flash_forward_cuda");
   const auto add = [&](const std::vector<DeviceCase>& problems) {
     for (const DeviceCase& problem : problems) {
-      const std::string exact = problem.requirement(),
-                        requirement =
-                            exact.ends_with("blocks") || exact.ends_with("ends") || exact == "strides"
-                            ? "shapes and strides"
-                            : exact;
+      const std::string exact = problem.requirement();
+      const bool shapes =
+          exact.ends_with("blocks") || exact.ends_with("ends") || exact == "strides";
+      const std::string requirement = shapes ? "shapes and strides" : exact;
       task.cases.push_back(
           {problem.name, requirement, [problem](auto seed) { return judge(problem, seed); }});
     }
   };
   task.cases = steps();
   add(part3::forward_cases());
-  task.cases.push_back({"every configuration: float", "shapes and strides", judge_configurations<float>});
+  task.cases.push_back(
+      {"every configuration: float", "shapes and strides", judge_configurations<float>});
   task.cases.push_back(
       {"every configuration: half", "scale and types", judge_configurations<Half>});
   task.cases.push_back(
@@ -283,7 +285,8 @@ TaskUnderTest task_under_test() {
       {"in the order of its stream", "order and races", [](auto) { return judge_stream(); }});
   if (device::count() > 0 &&
       device::memory_info().free_bytes > kFarApartBytes + (std::size_t{1} << 28))
-    task.cases.push_back({"half: batches 2147483648 elements apart", "shapes and strides", judge_far_apart});
+    task.cases.push_back(
+        {"half: batches 2147483648 elements apart", "shapes and strides", judge_far_apart});
   return task;
 }
 

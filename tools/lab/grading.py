@@ -181,7 +181,8 @@ def with_points(task: Task, cases: Sequence[CaseResult]) -> list[CaseResult]:
         large = name not in ALL_OR_NOTHING and task.requirements.get(name, 0) >= LARGE
         most = large and sum(ran) >= MOST * len(ran)
         # Half of the whole, shared out among those that pass.
-        counts[name] = 1 if all(ran) or name == EACH_BY_ITSELF else 0.5 * len(ran) / sum(ran) if most else 0
+        whole = all(ran) or name == EACH_BY_ITSELF
+        counts[name] = 1 if whole else 0.5 * len(ran) / sum(ran) if most else 0
     return [replace(case, points=0 if case.challenge or not task.points else
                     task.points * task.requirements[case.requirement] / 100
                     / sizes[case.requirement],
