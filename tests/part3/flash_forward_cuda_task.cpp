@@ -34,6 +34,49 @@ Verdict judge_all(const std::vector<DeviceCase>& problems, std::uint64_t seed,
   return {true, ""};
 }
 
+// ---- The steps ----------------------------------------------------------------------------------
+
+// Whole passes whose inputs need the functions up to one only, in the order of the handout. Where
+// the scale is 0 all scores are, and load_Q and add_QK are not needed.
+
+// What a step's failure says first.
+Verdict of_step(const std::string& function, Verdict verdict) {
+  if (!verdict.pass)
+    verdict.text = "This is the first case that needs " + function + ". " + verdict.text;
+  return verdict;
+}
+
+// lse alone, which does not need add_PV.
+Verdict judge_lse(std::uint64_t seed) {
+  const DeviceCase problem{.shape = {1, 1, 128, 64, 64}, .scale = 0};
+  ForwardCall<float> call(problem, seed);
+  flash_attention_forward_cuda(call.tensors.pass());
+  device::synchronize();
+  call.tensors.copy_back();
+  if (const std::string damage = call.tensors.damage(); !damage.empty()) return {false, damage};
+  return verdict_on(wrong_lse<float>(call.tensors.lse.view(),
+                                     call.inputs.forward(problem.options()).lse,
+                                     attention_bound(problem.shape, 0, unit_roundoff<float>()), 0));
+}
+
+std::vector<GradedCase> steps() {
+  const auto step = [](const std::string& name, const std::string& function,
+                       const DeviceCase& problem) {
+    return GradedCase{name, "steps", [function, problem](auto seed) {
+                        return of_step(function, judge(problem, seed));
+                      }};
+  };
+  return {
+      step("step 1: the launch and store", "the launch and store", {.shape = {1, 1, 128, 0, 64}}),
+      {"step 2: softmax_step", "steps",
+       [](auto seed) { return of_step("softmax_step", judge_lse(seed)); }},
+      step("step 3: add_PV", "add_PV", {.shape = {1, 1, 128, 64, 64}, .scale = 0}),
+      step("step 4: load_Q and add_QK", "load_Q and add_QK", {.shape = {1, 1, 128, 64, 64}}),
+      step("step 5: alpha in softmax_step", "alpha, in softmax_step",
+           {.shape = {1, 1, 128, 128, 64}}),
+      step("step 6: mask_scores", "mask_scores", {.shape = {1, 1, 150, 150, 64}, .causal = true})};
+}
+
 // Every configuration for heads of `head_dim` that has room, on a problem that is ragged for all of
 // them.
 template <class T>
@@ -198,20 +241,23 @@ TaskUnderTest task_under_test() {
   TaskUnderTest task = gpu_task("part3.flash_forward_cuda");
   const auto add = [&](const std::vector<DeviceCase>& problems) {
     for (const DeviceCase& problem : problems) {
-      const std::string exact = problem.requirement(),
-                        requirement =
-                            exact.ends_with("blocks") || exact.ends_with("ends") ? "shapes" : exact;
+      const std::string exact = problem.requirement();
+      const bool shapes =
+          exact.ends_with("blocks") || exact.ends_with("ends") || exact == "strides";
+      const std::string requirement = shapes ? "shapes and strides" : exact;
       task.cases.push_back(
           {problem.name, requirement, [problem](auto seed) { return judge(problem, seed); }});
     }
   };
+  task.cases = steps();
   add(part3::forward_cases());
-  task.cases.push_back({"every configuration: float", "shapes", judge_configurations<float>});
+  task.cases.push_back(
+      {"every configuration: float", "shapes and strides", judge_configurations<float>});
   task.cases.push_back(
       {"every configuration: half", "scale and types", judge_configurations<Half>});
   task.cases.push_back(
       {"every configuration: bfloat16", "scale and types", judge_configurations<BFloat16>});
-  task.cases.push_back({"a head in slices", "shapes", judge_slices});
+  task.cases.push_back({"a head in slices", "shapes and strides", judge_slices});
   task.cases.push_back({"no extra memory: 512 x 1024", "memory", no_extra_memory});
   task.cases.push_back({"the same bits in every run", "order and races", same_bits_again});
   task.cases.push_back({.name = "checks: no race and no stray access",
@@ -239,7 +285,8 @@ TaskUnderTest task_under_test() {
       {"in the order of its stream", "order and races", [](auto) { return judge_stream(); }});
   if (device::count() > 0 &&
       device::memory_info().free_bytes > kFarApartBytes + (std::size_t{1} << 28))
-    task.cases.push_back({"half: batches 2147483648 elements apart", "strides", judge_far_apart});
+    task.cases.push_back(
+        {"half: batches 2147483648 elements apart", "shapes and strides", judge_far_apart});
   return task;
 }
 

@@ -5,13 +5,14 @@ import shutil
 import sys
 import time
 import unittest
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
-from course import CRASH, Course, case
-from lab import grading, where
+from course import CRASH, Course, Test, case
+from lab import grading, manifest, where
 from lab.grading import (BUILD_FAILED, CRASHED, EXCEPTION, NEEDS_GPU, NOT_RUN, NOT_STARTED, PASSED,
-                         TIMED_OUT, UNFINISHED, WRONG)
+                         TIMED_OUT, UNFINISHED, WRONG, CaseResult)
 
 SEGFAULT = ("crashed with signal 11 (segmentation fault: an index or a pointer outside of its "
             "memory)")
@@ -134,6 +135,16 @@ class Running(Course):
         self.assertEqual(result.cases[0].output, "here\n")
         self.assertEqual(self.calls("fused_cpu"), [["b"]])
         self.assertIn('has no case called "c"', self.refused(self.graded, case("a"), only="c"))
+
+
+class Points(Test):
+    def test_each_step_pays_for_itself(self):
+        task = replace(next(task for part in manifest.load_parts() for task in part.tasks),
+                       points=10, requirements={"steps": 20, "mask": 80})
+        cases = [CaseResult(f"{requirement} {status}", status, "", requirement=requirement)
+                 for requirement in ("steps", "mask") for status in (PASSED, WRONG)]
+        self.assertEqual([case.points * case.counts * (case.status == PASSED)
+                          for case in grading.with_points(task, cases)], [1, 0, 0, 0])
 
 
 class Parts(Course):

@@ -130,6 +130,8 @@ class Problems(Test):
                               "delta missing, not scale missing"]),
             ((a, self.case("b", WRONG)), {}, ['first shown is "b", which says no name, not '
                                               "scale missing"]),
+            ((a, b), {"passes": ("a",)}, []),
+            ((a_wrong, b), {"passes": ("a",)}, ['"a" does not pass']),
             ((a_wrong, b), {"alone": True}, ["caught by 1 more cases, as by 'a'"]),
             ((a, b), {"kind": "right"}, ['"b" is wrong: x']),
             ((a,), {"kind": "right"}, []),

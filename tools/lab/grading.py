@@ -161,14 +161,15 @@ class PartResult:
 
 
 # A requirement that is broken in one place is broken. Of the others whose share is large, most is
-# worth half.
+# worth half. Each step pays for itself: whoever breaks one breaks another requirement, too.
+EACH_BY_ITSELF = "steps"
 ALL_OR_NOTHING = ("memory", "order and races")
 LARGE, MOST = 20, 0.75
 
 
 def with_points(task: Task, cases: Sequence[CaseResult]) -> list[CaseResult]:
     """A requirement's points are shared out among its cases. They count when all of them pass, or,
-    of a large one, half when most do."""
+    of a large one, half when most do; those of a step count when it passes."""
     sizes = Counter(case.requirement for case in cases if not case.challenge)
     for name in sizes:
         if task.points and name not in task.requirements:
@@ -181,7 +182,8 @@ def with_points(task: Task, cases: Sequence[CaseResult]) -> list[CaseResult]:
         large = name not in ALL_OR_NOTHING and task.requirements.get(name, 0) >= LARGE
         most = large and sum(ran) >= MOST * len(ran)
         # Half of the whole, shared out among those that pass.
-        counts[name] = 1 if all(ran) else 0.5 * len(ran) / sum(ran) if most else 0
+        whole = all(ran) or name == EACH_BY_ITSELF
+        counts[name] = 1 if whole else 0.5 * len(ran) / sum(ran) if most else 0
     return [replace(case, points=0 if case.challenge or not task.points else
                     task.points * task.requirements[case.requirement] / 100
                     / sizes[case.requirement],

@@ -10,6 +10,7 @@ tests/right/TASK.toml:
     named = "accumulator not rescaled"                  # the diagnosis; without: none may be given
     alone = true                                        # no other case catches it
     least = 0.25                                        # share of the points; without: a tenth
+    passes = ["one", "two"]                             # cases that must not fail: half a solution
 
 `old` has to occur exactly once in the solution, so that a member cannot rot silently. "region: " and
 the beginning of a prompt stands for all that is between that BEGIN SOLUTION and its END SOLUTION.
@@ -50,6 +51,7 @@ class Member:
     named: str = ""  # the diagnosis that has to be given; "": none may be
     also: tuple[str, ...] = ()  # diagnoses that other cases may give, where they are right too
     alone: bool = False  # no other case catches it
+    passes: tuple[str, ...] = ()  # cases that must pass
     least: float = 0.0  # the share of the task's points that it has to cost, beside the usual tenth
 
     @property
@@ -252,6 +254,10 @@ def problems(member: Member, seen: Seen):
         return
     if member.case not in names:
         yield f'"{member.case}" does not catch it'
+    passed = {case.name for case in seen.result.cases if case.status == PASSED}
+    for name in member.passes:
+        if name not in passed:
+            yield f'"{name}" does not pass'
     if member.alone and names != {member.case}:
         yield f"caught by {len(names) - 1} more cases, as by {min(names - {member.case})!r}"
     if wrong := diagnoses - {member.named, *member.also}:
