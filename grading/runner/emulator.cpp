@@ -46,13 +46,13 @@ void ask(std::FILE* helper, const std::string& command,
   std::fprintf(helper, "%s\n", command.c_str());
   std::fflush(helper);
   std::string line;
-  for (int c; (c = std::getc(helper)) != EOF && c != 0; line += static_cast<char>(c)) {
-    if (c != '\n') continue;
+  for (int c; (c = std::getc(helper)) != EOF && c != 0;) {
+    if (c != '\n') {
+      line += static_cast<char>(c);
+      continue;
+    }
     use(line);
     line.clear();
-    c = std::getc(helper);
-    if (c == EOF || c == 0) return;
-    std::ungetc(c, helper);
   }
 }
 

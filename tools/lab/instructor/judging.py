@@ -116,7 +116,7 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path,
     """Reads what the build in `folder` knows, and lays out the headers in the folder `headers`."""
     entries = json.loads((folder / "compile_commands.json").read_text())
     commands = {entry["file"]: entry["command"] for entry in entries
-                if "_sanitized.dir/" not in entry["command"]}
+                if not re.search(r"_(sanitized|debug)\.dir/", entry["command"])}
     for part in {task.folder for task in tasks}:
         for pattern in _HEADERS + _CUDA_HEADERS:
             for file in paths.ROOT.glob(pattern.format(part=part.name)):
