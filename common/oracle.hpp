@@ -99,15 +99,17 @@ FLASH_EXPORT double attention_backward_bound(const AttentionShape& shape, double
                                              double unit_roundoff);
 
 // The largest error of `out`, beside its magnitude, where the tensors are of 16 bits and all sums
-// in float32: that of the sums, and u of T for each weight, rounded before it meets V, and once
-// more for the element of out that is stored. For float and double it is attention_bound(). Half
-// has fewer digits below 2^-14: of each weight and of out up to 2^-25 gets lost whatever the
-// magnitude.
+// in float32: that of the sums, and 3 u of T. A weight P (1 + e), |e| <= u, is rounded before it
+// meets V; out is divided by the sum of the weights or of the rounded ones. With the rounded ones
+// out is wrong by the sum of P e (v - out), at most u (magnitude + |out|), and |out| is at most the
+// magnitude. The element of out that is stored is rounded once more. For float and double it is
+// attention_bound(). Half has fewer digits below 2^-14: of each weight and of out up to 2^-25 gets
+// lost whatever the magnitude.
 template <class T>
 double attention_output_bound(const AttentionShape& shape, double largest_score) {
   if constexpr (sizeof(T) == 2) {
     const double u = unit_roundoff<T>();
-    return attention_bound(shape, largest_score, unit_roundoff<float>()) + 2 * u * (1 + u);
+    return attention_bound(shape, largest_score, unit_roundoff<float>()) + 3 * u * (1 + u);
   } else {
     return attention_bound(shape, largest_score, unit_roundoff<T>());
   }

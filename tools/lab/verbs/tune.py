@@ -126,8 +126,10 @@ def compile_one(command: list[str], folder: Path, name: str, text: str,
     stem = f"{name}-{re.sub(r'[^0-9a-z]+', '-', config)}"
     source, library = folder / f"{stem}.cu", folder / f"{stem}.so"
     source.write_text(TABLE.sub(f"Table<Config<{config}>>;", text), encoding="utf-8")
-    done = subprocess.run([*command, "-DFLASH_RUNG=enter_rung", "-shared", str(source), "-o",
-                           str(library)], capture_output=True, text=True, check=False)
+    # A runtime of its own would not know the kernel that our launch() hands to the program's.
+    done = subprocess.run([*command, "-DFLASH_RUNG=enter_rung", "-shared", "-cudart=shared",
+                           str(source), "-o", str(library)],
+                          capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return library, ""
     output = done.stdout + done.stderr
