@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < kXStages; ++stage) {
       init(X_full[stage], a.x_by_tma ? 1 : kCopiers);
-      init(X_empty[stage], 4 * kGroups);
+      init(X_empty[stage], a.x_by_tma ? 4 * kGroups : 128 * kGroups);
     }
     for (int stage = 0; stage < kVStages; ++stage) {
       init(V_full[stage], 1);
@@ -230,7 +230,9 @@ __global__ void __launch_bounds__(kThreads, 1)
       rows.l[1] += scores.sum[1];
       P.set(scores);
       __syncwarp();
-      if (lane == 0) arrive(X_empty[step % kXStages]);
+      // Lane 0 for its warp. Where threads copy, each arrives for itself, since racecheck does not
+      // see that __syncwarp() orders the others' reads before lane 0's arrival.
+      if (lane == 0 || !a.x_by_tma) arrive(X_empty[step % kXStages]);
     };
     if (steps > 0) {
       wait(X_full[s % kXStages], s / kXStages % 2);

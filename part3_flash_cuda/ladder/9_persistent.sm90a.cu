@@ -21,10 +21,10 @@
 // The bottleneck: a step of 128 keys and heads of 128 takes 2300 clocks, of which the tensor cores
 // need 2048. Between two tiles they wait about 2000 clocks more, for O / l and the first softmax; a
 // tile of 1024 keys has 8 steps, or with a mask 4.5 on average.
-// Measured on an H200 (bfloat16, 16 heads of 128, 4096 keys): 734 TFLOP/s, 1.18 times cuDNN's 623
-// in the same run; 16384 keys: 749, 1.19 times; 1024 keys and a mask: 459, 1.06 times. Heads of 64:
-// 1.20 to 1.40 times, heads of 256: 1.09 to 1.36 times. With q 8 times as large: 0.98 to 1.27
-// times.
+// Measured on an H200 (bfloat16, 16 heads of 128, 4096 keys): 740 TFLOP/s, 1.10 times cuDNN's 675
+// in the same run; 16384 keys: 765, 1.11 times; 1024 keys and a mask: 460, 1.06 times. Heads of 64:
+// 1.21 to 1.38 times, heads of 256: 1.07 to 1.28 times. With q 8 times as large: 1.00 to 1.24
+// times. On other days and cards cuDNN was up to 8 % slower beside it.
 #include <algorithm>
 
 #include "part3_flash_cuda/ladder/warpgroups.hpp"

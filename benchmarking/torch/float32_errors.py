@@ -1,0 +1,97 @@
+"""Measures the errors of our float32 attention beside those of PyTorch's memory-efficient kernel, on
+a GPU: on ordinary inputs, and on those that are hard for numbers cut in pieces.
+
+    PYTHON benchmarking/torch/float32_errors.py build/default/lib/libflash_course_solution.so
+
+Each figure is an error of ours over PyTorch's on the same inputs: the geometric mean over the seeds,
+and the worst of them. Errors are those against float64: relative by the Frobenius norm, and the
+largest of one element.
+"""
+
+import argparse
+import math
+import pathlib
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+parser = argparse.ArgumentParser(description="Compares errors of float32 attention with PyTorch's.")
+parser.add_argument("library", help="libflash_course_solution.so")
+parser.add_argument("--forward", default="flash_best,11_float32_planes_robust",
+                    help="names of forward passes (%(default)s)")
+parser.add_argument("--seq-lens", default="1024,4096", help="(%(default)s)")
+parser.add_argument("--head-dims", default="64,128", help="(%(default)s)")
+parser.add_argument("--seeds", type=int, default=5)
+options = parser.parse_args()
+torch.ops.load_library(str(pathlib.Path(options.library).resolve()))
+HEADS = 8
+
+
+def normal(*shape):
+    return torch.randn(shape, device="cuda")
+
+
+def lognormal(x):
+    """Rows and columns each times a factor of their own."""
+    return x * normal(*x.shape[:-1], 1).exp() * normal(x.shape[-1]).exp()
+
+
+def with_outlier(x, size):
+    """One element in each head."""
+    at = torch.randint(x[0, 0].numel(), (HEADS,), device="cuda")
+    x.view(HEADS, -1)[torch.arange(HEADS), at] = size
+    return x
+
+
+INPUTS = {"N(0, 1)": lambda q, k, v: (q, k, v),
+          "q x 8": lambda q, k, v: (8 * q, k, v),
+          "lognormal": lambda q, k, v: (lognormal(q), lognormal(k), lognormal(v))}
+for size in (1e3, 1e6):
+    INPUTS |= {f"{size:.0e} in q": lambda q, k, v, size=size: (with_outlier(q, size), k, v),
+               f"{size:.0e} in k": lambda q, k, v, size=size: (q, with_outlier(k, size), v),
+               f"{size:.0e} in v": lambda q, k, v, size=size: (q, k, with_outlier(v, size))}
+
+
+def reference(q, k, v, causal):
+    """Attention in float64, a head at a time."""
+    out = torch.empty_like(q, dtype=torch.float64)
+    hidden = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device="cuda").triu(1)
+    for h in range(HEADS):
+        scores = q[0, h].double() @ k[0, h].double().mT * q.shape[-1] ** -0.5
+        if causal:
+            scores.masked_fill_(hidden, -math.inf)
+        out[0, h] = scores.softmax(-1) @ v[0, h].double()
+    return out
+
+
+def errors(out, expected):
+    wrong = out.double() - expected
+    return float(wrong.norm() / expected.norm()), float(wrong.abs().max())
+
+
+print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, {options.seeds} seeds")
+print(f"{'':44}   Frobenius norm        largest error\n"
+      f"{'inputs':12} {'head_dim':>8} {'keys':>6} {'causal':>6}         mean   worst     mean   worst")
+torch.backends.cuda.matmul.allow_tf32 = False
+for name, change in INPUTS.items():
+    for head_dim in map(int, options.head_dims.split(",")):
+        for length in map(int, options.seq_lens.split(",")):
+            for causal in (False, True):
+                ratios = {forward: [] for forward in options.forward.split(",")}
+                for seed in range(options.seeds):
+                    torch.manual_seed(seed)
+                    x = change(*(normal(1, HEADS, length, head_dim) for _ in range(3)))
+                    expected = reference(*x, causal)
+                    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+                        theirs = errors(torch.nn.functional.scaled_dot_product_attention(
+                            *x, is_causal=causal), expected)
+                    for forward, of_seeds in ratios.items():
+                        ours = errors(torch.ops.flash_course.attention(
+                            *x, causal=causal, forward=forward), expected)
+                        of_seeds.append([a / b for a, b in zip(ours, theirs)])
+                for forward, of_seeds in ratios.items():
+                    row = []
+                    for kind in zip(*of_seeds):
+                        row += [math.exp(sum(map(math.log, kind)) / len(kind)), max(kind)]
+                    print(f"{name:12} {head_dim:8} {length:6} {causal!s:>6}  ",
+                          *(f"{x:7.2f}" for x in row), " ", forward, flush=True)
