@@ -1,11 +1,11 @@
-"""Measures the errors of our float32 attention beside those of PyTorch's memory-efficient kernel, on
-a GPU: on ordinary inputs, and on those that are hard for numbers cut in pieces.
+"""Measures the errors of our float32 attention beside those of PyTorch's memory-efficient kernel,
+on a GPU: on ordinary inputs, and on those that are hard for numbers cut in pieces.
 
     PYTHON benchmarking/torch/float32_errors.py build/default/lib/libflash_course_solution.so
 
-Each figure is an error of ours over PyTorch's on the same inputs: the geometric mean over the seeds,
-and the worst of them. Errors are those against float64: relative by the Frobenius norm, and the
-largest of one element.
+Each figure is an error of ours over PyTorch's on the same inputs: the geometric mean over the
+seeds, and the worst of them. Errors are those against float64: relative by the Frobenius norm, and
+the largest of one element.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def lognormal(x):
 def with_outlier(x, size):
     """One element in each head."""
     at = torch.randint(x[0, 0].numel(), (HEADS,), device="cuda")
-    x.view(HEADS, -1)[torch.arange(HEADS), at] = size
+    x.view(HEADS, -1)[torch.arange(HEADS, device="cuda"), at] = size
     return x
 
 
@@ -70,8 +70,8 @@ def errors(out, expected):
 
 
 print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, {options.seeds} seeds")
-print(f"{'':44}   Frobenius norm        largest error\n"
-      f"{'inputs':12} {'head_dim':>8} {'keys':>6} {'causal':>6}         mean   worst     mean   worst")
+print(f"{'':34}     Frobenius norm    largest error\n"
+      f"{'inputs':12} {'head_dim':>8} {'keys':>6} {'causal':>6}       mean   worst    mean   worst")
 torch.backends.cuda.matmul.allow_tf32 = False
 for name, change in INPUTS.items():
     for head_dim in map(int, options.head_dims.split(",")):
