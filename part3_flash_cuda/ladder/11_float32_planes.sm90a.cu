@@ -239,12 +239,17 @@ __global__ void __launch_bounds__(C::kThreads, 1)
         m[row] = m_new;
       }
     }
+    // The step's sum by itself: where a key has most of a row's weight, each small weight that is
+    // added to its 1 is rounded like a large one.
+    float sum[2] = {};
     FLASH_UNROLL
     for (int k = 0; k < C::kBlockK / 8; ++k) FLASH_UNROLL
     for (int i = 0; i < 4; ++i)
       // The difference first: a rounded m * scale may be off by more than P can take.
-      l[i / 2] += S[0][k][i] = exp2_approximate(
+      sum[i / 2] += S[0][k][i] = exp2_approximate(
           fmaf(fmaf(S[0][k][i], unit[i / 2], -m[i / 2]), a.scale, C::kHeadroom));
+    l[0] += sum[0];
+    l[1] += sum[1];
     return rises;
   };
   const auto add_X = [&](float v_scale) {
