@@ -58,6 +58,7 @@ struct Moved {
 
 inline constexpr int kMostViews = 10;
 inline constexpr std::size_t kMostText = 1024;
+inline constexpr unsigned kMostConfigurations = 16, kMostNumbers = 8;  // of measure_all()
 
 // One struct for all messages: plain numbers, so that any bytes are a message to be checked.
 struct Message {
@@ -91,6 +92,7 @@ enum Function : std::uint32_t {
   kAttentionBackward,
   kAttentionBackwardDouble,
   kMeasureAttention,
+  kMeasureAll,  // of part 1 or 3
   kFusedSoftmaxMatmulCuda,
   kAttention1dCuda,
   kFlashForwardCuda,
@@ -119,6 +121,11 @@ enum Callback : std::uint32_t {
   kPeakMemoryBytes,
   kSynchronize,
   kNowMs,
+  // Of measure_all(): to run a configuration, which gives the status of its measurement; and of
+  // that measurement a number, and the message (which comes as OutOfMemory).
+  kConfiguration,
+  kNumber = kConfiguration + kMostConfigurations,
+  kMessage = kNumber + kMostNumbers,
   kCallbacks
 };
 

@@ -79,7 +79,7 @@ class Judge(Test):
             self.assertNotEqual(wrong, right)
             result = self.judged(wrong)
             failed = {case.name: case.message for case in result.cases if case.status == "failed"}
-            self.assertEqual((result.earned > 0, result.earned < 1), (earns, True), result.earned)
+            self.assertEqual((result.earned > 0, result.earned < self.fused.points), (earns, True))
             name, = [name for name in failed if lost in name]
             self.assertIn(said, failed[name] + "NaN" * ("masked" in name))
 
