@@ -73,12 +73,13 @@ struct Message {
   double numbers[8] = {};
   // Of kDone, after a call on a device: extra device memory, and what was moved of each view.
   std::uint64_t device_bytes = 0;
-  std::uint64_t counted = 0;  // whether `moved` was counted
+  std::uint64_t counted = 0;  // whether `moved` and `shared_reads` were counted
+  std::uint64_t shared_reads = 0;
   Moved moved[kMostViews];
   char text[kMostText] = {};
 };
 static_assert(std::is_trivially_copyable_v<Message>);
-static_assert(sizeof(Message) == 4 * 570);  // tests/tools/attacks.py forges messages of this size
+static_assert(sizeof(Message) == 4 * 572);  // tests/tools/attacks.py forges messages of this size
 
 // What a runner may be asked to call. Those of attention on the CPU exist for float and for double;
 // those of attention on a device, the last, for float, Half and BFloat16.
