@@ -77,6 +77,7 @@ class SoftmaxMatmul(Program):
             self.assertAlmostEqual(row.tflops, rate, delta=1e-4 * rate)
             self.assertLess(max(row.scaled_error, row.frobenius_error), 1e-5)
         self.assertNotIn("\x1b", self.out)
+        self.assertIn("forward_ms_median", self.out)
         self.assertIn("best speed-up", self.out)
 
     def test_the_unfused_peak_holds_the_softmax_and_the_fused_does_not(self) -> None:
