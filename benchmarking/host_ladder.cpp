@@ -6,6 +6,7 @@
 #include "part2_flash_cpu/ladder/ladder.hpp"
 #include "part2_flash_cpu/ladder/parallel.hpp"
 #else
+#include <algorithm>
 #include <thread>
 
 #include "benchmarking/peak.hpp"
