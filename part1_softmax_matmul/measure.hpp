@@ -72,12 +72,12 @@ struct Row {
 // Runs each configuration once, in their order, and returns a row for each: a failure becomes a row
 // like any other, and the next configuration runs.
 //
-//   status        when                                                      message
-//   ok            run() returned a measurement                              empty
-//   OOM           run() returned one with out_of_memory, or threw           its message, or what the
-//                 OutOfMemory                                               exception says
-//   unsupported   run() threw Unsupported                                   what it says
-//   error         run() threw any other std::exception                      what it says
+//   status        when                                          message
+//   ok            run() returned a measurement                  empty
+//   OOM           run() returned one with out_of_memory         that of the measurement
+//                 run() threw OutOfMemory                       what it says
+//   unsupported   run() threw Unsupported                       what it says
+//   error         run() threw any other std::exception          what it says
 FLASH_EXPORT std::vector<Row> measure_all(const std::vector<Configuration>& configurations);
 
 }  // namespace flash

@@ -105,8 +105,9 @@ class Running(Course):
         self.assertEqual([failed.name for failed in result.failures], ["b", "c", "d"])
         # They run once more, and not again when one of them hangs then.
         count = self.folder() / "runs"
-        third = f"with open({str(count)!r}, 'a+') as f: f.write('x'); f.seek(0); n = len(f.read())\n"
-        result = self.graded(case("a", run=third + "if n == 3: time.sleep(60)"), case("b"),
+        third = (f"f = open({str(count)!r}, 'a+'); f.write('x'); f.seek(0)\n"
+                 "if f.read() == 'xxx': time.sleep(60)")
+        result = self.graded(case("a", run=third), case("b"),
                              *(case(name, run=HANG) for name in "cd"), timeout=0.5)
         self.ends(result, TIMED_OUT, NOT_RUN, TIMED_OUT, TIMED_OUT)
 
