@@ -157,7 +157,7 @@ Verdict judge_stream() {
 
 void own_forward(const AttentionForward<float>& pass) {
   using Forward = void(const AttentionForward<float>&, const std::optional<FlashForwardConfig>&);
-  function_of_other_task<Forward>("bonus.flash_backward_cuda", "part3.flash_forward_cuda",
+  function_of_other_task<Forward>("part3.flash_forward_cuda",
                                   "_ZN5flash28flash_attention_forward_cudaIfEEvRKNS_"
                                   "16AttentionForwardIT_EERKSt8optionalINS_18FlashForwardConfigEE")(
       pass, std::nullopt);

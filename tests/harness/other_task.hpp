@@ -11,16 +11,14 @@
 
 namespace flash::harness {
 
-// The function with this name in the library of task `other` ("part2.flash_forward") that lies
-// beside the library of task `own`, for the same implementation and backend. Throws
-// NotYetImplemented where there is no such library. Linux; elsewhere there is never one.
-void* symbol_of_other_task(const std::string& own, const std::string& other,
-                           const char* mangled_name);
+// The function with this name in the library of `task` ("part2.flash_forward"), for the same
+// implementation and backend. Throws NotYetImplemented where there is no such library. On Linux;
+// elsewhere there is none.
+void* symbol_of_other_task(const std::string& task, const char* mangled_name);
 
 template <class Function>
-Function* function_of_other_task(const std::string& own, const std::string& other,
-                                 const char* mangled_name) {
-  return reinterpret_cast<Function*>(symbol_of_other_task(own, other, mangled_name));
+Function* function_of_other_task(const std::string& task, const char* mangled_name) {
+  return reinterpret_cast<Function*>(symbol_of_other_task(task, mangled_name));
 }
 
 // The cases in which an author's two passes of attention work together, one after the other.

@@ -182,7 +182,7 @@ Verdict memory_grows_no_faster_than_the_sequence(std::uint64_t) {
 void own_forward(const AttentionForward<float>& pass) {
   using Forward = void(const AttentionForward<float>&, const AttentionBlocks&);
   function_of_other_task<Forward>(
-      "part2.flash_backward", "part2.flash_forward",
+      "part2.flash_forward",
       "_ZN5flash23flash_attention_forwardIfEEvRKNS_16AttentionForwardIT_EERKNS_15AttentionBlocksE")(
       pass, {});
 }
