@@ -1,7 +1,9 @@
 """`.clangd`: an editor shows no error in a file that compiles, before the first build or after it.
 And `.vscode/`: the commands of its tasks, and the lines of a report that it finds.
 
-With FLASH_ALL_FILES every skeleton, solution and rung is opened, which takes a minute.
+With FLASH_ALL_FILES every skeleton, solution and rung is opened, which takes a minute. To see what
+an editor shows without CUDA, hide it before you configure and test a fresh clone:
+bwrap --dev-bind / / --tmpfs /usr/local/cuda-13.0 bash
 """
 
 import json
