@@ -233,6 +233,7 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
     const std::string& name = entries_[i].name;
     const bool ok = result.has_forward, is_block = has_block(entries_[i]);
     const double flops = 2.0 * static_cast<double>(batch * d1) * static_cast<double>(d2 * d3);
+    const double gflops = flops / result.forward.mean_ms * 1e-6, peak = result.peak_gflops;
     return {
         {"batch_size", to_string(batch)},
         {"d1", to_string(d1)},
@@ -245,11 +246,15 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
         {"forward_ms_median", number_cell(ok, result.forward.median_ms)},
         {"spread_percent", number_cell(ok, result.forward.spread_percent)},
         {"forward_peak_MiB", number_cell(ok, result.forward.peak_MiB)},
-        {"tflops", number_cell(ok, flops / result.forward.mean_ms * 1e-9)}};
+        {"tflops", number_cell(ok, gflops * 1e-3)},
+        {"percent_of_peak", number_cell(ok && peak > 0, 100 * gflops / peak)}};
   }
   Strings shown_columns() const override {
-    return {"implementation", "forward_ms_median", "forward_ms_mean", "forward_ms_std",
-            "tflops",         "forward_peak_MiB",  "scaled_error"};
+    Strings columns{"implementation", "forward_ms_median", "forward_ms_mean", "forward_ms_std",
+                    "tflops"};
+    if (!gpu_) columns.push_back("percent_of_peak");
+    columns.insert(columns.end(), {"forward_peak_MiB", "scaled_error"});
+    return columns;
   }
   std::string remark(const std::vector<Result>& results) const override {
     double unfused = 0, fused = 0;

@@ -66,7 +66,7 @@ class OtherPrograms {
   Seconds start_;
 };
 
-// Of the programs that have part 2's ladder (host_ladder.cpp).
+// The processor's peak, and what programs with part 2's ladder ask of it (host_ladder.cpp).
 struct HostLadder {
   std::string peak;  // how the peak is measured, for people; empty: there is none
   double (*peak_gflops)(DType) = nullptr;  // measures for 2 ms

@@ -24,6 +24,13 @@ void* __libc_calloc(std::size_t, std::size_t);
 void* __libc_realloc(void*, std::size_t);
 void* __libc_memalign(std::size_t, std::size_t);
 void __libc_free(void*);
+// AddressSanitizer's, where it was preloaded (./lab check --sanitize). Then it has to give all
+// memory, with its red zones, and what malloc gives directly is not counted.
+[[gnu::weak]] void* __interceptor_malloc(std::size_t);
+[[gnu::weak]] void* __interceptor_calloc(std::size_t, std::size_t);
+[[gnu::weak]] void* __interceptor_realloc(void*, std::size_t);
+[[gnu::weak]] void* __interceptor_memalign(std::size_t, std::size_t);
+[[gnu::weak]] void __interceptor_free(void*);
 }
 #endif
 
@@ -49,6 +56,15 @@ void* no_longer_counted(void* memory) noexcept {
   return memory;
 }
 
+// Whether malloc and free count, and operator new has nothing to add.
+bool malloc_counts() {
+#ifdef FLASH_METERS_MALLOC
+  return __interceptor_malloc == nullptr;
+#else
+  return false;
+#endif
+}
+
 void* allocate(std::size_t bytes, std::size_t alignment) {
   const std::size_t limit = bytes_limit.load(std::memory_order_relaxed);
   if (bytes > limit || bytes_in_use.load(std::memory_order_relaxed) > limit - bytes)
@@ -60,17 +76,11 @@ void* allocate(std::size_t bytes, std::size_t alignment) {
           ? std::malloc(bytes)
           : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
   if (memory == nullptr) throw std::bad_alloc();
-#ifdef FLASH_METERS_MALLOC
-  return memory;
-#else
-  return counted(memory);
-#endif
+  return malloc_counts() ? memory : counted(memory);
 }
 
 void release(void* memory) noexcept {
-#ifndef FLASH_METERS_MALLOC
-  no_longer_counted(memory);
-#endif
+  if (!malloc_counts()) no_longer_counted(memory);
   std::free(memory);
 }
 
@@ -112,23 +122,33 @@ extern "C" {
 using flash::host_memory::counted;
 using flash::host_memory::no_longer_counted;
 
-void* malloc(std::size_t bytes) { return counted(__libc_malloc(bytes)); }
-void* calloc(std::size_t count, std::size_t bytes) { return counted(__libc_calloc(count, bytes)); }
+void* malloc(std::size_t bytes) {
+  return __interceptor_malloc ? __interceptor_malloc(bytes) : counted(__libc_malloc(bytes));
+}
+void* calloc(std::size_t count, std::size_t bytes) {
+  return __interceptor_calloc ? __interceptor_calloc(count, bytes)
+                              : counted(__libc_calloc(count, bytes));
+}
 void* realloc(void* memory, std::size_t bytes) {
+  if (__interceptor_realloc) return __interceptor_realloc(memory, bytes);
   void* const moved = __libc_realloc(no_longer_counted(memory), bytes);
   if (moved == nullptr && bytes > 0) counted(memory);  // it stays where it was
   return counted(moved);
 }
-void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
-  return counted(__libc_memalign(alignment, bytes));
-}
 void* memalign(std::size_t alignment, std::size_t bytes) {
-  return counted(__libc_memalign(alignment, bytes));
+  return __interceptor_memalign ? __interceptor_memalign(alignment, bytes)
+                                : counted(__libc_memalign(alignment, bytes));
 }
+void* aligned_alloc(std::size_t alignment, std::size_t bytes) { return memalign(alignment, bytes); }
 int posix_memalign(void** memory, std::size_t alignment, std::size_t bytes) {
-  *memory = counted(__libc_memalign(alignment, bytes));
+  *memory = memalign(alignment, bytes);
   return *memory == nullptr ? ENOMEM : 0;
 }
-void free(void* memory) { __libc_free(no_longer_counted(memory)); }
+void free(void* memory) {
+  if (__interceptor_free)
+    __interceptor_free(memory);
+  else
+    __libc_free(no_longer_counted(memory));
+}
 }
 #endif

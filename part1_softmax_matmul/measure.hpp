@@ -1,4 +1,4 @@
-// Contract of task 1.B: how to measure.
+// Contract of task 1.B: how to measure, and how to go through a list of things to measure.
 //
 // A benchmark gives `measure` something to run and a clock to read (common/clock.hpp). Work on a
 // GPU is asynchronous: run() only enqueues it and returns, so a clock read at that moment says
@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "common/clock.hpp"
 #include "common/export.hpp"
@@ -49,5 +51,33 @@ struct Measurement {
 // OutOfMemory, from whichever pass, is a result: out_of_memory is set and the call returns. Any
 // other exception passes through. Throws ArgumentError when warmups < 0 or passes < 1.
 FLASH_EXPORT Measurement measure(Work& work, Clock& clock, int warmups, int passes);
+
+// One line of a benchmark's list: "fused, d2 4096, blocks of 64".
+struct Configuration {
+  std::string name;
+  // Makes the tensors, measures, and frees the tensors again, whatever happens. Throws OutOfMemory
+  // when there is no room for the tensors, Unsupported when the implementation does not take the
+  // problem, and any other exception when something is wrong.
+  std::function<Measurement()> run;
+};
+
+// One line of a benchmark's result.
+struct Row {
+  std::string name;         // of the configuration
+  std::string status;       // as in the column `status` of the benchmarks' CSV
+  std::string message;      // why it is not ok; empty when it is
+  Measurement measurement;  // every number is 0 unless the status is ok
+};
+
+// Runs each configuration once, in their order, and returns a row for each: a failure becomes a row
+// like any other, and the next configuration runs.
+//
+//   status        when                                          message
+//   ok            run() returned a measurement                  empty
+//   OOM           run() returned one with out_of_memory         that of the measurement
+//                 run() threw OutOfMemory                       what it says
+//   unsupported   run() threw Unsupported                       what it says
+//   error         run() threw any other std::exception          what it says
+FLASH_EXPORT std::vector<Row> measure_all(const std::vector<Configuration>& configurations);
 
 }  // namespace flash

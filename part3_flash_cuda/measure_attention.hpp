@@ -1,4 +1,5 @@
-// Contract of task 3.B: how to measure attention, forward and backward.
+// Contract of task 3.B: how to measure attention, forward and backward, and how to go through a
+// list of things to measure.
 //
 // What task 1.B measured stood alone. A backward pass does not: it starts from what a forward pass
 // saved. That gives a measurement two times and three figures of memory, and two ways of running
@@ -6,7 +7,9 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "common/clock.hpp"
 #include "common/export.hpp"
@@ -54,6 +57,9 @@ enum class AttentionStatus {
   kOk,
   kOutOfMemory,          // the forward passes did not fit
   kOutOfMemoryBackward,  // they did, and the backward passes did not
+  // In the rows of measure_all() only:
+  kUnsupported,  // the implementation does not take the problem
+  kError,        // something is wrong
 };
 
 // As in the column `status` of the benchmarks' CSV.
@@ -62,17 +68,19 @@ inline std::string to_string(AttentionStatus status) {
     case AttentionStatus::kOk: return "ok";
     case AttentionStatus::kOutOfMemory: return "OOM";
     case AttentionStatus::kOutOfMemoryBackward: return "OOM(backward)";
+    case AttentionStatus::kUnsupported: return "unsupported";
+    case AttentionStatus::kError: return "error";
   }
   return "";
 }
 
 // Means and sample standard deviations (divided by passes - 1; 0 for a single pass) of one pass. 1
 // MiB = 2^20 bytes. A peak is the most memory in use during any of the timed passes. What was not
-// measured is 0: after kOutOfMemory every number, after kOutOfMemoryBackward those of the backward
-// passes.
+// measured is 0: after kOutOfMemoryBackward the numbers of the backward passes, after every other
+// failure all.
 struct AttentionMeasurement {
   AttentionStatus status = AttentionStatus::kOk;
-  std::string message;  // what OutOfMemory said; empty otherwise
+  std::string message;  // what the exception said; empty when the status is kOk
   double forward_ms_mean = 0;
   double forward_ms_std = 0;
   double forward_peak_MiB = 0;
@@ -103,5 +111,28 @@ struct AttentionMeasurement {
 // Throws ArgumentError when warmups < 0 or passes < 1.
 FLASH_EXPORT AttentionMeasurement measure_attention(AttentionWork& work, Clock& clock, int warmups,
                                                     int passes);
+
+// One line of a benchmark's list: "flash, 4096 queries and keys, causal".
+struct AttentionConfiguration {
+  std::string name;
+  // Makes the tensors, measures, and frees the tensors again, whatever happens. Throws OutOfMemory
+  // when there is no room for the tensors, Unsupported when the implementation does not take the
+  // problem, and any other exception when something is wrong.
+  std::function<AttentionMeasurement()> run;
+};
+
+// One line of a benchmark's result.
+struct AttentionRow {
+  std::string name;  // of the configuration
+  AttentionMeasurement measurement;
+};
+
+// Runs each configuration once, in their order, and returns a row for each: a failure becomes a row
+// like any other, and the next configuration runs. What run() returns is the row's measurement,
+// whatever its status. When run() throws, the measurement has the message of the exception and no
+// number, and the status kOutOfMemory for OutOfMemory, kUnsupported for Unsupported, and kError for
+// any other std::exception.
+FLASH_EXPORT std::vector<AttentionRow> measure_all(
+    const std::vector<AttentionConfiguration>& configurations);
 
 }  // namespace flash

@@ -7,17 +7,10 @@
 #include <numeric>
 #include <vector>
 
+#include "benchmarking/peak.hpp"
+
 namespace flash::leaderboard {
 namespace {
-
-#if defined(__AVX512F__)
-constexpr std::size_t kVector = 64;
-#elif defined(__AVX__)
-constexpr std::size_t kVector = 32;
-#else
-constexpr std::size_t kVector = 16;
-#endif
-typedef float Vector __attribute__((vector_size(kVector)));
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -25,19 +18,7 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 
 }  // namespace
 
-double peak_gflops() {
-  // 12 chains hide a latency of 4 to 6 cycles on two units, and fit 16 registers.
-  constexpr int kChains = 12, kSteps = 400000;
-  Vector sum[kChains] = {}, factor = Vector{} + 0.999f, term = Vector{} + 0.001f;
-  asm volatile("" : "+m"(factor), "+m"(term));  // numbers that the compiler does not know
-  const auto begin = std::chrono::steady_clock::now();
-  for (int step = 0; step < kSteps; ++step)
-#pragma GCC unroll 12
-    for (int chain = 0; chain < kChains; ++chain) sum[chain] = sum[chain] * factor + term;
-  const double seconds = seconds_since(begin);
-  for (Vector& one : sum) asm volatile("" : : "m"(one));
-  return 2e-9 * kSteps * kChains * (kVector / sizeof(float)) / seconds;
-}
+double peak_gflops() { return native_peak_gflops(DType::kFloat32, 1, 1); }
 
 double read_bandwidth() {
   static std::vector<std::uint64_t> memory(std::size_t{8} << 20, 1);  // 64 MiB

@@ -209,6 +209,13 @@ std::optional<Traffic> traffic([[maybe_unused]] const void* memory) {
   return std::nullopt;
 }
 
+std::optional<std::size_t> shared_reads() {
+#ifdef FLASH_SIMT
+  if (simt::checking()) return simt::counters().shared_reads;
+#endif
+  return std::nullopt;
+}
+
 void reset_traffic() {
 #ifdef FLASH_SIMT
   simt::reset_counters();

@@ -92,6 +92,9 @@ struct Traffic {
   std::size_t stored_bytes = 0;
 };
 FLASH_EXPORT std::optional<Traffic> traffic(const void* memory);
+
+// How often kernels read shared memory since then, whether 4 or 16 bytes at a time.
+FLASH_EXPORT std::optional<std::size_t> shared_reads();
 FLASH_EXPORT void reset_traffic();
 
 // What host code asked of the device since reset_host_calls(). Only the emulator knows.

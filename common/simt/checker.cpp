@@ -247,6 +247,7 @@ void Checker::count(Shadow& shadow, bool is_global, std::size_t bytes, Kind kind
   if (kind != Kind::kWrite) {
     shadow.loaded += bytes;
     (is_global ? moved_.global_loaded : moved_.shared_loaded) += bytes;
+    moved_.shared_reads += !is_global;
   }
   if (kind != Kind::kRead) {
     shadow.stored += bytes;

@@ -262,7 +262,8 @@ int run(const KernelCall& call) {
   sum.warp_operations += launch.warp_operations;
   sum.atomics += launch.atomics;
   for (const auto bytes : {&Counters::global_loaded, &Counters::global_stored,
-                           &Counters::shared_loaded, &Counters::shared_stored})
+                           &Counters::shared_loaded, &Counters::shared_stored,
+                           &Counters::shared_reads})
     sum.*bytes += moved.*bytes;
   if (launch.findings_.empty()) return kSuccess;
   forget_consequences(launch.findings_);

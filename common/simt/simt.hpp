@@ -100,6 +100,7 @@ struct Counters {
   std::uint64_t global_stored = 0;
   std::uint64_t shared_loaded = 0;
   std::uint64_t shared_stored = 0;
+  std::uint64_t shared_reads = 0;  // of any number of bytes
   std::uint64_t atomics =
       0;  // operations, on either memory; their bytes count as loaded and as stored
 };

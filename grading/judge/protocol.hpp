@@ -58,6 +58,7 @@ struct Moved {
 
 inline constexpr int kMostViews = 10;
 inline constexpr std::size_t kMostText = 1024;
+inline constexpr unsigned kMostConfigurations = 16, kMostNumbers = 8;  // of measure_all()
 
 // One struct for all messages: plain numbers, so that any bytes are a message to be checked.
 struct Message {
@@ -72,12 +73,13 @@ struct Message {
   double numbers[8] = {};
   // Of kDone, after a call on a device: extra device memory, and what was moved of each view.
   std::uint64_t device_bytes = 0;
-  std::uint64_t counted = 0;  // whether `moved` was counted
+  std::uint64_t counted = 0;  // whether `moved` and `shared_reads` were counted
+  std::uint64_t shared_reads = 0;
   Moved moved[kMostViews];
   char text[kMostText] = {};
 };
 static_assert(std::is_trivially_copyable_v<Message>);
-static_assert(sizeof(Message) == 4 * 570);  // tests/tools/attacks.py forges messages of this size
+static_assert(sizeof(Message) == 4 * 572);  // tests/tools/attacks.py forges messages of this size
 
 // What a runner may be asked to call. Those of attention on the CPU exist for float and for double;
 // those of attention on a device, the last, for float, Half and BFloat16.
@@ -91,6 +93,7 @@ enum Function : std::uint32_t {
   kAttentionBackward,
   kAttentionBackwardDouble,
   kMeasureAttention,
+  kMeasureAll,  // of part 1 or 3
   kFusedSoftmaxMatmulCuda,
   kAttention1dCuda,
   kFlashForwardCuda,
@@ -119,6 +122,11 @@ enum Callback : std::uint32_t {
   kPeakMemoryBytes,
   kSynchronize,
   kNowMs,
+  // Of measure_all(): to run a configuration, which gives the status of its measurement; and of
+  // that measurement a number, and the message (which comes as OutOfMemory).
+  kConfiguration,
+  kNumber = kConfiguration + kMostConfigurations,
+  kMessage = kNumber + kMostNumbers,
   kCallbacks
 };
 

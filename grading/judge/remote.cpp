@@ -493,6 +493,8 @@ Message ask(Runner& runner, const Call& call, const Shared& memory, const Layout
         result.numbers[0] = call.on_callback(static_cast<Callback>(answer.function));
       } catch (const OutOfMemory& error) {
         failed(Ended::kOutOfMemory, error);
+      } catch (const Unsupported& error) {
+        failed(Ended::kUnsupported, error);
       } catch (const CudaError& error) {
         failed(Ended::kCudaError, error);
       } catch (const std::exception& error) {

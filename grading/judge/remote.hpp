@@ -13,6 +13,7 @@
 #include "common/attention.hpp"
 #include "common/tensor.hpp"
 #include "grading/judge/protocol.hpp"
+#include "grading/judge/rows.hpp"
 
 namespace flash::grading {
 
@@ -79,6 +80,34 @@ double answer(Callback what, Work& work, Clock& clock) {
     default: break;
   }
   return 0;
+}
+
+// measure_all(): the rows that the student's made of the configurations, with their names.
+// `status_of` and `number_of` look into a measurement.
+template <class Configuration, class StatusOf, class NumberOf>
+std::vector<SentRow> remote_rows(const std::vector<Configuration>& configurations,
+                                 StatusOf status_of, NumberOf number_of) {
+  decltype(configurations[0].run()) measured;
+  const auto on_callback = [&](Callback what) -> double {
+    if (what == kMessage) throw OutOfMemory(measured.message);
+    if (what >= kNumber) return number_of(measured, what - kNumber);
+    const std::size_t which = what - kConfiguration;
+    if (what < kConfiguration || which >= configurations.size())
+      throw Error("there is no such configuration");
+    measured = configurations[which].run();
+    return status_of(measured);
+  };
+  const Message done = remote_call({.function = kMeasureAll,
+                                    .integers = {static_cast<std::int64_t>(configurations.size())},
+                                    .on_callback = on_callback});
+  std::vector<SentRow> rows = rows_in(done);
+  for (SentRow& row : rows)
+    for (std::size_t i = 0; i < configurations.size(); ++i)
+      if (row[0] == std::to_string(i)) {
+        row[0] = configurations[i].name;
+        break;
+      }
+  return rows;
 }
 
 // Memory that must not be read: rows from `begin` on are left out of what the runner gets.

@@ -22,6 +22,7 @@ constexpr std::size_t kAlignment = 256;
 std::map<const char*, Allocation> allocations;  // by their first byte
 std::size_t in_use = 0, peak = 0;
 bool is_counted = false;
+std::size_t reads_of_shared_memory = 0;
 
 Allocation* find(const void* memory) {
   auto above = allocations.upper_bound(static_cast<const char*>(memory));
@@ -45,6 +46,7 @@ void device_call(Call call) {
   const Message done = remote_call(call);
   peak = std::max(peak, in_use + done.device_bytes);
   is_counted = done.counted != 0;
+  reads_of_shared_memory += done.shared_reads;
   for (std::size_t n = 0; n < call.arguments.size(); ++n)
     if (Allocation* const allocation = find(call.arguments[n].data)) {
       allocation->traffic.loaded_bytes += done.moved[n].loaded;
@@ -108,7 +110,12 @@ std::optional<Traffic> traffic(const void* memory) {
   if (!is_counted || allocation == nullptr) return std::nullopt;
   return allocation->traffic;
 }
+std::optional<std::size_t> shared_reads() {
+  if (!is_counted) return std::nullopt;
+  return reads_of_shared_memory;
+}
 void reset_traffic() {
+  reads_of_shared_memory = 0;
   for (auto& [memory, allocation] : allocations) allocation.traffic = {};
 }
 std::optional<HostCalls> host_calls(Stream) { return std::nullopt; }

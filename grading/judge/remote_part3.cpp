@@ -1,9 +1,22 @@
-// measure_attention() of the judge: the student's runs in the runner, and calls back for the work
-// and the clock, which are the case's.
+// measure_attention() and measure_all() of the judge: the student's run in the runner, and call
+// back for the work, the clock and the configurations, which are the case's.
 #include "grading/judge/remote.hpp"
 #include "part3_flash_cuda/measure_attention.hpp"
 
 namespace flash {
+namespace {
+
+constexpr int kNumbers = 7;
+
+// Number n of a measurement, in the order in which they are sent.
+double& number_of(AttentionMeasurement& m, int n) {
+  double* const numbers[kNumbers] = {
+      &m.forward_ms_mean, &m.forward_ms_std,    &m.forward_peak_MiB,     &m.backward_ms_mean,
+      &m.backward_ms_std, &m.backward_peak_MiB, &m.saved_activations_MiB};
+  return *numbers[n];
+}
+
+}  // namespace
 
 AttentionMeasurement measure_attention(AttentionWork& work, Clock& clock, int warmups, int passes) {
   const auto on_callback = [&](grading::Callback what) -> double {
@@ -24,12 +37,23 @@ AttentionMeasurement measure_attention(AttentionWork& work, Clock& clock, int wa
   // What is no status of the contract is not taken for one.
   if (done.integers[0] == 1) result.status = AttentionStatus::kOutOfMemory;
   if (done.integers[0] == 2) result.status = AttentionStatus::kOutOfMemoryBackward;
-  double* const numbers[] = {&result.forward_ms_mean,      &result.forward_ms_std,
-                             &result.forward_peak_MiB,     &result.backward_ms_mean,
-                             &result.backward_ms_std,      &result.backward_peak_MiB,
-                             &result.saved_activations_MiB};
-  for (int n = 0; n < 7; ++n) *numbers[n] = done.numbers[n];
+  for (int n = 0; n < kNumbers; ++n) number_of(result, n) = done.numbers[n];
   return result;
+}
+
+std::vector<AttentionRow> measure_all(const std::vector<AttentionConfiguration>& configurations) {
+  std::vector<AttentionRow> rows;
+  for (const auto& sent : grading::remote_rows(
+           configurations,
+           [](const AttentionMeasurement&m) { return static_cast<double>(m.status); },
+           [](AttentionMeasurement m, int n) { return n < kNumbers ? number_of(m, n) : 0; })) {
+    AttentionMeasurement m{.status = AttentionStatus::kOk, .message = sent[2]};
+    for (int status = 0; status <= static_cast<int>(AttentionStatus::kError); ++status)
+      if (sent[1] == to_string(AttentionStatus(status))) m.status = AttentionStatus(status);
+    for (int n = 0; n < kNumbers; ++n) number_of(m, n) = grading::number_in(sent, 3 + n);
+    rows.push_back({sent[0], m});
+  }
+  return rows;
 }
 
 }  // namespace flash

@@ -43,6 +43,7 @@ class OnDevice {
       device::copy_to_host(host_ + placed.begin, device_[n], placed.bytes);
       if (const auto moved = device::traffic(device_[n])) {
         done.counted = 1;
+        done.shared_reads = device::shared_reads().value_or(0);
         done.moved[n] = {moved->loaded_bytes, moved->stored_bytes};
       }
     }

@@ -184,9 +184,19 @@ double ask_judge(Callback what) {
   switch (answer.ended) {
     case Ended::kReturned: return answer.numbers[0];
     case Ended::kOutOfMemory: throw OutOfMemory(text);
+    case Ended::kUnsupported: throw Unsupported(text);
     case Ended::kCudaError: throw CudaError(text);
     default: throw std::runtime_error(text);
   }
+}
+
+std::string judges_message() {
+  try {
+    ask_judge(kMessage);
+  } catch (const OutOfMemory& message) {
+    return message.what();
+  }
+  return "";
 }
 
 }  // namespace flash::grading

@@ -1,6 +1,7 @@
 // What the runner of each task defines: how its function is called.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "common/tensor.hpp"
@@ -29,6 +30,9 @@ TensorView<T, Rank> view(const Message& call, void* memory, int number) {
 
 // Asks the judge for something, as a callback; throws what the judge says that it throws.
 double ask_judge(Callback what);
+
+// The message of the measurement that the judge's last configuration gave.
+std::string judges_message();
 
 // Runs one call, and puts what it returns into `done`. Each runner defines it.
 void run(const Message& call, void* memory, Message& done);

@@ -13,6 +13,12 @@
 #include "common/cuda/device_tensor.hpp"
 #include "harness/busy_stream.hpp"
 #include "harness/gradient_verdicts.hpp"
+#include "harness/other_task.hpp"
+
+#if __has_include("part3_flash_cuda/flash_attention_cuda.hpp")  // a release may lack part 3
+#include "part3_flash_cuda/flash_attention_cuda.hpp"
+#define FLASH_HAVE_PART3
+#endif
 
 namespace flash::harness {
 namespace {
@@ -146,6 +152,49 @@ Verdict judge_stream() {
   return {true, ""};
 }
 
+#ifdef FLASH_HAVE_PART3
+// ---- With the forward pass of task 3.A ----------------------------------------------------------
+
+void own_forward(const AttentionForward<float>& pass) {
+  using Forward = void(const AttentionForward<float>&, const std::optional<FlashForwardConfig>&);
+  function_of_other_task<Forward>("part3.flash_forward_cuda",
+                                  "_ZN5flash28flash_attention_forward_cudaIfEEvRKNS_"
+                                  "16AttentionForwardIT_EERKSt8optionalINS_18FlashForwardConfigEE")(
+      pass, std::nullopt);
+}
+
+// The gradients from the out and lse that the forward pass of task 3.A leaves.
+Verdict after_the_own_forward_pass(std::uint64_t seed) {
+  for (const bool causal : {false, true}) {
+    const DeviceCase problem{.shape = {1, 2, 70, 100, 64}, .causal = causal};
+    ForwardCall<float> forward(problem, seed);
+    own_forward(forward.tensors.pass());
+    if (const Verdict verdict = forward.verdict(); !verdict.pass)
+      return {false, "The forward pass of task 3.A is wrong: " + verdict.text};
+    BackwardCall<float> backward(problem, seed);
+    auto pass = backward.tensors.pass();
+    pass.out = forward.tensors.out.in_call();
+    pass.lse = forward.tensors.lse.in_call();
+    flash_attention_backward_cuda(pass);
+    if (const Verdict verdict = backward.verdict(); !verdict.pass) return verdict;
+  }
+  return {true, ""};
+}
+
+// What the forward pass keeps is memory of every layer until its backward pass, in training.
+Verdict keeps_nothing_else(std::uint64_t seed) {
+  if (const Verdict together = after_the_own_forward_pass(seed); !together.pass) return together;
+  const DeviceCase problem{.shape = {1, 2, 130, 130, 32}};
+  ForwardCall<float> call(problem, seed);
+  device::synchronize();
+  const std::size_t before = device::memory_in_use();
+  own_forward(call.tensors.pass());
+  device::synchronize();
+  const std::size_t after = device::memory_in_use();
+  return kept_beside_out_and_lse("3.A", after - std::min(before, after), problem.shape);
+}
+#endif
+
 // ---- What only the emulator's checks see --------------------------------------------------------
 
 Verdict no_race_and_no_stray_access(std::uint64_t seed) {
@@ -257,6 +306,18 @@ TaskUnderTest task_under_test() {
                         .requirement = kMemory,
                         .run = judge_traffic,
                         .needs_checks = true});
+#ifdef FLASH_HAVE_PART3
+  if (in_process()) {
+    task.cases.push_back({.name = kFromOwnForward,
+                          .requirement = "whole pass",
+                          .run = after_the_own_forward_pass,
+                          .challenge = true});
+    task.cases.push_back({.name = kKeepsOutAndLse,
+                          .requirement = kMemory,
+                          .run = keeps_nothing_else,
+                          .challenge = true});
+  }
+#endif
   if (device::is_emulated()) {
     if (in_process())
       task.cases.push_back({"in the order of its stream", kOrder, [](auto seed) {

@@ -30,6 +30,26 @@ Verdict judge_traffic(std::uint64_t seed) {
   return harness::verdict_on(wrong);
 }
 
+// A lane that reads its 8 weights and its 8 values of a key 16 bytes at a time makes 4 reads for 64
+// multiply-adds. With 8 bytes at a time for the values alone it makes 6. What else reads shared
+// memory may have two fifths of the 4.
+Verdict judge_reads(std::uint64_t seed, const RunFused& run) {
+  const SoftmaxMatmulShape shape{1, 64, 128, kFusedChunk};
+  device::reset_traffic();
+  if (const Verdict verdict = judge({"", shape, {32, 32}}, seed, run); !verdict.pass)
+    return verdict;
+  const std::size_t products = shape.d1 * shape.d2 * shape.d3, most = products / 16 * 7 / 5;
+  const std::size_t reads = device::shared_reads().value_or(0);
+  return harness::verdict_on(
+      reads <= most
+          ? ""
+          : "It reads shared memory " + std::to_string(reads) + " times for " +
+                std::to_string(products) +
+                " multiply-adds. With 16 bytes in each read (float4) 4 reads feed 64 of them. So " +
+                std::to_string(products / 16) + " reads are enough for the product, and " +
+                std::to_string(most) + " are allowed for the whole kernel.");
+}
+
 }  // namespace
 }  // namespace flash::part1
 
@@ -48,6 +68,8 @@ flash::harness::TaskUnderTest flash::harness::task_under_test() {
   task.cases.push_back({"checks: no race and no stray access", "order and races", no_race, true});
   task.cases.push_back({"checks: x and v are loaded no more often than they must be", "memory",
                         judge_traffic, true});
+  task.cases.push_back({"checks: the product reads 16 bytes at a time", "wide reads",
+                        [run](auto seed) { return judge_reads(seed, run); }, true});
   if (device::is_emulated() && in_process())
     task.cases.push_back({"in the order of its stream", "order and races", [](auto) {
                             const DeviceTensor<float, 3> x(Tensor<float, 3>({1, 20, 30})),

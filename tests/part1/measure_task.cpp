@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "harness/fake_clock.hpp"
+#include "harness/list_cases.hpp"
 #include "part1_softmax_matmul/measure.hpp"
 
 namespace flash::harness {
@@ -127,6 +128,50 @@ Verdict other_errors_pass(std::uint64_t) {
                                                 [&] { (void)machine.measured(1, 2); });
 }
 
+// ---- a list of configurations -------------------------------------------------------------------
+
+struct Part1 {
+  using Configuration = flash::Configuration;
+  using Row = flash::Row;
+  using Measurement = flash::Measurement;
+  static std::string status(const Row& row) { return row.status; }
+  static std::string message(const Row& row) { return row.message; }
+  static std::vector<double> numbers(const Row& row) {
+    return {row.measurement.mean_ms, row.measurement.std_ms, row.measurement.peak_MiB};
+  }
+};
+
+Planned<Part1> measured(const std::string& name, double ms) {
+  return {.name = name,
+          .how = "returned a measurement",
+          .run = [ms] { return Measurement{.mean_ms = ms, .std_ms = ms / 8, .peak_MiB = 3 * ms}; },
+          .numbers = {ms, ms / 8, 3 * ms}};
+}
+
+Planned<Part1> ran_out() {
+  return {.name = "one that ran out of memory",
+          .how = "returned a measurement with out_of_memory",
+          .run = [] { return Measurement{.out_of_memory = true, .message = kNoMemory}; },
+          .status = "OOM",
+          .message = kNoMemory};
+}
+
+Verdict a_row_for_each(std::uint64_t seed) {
+  const double ms = durations(seed, 1)[0];
+  return first_failure(
+      {judge_rows<Part1>({measured("unfused", ms), measured("blocks of 16", 2 * ms),
+                          measured("blocks of 64", ms / 2)},
+                         {judge_status<Part1>, judge_message<Part1>, judge_numbers<Part1>}),
+       judge_rows<Part1>({})});
+}
+
+Verdict with_failures(const std::vector<JudgeRow<Part1>>& judges) {
+  auto list = failures_between(measured("a good one", 2));
+  list.push_back(ran_out());
+  list.push_back(measured("the last one", 3));
+  return judge_rows<Part1>(list, judges);
+}
+
 }  // namespace
 
 TaskUnderTest task_under_test() {
@@ -166,6 +211,15 @@ TaskUnderTest task_under_test() {
           {"out of memory in a timed pass", "out of memory", [](auto) { return out_of_memory(3); }},
           {"out of memory while waiting", "out of memory", out_of_memory_when_waiting},
           {"other errors reach the caller", "out of memory", other_errors_pass},
+          {"a row for each configuration", "a list of configurations", a_row_for_each},
+          {"goes on after a failure", "a list of configurations",
+           [](auto) { return with_failures({}); }},
+          {"each failure has its status", "a list of configurations",
+           [](auto) { return with_failures({judge_status<Part1>}); }},
+          {"a failure has a message and no numbers", "a list of configurations",
+           [](auto) {
+             return with_failures({judge_message<Part1>, judge_numbers<Part1>});
+           }},
       }};
 }
 

@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "harness/fake_clock.hpp"
+#include "harness/list_cases.hpp"
 #include "part3_flash_cuda/measure_attention.hpp"
 
 namespace flash::harness {
@@ -377,6 +378,55 @@ Verdict other_errors_pass(std::uint64_t) {
   });
 }
 
+// ---- a list of configurations -------------------------------------------------------------------
+
+struct Part3 {
+  using Configuration = AttentionConfiguration;
+  using Row = AttentionRow;
+  using Measurement = AttentionMeasurement;
+  static std::string status(const Row& row) { return to_string(row.measurement.status); }
+  static std::string message(const Row& row) { return row.measurement.message; }
+  static std::vector<double> numbers(const Row& row) {
+    const Measurement& m = row.measurement;
+    return {m.forward_ms_mean, m.forward_ms_std,    m.forward_peak_MiB,     m.backward_ms_mean,
+            m.backward_ms_std, m.backward_peak_MiB, m.saved_activations_MiB};
+  }
+};
+
+// One whose run() returns a measurement with this status, and with the numbers that go with it.
+Planned<Part3> measured(const std::string& name, AttentionStatus status = AttentionStatus::kOk) {
+  AttentionMeasurement m{.status = status};
+  if (status != AttentionStatus::kOk) m.message = kNoMemory;
+  if (status != kForward)
+    m.forward_ms_mean = 2, m.forward_ms_std = 0.25, m.forward_peak_MiB = 24,
+    m.saved_activations_MiB = kSavedMiB;
+  if (status == AttentionStatus::kOk)
+    m.backward_ms_mean = 5, m.backward_ms_std = 0.5, m.backward_peak_MiB = 48;
+  return {.name = name,
+          .how = "returned a measurement with the status " + to_string(status),
+          .run = [m] { return m; },
+          .status = to_string(status),
+          .message = m.message,
+          .numbers = Part3::numbers({.name = "", .measurement = m})};
+}
+
+Verdict a_row_for_each(std::uint64_t) {
+  return first_failure(
+      {judge_rows<Part3>({measured("standard"), measured("flash"), measured("flash, causal")},
+                         {judge_status<Part3>, judge_message<Part3>, judge_numbers<Part3>}),
+       judge_rows<Part3>({})});
+}
+
+Verdict with_failures(const std::vector<JudgeRow<Part3>>& judges) {
+  return judge_rows<Part3>(failures_between(measured("a good one")), judges);
+}
+
+Verdict keeps_what_was_measured(std::uint64_t) {
+  return judge_rows<Part3>({measured("all fits"), measured("too long", kForward),
+                            measured("too long for a backward pass", kBackward)},
+                           {judge_status<Part3>, judge_message<Part3>, judge_numbers<Part3>});
+}
+
 }  // namespace
 
 TaskUnderTest task_under_test() {
@@ -409,6 +459,17 @@ TaskUnderTest task_under_test() {
                out_of_memory_before_a_backward_pass},
               {"out of memory while waiting", "out of memory", out_of_memory_when_waiting},
               {"other errors reach the caller", "out of memory", other_errors_pass},
+              {"a row for each configuration", "a list of configurations", a_row_for_each},
+              {"goes on after a failure", "a list of configurations",
+               [](auto) { return with_failures({}); }},
+              {"each failure has its status", "a list of configurations",
+               [](auto) { return with_failures({judge_status<Part3>}); }},
+              {"a failure has a message and no numbers", "a list of configurations",
+               [](auto) {
+                 return with_failures({judge_message<Part3>, judge_numbers<Part3>});
+               }},
+              {"a row keeps what was measured before memory ran out", "a list of configurations",
+               keeps_what_was_measured},
           }};
 }
 

@@ -26,4 +26,6 @@ TEST_CASE("a status has the words of the CSV") {
   CHECK(to_string(AttentionStatus::kOk) == "ok");
   CHECK(to_string(AttentionStatus::kOutOfMemory) == "OOM");
   CHECK(to_string(AttentionStatus::kOutOfMemoryBackward) == "OOM(backward)");
+  CHECK(to_string(AttentionStatus::kUnsupported) == "unsupported");
+  CHECK(to_string(AttentionStatus::kError) == "error");
 }

@@ -104,6 +104,7 @@ TEST_CASE("counters are exact, whatever the order") {
     CHECK(c.global_loaded == bytes);
     CHECK(c.global_stored == bytes);
     CHECK(c.shared_loaded == bytes);
+    CHECK(c.shared_reads == bytes / 4);
     CHECK(c.shared_stored == bytes);
     CHECK(c.atomics == 0);
   }

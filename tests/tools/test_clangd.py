@@ -1,10 +1,15 @@
 """`.clangd`: an editor shows no error in a file that compiles, before the first build or after it.
+And `.vscode/`: the commands of its tasks, and the lines of a report that it finds.
 
-With FLASH_ALL_FILES every skeleton, solution and rung is opened, which takes a minute.
+With FLASH_ALL_FILES every skeleton, solution and rung is opened, which takes a minute. To see what
+an editor shows without CUDA, hide it before you configure and test a fresh clone:
+bwrap --dev-bind / / --tmpfs /usr/local/cuda-13.0 bash
 """
 
+import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import unittest
@@ -12,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from course import Test
-from lab import manifest, paths
+from lab import main, manifest, paths
 
 CLANGD = shutil.which("clangd")
 FOLDERS = ("skeleton", "solution", "ladder")
@@ -63,3 +68,34 @@ class Clangd(Test):
         found = errors(file)
         self.assertEqual(len(found), 1, found)
         self.assertIn("'nothing'", found[0])
+
+
+class VisualStudioCode(Test):
+    def setUp(self):
+        self.tasks = json.loads((paths.ROOT / ".vscode/tasks.json").read_text())
+
+    def test_each_task_is_a_command_that_lab_takes_with_the_open_file(self):
+        files = {task.name: task.file for part in manifest.load_parts() for task in part.tasks}
+        self.assertEqual({name: Path(file).stem for name, file in files.items()},
+                         {name: name for name in files})
+        verbs = set()
+        for task in self.tasks["tasks"]:
+            command = task["command"].replace("${fileBasenameNoExtension}", "fused_cuda")
+            door, verb, *words = shlex.split(command.replace("${input:case}", "one element"))
+            parser = main.Parser(prog=verb)
+            main.load(verb).add_arguments(parser)
+            parser.parse_args(words)
+            self.assertEqual(door, "./lab")
+            verbs.add(verb)
+        self.assertEqual(verbs, {"check", "watch", "hint", "debug"})
+
+    def test_it_finds_the_lines_that_a_report_names(self):
+        pattern = self.tasks["problemMatcher"]["pattern"]["regexp"]
+        file = "part1_softmax_matmul/skeleton/fused_cuda.cu"
+        for line, found in (
+                (f"      {file}:19:35: error: 'kept' was not declared in this scope",
+                 (file, "19", "35", "error: 'kept' was not declared in this scope")),
+                (f"kernel fused_softmax_matmul: a data race between {file}:97 and {file}:156",
+                 (file, "97", None, f" and {file}:156")),
+                (f"      timed out: one element, at {file}:42", (file, "42", None, ""))):
+            self.assertEqual(re.search(pattern, line).groups(), found)

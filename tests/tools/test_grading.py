@@ -99,6 +99,18 @@ class Running(Course):
         self.assertEqual(self.ends(result, TIMED_OUT, TIMED_OUT, NOT_RUN)[2],
                          "not run, because 2 cases before it timed out")
 
+    def test_what_passed_before_the_hangs_counts_and_the_hang_comes_first(self):
+        result = self.graded(case("a"), *(case(name, run=HANG) for name in "bcd"), timeout=0.5)
+        self.ends(result, PASSED, TIMED_OUT, TIMED_OUT, NOT_RUN)
+        self.assertEqual([failed.name for failed in result.failures], ["b", "c", "d"])
+        # They run once more, and not again when one of them hangs then.
+        count = self.folder() / "runs"
+        third = (f"f = open({str(count)!r}, 'a+'); f.write('x'); f.seek(0)\n"
+                 "if f.read() == 'xxx': time.sleep(60)")
+        result = self.graded(case("a", run=third), case("b"),
+                             *(case(name, run=HANG) for name in "cd"), timeout=0.5)
+        self.ends(result, TIMED_OUT, NOT_RUN, TIMED_OUT, TIMED_OUT)
+
     @unittest.skipUnless(sys.platform == "linux", "threads are asked on Linux only")
     def test_a_second_hang_in_the_same_lines_is_not_waited_for(self):
         answers = ("import signal; signal.signal(signal.SIGUSR2, lambda *_: say(event='where', "

@@ -27,7 +27,8 @@ HANDED_OUT = {
     "for (Index j = 0; j < keys; ++j) {", "for (Index j = 0; j < visible; ++j) {",
     "for (int n = 0; n < C::kScores; ++n) {", "for (int r = 0; r < C::kRows; ++r)",
     "template <class Pass>", ".stream = pass.stream},", ".stream = stream},",
-    "} catch (const OutOfMemory& error) {",
+    "} catch (const OutOfMemory& error) {", "} catch (const Unsupported& error) {",
+    "rows.push_back(row);",
     # given outside of a region in the skeleton of another task
     "const Index all_see = shape.visible_keys(i0, causal), "
     "some_see = shape.visible_keys(last, causal);", "const Index i = i0 + thread.row(r);",

@@ -192,9 +192,10 @@ def with_points(task: Task, cases: Sequence[CaseResult]) -> list[CaseResult]:
 
 def in_order(failures: Sequence[CaseResult]) -> list[CaseResult]:
     """Races and stray accesses, which come with file and line, then a mistake that has a name, then
-    the others; among equals the order of the task, whose simple cases come first."""
+    the others, and last what was not run; among equals the order of the task, whose simple cases
+    come first."""
     return sorted(failures, key=lambda case: 0 if case.message.startswith("kernel ")
-                  else 1 if case.diagnosis else 2)
+                  else 1 if case.diagnosis else 3 if case.status == NOT_RUN else 2)
 
 
 def sum_by_key(tables: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -357,6 +358,8 @@ def run_task(task: Task, how: Settings, backend: str, cases: Sequence[str] | Non
     pending: list[str] | None = list(cases) if cases else None  # None: all of them
     timeouts = 0
     hung_at: where.Spot | None = None
+    passed: set[str] = set()  # in a process that perhaps did not come to its end
+    last_round = False
     while pending is None or pending:  # each round gives at least one case its result
         process = _Process(task, binary, backend, how, pending, hung_at)
         with _ONE_ON_THE_GPU if backend == GPU else contextlib.nullcontext():
@@ -372,6 +375,7 @@ def run_task(task: Task, how: Settings, backend: str, cases: Sequence[str] | Non
             if name not in known:
                 raise LabError(f'{binary.name} has no case called "{name}"')
 
+        passed |= {name for name, ended in process.ended.items() if ended.status == PASSED}
         for name, ended in process.ended.items():
             if name in pending and (process.complete or ended.status != PASSED):
                 results[name] = ended
@@ -389,9 +393,13 @@ def run_task(task: Task, how: Settings, backend: str, cases: Sequence[str] | Non
                     hung_at = process.spot
         pending = [name for name in pending if name not in results]
         if timeouts >= TIMEOUTS_PER_TASK:
+            # What came before the endless loop runs once more, to its end this time.
+            once_more = set() if last_round else passed.intersection(pending)
             why = f"not run, because {timeouts} cases before it timed out"
-            results |= {name: CaseResult(name, NOT_RUN, why) for name in pending}
-            pending = []
+            results |= {name: CaseResult(name, NOT_RUN, why) for name in pending
+                        if name not in once_more}
+            pending = [name for name in pending if name in once_more]
+            last_round = True
 
     if probe and any(result.status != NEEDS_CHECKS for result in results.values()):
         console.print_command(command)

@@ -20,10 +20,10 @@ TEMPLATES = "grading/release"  # what a release has in place of the course's own
 
 # Files that every release has: a folder ends with a slash.
 COMMON = (
-    ".clang-format", ".clangd", ".editorconfig", ".gitignore", ".devcontainer/", "CMakeLists.txt",
-    "CMakePresets.json", "LICENSE", "lab", "benchmarking/", "cmake/", "common/", "outputs/",
-    "tests/CMakeLists.txt", "tests/README.md", "tests/common/", "tests/harness/", "tools/lab/",
-    "tools/requirements.txt", "tools/book/")
+    ".clang-format", ".clangd", ".editorconfig", ".gitignore", ".devcontainer/", ".vscode/",
+    "CMakeLists.txt", "CMakePresets.json", "LICENSE", "lab", "benchmarking/", "cmake/", "common/",
+    "outputs/", "tests/CMakeLists.txt", "tests/README.md", "tests/common/", "tests/harness/",
+    "tools/lab/", "tools/requirements.txt", "tools/book/")
 # Of these, what stays at home: it needs solutions, or is an instructor's.
 AT_HOME = (
     "tools/lab/instructor/", "tools/lab/verbs/release.py", "tools/lab/verbs/grade.py",
