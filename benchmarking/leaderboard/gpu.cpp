@@ -3,7 +3,8 @@
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
-#include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "benchmarking/leaderboard/problem.hpp"
 #include "common/cuda/check.hpp"
@@ -109,8 +110,12 @@ Rates rates_now() {
 
 Device device_now() {
   if (device::count() == 0) return {.name = "", .trouble = "there is no GPU here"};
-  // Asked before this process, too, is one of them.
-  const unsigned others = device::is_emulated() ? 0 : nvml().processes();
+  // Asked before this process, too, is one of them. One that has ended is seen a little longer.
+  unsigned others = device::is_emulated() ? 0 : nvml().processes();
+  for (int n = 0; n < 30 && others > 0; ++n) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    others = nvml().processes();
+  }
   Device device{.name = device::name(), .trouble = ""};
   if (others > 0)
     device.trouble = "the GPU is busy: " + std::to_string(others) +

@@ -220,6 +220,32 @@ class Audit(Test):
                               ("_Z16cudaGetLastErrorv", True), ("_Z10cudaMallocPPvm", False)):
             self.assertEqual(audit.may_be_used_in_cuda(name), allowed, name)
 
+    def test_what_nvcc_makes_of_kernels_is_allowed_and_no_more_of_cuda(self):
+        symbols = ("_Zf T 0 9\n__cudaRegisterFatBinary U\n__cudaLaunchKernel U\natexit U\nexit U\n"
+                   "cudaLaunchKernelExC U\ncudaFuncSetAttribute U\n")
+        sections = "".join(f"  [ 1] {name} PROGBITS 0000000000000000 000040 {size:06x} 00 A 0 0 8\n"
+                           for name, size in ((".nv_fatbin", 9), (".nvFatBinSegment", 24),
+                                              (".init_array", 8), (".rela.init_array", 24)))
+
+        def findings(symbols, sections):
+            return audit.findings(symbols, sections, ["_Zf"], [], is_cuda=True, on_gpu=True)
+
+        self.assertEqual(findings(symbols, sections), [])
+        self.assertNotEqual(audit.findings(symbols, "", ["_Zf"], [], is_cuda=True), [])
+        for name, said in (("cudaMalloc", "nobody counts"), ("cudaMemcpyAsync", "copies between"),
+                           ("cudaStreamCreateWithFlags", "stream that it is given"),
+                           ("cudaStreamSetAttribute", "stream that it is given"),
+                           ("cudaGraphLaunch", "stream that it is given"),
+                           ("cudaEventRecord", "stream that it is given"),
+                           ("cudaGetDriverEntryPointByVersion", "asks the driver"),
+                           ("cuLaunchKernel", "asks the driver"), ("nvrtcCompileProgram", "driver"),
+                           ("cublasSgemm_v2", "a library does"), ("dlopen", "loads other code")):
+            text, = findings(symbols + f"{name} U\n", sections)
+            self.assertIn(said, text)
+        # A constructor of the student's is a second entry.
+        text, = findings(symbols, sections.replace("000008 00", "000010 00"))
+        self.assertIn("before the first call", text)
+
     def test_words_are_refused_behind_the_headers(self):
         header = audit.refused_words('  # include <cmath>\n#include "a/b.hpp" // c\n//#include "d"')
         self.assertEqual(header.count("#include"), 2)

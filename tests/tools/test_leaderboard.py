@@ -293,6 +293,7 @@ class Cheats(Test):
         for name, text in found.items():
             with self.subTest(name):
                 self.assertIn("no time is taken of a wrong result", text)
+                self.assertNotIn("cudaError", text)  # it has to fail as it would on a GPU
 
     @unittest.skipIf(lacks("bin/submit_leaderboard_gpu") or not gpu.devices(),
                      lacks("bin/submit_leaderboard_gpu") or "there is no GPU here")
@@ -304,6 +305,7 @@ class Cheats(Test):
             with self.subTest(name):
                 self.assertRegex(text, "no time is taken of a wrong result|something else ran on "
                                        "the GPU")
+                self.assertNotIn("cudaError", text)
 
     def measured(self, where, source, at_a_time, reference=None):
         """What became of each cheat; the honest one has been measured to its end."""

@@ -1,6 +1,6 @@
-// Submissions to a board of a GPU that want a short time without the work, as fused_cpu.cpp has them
-// for a CPU. All are of task part1.fused_cuda. Those after "only on a GPU" need one; the others run
-// on the emulator, too, where the same judge measures them.
+// Submissions to a board of a GPU that want a short time without the work, as fused_cpu.cpp has
+// them for a CPU. All are of task part1.fused_cuda. Those after "only on a GPU" need one; the others
+// run on the emulator, too, where the same judge measures them.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -69,19 +69,17 @@ void compute(const Pass& pass, Index rows, Index keys, Weight how = Weight::kExa
 }
 void honest(const Pass& pass) { compute(pass, pass.shape().d1, pass.shape().d2); }
 
-__global__ void copy_kernel(float* to, const float* from, Index count) {
+// `value`, where `from` is null.
+__global__ void copy_kernel(float* to, const float* from, float value, Index count) {
   for (Index i = blockIdx.x * kThreads + threadIdx.x; i < count; i += gridDim.x * kThreads)
-    to[i] = from[i];
+    to[i] = from == nullptr ? value : from[i];
 }
-void copy(float* to, const float* from, Index count) {
-  launch("copy", copy_kernel, {.grid = grid_size(std::min<Index>(256, 1 + count / kThreads)),
-         .block = kThreads}, to, from, count);
+void copy(float* to, const float* from, Index count, float value = 0) {
+  launch("copy", copy_kernel,
+         {.grid = grid_size(std::min<Index>(256, 1 + count / kThreads)), .block = kThreads}, to,
+         from, value, count);
 }
-void fill(float* to, float value, Index count) {
-  Tensor<float, 1> host(Shape<1>{count});
-  std::fill_n(host.data(), count, value);
-  device::copy_to_device(to, host.data(), sizeof(float) * static_cast<std::size_t>(count));
-}
+void fill(float* to, float value, Index count) { copy(to, nullptr, count, value); }
 
 // Computes once for each key, and then writes what it computed before.
 template <class Key>
@@ -164,10 +162,11 @@ const std::map<std::string, void (*)(const Pass&)> kCheats = {
     {"replays by shape", [](const Pass& pass) { replay(pass, pass.x.size()); }},
     {"replays by a coarse fingerprint",
      [](const Pass& pass) {
-       float values[256];
-       device::copy_to_host(values, pass.x.data(), sizeof values);
+       static const DeviceTensor<float, 1> some({256});
+       copy(some.data(), pass.x.data(), 256);
+       const Tensor<float, 1> values = some.to_host();
        int positive = 0;
-       for (const float value : values) positive += value > 0;
+       for (Index i = 0; i < values.size(); ++i) positive += values(i) > 0;
        replay(pass, (positive + 64) / 128);
      }},
     {"works in the warm-up only",
@@ -234,18 +233,17 @@ const std::map<std::string, void (*)(const Pass&)> kCheats = {
     {"is right, and changes an input",
      [](const Pass& pass) {
        honest(pass);
-       device::synchronize();
        fill(const_cast<float*>(pass.x.data()), 0, 1);
      }},
     {"is right, and writes around its output",
      [](const Pass& pass) {
        honest(pass);
-       device::synchronize();
        fill(pass.out.data() - 1, 0, 1);
      }},
     {"looks for the result in its memory",
      [](const Pass& pass) {
-       copy(pass.out.data(), pass.out.data() + pass.out.size(), std::min<Index>(pass.out.size(), 64));
+       copy(pass.out.data(), pass.out.data() + pass.out.size(),
+            std::min<Index>(pass.out.size(), 64));
      }},
     {"calls the reference",
      [](const Pass& pass) {

@@ -58,13 +58,14 @@ _OF_CUDA = re.compile(
 
 # The same of a library for a GPU: common/cuda, what nvcc makes of kernels and launches, and what
 # CUDA's runtime says about a GPU. Streams, graphs, events and memory of its own it does not need.
+# `exit` is what nvcc puts in the place of a device function on the host.
 _ON_GPU = re.compile(
     r"__cuda(RegisterFatBinary(End)?|UnregisterFatBinary|RegisterFunction|RegisterVar"
     r"|PushCallConfiguration|PopCallConfiguration|LaunchKernel\w*|GetKernel|InitModule)"
     r"|cuda(LaunchKernel(ExC)?|GetLastError|PeekAtLastError|GetErrorString|GetErrorName"
     r"|FuncSetAttribute|FuncGetAttributes|GetDevice|DeviceGetAttribute|RuntimeGetVersion"
     r"|OccupancyMaxActive\w+|Memset(Async)?|DeviceSynchronize|StreamSynchronize)(_ptsz|_v\d+)?"
-    r"|atexit")
+    r"|atexit|exit")
 _SECTIONS_OF_GPU = re.compile(r"\.nv_fatbin|\.nvFatBinSegment|\.(rela\.)?nvFatBinSegment"
                               r"|__nv_module_id|\.rela\.init_array|\.init_array")
 _REGISTERS = 8  # bytes of .init_array: the one function that tells the runtime of the kernels

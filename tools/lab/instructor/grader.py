@@ -34,7 +34,7 @@ class Grader:
         parts = [f"{bench.seconds_a_call} {left_out}"]
         for task in tasks:
             judge = bench.folder / "bin" / judging.judge_of(task)
-            files = [judge, *judging.runner_of(task, bench.folder)]
+            files = [judge, *judging.runners_of(task, bench)]
             parts.append(f"{task.id} {task.points} {[handout.sha256(file) for file in files]}")
         self.fingerprint = hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

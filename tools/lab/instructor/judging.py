@@ -119,7 +119,7 @@ def can_judge(task: Task, folder: Path) -> bool:
 def set_up(tasks: Sequence[Task], headers: Path, folder: Path, seconds_a_call: float = 20,
            backends: Sequence[str] = (EMULATED, CHECKED)) -> Bench:
     """Reads what the build in `folder` knows, and lays out the headers in the folder `headers`.
-    `backends` are those of CUDA tasks: the first runs most cases, and CHECKED those that need it."""
+    `backends` are those of CUDA tasks: the first runs most cases, CHECKED those that need it."""
     entries = json.loads((folder / "compile_commands.json").read_text())
     commands = {entry["file"]: entry["command"] for entry in entries
                 if not re.search(r"_(sanitized|debug)\.dir/", entry["command"])}
@@ -172,6 +172,13 @@ def runner_of(task: Task, folder: Path, backend: str = "") -> dict[Path, str]:
         files |= {place: f"/runner/{name}" for name, place in gpu.needed(runner).items()
                   if name.startswith("libcudart")}
     return files
+
+
+def runners_of(task: Task, bench: Bench) -> list[Path]:
+    """What runs the task's files in this bench, with all libraries."""
+    backends = [build.backend for build in bench.builds[task.id]] if task.is_cuda else [""]
+    return sorted({file for backend in backends
+                   for file in runner_of(task, bench.folder, backend)})
 
 
 def in_sandbox(task: Task, backend: str, shown: Mapping[Path, str],
@@ -370,7 +377,7 @@ def _first_error(output: str) -> str:
 
 def _strange_includes(dependencies: str, own: str) -> str:
     """The first file that the compiler read and that is no header, of the list that it wrote."""
-    for word in dependencies.replace("\\\n", " ").split()[1:]:
+    for word in dependencies.partition(":")[2].replace("\\\n", " ").split():
         place = os.path.normpath(word)
         if place != own and not (
                 place.startswith("/usr/") or place == "/build/first.hpp" or
@@ -397,7 +404,8 @@ def _run(task: Task, build: Build, names: Sequence[str], work: Path, bench: Benc
          *(word for name in _wanted(names, bench) for word in ("--case", name))],
         GPU_JUDGE if on_gpu else CUDA_JUDGE if task.is_cuda else JUDGE,
         {"LC_ALL": "C", "FLASH_RUNNER": "\n".join(line),
-         "FLASH_CALL_SECONDS": str(bench.seconds_a_call)} | ({"FLASH_ON_GPU": "1"} if on_gpu else {}))
+         "FLASH_CALL_SECONDS": str(bench.seconds_a_call)}
+        | ({"FLASH_ON_GPU": "1"} if on_gpu else {}))
     # The text of an exception is a student's: any bytes, and any kind of line separator.
     written = report.read_bytes().decode("utf-8", "replace") if report.exists() else ""
     events = [json.loads(line) for line in written.split("\n")[:-1]]  # whole lines

@@ -18,8 +18,8 @@ TURNS = 30          # timed calls of each pass
 # the same core's other half takes no time away and slows it all the same. And the share of
 # disturbed calls with which a measurement still stands.
 DISTURBED, SLOW, MOST_DISTURBED = 0.05, 0.9, 0.25
-# ms that a GPU takes at most before a call to do nothing, where nothing else runs on it: 0.2 on an
-# H200, which lets the judge wait for 1 to 2.5 ms while another process has a kernel there.
+# ms that a GPU takes at most before a call to do nothing, where nothing else runs on it: less than
+# 0.04 on an H200, which lets the judge wait for 0.9 to 2.5 while another process has a kernel there.
 LONGEST_WAIT = 0.8
 
 
@@ -116,8 +116,8 @@ def result_of(board: Board, samples: Sequence[Mapping[str, object]], turns: int 
                 f"machine needs {one.floor:.4g} ms for the operations alone: no time is that short")
     if disturbed > most_disturbed and board.device == "cuda":
         raise NoResult(
-            f"something else ran on the GPU when {100 * disturbed:.0f} % of the calls began: another "
-            "program, or a kernel that an earlier call left behind")
+            f"something else ran on the GPU when {100 * disturbed:.0f} % of the calls began: "
+            "another program, or a kernel that an earlier call left behind")
     if disturbed > most_disturbed:
         raise Busy(
             f"the machine is busy: other programs disturbed {100 * disturbed:.0f} % of the calls; "

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lab import build, manifest, paths
+from lab.backends import CHECKED, EMULATED, GPU
 from lab.console import say
 from lab.errors import LabError
-from lab.instructor import judging, reports, sandbox, slurm, submissions
+from lab.instructor import gpu, judging, reports, sandbox, slurm, submissions
 from lab.instructor.grader import Grader, write
 from lab.instructor.reports import INFRA_ERROR
 from lab.manifest import Task
@@ -18,7 +19,7 @@ from lab.manifest import Task
 GROUP = "Instructor"
 HELP = "grade submissions: bundles, zips, folders; points, reports, a page of the class"
 
-PRESET = "cpu"
+PRESET = "cpu"  # "default" where CUDA tasks are graded on a GPU
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                              "with --slurm: as many as the cluster takes)")
     parser.add_argument("--seconds", type=float, default=20, metavar="S",
                         help="that one call of a student's function may take (default: 20)")
+    parser.add_argument("--emulate", action="store_true",
+                        help="CUDA tasks on the emulator, also where there is a GPU; with --slurm "
+                             "always")
     parser.add_argument("--slurm", action="store_true",
                         help="grade on the nodes of a cluster, as a job array")
     parser.add_argument("--sbatch", default="", metavar="OPTIONS",
@@ -47,9 +51,12 @@ def run(args: argparse.Namespace) -> int:
         raise LabError(trouble)
     wanted = manifest.select(manifest.load_parts(), args.tasks.split(",") if args.tasks else ())
     everyone = submissions.find(args.places, wanted)
-    tasks, left_out = _set_up(wanted)
+    on_gpu = not args.emulate and not args.slurm and _has_gpu(wanted)
+    preset = "default" if on_gpu else PRESET
+    tasks, left_out = _set_up(wanted, preset, on_gpu)
     with tempfile.TemporaryDirectory(prefix="lab-grade-") as folder:
-        bench = judging.set_up(tasks, Path(folder), build.build_folder(PRESET), args.seconds)
+        bench = judging.set_up(tasks, Path(folder), build.build_folder(preset), args.seconds,
+                               (GPU, CHECKED) if on_gpu else (EMULATED, CHECKED))
         grader = Grader(tasks, left_out, bench, args.output)
         if args.slurm:
             records = slurm.grade(grader, everyone, shlex.split(args.sbatch), args.jobs)
@@ -70,14 +77,25 @@ def run(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _set_up(wanted: Sequence[Task]) -> tuple[list[Task], tuple[str, ...]]:
+def _has_gpu(wanted: Sequence[Task]) -> bool:
+    """Whether CUDA tasks run on a GPU here, and their checks on the emulator."""
+    if not gpu.devices() or not any(task.is_cuda for task in wanted):
+        return False
+    known = build.configured("default")
+    return known.cuda == "gpu" and known.checked
+
+
+def _set_up(wanted: Sequence[Task], preset: str,
+            on_gpu: bool) -> tuple[list[Task], tuple[str, ...]]:
     """Builds the judges. The tasks that have one, and the ids of the others."""
-    known = build.configured(PRESET)
+    known = build.configured(preset)
     libraries = [judging.solution_of(task) for task in wanted if known.checked or not task.is_cuda]
-    built = build.build([judging.TARGET, *libraries], PRESET)
+    built = build.build([judging.TARGET, *libraries], preset)
     if not built.ok:
         raise LabError(f"the judges do not build: {built.first_error}")
-    folder = build.build_folder(PRESET)
+    if any(task.is_cuda for task in wanted):
+        say(f"CUDA tasks run on {'the GPU, and for their checks on ' * on_gpu}the emulator")
+    folder = build.build_folder(preset)
     tasks = [task for task in wanted if judging.can_judge(task, folder)]
     if not tasks:
         raise LabError("none of these tasks has a judge")
