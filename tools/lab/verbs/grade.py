@@ -1,6 +1,7 @@
 """`./lab grade`: grades submissions, from bundles to a table of grades."""
 
 import argparse
+import contextlib
 import os
 import shlex
 import tempfile
@@ -11,7 +12,7 @@ from lab import build, manifest, paths
 from lab.backends import CHECKED, EMULATED, GPU
 from lab.console import say
 from lab.errors import LabError
-from lab.instructor import gpu, judging, reports, sandbox, slurm, submissions
+from lab.instructor import gpu, judging, reports, sandbox, slurm, speed, submissions
 from lab.instructor.grader import Grader, write
 from lab.instructor.reports import INFRA_ERROR
 from lab.manifest import Task
@@ -37,6 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--emulate", action="store_true",
                         help="CUDA tasks on the emulator, also where there is a GPU; with --slurm "
                              "always")
+    parser.add_argument("--speed", metavar="BOARD=SPEEDUP:POINTS",
+                        help="points for speed over the reference, on a board of the leaderboard, "
+                             "as in part2-cpu=2:1; then one submission is graded at a time")
     parser.add_argument("--slurm", action="store_true",
                         help="grade on the nodes of a cluster, as a job array")
     parser.add_argument("--sbatch", default="", metavar="OPTIONS",
@@ -46,6 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if (args.jobs is not None and args.jobs < 1) or not args.seconds > 0:
         raise LabError("--jobs must be at least 1, and --seconds above 0")
+    if args.speed and (args.slurm or (args.jobs or 1) > 1):
+        raise LabError("--speed measures one submission at a time on this computer: leave --slurm "
+                       "and --jobs out")
+    wanted_speed = speed.threshold(args.speed) if args.speed else None
     # On a cluster a node may have what this computer lacks, and says so if not.
     if not args.slurm and (trouble := sandbox.trouble()):
         raise LabError(trouble)
@@ -54,14 +62,17 @@ def run(args: argparse.Namespace) -> int:
     on_gpu = not args.emulate and not args.slurm and _has_gpu(wanted)
     preset = "default" if on_gpu else PRESET
     tasks, left_out = _set_up(wanted, preset, on_gpu)
-    with tempfile.TemporaryDirectory(prefix="lab-grade-") as folder:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lab-grade-"))
         bench = judging.set_up(tasks, Path(folder), build.build_folder(preset), args.seconds,
                                (GPU, CHECKED) if on_gpu else (EMULATED, CHECKED))
-        grader = Grader(tasks, left_out, bench, args.output)
+        measured = wanted_speed and stack.enter_context(
+            speed.ready(wanted_speed, [task.id for task in tasks]))
+        grader = Grader(tasks, left_out, bench, args.output, measured)
         if args.slurm:
             records = slurm.grade(grader, everyone, shlex.split(args.sbatch), args.jobs)
         else:
-            records = grader.grade(everyone, args.jobs or os.cpu_count() or 1)
+            records = grader.grade(everyone, 1 if measured else args.jobs or os.cpu_count() or 1)
     write(args.output / "grades.csv", reports.grades(records))
     write(args.output / "index.html", reports.page(records, "Grades"))
     failed = [record for record in records if record.status == INFRA_ERROR]
