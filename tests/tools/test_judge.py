@@ -13,7 +13,8 @@ from pathlib import Path
 from attacks import ATTACKS, CUDA_ATTACKS, CUDA_FRAME, FRAME, MEMORY, QUADRATIC
 from course import Test
 from lab import derive, manifest, paths
-from lab.instructor import audit, judging, sandbox
+from lab.backends import GPU
+from lab.instructor import audit, gpu, judging, sandbox
 
 BUILD = Path(os.environ.get("FLASH_BUILD") or paths.build_folder("cpu"))
 TASKS = [task for part in manifest.load_parts() for task in part.tasks
@@ -183,6 +184,34 @@ class Judge(Test):
         broken = dataclasses.replace(self.bench, folder=self.folder())
         with self.assertRaises(sandbox.InfraError):
             self.judged(self.fused.path("solution").read_text(), broken)
+
+
+@unittest.skipIf(sandbox.trouble(), sandbox.trouble())
+@unittest.skipUnless((BUILD / "bin/flash_runner_gpu").is_file(),
+                     f"{BUILD} has no runner of a GPU: nvcc builds it")
+class OnGpu(Test):
+    @classmethod
+    def setUpClass(cls):
+        headers = Path(cls.enterClassContext(tempfile.TemporaryDirectory(prefix="lab-test-")))
+        cls.fused = next(task for task in TASKS if task.name == "fused_cuda")
+        cls.bench = judging.set_up([cls.fused], headers, BUILD, backends=(GPU,))
+
+    def test_nvcc_compiles_in_the_sandbox_and_the_audit_takes_what_is_right(self):
+        right = self.fused.path("solution").read_bytes()
+        library = judging.compiled(self.fused, right, self.folder() / "right", self.bench)
+        self.assertGreater(library.stat().st_size, 10_000)
+        wrong = b"#include <dlfcn.h>\nstatic void* const library = dlopen(\"libcublas.so\", 2);\n"
+        text = self.refused(judging.compiled, self.fused, wrong + right, self.folder() / "wrong",
+                            self.bench)
+        self.assertIn("it loads other code at run time", text)
+        self.assertIn("it runs code before the first call", text)
+
+    @unittest.skipUnless(gpu.devices(), "there is no GPU here")
+    def test_the_solution_gets_all_points_of_the_cases_that_need_no_checks(self):
+        result = judging.judge(self.fused, self.fused.path("solution").read_bytes(), self.bench)
+        self.assertEqual((result.status, result.message), ("graded", ""))
+        self.assertEqual([case for case in result.cases if case.status != "passed"], [])
+        self.assertEqual(len(result.cases), len(self.bench.cases[self.fused.id]))
 
 
 class Audit(Test):

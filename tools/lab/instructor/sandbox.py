@@ -38,13 +38,13 @@ class InfraError(Exception):
     """The environment failed, not the submission: it has to be graded again, and gets no zero."""
 
 
-def trouble() -> str:
+def trouble(on_gpu: bool = False) -> str:
     """Why no sandbox can be had here, and what to do; "" where one starts."""
     if shutil.which("bwrap") is None:
         return ("bubblewrap is not installed, and student code is not run without it; on Debian "
                 "and Ubuntu: sudo apt-get install bubblewrap")
     try:
-        tried = run(command(["/usr/bin/true"], read={}), Limits(seconds=30))
+        tried = run(command(["/usr/bin/true"], read={}, on_gpu=on_gpu), Limits(seconds=30))
     except InfraError as error:
         return str(error)
     if tried.code == 0:

@@ -61,7 +61,7 @@ def site(board: Board, marks: bool = False) -> Iterator[Site]:
     on_gpu = board.device == "cuda"
     if on_gpu and (trouble := _no_gpu(board)):
         raise LabError(trouble)
-    if trouble := sandbox.trouble():
+    if trouble := sandbox.trouble(on_gpu):
         raise LabError(trouble)
     tasks = tuple(board.load_tasks())
     preset, suffix = preset_of(board), "_gpu" * on_gpu

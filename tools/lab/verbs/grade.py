@@ -60,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
     wanted = manifest.select(manifest.load_parts(), args.tasks.split(",") if args.tasks else ())
     everyone = submissions.find(args.places, wanted)
     on_gpu = not args.emulate and not args.slurm and _has_gpu(wanted)
+    if on_gpu and (trouble := sandbox.trouble(on_gpu)):
+        raise LabError(f"{trouble} (--emulate grades without the GPU)")
     preset = "default" if on_gpu else PRESET
     tasks, left_out = _set_up(wanted, preset, on_gpu)
     with contextlib.ExitStack() as stack:
