@@ -19,10 +19,11 @@ from pathlib import Path
 
 from attacks import FRAME
 from course import Test
-from lab import build, main, paths
+from lab import build, main, paths, results
 from lab.backends import EMULATED, GPU
 from lab.instructor import gpu, judging, sandbox
-from lab.leaderboard import boards, machine, measuring, pages, receipts, result, standings
+from lab.leaderboard import (boards, machine, measuring, pages, pytorch, receipts, result,
+                             standings)
 from lab.leaderboard.measuring import Measured, Site
 from lab.leaderboard.result import Busy, NoResult, result_of
 from lab.verbs import submit
@@ -192,6 +193,33 @@ class Places(Test):
         (place / "deep.json").write_text("[" * 100_000)
         rows, left_out = self.rows(place)
         self.assertEqual((rows, len(left_out)), ([], len(bad) + 1))
+
+    def test_pytorch_stands_beside_a_board_of_the_gpu_that_it_was_measured_on(self):
+        board, device = boards.find("gpu-forward-backward"), "NVIDIA H200 (143771 MiB)"
+        self.assertEqual(pytorch.times(board, device), ())
+        header = [column.name for column in results.columns("attention")]
+        row = dict.fromkeys(header, "") | {
+            "status": "ok", "gpu": "NVIDIA H200", "device": "cuda", "dtype": "float32",
+            "batch": 8, "heads": 1, "d_model": 64, "query_scale": 1, "causal": False}
+        rows = [row | {"implementation": name, "seq_len": keys, "forward_ms": ms,
+                       "backward_ms": 2 * ms, "total_ms": 3 * ms} | other
+                for name, keys, ms, other in (
+                    ("pytorch_sdpa", 8192, 3, {}), ("pytorch_sdpa", 16384, 12, {}),
+                    ("pytorch_math", 8192, 2, {}), ("pytorch_math", 16384, 8, {}),
+                    ("pytorch_math", 16384, 1, {"causal": True}),
+                    ("pytorch_math", 16384, 1, {"query_scale": 8}),
+                    ("pytorch_math", 16384, 1, {"gpu": "NVIDIA A100"}),
+                    ("pytorch_flash", 8192, 1, {}), ("7_ours", 8192, 1, {}))]
+        file = self.root / "outputs/x/csv/attention_benchmark.csv"
+        file.parent.mkdir(parents=True)
+        file.write_text("\n".join(",".join(map(str, line)) for line in (
+            header, *(one.values() for one in rows))) + "\n")
+        self.assertEqual(pytorch.times(board, device), (("pytorch_math", 30), ("pytorch_sdpa", 45)))
+        self.assertEqual(pytorch.times(boards.find("part3-forward"), device)[0],
+                         ("pytorch_math", 10))
+        self.assertEqual(pytorch.times(board, "NVIDIA A100"), ())
+        self.assertEqual(pytorch.times(self.board, device), ())
+        self.assertIn("math 30 ms; sdpa 45 ms", pytorch.line(pytorch.times(board, device)))
 
     def test_the_page_has_all_rows_and_loads_nothing(self):
         for name, speed in (("ann", 2), ("m & l", 3)):

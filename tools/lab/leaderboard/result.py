@@ -19,7 +19,7 @@ TURNS = 30          # timed calls of each pass
 # disturbed calls with which a measurement still stands.
 DISTURBED, SLOW, MOST_DISTURBED = 0.05, 0.9, 0.25
 # ms that a GPU takes at most before a call to do nothing, where nothing else runs on it: less than
-# 0.04 on an H200, which lets the judge wait for 0.9 to 2.5 while another process has a kernel there.
+# 0.04 on an H200, where the judge waits for 0.9 to 2.5 while another process has a kernel there.
 LONGEST_WAIT = 0.8
 
 
