@@ -24,8 +24,8 @@ struct Wanted {
 template <class T>
 class FLASH_EXPORT GpuOracle {
  public:
-  // Of `heads` heads of (queries, head_dim) and (keys, head_dim). It takes `rows` queries at a time,
-  // without a number as many as need 64 MiB for P.
+  // Of `heads` heads of (queries, head_dim) and (keys, head_dim). It takes `rows` queries at a
+  // time, without a number as many as need 64 MiB for P.
   GpuOracle(Index heads, const AttentionShape& head, bool causal, bool backward, Index rows = 0);
 
   // What the results are for these inputs; without a backward pass there is no d_out.

@@ -35,8 +35,8 @@ class GpuMemory final : public CallMemory {
   bool is_on_device() const override { return true; }
 
   // A kernel that an earlier call left behind could begin before the clock does. Then the GPU takes
-  // turns between two processes, and the judge waits for its own: 0.9 to 2.5 ms on an H200, and less
-  // than 0.04 where nothing else runs.
+  // turns between two processes, and the judge waits for its own: 0.9 to 2.5 ms on an H200, and
+  // less than 0.04 where nothing else runs.
   double write(const Call& call, const Layout& layout) override {
     const double before = wait();
     copy(memory_->data(), nothing_.data(), memory_->bytes());

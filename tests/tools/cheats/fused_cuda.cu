@@ -1,6 +1,6 @@
 // Submissions to a board of a GPU that want a short time without the work, as fused_cpu.cpp has
-// them for a CPU. All are of task part1.fused_cuda. Those after "only on a GPU" need one; the others
-// run on the emulator, too, where the same judge measures them.
+// them for a CPU. All are of task part1.fused_cuda. Those after "only on a GPU" need one; the
+// others run on the emulator, too, where the same judge measures them.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -32,8 +32,8 @@ _EXPLAINED = ("*Speed-up* is over the reference, measured in turns with it: the 
               "mean of the relative times of all passes; ± is how far it moves when turns are "
               "drawn again from those that were measured. *Total* is the sum of the median times. "
               "*Roofline* is the share of what one core, or the GPU, could do at best. Only a "
-              "verified result has a place; a mark (the solution, a rung of the ladder) stands there "
-              "to compare with.")
+              "verified result has a place; a mark (the solution, a rung of the ladder) stands "
+              "there to compare with.")
 
 
 def markdown(standings: Sequence[Standing]) -> str:
