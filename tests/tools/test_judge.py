@@ -263,8 +263,10 @@ class Audit(Test):
         self.assertNotEqual(audit.findings(symbols, "", ["_Zf"], [], is_cuda=True), [])
         for name, said in (("cudaMalloc", "nobody counts"), ("cudaMemcpyAsync", "copies between"),
                            ("cudaStreamCreateWithFlags", "stream that it is given"),
-                           ("cudaStreamSetAttribute", "stream that it is given"),
+                           ("cudaStreamSetAttribute", "changes the GPU"),
                            ("cudaGraphLaunch", "stream that it is given"),
+                           ("cudaDeviceSetLimit", "changes the GPU"),
+                           ("cudaCtxResetPersistingL2Cache", "changes the GPU"),
                            ("cudaEventRecord", "stream that it is given"),
                            ("cudaGetDriverEntryPointByVersion", "asks the driver"),
                            ("cuLaunchKernel", "asks the driver"), ("nvrtcCompileProgram", "driver"),

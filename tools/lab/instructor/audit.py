@@ -105,8 +105,9 @@ _REASONS = (
      "it takes device memory that nobody counts; use DeviceTensor or device::allocate"),
     (r"(_Z\d+)?cudaMemcpy\w*|_ZN5flash6device\d+copy_to_\w*",
      "it copies between host and device; kernels compute from what is on the device"),
-    (r"(_Z\d+)?cuda(Stream|Event|Graph|LaunchHostFunc|Launch\w*Cooperative|Ctx|DeviceSetLimit"
-     r"|DeviceSetCacheConfig)\w*",
+    (r"(_Z\d+)?cuda(StreamSetAttribute|Ctx\w+|DeviceSet\w+)(_ptsz)?",
+     "it changes the GPU or its cache for what comes after it"),
+    (r"(_Z\d+)?cuda(Stream|Event|Graph|LaunchHostFunc|Launch\w*Cooperative)\w*",
      "its work belongs on the stream that it is given, and is done when that is empty"),
     (r"cu[A-Z]\w*|nvrtc\w*|cuda(GetDriverEntryPoint|Library|Module|Kernel)\w*",
      "it asks the driver itself, or loads kernels that are not in its file"),

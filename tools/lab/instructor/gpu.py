@@ -40,11 +40,14 @@ def driver_folder() -> str:
                  if folder and Path(folder, "libcuda.so.1").exists()), "")
 
 
+def chosen() -> str:
+    """Which GPU is used where there are several, as nvidia-smi counts them."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+
+
 def variables() -> dict[str, str]:
-    """The environment of a judge that computes on a GPU."""
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return {"LD_LIBRARY_PATH": driver_folder()} | (
-        {} if chosen is None else {"CUDA_VISIBLE_DEVICES": chosen})
+    """Of judge and runner, so that both use the same GPU."""
+    return {"CUDA_VISIBLE_DEVICES": chosen(), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 def needed(library: Path) -> dict[str, Path]:

@@ -191,7 +191,8 @@ def in_sandbox(task: Task, backend: str, shown: Mapping[Path, str],
     return sandbox.command(
         ["/runner/runner", "/runner/student.so"], folder="/runner", read=shown, on_gpu=on_gpu,
         hide=gpu.vendor_files() if on_gpu and not may_use_libraries else (),
-        variables={"LD_LIBRARY_PATH": ":".join(found), "FLASH_SIMT_THREADS": "1"} | dict(variables))
+        variables={"LD_LIBRARY_PATH": ":".join(found)} | dict(variables) | (
+            gpu.variables() if on_gpu else {"FLASH_SIMT_THREADS": "1"}))
 
 
 def _cases(judge: Path) -> tuple[str, ...]:

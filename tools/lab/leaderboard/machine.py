@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from lab.errors import LabError
+from lab.instructor import gpu
 from lab.leaderboard.boards import Board
 from lab.leaderboard.result import DISTURBED, Busy
 
@@ -28,8 +29,7 @@ def device(board: Board) -> str:
 def now(board: Board) -> dict[str, object]:
     """What changes from minute to minute, where the system lets it be read."""
     if board.device == "cuda":
-        keys = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw",
-                "clocks_event_reasons.active")
+        keys = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw")
         return dict(zip(keys, _of_gpu(*keys)))
     clocks = [float(clock) for clock in re.findall(r"^cpu MHz\s*: ([\d.]+)", _text("/proc/cpuinfo"),
                                                    re.MULTILINE)]
@@ -43,7 +43,8 @@ def now(board: Board) -> dict[str, object]:
 def facts(board: Board) -> dict[str, object]:
     if board.device == "cuda":
         driver, = _of_gpu("driver_version")
-        return {"device": device(board), "driver": driver, "processor": platform.processor(),
+        return {"device": device(board), "driver": driver,
+                "processor": _cpuinfo().get("model name", ""),
                 "system": f"{platform.system()} {platform.release()}"}
     governor = _text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").strip()
     return {"device": device(board), "processors": os.cpu_count(),
@@ -56,8 +57,8 @@ def refuse_if_busy(board: Board, seconds: float = 0.5) -> None:
     if board.device == "cuda":
         others = _query("--query-compute-apps=pid,process_name", "--format=csv,noheader")
         if lines := others.strip().splitlines():
-            raise Busy(f"the GPU is busy: {len(lines)} other processes compute on it, first "
-                       f"{lines[0]}; end them, or try again later")
+            raise Busy(f"the GPU is busy: others compute on it ({'; '.join(lines[:3])}); end these "
+                       "processes, or try again later")
         return
     begin, used = time.perf_counter(), time.process_time()
     while time.perf_counter() - begin < seconds:
@@ -70,7 +71,7 @@ def refuse_if_busy(board: Board, seconds: float = 0.5) -> None:
 
 
 def _of_gpu(*keys: str) -> list[str]:
-    """What nvidia-smi says about the first GPU."""
+    """What nvidia-smi says about the GPU that is used."""
     said = _query(f"--query-gpu={','.join(keys)}", "--format=csv,noheader")
     values = [value.strip() for value in said.partition("\n")[0].split(",")]
     if len(values) != len(keys):
@@ -80,8 +81,8 @@ def _of_gpu(*keys: str) -> list[str]:
 
 def _query(*options: str) -> str:
     try:
-        return subprocess.run(["nvidia-smi", *options], capture_output=True, text=True,
-                              errors="replace").stdout
+        return subprocess.run(["nvidia-smi", "-i", gpu.chosen(), *options], capture_output=True,
+                              text=True, errors="replace").stdout
     except OSError:
         return ""
 

@@ -150,7 +150,9 @@ def measure(where: Site, students: Sequence[Path], turns: int,
             done = subprocess.run([str(word) for word in line], stdin=subprocess.DEVNULL,
                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                                   errors="replace",
-                                  env={"LC_ALL": "C"} | (gpu.variables() if on_gpu else {}))
+                                  env={"LC_ALL": "C"} | (
+                                      gpu.variables() | {"LD_LIBRARY_PATH": gpu.driver_folder()}
+                                      if on_gpu else {}))
     except OSError as error:
         raise LabError(f"{where.program} cannot be run: {error.strerror}") from None
     written = report.read_text("utf-8", "replace") if report.exists() else ""
