@@ -7,7 +7,9 @@
 #include <string>
 
 #include "benchmarking/program.hpp"
-#include "grading/judge/remote.hpp"
+#include "common/attention.hpp"
+#include "common/softmax_matmul.hpp"
+#include "grading/judge/timed.hpp"
 
 namespace flash::leaderboard {
 
@@ -29,16 +31,46 @@ class Problem {
   virtual std::string wrong(std::size_t pass) const = 0;
 };
 
+// What a board measures on each of its problems.
+struct Asked {
+  std::string kind = "attention", dtype = "float32";
+  std::size_t passes = 2;  // the first ones: 1 is the forward pass alone
+};
+
 // A board's name of a problem, with or without ":causal" behind the sizes:
 //   attention        "8x1x256x64:causal", batch x heads x sequence x head_dim
 //   softmax_matmul   "1x2048x64x512", batch x d1 x d2 x d3
 // Throws ArgumentError.
-std::unique_ptr<Problem> make_problem(const std::string& kind, const std::string& name);
+std::unique_ptr<Problem> make_problem(const Asked& asked, const std::string& name);
 
 // "1x2x3x4" as four numbers of at least 1; throws ArgumentError.
 Shape<4> sizes_in(const std::string& text);
 
-std::unique_ptr<Problem> make_attention(const Shape<4>& sizes, bool causal);
-std::unique_ptr<Problem> make_softmax_matmul(const Shape<4>& sizes);
+// What Problem::flops() and bytes() say. As benchmarking/README.md counts: two products of all
+// visible pairs, and five.
+double attention_flops(const AttentionShape& shape, bool causal, std::size_t pass);
+double attention_bytes(const AttentionShape& shape, std::size_t pass, std::size_t element);
+double softmax_matmul_flops(const SoftmaxMatmulShape& shape);
+double softmax_matmul_bytes(const SoftmaxMatmulShape& shape);
+
+// ---- What is of the host or of a GPU: host.cpp and gpu.cpp define it, and a program has one -----
+
+std::unique_ptr<Problem> make_problem(const Asked& asked, const Shape<4>& sizes, bool causal);
+
+// Where the tensors of its calls lie.
+std::unique_ptr<grading::CallMemory> memory_of_calls();
+
+// What the device does at best, and how it is now, where that can be read.
+struct Rates {
+  double peak_gflops = 0, bandwidth_gbs = 0;
+  double clock_mhz = 0, temperature_c = 0;
+};
+Rates rates_now();
+
+// The device's model, and why it cannot be measured now; before anything runs there.
+struct Device {
+  std::string name, trouble;
+};
+Device device_now();
 
 }  // namespace flash::leaderboard

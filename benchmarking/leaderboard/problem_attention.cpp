@@ -1,11 +1,11 @@
-// Part 2's problem: attention in float32, forward and backward. The backward pass gets out and lse
-// from the oracle, so that each pass is measured on its own.
+// Part 2's problem on a CPU: attention in float32, forward and backward. The backward pass gets out
+// and lse from the oracle, so that each pass is measured on its own.
 #include <atomic>
 #include <cmath>
 #include <thread>
 
 #include "benchmarking/core.hpp"
-#include "benchmarking/leaderboard/problem.hpp"
+#include "benchmarking/leaderboard/host.hpp"
 #include "common/compare.hpp"
 #include "common/inputs.hpp"
 #include "common/oracle.hpp"
@@ -52,18 +52,9 @@ class AttentionProblem final : public Problem {
 
   Strings passes() const override { return {"forward", "backward"}; }
 
-  // As benchmarking/README.md counts: two products, and five.
-  double flops(std::size_t pass) const override {
-    double pairs = 0;
-    for (Index i = 0; i < shape_.queries; ++i)
-      pairs += static_cast<double>(shape_.visible_keys(i, causal_));
-    return (pass == 0 ? 4 : 10) * pairs *
-           static_cast<double>(shape_.batch * shape_.heads * shape_.head_dim);
-  }
+  double flops(std::size_t pass) const override { return attention_flops(shape_, causal_, pass); }
   double bytes(std::size_t pass) const override {
-    const double tensor = static_cast<double>(shape_.batch * shape_.heads * shape_.queries) *
-                          static_cast<double>(shape_.head_dim);
-    return 4 * (pass == 0 ? 4 : 8) * tensor;
+    return attention_bytes(shape_, pass, sizeof(float));
   }
 
   void draw(std::uint64_t seed) override {
@@ -175,7 +166,7 @@ class AttentionProblem final : public Problem {
 
 }  // namespace
 
-std::unique_ptr<Problem> make_attention(const Shape<4>& sizes, bool causal) {
+std::unique_ptr<Problem> attention_on_host(const Shape<4>& sizes, bool causal) {
   return std::make_unique<AttentionProblem>(
       AttentionShape{sizes[0], sizes[1], sizes[2], sizes[2], sizes[3]}, causal);
 }

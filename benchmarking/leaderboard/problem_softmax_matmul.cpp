@@ -1,8 +1,8 @@
-// Part 1's problem: softmax(X) V in float32.
+// Part 1's problem on a CPU: softmax(X) V in float32.
 #include <cmath>
 
 #include "benchmarking/core.hpp"
-#include "benchmarking/leaderboard/problem.hpp"
+#include "benchmarking/leaderboard/host.hpp"
 #include "common/compare.hpp"
 #include "common/inputs.hpp"
 #include "common/oracle.hpp"
@@ -16,13 +16,8 @@ class SoftmaxMatmulProblem final : public Problem {
   explicit SoftmaxMatmulProblem(const SoftmaxMatmulShape& shape) : shape_(shape) {}
 
   Strings passes() const override { return {"forward"}; }
-  double flops(std::size_t) const override {
-    return 2.0 * static_cast<double>(shape_.batch * shape_.d1 * shape_.d2 * shape_.d3);
-  }
-  double bytes(std::size_t) const override {
-    return 4.0 * static_cast<double>(shape_.batch * (shape_.d1 * shape_.d2 + shape_.d2 * shape_.d3 +
-                                                     shape_.d1 * shape_.d3));
-  }
+  double flops(std::size_t) const override { return softmax_matmul_flops(shape_); }
+  double bytes(std::size_t) const override { return softmax_matmul_bytes(shape_); }
 
   void draw(std::uint64_t seed) override {
     x_ = make_input<3>(shape_.of_x(), Pattern::kNormal, 2 * seed);
@@ -71,7 +66,7 @@ class SoftmaxMatmulProblem final : public Problem {
 
 }  // namespace
 
-std::unique_ptr<Problem> make_softmax_matmul(const Shape<4>& sizes) {
+std::unique_ptr<Problem> softmax_matmul_on_host(const Shape<4>& sizes) {
   return std::make_unique<SoftmaxMatmulProblem>(
       SoftmaxMatmulShape{sizes[0], sizes[1], sizes[2], sizes[3]});
 }

@@ -3,8 +3,9 @@
 //
 // This process owns inputs, oracle and clock, and loads no student code (grading/judge/timed.hpp).
 // For each problem of a board and each turn: new inputs; each pass of the student and of the
-// reference on them, in a random order; the check of both results; one call that has nothing to do,
-// whose time is the cost of the exchange. A wrong result ends the run: there is no time for it.
+// reference on them, in a random order; the check of both results; one call with the same tensors
+// that has nothing to do, whose time is the cost of the exchange. A wrong result ends the run:
+// there is no time for it.
 //
 // The report is a line of JSON for each event: "begin", "sample", "wrong", "complete". Without
 // "complete" nothing counts.
@@ -14,11 +15,7 @@
 #include <fstream>
 #include <iostream>
 #include <sstream>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
-#include "benchmarking/leaderboard/ceiling.hpp"
 #include "benchmarking/leaderboard/problem.hpp"
 #include "benchmarking/options.hpp"
 #include "benchmarking/program.hpp"
@@ -51,21 +48,6 @@ std::string quoted(const std::string& text) {
   return out + '"';
 }
 
-// So that a call finds its inputs in memory, in no cache of any core.
-void evict(void* memory, std::size_t bytes) {
-#if defined(__x86_64__)
-  constexpr std::size_t kLine = 64;
-  for (std::size_t at = 0; at < bytes; at += kLine) _mm_clflush(static_cast<char*>(memory) + at);
-  _mm_mfence();
-#else
-  (void)memory, (void)bytes;
-  static std::vector<char> other(std::size_t{64} << 20);
-  static char fill = 0;
-  std::fill(other.begin(), other.end(), ++fill);
-  asm volatile("" : : "r"(other.data()) : "memory");
-#endif
-}
-
 // The words of a command, one a line of the file.
 std::vector<std::string> command_in(const std::string& path) {
   std::ifstream file(path);
@@ -76,7 +58,7 @@ std::vector<std::string> command_in(const std::string& path) {
 }
 
 struct Plan {
-  std::string kind;
+  Asked asked;
   Strings problems;
   Strings students;  // files with the commands of the runners, one for each pass
   std::filesystem::path reference;
@@ -89,17 +71,15 @@ class Measurement {
   Measurement(const Plan& plan, std::uint64_t seed, const std::string& output)
       : plan_(plan), seeds_(seed), report_(output, std::ios::app) {
     for (const std::string& file : plan.students) {
-      students_.emplace_back(command_in(file), plan.seconds_a_call);
-      references_.emplace_back(command_in(plan.reference), plan.seconds_a_call);
+      students_.emplace_back(command_in(file), plan.seconds_a_call, memory_of_calls());
+      references_.emplace_back(command_in(plan.reference), plan.seconds_a_call, memory_of_calls());
     }
-    nothing_to_do_ = make_problem(plan.kind, "1x1x1x1");
-    nothing_to_do_->draw(0);
   }
 
   void run() {
     const int all = plan_.turns * static_cast<int>(plan_.problems.size());
     for (const std::string& name : plan_.problems) {
-      const auto problem = make_problem(plan_.kind, name);
+      const auto problem = make_problem(plan_.asked, name);
       if (problem->passes().size() != students_.size())
         throw OptionError("a runner is needed for each pass");
       warm_up(*problem, name);
@@ -127,7 +107,7 @@ class Measurement {
 
   void take_turn(Problem& problem, const std::string& name, int turn) {
     problem.draw(seeds_.bits() >> 3);
-    const double gflops = peak_gflops(), bandwidth = read_bandwidth();
+    const Rates rates = rates_now();
     for (std::size_t pass = 0; pass < students_.size() && right_; ++pass) {
       const bool reference_first = seeds_.bits() & 1;
       Timed student, reference;
@@ -135,19 +115,24 @@ class Measurement {
       student = measured(problem, name, pass, students_[pass]);
       if (!right_) return;
       if (!reference_first) reference = measured(problem, name, pass, references_[pass]);
-      const Timed nothing = references_[pass].call(nothing_to_do_->call(pass), evict);
+      grading::Call empty = problem.call(pass);
+      empty.function = grading::kNothing;
+      const Timed nothing = references_[pass].call(empty);
       report_ << "{\"event\": \"sample\", \"problem\": " << quoted(name)
               << ", \"pass\": " << quoted(problem.passes()[pass])
               << format(
                      ", \"turn\": %d, \"student_ms\": %.6f, \"student_processor_ms\": %.6f, "
-                     "\"reference_ms\": %.6f, \"reference_processor_ms\": %.6f, "
+                     "\"student_wait_ms\": %.6f, \"reference_ms\": %.6f, "
+                     "\"reference_processor_ms\": %.6f, \"reference_wait_ms\": %.6f, "
                      "\"exchange_ms\": %.6f, \"exchange_processor_ms\": %.6f, "
                      "\"extra_bytes\": %zu, \"flops\": %.0f, \"bytes\": %.0f, "
-                     "\"peak_gflops\": %.3f, \"bandwidth_gbs\": %.3f}",
-                     turn, student.wall_ms, student.processor_ms, reference.wall_ms,
-                     reference.processor_ms, nothing.wall_ms, nothing.processor_ms,
-                     student.extra_bytes, problem.flops(pass), problem.bytes(pass), gflops,
-                     bandwidth)
+                     "\"peak_gflops\": %.3f, \"bandwidth_gbs\": %.3f, \"clock_mhz\": %.0f, "
+                     "\"temperature_c\": %.0f}",
+                     turn, student.wall_ms, student.processor_ms, student.wait_ms,
+                     reference.wall_ms, reference.processor_ms, reference.wait_ms, nothing.wall_ms,
+                     nothing.processor_ms, student.extra_bytes, problem.flops(pass),
+                     problem.bytes(pass), rates.peak_gflops, rates.bandwidth_gbs, rates.clock_mhz,
+                     rates.temperature_c)
               << std::endl;
     }
   }
@@ -159,7 +144,7 @@ class Measurement {
     std::string wrong;
     Timed timed;
     try {
-      timed = runner.call(problem.call(pass), evict);
+      timed = runner.call(problem.call(pass));
       wrong = problem.wrong(pass);
     } catch (const NotYetImplemented& missing) {
       wrong = "task " + missing.task() + " is not written yet";
@@ -179,7 +164,6 @@ class Measurement {
   Random seeds_;
   std::ofstream report_;
   std::vector<TimedRunner> students_, references_;
-  std::unique_ptr<Problem> nothing_to_do_;
   Screen screen_;
   int done_ = 0;
   bool right_ = true;
@@ -187,13 +171,14 @@ class Measurement {
 
 int run(int argc, char** argv) {
   Plan plan;
-  std::optional<std::string> kind;
+  std::optional<std::string> kind, dtype = "float32";
   std::optional<Strings> problems, students;
   std::optional<std::int64_t> turns = 20, warm_up = 500, seed, seconds = 20;
   std::filesystem::path output;
   Options options("submit_leaderboard",
                   "Measures a submission beside the reference; ./lab submit starts it.");
   options.choice("kind", "what the problems are", kind, {"attention", "softmax_matmul"});
+  options.choice("dtype", "of the tensors", dtype, {"float32", "float16", "bfloat16"});
   options.names("problems", "as in 8x1x256x64,8x1x256x64:causal", problems);
   options.names("students", "files with the runners' commands, one for each pass", students);
   options.file("reference", "the same of the reference, for all passes", plan.reference);
@@ -206,14 +191,17 @@ int run(int argc, char** argv) {
   if (!options.parse(argc, argv)) return 0;
   if (!kind || !problems || !students || plan.reference.empty() || output.empty())
     throw OptionError("--kind, --problems, --students, --reference and --output are needed");
-  plan.kind = *kind;
+  plan.asked = {.kind = *kind, .dtype = *dtype, .passes = students->size()};
   plan.problems = *problems;
   plan.students = *students;
   plan.turns = static_cast<int>(*turns);
   plan.warm_up_ms = static_cast<double>(*warm_up);
   plan.seconds_a_call = static_cast<double>(*seconds);
   const std::uint64_t used = seed ? static_cast<std::uint64_t>(*seed) : secret_seed();
-  std::ofstream(output) << "{\"event\": \"begin\", \"seed\": " << used << "}" << std::endl;
+  const Device device = device_now();
+  std::ofstream(output) << "{\"event\": \"begin\", \"seed\": " << used
+                        << ", \"device\": " << quoted(device.name) << "}" << std::endl;
+  if (!device.trouble.empty()) throw Error(device.trouble);
   Measurement(plan, used, output.string()).run();
   return 0;
 }

@@ -25,6 +25,7 @@ enum class Kind : std::uint32_t {
   kCallback,        // runner: call `function` of the interface that the judge holds
   kCallbackResult,  // judge
   kDone,            // runner
+  kMapDevice,       // judge: like kMap; the memory is a device's, and comes once for many calls
 };
 
 // How a call or a callback ended: with this exception, or without one.
@@ -82,7 +83,7 @@ static_assert(std::is_trivially_copyable_v<Message>);
 static_assert(sizeof(Message) == 4 * 572);  // tests/tools/attacks.py forges messages of this size
 
 // What a runner may be asked to call. Those of attention on the CPU exist for float and for double;
-// those of attention on a device, the last, for float, Half and BFloat16.
+// those of attention on a device for float, Half and BFloat16.
 enum Function : std::uint32_t {
   kFusedSoftmaxMatmul,
   kMeasure,
@@ -101,6 +102,7 @@ enum Function : std::uint32_t {
   kFlashDkDvCuda = kFlashDeltaCuda + 3,
   kFlashDqCuda = kFlashDkDvCuda + 3,
   kFlashBackwardCuda = kFlashDqCuda + 3,
+  kNothing = kFlashBackwardCuda + 3,  // on a GPU a kernel that does nothing
 };
 
 // The function of a device for elements of type T.

@@ -1,22 +1,33 @@
-// How the runner calls the functions of the CUDA tasks, with tensors in the emulator's memory.
+// How the runner calls the functions of the CUDA tasks: with tensors in the memory of its device,
+// which is the emulator's or a GPU's, or in device memory that the judge has mapped here.
+#include <memory>
 #include <optional>
 #include <string>
 
-#include "bonus_backward/flash_backward_cuda.hpp"
+#include "common/attention.hpp"
 #include "common/cuda/device.hpp"
-#include "common/simt/simt.hpp"
+#include "common/half.hpp"
+#include "grading/judge/joint_memory.hpp"
 #include "grading/runner/runner.hpp"
 #include "part1_softmax_matmul/attention_1d.hpp"
 #include "part1_softmax_matmul/softmax_matmul.hpp"
+#if __has_include("part3_flash_cuda/flash_attention_cuda.hpp")  // a release may lack the part
 #include "part3_flash_cuda/flash_attention_cuda.hpp"
+#define FLASH_HAVE_PART3
+#endif
 
 namespace flash::grading {
 namespace {
 
-// The tensors of a call on the device, each with what lies around it in the judge's memory.
+// The tensors of a call on the device, each with what lies around it in the judge's memory; or that
+// memory itself.
 class OnDevice {
  public:
-  OnDevice(const Message& call, void* memory) : call_(call), host_(static_cast<char*>(memory)) {
+  OnDevice(const Message& call, void* memory)
+      : call_(call), host_(static_cast<char*>(memory)), is_copy_(call.kind == Kind::kMap) {
+    for (unsigned n = 0; !is_copy_ && n < call.views && n < kMostViews; ++n)
+      device_[n] = host_ + call.placed[n].begin;
+    if (!is_copy_) return;
     for (unsigned n = 0; n < call.views && n < kMostViews; ++n) {
       const Placed& placed = call.placed[n];
       device_[n] = static_cast<char*>(device::allocate(placed.bytes));
@@ -25,7 +36,8 @@ class OnDevice {
     }
   }
   ~OnDevice() {
-    for (char* const memory : device_) device::free(memory);
+    for (char* const memory : device_)
+      if (is_copy_) device::free(memory);
   }
   OnDevice(const OnDevice&) = delete;
 
@@ -38,6 +50,7 @@ class OnDevice {
   }
 
   void copy_back(Message& done) const {
+    if (!is_copy_) return;
     for (unsigned n = 0; n < call_.views && n < kMostViews; ++n) {
       const Placed& placed = call_.placed[n];
       device::copy_to_host(host_ + placed.begin, device_[n], placed.bytes);
@@ -72,6 +85,7 @@ class OnDevice {
 
   const Message& call_;
   char* host_;
+  const bool is_copy_;
   char* device_[kMostViews] = {};
 };
 
@@ -111,10 +125,8 @@ constexpr char kPassAndDelta[] = "RKNS_17AttentionBackwardIT_EENS_10TensorViewIK
 // Whether it is a function for elements of T.
 template <class T>
 bool run_attention(const Message& call, const OnDevice& on, const OfType& of) {
+#ifdef FLASH_HAVE_PART3
   using Forward = void(const AttentionForward<T>&, const std::optional<FlashForwardConfig>&);
-  using Delta = void(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<float, 3>, Stream);
-  using Gradients = void(const AttentionBackward<T>&, TensorView<const float, 3>);
-  using Backward = void(const AttentionBackward<T>&);
   if (call.function == device_function<T>(kFlashForwardCuda)) {
     const auto& [head_dim, queries, keys, warps] = call.integers;
     std::optional<FlashForwardConfig> config;
@@ -122,7 +134,13 @@ bool run_attention(const Message& call, const OnDevice& on, const OfType& of) {
     of.find<Forward>("28flash_attention_forward_cuda",
                      "RKNS_16AttentionForwardIT_EERKSt8optionalINS_18FlashForwardConfigEE")(
         forward_pass<T>(call, on), config);
-  } else if (call.function == device_function<T>(kFlashDeltaCuda)) {
+    return true;
+  }
+#endif
+  using Delta = void(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<float, 3>, Stream);
+  using Gradients = void(const AttentionBackward<T>&, TensorView<const float, 3>);
+  using Backward = void(const AttentionBackward<T>&);
+  if (call.function == device_function<T>(kFlashDeltaCuda)) {
     of.find<Delta>("25flash_backward_delta_cuda", of.delta_arguments)(
         on.view<const T, 4>(0), on.view<const T, 4>(1), on.view<float, 3>(2), {});
   } else if (call.function == device_function<T>(kFlashDkDvCuda)) {
@@ -180,7 +198,24 @@ void run(const Message& call, void* memory, Message& done) {
   done.device_bytes = device::peak_memory() - before;
   on.copy_back(done);
   // A launch with a finding has thrown; the student's code may have caught that.
-  if (const std::string text = simt::first_finding(); !text.empty()) throw KernelError(text);
+  if (const std::string text = finding(); !text.empty()) throw KernelError(text);
+}
+
+void run_nothing() {
+  static void* const own = device::allocate(64);
+  device::fill_bytes(own, 0, 64);  // is a kernel
+  device::synchronize();
+}
+
+void* mapped_on_device(int descriptor, std::size_t bytes) {
+  static std::unique_ptr<JointMemory> mapped;
+  if (descriptor >= 0) {
+    mapped.reset();
+    mapped = std::make_unique<JointMemory>(descriptor, bytes);
+  }
+  if (mapped == nullptr) throw Error("the judge has sent no device memory");
+  device::synchronize();
+  return mapped->data();
 }
 
 }  // namespace flash::grading

@@ -81,4 +81,6 @@ std::vector<unsigned> prepared_for(const char* library) {
   return {SYS_rt_sigaction, SYS_sigaltstack};  // of its handler of faults
 }
 
+std::string finding() { return simt::first_finding(); }
+
 }  // namespace flash::grading

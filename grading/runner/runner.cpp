@@ -125,11 +125,13 @@ void put(Message& message, Ended how, const char* text) {
 void serve() {
   int fd = -1;
   const Message call = receive(&fd);
+  const bool on_device = call.kind == Kind::kMapDevice;
   // With all its pages, so that a call that is timed finds them.
-  void* const memory =
-      mmap(nullptr, call.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+  void* const memory = on_device ? mapped_on_device(fd, call.bytes)
+                                 : mmap(nullptr, call.bytes, PROT_READ | PROT_WRITE,
+                                        MAP_SHARED | MAP_POPULATE, fd, 0);
   if (memory == MAP_FAILED) _exit(5);
-  close(fd);
+  if (fd >= 0) close(fd);
   Message answer{};
   answer.kind = Kind::kMapped;
   send(answer);
@@ -137,7 +139,8 @@ void serve() {
   answer = Message{};
   answer.kind = Kind::kDone;
   try {
-    answer.bytes = host_memory::extra_bytes_of([&] { run(call, memory, answer); });
+    answer.bytes = host_memory::extra_bytes_of(
+        [&] { call.function == kNothing ? run_nothing() : run(call, memory, answer); });
   } catch (const NotYetImplemented& error) {
     put(answer, Ended::kNotYetImplemented, error.task().c_str());
   } catch (const ShapeError& error) {
@@ -163,7 +166,7 @@ void serve() {
   }
   std::fflush(stdout);
   send(answer);  // and then the rest, which is no part of the call
-  munmap(memory, call.bytes);
+  if (!on_device) munmap(memory, call.bytes);
 }
 
 }  // namespace

@@ -34,11 +34,24 @@ double ask_judge(Callback what);
 // The message of the measurement that the judge's last configuration gave.
 std::string judges_message();
 
-// Runs one call, and puts what it returns into `done`. Each runner defines it.
+// Runs one call, and puts what it returns into `done`. Each runner defines it. The memory is the
+// host's, or where the judge said kMapDevice a device's.
 void run(const Message& call, void* memory, Message& done);
 
+// ---- In host.cpp, emulator.cpp and gpu.cpp ------------------------------------------------------
+
+// What a call costs that does nothing.
+void run_nothing();
+
+// Maps device memory that the judge made; without a descriptor it is that of the call before. Exits
+// where this runner has no device.
+void* mapped_on_device(int descriptor, std::size_t bytes);
+
+// What the emulator has against the kernels of this call, "" elsewhere.
+std::string finding();
+
 // Called before the library is loaded, and before the kernel is told what this process may do.
-// Returns the system calls that are needed beyond those of arithmetic. In host.cpp or emulator.cpp.
+// Returns the system calls that are needed beyond those of arithmetic.
 std::vector<unsigned> prepared_for(const char* library);
 
 }  // namespace flash::grading

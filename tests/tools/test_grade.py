@@ -16,11 +16,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 from unittest import mock
 
-from course import Course
-from lab import manifest
-from lab.instructor import judging, reports, slurm, submissions
+from course import Course, Test
+from lab import build, main, manifest
+from lab.errors import LabError
+from lab.instructor import judging, reports, slurm, speed, submissions
 from lab.instructor.sandbox import InfraError
 from lab.instructor.submissions import Submission
+from lab.leaderboard import boards, machine, measuring
+from lab.leaderboard.result import Busy, NoResult
 from lab.verbs import grade
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "grading/results.schema.json").read_text())
@@ -374,6 +377,69 @@ class Records(unittest.TestCase):
         record = reports.Record("a", "k", "graded", "1", (judging.Judged(
             "part1.x", 1, "graded", "", 3, (case,)),), left_out=("part1.y",))
         self.assertEqual(reports.from_json(reports.to_json(record)), record)
+
+
+
+class Speed(Test):
+    """Points for speed: what is measured is given by the test."""
+
+    def judge(self, found, cases="passed", compiles=True):
+        board = boards.find("part1-cpu")
+        done = judging.Judged(board.tasks[0], 1, "graded", cases=(
+            judging.Case("one", cases, 1), judging.Case("beyond", "failed", 0, challenge=True)))
+
+        def result(*_):
+            if isinstance(found, Exception):
+                raise found
+            return mock.Mock(speedup=found, uncertainty=0.01)
+
+        def libraries(*_):
+            if not compiles:
+                raise LabError("fused_cpu.cpp does not compile")
+
+        self.patch(measuring, libraries=libraries, measure=mock.Mock())
+        self.patch(speed, result_of=result)
+        self.patch(machine, refuse_if_busy=lambda _: None)
+        where = measuring.Site(board, (), None, self.folder())
+        return speed.Speed(speed.threshold("part1-cpu=1.5:2"), where).judge(
+            [done], submissions.Content({}))
+
+    def test_what_counts_is_the_speed_over_the_reference(self):
+        for found, cases, earned, said in (
+                (1.6, "passed", 2, "1.60 times as fast, +- 1.0 %"),
+                (1.4, "passed", 0, "1.40 times as fast"), (9, "failed", 0, "part1.fused_cpu does"),
+                (NoResult("no time is that short"), "passed", 0, "no time is that short")):
+            judged = self.judge(found, cases)
+            case, = judged.cases
+            self.assertEqual((judged.task, judged.points, judged.earned, case.name),
+                             ("speed.part1-cpu", 2, earned,
+                              "at least 1.5 times as fast as the reference"))
+            self.assertIn(said, case.message)
+            self.assertEqual(reports.again(judged, case),
+                             "./lab submit part1-cpu --mode benchmark")
+        self.assertIn("does not compile", self.judge(9, compiles=False).cases[0].message)
+        with self.assertRaisesRegex(InfraError, "the machine is busy"):
+            self.judge(Busy("the machine is busy"))
+
+    def test_what_speed_is_asked_for(self):
+        for text in ("part1-cpu", "part1-cpu=2", "part1-cpu=0:1", "part1-cpu=2:0", "part1-cpu=2:x"):
+            self.assertIn("BOARD=SPEEDUP:POINTS", self.refused(speed.threshold, text))
+        self.assertIn('no board "x"', self.refused(speed.threshold, "x=2:1"))
+        code, text = self.printed(main.main, ["grade", "x", "--speed", "part1-cpu=2:1",
+                                              "--jobs", "2"])
+        self.assertEqual(code, 1)
+        self.assertIn("one submission at a time", text)
+
+    def test_a_gpu_is_used_where_there_is_one_that_can_be_built_for(self):
+        tasks = [mock.Mock(is_cuda=True)]
+        for devices, cuda, checked, on_gpu in (([], "gpu", True, False), (["x"], "gpu", True, True),
+                                               (["x"], "toolkit", True, False),
+                                               (["x"], "gpu", False, False)):
+            self.patch(grade.gpu, devices=lambda devices=devices: devices)
+            self.patch(build, configured=lambda *_, cuda=cuda, checked=checked: mock.Mock(
+                cuda=cuda, checked=checked))
+            self.assertEqual(grade._has_gpu(tasks), on_gpu)
+        self.assertFalse(grade._has_gpu([mock.Mock(is_cuda=False)]))
 
 
 if __name__ == "__main__":

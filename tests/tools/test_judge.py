@@ -13,7 +13,8 @@ from pathlib import Path
 from attacks import ATTACKS, CUDA_ATTACKS, CUDA_FRAME, FRAME, MEMORY, QUADRATIC
 from course import Test
 from lab import derive, manifest, paths
-from lab.instructor import audit, judging, sandbox
+from lab.backends import GPU
+from lab.instructor import audit, gpu, judging, sandbox
 
 BUILD = Path(os.environ.get("FLASH_BUILD") or paths.build_folder("cpu"))
 TASKS = [task for part in manifest.load_parts() for task in part.tasks
@@ -185,6 +186,34 @@ class Judge(Test):
             self.judged(self.fused.path("solution").read_text(), broken)
 
 
+@unittest.skipIf(sandbox.trouble(), sandbox.trouble())
+@unittest.skipUnless((BUILD / "bin/flash_runner_gpu").is_file(),
+                     f"{BUILD} has no runner of a GPU: nvcc builds it")
+class OnGpu(Test):
+    @classmethod
+    def setUpClass(cls):
+        headers = Path(cls.enterClassContext(tempfile.TemporaryDirectory(prefix="lab-test-")))
+        cls.fused = next(task for task in TASKS if task.name == "fused_cuda")
+        cls.bench = judging.set_up([cls.fused], headers, BUILD, backends=(GPU,))
+
+    def test_nvcc_compiles_in_the_sandbox_and_the_audit_takes_what_is_right(self):
+        right = self.fused.path("solution").read_bytes()
+        library = judging.compiled(self.fused, right, self.folder() / "right", self.bench)
+        self.assertGreater(library.stat().st_size, 10_000)
+        wrong = b"#include <dlfcn.h>\nstatic void* const library = dlopen(\"libcublas.so\", 2);\n"
+        text = self.refused(judging.compiled, self.fused, wrong + right, self.folder() / "wrong",
+                            self.bench)
+        self.assertIn("it loads other code at run time", text)
+        self.assertIn("it runs code before the first call", text)
+
+    @unittest.skipUnless(gpu.devices(), "there is no GPU here")
+    def test_the_solution_gets_all_points_of_the_cases_that_need_no_checks(self):
+        result = judging.judge(self.fused, self.fused.path("solution").read_bytes(), self.bench)
+        self.assertEqual((result.status, result.message), ("graded", ""))
+        self.assertEqual([case for case in result.cases if case.status != "passed"], [])
+        self.assertEqual(len(result.cases), len(self.bench.cases[self.fused.id]))
+
+
 class Audit(Test):
     def findings(self, symbols, sections=""):
         return audit.findings(symbols, sections, ["_Zf"], ["_ZN5flash5checkEv"])
@@ -219,6 +248,34 @@ class Audit(Test):
                               ("_ZN5flash6device11is_emulatedEv", False),
                               ("_Z16cudaGetLastErrorv", True), ("_Z10cudaMallocPPvm", False)):
             self.assertEqual(audit.may_be_used_in_cuda(name), allowed, name)
+
+    def test_what_nvcc_makes_of_kernels_is_allowed_and_no_more_of_cuda(self):
+        symbols = ("_Zf T 0 9\n__cudaRegisterFatBinary U\n__cudaLaunchKernel U\natexit U\nexit U\n"
+                   "cudaLaunchKernelExC U\ncudaFuncSetAttribute U\n")
+        sections = "".join(f"  [ 1] {name} PROGBITS 0000000000000000 000040 {size:06x} 00 A 0 0 8\n"
+                           for name, size in ((".nv_fatbin", 9), (".nvFatBinSegment", 24),
+                                              (".init_array", 8), (".rela.init_array", 24)))
+
+        def findings(symbols, sections):
+            return audit.findings(symbols, sections, ["_Zf"], [], is_cuda=True, on_gpu=True)
+
+        self.assertEqual(findings(symbols, sections), [])
+        self.assertNotEqual(audit.findings(symbols, "", ["_Zf"], [], is_cuda=True), [])
+        for name, said in (("cudaMalloc", "nobody counts"), ("cudaMemcpyAsync", "copies between"),
+                           ("cudaStreamCreateWithFlags", "stream that it is given"),
+                           ("cudaStreamSetAttribute", "changes the GPU"),
+                           ("cudaGraphLaunch", "stream that it is given"),
+                           ("cudaDeviceSetLimit", "changes the GPU"),
+                           ("cudaCtxResetPersistingL2Cache", "changes the GPU"),
+                           ("cudaEventRecord", "stream that it is given"),
+                           ("cudaGetDriverEntryPointByVersion", "asks the driver"),
+                           ("cuLaunchKernel", "asks the driver"), ("nvrtcCompileProgram", "driver"),
+                           ("cublasSgemm_v2", "a library does"), ("dlopen", "loads other code")):
+            text, = findings(symbols + f"{name} U\n", sections)
+            self.assertIn(said, text)
+        # A constructor of the student's is a second entry.
+        text, = findings(symbols, sections.replace("000008 00", "000010 00"))
+        self.assertIn("before the first call", text)
 
     def test_words_are_refused_behind_the_headers(self):
         header = audit.refused_words('  # include <cmath>\n#include "a/b.hpp" // c\n//#include "d"')

@@ -1,7 +1,8 @@
 """The leaderboard: what is a result, who has a place, and that no cheat gets one.
 
 The cheats need submit_leaderboard and the runner of part 1 in the build (FLASH_BUILD, which ctest
-sets) and bubblewrap. With FLASH_ALL_ATTACKS=1 also part 2's board is tried.
+sets) and bubblewrap. With FLASH_ALL_ATTACKS=1 also part 2's board is tried. Those in CUDA are
+measured on the emulator, by the same judge, and once more on a GPU where there is one.
 """
 
 import contextlib
@@ -18,9 +19,11 @@ from pathlib import Path
 
 from attacks import FRAME
 from course import Test
-from lab import build, main, paths
-from lab.instructor import judging, sandbox
-from lab.leaderboard import boards, machine, measuring, pages, receipts, result, standings
+from lab import build, main, paths, results
+from lab.backends import EMULATED, GPU
+from lab.instructor import gpu, judging, sandbox
+from lab.leaderboard import (boards, machine, measuring, pages, pytorch, receipts, result,
+                             standings)
 from lab.leaderboard.measuring import Measured, Site
 from lab.leaderboard.result import Busy, NoResult, result_of
 from lab.verbs import submit
@@ -28,7 +31,15 @@ from lab.verbs import submit
 BUILD = Path(os.environ.get("FLASH_BUILD") or paths.build_folder("cpu"))
 NEEDED = [BUILD / "bin" / name for name in ("submit_leaderboard", "flash_runner_part1",
                                             "flash_runner_part2")]
+EMULATED_SOLUTION = "lib/libpart1_fused_cuda_solution_emulated.so"
 CHEATS = Path(__file__).parent / "cheats/fused_cpu.cpp"
+CUDA_CHEATS = CHEATS.with_name("fused_cuda.cu")
+
+
+def lacks(*names):
+    """Which of these files the build does not have."""
+    missing = [name for name in names if not (BUILD / name).is_file()]
+    return f"{BUILD} has no {', '.join(missing)}" if missing else ""
 
 
 def samples(board, turns=result.TURNS, **values):
@@ -46,9 +57,9 @@ class Numbers(Test):
 
     board = boards.find("part2-cpu")
 
-    def none(self, samples, said, kind=NoResult):
+    def none(self, samples, said, kind=NoResult, board=board):
         with self.assertRaises(kind) as caught:
-            result_of(self.board, samples)
+            result_of(board, samples)
         self.assertIn(said, str(caught.exception))
 
     def test_the_exchange_is_subtracted_from_both(self):
@@ -87,6 +98,17 @@ class Numbers(Test):
             one["peak_gflops"] = 80
         self.none(slow, "the machine is busy", Busy)
 
+    def test_what_is_left_on_a_gpu_when_a_call_begins_gives_no_result(self):
+        board = boards.find("part3-forward")
+        waits = {"student_wait_ms": 0.1, "reference_wait_ms": 0.2}
+        # What the processor does meanwhile is of no account.
+        right = samples(board, student_processor_ms=0, **waits)
+        self.assertAlmostEqual(result_of(board, right).speedup, 2)
+        for one in right[::3]:
+            one |= {"student_wait_ms": 2.4, "reference_wait_ms": 1.3}
+        self.none(right, "something else ran on the GPU when 33 %", board=board)
+        self.none(samples(board), "student_wait_ms of a sample", board=board)
+
 
 class Places(Test):
     """Receipts, verifications, and the page that is made of them."""
@@ -99,7 +121,8 @@ class Places(Test):
         self.board = boards.find("part2-cpu")
 
     def receipt(self, name, speed, **values):
-        made = receipts.make(self.board, name, {"a.cpp": name.encode()}, machine.facts(), ["c++"],
+        made = receipts.make(self.board, name, {"a.cpp": name.encode()},
+                             machine.facts(self.board), ["c++"],
                              Measured(1, tuple(samples(self.board, student_ms=0.1 + 10 / speed,
                                                        student_processor_ms=10 / speed))))
         return dataclasses.replace(made, **values)
@@ -133,7 +156,7 @@ class Places(Test):
 
         measured = []  # what the next measurement gives
         self.patch(measuring, site=site, test=lambda *_: None, libraries=lambda *_: [])
-        self.patch(machine, refuse_if_busy=lambda: None)
+        self.patch(machine, refuse_if_busy=lambda _: None)
         self.patch(submit, sources_of=lambda *_: {"a.cpp": b"ann"},
                    take=lambda where, name, *_: (measured[0], measured[0].result(where.board)))
         file = receipts.save(self.receipt("ann", 2), receipts.RECEIPTS)
@@ -144,7 +167,7 @@ class Places(Test):
             self.assertEqual((ended, self.rows()[0]), (code, [state] if state else []), text)
         self.patch(submit, sources_of=lambda *_: {"a.cpp": b"bob"})
         self.assertIn("a.cpp differs", self.printed(main.main, verify)[1])
-        self.patch(machine, device=lambda: "another model")
+        self.patch(machine, device=lambda _: "another model")
         self.assertIn("never mixes two models", self.printed(main.main, verify)[1])
 
     def test_two_models_of_a_device_are_two_boards(self):
@@ -170,6 +193,33 @@ class Places(Test):
         (place / "deep.json").write_text("[" * 100_000)
         rows, left_out = self.rows(place)
         self.assertEqual((rows, len(left_out)), ([], len(bad) + 1))
+
+    def test_pytorch_stands_beside_a_board_of_the_gpu_that_it_was_measured_on(self):
+        board, device = boards.find("gpu-forward-backward"), "NVIDIA H200 (143771 MiB)"
+        self.assertEqual(pytorch.times(board, device), ())
+        header = [column.name for column in results.columns("attention")]
+        row = dict.fromkeys(header, "") | {
+            "status": "ok", "gpu": "NVIDIA H200", "device": "cuda", "dtype": "float32",
+            "batch": 8, "heads": 1, "d_model": 64, "query_scale": 1, "causal": False}
+        rows = [row | {"implementation": name, "seq_len": keys, "forward_ms": ms,
+                       "backward_ms": 2 * ms, "total_ms": 3 * ms} | other
+                for name, keys, ms, other in (
+                    ("pytorch_sdpa", 8192, 3, {}), ("pytorch_sdpa", 16384, 12, {}),
+                    ("pytorch_math", 8192, 2, {}), ("pytorch_math", 16384, 8, {}),
+                    ("pytorch_math", 16384, 1, {"causal": True}),
+                    ("pytorch_math", 16384, 1, {"query_scale": 8}),
+                    ("pytorch_math", 16384, 1, {"gpu": "NVIDIA A100"}),
+                    ("pytorch_flash", 8192, 1, {}), ("7_ours", 8192, 1, {}))]
+        file = self.root / "outputs/x/csv/attention_benchmark.csv"
+        file.parent.mkdir(parents=True)
+        file.write_text("\n".join(",".join(map(str, line)) for line in (
+            header, *(one.values() for one in rows))) + "\n")
+        self.assertEqual(pytorch.times(board, device), (("pytorch_math", 30), ("pytorch_sdpa", 45)))
+        self.assertEqual(pytorch.times(boards.find("part3-forward"), device)[0],
+                         ("pytorch_math", 10))
+        self.assertEqual(pytorch.times(board, "NVIDIA A100"), ())
+        self.assertEqual(pytorch.times(self.board, device), ())
+        self.assertIn("math 30 ms; sdpa 45 ms", pytorch.line(pytorch.times(board, device)))
 
     def test_the_page_has_all_rows_and_loads_nothing(self):
         for name, speed in (("ann", 2), ("m & l", 3)):
@@ -212,26 +262,42 @@ class Boards(Test):
             self.assertEqual(code, 1)
             return text
 
-        for cuda, said in (("none", "has no CUDA"), ("toolkit", "there is none here"),
-                           ("gpu", "no judge that measures there")):
-            config = build.Config(*[""] * 3, cuda, "", "", True, True, "")
+        for cuda, checked, said in (("none", True, "has no CUDA"),
+                                    ("toolkit", True, "there is none here"),
+                                    ("gpu", False, "needs g++")):
+            config = build.Config(*[""] * 3, cuda, "", "", True, checked, "")
             self.patch(build, configured=lambda *_, config=config: config)
             self.assertIn(said, submit("part3-forward"))
+        self.patch(build, configured=lambda *_: dataclasses.replace(config, checked=True))
         self.patch(sandbox.shutil, which=lambda _: None)
-        self.assertIn("bubblewrap is not installed", submit("part1-cpu"))
+        for board in ("part1-cpu", "part3-forward"):
+            self.assertIn("bubblewrap is not installed", submit(board))
         self.assertIn('no board "part1"', submit("part1"))
+
+    def test_a_gpu_is_asked_for_its_model_and_for_others_that_use_it(self):
+        board = boards.find("part3-forward")
+        said = {"--query-gpu=name,memory.total": "NVIDIA H200, 143771 MiB\n",
+                "--query-compute-apps=pid,process_name": "17, python3\n"}
+        self.patch(machine, _query=lambda what, *_: said[what])
+        self.assertEqual(machine.device(board), "NVIDIA H200 (143771 MiB)")
+        with self.assertRaisesRegex(Busy, "others compute on it .17, python3."):
+            machine.refuse_if_busy(board)
+        said["--query-compute-apps=pid,process_name"] = ""
+        machine.refuse_if_busy(board)
+        self.patch(machine, _query=lambda *_: "")
+        self.assertIn("nvidia-smi does not say", self.refused(machine.device, board))
 
 
 @unittest.skipIf(sandbox.trouble(), sandbox.trouble())
 @unittest.skipUnless(all(file.is_file() for file in NEEDED),
                      f"{BUILD} has no judge of the leaderboard: build the target flash_leaderboard")
 class Cheats(Test):
-    def site(self, board, **changes):
+    def site(self, board, backend="", **changes):
         """A board as it is measured, without the audit, on which results do not stand."""
         board = dataclasses.replace(boards.find(board), **changes)
         tasks = tuple(board.load_tasks())
         work = self.folder()
-        bench = judging.set_up(tasks, work / "headers", BUILD)
+        bench = judging.set_up(tasks, work / "headers", BUILD, backends=(backend,))
         builds = {name: tuple(dataclasses.replace(one, flags=tuple(
             {"-O2": "-O1", "-ftree-vectorize": "-w"}.get(word, word) for word in one.flags))
             for one in builds) for name, builds in bench.builds.items()}
@@ -239,29 +305,61 @@ class Cheats(Test):
 
     def test_no_cheat_gets_a_result_and_what_is_right_gets_one(self):
         where = self.site("part1-cpu", problems=("1x256x512x64", "2x64x256x64"))
-        source = CHEATS.read_bytes()
+        found = self.measured(where, CHEATS.read_text(), 2)
+        self.assertGreaterEqual(len(found), 35)
+        for name, text in found.items():
+            with self.subTest(name):
+                self.assertIn("no time is taken of a wrong result", text)
+
+    @unittest.skipIf(lacks("bin/submit_leaderboard_emulated", EMULATED_SOLUTION),
+                     lacks("bin/submit_leaderboard_emulated", EMULATED_SOLUTION))
+    def test_no_cheat_in_cuda_gets_a_result_on_the_emulator(self):
+        where = self.site("part1-gpu", EMULATED, problems=("1x9x70x40", "2x5x64x33"))
+        found = self.measured(where, CUDA_CHEATS.read_text().partition("only on a GPU ----")[0], 2,
+                              reference=BUILD / EMULATED_SOLUTION)
+        self.assertGreaterEqual(len(found), 20)
+        for name, text in found.items():
+            with self.subTest(name):
+                self.assertIn("no time is taken of a wrong result", text)
+                self.assertNotIn("cudaError", text)  # it has to fail as it would on a GPU
+
+    @unittest.skipIf(lacks("bin/submit_leaderboard_gpu") or not gpu.devices(),
+                     lacks("bin/submit_leaderboard_gpu") or "there is no GPU here")
+    def test_no_cheat_in_cuda_gets_a_result_on_a_gpu(self):
+        where = self.site("part1-gpu", GPU, problems=("1x2048x4096x128", "8x2048x4096x128"))
+        found = self.measured(where, CUDA_CHEATS.read_text(), 1)
+        self.assertGreaterEqual(len(found), 25)
+        for name, text in found.items():
+            with self.subTest(name):
+                self.assertRegex(text, "no time is taken of a wrong result|something else ran on "
+                                       "the GPU")
+                self.assertNotIn("cudaError", text)
+
+    def measured(self, where, source, at_a_time, reference=None):
+        """What became of each cheat; the honest one has been measured to its end."""
         protocol = "grading/judge/protocol.hpp"  # which the cheats know as well as the judge
         (where.bench.headers / protocol).parent.mkdir(parents=True)
         shutil.copy(paths.ROOT / protocol, where.bench.headers / protocol)
-        libraries = measuring.libraries(where, {where.tasks[0].shown_path(): source})
-        names = re.findall(r'^    \{"([^"]+)",', source.decode(), re.MULTILINE)
-        self.assertGreaterEqual(len(names), 35)
+        path = where.tasks[0].shown_path()
+        file = CUDA_CHEATS if where.tasks[0].is_cuda else CHEATS
+        libraries = measuring.libraries(where, {path: file.read_bytes()})
+        names = re.findall(r'^    \{"([^"]+)",', source, re.MULTILINE)
 
         def one(name):
             work = Path(tempfile.mkdtemp(dir=where.work))
             try:
-                measuring.measure(dataclasses.replace(where, work=work), libraries, 3,
-                                  {"CHEAT": name}, warm_up_ms=0)
+                done = measuring.measure(dataclasses.replace(where, work=work), libraries, 3,
+                                         {"CHEAT": name}, warm_up_ms=0, reference=reference)
+                if where.backend == GPU:
+                    result_of(where.board, done.samples, 3)
                 return "it was measured to its end"
             except NoResult as error:
                 return str(error)
 
-        with ThreadPoolExecutor(2) as pool:
+        with ThreadPoolExecutor(at_a_time) as pool:
             found = dict(zip(names, pool.map(one, names)))
         self.assertEqual(found.pop("honest"), "it was measured to its end")
-        for name, text in found.items():
-            with self.subTest(name):
-                self.assertIn("no time is taken of a wrong result", text)
+        return found
 
     def test_a_library_that_does_the_work_is_refused(self):
         # It would be right and fast: only the audit stands against it.

@@ -98,7 +98,7 @@ class Released(Test):
         names = {path.relative_to(self.out).as_posix() for path in self.out.rglob("*")}
         for pattern in (r"solution\b", r"\bladder/", r"^\.git(/|$)", r"^CONTRIBUTING", r"^\.ci\b",
                         r"^grading/(?!judge|runner|CMakeLists)",
-                        r"instructor/(?!__init__|audit|judging|sandbox|submissions)",
+                        r"instructor/(?!__init__|audit|gpu|judging|sandbox|submissions)",
                         r"verbs/(release|grade|skeletons|rung|table|run)\.",
                         r"^tests/(tools|mutants|simt|torch|benchmarking)"):
             self.assertEqual([name for name in names if re.search(pattern, name)], [], pattern)

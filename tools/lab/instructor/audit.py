@@ -56,6 +56,20 @@ _OF_CUDA = re.compile(
     r"|FuncGetAttributes|GetDevice|DeviceGetAttribute|Memset|RuntimeGetVersion"
     r"|DeviceSynchronize|StreamSynchronize)\D\w*")
 
+# The same of a library for a GPU: common/cuda, what nvcc makes of kernels and launches, and what
+# CUDA's runtime says about a GPU. Streams, graphs, events and memory of its own it does not need.
+# `exit` is what nvcc puts in the place of a device function on the host.
+_ON_GPU = re.compile(
+    r"__cuda(RegisterFatBinary(End)?|UnregisterFatBinary|RegisterFunction|RegisterVar"
+    r"|PushCallConfiguration|PopCallConfiguration|LaunchKernel\w*|GetKernel|InitModule)"
+    r"|cuda(LaunchKernel(ExC)?|GetLastError|PeekAtLastError|GetErrorString|GetErrorName"
+    r"|FuncSetAttribute|FuncGetAttributes|GetDevice|DeviceGetAttribute|RuntimeGetVersion"
+    r"|OccupancyMaxActive\w+|Memset(Async)?|DeviceSynchronize|StreamSynchronize)(_ptsz|_v\d+)?"
+    r"|atexit|exit")
+_SECTIONS_OF_GPU = re.compile(r"\.nv_fatbin|\.nvFatBinSegment|\.(rela\.)?nvFatBinSegment"
+                              r"|__nv_module_id|\.rela\.init_array|\.init_array")
+_REGISTERS = 8  # bytes of .init_array: the one function that tells the runtime of the kernels
+
 # Words that a .cu file may not have, after the headers that it includes: for the compiler, which
 # sees through macros. Whether it runs on a GPU or on the emulator makes no difference to a
 # solution, and what would hide code from the emulator's checks needs one of these.
@@ -87,10 +101,16 @@ _REASONS = (
      "it ends the program, or catches its signals"),
     (r"\w*random_device\w*|rand\w*|srand\w*|time|clock\w*|gettimeofday",
      "its result could depend on the time or on chance"),
-    (r"_Z\d+cuda(Malloc|Free)\w*",
+    (r"(_Z\d+)?cuda(Malloc|Free)\w*",
      "it takes device memory that nobody counts; use DeviceTensor or device::allocate"),
-    (r"_Z\d+cudaMemcpy\w*|_ZN5flash6device\d+copy_to_\w*",
+    (r"(_Z\d+)?cudaMemcpy\w*|_ZN5flash6device\d+copy_to_\w*",
      "it copies between host and device; kernels compute from what is on the device"),
+    (r"(_Z\d+)?cuda(StreamSetAttribute|Ctx\w+|DeviceSet\w+)(_ptsz)?",
+     "it changes the GPU or its cache for what comes after it"),
+    (r"(_Z\d+)?cuda(Stream|Event|Graph|LaunchHostFunc|Launch\w*Cooperative)\w*",
+     "its work belongs on the stream that it is given, and is done when that is empty"),
+    (r"cu[A-Z]\w*|nvrtc\w*|cuda(GetDriverEntryPoint|Library|Module|Kernel)\w*",
+     "it asks the driver itself, or loads kernels that are not in its file"),
     (r"cublas\w*|cudnn\w*|cutlass\w*|cblas_\w*|[sd]gemm\w*|mkl_\w*", "a library does the exercise"),
     (r"\w*oracle\w*|\w*(softmax_matmul_magnitude|make_input)\w*", "it calls the reference"),
     (r"\w*5flash\w*|\w*simt\w*", "it is inside the course, and not part of this task's interface"),
@@ -99,7 +119,7 @@ _REASONS = (
 
 
 def may_be_used_in_cuda(name: str) -> bool:
-    """Of a symbol of the emulator's libraries: whether student code may use it."""
+    """Of a symbol of the libraries of the emulator or of a GPU: whether student code may use it."""
     return bool(_OF_CUDA.fullmatch(name))
 
 
@@ -119,9 +139,10 @@ def words_found(output: str) -> list[str]:
 
 
 def findings(symbols: str, sections: str, exports: Iterable[str], provided: Iterable[str],
-             is_cuda: bool = False) -> list[str]:
+             is_cuda: bool = False, on_gpu: bool = False) -> list[str]:
     """What is refused, a sentence each. `symbols` is the output of `nm -P`, `sections` that of
-    `readelf -SW`; `exports` are the functions of the task, `provided` what the course offers."""
+    `readelf -SW`; `exports` are the functions of the task, `provided` what the course offers.
+    `on_gpu`: nvcc made the object, and a GPU runs its kernels."""
     exports, provided = set(exports), set(provided)
     found = []
     defined = set()
@@ -130,6 +151,8 @@ def findings(symbols: str, sections: str, exports: Iterable[str], provided: Iter
             found.append("it has a symbol whose name has a space or another odd character")
             continue
         name, kind, *_ = line.split()
+        if on_gpu and kind in ("U", "w", "v") and _ON_GPU.fullmatch(name):
+            continue
         if kind in ("U", "w", "v") and not _is_allowed(name, provided):
             found.append(_refused(name))
         elif kind in ("i", "I"):
@@ -143,6 +166,9 @@ def findings(symbols: str, sections: str, exports: Iterable[str], provided: Iter
               for name in sorted(exports - defined)]
     data = 0
     for name, size in _sections(sections):
+        if on_gpu and _SECTIONS_OF_GPU.fullmatch(name) and (
+                name != ".init_array" or size == _REGISTERS):
+            continue
         if _CONSTRUCTORS.fullmatch(name):
             found.append(f"it runs code before the first call (section {name}): an object outside "
                          "of a function has a constructor, or <iostream> is included")

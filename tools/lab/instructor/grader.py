@@ -16,6 +16,7 @@ from lab.errors import LabError
 from lab.instructor import judging, reports, submissions
 from lab.instructor.judging import MISSING, Bench, Judged
 from lab.instructor.reports import INFRA_ERROR, Record
+from lab.instructor.speed import Speed
 from lab.instructor.submissions import Content, Submission
 from lab.manifest import Task
 
@@ -27,14 +28,15 @@ class Grader:
     """What is done is in the folder `output`, a folder a submission."""
 
     def __init__(self, tasks: Sequence[Task], left_out: tuple[str, ...], bench: Bench,
-                 output: Path) -> None:
+                 output: Path, speed: Speed | None = None) -> None:
         self.tasks, self.left_out, self.bench, self.output = tasks, left_out, bench, output
+        self.speed = speed
         self.version = str(handout.version_of(paths.ROOT))
         self.stop = threading.Event()
-        parts = [f"{bench.seconds_a_call} {left_out}"]
+        parts = [f"{bench.seconds_a_call} {left_out}", *([str(speed.wanted)] if speed else [])]
         for task in tasks:
             judge = bench.folder / "bin" / judging.judge_of(task)
-            files = [judge, *judging.runner_of(task, bench.folder)]
+            files = [judge, *judging.runners_of(task, bench)]
             parts.append(f"{task.id} {task.points} {[handout.sha256(file) for file in files]}")
         self.fingerprint = hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
@@ -69,6 +71,8 @@ class Grader:
         for attempt in range(TRIES):
             try:
                 judged = tuple(self._task(task, content) for task in self.tasks)
+                if self.speed:
+                    judged += (self.speed.judge(judged, content),)
                 record = _changed(record, tasks=judged, seconds=time.monotonic() - begin)
                 break
             except LabError:

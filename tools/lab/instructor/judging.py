@@ -13,13 +13,14 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lab import grading, paths
+from lab.backends import CHECKED, EMULATED, GPU
 from lab.errors import LabError
-from lab.instructor import audit, sandbox
+from lab.instructor import audit, gpu, sandbox
 from lab.instructor.sandbox import InfraError, Limits
 from lab.manifest import Task
 
@@ -27,8 +28,12 @@ TARGET = "flash_graders"
 COMPILE = Limits(seconds=120)
 LEAST_DISK = 256 * sandbox.MIB  # free, for temporary files
 JUDGE = Limits(seconds=600, memory=8192 * sandbox.MIB, file=64 * sandbox.MIB)
-# Of address space: its runner has what the emulator reserves, and a limit of its own on the rest.
+# Of address space: its runner has what the emulator reserves, and a limit of its own on the rest. A
+# GPU's driver reserves as much as there is.
 CUDA_JUDGE = dataclasses.replace(JUDGE, memory=80 * 1024 * sandbox.MIB)
+GPU_JUDGE = dataclasses.replace(JUDGE, memory=0)
+# nvcc takes 31 s for all configurations of part 3's solution, and 12 GiB of address space.
+COMPILE_ON_GPU = Limits(seconds=300, memory=0, file=64 * sandbox.MIB)
 
 # How a case or a task ended; a task is GRADED when its cases say so one by one.
 PASSED, FAILED, NOT_STARTED, NOT_RUN = "passed", "failed", "not started", "not run"
@@ -74,11 +79,11 @@ class Judged:
 
 @dataclass(frozen=True)
 class Build:
-    """One way to compile a student's file; a CUDA task has two."""
+    """One way to compile a student's file; a CUDA task has several."""
 
-    backend: str  # "cpu", "emulated" or "checked"
+    backend: str  # "cpu", "gpu", "emulated" or "checked"
     flags: tuple[str, ...]  # the compiler and its options
-    link: tuple[str, ...] = ()
+    link: tuple[str, ...]   # what links the library, and its options
 
     @property
     def library(self) -> str:
@@ -95,7 +100,7 @@ class Bench:
     exports: dict[str, tuple[str, ...]]   # task id -> functions of its contract
     checks: dict[str, tuple[str, ...]]    # task id -> its cases that need the emulator's checks
     cases: dict[str, tuple[str, ...]]     # task id -> its other cases
-    provided: dict[str, tuple[str, ...]]  # task id -> what the runner offers to its library
+    provided: dict[str, dict[str, tuple[str, ...]]]  # task id, backend -> what the runner offers
     seconds_a_call: float = 20
     # For tests of the grader: without the audit, which grades do not stand on; only these cases.
     audited: bool = True
@@ -111,9 +116,10 @@ def can_judge(task: Task, folder: Path) -> bool:
     return (folder / "bin" / judge_of(task)).is_file()
 
 
-def set_up(tasks: Sequence[Task], headers: Path, folder: Path,
-           seconds_a_call: float = 20) -> Bench:
-    """Reads what the build in `folder` knows, and lays out the headers in the folder `headers`."""
+def set_up(tasks: Sequence[Task], headers: Path, folder: Path, seconds_a_call: float = 20,
+           backends: Sequence[str] = (EMULATED, CHECKED)) -> Bench:
+    """Reads what the build in `folder` knows, and lays out the headers in the folder `headers`.
+    `backends` are those of CUDA tasks: the first runs most cases, CHECKED those that need it."""
     entries = json.loads((folder / "compile_commands.json").read_text())
     commands = {entry["file"]: entry["command"] for entry in entries
                 if not re.search(r"_(sanitized|debug)\.dir/", entry["command"])}
@@ -127,12 +133,12 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path,
                 shutil.copyfile(file, target)
     names = {task.id: _cases(folder / "bin" / judge_of(task)) for task in tasks}
     on_host = _defined(folder / "lib/runner/libflash_common.so")
-    on_device = ()
-    if any(task.is_cuda for task in tasks):
-        of_emulator = [name for file in _EMULATOR for name in _defined(folder / file)]
-        on_device = *on_host, *filter(audit.may_be_used_in_cuda, of_emulator)
+    offered = {"cpu": on_host}
+    for backend in backends if any(task.is_cuda for task in tasks) else ():
+        of_device = [name for file in _LIBRARIES[backend] for name in _defined(folder / file)]
+        offered[backend] = *on_host, *filter(audit.may_be_used_in_cuda, of_device)
     return Bench(
-        folder, headers, {task.id: tuple(_builds(task, commands)) for task in tasks},
+        folder, headers, {task.id: tuple(_builds(task, commands, backends)) for task in tasks},
         # Functions begin with a small letter, and classes, whose members may be there too, do not.
         {task.id: tuple(name for name in _defined(folder / "lib" / f"lib{solution_of(task)}.so")
                         if re.match(r"_ZN5flash\d+[a-z]", name)) for task in tasks},
@@ -140,10 +146,11 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path,
          for task in tasks},
         {task.id: tuple(name for name in names[task.id] if not name.startswith(CHECKS))
          for task in tasks},
-        {task.id: on_device if task.is_cuda else on_host for task in tasks}, seconds_a_call)
+        {task.id: offered for task in tasks}, seconds_a_call)
 
 
 _EMULATOR = ("lib/libflash_simt.so", "lib/libflash_cuda_emulated.so")
+_LIBRARIES = {EMULATED: _EMULATOR, CHECKED: _EMULATOR, GPU: ("lib/libflash_cuda.so",)}
 
 
 def solution_of(task: Task) -> str:
@@ -151,14 +158,41 @@ def solution_of(task: Task) -> str:
     return f"{task.part}_{task.name}_{built_as(task)}{'_emulated' * task.is_cuda}"
 
 
-def runner_of(task: Task, folder: Path) -> dict[Path, str]:
-    """The runner of a task with its libraries, and the places where its sandbox shows them."""
-    runner = folder / "bin" / f"flash_runner_{'cuda' if task.is_cuda else task.part}"
+def runner_of(task: Task, folder: Path, backend: str = "") -> dict[Path, str]:
+    """The runner of a task with its libraries, and the places where its sandbox shows them.
+    Without a backend a CUDA task is emulated."""
+    name = "gpu" if backend == GPU else "cuda" if task.is_cuda else task.part
+    runner = folder / "bin" / f"flash_runner_{name}"
     files = {runner: "/runner/runner",
              folder / "lib/runner/libflash_common.so": "/runner/libflash_common.so"}
     if task.is_cuda:
-        files |= {folder / file: f"/runner/{Path(file).name}" for file in _EMULATOR}
+        files |= {folder / file: f"/runner/{Path(file).name}"
+                  for file in _LIBRARIES[backend or EMULATED]}
+    if backend == GPU:
+        files |= {place: f"/runner/{name}" for name, place in gpu.needed(runner).items()
+                  if name.startswith("libcudart")}
     return files
+
+
+def runners_of(task: Task, bench: Bench) -> list[Path]:
+    """What runs the task's files in this bench, with all libraries."""
+    backends = [build.backend for build in bench.builds[task.id]] if task.is_cuda else [""]
+    return sorted({file for backend in backends
+                   for file in runner_of(task, bench.folder, backend)})
+
+
+def in_sandbox(task: Task, backend: str, shown: Mapping[Path, str],
+               variables: Mapping[str, str] = {}, first: Sequence[str] = (),
+               may_use_libraries: bool = False) -> list[str]:
+    """The command that starts a runner; `shown` has its library as /runner/student.so. `first` are
+    folders in which libraries are looked for before."""
+    on_gpu = backend == GPU
+    found = [*first, "/runner", *([gpu.driver_folder()] if on_gpu else [])]
+    return sandbox.command(
+        ["/runner/runner", "/runner/student.so"], folder="/runner", read=shown, on_gpu=on_gpu,
+        hide=gpu.vendor_files() if on_gpu and not may_use_libraries else (),
+        variables={"LD_LIBRARY_PATH": ":".join(found)} | dict(variables) | (
+            gpu.variables() if on_gpu else {"FLASH_SIMT_THREADS": "1"}))
 
 
 def _cases(judge: Path) -> tuple[str, ...]:
@@ -168,11 +202,18 @@ def _cases(judge: Path) -> tuple[str, ...]:
     return tuple(done.stdout.splitlines())
 
 
-def _builds(task: Task, commands: dict[str, str]) -> Iterable[Build]:
+def _builds(task: Task, commands: dict[str, str], backends: Sequence[str]) -> Iterable[Build]:
+    own = commands.get(str(task.path(built_as(task))), "")
     if not task.is_cuda:
-        yield Build("cpu", _flags(commands[str(task.path(built_as(task)))]))
+        yield Build("cpu", _flags(own), (_flags(own)[0],))
         return
-    for backend in ("emulated", "checked"):
+    host = _flags(commands[str(paths.ROOT / "grading/runner/runner.cpp")])[0]
+    for backend in backends:
+        if backend == GPU:
+            if not own:
+                raise LabError(f"the build does not compile {task.file} for a GPU")
+            yield Build(backend, _flags_of_nvcc(own), (host,))
+            continue
         # A file that includes the .cu file, in a folder with the library's name.
         place = f"/{task.part}_{task.name}_{built_as(task)}_{backend}/{task.file}.cpp"
         command = next((command for file, command in commands.items() if file.endswith(place)), "")
@@ -181,7 +222,19 @@ def _builds(task: Task, commands: dict[str, str]) -> Iterable[Build]:
         wrapped = [f"--wrap={name}" for name in ("memcpy", "memmove", "memset")]
         yield Build(backend, (*_flags(command), "-I/course/common/simt/include", "-x", "c++",
                               "-include", "cuda_runtime.h", "-include", "/build/first.hpp"),
-                    tuple(f"-Wl,{word}" for word in wrapped if backend == "checked"))
+                    (host, *(f"-Wl,{word}" for word in wrapped if backend == CHECKED)))
+
+
+def _flags_of_nvcc(command: str) -> tuple[str, ...]:
+    """For all that the GPU can do, which code for Hopper has to ask for: sm_90a."""
+    kept = []
+    for word in _flags(command):
+        if found := re.fullmatch(r"--generate-code=arch=compute_(\d+),.*", word):
+            suffix = "a" * (int(found[1]) >= 90)
+            kept += ["-gencode", f"arch=compute_{found[1]}{suffix},code=sm_{found[1]}{suffix}"]
+        elif not word.startswith(("-Xptxas", "-isystem", "-Xcompiler=-W", "-Ofc")):
+            kept.append(word)
+    return tuple(kept)
 
 
 def built_as(task: Task) -> str:
@@ -220,7 +273,8 @@ def judge(task: Task, source: bytes, bench: Bench, seed: int | None = None) -> J
     with tempfile.TemporaryDirectory(prefix="lab-judge-") as folder:
         work = Path(folder) / "work"
         _lay_out(task, source, work, bench)
-        first, *checked = bench.builds[task.id]
+        first, *others = bench.builds[task.id]
+        checked = [build for build in others if build.backend == CHECKED]
         if problem := _compile(task, first, work, bench):
             return Judged(task.id, task.points, *problem)
         events = _run(task, first, bench.cases[task.id], work, bench, ending.seed)
@@ -232,7 +286,9 @@ def judge(task: Task, source: bytes, bench: Bench, seed: int | None = None) -> J
             events["ends"] |= more["ends"]
         for name in bench.checks[task.id] if not begun else ():
             events["ends"][name] = {"status": "not_started", "message": ""}
-        cases = [_case(case, events) for case in events["cases"]]
+        without_checks = task.is_cuda and not checked  # for a board: these cases are not asked for
+        cases = [_case(case, events) for case in events["cases"]
+                 if not (without_checks and case["name"] in bench.checks[task.id])]
         return dataclasses.replace(ending, cases=tuple(
             Case(case.name, case.status, case.points, case.message, case.challenge, case.counts,
                  case.requirement) for case in grading.with_points(task, cases)))
@@ -266,9 +322,9 @@ def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, s
     def tool(*argv: object) -> sandbox.Ended:
         line = sandbox.command(argv, read={work / "course": "/course"},
                                write={work / "build": "/build"}, folder="/build")
-        return sandbox.run(line, COMPILE)
+        return sandbox.run(line, COMPILE_ON_GPU if build.backend == GPU else COMPILE)
 
-    if task.is_cuda:
+    if task.is_cuda and build.backend != GPU:
         text = (work / "course" / task.shown_path()).read_text(errors="replace")
         (work / "build/first.hpp").write_text(audit.refused_words(text) if bench.audited else "")
     done = tool(*build.flags, "-fno-lto", "-I/course", "-w", "-MD", "-MF", "/build/student.d",
@@ -276,27 +332,28 @@ def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, s
     if found := audit.words_found(done.output):
         return REFUSED, "\n".join(found)
     if done.timed_out:
-        return BUILD_FAILED, f"the compiler was stopped after {COMPILE.seconds:g} s"
+        return BUILD_FAILED, "the compiler was stopped, because it took too long"
     if done.code:
         _look_for_infrastructure(work)
         return BUILD_FAILED, _first_error(done.output)
     strange = _strange_includes((work / "build/student.d").read_text(errors="replace"), place)
     if strange and bench.audited:
         return REFUSED, f"it includes {strange}, which is not a header of the course or of C++"
-    if build.backend != "checked":  # which has the compiler's calls for the checks, and the rest
+    if build.backend != CHECKED:  # which has the compiler's calls for the checks, and the rest
         symbols = tool("nm", "-P", "/build/student.o")
         sections = tool("readelf", "-SW", "/build/student.o")
         for listed in (symbols, sections):
             if listed.code or len(listed.output) >= sandbox.OUTPUT_LIMIT:
                 return REFUSED, "its object file cannot be read, or has too many symbols"
         found = audit.findings(symbols.output, sections.output, bench.exports[task.id],
-                               bench.provided[task.id], task.is_cuda)
+                               bench.provided[task.id][build.backend], task.is_cuda,
+                               build.backend == GPU)
         if found and bench.audited:
             return REFUSED, "\n".join(found)
     exported = " ".join(f"{name};" for name in bench.exports[task.id])
     script = f"{{ global: {exported} local: *; }};"
     (work / "build/exports").write_text(script)
-    done = tool(build.flags[0], "-shared", "-fno-lto", "-Wl,-z,noexecstack", *build.link,
+    done = tool(build.link[0], "-shared", "-fno-lto", "-Wl,-z,noexecstack", *build.link[1:],
                 "-Wl,--version-script=/build/exports", "-o", f"/build/{build.library}",
                 "/build/student.o")
     if done.code:
@@ -321,7 +378,7 @@ def _first_error(output: str) -> str:
 
 def _strange_includes(dependencies: str, own: str) -> str:
     """The first file that the compiler read and that is no header, of the list that it wrote."""
-    for word in dependencies.replace("\\\n", " ").split()[1:]:
+    for word in dependencies.partition(":")[2].replace("\\\n", " ").split():
         place = os.path.normpath(word)
         if place != own and not (
                 place.startswith("/usr/") or place == "/build/first.hpp" or
@@ -333,23 +390,23 @@ def _strange_includes(dependencies: str, own: str) -> str:
 def _run(task: Task, build: Build, names: Sequence[str], work: Path, bench: Bench,
          seed: int) -> dict:
     """Runs these cases: {"cases": all of the task, "ends": name -> how it ended}."""
-    runner = runner_of(task, bench.folder)
+    runner = runner_of(task, bench.folder, build.backend if task.is_cuda else "")
     for file in runner:
         if not file.is_file():
             raise InfraError(f"{file.name} is not built: build the target {TARGET}")
-    line = sandbox.command(
-        ["/runner/runner", "/runner/student.so"], folder="/runner",
-        read=runner | {work / "build" / build.library: "/runner/student.so"},
-        variables={"LD_LIBRARY_PATH": "/runner", "FLASH_SIMT_THREADS": "1",
-                   "FLASH_SIMT_SCHEDULE": f"random:{seed}"})
+    on_gpu = build.backend == GPU
+    line = in_sandbox(task, build.backend,
+                      runner | {work / "build" / build.library: "/runner/student.so"},
+                      {"FLASH_SIMT_SCHEDULE": f"random:{seed}"})
     report = work / f"{build.backend}.jsonl"  # the runner cannot see it
     done = sandbox.run(
         [str(bench.folder / "bin" / judge_of(task)), "--seed", str(seed), "--report",
          str(report), "--out", os.devnull,
          *(word for name in _wanted(names, bench) for word in ("--case", name))],
-        CUDA_JUDGE if task.is_cuda else JUDGE,
+        GPU_JUDGE if on_gpu else CUDA_JUDGE if task.is_cuda else JUDGE,
         {"LC_ALL": "C", "FLASH_RUNNER": "\n".join(line),
-         "FLASH_CALL_SECONDS": str(bench.seconds_a_call)})
+         "FLASH_CALL_SECONDS": str(bench.seconds_a_call)}
+        | ({"FLASH_ON_GPU": "1"} if on_gpu else {}))
     # The text of an exception is a student's: any bytes, and any kind of line separator.
     written = report.read_bytes().decode("utf-8", "replace") if report.exists() else ""
     events = [json.loads(line) for line in written.split("\n")[:-1]]  # whole lines

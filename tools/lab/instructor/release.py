@@ -34,7 +34,7 @@ AT_HOME = (
 FOR_THE_LEADERBOARD = (
     "grading/CMakeLists.txt", "grading/judge/", "grading/runner/",
     *(f"tools/lab/instructor/{name}.py"
-      for name in ("__init__", "audit", "judging", "sandbox", "submissions")))
+      for name in ("__init__", "audit", "gpu", "judging", "sandbox", "submissions")))
 NEEDS_A_SOLUTION = ("tools/lab/verbs/run.py",)  # of at least one part
 # Of a part: which files are handed out whatever happens, and which only when it is open.
 OF_A_PART = ("README.md", "CMakeLists.txt", "tasks.toml", "figures/", "given/", "*.hpp", "*.cpp")

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.instructor import gpu
+
 OUTPUT_LIMIT = 512 * 1024  # bytes that are kept of what a command prints
 MIB = 1 << 20
 
@@ -21,7 +23,7 @@ MIB = 1 << 20
 @dataclass(frozen=True)
 class Limits:
     seconds: float = 60           # of the clock
-    memory: int = 2048 * MIB      # address space of one process
+    memory: int = 2048 * MIB      # address space of one process; 0 for no limit
     file: int = 32 * MIB          # the largest file that it may write
 
 
@@ -36,13 +38,13 @@ class InfraError(Exception):
     """The environment failed, not the submission: it has to be graded again, and gets no zero."""
 
 
-def trouble() -> str:
+def trouble(on_gpu: bool = False) -> str:
     """Why no sandbox can be had here, and what to do; "" where one starts."""
     if shutil.which("bwrap") is None:
         return ("bubblewrap is not installed, and student code is not run without it; on Debian "
                 "and Ubuntu: sudo apt-get install bubblewrap")
     try:
-        tried = run(command(["/usr/bin/true"], read={}), Limits(seconds=30))
+        tried = run(command(["/usr/bin/true"], read={}, on_gpu=on_gpu), Limits(seconds=30))
     except InfraError as error:
         return str(error)
     if tried.code == 0:
@@ -52,9 +54,10 @@ def trouble() -> str:
 
 
 def command(argv: Sequence[object], *, read: Mapping[Path, str], write: Mapping[Path, str] = {},
-            variables: Mapping[str, str] = {}, folder: str = "/") -> list[str]:
+            variables: Mapping[str, str] = {}, folder: str = "/", hide: Sequence[Path] = (),
+            on_gpu: bool = False) -> list[str]:
     """The command line that runs `argv` in a sandbox which shows the files and folders of `read`
-    and `write` at these places."""
+    and `write` at these places, and none of `hide`. With `on_gpu` it has the machine's GPUs."""
     words: list[object] = [
         shutil.which("bwrap") or "/usr/bin/bwrap", "--unshare-all", "--die-with-parent",
         "--new-session", "--cap-drop", "ALL", "--uid", "65534", "--gid", "65534",
@@ -69,6 +72,12 @@ def command(argv: Sequence[object], *, read: Mapping[Path, str], write: Mapping[
     for option, shown in (("--ro-bind", read), ("--bind", write)):
         for place, inside in shown.items():
             words += [option, place, inside]
+    for place in hide:
+        words += ["--tmpfs", place] if place.is_dir() else ["--ro-bind", "/dev/null", place]
+    if on_gpu:
+        words += ["--proc", "/proc", "--dev", "/dev"]
+        for place in gpu.devices():
+            words += ["--dev-bind", place, place]
     for name, value in variables.items():
         words += ["--setenv", name, value]
     words += ["--chdir", folder, "--", *argv]
@@ -78,8 +87,8 @@ def command(argv: Sequence[object], *, read: Mapping[Path, str], write: Mapping[
 def run(argv: Sequence[str], limits: Limits, variables: Mapping[str, str] | None = None) -> Ended:
     """Runs a command to its end, or to the end of its time. InfraError where it cannot start."""
     def set_limits() -> None:
-        for what, most in ((resource.RLIMIT_AS, limits.memory), (resource.RLIMIT_CORE, 0),
-                           (resource.RLIMIT_FSIZE, limits.file)):
+        for what, most in ((resource.RLIMIT_AS, limits.memory or resource.RLIM_INFINITY),
+                           (resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, limits.file)):
             resource.setrlimit(what, (most, most))
 
     with tempfile.TemporaryFile() as printed:

@@ -3,14 +3,22 @@
 import os
 import platform
 import re
+import subprocess
 import time
 from pathlib import Path
 
+from lab.errors import LabError
+from lab.instructor import gpu
+from lab.leaderboard.boards import Board
 from lab.leaderboard.result import DISTURBED, Busy
 
 
-def device() -> str:
-    """The model of the processor, as exactly as the system tells it: a board never mixes two."""
+def device(board: Board) -> str:
+    """The model of the processor or of the GPU, as exactly as the system tells it: a board never
+    mixes two."""
+    if board.device == "cuda":
+        name, memory = _of_gpu("name", "memory.total")
+        return re.sub(r"[^\w .,()@/+-]", " ", f"{name} ({memory})")
     facts = _cpuinfo()
     name = facts.get("model name") or platform.processor() or platform.machine()
     detail = [f"{word} {facts[key]}" for key, word in (("cpu family", "family"),
@@ -18,8 +26,11 @@ def device() -> str:
     return f"{name} ({', '.join([platform.machine(), *detail])})"
 
 
-def now() -> dict[str, object]:
+def now(board: Board) -> dict[str, object]:
     """What changes from minute to minute, where the system lets it be read."""
+    if board.device == "cuda":
+        keys = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw")
+        return dict(zip(keys, _of_gpu(*keys)))
     clocks = [float(clock) for clock in re.findall(r"^cpu MHz\s*: ([\d.]+)", _text("/proc/cpuinfo"),
                                                    re.MULTILINE)]
     zones = [_text(zone) for zone in sorted(Path("/sys/class/thermal").glob("thermal_zone*/temp"))]
@@ -29,14 +40,26 @@ def now() -> dict[str, object]:
             "load": round(os.getloadavg()[0], 2)}
 
 
-def facts() -> dict[str, object]:
+def facts(board: Board) -> dict[str, object]:
+    if board.device == "cuda":
+        driver, = _of_gpu("driver_version")
+        return {"device": device(board), "driver": driver,
+                "processor": _cpuinfo().get("model name", ""),
+                "system": f"{platform.system()} {platform.release()}"}
     governor = _text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").strip()
-    return {"device": device(), "processors": os.cpu_count(),
+    return {"device": device(board), "processors": os.cpu_count(),
             "system": f"{platform.system()} {platform.release()}", "governor": governor or None}
 
 
-def refuse_if_busy(seconds: float = 0.5) -> None:
-    """Computes for a moment. LabError where other programs take the processor away meanwhile."""
+def refuse_if_busy(board: Board, seconds: float = 0.5) -> None:
+    """Computes for a moment. LabError where other programs take the processor away meanwhile; or
+    where another process has the GPU."""
+    if board.device == "cuda":
+        others = _query("--query-compute-apps=pid,process_name", "--format=csv,noheader")
+        if lines := others.strip().splitlines():
+            raise Busy(f"the GPU is busy: others compute on it ({'; '.join(lines[:3])}); end these "
+                       "processes, or try again later")
+        return
     begin, used = time.perf_counter(), time.process_time()
     while time.perf_counter() - begin < seconds:
         pass
@@ -45,6 +68,23 @@ def refuse_if_busy(seconds: float = 0.5) -> None:
         raise Busy(f"the machine is busy: other programs take {100 * lost:.0f} % of a processor "
                    "away, so that a time would mean nothing; try again when it is idle "
                    "(--mode benchmark measures all the same)")
+
+
+def _of_gpu(*keys: str) -> list[str]:
+    """What nvidia-smi says about the GPU that is used."""
+    said = _query(f"--query-gpu={','.join(keys)}", "--format=csv,noheader")
+    values = [value.strip() for value in said.partition("\n")[0].split(",")]
+    if len(values) != len(keys):
+        raise LabError(f"nvidia-smi does not say {', '.join(keys)} of a GPU: {said.strip()[:200]}")
+    return values
+
+
+def _query(*options: str) -> str:
+    try:
+        return subprocess.run(["nvidia-smi", "-i", gpu.chosen(), *options], capture_output=True,
+                              text=True, errors="replace").stdout
+    except OSError:
+        return ""
 
 
 def _cpuinfo() -> dict[str, str]:

@@ -16,15 +16,17 @@ from pathlib import Path
 from lab import build, console, paths
 from lab.console import say
 from lab.errors import LabError
-from lab.instructor import judging, sandbox
+from lab.backends import EMULATED, GPU
+from lab.instructor import gpu, judging, sandbox
 from lab.instructor.judging import Bench
 from lab.leaderboard.boards import Board
-from lab.leaderboard.result import NoResult
+from lab.leaderboard.result import Busy, NoResult
 from lab.manifest import Task
 
-PRESET = "cpu"
-PROGRAM = "submit_leaderboard"
 WARM_UP_MS = 500
+
+
+BUSY = "error: the GPU is busy"  # what the judge says then
 
 
 @dataclass(frozen=True)
@@ -42,28 +44,45 @@ class Site:
     bench: Bench
     work: Path  # a folder for whatever lasts as long as this
 
+    @property
+    def program(self) -> str:
+        backend = {GPU: "_gpu", EMULATED: "_emulated"}.get(self.backend, "")
+        return f"submit_leaderboard{backend}"
+
+    @property
+    def backend(self) -> str:
+        """Where the first task's file runs. Of a board of a GPU EMULATED in tests of the judge."""
+        return self.bench.builds[self.tasks[0].id][0].backend
+
 
 @contextlib.contextmanager
 def site(board: Board, marks: bool = False) -> Iterator[Site]:
     """Builds the board's judges. LabError where this machine cannot measure it."""
-    if board.device == "cuda":
-        raise LabError(_no_gpu(board))
-    if trouble := sandbox.trouble():
+    on_gpu = board.device == "cuda"
+    if on_gpu and (trouble := _no_gpu(board)):
+        raise LabError(trouble)
+    if trouble := sandbox.trouble(on_gpu):
         raise LabError(trouble)
     tasks = tuple(board.load_tasks())
-    build.configured(PRESET)
-    targets = [PROGRAM, *(f"leaderboard_reference_{part}" for part in {t.part for t in tasks}),
-               *(f"flash_runner_{part}" for part in {t.part for t in tasks}),
-               *(name for task in tasks
+    preset, suffix = preset_of(board), "_gpu" * on_gpu
+    build.configured(preset)
+    runners = {"flash_runner_gpu"} if on_gpu else {f"flash_runner_{task.part}" for task in tasks}
+    targets = [f"submit_leaderboard{suffix}", f"leaderboard_reference_{tasks[0].part}{suffix}",
+               *sorted(runners), *(name for task in tasks
                  for name in (judging.judge_of(task), judging.solution_of(task))),
-               *["flash_leaderboard_marks"] * marks]
-    built = build.build(targets, PRESET)
+               *[f"flash_leaderboard_marks{suffix}"] * marks]
+    built = build.build(targets, preset)
     if not built.ok:
         raise LabError(f"the judge of the leaderboard does not build: {built.first_error}")
     with tempfile.TemporaryDirectory(prefix="lab-submit-") as folder:
         work = Path(folder)
-        bench = judging.set_up(tasks, work / "headers", build.build_folder(PRESET))
+        bench = judging.set_up(tasks, work / "headers", build.build_folder(preset),
+                               **{"backends": (GPU,)} if on_gpu else {})
         yield Site(board, tasks, bench, work)
+
+
+def preset_of(board: Board) -> str:
+    return "default" if board.device == "cuda" else "cpu"
 
 
 def _no_gpu(board: Board) -> str:
@@ -74,8 +93,10 @@ def _no_gpu(board: Board) -> str:
     if config.cuda != "gpu":
         return (f"the board {board.name} is for a GPU, and there is none here: the emulator "
                 "measures no time (./lab doctor says more)")
-    return (f"the board {board.name} is for a GPU: this version of the course has no judge that "
-            "measures there, only the boards of a CPU")
+    if not config.checked:
+        return (f"the board {board.name} needs g++, with which the judges of CUDA tasks are built, "
+                f"and this build has {config.compiler}")
+    return ""
 
 
 def test(where: Site, sources: Mapping[str, bytes]) -> None:
@@ -107,27 +128,33 @@ def libraries(where: Site, sources: Mapping[str, bytes]) -> list[Path]:
 
 
 def measure(where: Site, students: Sequence[Path], turns: int,
-            variables: Mapping[str, str] = {}, warm_up_ms: int = WARM_UP_MS) -> Measured:
+            variables: Mapping[str, str] = {}, warm_up_ms: int = WARM_UP_MS,
+            reference: Path | None = None) -> Measured:
     """Measures these libraries, one for each pass; `variables` is their environment. NoResult where
-    the submission gives a wrong result or breaks a rule."""
+    the submission gives a wrong result or breaks a rule. On the emulator there is no reference but
+    the one that is given."""
     folder, part = where.bench.folder, where.tasks[0].part
-    reference = folder / f"lib/libleaderboard_reference_{part}.so"
+    on_gpu = where.backend == GPU
+    reference = reference or folder / f"lib/libleaderboard_reference_{part}{'_gpu' * on_gpu}.so"
     report = where.work / "report.jsonl"
     report.unlink(missing_ok=True)
     commands = [*(_command(where, library, f"student{number}", variables)
                   for number, library in enumerate(students)),
                 _command(where, reference, "reference", {})]
-    line = [folder / "bin" / PROGRAM, "--kind", where.board.kind,
-            "--problems", ",".join(where.board.problems),
+    line = [folder / "bin" / where.program, "--kind", where.board.kind, "--dtype",
+            where.board.dtype, "--problems", ",".join(where.board.problems),
             "--students", ",".join(map(str, commands[:-1])), "--reference", commands[-1],
             "--turns", turns, "--warm-up-ms", warm_up_ms, "--output", report]
     try:
         with console.progress("measuring"):
             done = subprocess.run([str(word) for word in line], stdin=subprocess.DEVNULL,
                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                                  errors="replace", env={"LC_ALL": "C"})
+                                  errors="replace",
+                                  env={"LC_ALL": "C"} | (
+                                      gpu.variables() | {"LD_LIBRARY_PATH": gpu.driver_folder()}
+                                      if on_gpu else {}))
     except OSError as error:
-        raise LabError(f"{PROGRAM} cannot be run: {error.strerror}") from None
+        raise LabError(f"{where.program} cannot be run: {error.strerror}") from None
     written = report.read_text("utf-8", "replace") if report.exists() else ""
     events = [json.loads(line) for line in written.split("\n")[:-1]]  # whole lines
     wrong = next((event for event in events if event["event"] == "wrong"), None)
@@ -137,22 +164,27 @@ def measure(where: Site, students: Sequence[Path], turns: int,
                        f"{' '.join(wrong['message'].split())}")
     if done.returncode or not events or events[-1]["event"] != "complete":
         said = done.stderr.strip()[-500:] or f"exit code {done.returncode}"
-        raise LabError(f"{PROGRAM} did not finish: {said}")
+        if said.startswith(BUSY):
+            raise Busy(said.removeprefix("error: "))
+        raise LabError(f"{where.program} did not finish: {said}")
     return Measured(events[0]["seed"], tuple(
         {key: value for key, value in event.items() if key != "event"} for event in events[1:-1]))
 
 
 def _command(where: Site, library: Path, name: str, variables: Mapping[str, str]) -> Path:
     """A file with the command that starts a runner in its sandbox, one word a line."""
-    folder, found = where.bench.folder, "/runner"
-    shown = judging.runner_of(where.tasks[0], folder) | {library: "/runner/student.so"}
-    if library.is_relative_to(folder):  # our own code, with the libraries that it is linked with
+    folder, backend = where.bench.folder, where.backend
+    shown = judging.runner_of(where.tasks[0], folder, backend if where.tasks[0].is_cuda else "")
+    shown |= {library: "/runner/student.so"}
+    ours = library.is_relative_to(folder)
+    if ours:  # with the libraries that it is linked with; on a GPU that is cuBLAS, too
         shown[folder / "lib"] = "/runner/lib"
-        found = "/runner/lib"
+        shown |= {place: f"/runner/cuda/{needed}" for needed, place in gpu.needed(library).items()
+                  if backend == GPU and needed.startswith(("libcublas", "libcudart"))}
     file = where.work / f"{name}.command"
-    words = sandbox.command(
-        ["/runner/runner", "/runner/student.so"], folder="/runner", read=shown,
-        variables={"LD_LIBRARY_PATH": found} | dict(variables))
+    words = judging.in_sandbox(
+        where.tasks[0], backend, shown, variables,
+        first=("/runner/lib", "/runner/cuda") if ours else (), may_use_libraries=ours)
     file.write_text("\n".join(words) + "\n")
     return file
 
@@ -176,7 +208,8 @@ def instructions(library: Path) -> str:
 
 def rung(where: Site) -> Path:
     """The library of all rungs; the environment says which: variables_of_rung()."""
-    return where.bench.folder / f"lib/libleaderboard_marks_{where.tasks[0].part}.so"
+    suffix = "_gpu" * (where.board.device == "cuda")
+    return where.bench.folder / f"lib/libleaderboard_marks_{where.tasks[0].part}{suffix}.so"
 
 
 def variables_of_rung(name: str) -> dict[str, str]:

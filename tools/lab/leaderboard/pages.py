@@ -31,9 +31,9 @@ _HEAD = ("place", "name", "speed-up", "±, %", "total, ms", "roofline, %", "stat
 _EXPLAINED = ("*Speed-up* is over the reference, measured in turns with it: the inverse of the "
               "mean of the relative times of all passes; ± is how far it moves when turns are "
               "drawn again from those that were measured. *Total* is the sum of the median times. "
-              "*Roofline* is the share of what one core could do at best. Only a verified result "
-              "has a place; a mark (the solution, a rung of the ladder) stands there to compare "
-              "with.")
+              "*Roofline* is the share of what one core, or the GPU, could do at best. Only a "
+              "verified result has a place; a mark (the solution, a rung of the ladder) stands "
+              "there to compare with.")
 
 
 def markdown(standings: Sequence[Standing]) -> str:
@@ -42,6 +42,7 @@ def markdown(standings: Sequence[Standing]) -> str:
         lines += [f"## {standing.board.title}", "", f"`{standing.board.name}`, {standing.device}",
                   "", f"| {' | '.join(_HEAD)} |", "|---:|---|---:|---:|---:|---:|---|---|"]
         lines += [f"| {' | '.join(_cells(row))} |" for row in standing.rows] + [""]
+        lines += [standing.beside, ""] if standing.beside else []
     if not standings:
         lines += ["Nothing was submitted yet.", ""]
     return "\n".join(lines)
@@ -97,6 +98,7 @@ def page(standings: Sequence[Standing], made: str) -> str:
 <th class="n wide">roofline, %</th><th>state</th><th class="wide">date</th></tr>
 {"".join(rows)}
 </table></div>
+<p class="soft">{text(standing.beside)}</p>
 </section>""")
     explained = text(_EXPLAINED).replace("*", "")
     return f"""<!doctype html>

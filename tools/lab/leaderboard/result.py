@@ -18,6 +18,9 @@ TURNS = 30          # timed calls of each pass
 # the same core's other half takes no time away and slows it all the same. And the share of
 # disturbed calls with which a measurement still stands.
 DISTURBED, SLOW, MOST_DISTURBED = 0.05, 0.9, 0.25
+# ms that a GPU takes at most before a call to do nothing, where nothing else runs on it: less than
+# 0.04 on an H200, where the judge waits for 0.9 to 2.5 while another process has a kernel there.
+LONGEST_WAIT = 0.8
 
 
 class NoResult(LabError):
@@ -81,6 +84,7 @@ class Result:
         return sum(one.floor for one in self.passes) / self.total
 
 
+WAITS = ("student_wait_ms", "reference_wait_ms")  # of a GPU
 NUMBERS = ("student_ms", "student_processor_ms", "reference_ms", "reference_processor_ms",
            "exchange_ms", "exchange_processor_ms", "flops", "bytes", "peak_gflops",
            "bandwidth_gbs", "extra_bytes")
@@ -96,7 +100,7 @@ def result_of(board: Board, samples: Sequence[Mapping[str, object]], turns: int 
         raise NoResult(f"it has {len(found)} samples; the board {board.name} needs {len(wanted)}, "
                        f"{turns} of each pass on each problem")
     for one in samples:
-        for key in NUMBERS:
+        for key in NUMBERS + WAITS * (board.device == "cuda"):
             value = one.get(key)
             # NaN and infinity are no numbers here, nor is true.
             if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
@@ -104,17 +108,16 @@ def result_of(board: Board, samples: Sequence[Mapping[str, object]], turns: int 
     passes = [_pass(problem, name, [one for one in samples
                                     if (one["problem"], one["pass"]) == (problem, name)])
               for problem in board.problems for name in board.passes]
-    # Of each problem by itself: over a minute the clock rate of a laptop falls.
-    usual = {problem: quantiles([one["peak_gflops"] for one in samples
-                                 if one["problem"] == problem], n=4, method="inclusive")[2]
-             for problem in board.problems}
-    disturbed = fmean(_was_disturbed(one, who) or one["peak_gflops"] < SLOW * usual[one["problem"]]
-                      for one in samples for who in ("student", "reference"))
+    disturbed = (_disturbed_on_gpu if board.device == "cuda" else _disturbed)(samples)
     for one in passes:
         if not one.p10 > one.floor:
             raise NoResult(
                 f"{one.name} on {one.problem} took {one.p10:.4g} ms (10th percentile), and this "
                 f"machine needs {one.floor:.4g} ms for the operations alone: no time is that short")
+    if disturbed > most_disturbed and board.device == "cuda":
+        raise NoResult(
+            f"something else ran on the GPU when {100 * disturbed:.0f} % of the calls began: "
+            "another program, or a kernel that an earlier call left behind")
     if disturbed > most_disturbed:
         raise Busy(
             f"the machine is busy: other programs disturbed {100 * disturbed:.0f} % of the calls; "
@@ -139,6 +142,21 @@ def _pass(problem: str, name: str, samples: Sequence[Mapping[str, float]]) -> Pa
                 tuple(time / other for time, other in zip(times, references) if other), floor,
                 median(one["student_processor_ms"] for one in samples), exchange, first["flops"],
                 first["bytes"], int(max(one["extra_bytes"] for one in samples)))
+
+
+def _disturbed(samples: Sequence[Mapping[str, float]]) -> float:
+    """The share of disturbed calls on a CPU."""
+    # Of each problem by itself: over a minute the clock rate of a laptop falls.
+    problems = {one["problem"] for one in samples}
+    usual = {problem: quantiles([one["peak_gflops"] for one in samples
+                                 if one["problem"] == problem], n=4, method="inclusive")[2]
+             for problem in problems}
+    return fmean(_was_disturbed(one, who) or one["peak_gflops"] < SLOW * usual[one["problem"]]
+                 for one in samples for who in ("student", "reference"))
+
+
+def _disturbed_on_gpu(samples: Sequence[Mapping[str, float]]) -> float:
+    return fmean(one[key] > LONGEST_WAIT for one in samples for key in WAITS)
 
 
 def _was_disturbed(sample: Mapping[str, float], who: str) -> bool:

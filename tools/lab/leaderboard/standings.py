@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lab import paths
 from lab.errors import LabError
-from lab.leaderboard import boards, receipts
+from lab.leaderboard import boards, pytorch, receipts
 from lab.leaderboard.boards import Board
 from lab.leaderboard.receipts import MARKS, RECEIPTS, VERIFIED, Receipt, Verification
 from lab.leaderboard.result import Result
@@ -45,6 +45,7 @@ class Standing:
     device: str
     rows: tuple[Row, ...]      # best per person, and the marks; the fastest first
     entries: tuple[Entry, ...]  # all of them, the oldest first
+    beside: str = ""           # a sentence about what else is known to compare with
 
 
 def collect(places: Iterable[Path]) -> tuple[list[Standing], list[str]]:
@@ -108,7 +109,8 @@ def _standings(entries: Sequence[Entry]) -> list[Standing]:
     for entry in entries:
         groups.setdefault((entry.board.name, entry.device), []).append(entry)
     return [Standing(group[0].board, device, _rows(group),
-                     tuple(sorted(group, key=lambda entry: entry.time)))
+                     tuple(sorted(group, key=lambda entry: entry.time)),
+                     pytorch.line(pytorch.times(group[0].board, device)))
             for (_, device), group in sorted(groups.items())]
 
 

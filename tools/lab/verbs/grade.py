@@ -1,6 +1,7 @@
 """`./lab grade`: grades submissions, from bundles to a table of grades."""
 
 import argparse
+import contextlib
 import os
 import shlex
 import tempfile
@@ -8,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lab import build, manifest, paths
+from lab.backends import CHECKED, EMULATED, GPU
 from lab.console import say
 from lab.errors import LabError
-from lab.instructor import judging, reports, sandbox, slurm, submissions
+from lab.instructor import gpu, judging, reports, sandbox, slurm, speed, submissions
 from lab.instructor.grader import Grader, write
 from lab.instructor.reports import INFRA_ERROR
 from lab.manifest import Task
@@ -18,7 +20,7 @@ from lab.manifest import Task
 GROUP = "Instructor"
 HELP = "grade submissions: bundles, zips, folders; points, reports, a page of the class"
 
-PRESET = "cpu"
+PRESET = "cpu"  # "default" where CUDA tasks are graded on a GPU
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                              "with --slurm: as many as the cluster takes)")
     parser.add_argument("--seconds", type=float, default=20, metavar="S",
                         help="that one call of a student's function may take (default: 20)")
+    parser.add_argument("--emulate", action="store_true",
+                        help="CUDA tasks on the emulator, also where there is a GPU; with --slurm "
+                             "always")
+    parser.add_argument("--speed", metavar="BOARD=SPEEDUP:POINTS",
+                        help="points for speed over the reference, on a board of the leaderboard, "
+                             "as in part2-cpu=2:1; then one submission is graded at a time")
     parser.add_argument("--slurm", action="store_true",
                         help="grade on the nodes of a cluster, as a job array")
     parser.add_argument("--sbatch", default="", metavar="OPTIONS",
@@ -42,19 +50,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if (args.jobs is not None and args.jobs < 1) or not args.seconds > 0:
         raise LabError("--jobs must be at least 1, and --seconds above 0")
+    if args.speed and (args.slurm or (args.jobs or 1) > 1):
+        raise LabError("--speed measures one submission at a time on this computer: leave --slurm "
+                       "and --jobs out")
+    wanted_speed = speed.threshold(args.speed) if args.speed else None
     # On a cluster a node may have what this computer lacks, and says so if not.
     if not args.slurm and (trouble := sandbox.trouble()):
         raise LabError(trouble)
     wanted = manifest.select(manifest.load_parts(), args.tasks.split(",") if args.tasks else ())
     everyone = submissions.find(args.places, wanted)
-    tasks, left_out = _set_up(wanted)
-    with tempfile.TemporaryDirectory(prefix="lab-grade-") as folder:
-        bench = judging.set_up(tasks, Path(folder), build.build_folder(PRESET), args.seconds)
-        grader = Grader(tasks, left_out, bench, args.output)
+    on_gpu = not args.emulate and not args.slurm and _has_gpu(wanted)
+    if on_gpu and (trouble := sandbox.trouble(on_gpu)):
+        raise LabError(f"{trouble} (--emulate grades without the GPU)")
+    preset = "default" if on_gpu else PRESET
+    tasks, left_out = _set_up(wanted, preset, on_gpu)
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lab-grade-"))
+        bench = judging.set_up(tasks, Path(folder), build.build_folder(preset), args.seconds,
+                               (GPU, CHECKED) if on_gpu else (EMULATED, CHECKED))
+        measured = wanted_speed and stack.enter_context(
+            speed.ready(wanted_speed, [task.id for task in tasks]))
+        grader = Grader(tasks, left_out, bench, args.output, measured)
         if args.slurm:
             records = slurm.grade(grader, everyone, shlex.split(args.sbatch), args.jobs)
         else:
-            records = grader.grade(everyone, args.jobs or os.cpu_count() or 1)
+            records = grader.grade(everyone, 1 if measured else args.jobs or os.cpu_count() or 1)
     write(args.output / "grades.csv", reports.grades(records))
     write(args.output / "index.html", reports.page(records, "Grades"))
     failed = [record for record in records if record.status == INFRA_ERROR]
@@ -70,14 +90,25 @@ def run(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _set_up(wanted: Sequence[Task]) -> tuple[list[Task], tuple[str, ...]]:
+def _has_gpu(wanted: Sequence[Task]) -> bool:
+    """Whether CUDA tasks run on a GPU here, and their checks on the emulator."""
+    if not gpu.devices() or not any(task.is_cuda for task in wanted):
+        return False
+    known = build.configured("default")
+    return known.cuda == "gpu" and known.checked
+
+
+def _set_up(wanted: Sequence[Task], preset: str,
+            on_gpu: bool) -> tuple[list[Task], tuple[str, ...]]:
     """Builds the judges. The tasks that have one, and the ids of the others."""
-    known = build.configured(PRESET)
+    known = build.configured(preset)
     libraries = [judging.solution_of(task) for task in wanted if known.checked or not task.is_cuda]
-    built = build.build([judging.TARGET, *libraries], PRESET)
+    built = build.build([judging.TARGET, *libraries], preset)
     if not built.ok:
         raise LabError(f"the judges do not build: {built.first_error}")
-    folder = build.build_folder(PRESET)
+    if any(task.is_cuda for task in wanted):
+        say(f"CUDA tasks run on {'the GPU, and for their checks on ' * on_gpu}the emulator")
+    folder = build.build_folder(preset)
     tasks = [task for task in wanted if judging.can_judge(task, folder)]
     if not tasks:
         raise LabError("none of these tasks has a judge")

@@ -67,7 +67,7 @@ def _verify(file: Path, source: Path) -> int:
     if receipt.board_sha256 != board.sha256:
         raise LabError(f"{file} is for another version of the board {board.name}: "
                        "submit the files again")
-    if (here := machine.device()) != receipt.device:
+    if (here := machine.device(board)) != receipt.device:
         raise LabError(f"{file} was measured on {receipt.device}, and this machine is {here}: a "
                        "board never mixes two models, so verify it on one like that")
     claimed = receipt.result(board)
@@ -78,7 +78,7 @@ def _verify(file: Path, source: Path) -> int:
         for path, digest in receipt.sources.items():
             if path not in sources or hashlib.sha256(sources[path]).hexdigest() != digest:
                 raise LabError(f"{source} is not what {file} was measured with: {path} differs")
-        machine.refuse_if_busy()
+        machine.refuse_if_busy(board)
         measuring.test(where, sources)
         libraries = measuring.libraries(where, sources)
         try:

@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
             return _marks(where)
         sources = sources_of(where, args.submission)
         if args.mode == "leaderboard":
-            machine.refuse_if_busy()
+            machine.refuse_if_busy(board)
         if args.mode in ("test", "leaderboard"):
             measuring.test(where, sources)
         if args.mode == "test":
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
                 return 0
             screen.profile(result)
             for task, library in zip(where.tasks, libraries):
-                if found := measuring.instructions(library):
+                if not task.is_cuda and (found := measuring.instructions(library)):
                     say(f"{task.file}: instructions of its arithmetic in float32: {found}")
             return 0
         receipt, result = take(where, name, sources, libraries)
@@ -82,12 +82,12 @@ def run(args: argparse.Namespace) -> int:
 def take(where: Site, name: str, sources: dict[str, bytes], libraries: list[Path],
          variables: Mapping[str, str] = {}) -> tuple[Receipt, Result]:
     """Measures as a place on the board needs it. NoResult where there is none."""
-    facts = machine.facts() | {"before": machine.now()}
+    facts = machine.facts(where.board) | {"before": machine.now(where.board)}
     measured = measuring.measure(where, libraries, TURNS, variables)
-    facts |= {"after": machine.now()}
+    facts |= {"after": machine.now(where.board)}
     result = result_of(where.board, measured.samples)
     options = where.bench.builds[where.tasks[0].id][0].flags[1:]
-    compiler = [build.configured(measuring.PRESET).compiler, *options]
+    compiler = [build.configured(measuring.preset_of(where.board)).compiler, *options]
     return receipts.make(where.board, name, sources, facts, compiler, measured), result
 
 
@@ -131,17 +131,21 @@ def sources_of(where: Site, place: Path | None) -> dict[str, bytes]:
 def _marks(where: Site) -> int:
     """Measures the solution and the rungs that the board names."""
     solution = measuring.read_own(where.tasks, "solution")
-    machine.refuse_if_busy()
+    machine.refuse_if_busy(where.board)
     ours = measuring.libraries(where, solution)
-    rungs = [measuring.rung(where)] * len(where.tasks)
     marks = [("solution", solution, ours, {})]
     for name in where.board.marks:
-        file = next(where.tasks[0].folder.glob(f"ladder/{name}.*cpp"), None)
+        folder = where.tasks[0].folder
+        file = next(folder.glob(f"ladder/{name}.*"), None)
         if file is None:
             raise LabError(f"the board {where.board.name} has the mark {name}, and there is no "
-                           f"such rung in {where.tasks[0].folder.name}/ladder/")
-        marks.append((name, {f"{file.parent.parent.name}/ladder/{file.name}": file.read_bytes()},
-                      rungs, measuring.variables_of_rung(name)))
+                           f"such rung in {folder.name}/ladder/")
+        # The solution's pass where the rung has none: its other task is of another part.
+        rungs = [measuring.rung(where) if task.folder == folder else library
+                 for task, library in zip(where.tasks, ours)]
+        sources = {f"{folder.name}/ladder/{file.name}": file.read_bytes()} | {
+            path: text for path, text in solution.items() if not path.startswith(f"{folder.name}/")}
+        marks.append((name, sources, rungs, measuring.variables_of_rung(name)))
     for name, sources, libraries, variables in marks:
         try:
             receipt, result = take(where, name, sources, libraries, variables)

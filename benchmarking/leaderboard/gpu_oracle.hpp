@@ -1,0 +1,74 @@
+// The oracle of common/oracle.hpp on a GPU, for the sizes of its boards: 16384 keys take a
+// processor minutes. The results are in float64, the magnitudes in float32: what they decide, the
+// size of a bound, needs no more digits. All pointers are device memory, and tensors are row-major.
+#pragma once
+
+#include <cstdint>
+
+#include "common/attention.hpp"
+#include "common/cuda/device_tensor.hpp"
+#include "common/half.hpp"
+
+namespace flash::leaderboard {
+
+// A result and how large the terms are whose sum it is.
+struct Wanted {
+  DeviceTensor<double, 1> value;
+  DeviceTensor<float, 1> magnitude;
+
+  Wanted() = default;
+  explicit Wanted(Index size) : value(Shape<1>{size}), magnitude(Shape<1>{size}) {}
+};
+
+// T is float, Half or BFloat16, here and below.
+template <class T>
+class FLASH_EXPORT GpuOracle {
+ public:
+  // Of `heads` heads of (queries, head_dim) and (keys, head_dim). It takes `rows` queries at a
+  // time, without a number as many as need 64 MiB for P.
+  GpuOracle(Index heads, const AttentionShape& head, bool causal, bool backward, Index rows = 0);
+
+  // What the results are for these inputs; without a backward pass there is no d_out.
+  void compute(const T* q, const T* k, const T* v, const T* d_out);
+
+  const AttentionShape& head() const { return head_; }
+  double largest_score() const { return largest_score_; }
+  const Wanted& out() const { return out_; }
+  const Wanted& d_q() const { return d_q_; }
+  const Wanted& d_k() const { return d_k_; }
+  const Wanted& d_v() const { return d_v_; }
+  const Wanted& lse() const { return lse_; }  // without magnitudes: they are 0
+
+ private:
+  const Index heads_;
+  const AttentionShape head_;
+  const bool causal_, backward_;
+  const Index rows_;  // queries at a time
+  Wanted out_, d_q_, d_k_, d_v_, lse_, p_, d_p_;
+  DeviceTensor<float, 1> largest_;
+  double largest_score_ = 0;
+};
+
+// softmax(x) v for `batch` matrices x (d1, d2) and v (d2, d3); the largest |x|.
+FLASH_EXPORT double softmax_matmul_on_gpu(const float* x, const float* v,
+                                          const Shape<4>& batch_d1_d2_d3, Wanted& out);
+
+// x[i] = a number of N(0, 1) that follows from the seed and i.
+template <class T>
+FLASH_EXPORT void fill_normal(T* x, Index count, std::uint64_t seed);
+
+// to[i] = from[i], rounded.
+template <class T>
+FLASH_EXPORT void round_to(T* to, const double* from, Index count);
+
+// What of `got` is farther from the wanted value than bound * magnitude + absolute + relative *
+// |value|. NaN is.
+struct Mistakes {
+  std::int64_t count = 0, first = 0;
+  double got = 0, wanted = 0;  // of the first
+};
+template <class T>
+FLASH_EXPORT Mistakes find_mistakes(const T* got, const Wanted& wanted, double bound,
+                                    double absolute = 0, double relative = 0);
+
+}  // namespace flash::leaderboard

@@ -1,0 +1,189 @@
+// The problems of a GPU's boards: inputs, oracle and check are on the GPU too. As on the host the
+// backward pass gets out and lse from the oracle, so that each pass is measured on its own.
+#include <cmath>
+
+#include "benchmarking/leaderboard/gpu_oracle.hpp"
+#include "benchmarking/leaderboard/problem.hpp"
+#include "common/error.hpp"
+#include "common/oracle.hpp"
+#include "part1_softmax_matmul/softmax_matmul.hpp"
+
+namespace flash::leaderboard {
+namespace {
+
+// "out of batch 0, head 3, query 17, column 5 is 1, expected 2 (4 of 9 elements are wrong)".
+std::string text_of(const Mistakes& found, const std::string& name, const Strings& axes,
+                    const std::vector<Index>& shape) {
+  if (found.count == 0) return "";
+  std::string place;
+  Index rest = found.first, all = 1;
+  for (std::size_t axis = shape.size(); axis-- > 0; rest /= shape[axis], all *= shape[axis])
+    place = (axis > 0 ? ", " : "") + axes[axis] + " " + std::to_string(rest % shape[axis]) + place;
+  return name + " of " + place +
+         (std::isnan(found.got) ? " is NaN, or was not written when the call ended"
+                                : format(" is %.7g", found.got)) +
+         format(", expected %.7g (%lld of %lld elements are wrong)", found.wanted,
+                static_cast<long long>(found.count), static_cast<long long>(all));
+}
+
+template <class T, int Rank>
+void fill_with_nan(DeviceTensor<T, Rank>& tensor) {
+  device::fill_bytes(tensor.data(), 0xff, tensor.bytes());
+}
+
+template <class T, int Rank>
+grading::Argument input(const char* name, const DeviceTensor<T, Rank>& tensor) {
+  return grading::argument(name, TensorView<const T, Rank>(tensor.view()));
+}
+
+template <class T>
+class GpuAttention final : public Problem {
+ public:
+  GpuAttention(const AttentionShape& shape, bool causal, std::size_t passes)
+      : shape_(shape),
+        causal_(causal),
+        passes_(passes),
+        oracle_(shape.batch * shape.heads, {1, 1, shape.queries, shape.keys, shape.head_dim},
+                causal, passes > 1) {
+    for (auto* tensor : {&q_, &out_, &out_want_, &d_out_, &d_q_})
+      *tensor = DeviceTensor<T, 4>(shape.of_queries());
+    for (auto* tensor : {&k_, &v_, &d_k_, &d_v_}) *tensor = DeviceTensor<T, 4>(shape.of_keys());
+    lse_ = DeviceTensor<float, 3>(shape.of_rows());
+    lse_want_ = DeviceTensor<float, 3>(shape.of_rows());
+  }
+
+  Strings passes() const override {
+    return passes_ == 1 ? Strings{"forward"} : Strings{"forward", "backward"};
+  }
+  double flops(std::size_t pass) const override { return attention_flops(shape_, causal_, pass); }
+  double bytes(std::size_t pass) const override { return attention_bytes(shape_, pass, sizeof(T)); }
+
+  void draw(std::uint64_t seed) override {
+    std::uint64_t number = 4 * seed;
+    for (auto* tensor : {&q_, &k_, &v_, &d_out_})
+      fill_normal(tensor->data(), tensor->view().size(), number++);
+    oracle_.compute(q_.data(), k_.data(), v_.data(), d_out_.data());
+    round_to(out_want_.data(), oracle_.out().value.data(), out_want_.view().size());
+    round_to(lse_want_.data(), oracle_.lse().value.data(), lse_want_.view().size());
+  }
+
+  grading::Call call(std::size_t pass) override {
+    using grading::argument;
+    const std::vector<double> options = {causal_ ? 1.0 : 0.0, 0.0, 0.0};
+    if (pass == 0) {
+      fill_with_nan(out_);
+      fill_with_nan(lse_);
+      return {.function = grading::device_function<T>(grading::kFlashForwardCuda),
+              .arguments = {input("q", q_), input("k", k_), input("v", v_),
+                            argument("out", out_.view()), argument("lse", lse_.view())},
+              .integers = {0, 0, 0, 0},
+              .numbers = options,
+              .on_device = true};
+    }
+    fill_with_nan(d_q_);
+    fill_with_nan(d_k_);
+    fill_with_nan(d_v_);
+    return {
+        .function = grading::device_function<T>(grading::kFlashBackwardCuda),
+        .arguments = {input("q", q_), input("k", k_), input("v", v_), input("out", out_want_),
+                      input("lse", lse_want_), input("d_out", d_out_), argument("d_q", d_q_.view()),
+                      argument("d_k", d_k_.view()), argument("d_v", d_v_.view())},
+        .numbers = options,
+        .on_device = true};
+  }
+
+  std::string wrong(std::size_t pass) const override {
+    const AttentionShape& head = oracle_.head();
+    const double score = oracle_.largest_score();
+    // Half loses up to 2^-25 of a number below 2^-14: of the result, and of the weights in its sum.
+    const double lost =
+        std::is_same_v<T, Half> ? 0x1p-25 * (1 + std::sqrt(static_cast<double>(shape_.keys))) : 0;
+    const auto check = [&](const char* name, const char* rows, const DeviceTensor<T, 4>& got,
+                           const Wanted& wanted, double bound) {
+      const Shape<4>& shape = got.shape();
+      return text_of(find_mistakes<T>(got.data(), wanted, bound, lost), name,
+                     {"batch", "head", rows, "column"}, {shape.begin(), shape.end()});
+    };
+    if (pass == 0) {
+      const std::string text =
+          check("out", "query", out_, oracle_.out(), attention_output_bound<T>(head, score));
+      if (!text.empty()) return text;
+      const double u = unit_roundoff<float>();
+      const Shape<3>& shape = lse_.shape();
+      return text_of(
+          find_mistakes<float>(lse_.data(), oracle_.lse(), 0, attention_bound(head, score, u), u),
+          "lse", {"batch", "head", "query"}, {shape.begin(), shape.end()});
+    }
+    const double bound = attention_gradient_bound<T>(head, score);
+    std::string text = check("d_v", "key", d_v_, oracle_.d_v(), bound);
+    if (text.empty()) text = check("d_q", "query", d_q_, oracle_.d_q(), bound);
+    if (text.empty()) text = check("d_k", "key", d_k_, oracle_.d_k(), bound);
+    return text;
+  }
+
+ private:
+  const AttentionShape shape_;
+  const bool causal_;
+  const std::size_t passes_;
+  GpuOracle<T> oracle_;
+  DeviceTensor<T, 4> q_, k_, v_, d_out_, out_want_, out_, d_q_, d_k_, d_v_;
+  DeviceTensor<float, 3> lse_want_, lse_;
+};
+
+class GpuSoftmaxMatmul final : public Problem {
+ public:
+  explicit GpuSoftmaxMatmul(const Shape<4>& sizes)
+      : shape_{sizes[0], sizes[1], sizes[2], sizes[3]},
+        sizes_(sizes),
+        x_(shape_.of_x()),
+        v_(shape_.of_v()),
+        out_(shape_.of_out()),
+        want_(out_.view().size()) {}
+
+  Strings passes() const override { return {"forward"}; }
+  double flops(std::size_t) const override { return softmax_matmul_flops(shape_); }
+  double bytes(std::size_t) const override { return softmax_matmul_bytes(shape_); }
+
+  void draw(std::uint64_t seed) override {
+    fill_normal(x_.data(), x_.view().size(), 2 * seed);
+    fill_normal(v_.data(), v_.view().size(), 2 * seed + 1);
+    largest_score_ = softmax_matmul_on_gpu(x_.data(), v_.data(), sizes_, want_);
+  }
+
+  grading::Call call(std::size_t) override {
+    fill_with_nan(out_);
+    const SoftmaxMatmulBlocks blocks;
+    return {.function = grading::kFusedSoftmaxMatmulCuda,
+            .arguments = {input("x", x_), input("v", v_), grading::argument("out", out_.view())},
+            .integers = {blocks.block_1, blocks.block_2},
+            .on_device = true};
+  }
+
+  std::string wrong(std::size_t) const override {
+    const Shape<3>& shape = out_.shape();
+    const double bound = softmax_matmul_bound(shape_.d2, largest_score_);
+    return text_of(find_mistakes<float>(out_.data(), want_, bound), "out",
+                   {"batch", "row", "column"}, {shape.begin(), shape.end()});
+  }
+
+ private:
+  const SoftmaxMatmulShape shape_;
+  const Shape<4> sizes_;
+  DeviceTensor<float, 3> x_, v_, out_;
+  Wanted want_;
+  double largest_score_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Problem> make_problem(const Asked& asked, const Shape<4>& sizes, bool causal) {
+  if (asked.kind == "softmax_matmul") return std::make_unique<GpuSoftmaxMatmul>(sizes);
+  const AttentionShape shape{sizes[0], sizes[1], sizes[2], sizes[2], sizes[3]};
+  if (asked.dtype == "float32")
+    return std::make_unique<GpuAttention<float>>(shape, causal, asked.passes);
+  if (asked.dtype == "float16")
+    return std::make_unique<GpuAttention<Half>>(shape, causal, asked.passes);
+  return std::make_unique<GpuAttention<BFloat16>>(shape, causal, asked.passes);
+}
+
+}  // namespace flash::leaderboard

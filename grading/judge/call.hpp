@@ -1,0 +1,67 @@
+// The memory of a call: where each tensor lies in it, and what surrounds it.
+#pragma once
+
+#include <exception>
+#include <vector>
+
+#include "grading/judge/process.hpp"
+#include "grading/judge/remote.hpp"
+
+namespace flash::grading {
+
+// Shared memory that nobody can make longer or shorter: behind its end there is nothing.
+class Shared {
+ public:
+  explicit Shared(std::size_t bytes);
+  ~Shared();
+  Shared(const Shared&) = delete;
+  unsigned char* data() const { return static_cast<unsigned char*>(data_); }
+  std::size_t bytes() const { return bytes_; }
+  int fd() const { return fd_.get(); }
+
+ private:
+  std::size_t bytes_;
+  Descriptor fd_;
+  void* data_ = nullptr;
+};
+
+// How a call's memory looks before it: NaN of a random kind, or random finite numbers.
+void fill(unsigned char* data, std::size_t bytes, bool with_nan);
+
+std::size_t span_of(const Argument& of);  // bytes from the first element to behind the last
+
+template <class Use>
+void for_each_element(const Argument& of, Use use) {  // use(offset in bytes)
+  if (span_of(of) == 0) return;
+  std::int64_t index[4] = {};
+  for (;;) {
+    std::int64_t place = 0;
+    for (int axis = 0; axis < of.rank; ++axis) place += index[axis] * of.strides[axis];
+    use(static_cast<std::size_t>(place) * of.element);
+    int axis = of.rank - 1;
+    while (axis >= 0 && ++index[axis] == of.shape[axis]) index[axis--] = 0;
+    if (axis < 0) return;
+  }
+}
+
+// The memory of one call: each tensor between guards; one that is partly hidden comes last, and the
+// memory ends where it begins to be hidden. Bytes between two tensors are a multiple of 64.
+struct Layout {
+  std::vector<Placed> placed;
+  std::vector<std::size_t> there;  // bytes of each tensor that are in the memory
+  std::size_t bytes = 0;           // of the memory
+  std::size_t behind = 1 << 20;    // bytes that are mapped behind its end: a touch is a crash
+
+  explicit Layout(const Call& call);
+
+ private:
+  void place(const Argument& of, std::size_t n, std::size_t length, bool guarded, bool on_device);
+};
+
+// The message kMap of a call in a memory of `bytes`.
+Message message_of(const Call& call, std::size_t bytes, const Layout& layout);
+
+// Throws what the message kDone says that student code threw, as it was where a callback threw it.
+[[noreturn]] void rethrow(const Message& done, const std::exception_ptr& from_callback);
+
+}  // namespace flash::grading

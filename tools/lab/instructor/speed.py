@@ -1,0 +1,85 @@
+"""Points for speed, as an option of ./lab grade: a submission is measured on a board of the
+leaderboard, and what counts is how many times as fast as the reference it is in the same run."""
+
+import contextlib
+import dataclasses
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.errors import LabError
+from lab.instructor.judging import FAILED, GRADED, NOT_RUN, PASSED, Case, Judged
+from lab.instructor.reports import SPEED
+from lab.instructor.sandbox import InfraError
+from lab.instructor.submissions import Content
+from lab.leaderboard import boards, machine, measuring
+from lab.leaderboard.boards import Board
+from lab.leaderboard.measuring import Site
+from lab.leaderboard.result import TURNS, Busy, NoResult, result_of
+
+
+@dataclass(frozen=True)
+class Threshold:
+    board: Board
+    least: float   # speed-up over the reference
+    points: float
+
+    @property
+    def name(self) -> str:
+        return f"at least {self.least:g} times as fast as the reference"
+
+
+@dataclass(frozen=True)
+class Speed:
+    wanted: Threshold
+    where: Site
+
+    def judge(self, done: Sequence[Judged], content: Content) -> Judged:
+        """After the board's tasks were judged, each with its cases. InfraError where the machine is
+        busy: that says nothing about the submission."""
+        wrong = [task.task for task in done if task.task in self.wanted.board.tasks and not (
+            task.status == GRADED and all(case.status == PASSED or case.challenge
+                                          for case in task.cases))]
+        if wrong:
+            return self._judged(NOT_RUN, f"Not run, because {', '.join(wrong)} does not pass all "
+                                         "of its cases.")
+        with tempfile.TemporaryDirectory(dir=self.where.work) as folder:
+            where = dataclasses.replace(self.where, work=Path(folder))
+            try:
+                libraries = measuring.libraries(where, content.files)
+            except LabError as error:  # a board of a GPU compiles with nvcc
+                return self._judged(FAILED, str(error))
+            try:
+                machine.refuse_if_busy(where.board)
+                samples = measuring.measure(where, libraries, TURNS).samples
+                found = result_of(where.board, samples)
+            except Busy as error:
+                raise InfraError(str(error)) from None
+            except NoResult as error:
+                return self._judged(FAILED, str(error))
+        said = f"It is {found.speedup:.2f} times as fast, +- {100 * found.uncertainty:.1f} %."
+        return self._judged(PASSED if found.speedup >= self.wanted.least else FAILED, said)
+
+    def _judged(self, status: str, message: str) -> Judged:
+        return Judged(SPEED + self.wanted.board.name, self.wanted.points, GRADED, cases=(
+            Case(self.wanted.name, status, self.wanted.points, message),))
+
+
+def threshold(text: str) -> Threshold:
+    """"part2-cpu=2:1": one point for twice the speed of the reference."""
+    found = re.fullmatch(r"([\w-]+)=(\d+(?:\.\d+)?):(\d+(?:\.\d+)?)", text)
+    if not found or not float(found[2]) > 0 or not float(found[3]) > 0:
+        raise LabError(f"--speed is {text!r}; it must be BOARD=SPEEDUP:POINTS, as in part2-cpu=2:1")
+    return Threshold(boards.find(found[1]), float(found[2]), float(found[3]))
+
+
+@contextlib.contextmanager
+def ready(wanted: Threshold, tasks: Sequence[str]) -> Iterator[Speed]:
+    """The board on this machine. LabError where it cannot be measured here."""
+    if missing := [name for name in wanted.board.tasks if name not in tasks]:
+        raise LabError(f"--speed {wanted.board.name} needs {', '.join(missing)}, which --tasks "
+                       "leaves out, or which has no judge here")
+    with measuring.site(wanted.board) as where:
+        yield Speed(wanted, where)
