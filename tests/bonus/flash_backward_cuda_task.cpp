@@ -12,6 +12,7 @@
 #include "bonus_backward/flash_backward_cuda.hpp"
 #include "common/cuda/device_tensor.hpp"
 #include "harness/busy_stream.hpp"
+#include "harness/far_apart.hpp"
 #include "harness/gradient_verdicts.hpp"
 #include "harness/other_task.hpp"
 
@@ -306,6 +307,14 @@ TaskUnderTest task_under_test() {
                         .requirement = kMemory,
                         .run = judge_traffic,
                         .needs_checks = true});
+  if (has_sparse_memory())
+    task.cases.push_back({kFarApartName, "whole pass", [](auto seed) {
+                            return backward_far_apart(seed,
+                                                      [](const AttentionBackward<float>& pass) {
+                                                        flash_attention_backward_cuda(pass);
+                                                        device::synchronize();
+                                                      });
+                          }});
 #ifdef FLASH_HAVE_PART3
   if (in_process()) {
     task.cases.push_back({.name = kFromOwnForward,

@@ -190,12 +190,15 @@ template <class T>
 Verdict ForwardCall<T>::verdict(Index block, const std::function<void(ForwardCall&)>& run_again) {
   device::synchronize();
   tensors.copy_back();
-  if (const std::string damage = tensors.damage(); !damage.empty()) return {false, damage};
-  const Verdict verdict = head_by_head(problem, [&](auto of) {
-    const auto& [q, k, v] = inputs;
-    return wrong_outputs<T>(problem, of(q.view()), of(k.view()), of(v.view()),
-                            of(tensors.out.view()), of(tensors.lse.view()), block);
-  });
+  if (const std::string changed = tensors.changed_inputs(); !changed.empty())
+    return {false, changed};
+  Verdict verdict = verdict_on(tensors.written_outside());
+  if (verdict.pass)
+    verdict = head_by_head(problem, [&](auto of) {
+      const auto& [q, k, v] = inputs;
+      return wrong_outputs<T>(problem, of(q.view()), of(k.view()), of(v.view()),
+                              of(tensors.out.view()), of(tensors.lse.view()), block);
+    });
   if (verdict.pass || problem.sampled || !run_again) return verdict;
   return explained<SeenForward>(
       verdict.text, seen(block),
@@ -298,20 +301,22 @@ Verdict BackwardCall<T>::verdict(Wanted wanted, Index block,
   device::synchronize();
   tensors.copy_back();
   delta.copy_back();
-  if (const std::string damage = tensors.damage() + delta.damage(); !damage.empty())
-    return {false, damage};
+  if (const std::string changed = tensors.changed_inputs() + delta.damage(); !changed.empty())
+    return {false, changed};
   Tensor<T, 4> counted =
       inputs.d_out;  // a row without weights gives what it would with a d_out of 0
   const Index columns = problem.shape.head_dim;
   for (Index row = 0; problem.without_weights && row < inputs.lse.size(); row += 3)
     std::fill_n(counted.data() + row * columns, columns, T{});
-  const Verdict verdict = head_by_head(problem, [&](auto of) {
-    const auto& [q, k, v] = inputs.qkv;
-    return wrong_gradients<T>(
-        problem,
-        {of(q.view()), of(k.view()), of(v.view()), {}, {}, of(std::as_const(counted).view())},
-        of(tensors.d_q.view()), of(tensors.d_k.view()), of(tensors.d_v.view()), wanted, block);
-  });
+  Verdict verdict = verdict_on(tensors.written_outside());
+  if (verdict.pass)
+    verdict = head_by_head(problem, [&](auto of) {
+      const auto& [q, k, v] = inputs.qkv;
+      return wrong_gradients<T>(
+          problem,
+          {of(q.view()), of(k.view()), of(v.view()), {}, {}, of(std::as_const(counted).view())},
+          of(tensors.d_q.view()), of(tensors.d_k.view()), of(tensors.d_v.view()), wanted, block);
+    });
   if (verdict.pass || problem.sampled || !run_again) return verdict;
   return explained<SeenBackward>(
       verdict.text, seen(wanted),

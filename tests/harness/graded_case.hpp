@@ -10,7 +10,7 @@
 
 namespace flash::harness {
 
-// A mistake that explains a wrong result (mistakes.hpp).
+// A mistake that explains a wrong result (diagnosis.hpp).
 struct Diagnosis {
   std::string name;  // "accumulator not rescaled"; "" where none is known to be it
   std::string text;  // what a student reads; also where several mistakes are possible

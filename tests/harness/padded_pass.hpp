@@ -10,9 +10,11 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "harness/attention_data.hpp"
-#include "harness/mistakes.hpp"
+#include "harness/diagnosis.hpp"
 #include "harness/padded_tensor.hpp"
 
 namespace flash::harness {
@@ -63,12 +65,45 @@ class PassTensor {
   TensorView<const T, Rank> view() { return tensor_.view(); }
   bool same_bits(const PassTensor& other) const { return tensor_.same_bits(other.tensor_); }
 
-  // The values, and those that are read here by the strides of each of `others`.
+  // The values, and those that are read here with the strides of each of `others`.
   template <class... Others>
   SeenTensor seen(Others&... others) {
     SeenTensor seen{with_heads(in_float64(view()))};
-    (see_by(others, seen), ...);
+    const TensorView<const T, Rank> own = view();
+    const auto& buffer = tensor_.buffer();
+    with_other_strides(
+        [&](const std::string& other, const Shape<Rank>& strides) {
+          Index last = own.data() - buffer.data();
+          for (int axis = 0; axis < Rank; ++axis) last += (own.extent(axis) - 1) * strides[axis];
+          Tensor<double, 4> values;
+          if (last < static_cast<Index>(buffer.size()))
+            values =
+                with_heads(in_float64(TensorView<const T, Rank>(own.data(), own.shape(), strides)));
+          seen.by_others.push_back({other, values});
+        },
+        others...);
     return seen;
+  }
+
+  // Of output number `output`: where elements lie that are written with those strides.
+  template <class... Others>
+  void add_misplaced(std::vector<Misplaced>& list, int output, Others&... others) {
+    const Shape<Rank> shape = view().shape(), own = view().strides();
+    with_other_strides(
+        [&](const std::string& other, const Shape<Rank>& strides) {
+          std::vector<Index> written(tensor_.buffer().size(), Misplaced::kNone);
+          Index n = 0;
+          for_each_offset<Rank>(shape, strides, [&](Index place) {
+            if (place < static_cast<Index>(written.size()))
+              written[place] = written[place] == Misplaced::kNone ? n : Misplaced::kSeveral;
+            ++n;
+          });
+          Misplaced misplaced{output, name_, other, {}};
+          for_each_offset<Rank>(shape, own,
+                                [&](Index place) { misplaced.source.push_back(written[place]); });
+          list.push_back(std::move(misplaced));
+        },
+        others...);
   }
   const std::string& name() const { return name_; }
 
@@ -83,21 +118,22 @@ class PassTensor {
   }
 
  private:
-  template <class Other>
-  void see_by(Other& other, SeenTensor& seen) {
-    const TensorView<const T, Rank> own = view();
-    const auto& buffer = tensor_.buffer();
-    auto strides = other.view().strides(), of_rows = strides;
-    std::copy_n(own.strides().begin(), Rank - 2, of_rows.begin());
-    for (const auto& tried : {strides, of_rows}) {
-      if (tried == own.strides() || own.size() == 0) continue;
-      Index last = own.data() - buffer.data();
-      for (int axis = 0; axis < Rank; ++axis) last += (own.extent(axis) - 1) * tried[axis];
-      Tensor<double, 4> values;
-      if (last < static_cast<Index>(buffer.size()))
-        values = with_heads(in_float64(TensorView<const T, Rank>(own.data(), own.shape(), tried)));
-      seen.by_others.push_back({other.name(), values});
-    }
+  // use(whose, strides) for strides that this tensor might be taken to have: another tensor's, or
+  // those of rows without gaps ("" is whose they are); all of them, those of rows and columns, or
+  // one of these.
+  template <class Use, class... Others>
+  void with_other_strides(Use use, Others&... others) {
+    const Shape<Rank> own = view().strides();
+    if (view().size() == 0) return;
+    const auto try_all = [&](const std::string& whose, const Shape<Rank>& strides) {
+      Shape<Rank> inner = own, row = own, column = own;
+      row[Rank - 2] = inner[Rank - 2] = strides[Rank - 2];
+      column[Rank - 1] = inner[Rank - 1] = strides[Rank - 1];
+      for (const Shape<Rank>& tried : {strides, inner, row, column})
+        if (tried != own) use(whose, tried);
+    };
+    (try_all(others.name(), others.view().strides()), ...);
+    try_all("", row_major_strides(view().shape()));
   }
 
   // The elements, or what lies around them; before the device gets its copy.
@@ -156,10 +192,18 @@ struct PaddedForward {
     for (auto* tensor : {&q, &k, &v, &out}) tensor->copy_back();
     lse.copy_back();
   }
-  std::string damage() const { return damage_of(out, lse, q, k, v); }
+  std::string changed_inputs() const { return damage_of(q, k, v); }
+  std::string written_outside() const { return damage_of(out, lse); }
+  std::string damage() const {
+    const std::string outside = written_outside();
+    return outside.empty() ? changed_inputs() : outside;
+  }
 
   // For diagnose(), after copy_back(); the bounds are those of out and of lse.
   SeenForward seen(double bound, double lse_bound, Index block_queries, Index block_keys) {
+    std::vector<Misplaced> misplaced;
+    out.add_misplaced(misplaced, 0, q, k, v);
+    lse.add_misplaced(misplaced, 1);
     return {.shape = pass().shape(),
             .options = options,
             .q = q.seen(k, v, out),
@@ -167,6 +211,7 @@ struct PaddedForward {
             .v = v.seen(q, k, out),
             .out = in_float64(out.view()),
             .lse = in_float64(lse.view()),
+            .misplaced = misplaced,
             .precision = precision_of<T>(bound),
             .lse_bound = lse_bound,
             .block_queries = block_queries,
@@ -206,10 +251,19 @@ struct PaddedBackward {
     for (auto* tensor : {&q, &k, &v, &out, &d_out, &d_q, &d_k, &d_v}) tensor->copy_back();
     lse.copy_back();
   }
-  std::string damage() const { return damage_of(d_q, d_k, d_v, q, k, v, out, d_out, lse); }
+  std::string changed_inputs() const { return damage_of(q, k, v, out, d_out, lse); }
+  std::string written_outside() const { return damage_of(d_q, d_k, d_v); }
+  std::string damage() const {
+    const std::string outside = written_outside();
+    return outside.empty() ? changed_inputs() : outside;
+  }
 
   // For diagnose(), after copy_back().
   SeenBackward seen(double bound, Index block_keys) {
+    std::vector<Misplaced> misplaced;
+    d_q.add_misplaced(misplaced, 0, q, k, v);
+    d_k.add_misplaced(misplaced, 1, q, k, v);
+    d_v.add_misplaced(misplaced, 2, q, k, v);
     return {.shape = pass().shape(),
             .options = options,
             .q = q.seen(k, v, out, d_out),
@@ -217,10 +271,11 @@ struct PaddedBackward {
             .v = v.seen(q, k, out, d_out),
             .out = out.seen(),
             .d_out = d_out.seen(q, k, v, out),
-            .lse = in_float64(lse.view()),
+            .lse = lse.seen(),
             .d_q = in_float64(d_q.view()),
             .d_k = in_float64(d_k.view()),
             .d_v = in_float64(d_v.view()),
+            .misplaced = misplaced,
             .precision = precision_of<T>(bound),
             .block_keys = block_keys,
             .fill = filled};

@@ -59,6 +59,21 @@ std::array<Index, Rank> strides_of(const std::array<Index, Rank>& shape, Layout 
   return strides;
 }
 
+// use(offset from the first element) for each element, in row-major order.
+template <int Rank, class Use>
+void for_each_offset(const Shape<Rank>& shape, const Shape<Rank>& strides, Use use) {
+  Index index[Rank] = {}, offset = 0;
+  for (Index left = element_count(shape); left > 0; --left) {
+    use(offset);
+    for (int axis = Rank - 1; axis >= 0; --axis) {
+      offset += strides[axis];
+      if (++index[axis] < shape[axis]) break;
+      offset -= shape[axis] * strides[axis];
+      index[axis] = 0;
+    }
+  }
+}
+
 // Of float or double. The rank is 3, or 4 with heads.
 template <class T = float, int Rank = 3>
 class BasicPaddedTensor {
@@ -125,16 +140,8 @@ class BasicPaddedTensor {
   // Calls use(place in the buffer) for each element, in row-major order.
   template <class Use>
   void for_each_place(Use use) const {
-    Index index[Rank] = {}, place = kGuard;
-    for (Index left = element_count(shape_); left > 0; --left) {
-      use(static_cast<std::size_t>(place));
-      for (int axis = Rank - 1; axis >= 0; --axis) {
-        place += strides_[axis];
-        if (++index[axis] < shape_[axis]) break;
-        place -= shape_[axis] * strides_[axis];
-        index[axis] = 0;
-      }
-    }
+    for_each_offset<Rank>(shape_, strides_,
+                          [&](Index offset) { use(static_cast<std::size_t>(kGuard + offset)); });
   }
 
   Shape<Rank> shape_;

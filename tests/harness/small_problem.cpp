@@ -124,12 +124,12 @@ struct AttendedRow {
 
 AttendedRow attended(const SeenForward& seen, Index b, Index h, Index i, Index end, bool divided) {
   const AttentionShape& shape = seen.shape;
-  const bool has_scores = seen.scores.size() > 0;
+  const bool has_scores = seen.has_scores;
   const Index columns = seen.v.values.extent(3), d = shape.head_dim;
   AttendedRow row{.visible = std::min(end, shape.visible_keys(i, seen.options.causal))};
   for (Index j = 0; j < row.visible; ++j) {
     row.S.push_back(has_scores
-                        ? seen.scores(b, h, i, j)
+                        ? seen.k.values(b, h, i, j)
                         : attention_scale(seen.options, d) *
                               dot(&seen.q.values(b, h, i, 0), &seen.k.values(b, h, j, 0), d));
     row.m = std::fmax(row.m, row.S.back());
@@ -182,7 +182,7 @@ Weight weight(const SeenBackward& seen, Index b, Index h, Index i, Index j) {
   Weight w{.seen = j < seen.shape.visible_keys(i, seen.options.causal)};
   w.S = attention_scale(seen.options, d) *
         dot(&seen.q.values(b, h, i, 0), &seen.k.values(b, h, j, 0), d);
-  const double lse = seen.lse(b, h, i);
+  const double lse = seen.lse_of(b, h, i);
   w.P = !w.seen || lse == -kInfinity ? 0 : std::exp(w.S - lse);
   w.dP = dot(&seen.d_out.values(b, h, i, 0), &seen.v.values(b, h, j, 0), d);
   w.dS = w.P == 0 ? 0 : w.P * (w.dP - delta_of(seen, b, h, i));
@@ -252,7 +252,7 @@ std::string options_of(const AttentionShape& shape, const AttentionOptions& opti
 std::string shown(const SeenForward& seen, const Place& at) {
   const AttentionShape& shape = seen.shape;
   const auto [output, b, h, i, column] = at;
-  const bool has_scores = seen.scores.size() > 0;
+  const bool has_scores = seen.has_scores;
   const Index columns = seen.v.values.extent(3), d = shape.head_dim;
   const AttendedRow want = attended(seen, b, h, i, shape.keys, true);
   std::string text = problem_of(shape, has_scores);
@@ -312,7 +312,7 @@ std::string shown(const SeenBackward& seen, const Place& at) {
   if (of_query)
     text += "  Q = [" + vector_of(&seen.q.values(b, h, row, 0), d) + "], dO = [" +
             vector_of(&seen.d_out.values(b, h, row, 0), d) +
-            "], lse = " + number(seen.lse(b, h, row)) +
+            "], lse = " + number(seen.lse_of(b, h, row)) +
             ", delta = " + number(delta_of(seen, b, h, row)) + "\n";
   else
     text += "  K = [" + vector_of(&seen.k.values(b, h, row, 0), d) + "], V = [" +
@@ -329,7 +329,7 @@ std::string shown(const SeenBackward& seen, const Place& at) {
               vector_of(of_query ? &seen.k.values(b, h, j, 0) : &seen.q.values(b, h, i, 0), d),
               vector_of(of_query ? &seen.v.values(b, h, j, 0) : &seen.d_out.values(b, h, i, 0), d),
               w.seen ? number(w.S) : "masked"};
-    if (!of_query) line.push_back(number(seen.lse(b, h, i)));
+    if (!of_query) line.push_back(number(seen.lse_of(b, h, i)));
     line.push_back(number(w.P));
     if (output > 0) line.push_back(number(w.dP));
     if (output == 1) line.push_back(number(delta_of(seen, b, h, i)));

@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "harness/mistakes.hpp"
+#include "harness/diagnosis.hpp"
 
 namespace flash::harness {
 

@@ -78,6 +78,11 @@ flash::harness::TaskUnderTest flash::harness::task_under_test() {
                               fused_softmax_matmul_cuda({x.view(), v.view(), out.view(), stream});
                             });
                           }});
+  if (harness::has_sparse_memory())
+    task.cases.push_back(far_apart([](const SoftmaxMatmul<float>& pass) {
+      fused_softmax_matmul_cuda(pass);
+      device::synchronize();
+    }));
   // More batches than a grid is tall or deep (65535). The emulator takes too long for as many
   // blocks.
   if (!device::is_emulated())

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "common/oracle.hpp"
+#include "harness/far_apart.hpp"
 
 namespace flash::part1 {
 
@@ -108,12 +109,14 @@ using Padded = PassTensor<float, 3>;
 harness::SeenForward seen_of(const SoftmaxMatmulCase& problem, double largest, Padded& x, Padded& v,
                              Padded& out, double fill = harness::kPoisoned) {
   const auto [batch, d1, d2, d3] = problem.shape;
-  const harness::SeenTensor seen_x = x.seen(v, out);
+  std::vector<harness::Misplaced> misplaced;
+  out.add_misplaced(misplaced, 0, x, v);
   return {.shape = {batch, 1, d1, d2, d3},
-          .k = seen_x,
+          .k = x.seen(v, out),
           .v = v.seen(x, out),
-          .scores = seen_x.values,
-          .out = out.seen().values,
+          .has_scores = true,
+          .out = harness::with_heads(harness::in_float64(out.view())),
+          .misplaced = misplaced,
           .precision = harness::precision_of<float>(softmax_matmul_bound(d2, largest)),
           .lse_bound = 1,
           .block_queries = problem.blocks.block_1,
@@ -129,10 +132,12 @@ harness::SeenForward run_again(SoftmaxMatmulCase problem, std::uint64_t seed, co
   problem.x = probe.data == Data::kLargeScores    ? Pattern::kLargeLogits
               : probe.data == Data::kVeryNegative ? Pattern::kVeryNegative
               : probe.data == Data::kRising       ? Pattern::kRising
+              : probe.data == Data::kFarApart     ? Pattern::kFarApart
                                                   : Pattern::kNormal;
   if (probe.block > 0) problem.blocks = {probe.block, probe.block};
   Tensor<float, 3> x = make_input<3>(problem.shape.of_x(), problem.x, 2 * seed);
-  Tensor<float, 3> v = make_input<3>(problem.shape.of_v(), kNormal, 2 * seed + 1);
+  Tensor<float, 3> v =
+      make_input<3>(problem.shape.of_v(), probe.data == Data::kNaN ? kNaN : kNormal, 2 * seed + 1);
   if (probe.data == Data::kSmallIntegers)
     for (Tensor<float, 3>* const tensor : {&x, &v})
       for (Index n = 0; n < tensor->size(); ++n)
@@ -170,11 +175,12 @@ Verdict judge(const SoftmaxMatmulCase& problem, std::uint64_t seed, const RunFus
       out("out", problem.shape.of_out(), layout_of(problem.layout, 2));
   const std::size_t extra_bytes = run(problem, padded_x.padded(), padded_v.padded(), out.padded());
 
-  if (const std::string damage = damage_of(out, padded_x, padded_v); !damage.empty())
-    return {false, damage};
+  if (const std::string changed = damage_of(padded_x, padded_v); !changed.empty())
+    return {false, changed};
   Tensor<double, 3> want = softmax_matmul_oracle(x.view(), v.view());
   Tensor<float, 3> got = packed(out.view());
-  Verdict verdict = harness::verdict_on(take_out_nan_rows(got, want));
+  Verdict verdict = harness::first_failure(
+      {harness::verdict_on(damage_of(out)), harness::verdict_on(take_out_nan_rows(got, want))});
   if (verdict.pass)
     verdict =
         judge_sums(got.view(), want, softmax_matmul_magnitude(x.view(), v.view()),
@@ -202,6 +208,23 @@ std::vector<GradedCase> graded_softmax_matmul(const RunFused& run, bool on_devic
                       [problem, run](auto seed) { return judge(problem, seed, run); }});
   }
   return graded;
+}
+
+GradedCase far_apart(const std::function<void(const SoftmaxMatmul<float>&)>& run) {
+  return {harness::kFarApartName, "strides", [run](auto seed) {
+            return harness::with_far_apart([run, seed](harness::FarApart& memory) {
+              constexpr SoftmaxMatmulShape shape{2, 20, 23, 6};
+              const auto x = make_input<3>(shape.of_x(), kNormal, seed),
+                         v = make_input<3>(shape.of_v(), kNormal, seed + 1);
+              const auto out = memory.tensor<3>(shape.of_out());
+              run({memory.tensor(x), memory.tensor(v), out});
+              const Verdict verdict =
+                  judge_sums(out, softmax_matmul_oracle(x.view(), v.view()),
+                             softmax_matmul_magnitude(x.view(), v.view()),
+                             softmax_matmul_bound(shape.d2, 5), shape.d2, "row", 0);
+              return verdict.pass ? "" : verdict.text;
+            });
+          }};
 }
 
 }  // namespace flash::part1

@@ -74,6 +74,9 @@ Verdict judge(const SoftmaxMatmulCase& problem, std::uint64_t seed, const RunFus
 // `judge` for each of softmax_matmul_cases().
 std::vector<GradedCase> graded_softmax_matmul(const RunFused& run, bool on_device);
 
+// With batches that are 2^31 elements apart.
+GradedCase far_apart(const std::function<void(const SoftmaxMatmul<float>&)>& run);
+
 // Compares with sums over `terms` terms: `bound` is of their magnitude.
 Verdict judge_sums(TensorView<const float, 3> got, const Tensor<double, 3>& want,
                    const Tensor<double, 3>& magnitude, double bound, Index terms,

@@ -7,6 +7,7 @@
 
 #include "common/cuda/device_tensor.hpp"
 #include "harness/busy_stream.hpp"
+#include "harness/far_apart.hpp"
 #include "part3/forward_cases.hpp"
 #include "part3_flash_cuda/flash_attention_cuda.hpp"
 
@@ -268,6 +269,13 @@ TaskUnderTest task_under_test() {
                         .requirement = "memory",
                         .run = judge_traffic,
                         .needs_checks = true});
+  if (has_sparse_memory())
+    task.cases.push_back({kFarApartName, "shapes and strides", [](auto seed) {
+                            return forward_far_apart(seed, [](const AttentionForward<float>& pass) {
+                              flash_attention_forward_cuda(pass);
+                              device::synchronize();
+                            });
+                          }});
   if (device::is_emulated()) {
     if (in_process())
       task.cases.push_back({"in the order of its stream", "order and races", [](auto seed) {

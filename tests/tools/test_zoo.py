@@ -132,7 +132,9 @@ class Problems(Test):
                                               "scale missing"]),
             ((a, b), {"passes": ("a",)}, []),
             ((a_wrong, b), {"passes": ("a",)}, ['"a" does not pass']),
-            ((a_wrong, b), {"alone": True}, ["caught by 1 more cases, as by 'a'"]),
+            ((a_wrong, b), {"alone": True}, ["caught by other cases than it says: a"]),
+            ((a_wrong, b), {"alone": ("a",)}, []),
+            ((a, b), {"alone": ("a",)}, ["caught by other cases than it says: a"]),
             ((a, b), {"kind": "right"}, ['"b" is wrong: x']),
             ((a,), {"kind": "right"}, []),
         ):

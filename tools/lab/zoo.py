@@ -8,7 +8,8 @@ tests/right/TASK.toml:
     edit = ["o(i, c) *= alpha;", ""]                    # old, new, old, new, ...
     case = "block_2 divides d2: 2 x 32 x 64 x 32"       # must be among the failed
     named = "accumulator not rescaled"                  # the diagnosis; without: none may be given
-    alone = true                                        # no other case catches it
+    alone = true                                        # no other case catches it; or these only:
+                                                        # ["half: block_2 divides d2"]
     least = 0.25                                        # share of the points; without: a tenth
     passes = ["one", "two"]                             # cases that must not fail: half a solution
 
@@ -50,7 +51,7 @@ class Member:
     case: str = ""  # that has to catch it
     named: str = ""  # the diagnosis that has to be given; "": none may be
     also: tuple[str, ...] = ()  # diagnoses that other cases may give, where they are right too
-    alone: bool = False  # no other case catches it
+    alone: bool | tuple[str, ...] = False  # no other case catches it, or these and no other
     passes: tuple[str, ...] = ()  # cases that must pass
     least: float = 0.0  # the share of the task's points that it has to cost, beside the usual tenth
 
@@ -258,8 +259,9 @@ def problems(member: Member, seen: Seen):
     for name in member.passes:
         if name not in passed:
             yield f'"{name}" does not pass'
-    if member.alone and names != {member.case}:
-        yield f"caught by {len(names) - 1} more cases, as by {min(names - {member.case})!r}"
+    also = set() if isinstance(member.alone, bool) else {*member.alone}
+    if member.alone and (different := names ^ {member.case, *also}):
+        yield f"caught by other cases than it says: {', '.join(sorted(different))}"
     if wrong := diagnoses - {member.named, *member.also}:
         yield f"misnamed: {', '.join(sorted(wrong))}"
     first = grading.in_order(failed)[0]
