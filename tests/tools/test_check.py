@@ -78,6 +78,11 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
         self.shows(hint, "hint 2 of 3")
         self.shows("check fused_cpu --explain", "\nfused_cpu: named\nIt is l.\n",
                    "that still fails, otherwise like that case:\n  m = 1\n  l = 2\n", code=1)
+        self.lab("check fused_cpu")
+        self.lab("check fused_cpu --test simple")  # the last check, and it named no mistake
+        self.shows(hint, "hint 3 of 3")
+        self.lab("check fused_cpu --test named")
+        self.shows(hint, "\nhint for what the last check found: sum not rescaled\n")
         self.fake("fused_cpu", [case("simple", "failed")])
         self.shows("check fused_cpu --explain",
                    "--explain does not apply to what failed in fused_cpu: ", code=1)

@@ -116,15 +116,14 @@ def explain(parts: Sequence[Part], tasks: Sequence[Task], implementation: str, s
 
 
 def _remember(results: Sequence[PartResult], complete: bool) -> None:
-    """Keeps how the tasks ended, if all of their cases ran, and the compiler's warnings, which it
-    repeats only when it compiles again."""
+    """Keeps how the tasks ended, if all of their cases ran, the mistake to give a hint for, and the
+    compiler's warnings, which it repeats only when it compiles again."""
     with state.edit() as student:
         for result in (task for part in results for task in part.tasks):
             name, source = result.task.id, state.fingerprint(result.task.path())
             if complete:
-                diagnosis = result.failures[0].diagnosis if result.failures else ""
-                student.results[name] = state.LastResult(result.status, result.earned, source,
-                                                         diagnosis)
+                student.results[name] = state.LastResult(result.status, result.earned, source)
+            student.mistakes[name] = result.failures[0].diagnosis if result.failures else ""
             if result.warnings is not None:
                 student.warnings[name] = state.Warned(source, result.warnings)
             elif name in student.warnings and student.warnings[name].source == source:
