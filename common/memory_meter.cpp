@@ -24,6 +24,13 @@ void* __libc_calloc(std::size_t, std::size_t);
 void* __libc_realloc(void*, std::size_t);
 void* __libc_memalign(std::size_t, std::size_t);
 void __libc_free(void*);
+// AddressSanitizer's own, where ./lab check --sanitize preloads it; otherwise null. The ones at the
+// end of this file hide its malloc, and it calls them before it can tell the size of what it gave.
+[[gnu::weak]] void* __interceptor_malloc(std::size_t);
+[[gnu::weak]] void* __interceptor_calloc(std::size_t, std::size_t);
+[[gnu::weak]] void* __interceptor_realloc(void*, std::size_t);
+[[gnu::weak]] void* __interceptor_memalign(std::size_t, std::size_t);
+[[gnu::weak]] void __interceptor_free(void*);
 }
 #endif
 
@@ -33,6 +40,15 @@ namespace {
 std::atomic<std::size_t> bytes_in_use{0};
 std::atomic<std::size_t> bytes_peak{0};
 std::atomic<std::size_t> bytes_limit{std::numeric_limits<std::size_t>::max()};
+
+// Whether malloc counts; otherwise operator new does.
+bool meters_malloc() noexcept {
+#ifdef FLASH_METERS_MALLOC
+  return __interceptor_malloc == nullptr;
+#else
+  return false;
+#endif
+}
 
 void* counted(void* memory) noexcept {
   if (memory == nullptr) return memory;
@@ -54,23 +70,19 @@ void* allocate(std::size_t bytes, std::size_t alignment) {
   if (bytes > limit || bytes_in_use.load(std::memory_order_relaxed) > limit - bytes)
     throw std::bad_alloc();
   if (bytes == 0) bytes = 1;
-  // aligned_alloc takes multiples of the alignment only.
-  void* memory =
-      alignment <= alignof(std::max_align_t)
-          ? std::malloc(bytes)
-          : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  // Not aligned_alloc, which takes multiples of the alignment only: AddressSanitizer would not see
+  // the first accesses behind such a block.
+  void* memory = nullptr;
+  if (alignment <= alignof(std::max_align_t))
+    memory = std::malloc(bytes);
+  else if (posix_memalign(&memory, alignment, bytes) != 0)
+    memory = nullptr;
   if (memory == nullptr) throw std::bad_alloc();
-#ifdef FLASH_METERS_MALLOC
-  return memory;
-#else
-  return counted(memory);
-#endif
+  return meters_malloc() ? memory : counted(memory);
 }
 
 void release(void* memory) noexcept {
-#ifndef FLASH_METERS_MALLOC
-  no_longer_counted(memory);
-#endif
+  if (!meters_malloc()) no_longer_counted(memory);
   std::free(memory);
 }
 
@@ -110,25 +122,36 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
 #ifdef FLASH_METERS_MALLOC
 extern "C" {
 using flash::host_memory::counted;
+using flash::host_memory::meters_malloc;
 using flash::host_memory::no_longer_counted;
 
-void* malloc(std::size_t bytes) { return counted(__libc_malloc(bytes)); }
-void* calloc(std::size_t count, std::size_t bytes) { return counted(__libc_calloc(count, bytes)); }
+void* malloc(std::size_t bytes) {
+  return meters_malloc() ? counted(__libc_malloc(bytes)) : __interceptor_malloc(bytes);
+}
+void* calloc(std::size_t count, std::size_t bytes) {
+  return meters_malloc() ? counted(__libc_calloc(count, bytes))
+                         : __interceptor_calloc(count, bytes);
+}
 void* realloc(void* memory, std::size_t bytes) {
+  if (!meters_malloc()) return __interceptor_realloc(memory, bytes);
   void* const moved = __libc_realloc(no_longer_counted(memory), bytes);
   if (moved == nullptr && bytes > 0) counted(memory);  // it stays where it was
   return counted(moved);
 }
-void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
-  return counted(__libc_memalign(alignment, bytes));
-}
 void* memalign(std::size_t alignment, std::size_t bytes) {
-  return counted(__libc_memalign(alignment, bytes));
+  return meters_malloc() ? counted(__libc_memalign(alignment, bytes))
+                         : __interceptor_memalign(alignment, bytes);
 }
+void* aligned_alloc(std::size_t alignment, std::size_t bytes) { return memalign(alignment, bytes); }
 int posix_memalign(void** memory, std::size_t alignment, std::size_t bytes) {
-  *memory = counted(__libc_memalign(alignment, bytes));
+  *memory = memalign(alignment, bytes);
   return *memory == nullptr ? ENOMEM : 0;
 }
-void free(void* memory) { __libc_free(no_longer_counted(memory)); }
+void free(void* memory) {
+  if (meters_malloc())
+    __libc_free(no_longer_counted(memory));
+  else
+    __interceptor_free(memory);
+}
 }
 #endif

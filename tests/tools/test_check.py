@@ -5,7 +5,7 @@ import textwrap
 from unittest import mock
 
 from course import CRASH, Course, case
-from lab import build, handout
+from lab import build, handout, state
 
 OVER = """\
 relative error 0.31 is above 1.1e-06
@@ -126,6 +126,17 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
                    f"Next: {again}\n", code=1)
         self.assertEqual(self.built.pop(),
                          "part1_fused_cpu_skeleton_tests part1_fused_cpu_skeleton_sanitized")
+
+    def test_a_crash_under_the_sanitizers_is_not_the_tasks_state(self):
+        self.asan = "libasan.so"
+        self.green("fused_cpu")
+        self.lab("check fused_cpu")
+        self.fake("fused_cpu", [case("a")], prologue=CRASH)
+        self.assertEqual(self.last("check fused_cpu --sanitize"), "Next: AddressSanitizer does not "
+                         "start on this machine, so check without it: ./lab check fused_cpu")
+        self.assertEqual(state.load().results["part1.fused_cpu"].status, "passed")
+        self.assertTrue(self.last("check fused_cpu").endswith(" by itself and see how it starts"))
+        self.assertEqual(state.load().results["part1.fused_cpu"].status, "crashed")
 
     def test_a_given_file_that_was_changed(self):
         self.fake("fused_cpu", [case("a", "failed")])
