@@ -191,10 +191,12 @@ def with_points(task: Task, cases: Sequence[CaseResult]) -> list[CaseResult]:
 
 
 def in_order(failures: Sequence[CaseResult]) -> list[CaseResult]:
-    """Races and stray accesses, which come with file and line, then a mistake that has a name, then
-    the others; among equals the order of the task, whose simple cases come first."""
-    return sorted(failures, key=lambda case: 0 if case.message.startswith("kernel ")
-                  else 1 if case.diagnosis else 2)
+    """Endless loops, because of which other cases did not run, then races and stray accesses, which
+    come with file and line, then a mistake that has a name, then the others, and those that did not
+    run; among equals the order of the task, whose simple cases come first."""
+    return sorted(failures, key=lambda case: 0 if case.status == TIMED_OUT
+                  else 1 if case.message.startswith("kernel ") else 2 if case.diagnosis
+                  else 4 if case.status == NOT_RUN else 3)
 
 
 def sum_by_key(tables: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -474,7 +476,8 @@ class _Process:
         if self.spot:
             self.how_it_ended += f" {self.spot}"
             if self.timed_out:
-                self.how_it_ended += "\nA loop around that does not end, or takes far too long."
+                self.how_it_ended += ("\nA loop around these lines does not end, or takes far too "
+                                      "long.")
 
     def _watch(self, process: subprocess.Popen, lines) -> None:
         """Follows the report until it is complete, or the process ends, or nothing comes for longer
