@@ -490,8 +490,8 @@ void Checker::outside(const char* address, std::size_t bytes, Kind kind, std::ui
   const char* const end = begin + shared_.dynamic_bytes();
   if (shared_.is_guard(address) || (address < end + 128 && address + bytes > end))
     stop(kOutOfBounds, pc,
-         text_of(does, "shared memory, from byte ", address - begin, ": the block has ",
-                 bytes_text(shared_.dynamic_bytes()), " of dynamic shared memory."));
+         text_of(does, "shared memory, from byte ", address - begin, ": ", shared_.dynamic_text(),
+                 "."));
   if (address < begin && address >= begin - 128 * 1024)
     stop(kOutOfBounds, pc,
          text_of(does, "shared memory, ", bytes_text(static_cast<std::size_t>(begin - address)),
