@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cmath>
+#include <optional>
 #include <string>
 
 #include "harness/attention_data.hpp"
@@ -78,8 +79,7 @@ class PassTensor {
       return tensor_.same_bits(*before_)
                  ? ""
                  : "It changes `" + name_ + "`. Inputs must stay as they are.";
-    const auto where = tensor_.written_outside();
-    return where ? "It writes outside of `" + name_ + "`: " + *where + "." : "";
+    return tensor_.written_outside(name_);
   }
 
  private:

@@ -76,8 +76,8 @@ Verdict delta_is_the_row_sum(std::uint64_t seed) {
              d_out = normal<float>(shape.of_queries(), seed + 100);
   BasicPaddedTensor<float, 3> delta(shape.of_rows(), Layout::kRowMajor);
   attention_delta<float>(out.view(), d_out.view(), delta.view());
-  if (const auto where = delta.written_outside())
-    return {false, "It writes outside of `delta`: " + *where + "."};
+  if (const std::string damage = delta.written_outside("delta"); !damage.empty())
+    return {false, damage};
   const std::string wrong = wrong_delta<float>(delta.view(), out.view(), d_out.view());
   return verdict_on(wrong);
 }
