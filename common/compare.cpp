@@ -44,12 +44,15 @@ std::vector<Index> unflatten(Index flat, const Shape& shape) {
   return index;
 }
 
-// "batch 1, row 33, column 4"
-std::string at(const std::vector<Index>& index, const CompareOptions& options) {
-  std::string text;
-  for (std::size_t axis = 0; axis < index.size(); ++axis)
-    text += (axis ? ", " : "") + options.axes[axis] + " " + std::to_string(index[axis]);
-  return text;
+// "batch 1, row 33, column 4", without the axes that have one index only, unless all have.
+std::string at(const std::vector<Index>& index, const Shape& shape, const CompareOptions& options) {
+  std::string all, text;
+  for (std::size_t axis = 0; axis < index.size(); ++axis) {
+    const std::string place = options.axes[axis] + " " + std::to_string(index[axis]);
+    all += (all.empty() ? "" : ", ") + place;
+    if (shape[axis] > 1) text += (text.empty() ? "" : ", ") + place;
+  }
+  return text.empty() ? all : text;
 }
 
 // " (row block 2, row 1 in it)", for the axes that have blocks smaller than the axis
@@ -72,6 +75,23 @@ std::string plural(const std::string& name) {
   return name + (name.ends_with("ch") ? "es" : "s");
 }
 
+// "rows 4 to 7 of each 8": the same neighbours in each of two or more blocks; "" for other marks.
+std::string describe_blocks(const std::vector<Index>& marked, Index extent,
+                            const std::string& name) {
+  std::size_t run = 1;  // neighbours from the first one on
+  while (run < marked.size() && marked[run] == marked[run - 1] + 1) ++run;
+  if (run == 1 || run == marked.size()) return "";
+  const Index first = marked.front(), last = marked[run - 1], block = marked[run] - first;
+  if (last >= block) return "";
+  std::size_t found = 0;
+  for (Index i = first; i < extent; ++i)
+    if (i % block >= first && i % block <= last)
+      if (found == marked.size() || marked[found++] != i) return "";
+  return found < marked.size() ? ""
+                               : plural(name) + " " + std::to_string(first) + " to " +
+                                     std::to_string(last) + " of each " + std::to_string(block);
+}
+
 // Which indices of one axis have a marked element, in words; empty when all have, or when they
 // follow no simple rule.
 std::string describe_axis(const std::vector<Index>& marked, Index extent, const std::string& name) {
@@ -86,9 +106,10 @@ std::string describe_axis(const std::vector<Index>& marked, Index extent, const 
   const Index step = marked[1] - first;
   bool regular = count > 2 && last + step >= extent;  // the rule holds to the end of the axis
   for (Index i = 1; i < count; ++i) regular &= marked[i] == first + i * step;
-  return regular ? "one " + name + " in " + std::to_string(step) + ", from " + name + " " +
-                       std::to_string(first)
-                 : "";
+  if (regular)
+    return "one " + name + " in " + std::to_string(step) + ", from " + name + " " +
+           std::to_string(first);
+  return describe_blocks(marked, extent, name);
 }
 
 // "only batch 1, every row from 96 on"
@@ -123,7 +144,7 @@ bool constant_factor(const T* got, const double* want, Index count, double scale
   if (!(norm > 0)) return false;
   *factor = dot / norm;
   for (Index i = 0; i < count; ++i)
-    if (!(std::fabs(got[i] - *factor * want[i]) <= 1e-4 * scale)) return false;
+    if (!(std::fabs(got[i] - *factor * want[i]) <= 1e-4 * std::fabs(*factor) * scale)) return false;
   return true;
 }
 
@@ -180,7 +201,7 @@ Comparison compare(const T* got, const double* want, const std::vector<Index>& s
   const double rms = count > 0 ? std::sqrt(squares / static_cast<double>(count)) : 0;
 
   Comparison result;
-  std::vector<bool> is_wrong(count), is_nan(count);
+  std::vector<bool> is_wrong(count), is_nan(count), is_unwritten(count);
   Index nans = 0, outside = 0, infinities = 0, unwritten = 0, first_wrong = -1;
   double error_squares = 0;
   for (Index i = 0; i < count; ++i) {
@@ -190,6 +211,7 @@ Comparison compare(const T* got, const double* want, const std::vector<Index>& s
     const double scaled = error == 0 ? 0 : error / scale;
     if (std::isnan(got[i])) {
       is_nan[i] = true;
+      is_unwritten[i] = is_poison(got[i]);
       ++(is_poison(got[i]) ? unwritten : nans);
       outside += is_outside_value(got[i]);
     } else if (std::isinf(got[i])) {
@@ -233,14 +255,17 @@ Comparison compare(const T* got, const double* want, const std::vector<Index>& s
               : pattern.empty()     ? ""
                                     : ": " + pattern)
           << "\n";
-  verdict << "first at " << at(index, options) << block_of(index, shape, options) << ": got "
-          << (is_poison(got[first_wrong]) ? "nothing (never written, or added to what was there)"
+  verdict << "first at " << at(index, shape, options) << block_of(index, shape, options) << ": got "
+          << (is_poison(got[first_wrong]) ? "the old contents (never written, or added to them)"
                                           : number(got[first_wrong], digits))
           << ", expected " << number(want[first_wrong], digits);
-  if (unwritten > 0)
+  if (unwritten > 0) {
+    const std::string where =
+        unwritten < result.wrong ? describe(is_unwritten, shape, options) : "";  // said above
     verdict << "\n"
             << unwritten << (unwritten == 1 ? " element holds" : " elements hold")
-            << " what was there before the call";
+            << " what was there before the call" << (where.empty() ? "" : ": " + where);
+  }
   if (nans > 0) {
     const std::string where = describe(is_nan, shape, options);
     verdict << "\nNaN in " << nans << (nans == 1 ? " element" : " elements")
@@ -254,10 +279,11 @@ Comparison compare(const T* got, const double* want, const std::vector<Index>& s
     verdict << "\ninfinite in " << infinities << (infinities == 1 ? " element" : " elements");
   if (nans + infinities + unwritten == 0) {
     double factor = 0;
-    bool all_zero = true;
-    for (Index i = 0; i < count; ++i) all_zero &= got[i] == 0;
-    if (all_zero)
-      verdict << "\nthe result is 0 everywhere";
+    double largest = 0;
+    for (Index i = 0; i < count; ++i)
+      largest = std::fmax(largest, std::fabs(static_cast<double>(got[i])));
+    if (largest <= 1e-5 * rms)
+      verdict << "\nthe result is 0 everywhere" << (largest > 0 ? ", but for rounding" : "");
     else if (count > 1 && constant_factor(got, want, count, rms, &factor) &&
              std::fabs(factor - 1) > 1e-3)
       verdict << "\nthe result is " << number(factor) << " times the expected one, everywhere";

@@ -24,8 +24,8 @@ void* __libc_calloc(std::size_t, std::size_t);
 void* __libc_realloc(void*, std::size_t);
 void* __libc_memalign(std::size_t, std::size_t);
 void __libc_free(void*);
-// AddressSanitizer's, where it was preloaded (./lab check --sanitize). Then it has to give all
-// memory, with its red zones, and what malloc gives directly is not counted.
+// AddressSanitizer's own, where ./lab check --sanitize preloads it; otherwise null. The ones at the
+// end of this file hide its malloc, and it calls them before it can tell the size of what it gave.
 [[gnu::weak]] void* __interceptor_malloc(std::size_t);
 [[gnu::weak]] void* __interceptor_calloc(std::size_t, std::size_t);
 [[gnu::weak]] void* __interceptor_realloc(void*, std::size_t);
@@ -40,6 +40,15 @@ namespace {
 std::atomic<std::size_t> bytes_in_use{0};
 std::atomic<std::size_t> bytes_peak{0};
 std::atomic<std::size_t> bytes_limit{std::numeric_limits<std::size_t>::max()};
+
+// Whether malloc counts; otherwise operator new does.
+bool meters_malloc() noexcept {
+#ifdef FLASH_METERS_MALLOC
+  return __interceptor_malloc == nullptr;
+#else
+  return false;
+#endif
+}
 
 void* counted(void* memory) noexcept {
   if (memory == nullptr) return memory;
@@ -56,31 +65,24 @@ void* no_longer_counted(void* memory) noexcept {
   return memory;
 }
 
-// Whether malloc and free count, and operator new has nothing to add.
-bool malloc_counts() {
-#ifdef FLASH_METERS_MALLOC
-  return __interceptor_malloc == nullptr;
-#else
-  return false;
-#endif
-}
-
 void* allocate(std::size_t bytes, std::size_t alignment) {
   const std::size_t limit = bytes_limit.load(std::memory_order_relaxed);
   if (bytes > limit || bytes_in_use.load(std::memory_order_relaxed) > limit - bytes)
     throw std::bad_alloc();
   if (bytes == 0) bytes = 1;
-  // aligned_alloc takes multiples of the alignment only.
-  void* memory =
-      alignment <= alignof(std::max_align_t)
-          ? std::malloc(bytes)
-          : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  // Not aligned_alloc, which takes multiples of the alignment only: AddressSanitizer would not see
+  // the first accesses behind such a block.
+  void* memory = nullptr;
+  if (alignment <= alignof(std::max_align_t))
+    memory = std::malloc(bytes);
+  else if (posix_memalign(&memory, alignment, bytes) != 0)
+    memory = nullptr;
   if (memory == nullptr) throw std::bad_alloc();
-  return malloc_counts() ? memory : counted(memory);
+  return meters_malloc() ? memory : counted(memory);
 }
 
 void release(void* memory) noexcept {
-  if (!malloc_counts()) no_longer_counted(memory);
+  if (!meters_malloc()) no_longer_counted(memory);
   std::free(memory);
 }
 
@@ -120,24 +122,25 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
 #ifdef FLASH_METERS_MALLOC
 extern "C" {
 using flash::host_memory::counted;
+using flash::host_memory::meters_malloc;
 using flash::host_memory::no_longer_counted;
 
 void* malloc(std::size_t bytes) {
-  return __interceptor_malloc ? __interceptor_malloc(bytes) : counted(__libc_malloc(bytes));
+  return meters_malloc() ? counted(__libc_malloc(bytes)) : __interceptor_malloc(bytes);
 }
 void* calloc(std::size_t count, std::size_t bytes) {
-  return __interceptor_calloc ? __interceptor_calloc(count, bytes)
-                              : counted(__libc_calloc(count, bytes));
+  return meters_malloc() ? counted(__libc_calloc(count, bytes))
+                         : __interceptor_calloc(count, bytes);
 }
 void* realloc(void* memory, std::size_t bytes) {
-  if (__interceptor_realloc) return __interceptor_realloc(memory, bytes);
+  if (!meters_malloc()) return __interceptor_realloc(memory, bytes);
   void* const moved = __libc_realloc(no_longer_counted(memory), bytes);
   if (moved == nullptr && bytes > 0) counted(memory);  // it stays where it was
   return counted(moved);
 }
 void* memalign(std::size_t alignment, std::size_t bytes) {
-  return __interceptor_memalign ? __interceptor_memalign(alignment, bytes)
-                                : counted(__libc_memalign(alignment, bytes));
+  return meters_malloc() ? counted(__libc_memalign(alignment, bytes))
+                         : __interceptor_memalign(alignment, bytes);
 }
 void* aligned_alloc(std::size_t alignment, std::size_t bytes) { return memalign(alignment, bytes); }
 int posix_memalign(void** memory, std::size_t alignment, std::size_t bytes) {
@@ -145,10 +148,10 @@ int posix_memalign(void** memory, std::size_t alignment, std::size_t bytes) {
   return *memory == nullptr ? ENOMEM : 0;
 }
 void free(void* memory) {
-  if (__interceptor_free)
-    __interceptor_free(memory);
-  else
+  if (meters_malloc())
     __libc_free(no_longer_counted(memory));
+  else
+    __interceptor_free(memory);
 }
 }
 #endif

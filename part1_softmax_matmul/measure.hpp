@@ -27,7 +27,8 @@ class Work {
   // One pass. May return before the work is done. Throws OutOfMemory when memory runs out.
   virtual void run() = 0;
 
-  // Forgets the peak so far: from here on, peak_memory_bytes() speaks of what comes.
+  // Forgets the peak so far: from here on, peak_memory_bytes() speaks of what comes, and of passes
+  // that are not done yet.
   virtual void reset_peak_memory() = 0;
 
   // The most memory that was in use at one time since the last reset_peak_memory(), in bytes.
@@ -46,7 +47,7 @@ struct Measurement {
 //
 // Before each pass: work.prepare(). Around each timed pass: clock.synchronize() before either
 // reading of the clock, nothing but work.run() and that synchronize() in between. The peak is reset
-// once, after the warm-up.
+// once, after the warm-up passes and a clock.synchronize(), when they are done.
 //
 // OutOfMemory, from whichever pass, is a result: out_of_memory is set and the call returns. Any
 // other exception passes through. Throws ArgumentError when warmups < 0 or passes < 1.

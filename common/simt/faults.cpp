@@ -52,7 +52,9 @@ __thread Fault fault;
                         " has more local variables than its stack holds: ",
                         FiberStacks::kStackBytes / 1024, " KiB."));
   if (worker.shared_memory().is_guard(address))
-    worker.fail(kOutOfBounds, where, who + " accesses shared memory behind its end.");
+    worker.fail(kOutOfBounds, where,
+                text_of(who, " accesses shared memory behind its end: ",
+                        worker.shared_memory().dynamic_text(), "."));
   if (DeviceMemory::instance().contains(address))
     worker.fail(kOutOfBounds, where,
                 text_of(who, " accesses device memory that is not allocated, at ",

@@ -43,6 +43,11 @@ void SharedMemory::start_block(const Module& module, std::size_t dynamic_bytes, 
   }
 }
 
+std::string SharedMemory::dynamic_text() const {
+  return "the block has " + std::to_string(dynamic_bytes_) +
+         " bytes of dynamic shared memory, which is what the launch's shared_bytes says";
+}
+
 std::optional<std::uint32_t> SharedMemory::window_address(const void* memory) const {
   const auto offset_in = [memory](const char* begin) {
     return reinterpret_cast<std::uintptr_t>(memory) - reinterpret_cast<std::uintptr_t>(begin);

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/simt/module.hpp"
@@ -33,6 +34,8 @@ class SharedMemory {
 
   char* dynamic() const { return dynamic_; }
   std::size_t dynamic_bytes() const { return dynamic_bytes_; }
+  // For messages: how much of it there is, and who says so.
+  std::string dynamic_text() const;
   char* fixed() const { return fixed_; }
   std::size_t fixed_bytes() const { return fixed_bytes_; }
   Shadow& dynamic_shadow() { return dynamic_shadow_; }

@@ -72,6 +72,16 @@ TEST_CASE("the verdict names the first wrong element, its block, the number and 
           "first at batch 1, row 33, column 0 (row block 2, row 1 in it): got -1, expected 3\n"));
 }
 
+TEST_CASE("an axis with one index is not named, unless all have one") {
+  CompareOptions options{.axes = {"batch", "query"}};
+  const std::vector<float> got{1, 2};
+  const std::vector<double> want{1, 3};
+  CHECK_THAT(compare(got.data(), want.data(), {1, 2}, options).text,
+             ContainsSubstring("first at query 1: got 2"));
+  CHECK_THAT(compare(got.data(), want.data() + 1, {1, 1}, options).text,
+             ContainsSubstring("first at batch 0, query 0: got 1"));
+}
+
 TEST_CASE("what an axis counts has a plural") {
   for (const auto& [axis, plural] :
        {std::pair{"query", "queries"}, {"key", "keys"}, {"batch", "batches"}}) {
@@ -97,6 +107,12 @@ TEST_CASE("patterns: one row, a range of rows, every n-th row, all, none") {
              ContainsSubstring("wrong: only rows 16 to 31\n"));
   CHECK_THAT(text_of([](Index, Index i, Index) { return i % 16 == 7; }),
              ContainsSubstring("wrong: one row in 16, from row 7\n"));
+  CHECK_THAT(text_of([](Index, Index i, Index) { return i % 8 >= 4; }),
+             ContainsSubstring("wrong: rows 4 to 7 of each 8\n"));
+  CHECK_THAT(text_of([](Index, Index i, Index) { return i % 16 < 4; }),
+             ContainsSubstring("wrong: rows 0 to 3 of each 16\n"));
+  CHECK_THAT(text_of([](Index, Index i, Index) { return i % 8 >= 4 && i < 39; }),
+             ContainsSubstring("of 240 elements are wrong\n"));
   CHECK_THAT(text_of([](Index, Index, Index c) { return c == 2; }),
              ContainsSubstring("wrong: only column 2\n"));
   CHECK_THAT(text_of([](Index, Index, Index) { return true; }),
@@ -138,9 +154,13 @@ TEST_CASE("what was never written is told from what became NaN") {
     for (Index c = 0; c < 3; ++c) e.got(b, 39, c) = poison();
   const std::string text = e.compare().text;
   CHECK_THAT(text, ContainsSubstring("wrong: only row 39\n"));
-  CHECK_THAT(text, ContainsSubstring("got nothing (never written, or added to what was there), expected"));
-  CHECK_THAT(text, ContainsSubstring("6 elements hold what was there before the call"));
+  CHECK_THAT(text,
+             ContainsSubstring("got the old contents (never written, or added to them), expected"));
+  CHECK_THAT(text, ContainsSubstring("6 elements hold what was there before the call\n"));
   CHECK_THAT(text, !ContainsSubstring("NaN in"));
+  e.got(0, 0, 0) = 100;  // then not all that is wrong was never written
+  CHECK_THAT(e.compare().text,
+             ContainsSubstring("6 elements hold what was there before the call: only row 39\n"));
   CHECK(is_poison(poison()));
   CHECK_FALSE(is_poison(std::nanf("")));
 }
@@ -159,14 +179,20 @@ TEST_CASE("what was made from values outside of the inputs is named") {
 }
 
 TEST_CASE("a constant factor, and nothing but zeros, are named") {
-  Example doubled, zero;
+  Example doubled, zero, rounding;
   for (Index k = 0; k < doubled.got.size(); ++k) {
     doubled.got.data()[k] *= 2;
     zero.got.data()[k] = 0;
+    rounding.got.data()[k] = k % 2 == 0 ? 1e-6f : -3e-7f;
   }
   CHECK_THAT(doubled.compare().text,
              ContainsSubstring("the result is 2 times the expected one, everywhere"));
-  CHECK_THAT(zero.compare().text, ContainsSubstring("the result is 0 everywhere"));
+  CHECK_THAT(zero.compare().text, ContainsSubstring("the result is 0 everywhere\n"));
+  CHECK_THAT(rounding.compare().text,
+             ContainsSubstring("the result is 0 everywhere, but for rounding\n"));
+  for (Index k = 0; k < rounding.got.size(); ++k)  // of no size that is constant
+    rounding.got.data()[k] *= 200;
+  CHECK_THAT(rounding.compare().text, !ContainsSubstring("everywhere"));
 }
 
 TEST_CASE("a magnitude takes the place of the result's size, element by element") {

@@ -5,12 +5,17 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/compare.hpp"
 #include "common/tensor.hpp"
+
+// AddressSanitizer's, where the program has it or ./lab check --sanitize preloads it; else null.
+extern "C" {
+[[gnu::weak]] void __asan_poison_memory_region(const volatile void* memory, std::size_t bytes);
+[[gnu::weak]] void __asan_unpoison_memory_region(const volatile void* memory, std::size_t bytes);
+}
 
 namespace flash::harness {
 
@@ -113,21 +118,35 @@ class BasicPaddedTensor {
     return inside;
   }
 
-  // Of an output: says what is wrong when anything outside of the tensor is not poison any more.
-  std::optional<std::string> written_outside() const {
+  // Of the output `name`: says what is wrong when anything outside of the tensor is not poison any
+  // more, "" when nothing is.
+  std::string written_outside(const std::string& name) const {
     const std::vector<bool> inside = elements();
-    const Index end = static_cast<Index>(buffer_.size()) - kGuard;
-    for (Index k = 0; k < static_cast<Index>(buffer_.size()); ++k) {
+    const auto size = static_cast<Index>(buffer_.size());
+    Index first = -1, count = 0;
+    for (Index k = 0; k < size; ++k) {
       if (inside[k] || is_poison(buffer_[k])) continue;
-      const std::string value = ", with the value " + std::to_string(buffer_[k]);
-      if (k < kGuard)
-        return std::to_string(kGuard - k) + " elements before its first element" + value;
-      if (k >= end)
-        return std::to_string(k - end + 1) + " elements behind its last element" + value;
-      return "between its elements, " + std::to_string(k - kGuard) + " elements after the first" +
-             value;
+      if (count++ == 0) first = k;
     }
-    return std::nullopt;
+    if (count == 0) return "";
+    const Index behind = first - (size - kGuard) + 1, before = kGuard - first;
+    const auto places = [](Index n) { return std::to_string(n) + (n == 1 ? " place" : " places"); };
+    const std::string where = before > 0 ? places(before) + " before its first element"
+                              : behind > 0
+                                  ? places(behind) + " after its last element"
+                                  : "between its elements, " + places(-before) + " after the first";
+    return "It writes outside of `" + name + "`, to " + std::to_string(count) +
+           (count == 1 ? " place: " : " places. The first is ") + where + ", with the value " +
+           std::to_string(buffer_[first]) + ".";
+  }
+
+  // Tells AddressSanitizer, where it is there, to report accesses before the first element and
+  // after the last one, or to let them be.
+  void forbid_ends(bool forbid) {
+    const auto tell = forbid ? __asan_poison_memory_region : __asan_unpoison_memory_region;
+    if (tell == nullptr) return;
+    for (T* const begin : {buffer_.data(), buffer_.data() + buffer_.size() - kGuard})
+      tell(begin, sizeof(T) * kGuard);
   }
 
   // Whether the buffers are equal bit by bit: == would call two NaNs different.

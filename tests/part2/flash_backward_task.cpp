@@ -31,6 +31,7 @@ SeenBackward run_again(AttentionCase problem, std::uint64_t seed, const Probe& p
                             make_d_out<T>(probe.shape, probe.data, seed), problem.layout,
                             problem.options(), 0, probe.fill);
   flash_attention_backward(tensors.pass(), problem.blocks.keys);
+  tensors.copy_back();
   return tensors.seen(
       attention_backward_bound(probe.shape, forward.largest_score, unit_roundoff<T>()),
       problem.blocks.keys);
@@ -55,6 +56,7 @@ Verdict judge(const AttentionCase& problem, std::uint64_t seed, Lse rows = Lse::
   PaddedBackward<T> tensors(inputs, converted<T>(forward.out.value), converted<T>(forward.lse),
                             upstream, problem.layout, problem.options());
   flash_attention_backward(tensors.pass(), problem.blocks.keys);
+  tensors.copy_back();
   if (const std::string changed = tensors.changed_inputs(); !changed.empty())
     return {false, changed};
 
@@ -81,8 +83,8 @@ Verdict delta_is_the_row_sum(std::uint64_t seed) {
              d_out = normal<float>(shape.of_queries(), seed + 100);
   BasicPaddedTensor<float, 3> delta(shape.of_rows(), Layout::kRowMajor);
   attention_delta<float>(out.view(), d_out.view(), delta.view());
-  if (const auto where = delta.written_outside())
-    return {false, "It writes outside of `delta`: " + *where + "."};
+  if (const std::string damage = delta.written_outside("delta"); !damage.empty())
+    return {false, damage};
   const std::string wrong = wrong_delta<float>(delta.view(), out.view(), d_out.view());
   return verdict_on(wrong);
 }

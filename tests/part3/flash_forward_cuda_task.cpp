@@ -40,10 +40,10 @@ Verdict judge_all(const std::vector<DeviceCase>& problems, std::uint64_t seed,
 // Whole passes whose inputs need the functions up to one only, in the order of the handout. Where
 // the scale is 0 all scores are, and load_Q and add_QK are not needed.
 
-// What a step's failure says first.
-Verdict of_step(const std::string& function, Verdict verdict) {
+// What a step's failure says first. `beside`: what the steps before it cannot see.
+Verdict of_step(const std::string& function, const std::string& beside, Verdict verdict) {
   if (!verdict.pass)
-    verdict.text = "This is the first case that needs " + function + ". " + verdict.text;
+    verdict.text = "This is the first step that needs " + function + ". " + beside + verdict.text;
   return verdict;
 }
 
@@ -62,20 +62,40 @@ Verdict judge_lse(std::uint64_t seed) {
 
 std::vector<GradedCase> steps() {
   const auto step = [](const std::string& name, const std::string& function,
-                       const DeviceCase& problem) {
-    return GradedCase{name, "steps", [function, problem](auto seed) {
-                        return of_step(function, judge(problem, seed));
+                       const std::string& beside, const DeviceCase& problem) {
+    return GradedCase{name, "steps", [function, beside, problem](auto seed) {
+                        return of_step(function, beside, judge(problem, seed));
                       }};
   };
   return {
-      step("step 1: the launch and store", "the launch and store", {.shape = {1, 1, 128, 0, 64}}),
+      step("step 1: the launch and store", "the launch and store", "",
+           {.shape = {1, 1, 128, 0, 64}}),
       {"step 2: softmax_step", "steps",
-       [](auto seed) { return of_step("softmax_step", judge_lse(seed)); }},
-      step("step 3: add_PV", "add_PV", {.shape = {1, 1, 128, 64, 64}, .scale = 0}),
-      step("step 4: load_Q and add_QK", "load_Q and add_QK", {.shape = {1, 1, 128, 64, 64}}),
+       [](auto seed) {
+         return of_step("softmax_step",
+                        "It is also the first with keys, so look at store too: l is summed over "
+                        "the row's lanes, and its logarithm is in base e. ",
+                        judge_lse(seed));
+       }},
+      step("step 3: add_PV", "add_PV",
+           "It is also the first whose out is not 0, so look at store too: O / l, and which "
+           "column each value belongs to. ",
+           {.shape = {1, 1, 128, 64, 64}, .scale = 0}),
+      step("step 4: load_Q and add_QK", "load_Q and add_QK",
+           "It is also the first with scores that differ, so look at the other functions too: in "
+           "softmax_step m is the same in all lanes of a row, in add_PV P_smem has the keys in the "
+           "order n, lane, in store m goes back to base e, and the launch gives the scale in base "
+           "2. ",
+           {.shape = {1, 1, 128, 64, 64}}),
       step("step 5: alpha in softmax_step", "alpha, in softmax_step",
+           "It is also the first with two blocks of keys, so look at add_PV too, which adds to "
+           "what is in O. ",
            {.shape = {1, 1, 128, 128, 64}}),
-      step("step 6: mask_scores", "mask_scores", {.shape = {1, 1, 150, 150, 64}, .causal = true})};
+      step("step 6: mask_scores", "mask_scores",
+           "It is also the first with blocks that are not full, so look at store too (queries that "
+           "do not exist), at softmax_step (a row of -inf only) and at add_PV (a masked key adds "
+           "nothing). ",
+           {.shape = {1, 1, 150, 150, 64}, .causal = true})};
 }
 
 // Every configuration for heads of `head_dim` that has room, on a problem that is ragged for all of

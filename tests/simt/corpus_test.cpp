@@ -97,6 +97,16 @@ TEST_CASE("barriers that do not meet are found") {
 TEST_CASE("warp operations that do not agree are found") {
   check_mistakes("tests/simt/corpus/warps.cu", simt_corpus::warps());
 }
+TEST_CASE("a function that a kernel calls is named with the line that calls it") {
+  const std::string file = "tests/simt/corpus/warps.cu";
+  for (const Specimen& specimen : simt_corpus::warps()) {
+    const int line = *simt_corpus::marked_lines(FLASH_REPOSITORY "/" + file, specimen.name).begin();
+    const std::string text = run(specimen).text;
+    CAPTURE(specimen.name, text);
+    const std::string called = "\ncalled at " + file + ":" + std::to_string(line - 4) + "\n";
+    CHECK((text.find(called) != std::string::npos) == (specimen.name == "sum_in_a_function"));
+  }
+}
 TEST_CASE("accesses to the wrong memory are found") {
   check_mistakes("tests/simt/corpus/memory.cu", simt_corpus::memory());
 }
@@ -120,10 +130,11 @@ TEST_CASE("a race across the rounds of a loop says which access is in the next r
       if (!is_across) continue;
       const int written =
           *simt_corpus::marked_lines(FLASH_REPOSITORY "/" + file, specimen.name).begin();
-      CHECK(text.find(file + ":" + std::to_string(written) + ", in the next round") !=
+      CHECK(text.find(file + ":" + std::to_string(written) + ", already in the next round") !=
             std::string::npos);
       CHECK(text.find("lies between the two: the one in line " + std::to_string(written + 1) +
-                      " comes before both.") != std::string::npos);
+                      " is before both. One is missing at the end of the round, or at its "
+                      "start.") != std::string::npos);
     }
   simt::set_schedule({});
 }

@@ -16,6 +16,11 @@ __global__ void waits_for_nobody(float* out) {
   __syncthreads();
 }
 
+__global__ void writes_dynamic_shared() {
+  FLASH_DYNAMIC_SHARED(float, tile);
+  tile[threadIdx.x] = 1;
+}
+
 __device__ __noinline__ float deep(int depth, volatile float* out) {
   volatile float local[1024];
   local[depth % 1024] = static_cast<float>(depth);
@@ -87,10 +92,9 @@ std::string shared_memory_errors() {
   constexpr int kKiB = 1024;
   const auto expect = [&](auto* kernel, std::size_t dynamic_bytes, cudaError_t want,
                           const char* what) {
-    calls.expect(
-        simt::launch("holds", kernel, dim3(1), dim3(1), dynamic_bytes, nullptr,
-                     std::tuple<float*>(nullptr)),
-        want, what);
+    calls.expect(simt::launch("holds", kernel, dim3(1), dim3(1), dynamic_bytes, nullptr,
+                              std::tuple<float*>(nullptr)),
+                 want, what);
   };
   const auto allow = [&](int bytes) {
     return cudaFuncSetAttribute(holds<20 * kKiB>, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -175,6 +179,11 @@ std::string streams_and_events() {
   SUCCEEDS(cudaEventDestroy(end));
   SUCCEEDS(cudaStreamDestroy(stream));
   return calls.wrong();
+}
+
+void too_little_shared_memory() {
+  launch("writes_dynamic_shared", writes_dynamic_shared,
+         {.grid = 1, .block = 96, .shared_bytes = 256});
 }
 
 void deadlock() {

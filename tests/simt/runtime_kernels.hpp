@@ -16,6 +16,7 @@ FLASH_EXPORT std::string copy_errors();
 FLASH_EXPORT std::string shared_memory_errors();
 FLASH_EXPORT std::string streams_and_events();
 
+FLASH_EXPORT void too_little_shared_memory();
 FLASH_EXPORT void deadlock();
 FLASH_EXPORT void stack_overflow();
 FLASH_EXPORT void throws();

@@ -79,6 +79,10 @@ TEST_CASE("a kernel that fails leaves the emulator as it was") {
   CHECK_THROWS_WITH(stack_overflow(),
                     ContainsSubstring("has more local variables than its stack holds"));
   CHECK_THROWS_WITH(
+      too_little_shared_memory(),
+      ContainsSubstring("the block has 256 bytes of dynamic shared memory, which is what the "
+                        "launch's shared_bytes says."));
+  CHECK_THROWS_WITH(
       throws(),
       ContainsSubstring("The kernel threw an exception, which is impossible on a GPU: a message"));
   CHECK_NOTHROW(transpose(64));

@@ -97,6 +97,12 @@ FAILED: a.o
 /course/part1/skeleton/fused_cpu.cpp:31:5: error: 'x' was not declared in this scope
 /course/part1/skeleton/fused_cpu.cpp:40:5: error: 'y' was not declared in this scope
 """, "part1/skeleton/fused_cpu.cpp:31:5: error: 'x' was not declared in this scope"),
+            ("""/course/common/launch.hpp: In instantiation of 'void launch(...)':
+/course/part3/skeleton/f.cu:131:11:   required from 'void f() [with T = float]'
+/course/part3/skeleton/f.cu:140:80:   required from here
+/course/common/launch.hpp:95:3: error: static assertion failed: another number
+""", "common/launch.hpp:95:3: error: static assertion failed: another number "
+             "(used at part3/skeleton/f.cu:131)"),
             ("../../part1/a.cpp:1:10: fatal error: b.hpp: No such file or directory\n",
              "part1/a.cpp:1:10: fatal error: b.hpp: No such file or directory"),
             ('/course/part1/a.cu(31): error: identifier "x" is undefined\n',

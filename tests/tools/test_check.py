@@ -5,7 +5,7 @@ import textwrap
 from unittest import mock
 
 from course import CRASH, Course, case
-from lab import build, handout
+from lab import build, grading, handout, state
 
 OVER = """\
 relative error 0.31 is above 1.1e-06
@@ -35,6 +35,11 @@ part1: 0 of 5 points; 3 points need a GPU or the emulator: not counted here
 Next: open part1_softmax_matmul/skeleton/fused_cpu.cpp and fill in its TODOs; \
 ./lab hint fused_cpu has a hint
 """, code=1)
+
+    def test_an_unfinished_task_shows_the_points_of_its_requirements(self):
+        self.fake("fused_cpu", [case("a"), case("b", "not_started")])
+        self.shows("check fused_cpu", "unfinished        0 of 1         1 of 2 cases\n"
+                   "      all 0 of 1\n", code=1)
 
     def test_what_is_wrong_and_what_to_type(self):
         self.fake("fused_cpu", [case("even: 64 x 64 x 64"), case(RAGGED, "failed", message=OVER),
@@ -78,7 +83,16 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
         self.shows(hint, "hint 2 of 3")
         self.shows("check fused_cpu --explain", "\nfused_cpu: named\nIt is l.\n",
                    "that still fails, otherwise like that case:\n  m = 1\n  l = 2\n", code=1)
+        self.lab("check fused_cpu")
+        self.lab("check fused_cpu --test simple")  # the last check, and it named no mistake
+        self.shows(hint, "hint 3 of 3")
+        self.lab("check fused_cpu --test named")
+        self.shows(hint, "\nhint for what the last check found: sum not rescaled\n")
+        wrong = "x\n2 of 4 elements are wrong: y"
+        self.fake("fused_cpu", [case("simple", "failed", message=wrong)])
+        self.assertIn("--explain shows it", self.last("check fused_cpu"))
         self.fake("fused_cpu", [case("simple", "failed")])
+        self.assertNotIn("--explain", self.last("check fused_cpu"))
         self.shows("check fused_cpu --explain",
                    "--explain does not apply to what failed in fused_cpu: ", code=1)
         self.green("fused_cpu")
@@ -116,11 +130,32 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
         again = './lab check fused_cpu --test "a" --seed 1 --sanitize'
         self.assertEqual(self.last("check fused_cpu"), f"Next: {again}")
         self.assertEqual(self.built.pop(), "part1_fused_cpu_skeleton_tests")
-        self.shows("check fused_cpu --sanitize", "      crashed: a\n          AddressSanitizer: "
+        self.shows("check fused_cpu --sanitize", "$ LD_PRELOAD=libasan.so LD_LIBRARY_PATH=",
+                   "      crashed: a\n          AddressSanitizer: "
                    "heap-buffer-overflow at part1_softmax_matmul/skeleton/fused_cpu.cpp:31\n",
                    f"Next: {again}\n", code=1)
         self.assertEqual(self.built.pop(),
                          "part1_fused_cpu_skeleton_tests part1_fused_cpu_skeleton_sanitized")
+
+    def test_a_stray_access_is_looked_for_with_the_sanitizers(self):
+        self.asan = "libasan.so"
+        again = './lab check fused_cpu --test "a" --seed 1'
+        for message, option in (("It writes outside of `out`, to 1 place", " --sanitize"),
+                                ("1 of 4\n3 made from what lies outside of the inputs: a read",
+                                 " --sanitize"), ("1 of 4", "")):
+            self.fake("fused_cpu", [case("a", "failed", message=message)])
+            self.assertEqual(self.last("check fused_cpu"), f"Next: {again}{option}")
+
+    def test_a_crash_under_the_sanitizers_is_not_the_tasks_state(self):
+        self.asan = "libasan.so"
+        self.green("fused_cpu")
+        self.lab("check fused_cpu")
+        self.fake("fused_cpu", [case("a")], prologue=CRASH)
+        self.assertEqual(self.last("check fused_cpu --sanitize"), "Next: AddressSanitizer does not "
+                         "start on this machine, so check without it: ./lab check fused_cpu")
+        self.assertEqual(state.load().results["part1.fused_cpu"].status, "passed")
+        self.assertTrue(self.last("check fused_cpu").endswith(" by itself and see how it starts"))
+        self.assertEqual(state.load().results["part1.fused_cpu"].status, "crashed")
 
     def test_a_given_file_that_was_changed(self):
         self.fake("fused_cpu", [case("a", "failed")])
@@ -173,6 +208,24 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
         self.assertIn("[2] [red]\n      and 4 more: --all-failures\n", seen)
         seen = self.lab("check fused_cpu --all-failures")[1]
         self.assertIn("[6] [red]\n\n", seen)
+
+    def test_of_several_findings_the_first_is_shown(self):
+        found = [f"kernel f: a data race between f.cu:{n} and f.cu:9\nthread 0 reads"
+                 for n in range(3)]
+        self.fake("fused_cpu", [case("a", "failed", message="\n".join(found))])
+        self.shows("check fused_cpu", "f.cu:0 and f.cu:9\n            thread 0 reads\n"
+                   "          and 2 more findings: --test shows all\n\n", code=1)
+        self.shows("check fused_cpu --test a", "f.cu:1 and f.cu:9\n            thread 0 reads\n",
+                   code=1)
+
+    def test_an_endless_loop_is_shown_before_what_it_kept_from_running(self):
+        self.patch(grading, CASE_TIMEOUT={"cpu": 0.4})
+        hang = "time.sleep(60)"
+        self.fake("fused_cpu", [case("a", "failed"), case("b", run=hang), case("c", run=hang),
+                                case("d"), case("e"), case("f")])
+        seen = self.lab("check fused_cpu")[1]
+        self.assertLess(seen.index("timed out: b"), seen.index("wrong: a"))
+        self.assertTrue(seen.endswith('Next: ./lab check fused_cpu --test "b" --seed 1\n'), seen)
 
     def test_a_challenge_is_shown_without_points(self):
         for do, other, shown in (

@@ -123,7 +123,7 @@ class Running(Course):
                              prologue=answers)
         self.assertLess(time.monotonic() - begin, 15)
         at = ("at part1_softmax_matmul/skeleton/fused_cpu.cpp:31\n"
-              "A loop around that does not end, or takes far too long.")
+              "A loop around these lines does not end, or takes far too long.")
         self.assertEqual(self.ends(result, TIMED_OUT, TIMED_OUT, NOT_RUN)[:2],
                          [f"timed out after 8 s {at}",
                           f"not waited for: it was where the case before it hung, {at}"])

@@ -134,13 +134,23 @@ class Released(Test):
                 self.assertTrue((page.parent / target).exists(), f"{page}: {target}")
             self.assertNotIn("@", re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.DOTALL), page)
 
-    def test_the_command_of_a_release_names_only_verbs_that_it_has(self):
+    def test_parts_of_a_page_on_what_is_not_there_are_left_out(self):
+        page = self.out / "page.md"
+        text = "one\n\n<!-- IF {} -->\ntwo\n\n<!-- END IF -->\nthree\n"
+        for path, wanted in (("common/", "one\n\ntwo\n\nthree\n"), ("nowhere", "one\n\nthree\n")):
+            self.assertEqual(release.of_what_is_there(text.format(path), page), wanted)
+        for page in self.out.rglob("*.md"):
+            self.assertNotRegex(page.read_text(), "<!-- (IF|END IF)", page)
+
+    def test_a_release_names_only_verbs_and_pages_that_it_has(self):
         done = subprocess.run([self.out / "lab"], capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertNotIn("Instructor", done.stdout)
-        readme = (self.out / "README.md").read_text()
+        pages = {page: page.read_text() for page in self.out.rglob("*.md")}
         here = {file.stem for file in (self.out / "tools/lab/verbs").glob("*.py")}
-        self.assertLessEqual(set(re.findall(r"\./lab ([a-z]+)", readme + done.stdout)), here)
+        for page, text in {"./lab": done.stdout, **pages}.items():
+            self.assertEqual(set(re.findall(r"\./lab ([a-z]+)", text)) - here, set(), page)
+            self.assertNotRegex(text, r"CONTRIBUTING|a page of its own", page)
 
     def test_a_subset_with_solutions_open(self):
         part1, part2, part3 = self.parts[:3]

@@ -149,10 +149,12 @@ class Problems(Test):
 
 
 class Order(Test):
-    def test_races_then_names_then_the_rest(self):
+    def test_hangs_then_races_then_names_then_the_rest(self):
         cases = [CaseResult("a", WRONG, "2 of 3 elements"), CaseResult("b", WRONG, "x", diagnosis="y"),
-                 CaseResult("c", WRONG, "kernel f: a data race"), CaseResult("d", WRONG)]
-        self.assertEqual([case.name for case in grading.in_order(cases)], ["c", "b", "a", "d"])
+                 CaseResult("c", WRONG, "kernel f: a data race"), CaseResult("d", WRONG),
+                 CaseResult("e", grading.NOT_RUN), CaseResult("f", WRONG),
+                 CaseResult("g", grading.TIMED_OUT)]
+        self.assertEqual("".join(case.name for case in grading.in_order(cases)), "gcbadfe")
 
 
 if __name__ == "__main__":

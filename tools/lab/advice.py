@@ -66,14 +66,19 @@ def _fix(result: TaskResult, seed: int, backends: Backends, case: str | None) ->
                        "correct what the error names")
         return f"Next: {correct}, then ./lab check {task.name}{option}"
     failed = result.failures[0]
+    if not failed.name and backends.sanitizes(task):
+        without = option.replace(" --sanitize", "")
+        return ("Next: AddressSanitizer does not start on this machine, so check without it: "
+                f"./lab check {task.name}{without}")
     if not failed.name:
         target = task.target(result.implementation, failed.backend)
         return f"Next: run build/default/bin/{target} by itself and see how it starts"
     # The checks often name the line where a wrong result only names the element.
     unchecked = (failed.backend == EMULATED and failed.status in (grading.WRONG, grading.CRASHED)
                  and backends.has_checks(task))
-    unsanitized = (not task.is_cuda and failed.status == grading.CRASHED and backends.config.asan
-                   and not backends.sanitize)
+    stray = failed.status == grading.CRASHED or re.search(
+        "^It writes outside of|what lies outside of the inputs", failed.message, re.MULTILINE)
+    unsanitized = (not task.is_cuda and stray and backends.config.asan and not backends.sanitize)
     if case:
         file = task.shown_path(result.implementation)
         again = "run the same again"
@@ -90,12 +95,15 @@ def _fix(result: TaskResult, seed: int, backends: Backends, case: str | None) ->
 
 
 def _about(result: TaskResult, case: str | None) -> list[str]:
-    """Of a mistake that has a name: where to learn more."""
+    """Of a mistake that has a name, or gives wrong elements: where to learn more."""
     if result.implementation == "solution" or not result.failures:
         return []
-    name, task = result.failures[0].diagnosis, result.task.name
+    failed, task = result.failures[0], result.task.name
+    name = failed.diagnosis
     lines = [f"./lab hint {task} has a hint for this mistake"] * bool(hints.of(name) and not case)
-    lines += [f"./lab check {task} --explain shows it with small numbers"] if name else []
+    if name or re.search(r"^(d[QKV]: )?\d+ of \d+ elements? (is|are) wrong", failed.message,
+                         re.MULTILINE):
+        lines += [f"./lab check {task} --explain shows it with small numbers"]
     return [f"      {line}" for line in lines]
 
 

@@ -115,15 +115,26 @@ _ERROR = re.compile(r"\b(?:error|fatal)\b(?: #[\w-]+)?\s*: |undefined reference 
                     r"|multiple definition of|\bld(?:\.\w+)?: cannot ")
 
 
+_OWN_LINE = re.compile(r"\S+/(?:skeleton|solution)/[^\s:]+:\d+")  # in a task's file
+
+
 def first_error(log: str, folder: Path) -> str:
-    """One line, with paths relative to the root, from the log of a build in `folder`."""
+    """One line, with paths relative to the root, from the log of a build in `folder`. Where g++
+    names a given file, with the line of the task's file that used it."""
+    up = os.path.relpath(paths.ROOT, folder)
+    root = re.compile(rf"(?<!\S)(?:{re.escape(str(paths.ROOT))}|{re.escape(up)})/")
+    used_at = ""
     for line in log.splitlines():
+        line = root.sub("", line.rstrip())
         if line.startswith("CMake Error"):
             return first_configure_error(log)
         if _ERROR.search(line):
-            up = os.path.relpath(paths.ROOT, folder)
-            return re.sub(rf"(?<!\S)(?:{re.escape(str(paths.ROOT))}|{re.escape(up)})/", "",
-                          line.rstrip())
+            return line if _OWN_LINE.match(line) else line + used_at
+        own = _OWN_LINE.match(line)
+        if own and " required from" in line:
+            used_at = used_at or f" (used at {own[0]})"
+        elif "warning: " in line:
+            used_at = ""
     return _last_line(log, "the build failed without a message")
 
 

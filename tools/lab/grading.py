@@ -191,11 +191,12 @@ def with_points(task: Task, cases: Sequence[CaseResult]) -> list[CaseResult]:
 
 
 def in_order(failures: Sequence[CaseResult]) -> list[CaseResult]:
-    """Races and stray accesses, which come with file and line, then a mistake that has a name, then
-    the others, and last what was not run; among equals the order of the task, whose simple cases
-    come first."""
-    return sorted(failures, key=lambda case: 0 if case.message.startswith("kernel ")
-                  else 1 if case.diagnosis else 3 if case.status == NOT_RUN else 2)
+    """Endless loops, because of which other cases did not run, then races and stray accesses, which
+    come with file and line, then a mistake that has a name, then the others, and those that did not
+    run; among equals the order of the task, whose simple cases come first."""
+    return sorted(failures, key=lambda case: 0 if case.status == TIMED_OUT
+                  else 1 if case.message.startswith("kernel ") else 2 if case.diagnosis
+                  else 4 if case.status == NOT_RUN else 3)
 
 
 def sum_by_key(tables: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -350,7 +351,9 @@ def run_task(task: Task, how: Settings, backend: str, cases: Sequence[str] | Non
     result. With `probe` the command is not shown when no case ran for want of the checks, with
     `quiet` never."""
     binary = build.binary(task.target(how.implementation, backend))
-    command = [binary, *_options(how, cases)]
+    variables = how.environment if backend == CPU else {}
+    command = [*(f"{name}={value}" for name, value in variables.items()), binary,
+               *_options(how, cases)]
     if not probe and not quiet:
         console.print_command(command)
     known: dict[str, CaseResult] = {}  # all cases of the task, in their order
@@ -482,7 +485,8 @@ class _Process:
         if self.spot:
             self.how_it_ended += f" {self.spot}"
             if self.timed_out:
-                self.how_it_ended += "\nA loop around that does not end, or takes far too long."
+                self.how_it_ended += ("\nA loop around these lines does not end, or takes far too "
+                                      "long.")
 
     def _watch(self, process: subprocess.Popen, lines) -> None:
         """Follows the report until it is complete, or the process ends, or nothing comes for longer
@@ -624,7 +628,9 @@ def _clue(output: str) -> str:
     """The line in which a sanitizer, the C++ runtime or the C library says what happened."""
     if found := re.search(r"ERROR: (AddressSanitizer: [\w-]+)", output):
         place = re.search(r"^    #\d+ .* (\S+/(?:skeleton|solution)/\S+?:\d+)", output, re.MULTILINE)
-        return found[1] + (f" at {paths.relative(place[1])}" if place else "")
+        # Around the harness's tensors memory is "poisoned": tests/harness/padded_tensor.hpp.
+        kind = found[1].replace("use-after-poison", "an access before or after a tensor")
+        return kind + (f" at {paths.relative(place[1])}" if place else "")
     signs = ("runtime error:", "what():", "terminate called", "Assertion ", "free(): ", "malloc")
     return next((line.strip().removeprefix(f"{paths.ROOT}/") for sign in signs
                  for line in output.splitlines() if sign in line), "")

@@ -26,7 +26,6 @@ class LastResult:
     status: str
     earned: float
     source: str  # fingerprint of the file that was checked
-    diagnosis: str = ""  # the mistake that the card named first, until its hint is shown
 
 
 @dataclass
@@ -42,6 +41,9 @@ class State:
     hints: dict[str, int] = field(default_factory=dict)  # task id -> how many are shown
     results: dict[str, LastResult] = field(default_factory=dict)  # task id -> last check
     warnings: dict[str, Warned] = field(default_factory=dict)  # by task id
+    # By task id: the mistake that the last check named first, of one case or of all, until its
+    # hint is shown.
+    mistakes: dict[str, str] = field(default_factory=dict)
 
 
 def load() -> State:
@@ -100,12 +102,12 @@ def _parse(data: dict) -> State:
     if data["version"] != VERSION:
         raise ValueError(f"version {data['version']}")
     hints = {str(task): int(count) for task, count in data["hints"].items()}
-    results = {task: LastResult(str(last["status"]), float(last["earned"]), str(last["source"]),
-                                str(last.get("diagnosis", "")))
+    results = {task: LastResult(str(last["status"]), float(last["earned"]), str(last["source"]))
                for task, last in data["results"].items()}
     warnings = {task: Warned(str(last["source"]), [str(line) for line in last["lines"]])
                 for task, last in data.get("warnings", {}).items()}  # older files have none
-    return State(hints, results, warnings)
+    mistakes = {task: str(name) for task, name in data.get("mistakes", {}).items()}
+    return State(hints, results, warnings, mistakes)
 
 
 def _file() -> Path:

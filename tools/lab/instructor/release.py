@@ -40,6 +40,7 @@ NEEDS_A_SOLUTION = ("tools/lab/verbs/run.py",)  # of at least one part
 OF_A_PART = ("README.md", "CMakeLists.txt", "tasks.toml", "figures/", "given/", "*.hpp", "*.cpp")
 OF_AN_OPEN_PART = ("solution/", "ladder/")
 
+_IF = re.compile(r"<!-- IF (?P<path>\S+) -->\n(?P<text>.*?)<!-- END IF -->\n", re.DOTALL)
 _LINK = re.compile(r"\[(?P<text>[^][]*(?:\[[^][]*\][^][]*)*)\]\((?P<target>[^()\s]+)\)")
 
 
@@ -91,7 +92,7 @@ def _write(out: Path, chosen: Sequence[str], texts: dict[str, str], parts: Seque
         shutil.copy(paths.ROOT / path, target)
     for page in sorted(out.rglob("*.md")):
         text = derive.read_exact(page)
-        derive.write_exact(page, without_dead_links(text, page, out))
+        derive.write_exact(page, without_dead_links(of_what_is_there(text, page), page, out))
 
 
 def tracked() -> list[str]:
@@ -128,6 +129,13 @@ def _matches(path: str, patterns: Sequence[str]) -> bool:
     return any(path.startswith(pattern) if pattern.endswith("/") else
                "/" not in path and PurePosixPath(path).match(pattern) if "*" in pattern else
                path == pattern for pattern in patterns)
+
+
+def of_what_is_there(text: str, page: Path) -> str:
+    """A page without its parts on what was not handed out: those between a line
+    `<!-- IF path -->`, from the page's folder, and `<!-- END IF -->`."""
+    return _IF.sub(lambda part: part["text"] if (page.parent / part["path"]).exists() else "",
+                   text)
 
 
 def without_dead_links(text: str, page: Path, root: Path) -> str:

@@ -75,7 +75,7 @@ def check(parts: Sequence[Part], tasks: Sequence[Task], implementation: str = "s
         notify("")
     changed: list[str] = []
     if implementation == "skeleton":
-        _remember(results, complete=case is None)
+        _remember(results, case is None, backends.sanitize)
         changed = _changed_given_files([result.part for result in results])
     card.print_card(results, all_failures=all_failures, case=case, changed=changed)
     return 0 if all(result.done for result in results) else 1
@@ -115,16 +115,16 @@ def explain(parts: Sequence[Part], tasks: Sequence[Task], implementation: str, s
     return 1
 
 
-def _remember(results: Sequence[PartResult], complete: bool) -> None:
-    """Keeps how the tasks ended, if all of their cases ran, and the compiler's warnings, which it
-    repeats only when it compiles again."""
+def _remember(results: Sequence[PartResult], complete: bool, sanitized: bool) -> None:
+    """Keeps how the tasks ended, if all of their cases ran, the mistake to give a hint for, and the
+    compiler's warnings, which it repeats only when it compiles again."""
     with state.edit() as student:
         for result in (task for part in results for task in part.tasks):
             name, source = result.task.id, state.fingerprint(result.task.path())
-            if complete:
-                diagnosis = result.failures[0].diagnosis if result.failures else ""
-                student.results[name] = state.LastResult(result.status, result.earned, source,
-                                                         diagnosis)
+            # Of a program that the sanitizers ended, most cases may be right.
+            if complete and not (sanitized and result.status == grading.CRASHED):
+                student.results[name] = state.LastResult(result.status, result.earned, source)
+            student.mistakes[name] = result.failures[0].diagnosis if result.failures else ""
             if result.warnings is not None:
                 student.warnings[name] = state.Warned(source, result.warnings)
             elif name in student.warnings and student.warnings[name].source == source:

@@ -27,10 +27,10 @@ def run(args: argparse.Namespace) -> int:
         say(f"All of these tasks are finished. To see a hint anyway: ./lab hint {tasks[0].name}")
         return 0
     with state.edit() as student:
-        last = student.results.get(task.id)
-        if last and hints.of(last.diagnosis) and not args.forget:
-            show_for(task, last.diagnosis)
-            last.diagnosis = ""
+        mistake = student.mistakes.get(task.id, "")
+        if hints.of(mistake) and not args.forget:
+            show_for(task, mistake)
+            del student.mistakes[task.id]
             return 0
         shown = min(student.hints.pop(task.id, 0), len(task.hints))
         if not args.forget:
