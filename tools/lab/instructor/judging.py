@@ -234,7 +234,7 @@ def _flags_of_nvcc(command: str) -> tuple[str, ...]:
             kept += ["-gencode", f"arch=compute_{found[1]}{suffix},code=sm_{found[1]}{suffix}"]
         elif not word.startswith(("-Xptxas", "-isystem", "-Xcompiler=-W", "-Ofc")):
             kept.append(word)
-    return tuple(kept)
+    return *kept, "-Xptxas=-v"  # what each kernel takes: compiler.txt
 
 
 def built_as(task: Task) -> str:
@@ -336,6 +336,7 @@ def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, s
     if done.code:
         _look_for_infrastructure(work)
         return BUILD_FAILED, _first_error(done.output)
+    (work / "build/compiler.txt").write_text(done.output)
     strange = _strange_includes((work / "build/student.d").read_text(errors="replace"), place)
     if strange and bench.audited:
         return REFUSED, f"it includes {strange}, which is not a header of the course or of C++"
