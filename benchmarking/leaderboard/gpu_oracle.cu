@@ -216,6 +216,11 @@ __global__ void normal_kernel(T* x, Index count, std::uint64_t seed) {
 }
 
 template <class T>
+__global__ void scale_kernel(T* x, Index count, float factor) {
+  for_each(count, [&](Index i) { x[i] = from_float<T>(factor * to_float(x[i])); });
+}
+
+template <class T>
 __global__ void round_kernel(T* to, const double* from, Index count) {
   for_each(count, [&](Index i) { to[i] = from_float<T>(static_cast<float>(from[i])); });
 }
@@ -226,10 +231,11 @@ __global__ void widen_kernel(double* to, const float* from, Index count) {
 
 template <class T>
 __global__ void mistakes_kernel(const T* got, const double* wanted, const float* magnitude,
-                                Index count, double bound, double absolute, double relative,
+                                Index count, const double* bounds, Index piece,
+                                double absolute, double relative,
                                 unsigned long long* found) {
   for_each(count, [&](Index i) {
-    const double allowed = bound * magnitude[i] + absolute + relative * fabs(wanted[i]);
+    const double allowed = bounds[i / piece] * magnitude[i] + absolute + relative * fabs(wanted[i]);
     if (fabs(Matrix<T>::to_double(got[i]) - wanted[i]) <= allowed) return;
     atomicAdd(&found[0], 1ull);
     atomicMin(&found[1], static_cast<unsigned long long>(i));
@@ -250,12 +256,14 @@ GpuOracle<T>::GpuOracle(Index heads, const AttentionShape& head, bool causal, bo
       causal_(causal),
       backward_(backward),
       rows_(rows > 0 ? rows : rows_at_a_time(head)),
-      largest_({1}) {
+      largest_({heads}) {
   const Index of_queries = heads * head.queries * head.head_dim,
               of_keys = heads * head.keys * head.head_dim;
   out_ = Wanted(of_queries);
   lse_ = Wanted(heads * head.queries);
-  device::fill_bytes(lse_.magnitude.data(), 0, lse_.magnitude.bytes());
+  Tensor<float, 1> ones(lse_.magnitude.shape());
+  std::fill_n(ones.data(), ones.size(), 1.0f);
+  lse_.magnitude.copy_from(ones);
   p_ = Wanted(rows_ * head.keys);
   if (!backward) return;
   d_q_ = Wanted(of_queries);
@@ -281,7 +289,7 @@ void GpuOracle<T>::compute(const T* q, const T* k, const T* v, const T* d_out) {
                                 scale, false, causal(Causal::kScores), first});
       launch("softmax", softmax_kernel, {.grid = grid_size(rows), .block = kRowThreads},
              p_.value.data(), static_cast<const float*>(p_.magnitude.data()),
-             lse_.value.data() + row, largest_.data(), n, first, causal_);
+             lse_.value.data() + row, largest_.data() + head, n, first, causal_);
       const double* const p = p_.value.data();
       const auto P = row_major(p, rows, n);
       multiply(Product<double, double, T>{P, P, V, out_.value.data() + at,
@@ -309,7 +317,8 @@ void GpuOracle<T>::compute(const T* q, const T* k, const T* v, const T* d_out) {
                                           1, first > 0, causal(Causal::kOverQueries), first});
     }
   }
-  largest_score_ = largest_.to_host()(0);
+  const Tensor<float, 1> largest = largest_.to_host();
+  largest_scores_.assign(largest.data(), largest.data() + heads_);
 }
 
 double softmax_matmul_on_gpu(const float* x, const float* v, const Shape<4>& batch_d1_d2_d3,
@@ -337,20 +346,29 @@ void fill_normal(T* x, Index count, std::uint64_t seed) {
 }
 
 template <class T>
+void scale(T* x, Index count, float factor) {
+  launch("scale", scale_kernel<T>, elements(count), x, count, factor);
+}
+
+template <class T>
 void round_to(T* to, const double* from, Index count) {
   launch("round", round_kernel<T>, elements(count), to, from, count);
 }
 
 template <class T>
-Mistakes find_mistakes(const T* got, const Wanted& wanted, double bound, double absolute,
-                       double relative) {
-  const Index count = wanted.value.shape()[0];
+Mistakes find_mistakes(const T* got, const Wanted& wanted, const std::vector<double>& bounds,
+                       double absolute, double relative) {
+  const Index count = wanted.value.shape()[0], pieces = static_cast<Index>(bounds.size());
+  Tensor<double, 1> of_pieces({pieces});
+  std::copy(bounds.begin(), bounds.end(), of_pieces.data());
+  const DeviceTensor<double, 1> bounds_there(of_pieces);
   Tensor<unsigned long long, 1> found({2});
   found(0) = 0, found(1) = ~0ull;
   DeviceTensor<unsigned long long, 1> on_device(found);
   launch("mistakes", mistakes_kernel<T>, elements(count), got,
          static_cast<const double*>(wanted.value.data()),
-         static_cast<const float*>(wanted.magnitude.data()), count, bound, absolute, relative,
+         static_cast<const float*>(wanted.magnitude.data()), count,
+         static_cast<const double*>(bounds_there.data()), count / pieces, absolute, relative,
          on_device.data());
   found = on_device.to_host();
   Mistakes mistakes{.count = static_cast<std::int64_t>(found(0))};
@@ -363,11 +381,13 @@ Mistakes find_mistakes(const T* got, const Wanted& wanted, double bound, double 
   return mistakes;
 }
 
-#define FLASH_INSTANTIATE(T)                           \
-  template class GpuOracle<T>;                         \
-  template void fill_normal(T*, Index, std::uint64_t); \
-  template void round_to(T*, const double*, Index);    \
-  template Mistakes find_mistakes(const T*, const Wanted&, double, double, double)
+#define FLASH_INSTANTIATE(T)                                                                    \
+  template class GpuOracle<T>;                                                                  \
+  template void fill_normal(T*, Index, std::uint64_t);                                          \
+  template void scale(T*, Index, float);                                                        \
+  template void round_to(T*, const double*, Index);                                             \
+  template Mistakes find_mistakes(const T*, const Wanted&, const std::vector<double>&, double, \
+                                  double)
 FLASH_INSTANTIATE(float);
 FLASH_INSTANTIATE(Half);
 FLASH_INSTANTIATE(BFloat16);

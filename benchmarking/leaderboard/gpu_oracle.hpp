@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "common/attention.hpp"
 #include "common/cuda/device_tensor.hpp"
@@ -32,12 +33,12 @@ class FLASH_EXPORT GpuOracle {
   void compute(const T* q, const T* k, const T* v, const T* d_out);
 
   const AttentionShape& head() const { return head_; }
-  double largest_score() const { return largest_score_; }
+  const std::vector<double>& largest_scores() const { return largest_scores_; }  // of each head
   const Wanted& out() const { return out_; }
   const Wanted& d_q() const { return d_q_; }
   const Wanted& d_k() const { return d_k_; }
   const Wanted& d_v() const { return d_v_; }
-  const Wanted& lse() const { return lse_; }  // without magnitudes: they are 0
+  const Wanted& lse() const { return lse_; }  // its magnitudes are 1: an error of it is absolute
 
  private:
   const Index heads_;
@@ -46,7 +47,7 @@ class FLASH_EXPORT GpuOracle {
   const Index rows_;  // queries at a time
   Wanted out_, d_q_, d_k_, d_v_, lse_, p_, d_p_;
   DeviceTensor<float, 1> largest_;
-  double largest_score_ = 0;
+  std::vector<double> largest_scores_;
 };
 
 // softmax(x) v for `batch` matrices x (d1, d2) and v (d2, d3); the largest |x|.
@@ -57,18 +58,23 @@ FLASH_EXPORT double softmax_matmul_on_gpu(const float* x, const float* v,
 template <class T>
 FLASH_EXPORT void fill_normal(T* x, Index count, std::uint64_t seed);
 
+// Multiplies x by a factor.
+template <class T>
+FLASH_EXPORT void scale(T* x, Index count, float factor);
+
 // to[i] = from[i], rounded.
 template <class T>
 FLASH_EXPORT void round_to(T* to, const double* from, Index count);
 
 // What of `got` is farther from the wanted value than bound * magnitude + absolute + relative *
-// |value|. NaN is.
+// |value|. NaN is. `bounds` are those of equal pieces, one after the other.
 struct Mistakes {
   std::int64_t count = 0, first = 0;
   double got = 0, wanted = 0;  // of the first
 };
 template <class T>
-FLASH_EXPORT Mistakes find_mistakes(const T* got, const Wanted& wanted, double bound,
-                                    double absolute = 0, double relative = 0);
+FLASH_EXPORT Mistakes find_mistakes(const T* got, const Wanted& wanted,
+                                    const std::vector<double>& bounds, double absolute = 0,
+                                    double relative = 0);
 
 }  // namespace flash::leaderboard

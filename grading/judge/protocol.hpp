@@ -2,7 +2,8 @@
 //
 // The judge (trusted) owns inputs, oracle, bounds and result. The runner holds the student's code.
 // A call is: the judge puts all tensors of a call into fresh shared memory and sends kMap with it;
-// the runner maps it and answers kMapped; the judge sends kCall; the runner answers kDone. A task
+// the runner maps it and answers kMapped; the judge sends kCall; the runner answers kDone. For a
+// timed call on a GPU it is device memory (kMapDevice), which comes once for many calls. A task
 // whose function takes interfaces (a clock) sends kCallback in between and gets kCallbackResult.
 // The judge believes nothing that the runner says: a message of another size or kind ends the run.
 #pragma once
@@ -25,7 +26,7 @@ enum class Kind : std::uint32_t {
   kCallback,        // runner: call `function` of the interface that the judge holds
   kCallbackResult,  // judge
   kDone,            // runner
-  kMapDevice,       // judge: like kMap; the memory is a device's, and comes once for many calls
+  kMapDevice,       // judge: like kMap, with a descriptor where the memory is a new one
 };
 
 // How a call or a callback ended: with this exception, or without one.

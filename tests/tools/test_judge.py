@@ -15,6 +15,7 @@ from course import Test
 from lab import derive, manifest, paths
 from lab.backends import GPU
 from lab.instructor import audit, gpu, judging, sandbox
+from lab.leaderboard import measuring
 
 BUILD = Path(os.environ.get("FLASH_BUILD") or paths.build_folder("cpu"))
 TASKS = [task for part in manifest.load_parts() for task in part.tasks
@@ -200,6 +201,9 @@ class OnGpu(Test):
         right = self.fused.path("solution").read_bytes()
         library = judging.compiled(self.fused, right, self.folder() / "right", self.bench)
         self.assertGreater(library.stat().st_size, 10_000)
+        self.assertRegex(measuring.kernels(library),
+                         r"9 kernels, \d+ to \d+ registers a thread, up to \d+ bytes of static "
+                         r"shared memory; 0 of them spill")
         wrong = b"#include <dlfcn.h>\nstatic void* const library = dlopen(\"libcublas.so\", 2);\n"
         text = self.refused(judging.compiled, self.fused, wrong + right, self.folder() / "wrong",
                             self.bench)

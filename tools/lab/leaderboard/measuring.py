@@ -206,6 +206,19 @@ def instructions(library: Path) -> str:
     return ", ".join(f"{count} on {width}" for width, count in counts.items() if count)
 
 
+def kernels(library: Path) -> str:
+    """What the kernels of a file take, by what nvcc's assembler said when it was compiled."""
+    said = library.with_name("compiler.txt").read_text()
+    registers = [int(number) for number in re.findall(r"Used (\d+) registers", said)]
+    shared = [int(number) for number in re.findall(r"(\d+) bytes smem", said)]
+    spills = [int(number) for number in re.findall(r"(\d+) bytes spill stores", said)]
+    if not registers:
+        return ""
+    return (f"{len(registers)} kernels, {min(registers)} to {max(registers)} registers a thread, "
+            f"up to {max(shared, default=0)} bytes of static shared memory; "
+            f"{sum(number > 0 for number in spills)} of them spill")
+
+
 def rung(where: Site) -> Path:
     """The library of all rungs; the environment says which: variables_of_rung()."""
     suffix = "_gpu" * (where.board.device == "cuda")

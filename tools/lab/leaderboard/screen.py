@@ -42,7 +42,8 @@ def profile(result: Result) -> None:
     console.console.print(table)
     say("MFLOP are the operations of the products, MiB the bytes of inputs and outputs: the least "
         "work that there is. \"At best\" is its time at the rates of one core, which are measured "
-        "in the same turns. \"Processor\" holds the exchange, too; \"extra\" is a call's memory.")
+        "in the same turns, or at the highest of a GPU. \"Processor\" holds the exchange, too; "
+        "\"extra\" is a call's memory.")
 
 
 def history(board: Board, receipts: Sequence[Receipt]) -> None:
