@@ -173,6 +173,20 @@ class Grade(Class):
         self.assertEqual((self.out / "grades.csv").read_text(), whole)
         self.assertEqual(self.judge.call_count, 2 * (6 - done))
 
+    def test_what_is_no_submission_is_named(self):
+        self.submit("ann", fused_cpu="passed 1 of 1")
+        for name in ("bob.tar.gz", "fused_cpu.cpp", ".DS_Store", "__MACOSX/x", "e\x1bve.rar"):
+            self.write(f"all/{name}", "")
+        with zipfile.ZipFile(self.all / "cat.zip", "w") as archive:
+            archive.writestr("fused_cpu.cpp", "// passed 1 of 1")
+        text = self.graded()
+        self.assertEqual(list(self.table()), ["ann", "cat"])
+        system, kind = "made by a system, not by a student", "neither a zip nor a folder"
+        self.assertEqual([line for line in text.splitlines() if line.startswith("left out: ")], [
+            f"left out: {name}: {why}" for name, why in (
+                (".DS_Store", system), ("__MACOSX", system), ("bob.tar.gz", kind),
+                ("e\N{REPLACEMENT CHARACTER}ve.rar", kind), ("fused_cpu.cpp", kind))])
+
     def test_without_a_sandbox_nothing_is_graded(self):
         self.submit("ann", fused_cpu="passed 1 of 1")
         self.patch(grade.sandbox, trouble=lambda: "bubblewrap is not installed")
@@ -353,7 +367,7 @@ class Files(Course):
     def test_names(self):
         for name in ("x y!.zip", "b.zip"):
             self.zipped((PATH, "x"), name=f"{name}")
-        found = submissions.find([self.root / "x y!.zip", self.root / "b.zip"], self.tasks)
+        found, _ = submissions.find([self.root / "x y!.zip", self.root / "b.zip"], self.tasks)
         self.assertEqual([one.id for one in found], ["b", "x_y_"])
         self.write("b/fused_cpu.cpp", "")
         text = self.refused(submissions.find, [self.root / "b", self.root / "b.zip"], self.tasks)

@@ -106,17 +106,17 @@ def junit(record: Record) -> str:
             element = ElementTree.SubElement(suite, "testcase", name=case.name, classname=task.task)
             if case in failed:
                 lines = case.message.splitlines() or [case.status]
-                problem = ElementTree.SubElement(element, "failure", message=_printable(lines[0]))
-                problem.text = _printable(case.message)
+                problem = ElementTree.SubElement(element, "failure", message=printable(lines[0]))
+                problem.text = printable(case.message)
     if record.status == INFRA_ERROR:
         suite = ElementTree.SubElement(suites, "testsuite", name="environment", tests="1",
                                        failures="0", errors="1", skipped="0")
         element = ElementTree.SubElement(suite, "testcase", name="grading", classname="environment")
-        ElementTree.SubElement(element, "error", message=_printable(record.error))
+        ElementTree.SubElement(element, "error", message=printable(record.error))
     return ElementTree.tostring(suites, encoding="unicode") + "\n"
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """XML has no place for control characters."""
     return "".join(char if char in "\n\t" or char.isprintable() else "\N{REPLACEMENT CHARACTER}"
                    for char in text)
@@ -173,7 +173,7 @@ def _fenced(text: str) -> str:
     fence = "```"
     while fence in text:
         fence += "`"
-    return f"{fence}text\n{_printable(text[:4000])}\n{fence}"
+    return f"{fence}text\n{printable(text[:4000])}\n{fence}"
 
 
 def grades(records: Sequence[Record]) -> str:
@@ -247,7 +247,7 @@ def page(records: Sequence[Record], title: str) -> str:
         rows.append(f'<tr><td><a href="{text(record.id)}/report.md">{text(record.id)}</a></td>'
                     f'<td class="n"><b>{total}</b></td>{cells}</tr>')
     wrong = "".join(f'<tr><td class="n">{number}</td><td class="text">{text(name)}'
-                    f'<br><span class="soft">{text(_printable(message[:200]))}</span></td></tr>'
+                    f'<br><span class="soft">{text(printable(message[:200]))}</span></td></tr>'
                     for number, name, message in mistakes(records))
     return f"""<!doctype html>
 <html lang="en">

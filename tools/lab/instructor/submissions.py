@@ -44,21 +44,23 @@ class Content:
         return hashlib.sha256("".join([*parts, self.problem]).encode()).hexdigest()
 
 
-def find(places: Iterable[Path], tasks: Sequence[Task]) -> list[Submission]:
-    """The submissions at these places, by their ids. A zip is one, and so is a folder that has a
-    task's file in its place; any other folder holds one in each of its zips and folders."""
+def find(places: Iterable[Path], tasks: Sequence[Task]) -> tuple[list[Submission], list[str]]:
+    """The submissions at these places, by their ids, and what else is there: its name, and why it
+    is no submission. A zip is one, and so is a folder that has a task's file in its place; any
+    other folder holds one in each of its zips and folders."""
     found: list[Path] = []
+    left_out: list[str] = []
     for place in places:
         if not place.exists():
             raise LabError(f"{place} does not exist")
-        if place.is_dir() and not any((place / name).is_file() for task in tasks
-                                      for name in (task.shown_path(), task.file)):
-            inside = [child for child in sorted(place.iterdir()) if not child.name.startswith(".")
-                      and (child.is_dir() or child.suffix == ".zip")]
-            if not inside:
+        if place.is_dir() and not _is_one(place, tasks):
+            inside = sorted(place.iterdir())
+            reasons = {child: _why_not(child) for child in inside}
+            if all(reasons.values()):
                 raise LabError(f"{place} holds no submission: no zip, no folder, and no file of a "
                                "task")
-            found += inside
+            found += [child for child in inside if not reasons[child]]
+            left_out += [f"{child.name}: {why}" for child, why in reasons.items() if why]
         elif place.is_dir() or place.suffix == ".zip":
             found.append(place)
         else:
@@ -71,7 +73,24 @@ def find(places: Iterable[Path], tasks: Sequence[Task]) -> list[Submission]:
         if name in named:
             raise LabError(f"{named[name]} and {place} would both be called {name}; rename one")
         named[name] = place
-    return [Submission(name, named[name]) for name in sorted(named)]
+    return [Submission(name, named[name]) for name in sorted(named)], left_out
+
+
+def _is_one(folder: Path, tasks: Sequence[Task]) -> bool:
+    """Whether the folder is one submission, and not a class: there a student's file may lie alone
+    beside zips."""
+    return (any((folder / task.shown_path()).is_file() for task in tasks)
+            or any((folder / task.file).is_file() for task in tasks)
+            and not any(folder.glob("*.zip")))
+
+
+def _why_not(place: Path) -> str:
+    """Why what lies in the folder of a class is no submission; "" for one."""
+    if place.name.startswith(".") or place.name == "__MACOSX":
+        return "made by a system, not by a student"
+    if place.is_dir() or place.suffix == ".zip" and place.is_file():
+        return ""
+    return "neither a zip nor a folder"
 
 
 def read(submission: Submission, tasks: Sequence[Task]) -> Content:

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.slurm and (trouble := sandbox.trouble()):
         raise LabError(trouble)
     wanted = manifest.select(manifest.load_parts(), args.tasks.split(",") if args.tasks else ())
-    everyone = submissions.find(args.places, wanted)
+    everyone, no_submission = submissions.find(args.places, wanted)
     on_gpu = not args.emulate and not args.slurm and _has_gpu(wanted)
     if on_gpu and (trouble := sandbox.trouble(on_gpu)):
         raise LabError(f"{trouble} (--emulate grades without the GPU)")
@@ -77,6 +77,8 @@ def run(args: argparse.Namespace) -> int:
             records = grader.grade(everyone, 1 if measured else args.jobs or os.cpu_count() or 1)
     write(args.output / "grades.csv", reports.grades(records))
     write(args.output / "index.html", reports.page(records, "Grades"))
+    for line in no_submission:
+        say(f"left out: {reports.printable(line)}", "yellow")
     failed = [record for record in records if record.status == INFRA_ERROR]
     for record in failed:
         say(f"{record.id} was not graded: {record.error}", "red")
