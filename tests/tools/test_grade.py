@@ -62,6 +62,11 @@ def fake_judge(task, source, bench, seed=None):
         raise ValueError("an error that nobody thought of")
     if "interrupt" in text:
         raise KeyboardInterrupt
+    if "broken" in text:
+        return judging.Judged(task.id, task.points, judging.BUILD_FAILED, "x.cpp:1: error: no")
+    if "not started" in text:
+        return judging.Judged(task.id, task.points, judging.GRADED, cases=(
+            judging.Case("case 0", "not started", task.points),))
     if "refused" in text:
         return judging.Judged(task.id, task.points, judging.REFUSED, f"it uses `{HOSTILE}`")
     passed, of = map(int, re.search(r"passed (\d) of (\d)", text).groups())
@@ -140,6 +145,7 @@ class Grade(Class):
         row = self.table()["ann"]
         self.assertEqual((row["status"], row["score"], row["part1.fused_cpu"]),
                          ("infra_error", "", ""))
+        self.assertEqual(row["why"], "InfraError: no space left")
         self.assertEqual(self.table()["eve"]["score"], "5")
         self.assertFalse((self.out / "ann/results.json").exists())
         self.assertIn("not graded yet", (self.out / "ann/report.md").read_text())
@@ -192,6 +198,30 @@ class Grade(Class):
         self.patch(grade.sandbox, trouble=lambda: "bubblewrap is not installed")
         self.assertEqual(self.graded(code=1), "lab: bubblewrap is not installed\n")
         self.assertFalse(self.out.exists())
+
+    def test_a_zero_says_why(self):
+        self.submit("right", fused_cpu="passed 1 of 1", measure="passed 1 of 1")
+        self.submit("wrong", fused_cpu="passed 0 of 1", measure="passed 0 of 1")
+        self.submit("broken", fused_cpu="broken", measure="broken")
+        self.submit("refused", fused_cpu="refused", measure="not started")
+        self.submit("half", fused_cpu="passed 1 of 1")
+        self.write("all/unreadable.zip", "no zip")
+        self.write("all/other/notes.txt", "")
+        (self.all / "empty").mkdir()
+        text = self.graded()
+        both = "part1.fused_cpu, part1.measure"
+        expected = {"broken": f"does not compile: {both}", "empty": "it holds no file",
+                    "half": "missing: part1.measure", "other": f"missing: {both}",
+                    "refused": "refused: part1.fused_cpu; not started: part1.measure",
+                    "right": "", "unreadable": "the zip cannot be read: File is not a zip file",
+                    "wrong": f"wrong: {both}"}
+        self.assertEqual({name: row["why"] for name, row in self.table().items()}, expected)
+        self.assertEqual([line for line in text.splitlines() if "has 0 points" in line], [
+            f"{name} has 0 points: {why}" for name, why in expected.items()
+            if name not in ("half", "right")])
+        page = (self.out / "index.html").read_text()
+        for why in filter(None, expected.values()):
+            self.assertIn(f">{why}</td></tr>", page)
 
     def test_a_bundle_of_another_version_is_graded_and_says_so(self):
         self.write(PATH, "// passed 1 of 1")
@@ -346,7 +376,7 @@ class Files(Course):
                                               self.tasks).version, "")
         link = zipfile.ZipInfo(PATH)
         link.external_attr = 0o120777 << 16
-        self.assertEqual(self.zipped((link, "/etc/passwd")), {})
+        self.assertEqual(self.zipped((link, "/etc/passwd"), ("x", "")), {})
         self.assertEqual(self.zipped((f"../../{PATH}", "up")), {PATH: b"up"})  # nothing is unpacked
         self.assertIn("larger than", self.zipped((PATH, b"\0" * (1 << 26))))  # 64 MiB, zipped small
         with (self.root / "b.zip").open("wb") as large:
@@ -362,7 +392,7 @@ class Files(Course):
         self.assertEqual(self.taken(home), {PATH: b"mine"})
         (home / PATH).unlink()
         (home / PATH).symlink_to("/etc/passwd")
-        self.assertEqual(self.taken(home), {})
+        self.assertEqual(self.taken(home), "it holds no file")
 
     def test_names(self):
         for name in ("x y!.zip", "b.zip"):

@@ -161,11 +161,15 @@ _WHY = {"does not compile": "does not compile", "missing": "is missing",
 def _summary(task: Judged) -> str:
     if task.status != GRADED:
         return task.status
+    if _is_not_started(task):
+        return NOT_STARTED
     counted = [case for case in task.cases if not case.challenge]
     passed = sum(case.status == PASSED for case in counted)
-    if all(case.status == NOT_STARTED for case in counted):
-        return "not started"
     return f"{passed} of {len(counted)} cases"
+
+
+def _is_not_started(task: Judged) -> bool:
+    return all(case.status == NOT_STARTED for case in task.cases if not case.challenge)
 
 
 def _fenced(text: str) -> str:
@@ -176,19 +180,39 @@ def _fenced(text: str) -> str:
     return f"{fence}text\n{printable(text[:4000])}\n{fence}"
 
 
+def why(record: Record) -> str:
+    """Why the submission, or tasks of it, have no points; "" where each task has some."""
+    if record.status == INFRA_ERROR:
+        return _line(record.error)
+    found: dict[str, list[str]] = {}
+    for task in record.tasks:
+        if task.message and task.message == record.note:  # of the submission as a whole
+            return _line(record.note)
+        if task.points and not task.earned:
+            word = (task.status if task.status != GRADED else
+                    NOT_STARTED if _is_not_started(task) else "wrong")
+            found.setdefault(word, []).append(task.task)
+    return "; ".join(f"{word}: {', '.join(names)}" for word, names in found.items())
+
+
+def _line(text: str) -> str:
+    return printable(" ".join(text.split()))[:200]
+
+
 def grades(records: Sequence[Record]) -> str:
     """grades.csv: nothing in it depends on the time or on a seed. A submission that was not graded
     has empty fields, and no zero."""
     tasks = list(dict.fromkeys(task.task for record in records for task in record.tasks))
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
-    table.writerow(["id", "status", *tasks, "score", "max_score"])
+    table.writerow(["id", "status", *tasks, "score", "max_score", "why"])
     for record in sorted(records, key=lambda record: record.id):
         by_task = {task.task: task.earned for task in record.tasks}
         done = record.status != INFRA_ERROR
         table.writerow([record.id, record.status,
                         *(shown(by_task[task]) if task in by_task else "" for task in tasks),
-                        *([shown(record.earned), shown(record.points)] if done else ["", ""])])
+                        *([shown(record.earned), shown(record.points)] if done else ["", ""]),
+                        why(record)])
     return out.getvalue()
 
 
@@ -245,7 +269,8 @@ def page(records: Sequence[Record], title: str) -> str:
         graded = record.status != INFRA_ERROR
         total = shown(record.earned) if graded else '<span class="bad">not graded</span>'
         rows.append(f'<tr><td><a href="{text(record.id)}/report.md">{text(record.id)}</a></td>'
-                    f'<td class="n"><b>{total}</b></td>{cells}</tr>')
+                    f'<td class="n"><b>{total}</b></td>{cells}'
+                    f'<td class="text soft">{text(why(record))}</td></tr>')
     wrong = "".join(f'<tr><td class="n">{number}</td><td class="text">{text(name)}'
                     f'<br><span class="soft">{text(printable(message[:200]))}</span></td></tr>'
                     for number, name, message in mistakes(records))
@@ -269,7 +294,7 @@ def page(records: Sequence[Record], title: str) -> str:
 </table></div>
 <h2>Submissions</h2>
 <div class="scroll"><table>
-<tr><th>submission</th><th class="n">points</th>{head}</tr>
+<tr><th>submission</th><th class="n">points</th>{head}<th>why points are missing</th></tr>
 {"".join(rows)}
 </table></div>
 </body>

@@ -146,6 +146,8 @@ def _read(file) -> bytes:
 def _take(entries: Mapping[str, object], tasks: Sequence[Task]) -> Content:
     """Of each task its file: at its own path, below some folder, or by its name alone."""
     files: dict[str, bytes] = {}
+    if not entries:
+        return Content({}, "it holds no file")
     for task in tasks:
         wanted = task.shown_path()
         same = [name for name in entries if name == wanted or name.endswith(f"/{wanted}")]

@@ -82,6 +82,9 @@ def run(args: argparse.Namespace) -> int:
     failed = [record for record in records if record.status == INFRA_ERROR]
     for record in failed:
         say(f"{record.id} was not graded: {record.error}", "red")
+    nothing = [record for record in records if record.status != INFRA_ERROR and not record.earned]
+    for record in nothing:
+        say(f"{record.id} has 0 points: {reports.why(record)}", "yellow")
     if left_out:
         say(f"no judge yet, and not in the points: {', '.join(left_out)}", "yellow")
     say(f"{len(records) - len(failed)} graded, {len(failed)} not graded; "
