@@ -386,6 +386,21 @@ class Files(Course):
             (self.root / "b.zip").write_bytes(content)
             self.assertIn("cannot be read", self.taken(self.root / "b.zip"))
 
+    def test_a_folder_with_archives_in_it(self):
+        path = self.root / "moodle"
+        self.zipped((PATH, "x"), name="a.zip")
+        (path / "old").mkdir(parents=True)
+        for name in ("old/first.zip", "second.zip"):
+            (path / name).write_bytes((self.root / "a.zip").read_bytes())
+        self.assertEqual(self.taken(path), "it must hold one zip or the files of tasks; it holds "
+                                           "second.zip and old/first.zip")
+        (path / "second.zip").unlink()
+        self.assertEqual(self.taken(path), {PATH: b"x"})
+        (path / "old/first.zip").rename(path / "x.tar.gz")
+        self.assertIn("it holds x.tar.gz", self.taken(path))
+        (path / "fused_cpu.cpp").write_text("mine")
+        self.assertEqual(self.taken(path), {PATH: b"mine"})
+
     def test_folders_and_links_in_them(self):
         home = self.write(f"home/{PATH}", "mine").parents[2]
         self.write("home/build/fused_cpu.cpp", "built")

@@ -24,6 +24,7 @@ from lab.verbs.bundle import INDEX, LARGEST
 LARGEST_ARCHIVE = 64 << 20  # bytes; some hand in all of their repository
 MOST_ENTRIES = 20_000  # of a zip or a folder
 _SKIPPED = {".git", ".venv", "build", "__MACOSX", "solution", ".course", ".lab"}
+_ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".xz", ".bz2", ".7z", ".rar")
 
 
 @dataclass(frozen=True)
@@ -96,12 +97,15 @@ def _why_not(place: Path) -> str:
 def read(submission: Submission, tasks: Sequence[Task]) -> Content:
     if submission.place.is_dir():
         found = _of_folder(submission.place)
-        zips = [name for name in found if name.endswith(".zip")]
+        archives = [name for name in found if name.endswith(_ARCHIVES)]
         taken = _take(found, tasks)
-        if len(zips) != 1 or taken.files or taken.problem:
+        if not archives or taken.files or taken.problem:
             return taken
-        # As Moodle gives them out: a folder for each student, with the archive in it.
-        return read(Submission(submission.id, submission.place / zips[0]), tasks)
+        if len(archives) == 1 and archives[0].endswith(".zip"):
+            # As Moodle gives them out: a folder for each student, with the archive in it.
+            return read(Submission(submission.id, submission.place / archives[0]), tasks)
+        return Content({}, "it must hold one zip or the files of tasks; it holds "
+                           f"{' and '.join(archives[:3])}")
     if submission.place.stat().st_size > LARGEST_ARCHIVE:
         return Content({}, f"the zip must have at most {LARGEST_ARCHIVE} bytes; ./lab bundle makes "
                        "a small one")
