@@ -199,6 +199,23 @@ class Grade(Class):
         self.assertEqual(self.graded(code=1), "lab: bubblewrap is not installed\n")
         self.assertFalse(self.out.exists())
 
+    def test_one_submission_more_keeps_the_others(self):
+        for name in ("ann", "bob"):
+            self.submit(name, fused_cpu="passed 1 of 2", measure="passed 1 of 1")
+        self.assertNotIn("kept", self.graded())
+        before = self.table()
+        self.write("late/bob/fused_cpu.cpp", "// passed 2 of 2")
+        self.write("late/eve/fused_cpu.cpp", "// passed 2 of 2")
+        self.all = self.root / "late"
+        self.assertIn("rows kept from earlier commands: 1\n", self.graded())
+        self.assertEqual({name: row["score"] for name, row in self.table().items()},
+                         {"ann": "4.5", "bob": "1", "eve": "1"})
+        self.assertEqual(self.table()["ann"], before["ann"])
+        self.assertIn(">ann</a>", (self.out / "index.html").read_text())
+        text = self.graded(0, "--tasks", "fused_cpu")  # the homework before must not count for this
+        self.assertIn("not in grades.csv, because graded for other tasks: ann\n", text)
+        self.assertEqual(list(self.table()), ["bob", "eve"])
+
     def test_a_zero_says_why(self):
         self.submit("right", fused_cpu="passed 1 of 1", measure="passed 1 of 1")
         self.submit("wrong", fused_cpu="passed 0 of 1", measure="passed 0 of 1")

@@ -75,10 +75,16 @@ def run(args: argparse.Namespace) -> int:
             records = slurm.grade(grader, everyone, shlex.split(args.sbatch), args.jobs)
         else:
             records = grader.grade(everyone, 1 if measured else args.jobs or os.cpu_count() or 1)
-    write(args.output / "grades.csv", reports.grades(records))
-    write(args.output / "index.html", reports.page(records, "Grades"))
+    earlier, of_other_tasks = grader.earlier(everyone)
+    write(args.output / "grades.csv", reports.grades([*records, *earlier]))
+    write(args.output / "index.html", reports.page([*records, *earlier], "Grades"))
     for line in no_submission:
         say(f"left out: {reports.printable(line)}", "yellow")
+    if earlier:
+        say(f"rows kept from earlier commands: {len(earlier)}")
+    if of_other_tasks:
+        say(f"not in grades.csv, because graded for other tasks: {', '.join(of_other_tasks)}",
+            "yellow")
     failed = [record for record in records if record.status == INFRA_ERROR]
     for record in failed:
         say(f"{record.id} was not graded: {record.error}", "red")
