@@ -9,6 +9,7 @@ import dataclasses
 import io
 import json
 import re
+import subprocess
 import unittest
 import xml.etree.ElementTree as ElementTree
 import zipfile
@@ -192,6 +193,25 @@ class Grade(Class):
             f"left out: {name}: {why}" for name, why in (
                 (".DS_Store", system), ("__MACOSX", system), ("bob.tar.gz", kind),
                 ("e\N{REPLACEMENT CHARACTER}ve.rar", kind), ("fused_cpu.cpp", kind))])
+
+    def test_a_hidden_case_of_no_task_is_an_error(self):
+        self.submit("ann", fused_cpu="passed 1 of 1", measure="passed 1 of 1")
+        for name in ("part1_fused_cpu.cpp", ".swp"):
+            self.write(f"grading/hidden/{name}", "")
+        self.graded()
+        for name in ("part1_fusedcpu.cpp", "part1_fused_cpu.cc"):
+            file = self.write(f"grading/hidden/{name}", "")
+            for text in (self.graded(1), self.lab(f"export {self.root / 'x.zip'}")[1]):
+                self.assertIn(f'grading/hidden/{name} is of no task (did you mean '
+                              '"part1_fused_cpu.cpp"?); there may be part1_fused_cpu.cpp, '
+                              "part1_fused_cuda.cpp, part1_measure.cpp, part1_puzzle.cpp\n", text)
+            file.unlink()
+
+    def test_git_ignores_hidden_cases(self):
+        root = Path(__file__).parents[2]
+        done = subprocess.run(["git", "check-ignore", "grading/hidden/part1_fused_cpu.cpp"],
+                              cwd=root, capture_output=True)
+        self.assertIn(done.returncode, (0, 128))  # 128: this is no repository
 
     def test_without_a_sandbox_nothing_is_graded(self):
         self.submit("ann", fused_cpu="passed 1 of 1")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab import console, derive, handout, paths
+from lab import console, derive, handout, manifest, paths
 from lab.errors import LabError
 from lab.instructor import judging, reports, submissions
 from lab.instructor.judging import MISSING, Bench, Judged
@@ -128,6 +128,20 @@ class Grader:
         write(folder / "junit.xml", reports.junit(record))
         write(folder / "report.md", reports.markdown(record))
         write(folder / RECORD, reports.to_json(record))  # last: then the others are there
+
+
+def hidden_cases() -> list[Path]:
+    """The files of grading/hidden/. LabError for one that the build would not look at."""
+    possible = {f"{task.part}_{task.name}.cpp" for part in manifest.load_parts()
+                for task in part.tasks}
+    found = sorted(file for file in (paths.ROOT / "grading/hidden").glob("*")
+                   if not file.name.startswith("."))
+    for file in found:
+        if file.name not in possible:
+            raise LabError(f"{paths.relative(file)} is of no task"
+                           f"{manifest.nearest(file.name, possible)}; there may be "
+                           f"{', '.join(sorted(possible))}")
+    return found
 
 
 def _read_record(file: Path) -> Record | None:

@@ -13,7 +13,7 @@ from lab.backends import CHECKED, EMULATED, GPU
 from lab.console import say
 from lab.errors import LabError
 from lab.instructor import gpu, judging, reports, sandbox, slurm, speed, submissions
-from lab.instructor.grader import Grader, write
+from lab.instructor.grader import Grader, hidden_cases, write
 from lab.instructor.reports import INFRA_ERROR
 from lab.manifest import Task
 
@@ -112,6 +112,7 @@ def _has_gpu(wanted: Sequence[Task]) -> bool:
 def _set_up(wanted: Sequence[Task], preset: str,
             on_gpu: bool) -> tuple[list[Task], tuple[str, ...]]:
     """Builds the judges. The tasks that have one, and the ids of the others."""
+    hidden_cases()
     known = build.configured(preset)
     libraries = [judging.solution_of(task) for task in wanted if known.checked or not task.is_cuda]
     built = build.build([judging.TARGET, *libraries], preset)
