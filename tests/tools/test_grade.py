@@ -306,7 +306,7 @@ class Grade(Class):
         page = (self.out / "index.html").read_text()
         self.assertIn("4 submissions, 0 not graded; of 5 points: mean 4.44, median 4.38, from 4 to "
                       "5.", page)
-        self.assertIn('<td class="n">3</td><td class="text">part1.fused_cpu: case 3<br>', page)
+        self.assertIn('<td class="n">2</td><td class="text">part1.fused_cpu: case 0<br>', page)
         self.assertEqual(page.count("<rect "), 10)
 
 
@@ -458,6 +458,19 @@ class Files(Course):
 
 
 class Records(unittest.TestCase):
+    def test_a_mistake_counts_once_for_each_student(self):
+        def record(name, *cases, status="graded"):
+            return reports.Record(name, "k", "graded", "1", (judging.Judged(
+                "part1.x", 1, status, "x.cpp:3: error", cases=tuple(
+                    judging.Case(f"case {n}", "failed", 1, f"{mistake or 'wrong'}\nmore",
+                                 diagnosis=mistake) for n, mistake in enumerate(cases))),))
+        found = reports.mistakes([
+            record("ann", "no alpha", *[""] * 12), record("bob", *["no alpha"] * 3, "no mask"),
+            record("cat", *[""] * 12), record("dan", status="does not compile"), record("eve")])
+        self.assertEqual(found, [
+            (2, "part1.x: no alpha", "no alpha"), (1, "part1.x: no mask", "no mask"),
+            (1, "part1.x: case 0", "wrong"), (1, "part1.x: does not compile", "x.cpp:3: error")])
+
     def test_a_hidden_case_has_no_command(self):
         task = judging.Judged("part1.x", 1, "graded", "", 3)
         for name, has_one in (("one", True), ("hidden: one", False),

@@ -57,6 +57,7 @@ class Case:
     challenge: bool = False
     counts: float = 1  # the part of the points that it earns when it passes: its requirement's
     requirement: str = ""
+    diagnosis: str = ""  # the name of the mistake, where the harness is sure of it
 
     @property
     def earned(self) -> float:
@@ -291,7 +292,8 @@ def judge(task: Task, source: bytes, bench: Bench, seed: int | None = None) -> J
                  if not (without_checks and case["name"] in bench.checks[task.id])]
         return dataclasses.replace(ending, cases=tuple(
             Case(case.name, case.status, case.points, case.message, case.challenge, case.counts,
-                 case.requirement) for case in grading.with_points(task, cases)))
+                 case.requirement, case.diagnosis)
+            for case in grading.with_points(task, cases)))
 
 
 def _lay_out(task: Task, source: bytes, work: Path, bench: Bench) -> None:
@@ -417,7 +419,8 @@ def _run(task: Task, build: Build, names: Sequence[str], work: Path, bench: Benc
     ends = {event["case"]: event for event in events if event["event"] == "end"}
     for event in events:
         if event["event"] == "diagnosis":
-            ends[event["case"]]["message"] = f"{event['text']}\n{ends[event['case']]['message']}"
+            end = ends[event["case"]]
+            end |= {"diagnosis": event["name"], "message": f"{event['text']}\n{end['message']}"}
     return {"cases": events[0]["cases"], "ends": ends}
 
 
@@ -433,4 +436,5 @@ def _case(case: dict, events: dict) -> grading.CaseResult:
     if status == FAILED and end["message"].startswith("Not run, because"):
         status = NOT_RUN  # no points, and no mistake of its own
     return grading.CaseResult(case["name"], status, end["message"].replace("/course/", ""),
-                              requirement=case["requirement"], challenge=case["challenge"])
+                              requirement=case["requirement"], challenge=case["challenge"],
+                              diagnosis=end.get("diagnosis", ""))

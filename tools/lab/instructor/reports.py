@@ -217,16 +217,21 @@ def grades(records: Sequence[Record]) -> str:
 
 
 def mistakes(records: Sequence[Record]) -> list[tuple[int, str, str]]:
-    """The commonest ones: how many submissions, the task and case, an example of its message."""
+    """The commonest ones: how many submissions, the task and mistake, an example of its message. A
+    submission counts once for each mistake, however many cases fail by it. Where the harness could
+    name none it is the first case that fails."""
     count: Counter[str] = Counter()
     example: dict[str, str] = {}
     for record in records:
         for task in record.tasks:
-            found = [(f"{task.task}: {case.name}", case.message) for case in task.cases
-                     if case.status not in _NO_MISTAKE]
+            wrong = [case for case in task.cases
+                     if case.status not in _NO_MISTAKE and not case.challenge]
+            found = {case.diagnosis: case.message for case in wrong if case.diagnosis} or {
+                case.name: case.message for case in wrong[:1]}
             if task.status not in (GRADED, "missing"):
-                found.append((f"{task.task}: {task.status}", task.message))
-            for name, message in found:
+                found = {task.status: task.message}
+            for name, message in found.items():
+                name = f"{task.task}: {name}"
                 count[name] += 1
                 example.setdefault(name, message.splitlines()[0] if message else "")
     return [(number, name, example[name]) for name, number in count.most_common(10)]
@@ -239,7 +244,7 @@ h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem }
 .scroll { overflow-x: auto } table { border-collapse: collapse; width: 100% }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid #d8dee6; text-align: left }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
-td.text { overflow-wrap: anywhere } .bad { color: #a3190b } .soft { color: #5b6776 }
+td.text { overflow-wrap: anywhere; min-width: 7rem } .bad { color: #a3190b } .soft { color: #5b6776 }
 th.n { white-space: normal }
 svg { width: 100%; height: auto; max-width: 40rem } rect { fill: #2b6cb0 }
 svg text { font-size: 11px; fill: #5b6776; text-anchor: middle }
@@ -268,7 +273,7 @@ def page(records: Sequence[Record], title: str) -> str:
             for task in tasks)
         graded = record.status != INFRA_ERROR
         total = shown(record.earned) if graded else '<span class="bad">not graded</span>'
-        rows.append(f'<tr><td><a href="{text(record.id)}/report.md">{text(record.id)}</a></td>'
+        rows.append(f'<tr><td class="text"><a href="{text(record.id)}/report.md">{text(record.id)}</a></td>'
                     f'<td class="n"><b>{total}</b></td>{cells}'
                     f'<td class="text soft">{text(why(record))}</td></tr>')
     wrong = "".join(f'<tr><td class="n">{number}</td><td class="text">{text(name)}'
@@ -289,7 +294,7 @@ def page(records: Sequence[Record], title: str) -> str:
 {_histogram(scores, most)}
 <h2>The commonest mistakes</h2>
 <div class="scroll"><table>
-<tr><th class="n">times</th><th>the case, and an example of what was wrong</th></tr>
+<tr><th class="n">students</th><th>the mistake, and an example of what was wrong</th></tr>
 {wrong or '<tr><td colspan="2">none</td></tr>'}
 </table></div>
 <h2>Submissions</h2>
