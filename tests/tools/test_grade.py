@@ -13,6 +13,7 @@ import subprocess
 import unittest
 import xml.etree.ElementTree as ElementTree
 import zipfile
+from decimal import Decimal
 from html.parser import HTMLParser
 from pathlib import Path
 from unittest import mock
@@ -72,7 +73,7 @@ def fake_judge(task, source, bench, seed=None):
         return judging.Judged(task.id, task.points, judging.REFUSED, f"it uses `{HOSTILE}`")
     passed, of = map(int, re.search(r"passed (\d) of (\d)", text).groups())
     cases = [judging.Case(f"case {n}", "passed" if n < passed else "failed", task.points / of,
-                          "" if n < passed else HOSTILE) for n in range(of)]
+                          "" if n < passed else HOSTILE, requirement="all") for n in range(of)]
     cases.append(judging.Case("beyond", "failed", 0, "too much memory", True))
     return judging.Judged(task.id, task.points, judging.GRADED, "", 4711, tuple(cases))
 
@@ -129,9 +130,11 @@ class Grade(Class):
         self.assertEqual(problems(results, SCHEMA), [])
         self.assertEqual(results["score"], 0.75)
         self.assertEqual(sum(test.get("max_score", 0) for test in results["tests"]), 5)
-        self.assertIn('./lab check fused_cpu --test "case 3" --seed 4711',
-                      results["tests"][3]["output"])
-        self.assertNotIn("score", results["tests"][4])  # a challenge
+        requirement, *cases, _ = results["tests"]
+        self.assertEqual([requirement[key] for key in ("name", "score", "max_score", "output")],
+                         ["part1.fused_cpu: all", 0.75, 1, "3 of 4 cases"])
+        self.assertIn('./lab check fused_cpu --test "case 3" --seed 4711', cases[3]["output"])
+        self.assertEqual([case["name"] for case in cases if "score" in case], [])
         for wrong in ({}, results | {"score": -1}, results | {"visibility": "all"},
                       results | {"tests": [{"name": 3}]}, results | {"grade": 1}):
             self.assertNotEqual(problems(wrong, SCHEMA), [])
@@ -341,7 +344,7 @@ class Cluster(Class):
         self.graded()
         whole, self.out = self.out, self.root / "by_cluster"
         self.graded(0, "--slurm", "--sbatch=--partition=cpu --mem=1G", "--jobs", "2")
-        self.assertEqual(self.table()["b"]["score"], "2.67")
+        self.assertEqual(self.table()["b"]["score"], "2.667")
         self.assertEqual((self.out / "grades.csv").read_text(),
                          (whole / "grades.csv").read_text())
         argv, = self.submitted
@@ -480,6 +483,28 @@ class Records(unittest.TestCase):
                 dataclasses.replace(task, cases=(case,)),))
             for text in (reports.markdown(record), reports.gradescope(record)):
                 self.assertEqual("--seed 3" in text, has_one)
+
+    def test_points_add_up_and_are_those_of_requirements(self):
+        def cases(requirement, points, number, passed, counts):
+            return [judging.Case(f"{requirement} {n}", "passed" if n < passed else "failed",
+                                 points / number, "wrong", counts=counts,
+                                 requirement=requirement) for n in range(number)]
+        task = judging.Judged("part1.x", 4, "graded", cases=(
+            *cases("steps", 0.8, 7, 5, 1), *cases("mask", 1.2, 13, 12, 0.5 * 13 / 12),
+            *cases("rows", 0.8, 30, 29, 0), *cases("memory", 1.2, 3, 3, 1)))
+        record = reports.Record("a", "k", "graded", "1", (task,) * 3)
+        results = json.loads(reports.gradescope(record))
+        sums = [sum(Decimal(str(test[key])) for test in results["tests"] if key in test)
+                for key in ("score", "max_score")]
+        self.assertEqual(sums, [Decimal("7.113"), 12])
+        self.assertEqual((results["score"], record.earned), (7.113, 7.113))
+        row, = csv.DictReader(io.StringIO(reports.grades([record])))
+        self.assertEqual((row["part1.x"], row["score"]), ("2.371", "7.113"))
+        report = reports.markdown(record)
+        for line in ("| steps | 0.571 | 0.8 | 5 of 7 cases |", "| mask | 0.6 | 1.2 | 12 of 13 cases |",
+                     "| rows | 0 | 0.8 | 29 of 30 cases |", "**rows 29** (rows)"):
+            self.assertIn(f"{line}\n", report)
+        self.assertNotRegex(report, r"\d points\)")
 
     def test_a_record_comes_back_from_its_file(self):
         case = judging.Case("one", "failed", 0.5, "wrong", False)

@@ -74,8 +74,24 @@ class Judged:
     cases: tuple[Case, ...] = ()
 
     @property
+    def requirements(self) -> list[tuple[str, float, float, list[Case]]]:
+        """Name, points earned, points, cases. What is earned is rounded here, and nowhere else: all
+        that is shown adds up."""
+        found: dict[str, list[Case]] = {}
+        for case in self.cases:
+            if not case.challenge:
+                found.setdefault(case.requirement, []).append(case)
+        return [(name, rounded(case.earned for case in cases),
+                 rounded(case.points for case in cases), cases) for name, cases in found.items()]
+
+    @property
     def earned(self) -> float:
-        return sum(case.earned for case in self.cases)
+        return rounded(earned for _, earned, _, _ in self.requirements)
+
+
+def rounded(points: Iterable[float]) -> float:
+    """The sum in thousandths: half of a percent of a point is exact."""
+    return round(sum(points), 3)
 
 
 @dataclass(frozen=True)

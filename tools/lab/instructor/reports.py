@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-from lab.instructor.judging import CHECKS, GRADED, NOT_RUN, NOT_STARTED, PASSED, Case, Judged
+from lab.instructor.judging import (CHECKS, GRADED, NOT_RUN, NOT_STARTED, PASSED, Case, Judged,
+                                    rounded)
 
 INFRA_ERROR = "infra_error"
 SPEED = "speed."  # begins the name of what was measured on a board: no task, but it has points
@@ -35,7 +36,7 @@ class Record:
 
     @property
     def earned(self) -> float:
-        return sum(task.earned for task in self.tasks)
+        return rounded(task.earned for task in self.tasks)
 
     @property
     def points(self) -> float:
@@ -54,7 +55,7 @@ def from_json(text: str) -> Record:
 
 
 def shown(points: float) -> str:
-    return f"{round(points, 2):g}"
+    return f"{round(points, 3):g}"
 
 
 def again(task: Judged, case: Case) -> str:
@@ -76,18 +77,22 @@ def gradescope(record: Record) -> str:
             tests.append({"name": task.task, "number": str(number), "score": 0.0,
                           "max_score": task.points, "status": "failed",
                           "output": f"{task.status}\n{task.message}"})
-        for place, case in enumerate(task.cases, 1):
+        place = 0
+        for place, (name, earned, points, cases) in enumerate(task.requirements if task.points
+                                                              else (), 1):
+            tests.append({"name": f"{task.task}: {name}", "number": f"{number}.{place}",
+                          "score": earned, "max_score": points, "output": _passed(cases),
+                          "status": "passed" if earned == points else "failed"})
+        for place, case in enumerate(task.cases, place + 1):
+            # Without points, which its requirement has: for information.
             passed = case.status == PASSED
-            test = {"name": f"{task.task}: {case.name}", "number": f"{number}.{place}",
-                    "status": "passed" if passed else "failed",
-                    "output": "" if passed else f"{case.status}\n{case.message}\n" + "".join(
-                        f"\nTo see it again: {command}" for command in [again(task, case)]
-                        if command)}
-            if not case.challenge:  # a challenge has no points: a status alone is for information
-                test |= {"score": round(case.earned, 6), "max_score": round(case.points, 6)}
-            tests.append(test)
+            tests.append({"name": f"{task.task}: {case.name}", "number": f"{number}.{place}",
+                          "status": "passed" if passed else "failed",
+                          "output": "" if passed else f"{case.status}\n{case.message}\n" + "".join(
+                              f"\nTo see it again: {command}" for command in [again(task, case)]
+                              if command)})
     return json.dumps({
-        "score": round(record.earned, 6), "execution_time": round(record.seconds),
+        "score": record.earned, "execution_time": round(record.seconds),
         "output": markdown(record), "output_format": "md", "test_output_format": "text",
         "visibility": "visible", "stdout_visibility": "hidden", "tests": tests,
         "extra_data": {"version": record.version, "key": record.key,
@@ -143,13 +148,20 @@ def markdown(record: Record) -> str:
         if task.message:
             lines += [f"The file {_WHY.get(task.status, task.status)}:", "", _fenced(task.message),
                       ""]
+        if wrong and task.points:
+            lines += ["| requirement | points | of | |", "|---|---:|---:|---|"]
+            lines += [f"| {name} | {shown(earned)} | {shown(points)} | {_passed(cases)} |"
+                      for name, earned, points, cases in task.requirements] + [""]
         for case in wrong:
-            worth = "no points" if case.challenge else f"{shown(case.points)} points"
-            lines += [f"**{case.name}** ({worth})", "", _fenced(case.message), ""]
+            lines += [f"**{case.name}** ({'no points' if case.challenge else case.requirement})",
+                      "", _fenced(case.message), ""]
             if command := again(task, case):
                 lines += [f"To see it again: `{command}`", ""]
         if left := [case for case in task.cases if case.status == NOT_RUN]:
             lines += [f"{len(left)} more cases were not run:", "", _fenced(left[0].message), ""]
+    if any(earned < points for task in record.tasks for _, earned, points, _ in task.requirements):
+        lines += ["A requirement earns its points when all of its cases pass; a large one may earn "
+                  "half when most do. Of *steps* each case counts alone.", ""]
     return "\n".join(lines).rstrip("\n") + f"\n\nVersion {record.version} of the course.\n"
 
 
@@ -163,9 +175,11 @@ def _summary(task: Judged) -> str:
         return task.status
     if _is_not_started(task):
         return NOT_STARTED
-    counted = [case for case in task.cases if not case.challenge]
-    passed = sum(case.status == PASSED for case in counted)
-    return f"{passed} of {len(counted)} cases"
+    return _passed([case for case in task.cases if not case.challenge])
+
+
+def _passed(cases: Sequence[Case]) -> str:
+    return f"{sum(case.status == PASSED for case in cases)} of {len(cases)} cases"
 
 
 def _is_not_started(task: Judged) -> bool:
@@ -260,8 +274,8 @@ def page(records: Sequence[Record], title: str) -> str:
     facts = f"{len(records)} submissions, {len(records) - len(done)} not graded"
     if scores:
         middle = (scores[len(scores) // 2] + scores[(len(scores) - 1) // 2]) / 2
-        facts += (f"; of {shown(most)} points: mean {shown(sum(scores) / len(scores))}, median "
-                  f"{shown(middle)}, from {shown(scores[0])} to {shown(scores[-1])}")
+        facts += (f"; of {shown(most)} points: mean {sum(scores) / len(scores):.2f}, median "
+                  f"{middle:.2f}, from {shown(scores[0])} to {shown(scores[-1])}")
     tasks = list(dict.fromkeys(task.task for record in records for task in record.tasks))
     # A name may break behind its dot: a table with few tasks then fits a page.
     head = "".join(f'<th class="n">{text(task).replace(".", ".<wbr>")}</th>' for task in tasks)
