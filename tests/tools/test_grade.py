@@ -505,6 +505,7 @@ class Records(unittest.TestCase):
                      "| rows | 0 | 0.8 | 29 of 30 cases |", "**rows 29** (rows)"):
             self.assertIn(f"{line}\n", report)
         self.assertNotRegex(report, r"\d points\)")
+        self.assertIn("may run a case or two more", report)
 
     def test_a_record_comes_back_from_its_file(self):
         case = judging.Case("one", "failed", 0.5, "wrong", False)

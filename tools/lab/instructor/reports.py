@@ -162,6 +162,9 @@ def markdown(record: Record) -> str:
     if any(earned < points for task in record.tasks for _, earned, points, _ in task.requirements):
         lines += ["A requirement earns its points when all of its cases pass; a large one may earn "
                   "half when most do. Of *steps* each case counts alone.", ""]
+    if any(task.cases for task in record.tasks if not task.task.startswith(SPEED)):
+        lines += ["`./lab check` may run a case or two more, which can run in your own process "
+                  "only. They have no points here.", ""]
     return "\n".join(lines).rstrip("\n") + f"\n\nVersion {record.version} of the course.\n"
 
 
