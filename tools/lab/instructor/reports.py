@@ -8,6 +8,7 @@ import csv
 import html
 import io
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Sequence
@@ -163,7 +164,7 @@ def markdown(record: Record) -> str:
         lines += ["A requirement earns its points when all of its cases pass; a large one may earn "
                   "half when most do. Of *steps* each case counts alone.", ""]
     if any(task.cases for task in record.tasks if not task.task.startswith(SPEED)):
-        lines += ["`./lab check` may run a case or two more, which can run in your own process "
+        lines += ["`./lab check` may run some cases more, which can run in your own process "
                   "only. They have no points here.", ""]
     return "\n".join(lines).rstrip("\n") + f"\n\nVersion {record.version} of the course.\n"
 
@@ -199,21 +200,27 @@ def _fenced(text: str) -> str:
 
 def why(record: Record) -> str:
     """Why the submission, or tasks of it, have no points; "" where each task has some."""
-    if record.status == INFRA_ERROR:
-        return _line(record.error)
+    if whole := _why_nothing(record):
+        return whole
     found: dict[str, list[str]] = {}
     for task in record.tasks:
-        if task.message and task.message == record.note:  # of the submission as a whole
-            return _line(record.note)
-        if task.points and not task.earned:
-            word = (task.status if task.status != GRADED else
-                    NOT_STARTED if _is_not_started(task) else "wrong")
+        if word := _why_zero(task):
             found.setdefault(word, []).append(task.task)
     return "; ".join(f"{word}: {', '.join(names)}" for word, names in found.items())
 
 
-def _line(text: str) -> str:
+def _why_nothing(record: Record) -> str:
+    """Of a submission as a whole, which cannot be read or could not be graded."""
+    unread = any(task.message and task.message == record.note for task in record.tasks)
+    text = record.error or (record.note if unread else "")
     return printable(" ".join(text.split()))[:200]
+
+
+def _why_zero(task: Judged) -> str:
+    if task.earned or not task.points:
+        return ""
+    return task.status if task.status != GRADED else (
+        NOT_STARTED if _is_not_started(task) else "wrong")
 
 
 def grades(records: Sequence[Record]) -> str:
@@ -255,13 +262,14 @@ def mistakes(records: Sequence[Record]) -> list[tuple[int, str, str]]:
 
 
 _STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 60rem; padding: 1rem;
+body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 75rem; padding: 1rem;
        color: #1d2733; background: #fff }
 h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem }
 .scroll { overflow-x: auto } table { border-collapse: collapse; width: 100% }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid #d8dee6; text-align: left }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
-td.text { overflow-wrap: anywhere; min-width: 7rem } .bad { color: #a3190b } .soft { color: #5b6776 }
+td.text { overflow-wrap: anywhere; min-width: 7rem }
+.bad { color: #a3190b } .soft { color: #5b6776 } .bad, .soft { white-space: normal }
 th.n { white-space: normal }
 svg { width: 100%; height: auto; max-width: 40rem } rect { fill: #2b6cb0 }
 svg text { font-size: 11px; fill: #5b6776; text-anchor: middle }
@@ -280,21 +288,22 @@ def page(records: Sequence[Record], title: str) -> str:
         facts += (f"; of {shown(most)} points: mean {sum(scores) / len(scores):.2f}, median "
                   f"{middle:.2f}, from {shown(scores[0])} to {shown(scores[-1])}")
     tasks = list(dict.fromkeys(task.task for record in records for task in record.tasks))
-    # A name may break behind its dot: a table with few tasks then fits a page.
-    head = "".join(f'<th class="n">{text(task).replace(".", ".<wbr>")}</th>' for task in tasks)
+    # A name may break behind its dot and dashes: a table with few tasks then fits a page.
+    head = "".join('<th class="n">' + re.sub("([._])", r"\1<wbr>", text(task)) + "</th>"
+                   for task in tasks)
     rows = []
     for record in sorted(records, key=lambda record: record.id):
         by_task = {task.task: task for task in record.tasks}
-        cells = "".join(
-            f'<td class="n">{shown(by_task[task].earned)}</td>' if task in by_task else "<td></td>"
-            for task in tasks)
+        cells = "".join(f'<td class="n">{_cell(by_task[task])}</td>' if task in by_task
+                        else "<td></td>" for task in tasks)
         graded = record.status != INFRA_ERROR
         total = shown(record.earned) if graded else '<span class="bad">not graded</span>'
-        rows.append(f'<tr><td class="text"><a href="{text(record.id)}/report.md">{text(record.id)}</a></td>'
-                    f'<td class="n"><b>{total}</b></td>{cells}'
-                    f'<td class="text soft">{text(why(record))}</td></tr>')
+        name = text(record.id)
+        rows.append(f'<tr><td class="text"><a href="{name}/report.md">{name}</a>'
+                    f'{_note(_why_nothing(record))}</td>'
+                    f'<td class="n"><b>{total}</b></td>{cells}</tr>')
     wrong = "".join(f'<tr><td class="n">{number}</td><td class="text">{text(name)}'
-                    f'<br><span class="soft">{text(printable(message[:200]))}</span></td></tr>'
+                    f'{_note(printable(message[:200]))}</td></tr>'
                     for number, name, message in mistakes(records))
     return f"""<!doctype html>
 <html lang="en">
@@ -316,12 +325,20 @@ def page(records: Sequence[Record], title: str) -> str:
 </table></div>
 <h2>Submissions</h2>
 <div class="scroll"><table>
-<tr><th>submission</th><th class="n">points</th>{head}<th>why points are missing</th></tr>
+<tr><th>submission</th><th class="n">points</th>{head}</tr>
 {"".join(rows)}
 </table></div>
 </body>
 </html>
 """
+
+
+def _cell(task: Judged) -> str:
+    return shown(task.earned) + _note(_why_zero(task))
+
+
+def _note(words: str) -> str:
+    return f'<br><span class="soft">{html.escape(words)}</span>' if words else ""
 
 
 def _histogram(scores: Sequence[float], most: float) -> str:
