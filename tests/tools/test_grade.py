@@ -491,21 +491,21 @@ class Records(unittest.TestCase):
             return [judging.Case(f"{requirement} {n}", "passed" if n < passed else "failed",
                                  points / number, "wrong", counts=counts,
                                  requirement=requirement) for n in range(number)]
-        task = judging.Judged("part1.x", 4, "graded", cases=(
+        task = judging.Judged("part1.x", 5, "graded", cases=(
             *cases("steps", 0.8, 7, 5, 1), *cases("mask", 1.2, 13, 12, 0.5 * 13 / 12),
-            *cases("rows", 0.8, 30, 29, 0), *cases("memory", 1.2, 3, 3, 1)))
+            *cases("rows", 1.8, 30, 29, 0), *cases("memory", 1.2, 3, 3, 1)))
         record = reports.Record("a", "k", "graded", "1", (task,) * 3)
         results = json.loads(reports.gradescope(record))
         sums = [sum(Decimal(str(test[key])) for test in results["tests"] if key in test)
                 for key in ("score", "max_score")]
-        self.assertEqual(sums, [Decimal("7.113"), 12])
+        self.assertEqual(sums, [Decimal("7.113"), 15])
         self.assertEqual((results["score"], record.earned), (7.113, 7.113))
         row, = csv.DictReader(io.StringIO(reports.grades([record])))
         self.assertEqual((row["part1.x"], row["score"]), ("2.371", "7.113"))
         report = reports.markdown(record)
         for line in ("| steps | 0.571 | 0.8 | 5 of 7 cases |",
                      "| mask | 0.6 | 1.2 | 12 of 13 cases |",
-                     "| rows | 0 | 0.8 | 29 of 30 cases |", "**rows 29** (rows)"):
+                     "| rows | 0 | 1.8 | 29 of 30 cases |", "**rows 29** (rows)"):
             self.assertIn(f"{line}\n", report)
         self.assertNotRegex(report, r"\d points\)")
         self.assertIn("may run some cases more", report)
