@@ -553,6 +553,8 @@ class Speed(Test):
                              ("speed.part1-cpu", 2, earned,
                               "at least 1.5 times as fast as the reference"))
             self.assertIn(said, case.message)
+            self.assertEqual(reports.why(reports.Record("a", "", "graded", "1", (judged,))),
+                             "" if earned else f"{case.status}: speed.part1-cpu")
             self.assertEqual(reports.again(judged, case),
                              "./lab submit part1-cpu --mode benchmark")
         self.assertIn("does not compile", self.judge(9, compiles=False).cases[0].message)

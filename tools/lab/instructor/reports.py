@@ -219,8 +219,11 @@ def _why_nothing(record: Record) -> str:
 def _why_zero(task: Judged) -> str:
     if task.earned or not task.points:
         return ""
-    return task.status if task.status != GRADED else (
-        NOT_STARTED if _is_not_started(task) else "wrong")
+    if task.status != GRADED:
+        return task.status
+    if task.task.startswith(SPEED):
+        return task.cases[0].status
+    return NOT_STARTED if _is_not_started(task) else "wrong"
 
 
 def grades(records: Sequence[Record]) -> str:
@@ -288,7 +291,7 @@ def page(records: Sequence[Record], title: str) -> str:
         facts += (f"; of {shown(most)} points: mean {sum(scores) / len(scores):.2f}, median "
                   f"{middle:.2f}, from {shown(scores[0])} to {shown(scores[-1])}")
     tasks = list(dict.fromkeys(task.task for record in records for task in record.tasks))
-    # A name may break behind its dot and dashes: a table with few tasks then fits a page.
+    # A name may break behind dots and underscores: a table with few tasks then fits a page.
     head = "".join('<th class="n">' + re.sub("([._])", r"\1<wbr>", text(task)) + "</th>"
                    for task in tasks)
     rows = []
