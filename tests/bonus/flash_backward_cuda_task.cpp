@@ -144,8 +144,9 @@ Verdict judge_stream() {
   for (const auto& [name, gradient, want] :
        {std::tuple{"d_q", &d_q, 128 * dP * x / 8}, {"d_k", &d_k, 0.0}, {"d_v", &d_v, 256 * x}}) {
     const Tensor<float, 4> got = gradient->to_host();
-    if (!std::all_of(got.data(), got.data() + got.size(),
-                     [&](float value) { return std::fabs(value - want) <= 1e-5 * want; }))
+    if (!std::all_of(got.data(), got.data() + got.size(), [&, want = want](float value) {
+          return std::fabs(value - want) <= 1e-5 * want;
+        }))
       return {false,
               std::string(name) +
                   " is wrong: a kernel did not wait for what was enqueued on `stream` before it."};

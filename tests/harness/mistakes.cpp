@@ -327,7 +327,7 @@ std::vector<Mistake> mistakes_of(const SeenForward& seen) {
          "the last row of each block is not written"},
         {RowsWritten::kEveryOther, "every other row not written",
          "every other row of a block is not written"}})
-    add(kOutputs, true, name, text, [which](Computation& c) { c.rows = which; });
+    add(kOutputs, true, name, text, [which = which](Computation& c) { c.rows = which; });
   add(kOnline, true, "maximum of the first block kept",
       "the maximum of the first block is kept; it must grow with each block",
       [](Computation& c) { c.max = Max::kFrozen; });
@@ -361,7 +361,7 @@ std::vector<Mistake> mistakes_of(const SeenForward& seen) {
         (std::string(text) + " still " + (which == Leak::kAll ? "have" : "has") +
          " what the block of rows before it left: it has to start anew for each block")
             .c_str(),
-        [which](Computation& c) { c.leak = which; });
+        [which = which](Computation& c) { c.leak = which; });
   add_old_contents(list, seen.lse.size() > 0 ? std::vector<std::string>{"out", "lse"}
                                              : std::vector<std::string>{"out"});
   if (seen.lse.size() > 0)
@@ -375,7 +375,7 @@ std::vector<Mistake> mistakes_of(const SeenForward& seen) {
           {Lse::kNegative, "lse with the wrong sign", "lse is -(m + log(l))"},
           {Lse::kScaled, "lse scaled again", "lse is multiplied by the scale once more"},
           {Lse::kMinus, "lse subtracts log(l)", "lse is m - log(l); it must be m + log(l)"}})
-      add(kLseOnly, false, name, text, [which](Computation& c) { c.lse = which; });
+      add(kLseOnly, false, name, text, [which = which](Computation& c) { c.lse = which; });
   add_float_inside_double(list, seen.precision);
   add_strides(list, {has_scores ? nullptr : &seen.q, &seen.k, &seen.v}, seen.misplaced, has_scores);
   return list;
@@ -415,7 +415,7 @@ std::vector<Mistake> mistakes_of(const SeenBackward& seen) {
          "each column overwrites delta; it must add to it"},
         {Delta::kHead0, "delta with head 0 of out", "delta is computed with head 0 of out"}})
     if (which != Delta::kHead0 || seen.shape.heads > 1)
-      add(kGradient, name, text, [which](Computation& c) { c.delta = which; });
+      add(kGradient, name, text, [which = which](Computation& c) { c.delta = which; });
   add(kWhichKeys, "last query left out", "the last query is left out",
       [](Computation& c) { c.no_last_query = true; });
   add(kAlone, "NaN scores left out",
@@ -438,7 +438,7 @@ std::vector<Mistake> mistakes_of(const SeenBackward& seen) {
         kAlone, name,
         "the sums of a block of keys begin with what the block before it left: set them to 0 for "
         "each block",
-        [dk, dv](Computation& c) {
+        [dk = dk, dv = dv](Computation& c) {
           c.dk_left = dk;
           c.dv_left = dv;
         },

@@ -251,7 +251,8 @@ std::string options_of(const AttentionShape& shape, const AttentionOptions& opti
 
 std::string shown(const SeenForward& seen, const Place& at) {
   const AttentionShape& shape = seen.shape;
-  const auto [output, b, h, i, column] = at;
+  const int output = at.output;  // no binding: clang before 16 captures none
+  const Index b = at.b, h = at.h, i = at.row, column = at.column;
   const bool has_scores = seen.has_scores;
   const Index columns = seen.v.values.extent(3), d = shape.head_dim;
   const AttendedRow want = attended(seen, b, h, i, shape.keys, true);
@@ -302,7 +303,8 @@ std::string shown(const SeenForward& seen, const Place& at) {
 
 std::string shown(const SeenBackward& seen, const Place& at) {
   const AttentionShape& shape = seen.shape;
-  const auto [output, b, h, row, column] = at;
+  const int output = at.output;  // no binding: clang before 16 captures none
+  const Index b = at.b, h = at.h, row = at.row, column = at.column;
   const Index d = shape.head_dim;
   const bool of_query = output == 2;
   const std::string name = output == 0 ? "dV" : output == 1 ? "dK" : "dQ";

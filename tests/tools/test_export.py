@@ -62,7 +62,7 @@ class Export(Course):
         with zipfile.ZipFile(folder / "submission.zip", "w") as archive:
             archive.writestr(path, "mine")
         tasks = [task for part in manifest.load_parts() for task in part.tasks]
-        found, = submissions.find([self.root / "all"], tasks)
+        (found,), _ = submissions.find([self.root / "all"], tasks)
         self.assertEqual(submissions.read(Submission("a", found.place), tasks).files,
                          {path: b"mine"})
 

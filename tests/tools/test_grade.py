@@ -9,9 +9,11 @@ import dataclasses
 import io
 import json
 import re
+import subprocess
 import unittest
 import xml.etree.ElementTree as ElementTree
 import zipfile
+from decimal import Decimal
 from html.parser import HTMLParser
 from pathlib import Path
 from unittest import mock
@@ -62,11 +64,16 @@ def fake_judge(task, source, bench, seed=None):
         raise ValueError("an error that nobody thought of")
     if "interrupt" in text:
         raise KeyboardInterrupt
+    if "broken" in text:
+        return judging.Judged(task.id, task.points, judging.BUILD_FAILED, "x.cpp:1: error: no")
+    if "not started" in text:
+        return judging.Judged(task.id, task.points, judging.GRADED, cases=(
+            judging.Case("case 0", "not started", task.points),))
     if "refused" in text:
         return judging.Judged(task.id, task.points, judging.REFUSED, f"it uses `{HOSTILE}`")
     passed, of = map(int, re.search(r"passed (\d) of (\d)", text).groups())
     cases = [judging.Case(f"case {n}", "passed" if n < passed else "failed", task.points / of,
-                          "" if n < passed else HOSTILE) for n in range(of)]
+                          "" if n < passed else HOSTILE, requirement="all") for n in range(of)]
     cases.append(judging.Case("beyond", "failed", 0, "too much memory", True))
     return judging.Judged(task.id, task.points, judging.GRADED, "", 4711, tuple(cases))
 
@@ -123,9 +130,11 @@ class Grade(Class):
         self.assertEqual(problems(results, SCHEMA), [])
         self.assertEqual(results["score"], 0.75)
         self.assertEqual(sum(test.get("max_score", 0) for test in results["tests"]), 5)
-        self.assertIn('./lab check fused_cpu --test "case 3" --seed 4711',
-                      results["tests"][3]["output"])
-        self.assertNotIn("score", results["tests"][4])  # a challenge
+        requirement, *cases, _ = results["tests"]
+        self.assertEqual([requirement[key] for key in ("name", "score", "max_score", "output")],
+                         ["part1.fused_cpu: all", 0.75, 1, "3 of 4 cases"])
+        self.assertIn('./lab check fused_cpu --test "case 3" --seed 4711', cases[3]["output"])
+        self.assertEqual([case["name"] for case in cases if "score" in case], [])
         for wrong in ({}, results | {"score": -1}, results | {"visibility": "all"},
                       results | {"tests": [{"name": 3}]}, results | {"grade": 1}):
             self.assertNotEqual(problems(wrong, SCHEMA), [])
@@ -140,6 +149,7 @@ class Grade(Class):
         row = self.table()["ann"]
         self.assertEqual((row["status"], row["score"], row["part1.fused_cpu"]),
                          ("infra_error", "", ""))
+        self.assertEqual(row["why"], "InfraError: no space left")
         self.assertEqual(self.table()["eve"]["score"], "5")
         self.assertFalse((self.out / "ann/results.json").exists())
         self.assertIn("not graded yet", (self.out / "ann/report.md").read_text())
@@ -173,11 +183,87 @@ class Grade(Class):
         self.assertEqual((self.out / "grades.csv").read_text(), whole)
         self.assertEqual(self.judge.call_count, 2 * (6 - done))
 
+    def test_what_is_no_submission_is_named(self):
+        self.submit("ann", fused_cpu="passed 1 of 1")
+        for name in ("bob.tar.gz", "fused_cpu.cpp", ".DS_Store", "__MACOSX/x", "e\x1bve.rar"):
+            self.write(f"all/{name}", "")
+        with zipfile.ZipFile(self.all / "cat.zip", "w") as archive:
+            archive.writestr("fused_cpu.cpp", "// passed 1 of 1")
+        text = self.graded()
+        self.assertEqual(list(self.table()), ["ann", "cat"])
+        system, kind = "made by a system, not by a student", "neither a zip nor a folder"
+        self.assertEqual([line for line in text.splitlines() if line.startswith("left out: ")], [
+            f"left out: {name}: {why}" for name, why in (
+                (".DS_Store", system), ("__MACOSX", system), ("bob.tar.gz", kind),
+                ("e\N{REPLACEMENT CHARACTER}ve.rar", kind), ("fused_cpu.cpp", kind))])
+
+    def test_a_hidden_case_of_no_task_is_an_error(self):
+        self.submit("ann", fused_cpu="passed 1 of 1", measure="passed 1 of 1")
+        for name in ("part1_fused_cpu.cpp", ".swp"):
+            self.write(f"grading/hidden/{name}", "")
+        self.graded()
+        for name in ("part1_fusedcpu.cpp", "part1_fused_cpu.cc"):
+            file = self.write(f"grading/hidden/{name}", "")
+            for text in (self.graded(1), self.lab(f"export {self.root / 'x.zip'}")[1]):
+                self.assertIn(f'grading/hidden/{name} is of no task (did you mean '
+                              '"part1_fused_cpu.cpp"?); there may be part1_fused_cpu.cpp, '
+                              "part1_fused_cuda.cpp, part1_measure.cpp, part1_puzzle.cpp\n", text)
+            file.unlink()
+
+    def test_git_ignores_hidden_cases(self):
+        root = Path(__file__).parents[2]
+        done = subprocess.run(["git", "check-ignore", "grading/hidden/part1_fused_cpu.cpp"],
+                              cwd=root, capture_output=True)
+        self.assertIn(done.returncode, (0, 128))  # 128: this is no repository
+
     def test_without_a_sandbox_nothing_is_graded(self):
         self.submit("ann", fused_cpu="passed 1 of 1")
         self.patch(grade.sandbox, trouble=lambda: "bubblewrap is not installed")
         self.assertEqual(self.graded(code=1), "lab: bubblewrap is not installed\n")
         self.assertFalse(self.out.exists())
+
+    def test_one_submission_more_keeps_the_others(self):
+        for name in ("ann", "bob"):
+            self.submit(name, fused_cpu="passed 1 of 2", measure="passed 1 of 1")
+        self.assertNotIn("kept", self.graded())
+        before = self.table()
+        self.write("late/bob/fused_cpu.cpp", "// passed 2 of 2")
+        self.write("late/eve/fused_cpu.cpp", "// passed 2 of 2")
+        self.all = self.root / "late"
+        self.assertIn("rows kept from earlier commands: 1\n", self.graded())
+        self.assertEqual({name: row["score"] for name, row in self.table().items()},
+                         {"ann": "4.5", "bob": "1", "eve": "1"})
+        self.assertEqual(self.table()["ann"], before["ann"])
+        self.assertIn(">ann</a>", (self.out / "index.html").read_text())
+        text = self.graded(0, "--tasks", "fused_cpu")  # the homework before must not count for this
+        self.assertIn("not in grades.csv, because graded for other tasks: ann\n", text)
+        self.assertEqual(list(self.table()), ["bob", "eve"])
+
+    def test_a_zero_says_why(self):
+        self.submit("right", fused_cpu="passed 1 of 1", measure="passed 1 of 1")
+        self.submit("wrong", fused_cpu="passed 0 of 1", measure="passed 0 of 1")
+        self.submit("broken", fused_cpu="broken", measure="broken")
+        self.submit("refused", fused_cpu="refused", measure="not started")
+        self.submit("half", fused_cpu="passed 1 of 1")
+        self.write("all/unreadable.zip", "no zip")
+        self.write("all/other/notes.txt", "")
+        (self.all / "empty").mkdir()
+        text = self.graded()
+        both = "part1.fused_cpu, part1.measure"
+        expected = {"broken": f"does not compile: {both}", "empty": "it holds no file",
+                    "half": "missing: part1.measure", "other": f"missing: {both}",
+                    "refused": "refused: part1.fused_cpu; not started: part1.measure",
+                    "right": "", "unreadable": "the zip cannot be read: File is not a zip file",
+                    "wrong": f"wrong: {both}"}
+        self.assertEqual({name: row["why"] for name, row in self.table().items()}, expected)
+        self.assertEqual([line for line in text.splitlines() if "has 0 points" in line], [
+            f"{name} has 0 points: {why}" for name, why in expected.items()
+            if name not in ("half", "right")])
+        page = (self.out / "index.html").read_text()
+        for why in ("does not compile", "missing", "refused", "not started", "wrong"):
+            self.assertIn(f'0<br><span class="soft">{why}</span></td>', page)
+        for why in ("it holds no file", "the zip cannot be read: File is not a zip file"):
+            self.assertIn(f'</a><br><span class="soft">{why}</span></td>', page)
 
     def test_a_bundle_of_another_version_is_graded_and_says_so(self):
         self.write(PATH, "// passed 1 of 1")
@@ -225,7 +311,7 @@ class Grade(Class):
         page = (self.out / "index.html").read_text()
         self.assertIn("4 submissions, 0 not graded; of 5 points: mean 4.44, median 4.38, from 4 to "
                       "5.", page)
-        self.assertIn('<td class="n">3</td><td class="text">part1.fused_cpu: case 3<br>', page)
+        self.assertIn('<td class="n">2</td><td class="text">part1.fused_cpu: case 0<br>', page)
         self.assertEqual(page.count("<rect "), 10)
 
 
@@ -260,7 +346,7 @@ class Cluster(Class):
         self.graded()
         whole, self.out = self.out, self.root / "by_cluster"
         self.graded(0, "--slurm", "--sbatch=--partition=cpu --mem=1G", "--jobs", "2")
-        self.assertEqual(self.table()["b"]["score"], "2.67")
+        self.assertEqual(self.table()["b"]["score"], "2.667")
         self.assertEqual((self.out / "grades.csv").read_text(),
                          (whole / "grades.csv").read_text())
         argv, = self.submitted
@@ -332,7 +418,7 @@ class Files(Course):
                                               self.tasks).version, "")
         link = zipfile.ZipInfo(PATH)
         link.external_attr = 0o120777 << 16
-        self.assertEqual(self.zipped((link, "/etc/passwd")), {})
+        self.assertEqual(self.zipped((link, "/etc/passwd"), ("x", "")), {})
         self.assertEqual(self.zipped((f"../../{PATH}", "up")), {PATH: b"up"})  # nothing is unpacked
         self.assertIn("larger than", self.zipped((PATH, b"\0" * (1 << 26))))  # 64 MiB, zipped small
         with (self.root / "b.zip").open("wb") as large:
@@ -342,18 +428,33 @@ class Files(Course):
             (self.root / "b.zip").write_bytes(content)
             self.assertIn("cannot be read", self.taken(self.root / "b.zip"))
 
+    def test_a_folder_with_archives_in_it(self):
+        path = self.root / "moodle"
+        self.zipped((PATH, "x"), name="a.zip")
+        (path / "old").mkdir(parents=True)
+        for name in ("old/first.zip", "second.zip"):
+            (path / name).write_bytes((self.root / "a.zip").read_bytes())
+        self.assertEqual(self.taken(path), "it must hold one zip or the files of tasks; it holds "
+                                           "second.zip and old/first.zip")
+        (path / "second.zip").unlink()
+        self.assertEqual(self.taken(path), {PATH: b"x"})
+        (path / "old/first.zip").rename(path / "x.tar.gz")
+        self.assertIn("it holds x.tar.gz", self.taken(path))
+        (path / "fused_cpu.cpp").write_text("mine")
+        self.assertEqual(self.taken(path), {PATH: b"mine"})
+
     def test_folders_and_links_in_them(self):
         home = self.write(f"home/{PATH}", "mine").parents[2]
         self.write("home/build/fused_cpu.cpp", "built")
         self.assertEqual(self.taken(home), {PATH: b"mine"})
         (home / PATH).unlink()
         (home / PATH).symlink_to("/etc/passwd")
-        self.assertEqual(self.taken(home), {})
+        self.assertEqual(self.taken(home), "it holds no file")
 
     def test_names(self):
         for name in ("x y!.zip", "b.zip"):
             self.zipped((PATH, "x"), name=f"{name}")
-        found = submissions.find([self.root / "x y!.zip", self.root / "b.zip"], self.tasks)
+        found, _ = submissions.find([self.root / "x y!.zip", self.root / "b.zip"], self.tasks)
         self.assertEqual([one.id for one in found], ["b", "x_y_"])
         self.write("b/fused_cpu.cpp", "")
         text = self.refused(submissions.find, [self.root / "b", self.root / "b.zip"], self.tasks)
@@ -362,6 +463,19 @@ class Files(Course):
 
 
 class Records(unittest.TestCase):
+    def test_a_mistake_counts_once_for_each_student(self):
+        def record(name, *cases, status="graded"):
+            return reports.Record(name, "k", "graded", "1", (judging.Judged(
+                "part1.x", 1, status, "x.cpp:3: error", cases=tuple(
+                    judging.Case(f"case {n}", "failed", 1, f"{mistake or 'wrong'}\nmore",
+                                 diagnosis=mistake) for n, mistake in enumerate(cases))),))
+        found = reports.mistakes([
+            record("ann", "no alpha", *[""] * 12), record("bob", *["no alpha"] * 3, "no mask"),
+            record("cat", *[""] * 12), record("dan", status="does not compile"), record("eve")])
+        self.assertEqual(found, [
+            (2, "part1.x: no alpha", "no alpha"), (1, "part1.x: no mask", "no mask"),
+            (1, "part1.x: case 0", "wrong"), (1, "part1.x: does not compile", "x.cpp:3: error")])
+
     def test_a_hidden_case_has_no_command(self):
         task = judging.Judged("part1.x", 1, "graded", "", 3)
         for name, has_one in (("one", True), ("hidden: one", False),
@@ -371,6 +485,30 @@ class Records(unittest.TestCase):
                 dataclasses.replace(task, cases=(case,)),))
             for text in (reports.markdown(record), reports.gradescope(record)):
                 self.assertEqual("--seed 3" in text, has_one)
+
+    def test_points_add_up_and_are_those_of_requirements(self):
+        def cases(requirement, points, number, passed, counts):
+            return [judging.Case(f"{requirement} {n}", "passed" if n < passed else "failed",
+                                 points / number, "wrong", counts=counts,
+                                 requirement=requirement) for n in range(number)]
+        task = judging.Judged("part1.x", 5, "graded", cases=(
+            *cases("steps", 0.8, 7, 5, 1), *cases("mask", 1.2, 13, 12, 0.5 * 13 / 12),
+            *cases("rows", 1.8, 30, 29, 0), *cases("memory", 1.2, 3, 3, 1)))
+        record = reports.Record("a", "k", "graded", "1", (task,) * 3)
+        results = json.loads(reports.gradescope(record))
+        sums = [sum(Decimal(str(test[key])) for test in results["tests"] if key in test)
+                for key in ("score", "max_score")]
+        self.assertEqual(sums, [Decimal("7.113"), 15])
+        self.assertEqual((results["score"], record.earned), (7.113, 7.113))
+        row, = csv.DictReader(io.StringIO(reports.grades([record])))
+        self.assertEqual((row["part1.x"], row["score"]), ("2.371", "7.113"))
+        report = reports.markdown(record)
+        for line in ("| steps | 0.571 | 0.8 | 5 of 7 cases |",
+                     "| mask | 0.6 | 1.2 | 12 of 13 cases |",
+                     "| rows | 0 | 1.8 | 29 of 30 cases |", "**rows 29** (rows)"):
+            self.assertIn(f"{line}\n", report)
+        self.assertNotRegex(report, r"\d points\)")
+        self.assertIn("may run some cases more", report)
 
     def test_a_record_comes_back_from_its_file(self):
         case = judging.Case("one", "failed", 0.5, "wrong", False)
@@ -415,6 +553,8 @@ class Speed(Test):
                              ("speed.part1-cpu", 2, earned,
                               "at least 1.5 times as fast as the reference"))
             self.assertIn(said, case.message)
+            self.assertEqual(reports.why(reports.Record("a", "", "graded", "1", (judged,))),
+                             "" if earned else f"{case.status}: speed.part1-cpu")
             self.assertEqual(reports.again(judged, case),
                              "./lab submit part1-cpu --mode benchmark")
         self.assertIn("does not compile", self.judge(9, compiles=False).cases[0].message)

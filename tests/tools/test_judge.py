@@ -84,6 +84,7 @@ class Judge(Test):
             self.assertEqual((result.earned > 0, result.earned < self.fused.points), (earns, True))
             name, = [name for name in failed if lost in name]
             self.assertIn(said, failed[name] + "NaN" * ("masked" in name))
+        self.assertIn("not rescaled", " ".join(case.diagnosis for case in result.cases))
 
     def test_a_right_result_does_not_excuse_what_else_was_done(self):
         right, first = self.fused.path("solution").read_text(), "  check_at_least"

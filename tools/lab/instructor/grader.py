@@ -11,11 +11,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab import console, derive, handout, paths
+from lab import console, derive, handout, manifest, paths
 from lab.errors import LabError
 from lab.instructor import judging, reports, submissions
 from lab.instructor.judging import MISSING, Bench, Judged
-from lab.instructor.reports import INFRA_ERROR, Record
+from lab.instructor.reports import INFRA_ERROR, SPEED, Record
 from lab.instructor.speed import Speed
 from lab.instructor.submissions import Content, Submission
 from lab.manifest import Task
@@ -88,18 +88,27 @@ class Grader:
         """The record of this submission as it is now, from an earlier run or another computer."""
         return self._record(submission, self._read(submission)[1])
 
+    def earlier(self, named: Sequence[Submission]) -> tuple[list[Record], list[str]]:
+        """The records of other submissions that are in the folder, by their ids; and the ids of
+        those that are of other tasks, which would have this homework's points otherwise."""
+        kept, other = [], []
+        for file in sorted(self.output.glob(f"*/{RECORD}")):
+            record = _read_record(file)
+            if record is None or record.id in {one.id for one in named}:
+                continue
+            tasks = [task.task for task in record.tasks if not task.task.startswith(SPEED)]
+            same = tasks == [task.id for task in self.tasks] or record.status == INFRA_ERROR
+            (kept if same else other).append(record)
+        return kept, [record.id for record in other]
+
     def _read(self, submission: Submission) -> tuple[Content, str]:
         content = submissions.read(submission, self.tasks)
         key = hashlib.sha256(f"{self.fingerprint} {content.digest()}".encode()).hexdigest()
         return content, key
 
     def _record(self, submission: Submission, key: str) -> Record | None:
-        file = self.output / submission.id / RECORD
-        try:
-            record = reports.from_json(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError, TypeError, KeyError):
-            return None
-        return record if record.key == key else None
+        record = _read_record(self.output / submission.id / RECORD)
+        return record if record is not None and record.key == key else None
 
     def _task(self, task: Task, content: Content) -> Judged:
         if self.stop.is_set():
@@ -119,6 +128,27 @@ class Grader:
         write(folder / "junit.xml", reports.junit(record))
         write(folder / "report.md", reports.markdown(record))
         write(folder / RECORD, reports.to_json(record))  # last: then the others are there
+
+
+def hidden_cases() -> list[Path]:
+    """The files of grading/hidden/. LabError for one that the build would not look at."""
+    possible = {f"{task.part}_{task.name}.cpp" for part in manifest.load_parts()
+                for task in part.tasks}
+    found = sorted(file for file in (paths.ROOT / "grading/hidden").glob("*")
+                   if not file.name.startswith("."))
+    for file in found:
+        if file.name not in possible:
+            raise LabError(f"{paths.relative(file)} is of no task"
+                           f"{manifest.nearest(file.name, possible)}; there may be "
+                           f"{', '.join(sorted(possible))}")
+    return found
+
+
+def _read_record(file: Path) -> Record | None:
+    try:
+        return reports.from_json(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def _changed(record: Record, **values: object) -> Record:

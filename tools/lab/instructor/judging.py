@@ -57,6 +57,7 @@ class Case:
     challenge: bool = False
     counts: float = 1  # the part of the points that it earns when it passes: its requirement's
     requirement: str = ""
+    diagnosis: str = ""  # the name of the mistake, where the harness is sure of it
 
     @property
     def earned(self) -> float:
@@ -73,8 +74,24 @@ class Judged:
     cases: tuple[Case, ...] = ()
 
     @property
+    def requirements(self) -> list[tuple[str, float, float, list[Case]]]:
+        """Name, points earned, points, cases. What is earned is rounded here, and nowhere else: all
+        that is shown adds up."""
+        found: dict[str, list[Case]] = {}
+        for case in self.cases:
+            if not case.challenge:
+                found.setdefault(case.requirement, []).append(case)
+        return [(name, rounded(case.earned for case in cases),
+                 rounded(case.points for case in cases), cases) for name, cases in found.items()]
+
+    @property
     def earned(self) -> float:
-        return sum(case.earned for case in self.cases)
+        return rounded(earned for _, earned, _, _ in self.requirements)
+
+
+def rounded(points: Iterable[float]) -> float:
+    """The sum in thousandths: half of a percent of a point is exact."""
+    return round(sum(points), 3)
 
 
 @dataclass(frozen=True)
@@ -291,7 +308,8 @@ def judge(task: Task, source: bytes, bench: Bench, seed: int | None = None) -> J
                  if not (without_checks and case["name"] in bench.checks[task.id])]
         return dataclasses.replace(ending, cases=tuple(
             Case(case.name, case.status, case.points, case.message, case.challenge, case.counts,
-                 case.requirement) for case in grading.with_points(task, cases)))
+                 case.requirement, case.diagnosis)
+            for case in grading.with_points(task, cases)))
 
 
 def _lay_out(task: Task, source: bytes, work: Path, bench: Bench) -> None:
@@ -418,7 +436,8 @@ def _run(task: Task, build: Build, names: Sequence[str], work: Path, bench: Benc
     ends = {event["case"]: event for event in events if event["event"] == "end"}
     for event in events:
         if event["event"] == "diagnosis":
-            ends[event["case"]]["message"] = f"{event['text']}\n{ends[event['case']]['message']}"
+            end = ends[event["case"]]
+            end |= {"diagnosis": event["name"], "message": f"{event['text']}\n{end['message']}"}
     return {"cases": events[0]["cases"], "ends": ends}
 
 
@@ -434,4 +453,5 @@ def _case(case: dict, events: dict) -> grading.CaseResult:
     if status == FAILED and end["message"].startswith("Not run, because"):
         status = NOT_RUN  # no points, and no mistake of its own
     return grading.CaseResult(case["name"], status, end["message"].replace("/course/", ""),
-                              requirement=case["requirement"], challenge=case["challenge"])
+                              requirement=case["requirement"], challenge=case["challenge"],
+                              diagnosis=end.get("diagnosis", ""))

@@ -8,12 +8,14 @@ import csv
 import html
 import io
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-from lab.instructor.judging import CHECKS, GRADED, NOT_RUN, NOT_STARTED, PASSED, Case, Judged
+from lab.instructor.judging import (CHECKS, GRADED, NOT_RUN, NOT_STARTED, PASSED, Case, Judged,
+                                    rounded)
 
 INFRA_ERROR = "infra_error"
 SPEED = "speed."  # begins the name of what was measured on a board: no task, but it has points
@@ -35,7 +37,7 @@ class Record:
 
     @property
     def earned(self) -> float:
-        return sum(task.earned for task in self.tasks)
+        return rounded(task.earned for task in self.tasks)
 
     @property
     def points(self) -> float:
@@ -54,7 +56,7 @@ def from_json(text: str) -> Record:
 
 
 def shown(points: float) -> str:
-    return f"{round(points, 2):g}"
+    return f"{round(points, 3):g}"
 
 
 def again(task: Judged, case: Case) -> str:
@@ -76,18 +78,22 @@ def gradescope(record: Record) -> str:
             tests.append({"name": task.task, "number": str(number), "score": 0.0,
                           "max_score": task.points, "status": "failed",
                           "output": f"{task.status}\n{task.message}"})
-        for place, case in enumerate(task.cases, 1):
+        place = 0
+        for place, (name, earned, points, cases) in enumerate(task.requirements if task.points
+                                                              else (), 1):
+            tests.append({"name": f"{task.task}: {name}", "number": f"{number}.{place}",
+                          "score": earned, "max_score": points, "output": _passed(cases),
+                          "status": "passed" if earned == points else "failed"})
+        for place, case in enumerate(task.cases, place + 1):
+            # Without points, which its requirement has: for information.
             passed = case.status == PASSED
-            test = {"name": f"{task.task}: {case.name}", "number": f"{number}.{place}",
-                    "status": "passed" if passed else "failed",
-                    "output": "" if passed else f"{case.status}\n{case.message}\n" + "".join(
-                        f"\nTo see it again: {command}" for command in [again(task, case)]
-                        if command)}
-            if not case.challenge:  # a challenge has no points: a status alone is for information
-                test |= {"score": round(case.earned, 6), "max_score": round(case.points, 6)}
-            tests.append(test)
+            tests.append({"name": f"{task.task}: {case.name}", "number": f"{number}.{place}",
+                          "status": "passed" if passed else "failed",
+                          "output": "" if passed else f"{case.status}\n{case.message}\n" + "".join(
+                              f"\nTo see it again: {command}" for command in [again(task, case)]
+                              if command)})
     return json.dumps({
-        "score": round(record.earned, 6), "execution_time": round(record.seconds),
+        "score": record.earned, "execution_time": round(record.seconds),
         "output": markdown(record), "output_format": "md", "test_output_format": "text",
         "visibility": "visible", "stdout_visibility": "hidden", "tests": tests,
         "extra_data": {"version": record.version, "key": record.key,
@@ -106,17 +112,17 @@ def junit(record: Record) -> str:
             element = ElementTree.SubElement(suite, "testcase", name=case.name, classname=task.task)
             if case in failed:
                 lines = case.message.splitlines() or [case.status]
-                problem = ElementTree.SubElement(element, "failure", message=_printable(lines[0]))
-                problem.text = _printable(case.message)
+                problem = ElementTree.SubElement(element, "failure", message=printable(lines[0]))
+                problem.text = printable(case.message)
     if record.status == INFRA_ERROR:
         suite = ElementTree.SubElement(suites, "testsuite", name="environment", tests="1",
                                        failures="0", errors="1", skipped="0")
         element = ElementTree.SubElement(suite, "testcase", name="grading", classname="environment")
-        ElementTree.SubElement(element, "error", message=_printable(record.error))
+        ElementTree.SubElement(element, "error", message=printable(record.error))
     return ElementTree.tostring(suites, encoding="unicode") + "\n"
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """XML has no place for control characters."""
     return "".join(char if char in "\n\t" or char.isprintable() else "\N{REPLACEMENT CHARACTER}"
                    for char in text)
@@ -143,13 +149,23 @@ def markdown(record: Record) -> str:
         if task.message:
             lines += [f"The file {_WHY.get(task.status, task.status)}:", "", _fenced(task.message),
                       ""]
+        if wrong and task.points:
+            lines += ["| requirement | points | of | |", "|---|---:|---:|---|"]
+            lines += [f"| {name} | {shown(earned)} | {shown(points)} | {_passed(cases)} |"
+                      for name, earned, points, cases in task.requirements] + [""]
         for case in wrong:
-            worth = "no points" if case.challenge else f"{shown(case.points)} points"
-            lines += [f"**{case.name}** ({worth})", "", _fenced(case.message), ""]
+            lines += [f"**{case.name}** ({'no points' if case.challenge else case.requirement})",
+                      "", _fenced(case.message), ""]
             if command := again(task, case):
                 lines += [f"To see it again: `{command}`", ""]
         if left := [case for case in task.cases if case.status == NOT_RUN]:
             lines += [f"{len(left)} more cases were not run:", "", _fenced(left[0].message), ""]
+    if any(earned < points for task in record.tasks for _, earned, points, _ in task.requirements):
+        lines += ["A requirement earns its points when all of its cases pass; a large one may earn "
+                  "half when most do. Of *steps* each case counts alone.", ""]
+    if any(task.cases for task in record.tasks if not task.task.startswith(SPEED)):
+        lines += ["`./lab check` may run some cases more, which can run in your own process "
+                  "only. They have no points here.", ""]
     return "\n".join(lines).rstrip("\n") + f"\n\nVersion {record.version} of the course.\n"
 
 
@@ -161,11 +177,17 @@ _WHY = {"does not compile": "does not compile", "missing": "is missing",
 def _summary(task: Judged) -> str:
     if task.status != GRADED:
         return task.status
-    counted = [case for case in task.cases if not case.challenge]
-    passed = sum(case.status == PASSED for case in counted)
-    if all(case.status == NOT_STARTED for case in counted):
-        return "not started"
-    return f"{passed} of {len(counted)} cases"
+    if _is_not_started(task):
+        return NOT_STARTED
+    return _passed([case for case in task.cases if not case.challenge])
+
+
+def _passed(cases: Sequence[Case]) -> str:
+    return f"{sum(case.status == PASSED for case in cases)} of {len(cases)} cases"
+
+
+def _is_not_started(task: Judged) -> bool:
+    return all(case.status == NOT_STARTED for case in task.cases if not case.challenge)
 
 
 def _fenced(text: str) -> str:
@@ -173,7 +195,35 @@ def _fenced(text: str) -> str:
     fence = "```"
     while fence in text:
         fence += "`"
-    return f"{fence}text\n{_printable(text[:4000])}\n{fence}"
+    return f"{fence}text\n{printable(text[:4000])}\n{fence}"
+
+
+def why(record: Record) -> str:
+    """Why the submission, or tasks of it, have no points; "" where each task has some."""
+    if whole := _why_nothing(record):
+        return whole
+    found: dict[str, list[str]] = {}
+    for task in record.tasks:
+        if word := _why_zero(task):
+            found.setdefault(word, []).append(task.task)
+    return "; ".join(f"{word}: {', '.join(names)}" for word, names in found.items())
+
+
+def _why_nothing(record: Record) -> str:
+    """Of a submission as a whole, which cannot be read or could not be graded."""
+    unread = any(task.message and task.message == record.note for task in record.tasks)
+    text = record.error or (record.note if unread else "")
+    return printable(" ".join(text.split()))[:200]
+
+
+def _why_zero(task: Judged) -> str:
+    if task.earned or not task.points:
+        return ""
+    if task.status != GRADED:
+        return task.status
+    if task.task.startswith(SPEED):
+        return task.cases[0].status
+    return NOT_STARTED if _is_not_started(task) else "wrong"
 
 
 def grades(records: Sequence[Record]) -> str:
@@ -182,40 +232,47 @@ def grades(records: Sequence[Record]) -> str:
     tasks = list(dict.fromkeys(task.task for record in records for task in record.tasks))
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
-    table.writerow(["id", "status", *tasks, "score", "max_score"])
+    table.writerow(["id", "status", *tasks, "score", "max_score", "why"])
     for record in sorted(records, key=lambda record: record.id):
         by_task = {task.task: task.earned for task in record.tasks}
         done = record.status != INFRA_ERROR
         table.writerow([record.id, record.status,
                         *(shown(by_task[task]) if task in by_task else "" for task in tasks),
-                        *([shown(record.earned), shown(record.points)] if done else ["", ""])])
+                        *([shown(record.earned), shown(record.points)] if done else ["", ""]),
+                        why(record)])
     return out.getvalue()
 
 
 def mistakes(records: Sequence[Record]) -> list[tuple[int, str, str]]:
-    """The commonest ones: how many submissions, the task and case, an example of its message."""
+    """The commonest ones: how many submissions, the task and mistake, an example of its message. A
+    submission counts once for each mistake, however many cases fail by it. Where the harness could
+    name none it is the first case that fails."""
     count: Counter[str] = Counter()
     example: dict[str, str] = {}
     for record in records:
         for task in record.tasks:
-            found = [(f"{task.task}: {case.name}", case.message) for case in task.cases
-                     if case.status not in _NO_MISTAKE]
+            wrong = [case for case in task.cases
+                     if case.status not in _NO_MISTAKE and not case.challenge]
+            found = {case.diagnosis: case.message for case in wrong if case.diagnosis} or {
+                case.name: case.message for case in wrong[:1]}
             if task.status not in (GRADED, "missing"):
-                found.append((f"{task.task}: {task.status}", task.message))
-            for name, message in found:
+                found = {task.status: task.message}
+            for name, message in found.items():
+                name = f"{task.task}: {name}"
                 count[name] += 1
                 example.setdefault(name, message.splitlines()[0] if message else "")
     return [(number, name, example[name]) for name, number in count.most_common(10)]
 
 
 _STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 60rem; padding: 1rem;
+body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 75rem; padding: 1rem;
        color: #1d2733; background: #fff }
 h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem }
 .scroll { overflow-x: auto } table { border-collapse: collapse; width: 100% }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid #d8dee6; text-align: left }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
-td.text { overflow-wrap: anywhere } .bad { color: #a3190b } .soft { color: #5b6776 }
+td.text { overflow-wrap: anywhere; min-width: 7rem }
+.bad { color: #a3190b } .soft { color: #5b6776 } .bad, .soft { white-space: normal }
 th.n { white-space: normal }
 svg { width: 100%; height: auto; max-width: 40rem } rect { fill: #2b6cb0 }
 svg text { font-size: 11px; fill: #5b6776; text-anchor: middle }
@@ -231,23 +288,25 @@ def page(records: Sequence[Record], title: str) -> str:
     facts = f"{len(records)} submissions, {len(records) - len(done)} not graded"
     if scores:
         middle = (scores[len(scores) // 2] + scores[(len(scores) - 1) // 2]) / 2
-        facts += (f"; of {shown(most)} points: mean {shown(sum(scores) / len(scores))}, median "
-                  f"{shown(middle)}, from {shown(scores[0])} to {shown(scores[-1])}")
+        facts += (f"; of {shown(most)} points: mean {sum(scores) / len(scores):.2f}, median "
+                  f"{middle:.2f}, from {shown(scores[0])} to {shown(scores[-1])}")
     tasks = list(dict.fromkeys(task.task for record in records for task in record.tasks))
-    # A name may break behind its dot: a table with few tasks then fits a page.
-    head = "".join(f'<th class="n">{text(task).replace(".", ".<wbr>")}</th>' for task in tasks)
+    # A name may break behind dots and underscores: a table with few tasks then fits a page.
+    head = "".join('<th class="n">' + re.sub("([._])", r"\1<wbr>", text(task)) + "</th>"
+                   for task in tasks)
     rows = []
     for record in sorted(records, key=lambda record: record.id):
         by_task = {task.task: task for task in record.tasks}
-        cells = "".join(
-            f'<td class="n">{shown(by_task[task].earned)}</td>' if task in by_task else "<td></td>"
-            for task in tasks)
+        cells = "".join(f'<td class="n">{_cell(by_task[task])}</td>' if task in by_task
+                        else "<td></td>" for task in tasks)
         graded = record.status != INFRA_ERROR
         total = shown(record.earned) if graded else '<span class="bad">not graded</span>'
-        rows.append(f'<tr><td><a href="{text(record.id)}/report.md">{text(record.id)}</a></td>'
+        name = text(record.id)
+        rows.append(f'<tr><td class="text"><a href="{name}/report.md">{name}</a>'
+                    f'{_note(_why_nothing(record))}</td>'
                     f'<td class="n"><b>{total}</b></td>{cells}</tr>')
     wrong = "".join(f'<tr><td class="n">{number}</td><td class="text">{text(name)}'
-                    f'<br><span class="soft">{text(_printable(message[:200]))}</span></td></tr>'
+                    f'{_note(printable(message[:200]))}</td></tr>'
                     for number, name, message in mistakes(records))
     return f"""<!doctype html>
 <html lang="en">
@@ -264,7 +323,7 @@ def page(records: Sequence[Record], title: str) -> str:
 {_histogram(scores, most)}
 <h2>The commonest mistakes</h2>
 <div class="scroll"><table>
-<tr><th class="n">times</th><th>the case, and an example of what was wrong</th></tr>
+<tr><th class="n">students</th><th>the mistake, and an example of what was wrong</th></tr>
 {wrong or '<tr><td colspan="2">none</td></tr>'}
 </table></div>
 <h2>Submissions</h2>
@@ -275,6 +334,14 @@ def page(records: Sequence[Record], title: str) -> str:
 </body>
 </html>
 """
+
+
+def _cell(task: Judged) -> str:
+    return shown(task.earned) + _note(_why_zero(task))
+
+
+def _note(words: str) -> str:
+    return f'<br><span class="soft">{html.escape(words)}</span>' if words else ""
 
 
 def _histogram(scores: Sequence[float], most: float) -> str:

@@ -24,6 +24,7 @@ from lab.verbs.bundle import INDEX, LARGEST
 LARGEST_ARCHIVE = 64 << 20  # bytes; some hand in all of their repository
 MOST_ENTRIES = 20_000  # of a zip or a folder
 _SKIPPED = {".git", ".venv", "build", "__MACOSX", "solution", ".course", ".lab"}
+_ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".xz", ".bz2", ".7z", ".rar")
 
 
 @dataclass(frozen=True)
@@ -44,21 +45,23 @@ class Content:
         return hashlib.sha256("".join([*parts, self.problem]).encode()).hexdigest()
 
 
-def find(places: Iterable[Path], tasks: Sequence[Task]) -> list[Submission]:
-    """The submissions at these places, by their ids. A zip is one, and so is a folder that has a
-    task's file in its place; any other folder holds one in each of its zips and folders."""
+def find(places: Iterable[Path], tasks: Sequence[Task]) -> tuple[list[Submission], list[str]]:
+    """The submissions at these places, by their ids, and what else is there: its name, and why it
+    is no submission. A zip is one, and so is a folder that has a task's file in its place; any
+    other folder holds one in each of its zips and folders."""
     found: list[Path] = []
+    left_out: list[str] = []
     for place in places:
         if not place.exists():
             raise LabError(f"{place} does not exist")
-        if place.is_dir() and not any((place / name).is_file() for task in tasks
-                                      for name in (task.shown_path(), task.file)):
-            inside = [child for child in sorted(place.iterdir()) if not child.name.startswith(".")
-                      and (child.is_dir() or child.suffix == ".zip")]
-            if not inside:
+        if place.is_dir() and not _is_one(place, tasks):
+            inside = sorted(place.iterdir())
+            reasons = {child: _why_not(child) for child in inside}
+            if all(reasons.values()):
                 raise LabError(f"{place} holds no submission: no zip, no folder, and no file of a "
                                "task")
-            found += inside
+            found += [child for child in inside if not reasons[child]]
+            left_out += [f"{child.name}: {why}" for child, why in reasons.items() if why]
         elif place.is_dir() or place.suffix == ".zip":
             found.append(place)
         else:
@@ -71,18 +74,38 @@ def find(places: Iterable[Path], tasks: Sequence[Task]) -> list[Submission]:
         if name in named:
             raise LabError(f"{named[name]} and {place} would both be called {name}; rename one")
         named[name] = place
-    return [Submission(name, named[name]) for name in sorted(named)]
+    return [Submission(name, named[name]) for name in sorted(named)], left_out
+
+
+def _is_one(folder: Path, tasks: Sequence[Task]) -> bool:
+    """Whether the folder is one submission, and not a class: there a student's file may lie alone
+    beside zips."""
+    return (any((folder / task.shown_path()).is_file() for task in tasks)
+            or any((folder / task.file).is_file() for task in tasks)
+            and not any(folder.glob("*.zip")))
+
+
+def _why_not(place: Path) -> str:
+    """Why what lies in the folder of a class is no submission; "" for one."""
+    if place.name.startswith(".") or place.name == "__MACOSX":
+        return "made by a system, not by a student"
+    if place.is_dir() or place.suffix == ".zip" and place.is_file():
+        return ""
+    return "neither a zip nor a folder"
 
 
 def read(submission: Submission, tasks: Sequence[Task]) -> Content:
     if submission.place.is_dir():
         found = _of_folder(submission.place)
-        zips = [name for name in found if name.endswith(".zip")]
+        archives = [name for name in found if name.endswith(_ARCHIVES)]
         taken = _take(found, tasks)
-        if len(zips) != 1 or taken.files or taken.problem:
+        if not archives or taken.files or taken.problem:
             return taken
-        # As Moodle gives them out: a folder for each student, with the archive in it.
-        return read(Submission(submission.id, submission.place / zips[0]), tasks)
+        if len(archives) == 1 and archives[0].endswith(".zip"):
+            # As Moodle gives them out: a folder for each student, with the archive in it.
+            return read(Submission(submission.id, submission.place / archives[0]), tasks)
+        return Content({}, "it must hold one zip or the files of tasks; it holds "
+                           f"{' and '.join(archives[:3])}")
     if submission.place.stat().st_size > LARGEST_ARCHIVE:
         return Content({}, f"the zip must have at most {LARGEST_ARCHIVE} bytes; ./lab bundle makes "
                        "a small one")
@@ -127,6 +150,8 @@ def _read(file) -> bytes:
 def _take(entries: Mapping[str, object], tasks: Sequence[Task]) -> Content:
     """Of each task its file: at its own path, below some folder, or by its name alone."""
     files: dict[str, bytes] = {}
+    if not entries:
+        return Content({}, "it holds no file")
     for task in tasks:
         wanted = task.shown_path()
         same = [name for name in entries if name == wanted or name.endswith(f"/{wanted}")]

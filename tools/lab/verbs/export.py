@@ -7,7 +7,7 @@ from pathlib import Path
 from lab import derive, manifest, paths
 from lab.console import say
 from lab.errors import LabError
-from lab.instructor import export, release
+from lab.instructor import export, grader, release
 
 GROUP = "Instructor"
 HELP = "an autograder for Gradescope (OUT.zip), or grades for Canvas and Moodle (OUT.csv)"
@@ -30,8 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.out.suffix == ".zip":
         tasks = manifest.select(manifest.load_parts(), args.tasks.split(",") if args.tasks else ())
-        hidden = [file.relative_to(paths.ROOT).as_posix()  # may be known to no git
-                  for file in (paths.ROOT / "grading/hidden").glob("*.cpp")]
+        hidden = [file.relative_to(paths.ROOT).as_posix() for file in grader.hidden_cases()]
         number = export.autograder(args.out, tasks, sorted({*release.tracked(), *hidden}))
         say(f"{args.out}: {number} files; in Gradescope, choose Configure Autograder, and upload "
             "it there")

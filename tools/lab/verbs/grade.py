@@ -13,7 +13,7 @@ from lab.backends import CHECKED, EMULATED, GPU
 from lab.console import say
 from lab.errors import LabError
 from lab.instructor import gpu, judging, reports, sandbox, slurm, speed, submissions
-from lab.instructor.grader import Grader, write
+from lab.instructor.grader import Grader, hidden_cases, write
 from lab.instructor.reports import INFRA_ERROR
 from lab.manifest import Task
 
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.slurm and (trouble := sandbox.trouble()):
         raise LabError(trouble)
     wanted = manifest.select(manifest.load_parts(), args.tasks.split(",") if args.tasks else ())
-    everyone = submissions.find(args.places, wanted)
+    everyone, no_submission = submissions.find(args.places, wanted)
     on_gpu = not args.emulate and not args.slurm and _has_gpu(wanted)
     if on_gpu and (trouble := sandbox.trouble(on_gpu)):
         raise LabError(f"{trouble} (--emulate grades without the GPU)")
@@ -75,11 +75,22 @@ def run(args: argparse.Namespace) -> int:
             records = slurm.grade(grader, everyone, shlex.split(args.sbatch), args.jobs)
         else:
             records = grader.grade(everyone, 1 if measured else args.jobs or os.cpu_count() or 1)
-    write(args.output / "grades.csv", reports.grades(records))
-    write(args.output / "index.html", reports.page(records, "Grades"))
+    earlier, of_other_tasks = grader.earlier(everyone)
+    write(args.output / "grades.csv", reports.grades([*records, *earlier]))
+    write(args.output / "index.html", reports.page([*records, *earlier], "Grades"))
+    for line in no_submission:
+        say(f"left out: {reports.printable(line)}", "yellow")
+    if earlier:
+        say(f"rows kept from earlier commands: {len(earlier)}")
+    if of_other_tasks:
+        say(f"not in grades.csv, because graded for other tasks: {', '.join(of_other_tasks)}",
+            "yellow")
     failed = [record for record in records if record.status == INFRA_ERROR]
     for record in failed:
         say(f"{record.id} was not graded: {record.error}", "red")
+    nothing = [record for record in records if record.status != INFRA_ERROR and not record.earned]
+    for record in nothing:
+        say(f"{record.id} has 0 points: {reports.why(record)}", "yellow")
     if left_out:
         say(f"no judge yet, and not in the points: {', '.join(left_out)}", "yellow")
     say(f"{len(records) - len(failed)} graded, {len(failed)} not graded; "
@@ -101,6 +112,7 @@ def _has_gpu(wanted: Sequence[Task]) -> bool:
 def _set_up(wanted: Sequence[Task], preset: str,
             on_gpu: bool) -> tuple[list[Task], tuple[str, ...]]:
     """Builds the judges. The tasks that have one, and the ids of the others."""
+    hidden_cases()
     known = build.configured(preset)
     libraries = [judging.solution_of(task) for task in wanted if known.checked or not task.is_cuda]
     built = build.build([judging.TARGET, *libraries], preset)

@@ -120,7 +120,7 @@ def _name(given: str | None) -> str:
 def sources_of(where: Site, place: Path | None) -> dict[str, bytes]:
     if place is None:
         return measuring.read_own(where.tasks)
-    found = submissions.find([place], where.tasks)
+    found, _ = submissions.find([place], where.tasks)
     if len(found) != 1:
         raise LabError(f"{place} holds {len(found)} submissions; name one")
     content = submissions.read(found[0], where.tasks)
