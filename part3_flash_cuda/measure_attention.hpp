@@ -88,17 +88,17 @@ struct AttentionMeasurement {
 //   a forward pass     prepare(), FORWARD()
 //   a backward pass    prepare(), forward(), prepare_backward(), BACKWARD()
 //
-// Only what is in capitals is measured. Around it, where it counts: clock.synchronize() before
-// either reading of the clock, nothing but the pass and that synchronize() between the two. The
-// peak is reset before the first reading, when all that came earlier is done, and read after the
-// second; the largest of the passes counts. saved_bytes() is read after a forward pass that is
-// done.
+// Only what is in capitals is measured, and only after the warm-up passes. Around it:
+// clock.synchronize() before either reading of the clock, nothing but the pass and that
+// synchronize() between the two. The peak is reset before the first reading, when all that came
+// earlier is done, and read after the second; the largest of the passes counts. saved_bytes() is
+// read after a forward pass that is done.
 //
 // OutOfMemory is a result, whatever threw it, and the call returns. Until the last forward pass
 // that is measured is done, it is kOutOfMemory. From then on it is kOutOfMemoryBackward, also where
-// prepare(), forward() or clock.synchronize() threw it: passes like that forward() were measured
-// and fit, so that their numbers stand, and what cannot be had is a backward pass; besides, a
-// synchronize() does not tell whose work failed. Any other exception passes through.
+// prepare(), forward() or clock.synchronize() threw it. Forward passes were measured by then, and
+// fit: their numbers stay. What cannot be had is a backward pass. (A synchronize() does not tell
+// whose work failed.) Any other exception passes through.
 //
 // Throws ArgumentError when warmups < 0 or passes < 1.
 FLASH_EXPORT AttentionMeasurement measure_attention(AttentionWork& work, Clock& clock, int warmups,

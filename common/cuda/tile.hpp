@@ -12,9 +12,9 @@ namespace flash {
 
 // ---- Values that neighbouring lanes share out ---------------------------------------------------
 //
-// kLanes lanes share kLanes * N values in a row in memory: a lane has N of them, in vectors of up
-// to 4 neighbours, and the lanes' vectors lie side by side, so that lanes that read together read
-// 16 bytes each and a stretch without gaps.
+// kLanes lanes share kLanes * N consecutive values. A lane has N of them, in vectors of up to 4
+// neighbours, and the lanes' vectors lie side by side. Lanes that read at the same time read 16
+// bytes each, and together one piece of memory without gaps.
 
 template <int N>
 constexpr int kVector = N < 4 ? N : 4;

@@ -395,7 +395,10 @@ std::string Checker::why_unordered(const Access& other, const AsyncStep* step,
                    " is over: ", how_it_ends(agent(other.thread).what));
   if (step != nullptr || is_wide_) return ". No barrier lies between the two.";
   const std::string first =
-      line_of_sync == 0 ? "." : text_of(": the one in line ", line_of_sync, " comes before both.");
+      line_of_sync == 0 ? "."
+                        : text_of(": the one in line ", line_of_sync,
+                                  " is before both. One is missing at the end of the round, or at "
+                                  "its start.");
   if (other.thread / kWarpSize == thread_ / kWarpSize)
     return ". Neither a __syncthreads() nor a __syncwarp() lies between the two" + first;
   return ". No __syncthreads() lies between the two" + first;
@@ -434,7 +437,7 @@ void Checker::conflict_with(const Cell& cell, int slot, const Place& place, cons
                                                  : " wrote it at ";
   const Rounds in = rounds(other, step, pc);
   const auto with_round = [](const Location& at, bool is_next) {
-    return place_text(at) + (is_next ? ", in the next round of the loop" : "");
+    return place_text(at) + (is_next ? ", already in the next round of the loop" : "");
   };
   found(
       kRace, where, before,

@@ -1,13 +1,13 @@
 // Task 1.A on the GPU: softmax(X) V with nothing quadratic in device memory.
 //
 // A thread block owns a batch index, BLOCK_1 rows and up to kFusedChunk columns of the output. It
-// streams X and V past them in tiles of BLOCK_2 keys. Inside the block
-//   a warp owns kRowsPerWarp rows: it computes their weights P, and no other warp reads them; the V
-//   tile in shared memory is what all warps read. One barrier, right before the product, covers
-//   both; another keeps the next tile from coming too early;
-//   in the softmax, kLanesPerRow lanes share a row: its m and l are one register each, and two
-//   shuffles reduce over the row;
-//   in the product, a lane owns the same kColumnsPerLane columns of each of its warp's rows: 8 x 8
+// streams X and V past them in tiles of BLOCK_2 keys. Inside the block:
+// - A warp owns kRowsPerWarp rows. It computes their weights P, which no other warp reads. All warps
+//   read the V tile in shared memory. A barrier right before the product completes P and V; another
+//   one keeps the next tile from coming too early.
+// - In the softmax, kLanesPerRow lanes share a row: its m and l are one register each, and two
+//   shuffles reduce over the row.
+// - In the product, a lane owns the same kColumnsPerLane columns of each of its warp's rows: 8 x 8
 //   accumulators in registers. Each value read from shared memory serves 8 multiply-adds, which
 //   keeps the float32 units busy instead of the memory pipe.
 #include "common/checks.hpp"

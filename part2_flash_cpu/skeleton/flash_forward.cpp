@@ -3,8 +3,8 @@
 // blocks.keys tile ever exists.
 //
 // Inner loops run over keys or over head_dim, next to each other in memory: there the compiler can
-// use vector instructions. A dot product would have to add up in another order for that, which it
-// may not do by itself.
+// use vector instructions. For a dot product it would have to change the order of the additions,
+// and that is not allowed.
 #include <algorithm>
 #include <cmath>
 #include <limits>

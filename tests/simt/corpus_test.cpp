@@ -120,10 +120,11 @@ TEST_CASE("a race across the rounds of a loop says which access is in the next r
       if (!is_across) continue;
       const int written =
           *simt_corpus::marked_lines(FLASH_REPOSITORY "/" + file, specimen.name).begin();
-      CHECK(text.find(file + ":" + std::to_string(written) + ", in the next round") !=
+      CHECK(text.find(file + ":" + std::to_string(written) + ", already in the next round") !=
             std::string::npos);
       CHECK(text.find("lies between the two: the one in line " + std::to_string(written + 1) +
-                      " comes before both.") != std::string::npos);
+                      " is before both. One is missing at the end of the round, or at its "
+                      "start.") != std::string::npos);
     }
   simt::set_schedule({});
 }
