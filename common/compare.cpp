@@ -44,12 +44,15 @@ std::vector<Index> unflatten(Index flat, const Shape& shape) {
   return index;
 }
 
-// "batch 1, row 33, column 4"
-std::string at(const std::vector<Index>& index, const CompareOptions& options) {
-  std::string text;
-  for (std::size_t axis = 0; axis < index.size(); ++axis)
-    text += (axis ? ", " : "") + options.axes[axis] + " " + std::to_string(index[axis]);
-  return text;
+// "batch 1, row 33, column 4", without the axes that have one index only, unless all have.
+std::string at(const std::vector<Index>& index, const Shape& shape, const CompareOptions& options) {
+  std::string all, text;
+  for (std::size_t axis = 0; axis < index.size(); ++axis) {
+    const std::string place = options.axes[axis] + " " + std::to_string(index[axis]);
+    all += (all.empty() ? "" : ", ") + place;
+    if (shape[axis] > 1) text += (text.empty() ? "" : ", ") + place;
+  }
+  return text.empty() ? all : text;
 }
 
 // " (row block 2, row 1 in it)", for the axes that have blocks smaller than the axis
@@ -252,7 +255,7 @@ Comparison compare(const T* got, const double* want, const std::vector<Index>& s
               : pattern.empty()     ? ""
                                     : ": " + pattern)
           << "\n";
-  verdict << "first at " << at(index, options) << block_of(index, shape, options) << ": got "
+  verdict << "first at " << at(index, shape, options) << block_of(index, shape, options) << ": got "
           << (is_poison(got[first_wrong]) ? "the old contents (never written, or added to them)"
                                           : number(got[first_wrong], digits))
           << ", expected " << number(want[first_wrong], digits);

@@ -72,6 +72,16 @@ TEST_CASE("the verdict names the first wrong element, its block, the number and 
           "first at batch 1, row 33, column 0 (row block 2, row 1 in it): got -1, expected 3\n"));
 }
 
+TEST_CASE("an axis with one index is not named, unless all have one") {
+  CompareOptions options{.axes = {"batch", "query"}};
+  const std::vector<float> got{1, 2};
+  const std::vector<double> want{1, 3};
+  CHECK_THAT(compare(got.data(), want.data(), {1, 2}, options).text,
+             ContainsSubstring("first at query 1: got 2"));
+  CHECK_THAT(compare(got.data(), want.data() + 1, {1, 1}, options).text,
+             ContainsSubstring("first at batch 0, query 0: got 1"));
+}
+
 TEST_CASE("what an axis counts has a plural") {
   for (const auto& [axis, plural] :
        {std::pair{"query", "queries"}, {"key", "keys"}, {"batch", "batches"}}) {

@@ -1,5 +1,6 @@
 // Task part3.measure_attention: the cases of task 3.B, on a fake machine (harness/fake_clock.hpp)
 // whose times, peaks and failures are known for each pass.
+#include <algorithm>
 #include <stdexcept>
 
 #include "harness/fake_clock.hpp"
@@ -137,7 +138,12 @@ Verdict prepares_each_forward(std::uint64_t) {
   FakeMachine machine;
   machine.prepare_peak_MiB = 80;
   const auto result = machine.measured(2, 3);
-  if (machine.calls("pf") != "pfpfpfpfpfpfpfpfpfpf")
+  const std::string calls = machine.calls("pf");
+  if (const auto forwards = std::count(calls.begin(), calls.end(), 'f'); forwards != 10)
+    return {false, "work.forward() was called " + std::to_string(forwards) +
+                       " times; 2 warm-ups and 3 passes are 5 alone, and as many in front of a "
+                       "backward pass."};
+  if (calls != "pfpfpfpfpfpfpfpfpfpf")
     return {false,
             "work.prepare() has to come before each forward pass, those in front of a backward "
             "pass too."};

@@ -36,6 +36,11 @@ Next: open part1_softmax_matmul/skeleton/fused_cpu.cpp and fill in its TODOs; \
 ./lab hint fused_cpu has a hint
 """, code=1)
 
+    def test_an_unfinished_task_shows_the_points_of_its_requirements(self):
+        self.fake("fused_cpu", [case("a"), case("b", "not_started")])
+        self.shows("check fused_cpu", "unfinished        0 of 1         1 of 2 cases\n"
+                   "      all 0 of 1\n", code=1)
+
     def test_what_is_wrong_and_what_to_type(self):
         self.fake("fused_cpu", [case("even: 64 x 64 x 64"), case(RAGGED, "failed", message=OVER),
                                 case("large", run=f"print('about to divide'); {CRASH}")])

@@ -57,7 +57,8 @@ def _part(result: PartResult, all_failures: bool, case: str | None) -> Iterator[
     line = _layout([task.task for task in result.tasks])
     for task in result.tasks:
         yield line(task, case is None)
-        if case is None and task.failures and task.requirements:
+        begun = task.failures or task.status == grading.UNFINISHED
+        if case is None and begun and task.requirements:
             yield Text("      " + ", ".join(f"{name} {points(earned)} of {points(possible)}"
                                             for name, earned, possible in task.requirements), "dim")
         yield from _details(task, all_failures, case)
