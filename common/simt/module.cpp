@@ -4,6 +4,7 @@
 
 #include <link.h>
 #include <unistd.h>
+#include <unwind.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -149,6 +150,25 @@ Location locate(const Module& module, std::uintptr_t address) {
 
 Location locate_outermost(const Module& module, std::uintptr_t address) {
   return look_up(module, address).outermost;
+}
+
+CallsFromKernel calls_from_kernel(const Module& module) {
+  std::vector<std::uintptr_t> calls;
+  const auto take = [](_Unwind_Context* frame, void* data) {
+    const std::uintptr_t address = _Unwind_GetIP(frame);
+    if (address != 0) static_cast<std::vector<std::uintptr_t>*>(data)->push_back(address - 1);
+    return address != 0 ? _URC_NO_REASON : _URC_END_OF_STACK;
+  };
+  _Unwind_Backtrace(take, &calls);
+  CallsFromKernel found;
+  for (const std::uintptr_t call : calls) {
+    if (call < module.begin || call >= module.end) continue;
+    const Location inner = locate(module, call), outer = locate_outermost(module, call);
+    if (!inner.file.ends_with(".cu")) continue;
+    if (found.innermost.line == 0) found.innermost = inner;
+    found.outermost = outer.file.ends_with(".cu") ? outer : inner;
+  }
+  return found;
 }
 
 bool is_in_function(const Module& module, std::uintptr_t address, const std::string& name) {

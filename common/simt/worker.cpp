@@ -172,6 +172,7 @@ void Worker::run_block(Launch& launch, std::uint64_t block) {
   arrived_ = 0;
   passed_ = {};
   mismatch_ = false;
+  last_words_.reset();
   predicate_sum_ = 0;
   atomics_in_turn_ = 0;
   waits_ = 0;
@@ -258,6 +259,7 @@ void Worker::suspend() {
     next = pick();
   if (next == ThreadSet::kNone) nobody_can_go_on();
   if (next != running_) switch_to(next);
+  if (last_words_) fail_in(running_, last_words_->kind, last_words_->site, last_words_->text);
 }
 
 void Worker::switch_to(unsigned next) {
@@ -373,9 +375,9 @@ void Worker::warp_operation(const WarpCall& call) {
   const unsigned warp_number = running_ / kWarpSize, lane = running_ % kWarpSize;
   Warp& warp = warps_[warp_number];
   if ((call.mask >> lane & 1) == 0)
-    fail(kWarpMismatch, location_of(call.site),
-         text_of(call.name, ": lane ", lane, " calls it with ", mask_text(call.mask),
-                 ", which does not name the lane itself.\n", describe()));
+    fail_in(running_, kWarpMismatch, call.site,
+            text_of(call.name, ": lane ", lane, " calls it with ", mask_text(call.mask),
+                    ", which does not name the lane itself.\n", describe()));
   std::size_t group = 0;
   while (group < warp.groups.size()) {
     const WarpCall& other = warp.groups[group].call;
@@ -404,8 +406,8 @@ void Worker::complete_if_all_there(unsigned warp_number, std::size_t index) {
   const WarpCall call = group.call;
   const std::uint32_t present = group.arrived;
   if (call.whole_warp && present != ~0u)
-    fail(kWarpMismatch, location_of(call.site),
-         text_of(call.name, " needs all 32 lanes of a warp.\n", waiting_threads()));
+    fail_in(warp_number * kWarpSize + unsigned(std::countr_zero(present)), kWarpMismatch, call.site,
+            text_of(call.name, " needs all 32 lanes of a warp.\n", waiting_threads()));
   void* slots[kWarpSize] = {};
   for (std::uint32_t rest = present; rest != 0; rest &= rest - 1) {
     const unsigned lane = unsigned(std::countr_zero(rest)), number = warp_number * kWarpSize + lane;
@@ -472,10 +474,24 @@ void Worker::fail(FindingKind kind, Location where, const std::string& text) {
   back_to_scheduler();
 }
 
+void Worker::fail_in(unsigned thread, FindingKind kind, const Site& site, const std::string& text) {
+  if (thread != running_) {
+    last_words_ = {kind, site, text};
+    switch_to(thread);
+    __builtin_unreachable();  // it fails
+  }
+  const Location own = location_of(site);
+  const CallsFromKernel calls = calls_from_kernel(launch_->module);
+  const bool is_in_header = !own.file.ends_with(".cu") && calls.innermost.line != 0;
+  const Location where = is_in_header ? calls.innermost : own;
+  const bool is_called = calls.outermost.line != 0 && calls.outermost != where;
+  fail(kind, where,
+       (is_called ? "called at " + place_text(calls.outermost) + "\n" : std::string()) + text);
+}
+
 Location Worker::first_sleeper() const {
-  const auto thread =
-      std::find_if(threads_.begin(), threads_.begin() + count_,
-                   [](const Thread& each) { return each.state == State::kAsleep; });
+  const auto thread = std::find_if(threads_.begin(), threads_.begin() + count_,
+                                   [](const Thread& each) { return each.state == State::kAsleep; });
   return location_of(thread->site);
 }
 
@@ -509,18 +525,23 @@ void Worker::nobody_can_go_on() {
                         [state](const Thread& thread) { return thread.state == state; });
   };
   const auto end = threads_.begin() + count_;
+  const auto number = [this](const auto thread) {
+    return static_cast<unsigned>(thread - threads_.begin());
+  };
   if (hopper_ != nullptr) hopper_->explain_deadlock();
-  if (const auto thread = first_in(State::kInWarpOperation); thread != end)
-    fail(kWarpMismatch, location_of(thread->site),
-         "A warp operation waits for all lanes in its mask; not all of them have come to it.\n" +
-             waiting_threads());
+  if (const auto thread = first_in(State::kInWarpOperation); thread != end) {
+    fail_in(number(thread), kWarpMismatch, thread->site,
+            "A warp operation waits for all lanes in its mask; not all of them have come to it.\n" +
+                waiting_threads());
+  }
   if (mismatch_)
     fail(kBarrierMismatch, location_of(barrier_site_),
          "All threads of a block have to meet at the same barrier.\n" + waiting_threads());
-  if (first_in(State::kAtBarrier) != end)
-    fail(kBarrierMissed, location_of(barrier_site_),
-         "All threads of a block have to reach the barrier; some have returned before.\n" +
-             waiting_threads());
+  if (const auto thread = first_in(State::kAtBarrier); thread != end) {
+    fail_in(number(thread), kBarrierMissed, thread->site,
+            "All threads of a block have to reach the barrier; some have returned before.\n" +
+                waiting_threads());
+  }
   __builtin_unreachable();  // threads wait nowhere else
 }
 
@@ -545,11 +566,11 @@ void nap() { running_worker("__nanosleep").nap(); }
 void read_from_absent_lane(const char* name, Site site, int reader, int source) {
   Worker& worker = running_worker(name);
   const unsigned first = worker.thread_number() / kWarpSize * kWarpSize;
-  worker.fail(kWarpMismatch, location_of(site),
-              text_of(name, ": lane ", reader, " reads from lane ", source,
-                      ", which takes no part: it has returned, does not exist, or is not in the "
-                      "mask. On a GPU the value is undefined.\n",
-                      worker.describe(first + static_cast<unsigned>(reader))));
+  worker.fail_in(first + static_cast<unsigned>(reader), kWarpMismatch, site,
+                 text_of(name, ": lane ", reader, " reads from lane ", source,
+                         ", which takes no part: it has returned, does not exist, or is not in the "
+                         "mask. On a GPU the value is undefined.\n",
+                         worker.describe(first + static_cast<unsigned>(reader))));
 }
 
 void before_atomic(const volatile void* address, std::size_t bytes, const void* pc) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -83,6 +84,11 @@ class Worker {
   // stacks are not destroyed: kernels own nothing that needs it, and only a few bytes of this
   // message leak.
   [[noreturn]] void fail(FindingKind kind, Location where, const std::string& text);
+  // The same for an operation at `site` that `thread` is in, or was when the running one returned.
+  // Where the site is in a header, the place is the line of the .cu file that calls it; the text
+  // says where the function of that line was called.
+  [[noreturn]] void fail_in(unsigned thread, FindingKind kind, const Site& site,
+                            const std::string& text);
   // Ends the block without another finding.
   [[noreturn]] void abandon() { back_to_scheduler(); }
   // The stack pointer of run_block(): below it a signal handler can run a function.
@@ -160,7 +166,7 @@ class Worker {
   std::unique_ptr<Checker> own_checker_;
   Checker* checker_ = nullptr;
   std::unique_ptr<Hopper> own_hopper_;
-  Hopper* hopper_ = nullptr;  // own_hopper_, if the running block has used it
+  Hopper* hopper_ = nullptr;    // own_hopper_, if the running block has used it
   Witness* witness_ = nullptr;  // checker_ or its replacement; nullptr if the launch has no checks
   std::array<Thread, kMostThreads> threads_{};
   std::array<Warp, kMostThreads / kWarpSize> warps_{};
@@ -178,6 +184,13 @@ class Worker {
 
   unsigned arrived_ = 0;  // at the barrier
   bool mismatch_ = false;
+  // What a thread was resumed to say: only it can tell which calls it is in.
+  struct LastWords {
+    FindingKind kind;
+    Site site;
+    std::string text;
+  };
+  std::optional<LastWords> last_words_;
   Site barrier_site_{};
   Site passed_{};  // the block's last barrier
   int predicate_sum_ = 0;

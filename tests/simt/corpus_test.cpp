@@ -97,6 +97,16 @@ TEST_CASE("barriers that do not meet are found") {
 TEST_CASE("warp operations that do not agree are found") {
   check_mistakes("tests/simt/corpus/warps.cu", simt_corpus::warps());
 }
+TEST_CASE("a function that a kernel calls is named with the line that calls it") {
+  const std::string file = "tests/simt/corpus/warps.cu";
+  for (const Specimen& specimen : simt_corpus::warps()) {
+    const int line = *simt_corpus::marked_lines(FLASH_REPOSITORY "/" + file, specimen.name).begin();
+    const std::string text = run(specimen).text;
+    CAPTURE(specimen.name, text);
+    const std::string called = "\ncalled at " + file + ":" + std::to_string(line - 4) + "\n";
+    CHECK((text.find(called) != std::string::npos) == (specimen.name == "sum_in_a_function"));
+  }
+}
 TEST_CASE("accesses to the wrong memory are found") {
   check_mistakes("tests/simt/corpus/memory.cu", simt_corpus::memory());
 }

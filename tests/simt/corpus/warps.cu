@@ -1,4 +1,5 @@
 // Warp operations whose lanes do not agree.
+#include "common/cuda/warp.hpp"
 #include "simt/corpus/launches.hpp"
 
 namespace flash::simt_corpus {
@@ -43,6 +44,26 @@ __global__ void two_masks(float* out) {
   out[threadIdx.x] = __shfl_sync(mask, 1.0f, 20);  // BUG
 }
 
+// The shuffle is in a header. Half of the lanes return, or do not come.
+__global__ void return_before_a_sum(float* out) {
+  if (threadIdx.x >= 16) return;
+  out[threadIdx.x] = warp_sum(1.0f);  // BUG
+}
+__global__ void sum_in_a_branch(float* out) {
+  if (threadIdx.x < 16) out[threadIdx.x] = warp_sum(1.0f);  // BUG
+  __syncthreads();
+}
+
+// And in a function that the kernel calls.
+__device__ float sum_of_lanes(float value);
+__global__ void sum_in_a_function(float* out) {
+  if (threadIdx.x < 16) out[threadIdx.x] = sum_of_lanes(1);
+  __syncthreads();
+}
+__device__ float sum_of_lanes(float value) {
+  return warp_sum(value);  // BUG
+}
+
 }  // namespace
 
 std::vector<Specimen> warps() {
@@ -53,6 +74,9 @@ std::vector<Specimen> warps() {
       mistake(kWarpMismatch, KERNEL(reads_from_the_dead), {1, 32}, zeros(32)),
       mistake(kWarpMismatch, KERNEL(vote_in_a_branch), {1, 32}, zeros(32)),
       mistake(kWarpMismatch, KERNEL(two_masks), {1, 32}, zeros(32)),
+      mistake(kWarpMismatch, KERNEL(return_before_a_sum), {1, 32}, zeros(32)),
+      mistake(kWarpMismatch, KERNEL(sum_in_a_branch), {1, 32}, zeros(32)),
+      mistake(kWarpMismatch, KERNEL(sum_in_a_function), {1, 32}, zeros(32)),
   };
 }
 
