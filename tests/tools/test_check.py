@@ -126,7 +126,8 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
         again = './lab check fused_cpu --test "a" --seed 1 --sanitize'
         self.assertEqual(self.last("check fused_cpu"), f"Next: {again}")
         self.assertEqual(self.built.pop(), "part1_fused_cpu_skeleton_tests")
-        self.shows("check fused_cpu --sanitize", "      crashed: a\n          AddressSanitizer: "
+        self.shows("check fused_cpu --sanitize", "$ LD_PRELOAD=libasan.so LD_LIBRARY_PATH=",
+                   "      crashed: a\n          AddressSanitizer: "
                    "heap-buffer-overflow at part1_softmax_matmul/skeleton/fused_cpu.cpp:31\n",
                    f"Next: {again}\n", code=1)
         self.assertEqual(self.built.pop(),
@@ -194,6 +195,15 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
         self.assertIn("[2] [red]\n      and 4 more: --all-failures\n", seen)
         seen = self.lab("check fused_cpu --all-failures")[1]
         self.assertIn("[6] [red]\n\n", seen)
+
+    def test_of_several_findings_the_first_is_shown(self):
+        found = [f"kernel f: a data race between f.cu:{n} and f.cu:9\nthread 0 reads"
+                 for n in range(3)]
+        self.fake("fused_cpu", [case("a", "failed", message="\n".join(found))])
+        self.shows("check fused_cpu", "f.cu:0 and f.cu:9\n            thread 0 reads\n"
+                   "          and 2 more findings: --test shows all\n\n", code=1)
+        self.shows("check fused_cpu --test a", "f.cu:1 and f.cu:9\n            thread 0 reads\n",
+                   code=1)
 
     def test_an_endless_loop_is_shown_before_what_it_kept_from_running(self):
         self.patch(grading, CASE_TIMEOUT={"cpu": 0.4})

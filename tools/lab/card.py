@@ -1,6 +1,7 @@
 """The report card: what was earned, what is wrong and why, and what to type next."""
 
 import math
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -153,7 +154,13 @@ def _details(result: TaskResult, all_failures: bool, case: str | None) -> Iterat
 def _case(case: CaseResult, output_lines: int) -> Iterator[Text]:
     if case.name:
         yield Text.assemble("      ", (case.status, style_of(case.status)), f": {case.name}")
-    yield from _indented(case.message, 10)
+    message, more = case.message, 0
+    if output_lines < SINGLE_OUTPUT:  # one missing barrier is a race in several pairs of lines
+        first, *others = re.split(r"\n(?=kernel )", message)
+        message, more = first, len(others)
+    yield from _indented(message, 10)
+    if more:
+        yield Text(f"          and {more} more finding{'s' * (more > 1)}: --test shows all", "dim")
     printed = case.output.strip("\n").splitlines()
     if printed:
         too_many = len(printed) > output_lines

@@ -351,7 +351,9 @@ def run_task(task: Task, how: Settings, backend: str, cases: Sequence[str] | Non
     result. With `probe` the command is not shown when no case ran for want of the checks, with
     `quiet` never."""
     binary = build.binary(task.target(how.implementation, backend))
-    command = [binary, *_options(how, cases)]
+    variables = how.environment if backend == CPU else {}
+    command = [*(f"{name}={value}" for name, value in variables.items()), binary,
+               *_options(how, cases)]
     if not probe and not quiet:
         console.print_command(command)
     known: dict[str, CaseResult] = {}  # all cases of the task, in their order
