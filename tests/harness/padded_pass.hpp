@@ -18,13 +18,20 @@
 
 namespace flash::harness {
 
-// Where a call finds a padded tensor: here, where it is. On a device: DeviceCopy.
+// Where a call finds a padded tensor: here, where it is. On a device: DeviceCopy. AddressSanitizer,
+// where it is there, reports accesses before and after the tensor until copy_back().
 template <class T, int Rank>
 class InPlace {
  public:
-  InPlace(BasicPaddedTensor<T, Rank>& host, Index /*shift*/) : host_(host) {}
+  InPlace(BasicPaddedTensor<T, Rank>& host, Index /*shift*/) : host_(host) {
+    host_.forbid_ends(true);
+  }
+  ~InPlace() { copy_back(); }
+  InPlace(const InPlace&) = delete;
+  InPlace& operator=(const InPlace&) = delete;
+
   TensorView<T, Rank> view() const { return host_.view(); }
-  void copy_back() {}
+  void copy_back() { host_.forbid_ends(false); }
 
  private:
   BasicPaddedTensor<T, Rank>& host_;

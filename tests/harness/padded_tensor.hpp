@@ -11,6 +11,12 @@
 #include "common/compare.hpp"
 #include "common/tensor.hpp"
 
+// AddressSanitizer's, where the program has it or ./lab check --sanitize preloads it; else null.
+extern "C" {
+[[gnu::weak]] void __asan_poison_memory_region(const volatile void* memory, std::size_t bytes);
+[[gnu::weak]] void __asan_unpoison_memory_region(const volatile void* memory, std::size_t bytes);
+}
+
 namespace flash::harness {
 
 // How the elements of a tensor lie in memory. The last two axes are rows and columns; in front of
@@ -117,6 +123,15 @@ class BasicPaddedTensor {
     return "It writes outside of `" + name + "`, to " + std::to_string(count) +
            (count == 1 ? " place: " : " places. The first is ") + where + ", with the value " +
            std::to_string(buffer_[first]) + ".";
+  }
+
+  // Tells AddressSanitizer, where it is there, to report accesses before the first element and
+  // after the last one, or to let them be.
+  void forbid_ends(bool forbid) {
+    const auto tell = forbid ? __asan_poison_memory_region : __asan_unpoison_memory_region;
+    if (tell == nullptr) return;
+    for (T* const begin : {buffer_.data(), buffer_.data() + buffer_.size() - kGuard})
+      tell(begin, sizeof(T) * kGuard);
   }
 
   // Whether the buffers are equal bit by bit: == would call two NaNs different.

@@ -29,6 +29,7 @@ SeenBackward run_again(AttentionCase problem, std::uint64_t seed, const Probe& p
                             make_d_out<T>(probe.shape, probe.data, seed), problem.layout,
                             problem.options(), 0, probe.fill);
   flash_attention_backward(tensors.pass(), problem.blocks.keys);
+  tensors.copy_back();
   return tensors.seen(
       attention_backward_bound(probe.shape, forward.largest_score, unit_roundoff<T>()),
       problem.blocks.keys);
@@ -53,6 +54,7 @@ Verdict judge(const AttentionCase& problem, std::uint64_t seed, Lse rows = Lse::
   PaddedBackward<T> tensors(inputs, converted<T>(forward.out.value), converted<T>(forward.lse),
                             upstream, problem.layout, problem.options());
   flash_attention_backward(tensors.pass(), problem.blocks.keys);
+  tensors.copy_back();
   if (const std::string damage = tensors.damage(); !damage.empty()) return {false, damage};
 
   const double bound = attention_backward_bound(shape, forward.largest_score, unit_roundoff<T>());

@@ -23,6 +23,7 @@ SeenForward run_again(AttentionCase problem, std::uint64_t seed, const Probe& pr
   const auto inputs = part2::make_inputs<T>(problem, seed);
   PaddedForward<T> tensors(inputs, problem.layout, problem.options(), 0, probe.fill);
   flash_attention_forward(tensors.pass(), problem.blocks);
+  tensors.copy_back();
   const double bound = attention_bound(
       problem.shape, inputs.forward(problem.options()).largest_score, unit_roundoff<T>());
   return tensors.seen(bound, bound, problem.blocks.queries, problem.blocks.keys);
@@ -34,6 +35,7 @@ Verdict judge(const AttentionCase& problem, std::uint64_t seed) {
   const auto oracle = inputs.forward(problem.options());
   PaddedForward<T> tensors(inputs, problem.layout, problem.options());
   flash_attention_forward(tensors.pass(), problem.blocks);
+  tensors.copy_back();
   if (const std::string damage = tensors.damage(); !damage.empty()) return {false, damage};
 
   const double lse_bound = attention_bound(problem.shape, oracle.largest_score, unit_roundoff<T>());

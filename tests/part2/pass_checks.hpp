@@ -53,6 +53,7 @@ struct Forward {
     wrong = refused(entry, tensors.pass());
     if (!wrong.empty()) return;
     run(entry, tensors.pass(), memory);
+    tensors.copy_back();
     const double bound =
         attention_output_bound<T>(solved.problem.shape, solved.forward.largest_score);
     wrong = tensors.damage();
@@ -72,6 +73,7 @@ std::string wrong_with(const Entry<AttentionBackward>& entry, Forward<T>& from,
                                      solved.problem.layout, solved.problem.options());
   if (const std::string why = refused(entry, tensors.pass()); !why.empty()) return why;
   run(entry, tensors.pass(), from.memory);
+  tensors.copy_back();
   if (const std::string damage = tensors.damage(); !damage.empty()) return damage;
   // out and lse are the forward pass's own, each a bound away from the oracle's.
   const AttentionShape& shape = solved.problem.shape;

@@ -133,6 +133,15 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
         self.assertEqual(self.built.pop(),
                          "part1_fused_cpu_skeleton_tests part1_fused_cpu_skeleton_sanitized")
 
+    def test_a_stray_access_is_looked_for_with_the_sanitizers(self):
+        self.asan = "libasan.so"
+        again = './lab check fused_cpu --test "a" --seed 1'
+        for message, option in (("It writes outside of `out`, to 1 place", " --sanitize"),
+                                ("1 of 4\n3 made from what lies outside of the inputs: a read",
+                                 " --sanitize"), ("1 of 4 elements are wrong", "")):
+            self.fake("fused_cpu", [case("a", "failed", message=message)])
+            self.assertEqual(self.last("check fused_cpu"), f"Next: {again}{option}")
+
     def test_a_crash_under_the_sanitizers_is_not_the_tasks_state(self):
         self.asan = "libasan.so"
         self.green("fused_cpu")

@@ -18,7 +18,10 @@ from lab.backends import CPU, Backends
 
 BUILD = Path(os.environ.get("FLASH_BUILD", "/nonexistent")).absolute()
 LIBRARY = "part1_fused_cpu_solution"
-RIGHT, WRONG = "std::fill_n(m.data(), rows, ", "std::fill_n(m.data(), rows + 1, "
+# A line of the solution, what makes it wrong, and what that is.
+MISTAKES = (
+    ("std::fill_n(m.data(), rows, ", "std::fill_n(m.data(), rows + 1, ", "heap-buffer-overflow"),
+    ("j < keys; ++j) m_new = ", "j <= keys; ++j) m_new = ", "an access before or after a tensor"))
 
 
 def command() -> str:
@@ -52,11 +55,13 @@ class Sanitized(Test):
         cases = "one element", "no quadratic memory: 1 x 512 x 1024 x 32"
         right = self.graded(source, *cases)
         self.assertEqual([case.status for case in right.cases], ["passed"] * 2)
-        wrong, = self.graded(source.replace(RIGHT, WRONG), cases[0]).cases
-        line = source[:source.index(RIGHT)].count("\n") + 1
-        self.assertEqual(wrong.status, "crashed")
-        self.assertRegex(wrong.message, rf"\AAddressSanitizer: heap-buffer-overflow at "
-                                        rf"\S+/solution/fused_cpu\.cpp:{line}\Z")
+        for right, wrong, kind in MISTAKES:
+            self.assertEqual(source.count(right), 1)
+            seen, = self.graded(source.replace(right, wrong), cases[0]).cases
+            line = source[:source.index(right)].count("\n") + 1
+            self.assertEqual(seen.status, "crashed")
+            self.assertRegex(seen.message, rf"\AAddressSanitizer: {kind} at "
+                                           rf"\S+/solution/fused_cpu\.cpp:{line}\Z")
 
 
 if __name__ == "__main__":

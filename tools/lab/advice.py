@@ -76,8 +76,9 @@ def _fix(result: TaskResult, seed: int, backends: Backends, case: str | None) ->
     # The checks often name the line where a wrong result only names the element.
     unchecked = (failed.backend == EMULATED and failed.status in (grading.WRONG, grading.CRASHED)
                  and backends.has_checks(task))
-    unsanitized = (not task.is_cuda and failed.status == grading.CRASHED and backends.config.asan
-                   and not backends.sanitize)
+    stray = failed.status == grading.CRASHED or re.search(
+        "^It writes outside of|what lies outside of the inputs", failed.message, re.MULTILINE)
+    unsanitized = (not task.is_cuda and stray and backends.config.asan and not backends.sanitize)
     if case:
         file = task.shown_path(result.implementation)
         again = "run the same again"
