@@ -88,7 +88,11 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
         self.shows(hint, "hint 3 of 3")
         self.lab("check fused_cpu --test named")
         self.shows(hint, "\nhint for what the last check found: sum not rescaled\n")
+        wrong = "x\n2 of 4 elements are wrong: y"
+        self.fake("fused_cpu", [case("simple", "failed", message=wrong)])
+        self.assertIn("--explain shows it", self.last("check fused_cpu"))
         self.fake("fused_cpu", [case("simple", "failed")])
+        self.assertNotIn("--explain", self.last("check fused_cpu"))
         self.shows("check fused_cpu --explain",
                    "--explain does not apply to what failed in fused_cpu: ", code=1)
         self.green("fused_cpu")
@@ -138,7 +142,7 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
         again = './lab check fused_cpu --test "a" --seed 1'
         for message, option in (("It writes outside of `out`, to 1 place", " --sanitize"),
                                 ("1 of 4\n3 made from what lies outside of the inputs: a read",
-                                 " --sanitize"), ("1 of 4 elements are wrong", "")):
+                                 " --sanitize"), ("1 of 4", "")):
             self.fake("fused_cpu", [case("a", "failed", message=message)])
             self.assertEqual(self.last("check fused_cpu"), f"Next: {again}{option}")
 

@@ -95,12 +95,15 @@ def _fix(result: TaskResult, seed: int, backends: Backends, case: str | None) ->
 
 
 def _about(result: TaskResult, case: str | None) -> list[str]:
-    """Of a mistake that has a name: where to learn more."""
+    """Of a mistake that has a name, or gives wrong elements: where to learn more."""
     if result.implementation == "solution" or not result.failures:
         return []
-    name, task = result.failures[0].diagnosis, result.task.name
+    failed, task = result.failures[0], result.task.name
+    name = failed.diagnosis
     lines = [f"./lab hint {task} has a hint for this mistake"] * bool(hints.of(name) and not case)
-    lines += [f"./lab check {task} --explain shows it with small numbers"] if name else []
+    if name or re.search(r"^(d[QKV]: )?\d+ of \d+ elements? (is|are) wrong", failed.message,
+                         re.MULTILINE):
+        lines += [f"./lab check {task} --explain shows it with small numbers"]
     return [f"      {line}" for line in lines]
 
 
