@@ -84,18 +84,15 @@ FiberStacks::~FiberStacks() { munmap(memory_, count_ * kStride); }
 void* FiberStacks::prepared(std::size_t index, void (*entry)()) {
   for (; guarded_ <= index; ++guarded_)
     if (mprotect(memory_ + guarded_ * kStride, kGuard, PROT_NONE) != 0) throw std::bad_alloc();
-  // Tops at different offsets: otherwise the stacks of a block would share a few lines of the L1
-  // cache.
-  char* top = begin(index) + kStackBytes - 64 * (index % 32);
 #if defined(__x86_64__)
-  auto* stack = reinterpret_cast<std::uintptr_t*>(top);
+  auto* stack = reinterpret_cast<std::uintptr_t*>(top(index));
   *--stack =
       0;  // where `entry` would return to: it starts as if called, 8 bytes off a multiple of 16
   *--stack = reinterpret_cast<std::uintptr_t>(entry);
   for (std::size_t word = 0; word < kSavedWords; ++word) *--stack = 0;
   return stack;
 #else
-  auto* stack = reinterpret_cast<std::uintptr_t*>(top - 160);
+  auto* stack = reinterpret_cast<std::uintptr_t*>(top(index) - 160);
   for (int word = 0; word < 20; ++word) stack[word] = 0;
   stack[11] = reinterpret_cast<std::uintptr_t>(entry);  // x30
   return stack;

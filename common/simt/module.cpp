@@ -152,16 +152,20 @@ Location locate_outermost(const Module& module, std::uintptr_t address) {
   return look_up(module, address).outermost;
 }
 
-CallsFromKernel calls_from_kernel(const Module& module) {
-  std::vector<std::uintptr_t> calls;
+CallsFromKernel calls_from_kernel(const Module& module, const void* top) {
+  struct Walk {
+    std::uintptr_t top;
+    std::vector<std::uintptr_t> calls = {};
+  } walk{reinterpret_cast<std::uintptr_t>(top)};
   const auto take = [](_Unwind_Context* frame, void* data) {
-    const std::uintptr_t address = _Unwind_GetIP(frame);
-    if (address != 0) static_cast<std::vector<std::uintptr_t>*>(data)->push_back(address - 1);
-    return address != 0 ? _URC_NO_REASON : _URC_END_OF_STACK;
+    auto& [end, calls] = *static_cast<Walk*>(data);
+    if (_Unwind_GetCFA(frame) >= end || _Unwind_GetIP(frame) == 0) return _URC_NORMAL_STOP;
+    calls.push_back(_Unwind_GetIP(frame) - 1);
+    return _URC_NO_REASON;
   };
-  _Unwind_Backtrace(take, &calls);
+  _Unwind_Backtrace(take, &walk);
   CallsFromKernel found;
-  for (const std::uintptr_t call : calls) {
+  for (const std::uintptr_t call : walk.calls) {
     if (call < module.begin || call >= module.end) continue;
     const Location inner = locate(module, call), outer = locate_outermost(module, call);
     if (!inner.file.ends_with(".cu")) continue;

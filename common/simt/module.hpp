@@ -41,12 +41,12 @@ Location locate_outermost(const Module& module, std::uintptr_t address);
 // Whether that function is called `name`, without namespaces; no lambda in it.
 bool is_in_function(const Module& module, std::uintptr_t address, const std::string& name);
 
-// Of the calls that led here, on the running thread's stack: the innermost and the outermost line
+// Of the calls that led here, on a stack that begins at `top`: the innermost and the outermost line
 // in the module's .cu files. Line 0: there is none.
 struct CallsFromKernel {
   Location innermost, outermost;
 };
-CallsFromKernel calls_from_kernel(const Module& module);
+CallsFromKernel calls_from_kernel(const Module& module, const void* top);
 
 // Runs `command` on the module's file (set_read_lines() says how) and gives each line of its output
 // to `use`.

@@ -481,7 +481,7 @@ void Worker::fail_in(unsigned thread, FindingKind kind, const Site& site, const 
     __builtin_unreachable();  // it fails
   }
   const Location own = location_of(site);
-  const CallsFromKernel calls = calls_from_kernel(launch_->module);
+  const CallsFromKernel calls = calls_from_kernel(launch_->module, stacks_.top(running_));
   const bool is_in_header = !own.file.ends_with(".cu") && calls.innermost.line != 0;
   const Location where = is_in_header ? calls.innermost : own;
   const bool is_called = calls.outermost.line != 0 && calls.outermost != where;

@@ -2,9 +2,9 @@
 //
 // A thread block owns a batch index, BLOCK_1 rows and up to kFusedChunk columns of the output. It
 // streams X and V past them in tiles of BLOCK_2 keys. Inside the block:
-// - A warp owns kRowsPerWarp rows. It computes their weights P, which no other warp reads. All warps
-//   read the V tile in shared memory. A barrier right before the product completes P and V; another
-//   one keeps the next tile from coming too early.
+// - A warp owns kRowsPerWarp rows. It computes their weights P, which no other warp reads. All
+//   warps read the V tile in shared memory. A barrier right before the product completes P and V;
+//   another one keeps the next tile from coming too early.
 // - In the softmax, kLanesPerRow lanes share a row: its m and l are one register each, and two
 //   shuffles reduce over the row.
 // - In the product, a lane owns the same kColumnsPerLane columns of each of its warp's rows: 8 x 8

@@ -12,10 +12,12 @@
 #include "common/tensor.hpp"
 
 // AddressSanitizer's, where the program has it or ./lab check --sanitize preloads it; else null.
+#ifdef __linux__
 extern "C" {
 [[gnu::weak]] void __asan_poison_memory_region(const volatile void* memory, std::size_t bytes);
 [[gnu::weak]] void __asan_unpoison_memory_region(const volatile void* memory, std::size_t bytes);
 }
+#endif
 
 namespace flash::harness {
 
@@ -142,11 +144,13 @@ class BasicPaddedTensor {
 
   // Tells AddressSanitizer, where it is there, to report accesses before the first element and
   // after the last one, or to let them be.
-  void forbid_ends(bool forbid) {
+  void forbid_ends([[maybe_unused]] bool forbid) {
+#ifdef __linux__
     const auto tell = forbid ? __asan_poison_memory_region : __asan_unpoison_memory_region;
     if (tell == nullptr) return;
     for (T* const begin : {buffer_.data(), buffer_.data() + buffer_.size() - kGuard})
       tell(begin, sizeof(T) * kGuard);
+#endif
   }
 
   // Whether the buffers are equal bit by bit: == would call two NaNs different.

@@ -136,7 +136,7 @@ class Released(Test):
 
     def test_parts_of_a_page_on_what_is_not_there_are_left_out(self):
         page = self.out / "page.md"
-        text = "one\n\n<!-- IF {} -->\ntwo\n\n<!-- END IF -->\nthree\n"
+        text = "one\n\n<!-- IF {} -->\ntwo\n<!-- END IF -->\n\nthree\n"
         for path, wanted in (("common/", "one\n\ntwo\n\nthree\n"), ("nowhere", "one\n\nthree\n")):
             self.assertEqual(release.of_what_is_there(text.format(path), page), wanted)
         for page in self.out.rglob("*.md"):

@@ -52,7 +52,8 @@ class Summary(Test):
             self.assertRegex(line, name + stage)
         log = "Testing/Temporary/LastTest.log"
         self.assertEqual(summary[3:], [
-            "skipped: 3 need a GPU, 3 not started (of a task or a challenge), 3 need the emulator's checks",
+            "skipped: 3 need a GPU, 3 not started (of a task or a challenge), "
+            "3 need the emulator's checks",
             f"full logs: build/default/{log}, build/asan/{log}, build/cpu/{log}",
             "6 passed, 0 failed, 9 skipped"])
 

@@ -40,7 +40,8 @@ NEEDS_A_SOLUTION = ("tools/lab/verbs/run.py",)  # of at least one part
 OF_A_PART = ("README.md", "CMakeLists.txt", "tasks.toml", "figures/", "given/", "*.hpp", "*.cpp")
 OF_AN_OPEN_PART = ("solution/", "ladder/")
 
-_IF = re.compile(r"<!-- IF (?P<path>\S+) -->\n(?P<text>.*?)<!-- END IF -->\n", re.DOTALL)
+_IF = re.compile(r"<!-- IF (?P<path>\S+) -->\n(?P<text>.*?)<!-- END IF -->\n"
+                 r"(?P<blank>\n?)", re.DOTALL)
 _LINK = re.compile(r"\[(?P<text>[^][]*(?:\[[^][]*\][^][]*)*)\]\((?P<target>[^()\s]+)\)")
 
 
@@ -134,8 +135,8 @@ def _matches(path: str, patterns: Sequence[str]) -> bool:
 def of_what_is_there(text: str, page: Path) -> str:
     """A page without its parts on what was not handed out: those between a line
     `<!-- IF path -->`, from the page's folder, and `<!-- END IF -->`."""
-    return _IF.sub(lambda part: part["text"] if (page.parent / part["path"]).exists() else "",
-                   text)
+    return _IF.sub(lambda part: part["text"] + part["blank"]
+                   if (page.parent / part["path"]).exists() else "", text)
 
 
 def without_dead_links(text: str, page: Path, root: Path) -> str:

@@ -28,7 +28,8 @@ SHOWN_FAILURES = 3  # names in the summary; the output of every failure is above
 REPORT = "test-report.xml"  # in the build folder
 LOG = Path("Testing", "Temporary", "LastTest.log")  # ctest writes there what every test printed
 # Why a test was skipped, by what the harness prints last (cmake/FlashTargets.cmake).
-SKIPPED = {"verdict:needs-gpu": "need a GPU", "verdict:not-started": "not started (of a task or a challenge)",
+SKIPPED = {"verdict:needs-gpu": "need a GPU",
+           "verdict:not-started": "not started (of a task or a challenge)",
            "verdict:needs-checks": "need the emulator's checks"}
 OTHER = "for another reason"
 
