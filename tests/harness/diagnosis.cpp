@@ -44,6 +44,9 @@ class Matching {
       for (const Index row : spread(wrong, kRowsOfEach)) wrong_.push_back({output, row});
       for (const Index row : spread(right, kRowsOfEach)) right_.push_back({output, row});
     }
+    for (const Place& at : wrong_)
+      for (std::size_t c = 0; c < truth(at).value.size(); ++c)
+        most_left_ += kLeft * squared_distance(at, c, truth(at));
   }
 
   bool is_wrong() const { return !wrong_.empty(); }
@@ -83,6 +86,13 @@ class Matching {
     if (std::isinf(value)) return got(at, c) == value;
     return std::fabs(got(at, c) - value) <=
            slack * model_.outputs[at.output].bound * want.magnitude[c] + 1e-37;
+  }
+
+  // Infinite where one of the two is not finite, 0 where both are not.
+  double squared_distance(const Place& at, std::size_t c, const Row& to) const {
+    const double value = got(at, c), want = to.value[c];
+    if (std::isfinite(value) != std::isfinite(want)) return kInfinity;
+    return std::isfinite(value) ? (value - want) * (value - want) : 0;
   }
 
   bool is_right(const Place& at) {
@@ -138,18 +148,14 @@ class Matching {
         for (std::size_t c = 0; c < row.value.size(); ++c) {
           if (!near(at, c, row, kSlack)) return false;
           if (places == &right_ || row.magnitude[c] == Row::kUnknown) continue;
-          const double value = got(at, c);
-          if (!std::isfinite(value) || !std::isfinite(right.value[c])) {
-            if (std::isfinite(value) != std::isfinite(right.value[c])) before = kInfinity;
-            continue;
-          }
-          left += (value - row.value[c]) * (value - row.value[c]);
-          before += (value - right.value[c]) * (value - right.value[c]);
+          left += squared_distance(at, c, row);
+          before += squared_distance(at, c, right);
         }
+        if (left > most_left_) return false;
       }
     // As wrong as the mistake makes it, and not just a little less exact than asked for.
     if (!is_wrong()) return true;
-    return left <= 1e-2 * before && (is_probe_ || 2 * compared >= wrong_.size());
+    return left <= kLeft * before && (is_probe_ || 2 * compared >= wrong_.size());
   }
 
   // Wrong by no more than float's rounding is, and as often too large as too small in size: a
@@ -168,9 +174,12 @@ class Matching {
     return !is_wrong() || std::min(larger, smaller) > 0.2 * (larger + smaller);
   }
 
+  static constexpr double kLeft = 1e-2;  // of the squared distance to what is right
+
   Model& model_;
   const std::vector<Blocks>& blocks_;
-  bool is_probe_;  // then rows that cannot be compared are no reason against a mistake
+  double most_left_ = 0;  // of that of all wrong rows
+  bool is_probe_;         // then rows that cannot be compared are no reason against a mistake
   std::vector<Place> wrong_, right_;
   std::map<std::pair<int, Index>, Row> truths_;
 };
