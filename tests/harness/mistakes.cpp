@@ -77,9 +77,10 @@ std::vector<Mistake> common_mistakes(const AttentionShape& shape, const Attentio
           for (const Mask which : {Mask::kMissing, Mask::kWholeBlocks, Mask::kWholeTiles,
                                    Mask::kWholeBlocksOfKeys, Mask::kWholeTilesOfKeys})
             add(kAlone, which != Mask::kMissing, std::string("causal mask missing in ") + x,
-                std::string("keys that a query does not see add to ") + x, [=](Computation& c) {
+                std::string("keys that a query does not see add to ") + x,
+                [which, masked = gradients](Computation& c) {
                   c.mask = which;
-                  c.masked = gradients;
+                  c.masked = masked;
                 });
         mask(true, Mask::kNotDiagonal, "blocks on the diagonal left out",
              "the blocks of keys that the diagonal crosses are left out: the loop over the queries "
@@ -285,7 +286,7 @@ std::vector<Mistake> mistakes_of(const SeenForward& seen) {
         add(kAlone, true, "one maximum for several rows",
             "rows share one maximum; each row needs its own, since exp(S - m) becomes 0 where m is "
             "far above the row's scores",
-            [=](Computation& c) {
+            [at_once, nan, rows = rows, apart = apart](Computation& c) {
               c.max = Max::kOfRows;
               c.rows_of_max = rows;
               c.between_rows = apart;

@@ -75,7 +75,9 @@ class BuiltTasks(Test):
             cases[task.id, backend] = names
         for (task_id, backend), emulated in cases.items():  # ./lab check puts both results together
             if backend == EMULATED and (task_id, CHECKED) in cases:
-                self.assertEqual(emulated, cases[task_id, CHECKED])
+                # The checks take no sparse memory of the host's for memory of the device.
+                self.assertEqual([name for name in emulated if not name.endswith(" elements apart")],
+                                 cases[task_id, CHECKED])
 
     def test_untouched_skeletons_have_started_nothing(self):
         for task, backend, binary in self.each("skeleton"):
