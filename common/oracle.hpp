@@ -91,28 +91,26 @@ constexpr double unit_roundoff() {
 //   score   u (2 + sqrt(c)) s        head_dim products and their sums, the scale; as an error of exp's argument it is relative
 //   exp     u (8 + 2 s)              the function, and S - m, S - lse or S log2(e) rounded
 //   sums    4 u sqrt(n)              n additions whose errors do not all point the same way, and the rescaling between them
-// The sum of these for the output; for the gradients twice that (P, and the other factor), with
-// sums over queries and head_dim as well.
+// The sum of these for lse; for the gradients twice that (P, and the other factor), with sums over
+// queries and head_dim as well.
 FLASH_EXPORT double attention_bound(const AttentionShape& shape, double largest_score,
                                     double unit_roundoff);
 FLASH_EXPORT double attention_backward_bound(const AttentionShape& shape, double largest_score,
                                              double unit_roundoff);
 
-// The largest error of `out`, beside its magnitude, where the tensors are of 16 bits and all sums
-// in float32: that of the sums, and 3 u of T. A weight P (1 + e), |e| <= u, is rounded before it
-// meets V; out is divided by the sum of the weights or of the rounded ones. With the rounded ones
-// out is wrong by the sum of P e (v - out), at most u (magnitude + |out|), and |out| is at most the
-// magnitude. The element of out that is stored is rounded once more. For float and double it is
-// attention_bound(). Half has fewer digits below 2^-14: of each weight and of out up to 2^-25 gets
-// lost whatever the magnitude.
+// The largest error of `out`, beside its magnitude. A weight P (1 + e) is in the sum of products
+// and in the sum that these are divided by, so out is wrong by the sum of P e (v - out): at most
+// |e| (magnitude + |out|), and |out| is at most the magnitude. So what attention_bound() has for
+// scores counts twice. With tensors of 16 bits all sums are in float32, and 3 u of T are added: 2
+// for weights that are rounded before they meet V, 1 for the element of out that is stored. Half
+// has fewer digits below 2^-14: of each weight and of out up to 2^-25 gets lost whatever the
+// magnitude.
 template <class T>
 double attention_output_bound(const AttentionShape& shape, double largest_score) {
-  if constexpr (sizeof(T) == 2) {
-    const double u = unit_roundoff<T>();
-    return attention_bound(shape, largest_score, unit_roundoff<float>()) + 3 * u * (1 + u);
-  } else {
-    return attention_bound(shape, largest_score, unit_roundoff<T>());
-  }
+  const double u = unit_roundoff<T>(), of_sums = sizeof(T) == 2 ? unit_roundoff<float>() : u,
+               bound = 2 * attention_bound(shape, largest_score, of_sums) -
+                       attention_bound(shape, 0, of_sums);
+  return sizeof(T) == 2 ? bound + 3 * u * (1 + u) : bound;
 }
 
 // The same of the gradients: u of T for out, which delta is computed from, for P and for dS, which

@@ -24,9 +24,10 @@ SeenForward run_again(AttentionCase problem, std::uint64_t seed, const Probe& pr
   PaddedForward<T> tensors(inputs, problem.layout, problem.options(), 0, probe.fill);
   flash_attention_forward(tensors.pass(), problem.blocks);
   tensors.copy_back();
-  const double bound = attention_bound(
-      problem.shape, inputs.forward(problem.options()).largest_score, unit_roundoff<T>());
-  return tensors.seen(bound, bound, problem.blocks.queries, problem.blocks.keys);
+  const double largest = inputs.forward(problem.options()).largest_score;
+  return tensors.seen(attention_output_bound<T>(problem.shape, largest),
+                      attention_bound(problem.shape, largest, unit_roundoff<T>()),
+                      problem.blocks.queries, problem.blocks.keys);
 }
 
 template <class T>
@@ -41,9 +42,8 @@ Verdict judge(const AttentionCase& problem, std::uint64_t seed) {
 
   const double lse_bound = attention_bound(problem.shape, oracle.largest_score, unit_roundoff<T>());
   // Differences of scores that are all equal are exact.
-  const double bound = problem.data == part2::Data::kLowest
-                           ? attention_bound(problem.shape, 0, unit_roundoff<T>())
-                           : lse_bound;
+  const double bound = attention_output_bound<T>(
+      problem.shape, problem.data == part2::Data::kLowest ? 0 : oracle.largest_score);
   std::string wrong = tensors.written_outside();
   if (wrong.empty())
     wrong = part2::wrong_in<T>(tensors.out.view(), oracle.out, bound, "query",
@@ -83,7 +83,7 @@ Verdict unseen_keys_are_never_read(std::uint64_t seed) {
                        std::to_string(shape.queries - 1) +
                        ". Blocks of keys behind the last one that a block of queries sees have to "
                        "be skipped, not masked."};
-  const double bound = attention_bound(shape, oracle.largest_score, unit_roundoff<float>());
+  const double bound = attention_output_bound<float>(shape, oracle.largest_score);
   const std::string wrong =
       part2::wrong_in<float>(std::as_const(out).view(), oracle.out, bound, "query", kBlock);
   return verdict_on(wrong);
@@ -107,7 +107,7 @@ Held extra_bytes(Index sequence, std::uint64_t seed) {
     flash_attention_forward<float>({q.view(), k.view(), v.view(), out.view(), lse.view()});
   });
   const auto oracle = attention_oracle<float>(q.view(), k.view(), v.view(), {});
-  const double bound = attention_bound(shape, oracle.largest_score, unit_roundoff<float>());
+  const double bound = attention_output_bound<float>(shape, oracle.largest_score);
   return {bytes, part2::wrong_in<float>(std::as_const(out).view(), oracle.out, bound, "query",
                                         AttentionBlocks().queries)};
 }
