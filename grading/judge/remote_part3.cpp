@@ -1,22 +1,12 @@
 // measure_attention() and measure_all() of the judge: the student's run in the runner, and call
 // back for the work, the clock and the configurations, which are the case's.
+#include "grading/judge/attention_numbers.hpp"
 #include "grading/judge/remote.hpp"
-#include "part3_flash_cuda/measure_attention.hpp"
 
 namespace flash {
-namespace {
 
-constexpr int kNumbers = 7;
-
-// Number n of a measurement, in the order in which they are sent.
-double& number_of(AttentionMeasurement& m, int n) {
-  double* const numbers[kNumbers] = {
-      &m.forward_ms_mean, &m.forward_ms_std,    &m.forward_peak_MiB,     &m.backward_ms_mean,
-      &m.backward_ms_std, &m.backward_peak_MiB, &m.saved_activations_MiB};
-  return *numbers[n];
-}
-
-}  // namespace
+using grading::kNumbers;
+using grading::number_of;
 
 AttentionMeasurement measure_attention(AttentionWork& work, Clock& clock, int warmups, int passes) {
   const auto on_callback = [&](grading::Callback what) -> double {

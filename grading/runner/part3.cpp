@@ -3,9 +3,9 @@
 #include <cstdio>
 
 #include "common/error.hpp"
+#include "grading/judge/attention_numbers.hpp"
 #include "grading/judge/rows.hpp"
 #include "grading/runner/runner.hpp"
-#include "part3_flash_cuda/measure_attention.hpp"
 
 namespace flash::grading {
 namespace {
@@ -24,16 +24,6 @@ class JudgesWork : public AttentionWork, public Clock {
   void synchronize() override { ask_judge(kSynchronize); }
   double now_ms() override { return ask_judge(kNowMs); }
 };
-
-constexpr int kNumbers = 7;
-
-// Number n of a measurement, in the order in which they are sent.
-double& number_of(AttentionMeasurement& m, int n) {
-  double* const numbers[kNumbers] = {
-      &m.forward_ms_mean, &m.forward_ms_std,    &m.forward_peak_MiB,     &m.backward_ms_mean,
-      &m.backward_ms_std, &m.backward_peak_MiB, &m.saved_activations_MiB};
-  return *numbers[n];
-}
 
 void run_measure_all(const Message& call, Message& done) {
   using MeasureAll = std::vector<AttentionRow>(const std::vector<AttentionConfiguration>&);

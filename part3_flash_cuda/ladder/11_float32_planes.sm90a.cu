@@ -239,8 +239,8 @@ __global__ void __launch_bounds__(C::kThreads, 1)
         m[row] = m_new;
       }
     }
-    // The step's sum by itself: where a key has most of a row's weight, each small weight that is
-    // added to its 1 is rounded like a large one.
+    // The step's sum by itself: where one key has most of a row's weight, l is large, and small
+    // weights that are added to l one by one lose digits.
     float sum[2] = {};
     FLASH_UNROLL
     for (int k = 0; k < C::kBlockK / 8; ++k) FLASH_UNROLL
