@@ -24,7 +24,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import tomllib
@@ -142,13 +142,16 @@ def pairs(members: Sequence[Member], count: int) -> list[Member]:
     while wrong and len(made) < count and count > 0:
         one = chance.choice(wrong)
         two = chance.choice([other for other in wrong if other.task == one.task])
-        both = Member("pair", one.task, f"{one.name}+{two.name}", one.edit + two.edit,
-                      also=tuple(filter(None, (one.named, two.named, f"{one.named} + {two.named}",
-                                               f"{two.named} + {one.named}"))))
+        both = Member("pair", one.task, f"{one.name}+{two.name}", one.edit + two.edit)
         try:
-            both.source()
+            source = both.source()
         except LabError:  # one is not there any more after the other, or it is the same one
             continue
+        names = [one.named, two.named, f"{one.named} + {two.named}", f"{two.named} + {one.named}"]
+        # Both together may be a mistake with a name of its own.
+        names += [other.named for other in wrong
+                  if other.task == one.task and other.source() == source]
+        both = replace(both, also=tuple(filter(None, names)))
         made[both.id] = both
     return list(made.values())
 
