@@ -103,9 +103,13 @@ class GpuAttention final : public Problem {
       for (const double score : oracle_.largest_scores()) of_heads.push_back(bound(score));
       return of_heads;
     };
-    // Half loses up to 2^-25 of a number below 2^-14: of the result, and of the weights in its sum.
-    const double lost =
-        std::is_same_v<T, Half> ? 0x1p-25 * (1 + std::sqrt(static_cast<double>(shape_.keys))) : 0;
+    // What numbers of 16 bits lose below 2^-14, whatever the magnitude. Half: up to 2^-25 of out
+    // and of each weight in its sum. float32: up to 2^-31 of a weight that is split into planes of
+    // half, as in step 11 of the ladder; it counts where the key with the weight has a v near 0.
+    const double keys = static_cast<double>(shape_.keys);
+    const double lost = std::is_same_v<T, Half>    ? 0x1p-25 * (1 + std::sqrt(keys))
+                        : std::is_same_v<T, float> ? 0x1p-31 * std::sqrt(keys)
+                                                   : 0;
     const auto check = [&](const char* name, const char* rows, const DeviceTensor<T, 4>& got,
                            const Wanted& wanted, const std::vector<double>& bound) {
       const Shape<4>& shape = got.shape();

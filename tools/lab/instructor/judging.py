@@ -185,9 +185,11 @@ def runner_of(task: Task, folder: Path, backend: str = "") -> dict[Path, str]:
     if task.is_cuda:
         files |= {folder / file: f"/runner/{Path(file).name}"
                   for file in _LIBRARIES[backend or EMULATED]}
-    if backend == GPU:
-        files |= {place: f"/runner/{name}" for name, place in gpu.needed(runner).items()
-                  if name.startswith("libcudart")}
+    # /usr is in every sandbox; a compiler of its own folder has its own libstdc++.
+    own = ("libcudart",) if backend == GPU else ()
+    files |= {place: f"/runner/{name}" for name, place in gpu.needed(runner).items()
+              if name.startswith(own) or name.startswith(("libstdc++", "libgcc_s"))
+              and not place.is_relative_to("/usr")}
     return files
 
 
@@ -229,7 +231,7 @@ def _builds(task: Task, commands: dict[str, str], backends: Sequence[str]) -> It
         if backend == GPU:
             if not own:
                 raise LabError(f"the build does not compile {task.file} for a GPU")
-            yield Build(backend, _flags_of_nvcc(own), (host,))
+            yield Build(backend, (*_flags_of_nvcc(own), f"-ccbin={host}"), (host,))
             continue
         # A file that includes the .cu file, in a folder with the library's name.
         place = f"/{task.part}_{task.name}_{built_as(task)}_{backend}/{task.file}.cpp"
@@ -249,7 +251,7 @@ def _flags_of_nvcc(command: str) -> tuple[str, ...]:
         if found := re.fullmatch(r"--generate-code=arch=compute_(\d+),.*", word):
             suffix = "a" * (int(found[1]) >= 90)
             kept += ["-gencode", f"arch=compute_{found[1]}{suffix},code=sm_{found[1]}{suffix}"]
-        elif not word.startswith(("-Xptxas", "-isystem", "-Xcompiler=-W", "-Ofc")):
+        elif not word.startswith(("-Xptxas", "-isystem", "-Xcompiler=-W", "-Ofc", "-ccbin")):
             kept.append(word)
     return *kept, "-Xptxas=-v"  # what each kernel takes: compiler.txt
 
@@ -268,7 +270,7 @@ def _flags(command: str) -> tuple[str, ...]:
     for word in words[1:]:
         if skip:
             skip = False
-        elif word in ("-o", "-c", "-MF", "-MT"):
+        elif word in ("-o", "-c", "-MF", "-MT", "-isystem"):
             skip = True
         elif not word.startswith(("-I", "-D", "-W", "-MD")) or word == "-DNDEBUG" \
                 or word.startswith("-DFLASH_SIMT"):
@@ -336,10 +338,12 @@ def compiled(task: Task, source: bytes, work: Path, bench: Bench) -> Path:
 def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, str] | None:
     """Leaves the library in the folder build/; else how that failed."""
     place = f"/course/{task.shown_path()}"
+    folders = {Path(compiler).parent.parent for compiler in (build.flags[0], build.link[0])}
+    shown = {work / "course": "/course"} | {
+        folder: str(folder) for folder in folders if not folder.is_relative_to("/usr")}
 
     def tool(*argv: object) -> sandbox.Ended:
-        line = sandbox.command(argv, read={work / "course": "/course"},
-                               write={work / "build": "/build"}, folder="/build")
+        line = sandbox.command(argv, read=shown, write={work / "build": "/build"}, folder="/build")
         return sandbox.run(line, COMPILE_ON_GPU if build.backend == GPU else COMPILE)
 
     if task.is_cuda and build.backend != GPU:
@@ -355,7 +359,8 @@ def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, s
         _look_for_infrastructure(work)
         return BUILD_FAILED, _first_error(done.output)
     (work / "build/compiler.txt").write_text(done.output)
-    strange = _strange_includes((work / "build/student.d").read_text(errors="replace"), place)
+    dependencies = (work / "build/student.d").read_text(errors="replace")
+    strange = _strange_includes(dependencies, place, folders)
     if strange and bench.audited:
         return REFUSED, f"it includes {strange}, which is not a header of the course or of C++"
     if build.backend != CHECKED:  # which has the compiler's calls for the checks, and the rest
@@ -395,12 +400,13 @@ def _first_error(output: str) -> str:
                 lines[-1] if lines else "the compiler failed without a message")
 
 
-def _strange_includes(dependencies: str, own: str) -> str:
+def _strange_includes(dependencies: str, own: str, compilers: Iterable[Path]) -> str:
     """The first file that the compiler read and that is no header, of the list that it wrote."""
+    of_system = ("/usr/", *(f"{folder}/" for folder in compilers))
     for word in dependencies.partition(":")[2].replace("\\\n", " ").split():
         place = os.path.normpath(word)
         if place != own and not (
-                place.startswith("/usr/") or place == "/build/first.hpp" or
+                place.startswith(of_system) or place == "/build/first.hpp" or
                 place.startswith("/course/") and place.endswith((".hpp", ".h", ".inc"))):
             return word
     return ""
