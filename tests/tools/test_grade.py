@@ -4,6 +4,7 @@ The judge is replaced by the first line of a file, "// passed 3 of 4": test_judg
 one.
 """
 
+import contextlib
 import csv
 import dataclasses
 import io
@@ -167,7 +168,7 @@ class Grade(Class):
         self.out = self.root / "again"
         calls = []
 
-        def interrupted(task, source, bench):
+        def interrupted(task, source, bench, seed):
             calls.append(task)
             if len(calls) == 6:
                 raise KeyboardInterrupt
@@ -321,24 +322,26 @@ class Cluster(Class):
 
     def setUp(self):
         super().setUp()
-        self.submitted, self.left, self.asked = [], [], lambda: None
+        self.submitted, self.left, self.asked = [], {}, lambda: None
         self.patch(slurm.shutil, which=lambda name: f"/usr/bin/{name}")
         self.patch(slurm, _ask=self.cluster, POLL=0, LATE=0)
-        self.patch(slurm.sandbox, trouble=lambda: "")
+        self.patch(slurm.sandbox, trouble=lambda *_: "")
 
     def cluster(self, argv):
         if argv[0] == "sbatch":
             self.submitted.append(argv)
             array, = (word for word in argv if word.startswith("--array"))
             first, last = re.fullmatch(r"--array=(\d+)-(\d+)(?:%\d+)?", array).groups()
-            self.left = list(range(int(first), int(last) + 1))
-            return mock.Mock(returncode=0, stdout="7;cluster\n")
-        self.assertIn("--jobs=7", argv)
+            job = str(6 + len(self.submitted))
+            self.left[job] = list(range(int(first), int(last) + 1))
+            return mock.Mock(returncode=0, stdout=f"{job};cluster\n")
+        job = argv[-1].removeprefix("--jobs=")
         self.asked()
-        if self.left:
-            self.environment(SLURM_ARRAY_TASK_ID=str(self.left.pop(0)))
-            self.printed(slurm.main, self.out / "slurm/job.json")
-        return mock.Mock(returncode=0, stdout="x\n" * len(self.left))
+        if self.left[job]:
+            self.environment(SLURM_ARRAY_TASK_ID=str(self.left[job].pop(0)))
+            script = Path(self.submitted[int(job) - 7][-1])
+            self.printed(slurm.main, script.with_name("job.json"))
+        return mock.Mock(returncode=0, stdout="x\n" * len(self.left[job]))
 
     def test_the_same_grades_as_without_a_cluster(self):
         for name in "abc":
@@ -352,7 +355,7 @@ class Cluster(Class):
         argv, = self.submitted
         self.assertEqual(argv[-3:-1], ["--partition=cpu", "--mem=1G"])
         self.assertIn("--array=0-2%2", argv)
-        self.assertIn(str(self.out / "slurm/job.json"), Path(argv[-1]).read_text())
+        self.assertIn(str(self.out / "slurm/cpu/job.json"), Path(argv[-1]).read_text())
 
     def test_a_command_that_was_stopped_waits_for_its_job_again(self):
         for name in "abc":
@@ -372,12 +375,55 @@ class Cluster(Class):
     def test_what_no_task_graded_is_no_zero_and_is_submitted_again(self):
         for name in "ab":
             self.submit(name, fused_cpu="passed 1 of 1")
-        self.asked = lambda: self.left.clear()  # the job is cancelled
+        self.asked = lambda: self.left["7"].clear()  # the job is cancelled
         self.assertIn("a was not graded: its job left no record", self.graded(1, "--slurm"))
         self.assertEqual(self.table()["a"]["score"], "")
         self.asked = lambda: None
         self.graded(0, "--slurm")
         self.assertEqual(self.table()["a"]["score"], "1")
+
+
+    def test_stages_for_gpus_and_for_what_is_timed(self):
+        def judge(task, source, bench, seed=None):
+            """Of CUDA tasks the cases that the backend runs."""
+            done = fake_judge(task, source, bench)
+            return done if not task.is_cuda else dataclasses.replace(done, seed=seed, cases=tuple(
+                dataclasses.replace(case, name=f"{case.name} {backend}")
+                for case in done.cases for backend in bench.backends))
+
+        def set_up(tasks, headers, folder, seconds, backends):
+            return mock.Mock(folder=folder, seconds_a_call=seconds, backends=backends)
+
+        @contextlib.contextmanager
+        def ready(wanted, tasks):
+            yield mock.Mock(wanted=wanted, judge=lambda done, content: wanted.judged("passed", ""))
+        part, = manifest.load_parts()
+        self.tasks = [task for task in part.tasks if task.name in ("fused_cpu", "fused_cuda")]
+        self.patch(judging, judge=judge, set_up=set_up, runners_of=lambda *_: [])
+        self.patch(grade, _builds_for_gpu=lambda _: True)
+        self.patch(speed, ready=ready)
+        board = mock.MagicMock(device="cuda", tasks=("part1.fused_cuda",))
+        board.name = "x"
+        self.patch(boards, find=lambda _: board)
+        for name, passed in (("a", 2), ("b", 1)):
+            self.submit(name, fused_cpu="passed 1 of 1")
+            self.write(f"all/{name}/part1_softmax_matmul/skeleton/fused_cuda.cu",
+                       f"// passed {passed} of 2\n")
+        self.graded(0, "--slurm", "--sbatch-gpu=--gres=gpu:1", "--speed", "x=2:1")
+        self.assertEqual([[word for word in argv if re.match("--(array|gres|exclusive)", word)]
+                          for argv in self.submitted],
+                         [["--array=0-1", "--gres=gpu:1"], ["--array=0-1"],
+                          ["--array=0-0%1", "--gres=gpu:1", "--exclusive"]])
+        record = json.loads((self.out / "a/record.json").read_text())
+        cuda = record["tasks"][1]
+        self.assertEqual([case["name"] for case in cuda["cases"] if not case["challenge"]],
+                         ["case 0 gpu", "case 1 gpu", "case 0 checked", "case 1 checked"])
+        self.assertEqual(cuda["seed"], int((self.out / "slurm/seed").read_text()))
+        self.assertEqual([self.table()[name]["score"] for name in "ab"], ["5", "1"])
+        self.assertIn("Not run, because part1.fused_cuda",
+                      (self.out / "b/report.md").read_text())
+        self.graded(0, "--slurm", "--sbatch-gpu=--gres=gpu:1", "--speed", "x=2:1")
+        self.assertEqual(len(self.submitted), 3)
 
 
 class Files(Course):

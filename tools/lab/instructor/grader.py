@@ -4,7 +4,6 @@ A record says what it is of (`key`): the same files, judges and options are not 
 """
 
 import concurrent.futures
-import dataclasses
 import hashlib
 import threading
 import time
@@ -28,9 +27,9 @@ class Grader:
     """What is done is in the folder `output`, a folder a submission."""
 
     def __init__(self, tasks: Sequence[Task], left_out: tuple[str, ...], bench: Bench,
-                 output: Path, speed: Speed | None = None) -> None:
+                 output: Path, speed: Speed | None = None, seed: int | None = None) -> None:
         self.tasks, self.left_out, self.bench, self.output = tasks, left_out, bench, output
-        self.speed = speed
+        self.speed, self.seed = speed, seed  # without a seed each task has one of its own
         self.version = str(handout.version_of(paths.ROOT))
         self.stop = threading.Event()
         parts = [f"{bench.seconds_a_call} {left_out}", *([str(speed.wanted)] if speed else [])]
@@ -60,28 +59,27 @@ class Grader:
         kept = self._record(submission, key)
         if kept is not None and kept.status != INFRA_ERROR:
             return kept
-        folder = self.output / submission.id
+        begin = time.monotonic()
+        for attempt in range(TRIES):
+            try:
+                return self.finish(submission, self._judge(content), time.monotonic() - begin)
+            except LabError:
+                raise  # all others have the same problem
+            except Exception as error:  # whatever it is, the other submissions are graded
+                why = f"{type(error).__name__}: {error}"
+        return self.finish(submission, (), error=why)
+
+    def finish(self, submission: Submission, judged: Sequence[Judged], seconds: float = 0,
+               error: str = "") -> Record:
+        """Writes the record and the reports; those of an infra_error where there is an error."""
+        content, key = self._read(submission)
         note = content.problem
         if content.version and content.version != self.version:
             note = (f"This was written for version {content.version} of the course, and graded "
                     f"with version {self.version}.")
-        begin = time.monotonic()
-        record = Record(submission.id, key, judging.GRADED, self.version, note=note,
-                        left_out=self.left_out)
-        for attempt in range(TRIES):
-            try:
-                judged = tuple(self._task(task, content) for task in self.tasks)
-                if self.speed:
-                    judged += (self.speed.judge(judged, content),)
-                record = _changed(record, tasks=judged, seconds=time.monotonic() - begin)
-                break
-            except LabError:
-                raise  # all others have the same problem
-            except Exception as error:  # whatever it is, the other submissions are graded
-                if attempt == TRIES - 1:
-                    error_text = f"{type(error).__name__}: {error}"
-                    record = _changed(record, status=INFRA_ERROR, error=error_text)
-        self._report(folder, record)
+        record = Record(submission.id, key, INFRA_ERROR if error else judging.GRADED, self.version,
+                        tuple(judged), error, note, self.left_out, seconds)
+        self._report(self.output / submission.id, record)
         return record
 
     def kept(self, submission: Submission) -> Record | None:
@@ -110,6 +108,10 @@ class Grader:
         record = _read_record(self.output / submission.id / RECORD)
         return record if record is not None and record.key == key else None
 
+    def _judge(self, content: Content) -> tuple[Judged, ...]:
+        judged = tuple(self._task(task, content) for task in self.tasks)
+        return (*judged, self.speed.judge(judged, content)) if self.speed else judged
+
     def _task(self, task: Task, content: Content) -> Judged:
         if self.stop.is_set():
             raise LabError("stopped")
@@ -117,7 +119,7 @@ class Grader:
         if source is None:
             why = content.problem or f"the submission has no {task.shown_path()}"
             return Judged(task.id, task.points, MISSING, why)
-        return judging.judge(task, source, self.bench)
+        return judging.judge(task, source, self.bench, self.seed)
 
     def _report(self, folder: Path, record: Record) -> None:
         results = folder / "results.json"
@@ -149,10 +151,6 @@ def _read_record(file: Path) -> Record | None:
         return reports.from_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, TypeError, KeyError):
         return None
-
-
-def _changed(record: Record, **values: object) -> Record:
-    return dataclasses.replace(record, **values)
 
 
 def write(file: Path, text: str) -> None:

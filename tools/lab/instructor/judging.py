@@ -292,26 +292,38 @@ def judge(task: Task, source: bytes, bench: Bench, seed: int | None = None) -> J
     with tempfile.TemporaryDirectory(prefix="lab-judge-") as folder:
         work = Path(folder) / "work"
         _lay_out(task, source, work, bench)
-        first, *others = bench.builds[task.id]
-        checked = [build for build in others if build.backend == CHECKED]
-        if problem := _compile(task, first, work, bench):
-            return Judged(task.id, task.points, *problem)
-        events = _run(task, first, bench.cases[task.id], work, bench, ending.seed)
-        begun = any(event["status"] != "not_started" for event in events["ends"].values())
-        for build in checked if begun and _wanted(bench.checks[task.id], bench) else ():
-            if problem := _compile(task, build, work, bench):
-                return Judged(task.id, task.points, *problem)
-            more = _run(task, build, bench.checks[task.id], work, bench, ending.seed)
-            events["ends"] |= more["ends"]
-        for name in bench.checks[task.id] if not begun else ():
-            events["ends"][name] = {"status": "not_started", "message": ""}
-        without_checks = task.is_cuda and not checked  # for a board: these cases are not asked for
-        cases = [_case(case, events) for case in events["cases"]
-                 if not (without_checks and case["name"] in bench.checks[task.id])]
-        return dataclasses.replace(ending, cases=tuple(
-            Case(case.name, case.status, case.points, case.message, case.challenge, case.counts,
-                 case.requirement, case.diagnosis)
-            for case in grading.with_points(task, cases)))
+        asked: set[str] = set()
+        events: dict = {"ends": {}}
+        for build in bench.builds[task.id]:
+            names = (bench.checks if build.backend == CHECKED else bench.cases)[task.id]
+            asked.update(names)
+            # What is not begun has no checks to fail.
+            if events["ends"] and all(end["status"] == "not_started"
+                                      for end in events["ends"].values()):
+                events["ends"] |= {name: {"status": "not_started", "message": ""} for name in names}
+            elif _wanted(names, bench):
+                if problem := _compile(task, build, work, bench):
+                    return Judged(task.id, task.points, *problem)
+                more = _run(task, build, names, work, bench, ending.seed)
+                events = {"cases": more["cases"], "ends": events["ends"] | more["ends"]}
+        return dataclasses.replace(ending, cases=_with_points(task, [
+            _case(case, events) for case in events["cases"] if case["name"] in asked]))
+
+
+def merged(task: Task, some: Judged, others: Judged) -> Judged:
+    """Of the same file, judged with different backends, and so in different cases."""
+    if some.status != GRADED or others.status != GRADED:
+        return others if some.status == GRADED else some
+    return dataclasses.replace(some, cases=_with_points(task, [
+        grading.CaseResult(case.name, case.status, case.message, requirement=case.requirement,
+                           challenge=case.challenge, diagnosis=case.diagnosis)
+        for case in (*some.cases, *others.cases)]))
+
+
+def _with_points(task: Task, cases: list[grading.CaseResult]) -> tuple[Case, ...]:
+    return tuple(Case(case.name, case.status, case.points, case.message, case.challenge,
+                      case.counts, case.requirement, case.diagnosis)
+                 for case in grading.with_points(task, cases))
 
 
 def _lay_out(task: Task, source: bytes, work: Path, bench: Bench) -> None:

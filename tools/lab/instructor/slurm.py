@@ -1,50 +1,157 @@
-"""Grades a class on a cluster: `./lab grade --slurm` submits a job array, waits, and collects.
+"""Grades a class on a cluster: `./lab grade --slurm` submits job arrays, waits, and collects.
 
-A task of the array grades one submission, or every n-th where there are more than an array may
-have. It runs this module on a node, and leaves a record as a run on one computer does; so an
-interrupted command goes on where it was, whoever graded what is there. The course, the submissions
-and the results must be in folders that all nodes see.
+There is an array for each stage: C++ and what is emulated, CUDA on GPUs, and what is timed, alone
+on a node. A task of an array does one submission's part, or every n-th's where there are more than
+an array may have. It runs this module on a node, and leaves a record in the stage's folder; so an
+interrupted command goes on where it was. The course, the submissions and the results must be in
+folders that all nodes see.
 """
 
+import contextlib
+import dataclasses
+import functools
 import hashlib
 import json
 import os
+import secrets
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from lab import console, manifest, paths
+from lab.backends import CHECKED, EMULATED, GPU
 from lab.errors import LabError
-from lab.instructor import judging, sandbox
-from lab.instructor.grader import Grader, write
+from lab.instructor import judging, reports, sandbox, speed
+from lab.instructor.grader import RECORD, Grader, write
+from lab.instructor.judging import Judged
 from lab.instructor.reports import INFRA_ERROR, Record
-from lab.instructor.submissions import Submission
+from lab.instructor.speed import Speed
+from lab.instructor.submissions import Content, Submission
+from lab.manifest import Task
 
-FOLDER = "slurm"     # of the results: what was submitted, and what each task printed
+FOLDER = "slurm"     # of the results: a folder for each stage, with its job and its records
 MOST_TASKS = 1000    # of an array; Slurm's own limit is 1001 unless it is configured
 POLL = 2.0           # seconds
 LATE = 60.0          # that a record may take from a node to here, after its job has ended
 TROUBLES = 30        # of squeue in a row, before the command gives up
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What a node has to know about its stage."""
+
+    tasks: tuple[str, ...]     # ids
+    backends: tuple[str, ...]  # of CUDA tasks
+    build: str
+    seconds: float
+    seed: int                  # the same in all stages: a report has one for each task
+    speed: str = ""            # the option of that name, in the stage that measures
+
+
+class Stage(Grader):
+    """Grades for one stage: leaves records, and no reports. Where the jobs are submitted it knows
+    which records are there."""
+
+    def __init__(self, plan: Plan, output: Path, headers: Path, measured: Speed | None = None,
+                 options: Sequence[str] = (), at_once: int | None = None) -> None:
+        known = {task.id: task for part in manifest.load_parts() for task in part.tasks}
+        tasks = [known[name] for name in plan.tasks]
+        bench = judging.set_up(tasks, headers, Path(plan.build), plan.seconds, plan.backends)
+        super().__init__(tasks, (), bench, output, measured, plan.seed)
+        self.plan, self.options, self.at_once = plan, options, at_once
+
+    def _judge(self, content: Content) -> tuple[Judged, ...]:
+        return (self.speed.judge((), content),) if self.speed else super()._judge(content)
+
+    def _report(self, folder: Path, record: Record) -> None:
+        write(folder / RECORD, reports.to_json(record))
+
+
 def grade(grader: Grader, everyone: Sequence[Submission], options: Sequence[str],
-          at_once: int | None) -> list[Record]:
+          of_gpu: Sequence[str] | None, measured: str, at_once: int | None,
+          headers: Path) -> list[Record]:
+    """`options` of sbatch; with `of_gpu` there is a stage with these for the GPU. `measured` is
+    the text of --speed."""
     if shutil.which("sbatch") is None or shutil.which("squeue") is None:
         raise LabError("sbatch and squeue are not installed here; run this where jobs of the "
                        "cluster are submitted")
     todo = [one for one in everyone if not _is_graded(grader, one)]
     if todo:
-        job = _job_that_runs(grader, todo) or _submit(grader, todo, options, at_once)
-        _wait(job, grader, todo)
+        folder = grader.output / FOLDER
+
+        def stage(name: str, tasks: Iterable[str], backends: tuple[str, ...], of_job: Sequence[str],
+                  at_once: int | None = at_once, speed: str = "") -> Stage:
+            plan = Plan(tuple(tasks), backends, str(grader.bench.folder),
+                        grader.bench.seconds_a_call, _seed(folder), speed)
+            return Stage(plan, folder / name, headers, grader.speed if speed else None, of_job,
+                         at_once)
+
+        on_gpu = of_gpu is not None and any(task.is_cuda for task in grader.tasks)
+        stages = [stage("cpu", (task.id for task in grader.tasks),
+                        (CHECKED,) if on_gpu else (EMULATED, CHECKED), options)]
+        if on_gpu:
+            cuda = (task.id for task in grader.tasks if task.is_cuda)
+            stages.insert(0, stage("gpu", cuda, (GPU,), of_gpu))
+        records = _run(stages, todo)
+        judged = {name: _merged(grader.tasks, found) for name, found in records.items()
+                  if all(one is not None and one.status != INFRA_ERROR for one in found)}
+        if grader.speed:
+            wanted = grader.speed.wanted
+            late = {name: (verdict,) for name, tasks in judged.items()
+                    if (verdict := wanted.not_run(tasks))}
+            ready = [one for one in todo if one.id in judged and one.id not in late]
+            on_gpu = wanted.board.device == "cuda"
+            more = _run([stage("speed", wanted.board.tasks, (GPU,) if on_gpu else (EMULATED,),
+                               [*(of_gpu or () if on_gpu else options), "--exclusive"], 1,
+                               measured)], ready)
+            for name, found in more.items():
+                records[name] += found
+                if found[0] is not None:
+                    late[name] = found[0].tasks
+            judged = {name: tasks + late[name] for name, tasks in judged.items() if name in late}
+        for one in todo:
+            found = [record for record in records[one.id] if record is not None]
+            if error := next((record.error for record in found if record.error), ""):
+                grader.finish(one, (), error=error)
+            elif one.id in judged:
+                grader.finish(one, judged[one.id], sum(record.seconds for record in found))
     return [grader.kept(one) or Record(
         one.id, "", INFRA_ERROR, grader.version,
         error=f"its job left no record; {grader.output / FOLDER} has what it printed")
         for one in everyone]
+
+
+def _merged(tasks: Sequence[Task], records: Sequence[Record]) -> tuple[Judged, ...]:
+    """What all stages found, task by task."""
+    return tuple(functools.reduce(
+        functools.partial(judging.merged, task),
+        [found for record in records for found in record.tasks if found.task == task.id])
+        for task in tasks)
+
+
+def _seed(folder: Path) -> int:
+    file = folder / "seed"
+    if not file.exists():
+        write(file, f"{secrets.randbelow(10**17) + 10**17}\n")
+    return int(file.read_text())
+
+
+def _run(stages: Sequence[Stage], todo: Sequence[Submission]) -> dict[str, list[Record | None]]:
+    """The records of all stages, by the ids of the submissions."""
+    jobs = []
+    for stage in stages:
+        mine = [one for one in todo if not _is_graded(stage, one)]
+        jobs.append((mine, mine and (_job_that_runs(stage, mine) or _submit(stage, mine))))
+    for stage, (mine, job) in zip(stages, jobs):
+        if mine:
+            _wait(job, stage, mine)
+    return {one.id: [stage.kept(one) for stage in stages] for one in todo}
 
 
 def _ask(argv: Sequence[str]) -> subprocess.CompletedProcess:
@@ -56,22 +163,19 @@ def _is_graded(grader: Grader, one: Submission) -> bool:
     return record is not None and record.status != INFRA_ERROR
 
 
-def _note(grader: Grader) -> Path:
-    return grader.output.absolute() / FOLDER / "job.json"
+def _note(stage: Stage) -> Path:
+    return stage.output.absolute() / "job.json"
 
 
-def _same(grader: Grader) -> str:
+def _same(stage: Stage) -> str:
     """What two jobs must have in common for one to do the other's work."""
-    return hashlib.sha256(f"{grader.fingerprint} {grader.output.absolute()}".encode()).hexdigest()
+    return hashlib.sha256(f"{stage.fingerprint} {stage.output.absolute()}".encode()).hexdigest()
 
 
-def _submit(grader: Grader, todo: Sequence[Submission], options: Sequence[str],
-            at_once: int | None) -> str:
-    note = _note(grader)
+def _submit(stage: Stage, todo: Sequence[Submission]) -> str:
+    note, at_once = _note(stage), stage.at_once
     # First: a task may start before sbatch has returned. The number of the job comes after.
-    content = {"of": _same(grader), "output": str(grader.output.absolute()),
-               "tasks": [task.id for task in grader.tasks], "left_out": list(grader.left_out),
-               "seconds": grader.bench.seconds_a_call, "build": str(grader.bench.folder),
+    content = {"of": _same(stage), "plan": dataclasses.asdict(stage.plan),
                "submissions": [[one.id, str(one.place.absolute())] for one in todo]}
     write(note, json.dumps(content, indent=1) + "\n")
     command = [sys.executable, "-P", "-m", "lab.instructor.slurm", str(note)]
@@ -83,7 +187,7 @@ def _submit(grader: Grader, todo: Sequence[Submission], options: Sequence[str],
     tasks = min(len(todo), MOST_TASKS)
     argv = ["sbatch", "--parsable", "--job-name=lab-grade", "--requeue",
             f"--array=0-{tasks - 1}{f'%{at_once}' if at_once else ''}",
-            f"--output={note.parent}/%a.out", *options, str(script)]
+            f"--output={note.parent}/%a.out", *stage.options, str(script)]
     console.print_command(argv)
     done = _ask(argv)
     if done.returncode:
@@ -93,20 +197,20 @@ def _submit(grader: Grader, todo: Sequence[Submission], options: Sequence[str],
     return job
 
 
-def _job_that_runs(grader: Grader, todo: Sequence[Submission]) -> str:
+def _job_that_runs(stage: Stage, todo: Sequence[Submission]) -> str:
     """The job of an earlier command that was interrupted, if it still works on these."""
     try:
-        known = json.loads(_note(grader).read_text())
+        known = json.loads(_note(stage).read_text())
         job = known["job"]
     except (OSError, ValueError, KeyError):
         return ""
     if not _tasks_left(job):
         return ""
     console.say(f"job {job} of an earlier command still runs")
-    if known["of"] != _same(grader) or not {one.id for one in todo} <= {
+    if known["of"] != _same(stage) or not {one.id for one in todo} <= {
             name for name, _ in known["submissions"]}:
         raise LabError(f"job {job} grades other submissions, or with other options, into "
-                       f"{grader.output}; wait for its end, or: scancel {job}")
+                       f"{stage.output}; wait for its end, or: scancel {job}")
     return job
 
 
@@ -125,8 +229,8 @@ def _tasks_left(job: str) -> int:
         time.sleep(POLL)
 
 
-def _wait(job: str, grader: Grader, todo: Sequence[Submission]) -> None:
-    console.say(f"job {job}: {len(todo)} submissions. You may stop this command: the job goes on, "
+def _wait(job: str, stage: Stage, todo: Sequence[Submission]) -> None:
+    console.say(f"job {job}, {stage.output.name}: {len(todo)} submissions. You may stop this command: the job goes on, "
                 "and the same command waits for it again")
     with console.progress("grading") as update:
         while left := _tasks_left(job):
@@ -134,7 +238,7 @@ def _wait(job: str, grader: Grader, todo: Sequence[Submission]) -> None:
             update(len(todo) * max(tasks - left, 0) // tasks, len(todo))
             time.sleep(POLL)
     until = time.monotonic() + LATE
-    while time.monotonic() < until and any(grader.kept(one) is None for one in todo):
+    while time.monotonic() < until and any(stage.kept(one) is None for one in todo):
         time.sleep(POLL)
 
 
@@ -142,15 +246,16 @@ def main(note: Path) -> int:
     """On a node: grades what is this task's of the array."""
     job = json.loads(note.read_text())
     mine = job["submissions"][int(os.environ["SLURM_ARRAY_TASK_ID"])::MOST_TASKS]
-    known = {task.id: task for part in manifest.load_parts() for task in part.tasks}
-    tasks = [known[name] for name in job["tasks"]]
-    if trouble := sandbox.trouble():
+    plan = Plan(**{name: tuple(value) if isinstance(value, list) else value
+                   for name, value in job["plan"].items()})
+    if trouble := sandbox.trouble(GPU in plan.backends):
         raise LabError(trouble)
-    with tempfile.TemporaryDirectory(prefix="lab-grade-") as folder:
-        bench = judging.set_up(tasks, Path(folder), Path(job["build"]), job["seconds"])
-        grader = Grader(tasks, tuple(job["left_out"]), bench, Path(job["output"]))
+    with tempfile.TemporaryDirectory(prefix="lab-grade-") as folder, \
+            speed.ready(speed.threshold(plan.speed), plan.tasks) if plan.speed else \
+            contextlib.nullcontext() as measured:
+        stage = Stage(plan, note.parent, Path(folder), measured)
         for name, place in mine:
-            record = grader.one(Submission(name, Path(place)))
+            record = stage.one(Submission(name, Path(place)))
             print(f"{name}: {record.status} {record.error}", flush=True)
     return 0
 

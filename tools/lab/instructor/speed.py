@@ -30,27 +30,35 @@ class Threshold:
     def name(self) -> str:
         return f"at least {self.least:g} times as fast as the reference"
 
+    def not_run(self, done: Sequence[Judged]) -> Judged | None:
+        """The verdict where a task of the board does not pass all of its cases."""
+        wrong = [task.task for task in done if task.task in self.board.tasks and not (
+            task.status == GRADED and all(case.status == PASSED or case.challenge
+                                          for case in task.cases))]
+        return self.judged(NOT_RUN, f"Not run, because {', '.join(wrong)} does not pass all of its "
+                                    "cases.") if wrong else None
+
+    def judged(self, status: str, message: str) -> Judged:
+        return Judged(SPEED + self.board.name, self.points, GRADED, cases=(
+            Case(self.name, status, self.points, message, requirement="speed"),))
+
 
 @dataclass(frozen=True)
 class Speed:
     wanted: Threshold
-    where: Site
+    where: Site | None  # None where the jobs of a cluster are submitted, which measure
 
     def judge(self, done: Sequence[Judged], content: Content) -> Judged:
         """After the board's tasks were judged, each with its cases. InfraError where the machine is
         busy: that says nothing about the submission."""
-        wrong = [task.task for task in done if task.task in self.wanted.board.tasks and not (
-            task.status == GRADED and all(case.status == PASSED or case.challenge
-                                          for case in task.cases))]
-        if wrong:
-            return self._judged(NOT_RUN, f"Not run, because {', '.join(wrong)} does not pass all "
-                                         "of its cases.")
+        if blocked := self.wanted.not_run(done):
+            return blocked
         with tempfile.TemporaryDirectory(dir=self.where.work) as folder:
             where = dataclasses.replace(self.where, work=Path(folder))
             try:
                 libraries = measuring.libraries(where, content.files)
             except LabError as error:  # a board of a GPU compiles with nvcc
-                return self._judged(FAILED, str(error))
+                return self.wanted.judged(FAILED, str(error))
             try:
                 machine.refuse_if_busy(where.board)
                 samples = measuring.measure(where, libraries, TURNS).samples
@@ -58,13 +66,9 @@ class Speed:
             except Busy as error:
                 raise InfraError(str(error)) from None
             except NoResult as error:
-                return self._judged(FAILED, str(error))
+                return self.wanted.judged(FAILED, str(error))
         said = f"It is {found.speedup:.2f} times as fast, +- {100 * found.uncertainty:.1f} %."
-        return self._judged(PASSED if found.speedup >= self.wanted.least else FAILED, said)
-
-    def _judged(self, status: str, message: str) -> Judged:
-        return Judged(SPEED + self.wanted.board.name, self.wanted.points, GRADED, cases=(
-            Case(self.wanted.name, status, self.wanted.points, message, requirement="speed"),))
+        return self.wanted.judged(PASSED if found.speedup >= self.wanted.least else FAILED, said)
 
 
 def threshold(text: str) -> Threshold:
@@ -75,11 +79,16 @@ def threshold(text: str) -> Threshold:
     return Threshold(boards.find(found[1]), float(found[2]), float(found[3]))
 
 
-@contextlib.contextmanager
-def ready(wanted: Threshold, tasks: Sequence[str]) -> Iterator[Speed]:
-    """The board on this machine. LabError where it cannot be measured here."""
+def check(wanted: Threshold, tasks: Sequence[str]) -> None:
+    """LabError where the board needs tasks that are not graded."""
     if missing := [name for name in wanted.board.tasks if name not in tasks]:
         raise LabError(f"--speed {wanted.board.name} needs {', '.join(missing)}, which --tasks "
                        "leaves out, or which has no judge here")
+
+
+@contextlib.contextmanager
+def ready(wanted: Threshold, tasks: Sequence[str]) -> Iterator[Speed]:
+    """The board on this machine. LabError where it cannot be measured here."""
+    check(wanted, tasks)
     with measuring.site(wanted.board) as where:
         yield Speed(wanted, where)

@@ -15,6 +15,7 @@ from lab.errors import LabError
 from lab.instructor import gpu, judging, reports, sandbox, slurm, speed, submissions
 from lab.instructor.grader import Grader, hidden_cases, write
 from lab.instructor.reports import INFRA_ERROR
+from lab.instructor.speed import Speed
 from lab.manifest import Task
 
 GROUP = "Instructor"
@@ -36,43 +37,60 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=20, metavar="S",
                         help="that one call of a student's function may take (default: 20)")
     parser.add_argument("--emulate", action="store_true",
-                        help="CUDA tasks on the emulator, also where there is a GPU; with --slurm "
-                             "always")
+                        help="CUDA tasks on the emulator, also where there is a GPU")
     parser.add_argument("--speed", metavar="BOARD=SPEEDUP:POINTS",
                         help="points for speed over the reference, on a board of the leaderboard, "
                              "as in part2-cpu=2:1; then one submission is graded at a time")
     parser.add_argument("--slurm", action="store_true",
-                        help="grade on the nodes of a cluster, as a job array")
+                        help="grade on the nodes of a cluster, in job arrays")
     parser.add_argument("--sbatch", default="", metavar="OPTIONS",
-                        help="of the job, as in --sbatch='--partition=cpu --time=30'")
+                        help="of these jobs, as in --sbatch='--partition=cpu --time=30'")
+    parser.add_argument("--sbatch-gpu", metavar="OPTIONS",
+                        help="CUDA tasks run on GPUs, in jobs with these options, as in "
+                             "--sbatch-gpu='--partition=gpu --gres=gpu:1'; without it they are "
+                             "emulated")
 
 
 def run(args: argparse.Namespace) -> int:
     if (args.jobs is not None and args.jobs < 1) or not args.seconds > 0:
         raise LabError("--jobs must be at least 1, and --seconds above 0")
-    if args.speed and (args.slurm or (args.jobs or 1) > 1):
-        raise LabError("--speed measures one submission at a time on this computer: leave --slurm "
-                       "and --jobs out")
+    if args.speed and not args.slurm and (args.jobs or 1) > 1:
+        raise LabError("--speed measures one submission at a time on this computer: leave --jobs "
+                       "out")
+    if args.sbatch_gpu is not None and (not args.slurm or args.emulate):
+        raise LabError("--sbatch-gpu goes with --slurm, and not with --emulate")
     wanted_speed = speed.threshold(args.speed) if args.speed else None
     # On a cluster a node may have what this computer lacks, and says so if not.
     if not args.slurm and (trouble := sandbox.trouble()):
         raise LabError(trouble)
     wanted = manifest.select(manifest.load_parts(), args.tasks.split(",") if args.tasks else ())
     everyone, no_submission = submissions.find(args.places, wanted)
-    on_gpu = not args.emulate and not args.slurm and _has_gpu(wanted)
-    if on_gpu and (trouble := sandbox.trouble(on_gpu)):
-        raise LabError(f"{trouble} (--emulate grades without the GPU)")
+    if args.slurm:
+        on_gpu = args.sbatch_gpu is not None and _builds_for_gpu(wanted)
+    else:
+        on_gpu = not args.emulate and _has_gpu(wanted)
+        if on_gpu and (trouble := sandbox.trouble(on_gpu)):
+            raise LabError(f"{trouble} (--emulate grades without the GPU)")
     preset = "default" if on_gpu else PRESET
     tasks, left_out = _set_up(wanted, preset, on_gpu)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lab-grade-"))
         bench = judging.set_up(tasks, Path(folder), build.build_folder(preset), args.seconds,
                                (GPU, CHECKED) if on_gpu else (EMULATED, CHECKED))
-        measured = wanted_speed and stack.enter_context(
-            speed.ready(wanted_speed, [task.id for task in tasks]))
+        names = [task.id for task in tasks]
+        measured = wanted_speed and (
+            Speed(wanted_speed, None) if args.slurm
+            else stack.enter_context(speed.ready(wanted_speed, names)))
         grader = Grader(tasks, left_out, bench, args.output, measured)
         if args.slurm:
-            records = slurm.grade(grader, everyone, shlex.split(args.sbatch), args.jobs)
+            if wanted_speed:
+                speed.check(wanted_speed, names)
+                if wanted_speed.board.device == "cuda" and not on_gpu:
+                    raise LabError(f"--speed {wanted_speed.board.name} needs a GPU: --sbatch-gpu "
+                                   "says which jobs have one")
+            of_gpu = shlex.split(args.sbatch_gpu) if on_gpu else None
+            records = slurm.grade(grader, everyone, shlex.split(args.sbatch), of_gpu, args.speed,
+                                  args.jobs, Path(folder))
         else:
             records = grader.grade(everyone, 1 if measured else args.jobs or os.cpu_count() or 1)
     earlier, of_other_tasks = grader.earlier(everyone)
@@ -107,6 +125,18 @@ def _has_gpu(wanted: Sequence[Task]) -> bool:
         return False
     known = build.configured("default")
     return known.cuda == "gpu" and known.checked
+
+
+def _builds_for_gpu(wanted: Sequence[Task]) -> bool:
+    """Whether there are tasks for the GPUs of a cluster; this computer needs none. LabError where
+    it cannot build for them."""
+    if not any(task.is_cuda for task in wanted):
+        return False
+    known = build.configured("default")
+    if known.cuda == "none" or not known.checked:
+        raise LabError("--sbatch-gpu needs nvcc and g++ here, to build what the nodes run "
+                       "(./lab doctor says more)")
+    return True
 
 
 def _set_up(wanted: Sequence[Task], preset: str,
