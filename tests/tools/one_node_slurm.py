@@ -4,7 +4,8 @@
     python tests/tools/one_node_slurm.py COMMAND ...
 
 As root on Linux, without systemd: munged, slurmctld and slurmd run from a temporary folder, on
-ports of their own, and end with the command. ctest does not run it.
+ports of their own, and end with the command. Slurm counts one GPU, for `--sbatch-gpu`, whether there
+is one or not. ctest does not run it.
 """
 
 import contextlib
@@ -42,7 +43,8 @@ SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd.log
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
-NodeName={host} NodeAddr=127.0.0.1 CPUs={cores} State=UNKNOWN
+GresTypes=gpu
+NodeName={host} NodeAddr=127.0.0.1 CPUs={cores} Gres=gpu:1 State=UNKNOWN
 PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP
 """
 
@@ -70,6 +72,7 @@ def one_node() -> Iterator[dict[str, str]]:
         conf = folder / "slurm.conf"
         conf.write_text(CONFIGURATION.format(host=host, ctld=free_port(), slurmd=free_port(),
                                              folder=folder, cores=os.cpu_count()))
+        (folder / "gres.conf").write_text("AutoDetect=off\nName=gpu File=/dev/null\n")
         environment = {"SLURM_CONF": str(conf)}
 
         def start(*argv: object) -> None:
