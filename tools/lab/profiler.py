@@ -5,10 +5,13 @@ version of ncu lacks is "n/a" or absent in the CSV, and what needs it reads "not
 GPU".
 """
 
+import contextlib
 import csv
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from lab.results import Row
 
 KERNEL = "flash_forward"  # in the name of the kernel
 NOT_COUNTED = "not counted on this GPU"
@@ -60,66 +63,18 @@ REASONS = {  # why a warp waits
     "dispatch_stall": "ready, and the dispatcher held it back: as a rule two operands come from "
         "one bank of registers",
     "not_selected": "ready, and the scheduler took another warp: no time is lost",
-    "branch_resolving": "a jump, until its target is known",
-    "imc_miss": "a constant, for example an argument of the kernel, is not in its cache",
-    "drain": "stores have to leave before the warp can end",
-    "membar": "a memory fence",
-    "sleeping": "the warp sleeps",
-    "tex_throttle": "too many texture operations at a time",
-    "gmma": "wgmma, which this kernel does not use",
-    "misc": "other reasons",
 }
 NO_LOSS = ("math_pipe_throttle", "not_selected")
+OTHERS = ("branch_resolving", "imc_miss", "drain", "membar", "sleeping", "tex_throttle", "gmma",
+          "misc")  # this kernel has hardly any of these
 
 # "selected" is the cycle in which an instruction is issued: ncu counts it with the stalls.
 STALLS = {reason: f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio"
-          for reason in ("selected", *REASONS)}
+          for reason in ("selected", *REASONS, *OTHERS)}
 METRICS = (*" ".join(COUNTERS.values()).split(), *LIMITS.values(), *STALLS.values())
 
 
-@dataclass(frozen=True)
-class Problem:
-    dtype: str
-    batch: int
-    heads: int
-    seq_len: int
-    head_dim: int
-    causal: bool
-
-    @classmethod
-    def of(cls, row: Mapping[str, str]) -> "Problem":
-        """Of a row in the CSV of bench_attention."""
-        columns = "batch", "heads", "seq_len", "d_model"
-        batch, heads, seq_len, width = (int(row[name]) for name in columns)
-        return cls(row["dtype"], batch, heads, seq_len, width // heads, row["causal"] == "True")
-
-    @property
-    def title(self) -> str:
-        return (f"batch {self.batch}, {_count(self.heads, 'head')} of {self.head_dim}, "
-                f"{self.dtype}, seq_len {self.seq_len}, {'' if self.causal else 'not '}causal")
-
-    @property
-    def flops(self) -> int:
-        """2 products of a multiplication and an addition for each query and key that it sees."""
-        pairs = self.seq_len * (self.seq_len + 1) // 2 if self.causal else self.seq_len**2
-        return 4 * self.batch * self.heads * pairs * self.head_dim
-
-    @property
-    def element_bytes(self) -> int:
-        return 2 if self.dtype in ("float16", "bfloat16") else 4
-
-    @property
-    def tensor_bytes(self) -> int:
-        """Of one of q, k, v, out."""
-        return self.element_bytes * self.batch * self.heads * self.seq_len * self.head_dim
-
-    @property
-    def result_bytes(self) -> int:
-        return self.tensor_bytes + 4 * self.batch * self.heads * self.seq_len
-
-
-@dataclass(frozen=True)
-class Tiles:
+class Tiles(NamedTuple):
     """Config<head_dim, queries, keys, warps> of the kernel."""
 
     head_dim: int
@@ -179,18 +134,14 @@ def parse(text: str) -> Profile | None:
     _, _, table = text.partition('\n"ID",')
     lines = ('"ID",' + table).splitlines()
     rows = list(csv.DictReader(line for line in lines if line.startswith('"')))
-    if not rows or "Metric Name" not in rows[0]:
+    if not rows:
         return None
-    first = [row for row in rows if row["ID"] == rows[0]["ID"]]
-    counted = {row["Metric Name"]: _number(row["Metric Value"]) for row in first}
-    return Profile(rows[0]["Kernel Name"],
-                   {name: number for name, number in counted.items() if number is not None})
-
-
-def _number(text: str | None) -> float | None:
-    """6,392,320 or 41.55; None for n/a and "no data"."""
-    is_number = re.fullmatch(r"-?[\d,]*\.?\d+(e[+-]?\d+)?", text or "", re.IGNORECASE)
-    return float(text.replace(",", "")) if is_number else None
+    counted = {}
+    for row in rows:
+        if row["ID"] == rows[0]["ID"]:
+            with contextlib.suppress(ValueError):  # n/a, or "no data"
+                counted[row["Metric Name"]] = float(row["Metric Value"].replace(",", ""))
+    return Profile(rows[0]["Kernel Name"], counted)
 
 
 def program_trouble(code: int, output: str) -> str:
@@ -220,40 +171,50 @@ def profiler_trouble(code: int, output: str, is_root: bool) -> str:
 
 
 def _last_line(output: str) -> str:
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return lines[-1] if lines else "it printed nothing"
+    return output.strip().rpartition("\n")[2] or "it printed nothing"
 
 
 # ---- Five figures ----
 
-def figures(profile: Profile, problem: Problem) -> list[Figure]:
+def figures(profile: Profile, problem: Row) -> list[Figure]:
     return [_arithmetic(profile, problem), _device_memory(profile, problem), _occupancy(profile),
             _shared_memory(profile), _waiting(profile)]
 
 
-def asked_bytes(problem: Problem, tiles: Tiles) -> int:
+def tensor_bytes(problem: Row) -> int:
+    """Of one of q, k, v, out."""
+    element = 2 if problem.dtype in ("float16", "bfloat16") else 4
+    return element * problem.batch * problem.seq_len * problem.d_model
+
+
+def result_bytes(problem: Row) -> int:
+    """Of out and lse."""
+    return tensor_bytes(problem) + 4 * problem.batch * problem.heads * problem.seq_len
+
+
+def asked_bytes(problem: Row, tiles: Tiles) -> int:
     """What all thread blocks load, by the formula of section 7 of part 3's handout."""
-    n, slices = problem.seq_len, _ceil(problem.head_dim, tiles.head_dim)
-    elements = 0
+    n, slices = problem.seq_len, _ceil(problem.d_model // problem.heads, tiles.head_dim)
+    rows = 0  # of q, k and v, in each head
     for first in range(0, n, tiles.queries):
         queries = min(tiles.queries, n - first)
         keys = min(n, tiles.keys * _ceil(first + queries, tiles.keys)) if problem.causal else n
         # With slices, each thread block computes all scores, and fetches Q for each key block.
         q = queries * (slices * _ceil(keys, tiles.keys) if slices > 1 else 1)
-        elements += problem.head_dim * (q + slices * keys + keys)
-    return problem.batch * problem.heads * problem.element_bytes * elements
+        rows += q + slices * keys + keys
+    return tensor_bytes(problem) * rows // n
 
 
 def _ceil(count: int, of: int) -> int:
     return -(-count // of)
 
 
-def _arithmetic(p: Profile, problem: Problem) -> Figure:
+def _arithmetic(p: Profile, problem: Row) -> Figure:
     time, at_work, overall = p["time"], p["fma at work"], p["fma overall"]
     grid, multiprocessors, busy, room = p["grid"], p["multiprocessors"], p.busy, p.room
-    rate = problem.flops / time * 1e-3 if time else None
+    ms = None if time is None else time * 1e-6
     rows = (
-        ("time", _counted((time and time * 1e-6, "{:.4g} ms"), (rate, "{:.3g} TFLOP/s"))),
+        ("time", _counted((ms, "{:.4g} ms"), (problem.rate(4, ms), "{:.3g} TFLOP/s"))),
         ("multiply-add pipe",
          _counted((at_work, "{:.3g} % of its peak where a multiprocessor has work"),
                   (overall, "{:.3g} % of the whole GPU's"))),
@@ -282,9 +243,9 @@ def _arithmetic(p: Profile, problem: Problem) -> Figure:
     return Figure("Time and multiply-adds", rows, " ".join(said))
 
 
-def _device_memory(p: Profile, problem: Problem) -> Figure:
+def _device_memory(p: Profile, problem: Row) -> Figure:
     read, written, share, tiles = p["read"], p["written"], p["dram share"], p.tiles
-    inputs, results = 3 * problem.tensor_bytes, problem.result_bytes
+    inputs, results = 3 * tensor_bytes(problem), result_bytes(problem)
     rows = [
         ("traffic", _counted((_mib(read), "{:.4g} MiB read"), (_mib(written), "{:.4g} MiB written"),
                              (share, "{:.3g} % of the peak rate"))),
@@ -378,7 +339,8 @@ def _waiting(p: Profile) -> Figure:
                                    "had warps"))),
         ("a warp", f"{total:.2f} cycles from one instruction to the next: 1 to issue it, "
          f"{total - 1:.2f} of waiting" if cycles else NOT_COUNTED),
-        *((name, f"{cycles[name]:.2f} cycles: {REASONS[name]}") for name in largest[:3]),
+        *((name, f"{cycles[name]:.2f} cycles: {REASONS.get(name, 'another reason')}")
+          for name in largest[:3]),
     )
     said = []
     if issue is not None:

@@ -103,19 +103,21 @@ class Row:
             return None
         return max(0.0, self.forward_peak_MiB - 4 * self.batch_size * self.d1 * self.d3 / 2**20)
 
-    def _rate(self, per_pair: int, ms: float | None) -> float | None:
+    def rate(self, per_pair: int, ms: float | None) -> float | None:
+        """TFLOP/s of `per_pair` operations for each element of a row, for each pair of a query and
+        a key that it sees."""
         pairs = self.seq_len * (self.seq_len + 1) // 2 if self.causal else self.seq_len**2
-        return None if ms is None else per_pair * pairs * self.batch * self.d_model / ms * 1e-9
+        return None if not ms else per_pair * pairs * self.batch * self.d_model / ms * 1e-9
 
     @property
     def forward_tflops(self) -> float | None:
-        """2 products, for each pair of a query and a key that it sees."""
-        return self._rate(4, self.forward_ms)
+        """2 products."""
+        return self.rate(4, self.forward_ms)
 
     @property
     def backward_tflops(self) -> float | None:
         """5 products, one of which computes the scores again."""
-        return self._rate(10, self.backward_ms)
+        return self.rate(10, self.backward_ms)
 
 
 @dataclass(frozen=True)
