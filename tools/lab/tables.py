@@ -83,10 +83,10 @@ def _link(file: Path, page: Path) -> str:
 
 
 def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 0) -> str:
-    """A table; the first `left` columns are aligned to the left."""
-    rule = "|" + " --- |" * left + " ---: |" * (len(header) - left)
-    lines = ["| " + " | ".join(cells) + " |" for cells in [header, *rows]]
-    return "\n".join([lines[0], rule, *lines[1:]])
+    """A table without the columns that have no value; the first `left` are aligned to the left."""
+    rules = ["---"] * left + ["---:"] * (len(header) - left)
+    columns = [column for column in zip(header, rules, *rows) if any(column[2:])]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in zip(*columns))
 
 
 def _number(value: float | None, digits: int = 4) -> str:
@@ -100,49 +100,48 @@ def _number(value: float | None, digits: int = 4) -> str:
 
 
 def softmax_matmul_table(group: Group) -> str:
-    """A row for each d2: unfused beside the fastest block of the fused function, and where the
-    results have them beside PyTorch's functions and the fastest rung."""
-    rungs = [name for name in group.names if re.match(r"\d+_", name)]
-    torch = "pytorch_unfused" in group.names
+    """A row for each d2: unfused beside the fastest block of the fused function, PyTorch's
+    functions and the fastest rung."""
     header = ["d2", "unfused, ms", "best fused, ms (block)", "speed-up", "fused, TFLOP/s",
-              "extra memory unfused, MiB", "extra memory fused, MiB"]
-    header += ["PyTorch unfused, ms"] * torch + ["fastest step of the ladder, ms"] * bool(rungs)
-    header += ["speed-up over PyTorch" if torch else "speed-up over unfused"] * bool(rungs)
+              "extra memory unfused, MiB", "extra memory fused, MiB", "PyTorch unfused, ms",
+              "fastest step of the ladder, ms", "speed-up over PyTorch"]
     rows = []
     for d2 in group.sizes:
-        unfused = group.find("unfused", d2)
         fused = [row for row in group.rows if row.d2 == d2 and row.BLOCK is not None]
-        best = _fastest(fused)
-        both = best is not None and unfused is not None and unfused.ok
+        unfused, best = group.find("unfused", d2), _fastest(fused)
+        torch = group.find("pytorch_unfused", d2)
+        rung = _fastest([row for row in group.rows if row.d2 == d2 and re.match(r"\d", row.name)])
         rows.append([
-            str(d2),
-            "" if unfused is None else _number(unfused.forward_ms_mean) or unfused.status,
+            str(d2), _times(unfused)[0],
             f"{_number(best.forward_ms_mean)} ({best.BLOCK})" if best
             else ", ".join(sorted({row.status for row in fused})),
-            f"{unfused.forward_ms_mean / best.forward_ms_mean:.2f}x" if both else "",
-            _number(best.tflops, 3) if best else "",
+            _over(unfused, best), _number(best.tflops, 3) if best else "",
             *("" if row is None or row.extra_mib is None else "0" if row.extra_mib < 0.1
-              else _number(row.extra_mib) for row in (unfused, best))])
-        peer = group.find("pytorch_unfused", d2) if torch else unfused
-        rung = _fastest([row for row in group.rows if row.d2 == d2 and row.name in rungs])
-        if torch:
-            rows[-1].append("" if peer is None else _number(peer.forward_ms_mean) or peer.status)
-        if rungs:
-            rows[-1] += [f"{_number(rung.forward_ms_mean)} ({rung.name})" if rung else "",
-                         f"{peer.forward_ms_mean / rung.forward_ms_mean:.2f}x"
-                         if rung and peer is not None and peer.ok else ""]
+              else _number(row.extra_mib) for row in (unfused, best)),
+            _times(torch)[0], f"{_number(rung.forward_ms_mean)} ({rung.name})" if rung else "",
+            _over(torch, rung)])
     return _markdown(header, rows)
+
+
+def _over(slow: Row | None, fast: Row | None) -> str:
+    """How many times as fast."""
+    if slow is None or fast is None or not slow.ok:
+        return ""
+    return f"{slow.forward_ms_mean / fast.forward_ms_mean:.2f}x"
 
 
 def _fastest(rows: Iterable[Row]) -> Row | None:
     return min((row for row in rows if row.ok), key=lambda row: row.forward_ms_mean, default=None)
 
 
-def _times(row: Row) -> list[str]:
+def _times(row: Row | None) -> list[str]:
     """Of both passes; where one has no result the status, once."""
-    if row.forward_ms is None:
+    if row is None:
+        return ["", ""]
+    forward, backward = getattr(row, row.kind.time), getattr(row, "backward_ms", None)
+    if forward is None:
         return [row.status, ""]
-    return [_number(row.forward_ms), _number(row.backward_ms) or ("" if row.ok else row.status)]
+    return [_number(forward), _number(backward) or ("" if row.ok else row.status)]
 
 
 def cpu_attention_table(group: Group) -> str:
@@ -185,10 +184,7 @@ def gpu_attention_table(group: Group) -> str:
     header = ["implementation", "causal", "forward, ms", "backward, ms", "total, ms",
               "over standard", "forward, TFLOP/s", "backward, TFLOP/s", "forward peak, MiB",
               "backward peak, MiB", "saved, MiB"]
-    kept = [place for place, name in enumerate(header)
-            if name != "over standard" or any(row[place] for row in rows)]
-    return _markdown([header[place] for place in kept],
-                     [[row[place] for place in kept] for row in rows])
+    return _markdown(header, rows)
 
 
 def _speed_up(row: Row, standard: Row | None) -> str:
@@ -246,7 +242,6 @@ def ladder_table(part: str, page: Path) -> str:
     files = [one for one in (folder / "ladder").glob("[0-9]*_*") if one.suffix in (".cpp", ".cu")]
     files.sort(key=lambda file: int(file.name.split("_")[0]))
     rungs = {file: file.name.split(".")[0] for file in files}
-    header = ["step", "what is new", *TIMES]
     for csv_file, group in references("softmax_matmul" if part == "part1" else "attention"):
         times = {file: times_of_rung(group, name) for file, name in rungs.items()}
         if any(any(cells) for cells in times.values()):
@@ -257,9 +252,7 @@ def ladder_table(part: str, page: Path) -> str:
         caption, times = "", {file: [""] * 4 for file in files}
     rows = [[f"[`{name}`]({_link(file, page)})",
              story(file), *times[file]] for file, name in rungs.items()]
-    kept = [place for place in range(6) if place < 2 or any(row[place] for row in rows)]
-    return caption + _markdown([header[place] for place in kept],
-                               [[row[place] for place in kept] for row in rows], left=2)
+    return caption + _markdown(["step", "what is new", *TIMES], rows, left=2)
 
 
 def story(file: Path) -> str:
