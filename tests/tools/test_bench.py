@@ -9,18 +9,12 @@ not built are skipped.
 import os
 import signal
 import subprocess
-import sys
-import tempfile
 import time
-import unittest
 from pathlib import Path
 from unittest import mock
 
-sys.path[:0] = [str(Path(__file__).parents[2] / "tools"), str(Path(__file__).parent)]
-
-from course import MANIFEST, Course  # noqa: E402
-
-from lab import results  # noqa: E402
+from course import MANIFEST, Course, Test
+from lab import results
 
 BIN = Path(os.environ.get("FLASH_BUILD", "not-built")).absolute() / "bin"
 SOFTMAX = ("--device", "cpu", "--batch", "2", "--d1", "20", "--d3", "12")
@@ -30,16 +24,14 @@ ONE_HEAD = ("--device", "cpu", "--batch", "1", "--heads", "1", "--head-dim", "16
             "standard,flash", "--causal", "off", "--passes", "1")
 
 
-class Program(unittest.TestCase):
+class Program(Test):
     name: str
 
     def setUp(self) -> None:
         self.program = BIN / self.name
         if not self.program.is_file():
             self.skipTest(f"{self.name} is not built")
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.csv = Path(folder.name) / "csv" / "results.csv"
+        self.csv = self.folder() / "csv" / "results.csv"
 
     def call(self, *words: str) -> tuple[int, str, str]:
         done = subprocess.run([self.program, "--output", self.csv, *words], capture_output=True,
@@ -115,18 +107,9 @@ class SoftmaxMatmul(Program):
             self.assertEqual(self.csv.read_text(), before)
             self.assertEqual([one.name for one in self.csv.parent.iterdir()], [self.csv.name])
 
-    def test_a_wrong_command_line_is_one_line(self) -> None:
-        for words, part in ((("--d2", "64,abc"),
-                             "--d2 is '64,abc'; it must be different integers from 1 to 1048576"),
-                            (("--passes", "0"),
-                             "--passes is '0'; it must be an integer from 1 to 1000000"),
-                            (("--device", "tpu"),
-                             "--device is 'tpu'; it must be one of cpu|cuda|gpu"),
-                            (("--only", "both"), "--only is 'both'"),
-                            (("--impl", "x"), "--impl is 'x'"), (("--colour",), "--colour"),
-                            (("64",), "64"), (("--seed",), "--seed")):
-            with self.subTest(words=words):
-                self.assertIn(part, self.error(*words))
+    def test_a_wrong_command_line_is_one_line(self) -> None:  # more: options_test.cpp
+        self.assertIn("--d2 is '64,abc'; it must be different integers from 1 to 1048576",
+                      self.error("--d2", "64,abc"))
         self.assertFalse(self.csv.parent.exists())
 
 
@@ -172,17 +155,6 @@ class Attention(Program):
         self.assertGreaterEqual(flash.backward_peak_MiB, 3 * tensor)
         self.assertLess(max(flash.forward_peak_MiB, flash.backward_peak_MiB), matrix / 2)
 
-    def test_measured_again_replaces_and_keeps_the_others(self) -> None:
-        self.rows(*ATTENTION, "--impl", "standard,flash", "--passes", "1")
-        first = self.csv.read_text().splitlines()
-        self.rows(*ATTENTION, "--impl", "flash", "--causal", "on", "--passes", "1")
-        self.rows(*ATTENTION, "--impl", "flash", "--causal", "on", "--passes", "1", "--dtype",
-                  "float64")
-        second = self.csv.read_text().splitlines()
-        self.assertEqual((len(first), second[:4]), (5, first[:4]))
-        self.assertNotEqual(second[4], first[4])
-        self.assertEqual([row.dtype for row in results.load(self.csv)[3:]], ["float32", "float64"])
-
     def test_out_of_memory_is_a_row_and_the_run_goes_on(self) -> None:
         # At 512 the matrix is 1 MiB: standard attention has 2 of them forward, 3 backward.
         found = self.statuses(*ONE_HEAD, "--seq-lens", "512,1024,64", "--memory-limit", "2.7MiB")
@@ -192,16 +164,6 @@ class Attention(Program):
         forward_only = results.load(self.csv)[0]
         self.assertIsNotNone(forward_only.forward_ms)
         self.assertIsNone(forward_only.backward_ms)
-
-    def test_a_foreign_file_is_left_alone_and_help_writes_nothing(self) -> None:
-        code, out, err = self.call("--help")
-        self.assertEqual((code, err), (0, ""))
-        self.assertIn("forward passes are standard, flash", out)
-        self.assertFalse(self.csv.parent.exists())
-        self.csv.parent.mkdir()
-        self.csv.write_text("my,own,table\n1,2,3\n")
-        self.assertIn("left as it is", self.error(*ATTENTION, code=1))
-        self.assertEqual(self.csv.read_text(), "my,own,table\n1,2,3\n")
 
 
 class Wrong(Program):
@@ -276,59 +238,42 @@ class Verb(Course):
 
     def setUp(self) -> None:
         super().setUp()
-        here = os.getcwd()
+        self.addCleanup(os.chdir, os.getcwd())
         os.chdir(self.root)
-        self.addCleanup(os.chdir, here)
-        self.script("bench_softmax_matmul_skeleton", 0)
-        self.script("bench_softmax_matmul", 3)
+        for name, code in (("bench_softmax_matmul_skeleton", 0), ("bench_softmax_matmul", 3),
+                           ("bench_attention_skeleton", 0)):
+            self.write(f"build/default/bin/{name}", SCRIPT.format(code=code)).chmod(0o755)
 
-    def script(self, name: str, code: int) -> None:
-        file = self.root / "build" / "default" / "bin" / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(SCRIPT.format(code=code))
-        file.chmod(0o755)
-
-    def called(self) -> list[str]:
-        words = (self.root / "called").read_text().splitlines()
-        return [Path(words[0]).name, *words[1:]]
+    def calls_with(self, line: str, *words: str, code: int = 0) -> None:
+        """That the command line runs the program with these words."""
+        self.assertEqual(self.lab(line)[0], code)
+        called = (self.root / "called").read_text().splitlines()
+        self.assertEqual([Path(called[0]).name, *called[1:]], list(words))
 
     def test_the_skeleton_is_the_default_and_options_go_to_the_program(self) -> None:
-        code, out = self.lab("bench")[:2]
-        self.assertEqual(code, 0, out)
-        self.assertEqual(self.called(), ["bench_softmax_matmul_skeleton"])
-        self.assertIn("$ build/default/bin/bench_softmax_matmul_skeleton\n", out)
-        code, out = self.lab("bench", "part1", "--quick", "--solution", "--", "--d2", "64,128",
-                             "--only=fused")[:2]
-        self.assertEqual(code, 3, out)
-        self.assertEqual(self.called(),
-                         ["bench_softmax_matmul", "--quick", "--d2", "64,128", "--only=fused"])
+        self.calls_with("bench", "bench_softmax_matmul_skeleton")
+        self.shows("bench", "$ build/default/bin/bench_softmax_matmul_skeleton\n")
+        self.calls_with("bench part1 --quick --solution -- --d2 64,128 --only=fused",
+                        "bench_softmax_matmul", "--quick", "--d2", "64,128", "--only=fused", code=3)
 
     def test_each_part_has_its_program(self) -> None:
-        self.script("bench_attention_skeleton", 0)
-        for part, folder, fixed in (("part2", "part2_flash_cpu", []),
-                                    ("part3", "part3_flash_cuda", ["--device", "cuda"])):
+        for part, folder in (("part2", "part2_flash_cpu"), ("part3", "part3_flash_cuda")):
             self.write(f"{folder}/tasks.toml", MANIFEST.replace("part1", part))
             self.write(f"{folder}/skeleton/fused_cpu.cpp", "")
-            if fixed:
-                self.built.clear()
-                code, out = self.lab("bench", part)[:2]
-                self.assertIn("the benchmark of part3 needs a GPU, and there is none here", out)
-                self.assertEqual((code, self.built), (1, []))
-                self.cuda = "gpu"
-            code, out = self.lab("bench", part, "--quick")[:2]
-            self.assertEqual(code, 0, out)
-            self.assertEqual(self.called(), ["bench_attention_skeleton", *fixed, "--quick"])
-        self.assertEqual(self.lab("bench", "part9")[0], 2)
+        self.calls_with("bench part2 --quick", "bench_attention_skeleton", "--quick")
+        self.built.clear()
+        self.shows("bench part3", "the benchmark of part3 needs a GPU, and there is none here",
+                   code=1)
+        self.assertEqual(self.built, [])
+        self.cuda = "gpu"
+        self.calls_with("bench part3", "bench_attention_skeleton", "--device", "cuda")
+        self.shows("bench part9", "invalid choice: 'part9'", code=2)
 
     def test_torch_configures_the_build_with_a_python_that_has_it(self) -> None:
         with mock.patch("lab.build.configure") as configure, mock.patch(
                 "lab.verbs.bench._has_torch", return_value=True):
-            self.assertEqual(self.lab("bench", "--torch", "/opt/python")[0], 0)
+            self.assertEqual(self.lab("bench --torch /opt/python")[0], 0)
             configure.assert_called_once_with(options=["-DFLASH_TORCH_PYTHON=/opt/python"])
-            self.assertEqual(self.lab("bench", "--torch", "part1")[0], 0)  # a part, not a Python
+            self.assertEqual(self.lab("bench --torch part1")[0], 0)  # a part, not a Python
             self.assertIn(".venv-torch", configure.call_args.kwargs["options"][0])
-        self.assertEqual(self.lab("bench", "--torch", "/bin/false")[0], 1)
-
-
-if __name__ == "__main__":
-    unittest.main()
+        self.assertEqual(self.lab("bench --torch /bin/false")[0], 1)
