@@ -84,9 +84,7 @@ class VisualStudioCode(Test):
         for task in self.tasks["tasks"]:
             command = task["command"].replace("${fileBasenameNoExtension}", "fused_cuda")
             door, verb, *words = shlex.split(command.replace("${input:case}", "one element"))
-            parser = main.Parser(prog=verb)
-            main.load(verb).add_arguments(parser)
-            parser.parse_args(words)
+            main.parsed(verb, words)
             self.assertEqual(door, "./lab")
             verbs.add(verb)
         self.assertEqual(verbs, {"check", "watch", "hint", "debug"})

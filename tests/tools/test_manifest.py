@@ -27,8 +27,6 @@ class Loading(Course):
              f'{task}needs_gpu is "no"; it must be true or false'),
             ("fused_cpu.cpp", "skeleton/fused_cpu.cpp",
              f'{task}file is "skeleton/fused_cpu.cpp"; it must be the name of a .cpp'),
-            ('["softmax", "blocks"]', "[1]",
-             f"{task}tags is [1]; it must be a list of texts that are not empty"),
             ('["One.", "Two."]', '["one"]',
              "part1.puzzle: hints is ['one']; it must be a list of at least 2 texts"),
             ("points = 1", "point = 1", f'{task}unknown key "point" (did you mean "points"?)'),

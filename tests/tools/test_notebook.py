@@ -74,9 +74,7 @@ class Notebook(Course):
         for line in lines:
             for which in ("", "--solution"):
                 verb, *words = shlex.split(line.replace("$which", which))[1:]
-                parser = main.Parser(prog=verb)
-                main.load(verb).add_arguments(parser)
-                options = parser.parse_args(words)
+                options = main.parsed(verb, words)
                 if verb == "check":
                     manifest.select(manifest.load_parts(), options.names)
                 verbs.add(verb)

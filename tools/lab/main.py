@@ -31,10 +31,21 @@ class UsageError(LabError):
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with its errors in one line."""
+    """argparse with its errors in one line; and what follows -- becomes `options`, for the program
+    that the verb starts, where `options_example` shows some."""
+
+    options_example = ""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (./{self.prog} --help says more)")
+
+    def parse(self, words: list[str]) -> argparse.Namespace:
+        if not self.options_example:
+            return self.parse_args(words)
+        self.epilog = f"What follows -- goes to the program, as in {self.options_example}."
+        cut = words.index("--") if "--" in words else len(words)
+        # argparse would take the first word after -- for an argument of the verb.
+        return self.parse_args(words[:cut], argparse.Namespace(options=words[cut + 1:]))
 
 
 def verbs() -> list[str]:
@@ -86,10 +97,13 @@ def run(argv: list[str]) -> int:
         near = difflib.get_close_matches(verb, verbs(), n=1, cutoff=0.5)
         hint = f"did you mean ./lab {near[0]}?" if near else "./lab alone lists the verbs"
         raise UsageError(f"there is no verb '{verb}': {hint}")
-    module = load(verb)
+    return int(load(verb).run(parsed(verb, arguments)) or 0)
+
+
+def parsed(verb: str, words: list[str]) -> argparse.Namespace:
     parser = Parser(prog=f"lab {verb}", description=constant(verb, "HELP"), allow_abbrev=False)
-    module.add_arguments(parser)
-    return int(module.run(parser.parse_args(arguments)) or 0)
+    load(verb).add_arguments(parser)
+    return parser.parse(words)
 
 
 def main(argv: list[str]) -> int:

@@ -49,7 +49,13 @@ class State:
 def load() -> State:
     file = _file()
     try:
-        return _parse(json.loads(file.read_text(encoding="utf-8")))
+        data = json.loads(file.read_text(encoding="utf-8"))
+        if data.pop("version") != VERSION:
+            raise ValueError
+        state = State(**data)
+        state.results = {task: LastResult(**last) for task, last in state.results.items()}
+        state.warnings = {task: Warned(**last) for task, last in state.warnings.items()}
+        return state
     except FileNotFoundError:
         return State()
     except (ValueError, TypeError, KeyError, AttributeError):
@@ -96,18 +102,6 @@ def keep_copy(path: Path) -> Path:
     kept.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(path, kept)
     return kept
-
-
-def _parse(data: dict) -> State:
-    if data["version"] != VERSION:
-        raise ValueError(f"version {data['version']}")
-    hints = {str(task): int(count) for task, count in data["hints"].items()}
-    results = {task: LastResult(str(last["status"]), float(last["earned"]), str(last["source"]))
-               for task, last in data["results"].items()}
-    warnings = {task: Warned(str(last["source"]), [str(line) for line in last["lines"]])
-                for task, last in data.get("warnings", {}).items()}  # older files have none
-    mistakes = {task: str(name) for task, name in data.get("mistakes", {}).items()}
-    return State(hints, results, warnings, mistakes)
 
 
 def _file() -> Path:

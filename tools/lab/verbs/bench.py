@@ -41,25 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="measure PyTorch's kernels as well, from here on: those of PYTHON; "
                         f"without it {TORCH[0]} is installed into {TORCH_VENV.name}, once "
                         "(several GB)")
-    pass_options_on(parser, "./lab bench -- --d2 64,128; ./lab bench -- --help")
-
-
-def pass_options_on(parser: argparse.ArgumentParser, example: str) -> None:
-    """What follows -- becomes args.options, for the program. `example` ends with a command that
-    lists the program's options."""
-    parser.epilog = f"What follows -- goes to the program, as in {example} lists it all."
-
-    # argparse would take the first word after -- for PART, and refuse the others when an option
-    # stands before them.
-    parse_before = parser.parse_args
-
-    def parse_args(argv: Sequence[str]) -> argparse.Namespace:
-        cut = argv.index("--") if "--" in argv else len(argv)
-        args = parse_before(argv[:cut])
-        args.options = list(argv[cut + 1:])
-        return args
-
-    parser.parse_args = parse_args  # type: ignore[method-assign, assignment]
+    parser.options_example = "./lab bench -- --d2 64,128; ./lab bench -- --help lists all"
 
 
 def run(args: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ from lab import build, console, manifest, paths, system
 from lab.backends import CPU, EMULATED
 from lab.errors import LabError
 from lab.manifest import Task
-from lab.verbs import bench, check
+from lab.verbs import check
 
 GROUP = "Student"
 HELP = "gdb in your function, or in one thread of your kernel"
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="and the thread: 37, or 5,1,0 (default: 0)")
     parser.add_argument("--solution", action="store_true",
                         help="the reference solution instead of the skeleton")
-    bench.pass_options_on(parser, "./lab debug fused_cpu -- -ex 'info locals'; gdb --help")
+    parser.options_example = "./lab debug fused_cpu -- -ex 'info locals'; gdb --help lists all"
 
 
 def _place(text: str) -> Place:

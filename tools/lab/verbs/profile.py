@@ -31,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help=f"{PART} (the default)")
     parser.add_argument("--solution", action="store_true",
                         help="profile the reference solution instead of what you wrote")
-    bench.pass_options_on(parser, "./lab profile -- --seq-lens 1024 --causal on; "
-                                  "./lab profile -- --help")
+    parser.options_example = ("./lab profile -- --seq-lens 1024 --causal on; ./lab profile -- "
+                              "--help lists all")
 
 
 def run(args: argparse.Namespace) -> int:

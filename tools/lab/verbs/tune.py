@@ -47,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="what to try instead of what the rung says: 'D, 128, 64|96, 4|8, 2, 2'")
     parser.add_argument("--compile-only", action="store_true",
                         help="only say which of them compile; needs nvcc and no GPU")
-    bench.pass_options_on(parser, "./lab tune 3_pipelined -- --seq-lens 1024 --causal on; "
-                                  "./lab bench part3 -- --help")
+    parser.options_example = ("./lab tune 3_pipelined -- --seq-lens 1024 --causal on; ./lab bench "
+                              "part3 -- --help lists all")
 
 
 def run(args: argparse.Namespace) -> int:
