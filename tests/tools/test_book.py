@@ -108,7 +108,3 @@ class Site(Test):
             (root / "README.md").write_text(f"# A\n\n{page}\n")
             with self.assertRaises(LabError):
                 self.printed(book.build_book, root / "book")
-
-
-if __name__ == "__main__":
-    unittest.main()

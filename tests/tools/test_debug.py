@@ -75,7 +75,3 @@ class InGdb(Test):
     def test_a_thread_that_does_not_exist_is_said(self):
         out, _ = self.said("fused_cuda", "one element", (0, 0, 0), (1000, 0, 0))
         self.assertIn("The case ended before it came to your code, or to that block", out)
-
-
-if __name__ == "__main__":
-    unittest.main()
