@@ -54,19 +54,6 @@ class Choosing(Cuda):
                 self.assertEqual(self.where("puzzle", *options)[:2], puzzle)  # needs a GPU
                 self.assertEqual(self.where("fused_cpu", *options)[:2], ("cpu", False))
 
-    def test_options_that_cannot_work_are_one_line(self):
-        self.checked, self.compiler = False, "Clang 14.0.6"
-        for verb, option, said in (
-            ("check", "--check-races", "needs g++, whose instrumentation finds the races, and "
-             "build/default was configured with Clang 14.0.6: delete build/default"),
-            ("check", "--emulate", "needs the emulator, which this build does not have"),
-            ("watch", "--check-races", "needs the emulator, which this build does not have"),
-        ):
-            code, seen = self.lab(f"{verb} {option}")
-            self.assertEqual((code, seen.count("\n")), (1, 1))
-            self.assertIn(f"lab: {option} {said}", seen)
-            self.machine("gpu", False)
-
 
 class Checks(Cuda):
     """Cases that need the emulator's checks."""
