@@ -133,13 +133,17 @@ class Group:
         where = f"{row.gpu or row.device.upper()}, {row.dtype}, batch "
         if self.kind.table == "softmax_matmul":
             return f"{where}{row.batch_size}, d1 {row.d1}, d3 {row.d3}"
-        heads = f"{row.heads} heads of {row.d_model // row.heads}"
+        heads = f"{row.heads} heads of {self.head_dim}"
         scale = f", Q times {row.query_scale}" if row.query_scale > 1 else ""
         return f"{where}{row.batch}, {heads if row.heads > 1 else f'1 head of {row.d_model}'}{scale}"
 
     @property
     def device(self) -> str:
         return self.rows[0].device
+
+    @property
+    def head_dim(self) -> int:
+        return self.rows[0].d_model // self.rows[0].heads
 
     @property
     def sizes(self) -> list[int]:
