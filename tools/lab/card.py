@@ -134,7 +134,7 @@ def _details(result: TaskResult, all_failures: bool, case: str | None) -> Iterat
         command = f"cmake --build build/default --target {target}"
         yield Text(f"      {lost}Full compiler output: {command}", "dim")
         return
-    for warning in (result.warnings or [])[:SHOWN_WARNINGS]:
+    for warning in result.warnings[:SHOWN_WARNINGS]:
         yield Text.assemble("      ", ("compiler warning", "yellow"), f": {warning}")
     failures = result.failures
     shown = result.cases if case else failures if all_failures else failures[:SHOWN_FAILURES]

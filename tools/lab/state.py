@@ -29,18 +29,9 @@ class LastResult:
 
 
 @dataclass
-class Warned:
-    """What the compiler warned of when it last compiled a task's file."""
-
-    source: str  # fingerprint of the file
-    lines: list[str]
-
-
-@dataclass
 class State:
     hints: dict[str, int] = field(default_factory=dict)  # task id -> how many are shown
     results: dict[str, LastResult] = field(default_factory=dict)  # task id -> last check
-    warnings: dict[str, Warned] = field(default_factory=dict)  # by task id
     # By task id: the mistake that the last check named first, of one case or of all, until its
     # hint is shown.
     mistakes: dict[str, str] = field(default_factory=dict)
@@ -52,9 +43,9 @@ def load() -> State:
         data = json.loads(file.read_text(encoding="utf-8"))
         if data.pop("version") != VERSION:
             raise ValueError
+        data.pop("warnings", None)  # of an older course
         state = State(**data)
         state.results = {task: LastResult(**last) for task, last in state.results.items()}
-        state.warnings = {task: Warned(**last) for task, last in state.warnings.items()}
         return state
     except FileNotFoundError:
         return State()

@@ -116,19 +116,15 @@ def explain(parts: Sequence[Part], tasks: Sequence[Task], implementation: str, s
 
 
 def _remember(results: Sequence[PartResult], complete: bool, sanitized: bool) -> None:
-    """Keeps how the tasks ended, if all of their cases ran, the mistake to give a hint for, and the
-    compiler's warnings, which it repeats only when it compiles again."""
+    """Keeps how the tasks ended, if all of their cases ran, and the mistake to give a hint for."""
     with state.edit() as student:
         for result in (task for part in results for task in part.tasks):
-            name, source = result.task.id, state.fingerprint(result.task.path())
             # Of a program that the sanitizers ended, most cases may be right.
             if complete and not (sanitized and result.status == grading.CRASHED):
-                student.results[name] = state.LastResult(result.status, result.earned, source)
-            student.mistakes[name] = result.failures[0].diagnosis if result.failures else ""
-            if result.warnings is not None:
-                student.warnings[name] = state.Warned(source, result.warnings)
-            elif name in student.warnings and student.warnings[name].source == source:
-                result.warnings = student.warnings[name].lines
+                student.results[result.task.id] = state.LastResult(
+                    result.status, result.earned, state.fingerprint(result.task.path()))
+            student.mistakes[result.task.id] = (result.failures[0].diagnosis if result.failures
+                                                else "")
 
 
 def _changed_given_files(parts: Sequence[Part]) -> list[str]:
