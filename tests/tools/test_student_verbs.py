@@ -97,14 +97,12 @@ class Reset(Course):
         self.prints("reset fused_cpu", "nothing was changed\n", code=1)
         self.assertEqual((self.file.read_text(), self.kept()), ("my work", []))
 
-    def test_a_release_takes_it_from_git(self):
+    def test_a_release_has_kept_it(self):
         (self.part / "solution" / "fused_cpu.cpp").unlink()
-        self.shows("reset fused_cpu --yes", "cannot be reset", code=1)
-        self.commit()
-        self.file.write_text("my work")
-        self.shows("reset fused_cpu --yes",
-                   f"{FUSED} is the version of the last commit (git HEAD) again\n")
-        self.assertEqual(self.file.read_bytes(), self.skeleton)
+        self.shows("reset fused_cpu --yes", f"lab: {FUSED} cannot be reset", code=1)
+        self.write(f".course/skeleton/{FUSED}", "handed out")
+        self.shows("reset fused_cpu --yes", f"{FUSED} is the skeleton that was handed out again\n")
+        self.assertEqual(self.file.read_text(), "handed out")
 
 
 class Skeletons(Course):

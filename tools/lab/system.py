@@ -146,30 +146,23 @@ def fix_python_packages() -> str:
 
 
 def ensure(yes: bool = False) -> None:
-    """Installs what is missing, after asking where that needs root; `yes` answers the question.
-    LabError, with the command to type, where something stays missing."""
+    """Installs what is missing, with apt's output on the screen. Root installs at once; others are
+    asked first, and `yes` answers. LabError, with the command to type, where something stays
+    missing."""
     needs = missing()
     if not needs:
         return
     lacks = f"this machine lacks {names_of(needs)}"
     if package_manager() != "apt":
         raise LabError(f"{lacks}; to install: {fix(needs)}")
-    apt_install([need.apt for need in needs], lacks, yes)
-    if still := missing():
-        raise LabError(f"still missing after apt: {names_of(still)}; ./lab doctor says more")
-
-
-def apt_install(packages: Sequence[str], reason: str, yes: bool = False) -> None:
-    """`apt-get update` and `apt-get install`, with their output on the screen. Root installs at
-    once; others are asked first, and where nobody can be asked the LabError has the command."""
-    command = install_command("apt", packages)
+    command = fix(needs)
     if not is_root():
         if shutil.which("sudo") is None or not (yes or sys.stdin.isatty()):
-            raise LabError(f"{reason}; to install: {command}")
-        if not yes and not _agreed(f"{reason}.\n  {command}\nInstall now? [y/N] "):
-            raise LabError(f"{reason}; to install it later: {command}")
+            raise LabError(f"{lacks}; to install: {command}")
+        if not yes and not _agreed(f"{lacks}.\n  {command}\nInstall now? [y/N] "):
+            raise LabError(f"{lacks}; to install it later: {command}")
     sudo = [] if is_root() else ["sudo", "env"]
-    for step in (["apt-get", "update"], [*INSTALL["apt"], *packages]):
+    for step in (["apt-get", "update"], [*INSTALL["apt"], *(need.apt for need in needs)]):
         print(f"$ {shlex.join([*sudo[:1], *step])}", flush=True)
         # sudo drops the environment, hence env.
         settings = [f"{name}={value}" for name, value in SILENT.items()] if sudo else []
@@ -179,8 +172,10 @@ def apt_install(packages: Sequence[str], reason: str, yes: bool = False) -> None
                               stdin=None if sudo else subprocess.DEVNULL).returncode
         # A failed update is no reason to stop: one unreachable source among several makes it fail.
         if code != 0 and "install" in step:
-            raise LabError(f"apt-get could not install {' '.join(packages)}: see its message "
+            raise LabError(f"apt-get could not install {' '.join(step[4:])}: see its message "
                            f"above, then: {command}")
+    if still := missing():
+        raise LabError(f"still missing after apt: {names_of(still)}; ./lab doctor says more")
 
 
 def _agreed(question: str) -> bool:

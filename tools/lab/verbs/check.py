@@ -129,15 +129,15 @@ def _remember(results: Sequence[PartResult], complete: bool, sanitized: bool) ->
 
 def _changed_given_files(parts: Sequence[Part]) -> list[str]:
     """A line for the card about each given file that is not as it was handed out."""
-    changed, in_git = handout.changed_files(paths.ROOT)
+    released = (paths.ROOT / handout.RECORD).is_file()
     folders = ("common", "cmake", "tests", *(part.folder.name for part in parts))
     own = ("skeleton", "solution", "ladder")
-    given = [path for path in changed
+    given = [path for path in handout.changed_files(paths.ROOT)
              if Path(path).suffix in manifest.SOURCES | {".inc", ".cmake", ".toml", ".txt"}
              and Path(path).parts[0] in folders and not set(Path(path).parts[:-1]) & set(own)]
     return [f"you changed a given file: {path}; " + (
-        f"git diff {path} shows how, git checkout HEAD {path} takes it back" if in_git else
-        "take it from the release that your course handed out") for path in given]
+        "take it from the release that your course handed out" if released else
+        f"git diff {path} shows how, git checkout HEAD {path} takes it back") for path in given]
 
 
 def tasks_with(tasks: Sequence[Task], case: str, implementation: str,

@@ -113,19 +113,9 @@ def command(task: Task, kind: str, case: str | None, seed: int, block: Place, th
 def kernels(source: str) -> list[str]:
     """The names of the kernels that a .cu file defines."""
     heads = re.findall(r"__global__([^;{]*)\{", re.sub(r"//.*", "", source))
-    names = []
-    for head in heads:
-        bounds = re.search(r"__launch_bounds__\s*(?=\()", head)
-        if bounds:
-            depth, end = 0, bounds.end()
-            for end in range(bounds.end(), len(head)):
-                depth += {"(": 1, ")": -1}.get(head[end], 0)
-                if depth == 0:
-                    break
-            head = head[:bounds.start()] + head[end + 1:]
-        if found := re.search(r"(\w+)\s*\(", head):
-            names.append(found[1])
-    return names
+    bounds = r"__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)"
+    found = (re.search(r"(\w+)\s*\(", re.sub(bounds, "", head)) for head in heads)
+    return [name[1] for name in found if name]
 
 
 def exported(library: Path) -> list[str]:
