@@ -141,7 +141,7 @@ class Verb(Course):
         self.write("part3_flash_cuda/skeleton/fused_cpu.cpp", "")
         self.program()
         self.ncu(ncu_text(launches=2))  # the first launch is shown
-        self.environment(remove=("CUDA_HOME", "CUDACXX"), PATH=str(self.root / "tool"))
+        self.environment(remove=("CUDACXX",), PATH=str(self.root / "tool"))
         self.patch(system, CUDA=self.root / "cuda")
         self.temporary = self.folder()
         self.patch(tempfile, tempdir=str(self.temporary))

@@ -50,8 +50,6 @@ def find_nvcc() -> str | None:
 def find_ncu() -> str | None:
     """Nsight Compute's command line: in PATH, else in a CUDA Toolkit's bin folder."""
     folders = [os.environ.get("PATH", os.defpath), CUDA / "bin"]
-    if home := os.environ.get("CUDA_HOME"):
-        folders.append(f"{home}/bin")
     if nvcc := find_nvcc():
         folders += [Path(nvcc).parent, Path(nvcc).resolve().parent]
     return shutil.which("ncu", path=os.pathsep.join(map(str, folders)))
