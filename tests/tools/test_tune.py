@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 from course import Test
-from lab import manifest, paths
+from lab import manifest, paths, tables
 from lab.verbs import tune
 
 PROGRAM = Path(os.environ.get("FLASH_BUILD", "not-built")).absolute() / "bin" / "bench_attention"
@@ -18,8 +18,8 @@ PROGRAM = Path(os.environ.get("FLASH_BUILD", "not-built")).absolute() / "bin" / 
 
 def rungs() -> list[tuple[str, str]]:
     """Name and text of the rungs of part 3 that can be tuned."""
-    texts = [(file.name, file.read_text(encoding="utf-8")) for part in manifest.load_parts()
-             if part.name == "part3" for file in sorted(part.folder.glob("ladder/[0-9]*.cu"))]
+    texts = [(name, file.read_text(encoding="utf-8")) for part in manifest.load_parts()
+             if part.name == "part3" for name, file in tables.rungs(part.folder).items()]
     return [(name, text) for name, text in texts if tune.SPACE.search(text)]
 
 

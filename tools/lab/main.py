@@ -42,6 +42,7 @@ class Parser(argparse.ArgumentParser):
     def parse(self, words: list[str]) -> argparse.Namespace:
         if not self.options_example:
             return self.parse_args(words)
+        self.usage = f"{self.format_usage()[len('usage: '):].strip()} [-- OPTIONS OF THE PROGRAM]"
         self.epilog = f"What follows -- goes to the program, as in {self.options_example}."
         cut = words.index("--") if "--" in words else len(words)
         # argparse would take the first word after -- for an argument of the verb.

@@ -212,19 +212,17 @@ def _value(column: Column, cell: str) -> tuple[Any, str]:
         return cell, ""
     if cell == "" and column.type != "integer":
         return None, ""
-    if column.type == "number":
-        try:
-            number = float(cell)
-        except ValueError:
-            number = math.nan
-        return number, "" if 0 <= number < math.inf else "a number, at least 0"
-    good = cell.isascii() and cell.isdigit() and int(cell) > 0
-    return (int(cell), "") if good else (None, "an integer, at least 1")
+    kind, least = ("a number", 0) if column.type == "number" else ("an integer", 1)
+    try:
+        value = float(cell) if column.type == "number" else int(cell)
+    except ValueError:
+        value = math.nan
+    return value, "" if least <= value < math.inf else f"{kind}, at least {least}"
 
 
 def groups(rows: Iterable[Row]) -> list[Group]:
-    """The rows by device and problem; GPUs first, then the smallest
-    query_scale, the largest problem, float32."""
+    """By device and problem; GPUs first, then the smallest query_scale, the largest problem,
+    float32."""
     collected: dict[tuple, list[Row]] = {}
     for row in rows:
         collected.setdefault(tuple(getattr(row, name) for name in row.kind.group), []).append(row)

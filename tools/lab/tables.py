@@ -239,20 +239,25 @@ def ladder_table(part: str, page: Path) -> str:
     folder = next((one.folder for one in manifest.load_parts() if one.name == part), None)
     if folder is None:
         raise LabError(f"{paths.relative(page)}: LADDER is '{part}'; there is no such part")
-    files = [one for one in (folder / "ladder").glob("[0-9]*_*") if one.suffix in (".cpp", ".cu")]
-    files.sort(key=lambda file: int(file.name.split("_")[0]))
-    rungs = {file: file.name.split(".")[0] for file in files}
+    files = rungs(folder)
     for csv_file, group in references("softmax_matmul" if part == "part1" else "attention"):
-        times = {file: times_of_rung(group, name) for file, name in rungs.items()}
+        times = {name: times_of_rung(group, name) for name in files}
         if any(any(cells) for cells in times.values()):
             link = f"[CSV]({_link(csv_file, page)})"
             caption = f"{group.title}, {group.kind.size} {group.sizes[-1]} ({link}):\n\n"
             break
     else:
-        caption, times = "", {file: [""] * 4 for file in files}
-    rows = [[f"[`{name}`]({_link(file, page)})",
-             story(file), *times[file]] for file, name in rungs.items()]
+        caption, times = "", {name: [""] * 4 for name in files}
+    rows = [[f"[`{name}`]({_link(file, page)})", story(file), *times[name]]
+            for name, file in files.items()]
     return caption + _markdown(["step", "what is new", *TIMES], rows, left=2)
+
+
+def rungs(part: Path) -> dict[str, Path]:
+    """Name and file of each rung in the part's folder, in their order."""
+    files = [file for file in part.glob("ladder/[0-9]*_*") if file.suffix in (".cpp", ".cu")]
+    return {file.name.split(".")[0]: file
+            for file in sorted(files, key=lambda file: int(file.name.split("_")[0]))}
 
 
 def story(file: Path) -> str:

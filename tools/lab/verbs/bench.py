@@ -29,8 +29,6 @@ def can_run(part: str, config: build.Config) -> bool:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = ("lab bench [PART] [--quick] [--solution] [--torch [PYTHON]] "
-                    "[-- OPTIONS OF THE PROGRAM]")
     parser.add_argument("part", nargs="?", default="part1", choices=list(PROGRAMS),
                         help=f"{', '.join(PROGRAMS)} (default: part1)")
     parser.add_argument("--quick", action="store_true",

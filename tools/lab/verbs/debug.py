@@ -26,8 +26,6 @@ Place = tuple[int, int, int]  # of a block or thread: x, y, z
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = ("lab debug TASK [--test NAME] [--seed N] [--block B] [--thread T] "
-                    "[-- OPTIONS OF GDB]")
     parser.add_argument("name", metavar="TASK", help="fused_cpu, part1.fused_cpu or 1.A")
     parser.add_argument("--test", metavar="NAME", help="the case to run (default: all)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the inputs (default: 1)")

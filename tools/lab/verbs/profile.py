@@ -26,7 +26,6 @@ ENVIRONMENT = {"LC_ALL": "C"}  # numbers as 6,392,320.5, whatever the user's loc
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "lab profile [PART] [--solution] [-- OPTIONS OF THE PROGRAM]"
     parser.add_argument("part", nargs="?", default=PART, choices=[PART],
                         help=f"{PART} (the default)")
     parser.add_argument("--solution", action="store_true",

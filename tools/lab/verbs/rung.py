@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def find(name: str) -> tuple[str, str, Path]:
     """The part, the name and the file of a rung; `name` may begin with the part."""
-    rungs = {f"{part.name}/{file.name.split('.')[0]}": file for part in manifest.load_parts()
-             for file in part.folder.glob("ladder/[0-9]*_*") if file.suffix in (".cpp", ".cu")}
+    rungs = {f"{part.name}/{name}": file for part in manifest.load_parts()
+             for name, file in tables.rungs(part.folder).items()}
     found = [rung for rung in rungs if f"/{rung}".endswith(f"/{name}")]
     if len(found) != 1:
         raise LabError(f'{len(found)} rungs are called "{name}"; '

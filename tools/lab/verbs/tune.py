@@ -38,8 +38,6 @@ DEFAULTS = {"--batch": "4", "--seq-lens": "4096", "--warmups": "2", "--passes": 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = ("lab tune RUNG [--head-dim N] [--space CONFIG] [--compile-only] "
-                    "[-- OPTIONS OF bench_attention]")
     parser.add_argument("rung", help="3_pipelined")
     parser.add_argument("--head-dim", type=int, default=128, choices=(64, 128, 256),
                         help="the width of a head (default: 128)")
