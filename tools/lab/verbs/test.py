@@ -20,7 +20,6 @@ HELP = "run the whole test suite, and the CPU tests again under sanitizers"
 # Name on the screen, configure preset, ctest preset.
 SUITES = (("suite", "default", "all"), ("sanitizers", "asan", "asan"))
 
-SHOWN_FAILURES = 3  # names in the summary; the output of every failure is above it
 REPORT = "test-report.xml"  # in the build folder
 LOG = Path("Testing", "Temporary", "LastTest.log")  # ctest writes there what every test printed
 # Why a test was skipped, by what the harness prints last (cmake/FlashTargets.cmake).
@@ -59,17 +58,13 @@ def summary(stages: Sequence[Stage]) -> list[str]:
     lines = [f"{stage.name}: {counts([stage])}; "
              f"build {stage.building:.0f} s, tests {stage.testing:.0f} s"
              for stage in stages]
-    failed = [(name, stage) for stage in stages for name in stage.failed]
-    lines += [f"failed ({stage.name}): {name}" for name, stage in failed[:SHOWN_FAILURES]]
-    if len(failed) > SHOWN_FAILURES:
-        log = paths.relative(failed[SHOWN_FAILURES][1].log)
-        lines.append(f"and {len(failed) - SHOWN_FAILURES} more, see {log}")
+    lines += [f"failed ({stage.name}): {name}" for stage in stages for name in stage.failed]
     reasons = sum((stage.skipped for stage in stages), Counter())
     if reasons:
         kinds = (f"{count} {why}" for why, count in reasons.most_common())
         lines.append(f"skipped: {', '.join(kinds)}")
     logs = [paths.relative(stage.log) for stage in stages if stage.testing]
-    return [*lines, *([f"full logs: {', '.join(logs)}"] if logs else []), counts(stages)]
+    return [*lines, *[f"full logs: {', '.join(logs)}"] * bool(logs), counts(stages)]
 
 
 def counts(stages: Sequence[Stage]) -> str:
