@@ -59,7 +59,8 @@ class Pages(Course):
                       "[gone](gone.cpp)", pages["index.md"])
         self.assertIn("[steps](ladder/index.md), [root](../index.md)", pages[f"{part}/index.md"])
         self.assertIn("hidden:\n9_last.cu.md\n10_more.cu.md\n", pages[f"{part}/ladder/index.md"])
-        self.assertIn("- [`9_last.cu`](9_last.cu.md): Take x\\_y\n", pages[f"{part}/ladder/index.md"])
+        self.assertIn("- [`9_last.cu`](9_last.cu.md): Take x\\_y\n",
+                      pages[f"{part}/ladder/index.md"])
         self.assertIn("````````cpp\n// Contract.\n#pragma once\n````````\n",
                       pages[f"{part}/contract.hpp.md"])
 

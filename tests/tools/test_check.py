@@ -110,7 +110,8 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
       wrong: a
 """
         line = "check fused_cpu"
-        with mock.patch.object(build, "build", lambda *_, **__: build.BuildResult(True, "", 2 * log)):
+        built = build.BuildResult(True, "", 2 * log)
+        with mock.patch.object(build, "build", lambda *_, **__: built):
             self.shows(line, warned, code=1)
         self.assertNotIn("warning", self.lab(line)[1])  # nothing to compile
 

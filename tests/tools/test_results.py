@@ -213,7 +213,8 @@ class Plots(TemporaryRoot):
                 {"implementation": "pytorch_efficient+none", "forward_ms": "4",
                  "frobenius_error": "7e-7"}, {"implementation": "3_failed"} | FAILED]
         every_key, causal = plots._errors(self.groups(float32, *rows)).axes
-        self.assertEqual([[line.get_label() for line in axes.lines] for axes in (every_key, causal)],
+        self.assertEqual([[line.get_label() for line in axes.lines]
+                          for axes in (every_key, causal)],
                          [["10_last", "pytorch_efficient"], ["10_last"]])
         fast, slow = (line.get_xydata()[0] for line in every_key.lines)
         self.assertAlmostEqual(fast[0] / slow[0], 2)

@@ -176,7 +176,7 @@ class Markers(Test):
             ("x\n" + begin, "2: BEGIN SOLUTION without an END SOLUTION after it"),
             ("// BEGIN SOLUTION \n", "1: BEGIN SOLUTION without a prompt"),
             (begin + "// END SOLUTION b\n", '2: END SOLUTION is followed by "b"'),
-            (begin + "x;\n// STUB y;\n", "3: STUB after code"),
+            (begin + "x;\n// STUB y;\n", "3: STUB must have code, and come right after"),
             ("int x; " + begin, "1: a marker must be a // comment on a line of its own"),
             ("int x;\n", "1: no BEGIN SOLUTION in this file"),
         ):

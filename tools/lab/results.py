@@ -133,9 +133,9 @@ class Group:
         where = f"{row.gpu or row.device.upper()}, {row.dtype}, batch "
         if self.kind.table == "softmax_matmul":
             return f"{where}{row.batch_size}, d1 {row.d1}, d3 {row.d3}"
-        heads = f"{row.heads} heads of {self.head_dim}"
+        heads = f"{row.heads} head{'s' * (row.heads > 1)} of {self.head_dim}"
         scale = f", Q times {row.query_scale}" if row.query_scale > 1 else ""
-        return f"{where}{row.batch}, {heads if row.heads > 1 else f'1 head of {row.d_model}'}{scale}"
+        return f"{where}{row.batch}, {heads}{scale}"
 
     @property
     def device(self) -> str:
@@ -232,6 +232,7 @@ def groups(rows: Iterable[Row]) -> list[Group]:
         row, extents = group.rows[0], group.kind.group[-3:]
         elements = math.prod(getattr(row, name) for name in extents if name != "heads")
         size = elements * (group.sizes[-1] if group.kind.table == "attention" else 1)
-        return row.device == "cpu", row.query_scale, -size, row.gpu, row.dtype != "float32", row.dtype
+        return (row.device == "cpu", row.query_scale, -size, row.gpu, row.dtype != "float32",
+                row.dtype)
 
     return sorted(found, key=order)

@@ -47,8 +47,8 @@ def run(args: argparse.Namespace) -> int:
     if not 0 <= args.seed < 10**18:
         raise LabError(f"--seed is {args.seed}; it must be at least 0, with at most 18 digits")
     if args.all_failures and args.test is not None:
-        raise LabError("--all-failures does nothing beside --test, which shows the whole verdict of "
-                       "one case: leave one of them out")
+        raise LabError("--all-failures does nothing beside --test, which shows the whole verdict "
+                       "of one case: leave one of them out")
     parts = manifest.load_parts()
     tasks = manifest.select(parts, args.names)
     implementation = "solution" if args.solution else "skeleton"

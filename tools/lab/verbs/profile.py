@@ -71,9 +71,9 @@ def _ready(config: Config) -> str:
 
 def _profile(ncu: str, program: Sequence[str | Path], output: Path) -> None:
     """Prints the figures of one launch of `program`, which writes its CSV to `output`."""
-    # Once without the profiler: the tuner (part3_flash_cuda/tuning.hpp) launches the kernel too when
-    # a problem is new, and leaves its choice in a file; errors are seen without ncu's lines; and the
-    # row says what the problem is.
+    # Once without the profiler: the tuner (part3_flash_cuda/tuning.hpp) launches the kernel too
+    # when a problem is new, and leaves its choice in a file; errors are seen without ncu's lines;
+    # and the row says what the problem is.
     environment = ["/usr/bin/env", f"FLASH_TUNING_FILE={output.with_name('tuning.txt')}"]
     alone = _run([*environment, *program], "running once without the profiler")
     found = results.groups(results.load(output)) if output.is_file() else []
