@@ -98,11 +98,10 @@ def sha256(file: Path) -> str | None:
 
 
 def changed_files(root: Path) -> list[str]:
-    """The files of the course that are not as they were handed out, or in a clone of its repository
-    not as they were committed: there the student's own files may be among them."""
+    """The files that are not as they were handed out, or in a clone of the course's repository not
+    as they were committed; the student's own files may be among them."""
     if release := read(root):
-        return [path for path, known in release.files.items()
-                if path not in release.own and sha256(root / path) != known]
+        return [path for path, known in release.files.items() if sha256(root / path) != known]
     git = ["git", "-c", "core.quotepath=off", "diff", "--relative", "--name-only", "HEAD"]
     try:
         return subprocess.run(git, cwd=root, capture_output=True, text=True).stdout.splitlines()
