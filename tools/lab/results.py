@@ -1,41 +1,19 @@
 """Reads the benchmarks' CSV files: rows, and groups of rows that share a figure or a table.
 
-The tables of benchmarking/README.md describe the columns; the programs read them too.
+benchmarking/README.md describes the columns.
 """
 
 import csv
 import math
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from lab.errors import LabError
-from lab.paths import OUTPUTS, REPOSITORY, relative
+from lab.paths import OUTPUTS, relative
 
-COLUMNS_FILE = REPOSITORY / "benchmarking" / "README.md"
-
-
-@dataclass(frozen=True)
-class Column:
-    name: str
-    role: str  # "key", "value" or "added"
-    type: str  # "text", "number", "integer" or "integer or empty"; empty where there are choices
-    choices: list[str]
-
-
-@cache
-def columns(table: str) -> tuple[Column, ...]:
-    _, _, text = COLUMNS_FILE.read_text(encoding="utf-8").partition(f"### {table}_benchmark.csv\n")
-    found = []
-    text = text.partition("\n#")[0]
-    for name, cell in re.findall(r"^\| `(\w+)` \| (.*?) \|", text, re.MULTILINE):
-        type, *_, role = cell.split(", ") + ["value"] * (not cell.endswith(("key", "added")))
-        choices = re.findall("`(.*?)`", cell)
-        found.append(Column(name, role, "" if choices else type, choices))
-    return tuple(found)
+TEXTS = {"implementation", "status", "device", "gpu", "dtype"}  # columns; others have numbers
 
 
 @dataclass(frozen=True)
@@ -69,10 +47,7 @@ class Row:
         self.kind, self._values = kind, values
 
     def __getattr__(self, column: str) -> Any:
-        try:
-            return self._values[column]
-        except KeyError:
-            raise AttributeError(column) from None
+        return self._values.get(column)
 
     @property
     def ok(self) -> bool:
@@ -180,44 +155,32 @@ def load(file: Path) -> list[Row]:
         raise LabError(f"{shown} cannot be read: {error}") from None
     header = records[0] if records else []
     for kind in KINDS:
-        known = {column.name: column for column in columns(kind.table)}
-        needed = {column.name for column in known.values() if column.role == "value"}
-        if needed <= set(header) <= set(known):
-            return [_row(kind, f"{shown}:{line}", known, header, record)
+        if {"status", kind.size, kind.time} <= set(header):
+            return [_row(kind, f"{shown}:{line}", header, record)
                     for line, record in enumerate(records[1:], 2)]
     raise LabError(f"{shown} has the wrong header: expected the columns of a benchmark "
-                   f"({relative(COLUMNS_FILE)}), found '{','.join(header)}'")
+                   f"(benchmarking/README.md), found '{','.join(header)}'")
 
 
-def _row(kind: Kind, where: str, known: dict[str, Column], header: Sequence[str],
-         record: Sequence[str]) -> Row:
+def _row(kind: Kind, where: str, header: list[str], record: list[str]) -> Row:
     if len(record) != len(header):
         raise LabError(f"{where}: {len(record)} cells; there have to be {len(header)}")
-    values: dict[str, Any] = dict.fromkeys(known)
+    values: dict[str, Any] = {}
     for name, cell in zip(header, record):
-        values[name], wanted = _value(known[name], cell)
-        if name == kind.time and record[header.index("status")] == "ok" and not values[name]:
-            wanted = "a number above 0"
-        if wanted:
-            raise LabError(f"{where}: {name} is '{cell}'; it must be {wanted}")
-    return Row(kind, values)
+        try:
+            values[name] = cell if name in TEXTS else _number(cell)
+        except ValueError:
+            raise LabError(f"{where}: {name} is '{cell}'; it must be a number") from None
+    row = Row(kind, values)
+    if row.ok and not values[kind.time]:
+        raise LabError(f"{where}: {kind.time} is '{record[header.index(kind.time)]}'; it must be "
+                       "above 0")
+    return row
 
 
-def _value(column: Column, cell: str) -> tuple[Any, str]:
-    """What the cell says, and what it had to be, if it is not that."""
-    if column.choices:
-        value: Any = cell == "True" if column.choices == ["True", "False"] else cell
-        return value, "" if cell in column.choices else f"one of {', '.join(column.choices)}"
-    if column.type == "text":
-        return cell, ""
-    if cell == "" and column.type != "integer":
-        return None, ""
-    kind, least = ("a number", 0) if column.type == "number" else ("an integer", 1)
-    try:
-        value = float(cell) if column.type == "number" else int(cell)
-    except ValueError:
-        value = math.nan
-    return value, "" if least <= value < math.inf else f"{kind}, at least {least}"
+def _number(cell: str) -> bool | int | float | None:
+    known = {"": None, "True": True, "False": False}
+    return known[cell] if cell in known else int(cell) if cell.isdigit() else float(cell)
 
 
 def groups(rows: Iterable[Row]) -> list[Group]:
