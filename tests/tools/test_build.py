@@ -43,12 +43,10 @@ class Toy(Test):
         self.assertEqual(config, build.Config(**(CONFIG | {"emulated": True, "checked": False})))
         self.assertEqual(seen, f"{command}CUDA: no nvcc; the CPU parts build\n")
         self.assertEqual(self.printed(build.configured), (config, ""))
-        self.config.write_text(json.dumps({"version": "0.0.9"}))  # of an older course
-        again, seen = self.printed(build.configured)
-        self.assertEqual((again, seen.startswith(command)), (config, True))
-        self.config.write_text("{")
-        self.assertRegex(self.refused(build.configured), "^build/default/config.json cannot be "
-                         "read .*: delete build/default and try again")
+        for damaged in (json.dumps({"version": "0.0.9"}), "{"):  # of an older course; a part
+            self.config.write_text(damaged)
+            again, seen = self.printed(build.configured)
+            self.assertEqual((again, seen.startswith(command)), (config, True))
         self.environment(CI="true")
         self.assertIn("default -DFLASH_WERROR=ON\n", self.printed(build.configure)[1])
         moved = self.root.with_name("moved")

@@ -64,8 +64,8 @@ def configure(preset: str = "default", options: Sequence[str] = ()) -> Config:
             console.say(line.removeprefix("-- "))
     config = _read_config(folder)
     if config is None:
-        raise LabError(f"{relative(folder / 'config.json')} lacks a key that ./lab reads: "
-                       f"delete {relative(folder)} and try again")
+        raise LabError(f"{relative(folder / 'config.json')} cannot be read, or lacks a key that "
+                       f"./lab reads: delete {relative(folder)} and try again")
     return config
 
 
@@ -73,9 +73,10 @@ def configured(preset: str = "default") -> Config:
     """Like configure(), but only reads config.json where that is there already. Ninja itself runs
     CMake again when a CMake file has changed."""
     folder = build_folder(preset)
-    there = all((folder / name).is_file() for name in ("build.ninja", "config.json"))
-    known = _read_config(folder) if there and _home(folder) in (None, paths.ROOT) else None
-    return known or configure(preset)
+    if (folder / "build.ninja").is_file() and _home(folder) in (None, paths.ROOT):
+        if known := _read_config(folder):
+            return known
+    return configure(preset)
 
 
 def build(target: str | Sequence[str], preset: str = "default",
@@ -170,14 +171,10 @@ def _home(folder: Path) -> Path | None:
 
 
 def _read_config(folder: Path) -> Config | None:
-    """None where an older version of the course wrote the file, without some key."""
-    file = folder / "config.json"
+    """None where it is not there or damaged, or an older version of the course wrote it."""
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
+        values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         return Config(**{key.name: values[key.name] == "TRUE" if key.type is bool
                          else str(values[key.name]) for key in fields(Config)})
-    except KeyError:
+    except (KeyError, OSError, ValueError, TypeError):
         return None
-    except (OSError, ValueError, TypeError) as error:
-        raise LabError(f"{relative(file)} cannot be read ({error}): "
-                       f"delete {relative(folder)} and try again") from error

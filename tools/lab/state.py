@@ -1,6 +1,6 @@
 """What a student has done: .lab/state.json (hints shown, last results), .lab/backup/ (copies).
 
-Losing it loses no work, so a damaged file never stops a verb: it is set aside and a new one begun.
+Losing it loses no work, so a damaged file never stops a verb: a new one is begun.
 """
 
 import contextlib
@@ -50,10 +50,7 @@ def load() -> State:
     except FileNotFoundError:
         return State()
     except (ValueError, TypeError, KeyError, AttributeError):
-        kept = file.with_name(f"state.damaged-{_timestamp()}.json")
-        with contextlib.suppress(OSError):
-            file.replace(kept)
-        _warn(f"is damaged: it is kept as {paths.relative(kept)}, progress and hints start anew")
+        _warn("is damaged: progress and hints start anew")
     except OSError as error:
         _warn(f"cannot be read ({error.strerror}): going on without it")
     return State()
@@ -84,12 +81,9 @@ def fingerprint(path: Path) -> str:
 
 
 def keep_copy(path: Path) -> Path:
-    """Copies a file of the repository to .lab/backup/<timestamp>/ under the same path."""
-    folder = paths.STATE / "backup" / _timestamp()
-    kept, number = folder / path.relative_to(paths.ROOT), 1
-    while kept.exists():
-        number += 1
-        kept = folder.with_name(f"{folder.name}-{number}") / path.relative_to(paths.ROOT)
+    """Copies a file of the repository to .lab/backup/<time>/ under the same path."""
+    time = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S.%f")
+    kept = paths.STATE / "backup" / time / path.relative_to(paths.ROOT)
     kept.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(path, kept)
     return kept
@@ -97,10 +91,6 @@ def keep_copy(path: Path) -> Path:
 
 def _file() -> Path:
     return paths.STATE / "state.json"
-
-
-def _timestamp() -> str:
-    return datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
 
 
 def _warn(trouble: str) -> None:

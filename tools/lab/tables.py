@@ -23,7 +23,8 @@ TIMES = ("forward, ms", "PyTorch's time over it", "backward, ms", "PyTorch's tim
 
 MOST_MISTAKES, MOST_OF_A_KIND = 12, 2  # in a table
 
-MARKER = re.compile(r"<!-- (BEGIN|END) (RESULTS|LADDER|POINTS|MISTAKES) (\w+) -->")
+KINDS = "(RESULTS|LADDER|POINTS|MISTAKES)"
+REGION = re.compile(rf"(<!-- BEGIN {KINDS} (\w+) -->\n)(.*?)(<!-- END \2 \3 -->)", re.DOTALL)
 
 
 def pages() -> list[Path]:
@@ -32,19 +33,12 @@ def pages() -> list[Path]:
 
 def updated(text: str, page: Path) -> str:
     """`text` with all its marked regions generated anew. LabError when one cannot be."""
-    pieces, end = [], 0
-    markers = list(MARKER.finditer(text))
-    for begin, finish in zip(markers[::2], markers[1::2]):
-        if (begin[1], finish[1]) != ("BEGIN", "END") or begin.groups()[1:] != finish.groups()[1:]:
-            break
-        old = text[begin.end():finish.start()].strip("\n")
-        pieces += [text[end:begin.end()], "\n", region(begin[2], begin[3], page, old), "\n"]
-        end = finish.start()
-    if 4 * (len(markers) // 2) != len(pieces) or len(markers) % 2:
-        line = text.count("\n", 0, markers[len(pieces) // 2].start()) + 1
-        raise LabError(f"{paths.relative(page)}:{line}: markers have to come in pairs, "
+    new, found = REGION.subn(lambda match: "".join((
+        match[1], region(match[2], match[3], page, match[4].strip("\n")), "\n", match[5])), text)
+    if len(re.findall(f"<!-- (BEGIN|END) {KINDS} ", text)) != 2 * found:
+        raise LabError(f"{paths.relative(page)}: markers have to come in pairs, "
                        "<!-- BEGIN KIND NAME --> and then <!-- END KIND NAME -->")
-    return "".join(pieces) + text[end:]
+    return new
 
 
 def region(kind: str, name: str, page: Path, old: str) -> str:

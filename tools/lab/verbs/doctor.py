@@ -22,6 +22,7 @@ from lab.planted import run as run_command
 GROUP = "Everything at once"
 HELP = "run every tool that the course needs, and show the fix for what is missing"
 
+OLDEST_CMAKE = (3, 21)
 OLDEST_CUDA = (12, 0)     # the first nvcc with C++20
 DISK_GB = 3.0             # .venv, and a build of each preset
 
@@ -94,19 +95,15 @@ def _compiler() -> Finding:
     return have(f"{version}; a C++20 program compiles and runs")
 
 
-def _program(program: str, need: str, oldest: tuple[int, int]) -> Finding:
-    if shutil.which(program) is None:
-        return _none(need)
-    line = _first_line([program, "--version"])
-    if _version(line) < oldest:
-        return lack(f"{line}; {_dotted(oldest)} or newer is needed",
-                    f"pip install {program}, in a venv that is first in PATH")
-    return have(_dotted(_version(line)))
-
-
-def _library(need: str, header: Path | None) -> Finding:
-    """CMake says so where its version is too old."""
-    return have(f"in {header.parent}") if header else _none(need)
+def _need(need: system.Need) -> Finding:
+    found = need.find()
+    if not found:
+        return _none(need.name)
+    text = f"in {found.parent}" if isinstance(found, Path) else _first_line([found, "--version"])
+    if need.name == "CMake" and _version(text) < OLDEST_CMAKE:  # it has no presets, and no clue
+        return lack(f"{text}; {_dotted(OLDEST_CMAKE)} or newer is needed",
+                    "pip install cmake, in a venv that is first in PATH")
+    return have(text)
 
 
 def _python() -> Finding:
@@ -217,11 +214,8 @@ def _gdb() -> Finding:
 
 CHECKS = (
     Check("C++ compiler", True, _compiler),
-    Check("CMake", True, lambda: _program("cmake", "CMake", (3, 21))),
-    Check("Ninja", True, lambda: _program("ninja", "Ninja", (1, 10))),
-    Check("Catch2", True, lambda: _library("Catch2", system.find_catch2())),
-    Check("CLI11", True, lambda: _library("CLI11", system.find_cli11())),
-    Check("git", True, lambda: _program("git", "git", (2, 0))),
+    # The compiler and Python's venv have checks of their own.
+    *(Check(need.name, True, lambda need=need: _need(need)) for need in system.NEEDS[1:-1]),
     Check("Python", True, _python),
     Check("rich, matplotlib", False, _packages),
     Check("disk", True, _disk),
