@@ -7,14 +7,13 @@ import contextlib
 import datetime
 import hashlib
 import json
-import os
 import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from lab import paths
+from lab import derive, paths
 
 VERSION = 1
 
@@ -38,9 +37,8 @@ class State:
 
 
 def load() -> State:
-    file = _file()
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        data = json.loads(_file().read_text(encoding="utf-8"))
         if data.pop("version") != VERSION:
             raise ValueError
         data.pop("warnings", None)  # of an older course
@@ -62,12 +60,8 @@ def edit() -> Iterator[State]:
     state = load()
     yield state
     content = json.dumps({"version": VERSION, **asdict(state)}, indent=2, sort_keys=True) + "\n"
-    file = _file()
-    temporary = file.with_name(f".state.{os.getpid()}.json")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(content, encoding="utf-8")
-        temporary.replace(file)
+        derive.write_exact(_file(), content)
     except OSError as error:
         _warn(f"cannot be written ({error.strerror}): progress is not kept")
 
