@@ -46,7 +46,7 @@ def write(file: Path, row: dict[str, str], *changes: dict[str, str]) -> Path:
 
 
 class TemporaryRoot(Test):
-    def setUp(self) -> None:
+    def setUp(self):
         self.root = self.folder()
         self.patch(paths, ROOT=self.root, OUTPUTS=self.root / "outputs")
 
@@ -58,7 +58,7 @@ class TemporaryRoot(Test):
 
 
 class Load(TemporaryRoot):
-    def test_an_older_file_lacks_columns_and_a_new_one_has_them(self) -> None:
+    def test_an_older_file_lacks_columns_and_a_new_one_has_them(self):
         old, unfused = self.load(SOFTMAX, {}, UNFUSED)
         self.assertEqual((old.name, old.BLOCK, old.fused, old.forward_ms_mean, old.ok),
                          ("fused_32", 32, True, 2.0, True))
@@ -68,14 +68,14 @@ class Load(TemporaryRoot):
         new, = self.load(SOFTMAX | added, {})
         self.assertEqual((new.name, new.scaled_error), ("1_register_tile", 1e-7))
 
-    def test_rates_count_the_pairs_that_are_seen_and_a_failure_has_no_numbers(self) -> None:
+    def test_rates_count_the_pairs_that_are_seen_and_a_failure_has_no_numbers(self):
         row, causal, failed, forward = self.load(ATTENTION, {}, CAUSAL, FAILED, NO_BACKWARD)
         self.assertAlmostEqual(row.forward_tflops, 4 * 64 * 64 * 128 / 2e-3 * 1e-12)
         self.assertAlmostEqual(causal.backward_tflops, 10 * 64 * 65 / 2 * 128 / 4e-3 * 1e-12)
         self.assertEqual((failed.forward_ms, failed.forward_tflops, failed.ok), (None, None, False))
         self.assertEqual((forward.forward_ms, forward.backward_ms), (2, None))
 
-    def test_what_is_not_such_a_table_is_one_line(self) -> None:
+    def test_what_is_not_such_a_table_is_one_line(self):
         file = self.root / "a.csv"
         self.assertEqual(self.refused(results.load, file),
                          "a.csv does not exist: ./lab bench writes it")
@@ -89,14 +89,14 @@ class Load(TemporaryRoot):
         file.write_text(",".join(SOFTMAX) + "\n1,2\n")
         self.assertEqual(self.refused(results.load, file), "a.csv:2: 2 cells; there have to be 14")
 
-    def test_a_wrong_cell_is_named(self) -> None:
+    def test_a_wrong_cell_is_named(self):
         for row, column, value, wanted in (
                 (SOFTMAX, "d2", "many", "a number"), (SOFTMAX, "fused", "yes", "a number"),
                 (ATTENTION, "forward_ms", "0", "above 0"),):
             self.assertEqual(self.refused(self.load, row, {}, {column: value}),
                              f"a.csv:3: {column} is '{value}'; it must be {wanted}")
 
-    def test_groups_begin_with_gpus_then_the_largest_problem(self) -> None:
+    def test_groups_begin_with_gpus_then_the_largest_problem(self):
         cpu = {"device": "cpu", "gpu": ""}
         found = self.groups(SOFTMAX, cpu, {"batch_size": "2"}, {}, {"d2": "128"})
         self.assertEqual([(one.title, one.sizes) for one in found],
@@ -120,7 +120,7 @@ class Plots(TemporaryRoot):
         self.assertEqual(sorted(written), sorted(folder.iterdir()))
         return [one.name for one in written]
 
-    def test_the_files_of_each_group(self) -> None:
+    def test_the_files_of_each_group(self):
         cpu, wide = {"device": "cpu", "gpu": ""}, {"d_model": "512", "heads": "1"}
         two, sharp = ["attention.png", "attention_memory.png"], {"query_scale": "8"}
         cpu_file = "attention_cpu_1x2x128_float32"
@@ -136,7 +136,7 @@ class Plots(TemporaryRoot):
         ):
             self.assertEqual(self.drawn(*rows), files)
 
-    def test_softmax_matmul_has_time_speed_up_and_memory(self) -> None:
+    def test_softmax_matmul_has_time_speed_up_and_memory(self):
         (_, figure), = plots.figures(*self.groups(
             SOFTMAX, UNFUSED | {"forward_ms_mean": "3"}, {}, {"d2": "128"}))
         self.assertEqual([axes.get_ylabel() for axes in figure.axes],
@@ -145,7 +145,7 @@ class Plots(TemporaryRoot):
         self.assertEqual([text.get_text() for text in figure.legends[0].get_texts()],
                          ["unfused", "fused, block 32"])
 
-    def test_attention_has_a_row_of_panels_for_each_mask(self) -> None:
+    def test_attention_has_a_row_of_panels_for_each_mask(self):
         figure = plots.figures(*self.groups(ATTENTION, {}, CAUSAL))[0][1]
         titles = ["Forward pass", "Backward pass", "Forward and backward"]
         self.assertEqual([axes.get_title() for axes in figure.axes],
@@ -157,7 +157,7 @@ class Plots(TemporaryRoot):
         figure = plots.figures(*self.groups(ATTENTION, NO_PEAK))[0][1]
         self.assertEqual(figure.axes[2].lines[0].get_ydata()[0], 6)  # the time
 
-    def test_a_failure_is_marked_in_the_passes_that_have_no_result(self) -> None:
+    def test_a_failure_is_marked_in_the_passes_that_have_no_result(self):
         longest = {"seq_len": "256"}
         group, = self.groups(ATTENTION, STANDARD, STANDARD | LONG | NO_BACKWARD,
                            STANDARD | FAILED | longest, {}, LONG, longest)
@@ -174,7 +174,7 @@ class Plots(TemporaryRoot):
         self.assertEqual([text.get_text() for text in alike.axes[0].texts], ["OOM (2 lines)"])
 
     def test_a_ladder_has_a_panel_for_each_problem_with_rates_as_bars_and_peers_as_lines(
-            self) -> None:
+            self):
         wide, long = {"d_model": "256"}, {"batch": "2", "seq_len": "128"}
         rows = [rung | problem for problem in (wide, long, {}) for rung in RUNGS]
         figure = plots._ladder(self.groups(RUNG, *rows))
@@ -193,7 +193,7 @@ class Plots(TemporaryRoot):
             self.assertAlmostEqual(lines.pop(label), wanted)
         self.assertEqual(lines, {})
 
-    def test_only_a_gpus_rungs_at_one_size_are_drawn_as_a_ladder(self) -> None:
+    def test_only_a_gpus_rungs_at_one_size_are_drawn_as_a_ladder(self):
         series = [{"dtype": "float32"}, {"dtype": "float32"} | LONG]
         two = ["attention.png", "attention_memory.png"]
         self.assertEqual(self.drawn(RUNG, *series, *RUNGS), [*two, "attention_ladder.png"])
@@ -201,7 +201,7 @@ class Plots(TemporaryRoot):
                                RUNGS[-2:], [RUNGS[3]]):
             self.assertEqual(self.drawn(RUNG, *series, *cpu_or_pytorch), two)
 
-    def test_float32_on_a_gpu_is_drawn_as_error_against_speed(self) -> None:
+    def test_float32_on_a_gpu_is_drawn_as_error_against_speed(self):
         float32 = RUNG | {"dtype": "float32", "frobenius_error": "2e-7"}
         rows = [{"implementation": "10_last"}, {"implementation": "10_last", "causal": "True"},
                 {"implementation": "pytorch_efficient+none", "forward_ms": "4",
@@ -216,7 +216,7 @@ class Plots(TemporaryRoot):
         self.assertIn("attention_float32.png", self.drawn(float32, *rows))
         self.assertNotIn("attention_float32.png", self.drawn(float32, *rows[2:]))
 
-    def test_only_failures_are_drawn_too_and_what_cannot_be_is_one_line(self) -> None:
+    def test_only_failures_are_drawn_too_and_what_cannot_be_is_one_line(self):
         self.drawn(ATTENTION, FAILED | {"status": "error"}, STANDARD | FAILED)
         self.drawn(SOFTMAX, SOFTMAX_FAILED, SOFTMAX_FAILED | UNFUSED)
         self.assertIn("has no rows yet",
@@ -227,7 +227,7 @@ class Plots(TemporaryRoot):
 
 
 class Table(TemporaryRoot):
-    def setUp(self) -> None:
+    def setUp(self):
         super().setUp()
         self.page = self.root / "outputs" / "README.md"
         self.page.parent.mkdir()
@@ -245,7 +245,7 @@ class Table(TemporaryRoot):
     def lab(self, *words: str) -> int:
         return self.printed(main.main, ["table", *words])[0]
 
-    def test_regions_are_regenerated_and_the_rest_is_kept(self) -> None:
+    def test_regions_are_regenerated_and_the_rest_is_kept(self):
         self.reference("softmax_matmul", SOFTMAX,
                        UNFUSED | {"forward_ms_mean": "3", "forward_peak_MiB": "72"},
                        {"BLOCK": "16"}, {"forward_ms_mean": "1.5", "forward_peak_MiB": "64"},
@@ -263,7 +263,7 @@ class Table(TemporaryRoot):
                       "| 128 | OOM | unsupported |  |  |  |  |\n", text)
         self.assertEqual([one.name for one in self.page.parent.glob(".*")], [])
 
-    def test_attention_without_a_result_has_the_status(self) -> None:
+    def test_attention_without_a_result_has_the_status(self):
         self.reference("attention", ATTENTION, STANDARD, {}, CAUSAL | NO_PEAK,
                        STANDARD | LONG | FAILED, LONG, LONG | CAUSAL | NO_BACKWARD,
                        STANDARD | LONG | CAUSAL | NO_PEAK, GPU | STANDARD | {"total_ms": "12"}, GPU,
@@ -277,7 +277,7 @@ class Table(TemporaryRoot):
         self.assertIn("| flash | no | 2 | 4 | 6 | 2x |", text)
         self.assertIn("| 9_x | no | OOM |  |  |  |", text)
 
-    def test_markers_that_do_not_fit_are_one_line_and_a_page_without_is_left_alone(self) -> None:
+    def test_markers_that_do_not_fit_are_one_line_and_a_page_without_is_left_alone(self):
         self.assertEqual(tables.updated("text", self.page), "text")
         self.assertIn("\nold\n", self.text("MISTAKES flash"))  # no zoo in a student's copy
         self.reference("softmax_matmul", SOFTMAX, {})

@@ -24,7 +24,7 @@ def rungs() -> list[tuple[str, str]]:
 
 
 class TuneTest(Test):
-    def test_a_rung_tries_the_configurations_that_it_has(self) -> None:
+    def test_a_rung_tries_the_configurations_that_it_has(self):
         found = rungs()
         if not (paths.ROOT / "part3_flash_cuda/ladder").is_dir():
             self.skipTest("there is no ladder")
@@ -40,14 +40,14 @@ class TuneTest(Test):
                     with self.subTest(rung=name, configuration=own):
                         self.assertIn(own, tried)
 
-    def test_the_tables_are_replaced_by_one_configuration(self) -> None:
+    def test_the_tables_are_replaced_by_one_configuration(self):
         text = "using A =\n    Table<Config<64, 1>,\n          Config<128, 2>>;\nint x;\n" \
                "using B = Table<Config<64, 3, true>>;\n"
         self.assertEqual(tune.TABLE.sub("Table<Config<64, 9>>;", text),
                          "using A =\n    Table<Config<64, 9>>;\nint x;\n"
                          "using B = Table<Config<64, 9>>;\n")
 
-    def test_the_fastest_comes_first(self) -> None:
+    def test_the_fastest_comes_first(self):
         configs = {"rung-a": "64, 1", "rung-b": "64, 2", "rung-c": "64, 3"}
         times = {"rung": [1.0, 4.0], "rung-a": [1.0, 8.0], "rung-b": [0.5, 4.0],
                  "rung-c": [math.inf, 1.0]}
@@ -57,7 +57,7 @@ class TuneTest(Test):
 
 
 class LoadTest(Test):
-    def setUp(self) -> None:
+    def setUp(self):
         if not PROGRAM.is_file():
             self.skipTest("bench_attention is not built")
         self.here = self.folder()
@@ -68,7 +68,7 @@ class LoadTest(Test):
                               timeout=120)
         return done.returncode, done.stdout + done.stderr
 
-    def test_a_rung_that_was_compiled_alone(self) -> None:
+    def test_a_rung_that_was_compiled_alone(self):
         source, library = self.here / "mine.cpp", self.here / "mine.so"
         source.write_text("""#include "common/registry.hpp"
 FLASH_ENTER(registry, name) {
@@ -85,7 +85,7 @@ FLASH_ENTER(registry, name) {
         self.assertEqual(code, 0, output)
         self.assertRegex(output, r"mine: unsupported: .*called")
 
-    def test_a_library_without_a_rung(self) -> None:
+    def test_a_library_without_a_rung(self):
         file = self.here / "none.so"
         code, output = self.call("--load", file)
         self.assertEqual((code, output.count("\n")), (2, 1), output)

@@ -181,11 +181,9 @@ def _emulator_checks() -> Finding:
         return lack(f"they need g++, and {compiler} is clang: --check-races and the cases that "
                     f"need the checks are left out", f"{_fix('a C++ compiler')}; "
                     "rm -r build/default, then CXX=g++ ./lab check part1")
-    if shutil.which("addr2line") is None:
-        manager = system.package_manager()
+    if not system.ADDR2LINE.find():
         return lack("their reports have no line numbers, because addr2line is missing",
-                    system.install_command(manager, ["binutils"]) if manager
-                    else "install binutils")
+                    system.fix([system.ADDR2LINE]))
     return have("g++ and addr2line found")
 
 
