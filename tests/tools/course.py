@@ -33,7 +33,6 @@ file = "{file}"
 points = {points}
 requirements = {{ {'"all" = 100' if points else ""} }}
 minutes = {minutes}
-needs_gpu = {"true" if name == "puzzle" else "false"}
 hints = {json.dumps(hints or ("One.", "Two."))}
 '''
 

@@ -255,7 +255,7 @@ Next: edit part1_softmax_matmul/skeleton/fused_cpu.cpp and run the same again; \
         self.prints("check --test ragged", f"""\
 The cases of puzzle, fused_cpu, fused_cuda, measure with "ragged":
   {RAGGED}
-  (puzzle needs a GPU)
+  (puzzle needs a GPU or the emulator)
   (fused_cuda needs a GPU or the emulator)
 lab: no case is called "ragged" (did you mean "{RAGGED}"?); the cases with "ragged" are listed above
 """, code=1)

@@ -51,8 +51,7 @@ def _part(result: PartResult, all_failures: bool, case: str | None) -> Iterator[
     note = ["the solution"] if result.implementation == "solution" else []
     note += [f"seed {result.seed}"] if result.seed != 1 else []
     yield Text.assemble(heading, (f"  ({', '.join(note)})", "not bold") if note else "")
-    # Where the CUDA tasks ran, if there are any; one that needs a GPU says so in its own line.
-    ran = [task.backend for task in result.tasks if task.task.is_cuda and not task.task.needs_gpu]
+    ran = [task.backend for task in result.tasks if task.task.is_cuda]
     if ran:
         yield Text(f"  CUDA tasks: {result.backends.words(ran[0])}", "dim")
     line = _layout([task.task for task in result.tasks])

@@ -92,8 +92,8 @@ class TaskResult:
 
     @property
     def missing(self) -> dict[str, float]:
-        """The points that are not counted here, by what it takes to count them: {"a GPU": 3}."""
-        gpu = "a GPU" if self.task.needs_gpu else "a GPU or the emulator"
+        """The points that are not counted here, by what it takes to count them."""
+        gpu = "a GPU or the emulator"
         if self.out_of_reach:
             return {gpu: self.task.points} if self.task.points else {}
         shares = (gpu, NEEDS_GPU), ("the emulator's checks (g++)", NEEDS_CHECKS)

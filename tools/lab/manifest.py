@@ -33,7 +33,6 @@ class Task:
     # What the points are for: name -> percent of them.
     requirements: dict[str, float] = field(hash=False)
     minutes: int  # what it takes to write
-    needs_gpu: bool  # not even the emulator can run it
     hints: tuple[str, ...]  # in the order in which they are shown
     folder: Path  # of the part
 
@@ -117,7 +116,6 @@ _TASK_KEYS = {
         "a table of names and their percents of the points, at least 10 each, 100 in all"),
     "minutes": (lambda value: _is_number(value) and value > 0 and value == int(value),
                 "a whole number above 0"),
-    "needs_gpu": (lambda value: isinstance(value, bool), "true or false"),
     "hints": (lambda value: isinstance(value, list) and len(value) >= 2
               and all(map(_is_text, value)),
               "a list of at least 2 texts that are not empty"),
@@ -161,8 +159,7 @@ def _check(where: str, table: dict, keys: dict) -> None:
     for key, (fits, wanted) in keys.items():
         value = table.get(key)
         if not fits(value):
-            shown = (f'"{value}"' if isinstance(value, str) else
-                     str(value).lower() if isinstance(value, bool) else value)
+            shown = f'"{value}"' if isinstance(value, str) else value
             state = f"{key} is {shown}" if key in table else f"{key} is missing"
             raise LabError(f"{where}: {state}; it must be {wanted}")
 

@@ -150,8 +150,7 @@ def tasks_with(tasks: Sequence[Task], case: str, implementation: str,
     for task in tasks:
         backend = backends.of(task)
         if backend is None:
-            what = "a GPU" if task.needs_gpu else "a GPU or the emulator"
-            left_out.append(f"{task.name} needs {what}")
+            left_out.append(f"{task.name} needs a GPU or the emulator")
         elif not (built := builds[task.id].result).ok:
             left_out.append(f"{task.name} does not compile: {built.first_error}")
         else:

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     if not system.GDB.find():
         raise LabError(f"gdb is not installed; to install it: {system.fix([system.GDB])}")
     config = build.configured()
-    if task.is_cuda and (task.needs_gpu or not config.emulated):
+    if task.is_cuda and not config.emulated:
         raise LabError(f"./lab debug runs kernels emulated, and {task.name} cannot be emulated "
                        "here; on a GPU use NVIDIA's cuda-gdb")
     if args.test is not None:

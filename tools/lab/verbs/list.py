@@ -53,7 +53,7 @@ def _table(tasks: Sequence[Task], student: State) -> Table:
         if last and task.points:
             points = f"{card.points(last.earned)} of {points}"
         hints = f"{min(student.hints.get(task.id, 0), len(task.hints))}/{len(task.hints)}"
-        language = "CUDA, on a GPU" if task.needs_gpu else "CUDA" if task.is_cuda else "C++"
+        language = "CUDA" if task.is_cuda else "C++"
         table.add_row(card.label_of(task), Text(task.name, "bold"), *[task.title] * titles, points,
                       str(task.minutes), hints, language, _status(task, last))
     return table
