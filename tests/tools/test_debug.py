@@ -28,7 +28,7 @@ class Refused(Course):
     def test_kernels_are_found_behind_their_launch_bounds_and_not_in_comments(self):
         self.assertEqual(debug.kernels(
             "// __global__ void old(int) {\n__global__ void only_declared(int);\n"
-            "__global__ void __launch_bounds__(f(A) * 32,\n   8 / f(A))\n  one(int x) {\n}\n"
+            "__global__ void __launch_bounds__(f(A) * 32,\n   8 / (f(A) * 32))\n  one(int x) {\n}\n"
             "template <class T> __global__ void two_2(T x) {"), ["one", "two_2"])
 
 

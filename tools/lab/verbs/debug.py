@@ -109,11 +109,15 @@ def command(task: Task, kind: str, case: str | None, seed: int, block: Place, th
 
 
 def kernels(source: str) -> list[str]:
-    """The names of the kernels that a .cu file defines."""
-    heads = re.findall(r"__global__([^;{]*)\{", re.sub(r"//.*", "", source))
-    bounds = r"__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)"
-    found = (re.search(r"(\w+)\s*\(", re.sub(bounds, "", head)) for head in heads)
-    return [name[1] for name in found if name]
+    """The names of the kernels that a .cu file defines: the last word of a head without all that is
+    in parentheses, the bounds of its launch and its parameters."""
+    names = []
+    for head in re.findall(r"__global__([^;{]*)\{", re.sub(r"//.*", "", source)):
+        count = 1
+        while count:
+            head, count = re.subn(r"\([^()]*\)", "", head)
+        names.append(re.findall(r"\w+", head)[-1])
+    return names
 
 
 def exported(library: Path) -> list[str]:
