@@ -217,8 +217,8 @@ class Course(Test):
 
     def _configured(self, preset: str = "default") -> build.Config:
         gpu = "NVIDIA H200" if self.cuda == "gpu" else ""
-        return build.Config("0.1.0", self.compiler, "2.13.10", self.cuda, "", gpu, self.emulated,
-                            self.checked, "", self.asan)
+        return build.Config(self.compiler, "2.13.10", self.cuda, "", gpu, self.emulated,
+                            self.checked, self.asan)
 
     def _build(self, target: str | list[str], preset: str = "default",
                keep_going: bool = False) -> build.BuildResult:

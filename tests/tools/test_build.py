@@ -8,9 +8,8 @@ from course import Test
 from lab import build, paths, system
 
 CONFIG = {
-    "version": "0.1.0", "compiler": "GNU 12.2.0", "catch2": "2.13.10", "cuda": "none",
-    "cuda_version": "", "gpu": "", "emulated": "TRUE", "checked": "FALSE", "cuda_architectures": "",
-    "asan": "",
+    "compiler": "GNU 12.2.0", "catch2": "2.13.10", "cuda": "none",
+    "cuda_version": "", "gpu": "", "emulated": "TRUE", "checked": "FALSE", "asan": "",
 }
 
 CMAKELISTS = f"""cmake_minimum_required(VERSION 3.21)
@@ -67,7 +66,7 @@ class Toy(Test):
         mend = (self.root / "CMakeLists.txt").write_text
         ensure = lambda: (mend(CMAKELISTS), missing.clear())  # noqa: E731
         self.patch(system, missing=lambda: missing, ensure=ensure)
-        self.assertEqual(self.printed(build.configure)[0].version, "0.1.0")
+        self.assertEqual(self.printed(build.configure)[0].catch2, "2.13.10")
 
     def test_building(self):
         self.printed(build.configure)

@@ -264,7 +264,7 @@ class Boards(Test):
         for cuda, checked, said in (("none", True, "has no CUDA"),
                                     ("toolkit", True, "there is none here"),
                                     ("gpu", False, "needs g++")):
-            config = build.Config(*[""] * 3, cuda, "", "", True, checked, "")
+            config = build.Config("", "", cuda, "", "", True, checked)
             self.patch(build, configured=lambda *_, config=config: config)
             self.assertIn(said, submit("part3-forward"))
         self.patch(build, configured=lambda *_: dataclasses.replace(config, checked=True))

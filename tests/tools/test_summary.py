@@ -34,7 +34,7 @@ class Summary(Test):
             for name in presets], "testPresets": [
             {"name": test, "configurePreset": name, "output": {"outputOnFailure": True}}
             for name, test in presets.items()]}))
-        config = build.Config("", "", "", "none", "", "", True, False, "")
+        config = build.Config("", "", "none", "", "", True, False)
         self.patch(paths, ROOT=root)
         self.patch(build, _read_config=lambda folder: config)
         self.patch(system, ensure=lambda yes: None)

@@ -20,7 +20,6 @@ ENVIRONMENT = {"LC_ALL": "C", "NINJA_STATUS": "[%f/%t] "}
 class Config:
     """What the configure step found: build/<preset>/config.json."""
 
-    version: str
     compiler: str
     catch2: str
     cuda: str                # "none", "toolkit" (nvcc and no GPU) or "gpu"
@@ -28,7 +27,6 @@ class Config:
     gpu: str
     emulated: bool           # .cu files are built for the emulator too (common/simt)
     checked: bool            # and for the emulator with its checks, which needs g++
-    cuda_architectures: str
     asan: str = ""           # AddressSanitizer's library, for ./lab check --sanitize
 
 

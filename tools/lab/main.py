@@ -16,8 +16,7 @@ from typing import NoReturn
 from lab.errors import LabError
 
 VERBS_FOLDER = Path(__file__).parent / "verbs"
-OTHER = "Other"  # the group of a verb without GROUP
-GROUPS = ("Everything at once", "Student", "Measurements", "Instructor")  # then any other group
+GROUPS = ("Everything at once", "Student", "Measurements", "Instructor")
 
 FIRST_COMMANDS = (
     ("./lab run", "see everything work: setup, build, grades, benchmarks, plots"),
@@ -54,8 +53,8 @@ def verbs() -> list[str]:
 
 
 def constant(verb: str, name: str) -> str:
-    """HELP or GROUP of the verb's module, "" where it has none. It is read from the source, because
-    importing the module may need packages that are not installed yet."""
+    """HELP or GROUP of the verb's module. It is read from the source, because importing the module
+    may need packages that are not installed yet."""
     for node in ast.parse((VERBS_FOLDER / f"{verb}.py").read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and name in [getattr(to, "id", "") for to in node.targets]:
             return str(ast.literal_eval(node.value))
@@ -66,7 +65,7 @@ def overview() -> str:
     """What `./lab` prints when it is called alone."""
     groups: dict[str, list[str]] = {group: [] for group in GROUPS}
     for verb in verbs():
-        groups.setdefault(constant(verb, "GROUP") or OTHER, []).append(verb)
+        groups[constant(verb, "GROUP")].append(verb)
     lines = ["usage: ./lab VERB [arguments]      ./lab VERB --help explains a verb's arguments"]
     for title, members in groups.items():
         if members:
