@@ -10,12 +10,10 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from lab import derive, paths
-
-VERSION = 1
 
 
 @dataclass
@@ -39,10 +37,8 @@ class State:
 def load() -> State:
     try:
         data = json.loads(_file().read_text(encoding="utf-8"))
-        if data.pop("version") != VERSION:
-            raise ValueError
-        data.pop("warnings", None)  # of an older course
-        state = State(**data)
+        # A file of another version of the course may have more keys, or fewer.
+        state = State(**{key.name: data[key.name] for key in fields(State) if key.name in data})
         state.results = {task: LastResult(**last) for task, last in state.results.items()}
         return state
     except FileNotFoundError:
@@ -59,7 +55,7 @@ def edit() -> Iterator[State]:
     """The state, to be changed and then written; briefly, as `./lab watch` may change it too."""
     state = load()
     yield state
-    content = json.dumps({"version": VERSION, **asdict(state)}, indent=2, sort_keys=True) + "\n"
+    content = json.dumps(asdict(state), indent=2, sort_keys=True) + "\n"
     try:
         derive.write_exact(_file(), content)
     except OSError as error:
