@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from lab import hints, manifest, paths, results, zoo
+from lab import hints, manifest, paths, results
 from lab.errors import LabError
 from lab.results import Group, Row
 
@@ -48,7 +48,7 @@ def region(kind: str, name: str, page: Path, old: str) -> str:
     if kind == "POINTS":
         return points_table(name, page)
     if kind == "MISTAKES":  # a handout for students comes without the zoo
-        return mistakes_table(name, page) if (zoo.folder() / "wrong").is_dir() else old
+        return mistakes_table(name, page) if (paths.ROOT / "tests/wrong").is_dir() else old
     table = re.sub("_(cpu|gpu)$", "", name)
     make = {"softmax_matmul": softmax_matmul_table, "attention_cpu": cpu_attention_table,
             "attention_gpu": gpu_attention_table}.get(name)
@@ -210,6 +210,8 @@ def points_table(part: str, page: Path) -> str:
 def mistakes_table(name: str, page: Path) -> str:
     """A row for each of the first mistakes of each kind that the zoo has of the task, of those with
     a name. Mistakes that share a hint are of one kind."""
+    from lab import zoo  # not in a release, whose book takes stories from here
+
     task = next((task for part in manifest.load_parts() for task in part.tasks
                  if task.name == name), None)
     if task is None:
@@ -252,6 +254,18 @@ def rungs(part: Path) -> dict[str, Path]:
     files = [file for file in part.glob("ladder/[0-9]*_*") if file.suffix in (".cpp", ".cu")]
     return {file.name.split(".")[0]: file
             for file in sorted(files, key=lambda file: int(file.name.split("_")[0]))}
+
+
+def find_rung(name: str) -> tuple[str, str, Path]:
+    """The part, the name and the file of a rung; `name` may begin with the part."""
+    known = {f"{part.name}/{rung}": file for part in manifest.load_parts()
+             for rung, file in rungs(part.folder).items()}
+    found = [rung for rung in known if f"/{rung}".endswith(f"/{name}")]
+    if len(found) != 1:
+        raise LabError(f'{len(found)} rungs are called "{name}"; '
+                       f"there are {', '.join(sorted(known))}")
+    part, name = found[0].split("/")
+    return part, name, known[found[0]]
 
 
 def story(file: Path) -> str:

@@ -23,10 +23,10 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from lab import build, console, paths, results
+from lab import build, console, paths, results, tables
 from lab.console import say
 from lab.errors import LabError
-from lab.verbs import bench, rung
+from lab.verbs import bench
 
 GROUP = "Measurements"
 HELP = "compile a rung of part 3's ladder with other tiles, and find the fastest (on a GPU)"
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    part, name, file = rung.find(args.rung)
+    part, name, file = tables.find_rung(args.rung)
     text = file.read_text(encoding="utf-8")
     said = SPACE.search(text)
     if file.suffix != ".cu" or part != "part3" or not (said or args.space):
