@@ -2,14 +2,13 @@
 
 import math
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rich.text import Text
 
 from lab import advice, grading
-from lab.console import PLAIN_INTERVAL, console, is_terminal, say
+from lab.console import console, is_terminal, say
 from lab.grading import CaseResult, Notify, PartResult, TaskResult
 from lab.manifest import Task
 
@@ -176,29 +175,18 @@ def _indented(message: str, by: int) -> Iterator[Text]:
 
 @contextmanager
 def live_line() -> Iterator[Notify]:
-    """Shows what is running: a line that changes on a terminal, elsewhere a line now and then."""
-    if is_terminal():
-        status = console.status("")
-
-        def show(line: str) -> None:
-            status.update(Text(line, no_wrap=True, overflow="ellipsis"))
-            # A build shows a bar of its own, and two live displays cannot share the screen.
-            status.start() if line else status.stop()
-
-        try:
-            yield show
-        finally:
-            status.stop()
+    """On a terminal a line that says what is running."""
+    if not is_terminal():
+        yield lambda line: None
         return
+    status = console.status("")
 
-    last = time.monotonic()
+    def show(line: str) -> None:
+        status.update(Text(line, no_wrap=True, overflow="ellipsis"))
+        # A build shows a bar of its own, and two live displays cannot share the screen.
+        status.start() if line else status.stop()
 
-    def now_and_then(line: str) -> None:
-        nonlocal last
-        if line and time.monotonic() - last < PLAIN_INTERVAL:
-            return
-        last = time.monotonic()  # also after "": a build has just shown its own lines
-        if line:
-            say(f"  {line}")
-
-    yield now_and_then
+    try:
+        yield show
+    finally:
+        status.stop()
