@@ -8,6 +8,7 @@ import io
 import json
 import os
 import shlex
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -21,29 +22,27 @@ from lab import build, grading, main, manifest, paths  # noqa: E402
 from lab.errors import LabError  # noqa: E402
 
 
-def _task(name: str, label: str, title: str, points: int, minutes: int, tags: str,
-          *hints: str) -> str:
+def _task(file: str, label: str, title: str, points: int, minutes: int, *hints: str) -> str:
+    name = file.split(".")[0]
     return f'''
 [[task]]
 id = "part1.{name}"
 label = "{label}"
 title = "{title}"
-file = "{name}.{"cu" if "CUDA" in tags else "cpp"}"
+file = "{file}"
 points = {points}
 requirements = {{ {'"all" = 100' if points else ""} }}
 minutes = {minutes}
-needs_gpu = {"true" if name == "puzzle" else "false"}
-tags = {json.dumps(tags.split(", "))}
 hints = {json.dumps(hints or ("One.", "Two."))}
 '''
 
 
 MANIFEST = 'part = "part1"\ntitle = "Fused softmax-matmul"\n' + "".join((
-    _task("puzzle", "warm-up", "One number a head", 0, 45, "CUDA"),
-    _task("fused_cpu", "1.A", "Fused softmax-matmul in C++", 1, 60, "softmax, blocks",
+    _task("puzzle.cu", "warm-up", "One number a head", 0, 45),
+    _task("fused_cpu.cpp", "1.A", "Fused softmax-matmul in C++", 1, 60,
           "What does a row need?", "m, l and d3 numbers.", "    l = l * alpha + sum(p)"),
-    _task("fused_cuda", "1.A", "Fused softmax-matmul in CUDA", 3, 180, "CUDA"),
-    _task("measure", "1.B", "How to measure", 4, 60, "timing")))
+    _task("fused_cuda.cu", "1.A", "Fused softmax-matmul in CUDA", 3, 180),
+    _task("measure.cpp", "1.B", "How to measure", 4, 60)))
 
 SKELETON = '''// {name}
 void {name}() {{
@@ -151,6 +150,12 @@ class Course(Test):
         file.write_bytes(text.encode())
         return file
 
+    def commit(self) -> None:
+        """Makes the course a git repository with all its files in it."""
+        for command in ("init -q", "add .", "commit -q -m release"):
+            subprocess.run(["git", "-c", "user.name=Student", "-c", "user.email=student@localhost",
+                            *command.split()], cwd=self.root, check=True)
+
     def binary(self, target: str, preset: str = "default") -> Path:
         return self.root / "build" / preset / "bin" / target
 
@@ -212,8 +217,8 @@ class Course(Test):
 
     def _configured(self, preset: str = "default") -> build.Config:
         gpu = "NVIDIA H200" if self.cuda == "gpu" else ""
-        return build.Config("0.1.0", self.compiler, "2.13.10", self.cuda, "", gpu, self.emulated,
-                            self.checked, "", self.asan)
+        return build.Config(self.compiler, "2.13.10", self.cuda, "", gpu, self.emulated,
+                            self.checked, self.asan)
 
     def _build(self, target: str | list[str], preset: str = "default",
                keep_going: bool = False) -> build.BuildResult:

@@ -9,18 +9,12 @@ not built are skipped.
 import os
 import signal
 import subprocess
-import sys
-import tempfile
 import time
-import unittest
 from pathlib import Path
 from unittest import mock
 
-sys.path[:0] = [str(Path(__file__).parents[2] / "tools"), str(Path(__file__).parent)]
-
-from course import MANIFEST, Course  # noqa: E402
-
-from lab import results  # noqa: E402
+from course import MANIFEST, Course, Test
+from lab import results
 
 BIN = Path(os.environ.get("FLASH_BUILD", "not-built")).absolute() / "bin"
 SOFTMAX = ("--device", "cpu", "--batch", "2", "--d1", "20", "--d3", "12")
@@ -30,16 +24,14 @@ ONE_HEAD = ("--device", "cpu", "--batch", "1", "--heads", "1", "--head-dim", "16
             "standard,flash", "--causal", "off", "--passes", "1")
 
 
-class Program(unittest.TestCase):
+class Program(Test):
     name: str
 
-    def setUp(self) -> None:
+    def setUp(self):
         self.program = BIN / self.name
         if not self.program.is_file():
             self.skipTest(f"{self.name} is not built")
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.csv = Path(folder.name) / "csv" / "results.csv"
+        self.csv = self.folder() / "csv" / "results.csv"
 
     def call(self, *words: str) -> tuple[int, str, str]:
         done = subprocess.run([self.program, "--output", self.csv, *words], capture_output=True,
@@ -63,7 +55,7 @@ class Program(unittest.TestCase):
 class SoftmaxMatmul(Program):
     name = "bench_softmax_matmul"
 
-    def test_every_implementation_is_a_row(self) -> None:
+    def test_every_implementation_is_a_row(self):
         rows = self.rows(*SOFTMAX, "--d2", "8,33", "--blocks", "16,7", "--passes", "13")
         self.assertEqual([(row.d2, row.name, row.BLOCK)
                           for row in rows if not row.name[0].isdigit()],
@@ -80,14 +72,14 @@ class SoftmaxMatmul(Program):
         self.assertIn("forward_ms_median", self.out)
         self.assertIn("best speed-up", self.out)
 
-    def test_the_unfused_peak_holds_the_softmax_and_the_fused_does_not(self) -> None:
+    def test_the_unfused_peak_holds_the_softmax_and_the_fused_does_not(self):
         unfused, fused = self.rows("--device", "cpu", "--batch", "2", "--d1", "64", "--d3", "16",
                                    "--d2", "4096", "--impl", "unfused,fused_16", "--warmups", "0",
                                    "--passes", "1")
         self.assertAlmostEqual(unfused.extra_mib, 2 * 64 * 4096 * 4 / 2**20, delta=0.1)
         self.assertLess(fused.extra_mib, 0.1)
 
-    def test_out_of_memory_is_a_row_and_the_run_goes_on(self) -> None:
+    def test_out_of_memory_is_a_row_and_the_run_goes_on(self):
         # x is 2 MiB at d2 = 2048: 3 MiB hold neither P there nor the inputs at 4096.
         sizes = ("--device", "cpu", "--batch", "1", "--d1", "256", "--d3", "16", "--impl",
                  "unfused,fused_16")
@@ -98,7 +90,7 @@ class SoftmaxMatmul(Program):
                                  ("unfused", 64, "ok"), ("fused_16", 64, "ok")])
         self.assertIn("the inputs do not fit", self.out)
 
-    def test_ctrl_c_leaves_a_valid_csv_and_no_temporary_file(self) -> None:
+    def test_ctrl_c_leaves_a_valid_csv_and_no_temporary_file(self):
         self.rows(*SOFTMAX, "--d2", "8", "--passes", "1")
         before = self.csv.read_text()
         for which, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
@@ -115,25 +107,16 @@ class SoftmaxMatmul(Program):
             self.assertEqual(self.csv.read_text(), before)
             self.assertEqual([one.name for one in self.csv.parent.iterdir()], [self.csv.name])
 
-    def test_a_wrong_command_line_is_one_line(self) -> None:
-        for words, part in ((("--d2", "64,abc"),
-                             "--d2 is '64,abc'; it must be different integers from 1 to 1048576"),
-                            (("--passes", "0"),
-                             "--passes is '0'; it must be an integer from 1 to 1000000"),
-                            (("--device", "tpu"),
-                             "--device is 'tpu'; it must be one of cpu|cuda|gpu"),
-                            (("--only", "both"), "--only is 'both'"),
-                            (("--impl", "x"), "--impl is 'x'"), (("--colour",), "--colour"),
-                            (("64",), "64"), (("--seed",), "--seed")):
-            with self.subTest(words=words):
-                self.assertIn(part, self.error(*words))
+    def test_a_wrong_command_line_is_one_line(self):  # more: options_test.cpp
+        self.assertIn("--d2 is '64,abc'; it must be different integers from 1 to 1048576",
+                      self.error("--d2", "64,abc"))
         self.assertFalse(self.csv.parent.exists())
 
 
 class Attention(Program):
     name = "bench_attention"
 
-    def test_every_implementation_and_mask_is_a_row(self) -> None:
+    def test_every_implementation_and_mask_is_a_row(self):
         rows = self.rows(*ATTENTION, "--impl", "standard,flash", "--passes", "2")
         self.assertEqual([(row.causal, row.name, row.status) for row in rows],
                          [(causal, name, "ok") for causal in (False, True)
@@ -148,7 +131,7 @@ class Attention(Program):
             self.assertGreater(row.percent_of_peak, 0)
             self.assertLess(max(row.scaled_error, row.frobenius_error), 1e-5)
 
-    def test_any_forward_pass_goes_with_any_backward_pass(self) -> None:
+    def test_any_forward_pass_goes_with_any_backward_pass(self):
         once = (*ATTENTION, "--causal", "on", "--passes", "1")
         rows = self.rows(*once, "--forward", "flash,standard", "--backward", "flash,none")
         self.assertEqual([row.name for row in rows],
@@ -160,7 +143,7 @@ class Attention(Program):
         self.assertIn("pass is 'x'; on cpu it must be one of: standard",
                       self.error(*once, "--forward", "x"))
 
-    def test_standard_attention_saves_the_matrix_and_flash_what_is_linear(self) -> None:
+    def test_standard_attention_saves_the_matrix_and_flash_what_is_linear(self):
         standard, flash = self.rows(*ONE_HEAD, "--seq-lens", "512")
         matrix, tensor, lse = 512 * 512 * 4 / 2**20, 512 * 16 * 4 / 2**20, 512 * 4 / 2**20
         self.assertAlmostEqual(standard.saved_activations_MiB, 3 * tensor + matrix, delta=1e-5)
@@ -172,18 +155,7 @@ class Attention(Program):
         self.assertGreaterEqual(flash.backward_peak_MiB, 3 * tensor)
         self.assertLess(max(flash.forward_peak_MiB, flash.backward_peak_MiB), matrix / 2)
 
-    def test_measured_again_replaces_and_keeps_the_others(self) -> None:
-        self.rows(*ATTENTION, "--impl", "standard,flash", "--passes", "1")
-        first = self.csv.read_text().splitlines()
-        self.rows(*ATTENTION, "--impl", "flash", "--causal", "on", "--passes", "1")
-        self.rows(*ATTENTION, "--impl", "flash", "--causal", "on", "--passes", "1", "--dtype",
-                  "float64")
-        second = self.csv.read_text().splitlines()
-        self.assertEqual((len(first), second[:4]), (5, first[:4]))
-        self.assertNotEqual(second[4], first[4])
-        self.assertEqual([row.dtype for row in results.load(self.csv)[3:]], ["float32", "float64"])
-
-    def test_out_of_memory_is_a_row_and_the_run_goes_on(self) -> None:
+    def test_out_of_memory_is_a_row_and_the_run_goes_on(self):
         # At 512 the matrix is 1 MiB: standard attention has 2 of them forward, 3 backward.
         found = self.statuses(*ONE_HEAD, "--seq-lens", "512,1024,64", "--memory-limit", "2.7MiB")
         self.assertEqual(found, [("standard", 512, "OOM(backward)"), ("flash", 512, "ok"),
@@ -193,23 +165,13 @@ class Attention(Program):
         self.assertIsNotNone(forward_only.forward_ms)
         self.assertIsNone(forward_only.backward_ms)
 
-    def test_a_foreign_file_is_left_alone_and_help_writes_nothing(self) -> None:
-        code, out, err = self.call("--help")
-        self.assertEqual((code, err), (0, ""))
-        self.assertIn("forward passes are standard, flash", out)
-        self.assertFalse(self.csv.parent.exists())
-        self.csv.parent.mkdir()
-        self.csv.write_text("my,own,table\n1,2,3\n")
-        self.assertIn("left as it is", self.error(*ATTENTION, code=1))
-        self.assertEqual(self.csv.read_text(), "my,own,table\n1,2,3\n")
-
 
 class Wrong(Program):
     name = "bench_attention_wrong"
     once = ("--causal", "on", "--passes", "1", "--heads", "2", "--head-dim", "8", "--seq-lens",
             "20")
 
-    def test_a_failure_is_a_row_and_the_others_are_measured(self) -> None:
+    def test_a_failure_is_a_row_and_the_others_are_measured(self):
         for name, status, message in (
             ("refuses", "unsupported",
              "refuses: unsupported: 'refuses' does not take this problem: head_dim is 8"),
@@ -225,12 +187,12 @@ class Wrong(Program):
                 self.assertEqual({row.status for row in rows if row.name == name}, {status})
                 self.assertEqual({row.status for row in rows if row.name == "flash"}, {"ok"})
 
-    def test_a_backward_pass_that_is_not_started_leaves_no_row(self) -> None:
+    def test_a_backward_pass_that_is_not_started_leaves_no_row(self):
         rows = self.rows(*self.once, "--impl", "flash+missing,flash")
         self.assertEqual([row.name for row in rows], ["flash"])
         self.assertIn("next: ./lab check part2.flash_backward", self.out)
 
-    def test_a_pass_with_outputs_of_its_own_says_what_they_take(self) -> None:
+    def test_a_pass_with_outputs_of_its_own_says_what_they_take(self):
         both, forward = self.rows(*self.once, "--impl", "own,own+flash")
         self.assertAlmostEqual(both.forward_peak_MiB, 8 + 1, delta=0.02)  # and its workspace
         self.assertAlmostEqual(both.backward_peak_MiB, 2, delta=0.02)
@@ -243,7 +205,7 @@ class Skeletons(Program):
 
     name = "bench_attention_skeleton"
 
-    def test_not_started_is_a_line_with_the_next_command(self) -> None:
+    def test_not_started_is_a_line_with_the_next_command(self):
         code, out, err = self.call(*ATTENTION, "--impl", "standard,flash", "--passes", "1")
         if "not started" not in out:
             self.skipTest("flash_forward is written")
@@ -256,7 +218,7 @@ class Skeletons(Program):
         self.assertEqual(self.call(*ATTENTION, "--impl", "flash")[0], 1)  # nothing was measured
         self.assertFalse(self.csv.exists())
 
-    def test_nothing_is_timed_without_the_task_that_measures(self) -> None:
+    def test_nothing_is_timed_without_the_task_that_measures(self):
         self.program = BIN / "bench_softmax_matmul_skeleton"
         if not self.program.is_file():
             self.skipTest("bench_softmax_matmul_skeleton is not built")
@@ -274,61 +236,44 @@ SCRIPT = "#!/bin/sh\nprintf '%s\\n' \"$0\" \"$@\" > called\nexit {code}\n"
 class Verb(Course):
     """./lab bench with scripts in the place of the programs."""
 
-    def setUp(self) -> None:
+    def setUp(self):
         super().setUp()
-        here = os.getcwd()
+        self.addCleanup(os.chdir, os.getcwd())
         os.chdir(self.root)
-        self.addCleanup(os.chdir, here)
-        self.script("bench_softmax_matmul_skeleton", 0)
-        self.script("bench_softmax_matmul", 3)
+        for name, code in (("bench_softmax_matmul_skeleton", 0), ("bench_softmax_matmul", 3),
+                           ("bench_attention_skeleton", 0)):
+            self.write(f"build/default/bin/{name}", SCRIPT.format(code=code)).chmod(0o755)
 
-    def script(self, name: str, code: int) -> None:
-        file = self.root / "build" / "default" / "bin" / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(SCRIPT.format(code=code))
-        file.chmod(0o755)
+    def calls_with(self, line: str, *words: str, code: int = 0) -> None:
+        """That the command line runs the program with these words."""
+        self.assertEqual(self.lab(line)[0], code)
+        called = (self.root / "called").read_text().splitlines()
+        self.assertEqual([Path(called[0]).name, *called[1:]], list(words))
 
-    def called(self) -> list[str]:
-        words = (self.root / "called").read_text().splitlines()
-        return [Path(words[0]).name, *words[1:]]
+    def test_the_skeleton_is_the_default_and_options_go_to_the_program(self):
+        self.calls_with("bench", "bench_softmax_matmul_skeleton")
+        self.shows("bench", "$ build/default/bin/bench_softmax_matmul_skeleton\n")
+        self.calls_with("bench part1 --quick --solution -- --d2 64,128 --only=fused",
+                        "bench_softmax_matmul", "--quick", "--d2", "64,128", "--only=fused", code=3)
 
-    def test_the_skeleton_is_the_default_and_options_go_to_the_program(self) -> None:
-        code, out = self.lab("bench")[:2]
-        self.assertEqual(code, 0, out)
-        self.assertEqual(self.called(), ["bench_softmax_matmul_skeleton"])
-        self.assertIn("$ build/default/bin/bench_softmax_matmul_skeleton\n", out)
-        code, out = self.lab("bench", "part1", "--quick", "--solution", "--", "--d2", "64,128",
-                             "--only=fused")[:2]
-        self.assertEqual(code, 3, out)
-        self.assertEqual(self.called(),
-                         ["bench_softmax_matmul", "--quick", "--d2", "64,128", "--only=fused"])
-
-    def test_each_part_has_its_program(self) -> None:
-        self.script("bench_attention_skeleton", 0)
-        for part, folder, fixed in (("part2", "part2_flash_cpu", []),
-                                    ("part3", "part3_flash_cuda", ["--device", "cuda"])):
+    def test_each_part_has_its_program(self):
+        for part, folder in (("part2", "part2_flash_cpu"), ("part3", "part3_flash_cuda")):
             self.write(f"{folder}/tasks.toml", MANIFEST.replace("part1", part))
             self.write(f"{folder}/skeleton/fused_cpu.cpp", "")
-            if fixed:
-                self.built.clear()
-                code, out = self.lab("bench", part)[:2]
-                self.assertIn("the benchmark of part3 needs a GPU, and there is none here", out)
-                self.assertEqual((code, self.built), (1, []))
-                self.cuda = "gpu"
-            code, out = self.lab("bench", part, "--quick")[:2]
-            self.assertEqual(code, 0, out)
-            self.assertEqual(self.called(), ["bench_attention_skeleton", *fixed, "--quick"])
-        self.assertEqual(self.lab("bench", "part9")[0], 2)
+        self.calls_with("bench part2 --quick", "bench_attention_skeleton", "--quick")
+        self.built.clear()
+        self.shows("bench part3", "the benchmark of part3 needs a GPU, and there is none here",
+                   code=1)
+        self.assertEqual(self.built, [])
+        self.cuda = "gpu"
+        self.calls_with("bench part3", "bench_attention_skeleton", "--device", "cuda")
+        self.shows("bench part9", "invalid choice: 'part9'", code=2)
 
-    def test_torch_configures_the_build_with_a_python_that_has_it(self) -> None:
+    def test_torch_configures_the_build_with_a_python_that_has_it(self):
         with mock.patch("lab.build.configure") as configure, mock.patch(
                 "lab.verbs.bench._has_torch", return_value=True):
-            self.assertEqual(self.lab("bench", "--torch", "/opt/python")[0], 0)
+            self.assertEqual(self.lab("bench --torch /opt/python")[0], 0)
             configure.assert_called_once_with(options=["-DFLASH_TORCH_PYTHON=/opt/python"])
-            self.assertEqual(self.lab("bench", "--torch", "part1")[0], 0)  # a part, not a Python
+            self.assertEqual(self.lab("bench --torch part1")[0], 0)  # a part, not a Python
             self.assertIn(".venv-torch", configure.call_args.kwargs["options"][0])
-        self.assertEqual(self.lab("bench", "--torch", "/bin/false")[0], 1)
-
-
-if __name__ == "__main__":
-    unittest.main()
+        self.assertEqual(self.lab("bench --torch /bin/false")[0], 1)

@@ -47,10 +47,9 @@ class Pages(Course):
                    "[step](part1_softmax_matmul/ladder/9_last.cu), [gone](gone.cpp)\n")
         self.write("part1_softmax_matmul/README.md",
                    "# Part 1\n\n[steps](ladder), [root](../README.md)\n")
-        self.write("part1_softmax_matmul/contract.hpp",
-                   "// Contract of x_y.\n//\n//   a = <b>\n//\n// - one\n//   more\n#pragma once\n")
+        self.write("part1_softmax_matmul/contract.hpp", "// Contract.\n#pragma once\n")
         for step in ("10_more.cu", "9_last.cu"):
-            self.write(f"part1_softmax_matmul/ladder/{step}", "// Step. More.\nint x;\n")
+            self.write(f"part1_softmax_matmul/ladder/{step}", "// Step 1: Take x_y.\nint x;\n")
         pages = self.pages()
         part = "part1_softmax_matmul"
         self.assertEqual(sorted(pages), ["index.md", f"{part}/contract.hpp.md", f"{part}/index.md",
@@ -60,9 +59,10 @@ class Pages(Course):
                       "[gone](gone.cpp)", pages["index.md"])
         self.assertIn("[steps](ladder/index.md), [root](../index.md)", pages[f"{part}/index.md"])
         self.assertIn("hidden:\n9_last.cu.md\n10_more.cu.md\n", pages[f"{part}/ladder/index.md"])
-        for text in ("Contract of x\\_y.\n\n    a = <b>\n\n",
-                     "- one\n  more\n\n````````cpp\n#pragma once\n"):
-            self.assertIn(text, pages[f"{part}/contract.hpp.md"])
+        self.assertIn("- [`9_last.cu`](9_last.cu.md): Take x\\_y\n",
+                      pages[f"{part}/ladder/index.md"])
+        self.assertIn("````````cpp\n// Contract.\n#pragma once\n````````\n",
+                      pages[f"{part}/contract.hpp.md"])
 
     def test_without_a_network_it_says_so(self):
         self.patch(book, VENV=self.root / ".venv-book")
@@ -108,7 +108,3 @@ class Site(Test):
             (root / "README.md").write_text(f"# A\n\n{page}\n")
             with self.assertRaises(LabError):
                 self.printed(book.build_book, root / "book")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,11 +1,10 @@
 """`./lab check`: the card as a student reads it, the next command, the exit code."""
 
-import subprocess
 import textwrap
 from unittest import mock
 
 from course import CRASH, Course, case
-from lab import build, grading, handout, state
+from lab import build, handout, state
 
 OVER = """\
 relative error 0.31 is above 1.1e-06
@@ -98,11 +97,10 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
         self.green("fused_cpu")
         self.shows("check fused_cpu --explain", "no case failed, so there is nothing to explain")
 
-    def test_warnings_of_the_compiler_are_shown_until_the_file_changes(self):
+    def test_warnings_of_the_compiler_are_shown_once_it_has_compiled(self):
         self.fake("fused_cpu", [case("a", "failed")])
         file = "part1_softmax_matmul/skeleton/fused_cpu.cpp"
-        log = (f"[1/2] Building CXX object x/part1_fused_cpu_skeleton.dir/skeleton/fused_cpu.cpp.o\n"
-               f"/x/{file}: In function 'f':\n"
+        log = (f"/x/{file}: In function 'f':\n"
                f"/x/{file}:31:7: warning: 'sum' may be used uninitialized [-Wmaybe-uninitialized]\n"
                f"{file}(40): warning #177-D: variable \"n\" was never used\n"
                "/x/common/tensor.hpp:3:1: warning: not the student's\n")
@@ -112,12 +110,10 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
       wrong: a
 """
         line = "check fused_cpu"
-        with mock.patch.object(build, "build", lambda *_, **__: build.BuildResult(True, "", 2 * log)):
+        built = build.BuildResult(True, "", 2 * log)
+        with mock.patch.object(build, "build", lambda *_, **__: built):
             self.shows(line, warned, code=1)
-        self.shows(line, warned, code=1)  # nothing to compile
-        self.shows(line + " --test a", warned, code=1)
-        (self.root / file).write_text("edited")
-        self.assertNotIn("warning", self.lab(line)[1])
+        self.assertNotIn("warning", self.lab(line)[1])  # nothing to compile
 
     def test_a_crash_under_the_sanitizers(self):
         self.asan = "libasan.so"
@@ -136,15 +132,10 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
                    f"Next: {again}\n", code=1)
         self.assertEqual(self.built.pop(),
                          "part1_fused_cpu_skeleton_tests part1_fused_cpu_skeleton_sanitized")
-
-    def test_a_stray_access_is_looked_for_with_the_sanitizers(self):
-        self.asan = "libasan.so"
-        again = './lab check fused_cpu --test "a" --seed 1'
-        for message, option in (("It writes outside of `out`, to 1 place", " --sanitize"),
-                                ("1 of 4\n3 made from what lies outside of the inputs: a read",
-                                 " --sanitize"), ("1 of 4", "")):
+        for message in ("It writes outside of `out`, to 1 place",
+                        "1 of 4\n3 made from what lies outside of the inputs: a read", "1 of 4"):
             self.fake("fused_cpu", [case("a", "failed", message=message)])
-            self.assertEqual(self.last("check fused_cpu"), f"Next: {again}{option}")
+            self.assertEqual(self.last("check fused_cpu").endswith(again), message != "1 of 4")
 
     def test_a_crash_under_the_sanitizers_is_not_the_tasks_state(self):
         self.asan = "libasan.so"
@@ -159,47 +150,24 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
 
     def test_a_given_file_that_was_changed(self):
         self.fake("fused_cpu", [case("a", "failed")])
-        given = self.write("common/attention.hpp", "given")
-        for name in ("part1_softmax_matmul/README.md", "part9_other/given/x.hpp"):
-            self.write(name, "given")
-        line = "check fused_cpu"
-        words = "you changed a given file: common/attention.hpp; "
+        line, given = "check fused_cpu", "common/attention.hpp"
+        own = "part1_softmax_matmul/skeleton/fused_cpu.cpp"
+        names = given, own, "part1_softmax_matmul/README.md", "part9_other/given/x.hpp"
+        words = f"you changed a given file: {given}; "
+        files = {name: handout.sha256(self.write(name, "given")) for name in names}
         self.assertNotIn("you changed", self.lab(line)[1])  # neither git nor a release's record
-        files = {str(path.relative_to(self.root)): handout.sha256(path)
-                 for path in self.root.rglob("*.*pp")}
-        own = tuple(path for path in files if "/skeleton/" in path)
-        handout.write(self.root, handout.Release(handout.Version("1", "x"), {}, files, own))
-        self.write("part1_softmax_matmul/skeleton/fused_cpu.cpp", "edited")
+        self.commit()
         self.assertNotIn("you changed", self.lab(line)[1])
-        given.write_text("edited")
-        self.shows(line, f"{words}take it from the release that your course handed out\n", code=1)
-        given.write_text("given")
-        for command in ("init -q", "add .", "commit -q -m release"):
-            subprocess.run(["git", "-c", "user.name=Student", "-c", "user.email=student@localhost",
-                            *command.split()], cwd=self.root, check=True)
-        self.assertNotIn("you changed", self.lab(line)[1])
-        for record in (True, False):
-            if not record:
-                (self.root / handout.RECORD).unlink()
-            for path in (given, self.part / "skeleton/measure.cpp",
-                         self.part / "README.md", self.root / "part9_other/given/x.hpp"):
-                path.write_text("edited")
-            seen = self.lab(line)[1]
-            self.assertIn(f"{words}git diff common/attention.hpp shows how, git checkout HEAD "
-                          "common/attention.hpp takes it back\n", seen)
-            self.assertEqual(seen.count("you changed"), 1)
-
-    def test_an_option_that_would_do_nothing(self):
-        in_cpp = ", and there are none in fused_cpu, measure: --sanitize checks C++\n"
-        for line, said in (
-            ("fused_cpu measure --check-races", f"--check-races checks kernels{in_cpp}"),
-            ("fused_cpu measure --emulate", f"--emulate runs kernels{in_cpp}"),
-            ("fused_cuda --sanitize", "--sanitize checks C++, and there is none in fused_cuda: "
-             "--check-races checks kernels\n"),
-            ("fused_cpu --sanitize", "--sanitize needs g++ on Linux with its libasan, which this "
-             "build does not have\n"),
-        ):
-            self.prints(f"check {line}", f"lab: {said}", code=1)
+        for name in names:
+            self.write(name, "changed")
+        seen = self.lab(line)[1]
+        self.assertIn(f"{words}git diff {given} shows how, git checkout HEAD {given} takes it "
+                      "back\n", seen)
+        self.assertEqual(seen.count("you changed"), 1)
+        handout.write(self.root, handout.Release(handout.Version("1", "x"), {}, files, (own,)))
+        seen = self.lab(line)[1]
+        self.assertIn(f"{words}take it from the release that your course handed out\n", seen)
+        self.assertEqual(seen.count("you changed"), 1)
 
     def test_three_failures_in_full(self):
         self.fake("fused_cpu", [case(f"case {n}", "failed", message=f"[{n}] [red]")
@@ -217,15 +185,6 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
                    "          and 2 more findings: --test shows all\n\n", code=1)
         self.shows("check fused_cpu --test a", "f.cu:1 and f.cu:9\n            thread 0 reads\n",
                    code=1)
-
-    def test_an_endless_loop_is_shown_before_what_it_kept_from_running(self):
-        self.patch(grading, CASE_TIMEOUT={"cpu": 0.4})
-        hang = "time.sleep(60)"
-        self.fake("fused_cpu", [case("a", "failed"), case("b", run=hang), case("c", run=hang),
-                                case("d"), case("e"), case("f")])
-        seen = self.lab("check fused_cpu")[1]
-        self.assertLess(seen.index("timed out: b"), seen.index("wrong: a"))
-        self.assertTrue(seen.endswith('Next: ./lab check fused_cpu --test "b" --seed 1\n'), seen)
 
     def test_a_challenge_is_shown_without_points(self):
         for do, other, shown in (
@@ -296,7 +255,7 @@ Next: edit part1_softmax_matmul/skeleton/fused_cpu.cpp and run the same again; \
         self.prints("check --test ragged", f"""\
 The cases of puzzle, fused_cpu, fused_cuda, measure with "ragged":
   {RAGGED}
-  (puzzle needs a GPU)
+  (puzzle needs a GPU or the emulator)
   (fused_cuda needs a GPU or the emulator)
 lab: no case is called "ragged" (did you mean "{RAGGED}"?); the cases with "ragged" are listed above
 """, code=1)
@@ -311,16 +270,27 @@ lab: no case is called "nothing"; the cases are listed above
         self.shows("check 1.b", "measure  How to measure", "1 of 1 cases")
         self.shows("check 1.A", "fused_cpu   Fused", "fused_cuda  Fused", code=1)
 
-    def test_a_task_that_does_not_compile(self):
+    def test_what_cannot_be_done_is_one_line(self):
         self.broken["part1_fused_cpu_skeleton_tests"] = "fused_cpu.cpp:1: error: x"
-        self.prints("check fused_cpu --test ragged",
-                    "lab: fused_cpu does not compile: fused_cpu.cpp:1: error: x\n", code=1)
-
-    def test_wrong_arguments_are_one_line(self):
-        self.prints("check part9", 'lab: no part or task is called "part9" (did you mean '
-                    '"part1"?); there are part1, puzzle, fused_cpu, fused_cuda, measure\n', code=1)
-        self.prints("check --test even --all-failures",
-                    "lab: --all-failures does nothing beside --test, which shows the whole verdict "
-                    "of one case: leave one of them out\n", code=1)
-        self.prints("check --seed -1",
-                    "lab: --seed is -1; it must be at least 0, with at most 18 digits\n", code=1)
+        in_cpp = ", and there are none in fused_cpu, measure: --sanitize checks C++"
+        for line, said in (
+            ("fused_cpu --test ragged", "fused_cpu does not compile: fused_cpu.cpp:1: error: x"),
+            ("part9", 'no part or task is called "part9" (did you mean "part1"?); there are part1, '
+             "puzzle, fused_cpu, fused_cuda, measure"),
+            ("--test even --all-failures", "--all-failures does nothing beside --test, which shows "
+             "the whole verdict of one case: leave one of them out"),
+            ("--seed -1", "--seed is -1; it must be at least 0, with at most 18 digits"),
+            ("fused_cpu measure --check-races", f"--check-races checks kernels{in_cpp}"),
+            ("fused_cpu measure --emulate", f"--emulate runs kernels{in_cpp}"),
+            ("fused_cuda --sanitize", "--sanitize checks C++, and there is none in fused_cuda: "
+             "--check-races checks kernels"),
+            ("fused_cpu --sanitize", "--sanitize needs g++ on Linux with its libasan, which this "
+             "build does not have"),
+            ("--emulate", "--emulate needs the emulator, which this build does not have: it takes "
+             "Linux on x86-64 or AArch64, and a build without FLASH_SIMT=OFF"),
+        ):
+            self.prints(f"check {line}", f"lab: {said}\n", code=1)
+        self.emulated, self.compiler = True, "Clang 14.0.6"
+        self.prints("check --check-races", "lab: --check-races needs g++, whose instrumentation "
+                    "finds the races, and build/default was configured with Clang 14.0.6: delete "
+                    "build/default, and try again with CXX=g++ in front\n", code=1)

@@ -1,13 +1,11 @@
 """`.clangd`: an editor shows no error in a file that compiles, before the first build or after it.
 And `.vscode/`: the commands of its tasks, and the lines of a report that it finds.
 
-With FLASH_ALL_FILES every skeleton, solution and rung is opened, which takes a minute. To see what
-an editor shows without CUDA, hide it before you configure and test a fresh clone:
+To see what an editor shows without CUDA, hide it before you configure and test a fresh clone:
 bwrap --dev-bind / / --tmpfs /usr/local/cuda-13.0 bash
 """
 
 import json
-import os
 import re
 import shlex
 import shutil
@@ -20,22 +18,17 @@ from course import Test
 from lab import main, manifest, paths
 
 CLANGD = shutil.which("clangd")
-FOLDERS = ("skeleton", "solution", "ladder")
 
 
 def files() -> list[Path]:
-    """All skeletons, solutions and rungs, or of skeletons and rungs the longest of each kind; and
-    what names mistakes: clang before 16 refuses structured bindings that a lambda captures."""
-    harness = [paths.ROOT / f"tests/harness/{name}.cpp" for name in ("mistakes", "small_problem")]
-    found = [file for part in manifest.load_parts() for folder in FOLDERS
+    """Of skeletons and rungs the longest of each kind; and what names mistakes: clang before 16
+    refuses structured bindings that a lambda captures."""
+    found = [file for part in manifest.load_parts() for folder in ("skeleton", "ladder")
              for file in part.folder.glob(f"{folder}/*.c*")]
-    if os.environ.get("FLASH_ALL_FILES"):
-        return found + harness
-    longest: dict[tuple[bool, str], Path] = {}
-    for file in sorted(found, key=lambda file: file.stat().st_size):
-        if file.parent.name != "solution":
-            longest[file.parent.name, "".join(file.suffixes)] = file
-    return [*longest.values(), *harness]
+    longest = {(file.parent.name, *file.suffixes): file
+               for file in sorted(found, key=lambda file: file.stat().st_size)}
+    return [*longest.values(), *(paths.ROOT / f"tests/harness/{name}.cpp"
+                                 for name in ("mistakes", "small_problem"))]
 
 
 def errors(file: Path) -> list[str]:
@@ -84,9 +77,7 @@ class VisualStudioCode(Test):
         for task in self.tasks["tasks"]:
             command = task["command"].replace("${fileBasenameNoExtension}", "fused_cuda")
             door, verb, *words = shlex.split(command.replace("${input:case}", "one element"))
-            parser = main.Parser(prog=verb)
-            main.load(verb).add_arguments(parser)
-            parser.parse_args(words)
+            main.parsed(verb, words)
             self.assertEqual(door, "./lab")
             verbs.add(verb)
         self.assertEqual(verbs, {"check", "watch", "hint", "debug"})

@@ -14,6 +14,7 @@ from unittest import mock
 from course import Test
 from lab import bootstrap, main, system
 from lab.errors import LabError
+from lab.instructor import release
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -69,6 +70,18 @@ class Door(Test):
         self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (1, "", 1))
         self.assertIn("lab: Python 3.11 or later is needed, and this machine has Python 3.9.2",
                       done.stderr)
+
+
+class Release(Test):
+    def test_its_verbs_need_nothing_that_stays_at_home(self):
+        modules = [path.removeprefix("tools/").removesuffix(".py").replace("/", ".")
+                   for path in (*release.AT_HOME, *release.NEEDS_A_SOLUTION) if path.endswith(".py")]
+        there = [name for verb in main.verbs() if (name := f"lab.verbs.{verb}") not in modules]
+        code = (f"import importlib, sys\nsys.modules |= dict.fromkeys({modules})\n"
+                f"for name in {there}: importlib.import_module(name)")
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                              env=os.environ | {"PYTHONPATH": str(REPOSITORY / "tools")})
+        self.assertEqual(done.returncode, 0, done.stderr)
 
 
 class Main(Test):

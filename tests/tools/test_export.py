@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import subprocess
-import unittest
 import zipfile
 from pathlib import Path
 from unittest import mock
@@ -89,7 +88,3 @@ class Export(Course):
         self.assertEqual(record["version"]["number"], handout.version_of(self.root).number)
         for name in ("setup.sh", "run_autograder"):
             self.assertEqual(subprocess.run(["bash", "-n", GRADESCOPE / name]).returncode, 0)
-
-
-if __name__ == "__main__":
-    unittest.main()

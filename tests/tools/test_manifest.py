@@ -23,12 +23,8 @@ class Loading(Course):
         for old, new, message in (
             ("points = 1", "points = -1", f"{task}points is -1; it must be a number of at least 0"),
             ("points = 1", "", f"{task}points is missing; it must be a number of at least 0"),
-            ("needs_gpu = false", 'needs_gpu = "no"',
-             f'{task}needs_gpu is "no"; it must be true or false'),
             ("fused_cpu.cpp", "skeleton/fused_cpu.cpp",
              f'{task}file is "skeleton/fused_cpu.cpp"; it must be the name of a .cpp'),
-            ('["softmax", "blocks"]', "[1]",
-             f"{task}tags is [1]; it must be a list of texts that are not empty"),
             ('["One.", "Two."]', '["one"]',
              "part1.puzzle: hints is ['one']; it must be a list of at least 2 texts"),
             ("points = 1", "point = 1", f'{task}unknown key "point" (did you mean "points"?)'),

@@ -50,9 +50,7 @@ class Notebook(Course):
     def test_the_cells_run_until_a_gpu_is_needed(self):
         self.green("fused_cpu")
         self.write("README.md", "a course")
-        for words in (["init", "--quiet"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=b",
-                                                          "commit", "--quiet", "-m", "a course"]):
-            subprocess.run(["git", "-C", self.root, *words], check=True)
+        self.commit()
         values: dict[str, object] = {}
         shown = []
         for cell in self.cells:
@@ -74,9 +72,7 @@ class Notebook(Course):
         for line in lines:
             for which in ("", "--solution"):
                 verb, *words = shlex.split(line.replace("$which", which))[1:]
-                parser = main.Parser(prog=verb)
-                main.load(verb).add_arguments(parser)
-                options = parser.parse_args(words)
+                options = main.parsed(verb, words)
                 if verb == "check":
                     manifest.select(manifest.load_parts(), options.names)
                 verbs.add(verb)

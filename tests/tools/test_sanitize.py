@@ -62,7 +62,3 @@ class Sanitized(Test):
             self.assertEqual(seen.status, "crashed")
             self.assertRegex(seen.message, rf"\AAddressSanitizer: {kind} at "
                                            rf"\S+/solution/fused_cpu\.cpp:{line}\Z")
-
-
-if __name__ == "__main__":
-    unittest.main()

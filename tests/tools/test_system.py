@@ -96,16 +96,3 @@ class Finding(Test):
         self.assertEqual(system.find_compiler(), str(folder / "g++"))
         os.environ["CXX"] = "my++"
         self.assertEqual(system.find_compiler(), str(folder / "my++"))
-
-    def test_ncu_is_found_beside_the_toolkit(self):
-        folder = self.folder()
-        for path in ("tool", "real/bin", "home/bin", "cuda/bin"):
-            (folder / path).mkdir(parents=True)
-        (folder / "real/bin/nvcc").touch(mode=0o755)
-        os.symlink(folder / "real/bin/nvcc", folder / "tool/nvcc")
-        self.patch(system, CUDA=folder / "cuda")
-        self.environment(remove=("CUDACXX", ), PATH=str(folder / "tool"),
-                         CUDA_HOME=str(folder / "home"))
-        for path in ("real/bin", "home/bin", "cuda/bin", "tool"):  # each comes before the last one
-            (folder / path / "ncu").touch(mode=0o755)
-            self.assertEqual(system.find_ncu(), str(folder / path / "ncu"))

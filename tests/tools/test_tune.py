@@ -7,12 +7,10 @@ import math
 import os
 import re
 import subprocess
-import tempfile
-import unittest
 from pathlib import Path
 
 from course import Test
-from lab import manifest, paths
+from lab import manifest, paths, tables
 from lab.verbs import tune
 
 PROGRAM = Path(os.environ.get("FLASH_BUILD", "not-built")).absolute() / "bin" / "bench_attention"
@@ -20,13 +18,13 @@ PROGRAM = Path(os.environ.get("FLASH_BUILD", "not-built")).absolute() / "bin" / 
 
 def rungs() -> list[tuple[str, str]]:
     """Name and text of the rungs of part 3 that can be tuned."""
-    texts = [(file.name, file.read_text(encoding="utf-8")) for part in manifest.load_parts()
-             if part.name == "part3" for file in sorted(part.folder.glob("ladder/[0-9]*.cu"))]
+    texts = [(name, file.read_text(encoding="utf-8")) for part in manifest.load_parts()
+             if part.name == "part3" for name, file in tables.rungs(part.folder).items()]
     return [(name, text) for name, text in texts if tune.SPACE.search(text)]
 
 
 class TuneTest(Test):
-    def test_a_rung_tries_the_configurations_that_it_has(self) -> None:
+    def test_a_rung_tries_the_configurations_that_it_has(self):
         found = rungs()
         if not (paths.ROOT / "part3_flash_cuda/ladder").is_dir():
             self.skipTest("there is no ladder")
@@ -42,20 +40,14 @@ class TuneTest(Test):
                     with self.subTest(rung=name, configuration=own):
                         self.assertIn(own, tried)
 
-    def test_the_space_of_the_notebooks(self) -> None:
-        spaces = {name: len(tune.space(tune.SPACE.search(text)[1], 128)) for name, text in rungs()}
-        for name in ("3_pipelined.cu", "9_persistent.sm90a.cu"):
-            if name in spaces:
-                self.assertGreaterEqual(spaces[name], 72)
-
-    def test_the_tables_are_replaced_by_one_configuration(self) -> None:
+    def test_the_tables_are_replaced_by_one_configuration(self):
         text = "using A =\n    Table<Config<64, 1>,\n          Config<128, 2>>;\nint x;\n" \
                "using B = Table<Config<64, 3, true>>;\n"
         self.assertEqual(tune.TABLE.sub("Table<Config<64, 9>>;", text),
                          "using A =\n    Table<Config<64, 9>>;\nint x;\n"
                          "using B = Table<Config<64, 9>>;\n")
 
-    def test_the_fastest_comes_first(self) -> None:
+    def test_the_fastest_comes_first(self):
         configs = {"rung-a": "64, 1", "rung-b": "64, 2", "rung-c": "64, 3"}
         times = {"rung": [1.0, 4.0], "rung-a": [1.0, 8.0], "rung-b": [0.5, 4.0],
                  "rung-c": [math.inf, 1.0]}
@@ -65,21 +57,19 @@ class TuneTest(Test):
 
 
 class LoadTest(Test):
-    def setUp(self) -> None:
+    def setUp(self):
         if not PROGRAM.is_file():
             self.skipTest("bench_attention is not built")
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.here = self.folder()
 
     def call(self, *words: str | Path) -> tuple[int, str]:
-        done = subprocess.run([PROGRAM, "--output", self.folder / "rows.csv", "--quick",
+        done = subprocess.run([PROGRAM, "--output", self.here / "rows.csv", "--quick",
                                "--seq-lens", "8", *words], capture_output=True, text=True,
                               timeout=120)
         return done.returncode, done.stdout + done.stderr
 
-    def test_a_rung_that_was_compiled_alone(self) -> None:
-        source, library = self.folder / "mine.cpp", self.folder / "mine.so"
+    def test_a_rung_that_was_compiled_alone(self):
+        source, library = self.here / "mine.cpp", self.here / "mine.so"
         source.write_text("""#include "common/registry.hpp"
 FLASH_ENTER(registry, name) {
   registry.forward.add({.name = name, .run = {.float32 = [](const flash::AttentionForward<float>&) {
@@ -95,13 +85,9 @@ FLASH_ENTER(registry, name) {
         self.assertEqual(code, 0, output)
         self.assertRegex(output, r"mine: unsupported: .*called")
 
-    def test_a_library_without_a_rung(self) -> None:
-        file = self.folder / "none.so"
+    def test_a_library_without_a_rung(self):
+        file = self.here / "none.so"
         code, output = self.call("--load", file)
         self.assertEqual((code, output.count("\n")), (2, 1), output)
         self.assertIn(f"--load is '{file}'; it must be a library with the function enter_rung()",
                       output)
-
-
-if __name__ == "__main__":
-    unittest.main()

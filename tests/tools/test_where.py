@@ -48,12 +48,6 @@ class Lines(unittest.TestCase):
         ):
             self.assertEqual((spot_of(calls, "f"), str(spot)), (spot, words))
 
-    def test_the_same_place(self):
-        spot = Spot("f", 4, 6)
-        self.assertTrue(spot.same(Spot("f", 6, 7)))
-        for other in (Spot("f", 7, 8), Spot("f", 4, 6, 9), None):
-            self.assertFalse(spot.same(other))
-
 
 @unittest.skipUnless(sys.platform == "linux" and shutil.which("g++") and shutil.which("addr2line"),
                      "it takes Linux, g++ and addr2line")

@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import shutil
 from collections.abc import Sequence
 
 from lab import grading, hints, manifest, paths, state
@@ -24,7 +23,7 @@ def next_step(results: Sequence[PartResult], case: str | None = None) -> list[st
     if left := [task.task for task, _ in pairs if not task.done]:
         return [_write(left[0])]
     if all(task.status in NEEDS for task, _ in pairs):
-        needs = {"a GPU" if task.task.needs_gpu else NEEDS[task.status] for task, _ in pairs}
+        needs = {NEEDS[task.status] for task, _ in pairs}
         return [f"Nothing of this can run here: it needs {'; or '.join(sorted(needs))}."]
     solution = results[0].implementation == "solution"
     if case:
@@ -36,10 +35,7 @@ def first_unfinished(tasks: Sequence[Task]) -> Task | None:
     """The first task that the last check did not see pass; those that cannot run here come last."""
     last = {name: result.status for name, result in state.load().results.items()}
     unfinished = [task for task in tasks if last.get(task.id) != grading.PASSED]
-    # Before the first check nothing is known of this machine; nvidia-smi comes with every driver.
-    no_gpu = shutil.which("nvidia-smi") is None
-    runnable = [task for task in unfinished if last.get(task.id) not in NEEDS
-                and not (task.needs_gpu and task.id not in last and no_gpu)]
+    runnable = [task for task in unfinished if last.get(task.id) not in NEEDS]
     return next(iter(runnable or unfinished), None)
 
 

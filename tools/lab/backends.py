@@ -28,13 +28,12 @@ class Backends:
         not even that."""
         if not task.is_cuda:
             return CPU
-        emulated = self.config.emulated and not task.needs_gpu
-        if emulated and (self.asked or self.config.cuda != "gpu"):
+        if self.config.emulated and (self.asked or self.config.cuda != "gpu"):
             return self.asked or EMULATED
         return GPU if self.config.cuda != "none" else None
 
     def has_checks(self, task: Task) -> bool:
-        return task.is_cuda and not task.needs_gpu and self.config.checked
+        return task.is_cuda and self.config.checked
 
     def sanitizes(self, task: Task) -> bool:
         return self.sanitize and not task.is_cuda

@@ -90,12 +90,7 @@ def _make(yes: bool) -> None:
     except LabError as error:
         trouble = str(error)
     if not _from_system():
-        can_install = system.is_root() or sys.stdin.isatty() or yes
-        if system.package_manager() == "apt" and can_install:
-            reason = f"{trouble}; Debian's own packages can be used instead"
-            system.apt_install(system.PYTHON_PACKAGES["apt"], reason, yes)
-        if not _from_system():
-            raise LabError(f"{trouble}; without PyPI: {system.fix_python_packages()}")
+        raise LabError(f"{trouble}; without PyPI: {system.fix_python_packages()}")
     print(f"{trouble}; .venv uses the system's own packages")
 
 

@@ -20,7 +20,6 @@ ENVIRONMENT = {"LC_ALL": "C", "NINJA_STATUS": "[%f/%t] "}
 class Config:
     """What the configure step found: build/<preset>/config.json."""
 
-    version: str
     compiler: str
     catch2: str
     cuda: str                # "none", "toolkit" (nvcc and no GPU) or "gpu"
@@ -28,7 +27,6 @@ class Config:
     gpu: str
     emulated: bool           # .cu files are built for the emulator too (common/simt)
     checked: bool            # and for the emulator with its checks, which needs g++
-    cuda_architectures: str
     asan: str = ""           # AddressSanitizer's library, for ./lab check --sanitize
 
 
@@ -64,8 +62,8 @@ def configure(preset: str = "default", options: Sequence[str] = ()) -> Config:
             console.say(line.removeprefix("-- "))
     config = _read_config(folder)
     if config is None:
-        raise LabError(f"{relative(folder / 'config.json')} lacks a key that ./lab reads: "
-                       f"delete {relative(folder)} and try again")
+        raise LabError(f"{relative(folder / 'config.json')} cannot be read, or lacks a key that "
+                       f"./lab reads: delete {relative(folder)} and try again")
     return config
 
 
@@ -73,9 +71,10 @@ def configured(preset: str = "default") -> Config:
     """Like configure(), but only reads config.json where that is there already. Ninja itself runs
     CMake again when a CMake file has changed."""
     folder = build_folder(preset)
-    there = all((folder / name).is_file() for name in ("build.ninja", "config.json"))
-    known = _read_config(folder) if there and _home(folder) in (None, paths.ROOT) else None
-    return known or configure(preset)
+    if (folder / "build.ninja").is_file() and _home(folder) in (None, paths.ROOT):
+        if known := _read_config(folder):
+            return known
+    return configure(preset)
 
 
 def build(target: str | Sequence[str], preset: str = "default",
@@ -138,11 +137,8 @@ def first_error(log: str, folder: Path) -> str:
     return _last_line(log, "the build failed without a message")
 
 
-def warnings(log: str, file: str, library: str) -> list[str] | None:
-    """The warnings about one file, "FILE:31: 'sum' is used uninitialized", each once. None where
-    the log does not show that `library` was compiled: then nobody knows."""
-    if not re.search(rf"Building .*/{library}(?:_emulated|_checked)?\.dir/", log):
-        return None
+def warnings(log: str, file: str) -> list[str]:
+    """Those about one file that was compiled: "FILE:31: 'sum' is used uninitialized", each once."""
     found = re.findall(rf"^(?:\S*/)?{re.escape(file)}[:(](\d+)(?::\d+|\))*: warning(?: #[\w-]+)?: "
                        r"(.*\S)", log, re.MULTILINE)
     return [f"{file}:{line}: {text}" for line, text in dict.fromkeys(found)]
@@ -173,14 +169,10 @@ def _home(folder: Path) -> Path | None:
 
 
 def _read_config(folder: Path) -> Config | None:
-    """None where an older version of the course wrote the file, without some key."""
-    file = folder / "config.json"
+    """None where it is not there or damaged, or an older version of the course wrote it."""
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
+        values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         return Config(**{key.name: values[key.name] == "TRUE" if key.type is bool
                          else str(values[key.name]) for key in fields(Config)})
-    except KeyError:
+    except (KeyError, OSError, ValueError, TypeError):
         return None
-    except (OSError, ValueError, TypeError) as error:
-        raise LabError(f"{relative(file)} cannot be read ({error}): "
-                       f"delete {relative(folder)} and try again") from error

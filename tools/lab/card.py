@@ -2,14 +2,13 @@
 
 import math
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rich.text import Text
 
 from lab import advice, grading
-from lab.console import PLAIN_INTERVAL, console, is_terminal, say
+from lab.console import console, is_terminal, say
 from lab.grading import CaseResult, Notify, PartResult, TaskResult
 from lab.manifest import Task
 
@@ -51,8 +50,7 @@ def _part(result: PartResult, all_failures: bool, case: str | None) -> Iterator[
     note = ["the solution"] if result.implementation == "solution" else []
     note += [f"seed {result.seed}"] if result.seed != 1 else []
     yield Text.assemble(heading, (f"  ({', '.join(note)})", "not bold") if note else "")
-    # Where the CUDA tasks ran, if there are any; one that needs a GPU says so in its own line.
-    ran = [task.backend for task in result.tasks if task.task.is_cuda and not task.task.needs_gpu]
+    ran = [task.backend for task in result.tasks if task.task.is_cuda]
     if ran:
         yield Text(f"  CUDA tasks: {result.backends.words(ran[0])}", "dim")
     line = _layout([task.task for task in result.tasks])
@@ -134,7 +132,7 @@ def _details(result: TaskResult, all_failures: bool, case: str | None) -> Iterat
         command = f"cmake --build build/default --target {target}"
         yield Text(f"      {lost}Full compiler output: {command}", "dim")
         return
-    for warning in (result.warnings or [])[:SHOWN_WARNINGS]:
+    for warning in result.warnings[:SHOWN_WARNINGS]:
         yield Text.assemble("      ", ("compiler warning", "yellow"), f": {warning}")
     failures = result.failures
     shown = result.cases if case else failures if all_failures else failures[:SHOWN_FAILURES]
@@ -177,29 +175,18 @@ def _indented(message: str, by: int) -> Iterator[Text]:
 
 @contextmanager
 def live_line() -> Iterator[Notify]:
-    """Shows what is running: a line that changes on a terminal, elsewhere a line now and then."""
-    if is_terminal():
-        status = console.status("")
-
-        def show(line: str) -> None:
-            status.update(Text(line, no_wrap=True, overflow="ellipsis"))
-            # A build shows a bar of its own, and two live displays cannot share the screen.
-            status.start() if line else status.stop()
-
-        try:
-            yield show
-        finally:
-            status.stop()
+    """On a terminal a line that says what is running."""
+    if not is_terminal():
+        yield lambda line: None
         return
+    status = console.status("")
 
-    last = time.monotonic()
+    def show(line: str) -> None:
+        status.update(Text(line, no_wrap=True, overflow="ellipsis"))
+        # A build shows a bar of its own, and two live displays cannot share the screen.
+        status.start() if line else status.stop()
 
-    def now_and_then(line: str) -> None:
-        nonlocal last
-        if line and time.monotonic() - last < PLAIN_INTERVAL:
-            return
-        last = time.monotonic()  # also after "": a build has just shown its own lines
-        if line:
-            say(f"  {line}")
-
-    yield now_and_then
+    try:
+        yield show
+    finally:
+        status.stop()

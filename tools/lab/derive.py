@@ -23,7 +23,6 @@ _MARKER = re.compile(r"(?P<indent>[ \t]*)//[ \t]*(?P<kind>BEGIN SOLUTION|END SOL
 _MENTION = re.compile(r"BEGIN SOLUTION|END SOLUTION|//[ \t]*STUB\b")
 _PROMPT_GOES_ON = re.compile(r"[ \t]*//   .*\S.*")
 _NOT_YET = re.compile(r'NotYetImplemented\("([^"]*)"\)')
-_STUB_PLACE = "it must come right after BEGIN SOLUTION"
 
 
 def derive(text: str, name: str) -> str:
@@ -55,9 +54,8 @@ def derive(text: str, name: str) -> str:
             require(not rest, f'END SOLUTION is followed by "{rest}"; nothing may follow it')
             begin = 0
         elif kind == "STUB":
-            require(begin, f"STUB outside of a region; {_STUB_PLACE} and its prompt")
-            require(head != "body", f"STUB after code; {_STUB_PLACE} (line {begin}) and its prompt")
-            require(rest, "STUB without code")
+            require(begin and head != "body" and rest,
+                    "STUB must have code, and come right after BEGIN SOLUTION and its prompt")
             out.append(f"{marker['indent']}{rest}{ending}")
             head = "stubs"
         elif not begin or head == "prompt" and _PROMPT_GOES_ON.fullmatch(content):

@@ -84,7 +84,7 @@ class TaskResult:
     first_error: str = ""  # of the compiler, "file:line: message"
     out_of_reach: bool = False  # this machine cannot run the task
     backend: str | None = CPU  # that ran it, or most of it
-    warnings: list[str] | None = None  # of the compiler, about the file; None: it did not run now
+    warnings: list[str] = field(default_factory=list)  # of the compiler, if it ran now
 
     @property
     def earned(self) -> float:
@@ -92,8 +92,8 @@ class TaskResult:
 
     @property
     def missing(self) -> dict[str, float]:
-        """The points that are not counted here, by what it takes to count them: {"a GPU": 3}."""
-        gpu = "a GPU" if self.task.needs_gpu else "a GPU or the emulator"
+        """The points that are not counted here, by what it takes to count them."""
+        gpu = "a GPU or the emulator"
         if self.out_of_reach:
             return {gpu: self.task.points} if self.task.points else {}
         shares = (gpu, NEEDS_GPU), ("the emulator's checks (g++)", NEEDS_CHECKS)
@@ -282,8 +282,8 @@ def _grade_task(task: Task, how: Settings, backends: Backends,
                 checked = (early.result() if asking == ahead
                            else run_task(task, how, CHECKED, asking)).cases
             result = with_checks(result, checked)
-    return replace(result, out_of_reach=out_of_reach, warnings=build.warnings(
-        built.result.log, task.shown_path(kind), task.library(kind)))
+    return replace(result, out_of_reach=out_of_reach,
+                   warnings=build.warnings(built.result.log, task.shown_path(kind)))
 
 
 def build_tasks(tasks: Sequence[Task], kind: str, backends: Backends) -> dict[str, TaskBuild]:

@@ -97,22 +97,16 @@ def sha256(file: Path) -> str | None:
         return None
 
 
-def changed_files(root: Path) -> tuple[list[str], bool]:
-    """The files of the course that are not as they were handed out, or in a clone of its repository
-    not as they were committed; and whether git can take them back. The student's own files may be
-    among them in a clone."""
+def changed_files(root: Path) -> list[str]:
+    """The files that are not as they were handed out, or in a clone of the course's repository not
+    as they were committed; the student's own files may be among them."""
+    if release := read(root):
+        return [path for path, known in release.files.items() if sha256(root / path) != known]
     git = ["git", "-c", "core.quotepath=off", "diff", "--relative", "--name-only", "HEAD"]
     try:
-        done = subprocess.run(git, cwd=root, capture_output=True, text=True)
-        edited = done.stdout.splitlines()
+        return subprocess.run(git, cwd=root, capture_output=True, text=True).stdout.splitlines()
     except OSError:
-        edited = []
-    release = read(root)
-    if release is None:
-        return edited, True
-    found = [path for path, known in release.files.items()
-             if path not in release.own and sha256(root / path) != known]
-    return found, bool(found) and set(found) <= set(edited)
+        return []
 
 
 def update(new: Path, student: Path) -> Iterator[tuple[str, str]]:

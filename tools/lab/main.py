@@ -16,8 +16,7 @@ from typing import NoReturn
 from lab.errors import LabError
 
 VERBS_FOLDER = Path(__file__).parent / "verbs"
-OTHER = "Other"  # the group of a verb without GROUP
-GROUPS = ("Everything at once", "Student", "Measurements", "Instructor")  # then any other group
+GROUPS = ("Everything at once", "Student", "Measurements", "Instructor")
 
 FIRST_COMMANDS = (
     ("./lab run", "see everything work: setup, build, grades, benchmarks, plots"),
@@ -31,10 +30,22 @@ class UsageError(LabError):
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with its errors in one line."""
+    """argparse with its errors in one line; and what follows -- becomes `options`, for the program
+    that the verb starts, where `options_example` shows some."""
+
+    options_example = ""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (./{self.prog} --help says more)")
+
+    def parse(self, words: list[str]) -> argparse.Namespace:
+        if not self.options_example:
+            return self.parse_args(words)
+        self.usage = f"{self.format_usage()[len('usage: '):].strip()} [-- OPTIONS OF THE PROGRAM]"
+        self.epilog = f"What follows -- goes to the program, as in {self.options_example}."
+        cut = words.index("--") if "--" in words else len(words)
+        # argparse would take the first word after -- for an argument of the verb.
+        return self.parse_args(words[:cut], argparse.Namespace(options=words[cut + 1:]))
 
 
 def verbs() -> list[str]:
@@ -42,8 +53,8 @@ def verbs() -> list[str]:
 
 
 def constant(verb: str, name: str) -> str:
-    """HELP or GROUP of the verb's module, "" where it has none. It is read from the source, because
-    importing the module may need packages that are not installed yet."""
+    """HELP or GROUP of the verb's module. It is read from the source, because importing the module
+    may need packages that are not installed yet."""
     for node in ast.parse((VERBS_FOLDER / f"{verb}.py").read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and name in [getattr(to, "id", "") for to in node.targets]:
             return str(ast.literal_eval(node.value))
@@ -54,7 +65,7 @@ def overview() -> str:
     """What `./lab` prints when it is called alone."""
     groups: dict[str, list[str]] = {group: [] for group in GROUPS}
     for verb in verbs():
-        groups.setdefault(constant(verb, "GROUP") or OTHER, []).append(verb)
+        groups[constant(verb, "GROUP")].append(verb)
     lines = ["usage: ./lab VERB [arguments]      ./lab VERB --help explains a verb's arguments"]
     for title, members in groups.items():
         if members:
@@ -86,10 +97,13 @@ def run(argv: list[str]) -> int:
         near = difflib.get_close_matches(verb, verbs(), n=1, cutoff=0.5)
         hint = f"did you mean ./lab {near[0]}?" if near else "./lab alone lists the verbs"
         raise UsageError(f"there is no verb '{verb}': {hint}")
-    module = load(verb)
+    return int(load(verb).run(parsed(verb, arguments)) or 0)
+
+
+def parsed(verb: str, words: list[str]) -> argparse.Namespace:
     parser = Parser(prog=f"lab {verb}", description=constant(verb, "HELP"), allow_abbrev=False)
-    module.add_arguments(parser)
-    return int(module.run(parser.parse_args(arguments)) or 0)
+    load(verb).add_arguments(parser)
+    return parser.parse(words)
 
 
 def main(argv: list[str]) -> int:

@@ -33,8 +33,6 @@ class Task:
     # What the points are for: name -> percent of them.
     requirements: dict[str, float] = field(hash=False)
     minutes: int  # what it takes to write
-    needs_gpu: bool  # not even the emulator can run it
-    tags: tuple[str, ...]
     hints: tuple[str, ...]  # in the order in which they are shown
     folder: Path  # of the part
 
@@ -60,7 +58,6 @@ class Task:
         """The CMake target of the task's test binary, which has the same name."""
         suffix = f"_{backend}" if backend in ("emulated", "checked") else ""
         return f"{self.part}_{self.name}_{implementation}{suffix}_tests"
-
 
     def library(self, implementation: str = "skeleton") -> str:
         return f"{self.part}_{self.name}_{implementation}"
@@ -98,10 +95,6 @@ def _is_text(value: object, pattern: str = r"(?s).*\S.*") -> bool:
     return isinstance(value, str) and bool(re.fullmatch(pattern, value))
 
 
-def _are_texts(value: object) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value))
-
-
 # What the value of a key must be: a test, and the words for it.
 _TEXT = _is_text, "a text that is not empty"
 _PART_KEYS = {
@@ -123,9 +116,8 @@ _TASK_KEYS = {
         "a table of names and their percents of the points, at least 10 each, 100 in all"),
     "minutes": (lambda value: _is_number(value) and value > 0 and value == int(value),
                 "a whole number above 0"),
-    "needs_gpu": (lambda value: isinstance(value, bool), "true or false"),
-    "tags": (_are_texts, "a list of texts that are not empty"),
-    "hints": (lambda value: _are_texts(value) and len(value) >= 2,
+    "hints": (lambda value: isinstance(value, list) and len(value) >= 2
+              and all(map(_is_text, value)),
               "a list of at least 2 texts that are not empty"),
 }
 
@@ -148,8 +140,8 @@ def load_part(file: Path) -> Part:
     for number, entry in enumerate(table["task"], 1):
         _check(f"{shown}: {entry.get('id', f'task {number}')}", entry, task_keys)
         hints = tuple(hint.strip("\n") for hint in entry["hints"])
-        tasks.append(Task(**entry | {"minutes": int(entry["minutes"]), "tags": tuple(entry["tags"]),
-                                     "hints": hints}, folder=file.parent))
+        tasks.append(Task(**entry | {"minutes": int(entry["minutes"]), "hints": hints},
+                          folder=file.parent))
     for key in ("id", "file"):
         values = [getattr(task, key) for task in tasks]
         for value in values:
@@ -167,8 +159,7 @@ def _check(where: str, table: dict, keys: dict) -> None:
     for key, (fits, wanted) in keys.items():
         value = table.get(key)
         if not fits(value):
-            shown = (f'"{value}"' if isinstance(value, str) else
-                     str(value).lower() if isinstance(value, bool) else value)
+            shown = f'"{value}"' if isinstance(value, str) else value
             state = f"{key} is {shown}" if key in table else f"{key} is missing"
             raise LabError(f"{where}: {state}; it must be {wanted}")
 

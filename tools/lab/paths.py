@@ -1,10 +1,9 @@
-"""Where things are. LAB_ROOT replaces the root, so that tests work in a temporary folder."""
+"""Where things are."""
 
-import os
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]  # where this package lives, whatever LAB_ROOT says
-ROOT = Path(os.environ.get("LAB_ROOT") or REPOSITORY).resolve()
+REPOSITORY = Path(__file__).resolve().parents[2]  # where this package lives
+ROOT = REPOSITORY  # of the course: in tests a temporary folder
 BUILD = ROOT / "build" / "default"
 OUTPUTS = ROOT / "outputs"
 STATE = ROOT / ".lab"

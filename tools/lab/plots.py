@@ -4,6 +4,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -43,19 +44,21 @@ def plot(csv_file: Path, folder: Path) -> list[Path]:
     found = [group for group in all_groups if len(group.sizes) > 1] or all_groups
     if not found:
         raise LabError(f"{relative(csv_file)} has no rows yet: ./lab bench measures some")
+    drawn = {f"{_base_name(group, number == 0)}{suffix}": figure
+             for number, group in enumerate(found) for suffix, figure in figures(group)}
+    with_rungs = [group for group in all_groups if _rungs(group)
+                  and group.rows[0].query_scale == 1]
+    ladder = [group for group in with_rungs if group not in found and len(_rungs(group)) > 1
+              and group.rows[0].dtype != "float32"]
+    float32 = [group for group in with_rungs if group.rows[0].dtype == "float32" and any(
+        row.frobenius_error for row in group.rows if row.name in _rungs(group))]
+    if ladder:
+        drawn["attention_ladder"] = _ladder(ladder)
+    if float32:
+        drawn["attention_float32"] = _errors(float32)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        files = [_save(figure, folder / f"{_base_name(group, number == 0)}{suffix}.png")
-                 for number, group in enumerate(found) for suffix, figure in figures(group)]
-        ladder = [group for group in all_groups if group not in found and len(_rungs(group)) > 1
-                  and group.rows[0].dtype != "float32" and group.rows[0].query_scale == 1]
-        if ladder:
-            files.append(_save(_ladder(ladder), folder / f"{ladder[0].kind.table}_ladder.png"))
-        float32 = [group for group in all_groups if group.rows[0].dtype == "float32"
-                   and group.rows[0].query_scale == 1 and any(row.frobenius_error for row in group.rows if row.name in _rungs(group))]
-        if float32:
-            files.append(_save(_errors(float32), folder / "attention_float32.png"))
-        return files
+        return [_save(figure, folder / f"{name}.png") for name, figure in drawn.items()]
     except OSError as error:
         raise LabError(f"{relative(folder)} cannot be written: {error.strerror}") from None
 
@@ -94,17 +97,17 @@ def _softmax_matmul(group: Group) -> Figure:
     figure = Figure(figsize=(13.5, 4.8), layout="constrained")
     time, speed, memory = figure.subplots(1, 3)
     names = group.names
-    _panel(time, group, "Time of a forward pass", "ms", lambda row: row.forward_ms_mean,
-           spread=lambda row: row.forward_ms_std)
+    _panel(time, group, "Time of a forward pass", "ms", attrgetter("forward_ms_mean"),
+           spread=attrgetter("forward_ms_std"))
 
     def speed_up(row: Row) -> float | None:
         unfused = group.find("unfused", row.size)
-        known = unfused is not None and unfused.ok and row.ok
-        return unfused.forward_ms_mean / row.forward_ms_mean if known else None
+        return (unfused.forward_ms_mean / row.forward_ms_mean
+                if row.ok and unfused is not None and unfused.ok else None)
 
     _panel(speed, group, "Speed-up over unfused", "unfused time / time", speed_up, log=False,
            names=[name for name in names if name != "unfused"])
-    _panel(memory, group, "Peak memory, output included", "MiB", lambda row: row.forward_peak_MiB,
+    _panel(memory, group, "Peak memory, output included", "MiB", attrgetter("forward_peak_MiB"),
            nested=True)
     if speed.lines:
         speed.axhline(1, color="#000000", linewidth=1, linestyle=":")
@@ -129,13 +132,10 @@ def _attention_speed(group: Group) -> Figure:
         words = ", causal" if mask else ""
         _panel(panels[0], group, f"Forward pass{words}", unit, rate("forward_tflops"), mask)
         _panel(panels[1], group, f"Backward pass{words}", unit, rate("backward_tflops"), mask)
-        both = f"Forward and backward{words}"
+        _panel(panels[2], group, f"Forward and backward{words}", "% of peak" if has_peak else "ms",
+               attrgetter("percent_of_peak" if has_peak else "total_ms"), mask, log=not has_peak)
         if has_peak:
-            _panel(panels[2], group, both, "% of peak", lambda row: row.percent_of_peak, mask,
-                   log=False)
             panels[2].set_ylim(bottom=0)
-        else:
-            _panel(panels[2], group, both, "ms", lambda row: row.total_ms, mask)
     _same_limits(grid[:, :2].flat)
     _same_limits(grid[:, 2:].flat)
     return _finish(figure, group, f"Attention: {group.title}", group.rows)
@@ -148,15 +148,9 @@ def _attention_memory(group: Group) -> Figure:
     panels = figure.subplots(1, 3)
     for axes, title, column in zip(
             panels,
-        ("Forward pass, its peak", "Backward pass, its peak", "Saved for the backward pass"),
-        ("forward_peak_MiB", "backward_peak_MiB", "saved_activations_MiB")):
-        _panel(axes,
-               group,
-               title,
-               "MiB",
-               lambda row, column=column: getattr(row, column),
-               mask,
-               nested=True)
+            ("Forward pass, its peak", "Backward pass, its peak", "Saved for the backward pass"),
+            ("forward_peak_MiB", "backward_peak_MiB", "saved_activations_MiB")):
+        _panel(axes, group, title, "MiB", attrgetter(column), mask, nested=True)
     _same_limits(panels)
     title = f"Memory of attention: {group.title}, {'causal' if mask else 'not causal'}"
     return _finish(figure, group, title, [row for row in group.rows if row.mask == mask])
@@ -177,11 +171,8 @@ def _rungs(group: Group) -> list[str]:
 def _ladder(found: Sequence[Group]) -> Figure:
     """A panel for each problem: the rate of each rung, with a mask and without, and of PyTorch's
     kernels as lines."""
-    def head_dim(group: Group) -> int:
-        return group.rows[0].d_model // group.rows[0].heads
-
-    ordered = sorted(found, key=lambda group: (head_dim(group), group.sizes[-1]))
-    columns = max(1, sum(head_dim(group) == head_dim(ordered[0]) for group in ordered))
+    ordered = sorted(found, key=lambda group: (group.head_dim, group.sizes[-1]))
+    columns = sum(group.head_dim == ordered[0].head_dim for group in ordered)
     lines = math.ceil(len(ordered) / columns)
     figure = Figure(figsize=(4.5 * columns, 0.9 + 3.1 * lines), layout="constrained")
     panels = figure.subplots(lines, columns, squeeze=False).flat
@@ -205,7 +196,7 @@ def _ladder(found: Sequence[Group]) -> Figure:
         if ceiling:
             handles["data sheet"] = axes.axhline(ceiling, color="0.5", linewidth=1,
                                                  label="data sheet")
-        axes.set_title(f"heads of {head_dim(group)}, {group.sizes[-1]} keys", fontsize=10)
+        axes.set_title(f"heads of {group.head_dim}, {group.sizes[-1]} keys", fontsize=10)
         axes.set_ylabel("TFLOP/s")
         axes.set_xticks([place + 0.2 for place in range(len(rungs))], rungs, rotation=40,
                         ha="right", fontsize=7)
@@ -215,9 +206,7 @@ def _ladder(found: Sequence[Group]) -> Figure:
     row = found[0].rows[0]
     figure.suptitle(f"The ladder's forward passes: {row.gpu}, {row.dtype}, "
                     f"{row.batch * row.seq_len} tokens of {row.d_model} columns", fontsize=13)
-    figure.legend(handles=list(handles.values()), labels=list(handles), frameon=False,
-                  loc="outside lower center", ncols=min(7, len(handles)))
-    return figure
+    return _with_legend(figure, list(handles.values()), 7)
 
 
 def _errors(found: Sequence[Group]) -> Figure:
@@ -237,9 +226,8 @@ def _errors(found: Sequence[Group]) -> Figure:
                     axes.plot(row.forward_tflops, row.frobenius_error, linestyle="none",
                               markersize=7, alpha=0.8, label=row.name.removesuffix("+none"),
                               **{key: looks[row.name][key] for key in ("color", "marker")})
-            first = group.rows[0]
             axes.set(xlabel="forward, TFLOP/s", ylabel="relative error (Frobenius norm)",
-                     title=f"heads of {first.d_model // first.heads}, {group.sizes[-1]} keys"
+                     title=f"heads of {group.head_dim}, {group.sizes[-1]} keys"
                      + (", causal" if mask else ""))
             axes.set_xlim(left=0)
             axes.set_ylim(bottom=0)
@@ -248,9 +236,13 @@ def _errors(found: Sequence[Group]) -> Figure:
             axes.spines[["top", "right"]].set_visible(False)
     handles = {label: handle for axes in panels.flat
                for handle, label in zip(*axes.get_legend_handles_labels())}
-    figure.legend(handles=list(handles.values()), labels=list(handles), frameon=False,
-                  loc="outside lower center", ncols=min(6, max(1, len(handles))))
     figure.suptitle(f"float32: error and speed, {found[0].rows[0].gpu}", fontsize=13)
+    return _with_legend(figure, list(handles.values()))
+
+
+def _with_legend(figure: Figure, handles: list[Any], columns: int = 6) -> Figure:
+    figure.legend(handles=handles, loc="outside lower center", frameon=False,
+                  ncols=min(columns, len(handles)))
     return figure
 
 
@@ -261,9 +253,7 @@ def _finish(figure: Figure, group: Group, title: str, rows: Sequence[Row]) -> Fi
     if any(not row.ok for row in rows):
         handles.append(Line2D([], [], label="no result, for the reason above it", linestyle="none",
                               marker="x", markersize=7, markeredgewidth=1.8, color="0.35"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(6, len(handles)),
-                  frameon=False)
-    return figure
+    return _with_legend(figure, handles)
 
 
 def styles(names: Sequence[str]) -> dict[str, dict]:

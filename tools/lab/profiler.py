@@ -5,10 +5,13 @@ version of ncu lacks is "n/a" or absent in the CSV, and what needs it reads "not
 GPU".
 """
 
+import contextlib
 import csv
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from lab.results import Row
 
 KERNEL = "flash_forward"  # in the name of the kernel
 NOT_COUNTED = "not counted on this GPU"
@@ -60,66 +63,18 @@ REASONS = {  # why a warp waits
     "dispatch_stall": "ready, and the dispatcher held it back: as a rule two operands come from "
         "one bank of registers",
     "not_selected": "ready, and the scheduler took another warp: no time is lost",
-    "branch_resolving": "a jump, until its target is known",
-    "imc_miss": "a constant, for example an argument of the kernel, is not in its cache",
-    "drain": "stores have to leave before the warp can end",
-    "membar": "a memory fence",
-    "sleeping": "the warp sleeps",
-    "tex_throttle": "too many texture operations at a time",
-    "gmma": "wgmma, which this kernel does not use",
-    "misc": "other reasons",
 }
 NO_LOSS = ("math_pipe_throttle", "not_selected")
+OTHERS = ("branch_resolving", "imc_miss", "drain", "membar", "sleeping", "tex_throttle", "gmma",
+          "misc")  # this kernel has hardly any of these
 
 # "selected" is the cycle in which an instruction is issued: ncu counts it with the stalls.
 STALLS = {reason: f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio"
-          for reason in ("selected", *REASONS)}
+          for reason in ("selected", *REASONS, *OTHERS)}
 METRICS = (*" ".join(COUNTERS.values()).split(), *LIMITS.values(), *STALLS.values())
 
 
-@dataclass(frozen=True)
-class Problem:
-    dtype: str
-    batch: int
-    heads: int
-    seq_len: int
-    head_dim: int
-    causal: bool
-
-    @classmethod
-    def of(cls, row: Mapping[str, str]) -> "Problem":
-        """Of a row in the CSV of bench_attention."""
-        columns = "batch", "heads", "seq_len", "d_model"
-        batch, heads, seq_len, width = (int(row[name]) for name in columns)
-        return cls(row["dtype"], batch, heads, seq_len, width // heads, row["causal"] == "True")
-
-    @property
-    def title(self) -> str:
-        return (f"batch {self.batch}, {_count(self.heads, 'head')} of {self.head_dim}, "
-                f"{self.dtype}, seq_len {self.seq_len}, {'' if self.causal else 'not '}causal")
-
-    @property
-    def flops(self) -> int:
-        """2 products of a multiplication and an addition for each query and key that it sees."""
-        pairs = self.seq_len * (self.seq_len + 1) // 2 if self.causal else self.seq_len**2
-        return 4 * self.batch * self.heads * pairs * self.head_dim
-
-    @property
-    def element_bytes(self) -> int:
-        return 2 if self.dtype in ("float16", "bfloat16") else 4
-
-    @property
-    def tensor_bytes(self) -> int:
-        """Of one of q, k, v, out."""
-        return self.element_bytes * self.batch * self.heads * self.seq_len * self.head_dim
-
-    @property
-    def result_bytes(self) -> int:
-        return self.tensor_bytes + 4 * self.batch * self.heads * self.seq_len
-
-
-@dataclass(frozen=True)
-class Tiles:
+class Tiles(NamedTuple):
     """Config<head_dim, queries, keys, warps> of the kernel."""
 
     head_dim: int
@@ -179,18 +134,14 @@ def parse(text: str) -> Profile | None:
     _, _, table = text.partition('\n"ID",')
     lines = ('"ID",' + table).splitlines()
     rows = list(csv.DictReader(line for line in lines if line.startswith('"')))
-    if not rows or "Metric Name" not in rows[0]:
+    if not rows:
         return None
-    first = [row for row in rows if row["ID"] == rows[0]["ID"]]
-    counted = {row["Metric Name"]: _number(row["Metric Value"]) for row in first}
-    return Profile(rows[0]["Kernel Name"],
-                   {name: number for name, number in counted.items() if number is not None})
-
-
-def _number(text: str | None) -> float | None:
-    """6,392,320 or 41.55; None for n/a and "no data"."""
-    is_number = re.fullmatch(r"-?[\d,]*\.?\d+(e[+-]?\d+)?", text or "", re.IGNORECASE)
-    return float(text.replace(",", "")) if is_number else None
+    counted = {}
+    for row in rows:
+        if row["ID"] == rows[0]["ID"]:
+            with contextlib.suppress(ValueError):  # n/a, or "no data"
+                counted[row["Metric Name"]] = float(row["Metric Value"].replace(",", ""))
+    return Profile(rows[0]["Kernel Name"], counted)
 
 
 def program_trouble(code: int, output: str) -> str:
@@ -220,126 +171,117 @@ def profiler_trouble(code: int, output: str, is_root: bool) -> str:
 
 
 def _last_line(output: str) -> str:
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return lines[-1] if lines else "it printed nothing"
+    return output.strip().rpartition("\n")[2] or "it printed nothing"
 
 
 # ---- Five figures ----
 
-def figures(profile: Profile, problem: Problem) -> list[Figure]:
+def figures(profile: Profile, problem: Row) -> list[Figure]:
     return [_arithmetic(profile, problem), _device_memory(profile, problem), _occupancy(profile),
             _shared_memory(profile), _waiting(profile)]
 
 
-def asked_bytes(problem: Problem, tiles: Tiles) -> int:
+def tensor_bytes(problem: Row) -> int:
+    """Of one of q, k, v, out."""
+    element = 2 if problem.dtype in ("float16", "bfloat16") else 4
+    return element * problem.batch * problem.seq_len * problem.d_model
+
+
+def result_bytes(problem: Row) -> int:
+    """Of out and lse."""
+    return tensor_bytes(problem) + 4 * problem.batch * problem.heads * problem.seq_len
+
+
+def asked_bytes(problem: Row, tiles: Tiles) -> int:
     """What all thread blocks load, by the formula of section 7 of part 3's handout."""
-    n, slices = problem.seq_len, _ceil(problem.head_dim, tiles.head_dim)
-    elements = 0
+    n, slices = problem.seq_len, _ceil(problem.d_model // problem.heads, tiles.head_dim)
+    rows = 0  # of q, k and v, in each head
     for first in range(0, n, tiles.queries):
         queries = min(tiles.queries, n - first)
         keys = min(n, tiles.keys * _ceil(first + queries, tiles.keys)) if problem.causal else n
         # With slices, each thread block computes all scores, and fetches Q for each key block.
         q = queries * (slices * _ceil(keys, tiles.keys) if slices > 1 else 1)
-        elements += problem.head_dim * (q + slices * keys + keys)
-    return problem.batch * problem.heads * problem.element_bytes * elements
+        rows += q + slices * keys + keys
+    return tensor_bytes(problem) * rows // n
 
 
 def _ceil(count: int, of: int) -> int:
     return -(-count // of)
 
 
-def _arithmetic(p: Profile, problem: Problem) -> Figure:
-    time, at_work, overall = p["time"], p["fma at work"], p["fma overall"]
-    grid, multiprocessors, busy, room = p["grid"], p["multiprocessors"], p.busy, p.room
-    rate = problem.flops / time * 1e-3 if time else None
+def _arithmetic(p: Profile, problem: Row) -> Figure:
+    time, grid, multiprocessors, busy = p["time"], p["grid"], p["multiprocessors"], p.busy
+    ms = None if time is None else time * 1e-6
     rows = (
-        ("time", _counted((time and time * 1e-6, "{:.4g} ms"), (rate, "{:.3g} TFLOP/s"))),
+        ("time", _counted((ms, "{:.4g} ms"), (problem.rate(4, ms), "{:.3g} TFLOP/s"))),
         ("multiply-add pipe",
-         _counted((at_work, "{:.3g} % of its peak where a multiprocessor has work"),
-                  (overall, "{:.3g} % of the whole GPU's"))),
+         _counted((p["fma at work"], "{:.3g} % of its peak where a multiprocessor has work"),
+                  (p["fma overall"], "{:.3g} % of the whole GPU's"))),
         ("multiprocessors",
          _counted((multiprocessors, "{:.0f}"), (busy, "{:.0f} % of the time with work"))),
-        ("grid", _counted((grid, "{:.0f} thread blocks"), (room, "room for {:.0f} at a time"))),
+        ("grid", _counted((grid, "{:.0f} thread blocks"), (p.room, "room for {:.0f} at a time"))),
     )
-    said = []
-    if busy is not None and busy >= 90:
-        said.append("Nearly the whole GPU has work from start to end.")
-    elif busy is not None:
-        said.append(f"{100 - busy:.0f} % of the GPU was idle, so every figure of the whole GPU is "
-                    "that much smaller.")
-        if grid and multiprocessors and grid < multiprocessors:
-            said.append(f"The grid is too small: {multiprocessors - grid:.0f} of "
-                        f"{multiprocessors:.0f} multiprocessors got no thread block. More heads, "
-                        "more queries, or fewer queries a block make more of them.")
-        elif grid and room and grid > room:
-            said.append(f"The grid is {grid / room:.2g} times what fits at a time, and at the end "
-                        "only a part of the GPU has a thread block.")
-    if at_work is not None:
-        said.append("The pipe is near its limit: only fewer operations would be faster."
-                    if at_work >= 80 else "Where there is work the pipe multiplies in most cycles."
-                    if at_work >= 50 else "Even where there is work the pipe multiplies in less "
-                    "than half of the cycles: figure 5 says why.")
-    return Figure("Time and multiply-adds", rows, " ".join(said))
+    said = ""
+    if busy is not None:
+        said = ("Nearly the whole GPU has work from start to end." if busy >= 90 else
+                f"{100 - busy:.0f} % of the GPU was idle, so every figure of the whole GPU is that "
+                "much smaller.")
+    if busy is not None and busy < 90 and grid:
+        if multiprocessors and grid < multiprocessors:
+            said += (f" The grid is too small: {multiprocessors - grid:.0f} of "
+                     f"{multiprocessors:.0f} multiprocessors got no thread block. More heads, more "
+                     "queries, or fewer queries a block make more of them.")
+        elif p.room and grid > p.room:
+            said += (f" The grid is {grid / p.room:.2g} times what fits at a time, and at the end "
+                     "only a part of the GPU has a thread block.")
+    return Figure("Time and multiply-adds", rows, said)
 
 
-def _device_memory(p: Profile, problem: Problem) -> Figure:
-    read, written, share, tiles = p["read"], p["written"], p["dram share"], p.tiles
-    inputs, results = 3 * problem.tensor_bytes, problem.result_bytes
-    rows = [
-        ("traffic", _counted((_mib(read), "{:.4g} MiB read"), (_mib(written), "{:.4g} MiB written"),
+def _device_memory(p: Profile, problem: Row) -> Figure:
+    read, share, tiles = p["read"], p["dram share"], p.tiles
+    inputs, results = 3 * tensor_bytes(problem), result_bytes(problem)
+    asked = None if tiles is None else asked_bytes(problem, tiles)
+    rows = (
+        ("traffic", _counted((_mib(read), "{:.4g} MiB read"),
+                             (_mib(p["written"]), "{:.4g} MiB written"),
                              (share, "{:.3g} % of the peak rate"))),
         ("each tensor once", _counted((_mib(inputs), "{:.4g} MiB of q, k, v"),
                                       (_mib(results), "{:.4g} MiB of out, lse"))),
+        ("all thread blocks", _counted((_mib(asked), "load {:.4g} MiB (section 7)"))),
         ("L2 cache", _counted((p["L2 hits"], "has {:.0f} % of what is asked of it"))),
-    ]
-    if tiles is not None:
-        asked = f"load {_mib(asked_bytes(problem, tiles)):.4g} MiB, with {tiles.queries}"
-        rows.insert(2, ("all thread blocks", f"{asked} queries a block (section 7)"))
+    )
     said = []
-    if read is not None and read <= 1.5 * inputs:
-        said.append("Each input came from device memory about once; when further thread blocks ask "
-                    "for K and V, they get them from L2.")
-    elif read is not None:
-        said.append(f"Device memory was read {read / inputs:.1f} times over: K and V did not stay "
+    if read is not None:
+        said.append("Each input came from device memory about once." if read <= 1.5 * inputs else
+                    f"Device memory was read {read / inputs:.1f} times over: K and V did not stay "
                     "in L2 between the thread blocks that share them, or registers are spilled "
                     "(figure 4).")
-    if written is not None and written < 0.9 * results:
-        said.append("What is missing of out and lse was still in L2 when the kernel ended.")
-    elif written is not None and written > 1.5 * results:
-        said.append("More was written than out and lse: look at local memory in figure 4.")
     if share is not None:
         said.append("Device memory is not the limit." if share < 60
                     else "Device memory is near its limit, and it limits the kernel.")
-    return Figure("Device memory", tuple(rows), " ".join(said))
+    return Figure("Device memory", rows, " ".join(said))
 
 
 def _occupancy(p: Profile) -> Figure:
-    warps, most, grid, room, limits = p["warps"], p["most warps"], p["grid"], p.room, p.limits
+    limits = p.limits
     shared = None if p["shared"] is None else (p["shared"] + (p["static shared"] or 0)) / 1024
     rows = (
-        ("warps", _counted((warps, "{:.3g} % of what a multiprocessor can hold"),
-                           (most, "of this kernel {:.3g} % fit"))),
+        ("warps", _counted((p["warps"], "{:.3g} % of what a multiprocessor can hold"),
+                           (p["most warps"], "of this kernel {:.3g} % fit"))),
         ("blocks that fit", ", ".join(f"by {name} {count:.0f}" for name, count in limits.items())
          or NOT_COUNTED),
         ("a thread block", _counted((p["threads"], "{:.0f} threads"),
                                     (p["registers"], "{:.0f} registers each"),
                                     (shared, "{:.4g} KiB of shared memory"))),
     )
-    said = []
+    said = ""
     if limits:
         least = min(limits.values())
         names = " and ".join(name for name, count in limits.items() if count == least)
-        said.append(f"The limit is {names}: no more than {_count(least, 'thread block')} on a "
-                    "multiprocessor.")
-    if warps is not None and most is not None and warps < 0.75 * most:
-        said.append(f"There were fewer: the grid has {grid:.0f} thread blocks, and there is room "
-                    f"for {room:.0f}." if grid and room and grid < room else
-                    "There were not always so many: thread blocks do not end at the same time.")
-    if warps is not None:
-        said.append("A low figure is no fault by itself: where a warp has many multiply-adds that "
-                    "do not wait for each other, few warps are enough (section 8). Figure 5 says "
-                    "whether they were.")
-    return Figure("Occupancy", rows, " ".join(said))
+        said = (f"The limit is {names}. A low figure is no fault by itself: where a warp has many "
+                "multiply-adds that do not wait for each other, few warps are enough (section 8). "
+                "Figure 5 says whether they were.")
+    return Figure("Occupancy", rows, said)
 
 
 def _shared_memory(p: Profile) -> Figure:
@@ -352,17 +294,13 @@ def _shared_memory(p: Profile) -> Figure:
         ("local memory", _counted((loads, "{:,.0f} loads"), (stores, "{:,.0f} stores"))),
     )
     said = []
-    if share is not None:
-        said.append("Lanes that use shared memory at the same time use different banks."
-                    if share < 1 else f"Of 100 turns at shared memory {share:.0f} are repeats: "
-                    "lanes want different words of one bank. Section 2 has the arithmetic; look "
-                    "at the `+ 4` and the `+ 8`.")
+    if share is not None and share >= 1:
+        said.append(f"Of 100 turns at shared memory {share:.0f} are repeats: lanes want different "
+                    "words of one bank (section 2). Look at the `+ 4` and the `+ 8`.")
     if loads or stores:
         said.append("Values that should be in registers are in local memory, which is device "
                     "memory: an array is indexed by a number that the compiler does not know "
                     "(FLASH_UNROLL is missing), or a thread needs more registers than it may have.")
-    elif loads is not None and stores is not None:
-        said.append("S, O, m and l are in registers: nothing is spilled.")
     return Figure("Shared memory and spills", rows, " ".join(said))
 
 
@@ -378,21 +316,16 @@ def _waiting(p: Profile) -> Figure:
                                    "had warps"))),
         ("a warp", f"{total:.2f} cycles from one instruction to the next: 1 to issue it, "
          f"{total - 1:.2f} of waiting" if cycles else NOT_COUNTED),
-        *((name, f"{cycles[name]:.2f} cycles: {REASONS[name]}") for name in largest[:3]),
+        *((name, f"{cycles[name]:.2f} cycles: {REASONS.get(name, 'another reason')}")
+          for name in largest[:3]),
     )
-    said = []
-    if issue is not None:
-        said.append("The schedulers are nearly always busy: only fewer instructions help."
-                    if issue >= 80 else
-                    f"In {100 - issue:.0f} of 100 cycles no warp of a scheduler could go on.")
-        if cycles:
-            warps = issue / 100 * total
-            alone = ": while one waits, there is hardly another to run" if warps < 1.5 else ""
-            said.append(f"A scheduler had {warps:.1f} warps to choose from{alone}.")
-    worst = next((reason for reason in largest if reason not in NO_LOSS), None)
-    if worst and issue is not None and issue < 80:
-        said.append(f"Most of the waiting that could be less is {worst}.")
-    return Figure("What warps wait for", rows, " ".join(said))
+    said = ""
+    if issue is not None and cycles:
+        worst = next((reason for reason in largest if reason not in NO_LOSS), None)
+        said = (f"A scheduler had {issue / 100 * total:.1f} warps to choose from. "
+                + ("It is nearly always busy: only fewer instructions help." if issue >= 80 else
+                   f"Most of the waiting that could be less is {worst}." if worst else ""))
+    return Figure("What warps wait for", rows, said.strip())
 
 
 # ---- Words ----
@@ -405,7 +338,3 @@ def _counted(*parts: tuple[float | None, str]) -> str:
 
 def _mib(count: float | None) -> float | None:
     return None if count is None else count / 2**20
-
-
-def _count(number: float, what: str) -> str:
-    return f"{number:.0f} {what}{'' if number == 1 else 's'}"

@@ -1,41 +1,19 @@
 """Reads the benchmarks' CSV files: rows, and groups of rows that share a figure or a table.
 
-The tables of benchmarking/README.md describe the columns; the programs read them too.
+benchmarking/README.md describes the columns.
 """
 
 import csv
 import math
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from lab.errors import LabError
-from lab.paths import OUTPUTS, REPOSITORY, relative
+from lab.paths import OUTPUTS, relative
 
-COLUMNS_FILE = REPOSITORY / "benchmarking" / "README.md"
-
-
-@dataclass(frozen=True)
-class Column:
-    name: str
-    role: str  # "key", "value" or "added"
-    type: str  # "text", "number", "integer" or "integer or empty"; empty where there are choices
-    choices: list[str]
-
-
-@cache
-def columns(table: str) -> tuple[Column, ...]:
-    _, _, text = COLUMNS_FILE.read_text(encoding="utf-8").partition(f"### {table}_benchmark.csv\n")
-    found = []
-    text = text.partition("\n#")[0]
-    for name, cell in re.findall(r"^\| `(\w+)` \| (.*?) \|", text, re.MULTILINE):
-        type, *_, role = cell.split(", ") + ["value"] * (not cell.endswith(("key", "added")))
-        choices = re.findall("`(.*?)`", cell)
-        found.append(Column(name, role, "" if choices else type, choices))
-    return tuple(found)
+TEXTS = {"implementation", "status", "device", "gpu", "dtype"}  # columns; others have numbers
 
 
 @dataclass(frozen=True)
@@ -69,10 +47,7 @@ class Row:
         self.kind, self._values = kind, values
 
     def __getattr__(self, column: str) -> Any:
-        try:
-            return self._values[column]
-        except KeyError:
-            raise AttributeError(column) from None
+        return self._values.get(column)
 
     @property
     def ok(self) -> bool:
@@ -103,19 +78,21 @@ class Row:
             return None
         return max(0.0, self.forward_peak_MiB - 4 * self.batch_size * self.d1 * self.d3 / 2**20)
 
-    def _rate(self, per_pair: int, ms: float | None) -> float | None:
+    def rate(self, per_pair: int, ms: float | None) -> float | None:
+        """TFLOP/s of `per_pair` operations for each element of a row, for each pair of a query and
+        a key that it sees."""
         pairs = self.seq_len * (self.seq_len + 1) // 2 if self.causal else self.seq_len**2
-        return None if ms is None else per_pair * pairs * self.batch * self.d_model / ms * 1e-9
+        return None if not ms else per_pair * pairs * self.batch * self.d_model / ms * 1e-9
 
     @property
     def forward_tflops(self) -> float | None:
-        """2 products, for each pair of a query and a key that it sees."""
-        return self._rate(4, self.forward_ms)
+        """2 products."""
+        return self.rate(4, self.forward_ms)
 
     @property
     def backward_tflops(self) -> float | None:
         """5 products, one of which computes the scores again."""
-        return self._rate(10, self.backward_ms)
+        return self.rate(10, self.backward_ms)
 
 
 @dataclass(frozen=True)
@@ -131,13 +108,17 @@ class Group:
         where = f"{row.gpu or row.device.upper()}, {row.dtype}, batch "
         if self.kind.table == "softmax_matmul":
             return f"{where}{row.batch_size}, d1 {row.d1}, d3 {row.d3}"
-        heads = f"{row.heads} heads of {row.d_model // row.heads}"
+        heads = f"{row.heads} head{'s' * (row.heads > 1)} of {self.head_dim}"
         scale = f", Q times {row.query_scale}" if row.query_scale > 1 else ""
-        return f"{where}{row.batch}, {heads if row.heads > 1 else f'1 head of {row.d_model}'}{scale}"
+        return f"{where}{row.batch}, {heads}{scale}"
 
     @property
     def device(self) -> str:
         return self.rows[0].device
+
+    @property
+    def head_dim(self) -> int:
+        return self.rows[0].d_model // self.rows[0].heads
 
     @property
     def sizes(self) -> list[int]:
@@ -174,51 +155,37 @@ def load(file: Path) -> list[Row]:
         raise LabError(f"{shown} cannot be read: {error}") from None
     header = records[0] if records else []
     for kind in KINDS:
-        known = {column.name: column for column in columns(kind.table)}
-        needed = {column.name for column in known.values() if column.role == "value"}
-        if needed <= set(header) <= set(known):
-            return [_row(kind, f"{shown}:{line}", known, header, record)
+        if {"status", kind.size, kind.time} <= set(header):
+            return [_row(kind, f"{shown}:{line}", header, record)
                     for line, record in enumerate(records[1:], 2)]
     raise LabError(f"{shown} has the wrong header: expected the columns of a benchmark "
-                   f"({relative(COLUMNS_FILE)}), found '{','.join(header)}'")
+                   f"(benchmarking/README.md), found '{','.join(header)}'")
 
 
-def _row(kind: Kind, where: str, known: dict[str, Column], header: Sequence[str],
-         record: Sequence[str]) -> Row:
+def _row(kind: Kind, where: str, header: list[str], record: list[str]) -> Row:
     if len(record) != len(header):
         raise LabError(f"{where}: {len(record)} cells; there have to be {len(header)}")
-    values: dict[str, Any] = dict.fromkeys(known)
+    values: dict[str, Any] = {}
     for name, cell in zip(header, record):
-        values[name], wanted = _value(known[name], cell)
-        if name == kind.time and record[header.index("status")] == "ok" and not values[name]:
-            wanted = "a number above 0"
-        if wanted:
-            raise LabError(f"{where}: {name} is '{cell}'; it must be {wanted}")
-    return Row(kind, values)
-
-
-def _value(column: Column, cell: str) -> tuple[Any, str]:
-    """What the cell says, and what it had to be, if it is not that."""
-    if column.choices:
-        value: Any = cell == "True" if column.choices == ["True", "False"] else cell
-        return value, "" if cell in column.choices else f"one of {', '.join(column.choices)}"
-    if column.type == "text":
-        return cell, ""
-    if cell == "" and column.type != "integer":
-        return None, ""
-    if column.type == "number":
         try:
-            number = float(cell)
+            values[name] = cell if name in TEXTS else _number(cell)
         except ValueError:
-            number = math.nan
-        return number, "" if 0 <= number < math.inf else "a number, at least 0"
-    good = cell.isascii() and cell.isdigit() and int(cell) > 0
-    return (int(cell), "") if good else (None, "an integer, at least 1")
+            raise LabError(f"{where}: {name} is '{cell}'; it must be a number") from None
+    row = Row(kind, values)
+    if row.ok and not values[kind.time]:
+        raise LabError(f"{where}: {kind.time} is '{record[header.index(kind.time)]}'; it must be "
+                       "above 0")
+    return row
+
+
+def _number(cell: str) -> bool | int | float | None:
+    known = {"": None, "True": True, "False": False}
+    return known[cell] if cell in known else int(cell) if cell.isdigit() else float(cell)
 
 
 def groups(rows: Iterable[Row]) -> list[Group]:
-    """The rows by device and problem; GPUs first, then the smallest
-    query_scale, the largest problem, float32."""
+    """By device and problem; GPUs first, then the smallest query_scale, the largest problem,
+    float32."""
     collected: dict[tuple, list[Row]] = {}
     for row in rows:
         collected.setdefault(tuple(getattr(row, name) for name in row.kind.group), []).append(row)
@@ -228,6 +195,7 @@ def groups(rows: Iterable[Row]) -> list[Group]:
         row, extents = group.rows[0], group.kind.group[-3:]
         elements = math.prod(getattr(row, name) for name in extents if name != "heads")
         size = elements * (group.sizes[-1] if group.kind.table == "attention" else 1)
-        return row.device == "cpu", row.query_scale, -size, row.gpu, row.dtype != "float32", row.dtype
+        return (row.device == "cpu", row.query_scale, -size, row.gpu, row.dtype != "float32",
+                row.dtype)
 
     return sorted(found, key=order)

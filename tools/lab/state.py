@@ -1,22 +1,19 @@
 """What a student has done: .lab/state.json (hints shown, last results), .lab/backup/ (copies).
 
-Losing it loses no work, so a damaged file never stops a verb: it is set aside and a new one begun.
+Losing it loses no work, so a damaged file never stops a verb: a new one is begun.
 """
 
 import contextlib
 import datetime
 import hashlib
 import json
-import os
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
-from lab import paths
-
-VERSION = 1
+from lab import derive, paths
 
 
 @dataclass
@@ -29,34 +26,25 @@ class LastResult:
 
 
 @dataclass
-class Warned:
-    """What the compiler warned of when it last compiled a task's file."""
-
-    source: str  # fingerprint of the file
-    lines: list[str]
-
-
-@dataclass
 class State:
     hints: dict[str, int] = field(default_factory=dict)  # task id -> how many are shown
     results: dict[str, LastResult] = field(default_factory=dict)  # task id -> last check
-    warnings: dict[str, Warned] = field(default_factory=dict)  # by task id
     # By task id: the mistake that the last check named first, of one case or of all, until its
     # hint is shown.
     mistakes: dict[str, str] = field(default_factory=dict)
 
 
 def load() -> State:
-    file = _file()
     try:
-        return _parse(json.loads(file.read_text(encoding="utf-8")))
+        data = json.loads(_file().read_text(encoding="utf-8"))
+        # A file of another version of the course may have more keys, or fewer.
+        state = State(**{key.name: data[key.name] for key in fields(State) if key.name in data})
+        state.results = {task: LastResult(**last) for task, last in state.results.items()}
+        return state
     except FileNotFoundError:
         return State()
     except (ValueError, TypeError, KeyError, AttributeError):
-        kept = file.with_name(f"state.damaged-{_timestamp()}.json")
-        with contextlib.suppress(OSError):
-            file.replace(kept)
-        _warn(f"is damaged: it is kept as {paths.relative(kept)}, progress and hints start anew")
+        _warn("is damaged: progress and hints start anew")
     except OSError as error:
         _warn(f"cannot be read ({error.strerror}): going on without it")
     return State()
@@ -67,13 +55,9 @@ def edit() -> Iterator[State]:
     """The state, to be changed and then written; briefly, as `./lab watch` may change it too."""
     state = load()
     yield state
-    content = json.dumps({"version": VERSION, **asdict(state)}, indent=2, sort_keys=True) + "\n"
-    file = _file()
-    temporary = file.with_name(f".state.{os.getpid()}.json")
+    content = json.dumps(asdict(state), indent=2, sort_keys=True) + "\n"
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(content, encoding="utf-8")
-        temporary.replace(file)
+        derive.write_exact(_file(), content)
     except OSError as error:
         _warn(f"cannot be written ({error.strerror}): progress is not kept")
 
@@ -87,35 +71,16 @@ def fingerprint(path: Path) -> str:
 
 
 def keep_copy(path: Path) -> Path:
-    """Copies a file of the repository to .lab/backup/<timestamp>/ under the same path."""
-    folder = paths.STATE / "backup" / _timestamp()
-    kept, number = folder / path.relative_to(paths.ROOT), 1
-    while kept.exists():
-        number += 1
-        kept = folder.with_name(f"{folder.name}-{number}") / path.relative_to(paths.ROOT)
+    """Copies a file of the repository to .lab/backup/<time>/ under the same path."""
+    time = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S.%f")
+    kept = paths.STATE / "backup" / time / path.relative_to(paths.ROOT)
     kept.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(path, kept)
     return kept
 
 
-def _parse(data: dict) -> State:
-    if data["version"] != VERSION:
-        raise ValueError(f"version {data['version']}")
-    hints = {str(task): int(count) for task, count in data["hints"].items()}
-    results = {task: LastResult(str(last["status"]), float(last["earned"]), str(last["source"]))
-               for task, last in data["results"].items()}
-    warnings = {task: Warned(str(last["source"]), [str(line) for line in last["lines"]])
-                for task, last in data.get("warnings", {}).items()}  # older files have none
-    mistakes = {task: str(name) for task, name in data.get("mistakes", {}).items()}
-    return State(hints, results, warnings, mistakes)
-
-
 def _file() -> Path:
     return paths.STATE / "state.json"
-
-
-def _timestamp() -> str:
-    return datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
 
 
 def _warn(trouble: str) -> None:

@@ -50,8 +50,6 @@ def find_nvcc() -> str | None:
 def find_ncu() -> str | None:
     """Nsight Compute's command line: in PATH, else in a CUDA Toolkit's bin folder."""
     folders = [os.environ.get("PATH", os.defpath), CUDA / "bin"]
-    if home := os.environ.get("CUDA_HOME"):
-        folders.append(f"{home}/bin")
     if nvcc := find_nvcc():
         folders += [Path(nvcc).parent, Path(nvcc).resolve().parent]
     return shutil.which("ncu", path=os.pathsep.join(map(str, folders)))
@@ -86,8 +84,9 @@ NEEDS = (
     Need("Python's venv", can_make_venv, "python3-venv", "python3", "python", "python"),
 )
 
-# What one verb needs: ./lab debug.
+# What ./lab debug needs, and what gives the emulator's reports their line numbers.
 GDB = Need("gdb", lambda: shutil.which("gdb"), "gdb", "gdb", "gdb", "gdb")
+ADDR2LINE = Need("addr2line", lambda: shutil.which("addr2line"), *["binutils"] * 4)
 
 # For the screen and the plots, on a machine that reaches its distribution's packages and not PyPI.
 PYTHON_PACKAGES = {
@@ -146,30 +145,23 @@ def fix_python_packages() -> str:
 
 
 def ensure(yes: bool = False) -> None:
-    """Installs what is missing, after asking where that needs root; `yes` answers the question.
-    LabError, with the command to type, where something stays missing."""
+    """Installs what is missing, with apt's output on the screen. Root installs at once; others are
+    asked first, and `yes` answers. LabError, with the command to type, where something stays
+    missing."""
     needs = missing()
     if not needs:
         return
     lacks = f"this machine lacks {names_of(needs)}"
     if package_manager() != "apt":
         raise LabError(f"{lacks}; to install: {fix(needs)}")
-    apt_install([need.apt for need in needs], lacks, yes)
-    if still := missing():
-        raise LabError(f"still missing after apt: {names_of(still)}; ./lab doctor says more")
-
-
-def apt_install(packages: Sequence[str], reason: str, yes: bool = False) -> None:
-    """`apt-get update` and `apt-get install`, with their output on the screen. Root installs at
-    once; others are asked first, and where nobody can be asked the LabError has the command."""
-    command = install_command("apt", packages)
+    command = fix(needs)
     if not is_root():
         if shutil.which("sudo") is None or not (yes or sys.stdin.isatty()):
-            raise LabError(f"{reason}; to install: {command}")
-        if not yes and not _agreed(f"{reason}.\n  {command}\nInstall now? [y/N] "):
-            raise LabError(f"{reason}; to install it later: {command}")
+            raise LabError(f"{lacks}; to install: {command}")
+        if not yes and not _agreed(f"{lacks}.\n  {command}\nInstall now? [y/N] "):
+            raise LabError(f"{lacks}; to install it later: {command}")
     sudo = [] if is_root() else ["sudo", "env"]
-    for step in (["apt-get", "update"], [*INSTALL["apt"], *packages]):
+    for step in (["apt-get", "update"], [*INSTALL["apt"], *(need.apt for need in needs)]):
         print(f"$ {shlex.join([*sudo[:1], *step])}", flush=True)
         # sudo drops the environment, hence env.
         settings = [f"{name}={value}" for name, value in SILENT.items()] if sudo else []
@@ -179,8 +171,10 @@ def apt_install(packages: Sequence[str], reason: str, yes: bool = False) -> None
                               stdin=None if sudo else subprocess.DEVNULL).returncode
         # A failed update is no reason to stop: one unreachable source among several makes it fail.
         if code != 0 and "install" in step:
-            raise LabError(f"apt-get could not install {' '.join(packages)}: see its message "
+            raise LabError(f"apt-get could not install {' '.join(step[4:])}: see its message "
                            f"above, then: {command}")
+    if still := missing():
+        raise LabError(f"still missing after apt: {names_of(still)}; ./lab doctor says more")
 
 
 def _agreed(question: str) -> bool:

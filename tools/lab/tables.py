@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from lab import hints, manifest, paths, results, zoo
+from lab import hints, manifest, paths, results
 from lab.errors import LabError
 from lab.results import Group, Row
 
@@ -23,7 +23,8 @@ TIMES = ("forward, ms", "PyTorch's time over it", "backward, ms", "PyTorch's tim
 
 MOST_MISTAKES, MOST_OF_A_KIND = 12, 2  # in a table
 
-MARKER = re.compile(r"<!-- (BEGIN|END) (RESULTS|LADDER|POINTS|MISTAKES) (\w+) -->")
+KINDS = "(RESULTS|LADDER|POINTS|MISTAKES)"
+REGION = re.compile(rf"(<!-- BEGIN {KINDS} (\w+) -->\n)(.*?)(<!-- END \2 \3 -->)", re.DOTALL)
 
 
 def pages() -> list[Path]:
@@ -32,19 +33,12 @@ def pages() -> list[Path]:
 
 def updated(text: str, page: Path) -> str:
     """`text` with all its marked regions generated anew. LabError when one cannot be."""
-    pieces, end = [], 0
-    markers = list(MARKER.finditer(text))
-    for begin, finish in zip(markers[::2], markers[1::2]):
-        if (begin[1], finish[1]) != ("BEGIN", "END") or begin.groups()[1:] != finish.groups()[1:]:
-            break
-        old = text[begin.end():finish.start()].strip("\n")
-        pieces += [text[end:begin.end()], "\n", region(begin[2], begin[3], page, old), "\n"]
-        end = finish.start()
-    if 4 * (len(markers) // 2) != len(pieces) or len(markers) % 2:
-        line = text.count("\n", 0, markers[len(pieces) // 2].start()) + 1
-        raise LabError(f"{paths.relative(page)}:{line}: markers have to come in pairs, "
+    new, found = REGION.subn(lambda match: "".join((
+        match[1], region(match[2], match[3], page, match[4].strip("\n")), "\n", match[5])), text)
+    if len(re.findall(f"<!-- (BEGIN|END) {KINDS} ", text)) != 2 * found:
+        raise LabError(f"{paths.relative(page)}: markers have to come in pairs, "
                        "<!-- BEGIN KIND NAME --> and then <!-- END KIND NAME -->")
-    return "".join(pieces) + text[end:]
+    return new
 
 
 def region(kind: str, name: str, page: Path, old: str) -> str:
@@ -54,7 +48,7 @@ def region(kind: str, name: str, page: Path, old: str) -> str:
     if kind == "POINTS":
         return points_table(name, page)
     if kind == "MISTAKES":  # a handout for students comes without the zoo
-        return mistakes_table(name, page) if (zoo.folder() / "wrong").is_dir() else old
+        return mistakes_table(name, page) if (paths.ROOT / "tests/wrong").is_dir() else old
     table = re.sub("_(cpu|gpu)$", "", name)
     make = {"softmax_matmul": softmax_matmul_table, "attention_cpu": cpu_attention_table,
             "attention_gpu": gpu_attention_table}.get(name)
@@ -83,10 +77,10 @@ def _link(file: Path, page: Path) -> str:
 
 
 def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 0) -> str:
-    """A table; the first `left` columns are aligned to the left."""
-    rule = "|" + " --- |" * left + " ---: |" * (len(header) - left)
-    lines = ["| " + " | ".join(cells) + " |" for cells in [header, *rows]]
-    return "\n".join([lines[0], rule, *lines[1:]])
+    """A table without the columns that have no value; the first `left` are aligned to the left."""
+    rules = ["---"] * left + ["---:"] * (len(header) - left)
+    columns = [column for column in zip(header, rules, *rows) if any(column[2:])]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in zip(*columns))
 
 
 def _number(value: float | None, digits: int = 4) -> str:
@@ -100,49 +94,48 @@ def _number(value: float | None, digits: int = 4) -> str:
 
 
 def softmax_matmul_table(group: Group) -> str:
-    """A row for each d2: unfused beside the fastest block of the fused function, and where the
-    results have them beside PyTorch's functions and the fastest rung."""
-    rungs = [name for name in group.names if re.match(r"\d+_", name)]
-    torch = "pytorch_unfused" in group.names
+    """A row for each d2: unfused beside the fastest block of the fused function, PyTorch's
+    functions and the fastest rung."""
     header = ["d2", "unfused, ms", "best fused, ms (block)", "speed-up", "fused, TFLOP/s",
-              "extra memory unfused, MiB", "extra memory fused, MiB"]
-    header += ["PyTorch unfused, ms"] * torch + ["fastest step of the ladder, ms"] * bool(rungs)
-    header += ["speed-up over PyTorch" if torch else "speed-up over unfused"] * bool(rungs)
+              "extra memory unfused, MiB", "extra memory fused, MiB", "PyTorch unfused, ms",
+              "fastest step of the ladder, ms", "speed-up over PyTorch"]
     rows = []
     for d2 in group.sizes:
-        unfused = group.find("unfused", d2)
         fused = [row for row in group.rows if row.d2 == d2 and row.BLOCK is not None]
-        best = _fastest(fused)
-        both = best is not None and unfused is not None and unfused.ok
+        unfused, best = group.find("unfused", d2), _fastest(fused)
+        torch = group.find("pytorch_unfused", d2)
+        rung = _fastest([row for row in group.rows if row.d2 == d2 and re.match(r"\d", row.name)])
         rows.append([
-            str(d2),
-            "" if unfused is None else _number(unfused.forward_ms_mean) or unfused.status,
+            str(d2), _times(unfused)[0],
             f"{_number(best.forward_ms_mean)} ({best.BLOCK})" if best
             else ", ".join(sorted({row.status for row in fused})),
-            f"{unfused.forward_ms_mean / best.forward_ms_mean:.2f}x" if both else "",
-            _number(best.tflops, 3) if best else "",
+            _over(unfused, best), _number(best.tflops, 3) if best else "",
             *("" if row is None or row.extra_mib is None else "0" if row.extra_mib < 0.1
-              else _number(row.extra_mib) for row in (unfused, best))])
-        peer = group.find("pytorch_unfused", d2) if torch else unfused
-        rung = _fastest([row for row in group.rows if row.d2 == d2 and row.name in rungs])
-        if torch:
-            rows[-1].append("" if peer is None else _number(peer.forward_ms_mean) or peer.status)
-        if rungs:
-            rows[-1] += [f"{_number(rung.forward_ms_mean)} ({rung.name})" if rung else "",
-                         f"{peer.forward_ms_mean / rung.forward_ms_mean:.2f}x"
-                         if rung and peer is not None and peer.ok else ""]
+              else _number(row.extra_mib) for row in (unfused, best)),
+            _times(torch)[0], f"{_number(rung.forward_ms_mean)} ({rung.name})" if rung else "",
+            _over(torch, rung)])
     return _markdown(header, rows)
+
+
+def _over(slow: Row | None, fast: Row | None) -> str:
+    """How many times as fast."""
+    if slow is None or fast is None or not slow.ok:
+        return ""
+    return f"{slow.forward_ms_mean / fast.forward_ms_mean:.2f}x"
 
 
 def _fastest(rows: Iterable[Row]) -> Row | None:
     return min((row for row in rows if row.ok), key=lambda row: row.forward_ms_mean, default=None)
 
 
-def _times(row: Row) -> list[str]:
+def _times(row: Row | None) -> list[str]:
     """Of both passes; where one has no result the status, once."""
-    if row.forward_ms is None:
+    if row is None:
+        return ["", ""]
+    forward, backward = getattr(row, row.kind.time), getattr(row, "backward_ms", None)
+    if forward is None:
         return [row.status, ""]
-    return [_number(row.forward_ms), _number(row.backward_ms) or ("" if row.ok else row.status)]
+    return [_number(forward), _number(backward) or ("" if row.ok else row.status)]
 
 
 def cpu_attention_table(group: Group) -> str:
@@ -185,10 +178,7 @@ def gpu_attention_table(group: Group) -> str:
     header = ["implementation", "causal", "forward, ms", "backward, ms", "total, ms",
               "over standard", "forward, TFLOP/s", "backward, TFLOP/s", "forward peak, MiB",
               "backward peak, MiB", "saved, MiB"]
-    kept = [place for place, name in enumerate(header)
-            if name != "over standard" or any(row[place] for row in rows)]
-    return _markdown([header[place] for place in kept],
-                     [[row[place] for place in kept] for row in rows])
+    return _markdown(header, rows)
 
 
 def _speed_up(row: Row, standard: Row | None) -> str:
@@ -220,6 +210,8 @@ def points_table(part: str, page: Path) -> str:
 def mistakes_table(name: str, page: Path) -> str:
     """A row for each of the first mistakes of each kind that the zoo has of the task, of those with
     a name. Mistakes that share a hint are of one kind."""
+    from lab import zoo  # not in a release, whose book takes stories from here
+
     task = next((task for part in manifest.load_parts() for task in part.tasks
                  if task.name == name), None)
     if task is None:
@@ -243,23 +235,37 @@ def ladder_table(part: str, page: Path) -> str:
     folder = next((one.folder for one in manifest.load_parts() if one.name == part), None)
     if folder is None:
         raise LabError(f"{paths.relative(page)}: LADDER is '{part}'; there is no such part")
-    files = [one for one in (folder / "ladder").glob("[0-9]*_*") if one.suffix in (".cpp", ".cu")]
-    files.sort(key=lambda file: int(file.name.split("_")[0]))
-    rungs = {file: file.name.split(".")[0] for file in files}
-    header = ["step", "what is new", *TIMES]
+    files = rungs(folder)
     for csv_file, group in references("softmax_matmul" if part == "part1" else "attention"):
-        times = {file: times_of_rung(group, name) for file, name in rungs.items()}
+        times = {name: times_of_rung(group, name) for name in files}
         if any(any(cells) for cells in times.values()):
             link = f"[CSV]({_link(csv_file, page)})"
             caption = f"{group.title}, {group.kind.size} {group.sizes[-1]} ({link}):\n\n"
             break
     else:
-        caption, times = "", {file: [""] * 4 for file in files}
-    rows = [[f"[`{name}`]({_link(file, page)})",
-             story(file), *times[file]] for file, name in rungs.items()]
-    kept = [place for place in range(6) if place < 2 or any(row[place] for row in rows)]
-    return caption + _markdown([header[place] for place in kept],
-                               [[row[place] for place in kept] for row in rows], left=2)
+        caption, times = "", {name: [""] * 4 for name in files}
+    rows = [[f"[`{name}`]({_link(file, page)})", story(file), *times[name]]
+            for name, file in files.items()]
+    return caption + _markdown(["step", "what is new", *TIMES], rows, left=2)
+
+
+def rungs(part: Path) -> dict[str, Path]:
+    """Name and file of each rung in the part's folder, in their order."""
+    files = [file for file in part.glob("ladder/[0-9]*_*") if file.suffix in (".cpp", ".cu")]
+    return {file.name.split(".")[0]: file
+            for file in sorted(files, key=lambda file: int(file.name.split("_")[0]))}
+
+
+def find_rung(name: str) -> tuple[str, str, Path]:
+    """The part, the name and the file of a rung; `name` may begin with the part."""
+    known = {f"{part.name}/{rung}": file for part in manifest.load_parts()
+             for rung, file in rungs(part.folder).items()}
+    found = [rung for rung in known if f"/{rung}".endswith(f"/{name}")]
+    if len(found) != 1:
+        raise LabError(f'{len(found)} rungs are called "{name}"; '
+                       f"there are {', '.join(sorted(known))}")
+    part, name = found[0].split("/")
+    return part, name, known[found[0]]
 
 
 def story(file: Path) -> str:

@@ -29,39 +29,17 @@ def can_run(part: str, config: build.Config) -> bool:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = ("lab bench [PART] [--quick] [--skeleton | --solution] [--torch [PYTHON]] "
-                    "[-- OPTIONS OF THE PROGRAM]")
     parser.add_argument("part", nargs="?", default="part1", choices=list(PROGRAMS),
                         help=f"{', '.join(PROGRAMS)} (default: part1)")
     parser.add_argument("--quick", action="store_true",
                         help="a smaller problem: seconds, on a laptop too")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--skeleton", action="store_true",
-                       help="measure what you wrote (the default)")
-    which.add_argument("--solution", action="store_true", help="measure the reference solution")
+    parser.add_argument("--solution", action="store_true",
+                        help="measure the reference solution instead of what you wrote")
     parser.add_argument("--torch", nargs="?", const="", metavar="PYTHON",
                         help="measure PyTorch's kernels as well, from here on: those of PYTHON; "
                         f"without it {TORCH[0]} is installed into {TORCH_VENV.name}, once "
                         "(several GB)")
-    pass_options_on(parser, "./lab bench -- --d2 64,128; ./lab bench -- --help")
-
-
-def pass_options_on(parser: argparse.ArgumentParser, example: str) -> None:
-    """What follows -- becomes args.options, for the program. `example` ends with a command that
-    lists the program's options."""
-    parser.epilog = f"What follows -- goes to the program, as in {example} lists it all."
-
-    # argparse would take the first word after -- for PART, and refuse the others when an option
-    # stands before them.
-    parse_before = parser.parse_args
-
-    def parse_args(argv: Sequence[str]) -> argparse.Namespace:
-        cut = argv.index("--") if "--" in argv else len(argv)
-        args = parse_before(argv[:cut])
-        args.options = list(argv[cut + 1:])
-        return args
-
-    parser.parse_args = parse_args  # type: ignore[method-assign, assignment]
+    parser.options_example = "./lab bench -- --d2 64,128; ./lab bench -- --help lists all"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -99,20 +77,24 @@ def _has_torch(python: Path) -> bool:
     return done.returncode == 0
 
 
-def run_program(part: str, implementation: str, options: Sequence[str]) -> int:
-    """Builds the program and runs it in the foreground, its output on the screen as it comes;
-    returns its exit code."""
+def built(part: str, implementation: str) -> list[object]:
+    """Builds the part's program; the first words of its command."""
     program, fixed = PROGRAMS[part]
     target = program + ("" if implementation == "solution" else "_skeleton")
     if not any(one.name == part and one.has(implementation) for one in manifest.load_parts()):
         raise LabError(f"{part} has no {implementation}/ folder here")
-    config = build.configured()
-    if not can_run(part, config) and not {"--help", "-h"} & set(options):
+    result = build.build(target)
+    if not result.ok:
+        raise LabError(f"{target} does not build: {result.first_error}")
+    return [build.binary(target), *fixed]
+
+
+def run_program(part: str, implementation: str, options: Sequence[str]) -> int:
+    """Builds the program and runs it in the foreground, its output on the screen as it comes;
+    returns its exit code."""
+    if not can_run(part, build.configured()) and not {"--help", "-h"} & set(options):
         raise LabError(f"the benchmark of {part} needs a GPU, and there is none here; ./lab bench "
                        f"part2 runs on a CPU, and ./lab check {part} needs no GPU")
-    built = build.build(target)
-    if not built.ok:
-        raise LabError(f"{target} does not build: {built.first_error}")
-    command = [build.binary(target), *fixed, *options]
+    command = [*built(part, implementation), *options]
     console.print_command(command)
     return console.foreground(command)

@@ -2,8 +2,8 @@
 
 The book begins with README.md, goes where links lead, and has every contract and every ladder. It
 holds files that are here: the book of a release has no solution that the release lacks. Sphinx
-reads build/book/pages, which gets the Markdown pages with their links changed, and for each source
-file a page with its first comment as text and its code below.
+reads build/book/pages, which gets the Markdown pages with their links changed, and a page for each
+source file.
 """
 
 import argparse
@@ -15,6 +15,7 @@ from pathlib import Path
 from lab import bootstrap, console, manifest, paths
 from lab.console import say
 from lab.errors import LabError
+from lab.tables import story
 
 GROUP = "Student"
 HELP = "make a site of the handouts, contracts and ladders, to read and search in a browser"
@@ -149,12 +150,11 @@ def markdown_page(path: Path) -> str:
 
 
 def folder_page(folder: Path) -> str:
-    """A list of the files, each with its title, or the first sentence of its first comment."""
+    """A list of the files, each with its title, or the first sentences of its first comment."""
     lines = [f"# `{folder.relative_to(paths.ROOT)}/`", ""]
     for file in contents(gather())[folder]:
         about = (file.read_text(encoding="utf-8").split("\n")[0].strip("# ")
-                 if file.suffix == ".md" else
-                 re.split(r"\.\s", " ".join(first_comment(file)[0]) + " ")[0])
+                 if file.suffix == ".md" else story(file))
         name = file.relative_to(folder)
         link = place(file).relative_to(place(folder).parent)
         lines.append(f"- [`{name}`]({link}): {_escaped(about)}")
@@ -162,25 +162,10 @@ def folder_page(folder: Path) -> str:
 
 
 def source_page(path: Path) -> str:
-    comment, code = first_comment(path)
-    lines = [f"# `{path.name}`", "", f"`{path.relative_to(paths.ROOT)}`", ""]
-    item = False  # whether the line before was of a list
-    for line in comment:
-        item = line.startswith("- ") or item and line.startswith("  ")
-        if line.startswith("  ") and not item:
-            lines += [*[""] * bool(lines[-1][:4].strip()), f"  {line}"]  # shown as it is
-        else:
-            lines.append(_escaped(line))
     fence = "`" * 8
-    return "\n".join([*lines, "", fence + LEXERS.get(path.suffix, "cpp"), code + fence, ""])
-
-
-def first_comment(path: Path) -> tuple[list[str], str]:
-    """The lines of the comment at the top, without their //, and the text below it."""
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    end = next((n for n, line in enumerate(lines) if not line.startswith("//")), len(lines))
-    return ([line.rstrip().removeprefix("//").removeprefix(" ") for line in lines[:end]],
-            "".join(lines[end:]).lstrip("\n"))
+    return "\n".join([f"# `{path.name}`", "", f"`{path.relative_to(paths.ROOT)}`", "",
+                      fence + LEXERS.get(path.suffix, "cpp"),
+                      path.read_text(encoding="utf-8").rstrip("\n"), fence, ""])
 
 
 def _escaped(text: str) -> str:

@@ -47,8 +47,8 @@ def run(args: argparse.Namespace) -> int:
     if not 0 <= args.seed < 10**18:
         raise LabError(f"--seed is {args.seed}; it must be at least 0, with at most 18 digits")
     if args.all_failures and args.test is not None:
-        raise LabError("--all-failures does nothing beside --test, which shows the whole verdict of "
-                       "one case: leave one of them out")
+        raise LabError("--all-failures does nothing beside --test, which shows the whole verdict "
+                       "of one case: leave one of them out")
     parts = manifest.load_parts()
     tasks = manifest.select(parts, args.names)
     implementation = "solution" if args.solution else "skeleton"
@@ -116,32 +116,28 @@ def explain(parts: Sequence[Part], tasks: Sequence[Task], implementation: str, s
 
 
 def _remember(results: Sequence[PartResult], complete: bool, sanitized: bool) -> None:
-    """Keeps how the tasks ended, if all of their cases ran, the mistake to give a hint for, and the
-    compiler's warnings, which it repeats only when it compiles again."""
+    """Keeps how the tasks ended, if all of their cases ran, and the mistake to give a hint for."""
     with state.edit() as student:
         for result in (task for part in results for task in part.tasks):
-            name, source = result.task.id, state.fingerprint(result.task.path())
             # Of a program that the sanitizers ended, most cases may be right.
             if complete and not (sanitized and result.status == grading.CRASHED):
-                student.results[name] = state.LastResult(result.status, result.earned, source)
-            student.mistakes[name] = result.failures[0].diagnosis if result.failures else ""
-            if result.warnings is not None:
-                student.warnings[name] = state.Warned(source, result.warnings)
-            elif name in student.warnings and student.warnings[name].source == source:
-                result.warnings = student.warnings[name].lines
+                student.results[result.task.id] = state.LastResult(
+                    result.status, result.earned, state.fingerprint(result.task.path()))
+            student.mistakes[result.task.id] = (result.failures[0].diagnosis if result.failures
+                                                else "")
 
 
 def _changed_given_files(parts: Sequence[Part]) -> list[str]:
     """A line for the card about each given file that is not as it was handed out."""
-    changed, in_git = handout.changed_files(paths.ROOT)
+    released = (paths.ROOT / handout.RECORD).is_file()
     folders = ("common", "cmake", "tests", *(part.folder.name for part in parts))
     own = ("skeleton", "solution", "ladder")
-    given = [path for path in changed
+    given = [path for path in handout.changed_files(paths.ROOT)
              if Path(path).suffix in manifest.SOURCES | {".inc", ".cmake", ".toml", ".txt"}
              and Path(path).parts[0] in folders and not set(Path(path).parts[:-1]) & set(own)]
     return [f"you changed a given file: {path}; " + (
-        f"git diff {path} shows how, git checkout HEAD {path} takes it back" if in_git else
-        "take it from the release that your course handed out") for path in given]
+        "take it from the release that your course handed out" if released else
+        f"git diff {path} shows how, git checkout HEAD {path} takes it back") for path in given]
 
 
 def tasks_with(tasks: Sequence[Task], case: str, implementation: str,
@@ -154,8 +150,7 @@ def tasks_with(tasks: Sequence[Task], case: str, implementation: str,
     for task in tasks:
         backend = backends.of(task)
         if backend is None:
-            what = "a GPU" if task.needs_gpu else "a GPU or the emulator"
-            left_out.append(f"{task.name} needs {what}")
+            left_out.append(f"{task.name} needs a GPU or the emulator")
         elif not (built := builds[task.id].result).ok:
             left_out.append(f"{task.name} does not compile: {built.first_error}")
         else:

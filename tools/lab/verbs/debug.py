@@ -14,7 +14,7 @@ from lab import build, console, manifest, paths, system
 from lab.backends import CPU, EMULATED
 from lab.errors import LabError
 from lab.manifest import Task
-from lab.verbs import bench, check
+from lab.verbs import check
 
 GROUP = "Student"
 HELP = "gdb in your function, or in one thread of your kernel"
@@ -26,8 +26,6 @@ Place = tuple[int, int, int]  # of a block or thread: x, y, z
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = ("lab debug TASK [--test NAME] [--seed N] [--block B] [--thread T] "
-                    "[-- OPTIONS OF GDB]")
     parser.add_argument("name", metavar="TASK", help="fused_cpu, part1.fused_cpu or 1.A")
     parser.add_argument("--test", metavar="NAME", help="the case to run (default: all)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the inputs (default: 1)")
@@ -37,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="and the thread: 37, or 5,1,0 (default: 0)")
     parser.add_argument("--solution", action="store_true",
                         help="the reference solution instead of the skeleton")
-    bench.pass_options_on(parser, "./lab debug fused_cpu -- -ex 'info locals'; gdb --help")
+    parser.options_example = "./lab debug fused_cpu -- -ex 'info locals'; gdb --help lists all"
 
 
 def _place(text: str) -> Place:
@@ -59,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     if not system.GDB.find():
         raise LabError(f"gdb is not installed; to install it: {system.fix([system.GDB])}")
     config = build.configured()
-    if task.is_cuda and (task.needs_gpu or not config.emulated):
+    if task.is_cuda and not config.emulated:
         raise LabError(f"./lab debug runs kernels emulated, and {task.name} cannot be emulated "
                        "here; on a GPU use NVIDIA's cuda-gdb")
     if args.test is not None:
@@ -111,20 +109,14 @@ def command(task: Task, kind: str, case: str | None, seed: int, block: Place, th
 
 
 def kernels(source: str) -> list[str]:
-    """The names of the kernels that a .cu file defines."""
-    heads = re.findall(r"__global__([^;{]*)\{", re.sub(r"//.*", "", source))
+    """The names of the kernels that a .cu file defines: the last word of a head without all that is
+    in parentheses, the bounds of its launch and its parameters."""
     names = []
-    for head in heads:
-        bounds = re.search(r"__launch_bounds__\s*(?=\()", head)
-        if bounds:
-            depth, end = 0, bounds.end()
-            for end in range(bounds.end(), len(head)):
-                depth += {"(": 1, ")": -1}.get(head[end], 0)
-                if depth == 0:
-                    break
-            head = head[:bounds.start()] + head[end + 1:]
-        if found := re.search(r"(\w+)\s*\(", head):
-            names.append(found[1])
+    for head in re.findall(r"__global__([^;{]*)\{", re.sub(r"//.*", "", source)):
+        count = 1
+        while count:
+            head, count = re.subn(r"\([^()]*\)", "", head)
+        names.append(re.findall(r"\w+", head)[-1])
     return names
 
 

@@ -5,7 +5,6 @@ Standard library only: it is for a machine on which the rest does not start yet.
 
 import argparse
 import contextlib
-import json
 import os
 import platform
 import re
@@ -16,17 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab import bootstrap, system
-from lab.paths import BUILD, ROOT
-from lab.planted import (BARRIER, CPP20, DATA_RACE, HEAP_OVERFLOW, KERNEL, NO_BARRIER,
-                         SIGNED_OVERFLOW, compile_and_run, emulate)
+from lab.paths import ROOT
+from lab.planted import CPP20, HEAP_OVERFLOW, KERNEL, SIGNED_OVERFLOW, compile_and_run
 from lab.planted import run as run_command
 
 GROUP = "Everything at once"
 HELP = "run every tool that the course needs, and show the fix for what is missing"
 
+OLDEST_CMAKE = (3, 21)
 OLDEST_CUDA = (12, 0)     # the first nvcc with C++20
 DISK_GB = 3.0             # .venv, and a build of each preset
-REBUILD = "rm -r build/default, then ./lab check part1"
 
 
 @dataclass(frozen=True)
@@ -97,42 +95,15 @@ def _compiler() -> Finding:
     return have(f"{version}; a C++20 program compiles and runs")
 
 
-def _program(program: str, need: str, oldest: tuple[int, int]) -> Finding:
-    if shutil.which(program) is None:
-        return _none(need)
-    line = _first_line([program, "--version"])
-    if _version(line) < oldest:
-        return lack(f"{line}; {_dotted(oldest)} or newer is needed",
-                    f"pip install {program}, in a venv that is first in PATH")
-    return have(_dotted(_version(line)))
-
-
-def _library(need: str, header: Path | None, version: Callable[[Path], tuple[int, ...]],
-             oldest: tuple[int, int]) -> Finding:
-    if header is None:
-        return _none(need)
-    found = version(header)
-    where = f"{_dotted(found)} in {header.parent}"
-    if found < oldest:
-        return lack(f"{where}; {_dotted(oldest)} or newer is needed", _fix(need))
-    return have(where)
-
-
-def catch2_version(header: Path) -> tuple[int, ...]:
-    """Version 2 states it in its one header's first lines, 3 in macros."""
-    macros = header.parent / "catch_version_macros.hpp"
-    if macros.is_file():
-        return tuple(map(int, re.findall(r"#define CATCH_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)",
-                                         macros.read_text(errors="replace"))))
-    with header.open(errors="replace") as file:
-        return _version(file.read(200))
-
-
-def cli11_version(header: Path) -> tuple[int, ...]:
-    apart = header.with_name("Version.hpp")  # unless CLI11 is one single header
-    text = (apart if apart.is_file() else header).read_text(errors="replace")
-    found = re.search(r'#define CLI11_VERSION "(.*)"', text)
-    return _version(found[1] if found else "")
+def _need(need: system.Need) -> Finding:
+    found = need.find()
+    if not found:
+        return _none(need.name)
+    text = f"in {found.parent}" if isinstance(found, Path) else _first_line([found, "--version"])
+    if need.name == "CMake" and _version(text) < OLDEST_CMAKE:  # it has no presets, and no clue
+        return lack(f"{text}; {_dotted(OLDEST_CMAKE)} or newer is needed",
+                    "pip install cmake, in a venv that is first in PATH")
+    return have(text)
 
 
 def _python() -> Finding:
@@ -179,10 +150,6 @@ def _nvcc() -> Finding:
     return have(f"{shown} ({nvcc}); a C++20 kernel compiles")
 
 
-def _kernel(nvcc: str, **options: object):
-    return compile_and_run(KERNEL, [nvcc, "-std=c++20", "-arch=native"], suffix=".cu", **options)
-
-
 def _gpu() -> Finding:
     names, nvcc = _gpus(), system.find_nvcc()
     if not names:
@@ -190,7 +157,7 @@ def _gpu() -> Finding:
                     "use a machine with an NVIDIA GPU and its driver")
     if nvcc is None:
         return have(f"{names}; not tried, because there is no nvcc")
-    ran = _kernel(nvcc)
+    ran = compile_and_run(KERNEL, [nvcc, "-std=c++20", "-arch=native"], suffix=".cu")
     if ran.output != "2":
         return lack(f"{names}: a small kernel does not {ran.failed_at}: {ran.last_line}",
                     "install a driver as new as the toolkit: compare nvidia-smi's CUDA version "
@@ -198,100 +165,41 @@ def _gpu() -> Finding:
     return have(f"{names}; a kernel runs")
 
 
-def _compute_sanitizer() -> Finding:
-    nvcc = system.find_nvcc()
-    beside = str(Path(nvcc).resolve().parent) if nvcc else ""
-    name = "compute-sanitizer"
-    program = shutil.which(name) or shutil.which(name, path=beside)
-    if not program:
-        return lack("none found", "it is part of NVIDIA's CUDA Toolkit: put its bin folder in PATH")
-    if nvcc is None or not _gpus():
-        missing = "nvcc" if nvcc is None else "GPU"
-        return have(f"{program}; not tried, because there is no {missing}")
-    if "Invalid __global__" not in _kernel(nvcc, before=[program], arguments=["past"]).output:
-        return lack("does not find a planted access out of bounds",
-                    "use the compute-sanitizer of the same toolkit as nvcc")
-    return have("finds a planted access out of bounds")
-
-
 def _emulator() -> Finding:
-    if trouble := _no_emulator():
-        return trouble
-    if not _emulator_is_built():
-        return have(f"{platform.system()} on {platform.machine()}; "
-                    "not tried before it is built (./lab check part1)")
-    ran = emulate(BARRIER, system.find_compiler() or "c++", ROOT, BUILD)
-    if ran.output != "63":
-        return lack(f"a small kernel does not {ran.failed_at}: {ran.last_line}", REBUILD)
-    return have("runs a kernel on the CPU")
+    where = f"{platform.system()} on {platform.machine()}"
+    if platform.system() != "Linux" or platform.machine() not in ("x86_64", "aarch64"):
+        return lack(f"{where}: .cu files can run only on a GPU",
+                    "use Linux on x86-64 or AArch64 (WSL too)")
+    return have(f"{where}; ./lab check part1 builds it and runs kernels on it")
 
 
 def _emulator_checks() -> Finding:
-    if trouble := _no_emulator():
-        return trouble
-    compiler = system.find_compiler() or "c++"
-    with_gxx = "rm -r build/default, then CXX=g++ ./lab check part1"
+    compiler = system.find_compiler()
+    if compiler is None:
+        return _no_compiler()
     if "__clang__" in run_command([compiler, "-dM", "-E", "-x", "c++", os.devnull]).output:
         return lack(f"they need g++, and {compiler} is clang: --check-races and the cases that "
-                    f"need the checks are left out", f"{_fix('a C++ compiler')}; {with_gxx}")
-    manager = system.package_manager()
-    binutils = system.install_command(manager, ["binutils"]) if manager else "install binutils"
-    if shutil.which("addr2line") is None:
-        return lack("their reports have no line numbers, because addr2line is missing", binutils)
-    if not _emulator_is_built():
-        return have("g++ and addr2line found; not tried before they are built (./lab check part1)")
-    if _configured("checked") == "FALSE":
-        return lack(f"build/default was configured without them, for {_configured('compiler')}",
-                    with_gxx)
-    ran = emulate(NO_BARRIER, compiler, ROOT, BUILD, checked=True)
-    bug = "a planted missing __syncthreads()"
-    if "a data race" not in ran.output:
-        trouble = ran.last_line if ran.failed_at == "compile" else "no report"
-        return lack(f"do not find {bug}: {trouble}",
-                    "install GCC 11 or newer, as c++ or named by $CXX")
-    if not re.search(r"planted\.cu:\d", ran.output):
-        return lack(f"find {bug}, but not its line", binutils)
-    return have(f"find {bug}, and its line")
-
-
-def _no_emulator() -> Finding | None:
-    if platform.system() != "Linux" or platform.machine() not in ("x86_64", "aarch64"):
-        return lack(f"{platform.system()} on {platform.machine()}: .cu files can run only on a GPU",
-                    "use Linux on x86-64 or AArch64 (WSL too)")
-    if system.find_compiler() is None:
-        return _no_compiler()
-    if _configured("emulated") == "FALSE":
-        return lack("build/default was configured without it", REBUILD)
-    return None
-
-
-def _emulator_is_built() -> bool:
-    return all((BUILD / "lib" / f"lib{name}.so").is_file()
-               for name in ("flash_common", "flash_simt", "flash_cuda_emulated"))
-
-
-def _configured(key: str) -> str:
-    """What the last configure step found, "" where there was none."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        return str(json.loads((BUILD / "config.json").read_text(encoding="utf-8"))[key])
-    return ""
+                    f"need the checks are left out", f"{_fix('a C++ compiler')}; "
+                    "rm -r build/default, then CXX=g++ ./lab check part1")
+    if not system.ADDR2LINE.find():
+        return lack("their reports have no line numbers, because addr2line is missing",
+                    system.fix([system.ADDR2LINE]))
+    return have("g++ and addr2line found")
 
 
 def _sanitizer(kind: str, program: str, bug: str, report: str) -> Finding:
     compiler = system.find_compiler()
     if compiler is None:
         return _no_compiler()
-    ran = compile_and_run(program, [compiler, "-std=c++20", "-g", "-pthread", f"-fsanitize={kind}"])
+    ran = compile_and_run(program, [compiler, "-std=c++20", "-g", f"-fsanitize={kind}"])
     if report in ran.output:
         return have(f"finds a planted {bug}")
     if ran.failed_at == "compile":
-        library = {"address": "libasan", "undefined": "libubsan", "thread": "libtsan"}[kind]
+        library = {"address": "libasan", "undefined": "libubsan"}[kind]
         return lack(f"does not link: {ran.last_line}",
                     f"install {library} of this compiler's version (Debian's g++ comes with it)")
-    # Newer kernels randomize addresses with more bits than an older TSan can handle.
-    fix = ("sudo sysctl vm.mmap_rnd_bits=28" if "unexpected memory mapping" in ran.last_line
-           else "name another compiler in $CXX")
-    return lack(f"does not find a planted {bug}: {ran.last_line or 'no report'}", fix)
+    return lack(f"does not find a planted {bug}: {ran.last_line or 'no report'}",
+                "name another compiler in $CXX")
 
 
 def _gdb() -> Finding:
@@ -304,12 +212,8 @@ def _gdb() -> Finding:
 
 CHECKS = (
     Check("C++ compiler", True, _compiler),
-    Check("CMake", True, lambda: _program("cmake", "CMake", (3, 21))),
-    Check("Ninja", True, lambda: _program("ninja", "Ninja", (1, 10))),
-    Check("Catch2", True,
-          lambda: _library("Catch2", system.find_catch2(), catch2_version, (2, 13))),
-    Check("CLI11", True, lambda: _library("CLI11", system.find_cli11(), cli11_version, (2, 1))),
-    Check("git", True, lambda: _program("git", "git", (2, 0))),
+    # The compiler and Python's venv have checks of their own.
+    *(Check(need.name, True, lambda need=need: _need(need)) for need in system.NEEDS[1:-1]),
     Check("Python", True, _python),
     Check("rich, matplotlib", False, _packages),
     Check("disk", True, _disk),
@@ -317,14 +221,11 @@ CHECKS = (
         "address", HEAP_OVERFLOW, "heap overflow", "AddressSanitizer: heap-buffer-overflow")),
     Check("UBSan", False, lambda: _sanitizer(
         "undefined", SIGNED_OVERFLOW, "signed overflow", "runtime error: signed integer overflow")),
-    Check("TSan", False, lambda: _sanitizer(
-        "thread", DATA_RACE, "data race", "ThreadSanitizer: data race")),
     Check("gdb", False, _gdb),
     Check("CUDA emulator", False, _emulator),
     Check("emulator's checks", False, _emulator_checks),
     Check("CUDA toolkit", False, _nvcc),
     Check("GPU", False, _gpu),
-    Check("compute-sanitizer", False, _compute_sanitizer),
 )
 
 

@@ -1,5 +1,5 @@
-"""`./lab hint`: after a check that named a mistake the hint for that; otherwise one more hint for the
-task, from a nudge to nearly the answer."""
+"""`./lab hint`: after a check that named a mistake the hint for that; otherwise one more hint for
+the task, from a nudge to nearly the answer."""
 
 import argparse
 import re
@@ -17,7 +17,6 @@ HELP = "show one more hint for a task (default: the first unfinished one)"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="TASK",
                         help="fused_cpu; for a part, its first unfinished task")
-    parser.add_argument("--forget", action="store_true", help="hide the task's hints again")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -27,18 +26,13 @@ def run(args: argparse.Namespace) -> int:
         say(f"All of these tasks are finished. To see a hint anyway: ./lab hint {tasks[0].name}")
         return 0
     with state.edit() as student:
-        mistake = student.mistakes.get(task.id, "")
-        if hints.of(mistake) and not args.forget:
+        mistake = student.mistakes.pop(task.id, "")
+        if hints.of(mistake):
             show_for(task, mistake)
-            del student.mistakes[task.id]
             return 0
-        shown = min(student.hints.pop(task.id, 0), len(task.hints))
-        if not args.forget:
-            student.hints[task.id] = min(shown + 1, len(task.hints))
-    if args.forget:
-        say(f"{task.name}: its {len(task.hints)} hints are hidden again")
-    else:
-        show(task, shown)
+        shown = min(student.hints.get(task.id, 0), len(task.hints))
+        student.hints[task.id] = min(shown + 1, len(task.hints))
+    show(task, shown)
     return 0
 
 

@@ -16,7 +16,7 @@ GROUP = "Student"
 HELP = "list all tasks with points, time, hints shown, and how the last check ended"
 
 BAR = 40  # columns
-WITH_TITLES, WITH_TAGS = 100, 120  # columns of a screen that has room for them
+WITH_TITLES = 100  # columns of a screen that has room for them
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _table(tasks: Sequence[Task], student: State) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    titles, tags = console.width >= WITH_TITLES, console.width >= WITH_TAGS
+    titles = console.width >= WITH_TITLES
     table.add_column("", no_wrap=True)
     table.add_column("task", no_wrap=True)
     if titles:
@@ -42,8 +42,6 @@ def _table(tasks: Sequence[Task], student: State) -> Table:
     for heading in ("points", "minutes", "hints"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("in", no_wrap=True)
-    if tags:
-        table.add_column("tags", min_width=12)
     table.add_column("last check", min_width=16)
     part = ""
     for task in tasks:
@@ -55,10 +53,9 @@ def _table(tasks: Sequence[Task], student: State) -> Table:
         if last and task.points:
             points = f"{card.points(last.earned)} of {points}"
         hints = f"{min(student.hints.get(task.id, 0), len(task.hints))}/{len(task.hints)}"
-        language = "CUDA, on a GPU" if task.needs_gpu else "CUDA" if task.is_cuda else "C++"
+        language = "CUDA" if task.is_cuda else "C++"
         table.add_row(card.label_of(task), Text(task.name, "bold"), *[task.title] * titles, points,
-                      str(task.minutes), hints, language, *[", ".join(task.tags)] * tags,
-                      _status(task, last))
+                      str(task.minutes), hints, language, _status(task, last))
     return table
 
 

@@ -1,15 +1,12 @@
 """`./lab profile`: part 3's forward kernel under Nsight Compute (profiler.py makes the figures)."""
 
 import argparse
-import contextlib
-import csv
-import os
 import tempfile
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab import build, console, manifest, profiler, system
+from lab import build, console, profiler, results, system
 from lab.build import Config
 from lab.console import say
 from lab.errors import LabError
@@ -29,15 +26,12 @@ ENVIRONMENT = {"LC_ALL": "C"}  # numbers as 6,392,320.5, whatever the user's loc
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "lab profile [PART] [--skeleton | --solution] [-- OPTIONS OF THE PROGRAM]"
     parser.add_argument("part", nargs="?", default=PART, choices=[PART],
                         help=f"{PART} (the default)")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--skeleton", action="store_true",
-                       help="profile what you wrote (the default)")
-    which.add_argument("--solution", action="store_true", help="profile the reference solution")
-    bench.pass_options_on(parser, "./lab profile -- --seq-lens 1024 --causal on; "
-                                  "./lab profile -- --help")
+    parser.add_argument("--solution", action="store_true",
+                        help="profile the reference solution instead of what you wrote")
+    parser.options_example = ("./lab profile -- --seq-lens 1024 --causal on; ./lab profile -- "
+                              "--help lists all")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,20 +41,14 @@ def run(args: argparse.Namespace) -> int:
     given = {word.split("=")[0] for word in args.options}
     if "--output" in given:
         raise LabError("--output is not for a profile: a time taken under a profiler is no result")
-    if not any(one.name == args.part and one.has(implementation) for one in manifest.load_parts()):
-        raise LabError(f"{args.part} has no {implementation}/ folder here")
     ncu = _ready(build.configured())
-    program, options = bench.PROGRAMS[args.part]
-    target = program + ("" if implementation == "solution" else "_skeleton")
-    built = build.build(target)
-    if not built.ok:
-        raise LabError(f"{target} does not build: {built.first_error}")
+    program = bench.built(args.part, implementation)
     defaults = DEFAULTS | ({} if "--impl" in given else PASSES)
-    options += tuple(word for name, value in defaults.items() if name not in given
-                     for word in (name, value))
+    options = [word for name, value in defaults.items() if name not in given
+               for word in (name, value)]
     with tempfile.TemporaryDirectory(prefix="flash-profile-") as folder:
         output = Path(folder) / "attention.csv"
-        _profile(ncu, [build.binary(target), *options, *args.options, "--output", output], output)
+        _profile(ncu, [*program, *options, *args.options, "--output", output], output)
     return 0
 
 
@@ -83,13 +71,13 @@ def _ready(config: Config) -> str:
 
 def _profile(ncu: str, program: Sequence[str | Path], output: Path) -> None:
     """Prints the figures of one launch of `program`, which writes its CSV to `output`."""
-    # Once without the profiler: the tuner launches the kernel too when a problem is new, errors are
-    # seen without ncu's lines, and the row says what the problem is.
-    environment = _tuning(output.parent)
+    # Once without the profiler: the tuner (part3_flash_cuda/tuning.hpp) launches the kernel too
+    # when a problem is new, and leaves its choice in a file; errors are seen without ncu's lines;
+    # and the row says what the problem is.
+    environment = ["/usr/bin/env", f"FLASH_TUNING_FILE={output.with_name('tuning.txt')}"]
     alone = _run([*environment, *program], "running once without the profiler")
-    lines = output.read_text(encoding="utf-8").splitlines() if output.is_file() else []
-    rows = list(csv.DictReader(lines))
-    if alone.code != 0 or not rows or not rows[0]["forward_ms"]:
+    found = results.groups(results.load(output)) if output.is_file() else []
+    if alone.code != 0 or not found or not found[0].rows[0].forward_ms:
         raise LabError(profiler.program_trouble(alone.code, alone.output))
 
     # The first timed launch comes after the one whose result is checked, and the warm-ups. The
@@ -104,20 +92,7 @@ def _profile(ncu: str, program: Sequence[str | Path], output: Path) -> None:
     if profile is None or not profile.metrics:
         raise LabError(
             profiler.profiler_trouble(profiled.code, profiled.output, system.is_root()))
-    _print(profile, profiler.Problem.of(rows[0]), rows[0]["gpu"])
-
-
-def _tuning(folder: Path) -> list[str]:
-    """What to put before a command so that the tuner (part3_flash_cuda/tuning.hpp) remembers from
-    run to run what it found: nothing, or where it cannot write its own file, a file in `folder`."""
-    home = Path(os.environ.get("HOME", "/tmp"))
-    cache = Path(os.environ.get("XDG_CACHE_HOME", home / ".cache"))
-    file = Path(os.environ.get("FLASH_TUNING_FILE", cache / "flash" / "forward_tuning.txt"))
-    with contextlib.suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-    if os.access(file.parent, os.W_OK):
-        return []
-    return ["env", f"FLASH_TUNING_FILE={folder / 'tuning.txt'}"]
+    _print(profile, found[0])
 
 
 def _run(command: Sequence[str | Path], description: str) -> console.Finished:
@@ -125,10 +100,10 @@ def _run(command: Sequence[str | Path], description: str) -> console.Finished:
     return console.stream(command, description=description, env=ENVIRONMENT)
 
 
-def _print(profile: profiler.Profile, problem: profiler.Problem, gpu: str) -> None:
-    tiles = profile.tiles
+def _print(profile: profiler.Profile, group: results.Group) -> None:
+    tiles, problem = profile.tiles, group.rows[0]
     cut = f"; {tiles.queries} queries x {tiles.keys} keys, {tiles.warps} warps" if tiles else ""
-    say(f"\n{gpu}, {problem.title}{cut}")
+    say(f"\n{group.title}, seq_len {problem.size}, {'' if problem.mask else 'not '}causal{cut}")
     width = min(console.console.width, WIDTH)
     for number, figure in enumerate(profiler.figures(profile, problem), 1):
         say(f"\n{number}  {figure.title}", "bold")

@@ -1,7 +1,6 @@
 """`./lab reset`: puts a task's file back to what was handed out, and keeps the old one."""
 
 import argparse
-import subprocess
 
 from lab import derive, handout, manifest, paths, state
 from lab.console import console, say
@@ -41,19 +40,11 @@ def _original(task: Task) -> tuple[str, str]:
     """The text that was handed out, and where it comes from."""
     if task.path("solution").is_file():
         return derive.derive_task(task), "the skeleton"
-    shown = task.shown_path()
-    if (kept := handout.handed_out(paths.ROOT, shown)).is_file():
-        return derive.read_exact(kept), "the skeleton that was handed out"
-    trouble = f"{shown} cannot be reset: there is no solution/ to derive it from, and git "
-    try:
-        git = subprocess.run(["git", "show", f"HEAD:./{shown}"], cwd=paths.ROOT,
-                             capture_output=True)
-    except FileNotFoundError:
-        raise LabError(f"{trouble}is not installed") from None
-    if git.returncode:
-        raise LabError(f"{trouble}HEAD does not have it")
-    text = git.stdout.decode("utf-8", "surrogateescape")
-    return text, "the version of the last commit (git HEAD)"
+    kept = handout.handed_out(paths.ROOT, task.shown_path())
+    if not kept.is_file():
+        raise LabError(f"{task.shown_path()} cannot be reset: this course has neither solution/ to "
+                       f"derive it from, nor {paths.relative(kept)}")
+    return derive.read_exact(kept), "the skeleton that was handed out"
 
 
 def _agreed(question: str) -> bool:

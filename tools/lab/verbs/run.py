@@ -42,8 +42,7 @@ def run(args: argparse.Namespace) -> int:
     measured: dict[object, list[str]] = {}  # of each benchmark program the first part that has it
     for part in parts:
         if part.name in bench.PROGRAMS and bench.can_run(part.name, config):
-            which = "--solution" if part in solved else "--skeleton"
-            command = ["bench", part.name, "--quick", which]
+            command = ["bench", part.name, "--quick", *["--solution"] * (part in solved)]
             measured.setdefault(bench.PROGRAMS[part.name], command)
     troubles = list(filter(None, map(_verb, [*measured.values(), ["plot"]])))
 

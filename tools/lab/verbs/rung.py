@@ -3,9 +3,8 @@
 import argparse
 import re
 import subprocess
-from pathlib import Path
 
-from lab import build, console, manifest, paths, results, tables
+from lab import build, console, paths, results, tables
 from lab.console import say
 from lab.errors import LabError
 from lab.verbs import bench
@@ -19,20 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--full", action="store_true", help="measure the complete sizes")
 
 
-def find(name: str) -> tuple[str, str, Path]:
-    """The part, the name and the file of a rung; `name` may begin with the part."""
-    rungs = {f"{part.name}/{file.name.split('.')[0]}": file for part in manifest.load_parts()
-             for file in part.folder.glob("ladder/[0-9]*_*") if file.suffix in (".cpp", ".cu")}
-    found = [rung for rung in rungs if f"/{rung}".endswith(f"/{name}")]
-    if len(found) != 1:
-        raise LabError(f'{len(found)} rungs are called "{name}"; '
-                       f"there are {', '.join(sorted(rungs))}")
-    part, name = found[0].split("/")
-    return part, name, rungs[found[0]]
-
-
 def run(args: argparse.Namespace) -> int:
-    part, name, file = find(args.name)
+    part, name, file = tables.find_rung(args.name)
     on_gpu = file.suffix == ".cu"
 
     config = build.configure()  # a new file has new tests

@@ -1,9 +1,8 @@
 """`./lab table`: the tables of the README pages, generated from results and ladders."""
 
 import argparse
-import os
 
-from lab import paths, tables
+from lab import derive, paths, tables
 from lab.console import say
 from lab.errors import LabError
 
@@ -25,9 +24,7 @@ def run(args: argparse.Namespace) -> int:
             continue
         stale.append(paths.relative(page))
         if not args.check:
-            temporary = page.with_name(f".{page.name}.tmp")
-            temporary.write_text(new, encoding="utf-8")
-            os.replace(temporary, page)
+            derive.write_exact(page, new)
     if not stale:
         say("the tables of all README pages are up to date")
     elif args.check:

@@ -1,6 +1,4 @@
-"""`./lab test`: the whole suite; the CPU tests again under AddressSanitizer and UBSan; and, where
-nvcc is, graded cases of CUDA tasks again in a build without it, as a laptop has it.
-"""
+"""`./lab test`: the whole suite, and the CPU tests again under AddressSanitizer and UBSan."""
 
 import argparse
 import os
@@ -12,19 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab import build, console, manifest, paths, system
-from lab.backends import EMULATED
+from lab import build, console, paths, system
 from lab.console import say
 from lab.errors import LabError
 
 GROUP = "Everything at once"
-HELP = "run the whole test suite, again under sanitizers, and CUDA tasks without nvcc"
+HELP = "run the whole test suite, and the CPU tests again under sanitizers"
 
 # Name on the screen, configure preset, ctest preset.
 SUITES = (("suite", "default", "all"), ("sanitizers", "asan", "asan"))
-WITHOUT_NVCC = ("without nvcc", "cpu", "cpu")
 
-SHOWN_FAILURES = 3  # names in the summary; the output of every failure is above it
 REPORT = "test-report.xml"  # in the build folder
 LOG = Path("Testing", "Temporary", "LastTest.log")  # ctest writes there what every test printed
 # Why a test was skipped, by what the harness prints last (cmake/FlashTargets.cmake).
@@ -53,8 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     system.ensure(args.yes)
     stages = [_stage(*suite) for suite in SUITES]
-    if _nvcc_makes_a_difference():
-        stages.append(_stage(*WITHOUT_NVCC, targets=_graded_tests()))
     say("")
     for line in summary(stages):
         say(line, "red" if any(stage.failed for stage in stages) else "green")
@@ -62,21 +55,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def summary(stages: Sequence[Stage]) -> list[str]:
-    """At most 12 lines for 3 stages."""
     lines = [f"{stage.name}: {counts([stage])}; "
              f"build {stage.building:.0f} s, tests {stage.testing:.0f} s"
              for stage in stages]
-    failed = [(name, stage) for stage in stages for name in stage.failed]
-    lines += [f"failed ({stage.name}): {name}" for name, stage in failed[:SHOWN_FAILURES]]
-    if len(failed) > SHOWN_FAILURES:
-        log = paths.relative(failed[SHOWN_FAILURES][1].log)
-        lines.append(f"and {len(failed) - SHOWN_FAILURES} more, see {log}")
+    lines += [f"failed ({stage.name}): {name}" for stage in stages for name in stage.failed]
     reasons = sum((stage.skipped for stage in stages), Counter())
     if reasons:
         kinds = (f"{count} {why}" for why, count in reasons.most_common())
         lines.append(f"skipped: {', '.join(kinds)}")
     logs = [paths.relative(stage.log) for stage in stages if stage.testing]
-    return [*lines, *([f"full logs: {', '.join(logs)}"] if logs else []), counts(stages)]
+    return [*lines, *[f"full logs: {', '.join(logs)}"] * bool(logs), counts(stages)]
 
 
 def counts(stages: Sequence[Stage]) -> str:
@@ -85,24 +73,7 @@ def counts(stages: Sequence[Stage]) -> str:
     return f"{passed} passed, {failed} failed, {sum(s.skipped.total() for s in stages)} skipped"
 
 
-def _nvcc_makes_a_difference() -> bool:
-    try:
-        config = build.configured()
-    except LabError:
-        return False  # the suite has reported it
-    return config.cuda != "none" and config.emulated
-
-
-def _graded_tests() -> list[str]:
-    """The emulated test binaries of the first part that has CUDA tasks. That is enough: CMake makes
-    all parts alike, and nvcc changes nothing for C++ tasks and the emulator's checks."""
-    first = next(part for part in manifest.load_parts() if any(task.is_cuda for task in part.tasks))
-    implementation = "solution" if first.has("solution") else "skeleton"
-    return [task.target(implementation, EMULATED) for task in first.tasks
-            if task.is_cuda and not task.needs_gpu]
-
-
-def _stage(name: str, preset: str, tests: str, targets: Sequence[str] = ("all",)) -> Stage:
+def _stage(name: str, preset: str, tests: str) -> Stage:
     """Builds and runs one preset's tests. A failure is counted, and the next stage still runs."""
     folder = paths.build_folder(preset)
     stage = Stage(name, folder / LOG)
@@ -110,7 +81,7 @@ def _stage(name: str, preset: str, tests: str, targets: Sequence[str] = ("all",)
     begin = time.monotonic()
     try:
         build.configure(preset)
-        built = build.build(targets, preset, keep_going=True)
+        built = build.build("all", preset, keep_going=True)
         stage.building = time.monotonic() - begin
         if not built.ok:
             say(build.failure(built.log))

@@ -23,10 +23,10 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from lab import build, console, paths, results
+from lab import build, console, paths, results, tables
 from lab.console import say
 from lab.errors import LabError
-from lab.verbs import bench, rung
+from lab.verbs import bench
 
 GROUP = "Measurements"
 HELP = "compile a rung of part 3's ladder with other tiles, and find the fastest (on a GPU)"
@@ -38,8 +38,6 @@ DEFAULTS = {"--batch": "4", "--seq-lens": "4096", "--warmups": "2", "--passes": 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = ("lab tune RUNG [--head-dim N] [--space CONFIG] [--compile-only] "
-                    "[-- OPTIONS OF bench_attention]")
     parser.add_argument("rung", help="3_pipelined")
     parser.add_argument("--head-dim", type=int, default=128, choices=(64, 128, 256),
                         help="the width of a head (default: 128)")
@@ -47,12 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="what to try instead of what the rung says: 'D, 128, 64|96, 4|8, 2, 2'")
     parser.add_argument("--compile-only", action="store_true",
                         help="only say which of them compile; needs nvcc and no GPU")
-    bench.pass_options_on(parser, "./lab tune 3_pipelined -- --seq-lens 1024 --causal on; "
-                                  "./lab bench part3 -- --help")
+    parser.options_example = ("./lab tune 3_pipelined -- --seq-lens 1024 --causal on; ./lab bench "
+                              "part3 -- --help lists all")
 
 
 def run(args: argparse.Namespace) -> int:
-    part, name, file = rung.find(args.rung)
+    part, name, file = tables.find_rung(args.rung)
     text = file.read_text(encoding="utf-8")
     said = SPACE.search(text)
     if file.suffix != ".cu" or part != "part3" or not (said or args.space):

@@ -22,8 +22,7 @@ GROUP = "Student"
 HELP = "check again whenever you save a file (ctrl-C leaves)"
 
 WATCHED = manifest.SOURCES | {".toml"}
-SETTLED = 0.15  # seconds without a further change: an editor may write a new file and rename it
-VANISHED = 2.0  # seconds after which a file that is gone counts as deleted and not as being saved
+INTERVAL = 0.5  # seconds between two looks at the files
 
 Snapshot = dict[Path, tuple[int, int]]  # file -> (modification time in ns, size)
 
@@ -31,53 +30,40 @@ Snapshot = dict[Path, tuple[int, int]]  # file -> (modification time in ns, size
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="PART|TASK",
                         help="what to watch (default: all)")
-    parser.add_argument("--interval", type=float, default=0.5, metavar="SECONDS",
-                        help="time between two looks at the files (default: 0.5)")
-    parser.add_argument("--once", action="store_true",
-                        help="leave after the first change has been checked")
     check.add_backend_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    if not 0 < args.interval <= 60:
-        raise LabError(f"--interval is {args.interval:g}; it must be above 0 and at most 60 "
-                       "seconds")
     tasks = manifest.select(manifest.load_parts(), args.names)
     backends = choose(build.configured(), args.emulate, args.check_races, args.sanitize, tasks)
-    try:
-        return _watch(args.names, tasks, backends, args.interval, args.once)
-    except KeyboardInterrupt:
-        console.print()
-        return 0
+    with contextlib.suppress(KeyboardInterrupt):
+        _watch(args.names, tasks, backends)
+    console.print()
+    return 0
 
 
-def _watch(names: Sequence[str], tasks: Sequence[Task], backends: Backends, interval: float,
-           once: bool) -> int:
-    before = snapshot(tasks)  # taken before the check, so that a save during it is not missed
-    _check_until_saved(before, tasks, tasks, backends, interval)
+def _watch(names: Sequence[str], tasks: Sequence[Task], backends: Backends) -> None:
+    before, chosen = snapshot(tasks), tasks  # before the check: a save during it is not missed
     while True:
+        _check_until_saved(before, tasks, chosen, backends)
         folders = ", ".join(dict.fromkeys(f"{task.folder.name}/" for task in tasks))
-        say(f"\nwatching {folders} every {interval:g} s; ctrl-C leaves", "dim")
-        after = _wait(before, tasks, interval)
-        changed = differences(before, after)
-        before = after
+        say(f"\nwatching {folders}; ctrl-C leaves", "dim")
+        before, changed = _wait(before, tasks)
         console.clear()
         say(f"changed: {', '.join(map(paths.relative, changed))}", "bold")
         if any(path.name == manifest.MANIFEST for path in changed):
-            with contextlib.suppress(LabError):  # _check names the error
+            with contextlib.suppress(LabError):  # the check names the error
                 tasks = manifest.select(manifest.load_parts(), names)
-        code = _check_until_saved(before, tasks, affected(tasks, changed), backends, interval)
-        if once:
-            return code
+        chosen = affected(tasks, changed)
 
 
 def _check_until_saved(before: Snapshot, watched: Sequence[Task], tasks: Sequence[Task],
-                       backends: Backends, interval: float) -> int:
+                       backends: Backends) -> None:
     """A check that ends when a file is saved, as ctrl-C would end it."""
     ended, saved = threading.Event(), threading.Event()
 
     def look() -> None:
-        while not ended.wait(interval):
+        while not ended.wait(INTERVAL):
             if affected(watched, differences(before, snapshot(watched))):
                 saved.set()
                 signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
@@ -87,7 +73,9 @@ def _check_until_saved(before: Snapshot, watched: Sequence[Task], tasks: Sequenc
     looking.start()
     try:
         try:
-            return _check(tasks, backends)
+            check.check(manifest.load_parts(), tasks, backends=backends)
+        except LabError as error:  # a file in the middle of an edit must not end the watch
+            say(f"lab: {error}", "red")
         finally:
             ended.set()
             looking.join()  # then no signal is on its way
@@ -95,15 +83,6 @@ def _check_until_saved(before: Snapshot, watched: Sequence[Task], tasks: Sequenc
         if not saved.is_set():
             raise
         say("stopped, because a file was saved", "dim")
-        return 1
-
-
-def _check(tasks: Sequence[Task], backends: Backends) -> int:
-    try:
-        return check.check(manifest.load_parts(), tasks, backends=backends)
-    except LabError as error:  # a file in the middle of an edit must not end the watch
-        say(f"lab: {error}", "red")
-        return 1
 
 
 def snapshot(tasks: Iterable[Task]) -> Snapshot:
@@ -121,8 +100,9 @@ def snapshot(tasks: Iterable[Task]) -> Snapshot:
 
 
 def differences(before: Snapshot, after: Snapshot) -> list[Path]:
-    """Files that are new, changed or gone."""
-    return sorted({path for path, _ in before.items() ^ after.items()})
+    """Files that are new or changed. One that is gone may be back at once: an editor may write a
+    new file and rename it."""
+    return sorted(path for path, status in after.items() if before.get(path) != status)
 
 
 def affected(tasks: Sequence[Task], changed: Sequence[Path]) -> list[Task]:
@@ -135,25 +115,12 @@ def affected(tasks: Sequence[Task], changed: Sequence[Path]) -> list[Task]:
     return [task for task in tasks if any(concerns(task, path) for path in changed)]
 
 
-def _wait(before: Snapshot, tasks: Sequence[Task], interval: float) -> Snapshot:
-    """Blocks until a change that concerns one of the tasks is complete."""
+def _wait(before: Snapshot, tasks: Sequence[Task]) -> tuple[Snapshot, list[Path]]:
+    """Blocks until a change that concerns one of the tasks. Where that was only the first half of a
+    save, the check that follows is ended by the second."""
     while True:
         now = snapshot(tasks)
-        while differences(before, now):
-            now = _settle(before, now, tasks)
-            if affected(tasks, differences(before, now)):
-                return now
-            before = now
-        time.sleep(interval)
-
-
-def _settle(before: Snapshot, now: Snapshot, tasks: Sequence[Task]) -> Snapshot:
-    """Waits until the files stay the same; one that is gone gets a while to come back."""
-    begin = time.monotonic()
-    while True:
-        time.sleep(SETTLED)
-        later = snapshot(tasks)
-        gone = before.keys() - later.keys()
-        if later == now and (not gone or time.monotonic() - begin > VANISHED):
-            return later
-        now = later
+        changed = differences(before, now)
+        if affected(tasks, changed):
+            return now, changed
+        time.sleep(INTERVAL)
