@@ -33,9 +33,9 @@ void fill_with_nan(DeviceTensor<T, Rank>& tensor) {
   device::fill_bytes(tensor.data(), 0xff, tensor.bytes());
 }
 
-template <class T, int Rank>
-grading::Argument input(const char* name, const DeviceTensor<T, Rank>& tensor) {
-  return grading::argument(name, TensorView<const T, Rank>(tensor.view()));
+grading::Call on_device(grading::Call call) {
+  call.on_device = true;
+  return call;
 }
 
 template <class T>
@@ -71,28 +71,22 @@ class GpuAttention final : public Problem {
   }
 
   grading::Call call(std::size_t pass) override {
-    using grading::argument;
-    const std::vector<double> options = {causal_ ? 1.0 : 0.0, 0.0, 0.0};
+    const AttentionOptions options{.causal = causal_};
     if (pass == 0) {
       fill_with_nan(out_);
       fill_with_nan(lse_);
-      return {.function = grading::device_function<T>(grading::kFlashForwardCuda),
-              .arguments = {input("q", q_), input("k", k_), input("v", v_),
-                            argument("out", out_.view()), argument("lse", lse_.view())},
-              .integers = {0, 0, 0, 0},
-              .numbers = options,
-              .on_device = true};
+      return on_device(grading::call_of(
+          grading::device_function<T>(grading::kFlashForwardCuda),
+          AttentionForward<T>{q_.view(), k_.view(), v_.view(), out_.view(), lse_.view(), options},
+          {0, 0, 0, 0}));
     }
     fill_with_nan(d_q_);
     fill_with_nan(d_k_);
     fill_with_nan(d_v_);
-    return {
-        .function = grading::device_function<T>(grading::kFlashBackwardCuda),
-        .arguments = {input("q", q_), input("k", k_), input("v", v_), input("out", out_want_),
-                      input("lse", lse_want_), input("d_out", d_out_), argument("d_q", d_q_.view()),
-                      argument("d_k", d_k_.view()), argument("d_v", d_v_.view())},
-        .numbers = options,
-        .on_device = true};
+    return on_device(grading::call_of(
+        grading::device_function<T>(grading::kFlashBackwardCuda),
+        AttentionBackward<T>{q_.view(), k_.view(), v_.view(), out_want_.view(), lse_want_.view(),
+                             d_out_.view(), d_q_.view(), d_k_.view(), d_v_.view(), options}));
   }
 
   std::string wrong(std::size_t pass) const override {
@@ -178,10 +172,9 @@ class GpuSoftmaxMatmul final : public Problem {
   grading::Call call(std::size_t) override {
     fill_with_nan(out_);
     const SoftmaxMatmulBlocks blocks;
-    return {.function = grading::kFusedSoftmaxMatmulCuda,
-            .arguments = {input("x", x_), input("v", v_), grading::argument("out", out_.view())},
-            .integers = {blocks.block_1, blocks.block_2},
-            .on_device = true};
+    return on_device(grading::call_of(grading::kFusedSoftmaxMatmulCuda,
+                                      SoftmaxMatmul<float>{x_.view(), v_.view(), out_.view()},
+                                      {blocks.block_1, blocks.block_2}));
   }
 
   std::string wrong(std::size_t) const override {

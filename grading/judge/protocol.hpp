@@ -38,9 +38,8 @@ enum class Ended : std::uint32_t {
   kUnsupported,
   kOutOfMemory,
   kCudaError,
-  kKernelError,   // the emulator found a mistake in a kernel
-  kError,         // flash::Error
-  kRuntimeError,  // std::runtime_error
+  kKernelError,  // the emulator found a mistake in a kernel
+  kError,        // flash::Error
   kOther,
 };
 

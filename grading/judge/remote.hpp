@@ -8,9 +8,11 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/attention.hpp"
+#include "common/softmax_matmul.hpp"
 #include "common/tensor.hpp"
 #include "grading/judge/protocol.hpp"
 #include "grading/judge/rows.hpp"
@@ -67,6 +69,34 @@ void device_call(Call call);
 // The options of a pass, as a call carries them.
 inline std::vector<double> numbers_of(const AttentionOptions& options) {
   return {options.causal ? 1.0 : 0.0, options.scale ? 1.0 : 0.0, options.scale.value_or(0)};
+}
+
+// The call of a function with the tensors and the options of a pass.
+inline Call call_of(Function function, const SoftmaxMatmul<float>& pass,
+                    std::vector<std::int64_t> integers) {
+  return {.function = function,
+          .arguments = {argument("x", pass.x), argument("v", pass.v), argument("out", pass.out)},
+          .integers = std::move(integers)};
+}
+template <class T>
+Call call_of(Function function, const AttentionForward<T>& pass,
+             std::vector<std::int64_t> integers) {
+  return {.function = function,
+          .arguments = {argument("q", pass.q), argument("k", pass.k), argument("v", pass.v),
+                        argument("out", pass.out), argument("lse", pass.lse)},
+          .integers = std::move(integers),
+          .numbers = numbers_of(pass.options)};
+}
+template <class T>
+Call call_of(Function function, const AttentionBackward<T>& pass,
+             std::vector<std::int64_t> integers = {}) {
+  return {.function = function,
+          .arguments = {argument("q", pass.q), argument("k", pass.k), argument("v", pass.v),
+                        argument("out", pass.out), argument("lse", pass.lse),
+                        argument("d_out", pass.d_out), argument("d_q", pass.d_q),
+                        argument("d_k", pass.d_k), argument("d_v", pass.d_v)},
+          .integers = std::move(integers),
+          .numbers = numbers_of(pass.options)};
 }
 
 // What every task that measures asks of its work and of the clock.

@@ -9,10 +9,7 @@ namespace flash {
 
 void fused_softmax_matmul(const SoftmaxMatmul<float>& pass, const SoftmaxMatmulBlocks& blocks) {
   (void)grading::remote_call(
-      {.function = grading::kFusedSoftmaxMatmul,
-       .arguments = {grading::argument("x", pass.x), grading::argument("v", pass.v),
-                     grading::argument("out", pass.out)},
-       .integers = {blocks.block_1, blocks.block_2}});
+      grading::call_of(grading::kFusedSoftmaxMatmul, pass, {blocks.block_1, blocks.block_2}));
 }
 
 Measurement measure(Work& work, Clock& clock, int warmups, int passes) {

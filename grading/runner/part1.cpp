@@ -10,31 +10,21 @@
 namespace flash::grading {
 namespace {
 
-class JudgesWork : public Work, public Clock {
- public:
-  void prepare() override { ask_judge(kPrepare); }
+struct Judges : JudgesWork<Work> {
   void run() override { ask_judge(kRun); }
-  void reset_peak_memory() override { ask_judge(kResetPeakMemory); }
-  std::size_t peak_memory_bytes() override {
-    return static_cast<std::size_t>(ask_judge(kPeakMemoryBytes));
-  }
-  void synchronize() override { ask_judge(kSynchronize); }
-  double now_ms() override { return ask_judge(kNowMs); }
 };
 
 void run_fused(const Message& call, void* memory) {
   using Fused = void(const SoftmaxMatmul<float>&, const SoftmaxMatmulBlocks&);
   function<Fused>(
       "_ZN5flash20fused_softmax_matmulERKNS_13SoftmaxMatmulIfEERKNS_19SoftmaxMatmulBlocksE")(
-      {view<const float, 3>(call, memory, 0), view<const float, 3>(call, memory, 1),
-       view<float, 3>(call, memory, 2)},
-      {call.integers[0], call.integers[1]});
+      softmax_matmul_pass(OnHost{call, memory}), {call.integers[0], call.integers[1]});
 }
 
 void run_measure(const Message& call, Message& done) {
   using Measure = Measurement(Work&, Clock&, int, int);
   auto* const measure = function<Measure>("_ZN5flash7measureERNS_4WorkERNS_5ClockEii");
-  JudgesWork judges;
+  Judges judges;
   const Measurement result = measure(judges, judges, static_cast<int>(call.integers[0]),
                                      static_cast<int>(call.integers[1]));
   done.integers[0] = result.out_of_memory;

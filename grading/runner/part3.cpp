@@ -10,19 +10,11 @@
 namespace flash::grading {
 namespace {
 
-class JudgesWork : public AttentionWork, public Clock {
- public:
-  void prepare() override { ask_judge(kPrepare); }
+struct Judges : JudgesWork<AttentionWork> {
   void forward() override { ask_judge(kForward); }
   void prepare_backward() override { ask_judge(kPrepareBackward); }
   void backward() override { ask_judge(kBackward); }
   std::size_t saved_bytes() override { return static_cast<std::size_t>(ask_judge(kSavedBytes)); }
-  void reset_peak_memory() override { ask_judge(kResetPeakMemory); }
-  std::size_t peak_memory_bytes() override {
-    return static_cast<std::size_t>(ask_judge(kPeakMemoryBytes));
-  }
-  void synchronize() override { ask_judge(kSynchronize); }
-  double now_ms() override { return ask_judge(kNowMs); }
 };
 
 void run_measure_all(const Message& call, Message& done) {
@@ -56,7 +48,7 @@ void run(const Message& call, void*, Message& done) {
   using Measure = AttentionMeasurement(AttentionWork&, Clock&, int, int);
   auto* const measure =
       function<Measure>("_ZN5flash17measure_attentionERNS_13AttentionWorkERNS_5ClockEii");
-  JudgesWork judges;
+  Judges judges;
   AttentionMeasurement result = measure(judges, judges, static_cast<int>(call.integers[0]),
                                         static_cast<int>(call.integers[1]));
   done.integers[0] = static_cast<int>(result.status);

@@ -1,54 +1,98 @@
-// Part 2's problem on a CPU: attention in float32, forward and backward. The backward pass gets out
-// and lse from the oracle, so that each pass is measured on its own.
+// The problems of a CPU's boards, in float32: softmax(X) V, and attention, whose backward pass gets
+// out and lse from the oracle, so that each pass is measured on its own.
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <thread>
 
 #include "benchmarking/core.hpp"
-#include "benchmarking/leaderboard/host.hpp"
+#include "benchmarking/leaderboard/problem.hpp"
 #include "common/compare.hpp"
+#include "common/error.hpp"
 #include "common/inputs.hpp"
 #include "common/oracle.hpp"
+#include "part1_softmax_matmul/softmax_matmul.hpp"
 #include "part2_flash_cpu/flash_attention.hpp"
 
 namespace flash::leaderboard {
 namespace {
+
+template <int Rank>
+Tensor<float, Rank> nothing(const Shape<Rank>& shape) {
+  Tensor<float, Rank> tensor(shape);
+  fill_with_nan(tensor);
+  return tensor;
+}
 
 // One head of (batch, heads, rows, columns).
 TensorView<const float, 4> head_of(const Tensor<float, 4>& x, Index b, Index h) {
   return {&x(b, h, 0, 0), {1, 1, x.extent(2), x.extent(3)}, x.view().strides()};
 }
 
-Tensor<float, 4> nothing(const Shape<4>& shape) {
-  Tensor<float, 4> tensor(shape);
-  fill_with_nan(tensor);
-  return tensor;
-}
-
-// What is wrong with one head of a result.
-std::string wrong_head(const char* name, const char* rows, const Tensor<float, 4>& got, Index b,
-                       Index h, const WithMagnitude& want, double bound) {
-  double squares = 0, magnitude_squares = 0;
-  for (Index i = 0; i < want.value.size(); ++i) {
-    squares += want.value.data()[i] * want.value.data()[i];
-    magnitude_squares += want.magnitude.data()[i] * want.magnitude.data()[i];
-  }
-  const std::string where =
-      name + format(" of batch %d, head %d: ", static_cast<int>(b), static_cast<int>(h));
-  return verdict_of(compare(&got(b, h, 0, 0), want.value.data(),
-                            {want.value.extent(2), want.value.extent(3)},
+// What is wrong with a result, whose elements have a bound each.
+template <int Rank>
+std::string wrong_result(const std::string& where, const float* got,
+                         const Tensor<double, Rank>& want, const Tensor<double, Rank>& magnitude,
+                         double bound, const Strings& axes) {
+  const Shape<Rank>& shape = want.shape();  // without extents before those that have a name
+  return verdict_of(compare(got, want.data(), {shape.end() - axes.size(), shape.end()},
                             {.max_scaled = bound,
-                             .max_frobenius = bound * std::sqrt(magnitude_squares / squares),
-                             .axes = {rows, "column"},
+                             .max_frobenius = std::numeric_limits<double>::max(),
+                             .axes = axes,
                              .blocks = {},
-                             .magnitude = want.magnitude.data()}),
+                             .magnitude = magnitude.data()}),
                     where)
       .wrong;
 }
 
-class AttentionProblem final : public Problem {
+std::string wrong_head(const char* name, const char* rows, const Tensor<float, 4>& got, Index b,
+                       Index h, const WithMagnitude& want, double bound) {
+  const std::string where =
+      name + format(" of batch %d, head %d: ", static_cast<int>(b), static_cast<int>(h));
+  return wrong_result(where, &got(b, h, 0, 0), want.value, want.magnitude, bound, {rows, "column"});
+}
+
+class HostSoftmaxMatmul final : public Problem {
  public:
-  AttentionProblem(const AttentionShape& shape, bool causal) : shape_(shape), causal_(causal) {}
+  explicit HostSoftmaxMatmul(const SoftmaxMatmulShape& shape) : shape_(shape) {}
+
+  Strings passes() const override { return {"forward"}; }
+  double flops(std::size_t) const override { return softmax_matmul_flops(shape_); }
+  double bytes(std::size_t) const override { return softmax_matmul_bytes(shape_); }
+
+  void draw(std::uint64_t seed) override {
+    x_ = make_input<3>(shape_.of_x(), Pattern::kNormal, 2 * seed);
+    v_ = make_input<3>(shape_.of_v(), Pattern::kNormal, 2 * seed + 1);
+    want_ = softmax_matmul_oracle<float>(x_.view(), v_.view());
+    magnitude_ = softmax_matmul_magnitude<float>(x_.view(), v_.view());
+    largest_score_ = 0;
+    for (Index i = 0; i < x_.size(); ++i)
+      largest_score_ = std::max(largest_score_, std::fabs(static_cast<double>(x_.data()[i])));
+  }
+
+  grading::Call call(std::size_t) override {
+    out_ = nothing<3>(shape_.of_out());
+    const SoftmaxMatmulBlocks blocks;
+    return grading::call_of(grading::kFusedSoftmaxMatmul,
+                            SoftmaxMatmul<float>{x_.view(), v_.view(), out_.view()},
+                            {blocks.block_1, blocks.block_2});
+  }
+
+  std::string wrong(std::size_t) const override {
+    const double bound = softmax_matmul_bound(shape_.d2, largest_score_);
+    return wrong_result("out: ", out_.data(), want_, magnitude_, bound, {"batch", "row", "column"});
+  }
+
+ private:
+  const SoftmaxMatmulShape shape_;
+  Tensor<float, 3> x_, v_, out_;
+  Tensor<double, 3> want_, magnitude_;
+  double largest_score_ = 0;
+};
+
+class HostAttention final : public Problem {
+ public:
+  HostAttention(const AttentionShape& shape, bool causal) : shape_(shape), causal_(causal) {}
 
   Strings passes() const override { return {"forward", "backward"}; }
 
@@ -76,34 +120,24 @@ class AttentionProblem final : public Problem {
   }
 
   grading::Call call(std::size_t pass) override {
-    using grading::argument;
-    const auto input = [](const char* name, const auto& tensor) {
-      return argument(name, tensor.view());
-    };
-    const std::vector<double> options = {causal_ ? 1.0 : 0.0, 0.0, 0.0};
-    const AttentionBlocks blocks;
+    const AttentionOptions options{.causal = causal_};
     if (pass == 0) {
-      out_ = nothing(shape_.of_queries());
-      lse_ = Tensor<float, 3>(shape_.of_rows());
-      fill_with_nan(lse_);
-      return {.function = grading::kAttentionForward,
-              .arguments = {input("q", std::as_const(q_)), input("k", std::as_const(k_)),
-                            input("v", std::as_const(v_)), argument("out", out_.view()),
-                            argument("lse", lse_.view())},
-              .integers = {blocks.queries, blocks.keys},
-              .numbers = options};
+      out_ = nothing<4>(shape_.of_queries());
+      lse_ = nothing<3>(shape_.of_rows());
+      const AttentionBlocks blocks;
+      return grading::call_of(grading::kAttentionForward,
+                              AttentionForward<float>{q_.view(), k_.view(), v_.view(), out_.view(),
+                                                      lse_.view(), options},
+                              {blocks.queries, blocks.keys});
     }
-    d_q_ = nothing(shape_.of_queries());
-    d_k_ = nothing(shape_.of_keys());
-    d_v_ = nothing(shape_.of_keys());
-    return {.function = grading::kAttentionBackward,
-            .arguments = {input("q", std::as_const(q_)), input("k", std::as_const(k_)),
-                          input("v", std::as_const(v_)), input("out", std::as_const(out_want_)),
-                          input("lse", std::as_const(lse_want_)),
-                          input("d_out", std::as_const(d_out_)), argument("d_q", d_q_.view()),
-                          argument("d_k", d_k_.view()), argument("d_v", d_v_.view())},
-            .integers = {16},
-            .numbers = options};
+    d_q_ = nothing<4>(shape_.of_queries());
+    d_k_ = nothing<4>(shape_.of_keys());
+    d_v_ = nothing<4>(shape_.of_keys());
+    return grading::call_of(grading::kAttentionBackward,
+                            AttentionBackward<float>{
+                                q_.view(), k_.view(), v_.view(), out_want_.view(), lse_want_.view(),
+                                d_out_.view(), d_q_.view(), d_k_.view(), d_v_.view(), options},
+                            {16});
   }
 
   std::string wrong(std::size_t pass) const override {
@@ -166,9 +200,13 @@ class AttentionProblem final : public Problem {
 
 }  // namespace
 
-std::unique_ptr<Problem> attention_on_host(const Shape<4>& sizes, bool causal) {
-  return std::make_unique<AttentionProblem>(
-      AttentionShape{sizes[0], sizes[1], sizes[2], sizes[2], sizes[3]}, causal);
+std::unique_ptr<Problem> make_problem(const Asked& asked, const Shape<4>& sizes, bool causal) {
+  const auto [a, b, c, d] = sizes;
+  if (asked.dtype != "float32")
+    throw ArgumentError("dtype is " + asked.dtype + "; on a CPU it must be float32");
+  if (asked.kind == "attention")
+    return std::make_unique<HostAttention>(AttentionShape{a, b, c, c, d}, causal);
+  return std::make_unique<HostSoftmaxMatmul>(SoftmaxMatmulShape{a, b, c, d});
 }
 
 }  // namespace flash::leaderboard
