@@ -74,6 +74,10 @@ class CaseResult:
     diagnosis: str = ""  # the name of the mistake, where the harness is sure of it
     explanation: str = ""  # the same mistake with small numbers, where that was asked for
 
+    @property
+    def earned(self) -> float:
+        return self.points * self.counts if self.status == PASSED else 0.0
+
 
 @dataclass
 class TaskResult:
@@ -88,7 +92,7 @@ class TaskResult:
 
     @property
     def earned(self) -> float:
-        return self._share(PASSED)
+        return math.fsum(case.earned for case in self.cases)
 
     @property
     def missing(self) -> dict[str, float]:
@@ -120,8 +124,7 @@ class TaskResult:
         return self.status in (PASSED, *ELSEWHERE)
 
     def _share(self, status: str) -> float:
-        return math.fsum(case.points * (case.counts if status == PASSED else 1)
-                         for case in self.cases if case.status == status)
+        return math.fsum(case.points for case in self.cases if case.status == status)
 
     @property
     def requirements(self) -> list[tuple[str, float, float]]:
@@ -130,8 +133,8 @@ class TaskResult:
         for name in self.task.requirements:
             here = [case for case in self.cases
                     if case.requirement == name and case.status not in ELSEWHERE]
-            found.append((name, sum(case.points * case.counts for case in here
-                                    if case.status == PASSED), sum(case.points for case in here)))
+            found.append((name, sum(case.earned for case in here),
+                          sum(case.points for case in here)))
         return [one for one in found if one[2]]
 
 
@@ -322,7 +325,7 @@ def case_names(binary: Path) -> list[str]:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LabError(f"{binary.name} --list-cases did not work: {error}") from None
     if listed.returncode:
-        said = _printable(listed.stderr).strip().splitlines() or ["it printed nothing"]
+        said = printable(listed.stderr).strip().splitlines() or ["it printed nothing"]
         raise LabError(f"{binary.name} --list-cases {_how_it_ended(listed.returncode)}: {said[-1]}")
     return [line for line in listed.stdout.splitlines() if line]
 
@@ -614,10 +617,10 @@ class _Output:
         if not self._thread.is_alive():
             self._pipe.close()
         gap = f"\n... {self._dropped} bytes left out ...\n".encode() if self._dropped else b""
-        return _printable((self._head + gap + self._tail).decode("utf-8", "replace"))
+        return printable((self._head + gap + self._tail).decode("utf-8", "replace"))
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Without terminal control codes: a program's output must not repaint the card."""
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.replace("\r\n", "\n"))
     return "".join(char if char in "\n\t" or char.isprintable() else "\N{REPLACEMENT CHARACTER}"

@@ -4,14 +4,15 @@ A record says what it is of (`key`): the same files, judges and options are not 
 """
 
 import concurrent.futures
-import dataclasses
 import hashlib
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from lab import console, derive, handout, manifest, paths
+from lab import console, handout, manifest, paths
+from lab.derive import write_exact as write
 from lab.errors import LabError
 from lab.instructor import judging, reports, submissions
 from lab.instructor.judging import MISSING, Bench, Judged
@@ -73,14 +74,14 @@ class Grader:
                 judged = tuple(self._task(task, content) for task in self.tasks)
                 if self.speed:
                     judged += (self.speed.judge(judged, content),)
-                record = _changed(record, tasks=judged, seconds=time.monotonic() - begin)
+                record = replace(record, tasks=judged, seconds=time.monotonic() - begin)
                 break
             except LabError:
                 raise  # all others have the same problem
             except Exception as error:  # whatever it is, the other submissions are graded
                 if attempt == TRIES - 1:
-                    error_text = f"{type(error).__name__}: {error}"
-                    record = _changed(record, status=INFRA_ERROR, error=error_text)
+                    record = replace(record, status=INFRA_ERROR,
+                                     error=f"{type(error).__name__}: {error}")
         self._report(folder, record)
         return record
 
@@ -132,8 +133,8 @@ class Grader:
 
 def hidden_cases() -> list[Path]:
     """The files of grading/hidden/. LabError for one that the build would not look at."""
-    possible = {f"{task.part}_{task.name}.cpp" for part in manifest.load_parts()
-                for task in part.tasks}
+    possible = {f"{task.part}_{task.name}.cpp"
+                for task in manifest.select(manifest.load_parts())}
     found = sorted(file for file in (paths.ROOT / "grading/hidden").glob("*")
                    if not file.name.startswith("."))
     for file in found:
@@ -149,14 +150,3 @@ def _read_record(file: Path) -> Record | None:
         return reports.from_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, TypeError, KeyError):
         return None
-
-
-def _changed(record: Record, **values: object) -> Record:
-    return dataclasses.replace(record, **values)
-
-
-def write(file: Path, text: str) -> None:
-    try:
-        derive.write_exact(file, text)
-    except OSError as error:
-        raise LabError(f"{file} cannot be written ({error.strerror})") from None

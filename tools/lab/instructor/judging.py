@@ -20,6 +20,7 @@ from pathlib import Path
 from lab import grading, paths
 from lab.backends import CHECKED, EMULATED, GPU
 from lab.errors import LabError
+from lab.grading import CaseResult as Case
 from lab.instructor import audit, gpu, sandbox
 from lab.instructor.sandbox import InfraError, Limits
 from lab.manifest import Task
@@ -46,22 +47,6 @@ _HEADERS = ("common/*.hpp", "{part}/*.hpp", "{part}/given/*.hpp")
 _CUDA_HEADERS = ("common/cuda/*.hpp", "common/cuda/*.inc", "common/simt/include/**/*",
                  "common/simt/device/*", "common/simt/tensor_sum.hpp")
 CHECKS = "checks: "  # the names of cases that need the emulator's checks begin so
-
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    status: str
-    points: float      # that it is worth
-    message: str = ""
-    challenge: bool = False
-    counts: float = 1  # the part of the points that it earns when it passes: its requirement's
-    requirement: str = ""
-    diagnosis: str = ""  # the name of the mistake, where the harness is sure of it
-
-    @property
-    def earned(self) -> float:
-        return self.points * self.counts if self.status == PASSED else 0.0
 
 
 @dataclass(frozen=True)
@@ -117,7 +102,7 @@ class Bench:
     exports: dict[str, tuple[str, ...]]   # task id -> functions of its contract
     checks: dict[str, tuple[str, ...]]    # task id -> its cases that need the emulator's checks
     cases: dict[str, tuple[str, ...]]     # task id -> its other cases
-    provided: dict[str, dict[str, tuple[str, ...]]]  # task id, backend -> what the runner offers
+    provided: dict[str, tuple[str, ...]]  # backend -> what the runner offers
     seconds_a_call: float = 20
     # For tests of the grader: without the audit, which grades do not stand on; only these cases.
     audited: bool = True
@@ -163,7 +148,7 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path, seconds_a_call: f
          for task in tasks},
         {task.id: tuple(name for name in names[task.id] if not name.startswith(CHECKS))
          for task in tasks},
-        {task.id: offered for task in tasks}, seconds_a_call)
+        offered, seconds_a_call)
 
 
 _EMULATOR = ("lib/libflash_simt.so", "lib/libflash_cuda_emulated.so")
@@ -306,10 +291,7 @@ def judge(task: Task, source: bytes, bench: Bench, seed: int | None = None) -> J
         without_checks = task.is_cuda and not checked  # for a board: these cases are not asked for
         cases = [_case(case, events) for case in events["cases"]
                  if not (without_checks and case["name"] in bench.checks[task.id])]
-        return dataclasses.replace(ending, cases=tuple(
-            Case(case.name, case.status, case.points, case.message, case.challenge, case.counts,
-                 case.requirement, case.diagnosis)
-            for case in grading.with_points(task, cases)))
+        return dataclasses.replace(ending, cases=tuple(grading.with_points(task, cases)))
 
 
 def _lay_out(task: Task, source: bytes, work: Path, bench: Bench) -> None:
@@ -365,7 +347,7 @@ def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, s
             if listed.code or len(listed.output) >= sandbox.OUTPUT_LIMIT:
                 return REFUSED, "its object file cannot be read, or has too many symbols"
         found = audit.findings(symbols.output, sections.output, bench.exports[task.id],
-                               bench.provided[task.id][build.backend], task.is_cuda,
+                               bench.provided[build.backend], task.is_cuda,
                                build.backend == GPU)
         if found and bench.audited:
             return REFUSED, "\n".join(found)
@@ -445,13 +427,13 @@ def _wanted(names: Sequence[str], bench: Bench) -> list[str]:
     return [name for name in names if not bench.only or name in bench.only]
 
 
-def _case(case: dict, events: dict) -> grading.CaseResult:
+def _case(case: dict, events: dict) -> Case:
     end = events["ends"].get(case["name"], {
         "status": "failed", "message": f"Not run, because all cases together took longer than "
                                        f"{JUDGE.seconds:g} s"})
     status = _OF_REPORT.get(end["status"], FAILED)
     if status == FAILED and end["message"].startswith("Not run, because"):
         status = NOT_RUN  # no points, and no mistake of its own
-    return grading.CaseResult(case["name"], status, end["message"].replace("/course/", ""),
-                              requirement=case["requirement"], challenge=case["challenge"],
-                              diagnosis=end.get("diagnosis", ""))
+    return Case(case["name"], status, end["message"].replace("/course/", ""),
+                requirement=case["requirement"], challenge=case["challenge"],
+                diagnosis=end.get("diagnosis", ""))

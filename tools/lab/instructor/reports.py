@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from lab.grading import printable
 from lab.instructor.judging import (CHECKS, GRADED, NOT_RUN, NOT_STARTED, PASSED, Case, Judged,
                                     rounded)
 
@@ -104,7 +105,7 @@ def gradescope(record: Record) -> str:
 def junit(record: Record) -> str:
     suites = ElementTree.Element("testsuites", name=record.id)
     for task in record.tasks:
-        cases = task.cases or (Case(task.status, task.status, task.points, task.message),)
+        cases = task.cases or (Case(task.status, task.status, task.message),)
         failed = [case for case in cases if case.status != PASSED and not case.challenge]
         suite = ElementTree.SubElement(suites, "testsuite", name=task.task, tests=str(len(cases)),
                                        failures=str(len(failed)), errors="0", skipped="0")
@@ -120,12 +121,6 @@ def junit(record: Record) -> str:
         element = ElementTree.SubElement(suite, "testcase", name="grading", classname="environment")
         ElementTree.SubElement(element, "error", message=printable(record.error))
     return ElementTree.tostring(suites, encoding="unicode") + "\n"
-
-
-def printable(text: str) -> str:
-    """XML has no place for control characters."""
-    return "".join(char if char in "\n\t" or char.isprintable() else "\N{REPLACEMENT CHARACTER}"
-                   for char in text)
 
 
 def markdown(record: Record) -> str:

@@ -64,7 +64,7 @@ class Speed:
 
     def _judged(self, status: str, message: str) -> Judged:
         return Judged(SPEED + self.wanted.board.name, self.wanted.points, GRADED, cases=(
-            Case(self.wanted.name, status, self.wanted.points, message, requirement="speed"),))
+            Case(self.wanted.name, status, message, "", "speed", self.wanted.points),))
 
 
 def threshold(text: str) -> Threshold:

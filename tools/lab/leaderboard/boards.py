@@ -35,15 +35,18 @@ class Board:
 
     def is_here(self) -> bool:
         """False in a release that lacks the part."""
-        known = {task.id for part in manifest.load_parts() for task in part.tasks}
-        return known.issuperset(self.tasks)
+        return _tasks().keys() >= set(self.tasks)
 
     def load_tasks(self) -> list[Task]:
-        known = {task.id: task for part in manifest.load_parts() for task in part.tasks}
+        known = _tasks()
         if missing := [name for name in self.tasks if name not in known]:
             raise LabError(f"the board {self.name} measures {', '.join(missing)}, which this copy "
                            "of the course does not have")
         return [known[name] for name in self.tasks]
+
+
+def _tasks() -> dict[str, Task]:
+    return {task.id: task for task in manifest.select(manifest.load_parts())}
 
 
 def load(file: Path) -> Board:

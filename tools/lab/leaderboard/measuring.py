@@ -24,8 +24,6 @@ from lab.leaderboard.result import Busy, NoResult
 from lab.manifest import Task
 
 WARM_UP_MS = 500
-
-
 BUSY = "error: the GPU is busy"  # what the judge says then
 
 
@@ -187,23 +185,6 @@ def _command(where: Site, library: Path, name: str, variables: Mapping[str, str]
         first=("/runner/lib", "/runner/cuda") if ours else (), may_use_libraries=ours)
     file.write_text("\n".join(words) + "\n")
     return file
-
-
-# Of x86: vmulps %ymm0,%ymm1,%ymm2; vfmadd213ss ...
-_ARITHMETIC = re.compile(r"\s*[0-9a-f]+:\s+v?f?n?(?:mul|add|sub|madd|msub|div)\w*(ps|ss)\s+(.*)")
-
-
-def instructions(library: Path) -> str:
-    """How wide the arithmetic on floats is in a compiled file: "" where that cannot be told."""
-    done = sandbox.run(sandbox.command(["objdump", "-d", "--no-show-raw-insn", "/student.so"],
-                                       read={library: "/student.so"}), sandbox.Limits())
-    counts = {"512 bits": 0, "256 bits": 0, "128 bits": 0, "one number": 0}
-    for line in done.output.splitlines():
-        if found := _ARITHMETIC.match(line):
-            wide = next((bits for register, bits in (("zmm", "512 bits"), ("ymm", "256 bits"))
-                         if register in found[2]), "128 bits")
-            counts["one number" if found[1] == "ss" else wide] += 1
-    return ", ".join(f"{count} on {width}" for width, count in counts.items() if count)
 
 
 def kernels(library: Path) -> str:
