@@ -6,7 +6,8 @@ tests/right/TASK.toml:
 
     [no_rescale_of_o]
     edit = ["o(i, c) *= alpha;", ""]                    # old, new, old, new, ...
-    case = "block_2 divides d2: 2 x 32 x 64 x 32"       # must be among the failed
+    case = "block_2 divides d2: 2 x 32 x 64 x 32"       # must be among the failed; without: that
+                                                        # above all entries of the file
     named = "accumulator not rescaled"                  # the diagnosis; without: none may be given
     alone = true                                        # no other case catches it; or these only:
                                                         # ["half: block_2 divides d2"]
@@ -108,9 +109,11 @@ def load(tasks: Sequence[Task]) -> list[Member]:
             file = folder() / kind / f"{task.name}.toml"
             if not file.is_file() or not task.path("solution").is_file():
                 continue
-            for name, entry in tomllib.loads(file.read_text(encoding="utf-8")).items():
+            content = tomllib.loads(file.read_text(encoding="utf-8"))
+            usual = {"case": content.pop("case")} if "case" in content else {}
+            for name, entry in content.items():
                 values = {key: tuple(value) if isinstance(value, list) else value
-                          for key, value in entry.items()}
+                          for key, value in (usual | entry).items()}
                 try:
                     member = Member(kind, task, name, **values)
                 except TypeError as error:
