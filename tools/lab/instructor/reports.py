@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from lab import web
 from lab.grading import printable
 from lab.instructor.judging import (CHECKS, GRADED, NOT_RUN, NOT_STARTED, PASSED, Case, Judged,
                                     rounded)
@@ -259,23 +260,13 @@ def mistakes(records: Sequence[Record]) -> list[tuple[int, str, str]]:
     return [(number, name, example[name]) for name, number in count.most_common(10)]
 
 
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 75rem; padding: 1rem;
-       color: #1d2733; background: #fff }
-h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem }
-.scroll { overflow-x: auto } table { border-collapse: collapse; width: 100% }
-th, td { padding: .3rem .6rem; border-bottom: 1px solid #d8dee6; text-align: left }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
-td.text { overflow-wrap: anywhere; min-width: 7rem }
-.bad { color: #a3190b } .soft { color: #5b6776 } .bad, .soft { white-space: normal }
-th.n { white-space: normal }
-svg { width: 100%; height: auto; max-width: 40rem } rect { fill: #2b6cb0 }
-svg text { font-size: 11px; fill: #5b6776; text-anchor: middle }
+_STYLE = """td.n { white-space: nowrap } .bad { color: #a3190b } td .soft, .bad { white-space: normal }
+rect { fill: #2b6cb0 } svg text { font-size: 11px; fill: #5b6776; text-anchor: middle }
 """
 
 
 def page(records: Sequence[Record], title: str) -> str:
-    """One static page about a class: no script, nothing loaded from elsewhere."""
+    """One page about a class."""
     done = [record for record in records if record.status != INFRA_ERROR]
     scores = sorted(record.earned for record in done)
     most = max((record.points for record in done), default=0)
@@ -303,17 +294,7 @@ def page(records: Sequence[Record], title: str) -> str:
     wrong = "".join(f'<tr><td class="n">{number}</td><td class="text">{text(name)}'
                     f'{_note(printable(message[:200]))}</td></tr>'
                     for number, name, message in mistakes(records))
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{text(title)}</title>
-<style>{_STYLE}</style>
-</head>
-<body>
-<h1>{text(title)}</h1>
-<p>{text(facts)}.</p>
+    return web.page(title, f"""<p>{text(facts)}.</p>
 <h2>Points</h2>
 {_histogram(scores, most)}
 <h2>The commonest mistakes</h2>
@@ -325,10 +306,7 @@ def page(records: Sequence[Record], title: str) -> str:
 <div class="scroll"><table>
 <tr><th>submission</th><th class="n">points</th>{head}</tr>
 {"".join(rows)}
-</table></div>
-</body>
-</html>
-"""
+</table></div>""", _STYLE)
 
 
 def _cell(task: Judged) -> str:

@@ -12,6 +12,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 
+from lab import web
 from lab.leaderboard.standings import MARK, VERIFIED_STATE, Row, Standing
 
 # Colours of Okabe and Ito, which colour-blind people can tell apart.
@@ -61,16 +62,7 @@ def table(standings: Sequence[Standing]) -> str:
     return out.getvalue()
 
 
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 60rem; padding: 1rem;
-       color: #1d2733; background: #fff }
-h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2.5rem; margin-bottom: .2rem }
-.scroll { overflow-x: auto } table { border-collapse: collapse; width: 100% }
-th, td { padding: .3rem .6rem; border-bottom: 1px solid #d8dee6; text-align: left }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
-td.name { overflow-wrap: anywhere; min-width: 7rem }
-tr.mark td, .soft { color: #5b6776 } tr.mark td.name { font-style: italic }
-svg { width: 100%; height: auto; max-width: 40rem; margin: .5rem 0 }
+_STYLE = """tr.mark td { color: #5b6776 } tr.mark td.text { font-style: italic }
 @media (max-width: 35rem) { .wide { display: none } th, td { padding: .3rem .35rem } }
 """
 
@@ -83,7 +75,7 @@ def page(standings: Sequence[Standing], made: str) -> str:
         for row in standing.rows:
             place, name, speedup, plus, total, roofline, state, date = map(text, _cells(row))
             kind = ' class="mark"' if row.entry.state == MARK else ""
-            rows.append(f'<tr{kind}><td class="n">{place}</td><td class="name">{name}</td>'
+            rows.append(f'<tr{kind}><td class="n">{place}</td><td class="text">{name}</td>'
                         f'<td class="n">{speedup}x</td><td class="n wide">{plus}</td>'
                         f'<td class="n wide">{total}</td>'
                         f'<td class="n wide">{roofline}</td><td>{state}</td>'
@@ -101,22 +93,9 @@ def page(standings: Sequence[Standing], made: str) -> str:
 <p class="soft">{text(standing.beside)}</p>
 </section>""")
     explained = text(_EXPLAINED).replace("*", "")
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Leaderboard</title>
-<style>{_STYLE}</style>
-</head>
-<body>
-<h1>Leaderboard</h1>
-<p>{explained}</p>
+    return web.page("Leaderboard", f"""<p>{explained}</p>
 {"".join(sections) or "<p>Nothing was submitted yet.</p>"}
-<p class="soft">Made on {text(made)}.</p>
-</body>
-</html>
-"""
+<p class="soft">Made on {text(made)}.</p>""", _STYLE)
 
 
 def progress(standing: Standing) -> str:
