@@ -249,7 +249,7 @@ class Boards(Test):
     def test_a_mistake_in_a_board_is_named(self):
         right = (paths.ROOT / boards.FOLDER / "part2-cpu.toml").read_text()
         for old, new, said in (("8x1x256x64:causal", "8x1x256", "problems is"),
-                               ('"cpu"', '"tpu"', "device is 'tpu'"), ("title", "titel", "'titel'"),
+                               ('"cpu"', '"tpu"', 'device is "tpu"'), ("title", "titel", '"titel"'),
                                ("tasks = [", 'tasks = ["a.b", ', "tasks is")):
             file = self.folder() / "bad.toml"
             file.write_text(right.replace(old, new, 1))
