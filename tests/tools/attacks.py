@@ -5,6 +5,17 @@ output; so each must earn nothing, with the audit and, to show that grades do no
 without. CUDA_ATTACKS, at the end, are for part1.fused_cuda.
 """
 
+import dataclasses
+
+
+def fast(bench):
+    """Compiles fast, because nobody measures."""
+    return dataclasses.replace(bench, builds={
+        task: tuple(dataclasses.replace(build, flags=tuple(
+            {"-O2": "-O1", "-ftree-vectorize": "-w"}.get(word, word) for word in build.flags))
+            for build in builds) for task, builds in bench.builds.items()})
+
+
 FRAME = """#include <cstdint>
 #include <cstdio>
 #include <cmath>

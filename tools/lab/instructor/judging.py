@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab import grading, paths
-from lab.backends import CHECKED, EMULATED, GPU
+from lab.backends import CHECKED, CPU, EMULATED, GPU
+from lab.build import first_error
 from lab.errors import LabError
 from lab.grading import CaseResult as Case
 from lab.instructor import audit, gpu, sandbox
@@ -83,7 +84,7 @@ def rounded(points: Iterable[float]) -> float:
 class Build:
     """One way to compile a student's file; a CUDA task has several."""
 
-    backend: str  # "cpu", "gpu", "emulated" or "checked"
+    backend: str  # lab.backends
     flags: tuple[str, ...]  # the compiler and its options
     link: tuple[str, ...]   # what links the library, and its options
 
@@ -100,8 +101,7 @@ class Bench:
     headers: Path
     builds: dict[str, tuple[Build, ...]]  # task id -> how its file is compiled
     exports: dict[str, tuple[str, ...]]   # task id -> functions of its contract
-    checks: dict[str, tuple[str, ...]]    # task id -> its cases that need the emulator's checks
-    cases: dict[str, tuple[str, ...]]     # task id -> its other cases
+    cases: dict[str, tuple[str, ...]]     # task id -> names
     provided: dict[str, tuple[str, ...]]  # backend -> what the runner offers
     seconds_a_call: float = 20
     # For tests of the grader: without the audit, which grades do not stand on; only these cases.
@@ -133,9 +133,8 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path, seconds_a_call: f
                 target = headers / file.relative_to(paths.ROOT)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, target)
-    names = {task.id: _cases(folder / "bin" / judge_of(task)) for task in tasks}
     on_host = _defined(folder / "lib/runner/libflash_common.so")
-    offered = {"cpu": on_host}
+    offered = {CPU: on_host}
     for backend in backends if any(task.is_cuda for task in tasks) else ():
         of_device = [name for file in _LIBRARIES[backend] for name in _defined(folder / file)]
         offered[backend] = *on_host, *filter(audit.may_be_used_in_cuda, of_device)
@@ -144,32 +143,26 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path, seconds_a_call: f
         # Functions begin with a small letter, and classes, whose members may be there too, do not.
         {task.id: tuple(name for name in _defined(folder / "lib" / f"lib{solution_of(task)}.so")
                         if re.match(r"_ZN5flash\d+[a-z]", name)) for task in tasks},
-        {task.id: tuple(name for name in names[task.id] if name.startswith(CHECKS))
-         for task in tasks},
-        {task.id: tuple(name for name in names[task.id] if not name.startswith(CHECKS))
-         for task in tasks},
-        offered, seconds_a_call)
+        {task.id: _cases(folder / "bin" / judge_of(task)) for task in tasks}, offered,
+        seconds_a_call)
 
 
 _EMULATOR = ("lib/libflash_simt.so", "lib/libflash_cuda_emulated.so")
-_LIBRARIES = {EMULATED: _EMULATOR, CHECKED: _EMULATOR, GPU: ("lib/libflash_cuda.so",)}
+_LIBRARIES = {CPU: (), EMULATED: _EMULATOR, CHECKED: _EMULATOR, GPU: ("lib/libflash_cuda.so",)}
 
 
 def solution_of(task: Task) -> str:
     """The target whose library shows which functions a task has."""
-    return f"{task.part}_{task.name}_{built_as(task)}{'_emulated' * task.is_cuda}"
+    return f"{task.library(built_as(task))}{'_emulated' * task.is_cuda}"
 
 
-def runner_of(task: Task, folder: Path, backend: str = "") -> dict[Path, str]:
-    """The runner of a task with its libraries, and the places where its sandbox shows them.
-    Without a backend a CUDA task is emulated."""
-    name = "gpu" if backend == GPU else "cuda" if task.is_cuda else task.part
+def runner_of(task: Task, folder: Path, backend: str) -> dict[Path, str]:
+    """The runner of a task with its libraries, and the places where its sandbox shows them."""
+    name = {CPU: task.part, GPU: "gpu"}.get(backend, "cuda")
     runner = folder / "bin" / f"flash_runner_{name}"
     files = {runner: "/runner/runner",
              folder / "lib/runner/libflash_common.so": "/runner/libflash_common.so"}
-    if task.is_cuda:
-        files |= {folder / file: f"/runner/{Path(file).name}"
-                  for file in _LIBRARIES[backend or EMULATED]}
+    files |= {folder / file: f"/runner/{Path(file).name}" for file in _LIBRARIES[backend]}
     if backend == GPU:
         files |= {place: f"/runner/{name}" for name, place in gpu.needed(runner).items()
                   if name.startswith("libcudart")}
@@ -178,9 +171,8 @@ def runner_of(task: Task, folder: Path, backend: str = "") -> dict[Path, str]:
 
 def runners_of(task: Task, bench: Bench) -> list[Path]:
     """What runs the task's files in this bench, with all libraries."""
-    backends = [build.backend for build in bench.builds[task.id]] if task.is_cuda else [""]
-    return sorted({file for backend in backends
-                   for file in runner_of(task, bench.folder, backend)})
+    return sorted({file for build in bench.builds[task.id]
+                   for file in runner_of(task, bench.folder, build.backend)})
 
 
 def in_sandbox(task: Task, backend: str, shown: Mapping[Path, str],
@@ -207,7 +199,7 @@ def _cases(judge: Path) -> tuple[str, ...]:
 def _builds(task: Task, commands: dict[str, str], backends: Sequence[str]) -> Iterable[Build]:
     own = commands.get(str(task.path(built_as(task))), "")
     if not task.is_cuda:
-        yield Build("cpu", _flags(own), (_flags(own)[0],))
+        yield Build(CPU, _flags(own), (_flags(own)[0],))
         return
     host = _flags(commands[str(paths.ROOT / "grading/runner/runner.cpp")])[0]
     for backend in backends:
@@ -217,7 +209,7 @@ def _builds(task: Task, commands: dict[str, str], backends: Sequence[str]) -> It
             yield Build(backend, _flags_of_nvcc(own), (host,))
             continue
         # A file that includes the .cu file, in a folder with the library's name.
-        place = f"/{task.part}_{task.name}_{built_as(task)}_{backend}/{task.file}.cpp"
+        place = f"/{task.library(built_as(task))}_{backend}/{task.file}.cpp"
         command = next((command for file, command in commands.items() if file.endswith(place)), "")
         if not command:
             raise LabError(f"the build does not compile {task.file} for the emulator's checks")
@@ -275,22 +267,22 @@ def judge(task: Task, source: bytes, bench: Bench, seed: int | None = None) -> J
     with tempfile.TemporaryDirectory(prefix="lab-judge-") as folder:
         work = Path(folder) / "work"
         _lay_out(task, source, work, bench)
-        first, *others = bench.builds[task.id]
-        checked = [build for build in others if build.backend == CHECKED]
+        first, *checked = bench.builds[task.id]  # the last one with the emulator's checks
         if problem := _compile(task, first, work, bench):
             return Judged(task.id, task.points, *problem)
-        events = _run(task, first, bench.cases[task.id], work, bench, ending.seed)
+        checks = [name for name in bench.cases[task.id] if name.startswith(CHECKS)]
+        others = [name for name in bench.cases[task.id] if name not in checks]
+        events = _run(task, first, others, work, bench, ending.seed)
         begun = any(event["status"] != "not_started" for event in events["ends"].values())
-        for build in checked if begun and _wanted(bench.checks[task.id], bench) else ():
+        for build in checked if begun and _wanted(checks, bench) else ():
             if problem := _compile(task, build, work, bench):
                 return Judged(task.id, task.points, *problem)
-            more = _run(task, build, bench.checks[task.id], work, bench, ending.seed)
-            events["ends"] |= more["ends"]
-        for name in bench.checks[task.id] if not begun else ():
+            events["ends"] |= _run(task, build, checks, work, bench, ending.seed)["ends"]
+        for name in checks if not begun else ():
             events["ends"][name] = {"status": "not_started", "message": ""}
-        without_checks = task.is_cuda and not checked  # for a board: these cases are not asked for
-        cases = [_case(case, events) for case in events["cases"]
-                 if not (without_checks and case["name"] in bench.checks[task.id])]
+        # A board does without the checks.
+        asked = others if task.is_cuda and not checked else bench.cases[task.id]
+        cases = [_case(case, events) for case in events["cases"] if case["name"] in asked]
         return dataclasses.replace(ending, cases=tuple(grading.with_points(task, cases)))
 
 
@@ -335,7 +327,7 @@ def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, s
         return BUILD_FAILED, "the compiler was stopped, because it took too long"
     if done.code:
         _look_for_infrastructure(work)
-        return BUILD_FAILED, _first_error(done.output)
+        return BUILD_FAILED, first_error(done.output.replace("/course/", ""), paths.ROOT)
     (work / "build/compiler.txt").write_text(done.output)
     strange = _strange_includes((work / "build/student.d").read_text(errors="replace"), place)
     if strange and bench.audited:
@@ -358,7 +350,7 @@ def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, s
                 "-Wl,--version-script=/build/exports", "-o", f"/build/{build.library}",
                 "/build/student.o")
     if done.code:
-        return BUILD_FAILED, _first_error(done.output)
+        return BUILD_FAILED, first_error(done.output.replace("/course/", ""), paths.ROOT)
     return None
 
 
@@ -369,12 +361,6 @@ def _look_for_infrastructure(work: Path) -> None:
         raise InfraError(f"less than {LEAST_DISK} bytes are free in {work.parent}")
     if trouble := sandbox.trouble():
         raise InfraError(trouble)
-
-
-def _first_error(output: str) -> str:
-    lines = [line.replace("/course/", "") for line in output.splitlines()]
-    return next((line for line in lines if re.search(r"\berror\b|undefined reference", line)),
-                lines[-1] if lines else "the compiler failed without a message")
 
 
 def _strange_includes(dependencies: str, own: str) -> str:
@@ -391,7 +377,7 @@ def _strange_includes(dependencies: str, own: str) -> str:
 def _run(task: Task, build: Build, names: Sequence[str], work: Path, bench: Bench,
          seed: int) -> dict:
     """Runs these cases: {"cases": all of the task, "ends": name -> how it ended}."""
-    runner = runner_of(task, bench.folder, build.backend if task.is_cuda else "")
+    runner = runner_of(task, bench.folder, build.backend)
     for file in runner:
         if not file.is_file():
             raise InfraError(f"{file.name} is not built: build the target {TARGET}")

@@ -172,7 +172,7 @@ def measure(where: Site, students: Sequence[Path], turns: int,
 def _command(where: Site, library: Path, name: str, variables: Mapping[str, str]) -> Path:
     """A file with the command that starts a runner in its sandbox, one word a line."""
     folder, backend = where.bench.folder, where.backend
-    shown = judging.runner_of(where.tasks[0], folder, backend if where.tasks[0].is_cuda else "")
+    shown = judging.runner_of(where.tasks[0], folder, backend)
     shown |= {library: "/runner/student.so"}
     ours = library.is_relative_to(folder)
     if ours:  # with the libraries that it is linked with; on a GPU that is cuBLAS, too
