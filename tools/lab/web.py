@@ -1,6 +1,14 @@
-"""The frame of a static HTML page: no script, nothing loaded from elsewhere."""
+"""Static HTML pages: no script, nothing loaded from elsewhere; a figure is part of the page."""
 
+import contextlib
 import html
+import io
+from collections.abc import Iterator
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 75rem; padding: 1rem;
@@ -31,3 +39,18 @@ def page(title: str, body: str, style: str = "") -> str:
 </body>
 </html>
 """
+
+
+@contextlib.contextmanager
+def figure(width: float, height: float, label: str, drawn: list[str]) -> Iterator[Axes]:
+    """Axes to draw on; adds them to `drawn` as SVG, which `label` describes in words."""
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "lab",
+                                "font.family": "sans-serif", "font.size": 10}):
+        made = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasSVG(made)
+        yield made.add_subplot()
+        out = io.StringIO()
+        made.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    text = out.getvalue()
+    drawn.append(text[text.index("<svg"):].replace(
+        "<svg", f'<svg role="img" aria-label="{html.escape(label)}"', 1))

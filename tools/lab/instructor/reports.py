@@ -260,9 +260,7 @@ def mistakes(records: Sequence[Record]) -> list[tuple[int, str, str]]:
     return [(number, name, example[name]) for name, number in count.most_common(10)]
 
 
-_STYLE = """td.n { white-space: nowrap } .bad { color: #a3190b } td .soft, .bad { white-space: normal }
-rect { fill: #2b6cb0 } svg text { font-size: 11px; fill: #5b6776; text-anchor: middle }
-"""
+_STYLE = "td.n { white-space: nowrap } .bad { color: #a3190b } td span { white-space: normal }\n"
 
 
 def page(records: Sequence[Record], title: str) -> str:
@@ -318,21 +316,13 @@ def _note(words: str) -> str:
 
 
 def _histogram(scores: Sequence[float], most: float) -> str:
-    bars, width, height = 10, 44, 150
     if not scores or not most:
         return "<p>Nothing is graded yet.</p>"
-    counts = [0] * bars
-    for score in scores:
-        counts[min(int(score / most * bars + 1e-9), bars - 1)] += 1
-    drawn = []
-    for number, count in enumerate(counts):
-        x, tall = number * width, round(count / max(counts) * height)
-        middle = x + width // 2
-        drawn.append(f'<rect x="{x + 3}" y="{height + 20 - tall}" width="{width - 6}" '
-                     f'height="{tall}"/>')
-        if count:
-            drawn.append(f'<text x="{middle}" y="{height + 14 - tall}">{count}</text>')
-        drawn.append(f'<text x="{x + 2}" y="{height + 36}">{shown(most * number / bars)}</text>')
-    drawn.append(f'<text x="{bars * width}" y="{height + 36}">{shown(most)}</text>')
-    return (f'<svg viewBox="-12 0 {bars * width + 30} {height + 44}" role="img" '
-            f'aria-label="histogram of points">{"".join(drawn)}</svg>')
+    drawn: list[str] = []
+    with web.figure(6, 2.2, "histogram of points", drawn) as axes:
+        counts, edges, bars = axes.hist(scores, 10, (0, most), rwidth=0.9, color="#2b6cb0")
+        axes.bar_label(bars, [f"{count:g}" if count else "" for count in counts])
+        axes.set_xticks(edges, [shown(edge) for edge in edges])
+        axes.yaxis.set_visible(False)
+        axes.spines[["left", "top", "right"]].set_visible(False)
+    return drawn[0]

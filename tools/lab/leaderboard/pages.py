@@ -7,10 +7,8 @@ import io
 import itertools
 from collections.abc import Sequence
 
-import matplotlib
-from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-from matplotlib.figure import Figure
 
 from lab import web
 from lab.leaderboard.standings import MARK, VERIFIED_STATE, Row, Standing
@@ -103,11 +101,8 @@ def progress(standing: Standing) -> str:
     entries = [entry for entry in standing.entries if entry.state != MARK]
     if not entries:
         return '<p class="soft">Nobody has submitted yet; the marks are there to compare with.</p>'
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "leaderboard",
-                                "font.family": "sans-serif", "font.size": 10}):
-        figure = Figure(figsize=(4.8, 3.6), layout="constrained")
-        FigureCanvasSVG(figure)
-        axes = figure.add_subplot()
+    drawn: list[str] = []
+    with web.figure(4.8, 3.6, f"best speed-up over time on {standing.board.name}", drawn) as axes:
         last = max(_time(entry.time) for entry in entries)
         people = [row.entry.name for row in standing.rows if row.entry.state != MARK]
         for number, name in enumerate(people):
@@ -143,18 +138,12 @@ def progress(standing: Standing) -> str:
             middle = min(moments) + (max(moments) - min(moments)) / 2
             axes.set_xlim(middle - _A_DAY / 2, middle + _A_DAY / 2)
         axes.grid(alpha=0.25)
-        figure.legend(fontsize=8, loc="outside lower center", ncols=2, frameon=False)
-        out = io.StringIO()
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    drawing = out.getvalue()
-    label = html.escape(f"best speed-up over time on {standing.board.name}")
-    svg = drawing[drawing.index("<svg"):].replace(
-        "<svg", f'<svg role="img" aria-label="{label}"', 1)
-    return (f'{svg}\n<p class="soft">A line is the best speed-up of a person so far; a filled '
+        axes.figure.legend(fontsize=8, loc="outside lower center", ncols=2, frameon=False)
+    return (f'{drawn[0]}\n<p class="soft">A line is the best speed-up of a person so far; a filled '
             "circle is a verified submission, an open one is not verified yet.</p>")
 
 
-def _is_narrow(axes: matplotlib.axes.Axes) -> bool:
+def _is_narrow(axes: Axes) -> bool:
     low, high = axes.get_ylim()
     return high / low < 8
 
