@@ -41,24 +41,18 @@ grading::Call on_device(grading::Call call) {
 template <class T>
 class GpuAttention final : public Problem {
  public:
-  GpuAttention(const AttentionShape& shape, bool causal, std::size_t passes)
-      : shape_(shape),
+  GpuAttention(const AttentionShape& shape, bool causal, std::size_t count)
+      : Problem(attention_passes(shape, causal, count, sizeof(T))),
+        shape_(shape),
         causal_(causal),
-        passes_(passes),
         oracle_(shape.batch * shape.heads, {1, 1, shape.queries, shape.keys, shape.head_dim},
-                causal, passes > 1) {
+                causal, count > 1) {
     for (auto* tensor : {&q_, &out_, &out_want_, &d_out_, &d_q_})
       *tensor = DeviceTensor<T, 4>(shape.of_queries());
     for (auto* tensor : {&k_, &v_, &d_k_, &d_v_}) *tensor = DeviceTensor<T, 4>(shape.of_keys());
     lse_ = DeviceTensor<float, 3>(shape.of_rows());
     lse_want_ = DeviceTensor<float, 3>(shape.of_rows());
   }
-
-  Strings passes() const override {
-    return passes_ == 1 ? Strings{"forward"} : Strings{"forward", "backward"};
-  }
-  double flops(std::size_t pass) const override { return attention_flops(shape_, causal_, pass); }
-  double bytes(std::size_t pass) const override { return attention_bytes(shape_, pass, sizeof(T)); }
 
   void draw(std::uint64_t seed) override {
     std::uint64_t number = 4 * seed;
@@ -143,7 +137,6 @@ class GpuAttention final : public Problem {
 
   const AttentionShape shape_;
   const bool causal_;
-  const std::size_t passes_;
   GpuOracle<T> oracle_;
   DeviceTensor<T, 4> q_, k_, v_, d_out_, out_want_, out_, d_q_, d_k_, d_v_;
   DeviceTensor<float, 3> lse_want_, lse_;
@@ -152,16 +145,13 @@ class GpuAttention final : public Problem {
 class GpuSoftmaxMatmul final : public Problem {
  public:
   explicit GpuSoftmaxMatmul(const Shape<4>& sizes)
-      : shape_{sizes[0], sizes[1], sizes[2], sizes[3]},
+      : Problem(softmax_matmul_passes({sizes[0], sizes[1], sizes[2], sizes[3]})),
+        shape_{sizes[0], sizes[1], sizes[2], sizes[3]},
         sizes_(sizes),
         x_(shape_.of_x()),
         v_(shape_.of_v()),
         out_(shape_.of_out()),
         want_(out_.view().size()) {}
-
-  Strings passes() const override { return {"forward"}; }
-  double flops(std::size_t) const override { return softmax_matmul_flops(shape_); }
-  double bytes(std::size_t) const override { return softmax_matmul_bytes(shape_); }
 
   void draw(std::uint64_t seed) override {
     fill_normal(x_.data(), x_.view().size(), 2 * seed);

@@ -54,11 +54,8 @@ std::string wrong_head(const char* name, const char* rows, const Tensor<float, 4
 
 class HostSoftmaxMatmul final : public Problem {
  public:
-  explicit HostSoftmaxMatmul(const SoftmaxMatmulShape& shape) : shape_(shape) {}
-
-  Strings passes() const override { return {"forward"}; }
-  double flops(std::size_t) const override { return softmax_matmul_flops(shape_); }
-  double bytes(std::size_t) const override { return softmax_matmul_bytes(shape_); }
+  explicit HostSoftmaxMatmul(const SoftmaxMatmulShape& shape)
+      : Problem(softmax_matmul_passes(shape)), shape_(shape) {}
 
   void draw(std::uint64_t seed) override {
     x_ = make_input<3>(shape_.of_x(), Pattern::kNormal, 2 * seed);
@@ -92,14 +89,10 @@ class HostSoftmaxMatmul final : public Problem {
 
 class HostAttention final : public Problem {
  public:
-  HostAttention(const AttentionShape& shape, bool causal) : shape_(shape), causal_(causal) {}
-
-  Strings passes() const override { return {"forward", "backward"}; }
-
-  double flops(std::size_t pass) const override { return attention_flops(shape_, causal_, pass); }
-  double bytes(std::size_t pass) const override {
-    return attention_bytes(shape_, pass, sizeof(float));
-  }
+  HostAttention(const AttentionShape& shape, bool causal, std::size_t count)
+      : Problem(attention_passes(shape, causal, count, sizeof(float))),
+        shape_(shape),
+        causal_(causal) {}
 
   void draw(std::uint64_t seed) override {
     q_ = normal<float>(shape_.of_queries(), 4 * seed);
@@ -205,7 +198,7 @@ std::unique_ptr<Problem> make_problem(const Asked& asked, const Shape<4>& sizes,
   if (asked.dtype != "float32")
     throw ArgumentError("dtype is " + asked.dtype + "; on a CPU it must be float32");
   if (asked.kind == "attention")
-    return std::make_unique<HostAttention>(AttentionShape{a, b, c, c, d}, causal);
+    return std::make_unique<HostAttention>(AttentionShape{a, b, c, c, d}, causal, asked.passes);
   return std::make_unique<HostSoftmaxMatmul>(SoftmaxMatmulShape{a, b, c, d});
 }
 

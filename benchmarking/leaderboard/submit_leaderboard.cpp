@@ -81,7 +81,7 @@ class Measurement {
     const int all = plan_.turns * static_cast<int>(plan_.problems.size());
     for (const std::string& name : plan_.problems) {
       const auto problem = make_problem(plan_.asked, name);
-      if (problem->passes().size() != students_.size())
+      if (problem->passes.size() != students_.size())
         throw OptionError("a runner is needed for each pass");
       warm_up(*problem, name);
       for (int turn = 0; turn < plan_.turns && right_; ++turn) {
@@ -120,7 +120,7 @@ class Measurement {
       empty.function = grading::kNothing;
       const Timed nothing = references_[pass].call(empty);
       report_ << "{\"event\": \"sample\", \"problem\": " << quoted(name)
-              << ", \"pass\": " << quoted(problem.passes()[pass])
+              << ", \"pass\": " << quoted(problem.passes[pass].name)
               << format(
                      ", \"turn\": %d, \"student_ms\": %.6f, \"student_processor_ms\": %.6f, "
                      "\"student_wait_ms\": %.6f, \"reference_ms\": %.6f, "
@@ -131,9 +131,9 @@ class Measurement {
                      "\"temperature_c\": %.0f}",
                      turn, student.wall_ms, student.processor_ms, student.wait_ms,
                      reference.wall_ms, reference.processor_ms, reference.wait_ms, nothing.wall_ms,
-                     nothing.processor_ms, student.extra_bytes, problem.flops(pass),
-                     problem.bytes(pass), rates.peak_gflops, rates.bandwidth_gbs, rates.clock_mhz,
-                     rates.temperature_c)
+                     nothing.processor_ms, student.extra_bytes, problem.passes[pass].flops,
+                     problem.passes[pass].bytes, rates.peak_gflops, rates.bandwidth_gbs,
+                     rates.clock_mhz, rates.temperature_c)
               << std::endl;
     }
   }
@@ -156,7 +156,7 @@ class Measurement {
     if (!students) throw Error("the reference is wrong: " + wrong);
     right_ = false;
     report_ << "{\"event\": \"wrong\", \"problem\": " << quoted(name)
-            << ", \"pass\": " << quoted(problem.passes()[pass])
+            << ", \"pass\": " << quoted(problem.passes[pass].name)
             << ", \"message\": " << quoted(wrong) << "}" << std::endl;
     return timed;
   }
