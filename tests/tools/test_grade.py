@@ -568,7 +568,3 @@ class Speed(Test):
                 cuda=cuda, checked=checked))
             self.assertEqual(grade._has_gpu(tasks), on_gpu)
         self.assertFalse(grade._has_gpu([mock.Mock(is_cuda=False)]))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -299,7 +299,3 @@ class Audit(Test):
         shared = "  [ 1] .tbss NOBITS 0000000000000000 000040 100000 00 WAT 0 0 8\n"
         self.assertEqual(len(self.findings("_Zf T 0 9\n", shared)), 1)
         self.assertEqual(audit.findings("_Zf T 0 9\n", shared, ["_Zf"], [], is_cuda=True), [])
-
-
-if __name__ == "__main__":
-    unittest.main()

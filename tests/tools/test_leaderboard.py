@@ -400,7 +400,3 @@ __device__ float eight_bits(float x) {
         libraries = measuring.libraries(again, right | {backward: ones})
         with self.assertRaisesRegex(NoResult, "backward on .*d_v of batch"):
             measuring.measure(again, libraries, 3, warm_up_ms=0)
-
-
-if __name__ == "__main__":
-    unittest.main()
