@@ -69,7 +69,7 @@ Message ask(Runner& runner, const Call& call, const Shared& memory, const Layout
       result.kind = Kind::kCallbackResult;
       thrown = nullptr;
       try {
-        result.numbers[0] = call.on_callback(static_cast<Callback>(answer.function));
+        call.on_callback(answer, result);
       } catch (...) {
         thrown = std::current_exception();
         put_exception(result);

@@ -71,7 +71,7 @@ AttentionBackward<T> backward_pass(const Message& call, const Views& on) {
 }
 
 // Asks the judge for something, as a callback; throws what the judge says that it throws.
-double ask_judge(Callback what);
+Message ask_judge(Callback what, Message question = {});
 
 // The judge's work and clock, for student code that measures; each task adds what is its own.
 template <class TaskWork>
@@ -80,14 +80,11 @@ class JudgesWork : public TaskWork, public Clock {
   void prepare() override { ask_judge(kPrepare); }
   void reset_peak_memory() override { ask_judge(kResetPeakMemory); }
   std::size_t peak_memory_bytes() override {
-    return static_cast<std::size_t>(ask_judge(kPeakMemoryBytes));
+    return static_cast<std::size_t>(ask_judge(kPeakMemoryBytes).numbers[0]);
   }
   void synchronize() override { ask_judge(kSynchronize); }
-  double now_ms() override { return ask_judge(kNowMs); }
+  double now_ms() override { return ask_judge(kNowMs).numbers[0]; }
 };
-
-// The message of the measurement that the judge's last configuration gave.
-std::string judges_message();
 
 // Runs one call, and puts what it returns into `done`. Each runner defines it. The memory is the
 // host's, or where the judge said kMapDevice a device's.
