@@ -119,8 +119,7 @@ const Cheats kOwn = {
        syscall(SYS_clock_settime, CLOCK_REALTIME, &then);
      }},
     {"stops the judge", [](const Pass&) { syscall(SYS_kill, getppid(), 19); }},
-    {"writes infinity",
-     [](const Pass& pass) { fill(pass.out.data(), INFINITY, pass.out.size()); }},
+    {"writes infinity", [](const Pass& pass) { fill(pass.out.data(), INFINITY, pass.out.size()); }},
     {"hands out memory that nobody wrote",
      [](const Pass& pass) {
        const float* const stale = new float[1 << 20];
