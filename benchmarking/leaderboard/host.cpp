@@ -1,21 +1,36 @@
-// The boards of a CPU: what problem.hpp leaves to the device.
-#include "benchmarking/leaderboard/host.hpp"
+// The boards of a CPU: what problem.hpp leaves to the device, but for its problems.
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <vector>
 
-#include "benchmarking/leaderboard/ceiling.hpp"
-#include "common/error.hpp"
+#include "benchmarking/leaderboard/problem.hpp"
+#include "benchmarking/peak.hpp"
 
 namespace flash::leaderboard {
+namespace {
 
-std::unique_ptr<Problem> make_problem(const Asked& asked, const Shape<4>& sizes, bool causal) {
-  if (asked.dtype != "float32")
-    throw ArgumentError("dtype is " + asked.dtype + "; on a CPU it must be float32");
-  return asked.kind == "attention" ? attention_on_host(sizes, causal)
-                                   : softmax_matmul_on_host(sizes);
+// Bytes a second that are read from memory, in GB/s.
+double read_bandwidth() {
+  static std::vector<std::uint64_t> memory(std::size_t{8} << 20, 1);  // 64 MiB
+  const auto begin = std::chrono::steady_clock::now();
+  std::uint64_t sum = std::accumulate(memory.begin(), memory.end(), std::uint64_t{0});
+  asm volatile("" : : "r"(sum));
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  return 1e-9 * static_cast<double>(memory.size() * sizeof(sum)) / seconds.count();
 }
+
+}  // namespace
 
 std::unique_ptr<grading::CallMemory> memory_of_calls() { return grading::memory_of_host(); }
 
-Rates rates_now() { return {.peak_gflops = peak_gflops(), .bandwidth_gbs = read_bandwidth()}; }
+// Of one core. Its peak: independent fused multiply-adds on registers, in the widest vectors that a
+// student's file is compiled for.
+Rates rates_now() {
+  return {.peak_gflops = native_peak_gflops(DType::kFloat32, 1, 1),
+          .bandwidth_gbs = read_bandwidth()};
+}
 
 Device device_now() { return {}; }  // ./lab looks at the processor itself
 

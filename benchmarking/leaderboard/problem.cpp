@@ -1,6 +1,7 @@
 // Implements problem.hpp: from a board's text to a problem.
 #include "benchmarking/leaderboard/problem.hpp"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "common/error.hpp"
@@ -19,26 +20,25 @@ Shape<4> sizes_in(const std::string& text) {
   return {sizes[0], sizes[1], sizes[2], sizes[3]};
 }
 
-double attention_flops(const AttentionShape& shape, bool causal, std::size_t pass) {
+std::vector<Pass> attention_passes(const AttentionShape& shape, bool causal, std::size_t count,
+                                   std::size_t element) {
   double pairs = 0;
   for (Index i = 0; i < shape.queries; ++i)
     pairs += static_cast<double>(shape.visible_keys(i, causal));
-  return (pass == 0 ? 4 : 10) * pairs *
-         static_cast<double>(shape.batch * shape.heads * shape.head_dim);
-}
-
-double attention_bytes(const AttentionShape& shape, std::size_t pass, std::size_t element) {
-  const double tensor = static_cast<double>(shape.batch * shape.heads * shape.queries) *
+  const double product = 2 * pairs * static_cast<double>(shape.batch * shape.heads) *
+                         static_cast<double>(shape.head_dim);
+  const double tensor = static_cast<double>(element) *
+                        static_cast<double>(shape.batch * shape.heads * shape.queries) *
                         static_cast<double>(shape.head_dim);
-  return static_cast<double>(element) * (pass == 0 ? 4 : 8) * tensor;
+  std::vector<Pass> both{{"forward", 2 * product, 4 * tensor},
+                         {"backward", 5 * product, 8 * tensor}};
+  both.resize(std::min(count, both.size()));
+  return both;
 }
 
-double softmax_matmul_flops(const SoftmaxMatmulShape& s) {
-  return 2.0 * static_cast<double>(s.batch * s.d1 * s.d2 * s.d3);
-}
-
-double softmax_matmul_bytes(const SoftmaxMatmulShape& s) {
-  return 4.0 * static_cast<double>(s.batch * (s.d1 * s.d2 + s.d2 * s.d3 + s.d1 * s.d3));
+std::vector<Pass> softmax_matmul_passes(const SoftmaxMatmulShape& s) {
+  return {{"forward", 2.0 * static_cast<double>(s.batch * s.d1 * s.d2 * s.d3),
+           4.0 * static_cast<double>(s.batch * (s.d1 * s.d2 + s.d2 * s.d3 + s.d1 * s.d3))}};
 }
 
 std::unique_ptr<Problem> make_problem(const Asked& asked, const std::string& name) {

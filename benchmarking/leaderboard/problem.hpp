@@ -13,15 +13,19 @@
 
 namespace flash::leaderboard {
 
+// One call that is timed, "forward" or "backward", and the least work of it: the products'
+// operations, and the bytes of its inputs and outputs.
+struct Pass {
+  std::string name;
+  double flops, bytes;
+};
+
 class Problem {
  public:
+  explicit Problem(std::vector<Pass> of_problem) : passes(std::move(of_problem)) {}
   virtual ~Problem() = default;
 
-  // Of one call that is timed: "forward", "backward".
-  virtual Strings passes() const = 0;
-  // The least work of a pass: the products' operations, and the bytes of its inputs and outputs.
-  virtual double flops(std::size_t pass) const = 0;
-  virtual double bytes(std::size_t pass) const = 0;
+  const std::vector<Pass> passes;
 
   // New inputs from the seed, and what the results have to be.
   virtual void draw(std::uint64_t seed) = 0;
@@ -46,12 +50,11 @@ std::unique_ptr<Problem> make_problem(const Asked& asked, const std::string& nam
 // "1x2x3x4" as four numbers of at least 1; throws ArgumentError.
 Shape<4> sizes_in(const std::string& text);
 
-// What Problem::flops() and bytes() say. As benchmarking/README.md counts: two products of all
-// visible pairs, and five.
-double attention_flops(const AttentionShape& shape, bool causal, std::size_t pass);
-double attention_bytes(const AttentionShape& shape, std::size_t pass, std::size_t element);
-double softmax_matmul_flops(const SoftmaxMatmulShape& shape);
-double softmax_matmul_bytes(const SoftmaxMatmulShape& shape);
+// The first `count` passes, with operations as benchmarking/README.md counts them: two products of
+// all visible pairs, and five. `element` is the bytes of one.
+std::vector<Pass> attention_passes(const AttentionShape& shape, bool causal, std::size_t count,
+                                   std::size_t element);
+std::vector<Pass> softmax_matmul_passes(const SoftmaxMatmulShape& shape);
 
 // ---- What is of the host or of a GPU: host.cpp and gpu.cpp define it, and a program has one -----
 

@@ -33,32 +33,26 @@ void fill_with_nan(DeviceTensor<T, Rank>& tensor) {
   device::fill_bytes(tensor.data(), 0xff, tensor.bytes());
 }
 
-template <class T, int Rank>
-grading::Argument input(const char* name, const DeviceTensor<T, Rank>& tensor) {
-  return grading::argument(name, TensorView<const T, Rank>(tensor.view()));
+grading::Call on_device(grading::Call call) {
+  call.on_device = true;
+  return call;
 }
 
 template <class T>
 class GpuAttention final : public Problem {
  public:
-  GpuAttention(const AttentionShape& shape, bool causal, std::size_t passes)
-      : shape_(shape),
+  GpuAttention(const AttentionShape& shape, bool causal, std::size_t count)
+      : Problem(attention_passes(shape, causal, count, sizeof(T))),
+        shape_(shape),
         causal_(causal),
-        passes_(passes),
         oracle_(shape.batch * shape.heads, {1, 1, shape.queries, shape.keys, shape.head_dim},
-                causal, passes > 1) {
+                causal, count > 1) {
     for (auto* tensor : {&q_, &out_, &out_want_, &d_out_, &d_q_})
       *tensor = DeviceTensor<T, 4>(shape.of_queries());
     for (auto* tensor : {&k_, &v_, &d_k_, &d_v_}) *tensor = DeviceTensor<T, 4>(shape.of_keys());
     lse_ = DeviceTensor<float, 3>(shape.of_rows());
     lse_want_ = DeviceTensor<float, 3>(shape.of_rows());
   }
-
-  Strings passes() const override {
-    return passes_ == 1 ? Strings{"forward"} : Strings{"forward", "backward"};
-  }
-  double flops(std::size_t pass) const override { return attention_flops(shape_, causal_, pass); }
-  double bytes(std::size_t pass) const override { return attention_bytes(shape_, pass, sizeof(T)); }
 
   void draw(std::uint64_t seed) override {
     std::uint64_t number = 4 * seed;
@@ -71,28 +65,22 @@ class GpuAttention final : public Problem {
   }
 
   grading::Call call(std::size_t pass) override {
-    using grading::argument;
-    const std::vector<double> options = {causal_ ? 1.0 : 0.0, 0.0, 0.0};
+    const AttentionOptions options{.causal = causal_};
     if (pass == 0) {
       fill_with_nan(out_);
       fill_with_nan(lse_);
-      return {.function = grading::device_function<T>(grading::kFlashForwardCuda),
-              .arguments = {input("q", q_), input("k", k_), input("v", v_),
-                            argument("out", out_.view()), argument("lse", lse_.view())},
-              .integers = {0, 0, 0, 0},
-              .numbers = options,
-              .on_device = true};
+      return on_device(grading::call_of(
+          grading::device_function<T>(grading::kFlashForwardCuda),
+          AttentionForward<T>{q_.view(), k_.view(), v_.view(), out_.view(), lse_.view(), options},
+          {0, 0, 0, 0}));
     }
     fill_with_nan(d_q_);
     fill_with_nan(d_k_);
     fill_with_nan(d_v_);
-    return {
-        .function = grading::device_function<T>(grading::kFlashBackwardCuda),
-        .arguments = {input("q", q_), input("k", k_), input("v", v_), input("out", out_want_),
-                      input("lse", lse_want_), input("d_out", d_out_), argument("d_q", d_q_.view()),
-                      argument("d_k", d_k_.view()), argument("d_v", d_v_.view())},
-        .numbers = options,
-        .on_device = true};
+    return on_device(grading::call_of(
+        grading::device_function<T>(grading::kFlashBackwardCuda),
+        AttentionBackward<T>{q_.view(), k_.view(), v_.view(), out_want_.view(), lse_want_.view(),
+                             d_out_.view(), d_q_.view(), d_k_.view(), d_v_.view(), options}));
   }
 
   std::string wrong(std::size_t pass) const override {
@@ -153,7 +141,6 @@ class GpuAttention final : public Problem {
 
   const AttentionShape shape_;
   const bool causal_;
-  const std::size_t passes_;
   GpuOracle<T> oracle_;
   DeviceTensor<T, 4> q_, k_, v_, d_out_, out_want_, out_, d_q_, d_k_, d_v_;
   DeviceTensor<float, 3> lse_want_, lse_;
@@ -162,16 +149,13 @@ class GpuAttention final : public Problem {
 class GpuSoftmaxMatmul final : public Problem {
  public:
   explicit GpuSoftmaxMatmul(const Shape<4>& sizes)
-      : shape_{sizes[0], sizes[1], sizes[2], sizes[3]},
+      : Problem(softmax_matmul_passes({sizes[0], sizes[1], sizes[2], sizes[3]})),
+        shape_{sizes[0], sizes[1], sizes[2], sizes[3]},
         sizes_(sizes),
         x_(shape_.of_x()),
         v_(shape_.of_v()),
         out_(shape_.of_out()),
         want_(out_.view().size()) {}
-
-  Strings passes() const override { return {"forward"}; }
-  double flops(std::size_t) const override { return softmax_matmul_flops(shape_); }
-  double bytes(std::size_t) const override { return softmax_matmul_bytes(shape_); }
 
   void draw(std::uint64_t seed) override {
     fill_normal(x_.data(), x_.view().size(), 2 * seed);
@@ -182,10 +166,9 @@ class GpuSoftmaxMatmul final : public Problem {
   grading::Call call(std::size_t) override {
     fill_with_nan(out_);
     const SoftmaxMatmulBlocks blocks;
-    return {.function = grading::kFusedSoftmaxMatmulCuda,
-            .arguments = {input("x", x_), input("v", v_), grading::argument("out", out_.view())},
-            .integers = {blocks.block_1, blocks.block_2},
-            .on_device = true};
+    return on_device(grading::call_of(grading::kFusedSoftmaxMatmulCuda,
+                                      SoftmaxMatmul<float>{x_.view(), v_.view(), out_.view()},
+                                      {blocks.block_1, blocks.block_2}));
   }
 
   std::string wrong(std::size_t) const override {

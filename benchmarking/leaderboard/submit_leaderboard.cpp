@@ -63,16 +63,17 @@ struct Plan {
   Strings students;  // files with the commands of the runners, one for each pass
   std::filesystem::path reference;
   int turns = 20;
-  double warm_up_ms = 500, seconds_a_call = 20;
+  double warm_up_ms = 500;
 };
+constexpr double kSecondsACall = 20;
 
 class Measurement {
  public:
   Measurement(const Plan& plan, std::uint64_t seed, const std::string& output)
       : plan_(plan), seeds_(seed), report_(output, std::ios::app) {
     for (const std::string& file : plan.students) {
-      students_.emplace_back(command_in(file), plan.seconds_a_call, memory_of_calls());
-      references_.emplace_back(command_in(plan.reference), plan.seconds_a_call, memory_of_calls());
+      students_.emplace_back(command_in(file), kSecondsACall, memory_of_calls());
+      references_.emplace_back(command_in(plan.reference), kSecondsACall, memory_of_calls());
     }
   }
 
@@ -80,7 +81,7 @@ class Measurement {
     const int all = plan_.turns * static_cast<int>(plan_.problems.size());
     for (const std::string& name : plan_.problems) {
       const auto problem = make_problem(plan_.asked, name);
-      if (problem->passes().size() != students_.size())
+      if (problem->passes.size() != students_.size())
         throw OptionError("a runner is needed for each pass");
       warm_up(*problem, name);
       for (int turn = 0; turn < plan_.turns && right_; ++turn) {
@@ -119,7 +120,7 @@ class Measurement {
       empty.function = grading::kNothing;
       const Timed nothing = references_[pass].call(empty);
       report_ << "{\"event\": \"sample\", \"problem\": " << quoted(name)
-              << ", \"pass\": " << quoted(problem.passes()[pass])
+              << ", \"pass\": " << quoted(problem.passes[pass].name)
               << format(
                      ", \"turn\": %d, \"student_ms\": %.6f, \"student_processor_ms\": %.6f, "
                      "\"student_wait_ms\": %.6f, \"reference_ms\": %.6f, "
@@ -130,9 +131,9 @@ class Measurement {
                      "\"temperature_c\": %.0f}",
                      turn, student.wall_ms, student.processor_ms, student.wait_ms,
                      reference.wall_ms, reference.processor_ms, reference.wait_ms, nothing.wall_ms,
-                     nothing.processor_ms, student.extra_bytes, problem.flops(pass),
-                     problem.bytes(pass), rates.peak_gflops, rates.bandwidth_gbs, rates.clock_mhz,
-                     rates.temperature_c)
+                     nothing.processor_ms, student.extra_bytes, problem.passes[pass].flops,
+                     problem.passes[pass].bytes, rates.peak_gflops, rates.bandwidth_gbs,
+                     rates.clock_mhz, rates.temperature_c)
               << std::endl;
     }
   }
@@ -155,7 +156,7 @@ class Measurement {
     if (!students) throw Error("the reference is wrong: " + wrong);
     right_ = false;
     report_ << "{\"event\": \"wrong\", \"problem\": " << quoted(name)
-            << ", \"pass\": " << quoted(problem.passes()[pass])
+            << ", \"pass\": " << quoted(problem.passes[pass].name)
             << ", \"message\": " << quoted(wrong) << "}" << std::endl;
     return timed;
   }
@@ -173,7 +174,7 @@ int run(int argc, char** argv) {
   Plan plan;
   std::optional<std::string> kind, dtype = "float32";
   std::optional<Strings> problems, students;
-  std::optional<std::int64_t> turns = 20, warm_up = 500, seed, seconds = 20;
+  std::optional<std::int64_t> turns = 20, warm_up = 500;
   std::filesystem::path output;
   Options options("submit_leaderboard",
                   "Measures a submission beside the reference; ./lab submit starts it.");
@@ -184,9 +185,6 @@ int run(int argc, char** argv) {
   options.file("reference", "the same of the reference, for all passes", plan.reference);
   options.integer("turns", "timed calls of each pass", turns, 1, 1000);
   options.integer("warm-up-ms", "warm-up of each problem", warm_up, 0, 60000);
-  options.integer("seconds", "the longest that a call may take", seconds, 1, 600);
-  options.integer("seed", "of the inputs; by default nobody knows it before", seed, 0,
-                  std::int64_t{1} << 62);
   options.file("output", "the report", output);
   if (!options.parse(argc, argv)) return 0;
   if (!kind || !problems || !students || plan.reference.empty() || output.empty())
@@ -196,13 +194,12 @@ int run(int argc, char** argv) {
   plan.students = *students;
   plan.turns = static_cast<int>(*turns);
   plan.warm_up_ms = static_cast<double>(*warm_up);
-  plan.seconds_a_call = static_cast<double>(*seconds);
-  const std::uint64_t used = seed ? static_cast<std::uint64_t>(*seed) : secret_seed();
+  const std::uint64_t seed = secret_seed();
   const Device device = device_now();
-  std::ofstream(output) << "{\"event\": \"begin\", \"seed\": " << used
+  std::ofstream(output) << "{\"event\": \"begin\", \"seed\": " << seed
                         << ", \"device\": " << quoted(device.name) << "}" << std::endl;
   if (!device.trouble.empty()) throw Error(device.trouble);
-  Measurement(plan, used, output.string()).run();
+  Measurement(plan, seed, output.string()).run();
   return 0;
 }
 

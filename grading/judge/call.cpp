@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "common/error.hpp"
+#include "grading/judge/ended.hpp"
 
 namespace flash::grading {
 namespace {
@@ -108,26 +109,27 @@ void Layout::place(const Argument& of, std::size_t n, std::size_t length, bool g
 }
 
 void rethrow(const Message& done, const std::exception_ptr& from_callback) {
-  const std::string text = done.text;
-  switch (done.ended) {
-    case Ended::kNotYetImplemented: throw NotYetImplemented(text);
-    case Ended::kShapeError: throw ShapeError(text);
-    case Ended::kArgumentError: throw ArgumentError(text);
-    case Ended::kUnsupported: throw Unsupported(text);
-    case Ended::kOutOfMemory: throw OutOfMemory(text);
-    case Ended::kKernelError: throw KernelError(text);
-    case Ended::kCudaError:
-    case Ended::kRuntimeError:
-      // What a case threw in a callback comes out as it was; student code cannot make one up.
-      if (from_callback) {
-        try {
-          std::rethrow_exception(from_callback);
-        } catch (const std::exception& original) {
-          if (original.what() == text) throw;
-        }
-      }
-      throw Error(text);
-    default: throw Error(text);
+  // What a case threw in a callback comes out as it was; student code cannot make one up.
+  if (from_callback) {
+    try {
+      std::rethrow_exception(from_callback);
+    } catch (const std::exception& original) {
+      if (original.what() == std::string(done.text)) throw;
+    }
+  }
+  if (done.ended == Ended::kCudaError || done.ended >= Ended::kOther) throw Error(done.text);
+  throw_again(done);
+}
+
+void put_arguments(const Call& call, const Layout& layout, unsigned char* memory, bool outputs) {
+  for (std::size_t n = 0; n < call.arguments.size(); ++n) {
+    const Argument& of = call.arguments[n];
+    if (of.output && !outputs) continue;
+    for_each_element(of, [&](std::size_t at) {
+      if (at + of.element <= layout.there[n])
+        memcpy(memory + layout.placed[n].offset + at,
+               static_cast<const unsigned char*>(of.data) + at, of.element);
+    });
   }
 }
 

@@ -58,6 +58,10 @@ struct Layout {
   void place(const Argument& of, std::size_t n, std::size_t length, bool guarded, bool on_device);
 };
 
+// Writes the inputs of a call, and with `outputs` what its outputs hold, to its memory.
+void put_arguments(const Call& call, const Layout& layout, unsigned char* memory,
+                   bool outputs = false);
+
 // The message kMap of a call in a memory of `bytes`.
 Message message_of(const Call& call, std::size_t bytes, const Layout& layout);
 

@@ -10,6 +10,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <string>
 #include <type_traits>
 
 #include "common/half.hpp"
@@ -38,9 +40,8 @@ enum class Ended : std::uint32_t {
   kUnsupported,
   kOutOfMemory,
   kCudaError,
-  kKernelError,   // the emulator found a mistake in a kernel
-  kError,         // flash::Error
-  kRuntimeError,  // std::runtime_error
+  kKernelError,  // the emulator found a mistake in a kernel
+  kError,        // flash::Error
   kOther,
 };
 
@@ -60,7 +61,6 @@ struct Moved {
 
 inline constexpr int kMostViews = 10;
 inline constexpr std::size_t kMostText = 1024;
-inline constexpr unsigned kMostConfigurations = 16, kMostNumbers = 8;  // of measure_all()
 
 // One struct for all messages: plain numbers, so that any bytes are a message to be checked.
 struct Message {
@@ -125,12 +125,21 @@ enum Callback : std::uint32_t {
   kPeakMemoryBytes,
   kSynchronize,
   kNowMs,
-  // Of measure_all(): to run a configuration, which gives the status of its measurement; and of
-  // that measurement a number, and the message (which comes as OutOfMemory).
-  kConfiguration,
-  kNumber = kConfiguration + kMostConfigurations,
-  kMessage = kNumber + kMostNumbers,
+  kConfiguration,  // of measure_all(): runs one, by its number, and gives its measurement
+  kRow,            // and a row of the result, before kDone
   kCallbacks
 };
+
+inline void set_text(Message& message, const std::string& text) {
+  std::snprintf(message.text, kMostText, "%s", text.c_str());
+}
+
+// Takes the first line out of the text.
+inline std::string first_line(Message& message) {
+  const std::string text = message.text;
+  const std::size_t end = text.find('\n');
+  set_text(message, end == std::string::npos ? "" : text.substr(end + 1));
+  return text.substr(0, end);
+}
 
 }  // namespace flash::grading

@@ -13,6 +13,7 @@
 
 #include "common/error.hpp"
 #include "grading/judge/call.hpp"
+#include "grading/judge/ended.hpp"
 #include "grading/judge/process.hpp"
 
 namespace flash::grading {
@@ -67,21 +68,11 @@ Message ask(Runner& runner, const Call& call, const Shared& memory, const Layout
       Message result{};
       result.kind = Kind::kCallbackResult;
       thrown = nullptr;
-      const auto failed = [&](Ended how, const std::exception& error) {
-        result.ended = how;
-        thrown = std::current_exception();
-        std::snprintf(result.text, kMostText, "%s", error.what());
-      };
       try {
-        result.numbers[0] = call.on_callback(static_cast<Callback>(answer.function));
-      } catch (const OutOfMemory& error) {
-        failed(Ended::kOutOfMemory, error);
-      } catch (const Unsupported& error) {
-        failed(Ended::kUnsupported, error);
-      } catch (const CudaError& error) {
-        failed(Ended::kCudaError, error);
-      } catch (const std::exception& error) {
-        failed(Ended::kRuntimeError, error);
+        call.on_callback(answer, result);
+      } catch (...) {
+        thrown = std::current_exception();
+        put_exception(result);
       }
       runner.send(result);
       continue;
@@ -108,16 +99,8 @@ Outcome run_once(Runner& runner, const Call& call, const Layout& layout, bool wi
                  std::size_t* extra = nullptr) {
   const Shared memory(layout.bytes);
   fill(memory.data(), memory.bytes(), with_nan);
-  for (std::size_t n = 0; n < call.arguments.size(); ++n) {
-    const Argument& of = call.arguments[n];
-    // The second call finds other values where it has to write.
-    if (of.output && !with_nan) continue;
-    unsigned char* const to = memory.data() + layout.placed[n].offset;
-    for_each_element(of, [&](std::size_t at) {
-      if (at + of.element <= layout.there[n])
-        memcpy(to + at, static_cast<const unsigned char*>(of.data) + at, of.element);
-    });
-  }
+  // The second call finds other values where it has to write.
+  put_arguments(call, layout, memory.data(), with_nan);
   const std::vector<unsigned char> before(memory.data(), memory.data() + memory.bytes());
   const Message answer = ask(runner, call, memory, layout, extra);
   std::vector<unsigned char> after(memory.data(), memory.data() + memory.bytes());

@@ -8,12 +8,14 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/attention.hpp"
+#include "common/error.hpp"
+#include "common/softmax_matmul.hpp"
 #include "common/tensor.hpp"
 #include "grading/judge/protocol.hpp"
-#include "grading/judge/rows.hpp"
 
 namespace flash::grading {
 
@@ -47,7 +49,7 @@ struct Call {
   std::vector<std::int64_t> integers = {};
   std::vector<double> numbers = {};
   // Of a task that takes interfaces: does what the runner asks for; may throw.
-  std::function<double(Callback)> on_callback = nullptr;
+  std::function<void(const Message& question, Message& result)> on_callback = nullptr;
   // The tensors are in device memory. The runner has the emulator, whose memory holds NaN until it
   // is written: one call finds out what two do on the host. And a kernel with atomic additions may
   // give other bits the second time, which only the case that asks for it forbids.
@@ -69,45 +71,69 @@ inline std::vector<double> numbers_of(const AttentionOptions& options) {
   return {options.causal ? 1.0 : 0.0, options.scale ? 1.0 : 0.0, options.scale.value_or(0)};
 }
 
-// What every task that measures asks of its work and of the clock.
-template <class Work, class Clock>
-double answer(Callback what, Work& work, Clock& clock) {
-  switch (what) {
-    case kResetPeakMemory: work.reset_peak_memory(); break;
-    case kPeakMemoryBytes: return static_cast<double>(work.peak_memory_bytes());
-    case kSynchronize: clock.synchronize(); break;
-    case kNowMs: return clock.now_ms();
-    default: break;
-  }
-  return 0;
+// The call of a function with the tensors and the options of a pass.
+inline Call call_of(Function function, const SoftmaxMatmul<float>& pass,
+                    std::vector<std::int64_t> integers) {
+  return {.function = function,
+          .arguments = {argument("x", pass.x), argument("v", pass.v), argument("out", pass.out)},
+          .integers = std::move(integers)};
+}
+template <class T>
+Call call_of(Function function, const AttentionForward<T>& pass,
+             std::vector<std::int64_t> integers) {
+  return {.function = function,
+          .arguments = {argument("q", pass.q), argument("k", pass.k), argument("v", pass.v),
+                        argument("out", pass.out), argument("lse", pass.lse)},
+          .integers = std::move(integers),
+          .numbers = numbers_of(pass.options)};
+}
+template <class T>
+Call call_of(Function function, const AttentionBackward<T>& pass,
+             std::vector<std::int64_t> integers = {}) {
+  return {.function = function,
+          .arguments = {argument("q", pass.q), argument("k", pass.k), argument("v", pass.v),
+                        argument("out", pass.out), argument("lse", pass.lse),
+                        argument("d_out", pass.d_out), argument("d_q", pass.d_q),
+                        argument("d_k", pass.d_k), argument("d_v", pass.d_v)},
+          .integers = std::move(integers),
+          .numbers = numbers_of(pass.options)};
 }
 
-// measure_all(): the rows that the student's made of the configurations, with their names.
-// `status_of` and `number_of` look into a measurement.
-template <class Configuration, class StatusOf, class NumberOf>
-std::vector<SentRow> remote_rows(const std::vector<Configuration>& configurations,
-                                 StatusOf status_of, NumberOf number_of) {
-  decltype(configurations[0].run()) measured;
-  const auto on_callback = [&](Callback what) -> double {
-    if (what == kMessage) throw OutOfMemory(measured.message);
-    if (what >= kNumber) return number_of(measured, what - kNumber);
-    const std::size_t which = what - kConfiguration;
-    if (what < kConfiguration || which >= configurations.size())
-      throw Error("there is no such configuration");
-    measured = configurations[which].run();
-    return status_of(measured);
+// What every task that measures asks of its work and of the clock.
+template <class Work, class Clock>
+void answer(const Message& question, Message& result, Work& work, Clock& clock) {
+  switch (question.function) {
+    case kResetPeakMemory: work.reset_peak_memory(); break;
+    case kPeakMemoryBytes: result.numbers[0] = static_cast<double>(work.peak_memory_bytes()); break;
+    case kSynchronize: clock.synchronize(); break;
+    case kNowMs: result.numbers[0] = clock.now_ms(); break;
+    default: break;
+  }
+}
+
+// measure_all(): the rows that the student's made of the configurations, which cannot leave the
+// judge: the runner has one for each whose name is its number. A row is a message with its name on
+// the first line of the text; `use` gets that name, and the message with the rest of the text.
+template <class Configuration, class Use>
+void remote_rows(const std::vector<Configuration>& configurations, Use use) {
+  std::size_t rows = 0;
+  const auto on_callback = [&](const Message& question, Message& result) {
+    if (question.function == kRow) {
+      if (++rows > 2 * configurations.size()) throw Error("measure_all() returns too many rows");
+      Message row = question;
+      std::string name = first_line(row);
+      for (std::size_t i = 0; i < configurations.size(); ++i)
+        if (name == std::to_string(i)) return use(configurations[i].name, row);
+      use(name, row);
+    } else if (question.function == kConfiguration) {
+      const auto which = static_cast<std::size_t>(question.integers[0]);
+      if (which >= configurations.size()) throw Error("there is no such configuration");
+      put(result, configurations[which].run());
+    }
   };
-  const Message done = remote_call({.function = kMeasureAll,
-                                    .integers = {static_cast<std::int64_t>(configurations.size())},
-                                    .on_callback = on_callback});
-  std::vector<SentRow> rows = rows_in(done);
-  for (SentRow& row : rows)
-    for (std::size_t i = 0; i < configurations.size(); ++i)
-      if (row[0] == std::to_string(i)) {
-        row[0] = configurations[i].name;
-        break;
-      }
-  return rows;
+  (void)remote_call({.function = kMeasureAll,
+                     .integers = {static_cast<std::int64_t>(configurations.size())},
+                     .on_callback = on_callback});
 }
 
 // Memory that must not be read: rows from `begin` on are left out of what the runner gets.

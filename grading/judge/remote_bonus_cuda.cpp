@@ -13,21 +13,11 @@ namespace {
 using grading::argument;
 
 template <class T>
-grading::Call call_of(grading::Function of_float, const AttentionBackward<T>& pass) {
-  return {.function = grading::device_function<T>(of_float),
-          .arguments = {argument("q", pass.q), argument("k", pass.k), argument("v", pass.v),
-                        argument("out", pass.out), argument("lse", pass.lse),
-                        argument("d_out", pass.d_out), argument("d_q", pass.d_q),
-                        argument("d_k", pass.d_k), argument("d_v", pass.d_v)},
-          .numbers = grading::numbers_of(pass.options)};
-}
-
-template <class T>
-grading::Call call_of(grading::Function of_float, const AttentionBackward<T>& pass,
-                      TensorView<const float, 3> delta) {
-  grading::Call call = call_of(of_float, pass);
+void call_with_delta(grading::Function of_float, const AttentionBackward<T>& pass,
+                     TensorView<const float, 3> delta) {
+  grading::Call call = grading::call_of(grading::device_function<T>(of_float), pass);
   call.arguments.push_back(argument("delta", delta));
-  return call;
+  grading::device_call(std::move(call));
 }
 
 }  // namespace
@@ -51,17 +41,18 @@ void flash_backward_delta_cuda(TensorView<const T, 4> out, TensorView<const T, 4
 
 template <class T>
 void flash_backward_dk_dv_cuda(const AttentionBackward<T>& pass, TensorView<const float, 3> delta) {
-  grading::device_call(call_of(grading::kFlashDkDvCuda, pass, delta));
+  call_with_delta(grading::kFlashDkDvCuda, pass, delta);
 }
 
 template <class T>
 void flash_backward_dq_cuda(const AttentionBackward<T>& pass, TensorView<const float, 3> delta) {
-  grading::device_call(call_of(grading::kFlashDqCuda, pass, delta));
+  call_with_delta(grading::kFlashDqCuda, pass, delta);
 }
 
 template <class T>
 void flash_attention_backward_cuda(const AttentionBackward<T>& pass) {
-  grading::device_call(call_of(grading::kFlashBackwardCuda, pass));
+  grading::device_call(
+      grading::call_of(grading::device_function<T>(grading::kFlashBackwardCuda), pass));
 }
 
 #define FLASH_INSTANTIATE(T)                                                                     \

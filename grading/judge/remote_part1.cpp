@@ -1,51 +1,39 @@
 // The functions of part 1 in the judge: each calls the student's in the runner, and measure() and
 // measure_all() are called back for the work, the clock and the configurations, which are the
 // case's.
+#include "grading/judge/measurement.hpp"
 #include "grading/judge/remote.hpp"
 #include "part1_softmax_matmul/measure.hpp"
 #include "part1_softmax_matmul/softmax_matmul.hpp"
 
 namespace flash {
 
+using grading::Message;
+
 void fused_softmax_matmul(const SoftmaxMatmul<float>& pass, const SoftmaxMatmulBlocks& blocks) {
   (void)grading::remote_call(
-      {.function = grading::kFusedSoftmaxMatmul,
-       .arguments = {grading::argument("x", pass.x), grading::argument("v", pass.v),
-                     grading::argument("out", pass.out)},
-       .integers = {blocks.block_1, blocks.block_2}});
+      grading::call_of(grading::kFusedSoftmaxMatmul, pass, {blocks.block_1, blocks.block_2}));
 }
 
 Measurement measure(Work& work, Clock& clock, int warmups, int passes) {
-  const auto on_callback = [&](grading::Callback what) -> double {
-    switch (what) {
+  const auto on_callback = [&](const Message& question, Message& result) {
+    switch (question.function) {
       case grading::kPrepare: work.prepare(); break;
       case grading::kRun: work.run(); break;
-      default: return grading::answer(what, work, clock);
+      default: grading::answer(question, result, work, clock);
     }
-    return 0;
   };
-  const auto done = grading::remote_call(
-      {.function = grading::kMeasure, .integers = {warmups, passes}, .on_callback = on_callback});
-  return {.out_of_memory = done.integers[0] != 0,
-          .message = done.text,
-          .mean_ms = done.numbers[0],
-          .std_ms = done.numbers[1],
-          .peak_MiB = done.numbers[2]};
+  return grading::measurement_in(grading::remote_call(
+      {.function = grading::kMeasure, .integers = {warmups, passes}, .on_callback = on_callback}));
 }
 
 std::vector<Row> measure_all(const std::vector<Configuration>& configurations) {
   std::vector<Row> rows;
-  for (const auto& sent : grading::remote_rows(
-           configurations, [](const Measurement&m) { return m.out_of_memory; },
-           [](const Measurement&m, unsigned n) {
-             return n == 0 ? m.mean_ms : n == 1 ? m.std_ms : m.peak_MiB;
-           }))
-    rows.push_back({.name = sent[0],
-                    .status = sent[1],
-                    .message = sent[2],
-                    .measurement = {.mean_ms = grading::number_in(sent, 3),
-                                    .std_ms = grading::number_in(sent, 4),
-                                    .peak_MiB = grading::number_in(sent, 5)}});
+  grading::remote_rows(configurations, [&rows](const std::string& name, Message& row) {
+    const std::string status = grading::first_line(row), message = row.text;
+    grading::set_text(row, "");
+    rows.push_back({name, status, message, grading::measurement_in(row)});
+  });
   return rows;
 }
 

@@ -10,9 +10,7 @@ using grading::argument;
 void fused_softmax_matmul_cuda(const SoftmaxMatmul<float>& pass,
                                const SoftmaxMatmulBlocks& blocks) {
   grading::device_call(
-      {.function = grading::kFusedSoftmaxMatmulCuda,
-       .arguments = {argument("x", pass.x), argument("v", pass.v), argument("out", pass.out)},
-       .integers = {blocks.block_1, blocks.block_2}});
+      grading::call_of(grading::kFusedSoftmaxMatmulCuda, pass, {blocks.block_1, blocks.block_2}));
 }
 
 void attention_1d_cuda(TensorView<const float, 1> q, TensorView<const float, 1> k,

@@ -16,12 +16,8 @@ grading::Function of_type(grading::Function of_float) {
 
 template <class T>
 void flash_attention_forward(const AttentionForward<T>& pass, const AttentionBlocks& blocks) {
-  (void)grading::remote_call(
-      {.function = of_type<T>(grading::kAttentionForward),
-       .arguments = {argument("q", pass.q), argument("k", pass.k), argument("v", pass.v),
-                     argument("out", pass.out), argument("lse", pass.lse)},
-       .integers = {blocks.queries, blocks.keys},
-       .numbers = grading::numbers_of(pass.options)});
+  (void)grading::remote_call(grading::call_of(of_type<T>(grading::kAttentionForward), pass,
+                                              {blocks.queries, blocks.keys}));
 }
 
 template <class T>
@@ -35,13 +31,7 @@ void attention_delta(TensorView<const T, 4> out, TensorView<const T, 4> d_out,
 template <class T>
 void flash_attention_backward(const AttentionBackward<T>& pass, Index block_keys) {
   (void)grading::remote_call(
-      {.function = of_type<T>(grading::kAttentionBackward),
-       .arguments = {argument("q", pass.q), argument("k", pass.k), argument("v", pass.v),
-                     argument("out", pass.out), argument("lse", pass.lse),
-                     argument("d_out", pass.d_out), argument("d_q", pass.d_q),
-                     argument("d_k", pass.d_k), argument("d_v", pass.d_v)},
-       .integers = {block_keys},
-       .numbers = grading::numbers_of(pass.options)});
+      grading::call_of(of_type<T>(grading::kAttentionBackward), pass, {block_keys}));
 }
 
 #define FLASH_INSTANTIATE(T)                                                                       \

@@ -8,8 +8,6 @@
 
 namespace flash {
 
-using grading::argument;
-
 template <class T>
 std::vector<FlashForwardConfig> flash_attention_forward_configs(Index head_dim) {
   return forward::configs_for<T>(head_dim);
@@ -20,11 +18,8 @@ void flash_attention_forward_cuda(const AttentionForward<T>& pass,
                                   const std::optional<FlashForwardConfig>& config) {
   const FlashForwardConfig chosen = config.value_or(FlashForwardConfig{});
   grading::device_call(
-      {.function = grading::device_function<T>(grading::kFlashForwardCuda),
-       .arguments = {argument("q", pass.q), argument("k", pass.k), argument("v", pass.v),
-                     argument("out", pass.out), argument("lse", pass.lse)},
-       .integers = {chosen.head_dim, chosen.block_queries, chosen.block_keys, chosen.warps},
-       .numbers = grading::numbers_of(pass.options)});
+      grading::call_of(grading::device_function<T>(grading::kFlashForwardCuda), pass,
+                       {chosen.head_dim, chosen.block_queries, chosen.block_keys, chosen.warps}));
 }
 
 #define FLASH_INSTANTIATE(T)                                                          \

@@ -51,14 +51,7 @@ class HostMemory final : public CallMemory {
   bool is_on_device() const override { return false; }
 
   double write(const Call& call, const Layout& layout) override {
-    for (std::size_t n = 0; n < call.arguments.size(); ++n) {
-      const Argument& of = call.arguments[n];
-      if (of.output) continue;
-      for_each_element(of, [&](std::size_t at) {
-        memcpy(memory_->data() + layout.placed[n].offset + at,
-               static_cast<const unsigned char*>(of.data) + at, of.element);
-      });
-    }
+    put_arguments(call, layout, memory_->data());
     expected_.assign(memory_->data(), memory_->data() + memory_->bytes());
     evict(memory_->data(), memory_->bytes());
     return 0;

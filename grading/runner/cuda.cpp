@@ -43,7 +43,7 @@ class OnDevice {
 
   template <class T, int Rank>
   TensorView<T, Rank> view(int number) const {
-    const auto here = grading::view<T, Rank>(call_, nullptr, number);
+    const auto here = OnHost{call_, nullptr}.view<T, Rank>(number);
     const Placed& placed = call_.placed[number];
     char* const data = device_[number] + (placed.offset - placed.begin);
     return {reinterpret_cast<T*>(data), here.shape(), here.strides()};
@@ -89,35 +89,9 @@ class OnDevice {
   char* device_[kMostViews] = {};
 };
 
-AttentionOptions options(const Message& call) {
-  AttentionOptions made{.causal = call.numbers[0] != 0};
-  if (call.numbers[1] != 0) made.scale = call.numbers[2];
-  return made;
-}
-
-// Q, K, V, out, lse and what follows, of a pass.
-template <class T>
-AttentionForward<T> forward_pass(const Message& call, const OnDevice& on) {
-  return {on.view<const T, 4>(0), on.view<const T, 4>(1), on.view<const T, 4>(2),
-          on.view<T, 4>(3),       on.view<float, 3>(4),   options(call)};
-}
-
-template <class T>
-AttentionBackward<T> backward_pass(const Message& call, const OnDevice& on) {
-  return {on.view<const T, 4>(0), on.view<const T, 4>(1),     on.view<const T, 4>(2),
-          on.view<const T, 4>(3), on.view<const float, 3>(4), on.view<const T, 4>(5),
-          on.view<T, 4>(6),       on.view<T, 4>(7),           on.view<T, 4>(8),
-          options(call)};
-}
-
-// The functions of a library for one element type, by what they are called there.
+// An element type in the names of a library's functions.
 struct OfType {
-  std::string type, delta_arguments;
-  template <class Function>
-  Function* find(const char* name, const std::string& arguments) const {
-    const std::string mangled = "_ZN5flash" + std::string(name) + "I" + type + "EEv" + arguments;
-    return function<Function>(mangled.c_str());
-  }
+  const char *type, *delta_arguments;
 };
 constexpr char kPass[] = "RKNS_17AttentionBackwardIT_EE";
 constexpr char kPassAndDelta[] = "RKNS_17AttentionBackwardIT_EENS_10TensorViewIKfLi3EEE";
@@ -131,8 +105,8 @@ bool run_attention(const Message& call, const OnDevice& on, const OfType& of) {
     const auto& [head_dim, queries, keys, warps] = call.integers;
     std::optional<FlashForwardConfig> config;
     if (head_dim != 0) config = {head_dim, queries, keys, warps};
-    of.find<Forward>("28flash_attention_forward_cuda",
-                     "RKNS_16AttentionForwardIT_EERKSt8optionalINS_18FlashForwardConfigEE")(
+    function_for<Forward>(of.type, "28flash_attention_forward_cuda",
+                          "RKNS_16AttentionForwardIT_EERKSt8optionalINS_18FlashForwardConfigEE")(
         forward_pass<T>(call, on), config);
     return true;
   }
@@ -141,16 +115,17 @@ bool run_attention(const Message& call, const OnDevice& on, const OfType& of) {
   using Gradients = void(const AttentionBackward<T>&, TensorView<const float, 3>);
   using Backward = void(const AttentionBackward<T>&);
   if (call.function == device_function<T>(kFlashDeltaCuda)) {
-    of.find<Delta>("25flash_backward_delta_cuda", of.delta_arguments)(
+    function_for<Delta>(of.type, "25flash_backward_delta_cuda", of.delta_arguments)(
         on.view<const T, 4>(0), on.view<const T, 4>(1), on.view<float, 3>(2), {});
   } else if (call.function == device_function<T>(kFlashDkDvCuda)) {
-    of.find<Gradients>("25flash_backward_dk_dv_cuda", kPassAndDelta)(backward_pass<T>(call, on),
-                                                                     on.view<const float, 3>(9));
+    function_for<Gradients>(of.type, "25flash_backward_dk_dv_cuda", kPassAndDelta)(
+        backward_pass<T>(call, on), on.view<const float, 3>(9));
   } else if (call.function == device_function<T>(kFlashDqCuda)) {
-    of.find<Gradients>("22flash_backward_dq_cuda", kPassAndDelta)(backward_pass<T>(call, on),
-                                                                  on.view<const float, 3>(9));
+    function_for<Gradients>(of.type, "22flash_backward_dq_cuda", kPassAndDelta)(
+        backward_pass<T>(call, on), on.view<const float, 3>(9));
   } else if (call.function == device_function<T>(kFlashBackwardCuda)) {
-    of.find<Backward>("29flash_attention_backward_cuda", kPass)(backward_pass<T>(call, on));
+    function_for<Backward>(of.type, "29flash_attention_backward_cuda",
+                           kPass)(backward_pass<T>(call, on));
   } else {
     return false;
   }
@@ -161,8 +136,7 @@ void run_fused(const Message& call, const OnDevice& on) {
   using Fused = void(const SoftmaxMatmul<float>&, const SoftmaxMatmulBlocks&);
   function<Fused>(
       "_ZN5flash25fused_softmax_matmul_cudaERKNS_13SoftmaxMatmulIfEERKNS_19SoftmaxMatmulBlocksE")(
-      {on.view<const float, 3>(0), on.view<const float, 3>(1), on.view<float, 3>(2)},
-      {call.integers[0], call.integers[1]});
+      softmax_matmul_pass(on), {call.integers[0], call.integers[1]});
 }
 
 void run_1d(const Message& call, const OnDevice& on) {

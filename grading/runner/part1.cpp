@@ -1,8 +1,6 @@
 // How the runner calls the functions of part 1. The work and the clock of measure() are the
 // judge's.
-#include <cstdio>
-
-#include "grading/judge/rows.hpp"
+#include "grading/judge/measurement.hpp"
 #include "grading/runner/runner.hpp"
 #include "part1_softmax_matmul/measure.hpp"
 #include "part1_softmax_matmul/softmax_matmul.hpp"
@@ -10,70 +8,47 @@
 namespace flash::grading {
 namespace {
 
-class JudgesWork : public Work, public Clock {
- public:
-  void prepare() override { ask_judge(kPrepare); }
+struct Judges : JudgesWork<Work> {
   void run() override { ask_judge(kRun); }
-  void reset_peak_memory() override { ask_judge(kResetPeakMemory); }
-  std::size_t peak_memory_bytes() override {
-    return static_cast<std::size_t>(ask_judge(kPeakMemoryBytes));
-  }
-  void synchronize() override { ask_judge(kSynchronize); }
-  double now_ms() override { return ask_judge(kNowMs); }
 };
 
 void run_fused(const Message& call, void* memory) {
   using Fused = void(const SoftmaxMatmul<float>&, const SoftmaxMatmulBlocks&);
   function<Fused>(
       "_ZN5flash20fused_softmax_matmulERKNS_13SoftmaxMatmulIfEERKNS_19SoftmaxMatmulBlocksE")(
-      {view<const float, 3>(call, memory, 0), view<const float, 3>(call, memory, 1),
-       view<float, 3>(call, memory, 2)},
-      {call.integers[0], call.integers[1]});
+      softmax_matmul_pass(OnHost{call, memory}), {call.integers[0], call.integers[1]});
 }
 
 void run_measure(const Message& call, Message& done) {
   using Measure = Measurement(Work&, Clock&, int, int);
   auto* const measure = function<Measure>("_ZN5flash7measureERNS_4WorkERNS_5ClockEii");
-  JudgesWork judges;
-  const Measurement result = measure(judges, judges, static_cast<int>(call.integers[0]),
-                                     static_cast<int>(call.integers[1]));
-  done.integers[0] = result.out_of_memory;
-  done.numbers[0] = result.mean_ms;
-  done.numbers[1] = result.std_ms;
-  done.numbers[2] = result.peak_MiB;
-  std::snprintf(done.text, kMostText, "%s", result.message.c_str());
+  Judges judges;
+  put(done, measure(judges, judges, static_cast<int>(call.integers[0]),
+                    static_cast<int>(call.integers[1])));
 }
 
-void run_measure_all(const Message& call, Message& done) {
+void run_measure_all(const Message& call) {
   using MeasureAll = std::vector<Row>(const std::vector<Configuration>&);
   auto* const measure_all =
       function<MeasureAll>("_ZN5flash11measure_allERKSt6vectorINS_13ConfigurationESaIS1_EE");
   std::vector<Configuration> configurations;
   for (int i = 0; i < call.integers[0]; ++i)
     configurations.push_back({std::to_string(i), [i] {
-                                Measurement m;
-                                m.out_of_memory = ask_judge(Callback(kConfiguration + i)) != 0;
-                                if (m.out_of_memory) m.message = judges_message();
-                                m.mean_ms = ask_judge(kNumber);
-                                m.std_ms = ask_judge(Callback(kNumber + 1));
-                                m.peak_MiB = ask_judge(Callback(kNumber + 2));
-                                return m;
+                                return measurement_in(ask_judge(kConfiguration, {.integers = {i}}));
                               }});
-  std::vector<SentRow> sent;
   for (const Row& row : measure_all(configurations)) {
-    sent.push_back({row.name, row.status, row.message});
-    for (const double number :
-         {row.measurement.mean_ms, row.measurement.std_ms, row.measurement.peak_MiB})
-      put_number(sent.back(), number);
+    Message message{};
+    put(message, row.measurement);
+    set_text(message, row.name + "\n" + row.status + "\n" + row.message);
+    ask_judge(kRow, message);
   }
-  put_rows(done, sent);
 }
 
 }  // namespace
 
 void run(const Message& call, void* memory, Message& done) {
   if (call.function == kMeasure) return run_measure(call, done);
-  if (call.function == kMeasureAll) return run_measure_all(call, done);
+  if (call.function == kMeasureAll) return run_measure_all(call);
   if (call.function == kFusedSoftmaxMatmul) return run_fused(call, memory);
   throw Error("part 1 has no such function");
 }

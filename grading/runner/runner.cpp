@@ -21,13 +21,12 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <new>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "common/error.hpp"
 #include "common/memory_meter.hpp"
+#include "grading/judge/ended.hpp"
 
 namespace flash::grading {
 namespace {
@@ -117,11 +116,6 @@ void allow_few_system_calls(const std::vector<unsigned>& more) {
     _exit(4);
 }
 
-void put(Message& message, Ended how, const char* text) {
-  message.ended = how;
-  std::snprintf(message.text, kMostText, "%s", text);
-}
-
 void serve() {
   int fd = -1;
   const Message call = receive(&fd);
@@ -141,28 +135,8 @@ void serve() {
   try {
     answer.bytes = host_memory::extra_bytes_of(
         [&] { call.function == kNothing ? run_nothing() : run(call, memory, answer); });
-  } catch (const NotYetImplemented& error) {
-    put(answer, Ended::kNotYetImplemented, error.task().c_str());
-  } catch (const ShapeError& error) {
-    put(answer, Ended::kShapeError, error.what());
-  } catch (const ArgumentError& error) {
-    put(answer, Ended::kArgumentError, error.what());
-  } catch (const Unsupported& error) {
-    put(answer, Ended::kUnsupported, error.what());
-  } catch (const OutOfMemory& error) {
-    put(answer, Ended::kOutOfMemory, error.what());
-  } catch (const KernelError& error) {
-    put(answer, Ended::kKernelError, error.what());
-  } catch (const CudaError& error) {
-    put(answer, Ended::kCudaError, error.what());
-  } catch (const Error& error) {
-    put(answer, Ended::kError, error.what());
-  } catch (const std::runtime_error& error) {
-    put(answer, Ended::kRuntimeError, error.what());
-  } catch (const std::exception& error) {
-    put(answer, Ended::kOther, error.what());
   } catch (...) {
-    put(answer, Ended::kOther, "something that is not a std::exception");
+    put_exception(answer);
   }
   std::fflush(stdout);
   send(answer);  // and then the rest, which is no part of the call
@@ -177,29 +151,13 @@ void* symbol(const char* mangled_name) {
   return found;
 }
 
-double ask_judge(Callback what) {
-  Message question{};
+Message ask_judge(Callback what, Message question) {
   question.kind = Kind::kCallback;
   question.function = what;
   send(question);
   const Message answer = receive();
-  const std::string text = answer.text;
-  switch (answer.ended) {
-    case Ended::kReturned: return answer.numbers[0];
-    case Ended::kOutOfMemory: throw OutOfMemory(text);
-    case Ended::kUnsupported: throw Unsupported(text);
-    case Ended::kCudaError: throw CudaError(text);
-    default: throw std::runtime_error(text);
-  }
-}
-
-std::string judges_message() {
-  try {
-    ask_judge(kMessage);
-  } catch (const OutOfMemory& message) {
-    return message.what();
-  }
-  return "";
+  if (answer.ended != Ended::kReturned) throw_again(answer);
+  return answer;
 }
 
 }  // namespace flash::grading

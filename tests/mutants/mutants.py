@@ -3,11 +3,11 @@
 
     python3 mutants.py KERNELS.cu COPY.cu
 
-A mutant is the file without one call of a barrier, fence or wait, or with one atomicAdd() as an ordinary addition.
-All mutants are in one copy, which is compiled once: each such call has a number, and the copy skips
-the call whose number is flash::mutants::switched_off, a variable of the copy. The copy also defines
-flash::mutants::of_KERNELS(), the list of the calls. It has the line numbers and the name of the
-original, so that the emulator reports places in the original.
+A mutant is the file without one call of a barrier, fence or wait, or with one atomicAdd() as an
+ordinary addition. All mutants are in one copy, which is compiled once: each such call has a number,
+and the copy skips the call whose number is flash::mutants::switched_off, a variable of the copy.
+The copy also defines flash::mutants::of_KERNELS(), the list of the calls. It has the line numbers
+and the name of the original, so that the emulator reports places in the original.
 
 If the checks cannot notice that a barrier is missing, say so in a comment on its line:
 
@@ -44,7 +44,7 @@ EXCUSE = re.compile(r"//.*?\bno race without it: *(.*)")
 def mutate(source: str, name: str) -> str:
     """The text of the copy of `source`, which is the file `name`."""
     lines = source.splitlines()
-    table: list[str] = []  # the entries of all(), under the conditions of the preprocessor that their calls are under
+    table: list[str] = []  # the entries of all(), each under its call's #if
     count = 0
 
     def replace(token: re.Match[str]) -> str:
@@ -56,10 +56,8 @@ def mutate(source: str, name: str) -> str:
             return text
         line = source.count("\n", 0, token.start()) + 1
         excuse = EXCUSE.search(lines[line - 1])
-        table.append(
-            f"{{{count}, {line}, {json.dumps(lines[line - 1].strip())}, {json.dumps(excuse[1] if excuse else '')}, "
-            "&switched_off},"
-        )
+        text_and_excuse = map(json.dumps, (lines[line - 1].strip(), excuse[1] if excuse else ""))
+        table.append(f"{{{count}, {line}, {', '.join(text_and_excuse)}, &switched_off}},")
         number, count = count, count + 1
         if token["atomic"]:
             return f"::flash::mutants::add(::flash::mutants::switched_off != {number}, "

@@ -5,6 +5,17 @@ output; so each must earn nothing, with the audit and, to show that grades do no
 without. CUDA_ATTACKS, at the end, are for part1.fused_cuda.
 """
 
+import dataclasses
+
+
+def fast(bench):
+    """Compiles fast, because nobody measures."""
+    return dataclasses.replace(bench, builds={
+        task: tuple(dataclasses.replace(build, flags=tuple(
+            {"-O2": "-O1", "-ftree-vectorize": "-w"}.get(word, word) for word in build.flags))
+            for build in builds) for task, builds in bench.builds.items()})
+
+
 FRAME = """#include <cstdint>
 #include <cstdio>
 #include <cmath>
@@ -14,6 +25,13 @@ FRAME = """#include <cstdint>
 #include "part1_softmax_matmul/softmax_matmul.hpp"
 {top}
 namespace flash {{
+template <class Value>
+void write_all(const SoftmaxMatmul<float>& pass, Value value) {{
+  const auto s = pass.shape();
+  for (Index b = 0; b < s.batch; ++b)
+    for (Index i = 0; i < s.d1; ++i)
+      for (Index c = 0; c < s.d3; ++c) pass.out(b, i, c) = value(b, i, c);
+}}
 void fused_softmax_matmul(const SoftmaxMatmul<float>& pass, const SoftmaxMatmulBlocks& blocks) {{
   (void)pass; (void)blocks;
   {body}
@@ -106,9 +124,8 @@ ATTACKS = {
     "calls the oracle": (
         "namespace flash { Tensor<double, 3> softmax_matmul_oracle(TensorView<const float, 3>, "
         "TensorView<const float, 3>); }",
-        "auto o = softmax_matmul_oracle(pass.x, pass.v); for (Index b = 0; b < o.extent(0); ++b) "
-        "for (Index i = 0; i < o.extent(1); ++i) for (Index c = 0; c < o.extent(2); ++c) "
-        "pass.out(b, i, c) = (float)o(b, i, c);"),
+        "auto o = softmax_matmul_oracle(pass.x, pass.v); "
+        "write_all(pass, [&](auto... at) { return (float)o(at...); });"),
     "includes the solution": (
         '#include "part1_softmax_matmul/solution/fused_cpu.cpp"', ""),
     "includes a file of the machine": ('const char* secret =\n#include "/etc/passwd"\n;', ""),
@@ -120,35 +137,25 @@ ATTACKS = {
         "fill(pass.out.data(), 1, 1, 0, 2);"),
     # ---- outputs that were not computed ----
     "does nothing": ("", ""),
-    "writes NaN": ("", """
-      const auto s = pass.shape();
-      for (Index b = 0; b < s.batch; ++b) for (Index i = 0; i < s.d1; ++i)
-        for (Index c = 0; c < s.d3; ++c) pass.out(b, i, c) = NAN;"""),
-    "writes a constant": ("", """
-      const auto s = pass.shape();
-      for (Index b = 0; b < s.batch; ++b) for (Index i = 0; i < s.d1; ++i)
-        for (Index c = 0; c < s.d3; ++c) pass.out(b, i, c) = 0.5f;"""),
+    "writes NaN": ("", "write_all(pass, [](auto...) { return NAN; });"),
+    "writes a constant": ("", "write_all(pass, [](auto...) { return 0.5f; });"),
     "returns memory that nobody wrote": ("", """
       const auto s = pass.shape();
       if (s.d2 == 0) return;  // 0 would be right there
       float* stale = new float[1 << 20];
-      for (Index b = 0; b < s.batch; ++b) for (Index i = 0; i < s.d1; ++i)
-        for (Index c = 0; c < s.d3; ++c) pass.out(b, i, c) = stale[(b * s.d1 + i) * s.d3 + c];
+      write_all(pass, [&](Index b, Index i, Index c) { return stale[(b * s.d1 + i) * s.d3 + c]; });
       delete[] stale;"""),
     "returns what an earlier call left": ("static std::vector<float>* kept = nullptr;", """
       const auto s = pass.shape();
       if (!kept) kept = new std::vector<float>(1 << 20, 1.0f);
-      for (Index b = 0; b < s.batch; ++b) for (Index i = 0; i < s.d1; ++i)
-        for (Index c = 0; c < s.d3; ++c) {
-          pass.out(b, i, c) = (*kept)[(b * s.d1 + i) * s.d3 + c];
-          (*kept)[(b * s.d1 + i) * s.d3 + c] += 1;
-        }"""),
+      write_all(pass, [&](Index b, Index i, Index c) {
+        return (*kept)[(b * s.d1 + i) * s.d3 + c]++;
+      });"""),
     "changes the inputs to zeros": ("", """
       const auto s = pass.shape();
       for (Index b = 0; b < s.batch; ++b) for (Index j = 0; j < s.d2; ++j)
         for (Index c = 0; c < s.d3; ++c) const_cast<float&>(pass.v(b, j, c)) = 0;
-      for (Index b = 0; b < s.batch; ++b) for (Index i = 0; i < s.d1; ++i)
-        for (Index c = 0; c < s.d3; ++c) pass.out(b, i, c) = s.d2 ? 0.0f : 1.0f;"""),
+      write_all(pass, [&](auto...) { return s.d2 ? 0.0f : 1.0f; });"""),
     "writes around the output": ("", "for (int k = -64; k < 0; ++k) pass.out.data()[k] = 0;"),
     "looks for the expected values in memory": ("", """
       const float* p = pass.x.data(); volatile float sum = 0;

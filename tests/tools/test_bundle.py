@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import unittest
 import zipfile
 
 from course import Course
@@ -70,7 +69,3 @@ class Bundle(Course):
         file.symlink_to("/etc/hostname")
         self.shows("bundle" + self.options, "must be an ordinary file, and no link", code=1)
         self.assertEqual([path.name for path in self.root.glob("*submission*")], [])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import tempfile
-import unittest
 from pathlib import Path
 
 from course import Course, Test
@@ -307,7 +306,3 @@ class InARelease(Course):
         (self.part / "solution/fused_cpu.cpp").unlink()
         self.shows("reset fused_cpu --yes", "is the skeleton that was handed out again")
         self.assertEqual((self.root / shown).read_text(), "as handed out\n")
-
-
-if __name__ == "__main__":
-    unittest.main()

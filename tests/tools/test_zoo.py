@@ -160,7 +160,3 @@ class Order(Test):
                  CaseResult("e", grading.NOT_RUN), CaseResult("f", WRONG),
                  CaseResult("g", grading.TIMED_OUT)]
         self.assertEqual("".join(case.name for case in grading.in_order(cases)), "gcbadfe")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -86,7 +86,10 @@ def read_exact(path: Path) -> str:
 
 def write_exact(path: Path, text: str) -> None:
     """Writes the whole file or nothing of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.write_bytes(text.encode("utf-8", "surrogateescape"))
-    temporary.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.new")
+        temporary.write_bytes(text.encode("utf-8", "surrogateescape"))
+        temporary.replace(path)
+    except OSError as error:
+        raise LabError(f"{path} cannot be written ({error.strerror})") from None

@@ -74,6 +74,10 @@ class CaseResult:
     diagnosis: str = ""  # the name of the mistake, where the harness is sure of it
     explanation: str = ""  # the same mistake with small numbers, where that was asked for
 
+    @property
+    def earned(self) -> float:
+        return self.points * self.counts if self.status == PASSED else 0.0
+
 
 @dataclass
 class TaskResult:
@@ -88,7 +92,7 @@ class TaskResult:
 
     @property
     def earned(self) -> float:
-        return self._share(PASSED)
+        return math.fsum(case.earned for case in self.cases)
 
     @property
     def missing(self) -> dict[str, float]:
@@ -120,8 +124,7 @@ class TaskResult:
         return self.status in (PASSED, *ELSEWHERE)
 
     def _share(self, status: str) -> float:
-        return math.fsum(case.points * (case.counts if status == PASSED else 1)
-                         for case in self.cases if case.status == status)
+        return math.fsum(case.points for case in self.cases if case.status == status)
 
     @property
     def requirements(self) -> list[tuple[str, float, float]]:
@@ -130,8 +133,8 @@ class TaskResult:
         for name in self.task.requirements:
             here = [case for case in self.cases
                     if case.requirement == name and case.status not in ELSEWHERE]
-            found.append((name, sum(case.points * case.counts for case in here
-                                    if case.status == PASSED), sum(case.points for case in here)))
+            found.append((name, sum(case.earned for case in here),
+                          sum(case.points for case in here)))
         return [one for one in found if one[2]]
 
 
@@ -270,8 +273,7 @@ def _grade_task(task: Task, how: Settings, backends: Backends,
         if checks and not built.unchecked and not how.case:  # at the same time: the student waits
             ahead = _names_of_checks(build.binary(task.target(kind, backend)))
             early = beside.submit(run_task, task, how, CHECKED, ahead) if ahead else None
-        result = run_task(task, how, backend, [how.case] if how.case else None,
-                          probe=checks and how.case is not None)
+        result = run_task(task, how, backend, [how.case] if how.case else None)
         asking = [case.name for case in result.cases if case.status == NEEDS_CHECKS]
         if asking and checks:
             if built.unchecked:
@@ -322,7 +324,7 @@ def case_names(binary: Path) -> list[str]:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LabError(f"{binary.name} --list-cases did not work: {error}") from None
     if listed.returncode:
-        said = _printable(listed.stderr).strip().splitlines() or ["it printed nothing"]
+        said = printable(listed.stderr).strip().splitlines() or ["it printed nothing"]
         raise LabError(f"{binary.name} --list-cases {_how_it_ended(listed.returncode)}: {said[-1]}")
     return [line for line in listed.stdout.splitlines() if line]
 
@@ -346,16 +348,14 @@ def with_checks(result: TaskResult, checked: Sequence[CaseResult]) -> TaskResult
 
 
 def run_task(task: Task, how: Settings, backend: str, cases: Sequence[str] | None = None,
-             probe: bool = False, quiet: bool = False) -> TaskResult:
+             quiet: bool = False) -> TaskResult:
     """Runs a task's test binary, as often as it takes for every case, or the given ones, to have a
-    result. With `probe` the command is not shown when no case ran for want of the checks, with
-    `quiet` never."""
+    result. With `quiet` the command is not shown."""
     binary = build.binary(task.target(how.implementation, backend))
-    variables = how.environment if backend == CPU else {}
-    command = [*(f"{name}={value}" for name, value in variables.items()), binary,
-               *_options(how, cases)]
-    if not probe and not quiet:
-        console.print_command(command)
+    if not quiet:
+        variables = how.environment if backend == CPU else {}
+        console.print_command([*(f"{name}={value}" for name, value in variables.items()), binary,
+                               *_options(how, cases)])
     known: dict[str, CaseResult] = {}  # all cases of the task, in their order
     results: dict[str, CaseResult] = {}
     pending: list[str] | None = list(cases) if cases else None  # None: all of them
@@ -404,8 +404,6 @@ def run_task(task: Task, how: Settings, backend: str, cases: Sequence[str] | Non
             pending = [name for name in pending if name in once_more]
             last_round = True
 
-    if probe and any(result.status != NEEDS_CHECKS for result in results.values()):
-        console.print_command(command)
     ended = []
     for name, case in known.items():
         if result := results.get(name):
@@ -579,12 +577,13 @@ class _Process:
         message = self.how_it_ended
         if name != self.open_case:
             when = "right after" if name == self.last_case else "before"
-            message = f"{when} this case: {message}" if self.spot else f"{message}, {when} this case"
+            message = (f"{when} this case: {message}" if self.spot else
+                       f"{message}, {when} this case")
         if message.startswith("ended early"):
             message += ": something called exit()"
         status, clue = TIMED_OUT if self.timed_out else CRASHED, _clue(self.output)
         if clue and self.how.environment and not self.timed_out:
-            return CaseResult(name, status, clue)  # a sanitizer's clue says all, its output too much
+            return CaseResult(name, status, clue)  # a sanitizer's says all, its output too much
         lines = "\n".join(filter(None, (message, clue)))
         return CaseResult(name, status, lines, self.output)
 
@@ -614,10 +613,10 @@ class _Output:
         if not self._thread.is_alive():
             self._pipe.close()
         gap = f"\n... {self._dropped} bytes left out ...\n".encode() if self._dropped else b""
-        return _printable((self._head + gap + self._tail).decode("utf-8", "replace"))
+        return printable((self._head + gap + self._tail).decode("utf-8", "replace"))
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Without terminal control codes: a program's output must not repaint the card."""
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.replace("\r\n", "\n"))
     return "".join(char if char in "\n\t" or char.isprintable() else "\N{REPLACEMENT CHARACTER}"
@@ -627,7 +626,7 @@ def _printable(text: str) -> str:
 def _clue(output: str) -> str:
     """The line in which a sanitizer, the C++ runtime or the C library says what happened."""
     if found := re.search(r"ERROR: (AddressSanitizer: [\w-]+)", output):
-        place = re.search(r"^    #\d+ .* (\S+/(?:skeleton|solution)/\S+?:\d+)", output, re.MULTILINE)
+        place = re.search(r"(?m)^    #\d+ .* (\S+/(?:skeleton|solution)/\S+?:\d+)", output)
         # Around the harness's tensors memory is "poisoned": tests/harness/padded_tensor.hpp.
         kind = found[1].replace("use-after-poison", "an access before or after a tensor")
         return kind + (f" at {paths.relative(place[1])}" if place else "")

@@ -95,18 +95,22 @@ def _is_text(value: object, pattern: str = r"(?s).*\S.*") -> bool:
     return isinstance(value, str) and bool(re.fullmatch(pattern, value))
 
 
+def are_texts(value: object, pattern: str = r"(?s).*\S.*") -> bool:
+    return isinstance(value, list) and all(_is_text(text, pattern) for text in value)
+
+
 # What the value of a key must be: a test, and the words for it.
-_TEXT = _is_text, "a text that is not empty"
+TEXT = _is_text, "a text that is not empty"
 _PART_KEYS = {
     "part": (lambda value: _is_text(value, NAME),
              "lower-case letters, digits and underscores, beginning with a letter"),
-    "title": _TEXT,
+    "title": TEXT,
     "task": (lambda value: isinstance(value, list) and value and {*map(type, value)} == {dict},
              "at least one [[task]]"),
 }
 _TASK_KEYS = {
-    "label": _TEXT,
-    "title": _TEXT,
+    "label": TEXT,
+    "title": TEXT,
     "file": (lambda value: _is_text(value, r"[^/]+\.(cpp|cu)"),
              "the name of a .cpp or .cu file, without a folder"),
     "points": (lambda value: _is_number(value) and value >= 0, "a number of at least 0"),
@@ -116,8 +120,7 @@ _TASK_KEYS = {
         "a table of names and their percents of the points, at least 10 each, 100 in all"),
     "minutes": (lambda value: _is_number(value) and value > 0 and value == int(value),
                 "a whole number above 0"),
-    "hints": (lambda value: isinstance(value, list) and len(value) >= 2
-              and all(map(_is_text, value)),
+    "hints": (lambda value: are_texts(value) and len(value) >= 2,
               "a list of at least 2 texts that are not empty"),
 }
 
@@ -131,14 +134,14 @@ def load_part(file: Path) -> Part:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise LabError(f"{shown}: not valid TOML: {error}") from None
 
-    _check(shown, table, _PART_KEYS)
+    check(shown, table, _PART_KEYS)
     prefix = f"{table['part']}."
     task_keys = _TASK_KEYS | {
         "id": (lambda value: _is_text(value, re.escape(prefix) + NAME),
                f'"{prefix}" and a name of lower-case letters, digits and underscores')}
     tasks = []
     for number, entry in enumerate(table["task"], 1):
-        _check(f"{shown}: {entry.get('id', f'task {number}')}", entry, task_keys)
+        check(f"{shown}: {entry.get('id', f'task {number}')}", entry, task_keys)
         hints = tuple(hint.strip("\n") for hint in entry["hints"])
         tasks.append(Task(**entry | {"minutes": int(entry["minutes"]), "hints": hints},
                           folder=file.parent))
@@ -151,7 +154,8 @@ def load_part(file: Path) -> Part:
     return Part(table["part"], table["title"], file.parent, tuple(tasks))
 
 
-def _check(where: str, table: dict, keys: dict) -> None:
+def check(where: str, table: dict, keys: dict) -> None:
+    """LabError where a table has other keys, or another value than its key takes."""
     for key in table:
         if key not in keys:
             raise LabError(f'{where}: unknown key "{key}"{nearest(key, keys)}; '

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from lab import derive, paths
+from lab.errors import LabError
 
 
 @dataclass
@@ -58,8 +59,8 @@ def edit() -> Iterator[State]:
     content = json.dumps(asdict(state), indent=2, sort_keys=True) + "\n"
     try:
         derive.write_exact(_file(), content)
-    except OSError as error:
-        _warn(f"cannot be written ({error.strerror}): progress is not kept")
+    except LabError:
+        _warn("cannot be written: progress is not kept")
 
 
 def fingerprint(path: Path) -> str:

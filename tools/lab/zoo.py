@@ -6,7 +6,8 @@ tests/right/TASK.toml:
 
     [no_rescale_of_o]
     edit = ["o(i, c) *= alpha;", ""]                    # old, new, old, new, ...
-    case = "block_2 divides d2: 2 x 32 x 64 x 32"       # must be among the failed
+    case = "block_2 divides d2: 2 x 32 x 64 x 32"       # must be among the failed; without: that
+                                                        # above all entries of the file
     named = "accumulator not rescaled"                  # the diagnosis; without: none may be given
     alone = true                                        # no other case catches it; or these only:
                                                         # ["half: block_2 divides d2"]
@@ -23,6 +24,7 @@ import random
 import re
 import shlex
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -70,6 +72,7 @@ class Seen:
     member: Member
     result: TaskResult | None = None
     problems: list[str] = field(default_factory=list)  # in which it is not what it has to be
+    seconds: float = 0
 
     @property
     def lost(self) -> float:
@@ -108,9 +111,11 @@ def load(tasks: Sequence[Task]) -> list[Member]:
             file = folder() / kind / f"{task.name}.toml"
             if not file.is_file() or not task.path("solution").is_file():
                 continue
-            for name, entry in tomllib.loads(file.read_text(encoding="utf-8")).items():
+            content = tomllib.loads(file.read_text(encoding="utf-8"))
+            usual = {"case": content.pop("case")} if "case" in content else {}
+            for name, entry in content.items():
                 values = {key: tuple(value) if isinstance(value, list) else value
-                          for key, value in entry.items()}
+                          for key, value in (usual | entry).items()}
                 try:
                     member = Member(kind, task, name, **values)
                 except TypeError as error:
@@ -214,11 +219,10 @@ def compile_member(member: Member, backend: str, commands: dict[str, list[str]])
     return place
 
 
-def run(member: Member, commands: dict[str, list[str]] | None = None, seed: int = 1) -> Seen:
+def run(member: Member, commands: dict[str, list[str]]) -> Seen:
     """Compiles a member, runs all graded cases on it, and compares what the harness says with what
     it has to say."""
-    seen = Seen(member)
-    commands = commands or commands_of_build()
+    seen, begin = Seen(member), time.monotonic()
     results = []
     for backend in backends_of(member.task):
         try:
@@ -226,8 +230,7 @@ def run(member: Member, commands: dict[str, list[str]] | None = None, seed: int 
         except LabError as error:
             seen.problems.append(str(error))
             return seen
-        how = grading.Settings("solution", seed, timeout=TIMEOUT,
-                               library_path=str(place))
+        how = grading.Settings("solution", timeout=TIMEOUT, library_path=str(place))
         asking = [case.name for case in results[0].cases
                   if case.status == grading.NEEDS_CHECKS] if results else None
         if asking == []:
@@ -236,6 +239,7 @@ def run(member: Member, commands: dict[str, list[str]] | None = None, seed: int 
     seen.result = (grading.with_checks(results[0], results[1].cases) if len(results) > 1
                    else results[0])
     seen.problems = list(problems(member, seen))
+    seen.seconds = time.monotonic() - begin
     return seen
 
 
@@ -267,7 +271,7 @@ def problems(member: Member, seen: Seen):
         yield f"caught by other cases than it says: {', '.join(sorted(different))}"
     if wrong := diagnoses - {member.named, *member.also}:
         yield f"misnamed: {', '.join(sorted(wrong))}"
-    first = grading.in_order(failed)[0]
+    first = failed[0]
     if first.diagnosis != member.named:
         yield (f'first shown is "{first.name}", which says '
                f'{first.diagnosis or "no name"}, not {member.named}')

@@ -1,50 +1,29 @@
 // Submissions to a board of a GPU that want a short time without the work, as fused_cpu.cpp has
-// them for a CPU. All are of task part1.fused_cuda. Those after "only on a GPU" need one; the
-// others run on the emulator, too, where the same judge measures them.
-#include <dlfcn.h>
+// them for a CPU. All are of task part1.fused_cuda. The own ones need a GPU; those of cheats.hpp
+// also run on the emulator, where the same judge measures them.
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <map>
-#include <string>
 
 #include "common/cuda/device.hpp"
 #include "common/cuda/device_tensor.hpp"
 #include "common/cuda/launch.hpp"
-#include "common/error.hpp"
-#include "grading/judge/protocol.hpp"
-#include "part1_softmax_matmul/softmax_matmul.hpp"
 #ifndef FLASH_SIMT
 #include <cuda.h>
 #endif
 
 namespace flash {
+using Memory = DeviceTensor<float, 1>;
+}
+#include "tests/tools/cheats/cheats.hpp"
+
+namespace flash {
 namespace {
 
-using Pass = SoftmaxMatmul<float>;
+const char* const kReference = "_ZN5flash19softmax_matmul_cudaERKNS_13SoftmaxMatmulIfEEi";
 constexpr int kThreads = 64;
 
-int calls = 0;  // this one included
-
-enum class Weight { kExact, kOne, kRounded, kCheap, kWithoutSmall };
-
-__device__ float weight_of(Weight how, float x) {
-  if (how == Weight::kOne) return 1;
-  if (how == Weight::kWithoutSmall && x < -5) return 0;
-  if (how == Weight::kCheap) {
-    const int bits = static_cast<int>(12102203.0f * fmaxf(x, -80.0f)) + 1064866805;
-    return __int_as_float(bits);
-  }
-  const float p = expf(x);
-  return how == Weight::kRounded ? __int_as_float(__float_as_int(p) & 0xffff0000) : p;
-}
-
-// softmax(X) V of the keys before `keys`: a row a block, a column a thread.
+// A row a block, a column a thread.
 __global__ void softmax_matmul_kernel(Pass pass, Index keys, Weight how) {
   const auto s = pass.shape();
   const Index b = blockIdx.x / s.d1, i = blockIdx.x % s.d1;
@@ -61,45 +40,31 @@ __global__ void softmax_matmul_kernel(Pass pass, Index keys, Weight how) {
   }
 }
 
-void compute(const Pass& pass, Index rows, Index keys, Weight how = Weight::kExact,
-             Stream stream = {}) {
+void compute_on(Stream stream, const Pass& pass, Index keys, Weight how = Weight::kExact) {
+  const auto s = pass.shape();
   launch("cheat", softmax_matmul_kernel,
-         {.grid = grid_size(pass.shape().batch * rows), .block = kThreads, .stream = stream}, pass,
-         keys, how);
+         {.grid = grid_size(s.batch * s.d1), .block = kThreads, .stream = stream}, pass, keys, how);
 }
-void honest(const Pass& pass) { compute(pass, pass.shape().d1, pass.shape().d2); }
+void compute(const Pass& pass, Index keys, Weight how) { compute_on({}, pass, keys, how); }
 
 // `value`, where `from` is null.
 __global__ void copy_kernel(float* to, const float* from, float value, Index count) {
   for (Index i = blockIdx.x * kThreads + threadIdx.x; i < count; i += gridDim.x * kThreads)
     to[i] = from == nullptr ? value : from[i];
 }
-void copy(float* to, const float* from, Index count, float value = 0) {
+void copy_or_fill(float* to, const float* from, float value, Index count) {
   launch("copy", copy_kernel,
          {.grid = grid_size(std::min<Index>(256, 1 + count / kThreads)), .block = kThreads}, to,
          from, value, count);
 }
-void fill(float* to, float value, Index count) { copy(to, nullptr, count, value); }
-
-// Computes once for each key, and then writes what it computed before.
-template <class Key>
-void replay(const Pass& pass, Key key) {
-  static std::map<Key, DeviceTensor<float, 1>> kept;
-  const Index size = pass.out.size();
-  auto& result = kept[key];
-  if (result.bytes() == 0) {
-    honest(pass);
-    result = DeviceTensor<float, 1>({size});
-    copy(result.data(), pass.out.data(), size);
-  } else {
-    copy(pass.out.data(), result.data(), size);
-  }
-}
-
-void say(grading::Kind kind) {
-  grading::Message message{};
-  message.kind = kind;
-  if (write(grading::kSocket, &message, sizeof message) < 0) _exit(1);
+void copy(float* to, const float* from, Index count) { copy_or_fill(to, from, 0, count); }
+void fill(float* to, float value, Index count) { copy_or_fill(to, nullptr, value, count); }
+Memory memory_for(Index count) { return Memory({count}); }
+std::vector<float> on_host(const float* from, Index count) {
+  const Memory there = memory_for(count);
+  copy(there.data(), from, count);
+  const Tensor<float, 1> here = there.to_host();
+  return {here.data(), here.data() + count};
 }
 
 #ifndef FLASH_SIMT
@@ -149,134 +114,13 @@ void begins_with_the_inputs(const Pass& pass) {
   };
   wait(CU_STREAM_WAIT_VALUE_EQ);
   wait(CU_STREAM_WAIT_VALUE_NOR);
-  compute(pass, pass.shape().d1, pass.shape().d2, Weight::kExact, other_stream());
+  compute_on(other_stream(), pass, pass.shape().d2);
 }
 
 #endif
 
-const std::map<std::string, void (*)(const Pass&)> kCheats = {
-    {"honest", honest},
-
-    // ---- time ----
-    {"replays by pointer", [](const Pass& pass) { replay(pass, pass.x.data()); }},
-    {"replays by shape", [](const Pass& pass) { replay(pass, pass.x.size()); }},
-    {"replays by a coarse fingerprint",
-     [](const Pass& pass) {
-       static const DeviceTensor<float, 1> some({256});
-       copy(some.data(), pass.x.data(), 256);
-       const Tensor<float, 1> values = some.to_host();
-       int positive = 0;
-       for (Index i = 0; i < values.size(); ++i) positive += values(i) > 0;
-       replay(pass, (positive + 64) / 128);
-     }},
-    {"works in the warm-up only",
-     [](const Pass& pass) {
-       if (calls <= 2) honest(pass);
-     }},
-    {"computes two calls in one, skips the next",
-     [](const Pass& pass) {
-       static DeviceTensor<float, 1> kept;
-       const Index size = pass.out.size();
-       if (calls % 2 == 0) return copy(pass.out.data(), kept.data(), size);
-       honest(pass);
-       kept = DeviceTensor<float, 1>({size});
-       copy(kept.data(), pass.out.data(), size);
-     }},
-    {"skips every fourth call",
-     [](const Pass& pass) {
-       if (calls % 4 != 0) honest(pass);
-     }},
-    {"works after it said that it is done",
-     [](const Pass& pass) {
-       say(grading::Kind::kDone);
-       usleep(20000);
-       honest(pass);
-     }},
-    {"says that it is done, and does nothing",
-     [](const Pass&) { say(grading::Kind::kDone); }},
-    {"drives one problem to no time",
-     [](const Pass& pass) {
-       if (pass.shape().batch == 1) honest(pass);
-     }},
-    {"runs out of memory when it is timed",
-     [](const Pass& pass) {
-       if (calls > 1) throw OutOfMemory("not this time");
-       honest(pass);
-     }},
-    {"ends the process when it is timed",
-     [](const Pass& pass) {
-       if (calls > 1) _exit(0);
-       honest(pass);
-     }},
-    {"prints samples of its own",
-     [](const Pass&) {
-       std::printf("{\"event\": \"sample\", \"student_ms\": 0.001}\n{\"event\": \"complete\"}\n");
-       std::fflush(stdout);
-     }},
-
-    // ---- results that were not computed ----
-    {"writes nothing", [](const Pass&) {}},
-    {"writes zeros", [](const Pass& pass) { fill(pass.out.data(), 0, pass.out.size()); }},
-    {"writes NaN", [](const Pass& pass) { fill(pass.out.data(), NAN, pass.out.size()); }},
-    {"copies V", [](const Pass& pass) {
-       for (Index at = 0; at < pass.out.size(); at += pass.v.size())
-         copy(pass.out.data() + at, pass.v.data(),
-              std::min<Index>(pass.v.size(), pass.out.size() - at));
-     }},
-    {"writes the mean of V, as if all scores were equal",
-     [](const Pass& pass) { compute(pass, pass.shape().d1, pass.shape().d2, Weight::kOne); }},
-    {"changes the inputs to what it computes",
-     [](const Pass& pass) {
-       fill(const_cast<float*>(pass.v.data()), 0, pass.v.size());
-       fill(pass.out.data(), 0, pass.out.size());
-     }},
-    {"is right, and changes an input",
-     [](const Pass& pass) {
-       honest(pass);
-       fill(const_cast<float*>(pass.x.data()), 0, 1);
-     }},
-    {"is right, and writes around its output",
-     [](const Pass& pass) {
-       honest(pass);
-       fill(pass.out.data() - 1, 0, 1);
-     }},
-    {"looks for the result in its memory",
-     [](const Pass& pass) {
-       copy(pass.out.data(), pass.out.data() + pass.out.size(),
-            std::min<Index>(pass.out.size(), 64));
-     }},
-    {"calls the reference",
-     [](const Pass& pass) {
-       using Given = void(const Pass&, int);
-       if (void* const given =
-               dlsym(RTLD_DEFAULT, "_ZN5flash19softmax_matmul_cudaERKNS_13SoftmaxMatmulIfEEi"))
-         reinterpret_cast<Given*>(given)(pass, -1);
-     }},
-
-    // ---- results that are nearly right ----
-    {"leaves the last tile of keys out",
-     [](const Pass& pass) { compute(pass, pass.shape().d1, pass.shape().d2 - 16); }},
-    {"computes half of the keys",
-     [](const Pass& pass) { compute(pass, pass.shape().d1, pass.shape().d2 / 2); }},
-    {"leaves the last row out",
-     [](const Pass& pass) {
-       Pass shorter = pass;
-       const Shape<3> x = pass.x.shape(), out = pass.out.shape();
-       shorter.x = {pass.x.data(), {x[0], x[1] - 1, x[2]}, pass.x.strides()};
-       shorter.out = {pass.out.data(), {out[0], out[1] - 1, out[2]}, pass.out.strides()};
-       honest(shorter);
-     }},
-    {"rounds the weights to bfloat16",
-     [](const Pass& pass) { compute(pass, pass.shape().d1, pass.shape().d2, Weight::kRounded); }},
-    {"takes a cheap exponential",
-     [](const Pass& pass) { compute(pass, pass.shape().d1, pass.shape().d2, Weight::kCheap); }},
-    {"drops small weights",
-     [](const Pass& pass) {
-       compute(pass, pass.shape().d1, pass.shape().d2, Weight::kWithoutSmall);
-     }},
-
+const Cheats kOwn = {
 #ifndef FLASH_SIMT
-    // ---- only on a GPU ----
     {"answers before its kernels have run",
      [](const Pass& pass) {
        serve(pass, [](const Pass& now) { spin(20, {}), honest(now); });
@@ -285,7 +129,7 @@ const std::map<std::string, void (*)(const Pass&)> kCheats = {
      [](const Pass& pass) {
        serve(pass, [](const Pass& now) {
          spin(20, other_stream());
-         compute(now, now.shape().d1, now.shape().d2, Weight::kExact, other_stream());
+         compute_on(other_stream(), now, now.shape().d2);
        });
      }},
     {"leaves a kernel behind that holds the GPU",
@@ -326,9 +170,7 @@ const std::map<std::string, void (*)(const Pass&)> kCheats = {
 }  // namespace
 
 void fused_softmax_matmul_cuda(const SoftmaxMatmul<float>& pass, const SoftmaxMatmulBlocks&) {
-  static const auto& cheat = kCheats.at(std::getenv("CHEAT"));
-  ++calls;
-  cheat(pass);
+  cheat(pass, kOwn);
 }
 
 }  // namespace flash

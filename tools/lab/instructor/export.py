@@ -3,7 +3,6 @@
 import csv
 import io
 import re
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from lab.errors import LabError
 from lab.handout import OPEN, Release
 from lab.instructor import judging
 from lab.manifest import Task
+from lab.verbs import bundle
 
 TEMPLATES = "grading/gradescope"
 _LEFT_OUT = ("outputs/reference/",)  # megabytes that no grading needs
@@ -28,30 +28,19 @@ def autograder(out: Path, tasks: Sequence[Task], tracked: Sequence[str]) -> int:
     version = handout.version_of(paths.ROOT)
     record = Release(version, dict.fromkeys(dict.fromkeys(task.part for task in tasks), OPEN), {},
                      ())
-    partial = out.with_name(f".{out.name}.new")
-    try:
-        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name in ("setup.sh", "run_autograder"):
-                text = (paths.ROOT / TEMPLATES / name).read_text()
-                for word, value in words.items():
-                    text = text.replace(word, value)
-                _add(archive, name, text.encode(), 0o755)
-            for path in files:
-                file = paths.ROOT / path
-                _add(archive, f"course/{path}", file.read_bytes(), file.stat().st_mode & 0o777)
-            # There is no git: this says which version it is.
-            _add(archive, f"course/{handout.RECORD}", handout.text_of(record).encode(), 0o644)
-        partial.replace(out)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise LabError(f"{out} cannot be written ({error.strerror})") from None
+    packed = {}
+    for name in ("setup.sh", "run_autograder"):
+        text = (paths.ROOT / TEMPLATES / name).read_text()
+        for word, value in words.items():
+            text = text.replace(word, value)
+        packed[name] = text.encode(), 0o755
+    for path in files:
+        file = paths.ROOT / path
+        packed[f"course/{path}"] = file.read_bytes(), file.stat().st_mode & 0o777
+    # There is no git: this says which version it is.
+    packed[f"course/{handout.RECORD}"] = handout.text_of(record).encode(), 0o644
+    bundle.pack(out, packed)
     return len(files)
-
-
-def _add(archive: zipfile.ZipFile, path: str, content: bytes, mode: int) -> None:
-    entry = zipfile.ZipInfo(path)  # of 1980: the same files give the same archive
-    entry.external_attr = (0o100000 | mode) << 16
-    archive.writestr(entry, content, zipfile.ZIP_DEFLATED)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab import console, derive, handout, manifest, paths
+from lab import console, handout, manifest, paths
+from lab.derive import write_exact as write
 from lab.errors import LabError
 from lab.instructor import judging, reports, submissions
 from lab.instructor.judging import MISSING, Bench, Judged
@@ -134,8 +135,8 @@ class Grader:
 
 def hidden_cases() -> list[Path]:
     """The files of grading/hidden/. LabError for one that the build would not look at."""
-    possible = {f"{task.part}_{task.name}.cpp" for part in manifest.load_parts()
-                for task in part.tasks}
+    possible = {f"{task.part}_{task.name}.cpp"
+                for task in manifest.select(manifest.load_parts())}
     found = sorted(file for file in (paths.ROOT / "grading/hidden").glob("*")
                    if not file.name.startswith("."))
     for file in found:
@@ -151,10 +152,3 @@ def _read_record(file: Path) -> Record | None:
         return reports.from_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, TypeError, KeyError):
         return None
-
-
-def write(file: Path, text: str) -> None:
-    try:
-        derive.write_exact(file, text)
-    except OSError as error:
-        raise LabError(f"{file} cannot be written ({error.strerror})") from None

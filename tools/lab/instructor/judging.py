@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab import grading, paths
-from lab.backends import CHECKED, EMULATED, GPU
+from lab.backends import CHECKED, CPU, EMULATED, GPU
+from lab.build import first_error
 from lab.errors import LabError
+from lab.grading import CaseResult as Case
 from lab.instructor import audit, gpu, sandbox
 from lab.instructor.sandbox import InfraError, Limits
 from lab.manifest import Task
@@ -46,22 +48,6 @@ _HEADERS = ("common/*.hpp", "{part}/*.hpp", "{part}/given/*.hpp")
 _CUDA_HEADERS = ("common/cuda/*.hpp", "common/cuda/*.inc", "common/simt/include/**/*",
                  "common/simt/device/*", "common/simt/tensor_sum.hpp")
 CHECKS = "checks: "  # the names of cases that need the emulator's checks begin so
-
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    status: str
-    points: float      # that it is worth
-    message: str = ""
-    challenge: bool = False
-    counts: float = 1  # the part of the points that it earns when it passes: its requirement's
-    requirement: str = ""
-    diagnosis: str = ""  # the name of the mistake, where the harness is sure of it
-
-    @property
-    def earned(self) -> float:
-        return self.points * self.counts if self.status == PASSED else 0.0
 
 
 @dataclass(frozen=True)
@@ -98,7 +84,7 @@ def rounded(points: Iterable[float]) -> float:
 class Build:
     """One way to compile a student's file; a CUDA task has several."""
 
-    backend: str  # "cpu", "gpu", "emulated" or "checked"
+    backend: str  # lab.backends
     flags: tuple[str, ...]  # the compiler and its options
     link: tuple[str, ...]   # what links the library, and its options
 
@@ -115,9 +101,8 @@ class Bench:
     headers: Path
     builds: dict[str, tuple[Build, ...]]  # task id -> how its file is compiled
     exports: dict[str, tuple[str, ...]]   # task id -> functions of its contract
-    checks: dict[str, tuple[str, ...]]    # task id -> its cases that need the emulator's checks
-    cases: dict[str, tuple[str, ...]]     # task id -> its other cases
-    provided: dict[str, dict[str, tuple[str, ...]]]  # task id, backend -> what the runner offers
+    cases: dict[str, tuple[str, ...]]     # task id -> names
+    provided: dict[str, tuple[str, ...]]  # backend -> what the runner offers
     seconds_a_call: float = 20
     # For tests of the grader: without the audit, which grades do not stand on; only these cases.
     audited: bool = True
@@ -148,9 +133,8 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path, seconds_a_call: f
                 target = headers / file.relative_to(paths.ROOT)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, target)
-    names = {task.id: _cases(folder / "bin" / judge_of(task)) for task in tasks}
     on_host = _defined(folder / "lib/runner/libflash_common.so")
-    offered = {"cpu": on_host}
+    offered = {CPU: on_host}
     for backend in backends if any(task.is_cuda for task in tasks) else ():
         of_device = [name for file in _LIBRARIES[backend] for name in _defined(folder / file)]
         offered[backend] = *on_host, *filter(audit.may_be_used_in_cuda, of_device)
@@ -159,32 +143,26 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path, seconds_a_call: f
         # Functions begin with a small letter, and classes, whose members may be there too, do not.
         {task.id: tuple(name for name in _defined(folder / "lib" / f"lib{solution_of(task)}.so")
                         if re.match(r"_ZN5flash\d+[a-z]", name)) for task in tasks},
-        {task.id: tuple(name for name in names[task.id] if name.startswith(CHECKS))
-         for task in tasks},
-        {task.id: tuple(name for name in names[task.id] if not name.startswith(CHECKS))
-         for task in tasks},
-        {task.id: offered for task in tasks}, seconds_a_call)
+        {task.id: _cases(folder / "bin" / judge_of(task)) for task in tasks}, offered,
+        seconds_a_call)
 
 
 _EMULATOR = ("lib/libflash_simt.so", "lib/libflash_cuda_emulated.so")
-_LIBRARIES = {EMULATED: _EMULATOR, CHECKED: _EMULATOR, GPU: ("lib/libflash_cuda.so",)}
+_LIBRARIES = {CPU: (), EMULATED: _EMULATOR, CHECKED: _EMULATOR, GPU: ("lib/libflash_cuda.so",)}
 
 
 def solution_of(task: Task) -> str:
     """The target whose library shows which functions a task has."""
-    return f"{task.part}_{task.name}_{built_as(task)}{'_emulated' * task.is_cuda}"
+    return f"{task.library(built_as(task))}{'_emulated' * task.is_cuda}"
 
 
-def runner_of(task: Task, folder: Path, backend: str = "") -> dict[Path, str]:
-    """The runner of a task with its libraries, and the places where its sandbox shows them.
-    Without a backend a CUDA task is emulated."""
-    name = "gpu" if backend == GPU else "cuda" if task.is_cuda else task.part
+def runner_of(task: Task, folder: Path, backend: str) -> dict[Path, str]:
+    """The runner of a task with its libraries, and the places where its sandbox shows them."""
+    name = {CPU: task.part, GPU: "gpu"}.get(backend, "cuda")
     runner = folder / "bin" / f"flash_runner_{name}"
     files = {runner: "/runner/runner",
              folder / "lib/runner/libflash_common.so": "/runner/libflash_common.so"}
-    if task.is_cuda:
-        files |= {folder / file: f"/runner/{Path(file).name}"
-                  for file in _LIBRARIES[backend or EMULATED]}
+    files |= {folder / file: f"/runner/{Path(file).name}" for file in _LIBRARIES[backend]}
     # /usr is in every sandbox; a compiler of its own folder has its own libstdc++.
     own = ("libcudart",) if backend == GPU else ()
     files |= {place: f"/runner/{name}" for name, place in gpu.needed(runner).items()
@@ -195,9 +173,8 @@ def runner_of(task: Task, folder: Path, backend: str = "") -> dict[Path, str]:
 
 def runners_of(task: Task, bench: Bench) -> list[Path]:
     """What runs the task's files in this bench, with all libraries."""
-    backends = [build.backend for build in bench.builds[task.id]] if task.is_cuda else [""]
-    return sorted({file for backend in backends
-                   for file in runner_of(task, bench.folder, backend)})
+    return sorted({file for build in bench.builds[task.id]
+                   for file in runner_of(task, bench.folder, build.backend)})
 
 
 def in_sandbox(task: Task, backend: str, shown: Mapping[Path, str],
@@ -224,7 +201,7 @@ def _cases(judge: Path) -> tuple[str, ...]:
 def _builds(task: Task, commands: dict[str, str], backends: Sequence[str]) -> Iterable[Build]:
     own = commands.get(str(task.path(built_as(task))), "")
     if not task.is_cuda:
-        yield Build("cpu", _flags(own), (_flags(own)[0],))
+        yield Build(CPU, _flags(own), (_flags(own)[0],))
         return
     host = _flags(commands[str(paths.ROOT / "grading/runner/runner.cpp")])[0]
     for backend in backends:
@@ -234,7 +211,7 @@ def _builds(task: Task, commands: dict[str, str], backends: Sequence[str]) -> It
             yield Build(backend, (*_flags_of_nvcc(own), f"-ccbin={host}"), (host,))
             continue
         # A file that includes the .cu file, in a folder with the library's name.
-        place = f"/{task.part}_{task.name}_{built_as(task)}_{backend}/{task.file}.cpp"
+        place = f"/{task.library(built_as(task))}_{backend}/{task.file}.cpp"
         command = next((command for file, command in commands.items() if file.endswith(place)), "")
         if not command:
             raise LabError(f"the build does not compile {task.file} for the emulator's checks")
@@ -292,11 +269,12 @@ def judge(task: Task, source: bytes, bench: Bench, seed: int | None = None) -> J
     with tempfile.TemporaryDirectory(prefix="lab-judge-") as folder:
         work = Path(folder) / "work"
         _lay_out(task, source, work, bench)
-        asked: set[str] = set()
+        asked: list[str] = []
         events: dict = {"ends": {}}
         for build in bench.builds[task.id]:
-            names = (bench.checks if build.backend == CHECKED else bench.cases)[task.id]
-            asked.update(names)
+            names = [name for name in bench.cases[task.id]
+                     if name.startswith(CHECKS) == (build.backend == CHECKED)]
+            asked += names
             # What is not begun has no checks to fail.
             if events["ends"] and all(end["status"] == "not_started"
                                       for end in events["ends"].values()):
@@ -306,24 +284,16 @@ def judge(task: Task, source: bytes, bench: Bench, seed: int | None = None) -> J
                     return Judged(task.id, task.points, *problem)
                 more = _run(task, build, names, work, bench, ending.seed)
                 events = {"cases": more["cases"], "ends": events["ends"] | more["ends"]}
-        return dataclasses.replace(ending, cases=_with_points(task, [
-            _case(case, events) for case in events["cases"] if case["name"] in asked]))
+        cases = [_case(case, events) for case in events["cases"] if case["name"] in asked]
+        return dataclasses.replace(ending, cases=tuple(grading.with_points(task, cases)))
 
 
 def merged(task: Task, some: Judged, others: Judged) -> Judged:
     """Of the same file, judged with different backends, and so in different cases."""
     if some.status != GRADED or others.status != GRADED:
         return others if some.status == GRADED else some
-    return dataclasses.replace(some, cases=_with_points(task, [
-        grading.CaseResult(case.name, case.status, case.message, requirement=case.requirement,
-                           challenge=case.challenge, diagnosis=case.diagnosis)
-        for case in (*some.cases, *others.cases)]))
-
-
-def _with_points(task: Task, cases: list[grading.CaseResult]) -> tuple[Case, ...]:
-    return tuple(Case(case.name, case.status, case.points, case.message, case.challenge,
-                      case.counts, case.requirement, case.diagnosis)
-                 for case in grading.with_points(task, cases))
+    return dataclasses.replace(some, cases=tuple(
+        grading.with_points(task, [*some.cases, *others.cases])))
 
 
 def _lay_out(task: Task, source: bytes, work: Path, bench: Bench) -> None:
@@ -369,7 +339,7 @@ def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, s
         return BUILD_FAILED, "the compiler was stopped, because it took too long"
     if done.code:
         _look_for_infrastructure(work)
-        return BUILD_FAILED, _first_error(done.output)
+        return BUILD_FAILED, first_error(done.output.replace("/course/", ""), paths.ROOT)
     (work / "build/compiler.txt").write_text(done.output)
     dependencies = (work / "build/student.d").read_text(errors="replace")
     strange = _strange_includes(dependencies, place, folders)
@@ -382,7 +352,7 @@ def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, s
             if listed.code or len(listed.output) >= sandbox.OUTPUT_LIMIT:
                 return REFUSED, "its object file cannot be read, or has too many symbols"
         found = audit.findings(symbols.output, sections.output, bench.exports[task.id],
-                               bench.provided[task.id][build.backend], task.is_cuda,
+                               bench.provided[build.backend], task.is_cuda,
                                build.backend == GPU)
         if found and bench.audited:
             return REFUSED, "\n".join(found)
@@ -393,7 +363,7 @@ def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, s
                 "-Wl,--version-script=/build/exports", "-o", f"/build/{build.library}",
                 "/build/student.o")
     if done.code:
-        return BUILD_FAILED, _first_error(done.output)
+        return BUILD_FAILED, first_error(done.output.replace("/course/", ""), paths.ROOT)
     return None
 
 
@@ -404,12 +374,6 @@ def _look_for_infrastructure(work: Path) -> None:
         raise InfraError(f"less than {LEAST_DISK} bytes are free in {work.parent}")
     if trouble := sandbox.trouble():
         raise InfraError(trouble)
-
-
-def _first_error(output: str) -> str:
-    lines = [line.replace("/course/", "") for line in output.splitlines()]
-    return next((line for line in lines if re.search(r"\berror\b|undefined reference", line)),
-                lines[-1] if lines else "the compiler failed without a message")
 
 
 def _strange_includes(dependencies: str, own: str, compilers: Iterable[Path]) -> str:
@@ -427,7 +391,7 @@ def _strange_includes(dependencies: str, own: str, compilers: Iterable[Path]) ->
 def _run(task: Task, build: Build, names: Sequence[str], work: Path, bench: Bench,
          seed: int) -> dict:
     """Runs these cases: {"cases": all of the task, "ends": name -> how it ended}."""
-    runner = runner_of(task, bench.folder, build.backend if task.is_cuda else "")
+    runner = runner_of(task, bench.folder, build.backend)
     for file in runner:
         if not file.is_file():
             raise InfraError(f"{file.name} is not built: build the target {TARGET}")
@@ -463,13 +427,13 @@ def _wanted(names: Sequence[str], bench: Bench) -> list[str]:
     return [name for name in names if not bench.only or name in bench.only]
 
 
-def _case(case: dict, events: dict) -> grading.CaseResult:
+def _case(case: dict, events: dict) -> Case:
     end = events["ends"].get(case["name"], {
         "status": "failed", "message": f"Not run, because all cases together took longer than "
                                        f"{JUDGE.seconds:g} s"})
     status = _OF_REPORT.get(end["status"], FAILED)
     if status == FAILED and end["message"].startswith("Not run, because"):
         status = NOT_RUN  # no points, and no mistake of its own
-    return grading.CaseResult(case["name"], status, end["message"].replace("/course/", ""),
-                              requirement=case["requirement"], challenge=case["challenge"],
-                              diagnosis=end.get("diagnosis", ""))
+    return Case(case["name"], status, end["message"].replace("/course/", ""),
+                requirement=case["requirement"], challenge=case["challenge"],
+                diagnosis=end.get("diagnosis", ""))

@@ -160,9 +160,21 @@ def _readme(template: Path, parts: Sequence[Part], opened: Sequence[Part]) -> st
         rows.append(f"| {part.name}. {title} | {', '.join(task.name for task in part.tasks)} | "
                     f"{points:g} | {edit} |")
     first = next((part for part in parts if part not in opened), parts[0])
-    values = {"PARTS": "\n".join(rows), "PART": first.name, "TASK": first.tasks[0].name,
+    values = {"PARTS": "\n".join(rows), "PART": first.name,
+              "COMMANDS": "\n".join(_commands(parts, first.tasks[0].name)),
               "VERSION": str(handout.version_of(paths.ROOT))}
     text = derive.read_exact(template)
     for name, value in values.items():
         text = text.replace(f"@{name}@", value)
     return text
+
+
+def _commands(parts: Sequence[Part], task: str) -> list[str]:
+    """The lines of the course's own table of commands that name nothing but these parts and their
+    tasks, with `task` in the place of fused_cpu."""
+    def names(some: Sequence[Part]) -> set[str]:
+        return {part.name for part in some} | {task.name for part in some for task in part.tasks}
+    absent = names(manifest.load_parts()) - names(parts)
+    lines = re.findall(r"^\| `\./lab .*", derive.read_exact(paths.ROOT / "README.md"), re.MULTILINE)
+    lines = [re.sub(r"\bfused_cpu\b", task, line) for line in lines]
+    return [line for line in lines if not absent & set(re.findall(r"\w+", line))]

@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from lab import web
+from lab.grading import printable
 from lab.instructor.judging import (CHECKS, GRADED, NOT_RUN, NOT_STARTED, PASSED, Case, Judged,
                                     rounded)
 
@@ -104,7 +106,7 @@ def gradescope(record: Record) -> str:
 def junit(record: Record) -> str:
     suites = ElementTree.Element("testsuites", name=record.id)
     for task in record.tasks:
-        cases = task.cases or (Case(task.status, task.status, task.points, task.message),)
+        cases = task.cases or (Case(task.status, task.status, task.message),)
         failed = [case for case in cases if case.status != PASSED and not case.challenge]
         suite = ElementTree.SubElement(suites, "testsuite", name=task.task, tests=str(len(cases)),
                                        failures=str(len(failed)), errors="0", skipped="0")
@@ -120,12 +122,6 @@ def junit(record: Record) -> str:
         element = ElementTree.SubElement(suite, "testcase", name="grading", classname="environment")
         ElementTree.SubElement(element, "error", message=printable(record.error))
     return ElementTree.tostring(suites, encoding="unicode") + "\n"
-
-
-def printable(text: str) -> str:
-    """XML has no place for control characters."""
-    return "".join(char if char in "\n\t" or char.isprintable() else "\N{REPLACEMENT CHARACTER}"
-                   for char in text)
 
 
 def markdown(record: Record) -> str:
@@ -264,23 +260,11 @@ def mistakes(records: Sequence[Record]) -> list[tuple[int, str, str]]:
     return [(number, name, example[name]) for name, number in count.most_common(10)]
 
 
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 75rem; padding: 1rem;
-       color: #1d2733; background: #fff }
-h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem }
-.scroll { overflow-x: auto } table { border-collapse: collapse; width: 100% }
-th, td { padding: .3rem .6rem; border-bottom: 1px solid #d8dee6; text-align: left }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
-td.text { overflow-wrap: anywhere; min-width: 7rem }
-.bad { color: #a3190b } .soft { color: #5b6776 } .bad, .soft { white-space: normal }
-th.n { white-space: normal }
-svg { width: 100%; height: auto; max-width: 40rem } rect { fill: #2b6cb0 }
-svg text { font-size: 11px; fill: #5b6776; text-anchor: middle }
-"""
+_STYLE = "td.n { white-space: nowrap } .bad { color: #a3190b } td span { white-space: normal }\n"
 
 
 def page(records: Sequence[Record], title: str) -> str:
-    """One static page about a class: no script, nothing loaded from elsewhere."""
+    """One page about a class."""
     done = [record for record in records if record.status != INFRA_ERROR]
     scores = sorted(record.earned for record in done)
     most = max((record.points for record in done), default=0)
@@ -308,17 +292,7 @@ def page(records: Sequence[Record], title: str) -> str:
     wrong = "".join(f'<tr><td class="n">{number}</td><td class="text">{text(name)}'
                     f'{_note(printable(message[:200]))}</td></tr>'
                     for number, name, message in mistakes(records))
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{text(title)}</title>
-<style>{_STYLE}</style>
-</head>
-<body>
-<h1>{text(title)}</h1>
-<p>{text(facts)}.</p>
+    return web.page(title, f"""<p>{text(facts)}.</p>
 <h2>Points</h2>
 {_histogram(scores, most)}
 <h2>The commonest mistakes</h2>
@@ -330,10 +304,7 @@ def page(records: Sequence[Record], title: str) -> str:
 <div class="scroll"><table>
 <tr><th>submission</th><th class="n">points</th>{head}</tr>
 {"".join(rows)}
-</table></div>
-</body>
-</html>
-"""
+</table></div>""", _STYLE)
 
 
 def _cell(task: Judged) -> str:
@@ -345,21 +316,13 @@ def _note(words: str) -> str:
 
 
 def _histogram(scores: Sequence[float], most: float) -> str:
-    bars, width, height = 10, 44, 150
     if not scores or not most:
         return "<p>Nothing is graded yet.</p>"
-    counts = [0] * bars
-    for score in scores:
-        counts[min(int(score / most * bars + 1e-9), bars - 1)] += 1
-    drawn = []
-    for number, count in enumerate(counts):
-        x, tall = number * width, round(count / max(counts) * height)
-        middle = x + width // 2
-        drawn.append(f'<rect x="{x + 3}" y="{height + 20 - tall}" width="{width - 6}" '
-                     f'height="{tall}"/>')
-        if count:
-            drawn.append(f'<text x="{middle}" y="{height + 14 - tall}">{count}</text>')
-        drawn.append(f'<text x="{x + 2}" y="{height + 36}">{shown(most * number / bars)}</text>')
-    drawn.append(f'<text x="{bars * width}" y="{height + 36}">{shown(most)}</text>')
-    return (f'<svg viewBox="-12 0 {bars * width + 30} {height + 44}" role="img" '
-            f'aria-label="histogram of points">{"".join(drawn)}</svg>')
+    drawn: list[str] = []
+    with web.figure(6, 2.2, "histogram of points", drawn) as axes:
+        counts, edges, bars = axes.hist(scores, 10, (0, most), rwidth=0.9, color="#2b6cb0")
+        axes.bar_label(bars, [f"{count:g}" if count else "" for count in counts])
+        axes.set_xticks(edges, [shown(edge) for edge in edges])
+        axes.yaxis.set_visible(False)
+        axes.spines[["left", "top", "right"]].set_visible(False)
+    return drawn[0]

@@ -40,7 +40,7 @@ class Threshold:
 
     def judged(self, status: str, message: str) -> Judged:
         return Judged(SPEED + self.board.name, self.points, GRADED, cases=(
-            Case(self.name, status, self.points, message, requirement="speed"),))
+            Case(self.name, status, message, "", "speed", self.points),))
 
 
 @dataclass(frozen=True)

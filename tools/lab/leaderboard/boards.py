@@ -1,20 +1,34 @@
 """Boards: what is measured, a file of a few lines each (benchmarking/boards/NAME.toml)."""
 
 import hashlib
-import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 from lab import manifest, paths
 from lab.errors import LabError
-from lab.manifest import Task
+from lab.manifest import Task, are_texts
 
 FOLDER = Path("benchmarking/boards")
 # Of each kind of problem: the passes that are timed, one for each task of the board.
 PASSES = {"softmax_matmul": ("forward",), "attention": ("forward", "backward")}
-DEVICES = ("cpu", "cuda")
-DTYPES = ("float32", "float16", "bfloat16")
+
+
+def _one_of(*choices: str) -> tuple:
+    return (lambda value: value in choices), f"one of {', '.join(choices)}"
+
+
+# What the value of a key must be: a test, and the words for it.
+_KEYS = {
+    "title": manifest.TEXT,
+    "device": _one_of("cpu", "cuda"),
+    "kind": _one_of(*PASSES),
+    "dtype": _one_of("float32", "float16", "bfloat16"),
+    "problems": (lambda value: are_texts(value, r"\d{1,6}(x\d{1,6}){3}(:causal)?") and value
+                 and len(set(value)) == len(value),
+                 'a list of different problems such as "8x1x256x64" and "8x1x256x64:causal"'),
+    "marks": (lambda value: are_texts(value, r"\w+"), "a list of names of rungs"),
+}
 
 
 @dataclass(frozen=True)
@@ -35,15 +49,18 @@ class Board:
 
     def is_here(self) -> bool:
         """False in a release that lacks the part."""
-        known = {task.id for part in manifest.load_parts() for task in part.tasks}
-        return known.issuperset(self.tasks)
+        return _tasks().keys() >= set(self.tasks)
 
     def load_tasks(self) -> list[Task]:
-        known = {task.id: task for part in manifest.load_parts() for task in part.tasks}
+        known = _tasks()
         if missing := [name for name in self.tasks if name not in known]:
             raise LabError(f"the board {self.name} measures {', '.join(missing)}, which this copy "
                            "of the course does not have")
         return [known[name] for name in self.tasks]
+
+
+def _tasks() -> dict[str, Task]:
+    return {task.id: task for task in manifest.select(manifest.load_parts())}
 
 
 def load(file: Path) -> Board:
@@ -56,30 +73,10 @@ def load(file: Path) -> Board:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise LabError(f"{shown}: not valid TOML: {error}") from None
     table = {"marks": []} | table
-
-    def wants(key: str, fits: bool, wanted: str) -> None:
-        if not fits:
-            raise LabError(f"{shown}: {key} is {table.get(key)!r}; it must be {wanted}")
-
-    def texts(key: str, pattern: str) -> bool:
-        value = table.get(key)
-        return isinstance(value, list) and all(
-            isinstance(text, str) and re.fullmatch(pattern, text) for text in value)
-
-    keys = {"title", "device", "kind", "dtype", "tasks", "problems", "marks"}
-    if unknown := sorted(table.keys() - keys):
-        raise LabError(f"{shown}: unknown key {unknown[0]!r}; the keys are "
-                       f"{', '.join(sorted(keys))}")
-    wants("title", isinstance(table.get("title"), str) and table["title"] != "", "a text")
-    for key, choices in (("device", DEVICES), ("kind", tuple(PASSES)), ("dtype", DTYPES)):
-        wants(key, table.get(key) in choices, f"one of {', '.join(choices)}")
-    passes = PASSES[table["kind"]]
-    wants("tasks", texts("tasks", r"\w+\.\w+") and 1 <= len(table["tasks"]) <= len(passes),
-          f"a list of tasks, one for each of {', '.join(passes)}")
-    wants("problems", texts("problems", r"\d{1,6}(x\d{1,6}){3}(:causal)?") and table["problems"]
-          and len(set(table["problems"])) == len(table["problems"]),
-          'a list of different problems such as "8x1x256x64" and "8x1x256x64:causal"')
-    wants("marks", texts("marks", r"\w+"), "a list of names of rungs")
+    passes = PASSES.get(str(table.get("kind")), ())
+    manifest.check(shown, table, _KEYS | {
+        "tasks": (lambda value: are_texts(value, r"\w+\.\w+") and 1 <= len(value) <= len(passes),
+                  f"a list of tasks, one for each of {', '.join(passes)}")})
     return Board(file.stem, table["title"], table["device"], table["kind"], table["dtype"],
                  *(tuple(table[key]) for key in ("tasks", "problems", "marks")),
                  hashlib.sha256(content).hexdigest())

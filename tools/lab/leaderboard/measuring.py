@@ -24,8 +24,6 @@ from lab.leaderboard.result import Busy, NoResult
 from lab.manifest import Task
 
 WARM_UP_MS = 500
-
-
 BUSY = "error: the GPU is busy"  # what the judge says then
 
 
@@ -174,7 +172,7 @@ def measure(where: Site, students: Sequence[Path], turns: int,
 def _command(where: Site, library: Path, name: str, variables: Mapping[str, str]) -> Path:
     """A file with the command that starts a runner in its sandbox, one word a line."""
     folder, backend = where.bench.folder, where.backend
-    shown = judging.runner_of(where.tasks[0], folder, backend if where.tasks[0].is_cuda else "")
+    shown = judging.runner_of(where.tasks[0], folder, backend)
     shown |= {library: "/runner/student.so"}
     ours = library.is_relative_to(folder)
     if ours:  # with the libraries that it is linked with; on a GPU that is cuBLAS, too
@@ -187,23 +185,6 @@ def _command(where: Site, library: Path, name: str, variables: Mapping[str, str]
         first=("/runner/lib", "/runner/cuda") if ours else (), may_use_libraries=ours)
     file.write_text("\n".join(words) + "\n")
     return file
-
-
-# Of x86: vmulps %ymm0,%ymm1,%ymm2; vfmadd213ss ...
-_ARITHMETIC = re.compile(r"\s*[0-9a-f]+:\s+v?f?n?(?:mul|add|sub|madd|msub|div)\w*(ps|ss)\s+(.*)")
-
-
-def instructions(library: Path) -> str:
-    """How wide the arithmetic on floats is in a compiled file: "" where that cannot be told."""
-    done = sandbox.run(sandbox.command(["objdump", "-d", "--no-show-raw-insn", "/student.so"],
-                                       read={library: "/student.so"}), sandbox.Limits())
-    counts = {"512 bits": 0, "256 bits": 0, "128 bits": 0, "one number": 0}
-    for line in done.output.splitlines():
-        if found := _ARITHMETIC.match(line):
-            wide = next((bits for register, bits in (("zmm", "512 bits"), ("ymm", "256 bits"))
-                         if register in found[2]), "128 bits")
-            counts["one number" if found[1] == "ss" else wide] += 1
-    return ", ".join(f"{count} on {width}" for width, count in counts.items() if count)
 
 
 def kernels(library: Path) -> str:

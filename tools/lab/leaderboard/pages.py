@@ -7,11 +7,10 @@ import io
 import itertools
 from collections.abc import Sequence
 
-import matplotlib
-from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-from matplotlib.figure import Figure
 
+from lab import web
 from lab.leaderboard.standings import MARK, VERIFIED_STATE, Row, Standing
 
 # Colours of Okabe and Ito, which colour-blind people can tell apart.
@@ -61,16 +60,7 @@ def table(standings: Sequence[Standing]) -> str:
     return out.getvalue()
 
 
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 60rem; padding: 1rem;
-       color: #1d2733; background: #fff }
-h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2.5rem; margin-bottom: .2rem }
-.scroll { overflow-x: auto } table { border-collapse: collapse; width: 100% }
-th, td { padding: .3rem .6rem; border-bottom: 1px solid #d8dee6; text-align: left }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
-td.name { overflow-wrap: anywhere; min-width: 7rem }
-tr.mark td, .soft { color: #5b6776 } tr.mark td.name { font-style: italic }
-svg { width: 100%; height: auto; max-width: 40rem; margin: .5rem 0 }
+_STYLE = """tr.mark td { color: #5b6776 } tr.mark td.text { font-style: italic }
 @media (max-width: 35rem) { .wide { display: none } th, td { padding: .3rem .35rem } }
 """
 
@@ -83,7 +73,7 @@ def page(standings: Sequence[Standing], made: str) -> str:
         for row in standing.rows:
             place, name, speedup, plus, total, roofline, state, date = map(text, _cells(row))
             kind = ' class="mark"' if row.entry.state == MARK else ""
-            rows.append(f'<tr{kind}><td class="n">{place}</td><td class="name">{name}</td>'
+            rows.append(f'<tr{kind}><td class="n">{place}</td><td class="text">{name}</td>'
                         f'<td class="n">{speedup}x</td><td class="n wide">{plus}</td>'
                         f'<td class="n wide">{total}</td>'
                         f'<td class="n wide">{roofline}</td><td>{state}</td>'
@@ -101,22 +91,9 @@ def page(standings: Sequence[Standing], made: str) -> str:
 <p class="soft">{text(standing.beside)}</p>
 </section>""")
     explained = text(_EXPLAINED).replace("*", "")
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Leaderboard</title>
-<style>{_STYLE}</style>
-</head>
-<body>
-<h1>Leaderboard</h1>
-<p>{explained}</p>
+    return web.page("Leaderboard", f"""<p>{explained}</p>
 {"".join(sections) or "<p>Nothing was submitted yet.</p>"}
-<p class="soft">Made on {text(made)}.</p>
-</body>
-</html>
-"""
+<p class="soft">Made on {text(made)}.</p>""", _STYLE)
 
 
 def progress(standing: Standing) -> str:
@@ -124,11 +101,8 @@ def progress(standing: Standing) -> str:
     entries = [entry for entry in standing.entries if entry.state != MARK]
     if not entries:
         return '<p class="soft">Nobody has submitted yet; the marks are there to compare with.</p>'
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "leaderboard",
-                                "font.family": "sans-serif", "font.size": 10}):
-        figure = Figure(figsize=(4.8, 3.6), layout="constrained")
-        FigureCanvasSVG(figure)
-        axes = figure.add_subplot()
+    drawn: list[str] = []
+    with web.figure(4.8, 3.6, f"best speed-up over time on {standing.board.name}", drawn) as axes:
         last = max(_time(entry.time) for entry in entries)
         people = [row.entry.name for row in standing.rows if row.entry.state != MARK]
         for number, name in enumerate(people):
@@ -164,18 +138,12 @@ def progress(standing: Standing) -> str:
             middle = min(moments) + (max(moments) - min(moments)) / 2
             axes.set_xlim(middle - _A_DAY / 2, middle + _A_DAY / 2)
         axes.grid(alpha=0.25)
-        figure.legend(fontsize=8, loc="outside lower center", ncols=2, frameon=False)
-        out = io.StringIO()
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    drawing = out.getvalue()
-    label = html.escape(f"best speed-up over time on {standing.board.name}")
-    svg = drawing[drawing.index("<svg"):].replace(
-        "<svg", f'<svg role="img" aria-label="{label}"', 1)
-    return (f'{svg}\n<p class="soft">A line is the best speed-up of a person so far; a filled '
+        axes.figure.legend(fontsize=8, loc="outside lower center", ncols=2, frameon=False)
+    return (f'{drawn[0]}\n<p class="soft">A line is the best speed-up of a person so far; a filled '
             "circle is a verified submission, an open one is not verified yet.</p>")
 
 
-def _is_narrow(axes: matplotlib.axes.Axes) -> bool:
+def _is_narrow(axes: Axes) -> bool:
     low, high = axes.get_ylim()
     return high / low < 8
 

@@ -95,10 +95,7 @@ def _write(place: Path, stem: str, text: str) -> Path:
     while file.exists():
         number += 1
         file = place / f"{stem}-{number}.json"
-    try:
-        derive.write_exact(file, text + "\n")
-    except OSError as error:
-        raise LabError(f"{file} cannot be written ({error.strerror})") from None
+    derive.write_exact(file, text + "\n")
     return file
 
 

@@ -93,13 +93,18 @@ def _write(output: Path, files: Mapping[str, bytes], version: handout.Version) -
     index = {"format": FORMAT, "version": asdict(version),
              "files": {path: hashlib.sha256(content).hexdigest()
                        for path, content in files.items()}}
-    packed = {INDEX: (json.dumps(index, indent=1, sort_keys=True) + "\n").encode(), **files}
+    text = (json.dumps(index, indent=1, sort_keys=True) + "\n").encode()
+    pack(output, {path: (content, 0o644) for path, content in {INDEX: text, **files}.items()})
+
+
+def pack(output: Path, files: Mapping[str, tuple[bytes, int]]) -> None:
+    """Writes a zip of files: path -> content and mode."""
     partial = output.with_name(f".{output.name}.new")
     try:
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
-            for path, content in packed.items():
+            for path, (content, mode) in files.items():
                 entry = zipfile.ZipInfo(path)  # of 1980: the same files give the same archive
-                entry.external_attr = 0o644 << 16
+                entry.external_attr = (0o100000 | mode) << 16
                 archive.writestr(entry, content, zipfile.ZIP_DEFLATED)
         partial.replace(output)
     except OSError as error:

@@ -46,10 +46,7 @@ def write(places: list[Path], output: Path) -> int:
     for name, text in (("leaderboard.md", pages.markdown(found)),
                        ("leaderboard.csv", pages.table(found)),
                        ("index.html", pages.page(found, receipts.now()[:10]))):
-        try:
-            derive.write_exact(output / name, text)
-        except OSError as error:
-            raise LabError(f"{output / name} cannot be written ({error.strerror})") from None
+        derive.write_exact(output / name, text)
     for line in left_out:
         say(f"left out: {line}", "yellow")
     for standing in found:

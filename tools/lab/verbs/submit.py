@@ -66,8 +66,6 @@ def run(args: argparse.Namespace) -> int:
             for task, library in zip(where.tasks, libraries):
                 if task.is_cuda and (found := measuring.kernels(library)):
                     say(f"{task.file}: {found}; ./lab profile counts what they do")
-                elif not task.is_cuda and (found := measuring.instructions(library)):
-                    say(f"{task.file}: instructions of its arithmetic in float32: {found}")
             return 0
         receipt, result = take(where, name, sources, libraries)
     screen.show(result)

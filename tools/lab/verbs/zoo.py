@@ -4,9 +4,10 @@ import argparse
 import concurrent.futures
 import csv
 import datetime
+import io
 import time
 
-from lab import build, grading, manifest, paths, zoo
+from lab import build, derive, manifest, paths, zoo
 from lab.console import say
 from lab.errors import LabError
 
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    everything = zoo.load([task for part in manifest.load_parts() for task in part.tasks])
+    everything = zoo.load(manifest.select(manifest.load_parts()))
     if unknown := [name for name in args.names
                    if not any(name in _names(member) for member in everything)]:
         raise LabError(f'nothing in the zoo is called "{unknown[0]}"')
@@ -52,16 +53,16 @@ def run(args: argparse.Namespace) -> int:
     if len(here) < len(members):
         say(f"{len(members) - len(here)} members are left out: they need the emulator's checks")
     with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
-        for seen in pool.map(lambda member: _timed(member, commands), here):
-            rows.append(_row(*seen))
-            for problem in seen[0].problems:
-                say(f"{seen[0].member.kind}/{seen[0].member.id}: {problem}", "red")
-            bad += bool(seen[0].problems)
-            if args.verdicts and seen[0].result and seen[0].result.failures:
-                first = grading.in_order(seen[0].result.failures)[0]
-                say(f"{seen[0].member.id}: {first.name}\n    " +
+        for seen in pool.map(lambda member: zoo.run(member, commands), here):
+            rows.append(_row(seen))
+            for problem in seen.problems:
+                say(f"{seen.member.kind}/{seen.member.id}: {problem}", "red")
+            bad += bool(seen.problems)
+            if args.verdicts and seen.result and seen.result.failures:
+                first = seen.result.failures[0]
+                say(f"{seen.member.id}: {first.name}\n    " +
                     "\n    ".join(first.message.splitlines()[:6]))
-    if args.sample is None and not args.pairs:
+    if args.sample is None and not args.pairs and not args.names:
         _write(rows)
     wrong = [row for row in rows if row["kind"] != "right"]
     named = [row for row in wrong if row["expected"]]
@@ -78,34 +79,20 @@ def _names(member: zoo.Member) -> set[str]:
             f"{member.kind}/{member.id}"}
 
 
-def _timed(member: zoo.Member, commands) -> tuple[zoo.Seen, float]:
-    begin = time.monotonic()
-    return zoo.run(member, commands), time.monotonic() - begin
-
-
-def _row(seen: zoo.Seen, seconds: float) -> dict[str, object]:
-    failed = grading.in_order(seen.result.failures) if seen.result else []
+def _row(seen: zoo.Seen) -> dict[str, object]:
+    failed = seen.result.failures if seen.result else []
     return {"task": seen.member.task.id, "member": seen.member.name, "kind": seen.member.kind,
             "caught": bool(failed), "failed_cases": len(failed),
             "points_lost": f"{seen.lost:.2f}", "first_case": failed[0].name if failed else "",
             "diagnosis": failed[0].diagnosis if failed else "", "expected": seen.member.named,
-            "seconds": f"{seconds:.1f}", "problems": "; ".join(seen.problems)}
+            "seconds": f"{seen.seconds:.1f}", "problems": "; ".join(seen.problems)}
 
 
 def _write(rows: list[dict[str, object]]) -> None:
-    """Replaces the rows of the members that ran, and keeps the others."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS)
+    writer.writeheader()
+    writer.writerows(sorted(rows, key=lambda row: (row["task"], row["kind"], row["member"])))
     file = paths.OUTPUTS / "csv" / "zoo.csv"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    ran = {(row["task"], row["kind"], row["member"]) for row in rows}
-    if file.is_file():
-        with file.open(newline="") as stream:
-            rows = rows + [row for row in csv.DictReader(stream) if row.keys() == set(COLUMNS)
-                           and (row["task"], row["kind"], row["member"]) not in ran]
-    rows.sort(key=lambda row: (row["task"], row["kind"], row["member"]))
-    temporary = file.with_suffix(".tmp")
-    with temporary.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, COLUMNS)
-        writer.writeheader()
-        writer.writerows(rows)
-    temporary.replace(file)
+    derive.write_exact(file, text.getvalue())
     say(f"wrote {paths.relative(file)}")
