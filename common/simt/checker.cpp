@@ -246,16 +246,10 @@ const char* Checker::verb(Kind kind) {
 void Checker::count(Shadow& shadow, bool is_global, std::size_t bytes, Kind kind) {
   if (kind != Kind::kWrite) {
     shadow.loaded += bytes;
-    (is_global ? moved_.global_loaded : moved_.shared_loaded) += bytes;
-    moved_.shared_reads += !is_global;
+    shared_reads_ += !is_global;
   }
-  if (kind != Kind::kRead) {
-    shadow.stored += bytes;
-    (is_global ? moved_.global_stored : moved_.shared_stored) += bytes;
-  }
+  if (kind != Kind::kRead) shadow.stored += bytes;
 }
-
-Counters Checker::take_moved() { return std::exchange(moved_, {}); }
 
 void Checker::check(const Place& place, const char* address, std::size_t bytes, Kind kind,
                     bool aligned, std::uintptr_t pc) {

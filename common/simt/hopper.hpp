@@ -20,7 +20,10 @@ class Hopper {
   void start_block();
   // The running thread is about to return; block_ends(): as the last one of its block.
   void thread_returns();
-  void block_ends() { mbarriers.block_ends(); }
+  void block_ends() {
+    mbarriers.block_ends();
+    registers.block_ends();
+  }
   // Nobody can go on: lets the next thing happen that needs no thread. False if there is none.
   bool something_completes() { return tma.land_waited_for(); }
   // Ends the kernel with a finding if threads wait for what will not happen.

@@ -154,15 +154,13 @@ void Checker::async_access(const AsyncStep& step, const void* address, std::size
 
   const Access me{.time = step.time,
                   .pc = static_cast<std::uint32_t>(step.pc - module_base_),
-                  .thread = static_cast<std::uint16_t>(step.agent),
-                  .atomic = kind == Kind::kAtomic};
+                  .thread = static_cast<std::uint16_t>(step.agent)};
   const auto conflicts = [&](const Cell& cell, int slot) {
     return !ordered_before(step, cell.time[slot], cell.who[slot] & 0x7fff, place.is_global);
   };
   const auto [first, end] = shadow.cells.of(offset, bytes);
   for (Cell* cell = first; cell != end; ++cell) {
-    const bool both_atomic = me.atomic && cell->get(Cell::kWriter).atomic;
-    if (conflicts(*cell, Cell::kWriter) && !both_atomic)
+    if (conflicts(*cell, Cell::kWriter))
       conflict_with(*cell, Cell::kWriter, place, begin, bytes, kind, step.pc, &step);
     else
       check_proxy(step, *cell, place, begin, bytes, kind);

@@ -52,12 +52,11 @@ struct State {
   std::mutex mutex;
   Schedule schedule = schedule_from_environment();
   int os_threads = threads_from_environment();
-  Counters counters;
+  std::uint64_t shared_reads = 0;
   std::vector<Finding> findings;
   std::string first_finding;
   std::uint64_t launches = 0;
   bool checking = false;
-  Witness* witness = nullptr;
 };
 
 State& state() {
@@ -167,16 +166,16 @@ bool shared_memory_fits(const KernelCall& call, const Module& module) {
 }
 
 // cudaSuccess, or why the launch cannot be.
-int refused(const KernelCall& call, const Module& module) {
+cudaError_t refused(const KernelCall& call, const Module& module) {
   const uint3 g = call.grid, b = call.block;
   const auto within = [](uint3 size, unsigned x, unsigned y, unsigned z) {
     return size.x >= 1 && size.y >= 1 && size.z >= 1 && size.x <= x && size.y <= y && size.z <= z;
   };
   if (!within(g, 0x7fffffff, 65535, 65535) || !within(b, 1024, 1024, 64) ||
       b.x * b.y * b.z > kMostThreads)
-    return kErrorInvalidConfiguration;
-  if (!shared_memory_fits(call, module)) return kErrorInvalidValue;
-  return kSuccess;
+    return cudaErrorInvalidConfiguration;
+  if (!shared_memory_fits(call, module)) return cudaErrorInvalidValue;
+  return cudaSuccess;
 }
 
 // A race may also show as a read of memory that was not written *yet*: the race is enough.
@@ -214,7 +213,8 @@ int run(const KernelCall& call) {
     throw Unsupported(text_of(
         call.name, " is launched by a kernel; in the emulator only the host can launch kernels"));
   const Module& module = module_of(call.function);
-  if (const int error = refused(call, module); error != kSuccess) return set_last_error(error);
+  if (const cudaError_t error = refused(call, module); error != cudaSuccess)
+    return set_last_error(error);
   note_enqueued("kernel " + std::string(call.name), call.stream);
   if (module.thread_local_initializer)
     throw Unsupported(text_of(call.name,
@@ -226,7 +226,6 @@ int run(const KernelCall& call) {
   Launch launch(call, module, s.schedule, ++s.launches);
   const std::uint64_t blocks = launch.blocks();
   s.checking |= call.checked;
-  if (call.checked) launch.witness = s.witness;
   const int os_threads =
       call.checked ? 1 : static_cast<int>(std::min(blocks, std::uint64_t(s.os_threads)));
   lock.unlock();
@@ -249,27 +248,13 @@ int run(const KernelCall& call) {
     Pool::instance().run(os_threads, work);
   }
 
-  if (launch.witness != nullptr) launch.witness->end_launch();
-  Counters moved;
-  if (Checker* const checker = worker_of_this_thread().checker();
-      checker != nullptr && call.checked)
-    moved = checker->take_moved();
   lock.lock();
-  Counters& sum = s.counters;
-  ++sum.launches;
-  sum.blocks += blocks;
-  sum.barriers += launch.barriers;
-  sum.warp_operations += launch.warp_operations;
-  sum.atomics += launch.atomics;
-  for (const auto bytes : {&Counters::global_loaded, &Counters::global_stored,
-                           &Counters::shared_loaded, &Counters::shared_stored,
-                           &Counters::shared_reads})
-    sum.*bytes += moved.*bytes;
-  if (launch.findings_.empty()) return kSuccess;
+  if (call.checked) s.shared_reads += worker_of_this_thread().checker()->take_shared_reads();
+  if (launch.findings_.empty()) return cudaSuccess;
   forget_consequences(launch.findings_);
   if (s.first_finding.empty()) s.first_finding = launch.findings_.front().text;
   std::move(launch.findings_.begin(), launch.findings_.end(), std::back_inserter(s.findings));
-  return set_last_error(kErrorLaunchFailure);
+  return set_last_error(cudaErrorLaunchFailure);
 }
 
 // ---- simt.hpp -----------------------------------------------------------------------------------
@@ -328,21 +313,16 @@ std::string first_finding() {
   return state().first_finding;
 }
 
-Counters counters() {
+std::uint64_t shared_reads() {
   const std::scoped_lock lock(state().mutex);
-  return state().counters;
+  return state().shared_reads;
 }
 
 void reset_counters() {
   DeviceMemory::instance().reset_traffic();
   const std::scoped_lock lock(state().mutex);
-  state().counters = {};
+  state().shared_reads = 0;
   state().first_finding.clear();
-}
-
-void set_witness(Witness* witness) {
-  const std::scoped_lock lock(state().mutex);
-  state().witness = witness;
 }
 
 bool checking() {

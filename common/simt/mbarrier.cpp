@@ -94,13 +94,6 @@ void Mbarriers::see_end(Mbarrier& barrier, unsigned thread) {
   if (Checker* const checker = worker_.checker()) checker->acquire(thread, barrier.ended_clock);
 }
 
-bool Mbarriers::has_ended(const void* address, int parity, std::uintptr_t pc) {
-  Mbarrier& barrier = find(address, "has_ended()", pc);
-  const bool ended = barrier.phase % 2 != static_cast<unsigned>(parity & 1);
-  if (ended) see_end(barrier, worker_.thread_number());
-  return ended;
-}
-
 void Mbarriers::wait(const void* address, int parity, Site site, std::uintptr_t pc) {
   Mbarrier& barrier = find(address, "wait()", pc);
   if (barrier.phase % 2 != static_cast<unsigned>(parity & 1))

@@ -2,7 +2,6 @@
 #include "common/simt/tma.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <iterator>
 #include <utility>
@@ -71,20 +70,9 @@ std::vector<char> Box::read() const {
   return content;
 }
 
-void Box::store(const std::vector<char>& content, bool add) const {
+void Box::store(const std::vector<char>& content) const {
   for_each_row([&](char* memory, std::size_t row, std::size_t begin, std::size_t end) {
-    if (memory == nullptr) return;
-    const char* const from = &content[128 * row + begin];
-    if (!add) {
-      std::memcpy(memory, from, end - begin);
-      return;
-    }
-    for (std::size_t i = 0; i < end - begin; i += sizeof(float)) {
-      float term;
-      std::memcpy(&term, from + i, sizeof term);
-      // Other OS threads may add to it.
-      std::atomic_ref<float>(*reinterpret_cast<float*>(memory + i)).fetch_add(term);
-    }
+    if (memory != nullptr) std::memcpy(memory, &content[128 * row + begin], end - begin);
   });
 }
 
@@ -172,22 +160,17 @@ bool Tma::land_waited_for() {
   return true;
 }
 
-void Tma::store(const void* map, const void* from, const BoxPlace& place, bool add,
-                std::uintptr_t pc) {
-  const char* const what = add ? "tma_add()" : "tma_store()";
+void Tma::store(const void* map, const void* from, const BoxPlace& place, std::uintptr_t pc) {
   Thread& thread = threads_[worker_.thread_number()];
-  Store store{checked_box(what, map, from, place, pc), add, thread.groups};
+  Store store{checked_box("tma_store()", map, from, place, pc), thread.groups};
   const int* const at = place.coordinate;
   if (std::any_of(at, at + 4, [](int coordinate) { return coordinate < 0; }))
     worker_.fail(kWrongArgument, locate(worker_.launch().module, pc),
-                 text_of(what, ": the box begins at column ", at[0], ", row ", at[1], ", head ",
-                         at[2], ", batch ", at[3],
+                 text_of("tma_store(): the box begins at column ", at[0], ", row ", at[1],
+                         ", head ", at[2], ", batch ", at[3],
                          ". None of them may be negative: on a GPU this is an illegal instruction. "
                          "Only a tma_load() may begin before the tensor; it reads zeros there.\n",
                          worker_.describe()));
-  if (add && store.box.map.element_bytes != sizeof(float))
-    worker_.fail(kWrongArgument, locate(worker_.launch().module, pc),
-                 text_of("tma_add(): the emulator adds float32 only.\n", worker_.describe()));
   if (worker_.checker() != nullptr) check(store, thread);
   if (!worker_.prefers_late()) {
     read(store);
@@ -200,10 +183,9 @@ void Tma::store(const void* map, const void* from, const BoxPlace& place, bool a
 void Tma::check(Store& store, Thread& thread) const {
   Checker& checker = *worker_.checker();
   const Box& box = store.box;
-  const char* const what = store.add ? "tma_add()" : "tma_store()";
   if (thread.reader == 0) {
-    thread.reader = checker.new_agent(what);
-    thread.writer = checker.new_agent(what);
+    thread.reader = checker.new_agent("tma_store()");
+    thread.writer = checker.new_agent("tma_store()");
   }
   const Checker::AsyncStep reads = checker.async_step(thread.reader, false, box.pc);
   box.for_each_row([&](const char* memory, std::size_t row, std::size_t begin, std::size_t end) {
@@ -214,9 +196,7 @@ void Tma::check(Store& store, Thread& thread) const {
   });
   const Checker::AsyncStep writes = checker.async_step(thread.writer, false, box.pc);
   box.for_each_row([&](const char* memory, std::size_t, std::size_t begin, std::size_t end) {
-    if (memory != nullptr)
-      checker.async_access(writes, memory, end - begin,
-                           store.add ? Checker::Kind::kAtomic : Checker::Kind::kWrite);
+    if (memory != nullptr) checker.async_access(writes, memory, end - begin, Checker::Kind::kWrite);
   });
   store.read_time = reads.time;
   store.write_time = writes.time;
@@ -228,7 +208,7 @@ void Tma::read(Store& store) {
 }
 
 void Tma::write(Store& store) {
-  if (!store.was_written) store.box.store(store.content, store.add);
+  if (!store.was_written) store.box.store(store.content);
   store.was_written = true;
 }
 

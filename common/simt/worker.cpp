@@ -179,24 +179,20 @@ void Worker::run_block(Launch& launch, std::uint64_t block) {
   random_ = random_start(launch.schedule.seed, block);
   shared_.start_block(launch.module, call.shared_bytes, call.checked);
   hopper_ = nullptr;
-  checker_ = nullptr;
-  witness_ = launch.witness;
-  if (call.checked && witness_ == nullptr) {
-    if (!own_checker_) own_checker_ = std::make_unique<Checker>(*this, shared_);
-    witness_ = checker_ = own_checker_.get();
-  }
-  if (witness_ != nullptr) witness_->start_block(count_);
+  if (call.checked && !own_checker_) own_checker_ = std::make_unique<Checker>(*this, shared_);
+  checker_ = call.checked ? own_checker_.get() : nullptr;
+  if (checker_ != nullptr) checker_->start_block(count_);
 
   running_ = launch.schedule.order == Order::kReverse ? count_ - 1 : 0;
   if (launch.schedule.order == Order::kRandom) running_ = next_random(random_) % count_;
   threads_[running_].started = true;
   threads_[running_].stack_pointer = stacks_.prepared(running_, &Worker::fiber_entry);
   writable_threadIdx = thread_index(running_);
-  if (witness_ != nullptr) witness_->running(running_);
+  if (checker_ != nullptr) checker_->running(running_);
   current_worker = this;
   flash_simt_switch(&scheduler_stack_, threads_[running_].stack_pointer);
   current_worker = nullptr;
-  if (witness_ != nullptr) witness_->end_block();
+  if (checker_ != nullptr) checker_->end_block();
 }
 
 void Worker::fiber_entry() { current_worker->run_thread(); }
@@ -272,7 +268,7 @@ void Worker::switch_to(unsigned next) {
   running_ = next;
   atomics_in_turn_ = 0;
   writable_threadIdx = thread_index(next);
-  if (witness_ != nullptr) witness_->running(next);
+  if (checker_ != nullptr) checker_->running(next);
   flash_simt_switch(saved, thread.stack_pointer);
 }
 
@@ -296,7 +292,6 @@ void Worker::nap() {
 }
 
 void Worker::before_atomic() {
-  launch_->atomics.fetch_add(1, std::memory_order_relaxed);
   waited(1);
   if (++atomics_in_turn_ % kAtomicsPerTurn == 0) pass_turn();
 }
@@ -358,7 +353,6 @@ int Worker::barrier(const char* name, Site site, int predicate) {
 }
 
 void Worker::release_barrier() {
-  launch_->barriers.fetch_add(1, std::memory_order_relaxed);
   predicate_result_ = predicate_sum_;
   predicate_sum_ = 0;
   arrived_ = 0;
@@ -366,7 +360,7 @@ void Worker::release_barrier() {
   for (Warp& warp : warps_) warp.synced_lanes = 0;
   for (unsigned i = 0; i < count_; ++i) threads_[i].state = State::kRunnable;
   runnable_.insert_below(count_);
-  if (witness_ != nullptr) witness_->barrier();
+  if (checker_ != nullptr) checker_->barrier();
 }
 
 // ---- warp operations ----------------------------------------------------------------------------
@@ -416,11 +410,10 @@ void Worker::complete_if_all_there(unsigned warp_number, std::size_t index) {
     runnable_.insert(number);
   }
   warp.groups.erase(warp.groups.begin() + static_cast<std::ptrdiff_t>(index));
-  launch_->warp_operations.fetch_add(1, std::memory_order_relaxed);
   if (call.orders_memory) {
     warp.synced = call.site;
     warp.synced_lanes = present;
-    if (witness_ != nullptr) witness_->warp_sync(warp_number, present);
+    if (checker_ != nullptr) checker_->warp_sync(warp_number, present);
   }
   if (call.complete != nullptr) call.complete(slots, present);
 }

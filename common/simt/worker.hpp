@@ -18,7 +18,6 @@ namespace flash::simt {
 
 class Checker;
 class Hopper;
-class Witness;
 
 inline constexpr unsigned kMostThreads = 1024;  // of a block
 inline constexpr unsigned kWarpSize = 32;
@@ -96,7 +95,7 @@ class Worker {
 
   Launch& launch() const { return *launch_; }
   std::uint64_t block_number() const { return block_; }
-  // The checks of the running block; nullptr if it is not checked, or by another witness.
+  // The checks of the running block; nullptr if it is not checked.
   Checker* checker() const { return checker_; }
   const FiberStacks& stacks() const { return stacks_; }
   const SharedMemory& shared_memory() const { return shared_; }
@@ -166,8 +165,7 @@ class Worker {
   std::unique_ptr<Checker> own_checker_;
   Checker* checker_ = nullptr;
   std::unique_ptr<Hopper> own_hopper_;
-  Hopper* hopper_ = nullptr;    // own_hopper_, if the running block has used it
-  Witness* witness_ = nullptr;  // checker_ or its replacement; nullptr if the launch has no checks
+  Hopper* hopper_ = nullptr;  // own_hopper_, if the running block has used it
   std::array<Thread, kMostThreads> threads_{};
   std::array<Warp, kMostThreads / kWarpSize> warps_{};
 

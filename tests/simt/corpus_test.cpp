@@ -146,7 +146,6 @@ TEST_CASE("a deadlock says which barrier lacks what, in which phase") {
       {"announces_too_many_bytes", "8192 have not landed (8192 of them no copy was started for)"},
       {"expects_an_arrival_too_many", "phase 0 (parity 0): 1 of 2 arrivals are missing"},
       {"barrier_with_a_warp_too_few", "Barrier 1: 32 of 64 threads are missing"},
-      {"registers_over_the_pool", "more registers a thread, 9216 in all"},
   };
   const std::vector<Specimen> specimens = simt_corpus::hopper_mistakes();
   for (const auto& [name, text] : texts) {

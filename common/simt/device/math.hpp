@@ -11,8 +11,7 @@
 
 #include <bit>
 #include <cmath>
-
-#include "common/simt/device/rounding.hpp"
+#include <limits>
 
 // ---- minimum and maximum ------------------------------------------------------------------------
 
@@ -68,18 +67,25 @@ inline float __frsqrt_rn(float x) { return static_cast<float>(1 / sqrt(static_ca
 
 // ---- conversions --------------------------------------------------------------------------------
 
-#define FLASH_SIMT_ROUNDED(name, Integer, mode)                                     \
-  inline Integer name(float x) {                                                    \
-    return flash::simt::integer_of_double<Integer>(x, flash::simt::Rounding::mode); \
-  }
-#define FLASH_SIMT_TO_INTEGER(name, Integer)          \
-  FLASH_SIMT_ROUNDED(name##_rn, Integer, kNearest)    \
-  FLASH_SIMT_ROUNDED(name##_rz, Integer, kTowardZero) \
-  FLASH_SIMT_ROUNDED(name##_rd, Integer, kDown)       \
-  FLASH_SIMT_ROUNDED(name##_ru, Integer, kUp)
+namespace flash::simt {
+// As on the GPU, where NaN gives 0.
+template <class Integer>
+Integer saturated(double value) {
+  using Limits = std::numeric_limits<Integer>;
+  if (value != value) return 0;
+  return value >= Limits::max()   ? Limits::max()
+         : value <= Limits::min() ? Limits::min()
+                                  : static_cast<Integer>(value);
+}
+}  // namespace flash::simt
+
+#define FLASH_SIMT_TO_INTEGER(name, Integer)                                                   \
+  inline Integer name##_rn(float x) { return flash::simt::saturated<Integer>(nearbyintf(x)); } \
+  inline Integer name##_rz(float x) { return flash::simt::saturated<Integer>(truncf(x)); }     \
+  inline Integer name##_rd(float x) { return flash::simt::saturated<Integer>(floorf(x)); }     \
+  inline Integer name##_ru(float x) { return flash::simt::saturated<Integer>(ceilf(x)); }
 FLASH_SIMT_TO_INTEGER(__float2int, int)
 FLASH_SIMT_TO_INTEGER(__float2uint, unsigned)
-#undef FLASH_SIMT_ROUNDED
 #undef FLASH_SIMT_TO_INTEGER
 inline float __int2float_rn(int x) { return static_cast<float>(x); }
 inline float __uint2float_rn(unsigned x) { return static_cast<float>(x); }
@@ -121,7 +127,7 @@ inline int __mul24(int a, int b) {
   return static_cast<int>(static_cast<long long>(a << 8 >> 8) * (b << 8 >> 8));
 }
 
-// ---- loads and stores with a cache hint (ignored); inlined, so that the place of the access is in 
+// ---- loads and stores with a cache hint (ignored); inlined, so that the place of the access is in
 // the kernel ----
 
 #define FLASH_SIMT_LOAD(name)                \

@@ -4,8 +4,7 @@
 
 #include <cstdint>
 
-#include "common/simt/device/bfloat16.hpp"
-#include "common/simt/device/half.hpp"
+#include "common/simt/device/float16.hpp"
 #include "common/simt/device/kernel_interface.hpp"
 #include "common/simt/tensor_sum.hpp"
 
