@@ -22,13 +22,13 @@
 
 namespace flash {
 
-// Loads COUNT (1, 2 or 4) matrices of 8 x 8 elements of 16 bits from shared memory. `row` is the
+// Loads COUNT (2 or 4) matrices of 8 x 8 elements of 16 bits from shared memory. `row` is the
 // address of a row of 16 bytes, a multiple of 16: lanes 0 to 7 give the rows of the first matrix, 8
 // to 15 of the second, and so on; of the other lanes it is not used. Lane l gets elements 2t and 2t
 // + 1 of row g of each matrix; with TRANSPOSE, of column g.
 template <int COUNT, bool TRANSPOSE = false>
 __device__ __forceinline__ void ldmatrix(std::uint32_t (&r)[COUNT], const void* row) {
-  static_assert(COUNT == 1 || COUNT == 2 || COUNT == 4, "ldmatrix loads 1, 2 or 4 matrices");
+  static_assert(COUNT == 2 || COUNT == 4, "ldmatrix loads 2 or 4 matrices here");
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(row));
 #define FLASH_LDMATRIX(count, outputs, registers)                                             \
   if constexpr (TRANSPOSE)                                                                    \
@@ -41,9 +41,7 @@ __device__ __forceinline__ void ldmatrix(std::uint32_t (&r)[COUNT], const void* 
                  : "memory")
 #define FLASH_OUT(i) "=r"(r[i])
 #define FLASH_COMMA ,
-  if constexpr (COUNT == 1) {
-    FLASH_LDMATRIX(1, FLASH_OUT(0), "{%0}, [%1];\n");
-  } else if constexpr (COUNT == 2) {
+  if constexpr (COUNT == 2) {
     FLASH_LDMATRIX(2, FLASH_OUT(0) FLASH_COMMA FLASH_OUT(1), "{%0, %1}, [%2];\n");
   } else {
     FLASH_LDMATRIX(

@@ -49,10 +49,8 @@ class Checker {
   void barrier();
   void warp_sync(unsigned warp, std::uint32_t lanes);
 
-  // At most 64 bytes. `aligned`: the compiler counts on the address being a multiple of `bytes`, a
-  // power of two.
-  void access(const void* address, std::size_t bytes, bool is_write, bool aligned,
-              std::uintptr_t pc);
+  // At most 64 bytes.
+  void access(const void* address, std::size_t bytes, bool is_write, std::uintptr_t pc);
   void atomic(const void* address, std::size_t bytes, std::uintptr_t pc);
   // cp.async: its target may be written from the start of the copy on, and is not written before
   // the end.
@@ -118,8 +116,12 @@ class Checker {
     bool is_global = false;
   };
 
-  void check(const Place& place, const char* address, std::size_t bytes, Kind kind, bool aligned,
+  void check(const Place& place, const char* address, std::size_t bytes, Kind kind,
              std::uintptr_t pc);
+  // Whether they may be accessed, and were written. `what`: by what the thread calls; nullptr: by
+  // its own code.
+  void check_bytes(const Place& place, const char* address, std::size_t bytes, Kind kind,
+                   std::uintptr_t pc, const char* what);
   // `step`: the access is an agent's.
   void conflict_with(const Cell& cell, int slot, const Place& place, const char* address,
                      std::size_t bytes, Kind kind, std::uintptr_t pc,

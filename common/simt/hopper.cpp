@@ -3,7 +3,6 @@
 
 #include "common/simt/checker.hpp"
 #include "common/simt/device/hopper.hpp"
-#include "common/simt/symbols.hpp"
 #include "common/simt/worker.hpp"
 
 #define FLASH_HERE call_before(__builtin_return_address(0))
@@ -39,24 +38,10 @@ void Hopper::explain_deadlock() {
                "No thread can go on.\n" + missing + worker_.waiting_threads());
 }
 
-std::string shared_text(const Worker& worker, const void* memory) {
-  const SharedMemory& shared = worker.shared_memory();
-  const auto* const address = static_cast<const char*>(memory);
-  if (!shared.window_address(memory)) return "memory that is not shared";
-  if (address >= shared.dynamic() && address < shared.dynamic() + shared.dynamic_bytes())
-    return text_of("dynamic shared memory, from byte ", address - shared.dynamic());
-  const auto offset = static_cast<std::size_t>(address - shared.fixed());
-  const Symbol symbol = thread_local_symbol(worker.launch().module, offset);
-  if (symbol.name.empty()) return text_of("static shared memory, from byte ", offset);
-  return text_of("the shared ", symbol.name, ", from byte ", offset - symbol.offset);
-}
-
 std::uint32_t shared_address_of(Worker& worker, const void* memory, const char* what,
                                 std::uintptr_t pc) {
   if (const auto address = worker.shared_memory().window_address(memory)) return *address;
-  worker.fail(
-      kOutOfBounds, locate(worker.launch().module, pc),
-      text_of(what, " is given an address that is not in shared memory.\n", worker.describe()));
+  worker.fail_at(kOutOfBounds, pc, what, " is given an address that is not in shared memory.");
 }
 
 // ---- device/hopper.hpp --------------------------------------------------------------------------

@@ -41,8 +41,6 @@ class Hopper {
   RegisterPool registers{worker_, meetings};
 };
 
-// "the shared full, from byte 8", "dynamic shared memory, from byte 1040".
-std::string shared_text(const Worker& worker, const void* memory);
 // The address in the shared memory window. Ends the kernel with a finding if `memory` is elsewhere:
 // `what` was given it.
 std::uint32_t shared_address_of(Worker& worker, const void* memory, const char* what,

@@ -89,27 +89,23 @@ void Tma::start_block() {
 
 Box Tma::checked_box(const char* what, const void* map, const void* shared, const BoxPlace& place,
                      std::uintptr_t pc) {
-  const auto fail = [&](FindingKind kind, const std::string& text) {
-    worker_.fail(kind, locate(worker_.launch().module, pc),
-                 text_of(what, text, "\n", worker_.describe()));
-  };
   Box box{};
   std::memcpy(&box.map, map, sizeof box.map);
   if (box.map.magic != MapContent::kMagic)
-    fail(kWrongArgument, " is given a tensor map that tensor_map() has not made.");
+    worker_.fail_at(kWrongArgument, pc, what,
+                    " is given a tensor map that tensor_map() has not made.");
   box.place = place;
   box.shared = static_cast<char*>(const_cast<void*>(shared));
   box.window_address = shared_address_of(worker_, shared, what, pc);
   box.pc = pc;
   if (box.window_address % 1024 != 0)
-    fail(kMisaligned,
-         text_of(": the box begins in ", shared_text(worker_, shared), ", at shared address ",
-                 box.window_address, "; it must be a multiple of 1024 (align_to_1024())."));
+    worker_.fail_at(kMisaligned, pc, what, ": the box begins in ", shared_text(worker_, shared),
+                    ", at shared address ", box.window_address,
+                    "; it must be a multiple of 1024 (align_to_1024()).");
   if (worker_.shared_memory().at(box.window_address, box.bytes()) == nullptr)
-    fail(kOutOfBounds, text_of(": the box has ", box.map.box_rows,
-                               " rows of 128 bytes and begins "
-                               "in ",
-                               shared_text(worker_, shared), ": it ends behind it."));
+    worker_.fail_at(kOutOfBounds, pc, what, ": the box has ", box.map.box_rows,
+                    " rows of 128 bytes and begins in ", shared_text(worker_, shared),
+                    ": it ends behind it.");
   return box;
 }
 
@@ -120,8 +116,7 @@ void Tma::load(void* to, const void* map, const void* barrier, const BoxPlace& p
   if (Checker* const checker = worker_.checker()) {
     box.for_each_row([&](const char* memory, std::size_t, std::size_t begin_, std::size_t end) {
       for (std::size_t i = begin_; memory != nullptr && i < end; i += 64)
-        checker->access(memory + (i - begin_), std::min<std::size_t>(64, end - i), false, false,
-                        pc);
+        checker->access(memory + (i - begin_), std::min<std::size_t>(64, end - i), false, pc);
     });
     const Checker::AsyncStep step = checker->async_step(load.barrier->agent, false, pc);
     checker->async_write_starts(step, box.shared, box.bytes());

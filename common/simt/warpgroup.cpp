@@ -70,8 +70,7 @@ bool Meetings::is_stuck(Site& site) const {
 
 void NamedBarriers::come(const char* name, int id, int threads, bool waits, Site site) {
   const auto wrong = [&](const auto&... text) {
-    worker_.fail(kWrongArgument, location_of(site),
-                 text_of(name, ": ", text..., ".\n", worker_.describe()));
+    worker_.fail_at(kWrongArgument, site, name, ": ", text..., ".");
   };
   if (id < 1 || id > 15)
     wrong("the barrier's number is ", id, "; it must be 1 to 15 (0 is __syncthreads())");
@@ -122,10 +121,9 @@ void RegisterPool::set(int count, bool takes, Site site) {
   if (!meetings_.come(takes ? "take_registers" : "give_registers", site)) return;
   int& held = held_[meetings_.first() / kWarpgroupSize];
   if (takes ? count < held : count > held)
-    worker_.fail(kWrongArgument, location_of(site),
-                 text_of(takes ? "take_registers" : "give_registers", "<", count,
-                         ">: each thread has ", held, " registers, which is ",
-                         takes ? "more" : "fewer", ".\n", worker_.describe()));
+    worker_.fail_at(kWrongArgument, site, takes ? "take_registers" : "give_registers", "<", count,
+                    ">: each thread has ", held, " registers, which is ", takes ? "more" : "fewer",
+                    ".");
   held = count;
   if (takes) taken_at_ = site;
   meetings_.release();

@@ -178,6 +178,14 @@ TEST_CASE("right kernels are not reported, and are right, in any order") {
   check_right(simt_corpus::right(), 20);
   check_right(simt_corpus::async_right(), 20);
 }
+TEST_CASE("reads of shared memory are counted") {
+  for (const Specimen& specimen : simt_corpus::right()) {
+    if (specimen.name != "reverse_tile") continue;
+    simt::reset_counters();
+    CHECK(specimen.run());
+    CHECK(simt::shared_reads() == (simt_corpus::is_checked() ? 128 : 0));
+  }
+}
 TEST_CASE("right uses of mbarriers, TMA and wgmma are not reported, and are right, in any order") {
   check_right(simt_corpus::hopper_right(), 4);
 }

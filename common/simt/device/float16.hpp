@@ -10,31 +10,15 @@
 
 #include <math.h>
 
-#include <bit>
 #include <cstdint>
 #include <type_traits>
 
-#include "common/half.hpp"
 #include "common/simt/device/atomics.hpp"
 #include "common/simt/device/math.hpp"
 #include "common/simt/device/warp.hpp"
 #include "common/simt/include/cuda_runtime_api.h"  // first: __forceinline__
 
 namespace flash::simt {
-
-// The float that 16 bits stand for: SmallFloat's, without an access to memory.
-template <int kExponentBits>
-float float_of_bits(std::uint16_t bits) {
-  constexpr int digits = 15 - kExponentBits, excess = 128 - (1 << (kExponentBits - 1));
-  if constexpr (excess == 0) return std::bit_cast<float>(std::uint32_t{bits} << 16);
-  constexpr unsigned infinity = 0x7fff >> digits << digits;
-  const unsigned sign = (bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
-  if (magnitude >= infinity)
-    return std::bit_cast<float>(magnitude > infinity ? 0x7fffffffu : sign | 0x7f800000u);
-  // The multiplication corrects the exponent, and makes subnormal numbers normal.
-  return std::bit_cast<float>(sign | magnitude << (23 - digits)) *
-         std::bit_cast<float>((127u + excess) << 23);
-}
 
 // hsqrt(), h2sqrt() and their like: APPLY(name, value for a float x).
 #define FLASH_SIMT_FUNCTIONS(APPLY) \
@@ -76,11 +60,11 @@ class Float16 {
   // Implicit, as in CUDA: what is ambiguous there (h + 1.f, h < 0) is ambiguous here.
   template <class Value>
   requires std::is_arithmetic_v<Value> __forceinline__ Float16(Value value)
-      : bits_(SmallFloat<kExponentBits>(static_cast<double>(value)).bits) {}
+      : bits_(bits_of_float16(static_cast<double>(value), kExponentBits)) {}
   template <int kOtherBits>
   __forceinline__ explicit Float16(Float16<kOtherBits> other)
       : Float16(static_cast<float>(other)) {}
-  __forceinline__ operator float() const { return float_of_bits<kExponentBits>(bits_); }
+  __forceinline__ operator float() const { return float_of_float16(bits_, kExponentBits); }
   __forceinline__ explicit operator bool() const { return (bits_ & 0x7fff) != 0; }
 
 #define FLASH_SIMT_APPLY(op, name)                                                  \

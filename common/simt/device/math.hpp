@@ -49,7 +49,6 @@ inline float __powf(float x, float y) { return exp2f(y * log2f(x)); }
 inline float __fdividef(float x, float y) {
   return fabsf(y) > 0x1p126f && !isinf(x) ? 0 * x : x / y;
 }
-inline float fdividef(float x, float y) { return x / y; }
 inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 inline double rsqrt(double x) { return 1 / sqrt(x); }
 inline float __saturatef(float x) { return x > 0 ? (x < 1 ? x : 1) : 0; }  // NaN gives 0
@@ -107,28 +106,13 @@ inline int __clzll(long long x) {
 }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __ffsll(long long x) { return __builtin_ffsll(x); }
-inline unsigned __brev(unsigned x) {
-  unsigned reversed = 0;
-  for (int bit = 0; bit < 32; ++bit) reversed |= (x >> bit & 1u) << (31 - bit);
-  return reversed;
-}
-inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
-  const unsigned long long bytes = static_cast<unsigned long long>(y) << 32 | x;
-  unsigned result = 0;
-  for (int i = 0; i < 4; ++i)
-    result |= static_cast<unsigned>(bytes >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
-  return result;
-}
 inline int __mulhi(int a, int b) { return static_cast<int>(static_cast<long long>(a) * b >> 32); }
 inline unsigned __umulhi(unsigned a, unsigned b) {
   return static_cast<unsigned>(static_cast<unsigned long long>(a) * b >> 32);
 }
-inline int __mul24(int a, int b) {
-  return static_cast<int>(static_cast<long long>(a << 8 >> 8) * (b << 8 >> 8));
-}
+// ---- loads and stores with a cache hint (ignored) -----------------------------------------------
 
-// ---- loads and stores with a cache hint (ignored); inlined, so that the place of the access is in
-// the kernel ----
+// Inlined, so that the place of the access is in the kernel.
 
 #define FLASH_SIMT_LOAD(name)                \
   template <class T>                         \
@@ -136,11 +120,8 @@ inline int __mul24(int a, int b) {
     return *address;                         \
   }
 FLASH_SIMT_LOAD(__ldg)
-FLASH_SIMT_LOAD(__ldca)
 FLASH_SIMT_LOAD(__ldcg)
 FLASH_SIMT_LOAD(__ldcs)
-FLASH_SIMT_LOAD(__ldlu)
-FLASH_SIMT_LOAD(__ldcv)
 #undef FLASH_SIMT_LOAD
 #define FLASH_SIMT_STORE(name)                     \
   template <class T>                               \
@@ -149,6 +130,4 @@ FLASH_SIMT_LOAD(__ldcv)
   }
 FLASH_SIMT_STORE(__stcg)
 FLASH_SIMT_STORE(__stcs)
-FLASH_SIMT_STORE(__stwb)
-FLASH_SIMT_STORE(__stwt)
 #undef FLASH_SIMT_STORE

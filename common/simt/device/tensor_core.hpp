@@ -1,5 +1,5 @@
-// ldmatrix, stmatrix and mma.sync (common/cuda/tensor_core.hpp) on the emulator. The lanes have the elements
-// that PTX documents, so that a mistake in the layout shows here as on a GPU.
+// ldmatrix, stmatrix and mma.sync (common/cuda/tensor_core.hpp) on the emulator. The lanes have the
+// elements that PTX documents, so that a mistake in the layout shows here as on a GPU.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +54,7 @@ template <int kExponentBits>  // 5: half; 8: bfloat16
 struct PairOf16Bits {
   static constexpr int kPerRegister = 2;
   FLASH_SIMT_UNCHECKED static float value(std::uint32_t bits, int i) {
-    return float_of_bits<kExponentBits>(static_cast<std::uint16_t>(bits >> 16 * i));
+    return float_of_float16(static_cast<std::uint16_t>(bits >> 16 * i), kExponentBits);
   }
 };
 struct Tf32 {
@@ -106,7 +106,7 @@ namespace flash {
 template <int COUNT, bool TRANSPOSE = false>
 __forceinline__ void ldmatrix(std::uint32_t (&r)[COUNT], const void* row,
                               simt::Site site = simt::Site::here()) {
-  static_assert(COUNT == 1 || COUNT == 2 || COUNT == 4, "ldmatrix loads 1, 2 or 4 matrices");
+  static_assert(COUNT == 2 || COUNT == 4, "ldmatrix loads 2 or 4 matrices here");
   simt::MatrixRows slot{};
   if (static_cast<int>(simt::lane_number()) < 8 * COUNT) {
     if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0)

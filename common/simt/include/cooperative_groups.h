@@ -62,10 +62,6 @@ class thread_block_tile {
   unsigned ballot(int predicate, Site site = Site::here()) const {
     return (__ballot_sync(mask(), predicate, site) & mask()) >> first();
   }
-  template <class T>
-  unsigned match_any(T value, Site site = Site::here()) const {
-    return __match_any_sync(mask(), value, site) >> first();
-  }
 
   // The warp's lanes that are in this tile.
   static unsigned mask() { return (SIZE == 32 ? ~0u : (1u << SIZE % 32) - 1) << first(); }
