@@ -211,7 +211,7 @@ std::optional<Traffic> traffic([[maybe_unused]] const void* memory) {
 
 std::optional<std::size_t> shared_reads() {
 #ifdef FLASH_SIMT
-  if (simt::checking()) return simt::counters().shared_reads;
+  if (simt::checking()) return simt::shared_reads();
 #endif
   return std::nullopt;
 }

@@ -22,62 +22,31 @@
 
 namespace flash {
 
-// Loads COUNT (1, 2 or 4) matrices of 8 x 8 elements of 16 bits from shared memory. `row` is the
-// address of a row of 16 bytes, a multiple of 16: lanes 0 to 7 give the rows of the first matrix, 8
-// to 15 of the second, and so on; of the other lanes it is not used. Lane l gets elements 2t and 2t
-// + 1 of row g of each matrix; with TRANSPOSE, of column g.
-template <int COUNT, bool TRANSPOSE = false>
-__device__ __forceinline__ void ldmatrix(std::uint32_t (&r)[COUNT], const void* row) {
-  static_assert(COUNT == 1 || COUNT == 2 || COUNT == 4, "ldmatrix loads 1, 2 or 4 matrices");
+// Loads 4 matrices of 8 x 8 elements of 16 bits from shared memory. `row` is the address of a row of
+// 16 bytes, a multiple of 16: lanes 0 to 7 give the rows of the first matrix, 8 to 15 of the second,
+// and so on. Lane l gets elements 2t and 2t + 1 of row g of each matrix; with TRANSPOSE, of column g.
+template <bool TRANSPOSE = false>
+__device__ __forceinline__ void ldmatrix(std::uint32_t (&r)[4], const void* row) {
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(row));
-#define FLASH_LDMATRIX(count, outputs, registers)                                             \
-  if constexpr (TRANSPOSE)                                                                    \
-    asm volatile("ldmatrix.sync.aligned.m8n8.x" #count ".trans.shared.b16 " registers:outputs \
-                 : "r"(shared)                                                                \
-                 : "memory");                                                                 \
-  else                                                                                        \
-    asm volatile("ldmatrix.sync.aligned.m8n8.x" #count ".shared.b16 " registers:outputs       \
-                 : "r"(shared)                                                                \
-                 : "memory")
-#define FLASH_OUT(i) "=r"(r[i])
-#define FLASH_COMMA ,
-  if constexpr (COUNT == 1) {
-    FLASH_LDMATRIX(1, FLASH_OUT(0), "{%0}, [%1];\n");
-  } else if constexpr (COUNT == 2) {
-    FLASH_LDMATRIX(2, FLASH_OUT(0) FLASH_COMMA FLASH_OUT(1), "{%0, %1}, [%2];\n");
-  } else {
-    FLASH_LDMATRIX(
-        4, FLASH_OUT(0) FLASH_COMMA FLASH_OUT(1) FLASH_COMMA FLASH_OUT(2) FLASH_COMMA FLASH_OUT(3),
-        "{%0, %1, %2, %3}, [%4];\n");
-  }
-#undef FLASH_COMMA
-#undef FLASH_OUT
-#undef FLASH_LDMATRIX
-}
-
-// The reverse of ldmatrix: lane l's register i holds elements 2t and 2t + 1 of row g (with
-// TRANSPOSE: of column g) of matrix i, and `row` is where lane l % (8 COUNT)'s row goes. Hopper.
-template <int COUNT, bool TRANSPOSE = false>
-__device__ __forceinline__ void stmatrix(void* row, const std::uint32_t (&r)[COUNT]) {
-  static_assert(COUNT == 2 || COUNT == 4, "stmatrix stores 2 or 4 matrices here");
-  const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(row));
-  if constexpr (COUNT == 4 && TRANSPOSE)
-    asm volatile(
-        "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(shared),
-        "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
-        : "memory");
-  else if constexpr (COUNT == 4)
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(shared),
-                 "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
-                 : "memory");
-  else if constexpr (TRANSPOSE)
-    asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};\n" ::"r"(shared),
-                 "r"(r[0]), "r"(r[1])
+  if constexpr (TRANSPOSE)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared)
                  : "memory");
   else
-    asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};\n" ::"r"(shared),
-                 "r"(r[0]), "r"(r[1])
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared)
                  : "memory");
+}
+
+// The reverse: lane l's register i holds elements 2t and 2t + 1 of row g of matrix i, and `row` is
+// where lane l's row goes. Hopper.
+__device__ __forceinline__ void stmatrix(void* row, const std::uint32_t (&r)[4]) {
+  const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(row));
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(shared),
+               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+               : "memory");
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800  // compiled, so that a build for Turing has the rest

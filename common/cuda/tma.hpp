@@ -2,7 +2,7 @@
 // bounds and the layout in shared memory come from a tensor map, which the host makes and a kernel
 // takes as `const __grid_constant__ TensorMap`. A box is a matrix: neighbouring rows of one head, and
 // of each row 128 bytes. What of it lies outside of the tensor is read as zeros, and not written. A
-// box that is stored or added may end behind the tensor, but not begin before it: a negative
+// box that is stored may end behind the tensor, but not begin before it: a negative
 // coordinate is an illegal instruction there. A box that is loaded may do both.
 //
 // In shared memory a row of the box takes 128 bytes, so the box begins at a multiple of 1024, and is
@@ -10,8 +10,8 @@
 //
 //   tma_load    lands when `barrier` says so: announce the bytes first (mbarrier.hpp)
 //   tma_prefetch  brings the box into the L2 cache, for a later load
-//   tma_store, tma_add: the thread makes a group of them with tma_commit(); tma_wait_read<N>() waits
-//   until at most N groups still read shared memory, tma_wait<N>() until at most N are not complete.
+//   tma_store   the thread makes a group of them with tma_commit(); tma_wait_read<N>() waits until
+//   at most N groups still read shared memory, tma_wait<N>() until at most N are not complete.
 //   A thread that wrote the box calls fence_proxy_async() before (warpgroup.hpp).
 // Source: PTX ISA, "cp.async.bulk.tensor"; CUDA driver API, "cuTensorMapEncodeTiled".
 #pragma once
@@ -48,16 +48,6 @@ __device__ __forceinline__ void tma_store(const TensorMap& map, const void* from
   asm volatile(
       "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];\n" ::"l"(
           &map),
-      "r"(shared_address(from)), "r"(column), "r"(row), "r"(head), "r"(batch)
-      : "memory");
-}
-
-// Adds to what is there, atomically element by element.
-__device__ __forceinline__ void tma_add(const TensorMap& map, const void* from, int column, int row,
-                                        int head, int batch) {
-  asm volatile(
-      "cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.tile.bulk_group"
-      " [%0, {%2, %3, %4, %5}], [%1];\n" ::"l"(&map),
       "r"(shared_address(from)), "r"(column), "r"(row), "r"(head), "r"(batch)
       : "memory");
 }

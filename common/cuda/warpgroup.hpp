@@ -32,19 +32,6 @@ __device__ __forceinline__ void sync_named(int id, int threads) {
 __device__ __forceinline__ void arrive_named(int id, int threads) {
   asm volatile("barrier.cta.arrive %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
 }
-// sync_named(), and whether `predicate` holds for any of the threads.
-__device__ __forceinline__ bool any_named(int id, int threads, bool predicate) {
-  int any;
-  asm volatile(
-      "{\n.reg .pred p, q;\n"
-      "setp.ne.u32 p, %1, 0;\n"
-      "barrier.cta.red.or.pred q, %2, %3, p;\n"
-      "selp.s32 %0, 1, 0, q;\n}\n"
-      : "=r"(any)
-      : "r"(static_cast<int>(predicate)), "r"(id), "r"(threads)
-      : "memory");
-  return any != 0;
-}
 
 // TMA and wgmma reach shared memory past the ordinary path. A thread that wrote what they will read
 // or overwrite calls this after its writes, and before the barrier that tells of them.

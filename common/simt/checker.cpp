@@ -188,8 +188,7 @@ bool Checker::find_place(const char* address, std::size_t bytes, Place& place) c
   return offset_in(place.begin) < place.bytes && offset_in(place.begin) + bytes <= place.bytes;
 }
 
-void Checker::access(const void* address, std::size_t bytes, bool is_write, bool aligned,
-                     std::uintptr_t pc) {
+void Checker::access(const void* address, std::size_t bytes, bool is_write, std::uintptr_t pc) {
   const auto* const begin = static_cast<const char*>(address);
   // The thread's own stack: its local memory.
   if (static_cast<std::size_t>(begin - stack_begin_) < FiberStacks::kStackBytes) {
@@ -199,7 +198,7 @@ void Checker::access(const void* address, std::size_t bytes, bool is_write, bool
   const Kind kind = is_write ? Kind::kWrite : Kind::kRead;
   Place place;
   if (find_place(begin, bytes, place)) {
-    check(place, begin, bytes, kind, aligned, pc);
+    check(place, begin, bytes, kind, pc);
   } else {
     outside(begin, bytes, kind, pc);
   }
@@ -209,14 +208,18 @@ void Checker::atomic(const void* address, std::size_t bytes, std::uintptr_t pc) 
   const auto* const begin = static_cast<const char*>(address);
   Place place;
   if (!find_place(begin, bytes, place)) return outside(begin, bytes, Kind::kAtomic, pc);
-  check(place, begin, bytes, Kind::kAtomic, true, pc);
+  if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0)
+    stop(kMisaligned, pc,
+         text_of(" changes ", bytes_text(bytes), " at ", address_text(place, begin, 1),
+                 ": the address is not a multiple of ", bytes, "."));
+  check(place, begin, bytes, Kind::kAtomic, pc);
   synchronize(address, place.is_global);
 }
 
 void Checker::async_copy_starts(const void* to, const void* from, std::size_t bytes,
                                 std::size_t valid, std::uintptr_t pc) {
-  if (valid > 0) access(from, valid, false, false, pc);
-  access(to, bytes, true, true, pc);
+  if (valid > 0) access(from, valid, false, pc);
+  access(to, bytes, true, pc);
   Place place;
   const auto* const begin = static_cast<const char*>(to);
   if (!find_place(begin, bytes, place) || place.is_global)
@@ -232,9 +235,7 @@ void Checker::async_copy_ends(const void* to, std::size_t bytes, std::uintptr_t 
   const auto* const begin = static_cast<const char*>(to);
   if (!find_place(begin, bytes, place)) return;
   place.shadow->pending.remove(static_cast<std::size_t>(begin - place.begin), bytes);
-  counts_ = false;  // the bytes were counted when the copy started
-  access(to, bytes, true, true, pc);
-  counts_ = true;
+  access_by_emulator(to, bytes, true, pc);  // the bytes were counted when the copy started
 }
 
 const char* Checker::verb(Kind kind) {
@@ -246,42 +247,37 @@ const char* Checker::verb(Kind kind) {
 void Checker::count(Shadow& shadow, bool is_global, std::size_t bytes, Kind kind) {
   if (kind != Kind::kWrite) {
     shadow.loaded += bytes;
-    (is_global ? moved_.global_loaded : moved_.shared_loaded) += bytes;
-    moved_.shared_reads += !is_global;
+    shared_reads_ += !is_global;
   }
-  if (kind != Kind::kRead) {
-    shadow.stored += bytes;
-    (is_global ? moved_.global_stored : moved_.shared_stored) += bytes;
-  }
+  if (kind != Kind::kRead) shadow.stored += bytes;
 }
 
-Counters Checker::take_moved() { return std::exchange(moved_, {}); }
-
-void Checker::check(const Place& place, const char* address, std::size_t bytes, Kind kind,
-                    bool aligned, std::uintptr_t pc) {
+void Checker::check_bytes(const Place& place, const char* address, std::size_t bytes, Kind kind,
+                          std::uintptr_t pc, const char* what) {
   Shadow& shadow = *place.shadow;
   const auto offset = static_cast<std::size_t>(address - place.begin);
   if (shadow.forbidden && shadow.forbidden.bits(offset, bytes) != 0)
     outside(address, bytes, kind, pc);
-  if (aligned && (reinterpret_cast<std::uintptr_t>(address) & (bytes - 1)) != 0)
-    stop(kMisaligned, pc,
-         text_of(" accesses ", bytes_text(bytes), " at ", address_text(place, address, 1),
-                 ": the address is not a multiple of ", bytes, "."));
   if (counts_) count(shadow, place.is_global, bytes, kind);
+  const auto call = [what] { return what == nullptr ? "" : text_of(" calls ", what, ", which"); };
   if (shadow.pending && shadow.pending.bits(offset, bytes) != 0)
     stop(kAsyncCopy, pc,
-         text_of(kind == Kind::kRead ? " reads " : " changes ", address_text(place, address, bytes),
+         text_of(call(), kind == Kind::kRead ? " reads " : " changes ",
+                 address_text(place, address, bytes),
                  ": the target of a cp.async that its thread has not waited for."));
-
   if (kind != Kind::kWrite && !shadow.initialized.has_all(offset, bytes) &&
       is_new(kUninitialized, pc, 0)) {
     const Location where = locate(worker_.launch().module, pc);
     found(kUninitialized, where, {},
-          text_of(" at ", place_text(where), "\n", worker_.describe(), " reads ",
+          text_of(" at ", place_text(where), "\n", worker_.describe(), call(), " reads ",
                   address_text(place, address, bytes), ", which nobody has written."));
   }
   if (kind != Kind::kRead) shadow.initialized.insert(offset, bytes);
+}
 
+void Checker::check(const Place& place, const char* address, std::size_t bytes, Kind kind,
+                    std::uintptr_t pc) {
+  check_bytes(place, address, bytes, kind, pc, nullptr);
   const Access me{.time = time_of(thread_),
                   .pc = static_cast<std::uint32_t>(pc - module_base_),
                   .thread = static_cast<std::uint16_t>(thread_),
@@ -289,7 +285,8 @@ void Checker::check(const Place& place, const char* address, std::size_t bytes, 
   const auto conflicts = [&](const Cell& cell, int slot) {
     return !ordered_before_me(cell.time[slot], cell.who[slot] & 0x7fff, place.is_global);
   };
-  const auto [first, end] = shadow.cells.of(offset, bytes);
+  const auto [first, end] =
+      place.shadow->cells.of(static_cast<std::size_t>(address - place.begin), bytes);
   if (kind != Kind::kRead) {
     for (Cell* cell = first; cell != end; ++cell) {
       if (conflicts(*cell, Cell::kWriter) && !(me.atomic && cell->get(Cell::kWriter).atomic))
@@ -333,15 +330,8 @@ void Checker::check(const Place& place, const char* address, std::size_t bytes, 
 
 std::string Checker::address_text(const Place& place, const char* address,
                                   std::size_t bytes) const {
-  const auto offset = static_cast<std::size_t>(address - place.begin);
   const std::string size = bytes > 1 ? bytes_text(bytes) + " of " : "";
-  if (!place.is_global) {
-    if (place.begin == shared_.dynamic())
-      return text_of(size, "dynamic shared memory, from byte ", offset);
-    const Symbol symbol = thread_local_symbol(worker_.launch().module, offset);
-    if (symbol.name.empty()) return text_of(size, "static shared memory, from byte ", offset);
-    return text_of(size, "the shared ", symbol.name, ", from byte ", offset - symbol.offset);
-  }
+  if (!place.is_global) return size + shared_text(worker_, address);
   // Which argument of the kernel points into this allocation, and how far from there the address
   // is.
   const KernelCall& call = worker_.launch().call;
@@ -359,7 +349,7 @@ std::string Checker::address_text(const Place& place, const char* address,
     if (bytes == 1 || magnitude % bytes != 0) return from;
     return text_of(from, " (element ", magnitude / bytes, " of that size)");
   }
-  return text_of(size, "device memory, from byte ", offset, " of an allocation of ",
+  return text_of(size, "device memory, from byte ", address - place.begin, " of an allocation of ",
                  bytes_text(place.bytes));
 }
 

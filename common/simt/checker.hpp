@@ -27,14 +27,13 @@
 #include "common/simt/register_watch.hpp"
 #include "common/simt/shadow.hpp"
 #include "common/simt/simt.hpp"
-#include "common/simt/witness.hpp"
 
 namespace flash::simt {
 
 class Worker;
 class SharedMemory;
 
-class Checker final : public Witness {
+class Checker {
  public:
   // Of the blocks that `worker` runs, in this shared memory.
   Checker(Worker& worker, SharedMemory& shared) : worker_(worker), shared_(shared) {}
@@ -42,16 +41,16 @@ class Checker final : public Witness {
   // The checker of the block that this OS thread is running, or nullptr.
   static inline Checker* active();
 
-  void start_block(unsigned threads) override;
-  void end_block() override;
-  void running(unsigned thread) override;
-  void barrier() override;
-  void warp_sync(unsigned warp, std::uint32_t lanes) override;
+  // What the scheduler tells: a block starts and ends; from now on this thread runs; all threads
+  // have met; these lanes of a warp have, in an operation that orders memory.
+  void start_block(unsigned threads);
+  void end_block();
+  void running(unsigned thread);
+  void barrier();
+  void warp_sync(unsigned warp, std::uint32_t lanes);
 
-  // At most 64 bytes. `aligned`: the compiler counts on the address being a multiple of `bytes`, a
-  // power of two.
-  void access(const void* address, std::size_t bytes, bool is_write, bool aligned,
-              std::uintptr_t pc);
+  // At most 64 bytes.
+  void access(const void* address, std::size_t bytes, bool is_write, std::uintptr_t pc);
   void atomic(const void* address, std::size_t bytes, std::uintptr_t pc);
   // cp.async: its target may be written from the start of the copy on, and is not written before
   // the end.
@@ -103,8 +102,8 @@ class Checker final : public Witness {
   void use_registers(unsigned thread, const void* begin, std::size_t bytes, bool is_d,
                      std::uint64_t product, std::uintptr_t pc);
 
-  // What all blocks of the launch moved; reset by this call.
-  Counters take_moved();
+  // By all blocks since the last call.
+  std::uint64_t take_shared_reads() { return std::exchange(shared_reads_, 0); }
 
  private:
   static constexpr unsigned kMostThreads = 1024, kWarpSize = 32;
@@ -117,8 +116,12 @@ class Checker final : public Witness {
     bool is_global = false;
   };
 
-  void check(const Place& place, const char* address, std::size_t bytes, Kind kind, bool aligned,
+  void check(const Place& place, const char* address, std::size_t bytes, Kind kind,
              std::uintptr_t pc);
+  // Whether they may be accessed, and were written. `what`: by what the thread calls; nullptr: by
+  // its own code.
+  void check_bytes(const Place& place, const char* address, std::size_t bytes, Kind kind,
+                   std::uintptr_t pc, const char* what);
   // `step`: the access is an agent's.
   void conflict_with(const Cell& cell, int slot, const Place& place, const char* address,
                      std::size_t bytes, Kind kind, std::uintptr_t pc,
@@ -210,7 +213,7 @@ class Checker final : public Witness {
   const Agent& agent(unsigned number) const { return agents_[number - kFirstAgent]; }
   std::array<std::vector<std::uint32_t>, kMostThreads> proxy_fences_{};  // their times
   std::array<RegisterWatch, kMostThreads> registers_{};
-  Counters moved_;
+  std::uint64_t shared_reads_ = 0;
   bool counts_ = true;
 };
 

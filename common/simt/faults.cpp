@@ -107,15 +107,28 @@ void on_fault(int signal, siginfo_t* info, void* data) {
 }  // namespace
 
 void use_alternate_signal_stack() {
-  constexpr std::size_t kBytes = 64 * 1024;
-  stack_t current{};
-  if (sigaltstack(nullptr, &current) == 0 && !(current.ss_flags & SS_DISABLE)) return;
-  void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return;
-  stack_t stack{};
-  stack.ss_sp = memory;
-  stack.ss_size = kBytes;
-  sigaltstack(&stack, nullptr);  // kept until the OS thread ends
+  static constexpr std::size_t kBytes = 64 * 1024;
+  struct Stack {
+    void* memory = MAP_FAILED;
+    Stack() {
+      stack_t current{};
+      if (sigaltstack(nullptr, &current) == 0 && !(current.ss_flags & SS_DISABLE)) return;
+      memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (memory == MAP_FAILED) return;
+      stack_t stack{};
+      stack.ss_sp = memory;
+      stack.ss_size = kBytes;
+      sigaltstack(&stack, nullptr);
+    }
+    ~Stack() {
+      if (memory == MAP_FAILED) return;
+      stack_t none{};
+      none.ss_flags = SS_DISABLE;
+      sigaltstack(&none, nullptr);
+      munmap(memory, kBytes);
+    }
+  };
+  thread_local const Stack stack;
 }
 
 void install_fault_handler() {

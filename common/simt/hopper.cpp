@@ -1,8 +1,8 @@
-// Implements hopper.hpp, and the functions that device/hopper.hpp declares.
+// Implements hopper.hpp and device/hopper.hpp.
 #include "common/simt/hopper.hpp"
 
 #include "common/simt/checker.hpp"
-#include "common/simt/symbols.hpp"
+#include "common/simt/device/hopper.hpp"
 #include "common/simt/worker.hpp"
 
 #define FLASH_HERE call_before(__builtin_return_address(0))
@@ -32,89 +32,92 @@ void Hopper::explain_deadlock() {
                  "wgmma and setmaxnreg wait for all 128 threads of a warpgroup; not all of them "
                  "have come.\n" +
                      worker_.waiting_threads());
-  const std::string missing =
-      mbarriers.what_is_missing() + named_barriers.what_is_missing() + registers.what_is_missing();
+  const std::string missing = mbarriers.what_is_missing() + named_barriers.what_is_missing();
   if (missing.empty()) return;
   worker_.fail(kDeadlock, worker_.first_sleeper(),
                "No thread can go on.\n" + missing + worker_.waiting_threads());
 }
 
-std::string shared_text(const Worker& worker, const void* memory) {
-  const SharedMemory& shared = worker.shared_memory();
-  const auto* const address = static_cast<const char*>(memory);
-  if (!shared.window_address(memory)) return "memory that is not shared";
-  if (address >= shared.dynamic() && address < shared.dynamic() + shared.dynamic_bytes())
-    return text_of("dynamic shared memory, from byte ", address - shared.dynamic());
-  const auto offset = static_cast<std::size_t>(address - shared.fixed());
-  const Symbol symbol = thread_local_symbol(worker.launch().module, offset);
-  if (symbol.name.empty()) return text_of("static shared memory, from byte ", offset);
-  return text_of("the shared ", symbol.name, ", from byte ", offset - symbol.offset);
-}
-
 std::uint32_t shared_address_of(Worker& worker, const void* memory, const char* what,
                                 std::uintptr_t pc) {
   if (const auto address = worker.shared_memory().window_address(memory)) return *address;
-  worker.fail(
-      kOutOfBounds, locate(worker.launch().module, pc),
-      text_of(what, " is given an address that is not in shared memory.\n", worker.describe()));
+  worker.fail_at(kOutOfBounds, pc, what, " is given an address that is not in shared memory.");
 }
 
 // ---- device/hopper.hpp --------------------------------------------------------------------------
 
-std::uint32_t shared_address(const void* memory) {
-  return shared_address_of(running_worker("shared_address()"), memory, "shared_address()",
-                           FLASH_HERE);
-}
-
-void mbarrier_init(void* barrier, int arrivals) {
-  running_worker("init()").hopper().mbarriers.init(barrier, arrivals, FLASH_HERE);
-}
-void mbarrier_init_fence() {
-  running_worker("fence_barrier_init()").hopper().mbarriers.fence_init();
-}
-void mbarrier_arrive(void* barrier, int bytes) {
-  running_worker("arrive()").hopper().mbarriers.arrive(barrier, bytes, FLASH_HERE);
-}
-bool mbarrier_test(void* barrier, int parity) {
-  Worker& worker = running_worker("has_ended()");
-  Hopper& hopper = worker.hopper();
-  if (hopper.mbarriers.has_ended(barrier, parity, FLASH_HERE)) return true;
-  hopper.tma.land_at(barrier);
-  if (hopper.mbarriers.has_ended(barrier, parity, FLASH_HERE)) return true;
-  worker.nap();
-  return false;
-}
-void mbarrier_wait(void* barrier, int parity, Site site) {
-  running_worker("wait()").hopper().mbarriers.wait(barrier, parity, site, FLASH_HERE);
-}
-
-void tma_load(void* to, const void* map, void* barrier, const BoxPlace& place) {
-  running_worker("tma_load()").hopper().tma.load(to, map, barrier, place, FLASH_HERE);
-}
-void tma_store(const void* map, const void* from, const BoxPlace& place, bool add) {
-  running_worker("tma_store()").hopper().tma.store(map, from, place, add, FLASH_HERE);
-}
-void tma_commit() { running_worker("tma_commit()").hopper().tma.commit(); }
 void tma_wait(int groups, bool complete) {
   running_worker("tma_wait()").hopper().tma.wait(groups, complete);
 }
-
 void wgmma(const WgmmaCall& call) {
   running_worker("wgmma()").hopper().wgmma.issue(call, FLASH_HERE);
 }
-void wgmma_fence() { running_worker("wgmma_fence()").hopper().wgmma.fence(); }
-void wgmma_commit() { running_worker("wgmma_commit()").hopper().wgmma.commit(); }
 void wgmma_wait(int groups) { running_worker("wgmma_wait()").hopper().wgmma.wait(groups); }
-
 void set_registers(int count, bool takes, Site site) {
   running_worker("setmaxnreg").hopper().registers.set(count, takes, site);
 }
-bool named_barrier(const NamedBarrierCall& call) {
-  return running_worker(call.name).hopper().named_barriers.come(call);
+
+}  // namespace flash::simt
+
+namespace flash {
+
+using simt::call_before, simt::running_worker;
+
+std::uint32_t shared_address(const void* memory) {
+  return simt::shared_address_of(running_worker("shared_address()"), memory, "shared_address()",
+                                 FLASH_HERE);
+}
+
+void init(Barrier& barrier, int arrivals) {
+  running_worker("init()").hopper().mbarriers.init(&barrier, arrivals, FLASH_HERE);
+}
+void fence_barrier_init() {
+  running_worker("fence_barrier_init()").hopper().mbarriers.fence_init();
+}
+void arrive(Barrier& barrier) {
+  running_worker("arrive()").hopper().mbarriers.arrive(&barrier, 0, FLASH_HERE);
+}
+void arrive_expecting(Barrier& barrier, int bytes) {
+  running_worker("arrive_expecting()").hopper().mbarriers.arrive(&barrier, bytes, FLASH_HERE);
+}
+void wait(Barrier& barrier, int parity, simt::Site site) {
+  running_worker("wait()").hopper().mbarriers.wait(&barrier, parity, site, FLASH_HERE);
+}
+
+void tma_load(void* to, const TensorMap& map, Barrier& barrier, int column, int row, int head,
+              int batch) {
+  running_worker("tma_load()")
+      .hopper()
+      .tma.load(to, &map, &barrier, {column, row, head, batch}, FLASH_HERE);
+}
+void tma_store(const TensorMap& map, const void* from, int column, int row, int head, int batch) {
+  running_worker("tma_store()")
+      .hopper()
+      .tma.store(&map, from, {column, row, head, batch}, FLASH_HERE);
+}
+void tma_commit() { running_worker("tma_commit()").hopper().tma.commit(); }
+
+MatrixDescriptor matrix_descriptor(const void* tile, int leading, int stride) {
+  const auto encode = [](int bytes) { return static_cast<std::uint64_t>((bytes & 0x3ffff) >> 4); };
+  const std::uint32_t address = simt::shared_address_of(running_worker("matrix_descriptor()"), tile,
+                                                        "matrix_descriptor()", FLASH_HERE);
+  return {encode(static_cast<int>(address)) | encode(leading) << 16 | encode(stride) << 32 |
+          std::uint64_t{1} << 62};
+}
+void wgmma_fence() { running_worker("wgmma_fence()").hopper().wgmma.fence(); }
+void wgmma_commit() { running_worker("wgmma_commit()").hopper().wgmma.commit(); }
+
+void sync_named(int id, int threads, simt::Site site) {
+  running_worker("sync_named").hopper().named_barriers.come("sync_named", id, threads, true, site);
+}
+void arrive_named(int id, int threads, simt::Site site) {
+  running_worker("arrive_named")
+      .hopper()
+      .named_barriers.come("arrive_named", id, threads, false, site);
 }
 void fence_proxy_async() {
-  if (Checker* const checker = running_worker("fence_proxy_async()").checker())
+  if (simt::Checker* const checker = running_worker("fence_proxy_async()").checker())
     checker->proxy_fence();
 }
 
-}  // namespace flash::simt
+}  // namespace flash

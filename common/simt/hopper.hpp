@@ -20,7 +20,10 @@ class Hopper {
   void start_block();
   // The running thread is about to return; block_ends(): as the last one of its block.
   void thread_returns();
-  void block_ends() { mbarriers.block_ends(); }
+  void block_ends() {
+    mbarriers.block_ends();
+    registers.block_ends();
+  }
   // Nobody can go on: lets the next thing happen that needs no thread. False if there is none.
   bool something_completes() { return tma.land_waited_for(); }
   // Ends the kernel with a finding if threads wait for what will not happen.
@@ -38,8 +41,6 @@ class Hopper {
   RegisterPool registers{worker_, meetings};
 };
 
-// "the shared full, from byte 8", "dynamic shared memory, from byte 1040".
-std::string shared_text(const Worker& worker, const void* memory);
 // The address in the shared memory window. Ends the kernel with a finding if `memory` is elsewhere:
 // `what` was given it.
 std::uint32_t shared_address_of(Worker& worker, const void* memory, const char* what,

@@ -132,37 +132,17 @@ void Checker::async_access(const AsyncStep& step, const void* address, std::size
   for (; bytes > kPiece; begin += kPiece, bytes -= kPiece) async_access(step, begin, kPiece, kind);
   Place place;
   if (!find_place(begin, bytes, place)) return outside(begin, bytes, kind, step.pc);
-  Shadow& shadow = *place.shadow;
-  const auto offset = static_cast<std::size_t>(begin - place.begin);
-  if (shadow.forbidden && shadow.forbidden.bits(offset, bytes) != 0)
-    outside(begin, bytes, kind, step.pc);
-  count(shadow, place.is_global, bytes, kind);
-  const char* const what = agent(step.agent).what;
-  if (shadow.pending && shadow.pending.bits(offset, bytes) != 0)
-    stop(kAsyncCopy, step.pc,
-         text_of(" calls ", what, ", which accesses ", address_text(place, begin, bytes),
-                 ": the target of a cp.async that its thread has not waited for."));
-  if (kind != Kind::kWrite && !shadow.initialized.has_all(offset, bytes) &&
-      is_new(kUninitialized, step.pc, 0)) {
-    const Location where = locate(worker_.launch().module, step.pc);
-    found(kUninitialized, where, {},
-          text_of(" at ", place_text(where), "\n", worker_.describe(), " calls ", what,
-                  ", which reads ", address_text(place, begin, bytes),
-                  ", which nobody has written."));
-  }
-  if (kind != Kind::kRead) shadow.initialized.insert(offset, bytes);
-
+  check_bytes(place, begin, bytes, kind, step.pc, agent(step.agent).what);
   const Access me{.time = step.time,
                   .pc = static_cast<std::uint32_t>(step.pc - module_base_),
-                  .thread = static_cast<std::uint16_t>(step.agent),
-                  .atomic = kind == Kind::kAtomic};
+                  .thread = static_cast<std::uint16_t>(step.agent)};
   const auto conflicts = [&](const Cell& cell, int slot) {
     return !ordered_before(step, cell.time[slot], cell.who[slot] & 0x7fff, place.is_global);
   };
-  const auto [first, end] = shadow.cells.of(offset, bytes);
+  const auto [first, end] =
+      place.shadow->cells.of(static_cast<std::size_t>(begin - place.begin), bytes);
   for (Cell* cell = first; cell != end; ++cell) {
-    const bool both_atomic = me.atomic && cell->get(Cell::kWriter).atomic;
-    if (conflicts(*cell, Cell::kWriter) && !both_atomic)
+    if (conflicts(*cell, Cell::kWriter))
       conflict_with(*cell, Cell::kWriter, place, begin, bytes, kind, step.pc, &step);
     else
       check_proxy(step, *cell, place, begin, bytes, kind);
@@ -199,7 +179,7 @@ void Checker::async_write_ends(const void* address, std::size_t bytes) {
 void Checker::access_by_emulator(const void* address, std::size_t bytes, bool is_write,
                                  std::uintptr_t pc) {
   counts_ = false;
-  access(address, bytes, is_write, true, pc);
+  access(address, bytes, is_write, pc);
   counts_ = true;
 }
 

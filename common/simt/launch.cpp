@@ -3,11 +3,10 @@
 #include "common/simt/launch.hpp"
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <functional>
+#include <future>
 #include <iterator>
 #include <memory>
 #include <thread>
@@ -52,12 +51,11 @@ struct State {
   std::mutex mutex;
   Schedule schedule = schedule_from_environment();
   int os_threads = threads_from_environment();
-  Counters counters;
+  std::uint64_t shared_reads = 0;
   std::vector<Finding> findings;
   std::string first_finding;
   std::uint64_t launches = 0;
   bool checking = false;
-  Witness* witness = nullptr;
 };
 
 State& state() {
@@ -65,74 +63,12 @@ State& state() {
   return *instance;
 }
 
-Worker& worker_of_this_thread() {
-  thread_local std::unique_ptr<Worker> worker;
-  if (!worker) worker = std::make_unique<Worker>();
-  return *worker;
+// Of an OS thread of a launch; made when it is first needed, and kept, with its stacks.
+Worker& worker_number(std::size_t number) {
+  static auto* const workers = new std::vector<std::unique_ptr<Worker>>;
+  while (workers->size() <= number) workers->push_back(std::make_unique<Worker>());
+  return *(*workers)[number];
 }
-
-// OS threads that are kept from launch to launch: each has a worker with its stacks.
-class Pool {
- public:
-  static Pool& instance() {
-    static Pool* const pool = new Pool;
-    return *pool;
-  }
-
-  // Runs `work` on `count` OS threads, the caller among them. One launch at a time.
-  void run(int count, const std::function<void()>& work) {
-    const std::scoped_lock one_at_a_time(launch_mutex_);
-    {
-      const std::scoped_lock lock(mutex_);
-      while (static_cast<int>(threads_) < count - 1) {
-        std::thread([this] { serve(); }).detach();
-        ++threads_;
-      }
-      work_ = &work;
-      wanted_ = count - 1;
-      running_ = count - 1;
-    }
-    wake_.notify_all();
-    guarded(work);
-    std::unique_lock lock(mutex_);
-    done_.wait(lock, [this] { return running_ == 0; });
-    work_ = nullptr;
-    if (const std::exception_ptr error = std::exchange(error_, nullptr))
-      std::rethrow_exception(error);
-  }
-
- private:
-  // Keeps what `work` throws (no memory for a worker) for the launching thread.
-  void guarded(const std::function<void()>& work) {
-    try {
-      work();
-    } catch (...) {
-      const std::scoped_lock lock(mutex_);
-      error_ = std::current_exception();
-    }
-  }
-
-  [[noreturn]] void serve() {
-    while (true) {
-      const std::function<void()>* work = nullptr;
-      {
-        std::unique_lock lock(mutex_);
-        wake_.wait(lock, [this] { return wanted_ > 0; });
-        --wanted_;
-        work = work_;
-      }
-      guarded(*work);
-      const std::scoped_lock lock(mutex_);
-      if (--running_ == 0) done_.notify_one();
-    }
-  }
-
-  std::mutex launch_mutex_, mutex_;
-  std::condition_variable wake_, done_;
-  const std::function<void()>* work_ = nullptr;
-  std::exception_ptr error_;
-  int threads_ = 0, wanted_ = 0, running_ = 0;
-};
 
 // The block that runs as number `place`: forward, backward, or in steps of a large prime from a
 // random start.
@@ -167,16 +103,16 @@ bool shared_memory_fits(const KernelCall& call, const Module& module) {
 }
 
 // cudaSuccess, or why the launch cannot be.
-int refused(const KernelCall& call, const Module& module) {
+cudaError_t refused(const KernelCall& call, const Module& module) {
   const uint3 g = call.grid, b = call.block;
   const auto within = [](uint3 size, unsigned x, unsigned y, unsigned z) {
     return size.x >= 1 && size.y >= 1 && size.z >= 1 && size.x <= x && size.y <= y && size.z <= z;
   };
   if (!within(g, 0x7fffffff, 65535, 65535) || !within(b, 1024, 1024, 64) ||
       b.x * b.y * b.z > kMostThreads)
-    return kErrorInvalidConfiguration;
-  if (!shared_memory_fits(call, module)) return kErrorInvalidValue;
-  return kSuccess;
+    return cudaErrorInvalidConfiguration;
+  if (!shared_memory_fits(call, module)) return cudaErrorInvalidValue;
+  return cudaSuccess;
 }
 
 // A race may also show as a read of memory that was not written *yet*: the race is enough.
@@ -214,62 +150,46 @@ int run(const KernelCall& call) {
     throw Unsupported(text_of(
         call.name, " is launched by a kernel; in the emulator only the host can launch kernels"));
   const Module& module = module_of(call.function);
-  if (const int error = refused(call, module); error != kSuccess) return set_last_error(error);
+  if (const cudaError_t error = refused(call, module); error != cudaSuccess)
+    return set_last_error(error);
   note_enqueued("kernel " + std::string(call.name), call.stream);
   if (module.thread_local_initializer)
     throw Unsupported(text_of(call.name,
                               ": its library has a thread_local or __shared__ variable with an "
                               "initializer; CUDA does not allow initializers for __shared__"));
 
+  // The workers, and the checks' memory of device memory, belong to the process.
+  static std::mutex one_at_a_time;
+  const std::scoped_lock running(one_at_a_time);
   State& s = state();
   std::unique_lock lock(s.mutex);
   Launch launch(call, module, s.schedule, ++s.launches);
   const std::uint64_t blocks = launch.blocks();
   s.checking |= call.checked;
-  if (call.checked) launch.witness = s.witness;
-  const int os_threads =
-      call.checked ? 1 : static_cast<int>(std::min(blocks, std::uint64_t(s.os_threads)));
+  const std::uint64_t os_threads = call.checked ? 1 : std::min(blocks, std::uint64_t(s.os_threads));
   lock.unlock();
 
-  // The checks' memory of device memory belongs to the process: one checked launch at a time.
-  static std::mutex checked_mutex;
-  std::unique_lock one_at_a_time(checked_mutex, std::defer_lock);
-  if (call.checked) one_at_a_time.lock();
   install_fault_handler();
   const DeviceMemory::Open open;
   std::atomic<std::uint64_t> next{0};
-  const std::function<void()> work = [&] {
-    Worker& worker = worker_of_this_thread();
+  const auto work = [&](Worker& worker) {
+    use_alternate_signal_stack();
     for (std::uint64_t place; !launch.stop && (place = next.fetch_add(1)) < blocks;)
       worker.run_block(launch, block_at(place, blocks, launch.schedule));
   };
-  if (os_threads == 1) {
-    work();
-  } else {
-    Pool::instance().run(os_threads, work);
-  }
+  std::vector<std::future<void>> others;
+  for (std::uint64_t number = 1; number < os_threads; ++number)
+    others.push_back(std::async(std::launch::async, work, std::ref(worker_number(number))));
+  work(worker_number(0));
+  for (std::future<void>& other : others) other.get();
 
-  if (launch.witness != nullptr) launch.witness->end_launch();
-  Counters moved;
-  if (Checker* const checker = worker_of_this_thread().checker();
-      checker != nullptr && call.checked)
-    moved = checker->take_moved();
   lock.lock();
-  Counters& sum = s.counters;
-  ++sum.launches;
-  sum.blocks += blocks;
-  sum.barriers += launch.barriers;
-  sum.warp_operations += launch.warp_operations;
-  sum.atomics += launch.atomics;
-  for (const auto bytes : {&Counters::global_loaded, &Counters::global_stored,
-                           &Counters::shared_loaded, &Counters::shared_stored,
-                           &Counters::shared_reads})
-    sum.*bytes += moved.*bytes;
-  if (launch.findings_.empty()) return kSuccess;
+  if (call.checked) s.shared_reads += worker_number(0).checker()->take_shared_reads();
+  if (launch.findings_.empty()) return cudaSuccess;
   forget_consequences(launch.findings_);
   if (s.first_finding.empty()) s.first_finding = launch.findings_.front().text;
   std::move(launch.findings_.begin(), launch.findings_.end(), std::back_inserter(s.findings));
-  return set_last_error(kErrorLaunchFailure);
+  return set_last_error(cudaErrorLaunchFailure);
 }
 
 // ---- simt.hpp -----------------------------------------------------------------------------------
@@ -328,21 +248,16 @@ std::string first_finding() {
   return state().first_finding;
 }
 
-Counters counters() {
+std::uint64_t shared_reads() {
   const std::scoped_lock lock(state().mutex);
-  return state().counters;
+  return state().shared_reads;
 }
 
 void reset_counters() {
   DeviceMemory::instance().reset_traffic();
   const std::scoped_lock lock(state().mutex);
-  state().counters = {};
+  state().shared_reads = 0;
   state().first_finding.clear();
-}
-
-void set_witness(Witness* witness) {
-  const std::scoped_lock lock(state().mutex);
-  state().witness = witness;
 }
 
 bool checking() {

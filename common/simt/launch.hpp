@@ -10,7 +10,6 @@
 #include "common/simt/device/kernel_call.hpp"
 #include "common/simt/module.hpp"
 #include "common/simt/simt.hpp"
-#include "common/simt/witness.hpp"
 
 namespace flash::simt {
 
@@ -22,11 +21,9 @@ struct Launch {
   const KernelCall& call;
   const Module& module;
   Schedule schedule;
-  std::uint64_t number;        // of this launch in the process
-  Witness* witness = nullptr;  // replaces the checks
+  std::uint64_t number;  // of this launch in the process
 
   std::atomic<bool> stop{false};  // set by a finding that ends the kernel
-  std::atomic<std::uint64_t> barriers{0}, warp_operations{0}, atomics{0};
 
   unsigned threads() const { return call.block.x * call.block.y * call.block.z; }
   std::uint64_t blocks() const { return std::uint64_t{call.grid.x} * call.grid.y * call.grid.z; }

@@ -46,7 +46,6 @@ class Mbarriers {
   void init(const void* address, int arrivals, std::uintptr_t pc);
   void fence_init();
   void arrive(const void* address, int bytes, std::uintptr_t pc);
-  bool has_ended(const void* address, int parity, std::uintptr_t pc);
   void wait(const void* address, int parity, Site site, std::uintptr_t pc);
   // A copy of so many bytes starts that will land at the barrier.
   Mbarrier& start_copy(const void* address, int bytes, std::uintptr_t pc);

@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
@@ -31,7 +30,7 @@ namespace {
 thread_local cudaError_t last_error = cudaSuccess;
 
 cudaError_t result(cudaError_t error) {
-  if (error != cudaSuccess && error != cudaErrorNotReady) last_error = error;
+  if (error != cudaSuccess) last_error = error;
   return error;
 }
 
@@ -77,6 +76,7 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
                            (kind == cudaMemcpyDefault && !is_host(from));
   Allocation* const target = to_device ? allocation_of(to, bytes) : nullptr;
   Allocation* const source = from_device ? allocation_of(from, bytes) : nullptr;
+
   if (to_device ? target == nullptr : !is_host(to)) return cudaErrorInvalidValue;
   if (from_device ? source == nullptr : !is_host(from)) return cudaErrorInvalidValue;
   const DeviceMemory::Open open;
@@ -104,14 +104,24 @@ cudaError_t release(void* memory) {
   return DeviceMemory::instance().free(memory) ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-constexpr struct {
-  cudaError_t error;
+struct ErrorText {
   const char* name;
   const char* text;
-} kErrors[] = {
-#define FLASH_SIMT_ERROR(name, value, text) {name, #name, text},
-#include "common/simt/device/errors.inc"
 };
+ErrorText text_of_error(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess: return {"cudaSuccess", "no error"};
+    case cudaErrorInvalidValue: return {"cudaErrorInvalidValue", "invalid argument"};
+    case cudaErrorMemoryAllocation: return {"cudaErrorMemoryAllocation", "out of memory"};
+    case cudaErrorInvalidConfiguration:
+      return {"cudaErrorInvalidConfiguration", "invalid configuration argument"};
+    case cudaErrorInvalidDevice: return {"cudaErrorInvalidDevice", "invalid device ordinal"};
+    case cudaErrorInvalidResourceHandle:
+      return {"cudaErrorInvalidResourceHandle", "invalid resource handle"};
+    case cudaErrorLaunchFailure: return {"cudaErrorLaunchFailure", "unspecified launch failure"};
+  }
+  return {"cudaErrorUnknown", "unknown error"};
+}
 
 // So few that blocks that stay on a multiprocessor take several tiles of a small problem too.
 constexpr int kMultiprocessors = 2, kL2Bytes = 50 * 1024 * 1024;
@@ -135,7 +145,7 @@ void reset_host_calls() {
   noted().bytes_before = DeviceMemory::instance().in_use();
 }
 
-int set_last_error(int error) { return result(static_cast<cudaError_t>(error)); }
+cudaError_t set_last_error(cudaError_t error) { return result(error); }
 
 std::optional<std::size_t> allowed_dynamic_shared(const void* function) {
   const std::scoped_lock lock(function_limits().mutex);
@@ -153,8 +163,6 @@ cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
 cudaError_t cudaSetDevice(int device) {
   return result(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
 }
-cudaError_t cudaRuntimeGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
-cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (device != 0) return result(cudaErrorInvalidDevice);
@@ -164,14 +172,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->totalGlobalMem = DeviceMemory::kTotal;
   properties->sharedMemPerBlock = SharedMemory::kWithoutAsking;
   properties->sharedMemPerBlockOptin = SharedMemory::kMost;
-  properties->sharedMemPerMultiprocessor = SharedMemory::kMost + 1024;
-  properties->regsPerBlock = 65536;
   properties->warpSize = 32;
   properties->maxThreadsPerBlock = 1024;
-  for (const int axis : {0, 1, 2}) {
-    properties->maxThreadsDim[axis] = axis == 2 ? 64 : 1024;
-    properties->maxGridSize[axis] = axis == 0 ? 0x7fffffff : 65535;
-  }
   properties->major = 9;
   properties->multiProcessorCount = kMultiprocessors;
   properties->maxThreadsPerMultiProcessor = 2048;
@@ -207,24 +209,11 @@ cudaError_t cudaGetLastError() {
 }
 cudaError_t cudaPeekAtLastError() { return last_error; }
 
-const char* cudaGetErrorString(cudaError_t error) {
-  for (const auto& known : kErrors)
-    if (known.error == error) return known.text;
-  return "unknown error";
-}
-const char* cudaGetErrorName(cudaError_t error) {
-  for (const auto& known : kErrors)
-    if (known.error == error) return known.name;
-  return "cudaErrorUnknown";
-}
+const char* cudaGetErrorString(cudaError_t error) { return text_of_error(error).text; }
+const char* cudaGetErrorName(cudaError_t error) { return text_of_error(error).name; }
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) { return result(allocate(memory, bytes)); }
-cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
-  *memory = std::malloc(bytes);
-  return result(*memory != nullptr || bytes == 0 ? cudaSuccess : cudaErrorMemoryAllocation);
-}
 cudaError_t cudaFree(void* memory) { return result(release(memory)); }
-cudaError_t cudaFreeHost(void* memory) { return std::free(memory), cudaSuccess; }
 cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
   *total_bytes = DeviceMemory::kTotal;
   *free_bytes = DeviceMemory::kTotal - DeviceMemory::instance().in_use();
@@ -238,17 +227,6 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
   note_wait("cudaMemcpy");
   return result(copy(to, from, bytes, kind));
-}
-cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
-                         std::size_t width, std::size_t height, cudaMemcpyKind kind) {
-  if (width > to_pitch || width > from_pitch) return result(cudaErrorInvalidValue);
-  for (std::size_t row = 0; row < height; ++row)
-    if (const cudaError_t error =
-            copy(static_cast<char*>(to) + row * to_pitch,
-                 static_cast<const char*>(from) + row * from_pitch, width, kind);
-        error != cudaSuccess)
-      return result(error);
-  return cudaSuccess;
 }
 static cudaError_t set_bytes(void* memory, int value, std::size_t bytes) {
   if (bytes == 0) return cudaSuccess;
@@ -283,13 +261,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   return *stream = new CUstream_st{flags}, cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) { return delete stream, cudaSuccess; }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t event, unsigned) {
-  return result(event != nullptr ? cudaSuccess : cudaErrorInvalidResourceHandle);
-}
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  return *event = new CUevent_st, cudaSuccess;
-}
+cudaError_t cudaEventCreate(cudaEvent_t* event) { return *event = new CUevent_st, cudaSuccess; }
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
   if (event == nullptr) return result(cudaErrorInvalidResourceHandle);
@@ -301,9 +274,6 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   note_wait("cudaEventSynchronize");
   return result(event != nullptr ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
-cudaError_t cudaEventQuery(cudaEvent_t event) {
-  return result(event != nullptr ? cudaSuccess : cudaErrorInvalidResourceHandle);
-}
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
   if (start == nullptr || end == nullptr || !start->recorded || !end->recorded)
     return result(cudaErrorInvalidResourceHandle);
@@ -311,19 +281,11 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
   return cudaSuccess;
 }
 
-cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
-  if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
+cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute, int value) {
   const std::size_t arrays = static_shared_bytes(module_of(function), function);
   if (value < 0 || static_cast<std::size_t>(value) + arrays > SharedMemory::kMost)
     return result(cudaErrorInvalidValue);
   const std::scoped_lock lock(function_limits().mutex);
   function_limits().dynamic_shared[function] = static_cast<std::size_t>(value);
-  return cudaSuccess;
-}
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {
-  const std::size_t arrays = static_shared_bytes(module_of(function), function);
-  *attributes = {arrays, 1024,
-                 static_cast<int>(allowed_dynamic_shared(function).value_or(
-                     SharedMemory::kWithoutAsking - arrays))};
   return cudaSuccess;
 }

@@ -5,17 +5,15 @@
 #include <optional>
 #include <string>
 
-namespace flash::simt {
+#include "common/simt/include/cuda_runtime_api.h"
 
-// Values of cudaError_t, for code that does not include CUDA's names.
-inline constexpr int kSuccess = 0, kErrorInvalidValue = 1, kErrorInvalidConfiguration = 9,
-                     kErrorLaunchFailure = 719;
+namespace flash::simt {
 
 // For host_calls() (simt.hpp).
 void note_enqueued(const std::string& what, const void* stream);
 
 // Makes `error` what cudaGetLastError() gives, and returns it.
-int set_last_error(int error);
+cudaError_t set_last_error(cudaError_t error);
 
 // The dynamic shared memory that cudaFuncSetAttribute() has allowed `function`; nothing if it was
 // not called.

@@ -89,31 +89,17 @@ FLASH_EXPORT void set_read_lines(ReadLines read_lines);
 
 // ---- What kernels move --------------------------------------------------------------------------
 
-// Exact, and the same in every run, except the number of atomic operations of a kernel that waits
-// by them. Bytes are counted in checked launches only.
-struct Counters {
-  std::uint64_t launches = 0;
-  std::uint64_t blocks = 0;
-  std::uint64_t barriers = 0;         // __syncthreads() and its kin, once a block
-  std::uint64_t warp_operations = 0;  // shuffles, votes, __syncwarp(): once a warp
-  std::uint64_t global_loaded = 0;    // bytes, from device memory
-  std::uint64_t global_stored = 0;
-  std::uint64_t shared_loaded = 0;
-  std::uint64_t shared_stored = 0;
-  std::uint64_t shared_reads = 0;  // of any number of bytes
-  std::uint64_t atomics =
-      0;  // operations, on either memory; their bytes count as loaded and as stored
-};
+// Counted in checked launches since reset_counters(): exact, and the same in every run.
 
-FLASH_EXPORT Counters counters();
-FLASH_EXPORT void reset_counters();
-
-// Bytes loaded from, and stored to, one allocation of device memory since reset_counters().
+// Bytes loaded from, and stored to, one allocation of device memory; an atomic operation's count as
+// both.
 struct Traffic {
   std::uint64_t loaded = 0;
   std::uint64_t stored = 0;
 };
 FLASH_EXPORT Traffic traffic(const void* device_memory);
+FLASH_EXPORT std::uint64_t shared_reads();  // of shared memory, of any number of bytes
+FLASH_EXPORT void reset_counters();
 
 // Whether a kernel that is compiled with checks was launched in this process.
 FLASH_EXPORT bool checking();

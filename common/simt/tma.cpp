@@ -2,7 +2,6 @@
 #include "common/simt/tma.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <iterator>
 #include <utility>
@@ -71,20 +70,9 @@ std::vector<char> Box::read() const {
   return content;
 }
 
-void Box::store(const std::vector<char>& content, bool add) const {
+void Box::store(const std::vector<char>& content) const {
   for_each_row([&](char* memory, std::size_t row, std::size_t begin, std::size_t end) {
-    if (memory == nullptr) return;
-    const char* const from = &content[128 * row + begin];
-    if (!add) {
-      std::memcpy(memory, from, end - begin);
-      return;
-    }
-    for (std::size_t i = 0; i < end - begin; i += sizeof(float)) {
-      float term;
-      std::memcpy(&term, from + i, sizeof term);
-      // Other OS threads may add to it.
-      std::atomic_ref<float>(*reinterpret_cast<float*>(memory + i)).fetch_add(term);
-    }
+    if (memory != nullptr) std::memcpy(memory, &content[128 * row + begin], end - begin);
   });
 }
 
@@ -101,27 +89,23 @@ void Tma::start_block() {
 
 Box Tma::checked_box(const char* what, const void* map, const void* shared, const BoxPlace& place,
                      std::uintptr_t pc) {
-  const auto fail = [&](FindingKind kind, const std::string& text) {
-    worker_.fail(kind, locate(worker_.launch().module, pc),
-                 text_of(what, text, "\n", worker_.describe()));
-  };
   Box box{};
   std::memcpy(&box.map, map, sizeof box.map);
   if (box.map.magic != MapContent::kMagic)
-    fail(kWrongArgument, " is given a tensor map that tensor_map() has not made.");
+    worker_.fail_at(kWrongArgument, pc, what,
+                    " is given a tensor map that tensor_map() has not made.");
   box.place = place;
   box.shared = static_cast<char*>(const_cast<void*>(shared));
   box.window_address = shared_address_of(worker_, shared, what, pc);
   box.pc = pc;
   if (box.window_address % 1024 != 0)
-    fail(kMisaligned,
-         text_of(": the box begins in ", shared_text(worker_, shared), ", at shared address ",
-                 box.window_address, "; it must be a multiple of 1024 (align_to_1024())."));
+    worker_.fail_at(kMisaligned, pc, what, ": the box begins in ", shared_text(worker_, shared),
+                    ", at shared address ", box.window_address,
+                    "; it must be a multiple of 1024 (align_to_1024()).");
   if (worker_.shared_memory().at(box.window_address, box.bytes()) == nullptr)
-    fail(kOutOfBounds, text_of(": the box has ", box.map.box_rows,
-                               " rows of 128 bytes and begins "
-                               "in ",
-                               shared_text(worker_, shared), ": it ends behind it."));
+    worker_.fail_at(kOutOfBounds, pc, what, ": the box has ", box.map.box_rows,
+                    " rows of 128 bytes and begins in ", shared_text(worker_, shared),
+                    ": it ends behind it.");
   return box;
 }
 
@@ -132,8 +116,7 @@ void Tma::load(void* to, const void* map, const void* barrier, const BoxPlace& p
   if (Checker* const checker = worker_.checker()) {
     box.for_each_row([&](const char* memory, std::size_t, std::size_t begin_, std::size_t end) {
       for (std::size_t i = begin_; memory != nullptr && i < end; i += 64)
-        checker->access(memory + (i - begin_), std::min<std::size_t>(64, end - i), false, false,
-                        pc);
+        checker->access(memory + (i - begin_), std::min<std::size_t>(64, end - i), false, pc);
     });
     const Checker::AsyncStep step = checker->async_step(load.barrier->agent, false, pc);
     checker->async_write_starts(step, box.shared, box.bytes());
@@ -172,22 +155,17 @@ bool Tma::land_waited_for() {
   return true;
 }
 
-void Tma::store(const void* map, const void* from, const BoxPlace& place, bool add,
-                std::uintptr_t pc) {
-  const char* const what = add ? "tma_add()" : "tma_store()";
+void Tma::store(const void* map, const void* from, const BoxPlace& place, std::uintptr_t pc) {
   Thread& thread = threads_[worker_.thread_number()];
-  Store store{checked_box(what, map, from, place, pc), add, thread.groups};
+  Store store{checked_box("tma_store()", map, from, place, pc), thread.groups};
   const int* const at = place.coordinate;
   if (std::any_of(at, at + 4, [](int coordinate) { return coordinate < 0; }))
     worker_.fail(kWrongArgument, locate(worker_.launch().module, pc),
-                 text_of(what, ": the box begins at column ", at[0], ", row ", at[1], ", head ",
-                         at[2], ", batch ", at[3],
+                 text_of("tma_store(): the box begins at column ", at[0], ", row ", at[1],
+                         ", head ", at[2], ", batch ", at[3],
                          ". None of them may be negative: on a GPU this is an illegal instruction. "
                          "Only a tma_load() may begin before the tensor; it reads zeros there.\n",
                          worker_.describe()));
-  if (add && store.box.map.element_bytes != sizeof(float))
-    worker_.fail(kWrongArgument, locate(worker_.launch().module, pc),
-                 text_of("tma_add(): the emulator adds float32 only.\n", worker_.describe()));
   if (worker_.checker() != nullptr) check(store, thread);
   if (!worker_.prefers_late()) {
     read(store);
@@ -200,10 +178,9 @@ void Tma::store(const void* map, const void* from, const BoxPlace& place, bool a
 void Tma::check(Store& store, Thread& thread) const {
   Checker& checker = *worker_.checker();
   const Box& box = store.box;
-  const char* const what = store.add ? "tma_add()" : "tma_store()";
   if (thread.reader == 0) {
-    thread.reader = checker.new_agent(what);
-    thread.writer = checker.new_agent(what);
+    thread.reader = checker.new_agent("tma_store()");
+    thread.writer = checker.new_agent("tma_store()");
   }
   const Checker::AsyncStep reads = checker.async_step(thread.reader, false, box.pc);
   box.for_each_row([&](const char* memory, std::size_t row, std::size_t begin, std::size_t end) {
@@ -214,9 +191,7 @@ void Tma::check(Store& store, Thread& thread) const {
   });
   const Checker::AsyncStep writes = checker.async_step(thread.writer, false, box.pc);
   box.for_each_row([&](const char* memory, std::size_t, std::size_t begin, std::size_t end) {
-    if (memory != nullptr)
-      checker.async_access(writes, memory, end - begin,
-                           store.add ? Checker::Kind::kAtomic : Checker::Kind::kWrite);
+    if (memory != nullptr) checker.async_access(writes, memory, end - begin, Checker::Kind::kWrite);
   });
   store.read_time = reads.time;
   store.write_time = writes.time;
@@ -228,7 +203,7 @@ void Tma::read(Store& store) {
 }
 
 void Tma::write(Store& store) {
-  if (!store.was_written) store.box.store(store.content, store.add);
+  if (!store.was_written) store.box.store(store.content);
   store.was_written = true;
 }
 

@@ -11,13 +11,18 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/simt/device/hopper_interface.hpp"
+#include "common/simt/device/kernel_interface.hpp"
 
 namespace flash::simt {
 
 class Mbarriers;
 class Worker;
 struct Mbarrier;
+
+// Of a box's first element: column, row, head, batch.
+struct BoxPlace {
+  int coordinate[4];
+};
 
 // What the emulator writes into the 128 bytes of a TensorMap. Of dimensions the columns come first,
 // then rows, heads, batch.
@@ -43,7 +48,7 @@ struct Box {
   void load() const;
   // The box as it is in shared memory, in the order of the rows.
   std::vector<char> read() const;
-  void store(const std::vector<char>& content, bool add) const;
+  void store(const std::vector<char>& content) const;
 
   // Calls use(memory, row, begin, end) for bytes `begin` to `end` of each row, those that lie in
   // the tensor; `memory` is where they begin there, nullptr where none do.
@@ -60,7 +65,7 @@ class Tma {
   // What the running thread calls, from code at `pc`.
   void load(void* to, const void* map, const void* barrier, const BoxPlace& place,
             std::uintptr_t pc);
-  void store(const void* map, const void* from, const BoxPlace& place, bool add, std::uintptr_t pc);
+  void store(const void* map, const void* from, const BoxPlace& place, std::uintptr_t pc);
   void commit();
   void wait(int groups, bool complete);
   void thread_returns();
@@ -77,7 +82,6 @@ class Tma {
   };
   struct Store {
     Box box;
-    bool add;
     int group;
     bool was_read = false, was_written = false, source_is_free = false;
     std::uint32_t read_time = 0, write_time = 0;  // of the checks

@@ -20,7 +20,7 @@ void range(const void* address, std::size_t bytes, bool is_write, std::uintptr_t
   const auto* begin = static_cast<const char*>(address);
   while (bytes > 0) {
     const std::size_t piece = bytes < 16 ? bytes : 16;
-    checker->access(begin, piece, is_write, false, pc);
+    checker->access(begin, piece, is_write, pc);
     begin += piece;
     bytes -= piece;
   }
@@ -34,19 +34,19 @@ void range(const void* address, std::size_t bytes, bool is_write, std::uintptr_t
 #pragma GCC visibility push(default)
 extern "C" {
 
-#define FLASH_ACCESS(name, bytes, is_write, aligned)                  \
-  void name(void* address) {                                          \
-    if (Checker* const checker = Checker::active())                   \
-      checker->access(address, bytes, is_write, aligned, FLASH_HERE); \
+#define FLASH_ACCESS(name, bytes, is_write)                  \
+  void name(void* address) {                                 \
+    if (Checker* const checker = Checker::active())          \
+      checker->access(address, bytes, is_write, FLASH_HERE); \
   }
-#define FLASH_READ_AND_WRITE(prefix, bytes, aligned)                \
-  FLASH_ACCESS(__tsan_##prefix##read##bytes, bytes, false, aligned) \
-  FLASH_ACCESS(__tsan_##prefix##write##bytes, bytes, true, aligned)
-#define FLASH_ACCESSES(bytes)                    \
-  FLASH_READ_AND_WRITE(, bytes, true)            \
-  FLASH_READ_AND_WRITE(volatile_, bytes, true)   \
-  FLASH_READ_AND_WRITE(unaligned_, bytes, false) \
-  FLASH_READ_AND_WRITE(unaligned_volatile_, bytes, false)
+#define FLASH_READ_AND_WRITE(prefix, bytes)                \
+  FLASH_ACCESS(__tsan_##prefix##read##bytes, bytes, false) \
+  FLASH_ACCESS(__tsan_##prefix##write##bytes, bytes, true)
+#define FLASH_ACCESSES(bytes)             \
+  FLASH_READ_AND_WRITE(, bytes)           \
+  FLASH_READ_AND_WRITE(volatile_, bytes)  \
+  FLASH_READ_AND_WRITE(unaligned_, bytes) \
+  FLASH_READ_AND_WRITE(unaligned_volatile_, bytes)
 FLASH_ACCESSES(1)
 FLASH_ACCESSES(2)
 FLASH_ACCESSES(4)

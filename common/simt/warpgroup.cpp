@@ -68,46 +68,36 @@ bool Meetings::is_stuck(Site& site) const {
 
 // ---- named barriers -----------------------------------------------------------------------------
 
-bool NamedBarriers::come(const NamedBarrierCall& call) {
-  const Location where = location_of(call.site);
-  if (call.id < 1 || call.id > 15)
-    worker_.fail(kWrongArgument, where,
-                 text_of(call.name, ": the barrier's number is ", call.id,
-                         "; it must be 1 to 15 (0 is __syncthreads()).\n", worker_.describe()));
-  if (call.threads < 1 || call.threads % 32 != 0 ||
-      static_cast<unsigned>(call.threads) > worker_.threads())
-    worker_.fail(kWrongArgument, where,
-                 text_of(call.name, ": barrier ", call.id, " is to have ", call.threads,
-                         " threads; it must be a multiple of 32, and at most the block's ",
-                         worker_.threads(), ".\n", worker_.describe()));
-  NamedBarrier& barrier = barriers_[static_cast<unsigned>(call.id)];
+void NamedBarriers::come(const char* name, int id, int threads, bool waits, Site site) {
+  const auto wrong = [&](const auto&... text) {
+    worker_.fail_at(kWrongArgument, site, name, ": ", text..., ".");
+  };
+  if (id < 1 || id > 15)
+    wrong("the barrier's number is ", id, "; it must be 1 to 15 (0 is __syncthreads())");
+  if (threads < 1 || threads % 32 != 0 || static_cast<unsigned>(threads) > worker_.threads())
+    wrong("barrier ", id, " is to have ", threads,
+          " threads; it must be a multiple of 32, and at most the block's ", worker_.threads());
+  NamedBarrier& barrier = barriers_[static_cast<unsigned>(id)];
   if (barrier.arrived == 0) {
-    barrier.threads = call.threads;
-    barrier.site = call.site;
-  } else if (barrier.threads != call.threads) {
-    worker_.fail(kWrongArgument, where,
-                 text_of(call.name, ": barrier ", call.id, " has ", call.threads,
-                         " threads here, and ", barrier.threads, " for those that have come at ",
-                         place_text(location_of(barrier.site)), ".\n", worker_.describe()));
+    barrier.threads = threads;
+    barrier.site = site;
+  } else if (barrier.threads != threads) {
+    wrong("barrier ", id, " has ", threads, " threads here, and ", barrier.threads,
+          " for those that have come at ", place_text(location_of(barrier.site)));
   }
   Checker* const checker = worker_.checker();
   if (checker != nullptr) checker->release(barrier.clock);
-  barrier.any |= call.predicate;
-  if (++barrier.arrived == barrier.threads) {
-    const bool any = barrier.any;
-    for (const unsigned thread : barrier.waiting) {
-      result_[thread] = any;
-      if (checker != nullptr) checker->acquire(thread, barrier.clock);
-      worker_.wake(thread);
-    }
-    if (call.waits && checker != nullptr) checker->acquire(worker_.thread_number(), barrier.clock);
-    barrier = {};
-    return any;
+  const unsigned self = worker_.thread_number();
+  if (waits) barrier.waiting.push_back(self);
+  if (++barrier.arrived < barrier.threads) {
+    if (waits) worker_.sleep(name, site);
+    return;
   }
-  if (!call.waits) return false;
-  barrier.waiting.push_back(worker_.thread_number());
-  worker_.sleep(call.name, call.site);
-  return result_[worker_.thread_number()];
+  for (const unsigned thread : barrier.waiting) {
+    if (checker != nullptr) checker->acquire(thread, barrier.clock);
+    if (thread != self) worker_.wake(thread);
+  }
+  barrier = {};
 }
 
 std::string NamedBarriers::what_is_missing() const {
@@ -123,57 +113,34 @@ std::string NamedBarriers::what_is_missing() const {
 
 // At the start all registers are shared out evenly, in steps of 8.
 void RegisterPool::start_block() {
-  const int threads = static_cast<int>(worker_.threads());
-  const int each = std::min(kRegisters / threads / 8 * 8, 256);
-  held_.fill(each);
-  wanted_.fill(0);
-  free_ = kRegisters - threads * each;
+  held_.fill(std::min(kRegisters / static_cast<int>(worker_.threads()) / 8 * 8, 256));
+  taken_at_ = {};
 }
 
 void RegisterPool::set(int count, bool takes, Site site) {
   if (!meetings_.come(takes ? "take_registers" : "give_registers", site)) return;
-  const unsigned warpgroup = meetings_.first() / kWarpgroupSize;
-  int& held = held_[warpgroup];
+  int& held = held_[meetings_.first() / kWarpgroupSize];
   if (takes ? count < held : count > held)
-    worker_.fail(kWrongArgument, location_of(site),
-                 text_of(takes ? "take_registers" : "give_registers", "<", count,
-                         ">: each thread has ", held, " registers, which is ",
-                         takes ? "more" : "fewer", ".\n", worker_.describe()));
-  if (!takes) {
-    free_ += (held - count) * static_cast<int>(kWarpgroupSize);
-    held = count;
-  } else {
-    wanted_[warpgroup] = count;
-  }
-  serve();
-  if (wanted_[warpgroup] != 0) {  // the others of the warpgroup sleep on as well
-    waits_[warpgroup] = worker_.thread_number();
-    worker_.sleep("take_registers", site);
-  }
+    worker_.fail_at(kWrongArgument, site, takes ? "take_registers" : "give_registers", "<", count,
+                    ">: each thread has ", held, " registers, which is ", takes ? "more" : "fewer",
+                    ".");
+  held = count;
+  if (takes) taken_at_ = site;
   meetings_.release();
 }
 
-// Warpgroups that wait for registers get them, if there are enough.
-void RegisterPool::serve() {
-  for (unsigned i = 0; i < kMostWarpgroups; ++i) {
-    const int needed = (wanted_[i] - held_[i]) * static_cast<int>(kWarpgroupSize);
-    if (wanted_[i] == 0 || needed > free_) continue;
-    free_ -= needed;
-    held_[i] = wanted_[i];
-    wanted_[i] = 0;
-    if (i != meetings_.first() / kWarpgroupSize) worker_.wake(waits_[i]);
-  }
-}
-
-std::string RegisterPool::what_is_missing() const {
-  std::string text;
-  for (unsigned i = 0; i < kMostWarpgroups; ++i)
-    if (wanted_[i] != 0)
-      text += text_of("Warpgroup ", i, " waits for ", wanted_[i] - held_[i],
-                      " more registers a thread, ",
-                      (wanted_[i] - held_[i]) * static_cast<int>(kWarpgroupSize), " in all; ",
-                      free_, " of ", kRegisters, " are free.\n");
-  return text;
+// Threads do not wait for registers here: what they have at the end of the block says whether all
+// who waited on a GPU would have got theirs.
+void RegisterPool::block_ends() {
+  if (taken_at_.file == nullptr) return;
+  int all = 0;
+  for (unsigned thread = 0; thread < worker_.threads(); ++thread)
+    all += held_[thread / kWarpgroupSize];
+  if (all > kRegisters)
+    worker_.fail(kDeadlock, location_of(taken_at_),
+                 text_of("The threads of ", worker_.describe_block(worker_.block_number()),
+                         " take ", all, " registers in all, and a multiprocessor has ", kRegisters,
+                         ": on a GPU some wait for ever."));
 }
 
 }  // namespace flash::simt

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/simt/clocks.hpp"
-#include "common/simt/device/hopper_interface.hpp"
+#include "common/simt/device/kernel_interface.hpp"
 
 namespace flash::simt {
 
@@ -53,21 +53,20 @@ class NamedBarriers {
   explicit NamedBarriers(Worker& worker) : worker_(worker) {}
 
   void start_block() { barriers_ = {}; }
-  bool come(const NamedBarrierCall& call);
+  // Counts the running thread. With `waits`, returns when all have come.
+  void come(const char* name, int id, int threads, bool waits, Site site);
   std::string what_is_missing() const;
 
  private:
   struct NamedBarrier {
     int threads = 0, arrived = 0;  // in this phase
     Site site{};                   // of the first that came
-    bool any = false;
     std::vector<unsigned> waiting{};
     SyncClock clock{};  // for the checks
   };
 
   Worker& worker_;
   std::array<NamedBarrier, 16> barriers_{};
-  std::bitset<1024> result_;  // what each waiting thread will be told
 };
 
 class RegisterPool {
@@ -76,17 +75,13 @@ class RegisterPool {
 
   void start_block();
   void set(int count, bool takes, Site site);
-  std::string what_is_missing() const;
+  void block_ends();
 
  private:
-  void serve();
-
   Worker& worker_;
   Meetings& meetings_;
-  int free_ = 0;                                   // registers
-  std::array<int, kMostWarpgroups> held_{};        // by each thread of a warpgroup
-  std::array<int, kMostWarpgroups> wanted_{};      // 0: it does not wait
-  std::array<unsigned, kMostWarpgroups> waits_{};  // the thread that does
+  std::array<int, kMostWarpgroups> held_{};  // by each thread of a warpgroup
+  Site taken_at_{};                          // the last take_registers(); empty: none
 };
 
 }  // namespace flash::simt

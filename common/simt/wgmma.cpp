@@ -89,11 +89,9 @@ void Wgmma::issue(const WgmmaCall& call, std::uintptr_t pc) {
   const auto check_descriptor = [&](const char* operand, std::uint64_t bits) {
     const Descriptor tile(bits);
     if (tile.swizzle != 1 || tile.base_offset != 0)
-      worker_.fail(kWrongArgument, location_of(call.site),
-                   text_of(operand,
-                           "'s descriptor does not come from matrix_descriptor(): the "
-                           "emulator knows the swizzle of 128 bytes only.\n",
-                           worker_.describe()));
+      worker_.fail_at(kWrongArgument, call.site, operand,
+                      "'s descriptor does not come from matrix_descriptor(): the "
+                      "emulator knows the swizzle of 128 bytes only.");
   };
   if (call.a_registers == nullptr) check_descriptor("A", call.a);
   check_descriptor("B", call.b);
@@ -259,11 +257,10 @@ void Wgmma::decode_b(const Product& product, std::vector<float>& B) {
 
 const char* Wgmma::tile_memory(const WgmmaCall& call, const char* operand, std::uint32_t address) {
   if (const char* const memory = worker_.shared_memory().at(address, 16)) return memory;
-  worker_.fail(kOutOfBounds, location_of(call.site),
-               text_of("wgmma() reads ", operand, " at shared address ", address,
-                       ", which is not shared memory of this block: check the descriptor's tile, "
-                       "`leading` and `stride`.\n",
-                       worker_.describe()));
+  worker_.fail_at(kOutOfBounds, call.site, "wgmma() reads ", operand, " at shared address ",
+                  address,
+                  ", which is not shared memory of this block: check the descriptor's tile, "
+                  "`leading` and `stride`.");
 }
 
 }  // namespace flash::simt

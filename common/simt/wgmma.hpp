@@ -14,7 +14,7 @@
 #include <list>
 #include <vector>
 
-#include "common/simt/device/hopper_interface.hpp"
+#include "common/simt/device/hopper.hpp"
 #include "common/simt/warpgroup.hpp"
 
 namespace flash::simt {

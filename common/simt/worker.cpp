@@ -9,9 +9,10 @@
 #include <map>
 
 #include "common/error.hpp"
+#include "common/half.hpp"
 #include "common/simt/checker.hpp"
-#include "common/simt/faults.hpp"
 #include "common/simt/hopper.hpp"
+#include "common/simt/symbols.hpp"
 
 // The variables that kernel_interface.hpp declares as constants.
 #define FLASH_SIMT_WRITABLE(name)                             \
@@ -121,7 +122,7 @@ unsigned ThreadSet::previous(unsigned from) const {
 
 // ---- a block ------------------------------------------------------------------------------------
 
-Worker::Worker() { use_alternate_signal_stack(); }
+Worker::Worker() = default;
 Worker::~Worker() = default;
 
 Worker* Worker::current() { return current_worker; }
@@ -179,24 +180,20 @@ void Worker::run_block(Launch& launch, std::uint64_t block) {
   random_ = random_start(launch.schedule.seed, block);
   shared_.start_block(launch.module, call.shared_bytes, call.checked);
   hopper_ = nullptr;
-  checker_ = nullptr;
-  witness_ = launch.witness;
-  if (call.checked && witness_ == nullptr) {
-    if (!own_checker_) own_checker_ = std::make_unique<Checker>(*this, shared_);
-    witness_ = checker_ = own_checker_.get();
-  }
-  if (witness_ != nullptr) witness_->start_block(count_);
+  if (call.checked && !own_checker_) own_checker_ = std::make_unique<Checker>(*this, shared_);
+  checker_ = call.checked ? own_checker_.get() : nullptr;
+  if (checker_ != nullptr) checker_->start_block(count_);
 
   running_ = launch.schedule.order == Order::kReverse ? count_ - 1 : 0;
   if (launch.schedule.order == Order::kRandom) running_ = next_random(random_) % count_;
   threads_[running_].started = true;
   threads_[running_].stack_pointer = stacks_.prepared(running_, &Worker::fiber_entry);
   writable_threadIdx = thread_index(running_);
-  if (witness_ != nullptr) witness_->running(running_);
+  if (checker_ != nullptr) checker_->running(running_);
   current_worker = this;
   flash_simt_switch(&scheduler_stack_, threads_[running_].stack_pointer);
   current_worker = nullptr;
-  if (witness_ != nullptr) witness_->end_block();
+  if (checker_ != nullptr) checker_->end_block();
 }
 
 void Worker::fiber_entry() { current_worker->run_thread(); }
@@ -272,7 +269,7 @@ void Worker::switch_to(unsigned next) {
   running_ = next;
   atomics_in_turn_ = 0;
   writable_threadIdx = thread_index(next);
-  if (witness_ != nullptr) witness_->running(next);
+  if (checker_ != nullptr) checker_->running(next);
   flash_simt_switch(saved, thread.stack_pointer);
 }
 
@@ -296,7 +293,6 @@ void Worker::nap() {
 }
 
 void Worker::before_atomic() {
-  launch_->atomics.fetch_add(1, std::memory_order_relaxed);
   waited(1);
   if (++atomics_in_turn_ % kAtomicsPerTurn == 0) pass_turn();
 }
@@ -358,7 +354,6 @@ int Worker::barrier(const char* name, Site site, int predicate) {
 }
 
 void Worker::release_barrier() {
-  launch_->barriers.fetch_add(1, std::memory_order_relaxed);
   predicate_result_ = predicate_sum_;
   predicate_sum_ = 0;
   arrived_ = 0;
@@ -366,7 +361,7 @@ void Worker::release_barrier() {
   for (Warp& warp : warps_) warp.synced_lanes = 0;
   for (unsigned i = 0; i < count_; ++i) threads_[i].state = State::kRunnable;
   runnable_.insert_below(count_);
-  if (witness_ != nullptr) witness_->barrier();
+  if (checker_ != nullptr) checker_->barrier();
 }
 
 // ---- warp operations ----------------------------------------------------------------------------
@@ -416,11 +411,10 @@ void Worker::complete_if_all_there(unsigned warp_number, std::size_t index) {
     runnable_.insert(number);
   }
   warp.groups.erase(warp.groups.begin() + static_cast<std::ptrdiff_t>(index));
-  launch_->warp_operations.fetch_add(1, std::memory_order_relaxed);
   if (call.orders_memory) {
     warp.synced = call.site;
     warp.synced_lanes = present;
-    if (witness_ != nullptr) witness_->warp_sync(warp_number, present);
+    if (checker_ != nullptr) checker_->warp_sync(warp_number, present);
   }
   if (call.complete != nullptr) call.complete(slots, present);
 }
@@ -438,14 +432,12 @@ Site Worker::last_sync(unsigned a, unsigned b) const {
 // Copies are kept in a list for each thread and made by its wait, or when the thread returns.
 void Worker::async_copy(void* to, const void* from, int bytes, int valid, std::uintptr_t pc) {
   if (valid < 0 || valid > bytes)
-    fail(kOutOfBounds, locate(launch_->module, pc),
-         text_of("cp.async was asked to copy ", valid, " of ", bytes, " bytes.\n", describe()));
+    fail_at(kOutOfBounds, pc, "cp.async was asked to copy ", valid, " of ", bytes, " bytes.");
   const std::size_t size = unsigned(bytes), copied = unsigned(valid);
   for (const void* const address : {static_cast<const void*>(to), from})
     if (reinterpret_cast<std::uintptr_t>(address) % size != 0 && (address != from || valid > 0))
-      fail(kMisaligned, locate(launch_->module, pc),
-           text_of("cp.async: the address that it copies ", address == from ? "from" : "to",
-                   " is not a multiple of ", bytes, ".\n", describe()));
+      fail_at(kMisaligned, pc, "cp.async: the address that it copies ",
+              address == from ? "from" : "to", " is not a multiple of ", bytes, ".");
   if (checker_ != nullptr) checker_->async_copy_starts(to, from, size, copied, pc);
   std::memset(to, 0xff, size);
   copies_[running_].push_back({to, from, size, copied, pc, groups_[running_]});
@@ -545,6 +537,18 @@ void Worker::nobody_can_go_on() {
   __builtin_unreachable();  // threads wait nowhere else
 }
 
+std::string shared_text(const Worker& worker, const void* memory) {
+  const SharedMemory& shared = worker.shared_memory();
+  const auto* const address = static_cast<const char*>(memory);
+  if (!shared.window_address(memory)) return "memory that is not shared";
+  if (address >= shared.dynamic() && address < shared.dynamic() + shared.dynamic_bytes())
+    return text_of("dynamic shared memory, from byte ", address - shared.dynamic());
+  const auto offset = static_cast<std::size_t>(address - shared.fixed());
+  const Symbol symbol = thread_local_symbol(worker.launch().module, offset);
+  if (symbol.name.empty()) return text_of("static shared memory, from byte ", offset);
+  return text_of("the shared ", symbol.name, ", from byte ", offset - symbol.offset);
+}
+
 // ---- kernel_interface.hpp -----------------------------------------------------------------------
 
 Worker& running_worker(const char* what) {
@@ -587,10 +591,17 @@ void fence() {
 
 void misaligned(const char* what, Site site, const volatile void* address, std::size_t alignment) {
   Worker& worker = running_worker(what);
-  worker.fail(kMisaligned, location_of(site),
-              text_of(what, ": the address has to be a multiple of ", alignment, "; it is ",
-                      reinterpret_cast<std::uintptr_t>(address) % alignment, " bytes past one.\n",
-                      worker.describe()));
+  worker.fail_at(kMisaligned, site, what, ": the address has to be a multiple of ", alignment,
+                 "; it is ", reinterpret_cast<std::uintptr_t>(address) % alignment,
+                 " bytes past one.");
+}
+
+std::uint16_t bits_of_float16(double value, int exponent_bits) {
+  return exponent_bits == 5 ? Half(value).bits : BFloat16(value).bits;
+}
+float float_of_float16(std::uint16_t bits, int exponent_bits) {
+  return exponent_bits == 5 ? static_cast<float>(Half::from_bits(bits))
+                            : static_cast<float>(BFloat16::from_bits(bits));
 }
 
 void async_copy(void* to, const void* from, int bytes, int valid) {

@@ -18,7 +18,6 @@ namespace flash::simt {
 
 class Checker;
 class Hopper;
-class Witness;
 
 inline constexpr unsigned kMostThreads = 1024;  // of a block
 inline constexpr unsigned kWarpSize = 32;
@@ -84,6 +83,15 @@ class Worker {
   // stacks are not destroyed: kernels own nothing that needs it, and only a few bytes of this
   // message leak.
   [[noreturn]] void fail(FindingKind kind, Location where, const std::string& text);
+  // Of the running thread, whom the message names behind `text`: at the code of `pc`, at `site`.
+  template <class... Text>
+  [[noreturn]] void fail_at(FindingKind kind, std::uintptr_t pc, const Text&... text) {
+    fail(kind, locate(launch_->module, pc), text_of(text..., "\n", describe()));
+  }
+  template <class... Text>
+  [[noreturn]] void fail_at(FindingKind kind, const Site& site, const Text&... text) {
+    fail(kind, location_of(site), text_of(text..., "\n", describe()));
+  }
   // The same for an operation at `site` that `thread` is in, or was when the running one returned.
   // Where the site is in a header, the place is the line of the .cu file that calls it; the text
   // says where the function of that line was called.
@@ -96,7 +104,7 @@ class Worker {
 
   Launch& launch() const { return *launch_; }
   std::uint64_t block_number() const { return block_; }
-  // The checks of the running block; nullptr if it is not checked, or by another witness.
+  // The checks of the running block; nullptr if it is not checked.
   Checker* checker() const { return checker_; }
   const FiberStacks& stacks() const { return stacks_; }
   const SharedMemory& shared_memory() const { return shared_; }
@@ -166,8 +174,7 @@ class Worker {
   std::unique_ptr<Checker> own_checker_;
   Checker* checker_ = nullptr;
   std::unique_ptr<Hopper> own_hopper_;
-  Hopper* hopper_ = nullptr;    // own_hopper_, if the running block has used it
-  Witness* witness_ = nullptr;  // checker_ or its replacement; nullptr if the launch has no checks
+  Hopper* hopper_ = nullptr;  // own_hopper_, if the running block has used it
   std::array<Thread, kMostThreads> threads_{};
   std::array<Warp, kMostThreads / kWarpSize> warps_{};
 
@@ -201,6 +208,9 @@ class Worker {
   // Atomic operations (a nap is 16) since a thread reached a barrier or its end.
   std::uint64_t waits_ = 0;
 };
+
+// "the shared full, from byte 8", "dynamic shared memory, from byte 1040", for the running block.
+std::string shared_text(const Worker& worker, const void* memory);
 
 // The worker of the running kernel thread. Throws if host code calls a device function: `what`.
 Worker& running_worker(const char* what);

@@ -204,7 +204,7 @@ __device__ __forceinline__ void add_PV(Rows<C>& rows, const Scores<C>& P_float, 
     FLASH_UNROLL
     for (int n = 0; n < C::kHeadDim / 8; n += 2) {  // two fragments of V, 8 columns each
       std::uint32_t V[4];
-      ldmatrix<4, true>(V, V_smem.chunk(16 * k + me.lane % 16, n + me.lane / 16));
+      ldmatrix<true>(V, V_smem.chunk(16 * k + me.lane % 16, n + me.lane / 16));
       const std::uint32_t first[2] = {V[0], V[1]}, second[2] = {V[2], V[3]};
       FLASH_UNROLL
       for (int tile = 0; tile < C::kTiles; ++tile) {

@@ -126,6 +126,14 @@ void scale_by(Tensor<float, 4>& x, double factor) {
   for (Index n = 0; n < x.size(); ++n) x.data()[n] = static_cast<float>(x.data()[n] * factor);
 }
 
+auto scaled(double of_q, double of_k, double of_v) {
+  return [=](Inputs& x) {
+    scale_by(x.q, of_q);
+    scale_by(x.k, of_k);
+    scale_by(x.v, of_v);
+  };
+}
+
 // Rows and columns each times a factor of their own.
 void scale_lognormal(Tensor<float, 4>& x, std::uint64_t seed) {
   Random random(seed);
@@ -150,36 +158,19 @@ struct Case {
 std::vector<Case> cases() {
   std::vector<Case> all{
       {"N(0, 1)", [](Inputs&) {}, true},
-      {"q x 8", [](Inputs& x) { scale_by(x.q, 8); }, true},
-      {"q x 200", [](Inputs& x) { scale_by(x.q, 200); }},
+      {"q x 8", scaled(8, 1, 1), true},
+      {"q x 200", scaled(200, 1, 1)},
       {"rows and columns x lognormal",
        [](Inputs& x) {
          scale_lognormal(x.q, 4);
          scale_lognormal(x.k, 5);
          scale_lognormal(x.v, 6);
        }},
-      {"q and k x 1e-30",
-       [](Inputs& x) {
-         scale_by(x.q, 1e-30);
-         scale_by(x.k, 1e-30);
-       }},
-      {"q x 1e30, k x 1e-30, v x 1e30",
-       [](Inputs& x) {
-         scale_by(x.q, 1e30);
-         scale_by(x.k, 1e-30);
-         scale_by(x.v, 1e30);
-       }},
-      {"q x 1e-30, k x 1e30, v x 1e-30",
-       [](Inputs& x) {
-         scale_by(x.q, 1e-30);
-         scale_by(x.k, 1e30);
-         scale_by(x.v, 1e-30);
-       }},
-      {"v x 1e37", [](Inputs& x) { scale_by(x.v, 1e37); }},
-      {"subnormal q, k and v",
-       [](Inputs& x) {
-         for (auto* tensor : {&x.q, &x.k, &x.v}) scale_by(*tensor, 1e-40);
-       }},
+      {"q and k x 1e-30", scaled(1e-30, 1e-30, 1)},
+      {"q x 1e30, k x 1e-30, v x 1e30", scaled(1e30, 1e-30, 1e30)},
+      {"q x 1e-30, k x 1e30, v x 1e-30", scaled(1e-30, 1e30, 1e-30)},
+      {"v x 1e37", scaled(1, 1, 1e37)},
+      {"subnormal q, k and v", scaled(1e-40, 1e-40, 1e-40)},
       {"subnormal elements among others",
        [](Inputs& x) {
          for (auto* tensor : {&x.q, &x.k, &x.v})

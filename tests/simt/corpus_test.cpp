@@ -146,7 +146,6 @@ TEST_CASE("a deadlock says which barrier lacks what, in which phase") {
       {"announces_too_many_bytes", "8192 have not landed (8192 of them no copy was started for)"},
       {"expects_an_arrival_too_many", "phase 0 (parity 0): 1 of 2 arrivals are missing"},
       {"barrier_with_a_warp_too_few", "Barrier 1: 32 of 64 threads are missing"},
-      {"registers_over_the_pool", "more registers a thread, 9216 in all"},
   };
   const std::vector<Specimen> specimens = simt_corpus::hopper_mistakes();
   for (const auto& [name, text] : texts) {
@@ -178,6 +177,14 @@ void check_right(const std::vector<Specimen>& specimens, int random_schedules) {
 TEST_CASE("right kernels are not reported, and are right, in any order") {
   check_right(simt_corpus::right(), 20);
   check_right(simt_corpus::async_right(), 20);
+}
+TEST_CASE("reads of shared memory are counted") {
+  for (const Specimen& specimen : simt_corpus::right()) {
+    if (specimen.name != "reverse_tile") continue;
+    simt::reset_counters();
+    CHECK(specimen.run());
+    CHECK(simt::shared_reads() == (simt_corpus::is_checked() ? 128 : 0));
+  }
 }
 TEST_CASE("right uses of mbarriers, TMA and wgmma are not reported, and are right, in any order") {
   check_right(simt_corpus::hopper_right(), 4);

@@ -5,7 +5,6 @@
 #include "common/cuda/half.hpp"
 #include "common/cuda/launch.hpp"
 #include "common/cuda/shared_address.hpp"
-#include "common/cuda/tensor_core.hpp"
 #include "common/cuda/tma.hpp"
 #include "common/cuda/warpgroup.hpp"
 #include "common/cuda/wgmma.hpp"
@@ -86,8 +85,7 @@ DeviceTensor<T, 2> on_device(const Tensor<float, 2>& host) {
 template <int N, class T, bool kRegisters, bool kTransposeB, int kDepth>
 Way way(const std::string& name) {
   return {
-      name, N, kDepth, std::is_same_v<T, Half> ? 10 : 7,
-      [name](const auto& a, const auto& b, const auto& c) {
+      name, N, kDepth, [name](const auto& a, const auto& b, const auto& c) {
         const auto device_a = on_device<T>(a), device_b = on_device<T>(b);
         const DeviceTensor<float, 2> device_c(c), device_d({64, N});
         constexpr int kPaddedN = kTransposeB ? (N + kSlab - 1) / kSlab * kSlab : N;
@@ -99,23 +97,6 @@ Way way(const std::string& name) {
             device_a.data(), device_b.data(), device_c.data(), device_d.data(), all_zero);
         return device_d.to_host();
       }};
-}
-
-// ---- stmatrix -----------------------------------------------------------------------------------
-
-template <int COUNT, bool TRANSPOSE>
-__global__ void stmatrix_kernel(int* out) {
-  __shared__ __align__(16) std::uint16_t rows[8 * COUNT][8];
-  const int lane = threadIdx.x;
-  std::uint32_t r[COUNT];
-  FLASH_UNROLL
-  for (int i = 0; i < COUNT; ++i) {
-    const std::uint32_t first = 100 * lane + 2 * i;
-    r[i] = first | (first + 1) << 16;
-  }
-  stmatrix<COUNT, TRANSPOSE>(rows[lane % (8 * COUNT)], r);
-  __syncwarp();
-  for (int i = lane; i < 64 * COUNT; i += 32) out[i] = rows[i / 8][i % 8];
 }
 
 // ---- TMA ----------------------------------------------------------------------------------------
@@ -149,7 +130,7 @@ __global__ void load_kernel(const __grid_constant__ TensorMap map, Place place, 
   for (int i = threadIdx.x; i < kBoxRows * kBoxColumns<T>; i += 32) out[i] = box[i];
 }
 
-template <class T, bool kAdd>
+template <class T>
 __global__ void store_kernel(const __grid_constant__ TensorMap map, Place place, const T* in) {
   FLASH_DYNAMIC_SHARED(unsigned char, shared);
   T* const box = reinterpret_cast<T*>(align_to_1024(shared));
@@ -157,62 +138,9 @@ __global__ void store_kernel(const __grid_constant__ TensorMap map, Place place,
   fence_proxy_async();
   __syncthreads();
   if (threadIdx.x != 0) return;
-  if constexpr (kAdd)
-    tma_add(map, box, place.column, place.row, place.head, place.batch);
-  else
-    tma_store(map, box, place.column, place.row, place.head, place.batch);
+  tma_store(map, box, place.column, place.row, place.head, place.batch);
   tma_commit();
   tma_wait<0>();
-}
-
-// ---- a pipeline ---------------------------------------------------------------------------------
-
-constexpr int kTileRows = 16, kStages = 2;
-
-__global__ void __launch_bounds__(384, 1)
-    column_sums_kernel(const __grid_constant__ TensorMap map, int tiles, float* sums) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = reinterpret_cast<Half*>(align_to_1024(shared));
-  __shared__ Barrier full[kStages], empty[kStages];
-  __shared__ float partial[2][64];
-  const int warpgroup = threadIdx.x / 128, thread = threadIdx.x % 128;
-  if (threadIdx.x == 0) {
-    for (int stage = 0; stage < kStages; ++stage) {
-      init(full[stage], 1);
-      init(empty[stage], 2 * 4);  // one a warp
-    }
-    fence_barrier_init();
-  }
-  __syncthreads();
-  if (warpgroup == 2) {
-    give_registers<24>();
-    if (thread != 0) return;
-    for (int n = 0; n < tiles; ++n) {
-      wait(empty[n % kStages], (n / kStages % 2) ^ 1);
-      arrive_expecting(full[n % kStages], kTileRows * kBoxBytes);
-      tma_load(tile + n % kStages * kTileRows * kSlab, map, full[n % kStages], 0, n * kTileRows, 0,
-               0);
-    }
-    return;
-  }
-  take_registers<240>();
-  float sum = 0;
-  for (int n = 0; n < tiles; ++n) {
-    wait(full[n % kStages], n / kStages % 2);
-    const Half* const rows = tile + n % kStages * kTileRows * kSlab;
-    for (int row = thread / 64; row < kTileRows; row += 2)
-      sum += to_float(rows[place_in_tile(row, thread % 64, kTileRows)]);
-    __syncwarp();
-    if (thread % 32 == 0) arrive(empty[n % kStages]);
-  }
-  if (thread >= 64) partial[warpgroup][thread - 64] = sum;
-  // Barrier 1: warpgroup 0 is done with its part; barrier 2 + w: the warpgroup's own.
-  const bool negative = any_named(2 + warpgroup, 128, sum < 0);
-  if (warpgroup == 0)
-    arrive_named(1, 256);
-  else
-    sync_named(1, 256);
-  if (thread < 64) sums[warpgroup * 64 + thread] = negative ? -1 : sum + partial[warpgroup][thread];
 }
 
 }  // namespace
@@ -229,16 +157,6 @@ std::vector<Way> ways() {
   };
 }
 
-std::vector<int> stored_matrices(int count, bool transpose) {
-  const DeviceTensor<int, 1> out({64 * count});
-  void (*const kernel)(int*) =
-      count == 4 ? (transpose ? stmatrix_kernel<4, true> : stmatrix_kernel<4, false>)
-                 : (transpose ? stmatrix_kernel<2, true> : stmatrix_kernel<2, false>);
-  launch("stmatrix", kernel, {.grid = 1, .block = 32}, out.data());
-  const auto host = out.to_host();
-  return {host.data(), host.data() + host.size()};
-}
-
 template <class T>
 Tensor<T, 2> loaded(const TensorView<const T, 4>& x, const Shape<4>& place) {
   const DeviceTensor<T, 2> out({kBoxRows, kBoxColumns<T>});
@@ -249,25 +167,16 @@ Tensor<T, 2> loaded(const TensorView<const T, 4>& x, const Shape<4>& place) {
 }
 
 template <class T>
-void stored(const TensorView<T, 4>& x, const Shape<4>& place, const Tensor<T, 2>& box, bool add) {
+void stored(const TensorView<T, 4>& x, const Shape<4>& place, const Tensor<T, 2>& box) {
   const DeviceTensor<T, 2> in(box);
-  launch("store", add ? store_kernel<T, true> : store_kernel<T, false>,
+  launch("store", store_kernel<T>,
          {.grid = 1, .block = 32, .shared_bytes = 1024 + kBoxRows * kBoxBytes},
          tensor_map(x, kBoxRows), place_of(place), static_cast<const T*>(in.data()));
 }
 
 template Tensor<Half, 2> loaded(const TensorView<const Half, 4>&, const Shape<4>&);
 template Tensor<float, 2> loaded(const TensorView<const float, 4>&, const Shape<4>&);
-template void stored(const TensorView<Half, 4>&, const Shape<4>&, const Tensor<Half, 2>&, bool);
-template void stored(const TensorView<float, 4>&, const Shape<4>&, const Tensor<float, 2>&, bool);
-
-Tensor<float, 2> column_sums(const TensorView<const Half, 4>& x) {
-  const DeviceTensor<float, 2> sums({2, 64});
-  launch("column_sums", column_sums_kernel,
-         {.grid = 1, .block = 384, .shared_bytes = 1024 + kStages * kTileRows * kBoxBytes},
-         tensor_map(x, kTileRows), static_cast<int>((x.extent(2) + kTileRows - 1) / kTileRows),
-         sums.data());
-  return sums.to_host();
-}
+template void stored(const TensorView<Half, 4>&, const Shape<4>&, const Tensor<Half, 2>&);
+template void stored(const TensorView<float, 4>&, const Shape<4>&, const Tensor<float, 2>&);
 
 }  // namespace flash::hopper_kernels

@@ -15,16 +15,11 @@ namespace flash::hopper_kernels {
 struct Way {
   std::string name;
   int n, k;
-  int fraction_bits;  // of the elements' type
   std::function<Tensor<float, 2>(const Tensor<float, 2>& a, const Tensor<float, 2>& b,
                                  const Tensor<float, 2>& c)>
       run;
 };
 FLASH_EXPORT std::vector<Way> ways();
-
-// What stmatrix makes of registers: lane l's register i holds 100 l + 2 i and 100 l + 2 i + 1. 8
-// COUNT rows of 8.
-FLASH_EXPORT std::vector<int> stored_matrices(int count, bool transpose);
 
 // Boxes of kBoxRows rows.
 inline constexpr int kBoxRows = 16;
@@ -34,14 +29,8 @@ inline constexpr int kBoxRows = 16;
 template <class T>
 FLASH_EXPORT Tensor<T, 2> loaded(const TensorView<const T, 4>& x, const Shape<4>& place);
 
-// tma_store() or tma_add() of a box (kBoxRows rows of 128 bytes) to a device tensor.
+// tma_store() of a box (kBoxRows rows of 128 bytes) to a device tensor.
 template <class T>
-FLASH_EXPORT void stored(const TensorView<T, 4>& x, const Shape<4>& place, const Tensor<T, 2>& box,
-                         bool add);
-
-// A producer thread copies `tiles` boxes of a (1, 1, rows, 64) tensor, two of which fit into shared
-// memory, to two warpgroups of consumers with an mbarrier each way; the warpgroups give and take
-// registers and add up, column by column, in turn. The sums, once a warpgroup.
-FLASH_EXPORT Tensor<float, 2> column_sums(const TensorView<const Half, 4>& x);
+FLASH_EXPORT void stored(const TensorView<T, 4>& x, const Shape<4>& place, const Tensor<T, 2>& box);
 
 }  // namespace flash::hopper_kernels

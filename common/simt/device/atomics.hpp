@@ -26,9 +26,7 @@ FLASH_SIMT_UNCHECKED T atomic_update(T* address, Next next) {
   __forceinline__ T name(T* address, T value) {                                            \
     return flash::simt::atomic_update(                                                     \
         address, [value](T old) __attribute__((always_inline))->T { return expression; }); \
-  }                                                                                        \
-  __forceinline__ T name##_block(T* address, T value) { return name(address, value); }     \
-  __forceinline__ T name##_system(T* address, T value) { return name(address, value); }
+  }
 
 #define FLASH_SIMT_ATOMIC_INTEGERS(name, expression) \
   FLASH_SIMT_ATOMIC(name, int, expression)           \
@@ -38,9 +36,6 @@ FLASH_SIMT_ATOMIC_INTEGERS(atomicAdd, old + value)
 FLASH_SIMT_ATOMIC_INTEGERS(atomicExch, ((void)old, value))
 FLASH_SIMT_ATOMIC_INTEGERS(atomicMin, value < old ? value : old)
 FLASH_SIMT_ATOMIC_INTEGERS(atomicMax, old < value ? value : old)
-FLASH_SIMT_ATOMIC_INTEGERS(atomicAnd, old& value)
-FLASH_SIMT_ATOMIC_INTEGERS(atomicOr, old | value)
-FLASH_SIMT_ATOMIC_INTEGERS(atomicXor, old ^ value)
 FLASH_SIMT_ATOMIC(atomicMin, long long, value < old ? value : old)
 FLASH_SIMT_ATOMIC(atomicMax, long long, old < value ? value : old)
 FLASH_SIMT_ATOMIC(atomicAdd, float, old + value)
@@ -49,7 +44,6 @@ FLASH_SIMT_ATOMIC(atomicExch, float, ((void)old, value))
 FLASH_SIMT_ATOMIC(atomicSub, int, old - value)
 FLASH_SIMT_ATOMIC(atomicSub, unsigned, old - value)
 FLASH_SIMT_ATOMIC(atomicInc, unsigned, old >= value ? 0 : old + 1)
-FLASH_SIMT_ATOMIC(atomicDec, unsigned, old == 0 || old > value ? value : old - 1)
 #undef FLASH_SIMT_ATOMIC_INTEGERS
 #undef FLASH_SIMT_ATOMIC
 
@@ -62,6 +56,5 @@ FLASH_SIMT_ATOMIC(atomicDec, unsigned, old == 0 || old > value ? value : old - 1
   }
 FLASH_SIMT_CAS(int)
 FLASH_SIMT_CAS(unsigned)
-FLASH_SIMT_CAS(unsigned short)
 FLASH_SIMT_CAS(unsigned long long)
 #undef FLASH_SIMT_CAS

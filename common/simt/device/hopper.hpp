@@ -8,16 +8,32 @@
 
 #include "common/cuda/tensor_map.hpp"
 #include "common/half.hpp"
-#include "common/simt/device/hopper_interface.hpp"
+#include "common/simt/device/kernel_interface.hpp"
 #include "common/simt/include/cuda_runtime_api.h"  // __forceinline__
+
+namespace flash::simt {
+
+// `complete`: until the groups are complete, else until shared memory has been read.
+FLASH_EXPORT void tma_wait(int groups, bool complete);
+
+struct WgmmaCall {
+  float* d;
+  const std::uint32_t* a_registers;  // nullptr: A's descriptor is `a`
+  std::uint64_t a, b;
+  int n;
+  bool is_half;  // else bfloat16
+  bool transpose_b, accumulate;
+  Site site;
+};
+FLASH_EXPORT void wgmma(const WgmmaCall& call);
+FLASH_EXPORT void wgmma_wait(int groups);
+FLASH_EXPORT void set_registers(int count, bool takes, Site site);
+
+}  // namespace flash::simt
 
 namespace flash {
 
-// ---- shared_address.hpp -------------------------------------------------------------------------
-
-__forceinline__ std::uint32_t shared_address(const void* memory) {
-  return simt::shared_address(memory);
-}
+FLASH_EXPORT std::uint32_t shared_address(const void* memory);
 
 // ---- mbarrier.hpp -------------------------------------------------------------------------------
 
@@ -25,37 +41,20 @@ struct alignas(8) Barrier {
   std::uint64_t bits;  // its state is the emulator's
 };
 
-__forceinline__ void init(Barrier& barrier, int arrivals) {
-  simt::mbarrier_init(&barrier, arrivals);
-}
-__forceinline__ void fence_barrier_init() { simt::mbarrier_init_fence(); }
-__forceinline__ void arrive(Barrier& barrier) { simt::mbarrier_arrive(&barrier, 0); }
-__forceinline__ void arrive_expecting(Barrier& barrier, int bytes) {
-  simt::mbarrier_arrive(&barrier, bytes);
-}
-__forceinline__ bool has_ended(Barrier& barrier, int parity) {
-  return simt::mbarrier_test(&barrier, parity);
-}
-__forceinline__ void wait(Barrier& barrier, int parity, simt::Site site = simt::Site::here()) {
-  simt::mbarrier_wait(&barrier, parity, site);
-}
+FLASH_EXPORT void init(Barrier& barrier, int arrivals);
+FLASH_EXPORT void fence_barrier_init();
+FLASH_EXPORT void arrive(Barrier& barrier);
+FLASH_EXPORT void arrive_expecting(Barrier& barrier, int bytes);
+FLASH_EXPORT void wait(Barrier& barrier, int parity, simt::Site site = simt::Site::here());
 
 // ---- tma.hpp ------------------------------------------------------------------------------------
 
-__forceinline__ void tma_prefetch(const TensorMap&, int, int, int, int) {}  // no cache here
-__forceinline__ void tma_load(void* to, const TensorMap& map, Barrier& barrier, int column, int row,
-                              int head, int batch) {
-  simt::tma_load(to, &map, &barrier, {column, row, head, batch});
-}
-__forceinline__ void tma_store(const TensorMap& map, const void* from, int column, int row,
-                               int head, int batch) {
-  simt::tma_store(&map, from, {column, row, head, batch}, false);
-}
-__forceinline__ void tma_add(const TensorMap& map, const void* from, int column, int row, int head,
-                             int batch) {
-  simt::tma_store(&map, from, {column, row, head, batch}, true);
-}
-__forceinline__ void tma_commit() { simt::tma_commit(); }
+inline void tma_prefetch(const TensorMap&, int, int, int, int) {}  // no cache here
+FLASH_EXPORT void tma_load(void* to, const TensorMap& map, Barrier& barrier, int column, int row,
+                           int head, int batch);
+FLASH_EXPORT void tma_store(const TensorMap& map, const void* from, int column, int row, int head,
+                            int batch);
+FLASH_EXPORT void tma_commit();
 template <int N>
 __forceinline__ void tma_wait_read() {
   simt::tma_wait(N, false);
@@ -71,34 +70,18 @@ struct MatrixDescriptor {
   std::uint64_t bits;
 };
 
-__forceinline__ MatrixDescriptor matrix_descriptor(const void* tile, int leading, int stride) {
-  const auto encode = [](std::uint32_t bytes) __attribute__((always_inline)) {
-    return static_cast<std::uint64_t>((bytes & 0x3ffff) >> 4);
-  };
-  return {encode(shared_address(tile)) | encode(static_cast<std::uint32_t>(leading)) << 16 |
-          encode(static_cast<std::uint32_t>(stride)) << 32 | std::uint64_t{1} << 62};
-}
-
-__forceinline__ void wgmma_fence() { simt::wgmma_fence(); }
-__forceinline__ void wgmma_commit() { simt::wgmma_commit(); }
+FLASH_EXPORT MatrixDescriptor matrix_descriptor(const void* tile, int leading, int stride);
+FLASH_EXPORT void wgmma_fence();
+FLASH_EXPORT void wgmma_commit();
 template <int N>
 __forceinline__ void wgmma_wait() {
   simt::wgmma_wait(N);
 }
 
-// The shapes of wgmma_shapes.inc, so that what compiles here compiles for a GPU.
-template <int N>
-inline constexpr bool kHasWgmmaShape = false;
-#define FLASH_WGMMA_SHAPE(n, ...) \
-  template <>                     \
-  inline constexpr bool kHasWgmmaShape<n> = true;
-#include "common/cuda/wgmma_shapes.inc"
-#undef FLASH_WGMMA_SHAPE
-
 template <int N, class T, bool kTransposeB = false, class A>
 __forceinline__ void wgmma(float (&d)[N / 2], const A& a, MatrixDescriptor b, bool accumulate,
                            simt::Site site = simt::Site::here()) {
-  static_assert(kHasWgmmaShape<N>, "common/cuda/wgmma_shapes.inc does not list this N");
+  static_assert(N % 16 == 0 && N >= 16 && N <= 256, "common/cuda/wgmma_shapes.inc has no such N");
   static_assert(std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>);
   simt::WgmmaCall call{.d = d,
                        .a_registers = nullptr,
@@ -131,17 +114,8 @@ __forceinline__ void take_registers(simt::Site site = simt::Site::here()) {
   simt::set_registers(COUNT, true, site);
 }
 
-__forceinline__ void sync_named(int id, int threads, simt::Site site = simt::Site::here()) {
-  simt::named_barrier({"sync_named", id, threads, true, false, site});
-}
-__forceinline__ void arrive_named(int id, int threads, simt::Site site = simt::Site::here()) {
-  simt::named_barrier({"arrive_named", id, threads, false, false, site});
-}
-__forceinline__ bool any_named(int id, int threads, bool predicate,
-                               simt::Site site = simt::Site::here()) {
-  return simt::named_barrier({"any_named", id, threads, true, predicate, site});
-}
-
-__forceinline__ void fence_proxy_async() { simt::fence_proxy_async(); }
+FLASH_EXPORT void sync_named(int id, int threads, simt::Site site = simt::Site::here());
+FLASH_EXPORT void arrive_named(int id, int threads, simt::Site site = simt::Site::here());
+FLASH_EXPORT void fence_proxy_async();
 
 }  // namespace flash

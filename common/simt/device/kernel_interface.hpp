@@ -85,6 +85,10 @@ FLASH_EXPORT void async_copy(void* to, const void* from, int bytes, int valid);
 FLASH_EXPORT void async_commit();
 FLASH_EXPORT void async_wait(int groups);
 
+// To a number of 16 bits and back, by common/half.hpp: not instrumented here.
+FLASH_EXPORT std::uint16_t bits_of_float16(double value, int exponent_bits);
+FLASH_EXPORT float float_of_float16(std::uint16_t bits, int exponent_bits);
+
 // Not instrumented, and not inlined where it would be.
 #define FLASH_SIMT_UNCHECKED __attribute__((no_sanitize("thread"), noinline))
 

@@ -11,8 +11,7 @@
 
 #include <bit>
 #include <cmath>
-
-#include "common/simt/device/rounding.hpp"
+#include <limits>
 
 // ---- minimum and maximum ------------------------------------------------------------------------
 
@@ -50,7 +49,6 @@ inline float __powf(float x, float y) { return exp2f(y * log2f(x)); }
 inline float __fdividef(float x, float y) {
   return fabsf(y) > 0x1p126f && !isinf(x) ? 0 * x : x / y;
 }
-inline float fdividef(float x, float y) { return x / y; }
 inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 inline double rsqrt(double x) { return 1 / sqrt(x); }
 inline float __saturatef(float x) { return x > 0 ? (x < 1 ? x : 1) : 0; }  // NaN gives 0
@@ -68,18 +66,25 @@ inline float __frsqrt_rn(float x) { return static_cast<float>(1 / sqrt(static_ca
 
 // ---- conversions --------------------------------------------------------------------------------
 
-#define FLASH_SIMT_ROUNDED(name, Integer, mode)                                     \
-  inline Integer name(float x) {                                                    \
-    return flash::simt::integer_of_double<Integer>(x, flash::simt::Rounding::mode); \
-  }
-#define FLASH_SIMT_TO_INTEGER(name, Integer)          \
-  FLASH_SIMT_ROUNDED(name##_rn, Integer, kNearest)    \
-  FLASH_SIMT_ROUNDED(name##_rz, Integer, kTowardZero) \
-  FLASH_SIMT_ROUNDED(name##_rd, Integer, kDown)       \
-  FLASH_SIMT_ROUNDED(name##_ru, Integer, kUp)
+namespace flash::simt {
+// As on the GPU, where NaN gives 0.
+template <class Integer>
+Integer saturated(double value) {
+  using Limits = std::numeric_limits<Integer>;
+  if (value != value) return 0;
+  return value >= Limits::max()   ? Limits::max()
+         : value <= Limits::min() ? Limits::min()
+                                  : static_cast<Integer>(value);
+}
+}  // namespace flash::simt
+
+#define FLASH_SIMT_TO_INTEGER(name, Integer)                                                   \
+  inline Integer name##_rn(float x) { return flash::simt::saturated<Integer>(nearbyintf(x)); } \
+  inline Integer name##_rz(float x) { return flash::simt::saturated<Integer>(truncf(x)); }     \
+  inline Integer name##_rd(float x) { return flash::simt::saturated<Integer>(floorf(x)); }     \
+  inline Integer name##_ru(float x) { return flash::simt::saturated<Integer>(ceilf(x)); }
 FLASH_SIMT_TO_INTEGER(__float2int, int)
 FLASH_SIMT_TO_INTEGER(__float2uint, unsigned)
-#undef FLASH_SIMT_ROUNDED
 #undef FLASH_SIMT_TO_INTEGER
 inline float __int2float_rn(int x) { return static_cast<float>(x); }
 inline float __uint2float_rn(unsigned x) { return static_cast<float>(x); }
@@ -101,28 +106,13 @@ inline int __clzll(long long x) {
 }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __ffsll(long long x) { return __builtin_ffsll(x); }
-inline unsigned __brev(unsigned x) {
-  unsigned reversed = 0;
-  for (int bit = 0; bit < 32; ++bit) reversed |= (x >> bit & 1u) << (31 - bit);
-  return reversed;
-}
-inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
-  const unsigned long long bytes = static_cast<unsigned long long>(y) << 32 | x;
-  unsigned result = 0;
-  for (int i = 0; i < 4; ++i)
-    result |= static_cast<unsigned>(bytes >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
-  return result;
-}
 inline int __mulhi(int a, int b) { return static_cast<int>(static_cast<long long>(a) * b >> 32); }
 inline unsigned __umulhi(unsigned a, unsigned b) {
   return static_cast<unsigned>(static_cast<unsigned long long>(a) * b >> 32);
 }
-inline int __mul24(int a, int b) {
-  return static_cast<int>(static_cast<long long>(a << 8 >> 8) * (b << 8 >> 8));
-}
+// ---- loads and stores with a cache hint (ignored) -----------------------------------------------
 
-// ---- loads and stores with a cache hint (ignored); inlined, so that the place of the access is in 
-// the kernel ----
+// Inlined, so that the place of the access is in the kernel.
 
 #define FLASH_SIMT_LOAD(name)                \
   template <class T>                         \
@@ -130,11 +120,8 @@ inline int __mul24(int a, int b) {
     return *address;                         \
   }
 FLASH_SIMT_LOAD(__ldg)
-FLASH_SIMT_LOAD(__ldca)
 FLASH_SIMT_LOAD(__ldcg)
 FLASH_SIMT_LOAD(__ldcs)
-FLASH_SIMT_LOAD(__ldlu)
-FLASH_SIMT_LOAD(__ldcv)
 #undef FLASH_SIMT_LOAD
 #define FLASH_SIMT_STORE(name)                     \
   template <class T>                               \
@@ -143,6 +130,4 @@ FLASH_SIMT_LOAD(__ldcv)
   }
 FLASH_SIMT_STORE(__stcg)
 FLASH_SIMT_STORE(__stcs)
-FLASH_SIMT_STORE(__stwb)
-FLASH_SIMT_STORE(__stwt)
 #undef FLASH_SIMT_STORE

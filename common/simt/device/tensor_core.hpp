@@ -1,11 +1,10 @@
-// ldmatrix, stmatrix and mma.sync (common/cuda/tensor_core.hpp) on the emulator. The lanes have the elements
-// that PTX documents, so that a mistake in the layout shows here as on a GPU.
+// ldmatrix, stmatrix and mma.sync (common/cuda/tensor_core.hpp) on the emulator. The lanes have the
+// elements that PTX documents, so that a mistake in the layout shows here as on a GPU.
 #pragma once
 
 #include <cstdint>
 
-#include "common/simt/device/bfloat16.hpp"
-#include "common/simt/device/half.hpp"
+#include "common/simt/device/float16.hpp"
 #include "common/simt/device/kernel_interface.hpp"
 #include "common/simt/tensor_sum.hpp"
 
@@ -18,12 +17,12 @@ struct MatrixRows {
   std::uint32_t result[4];
 };
 
-template <int COUNT, bool TRANSPOSE>
+template <bool TRANSPOSE>
 FLASH_SIMT_UNCHECKED void deal_out_rows(void* const slots[32], std::uint32_t) {
   for (int lane = 0; lane < 32; ++lane) {
     auto* const mine = static_cast<MatrixRows*>(slots[lane]);
     const int g = lane / 4, t = lane % 4;
-    for (int i = 0; i < COUNT; ++i) {
+    for (int i = 0; i < 4; ++i) {
       const auto element = [&](int row, int column) __attribute__((always_inline)) {
         return static_cast<const MatrixRows*>(slots[8 * i + row])->row[column];
       };
@@ -35,18 +34,13 @@ FLASH_SIMT_UNCHECKED void deal_out_rows(void* const slots[32], std::uint32_t) {
 }
 
 // The reverse: row[] is what this lane's address gets, result[] what the lane holds.
-template <int COUNT, bool TRANSPOSE>
-FLASH_SIMT_UNCHECKED void collect_rows(void* const slots[32], std::uint32_t) {
-  for (int lane = 0; lane < 32; ++lane) {
-    const auto* const part = static_cast<const MatrixRows*>(slots[lane]);
-    const int g = lane / 4, t = lane % 4;
-    for (int i = 0; i < COUNT; ++i)
-      for (int half = 0; half < 2; ++half) {
-        const int row = TRANSPOSE ? 2 * t + half : g, column = TRANSPOSE ? g : 2 * t + half;
-        static_cast<MatrixRows*>(slots[8 * i + row])->row[column] =
-            static_cast<std::uint16_t>(part->result[i] >> 16 * half);
-      }
-  }
+FLASH_SIMT_UNCHECKED inline void collect_rows(void* const slots[32], std::uint32_t) {
+  for (int lane = 0; lane < 32; ++lane)
+    for (int i = 0; i < 4; ++i)
+      for (int half = 0; half < 2; ++half)
+        static_cast<MatrixRows*>(slots[8 * i + lane / 4])->row[2 * (lane % 4) + half] =
+            static_cast<std::uint16_t>(static_cast<const MatrixRows*>(slots[lane])->result[i] >>
+                                       16 * half);
 }
 
 // ---- mma.sync -----------------------------------------------------------------------------------
@@ -55,7 +49,7 @@ template <int kExponentBits>  // 5: half; 8: bfloat16
 struct PairOf16Bits {
   static constexpr int kPerRegister = 2;
   FLASH_SIMT_UNCHECKED static float value(std::uint32_t bits, int i) {
-    return float_of_bits<kExponentBits>(static_cast<std::uint16_t>(bits >> 16 * i));
+    return float_of_float16(static_cast<std::uint16_t>(bits >> 16 * i), kExponentBits);
   }
 };
 struct Tf32 {
@@ -75,7 +69,7 @@ template <class Element>
 FLASH_SIMT_UNCHECKED void multiply_fragments(void* const slots[32], std::uint32_t) {
   constexpr int kPer = Element::kPerRegister, kDepth = 8 * kPer;
   float A[16][kDepth], B[kDepth][8], D[16][8];
-  const auto element_of_d = [&D](int lane, int n) __attribute__((always_inline)) -> float& {
+  const auto element_of_d = [&D](int lane, int n) __attribute__((always_inline))->float& {
     return D[lane / 4 + 8 * (n / 2)][2 * (lane % 4) + n % 2];
   };
   for (int lane = 0; lane < 32; ++lane) {
@@ -104,34 +98,26 @@ void multiply(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&
 
 namespace flash {
 
-template <int COUNT, bool TRANSPOSE = false>
-__forceinline__ void ldmatrix(std::uint32_t (&r)[COUNT], const void* row,
+template <bool TRANSPOSE = false>
+__forceinline__ void ldmatrix(std::uint32_t (&r)[4], const void* row,
                               simt::Site site = simt::Site::here()) {
-  static_assert(COUNT == 1 || COUNT == 2 || COUNT == 4, "ldmatrix loads 1, 2 or 4 matrices");
+  if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) simt::misaligned("ldmatrix", site, row, 16);
+  const uint4 words = *static_cast<const uint4*>(row);  // in the kernel's code: the checks see it
   simt::MatrixRows slot{};
-  if (static_cast<int>(simt::lane_number()) < 8 * COUNT) {
-    if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0)
-      simt::misaligned("ldmatrix", site, row, 16);
-    const uint4 words =
-        *static_cast<const uint4*>(row);  // in the kernel's own code, where the checks see it
-    __builtin_memcpy(slot.row, &words, sizeof words);
-  }
-  simt::matrix_operation("ldmatrix", site, &slot, simt::deal_out_rows<COUNT, TRANSPOSE>);
-  for (int i = 0; i < COUNT; ++i) r[i] = slot.result[i];
+  __builtin_memcpy(slot.row, &words, sizeof words);
+  simt::matrix_operation("ldmatrix", site, &slot, simt::deal_out_rows<TRANSPOSE>);
+  for (int i = 0; i < 4; ++i) r[i] = slot.result[i];
 }
 
-template <int COUNT, bool TRANSPOSE = false>
-__forceinline__ void stmatrix(void* row, const std::uint32_t (&r)[COUNT],
+__forceinline__ void stmatrix(void* row, const std::uint32_t (&r)[4],
                               simt::Site site = simt::Site::here()) {
-  static_assert(COUNT == 2 || COUNT == 4, "stmatrix stores 2 or 4 matrices here");
-  simt::MatrixRows slot{};
-  for (int i = 0; i < COUNT; ++i) slot.result[i] = r[i];
-  simt::matrix_operation("stmatrix", site, &slot, simt::collect_rows<COUNT, TRANSPOSE>);
-  if (static_cast<int>(simt::lane_number()) >= 8 * COUNT) return;
   if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) simt::misaligned("stmatrix", site, row, 16);
+  simt::MatrixRows slot{};
+  for (int i = 0; i < 4; ++i) slot.result[i] = r[i];
+  simt::matrix_operation("stmatrix", site, &slot, simt::collect_rows);
   uint4 words;
   __builtin_memcpy(&words, slot.row, sizeof words);
-  *static_cast<uint4*>(row) = words;  // in the kernel's own code, where the checks see it
+  *static_cast<uint4*>(row) = words;  // in the kernel's code: the checks see it
 }
 
 inline void mma_m16n8k16_half(float (&d)[4], const std::uint32_t (&a)[4],

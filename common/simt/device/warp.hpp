@@ -1,4 +1,4 @@
-// Shuffles, votes, matches and reductions of a warp. Each lane passes a slot on its own stack; the
+// Shuffles, votes and reductions of a warp. Each lane passes a slot on its own stack; the
 // last lane fills in the results of all. The checks do not look at the slots: a kernel cannot
 // access another lane's stack.
 #pragma once
@@ -88,35 +88,6 @@ T reduce_lanes(const char* name, std::uint32_t mask, T value, Site site) {
   return slot.result;
 }
 
-// Which lanes have the same value.
-template <class T>
-struct Match {
-  T value;
-  std::uint32_t same, present;
-};
-
-template <class T>
-FLASH_SIMT_UNCHECKED void match_lanes(void* const slots[32], std::uint32_t present) {
-  for (int lane = 0; lane < 32; ++lane) {
-    if ((present >> lane & 1) == 0) continue;
-    auto* const mine = static_cast<Match<T>*>(slots[lane]);
-    mine->same = 0;
-    mine->present = present;
-    for (int other = 0; other < 32; ++other)  // bits are compared: NaN is like itself, 0 unlike -0
-      if ((present >> other & 1) &&
-          __builtin_memcmp(&static_cast<const Match<T>*>(slots[other])->value, &mine->value,
-                           sizeof(T)) == 0)
-        mine->same |= 1u << other;
-  }
-}
-
-template <class T>
-Match<T> match(const char* name, std::uint32_t mask, T value, Site site) {
-  Match<T> slot{value, 0, 0};
-  warp_operation({name, site, mask, &slot, match_lanes<T>});
-  return slot;
-}
-
 inline int check_width(int width) {
   // With another width the GPU's result is undefined.
   if (width < 1 || width > 32 || (width & (width - 1)) != 0) __builtin_trap();
@@ -184,17 +155,6 @@ inline int __all_sync(unsigned mask, int predicate, Site site = Site::here()) {
 inline int __any_sync(unsigned mask, int predicate, Site site = Site::here()) {
   return reduce_lanes<bit_or>("__any_sync", mask, static_cast<int>(predicate != 0), site);
 }
-template <class T>
-unsigned __match_any_sync(unsigned mask, T value, Site site = Site::here()) {
-  return match("__match_any_sync", mask, value, site).same;
-}
-template <class T>
-unsigned __match_all_sync(unsigned mask, T value, int* all, Site site = Site::here()) {
-  const Match<T> found = match("__match_all_sync", mask, value, site);
-  *all = found.same == found.present;
-  return *all ? mask : 0;
-}
-
 #define FLASH_SIMT_REDUCE(name, operation, T)                       \
   inline T name(unsigned mask, T value, Site site = Site::here()) { \
     return reduce_lanes<operation>(#name, mask, value, site);       \
@@ -205,9 +165,6 @@ FLASH_SIMT_REDUCE(__reduce_min_sync, less, unsigned)
 FLASH_SIMT_REDUCE(__reduce_min_sync, less, int)
 FLASH_SIMT_REDUCE(__reduce_max_sync, greater, unsigned)
 FLASH_SIMT_REDUCE(__reduce_max_sync, greater, int)
-FLASH_SIMT_REDUCE(__reduce_and_sync, bit_and, unsigned)
-FLASH_SIMT_REDUCE(__reduce_or_sync, bit_or, unsigned)
-FLASH_SIMT_REDUCE(__reduce_xor_sync, bit_xor, unsigned)
 #undef FLASH_SIMT_REDUCE
 
 }  // namespace intrinsics

@@ -62,11 +62,11 @@ __global__ void misaligned_copy(const float* x, float* out) {
 }
 
 __global__ void misaligned_ldmatrix(std::uint32_t* out) {
-  __shared__ __align__(16) unsigned short tile[8 * 12];
-  for (unsigned i = threadIdx.x; i < 96; i += 32) tile[i] = static_cast<unsigned short>(i);
+  __shared__ __align__(16) unsigned short tile[32 * 12];
+  for (unsigned i = threadIdx.x; i < 384; i += 32) tile[i] = static_cast<unsigned short>(i);
   __syncwarp();
-  std::uint32_t r[1];
-  ldmatrix<1>(r, tile + 12 * (threadIdx.x % 8));  // BUG
+  std::uint32_t r[4];
+  ldmatrix(r, tile + 12 * threadIdx.x);  // BUG
   out[threadIdx.x] = r[0];
 }
 

@@ -15,12 +15,6 @@ __global__ void early_return(float* out, int count) {
   out[threadIdx.x] = tile[count - 1 - threadIdx.x];
 }
 
-// A barrier that only one warp reaches.
-__global__ void barrier_in_one_warp(float* out) {
-  if (threadIdx.x < 32) __syncthreads();  // BUG
-  out[threadIdx.x] = 1;
-}
-
 // Two branches, a barrier in each.
 __global__ void barrier_in_both_branches(float* out) {
   if (threadIdx.x % 2 == 0) {
@@ -28,14 +22,6 @@ __global__ void barrier_in_both_branches(float* out) {
     __syncthreads();  // BUG
   } else {
     out[threadIdx.x] = 2;
-    __syncthreads();  // BUG
-  }
-}
-
-// Loops of different lengths with a barrier inside.
-__global__ void uneven_loop(float* out) {
-  for (unsigned i = 0; i < 1 + threadIdx.x / 32; ++i) {
-    out[threadIdx.x] += 1;
     __syncthreads();  // BUG
   }
 }
@@ -77,9 +63,7 @@ __global__ void flag_that_nobody_raises(int* flag) {
 std::vector<Specimen> barriers() {
   return {
       mistake(kBarrierMissed, KERNEL(early_return), {1, 64}, zeros(64), 50),
-      mistake(kBarrierMissed, KERNEL(barrier_in_one_warp), {1, 64}, zeros(64)),
       mistake(kBarrierMismatch, KERNEL(barrier_in_both_branches), {1, 64}, zeros(64)),
-      mistake(kBarrierMissed, KERNEL(uneven_loop), {1, 64}, zeros(64)),
       mistake(kBarrierMissed, KERNEL(counting_barrier), {1, 64}, zeros(64)),
       mistake(kWarpMismatch, KERNEL(shuffle_against_barrier), {1, 32}, zeros(32)),
       mistake(kWarpMismatch, KERNEL(crossed_shuffles), {1, 32}, zeros(32)),

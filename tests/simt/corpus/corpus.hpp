@@ -31,8 +31,6 @@ FLASH_EXPORT std::vector<Specimen> hopper_mistakes();
 FLASH_EXPORT std::vector<Specimen> hopper_right();
 FLASH_EXPORT std::vector<Specimen> hopper_early();
 FLASH_EXPORT std::vector<Specimen> right();
-// Attention of 128 queries and 256 keys, heads of 128, by the kernel of hopper_attention.cu.
-FLASH_EXPORT bool attention_is_right();
 
 // Whether the corpus was built for the checks.
 FLASH_EXPORT bool is_checked();

@@ -86,4 +86,20 @@ __device__ __forceinline__ void fill(Half* tile, int count) {
   for (int i = threadIdx.x; i < count; i += blockDim.x) tile[i] = from_float<Half>(1);
 }
 
+// How kernels begin: with a tile; with one and a barrier for a copy to it; with one that all
+// threads have filled, for TMA and wgmma.
+#define TILE                                   \
+  FLASH_DYNAMIC_SHARED(unsigned char, shared); \
+  Half* const tile = tiles(shared)
+#define TILE_AND_BARRIER                                     \
+  TILE;                                                      \
+  __shared__ Barrier full;                                   \
+  if (threadIdx.x == 0) init(full, 1), fence_barrier_init(); \
+  __syncthreads()
+#define TILE_OF_ONES   \
+  TILE;                \
+  fill(tile, kTile);   \
+  fence_proxy_async(); \
+  __syncthreads()
+
 }  // namespace flash::simt_corpus

@@ -8,49 +8,9 @@ using enum simt::FindingKind;
 
 // ---- mbarriers and loads ------------------------------------------------------------------------
 
-// Most kernels begin like this one.
-__global__ void copy_not_waited_for_at_all(const __grid_constant__ TensorMap map, float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  __shared__ Barrier full;
-  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
-  __syncthreads();
-  if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
-  out[threadIdx.x] = to_float(tile[threadIdx.x]);  // BUG
-}
-
-__global__ void one_thread_waits_for_all(const __grid_constant__ TensorMap map, float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  __shared__ Barrier full;
-  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    copy(tile, map, full, 0);  // BUG
-    wait(full, 0);
-  }
-  out[threadIdx.x] = to_float(tile[threadIdx.x]);  // BUG
-}
-
-// A __syncthreads() behind the copy's start says nothing of its end.
-__global__ void meets_instead_of_waiting(const __grid_constant__ TensorMap map, float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  __shared__ Barrier full;
-  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
-  __syncthreads();
-  if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
-  __syncthreads();
-  out[threadIdx.x] = to_float(tile[threadIdx.x]);  // BUG
-}
-
 // All read the same number, but one warp without having waited.
 __global__ void one_warp_does_not_wait(const __grid_constant__ TensorMap map, float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  __shared__ Barrier full;
-  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
-  __syncthreads();
+  TILE_AND_BARRIER;
   if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
   __syncthreads();
   if (threadIdx.x < 64) wait(full, 0);
@@ -58,11 +18,7 @@ __global__ void one_warp_does_not_wait(const __grid_constant__ TensorMap map, fl
 }
 
 __global__ void waits_for_the_wrong_parity(const __grid_constant__ TensorMap map, float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  __shared__ Barrier full;
-  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
-  __syncthreads();
+  TILE_AND_BARRIER;
   wait(full, 1);
   __syncthreads();  // so that it is phase 0 that goes on at the wait, under every schedule
   if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
@@ -89,11 +45,7 @@ __global__ void waits_for_the_phase_before(float* out) {
 }
 
 __global__ void announces_too_few_bytes(const __grid_constant__ TensorMap map, float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  __shared__ Barrier full;
-  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
-  __syncthreads();
+  TILE_AND_BARRIER;
   if (threadIdx.x == 0) {
     arrive_expecting(full, kTileBytes);
     tma_load(tile, map, full, 0, 0, 0, 0);
@@ -104,11 +56,7 @@ __global__ void announces_too_few_bytes(const __grid_constant__ TensorMap map, f
 }
 
 __global__ void announces_too_many_bytes(const __grid_constant__ TensorMap map, float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  __shared__ Barrier full;
-  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
-  __syncthreads();
+  TILE_AND_BARRIER;
   if (threadIdx.x == 0) {
     arrive_expecting(full, 2 * kTileBytes);
     tma_load(tile, map, full, 0, 0, 0, 0);
@@ -117,23 +65,8 @@ __global__ void announces_too_many_bytes(const __grid_constant__ TensorMap map, 
   out[threadIdx.x] = to_float(tile[threadIdx.x]);
 }
 
-__global__ void announces_after_the_copy(const __grid_constant__ TensorMap map, float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  __shared__ Barrier full;
-  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    tma_load(tile, map, full, 0, 0, 0, 0);  // BUG
-    arrive_expecting(full, kTileBytes);
-  }
-  wait(full, 0);
-  out[threadIdx.x] = to_float(tile[threadIdx.x]);
-}
-
 __global__ void expects_an_arrival_too_many(const __grid_constant__ TensorMap map, float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
+  TILE;
   __shared__ Barrier full;
   if (threadIdx.x == 0) init(full, 2), fence_barrier_init();
   __syncthreads();
@@ -142,29 +75,8 @@ __global__ void expects_an_arrival_too_many(const __grid_constant__ TensorMap ma
   out[threadIdx.x] = to_float(tile[threadIdx.x]);
 }
 
-// Warps 0 and 1 read the tile and arrive; warp 2 overwrites it behind the first of them.
-__global__ void expects_an_arrival_too_few(const __grid_constant__ TensorMap map, float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  __shared__ Barrier full, empty;
-  if (threadIdx.x == 0) init(full, 1), init(empty, 1), fence_barrier_init();
-  __syncthreads();
-  if (threadIdx.x == 64) {
-    copy(tile, map, full, 0);
-    wait(empty, 0);
-    copy(tile, map, full, 64);  // BUG
-    wait(full, 1);
-  } else if (threadIdx.x < 64) {
-    wait(full, 0);
-    out[threadIdx.x] = to_float(tile[threadIdx.x]);  // BUG
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) arrive(empty);
-  }
-}
-
 __global__ void releases_before_it_reads(const __grid_constant__ TensorMap map, float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
+  TILE;
   __shared__ Barrier full, empty;
   if (threadIdx.x == 0) init(full, 1), init(empty, 1), fence_barrier_init();
   __syncthreads();
@@ -177,31 +89,11 @@ __global__ void releases_before_it_reads(const __grid_constant__ TensorMap map, 
     wait(full, 0);
     if (threadIdx.x == 0) arrive(empty);
     out[threadIdx.x] = to_float(tile[threadIdx.x]);  // BUG
-  }
-}
-
-// One arrival for the warp, without a __syncwarp() before it.
-__global__ void releases_for_other_lanes(const __grid_constant__ TensorMap map, float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  __shared__ Barrier full, empty;
-  if (threadIdx.x == 0) init(full, 1), init(empty, 1), fence_barrier_init();
-  __syncthreads();
-  if (threadIdx.x == 32) {
-    copy(tile, map, full, 0);
-    wait(empty, 0);
-    copy(tile, map, full, 64);  // BUG
-    wait(full, 1);
-  } else if (threadIdx.x < 32) {
-    wait(full, 0);
-    out[threadIdx.x] = to_float(tile[threadIdx.x]);  // BUG
-    if (threadIdx.x == 0) arrive(empty);
   }
 }
 
 __global__ void barrier_not_initialized(const __grid_constant__ TensorMap map, float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
+  TILE;
   __shared__ Barrier full[2];
   if (threadIdx.x == 0) init(full[0], 1), fence_barrier_init();
   __syncthreads();
@@ -210,21 +102,9 @@ __global__ void barrier_not_initialized(const __grid_constant__ TensorMap map, f
   out[threadIdx.x] = to_float(tile[threadIdx.x]);
 }
 
-__global__ void barrier_unknown_to_tma(const __grid_constant__ TensorMap map, float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  __shared__ Barrier full;
-  if (threadIdx.x == 0) init(full, 1);
-  __syncthreads();
-  if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
-  wait(full, 0);
-  out[threadIdx.x] = to_float(tile[threadIdx.x]);
-}
-
 // The fence comes behind the barrier that tells the others of it.
 __global__ void barrier_known_to_tma_too_late(const __grid_constant__ TensorMap map, float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
+  TILE;
   __shared__ Barrier full;
   if (threadIdx.x == 0) init(full, 1);
   __syncthreads();
@@ -244,11 +124,7 @@ __global__ void barrier_made_twice(float* out) {
 }
 
 __global__ void copies_what_nobody_wrote(const __grid_constant__ TensorMap map, float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  __shared__ Barrier full;
-  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
-  __syncthreads();
+  TILE_AND_BARRIER;
   if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
   wait(full, 0);
   out[threadIdx.x] = to_float(tile[threadIdx.x]);
@@ -256,22 +132,14 @@ __global__ void copies_what_nobody_wrote(const __grid_constant__ TensorMap map, 
 
 // The tensor map has twice the rows that were allocated.
 __global__ void copies_from_behind_the_tensor(const __grid_constant__ TensorMap map, float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  __shared__ Barrier full;
-  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
-  __syncthreads();
+  TILE_AND_BARRIER;
   if (threadIdx.x == 0) copy(tile, map, full, 64);  // BUG
   wait(full, 0);
   out[threadIdx.x] = to_float(tile[threadIdx.x]);
 }
 
 __global__ void copy_that_nobody_waits_for(const __grid_constant__ TensorMap map) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  __shared__ Barrier full;
-  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
-  __syncthreads();
+  TILE_AND_BARRIER;
   if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
 }
 
@@ -287,11 +155,7 @@ __global__ void tile_not_at_1024(const __grid_constant__ TensorMap map, float* o
 
 // Boxes of 128 rows, tiles of 64.
 __global__ void box_larger_than_its_tile(const __grid_constant__ TensorMap map, float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  __shared__ Barrier full;
-  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
-  __syncthreads();
+  TILE_AND_BARRIER;
   if (threadIdx.x == 0) {
     arrive_expecting(full, 4 * kTileBytes);
     tma_load(tile, map, full, 0, 0, 0, 0);           // BUG
@@ -302,11 +166,7 @@ __global__ void box_larger_than_its_tile(const __grid_constant__ TensorMap map, 
 }
 
 __global__ void box_behind_shared_memory(const __grid_constant__ TensorMap map, float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  __shared__ Barrier full;
-  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
-  __syncthreads();
+  TILE_AND_BARRIER;
   if (threadIdx.x == 0) {
     arrive_expecting(full, 2 * kTileBytes);
     tma_load(tile + kTile, map, full, 0, 0, 0, 0);  // BUG
@@ -317,23 +177,9 @@ __global__ void box_behind_shared_memory(const __grid_constant__ TensorMap map, 
 
 // ---- proxies ------------------------------------------------------------------------------------
 
-__global__ void no_proxy_fence_before_wgmma(float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  for (int i = threadIdx.x; i < kTile; i += 128) tile[i] = from_float<Half>(1);  // BUG
-  __syncthreads();
-  float D[8];
-  wgmma_fence();
-  multiply<16>(D, tile, tile);  // BUG
-  wgmma_commit();
-  wgmma_wait<0>();
-  out[threadIdx.x] = sum(D);
-}
-
 // The fence is for those that wrote, and before the barrier.
 __global__ void proxy_fence_behind_the_barrier(float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
+  TILE;
   for (int i = threadIdx.x; i < kTile; i += 128) tile[i] = from_float<Half>(1);  // BUG
   __syncthreads();
   fence_proxy_async();
@@ -345,21 +191,9 @@ __global__ void proxy_fence_behind_the_barrier(float* out) {
   out[threadIdx.x] = sum(D);
 }
 
-__global__ void no_proxy_fence_before_a_store(const __grid_constant__ TensorMap map) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  for (int i = threadIdx.x; i < kTile; i += 32) tile[i] = from_float<Half>(1);  // BUG
-  __syncwarp();
-  if (threadIdx.x != 0) return;
-  tma_store(map, tile, 0, 0, 0, 0);  // BUG
-  tma_commit();
-  tma_wait<0>();
-}
-
 __global__ void no_proxy_fence_before_an_overwriting_load(const __grid_constant__ TensorMap map,
                                                           float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
+  TILE;
   __shared__ Barrier full;
   if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
   tile[threadIdx.x] = from_float<Half>(1);  // BUG
@@ -372,11 +206,7 @@ __global__ void no_proxy_fence_before_an_overwriting_load(const __grid_constant_
 // ---- stores -------------------------------------------------------------------------------------
 
 __global__ void slab_changed_during_a_store(const __grid_constant__ TensorMap map) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  fill(tile, kTile);
-  fence_proxy_async();
-  __syncwarp();
+  TILE_OF_ONES;
   if (threadIdx.x == 0) {
     tma_store(map, tile, 0, 0, 0, 0);  // BUG
     tma_commit();
@@ -387,33 +217,14 @@ __global__ void slab_changed_during_a_store(const __grid_constant__ TensorMap ma
 }
 
 __global__ void store_not_waited_for(const __grid_constant__ TensorMap map) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  fill(tile, kTile);
-  fence_proxy_async();
-  __syncwarp();
+  TILE_OF_ONES;
   if (threadIdx.x != 0) return;
   tma_store(map, tile, 0, 0, 0, 0);  // BUG
   tma_commit();
 }
 
-__global__ void store_not_committed(const __grid_constant__ TensorMap map) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  fill(tile, kTile);
-  fence_proxy_async();
-  __syncwarp();
-  if (threadIdx.x != 0) return;
-  tma_store(map, tile, 0, 0, 0, 0);  // BUG
-  tma_wait_read<0>();
-}
-
 __global__ void stores_behind_the_tensor(const __grid_constant__ TensorMap map) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  fill(tile, kTile);
-  fence_proxy_async();
-  __syncwarp();
+  TILE_OF_ONES;
   if (threadIdx.x != 0) return;
   tma_store(map, tile, 0, 64, 0, 0);  // BUG
   tma_commit();
@@ -422,11 +233,7 @@ __global__ void stores_behind_the_tensor(const __grid_constant__ TensorMap map) 
 
 // A load may begin before the tensor, a store may not.
 __global__ void stores_before_the_tensor(const __grid_constant__ TensorMap map) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  fill(tile, kTile);
-  fence_proxy_async();
-  __syncwarp();
+  TILE_OF_ONES;
   if (threadIdx.x != 0) return;
   tma_store(map, tile, 0, -16, 0, 0);  // BUG
   tma_commit();
@@ -434,8 +241,7 @@ __global__ void stores_before_the_tensor(const __grid_constant__ TensorMap map) 
 }
 
 __global__ void stores_what_nobody_wrote(const __grid_constant__ TensorMap map) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
+  TILE;
   fill(tile, kTile - 64);
   fence_proxy_async();
   __syncwarp();
@@ -445,25 +251,10 @@ __global__ void stores_what_nobody_wrote(const __grid_constant__ TensorMap map) 
   tma_wait<0>();
 }
 
-__global__ void lanes_store_without_meeting(const __grid_constant__ TensorMap map) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  for (int i = threadIdx.x; i < kTile; i += 32) tile[i] = from_float<Half>(1);  // BUG
-  fence_proxy_async();
-  if (threadIdx.x != 0) return;
-  tma_store(map, tile, 0, 0, 0, 0);  // BUG
-  tma_commit();
-  tma_wait<0>();
-}
-
 // ---- wgmma --------------------------------------------------------------------------------------
 
 __global__ void product_not_waited_for(float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  fill(tile, kTile);
-  fence_proxy_async();
-  __syncthreads();
+  TILE_OF_ONES;
   float D[8];
   wgmma_fence();
   multiply<16>(D, tile, tile);
@@ -472,25 +263,8 @@ __global__ void product_not_waited_for(float* out) {
   wgmma_wait<0>();
 }
 
-__global__ void product_not_committed(float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  fill(tile, kTile);
-  fence_proxy_async();
-  __syncthreads();
-  float D[8];
-  wgmma_fence();
-  multiply<16>(D, tile, tile);
-  wgmma_wait<0>();
-  out[threadIdx.x] = D[0];  // BUG
-}
-
 __global__ void waits_for_a_group_too_few(float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  fill(tile, kTile);
-  fence_proxy_async();
-  __syncthreads();
+  TILE_OF_ONES;
   float S[8], D[8];
   wgmma_fence();
   multiply<16>(S, tile, tile);
@@ -503,11 +277,7 @@ __global__ void waits_for_a_group_too_few(float* out) {
 }
 
 __global__ void returns_during_a_product(float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  fill(tile, kTile);
-  fence_proxy_async();
-  __syncthreads();
+  TILE_OF_ONES;
   float D[8];
   wgmma_fence();
   multiply<16>(D, tile, tile);  // BUG
@@ -515,27 +285,8 @@ __global__ void returns_during_a_product(float* out) {
   out[threadIdx.x] = 0;
 }
 
-__global__ void accumulator_changed_in_flight(float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  fill(tile, kTile);
-  fence_proxy_async();
-  __syncthreads();
-  float D[8];
-  wgmma_fence();
-  multiply<16>(D, tile, tile);
-  wgmma_commit();
-  for (float& d : D) d = 0;  // BUG
-  wgmma_wait<0>();
-  out[threadIdx.x] = sum(D);
-}
-
 __global__ void tile_changed_in_flight(float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  fill(tile, kTile);
-  fence_proxy_async();
-  __syncthreads();
+  TILE_OF_ONES;
   float D[8];
   wgmma_fence();
   multiply<16>(D, tile, tile);  // BUG
@@ -546,11 +297,7 @@ __global__ void tile_changed_in_flight(float* out) {
 }
 
 __global__ void a_rewritten_in_flight(float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  fill(tile, kTile);
-  fence_proxy_async();
-  __syncthreads();
+  TILE_OF_ONES;
   float D[8];
   std::uint32_t A[4] = {1, 2, 3, 4};
   wgmma_fence();
@@ -562,11 +309,7 @@ __global__ void a_rewritten_in_flight(float* out) {
 }
 
 __global__ void no_wgmma_fence(float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  fill(tile, kTile);
-  fence_proxy_async();
-  __syncthreads();
+  TILE_OF_ONES;
   float D[8] = {};
   multiply<16>(D, tile, tile, true);  // BUG
   wgmma_commit();
@@ -575,11 +318,7 @@ __global__ void no_wgmma_fence(float* out) {
 }
 
 __global__ void no_wgmma_fence_after_a_change(float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  fill(tile, kTile);
-  fence_proxy_async();
-  __syncthreads();
+  TILE_OF_ONES;
   float D[8];
   wgmma_fence();
   multiply<16>(D, tile, tile);
@@ -592,28 +331,8 @@ __global__ void no_wgmma_fence_after_a_change(float* out) {
   out[threadIdx.x] = sum(D);
 }
 
-__global__ void no_wgmma_fence_after_packing(float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  fill(tile, kTile);
-  fence_proxy_async();
-  __syncthreads();
-  float S[8], D[8];
-  std::uint32_t A[4] = {1, 2, 3, 4};
-  wgmma_fence();
-  wgmma<16, Half>(S, A, matrix_descriptor(tile, 16, 1024), false);
-  wgmma_commit();
-  wgmma_wait<0>();
-  A[1] = threadIdx.x;
-  wgmma<16, Half>(D, A, matrix_descriptor(tile, 16, 1024), false);  // BUG
-  wgmma_commit();
-  wgmma_wait<0>();
-  out[threadIdx.x] = sum(S) + sum(D);
-}
-
 __global__ void product_of_what_nobody_wrote(float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
+  TILE;
   fill(tile, kTile - 64);
   fence_proxy_async();
   __syncthreads();
@@ -626,8 +345,7 @@ __global__ void product_of_what_nobody_wrote(float* out) {
 }
 
 __global__ void releases_during_a_product(const __grid_constant__ TensorMap map, float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
+  TILE;
   __shared__ Barrier full, empty;
   if (threadIdx.x == 0) init(full, 1), init(empty, 1), fence_barrier_init();
   __syncthreads();
@@ -650,11 +368,7 @@ __global__ void releases_during_a_product(const __grid_constant__ TensorMap map,
 
 __global__ void product_of_a_tile_not_waited_for(const __grid_constant__ TensorMap map,
                                                  float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  __shared__ Barrier full;
-  if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
-  __syncthreads();
+  TILE_AND_BARRIER;
   if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
   if (threadIdx.x < 32) wait(full, 0);
   float D[8];
@@ -666,11 +380,7 @@ __global__ void product_of_a_tile_not_waited_for(const __grid_constant__ TensorM
 }
 
 __global__ void half_a_warpgroup(float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  fill(tile, kTile);
-  fence_proxy_async();
-  __syncthreads();
+  TILE_OF_ONES;
   float D[8] = {};
   wgmma_fence();
   if (threadIdx.x < 64)
@@ -682,8 +392,7 @@ __global__ void half_a_warpgroup(float* out) {
 }
 
 __global__ void descriptors_differ(float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
+  TILE;
   fill(tile, 2 * kTile);
   fence_proxy_async();
   __syncthreads();
@@ -697,11 +406,7 @@ __global__ void descriptors_differ(float* out) {
 }
 
 __global__ void tile_behind_shared_memory(float* out) {
-  FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  Half* const tile = tiles(shared);
-  fill(tile, kTile);
-  fence_proxy_async();
-  __syncthreads();
+  TILE_OF_ONES;
   float D[8];
   wgmma_fence();
   const MatrixDescriptor b = matrix_descriptor(tile, 1024, 16 * kTileBytes);
@@ -768,21 +473,14 @@ std::vector<Specimen> hopper_mistakes() {
   const Rows rows{128};
   const Array out = zeros(384);
   return {
-      mistake(kRace, KERNEL(copy_not_waited_for_at_all), with(32), rows, out),
-      mistake(kRace, KERNEL(one_thread_waits_for_all), with(32), rows, out),
-      mistake(kRace, KERNEL(meets_instead_of_waiting), with(32), rows, out),
       mistake(kRace, KERNEL(one_warp_does_not_wait), with(96), rows, out),
       mistake(kRace, KERNEL(waits_for_the_wrong_parity), with(32), rows, out),
       mistake(kRace, KERNEL(waits_for_the_phase_before), with(64), out),
       mistake(kWrongArgument, KERNEL(announces_too_few_bytes), with(32), rows, out),
       mistake(kDeadlock, KERNEL(announces_too_many_bytes), with(32), rows, out),
-      mistake(kWrongArgument, KERNEL(announces_after_the_copy), with(32), rows, out),
       mistake(kDeadlock, KERNEL(expects_an_arrival_too_many), with(32), rows, out),
-      mistake(kRace, KERNEL(expects_an_arrival_too_few), with(96), rows, out),
       mistake(kRace, KERNEL(releases_before_it_reads), with(64), rows, out),
-      mistake(kRace, KERNEL(releases_for_other_lanes), with(64), rows, out),
       mistake(kWrongArgument, KERNEL(barrier_not_initialized), with(32), rows, out),
-      mistake(kFence, KERNEL(barrier_unknown_to_tma), with(32), rows, out),
       mistake(kFence, KERNEL(barrier_known_to_tma_too_late), with(64), rows, out),
       mistake(kWrongArgument, KERNEL(barrier_made_twice), with(32), out),
       mistake(kUninitialized, KERNEL(copies_what_nobody_wrote), with(32),
@@ -793,28 +491,21 @@ std::vector<Specimen> hopper_mistakes() {
       mistake(kMisaligned, KERNEL(tile_not_at_1024), with(32), rows, out),
       mistake(kRace, KERNEL(box_larger_than_its_tile), with(32, 4), Rows{128, 128}, out),
       mistake(kOutOfBounds, KERNEL(box_behind_shared_memory), with(32), Rows{128, 128}, out),
-      mistake(kFence, KERNEL(no_proxy_fence_before_wgmma), with(128), out),
       mistake(kFence, KERNEL(proxy_fence_behind_the_barrier), with(128), out),
-      mistake(kFence, KERNEL(no_proxy_fence_before_a_store), with(32), rows),
       mistake(kFence, KERNEL(no_proxy_fence_before_an_overwriting_load), with(32), rows, out),
       mistake(kRace, KERNEL(slab_changed_during_a_store), with(32), rows),
       mistake(kAsyncCopy, KERNEL(store_not_waited_for), with(32), rows),
-      mistake(kAsyncCopy, KERNEL(store_not_committed), with(32), rows),
       mistake(kOutOfBounds, KERNEL(stores_behind_the_tensor), with(32),
               Rows{64, 64, Rows::kResult, 128}),
       mistake(kWrongArgument, KERNEL(stores_before_the_tensor), with(32), rows),
       mistake(kUninitialized, KERNEL(stores_what_nobody_wrote), with(32), rows),
-      mistake(kRace, KERNEL(lanes_store_without_meeting), with(32), rows),
       mistake(kAsyncCopy, KERNEL(product_not_waited_for), with(128), out),
-      mistake(kAsyncCopy, KERNEL(product_not_committed), with(128), out),
       mistake(kAsyncCopy, KERNEL(waits_for_a_group_too_few), with(128), out),
       mistake(kAsyncCopy, KERNEL(returns_during_a_product), with(128), out),
-      mistake(kAsyncCopy, KERNEL(accumulator_changed_in_flight), with(128), out),
       mistake(kRace, KERNEL(tile_changed_in_flight), with(128), out),
       mistake(kAsyncCopy, KERNEL(a_rewritten_in_flight), with(128), out),
       mistake(kFence, KERNEL(no_wgmma_fence), with(128), out),
       mistake(kFence, KERNEL(no_wgmma_fence_after_a_change), with(128), out),
-      mistake(kFence, KERNEL(no_wgmma_fence_after_packing), with(128), out),
       mistake(kUninitialized, KERNEL(product_of_what_nobody_wrote), with(128), out),
       mistake(kRace, KERNEL(releases_during_a_product), with(256), rows, out),
       mistake(kRace, KERNEL(product_of_a_tile_not_waited_for), with(128), rows, out),

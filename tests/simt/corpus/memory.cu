@@ -98,6 +98,10 @@ __global__ void misaligned_shared_float2(float* out) {
   out[threadIdx.x] = pair.x + pair.y;
 }
 
+__global__ void misaligned_atomic(int* out) {
+  atomicAdd(reinterpret_cast<int*>(reinterpret_cast<char*>(out) + 2), 1);  // BUG
+}
+
 __global__ void follows_a_host_pointer(const float* x, float* out) {
   out[threadIdx.x] = x[threadIdx.x];  // BUG
 }
@@ -149,6 +153,7 @@ std::vector<Specimen> memory() {
        }},
       mistake(kMisaligned, KERNEL(misaligned_float4), {1, 32}, counting(256), zeros(32)),
       mistake(kMisaligned, KERNEL(misaligned_shared_float2), {1, 32}, zeros(32)),
+      mistake(kMisaligned, KERNEL(misaligned_atomic), {1, 32}, zeros(32)),
       {"follows_a_host_pointer", kHostMemory,
        [] {
          const Tensor<float, 1> x({32});

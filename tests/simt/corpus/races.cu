@@ -45,18 +45,8 @@ __global__ void store_called_later(float* out) {
   store(2);
 }
 
-// A reduction in a tree whose last steps are left to "the warp runs in lockstep".
-__global__ void lockstep_reduction(float* out) {
-  __shared__ float sums[32];
-  sums[threadIdx.x] = 1;
-  __syncthreads();
-  for (int distance = 16; distance > 0; distance /= 2)
-    if (static_cast<int>(threadIdx.x) < distance)
-      sums[threadIdx.x] += sums[threadIdx.x + distance];  // BUG
-  if (threadIdx.x == 0) out[0] = sums[0];
-}
-
-// The same, with volatile: it stops the compiler, not the race.
+// A reduction in a tree whose last steps are left to "the warp runs in lockstep", with volatile: it
+// stops the compiler, not the race.
 __global__ void volatile_reduction(float* out) {
   __shared__ volatile float sums[32];
   sums[threadIdx.x] = 1;
@@ -99,12 +89,6 @@ __global__ void all_write_one(float* out) {
   out[threadIdx.x] = scale;
 }
 
-__global__ void dynamic_tile(float* out) {
-  FLASH_DYNAMIC_SHARED(float, tile);
-  tile[threadIdx.x] = static_cast<float>(threadIdx.x);  // BUG
-  out[threadIdx.x] = tile[(threadIdx.x + 32) % 64];     // BUG
-}
-
 // Two threads write the halves of one float: a write of 2 bytes next to a read of 4.
 __global__ void narrow_write(unsigned* out) {
   __shared__ unsigned word[2];
@@ -117,11 +101,6 @@ __global__ void narrow_write(unsigned* out) {
 __global__ void global_neighbour(float* data) {
   data[threadIdx.x] += 1;                           // BUG
   if (threadIdx.x > 0) data[threadIdx.x - 1] += 1;  // BUG
-}
-
-// Each block adds to the same sum.
-__global__ void blocks_add(float* sum) {
-  if (threadIdx.x == 0) sum[0] += 1;  // BUG
 }
 
 // Rows overlap by one: block b writes the first row of block b + 1.
@@ -161,16 +140,13 @@ std::vector<Specimen> races() {
       mistake(kRace, KERNEL(no_barrier_before_overwrite), {1, 64}, zeros(64)),
       mistake(kRace, KERNEL(tile_loop_one_barrier), {1, 64}, counting(192), zeros(64), 3),
       mistake(kRace, KERNEL(store_called_later), {1, 64}, zeros(64)),
-      mistake(kRace, KERNEL(lockstep_reduction), {1, 32}, zeros(1)),
       mistake(kRace, KERNEL(volatile_reduction), {1, 32}, zeros(1)),
       mistake(kRace, KERNEL(shuffle_is_no_fence), {1, 32}, zeros(32)),
       mistake(kRace, KERNEL(syncwarp_across_warps), {1, 64}, zeros(64)),
       mistake(kRace, KERNEL(syncwarp_half_mask), {1, 32}, zeros(32)),
       mistake(kRace, KERNEL(all_write_one), {1, 32}, zeros(32)),
-      mistake(kRace, KERNEL(dynamic_tile), {1, 64, 256}, zeros(64)),
       mistake(kRace, KERNEL(narrow_write), {1, 32}, zeros(2)),
       mistake(kRace, KERNEL(global_neighbour), {1, 64}, zeros(64)),
-      mistake(kRace, KERNEL(blocks_add), {3, 32}, zeros(1)),
       mistake(kRace, KERNEL(blocks_overlap), {2, 32}, zeros(64)),
       mistake(kRace, KERNEL(reads_other_block), {2, 32}, zeros(128)),
       mistake(kRace, KERNEL(atomic_and_plain), {1, 32}, zeros(1), zeros(32)),

@@ -16,19 +16,6 @@ __global__ void reverse_tile(const float* x, float* out) {
   out[blockIdx.x * 64 + threadIdx.x] = tile[63 - threadIdx.x];
 }
 
-// Two barriers a tile: before the product, and before the next tile.
-__global__ void tile_loop(const float* x, float* out, int tiles) {
-  FLASH_DYNAMIC_SHARED(float, tile);
-  float sum = 0;
-  for (int t = 0; t < tiles; ++t) {
-    __syncthreads();
-    tile[threadIdx.x] = x[t * 64 + threadIdx.x];
-    __syncthreads();
-    for (int j = 0; j < 64; ++j) sum += tile[j];
-  }
-  out[threadIdx.x] = sum;
-}
-
 // Two buffers, one barrier a tile.
 __global__ void double_buffer(const float* x, float* out, int tiles) {
   __shared__ float buffer[2][64];
@@ -174,23 +161,11 @@ __global__ void voting_barriers(int* out) {
 
 __global__ void votes(unsigned* out) {
   const unsigned lane = threadIdx.x;
-  const unsigned odd = __ballot_sync(kAllLanes, lane % 2),
-                 same = __match_any_sync(kAllLanes, lane / 8);
-  int all = 0;
-  const unsigned everybody = __match_all_sync(kAllLanes, 7, &all);
-  out[lane] = (odd == 0xaaaaaaaau) + 2 * (same == 0xffu << (lane / 8 * 8)) +
-              4 * (everybody == kAllLanes && all) +
-              8 * (__reduce_add_sync(kAllLanes, lane) == 496u) +
-              16 * (__reduce_max_sync(kAllLanes, static_cast<int>(lane) - 40) == -9) +
-              32u * static_cast<unsigned>(__all_sync(kAllLanes, lane < 32) &&
-                                          !__any_sync(kAllLanes, lane > 31));
-}
-
-// A lane may return before others have read their results; bits are compared, not numbers.
-__global__ void matches_and_leaves(int* out) {
-  const unsigned odd = threadIdx.x % 2, half = threadIdx.x % 4;
-  const unsigned same = __match_any_sync(kAllLanes, odd ? NAN : half ? 0.0f : -0.0f);
-  out[threadIdx.x] = same == (odd ? 0xaaaaaaaau : half ? 0x44444444u : 0x11111111u);
+  out[lane] = (__ballot_sync(kAllLanes, lane % 2) == 0xaaaaaaaau) +
+              2 * (__reduce_add_sync(kAllLanes, lane) == 496u) +
+              4 * (__reduce_max_sync(kAllLanes, static_cast<int>(lane) - 40) == -9) +
+              8u * static_cast<unsigned>(__all_sync(kAllLanes, lane < 32) &&
+                                         !__any_sync(kAllLanes, lane > 31));
 }
 
 __global__ void shuffles(int* out) {
@@ -241,7 +216,6 @@ std::vector<Specimen> right() {
   return {
       right(KERNEL(reverse_tile), {2, 64}, IS(i / 64 * 64 + 63 - i % 64), counting(128),
             result(128)),
-      right(KERNEL(tile_loop), {1, 64, 256}, IS(191 * 192 / 2), counting(192), result(64), 3),
       right(KERNEL(double_buffer), {1, 64}, IS(319 * 320 / 2), counting(320), result(64), 5),
       right(KERNEL(syncwarp_reduction), {1, 128}, IS(496 + 1024 * i), counting(128), result(4)),
       right(KERNEL(half_warps), {1, 32}, IS(i / 16 * 16 + (i + (i < 16 ? 3 : 5)) % 16), result(32)),
@@ -260,8 +234,7 @@ std::vector<Specimen> right() {
       right(KERNEL(three_dimensions), {dim3(2, 3, 4), dim3(5, 3, 2)}, IS(1000 * (i / 30) + i % 30),
             result(24 * 30)),
       right(KERNEL(voting_barriers), {1, 64}, IS(1110), result(64)),
-      right(KERNEL(votes), {1, 32}, IS(63), result(32)),
-      right(KERNEL(matches_and_leaves), {1, 32}, IS(1), result(32)),
+      right(KERNEL(votes), {1, 32}, IS(15), result(32)),
       right(KERNEL(shuffles), {1, 32}, IS(15), result(32)),
       right(KERNEL(cooperative_tiles), {1, 64}, IS(i / 8 * 64 + 28 + i / 8 * 8 + 7), counting(64),
             result(64)),

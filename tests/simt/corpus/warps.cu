@@ -32,26 +32,16 @@ __global__ void reads_from_the_dead(float* out) {
   out[threadIdx.x] = __shfl_sync(0xffffffffu, 1.0f, 5);  // BUG
 }
 
-// The vote is in a branch that not all lanes take.
-__global__ void vote_in_a_branch(int* out) {
-  if (threadIdx.x % 2 == 0) out[threadIdx.x] = __any_sync(0xffffffffu, threadIdx.x > 3);  // BUG
-  __syncwarp();
-}
-
 // Lanes disagree about who takes part.
 __global__ void two_masks(float* out) {
   const unsigned mask = threadIdx.x < 16 ? 0xffffffffu : 0xffff0000u;
   out[threadIdx.x] = __shfl_sync(mask, 1.0f, 20);  // BUG
 }
 
-// The shuffle is in a header. Half of the lanes return, or do not come.
+// The shuffle is in a header. Half of the lanes return.
 __global__ void return_before_a_sum(float* out) {
   if (threadIdx.x >= 16) return;
   out[threadIdx.x] = warp_sum(1.0f);  // BUG
-}
-__global__ void sum_in_a_branch(float* out) {
-  if (threadIdx.x < 16) out[threadIdx.x] = warp_sum(1.0f);  // BUG
-  __syncthreads();
 }
 
 // And in a function that the kernel calls.
@@ -72,10 +62,8 @@ std::vector<Specimen> warps() {
       mistake(kWarpMismatch, KERNEL(not_in_own_mask), {1, 32}, zeros(32)),
       mistake(kWarpMismatch, KERNEL(partial_warp), {1, 48}, zeros(48)),
       mistake(kWarpMismatch, KERNEL(reads_from_the_dead), {1, 32}, zeros(32)),
-      mistake(kWarpMismatch, KERNEL(vote_in_a_branch), {1, 32}, zeros(32)),
       mistake(kWarpMismatch, KERNEL(two_masks), {1, 32}, zeros(32)),
       mistake(kWarpMismatch, KERNEL(return_before_a_sum), {1, 32}, zeros(32)),
-      mistake(kWarpMismatch, KERNEL(sum_in_a_branch), {1, 32}, zeros(32)),
       mistake(kWarpMismatch, KERNEL(sum_in_a_function), {1, 32}, zeros(32)),
   };
 }
