@@ -259,10 +259,8 @@ class AttentionBenchmark final : public Benchmark {
                             .causal = causal,
                             .query_scale = query_scale_.value_or(1)});
     if (!settings.memory_limit && !gpu_)
-      if (const auto available = available_host_memory()) {
+      if (const auto available = available_host_memory())
         settings.memory_limit = std::max<std::size_t>(*available / 2, 1);
-        settings.memory_limit_is_default = true;
-      }
     choose_pairs();
   }
 

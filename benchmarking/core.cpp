@@ -7,6 +7,8 @@
 #include <new>
 #include <thread>
 
+#include "benchmarking/peak.hpp"
+
 namespace flash {
 namespace {
 
@@ -69,9 +71,6 @@ class Session {
     pytorch_ = std::any_of(names_.begin(), names_.end(), [](const std::string& name) {
       return name.find("pytorch") != std::string::npos;
     });
-    if (settings.device == "cpu") ladder_ = host_ladder();
-    if (settings.dtype != DType::kFloat32 && settings.dtype != DType::kFloat64)
-      ladder_.peak_gflops = nullptr;
   }
 
   int run() {
@@ -96,22 +95,24 @@ class Session {
   }
 
  private:
+  bool on_cpu() const { return settings_.device == "cpu"; }
+
   void print_header() {
     Clock& clock = machine_->clock();
     clock.synchronize();
     const double begin = clock.now_ms();
     clock.synchronize();
     const double empty_ms = clock.now_ms() - begin;
-    screen_.line(benchmark_.table() + " on " + machine_->description() + ": " +
-                 benchmark_.headline() +
+    screen_.line(benchmark_.table() + " on " + machine_->name() + ": " + benchmark_.headline() +
                  format("; %d passes in %d turns", settings_.passes, turns_));
     screen_.line("caches: " + machine_->eviction());
     screen_.line(
         format("clock:  an empty pass takes %.2g ms; every time below contains it", empty_ms));
     if (settings_.memory_limit)
-      screen_.line(format("memory: at most %.6g MiB", mebibytes(*settings_.memory_limit)) +
-                   (settings_.memory_limit_is_default ? ", half of what is available" : ""));
-    if (ladder_.peak_gflops) screen_.line("peak:   " + ladder_.peak);
+      screen_.line(format("memory: at most %.6g MiB", mebibytes(*settings_.memory_limit)));
+    if (on_cpu())
+      screen_.line(format("peak:   multiply-adds in registers, vectors of %d bytes, %d threads",
+                          native_vector_bytes(), host_threads()));
   }
 
   void run_size(std::size_t size) {
@@ -142,7 +143,7 @@ class Session {
         check_ms[i] = check(*inputs, i, results[i]);
       const OtherPrograms programs;
       take_turns(*inputs, results, check_ms);
-      if (settings_.device == "cpu") others = programs.share();
+      if (on_cpu()) others = programs.share();
     }
     inputs.reset();
     machine_->release_cached_memory();
@@ -197,7 +198,7 @@ class Session {
     const auto start = std::chrono::steady_clock::now();
     attempt(inputs, i, result, [&](Trial& trial, Runner& runner) {
       const auto peak_of = [&](void (Runner::*pass)()) {
-        if (ladder_.release) ladder_.release();
+        release_ladder_memory();
         machine_->clock().synchronize();
         runner.reset_peak_memory();
         (runner.*pass)();
@@ -236,9 +237,8 @@ class Session {
         if (!result.has_forward) continue;
         // PyTorch's OpenMP threads go on spinning after a parallel region, at most 17 ms where it
         // was measured, and would take a processor from whoever is next.
-        if (pytorch_ && settings_.device == "cpu")
-          std::this_thread::sleep_for(std::chrono::milliseconds(25));
-        const bool slow = settings_.device == "cpu" && check_ms[i] > kSlowMs;
+        if (pytorch_ && on_cpu()) std::this_thread::sleep_for(std::chrono::milliseconds(25));
+        const bool slow = on_cpu() && check_ms[i] > kSlowMs;
         const int warmups = slow ? 0 : (settings_.warmups + turns_ - 1) / turns_;
         attempt(inputs, i, result, [&](Trial&, Runner& runner) {
           const Turn measured = measure(runner, warmups, passes);
@@ -252,7 +252,7 @@ class Session {
           if (measured.status != "ok") return result.fail(measured.status, measured.message, true);
           keep(measured.backward, passes, backward[i]);
         });
-        if (ladder_.peak_gflops) peaks.push_back(ladder_.peak_gflops(settings_.dtype));
+        if (on_cpu()) peaks.push_back(native_peak_gflops(settings_.dtype, host_threads(), 2));
       }
     }
     for (std::size_t i = 0; i < results.size(); ++i) {
@@ -302,18 +302,16 @@ class Session {
   }
 
   void report(std::size_t size, const std::vector<Result>& results, std::optional<double> others) {
-    Strings columns = benchmark_.shown_columns();
+    const Strings columns = benchmark_.shown_columns();
     std::vector<Strings> lines{columns};
-    for (std::string& header : lines[0])
-      if (header == "tflops" && settings_.device == "cpu") header = "gflops";
     for (std::size_t i = 0; i < results.size(); ++i) {
       const Result& result = results[i];
       CsvRow row = benchmark_.cells(size, i, result);
       const bool ok = result.status == "ok";
       row.insert({{"implementation", names_[i]},
                   {"status", result.status},
-                  {"gpu", machine_->gpu()},
-                  {"device", machine_->device()},
+                  {"gpu", on_cpu() ? "" : machine_->name()},
+                  {"device", settings_.device},
                   {"dtype", to_string(settings_.dtype)},
                   {"scaled_error", ok ? format("%.3g", result.verdict.scaled_error) : ""},
                   {"frobenius_error", ok ? format("%.3g", result.verdict.frobenius_error) : ""},
@@ -339,16 +337,14 @@ class Session {
           100 * *others));
   }
 
-  // Numbers in four digits, on a CPU GFLOP/s in place of TFLOP/s, and the status in the place of
-  // the first one that is missing.
-  Strings shown(const CsvRow& row, const Strings& columns) const {
+  // Numbers in four digits, and the status in the place of the first one that is missing.
+  static Strings shown(const CsvRow& row, const Strings& columns) {
     Strings cells;
     std::string missing = row.at("status") == "ok" ? "-" : row.at("status");
     for (const std::string& column : columns) {
       std::string cell = row.at(column);
       char* end = nullptr;
-      const bool gflops = column == "tflops" && settings_.device == "cpu";
-      const double value = (gflops ? 1000 : 1) * std::strtod(cell.c_str(), &end);
+      const double value = std::strtod(cell.c_str(), &end);
       if (cell.empty())
         cell = std::exchange(missing, "-");
       else if (*end == '\0')
@@ -363,7 +359,6 @@ class Session {
   CsvTable table_;
   std::unique_ptr<Machine> machine_;
   Screen screen_;
-  HostLadder ladder_;
   const Strings names_;
   int turns_ = 1;
   bool pytorch_ = false;

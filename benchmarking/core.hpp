@@ -216,7 +216,6 @@ struct Settings {
   DType dtype = DType::kFloat32;
   int warmups = 1, passes = 5;
   std::optional<std::size_t> memory_limit;
-  bool memory_limit_is_default = false;
   std::filesystem::path output;
   std::uint64_t seed = 1;
 };

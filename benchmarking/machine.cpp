@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <thread>
 #include <vector>
 
 #include "benchmarking/program.hpp"
@@ -18,6 +19,11 @@
 #endif
 
 namespace flash {
+
+// Of part 2's ladder, where the program is linked with it; else null.
+[[gnu::weak]] FLASH_EXPORT int ladder_threads();
+[[gnu::weak]] FLASH_EXPORT void release_kept_memory();
+
 namespace {
 
 class SteadyClock final : public Clock {
@@ -57,9 +63,7 @@ std::optional<std::size_t> number_in(const char* path) {
 
 class CpuMachine final : public Machine {
  public:
-  std::string device() const override { return "cpu"; }
-  std::string gpu() const override { return ""; }
-  std::string description() const override { return processor_name(); }
+  std::string name() const override { return processor_name(); }
   Clock& clock() override { return clock_; }
 
   void evict_caches() override {
@@ -125,9 +129,7 @@ class EventClock final : public Clock {
 
 class GpuMachine final : public Machine {
  public:
-  std::string device() const override { return "cuda"; }
-  std::string gpu() const override { return device::name(); }
-  std::string description() const override { return device::name(); }
+  std::string name() const override { return device::name(); }
   Clock& clock() override { return clock_; }
 
   void evict_caches() override { device::fill_bytes(eviction_.data(), ++fill_, eviction_.bytes()); }
@@ -182,6 +184,15 @@ std::optional<double> OtherPrograms::share() const {
   if (!(end.all > start_.all)) return std::nullopt;
   const double others = (end.busy - start_.busy) - (end.own - start_.own);
   return std::max(0.0, others / (end.all - start_.all));
+}
+
+int host_threads() {
+  static const int all = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return ladder_threads != nullptr ? ladder_threads() : all;
+}
+
+void release_ladder_memory() {
+  if (release_kept_memory != nullptr) release_kept_memory();
 }
 
 std::optional<std::size_t> available_host_memory() {

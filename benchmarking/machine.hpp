@@ -15,9 +15,7 @@ class Machine {
  public:
   virtual ~Machine() = default;
 
-  virtual std::string device() const = 0;       // the CSV's column: "cuda" or "cpu"
-  virtual std::string gpu() const = 0;          // the CSV's column: the GPU's name; empty on a CPU
-  virtual std::string description() const = 0;  // the name of the GPU or of the processor
+  virtual std::string name() const = 0;  // the GPU's or the processor's
 
   virtual Clock& clock() = 0;
 
@@ -66,13 +64,11 @@ class OtherPrograms {
   Seconds start_;
 };
 
-// The processor's peak, and what programs with part 2's ladder ask of it (host_ladder.cpp).
-struct HostLadder {
-  std::string peak;  // how the peak is measured, for people; empty: there is none
-  double (*peak_gflops)(DType) = nullptr;  // measures for 2 ms
-  void (*release)() = nullptr;             // of the memory that it keeps from call to call
-};
-HostLadder host_ladder();
+// With part 2's ladder as many threads as it uses, else as many as the machine has.
+int host_threads();
+
+// Gives back what part 2's ladder keeps from call to call, where the program is linked with it.
+void release_ladder_memory();
 
 // How many bytes of host memory this process can still take before the system has none left, or its
 // container's limit is met; nothing where the system does not say.

@@ -122,6 +122,12 @@ bool contains(const Strings& all, const std::string& one) {
   return std::find(all.begin(), all.end(), one) != all.end();
 }
 
+std::string joined(const Strings& words, const std::string& separator) {
+  std::string text;
+  for (const std::string& word : words) text += (&word == words.data() ? "" : separator) + word;
+  return text;
+}
+
 double quantile(std::vector<double> values, double share) {
   const auto place = values.begin() + std::lround(share * static_cast<double>(values.size() - 1));
   std::nth_element(values.begin(), place, values.end());

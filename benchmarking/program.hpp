@@ -9,6 +9,7 @@ namespace flash {
 using Strings = std::vector<std::string>;
 
 bool contains(const Strings& all, const std::string& one);
+std::string joined(const Strings& words, const std::string& separator = ", ");
 
 // Calls run(argc, argv) and returns what it does. An exception becomes one line on stderr and an
 // exit status: 2 for a wrong command line, 128 + the signal's number for Interrupted, else 1.
