@@ -74,15 +74,8 @@ class Session {
   }
 
   int run() {
-    remember_interrupts();
     print_header();
-    try {
-      for (std::size_t size = 0; size < benchmark_.sizes() && !machine_lost_; ++size)
-        run_size(size);
-    } catch (const Interrupted& interrupted) {
-      screen_.line("interrupted: the rows above are saved, the others are as they were");
-      return 128 + interrupted.signal;
-    }
+    for (std::size_t size = 0; size < benchmark_.sizes() && !machine_lost_; ++size) run_size(size);
     screen_.line("");
     if (rows_ > 0) screen_.line("saved in " + table_.path().string());
     if (machine_lost_)
@@ -116,7 +109,6 @@ class Session {
   }
 
   void run_size(std::size_t size) {
-    throw_if_interrupted();
     what_ = benchmark_.name_of_size(size) + ": ";
     step_ = 0;
     steps_ = static_cast<int>(names_.size()) * (1 + turns_);
@@ -150,10 +142,9 @@ class Session {
     report(size, results, others);
   }
 
-  // Runs `call` with a runner of the implementation. What stops it becomes the result's status;
-  // Interrupted passes through. Returns whether it came to its end.
+  // Runs `call` with a runner of the implementation. What stops it becomes the result's status.
   template <class Call>
-  bool attempt(Inputs& inputs, std::size_t i, Result& result, Call&& call) {
+  void attempt(Inputs& inputs, std::size_t i, Result& result, Call&& call) {
     bool backward = false;
     try {
       const std::unique_ptr<Trial> trial = inputs.trial(i);
@@ -166,7 +157,7 @@ class Session {
         backward = runner.in_backward();
         throw;
       }
-      return true;
+      return;
     } catch (const NotYetImplemented& missing) {
       missing_tasks_[missing.task()] = names_[i];
       result.fail("not started", "task " + missing.task() + " is not started", backward);
@@ -179,7 +170,6 @@ class Session {
       machine_lost_ = !still_works();
     }
     if (!machine_lost_) machine_->release_cached_memory();
-    return false;
   }
 
   bool still_works() {
@@ -277,9 +267,7 @@ class Session {
 
   Turn measure(Runner& runner, int warmups, int passes) {
     try {
-      const Turn turn = benchmark_.measure(runner, machine_->clock(), warmups, passes);
-      throw_if_interrupted();  // a `measure` that catches everything would swallow it
-      return turn;
+      return benchmark_.measure(runner, machine_->clock(), warmups, passes);
     } catch (const NotYetImplemented& missing) {
       throw MeasureMissing{missing};  // the passes themselves are there: they were checked
     }
@@ -397,7 +385,6 @@ Verdict verdict_of(const Comparison& comparison, const std::string& where) {
 }
 
 void Runner::prepare() {
-  throw_if_interrupted();
   progress_();
   in_backward_ = false;
   with_out_of_memory([&] { trial_.prepare(); });

@@ -147,7 +147,7 @@ class Inputs {
   virtual std::unique_ptr<Trial> trial(std::size_t implementation) = 0;
 };
 
-// A trial as it is measured: with caches evicted, memory metered and ctrl-C looked at.
+// A trial as it is measured: with caches evicted and memory metered.
 class Runner {
  public:
   Runner(Machine& machine, Trial& trial, bool with_backward, std::function<void()> progress)

@@ -102,7 +102,7 @@ class SoftmaxMatmul(Program):
     def test_ctrl_c_leaves_a_valid_csv_and_no_temporary_file(self) -> None:
         self.rows(*SOFTMAX, "--d2", "8", "--passes", "1")
         before = self.csv.read_text()
-        for which, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        for which in (signal.SIGINT, signal.SIGTERM):
             with subprocess.Popen(
                 [self.program, "--output", self.csv, *SOFTMAX, "--d2", "64", "--passes", "1000000"],
                     stdout=subprocess.PIPE,
@@ -110,9 +110,8 @@ class SoftmaxMatmul(Program):
                 process.stdout.readline()
                 time.sleep(0.5)
                 process.send_signal(which)
-                out = process.stdout.read()
-            self.assertEqual(process.returncode, code)
-            self.assertIn("interrupted", out)
+                process.stdout.read()
+            self.assertEqual(process.returncode, -which)
             self.assertEqual(self.csv.read_text(), before)
             self.assertEqual([one.name for one in self.csv.parent.iterdir()], [self.csv.name])
 
