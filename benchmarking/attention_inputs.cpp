@@ -180,15 +180,9 @@ Verdict AttentionInputs<T>::check(const std::string& name, const std::string& ro
       for (Index i = 0; i < expected.magnitude.size(); ++i)
         expected.magnitude.data()[i] +=
             0x1p-25 * (1 + std::sqrt(static_cast<double>(sizes_.seq_len))) / bound;
-    // The result is smaller than the terms summed: up to sqrt(n) of them cancel.
-    double squares = 0, magnitude_squares = 0;
-    for (Index i = 0; i < expected.value.size(); ++i) {
-      squares += expected.value.data()[i] * expected.value.data()[i];
-      magnitude_squares += expected.magnitude.data()[i] * expected.magnitude.data()[i];
-    }
     const CompareOptions options{
         .max_scaled = bound,
-        .max_frobenius = squares > 0 ? bound * std::sqrt(magnitude_squares / squares) : 0,
+        .max_frobenius = frobenius_bound(bound, expected.value, expected.magnitude),
         .axes = {rows, "column"},
         .blocks = {},
         .magnitude = expected.magnitude.data()};

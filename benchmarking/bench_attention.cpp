@@ -40,7 +40,7 @@ void load(const std::string& file) {
 template <class T, template <class, int> class Memory>
 struct DeviceInputs {
   const AttentionInputs<T>& host;
-  InMemory<T, 4, Memory> q = host.q(), k = host.k(), v = host.v(), d_out = host.d_out();
+  InMemory<T, 4, Memory> q{host.q()}, k{host.k()}, v{host.v()}, d_out{host.d_out()};
 };
 
 template <class T, template <class, int> class Memory>

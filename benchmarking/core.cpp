@@ -119,7 +119,7 @@ class Session {
 
     std::unique_ptr<Inputs> inputs;
     try {
-      const MemoryCap cap(*machine_, machine_->memory_in_use(), settings_.memory_limit);
+      const MemoryCap cap(*machine_, machine_->memory.in_use(), settings_.memory_limit);
       with_out_of_memory([&] { inputs = benchmark_.inputs(size); });
     } catch (const OutOfMemory& error) {
       for (Result& result : results)
@@ -129,7 +129,7 @@ class Session {
     if (inputs) {
       inputs->prepare_check();
       // Everything but the inputs does not count in the limit: what the check keeps, too.
-      baseline_ = machine_->memory_in_use() - std::min(machine_->memory_in_use(), inputs->bytes());
+      baseline_ = machine_->memory.in_use() - std::min(machine_->memory.in_use(), inputs->bytes());
       std::vector<double> check_ms(names_.size());
       for (std::size_t i = 0; i < names_.size() && !machine_lost_; ++i)
         check_ms[i] = check(*inputs, i, results[i]);
@@ -138,7 +138,7 @@ class Session {
       if (on_cpu()) others = programs.share();
     }
     inputs.reset();
-    machine_->release_cached_memory();
+    machine_->memory.release_cached();
     report(size, results, others);
   }
 
@@ -169,7 +169,7 @@ class Session {
       result.fail("error", error.what());
       machine_lost_ = !still_works();
     }
-    if (!machine_lost_) machine_->release_cached_memory();
+    if (!machine_lost_) machine_->memory.release_cached();
   }
 
   bool still_works() {
@@ -411,13 +411,13 @@ void Runner::backward() {
 }
 
 void Runner::reset_peak_memory() {
-  before_ = machine_.memory_in_use();
-  machine_.reset_peak_memory();
+  before_ = machine_.memory.in_use();
+  machine_.memory.reset_peak();
 }
 
 std::size_t Runner::peak_memory_bytes() {
-  return machine_.peak_memory() - std::min(machine_.peak_memory(), before_) +
-         trial_.reserved_bytes();
+  const std::size_t peak = machine_.memory.peak();
+  return peak - std::min(peak, before_) + trial_.reserved_bytes();
 }
 
 Turn Benchmark::measure(Runner& runner, Clock& clock, int warmups, int passes) {

@@ -63,6 +63,10 @@ std::optional<std::size_t> number_in(const char* path) {
 
 class CpuMachine final : public Machine {
  public:
+  CpuMachine()
+      : Machine({host_memory::in_use, host_memory::peak, host_memory::reset_peak,
+                 host_memory::set_limit, [] {}}) {}
+
   std::string name() const override { return processor_name(); }
   Clock& clock() override { return clock_; }
 
@@ -79,14 +83,6 @@ class CpuMachine final : public Machine {
                  cache_bytes_ >> 20);
     return text;
   }
-
-  std::size_t memory_in_use() override { return host_memory::in_use(); }
-  std::size_t peak_memory() override { return host_memory::peak(); }
-  void reset_peak_memory() override { host_memory::reset_peak(); }
-  void set_memory_limit(std::optional<std::size_t> bytes) override {
-    host_memory::set_limit(bytes);
-  }
-  void release_cached_memory() override {}
 
  private:
   // Twice the last-level cache, as on a GPU, but not above 32 MiB: a server's 500 MiB would cost
@@ -129,6 +125,10 @@ class EventClock final : public Clock {
 
 class GpuMachine final : public Machine {
  public:
+  GpuMachine()
+      : Machine({device::memory_in_use, device::peak_memory, device::reset_peak_memory,
+                 device::set_memory_limit, device::release_cached_memory}) {}
+
   std::string name() const override { return device::name(); }
   Clock& clock() override { return clock_; }
 
@@ -137,14 +137,6 @@ class GpuMachine final : public Machine {
     return format("%zu MiB, twice the L2 cache, overwritten before each pass",
                   eviction_.bytes() >> 20);
   }
-
-  std::size_t memory_in_use() override { return device::memory_in_use(); }
-  std::size_t peak_memory() override { return device::peak_memory(); }
-  void reset_peak_memory() override { device::reset_peak_memory(); }
-  void set_memory_limit(std::optional<std::size_t> bytes) override {
-    device::set_memory_limit(bytes);
-  }
-  void release_cached_memory() override { device::release_cached_memory(); }
 
  private:
   DeviceTensor<char, 1> eviction_{Shape<1>{2 * static_cast<Index>(device::l2_cache_bytes())}};

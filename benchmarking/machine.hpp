@@ -11,26 +11,30 @@
 
 namespace flash {
 
+// Of the memory that the work allocates in, the GPU's or the host's, in bytes.
+struct MeteredMemory {
+  std::size_t (*in_use)();
+  std::size_t (*peak)();
+  void (*reset_peak)();
+  void (*set_limit)(std::optional<std::size_t> bytes);
+  void (*release_cached)();  // gives back what the allocator keeps for later
+};
+
 class Machine {
  public:
   virtual ~Machine() = default;
 
   virtual std::string name() const = 0;  // the GPU's or the processor's
-
   virtual Clock& clock() = 0;
 
   // Overwrites a buffer, so that the next pass finds its inputs in memory. May be asynchronous.
   virtual void evict_caches() = 0;
   virtual std::string eviction() const = 0;  // what evict_caches() does, for people
 
-  // Bytes of the memory that the work allocates in: the GPU's, or the host's.
-  virtual std::size_t memory_in_use() = 0;
-  virtual std::size_t peak_memory() = 0;
-  virtual void reset_peak_memory() = 0;
-  virtual void set_memory_limit(std::optional<std::size_t> bytes) = 0;
+  const MeteredMemory memory;
 
-  // Gives back what an allocator keeps for later.
-  virtual void release_cached_memory() = 0;
+ protected:
+  explicit Machine(const MeteredMemory& metered) : memory(metered) {}
 };
 
 // While it lives, the machine's memory is capped at baseline + limit; without a limit it does
@@ -39,9 +43,9 @@ class MemoryCap {
  public:
   MemoryCap(Machine& machine, std::size_t baseline_bytes, std::optional<std::size_t> limit)
       : machine_(machine) {
-    if (limit) machine_.set_memory_limit(baseline_bytes + *limit);
+    if (limit) machine_.memory.set_limit(baseline_bytes + *limit);
   }
-  ~MemoryCap() { machine_.set_memory_limit(std::nullopt); }
+  ~MemoryCap() { machine_.memory.set_limit(std::nullopt); }
   MemoryCap(const MemoryCap&) = delete;
   MemoryCap& operator=(const MemoryCap&) = delete;
 

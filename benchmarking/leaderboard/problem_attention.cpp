@@ -28,17 +28,12 @@ Tensor<float, 4> nothing(const Shape<4>& shape) {
 // What is wrong with one head of a result.
 std::string wrong_head(const char* name, const char* rows, const Tensor<float, 4>& got, Index b,
                        Index h, const WithMagnitude& want, double bound) {
-  double squares = 0, magnitude_squares = 0;
-  for (Index i = 0; i < want.value.size(); ++i) {
-    squares += want.value.data()[i] * want.value.data()[i];
-    magnitude_squares += want.magnitude.data()[i] * want.magnitude.data()[i];
-  }
   const std::string where =
       name + format(" of batch %d, head %d: ", static_cast<int>(b), static_cast<int>(h));
   return verdict_of(compare(&got(b, h, 0, 0), want.value.data(),
                             {want.value.extent(2), want.value.extent(3)},
                             {.max_scaled = bound,
-                             .max_frobenius = bound * std::sqrt(magnitude_squares / squares),
+                             .max_frobenius = frobenius_bound(bound, want.value, want.magnitude),
                              .axes = {rows, "column"},
                              .blocks = {},
                              .magnitude = want.magnitude.data()}),

@@ -42,14 +42,9 @@ class SoftmaxMatmulProblem final : public Problem {
 
   std::string wrong(std::size_t) const override {
     const double bound = softmax_matmul_bound(shape_.d2, largest_score_);
-    double squares = 0, magnitude_squares = 0;
-    for (Index i = 0; i < want_.size(); ++i) {
-      squares += want_.data()[i] * want_.data()[i];
-      magnitude_squares += magnitude_.data()[i] * magnitude_.data()[i];
-    }
     return verdict_of(compare<3>(out_.view(), want_,
                                  {.max_scaled = bound,
-                                  .max_frobenius = bound * std::sqrt(magnitude_squares / squares),
+                                  .max_frobenius = frobenius_bound(bound, want_, magnitude_),
                                   .axes = {"batch", "row", "column"},
                                   .blocks = {},
                                   .magnitude = magnitude_.data()}),
