@@ -350,18 +350,15 @@ Diagnosis diagnosis(const Seen& seen, const std::function<Seen(const Probe&)>& a
 
 }  // namespace
 
-template <>
-Verdict explained(const std::string& wrong, const SeenForward& seen,
-                  const std::function<SeenForward(const Probe&)>& again) {
+template <class Seen>
+Verdict explained(const std::string& wrong, const Seen& seen,
+                  const std::function<Seen(const Probe&)>& again) {
   return {wrong.empty(), wrong, [=] { return diagnosis(seen, again); },
           [=] { return with_small_numbers(again); }};
 }
-
-template <>
-Verdict explained(const std::string& wrong, const SeenBackward& seen,
-                  const std::function<SeenBackward(const Probe&)>& again) {
-  return {wrong.empty(), wrong, [=] { return diagnosis(seen, again); },
-          [=] { return with_small_numbers(again); }};
-}
+template Verdict explained(const std::string&, const SeenForward&,
+                           const std::function<SeenForward(const Probe&)>&);
+template Verdict explained(const std::string&, const SeenBackward&,
+                           const std::function<SeenBackward(const Probe&)>&);
 
 }  // namespace flash::harness
