@@ -37,21 +37,15 @@ void add(WithMagnitude& to, Index first, const WithMagnitude& from) {
 }
 
 // The float64 oracle of one head, on all processors and without a large matrix: common/oracle.hpp
-// would keep all of P (2 GiB for 16384 keys) and take minutes. It gets a few queries at a time;
-// what each adds to d_k and d_v is summed up here. With the causal mask it gets one query and the
-// keys that the query sees: more queries would need a mask that does not begin at query 0. That is
-// several times the work, so that few threads take all at once where the matrices are small.
+// would keep all of P (2 GiB for 16384 keys) and take minutes. It gets 64 queries at a time; what
+// they add to d_k and d_v is summed up here.
 template <class T>
 HeadOracle head_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
                        TensorView<const T, 4> d_out, bool causal, bool backward) {
-  constexpr unsigned kFewThreads = 4;
-  constexpr Index kSmallMatrix = Index{1} << 24;  // elements, 128 MiB
-  const unsigned workers = std::max(std::thread::hardware_concurrency(), 1u);
+  constexpr Index kStep = 64;
   const AttentionShape shape = attention_shape(q.shape(), k.shape());
   const Index all_queries = shape.queries, all_keys = shape.keys, head_dim = shape.head_dim;
-  const bool at_once = causal && workers <= kFewThreads && all_queries * all_keys <= kSmallMatrix;
-  const Index step = at_once ? all_queries : causal ? 1 : 64;
-  const AttentionOptions options{.causal = at_once};
+  const AttentionOptions options{.causal = causal};
   const auto zeros = [&](Index rows) {
     const Tensor<double, 4> zero({1, 1, rows, head_dim});
     return WithMagnitude{zero, zero};
@@ -65,17 +59,17 @@ HeadOracle head_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k, Tenso
     try {
       WithMagnitude d_k = zeros(all_keys), d_v = zeros(all_keys);
       double largest_score = 0;
-      for (Index i = next.fetch_add(step); i < all_queries; i = next.fetch_add(step)) {
-        const Index queries = std::min(step, all_queries - i);
-        const Index keys = shape.visible_keys(i, causal && !at_once);
+      for (Index i = next.fetch_add(kStep); i < all_queries; i = next.fetch_add(kStep)) {
+        const Index queries = std::min(kStep, all_queries - i);
+        const Index keys = shape.visible_keys(i + queries - 1, causal);
         const auto q_rows = rows_of(q, i, queries);
         const auto k_seen = rows_of(k, 0, keys), v_seen = rows_of(v, 0, keys);
-        const auto out = attention_oracle(q_rows, k_seen, v_seen, options);
+        const auto out = attention_oracle(q_rows, k_seen, v_seen, options, Magnitudes::kWanted, i);
         add(head.out, i, out.out);
         largest_score = std::max(largest_score, out.largest_score);
         if (!backward) continue;
-        const auto d =
-            attention_backward_oracle(q_rows, k_seen, v_seen, rows_of(d_out, i, queries), options);
+        const auto d = attention_backward_oracle(q_rows, k_seen, v_seen, rows_of(d_out, i, queries),
+                                                 options, i);
         add(head.d_q, i, d.d_q);
         add(d_k, 0, d.d_k);
         add(d_v, 0, d.d_v);
@@ -90,7 +84,7 @@ HeadOracle head_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k, Tenso
     }
   };
   std::vector<std::jthread> threads;
-  for (unsigned thread = 1; thread < workers; ++thread) threads.emplace_back(work);
+  for (unsigned n = 1; n < std::thread::hardware_concurrency(); ++n) threads.emplace_back(work);
   work();
   threads.clear();  // joins
   if (failure) std::rethrow_exception(failure);
@@ -186,15 +180,9 @@ Verdict AttentionInputs<T>::check(const std::string& name, const std::string& ro
       for (Index i = 0; i < expected.magnitude.size(); ++i)
         expected.magnitude.data()[i] +=
             0x1p-25 * (1 + std::sqrt(static_cast<double>(sizes_.seq_len))) / bound;
-    // The result is smaller than the terms summed: up to sqrt(n) of them cancel.
-    double squares = 0, magnitude_squares = 0;
-    for (Index i = 0; i < expected.value.size(); ++i) {
-      squares += expected.value.data()[i] * expected.value.data()[i];
-      magnitude_squares += expected.magnitude.data()[i] * expected.magnitude.data()[i];
-    }
     const CompareOptions options{
         .max_scaled = bound,
-        .max_frobenius = squares > 0 ? bound * std::sqrt(magnitude_squares / squares) : 0,
+        .max_frobenius = frobenius_bound(bound, expected.value, expected.magnitude),
         .axes = {rows, "column"},
         .blocks = {},
         .magnitude = expected.magnitude.data()};

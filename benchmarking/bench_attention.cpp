@@ -39,17 +39,16 @@ void load(const std::string& file) {
 // On the host those of AttentionInputs, on a GPU copies of them.
 template <class T, template <class, int> class Memory>
 struct DeviceInputs {
-  InMemory<T, 4, Memory> q, k, v, d_out;
-  explicit DeviceInputs(const AttentionInputs<T>& x)
-      : q(x.q()), k(x.k()), v(x.v()), d_out(x.d_out()) {}
+  const AttentionInputs<T>& host;
+  InMemory<T, 4, Memory> q{host.q()}, k{host.k()}, v{host.v()}, d_out{host.d_out()};
 };
 
 template <class T, template <class, int> class Memory>
 class AttentionTrial final : public TrialIn<Memory> {
  public:
-  AttentionTrial(const AttentionInputs<T>& host, const DeviceInputs<T, Memory>& inputs,
-                 const Entry<AttentionForward>* forward, const Entry<AttentionBackward>* backward)
-      : host_(host), inputs_(inputs), forward_(forward), backward_(backward) {}
+  AttentionTrial(const DeviceInputs<T, Memory>& inputs, const Entry<AttentionForward>& forward,
+                 const Entry<AttentionBackward>* backward)
+      : inputs_(inputs), forward_(forward), backward_(backward) {}
 
   void prepare() override {
     for (auto* const tensor : {&out_, &d_q_, &d_k_, &d_v_}) *tensor = {};
@@ -59,9 +58,9 @@ class AttentionTrial final : public TrialIn<Memory> {
     lse_ = this->template output<LseType<T>>(shape().of_rows());
     forward_pass_ = {inputs_.q.view(), inputs_.k.view(), inputs_.v.view(),
                      out_.view(),      lse_.view(),      options()};
-    this->reserve(*forward_, forward_pass_, bytes_of(out_) + bytes_of(lse_));
+    this->reserve(forward_, forward_pass_, bytes_of(out_) + bytes_of(lse_));
   }
-  void forward() override { forward_->run.template of<T>()(forward_pass_, memory_); }
+  void forward() override { forward_.run.template of<T>()(forward_pass_, memory_); }
 
   void prepare_backward() override {
     d_q_ = this->template output<T>(shape().of_queries());
@@ -79,26 +78,26 @@ class AttentionTrial final : public TrialIn<Memory> {
   // and lse. A pass that makes its own outputs keeps those.
   std::size_t saved_bytes() const override {
     const std::size_t inputs = bytes_of(inputs_.q) + bytes_of(inputs_.k) + bytes_of(inputs_.v);
-    const bool is_pair = backward_ != nullptr && backward_->name == forward_->name;
+    const bool is_pair = backward_ != nullptr && backward_->name == forward_.name;
     const std::size_t kept = is_pair ? memory_.kept_bytes : 0;
     const bool reads_kept = kept > 0 && (backward_->only_as_pair || memory_.deliver);
     return inputs + kept + (reads_kept ? 0 : bytes_of(out_) + bytes_of(lse_));
   }
 
-  Verdict check_forward() override { return host_.check_forward(on_host(out_).view()); }
+  Verdict check_forward() override { return inputs_.host.check_forward(on_host(out_).view()); }
   Verdict check_backward() override {
-    return host_.check_backward(on_host(d_q_).view(), on_host(d_k_).view(), on_host(d_v_).view());
+    return inputs_.host.check_backward(on_host(d_q_).view(), on_host(d_k_).view(),
+                                       on_host(d_v_).view());
   }
 
  private:
-  AttentionShape shape() const { return host_.sizes().shape(); }
-  AttentionOptions options() const { return {.causal = host_.sizes().causal}; }
+  AttentionShape shape() const { return inputs_.host.sizes().shape(); }
+  AttentionOptions options() const { return {.causal = inputs_.host.sizes().causal}; }
 
   using Trial::memory_;
-  const AttentionInputs<T>& host_;
   const DeviceInputs<T, Memory>& inputs_;
-  const Entry<AttentionForward>* forward_;
-  const Entry<AttentionBackward>* backward_;
+  const Entry<AttentionForward>& forward_;
+  const Entry<AttentionBackward>* const backward_;
   Memory<T, 4> out_, d_q_, d_k_, d_v_;
   Memory<LseType<T>, 3> lse_;
   AttentionForward<T> forward_pass_;
@@ -107,14 +106,13 @@ class AttentionTrial final : public TrialIn<Memory> {
 
 using Pairs = std::vector<AttentionNames>;
 
-bool has_backward(const AttentionNames& pair) { return !pair.backward.empty(); }
-
 template <class T, template <class, int> class Memory>
 class InputsOf final : public Inputs {
  public:
   InputsOf(const AttentionSizes& sizes, std::uint64_t seed, DeviceKind device, const Pairs& pairs)
-      : host_(sizes, seed, std::any_of(pairs.begin(), pairs.end(), has_backward)),
-        inputs_(host_),
+      : host_(sizes, seed,
+              std::any_of(pairs.begin(), pairs.end(),
+                          [](const AttentionNames& pair) { return !pair.backward.empty(); })),
         device_(device),
         pairs_(pairs) {}
 
@@ -123,14 +121,14 @@ class InputsOf final : public Inputs {
   std::unique_ptr<Trial> trial(std::size_t i) override {
     const auto& [forward, backward] = pairs_[i];
     return std::make_unique<AttentionTrial<T, Memory>>(
-        host_, inputs_, &registry().forward.find(forward, device_),
+        inputs_, registry().forward.find(forward, device_),
         backward.empty() ? nullptr : &registry().backward.find(backward, device_));
   }
 
  private:
   AttentionInputs<T> host_;
-  DeviceInputs<T, Memory> inputs_;
-  DeviceKind device_;
+  const DeviceInputs<T, Memory> inputs_{host_};
+  const DeviceKind device_;
   const Pairs& pairs_;
 };
 
@@ -155,16 +153,18 @@ class Work final : public AttentionWork {
 
 // ---- The benchmark ------------------------------------------------------------------------------
 
-// Problems by name: what the four notebooks measure that the course began with.
-struct NamedProblem {
-  const char* name;
-  Index batch, heads, seq_len, head_dim;
-  const char *dtype, *mask;
+// What a run measures where no option says otherwise.
+struct Problem {
+  Index batch, heads, head_dim;
+  std::vector<Index> seq_lens;
+  const char *dtype = "float32", *mask = "both";
 };
-constexpr NamedProblem kNotebooks[] = {{"notebook-000", 4, 1, 1024, 1024, "float16", "both"},
-                                       {"notebook-001", 4, 8, 64, 64, "float32", "on"},
-                                       {"notebook-002", 1, 1, 200, 1, "float32", "off"},
-                                       {"notebook-003", 8, 8, 2048, 64, "float16", "both"}};
+// By name: what the four notebooks measure that the course began with.
+const std::map<std::string, Problem> kNotebooks = {
+    {"notebook-000", {4, 1, 1024, {1024}, "float16"}},
+    {"notebook-001", {4, 8, 64, {64}, "float32", "on"}},
+    {"notebook-002", {1, 1, 1, {200}, "float32", "off"}},
+    {"notebook-003", {8, 8, 64, {2048}, "float16"}}};
 
 Strings names_of(const auto& passes, DeviceKind device) {
   Strings names;
@@ -183,6 +183,8 @@ class AttentionBenchmark final : public Benchmark {
 
   void declare(Options& options) override {
     constexpr std::int64_t kMost = 1 << 12, kMostKeys = 1 << 20;  // together below 2^63 bytes
+    Strings names_of_notebooks;
+    for (const auto& [name, notebook] : kNotebooks) names_of_notebooks.push_back(name);
     options.names("forward", "forward passes, by name", forward_);
     options.names(
         "backward",
@@ -197,7 +199,7 @@ class AttentionBenchmark final : public Benchmark {
     options.choice("problem",
                    "sizes, type and mask of one of the notebooks, on a CPU with --dtype float32 "
                    "(benchmarking/README.md)",
-                   problem_, names_of_notebooks());
+                   problem_, names_of_notebooks);
     options.integer("batch", "batch size (default: 1; on a GPU 8, quick 2)", batch_, 1, kMost);
     options.integer("heads", "heads of a batch (default: 4, quick 2; on a GPU 1)", heads_, 1,
                     kMost);
@@ -217,52 +219,40 @@ class AttentionBenchmark final : public Benchmark {
   void decide(Settings& settings) override {
     for (const std::string& file : libraries_.value_or(Strings{})) load(file);
     gpu_ = settings.device == "cuda";
-    const NamedProblem* notebook = nullptr;
-    for (const NamedProblem& one : kNotebooks)
-      if (problem_ == one.name) notebook = &one;
-    if (notebook && !mask_) mask_ = notebook->mask;
-    if (notebook && !dtype_) dtype_ = notebook->dtype;
     device_ = gpu_ ? DeviceKind::kGpu : DeviceKind::kCpu;
+    const bool quick = settings.quick;
+    Problem problem{1, quick ? 2 : 4, 64, {256, 512, 1024, 2048, 4096}};
+    if (quick) problem.seq_lens = {128, 256, 512};
+    if (gpu_) problem = {quick ? 2 : 8, 1, 64, {256, 1024, 4096, 8192, 16384}};
+    if (gpu_ && quick) problem.seq_lens = {256, 1024};
+    if (problem_) problem = kNotebooks.at(*problem_);
+    if (problem_ && quick) problem.batch = 1;
+    settings.warmups = !gpu_ ? 1 : quick ? 2 : 10;
+    settings.passes = !gpu_ ? 5 : quick ? 10 : 100;
+    seed_ = settings.seed;
+
+    const std::string dtype = dtype_.value_or(problem.dtype), mask = mask_.value_or(problem.mask);
     Strings types;
     for (const DType each : gpu_ ? std::vector{DType::kFloat32, DType::kFloat16, DType::kBFloat16}
                                  : std::vector{DType::kFloat32, DType::kFloat64}) {
       types.push_back(to_string(each));
-      if (types.back() == dtype_.value_or("float32")) settings.dtype = dtype_of_inputs_ = each;
+      if (types.back() == dtype) settings.dtype = dtype_of_inputs_ = each;
     }
-    if (dtype_ && to_string(settings.dtype) != *dtype_)
-      throw OptionError("--dtype is '" + *dtype_ + "'; with --device " + settings.device +
+    if (!contains(types, dtype))
+      throw OptionError("--dtype is '" + dtype + "'; with --device " + settings.device +
                         " it must be one of: " + joined(types));
-
-    struct Defaults {
-      Index batch, heads, head_dim;
-      std::vector<Index> seq_lens;
-      int warmups, passes;
-    };
-    const bool quick = settings.quick;
-    Defaults defaults{1, 4, 64, {256, 512, 1024, 2048, 4096}, 1, 5};
-    if (quick) defaults = {1, 2, 64, {128, 256, 512}, 1, 5};
-    if (gpu_) defaults = {8, 1, 64, {256, 1024, 4096, 8192, 16384}, 10, 100};
-    if (gpu_ && quick) defaults = {2, 1, 64, {256, 1024}, 2, 10};
-    if (notebook)
-      defaults = {quick ? 1 : notebook->batch, notebook->heads,  notebook->head_dim,
-                  {notebook->seq_len},         defaults.warmups, defaults.passes};
-    settings.warmups = defaults.warmups;
-    settings.passes = defaults.passes;
-    seed_ = settings.seed;
-    for (const Index seq_len : seq_lens_.value_or(defaults.seq_lens))
+    for (const Index seq_len : seq_lens_.value_or(problem.seq_lens))
       for (const bool causal : {false, true})
-        if (mask_.value_or("both") == "both" || causal == (mask_ == "on"))
-          sizes_.push_back({.batch = batch_.value_or(defaults.batch),
-                            .heads = heads_.value_or(defaults.heads),
+        if (mask == "both" || causal == (mask == "on"))
+          sizes_.push_back({.batch = batch_.value_or(problem.batch),
+                            .heads = heads_.value_or(problem.heads),
                             .seq_len = seq_len,
-                            .head_dim = head_dim_.value_or(defaults.head_dim),
+                            .head_dim = head_dim_.value_or(problem.head_dim),
                             .causal = causal,
                             .query_scale = query_scale_.value_or(1)});
     if (!settings.memory_limit && !gpu_)
-      if (const auto available = available_host_memory()) {
+      if (const auto available = available_host_memory())
         settings.memory_limit = std::max<std::size_t>(*available / 2, 1);
-        settings.memory_limit_is_default = true;
-      }
     choose_pairs();
   }
 
@@ -361,59 +351,54 @@ class AttentionBenchmark final : public Benchmark {
            joined(backward) + ".\n";
   }
 
-  static Strings names_of_notebooks() {
-    Strings names;
-    for (const NamedProblem& one : kNotebooks) names.push_back(one.name);
-    return names;
-  }
-
-  // Throws OptionError for a name that there is not, and for passes that do not go together.
   void choose_pairs() {
-    const auto forward = names_of(registry().forward, device_),
-               backward = names_of(registry().backward, device_);
+    const Strings forward = names_of(registry().forward, device_),
+                  backward = names_of(registry().backward, device_);
     if (forward.empty())
       throw OptionError(
           "--device is 'cuda'; it must be cpu here: this program has no passes for a GPU");
-    // The pass of the same name in the other direction, where there is one.
-    const auto natural = [&](const std::string& name) -> AttentionNames {
-      const bool is_backward = contains(backward, name);
-      if (is_backward && !contains(forward, name)) return {"flash", name};
-      return {name, is_backward ? name : ""};
-    };
     if (chosen_ && (forward_ || backward_))
       throw OptionError("--impl and --forward or --backward are given; one of them is enough");
-    for (const std::string& name : chosen_.value_or(Strings{})) {
-      const std::size_t plus = name.find('+');
-      add("impl", plus == std::string::npos
-                      ? natural(name)
-                      : AttentionNames{name.substr(0, plus), name.substr(plus + 1)});
-    }
-    if (chosen_) return;
-    const auto asked = [&](const std::string& name) { return forward_ || name != kBest; };
-    if (!backward_) {
-      for (const std::string& name : forward_.value_or(forward))
-        if (asked(name)) add("forward", natural(name));
+    Strings names = chosen_.value_or(forward_.value_or(forward));
+    if (!chosen_ && !forward_) {
       for (const std::string& name : backward)
-        if (!forward_ && !contains(forward, name) && contains(forward, "flash"))
-          add("backward", natural(name));
-      return;
+        if (!contains(forward, name) && contains(forward, "flash")) names.push_back(name);
+      std::erase(names, kBest);
     }
-    for (const std::string& f : forward_.value_or(forward))
-      for (const std::string& b : *backward_)
-        if (b == "none" ? asked(f) : forward_ || f == (contains(forward, b) ? b : "flash"))
-          add(forward_ ? "forward" : "backward", {f, b});
+    if (backward_) {
+      names.clear();
+      for (const std::string& f : forward_.value_or(forward))
+        for (const std::string& b : *backward_)
+          if (forward_ || (b == "none" ? f != kBest : f == (contains(forward, b) ? b : "flash")))
+            names.push_back(f + "+" + b);
+    }
+    for (const std::string& name : names) add(name);
   }
 
-  void add(const std::string& option, AttentionNames names) {
-    if (names.backward == "none") names.backward.clear();
+  // FORWARD+BACKWARD, FORWARD+none, or one name: of both passes, of a forward pass alone, or of a
+  // backward pass, which goes with flash. Throws OptionError for a name that there is not, and for
+  // passes that do not go together.
+  void add(const std::string& name) {
+    const std::size_t plus = name.find('+');
+    AttentionNames pair{name.substr(0, plus), name};
+    if (plus != std::string::npos)
+      pair.backward = name.substr(plus + 1);
+    else if (registry().backward.find_or_null(name, device_) == nullptr)
+      pair.backward = "none";
+    else if (registry().forward.find_or_null(name, device_) == nullptr)
+      pair.forward = "flash";
+    if (pair.backward == "none") pair.backward.clear();
     try {
-      const auto& forward = registry().forward.find(names.forward, device_);
-      if (!names.backward.empty())
-        check_pair(forward, registry().backward.find(names.backward, device_));
+      const auto& forward = registry().forward.find(pair.forward, device_);
+      if (!pair.backward.empty())
+        check_pair(forward, registry().backward.find(pair.backward, device_));
     } catch (const ArgumentError& error) {
-      throw OptionError("--" + option + ": " + error.what());
+      throw OptionError((chosen_    ? "--impl: "
+                         : forward_ ? "--forward: "
+                                    : "--backward: ") +
+                        std::string(error.what()));
     }
-    pairs_.push_back(std::move(names));
+    pairs_.push_back(std::move(pair));
   }
 
   std::optional<Strings> forward_, backward_, chosen_, libraries_;

@@ -173,10 +173,6 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
         "d2", "keys, a row of the CSV each (default: 64,128,...,8192; quick on a CPU: to 1024)",
         d2_, 1, kMost);
     options.integer("d3", "columns of V (default: 512; quick on a CPU: 64)", d3_, 1, kMost);
-    options.integers("blocks",
-                     "block sizes of the fused function, block_1 = block_2 (default: 16,32,64)",
-                     blocks_, 1, kMost);
-    options.choice("only", "leave out the other one", only_, {"fused", "unfused"});
     options.names("impl", "implementations, by name (default: all)", names_);
   }
 
@@ -268,29 +264,10 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
   }
 
  private:
-  // The passes of the registry; of the fused function those with the blocks that were asked for.
   void choose_entries() {
-    const DeviceKind device = gpu_ ? DeviceKind::kGpu : DeviceKind::kCpu;
     const Registry registry = all_passes();
     for (const SoftmaxEntry& entry : registry.softmax_matmul.entries())
-      if (entry.device == device && (!blocks_ || !has_block(entry))) entries_.push_back(entry);
-    for (const Index block : blocks_.value_or(std::vector<Index>{})) {
-      const std::string name = "fused_" + to_string(block);
-      if (const SoftmaxEntry* const entry = registry.softmax_matmul.find_or_null(name, device))
-        entries_.push_back(*entry);
-      else if (gpu_)
-        throw OptionError("--blocks is '" + to_string(block) +
-                          "'; on a GPU it must be 16, 32 or 64");
-      else
-        entries_.push_back(
-            {.name = name, .run = {.float32 = [block](const SoftmaxMatmul<float>& pass) {
-                             fused_softmax_matmul(pass, {block, block});
-                           }}});
-    }
-    if (only_)
-      std::erase_if(entries_, [&](const SoftmaxEntry& entry) {
-        return has_block(entry) != (only_ == "fused");
-      });
+      if ((entry.device == DeviceKind::kGpu) == gpu_) entries_.push_back(entry);
     const Strings known = implementations();
     for (const std::string& name : names_.value_or(known))
       if (!contains(known, name))
@@ -301,8 +278,7 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
   }
 
   std::optional<std::int64_t> batch_, d1_, d3_;
-  std::optional<std::vector<std::int64_t>> d2_, blocks_;
-  std::optional<std::string> only_;
+  std::optional<std::vector<std::int64_t>> d2_;
   std::optional<Strings> names_;
   bool gpu_ = false;
   std::uint64_t seed_ = 1;

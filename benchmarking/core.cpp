@@ -7,6 +7,8 @@
 #include <new>
 #include <thread>
 
+#include "benchmarking/peak.hpp"
+
 namespace flash {
 namespace {
 
@@ -69,21 +71,11 @@ class Session {
     pytorch_ = std::any_of(names_.begin(), names_.end(), [](const std::string& name) {
       return name.find("pytorch") != std::string::npos;
     });
-    if (settings.device == "cpu") ladder_ = host_ladder();
-    if (settings.dtype != DType::kFloat32 && settings.dtype != DType::kFloat64)
-      ladder_.peak_gflops = nullptr;
   }
 
   int run() {
-    remember_interrupts();
     print_header();
-    try {
-      for (std::size_t size = 0; size < benchmark_.sizes() && !machine_lost_; ++size)
-        run_size(size);
-    } catch (const Interrupted& interrupted) {
-      screen_.line("interrupted: the rows above are saved, the others are as they were");
-      return 128 + interrupted.signal;
-    }
+    for (std::size_t size = 0; size < benchmark_.sizes() && !machine_lost_; ++size) run_size(size);
     screen_.line("");
     if (rows_ > 0) screen_.line("saved in " + table_.path().string());
     if (machine_lost_)
@@ -96,26 +88,27 @@ class Session {
   }
 
  private:
+  bool on_cpu() const { return settings_.device == "cpu"; }
+
   void print_header() {
     Clock& clock = machine_->clock();
     clock.synchronize();
     const double begin = clock.now_ms();
     clock.synchronize();
     const double empty_ms = clock.now_ms() - begin;
-    screen_.line(benchmark_.table() + " on " + machine_->description() + ": " +
-                 benchmark_.headline() +
+    screen_.line(benchmark_.table() + " on " + machine_->name() + ": " + benchmark_.headline() +
                  format("; %d passes in %d turns", settings_.passes, turns_));
     screen_.line("caches: " + machine_->eviction());
     screen_.line(
         format("clock:  an empty pass takes %.2g ms; every time below contains it", empty_ms));
     if (settings_.memory_limit)
-      screen_.line(format("memory: at most %.6g MiB", mebibytes(*settings_.memory_limit)) +
-                   (settings_.memory_limit_is_default ? ", half of what is available" : ""));
-    if (ladder_.peak_gflops) screen_.line("peak:   " + ladder_.peak);
+      screen_.line(format("memory: at most %.6g MiB", mebibytes(*settings_.memory_limit)));
+    if (on_cpu())
+      screen_.line(format("peak:   multiply-adds in registers, vectors of %d bytes, %d threads",
+                          native_vector_bytes(), host_threads()));
   }
 
   void run_size(std::size_t size) {
-    throw_if_interrupted();
     what_ = benchmark_.name_of_size(size) + ": ";
     step_ = 0;
     steps_ = static_cast<int>(names_.size()) * (1 + turns_);
@@ -126,7 +119,7 @@ class Session {
 
     std::unique_ptr<Inputs> inputs;
     try {
-      const MemoryCap cap(*machine_, machine_->memory_in_use(), settings_.memory_limit);
+      const MemoryCap cap(*machine_, machine_->memory.in_use(), settings_.memory_limit);
       with_out_of_memory([&] { inputs = benchmark_.inputs(size); });
     } catch (const OutOfMemory& error) {
       for (Result& result : results)
@@ -136,23 +129,22 @@ class Session {
     if (inputs) {
       inputs->prepare_check();
       // Everything but the inputs does not count in the limit: what the check keeps, too.
-      baseline_ = machine_->memory_in_use() - std::min(machine_->memory_in_use(), inputs->bytes());
+      baseline_ = machine_->memory.in_use() - std::min(machine_->memory.in_use(), inputs->bytes());
       std::vector<double> check_ms(names_.size());
       for (std::size_t i = 0; i < names_.size() && !machine_lost_; ++i)
         check_ms[i] = check(*inputs, i, results[i]);
       const OtherPrograms programs;
       take_turns(*inputs, results, check_ms);
-      if (settings_.device == "cpu") others = programs.share();
+      if (on_cpu()) others = programs.share();
     }
     inputs.reset();
-    machine_->release_cached_memory();
+    machine_->memory.release_cached();
     report(size, results, others);
   }
 
-  // Runs `call` with a runner of the implementation. What stops it becomes the result's status;
-  // Interrupted passes through. Returns whether it came to its end.
+  // Runs `call` with a runner of the implementation. What stops it becomes the result's status.
   template <class Call>
-  bool attempt(Inputs& inputs, std::size_t i, Result& result, Call&& call) {
+  void attempt(Inputs& inputs, std::size_t i, Result& result, Call&& call) {
     bool backward = false;
     try {
       const std::unique_ptr<Trial> trial = inputs.trial(i);
@@ -165,7 +157,7 @@ class Session {
         backward = runner.in_backward();
         throw;
       }
-      return true;
+      return;
     } catch (const NotYetImplemented& missing) {
       missing_tasks_[missing.task()] = names_[i];
       result.fail("not started", "task " + missing.task() + " is not started", backward);
@@ -177,8 +169,7 @@ class Session {
       result.fail("error", error.what());
       machine_lost_ = !still_works();
     }
-    if (!machine_lost_) machine_->release_cached_memory();
-    return false;
+    if (!machine_lost_) machine_->memory.release_cached();
   }
 
   bool still_works() {
@@ -197,7 +188,7 @@ class Session {
     const auto start = std::chrono::steady_clock::now();
     attempt(inputs, i, result, [&](Trial& trial, Runner& runner) {
       const auto peak_of = [&](void (Runner::*pass)()) {
-        if (ladder_.release) ladder_.release();
+        release_ladder_memory();
         machine_->clock().synchronize();
         runner.reset_peak_memory();
         (runner.*pass)();
@@ -236,9 +227,8 @@ class Session {
         if (!result.has_forward) continue;
         // PyTorch's OpenMP threads go on spinning after a parallel region, at most 17 ms where it
         // was measured, and would take a processor from whoever is next.
-        if (pytorch_ && settings_.device == "cpu")
-          std::this_thread::sleep_for(std::chrono::milliseconds(25));
-        const bool slow = settings_.device == "cpu" && check_ms[i] > kSlowMs;
+        if (pytorch_ && on_cpu()) std::this_thread::sleep_for(std::chrono::milliseconds(25));
+        const bool slow = on_cpu() && check_ms[i] > kSlowMs;
         const int warmups = slow ? 0 : (settings_.warmups + turns_ - 1) / turns_;
         attempt(inputs, i, result, [&](Trial&, Runner& runner) {
           const Turn measured = measure(runner, warmups, passes);
@@ -252,7 +242,7 @@ class Session {
           if (measured.status != "ok") return result.fail(measured.status, measured.message, true);
           keep(measured.backward, passes, backward[i]);
         });
-        if (ladder_.peak_gflops) peaks.push_back(ladder_.peak_gflops(settings_.dtype));
+        if (on_cpu()) peaks.push_back(native_peak_gflops(settings_.dtype, host_threads(), 2));
       }
     }
     for (std::size_t i = 0; i < results.size(); ++i) {
@@ -277,9 +267,7 @@ class Session {
 
   Turn measure(Runner& runner, int warmups, int passes) {
     try {
-      const Turn turn = benchmark_.measure(runner, machine_->clock(), warmups, passes);
-      throw_if_interrupted();  // a `measure` that catches everything would swallow it
-      return turn;
+      return benchmark_.measure(runner, machine_->clock(), warmups, passes);
     } catch (const NotYetImplemented& missing) {
       throw MeasureMissing{missing};  // the passes themselves are there: they were checked
     }
@@ -302,18 +290,16 @@ class Session {
   }
 
   void report(std::size_t size, const std::vector<Result>& results, std::optional<double> others) {
-    Strings columns = benchmark_.shown_columns();
+    const Strings columns = benchmark_.shown_columns();
     std::vector<Strings> lines{columns};
-    for (std::string& header : lines[0])
-      if (header == "tflops" && settings_.device == "cpu") header = "gflops";
     for (std::size_t i = 0; i < results.size(); ++i) {
       const Result& result = results[i];
       CsvRow row = benchmark_.cells(size, i, result);
       const bool ok = result.status == "ok";
       row.insert({{"implementation", names_[i]},
                   {"status", result.status},
-                  {"gpu", machine_->gpu()},
-                  {"device", machine_->device()},
+                  {"gpu", on_cpu() ? "" : machine_->name()},
+                  {"device", settings_.device},
                   {"dtype", to_string(settings_.dtype)},
                   {"scaled_error", ok ? format("%.3g", result.verdict.scaled_error) : ""},
                   {"frobenius_error", ok ? format("%.3g", result.verdict.frobenius_error) : ""},
@@ -339,16 +325,14 @@ class Session {
           100 * *others));
   }
 
-  // Numbers in four digits, on a CPU GFLOP/s in place of TFLOP/s, and the status in the place of
-  // the first one that is missing.
-  Strings shown(const CsvRow& row, const Strings& columns) const {
+  // Numbers in four digits, and the status in the place of the first one that is missing.
+  static Strings shown(const CsvRow& row, const Strings& columns) {
     Strings cells;
     std::string missing = row.at("status") == "ok" ? "-" : row.at("status");
     for (const std::string& column : columns) {
       std::string cell = row.at(column);
       char* end = nullptr;
-      const bool gflops = column == "tflops" && settings_.device == "cpu";
-      const double value = (gflops ? 1000 : 1) * std::strtod(cell.c_str(), &end);
+      const double value = std::strtod(cell.c_str(), &end);
       if (cell.empty())
         cell = std::exchange(missing, "-");
       else if (*end == '\0')
@@ -363,7 +347,6 @@ class Session {
   CsvTable table_;
   std::unique_ptr<Machine> machine_;
   Screen screen_;
-  HostLadder ladder_;
   const Strings names_;
   int turns_ = 1;
   bool pytorch_ = false;
@@ -402,7 +385,6 @@ Verdict verdict_of(const Comparison& comparison, const std::string& where) {
 }
 
 void Runner::prepare() {
-  throw_if_interrupted();
   progress_();
   in_backward_ = false;
   with_out_of_memory([&] { trial_.prepare(); });
@@ -429,13 +411,13 @@ void Runner::backward() {
 }
 
 void Runner::reset_peak_memory() {
-  before_ = machine_.memory_in_use();
-  machine_.reset_peak_memory();
+  before_ = machine_.memory.in_use();
+  machine_.memory.reset_peak();
 }
 
 std::size_t Runner::peak_memory_bytes() {
-  return machine_.peak_memory() - std::min(machine_.peak_memory(), before_) +
-         trial_.reserved_bytes();
+  const std::size_t peak = machine_.memory.peak();
+  return peak - std::min(peak, before_) + trial_.reserved_bytes();
 }
 
 Turn Benchmark::measure(Runner& runner, Clock& clock, int warmups, int passes) {

@@ -147,7 +147,7 @@ class Inputs {
   virtual std::unique_ptr<Trial> trial(std::size_t implementation) = 0;
 };
 
-// A trial as it is measured: with caches evicted, memory metered and ctrl-C looked at.
+// A trial as it is measured: with caches evicted and memory metered.
 class Runner {
  public:
   Runner(Machine& machine, Trial& trial, bool with_backward, std::function<void()> progress)
@@ -216,7 +216,6 @@ struct Settings {
   DType dtype = DType::kFloat32;
   int warmups = 1, passes = 5;
   std::optional<std::size_t> memory_limit;
-  bool memory_limit_is_default = false;
   std::filesystem::path output;
   std::uint64_t seed = 1;
 };

@@ -7,50 +7,26 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <iomanip>
 #include <sstream>
 #include <utility>
 
 namespace flash {
 namespace {
 
-// A cell as RFC 4180 wants it: quoted when it holds a comma, a quote or a line end.
-std::string quoted(const std::string& cell) {
-  if (cell.find_first_of(",\"\r\n") == std::string::npos) return cell;
-  std::ostringstream text;
-  text << std::quoted(cell, '"', '"');
-  return text.str();
+// No cell has a comma or a quote: they are numbers and the names of devices and passes.
+Strings split(const std::string& line) {
+  Strings cells(1);
+  for (const char c : line)
+    if (c == ',')
+      cells.emplace_back();
+    else if (c != '\r')
+      cells.back() += c;
+  return cells;
 }
 
-std::string joined(const Strings& cells) {
-  std::string line;
-  for (const std::string& cell : cells) line += (&cell == cells.data() ? "" : ",") + quoted(cell);
-  return line;
-}
-
-// All records of a file. Throws CsvError (without the file's name) where a quote or the last line
-// is left open.
-std::vector<Strings> parse(std::istream& file) {
-  std::vector<Strings> records;
-  Strings record(1);
-  bool in_quotes = false;
-  char before = 0;
-  for (char c = 0; file.get(c); before = c) {
-    if (c == '"') {
-      in_quotes = !in_quotes;
-      if (in_quotes && before == '"') record.back() += c;  // a quote that is doubled
-    } else if (in_quotes || (c != ',' && c != '\n')) {
-      record.back() += c;
-    } else if (c == ',') {
-      record.emplace_back();
-    } else {
-      if (before == '\r') record.back().pop_back();
-      records.push_back(std::exchange(record, {""}));
-    }
-  }
-  if (in_quotes) throw CsvError("a quote is never closed");
-  if (record.size() > 1 || !record.front().empty()) throw CsvError("its last line is cut off");
-  return records;
+std::string cell_of(const CsvRow& row, const std::string& column) {
+  const auto cell = row.find(column);
+  return cell == row.end() ? "" : cell->second;
 }
 
 CsvError system_error(const std::filesystem::path& path, const std::string& what) {
@@ -82,7 +58,7 @@ CsvSchema csv_schema(const std::string& table) {
 
 CsvTable::CsvTable(std::filesystem::path path, CsvSchema schema)
     : path_(std::move(path)), schema_(std::move(schema)) {
-  load();
+  (void)load();
   const std::filesystem::path folder = path_.has_parent_path() ? path_.parent_path() : ".";
   std::error_code error;
   std::filesystem::create_directories(folder, error);
@@ -91,75 +67,65 @@ CsvTable::CsvTable(std::filesystem::path path, CsvSchema schema)
     throw system_error(path_, "cannot write in its folder");
 }
 
-void CsvTable::load() {
-  rows_.clear();
+std::vector<CsvRow> CsvTable::load() const {
+  std::vector<CsvRow> rows;
   std::error_code error;
-  if (!std::filesystem::exists(path_, error)) return;
+  if (!std::filesystem::exists(path_, error)) return rows;
   if (!std::filesystem::is_regular_file(path_, error))
     throw CsvError(path_.string() + " is not a file");
 
   std::ifstream file(path_, std::ios::binary);
   if (!file) throw system_error(path_, "cannot read");
-  const std::string advice =
-      "; it is left as it is: move it away, or name another file with --output";
-  std::vector<Strings> records;
-  try {
-    records = parse(file);
-  } catch (const CsvError& damaged) {
-    throw CsvError(path_.string() + " is damaged: " + damaged.what() + advice);
-  }
-  const Strings header = records.empty() ? Strings{} : records[0];
+  const auto refuse = [&](const std::string& why) {
+    throw CsvError(path_.string() + " " + why +
+                   "; it is left as it is: move it away, or name another file with --output");
+  };
+  std::string line;
+  std::getline(file, line);
+  const Strings header = split(line);
   const auto all_in = [](const Strings& some, const Strings& all) {
     return std::all_of(some.begin(), some.end(),
                        [&](const auto& one) { return contains(all, one); });
   };
-  if (header.empty() || !all_in(schema_.required, header) || !all_in(header, schema_.columns))
-    throw CsvError(path_.string() + " has the wrong header: expected '" + joined(schema_.columns) +
-                   "', found '" + joined(header) + "'" + advice);
-
-  for (std::size_t r = 1; r < records.size(); ++r) {
-    if (records[r].size() != header.size())
-      throw CsvError(path_.string() + " is damaged: row " + std::to_string(r) + " has " +
-                     std::to_string(records[r].size()) + " cells; it must have " +
-                     std::to_string(header.size()) + advice);
-    CsvRow& row = rows_.emplace_back();
-    for (std::size_t c = 0; c < header.size(); ++c) row[header[c]] = records[r][c];
+  if (!all_in(schema_.required, header) || !all_in(header, schema_.columns))
+    refuse("has the wrong header: expected '" + joined(schema_.columns, ",") + "', found '" + line +
+           "'");
+  while (std::getline(file, line)) {
+    const Strings cells = split(line);
+    if (file.eof()) refuse("is damaged: its last line is cut off");
+    if (cells.size() != header.size())
+      refuse("is damaged: row " + std::to_string(rows.size() + 1) + " has " +
+             std::to_string(cells.size()) + " cells; it must have " +
+             std::to_string(header.size()));
+    CsvRow& row = rows.emplace_back();
+    for (std::size_t c = 0; c < header.size(); ++c) row[header[c]] = cells[c];
   }
+  return rows;
 }
 
 void CsvTable::record(const CsvRow& row) {
-  CsvRow complete;
-  for (const std::string& column : schema_.columns) complete[column] = "";
-  for (const auto& [column, cell] : row) {
-    if (!complete.count(column))
+  for (const auto& [column, cell] : row)
+    if (!contains(schema_.columns, column))
       throw ArgumentError("the row has a column '" + column + "'; it must be one of " +
                           path_.string());
-    complete[column] = cell;
-  }
-
-  load();
-  const auto place = std::find_if(rows_.begin(), rows_.end(), [&](const CsvRow& other) {
+  std::vector<CsvRow> rows = load();
+  const auto place = std::find_if(rows.begin(), rows.end(), [&](const CsvRow& other) {
     return std::all_of(schema_.key.begin(), schema_.key.end(), [&](const std::string& column) {
-      const auto cell = other.find(column);
-      return cell == other.end() || cell->second.empty() || cell->second == complete.at(column);
+      const std::string old = cell_of(other, column);
+      return old.empty() || old == cell_of(row, column);
     });
   });
-  if (place == rows_.end())
-    rows_.push_back(complete);
+  if (place == rows.end())
+    rows.push_back(row);
   else
-    *place = complete;
-  save();
-}
+    *place = row;
 
-void CsvTable::save() const {
-  std::string text = joined(schema_.columns) + "\n";
-  for (const CsvRow& row : rows_) {
+  std::string text = joined(schema_.columns, ",") + "\n";
+  for (const CsvRow& one : rows) {
     Strings cells;
-    for (const std::string& column : schema_.columns)
-      cells.push_back(row.count(column) ? row.at(column) : "");
-    text += joined(cells) + "\n";
+    for (const std::string& column : schema_.columns) cells.push_back(cell_of(one, column));
+    text += joined(cells, ",") + "\n";
   }
-
   // In the same folder, because a rename is atomic only within one file system.
   const std::filesystem::path temporary =
       path_.parent_path() /

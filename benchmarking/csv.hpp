@@ -45,17 +45,13 @@ class CsvTable {
   // that the schema does not have.
   void record(const CsvRow& row);
 
-  // As of the last look at the file.
-  const std::vector<CsvRow>& rows() const { return rows_; }
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  void load();
-  void save() const;
+  std::vector<CsvRow> load() const;
 
   std::filesystem::path path_;
   CsvSchema schema_;
-  std::vector<CsvRow> rows_;
 };
 
 }  // namespace flash

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <thread>
 #include <vector>
 
 #include "benchmarking/program.hpp"
@@ -18,6 +19,11 @@
 #endif
 
 namespace flash {
+
+// Of part 2's ladder, where the program is linked with it; else null.
+[[gnu::weak]] FLASH_EXPORT int ladder_threads();
+[[gnu::weak]] FLASH_EXPORT void release_kept_memory();
+
 namespace {
 
 class SteadyClock final : public Clock {
@@ -57,9 +63,11 @@ std::optional<std::size_t> number_in(const char* path) {
 
 class CpuMachine final : public Machine {
  public:
-  std::string device() const override { return "cpu"; }
-  std::string gpu() const override { return ""; }
-  std::string description() const override { return processor_name(); }
+  CpuMachine()
+      : Machine({host_memory::in_use, host_memory::peak, host_memory::reset_peak,
+                 host_memory::set_limit, [] {}}) {}
+
+  std::string name() const override { return processor_name(); }
   Clock& clock() override { return clock_; }
 
   void evict_caches() override {
@@ -75,14 +83,6 @@ class CpuMachine final : public Machine {
                  cache_bytes_ >> 20);
     return text;
   }
-
-  std::size_t memory_in_use() override { return host_memory::in_use(); }
-  std::size_t peak_memory() override { return host_memory::peak(); }
-  void reset_peak_memory() override { host_memory::reset_peak(); }
-  void set_memory_limit(std::optional<std::size_t> bytes) override {
-    host_memory::set_limit(bytes);
-  }
-  void release_cached_memory() override {}
 
  private:
   // Twice the last-level cache, as on a GPU, but not above 32 MiB: a server's 500 MiB would cost
@@ -125,9 +125,11 @@ class EventClock final : public Clock {
 
 class GpuMachine final : public Machine {
  public:
-  std::string device() const override { return "cuda"; }
-  std::string gpu() const override { return device::name(); }
-  std::string description() const override { return device::name(); }
+  GpuMachine()
+      : Machine({device::memory_in_use, device::peak_memory, device::reset_peak_memory,
+                 device::set_memory_limit, device::release_cached_memory}) {}
+
+  std::string name() const override { return device::name(); }
   Clock& clock() override { return clock_; }
 
   void evict_caches() override { device::fill_bytes(eviction_.data(), ++fill_, eviction_.bytes()); }
@@ -135,14 +137,6 @@ class GpuMachine final : public Machine {
     return format("%zu MiB, twice the L2 cache, overwritten before each pass",
                   eviction_.bytes() >> 20);
   }
-
-  std::size_t memory_in_use() override { return device::memory_in_use(); }
-  std::size_t peak_memory() override { return device::peak_memory(); }
-  void reset_peak_memory() override { device::reset_peak_memory(); }
-  void set_memory_limit(std::optional<std::size_t> bytes) override {
-    device::set_memory_limit(bytes);
-  }
-  void release_cached_memory() override { device::release_cached_memory(); }
 
  private:
   DeviceTensor<char, 1> eviction_{Shape<1>{2 * static_cast<Index>(device::l2_cache_bytes())}};
@@ -182,6 +176,15 @@ std::optional<double> OtherPrograms::share() const {
   if (!(end.all > start_.all)) return std::nullopt;
   const double others = (end.busy - start_.busy) - (end.own - start_.own);
   return std::max(0.0, others / (end.all - start_.all));
+}
+
+int host_threads() {
+  static const int all = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return ladder_threads != nullptr ? ladder_threads() : all;
+}
+
+void release_ladder_memory() {
+  if (release_kept_memory != nullptr) release_kept_memory();
 }
 
 std::optional<std::size_t> available_host_memory() {

@@ -11,28 +11,30 @@
 
 namespace flash {
 
+// Of the memory that the work allocates in, the GPU's or the host's, in bytes.
+struct MeteredMemory {
+  std::size_t (*in_use)();
+  std::size_t (*peak)();
+  void (*reset_peak)();
+  void (*set_limit)(std::optional<std::size_t> bytes);
+  void (*release_cached)();  // gives back what the allocator keeps for later
+};
+
 class Machine {
  public:
   virtual ~Machine() = default;
 
-  virtual std::string device() const = 0;       // the CSV's column: "cuda" or "cpu"
-  virtual std::string gpu() const = 0;          // the CSV's column: the GPU's name; empty on a CPU
-  virtual std::string description() const = 0;  // the name of the GPU or of the processor
-
+  virtual std::string name() const = 0;  // the GPU's or the processor's
   virtual Clock& clock() = 0;
 
   // Overwrites a buffer, so that the next pass finds its inputs in memory. May be asynchronous.
   virtual void evict_caches() = 0;
   virtual std::string eviction() const = 0;  // what evict_caches() does, for people
 
-  // Bytes of the memory that the work allocates in: the GPU's, or the host's.
-  virtual std::size_t memory_in_use() = 0;
-  virtual std::size_t peak_memory() = 0;
-  virtual void reset_peak_memory() = 0;
-  virtual void set_memory_limit(std::optional<std::size_t> bytes) = 0;
+  const MeteredMemory memory;
 
-  // Gives back what an allocator keeps for later.
-  virtual void release_cached_memory() = 0;
+ protected:
+  explicit Machine(const MeteredMemory& metered) : memory(metered) {}
 };
 
 // While it lives, the machine's memory is capped at baseline + limit; without a limit it does
@@ -41,9 +43,9 @@ class MemoryCap {
  public:
   MemoryCap(Machine& machine, std::size_t baseline_bytes, std::optional<std::size_t> limit)
       : machine_(machine) {
-    if (limit) machine_.set_memory_limit(baseline_bytes + *limit);
+    if (limit) machine_.memory.set_limit(baseline_bytes + *limit);
   }
-  ~MemoryCap() { machine_.set_memory_limit(std::nullopt); }
+  ~MemoryCap() { machine_.memory.set_limit(std::nullopt); }
   MemoryCap(const MemoryCap&) = delete;
   MemoryCap& operator=(const MemoryCap&) = delete;
 
@@ -66,13 +68,11 @@ class OtherPrograms {
   Seconds start_;
 };
 
-// The processor's peak, and what programs with part 2's ladder ask of it (host_ladder.cpp).
-struct HostLadder {
-  std::string peak;  // how the peak is measured, for people; empty: there is none
-  double (*peak_gflops)(DType) = nullptr;  // measures for 2 ms
-  void (*release)() = nullptr;             // of the memory that it keeps from call to call
-};
-HostLadder host_ladder();
+// With part 2's ladder as many threads as it uses, else as many as the machine has.
+int host_threads();
+
+// Gives back what part 2's ladder keeps from call to call, where the program is linked with it.
+void release_ladder_memory();
 
 // How many bytes of host memory this process can still take before the system has none left, or its
 // container's limit is met; nothing where the system does not say.

@@ -79,12 +79,6 @@ std::string wrapped(const std::string& text) {
 
 }  // namespace
 
-std::string joined(const Strings& words, const std::string& separator) {
-  std::string text;
-  for (const std::string& word : words) text += (&word == words.data() ? "" : separator) + word;
-  return text;
-}
-
 struct Options::App {
   CLI::App cli;
 };
@@ -141,10 +135,8 @@ void Options::choice(const std::string& name, const std::string& help,
 }
 
 void Options::names(const std::string& name, const std::string& help,
-                    std::optional<Strings>& target, const Strings& choices) {
-  add(name, "LIST", help,
-      "different names with commas between" + (choices.empty() ? "" : ", of: " + joined(choices)),
-      list_of(one_of(choices)), target);
+                    std::optional<Strings>& target) {
+  add(name, "LIST", help, "different names with commas between", list_of(one_of({})), target);
 }
 
 void Options::bytes(const std::string& name, const std::string& help,

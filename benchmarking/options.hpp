@@ -43,9 +43,8 @@ class Options {
                 std::int64_t most);
   void choice(const std::string& name, const std::string& help, std::optional<std::string>& target,
               const Strings& choices);
-  // "standard,flash", of `choices` where there are any, without duplicates.
-  void names(const std::string& name, const std::string& help, std::optional<Strings>& target,
-             const Strings& choices = {});
+  // "standard,flash", without duplicates.
+  void names(const std::string& name, const std::string& help, std::optional<Strings>& target);
   // A number of bytes, at least 1: "4096", "512MiB", "1.5GiB" (1 MiB = 2^20 bytes).
   void bytes(const std::string& name, const std::string& help, std::optional<std::size_t>& target);
   void file(const std::string& name, const std::string& help, std::filesystem::path& target);
@@ -62,7 +61,5 @@ class Options {
   struct App;  // CLI11's, which takes 3.8 s to compile: in options.cpp only
   std::unique_ptr<App> app_;
 };
-
-std::string joined(const Strings& words, const std::string& separator = ", ");
 
 }  // namespace flash

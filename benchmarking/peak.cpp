@@ -8,19 +8,11 @@
 namespace flash {
 namespace {
 
-#if defined(__AVX512F__)
-constexpr int kVectorBytes = 64;
-#elif defined(__AVX__)
-constexpr int kVectorBytes = 32;
-#else
-constexpr int kVectorBytes = 16;
-#endif
-
 // Returns the rate of this thread.
-template <class T>
-double multiply_add_for(double seconds) {
+template <class T, int kBytes>
+[[gnu::always_inline]] inline double multiply_add_for(double seconds) {
   using Clock = std::chrono::steady_clock;
-  typedef T Vector __attribute__((vector_size(kVectorBytes)));
+  typedef T Vector __attribute__((vector_size(kBytes)));
   // 12 chains hide a latency of 4 to 6 cycles on two units, and fit 16 registers.
   constexpr int kChains = 12, kSteps = 4000;
   Vector sum[kChains] = {}, factor = Vector{} + T(0.999), term = Vector{} + T(0.001);
@@ -31,19 +23,45 @@ double multiply_add_for(double seconds) {
     for (int step = 0; step < kSteps; ++step)
 #pragma GCC unroll 12
       for (int chain = 0; chain < kChains; ++chain) sum[chain] = sum[chain] * factor + term;
-    flops += 2.0 * kSteps * kChains * (kVectorBytes / sizeof(T));
+    flops += 2.0 * kSteps * kChains * (kBytes / sizeof(T));
     passed = std::chrono::duration<double>(Clock::now() - begin).count();
   } while (passed < seconds);
   for (Vector& one : sum) asm volatile("" : : "m"(one));
   return flops / passed;
 }
 
+#ifdef __x86_64__
+template <class T>
+[[gnu::target("avx512f")]] double in_64_bytes(double seconds) {
+  return multiply_add_for<T, 64>(seconds);
+}
+template <class T>
+[[gnu::target("avx2,fma")]] double in_32_bytes(double seconds) {
+  return multiply_add_for<T, 32>(seconds);
+}
+#endif
+
+template <class T>
+double rate_of_thread(double seconds) {
+#ifdef __x86_64__
+  if (native_vector_bytes() == 64) return in_64_bytes<T>(seconds);
+  if (native_vector_bytes() == 32) return in_32_bytes<T>(seconds);
+#endif
+  return multiply_add_for<T, 16>(seconds);
+}
+
 }  // namespace
 
-int native_vector_bytes() { return kVectorBytes; }
+int native_vector_bytes() {
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("avx512f")) return 64;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return 32;
+#endif
+  return 16;
+}
 
 double native_peak_gflops(DType dtype, int threads, double milliseconds) {
-  const auto run = dtype == DType::kFloat64 ? multiply_add_for<double> : multiply_add_for<float>;
+  const auto run = dtype == DType::kFloat64 ? rate_of_thread<double> : rate_of_thread<float>;
   std::vector<double> rates(static_cast<std::size_t>(threads));
   std::vector<std::thread> others;
   for (std::size_t i = 1; i < rates.size(); ++i)

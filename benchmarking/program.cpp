@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <csignal>
 #include <cstdarg>
 #include <cstdio>
 #include <exception>
@@ -18,8 +17,6 @@
 
 namespace flash {
 namespace {
-
-volatile std::sig_atomic_t remembered = 0;
 
 double seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -38,9 +35,6 @@ int run_program(int argc, char** argv, int (*run)(int argc, char** argv)) noexce
   } catch (const OptionError& error) {
     std::cerr << "error: " << error.what() << "\n";
     return 2;
-  } catch (const Interrupted& interrupted) {
-    std::cerr << "interrupted: nothing of this run was saved\n";
-    return 128 + interrupted.signal;
   } catch (const NotYetImplemented& missing) {
     std::cerr << "task " << missing.task()
               << " is not written yet, and the benchmark needs it; next: "
@@ -50,18 +44,6 @@ int run_program(int argc, char** argv, int (*run)(int argc, char** argv)) noexce
     std::cerr << "error: " << error.what() << "\n";
     return 1;
   }
-}
-
-void remember_interrupts() {
-  struct sigaction action {};
-  action.sa_handler = [](int signal) { remembered = signal; };
-  action.sa_flags = SA_RESETHAND | SA_RESTART;  // the second ctrl-C ends the program
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
-
-void throw_if_interrupted() {
-  if (remembered != 0) throw Interrupted{remembered};
 }
 
 std::string format(const char* pattern, ...) {
@@ -120,6 +102,12 @@ Strings aligned(const std::vector<Strings>& rows) {
 
 bool contains(const Strings& all, const std::string& one) {
   return std::find(all.begin(), all.end(), one) != all.end();
+}
+
+std::string joined(const Strings& words, const std::string& separator) {
+  std::string text;
+  for (const std::string& word : words) text += (&word == words.data() ? "" : separator) + word;
+  return text;
 }
 
 double quantile(std::vector<double> values, double share) {

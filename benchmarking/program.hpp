@@ -1,4 +1,4 @@
-// What every benchmark program shares: main(), ctrl-C, what it shows on the screen, quantiles.
+// What every benchmark program shares: main(), what it shows on the screen, quantiles.
 #pragma once
 
 #include <string>
@@ -9,22 +9,11 @@ namespace flash {
 using Strings = std::vector<std::string>;
 
 bool contains(const Strings& all, const std::string& one);
+std::string joined(const Strings& words, const std::string& separator = ", ");
 
 // Calls run(argc, argv) and returns what it does. An exception becomes one line on stderr and an
-// exit status: 2 for a wrong command line, 128 + the signal's number for Interrupted, else 1.
+// exit status: 2 for a wrong command line, else 1.
 int run_program(int argc, char** argv, int (*run)(int argc, char** argv)) noexcept;
-
-// Thrown at the next safe moment after SIGINT or SIGTERM. Not an Error: no handler of errors may
-// swallow it.
-struct Interrupted {
-  int signal;
-};
-
-// From here on the first SIGINT or SIGTERM is remembered; a second one ends the process.
-void remember_interrupts();
-
-// Throws Interrupted when a signal is remembered.
-void throw_if_interrupted();
 
 // printf into a string.
 [[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...);

@@ -292,6 +292,20 @@ Comparison compare(const T* got, const double* want, const std::vector<Index>& s
   return result;
 }
 
+template <int Rank>
+double frobenius_bound(double bound, const Tensor<double, Rank>& want,
+                       const Tensor<double, Rank>& magnitude) {
+  double squares = 0, magnitude_squares = 0;
+  for (Index i = 0; i < want.size(); ++i) {
+    squares += want.data()[i] * want.data()[i];
+    magnitude_squares += magnitude.data()[i] * magnitude.data()[i];
+  }
+  return squares > 0 ? bound * std::sqrt(magnitude_squares / squares)
+                     : std::numeric_limits<double>::infinity();
+}
+template double frobenius_bound(double, const Tensor<double, 3>&, const Tensor<double, 3>&);
+template double frobenius_bound(double, const Tensor<double, 4>&, const Tensor<double, 4>&);
+
 #define FLASH_INSTANTIATE(T)                                                      \
   template T poison<T>() noexcept;                                                \
   template bool is_poison(T) noexcept;                                            \

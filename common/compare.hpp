@@ -43,6 +43,13 @@ template <int Rank, class T>
 Comparison compare(TensorView<T, Rank> got, const Tensor<double, Rank>& want,
                    const CompareOptions& options);
 
+// max_frobenius of a result whose elements may each be off by `bound` of their magnitude. The
+// result is smaller than the terms summed: up to sqrt(n) of them cancel. Infinite where all should
+// be 0.
+template <int Rank>
+FLASH_EXPORT double frobenius_bound(double bound, const Tensor<double, Rank>& want,
+                                    const Tensor<double, Rank>& magnitude);
+
 // The value that outputs are filled with before a call: a NaN with a payload of its own, so that an
 // element that was never written can be told from one that became NaN.
 template <class T = float>

@@ -126,11 +126,11 @@ void add_sizes(double* out, double weight, const double* x, Index n) {
 // P of one head, and lse and the largest score's terms with it (nullptr: not wanted). Keys that a
 // query does not see keep P = 0.
 Matrix probabilities(const Matrix& Q, const Matrix& K, const AttentionShape& shape, double scale,
-                     bool causal, double* lse, double* largest_score) {
+                     bool causal, Index first_query, double* lse, double* largest_score) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   Matrix P({shape.queries, shape.keys});
   for (Index i = 0; i < shape.queries; ++i) {
-    const Index visible = shape.visible_keys(i, causal);
+    const Index visible = shape.visible_keys(first_query + i, causal);
     double m = -kInfinity;
     bool has_nan = false;
     for (Index j = 0; j < visible; ++j) {
@@ -168,7 +168,7 @@ WithMagnitude zeros(const Shape<4>& shape) {
 template <class T>
 AttentionOracle attention_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k,
                                  TensorView<const T, 4> v, const AttentionOptions& options,
-                                 Magnitudes magnitudes) {
+                                 Magnitudes magnitudes, Index first_query) {
   const AttentionShape shape = attention_shape(q.shape(), k.shape());
   check_view("v", v, shape.of_keys());
   const double scale = attention_scale(options, shape.head_dim);
@@ -178,12 +178,13 @@ AttentionOracle attention_oracle(TensorView<const T, 4> q, TensorView<const T, 4
   for (Index b = 0; b < shape.batch; ++b)
     for (Index h = 0; h < shape.heads; ++h) {
       const Matrix Q = head_of(q, b, h), K = head_of(k, b, h), V = head_of(v, b, h);
-      const Matrix P = probabilities(Q, K, shape, scale, options.causal, &oracle.lse(b, h, 0),
-                                     wanted ? &oracle.largest_score : nullptr);
+      const Matrix P =
+          probabilities(Q, K, shape, scale, options.causal, first_query, &oracle.lse(b, h, 0),
+                        wanted ? &oracle.largest_score : nullptr);
       double* const O = head_in(oracle.out.value, b, h);
       double* const O_magnitude = head_in(oracle.out.magnitude, b, h);
       for (Index i = 0; i < shape.queries; ++i)
-        for (Index j = 0; j < shape.visible_keys(i, options.causal); ++j) {
+        for (Index j = 0; j < shape.visible_keys(first_query + i, options.causal); ++j) {
           add(O + i * d, P(i, j), &V(j, 0), d);
           if (wanted) add_sizes(O_magnitude + i * d, P(i, j), &V(j, 0), d);
         }
@@ -192,11 +193,9 @@ AttentionOracle attention_oracle(TensorView<const T, 4> q, TensorView<const T, 4
 }
 
 template <class T>
-AttentionOracleGradients attention_backward_oracle(TensorView<const T, 4> q,
-                                                   TensorView<const T, 4> k,
-                                                   TensorView<const T, 4> v,
-                                                   TensorView<const T, 4> d_out,
-                                                   const AttentionOptions& options) {
+AttentionOracleGradients attention_backward_oracle(
+    TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
+    TensorView<const T, 4> d_out, const AttentionOptions& options, Index first_query) {
   const AttentionShape shape = attention_shape(q.shape(), k.shape());
   check_view("v", v, shape.of_keys());
   check_view("d_out", d_out, shape.of_queries());
@@ -210,8 +209,8 @@ AttentionOracleGradients attention_backward_oracle(TensorView<const T, 4> q,
     for (Index h = 0; h < shape.heads; ++h) {
       const Matrix Q = head_of(q, b, h), K = head_of(k, b, h), V = head_of(v, b, h),
                    dO = head_of(d_out, b, h);
-      const Matrix P =
-          probabilities(Q, K, shape, scale, options.causal, lse.data(), &largest_score);
+      const Matrix P = probabilities(Q, K, shape, scale, options.causal, first_query, lse.data(),
+                                     &largest_score);
       const auto head = [&](WithMagnitude& gradient, Index row) {
         return head_in(gradient.value, b, h) + row * d;
       };
@@ -219,7 +218,7 @@ AttentionOracleGradients attention_backward_oracle(TensorView<const T, 4> q,
         return head_in(gradient.magnitude, b, h) + row * d;
       };
       for (Index i = 0; i < shape.queries; ++i) {
-        const Index visible = shape.visible_keys(i, options.causal);
+        const Index visible = shape.visible_keys(first_query + i, options.causal);
         double delta = 0, delta_magnitude = 0;
         for (Index c = 0; c < d; ++c) O(c) = 0;
         for (Index j = 0; j < visible; ++j) {
@@ -260,10 +259,10 @@ double attention_backward_bound(const AttentionShape& shape, double largest_scor
 #define FLASH_INSTANTIATE_ATTENTION(T)                                                       \
   template AttentionOracle attention_oracle(TensorView<const T, 4>, TensorView<const T, 4>,  \
                                             TensorView<const T, 4>, const AttentionOptions&, \
-                                            Magnitudes);                                     \
+                                            Magnitudes, Index);                              \
   template AttentionOracleGradients attention_backward_oracle(                               \
       TensorView<const T, 4>, TensorView<const T, 4>, TensorView<const T, 4>,                \
-      TensorView<const T, 4>, const AttentionOptions&)
+      TensorView<const T, 4>, const AttentionOptions&, Index)
 #define FLASH_INSTANTIATE(T)                                                                       \
   template Tensor<double, 3> softmax_oracle(TensorView<const T, 3>, int);                          \
   template Tensor<double, 3> softmax_matmul_oracle(TensorView<const T, 3>, TensorView<const T, 3>, \

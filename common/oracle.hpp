@@ -57,12 +57,14 @@ struct AttentionOracle {
 // Left out, the magnitudes and largest_score are 0: for who has no use for them, and calls often.
 enum class Magnitudes { kWanted, kLeftOut };
 
-// Standard attention in float64. Throws ShapeError and ArgumentError as attention.hpp says.
+// Standard attention in float64. Throws ShapeError and ArgumentError as attention.hpp says. Of rows
+// cut out of a longer q, first_query is the number of the first: the causal mask counts from there.
 template <class T>
 FLASH_EXPORT AttentionOracle attention_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k,
                                               TensorView<const T, 4> v,
                                               const AttentionOptions& options = {},
-                                              Magnitudes magnitudes = Magnitudes::kWanted);
+                                              Magnitudes magnitudes = Magnitudes::kWanted,
+                                              Index first_query = 0);
 
 // Its gradients for the upstream gradient d_out of out, by the textbook's formulas (Dao et al.
 // 2022, arXiv:2205.14135, appendix B.2):
@@ -76,7 +78,7 @@ struct AttentionOracleGradients {
 template <class T>
 FLASH_EXPORT AttentionOracleGradients attention_backward_oracle(
     TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
-    TensorView<const T, 4> d_out, const AttentionOptions& options = {});
+    TensorView<const T, 4> d_out, const AttentionOptions& options = {}, Index first_query = 0);
 
 // Half the distance from 1 to the next number: 2^-24 for float, 2^-53 for double, 2^-11 for Half,
 // 2^-8 for BFloat16.

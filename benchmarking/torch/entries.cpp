@@ -1,10 +1,7 @@
-// PyTorch's kernels as passes of the registry, called through ATen. softmax(X) V:
+// PyTorch's kernels as passes of the registry, called through ATen:
 //
-//   pytorch_unfused     softmax, then a product, on the CPU and on a GPU
-//
-// Attention:
-//
-//   pytorch_flash       FlashAttention, on the CPU and on a GPU
+//   pytorch_unfused     softmax(X) V, on the CPU and on a GPU, as the others without a remark
+//   pytorch_flash       FlashAttention
 //   pytorch_efficient   memory-efficient attention, on a GPU
 //   pytorch_cudnn       cuDNN's, on a GPU
 //   pytorch_math        standard attention by matrix products; a pair through autograd
@@ -250,7 +247,10 @@ std::vector<at::Tensor> efficient_backward(const Call& call) {
   // It wants an lse for a multiple of 32 queries. Padding is timed, and moves 8 bytes a query,
   // where the pass itself moves at least 16 * head_dim.
   const int64_t padding = (32 - call.lse.size(2) % 32) % 32;
-  const at::Tensor lse = padding == 0 ? call.lse : at::constant_pad_nd(call.lse, {0, padding}, std::numeric_limits<double>::infinity());
+  const at::Tensor lse =
+      padding == 0
+          ? call.lse
+          : at::constant_pad_nd(call.lse, {0, padding}, std::numeric_limits<double>::infinity());
   const auto [d_q, d_k, d_v, d_bias] = at::_scaled_dot_product_efficient_attention_backward(
       call.d_out, call.q, call.k, call.v, /*attn_bias=*/{}, call.out, lse, no_philox(call),
       no_philox(call), /*dropout_p=*/0, {true, true, true, false}, call.causal, call.scale);
@@ -294,14 +294,9 @@ std::string needs_keys(const AttentionProblem& problem) {
 
 // The kernels take the elements of a row to lie side by side: other strides give wrong results.
 std::string needs_rows(const AttentionProblem& problem) {
-  if (const std::string why = needs_keys(problem); !why.empty()) return why;
-  const bool backward = problem.tensors.size() > 5;
-  for (const auto& [name, strides, alignment] : problem.tensors) {
-    const bool read = name[0] != 'd' && (name != "out" || backward);
-    if (strides.size() == 4 && (read || name == "d_out") && strides[3] != 1)
-      return is_but(name + "'s stride along head_dim", strides[3], "1");
-  }
-  return "";
+  for (const auto& [name, strides, alignment] : problem.tensors)
+    if (strides.back() != 1) return is_but(name + "'s stride along head_dim", strides.back(), "1");
+  return needs_keys(problem);
 }
 
 #if FLASH_TORCH_CUDA
@@ -360,8 +355,8 @@ std::string takes_cudnn(const AttentionProblem& problem) {
 enum Types { kHalfs = 1, kFloat = 2, kDouble = 4, kAll = 7 };
 
 template <template <class> class Pass>
-Entry<Pass> entry(const char* name, DeviceKind device, int types, Kernel* kernel,
-                  Predicate* why_not, bool only_as_pair) {
+void add(PassList<Pass>& passes, const char* name, DeviceKind device, int types, Kernel* kernel,
+         Predicate* why_not, bool only_as_pair) {
   const auto function = [=](const auto& pass, PassMemory& memory) {
     run(kernel, device, pass, memory);
   };
@@ -374,49 +369,41 @@ Entry<Pass> entry(const char* name, DeviceKind device, int types, Kernel* kernel
   if (types & kDouble) entry.run.float64 = function;
   if (types & kHalfs) entry.run.float16 = function;
   if (types & kHalfs) entry.run.bfloat16 = function;
-  return entry;
+  passes.add(std::move(entry));
 }
 
 }  // namespace
 
 FLASH_ENTER(registry, name) {
-  const auto add_unfused = [&](DeviceKind device) {
+  enum class Pairs { kAny, kOwnForwardOnly, kOwnOnly };
+  const auto add_both = [&](const char* entered, DeviceKind device, int types, Kernel* forward,
+                            Kernel* backward, Predicate* why_not, Pairs pairs = Pairs::kAny) {
+    add(registry.forward, entered, device, types, forward, why_not, pairs == Pairs::kOwnOnly);
+    add(registry.backward, entered, device, types, backward, why_not, pairs != Pairs::kAny);
+  };
+  const auto add_everywhere = [&](DeviceKind device) {
     registry.softmax_matmul.add(
         {.name = "pytorch_unfused",
          .device = device,
          .run = {.float32 = [device](const SoftmaxMatmul<float>& pass, PassMemory& memory) {
            unfused(device, pass, memory);
          }}});
+    add_both("pytorch_math", device, kAll, pair_forward<math>, pair_backward, needs_keys,
+             Pairs::kOwnOnly);
+    add_both("pytorch_sdpa", device, kAll, pair_forward<sdpa>, pair_backward, needs_keys,
+             Pairs::kOwnOnly);
   };
-  add_unfused(DeviceKind::kCpu);
-#if FLASH_TORCH_CUDA
-  add_unfused(DeviceKind::kGpu);
-#endif
-
-  enum class Pairs { kAny, kOwnForwardOnly, kOwnOnly };
-  const auto add = [&](const char* entered, DeviceKind device, int types, Kernel* forward,
-                       Kernel* backward, Predicate* why_not, Pairs pairs = Pairs::kAny) {
-    registry.forward.add(entry<AttentionForward>(entered, device, types, forward, why_not,
-                                                 pairs == Pairs::kOwnOnly));
-    registry.backward.add(
-        entry<AttentionBackward>(entered, device, types, backward, why_not, pairs != Pairs::kAny));
-  };
-  const auto add_pairs = [&](DeviceKind device) {
-    add("pytorch_math", device, kAll, pair_forward<math>, pair_backward, needs_keys,
-        Pairs::kOwnOnly);
-    add("pytorch_sdpa", device, kAll, pair_forward<sdpa>, pair_backward, needs_keys,
-        Pairs::kOwnOnly);
-  };
-  add("pytorch_flash", DeviceKind::kCpu, kAll, flash_cpu_forward, flash_cpu_backward, needs_rows);
-  add_pairs(DeviceKind::kCpu);
+  add_both("pytorch_flash", DeviceKind::kCpu, kAll, flash_cpu_forward, flash_cpu_backward,
+           needs_rows);
+  add_everywhere(DeviceKind::kCpu);
 #if FLASH_TORCH_CUDA
   constexpr auto kGpu = DeviceKind::kGpu;
-  add("pytorch_flash", kGpu, kHalfs, flash_gpu_forward, flash_gpu_backward, takes_flash_gpu);
-  add("pytorch_efficient", kGpu, kHalfs | kFloat, efficient_forward, efficient_backward,
-      takes_efficient);
-  add("pytorch_cudnn", kGpu, kHalfs, cudnn_forward, cudnn_backward, takes_cudnn,
-      Pairs::kOwnForwardOnly);
-  add_pairs(kGpu);
+  add_both("pytorch_flash", kGpu, kHalfs, flash_gpu_forward, flash_gpu_backward, takes_flash_gpu);
+  add_both("pytorch_efficient", kGpu, kHalfs | kFloat, efficient_forward, efficient_backward,
+           takes_efficient);
+  add_both("pytorch_cudnn", kGpu, kHalfs, cudnn_forward, cudnn_backward, takes_cudnn,
+           Pairs::kOwnForwardOnly);
+  add_everywhere(kGpu);
 #endif
 }
 

@@ -9,6 +9,7 @@ the largest of one element.
 """
 
 import argparse
+import itertools
 import math
 import pathlib
 
@@ -19,12 +20,11 @@ parser = argparse.ArgumentParser(description="Compares errors of float32 attenti
 parser.add_argument("library", help="libflash_course_solution.so")
 parser.add_argument("--forward", default="flash_best,11_float32_planes_robust",
                     help="names of forward passes (%(default)s)")
-parser.add_argument("--seq-lens", default="1024,4096", help="(%(default)s)")
-parser.add_argument("--head-dims", default="64,128", help="(%(default)s)")
 parser.add_argument("--seeds", type=int, default=5)
 options = parser.parse_args()
 torch.ops.load_library(str(pathlib.Path(options.library).resolve()))
-HEADS = 8
+torch.backends.cuda.matmul.allow_tf32 = False
+HEADS, HEAD_DIMS, LENGTHS = 8, (64, 128), (1024, 4096)
 
 
 def normal(*shape):
@@ -43,13 +43,11 @@ def with_outlier(x, size):
     return x
 
 
-INPUTS = {"N(0, 1)": lambda q, k, v: (q, k, v),
-          "q x 8": lambda q, k, v: (8 * q, k, v),
-          "lognormal": lambda q, k, v: (lognormal(q), lognormal(k), lognormal(v))}
-for size in (1e3, 1e6):
-    INPUTS |= {f"{size:.0e} in q": lambda q, k, v, size=size: (with_outlier(q, size), k, v),
-               f"{size:.0e} in k": lambda q, k, v, size=size: (q, with_outlier(k, size), v),
-               f"{size:.0e} in v": lambda q, k, v, size=size: (q, k, with_outlier(v, size))}
+INPUTS = {"N(0, 1)": lambda x: x, "q x 8": lambda x: (8 * x[0], *x[1:]),
+          "lognormal": lambda x: map(lognormal, x)}
+for size, (place, letter) in itertools.product((1e3, 1e6), enumerate("qkv")):
+    INPUTS[f"{size:.0e} in {letter}"] = lambda x, size=size, place=place: (
+        with_outlier(one, size) if n == place else one for n, one in enumerate(x))
 
 
 def reference(q, k, v, causal):
@@ -69,29 +67,25 @@ def errors(out, expected):
     return float(wrong.norm() / expected.norm()), float(wrong.abs().max())
 
 
-print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, {options.seeds} seeds")
-print(f"{'':34}     Frobenius norm    largest error\n"
+print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, {options.seeds} seeds\n"
+      f"{'':34}     Frobenius norm    largest error\n"
       f"{'inputs':12} {'head_dim':>8} {'keys':>6} {'causal':>6}       mean   worst    mean   worst")
-torch.backends.cuda.matmul.allow_tf32 = False
-for name, change in INPUTS.items():
-    for head_dim in map(int, options.head_dims.split(",")):
-        for length in map(int, options.seq_lens.split(",")):
-            for causal in (False, True):
-                ratios = {forward: [] for forward in options.forward.split(",")}
-                for seed in range(options.seeds):
-                    torch.manual_seed(seed)
-                    x = change(*(normal(1, HEADS, length, head_dim) for _ in range(3)))
-                    expected = reference(*x, causal)
-                    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
-                        theirs = errors(torch.nn.functional.scaled_dot_product_attention(
-                            *x, is_causal=causal), expected)
-                    for forward, of_seeds in ratios.items():
-                        ours = errors(torch.ops.flash_course.attention(
-                            *x, causal=causal, forward=forward), expected)
-                        of_seeds.append([a / b for a, b in zip(ours, theirs)])
-                for forward, of_seeds in ratios.items():
-                    row = []
-                    for kind in zip(*of_seeds):
-                        row += [math.exp(sum(map(math.log, kind)) / len(kind)), max(kind)]
-                    print(f"{name:12} {head_dim:8} {length:6} {causal!s:>6}  ",
-                          *(f"{x:7.2f}" for x in row), " ", forward, flush=True)
+for (name, change), head_dim, length, causal in itertools.product(
+        INPUTS.items(), HEAD_DIMS, LENGTHS, (False, True)):
+    ratios = {forward: [] for forward in options.forward.split(",")}
+    for seed in range(options.seeds):
+        torch.manual_seed(seed)
+        x = tuple(change(tuple(normal(1, HEADS, length, head_dim) for _ in range(3))))
+        expected = reference(*x, causal)
+        with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+            theirs = errors(torch.nn.functional.scaled_dot_product_attention(
+                *x, is_causal=causal), expected)
+        for forward, of_seeds in ratios.items():
+            ours = errors(torch.ops.flash_course.attention(*x, causal=causal, forward=forward),
+                          expected)
+            of_seeds.append([a / b for a, b in zip(ours, theirs)])
+    for forward, of_seeds in ratios.items():
+        row = [number for kind in zip(*of_seeds)
+               for number in (math.exp(sum(map(math.log, kind)) / len(kind)), max(kind))]
+        print(f"{name:12} {head_dim:8} {length:6} {causal!s:>6}  ",
+              *(f"{x:7.2f}" for x in row), " ", forward, flush=True)

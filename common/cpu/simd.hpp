@@ -18,15 +18,6 @@
 #define FLASH_INLINE [[gnu::always_inline]] inline
 #define FLASH_UNROLL _Pragma("GCC unroll 32")
 
-// The letter for a vector register in an asm statement.
-#if defined(__aarch64__)
-#define FLASH_VECTOR_REGISTER "w"
-#elif defined(__AVX512F__)
-#define FLASH_VECTOR_REGISTER "v"
-#else
-#define FLASH_VECTOR_REGISTER "x"
-#endif
-
 namespace flash::FLASH_ISA {
 
 using Index = std::ptrdiff_t;

@@ -391,8 +391,7 @@ constexpr Kernels<T> kernels() {
           .backward_rows = backward_rows<T>,
           .backward_scratch = backward_scratch<T>,
           .backward_split = backward_split<T>,
-          .backward_sum = backward_sum<T>,
-          .multiply_adds = multiply_adds<T>};
+          .backward_sum = backward_sum<T>};
 }
 
 }  // namespace

@@ -1,14 +1,12 @@
 // Implements isa.hpp, and of ladder.hpp what depends on the instruction set.
 #include "part2_flash_cpu/ladder/isa.hpp"
 
-#include <chrono>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
-#include "part2_flash_cpu/ladder/3_register_blocked.hpp"
+#include "common/error.hpp"
 #include "part2_flash_cpu/ladder/ladder.hpp"
-#include "part2_flash_cpu/ladder/parallel.hpp"
 
 namespace flash {
 namespace {
@@ -55,24 +53,6 @@ int choose() {
   return best;
 }
 
-template <class T>
-double peak(const Kernels<T>& kernels, double milliseconds) {
-  using Clock = std::chrono::steady_clock;
-  const int threads = ladder_threads();
-  std::vector<double> flops(static_cast<std::size_t>(threads));
-  const auto start = Clock::now();
-  const auto end = start + std::chrono::duration_cast<Clock::duration>(
-                               std::chrono::duration<double, std::milli>(milliseconds));
-  parallel_for(threads, [&](Index task) {
-    do flops[static_cast<std::size_t>(task)] += kernels.multiply_adds();
-    while (Clock::now() < end);
-  });
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  double all = 0;
-  for (const double each : flops) all += each;
-  return all / seconds * 1e-9;
-}
-
 }  // namespace
 
 int chosen_isa() {
@@ -81,11 +61,5 @@ int chosen_isa() {
 }
 
 std::string ladder_isa() { return instruction_sets()[static_cast<std::size_t>(chosen_isa())].name; }
-
-double fma_peak_gflops(DType dtype, double milliseconds) {
-  if (dtype == DType::kFloat32) return peak(register_blocked_kernels<float>(), milliseconds);
-  if (dtype == DType::kFloat64) return peak(register_blocked_kernels<double>(), milliseconds);
-  throw ArgumentError("dtype is " + to_string(dtype) + "; it must be float32 or float64");
-}
 
 }  // namespace flash

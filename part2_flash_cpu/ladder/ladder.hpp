@@ -5,19 +5,12 @@
 #include <string>
 
 #include "common/export.hpp"
-#include "common/registry.hpp"
 
 namespace flash {
 
 // The instruction set that the rungs from 2 on use: "avx512", "avx2" or "baseline". Throws as
 // chosen_isa() does (isa.hpp).
 FLASH_EXPORT std::string ladder_isa();
-
-// How many multiplications and additions a second the processor can do in vectors of that
-// instruction set, on ladder_threads() threads at once, in GFLOP/s: independent fused multiply-adds
-// on registers, for about `milliseconds`. No pass of this part can be faster. dtype is kFloat32 or
-// kFloat64.
-FLASH_EXPORT double fma_peak_gflops(DType dtype, double milliseconds = 2);
 
 // Gives back the memory that the rungs from 2 on keep from call to call: this thread's, and that of
 // the waiting threads.

@@ -140,17 +140,7 @@ std::string wrong_in(TensorView<const T, 4> got, const WithMagnitude& want, doub
   }
   CompareOptions options;
   options.max_scaled = bound;
-  // Of the whole tensor against the result, which is smaller than the terms summed: up to sqrt(n)
-  // of them cancel.
-  double squares = 0, magnitude_squares = 0;
-  for (Index i = 0; i < finite.size(); ++i) {
-    squares += finite.data()[i] * finite.data()[i];
-    magnitude_squares += magnitude.data()[i] * magnitude.data()[i];
-  }
-  // Where all should be 0 (the gradient of a softmax over one key), the elements' own bounds have
-  // to do.
-  options.max_frobenius = squares > 0 ? bound * std::sqrt(magnitude_squares / squares)
-                                      : std::numeric_limits<double>::infinity();
+  options.max_frobenius = frobenius_bound(bound, finite, magnitude);
   options.axes = {"batch", "head", rows, "column"};
   options.blocks = {0, 0, block, 0};
   options.magnitude = magnitude.data();

@@ -3,6 +3,8 @@
 #include "harness/diagnosis.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -255,6 +257,17 @@ struct Suspect {
   std::vector<std::size_t> blocks;  // the numbers of the block sizes with which it fits
 };
 
+// A computation with a second mistake, which is of another group: what it changes of a right one,
+// byte by byte, so that a new member needs nothing here.
+Computation both(const Computation& one, const Computation& second) {
+  using Bytes = std::array<unsigned char, sizeof(Computation)>;
+  const auto right = std::bit_cast<Bytes>(Computation()), change = std::bit_cast<Bytes>(second);
+  auto bytes = std::bit_cast<Bytes>(one);
+  for (std::size_t n = 0; n < bytes.size(); ++n)
+    if (change[n] != right[n]) bytes[n] = change[n];
+  return std::bit_cast<Computation>(bytes);
+}
+
 // The block sizes with which these mistakes, of those that are known for the problem, give what was
 // seen. A mistake that is not known there makes no difference there.
 template <class Seen>
@@ -265,7 +278,7 @@ std::vector<std::size_t> fitting(Match<Seen>& match, const std::vector<std::stri
     std::vector<Computation> more;
     for (const Mistake& mistake : match.known)
       for (std::size_t n = 0; mistake.name == name && n < ways.size(); ++n) {
-        mistake.make(more.emplace_back(ways[n]));
+        more.push_back(both(ways[n], mistake.how));
         by_block |= mistake.by_block;
       }
     if (!more.empty()) ways = more;
@@ -337,18 +350,15 @@ Diagnosis diagnosis(const Seen& seen, const std::function<Seen(const Probe&)>& a
 
 }  // namespace
 
-template <>
-Verdict explained(const std::string& wrong, const SeenForward& seen,
-                  const std::function<SeenForward(const Probe&)>& again) {
+template <class Seen>
+Verdict explained(const std::string& wrong, const Seen& seen,
+                  const std::function<Seen(const Probe&)>& again) {
   return {wrong.empty(), wrong, [=] { return diagnosis(seen, again); },
           [=] { return with_small_numbers(again); }};
 }
-
-template <>
-Verdict explained(const std::string& wrong, const SeenBackward& seen,
-                  const std::function<SeenBackward(const Probe&)>& again) {
-  return {wrong.empty(), wrong, [=] { return diagnosis(seen, again); },
-          [=] { return with_small_numbers(again); }};
-}
+template Verdict explained(const std::string&, const SeenForward&,
+                           const std::function<SeenForward(const Probe&)>&);
+template Verdict explained(const std::string&, const SeenBackward&,
+                           const std::function<SeenBackward(const Probe&)>&);
 
 }  // namespace flash::harness

@@ -1,7 +1,6 @@
 // The mistakes that the harness names, and their words.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,7 +13,7 @@ struct Mistake {
   std::string text;  // what a student reads, as a clause: "no key is masked"
   int group;         // two mistakes at once are of two groups, and neither is of kAlone
   bool by_block;     // depends on the sizes of the blocks
-  std::function<void(Computation&)> make;
+  Computation how;
 };
 inline constexpr int kAlone = 0;  // the group of those that are not tried together with another one
 

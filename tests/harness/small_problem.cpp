@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "harness/computation.hpp"
+
 namespace flash::harness {
 namespace {
 
@@ -20,6 +22,7 @@ constexpr double kSlack = 2;     // times the bound, which is that of the whole 
 constexpr int kMostRuns = 400;   // of the code under test, in the search
 constexpr Index kMostRows = 16;  // of a table, without those in its middle
 constexpr Index kMostColumns = 2;
+constexpr Blocks kBlocks{16, 16};  // what is right does not depend on them
 
 using Line = std::vector<std::string>;
 
@@ -72,7 +75,7 @@ std::string table_of_rows(const Line& heading, Index count,
 
 // `expected` beside `found`, and the first difference marked.
 std::string beside(const std::string& name, const std::vector<double>& expected,
-                   const std::vector<double>& found, Index first, const Line& more = {}) {
+                   const double* found, Index first, const Line& more = {}) {
   std::vector<Line> lines{{"", "expected", "found"}};
   const Index count = static_cast<Index>(expected.size());
   for (Index c = 0; c < count; ++c) {
@@ -93,36 +96,66 @@ std::string head_of(const AttentionShape& shape, Index b, Index h) {
 
 // ---- What is right ------------------------------------------------------------------------------
 
-bool near(double got, double want, double error) {
-  if (std::isnan(want)) return std::isnan(got);
-  if (std::isinf(want)) return got == want;
-  return std::fabs(got - want) <= kSlack * error + 1e-37;
-}
-
-double dot(const double* a, const double* b, Index n, double* size = nullptr) {
+double dot(const double* a, const double* b, Index n) {
   double sum = 0;
-  for (Index c = 0; c < n; ++c) {
-    sum += a[c] * b[c];
-    if (size) *size += std::fabs(a[c] * b[c]);
-  }
+  for (Index c = 0; c < n; ++c) sum += a[c] * b[c];
   return sum;
 }
 
-// Where the result differs first. Output 0 is out and 1 is lse; or 0 is dV, 1 is dK and 2 is dQ:
-// each needs what the one before it needs, and more.
+// Where the result differs first: the number of the model's output and of its row.
 struct Place {
-  int output;
-  Index b, h, row, column;
+  std::size_t output;
+  Index row, column;
+  std::vector<double> want;  // the row
 };
 
-// softmax(S) V of one row, from the keys before `end`.
+// Outputs `order`, one after the other.
+std::optional<Place> first_difference(Model& model, const std::vector<std::size_t>& order) {
+  for (const std::size_t output : order) {
+    const auto& [got, rows, columns, bound] = model.outputs[output];
+    for (Index row = 0; row < rows; ++row) {
+      const Row want = model.row(Computation(), kBlocks, static_cast<int>(output), row);
+      for (Index c = 0; c < columns; ++c) {
+        const double value = want.value[c], found = got[row * columns + c];
+        const bool near = std::isnan(value)   ? std::isnan(found)
+                          : std::isinf(value) ? found == value
+                                              : std::fabs(found - value) <=
+                                                    kSlack * bound * want.magnitude[c] + 1e-37;
+        if (!near) return Place{output, row, c, want.value};
+      }
+    }
+  }
+  return std::nullopt;
+}
+std::optional<Place> first_difference(const SeenForward& seen) {
+  const auto model = model_of(seen);
+  return first_difference(
+      *model, seen.lse.size() > 0 ? std::vector<std::size_t>{0, 1} : std::vector<std::size_t>{0});
+}
+
+// The gradients that were asked for, as the model has them.
+std::vector<std::pair<std::string, const Tensor<double, 4>*>> asked(const SeenBackward& seen) {
+  std::vector<std::pair<std::string, const Tensor<double, 4>*>> gradients{
+      {"dQ", &seen.d_q}, {"dK", &seen.d_k}, {"dV", &seen.d_v}};
+  std::erase_if(gradients, [](const auto& gradient) { return gradient.second->size() == 0; });
+  return gradients;
+}
+
+// dV, then dK, then dQ: each needs what the one before it needs, and more.
+std::optional<Place> first_difference(const SeenBackward& seen) {
+  std::vector<std::size_t> order;
+  for (std::size_t n = asked(seen).size(); n > 0; --n) order.push_back(n - 1);
+  return first_difference(*model_of(seen), order);
+}
+
+// Of one row, from the keys before `end`: O is not divided by l yet.
 struct AttendedRow {
   Index visible;  // keys
-  std::vector<double> S, P, O, size;
-  double m = -kInfinity, l = 0, lse = -kInfinity;
+  std::vector<double> S, P, O;
+  double m = -kInfinity, l = 0;
 };
 
-AttendedRow attended(const SeenForward& seen, Index b, Index h, Index i, Index end, bool divided) {
+AttendedRow attended(const SeenForward& seen, Index b, Index h, Index i, Index end) {
   const AttentionShape& shape = seen.shape;
   const bool has_scores = seen.has_scores;
   const Index columns = seen.v.values.extent(3), d = shape.head_dim;
@@ -134,37 +167,15 @@ AttendedRow attended(const SeenForward& seen, Index b, Index h, Index i, Index e
                               dot(&seen.q.values(b, h, i, 0), &seen.k.values(b, h, j, 0), d));
     row.m = std::fmax(row.m, row.S.back());
   }
-  row.O.assign(columns, 0), row.size.assign(columns, 0);
+  row.O.assign(columns, 0);
   for (Index j = 0; j < row.visible; ++j) {
     const double P = row.S[j] == -kInfinity ? 0 : std::exp(row.S[j] - row.m);
     row.P.push_back(P);
     row.l += P;
     if (P == 0 && row.S[j] == -kInfinity && row.m == -kInfinity) continue;
-    for (Index c = 0; c < columns; ++c) {
-      row.O[c] += P * seen.v.values(b, h, j, c);
-      row.size[c] += std::fabs(P * seen.v.values(b, h, j, c));
-    }
+    for (Index c = 0; c < columns; ++c) row.O[c] += P * seen.v.values(b, h, j, c);
   }
-  for (Index c = 0; divided && row.l != 0 && c < columns; ++c)
-    row.O[c] /= row.l, row.size[c] /= row.l;
-  row.lse = row.m + std::log(row.l);
   return row;
-}
-
-std::optional<Place> first_difference(const SeenForward& seen) {
-  const AttentionShape& shape = seen.shape;
-  for (Index b = 0; b < shape.batch; ++b)
-    for (Index h = 0; h < shape.heads; ++h)
-      for (Index i = 0; i < shape.queries; ++i) {
-        const AttendedRow want = attended(seen, b, h, i, shape.keys, true);
-        for (Index c = 0; c < static_cast<Index>(want.O.size()); ++c)
-          if (!near(seen.out(b, h, i, c), want.O[c], seen.precision.bound * want.size[c]))
-            return Place{0, b, h, i, c};
-        if (seen.lse.size() > 0 &&
-            !near(seen.lse(b, h, i), want.lse, seen.lse_bound + 0x1p-22 * std::fabs(want.lse)))
-          return Place{1, b, h, i, 0};
-      }
-  return std::nullopt;
 }
 
 // One weight of the backward pass.
@@ -189,51 +200,6 @@ Weight weight(const SeenBackward& seen, Index b, Index h, Index i, Index j) {
   return w;
 }
 
-const Tensor<double, 4>& gradient(const SeenBackward& seen, int output) {
-  return output == 0 ? seen.d_v : output == 1 ? seen.d_k : seen.d_q;
-}
-
-// A row of dV, dK or dQ, and the size of its terms.
-std::array<std::vector<double>, 2> gradient_row(const SeenBackward& seen, int output, Index b,
-                                                Index h, Index row) {
-  const AttentionShape& shape = seen.shape;
-  const Index d = shape.head_dim;
-  const double scale = output == 0 ? 1 : attention_scale(seen.options, d);
-  std::array<std::vector<double>, 2> sums{std::vector<double>(d, 0), std::vector<double>(d, 0)};
-  for (Index other = 0; other < (output == 2 ? shape.keys : shape.queries); ++other) {
-    const Index i = output == 2 ? row : other, j = output == 2 ? other : row;
-    const Weight w = weight(seen, b, h, i, j);
-    if (w.P == 0) continue;
-    double size = 0;
-    dot(&seen.d_out.values(b, h, i, 0), &seen.v.values(b, h, j, 0), d, &size);
-    dot(&seen.d_out.values(b, h, i, 0), &seen.out.values(b, h, i, 0), d, &size);
-    const double* const with = output == 0   ? &seen.d_out.values(b, h, i, 0)
-                               : output == 1 ? &seen.q.values(b, h, i, 0)
-                                             : &seen.k.values(b, h, j, 0);
-    for (Index c = 0; c < d; ++c) {
-      sums[0][c] += scale * (output == 0 ? w.P : w.dS) * with[c];
-      sums[1][c] += std::fabs(scale * w.P * (output == 0 ? 1 : size) * with[c]);
-    }
-  }
-  return sums;
-}
-
-std::optional<Place> first_difference(const SeenBackward& seen) {
-  for (int output = 0; output < 3; ++output) {
-    const Tensor<double, 4>& got = gradient(seen, output);
-    if (got.size() == 0) continue;  // not asked for
-    for (Index b = 0; b < got.extent(0); ++b)
-      for (Index h = 0; h < got.extent(1); ++h)
-        for (Index row = 0; row < got.extent(2); ++row) {
-          const auto [want, size] = gradient_row(seen, output, b, h, row);
-          for (Index c = 0; c < got.extent(3); ++c)
-            if (!near(got(b, h, row, c), want[c], seen.precision.bound * size[c]))
-              return Place{output, b, h, row, c};
-        }
-  }
-  return std::nullopt;
-}
-
 // ---- What is shown ------------------------------------------------------------------------------
 
 std::string problem_of(const AttentionShape& shape, bool has_scores) {
@@ -251,11 +217,11 @@ std::string options_of(const AttentionShape& shape, const AttentionOptions& opti
 
 std::string shown(const SeenForward& seen, const Place& at) {
   const AttentionShape& shape = seen.shape;
-  const int output = at.output;  // no binding: clang before 16 captures none
-  const Index b = at.b, h = at.h, i = at.row, column = at.column;
+  const Index i = at.row % shape.queries, h = at.row / shape.queries % shape.heads,
+              b = at.row / shape.queries / shape.heads;
   const bool has_scores = seen.has_scores;
   const Index columns = seen.v.values.extent(3), d = shape.head_dim;
-  const AttendedRow want = attended(seen, b, h, i, shape.keys, true);
+  const AttendedRow want = attended(seen, b, h, i, shape.keys);
   std::string text = problem_of(shape, has_scores);
   if (!has_scores) text += options_of(shape, seen.options);
   const bool blocked = seen.block_keys > 0 && seen.block_keys < shape.keys;
@@ -281,8 +247,8 @@ std::string shown(const SeenForward& seen, const Place& at) {
     text += "Block by block (O is not divided yet):\n";
     text += table_of_rows({"keys", "alpha", "m", "l", "O"}, blocks, [&](Index n) {
       const Index end = std::min(shape.keys, (n + 1) * seen.block_keys);
-      if (n > 0) before = attended(seen, b, h, i, n * seen.block_keys, false).m;
-      const AttendedRow now = attended(seen, b, h, i, end, false);
+      if (n > 0) before = attended(seen, b, h, i, n * seen.block_keys).m;
+      const AttendedRow now = attended(seen, b, h, i, end);
       const std::string alpha =
           now.m == -kInfinity ? "1" : number(std::exp(before - now.m));  // 0 before the first key
       return Line{std::to_string(n * seen.block_keys) + ".." + std::to_string(end - 1), alpha,
@@ -291,23 +257,26 @@ std::string shown(const SeenForward& seen, const Place& at) {
   } else {
     text += "  m = " + number(want.m) + ", l = sum of P = " + number(want.l) + "\n";
   }
-  std::vector<double> found(columns);
-  for (Index c = 0; c < columns; ++c) found[c] = seen.out(b, h, i, c);
-  Line lse;
-  if (seen.lse.size() > 0)
-    lse = {"lse = m + log l", number(want.lse), number(seen.lse(b, h, i)),
-           output == 1 ? "<-- the first difference" : ""};
+  const double* const found = &seen.out(b, h, i, 0);
+  if (seen.lse.size() == 0)
+    return text + "The result O = P V / l:\n" + beside("O", at.want, found, at.column);
+  const auto model = model_of(seen);
+  const auto right = [&](int output) {
+    return model->row(Computation(), kBlocks, output, at.row).value;
+  };
   return text + "The result O = P V / l:\n" +
-         beside("O", want.O, found, output == 0 ? column : -1, lse);
+         beside("O", right(0), found, at.output == 0 ? at.column : -1,
+                {"lse = m + log l", number(right(1)[0]), number(seen.lse(b, h, i)),
+                 at.output == 1 ? "<-- the first difference" : ""});
 }
 
 std::string shown(const SeenBackward& seen, const Place& at) {
   const AttentionShape& shape = seen.shape;
-  const int output = at.output;  // no binding: clang before 16 captures none
-  const Index b = at.b, h = at.h, row = at.row, column = at.column;
+  const std::string name = asked(seen)[at.output].first;
+  const bool of_query = name == "dQ", is_dk = name == "dK", is_dv = name == "dV";
+  const Index rows = of_query ? shape.queries : shape.keys, row = at.row % rows,
+              h = at.row / rows % shape.heads, b = at.row / rows / shape.heads;
   const Index d = shape.head_dim;
-  const bool of_query = output == 2;
-  const std::string name = output == 0 ? "dV" : output == 1 ? "dK" : "dQ";
   std::string text = problem_of(shape, false) + options_of(shape, seen.options);
   text += "\nThe steps for " + name + ", " + head_of(shape, b, h) + (of_query ? "query " : "key ") +
           std::to_string(row) + ":\n";
@@ -321,9 +290,9 @@ std::string shown(const SeenBackward& seen, const Place& at) {
             vector_of(&seen.v.values(b, h, row, 0), d) + "]\n";
   Line heading = of_query ? Line{"key j", "K(j)", "V(j)", "S", "P"}
                           : Line{"query i", "Q(i)", "dO(i)", "S", "lse(i)", "P"};
-  if (output > 0) heading.push_back("dP");
-  if (output == 1) heading.push_back("delta(i)");
-  if (output > 0) heading.push_back("dS");
+  if (!is_dv) heading.push_back("dP");
+  if (is_dk) heading.push_back("delta(i)");
+  if (!is_dv) heading.push_back("dS");
   text += table_of_rows(heading, of_query ? shape.keys : shape.queries, [&](Index other) {
     const Index i = of_query ? row : other, j = of_query ? other : row;
     const Weight w = weight(seen, b, h, i, j);
@@ -333,17 +302,16 @@ std::string shown(const SeenBackward& seen, const Place& at) {
               w.seen ? number(w.S) : "masked"};
     if (!of_query) line.push_back(number(seen.lse_of(b, h, i)));
     line.push_back(number(w.P));
-    if (output > 0) line.push_back(number(w.dP));
-    if (output == 1) line.push_back(number(delta_of(seen, b, h, i)));
-    if (output > 0) line.push_back(number(w.dS));
+    if (!is_dv) line.push_back(number(w.dP));
+    if (is_dk) line.push_back(number(delta_of(seen, b, h, i)));
+    if (!is_dv) line.push_back(number(w.dS));
     return line;
   });
-  std::vector<double> found(d);
-  for (Index c = 0; c < d; ++c) found[c] = gradient(seen, output)(b, h, row, c);
-  const char* const formula = output == 0   ? "The result dV = sum of P dO:\n"
-                              : output == 1 ? "The result dK = scale * sum of dS Q:\n"
-                                            : "The result dQ = scale * sum of dS K:\n";
-  return text + formula + beside(name, gradient_row(seen, output, b, h, row)[0], found, column);
+  const char* const formula = is_dv   ? "The result dV = sum of P dO:\n"
+                              : is_dk ? "The result dK = scale * sum of dS Q:\n"
+                                      : "The result dQ = scale * sum of dS K:\n";
+  return text + formula +
+         beside(name, at.want, &(*asked(seen)[at.output].second)(b, h, row, 0), at.column);
 }
 
 // ---- The search ---------------------------------------------------------------------------------

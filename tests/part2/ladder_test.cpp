@@ -248,9 +248,3 @@ TEST_CASE("the ladder's memory grows no faster than the sequence") {
     CHECK(extra(entry.name, 1024) <= extra(entry.name, 512) + 512 * 2048);
   }
 }
-
-TEST_CASE("the peak of multiply-adds is a number") {
-  CHECK(fma_peak_gflops(DType::kFloat32, 0.2) > 0);
-  CHECK(fma_peak_gflops(DType::kFloat64, 0.2) > 0);
-  CHECK_THROWS_AS(fma_peak_gflops(DType::kFloat16), ArgumentError);
-}

@@ -79,8 +79,6 @@ struct Kernels {
                                      std::ptrdiff_t head_dim);
   void (*backward_split)(const BackwardSplit<T>&);
   void (*backward_sum)(const BackwardSum<T>&);
-  double (*multiply_adds)();  // does some microseconds of fused multiply-adds on registers; returns
-                              // how many operations that were
 };
 
 }  // namespace flash

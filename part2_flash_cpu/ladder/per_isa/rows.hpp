@@ -75,22 +75,5 @@ void backward_sum(const BackwardSum<T>& x) {
   }
 }
 
-// For the FMA peak.
-template <class T>
-double multiply_adds() {
-  constexpr int kSums = 12, kRounds = 2000;  // 4 cycles' latency and 2 a cycle need 8 sums
-  Vector<T> sum[kSums], factor = broadcast(T(0.5)), term = broadcast(T(1));
-  FLASH_UNROLL
-  for (int i = 0; i < kSums; ++i) sum[i] = broadcast(T(i));
-  for (int round = 0; round < kRounds; ++round) {
-    FLASH_UNROLL
-    for (int i = 0; i < kSums; ++i) {
-      sum[i] = sum[i] * factor + term;
-      asm volatile("" : "+" FLASH_VECTOR_REGISTER(sum[i]));  // it has to be done
-    }
-  }
-  return 2.0 * kSums * kRounds * kLanes<T>;
-}
-
 }  // namespace
 }  // namespace flash::FLASH_ISA

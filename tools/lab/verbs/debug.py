@@ -1,6 +1,6 @@
 """`./lab debug`: gdb at the first line of the student's function, or of the kernel in one thread.
 
-The task's test program takes a library that is compiled for a debugger (flash_debugged() in
+The task's test program takes a library that is compiled for a debugger (flash_variant() in
 cmake/FlashTargets.cmake). Kernels are always emulated.
 """
 
