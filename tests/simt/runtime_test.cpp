@@ -44,7 +44,7 @@ __global__ void throws_kernel() { throw std::runtime_error("a message"); }
 template <int kBytes>
 __global__ void holds() {
   __shared__ volatile char bytes[kBytes];
-  bytes[kBytes - 1 - threadIdx.x] = 1;
+  bytes[kBytes - 1 - threadIdx.x] = bytes[threadIdx.x];
 }
 
 __global__ void add_block_number(int* sum) {
