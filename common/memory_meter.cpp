@@ -120,6 +120,9 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
 }
 
 #ifdef FLASH_METERS_MALLOC
+// Exported, for libraries that are loaded later as well: what PyTorch takes by posix_memalign() and
+// gives back by free() would be subtracted, and never added.
+#pragma GCC visibility push(default)
 extern "C" {
 using flash::host_memory::counted;
 using flash::host_memory::meters_malloc;
@@ -154,4 +157,5 @@ void free(void* memory) {
     __interceptor_free(memory);
 }
 }
+#pragma GCC visibility pop
 #endif

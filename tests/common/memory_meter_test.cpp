@@ -1,5 +1,9 @@
 #include "common/memory_meter.hpp"
 
+#include <dlfcn.h>
+#include <malloc.h>
+
+#include <cstdlib>
 #include <memory>
 #include <new>
 #include <vector>
@@ -35,6 +39,22 @@ TEST_CASE("what is freed is given back to the count") {
   { std::vector<double> buffer(1000); }
   CHECK(host_memory::in_use() == before);
 }
+
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
+TEST_CASE("libraries that are loaded later find the functions that count") {
+  const auto check = [](const char* name, auto* function) {
+    INFO(name);
+    CHECK(dlsym(RTLD_DEFAULT, name) == reinterpret_cast<void*>(function));
+  };
+  check("malloc", &malloc);
+  check("calloc", &calloc);
+  check("realloc", &realloc);
+  check("memalign", &memalign);
+  check("aligned_alloc", &aligned_alloc);
+  check("posix_memalign", &posix_memalign);
+  check("free", &free);
+}
+#endif
 
 TEST_CASE("a limit turns an allocation into OutOfMemory") {
   host_memory::set_limit(host_memory::in_use() + 1000000);
