@@ -10,6 +10,7 @@ from lab.errors import LabError
 from lab.manifest import Task, are_texts
 
 FOLDER = Path("benchmarking/boards")
+JUDGE_NEEDS = "part1_softmax_matmul", "part2_flash_cpu"
 # Of each kind of problem: the passes that are timed, one for each task of the board.
 PASSES = {"softmax_matmul": ("forward",), "attention": ("forward", "backward")}
 
@@ -48,7 +49,9 @@ class Board:
         return PASSES[self.kind][:len(self.tasks)]
 
     def is_here(self) -> bool:
-        """False in a release that lacks the part."""
+        """False in a release that lacks its part, or one that the judge is built with."""
+        if not all((paths.ROOT / part).is_dir() for part in JUDGE_NEEDS):
+            return False
         return _tasks().keys() >= set(self.tasks)
 
     def load_tasks(self) -> list[Task]:
