@@ -68,6 +68,12 @@ class Judge(Test):
                 self.assertEqual({case.status for case in empty.cases}, {"not started"})
                 self.assertEqual((empty.earned, empty.status), (0, "graded"))
 
+    def test_the_other_solutions_in_cuda_are_compiled_and_not_refused(self):
+        for task in TASKS:
+            if task.is_cuda and task.name != "fused_cuda" and not EVERYTHING:
+                judging.compiled(task, task.path("solution").read_bytes(),
+                                 self.folder() / task.name, self.slow)
+
     def test_partial_credit_says_what_is_wrong(self):
         right = self.fused.path("solution").read_text()
         for wrong, lost, said, earns in (
