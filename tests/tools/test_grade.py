@@ -409,6 +409,11 @@ class Cluster(Class):
                       (self.out / "b/report.md").read_text())
         self.graded(0, "--slurm", "--sbatch-gpu=--gres=gpu:1", "--speed", "x=2:1")
         self.assertEqual(len(self.submitted), 3)
+        self.graded(0, "--slurm")  # now all cases are of the first array
+        record = json.loads((self.out / "a/record.json").read_text())
+        self.assertEqual([case["name"] for case in record["tasks"][1]["cases"]
+                          if not case["challenge"]],
+                         ["case 0 emulated", "case 0 checked", "case 1 emulated", "case 1 checked"])
 
 
 class Files(Course):

@@ -64,6 +64,7 @@ class Stage(Grader):
         tasks = [known[name] for name in plan.tasks]
         bench = judging.set_up(tasks, headers, Path(plan.build), plan.seconds, plan.backends)
         super().__init__(tasks, (), bench, output, measured, plan.seed)
+        self.fingerprint += f" {plan.backends}"  # which say what cases a record has
         self.plan, self.options, self.at_once = plan, options, at_once
 
     def _judge(self, content: Content) -> tuple[Judged, ...]:
@@ -230,8 +231,8 @@ def _tasks_left(job: str) -> int:
 
 
 def _wait(job: str, stage: Stage, todo: Sequence[Submission]) -> None:
-    console.say(f"job {job}, {stage.output.name}: {len(todo)} submissions. You may stop this command: the job goes on, "
-                "and the same command waits for it again")
+    console.say(f"job {job}, {stage.output.name}: {len(todo)} submissions. You may stop this "
+                "command: the job goes on, and the same command waits for it again")
     with console.progress("grading") as update:
         while left := _tasks_left(job):
             tasks = min(len(todo), MOST_TASKS)
