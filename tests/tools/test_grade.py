@@ -496,6 +496,9 @@ class Files(Course):
         text = self.refused(submissions.find, [self.root / "b", self.root / "b.zip"], self.tasks)
         self.assertIn("would both be called b", text)
         self.assertIn("does not exist", self.refused(submissions.find, [self.root / "no"], []))
+        inside = self.write(f"home/{PATH}", "mine").parent
+        found, _ = submissions.find([inside / "../.."], self.tasks)
+        self.assertEqual([one.id for one in found], ["home"])
 
 
 class Records(unittest.TestCase):

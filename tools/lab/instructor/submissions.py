@@ -68,7 +68,8 @@ def find(places: Iterable[Path], tasks: Sequence[Task]) -> tuple[list[Submission
             raise LabError(f"{place} is no submission; it must be a zip or a folder")
     named: dict[str, Path] = {}
     for place in found:
-        name = re.sub(r"[^\w.-]+", "_", place.name.removesuffix(".zip"), flags=re.ASCII).strip(".")
+        own = Path(os.path.abspath(place)).name  # of ".", too
+        name = re.sub(r"[^\w.-]+", "_", own.removesuffix(".zip"), flags=re.ASCII).strip(".")
         if not name:
             raise LabError(f"{place} has a name without a letter or a digit; rename it")
         if name in named:
