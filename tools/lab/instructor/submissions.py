@@ -68,8 +68,8 @@ def find(places: Iterable[Path], tasks: Sequence[Task]) -> tuple[list[Submission
             raise LabError(f"{place} is no submission; it must be a zip or a folder")
     named: dict[str, Path] = {}
     for place in found:
-        own = Path(os.path.abspath(place)).name  # of ".", too
-        name = re.sub(r"[^\w.-]+", "_", own.removesuffix(".zip"), flags=re.ASCII).strip(".")
+        last = os.path.basename(os.path.abspath(place))  # "." has no name of its own
+        name = re.sub(r"[^\w.-]+", "_", last.removesuffix(".zip"), flags=re.ASCII).strip(".")
         if not name:
             raise LabError(f"{place} has a name without a letter or a digit; rename it")
         if name in named:
