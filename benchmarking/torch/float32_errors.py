@@ -20,7 +20,7 @@ parser = argparse.ArgumentParser(description="Compares errors of float32 attenti
 parser.add_argument("library", help="libflash_course_solution.so")
 parser.add_argument("--forward", default="flash_best,11_float32_planes_robust",
                     help="names of forward passes (%(default)s)")
-parser.add_argument("--seeds", type=int, default=5)
+parser.add_argument("--seeds", type=int, default=30)
 options = parser.parse_args()
 torch.ops.load_library(str(pathlib.Path(options.library).resolve()))
 torch.backends.cuda.matmul.allow_tf32 = False
