@@ -60,7 +60,7 @@ def region(kind: str, name: str, page: Path, old: str) -> str:
         if table == "attention" and (group.device == "cpu") != name.endswith("_cpu"):
             continue
         length = f", sequence length {group.sizes[-1]}" if table == "attention" else ""
-        tables.append(f"**{group.title}{length}** ([CSV]({_link(file, page)}))\n\n{make(group)}")
+        tables.append(f"**{group.title}{length}** ({_csv(file, page)})\n\n{make(group)}")
     if not tables:
         raise LabError(f"there is no outputs/reference/<machine>/csv/{table}_benchmark.csv "
                        f"to make the table '{name}' of")
@@ -70,6 +70,11 @@ def region(kind: str, name: str, page: Path, old: str) -> str:
 def references(table: str) -> list[tuple[Path, Group]]:
     files = sorted((paths.OUTPUTS / "reference").glob(f"*/csv/{table}_benchmark.csv"))
     return [(file, group) for file in files for group in results.groups(results.load(file))]
+
+
+def _csv(file: Path, page: Path) -> str:
+    """A link that says on which machine the results were measured."""
+    return f"[CSV of {file.parents[1].name}]({_link(file, page)})"
 
 
 def _link(file: Path, page: Path) -> str:
@@ -239,8 +244,8 @@ def ladder_table(part: str, page: Path) -> str:
     for csv_file, group in references("softmax_matmul" if part == "part1" else "attention"):
         times = {name: times_of_rung(group, name) for name in files}
         if any(any(cells) for cells in times.values()):
-            link = f"[CSV]({_link(csv_file, page)})"
-            caption = f"{group.title}, {group.kind.size} {group.sizes[-1]} ({link}):\n\n"
+            caption = (f"{group.title}, {group.kind.size} {group.sizes[-1]} "
+                       f"({_csv(csv_file, page)}):\n\n")
             break
     else:
         caption, times = "", {name: [""] * 4 for name in files}
