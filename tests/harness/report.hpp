@@ -1,6 +1,6 @@
 // The report of a graded run, as JSON lines, each flushed at once: whoever reads it can tell a
 // finished run from one that crashed or called exit, and which case was running.
-// tools/lab/grading.py is the reader.
+// tools/lab/running.py is the reader.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@ import zipfile
 from pathlib import Path
 
 from attacks import ATTACKS, CUDA_ATTACKS, CUDA_FRAME, FRAME, MEMORY, QUADRATIC
-from lab import derive, grading, manifest
+from lab import derive, manifest, outcomes
 from lab.instructor import reports
 
 TASKS = {task.name: task for part in manifest.load_parts() for task in part.tasks}
@@ -96,11 +96,11 @@ def make(folder):
 def points_without(failing, task, cases):
     """What a submission gets that fails these cases and no others."""
     assert set(failing) <= {case["name"] for case in cases}, failing
-    return sum(case.points * case.counts for case in grading.with_points(task, [
-        grading.CaseResult(case["name"], grading.WRONG if case["name"] in failing else
-                           grading.PASSED, requirement=case["requirement"],
-                           challenge=case["challenge"]) for case in cases])
-               if case.status == grading.PASSED)
+    return sum(case.points * case.counts for case in outcomes.with_points(task, [
+        outcomes.CaseResult(case["name"], outcomes.WRONG if case["name"] in failing else
+                            outcomes.PASSED, requirement=case["requirement"],
+                            challenge=case["challenge"]) for case in cases])
+               if case.status == outcomes.PASSED)
 
 
 def compare(results):

@@ -18,7 +18,7 @@ from unittest import mock
 os.environ["TERM"] = "dumb"  # plain lines, also for a person who runs these tests on a terminal
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
-from lab import build, grading, main, manifest, paths  # noqa: E402
+from lab import build, grading, main, manifest, outcomes, paths  # noqa: E402
 from lab.errors import LabError  # noqa: E402
 
 
@@ -185,13 +185,13 @@ class Course(Test):
         return [[words[n + 1] for n, word in enumerate(words) if word == "--case"]
                 for words in map(json.loads, file.read_text().splitlines())]
 
-    def grade(self, *names: str, **options: object) -> grading.PartResult:
+    def grade(self, *names: str, **options: object) -> outcomes.PartResult:
         """Grades these tasks, or all of them where none is named."""
         part, = manifest.load_parts()
         tasks = manifest.select([part], names)
         return self.printed(grading.grade_part, part, tasks=tasks, **options)[0]
 
-    def ends(self, result: grading.TaskResult, *statuses: str) -> list[str]:
+    def ends(self, result: outcomes.TaskResult, *statuses: str) -> list[str]:
         """Compares how each case ended, and returns their messages."""
         self.assertEqual([case.status for case in result.cases], list(statuses))
         return [case.message for case in result.cases]

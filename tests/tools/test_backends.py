@@ -5,7 +5,7 @@ from unittest import mock
 from course import CRASH, Course, case
 from lab import manifest
 from lab.backends import choose
-from lab.grading import CRASHED, NEEDS_CHECKS, NOT_RUN, PASSED, WRONG
+from lab.outcomes import CRASHED, NEEDS_CHECKS, NOT_RUN, PASSED, WRONG
 
 RACE = "kernel fused_softmax_matmul: a data race between fused_cuda.cu:97 and fused_cuda.cu:156"
 EMULATED, CHECKED = (f"part1_fused_cuda_skeleton_{kind}_tests" for kind in ("emulated", "checked"))

@@ -21,12 +21,12 @@ from unittest import mock
 from course import Course, Test
 from lab import build, main, manifest
 from lab.errors import LabError
-from lab.grading import CaseResult as Case
 from lab.instructor import judging, reports, slurm, speed, submissions
 from lab.instructor.sandbox import InfraError
 from lab.instructor.submissions import Submission
 from lab.leaderboard import boards, machine, measuring
 from lab.leaderboard.result import Busy, NoResult
+from lab.outcomes import CaseResult as Case
 from lab.verbs import grade
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "grading/results.schema.json").read_text())

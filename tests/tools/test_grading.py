@@ -10,9 +10,9 @@ from pathlib import Path
 from unittest import mock
 
 from course import CRASH, Course, Test, case
-from lab import grading, manifest, where
-from lab.grading import (BUILD_FAILED, CRASHED, EXCEPTION, NEEDS_GPU, NOT_RUN, NOT_STARTED, PASSED,
-                         TIMED_OUT, UNFINISHED, WRONG, CaseResult)
+from lab import manifest, outcomes, running, where
+from lab.outcomes import (BUILD_FAILED, CRASHED, EXCEPTION, NEEDS_GPU, NOT_RUN, NOT_STARTED, PASSED,
+                          TIMED_OUT, UNFINISHED, WRONG, CaseResult)
 
 SEGFAULT = ("crashed with signal 11 (segmentation fault: an index or a pointer outside of its "
             "memory)")
@@ -71,7 +71,7 @@ class Running(Course):
         self.assertEqual(result.cases[0].output.strip(), said)
         flood = self.graded(case("a", run=f"print('x' * 300_000); {CRASH}"))
         flood = flood.cases[0].output
-        self.assertLess(len(flood), grading.OUTPUT_LIMIT + 1000)
+        self.assertLess(len(flood), running.OUTPUT_LIMIT + 1000)
         self.assertIn("bytes left out", flood)
 
     def test_a_hang_is_ended_with_all_that_it_started(self):
@@ -117,7 +117,7 @@ class Running(Course):
                    "thread=1, addresses=[8, 9]))")
         lines = {8: [31], 9: [70]}  # the outermost call comes last
         self.patch(where, _lines=lambda *_: lines)
-        self.patch(grading, HUNG_BEFORE=0.5)
+        self.patch(running, HUNG_BEFORE=0.5)
         begin = time.monotonic()
         result = self.graded(case("a", run=HANG), case("b", run=HANG), case("c"), timeout=8,
                              prologue=answers)
@@ -156,7 +156,7 @@ class Points(Test):
         cases = [CaseResult(f"{requirement} {status}", status, "", requirement=requirement)
                  for requirement in ("steps", "mask") for status in (PASSED, WRONG)]
         self.assertEqual([case.points * case.counts * (case.status == PASSED)
-                          for case in grading.with_points(task, cases)], [1, 0, 0, 0])
+                          for case in outcomes.with_points(task, cases)], [1, 0, 0, 0])
 
 
 class Parts(Course):

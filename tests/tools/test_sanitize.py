@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from course import Test
-from lab import build, grading, manifest, paths
+from lab import build, grading, manifest, outcomes, paths, running
 from lab.backends import CPU, Backends
 
 BUILD = Path(os.environ.get("FLASH_BUILD", "/nonexistent")).absolute()
@@ -33,7 +33,7 @@ def command() -> str:
 
 @unittest.skipUnless(command(), "no build folder, or one without sanitized libraries")
 class Sanitized(Test):
-    def graded(self, source: str, *cases: str) -> grading.TaskResult:
+    def graded(self, source: str, *cases: str) -> outcomes.TaskResult:
         """How these cases end with this source in place of the task's."""
         folder = self.folder() / "solution"
         file = folder / "fused_cpu.cpp"
@@ -44,7 +44,7 @@ class Sanitized(Test):
                                      f"-L{BUILD / 'lib'}", "-lflash_common"]
         subprocess.run(words, check=True, cwd=BUILD)
         config = SimpleNamespace(asan=json.loads((BUILD / "config.json").read_text())["asan"])
-        how = grading.Settings("solution", library_path=str(folder),
+        how = running.Settings("solution", library_path=str(folder),
                                environment=Backends(config, sanitize=True).environment())
         self.patch(build, binary=lambda target: BUILD / "bin" / target)
         task = manifest.select_one(manifest.load_parts(), "fused_cpu", "check")

@@ -5,8 +5,8 @@ import datetime
 import unittest
 
 from course import Test
-from lab import build, grading, hints, manifest, zoo
-from lab.grading import PASSED, WRONG, CaseResult, TaskResult
+from lab import build, grading, hints, manifest, outcomes, running, zoo
+from lab.outcomes import PASSED, WRONG, CaseResult, TaskResult
 
 TASKS = [task for part in manifest.load_parts() for task in part.tasks]
 FORWARD = next(task for task in TASKS if task.name == "flash_forward")
@@ -94,7 +94,7 @@ class WithSmallNumbers(Test):
         if not build.binary(member.task.target("solution", backend)).is_file():
             self.skipTest(f"the tests of {member.task.name} are not built")
         place = zoo.compile_member(member, backend, zoo.commands_of_build())
-        how = grading.Settings("solution", explain=True, library_path=str(place))
+        how = running.Settings("solution", explain=True, library_path=str(place))
         return grading.run_task(member.task, how, backend, [member.case], quiet=True).cases[
             0].explanation
 
@@ -157,6 +157,6 @@ class Order(Test):
     def test_hangs_then_races_then_names_then_the_rest(self):
         cases = [CaseResult("a", WRONG, "2 of 3 elements"), CaseResult("b", WRONG, "x", diagnosis="y"),
                  CaseResult("c", WRONG, "kernel f: a data race"), CaseResult("d", WRONG),
-                 CaseResult("e", grading.NOT_RUN), CaseResult("f", WRONG),
-                 CaseResult("g", grading.TIMED_OUT)]
-        self.assertEqual("".join(case.name for case in grading.in_order(cases)), "gcbadfe")
+                 CaseResult("e", outcomes.NOT_RUN), CaseResult("f", WRONG),
+                 CaseResult("g", outcomes.TIMED_OUT)]
+        self.assertEqual("".join(case.name for case in outcomes.in_order(cases)), "gcbadfe")

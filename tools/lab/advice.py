@@ -4,21 +4,21 @@ import contextlib
 import re
 from collections.abc import Sequence
 
-from lab import grading, hints, manifest, paths, state
+from lab import hints, manifest, outcomes, paths, state
 from lab.backends import CHECKED, EMULATED, Backends
-from lab.grading import PartResult, TaskResult
 from lab.manifest import Task
+from lab.outcomes import PartResult, TaskResult
 from lab.verbs import bench
 
-NEEDS = {grading.NEEDS_GPU: "a GPU, or the emulator (Linux on x86-64 or AArch64)",
-         grading.NEEDS_CHECKS: "the emulator's checks, which need g++"}
+NEEDS = {outcomes.NEEDS_GPU: "a GPU, or the emulator (Linux on x86-64 or AArch64)",
+         outcomes.NEEDS_CHECKS: "the emulator's checks, which need g++"}
 
 
 def next_step(results: Sequence[PartResult], case: str | None = None) -> list[str]:
     """What to do now, in one or two lines. `case` is the case that was run alone, if one was."""
     pairs = [(task, result) for result in results for task in result.tasks]
     for task, result in pairs:  # work that was begun comes before work that was not
-        if not task.done and task.status not in (grading.NOT_STARTED, grading.UNFINISHED):
+        if not task.done and task.status not in (outcomes.NOT_STARTED, outcomes.UNFINISHED):
             return [_fix(task, result.seed, result.backends, case), *_about(task, case)]
     if left := [task.task for task, _ in pairs if not task.done]:
         return [_write(left[0])]
@@ -34,7 +34,7 @@ def next_step(results: Sequence[PartResult], case: str | None = None) -> list[st
 def first_unfinished(tasks: Sequence[Task]) -> Task | None:
     """The first task that the last check did not see pass; those that cannot run here come last."""
     last = {name: result.status for name, result in state.load().results.items()}
-    unfinished = [task for task in tasks if last.get(task.id) != grading.PASSED]
+    unfinished = [task for task in tasks if last.get(task.id) != outcomes.PASSED]
     runnable = [task for task in unfinished if last.get(task.id) not in NEEDS]
     return next(iter(runnable or unfinished), None)
 
@@ -56,7 +56,7 @@ def _fix(result: TaskResult, seed: int, backends: Backends, case: str | None) ->
     if task.is_cuda and backends.asked:
         option += " --check-races" if backends.asked == CHECKED else " --emulate"
     option += " --sanitize" * backends.sanitizes(task)
-    if result.status == grading.BUILD_FAILED:
+    if result.status == outcomes.BUILD_FAILED:
         line = _line_of(result.first_error) if task.is_cuda else ""
         correct = next((words for pattern, words in _NVCC_ONLY if pattern.search(line)),
                        "correct what the error names")
@@ -70,9 +70,9 @@ def _fix(result: TaskResult, seed: int, backends: Backends, case: str | None) ->
         target = task.target(result.implementation, failed.backend)
         return f"Next: run build/default/bin/{target} by itself and see how it starts"
     # The checks often name the line where a wrong result only names the element.
-    unchecked = (failed.backend == EMULATED and failed.status in (grading.WRONG, grading.CRASHED)
+    unchecked = (failed.backend == EMULATED and failed.status in (outcomes.WRONG, outcomes.CRASHED)
                  and backends.has_checks(task))
-    stray = failed.status == grading.CRASHED or re.search(
+    stray = failed.status == outcomes.CRASHED or re.search(
         "^It writes outside of|what lies outside of the inputs", failed.message, re.MULTILINE)
     unsanitized = (not task.is_cuda and stray and backends.config.asan and not backends.sanitize)
     if case:

@@ -7,20 +7,21 @@ from contextlib import contextmanager
 
 from rich.text import Text
 
-from lab import advice, grading
+from lab import advice, outcomes
 from lab.console import console, is_terminal, say
-from lab.grading import CaseResult, Notify, PartResult, TaskResult
 from lab.manifest import Task
+from lab.outcomes import CaseResult, PartResult, TaskResult
+from lab.running import Notify
 
 SHOWN_FAILURES = 3  # a task's failed cases that are shown in full
 SHOWN_WARNINGS = 3  # of the compiler, about a task's file
 SHOWN_OUTPUT = 8  # lines of what a program printed before it crashed
 SINGLE_OUTPUT = 60  # the same for a case that is run alone
-STATUS_WIDTH = len(grading.BUILD_FAILED)
+STATUS_WIDTH = len(outcomes.BUILD_FAILED)
 
 STYLES = {
-    grading.PASSED: "green", grading.NOT_STARTED: "blue", grading.UNFINISHED: "blue",
-    grading.NEEDS_GPU: "yellow", grading.NEEDS_CHECKS: "yellow", grading.NOT_RUN: "dim",
+    outcomes.PASSED: "green", outcomes.NOT_STARTED: "blue", outcomes.UNFINISHED: "blue",
+    outcomes.NEEDS_GPU: "yellow", outcomes.NEEDS_CHECKS: "yellow", outcomes.NOT_RUN: "dim",
 }
 
 
@@ -56,7 +57,7 @@ def _part(result: PartResult, all_failures: bool, case: str | None) -> Iterator[
     line = _layout([task.task for task in result.tasks])
     for task in result.tasks:
         yield line(task, case is None)
-        begun = task.failures or task.status == grading.UNFINISHED
+        begun = task.failures or task.status == outcomes.UNFINISHED
         if case is None and begun and task.requirements:
             yield Text("      " + ", ".join(f"{name} {points(earned)} of {points(possible)}"
                                             for name, earned, possible in task.requirements), "dim")
@@ -66,7 +67,7 @@ def _part(result: PartResult, all_failures: bool, case: str | None) -> Iterator[
 def total_lines(results: Sequence[PartResult]) -> list[str]:
     lines = [_total(each.part.name, each.earned, each.possible, each.missing) for each in results]
     if len(results) > 1:
-        missing = grading.sum_by_key(each.missing for each in results)
+        missing = outcomes.sum_by_key(each.missing for each in results)
         lines.append(_total("all parts", sum(each.earned for each in results),
                             sum(each.possible for each in results), missing))
     return lines
@@ -105,8 +106,8 @@ def _layout(tasks: Sequence[Task]):
         if with_points:
             text.append(f"  {_points_of(result):<13}")
             cases = [case for case in result.cases
-                     if case.name and not case.challenge and case.status not in grading.ELSEWHERE]
-            passed = sum(case.status == grading.PASSED for case in cases)
+                     if case.name and not case.challenge and case.status not in outcomes.ELSEWHERE]
+            passed = sum(case.status == outcomes.PASSED for case in cases)
             text.append(f"  {passed} of {len(cases)} cases" if cases else "", "dim")
         text.rstrip()
         return text
@@ -125,7 +126,7 @@ def _points_of(result: TaskResult) -> str:
 
 
 def _details(result: TaskResult, all_failures: bool, case: str | None) -> Iterator[Text]:
-    if result.status == grading.BUILD_FAILED:
+    if result.status == outcomes.BUILD_FAILED:
         yield from _indented(result.first_error, 6)
         lost = f"{_points(result.possible)} lost until it compiles. " if result.possible else ""
         target = result.task.target(result.implementation, result.backend or "")
@@ -141,9 +142,9 @@ def _details(result: TaskResult, all_failures: bool, case: str | None) -> Iterat
     if len(failures) > len(shown):
         yield Text(f"      and {len(failures) - len(shown)} more: --all-failures", "dim")
     for challenge in result.challenges if not case else ():
-        if challenge.status == grading.PASSED:
+        if challenge.status == outcomes.PASSED:
             yield Text.assemble("      ", ("challenge met", "green"), f": {challenge.name}")
-        elif challenge.status != grading.NOT_STARTED:
+        elif challenge.status != outcomes.NOT_STARTED:
             what = "challenge open", "yellow"
             yield Text.assemble("      ", what, f": {challenge.name} (no points)")
             yield from _indented(challenge.message.split("\n")[0], 10)

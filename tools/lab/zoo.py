@@ -31,11 +31,11 @@ from pathlib import Path
 
 import tomllib
 
-from lab import build, grading, paths
+from lab import build, grading, outcomes, paths, running
 from lab.backends import CHECKED, CPU, EMULATED
 from lab.errors import LabError
-from lab.grading import PASSED, TaskResult
 from lab.manifest import Task
+from lab.outcomes import PASSED, TaskResult
 
 KINDS = ("wrong", "right")  # and "pair": two wrong ones at once
 # CPU seconds of a member in a sample, measured with g++ 12 and rounded up; a CUDA member is compiled
@@ -230,9 +230,9 @@ def run(member: Member, commands: dict[str, list[str]]) -> Seen:
         except LabError as error:
             seen.problems.append(str(error))
             return seen
-        how = grading.Settings("solution", timeout=TIMEOUT, library_path=str(place))
+        how = running.Settings("solution", timeout=TIMEOUT, library_path=str(place))
         asking = [case.name for case in results[0].cases
-                  if case.status == grading.NEEDS_CHECKS] if results else None
+                  if case.status == outcomes.NEEDS_CHECKS] if results else None
         if asking == []:
             break
         results.append(grading.run_task(member.task, how, backend, asking, quiet=True))
@@ -249,7 +249,7 @@ def problems(member: Member, seen: Seen):
     diagnoses = {case.diagnosis for case in failed} - {""}
     if member.kind == "right":
         remarks = [case for case in seen.result.cases if case.status != PASSED
-                   and not (case.challenge and case.status == grading.WRONG)]
+                   and not (case.challenge and case.status == outcomes.WRONG)]
         for case in remarks:
             yield f'"{case.name}" is {case.status}: {case.message.splitlines()[0]}'
         return

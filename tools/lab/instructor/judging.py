@@ -17,14 +17,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import grading, paths
+from lab import outcomes, paths
 from lab.backends import CHECKED, CPU, EMULATED, GPU
 from lab.build import first_error
 from lab.errors import LabError
-from lab.grading import CaseResult as Case
 from lab.instructor import audit, gpu, sandbox
 from lab.instructor.sandbox import InfraError, Limits
 from lab.manifest import Task
+from lab.outcomes import CaseResult as Case
 
 TARGET = "flash_graders"
 COMPILE = Limits(seconds=120)
@@ -285,7 +285,7 @@ def judge(task: Task, source: bytes, bench: Bench, seed: int | None = None) -> J
                 more = _run(task, build, names, work, bench, ending.seed)
                 events = {"cases": more["cases"], "ends": events["ends"] | more["ends"]}
         cases = [_case(case, events) for case in events["cases"] if case["name"] in asked]
-        return dataclasses.replace(ending, cases=tuple(grading.with_points(task, cases)))
+        return dataclasses.replace(ending, cases=tuple(outcomes.with_points(task, cases)))
 
 
 def merged(task: Task, some: Judged, others: Judged) -> Judged:
@@ -293,7 +293,7 @@ def merged(task: Task, some: Judged, others: Judged) -> Judged:
     if some.status != GRADED or others.status != GRADED:
         return others if some.status == GRADED else some
     return dataclasses.replace(some, cases=tuple(
-        grading.with_points(task, [*some.cases, *others.cases])))
+        outcomes.with_points(task, [*some.cases, *others.cases])))
 
 
 def _lay_out(task: Task, source: bytes, work: Path, bench: Bench) -> None:

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 from lab import web
-from lab.grading import printable
 from lab.instructor.judging import (CHECKS, GRADED, NOT_RUN, NOT_STARTED, PASSED, Case, Judged,
                                     rounded)
+from lab.running import printable
 
 INFRA_ERROR = "infra_error"
 SPEED = "speed."  # begins the name of what was measured on a board: no task, but it has points

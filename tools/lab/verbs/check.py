@@ -4,12 +4,12 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab import build, card, grading, handout, manifest, paths, state
+from lab import build, card, grading, handout, manifest, outcomes, paths, running, state
 from lab.backends import Backends, choose
 from lab.console import say
 from lab.errors import LabError
-from lab.grading import PartResult, TaskResult
 from lab.manifest import Part, Task
+from lab.outcomes import PartResult, TaskResult
 
 GROUP = "Student"
 HELP = "grade your files: points, what is wrong and why, the next command"
@@ -94,7 +94,7 @@ def explain(parts: Sequence[Part], tasks: Sequence[Task], implementation: str, s
                                       case=case, explain=explained).tasks[0]
 
         result = grade(case, False)
-        if result.status == grading.BUILD_FAILED:
+        if result.status == outcomes.BUILD_FAILED:
             raise LabError(f"{task.name} does not compile: {result.first_error}")
         failed = failed or bool(result.failures)
         for one in result.failures[:TRIED]:
@@ -120,7 +120,7 @@ def _remember(results: Sequence[PartResult], complete: bool, sanitized: bool) ->
     with state.edit() as student:
         for result in (task for part in results for task in part.tasks):
             # Of a program that the sanitizers ended, most cases may be right.
-            if complete and not (sanitized and result.status == grading.CRASHED):
+            if complete and not (sanitized and result.status == outcomes.CRASHED):
                 student.results[result.task.id] = state.LastResult(
                     result.status, result.earned, state.fingerprint(result.task.path()))
             student.mistakes[result.task.id] = (result.failures[0].diagnosis if result.failures
@@ -154,7 +154,7 @@ def tasks_with(tasks: Sequence[Task], case: str, implementation: str,
         elif not (built := builds[task.id].result).ok:
             left_out.append(f"{task.name} does not compile: {built.first_error}")
         else:
-            for name in grading.case_names(build.binary(task.target(implementation, backend))):
+            for name in running.case_names(build.binary(task.target(implementation, backend))):
                 known.setdefault(name, []).append(task)
     if case in known:
         return known[case]

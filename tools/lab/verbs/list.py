@@ -7,7 +7,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from lab import card, grading, manifest, state
+from lab import card, manifest, outcomes, state
 from lab.console import console
 from lab.manifest import Task
 from lab.state import LastResult, State
@@ -70,7 +70,7 @@ def _progress(tasks: Sequence[Task], student: State) -> Text:
     total = sum(task.points for task in tasks)
     checked = [(task, student.results[task.id]) for task in tasks if task.id in student.results]
     earned = sum(min(last.earned, task.points) for task, last in checked)
-    done = sum(last.status == grading.PASSED for _, last in checked)
+    done = sum(last.status == outcomes.PASSED for _, last in checked)
     filled = int(BAR * earned / total) if total else 0
     counts = f"{card.points(earned)} of {card.points(total)} points"
     bar = ("#" * filled, "green"), ("-" * (BAR - filled), "dim")
