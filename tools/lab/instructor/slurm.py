@@ -103,19 +103,11 @@ def grade(grader: Grader, everyone: Sequence[Submission], options: Sequence[str]
         judged = {name: _merged(grader.tasks, found) for name, found in records.items()
                   if all(one is not None and one.status != INFRA_ERROR for one in found)}
         if grader.speed:
-            wanted = grader.speed.wanted
-            late = {name: (verdict,) for name, tasks in judged.items()
-                    if (verdict := wanted.not_run(tasks))}
-            ready = [one for one in todo if one.id in judged and one.id not in late]
-            on_gpu = wanted.board.device == "cuda"
-            more = _run([stage("speed", wanted.board.tasks, (GPU,) if on_gpu else (EMULATED,),
-                               [*(of_gpu or () if on_gpu else options), "--exclusive"], 1,
-                               measured)], ready)
-            for name, found in more.items():
-                records[name] += found
-                if found[0] is not None:
-                    late[name] = found[0].tasks
-            judged = {name: tasks + late[name] for name, tasks in judged.items() if name in late}
+            on_gpu = grader.speed.wanted.board.device == "cuda"
+            timing = stage("speed", grader.speed.wanted.board.tasks,
+                           (GPU,) if on_gpu else (EMULATED,),
+                           [*(of_gpu or () if on_gpu else options), "--exclusive"], 1, measured)
+            judged = _with_times(timing, todo, records, judged)
         for one in todo:
             found = [record for record in records[one.id] if record is not None]
             if error := next((record.error for record in found if record.error), ""):
@@ -126,6 +118,21 @@ def grade(grader: Grader, everyone: Sequence[Submission], options: Sequence[str]
         one.id, "", INFRA_ERROR, grader.version,
         error=f"its job left no record; {grader.output / FOLDER} has what it printed")
         for one in everyone]
+
+
+def _with_times(timing: Stage, todo: Sequence[Submission], records: dict[str, list[Record | None]],
+                judged: dict[str, tuple[Judged, ...]]) -> dict[str, tuple[Judged, ...]]:
+    """What was judged, and how fast it is where that could be found out. Adds the stage's records
+    to `records`."""
+    wanted = timing.speed.wanted
+    times = {name: (verdict,) for name, tasks in judged.items()
+             if (verdict := wanted.not_run(tasks))}
+    ready = [one for one in todo if one.id in judged and one.id not in times]
+    for name, found in _run([timing], ready).items():
+        records[name] += found
+        if found[0] is not None:
+            times[name] = found[0].tasks
+    return {name: tasks + times[name] for name, tasks in judged.items() if name in times}
 
 
 def _merged(tasks: Sequence[Task], records: Sequence[Record]) -> tuple[Judged, ...]:
