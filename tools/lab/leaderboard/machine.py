@@ -66,8 +66,7 @@ def refuse_if_busy(board: Board, seconds: float = 0.5) -> None:
     lost = 1 - (time.process_time() - used) / (time.perf_counter() - begin)
     if lost > DISTURBED:
         raise Busy(f"the machine is busy: other programs take {100 * lost:.0f} % of a processor "
-                   "away, so that a time would mean nothing; try again when it is idle "
-                   "(--mode benchmark measures all the same)")
+                   "away, so that a time would mean nothing; try again when it is idle")
 
 
 def _of_gpu(*keys: str) -> list[str]:

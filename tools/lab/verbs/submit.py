@@ -13,7 +13,7 @@ from lab.instructor import submissions
 from lab.leaderboard import boards, machine, measuring, receipts, screen
 from lab.leaderboard.measuring import Site
 from lab.leaderboard.receipts import Receipt
-from lab.leaderboard.result import TURNS, NoResult, Result, result_of
+from lab.leaderboard.result import TURNS, Busy, NoResult, Result, result_of
 
 GROUP = "Student"
 HELP = "measure what you wrote on a board of the leaderboard, and write a receipt"
@@ -50,7 +50,10 @@ def run(args: argparse.Namespace) -> int:
             return _marks(where)
         sources = sources_of(where, args.submission)
         if args.mode == "leaderboard":
-            machine.refuse_if_busy(board)
+            try:
+                machine.refuse_if_busy(board)
+            except Busy as busy:
+                raise Busy(f"{busy} (--mode benchmark measures all the same)") from None
         if args.mode in ("test", "leaderboard"):
             measuring.test(where, sources)
         if args.mode == "test":
