@@ -156,6 +156,11 @@ class Plots(TemporaryRoot):
         self.assertEqual(figure.axes[0].get_ylim(), figure.axes[4].get_ylim())
         figure = plots.figures(*self.groups(ATTENTION, NO_PEAK))[0][1]
         self.assertEqual(figure.axes[2].lines[0].get_ydata()[0], 6)  # the time
+        speed, memory = plots.figures(*self.groups(RUNG, {}, CAUSAL))
+        self.assertEqual([[axes.get_title() for axes in figure.axes] for _, figure in
+                          (speed, memory)],
+                         [titles[:1] + [f"{titles[0]}, causal"],
+                          ["Forward pass, its peak", "Saved for the backward pass"]])
 
     def test_a_failure_is_marked_in_the_passes_that_have_no_result(self):
         longest = {"seq_len": "256"}

@@ -119,37 +119,44 @@ def _softmax_matmul(group: Group) -> Figure:
 
 def _attention_speed(group: Group) -> Figure:
     """A row of panels for each mask: the rates of both passes, and the share of the peak, or the
-    time of both passes where no peak is known."""
+    time of both passes where no peak is known. Without a backward pass a panel for each mask."""
     unit, factor = ("TFLOP/s", 1) if group.device == "cuda" else ("GFLOP/s", 1000)
     has_peak = any(row.percent_of_peak is not None for row in group.rows)
-    figure = Figure(figsize=(13.5, 0.8 + 3.9 * len(group.masks)), layout="constrained")
-    grid = figure.subplots(len(group.masks), 3, squeeze=False)
+    lines, columns = (len(group.masks), 3) if _has_backward(group) else (1, len(group.masks))
+    figure = Figure(figsize=(13.5, 0.8 + 3.9 * lines), layout="constrained")
+    grid = figure.subplots(lines, columns, squeeze=False).reshape(len(group.masks), -1)
 
     def rate(column: str) -> Value:
         return lambda row: None if getattr(row, column) is None else factor * getattr(row, column)
 
-    for mask, panels in zip(group.masks, grid):
+    for mask, (forward, *others) in zip(group.masks, grid):
         words = ", causal" if mask else ""
-        _panel(panels[0], group, f"Forward pass{words}", unit, rate("forward_tflops"), mask)
-        _panel(panels[1], group, f"Backward pass{words}", unit, rate("backward_tflops"), mask)
-        _panel(panels[2], group, f"Forward and backward{words}", "% of peak" if has_peak else "ms",
+        _panel(forward, group, f"Forward pass{words}", unit, rate("forward_tflops"), mask)
+        if not others:
+            continue
+        _panel(others[0], group, f"Backward pass{words}", unit, rate("backward_tflops"), mask)
+        _panel(others[1], group, f"Forward and backward{words}", "% of peak" if has_peak else "ms",
                attrgetter("percent_of_peak" if has_peak else "total_ms"), mask, log=not has_peak)
         if has_peak:
-            panels[2].set_ylim(bottom=0)
+            others[1].set_ylim(bottom=0)
     _same_limits(grid[:, :2].flat)
     _same_limits(grid[:, 2:].flat)
     return _finish(figure, group, f"Attention: {group.title}", group.rows)
 
 
+def _has_backward(group: Group) -> bool:
+    return any(row.backward_ms or row.status == "OOM(backward)" for row in group.rows)
+
+
 def _attention_memory(group: Group) -> Figure:
     """Of one mask: no implementation here allocates another amount with the other one."""
     mask = group.masks[0]
+    shown = [("Forward pass, its peak", "forward_peak_MiB"),
+             *[("Backward pass, its peak", "backward_peak_MiB")] * _has_backward(group),
+             ("Saved for the backward pass", "saved_activations_MiB")]
     figure = Figure(figsize=(13.5, 4.8), layout="constrained")
-    panels = figure.subplots(1, 3)
-    for axes, title, column in zip(
-            panels,
-            ("Forward pass, its peak", "Backward pass, its peak", "Saved for the backward pass"),
-            ("forward_peak_MiB", "backward_peak_MiB", "saved_activations_MiB")):
+    panels = figure.subplots(1, len(shown))
+    for axes, (title, column) in zip(panels, shown):
         _panel(axes, group, title, "MiB", attrgetter(column), mask, nested=True)
     _same_limits(panels)
     title = f"Memory of attention: {group.title}, {'causal' if mask else 'not causal'}"
