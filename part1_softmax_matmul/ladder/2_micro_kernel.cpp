@@ -3,8 +3,8 @@
 // New: with AVX-512 24 vectors of accumulators stay in registers through 128 keys, as in part 2's
 // ladder (common/cpu/tile.hpp): 24 multiply-adds need 10 loads, where step 1 needs 6 for 8. A whole
 // vector of exponentials is computed at a time (common/cpu/exp2.hpp). And a tile never waits for
-// memory: of V, 128 keys are packed side by side in panels of 4 vectors, which 480 rows use from
-// the second-level cache. In V itself they are as far apart as V's rows are long, and would push
+// memory: 128 rows of V are packed in panels of 4 vectors, and 480 rows of X use a panel from the
+// second-level cache. Unpacked, the pieces of a panel are a whole row of V apart, and would push
 // each other out of the first level. What comes next of X and V is prefetched, since the pieces of
 // their rows, 512 and 256 bytes, are too short for the processor to foresee (2 to 4 %). Each thread
 // takes blocks of 480 rows.

@@ -12,18 +12,18 @@
 // 64 keys and 64 columns, comes in with the same multiply-add.
 //
 // A thread block stays, and takes one tile of the output after the other, 128 rows x 256 columns.
-// TMA brings X and V to shared memory three and two steps ahead. Two warpgroups own 64 rows each; O
+// TMA brings X to shared memory three steps ahead, and V two. Two warpgroups own 64 rows each; O
 // alone takes 128 registers a thread. So a step multiplies 64 columns at a time, and in the
 // meantime computes weights of the next step. Weights are relative to a maximum that stays as long
 // as it will do, as in step 3.
 //
 // The bottleneck: power. wgmma alone, without a softmax or a copy, takes 1.07 ms for 8192 keys;
 // this kernel takes 1.25, at a clock of 1.5 GHz in place of 1.98, and the split of V 0.14. Measured
-// on an H200 (16 x 2048 rows, 512 columns, together with the split): 1.40 ms for 8192 keys, 4.6
-// times as fast as PyTorch's unfused functions; 1024 keys: 0.200 ms, 3.8 times; 256 keys: 0.071
-// ms, 3.0 times. The error is a fifth to a half of PyTorch's (relative, Frobenius). Without TMA for
-// X, by threads that copied, it was 1.5 times as slow; turns at the tensor cores, slabs of 128
-// columns and two sums under way did not pay.
+// on an H200 (16 x 2048 rows, 512 columns, together with the split): 1.39 ms for 8192 keys, 4.7
+// times as fast as PyTorch's unfused functions; 1024 keys: 0.202 ms, 3.8 times; 256 keys: 0.072
+// ms, 3.0 times. From 1024 keys on the error is 0.2 to 0.4 of PyTorch's (relative, Frobenius).
+// Without TMA for X, by threads that copied, it was 1.5 times as slow. Warpgroups that take turns
+// at the tensor cores, slabs of 128 columns, and two sums in flight were not faster.
 #include <algorithm>
 
 #include "common/cuda/async_copy.hpp"

@@ -2,7 +2,8 @@
 //
 // Steps 1 to 9 take 16 bits. The solution takes float32 and multiplies by FFMA, for which an A100
 // has 19.5 TFLOP/s by its data sheet, and an H200 67. Tensor cores take float32's range as TF32, at
-// 156 and 494 TFLOP/s, but read only 11 of its 24 bits: products are then wrong by up to 2^-10.
+// 156 and 494 TFLOP/s, but read only 11 of its 24 bits: products of rounded numbers are wrong by up
+// to 2^-10.
 //
 // New: each number is cut in two, x = big + small, and big and small have at most 11 bits each (up
 // to 2^-23 of x). Then a b is big big + big small + small big, up to 2^-21 of it (small small is

@@ -4,7 +4,7 @@
 // a product of float32 numbers the sum of three or six products of planes, each of which a tensor
 // core computes exactly. Two planes of half need a power of two for each tile, since half reaches
 // only from 2^-24 to 2^16; three planes of bfloat16 do not. Step 10 does the same with TF32, which
-// wgmma takes only from tiles that are transposed, at half the rate.
+// wgmma takes at half the rate, and V only transposed.
 //
 // A kernel splits K and V beforehand: each of their tiles is read once for every tile of queries. Q
 // is read once, so the warpgroups split it themselves, each row with a power of two of its own, and
@@ -14,24 +14,24 @@
 // P V of a step starts from 0, and is added to O by ordinary instructions, which round.
 //
 // `..._fast` has two planes of half, `..._robust` three of bfloat16. Half loses digits where a tile
-// of K or V has numbers 2^17 times as large as others. The kernel that splits marks the heads of
-// which more than 1 number of 1024 in a tile loses digits. Without a suffix each head goes to the
-// kernel that it needs: both are launched, and each skips the heads that the other one computes.
-// The host waits for nothing.
+// of K or V has numbers more than 2^16 times as large as others. The kernel that splits marks the
+// heads of which more than 1 number of 1024 in a tile loses digits. Without a suffix each head goes
+// to the kernel that it needs: both are launched, and each skips the heads that the other one
+// computes. The host waits for nothing.
 //
 // The rest is step 9's: blocks that stay and draw their tiles, warpgroups that take turns. With two
-// planes the maximum may stay 2^8 behind, with three it is the true one again, since the
-// exponentials have time: a step has three times as many products, or six.
-// Where there are few queries, blocks take 64 instead of 128, and are as many as multiprocessors.
+// planes the maximum may stay 8 behind (in base 2). With three it is the true one again: a step has
+// six times as many products, and the exponentials have time. Where there are few queries, a block
+// takes 64 instead of 128, so that more multiprocessors have one.
 //
-// The bottleneck is the tensor cores: products of planes alone would run at 276 TFLOP/s (robust:
-// 138), this at 222 where sequences are long. Splitting takes a tenth of the time where they
-// are short, and launching four kernels (two that split, two that compute) 0.008 ms more than one.
-// Measured on an H200 (batch 8, 1 head of 64), beside PyTorch's memory-efficient kernel in the same
-// run: 1024 keys 0.035 ms, 3.5 times as fast; 4096 keys 0.184 ms, 6.2 times, with a mask 7.1 times;
-// 16384 keys 7.1 to 7.3 times. Heads of 128: 4.7 to 5.6 times from 4096 keys on. `..._robust`: 4.1
-// to 5.0 times, heads of 128 2.4 to 3.0 times. The error is 0.6 to 0.75 of PyTorch's, that of
-// `..._robust` 0.4 to 0.75 (relative, Frobenius).
+// The bottleneck is the tensor cores: products of planes alone run at 276 TFLOP/s, of 330 in the
+// data sheet (robust: 138 of 165), this at 222 where sequences are long. Splitting takes a tenth of
+// the time where they are short, and launching four kernels (two that split, two that compute)
+// 0.008 ms more than one. Measured on an H200 (batch 8, 1 head of 64), beside PyTorch's
+// memory-efficient kernel in the same run: 1024 keys 0.035 ms, 3.5 times as fast; 4096 keys 0.184
+// ms, 6.2 times, with a mask 7.1 times; 16384 keys 7.1 to 7.3 times. Heads of 128: 4.7 to 5.6 times
+// from 4096 keys on. `..._robust`: 4.1 to 5.0 times, heads of 128 2.4 to 3.0 times. The error is
+// 0.6 to 0.75 of PyTorch's, that of `..._robust` 0.4 to 0.75 (relative, Frobenius).
 #include <algorithm>
 
 #include "part3_flash_cuda/ladder/planes.hpp"

@@ -89,8 +89,8 @@ def _no_gpu(board: Board) -> str:
         return (f"the board {board.name} is for a GPU, and this build has no CUDA: nvcc 12.0 or "
                 "newer has to be in PATH (./lab doctor says more)")
     if config.cuda != "gpu":
-        return (f"the board {board.name} is for a GPU, and there is none here: the emulator "
-                "measures no time (./lab doctor says more)")
+        return (f"the board {board.name} is for a GPU, and there is none here; ./lab check "
+                f"{board.tasks[0].split('.')[1]} grades the file on the emulator")
     if not config.checked:
         return (f"the board {board.name} needs g++, with which the judges of CUDA tasks are built, "
                 f"and this build has {config.compiler}")

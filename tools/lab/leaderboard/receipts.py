@@ -124,10 +124,11 @@ def _json(file: Path) -> dict:
         data = json.loads(file.read_bytes())
     except OSError as error:
         raise LabError(f"{paths.relative(file)} cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:
-        raise LabError(f"{paths.relative(file)} is no receipt: {error}") from None
+    except (ValueError, RecursionError):
+        data = None
     if not isinstance(data, dict):
-        raise LabError(f"{paths.relative(file)} is no receipt: it is no JSON object")
+        raise LabError(f"{paths.relative(file)} is no receipt; ./lab submit BOARD --name NAME "
+                       f"writes receipts into {paths.relative(folder(RECEIPTS))}/")
     return data
 
 

@@ -32,7 +32,8 @@ def run(args: argparse.Namespace) -> int:
     if args.words[:1] == ["verify"]:
         if len(args.words) != 3:
             raise LabError("a receipt and the files that it is of are needed: "
-                           "./lab leaderboard verify RECEIPT SOURCE")
+                           "./lab leaderboard verify RECEIPT SOURCE (receipts are in "
+                           f"{paths.relative(receipts.folder(receipts.RECEIPTS))}/)")
         return _verify(Path(args.words[1]), Path(args.words[2]))
     places = [Path(word) for word in args.words]
     for place in places:
@@ -49,6 +50,8 @@ def write(places: list[Path], output: Path) -> int:
         derive.write_exact(output / name, text)
     for line in left_out:
         say(f"left out: {line}", "yellow")
+    if not found:
+        say("no receipts yet; ./lab submit BOARD --name NAME writes one", "yellow")
     for standing in found:
         rows = [row for row in standing.rows if row.place]
         first = f"; first: {rows[0].entry.name}" if rows else ""

@@ -11,6 +11,7 @@ from lab.console import say
 from lab.errors import LabError
 from lab.instructor import submissions
 from lab.leaderboard import boards, machine, measuring, receipts, screen
+from lab.leaderboard.boards import Board
 from lab.leaderboard.measuring import Site
 from lab.leaderboard.receipts import Receipt
 from lab.leaderboard.result import TURNS, Busy, NoResult, Result, result_of
@@ -43,17 +44,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.board is None:
         return _list()
-    board = boards.find(args.board)
+    try:
+        return _run(args, boards.find(args.board))
+    except Busy as busy:
+        if args.mode != "leaderboard" or args.marks:
+            raise
+        raise Busy(f"{busy} (--mode benchmark measures all the same)") from None
+
+
+def _run(args: argparse.Namespace, board: Board) -> int:
     name = "" if args.marks or args.mode != "leaderboard" else _name(args.name)
     with measuring.site(board, marks=args.marks) as where:
         if args.marks:
             return _marks(where)
         sources = sources_of(where, args.submission)
         if args.mode == "leaderboard":
-            try:
-                machine.refuse_if_busy(board)
-            except Busy as busy:
-                raise Busy(f"{busy} (--mode benchmark measures all the same)") from None
+            machine.refuse_if_busy(board)
         if args.mode in ("test", "leaderboard"):
             measuring.test(where, sources)
         if args.mode == "test":
