@@ -9,7 +9,7 @@
 //                            .unsupported = [](const AttentionProblem& problem) { ... }});
 //   }
 //
-// The build collects the files and generates the calls (cmake/FlashTargets.cmake): never a static
+// The build collects the files and generates the calls (cmake/FlashRegistry.cmake): never a static
 // constructor, since the linker drops an object of a static library that nobody refers to.
 #pragma once
 

@@ -2,10 +2,10 @@
 // shared and device memory.
 //
 // README.md says what a race is and what orders two accesses. What counts is the order, not when
-// the accesses happened, so a race is found under every schedule. (Of the readers of a word two are
-// remembered, and of its writers the last: of several races in one word, the order may decide which
-// one is reported.) Each synchronization advances the clock. What was ordered before one thread is
-// passed on:
+// the accesses happened. Of the readers of a word two are remembered, and of its writers the last:
+// where more threads read a word, the order may decide whether a race with a later writer is found,
+// and of several races in one word which one is reported. Each synchronization advances the clock.
+// What was ordered before one thread is passed on:
 // - by __syncwarp(mask), to the lanes in the mask;
 // - by an atomic operation of a thread that has called __threadfence(): to a thread with a later
 //   atomic operation on the address, and to the lanes and the block that it then synchronizes with;

@@ -145,11 +145,12 @@ void check_cases(const Entries& entries, const std::vector<DeviceCase>& problems
         const bool finite = problem.data != Data::kNaN && problem.data != Data::kNaNInScores &&
                             problem.data != Data::kMinusInfinity;
         if (entry.finite_inputs && !finite) return;
+        CAPTURE(entry.name, problem.name);
         Call<T> call(problem, 1);
         if (!run_entry<T>(entry, call.tensors.pass())) return;
         ++taken;
         const harness::Verdict verdict = call.verdict();
-        INFO(entry.name << ", " << problem.name << ": " << verdict.text);
+        INFO(verdict.text);
         CHECK(verdict.pass);
       });
     CAPTURE(entry.name);

@@ -255,8 +255,10 @@ def ladder_table(part: str, page: Path) -> str:
 
 
 def rungs(part: Path) -> dict[str, Path]:
-    """Name and file of each rung in the part's folder, in their order."""
-    files = [file for file in part.glob("ladder/[0-9]*_*") if file.suffix in (".cpp", ".cu")]
+    """Name and file of each rung in the part's folder, in their order. The build collects the same
+    files (cmake/FlashRegistry.cmake)."""
+    files = [file for file in part.glob("ladder/[0-9]*_*")
+             if re.fullmatch(r"\d+_[a-z0-9_]+(\.isa\.cpp|\.sm90a\.cu|\.cpp|\.cu)", file.name)]
     return {file.name.split(".")[0]: file
             for file in sorted(files, key=lambda file: int(file.name.split("_")[0]))}
 
@@ -267,8 +269,9 @@ def find_rung(name: str) -> tuple[str, str, Path]:
              for rung, file in rungs(part.folder).items()}
     found = [rung for rung in known if f"/{rung}".endswith(f"/{name}")]
     if len(found) != 1:
-        raise LabError(f'{len(found)} rungs are called "{name}"; '
-                       f"there are {', '.join(sorted(known))}")
+        raise LabError(f'{len(found)} rungs are called "{name}"; there are '
+                       f"{', '.join(sorted(known))}. A new one is a file ladder/N_name.cpp or .cu; "
+                       "its name has small letters, digits and _")
     part, name = found[0].split("/")
     return part, name, known[found[0]]
 

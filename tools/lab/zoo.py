@@ -260,7 +260,9 @@ def problems(member: Member, seen: Seen):
         if wrong := diagnoses - {*member.also}:
             yield f"misnamed: {', '.join(sorted(wrong))}"
         return
-    if member.case not in names:
+    if member.case not in {case.name for case in seen.result.cases}:
+        yield f'the task has no case "{member.case}"'
+    elif member.case not in names:
         yield f'"{member.case}" does not catch it'
     passed = {case.name for case in seen.result.cases if case.status == PASSED}
     for name in member.passes:

@@ -46,7 +46,6 @@ FLASH_SIMT_UNSUPPORTED(
     unsigned __activemask(),
     "__activemask(): the GPU decides which lanes run together; name them in a mask")
 FLASH_SIMT_UNSUPPORTED(long long clock64(), "clock64(): its times say nothing about a GPU")
-FLASH_SIMT_UNSUPPORTED(int clock(), "clock(): its times say nothing about a GPU")
 #undef FLASH_SIMT_UNSUPPORTED
 
 }  // namespace flash::simt::intrinsics

@@ -25,24 +25,30 @@ def run(args: argparse.Namespace) -> int:
     config = build.configure()  # a new file has new tests
     program, fixed = bench.PROGRAMS[part]
     targets = console.stream(["cmake", "--build", paths.BUILD, "--target", "help"]).output
-    kind = r"(?:cuda_ladder|passes)\w*" if on_gpu else "ladder"
+    has_gpu = config.cuda == "gpu"
+    kind = "ladder"
+    if on_gpu:
+        kind = "(?:cuda_ladder|passes)" + ("(?:_checked)?" if has_gpu else "_checked")
     tests = re.findall(rf"^({part}_(?:{kind}|ladder_{name}_mutants)_tests):", targets, re.MULTILINE)
     symbols = [] if on_gpu else [f"{part}_ladder_weak_symbols$"]
-    built = build.build([*tests, program])
+    timed = has_gpu or not on_gpu
+    built = build.build([*tests, *[program] * timed])
     if not built.ok:
         raise LabError(built.first_error)
     command = ["ctest", "--test-dir", paths.BUILD, "--output-on-failure", "--no-tests=error",
                "-R", "|".join([f"^({'|'.join(tests)}):", *symbols])]
     console.print_command(command)
     if subprocess.call(command, cwd=paths.ROOT):
-        return 1
+        raise LabError(f"{name} fails its tests; begin with the first message above, and then: "
+                       f"./lab rung {name}")
 
     measured, shown = "", []
-    if on_gpu and config.cuda != "gpu":
+    if not timed:
         say("its time needs a GPU")
     else:
-        before = file.parent.glob(f"{int(name.split('_')[0]) - 1}_*{file.suffix}")
-        names = [name, *(one.name.split(".")[0] for one in before)]
+        alike = [rung for rung, one in tables.rungs(file.parent.parent).items()
+                 if one.suffix == file.suffix]
+        names = [name, *alike[:alike.index(name)][-1:]]
         names += ["fused_64"] if part == "part1" else ["flash"]
         offers = console.stream([build.binary(program), "--help"]).output.partition("On a GPU")
         names += dict.fromkeys(re.findall(r"pytorch_\w+", offers[2 * on_gpu]))
@@ -55,7 +61,8 @@ def run(args: argparse.Namespace) -> int:
         if code := bench.run_program(part, "solution", device + options):
             return code
         group = results.groups(results.load(csv))[0]
-        measured = f" ({group.title}, {group.kind.size} {group.sizes[-1]}, no mask)"
+        mask = ", no mask" * (group.kind.table == "attention")
+        measured = f" ({group.title}, {group.kind.size} {group.sizes[-1]}{mask})"
         shown = [(what, cell) for what, cell in
                  zip(tables.TIMES, tables.times_of_rung(group, name)) if cell]
     columns = ", ".join(["step", "what is new", *(what for what, _ in shown)])
