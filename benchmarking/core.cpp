@@ -64,7 +64,7 @@ class Session {
   Session(Benchmark& benchmark, const Settings& settings)
       : benchmark_(benchmark),
         settings_(settings),
-        table_(settings.output, csv_schema(benchmark.table())),
+        csv_(settings.output, benchmark.table()),
         machine_(make_machine(settings.device)),
         names_(benchmark.implementations()) {
     turns_ = std::min(settings.passes, kMostTurns);
@@ -77,7 +77,7 @@ class Session {
     print_header();
     for (std::size_t size = 0; size < benchmark_.sizes() && !machine_lost_; ++size) run_size(size);
     screen_.line("");
-    if (rows_ > 0) screen_.line("saved in " + table_.path().string());
+    if (rows_ > 0) screen_.line("saved in " + csv_.path().string());
     if (machine_lost_)
       screen_.line(
           "stopped: the GPU answers every call with that error; start again without that row");
@@ -306,7 +306,7 @@ class Session {
                   {"others_percent", ok && others ? format("%.3g", 100 * *others) : ""}});
       lines.push_back(shown(row, columns));
       if (result.status == "not started") continue;
-      table_.record(row);
+      csv_.append(row);
       ++rows_;
       errors_ += result.status == "error";
     }
@@ -344,7 +344,7 @@ class Session {
 
   Benchmark& benchmark_;
   const Settings settings_;
-  CsvTable table_;
+  const CsvFile csv_;
   std::unique_ptr<Machine> machine_;
   Screen screen_;
   const Strings names_;
