@@ -2,11 +2,8 @@
 #include "benchmarking/attention_inputs.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <exception>
 #include <future>
-#include <mutex>
 #include <thread>
 
 #include "common/inputs.hpp"
@@ -52,42 +49,37 @@ HeadOracle head_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k, Tenso
   };
   HeadOracle head{zeros(all_queries), zeros(all_queries), zeros(all_keys), zeros(all_keys)};
 
-  std::atomic<Index> next{0};
-  std::mutex mutex;  // of everything below, and of head.d_k, head.d_v and head.largest_score
-  std::exception_ptr failure;
-  const auto work = [&] {
-    try {
-      WithMagnitude d_k = zeros(all_keys), d_v = zeros(all_keys);
-      double largest_score = 0;
-      for (Index i = next.fetch_add(kStep); i < all_queries; i = next.fetch_add(kStep)) {
-        const Index queries = std::min(kStep, all_queries - i);
-        const Index keys = shape.visible_keys(i + queries - 1, causal);
-        const auto q_rows = rows_of(q, i, queries);
-        const auto k_seen = rows_of(k, 0, keys), v_seen = rows_of(v, 0, keys);
-        const auto out = attention_oracle(q_rows, k_seen, v_seen, options, Magnitudes::kWanted, i);
-        add(head.out, i, out.out);
-        largest_score = std::max(largest_score, out.largest_score);
-        if (!backward) continue;
-        const auto d = attention_backward_oracle(q_rows, k_seen, v_seen, rows_of(d_out, i, queries),
-                                                 options, i);
-        add(head.d_q, i, d.d_q);
-        add(d_k, 0, d.d_k);
-        add(d_v, 0, d.d_v);
-      }
-      const std::lock_guard lock(mutex);
-      add(head.d_k, 0, d_k);
-      add(head.d_v, 0, d_v);
-      head.largest_score = std::max(head.largest_score, largest_score);
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      failure = std::current_exception();
+  const Index workers =
+      std::clamp<Index>(std::thread::hardware_concurrency(), 1, (all_queries + kStep - 1) / kStep);
+  // Fills its rows of head.out and head.d_q. The rest is its share.
+  const auto work = [&](Index worker) {
+    HeadOracle share{{}, {}, zeros(all_keys), zeros(all_keys)};
+    for (Index i = worker * kStep; i < all_queries; i += workers * kStep) {
+      const Index queries = std::min(kStep, all_queries - i);
+      const Index keys = shape.visible_keys(i + queries - 1, causal);
+      const auto q_rows = rows_of(q, i, queries);
+      const auto k_seen = rows_of(k, 0, keys), v_seen = rows_of(v, 0, keys);
+      const auto out = attention_oracle(q_rows, k_seen, v_seen, options, Magnitudes::kWanted, i);
+      add(head.out, i, out.out);
+      share.largest_score = std::max(share.largest_score, out.largest_score);
+      if (!backward) continue;
+      const auto d =
+          attention_backward_oracle(q_rows, k_seen, v_seen, rows_of(d_out, i, queries), options, i);
+      add(head.d_q, i, d.d_q);
+      add(share.d_k, 0, d.d_k);
+      add(share.d_v, 0, d.d_v);
     }
+    return share;
   };
-  std::vector<std::jthread> threads;
-  for (unsigned n = 1; n < std::thread::hardware_concurrency(); ++n) threads.emplace_back(work);
-  work();
-  threads.clear();  // joins
-  if (failure) std::rethrow_exception(failure);
+  std::vector<std::future<HeadOracle>> shares;
+  for (Index worker = 0; worker < workers; ++worker)
+    shares.push_back(std::async(std::launch::async, work, worker));
+  for (auto& each : shares) {
+    const HeadOracle share = each.get();
+    add(head.d_k, 0, share.d_k);
+    add(head.d_v, 0, share.d_v);
+    head.largest_score = std::max(head.largest_score, share.largest_score);
+  }
   return head;
 }
 

@@ -185,16 +185,16 @@ class AttentionBenchmark final : public Benchmark {
     constexpr std::int64_t kMost = 1 << 12, kMostKeys = 1 << 20;  // together below 2^63 bytes
     Strings names_of_notebooks;
     for (const auto& [name, notebook] : kNotebooks) names_of_notebooks.push_back(name);
-    options.names("forward", "forward passes, by name", forward_);
+    options.names(
+        "impl,--forward",
+        "forward passes, or implementations as the CSV names them: flash, flash+plain "
+        "(default: all passes but flash_best, which would be a second row of another one)",
+        names_);
     options.names(
         "backward",
         "backward passes, each with each of --forward; none: forward passes alone "
         "(default: those of the same names; a pass that has only a backward one goes with flash)",
         backward_);
-    options.names("impl",
-                  "implementations as the CSV names them: flash, flash+plain (default: all passes "
-                  "but flash_best, which would be a second row of another one)",
-                  chosen_);
     options.names("load", "libraries of rungs, which ./lab tune compiles", libraries_);
     options.choice("problem",
                    "sizes, type and mask of one of the notebooks, on a CPU with --dtype float32 "
@@ -357,19 +357,17 @@ class AttentionBenchmark final : public Benchmark {
     if (forward.empty())
       throw OptionError(
           "--device is 'cuda'; it must be cpu here: this program has no passes for a GPU");
-    if (chosen_ && (forward_ || backward_))
-      throw OptionError("--impl and --forward or --backward are given; one of them is enough");
-    Strings names = chosen_.value_or(forward_.value_or(forward));
-    if (!chosen_ && !forward_) {
+    Strings names = names_.value_or(forward);
+    if (!names_) {
       for (const std::string& name : backward)
         if (!contains(forward, name) && contains(forward, "flash")) names.push_back(name);
       std::erase(names, kBest);
     }
     if (backward_) {
       names.clear();
-      for (const std::string& f : forward_.value_or(forward))
+      for (const std::string& f : names_.value_or(forward))
         for (const std::string& b : *backward_)
-          if (forward_ || (b == "none" ? f != kBest : f == (contains(forward, b) ? b : "flash")))
+          if (names_ || (b == "none" ? f != kBest : f == (contains(forward, b) ? b : "flash")))
             names.push_back(f + "+" + b);
     }
     for (const std::string& name : names) add(name);
@@ -393,15 +391,12 @@ class AttentionBenchmark final : public Benchmark {
       if (!pair.backward.empty())
         check_pair(forward, registry().backward.find(pair.backward, device_));
     } catch (const ArgumentError& error) {
-      throw OptionError((chosen_    ? "--impl: "
-                         : forward_ ? "--forward: "
-                                    : "--backward: ") +
-                        std::string(error.what()));
+      throw OptionError(error.what());
     }
     pairs_.push_back(std::move(pair));
   }
 
-  std::optional<Strings> forward_, backward_, chosen_, libraries_;
+  std::optional<Strings> names_, backward_, libraries_;
   std::optional<std::string> problem_, dtype_, mask_;
   std::optional<std::int64_t> batch_, heads_, head_dim_, query_scale_;
   std::optional<std::vector<std::int64_t>> seq_lens_;

@@ -33,7 +33,7 @@ class Options {
   Options(const std::string& program, const std::string& purpose);
   ~Options();
 
-  // `name` is written without its dashes. Targets outlive parse().
+  // `name` is written without its dashes; "impl,--forward" has two. Targets outlive parse().
   void flag(const std::string& name, const std::string& help, bool& target);
   void integer(const std::string& name, const std::string& help,
                std::optional<std::int64_t>& target, std::int64_t least, std::int64_t most);
