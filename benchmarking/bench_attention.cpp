@@ -334,11 +334,16 @@ class AttentionBenchmark final : public Benchmark {
             {"percent_of_peak", number_cell(backward && peak > 0, 100 * gflops / peak)}};
   }
   Strings shown_columns() const override {
-    Strings columns{"implementation", "forward_ms", "backward_ms", "total_ms", "tflops"};
-    if (!gpu_) columns.push_back("percent_of_peak");
-    columns.insert(columns.end(), {"forward_peak_MiB", "backward_peak_MiB", "saved_activations_MiB",
-                                   "scaled_error"});
-    return columns;
+    return {"implementation",
+            "forward_ms",
+            "backward_ms",
+            "total_ms",
+            "tflops",
+            "percent_of_peak",
+            "forward_peak_MiB",
+            "backward_peak_MiB",
+            "saved_activations_MiB",
+            "scaled_error"};
   }
 
  private:

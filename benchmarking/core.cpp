@@ -54,11 +54,6 @@ void sum_up(const std::vector<PassTime>& turns, PassResult& result) {
   result.spread_percent = 100 * (quantile(means, 0.9) - quantile(means, 0.1)) / result.median_ms;
 }
 
-// The task that measures is not written: no implementation can have a time.
-struct MeasureMissing {
-  NotYetImplemented missing;
-};
-
 class Session {
  public:
   Session(Benchmark& benchmark, const Settings& settings)
@@ -110,6 +105,7 @@ class Session {
 
   void run_size(std::size_t size) {
     what_ = benchmark_.name_of_size(size) + ": ";
+    checked_ = false;
     step_ = 0;
     steps_ = static_cast<int>(names_.size()) * (1 + turns_);
     screen_.progress(0, steps_, what_ + "inputs and oracle");
@@ -133,6 +129,7 @@ class Session {
       std::vector<double> check_ms(names_.size());
       for (std::size_t i = 0; i < names_.size() && !machine_lost_; ++i)
         check_ms[i] = check(*inputs, i, results[i]);
+      checked_ = true;
       const OtherPrograms programs;
       take_turns(*inputs, results, check_ms);
       if (on_cpu()) others = programs.share();
@@ -145,30 +142,27 @@ class Session {
   // Runs `call` with a runner of the implementation. What stops it becomes the result's status.
   template <class Call>
   void attempt(Inputs& inputs, std::size_t i, Result& result, Call&& call) {
-    bool backward = false;
+    std::unique_ptr<Trial> trial = inputs.trial(i);
+    Runner runner(*machine_, *trial, result.has_backward,
+                  [&] { screen_.progress(step_, steps_, what_ + names_[i]); });
     try {
-      const std::unique_ptr<Trial> trial = inputs.trial(i);
-      Runner runner(*machine_, *trial, result.has_backward,
-                    [&] { screen_.progress(step_, steps_, what_ + names_[i]); });
       const MemoryCap cap(*machine_, baseline_, settings_.memory_limit);
-      try {
-        call(*trial, runner);
-      } catch (...) {
-        backward = runner.in_backward();
-        throw;
-      }
-      return;
+      return call(*trial, runner);
     } catch (const NotYetImplemented& missing) {
+      if (checked_) throw;  // the passes are there: what measures is missing, so none gets a time
       missing_tasks_[missing.task()] = names_[i];
-      result.fail("not started", "task " + missing.task() + " is not started", backward);
+      result.fail("not started", "task " + missing.task() + " is not started",
+                  runner.in_backward());
     } catch (const OutOfMemory& error) {
-      result.fail(backward ? "OOM(backward)" : "OOM", error.what(), backward);
+      result.fail(runner.in_backward() ? "OOM(backward)" : "OOM", error.what(),
+                  runner.in_backward());
     } catch (const Unsupported& error) {
       result.fail("unsupported", error.what());
     } catch (const std::exception& error) {
       result.fail("error", error.what());
       machine_lost_ = !still_works();
     }
+    trial.reset();
     if (!machine_lost_) machine_->memory.release_cached();
   }
 
@@ -187,28 +181,25 @@ class Session {
     ++step_;
     const auto start = std::chrono::steady_clock::now();
     attempt(inputs, i, result, [&](Trial& trial, Runner& runner) {
-      const auto peak_of = [&](void (Runner::*pass)()) {
+      const auto check_pass = [&](void (Runner::*pass)(), Verdict (Trial::*verdict)()) {
         release_ladder_memory();
         machine_->clock().synchronize();
         runner.reset_peak_memory();
         (runner.*pass)();
         machine_->clock().synchronize();
-        return mebibytes(runner.peak_memory_bytes());
-      };
-      const auto check_results = [&](Verdict (Trial::*verdict)()) {
+        PassResult& measured = runner.in_backward() ? result.backward : result.forward;
+        measured.peak_MiB = mebibytes(runner.peak_memory_bytes());
+        if (!runner.in_backward()) result.saved_MiB = mebibytes(runner.saved_bytes());
         trial.finish();
         result.verdict.add((trial.*verdict)());
         if (!result.verdict.wrong.empty()) throw Error("wrong result: " + result.verdict.wrong);
       };
       trial.poison = true;
       runner.prepare();
-      result.forward.peak_MiB = peak_of(&Runner::forward);
-      result.saved_MiB = mebibytes(runner.saved_bytes());
-      check_results(&Trial::check_forward);
+      check_pass(&Runner::forward, &Trial::check_forward);
       if (!result.has_backward) return;
       runner.prepare_backward();
-      result.backward.peak_MiB = peak_of(&Runner::backward);
-      check_results(&Trial::check_backward);
+      check_pass(&Runner::backward, &Trial::check_backward);
     });
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
         .count();
@@ -231,7 +222,7 @@ class Session {
         const bool slow = on_cpu() && check_ms[i] > kSlowMs;
         const int warmups = slow ? 0 : (settings_.warmups + turns_ - 1) / turns_;
         attempt(inputs, i, result, [&](Trial&, Runner& runner) {
-          const Turn measured = measure(runner, warmups, passes);
+          const Turn measured = benchmark_.measure(runner, machine_->clock(), warmups, passes);
           if (measured.status == "OOM") throw OutOfMemory(measured.message);
           if (runner.forward_passes() < warmups + passes)
             throw Error(
@@ -247,7 +238,8 @@ class Session {
     }
     for (std::size_t i = 0; i < results.size(); ++i) {
       Result& result = results[i];
-      if (result.has_forward && forward[i].empty()) result.fail(result.status, result.message);
+      if (result.has_forward && forward[i].empty())  // "ok" where the GPU was lost before its turn
+        result.fail(result.status == "ok" ? "not started" : result.status, result.message);
       if (result.has_forward) sum_up(forward[i], result.forward);
       if (result.has_backward) sum_up(backward[i], result.backward);
       if (!peaks.empty()) result.peak_gflops = quantile(peaks, 0.5);
@@ -263,14 +255,6 @@ class Session {
           format("measure gave a standard deviation of %g ms; it must be at least 0", time.std_ms));
     time.passes = passes;
     turns.push_back(time);
-  }
-
-  Turn measure(Runner& runner, int warmups, int passes) {
-    try {
-      return benchmark_.measure(runner, machine_->clock(), warmups, passes);
-    } catch (const NotYetImplemented& missing) {
-      throw MeasureMissing{missing};  // the passes themselves are there: they were checked
-    }
   }
 
   // A processor at rest is slow for its first milliseconds: passes bring it to its clock rate.
@@ -290,7 +274,8 @@ class Session {
   }
 
   void report(std::size_t size, const std::vector<Result>& results, std::optional<double> others) {
-    const Strings columns = benchmark_.shown_columns();
+    Strings columns = benchmark_.shown_columns();
+    if (!on_cpu()) std::erase(columns, "percent_of_peak");
     std::vector<Strings> lines{columns};
     for (std::size_t i = 0; i < results.size(); ++i) {
       const Result& result = results[i];
@@ -351,6 +336,7 @@ class Session {
   int turns_ = 1;
   bool pytorch_ = false;
   std::string what_;
+  bool checked_ = false;
   int step_ = 0, steps_ = 0;
   std::size_t baseline_ = 0;
   int rows_ = 0, errors_ = 0;
@@ -480,11 +466,7 @@ int run_benchmark(Benchmark& benchmark, int argc, char** argv) {
   benchmark.decide(settings);
   if (warmups) settings.warmups = static_cast<int>(*warmups);
   if (passes) settings.passes = static_cast<int>(*passes);
-  try {
-    return Session(benchmark, settings).run();
-  } catch (const MeasureMissing& measure) {
-    throw measure.missing;
-  }
+  return Session(benchmark, settings).run();
 }
 
 }  // namespace flash

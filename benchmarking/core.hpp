@@ -30,25 +30,22 @@ namespace flash {
 
 // ---- Memory of the host (Tensor) and of a GPU (DeviceTensor) alike ------------------------------
 
-template <class TensorOfMemory>
-void fill_with_nan(TensorOfMemory& tensor) {
-  using T = std::remove_pointer_t<decltype(tensor.data())>;
-  if constexpr (requires { tensor.to_host(); }) {  // on a GPU
-#if FLASH_HAVE_CUDA
-    device::fill_bytes(tensor.data(), 0xff, tensor.bytes());
-#endif
-  } else if constexpr (std::is_same_v<T, std::byte>) {
+template <class T, int Rank>
+void fill_with_nan(Tensor<T, Rank>& tensor) {
+  if constexpr (std::is_same_v<T, std::byte>)
     std::fill_n(tensor.data(), tensor.size(), std::byte{0xff});
-  } else {
-    std::fill_n(tensor.data(), tensor.size(), flash::poison<T>());
-  }
+  else
+    std::fill_n(tensor.data(), tensor.size(), poison<T>());
 }
-
 template <class T, int Rank>
 const Tensor<T, Rank>& on_host(const Tensor<T, Rank>& tensor) {
   return tensor;
 }
 #if FLASH_HAVE_CUDA
+template <class T, int Rank>
+void fill_with_nan(DeviceTensor<T, Rank>& tensor) {
+  device::fill_bytes(tensor.data(), 0xff, tensor.bytes());
+}
 template <class T, int Rank>
 const Tensor<T, Rank> on_host(const DeviceTensor<T, Rank>& tensor) {
   return tensor.to_host();
@@ -245,7 +242,7 @@ class Benchmark {
   // The cells of a row but for those that all benchmarks have (status, machine, errors, others).
   virtual CsvRow cells(std::size_t size, std::size_t implementation,
                        const Result& result) const = 0;
-  virtual Strings shown_columns() const = 0;  // on the screen
+  virtual Strings shown_columns() const = 0;  // on the screen; a GPU has no percent_of_peak
   virtual std::string remark(const std::vector<Result>&) const { return ""; }
 };
 

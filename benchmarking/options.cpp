@@ -79,16 +79,10 @@ std::string wrapped(const std::string& text) {
 
 }  // namespace
 
-struct Options::App {
-  CLI::App cli;
-};
-
 Options::Options(const std::string& program, const std::string& purpose)
-    : app_(std::make_unique<App>()) {
-  app_->cli.name(program);
-  app_->cli.description(purpose);
-  app_->cli.set_help_flag("--help,-h", "print this and exit");
-  app_->cli.get_formatter()->column_width(28);
+    : app_(std::make_unique<CLI::App>(purpose, program)) {
+  app_->set_help_flag("--help,-h", "print this and exit");
+  app_->get_formatter()->column_width(28);
 }
 Options::~Options() = default;
 
@@ -103,14 +97,14 @@ void Options::add(const std::string& name, const std::string& value, const std::
     target = *read_value;
     return true;
   };
-  app_->cli.add_option("--" + name, callback, wrapped(help))
+  app_->add_option("--" + name, callback, wrapped(help))
       ->type_name(value)
       ->type_size(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
 void Options::flag(const std::string& name, const std::string& help, bool& target) {
-  app_->cli.add_flag("--" + name, target, wrapped(help));
+  app_->add_flag("--" + name, target, wrapped(help));
 }
 
 void Options::integer(const std::string& name, const std::string& help,
@@ -151,9 +145,9 @@ void Options::file(const std::string& name, const std::string& help,
 
 bool Options::parse(int argc, const char* const* argv) {
   try {
-    app_->cli.parse(argc, argv);
+    app_->parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    std::cout << app_->cli.help();
+    std::cout << app_->help();
     return false;
   } catch (const CLI::ParseError& error) {
     throw OptionError(std::string(error.what()) + "; --help lists the options");
