@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdarg>
 #include <cstdio>
@@ -17,10 +16,6 @@
 
 namespace flash {
 namespace {
-
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 std::size_t terminal_width() {
   winsize size{};
@@ -73,7 +68,9 @@ void Screen::line(const std::string& text) {
 }
 
 void Screen::progress(int done, int total, const std::string& what) {
-  if (!is_terminal_ || (has_progress_ && seconds() - last_progress_s_ < 0.1)) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (!is_terminal_ || (has_progress_ && now - last_progress_ < std::chrono::milliseconds(100)))
+    return;
   constexpr int kWidth = 20;
   const int filled = total > 0 ? kWidth * done / total : 0;
   std::string text = "[" + std::string(filled, '#') + std::string(kWidth - filled, '-') + "] " +
@@ -82,7 +79,7 @@ void Screen::progress(int done, int total, const std::string& what) {
   std::printf("\r\x1b[K%s", text.c_str());
   std::fflush(stdout);
   has_progress_ = true;
-  last_progress_s_ = seconds();
+  last_progress_ = now;
 }
 
 Strings aligned(const std::vector<Strings>& rows) {

@@ -1,6 +1,7 @@
 // What every benchmark program shares: main(), what it shows on the screen, quantiles.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,7 @@ class Screen {
 
   bool is_terminal_;
   bool has_progress_ = false;
-  double last_progress_s_ = 0;
+  std::chrono::steady_clock::time_point last_progress_;
 };
 
 // Rows of cells as lines, aligned to the right; the first row is the header.

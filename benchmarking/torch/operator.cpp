@@ -235,17 +235,10 @@ TORCH_LIBRARY(flash_course, library) {
       "attention(Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None, "
       "str forward=\"flash_best\", str backward=\"flash_best\") -> Tensor",
       attention);  // of other operators: its shapes and gradients follow
-  library.def(
-      "attention_forward(Tensor q, Tensor k, Tensor v, bool causal, float? scale, str forward, "
-      "str backward) -> (Tensor out, Tensor lse)");
-  library.def(
-      "attention_backward(Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, Tensor d_out, "
-      "bool causal, float? scale, str forward, str backward) -> (Tensor d_q, Tensor d_k, Tensor "
-      "d_v)");
-  for (const auto key : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA}) {
-    library.impl("attention_forward", torch::dispatch(key, forward));
-    library.impl("attention_backward", torch::dispatch(key, backward));
-  }
+  library.def("attention_forward", torch::dispatch(c10::DispatchKey::CPU, forward));
+  library.def("attention_backward", torch::dispatch(c10::DispatchKey::CPU, backward));
+  library.impl("attention_forward", torch::dispatch(c10::DispatchKey::CUDA, forward));
+  library.impl("attention_backward", torch::dispatch(c10::DispatchKey::CUDA, backward));
   library.impl("attention_forward", torch::dispatch(c10::DispatchKey::Meta, forward_shapes));
   library.impl("attention_backward", torch::dispatch(c10::DispatchKey::Meta, backward_shapes));
   // A second derivative is an error; without this PyTorch would return a wrong one.
