@@ -109,7 +109,8 @@ AttentionInputs<T>::AttentionInputs(const AttentionSizes& sizes, std::uint64_t s
 
 template <class T>
 void AttentionInputs<T>::prepare_check() {
-  // One pair of a query and a key takes the oracle about 9 ns for each column of head_dim.
+  // One pair of a query and a key takes the oracle about 9 ns for each column of head_dim: these
+  // take 0.6 s where it is 64.
   constexpr double kPairs = 1 << 20;
   const Index heads = sizes_.batch * sizes_.heads;
   const Index checked =

@@ -34,78 +34,12 @@ void load(const std::string& file) {
       registry(), std::filesystem::path(file).stem().c_str());
 }
 
-// ---- One pair of passes on one problem ----------------------------------------------------------
-
-// On the host those of AttentionInputs, on a GPU copies of them.
-template <class T, template <class, int> class Memory>
-struct DeviceInputs {
-  const AttentionInputs<T>& host;
-  InMemory<T, 4, Memory> q{host.q()}, k{host.k()}, v{host.v()}, d_out{host.d_out()};
-};
-
-template <class T, template <class, int> class Memory>
-class AttentionTrial final : public TrialIn<Memory> {
- public:
-  AttentionTrial(const DeviceInputs<T, Memory>& inputs, const Entry<AttentionForward>& forward,
-                 const Entry<AttentionBackward>* backward)
-      : inputs_(inputs), forward_(forward), backward_(backward) {}
-
-  void prepare() override {
-    for (auto* const tensor : {&out_, &d_q_, &d_k_, &d_v_}) *tensor = {};
-    lse_ = {};
-    memory_ = {};
-    out_ = this->template output<T>(shape().of_queries());
-    lse_ = this->template output<LseType<T>>(shape().of_rows());
-    forward_pass_ = {inputs_.q.view(), inputs_.k.view(), inputs_.v.view(),
-                     out_.view(),      lse_.view(),      options()};
-    this->reserve(forward_, forward_pass_, bytes_of(out_) + bytes_of(lse_));
-  }
-  void forward() override { forward_.run.template of<T>()(forward_pass_, memory_); }
-
-  void prepare_backward() override {
-    d_q_ = this->template output<T>(shape().of_queries());
-    d_k_ = this->template output<T>(shape().of_keys());
-    d_v_ = this->template output<T>(shape().of_keys());
-    backward_pass_ = {forward_pass_.q,   forward_pass_.k,   forward_pass_.v,
-                      forward_pass_.out, forward_pass_.lse, inputs_.d_out.view(),
-                      d_q_.view(),       d_k_.view(),       d_v_.view(),
-                      options()};
-    this->reserve(*backward_, backward_pass_, bytes_of(d_q_) + bytes_of(d_k_) + bytes_of(d_v_));
-  }
-  void backward() override { backward_->run.template of<T>()(backward_pass_, memory_); }
-
-  // q, k and v, and what the backward pass reads of the forward pass: what that kept for it, or out
-  // and lse. A pass that makes its own outputs keeps those.
-  std::size_t saved_bytes() const override {
-    const std::size_t inputs = bytes_of(inputs_.q) + bytes_of(inputs_.k) + bytes_of(inputs_.v);
-    const bool is_pair = backward_ != nullptr && backward_->name == forward_.name;
-    const std::size_t kept = is_pair ? memory_.kept_bytes : 0;
-    const bool reads_kept = kept > 0 && (backward_->only_as_pair || memory_.deliver);
-    return inputs + kept + (reads_kept ? 0 : bytes_of(out_) + bytes_of(lse_));
-  }
-
-  Verdict check_forward() override { return inputs_.host.check_forward(on_host(out_).view()); }
-  Verdict check_backward() override {
-    return inputs_.host.check_backward(on_host(d_q_).view(), on_host(d_k_).view(),
-                                       on_host(d_v_).view());
-  }
-
- private:
-  AttentionShape shape() const { return inputs_.host.sizes().shape(); }
-  AttentionOptions options() const { return {.causal = inputs_.host.sizes().causal}; }
-
-  using Trial::memory_;
-  const DeviceInputs<T, Memory>& inputs_;
-  const Entry<AttentionForward>& forward_;
-  const Entry<AttentionBackward>* const backward_;
-  Memory<T, 4> out_, d_q_, d_k_, d_v_;
-  Memory<LseType<T>, 3> lse_;
-  AttentionForward<T> forward_pass_;
-  AttentionBackward<T> backward_pass_;
-};
+// ---- Pairs of passes on one problem
+// ---------------------------------------------------------------
 
 using Pairs = std::vector<AttentionNames>;
 
+// The inputs are on the host those of AttentionInputs, on a GPU copies of them.
 template <class T, template <class, int> class Memory>
 class InputsOf final : public Inputs {
  public:
@@ -116,18 +50,76 @@ class InputsOf final : public Inputs {
         device_(device),
         pairs_(pairs) {}
 
-  std::size_t bytes() const override { return 3 * bytes_of(inputs_.q) + bytes_of(inputs_.d_out); }
+  std::size_t bytes() const override { return 3 * bytes_of(q_) + bytes_of(d_out_); }
   void prepare_check() override { host_.prepare_check(); }
   std::unique_ptr<Trial> trial(std::size_t i) override {
     const auto& [forward, backward] = pairs_[i];
-    return std::make_unique<AttentionTrial<T, Memory>>(
-        inputs_, registry().forward.find(forward, device_),
+    return std::make_unique<Pair>(
+        *this, registry().forward.find(forward, device_),
         backward.empty() ? nullptr : &registry().backward.find(backward, device_));
   }
 
  private:
+  class Pair final : public TrialIn<Memory> {
+   public:
+    Pair(const InputsOf& inputs, const Entry<AttentionForward>& forward,
+         const Entry<AttentionBackward>* backward)
+        : x_(inputs), forward_(forward), backward_(backward) {}
+
+    void prepare() override {
+      for (auto* const tensor : {&out_, &d_q_, &d_k_, &d_v_}) *tensor = {};
+      lse_ = {};
+      memory_ = {};
+      out_ = this->template output<T>(shape().of_queries());
+      lse_ = this->template output<LseType<T>>(shape().of_rows());
+      forward_pass_ = {x_.q_.view(), x_.k_.view(), x_.v_.view(),
+                       out_.view(),  lse_.view(),  {.causal = x_.host_.sizes().causal}};
+      this->reserve(forward_, forward_pass_, bytes_of(out_) + bytes_of(lse_));
+    }
+    void forward() override { forward_.run.template of<T>()(forward_pass_, memory_); }
+
+    void prepare_backward() override {
+      d_q_ = this->template output<T>(shape().of_queries());
+      d_k_ = this->template output<T>(shape().of_keys());
+      d_v_ = this->template output<T>(shape().of_keys());
+      const auto& [q, k, v, out, lse, options, stream] = forward_pass_;
+      backward_pass_ = {q,           k,           v,           out,    lse, x_.d_out_.view(),
+                        d_q_.view(), d_k_.view(), d_v_.view(), options};
+      this->reserve(*backward_, backward_pass_, bytes_of(d_q_) + bytes_of(d_k_) + bytes_of(d_v_));
+    }
+    void backward() override { backward_->run.template of<T>()(backward_pass_, memory_); }
+
+    // q, k and v, and what the backward pass reads of the forward pass: what that kept for it, or
+    // out and lse. A pass that makes its own outputs keeps those.
+    std::size_t saved_bytes() const override {
+      const bool is_pair = backward_ != nullptr && backward_->name == forward_.name;
+      const std::size_t kept = is_pair ? memory_.kept_bytes : 0;
+      const bool reads_kept = kept > 0 && (backward_->only_as_pair || memory_.deliver);
+      return bytes_of(x_.q_) + bytes_of(x_.k_) + bytes_of(x_.v_) + kept +
+             (reads_kept ? 0 : bytes_of(out_) + bytes_of(lse_));
+    }
+
+    Verdict check_forward() override { return x_.host_.check_forward(on_host(out_).view()); }
+    Verdict check_backward() override {
+      return x_.host_.check_backward(on_host(d_q_).view(), on_host(d_k_).view(),
+                                     on_host(d_v_).view());
+    }
+
+   private:
+    AttentionShape shape() const { return x_.host_.sizes().shape(); }
+
+    using Trial::memory_;
+    const InputsOf& x_;
+    const Entry<AttentionForward>& forward_;
+    const Entry<AttentionBackward>* const backward_;
+    Memory<T, 4> out_, d_q_, d_k_, d_v_;
+    Memory<LseType<T>, 3> lse_;
+    AttentionForward<T> forward_pass_;
+    AttentionBackward<T> backward_pass_;
+  };
+
   AttentionInputs<T> host_;
-  const DeviceInputs<T, Memory> inputs_{host_};
+  const InMemory<T, 4, Memory> q_{host_.q()}, k_{host_.k()}, v_{host_.v()}, d_out_{host_.d_out()};
   const DeviceKind device_;
   const Pairs& pairs_;
 };
@@ -314,7 +306,7 @@ class AttentionBenchmark final : public Benchmark {
     const AttentionSizes& sizes = sizes_[size];
     const bool forward = result.has_forward, backward = result.has_backward;
     const double total_ms = result.forward.median_ms + result.backward.median_ms;
-    const double gflops = (sizes.forward_flops() + sizes.backward_flops()) / total_ms * 1e-6;
+    const double gflops = sizes.flops() / total_ms * 1e-6;
     const double peak = result.peak_gflops;
     return {{"d_model", to_string(sizes.d_model())},
             {"seq_len", to_string(sizes.seq_len)},

@@ -88,31 +88,6 @@ class Samples {
 };
 
 template <template <class, int> class Memory>
-class SoftmaxTrial final : public TrialIn<Memory> {
- public:
-  SoftmaxTrial(const SoftmaxEntry& entry, const SoftmaxMatmul<float>& inputs, const Shape<3>& out,
-               const Samples& samples)
-      : entry_(entry), pass_(inputs), shape_(out), samples_(samples) {}
-
-  void prepare() override {
-    out_ = {};
-    this->memory_ = {};
-    out_ = this->template output<float>(shape_);
-    pass_.out = out_.view();
-    this->reserve(entry_, pass_, bytes_of(out_));
-  }
-  void forward() override { entry_.run.float32(pass_, this->memory_); }
-  Verdict check_forward() override { return samples_.check(on_host(out_)); }
-
- private:
-  const SoftmaxEntry& entry_;
-  SoftmaxMatmul<float> pass_;
-  const Shape<3> shape_;
-  const Samples& samples_;
-  Memory<float, 3> out_;
-};
-
-template <template <class, int> class Memory>
 class InputsOf final : public Inputs {
  public:
   InputsOf(const SoftmaxMatmulShape& shape, std::uint64_t seed,
@@ -122,23 +97,41 @@ class InputsOf final : public Inputs {
         entries_(entries),
         host_x_(normal_input(shape.of_x(), seed)),
         // v shares no seed with x
-        host_v_(normal_input(shape.of_v(), seed + (std::uint64_t{1} << 32))),
-        x_(host_x_),
-        v_(host_v_) {}
+        host_v_(normal_input(shape.of_v(), seed + (std::uint64_t{1} << 32))) {}
 
   std::size_t bytes() const override { return bytes_of(x_) + bytes_of(v_); }
   void prepare_check() override { samples_.emplace(host_x_, host_v_, seed_); }
   std::unique_ptr<Trial> trial(std::size_t i) override {
-    const SoftmaxMatmul<float> pass{x_.view(), v_.view(), {}};
-    return std::make_unique<SoftmaxTrial<Memory>>(entries_[i], pass, shape_.of_out(), *samples_);
+    return std::make_unique<OnePass>(*this, entries_[i]);
   }
 
  private:
+  class OnePass final : public TrialIn<Memory> {
+   public:
+    OnePass(const InputsOf& inputs, const SoftmaxEntry& entry) : inputs_(inputs), entry_(entry) {}
+
+    void prepare() override {
+      out_ = {};
+      this->memory_ = {};
+      out_ = this->template output<float>(inputs_.shape_.of_out());
+      pass_ = {inputs_.x_.view(), inputs_.v_.view(), out_.view()};
+      this->reserve(entry_, pass_, bytes_of(out_));
+    }
+    void forward() override { entry_.run.float32(pass_, this->memory_); }
+    Verdict check_forward() override { return inputs_.samples_->check(on_host(out_)); }
+
+   private:
+    const InputsOf& inputs_;
+    const SoftmaxEntry& entry_;
+    Memory<float, 3> out_;
+    SoftmaxMatmul<float> pass_;
+  };
+
   const SoftmaxMatmulShape shape_;
   const std::uint64_t seed_;
   const std::vector<SoftmaxEntry>& entries_;
   const Tensor<float, 3> host_x_, host_v_;
-  const InMemory<float, 3, Memory> x_, v_;
+  const InMemory<float, 3, Memory> x_{host_x_}, v_{host_v_};
   std::optional<Samples> samples_;
 };
 
