@@ -409,8 +409,6 @@ class AttentionBenchmark final : public Benchmark {
 }  // namespace flash
 
 int main(int argc, char** argv) {
-  return flash::run_program(argc, argv, [](int count, char** words) {
-    flash::AttentionBenchmark benchmark;
-    return flash::run_benchmark(benchmark, count, words);
-  });
+  flash::AttentionBenchmark benchmark;
+  return flash::run_benchmark(benchmark, argc, argv);
 }

@@ -280,8 +280,6 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
 }  // namespace flash
 
 int main(int argc, char** argv) {
-  return flash::run_program(argc, argv, [](int count, char** words) {
-    flash::SoftmaxMatmulBenchmark benchmark;
-    return flash::run_benchmark(benchmark, count, words);
-  });
+  flash::SoftmaxMatmulBenchmark benchmark;
+  return flash::run_benchmark(benchmark, argc, argv);
 }

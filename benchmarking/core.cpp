@@ -61,12 +61,7 @@ class Session {
         settings_(settings),
         csv_(settings.output, benchmark.table()),
         machine_(make_machine(settings.device)),
-        names_(benchmark.implementations()) {
-    turns_ = std::min(settings.passes, kMostTurns);
-    pytorch_ = std::any_of(names_.begin(), names_.end(), [](const std::string& name) {
-      return name.find("pytorch") != std::string::npos;
-    });
-  }
+        names_(benchmark.implementations()) {}
 
   int run() {
     print_header();
@@ -333,8 +328,8 @@ class Session {
   std::unique_ptr<Machine> machine_;
   Screen screen_;
   const Strings names_;
-  int turns_ = 1;
-  bool pytorch_ = false;
+  const int turns_ = std::min(settings_.passes, kMostTurns);
+  const bool pytorch_ = joined(names_).find("pytorch") != std::string::npos;
   std::string what_;
   bool checked_ = false;
   int step_ = 0, steps_ = 0;
@@ -434,7 +429,7 @@ void Result::fail(const std::string& new_status, std::string new_message, bool k
 
 std::string number_cell(bool there, double value) { return there ? format("%.6g", value) : ""; }
 
-int run_benchmark(Benchmark& benchmark, int argc, char** argv) {
+static int run(Benchmark& benchmark, int argc, char** argv) {
   Settings settings{.output = default_output(benchmark.table())};
   std::optional<std::string> device;
   std::optional<std::int64_t> warmups, passes, seed;
@@ -467,6 +462,10 @@ int run_benchmark(Benchmark& benchmark, int argc, char** argv) {
   if (warmups) settings.warmups = static_cast<int>(*warmups);
   if (passes) settings.passes = static_cast<int>(*passes);
   return Session(benchmark, settings).run();
+}
+
+int run_benchmark(Benchmark& benchmark, int argc, char** argv) {
+  return run_program([&] { return run(benchmark, argc, argv); });
 }
 
 }  // namespace flash

@@ -249,7 +249,8 @@ class Benchmark {
 // A measured number as a cell, empty where there is none.
 std::string number_cell(bool there, double value);
 
-// The program: the exit code is 0, or 1 when a row has the status "error" or there is no row.
+// What main() returns: 0, or 1 when a row has the status "error" or there is no row, or
+// run_program()'s.
 int run_benchmark(Benchmark& benchmark, int argc, char** argv);
 
 }  // namespace flash

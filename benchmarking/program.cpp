@@ -24,9 +24,9 @@ std::size_t terminal_width() {
 
 }  // namespace
 
-int run_program(int argc, char** argv, int (*run)(int argc, char** argv)) noexcept {
+int run_program(const std::function<int()>& run) noexcept {
   try {
-    return run(argc, argv);
+    return run();
   } catch (const OptionError& error) {
     std::cerr << "error: " << error.what() << "\n";
     return 2;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,9 +13,9 @@ using Strings = std::vector<std::string>;
 bool contains(const Strings& all, const std::string& one);
 std::string joined(const Strings& words, const std::string& separator = ", ");
 
-// Calls run(argc, argv) and returns what it does. An exception becomes one line on stderr and an
-// exit status: 2 for a wrong command line, else 1.
-int run_program(int argc, char** argv, int (*run)(int argc, char** argv)) noexcept;
+// Returns what run() does. An exception becomes one line on stderr and an exit status: 2 for a
+// wrong command line, else 1.
+int run_program(const std::function<int()>& run) noexcept;
 
 // printf into a string.
 [[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...);

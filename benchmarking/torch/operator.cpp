@@ -117,10 +117,6 @@ auto with_type(const Arguments& arguments, const Body& body) {
   }
 }
 
-at::TensorOptions lse_options(const at::Tensor& q) {
-  return q.options().dtype(q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
-}
-
 using Pair = std::tuple<at::Tensor, at::Tensor>;
 using Triple = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
@@ -129,8 +125,9 @@ using Triple = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 // New tensors for the results. torch.compile calls these for the shapes, which may be symbols.
 Pair forward_shapes(const at::Tensor& q, const at::Tensor&, const at::Tensor&, bool,
                     std::optional<double>, const std::string&, const std::string&) {
+  const auto lse_type = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   return {at::empty_symint(q.sym_sizes(), q.options()),
-          at::empty_symint(q.sym_sizes().slice(0, 3), lse_options(q))};
+          at::empty_symint(q.sym_sizes().slice(0, 3), q.options().dtype(lse_type))};
 }
 
 Triple backward_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

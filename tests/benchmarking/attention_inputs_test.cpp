@@ -6,33 +6,29 @@
 
 #include "common/compare.hpp"
 #include "common/oracle.hpp"
+#include "harness/attention_data.hpp"
 #include "harness/catch.hpp"
 
 using flash::AttentionInputs;
 using flash::AttentionSizes;
 using flash::Index;
 using flash::Tensor;
+using flash::harness::converted;
 
 namespace {
-
-template <class T>
-Tensor<T, 4> rounded(const Tensor<double, 4>& x) {
-  Tensor<T, 4> result(x.shape());
-  for (Index i = 0; i < x.size(); ++i) result.data()[i] = static_cast<T>(x.data()[i]);
-  return result;
-}
 
 // The results of a problem, by the oracle's own calls on all of it.
 template <class T>
 struct Results {
   explicit Results(const AttentionInputs<T>& x) {
     const flash::AttentionOptions options{.causal = x.sizes().causal};
-    out = rounded<T>(attention_oracle(x.q().view(), x.k().view(), x.v().view(), options).out.value);
+    out =
+        converted<T>(attention_oracle(x.q().view(), x.k().view(), x.v().view(), options).out.value);
     const auto d = attention_backward_oracle(x.q().view(), x.k().view(), x.v().view(),
                                              x.d_out().view(), options);
-    d_q = rounded<T>(d.d_q.value);
-    d_k = rounded<T>(d.d_k.value);
-    d_v = rounded<T>(d.d_v.value);
+    d_q = converted<T>(d.d_q.value);
+    d_k = converted<T>(d.d_k.value);
+    d_v = converted<T>(d.d_v.value);
   }
 
   flash::Verdict verdict(const AttentionInputs<T>& x) const {
