@@ -38,16 +38,12 @@ struct HeadOracle {
 // q, k, v and d_out (batch, heads, seq_len, head_dim), seeded N(0, 1), but for q. T is float,
 // double, Half or BFloat16.
 template <class T>
-class AttentionInputs {
- public:
-  // Without `backward` there is no d_out, and only out is checked. Throws OutOfMemory.
-  AttentionInputs(const AttentionSizes& sizes, std::uint64_t seed, bool backward = true);
+struct AttentionInputs {
+  // Without `with_backward` there is no d_out, and only out is checked. Throws OutOfMemory.
+  AttentionInputs(const AttentionSizes& wanted, std::uint64_t seed, bool with_backward = true);
 
-  const AttentionSizes& sizes() const { return sizes_; }
-  const Tensor<T, 4>& q() const { return q_; }
-  const Tensor<T, 4>& k() const { return k_; }
-  const Tensor<T, 4>& v() const { return v_; }
-  const Tensor<T, 4>& d_out() const { return d_out_; }
+  const AttentionSizes sizes;
+  Tensor<T, 4> q, k, v, d_out;
 
   // Computes what the results of the heads that are compared have to be: 10 s and more where there
   // are many keys. Call it before the checks.
@@ -62,9 +58,7 @@ class AttentionInputs {
   Verdict check(const std::string& name, const std::string& rows, TensorView<const T, 4> got,
                 WithMagnitude HeadOracle::*want, double bound) const;
 
-  const AttentionSizes sizes_;
   const bool backward_;
-  Tensor<T, 4> q_, k_, v_, d_out_;
   std::vector<HeadOracle> heads_;  // the last ones
   double largest_score_ = 0;
 };

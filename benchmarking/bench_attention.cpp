@@ -1,6 +1,5 @@
 // Times attention, forward and backward, over the sequence length: any forward pass of the registry
-// with any backward pass. On a GPU task 3.B's measure_attention() takes every time. On the CPU the
-// core measures, since part 2 has to stand without part 3.
+// with any backward pass.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -73,7 +72,7 @@ class InputsOf final : public Inputs {
       out_ = this->template output<T>(shape().of_queries());
       lse_ = this->template output<LseType<T>>(shape().of_rows());
       forward_pass_ = {x_.q_.view(), x_.k_.view(), x_.v_.view(),
-                       out_.view(),  lse_.view(),  {.causal = x_.host_.sizes().causal}};
+                       out_.view(),  lse_.view(),  {.causal = x_.host_.sizes.causal}};
       this->reserve(forward_, forward_pass_, bytes_of(out_) + bytes_of(lse_));
     }
     void forward() override { forward_.run.template of<T>()(forward_pass_, memory_); }
@@ -106,7 +105,7 @@ class InputsOf final : public Inputs {
     }
 
    private:
-    AttentionShape shape() const { return x_.host_.sizes().shape(); }
+    AttentionShape shape() const { return x_.host_.sizes.shape(); }
 
     using Trial::memory_;
     const InputsOf& x_;
@@ -119,7 +118,7 @@ class InputsOf final : public Inputs {
   };
 
   AttentionInputs<T> host_;
-  const InMemory<T, 4, Memory> q_{host_.q()}, k_{host_.k()}, v_{host_.v()}, d_out_{host_.d_out()};
+  const InMemory<T, 4, Memory> q_{host_.q}, k_{host_.k}, v_{host_.v}, d_out_{host_.d_out};
   const DeviceKind device_;
   const Pairs& pairs_;
 };
@@ -177,11 +176,10 @@ class AttentionBenchmark final : public Benchmark {
     constexpr std::int64_t kMost = 1 << 12, kMostKeys = 1 << 20;  // together below 2^63 bytes
     Strings names_of_notebooks;
     for (const auto& [name, notebook] : kNotebooks) names_of_notebooks.push_back(name);
-    options.names(
-        "impl,--forward",
-        "forward passes, or implementations as the CSV names them: flash, flash+plain "
-        "(default: all passes but flash_best, which would be a second row of another one)",
-        names_);
+    options.names("impl,--forward",
+                  "forward passes, or implementations as the CSV names them: flash, flash+plain "
+                  "(default: all passes but flash_best)",
+                  names_);
     options.names(
         "backward",
         "backward passes, each with each of --forward; none: forward passes alone "

@@ -21,11 +21,10 @@ namespace {
 template <class T>
 struct Results {
   explicit Results(const AttentionInputs<T>& x) {
-    const flash::AttentionOptions options{.causal = x.sizes().causal};
-    out =
-        converted<T>(attention_oracle(x.q().view(), x.k().view(), x.v().view(), options).out.value);
-    const auto d = attention_backward_oracle(x.q().view(), x.k().view(), x.v().view(),
-                                             x.d_out().view(), options);
+    const flash::AttentionOptions options{.causal = x.sizes.causal};
+    out = converted<T>(attention_oracle(x.q.view(), x.k.view(), x.v.view(), options).out.value);
+    const auto d =
+        attention_backward_oracle(x.q.view(), x.k.view(), x.v.view(), x.d_out.view(), options);
     d_q = converted<T>(d.d_q.value);
     d_k = converted<T>(d.d_k.value);
     d_v = converted<T>(d.d_v.value);
