@@ -302,7 +302,8 @@ class AttentionBenchmark final : public Benchmark {
 
   CsvRow cells(std::size_t size, std::size_t, const Result& result) const override {
     const AttentionSizes& sizes = sizes_[size];
-    const bool forward = result.has_forward, backward = result.has_backward;
+    const auto forward = [&](double value) { return number_cell(result.has_forward, value); };
+    const auto backward = [&](double value) { return number_cell(result.has_backward, value); };
     const double total_ms = result.forward.median_ms + result.backward.median_ms;
     const double gflops = sizes.flops() / total_ms * 1e-6;
     const double peak = result.peak_gflops;
@@ -312,16 +313,16 @@ class AttentionBenchmark final : public Benchmark {
             {"heads", to_string(sizes.heads)},
             {"causal", sizes.causal ? "True" : "False"},
             {"query_scale", to_string(sizes.query_scale)},
-            {"forward_ms", number_cell(forward, result.forward.median_ms)},
-            {"forward_peak_MiB", number_cell(forward, result.forward.peak_MiB)},
-            {"forward_spread_percent", number_cell(forward, result.forward.spread_percent)},
-            {"backward_ms", number_cell(backward, result.backward.median_ms)},
-            {"backward_peak_MiB", number_cell(backward, result.backward.peak_MiB)},
-            {"backward_spread_percent", number_cell(backward, result.backward.spread_percent)},
-            {"saved_activations_MiB", number_cell(forward, result.saved_MiB)},
-            {"total_ms", number_cell(backward, total_ms)},
-            {"tflops", number_cell(backward, gflops * 1e-3)},
-            {"percent_of_peak", number_cell(backward && peak > 0, 100 * gflops / peak)}};
+            {"forward_ms", forward(result.forward.median_ms)},
+            {"forward_peak_MiB", forward(result.forward.peak_MiB)},
+            {"forward_spread_percent", forward(result.forward.spread_percent)},
+            {"backward_ms", backward(result.backward.median_ms)},
+            {"backward_peak_MiB", backward(result.backward.peak_MiB)},
+            {"backward_spread_percent", backward(result.backward.spread_percent)},
+            {"saved_activations_MiB", forward(result.saved_MiB)},
+            {"total_ms", backward(total_ms)},
+            {"tflops", backward(gflops * 1e-3)},
+            {"percent_of_peak", number_cell(result.has_backward && peak > 0, 100 * gflops / peak)}};
   }
   Strings shown_columns() const override {
     return {"implementation",

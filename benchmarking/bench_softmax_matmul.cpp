@@ -184,7 +184,17 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
                         .d1 = d1_.value_or(small ? 128 : 2048),
                         .d2 = keys,
                         .d3 = d3_.value_or(small ? 64 : 512)});
-    choose_entries();
+
+    const Registry registry = all_passes();
+    for (const SoftmaxEntry& entry : registry.softmax_matmul.entries())
+      if ((entry.device == DeviceKind::kGpu) == gpu_) entries_.push_back(entry);
+    const Strings known = implementations();
+    for (const std::string& name : names_.value_or(known))
+      if (!contains(known, name))
+        throw OptionError("--impl is '" + name + "'; it must be one of: " + joined(known));
+    std::erase_if(entries_, [&](const SoftmaxEntry& entry) {
+      return names_ && !contains(*names_, entry.name);
+    });
   }
 
   std::string headline() const override {
@@ -197,7 +207,6 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
     for (const SoftmaxEntry& entry : entries_) names.push_back(entry.name);
     return names;
   }
-  bool has_backward(std::size_t) const override { return false; }
   std::size_t sizes() const override { return sizes_.size(); }
   std::string name_of_size(std::size_t size) const override {
     return "d2 " + to_string(sizes_[size].d2);
@@ -220,7 +229,8 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
   CsvRow cells(std::size_t size, std::size_t i, const Result& result) const override {
     const auto& [batch, d1, d2, d3] = sizes_[size];
     const std::string& name = entries_[i].name;
-    const bool ok = result.has_forward, is_block = has_block(entries_[i]);
+    const auto cell = [&](double value) { return number_cell(result.has_forward, value); };
+    const bool is_block = has_block(entries_[i]);
     const double flops = 2.0 * static_cast<double>(batch * d1) * static_cast<double>(d2 * d3);
     const double gflops = flops / result.forward.mean_ms * 1e-6, peak = result.peak_gflops;
     return {
@@ -230,13 +240,13 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
         {"d3", to_string(d3)},
         {"fused", is_block || std::isdigit(static_cast<unsigned char>(name[0])) ? "True" : "False"},
         {"BLOCK", is_block ? name.substr(6) : ""},
-        {"forward_ms_mean", number_cell(ok, result.forward.mean_ms)},
-        {"forward_ms_std", number_cell(ok, result.forward.std_ms)},
-        {"forward_ms_median", number_cell(ok, result.forward.median_ms)},
-        {"spread_percent", number_cell(ok, result.forward.spread_percent)},
-        {"forward_peak_MiB", number_cell(ok, result.forward.peak_MiB)},
-        {"tflops", number_cell(ok, gflops * 1e-3)},
-        {"percent_of_peak", number_cell(ok && peak > 0, 100 * gflops / peak)}};
+        {"forward_ms_mean", cell(result.forward.mean_ms)},
+        {"forward_ms_std", cell(result.forward.std_ms)},
+        {"forward_ms_median", cell(result.forward.median_ms)},
+        {"spread_percent", cell(result.forward.spread_percent)},
+        {"forward_peak_MiB", cell(result.forward.peak_MiB)},
+        {"tflops", cell(gflops * 1e-3)},
+        {"percent_of_peak", number_cell(result.has_forward && peak > 0, 100 * gflops / peak)}};
   }
   Strings shown_columns() const override {
     return {"implementation", "forward_ms_median", "forward_ms_mean",  "forward_ms_std",
@@ -254,19 +264,6 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
   }
 
  private:
-  void choose_entries() {
-    const Registry registry = all_passes();
-    for (const SoftmaxEntry& entry : registry.softmax_matmul.entries())
-      if ((entry.device == DeviceKind::kGpu) == gpu_) entries_.push_back(entry);
-    const Strings known = implementations();
-    for (const std::string& name : names_.value_or(known))
-      if (!contains(known, name))
-        throw OptionError("--impl is '" + name + "'; it must be one of: " + joined(known));
-    std::erase_if(entries_, [&](const SoftmaxEntry& entry) {
-      return names_ && !contains(*names_, entry.name);
-    });
-  }
-
   std::optional<std::int64_t> batch_, d1_, d3_;
   std::optional<std::vector<std::int64_t>> d2_;
   std::optional<Strings> names_;

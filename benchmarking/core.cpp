@@ -243,11 +243,11 @@ class Session {
 
   // Throws where a broken `measure` of a student gives itself away.
   static void keep(PassTime time, int passes, std::vector<PassTime>& turns) {
-    if (!(time.mean_ms > 0 && std::isfinite(time.mean_ms)))
-      throw Error(format("measure gave a mean of %g ms; it must be above 0", time.mean_ms));
-    if (!(time.std_ms >= 0 && std::isfinite(time.std_ms)))
-      throw Error(
-          format("measure gave a standard deviation of %g ms; it must be at least 0", time.std_ms));
+    if (!(time.mean_ms > 0 && time.std_ms >= 0 && std::isfinite(time.mean_ms + time.std_ms)))
+      throw Error(format(
+          "measure gave a mean of %g ms and a standard deviation of %g ms; the mean must be above "
+          "0, the deviation at least 0",
+          time.mean_ms, time.std_ms));
     time.passes = passes;
     turns.push_back(time);
   }

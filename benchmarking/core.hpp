@@ -231,7 +231,7 @@ class Benchmark {
 
   virtual std::string headline() const = 0;     // "batch 1, 4 heads of 64, float32"
   virtual Strings implementations() const = 0;  // in the order of the rows
-  virtual bool has_backward(std::size_t implementation) const = 0;
+  virtual bool has_backward(std::size_t) const { return false; }  // of an implementation
   virtual std::size_t sizes() const = 0;
   virtual std::string name_of_size(std::size_t size) const = 0;  // "seq_len 256, causal"
   virtual std::unique_ptr<Inputs> inputs(std::size_t size) = 0;  // may throw OutOfMemory

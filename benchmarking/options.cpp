@@ -89,18 +89,12 @@ Options::~Options() = default;
 template <class Read, class Target>
 void Options::add(const std::string& name, const std::string& value, const std::string& help,
                   const std::string& wanted, Read read, Target& target) {
-  const auto callback = [=, &target](const CLI::results_t& typed) {
-    if (typed.size() > 1) throw OptionError("--" + name + " is given twice; once is enough");
-    const auto read_value = read(typed[0]);
-    if (!read_value)
-      throw OptionError("--" + name + " is '" + typed[0] + "'; it must be " + wanted);
+  const auto callback = [=, &target](const std::string& typed) {
+    const auto read_value = read(typed);
+    if (!read_value) throw OptionError("--" + name + " is '" + typed + "'; it must be " + wanted);
     target = *read_value;
-    return true;
   };
-  app_->add_option("--" + name, callback, wrapped(help))
-      ->type_name(value)
-      ->type_size(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app_->add_option_function<std::string>("--" + name, callback, wrapped(help))->type_name(value);
 }
 
 void Options::flag(const std::string& name, const std::string& help, bool& target) {

@@ -87,6 +87,6 @@ TEST_CASE("a wrong command line is answered with what it had to be") {
   answers("--output", {""}, "the name of a file");
   CHECK(error_of({"--colour", "red"}).find("--colour") != std::string::npos);
   CHECK(error_of({"red"}).find("red") != std::string::npos);
-  CHECK(error_of({"--passes"}).find("--passes") != std::string::npos);
-  CHECK(error_of({"--passes", "1", "--passes=2"}) == "--passes is given twice; once is enough");
+  CHECK(error_of({"--passes"}).find("--passes") == 0);
+  CHECK(error_of({"--passes", "1", "--passes=2"}).find("--passes") == 0);
 }
