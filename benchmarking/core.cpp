@@ -67,7 +67,7 @@ class Session {
     print_header();
     for (std::size_t size = 0; size < benchmark_.sizes() && !machine_lost_; ++size) run_size(size);
     screen_.line("");
-    if (rows_ > 0) screen_.line("saved in " + csv_.path().string());
+    if (rows_ > 0) screen_.line("saved in " + settings_.output.string());
     if (machine_lost_)
       screen_.line(
           "stopped: the GPU answers every call with that error; start again without that row");
@@ -211,8 +211,7 @@ class Session {
         ++step_;
         Result& result = results[i];
         if (!result.has_forward) continue;
-        // PyTorch's OpenMP threads go on spinning after a parallel region, at most 17 ms where it
-        // was measured, and would take a processor from whoever is next.
+        // PyTorch's threads go on spinning, at most 17 ms where it was measured.
         if (pytorch_ && on_cpu()) std::this_thread::sleep_for(std::chrono::milliseconds(25));
         const bool slow = on_cpu() && check_ms[i] > kSlowMs;
         const int warmups = slow ? 0 : (settings_.warmups + turns_ - 1) / turns_;

@@ -107,8 +107,7 @@ class Trial {
   std::size_t workspace_bytes_ = 0, output_bytes_ = 0;
 };
 
-// A trial of passes whose tensors are in the memory of the host (Tensor) or of a GPU
-// (DeviceTensor).
+// A trial whose tensors are in one of these memories.
 template <template <class, int> class Memory>
 class TrialIn : public Trial {
  protected:

@@ -9,11 +9,13 @@
 #include <iterator>
 #include <sstream>
 
+#include "common/error.hpp"
+
 namespace flash {
 namespace {
 
-CsvError system_error(const std::filesystem::path& path, const std::string& what) {
-  return CsvError(path.string() + ": " + what + ": " + std::strerror(errno));
+Error system_error(const std::filesystem::path& path, const std::string& what) {
+  return Error(path.string() + ": " + what + ": " + std::strerror(errno));
 }
 
 // A line of the page's table: | `name` | type | meaning |
@@ -37,7 +39,7 @@ CsvFile::CsvFile(std::filesystem::path path, const std::string& table)
   const std::filesystem::path folder = path_.has_parent_path() ? path_.parent_path() : ".";
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) throw CsvError(path_.string() + ": cannot make its folder: " + error.message());
+  if (error) throw Error(path_.string() + ": cannot make its folder: " + error.message());
   (void)checked();
   if (::access((std::filesystem::exists(path_) ? path_ : folder).c_str(), W_OK) != 0)
     throw system_error(path_, "cannot write");
@@ -47,17 +49,19 @@ std::string CsvFile::checked() const {
   std::error_code error;
   if (!std::filesystem::exists(path_, error)) return "";
   if (!std::filesystem::is_regular_file(path_, error))
-    throw CsvError(path_.string() + " is not a file");
+    throw Error(path_.string() + " is not a file");
   std::ifstream file(path_, std::ios::binary);
   if (!file) throw system_error(path_, "cannot read");
-  std::string text(std::istreambuf_iterator<char>(file), {});
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  if (text.empty()) return "";
+  const auto refuse = [&](const std::string& why) {
+    throw Error(path_.string() + " " + why +
+                "; it is left as it is: move it away, or name another file with --output");
+  };
   const std::string header = joined(columns_, ","), found = text.substr(0, text.find('\n'));
-  const std::string why =
-      found != header ? "has the wrong header: expected '" + header + "', found '" + found + "'"
-                      : "is damaged: its last line is cut off";
-  if (!text.empty() && (found != header || text.back() != '\n'))
-    throw CsvError(path_.string() + " " + why +
-                   "; it is left as it is: move it away, or name another file with --output");
+  if (found != header)
+    refuse("has the wrong header: expected '" + header + "', found '" + found + "'");
+  if (text.back() != '\n') refuse("is damaged: its last line is cut off");
   return text;
 }
 
@@ -70,7 +74,7 @@ void CsvFile::append(const CsvRow& row) const {
   if (before.empty()) file << joined(columns_, ",") + "\n";
   file << joined(cells, ",") + "\n" << std::flush;  // one write
   if (file) return;
-  const CsvError failure = system_error(path_, "cannot write");
+  const Error failure = system_error(path_, "cannot write");
   file.close();
   std::error_code ignored;
   std::filesystem::resize_file(path_, before.size(), ignored);

@@ -7,30 +7,22 @@
 #include <string>
 
 #include "benchmarking/program.hpp"
-#include "common/error.hpp"
 
 namespace flash {
 
-// The file cannot be read, is not a table of this kind, or cannot be written. The message names it.
-class CsvError : public Error {
- public:
-  using Error::Error;
-};
-
 using CsvRow = std::map<std::string, std::string>;  // column name -> cell
 
+// Its errors name the file.
 class CsvFile {
  public:
   // <table>_benchmark.csv, by README.md's table. Checks the file before the first measurement, and
-  // makes its folder. Throws CsvError when there is a file with another header or a cut-off last
-  // line, and leaves that alone.
+  // makes its folder. Throws Error when there is a file with another header or a cut-off last line,
+  // and leaves that alone.
   CsvFile(std::filesystem::path path, const std::string& table);
 
-  // `row` has a cell for each column. Checks the file again first. Throws CsvError, with the file
-  // as it was.
+  // `row` has a cell for each column. Checks the file again first. Throws Error, with the file as
+  // it was.
   void append(const CsvRow& row) const;
-
-  const std::filesystem::path& path() const { return path_; }
 
  private:
   std::string checked() const;  // what is in the file; empty where there is none

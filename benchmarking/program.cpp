@@ -98,7 +98,7 @@ Strings aligned(const std::vector<Strings>& rows) {
 }
 
 bool contains(const Strings& all, const std::string& one) {
-  return std::find(all.begin(), all.end(), one) != all.end();
+  return std::ranges::find(all, one) != all.end();
 }
 
 std::string joined(const Strings& words, const std::string& separator) {

@@ -9,11 +9,8 @@
 #include "harness/attention_data.hpp"
 #include "harness/catch.hpp"
 
-using flash::AttentionInputs;
-using flash::AttentionSizes;
-using flash::Index;
-using flash::Tensor;
-using flash::harness::converted;
+using namespace flash;
+using harness::converted;
 
 namespace {
 
@@ -21,7 +18,7 @@ namespace {
 template <class T>
 struct Results {
   explicit Results(const AttentionInputs<T>& x) {
-    const flash::AttentionOptions options{.causal = x.sizes.causal};
+    const AttentionOptions options{.causal = x.sizes.causal};
     out = converted<T>(attention_oracle(x.q.view(), x.k.view(), x.v.view(), options).out.value);
     const auto d =
         attention_backward_oracle(x.q.view(), x.k.view(), x.v.view(), x.d_out.view(), options);
@@ -30,8 +27,8 @@ struct Results {
     d_v = converted<T>(d.d_v.value);
   }
 
-  flash::Verdict verdict(const AttentionInputs<T>& x) const {
-    flash::Verdict verdict = x.check_forward(out.view());
+  Verdict verdict(const AttentionInputs<T>& x) const {
+    Verdict verdict = x.check_forward(out.view());
     verdict.add(x.check_backward(d_q.view(), d_k.view(), d_v.view()));
     return verdict;
   }
@@ -45,10 +42,10 @@ void passes_and_sees(const AttentionSizes& sizes) {
   AttentionInputs<T> problem(sizes, 7);
   problem.prepare_check();
   Results<T> results(problem);
-  const flash::Verdict right = results.verdict(problem);
+  const Verdict right = results.verdict(problem);
   CHECK(right.wrong == "");
-  CHECK(right.scaled_error <= 32 * flash::unit_roundoff<T>());
-  CHECK(right.frobenius_error <= 32 * flash::unit_roundoff<T>());
+  CHECK(right.scaled_error <= 32 * unit_roundoff<T>());
+  CHECK(right.frobenius_error <= 32 * unit_roundoff<T>());
   for (const auto& [name, tensor] : {std::pair{"out", &results.out},
                                      {"d_q", &results.d_q},
                                      {"d_k", &results.d_k},
@@ -57,7 +54,7 @@ void passes_and_sees(const AttentionSizes& sizes) {
       T& element = tensor->data()[place];
       const T was = element;
       CAPTURE(name, place);
-      for (const T wrong : {static_cast<T>(was + T{0.01}), flash::poison<T>()}) {
+      for (const T wrong : {static_cast<T>(was + T{0.01}), poison<T>()}) {
         element = wrong;
         CHECK(results.wrong_in(problem).find(std::string(name) + " of batch ") == 0);
         CHECK(results.wrong_in(problem).find('\n') == std::string::npos);
@@ -87,7 +84,7 @@ TEST_CASE("a long attention is checked in its last heads, and for NaN in all") {
   const float right = results.out(0, 0, 3, 0);
   results.out(0, 0, 3, 0) += 0.01F;
   CHECK(results.wrong_in(problem) == "");
-  results.out(0, 0, 3, 0) = flash::poison();
+  results.out(0, 0, 3, 0) = poison();
   CHECK(results.wrong_in(problem).find("head 0: query 3, column 0 is nothing (never written)") ==
         16);
   results.out(0, 0, 3, 0) = right;
