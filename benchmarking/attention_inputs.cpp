@@ -157,17 +157,17 @@ Verdict AttentionInputs<T>::check(const std::string& name, const std::string& ro
     const std::string where = name + " of batch " + to_string(b) + ", head " + to_string(h) + ": ";
     const Tensor<T, 4> elements = packed(head_of(got, b, h));
     if (head < first_checked) {
-      for (Index i = 0; i < elements.size(); ++i) {
-        const T value = elements.data()[i];
-        if (std::isfinite(static_cast<double>(value))) continue;
-        verdict.wrong = where + rows + " " + to_string(i / sizes.head_dim) + ", column " +
-                        to_string(i % sizes.head_dim) + " is ";
-        verdict.wrong += is_poison(value)
-                             ? "nothing (never written)"
-                             : format("%g, expected a finite number", static_cast<double>(value));
-        return verdict;
-      }
-      continue;
+      const T* const end = elements.data() + elements.size();
+      const T* const bad = std::find_if(elements.data(), end,
+                                        [](T x) { return !std::isfinite(static_cast<double>(x)); });
+      if (bad == end) continue;
+      const Index i = bad - elements.data();
+      verdict.wrong =
+          where + rows + " " + to_string(i / sizes.head_dim) + ", column " +
+          to_string(i % sizes.head_dim) + " is " +
+          (is_poison(*bad) ? "nothing (never written)"
+                           : format("%g, expected a finite number", static_cast<double>(*bad)));
+      return verdict;
     }
 
     WithMagnitude expected = heads_[static_cast<std::size_t>(head - first_checked)].*want;

@@ -44,8 +44,8 @@ class InputsOf final : public Inputs {
  public:
   InputsOf(const AttentionSizes& sizes, std::uint64_t seed, DeviceKind device, const Pairs& pairs)
       : host_(sizes, seed,
-              std::any_of(pairs.begin(), pairs.end(),
-                          [](const AttentionNames& pair) { return !pair.backward.empty(); })),
+              std::ranges::any_of(
+                  pairs, [](const AttentionNames& pair) { return !pair.backward.empty(); })),
         device_(device),
         pairs_(pairs) {}
 

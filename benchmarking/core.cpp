@@ -13,8 +13,8 @@ namespace flash {
 namespace {
 
 constexpr int kMostTurns = 10;
-constexpr double kSlowMs = 200;      // passes that take longer need no warm-up in each turn
-constexpr double kDisturbed = 0.05;  // the share of the processors that others may have
+constexpr std::chrono::milliseconds kSlow(200);  // passes that take longer need no warm-up
+constexpr double kDisturbed = 0.05;              // the share of the processors that others may have
 
 std::string one_line(std::string text) {
   for (std::size_t end; (end = text.find('\n')) != std::string::npos;) text.replace(end, 1, "; ");
@@ -121,12 +121,11 @@ class Session {
       inputs->prepare_check();
       // Everything but the inputs does not count in the limit: what the check keeps, too.
       baseline_ = machine_->memory.in_use() - std::min(machine_->memory.in_use(), inputs->bytes());
-      std::vector<double> check_ms(names_.size());
       for (std::size_t i = 0; i < names_.size() && !machine_lost_; ++i)
-        check_ms[i] = check(*inputs, i, results[i]);
+        check(*inputs, i, results[i]);
       checked_ = true;
       const OtherPrograms programs;
-      take_turns(*inputs, results, check_ms);
+      take_turns(*inputs, results);
       if (on_cpu()) others = programs.share();
     }
     inputs.reset();
@@ -170,9 +169,8 @@ class Session {
     }
   }
 
-  // One pass of each kind from a cold start, compared with the oracle. Returns about how long they
-  // took.
-  double check(Inputs& inputs, std::size_t i, Result& result) {
+  // One pass of each kind from a cold start, compared with the oracle.
+  void check(Inputs& inputs, std::size_t i, Result& result) {
     ++step_;
     const auto start = std::chrono::steady_clock::now();
     attempt(inputs, i, result, [&](Trial& trial, Runner& runner) {
@@ -196,12 +194,10 @@ class Session {
       runner.prepare_backward();
       check_pass(&Runner::backward, &Trial::check_backward);
     });
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
-        .count();
+    result.check_time = std::chrono::steady_clock::now() - start;
   }
 
-  void take_turns(Inputs& inputs, std::vector<Result>& results,
-                  const std::vector<double>& check_ms) {
+  void take_turns(Inputs& inputs, std::vector<Result>& results) {
     std::vector<std::vector<PassTime>> forward(results.size()), backward(results.size());
     std::vector<double> peaks;
     settle(inputs, results);
@@ -213,7 +209,7 @@ class Session {
         if (!result.has_forward) continue;
         // PyTorch's threads go on spinning, at most 17 ms where it was measured.
         if (pytorch_ && on_cpu()) std::this_thread::sleep_for(std::chrono::milliseconds(25));
-        const bool slow = on_cpu() && check_ms[i] > kSlowMs;
+        const bool slow = on_cpu() && result.check_time > kSlow;
         const int warmups = slow ? 0 : (settings_.warmups + turns_ - 1) / turns_;
         attempt(inputs, i, result, [&](Trial&, Runner& runner) {
           const Turn measured = benchmark_.measure(runner, machine_->clock(), warmups, passes);

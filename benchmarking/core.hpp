@@ -201,6 +201,7 @@ struct Result {
   PassResult forward, backward;
   double saved_MiB = 0;
   Verdict verdict;
+  std::chrono::steady_clock::duration check_time{0};  // of both passes, and of their comparison
   double peak_gflops = 0;  // of the processor, in the same turns; 0 where it is not known
 
   void fail(const std::string& new_status, std::string new_message, bool keep_forward = false);

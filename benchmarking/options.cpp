@@ -39,8 +39,7 @@ auto list_of(Read read) {
     for (std::size_t begin = 0; begin <= text.size();) {
       const std::size_t end = std::min(text.find(',', begin), text.size());
       const auto part = read(text.substr(begin, end - begin));
-      if (!part || std::find(list->begin(), list->end(), *part) != list->end())
-        return decltype(list)();
+      if (!part || std::ranges::count(*list, *part) > 0) return decltype(list)();
       list->push_back(*part);
       begin = end + 1;
     }

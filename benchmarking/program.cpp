@@ -27,17 +27,13 @@ std::size_t terminal_width() {
 int run_program(const std::function<int()>& run) noexcept {
   try {
     return run();
-  } catch (const OptionError& error) {
-    std::cerr << "error: " << error.what() << "\n";
-    return 2;
   } catch (const NotYetImplemented& missing) {
-    std::cerr << "task " << missing.task()
-              << " is not written yet, and the benchmark needs it; next: "
-              << "./lab check " << missing.task() << " (or ./lab bench --solution)\n";
+    std::cerr << "task " << missing.what() << ", and the benchmark needs it; next: ./lab check "
+              << missing.task() << " (or ./lab bench --solution)\n";
     return 1;
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << "\n";
-    return 1;
+    return dynamic_cast<const OptionError*>(&error) != nullptr ? 2 : 1;
   }
 }
 
