@@ -272,18 +272,13 @@ class AttentionBenchmark final : public Benchmark {
            (sizes_[size].causal ? ", causal" : ", not causal");
   }
   std::unique_ptr<Inputs> inputs(std::size_t size) override {
-    const auto make =
-        [&]<class T, template <class, int> class Memory>() -> std::unique_ptr<Inputs> {
-      return std::make_unique<InputsOf<T, Memory>>(sizes_[size], seed_, device_, pairs_);
-    };
 #if FLASH_HAVE_CUDA
-    if (gpu_ && dtype_of_inputs_ == DType::kFloat16) return make.operator()<Half, DeviceTensor>();
-    if (gpu_ && dtype_of_inputs_ == DType::kBFloat16)
-      return make.operator()<BFloat16, DeviceTensor>();
-    if (gpu_) return make.operator()<float, DeviceTensor>();
+    if (gpu_ && dtype_of_inputs_ == DType::kFloat16) return make<Half, DeviceTensor>(size);
+    if (gpu_ && dtype_of_inputs_ == DType::kBFloat16) return make<BFloat16, DeviceTensor>(size);
+    if (gpu_) return make<float, DeviceTensor>(size);
 #endif
-    if (dtype_of_inputs_ == DType::kFloat64) return make.operator()<double, Tensor>();
-    return make.operator()<float, Tensor>();
+    if (dtype_of_inputs_ == DType::kFloat64) return make<double, Tensor>(size);
+    return make<float, Tensor>(size);
   }
 
   Turn measure(Runner& runner, Clock& clock, int warmups, int passes) override {
@@ -338,6 +333,11 @@ class AttentionBenchmark final : public Benchmark {
   }
 
  private:
+  template <class T, template <class, int> class Memory>
+  std::unique_ptr<Inputs> make(std::size_t size) const {
+    return std::make_unique<InputsOf<T, Memory>>(sizes_[size], seed_, device_, pairs_);
+  }
+
   static std::string names_text(DeviceKind device) {
     const std::string on = device == DeviceKind::kCpu ? "On a CPU" : "On a GPU";
     const auto forward = names_of(registry().forward, device),

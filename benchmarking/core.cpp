@@ -373,7 +373,7 @@ void Runner::forward() {
 }
 
 void Runner::prepare_backward() {
-  if (!has_backward_) throw OutOfMemory("there is no backward pass to measure");
+  if (!has_backward) throw OutOfMemory("there is no backward pass to measure");
   in_backward_ = true;
   with_out_of_memory([&] {
     trial_.finish();
@@ -408,7 +408,7 @@ Turn Benchmark::measure(Runner& runner, Clock& clock, int warmups, int passes) {
   for (int pass = 0; pass < warmups + passes; ++pass) {
     runner.prepare();
     timed(pass, turn.forward, [&] { runner.forward(); });
-    if (!runner.has_backward()) continue;
+    if (!runner.has_backward) continue;
     runner.prepare_backward();
     timed(pass, turn.backward, [&] { runner.backward(); });
   }

@@ -147,10 +147,12 @@ class Inputs {
 class Runner {
  public:
   Runner(Machine& machine, Trial& trial, bool with_backward, std::function<void()> progress)
-      : machine_(machine),
+      : has_backward(with_backward),
+        machine_(machine),
         trial_(trial),
-        has_backward_(with_backward),
         progress_(std::move(progress)) {}
+
+  const bool has_backward;
 
   void prepare();
   void forward();
@@ -160,14 +162,12 @@ class Runner {
   std::size_t peak_memory_bytes();  // what the pass added since then to what was there: its peak
   std::size_t saved_bytes() const { return trial_.saved_bytes(); }
 
-  bool has_backward() const { return has_backward_; }
   bool in_backward() const { return in_backward_; }
   int forward_passes() const { return forward_passes_; }
 
  private:
   Machine& machine_;
   Trial& trial_;
-  const bool has_backward_;
   std::function<void()> progress_;
   std::size_t before_ = 0;
   bool in_backward_ = false;
