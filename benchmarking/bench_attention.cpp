@@ -33,8 +33,7 @@ void load(const std::string& file) {
       registry(), std::filesystem::path(file).stem().c_str());
 }
 
-// ---- Pairs of passes on one problem
-// ---------------------------------------------------------------
+// ---- Pairs of passes on one problem -------------------------------------------------------------
 
 using Pairs = std::vector<AttentionNames>;
 
