@@ -2,11 +2,8 @@
 #include "benchmarking/attention_inputs.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <exception>
 #include <future>
-#include <mutex>
 #include <thread>
 
 #include "common/inputs.hpp"
@@ -52,42 +49,37 @@ HeadOracle head_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k, Tenso
   };
   HeadOracle head{zeros(all_queries), zeros(all_queries), zeros(all_keys), zeros(all_keys)};
 
-  std::atomic<Index> next{0};
-  std::mutex mutex;  // of everything below, and of head.d_k, head.d_v and head.largest_score
-  std::exception_ptr failure;
-  const auto work = [&] {
-    try {
-      WithMagnitude d_k = zeros(all_keys), d_v = zeros(all_keys);
-      double largest_score = 0;
-      for (Index i = next.fetch_add(kStep); i < all_queries; i = next.fetch_add(kStep)) {
-        const Index queries = std::min(kStep, all_queries - i);
-        const Index keys = shape.visible_keys(i + queries - 1, causal);
-        const auto q_rows = rows_of(q, i, queries);
-        const auto k_seen = rows_of(k, 0, keys), v_seen = rows_of(v, 0, keys);
-        const auto out = attention_oracle(q_rows, k_seen, v_seen, options, Magnitudes::kWanted, i);
-        add(head.out, i, out.out);
-        largest_score = std::max(largest_score, out.largest_score);
-        if (!backward) continue;
-        const auto d = attention_backward_oracle(q_rows, k_seen, v_seen, rows_of(d_out, i, queries),
-                                                 options, i);
-        add(head.d_q, i, d.d_q);
-        add(d_k, 0, d.d_k);
-        add(d_v, 0, d.d_v);
-      }
-      const std::lock_guard lock(mutex);
-      add(head.d_k, 0, d_k);
-      add(head.d_v, 0, d_v);
-      head.largest_score = std::max(head.largest_score, largest_score);
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      failure = std::current_exception();
+  const Index workers =
+      std::clamp<Index>(std::thread::hardware_concurrency(), 1, (all_queries + kStep - 1) / kStep);
+  // Fills its rows of head.out and head.d_q. The rest is its share.
+  const auto work = [&](Index worker) {
+    HeadOracle share{{}, {}, zeros(all_keys), zeros(all_keys)};
+    for (Index i = worker * kStep; i < all_queries; i += workers * kStep) {
+      const Index queries = std::min(kStep, all_queries - i);
+      const Index keys = shape.visible_keys(i + queries - 1, causal);
+      const auto q_rows = rows_of(q, i, queries);
+      const auto k_seen = rows_of(k, 0, keys), v_seen = rows_of(v, 0, keys);
+      const auto out = attention_oracle(q_rows, k_seen, v_seen, options, Magnitudes::kWanted, i);
+      add(head.out, i, out.out);
+      share.largest_score = std::max(share.largest_score, out.largest_score);
+      if (!backward) continue;
+      const auto d =
+          attention_backward_oracle(q_rows, k_seen, v_seen, rows_of(d_out, i, queries), options, i);
+      add(head.d_q, i, d.d_q);
+      add(share.d_k, 0, d.d_k);
+      add(share.d_v, 0, d.d_v);
     }
+    return share;
   };
-  std::vector<std::jthread> threads;
-  for (unsigned n = 1; n < std::thread::hardware_concurrency(); ++n) threads.emplace_back(work);
-  work();
-  threads.clear();  // joins
-  if (failure) std::rethrow_exception(failure);
+  std::vector<std::future<HeadOracle>> shares;
+  for (Index worker = 0; worker < workers; ++worker)
+    shares.push_back(std::async(std::launch::async, work, worker));
+  for (auto& each : shares) {
+    const HeadOracle share = each.get();
+    add(head.d_k, 0, share.d_k);
+    add(head.d_v, 0, share.d_v);
+    head.largest_score = std::max(head.largest_score, share.largest_score);
+  }
   return head;
 }
 
@@ -100,34 +92,38 @@ double AttentionSizes::visible_pairs() const {
 }
 
 template <class T>
-AttentionInputs<T>::AttentionInputs(const AttentionSizes& sizes, std::uint64_t seed, bool backward)
-    : sizes_(sizes), backward_(backward) {
+AttentionInputs<T>::AttentionInputs(const AttentionSizes& wanted, std::uint64_t seed,
+                                    bool with_backward)
+    : sizes(wanted), backward_(with_backward) {
   // A thread each: for 16384 tokens of 2048 columns they take seconds.
   const auto start = [&](const Shape<4>& shape, std::uint64_t number, Index deviation = 1) {
     return std::async(std::launch::async, normal<T>, shape, 4 * seed + number,
                       static_cast<double>(deviation));
   };
   const Shape<4> of_queries = sizes.shape().of_queries(), of_keys = sizes.shape().of_keys();
-  auto q = start(of_queries, 0, sizes.query_scale), k = start(of_keys, 1), v = start(of_keys, 2);
-  if (backward) d_out_ = normal<T>(of_queries, 4 * seed + 3);
-  q_ = q.get();
-  k_ = k.get();
-  v_ = v.get();
+  auto to_q = start(of_queries, 0, sizes.query_scale), to_k = start(of_keys, 1),
+       to_v = start(of_keys, 2);
+  if (backward_) d_out = normal<T>(of_queries, 4 * seed + 3);
+  q = to_q.get();
+  k = to_k.get();
+  v = to_v.get();
 }
 
 template <class T>
 void AttentionInputs<T>::prepare_check() {
-  // One pair of a query and a key takes the oracle about 9 ns for each column of head_dim.
+  // One pair of a query and a key takes the oracle about 9 ns for each column of head_dim: these
+  // take 0.6 s where it is 64.
   constexpr double kPairs = 1 << 20;
-  const Index heads = sizes_.batch * sizes_.heads;
+  const Index heads = sizes.batch * sizes.heads;
   const Index checked =
-      std::clamp(static_cast<Index>(kPairs / sizes_.visible_pairs()), Index{1}, heads);
+      std::clamp(static_cast<Index>(kPairs / sizes.visible_pairs()), Index{1}, heads);
   heads_.clear();
   for (Index head = heads - checked; head < heads; ++head) {
-    const Index b = head / sizes_.heads, h = head % sizes_.heads;
-    const auto d_out_of_head = backward_ ? head_of(d_out().view(), b, h) : TensorView<const T, 4>();
-    heads_.push_back(head_oracle<T>(head_of(q().view(), b, h), head_of(k().view(), b, h),
-                                    head_of(v().view(), b, h), d_out_of_head, sizes_.causal,
+    const Index b = head / sizes.heads, h = head % sizes.heads;
+    const auto d_out_of_head =
+        backward_ ? head_of<T>(d_out.view(), b, h) : TensorView<const T, 4>();
+    heads_.push_back(head_oracle<T>(head_of<T>(q.view(), b, h), head_of<T>(k.view(), b, h),
+                                    head_of<T>(v.view(), b, h), d_out_of_head, sizes.causal,
                                     backward_));
     largest_score_ = std::max(largest_score_, heads_.back().largest_score);
   }
@@ -136,13 +132,13 @@ void AttentionInputs<T>::prepare_check() {
 template <class T>
 Verdict AttentionInputs<T>::check_forward(TensorView<const T, 4> out) const {
   return check("out", "query", out, &HeadOracle::out,
-               attention_output_bound<T>(sizes_.shape(), largest_score_));
+               attention_output_bound<T>(sizes.shape(), largest_score_));
 }
 
 template <class T>
 Verdict AttentionInputs<T>::check_backward(TensorView<const T, 4> d_q, TensorView<const T, 4> d_k,
                                            TensorView<const T, 4> d_v) const {
-  const double bound = attention_gradient_bound<T>(sizes_.shape(), largest_score_);
+  const double bound = attention_gradient_bound<T>(sizes.shape(), largest_score_);
   Verdict verdict = check("d_v", "key", d_v, &HeadOracle::d_v, bound);  // it depends on the least
   verdict.add(check("d_q", "query", d_q, &HeadOracle::d_q, bound));
   verdict.add(check("d_k", "key", d_k, &HeadOracle::d_k, bound));
@@ -154,24 +150,24 @@ Verdict AttentionInputs<T>::check(const std::string& name, const std::string& ro
                                   TensorView<const T, 4> got, WithMagnitude HeadOracle::*want,
                                   double bound) const {
   Verdict verdict;
-  const Index heads = sizes_.batch * sizes_.heads;
+  const Index heads = sizes.batch * sizes.heads;
   const Index first_checked = heads - static_cast<Index>(heads_.size());
   for (Index head = 0; head < heads; ++head) {
-    const Index b = head / sizes_.heads, h = head % sizes_.heads;
+    const Index b = head / sizes.heads, h = head % sizes.heads;
     const std::string where = name + " of batch " + to_string(b) + ", head " + to_string(h) + ": ";
     const Tensor<T, 4> elements = packed(head_of(got, b, h));
     if (head < first_checked) {
-      for (Index i = 0; i < elements.size(); ++i) {
-        const T value = elements.data()[i];
-        if (std::isfinite(static_cast<double>(value))) continue;
-        verdict.wrong = where + rows + " " + to_string(i / sizes_.head_dim) + ", column " +
-                        to_string(i % sizes_.head_dim) + " is ";
-        verdict.wrong += is_poison(value)
-                             ? "nothing (never written)"
-                             : format("%g, expected a finite number", static_cast<double>(value));
-        return verdict;
-      }
-      continue;
+      const T* const end = elements.data() + elements.size();
+      const T* const bad = std::find_if(elements.data(), end,
+                                        [](T x) { return !std::isfinite(static_cast<double>(x)); });
+      if (bad == end) continue;
+      const Index i = bad - elements.data();
+      verdict.wrong =
+          where + rows + " " + to_string(i / sizes.head_dim) + ", column " +
+          to_string(i % sizes.head_dim) + " is " +
+          (is_poison(*bad) ? "nothing (never written)"
+                           : format("%g, expected a finite number", static_cast<double>(*bad)));
+      return verdict;
     }
 
     WithMagnitude expected = heads_[static_cast<std::size_t>(head - first_checked)].*want;
@@ -179,7 +175,7 @@ Verdict AttentionInputs<T>::check(const std::string& name, const std::string& ro
     if constexpr (std::is_same_v<T, Half>)
       for (Index i = 0; i < expected.magnitude.size(); ++i)
         expected.magnitude.data()[i] +=
-            0x1p-25 * (1 + std::sqrt(static_cast<double>(sizes_.seq_len))) / bound;
+            0x1p-25 * (1 + std::sqrt(static_cast<double>(sizes.seq_len))) / bound;
     const CompareOptions options{
         .max_scaled = bound,
         .max_frobenius = frobenius_bound(bound, expected.value, expected.magnitude),
@@ -187,7 +183,7 @@ Verdict AttentionInputs<T>::check(const std::string& name, const std::string& ro
         .blocks = {},
         .magnitude = expected.magnitude.data()};
     verdict.add(verdict_of(
-        compare(elements.data(), expected.value.data(), {sizes_.seq_len, sizes_.head_dim}, options),
+        compare(elements.data(), expected.value.data(), {sizes.seq_len, sizes.head_dim}, options),
         where));
     if (!verdict.wrong.empty()) return verdict;
   }

@@ -1,5 +1,4 @@
-// The inputs of one attention problem on the host, how many operations it takes, and the check of
-// its results.
+// One attention problem on the host: its inputs, its operations, and the check of its results.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +24,9 @@ struct AttentionSizes {
   // Pairs of a query and a key that it sees, in one head.
   double visible_pairs() const;
 
-  // Of the products, a multiplication and an addition each: Q K^T and P V; the backward pass has Q
-  // K^T again, P^T dO, dO V^T, dS K and dS^T Q. Standard attention, which kept P, does four of
-  // those five: its rate is given for the same work, so that rates compare like times. The softmax
-  // is not counted.
-  double forward_flops() const {
-    return 4 * visible_pairs() * static_cast<double>(batch * d_model());
-  }
-  double backward_flops() const { return 2.5 * forward_flops(); }
+  // Of both passes, as README.md counts them: Q K^T and P V; then Q K^T again, P^T dO, dO V^T, dS K
+  // and dS^T Q.
+  double flops() const { return 14 * visible_pairs() * static_cast<double>(batch * d_model()); }
 };
 
 // What one head's results have to be.
@@ -44,20 +38,15 @@ struct HeadOracle {
 // q, k, v and d_out (batch, heads, seq_len, head_dim), seeded N(0, 1), but for q. T is float,
 // double, Half or BFloat16.
 template <class T>
-class AttentionInputs {
- public:
-  // Without `backward` there is no d_out, and only out is checked. Throws OutOfMemory.
-  AttentionInputs(const AttentionSizes& sizes, std::uint64_t seed, bool backward = true);
+struct AttentionInputs {
+  // Without `with_backward` there is no d_out, and only out is checked. Throws OutOfMemory.
+  AttentionInputs(const AttentionSizes& wanted, std::uint64_t seed, bool with_backward = true);
 
-  const AttentionSizes& sizes() const { return sizes_; }
-  const Tensor<T, 4>& q() const { return q_; }
-  const Tensor<T, 4>& k() const { return k_; }
-  const Tensor<T, 4>& v() const { return v_; }
-  const Tensor<T, 4>& d_out() const { return d_out_; }
+  const AttentionSizes sizes;
+  Tensor<T, 4> q, k, v, d_out;
 
-  // Computes what the results have to be: 10 s and more where there are many keys. Call it before
-  // the checks. Of the heads of all batches the last ones are compared, as many as about half a
-  // second allows and at least one; of the others each element has to be finite.
+  // Computes what the results of the heads that are compared have to be: 10 s and more where there
+  // are many keys. Call it before the checks.
   void prepare_check();
 
   // Fill the outputs with poison<T>() before the call that is checked.
@@ -69,9 +58,7 @@ class AttentionInputs {
   Verdict check(const std::string& name, const std::string& rows, TensorView<const T, 4> got,
                 WithMagnitude HeadOracle::*want, double bound) const;
 
-  const AttentionSizes sizes_;
   const bool backward_;
-  Tensor<T, 4> q_, k_, v_, d_out_;
   std::vector<HeadOracle> heads_;  // the last ones
   double largest_score_ = 0;
 };

@@ -1,6 +1,5 @@
 // Times attention, forward and backward, over the sequence length: any forward pass of the registry
-// with any backward pass. On a GPU task 3.B's measure_attention() takes every time. On the CPU the
-// core measures, since part 2 has to stand without part 3.
+// with any backward pass.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -34,100 +33,91 @@ void load(const std::string& file) {
       registry(), std::filesystem::path(file).stem().c_str());
 }
 
-// ---- One pair of passes on one problem ----------------------------------------------------------
-
-// On the host those of AttentionInputs, on a GPU copies of them.
-template <class T, template <class, int> class Memory>
-struct DeviceInputs {
-  const AttentionInputs<T>& host;
-  InMemory<T, 4, Memory> q{host.q()}, k{host.k()}, v{host.v()}, d_out{host.d_out()};
-};
-
-template <class T, template <class, int> class Memory>
-class AttentionTrial final : public TrialIn<Memory> {
- public:
-  AttentionTrial(const DeviceInputs<T, Memory>& inputs, const Entry<AttentionForward>& forward,
-                 const Entry<AttentionBackward>* backward)
-      : inputs_(inputs), forward_(forward), backward_(backward) {}
-
-  void prepare() override {
-    for (auto* const tensor : {&out_, &d_q_, &d_k_, &d_v_}) *tensor = {};
-    lse_ = {};
-    memory_ = {};
-    out_ = this->template output<T>(shape().of_queries());
-    lse_ = this->template output<LseType<T>>(shape().of_rows());
-    forward_pass_ = {inputs_.q.view(), inputs_.k.view(), inputs_.v.view(),
-                     out_.view(),      lse_.view(),      options()};
-    this->reserve(forward_, forward_pass_, bytes_of(out_) + bytes_of(lse_));
-  }
-  void forward() override { forward_.run.template of<T>()(forward_pass_, memory_); }
-
-  void prepare_backward() override {
-    d_q_ = this->template output<T>(shape().of_queries());
-    d_k_ = this->template output<T>(shape().of_keys());
-    d_v_ = this->template output<T>(shape().of_keys());
-    backward_pass_ = {forward_pass_.q,   forward_pass_.k,   forward_pass_.v,
-                      forward_pass_.out, forward_pass_.lse, inputs_.d_out.view(),
-                      d_q_.view(),       d_k_.view(),       d_v_.view(),
-                      options()};
-    this->reserve(*backward_, backward_pass_, bytes_of(d_q_) + bytes_of(d_k_) + bytes_of(d_v_));
-  }
-  void backward() override { backward_->run.template of<T>()(backward_pass_, memory_); }
-
-  // q, k and v, and what the backward pass reads of the forward pass: what that kept for it, or out
-  // and lse. A pass that makes its own outputs keeps those.
-  std::size_t saved_bytes() const override {
-    const std::size_t inputs = bytes_of(inputs_.q) + bytes_of(inputs_.k) + bytes_of(inputs_.v);
-    const bool is_pair = backward_ != nullptr && backward_->name == forward_.name;
-    const std::size_t kept = is_pair ? memory_.kept_bytes : 0;
-    const bool reads_kept = kept > 0 && (backward_->only_as_pair || memory_.deliver);
-    return inputs + kept + (reads_kept ? 0 : bytes_of(out_) + bytes_of(lse_));
-  }
-
-  Verdict check_forward() override { return inputs_.host.check_forward(on_host(out_).view()); }
-  Verdict check_backward() override {
-    return inputs_.host.check_backward(on_host(d_q_).view(), on_host(d_k_).view(),
-                                       on_host(d_v_).view());
-  }
-
- private:
-  AttentionShape shape() const { return inputs_.host.sizes().shape(); }
-  AttentionOptions options() const { return {.causal = inputs_.host.sizes().causal}; }
-
-  using Trial::memory_;
-  const DeviceInputs<T, Memory>& inputs_;
-  const Entry<AttentionForward>& forward_;
-  const Entry<AttentionBackward>* const backward_;
-  Memory<T, 4> out_, d_q_, d_k_, d_v_;
-  Memory<LseType<T>, 3> lse_;
-  AttentionForward<T> forward_pass_;
-  AttentionBackward<T> backward_pass_;
-};
+// ---- Pairs of passes on one problem -------------------------------------------------------------
 
 using Pairs = std::vector<AttentionNames>;
 
+// The inputs are on the host those of AttentionInputs, on a GPU copies of them.
 template <class T, template <class, int> class Memory>
 class InputsOf final : public Inputs {
  public:
   InputsOf(const AttentionSizes& sizes, std::uint64_t seed, DeviceKind device, const Pairs& pairs)
       : host_(sizes, seed,
-              std::any_of(pairs.begin(), pairs.end(),
-                          [](const AttentionNames& pair) { return !pair.backward.empty(); })),
+              std::ranges::any_of(
+                  pairs, [](const AttentionNames& pair) { return !pair.backward.empty(); })),
         device_(device),
         pairs_(pairs) {}
 
-  std::size_t bytes() const override { return 3 * bytes_of(inputs_.q) + bytes_of(inputs_.d_out); }
+  std::size_t bytes() const override { return 3 * bytes_of(q_) + bytes_of(d_out_); }
   void prepare_check() override { host_.prepare_check(); }
   std::unique_ptr<Trial> trial(std::size_t i) override {
     const auto& [forward, backward] = pairs_[i];
-    return std::make_unique<AttentionTrial<T, Memory>>(
-        inputs_, registry().forward.find(forward, device_),
+    return std::make_unique<Pair>(
+        *this, registry().forward.find(forward, device_),
         backward.empty() ? nullptr : &registry().backward.find(backward, device_));
   }
 
  private:
+  class Pair final : public TrialIn<Memory> {
+   public:
+    Pair(const InputsOf& inputs, const Entry<AttentionForward>& forward,
+         const Entry<AttentionBackward>* backward)
+        : x_(inputs), forward_(forward), backward_(backward) {}
+
+    void prepare() override {
+      for (auto* const tensor : {&out_, &d_q_, &d_k_, &d_v_}) *tensor = {};
+      lse_ = {};
+      memory_ = {};
+      out_ = this->template output<T>(shape().of_queries());
+      lse_ = this->template output<LseType<T>>(shape().of_rows());
+      forward_pass_ = {x_.q_.view(), x_.k_.view(), x_.v_.view(),
+                       out_.view(),  lse_.view(),  {.causal = x_.host_.sizes.causal}};
+      this->reserve(forward_, forward_pass_, bytes_of(out_) + bytes_of(lse_));
+    }
+    void forward() override { forward_.run.template of<T>()(forward_pass_, memory_); }
+
+    void prepare_backward() override {
+      d_q_ = this->template output<T>(shape().of_queries());
+      d_k_ = this->template output<T>(shape().of_keys());
+      d_v_ = this->template output<T>(shape().of_keys());
+      const auto& [q, k, v, out, lse, options, stream] = forward_pass_;
+      backward_pass_ = {q,           k,           v,           out,    lse, x_.d_out_.view(),
+                        d_q_.view(), d_k_.view(), d_v_.view(), options};
+      this->reserve(*backward_, backward_pass_, bytes_of(d_q_) + bytes_of(d_k_) + bytes_of(d_v_));
+    }
+    void backward() override { backward_->run.template of<T>()(backward_pass_, memory_); }
+
+    // q, k and v, and what the backward pass reads of the forward pass: what that kept for it, or
+    // out and lse. A pass that makes its own outputs keeps those.
+    std::size_t saved_bytes() const override {
+      const bool is_pair = backward_ != nullptr && backward_->name == forward_.name;
+      const std::size_t kept = is_pair ? memory_.kept_bytes : 0;
+      const bool reads_kept = kept > 0 && (backward_->only_as_pair || memory_.deliver);
+      return bytes_of(x_.q_) + bytes_of(x_.k_) + bytes_of(x_.v_) + kept +
+             (reads_kept ? 0 : bytes_of(out_) + bytes_of(lse_));
+    }
+
+    Verdict check_forward() override { return x_.host_.check_forward(on_host(out_).view()); }
+    Verdict check_backward() override {
+      return x_.host_.check_backward(on_host(d_q_).view(), on_host(d_k_).view(),
+                                     on_host(d_v_).view());
+    }
+
+   private:
+    AttentionShape shape() const { return x_.host_.sizes.shape(); }
+
+    using Trial::memory_;
+    const InputsOf& x_;
+    const Entry<AttentionForward>& forward_;
+    const Entry<AttentionBackward>* const backward_;
+    Memory<T, 4> out_, d_q_, d_k_, d_v_;
+    Memory<LseType<T>, 3> lse_;
+    AttentionForward<T> forward_pass_;
+    AttentionBackward<T> backward_pass_;
+  };
+
   AttentionInputs<T> host_;
-  const DeviceInputs<T, Memory> inputs_{host_};
+  const InMemory<T, 4, Memory> q_{host_.q}, k_{host_.k}, v_{host_.v}, d_out_{host_.d_out};
   const DeviceKind device_;
   const Pairs& pairs_;
 };
@@ -185,16 +175,15 @@ class AttentionBenchmark final : public Benchmark {
     constexpr std::int64_t kMost = 1 << 12, kMostKeys = 1 << 20;  // together below 2^63 bytes
     Strings names_of_notebooks;
     for (const auto& [name, notebook] : kNotebooks) names_of_notebooks.push_back(name);
-    options.names("forward", "forward passes, by name", forward_);
+    options.names("impl,--forward",
+                  "forward passes, or implementations as the CSV names them: flash, flash+plain "
+                  "(default: all passes but flash_best)",
+                  names_);
     options.names(
         "backward",
         "backward passes, each with each of --forward; none: forward passes alone "
         "(default: those of the same names; a pass that has only a backward one goes with flash)",
         backward_);
-    options.names("impl",
-                  "implementations as the CSV names them: flash, flash+plain (default: all passes "
-                  "but flash_best, which would be a second row of another one)",
-                  chosen_);
     options.names("load", "libraries of rungs, which ./lab tune compiles", libraries_);
     options.choice("problem",
                    "sizes, type and mask of one of the notebooks, on a CPU with --dtype float32 "
@@ -282,18 +271,13 @@ class AttentionBenchmark final : public Benchmark {
            (sizes_[size].causal ? ", causal" : ", not causal");
   }
   std::unique_ptr<Inputs> inputs(std::size_t size) override {
-    const auto make =
-        [&]<class T, template <class, int> class Memory>() -> std::unique_ptr<Inputs> {
-      return std::make_unique<InputsOf<T, Memory>>(sizes_[size], seed_, device_, pairs_);
-    };
 #if FLASH_HAVE_CUDA
-    if (gpu_ && dtype_of_inputs_ == DType::kFloat16) return make.operator()<Half, DeviceTensor>();
-    if (gpu_ && dtype_of_inputs_ == DType::kBFloat16)
-      return make.operator()<BFloat16, DeviceTensor>();
-    if (gpu_) return make.operator()<float, DeviceTensor>();
+    if (gpu_ && dtype_of_inputs_ == DType::kFloat16) return make<Half, DeviceTensor>(size);
+    if (gpu_ && dtype_of_inputs_ == DType::kBFloat16) return make<BFloat16, DeviceTensor>(size);
+    if (gpu_) return make<float, DeviceTensor>(size);
 #endif
-    if (dtype_of_inputs_ == DType::kFloat64) return make.operator()<double, Tensor>();
-    return make.operator()<float, Tensor>();
+    if (dtype_of_inputs_ == DType::kFloat64) return make<double, Tensor>(size);
+    return make<float, Tensor>(size);
   }
 
   Turn measure(Runner& runner, Clock& clock, int warmups, int passes) override {
@@ -312,9 +296,10 @@ class AttentionBenchmark final : public Benchmark {
 
   CsvRow cells(std::size_t size, std::size_t, const Result& result) const override {
     const AttentionSizes& sizes = sizes_[size];
-    const bool forward = result.has_forward, backward = result.has_backward;
+    const auto forward = [&](double value) { return number_cell(result.has_forward, value); };
+    const auto backward = [&](double value) { return number_cell(result.has_backward, value); };
     const double total_ms = result.forward.median_ms + result.backward.median_ms;
-    const double gflops = (sizes.forward_flops() + sizes.backward_flops()) / total_ms * 1e-6;
+    const double gflops = sizes.flops() / total_ms * 1e-6;
     const double peak = result.peak_gflops;
     return {{"d_model", to_string(sizes.d_model())},
             {"seq_len", to_string(sizes.seq_len)},
@@ -322,26 +307,36 @@ class AttentionBenchmark final : public Benchmark {
             {"heads", to_string(sizes.heads)},
             {"causal", sizes.causal ? "True" : "False"},
             {"query_scale", to_string(sizes.query_scale)},
-            {"forward_ms", number_cell(forward, result.forward.median_ms)},
-            {"forward_peak_MiB", number_cell(forward, result.forward.peak_MiB)},
-            {"forward_spread_percent", number_cell(forward, result.forward.spread_percent)},
-            {"backward_ms", number_cell(backward, result.backward.median_ms)},
-            {"backward_peak_MiB", number_cell(backward, result.backward.peak_MiB)},
-            {"backward_spread_percent", number_cell(backward, result.backward.spread_percent)},
-            {"saved_activations_MiB", number_cell(forward, result.saved_MiB)},
-            {"total_ms", number_cell(backward, total_ms)},
-            {"tflops", number_cell(backward, gflops * 1e-3)},
-            {"percent_of_peak", number_cell(backward && peak > 0, 100 * gflops / peak)}};
+            {"forward_ms", forward(result.forward.median_ms)},
+            {"forward_peak_MiB", forward(result.forward.peak_MiB)},
+            {"forward_spread_percent", forward(result.forward.spread_percent)},
+            {"backward_ms", backward(result.backward.median_ms)},
+            {"backward_peak_MiB", backward(result.backward.peak_MiB)},
+            {"backward_spread_percent", backward(result.backward.spread_percent)},
+            {"saved_activations_MiB", forward(result.saved_MiB)},
+            {"total_ms", backward(total_ms)},
+            {"tflops", backward(gflops * 1e-3)},
+            {"percent_of_peak", number_cell(result.has_backward && peak > 0, 100 * gflops / peak)}};
   }
   Strings shown_columns() const override {
-    Strings columns{"implementation", "forward_ms", "backward_ms", "total_ms", "tflops"};
-    if (!gpu_) columns.push_back("percent_of_peak");
-    columns.insert(columns.end(), {"forward_peak_MiB", "backward_peak_MiB", "saved_activations_MiB",
-                                   "scaled_error"});
-    return columns;
+    return {"implementation",
+            "forward_ms",
+            "backward_ms",
+            "total_ms",
+            "tflops",
+            "percent_of_peak",
+            "forward_peak_MiB",
+            "backward_peak_MiB",
+            "saved_activations_MiB",
+            "scaled_error"};
   }
 
  private:
+  template <class T, template <class, int> class Memory>
+  std::unique_ptr<Inputs> make(std::size_t size) const {
+    return std::make_unique<InputsOf<T, Memory>>(sizes_[size], seed_, device_, pairs_);
+  }
+
   static std::string names_text(DeviceKind device) {
     const std::string on = device == DeviceKind::kCpu ? "On a CPU" : "On a GPU";
     const auto forward = names_of(registry().forward, device),
@@ -357,19 +352,17 @@ class AttentionBenchmark final : public Benchmark {
     if (forward.empty())
       throw OptionError(
           "--device is 'cuda'; it must be cpu here: this program has no passes for a GPU");
-    if (chosen_ && (forward_ || backward_))
-      throw OptionError("--impl and --forward or --backward are given; one of them is enough");
-    Strings names = chosen_.value_or(forward_.value_or(forward));
-    if (!chosen_ && !forward_) {
+    Strings names = names_.value_or(forward);
+    if (!names_) {
       for (const std::string& name : backward)
         if (!contains(forward, name) && contains(forward, "flash")) names.push_back(name);
       std::erase(names, kBest);
     }
     if (backward_) {
       names.clear();
-      for (const std::string& f : forward_.value_or(forward))
+      for (const std::string& f : names_.value_or(forward))
         for (const std::string& b : *backward_)
-          if (forward_ || (b == "none" ? f != kBest : f == (contains(forward, b) ? b : "flash")))
+          if (names_ || (b == "none" ? f != kBest : f == (contains(forward, b) ? b : "flash")))
             names.push_back(f + "+" + b);
     }
     for (const std::string& name : names) add(name);
@@ -393,15 +386,12 @@ class AttentionBenchmark final : public Benchmark {
       if (!pair.backward.empty())
         check_pair(forward, registry().backward.find(pair.backward, device_));
     } catch (const ArgumentError& error) {
-      throw OptionError((chosen_    ? "--impl: "
-                         : forward_ ? "--forward: "
-                                    : "--backward: ") +
-                        std::string(error.what()));
+      throw OptionError(error.what());
     }
     pairs_.push_back(std::move(pair));
   }
 
-  std::optional<Strings> forward_, backward_, chosen_, libraries_;
+  std::optional<Strings> names_, backward_, libraries_;
   std::optional<std::string> problem_, dtype_, mask_;
   std::optional<std::int64_t> batch_, heads_, head_dim_, query_scale_;
   std::optional<std::vector<std::int64_t>> seq_lens_;
@@ -417,8 +407,6 @@ class AttentionBenchmark final : public Benchmark {
 }  // namespace flash
 
 int main(int argc, char** argv) {
-  return flash::run_program(argc, argv, [](int count, char** words) {
-    flash::AttentionBenchmark benchmark;
-    return flash::run_benchmark(benchmark, count, words);
-  });
+  flash::AttentionBenchmark benchmark;
+  return flash::run_benchmark(benchmark, argc, argv);
 }

@@ -88,31 +88,6 @@ class Samples {
 };
 
 template <template <class, int> class Memory>
-class SoftmaxTrial final : public TrialIn<Memory> {
- public:
-  SoftmaxTrial(const SoftmaxEntry& entry, const SoftmaxMatmul<float>& inputs, const Shape<3>& out,
-               const Samples& samples)
-      : entry_(entry), pass_(inputs), shape_(out), samples_(samples) {}
-
-  void prepare() override {
-    out_ = {};
-    this->memory_ = {};
-    out_ = this->template output<float>(shape_);
-    pass_.out = out_.view();
-    this->reserve(entry_, pass_, bytes_of(out_));
-  }
-  void forward() override { entry_.run.float32(pass_, this->memory_); }
-  Verdict check_forward() override { return samples_.check(on_host(out_)); }
-
- private:
-  const SoftmaxEntry& entry_;
-  SoftmaxMatmul<float> pass_;
-  const Shape<3> shape_;
-  const Samples& samples_;
-  Memory<float, 3> out_;
-};
-
-template <template <class, int> class Memory>
 class InputsOf final : public Inputs {
  public:
   InputsOf(const SoftmaxMatmulShape& shape, std::uint64_t seed,
@@ -122,23 +97,41 @@ class InputsOf final : public Inputs {
         entries_(entries),
         host_x_(normal_input(shape.of_x(), seed)),
         // v shares no seed with x
-        host_v_(normal_input(shape.of_v(), seed + (std::uint64_t{1} << 32))),
-        x_(host_x_),
-        v_(host_v_) {}
+        host_v_(normal_input(shape.of_v(), seed + (std::uint64_t{1} << 32))) {}
 
   std::size_t bytes() const override { return bytes_of(x_) + bytes_of(v_); }
   void prepare_check() override { samples_.emplace(host_x_, host_v_, seed_); }
   std::unique_ptr<Trial> trial(std::size_t i) override {
-    const SoftmaxMatmul<float> pass{x_.view(), v_.view(), {}};
-    return std::make_unique<SoftmaxTrial<Memory>>(entries_[i], pass, shape_.of_out(), *samples_);
+    return std::make_unique<OnePass>(*this, entries_[i]);
   }
 
  private:
+  class OnePass final : public TrialIn<Memory> {
+   public:
+    OnePass(const InputsOf& inputs, const SoftmaxEntry& entry) : inputs_(inputs), entry_(entry) {}
+
+    void prepare() override {
+      out_ = {};
+      this->memory_ = {};
+      out_ = this->template output<float>(inputs_.shape_.of_out());
+      pass_ = {inputs_.x_.view(), inputs_.v_.view(), out_.view()};
+      this->reserve(entry_, pass_, bytes_of(out_));
+    }
+    void forward() override { entry_.run.float32(pass_, this->memory_); }
+    Verdict check_forward() override { return inputs_.samples_->check(on_host(out_)); }
+
+   private:
+    const InputsOf& inputs_;
+    const SoftmaxEntry& entry_;
+    Memory<float, 3> out_;
+    SoftmaxMatmul<float> pass_;
+  };
+
   const SoftmaxMatmulShape shape_;
   const std::uint64_t seed_;
   const std::vector<SoftmaxEntry>& entries_;
   const Tensor<float, 3> host_x_, host_v_;
-  const InMemory<float, 3, Memory> x_, v_;
+  const InMemory<float, 3, Memory> x_{host_x_}, v_{host_v_};
   std::optional<Samples> samples_;
 };
 
@@ -191,7 +184,17 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
                         .d1 = d1_.value_or(small ? 128 : 2048),
                         .d2 = keys,
                         .d3 = d3_.value_or(small ? 64 : 512)});
-    choose_entries();
+
+    const Registry registry = all_passes();
+    for (const SoftmaxEntry& entry : registry.softmax_matmul.entries())
+      if ((entry.device == DeviceKind::kGpu) == gpu_) entries_.push_back(entry);
+    const Strings known = implementations();
+    for (const std::string& name : names_.value_or(known))
+      if (!contains(known, name))
+        throw OptionError("--impl is '" + name + "'; it must be one of: " + joined(known));
+    std::erase_if(entries_, [&](const SoftmaxEntry& entry) {
+      return names_ && !contains(*names_, entry.name);
+    });
   }
 
   std::string headline() const override {
@@ -204,7 +207,6 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
     for (const SoftmaxEntry& entry : entries_) names.push_back(entry.name);
     return names;
   }
-  bool has_backward(std::size_t) const override { return false; }
   std::size_t sizes() const override { return sizes_.size(); }
   std::string name_of_size(std::size_t size) const override {
     return "d2 " + to_string(sizes_[size].d2);
@@ -227,7 +229,8 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
   CsvRow cells(std::size_t size, std::size_t i, const Result& result) const override {
     const auto& [batch, d1, d2, d3] = sizes_[size];
     const std::string& name = entries_[i].name;
-    const bool ok = result.has_forward, is_block = has_block(entries_[i]);
+    const auto cell = [&](double value) { return number_cell(result.has_forward, value); };
+    const bool is_block = has_block(entries_[i]);
     const double flops = 2.0 * static_cast<double>(batch * d1) * static_cast<double>(d2 * d3);
     const double gflops = flops / result.forward.mean_ms * 1e-6, peak = result.peak_gflops;
     return {
@@ -237,20 +240,17 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
         {"d3", to_string(d3)},
         {"fused", is_block || std::isdigit(static_cast<unsigned char>(name[0])) ? "True" : "False"},
         {"BLOCK", is_block ? name.substr(6) : ""},
-        {"forward_ms_mean", number_cell(ok, result.forward.mean_ms)},
-        {"forward_ms_std", number_cell(ok, result.forward.std_ms)},
-        {"forward_ms_median", number_cell(ok, result.forward.median_ms)},
-        {"spread_percent", number_cell(ok, result.forward.spread_percent)},
-        {"forward_peak_MiB", number_cell(ok, result.forward.peak_MiB)},
-        {"tflops", number_cell(ok, gflops * 1e-3)},
-        {"percent_of_peak", number_cell(ok && peak > 0, 100 * gflops / peak)}};
+        {"forward_ms_mean", cell(result.forward.mean_ms)},
+        {"forward_ms_std", cell(result.forward.std_ms)},
+        {"forward_ms_median", cell(result.forward.median_ms)},
+        {"spread_percent", cell(result.forward.spread_percent)},
+        {"forward_peak_MiB", cell(result.forward.peak_MiB)},
+        {"tflops", cell(gflops * 1e-3)},
+        {"percent_of_peak", number_cell(result.has_forward && peak > 0, 100 * gflops / peak)}};
   }
   Strings shown_columns() const override {
-    Strings columns{"implementation", "forward_ms_median", "forward_ms_mean", "forward_ms_std",
-                    "tflops"};
-    if (!gpu_) columns.push_back("percent_of_peak");
-    columns.insert(columns.end(), {"forward_peak_MiB", "scaled_error"});
-    return columns;
+    return {"implementation", "forward_ms_median", "forward_ms_mean",  "forward_ms_std",
+            "tflops",         "percent_of_peak",   "forward_peak_MiB", "scaled_error"};
   }
   std::string remark(const std::vector<Result>& results) const override {
     double unfused = 0, fused = 0;
@@ -264,19 +264,6 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
   }
 
  private:
-  void choose_entries() {
-    const Registry registry = all_passes();
-    for (const SoftmaxEntry& entry : registry.softmax_matmul.entries())
-      if ((entry.device == DeviceKind::kGpu) == gpu_) entries_.push_back(entry);
-    const Strings known = implementations();
-    for (const std::string& name : names_.value_or(known))
-      if (!contains(known, name))
-        throw OptionError("--impl is '" + name + "'; it must be one of: " + joined(known));
-    std::erase_if(entries_, [&](const SoftmaxEntry& entry) {
-      return names_ && !contains(*names_, entry.name);
-    });
-  }
-
   std::optional<std::int64_t> batch_, d1_, d3_;
   std::optional<std::vector<std::int64_t>> d2_;
   std::optional<Strings> names_;
@@ -290,8 +277,6 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
 }  // namespace flash
 
 int main(int argc, char** argv) {
-  return flash::run_program(argc, argv, [](int count, char** words) {
-    flash::SoftmaxMatmulBenchmark benchmark;
-    return flash::run_benchmark(benchmark, count, words);
-  });
+  flash::SoftmaxMatmulBenchmark benchmark;
+  return flash::run_benchmark(benchmark, argc, argv);
 }

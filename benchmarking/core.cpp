@@ -13,8 +13,8 @@ namespace flash {
 namespace {
 
 constexpr int kMostTurns = 10;
-constexpr double kSlowMs = 200;      // passes that take longer need no warm-up in each turn
-constexpr double kDisturbed = 0.05;  // the share of the processors that others may have
+constexpr std::chrono::milliseconds kSlow(200);  // passes that take longer need no warm-up
+constexpr double kDisturbed = 0.05;              // the share of the processors that others may have
 
 std::string one_line(std::string text) {
   for (std::size_t end; (end = text.find('\n')) != std::string::npos;) text.replace(end, 1, "; ");
@@ -54,30 +54,20 @@ void sum_up(const std::vector<PassTime>& turns, PassResult& result) {
   result.spread_percent = 100 * (quantile(means, 0.9) - quantile(means, 0.1)) / result.median_ms;
 }
 
-// The task that measures is not written: no implementation can have a time.
-struct MeasureMissing {
-  NotYetImplemented missing;
-};
-
 class Session {
  public:
   Session(Benchmark& benchmark, const Settings& settings)
       : benchmark_(benchmark),
         settings_(settings),
-        table_(settings.output, csv_schema(benchmark.table())),
+        csv_(settings.output, benchmark.table()),
         machine_(make_machine(settings.device)),
-        names_(benchmark.implementations()) {
-    turns_ = std::min(settings.passes, kMostTurns);
-    pytorch_ = std::any_of(names_.begin(), names_.end(), [](const std::string& name) {
-      return name.find("pytorch") != std::string::npos;
-    });
-  }
+        names_(benchmark.implementations()) {}
 
   int run() {
     print_header();
     for (std::size_t size = 0; size < benchmark_.sizes() && !machine_lost_; ++size) run_size(size);
     screen_.line("");
-    if (rows_ > 0) screen_.line("saved in " + table_.path().string());
+    if (rows_ > 0) screen_.line("saved in " + settings_.output.string());
     if (machine_lost_)
       screen_.line(
           "stopped: the GPU answers every call with that error; start again without that row");
@@ -110,6 +100,7 @@ class Session {
 
   void run_size(std::size_t size) {
     what_ = benchmark_.name_of_size(size) + ": ";
+    checked_ = false;
     step_ = 0;
     steps_ = static_cast<int>(names_.size()) * (1 + turns_);
     screen_.progress(0, steps_, what_ + "inputs and oracle");
@@ -130,11 +121,11 @@ class Session {
       inputs->prepare_check();
       // Everything but the inputs does not count in the limit: what the check keeps, too.
       baseline_ = machine_->memory.in_use() - std::min(machine_->memory.in_use(), inputs->bytes());
-      std::vector<double> check_ms(names_.size());
       for (std::size_t i = 0; i < names_.size() && !machine_lost_; ++i)
-        check_ms[i] = check(*inputs, i, results[i]);
+        check(*inputs, i, results[i]);
+      checked_ = true;
       const OtherPrograms programs;
-      take_turns(*inputs, results, check_ms);
+      take_turns(*inputs, results);
       if (on_cpu()) others = programs.share();
     }
     inputs.reset();
@@ -145,30 +136,27 @@ class Session {
   // Runs `call` with a runner of the implementation. What stops it becomes the result's status.
   template <class Call>
   void attempt(Inputs& inputs, std::size_t i, Result& result, Call&& call) {
-    bool backward = false;
+    std::unique_ptr<Trial> trial = inputs.trial(i);
+    Runner runner(*machine_, *trial, result.has_backward,
+                  [&] { screen_.progress(step_, steps_, what_ + names_[i]); });
     try {
-      const std::unique_ptr<Trial> trial = inputs.trial(i);
-      Runner runner(*machine_, *trial, result.has_backward,
-                    [&] { screen_.progress(step_, steps_, what_ + names_[i]); });
       const MemoryCap cap(*machine_, baseline_, settings_.memory_limit);
-      try {
-        call(*trial, runner);
-      } catch (...) {
-        backward = runner.in_backward();
-        throw;
-      }
-      return;
+      return call(*trial, runner);
     } catch (const NotYetImplemented& missing) {
+      if (checked_) throw;  // the passes are there: what measures is missing, so none gets a time
       missing_tasks_[missing.task()] = names_[i];
-      result.fail("not started", "task " + missing.task() + " is not started", backward);
+      result.fail("not started", "task " + missing.task() + " is not started",
+                  runner.in_backward());
     } catch (const OutOfMemory& error) {
-      result.fail(backward ? "OOM(backward)" : "OOM", error.what(), backward);
+      result.fail(runner.in_backward() ? "OOM(backward)" : "OOM", error.what(),
+                  runner.in_backward());
     } catch (const Unsupported& error) {
       result.fail("unsupported", error.what());
     } catch (const std::exception& error) {
       result.fail("error", error.what());
       machine_lost_ = !still_works();
     }
+    trial.reset();
     if (!machine_lost_) machine_->memory.release_cached();
   }
 
@@ -181,41 +169,35 @@ class Session {
     }
   }
 
-  // One pass of each kind from a cold start, compared with the oracle. Returns about how long they
-  // took.
-  double check(Inputs& inputs, std::size_t i, Result& result) {
+  // One pass of each kind from a cold start, compared with the oracle.
+  void check(Inputs& inputs, std::size_t i, Result& result) {
     ++step_;
     const auto start = std::chrono::steady_clock::now();
     attempt(inputs, i, result, [&](Trial& trial, Runner& runner) {
-      const auto peak_of = [&](void (Runner::*pass)()) {
+      const auto check_pass = [&](void (Runner::*pass)(), Verdict (Trial::*verdict)()) {
         release_ladder_memory();
         machine_->clock().synchronize();
         runner.reset_peak_memory();
         (runner.*pass)();
         machine_->clock().synchronize();
-        return mebibytes(runner.peak_memory_bytes());
-      };
-      const auto check_results = [&](Verdict (Trial::*verdict)()) {
+        PassResult& measured = runner.in_backward() ? result.backward : result.forward;
+        measured.peak_MiB = mebibytes(runner.peak_memory_bytes());
+        if (!runner.in_backward()) result.saved_MiB = mebibytes(runner.saved_bytes());
         trial.finish();
         result.verdict.add((trial.*verdict)());
         if (!result.verdict.wrong.empty()) throw Error("wrong result: " + result.verdict.wrong);
       };
       trial.poison = true;
       runner.prepare();
-      result.forward.peak_MiB = peak_of(&Runner::forward);
-      result.saved_MiB = mebibytes(runner.saved_bytes());
-      check_results(&Trial::check_forward);
+      check_pass(&Runner::forward, &Trial::check_forward);
       if (!result.has_backward) return;
       runner.prepare_backward();
-      result.backward.peak_MiB = peak_of(&Runner::backward);
-      check_results(&Trial::check_backward);
+      check_pass(&Runner::backward, &Trial::check_backward);
     });
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
-        .count();
+    result.check_time = std::chrono::steady_clock::now() - start;
   }
 
-  void take_turns(Inputs& inputs, std::vector<Result>& results,
-                  const std::vector<double>& check_ms) {
+  void take_turns(Inputs& inputs, std::vector<Result>& results) {
     std::vector<std::vector<PassTime>> forward(results.size()), backward(results.size());
     std::vector<double> peaks;
     settle(inputs, results);
@@ -225,13 +207,12 @@ class Session {
         ++step_;
         Result& result = results[i];
         if (!result.has_forward) continue;
-        // PyTorch's OpenMP threads go on spinning after a parallel region, at most 17 ms where it
-        // was measured, and would take a processor from whoever is next.
+        // PyTorch's threads go on spinning, at most 17 ms where it was measured.
         if (pytorch_ && on_cpu()) std::this_thread::sleep_for(std::chrono::milliseconds(25));
-        const bool slow = on_cpu() && check_ms[i] > kSlowMs;
+        const bool slow = on_cpu() && result.check_time > kSlow;
         const int warmups = slow ? 0 : (settings_.warmups + turns_ - 1) / turns_;
         attempt(inputs, i, result, [&](Trial&, Runner& runner) {
-          const Turn measured = measure(runner, warmups, passes);
+          const Turn measured = benchmark_.measure(runner, machine_->clock(), warmups, passes);
           if (measured.status == "OOM") throw OutOfMemory(measured.message);
           if (runner.forward_passes() < warmups + passes)
             throw Error(
@@ -247,7 +228,8 @@ class Session {
     }
     for (std::size_t i = 0; i < results.size(); ++i) {
       Result& result = results[i];
-      if (result.has_forward && forward[i].empty()) result.fail(result.status, result.message);
+      if (result.has_forward && forward[i].empty())  // "ok" where the GPU was lost before its turn
+        result.fail(result.status == "ok" ? "not started" : result.status, result.message);
       if (result.has_forward) sum_up(forward[i], result.forward);
       if (result.has_backward) sum_up(backward[i], result.backward);
       if (!peaks.empty()) result.peak_gflops = quantile(peaks, 0.5);
@@ -256,21 +238,13 @@ class Session {
 
   // Throws where a broken `measure` of a student gives itself away.
   static void keep(PassTime time, int passes, std::vector<PassTime>& turns) {
-    if (!(time.mean_ms > 0 && std::isfinite(time.mean_ms)))
-      throw Error(format("measure gave a mean of %g ms; it must be above 0", time.mean_ms));
-    if (!(time.std_ms >= 0 && std::isfinite(time.std_ms)))
-      throw Error(
-          format("measure gave a standard deviation of %g ms; it must be at least 0", time.std_ms));
+    if (!(time.mean_ms > 0 && time.std_ms >= 0 && std::isfinite(time.mean_ms + time.std_ms)))
+      throw Error(format(
+          "measure gave a mean of %g ms and a standard deviation of %g ms; the mean must be above "
+          "0, the deviation at least 0",
+          time.mean_ms, time.std_ms));
     time.passes = passes;
     turns.push_back(time);
-  }
-
-  Turn measure(Runner& runner, int warmups, int passes) {
-    try {
-      return benchmark_.measure(runner, machine_->clock(), warmups, passes);
-    } catch (const NotYetImplemented& missing) {
-      throw MeasureMissing{missing};  // the passes themselves are there: they were checked
-    }
   }
 
   // A processor at rest is slow for its first milliseconds: passes bring it to its clock rate.
@@ -290,7 +264,8 @@ class Session {
   }
 
   void report(std::size_t size, const std::vector<Result>& results, std::optional<double> others) {
-    const Strings columns = benchmark_.shown_columns();
+    Strings columns = benchmark_.shown_columns();
+    if (!on_cpu()) std::erase(columns, "percent_of_peak");
     std::vector<Strings> lines{columns};
     for (std::size_t i = 0; i < results.size(); ++i) {
       const Result& result = results[i];
@@ -306,7 +281,7 @@ class Session {
                   {"others_percent", ok && others ? format("%.3g", 100 * *others) : ""}});
       lines.push_back(shown(row, columns));
       if (result.status == "not started") continue;
-      table_.record(row);
+      csv_.append(row);
       ++rows_;
       errors_ += result.status == "error";
     }
@@ -344,13 +319,14 @@ class Session {
 
   Benchmark& benchmark_;
   const Settings settings_;
-  CsvTable table_;
+  const CsvFile csv_;
   std::unique_ptr<Machine> machine_;
   Screen screen_;
   const Strings names_;
-  int turns_ = 1;
-  bool pytorch_ = false;
+  const int turns_ = std::min(settings_.passes, kMostTurns);
+  const bool pytorch_ = joined(names_).find("pytorch") != std::string::npos;
   std::string what_;
+  bool checked_ = false;
   int step_ = 0, steps_ = 0;
   std::size_t baseline_ = 0;
   int rows_ = 0, errors_ = 0;
@@ -397,7 +373,7 @@ void Runner::forward() {
 }
 
 void Runner::prepare_backward() {
-  if (!has_backward_) throw OutOfMemory("there is no backward pass to measure");
+  if (!has_backward) throw OutOfMemory("there is no backward pass to measure");
   in_backward_ = true;
   with_out_of_memory([&] {
     trial_.finish();
@@ -432,7 +408,7 @@ Turn Benchmark::measure(Runner& runner, Clock& clock, int warmups, int passes) {
   for (int pass = 0; pass < warmups + passes; ++pass) {
     runner.prepare();
     timed(pass, turn.forward, [&] { runner.forward(); });
-    if (!runner.has_backward()) continue;
+    if (!runner.has_backward) continue;
     runner.prepare_backward();
     timed(pass, turn.backward, [&] { runner.backward(); });
   }
@@ -448,7 +424,7 @@ void Result::fail(const std::string& new_status, std::string new_message, bool k
 
 std::string number_cell(bool there, double value) { return there ? format("%.6g", value) : ""; }
 
-int run_benchmark(Benchmark& benchmark, int argc, char** argv) {
+static int run(Benchmark& benchmark, int argc, char** argv) {
   Settings settings{.output = default_output(benchmark.table())};
   std::optional<std::string> device;
   std::optional<std::int64_t> warmups, passes, seed;
@@ -480,11 +456,11 @@ int run_benchmark(Benchmark& benchmark, int argc, char** argv) {
   benchmark.decide(settings);
   if (warmups) settings.warmups = static_cast<int>(*warmups);
   if (passes) settings.passes = static_cast<int>(*passes);
-  try {
-    return Session(benchmark, settings).run();
-  } catch (const MeasureMissing& measure) {
-    throw measure.missing;
-  }
+  return Session(benchmark, settings).run();
+}
+
+int run_benchmark(Benchmark& benchmark, int argc, char** argv) {
+  return run_program([&] { return run(benchmark, argc, argv); });
 }
 
 }  // namespace flash

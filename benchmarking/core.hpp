@@ -30,25 +30,22 @@ namespace flash {
 
 // ---- Memory of the host (Tensor) and of a GPU (DeviceTensor) alike ------------------------------
 
-template <class TensorOfMemory>
-void fill_with_nan(TensorOfMemory& tensor) {
-  using T = std::remove_pointer_t<decltype(tensor.data())>;
-  if constexpr (requires { tensor.to_host(); }) {  // on a GPU
-#if FLASH_HAVE_CUDA
-    device::fill_bytes(tensor.data(), 0xff, tensor.bytes());
-#endif
-  } else if constexpr (std::is_same_v<T, std::byte>) {
+template <class T, int Rank>
+void fill_with_nan(Tensor<T, Rank>& tensor) {
+  if constexpr (std::is_same_v<T, std::byte>)
     std::fill_n(tensor.data(), tensor.size(), std::byte{0xff});
-  } else {
-    std::fill_n(tensor.data(), tensor.size(), flash::poison<T>());
-  }
+  else
+    std::fill_n(tensor.data(), tensor.size(), poison<T>());
 }
-
 template <class T, int Rank>
 const Tensor<T, Rank>& on_host(const Tensor<T, Rank>& tensor) {
   return tensor;
 }
 #if FLASH_HAVE_CUDA
+template <class T, int Rank>
+void fill_with_nan(DeviceTensor<T, Rank>& tensor) {
+  device::fill_bytes(tensor.data(), 0xff, tensor.bytes());
+}
 template <class T, int Rank>
 const Tensor<T, Rank> on_host(const DeviceTensor<T, Rank>& tensor) {
   return tensor.to_host();
@@ -110,8 +107,7 @@ class Trial {
   std::size_t workspace_bytes_ = 0, output_bytes_ = 0;
 };
 
-// A trial of passes whose tensors are in the memory of the host (Tensor) or of a GPU
-// (DeviceTensor).
+// A trial whose tensors are in one of these memories.
 template <template <class, int> class Memory>
 class TrialIn : public Trial {
  protected:
@@ -151,10 +147,12 @@ class Inputs {
 class Runner {
  public:
   Runner(Machine& machine, Trial& trial, bool with_backward, std::function<void()> progress)
-      : machine_(machine),
+      : has_backward(with_backward),
+        machine_(machine),
         trial_(trial),
-        has_backward_(with_backward),
         progress_(std::move(progress)) {}
+
+  const bool has_backward;
 
   void prepare();
   void forward();
@@ -164,14 +162,12 @@ class Runner {
   std::size_t peak_memory_bytes();  // what the pass added since then to what was there: its peak
   std::size_t saved_bytes() const { return trial_.saved_bytes(); }
 
-  bool has_backward() const { return has_backward_; }
   bool in_backward() const { return in_backward_; }
   int forward_passes() const { return forward_passes_; }
 
  private:
   Machine& machine_;
   Trial& trial_;
-  const bool has_backward_;
   std::function<void()> progress_;
   std::size_t before_ = 0;
   bool in_backward_ = false;
@@ -205,6 +201,7 @@ struct Result {
   PassResult forward, backward;
   double saved_MiB = 0;
   Verdict verdict;
+  std::chrono::steady_clock::duration check_time{0};  // of both passes, and of their comparison
   double peak_gflops = 0;  // of the processor, in the same turns; 0 where it is not known
 
   void fail(const std::string& new_status, std::string new_message, bool keep_forward = false);
@@ -234,7 +231,7 @@ class Benchmark {
 
   virtual std::string headline() const = 0;     // "batch 1, 4 heads of 64, float32"
   virtual Strings implementations() const = 0;  // in the order of the rows
-  virtual bool has_backward(std::size_t implementation) const = 0;
+  virtual bool has_backward(std::size_t) const { return false; }  // of an implementation
   virtual std::size_t sizes() const = 0;
   virtual std::string name_of_size(std::size_t size) const = 0;  // "seq_len 256, causal"
   virtual std::unique_ptr<Inputs> inputs(std::size_t size) = 0;  // may throw OutOfMemory
@@ -245,14 +242,15 @@ class Benchmark {
   // The cells of a row but for those that all benchmarks have (status, machine, errors, others).
   virtual CsvRow cells(std::size_t size, std::size_t implementation,
                        const Result& result) const = 0;
-  virtual Strings shown_columns() const = 0;  // on the screen
+  virtual Strings shown_columns() const = 0;  // on the screen; a GPU has no percent_of_peak
   virtual std::string remark(const std::vector<Result>&) const { return ""; }
 };
 
 // A measured number as a cell, empty where there is none.
 std::string number_cell(bool there, double value);
 
-// The program: the exit code is 0, or 1 when a row has the status "error" or there is no row.
+// What main() returns: 0, or 1 when a row has the status "error" or there is no row, or
+// run_program()'s.
 int run_benchmark(Benchmark& benchmark, int argc, char** argv);
 
 }  // namespace flash

@@ -53,14 +53,6 @@ std::string processor_name() {
   return "CPU";
 }
 
-// Nothing where there is no such file, or it begins with a word ("max").
-std::optional<std::size_t> number_in(const char* path) {
-  std::ifstream file(path);
-  std::size_t number = 0;
-  if (file >> number) return number;
-  return std::nullopt;
-}
-
 class CpuMachine final : public Machine {
  public:
   CpuMachine()
@@ -192,15 +184,15 @@ std::optional<std::size_t> available_host_memory() {
   std::ifstream meminfo("/proc/meminfo");
   for (std::string word; meminfo >> word;)
     if (std::size_t kib = 0; word == "MemAvailable:" && meminfo >> kib) available = kib * 1024;
-  // A container's share, cgroup v2 and v1; used pages include file caches, so that this errs
-  // towards less.
+  // A container's share, cgroup v2 and v1, where there is a limit and not the word "max"; used
+  // pages include file caches, so that this errs towards less.
   for (const auto& [limit_file, used_file] :
        {std::pair{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
         {"/sys/fs/cgroup/memory/memory.limit_in_bytes",
          "/sys/fs/cgroup/memory/memory.usage_in_bytes"}}) {
-    const auto limit = number_in(limit_file), used = number_in(used_file);
-    if (!limit || !used) continue;
-    const std::size_t rest = *limit - std::min(*limit, *used);
+    std::size_t limit = 0, used = 0;
+    if (!(std::ifstream(limit_file) >> limit) || !(std::ifstream(used_file) >> used)) continue;
+    const std::size_t rest = limit - std::min(limit, used);
     available = std::min(available.value_or(rest), rest);
   }
   return available;

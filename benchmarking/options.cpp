@@ -39,8 +39,7 @@ auto list_of(Read read) {
     for (std::size_t begin = 0; begin <= text.size();) {
       const std::size_t end = std::min(text.find(',', begin), text.size());
       const auto part = read(text.substr(begin, end - begin));
-      if (!part || std::find(list->begin(), list->end(), *part) != list->end())
-        return decltype(list)();
+      if (!part || std::ranges::count(*list, *part) > 0) return decltype(list)();
       list->push_back(*part);
       begin = end + 1;
     }
@@ -79,38 +78,26 @@ std::string wrapped(const std::string& text) {
 
 }  // namespace
 
-struct Options::App {
-  CLI::App cli;
-};
-
 Options::Options(const std::string& program, const std::string& purpose)
-    : app_(std::make_unique<App>()) {
-  app_->cli.name(program);
-  app_->cli.description(purpose);
-  app_->cli.set_help_flag("--help,-h", "print this and exit");
-  app_->cli.get_formatter()->column_width(28);
+    : app_(std::make_unique<CLI::App>(purpose, program)) {
+  app_->set_help_flag("--help,-h", "print this and exit");
+  app_->get_formatter()->column_width(28);
 }
 Options::~Options() = default;
 
 template <class Read, class Target>
 void Options::add(const std::string& name, const std::string& value, const std::string& help,
                   const std::string& wanted, Read read, Target& target) {
-  const auto callback = [=, &target](const CLI::results_t& typed) {
-    if (typed.size() > 1) throw OptionError("--" + name + " is given twice; once is enough");
-    const auto read_value = read(typed[0]);
-    if (!read_value)
-      throw OptionError("--" + name + " is '" + typed[0] + "'; it must be " + wanted);
+  const auto callback = [=, &target](const std::string& typed) {
+    const auto read_value = read(typed);
+    if (!read_value) throw OptionError("--" + name + " is '" + typed + "'; it must be " + wanted);
     target = *read_value;
-    return true;
   };
-  app_->cli.add_option("--" + name, callback, wrapped(help))
-      ->type_name(value)
-      ->type_size(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app_->add_option_function<std::string>("--" + name, callback, wrapped(help))->type_name(value);
 }
 
 void Options::flag(const std::string& name, const std::string& help, bool& target) {
-  app_->cli.add_flag("--" + name, target, wrapped(help));
+  app_->add_flag("--" + name, target, wrapped(help));
 }
 
 void Options::integer(const std::string& name, const std::string& help,
@@ -151,9 +138,9 @@ void Options::file(const std::string& name, const std::string& help,
 
 bool Options::parse(int argc, const char* const* argv) {
   try {
-    app_->cli.parse(argc, argv);
+    app_->parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    std::cout << app_->cli.help();
+    std::cout << app_->help();
     return false;
   } catch (const CLI::ParseError& error) {
     throw OptionError(std::string(error.what()) + "; --help lists the options");

@@ -19,6 +19,10 @@
 #include "benchmarking/program.hpp"
 #include "common/error.hpp"
 
+namespace CLI {
+class App;  // it takes 3.8 s to compile: in options.cpp only
+}
+
 namespace flash {
 
 // The command line cannot be used: "--passes is 'ten'; it must be an integer from 1 to 1000000".
@@ -33,7 +37,7 @@ class Options {
   Options(const std::string& program, const std::string& purpose);
   ~Options();
 
-  // `name` is written without its dashes. Targets outlive parse().
+  // `name` is written without its dashes; "impl,--forward" has two. Targets outlive parse().
   void flag(const std::string& name, const std::string& help, bool& target);
   void integer(const std::string& name, const std::string& help,
                std::optional<std::int64_t>& target, std::int64_t least, std::int64_t most);
@@ -58,8 +62,7 @@ class Options {
   void add(const std::string& name, const std::string& value, const std::string& help,
            const std::string& wanted, Read read, Target& target);
 
-  struct App;  // CLI11's, which takes 3.8 s to compile: in options.cpp only
-  std::unique_ptr<App> app_;
+  std::unique_ptr<CLI::App> app_;
 };
 
 }  // namespace flash

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdarg>
 #include <cstdio>
@@ -18,10 +17,6 @@
 namespace flash {
 namespace {
 
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 std::size_t terminal_width() {
   winsize size{};
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
@@ -29,20 +24,16 @@ std::size_t terminal_width() {
 
 }  // namespace
 
-int run_program(int argc, char** argv, int (*run)(int argc, char** argv)) noexcept {
+int run_program(const std::function<int()>& run) noexcept {
   try {
-    return run(argc, argv);
-  } catch (const OptionError& error) {
-    std::cerr << "error: " << error.what() << "\n";
-    return 2;
+    return run();
   } catch (const NotYetImplemented& missing) {
-    std::cerr << "task " << missing.task()
-              << " is not written yet, and the benchmark needs it; next: "
-              << "./lab check " << missing.task() << " (or ./lab bench --solution)\n";
+    std::cerr << "task " << missing.what() << ", and the benchmark needs it; next: ./lab check "
+              << missing.task() << " (or ./lab bench --solution)\n";
     return 1;
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << "\n";
-    return 1;
+    return dynamic_cast<const OptionError*>(&error) != nullptr ? 2 : 1;
   }
 }
 
@@ -73,7 +64,9 @@ void Screen::line(const std::string& text) {
 }
 
 void Screen::progress(int done, int total, const std::string& what) {
-  if (!is_terminal_ || (has_progress_ && seconds() - last_progress_s_ < 0.1)) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (!is_terminal_ || (has_progress_ && now - last_progress_ < std::chrono::milliseconds(100)))
+    return;
   constexpr int kWidth = 20;
   const int filled = total > 0 ? kWidth * done / total : 0;
   std::string text = "[" + std::string(filled, '#') + std::string(kWidth - filled, '-') + "] " +
@@ -82,7 +75,7 @@ void Screen::progress(int done, int total, const std::string& what) {
   std::printf("\r\x1b[K%s", text.c_str());
   std::fflush(stdout);
   has_progress_ = true;
-  last_progress_s_ = seconds();
+  last_progress_ = now;
 }
 
 Strings aligned(const std::vector<Strings>& rows) {
@@ -101,7 +94,7 @@ Strings aligned(const std::vector<Strings>& rows) {
 }
 
 bool contains(const Strings& all, const std::string& one) {
-  return std::find(all.begin(), all.end(), one) != all.end();
+  return std::ranges::find(all, one) != all.end();
 }
 
 std::string joined(const Strings& words, const std::string& separator) {

@@ -1,6 +1,8 @@
 // What every benchmark program shares: main(), what it shows on the screen, quantiles.
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,9 +13,9 @@ using Strings = std::vector<std::string>;
 bool contains(const Strings& all, const std::string& one);
 std::string joined(const Strings& words, const std::string& separator = ", ");
 
-// Calls run(argc, argv) and returns what it does. An exception becomes one line on stderr and an
-// exit status: 2 for a wrong command line, else 1.
-int run_program(int argc, char** argv, int (*run)(int argc, char** argv)) noexcept;
+// Returns what run() does. An exception becomes one line on stderr and an exit status: 2 for a
+// wrong command line, else 1.
+int run_program(const std::function<int()>& run) noexcept;
 
 // printf into a string.
 [[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...);
@@ -35,7 +37,7 @@ class Screen {
 
   bool is_terminal_;
   bool has_progress_ = false;
-  double last_progress_s_ = 0;
+  std::chrono::steady_clock::time_point last_progress_;
 };
 
 // Rows of cells as lines, aligned to the right; the first row is the header.

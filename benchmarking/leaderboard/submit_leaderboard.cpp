@@ -206,4 +206,6 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace flash::leaderboard
 
-int main(int argc, char** argv) { return flash::run_program(argc, argv, flash::leaderboard::run); }
+int main(int argc, char** argv) {
+  return flash::run_program([&] { return flash::leaderboard::run(argc, argv); });
+}

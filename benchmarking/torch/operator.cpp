@@ -117,10 +117,6 @@ auto with_type(const Arguments& arguments, const Body& body) {
   }
 }
 
-at::TensorOptions lse_options(const at::Tensor& q) {
-  return q.options().dtype(q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
-}
-
 using Pair = std::tuple<at::Tensor, at::Tensor>;
 using Triple = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
@@ -129,8 +125,9 @@ using Triple = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 // New tensors for the results. torch.compile calls these for the shapes, which may be symbols.
 Pair forward_shapes(const at::Tensor& q, const at::Tensor&, const at::Tensor&, bool,
                     std::optional<double>, const std::string&, const std::string&) {
+  const auto lse_type = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   return {at::empty_symint(q.sym_sizes(), q.options()),
-          at::empty_symint(q.sym_sizes().slice(0, 3), lse_options(q))};
+          at::empty_symint(q.sym_sizes().slice(0, 3), q.options().dtype(lse_type))};
 }
 
 Triple backward_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -235,17 +232,10 @@ TORCH_LIBRARY(flash_course, library) {
       "attention(Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None, "
       "str forward=\"flash_best\", str backward=\"flash_best\") -> Tensor",
       attention);  // of other operators: its shapes and gradients follow
-  library.def(
-      "attention_forward(Tensor q, Tensor k, Tensor v, bool causal, float? scale, str forward, "
-      "str backward) -> (Tensor out, Tensor lse)");
-  library.def(
-      "attention_backward(Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, Tensor d_out, "
-      "bool causal, float? scale, str forward, str backward) -> (Tensor d_q, Tensor d_k, Tensor "
-      "d_v)");
-  for (const auto key : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA}) {
-    library.impl("attention_forward", torch::dispatch(key, forward));
-    library.impl("attention_backward", torch::dispatch(key, backward));
-  }
+  library.def("attention_forward", torch::dispatch(c10::DispatchKey::CPU, forward));
+  library.def("attention_backward", torch::dispatch(c10::DispatchKey::CPU, backward));
+  library.impl("attention_forward", torch::dispatch(c10::DispatchKey::CUDA, forward));
+  library.impl("attention_backward", torch::dispatch(c10::DispatchKey::CUDA, backward));
   library.impl("attention_forward", torch::dispatch(c10::DispatchKey::Meta, forward_shapes));
   library.impl("attention_backward", torch::dispatch(c10::DispatchKey::Meta, backward_shapes));
   // A second derivative is an error; without this PyTorch would return a wrong one.

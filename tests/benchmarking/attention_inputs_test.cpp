@@ -6,37 +6,29 @@
 
 #include "common/compare.hpp"
 #include "common/oracle.hpp"
+#include "harness/attention_data.hpp"
 #include "harness/catch.hpp"
 
-using flash::AttentionInputs;
-using flash::AttentionSizes;
-using flash::Index;
-using flash::Tensor;
+using namespace flash;
+using harness::converted;
 
 namespace {
-
-template <class T>
-Tensor<T, 4> rounded(const Tensor<double, 4>& x) {
-  Tensor<T, 4> result(x.shape());
-  for (Index i = 0; i < x.size(); ++i) result.data()[i] = static_cast<T>(x.data()[i]);
-  return result;
-}
 
 // The results of a problem, by the oracle's own calls on all of it.
 template <class T>
 struct Results {
   explicit Results(const AttentionInputs<T>& x) {
-    const flash::AttentionOptions options{.causal = x.sizes().causal};
-    out = rounded<T>(attention_oracle(x.q().view(), x.k().view(), x.v().view(), options).out.value);
-    const auto d = attention_backward_oracle(x.q().view(), x.k().view(), x.v().view(),
-                                             x.d_out().view(), options);
-    d_q = rounded<T>(d.d_q.value);
-    d_k = rounded<T>(d.d_k.value);
-    d_v = rounded<T>(d.d_v.value);
+    const AttentionOptions options{.causal = x.sizes.causal};
+    out = converted<T>(attention_oracle(x.q.view(), x.k.view(), x.v.view(), options).out.value);
+    const auto d =
+        attention_backward_oracle(x.q.view(), x.k.view(), x.v.view(), x.d_out.view(), options);
+    d_q = converted<T>(d.d_q.value);
+    d_k = converted<T>(d.d_k.value);
+    d_v = converted<T>(d.d_v.value);
   }
 
-  flash::Verdict verdict(const AttentionInputs<T>& x) const {
-    flash::Verdict verdict = x.check_forward(out.view());
+  Verdict verdict(const AttentionInputs<T>& x) const {
+    Verdict verdict = x.check_forward(out.view());
     verdict.add(x.check_backward(d_q.view(), d_k.view(), d_v.view()));
     return verdict;
   }
@@ -50,10 +42,10 @@ void passes_and_sees(const AttentionSizes& sizes) {
   AttentionInputs<T> problem(sizes, 7);
   problem.prepare_check();
   Results<T> results(problem);
-  const flash::Verdict right = results.verdict(problem);
+  const Verdict right = results.verdict(problem);
   CHECK(right.wrong == "");
-  CHECK(right.scaled_error <= 32 * flash::unit_roundoff<T>());
-  CHECK(right.frobenius_error <= 32 * flash::unit_roundoff<T>());
+  CHECK(right.scaled_error <= 32 * unit_roundoff<T>());
+  CHECK(right.frobenius_error <= 32 * unit_roundoff<T>());
   for (const auto& [name, tensor] : {std::pair{"out", &results.out},
                                      {"d_q", &results.d_q},
                                      {"d_k", &results.d_k},
@@ -62,7 +54,7 @@ void passes_and_sees(const AttentionSizes& sizes) {
       T& element = tensor->data()[place];
       const T was = element;
       CAPTURE(name, place);
-      for (const T wrong : {static_cast<T>(was + T{0.01}), flash::poison<T>()}) {
+      for (const T wrong : {static_cast<T>(was + T{0.01}), poison<T>()}) {
         element = wrong;
         CHECK(results.wrong_in(problem).find(std::string(name) + " of batch ") == 0);
         CHECK(results.wrong_in(problem).find('\n') == std::string::npos);
@@ -73,14 +65,6 @@ void passes_and_sees(const AttentionSizes& sizes) {
 }
 
 }  // namespace
-
-TEST_CASE("attention's operations count the pairs that are seen") {
-  const AttentionSizes all{.batch = 2, .heads = 3, .seq_len = 4, .head_dim = 5},
-      causal{2, 3, 4, 5, true};
-  CHECK(all.forward_flops() == 4 * 2 * 3 * 16 * 5);
-  CHECK(causal.forward_flops() == 4 * 2 * 3 * 10 * 5);
-  CHECK(causal.backward_flops() == 10 * 2 * 3 * 10 * 5);
-}
 
 TEST_CASE("attention's check passes the oracle's results and sees one wrong element") {
   for (const bool causal : {false, true}) {
@@ -100,7 +84,7 @@ TEST_CASE("a long attention is checked in its last heads, and for NaN in all") {
   const float right = results.out(0, 0, 3, 0);
   results.out(0, 0, 3, 0) += 0.01F;
   CHECK(results.wrong_in(problem) == "");
-  results.out(0, 0, 3, 0) = flash::poison();
+  results.out(0, 0, 3, 0) = poison();
   CHECK(results.wrong_in(problem).find("head 0: query 3, column 0 is nothing (never written)") ==
         16);
   results.out(0, 0, 3, 0) = right;

@@ -7,6 +7,7 @@ not built are skipped.
 """
 
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -18,6 +19,7 @@ from lab import results
 
 BIN = Path(os.environ.get("FLASH_BUILD", "not-built")).absolute() / "bin"
 SOFTMAX = ("--device", "cpu", "--batch", "2", "--d1", "20", "--d3", "12")
+UNFUSED = (*SOFTMAX, "--impl", "unfused", "--passes", "1")
 ATTENTION = ("--device", "cpu", "--batch", "2", "--heads", "3", "--head-dim", "8", "--seq-lens",
              "16")
 ONE_HEAD = ("--device", "cpu", "--batch", "1", "--heads", "1", "--head-dim", "16", "--impl",
@@ -91,8 +93,46 @@ class SoftmaxMatmul(Program):
                                  ("unfused", 64, "ok"), ("fused_16", 64, "ok")])
         self.assertIn("the inputs do not fit", self.out)
 
-    def test_ctrl_c_leaves_a_valid_csv_and_no_temporary_file(self):
-        self.rows(*SOFTMAX, "--d2", "8", "--passes", "1")
+    def test_rows_are_appended_below_the_homeworks_columns(self):
+        self.rows(*UNFUSED, "--d2", "8")
+        before = self.csv.read_text()
+        self.assertTrue(before.startswith("batch_size,d1,d2,d3,fused,BLOCK,forward_ms_mean,"
+                                          "forward_ms_std,forward_peak_MiB,"))
+        rows = self.rows(*UNFUSED, "--d2", "4,8")
+        self.assertEqual([row.d2 for row in rows], [8, 4])
+        self.assertTrue(self.csv.read_text().startswith(before))
+        self.assertEqual(len(self.csv.read_text().splitlines()), 4)
+
+    def test_a_foreign_or_damaged_file_is_named_and_left_as_it_is(self):
+        self.rows(*UNFUSED, "--d2", "8")
+        for content, why in (("a,b\n1,2\n", "has the wrong header: expected 'batch_size,d1,"),
+                             (self.csv.read_text()[:-1], "is damaged: its last line is cut off")):
+            self.csv.write_text(content)
+            error = self.error(*UNFUSED, "--d2", "8", code=1)
+            self.assertIn(f"{self.csv} {why}", error)
+            self.assertIn("name another file with --output", error)
+            self.assertEqual(self.csv.read_text(), content)
+        self.csv /= "results.csv"
+        self.assertIn("cannot make its folder", self.error(code=1))
+        self.csv = self.csv.parents[1]
+        self.assertIn(f"{self.csv} is not a file", self.error(code=1))
+
+    def test_a_row_that_does_not_fit_on_the_disk_is_taken_back(self):
+        self.rows(*UNFUSED, "--d2", "8")
+        before = self.csv.read_text()
+
+        def limit():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 9, len(before) + 9))
+
+        done = subprocess.run([self.program, "--output", self.csv, *UNFUSED, "--d2", "4"],
+                              capture_output=True, text=True, preexec_fn=limit)
+        self.assertEqual((done.returncode, done.stderr),
+                         (1, f"error: {self.csv}: cannot write: File too large\n"))
+        self.assertEqual(self.csv.read_text(), before)
+
+    def test_ctrl_c_leaves_a_valid_csv_and_no_other_file(self):
+        self.rows(*UNFUSED, "--d2", "8")
         before = self.csv.read_text()
         for which in (signal.SIGINT, signal.SIGTERM):
             with subprocess.Popen(

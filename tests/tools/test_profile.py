@@ -198,7 +198,7 @@ class Verb(Course):
             alone, profiled = self.called()
             self.assertEqual(sum(word.startswith("--warmups") for word in alone[2:]), 1)
             self.assertEqual(self.after(profiled, "--launch-skip"), skipped)
-        self.lab("profile -- --impl flash")  # the program refuses --forward beside it
+        self.lab("profile -- --impl flash")  # it is --forward by another name
         self.assertNotIn("--forward", self.called()[0])
         self.program(out="", table="")
         self.assertEqual(self.lab("profile -- --help")[0], 0)

@@ -69,11 +69,20 @@ class Load(TemporaryRoot):
         self.assertEqual((new.name, new.scaled_error), ("1_register_tile", 1e-7))
 
     def test_rates_count_the_pairs_that_are_seen_and_a_failure_has_no_numbers(self):
-        row, causal, failed, forward = self.load(ATTENTION, {}, CAUSAL, FAILED, NO_BACKWARD)
+        row, causal, failed, forward = self.load(
+            ATTENTION, {}, CAUSAL, LONG | FAILED, STANDARD | NO_BACKWARD)
         self.assertAlmostEqual(row.forward_tflops, 4 * 64 * 64 * 128 / 2e-3 * 1e-12)
         self.assertAlmostEqual(causal.backward_tflops, 10 * 64 * 65 / 2 * 128 / 4e-3 * 1e-12)
         self.assertEqual((failed.forward_ms, failed.forward_tflops, failed.ok), (None, None, False))
         self.assertEqual((forward.forward_ms, forward.backward_ms), (2, None))
+
+    def test_the_last_row_of_a_configuration_counts_in_the_place_of_the_first(self):
+        old, new = {"forward_ms": "9"}, {"forward_ms": "1"}
+        rows = self.load(ATTENTION, old, STANDARD, CAUSAL, LONG, new, STANDARD | FAILED)
+        self.assertEqual([(row.name, row.causal, row.size, row.forward_ms) for row in rows],
+                         [("flash", False, 64, 1), ("standard", False, 64, None),
+                          ("flash", True, 64, 2), ("flash", False, 128, 2)])
+        self.assertEqual(len(self.load(SOFTMAX, {}, UNFUSED, {"BLOCK": "16"}, {"d1": "1"}, {})), 4)
 
     def test_what_is_not_such_a_table_is_one_line(self):
         file = self.root / "a.csv"

@@ -58,6 +58,10 @@ class Row:
         return self._values.get("query_scale") or 1
 
     @property
+    def group(self) -> tuple:
+        return tuple(getattr(self, name) for name in self.kind.group)
+
+    @property
     def size(self) -> int:
         return self._values[self.kind.size]
 
@@ -143,8 +147,9 @@ class Group:
 
 
 def load(file: Path) -> list[Row]:
-    """The rows of a CSV of any benchmark. What is not such a table is a LabError that names the
-    file, the line and the column."""
+    """The rows of a CSV of any benchmark; of those about one configuration the last one, in the
+    place of the first. What is not such a table is a LabError that names the file, the line and
+    the column."""
     shown = relative(file)
     try:
         with file.open(newline="", encoding="utf-8") as stream:
@@ -156,8 +161,9 @@ def load(file: Path) -> list[Row]:
     header = records[0] if records else []
     for kind in KINDS:
         if {"status", kind.size, kind.time} <= set(header):
-            return [_row(kind, f"{shown}:{line}", header, record)
+            rows = [_row(kind, f"{shown}:{line}", header, record)
                     for line, record in enumerate(records[1:], 2)]
+            return list({(row.group, row.name, row.size, row.mask): row for row in rows}.values())
     raise LabError(f"{shown} has the wrong header: expected the columns of a benchmark "
                    f"(benchmarking/README.md), found '{','.join(header)}'")
 
@@ -188,7 +194,7 @@ def groups(rows: Iterable[Row]) -> list[Group]:
     float32."""
     collected: dict[tuple, list[Row]] = {}
     for row in rows:
-        collected.setdefault(tuple(getattr(row, name) for name in row.kind.group), []).append(row)
+        collected.setdefault(row.group, []).append(row)
     found = [Group(members[0].kind, tuple(members)) for members in collected.values()]
 
     def order(group: Group) -> tuple:

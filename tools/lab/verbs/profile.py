@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         raise LabError("--output is not for a profile: a time taken under a profiler is no result")
     ncu = _ready(build.configured())
     program = bench.built(args.part, implementation)
-    defaults = DEFAULTS | ({} if "--impl" in given else PASSES)
+    defaults = DEFAULTS | ({} if "--impl" in given else PASSES)  # another name of --forward
     options = [word for name, value in defaults.items() if name not in given
                for word in (name, value)]
     with tempfile.TemporaryDirectory(prefix="flash-profile-") as folder:

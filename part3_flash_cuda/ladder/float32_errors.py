@@ -1,7 +1,7 @@
 """Measures the errors of our float32 attention beside those of PyTorch's memory-efficient kernel,
 on a GPU: on ordinary inputs, and on those that are hard for numbers cut in pieces.
 
-    PYTHON benchmarking/torch/float32_errors.py build/default/lib/libflash_course_solution.so
+    PYTHON part3_flash_cuda/ladder/float32_errors.py build/default/lib/libflash_course_solution.so
 
 Each figure is an error of ours over PyTorch's on the same inputs: the geometric mean over the
 seeds, and the worst of them. Errors are those against float64: relative by the Frobenius norm, and
