@@ -69,7 +69,12 @@ std::string CsvFile::checked() const {
 void CsvFile::append(const CsvRow& row) const {
   const std::string before = checked();
   Strings cells;
-  for (const std::string& column : columns_) cells.push_back(row.at(column));
+  for (const auto& [column, cell] : row)
+    if (!contains(columns_, column)) throw Error("README.md has no column " + column);
+  for (const std::string& column : columns_) {
+    if (!row.contains(column)) throw Error("no cell for the column " + column);
+    cells.push_back(row.at(column));
+  }
   std::ofstream file(path_, std::ios::binary | std::ios::app);
   if (before.empty()) file << joined(columns_, ",") + "\n";
   file << joined(cells, ",") + "\n" << std::flush;  // one write
