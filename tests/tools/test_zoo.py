@@ -130,7 +130,9 @@ class Problems(Test):
             ((a, b), {}, []),
             ((a_wrong, b), {}, []),  # what has a name is shown first
             ((a, self.case("b")), {}, ["passes"]),
-            ((self.case("a", WRONG, "scale missing"),), {}, ['"b" does not catch it']),
+            ((self.case("a", WRONG, "scale missing"), self.case("b")), {},
+             ['"b" does not catch it']),
+            ((self.case("a", WRONG, "scale missing"),), {}, ['the task has no case "b"']),
             ((a, other), {}, ["misnamed: delta missing", 'first shown is "b", which says '
                               "delta missing, not scale missing"]),
             ((a, self.case("b", WRONG)), {}, ['first shown is "b", which says no name, not '
