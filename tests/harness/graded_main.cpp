@@ -217,7 +217,12 @@ void enter_into_catch2(Runner& runner, const TaskUnderTest& task) {
 int run(int argc, char** argv) {
   Options options = parse(argc, argv);
   TaskUnderTest task = task_under_test();
-  for (GradedCase& hidden : hidden_cases()) task.cases.push_back(std::move(hidden));
+  for (GradedCase& hidden : hidden_cases()) {
+    if (!hidden.name.starts_with("hidden: ") && !hidden.name.starts_with("checks: hidden: "))
+      throw Error("the hidden case '" + hidden.name + "' must have a name that begins with "
+                  "'hidden: ' or 'checks: hidden: '");
+    task.cases.push_back(std::move(hidden));
+  }
   check_cases(task, options);
   if (options.list) {
     for (const GradedCase& graded : task.cases) std::cout << graded.name << "\n";

@@ -185,7 +185,16 @@ class Grade(Class):
         self.assertEqual([line for line in text.splitlines() if line.startswith("left out: ")], [
             f"left out: {name}: {why}" for name, why in (
                 (".DS_Store", system), ("__MACOSX", system), ("bob.tar.gz", kind),
-                ("e\N{REPLACEMENT CHARACTER}ve.rar", kind), ("fused_cpu.cpp", kind))])
+                ("e\N{REPLACEMENT CHARACTER}ve.rar", kind), ("fused_cpu.cpp", "a single file; "
+                 "put it into a folder with the student's name"))])
+
+    def test_a_folder_around_the_class_is_named(self):
+        for name in ("ann", "bob"):
+            self.submit(name, fused_cpu="passed 1 of 1")
+        self.all.rename(self.root / "inner")
+        self.all.mkdir()
+        (self.root / "inner").rename(self.all / "inner")
+        self.assertIn("inner holds more than one submission: name that folder", self.graded(1))
 
     def test_a_hidden_case_of_no_task_is_an_error(self):
         self.submit("ann", fused_cpu="passed 1 of 1", measure="passed 1 of 1")
@@ -220,7 +229,8 @@ class Grade(Class):
         self.assertEqual(self.table()["ann"], before["ann"])
         self.assertIn(">ann</a>", (self.out / "index.html").read_text())
         text = self.graded(0, "--tasks", "fused_cpu")  # the homework before must not count for this
-        self.assertIn("not in grades.csv, because graded for other tasks: ann\n", text)
+        self.assertIn("not in grades.csv, because graded for other tasks: ann; the same "
+                      "command with the earlier --tasks", text)
         self.assertEqual(list(self.table()), ["bob", "eve"])
 
     def test_a_zero_says_why(self):
@@ -445,6 +455,9 @@ class Files(Course):
         self.assertEqual(self.zipped((f"a/{PATH}", "x"), (f"a/old/{PATH}", "y")), {PATH: b"x"})
         self.assertIn("more than once", self.zipped((f"a/{PATH}", "x"), (f"b/{PATH}", "y")))
         self.assertEqual(self.zipped(("notes.txt", "")), {})
+        self.zipped(("notes.txt", ""), ("x/fused_cpu (1).cpp", ""))  # what a report then names
+        self.assertEqual(submissions.read(Submission("a", self.root / "a.zip"), self.tasks).others,
+                         ("x/fused_cpu (1).cpp",))
 
     def test_hostile_archives(self):
         for index in ("{", "[]", '{"version": 3}', '{"version": {"number": "<b>", "commit": ""}}',

@@ -71,8 +71,8 @@ def fill(worksheet: str, grades: Mapping[str, str], column: str) -> Filled:
         raise LabError("the table is neither Moodle's grading worksheet (it has the columns "
                        "Identifier and Grade) nor Canvas' gradebook (Student and ID)")
     if where < 0:
-        raise LabError(f'the table has no column "{column}"; --column names that of the '
-                       f"assignment: {', '.join(head)}")
+        what = f'the table has no column "{column}"' if column else "--column is missing"
+        raise LabError(f"{what}; it names the assignment's: {', '.join(head)}")
     used: set[str] = set()
     filled = 0
     for row in rows[1:]:
@@ -80,7 +80,8 @@ def fill(worksheet: str, grades: Mapping[str, str], column: str) -> Filled:
         mine = [name for name in grades
                 if found and re.search(pattern.format(found[1]), name)]
         if len(mine) > 1:
-            raise LabError(f"{' and '.join(mine)} would both be of the row {row[who]}")
+            raise LabError(f"{' and '.join(mine)} would both be of the row {row[who]}: delete one of these "
+                           "folders in the results, and grade again")
         used.update(mine)
         if mine and grades[mine[0]]:  # one that was not graded gets no zero
             row[where] = grades[mine[0]]

@@ -49,8 +49,10 @@ class Grader:
                 for done in concurrent.futures.as_completed(running):
                     records.append(done.result())
                     update(len(records), len(running))
-            except BaseException:  # ctrl-C: what is graded stays, and the rest is not begun
+            except BaseException as error:  # what is graded stays, and the rest is not begun
                 self.stop.set()
+                if isinstance(error, KeyboardInterrupt):
+                    console.say("the same command goes on with what is missing")
                 pool.shutdown(cancel_futures=True)
                 raise
         return sorted(records, key=lambda record: record.id)
@@ -118,7 +120,9 @@ class Grader:
             raise LabError("stopped")
         source = content.files.get(task.shown_path())
         if source is None:
-            why = content.problem or f"the submission has no {task.shown_path()}"
+            why = content.problem or (
+                f"the submission has no {task.shown_path()}, and no other {task.file}"
+                + "; it has " * bool(content.others) + ", ".join(content.others[:5]))
             return Judged(task.id, task.points, MISSING, why)
         return judging.judge(task, source, self.bench, self.seed)
 

@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 from lab import web
-from lab.instructor.judging import (CHECKS, GRADED, NOT_RUN, NOT_STARTED, PASSED, Case, Judged,
+from lab.instructor.judging import (CHECKS, GRADED, MISSING, NOT_RUN, NOT_STARTED, PASSED, Case, Judged,
                                     rounded)
+from lab.outcomes import EACH_BY_ITSELF
 from lab.running import printable
 
 INFRA_ERROR = "infra_error"
@@ -145,6 +146,8 @@ def markdown(record: Record) -> str:
         if task.message:
             lines += [f"The file {_WHY.get(task.status, task.status)}:", "", _fenced(task.message),
                       ""]
+            if task.status in ("does not compile", MISSING):
+                lines += [f"`./lab check {task.task.split('.', 1)[1]}` shows what is wrong.", ""]
         if wrong and task.points:
             lines += ["| requirement | points | of | |", "|---|---:|---:|---|"]
             lines += [f"| {name} | {shown(earned)} | {shown(points)} | {_passed(cases)} |"
@@ -155,10 +158,14 @@ def markdown(record: Record) -> str:
             if command := again(task, case):
                 lines += [f"To see it again: `{command}`", ""]
         if left := [case for case in task.cases if case.status == NOT_RUN]:
-            lines += [f"{len(left)} more cases were not run:", "", _fenced(left[0].message), ""]
-    if any(earned < points for task in record.tasks for _, earned, points, _ in task.requirements):
+            lines += [f"Cases that were not run: {len(left)}.", "", _fenced(left[0].message), ""]
+    begun = [task for task in record.tasks if not _is_not_started(task)]
+    partly = {name for task in begun for name, earned, points, _ in task.requirements
+              if earned < points}
+    if partly:
         lines += ["A requirement earns its points when all of its cases pass; a large one may earn "
-                  "half when most do. Of *steps* each case counts alone.", ""]
+                  "half when most do." + " Of *steps* each case counts alone." * (
+                      EACH_BY_ITSELF in partly), ""]
     if any(task.cases for task in record.tasks if not task.task.startswith(SPEED)):
         lines += ["`./lab check` may run some cases more, which can run in your own process "
                   "only. They have no points here.", ""]
@@ -320,7 +327,7 @@ def _histogram(scores: Sequence[float], most: float) -> str:
         return "<p>Nothing is graded yet.</p>"
     drawn: list[str] = []
     with web.figure(6, 2.2, "histogram of points", drawn) as axes:
-        counts, edges, bars = axes.hist(scores, 10, (0, most), rwidth=0.9, color="#2b6cb0")
+        counts, edges, bars = axes.hist(scores, 10, range=(0, most), rwidth=0.9, color="#2b6cb0")
         axes.bar_label(bars, [f"{count:g}" if count else "" for count in counts])
         axes.set_xticks(edges, [shown(edge) for edge in edges])
         axes.yaxis.set_visible(False)

@@ -50,7 +50,9 @@ def trouble(on_gpu: bool = False) -> str:
     if tried.code == 0:
         return ""
     return ("bubblewrap is installed and starts no sandbox here, as in a container that allows no "
-            f"namespaces: {tried.output.strip()}")
+            f"namespaces: {tried.output.strip()}. Whoever runs the machine has to allow them: in a "
+            "container by --privileged, on Ubuntu 24.04 by sysctl "
+            "kernel.apparmor_restrict_unprivileged_userns=0")
 
 
 def command(argv: Sequence[object], *, read: Mapping[Path, str], write: Mapping[Path, str] = {},

@@ -37,6 +37,7 @@ class Submission:
 class Content:
     files: Mapping[str, bytes]  # "part1_softmax_matmul/skeleton/fused_cpu.cpp" -> its content
     problem: str = ""           # why it cannot be read: the student's to mend
+    others: tuple[str, ...] = ()  # the C++ and CUDA files in it that were not taken
     version: str = ""           # of the course, where a bundle says so
 
     def digest(self) -> str:
@@ -60,7 +61,10 @@ def find(places: Iterable[Path], tasks: Sequence[Task]) -> tuple[list[Submission
             if all(reasons.values()):
                 raise LabError(f"{place} holds no submission: no zip, no folder, and no file of a "
                                "task")
-            found += [child for child in inside if not reasons[child]]
+            mine = [child for child in inside if not reasons[child]]
+            if len(mine) == 1 and _is_class(mine[0], tasks):
+                raise LabError(f"{mine[0]} holds more than one submission: name that folder")
+            found += mine
             left_out += [f"{child.name}: {why}" for child, why in reasons.items() if why]
         elif place.is_dir() or place.suffix == ".zip":
             found.append(place)
@@ -86,12 +90,21 @@ def _is_one(folder: Path, tasks: Sequence[Task]) -> bool:
             and not any(folder.glob("*.zip")))
 
 
+def _is_class(place: Path, tasks: Sequence[Task]) -> bool:
+    """Whether the place is a folder of submissions."""
+    return place.is_dir() and not _is_one(place, tasks) and 1 < sum(
+        child.suffix == ".zip" or child.is_dir() and _is_one(child, tasks)
+        for child in place.iterdir())
+
+
 def _why_not(place: Path) -> str:
     """Why what lies in the folder of a class is no submission; "" for one."""
     if place.name.startswith(".") or place.name == "__MACOSX":
         return "made by a system, not by a student"
     if place.is_dir() or place.suffix == ".zip" and place.is_file():
         return ""
+    if place.suffix in (".cpp", ".cu"):
+        return "a single file; put it into a folder with the student's name"
     return "neither a zip nor a folder"
 
 
@@ -151,6 +164,7 @@ def _read(file) -> bytes:
 def _take(entries: Mapping[str, object], tasks: Sequence[Task]) -> Content:
     """Of each task its file: at its own path, below some folder, or by its name alone."""
     files: dict[str, bytes] = {}
+    others = {name for name in entries if name.endswith((".cpp", ".cu"))}
     if not entries:
         return Content({}, "it holds no file")
     for task in tasks:
@@ -163,9 +177,11 @@ def _take(entries: Mapping[str, object], tasks: Sequence[Task]) -> Content:
             return Content({}, f"{task.file} is there more than once: {', '.join(same[:3])}")
         if same:
             files[wanted] = entries[same[0]]()
+            others.discard(same[0])
             if len(files[wanted]) > LARGEST:
                 return Content({}, f"{same[0]} is larger than {LARGEST} bytes")
-    return Content(files, version=_version(entries[INDEX]()) if INDEX in entries else "")
+    version = _version(entries[INDEX]()) if INDEX in entries else ""
+    return Content(files, version=version, others=tuple(sorted(others)))
 
 
 def _version(index: bytes) -> str:

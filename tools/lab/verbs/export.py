@@ -29,7 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.out.suffix == ".zip":
-        tasks = manifest.select(manifest.load_parts(), args.tasks.split(",") if args.tasks else ())
+        tasks = manifest.select(manifest.load_parts(),
+                                () if args.tasks is None else args.tasks.split(","))
         hidden = [file.relative_to(paths.ROOT).as_posix() for file in grader.hidden_cases()]
         number = export.autograder(args.out, tasks, sorted({*release.tracked(), *hidden}))
         say(f"{args.out}: {number} files; in Gradescope, choose Configure Autograder, and upload "
@@ -42,7 +43,8 @@ def run(args: argparse.Namespace) -> int:
             grades = {row["id"]: row["score"] for row in csv.DictReader(file)}
         worksheet = args.into.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError, KeyError) as error:
-        raise LabError(f"no table to read: {error}") from None
+        raise LabError(f"no table to read: {error}; --grades is where ./lab grade wrote, and --into "
+                       "what you downloaded") from None
     filled = export.fill(worksheet, grades, args.column)
     derive.write_exact(args.out, filled.text)
     say(f"{args.out}: {filled.students} students have a grade")

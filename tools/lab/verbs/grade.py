@@ -63,7 +63,10 @@ def run(args: argparse.Namespace) -> int:
     # On a cluster a node may have what this computer lacks, and says so if not.
     if not args.slurm and (trouble := sandbox.trouble()):
         raise LabError(trouble)
-    wanted = manifest.select(manifest.load_parts(), args.tasks.split(",") if args.tasks else ())
+    if args.sbatch and not args.slurm:
+        raise LabError("--sbatch goes with --slurm")
+    wanted = manifest.select(manifest.load_parts(),
+                             () if args.tasks is None else args.tasks.split(","))
     everyone, no_submission = submissions.find(args.places, wanted)
     if args.slurm:
         on_gpu = args.sbatch_gpu is not None and _builds_for_gpu(wanted)
@@ -101,8 +104,8 @@ def run(args: argparse.Namespace) -> int:
     if earlier:
         say(f"rows kept from earlier commands: {len(earlier)}")
     if of_other_tasks:
-        say(f"not in grades.csv, because graded for other tasks: {', '.join(of_other_tasks)}",
-            "yellow")
+        say(f"not in grades.csv, because graded for other tasks: {', '.join(of_other_tasks)}; "
+            "the same command with the earlier --tasks has them again", "yellow")
     failed = [record for record in records if record.status == INFRA_ERROR]
     for record in failed:
         say(f"{record.id} was not graded: {record.error}", "red")

@@ -45,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
     if released.version.commit.endswith("-dirty"):
         say("  the repository has changes that are not committed; they were handed out too",
             "yellow")
+    say("next: make it a git repository, or a zip")
     return 0
 
 

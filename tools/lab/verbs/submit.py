@@ -139,6 +139,8 @@ def sources_of(where: Site, place: Path | None) -> dict[str, bytes]:
 
 def _marks(where: Site) -> int:
     """Measures the solution and the rungs that the board names."""
+    if not all(task.path("solution").is_file() for task in where.tasks):
+        raise LabError("--marks measures the solutions and the ladder, which are not here")
     solution = measuring.read_own(where.tasks, "solution")
     machine.refuse_if_busy(where.board)
     ours = measuring.libraries(where, solution)
