@@ -70,7 +70,7 @@ void CsvFile::append(const CsvRow& row) const {
   const std::string before = checked();
   Strings cells;
   for (const auto& [column, cell] : row)
-    if (!contains(columns_, column)) throw Error("README.md has no column " + column);
+    if (!contains(columns_, column)) throw Error("benchmarking/README.md lacks " + column);
   for (const std::string& column : columns_) {
     if (!row.contains(column)) throw Error("no cell for the column " + column);
     cells.push_back(row.at(column));

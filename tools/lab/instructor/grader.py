@@ -120,9 +120,10 @@ class Grader:
             raise LabError("stopped")
         source = content.files.get(task.shown_path())
         if source is None:
+            near = [name for name in content.others if Path(task.file).stem in name.lower()]
             why = content.problem or (
                 f"the submission has no {task.shown_path()}, and no other {task.file}"
-                + "; it has " * bool(content.others) + ", ".join(content.others[:5]))
+                + f"; it has {', '.join(near[:3])}" * bool(near))
             return Judged(task.id, task.points, MISSING, why)
         return judging.judge(task, source, self.bench, self.seed)
 
