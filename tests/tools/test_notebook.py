@@ -62,7 +62,7 @@ class Notebook(Course):
         self.assertEqual(Path.cwd(), self.place)
         self.assertTrue((self.place / "part1_softmax_matmul/tasks.toml").is_file())
         self.assertIn("C++ compiler", shown[2])
-        self.assertIn("part1: 1 of 1 point", shown[3])
+        self.assertIn("part1: 1 of 1 point", shown[2])
 
     def test_every_command_is_one_that_lab_takes(self):
         self.patch(paths, ROOT=paths.REPOSITORY)
