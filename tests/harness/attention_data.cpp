@@ -10,18 +10,6 @@
 
 namespace flash::harness {
 
-std::string requirement_of(const AttentionShape& shape, const std::pair<Index, Index>& blocks,
-                           Data data, const AttentionOptions& options, bool strided,
-                           bool other_type, bool special) {
-  const bool ordinary = data == Data::kNormal || data == Data::kHalfNormal;
-  if (special || !ordinary || shape.keys == 0) return "special values";
-  if (strided) return "strides";
-  if (other_type || options.scale) return "scale and types";
-  if (options.causal) return "mask";
-  return shape.queries % blocks.first != 0 || shape.keys % blocks.second != 0 ? "ragged ends"
-                                                                              : "whole blocks";
-}
-
 template <class T>
 AttentionInputs<T> make_inputs(const AttentionShape& shape, Data data, std::uint64_t seed) {
   AttentionInputs<T> inputs{normal<T>(shape.of_queries(), 3 * seed),

@@ -93,11 +93,6 @@ template <class T>
 std::string wrong_lse(TensorView<const T, 3> got, const Tensor<double, 3>& want, double bound,
                       Index block);
 
-// Which requirement of its task (tasks.toml) a problem belongs to. `blocks`: of queries and keys.
-std::string requirement_of(const AttentionShape& shape, const std::pair<Index, Index>& blocks,
-                           Data data, const AttentionOptions& options, bool strided,
-                           bool other_type, bool special);
-
 // Of one head all that belongs to it.
 template <class T, int Rank>
 TensorView<const T, Rank> head_of(TensorView<const T, Rank> x, Index b, Index h) {

@@ -14,6 +14,11 @@ namespace flash::harness {
 
 inline constexpr double kPoisoned = std::numeric_limits<double>::quiet_NaN();
 
+// How many queries and keys are taken at a time.
+struct Blocks {
+  Index queries = 0, keys = 0;
+};
+
 // A tensor as the call found it: with other strides it would be another. Of lse the rows of a head
 // are the columns here.
 struct SeenTensor {

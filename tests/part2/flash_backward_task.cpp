@@ -2,78 +2,23 @@
 // gradient, from the oracle's out and lse.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "common/memory_meter.hpp"
 #include "harness/far_apart.hpp"
-#include "harness/gradient_verdicts.hpp"
 #include "harness/other_task.hpp"
-#include "harness/padded_pass.hpp"
 #include "part2/attention_cases.hpp"
 #include "part2/pass_checks.hpp"
+#include "part2_flash_cpu/flash_attention.hpp"
 
 namespace flash::harness {
 namespace {
 
-using part2::AttentionCase;
-
-enum class Lse { kOfTheForwardPass, kMinusInfinityInEveryThirdRow };
-
-// What the function gives for another problem, with the options and blocks of this one.
 template <class T>
-SeenBackward run_again(AttentionCase problem, std::uint64_t seed, const Probe& probe) {
-  problem.shape = probe.shape;
-  problem.data = probe.data;
-  if (probe.block > 0) problem.blocks = {probe.block, probe.block};
-  const auto inputs = part2::make_inputs<T>(problem, seed);
-  const auto forward = inputs.forward(problem.options());
-  PaddedBackward<T> tensors(inputs, converted<T>(forward.out.value), converted<T>(forward.lse),
-                            make_d_out<T>(probe.shape, probe.data, seed), problem.layout,
-                            problem.options(), 0, probe.fill);
-  flash_attention_backward(tensors.pass(), problem.blocks.keys);
-  tensors.copy_back();
-  return tensors.seen(
-      attention_backward_bound(probe.shape, forward.largest_score, unit_roundoff<T>()),
-      problem.blocks.keys);
-}
-
-template <class T>
-Verdict judge(const AttentionCase& problem, std::uint64_t seed, Lse rows = Lse::kOfTheForwardPass) {
-  const AttentionShape& shape = problem.shape;
-  const auto inputs = part2::make_inputs<T>(problem, seed);
-  const Tensor<T, 4> upstream = normal<T>(shape.of_queries(), 1000 + seed);
-  auto forward = inputs.forward(problem.options());
-  // A row without weights gives what it would with a d_out of 0: no share of dK and dV, and a dQ of
-  // 0.
-  Tensor<T, 4> counted = upstream;
-  if (rows == Lse::kMinusInfinityInEveryThirdRow)
-    for (Index row = 0; row < forward.lse.size(); row += 3) {
-      forward.lse.data()[row] = -std::numeric_limits<double>::infinity();
-      std::fill_n(counted.data() + row * shape.head_dim, shape.head_dim, T{0});
-    }
-  const auto want = inputs.backward(counted, problem.options());
-
-  PaddedBackward<T> tensors(inputs, converted<T>(forward.out.value), converted<T>(forward.lse),
-                            upstream, problem.layout, problem.options());
-  flash_attention_backward(tensors.pass(), problem.blocks.keys);
-  tensors.copy_back();
-  if (const std::string changed = tensors.changed_inputs(); !changed.empty())
-    return {false, changed};
-
-  const double bound = attention_backward_bound(shape, forward.largest_score, unit_roundoff<T>());
-  const auto wrong = [&](PassTensor<T, 4>& got, const WithMagnitude& expected, const char* what,
-                         Index block) {
-    return wrong_in<T>(got.view(), expected, bound, what, block, problem.tolerance);
-  };
-  std::string text = tensors.written_outside();
-  if (text.empty())
-    text = gradients_text(wrong(tensors.d_q, want.d_q, "query", problem.blocks.queries),
-                          wrong(tensors.d_k, want.d_k, "key", problem.blocks.keys),
-                          wrong(tensors.d_v, want.d_v, "key", problem.blocks.keys));
-  if (text.empty()) return {true, ""};
-  return explained<SeenBackward>(
-      text, tensors.seen(bound, problem.blocks.keys),
-      [=](const Probe& probe) { return run_again<T>(problem, seed, probe); });
+Verdict judge(const AttentionCase& problem, std::uint64_t seed) {
+  using Call = BackwardCall<T, InPlace>;
+  return Call::judge(problem, seed, Wanted::kAll, [](Call& call) {
+    flash_attention_backward(call.tensors.pass(), call.problem.blocks.keys);
+  });
 }
 
 // delta alone, from an out that no attention gave: what else is wrong does not matter.
@@ -104,8 +49,9 @@ AttentionInputs<double> gradients(const AttentionInputs<double>& inputs,
 // The homework's gradient check: each element of the gradients against a central difference of the
 // output, step 1e-6.
 Verdict gradients_are_differences(std::uint64_t seed, bool causal) {
-  const AttentionCase problem{.shape = {1, 1, 32, 32, 16}, .causal = causal, .float64 = true};
-  auto inputs = part2::make_inputs<double>(problem, seed);
+  const AttentionCase problem{
+      .shape = {1, 1, 32, 32, 16}, .causal = causal, .type = DType::kFloat64};
+  auto inputs = make_inputs<double>(problem.shape, problem.data, seed);
   const auto d_out = normal<double>(problem.shape.of_queries(), 1000 + seed);
   const auto got = gradients(inputs, d_out, problem.options());
   constexpr double kStep = 1e-6, kAbsolute = 1e-4, kRelative = 1e-3;
@@ -131,8 +77,9 @@ Verdict gradients_are_differences(std::uint64_t seed, bool causal) {
 }
 
 Verdict gradients_hold_along_a_direction(std::uint64_t seed) {
-  const AttentionCase problem{.shape = {1, 1, 2048, 2048, 16}, .causal = true, .float64 = true};
-  const auto inputs = part2::make_inputs<double>(problem, seed);
+  const AttentionCase problem{
+      .shape = {1, 1, 2048, 2048, 16}, .causal = true, .type = DType::kFloat64};
+  const auto inputs = make_inputs<double>(problem.shape, problem.data, seed);
   const auto d_out = normal<double>(problem.shape.of_queries(), 1000 + seed);
   const auto d = gradients(inputs, d_out, problem.options());
   double squares = 0;
@@ -207,18 +154,19 @@ TaskUnderTest task_under_test() {
   TaskUnderTest task{.id = "part2.flash_backward", .cases = {}};
   task.cases.push_back({"delta", "delta", delta_is_the_row_sum});
   for (const AttentionCase& problem : part2::attention_cases()) {
-    using enum part2::Data;  // of which no gradient is known: dQ would be 0 * inf, P any number
+    using enum Data;  // of which no gradient is known: dQ would be 0 * inf, P any number
     if (problem.data == kMinusInfinity || problem.data == kLowest) continue;
     task.cases.push_back({problem.name, problem.requirement(), [problem](auto seed) {
-                            return problem.float64 ? judge<double>(problem, seed)
-                                                   : judge<float>(problem, seed);
+                            return problem.type == DType::kFloat64 ? judge<double>(problem, seed)
+                                                                   : judge<float>(problem, seed);
                           }});
   }
   const AttentionCase some_rows{.name = "rows whose lse is -inf have no weights",
-                                .shape = {2, 2, 40, 50, 16}};
-  task.cases.push_back({some_rows.name, "special values", [some_rows](auto seed) {
-                          return judge<float>(some_rows, seed, Lse::kMinusInfinityInEveryThirdRow);
-                        }});
+                                .shape = {2, 2, 40, 50, 16},
+                                .blocks = {16, 16},
+                                .without_weights = true};
+  task.cases.push_back({some_rows.name, some_rows.requirement(),
+                        [some_rows](auto seed) { return judge<float>(some_rows, seed); }});
   if (in_process())
     task.cases.push_back(
         {kFarApartName, "strides", [](auto seed) {

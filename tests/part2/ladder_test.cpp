@@ -19,8 +19,8 @@
 #include "part2_flash_cpu/ladder/parallel.hpp"
 
 using namespace flash;
-using part2::AttentionCase;
-using part2::Data;
+using harness::AttentionCase;
+using harness::Data;
 
 namespace {
 
@@ -36,7 +36,7 @@ std::vector<AttentionCase> larger_cases() {
       {.name = "double: several blocks",
        .shape = {1, 2, 300, 333, 40},
        .causal = true,
-       .float64 = true},
+       .type = DType::kFloat64},
       {.name = "NaN behind the diagonal",
        .shape = {1, 2, 200, 200, 24},
        .causal = true,
@@ -85,8 +85,8 @@ void check_every_pass(const std::vector<AttentionCase>& problems) {
   INFO("instruction set: " << ladder_isa());
   std::map<std::string, int> taken;
   for (const AttentionCase& problem : problems)
-    problem.float64 ? check_every_pass<double>(registry, problem, taken)
-                    : check_every_pass<float>(registry, problem, taken);
+    problem.type == DType::kFloat64 ? check_every_pass<double>(registry, problem, taken)
+                                    : check_every_pass<float>(registry, problem, taken);
   for (const auto& [name, times] : taken) {
     CAPTURE(name);
     CHECK(times > 0);

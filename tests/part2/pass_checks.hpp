@@ -5,11 +5,12 @@
 #include <utility>
 
 #include "common/registry.hpp"
-#include "harness/gradient_verdicts.hpp"
-#include "harness/padded_pass.hpp"
-#include "part2/attention_cases.hpp"
+#include "harness/attention_case.hpp"
 
 namespace flash::part2 {
+
+using harness::AttentionCase;
+using harness::wrong_in;
 
 // "refused: " and why an entry does not take a pass; "" when it does.
 template <class EntryOfPass, class Pass>
@@ -29,13 +30,13 @@ template <class T>
 struct Solved {
   explicit Solved(const AttentionCase& of)
       : problem(of),
-        inputs(make_inputs<T>(of, 1)),
+        inputs(harness::make_inputs<T>(of.shape, of.data, 1)),
         upstream(normal<T>(of.shape.of_queries(), 1001)),
         forward(inputs.forward(of.options())),
         backward(inputs.backward(upstream, of.options())) {}
 
   AttentionCase problem;
-  AttentionInputs<T> inputs;
+  harness::AttentionInputs<T> inputs;
   Tensor<T, 4> upstream;
   AttentionOracle forward;
   AttentionOracleGradients backward;
