@@ -84,6 +84,12 @@ struct SeenBackward {
 };
 
 // The same numbers in four dimensions: without heads, with one.
+template <class T>
+TensorView<T, 4> with_heads(TensorView<T, 3> x) {
+  return {x.data(),
+          {x.extent(0), 1, x.extent(1), x.extent(2)},
+          {x.stride(0), 0, x.stride(1), x.stride(2)}};
+}
 inline Tensor<double, 4> with_heads(const Tensor<double, 4>& x) { return x; }
 inline Tensor<double, 4> with_heads(const Tensor<double, 3>& x) {
   Tensor<double, 4> y({x.extent(0), 1, x.extent(1), x.extent(2)});
