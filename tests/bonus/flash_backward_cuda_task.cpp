@@ -62,20 +62,9 @@ Verdict judge_delta(const Shape<4>& shape, Layout layout, std::uint64_t seed) {
 
 // Four blocks of either side: two shares give the same sum in either order, three do not.
 Verdict same_bits_again(std::uint64_t seed) {
-  const AttentionCase problem{.shape = {1, 1, 270, 270, 16}};
-  BackwardCall<float> first(problem, seed), second(problem, seed);
-  run(first, Wanted::kAll);
-  run(second, Wanted::kAll);
-  const Verdict verdict = first.verdict();
-  (void)second.verdict();
-  auto &a = first.tensors, &b = second.tensors;
-  for (const auto& [name, same] : {std::pair{"d_q", a.d_q.same_bits(b.d_q)},
-                                   {"d_k", a.d_k.same_bits(b.d_k)},
-                                   {"d_v", a.d_v.same_bits(b.d_v)}})
-    if (!same)
-      return {false, std::string("Two calls with the same inputs give two results: ") + name +
-                         " differs."};
-  return verdict;
+  return gives_the_same_bits<BackwardCall<float>>(
+      {.shape = {1, 1, 270, 270, 16}}, seed,
+      [](BackwardCall<float>& call) { run(call, Wanted::kAll); });
 }
 
 Verdict memory_grows_no_faster_than_the_sequence(std::uint64_t seed) {
@@ -89,30 +78,6 @@ Verdict memory_grows_no_faster_than_the_sequence(std::uint64_t seed) {
   if (!first.pass || !second.pass) return first.pass ? second : first;
   // delta, and less than one other element for each query or key.
   return grows_no_faster(96, few, many, 384 * sizeof(float) + 1024, "P of one head is");
-}
-
-Verdict gradients_hold_along_a_direction(Index sequence, std::uint64_t seed) {
-  const AttentionCase problem{.shape = {1, 1, sequence, sequence, 16}, .causal = true};
-  BackwardCall<float> call(problem, seed);
-  run(call, Wanted::kAll);
-  call.tensors.copy_back();
-  const auto& [q, k, v] = call.inputs.qkv;
-  const auto want = call.inputs.qkv.backward(call.inputs.d_out, problem.options());
-  // Errors of single elements are at most bound * magnitude; along a random direction they add up
-  // as their squares do.
-  double squares = 0;
-  for (const WithMagnitude* gradient : {&want.d_q, &want.d_k, &want.d_v})
-    for (Index i = 0; i < gradient->magnitude.size(); ++i)
-      squares += gradient->magnitude.data()[i] * gradient->magnitude.data()[i];
-  const double bound = attention_backward_bound(
-      problem.shape, call.inputs.qkv.forward(problem.options()).largest_score,
-      unit_roundoff<float>());
-  const auto float64 = [](const auto& x) { return converted<double>(x); };
-  const auto gradient = [](auto& x) { return converted<double>(packed(x.view())); };
-  return hold_along_a_direction(
-      {float64(q), float64(k), float64(v)},
-      {gradient(call.tensors.d_q), gradient(call.tensors.d_k), gradient(call.tensors.d_v)},
-      float64(call.inputs.d_out), problem.options(), seed, bound * std::sqrt(squares));
 }
 
 // A kernel on another stream than it was asked for reads what was there before, NaN. q is 0, and
@@ -295,9 +260,11 @@ TaskUnderTest task_under_test() {
   task.cases.push_back({"memory grows no faster than the sequence", kMemory,
                         memory_grows_no_faster_than_the_sequence});
   const Index length = device::is_emulated() ? 512 : 8192;
-  task.cases.push_back(
-      {"along a direction: " + std::to_string(length), "whole pass",
-       [length](auto seed) { return gradients_hold_along_a_direction(length, seed); }});
+  add("",
+      {.name = "causal: length " + std::to_string(length),
+       .shape = {1, 1, length, length, 16},
+       .causal = true},
+      Wanted::kAll);
   task.cases.push_back({.name = "checks: no race and no stray access",
                         .requirement = kOrder,
                         .run = no_race_and_no_stray_access,

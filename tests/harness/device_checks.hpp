@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/cuda/device.hpp"
-#include "harness/graded_case.hpp"
+#include "harness/attention_case.hpp"
 
 namespace flash::harness {
 
@@ -40,6 +40,21 @@ Verdict enqueues_on_its_stream(Run run) {
             "It calls " + calls->waits[0] +
                 ", which waits for the device; the call has to return when all is enqueued."};
   return {true, ""};
+}
+
+// Whether two calls give the same results, and right ones.
+template <class Call, class Run>
+Verdict gives_the_same_bits(const AttentionCase& problem, std::uint64_t seed, Run run) {
+  Call first(problem, seed), second(problem, seed);
+  run(first);
+  run(second);
+  second.tensors.copy_back();
+  const Verdict verdict = first.verdict();
+  const std::string differing = first.tensors.differing_output(second.tensors);
+  return differing.empty()
+             ? verdict
+             : Verdict{false, "Two calls with the same inputs give two results: " + differing +
+                                  " differs."};
 }
 
 // Whether far_apart.hpp has memory for kernels: the emulator without checks takes it.

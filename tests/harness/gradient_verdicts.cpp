@@ -16,39 +16,6 @@ std::string gradients_text(const std::string& in_d_q, const std::string& in_d_k,
   return text;
 }
 
-double loss(const AttentionInputs<double>& inputs, const Tensor<double, 4>& d_out,
-            const AttentionOptions& options) {
-  const auto out = inputs.forward(options, Magnitudes::kLeftOut).out.value;
-  double sum = 0;
-  for (Index i = 0; i < out.size(); ++i) sum += out.data()[i] * d_out.data()[i];
-  return sum;
-}
-
-Verdict hold_along_a_direction(const AttentionInputs<double>& inputs,
-                               const AttentionInputs<double>& d, const Tensor<double, 4>& d_out,
-                               const AttentionOptions& options, std::uint64_t seed, double most) {
-  constexpr Tensor<double, 4> AttentionInputs<double>::*kEach[] = {
-      &AttentionInputs<double>::q, &AttentionInputs<double>::k, &AttentionInputs<double>::v};
-  const AttentionInputs<double> way{normal<double>(inputs.q.shape(), 2000 + seed),
-                                    normal<double>(inputs.k.shape(), 2001 + seed),
-                                    normal<double>(inputs.v.shape(), 2002 + seed)};
-  const auto loss_at = [&](double step) {
-    AttentionInputs<double> moved = inputs;
-    for (const auto x : kEach)
-      for (Index i = 0; i < (moved.*x).size(); ++i)
-        (moved.*x).data()[i] += step * (way.*x).data()[i];
-    return loss(moved, d_out, options);
-  };
-  double said = 0;
-  for (const auto x : kEach)
-    for (Index i = 0; i < (d.*x).size(); ++i) said += (d.*x).data()[i] * (way.*x).data()[i];
-  constexpr double kStep = 1e-5;
-  const double change = (loss_at(kStep) - loss_at(-kStep)) / (2 * kStep);
-  if (std::fabs(change - said) <= most) return {true, ""};
-  return {false, "Along a random direction the output changes by " + std::to_string(change) +
-                     "; the gradients say " + std::to_string(said) + "."};
-}
-
 Verdict grows_no_faster(Index sequence, std::size_t few, std::size_t many, std::size_t most,
                         const std::string& matrix) {
   const std::string text = std::to_string(few) + " extra bytes for a sequence of " +

@@ -18,16 +18,6 @@ template <class T>
 std::string wrong_delta(TensorView<const float, 3> delta, TensorView<const T, 4> out,
                         TensorView<const T, 4> d_out);
 
-// sum(out * d_out) of the oracle, which the gradients are of.
-double loss(const AttentionInputs<double>& inputs, const Tensor<double, 4>& d_out,
-            const AttentionOptions& options);
-
-// Whether the loss changes along a random direction as the gradients `d` say, but for `most`: the
-// adjoint identity, at a length where nobody looks at each element.
-Verdict hold_along_a_direction(const AttentionInputs<double>& inputs,
-                               const AttentionInputs<double>& d, const Tensor<double, 4>& d_out,
-                               const AttentionOptions& options, std::uint64_t seed, double most);
-
 // Of calls with a short sequence and one of four times its length, the bytes that they hold beyond
 // their arguments. `matrix` is what must not be held, with its size: "P of one head is 4194304".
 Verdict grows_no_faster(Index sequence, std::size_t few, std::size_t many, std::size_t most,

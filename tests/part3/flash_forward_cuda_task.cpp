@@ -134,19 +134,9 @@ Verdict no_extra_memory(std::uint64_t seed) {
 }
 
 Verdict same_bits_again(std::uint64_t seed) {
-  const AttentionCase problem{.shape = {1, 2, 100, 200, 64}, .causal = true};
-  ForwardCall<float> first(problem, seed), second(problem, seed);
-  flash_attention_forward_cuda(first.tensors.pass());
-  flash_attention_forward_cuda(second.tensors.pass());
-  const Verdict verdict = first.verdict();
-  (void)second.verdict();
-  for (const auto& [name, same] :
-       {std::pair{"out", first.tensors.out.same_bits(second.tensors.out)},
-        {"lse", first.tensors.lse.same_bits(second.tensors.lse)}})
-    if (!same)
-      return {false, std::string("Two calls with the same inputs give two results: ") + name +
-                         " differs."};
-  return verdict;
+  return gives_the_same_bits<ForwardCall<float>>(
+      {.shape = {1, 2, 100, 200, 64}, .causal = true}, seed,
+      [](ForwardCall<float>& call) { flash_attention_forward_cuda(call.tensors.pass()); });
 }
 
 Verdict no_race_and_no_stray_access(std::uint64_t seed) {
