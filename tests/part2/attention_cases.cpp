@@ -50,7 +50,7 @@ std::vector<AttentionCase> attention_cases() {
        .data = kLargeScores,
        .type = kFloat64},
   };
-  for (const auto& more : {harness::cases_of_all_passes(), harness::cases_of_forward_passes()})
+  for (const auto& more : {harness::cases_of_forward_passes(), harness::cases_of_all_passes()})
     cases.insert(cases.end(), more.begin(), more.end());
   const auto [queries, keys] = AttentionBlocks();
   for (AttentionCase& problem : cases)
