@@ -127,36 +127,6 @@ void own_forward(const AttentionForward<float>& pass) {
       pass, std::nullopt);
 }
 
-// The gradients from the out and lse that the forward pass of task 3.A leaves.
-Verdict after_the_own_forward_pass(std::uint64_t seed) {
-  for (const bool causal : {false, true}) {
-    const AttentionCase problem{.shape = {1, 2, 70, 100, 64}, .causal = causal};
-    ForwardCall<float> forward(problem, seed);
-    own_forward(forward.tensors.pass());
-    if (const Verdict verdict = forward.verdict(); !verdict.pass)
-      return {false, "The forward pass of task 3.A is wrong: " + verdict.text};
-    BackwardCall<float> backward(problem, seed);
-    auto pass = backward.tensors.pass();
-    pass.out = forward.tensors.out.in_call();
-    pass.lse = forward.tensors.lse.in_call();
-    flash_attention_backward_cuda(pass);
-    if (const Verdict verdict = backward.verdict(); !verdict.pass) return verdict;
-  }
-  return {true, ""};
-}
-
-// What the forward pass keeps is memory of every layer until its backward pass, in training.
-Verdict keeps_nothing_else(std::uint64_t seed) {
-  if (const Verdict together = after_the_own_forward_pass(seed); !together.pass) return together;
-  const AttentionCase problem{.shape = {1, 2, 130, 130, 32}};
-  ForwardCall<float> call(problem, seed);
-  device::synchronize();
-  const std::size_t before = device::memory_in_use();
-  own_forward(call.tensors.pass());
-  device::synchronize();
-  const std::size_t after = device::memory_in_use();
-  return kept_beside_out_and_lse("3.A", after - std::min(before, after), problem.shape);
-}
 #endif
 
 // ---- What only the emulator's checks see --------------------------------------------------------
@@ -282,16 +252,15 @@ TaskUnderTest task_under_test() {
                                                       });
                           }});
 #ifdef FLASH_HAVE_PART3
-  if (in_process()) {
-    task.cases.push_back({.name = kFromOwnForward,
-                          .requirement = "whole pass",
-                          .run = after_the_own_forward_pass,
-                          .challenge = true});
-    task.cases.push_back({.name = kKeepsOutAndLse,
-                          .requirement = kMemory,
-                          .run = keeps_nothing_else,
-                          .challenge = true});
-  }
+  if (in_process())
+    add_cases_of_own_passes<DeviceCopy>(task, "whole pass",
+                                        {.forward_task = "3.A",
+                                         .forward = own_forward,
+                                         .backward = flash_attention_backward_cuda<float>,
+                                         .bytes_in_use = [] {
+                                           device::synchronize();
+                                           return device::memory_in_use();
+                                         }});
 #endif
   if (device::is_emulated()) {
     if (in_process())

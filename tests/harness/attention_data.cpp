@@ -22,6 +22,12 @@ AttentionInputs<T> make_inputs(const AttentionShape& shape, Data data, std::uint
       x.data()[i] = static_cast<T>(
           change(static_cast<double>(x.data()[i]), i / x.extent(3) % x.extent(2), i % x.extent(3)));
   };
+  const auto each_head = [&shape](auto use) {  // use(batch, head)
+    for (Index b = 0; b < shape.batch; ++b)
+      for (Index h = 0; h < shape.heads; ++h) use(b, h);
+  };
+  constexpr double kInfinity = std::numeric_limits<double>::infinity(),
+                   kQuietNaN = std::numeric_limits<double>::quiet_NaN();
   Random random(seed);
   switch (data) {
     case Data::kNormal: break;
@@ -57,20 +63,20 @@ AttentionInputs<T> make_inputs(const AttentionShape& shape, Data data, std::uint
         });
       break;
     case Data::kOneHot:
-      for (Index b = 0; b < shape.batch; ++b)
-        for (Index h = 0; h < shape.heads; ++h)
-          for (Index i = 0; i < shape.queries; ++i) {
-            const Index chosen = random.below(shape.keys);
-            for (Index c = 0; c < shape.head_dim; ++c)
-              q(b, h, i, c) = static_cast<T>(12 * static_cast<double>(k(b, h, chosen, c)));
-          }
+      each_head([&](Index b, Index h) {
+        for (Index i = 0; i < shape.queries; ++i) {
+          const Index chosen = random.below(shape.keys);
+          for (Index c = 0; c < shape.head_dim; ++c)
+            q(b, h, i, c) = static_cast<T>(12 * static_cast<double>(k(b, h, chosen, c)));
+        }
+      });
       break;
     case Data::kMinusInfinity:
       each(q, [](double value, Index, Index c) { return c == 0 ? std::fabs(value) + 0.1 : value; });
-      for (Index b = 0; b < shape.batch; ++b)
-        for (Index h = 0; h < shape.heads; ++h)
-          for (Index j = 0; j < (h == shape.heads - 1 ? shape.keys : shape.keys / 3); ++j)
-            k(b, h, j, 0) = static_cast<T>(-std::numeric_limits<double>::infinity());
+      each_head([&](Index b, Index h) {
+        for (Index j = 0; j < (h == shape.heads - 1 ? shape.keys : shape.keys / 3); ++j)
+          k(b, h, j, 0) = static_cast<T>(-kInfinity);
+      });
       break;
     case Data::kLowest:
       each(q, [&](double, Index, Index c) { return c == 0 ? 4e4 * root : 0; });
@@ -83,24 +89,46 @@ AttentionInputs<T> make_inputs(const AttentionShape& shape, Data data, std::uint
       each(k, [](double value, Index, Index c) { return c == 0 ? 1 : value; });
       break;
     case Data::kNaNInScores:
-      for (Index b = 0; b < shape.batch; ++b)
-        for (Index h = 0; h < shape.heads; ++h) {
-          q(b, h, random.below(shape.queries), random.below(shape.head_dim)) =
-              static_cast<T>(std::numeric_limits<double>::quiet_NaN());
-          // Of the later keys: with a causal mask some rows do not see it.
-          k(b, h, shape.keys / 2 + random.below((shape.keys + 1) / 2), 0) =
-              static_cast<T>(std::numeric_limits<double>::quiet_NaN());
-        }
+      each_head([&](Index b, Index h) {
+        q(b, h, random.below(shape.queries), random.below(shape.head_dim)) =
+            static_cast<T>(kQuietNaN);
+        // Of the later keys: with a causal mask some rows do not see it.
+        k(b, h, shape.keys / 2 + random.below((shape.keys + 1) / 2), 0) = static_cast<T>(kQuietNaN);
+      });
       break;
     case Data::kNaN:
-      for (Index b = 0; b < shape.batch; ++b)
-        for (Index h = 0; h < shape.heads; ++h)
-          v(b, h, random.below(shape.keys), random.below(shape.head_dim)) =
-              static_cast<T>(std::numeric_limits<double>::quiet_NaN());
+      each_head([&](Index b, Index h) {
+        v(b, h, random.below(shape.keys), random.below(shape.head_dim)) = static_cast<T>(kQuietNaN);
+      });
       break;
   }
   return inputs;
 }
+
+namespace {
+
+// "" where got has each NaN and each infinity of want, and 0 then stands in place of both.
+template <class T, int Rank, class Place>
+std::string take_out_special(Tensor<T, Rank>& got, Tensor<double, Rank>& want,
+                             Tensor<double, Rank>& magnitude, Place place) {
+  for (Index i = 0; i < want.size(); ++i) {
+    const double expected = want.data()[i];
+    if (std::isfinite(expected)) continue;
+    const T value = got.data()[i];
+    if (std::isnan(expected) ? !std::isnan(value) || is_poison(value)
+                             : static_cast<double>(value) != expected)
+      return place(i) + " is " +
+             (is_poison(value) ? "nothing (never written)" : std::to_string(value)) +
+             ", expected " +
+             (std::isnan(expected) ? "NaN: it sees a NaN." : "-inf: the query sees no key.");
+    got.data()[i] = static_cast<T>(0);
+    want.data()[i] = 0;
+    magnitude.data()[i] = 1;
+  }
+  return "";
+}
+
+}  // namespace
 
 template <class T>
 std::string wrong_in(TensorView<const T, 4> got, const WithMagnitude& want, double bound,
@@ -109,23 +137,17 @@ std::string wrong_in(TensorView<const T, 4> got, const WithMagnitude& want, doub
   Tensor<T, 4> elements = packed(got);
   Tensor<double, 4> finite = want.value, magnitude = want.magnitude;
   using Computed = std::conditional_t<sizeof(T) == 2, float, T>;
-  for (Index i = 0; i < finite.size(); ++i) {
-    // A weight below the smallest normal number may be lost, whoever computes; on its way to a
-    // gradient it is multiplied by up to about 100.
+  // A weight below the smallest normal number may be lost, whoever computes; on its way to a
+  // gradient it is multiplied by up to about 100.
+  for (Index i = 0; i < finite.size(); ++i)
     magnitude.data()[i] += 100 * static_cast<double>(std::numeric_limits<Computed>::min()) / bound;
-    if (!std::isnan(finite.data()[i])) continue;
-    const T value = elements.data()[i];
-    if (!std::isnan(value) || is_poison(value)) {
-      const Index row = i / finite.extent(3);
-      return "An element that sees a NaN has to be NaN: " + rows + " " +
-             std::to_string(row % finite.extent(2)) + ", column " +
-             std::to_string(i % finite.extent(3)) + " is " +
-             (is_poison(value) ? "nothing (never written)" : std::to_string(value)) + ".";
-    }
-    elements.data()[i] = static_cast<T>(0);
-    finite.data()[i] = 0;
-    magnitude.data()[i] = 1;
-  }
+  const auto place = [&](Index i) {
+    return rows + " " + std::to_string(i / finite.extent(3) % finite.extent(2)) + ", column " +
+           std::to_string(i % finite.extent(3));
+  };
+  if (const std::string wrong = take_out_special(elements, finite, magnitude, place);
+      !wrong.empty())
+    return wrong;
   CompareOptions options;
   options.max_scaled = bound;
   options.max_frobenius = frobenius_bound(bound, finite, magnitude);
@@ -138,9 +160,8 @@ std::string wrong_in(TensorView<const T, 4> got, const WithMagnitude& want, doub
     const double value = static_cast<double>(elements.data()[i]), expected = finite.data()[i];
     if (!(std::fabs(value - expected) <=
           tolerance->absolute + tolerance->relative * std::fabs(expected)))
-      return "Element " + std::to_string(i) + " is " + std::to_string(value) + ", expected " +
-             std::to_string(expected) + ": more than the tolerance of " +
-             std::to_string(tolerance->relative) + " away.";
+      return place(i) + " is " + std::to_string(value) + ", expected " + std::to_string(expected) +
+             ": more than the tolerance of " + std::to_string(tolerance->relative) + " away.";
   }
   return "";
 }
@@ -150,21 +171,13 @@ std::string wrong_lse(TensorView<const T, 3> got, const Tensor<double, 3>& want,
                       Index block) {
   Tensor<T, 3> elements = packed(got);
   Tensor<double, 3> finite = want, magnitude(want.shape());
-  for (Index i = 0; i < finite.size(); ++i) {
-    const double lse = finite.data()[i];
-    magnitude.data()[i] = 1 + std::fabs(lse) * unit_roundoff<T>() / bound;
-    if (std::isfinite(lse)) continue;
-    const T value = elements.data()[i];
-    const bool right = std::isnan(lse) ? std::isnan(value) && !is_poison(value)
-                                       : static_cast<double>(value) == lse;
-    if (!right)
-      return "lse of query " + std::to_string(i % want.extent(2)) + " is " +
-             (is_poison(value) ? "nothing (never written)" : std::to_string(value)) +
-             ", expected " + (std::isnan(lse) ? "NaN" : "-inf: the query sees no key") + ".";
-    elements.data()[i] = 0;
-    finite.data()[i] = 0;
-    magnitude.data()[i] = 1;
-  }
+  for (Index i = 0; i < finite.size(); ++i)
+    magnitude.data()[i] = 1 + std::fabs(finite.data()[i]) * unit_roundoff<T>() / bound;
+  if (const std::string wrong = take_out_special(
+          elements, finite, magnitude,
+          [&](Index i) { return "lse of query " + std::to_string(i % want.extent(2)); });
+      !wrong.empty())
+    return wrong;
   CompareOptions options;
   options.max_scaled = bound;
   options.max_frobenius = std::numeric_limits<double>::max();

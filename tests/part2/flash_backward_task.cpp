@@ -6,7 +6,6 @@
 #include "harness/far_apart.hpp"
 #include "harness/other_task.hpp"
 #include "part2/attention_cases.hpp"
-#include "part2/pass_checks.hpp"
 #include "part2_flash_cpu/flash_attention.hpp"
 
 namespace flash::harness {
@@ -61,36 +60,6 @@ void own_forward(const AttentionForward<float>& pass) {
       pass, {});
 }
 
-// The gradients from the out and lse that the forward pass of task 2.A leaves.
-Verdict after_the_own_forward_pass(std::uint64_t) {
-  const Entry<AttentionForward> forward{.name = "flash", .run = {.float32 = own_forward}};
-  const Entry<AttentionBackward> backward{
-      .name = "flash", .run = {.float32 = [](const AttentionBackward<float>& pass) {
-                         flash_attention_backward(pass);
-                       }}};
-  for (const bool causal : {false, true}) {
-    const part2::Solved<float> solved({.shape = {2, 2, 70, 83, 24}, .causal = causal});
-    part2::Forward<float> from(forward, solved);
-    if (!from.wrong.empty()) return {false, "The forward pass of task 2.A is wrong: " + from.wrong};
-    if (const std::string wrong = part2::wrong_with(backward, from, solved); !wrong.empty())
-      return {false, wrong};
-  }
-  return {true, ""};
-}
-
-// What the forward pass keeps is memory of every layer until its backward pass, in training.
-Verdict keeps_nothing_else(std::uint64_t seed) {
-  if (const Verdict together = after_the_own_forward_pass(seed); !together.pass) return together;
-  const AttentionShape shape{1, 2, 256, 256, 32};
-  const auto inputs = make_inputs<float>(shape, Data::kNormal, seed);
-  Tensor<float, 4> out(shape.of_queries());
-  Tensor<float, 3> lse(shape.of_rows());
-  const std::size_t before = host_memory::in_use();
-  own_forward({inputs.q.view(), inputs.k.view(), inputs.v.view(), out.view(), lse.view()});
-  const std::size_t after = host_memory::in_use();
-  return kept_beside_out_and_lse("2.A", after - std::min(before, after), shape);
-}
-
 }  // namespace
 
 TaskUnderTest task_under_test() {
@@ -123,16 +92,13 @@ TaskUnderTest task_under_test() {
                         .requirement = "memory",
                         .run = memory_grows_no_faster_than_the_sequence,
                         .challenge = true});
-  if (in_process()) {
-    task.cases.push_back({.name = kFromOwnForward,
-                          .requirement = "whole blocks",
-                          .run = after_the_own_forward_pass,
-                          .challenge = true});
-    task.cases.push_back({.name = kKeepsOutAndLse,
-                          .requirement = "memory",
-                          .run = keeps_nothing_else,
-                          .challenge = true});
-  }
+  if (in_process())
+    add_cases_of_own_passes<InPlace>(
+        task, "whole blocks",
+        {.forward_task = "2.A",
+         .forward = own_forward,
+         .backward = [](const AttentionBackward<float>& pass) { flash_attention_backward(pass); },
+         .bytes_in_use = host_memory::in_use});
   return task;
 }
 
