@@ -17,7 +17,6 @@
 #include "common/registry.hpp"
 #include "harness/attention_data.hpp"
 #include "harness/device_copy.hpp"
-#include "harness/gradient_verdicts.hpp"
 #include "harness/padded_pass.hpp"
 
 namespace flash::harness {

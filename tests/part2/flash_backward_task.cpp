@@ -32,20 +32,11 @@ Verdict delta_is_the_row_sum(std::uint64_t seed) {
   return verdict_on(wrong);
 }
 
-// What a call holds beyond its arguments, in bytes.
-std::size_t extra_bytes(Index sequence) {
-  const AttentionShape shape{
-      .batch = 1, .heads = 2, .queries = sequence, .keys = sequence, .head_dim = 32};
-  const auto q = normal<float>(shape.of_queries(), 1), d_out = normal<float>(shape.of_queries(), 2);
-  const Tensor<float, 3> lse(shape.of_rows());
-  Tensor<float, 4> d_q(shape.of_queries()), d_k(shape.of_keys()), d_v(shape.of_keys());
-  return host_memory::extra_bytes_of([&] {
-    flash_attention_backward<float>({q.view(), q.view(), q.view(), q.view(), lse.view(),
-                                     d_out.view(), d_q.view(), d_k.view(), d_v.view()});
-  });
-}
-
-Verdict memory_grows_no_faster_than_the_sequence(std::uint64_t) {
+Verdict memory_grows_no_faster_than_the_sequence(std::uint64_t seed) {
+  const auto extra_bytes = [&](Index sequence) {
+    BackwardCall<float, InPlace> call({.shape = {1, 2, sequence, sequence, 32}}, seed);
+    return host_memory::extra_bytes_of([&] { flash_attention_backward(call.tensors.pass()); });
+  };
   const std::size_t few = extra_bytes(256), many = extra_bytes(1024);
   return grows_no_faster(256, few, many, 5 * few + 65536, "P of one head is");
 }
