@@ -34,8 +34,7 @@ FLASH_EXPORT Tensor<double, 3> softmax_matmul_magnitude(TensorView<const T, 3> x
 //   exp       4 u for the function, and u |x| for its argument, whether it is rounded as x - m or as x * log2(e)
 //   sums      u sqrt(d2) for l and for o: rounding errors of d2 additions, which do not all point the same way
 //   rescaling u sqrt(d2 / block_2) for the factors alpha
-// in sum u (8 + 2 max|x| + 4 sqrt(d2)). Part 1's CPU solution stays below a third of it (the test
-// "bound" prints its shares).
+// in sum u (8 + 2 max|x| + 4 sqrt(d2)). Part 1's CPU solution stays below a third of it.
 FLASH_EXPORT double softmax_matmul_bound(Index d2, double largest_score);
 
 // ---- Attention (attention.hpp has the problem) --------------------------------------------------

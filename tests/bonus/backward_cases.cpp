@@ -4,12 +4,12 @@
 
 namespace flash::bonus {
 
-using harness::DeviceCase;
+using harness::AttentionCase;
 using enum harness::Data;
 using enum harness::Layout;
 using enum DType;
 
-std::vector<DeviceCase> cases_of_a_gradient() {
+std::vector<AttentionCase> cases_of_a_gradient() {
   return {
       {.name = "one block: 128 x 128", .shape = {1, 1, 128, 128, 64}},
       {.name = "two blocks of keys: 128 x 256", .shape = {1, 1, 128, 256, 64}},
@@ -26,8 +26,8 @@ std::vector<DeviceCase> cases_of_a_gradient() {
   };
 }
 
-std::vector<DeviceCase> cases_of_all_gradients() {
-  std::vector<DeviceCase> cases{
+std::vector<AttentionCase> cases_of_all_gradients() {
+  std::vector<AttentionCase> cases{
       {.name = "many queries and one key", .shape = {1, 2, 300, 1, 16}},
       {.name = "head_dim 40", .shape = {1, 2, 65, 100, 40}},
       {.name = "head_dim 100", .shape = {1, 1, 65, 70, 100}},
@@ -57,17 +57,18 @@ std::vector<DeviceCase> cases_of_all_gradients() {
                      .nan_in = input,
                      .nan_row = 70});
   for (const DType type : {kFloat16, kBFloat16})
-    for (DeviceCase problem : std::vector<DeviceCase>{
+    for (AttentionCase problem : std::vector<AttentionCase>{
              {.name = "causal: 150", .shape = {1, 2, 150, 150, 64}, .causal = true},
              {.name = "head_dim 128", .shape = {1, 1, 33, 40, 128}},
              {.name = "head_dim 256", .shape = {1, 1, 33, 40, 256}, .causal = true}})
       cases.push_back(problem.of_type(type));
-  harness::add_cases_of_both_passes(cases);
+  const auto more = harness::cases_on_device();
+  cases.insert(cases.end(), more.begin(), more.end());
   return cases;
 }
 
-std::vector<DeviceCase> long_cases() {
-  std::vector<DeviceCase> cases = harness::long_cases_of_both_passes();
+std::vector<AttentionCase> long_cases() {
+  std::vector<AttentionCase> cases = harness::long_cases_on_device();
   for (const bool causal : {false, true})
     cases.push_back({.name = causal ? "long and causal: 2 x 3000 x 3000" : "long: 2 x 3000 x 3000",
                      .shape = {1, 2, 3000, 3000, 64},

@@ -3,17 +3,17 @@
 
 #include <vector>
 
-#include "harness/device_case.hpp"
+#include "harness/attention_case.hpp"
 
 namespace flash::bonus {
 
 // Whole blocks, no mask: what is run once for each gradient.
-std::vector<harness::DeviceCase> cases_of_a_gradient();
+std::vector<harness::AttentionCase> cases_of_a_gradient();
 
 // Masks, ragged ends, strides and what else the whole backward pass has to survive.
-std::vector<harness::DeviceCase> cases_of_all_gradients();
+std::vector<harness::AttentionCase> cases_of_all_gradients();
 
 // For GPUs only, since the emulator takes too long.
-std::vector<harness::DeviceCase> long_cases();
+std::vector<harness::AttentionCase> long_cases();
 
 }  // namespace flash::bonus

@@ -4,8 +4,9 @@
 #include <limits>
 
 #include "bonus_backward/flash_backward_cuda.hpp"
+#include "harness/attention_case.hpp"
 #include "harness/catch.hpp"
-#include "harness/device_case.hpp"
+#include "harness/device_checks.hpp"
 #include "harness/needs_gpu.hpp"
 
 using namespace flash;
@@ -21,7 +22,6 @@ struct Call : harness::BackwardCall<float> {
     flash_attention_backward_cuda(pass);
   }
   std::vector<float> gradients() {
-    device::synchronize();
     tensors.copy_back();
     std::vector<float> all;
     for (auto* const tensor : {&tensors.d_q, &tensors.d_k, &tensors.d_v}) {

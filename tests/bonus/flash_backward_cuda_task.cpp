@@ -12,8 +12,8 @@
 #include "bonus_backward/flash_backward_cuda.hpp"
 #include "common/cuda/device_tensor.hpp"
 #include "harness/busy_stream.hpp"
+#include "harness/device_checks.hpp"
 #include "harness/far_apart.hpp"
-#include "harness/gradient_verdicts.hpp"
 #include "harness/other_task.hpp"
 
 #if __has_include("part3_flash_cuda/flash_attention_cuda.hpp")  // a release may lack part 3
@@ -35,12 +35,11 @@ void run(const BackwardCall<T>& call, Wanted wanted) {
   }
 }
 
-Verdict judge(const DeviceCase& problem, Wanted wanted, std::uint64_t seed) {
+Verdict judge(AttentionCase problem, Wanted wanted, std::uint64_t seed) {
   return with_type(problem.type, [&]<class T>(T) {
-    BackwardCall<T> call(problem, seed);
-    run(call, wanted);
-    return call.verdict(wanted, flash_backward_blocks<T>(problem.shape.head_dim).own,
-                        [wanted](const BackwardCall<T>& other) { run(other, wanted); });
+    problem.blocks.queries = flash_backward_blocks<T>(problem.shape.head_dim).own;
+    return BackwardCall<T>::judge(problem, seed, wanted,
+                                  [wanted](BackwardCall<T>& call) { run(call, wanted); });
   });
 }
 
@@ -53,7 +52,6 @@ Verdict judge_delta(const Shape<4>& shape, Layout layout, std::uint64_t seed) {
   PassTensor<T, 4, DeviceCopy> out("out", values, layout), d_out("d_out", upstream, layout);
   PassTensor<float, 3, DeviceCopy> delta("delta", Shape<3>{shape[0], shape[1], shape[2]}, layout);
   flash_backward_delta_cuda<T>(out.in_call(), d_out.in_call(), delta.in_call());
-  device::synchronize();
   delta.copy_back();
   if (const std::string damage = delta.damage(); !damage.empty()) return {false, damage};
   const std::string wrong = wrong_delta<T>(delta.view(), values.view(), upstream.view());
@@ -64,20 +62,9 @@ Verdict judge_delta(const Shape<4>& shape, Layout layout, std::uint64_t seed) {
 
 // Four blocks of either side: two shares give the same sum in either order, three do not.
 Verdict same_bits_again(std::uint64_t seed) {
-  const DeviceCase problem{.shape = {1, 1, 270, 270, 16}};
-  BackwardCall<float> first(problem, seed), second(problem, seed);
-  run(first, Wanted::kAll);
-  run(second, Wanted::kAll);
-  const Verdict verdict = first.verdict();
-  (void)second.verdict();
-  auto &a = first.tensors, &b = second.tensors;
-  for (const auto& [name, same] : {std::pair{"d_q", a.d_q.same_bits(b.d_q)},
-                                   {"d_k", a.d_k.same_bits(b.d_k)},
-                                   {"d_v", a.d_v.same_bits(b.d_v)}})
-    if (!same)
-      return {false, std::string("Two calls with the same inputs give two results: ") + name +
-                         " differs."};
-  return verdict;
+  return gives_the_same_bits<BackwardCall<float>>(
+      {.shape = {1, 1, 270, 270, 16}}, seed,
+      [](BackwardCall<float>& call) { run(call, Wanted::kAll); });
 }
 
 Verdict memory_grows_no_faster_than_the_sequence(std::uint64_t seed) {
@@ -91,31 +78,6 @@ Verdict memory_grows_no_faster_than_the_sequence(std::uint64_t seed) {
   if (!first.pass || !second.pass) return first.pass ? second : first;
   // delta, and less than one other element for each query or key.
   return grows_no_faster(96, few, many, 384 * sizeof(float) + 1024, "P of one head is");
-}
-
-Verdict gradients_hold_along_a_direction(Index sequence, std::uint64_t seed) {
-  const DeviceCase problem{.shape = {1, 1, sequence, sequence, 16}, .causal = true};
-  BackwardCall<float> call(problem, seed);
-  run(call, Wanted::kAll);
-  device::synchronize();
-  call.tensors.copy_back();
-  const auto& [q, k, v] = call.inputs.qkv;
-  const auto want = call.inputs.qkv.backward(call.inputs.d_out, problem.options());
-  // Errors of single elements are at most bound * magnitude; along a random direction they add up
-  // as their squares do.
-  double squares = 0;
-  for (const WithMagnitude* gradient : {&want.d_q, &want.d_k, &want.d_v})
-    for (Index i = 0; i < gradient->magnitude.size(); ++i)
-      squares += gradient->magnitude.data()[i] * gradient->magnitude.data()[i];
-  const double bound = attention_backward_bound(
-      problem.shape, call.inputs.qkv.forward(problem.options()).largest_score,
-      unit_roundoff<float>());
-  const auto float64 = [](const auto& x) { return converted<double>(x); };
-  const auto gradient = [](auto& x) { return converted<double>(packed(x.view())); };
-  return hold_along_a_direction(
-      {float64(q), float64(k), float64(v)},
-      {gradient(call.tensors.d_q), gradient(call.tensors.d_k), gradient(call.tensors.d_v)},
-      float64(call.inputs.d_out), problem.options(), seed, bound * std::sqrt(squares));
 }
 
 // A kernel on another stream than it was asked for reads what was there before, NaN. q is 0, and
@@ -165,45 +127,15 @@ void own_forward(const AttentionForward<float>& pass) {
       pass, std::nullopt);
 }
 
-// The gradients from the out and lse that the forward pass of task 3.A leaves.
-Verdict after_the_own_forward_pass(std::uint64_t seed) {
-  for (const bool causal : {false, true}) {
-    const DeviceCase problem{.shape = {1, 2, 70, 100, 64}, .causal = causal};
-    ForwardCall<float> forward(problem, seed);
-    own_forward(forward.tensors.pass());
-    if (const Verdict verdict = forward.verdict(); !verdict.pass)
-      return {false, "The forward pass of task 3.A is wrong: " + verdict.text};
-    BackwardCall<float> backward(problem, seed);
-    auto pass = backward.tensors.pass();
-    pass.out = forward.tensors.out.in_call();
-    pass.lse = forward.tensors.lse.in_call();
-    flash_attention_backward_cuda(pass);
-    if (const Verdict verdict = backward.verdict(); !verdict.pass) return verdict;
-  }
-  return {true, ""};
-}
-
-// What the forward pass keeps is memory of every layer until its backward pass, in training.
-Verdict keeps_nothing_else(std::uint64_t seed) {
-  if (const Verdict together = after_the_own_forward_pass(seed); !together.pass) return together;
-  const DeviceCase problem{.shape = {1, 2, 130, 130, 32}};
-  ForwardCall<float> call(problem, seed);
-  device::synchronize();
-  const std::size_t before = device::memory_in_use();
-  own_forward(call.tensors.pass());
-  device::synchronize();
-  const std::size_t after = device::memory_in_use();
-  return kept_beside_out_and_lse("3.A", after - std::min(before, after), problem.shape);
-}
 #endif
 
 // ---- What only the emulator's checks see --------------------------------------------------------
 
 Verdict no_race_and_no_stray_access(std::uint64_t seed) {
-  for (const DeviceCase& problem :
-       {DeviceCase{.shape = {1, 2, 70, 100, 30}, .causal = true},
-        DeviceCase{.shape = {1, 1, 70, 130, 64}}, DeviceCase{.shape = {1, 1, 33, 65, 150}},
-        DeviceCase{.shape = {1, 1, 70, 70, 64}, .type = DType::kFloat16}})
+  for (const AttentionCase& problem :
+       {AttentionCase{.shape = {1, 2, 70, 100, 30}, .causal = true},
+        AttentionCase{.shape = {1, 1, 70, 130, 64}}, AttentionCase{.shape = {1, 1, 33, 65, 150}},
+        AttentionCase{.shape = {1, 1, 70, 70, 64}, .type = DType::kFloat16}})
     if (const Verdict verdict = judge(problem, Wanted::kAll, seed); !verdict.pass) return verdict;
   return {true, ""};
 }
@@ -266,7 +198,7 @@ Verdict judge_traffic(std::uint64_t seed) {
 TaskUnderTest task_under_test() {
   const char *const kOrder = "order and races", *const kMemory = "memory";
   TaskUnderTest task = gpu_task("bonus.flash_backward_cuda");
-  const auto add = [&](const std::string& prefix, const DeviceCase& problem, Wanted wanted) {
+  const auto add = [&](const std::string& prefix, const AttentionCase& problem, Wanted wanted) {
     const std::string requirement = prefix.empty() ? "whole pass" : prefix.substr(0, 2);
     task.cases.push_back({prefix + problem.name, requirement,
                           [problem, wanted](auto seed) { return judge(problem, wanted, seed); }});
@@ -285,21 +217,24 @@ TaskUnderTest task_under_test() {
                         }});
   for (const auto& [prefix, wanted] :
        {std::pair{"dV: ", Wanted::kDV}, {"dK: ", Wanted::kDK}, {"dQ: ", Wanted::kDQ}})
-    for (const DeviceCase& problem : bonus::cases_of_a_gradient()) add(prefix, problem, wanted);
+    for (const AttentionCase& problem : bonus::cases_of_a_gradient()) add(prefix, problem, wanted);
   // dQ would be 0 * inf. Not even a row past the ragged end of the queries may meet a key that
   // holds an inf.
   for (const auto& [prefix, wanted] : {std::pair{"dV: ", Wanted::kDV}, {"dK: ", Wanted::kDK}})
     add(prefix,
         {.name = "scores of -inf", .shape = {1, 2, 40, 100, 16}, .data = Data::kMinusInfinity},
         wanted);
-  for (const DeviceCase& problem : bonus::cases_of_all_gradients()) add("", problem, Wanted::kAll);
+  for (const AttentionCase& problem : bonus::cases_of_all_gradients())
+    add("", problem, Wanted::kAll);
   task.cases.push_back({"the same bits in every run", kOrder, same_bits_again});
   task.cases.push_back({"memory grows no faster than the sequence", kMemory,
                         memory_grows_no_faster_than_the_sequence});
   const Index length = device::is_emulated() ? 512 : 8192;
-  task.cases.push_back(
-      {"along a direction: " + std::to_string(length), "whole pass",
-       [length](auto seed) { return gradients_hold_along_a_direction(length, seed); }});
+  add("",
+      {.name = "causal: length " + std::to_string(length),
+       .shape = {1, 1, length, length, 16},
+       .causal = true},
+      Wanted::kAll);
   task.cases.push_back({.name = "checks: no race and no stray access",
                         .requirement = kOrder,
                         .run = no_race_and_no_stray_access,
@@ -317,16 +252,15 @@ TaskUnderTest task_under_test() {
                                                       });
                           }});
 #ifdef FLASH_HAVE_PART3
-  if (in_process()) {
-    task.cases.push_back({.name = kFromOwnForward,
-                          .requirement = "whole pass",
-                          .run = after_the_own_forward_pass,
-                          .challenge = true});
-    task.cases.push_back({.name = kKeepsOutAndLse,
-                          .requirement = kMemory,
-                          .run = keeps_nothing_else,
-                          .challenge = true});
-  }
+  if (in_process())
+    add_cases_of_own_passes<DeviceCopy>(task, "whole pass",
+                                        {.forward_task = "3.A",
+                                         .forward = own_forward,
+                                         .backward = flash_attention_backward_cuda<float>,
+                                         .bytes_in_use = [] {
+                                           device::synchronize();
+                                           return device::memory_in_use();
+                                         }});
 #endif
   if (device::is_emulated()) {
     if (in_process())
@@ -340,7 +274,7 @@ TaskUnderTest task_under_test() {
                             }});
     return task;
   }
-  for (const DeviceCase& problem : bonus::long_cases()) add("", problem, Wanted::kAll);
+  for (const AttentionCase& problem : bonus::long_cases()) add("", problem, Wanted::kAll);
   task.cases.push_back({"in the order of its stream", kOrder, [](auto) { return judge_stream(); }});
   return task;
 }

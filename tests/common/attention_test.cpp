@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "harness/attention_data.hpp"
 #include "harness/catch.hpp"
-#include "harness/gradient_verdicts.hpp"
 
 using namespace flash;
 using Catch::Matchers::WithinAbs;
@@ -20,6 +20,14 @@ using Inputs = harness::AttentionInputs<double>;
 
 Inputs random_inputs(const Shape<4>& of_queries, const Shape<4>& of_keys) {
   return {normal<double>(of_queries, 1), normal<double>(of_keys, 2), normal<double>(of_keys, 3)};
+}
+
+// sum(out * d_out), which the gradients are of.
+double loss(const Inputs& inputs, const Tensor<double, 4>& d_out, const AttentionOptions& options) {
+  const auto out = inputs.forward(options, Magnitudes::kLeftOut).out.value;
+  double sum = 0;
+  for (Index i = 0; i < out.size(); ++i) sum += out.data()[i] * d_out.data()[i];
+  return sum;
 }
 
 }  // namespace
@@ -96,9 +104,9 @@ TEST_CASE("the gradients are the differences of the output") {
           double& x = moved[input]->data()[i];
           const double before = x;
           x = before + kStep;
-          const double above = harness::loss(inputs, d_out, options);
+          const double above = loss(inputs, d_out, options);
           x = before - kStep;
-          const double below = harness::loss(inputs, d_out, options);
+          const double below = loss(inputs, d_out, options);
           x = before;
           CAPTURE(causal, queries, keys, input, i);
           CHECK_THAT(got[input]->value.data()[i], WithinAbs((above - below) / (2 * kStep), 1e-9));
@@ -133,13 +141,4 @@ TEST_CASE("NaN reaches the rows that see it, and no other") {
     for (Index i = 0; i < 5; ++i)
       for (Index c = 0; c < 4; ++c)
         CHECK(std::isnan(out(0, h, i, c)) == (h == 1 && i >= 3 && c == 2));
-}
-
-TEST_CASE("attention's bounds grow with the scores and the precision's unit") {
-  const AttentionShape shape{.batch = 1, .heads = 1, .queries = 64, .keys = 64, .head_dim = 64};
-  CHECK(attention_bound(shape, 5, 0x1p-24) > 0x1p-24);
-  CHECK(attention_bound(shape, 5, 0x1p-24) < 1e-5);
-  CHECK(attention_bound(shape, 50, 0x1p-24) > attention_bound(shape, 5, 0x1p-24));
-  CHECK(attention_bound(shape, 5, 0x1p-53) / attention_bound(shape, 5, 0x1p-24) == 0x1p-29);
-  CHECK(attention_backward_bound(shape, 5, 0x1p-24) > attention_bound(shape, 5, 0x1p-24));
 }

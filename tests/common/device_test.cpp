@@ -2,13 +2,9 @@
 // errors say.
 #include "common/cuda/device.hpp"
 
-#include <algorithm>
 #include <cmath>
-#include <iterator>
-#include <vector>
 
 #include "common/cuda/device_tensor.hpp"
-#include "common/half.hpp"
 #include "common/inputs.hpp"
 #include "harness/catch.hpp"
 #include "harness/needs_gpu.hpp"
@@ -16,8 +12,6 @@
 namespace flash::device_test {
 void add(float* data, int count, float value, unsigned threads, Stream stream);
 void reverse(float* data, unsigned blocks, unsigned threads, std::size_t shared_bytes);
-std::size_t split_bytes(const Shape<4>& shape);
-void split(const TensorView<const float, 4>& x, void* to);
 void bad_call();
 void* new_stream();
 }  // namespace flash::device_test
@@ -113,47 +107,4 @@ TEST_CASE("events measure what lies between them") {
   end.record();
   end.synchronize();
   CHECK(end.milliseconds_since(start) > 0);
-}
-
-TEST_CASE("a split keeps 22 bits of a number, or 39 below the largest of its tile") {
-  if (skipped_without_gpu()) return;
-  constexpr Index kTile = 64, kRows = 2 * kTile, kColumns = 2 * kTile;  // those that are stored
-  for (const Shape<4>& shape : {Shape<4>{2, 3, 70, 100}, Shape<4>{1, 1, 65, 65}})
-    for (const float size : {1e-30f, 1.0f, 1e30f}) {
-      CAPTURE(shape[3], size);  // rows of 100 are read in fours, rows of 65 are not
-      Tensor<float, 4> x = make_input<4>(shape, Pattern::kNormal, 1);
-      for (Index k = 0; k < x.size(); ++k)
-        x.data()[k] *= size * std::exp2(static_cast<float>(k % 40) - 39);  // small ones too
-      const DeviceTensor<float, 4> on_device(x);
-      DeviceTensor<std::byte, 1> to({static_cast<Index>(device_test::split_bytes(shape))});
-      device_test::split(TensorView<const float, 4>(on_device.view()), to.data());
-      const Tensor<std::byte, 1> host = to.to_host();
-      const auto* const planes = reinterpret_cast<const Half*>(host.data());
-      const Index heads = shape[0] * shape[1], plane = heads * kRows * kColumns;
-      const auto* const factors = reinterpret_cast<const float*>(planes + 2 * plane);
-      int wrong = 0;
-      for (Index head = 0; head < heads; ++head)
-        for (Index row0 = 0; row0 < kRows; row0 += kTile)
-          for (Index column0 = 0; column0 < kColumns; column0 += kTile) {
-            const auto at = [&](Index i) -> double {
-              const Index row = row0 + i / kTile, column = column0 + i % kTile;
-              return row < shape[2] && column < shape[3]
-                         ? x(head / shape[1], head % shape[1], row, column)
-                         : 0;
-            };
-            double largest = std::ldexp(1.0, -99);
-            for (Index i = 0; i < kTile * kTile; ++i) largest = std::max(largest, std::fabs(at(i)));
-            const double factor =
-                *std::next(factors, (head * 2 + row0 / kTile) * 2 + column0 / kTile);
-            for (Index i = 0; i < kTile * kTile; ++i) {
-              const Index place =
-                  (head * kRows + row0 + kTile - 1 - i / kTile) * kColumns + column0 + i % kTile;
-              const double sum =
-                  double{float{planes[place]}} + double{float{planes[plane + place]}};
-              const double error = std::fabs(sum * factor - at(i));
-              wrong += !(error <= std::ldexp(std::fabs(at(i)), -22) + std::ldexp(largest, -39));
-            }
-          }
-      CHECK(wrong == 0);
-    }
 }

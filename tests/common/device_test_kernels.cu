@@ -1,6 +1,5 @@
 // Kernels for device_test.cpp, and how they are launched.
 #include "common/cuda/launch.hpp"
-#include "common/cuda/split.hpp"
 
 namespace flash::device_test {
 namespace {
@@ -18,20 +17,7 @@ __global__ void reverse_kernel(float* data) {
   data[blockIdx.x * blockDim.x + threadIdx.x] = tile[blockDim.x - 1 - threadIdx.x];
 }
 
-// Rows of a tile in reverse.
-struct Reversed {
-  __device__ static constexpr int place(int row) { return 63 - row; }
-};
-using Split = SplitTensor<64, 64>;
-
 }  // namespace
-
-FLASH_EXPORT std::size_t split_bytes(const Shape<4>& shape) {
-  return Split(nullptr, shape).bytes();
-}
-FLASH_EXPORT void split(const TensorView<const float, 4>& x, void* to) {
-  split_tensor<Reversed>(x, Split(to, x.shape()), {});
-}
 
 FLASH_EXPORT void add(float* data, int count, float value, unsigned threads, Stream stream) {
   launch("add", add_kernel,

@@ -13,6 +13,7 @@
 #include "common/half.hpp"
 #include "common/inputs.hpp"
 #include "common/oracle.hpp"
+#include "harness/graded_case.hpp"
 
 namespace flash::harness {
 
@@ -93,10 +94,20 @@ template <class T>
 std::string wrong_lse(TensorView<const T, 3> got, const Tensor<double, 3>& want, double bound,
                       Index block);
 
-// Which requirement of its task (tasks.toml) a problem belongs to. `blocks`: of queries and keys.
-std::string requirement_of(const AttentionShape& shape, const std::pair<Index, Index>& blocks,
-                           Data data, const AttentionOptions& options, bool strided,
-                           bool other_type, bool special);
+// What is wrong with gradients, from what is wrong with each: "" when nothing is.
+std::string gradients_text(const std::string& in_d_q, const std::string& in_d_k,
+                           const std::string& in_d_v);
+
+// `delta` against the sums over a row of out * d_out, in float64; "" when it is right. T is float,
+// Half or BFloat16.
+template <class T>
+std::string wrong_delta(TensorView<const float, 3> delta, TensorView<const T, 4> out,
+                        TensorView<const T, 4> d_out);
+
+// Of calls with a short sequence and one of four times its length, the bytes that they hold beyond
+// their arguments. `matrix` is what must not be held, with its size: "P of one head is 4194304".
+Verdict grows_no_faster(Index sequence, std::size_t few, std::size_t many, std::size_t most,
+                        const std::string& matrix);
 
 // Of one head all that belongs to it.
 template <class T, int Rank>

@@ -115,10 +115,6 @@ struct Computation {
   Gather gather_dq = Gather::kAll, gather_dk = Gather::kAll, gather_dv = Gather::kAll;
 };
 
-struct Blocks {
-  Index queries, keys;
-};
-
 // A row of an output, and how large the terms are that it is the sum of.
 struct Row {
   static constexpr double kUnknown = -1;  // as a magnitude: any value may be in its place

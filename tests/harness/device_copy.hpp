@@ -25,8 +25,11 @@ class DeviceCopy {
 
   TensorView<T, Rank> view() const { return host_.view_in(buffer_); }
 
-  // Brings the whole buffer back, what lies around the tensor too.
-  void copy_back() { device::copy_to_host(host_.buffer().data(), buffer_, bytes_); }
+  // Waits for the device and brings the whole buffer back, what lies around the tensor too.
+  void copy_back() {
+    device::synchronize();
+    device::copy_to_host(host_.buffer().data(), buffer_, bytes_);
+  }
 
   const void* memory() const { return memory_; }
 

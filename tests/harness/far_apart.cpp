@@ -3,8 +3,7 @@
 
 #include <sys/mman.h>
 
-#include "harness/attention_data.hpp"
-#include "harness/gradient_verdicts.hpp"
+#include "harness/attention_case.hpp"
 
 namespace flash::harness {
 namespace {
@@ -53,31 +52,23 @@ Verdict forward_far_apart(std::uint64_t seed,
     const auto out = memory.tensor<4>(kShape.of_queries());
     const auto lse = memory.tensor<3>(kShape.of_rows());
     run({memory.tensor(inputs.q), memory.tensor(inputs.k), memory.tensor(inputs.v), out, lse});
-    const auto oracle = inputs.forward();
-    const double bound = attention_bound(kShape, oracle.largest_score, unit_roundoff<float>());
-    const std::string wrong = wrong_in<float>(
-        out, oracle.out, attention_output_bound<float>(kShape, oracle.largest_score), "query", 0);
-    return wrong.empty() ? wrong_lse<float>(lse, oracle.lse, bound, 0) : wrong;
+    const auto& [q, k, v] = inputs;
+    return wrong_outputs<float>({.shape = kShape}, q.view(), k.view(), v.view(), out, lse);
   });
 }
 
 Verdict backward_far_apart(std::uint64_t seed,
                            const std::function<void(const AttentionBackward<float>&)>& run) {
   return with_far_apart([=](FarApart& memory) {
-    const auto inputs = make_inputs<float>(kShape, Data::kNormal, seed);
-    const auto d_out = normal<float>(kShape.of_queries(), seed + 1000);
-    const auto forward = inputs.forward();
-    const auto want = inputs.backward(d_out);
+    const BackwardInputs<float> inputs({.shape = kShape}, seed);
+    const auto& [q, k, v] = inputs.qkv;
     const auto d_q = memory.tensor<4>(kShape.of_queries()),
                d_k = memory.tensor<4>(kShape.of_keys()), d_v = memory.tensor<4>(kShape.of_keys());
-    run({memory.tensor(inputs.q), memory.tensor(inputs.k), memory.tensor(inputs.v),
-         memory.tensor(converted<float>(forward.out.value)),
-         memory.tensor(converted<float>(forward.lse)), memory.tensor(d_out), d_q, d_k, d_v});
-    const double bound =
-        attention_backward_bound(kShape, forward.largest_score, unit_roundoff<float>());
-    return gradients_text(wrong_in<float>(d_q, want.d_q, bound, "query", 0),
-                          wrong_in<float>(d_k, want.d_k, bound, "key", 0),
-                          wrong_in<float>(d_v, want.d_v, bound, "key", 0));
+    run({memory.tensor(q), memory.tensor(k), memory.tensor(v), memory.tensor(inputs.out),
+         memory.tensor(inputs.lse), memory.tensor(inputs.d_out), d_q, d_k, d_v});
+    return wrong_gradients<float>({.shape = kShape},
+                                  {q.view(), k.view(), v.view(), {}, {}, inputs.d_out.view()}, d_q,
+                                  d_k, d_v);
   });
 }
 

@@ -96,7 +96,7 @@ class Runner {
   }
 
   void run(const GradedCase& graded) {
-    report_.start(graded.name);
+    report_.event("start", {{"case", graded.name}});
     const auto start = std::chrono::steady_clock::now();
     Status status = Status::kError;
     std::string message;
@@ -147,7 +147,7 @@ class Runner {
 
   // Says how the run ended, in the words that ctest looks for.
   void finish() {
-    report_.complete();
+    report_.event("complete");
     const auto count = [&](Status status) { return counts_[static_cast<int>(status)]; };
     const char* verdict = "verdict:failed";  // nothing ran, or something is wrong
     if (count(Status::kFailed) + count(Status::kError) == 0) {
@@ -170,12 +170,13 @@ class Runner {
     try {
       const Diagnosis diagnosis = verdict.diagnose ? verdict.diagnose() : Diagnosis{};
       if (!diagnosis.text.empty()) {
-        report_.diagnosis(name, diagnosis);
+        report_.event("diagnosis",
+                      {{"case", name}, {"name", diagnosis.name}, {"text", diagnosis.text}});
         message = diagnosis.text + "\n" + message;
       }
       if (explains_ && verdict.explain) {
         const std::string text = verdict.explain();
-        report_.explanation(name, text);
+        report_.event("explanation", {{"case", name}, {"text", text}});
         message += "\n" + text;
       }
     } catch (...) {  // of the code under test, on another problem

@@ -71,7 +71,10 @@ class PassTensor {
   // In host memory: up to date after copy_back().
   void copy_back() { memory_.copy_back(); }
   TensorView<const T, Rank> view() { return tensor_.view(); }
-  bool same_bits(const PassTensor& other) const { return tensor_.same_bits(other.tensor_); }
+  // Its name where it is not the same bit by bit, else "".
+  std::string name_if_not(const PassTensor& other) const {
+    return tensor_.same_bits(other.tensor_) ? "" : name_;
+  }
 
   // The values, and those that are read here with the strides of each of `others`.
   template <class... Others>
@@ -201,6 +204,10 @@ struct PaddedForward {
   }
   std::string changed_inputs() const { return damage_of(q, k, v); }
   std::string written_outside() const { return damage_of(out, lse); }
+  std::string differing_output(const PaddedForward& other) const {
+    const std::string differing = out.name_if_not(other.out);
+    return differing.empty() ? lse.name_if_not(other.lse) : differing;
+  }
   std::string damage() const {
     const std::string outside = written_outside();
     return outside.empty() ? changed_inputs() : outside;
@@ -260,6 +267,12 @@ struct PaddedBackward {
   }
   std::string changed_inputs() const { return damage_of(q, k, v, out, d_out, lse); }
   std::string written_outside() const { return damage_of(d_q, d_k, d_v); }
+  std::string differing_output(const PaddedBackward& other) const {
+    for (const auto output : {&PaddedBackward::d_q, &PaddedBackward::d_k, &PaddedBackward::d_v})
+      if (const std::string name = (this->*output).name_if_not(other.*output); !name.empty())
+        return name;
+    return "";
+  }
   std::string damage() const {
     const std::string outside = written_outside();
     return outside.empty() ? changed_inputs() : outside;

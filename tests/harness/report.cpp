@@ -24,8 +24,6 @@ std::string quoted(const std::string& text) {
   return json + "\"";
 }
 
-}  // namespace
-
 std::string to_string(Status status) {
   switch (status) {
     case Status::kPassed: return "passed";
@@ -38,6 +36,8 @@ std::string to_string(Status status) {
   return "error";
 }
 
+}  // namespace
+
 Report::Report(const std::string& path) {
   if (path.empty()) return;
   std::ofstream(path, std::ios::trunc);
@@ -45,8 +45,13 @@ Report::Report(const std::string& path) {
   if (!file_) throw Error("--report is '" + path + "'; it must be a file that can be written");
 }
 
-void Report::line(const std::string& json) {
-  if (file_.is_open()) file_ << json << std::endl;
+void Report::event(const std::string& kind,
+                   const std::vector<std::pair<std::string, std::string>>& texts,
+                   const std::string& more) {
+  if (!file_.is_open()) return;
+  file_ << "{\"event\":" << quoted(kind);
+  for (const auto& [name, text] : texts) file_ << "," << quoted(name) << ":" << quoted(text);
+  file_ << more << "}" << std::endl;
 }
 
 void Report::begin(const TaskUnderTest& task, std::uint64_t seed) {
@@ -55,30 +60,14 @@ void Report::begin(const TaskUnderTest& task, std::uint64_t seed) {
     cases += (cases.empty() ? "" : ",") + std::string("{\"name\":") + quoted(graded.name) +
              ",\"requirement\":" + quoted(graded.requirement) +
              ",\"challenge\":" + (graded.challenge ? "true" : "false") + "}";
-  line("{\"event\":\"begin\",\"task\":" + quoted(task.id) +
-       ",\"implementation\":" + quoted(implementation()) + ",\"backend\":" + quoted(backend()) +
-       ",\"seed\":" + std::to_string(seed) + ",\"cases\":[" + cases + "]}");
-}
-
-void Report::start(const std::string& name) {
-  line("{\"event\":\"start\",\"case\":" + quoted(name) + "}");
+  event("begin", {{"task", task.id}, {"implementation", implementation()}, {"backend", backend()}},
+        ",\"seed\":" + std::to_string(seed) + ",\"cases\":[" + cases + "]");
 }
 
 void Report::end(const std::string& name, Status status, const std::string& message,
                  double seconds) {
-  line("{\"event\":\"end\",\"case\":" + quoted(name) + ",\"status\":" + quoted(to_string(status)) +
-       ",\"message\":" + quoted(message) + ",\"seconds\":" + std::to_string(seconds) + "}");
+  event("end", {{"case", name}, {"status", to_string(status)}, {"message", message}},
+        ",\"seconds\":" + std::to_string(seconds));
 }
-
-void Report::diagnosis(const std::string& name, const Diagnosis& diagnosis) {
-  line("{\"event\":\"diagnosis\",\"case\":" + quoted(name) + ",\"name\":" + quoted(diagnosis.name) +
-       ",\"text\":" + quoted(diagnosis.text) + "}");
-}
-
-void Report::explanation(const std::string& name, const std::string& text) {
-  line("{\"event\":\"explanation\",\"case\":" + quoted(name) + ",\"text\":" + quoted(text) + "}");
-}
-
-void Report::complete() { line("{\"event\":\"complete\"}"); }
 
 }  // namespace flash::harness

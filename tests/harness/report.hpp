@@ -6,14 +6,15 @@
 #include <cstdint>
 #include <fstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "harness/graded_case.hpp"
 
 namespace flash::harness {
 
-// How a case ended, as the report spells it.
+// How a case ended.
 enum class Status { kPassed, kFailed, kNotStarted, kNeedsGpu, kNeedsChecks, kError };
-std::string to_string(Status status);
 
 class Report {
  public:
@@ -21,15 +22,14 @@ class Report {
   explicit Report(const std::string& path);
 
   void begin(const TaskUnderTest& task, std::uint64_t seed);
-  void start(const std::string& name);
   void end(const std::string& name, Status status, const std::string& message, double seconds);
-  void diagnosis(const std::string& name, const Diagnosis& diagnosis);
-  void explanation(const std::string& name, const std::string& text);
-  void complete();
+
+  // A line with these texts by their names, and `more`, which is JSON already.
+  void event(const std::string& kind,
+             const std::vector<std::pair<std::string, std::string>>& texts = {},
+             const std::string& more = "");
 
  private:
-  void line(const std::string& json);
-
   std::ofstream file_;
 };
 

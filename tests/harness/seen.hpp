@@ -14,6 +14,11 @@ namespace flash::harness {
 
 inline constexpr double kPoisoned = std::numeric_limits<double>::quiet_NaN();
 
+// How many queries and keys are taken at a time.
+struct Blocks {
+  Index queries = 0, keys = 0;
+};
+
 // A tensor as the call found it: with other strides it would be another. Of lse the rows of a head
 // are the columns here.
 struct SeenTensor {
@@ -79,6 +84,12 @@ struct SeenBackward {
 };
 
 // The same numbers in four dimensions: without heads, with one.
+template <class T>
+TensorView<T, 4> with_heads(TensorView<T, 3> x) {
+  return {x.data(),
+          {x.extent(0), 1, x.extent(1), x.extent(2)},
+          {x.stride(0), 0, x.stride(1), x.stride(2)}};
+}
 inline Tensor<double, 4> with_heads(const Tensor<double, 4>& x) { return x; }
 inline Tensor<double, 4> with_heads(const Tensor<double, 3>& x) {
   Tensor<double, 4> y({x.extent(0), 1, x.extent(1), x.extent(2)});

@@ -63,7 +63,6 @@ struct Call {
     };
     attention_1d_cuda(vector(device_q), vector(device_k), vector(device_v), vector(z),
                       problem.queries_per_block, problem.keys_per_tile);
-    device::synchronize();
     for (auto* const tensor : {&device_q, &device_k, &device_v, &z}) tensor->copy_back();
   }
 };
@@ -136,13 +135,12 @@ Verdict judge_1d(const Attention1dCase& problem, std::uint64_t seed) {
   for (Index i = 0; i < n_queries; ++i)
     for (Index j = 0; j < n_keys; ++j)
       scores(0, i, j) = static_cast<double>(q(0, 0, i)) * k(0, 0, j);
-  const TensorView<const double, 3> x = scores.view(), values = column.view();
-  const Verdict verdict = judge_sums(
-      {call.z.view().data(), {1, n_queries, 1}}, softmax_matmul_oracle(x, values),
-      softmax_matmul_magnitude(x, values), bound_of(call), n_keys, "query", queries_per_block);
-  if (verdict.pass) return verdict;
+  const std::string wrong =
+      wrong_product<double>({call.z.view().data(), {1, n_queries, 1}}, scores.view(), column.view(),
+                            bound_of(call), "query", queries_per_block);
+  if (wrong.empty()) return {true, ""};
   return harness::explained<harness::SeenForward>(
-      verdict.text, seen_of(problem, call, harness::kPoisoned),
+      wrong, seen_of(problem, call, harness::kPoisoned),
       [=](const harness::Probe& probe) { return run_again_1d(problem, seed, probe); });
 }
 

@@ -1,47 +1,18 @@
-// Task part1.measure: the cases of task 1.B, on a fake machine (harness/fake_clock.hpp). All that
-// happens is written down in a log.
-#include <stdexcept>
-
-#include "harness/fake_clock.hpp"
-#include "harness/list_cases.hpp"
+// Task part1.measure: the cases of task 1.B, on a fake machine (harness/measure_cases.hpp). All
+// that happens is written down in a log.
+#include "harness/measure_cases.hpp"
 #include "part1_softmax_matmul/measure.hpp"
 
 namespace flash::harness {
 namespace {
 
-class FakeMachine : public Work, public FakeClock {
+class FakeMachine : public FakeMachineFor<Work> {
  public:
   Passes passes;
 
-  // In the log: p prepare, r run, z reset_peak_memory.
-  void prepare() override {
-    log += "p";
-    enqueue(kPrepareMs);
-  }
-  void run() override {
-    log += "r";
-    const int pass = passes.count++;
-    enqueue(passes.ms(pass));
-    pending_MiB_ = std::max(pending_MiB_, passes.peak_MiB(pass));
-    passes.on_run(pass);
-  }
-  void synchronize() override {
-    FakeClock::synchronize();
-    peak_MiB_ = std::max(peak_MiB_, std::exchange(pending_MiB_, 0));
-  }
-  void reset_peak_memory() override {
-    log += "z";
-    peak_MiB_ = 0;
-  }
-  std::size_t peak_memory_bytes() override {
-    return static_cast<std::size_t>(std::max(peak_MiB_, pending_MiB_) * kMiB);
-  }
+  void run() override { enqueue("r", passes); }
 
   Measurement measured(int warmups, int count) { return measure(*this, *this, warmups, count); }
-
- private:
-  double peak_MiB_ = 0;
-  double pending_MiB_ = 0;  // of work that is not done: a reset does not reach it
 };
 
 Verdict counts_passes(int warmups, int passes) {
@@ -51,13 +22,6 @@ Verdict counts_passes(int warmups, int passes) {
                 "work.run() was called " + std::to_string(machine.passes.count) + " times; " +
                     std::to_string(warmups) + " warm-ups and " + std::to_string(passes) +
                     " passes are " + std::to_string(warmups + passes) + ".");
-}
-
-Verdict synchronises(std::uint64_t) {
-  FakeMachine machine;
-  (void)machine.measured(2, 5);
-  return first_failure(
-      {synchronises_before_reading(machine.log, "prn"), nothing_between_the_readings(machine.log)});
 }
 
 // Passes of different lengths after warm-up passes of 500 ms, and the mean.
@@ -173,22 +137,6 @@ Planned<Part1> ran_out() {
           .message = kNoMemory};
 }
 
-Verdict a_row_for_each(std::uint64_t seed) {
-  const double ms = durations(seed, 1)[0];
-  return first_failure(
-      {judge_rows<Part1>({measured("unfused", ms), measured("blocks of 16", 2 * ms),
-                          measured("blocks of 64", ms / 2)},
-                         {judge_status<Part1>, judge_message<Part1>, judge_numbers<Part1>}),
-       judge_rows<Part1>({})});
-}
-
-Verdict with_failures(const std::vector<JudgeRow<Part1>>& judges) {
-  auto list = failures_between(measured("a good one", 2));
-  list.push_back(ran_out());
-  list.push_back(measured("the last one", 3));
-  return judge_rows<Part1>(list, judges);
-}
-
 }  // namespace
 
 TaskUnderTest task_under_test() {
@@ -209,12 +157,12 @@ TaskUnderTest task_under_test() {
     return deviation_of(long_durations(seed, 20),
                         "std_ms of passes of 1000 s that differ by a microsecond", 1e-3);
   };
-  return {
+  TaskUnderTest task{
       .id = "part1.measure",
       .cases = {
           {"counts warm-ups and passes", "which passes count", some_warmups},
           {"no warm-ups", "which passes count", [](auto) { return counts_passes(0, 3); }},
-          {"synchronises before each reading of the clock", "waiting", synchronises},
+          {"synchronises before each reading of the clock", "waiting", synchronises<FakeMachine>},
           {"waits for asynchronous work", "waiting", asynchronous},
           {"warm-up passes do not count", "which passes count", after_warmups},
           {"prepares each pass outside of the time", "which passes count",
@@ -228,16 +176,13 @@ TaskUnderTest task_under_test() {
           {"out of memory in a timed pass", "out of memory", [](auto) { return out_of_memory(3); }},
           {"out of memory while waiting", "out of memory", out_of_memory_when_waiting},
           {"other errors reach the caller", "out of memory", other_errors_pass},
-          {"a row for each configuration", "a list of configurations", a_row_for_each},
-          {"goes on after a failure", "a list of configurations",
-           [](auto) { return with_failures({}); }},
-          {"each failure has its status", "a list of configurations",
-           [](auto) { return with_failures({judge_status<Part1>}); }},
-          {"a failure has a message and no numbers", "a list of configurations",
-           [](auto) {
-             return with_failures({judge_message<Part1>, judge_numbers<Part1>});
-           }},
       }};
+  const Planned<Part1> good = measured("a good one", 2);
+  auto failing = failures_between(good);
+  failing.insert(failing.end(), {ran_out(), measured("the last one", 3)});
+  add_cases_of_a_list(task, {good, measured("blocks of 16", 4), measured("blocks of 64", 1)},
+                      failing);
+  return task;
 }
 
 }  // namespace flash::harness

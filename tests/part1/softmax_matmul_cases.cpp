@@ -84,27 +84,6 @@ double largest_finite(const Tensor<float, 3>& x) {
   return least == most ? 0 : largest;
 }
 
-// Rows whose oracle is NaN have to be NaN, all of each; the others are compared without them.
-// Returns what is wrong, or "".
-std::string take_out_nan_rows(Tensor<float, 3>& got, Tensor<double, 3>& want) {
-  for (Index b = 0; b < want.extent(0); ++b)
-    for (Index i = 0; i < want.extent(1); ++i)
-      for (Index c = 0; c < want.extent(2); ++c) {
-        if (!std::isnan(want(b, i, c))) continue;
-        const float value = got(b, i, c);
-        if (!std::isnan(value) || is_poison(value))
-          return "batch " + std::to_string(b) + ", row " + std::to_string(i) + ", column " +
-                 std::to_string(c) + ": got " +
-                 (is_poison(value) ? "the old contents (never written)" : std::to_string(value)) +
-                 ", expected NaN: a score of that row or a value of that column is NaN, and that "
-                 "must "
-                 "not be hidden";
-        got(b, i, c) = 0;
-        want(b, i, c) = 0;
-      }
-  return "";
-}
-
 using Padded = PassTensor<float, 3>;
 
 std::size_t run_on(const RunFused& run, const SoftmaxMatmulCase& problem, Padded& x, Padded& v,
@@ -159,20 +138,20 @@ harness::SeenForward run_again(SoftmaxMatmulCase problem, std::uint64_t seed, co
 
 }  // namespace
 
-Verdict judge_sums(TensorView<const float, 3> got, const Tensor<double, 3>& want,
-                   const Tensor<double, 3>& magnitude, double bound, Index terms,
-                   const std::string& row, Index block) {
-  CompareOptions options;
-  options.max_scaled = bound;
-  // Whole-tensor error against the result, which is smaller than the terms summed: up to
-  // sqrt(terms) of them cancel.
-  options.max_frobenius = bound * std::sqrt(static_cast<double>(std::max<Index>(terms, 1)));
-  options.axes = {"batch", row, "column"};
-  options.blocks = {0, block, 0};
-  options.magnitude = magnitude.data();
-  const Comparison comparison = compare<3>(got, want, options);
-  return {comparison.pass, comparison.text};
+template <class T>
+std::string wrong_product(TensorView<const float, 3> got, TensorView<const T, 3> x,
+                          TensorView<const T, 3> v, double bound, const std::string& row,
+                          Index block) {
+  using harness::with_heads;
+  return harness::wrong_in<float>(
+      with_heads(got),
+      {with_heads(softmax_matmul_oracle(x, v)), with_heads(softmax_matmul_magnitude(x, v))}, bound,
+      row, block);
 }
+template std::string wrong_product(TensorView<const float, 3>, TensorView<const float, 3>,
+                                   TensorView<const float, 3>, double, const std::string&, Index);
+template std::string wrong_product(TensorView<const float, 3>, TensorView<const double, 3>,
+                                   TensorView<const double, 3>, double, const std::string&, Index);
 
 Verdict judge(const SoftmaxMatmulCase& problem, std::uint64_t seed, const RunFused& run) {
   const auto& [batch, d1, d2, d3] = problem.shape;
@@ -185,17 +164,14 @@ Verdict judge(const SoftmaxMatmulCase& problem, std::uint64_t seed, const RunFus
 
   if (const std::string changed = damage_of(padded_x, padded_v); !changed.empty())
     return {false, changed};
-  Tensor<double, 3> want = softmax_matmul_oracle(x.view(), v.view());
-  Tensor<float, 3> got = packed(out.view());
-  Verdict verdict = harness::first_failure(
-      {harness::verdict_on(damage_of(out)), harness::verdict_on(take_out_nan_rows(got, want))});
-  if (verdict.pass)
-    verdict =
-        judge_sums(got.view(), want, softmax_matmul_magnitude(x.view(), v.view()),
-                   softmax_matmul_bound(d2, largest_finite(x)), d2, "row", problem.blocks.block_1);
-  if (!verdict.pass)
+  std::string wrong = damage_of(out);
+  if (wrong.empty())
+    wrong =
+        wrong_product(out.view(), x.view(), v.view(), softmax_matmul_bound(d2, largest_finite(x)),
+                      "row", problem.blocks.block_1);
+  if (!wrong.empty())
     return harness::explained<harness::SeenForward>(
-        verdict.text, seen_of(problem, largest_finite(x), padded_x, padded_v, out),
+        wrong, seen_of(problem, largest_finite(x), padded_x, padded_v, out),
         [=](const harness::Probe& probe) { return run_again(problem, seed, run, probe); });
   const std::size_t most_bytes = problem.on_device ? 0 : fused_extra_bytes(problem);
   if (problem.measures_memory && extra_bytes > most_bytes)
@@ -205,7 +181,7 @@ Verdict judge(const SoftmaxMatmulCase& problem, std::uint64_t seed, const RunFus
                             : "a few blocks are " + std::to_string(most_bytes) + " at most") +
                        ", and all of softmax(X) would be " +
                        std::to_string(sizeof(float) * batch * d1 * d2) + "."};
-  return verdict;
+  return {true, ""};
 }
 
 std::vector<GradedCase> graded_softmax_matmul(const RunFused& run, bool on_device) {
@@ -226,11 +202,8 @@ GradedCase far_apart(const std::function<void(const SoftmaxMatmul<float>&)>& run
                          v = make_input<3>(shape.of_v(), kNormal, seed + 1);
               const auto out = memory.tensor<3>(shape.of_out());
               run({memory.tensor(x), memory.tensor(v), out});
-              const Verdict verdict =
-                  judge_sums(out, softmax_matmul_oracle(x.view(), v.view()),
-                             softmax_matmul_magnitude(x.view(), v.view()),
-                             softmax_matmul_bound(shape.d2, 5), shape.d2, "row", 0);
-              return verdict.pass ? "" : verdict.text;
+              return wrong_product(out, x.view(), v.view(), softmax_matmul_bound(shape.d2, 5),
+                                   "row", 0);
             });
           }};
 }

@@ -9,7 +9,8 @@
 #include "common/compare.hpp"
 #include "common/inputs.hpp"
 #include "common/memory_meter.hpp"
-#include "harness/device_case.hpp"
+#include "harness/device_checks.hpp"
+#include "harness/device_copy.hpp"
 #include "harness/graded_case.hpp"
 #include "harness/padded_pass.hpp"
 #include "part1_softmax_matmul/softmax_matmul.hpp"
@@ -77,9 +78,10 @@ std::vector<GradedCase> graded_softmax_matmul(const RunFused& run, bool on_devic
 // With batches that are 2^31 elements apart.
 GradedCase far_apart(const std::function<void(const SoftmaxMatmul<float>&)>& run);
 
-// Compares with sums over `terms` terms: `bound` is of their magnitude.
-Verdict judge_sums(TensorView<const float, 3> got, const Tensor<double, 3>& want,
-                   const Tensor<double, 3>& magnitude, double bound, Index terms,
-                   const std::string& row, Index block);
+// out against the oracle's softmax(x) v, `bound` being of its magnitude; "" when it is right.
+template <class T>
+std::string wrong_product(TensorView<const float, 3> got, TensorView<const T, 3> x,
+                          TensorView<const T, 3> v, double bound, const std::string& row,
+                          Index block);
 
 }  // namespace flash::part1

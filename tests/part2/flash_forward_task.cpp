@@ -4,56 +4,20 @@
 
 #include "common/memory_meter.hpp"
 #include "harness/far_apart.hpp"
-#include "harness/gradient_verdicts.hpp"
-#include "harness/padded_pass.hpp"
 #include "harness/watched_memory.hpp"
 #include "part2/attention_cases.hpp"
+#include "part2_flash_cpu/flash_attention.hpp"
 
 namespace flash::harness {
 namespace {
 
-using part2::AttentionCase;
-
-// What the function gives for another problem, with the options and blocks of this one.
-template <class T>
-SeenForward run_again(AttentionCase problem, std::uint64_t seed, const Probe& probe) {
-  problem.shape = probe.shape;
-  problem.data = probe.data;
-  if (probe.block > 0) problem.blocks = {probe.block, probe.block};
-  const auto inputs = part2::make_inputs<T>(problem, seed);
-  PaddedForward<T> tensors(inputs, problem.layout, problem.options(), 0, probe.fill);
-  flash_attention_forward(tensors.pass(), problem.blocks);
-  tensors.copy_back();
-  const double largest = inputs.forward(problem.options()).largest_score;
-  return tensors.seen(attention_output_bound<T>(problem.shape, largest),
-                      attention_bound(problem.shape, largest, unit_roundoff<T>()),
-                      problem.blocks.queries, problem.blocks.keys);
-}
-
 template <class T>
 Verdict judge(const AttentionCase& problem, std::uint64_t seed) {
-  const auto inputs = part2::make_inputs<T>(problem, seed);
-  const auto oracle = inputs.forward(problem.options());
-  PaddedForward<T> tensors(inputs, problem.layout, problem.options());
-  flash_attention_forward(tensors.pass(), problem.blocks);
-  tensors.copy_back();
-  if (const std::string changed = tensors.changed_inputs(); !changed.empty())
-    return {false, changed};
-
-  const double lse_bound = attention_bound(problem.shape, oracle.largest_score, unit_roundoff<T>());
-  // Differences of scores that are all equal are exact.
-  const double bound = attention_output_bound<T>(
-      problem.shape, problem.data == part2::Data::kLowest ? 0 : oracle.largest_score);
-  std::string wrong = tensors.written_outside();
-  if (wrong.empty())
-    wrong = part2::wrong_in<T>(tensors.out.view(), oracle.out, bound, "query",
-                               problem.blocks.queries, problem.tolerance);
-  if (wrong.empty())
-    wrong = wrong_lse<T>(tensors.lse.view(), oracle.lse, lse_bound, problem.blocks.queries);
-  if (wrong.empty()) return {true, ""};
-  return explained<SeenForward>(
-      wrong, tensors.seen(bound, lse_bound, problem.blocks.queries, problem.blocks.keys),
-      [=](const Probe& probe) { return run_again<T>(problem, seed, probe); });
+  using Call = ForwardCall<T, InPlace>;
+  return Call::judge(problem, seed, [](Call& call) {
+    const auto [queries, keys] = call.problem.blocks;
+    flash_attention_forward(call.tensors.pass(), {queries, keys});
+  });
 }
 
 // With a causal mask and many more keys than queries, the keys behind the last block that some
@@ -85,38 +49,20 @@ Verdict unseen_keys_are_never_read(std::uint64_t seed) {
                        "be skipped, not masked."};
   const double bound = attention_output_bound<float>(shape, oracle.largest_score);
   const std::string wrong =
-      part2::wrong_in<float>(std::as_const(out).view(), oracle.out, bound, "query", kBlock);
+      wrong_in<float>(std::as_const(out).view(), oracle.out, bound, "query", kBlock);
   return verdict_on(wrong);
 }
 
-struct Held {
-  std::size_t bytes;
-  std::string wrong;  // with the outputs: a call that does nothing holds nothing
-};
-
-// What a call holds beyond its arguments.
-Held extra_bytes(Index sequence, std::uint64_t seed) {
-  const AttentionShape shape{
-      .batch = 1, .heads = 2, .queries = sequence, .keys = sequence, .head_dim = 32};
-  const auto q = normal<float>(shape.of_queries(), seed),
-             k = normal<float>(shape.of_keys(), seed + 1),
-             v = normal<float>(shape.of_keys(), seed + 2);
-  Tensor<float, 4> out(shape.of_queries());
-  Tensor<float, 3> lse(shape.of_rows());
-  const std::size_t bytes = host_memory::extra_bytes_of([&] {
-    flash_attention_forward<float>({q.view(), k.view(), v.view(), out.view(), lse.view()});
-  });
-  const auto oracle = attention_oracle<float>(q.view(), k.view(), v.view(), {});
-  const double bound = attention_output_bound<float>(shape, oracle.largest_score);
-  return {bytes, part2::wrong_in<float>(std::as_const(out).view(), oracle.out, bound, "query",
-                                        AttentionBlocks().queries)};
-}
-
 Verdict memory_grows_no_faster_than_the_sequence(std::uint64_t seed) {
-  const auto [few, wrong_few] = extra_bytes(256, seed);
-  const auto [many, wrong_many] = extra_bytes(1024, seed);
-  for (const std::string& wrong : {wrong_few, wrong_many})
-    if (!wrong.empty()) return {false, wrong};
+  const auto extra_bytes = [&](Index sequence) {
+    ForwardCall<float, InPlace> call({.shape = {1, 2, sequence, sequence, 32}}, seed);
+    const std::size_t bytes =
+        host_memory::extra_bytes_of([&] { flash_attention_forward(call.tensors.pass()); });
+    return std::pair{bytes, call.verdict()};  // a call that does nothing holds nothing
+  };
+  const auto [few, first] = extra_bytes(256);
+  const auto [many, second] = extra_bytes(1024);
+  if (!first.pass || !second.pass) return first.pass ? second : first;
   const Verdict growth = grows_no_faster(256, few, many, 5 * few + 65536, "All of S would be");
   if (!growth.pass) return growth;
   // A few blocks, each of them twice; and what a call of the library may keep.
@@ -139,8 +85,8 @@ TaskUnderTest task_under_test() {
   TaskUnderTest task{.id = "part2.flash_forward", .cases = {}};
   for (const AttentionCase& problem : part2::attention_cases())
     task.cases.push_back({problem.name, problem.requirement(), [problem](auto seed) {
-                            return problem.float64 ? judge<double>(problem, seed)
-                                                   : judge<float>(problem, seed);
+                            return problem.type == DType::kFloat64 ? judge<double>(problem, seed)
+                                                                   : judge<float>(problem, seed);
                           }});
   if (in_process())
     task.cases.push_back({kFarApartName, "strides", [](auto seed) {

@@ -2,16 +2,19 @@
 // what it must.
 #include "harness/catch.hpp"
 #include "part2/attention_cases.hpp"
+#include "part2_flash_cpu/flash_attention.hpp"
 
 using namespace flash;
-using part2::AttentionCase;
+using harness::AttentionCase;
+using harness::Data;
+using harness::wrong_in;
 
 namespace {
 
 template <class T>
 void check_standard_attention(const AttentionCase& problem) {
   const AttentionShape& shape = problem.shape;
-  const auto inputs = part2::make_inputs<T>(problem, 1);
+  const auto inputs = harness::make_inputs<T>(problem.shape, problem.data, 1);
   const auto& [q, k, v] = inputs;
   const Tensor<T, 4> d_out = normal<T>(shape.of_queries(), 4);
   Tensor<T, 4> out(shape.of_queries()), p({shape.batch, shape.heads, shape.queries, shape.keys});
@@ -21,7 +24,7 @@ void check_standard_attention(const AttentionCase& problem) {
   const auto forward = inputs.forward(problem.options());
   CAPTURE(problem.name);
   const double forward_bound = attention_bound(shape, forward.largest_score, unit_roundoff<T>());
-  CHECK(part2::wrong_in<T>(out.view(), forward.out, forward_bound, "query", 0) == "");
+  CHECK(wrong_in<T>(out.view(), forward.out, forward_bound, "query", 0) == "");
   CHECK(harness::wrong_lse<T>(lse.view(), forward.lse, forward_bound, 0) == "");
 
   Tensor<T, 4> d_q(shape.of_queries()), d_k(shape.of_keys()), d_v(shape.of_keys());
@@ -31,16 +34,16 @@ void check_standard_attention(const AttentionCase& problem) {
       p.view());
   const auto backward = inputs.backward(d_out, problem.options());
   const double bound = attention_backward_bound(shape, forward.largest_score, unit_roundoff<T>());
-  CHECK(part2::wrong_in<T>(d_q.view(), backward.d_q, bound, "query", 0) == "");
-  CHECK(part2::wrong_in<T>(d_k.view(), backward.d_k, bound, "key", 0) == "");
-  CHECK(part2::wrong_in<T>(d_v.view(), backward.d_v, bound, "key", 0) == "");
+  CHECK(wrong_in<T>(d_q.view(), backward.d_q, bound, "query", 0) == "");
+  CHECK(wrong_in<T>(d_k.view(), backward.d_k, bound, "key", 0) == "");
+  CHECK(wrong_in<T>(d_v.view(), backward.d_v, bound, "key", 0) == "");
 }
 
 }  // namespace
 
 TEST_CASE("standard attention is the oracle's, forward and backward") {
   for (const AttentionCase& problem : part2::attention_cases()) {
-    if (problem.layout != harness::Layout::kRowMajor || problem.data == part2::Data::kMinusInfinity)
+    if (problem.layout != harness::Layout::kRowMajor || problem.data == Data::kMinusInfinity)
       continue;
     check_standard_attention<float>(problem);
     check_standard_attention<double>(problem);

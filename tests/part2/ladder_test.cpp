@@ -15,14 +15,89 @@
 #include "common/memory_meter.hpp"
 #include "harness/catch.hpp"
 #include "part2/attention_cases.hpp"
-#include "part2/pass_checks.hpp"
 #include "part2_flash_cpu/ladder/parallel.hpp"
 
 using namespace flash;
-using part2::AttentionCase;
-using part2::Data;
+using namespace flash::harness;
 
 namespace {
+
+// "refused: " and why an entry does not take a pass; "" when it does.
+template <class EntryOfPass, class Pass>
+std::string refused(const EntryOfPass& entry, const Pass& pass) {
+  const std::string why = entry.why_not(problem_of(pass));
+  return why.empty() ? "" : "refused: " + why;
+}
+
+template <template <class> class Pass, class T>
+void run(const Entry<Pass>& entry, const Pass<T>& pass, PassMemory& memory) {
+  entry.run.template of<T>()(pass, memory);
+  if (memory.deliver) std::exchange(memory.deliver, nullptr)();
+}
+
+// A problem with the oracle's results, which take longer than all passes together.
+template <class T>
+struct Solved {
+  explicit Solved(const AttentionCase& of)
+      : problem(of),
+        inputs(make_inputs<T>(of.shape, of.data, 1)),
+        upstream(normal<T>(of.shape.of_queries(), 1001)),
+        forward(inputs.forward(of.options())),
+        backward(inputs.backward(upstream, of.options())) {}
+
+  AttentionCase problem;
+  AttentionInputs<T> inputs;
+  Tensor<T, 4> upstream;
+  AttentionOracle forward;
+  AttentionOracleGradients backward;
+};
+
+// A forward pass, and what is wrong with it: "" when nothing is.
+template <class T>
+struct Forward {
+  PaddedForward<T> tensors;
+  PassMemory memory;
+  std::string wrong;
+
+  Forward(const Entry<AttentionForward>& entry, const Solved<T>& solved)
+      : tensors(solved.inputs, solved.problem.layout, solved.problem.options()) {
+    wrong = refused(entry, tensors.pass());
+    if (!wrong.empty()) return;
+    run(entry, tensors.pass(), memory);
+    tensors.copy_back();
+    const double bound =
+        attention_output_bound<T>(solved.problem.shape, solved.forward.largest_score);
+    wrong = tensors.damage();
+    if (wrong.empty())
+      wrong = wrong_in<T>(tensors.out.view(), solved.forward.out, bound, "query", 0);
+    if (wrong.empty() && !entry.only_as_pair)
+      wrong = wrong_lse<LseType<T>>(tensors.lse.view(), solved.forward.lse, bound, 0);
+  }
+};
+
+// What is wrong with a backward pass from what a forward pass left.
+template <class T>
+std::string wrong_with(const Entry<AttentionBackward>& entry, Forward<T>& from,
+                       const Solved<T>& solved) {
+  PaddedBackward<T> tensors(solved.inputs, packed(from.tensors.out.view()),
+                            packed(from.tensors.lse.view()), solved.upstream, solved.problem.layout,
+                            solved.problem.options());
+  if (const std::string why = refused(entry, tensors.pass()); !why.empty()) return why;
+  run(entry, tensors.pass(), from.memory);
+  tensors.copy_back();
+  if (const std::string damage = tensors.damage(); !damage.empty()) return damage;
+  // out and lse are the forward pass's own, each a bound away from the oracle's.
+  const AttentionShape& shape = solved.problem.shape;
+  const double largest = solved.forward.largest_score;
+  const double bound =
+      attention_gradient_bound<T>(shape, largest) + 2 * attention_output_bound<T>(shape, largest);
+  const auto wrong = [&](PassTensor<T, 4>& got, const WithMagnitude& expected, const char* rows) {
+    return wrong_in<T>(got.view(), expected, bound, rows, 0);
+  };
+  const AttentionOracleGradients& want = solved.backward;
+  return gradients_text(wrong(tensors.d_q, want.d_q, "query"), wrong(tensors.d_k, want.d_k, "key"),
+                        wrong(tensors.d_v, want.d_v, "key"));
+}
 
 // Sizes around those of the rungs' tiles and blocks, which are larger than the graded problems'.
 std::vector<AttentionCase> larger_cases() {
@@ -36,7 +111,7 @@ std::vector<AttentionCase> larger_cases() {
       {.name = "double: several blocks",
        .shape = {1, 2, 300, 333, 40},
        .causal = true,
-       .float64 = true},
+       .type = DType::kFloat64},
       {.name = "NaN behind the diagonal",
        .shape = {1, 2, 200, 200, 24},
        .causal = true,
@@ -60,13 +135,13 @@ bool takes(const auto& entry, const AttentionShape& shape, const AttentionOption
 template <class T>
 void check_every_pass(const Registry& registry, const AttentionCase& problem,
                       std::map<std::string, int>& taken) {
-  const part2::Solved<T> solved(problem);
+  const Solved<T> solved(problem);
   for (const auto& entry : registry.forward.entries()) {
     CAPTURE(entry.name, problem.name);
     int& problems = taken[entry.name];
     if (!takes(entry, problem.shape, problem.options(), dtype_of<T>())) continue;
     ++problems;
-    part2::Forward<T> forward(entry, solved);
+    Forward<T> forward(entry, solved);
     CHECK(forward.wrong == "");
     // dQ would be 0 * inf, and exp(S - lse) of scores this large any number.
     if (problem.data == Data::kMinusInfinity || problem.data == Data::kLowest) continue;
@@ -75,7 +150,7 @@ void check_every_pass(const Registry& registry, const AttentionCase& problem,
       CAPTURE(name);
       const auto& backward = registry.backward.find(name, DeviceKind::kCpu);
       if (takes(backward, problem.shape, problem.options(), dtype_of<T>()))
-        CHECK(part2::wrong_with(backward, forward, solved) == "");
+        CHECK(wrong_with(backward, forward, solved) == "");
     }
   }
 }
@@ -85,8 +160,8 @@ void check_every_pass(const std::vector<AttentionCase>& problems) {
   INFO("instruction set: " << ladder_isa());
   std::map<std::string, int> taken;
   for (const AttentionCase& problem : problems)
-    problem.float64 ? check_every_pass<double>(registry, problem, taken)
-                    : check_every_pass<float>(registry, problem, taken);
+    problem.type == DType::kFloat64 ? check_every_pass<double>(registry, problem, taken)
+                                    : check_every_pass<float>(registry, problem, taken);
   for (const auto& [name, times] : taken) {
     CAPTURE(name);
     CHECK(times > 0);
@@ -112,11 +187,11 @@ bool same_bits(const AttentionGradients<float>& a, const AttentionGradients<floa
 
 // Inputs of one attention, float.
 struct Inputs {
-  harness::AttentionInputs<float> qkv;
+  AttentionInputs<float> qkv;
   Tensor<float, 4> d_out;
 
   explicit Inputs(const AttentionShape& shape, std::uint64_t seed = 1)
-      : qkv(harness::make_inputs<float>(shape, Data::kNormal, seed)),
+      : qkv(make_inputs<float>(shape, Data::kNormal, seed)),
         d_out(normal<float>(shape.of_queries(), 4)) {}
 
   Attention<float> attend(const Registry& registry, const std::string& name,

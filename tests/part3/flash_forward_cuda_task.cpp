@@ -7,6 +7,7 @@
 
 #include "common/cuda/device_tensor.hpp"
 #include "harness/busy_stream.hpp"
+#include "harness/device_checks.hpp"
 #include "harness/far_apart.hpp"
 #include "part3/forward_cases.hpp"
 #include "part3_flash_cuda/flash_attention_cuda.hpp"
@@ -16,21 +17,19 @@ namespace {
 
 using Config = std::optional<FlashForwardConfig>;
 
-Verdict judge(const DeviceCase& problem, std::uint64_t seed, const Config& config = std::nullopt) {
+Verdict judge(AttentionCase problem, std::uint64_t seed, const Config& config = std::nullopt) {
+  if (config) problem.blocks.queries = config->block_queries;
   return with_type(problem.type, [&]<class T>(T) {
-    const auto run = [config](ForwardCall<T>& call) {
+    return ForwardCall<T>::judge(problem, seed, [config](ForwardCall<T>& call) {
       flash_attention_forward_cuda(call.tensors.pass(), config);
-    };
-    ForwardCall<T> call(problem, seed);
-    run(call);
-    return call.verdict(config ? config->block_queries : 0, run);
+    });
   });
 }
 
 // The first verdict of these that is none of success.
-Verdict judge_all(const std::vector<DeviceCase>& problems, std::uint64_t seed,
+Verdict judge_all(const std::vector<AttentionCase>& problems, std::uint64_t seed,
                   const Config& config = std::nullopt) {
-  for (const DeviceCase& problem : problems)
+  for (const AttentionCase& problem : problems)
     if (const Verdict verdict = judge(problem, seed, config); !verdict.pass) return verdict;
   return {true, ""};
 }
@@ -49,10 +48,9 @@ Verdict of_step(const std::string& function, const std::string& beside, Verdict 
 
 // lse alone, which does not need add_PV.
 Verdict judge_lse(std::uint64_t seed) {
-  const DeviceCase problem{.shape = {1, 1, 128, 64, 64}, .scale = 0};
+  const AttentionCase problem{.shape = {1, 1, 128, 64, 64}, .scale = 0};
   ForwardCall<float> call(problem, seed);
   flash_attention_forward_cuda(call.tensors.pass());
-  device::synchronize();
   call.tensors.copy_back();
   if (const std::string damage = call.tensors.damage(); !damage.empty()) return {false, damage};
   return verdict_on(wrong_lse<float>(call.tensors.lse.view(),
@@ -62,7 +60,7 @@ Verdict judge_lse(std::uint64_t seed) {
 
 std::vector<GradedCase> steps() {
   const auto step = [](const std::string& name, const std::string& function,
-                       const std::string& beside, const DeviceCase& problem) {
+                       const std::string& beside, const AttentionCase& problem) {
     return GradedCase{name, "steps", [function, beside, problem](auto seed) {
                         return of_step(function, beside, judge(problem, seed));
                       }};
@@ -104,8 +102,7 @@ template <class T>
 Verdict judge_configurations(std::uint64_t seed) {
   for (const Index head_dim : {32, 64, 128, 256})
     for (const FlashForwardConfig& config : flash_attention_forward_configs<T>(head_dim)) {
-      const DeviceCase problem{
-
+      const AttentionCase problem{
           .shape = {1, 1, config.block_queries + 5, 2 * config.block_keys + 3, head_dim - 3},
           .causal = true,
           .type = dtype_of<T>()};
@@ -123,7 +120,7 @@ Verdict judge_slices(std::uint64_t seed) {
 }
 
 Verdict no_extra_memory(std::uint64_t seed) {
-  const DeviceCase problem{.shape = {1, 1, 512, 1024, 16}};
+  const AttentionCase problem{.shape = {1, 1, 512, 1024, 16}};
   ForwardCall<float> call(problem, seed);
   const std::size_t extra_bytes =
       extra_device_bytes([&] { flash_attention_forward_cuda(call.tensors.pass()); });
@@ -137,19 +134,9 @@ Verdict no_extra_memory(std::uint64_t seed) {
 }
 
 Verdict same_bits_again(std::uint64_t seed) {
-  const DeviceCase problem{.shape = {1, 2, 100, 200, 64}, .causal = true};
-  ForwardCall<float> first(problem, seed), second(problem, seed);
-  flash_attention_forward_cuda(first.tensors.pass());
-  flash_attention_forward_cuda(second.tensors.pass());
-  const Verdict verdict = first.verdict();
-  (void)second.verdict();
-  for (const auto& [name, same] :
-       {std::pair{"out", first.tensors.out.same_bits(second.tensors.out)},
-        {"lse", first.tensors.lse.same_bits(second.tensors.lse)}})
-    if (!same)
-      return {false, std::string("Two calls with the same inputs give two results: ") + name +
-                         " differs."};
-  return verdict;
+  return gives_the_same_bits<ForwardCall<float>>(
+      {.shape = {1, 2, 100, 200, 64}, .causal = true}, seed,
+      [](ForwardCall<float>& call) { flash_attention_forward_cuda(call.tensors.pass()); });
 }
 
 Verdict no_race_and_no_stray_access(std::uint64_t seed) {
@@ -260,8 +247,8 @@ Verdict judge_far_apart(std::uint64_t seed) {
 
 TaskUnderTest task_under_test() {
   TaskUnderTest task = gpu_task("part3.flash_forward_cuda");
-  const auto add = [&](const std::vector<DeviceCase>& problems) {
-    for (const DeviceCase& problem : problems) {
+  const auto add = [&](const std::vector<AttentionCase>& problems) {
+    for (const AttentionCase& problem : problems) {
       const std::string exact = problem.requirement();
       const bool shapes =
           exact.ends_with("blocks") || exact.ends_with("ends") || exact == "strides";

@@ -3,13 +3,13 @@
 
 #include <vector>
 
-#include "harness/device_case.hpp"
+#include "harness/attention_case.hpp"
 
 namespace flash::part3 {
 
-std::vector<harness::DeviceCase> forward_cases();
+std::vector<harness::AttentionCase> forward_cases();
 
 // For GPUs only, since the emulator takes too long.
-std::vector<harness::DeviceCase> long_cases();
+std::vector<harness::AttentionCase> long_cases();
 
 }  // namespace flash::part3

@@ -1,10 +1,8 @@
-// Task part3.measure_attention: the cases of task 3.B, on a fake machine (harness/fake_clock.hpp)
-// whose times, peaks and failures are known for each pass.
+// Task part3.measure_attention: the cases of task 3.B, on a fake machine
+// (harness/measure_cases.hpp) whose times, peaks and failures are known for each pass.
 #include <algorithm>
-#include <stdexcept>
 
-#include "harness/fake_clock.hpp"
-#include "harness/list_cases.hpp"
+#include "harness/measure_cases.hpp"
 #include "part3_flash_cuda/measure_attention.hpp"
 
 namespace flash::harness {
@@ -15,47 +13,31 @@ constexpr double kSavedMiB = 12.25;
 constexpr double kUncountedMs = 500;
 
 // A forward pass in front of a backward pass has a number among the forward passes too.
-// Peaks, as times, come true when somebody waits.
-class FakeMachine : public AttentionWork, public FakeClock {
+// In the log: f forward, q prepare_backward, b backward.
+class FakeMachine : public FakeMachineFor<AttentionWork> {
  public:
   Passes forwards, backwards;
   std::function<void()> on_prepare = [] {};  // may throw
-  double prepare_peak_MiB = 0;               // of both kinds of prepare
 
-  // In the log: p prepare, f forward, q prepare_backward, b backward, z reset_peak_memory.
   void prepare() override {
-    log += "p";
-    enqueue_work(kPrepareMs, prepare_peak_MiB);
+    FakeMachineFor::prepare();
     saved_ = Saved::kNothing;
     on_prepare();
   }
   void forward() override {
-    log += "f";
-    run(forwards);
+    enqueue("f", forwards);
     saved_ = Saved::kPending;
   }
-  void prepare_backward() override {
-    log += "q";
-    enqueue_work(kPrepareMs, prepare_peak_MiB);
-  }
+  void prepare_backward() override { enqueue("q", kPrepareMs, prepare_peak_MiB); }
   void backward() override {
-    log += "b";
-    run(backwards);
+    enqueue("b", backwards);
     saved_ = Saved::kNothing;
   }
   std::size_t saved_bytes() override {
     return saved_ == Saved::kThere ? static_cast<std::size_t>(kSavedMiB * kMiB) : 0;
   }
-  void reset_peak_memory() override {
-    log += "z";
-    peak_MiB_ = 0;
-  }
-  std::size_t peak_memory_bytes() override { return static_cast<std::size_t>(peak_MiB_ * kMiB); }
-
   void synchronize() override {
-    FakeClock::synchronize();
-    peak_MiB_ = std::max(peak_MiB_, pending_peak_MiB_);
-    pending_peak_MiB_ = 0;
+    FakeMachineFor::synchronize();
     if (saved_ == Saved::kPending) saved_ = Saved::kThere;
   }
 
@@ -64,18 +46,7 @@ class FakeMachine : public AttentionWork, public FakeClock {
   }
 
  private:
-  void enqueue_work(double ms, double peak_MiB) {
-    enqueue(ms);
-    pending_peak_MiB_ = std::max(pending_peak_MiB_, peak_MiB);
-  }
-  void run(Passes& passes) {
-    const int pass = passes.count++;
-    enqueue_work(passes.ms(pass), passes.peak_MiB(pass));
-    passes.on_run(pass);
-  }
-
   enum class Saved { kNothing, kPending, kThere } saved_ = Saved::kNothing;
-  double peak_MiB_ = 0, pending_peak_MiB_ = 0;
 };
 
 // A number of the forward and of the backward passes: "forward_" + what, and "backward_" + what.
@@ -166,13 +137,6 @@ Verdict prepares_each_backward(std::uint64_t) {
 }
 
 // ---- times --------------------------------------------------------------------------------------
-
-Verdict synchronises(std::uint64_t) {
-  FakeMachine machine;
-  (void)machine.measured(2, 5);
-  return first_failure({synchronises_before_reading(machine.log, "pfqb"),
-                        nothing_between_the_readings(machine.log)});
-}
 
 Verdict waits_for_asynchronous_work(std::uint64_t seed) {
   FakeMachine machine;
@@ -416,67 +380,50 @@ Planned<Part3> measured(const std::string& name, AttentionStatus status = Attent
           .numbers = Part3::numbers({.name = "", .measurement = m})};
 }
 
-Verdict a_row_for_each(std::uint64_t) {
-  return first_failure(
-      {judge_rows<Part3>({measured("standard"), measured("flash"), measured("flash, causal")},
-                         {judge_status<Part3>, judge_message<Part3>, judge_numbers<Part3>}),
-       judge_rows<Part3>({})});
-}
-
-Verdict with_failures(const std::vector<JudgeRow<Part3>>& judges) {
-  return judge_rows<Part3>(failures_between(measured("a good one")), judges);
-}
-
 Verdict keeps_what_was_measured(std::uint64_t) {
   return judge_rows<Part3>({measured("all fits"), measured("too long", kForward),
-                            measured("too long for a backward pass", kBackward)},
-                           {judge_status<Part3>, judge_message<Part3>, judge_numbers<Part3>});
+                            measured("too long for a backward pass", kBackward)});
 }
 
 }  // namespace
 
 TaskUnderTest task_under_test() {
-  return {.id = "part3.measure_attention",
-          .cases = {
-              {"counts warm-ups and passes", "which passes count", counts_passes},
-              {"no warm-ups", "which passes count", [](auto) { return counts(0, 3); }},
-              {"each backward pass has a forward pass of its own", "which passes count",
-               each_backward_has_a_forward},
-              {"prepares each forward pass and does not measure that", "which passes count",
-               prepares_each_forward},
-              {"prepares each backward pass and does not measure that", "which passes count",
-               prepares_each_backward},
-              {"synchronises before each reading of the clock", "waiting", synchronises},
-              {"waits for asynchronous work", "waiting", waits_for_asynchronous_work},
-              {"warm-up passes do not count", "which passes count", warmups_do_not_count},
-              {"the forward pass is not in the backward time", "which passes count",
-               forward_is_not_in_the_backward_time},
-              {"standard deviation", "statistics", sample_deviation},
-              {"a single pass has no deviation", "statistics", single_pass},
-              {"a small spread of large times", "statistics", small_spread},
-              {"peak memory of the timed forward passes", "peak memory", forward_peak},
-              {"peak memory of the timed backward passes", "peak memory", backward_peak},
-              {"the forward pass is not in the backward peak", "peak memory",
-               forward_is_not_in_the_backward_peak},
-              {"saved activations", "peak memory", saved_activations},
-              {"out of memory in a forward pass", "out of memory", out_of_memory_forward},
-              {"out of memory in a backward pass", "out of memory", out_of_memory_backward},
-              {"out of memory in front of a backward pass", "out of memory",
-               out_of_memory_before_a_backward_pass},
-              {"out of memory while waiting", "out of memory", out_of_memory_when_waiting},
-              {"other errors reach the caller", "out of memory", other_errors_pass},
-              {"a row for each configuration", "a list of configurations", a_row_for_each},
-              {"goes on after a failure", "a list of configurations",
-               [](auto) { return with_failures({}); }},
-              {"each failure has its status", "a list of configurations",
-               [](auto) { return with_failures({judge_status<Part3>}); }},
-              {"a failure has a message and no numbers", "a list of configurations",
-               [](auto) {
-                 return with_failures({judge_message<Part3>, judge_numbers<Part3>});
-               }},
-              {"a row keeps what was measured before memory ran out", "a list of configurations",
-               keeps_what_was_measured},
-          }};
+  TaskUnderTest task{
+      .id = "part3.measure_attention",
+      .cases = {
+          {"counts warm-ups and passes", "which passes count", counts_passes},
+          {"no warm-ups", "which passes count", [](auto) { return counts(0, 3); }},
+          {"each backward pass has a forward pass of its own", "which passes count",
+           each_backward_has_a_forward},
+          {"prepares each forward pass and does not measure that", "which passes count",
+           prepares_each_forward},
+          {"prepares each backward pass and does not measure that", "which passes count",
+           prepares_each_backward},
+          {"synchronises before each reading of the clock", "waiting", synchronises<FakeMachine>},
+          {"waits for asynchronous work", "waiting", waits_for_asynchronous_work},
+          {"warm-up passes do not count", "which passes count", warmups_do_not_count},
+          {"the forward pass is not in the backward time", "which passes count",
+           forward_is_not_in_the_backward_time},
+          {"standard deviation", "statistics", sample_deviation},
+          {"a single pass has no deviation", "statistics", single_pass},
+          {"a small spread of large times", "statistics", small_spread},
+          {"peak memory of the timed forward passes", "peak memory", forward_peak},
+          {"peak memory of the timed backward passes", "peak memory", backward_peak},
+          {"the forward pass is not in the backward peak", "peak memory",
+           forward_is_not_in_the_backward_peak},
+          {"saved activations", "peak memory", saved_activations},
+          {"out of memory in a forward pass", "out of memory", out_of_memory_forward},
+          {"out of memory in a backward pass", "out of memory", out_of_memory_backward},
+          {"out of memory in front of a backward pass", "out of memory",
+           out_of_memory_before_a_backward_pass},
+          {"out of memory while waiting", "out of memory", out_of_memory_when_waiting},
+          {"other errors reach the caller", "out of memory", other_errors_pass},
+          {"a row keeps what was measured before memory ran out", "a list of configurations",
+           keeps_what_was_measured},
+      }};
+  add_cases_of_a_list(task, {measured("standard"), measured("flash"), measured("flash, causal")},
+                      failures_between(measured("a good one")));
+  return task;
 }
 
 }  // namespace flash::harness

@@ -7,13 +7,13 @@
 #include "common/all_passes.hpp"
 #include "common/attention_call.hpp"
 #include "common/cuda/device_tensor.hpp"
+#include "harness/attention_case.hpp"
 #include "harness/catch.hpp"
-#include "harness/device_case.hpp"
 
 namespace flash::part3 {
 
+using harness::AttentionCase;
 using harness::Data;
-using harness::DeviceCase;
 
 template <class T>
 struct OnDevice {
@@ -80,7 +80,7 @@ void check_pair(const Registry& registry, const AttentionNames& names, const Att
                 bool causal, Data data = Data::kNormal) {
   CAPTURE(names.forward, names.backward, to_string<4>(shape.of_queries()), shape.keys, causal,
           sizeof(T));
-  const DeviceCase problem{.shape = shape, .causal = causal, .data = data};
+  const AttentionCase problem{.shape = shape, .causal = causal, .data = data};
   const OnDevice<T> on_device(shape, data);
   AttentionProblem dense{shape, problem.options(), dtype_of<T>(), {}};
   if (!registry.forward.find(names.forward, DeviceKind::kGpu).why_not(dense).empty() ||
@@ -134,19 +134,19 @@ bool run_entry(const EntryOfPass& entry, const Pass& pass) {
 
 // The graded cases with each pass of one direction, within its predicate. Not with the pass of the
 // task, which is graded, nor with standard attention, the peer, which has tests of its own.
-template <template <class> class Call, class Entries>
-void check_cases(const Entries& entries, const std::vector<DeviceCase>& problems) {
+template <template <class, template <class, int> class> class Call, class Entries>
+void check_cases(const Entries& entries, const std::vector<AttentionCase>& problems) {
   for (const auto& entry : entries) {
     if (entry.name == "flash" || entry.name == "standard") continue;
     if (is_left_out(entry.name, entries.size())) continue;
     int taken = 0;
-    for (const DeviceCase& problem : problems)
+    for (const AttentionCase& problem : problems)
       harness::with_type(problem.type, [&]<class T>(T) {
         const bool finite = problem.data != Data::kNaN && problem.data != Data::kNaNInScores &&
                             problem.data != Data::kMinusInfinity;
         if (entry.finite_inputs && !finite) return;
         CAPTURE(entry.name, problem.name);
-        Call<T> call(problem, 1);
+        Call<T, harness::DeviceCopy> call(problem, 1);
         if (!run_entry<T>(entry, call.tensors.pass())) return;
         ++taken;
         const harness::Verdict verdict = call.verdict();

@@ -59,7 +59,7 @@ std::vector<Entry<AttentionForward>> rungs_of(const Registry& registry) {
 TEST_CASE("every rung gives the oracle's out and lse around the edges of its tiles") {
   if (harness::skipped_without_gpu()) return;
   const std::vector<DType> types{DType::kFloat16, DType::kBFloat16, DType::kFloat32};
-  std::vector<harness::DeviceCase> problems;
+  std::vector<harness::AttentionCase> problems;
   for (const DType type : types)
     for (const bool causal : {false, true})
       for (const Index head_dim : {64, 128, 256}) {
@@ -79,7 +79,7 @@ TEST_CASE("every rung gives the oracle's out and lse around the edges of its til
         }
       }
   using enum harness::Layout;
-  for (harness::DeviceCase problem : std::vector<harness::DeviceCase>{
+  for (harness::AttentionCase problem : std::vector<harness::AttentionCase>{
            {.name = "head_dim 72", .shape = {1, 2, 70, 70, 72}},
            {.name = "head_dim 200", .shape = {1, 1, 40, 90, 200}, .causal = true},
            {.name = "interleaved heads", .shape = {2, 3, 50, 70, 40}, .layout = kInterleavedHeads},

@@ -7,8 +7,8 @@
 #include <iterator>
 #include <optional>
 
+#include "harness/attention_case.hpp"
 #include "harness/catch.hpp"
-#include "harness/device_case.hpp"
 #include "harness/needs_gpu.hpp"
 
 using namespace flash;
@@ -65,7 +65,6 @@ struct Call : harness::ForwardCall<float> {
   template <class Run>
   Tensor<float, 4> out_of(Run run) {
     run(tensors.pass());
-    device::synchronize();
     tensors.copy_back();
     return packed(tensors.out.view());
   }
