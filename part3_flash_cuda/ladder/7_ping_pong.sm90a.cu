@@ -34,12 +34,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
 
   if (threadIdx.x == 0) {
     init(Q_full, 1);
-    for (int stage = 0; stage < C::kStages; ++stage) {
-      init(K_full[stage], 1);
-      init(V_full[stage], 1);
-      init(K_empty[stage], C::kGroups);
-      init(V_empty[stage], C::kGroups);
-    }
+    init_stages<C>(K_full, V_full, K_empty, V_empty);
     fence_barrier_init();
   }
   __syncthreads();

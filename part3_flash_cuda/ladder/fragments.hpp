@@ -375,27 +375,26 @@ inline std::string why_not(const AttentionProblem& problem) {
   return why_not_in_chunks(problem, 16);
 }
 
+// Tiles of kBlockQ queries, of all heads.
+template <class C>
+Index tiles_of(const AttentionShape& shape) {
+  return shape.batch * shape.heads * ((shape.queries + C::kBlockQ - 1) / C::kBlockQ);
+}
+
+template <class T>
+float scale_in_base_2(const AttentionForward<T>& pass) {
+  return static_cast<float>(attention_scale(pass.options, pass.shape().head_dim) * kLog2E);
+}
+
 // Launches the kernel with the first configuration of the table that is wide enough for the head
 // and fits into shared memory.
 template <class Table, class T, class KernelOf>
 void run(const char* name, const AttentionForward<T>& pass, Table table, KernelOf kernel_of) {
   const AttentionShape shape = check_attention(pass);
-  check_supported(why_not(problem_of(pass)));
-  const auto fits = [&]<class C>(C config) {
-    return shape.head_dim <= C::kHeadDim && has_room(config);
-  };
-  const auto start = [&]<class C>(C config) {
-    const Index blocks = (shape.queries + C::kBlockQ - 1) / C::kBlockQ;
-    launch(name, kernel_of(config),
-           {.grid = grid_size(shape.batch * shape.heads * blocks),
-            .block = static_cast<unsigned>(C::kThreads),
-            .shared_bytes = C::kSharedBytes,
-            .stream = pass.stream},
-           pass.q, pass.k, pass.v, pass.out, pass.lse,
-           static_cast<float>(attention_scale(pass.options, shape.head_dim) * kLog2E),
-           pass.options.causal);
-  };
-  if (!use_first(table, fits, start)) throw_no_room(shape.head_dim);
+  with_config(table, shape.head_dim, [&]<class C>(C config) {
+    launch(name, kernel_of(config), launch_of(config, tiles_of<C>(shape), pass.stream), pass.q,
+           pass.k, pass.v, pass.out, pass.lse, scale_in_base_2(pass), pass.options.causal);
+  });
 }
 
 }  // namespace flash::mma
