@@ -6,7 +6,6 @@
 #include <string>
 
 #include "common/cuda/device.hpp"
-#include "common/cuda/launch.hpp"
 #include "common/error.hpp"
 #include "common/tensor.hpp"
 
@@ -47,15 +46,6 @@ void with_config(Table<C...> table, Index head_dim, Use use) {
     return head_dim <= Each::kHeadDim && has_room(config);
   };
   if (!use_first(table, fits, use)) throw_no_room(head_dim);
-}
-
-// A launch of that many thread blocks of a configuration.
-template <class C>
-LaunchConfig launch_of(C, Index blocks, Stream stream) {
-  return {.grid = grid_size(blocks),
-          .block = static_cast<unsigned>(C::kThreads),
-          .shared_bytes = C::kSharedBytes,
-          .stream = stream};
 }
 
 }  // namespace flash

@@ -76,19 +76,12 @@ __global__ void __launch_bounds__(C::kThreads)
 // ./lab tune: Config<D, 64|80|96|128|160|176|256, 1|2, 1, 0>
 using Configs = Table<Config<64, 128, 1, 1, 0>, Config<128, 64, 1, 1, 0>, Config<256, 64, 1, 1, 0>>;
 
-template <class T>
-void forward(const AttentionForward<T>& pass) {
-  mma::run("wgmma", pass, Configs(), []<class C>(C) { return wgmma_kernel<T, C>; });
-}
-
 }  // namespace
 
 FLASH_ENTER(registry, name) {
-  registry.forward.add({.name = name,
-                        .device = DeviceKind::kGpu,
-                        .run = {.float16 = forward<Half>, .bfloat16 = forward<BFloat16>},
-                        .unsupported = why_not,
-                        .finite_inputs = true});
+  enter(registry, name, why_not, []<class T>(const AttentionForward<T>& pass) {
+    mma::run("wgmma", pass, Configs(), []<class C>(C) { return wgmma_kernel<T, C>; });
+  });
 }
 
 }  // namespace flash::wgmma_rung

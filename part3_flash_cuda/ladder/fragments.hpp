@@ -123,10 +123,26 @@ struct Work {
   }
 };
 
-// ---- Products -----------------------------------------------------------------------------------
+// ---- Tiles --------------------------------------------------------------------------------------
 //
 // `Tile` is a matrix of 16-bit numbers in shared memory, a row of kHeadDim after the other;
 // tile.chunk(row, c) is the address of columns 8 c to 8 c + 7 of a row.
+
+// Loads rows row0 to row0 + kRows - 1 of a head; zeros where there are none.
+template <class C, int kRows, class Tile, class T>
+__device__ void load_chunks(const Tile& tile, const Head<const T>& x, int row0) {
+  constexpr int kChunks = C::kHeadDim / kChunk;
+  const int c = threadIdx.x % kChunks;
+  FLASH_UNROLL_BY(4)
+  for (int row = threadIdx.x / kChunks; row < kRows; row += C::kThreads / kChunks) {
+    const bool exists = row0 + row < x.rows && c * kChunk < x.columns;
+    *reinterpret_cast<uint4*>(tile.chunk(row, c)) =
+        exists ? *reinterpret_cast<const uint4*>(x.data + (row0 + row) * x.row_stride + c * kChunk)
+               : uint4{};
+  }
+}
+
+// ---- Products -----------------------------------------------------------------------------------
 
 template <class T>
 __device__ __forceinline__ void multiply_add(float (&d)[4], const std::uint32_t (&a)[4],
@@ -395,6 +411,17 @@ void run(const char* name, const AttentionForward<T>& pass, Table table, KernelO
     launch(name, kernel_of(config), launch_of(config, tiles_of<C>(shape), pass.stream), pass.q,
            pass.k, pass.v, pass.out, pass.lse, scale_in_base_2(pass), pass.options.causal);
   });
+}
+
+// Enters a rung for both types of 16 bits: `forward` takes a pass of either.
+template <class Forward>
+void enter(Registry& registry, const char* name, std::string (*why_not)(const AttentionProblem&),
+           Forward forward) {
+  registry.forward.add({.name = name,
+                        .device = DeviceKind::kGpu,
+                        .run = {.float16 = forward, .bfloat16 = forward},
+                        .unsupported = why_not,
+                        .finite_inputs = true});
 }
 
 }  // namespace flash::mma
