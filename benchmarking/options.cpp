@@ -79,7 +79,8 @@ void Options::integers(const std::string& name, const std::string& help,
 
 void Options::choice(const std::string& name, const std::string& help,
                      std::optional<std::string>& target, const Strings& choices) {
-  add<std::string>(*app_, name, joined(choices, "|"), help, [&](const auto& text) { target = text; })
+  const std::string all = joined(choices, "|");
+  add<std::string>(*app_, name, all, help, [&](const auto& text) { target = text; })
       ->check(CLI::IsMember(choices).description(""));
 }
 

@@ -310,7 +310,8 @@ FLASH_ENTER(registry, name) {
   registry.softmax_matmul.add({.name = name,
                                .device = DeviceKind::kGpu,
                                .run = {.float32 = fused_split},
-                               .unsupported = [](const SoftmaxMatmulProblem&) { return why_not_hopper(); },
+                               .unsupported =
+                                   [](const SoftmaxMatmulProblem&) { return why_not_hopper(); },
                                .workspace_bytes = [](const SoftmaxMatmulProblem& problem) {
                                  return SplitV(nullptr, shape_of_v(problem.shape)).bytes();
                                }});
