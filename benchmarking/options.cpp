@@ -2,7 +2,6 @@
 #include "benchmarking/options.hpp"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <iostream>
@@ -10,45 +9,8 @@
 namespace flash {
 namespace {
 
-using std::to_string;
-
-// What reads a value: each gives nothing for a text that is none.
-auto integer_in(std::int64_t least, std::int64_t most) {
-  return [=](const std::string& text) -> std::optional<std::int64_t> {
-    std::int64_t number = 0;
-    const char* end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data(), end, number);
-    if (error != std::errc{} || stop != end || number < least || number > most) return std::nullopt;
-    return number;
-  };
-}
-
-// Any name, where there are no choices.
-auto one_of(const Strings& choices) {
-  return [=](const std::string& text) -> std::optional<std::string> {
-    const bool known = choices.empty() ? !text.empty() : contains(choices, text);
-    return known ? std::optional(text) : std::nullopt;
-  };
-}
-
-// The parts of "a,b,c"; nothing when one of them is there twice.
-template <class Read>
-auto list_of(Read read) {
-  return [=](const std::string& text) {
-    std::optional<std::vector<typename decltype(read(text))::value_type>> list(std::in_place);
-    for (std::size_t begin = 0; begin <= text.size();) {
-      const std::size_t end = std::min(text.find(',', begin), text.size());
-      const auto part = read(text.substr(begin, end - begin));
-      if (!part || std::ranges::count(*list, *part) > 0) return decltype(list)();
-      list->push_back(*part);
-      begin = end + 1;
-    }
-    return list;
-  };
-}
-
 // A number of digits with at most one point, and a unit. strtod would take "1e3", "inf" and the
-// locale's comma.
+// locale's comma; CLI11 takes whole numbers only.
 std::optional<std::size_t> parse_bytes(const std::string& text) {
   const std::size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
   const std::string number = text.substr(0, digits), suffix = text.substr(digits);
@@ -76,6 +38,20 @@ std::string wrapped(const std::string& text) {
   return result;
 }
 
+template <class T>
+CLI::Option* add(CLI::App& app, const std::string& name, const std::string& value,
+                 const std::string& help, std::function<void(const T&)> keep) {
+  return app.add_option_function("--" + name, keep, wrapped(help))->option_text(value);
+}
+
+template <class T>
+CLI::Option* add_list(CLI::App& app, const std::string& name, const std::string& help,
+                      std::optional<std::vector<T>>& target) {
+  return add<std::vector<T>>(app, name, "LIST", help, [&](const auto& list) { target = list; })
+      ->delimiter(',')
+      ->allow_extra_args(false);
+}
+
 }  // namespace
 
 Options::Options(const std::string& program, const std::string& purpose)
@@ -85,55 +61,47 @@ Options::Options(const std::string& program, const std::string& purpose)
 }
 Options::~Options() = default;
 
-template <class Read, class Target>
-void Options::add(const std::string& name, const std::string& value, const std::string& help,
-                  const std::string& wanted, Read read, Target& target) {
-  const auto callback = [=, &target](const std::string& typed) {
-    const auto read_value = read(typed);
-    if (!read_value) throw OptionError("--" + name + " is '" + typed + "'; it must be " + wanted);
-    target = *read_value;
-  };
-  app_->add_option_function<std::string>("--" + name, callback, wrapped(help))->type_name(value);
-}
-
 void Options::flag(const std::string& name, const std::string& help, bool& target) {
   app_->add_flag("--" + name, target, wrapped(help));
 }
 
 void Options::integer(const std::string& name, const std::string& help,
                       std::optional<std::int64_t>& target, std::int64_t least, std::int64_t most) {
-  add(name, "N", help, "an integer from " + to_string(least) + " to " + to_string(most),
-      integer_in(least, most), target);
+  add<std::int64_t>(*app_, name, "N", help, [&](std::int64_t number) { target = number; })
+      ->check(CLI::Range(least, most).description(""));
 }
 
 void Options::integers(const std::string& name, const std::string& help,
                        std::optional<std::vector<std::int64_t>>& target, std::int64_t least,
                        std::int64_t most) {
-  add(name, "LIST", help,
-      "different integers from " + to_string(least) + " to " + to_string(most) +
-          " with commas between, like 16,32",
-      list_of(integer_in(least, most)), target);
+  add_list(*app_, name, help, target)->check(CLI::Range(least, most).description(""));
 }
 
 void Options::choice(const std::string& name, const std::string& help,
                      std::optional<std::string>& target, const Strings& choices) {
   const std::string all = joined(choices, "|");
-  add(name, all, help, "one of " + all, one_of(choices), target);
+  add<std::string>(*app_, name, all, help, [&](const auto& text) { target = text; })
+      ->check(CLI::IsMember(choices).description(""));
 }
 
 void Options::names(const std::string& name, const std::string& help,
                     std::optional<Strings>& target) {
-  add(name, "LIST", help, "different names with commas between", list_of(one_of({})), target);
+  add_list(*app_, name, help, target);
 }
 
 void Options::bytes(const std::string& name, const std::string& help,
                     std::optional<std::size_t>& target) {
-  add(name, "BYTES", help, "at least 1 byte, like 4096, 512MiB or 1.5GiB", parse_bytes, target);
+  add<std::string>(*app_, name, "BYTES", help, [&, name](const std::string& text) {
+    target = parse_bytes(text);
+    if (!target)
+      throw OptionError("--" + name + " is '" + text +
+                        "'; it must be at least 1 byte, like 4096, 512MiB or 1.5GiB");
+  });
 }
 
 void Options::file(const std::string& name, const std::string& help,
                    std::filesystem::path& target) {
-  add(name, "FILE", help, "the name of a file", one_of({}), target);
+  add<std::string>(*app_, name, "FILE", help, [&](const auto& text) { target = text; });
 }
 
 bool Options::parse(int argc, const char* const* argv) {

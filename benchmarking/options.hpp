@@ -25,8 +25,8 @@ class App;  // it takes 3.8 s to compile: in options.cpp only
 
 namespace flash {
 
-// The command line cannot be used: "--passes is 'ten'; it must be an integer from 1 to 1000000".
-// Programs exit with 2.
+// The command line cannot be used: "--passes: Value ten not in range 1 to 1000000". Programs exit
+// with 2.
 class OptionError : public ArgumentError {
  public:
   using ArgumentError::ArgumentError;
@@ -41,13 +41,13 @@ class Options {
   void flag(const std::string& name, const std::string& help, bool& target);
   void integer(const std::string& name, const std::string& help,
                std::optional<std::int64_t>& target, std::int64_t least, std::int64_t most);
-  // "64,128,256", without duplicates.
+  // "64,128,256"
   void integers(const std::string& name, const std::string& help,
                 std::optional<std::vector<std::int64_t>>& target, std::int64_t least,
                 std::int64_t most);
   void choice(const std::string& name, const std::string& help, std::optional<std::string>& target,
               const Strings& choices);
-  // "standard,flash", without duplicates.
+  // "standard,flash"
   void names(const std::string& name, const std::string& help, std::optional<Strings>& target);
   // A number of bytes, at least 1: "4096", "512MiB", "1.5GiB" (1 MiB = 2^20 bytes).
   void bytes(const std::string& name, const std::string& help, std::optional<std::size_t>& target);
@@ -57,11 +57,6 @@ class Options {
   bool parse(int argc, const char* const* argv);
 
  private:
-  // `read` gives what was typed as a value, or nothing; `wanted` completes "it must be ...".
-  template <class Read, class Target>
-  void add(const std::string& name, const std::string& value, const std::string& help,
-           const std::string& wanted, Read read, Target& target);
-
   std::unique_ptr<CLI::App> app_;
 };
 

@@ -1,14 +1,4 @@
 # How the libraries and tests of this project are made.
-#
-#   flash_library(NAME [SHARED|STATIC|OBJECT] sources...)      any library, with the project's warnings and include paths
-#   flash_cu_library(NAME BACKEND files...)                    a library of .cu files: for the GPU, or for the emulator
-#   flash_task(PART NAME FILE)                                 a task: skeleton/FILE and solution/FILE, a library each (and backend)
-#   flash_task_tests(PART NAME CASES [cuda])                   its graded cases: one binary for each of those libraries
-#   flash_test(NAME LABEL [COST n] [ENVIRONMENT NAME=value] [LIBRARIES ...] SOURCES ...)
-#                                                              an ordinary Catch2 test binary; the costliest run first
-#   flash_backend_tests(NAME LABEL SOURCES ... ...)            one for each backend: the same tests of the same .cu files
-#   flash_mutants(NAME STEM LIBRARY l HEADER h LAUNCH call)    the test that each barrier of a .cu file is needed;
-#   flash_ladder_mutants(PART)                                 and of each rung of a ladder
 
 # ---- flags ----------------------------------------------------------------------------------------------------------------
 
@@ -60,6 +50,7 @@ target_compile_options(flash_skeleton_warnings INTERFACE
 
 # ---- libraries ------------------------------------------------------------------------------------------------------------
 
+# A library (SHARED, STATIC or OBJECT) with the project's warnings and include paths.
 function(flash_library name type)
   add_library(${name} ${type} ${ARGN})
   target_link_libraries(${name} PRIVATE flash_options)
@@ -116,10 +107,15 @@ function(flash_backend backend suffix_variable device_variable)
   set(${device_variable} ${device} PARENT_SCOPE)
 endfunction()
 
-# One shared library of .cu files for one backend. For the checks a file with the property FLASH_MUTABLE is compiled as a copy,
+# One shared library of .cu files, or of C++ for the backend "cpu". For the checks a file with the property FLASH_MUTABLE is compiled as a copy,
 # whose barriers tests/mutants can switch off one at a time; until then it does what the file does.
 find_package(Python3 QUIET COMPONENTS Interpreter)
 function(flash_cu_library name backend)
+  if(backend STREQUAL "cpu")
+    flash_library(${name} SHARED ${ARGN})
+    target_link_libraries(${name} PUBLIC flash_common)
+    return()
+  endif()
   flash_backend(${backend} suffix device)
   set(sources ${ARGN})
   if(NOT backend STREQUAL "gpu")
@@ -181,19 +177,14 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_SYSTEM_NAME STREQUAL "Linux" A
 endif()
 function(flash_variant variant library file backend)
   set(name ${library}_${variant})
-  if(backend STREQUAL "cpu")
-    flash_library(${name} SHARED ${file})
-    target_link_libraries(${name} PUBLIC flash_common)
-  else()
-    flash_cu_library(${name} ${backend} ${file})
-  endif()
+  flash_cu_library(${name} ${backend} ${file})
   target_link_libraries(${name} PRIVATE flash_${variant}_options)
   set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON OUTPUT_NAME ${library}
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/${variant})
 endfunction()
 
-# A task is one file, one library, one test binary: a skeleton that does not compile costs its own task only, and no symbol is
-# defined twice. The library exports the contract's functions (FLASH_EXPORT) and nothing else.
+# A task, skeleton/FILE and solution/FILE: one file, one library, one test binary. A skeleton that does not compile costs its own
+# task only, and no symbol is defined twice. The library exports the contract's functions (FLASH_EXPORT) and nothing else.
 function(flash_task part name file)
   get_filename_component(extension ${file} EXT)
   set(backends cpu)
@@ -207,16 +198,13 @@ function(flash_task part name file)
     foreach(backend ${backends})
       flash_backend(${backend} suffix device)
       set(library ${part}_${name}_${implementation}${suffix})
+      set_source_files_properties(solution/${file} PROPERTIES FLASH_MUTABLE ON)
+      flash_cu_library(${library} ${backend} ${implementation}/${file})
       if(backend STREQUAL "cpu")
-        flash_library(${library} SHARED ${implementation}/${file})
-        target_link_libraries(${library} PUBLIC flash_common)
         target_compile_options(${library} PRIVATE -g1) # lines, for crashes and endless loops
         if(FLASH_ASAN)
           flash_variant(sanitized ${library} ${implementation}/${file} cpu)
         endif()
-      else()
-        set_source_files_properties(solution/${file} PROPERTIES FLASH_MUTABLE ON)
-        flash_cu_library(${library} ${backend} ${implementation}/${file})
       endif()
       if(backend STREQUAL "cpu" OR backend STREQUAL "emulated")
         flash_variant(debug ${library} ${implementation}/${file} ${backend})
@@ -244,8 +232,9 @@ function(flash_discover_tests target label prefix)
   catch_discover_tests(${target} TEST_PREFIX "${prefix}: " PROPERTIES LABELS ${label} TIMEOUT 300 ${ARGN})
 endfunction()
 
-# CASES is an object library with flash::harness::task_under_test(); it is compiled once, whatever it is linked with.
-# Labels: PART-solution, PART-skeleton, with -gpu, -emulated or -checked behind them where the task is CUDA.
+# The graded cases of a task: a test binary for each of its libraries; "cuda" behind CASES says that it is a .cu file. CASES is an
+# object library with flash::harness::task_under_test(); it is compiled once, whatever it is linked with. Labels: PART-solution
+# and PART-skeleton, with -gpu, -emulated or -checked behind them where the task is CUDA.
 function(flash_task_tests part name cases)
   target_precompile_headers(${cases} REUSE_FROM flash_catch_headers)
   foreach(implementation skeleton solution)
@@ -288,6 +277,7 @@ function(flash_test_objects name)
   target_include_directories(${name} INTERFACE ${CMAKE_SOURCE_DIR})
 endfunction()
 
+# An ordinary test binary; of all tests the costliest run first.
 function(flash_test name label)
   cmake_parse_arguments(arg "" "COST;ENVIRONMENT" "SOURCES;LIBRARIES" ${ARGN})
   if(NOT DEFINED arg_COST)
@@ -360,6 +350,7 @@ endfunction()
 function(flash_ladder_mutants part)
   flash_registry(${part}_mutants_passes LIBRARIES ${part}_cuda_ladder_checked)
   get_target_property(rungs ${part}_cuda_ladder_checked FLASH_RUNGS)
+  list(TRANSFORM rungs REPLACE "^[^_]*_(.*)$" "\\1")
   foreach(rung ${rungs})
     flash_mutants(${part}_ladder_${rung} ${rung} LIBRARY ${part}_mutants_passes
       HEADER common/all_passes.hpp LAUNCH "run_entries(all_passes(), \"${rung}\")")

@@ -33,10 +33,9 @@ FLASH_EXPORT Index tuning_heads(const AttentionShape& shape);
 // 128 for up to 128 queries or keys, whichever are more, then 256, 512, ...
 FLASH_EXPORT Index tuning_length(const AttentionShape& shape);
 
-// The choices of one file, a line each. A line that says nothing to this version stays in the file
-// and is not used; a choice that is not among the configurations asked for is made again. Safe to
-// call from several threads; processes that write at the same time may lose each other's newest
-// line, and time it again.
+// The choices of one file, a line each. A line that is none is dropped; a choice that is not among
+// the configurations asked for is made again. Safe to call from several threads; processes that
+// write at the same time may lose each other's newest line, and time it again.
 class FLASH_EXPORT ForwardTuner {
  public:
   // Reads the file if it is there. Throws Error when it cannot be read.
@@ -56,7 +55,6 @@ class FLASH_EXPORT ForwardTuner {
   std::filesystem::path file_;
   std::map<TuningKey, FlashForwardConfig> choices_;
   std::map<TuningKey, FlashForwardConfig> defaults_;  // where there was no memory
-  std::vector<std::string> others_;                   // lines that are not ours to understand
   std::mutex mutex_;
 };
 

@@ -11,7 +11,8 @@ void fused_softmax_matmul(const SoftmaxMatmul<float>& pass, const SoftmaxMatmulB
   static const Registry registry = all_passes();
   static const auto& entry =
       registry.softmax_matmul.find(std::getenv("FLASH_MARK"), DeviceKind::kCpu);
-  PassMemory memory;
+  Tensor<std::byte, 1> workspace({static_cast<Index>(entry.workspace_of(problem_of(pass)))});
+  PassMemory memory{.workspace = workspace.data()};
   entry.run.of<float>()(pass, memory);
 }
 

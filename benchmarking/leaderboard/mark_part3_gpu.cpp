@@ -13,6 +13,7 @@ void flash_attention_forward_cuda(const AttentionForward<T>& pass,
                                   const std::optional<FlashForwardConfig>&) {
   static const Registry registry = all_passes();
   static const auto& entry = registry.forward.find(std::getenv("FLASH_MARK"), DeviceKind::kGpu);
+  check_supported(entry, pass);
   const auto bytes = static_cast<Index>(entry.workspace_of(problem_of(pass)));
   const DeviceTensor<std::byte, 1> workspace({bytes}, pass.stream);
   PassMemory memory;

@@ -1,5 +1,4 @@
-// Given: what the launchers of the backward pass share: the checks of their arguments, and the
-// choice of a configuration.
+// Given: the checks of arguments that the launchers of the backward pass share.
 #pragma once
 
 #include <limits>
@@ -33,15 +32,6 @@ AttentionShape check_inputs(const AttentionBackward<T>& pass, TensorView<const f
   check_view("delta", delta, shape.of_rows());
   check_supported(why_not(shape));
   return shape;
-}
-
-// Calls use(C()) for the first configuration that holds a head of `head_dim` and has room.
-template <class... C, class Use>
-void with_config(Table<C...> table, Index head_dim, Use use) {
-  const auto fits = [&]<class Each>(Each config) {
-    return head_dim <= Each::kHeadDim && has_room(config);
-  };
-  if (!use_first(table, fits, use)) throw_no_room(head_dim);
 }
 
 }  // namespace flash::backward

@@ -26,10 +26,26 @@ bool has_room(C) {
   return C::kSharedBytes <= device::shared_memory_per_block();
 }
 
+// Why kernels for Hopper do not run on the current GPU; "" when they do, or there is none.
+inline std::string why_not_hopper() {
+  if (device::count() == 0 || device::compute_capability() == 90) return "";
+  return "the GPU has compute capability " + std::to_string(device::compute_capability()) +
+         "; it must be 90 (Hopper)";
+}
+
 [[noreturn]] inline void throw_no_room(Index head_dim) {
   throw Unsupported("no configuration for a head_dim of " + std::to_string(head_dim) +
                     " has room in the " + std::to_string(device::shared_memory_per_block()) +
                     " bytes of shared memory that a block may have on this GPU");
+}
+
+// Calls use(C()) for the first configuration that holds a head of `head_dim` and has room.
+template <class... C, class Use>
+void with_config(Table<C...> table, Index head_dim, Use use) {
+  const auto fits = [&]<class Each>(Each config) {
+    return head_dim <= Each::kHeadDim && has_room(config);
+  };
+  if (!use_first(table, fits, use)) throw_no_room(head_dim);
 }
 
 }  // namespace flash

@@ -113,3 +113,14 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], const A& a, MatrixDescr
 
 }  // namespace flash
 #endif
+
+namespace flash {
+
+// A descriptor `bytes` further on. The address is in its lower half; the upper half stays a
+// constant.
+__device__ __forceinline__ MatrixDescriptor operator+(MatrixDescriptor descriptor, int bytes) {
+  const auto lower = static_cast<std::uint32_t>(descriptor.bits) + (bytes >> 4);
+  return {descriptor.bits >> 32 << 32 | lower};
+}
+
+}  // namespace flash

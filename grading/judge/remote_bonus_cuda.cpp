@@ -25,7 +25,7 @@ void call_with_delta(grading::Function of_float, const AttentionBackward<T>& pas
 template <class T>
 FlashBackwardBlocks flash_backward_blocks(Index head_dim) {
   FlashBackwardBlocks blocks;
-  backward::with_config(backward::Compiled<T>(), head_dim, [&]<class C>(C) {
+  with_config(backward::Compiled<T>(), head_dim, [&]<class C>(C) {
     blocks = {C::kOwn, C::kStream};
   });
   return blocks;

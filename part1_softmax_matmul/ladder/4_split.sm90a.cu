@@ -27,7 +27,7 @@
 #include <algorithm>
 
 #include "common/cuda/async_copy.hpp"
-#include "common/cuda/device.hpp"
+#include "common/cuda/configurations.hpp"
 #include "common/cuda/shared_address.hpp"
 #include "common/cuda/tma.hpp"
 #include "common/cuda/warpgroup.hpp"
@@ -83,13 +83,6 @@ __device__ __forceinline__ void start_copy(float* X, const TensorView<const floa
     else
       *to = 0;
   }
-}
-
-// A descriptor `bytes` further on. The address is in its lower half; the upper half stays a
-// constant.
-__device__ __forceinline__ MatrixDescriptor operator+(MatrixDescriptor descriptor, int bytes) {
-  const auto lower = static_cast<std::uint32_t>(descriptor.bits) + (bytes >> 4);
-  return {descriptor.bits >> 32 << 32 | lower};
 }
 
 // Starts sum = P V for a slab: three products, the small ones first.
@@ -269,13 +262,6 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-std::string why_not(const SoftmaxMatmulProblem&) {
-  if (device::count() > 0 && device::compute_capability() != 90)
-    return "the GPU has compute capability " + std::to_string(device::compute_capability()) +
-           "; it must be 90 (Hopper)";
-  return "";
-}
-
 Shape<4> shape_of_v(const SoftmaxMatmulShape& shape) {
   return {shape.batch, 1, shape.d2, shape.d3};
 }
@@ -324,7 +310,8 @@ FLASH_ENTER(registry, name) {
   registry.softmax_matmul.add({.name = name,
                                .device = DeviceKind::kGpu,
                                .run = {.float32 = fused_split},
-                               .unsupported = why_not,
+                               .unsupported =
+                                   [](const SoftmaxMatmulProblem&) { return why_not_hopper(); },
                                .workspace_bytes = [](const SoftmaxMatmulProblem& problem) {
                                  return SplitV(nullptr, shape_of_v(problem.shape)).bytes();
                                }});

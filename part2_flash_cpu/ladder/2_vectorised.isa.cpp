@@ -210,13 +210,13 @@ namespace {
 // These kernels take kKeys<T> keys at a time, whatever block_keys and block_queries are.
 template <class T>
 void forward(const AttentionForward<T>& pass) {
-  forward_in_tasks(pass, vectorised_kernels<T>(),
+  forward_in_tasks(pass, vectorised_kernels().of<T>(),
                    {.query_panels = 3, .block_keys = 64, .last_first = false});
 }
 
 template <class T>
 void backward(const AttentionBackward<T>& pass) {
-  backward_in_tasks(pass, vectorised_kernels<T>(),
+  backward_in_tasks(pass, vectorised_kernels().of<T>(),
                     {.splits = 1, .key_panels = 1, .block_queries = 64});
 }
 

@@ -6,7 +6,6 @@
 namespace flash {
 
 // Of the instruction set that runs here (isa.hpp).
-template <class T>
-const Kernels<T>& register_blocked_kernels();
+const RungKernels& register_blocked_kernels();
 
 }  // namespace flash

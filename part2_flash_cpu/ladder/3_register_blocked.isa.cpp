@@ -408,13 +408,13 @@ namespace {
 
 template <class T>
 void forward(const AttentionForward<T>& pass) {
-  forward_in_tasks(pass, register_blocked_kernels<T>(),
+  forward_in_tasks(pass, register_blocked_kernels().of<T>(),
                    {.query_panels = 4, .block_keys = 96, .last_first = false});
 }
 
 template <class T>
 void backward(const AttentionBackward<T>& pass) {
-  backward_in_tasks(pass, register_blocked_kernels<T>(),
+  backward_in_tasks(pass, register_blocked_kernels().of<T>(),
                     {.splits = 1, .key_panels = 4, .block_queries = 64});
 }
 

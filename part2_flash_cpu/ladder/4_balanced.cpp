@@ -25,7 +25,7 @@ constexpr Index kTasks = 16;
 template <class T>
 ForwardPlan forward_plan(const AttentionShape& shape, bool causal) {
   const Index panels =
-      shape.batch * shape.heads * shape.queries / register_blocked_kernels<T>().panel;
+      shape.batch * shape.heads * shape.queries / register_blocked_kernels().of<T>().panel;
   return {.query_panels = std::clamp<Index>(panels / kTasks, 1, 4),
           .block_keys = 96,
           .last_first = causal};
@@ -35,7 +35,7 @@ ForwardPlan forward_plan(const AttentionShape& shape, bool causal) {
 // as large as that allows.
 template <class T>
 BackwardPlan backward_plan(const AttentionShape& shape) {
-  const Index panels = std::max<Index>(1, shape.keys / register_blocked_kernels<T>().panel);
+  const Index panels = std::max<Index>(1, shape.keys / register_blocked_kernels().of<T>().panel);
   const Index splits = std::clamp<Index>(kTasks / (shape.batch * shape.heads), 1, panels);
   return {.splits = splits,
           .key_panels = std::clamp<Index>(panels / std::max<Index>(2, splits), 1, 4),
@@ -45,14 +45,14 @@ BackwardPlan backward_plan(const AttentionShape& shape) {
 template <class T>
 void forward(const AttentionForward<T>& pass) {
   const AttentionShape shape = check_attention(pass);
-  forward_in_tasks(pass, register_blocked_kernels<T>(),
+  forward_in_tasks(pass, register_blocked_kernels().of<T>(),
                    forward_plan<T>(shape, pass.options.causal));
 }
 
 template <class T>
 void backward(const AttentionBackward<T>& pass) {
   const AttentionShape shape = check_attention(pass);
-  backward_in_tasks(pass, register_blocked_kernels<T>(), backward_plan<T>(shape));
+  backward_in_tasks(pass, register_blocked_kernels().of<T>(), backward_plan<T>(shape));
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 // the best set that the processor has, or the one in the environment's FLASH_ISA.
 //
 // A file N_name.isa.cpp ends its kernels with FLASH_KERNELS(name), where flash::FLASH_ISA has a
-// constexpr function kernels<T>(). That defines name_kernels<T>(), the kernels that run here. A
-// rung may leave out the kernels of the pass that it does not enter.
+// constexpr function kernels<T>(). That defines name_kernels(), the kernels that run here. A rung
+// may leave out the kernels of the pass that it does not enter.
 //
 // The kernels use no inline function of the standard library or of this project but those of
 // common/cpu/simd.hpp: the linker may put the copy of another instruction set in its place (a test
@@ -22,25 +22,19 @@ int chosen_isa();
 
 }  // namespace flash
 
-#define FLASH_DEFINE_KERNELS(name)                         \
-  namespace flash::FLASH_ISA {                             \
-  extern const Kernels<float> name##_float;                \
-  extern const Kernels<double> name##_double;              \
-  const Kernels<float> name##_float = kernels<float>();    \
-  const Kernels<double> name##_double = kernels<double>(); \
+#define FLASH_DEFINE_KERNELS(name)                                       \
+  namespace flash::FLASH_ISA {                                           \
+  extern const RungKernels name##_kernels;                               \
+  const RungKernels name##_kernels{kernels<float>(), kernels<double>()}; \
   }
 
 #ifdef FLASH_HAVE_AVX
-#define FLASH_DECLARE_KERNELS(name)           \
-  namespace flash {                           \
-  namespace avx2 {                            \
-  extern const Kernels<float> name##_float;   \
-  extern const Kernels<double> name##_double; \
-  }                                           \
-  namespace avx512 {                          \
-  extern const Kernels<float> name##_float;   \
-  extern const Kernels<double> name##_double; \
-  }                                           \
+#define FLASH_DECLARE_KERNELS(name)        \
+  namespace flash::avx2 {                  \
+  extern const RungKernels name##_kernels; \
+  }                                        \
+  namespace flash::avx512 {                \
+  extern const RungKernels name##_kernels; \
   }
 #define FLASH_EACH_ISA(what) &baseline::what, &avx2::what, &avx512::what
 #else
@@ -49,22 +43,14 @@ int chosen_isa();
 #endif
 
 #ifdef FLASH_BASELINE
-#define FLASH_KERNELS(name)                                                \
-  FLASH_DEFINE_KERNELS(name)                                               \
-  FLASH_DECLARE_KERNELS(name)                                              \
-  namespace flash {                                                        \
-  template <class T>                                                       \
-  const Kernels<T>& name##_kernels();                                      \
-  template <>                                                              \
-  const Kernels<float>& name##_kernels() {                                 \
-    const Kernels<float>* const each[] = {FLASH_EACH_ISA(name##_float)};   \
-    return *each[chosen_isa()];                                            \
-  }                                                                        \
-  template <>                                                              \
-  const Kernels<double>& name##_kernels() {                                \
-    const Kernels<double>* const each[] = {FLASH_EACH_ISA(name##_double)}; \
-    return *each[chosen_isa()];                                            \
-  }                                                                        \
+#define FLASH_KERNELS(name)                                             \
+  FLASH_DEFINE_KERNELS(name)                                            \
+  FLASH_DECLARE_KERNELS(name)                                           \
+  namespace flash {                                                     \
+  const RungKernels& name##_kernels() {                                 \
+    const RungKernels* const each[] = {FLASH_EACH_ISA(name##_kernels)}; \
+    return *each[chosen_isa()];                                         \
+  }                                                                     \
   }
 #else
 #define FLASH_KERNELS(name) FLASH_DEFINE_KERNELS(name)

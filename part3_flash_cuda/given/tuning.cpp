@@ -31,17 +31,15 @@ std::string line_of(const TuningKey& key, const FlashForwardConfig& config) {
   return line + ' ' + key.gpu;
 }
 
-std::optional<std::pair<TuningKey, FlashForwardConfig>> parsed(const std::string& line) {
-  char dtype[16], mask[16];
+std::optional<std::pair<TuningKey, FlashForwardConfig>> parsed(const char* line) {
+  char dtype[16], mask[16], gpu[256];
   long long numbers[7];
-  int name = 0;
-  const int found = std::sscanf(line.c_str(), "v1 %15s %lld %lld %lld %15s %lld %lld %lld %lld %n",
-                                dtype, &numbers[0], &numbers[1], &numbers[2], mask, &numbers[3],
-                                &numbers[4], &numbers[5], &numbers[6], &name);
-  if (found < 9) return std::nullopt;
-  const std::string gpu = line.substr(static_cast<std::size_t>(name));
+  const int found =
+      std::sscanf(line, "v1 %15s %lld %lld %lld %15s %lld %lld %lld %lld %255[^\n]", dtype,
+                  &numbers[0], &numbers[1], &numbers[2], mask, &numbers[3], &numbers[4],
+                  &numbers[5], &numbers[6], gpu);
+  if (found < 10) return std::nullopt;
   const bool causal = std::string_view(mask) == "causal";
-  if (gpu.empty() || (!causal && std::string_view(mask) != "all")) return std::nullopt;
   return std::pair{TuningKey{gpu, dtype, numbers[0], numbers[1], numbers[2], causal},
                    FlashForwardConfig{numbers[3], numbers[4], numbers[5], numbers[6]}};
 }
@@ -120,22 +118,13 @@ Index tuning_length(const AttentionShape& shape) {
 ForwardTuner::ForwardTuner(std::filesystem::path file) : file_(std::move(file)) {
   std::FILE* const open = std::fopen(file_.c_str(), "r");
   if (open == nullptr && (errno == ENOENT || errno == ENOTDIR)) return;
-  std::string text;
-  char block[4096];
-  if (open != nullptr)
-    while (const std::size_t count = std::fread(block, 1, sizeof block, open))
-      text.append(block, count);
-  const bool failed = open == nullptr || std::ferror(open);
-  if (open != nullptr) std::fclose(open);
+  if (open == nullptr) throw Error(file_.string() + " cannot be read");
+  char line[512];
+  while (std::fgets(line, sizeof line, open) != nullptr)
+    if (const auto choice = parsed(line)) choices_[choice->first] = choice->second;
+  const bool failed = std::ferror(open) != 0;  // of a folder, say
+  std::fclose(open);
   if (failed) throw Error(file_.string() + " cannot be read");
-  for (std::size_t begin = 0, end; begin < text.size(); begin = end + 1) {
-    end = std::min(text.find('\n', begin), text.size());
-    const std::string line = text.substr(begin, end - begin);
-    if (const auto choice = parsed(line))
-      choices_[choice->first] = choice->second;
-    else
-      others_.push_back(line);
-  }
 }
 
 FlashForwardConfig ForwardTuner::choose(
@@ -168,7 +157,6 @@ FlashForwardConfig ForwardTuner::choose(
 void ForwardTuner::save() const {
   std::string text;
   for (const auto& [key, config] : choices_) text += line_of(key, config) + "\n";
-  for (const std::string& line : others_) text += line + "\n";
   std::error_code error;
   std::filesystem::create_directories(file_.parent_path(), error);
   const std::string whole = file_.string() + "." + std::to_string(getpid());

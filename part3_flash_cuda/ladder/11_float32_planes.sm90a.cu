@@ -115,12 +115,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
       init(work_full[slot], 1);
       init(work_empty[slot], 4 * C::kGroups);
     }
-    for (int stage = 0; stage < C::kStages; ++stage) {
-      init(K_full[stage], 1);
-      init(V_full[stage], 1);
-      init(K_empty[stage], C::kGroups);
-      init(V_empty[stage], C::kGroups);
-    }
+    init_stages<C>(K_full, V_full, K_empty, V_empty);
     fence_barrier_init();
   }
   __syncthreads();
@@ -360,8 +355,7 @@ template <class C>
 void start_attention(const AttentionForward<float>& pass, const Split<C>& split,
                      const Choice& choice, Counters* counters) {
   const AttentionShape shape = pass.shape();
-  const Index heads = shape.batch * shape.heads,
-              blocks = (shape.queries + C::kBlockQ - 1) / C::kBlockQ;
+  const Index heads = shape.batch * shape.heads, tiles = tiles_of<C>(shape), blocks = tiles / heads;
   constexpr Index kInCache = 16 << 20;  // K and V of a section; the L2 cache of an H200 has 50 MB
   const Index fit = kInCache / (4 * C::kPlanes * shape.keys * shape.head_dim),
               least = (4 * device::multiprocessors() + blocks - 1) / blocks,
@@ -371,17 +365,14 @@ void start_attention(const AttentionForward<float>& pass, const Split<C>& split,
                           planes, {heads, C::kPlanes, shape.keys, shape.head_dim}),
                       C::kBlockK);
   };
-  launch("float32_planes", planes_kernel<C>,
-         {.grid = grid_size(std::min<Index>(heads * blocks, device::multiprocessors())),
-          .block = static_cast<unsigned>(C::kThreads),
-          .shared_bytes = C::kSharedBytes,
-          .stream = pass.stream,
-          .begins_early = true},
-         tensor_map(pass.q, C::kBlockQ), map(split.k), map(split.v),
-         Arguments{pass.q, pass.out, pass.lse, shape,
-                   static_cast<float>(attention_scale(pass.options, shape.head_dim) * kLog2E),
-                   pass.options.causal, split.k_factor, split.v_factor},
-         Tiles{grid_size(heads * blocks).x, static_cast<int>(section), counters, choice.is_robust,
+  LaunchConfig config =
+      launch_of(C(), std::min<Index>(tiles, device::multiprocessors()), pass.stream);
+  config.begins_early = true;
+  launch("float32_planes", planes_kernel<C>, config, tensor_map(pass.q, C::kBlockQ), map(split.k),
+         map(split.v),
+         Arguments{pass.q, pass.out, pass.lse, shape, scale_in_base_2(pass), pass.options.causal,
+                   split.k_factor, split.v_factor},
+         Tiles{grid_size(tiles).x, static_cast<int>(section), counters, choice.is_robust,
                !C::kScales});
 }
 
@@ -448,7 +439,6 @@ FLASH_ENTER(registry, name) {
          .run = {.float32 =
                      [run](const AttentionForward<float>& pass, PassMemory& memory) {
                        const AttentionShape shape = check_attention(pass);
-                       check_supported(why_not_here(problem_of(pass)));
                        run(shape, memory.workspace, &pass);
                      }},
          .unsupported = why_not_here,

@@ -31,20 +31,6 @@ struct Tile {
   }
 };
 
-// Rows row0 to row0 + kRows - 1 of a head; zeros where exists is none.
-template <class C, int kRows, class T>
-__device__ void load_chunks(const Tile<C, T>& tile, const Head<const T>& x, int row0) {
-  constexpr int kChunks = C::kHeadDim / kChunk;
-  const int c = threadIdx.x % kChunks;
-  FLASH_UNROLL_BY(4)
-  for (int row = threadIdx.x / kChunks; row < kRows; row += C::kThreads / kChunks) {
-    const bool exists = row0 + row < x.rows && c * kChunk < x.columns;
-    *reinterpret_cast<uint4*>(tile.chunk(row, c)) =
-        exists ? *reinterpret_cast<const uint4*>(x.data + (row0 + row) * x.row_stride + c * kChunk)
-               : uint4{};
-  }
-}
-
 template <class T, class C>
 __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     tensor_cores_kernel(TensorView<const T, 4> q, TensorView<const T, 4> k,
@@ -79,19 +65,12 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
 using Configs =
     Table<Config<64, 128, 64, 4, 1, 2>, Config<128, 64, 64, 4, 1, 2>, Config<256, 64, 32, 4, 1, 2>>;
 
-template <class T>
-void forward(const AttentionForward<T>& pass) {
-  run("tensor_cores", pass, Configs(), []<class C>(C) { return tensor_cores_kernel<T, C>; });
-}
-
 }  // namespace
 
 FLASH_ENTER(registry, name) {
-  registry.forward.add({.name = name,
-                        .device = DeviceKind::kGpu,
-                        .run = {.float16 = forward<Half>, .bfloat16 = forward<BFloat16>},
-                        .unsupported = why_not,
-                        .finite_inputs = true});
+  enter(registry, name, why_not, []<class T>(const AttentionForward<T>& pass) {
+    run("tensor_cores", pass, Configs(), []<class C>(C) { return tensor_cores_kernel<T, C>; });
+  });
 }
 
 }  // namespace flash::tensor_cores

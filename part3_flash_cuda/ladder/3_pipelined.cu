@@ -102,19 +102,12 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
 using Configs = Table<Config<64, 128, 96, 4, 2, 2>, Config<128, 128, 64, 4, 2, 2, true>,
                       Config<256, 128, 64, 8, 2, 1>, Config<256, 64, 32, 4, 2, 2>>;
 
-template <class T>
-void forward(const AttentionForward<T>& pass) {
-  run("pipelined", pass, Configs(), []<class C>(C) { return pipelined_kernel<T, C>; });
-}
-
 }  // namespace
 
 FLASH_ENTER(registry, name) {
-  registry.forward.add({.name = name,
-                        .device = DeviceKind::kGpu,
-                        .run = {.float16 = forward<Half>, .bfloat16 = forward<BFloat16>},
-                        .unsupported = why_not,
-                        .finite_inputs = true});
+  enter(registry, name, why_not, []<class T>(const AttentionForward<T>& pass) {
+    run("pipelined", pass, Configs(), []<class C>(C) { return pipelined_kernel<T, C>; });
+  });
 }
 
 }  // namespace flash::pipelined

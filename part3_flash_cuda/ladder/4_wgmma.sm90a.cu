@@ -76,35 +76,12 @@ __global__ void __launch_bounds__(C::kThreads)
 // ./lab tune: Config<D, 64|80|96|128|160|176|256, 1|2, 1, 0>
 using Configs = Table<Config<64, 128, 1, 1, 0>, Config<128, 64, 1, 1, 0>, Config<256, 64, 1, 1, 0>>;
 
-template <class T>
-void forward(const AttentionForward<T>& pass) {
-  const AttentionShape shape = check_attention(pass);
-  check_supported(why_not(problem_of(pass)));
-  const auto fits = [&]<class C>(C config) {
-    return shape.head_dim <= C::kHeadDim && has_room(config);
-  };
-  const auto start = [&]<class C>(C) {
-    const Index blocks = (shape.queries + C::kBlockQ - 1) / C::kBlockQ;
-    launch("wgmma", wgmma_kernel<T, C>,
-           {.grid = grid_size(shape.batch * shape.heads * blocks),
-            .block = static_cast<unsigned>(C::kThreads),
-            .shared_bytes = C::kSharedBytes,
-            .stream = pass.stream},
-           pass.q, pass.k, pass.v, pass.out, pass.lse,
-           static_cast<float>(attention_scale(pass.options, shape.head_dim) * kLog2E),
-           pass.options.causal);
-  };
-  if (!use_first(Configs(), fits, start)) throw_no_room(shape.head_dim);
-}
-
 }  // namespace
 
 FLASH_ENTER(registry, name) {
-  registry.forward.add({.name = name,
-                        .device = DeviceKind::kGpu,
-                        .run = {.float16 = forward<Half>, .bfloat16 = forward<BFloat16>},
-                        .unsupported = why_not,
-                        .finite_inputs = true});
+  enter(registry, name, why_not, []<class T>(const AttentionForward<T>& pass) {
+    mma::run("wgmma", pass, Configs(), []<class C>(C) { return wgmma_kernel<T, C>; });
+  });
 }
 
 }  // namespace flash::wgmma_rung

@@ -77,19 +77,12 @@ __global__ void __launch_bounds__(C::kThreads)
 using Configs =
     Table<Config<64, 128, 2, 2, 0>, Config<128, 128, 2, 2, 0>, Config<256, 64, 2, 2, 0>>;
 
-template <class T>
-void forward(const AttentionForward<T>& pass) {
-  run("tma", pass, Configs(), []<class C>(C) { return tma_kernel<T, C>; });
-}
-
 }  // namespace
 
 FLASH_ENTER(registry, name) {
-  registry.forward.add({.name = name,
-                        .device = DeviceKind::kGpu,
-                        .run = {.float16 = forward<Half>, .bfloat16 = forward<BFloat16>},
-                        .unsupported = why_not,
-                        .finite_inputs = true});
+  enter(registry, name, why_not, []<class T>(const AttentionForward<T>& pass) {
+    run("tma", pass, Configs(), []<class C>(C) { return tma_kernel<T, C>; });
+  });
 }
 
 }  // namespace flash::tma_rung

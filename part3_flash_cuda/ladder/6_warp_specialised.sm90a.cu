@@ -33,12 +33,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
 
   if (threadIdx.x == 0) {
     init(Q_full, 1);
-    for (int stage = 0; stage < C::kStages; ++stage) {
-      init(K_full[stage], 1);
-      init(V_full[stage], 1);
-      init(K_empty[stage], C::kGroups);
-      init(V_empty[stage], C::kGroups);
-    }
+    init_stages<C>(K_full, V_full, K_empty, V_empty);
     fence_barrier_init();
   }
   __syncthreads();
@@ -88,19 +83,12 @@ __global__ void __launch_bounds__(C::kThreads, 1)
 using Configs =
     Table<Config<64, 128, 3, 2, 1>, Config<128, 128, 2, 2, 1>, Config<256, 80, 2, 2, 1>>;
 
-template <class T>
-void forward(const AttentionForward<T>& pass) {
-  run("warp_specialised", pass, Configs(), []<class C>(C) { return specialised_kernel<T, C>; });
-}
-
 }  // namespace
 
 FLASH_ENTER(registry, name) {
-  registry.forward.add({.name = name,
-                        .device = DeviceKind::kGpu,
-                        .run = {.float16 = forward<Half>, .bfloat16 = forward<BFloat16>},
-                        .unsupported = why_not,
-                        .finite_inputs = true});
+  enter(registry, name, why_not, []<class T>(const AttentionForward<T>& pass) {
+    run("warp_specialised", pass, Configs(), []<class C>(C) { return specialised_kernel<T, C>; });
+  });
 }
 
 }  // namespace flash::warp_specialised

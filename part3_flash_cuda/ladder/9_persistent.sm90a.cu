@@ -76,12 +76,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
       init(Q_full[buffer], 1);
       init(Q_empty[buffer], 4 * C::kGroups);
     }
-    for (int stage = 0; stage < C::kStages; ++stage) {
-      init(K_full[stage], 1);
-      init(V_full[stage], 1);
-      init(K_empty[stage], C::kGroups);
-      init(V_empty[stage], C::kGroups);
-    }
+    init_stages<C>(K_full, V_full, K_empty, V_empty);
     fence_barrier_init();
   }
   __syncthreads();
@@ -277,13 +272,11 @@ std::string why_not_here(const AttentionProblem& problem) {
 template <class T>
 void forward(const AttentionForward<T>& pass, PassMemory& memory) {
   const AttentionShape shape = check_attention(pass);
-  check_supported(why_not_here(problem_of(pass)));
   const auto fits = [&]<class C>(C config) {
     return shape.head_dim <= C::kHeadDim && has_room(config);
   };
-  const auto start = [&]<class C>(C) {
-    const Index heads = shape.batch * shape.heads,
-                count = heads * ((shape.queries + C::kBlockQ - 1) / C::kBlockQ);
+  const auto start = [&]<class C>(C config) {
+    const Index heads = shape.batch * shape.heads, count = tiles_of<C>(shape);
     // Sections of equal size: a last one of 4 heads, behind four of 63, cost up to 9 %.
     constexpr Index kInCache = 16 << 20;  // K and V of a section; the L2 cache of an H200 has 50 MB
     const Index fit = std::clamp<Index>(kInCache / (4 * shape.keys * shape.head_dim), 1, heads),
@@ -291,15 +284,9 @@ void forward(const AttentionForward<T>& pass, PassMemory& memory) {
     const auto next = static_cast<unsigned*>(memory.workspace);
     device::fill_bytes(next, 0, sizeof *next, pass.stream);
     launch("persistent", persistent_kernel<T, C>,
-           {.grid = grid_size(std::min<Index>(count, device::multiprocessors())),
-            .block = static_cast<unsigned>(C::kThreads),
-            .shared_bytes = C::kSharedBytes,
-            .stream = pass.stream},
+           launch_of(config, std::min<Index>(count, device::multiprocessors()), pass.stream),
            tensor_map(pass.q, C::kBlockQ), tensor_map(pass.k, C::kBlockK),
-           tensor_map(pass.v, C::kBlockK), tensor_map(pass.out, 16),
-           Arguments<T>{pass.out, pass.lse, shape,
-                        static_cast<float>(attention_scale(pass.options, shape.head_dim) * kLog2E),
-                        pass.options.causal},
+           tensor_map(pass.v, C::kBlockK), tensor_map(pass.out, 16), arguments_of(pass),
            Tiles{grid_size(count).x, static_cast<int>(section), next});
   };
   const bool is_short = shape.keys <= 2048;

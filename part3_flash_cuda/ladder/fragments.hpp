@@ -123,10 +123,26 @@ struct Work {
   }
 };
 
-// ---- Products -----------------------------------------------------------------------------------
+// ---- Tiles --------------------------------------------------------------------------------------
 //
 // `Tile` is a matrix of 16-bit numbers in shared memory, a row of kHeadDim after the other;
 // tile.chunk(row, c) is the address of columns 8 c to 8 c + 7 of a row.
+
+// Loads rows row0 to row0 + kRows - 1 of a head; zeros where there are none.
+template <class C, int kRows, class Tile, class T>
+__device__ void load_chunks(const Tile& tile, const Head<const T>& x, int row0) {
+  constexpr int kChunks = C::kHeadDim / kChunk;
+  const int c = threadIdx.x % kChunks;
+  FLASH_UNROLL_BY(4)
+  for (int row = threadIdx.x / kChunks; row < kRows; row += C::kThreads / kChunks) {
+    const bool exists = row0 + row < x.rows && c * kChunk < x.columns;
+    *reinterpret_cast<uint4*>(tile.chunk(row, c)) =
+        exists ? *reinterpret_cast<const uint4*>(x.data + (row0 + row) * x.row_stride + c * kChunk)
+               : uint4{};
+  }
+}
+
+// ---- Products -----------------------------------------------------------------------------------
 
 template <class T>
 __device__ __forceinline__ void multiply_add(float (&d)[4], const std::uint32_t (&a)[4],
@@ -375,27 +391,37 @@ inline std::string why_not(const AttentionProblem& problem) {
   return why_not_in_chunks(problem, 16);
 }
 
+// Tiles of kBlockQ queries, of all heads.
+template <class C>
+Index tiles_of(const AttentionShape& shape) {
+  return shape.batch * shape.heads * ((shape.queries + C::kBlockQ - 1) / C::kBlockQ);
+}
+
+template <class T>
+float scale_in_base_2(const AttentionForward<T>& pass) {
+  return static_cast<float>(attention_scale(pass.options, pass.shape().head_dim) * kLog2E);
+}
+
 // Launches the kernel with the first configuration of the table that is wide enough for the head
 // and fits into shared memory.
 template <class Table, class T, class KernelOf>
 void run(const char* name, const AttentionForward<T>& pass, Table table, KernelOf kernel_of) {
   const AttentionShape shape = check_attention(pass);
-  check_supported(why_not(problem_of(pass)));
-  const auto fits = [&]<class C>(C config) {
-    return shape.head_dim <= C::kHeadDim && has_room(config);
-  };
-  const auto start = [&]<class C>(C config) {
-    const Index blocks = (shape.queries + C::kBlockQ - 1) / C::kBlockQ;
-    launch(name, kernel_of(config),
-           {.grid = grid_size(shape.batch * shape.heads * blocks),
-            .block = static_cast<unsigned>(C::kThreads),
-            .shared_bytes = C::kSharedBytes,
-            .stream = pass.stream},
-           pass.q, pass.k, pass.v, pass.out, pass.lse,
-           static_cast<float>(attention_scale(pass.options, shape.head_dim) * kLog2E),
-           pass.options.causal);
-  };
-  if (!use_first(table, fits, start)) throw_no_room(shape.head_dim);
+  with_config(table, shape.head_dim, [&]<class C>(C config) {
+    launch(name, kernel_of(config), launch_of(config, tiles_of<C>(shape), pass.stream), pass.q,
+           pass.k, pass.v, pass.out, pass.lse, scale_in_base_2(pass), pass.options.causal);
+  });
+}
+
+// Enters a rung for both types of 16 bits: `forward` takes a pass of either.
+template <class Forward>
+void enter(Registry& registry, const char* name, std::string (*why_not)(const AttentionProblem&),
+           Forward forward) {
+  registry.forward.add({.name = name,
+                        .device = DeviceKind::kGpu,
+                        .run = {.float16 = forward, .bfloat16 = forward},
+                        .unsupported = why_not,
+                        .finite_inputs = true});
 }
 
 }  // namespace flash::mma

@@ -1,6 +1,6 @@
 // Small experiments with the tensor cores of the current device, or of the emulator: how they add,
 // and what becomes of a product of two float32 numbers that are cut in planes. float32.md explains
-// them, tensor_core_sums_main.cpp prints them.
+// them; tests/part3/tensor_core_sums_test.cpp makes them.
 #pragma once
 
 #include <utility>

@@ -14,8 +14,9 @@
 
 namespace flash::hopper {
 
-using mma::end_of, mma::kChunk, mma::Lane, mma::mask_scores, mma::pack, mma::RowEnd, mma::Rows,
-    mma::Scores, mma::softmax_step, mma::store, mma::store_lse, mma::unpack, mma::Work;
+using mma::end_of, mma::enter, mma::kChunk, mma::Lane, mma::mask_scores, mma::pack, mma::RowEnd,
+    mma::Rows, mma::scale_in_base_2, mma::Scores, mma::softmax_step, mma::store, mma::store_lse,
+    mma::tiles_of, mma::unpack, mma::Work;
 
 // kGroups warpgroups compute, 64 queries each; kProducers more copy. kBlockK keys a step, shared
 // memory for K and V of kStages steps.
@@ -45,6 +46,20 @@ __device__ __forceinline__ T* chunk_of(T* tile, int row, int c) {
   return tile + (c / 8 * kRows + row) * 64 + (c % 8 ^ row % 8) * kChunk;
 }
 
+// Of each stage: "full" waits for its copy, "empty" for all warpgroups that compute.
+template <class C>
+__device__ __forceinline__ void init_stages(Barrier (&K_full)[C::kStages],
+                                            Barrier (&V_full)[C::kStages],
+                                            Barrier (&K_empty)[C::kStages],
+                                            Barrier (&V_empty)[C::kStages]) {
+  for (int stage = 0; stage < C::kStages; ++stage) {
+    init(K_full[stage], 1);
+    init(V_full[stage], 1);
+    init(K_empty[stage], C::kGroups);
+    init(V_empty[stage], C::kGroups);
+  }
+}
+
 // Starts the copies of rows row0 to row0 + kRows - 1 of a head; `barrier` counts their bytes.
 template <class C, int kRows, class T>
 __device__ __forceinline__ void load_tile(T* tile, const TensorMap& map, Barrier& barrier, int row0,
@@ -64,13 +79,6 @@ __device__ __forceinline__ void prefetch_tile(const TensorMap& map, int row0, co
 }
 
 // ---- Products -----------------------------------------------------------------------------------
-
-// A descriptor `bytes` further on. The address is in its lower half; the upper half stays a
-// constant.
-__device__ __forceinline__ MatrixDescriptor operator+(MatrixDescriptor descriptor, int bytes) {
-  const auto lower = static_cast<std::uint32_t>(descriptor.bits) + (bytes >> 4);
-  return {descriptor.bits >> 32 << 32 | lower};
-}
 
 // Of Q or K: 16 columns are 32 bytes, and 8 rows 1024.
 template <class T>
@@ -225,10 +233,8 @@ class Turns {
 
 // Why the kernels do not take a problem, in words; "" when they take it.
 inline std::string why_not(const AttentionProblem& problem) {
-  if (device::count() > 0 && device::compute_capability() != 90)
-    return "the GPU has compute capability " + std::to_string(device::compute_capability()) +
-           "; it must be 90 (Hopper)";
-  return mma::why_not(problem);
+  const std::string why = why_not_hopper();
+  return why.empty() ? mma::why_not(problem) : why;
 }
 
 // What every kernel takes.
@@ -240,29 +246,20 @@ struct Arguments {
   float scale;  // in base 2
   bool causal;
 };
+template <class T>
+Arguments<T> arguments_of(const AttentionForward<T>& pass) {
+  return {pass.out, pass.lse, pass.shape(), scale_in_base_2(pass), pass.options.causal};
+}
 
 // Launches the kernel with the first configuration of the table that is wide enough for the head.
 template <class Table, class T, class KernelOf>
 void run(const char* name, const AttentionForward<T>& pass, Table table, KernelOf kernel_of) {
   const AttentionShape shape = check_attention(pass);
-  check_supported(why_not(problem_of(pass)));
-  const auto fits = [&]<class C>(C config) {
-    return shape.head_dim <= C::kHeadDim && has_room(config);
-  };
-  const auto start = [&]<class C>(C config) {
-    const Index blocks = (shape.queries + C::kBlockQ - 1) / C::kBlockQ;
-    launch(name, kernel_of(config),
-           {.grid = grid_size(shape.batch * shape.heads * blocks),
-            .block = static_cast<unsigned>(C::kThreads),
-            .shared_bytes = C::kSharedBytes,
-            .stream = pass.stream},
+  with_config(table, shape.head_dim, [&]<class C>(C config) {
+    launch(name, kernel_of(config), launch_of(config, tiles_of<C>(shape), pass.stream),
            tensor_map(pass.q, C::kBlockQ), tensor_map(pass.k, C::kBlockK),
-           tensor_map(pass.v, C::kBlockK),
-           Arguments<T>{pass.out, pass.lse, shape,
-                        static_cast<float>(attention_scale(pass.options, shape.head_dim) * kLog2E),
-                        pass.options.causal});
-  };
-  if (!use_first(table, fits, start)) throw_no_room(shape.head_dim);
+           tensor_map(pass.v, C::kBlockK), arguments_of(pass));
+  });
 }
 
 }  // namespace flash::hopper

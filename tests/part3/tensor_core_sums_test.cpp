@@ -1,4 +1,4 @@
-// What float32.md says of tensor cores, by the experiments that its program prints.
+// What float32.md says of tensor cores, by its experiments.
 #include "part3_flash_cuda/ladder/tensor_core_sums.hpp"
 
 #include <cmath>

@@ -19,8 +19,9 @@ BOUNDS = {torch.float32: 3e-6, torch.float64: 1e-14, torch.float16: 2e-3, torch.
 SHAPES = [(1, 1, 64, 64, 64), (2, 3, 100, 100, 64), (1, 2, 257, 257, 128), (1, 2, 130, 70, 32),
           (1, 2, 70, 130, 32), (1, 1, 33, 47, 13)]  # batch, heads, queries, keys, head_dim
 OWN = [(f"pytorch_{name}",) * 2 for name in ("flash", "math", "sdpa")]
-OURS = [("flash_best", "flash_best"), ("standard", "pytorch_flash"), ("flash", "pytorch_flash"),
-        ("pytorch_flash", "flash")]
+OURS = [("flash_best", "flash_best"), ("standard", "standard"), ("standard", "pytorch_flash"),
+        ("flash", "pytorch_flash"), ("pytorch_flash", "flash")]
+SCALE = 0.2  # not the default
 SKELETON = """
 import torch
 torch.ops.load_library("{}/libflash_course_skeleton.so")
@@ -51,9 +52,9 @@ def inputs(batch=2, heads=2, queries=7, keys=9, head_dim=8, swapped=False, **opt
     return [(one if swapped else one.contiguous()).requires_grad_() for one in x]
 
 
-def reference(q, k, v, causal):
+def reference(q, k, v, causal, scale=None):
     """Attention with gradients, from its formula."""
-    scores = q @ k.mT * q.shape[-1] ** -0.5
+    scores = q @ k.mT * (scale or q.shape[-1] ** -0.5)
     if causal:
         scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -torch.inf)
     return scores.softmax(-1) @ v
@@ -65,14 +66,6 @@ class Operator(unittest.TestCase):
     def setUpClass(cls):
         torch.ops.load_library(SOLUTION)
 
-    def test_gradients_are_those_of_the_formula(self):
-        for names in [("flash", "flash"), ("standard", "standard"), ("4_balanced", "flash"),
-                      ("flash", "pytorch_flash"), ("pytorch_math", "pytorch_math")]:
-            for causal in (False, True):
-                with self.subTest(names=names, causal=causal):
-                    torch.autograd.gradcheck(
-                        lambda q, k, v: attention(q, k, v, causal, 0.4, *names), inputs())
-
     def taken(self, pairs, swapped=False, **options):
         """How many problems each pair of passes takes; checks the results of each."""
         counts = dict.fromkeys(pairs, 0)
@@ -80,12 +73,12 @@ class Operator(unittest.TestCase):
         for shape, causal in itertools.product(SHAPES, (False, True)):
             x = inputs(*shape, swapped, **options)
             wide = [one.detach().double().requires_grad_() for one in x]
-            want = reference(*wide, causal)
+            want = reference(*wide, causal, SCALE)
             d_out = normal(3, *want.shape, **options)
             expected = [want, *torch.autograd.grad(want, wide, d_out.double())]
             for names in pairs:
                 try:
-                    out = attention(*x, causal, None, *names)
+                    out = attention(*x, causal, SCALE, *names)
                     results = [out, *torch.autograd.grad(out, x, d_out)]
                 except NotImplementedError:
                     continue

@@ -81,4 +81,17 @@ struct Kernels {
   void (*backward_sum)(const BackwardSum<T>&);
 };
 
+struct RungKernels {
+  Kernels<float> float32;
+  Kernels<double> float64;
+
+  template <class T>
+  const Kernels<T>& of() const {
+    if constexpr (sizeof(T) == sizeof(float))
+      return float32;
+    else
+      return float64;
+  }
+};
+
 }  // namespace flash
