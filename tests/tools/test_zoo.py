@@ -73,10 +73,6 @@ class Members(Test):
         self.assertGreater(sum(member.kind == "wrong" for member in members), 150)
         self.assertEqual(len({(member.kind, member.id) for member in members}), len(members))
 
-    def test_a_pair_may_be_a_mistake_with_a_name_of_its_own(self):
-        names = {f"fused_cpu/no_rescale{end}" for end in ("_of_o", "_of_l", "")}
-        pair, = zoo.pairs([member for member in zoo.load(TASKS) if member.id in names], 1)
-        self.assertIn("neither sum nor accumulator rescaled", pair.also)
 
     def test_a_sample_is_another_each_day_and_not_too_long(self):
         members = [zoo.Member("wrong", task, str(n), (), "a") for task in TASKS for n in range(9)]

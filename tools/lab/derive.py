@@ -12,6 +12,7 @@ In the skeleton the region is the prompt, as a TODO, and the code of the STUB li
 byte is the solution's.
 """
 
+import contextlib
 import re
 from pathlib import Path
 
@@ -84,12 +85,15 @@ def read_exact(path: Path) -> str:
     return path.read_bytes().decode("utf-8", "surrogateescape")
 
 
-def write_exact(path: Path, text: str) -> None:
+def write_exact(path: Path, text: str | bytes) -> None:
     """Writes the whole file or nothing of it."""
+    content = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+    temporary = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.new")
-        temporary.write_bytes(text.encode("utf-8", "surrogateescape"))
+        temporary.write_bytes(content)
         temporary.replace(path)
     except OSError as error:
+        with contextlib.suppress(OSError):  # such as a disk that is full
+            temporary.unlink(missing_ok=True)
         raise LabError(f"{path} cannot be written ({error.strerror})") from None

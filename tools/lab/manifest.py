@@ -126,14 +126,7 @@ _TASK_KEYS = {
 
 
 def load_part(file: Path) -> Part:
-    shown = f"{file.parent.name}/{file.name}"
-    try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise LabError(f"{shown}: cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise LabError(f"{shown}: not valid TOML: {error}") from None
-
+    shown, table = paths.relative(file), read_toml(file)
     check(shown, table, _PART_KEYS)
     prefix = f"{table['part']}."
     task_keys = _TASK_KEYS | {
@@ -152,6 +145,16 @@ def load_part(file: Path) -> Part:
                 raise LabError(f'{shown}: {key} is "{value}" in {values.count(value)} tasks; '
                                "it must be unique")
     return Part(table["part"], table["title"], file.parent, tuple(tasks))
+
+
+def read_toml(file: Path) -> dict:
+    shown = paths.relative(file)
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise LabError(f"{shown}: cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise LabError(f"{shown}: not valid TOML: {error}") from None
 
 
 def check(where: str, table: dict, keys: dict) -> None:

@@ -1,5 +1,6 @@
 """Draws the benchmarks' results: for each device and kind of problem time, rates and memory."""
 
+import io
 import itertools
 import math
 import re
@@ -18,6 +19,7 @@ from matplotlib.lines import Line2D  # noqa: E402
 from matplotlib.ticker import (FixedLocator, FuncFormatter, LogLocator, NullFormatter,  # noqa: E402
                                NullLocator)
 
+from lab import derive  # noqa: E402
 from lab.errors import LabError  # noqa: E402
 from lab.paths import relative  # noqa: E402
 from lab.results import Group, Row, groups, load  # noqa: E402
@@ -56,11 +58,7 @@ def plot(csv_file: Path, folder: Path) -> list[Path]:
         drawn["attention_ladder"] = _ladder(ladder)
     if float32:
         drawn["attention_float32"] = _errors(float32)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return [_save(figure, folder / f"{name}.png") for name, figure in drawn.items()]
-    except OSError as error:
-        raise LabError(f"{relative(folder)} cannot be written: {error.strerror}") from None
+    return [_save(figure, folder / f"{name}.png") for name, figure in drawn.items()]
 
 
 def figures(group: Group) -> list[tuple[str, Figure]]:
@@ -81,12 +79,9 @@ def _base_name(group: Group, first: bool) -> str:
 
 
 def _save(figure: Figure, file: Path) -> Path:
-    temporary = file.with_name(f".{file.name}.tmp")
-    try:
-        figure.savefig(temporary, dpi=DPI, format="png", metadata={"Software": None})
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)
+    out = io.BytesIO()
+    figure.savefig(out, dpi=DPI, format="png", metadata={"Software": None})
+    derive.write_exact(file, out.getvalue())
     return file
 
 

@@ -26,18 +26,16 @@ import shlex
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import tomllib
-
-from lab import build, grading, outcomes, paths, running
+from lab import build, grading, manifest, outcomes, paths, running
 from lab.backends import CHECKED, CPU, EMULATED
 from lab.errors import LabError
 from lab.manifest import Task
 from lab.outcomes import PASSED, TaskResult
 
-KINDS = ("wrong", "right")  # and "pair": two wrong ones at once
+KINDS = ("wrong", "right")
 # CPU seconds of a member in a sample, measured with g++ 12 and rounded up; a CUDA member is compiled
 # twice, with the checks and without.
 COST = {False: 3.0, True: 20.0}
@@ -111,7 +109,7 @@ def load(tasks: Sequence[Task]) -> list[Member]:
             file = folder() / kind / f"{task.name}.toml"
             if not file.is_file() or not task.path("solution").is_file():
                 continue
-            content = tomllib.loads(file.read_text(encoding="utf-8"))
+            content = manifest.read_toml(file)
             usual = {"case": content.pop("case")} if "case" in content else {}
             for name, entry in content.items():
                 values = {key: tuple(value) if isinstance(value, list) else value
@@ -139,26 +137,6 @@ def sample(members: Sequence[Member], seconds: float,
             chosen.append(member)
     return chosen
 
-
-def pairs(members: Sequence[Member], count: int) -> list[Member]:
-    """Two wrong members of one task at once, where both edits fit: the same ones each time."""
-    wrong = [member for member in members if member.kind == "wrong"]
-    chance, made = random.Random(1), {}
-    while wrong and len(made) < count and count > 0:
-        one = chance.choice(wrong)
-        two = chance.choice([other for other in wrong if other.task == one.task])
-        both = Member("pair", one.task, f"{one.name}+{two.name}", one.edit + two.edit)
-        try:
-            source = both.source()
-        except LabError:  # one is not there any more after the other, or it is the same one
-            continue
-        names = [one.named, two.named, f"{one.named} + {two.named}", f"{two.named} + {one.named}"]
-        # Both together may be a mistake with a name of its own.
-        names += [other.named for other in wrong
-                  if other.task == one.task and other.source() == source]
-        both = replace(both, also=tuple(filter(None, names)))
-        made[both.id] = both
-    return list(made.values())
 
 
 # ---- compiling and running ----------------------------------------------------------------------
@@ -248,17 +226,12 @@ def problems(member: Member, seen: Seen):
     names = {case.name for case in failed}
     diagnoses = {case.diagnosis for case in failed} - {""}
     if member.kind == "right":
-        remarks = [case for case in seen.result.cases if case.status != PASSED
-                   and not (case.challenge and case.status == outcomes.WRONG)]
-        for case in remarks:
-            yield f'"{case.name}" is {case.status}: {case.message.splitlines()[0]}'
+        for case in seen.result.cases:
+            if case.status != PASSED and not (case.challenge and case.status == outcomes.WRONG):
+                yield f'"{case.name}" is {case.status}: {case.message.splitlines()[0]}'
         return
     if not failed:
         yield "passes"
-        return
-    if member.kind == "pair":
-        if wrong := diagnoses - {*member.also}:
-            yield f"misnamed: {', '.join(sorted(wrong))}"
         return
     if member.case not in {case.name for case in seen.result.cases}:
         yield f'the task has no case "{member.case}"'
