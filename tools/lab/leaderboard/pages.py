@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
 from lab import web
+from lab.leaderboard.receipts import TIME
 from lab.leaderboard.standings import MARK, VERIFIED_STATE, Row, Standing
 
 # Colours of Okabe and Ito, which colour-blind people can tell apart.
@@ -27,6 +28,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 _HEAD = ("place", "name", "speed-up", "±, %", "total, ms", "roofline, %", "state", "date")
+_CLASSES = ("n", "text", "n", "n wide", "n wide", "n wide", "", "wide")  # of HTML's columns
 _EXPLAINED = ("*Speed-up* is over the reference, measured in turns with it: the inverse of the "
               "mean of the relative times of all passes; ± is how far it moves when turns are "
               "drawn again from those that were measured. *Total* is the sum of the median times. "
@@ -67,25 +69,22 @@ _STYLE = """tr.mark td { color: #5b6776 } tr.mark td.text { font-style: italic }
 
 def page(standings: Sequence[Standing], made: str) -> str:
     text = html.escape
+
+    def line(cells: Sequence[str], tag: str, kind: str = "") -> str:
+        return f'<tr class="{kind}">' + "".join(
+            f'<{tag} class="{name}">{text(cell)}</{tag}>'
+            for name, cell in zip(_CLASSES, cells)) + "</tr>"
+
     sections = []
     for standing in standings:
-        rows = []
-        for row in standing.rows:
-            place, name, speedup, plus, total, roofline, state, date = map(text, _cells(row))
-            kind = ' class="mark"' if row.entry.state == MARK else ""
-            rows.append(f'<tr{kind}><td class="n">{place}</td><td class="text">{name}</td>'
-                        f'<td class="n">{speedup}x</td><td class="n wide">{plus}</td>'
-                        f'<td class="n wide">{total}</td>'
-                        f'<td class="n wide">{roofline}</td><td>{state}</td>'
-                        f'<td class="wide">{date}</td></tr>')
+        rows = [line(_cells(row), "td", "mark" if row.entry.state == MARK else "")
+                for row in standing.rows]
         sections.append(f"""<section>
 <h2>{text(standing.board.title)}</h2>
 <p class="soft">{text(standing.board.name)} on {text(standing.device)}</p>
 {progress(standing)}
 <div class="scroll"><table>
-<tr><th class="n">place</th><th>name</th><th class="n">speed-up</th>
-<th class="n wide">±, %</th><th class="n wide">total, ms</th>
-<th class="n wide">roofline, %</th><th>state</th><th class="wide">date</th></tr>
+{line(_HEAD, "th")}
 {"".join(rows)}
 </table></div>
 <p class="soft">{text(standing.beside)}</p>
@@ -149,4 +148,4 @@ def _is_narrow(axes: Axes) -> bool:
 
 
 def _time(text: str) -> datetime.datetime:
-    return datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ")
+    return datetime.datetime.strptime(text, TIME)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import paths
+from lab import handout, paths
 from lab.errors import LabError
 from lab.leaderboard import boards, pytorch, receipts
 from lab.leaderboard.boards import Board
@@ -67,7 +67,7 @@ def collect(places: Iterable[Path]) -> tuple[list[Standing], list[str]]:
     for file in _files([receipts.folder(RECEIPTS), receipts.folder(MARKS), *places]):
         try:
             receipt = receipts.load(file)
-            digest = receipts.sha256(file)
+            digest = handout.sha256(file)
             if digest in seen:
                 continue
             seen.add(digest)
@@ -75,7 +75,7 @@ def collect(places: Iterable[Path]) -> tuple[list[Standing], list[str]]:
             if receipt.mark and not is_ours:
                 raise LabError("only a mark that was measured here stands on the board")
             entries.append(_entry(receipt, known, judged.get(digest)))
-        except LabError as error:
+        except (LabError, RecursionError) as error:  # one that is nested too deeply to be shown
             text = str(error)
             shown = paths.relative(file)
             left_out.append(text if text.startswith(shown) else f"{shown}: {text}")

@@ -84,12 +84,12 @@ def _verify(file: Path, source: Path) -> int:
         try:
             again, result = submit.take(where, receipt.name, sources, libraries)
         except NoResult as error:
-            refuted = Verification(receipts.sha256(file), False, str(error), receipt)
+            refuted = Verification(handout.sha256(file), False, str(error), receipt)
             raise LabError(f"it does not hold: {error}; "
                            f"{paths.relative(receipts.save_verification(refuted))}") from None
     screen.show(result)
     holds, why = _compare(claimed, result)
-    saved = receipts.save_verification(Verification(receipts.sha256(file), holds, why, again))
+    saved = receipts.save_verification(Verification(handout.sha256(file), holds, why, again))
     say(f"{'it holds' if holds else why}: {result.speedup:.3f}x of the reference, the receipt says "
         f"{claimed.speedup:.3f}x; {paths.relative(saved)}")
     return 0 if holds else 1
