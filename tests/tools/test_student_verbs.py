@@ -129,7 +129,7 @@ wrote {MEASURE}
         shown = "lab: part1_softmax_matmul/solution/measure.cpp"
         throws = f"{shown}: its skeleton throws NotYetImplemented of"
         for changed, said in (
-            ("// END SOLUTION\n", f"{shown}:1: END SOLUTION without a BEGIN SOLUTION"),
+            ("// END SOLUTION\n", f"{shown}:1: END SOLUTION does not fit"),
             (text.replace("part1.measure", "part1.fused_cpu"), f'{throws} "part1.fused_cpu";'),
             (text.replace("STUB throw", "throw"), f"{throws} nothing;"),
         ):
@@ -168,14 +168,17 @@ class Markers(Test):
         self.assertEqual(file.read_bytes(), b"// TODO p\r\n" + body)
 
     def test_malformed_markers(self):
-        begin = "// BEGIN SOLUTION a\n"
+        begin, end = "// BEGIN SOLUTION a\n", "// END SOLUTION\n"
         for solution, said in (
-            (begin + begin, "2: BEGIN SOLUTION inside the region that line 1 begins"),
-            ("x\n" + begin, "2: BEGIN SOLUTION without an END SOLUTION after it"),
-            ("// BEGIN SOLUTION \n", "1: BEGIN SOLUTION without a prompt"),
-            (begin + "// END SOLUTION b\n", '2: END SOLUTION is followed by "b"'),
-            (begin + "x;\n// STUB y;\n", "3: STUB must have code, and come right after"),
-            ("int x; " + begin, "1: a marker must be a // comment on a line of its own"),
+            (begin + begin + end, "1: BEGIN SOLUTION does not fit: a region is"),
+            ("x\n" + begin, "2: BEGIN SOLUTION does"),
+            (begin + "x\n" + end + "x\n" + end, "5: END SOLUTION does"),
+            ("// BEGIN SOLUTION \n" + end, "1: BEGIN SOLUTION does"),
+            (begin + "// END SOLUTION b\n", "1: BEGIN SOLUTION does"),
+            (begin + "x;\n// STUB y;\n" + end, "1: BEGIN SOLUTION does"),
+            (begin + "// STUB \n" + end, "1: BEGIN SOLUTION does"),
+            (begin + end + "int x; // STUB y;\n", "3: // STUB does"),
+            ("int x; " + begin + end, "1: BEGIN SOLUTION does"),
             ("int x;\n", "1: no BEGIN SOLUTION in this file"),
         ):
             self.assertIn(f"f.cu:{said}", self.refused(derive.derive, solution, "f.cu"))
