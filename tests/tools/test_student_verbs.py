@@ -1,6 +1,8 @@
 """hint, list, reset, watch and skeletons: what a reader sees, and what happens to files."""
 
+import io
 import os
+import sys
 import threading
 import time
 from unittest import mock
@@ -88,11 +90,8 @@ class Reset(Course):
 
     def test_without_an_answer_nothing_is_changed(self):
         self.file.write_text("my work")
-        self.patch(console, input=mock.Mock(side_effect=EOFError))
-        self.prints("reset fused_cpu",
-                    "lab: there is nobody to ask: --yes resets without asking\n", code=1)
-        self.patch(console, input=lambda question, markup: "")
-        self.prints("reset fused_cpu", "nothing was changed\n", code=1)
+        self.patch(sys, stdin=io.StringIO())
+        self.shows("reset fused_cpu", "nothing was changed (--yes resets without asking)\n", code=1)
         self.assertEqual((self.file.read_text(), self.kept()), ("my work", []))
 
     def test_where_nobody_kept_the_skeleton_it_says_so(self):  # a release did: test_release

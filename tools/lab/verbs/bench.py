@@ -3,7 +3,7 @@
 import argparse
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lab import build, console, manifest, paths
@@ -75,6 +75,13 @@ def _has_torch(python: Path) -> bool:
     except OSError:
         return False
     return done.returncode == 0
+
+
+def with_defaults(options: Sequence[str], defaults: Mapping[str, str]) -> list[str]:
+    """The options of a program, after the defaults that they do not replace."""
+    given = {word.split("=")[0] for word in options}
+    return [word for option, value in defaults.items() if option not in given
+            for word in (option, value)] + [*options]
 
 
 def built(part: str, implementation: str) -> list[object]:

@@ -44,11 +44,10 @@ def run(args: argparse.Namespace) -> int:
     ncu = _ready(build.configured())
     program = bench.built(args.part, implementation)
     defaults = DEFAULTS | ({} if "--impl" in given else PASSES)  # another name of --forward
-    options = [word for name, value in defaults.items() if name not in given
-               for word in (name, value)]
+    options = bench.with_defaults(args.options, defaults)
     with tempfile.TemporaryDirectory(prefix="flash-profile-") as folder:
         output = Path(folder) / "attention.csv"
-        _profile(ncu, [*program, *options, *args.options, "--output", output], output)
+        _profile(ncu, [*program, *options, "--output", output], output)
     return 0
 
 
