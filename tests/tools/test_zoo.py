@@ -90,9 +90,8 @@ class WithSmallNumbers(Test):
         if not build.binary(member.task.target("solution", backend)).is_file():
             self.skipTest(f"the tests of {member.task.name} are not built")
         place = zoo.compile_member(member, backend, zoo.commands_of_build())
-        how = running.Settings("solution", explain=True, library_path=str(place))
-        return grading.run_task(member.task, how, backend, [member.case], quiet=True).cases[
-            0].explanation
+        how = running.Settings("solution", explain=True, library_path=str(place), quiet=True)
+        return grading.run_task(member.task, how, backend, [member.case]).cases[0].explanation
 
     @unittest.skipUnless(FORWARD.path("solution").is_file(), "there are no solutions here")
     def test_what_is_shown(self):
@@ -113,7 +112,7 @@ class Problems(Test):
     def problems(self, *cases: CaseResult, **changes: object) -> list[str]:
         member = dataclasses.replace(self.MEMBER, **changes)
         seen = zoo.Seen(member, TaskResult(FORWARD, "solution", WRONG, list(cases)))
-        return list(zoo.problems(member, seen))
+        return list(zoo.problems(seen))
 
     @staticmethod
     def case(name: str, status: str = PASSED, diagnosis: str = "") -> CaseResult:

@@ -25,12 +25,13 @@ import re
 import shlex
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab import build, grading, manifest, outcomes, paths, running
-from lab.backends import CHECKED, CPU, EMULATED
+from lab.backends import CHECKED, CPU, EMULATED, Backends
+from lab.build import Config
 from lab.errors import LabError
 from lab.manifest import Task
 from lab.outcomes import PASSED, TaskResult
@@ -151,8 +152,7 @@ def targets(tasks: Sequence[Task]) -> list[str]:
 
 
 def _library(task: Task, backend: str) -> str:
-    suffix = "" if backend == CPU else f"_{backend}"
-    return f"{task.part}_{task.name}_solution{suffix}"
+    return task.target("solution", backend).removesuffix("_tests")
 
 
 def commands_of_build() -> dict[str, list[str]]:
@@ -172,7 +172,7 @@ def can_run(member: Member, commands: dict[str, list[str]]) -> bool:
 def compile_member(member: Member, backend: str, commands: dict[str, list[str]]) -> Path:
     """The folder with a library that takes the solution's place. LabError with the first error."""
     library = _library(member.task, backend)
-    place = paths.BUILD / "zoo" / member.kind / member.id / backend
+    place = paths.BUILD / "zoo" / member.kind / member.id
     place.mkdir(parents=True, exist_ok=True)
     source = place / member.task.path().name
     source.write_text(member.source(), encoding="utf-8")
@@ -201,28 +201,23 @@ def run(member: Member, commands: dict[str, list[str]]) -> Seen:
     """Compiles a member, runs all graded cases on it, and compares what the harness says with what
     it has to say."""
     seen, begin = Seen(member), time.monotonic()
-    results = []
-    for backend in backends_of(member.task):
-        try:
+    try:
+        for backend in backends_of(member.task):
             place = compile_member(member, backend, commands)
-        except LabError as error:
-            seen.problems.append(str(error))
-            return seen
-        how = running.Settings("solution", timeout=TIMEOUT, library_path=str(place))
-        asking = [case.name for case in results[0].cases
-                  if case.status == outcomes.NEEDS_CHECKS] if results else None
-        if asking == []:
-            break
-        results.append(grading.run_task(member.task, how, backend, asking, quiet=True))
-    seen.result = (grading.with_checks(results[0], results[1].cases) if len(results) > 1
-                   else results[0])
-    seen.problems = list(problems(member, seen))
+    except LabError as error:
+        seen.problems.append(str(error))
+        return seen
+    how = running.Settings("solution", timeout=TIMEOUT, library_path=str(place), quiet=True)
+    here = Backends(Config("", "", "none", "", "", emulated=True, checked=True))
+    seen.result = grading.grade_task(member.task, how, here,
+                                     grading.TaskBuild(build.BuildResult(True, "", "")))
+    seen.problems = list(problems(seen))
     seen.seconds = time.monotonic() - begin
     return seen
 
 
-def problems(member: Member, seen: Seen):
-    failed = seen.result.failures
+def problems(seen: Seen) -> Iterator[str]:
+    member, failed = seen.member, seen.result.failures
     names = {case.name for case in failed}
     diagnoses = {case.diagnosis for case in failed} - {""}
     if member.kind == "right":
