@@ -73,7 +73,6 @@ class Members(Test):
         self.assertGreater(sum(member.kind == "wrong" for member in members), 150)
         self.assertEqual(len({(member.kind, member.id) for member in members}), len(members))
 
-
     def test_a_sample_is_another_each_day_and_not_too_long(self):
         members = [zoo.Member("wrong", task, str(n), (), "a") for task in TASKS for n in range(9)]
         days = [zoo.sample(members, 50, datetime.date(2026, 1, day)) for day in (1, 1, 2)]

@@ -139,7 +139,6 @@ def sample(members: Sequence[Member], seconds: float,
     return chosen
 
 
-
 # ---- compiling and running ----------------------------------------------------------------------
 
 

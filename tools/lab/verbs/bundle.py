@@ -94,7 +94,6 @@ def _was_edited(task: Task, content: bytes) -> bool:
     return True
 
 
-
 def pack(output: Path, files: Mapping[str, tuple[bytes, int]]) -> None:
     """Writes a zip of files: path -> content and mode."""
     packed = io.BytesIO()

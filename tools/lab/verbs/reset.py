@@ -45,4 +45,3 @@ def _original(task: Task) -> tuple[str, str]:
         raise LabError(f"{task.shown_path()} cannot be reset: this course has neither solution/ to "
                        f"derive it from, nor {paths.relative(kept)}")
     return derive.read_exact(kept), "the skeleton that was handed out"
-
