@@ -71,7 +71,6 @@ class Verb(Course):
         self.script("tool/ncu", out, code)
 
     def called(self):
-        """The calls of the scripts since the last look."""
         file = self.root / "calls"
         calls = file.read_text().splitlines() if file.is_file() else []
         file.unlink(missing_ok=True)

@@ -34,7 +34,6 @@ def command() -> str:
 @unittest.skipUnless(command(), "no build folder, or one without sanitized libraries")
 class Sanitized(Test):
     def graded(self, source: str, *cases: str) -> outcomes.TaskResult:
-        """How these cases end with this source in place of the task's."""
         folder = self.folder() / "solution"
         file = folder / "fused_cpu.cpp"
         folder.mkdir()

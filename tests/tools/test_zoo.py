@@ -83,7 +83,6 @@ class Members(Test):
 
 class WithSmallNumbers(Test):
     def explanation(self, name: str) -> str:
-        """Of a member's first failure."""
         member, = (one for one in zoo.load(TASKS) if (one.kind, one.id) == ("wrong", name))
         backend = zoo.backends_of(member.task)[0]
         if not build.binary(member.task.target("solution", backend)).is_file():

@@ -67,7 +67,6 @@ class Row:
 
     @property
     def mask(self) -> bool:
-        """Whether there is a causal mask."""
         return bool(self._values.get("causal"))
 
     @property

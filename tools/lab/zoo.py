@@ -75,7 +75,6 @@ class Seen:
 
     @property
     def lost(self) -> float:
-        """The share of the task's points."""
         points = self.result.task.points if self.result else 0
         return 1 - self.result.earned / points if points else 0.0
 
@@ -103,7 +102,6 @@ def edited(text: str, edit: Sequence[str], name: str) -> str:
 
 
 def load(tasks: Sequence[Task]) -> list[Member]:
-    """All members of the tasks, in the order of their files. LabError where one has a fault."""
     members = []
     for kind in KINDS:
         for task in tasks:

@@ -56,7 +56,6 @@ class Site:
 
 @contextlib.contextmanager
 def site(board: Board, marks: bool = False) -> Iterator[Site]:
-    """Builds the board's judges. LabError where this machine cannot measure it."""
     on_gpu = board.device == "cuda"
     if on_gpu and (trouble := _no_gpu(board)):
         raise LabError(trouble)

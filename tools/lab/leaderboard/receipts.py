@@ -101,7 +101,6 @@ def _write(place: Path, stem: str, text: str) -> Path:
 
 
 def load(file: Path) -> Receipt:
-    """LabError where the file is no receipt."""
     return _receipt(_json(file), file)
 
 

@@ -13,7 +13,6 @@ from lab.leaderboard.result import Result
 
 
 def show(result: Result) -> None:
-    """Each pass, and all together."""
     _print_table(("problem", "pass", "median, ms", "p10 - p90", "reference, ms", "speed-up",
                   "GFLOP/s", "roofline"), [
         (one.problem, one.name, f"{one.median:.4g}", f"{one.p10:.4g} - {one.p90:.4g}",
@@ -40,7 +39,6 @@ def profile(result: Result) -> None:
 
 
 def history(board: Board, receipts: Sequence[Receipt]) -> None:
-    """A person's own versions, and what each gained."""
     rows, before = [], None
     for receipt in receipts:
         try:

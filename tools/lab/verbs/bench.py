@@ -24,7 +24,6 @@ TORCH_VENV = paths.ROOT / ".venv-torch"
 
 
 def can_run(part: str, config: build.Config) -> bool:
-    """Whether the part's benchmark can measure here."""
     return part not in NEED_GPU or config.cuda == "gpu"
 
 

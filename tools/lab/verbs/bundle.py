@@ -95,7 +95,6 @@ def _was_edited(task: Task, content: bytes) -> bool:
 
 
 def pack(output: Path, files: Mapping[str, tuple[bytes, int]]) -> None:
-    """Writes a zip of files: path -> content and mode."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, (content, mode) in files.items():

@@ -112,7 +112,6 @@ def _run(command: Sequence[str | Path], description: str) -> console.Finished:
 
 
 def _trouble_of_program(code: int, output: str) -> str:
-    """Why bench_attention measured nothing."""
     if missing := re.search(r"^task (\S+) is not started", output, re.MULTILINE):
         return (f"task {missing[1]} is not started, so there is nothing to profile; next: "
                 f"./lab check {missing[1]} (or ./lab profile --solution)")
@@ -122,7 +121,6 @@ def _trouble_of_program(code: int, output: str) -> str:
 
 
 def _trouble_of_ncu(code: int, output: str) -> str:
-    """Why ncu profiled nothing."""
     if "ERR_NVGPUCTRPERM" in output:
         container = "in a container, start that with --cap-add=SYS_ADMIN"
         as_root = (container if system.is_root()

@@ -108,7 +108,6 @@ def _list() -> int:
 
 
 def _name(given: str | None) -> str:
-    """LabError where no name is known."""
     if given is None:
         files = sorted(receipts.folder(receipts.RECEIPTS).glob("*.json"),
                        key=lambda file: file.stat().st_mtime)
@@ -137,7 +136,6 @@ def sources_of(where: Site, place: Path | None) -> dict[str, bytes]:
 
 
 def _marks(where: Site) -> int:
-    """Measures the solution and the rungs that the board names."""
     if not all(task.path("solution").is_file() for task in where.tasks):
         raise LabError("--marks measures the solutions and the ladder, which are not here")
     solution = measuring.read_own(where.tasks, "solution")
