@@ -37,9 +37,6 @@ from lab.manifest import Task
 from lab.outcomes import PASSED, TaskResult
 
 KINDS = ("wrong", "right")
-# CPU seconds of a member in a sample, measured with g++ 12 and rounded up; a CUDA member is compiled
-# twice, with the checks and without.
-COST = {False: 3.0, True: 20.0}
 TIMEOUT = 20.0  # seconds for a case; those of the solution take 2 at most
 
 
@@ -124,17 +121,10 @@ def load(tasks: Sequence[Task]) -> list[Member]:
     return members
 
 
-def sample(members: Sequence[Member], seconds: float,
-           day: datetime.date | None = None) -> list[Member]:
-    """Members that take about so much CPU time together; others each day."""
-    order = list(members)
-    random.Random((day or datetime.date.today()).toordinal()).shuffle(order)
-    chosen = []
-    for member in order:
-        if COST[member.task.is_cuda] <= seconds:
-            seconds -= COST[member.task.is_cuda]
-            chosen.append(member)
-    return chosen
+def sample(members: Sequence[Member], count: int, day: datetime.date | None = None) -> list[Member]:
+    """Others each day."""
+    chance = random.Random((day or datetime.date.today()).toordinal())
+    return chance.sample(members, min(count, len(members)))
 
 
 # ---- compiling and running ----------------------------------------------------------------------

@@ -22,8 +22,8 @@ PARALLEL = 2
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME",
                         help="a part, a task, or a member: fused_cpu/no_rescale_of_o")
-    parser.add_argument("--sample", type=float, metavar="SECONDS",
-                        help="only as many members as take so much CPU time; others each day")
+    parser.add_argument("--sample", type=int, metavar="N",
+                        help="only so many members, others each day")
 
     parser.add_argument("--verdicts", action="store_true",
                         help="print what the report card shows first of each member")
