@@ -133,7 +133,7 @@ class Places(Test):
 
     def rows(self, *places):
         found, left_out = standings.collect(places)
-        return [[(row.place, row.entry.name, row.entry.state) for row in standing.rows]
+        return [[(row.place, row.name, row.state) for row in standing.rows]
                 for standing in found], left_out
 
     def test_only_a_verified_result_has_a_place_and_the_best_of_a_person_counts(self):

@@ -12,7 +12,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
 from lab import web
 from lab.leaderboard.receipts import TIME
-from lab.leaderboard.standings import MARK, VERIFIED_STATE, Row, Standing
+from lab.leaderboard.standings import MARK, VERIFIED_STATE, Entry, Standing
 
 # Colours of Okabe and Ito, which colour-blind people can tell apart.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -20,11 +20,11 @@ _GREY = "#5b6776"
 _A_DAY = datetime.timedelta(days=1)
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    result = row.entry.result
-    return (str(row.place or ""), row.entry.name, f"{result.speedup:.3f}",
+def _cells(row: Entry) -> tuple[str, ...]:
+    result = row.result
+    return (str(row.place or ""), row.name, f"{result.speedup:.3f}",
             f"{100 * result.uncertainty:.1f}", f"{result.total:.4g}",
-            f"{100 * result.roofline:.1f}", row.entry.state, row.entry.time[:10])
+            f"{100 * result.roofline:.1f}", row.state, row.time[:10])
 
 
 _HEAD = ("place", "name", "speed-up", "±, %", "total, ms", "roofline, %", "state", "date")
@@ -57,8 +57,8 @@ def table(standings: Sequence[Standing]) -> str:
     for standing in standings:
         for row in standing.rows:
             rows.writerow([standing.board.name, standing.device, *_cells(row),
-                           row.entry.receipt.course,
-                           " ".join(row.entry.receipt.sources.values())])
+                           row.receipt.course,
+                           " ".join(row.receipt.sources.values())])
     return out.getvalue()
 
 
@@ -77,7 +77,7 @@ def page(standings: Sequence[Standing], made: str) -> str:
 
     sections = []
     for standing in standings:
-        rows = [line(_cells(row), "td", "mark" if row.entry.state == MARK else "")
+        rows = [line(_cells(row), "td", "mark" if row.state == MARK else "")
                 for row in standing.rows]
         sections.append(f"""<section>
 <h2>{text(standing.board.title)}</h2>
@@ -103,7 +103,7 @@ def progress(standing: Standing) -> str:
     drawn: list[str] = []
     with web.figure(4.8, 3.6, f"best speed-up over time on {standing.board.name}", drawn) as axes:
         last = max(_time(entry.time) for entry in entries)
-        people = [row.entry.name for row in standing.rows if row.entry.state != MARK]
+        people = [row.name for row in standing.rows if row.state != MARK]
         for number, name in enumerate(people):
             mine = [entry for entry in entries if entry.name == name]
             times = [_time(entry.time) for entry in mine]
@@ -116,7 +116,7 @@ def progress(standing: Standing) -> str:
                 done = entry.state == VERIFIED_STATE
                 axes.plot([moment], [entry.result.speedup], "o", color=colour, markersize=5,
                           markerfacecolor=colour if done else "white")
-        marks = [row.entry for row in standing.rows if row.entry.state == MARK]
+        marks = [row for row in standing.rows if row.state == MARK]
         for number, mark in enumerate(marks):
             # On alternating sides, since two marks may lie close together.
             right = number % 2

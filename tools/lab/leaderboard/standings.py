@@ -1,7 +1,8 @@
 """Who stands where: from receipts and verifications to the rows of a board."""
 
+import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab import handout, paths
@@ -21,6 +22,7 @@ class Entry:
     result: Result
     state: str
     time: str          # of the submission
+    place: int | None = None  # of verified entries only
 
     @property
     def name(self) -> str:
@@ -32,18 +34,12 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Row:
-    place: int | None  # of verified entries only
-    entry: Entry
-
-
-@dataclass(frozen=True)
 class Standing:
     """One board on one model of device."""
 
     board: Board
     device: str
-    rows: tuple[Row, ...]      # best per person, and the marks; the fastest first
+    rows: tuple[Entry, ...]    # best per person, and the marks; the fastest first
     entries: tuple[Entry, ...]  # all of them, the oldest first
     beside: str = ""           # a sentence about what else is known to compare with
 
@@ -114,7 +110,7 @@ def _standings(entries: Sequence[Entry]) -> list[Standing]:
             for (_, device), group in sorted(groups.items())]
 
 
-def _rows(group: Sequence[Entry]) -> tuple[Row, ...]:
+def _rows(group: Sequence[Entry]) -> tuple[Entry, ...]:
     best: dict[tuple[str, bool], Entry] = {}
     for entry in group:
         key = entry.name, entry.state == MARK
@@ -122,12 +118,9 @@ def _rows(group: Sequence[Entry]) -> tuple[Row, ...]:
         # A verified result stands before a claim, however good the claim is.
         if other is None or _rank(entry) > _rank(other):
             best[key] = entry
-    rows, place = [], 0
-    for entry in sorted(best.values(), key=lambda entry: -entry.result.speedup):
-        if entry.state == VERIFIED_STATE:
-            place += 1
-        rows.append(Row(place if entry.state == VERIFIED_STATE else None, entry))
-    return tuple(rows)
+    places = itertools.count(1)
+    return tuple(replace(entry, place=next(places)) if entry.state == VERIFIED_STATE else entry
+                 for entry in sorted(best.values(), key=lambda entry: -entry.result.speedup))
 
 
 def _rank(entry: Entry) -> tuple[bool, float]:

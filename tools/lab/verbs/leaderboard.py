@@ -54,7 +54,7 @@ def write(places: list[Path], output: Path) -> int:
         say("no receipts yet; ./lab submit BOARD --name NAME writes one", "yellow")
     for standing in found:
         rows = [row for row in standing.rows if row.place]
-        first = f"; first: {rows[0].entry.name}" if rows else ""
+        first = f"; first: {rows[0].name}" if rows else ""
         say(f"{standing.board.name} on {standing.device}: places: {len(rows)}{first}")
     shown = paths.relative(output.absolute())
     say(f"{shown}/index.html, leaderboard.md, leaderboard.csv")

@@ -109,13 +109,9 @@ def _list() -> int:
 
 def _name(given: str | None) -> str:
     if given is None:
-        files = sorted(receipts.folder(receipts.RECEIPTS).glob("*.json"),
-                       key=lambda file: file.stat().st_mtime)
-        for file in reversed(files):
-            try:
-                return receipts.load(file).name
-            except LabError:
-                continue
+        files = receipts.folder(receipts.RECEIPTS).glob("*.json")
+        if last := max(files, key=lambda file: file.stat().st_mtime, default=None):
+            return receipts.load(last).name
         raise LabError("choose a name for the board, once: --name NAME (a pseudonym will do)")
     if not re.fullmatch(receipts.NAME, given):
         raise LabError(f"--name is {given!r}; it must be {receipts.NAME_IS}")
