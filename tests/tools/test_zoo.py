@@ -78,7 +78,7 @@ class Members(Test):
 class WithSmallNumbers(Test):
     def explanation(self, name: str) -> str:
         member, = (one for one in zoo.load(TASKS) if (one.kind, one.id) == ("wrong", name))
-        backend = zoo.backends_of(member.task)[0]
+        backend = zoo.HERE.to_build(member.task)[0]
         if not build.binary(member.task.target("solution", backend)).is_file():
             self.skipTest(f"the tests of {member.task.name} are not built")
         place = zoo.compile_member(member, backend, zoo.commands_of_build())

@@ -30,13 +30,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab import build, grading, manifest, outcomes, paths, running
-from lab.backends import CHECKED, CPU, EMULATED, Backends
+from lab.backends import CHECKED, Backends
 from lab.build import Config
 from lab.errors import LabError
 from lab.manifest import Task
 from lab.outcomes import PASSED, TaskResult
 
 KINDS = ("wrong", "right")
+# Kernels are emulated, also where there is a GPU.
+HERE = Backends(Config("", "", "none", "", "", emulated=True, checked=True))
 TIMEOUT = 20.0  # seconds for a case; those of the solution take 2 at most
 
 
@@ -130,14 +132,6 @@ def sample(members: Sequence[Member], count: int, day: datetime.date | None = No
 # ---- compiling and running ----------------------------------------------------------------------
 
 
-def backends_of(task: Task) -> list[str]:
-    return [EMULATED, CHECKED] if task.is_cuda else [CPU]
-
-
-def targets(tasks: Sequence[Task]) -> list[str]:
-    return [task.target("solution", backend) for task in tasks for backend in backends_of(task)]
-
-
 def _library(task: Task, backend: str) -> str:
     return task.target("solution", backend).removesuffix("_tests")
 
@@ -153,7 +147,7 @@ def commands_of_build() -> dict[str, list[str]]:
 
 
 def can_run(member: Member, commands: dict[str, list[str]]) -> bool:
-    return all(_library(member.task, backend) in commands for backend in backends_of(member.task))
+    return all(_library(member.task, backend) in commands for backend in HERE.to_build(member.task))
 
 
 def compile_member(member: Member, backend: str, commands: dict[str, list[str]]) -> Path:
@@ -189,14 +183,13 @@ def run(member: Member, commands: dict[str, list[str]]) -> Seen:
     it has to say."""
     seen, begin = Seen(member), time.monotonic()
     try:
-        for backend in backends_of(member.task):
+        for backend in HERE.to_build(member.task):
             place = compile_member(member, backend, commands)
     except LabError as error:
         seen.problems.append(str(error))
         return seen
     how = running.Settings("solution", timeout=TIMEOUT, library_path=str(place), quiet=True)
-    here = Backends(Config("", "", "none", "", "", emulated=True, checked=True))
-    seen.result = grading.grade_task(member.task, how, here,
+    seen.result = grading.grade_task(member.task, how, HERE,
                                      grading.TaskBuild(build.BuildResult(True, "", "")))
     seen.problems = list(problems(seen))
     seen.seconds = time.monotonic() - begin

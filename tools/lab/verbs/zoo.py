@@ -7,7 +7,7 @@ import datetime
 import io
 import time
 
-from lab import build, derive, manifest, paths, zoo
+from lab import derive, grading, manifest, paths, zoo
 from lab.console import say
 from lab.errors import LabError
 
@@ -41,9 +41,10 @@ def run(args: argparse.Namespace) -> int:
     if args.sample is not None:
         members = zoo.sample(members, args.sample)
         say(f"{len(members)} of {len(everything)} members, those of {datetime.date.today()}")
-    targets = zoo.targets(list(dict.fromkeys(member.task for member in members)))
-    if not args.no_build and not (built := build.build(targets)).ok:
-        raise LabError(built.first_error)
+    tasks = [] if args.no_build else list(dict.fromkeys(member.task for member in members))
+    for built in grading.build_tasks(tasks, "solution", zoo.HERE).values():
+        if not built.result.ok:
+            raise LabError(built.result.first_error)
     begin, rows, bad = time.monotonic(), [], 0
     commands = zoo.commands_of_build()
     here = [member for member in members if zoo.can_run(member, commands)]
