@@ -112,15 +112,21 @@ class Running(Course):
         self.ends(result, TIMED_OUT, NOT_RUN, TIMED_OUT, TIMED_OUT)
 
     @unittest.skipUnless(sys.platform == "linux", "threads are asked on Linux only")
-    def test_a_hang_is_said_with_its_lines(self):
+    def test_a_second_hang_in_the_same_lines_is_not_waited_for(self):
         answers = ("import signal; signal.signal(signal.SIGUSR2, lambda *_: say(event='where', "
                    "thread=1, addresses=[8, 9]))")
         lines = {8: [31], 9: [70]}  # the outermost call comes last
         self.patch(where, _lines=lambda *_: lines)
-        result = self.graded(case("a", run=HANG), timeout=1, prologue=answers)
-        self.assertEqual(self.ends(result, TIMED_OUT),
-                         ["timed out after 1 s at part1_softmax_matmul/skeleton/fused_cpu.cpp:31\n"
-                          "A loop around these lines does not end, or takes far too long."])
+        self.patch(running, HUNG_BEFORE=0.5)
+        begin = time.monotonic()
+        result = self.graded(case("a", run=HANG), case("b", run=HANG), case("c"), timeout=8,
+                             prologue=answers)
+        self.assertLess(time.monotonic() - begin, 15)
+        at = ("at part1_softmax_matmul/skeleton/fused_cpu.cpp:31\n"
+              "A loop around these lines does not end, or takes far too long.")
+        self.assertEqual(self.ends(result, TIMED_OUT, TIMED_OUT, NOT_RUN)[:2],
+                         [f"timed out after 8 s {at}",
+                          f"not waited for: it was where the case before it hung, {at}"])
 
     def test_the_report_alone_counts(self):
         result = self.graded(case("a"), prologue="os.abort()")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab import build, console
+from lab import build, console, where
 from lab.backends import CHECKED, CPU, GPU, Backends, choose
 from lab.build import BuildResult
 from lab.errors import LabError
@@ -155,11 +155,11 @@ def run_task(task: Task, how: Settings, backend: str,
     results: dict[str, CaseResult] = {}
     pending: list[str] | None = list(cases) if cases else None  # None: all of them
     timeouts = 0
-
+    hung_at: where.Spot | None = None
     passed: set[str] = set()  # in a process that perhaps did not come to its end
     last_round = False
     while pending is None or pending:  # each round gives at least one case its result
-        process = Process(task, binary, backend, how, pending)
+        process = Process(task, binary, backend, how, pending, hung_at)
         with _ONE_ON_THE_GPU if backend == GPU else contextlib.nullcontext():
             process.run()
         known = known or process.known
@@ -186,7 +186,9 @@ def run_task(task: Task, how: Settings, backend: str,
             culprit = process.culprit(pending)
             if culprit not in results:
                 results[culprit] = process.verdict_on(culprit)
-                timeouts += process.timed_out
+                if process.timed_out:
+                    timeouts += 1
+                    hung_at = process.spot
         pending = [name for name in pending if name not in results]
         if timeouts >= TIMEOUTS_PER_TASK:
             # What came before the endless loop runs once more, to its end this time.

@@ -28,7 +28,7 @@ from lab.outcomes import (CRASHED, EXCEPTION, NEEDS_CHECKS, NEEDS_GPU, NOT_RUN, 
 # Seconds that a graded case may take, at least four times what the slowest of a solution does.
 CASE_TIMEOUT = {CPU: 8.0, EMULATED: 8.0, CHECKED: 10.0, GPU: 20.0}
 START_TIMEOUT = 60.0  # seconds to the first line of the report: a GPU can take long to start
-
+HUNG_BEFORE = 2.0  # seconds after which a case that is where the last one hung is not waited for
 OUTPUT_LIMIT = 64 * 1024  # bytes kept of what a program prints, half from each end
 
 _REPORTED = {"passed": PASSED, "failed": WRONG, "not_started": NOT_STARTED, "needs_gpu": NEEDS_GPU,
@@ -82,12 +82,13 @@ class Process:
     """One run of a test binary, which is killed in the end with all that it started."""
 
     def __init__(self, task: Task, binary: Path, backend: str, how: Settings,
-                 cases: Sequence[str] | None) -> None:
+                 cases: Sequence[str] | None, hung_at: where.Spot | None = None) -> None:
         self.task, self.binary, self.backend = task, binary, backend
         self.how, self.cases = how, cases
         self.limit = CASE_TIMEOUT[backend] if how.timeout is None else how.timeout
+        self.hung_at = hung_at  # where an earlier process was when its time was over
         self.places = where.Places()
-        self.spot: where.Spot | None = None  # where it was when it was killed or crashed
+        self.spot: where.Spot | None = None  # where this one was, or where it crashed
         self.known: dict[str, CaseResult] = {}  # what the task has
         self.ended: dict[str, CaseResult] = {}
         self.open_case = ""  # begun and not ended
@@ -125,8 +126,8 @@ class Process:
                 self.output = re.sub(r"^verdict:.*\n", "", printed.text(), flags=re.MULTILINE)
         if not self.timed_out:
             self.how_it_ended = _how_it_ended(process.returncode)
-        if self.places.seen and (self.timed_out or process.returncode < 0):
-            self.spot = self.places.spot(self.task.path(self.how.implementation))
+            if process.returncode < 0 and self.places.seen:
+                self.spot = self.places.spot(self._source())
         if self.spot:
             self.how_it_ended += f" {self.spot}"
             if self.timed_out:
@@ -137,10 +138,11 @@ class Process:
         """Follows the report until it is complete, or the process ends, or nothing comes for longer
         than the timeout. LabError when `stop` is set."""
         last_sign = time.monotonic()
+        was_asked = False
         while True:
             ended = process.poll() is not None  # before the read, so that no line is missed
             if self._read(lines):
-                last_sign = time.monotonic()
+                last_sign, was_asked = time.monotonic(), False
             if self.complete:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(timeout=2)  # it may write the rest of its output when it ends
@@ -148,15 +150,32 @@ class Process:
                 return
             waited = time.monotonic() - last_sign
             if waited > (self.limit if self.known else max(self.limit, START_TIMEOUT)):
-                where.look_at(process.pid, self.places)
-                self._read(lines)
+                self.spot = self._look(process, lines)
                 self.timed_out, self.how_it_ended = True, f"timed out after {self.limit:g} s"
                 return
+            if self.hung_at and self.known and waited > HUNG_BEFORE and not was_asked:
+                was_asked = True
+                spot = self._look(process, lines)
+                if self.hung_at.same(spot):
+                    self.timed_out, self.spot = True, spot
+                    self.how_it_ended = "not waited for: it was where the case before it hung,"
+                    return
             if self.how.stop.wait(0.02):
                 raise LabError("stopped")
 
+    def _source(self) -> Path:
+        return self.task.path(self.how.implementation)
+
+    def _look(self, process: subprocess.Popen, lines) -> where.Spot | None:
+        """Where the process is, if that is in the student's file."""
+        where.look_at(process.pid, self.places)
+        self._read(lines)
+        spot = self.places.spot(self._source())
+        self.places.seen.clear()
+        return spot
+
     def _read(self, lines) -> bool:
-        """Takes in the new whole lines of the report; True when there were some."""
+        """Takes in the new whole lines of the report; True when a case began or ended."""
         *whole, self._unread = (self._unread + lines.read()).split(b"\n")
         for line in whole:
             # Other lines than the harness's are ignored: a case without its lines has no result.
@@ -164,7 +183,7 @@ class Process:
                 event = json.loads(line)
                 self.places.take(event)
                 self._take(event)
-        return bool(whole)
+        return any(b'"where"' not in line for line in whole)
 
     def _take(self, event: dict) -> None:
         kind = event["event"]

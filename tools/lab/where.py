@@ -65,6 +65,10 @@ class Spot:
                  if self.first < self.last else f"at {self.file}:{self.first}")
         return there + (f", called in line {self.caller}" if self.caller else "")
 
+    def same(self, other: "Spot | None") -> bool:
+        return (other is not None and self.caller == other.caller
+                and self.first <= other.last and other.first <= self.last)
+
 
 def look_at(process: int, places: Places) -> None:
     """Asks each thread of a process SAMPLES times where it is; the report gets the answers."""
