@@ -73,7 +73,10 @@ class Members(Test):
         self.assertEqual(days[0], days[1])
         self.assertNotEqual(days[0], days[2])
         self.assertEqual(len(days[0]), 5)
-
+    def test_a_pair_may_be_a_mistake_with_a_name_of_its_own(self):
+        names = {f"fused_cpu/no_rescale{end}" for end in ("_of_o", "_of_l", "")}
+        pair, = zoo.pairs([member for member in zoo.load(TASKS) if member.id in names], 1)
+        self.assertIn("neither sum nor accumulator rescaled", pair.also)
 
 class WithSmallNumbers(Test):
     def explanation(self, name: str) -> str:

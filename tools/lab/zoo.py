@@ -26,7 +26,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lab import build, grading, manifest, outcomes, paths, running
@@ -36,7 +36,7 @@ from lab.errors import LabError
 from lab.manifest import Task
 from lab.outcomes import PASSED, TaskResult
 
-KINDS = ("wrong", "right")
+KINDS = ("wrong", "right")  # and "pair": two wrong ones at once
 # Kernels are emulated, also where there is a GPU.
 HERE = Backends(Config("", "", "none", "", "", emulated=True, checked=True))
 TIMEOUT = 20.0  # seconds for a case; those of the solution take 2 at most
@@ -132,6 +132,30 @@ def sample(members: Sequence[Member], count: int, day: datetime.date | None = No
 # ---- compiling and running ----------------------------------------------------------------------
 
 
+def pairs(members: Sequence[Member], count: int) -> list[Member]:
+    """Two wrong members of one task at once, where both edits fit: the same ones each time."""
+    wrong = [member for member in members if member.kind == "wrong"]
+    chance, made = random.Random(1), {}
+    while wrong and len(made) < count and count > 0:
+        one = chance.choice(wrong)
+        two = chance.choice([other for other in wrong if other.task == one.task])
+        both = Member("pair", one.task, f"{one.name}+{two.name}", one.edit + two.edit)
+        try:
+            source = both.source()
+        except LabError:  # one is not there any more after the other, or it is the same one
+            continue
+        names = [one.named, two.named, f"{one.named} + {two.named}", f"{two.named} + {one.named}"]
+        # Both together may be a mistake with a name of its own.
+        names += [other.named for other in wrong
+                  if other.task == one.task and other.source() == source]
+        both = replace(both, also=tuple(filter(None, names)))
+        made[both.id] = both
+    return list(made.values())
+
+
+# ---- compiling and running ----------------------------------------------------------------------
+
+
 def _library(task: Task, backend: str) -> str:
     return task.target("solution", backend).removesuffix("_tests")
 
@@ -207,6 +231,10 @@ def problems(seen: Seen) -> Iterator[str]:
         return
     if not failed:
         yield "passes"
+        return
+    if member.kind == "pair":
+        if wrong := diagnoses - {*member.also}:
+            yield f"misnamed: {', '.join(sorted(wrong))}"
         return
     if member.case not in {case.name for case in seen.result.cases}:
         yield f'the task has no case "{member.case}"'

@@ -24,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="a part, a task, or a member: fused_cpu/no_rescale_of_o")
     parser.add_argument("--sample", type=int, metavar="N",
                         help="only so many members, others each day")
-
+    parser.add_argument("--pairs", type=int, metavar="N",
+                        help="instead N pairs of wrong programs, two edits at once")
     parser.add_argument("--verdicts", action="store_true",
                         help="print what the report card shows first of each member")
     parser.add_argument("--no-build", action="store_true",
@@ -41,6 +42,8 @@ def run(args: argparse.Namespace) -> int:
     if args.sample is not None:
         members = zoo.sample(members, args.sample)
         say(f"{len(members)} of {len(everything)} members, those of {datetime.date.today()}")
+    if args.pairs:
+        members = zoo.pairs(members, args.pairs)
     tasks = [] if args.no_build else list(dict.fromkeys(member.task for member in members))
     for built in grading.build_tasks(tasks, "solution", zoo.HERE).values():
         if not built.result.ok:
@@ -60,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
                 first = seen.result.failures[0]
                 say(f"{seen.member.id}: {first.name}\n    " +
                     "\n    ".join(first.message.splitlines()[:6]))
-    if args.sample is None and not args.names:
+    if args.sample is None and not args.pairs and not args.names:
         _write(rows)
     wrong = [row for row in rows if row["kind"] != "right"]
     named = [row for row in wrong if row["expected"]]
