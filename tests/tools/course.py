@@ -98,7 +98,6 @@ class Test(unittest.TestCase):
         self.enterContext(mock.patch.multiple(target, **values))
 
     def environment(self, remove: tuple[str, ...] = (), **values: str) -> None:
-        """Sets variables of the environment for the rest of the test."""
         self.enterContext(mock.patch.dict(os.environ, values))
         for name in remove:
             os.environ.pop(name, None)
@@ -180,7 +179,6 @@ class Course(Test):
         return f"part1_{name}_{implementation}{suffix}_tests"
 
     def calls(self, name: str, backend: str = "") -> list[list[str]]:
-        """The cases that each start of the binary was asked to run."""
         file = self.root / f"{self.target(name, backend=backend)}.calls"
         return [[words[n + 1] for n, word in enumerate(words) if word == "--case"]
                 for words in map(json.loads, file.read_text().splitlines())]
@@ -212,7 +210,6 @@ class Course(Test):
             self.assertIn(part, text)
 
     def last(self, line: str) -> str:
-        """The last line that a command prints."""
         return self.lab(line)[1].splitlines()[-1]
 
     def _configured(self, preset: str = "default") -> build.Config:

@@ -3,8 +3,6 @@
 from unittest import mock
 
 from course import CRASH, Course, case
-from lab import manifest
-from lab.backends import choose
 from lab.outcomes import CRASHED, NEEDS_CHECKS, NOT_RUN, PASSED, WRONG
 
 RACE = "kernel fused_softmax_matmul: a data race between fused_cuda.cu:97 and fused_cuda.cu:156"
@@ -19,38 +17,8 @@ class Cuda(Course):
     def fakes(self, *cases, backend="emulated", **more):
         self.fake("fused_cuda", list(cases), backend=backend, **more)
 
-    def graded(self, emulate=False):
-        return self.grade("fused_cuda", backends=choose(self._configured(), emulate)).tasks[0]
-
-
-class Choosing(Cuda):
-    def where(self, name, *options):
-        task, = manifest.select(manifest.load_parts(), [name])
-        backends = choose(self._configured(), *options)
-        backend = backends.of(task)
-        return backend, backends.out_of_reach(task), backends.words(backend)
-
-    def machine(self, cuda, emulated):
-        self.cuda, self.emulated, self.checked = cuda, emulated, emulated
-
-    def test_where_a_task_runs(self):
-        emulated = "emulated", False, "emulated on the CPU (no GPU here)"
-        checked = "checked", False, "emulated with all checks"
-        neither = "(no GPU here, and no emulator)"
-        for cuda, emulator, options, wanted in (
-            ("none", True, (), emulated),
-            ("toolkit", True, (), emulated),
-            ("gpu", True, (), ("gpu", False, "on NVIDIA H200")),
-            ("gpu", True, (True,), ("emulated", False, "emulated on the CPU")),
-            ("gpu", True, (True, True), checked),
-            ("none", True, (False, True), checked),
-            ("toolkit", False, (), ("gpu", True, f"compiled and not run {neither}")),
-            ("none", False, (), (None, True, f"not run {neither}")),
-        ):
-            with self.subTest(cuda, emulator=emulator, options=options):
-                self.machine(cuda, emulator)
-                self.assertEqual(self.where("fused_cuda", *options), wanted)
-                self.assertEqual(self.where("fused_cpu", *options)[:2], ("cpu", False))
+    def graded(self):
+        return self.grade("fused_cuda").tasks[0]
 
 
 class Checks(Cuda):
@@ -103,6 +71,16 @@ class Checks(Cuda):
         self.assertIn("before its first case",
                       self.ends(result, PASSED, CRASHED, PASSED, CRASHED)[1])
         self.assertEqual((result.earned, result.possible), (0, 3))
+
+    def test_without_the_emulator_kernels_are_compiled_where_there_is_nvcc(self):
+        self.emulated = self.checked = False
+        self.cuda = "toolkit"
+        self.fakes(case("even", "needs_gpu"), backend="gpu")
+        for words in ("compiled and not run", "not run"):
+            self.shows("check fused_cuda", f"  CUDA tasks: {words} (no GPU here, and no emulator)\n",
+                       "3 points need a GPU or the emulator: not counted here\n")
+            self.cuda = "none"
+        self.assertEqual(self.built, ["part1_fused_cuda_skeleton_tests"])
 
     def test_one_case_alone_runs_once_where_it_can(self):
         self.fakes(*self.CASES)
@@ -164,7 +142,8 @@ class OnAGpu(Cuda):
         self.assertEqual([case.points for case in result.cases], [1, 1, 1])
         self.assertEqual(self.built, [f"part1_fused_cuda_skeleton_tests {CHECKED}"])
         self.shows("check fused_cuda", "  CUDA tasks: on NVIDIA H200\n")
-        self.assertEqual(self.graded(emulate=True).earned, 3)
+        self.shows("check fused_cuda --emulate", "  CUDA tasks: emulated on the CPU\n",
+                   "part1: 3 of 3 points\n")
         self.assertEqual(self.calls("fused_cuda", backend="emulated"), [[]])
 
     def test_what_nvcc_takes_and_gxx_does_not_costs_the_checks_alone(self):

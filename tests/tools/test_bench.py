@@ -285,7 +285,6 @@ class Verb(Course):
             self.write(f"build/default/bin/{name}", SCRIPT.format(code=code)).chmod(0o755)
 
     def calls_with(self, line: str, *words: str, code: int = 0) -> None:
-        """That the command line runs the program with these words."""
         self.assertEqual(self.lab(line)[0], code)
         called = (self.root / "called").read_text().splitlines()
         self.assertEqual([Path(called[0]).name, *called[1:]], list(words))

@@ -32,7 +32,6 @@ def built(implementation: str) -> list[tuple[manifest.Task, str, Path]]:
 
 
 def report(binary: Path, *options: str) -> tuple[list[dict], list[dict]]:
-    """The lines of a binary's report, and those of them that end a case."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "report.jsonl"
         subprocess.run([binary, "--report", file, *options], capture_output=True, timeout=300)

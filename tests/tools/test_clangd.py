@@ -32,7 +32,6 @@ def files() -> list[Path]:
 
 
 def errors(file: Path) -> list[str]:
-    """What clangd reports as it opens the file."""
     # One line is enough for what it tries on each line, refactorings and the like.
     done = subprocess.run([CLANGD, f"--check={file}", "--check-lines=1-1"],
                           cwd=paths.ROOT, capture_output=True, text=True, timeout=300)

@@ -26,7 +26,7 @@ class Loading(Course):
             ("fused_cpu.cpp", "skeleton/fused_cpu.cpp",
              f'{task}file is "skeleton/fused_cpu.cpp"; it must be the name of a .cpp'),
             ('["One.", "Two."]', '["one"]',
-             "part1.puzzle: hints is ['one']; it must be a list of at least 2 texts"),
+             "part1.puzzle: hints is [\"one\"]; it must be a list of at least 2 texts"),
             ("points = 1", "point = 1", f'{task}unknown key "point" (did you mean "points"?)'),
             ("part1.fused_cpu", "fused_cpu",
              'fused_cpu: id is "fused_cpu"; it must be "part1." and a name'),

@@ -34,7 +34,6 @@ def command() -> str:
 @unittest.skipUnless(command(), "no build folder, or one without sanitized libraries")
 class Sanitized(Test):
     def graded(self, source: str, *cases: str) -> outcomes.TaskResult:
-        """How these cases end with this source in place of the task's."""
         folder = self.folder() / "solution"
         file = folder / "fused_cpu.cpp"
         folder.mkdir()
@@ -44,11 +43,11 @@ class Sanitized(Test):
                                      f"-L{BUILD / 'lib'}", "-lflash_common"]
         subprocess.run(words, check=True, cwd=BUILD)
         config = SimpleNamespace(asan=json.loads((BUILD / "config.json").read_text())["asan"])
-        how = running.Settings("solution", library_path=str(folder),
+        how = running.Settings("solution", library_path=str(folder), quiet=True,
                                environment=Backends(config, sanitize=True).environment())
         self.patch(build, binary=lambda target: BUILD / "bin" / target)
         task = manifest.select_one(manifest.load_parts(), "fused_cpu", "check")
-        return grading.run_task(task, how, CPU, cases, quiet=True)
+        return grading.run_task(task, how, CPU, cases)
 
     def test_a_right_program_passes_and_a_wrong_one_gets_its_line(self):
         source = (paths.ROOT / "part1_softmax_matmul/solution/fused_cpu.cpp").read_text()

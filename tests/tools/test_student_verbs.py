@@ -1,6 +1,8 @@
 """hint, list, reset, watch and skeletons: what a reader sees, and what happens to files."""
 
+import io
 import os
+import sys
 import threading
 import time
 from unittest import mock
@@ -88,11 +90,8 @@ class Reset(Course):
 
     def test_without_an_answer_nothing_is_changed(self):
         self.file.write_text("my work")
-        self.patch(console, input=mock.Mock(side_effect=EOFError))
-        self.prints("reset fused_cpu",
-                    "lab: there is nobody to ask: --yes resets without asking\n", code=1)
-        self.patch(console, input=lambda question, markup: "")
-        self.prints("reset fused_cpu", "nothing was changed\n", code=1)
+        self.patch(sys, stdin=io.StringIO())
+        self.shows("reset fused_cpu", "nothing was changed (--yes resets without asking)\n", code=1)
         self.assertEqual((self.file.read_text(), self.kept()), ("my work", []))
 
     def test_where_nobody_kept_the_skeleton_it_says_so(self):  # a release did: test_release
@@ -129,7 +128,7 @@ wrote {MEASURE}
         shown = "lab: part1_softmax_matmul/solution/measure.cpp"
         throws = f"{shown}: its skeleton throws NotYetImplemented of"
         for changed, said in (
-            ("// END SOLUTION\n", f"{shown}:1: END SOLUTION without a BEGIN SOLUTION"),
+            ("// END SOLUTION\n", f"{shown}:1: END SOLUTION does not fit"),
             (text.replace("part1.measure", "part1.fused_cpu"), f'{throws} "part1.fused_cpu";'),
             (text.replace("STUB throw", "throw"), f"{throws} nothing;"),
         ):
@@ -150,15 +149,7 @@ wrote {MEASURE}
 
 
 class Markers(Test):
-    """lab.derive, byte for byte."""
-
-    def test_regions(self):
-        prompt = "the loop over the keys, about 6 lines\n    //   m: running max\n"
-        self.assertEqual(derive.derive(
-            f"a\n    // BEGIN SOLUTION {prompt}    // STUB (void)x;\n    // STUB throw 1;\n"
-            "    // a comment of the solution\n    //   no prompt\n    work();\n"
-            "    // END SOLUTION\n}\n\t// BEGIN SOLUTION two\nx\n// END SOLUTION\nc", "f"),
-            f"a\n    // TODO {prompt}    (void)x;\n    throw 1;\n}}\n\t// TODO two\nc")
+    """lab.derive; the skeletons of the course are compared by `./lab skeletons --check`."""
 
     def test_every_other_byte_stays(self):
         body = b"\xff caf\xc3\xa9 \x0c\x0b\xe2\x80\xa8 trailing  \r\n\r\nno newline at the end"
@@ -168,14 +159,17 @@ class Markers(Test):
         self.assertEqual(file.read_bytes(), b"// TODO p\r\n" + body)
 
     def test_malformed_markers(self):
-        begin = "// BEGIN SOLUTION a\n"
+        begin, end = "// BEGIN SOLUTION a\n", "// END SOLUTION\n"
         for solution, said in (
-            (begin + begin, "2: BEGIN SOLUTION inside the region that line 1 begins"),
-            ("x\n" + begin, "2: BEGIN SOLUTION without an END SOLUTION after it"),
-            ("// BEGIN SOLUTION \n", "1: BEGIN SOLUTION without a prompt"),
-            (begin + "// END SOLUTION b\n", '2: END SOLUTION is followed by "b"'),
-            (begin + "x;\n// STUB y;\n", "3: STUB must have code, and come right after"),
-            ("int x; " + begin, "1: a marker must be a // comment on a line of its own"),
+            (begin + begin + end, "1: BEGIN SOLUTION does not fit: a region is"),
+            ("x\n" + begin, "2: BEGIN SOLUTION does"),
+            (begin + "x\n" + end + "x\n" + end, "5: END SOLUTION does"),
+            ("// BEGIN SOLUTION \n" + end, "1: BEGIN SOLUTION does"),
+            (begin + "// END SOLUTION b\n", "1: BEGIN SOLUTION does"),
+            (begin + "x;\n// STUB y;\n" + end, "1: BEGIN SOLUTION does"),
+            (begin + "// STUB \n" + end, "1: BEGIN SOLUTION does"),
+            (begin + end + "int x; // STUB y;\n", "3: // STUB does"),
+            ("int x; " + begin + end, "1: BEGIN SOLUTION does"),
             ("int x;\n", "1: no BEGIN SOLUTION in this file"),
         ):
             self.assertIn(f"f.cu:{said}", self.refused(derive.derive, solution, "f.cu"))

@@ -67,36 +67,26 @@ class Members(Test):
         text = "1\n// BEGIN SOLUTION the sum (3 lines)\n2\n// END SOLUTION\n3"
         self.assertEqual(zoo.edited(text, ["region: the sum", "x"], "m"), "1\nx\n3")
 
-    @unittest.skipUnless(FORWARD.path("solution").is_file(), "there are no solutions here")
-    def test_all_members_fit_their_solutions(self):
-        members = zoo.load(TASKS)
-        self.assertGreater(sum(member.kind == "wrong" for member in members), 150)
-        self.assertEqual(len({(member.kind, member.id) for member in members}), len(members))
-
+    def test_a_sample_is_another_each_day(self):
+        members = [zoo.Member("wrong", task, str(n), (), "a") for task in TASKS for n in range(9)]
+        days = [zoo.sample(members, 5, datetime.date(2026, 1, day)) for day in (1, 1, 2)]
+        self.assertEqual(days[0], days[1])
+        self.assertNotEqual(days[0], days[2])
+        self.assertEqual(len(days[0]), 5)
     def test_a_pair_may_be_a_mistake_with_a_name_of_its_own(self):
         names = {f"fused_cpu/no_rescale{end}" for end in ("_of_o", "_of_l", "")}
         pair, = zoo.pairs([member for member in zoo.load(TASKS) if member.id in names], 1)
         self.assertIn("neither sum nor accumulator rescaled", pair.also)
 
-    def test_a_sample_is_another_each_day_and_not_too_long(self):
-        members = [zoo.Member("wrong", task, str(n), (), "a") for task in TASKS for n in range(9)]
-        days = [zoo.sample(members, 50, datetime.date(2026, 1, day)) for day in (1, 1, 2)]
-        self.assertEqual(days[0], days[1])
-        self.assertNotEqual(days[0], days[2])
-        self.assertLessEqual(sum(zoo.COST[one.task.is_cuda] for one in days[0]), 50)
-
-
 class WithSmallNumbers(Test):
     def explanation(self, name: str) -> str:
-        """Of a member's first failure."""
         member, = (one for one in zoo.load(TASKS) if (one.kind, one.id) == ("wrong", name))
-        backend = zoo.backends_of(member.task)[0]
+        backend = zoo.HERE.to_build(member.task)[0]
         if not build.binary(member.task.target("solution", backend)).is_file():
             self.skipTest(f"the tests of {member.task.name} are not built")
         place = zoo.compile_member(member, backend, zoo.commands_of_build())
-        how = running.Settings("solution", explain=True, library_path=str(place))
-        return grading.run_task(member.task, how, backend, [member.case], quiet=True).cases[
-            0].explanation
+        how = running.Settings("solution", explain=True, library_path=str(place), quiet=True)
+        return grading.run_task(member.task, how, backend, [member.case]).cases[0].explanation
 
     @unittest.skipUnless(FORWARD.path("solution").is_file(), "there are no solutions here")
     def test_what_is_shown(self):
@@ -117,7 +107,7 @@ class Problems(Test):
     def problems(self, *cases: CaseResult, **changes: object) -> list[str]:
         member = dataclasses.replace(self.MEMBER, **changes)
         seen = zoo.Seen(member, TaskResult(FORWARD, "solution", WRONG, list(cases)))
-        return list(zoo.problems(member, seen))
+        return list(zoo.problems(seen))
 
     @staticmethod
     def case(name: str, status: str = PASSED, diagnosis: str = "") -> CaseResult:

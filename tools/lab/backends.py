@@ -53,7 +53,6 @@ class Backends:
         return list(dict.fromkeys(filter(None, backends)))
 
     def out_of_reach(self, task: Task) -> bool:
-        """Whether this machine cannot run the task at all."""
         return self.of(task) in (GPU, None) and self.config.cuda != "gpu"
 
     def words(self, backend: str | None) -> str:

@@ -159,7 +159,6 @@ def _last_line(log: str, otherwise: str) -> str:
 
 
 def _home(folder: Path) -> Path | None:
-    """The source folder that a build folder belongs to."""
     try:
         cache = (folder / "CMakeCache.txt").read_text(errors="replace")
     except OSError:

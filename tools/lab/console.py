@@ -76,8 +76,6 @@ def progress(description: str) -> Iterator[Update]:
 
 @dataclass(frozen=True)
 class Finished:
-    """A command that has ended."""
-
     code: int
     output: str     # stdout and stderr together, as they came
     seconds: float

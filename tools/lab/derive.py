@@ -12,59 +12,38 @@ In the skeleton the region is the prompt, as a TODO, and the code of the STUB li
 byte is the solution's.
 """
 
+import contextlib
 import re
 from pathlib import Path
 
 from lab.errors import LabError
 from lab.manifest import Task
 
-_MARKER = re.compile(r"(?P<indent>[ \t]*)//[ \t]*(?P<kind>BEGIN SOLUTION|END SOLUTION|STUB)\b[ \t]*"
-                     r"(?P<rest>.*?)[ \t]*")
 _MENTION = re.compile(r"BEGIN SOLUTION|END SOLUTION|//[ \t]*STUB\b")
-_PROMPT_GOES_ON = re.compile(r"[ \t]*//   .*\S.*")
+_REGION = re.compile(
+    r"^(?P<indent>[ \t]*)//[ \t]*BEGIN SOLUTION[ \t]+(?P<prompt>\S.*\n(?:[ \t]*//   .*\S.*\n)*)"
+    r"(?P<stubs>(?:[ \t]*//[ \t]*STUB[ \t]+\S.*\n)*)"
+    rf"(?:(?!.*(?:{_MENTION.pattern})).*\n)*"
+    r"[ \t]*//[ \t]*END SOLUTION[ \t]*\r?(?:\n|\Z)", re.MULTILINE)
 _NOT_YET = re.compile(r'NotYetImplemented\("([^"]*)"\)')
 
 
 def derive(text: str, name: str) -> str:
     """The skeleton of a solution's text; errors name the file `name`."""
-    out: list[str] = []
-    begin = 0  # line of the open BEGIN SOLUTION; 0 outside a region
-    head = ""  # in a region: "prompt" and "stubs" while they may still come, then "body"
-
-    def require(condition: object, message: str, line: int = 0) -> None:
-        if not condition:
-            raise LabError(f"{name}:{line or number}: {message}")
-
-    for number, line in enumerate(re.split(r"(?<=\n)", text), 1):
-        content = line.rstrip("\r\n")
-        ending = line[len(content):]
-        marker = _MARKER.fullmatch(content)
-        require(marker or not _MENTION.search(content),
-                "a marker must be a // comment on a line of its own")
-        kind, rest = (marker["kind"], marker["rest"]) if marker else ("", "")
-        if kind == "BEGIN SOLUTION":
-            require(not begin, f"BEGIN SOLUTION inside the region that line {begin} begins; "
-                    "regions cannot be nested")
-            require(rest, "BEGIN SOLUTION without a prompt; say what to write and in about how "
-                          "many lines")
-            out.append(f"{marker['indent']}// TODO {rest}{ending}")
-            begin, head = number, "prompt"
-        elif kind == "END SOLUTION":
-            require(begin, "END SOLUTION without a BEGIN SOLUTION before it")
-            require(not rest, f'END SOLUTION is followed by "{rest}"; nothing may follow it')
-            begin = 0
-        elif kind == "STUB":
-            require(begin and head != "body" and rest,
-                    "STUB must have code, and come right after BEGIN SOLUTION and its prompt")
-            out.append(f"{marker['indent']}{rest}{ending}")
-            head = "stubs"
-        elif not begin or head == "prompt" and _PROMPT_GOES_ON.fullmatch(content):
-            out.append(line)
-        else:
-            head = "body"
-    require(not begin, "BEGIN SOLUTION without an END SOLUTION after it", begin)
-    require(head, "no BEGIN SOLUTION in this file; its skeleton would be the solution itself", 1)
-    return "".join(out)
+    # Without its regions a text has no marker, else one of them does not fit.
+    rest = _REGION.sub(lambda region: "\n" * region[0].count("\n"), text)
+    if marker := _MENTION.search(rest):
+        line = rest[:marker.start()].count("\n") + 1
+        raise LabError(
+            f"{name}:{line}: {marker[0]} does not fit: a region is // BEGIN SOLUTION with a "
+            "prompt, which says what to write and in about how many lines, then // STUB lines with "
+            "code, then the solution, then // END SOLUTION; each is a comment on a line of its "
+            "own, and no region is inside of another")
+    if rest == text:
+        raise LabError(f"{name}:1: no BEGIN SOLUTION in this file; its skeleton would be the "
+                       "solution itself")
+    return _REGION.sub(lambda region: f"{region['indent']}// TODO {region['prompt']}" + re.sub(
+        r"//[ \t]*STUB[ \t]+", "", region["stubs"]), text)
 
 
 def derive_task(task: Task) -> str:
@@ -84,12 +63,15 @@ def read_exact(path: Path) -> str:
     return path.read_bytes().decode("utf-8", "surrogateescape")
 
 
-def write_exact(path: Path, text: str) -> None:
+def write_exact(path: Path, text: str | bytes) -> None:
     """Writes the whole file or nothing of it."""
+    content = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+    temporary = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.new")
-        temporary.write_bytes(text.encode("utf-8", "surrogateescape"))
+        temporary.write_bytes(content)
         temporary.replace(path)
     except OSError as error:
+        with contextlib.suppress(OSError):  # such as a disk that is full
+            temporary.unlink(missing_ok=True)
         raise LabError(f"{path} cannot be written ({error.strerror})") from None

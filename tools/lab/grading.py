@@ -49,7 +49,7 @@ def grade_part(part: Part, implementation: str = "skeleton", seed: int = 1, *,
                          implementation, result.backends)
     how.notify("")
     with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        running = [pool.submit(_grade_task, task, how, result.backends, builds.get(task.id))
+        running = [pool.submit(grade_task, task, how, result.backends, builds.get(task.id))
                    for task in chosen]
         try:
             result.tasks += [each.result() for each in running]
@@ -59,7 +59,7 @@ def grade_part(part: Part, implementation: str = "skeleton", seed: int = 1, *,
     return result
 
 
-def _grade_task(task: Task, how: Settings, backends: Backends,
+def grade_task(task: Task, how: Settings, backends: Backends,
                 built: TaskBuild | None) -> TaskResult:
     """Runs one task that was built. Cases that need the emulator's checks, and that the task's own
     backend left out, run in the checked one."""
@@ -80,7 +80,8 @@ def _grade_task(task: Task, how: Settings, backends: Backends,
             ahead = _names_of_checks(build.binary(task.target(kind, backend)))
             early = beside.submit(run_task, task, how, CHECKED, ahead) if ahead else None
         elsewhere = checks and (how.case or "").startswith("checks: ")  # this run says so, no more
-        result = run_task(task, how, backend, [how.case] if how.case else None, quiet=elsewhere)
+        result = run_task(task, replace(how, quiet=how.quiet or elsewhere), backend,
+                          [how.case] if how.case else None)
         asking = [case.name for case in result.cases if case.status == NEEDS_CHECKS]
         if asking and checks:
             if built.unchecked:
@@ -141,12 +142,12 @@ def with_checks(result: TaskResult, checked: Sequence[CaseResult]) -> TaskResult
                    backend=backend)
 
 
-def run_task(task: Task, how: Settings, backend: str, cases: Sequence[str] | None = None,
-             quiet: bool = False) -> TaskResult:
+def run_task(task: Task, how: Settings, backend: str,
+             cases: Sequence[str] | None = None) -> TaskResult:
     """Runs a task's test binary, as often as it takes for every case, or the given ones, to have a
-    result. With `quiet` the command is not shown."""
+    result."""
     binary = build.binary(task.target(how.implementation, backend))
-    if not quiet:
+    if not how.quiet:
         variables = how.environment if backend == CPU else {}
         console.print_command([*(f"{name}={value}" for name, value in variables.items()), binary,
                                *options(how, cases)])

@@ -77,7 +77,6 @@ def overview() -> str:
 
 
 def load(verb: str) -> object:
-    """The verb's module. A package that this Python lacks is named in one line."""
     try:
         return importlib.import_module(f"lab.verbs.{verb}")
     except ModuleNotFoundError as error:

@@ -5,6 +5,7 @@ file, the key, its value and what it must be.
 """
 
 import difflib
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
@@ -126,14 +127,7 @@ _TASK_KEYS = {
 
 
 def load_part(file: Path) -> Part:
-    shown = f"{file.parent.name}/{file.name}"
-    try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise LabError(f"{shown}: cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise LabError(f"{shown}: not valid TOML: {error}") from None
-
+    shown, table = paths.relative(file), read_toml(file)
     check(shown, table, _PART_KEYS)
     prefix = f"{table['part']}."
     task_keys = _TASK_KEYS | {
@@ -154,18 +148,33 @@ def load_part(file: Path) -> Part:
     return Part(table["part"], table["title"], file.parent, tuple(tasks))
 
 
+def read_toml(file: Path) -> dict:
+    shown = paths.relative(file)
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise LabError(f"{shown}: cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise LabError(f"{shown}: not valid TOML: {error}") from None
+
+
 def check(where: str, table: dict, keys: dict) -> None:
     """LabError where a table has other keys, or another value than its key takes."""
     for key in table:
         if key not in keys:
-            raise LabError(f'{where}: unknown key "{key}"{nearest(key, keys)}; '
+            raise LabError(f"{where}: unknown key {_shown(key)}{nearest(key, keys)}; "
                            f"the keys are {', '.join(sorted(keys))}")
     for key, (fits, wanted) in keys.items():
         value = table.get(key)
         if not fits(value):
-            shown = f'"{value}"' if isinstance(value, str) else value
-            state = f"{key} is {shown}" if key in table else f"{key} is missing"
-            raise LabError(f"{where}: {state}; it must be {wanted}")
+            state = f"is {_shown(value)}" if key in table else "is missing"
+            raise LabError(f"{where}: {key} {state}; it must be {wanted}")
+
+
+def _shown(value: object) -> str:
+    """On one line, also of a file that is not ours."""
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 80 else f"{text[:80]}..."
 
 
 def lint_files(part: Part) -> list[str]:

@@ -63,7 +63,6 @@ class TaskResult:
 
     @property
     def possible(self) -> float:
-        """Points that can be earned here."""
         return self.task.points - sum(self.missing.values())
 
     @property

@@ -10,7 +10,6 @@ STATE = ROOT / ".lab"
 
 
 def build_folder(preset: str = "default") -> Path:
-    """The build folder of a CMake preset."""
     return ROOT / "build" / preset
 
 

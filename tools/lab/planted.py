@@ -52,6 +52,7 @@ int main() {
 }
 """
 
+
 @dataclass(frozen=True)
 class Ran:
     code: int

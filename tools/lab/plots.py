@@ -1,5 +1,6 @@
 """Draws the benchmarks' results: for each device and kind of problem time, rates and memory."""
 
+import io
 import itertools
 import math
 import re
@@ -15,9 +16,9 @@ matplotlib.use("Agg")  # files only: no display is needed, and none is opened
 from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.lines import Line2D  # noqa: E402
-from matplotlib.ticker import (FixedLocator, FuncFormatter, LogLocator, NullFormatter,  # noqa: E402
-                               NullLocator)
+from matplotlib.ticker import LogFormatter  # noqa: E402
 
+from lab import derive  # noqa: E402
 from lab.errors import LabError  # noqa: E402
 from lab.paths import relative  # noqa: E402
 from lab.results import Group, Row, groups, load  # noqa: E402
@@ -56,11 +57,7 @@ def plot(csv_file: Path, folder: Path) -> list[Path]:
         drawn["attention_ladder"] = _ladder(ladder)
     if float32:
         drawn["attention_float32"] = _errors(float32)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return [_save(figure, folder / f"{name}.png") for name, figure in drawn.items()]
-    except OSError as error:
-        raise LabError(f"{relative(folder)} cannot be written: {error.strerror}") from None
+    return [_save(figure, folder / f"{name}.png") for name, figure in drawn.items()]
 
 
 def figures(group: Group) -> list[tuple[str, Figure]]:
@@ -81,12 +78,9 @@ def _base_name(group: Group, first: bool) -> str:
 
 
 def _save(figure: Figure, file: Path) -> Path:
-    temporary = file.with_name(f".{file.name}.tmp")
-    try:
-        figure.savefig(temporary, dpi=DPI, format="png", metadata={"Software": None})
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)
+    out = io.BytesIO()
+    figure.savefig(out, dpi=DPI, format="png", metadata={"Software": None})
+    derive.write_exact(file, out.getvalue())
     return file
 
 
@@ -306,45 +300,38 @@ def _panel(axes: Axes, group: Group, title: str, unit: str, value: Value, mask: 
                       capsize=2, linewidth=1.6,
                       markersize=4 + 1.2 * (len(looks) - 1 - number) if smaller else 5,
                       **looks[name])
-    _label(axes, group, title, unit)
     if log:
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
-        _label_narrow_range(axes)
+        axes.yaxis.set_major_formatter(_Plain())
+        axes.yaxis.set_minor_formatter(_Plain(minor_thresholds=(2.5, 0.9)))
+    _label(axes, group, title, unit)
+    if log:
         _mark_failures(axes, group.sizes, failures)
+
+
+class _Plain(LogFormatter):
+    """Numbers without an exponent. Over less than a decade all ticks have one, over up to 2.5
+    decades some between the powers of ten, too."""
+
+    def __call__(self, number: float, place: int | None = None) -> str:
+        return super().__call__(number, place) and f"{number:g}"
 
 
 def _label(axes: Axes, group: Group, title: str, unit: str) -> None:
     if not axes.lines:
         axes.text(0.5, 0.4, "nothing to show", transform=axes.transAxes, ha="center", color="0.35")
-        axes.yaxis.set_major_locator(NullLocator())
+        axes.set_yticks([])
+        axes.set_yticks([], minor=True)
     axes.set_title(title, fontsize=11)
     axes.set_xlabel(group.kind.size_label)
     axes.set_ylabel(unit)
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(FixedLocator(group.sizes))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:.0f}"))
+    axes.set_xticks(group.sizes, map(str, group.sizes), fontsize=9)
+    axes.set_xticks([], minor=True)
     axes.set_xlim(group.sizes[0] / 1.3, group.sizes[-1] * 1.3)
-    axes.tick_params(axis="x", labelsize=9)
     axes.grid(True, color="0.9")
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def _label_narrow_range(axes: Axes) -> None:
-    """A logarithmic axis over a decade or two has few powers of ten to label: 2 and 5 join in."""
-    low, high = axes.get_ylim()
-    if not axes.lines:
-        axes.yaxis.set_major_locator(NullLocator())
-        axes.yaxis.set_minor_locator(NullLocator())
-    elif 8 < high / low < 300:
-        axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-    else:
-        few = FuncFormatter(lambda number, _: f"{number:g}") if high / low <= 8 else NullFormatter()
-        axes.yaxis.set_major_locator(LogLocator(base=10))
-        axes.yaxis.set_minor_formatter(few)
 
 
 def _same_limits(panels: Sequence[Axes]) -> None:
@@ -355,8 +342,6 @@ def _same_limits(panels: Sequence[Axes]) -> None:
     low, high = min(axes.get_ylim()[0] for axes in drawn), max(axes.get_ylim()[1] for axes in drawn)
     for axes in drawn:
         axes.set_ylim(low, high)
-        if axes.get_yscale() == "log":
-            _label_narrow_range(axes)
 
 
 def _mark_failures(axes: Axes, sizes: Sequence[int], failures: Sequence[tuple[str, list]]) -> None:

@@ -67,13 +67,11 @@ class Row:
 
     @property
     def mask(self) -> bool:
-        """Whether there is a causal mask."""
         return bool(self._values.get("causal"))
 
     @property
     def name(self) -> str:
-        """The implementation's; the first files of softmax_matmul say it by `fused` and `BLOCK`."""
-        return self.implementation or (f"fused_{self.BLOCK}" if self.fused else "unfused")
+        return self.implementation
 
     @property
     def extra_mib(self) -> float | None:
@@ -160,7 +158,7 @@ def load(file: Path) -> list[Row]:
         raise LabError(f"{shown} cannot be read: {error}") from None
     header = records[0] if records else []
     for kind in KINDS:
-        if {"status", kind.size, kind.time} <= set(header):
+        if {"implementation", "status", kind.size, kind.time} <= set(header):
             rows = [_row(kind, f"{shown}:{line}", header, record)
                     for line, record in enumerate(records[1:], 2)]
             return list({(row.group, row.name, row.size, row.mask): row for row in rows}.values())

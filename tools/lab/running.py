@@ -57,6 +57,7 @@ class Settings:
     stop: threading.Event = field(default_factory=threading.Event)  # set: end everything
     explain: bool = False  # show failed cases with small numbers
     library_path: str = ""  # a folder with libraries that come before those of the build
+    quiet: bool = False  # the command is not shown
 
 
 def case_names(binary: Path) -> list[str]:

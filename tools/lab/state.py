@@ -19,8 +19,6 @@ from lab.errors import LabError
 
 @dataclass
 class LastResult:
-    """How a task's last complete check ended."""
-
     status: str
     earned: float
     source: str  # fingerprint of the file that was checked
@@ -64,7 +62,6 @@ def edit() -> Iterator[State]:
 
 
 def fingerprint(path: Path) -> str:
-    """Of a file's content; empty where it cannot be read."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     except OSError:

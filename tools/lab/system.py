@@ -158,7 +158,7 @@ def ensure(yes: bool = False) -> None:
     if not is_root():
         if shutil.which("sudo") is None or not (yes or sys.stdin.isatty()):
             raise LabError(f"{lacks}; to install: {command}")
-        if not yes and not _agreed(f"{lacks}.\n  {command}\nInstall now? [y/N] "):
+        if not yes and not agreed(f"{lacks}.\n  {command}\nInstall now? [y/N] "):
             raise LabError(f"{lacks}; to install it later: {command}")
     sudo = [] if is_root() else ["sudo", "env"]
     for step in (["apt-get", "update"], [*INSTALL["apt"], *(need.apt for need in needs)]):
@@ -177,6 +177,6 @@ def ensure(yes: bool = False) -> None:
         raise LabError(f"still missing after apt: {names_of(still)}; ./lab doctor says more")
 
 
-def _agreed(question: str) -> bool:
+def agreed(question: str) -> bool:
     print(question, end="", flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -25,22 +25,20 @@ import re
 import shlex
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import tomllib
-
-from lab import build, grading, outcomes, paths, running
-from lab.backends import CHECKED, CPU, EMULATED
+from lab import build, grading, manifest, outcomes, paths, running
+from lab.backends import CHECKED, Backends
+from lab.build import Config
 from lab.errors import LabError
 from lab.manifest import Task
 from lab.outcomes import PASSED, TaskResult
 
 KINDS = ("wrong", "right")  # and "pair": two wrong ones at once
-# CPU seconds of a member in a sample, measured with g++ 12 and rounded up; a CUDA member is compiled
-# twice, with the checks and without.
-COST = {False: 3.0, True: 20.0}
+# Kernels are emulated, also where there is a GPU.
+HERE = Backends(Config("", "", "none", "", "", emulated=True, checked=True))
 TIMEOUT = 20.0  # seconds for a case; those of the solution take 2 at most
 
 
@@ -76,7 +74,6 @@ class Seen:
 
     @property
     def lost(self) -> float:
-        """The share of the task's points."""
         points = self.result.task.points if self.result else 0
         return 1 - self.result.earned / points if points else 0.0
 
@@ -104,14 +101,13 @@ def edited(text: str, edit: Sequence[str], name: str) -> str:
 
 
 def load(tasks: Sequence[Task]) -> list[Member]:
-    """All members of the tasks, in the order of their files. LabError where one has a fault."""
     members = []
     for kind in KINDS:
         for task in tasks:
             file = folder() / kind / f"{task.name}.toml"
             if not file.is_file() or not task.path("solution").is_file():
                 continue
-            content = tomllib.loads(file.read_text(encoding="utf-8"))
+            content = manifest.read_toml(file)
             usual = {"case": content.pop("case")} if "case" in content else {}
             for name, entry in content.items():
                 values = {key: tuple(value) if isinstance(value, list) else value
@@ -127,17 +123,13 @@ def load(tasks: Sequence[Task]) -> list[Member]:
     return members
 
 
-def sample(members: Sequence[Member], seconds: float,
-           day: datetime.date | None = None) -> list[Member]:
-    """Members that take about so much CPU time together; others each day."""
-    order = list(members)
-    random.Random((day or datetime.date.today()).toordinal()).shuffle(order)
-    chosen = []
-    for member in order:
-        if COST[member.task.is_cuda] <= seconds:
-            seconds -= COST[member.task.is_cuda]
-            chosen.append(member)
-    return chosen
+def sample(members: Sequence[Member], count: int, day: datetime.date | None = None) -> list[Member]:
+    """Others each day."""
+    chance = random.Random((day or datetime.date.today()).toordinal())
+    return chance.sample(members, min(count, len(members)))
+
+
+# ---- compiling and running ----------------------------------------------------------------------
 
 
 def pairs(members: Sequence[Member], count: int) -> list[Member]:
@@ -164,17 +156,8 @@ def pairs(members: Sequence[Member], count: int) -> list[Member]:
 # ---- compiling and running ----------------------------------------------------------------------
 
 
-def backends_of(task: Task) -> list[str]:
-    return [EMULATED, CHECKED] if task.is_cuda else [CPU]
-
-
-def targets(tasks: Sequence[Task]) -> list[str]:
-    return [task.target("solution", backend) for task in tasks for backend in backends_of(task)]
-
-
 def _library(task: Task, backend: str) -> str:
-    suffix = "" if backend == CPU else f"_{backend}"
-    return f"{task.part}_{task.name}_solution{suffix}"
+    return task.target("solution", backend).removesuffix("_tests")
 
 
 def commands_of_build() -> dict[str, list[str]]:
@@ -188,13 +171,13 @@ def commands_of_build() -> dict[str, list[str]]:
 
 
 def can_run(member: Member, commands: dict[str, list[str]]) -> bool:
-    return all(_library(member.task, backend) in commands for backend in backends_of(member.task))
+    return all(_library(member.task, backend) in commands for backend in HERE.to_build(member.task))
 
 
 def compile_member(member: Member, backend: str, commands: dict[str, list[str]]) -> Path:
     """The folder with a library that takes the solution's place. LabError with the first error."""
     library = _library(member.task, backend)
-    place = paths.BUILD / "zoo" / member.kind / member.id / backend
+    place = paths.BUILD / "zoo" / member.kind / member.id
     place.mkdir(parents=True, exist_ok=True)
     source = place / member.task.path().name
     source.write_text(member.source(), encoding="utf-8")
@@ -223,35 +206,28 @@ def run(member: Member, commands: dict[str, list[str]]) -> Seen:
     """Compiles a member, runs all graded cases on it, and compares what the harness says with what
     it has to say."""
     seen, begin = Seen(member), time.monotonic()
-    results = []
-    for backend in backends_of(member.task):
-        try:
+    try:
+        for backend in HERE.to_build(member.task):
             place = compile_member(member, backend, commands)
-        except LabError as error:
-            seen.problems.append(str(error))
-            return seen
-        how = running.Settings("solution", timeout=TIMEOUT, library_path=str(place))
-        asking = [case.name for case in results[0].cases
-                  if case.status == outcomes.NEEDS_CHECKS] if results else None
-        if asking == []:
-            break
-        results.append(grading.run_task(member.task, how, backend, asking, quiet=True))
-    seen.result = (grading.with_checks(results[0], results[1].cases) if len(results) > 1
-                   else results[0])
-    seen.problems = list(problems(member, seen))
+    except LabError as error:
+        seen.problems.append(str(error))
+        return seen
+    how = running.Settings("solution", timeout=TIMEOUT, library_path=str(place), quiet=True)
+    seen.result = grading.grade_task(member.task, how, HERE,
+                                     grading.TaskBuild(build.BuildResult(True, "", "")))
+    seen.problems = list(problems(seen))
     seen.seconds = time.monotonic() - begin
     return seen
 
 
-def problems(member: Member, seen: Seen):
-    failed = seen.result.failures
+def problems(seen: Seen) -> Iterator[str]:
+    member, failed = seen.member, seen.result.failures
     names = {case.name for case in failed}
     diagnoses = {case.diagnosis for case in failed} - {""}
     if member.kind == "right":
-        remarks = [case for case in seen.result.cases if case.status != PASSED
-                   and not (case.challenge and case.status == outcomes.WRONG)]
-        for case in remarks:
-            yield f'"{case.name}" is {case.status}: {case.message.splitlines()[0]}'
+        for case in seen.result.cases:
+            if case.status != PASSED and not (case.challenge and case.status == outcomes.WRONG):
+                yield f'"{case.name}" is {case.status}: {case.message.splitlines()[0]}'
         return
     if not failed:
         yield "passes"

@@ -1,11 +1,9 @@
 """Boards: what is measured, a file of a few lines each (benchmarking/boards/NAME.toml)."""
 
-import hashlib
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import manifest, paths
+from lab import handout, manifest, paths
 from lab.errors import LabError
 from lab.manifest import Task, are_texts
 
@@ -50,9 +48,8 @@ class Board:
 
     def is_here(self) -> bool:
         """False in a release that lacks its part, or one that the judge is built with."""
-        if not all((paths.ROOT / part).is_dir() for part in JUDGE_NEEDS):
-            return False
-        return _tasks().keys() >= set(self.tasks)
+        return (all((paths.ROOT / part).is_dir() for part in JUDGE_NEEDS)
+                and _tasks().keys() >= set(self.tasks))
 
     def load_tasks(self) -> list[Task]:
         known = _tasks()
@@ -67,22 +64,14 @@ def _tasks() -> dict[str, Task]:
 
 
 def load(file: Path) -> Board:
-    shown = paths.relative(file)
-    try:
-        content = file.read_bytes()
-        table = tomllib.loads(content.decode())
-    except OSError as error:
-        raise LabError(f"{shown} cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise LabError(f"{shown}: not valid TOML: {error}") from None
-    table = {"marks": []} | table
+    table = {"marks": []} | manifest.read_toml(file)
     passes = PASSES.get(str(table.get("kind")), ())
-    manifest.check(shown, table, _KEYS | {
+    manifest.check(paths.relative(file), table, _KEYS | {
         "tasks": (lambda value: are_texts(value, r"\w+\.\w+") and 1 <= len(value) <= len(passes),
                   f"a list of tasks, one for each of {', '.join(passes)}")})
     return Board(file.stem, table["title"], table["device"], table["kind"], table["dtype"],
                  *(tuple(table[key]) for key in ("tasks", "problems", "marks")),
-                 hashlib.sha256(content).hexdigest())
+                 handout.sha256(file))
 
 
 def load_all() -> list[Board]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import build, console, paths
+from lab import build, console
 from lab.console import say
 from lab.errors import LabError
 from lab.backends import EMULATED, GPU
@@ -22,6 +22,7 @@ from lab.instructor.judging import Bench
 from lab.leaderboard.boards import Board
 from lab.leaderboard.result import Busy, NoResult
 from lab.manifest import Task
+from lab.verbs import bundle
 
 WARM_UP_MS = 500
 BUSY = "error: the GPU is busy"  # what the judge says then
@@ -55,7 +56,6 @@ class Site:
 
 @contextlib.contextmanager
 def site(board: Board, marks: bool = False) -> Iterator[Site]:
-    """Builds the board's judges. LabError where this machine cannot measure it."""
     on_gpu = board.device == "cuda"
     if on_gpu and (trouble := _no_gpu(board)):
         raise LabError(trouble)
@@ -212,10 +212,4 @@ def variables_of_rung(name: str) -> dict[str, str]:
 
 def read_own(tasks: Sequence[Task], implementation: str = "skeleton") -> dict[str, bytes]:
     """The files of this copy of the course, by the paths that a submission has."""
-    found = {}
-    for task in tasks:
-        file = task.path(implementation)
-        if file.is_symlink() or not file.is_file():
-            raise LabError(f"{paths.relative(file)} must be an ordinary file, and no link")
-        found[task.shown_path()] = file.read_bytes()
-    return found
+    return {task.shown_path(): bundle.content_of(task, implementation) for task in tasks}

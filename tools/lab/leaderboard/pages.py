@@ -11,7 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
 from lab import web
-from lab.leaderboard.standings import MARK, VERIFIED_STATE, Row, Standing
+from lab.leaderboard.receipts import TIME
+from lab.leaderboard.standings import MARK, VERIFIED_STATE, Entry, Standing
 
 # Colours of Okabe and Ito, which colour-blind people can tell apart.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -19,14 +20,15 @@ _GREY = "#5b6776"
 _A_DAY = datetime.timedelta(days=1)
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    result = row.entry.result
-    return (str(row.place or ""), row.entry.name, f"{result.speedup:.3f}",
+def _cells(row: Entry) -> tuple[str, ...]:
+    result = row.result
+    return (str(row.place or ""), row.name, f"{result.speedup:.3f}",
             f"{100 * result.uncertainty:.1f}", f"{result.total:.4g}",
-            f"{100 * result.roofline:.1f}", row.entry.state, row.entry.time[:10])
+            f"{100 * result.roofline:.1f}", row.state, row.time[:10])
 
 
 _HEAD = ("place", "name", "speed-up", "±, %", "total, ms", "roofline, %", "state", "date")
+_CLASSES = ("n", "text", "n", "n wide", "n wide", "n wide", "", "wide")  # of HTML's columns
 _EXPLAINED = ("*Speed-up* is over the reference, measured in turns with it: the inverse of the "
               "mean of the relative times of all passes; ± is how far it moves when turns are "
               "drawn again from those that were measured. *Total* is the sum of the median times. "
@@ -55,8 +57,8 @@ def table(standings: Sequence[Standing]) -> str:
     for standing in standings:
         for row in standing.rows:
             rows.writerow([standing.board.name, standing.device, *_cells(row),
-                           row.entry.receipt.course,
-                           " ".join(row.entry.receipt.sources.values())])
+                           row.receipt.course,
+                           " ".join(row.receipt.sources.values())])
     return out.getvalue()
 
 
@@ -67,25 +69,22 @@ _STYLE = """tr.mark td { color: #5b6776 } tr.mark td.text { font-style: italic }
 
 def page(standings: Sequence[Standing], made: str) -> str:
     text = html.escape
+
+    def line(cells: Sequence[str], tag: str, kind: str = "") -> str:
+        return f'<tr class="{kind}">' + "".join(
+            f'<{tag} class="{name}">{text(cell)}</{tag}>'
+            for name, cell in zip(_CLASSES, cells)) + "</tr>"
+
     sections = []
     for standing in standings:
-        rows = []
-        for row in standing.rows:
-            place, name, speedup, plus, total, roofline, state, date = map(text, _cells(row))
-            kind = ' class="mark"' if row.entry.state == MARK else ""
-            rows.append(f'<tr{kind}><td class="n">{place}</td><td class="text">{name}</td>'
-                        f'<td class="n">{speedup}x</td><td class="n wide">{plus}</td>'
-                        f'<td class="n wide">{total}</td>'
-                        f'<td class="n wide">{roofline}</td><td>{state}</td>'
-                        f'<td class="wide">{date}</td></tr>')
+        rows = [line(_cells(row), "td", "mark" if row.state == MARK else "")
+                for row in standing.rows]
         sections.append(f"""<section>
 <h2>{text(standing.board.title)}</h2>
 <p class="soft">{text(standing.board.name)} on {text(standing.device)}</p>
 {progress(standing)}
 <div class="scroll"><table>
-<tr><th class="n">place</th><th>name</th><th class="n">speed-up</th>
-<th class="n wide">±, %</th><th class="n wide">total, ms</th>
-<th class="n wide">roofline, %</th><th>state</th><th class="wide">date</th></tr>
+{line(_HEAD, "th")}
 {"".join(rows)}
 </table></div>
 <p class="soft">{text(standing.beside)}</p>
@@ -104,7 +103,7 @@ def progress(standing: Standing) -> str:
     drawn: list[str] = []
     with web.figure(4.8, 3.6, f"best speed-up over time on {standing.board.name}", drawn) as axes:
         last = max(_time(entry.time) for entry in entries)
-        people = [row.entry.name for row in standing.rows if row.entry.state != MARK]
+        people = [row.name for row in standing.rows if row.state != MARK]
         for number, name in enumerate(people):
             mine = [entry for entry in entries if entry.name == name]
             times = [_time(entry.time) for entry in mine]
@@ -117,7 +116,7 @@ def progress(standing: Standing) -> str:
                 done = entry.state == VERIFIED_STATE
                 axes.plot([moment], [entry.result.speedup], "o", color=colour, markersize=5,
                           markerfacecolor=colour if done else "white")
-        marks = [row.entry for row in standing.rows if row.entry.state == MARK]
+        marks = [row for row in standing.rows if row.state == MARK]
         for number, mark in enumerate(marks):
             # On alternating sides, since two marks may lie close together.
             right = number % 2
@@ -149,4 +148,4 @@ def _is_narrow(axes: Axes) -> bool:
 
 
 def _time(text: str) -> datetime.datetime:
-    return datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ")
+    return datetime.datetime.strptime(text, TIME)

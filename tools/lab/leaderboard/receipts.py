@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lab import derive, handout, paths
+from lab import derive, handout, manifest, paths
 from lab.errors import LabError
 from lab.leaderboard.boards import Board
 from lab.leaderboard.measuring import Measured
@@ -26,6 +26,7 @@ FORMAT = 1
 FOLDER = "leaderboard"  # of outputs/
 RECEIPTS, MARKS, VERIFIED = "receipts", "marks", "verified"
 LARGEST = 4 << 20  # bytes of a receipt
+TIME = "%Y-%m-%dT%H:%M:%SZ"
 NAME = r"[\w.-](?:[\w. -]{0,28}[\w.-])?"
 NAME_IS = "1 to 30 letters, digits, spaces, dots, dashes and underscores"
 
@@ -64,7 +65,7 @@ class Verification:
 
 
 def now() -> str:
-    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.datetime.now(datetime.timezone.utc).strftime(TIME)
 
 
 def make(board: Board, name: str, sources: Mapping[str, bytes], machine: dict[str, object],
@@ -99,12 +100,7 @@ def _write(place: Path, stem: str, text: str) -> Path:
     return file
 
 
-def sha256(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
 def load(file: Path) -> Receipt:
-    """LabError where the file is no receipt."""
     return _receipt(_json(file), file)
 
 
@@ -113,8 +109,8 @@ def load_verification(file: Path) -> Verification:
     try:
         return Verification(str(data["verifies"]), data["holds"] is True, str(data["why"]),
                             _receipt(data["receipt"], file))
-    except KeyError as error:
-        raise LabError(f"{paths.relative(file)} is no verification: it has no {error}") from None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise LabError(f"{paths.relative(file)} is no verification: {error!r}") from None
 
 
 def _json(file: Path) -> dict:
@@ -132,50 +128,45 @@ def _json(file: Path) -> dict:
     return data
 
 
-_DIGEST = r"[0-9a-f]{64}"
+def _is_text(pattern: str):
+    return lambda value: isinstance(value, str) and bool(re.fullmatch(pattern, value))
 
 
-def _receipt(data: object, file: Path) -> Receipt:
-    def wants(key: str, fits: bool, wanted: str) -> None:
-        if not fits:
-            raise LabError(f"{paths.relative(file)} is no receipt: {key} must be {wanted}")
-
-    def text(key: str, pattern: str) -> bool:
-        return isinstance(data.get(key), str) and bool(re.fullmatch(pattern, data[key]))
-
-    wants("it", isinstance(data, dict) and data.keys() == Receipt.__dataclass_fields__.keys(),
-          f"an object with the keys {', '.join(Receipt.__dataclass_fields__)}")
-    wants("format", data["format"] == FORMAT, f"{FORMAT}: another version of the course wrote it")
-    wants("board", text("board", r"[\w-]{1,60}"), "the name of a board")
-    wants("board_sha256", text("board_sha256", _DIGEST), "a SHA-256")
-    wants("name", text("name", NAME), NAME_IS)
-    wants("mark", isinstance(data["mark"], bool), "true or false")
-    wants("time", text("time", r"20\d\d-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-6]\dZ") and
-          _is_time(data["time"]), "a time such as 2026-01-31T12:00:00Z")
-    wants("course", text("course", r"[\w. ()-]{1,80}"), "a version of the course")
-    sources = data["sources"]
-    wants("sources", isinstance(sources, dict) and 0 < len(sources) < 10 and all(
-        re.fullmatch(r"[\w./-]{1,200}", path) and isinstance(digest, str)
-        and re.fullmatch(_DIGEST, digest) for path, digest in sources.items()),
-        "paths with a SHA-256 each")
-    machine = data["machine"]
-    wants("machine", isinstance(machine, dict) and isinstance(machine.get("device"), str) and
-          bool(re.fullmatch(r"[\w .,()@/+-]{1,120}", machine["device"])), "an object with a device")
-    wants("compiler", isinstance(data["compiler"], list)
-          and all(isinstance(word, str) for word in data["compiler"]), "a list of texts")
-    wants("seed", type(data["seed"]) is int, "a whole number")
-    samples = data["samples"]
-    wants("samples", isinstance(samples, list) and len(samples) <= 10_000
-          and all(isinstance(one, dict) for one in samples), "a list of objects")
-    return Receipt(**data)
+_is_digest = _is_text(r"[0-9a-f]{64}")
 
 
-def _is_time(text: str) -> bool:
+def _is_time(value: object) -> bool:
     try:
-        datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ")
+        return datetime.datetime.strptime(str(value), TIME).strftime(TIME) == value
     except ValueError:
         return False
-    return True
+
+
+# What the value of a key must be: a test, and the words for it.
+_KEYS = {
+    "format": (lambda value: value == FORMAT, f"{FORMAT}: another version of the course wrote it"),
+    "board": (_is_text(r"[\w-]{1,60}"), "the name of a board"),
+    "board_sha256": (_is_digest, "a SHA-256"),
+    "name": (_is_text(NAME), NAME_IS),
+    "mark": (lambda value: isinstance(value, bool), "true or false"),
+    "time": (_is_time, "a time such as 2026-01-31T12:00:00Z"),
+    "course": (_is_text(r"[\w. ()-]{1,80}"), "a version of the course"),
+    "sources": (lambda value: isinstance(value, dict) and 0 < len(value) < 10 and all(
+        re.fullmatch(r"[\w./-]{1,200}", path) and _is_digest(digest)
+        for path, digest in value.items()), "paths with a SHA-256 each"),
+    "machine": (lambda value: isinstance(value, dict) and _is_text(
+        r"[\w .,()@/+-]{1,120}")(value.get("device")), "an object with a device"),
+    "compiler": (lambda value: isinstance(value, list) and all(
+        isinstance(word, str) for word in value), "a list of texts"),
+    "seed": (lambda value: type(value) is int, "a whole number"),
+    "samples": (lambda value: isinstance(value, list) and len(value) <= 10_000 and all(
+        isinstance(one, dict) for one in value), "a list of objects"),
+}
+
+
+def _receipt(data: dict, file: Path) -> Receipt:
+    manifest.check(f"{paths.relative(file)} is no receipt", data, _KEYS)
+    return Receipt(**data)
 
 
 def own(board: Board, device: str, name: str = "") -> list[Receipt]:

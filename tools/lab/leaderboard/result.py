@@ -92,7 +92,6 @@ NUMBERS = ("student_ms", "student_processor_ms", "reference_ms", "reference_proc
 
 def result_of(board: Board, samples: Sequence[Mapping[str, object]], turns: int = TURNS,
               most_disturbed: float = MOST_DISTURBED) -> Result:
-    """Raises NoResult, with what is wrong in words."""
     wanted = [(problem, name, turn) for problem in board.problems for turn in range(turns)
               for name in board.passes]
     found = [(one.get("problem"), one.get("pass"), one.get("turn")) for one in samples]
@@ -145,7 +144,6 @@ def _pass(problem: str, name: str, samples: Sequence[Mapping[str, float]]) -> Pa
 
 
 def _disturbed(samples: Sequence[Mapping[str, float]]) -> float:
-    """The share of disturbed calls on a CPU."""
     # Of each problem by itself: over a minute the clock rate of a laptop falls.
     problems = {one["problem"] for one in samples}
     usual = {problem: quantiles([one["peak_gflops"] for one in samples

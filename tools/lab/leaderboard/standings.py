@@ -1,10 +1,11 @@
 """Who stands where: from receipts and verifications to the rows of a board."""
 
+import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab import paths
+from lab import handout, paths
 from lab.errors import LabError
 from lab.leaderboard import boards, pytorch, receipts
 from lab.leaderboard.boards import Board
@@ -21,6 +22,7 @@ class Entry:
     result: Result
     state: str
     time: str          # of the submission
+    place: int | None = None  # of verified entries only
 
     @property
     def name(self) -> str:
@@ -32,18 +34,12 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Row:
-    place: int | None  # of verified entries only
-    entry: Entry
-
-
-@dataclass(frozen=True)
 class Standing:
     """One board on one model of device."""
 
     board: Board
     device: str
-    rows: tuple[Row, ...]      # best per person, and the marks; the fastest first
+    rows: tuple[Entry, ...]    # best per person, and the marks; the fastest first
     entries: tuple[Entry, ...]  # all of them, the oldest first
     beside: str = ""           # a sentence about what else is known to compare with
 
@@ -67,7 +63,7 @@ def collect(places: Iterable[Path]) -> tuple[list[Standing], list[str]]:
     for file in _files([receipts.folder(RECEIPTS), receipts.folder(MARKS), *places]):
         try:
             receipt = receipts.load(file)
-            digest = receipts.sha256(file)
+            digest = handout.sha256(file)
             if digest in seen:
                 continue
             seen.add(digest)
@@ -75,7 +71,7 @@ def collect(places: Iterable[Path]) -> tuple[list[Standing], list[str]]:
             if receipt.mark and not is_ours:
                 raise LabError("only a mark that was measured here stands on the board")
             entries.append(_entry(receipt, known, judged.get(digest)))
-        except LabError as error:
+        except (LabError, RecursionError) as error:  # one that is nested too deeply to be shown
             text = str(error)
             shown = paths.relative(file)
             left_out.append(text if text.startswith(shown) else f"{shown}: {text}")
@@ -114,7 +110,7 @@ def _standings(entries: Sequence[Entry]) -> list[Standing]:
             for (_, device), group in sorted(groups.items())]
 
 
-def _rows(group: Sequence[Entry]) -> tuple[Row, ...]:
+def _rows(group: Sequence[Entry]) -> tuple[Entry, ...]:
     best: dict[tuple[str, bool], Entry] = {}
     for entry in group:
         key = entry.name, entry.state == MARK
@@ -122,12 +118,9 @@ def _rows(group: Sequence[Entry]) -> tuple[Row, ...]:
         # A verified result stands before a claim, however good the claim is.
         if other is None or _rank(entry) > _rank(other):
             best[key] = entry
-    rows, place = [], 0
-    for entry in sorted(best.values(), key=lambda entry: -entry.result.speedup):
-        if entry.state == VERIFIED_STATE:
-            place += 1
-        rows.append(Row(place if entry.state == VERIFIED_STATE else None, entry))
-    return tuple(rows)
+    places = itertools.count(1)
+    return tuple(replace(entry, place=next(places)) if entry.state == VERIFIED_STATE else entry
+                 for entry in sorted(best.values(), key=lambda entry: -entry.result.speedup))
 
 
 def _rank(entry: Entry) -> tuple[bool, float]:

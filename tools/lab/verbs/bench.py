@@ -3,7 +3,7 @@
 import argparse
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lab import build, console, manifest, paths
@@ -24,7 +24,6 @@ TORCH_VENV = paths.ROOT / ".venv-torch"
 
 
 def can_run(part: str, config: build.Config) -> bool:
-    """Whether the part's benchmark can measure here."""
     return part not in NEED_GPU or config.cuda == "gpu"
 
 
@@ -75,6 +74,13 @@ def _has_torch(python: Path) -> bool:
     except OSError:
         return False
     return done.returncode == 0
+
+
+def with_defaults(options: Sequence[str], defaults: Mapping[str, str]) -> list[str]:
+    """The options of a program, after the defaults that they do not replace."""
+    given = {word.split("=")[0] for word in options}
+    return [word for option, value in defaults.items() if option not in given
+            for word in (option, value)] + [*options]
 
 
 def built(part: str, implementation: str) -> list[object]:

@@ -2,6 +2,7 @@
 
 import argparse
 import hashlib
+import io
 import json
 import re
 import zipfile
@@ -46,11 +47,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     tasks = manifest.select(manifest.load_parts(), args.names)
-    files = {task.shown_path(): _content(task) for task in tasks if task.path().exists()}
+    files = {task.shown_path(): content_of(task) for task in tasks if task.path().exists()}
     if not files:
         raise LabError("nothing to hand in: no task of these has its file")
     version = handout.version_of(paths.ROOT)
-    _write(args.output, files, version)
+    index = {"format": FORMAT, "version": asdict(version),
+             "files": {path: hashlib.sha256(content).hexdigest()
+                       for path, content in files.items()}}
+    text = (json.dumps(index, indent=1, sort_keys=True) + "\n").encode()
+    pack(args.output, {path: (content, 0o644) for path, content in {INDEX: text, **files}.items()})
     for task in tasks:
         content = files.get(task.shown_path(), b"").decode("utf-8", "replace")
         for header in re.findall(r"#[ \t]*include[ \t]*<([\w./]+)>", content):
@@ -69,13 +74,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _content(task: Task) -> bytes:
-    path = task.path()
+def content_of(task: Task, implementation: str = "skeleton") -> bytes:
+    path, shown = task.path(implementation), task.shown_path(implementation)
     if path.is_symlink() or not path.is_file():
-        raise LabError(f"{task.shown_path()} must be an ordinary file, and no link")
+        raise LabError(f"{shown} must be an ordinary file, and no link")
     content = path.read_bytes()
     if len(content) > LARGEST:
-        raise LabError(f"{task.shown_path()} has {len(content)} bytes; {LARGEST} are the most")
+        raise LabError(f"{shown} has {len(content)} bytes; {LARGEST} are the most")
     return content
 
 
@@ -89,24 +94,11 @@ def _was_edited(task: Task, content: bytes) -> bool:
     return True
 
 
-def _write(output: Path, files: Mapping[str, bytes], version: handout.Version) -> None:
-    index = {"format": FORMAT, "version": asdict(version),
-             "files": {path: hashlib.sha256(content).hexdigest()
-                       for path, content in files.items()}}
-    text = (json.dumps(index, indent=1, sort_keys=True) + "\n").encode()
-    pack(output, {path: (content, 0o644) for path, content in {INDEX: text, **files}.items()})
-
-
 def pack(output: Path, files: Mapping[str, tuple[bytes, int]]) -> None:
-    """Writes a zip of files: path -> content and mode."""
-    partial = output.with_name(f".{output.name}.new")
-    try:
-        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
-            for path, (content, mode) in files.items():
-                entry = zipfile.ZipInfo(path)  # of 1980: the same files give the same archive
-                entry.external_attr = (0o100000 | mode) << 16
-                archive.writestr(entry, content, zipfile.ZIP_DEFLATED)
-        partial.replace(output)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise LabError(f"{output} cannot be written ({error.strerror})") from None
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, (content, mode) in files.items():
+            entry = zipfile.ZipInfo(path)  # of 1980: the same files give the same archive
+            entry.external_attr = (0o100000 | mode) << 16
+            archive.writestr(entry, content, zipfile.ZIP_DEFLATED)
+    derive.write_exact(output, packed.getvalue())

@@ -47,7 +47,6 @@ def flowing(hint: str) -> str:
 
 
 def show_for(task: Task, diagnosis: str) -> None:
-    """Prints the hint for a mistake."""
     console.print(_heading(task), soft_wrap=True)
     say(f"\nhint for what the last check found: {diagnosis}", "bold")
     console.print(Text(flowing(hints.of(diagnosis))))
@@ -59,7 +58,6 @@ def _heading(task: Task) -> Text:
 
 
 def show(task: Task, already: int) -> None:
-    """Prints the hints that were shown before, dimmed, and the next one."""
     total = len(task.hints)
     console.print(_heading(task), soft_wrap=True)
     for number, hint in enumerate(task.hints[:already + 1], 1):

@@ -54,7 +54,7 @@ def write(places: list[Path], output: Path) -> int:
         say("no receipts yet; ./lab submit BOARD --name NAME writes one", "yellow")
     for standing in found:
         rows = [row for row in standing.rows if row.place]
-        first = f"; first: {rows[0].entry.name}" if rows else ""
+        first = f"; first: {rows[0].name}" if rows else ""
         say(f"{standing.board.name} on {standing.device}: places: {len(rows)}{first}")
     shown = paths.relative(output.absolute())
     say(f"{shown}/index.html, leaderboard.md, leaderboard.csv")
@@ -84,12 +84,12 @@ def _verify(file: Path, source: Path) -> int:
         try:
             again, result = submit.take(where, receipt.name, sources, libraries)
         except NoResult as error:
-            refuted = Verification(receipts.sha256(file), False, str(error), receipt)
+            refuted = Verification(handout.sha256(file), False, str(error), receipt)
             raise LabError(f"it does not hold: {error}; "
                            f"{paths.relative(receipts.save_verification(refuted))}") from None
     screen.show(result)
     holds, why = _compare(claimed, result)
-    saved = receipts.save_verification(Verification(receipts.sha256(file), holds, why, again))
+    saved = receipts.save_verification(Verification(handout.sha256(file), holds, why, again))
     say(f"{'it holds' if holds else why}: {result.speedup:.3f}x of the reference, the receipt says "
         f"{claimed.speedup:.3f}x; {paths.relative(saved)}")
     return 0 if holds else 1

@@ -1,19 +1,19 @@
-"""`./lab profile`: part 3's forward kernel under Nsight Compute (profiler.py makes the figures)."""
+"""`./lab profile`: part 3's forward kernel under Nsight Compute."""
 
 import argparse
+import re
 import tempfile
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab import build, console, profiler, results, system
+from lab import build, console, results, system
 from lab.build import Config
 from lab.console import say
 from lab.errors import LabError
 from lab.verbs import bench
 
 GROUP = "Measurements"
-HELP = "run part 3's kernel under Nsight Compute (on a GPU): five figures and what they say"
+HELP = "run part 3's kernel under Nsight Compute (on a GPU): its counters, and its advice"
 
 PART = "part3"
 # What is profiled by default: one problem that fills any GPU, and no more passes than needed.
@@ -21,8 +21,15 @@ DEFAULTS = {"--batch": "8", "--seq-lens": "4096", "--causal": "off", "--warmups"
             "--passes": "1"}
 # The plain backward pass is given in part 3: it needs no bonus.
 PASSES = {"--forward": "flash", "--backward": "plain"}
-WIDTH = 100
 ENVIRONMENT = {"LC_ALL": "C"}  # numbers as 6,392,320.5, whatever the user's locale
+
+KERNEL = "flash_forward"  # in the name of the kernel
+SECTIONS = ("SpeedOfLight", "LaunchStats", "MemoryWorkloadAnalysis",
+            "MemoryWorkloadAnalysis_Tables", "Occupancy", "SchedulerStats", "WarpStateStats")
+# What these sections lack. GPUs have one or the other counter of the multiply-add pipe.
+METRICS = ("dram__bytes_read.sum", "dram__bytes_write.sum", *(
+    f"{counter}.avg.pct_of_peak_sustained_{of}" for of in ("active", "elapsed")
+    for counter in ("sm__pipe_fma_cycles_active", "sm__inst_executed_pipe_fma")))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,11 +51,10 @@ def run(args: argparse.Namespace) -> int:
     ncu = _ready(build.configured())
     program = bench.built(args.part, implementation)
     defaults = DEFAULTS | ({} if "--impl" in given else PASSES)  # another name of --forward
-    options = [word for name, value in defaults.items() if name not in given
-               for word in (name, value)]
+    options = bench.with_defaults(args.options, defaults)
     with tempfile.TemporaryDirectory(prefix="flash-profile-") as folder:
         output = Path(folder) / "attention.csv"
-        _profile(ncu, [*program, *options, *args.options, "--output", output], output)
+        _profile(ncu, [*program, *options, "--output", output], output)
     return 0
 
 
@@ -70,7 +76,7 @@ def _ready(config: Config) -> str:
 
 
 def _profile(ncu: str, program: Sequence[str | Path], output: Path) -> None:
-    """Prints the figures of one launch of `program`, which writes its CSV to `output`."""
+    """Prints what ncu says of one launch of `program`, which writes its CSV to `output`."""
     # Once without the profiler: the tuner (part3_flash_cuda/tuning.hpp) launches the kernel too
     # when a problem is new, and leaves its choice in a file; errors are seen without ncu's lines;
     # and the row says what the problem is.
@@ -78,21 +84,26 @@ def _profile(ncu: str, program: Sequence[str | Path], output: Path) -> None:
     alone = _run([*environment, *program], "running once without the profiler")
     found = results.groups(results.load(output)) if output.is_file() else []
     if alone.code != 0 or not found or not found[0].rows[0].forward_ms:
-        raise LabError(profiler.program_trouble(alone.code, alone.output))
+        raise LabError(_trouble_of_program(alone.code, alone.output))
 
     # The first timed launch comes after the one whose result is checked, and the warm-ups. The
     # clocks are left alone, so that the time is the benchmark's; ncu empties caches.
     words = [word for each in program for word in str(each).split("=", 1)]
     skipped = 1 + int(words[words.index("--warmups") + 1])
-    options = ["--csv", "--print-units", "base", "--clock-control", "none",
-               "--kernel-name", f"regex:{profiler.KERNEL}", "--launch-skip", str(skipped),
-               "--launch-count", "1", "--metrics", ",".join(profiler.METRICS)]
+    options = [*(word for section in SECTIONS for word in ("--section", section)),
+               "--metrics", ",".join(METRICS), "--clock-control", "none",
+               "--kernel-name", f"regex:{KERNEL}", "--launch-skip", str(skipped),
+               "--launch-count", "1"]
     profiled = _run([*environment, ncu, *options, *program], "profiling")
-    profile = profiler.parse(profiled.output)
-    if profile is None or not profile.metrics:
-        raise LabError(
-            profiler.profiler_trouble(profiled.code, profiled.output, system.is_root()))
-    _print(profile, found[0])
+    _, _, said = profiled.output.partition("==PROF== Disconnected")
+    if profiled.code or " Section: " not in said:
+        raise LabError(_trouble_of_ncu(profiled.code, profiled.output))
+    group, row = found[0], found[0].rows[0]
+    say(f"\n{group.title}, seq_len {row.size}, {'' if row.mask else 'not '}causal; alone: "
+        f"{row.forward_ms:.4g} ms, {row.forward_tflops:.3g} TFLOP/s")
+    for line in said.splitlines()[1:]:
+        say(line.rstrip())
+    say("part3_flash_cuda/README.md, section 14, says in which order to read it")
 
 
 def _run(command: Sequence[str | Path], description: str) -> console.Finished:
@@ -100,15 +111,30 @@ def _run(command: Sequence[str | Path], description: str) -> console.Finished:
     return console.stream(command, description=description, env=ENVIRONMENT)
 
 
-def _print(profile: profiler.Profile, group: results.Group) -> None:
-    tiles, problem = profile.tiles, group.rows[0]
-    cut = f"; {tiles.queries} queries x {tiles.keys} keys, {tiles.warps} warps" if tiles else ""
-    say(f"\n{group.title}, seq_len {problem.size}, {'' if problem.mask else 'not '}causal{cut}")
-    width = min(console.console.width, WIDTH)
-    for number, figure in enumerate(profiler.figures(profile, problem), 1):
-        say(f"\n{number}  {figure.title}", "bold")
-        wide = max(len(label) for label, _ in figure.rows)
-        for label, value in figure.rows:
-            say(f"   {label:<{wide}}  {value}")
-        if figure.meaning:
-            say(textwrap.fill(figure.meaning, width, initial_indent="   ", subsequent_indent="   "))
+def _trouble_of_program(code: int, output: str) -> str:
+    if missing := re.search(r"^task (\S+) is not started", output, re.MULTILINE):
+        return (f"task {missing[1]} is not started, so there is nothing to profile; next: "
+                f"./lab check {missing[1]} (or ./lab profile --solution)")
+    said = re.search(r"^(?:\w+: )?(?:error|OOM|unsupported): .*$", output, re.MULTILINE)
+    return said[0] if said else (f"the program ended with exit code {code}; "
+                                 f"last line: {_last_line(output)}")
+
+
+def _trouble_of_ncu(code: int, output: str) -> str:
+    if "ERR_NVGPUCTRPERM" in output:
+        container = "in a container, start that with --cap-add=SYS_ADMIN"
+        as_root = (container if system.is_root()
+                   else f"run it as root (sudo ./lab profile); {container}")
+        return ("ERR_NVGPUCTRPERM: the driver lets only an administrator read the GPU's counters. "
+                f"Either {as_root}; or let everybody read them: put `options nvidia "
+                "NVreg_RestrictProfilingToAdminUsers=0` into a file of /etc/modprobe.d/ and "
+                "restart the machine")
+    errors = [line for line in output.splitlines() if line.startswith("==ERROR==")]
+    if code or errors:
+        last = _last_line(errors[-1] if errors else output).removeprefix("==ERROR== ")
+        return f"ncu failed (exit code {code}): {last}"
+    return f"ncu profiled no kernel: none with {KERNEL} in its name was launched often enough"
+
+
+def _last_line(output: str) -> str:
+    return output.strip().rpartition("\n")[2] or "it printed nothing"

@@ -2,8 +2,8 @@
 
 import argparse
 
-from lab import derive, handout, manifest, paths, state
-from lab.console import console, say
+from lab import derive, handout, manifest, paths, state, system
+from lab.console import say
 from lab.errors import LabError
 from lab.manifest import Task
 
@@ -25,8 +25,8 @@ def run(args: argparse.Namespace) -> int:
             say(f"nothing to reset: {shown} equals {source}")
             return 0
         question = f"Put {shown} back to {source}? Your version is kept. [y/N] "
-        if not args.yes and not _agreed(question):
-            say("nothing was changed")
+        if not args.yes and not system.agreed(question):
+            say("nothing was changed (--yes resets without asking)")
             return 1
         say(f"your version is kept: {paths.relative(state.keep_copy(path))}")
     derive.write_exact(path, original)
@@ -45,10 +45,3 @@ def _original(task: Task) -> tuple[str, str]:
         raise LabError(f"{task.shown_path()} cannot be reset: this course has neither solution/ to "
                        f"derive it from, nor {paths.relative(kept)}")
     return derive.read_exact(kept), "the skeleton that was handed out"
-
-
-def _agreed(question: str) -> bool:
-    try:
-        return console.input(question, markup=False).strip().lower() in ("y", "yes")
-    except EOFError:
-        raise LabError("there is nobody to ask: --yes resets without asking") from None

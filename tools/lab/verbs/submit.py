@@ -109,15 +109,10 @@ def _list() -> int:
 
 
 def _name(given: str | None) -> str:
-    """LabError where no name is known."""
     if given is None:
-        files = sorted(receipts.folder(receipts.RECEIPTS).glob("*.json"),
-                       key=lambda file: file.stat().st_mtime)
-        for file in reversed(files):
-            try:
-                return receipts.load(file).name
-            except LabError:
-                continue
+        files = receipts.folder(receipts.RECEIPTS).glob("*.json")
+        if last := max(files, key=lambda file: file.stat().st_mtime, default=None):
+            return receipts.load(last).name
         raise LabError("choose a name for the board, once: --name NAME (a pseudonym will do)")
     if not re.fullmatch(receipts.NAME, given):
         raise LabError(f"--name is {given!r}; it must be {receipts.NAME_IS}")
@@ -138,7 +133,6 @@ def sources_of(where: Site, place: Path | None) -> dict[str, bytes]:
 
 
 def _marks(where: Site) -> int:
-    """Measures the solution and the rungs that the board names."""
     if not all(task.path("solution").is_file() for task in where.tasks):
         raise LabError("--marks measures the solutions and the ladder, which are not here")
     solution = measuring.read_own(where.tasks, "solution")

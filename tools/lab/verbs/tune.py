@@ -82,14 +82,12 @@ def run(args: argparse.Namespace) -> int:
 
     csv = paths.OUTPUTS / f"csv/tune_{name}.csv"
     csv.unlink(missing_ok=True)
-    given = {word.split("=")[0] for word in args.options}
     defaults = DEFAULTS | {"--dtype": "float32" if ".float32" in text else "bfloat16",
                            "--heads": str(2048 // args.head_dim)}
-    options = [word for option, value in defaults.items() if option not in given
-               for word in (option, value)]
-    options += [*args.options, "--head-dim", str(args.head_dim), "--backward", "none",
-                "--load", ",".join(str(library) for library, _ in libraries.values()),
-                "--forward", ",".join([name, *libraries]), "--output", str(csv)]
+    options = [*bench.with_defaults(args.options, defaults), "--head-dim", str(args.head_dim),
+               "--backward", "none",
+               "--load", ",".join(str(library) for library, _ in libraries.values()),
+               "--forward", ",".join([name, *libraries]), "--output", str(csv)]
     if code := bench.run_program(part, "solution", options):
         return code
     times = defaultdict(list)

@@ -23,7 +23,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def lay_over(new: Path, student: Path) -> int:
-    """Lays one release over another folder, and says what changed."""
     before = handout.read(student)
     count = 0
     for path, done in handout.update(new, student):

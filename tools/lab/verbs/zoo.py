@@ -7,7 +7,7 @@ import datetime
 import io
 import time
 
-from lab import build, derive, manifest, paths, zoo
+from lab import derive, grading, manifest, paths, zoo
 from lab.console import say
 from lab.errors import LabError
 
@@ -22,8 +22,8 @@ PARALLEL = 2
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME",
                         help="a part, a task, or a member: fused_cpu/no_rescale_of_o")
-    parser.add_argument("--sample", type=float, metavar="SECONDS",
-                        help="only as many members as take so much CPU time; others each day")
+    parser.add_argument("--sample", type=int, metavar="N",
+                        help="only so many members, others each day")
     parser.add_argument("--pairs", type=int, metavar="N",
                         help="instead N pairs of wrong programs, two edits at once")
     parser.add_argument("--verdicts", action="store_true",
@@ -44,9 +44,10 @@ def run(args: argparse.Namespace) -> int:
         say(f"{len(members)} of {len(everything)} members, those of {datetime.date.today()}")
     if args.pairs:
         members = zoo.pairs(members, args.pairs)
-    targets = zoo.targets(list(dict.fromkeys(member.task for member in members)))
-    if not args.no_build and not (built := build.build(targets)).ok:
-        raise LabError(built.first_error)
+    tasks = [] if args.no_build else list(dict.fromkeys(member.task for member in members))
+    for built in grading.build_tasks(tasks, "solution", zoo.HERE).values():
+        if not built.result.ok:
+            raise LabError(built.result.first_error)
     begin, rows, bad = time.monotonic(), [], 0
     commands = zoo.commands_of_build()
     here = [member for member in members if zoo.can_run(member, commands)]
