@@ -63,17 +63,10 @@ std::unique_ptr<Problem> make_problem(const Asked& asked, const Shape<4>& sizes,
 // Where the tensors of its calls lie.
 std::unique_ptr<grading::CallMemory> memory_of_calls();
 
-// What the device does at best, and how it is now, where that can be read.
+// What the device does at best.
 struct Rates {
   double peak_gflops = 0, bandwidth_gbs = 0;
-  double clock_mhz = 0, temperature_c = 0;
 };
 Rates rates_now();
-
-// The device's model, and why it cannot be measured now; before anything runs there.
-struct Device {
-  std::string name, trouble;
-};
-Device device_now();
 
 }  // namespace flash::leaderboard

@@ -3,16 +3,18 @@
 It needs the target flash_graders of the build (FLASH_BUILD, which ctest sets) and bubblewrap.
 """
 
+import csv
 import dataclasses
 import os
 import tempfile
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest import mock
 
 from attacks import ATTACKS, CUDA_ATTACKS, CUDA_FRAME, FRAME, MEMORY, QUADRATIC, fast
 from course import Test
-from lab import derive, manifest, paths
+from lab import build, derive, main, manifest, paths
 from lab.backends import GPU
 from lab.instructor import audit, gpu, judging, sandbox
 from lab.leaderboard import measuring
@@ -67,6 +69,23 @@ class Judge(Test):
                 empty = judging.judge(task, derive.derive_task(task).encode(), self.slow)
                 self.assertEqual({case.status for case in empty.cases}, {"not started"})
                 self.assertEqual((empty.earned, empty.status), (0, "graded"))
+
+    def test_from_submissions_to_a_table(self):
+        self.patch(build, build=lambda *_: mock.Mock(ok=True), build_folder=lambda _: BUILD,
+                   configured=lambda _: mock.Mock(checked=True))
+        right, folder = self.fused.path("solution").read_text(), self.folder()
+        top, body = ATTACKS["exit(0)"]
+        for name, code in (("right", right), ("broken", right + "}"),
+                           ("hostile", FRAME.format(top=top, body=body))):
+            derive.write_exact(folder / f"class/{name}/fused_cpu.cpp", code)
+        code, text = self.printed(main.main, [
+            "grade", str(folder / "class"), "--output", str(folder), "--tasks", "fused_cpu"])
+        self.assertEqual(code, 0, text)
+        with (folder / "grades.csv").open() as file:
+            rows = [(row["id"], row["score"], row["why"]) for row in csv.DictReader(file)]
+        self.assertEqual(rows, [("broken", "0", "does not compile: part1.fused_cpu"),
+                                ("hostile", "0", "refused: part1.fused_cpu"),
+                                ("right", f"{self.fused.points:g}", "")])
 
     def test_the_other_solutions_in_cuda_are_compiled_and_not_refused(self):
         for task in TASKS:

@@ -73,7 +73,7 @@ def again(task: Judged, case: Case) -> str:
 
 
 def gradescope(record: Record) -> str:
-    """results.json (grading/results.schema.json). None is written for an error of the environment:
+    """results.json, as Gradescope specifies it. None is written for an error of the environment:
     Gradescope then says that the autograder failed, and gives no zero."""
     tests = []
     for number, task in enumerate(record.tasks, 1):
