@@ -321,9 +321,9 @@ void GpuOracle<T>::compute(const T* q, const T* k, const T* v, const T* d_out) {
   largest_scores_.assign(largest.data(), largest.data() + heads_);
 }
 
-double softmax_matmul_on_gpu(const float* x, const float* v, const Shape<4>& batch_d1_d2_d3,
+double softmax_matmul_wanted(const float* x, const float* v, const SoftmaxMatmulShape& shape,
                              Wanted& out) {
-  const auto& [batch, d1, d2, d3] = batch_d1_d2_d3;
+  const auto& [batch, d1, d2, d3] = shape;
   DeviceTensor<double, 1> p({d1 * d2});
   DeviceTensor<float, 1> largest({1});
   device::fill_bytes(largest.data(), 0, largest.bytes());

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "benchmarking/leaderboard/mistakes.hpp"
 #include "common/attention.hpp"
 #include "common/cuda/device_tensor.hpp"
 #include "common/half.hpp"
+#include "common/softmax_matmul.hpp"
 
 namespace flash::leaderboard {
 
@@ -32,7 +34,6 @@ class FLASH_EXPORT GpuOracle {
   // What the results are for these inputs; without a backward pass there is no d_out.
   void compute(const T* q, const T* k, const T* v, const T* d_out);
 
-  const AttentionShape& head() const { return head_; }
   const std::vector<double>& largest_scores() const { return largest_scores_; }  // of each head
   const Wanted& out() const { return out_; }
   const Wanted& d_q() const { return d_q_; }
@@ -50,9 +51,9 @@ class FLASH_EXPORT GpuOracle {
   std::vector<double> largest_scores_;
 };
 
-// softmax(x) v for `batch` matrices x (d1, d2) and v (d2, d3); the largest |x|.
-FLASH_EXPORT double softmax_matmul_on_gpu(const float* x, const float* v,
-                                          const Shape<4>& batch_d1_d2_d3, Wanted& out);
+// softmax(x) v; the largest |x|.
+FLASH_EXPORT double softmax_matmul_wanted(const float* x, const float* v,
+                                          const SoftmaxMatmulShape& shape, Wanted& out);
 
 // x[i] = a number of N(0, 1) that follows from the seed and i.
 template <class T>
@@ -66,12 +67,7 @@ FLASH_EXPORT void scale(T* x, Index count, float factor);
 template <class T>
 FLASH_EXPORT void round_to(T* to, const double* from, Index count);
 
-// What of `got` is farther from the wanted value than bound * magnitude + absolute + relative *
-// |value|. NaN is. `bounds` are those of equal pieces, one after the other.
-struct Mistakes {
-  std::int64_t count = 0, first = 0;
-  double got = 0, wanted = 0;  // of the first
-};
+// The mistakes in `got`; `bounds` are those of equal pieces, one after the other.
 template <class T>
 FLASH_EXPORT Mistakes find_mistakes(const T* got, const Wanted& wanted,
                                     const std::vector<double>& bounds, double absolute = 0,

@@ -70,12 +70,11 @@ TEST_CASE("the GPU's oracle takes the queries in several pieces") {
 
 TEST_CASE("the GPU's oracle of softmax(X) V is that of common/") {
   if (harness::skipped_without_gpu()) return;
-  const Shape<4> sizes{2, 33, 70, 40};
   const Tensor<float, 3> x = make_input<3>({2, 33, 70}, Pattern::kNormal, 1),
                          v = make_input<3>({2, 70, 40}, Pattern::kNormal, 2);
   const DeviceTensor<float, 3> x_there(x), v_there(v);
   Wanted out(2 * 33 * 40);
-  softmax_matmul_on_gpu(x_there.data(), v_there.data(), sizes, out);
+  softmax_matmul_wanted(x_there.data(), v_there.data(), {2, 33, 70, 40}, out);
   CHECK(difference(out.value, softmax_matmul_oracle<float>(x.view(), v.view()).data()) < 1e-12);
   CHECK(difference(out.magnitude, softmax_matmul_magnitude<float>(x.view(), v.view()).data()) <
         1e-5);
