@@ -47,9 +47,6 @@ struct Asked {
 // Throws ArgumentError.
 std::unique_ptr<Problem> make_problem(const Asked& asked, const std::string& name);
 
-// "1x2x3x4" as four numbers of at least 1; throws ArgumentError.
-Shape<4> sizes_in(const std::string& text);
-
 // The first `count` passes, with operations as benchmarking/README.md counts them: two products of
 // all visible pairs, and five. `element` is the bytes of one.
 std::vector<Pass> attention_passes(const AttentionShape& shape, bool causal, std::size_t count,

@@ -13,8 +13,6 @@
 
 #include <chrono>
 #include <fstream>
-#include <iostream>
-#include <sstream>
 
 #include "benchmarking/leaderboard/problem.hpp"
 #include "benchmarking/options.hpp"
@@ -62,8 +60,8 @@ struct Plan {
   Strings problems;
   Strings students;  // files with the commands of the runners, one for each pass
   std::filesystem::path reference;
-  int turns = 20;
-  double warm_up_ms = 500;
+  int turns = 0;
+  double warm_up_ms = 0;
 };
 constexpr double kSecondsACall = 20;
 
@@ -78,16 +76,12 @@ class Measurement {
   }
 
   void run() {
-    const int all = plan_.turns * static_cast<int>(plan_.problems.size());
     for (const std::string& name : plan_.problems) {
       const auto problem = make_problem(plan_.asked, name);
       if (problem->passes.size() != students_.size())
         throw OptionError("a runner is needed for each pass");
       warm_up(*problem, name);
-      for (int turn = 0; turn < plan_.turns && right_; ++turn) {
-        screen_.progress(done_++, all, name);
-        take_turn(*problem, name, turn);
-      }
+      for (int turn = 0; turn < plan_.turns && right_; ++turn) take_turn(*problem, name, turn);
       if (!right_) break;
     }
     if (right_) report_ << "{\"event\": \"complete\"}" << std::endl;
@@ -163,8 +157,6 @@ class Measurement {
   Random seeds_;
   std::ofstream report_;
   std::vector<TimedRunner> students_, references_;
-  Screen screen_;
-  int done_ = 0;
   bool right_ = true;
 };
 
