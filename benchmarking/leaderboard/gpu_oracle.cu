@@ -259,16 +259,16 @@ GpuOracle<T>::GpuOracle(Index heads, const AttentionShape& head, bool causal, bo
       largest_({heads}) {
   const Index of_queries = heads * head.queries * head.head_dim,
               of_keys = heads * head.keys * head.head_dim;
-  out_ = Wanted(of_queries);
-  lse_ = Wanted(heads * head.queries);
-  Tensor<float, 1> ones(lse_.magnitude.shape());
+  out = Wanted(of_queries);
+  lse = Wanted(heads * head.queries);
+  Tensor<float, 1> ones(lse.magnitude.shape());
   std::fill_n(ones.data(), ones.size(), 1.0f);
-  lse_.magnitude.copy_from(ones);
+  lse.magnitude.copy_from(ones);
   p_ = Wanted(rows_ * head.keys);
   if (!backward) return;
-  d_q_ = Wanted(of_queries);
-  d_k_ = Wanted(of_keys);
-  d_v_ = Wanted(of_keys);
+  d_q = Wanted(of_queries);
+  d_k = Wanted(of_keys);
+  d_v = Wanted(of_keys);
   d_p_ = Wanted(rows_ * head.keys);
 }
 
@@ -289,11 +289,11 @@ void GpuOracle<T>::compute(const T* q, const T* k, const T* v, const T* d_out) {
                                 scale, false, causal(Causal::kScores), first});
       launch("softmax", softmax_kernel, {.grid = grid_size(rows), .block = kRowThreads},
              p_.value.data(), static_cast<const float*>(p_.magnitude.data()),
-             lse_.value.data() + row, largest_.data() + head, n, first, causal_);
+             lse.value.data() + row, largest_.data() + head, n, first, causal_);
       const double* const p = p_.value.data();
       const auto P = row_major(p, rows, n);
-      multiply(Product<double, double, T>{P, P, V, out_.value.data() + at,
-                                          out_.magnitude.data() + at, d, 1, false,
+      multiply(Product<double, double, T>{P, P, V, out.value.data() + at,
+                                          out.magnitude.data() + at, d, 1, false,
                                           causal(Causal::kOverKeys), first});
       if (!backward_) continue;
       const auto dO = row_major(d_out + at, rows, d);
@@ -301,24 +301,24 @@ void GpuOracle<T>::compute(const T* q, const T* k, const T* v, const T* d_out) {
                                 1, false, causal(Causal::kScores), first});
       launch("d_scores", d_scores_kernel<T>, {.grid = grid_size(rows), .block = kRowThreads}, p,
              d_p_.value.data(), d_p_.magnitude.data(), d_out + at,
-             static_cast<const double*>(out_.value.data()) + at, n, d, first, causal_);
+             static_cast<const double*>(out.value.data()) + at, n, d, first, causal_);
       const double* const d_s = d_p_.value.data();
       const float* const sizes = d_p_.magnitude.data();
       const auto dS = row_major(d_s, rows, n);
       const auto dS_sizes = row_major(sizes, rows, n);
-      multiply(Product<double, float, T>{dS, dS_sizes, K, d_q_.value.data() + at,
-                                         d_q_.magnitude.data() + at, d, scale, false,
+      multiply(Product<double, float, T>{dS, dS_sizes, K, d_q.value.data() + at,
+                                         d_q.magnitude.data() + at, d, scale, false,
                                          causal(Causal::kOverKeys), first});
       multiply(Product<double, float, T>{dS.transposed(), dS_sizes.transposed(), Q,
-                                         d_k_.value.data() + keys, d_k_.magnitude.data() + keys, d,
+                                         d_k.value.data() + keys, d_k.magnitude.data() + keys, d,
                                          scale, first > 0, causal(Causal::kOverQueries), first});
       multiply(Product<double, double, T>{P.transposed(), P.transposed(), dO,
-                                          d_v_.value.data() + keys, d_v_.magnitude.data() + keys, d,
+                                          d_v.value.data() + keys, d_v.magnitude.data() + keys, d,
                                           1, first > 0, causal(Causal::kOverQueries), first});
     }
   }
   const Tensor<float, 1> largest = largest_.to_host();
-  largest_scores_.assign(largest.data(), largest.data() + heads_);
+  largest_scores.assign(largest.data(), largest.data() + heads_);
 }
 
 double softmax_matmul_wanted(const float* x, const float* v, const SoftmaxMatmulShape& shape,

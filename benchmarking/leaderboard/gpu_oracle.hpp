@@ -6,11 +6,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "benchmarking/leaderboard/mistakes.hpp"
-#include "common/attention.hpp"
+#include "benchmarking/leaderboard/problem.hpp"
 #include "common/cuda/device_tensor.hpp"
 #include "common/half.hpp"
-#include "common/softmax_matmul.hpp"
 
 namespace flash::leaderboard {
 
@@ -34,21 +32,17 @@ class FLASH_EXPORT GpuOracle {
   // What the results are for these inputs; without a backward pass there is no d_out.
   void compute(const T* q, const T* k, const T* v, const T* d_out);
 
-  const std::vector<double>& largest_scores() const { return largest_scores_; }  // of each head
-  const Wanted& out() const { return out_; }
-  const Wanted& d_q() const { return d_q_; }
-  const Wanted& d_k() const { return d_k_; }
-  const Wanted& d_v() const { return d_v_; }
-  const Wanted& lse() const { return lse_; }  // its magnitudes are 1: an error of it is absolute
+  // Of the last compute(). The magnitudes of lse are 1: an error of it is absolute.
+  Wanted out, d_q, d_k, d_v, lse;
+  std::vector<double> largest_scores;  // of each head
 
  private:
   const Index heads_;
   const AttentionShape head_;
   const bool causal_, backward_;
   const Index rows_;  // queries at a time
-  Wanted out_, d_q_, d_k_, d_v_, lse_, p_, d_p_;
+  Wanted p_, d_p_;
   DeviceTensor<float, 1> largest_;
-  std::vector<double> largest_scores_;
 };
 
 // softmax(x) v; the largest |x|.

@@ -35,6 +35,13 @@ class Problem {
   virtual std::string wrong(std::size_t pass) const = 0;
 };
 
+// What in a result is farther from the wanted value than bound * magnitude + absolute + relative *
+// |value|. NaN is.
+struct Mistakes {
+  std::int64_t count = 0, first = 0;
+  double got = 0, wanted = 0;  // of the first
+};
+
 // What a board measures on each of its problems.
 struct Asked {
   std::string kind = "attention", dtype = "float32";

@@ -3,7 +3,6 @@
 #include <numeric>
 
 #include "benchmarking/leaderboard/gpu_oracle.hpp"
-#include "benchmarking/leaderboard/problem.hpp"
 #include "common/inputs.hpp"
 #include "part1_softmax_matmul/softmax_matmul.hpp"
 

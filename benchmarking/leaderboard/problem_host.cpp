@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "benchmarking/core.hpp"
-#include "benchmarking/leaderboard/mistakes.hpp"
+#include "benchmarking/leaderboard/problem.hpp"
 #include "common/error.hpp"
 #include "common/inputs.hpp"
 #include "common/oracle.hpp"
@@ -34,17 +34,17 @@ template <class T>
 class Oracle {
  public:
   Oracle(Index heads, const AttentionShape& head, bool causal, bool backward)
-      : heads_(heads),
+      : out(heads * head.queries * head.head_dim),
+        d_q(heads * head.queries * head.head_dim),
+        d_k(heads * head.keys * head.head_dim),
+        d_v(heads * head.keys * head.head_dim),
+        lse(heads * head.queries),
+        largest_scores(static_cast<std::size_t>(heads)),
+        heads_(heads),
         head_(head),
         options_{.causal = causal},
-        backward_(backward),
-        out_(heads * head.queries * head.head_dim),
-        d_q_(heads * head.queries * head.head_dim),
-        d_k_(heads * head.keys * head.head_dim),
-        d_v_(heads * head.keys * head.head_dim),
-        lse_(heads * head.queries),
-        largest_scores_(static_cast<std::size_t>(heads)) {
-    std::fill_n(lse_.magnitude.data(), lse_.magnitude.size(), 1.0);
+        backward_(backward) {
+    std::fill_n(lse.magnitude.data(), lse.magnitude.size(), 1.0);
   }
 
   void compute(const T* q, const T* k, const T* v, const T* d_out) {
@@ -56,12 +56,8 @@ class Oracle {
     work();
   }
 
-  const std::vector<double>& largest_scores() const { return largest_scores_; }
-  const Wanted& out() const { return out_; }
-  const Wanted& d_q() const { return d_q_; }
-  const Wanted& d_k() const { return d_k_; }
-  const Wanted& d_v() const { return d_v_; }
-  const Wanted& lse() const { return lse_; }
+  Wanted out, d_q, d_k, d_v, lse;
+  std::vector<double> largest_scores;
 
  private:
   void compute_head(Index n, const T* q, const T* k, const T* v, const T* d_out) {
@@ -71,23 +67,21 @@ class Oracle {
     const auto Q = of_head(q, head_.of_queries()), K = of_head(k, head_.of_keys()),
                V = of_head(v, head_.of_keys());
     const AttentionOracle forward = attention_oracle<T>(Q, K, V, options_);
-    out_.put(n, forward.out);
-    std::copy_n(forward.lse.data(), head_.queries, lse_.value.data() + n * head_.queries);
-    largest_scores_[static_cast<std::size_t>(n)] = forward.largest_score;
+    out.put(n, forward.out);
+    std::copy_n(forward.lse.data(), head_.queries, lse.value.data() + n * head_.queries);
+    largest_scores[static_cast<std::size_t>(n)] = forward.largest_score;
     if (!backward_) return;
     const AttentionOracleGradients gradients =
         attention_backward_oracle<T>(Q, K, V, of_head(d_out, head_.of_queries()), options_);
-    d_q_.put(n, gradients.d_q);
-    d_k_.put(n, gradients.d_k);
-    d_v_.put(n, gradients.d_v);
+    d_q.put(n, gradients.d_q);
+    d_k.put(n, gradients.d_k);
+    d_v.put(n, gradients.d_v);
   }
 
   const Index heads_;
   const AttentionShape head_;
   const AttentionOptions options_;
   const bool backward_;
-  Wanted out_, d_q_, d_k_, d_v_, lse_;
-  std::vector<double> largest_scores_;
 };
 
 double softmax_matmul_wanted(const float* x_data, const float* v_data,

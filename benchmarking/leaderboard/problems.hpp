@@ -1,12 +1,11 @@
-// The problems of all boards: softmax(X) V, and attention, whose backward pass gets out and lse from
-// the oracle, so that each pass is measured on its own. For problem_host.cpp and problem_gpu.cpp,
-// which include it behind what is of their device: Memory, Wanted, Oracle, the functions of
-// gpu_oracle.hpp, and their own fill_with_nan(), sharpen(), lost() and call_of().
+// The problems of all boards: softmax(X) V, and attention, whose backward pass gets out and lse
+// from the oracle, so that each pass is measured on its own. For problem_host.cpp and
+// problem_gpu.cpp, which include it behind what is of their device: Memory, Wanted, Oracle, the
+// functions of gpu_oracle.hpp, and their own fill_with_nan(), sharpen(), lost() and call_of().
 #pragma once
 
 #include <cmath>
 
-#include "benchmarking/leaderboard/problem.hpp"
 #include "common/oracle.hpp"
 
 namespace flash::leaderboard {
@@ -50,8 +49,8 @@ class OfAttention final : public Problem {
       fill_normal(tensor->data(), tensor->view().size(), number++);
     sharpen(q_, seed);
     oracle_.compute(q_.data(), k_.data(), v_.data(), d_out_.data());
-    round_to(out_want_.data(), oracle_.out().value.data(), out_want_.view().size());
-    round_to(lse_want_.data(), oracle_.lse().value.data(), lse_want_.view().size());
+    round_to(out_want_.data(), oracle_.out.value.data(), out_want_.view().size());
+    round_to(lse_want_.data(), oracle_.lse.value.data(), lse_want_.view().size());
   }
 
   grading::Call call(std::size_t pass) override {
@@ -72,7 +71,7 @@ class OfAttention final : public Problem {
     // Each head has a bound of its own, which follows from its largest score.
     const auto bounds = [&](auto bound) {
       std::vector<double> of_heads;
-      for (const double score : oracle_.largest_scores()) of_heads.push_back(bound(score));
+      for (const double score : oracle_.largest_scores) of_heads.push_back(bound(score));
       return of_heads;
     };
     const auto check = [&](const char* name, const char* rows, const Memory<T, 4>& got,
@@ -82,19 +81,19 @@ class OfAttention final : public Problem {
     };
     if (pass == 0) {
       const std::string text =
-          check("out", "query", out_, oracle_.out(),
+          check("out", "query", out_, oracle_.out,
                 bounds([&](double score) { return attention_output_bound<T>(head_, score); }));
       if (!text.empty()) return text;
       const double u = unit_roundoff<float>();
       const auto of_lse = bounds([&](double score) { return attention_bound(head_, score, u); });
-      return text_of(find_mistakes<float>(lse_.data(), oracle_.lse(), of_lse, 0, u), "lse",
+      return text_of(find_mistakes<float>(lse_.data(), oracle_.lse, of_lse, 0, u), "lse",
                      {"batch", "head", "query"}, lse_.shape());
     }
     const auto bound =
         bounds([&](double score) { return attention_gradient_bound<T>(head_, score); });
-    std::string text = check("d_v", "key", d_v_, oracle_.d_v(), bound);
-    if (text.empty()) text = check("d_q", "query", d_q_, oracle_.d_q(), bound);
-    if (text.empty()) text = check("d_k", "key", d_k_, oracle_.d_k(), bound);
+    std::string text = check("d_v", "key", d_v_, oracle_.d_v, bound);
+    if (text.empty()) text = check("d_q", "query", d_q_, oracle_.d_q, bound);
+    if (text.empty()) text = check("d_k", "key", d_k_, oracle_.d_k, bound);
     return text;
   }
 

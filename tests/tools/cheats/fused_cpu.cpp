@@ -81,10 +81,7 @@ std::vector<float> on_host(const float* from, Index count) { return {from, from 
         break;
       }
     grading::Message call{};
-    iovec rest{&call, sizeof call};
-    msghdr asking{};
-    asking.msg_iov = &rest, asking.msg_iovlen = 1;
-    if (recvmsg(grading::kSocket, &asking, 0) <= 0) _exit(1);
+    if (read(grading::kSocket, &call, sizeof call) <= 0) _exit(1);
     say(grading::Kind::kDone);
     munmap(memory, map.bytes);
   }
