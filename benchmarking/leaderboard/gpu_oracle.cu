@@ -206,18 +206,13 @@ __device__ inline std::uint64_t mixed(std::uint64_t x) {  // splitmix64
 }
 
 template <class T>
-__global__ void normal_kernel(T* x, Index count, std::uint64_t seed) {
+__global__ void normal_kernel(T* x, Index count, std::uint64_t seed, float deviation) {
   for_each(count, [&](Index i) {
     const std::uint64_t bits = mixed(mixed(seed) ^ static_cast<std::uint64_t>(i));
     const float u = static_cast<float>((bits >> 40) + 1) * 0x1p-24f;  // above 0, at most 1
     const float angle = static_cast<float>(bits & 0xffffff) * 0x1p-24f * 6.2831853f;
-    x[i] = from_float<T>(sqrtf(-2 * logf(u)) * cosf(angle));
+    x[i] = from_float<T>(deviation * sqrtf(-2 * logf(u)) * cosf(angle));
   });
-}
-
-template <class T>
-__global__ void scale_kernel(T* x, Index count, float factor) {
-  for_each(count, [&](Index i) { x[i] = from_float<T>(factor * to_float(x[i])); });
 }
 
 template <class T>
@@ -341,13 +336,8 @@ double softmax_matmul_wanted(const float* x, const float* v, const SoftmaxMatmul
 }
 
 template <class T>
-void fill_normal(T* x, Index count, std::uint64_t seed) {
-  launch("normal", normal_kernel<T>, elements(count), x, count, seed);
-}
-
-template <class T>
-void scale(T* x, Index count, float factor) {
-  launch("scale", scale_kernel<T>, elements(count), x, count, factor);
+void fill_normal(T* x, Index count, std::uint64_t seed, float deviation) {
+  launch("normal", normal_kernel<T>, elements(count), x, count, seed, deviation);
 }
 
 template <class T>
@@ -383,8 +373,7 @@ Mistakes find_mistakes(const T* got, const Wanted& wanted, const std::vector<dou
 
 #define FLASH_INSTANTIATE(T)                                                                    \
   template class GpuOracle<T>;                                                                  \
-  template void fill_normal(T*, Index, std::uint64_t);                                          \
-  template void scale(T*, Index, float);                                                        \
+  template void fill_normal(T*, Index, std::uint64_t, float);                                   \
   template void round_to(T*, const double*, Index);                                             \
   template Mistakes find_mistakes(const T*, const Wanted&, const std::vector<double>&, double, \
                                   double)

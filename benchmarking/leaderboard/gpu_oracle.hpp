@@ -49,13 +49,9 @@ class FLASH_EXPORT GpuOracle {
 FLASH_EXPORT double softmax_matmul_wanted(const float* x, const float* v,
                                           const SoftmaxMatmulShape& shape, Wanted& out);
 
-// x[i] = a number of N(0, 1) that follows from the seed and i.
+// x[i] = a number of N(0, deviation^2) that follows from the seed and i.
 template <class T>
-FLASH_EXPORT void fill_normal(T* x, Index count, std::uint64_t seed);
-
-// Multiplies x by a factor.
-template <class T>
-FLASH_EXPORT void scale(T* x, Index count, float factor);
+FLASH_EXPORT void fill_normal(T* x, Index count, std::uint64_t seed, float deviation = 1);
 
 // to[i] = from[i], rounded.
 template <class T>

@@ -32,7 +32,7 @@ void sharpen(DeviceTensor<T, 4>& q, std::uint64_t seed) {
   std::iota(order.begin(), order.end(), Index{0});
   for (Index n = 0; n < (heads + 3) / 4; ++n) {
     std::swap(order[n], order[n + random.below(heads - n)]);
-    scale(q.data() + order[n] * size, size, 8);
+    fill_normal(q.data() + order[n] * size, size, random.bits(), 8);
   }
 }
 
