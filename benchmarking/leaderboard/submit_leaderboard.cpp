@@ -9,8 +9,6 @@
 //
 // The report is a line of JSON for each event: "begin", "sample", "wrong", "complete". Without
 // "complete" nothing counts.
-#include <sys/random.h>
-
 #include <chrono>
 #include <fstream>
 
@@ -19,6 +17,7 @@
 #include "benchmarking/program.hpp"
 #include "common/error.hpp"
 #include "common/inputs.hpp"
+#include "grading/judge/call.hpp"
 #include "grading/judge/timed.hpp"
 
 namespace flash::leaderboard {
@@ -27,12 +26,6 @@ namespace {
 using Milliseconds = std::chrono::duration<double, std::milli>;
 using grading::Timed;
 using grading::TimedRunner;
-
-std::uint64_t secret_seed() {
-  std::uint64_t seed = 0;
-  if (getrandom(&seed, sizeof seed, 0) != sizeof seed) throw Error("getrandom failed");
-  return seed >> 1;
-}
 
 std::string quoted(const std::string& text) {
   std::string out = "\"";
@@ -184,7 +177,7 @@ int run(int argc, char** argv) {
   plan.students = *students;
   plan.turns = static_cast<int>(*turns);
   plan.warm_up_ms = static_cast<double>(*warm_up);
-  const std::uint64_t seed = secret_seed();
+  const std::uint64_t seed = grading::random_bits() >> 1;
   std::ofstream(output) << "{\"event\": \"begin\", \"seed\": " << seed << "}" << std::endl;
   Measurement(plan, seed, output.string()).run();
   return 0;

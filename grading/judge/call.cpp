@@ -21,19 +21,18 @@ constexpr std::size_t kAllocation = 256;  // what an allocation of device memory
 
 const unsigned char *hidden_begin = nullptr, *hidden_end = nullptr;
 
-// Unpredictable bytes: what lies around and in outputs is not to be guessed.
-std::uint64_t random_bits() {
-  std::uint64_t bits;
-  if (getrandom(&bits, sizeof bits, 0) != sizeof bits) broken("getrandom");
-  return bits;
-}
-
 bool is_hidden(const Argument& of) {
   const auto* const data = static_cast<const unsigned char*>(of.data);
   return hidden_begin != nullptr && data < hidden_end && data + span_of(of) > hidden_begin;
 }
 
 }  // namespace
+
+std::uint64_t random_bits() {
+  std::uint64_t bits;
+  if (getrandom(&bits, sizeof bits, 0) != sizeof bits) broken("getrandom");
+  return bits;
+}
 
 void hide_from_runner(const void* begin, const void* end) {
   hidden_begin = static_cast<const unsigned char*>(begin);

@@ -25,6 +25,9 @@ class Shared {
   void* data_ = nullptr;
 };
 
+// Unpredictable: what lies around and in outputs is not to be guessed, nor are a board's inputs.
+std::uint64_t random_bits();
+
 // How a call's memory looks before it: NaN of a random kind, or random finite numbers.
 void fill(unsigned char* data, std::size_t bytes, bool with_nan);
 
