@@ -226,9 +226,8 @@ __global__ void widen_kernel(double* to, const float* from, Index count) {
 
 template <class T>
 __global__ void mistakes_kernel(const T* got, const double* wanted, const float* magnitude,
-                                Index count, const double* bounds, Index piece,
-                                double absolute, double relative,
-                                unsigned long long* found) {
+                                Index count, const double* bounds, Index piece, double absolute,
+                                double relative, unsigned long long* found) {
   for_each(count, [&](Index i) {
     const double allowed = bounds[i / piece] * magnitude[i] + absolute + relative * fabs(wanted[i]);
     if (fabs(Matrix<T>::to_double(got[i]) - wanted[i]) <= allowed) return;
@@ -287,9 +286,8 @@ void GpuOracle<T>::compute(const T* q, const T* k, const T* v, const T* d_out) {
              lse.value.data() + row, largest_.data() + head, n, first, causal_);
       const double* const p = p_.value.data();
       const auto P = row_major(p, rows, n);
-      multiply(Product<double, double, T>{P, P, V, out.value.data() + at,
-                                          out.magnitude.data() + at, d, 1, false,
-                                          causal(Causal::kOverKeys), first});
+      multiply(Product<double, double, T>{P, P, V, out.value.data() + at, out.magnitude.data() + at,
+                                          d, 1, false, causal(Causal::kOverKeys), first});
       if (!backward_) continue;
       const auto dO = row_major(d_out + at, rows, d);
       multiply(Product<T, T, T>{dO, dO, V.transposed(), d_p_.value.data(), d_p_.magnitude.data(), n,
@@ -371,10 +369,10 @@ Mistakes find_mistakes(const T* got, const Wanted& wanted, const std::vector<dou
   return mistakes;
 }
 
-#define FLASH_INSTANTIATE(T)                                                                    \
-  template class GpuOracle<T>;                                                                  \
-  template void fill_normal(T*, Index, std::uint64_t, float);                                   \
-  template void round_to(T*, const double*, Index);                                             \
+#define FLASH_INSTANTIATE(T)                                                                   \
+  template class GpuOracle<T>;                                                                 \
+  template void fill_normal(T*, Index, std::uint64_t, float);                                  \
+  template void round_to(T*, const double*, Index);                                            \
   template Mistakes find_mistakes(const T*, const Wanted&, const std::vector<double>&, double, \
                                   double)
 FLASH_INSTANTIATE(float);

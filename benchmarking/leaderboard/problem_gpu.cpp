@@ -63,8 +63,8 @@ grading::Call call_of(const AttentionBackward<T>& pass) {
 }
 grading::Call call_of(const SoftmaxMatmul<float>& pass) {
   const SoftmaxMatmulBlocks blocks;
-  return on_device(grading::call_of(grading::kFusedSoftmaxMatmulCuda, pass,
-                                    {blocks.block_1, blocks.block_2}));
+  return on_device(
+      grading::call_of(grading::kFusedSoftmaxMatmulCuda, pass, {blocks.block_1, blocks.block_2}));
 }
 
 }  // namespace

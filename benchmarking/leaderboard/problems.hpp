@@ -58,8 +58,8 @@ class OfAttention final : public Problem {
     if (pass == 0) {
       fill_with_nan(out_);
       fill_with_nan(lse_);
-      return call_of(AttentionForward<T>{q_.view(), k_.view(), v_.view(), out_.view(), lse_.view(),
-                                         options});
+      return call_of(
+          AttentionForward<T>{q_.view(), k_.view(), v_.view(), out_.view(), lse_.view(), options});
     }
     for (auto* tensor : {&d_q_, &d_k_, &d_v_}) fill_with_nan(*tensor);
     return call_of(AttentionBackward<T>{q_.view(), k_.view(), v_.view(), out_want_.view(),
