@@ -29,8 +29,32 @@ from lab.leaderboard.result import Busy, NoResult
 from lab.outcomes import CaseResult as Case
 from lab.verbs import grade
 
+SCHEMA = json.loads((Path(__file__).parents[2] / "grading/results.schema.json").read_text())
 PATH = "part1_softmax_matmul/skeleton/fused_cpu.cpp"
 HOSTILE = '</pre><script>alert(1)</script> ``` | "x" \x1b[31m'
+
+
+def problems(value, schema, place="results"):
+    """Where a value differs from a schema; of JSON Schema, the words that ours uses."""
+    kinds = {"object": dict, "array": list, "string": str, "number": (int, float)}
+    if "enum" in schema and value not in schema["enum"]:
+        return [f"{place} is {value!r}"]
+    if "type" in schema and (not isinstance(value, kinds[schema["type"]]) or value is True):
+        return [f"{place} is no {schema['type']}"]
+    if "minimum" in schema and value < schema["minimum"]:
+        return [f"{place} is {value}"]
+    found = [f"{place} has no {key}" for key in schema.get("required", ()) if key not in value]
+    if isinstance(value, dict):
+        known = schema.get("properties", {})
+        for key, inside in value.items():
+            if key in known:
+                found += problems(inside, known[key], f"{place}.{key}")
+            elif schema.get("additionalProperties") is False:
+                found.append(f"{place}.{key} is not known")
+    if isinstance(value, list) and "items" in schema:
+        for number, inside in enumerate(value):
+            found += problems(inside, schema["items"], f"{place}[{number}]")
+    return found
 
 
 def fake_judge(task, source, bench, seed=None):
@@ -93,13 +117,7 @@ class Grade(Class):
         self.assertEqual(sorted(file.name for file in (self.out / "ann").iterdir()),
                          ["junit.xml", "record.json", "report.md", "results.json"])
         results = json.loads((self.out / "ann/results.json").read_text())
-        # Gradescope refuses a file with other keys.
-        self.assertEqual(list(results), [
-            "score", "execution_time", "output", "output_format", "test_output_format",
-            "visibility", "stdout_visibility", "tests", "extra_data"])
-        self.assertEqual({key for test in results["tests"] for key in test},
-                         {"name", "number", "score", "max_score", "status", "output"})
-        self.assertEqual({test["status"] for test in results["tests"]}, {"passed", "failed"})
+        self.assertEqual(problems(results, SCHEMA), [])
         self.assertEqual(results["score"], 0.75)
         self.assertEqual(sum(test.get("max_score", 0) for test in results["tests"]), 5)
         requirement, *cases, _ = results["tests"]
@@ -107,6 +125,9 @@ class Grade(Class):
                          ["part1.fused_cpu: all", 0.75, 1, "3 of 4 cases"])
         self.assertIn('./lab check fused_cpu --test "case 3" --seed 4711', cases[3]["output"])
         self.assertEqual([case["name"] for case in cases if "score" in case], [])
+        for wrong in ({}, results | {"score": -1}, results | {"visibility": "all"},
+                      results | {"tests": [{"name": 3}]}, results | {"grade": 1}):
+            self.assertNotEqual(problems(wrong, SCHEMA), [])
 
     def test_an_error_of_the_environment_is_no_zero_and_is_graded_again(self):
         self.submit("ann", fused_cpu="infrastructure", measure="passed 1 of 1")
