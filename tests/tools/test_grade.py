@@ -149,6 +149,13 @@ class Grade(Class):
         self.assertEqual(self.table()["ann"]["score"], "5")
         self.assertEqual(self.judge.call_count, 3)  # of eve nothing was judged again
 
+    def test_a_changed_submission_is_graded_again(self):
+        self.submit("ann", fused_cpu="passed 1 of 4")
+        self.graded()
+        self.submit("ann", fused_cpu="passed 4 of 4")
+        self.graded()
+        self.assertEqual(self.table()["ann"]["part1.fused_cpu"], "1")
+
     def test_it_goes_on_where_it_was_interrupted(self):
         for name in "abcdef":
             self.submit(name, fused_cpu=f"passed {ord(name) % 3} of 3", measure="passed 1 of 2")
