@@ -206,18 +206,13 @@ __device__ inline std::uint64_t mixed(std::uint64_t x) {  // splitmix64
 }
 
 template <class T>
-__global__ void normal_kernel(T* x, Index count, std::uint64_t seed) {
+__global__ void normal_kernel(T* x, Index count, std::uint64_t seed, float deviation) {
   for_each(count, [&](Index i) {
     const std::uint64_t bits = mixed(mixed(seed) ^ static_cast<std::uint64_t>(i));
     const float u = static_cast<float>((bits >> 40) + 1) * 0x1p-24f;  // above 0, at most 1
     const float angle = static_cast<float>(bits & 0xffffff) * 0x1p-24f * 6.2831853f;
-    x[i] = from_float<T>(sqrtf(-2 * logf(u)) * cosf(angle));
+    x[i] = from_float<T>(deviation * sqrtf(-2 * logf(u)) * cosf(angle));
   });
-}
-
-template <class T>
-__global__ void scale_kernel(T* x, Index count, float factor) {
-  for_each(count, [&](Index i) { x[i] = from_float<T>(factor * to_float(x[i])); });
 }
 
 template <class T>
@@ -231,9 +226,8 @@ __global__ void widen_kernel(double* to, const float* from, Index count) {
 
 template <class T>
 __global__ void mistakes_kernel(const T* got, const double* wanted, const float* magnitude,
-                                Index count, const double* bounds, Index piece,
-                                double absolute, double relative,
-                                unsigned long long* found) {
+                                Index count, const double* bounds, Index piece, double absolute,
+                                double relative, unsigned long long* found) {
   for_each(count, [&](Index i) {
     const double allowed = bounds[i / piece] * magnitude[i] + absolute + relative * fabs(wanted[i]);
     if (fabs(Matrix<T>::to_double(got[i]) - wanted[i]) <= allowed) return;
@@ -259,16 +253,16 @@ GpuOracle<T>::GpuOracle(Index heads, const AttentionShape& head, bool causal, bo
       largest_({heads}) {
   const Index of_queries = heads * head.queries * head.head_dim,
               of_keys = heads * head.keys * head.head_dim;
-  out_ = Wanted(of_queries);
-  lse_ = Wanted(heads * head.queries);
-  Tensor<float, 1> ones(lse_.magnitude.shape());
+  out = Wanted(of_queries);
+  lse = Wanted(heads * head.queries);
+  Tensor<float, 1> ones(lse.magnitude.shape());
   std::fill_n(ones.data(), ones.size(), 1.0f);
-  lse_.magnitude.copy_from(ones);
+  lse.magnitude.copy_from(ones);
   p_ = Wanted(rows_ * head.keys);
   if (!backward) return;
-  d_q_ = Wanted(of_queries);
-  d_k_ = Wanted(of_keys);
-  d_v_ = Wanted(of_keys);
+  d_q = Wanted(of_queries);
+  d_k = Wanted(of_keys);
+  d_v = Wanted(of_keys);
   d_p_ = Wanted(rows_ * head.keys);
 }
 
@@ -289,41 +283,40 @@ void GpuOracle<T>::compute(const T* q, const T* k, const T* v, const T* d_out) {
                                 scale, false, causal(Causal::kScores), first});
       launch("softmax", softmax_kernel, {.grid = grid_size(rows), .block = kRowThreads},
              p_.value.data(), static_cast<const float*>(p_.magnitude.data()),
-             lse_.value.data() + row, largest_.data() + head, n, first, causal_);
+             lse.value.data() + row, largest_.data() + head, n, first, causal_);
       const double* const p = p_.value.data();
       const auto P = row_major(p, rows, n);
-      multiply(Product<double, double, T>{P, P, V, out_.value.data() + at,
-                                          out_.magnitude.data() + at, d, 1, false,
-                                          causal(Causal::kOverKeys), first});
+      multiply(Product<double, double, T>{P, P, V, out.value.data() + at, out.magnitude.data() + at,
+                                          d, 1, false, causal(Causal::kOverKeys), first});
       if (!backward_) continue;
       const auto dO = row_major(d_out + at, rows, d);
       multiply(Product<T, T, T>{dO, dO, V.transposed(), d_p_.value.data(), d_p_.magnitude.data(), n,
                                 1, false, causal(Causal::kScores), first});
       launch("d_scores", d_scores_kernel<T>, {.grid = grid_size(rows), .block = kRowThreads}, p,
              d_p_.value.data(), d_p_.magnitude.data(), d_out + at,
-             static_cast<const double*>(out_.value.data()) + at, n, d, first, causal_);
+             static_cast<const double*>(out.value.data()) + at, n, d, first, causal_);
       const double* const d_s = d_p_.value.data();
       const float* const sizes = d_p_.magnitude.data();
       const auto dS = row_major(d_s, rows, n);
       const auto dS_sizes = row_major(sizes, rows, n);
-      multiply(Product<double, float, T>{dS, dS_sizes, K, d_q_.value.data() + at,
-                                         d_q_.magnitude.data() + at, d, scale, false,
+      multiply(Product<double, float, T>{dS, dS_sizes, K, d_q.value.data() + at,
+                                         d_q.magnitude.data() + at, d, scale, false,
                                          causal(Causal::kOverKeys), first});
       multiply(Product<double, float, T>{dS.transposed(), dS_sizes.transposed(), Q,
-                                         d_k_.value.data() + keys, d_k_.magnitude.data() + keys, d,
+                                         d_k.value.data() + keys, d_k.magnitude.data() + keys, d,
                                          scale, first > 0, causal(Causal::kOverQueries), first});
       multiply(Product<double, double, T>{P.transposed(), P.transposed(), dO,
-                                          d_v_.value.data() + keys, d_v_.magnitude.data() + keys, d,
+                                          d_v.value.data() + keys, d_v.magnitude.data() + keys, d,
                                           1, first > 0, causal(Causal::kOverQueries), first});
     }
   }
   const Tensor<float, 1> largest = largest_.to_host();
-  largest_scores_.assign(largest.data(), largest.data() + heads_);
+  largest_scores.assign(largest.data(), largest.data() + heads_);
 }
 
-double softmax_matmul_on_gpu(const float* x, const float* v, const Shape<4>& batch_d1_d2_d3,
+double softmax_matmul_wanted(const float* x, const float* v, const SoftmaxMatmulShape& shape,
                              Wanted& out) {
-  const auto& [batch, d1, d2, d3] = batch_d1_d2_d3;
+  const auto& [batch, d1, d2, d3] = shape;
   DeviceTensor<double, 1> p({d1 * d2});
   DeviceTensor<float, 1> largest({1});
   device::fill_bytes(largest.data(), 0, largest.bytes());
@@ -341,13 +334,8 @@ double softmax_matmul_on_gpu(const float* x, const float* v, const Shape<4>& bat
 }
 
 template <class T>
-void fill_normal(T* x, Index count, std::uint64_t seed) {
-  launch("normal", normal_kernel<T>, elements(count), x, count, seed);
-}
-
-template <class T>
-void scale(T* x, Index count, float factor) {
-  launch("scale", scale_kernel<T>, elements(count), x, count, factor);
+void fill_normal(T* x, Index count, std::uint64_t seed, float deviation) {
+  launch("normal", normal_kernel<T>, elements(count), x, count, seed, deviation);
 }
 
 template <class T>
@@ -381,11 +369,10 @@ Mistakes find_mistakes(const T* got, const Wanted& wanted, const std::vector<dou
   return mistakes;
 }
 
-#define FLASH_INSTANTIATE(T)                                                                    \
-  template class GpuOracle<T>;                                                                  \
-  template void fill_normal(T*, Index, std::uint64_t);                                          \
-  template void scale(T*, Index, float);                                                        \
-  template void round_to(T*, const double*, Index);                                             \
+#define FLASH_INSTANTIATE(T)                                                                   \
+  template class GpuOracle<T>;                                                                 \
+  template void fill_normal(T*, Index, std::uint64_t, float);                                  \
+  template void round_to(T*, const double*, Index);                                            \
   template Mistakes find_mistakes(const T*, const Wanted&, const std::vector<double>&, double, \
                                   double)
 FLASH_INSTANTIATE(float);

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/attention.hpp"
+#include "benchmarking/leaderboard/problem.hpp"
 #include "common/cuda/device_tensor.hpp"
 #include "common/half.hpp"
 
@@ -32,46 +32,32 @@ class FLASH_EXPORT GpuOracle {
   // What the results are for these inputs; without a backward pass there is no d_out.
   void compute(const T* q, const T* k, const T* v, const T* d_out);
 
-  const AttentionShape& head() const { return head_; }
-  const std::vector<double>& largest_scores() const { return largest_scores_; }  // of each head
-  const Wanted& out() const { return out_; }
-  const Wanted& d_q() const { return d_q_; }
-  const Wanted& d_k() const { return d_k_; }
-  const Wanted& d_v() const { return d_v_; }
-  const Wanted& lse() const { return lse_; }  // its magnitudes are 1: an error of it is absolute
+  // Of the last compute(). The magnitudes of lse are 1: an error of it is absolute.
+  Wanted out, d_q, d_k, d_v, lse;
+  std::vector<double> largest_scores;  // of each head
 
  private:
   const Index heads_;
   const AttentionShape head_;
   const bool causal_, backward_;
   const Index rows_;  // queries at a time
-  Wanted out_, d_q_, d_k_, d_v_, lse_, p_, d_p_;
+  Wanted p_, d_p_;
   DeviceTensor<float, 1> largest_;
-  std::vector<double> largest_scores_;
 };
 
-// softmax(x) v for `batch` matrices x (d1, d2) and v (d2, d3); the largest |x|.
-FLASH_EXPORT double softmax_matmul_on_gpu(const float* x, const float* v,
-                                          const Shape<4>& batch_d1_d2_d3, Wanted& out);
+// softmax(x) v; the largest |x|.
+FLASH_EXPORT double softmax_matmul_wanted(const float* x, const float* v,
+                                          const SoftmaxMatmulShape& shape, Wanted& out);
 
-// x[i] = a number of N(0, 1) that follows from the seed and i.
+// x[i] = a number of N(0, deviation^2) that follows from the seed and i.
 template <class T>
-FLASH_EXPORT void fill_normal(T* x, Index count, std::uint64_t seed);
-
-// Multiplies x by a factor.
-template <class T>
-FLASH_EXPORT void scale(T* x, Index count, float factor);
+FLASH_EXPORT void fill_normal(T* x, Index count, std::uint64_t seed, float deviation = 1);
 
 // to[i] = from[i], rounded.
 template <class T>
 FLASH_EXPORT void round_to(T* to, const double* from, Index count);
 
-// What of `got` is farther from the wanted value than bound * magnitude + absolute + relative *
-// |value|. NaN is. `bounds` are those of equal pieces, one after the other.
-struct Mistakes {
-  std::int64_t count = 0, first = 0;
-  double got = 0, wanted = 0;  // of the first
-};
+// The mistakes in `got`; `bounds` are those of equal pieces, one after the other.
 template <class T>
 FLASH_EXPORT Mistakes find_mistakes(const T* got, const Wanted& wanted,
                                     const std::vector<double>& bounds, double absolute = 0,

@@ -1,22 +1,12 @@
-// A rung of part 1's ladder on a GPU behind the task's contract, so that it is measured like a
-// submission: the one that the environment's FLASH_MARK names.
-#include <cstdlib>
-
-#include "common/all_passes.hpp"
+// The marks of part 1's board on a GPU.
+#include "benchmarking/leaderboard/mark.hpp"
 #include "common/cuda/device_tensor.hpp"
 #include "part1_softmax_matmul/softmax_matmul.hpp"
 
 namespace flash {
 
 void fused_softmax_matmul_cuda(const SoftmaxMatmul<float>& pass, const SoftmaxMatmulBlocks&) {
-  static const Registry registry = all_passes();
-  static const auto& entry =
-      registry.softmax_matmul.find(std::getenv("FLASH_MARK"), DeviceKind::kGpu);
-  const auto bytes = static_cast<Index>(entry.workspace_of(problem_of(pass)));
-  const DeviceTensor<std::byte, 1> workspace({bytes}, pass.stream);
-  PassMemory memory;
-  memory.workspace = workspace.data();
-  entry.run.of<float>()(pass, memory);
+  run_mark<DeviceTensor>(&Registry::softmax_matmul, DeviceKind::kGpu, pass);
 }
 
 }  // namespace flash

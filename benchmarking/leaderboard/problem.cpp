@@ -8,6 +8,9 @@
 
 namespace flash::leaderboard {
 
+namespace {
+
+// "1x2x3x4" as four numbers of at least 1; throws ArgumentError.
 Shape<4> sizes_in(const std::string& text) {
   long sizes[4] = {};
   int end = 0;
@@ -19,6 +22,8 @@ Shape<4> sizes_in(const std::string& text) {
                         "'; it must be four sizes of at least 1, as in 8x1x256x64");
   return {sizes[0], sizes[1], sizes[2], sizes[3]};
 }
+
+}  // namespace
 
 std::vector<Pass> attention_passes(const AttentionShape& shape, bool causal, std::size_t count,
                                    std::size_t element) {

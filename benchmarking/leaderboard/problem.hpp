@@ -35,6 +35,13 @@ class Problem {
   virtual std::string wrong(std::size_t pass) const = 0;
 };
 
+// What in a result is farther from the wanted value than bound * magnitude + absolute + relative *
+// |value|. NaN is.
+struct Mistakes {
+  std::int64_t count = 0, first = 0;
+  double got = 0, wanted = 0;  // of the first
+};
+
 // What a board measures on each of its problems.
 struct Asked {
   std::string kind = "attention", dtype = "float32";
@@ -46,9 +53,6 @@ struct Asked {
 //   softmax_matmul   "1x2048x64x512", batch x d1 x d2 x d3
 // Throws ArgumentError.
 std::unique_ptr<Problem> make_problem(const Asked& asked, const std::string& name);
-
-// "1x2x3x4" as four numbers of at least 1; throws ArgumentError.
-Shape<4> sizes_in(const std::string& text);
 
 // The first `count` passes, with operations as benchmarking/README.md counts them: two products of
 // all visible pairs, and five. `element` is the bytes of one.
@@ -63,17 +67,10 @@ std::unique_ptr<Problem> make_problem(const Asked& asked, const Shape<4>& sizes,
 // Where the tensors of its calls lie.
 std::unique_ptr<grading::CallMemory> memory_of_calls();
 
-// What the device does at best, and how it is now, where that can be read.
+// What the device does at best.
 struct Rates {
   double peak_gflops = 0, bandwidth_gbs = 0;
-  double clock_mhz = 0, temperature_c = 0;
 };
 Rates rates_now();
-
-// The device's model, and why it cannot be measured now; before anything runs there.
-struct Device {
-  std::string name, trouble;
-};
-Device device_now();
 
 }  // namespace flash::leaderboard

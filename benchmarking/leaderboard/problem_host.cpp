@@ -1,13 +1,9 @@
-// The problems of a CPU's boards, in float32: softmax(X) V, and attention, whose backward pass gets
-// out and lse from the oracle, so that each pass is measured on its own.
+// The problems of a CPU's boards, in float32.
 #include <atomic>
-#include <cmath>
-#include <limits>
 #include <thread>
 
 #include "benchmarking/core.hpp"
 #include "benchmarking/leaderboard/problem.hpp"
-#include "common/compare.hpp"
 #include "common/error.hpp"
 #include "common/inputs.hpp"
 #include "common/oracle.hpp"
@@ -17,189 +13,148 @@
 namespace flash::leaderboard {
 namespace {
 
-template <int Rank>
-Tensor<float, Rank> nothing(const Shape<Rank>& shape) {
-  Tensor<float, Rank> tensor(shape);
-  fill_with_nan(tensor);
-  return tensor;
-}
+template <class T, int Rank>
+using Memory = Tensor<T, Rank>;
 
-// One head of (batch, heads, rows, columns).
-TensorView<const float, 4> head_of(const Tensor<float, 4>& x, Index b, Index h) {
-  return {&x(b, h, 0, 0), {1, 1, x.extent(2), x.extent(3)}, x.view().strides()};
-}
+struct Wanted {
+  Tensor<double, 1> value, magnitude;
 
-// What is wrong with a result, whose elements have a bound each.
-template <int Rank>
-std::string wrong_result(const std::string& where, const float* got,
-                         const Tensor<double, Rank>& want, const Tensor<double, Rank>& magnitude,
-                         double bound, const Strings& axes) {
-  const Shape<Rank>& shape = want.shape();  // without extents before those that have a name
-  return verdict_of(compare(got, want.data(), {shape.end() - axes.size(), shape.end()},
-                            {.max_scaled = bound,
-                             .max_frobenius = std::numeric_limits<double>::max(),
-                             .axes = axes,
-                             .blocks = {},
-                             .magnitude = magnitude.data()}),
-                    where)
-      .wrong;
-}
+  explicit Wanted(Index size) : value({size}), magnitude({size}) {}
 
-std::string wrong_head(const char* name, const char* rows, const Tensor<float, 4>& got, Index b,
-                       Index h, const WithMagnitude& want, double bound) {
-  const std::string where =
-      name + format(" of batch %d, head %d: ", static_cast<int>(b), static_cast<int>(h));
-  return wrong_result(where, &got(b, h, 0, 0), want.value, want.magnitude, bound, {rows, "column"});
-}
-
-class HostSoftmaxMatmul final : public Problem {
- public:
-  explicit HostSoftmaxMatmul(const SoftmaxMatmulShape& shape)
-      : Problem(softmax_matmul_passes(shape)), shape_(shape) {}
-
-  void draw(std::uint64_t seed) override {
-    x_ = make_input<3>(shape_.of_x(), Pattern::kNormal, 2 * seed);
-    v_ = make_input<3>(shape_.of_v(), Pattern::kNormal, 2 * seed + 1);
-    want_ = softmax_matmul_oracle<float>(x_.view(), v_.view());
-    magnitude_ = softmax_matmul_magnitude<float>(x_.view(), v_.view());
-    largest_score_ = 0;
-    for (Index i = 0; i < x_.size(); ++i)
-      largest_score_ = std::max(largest_score_, std::fabs(static_cast<double>(x_.data()[i])));
+  // The values of head n.
+  void put(Index n, const WithMagnitude& head) {
+    const Index size = head.value.size();
+    std::copy_n(head.value.data(), size, value.data() + n * size);
+    std::copy_n(head.magnitude.data(), size, magnitude.data() + n * size);
   }
-
-  grading::Call call(std::size_t) override {
-    out_ = nothing<3>(shape_.of_out());
-    const SoftmaxMatmulBlocks blocks;
-    return grading::call_of(grading::kFusedSoftmaxMatmul,
-                            SoftmaxMatmul<float>{x_.view(), v_.view(), out_.view()},
-                            {blocks.block_1, blocks.block_2});
-  }
-
-  std::string wrong(std::size_t) const override {
-    const double bound = softmax_matmul_bound(shape_.d2, largest_score_);
-    return wrong_result("out: ", out_.data(), want_, magnitude_, bound, {"batch", "row", "column"});
-  }
-
- private:
-  const SoftmaxMatmulShape shape_;
-  Tensor<float, 3> x_, v_, out_;
-  Tensor<double, 3> want_, magnitude_;
-  double largest_score_ = 0;
 };
 
-class HostAttention final : public Problem {
+// The oracle of common/oracle.hpp with the interface of gpu_oracle.hpp, on two cores.
+template <class T>
+class Oracle {
  public:
-  HostAttention(const AttentionShape& shape, bool causal, std::size_t count)
-      : Problem(attention_passes(shape, causal, count, sizeof(float))),
-        shape_(shape),
-        causal_(causal) {}
+  Oracle(Index heads, const AttentionShape& head, bool causal, bool backward)
+      : out(heads * head.queries * head.head_dim),
+        d_q(heads * head.queries * head.head_dim),
+        d_k(heads * head.keys * head.head_dim),
+        d_v(heads * head.keys * head.head_dim),
+        lse(heads * head.queries),
+        largest_scores(static_cast<std::size_t>(heads)),
+        heads_(heads),
+        head_(head),
+        options_{.causal = causal},
+        backward_(backward) {
+    std::fill_n(lse.magnitude.data(), lse.magnitude.size(), 1.0);
+  }
 
-  void draw(std::uint64_t seed) override {
-    q_ = normal<float>(shape_.of_queries(), 4 * seed);
-    k_ = normal<float>(shape_.of_keys(), 4 * seed + 1);
-    v_ = normal<float>(shape_.of_keys(), 4 * seed + 2);
-    d_out_ = normal<float>(shape_.of_queries(), 4 * seed + 3);
-    out_want_ = Tensor<float, 4>(shape_.of_queries());
-    lse_want_ = Tensor<float, 3>(shape_.of_rows());
-    const Index heads = shape_.batch * shape_.heads;
-    forward_.assign(static_cast<std::size_t>(heads), {});
-    backward_.assign(static_cast<std::size_t>(heads), {});
+  void compute(const T* q, const T* k, const T* v, const T* d_out) {
     std::atomic<Index> next{0};
     const auto work = [&] {
-      for (Index n = next++; n < heads; n = next++) draw_head(n);
+      for (Index n = next++; n < heads_; n = next++) compute_head(n, q, k, v, d_out);
     };
     std::jthread other(work);
     work();
   }
 
-  grading::Call call(std::size_t pass) override {
-    const AttentionOptions options{.causal = causal_};
-    if (pass == 0) {
-      out_ = nothing<4>(shape_.of_queries());
-      lse_ = nothing<3>(shape_.of_rows());
-      const AttentionBlocks blocks;
-      return grading::call_of(grading::kAttentionForward,
-                              AttentionForward<float>{q_.view(), k_.view(), v_.view(), out_.view(),
-                                                      lse_.view(), options},
-                              {blocks.queries, blocks.keys});
-    }
-    d_q_ = nothing<4>(shape_.of_queries());
-    d_k_ = nothing<4>(shape_.of_keys());
-    d_v_ = nothing<4>(shape_.of_keys());
-    return grading::call_of(grading::kAttentionBackward,
-                            AttentionBackward<float>{
-                                q_.view(), k_.view(), v_.view(), out_want_.view(), lse_want_.view(),
-                                d_out_.view(), d_q_.view(), d_k_.view(), d_v_.view(), options},
-                            {16});
-  }
-
-  std::string wrong(std::size_t pass) const override {
-    for (Index n = 0; n < shape_.batch * shape_.heads; ++n) {
-      const Index b = n / shape_.heads, h = n % shape_.heads;
-      const auto& forward = forward_[static_cast<std::size_t>(n)];
-      const auto& backward = backward_[static_cast<std::size_t>(n)];
-      const double score = forward.largest_score;
-      std::string text;
-      if (pass == 0) {
-        const double bound = attention_output_bound<float>(shape_, score);
-        text = wrong_head("out", "query", out_, b, h, forward.out, bound);
-        if (text.empty()) text = wrong_lse(b, h, forward.lse, bound);
-      } else {
-        const double bound = attention_gradient_bound<float>(shape_, score);
-        text = wrong_head("d_v", "key", d_v_, b, h, backward.d_v, bound);
-        if (text.empty()) text = wrong_head("d_q", "query", d_q_, b, h, backward.d_q, bound);
-        if (text.empty()) text = wrong_head("d_k", "key", d_k_, b, h, backward.d_k, bound);
-      }
-      if (!text.empty()) return text;
-    }
-    return "";
-  }
+  Wanted out, d_q, d_k, d_v, lse;
+  std::vector<double> largest_scores;
 
  private:
-  void draw_head(Index n) {
-    const Index b = n / shape_.heads, h = n % shape_.heads;
-    const auto q = head_of(q_, b, h), k = head_of(k_, b, h), v = head_of(v_, b, h);
-    const AttentionOptions options{.causal = causal_};
-    auto& forward = forward_[static_cast<std::size_t>(n)];
-    forward = attention_oracle(q, k, v, options);
-    backward_[static_cast<std::size_t>(n)] =
-        attention_backward_oracle(q, k, v, head_of(d_out_, b, h), options);
-    for (Index i = 0; i < shape_.queries; ++i) {
-      lse_want_(b, h, i) = static_cast<float>(forward.lse(0, 0, i));
-      for (Index c = 0; c < shape_.head_dim; ++c)
-        out_want_(b, h, i, c) = static_cast<float>(forward.out.value(0, 0, i, c));
-    }
+  void compute_head(Index n, const T* q, const T* k, const T* v, const T* d_out) {
+    const auto of_head = [n](const T* all, const Shape<4>& shape) {
+      return TensorView<const T, 4>(all + n * element_count(shape), shape);
+    };
+    const auto Q = of_head(q, head_.of_queries()), K = of_head(k, head_.of_keys()),
+               V = of_head(v, head_.of_keys());
+    const AttentionOracle forward = attention_oracle<T>(Q, K, V, options_);
+    out.put(n, forward.out);
+    std::copy_n(forward.lse.data(), head_.queries, lse.value.data() + n * head_.queries);
+    largest_scores[static_cast<std::size_t>(n)] = forward.largest_score;
+    if (!backward_) return;
+    const AttentionOracleGradients gradients =
+        attention_backward_oracle<T>(Q, K, V, of_head(d_out, head_.of_queries()), options_);
+    d_q.put(n, gradients.d_q);
+    d_k.put(n, gradients.d_k);
+    d_v.put(n, gradients.d_v);
   }
 
-  // An error of lse is that of the scores, beside 1, and what float32 loses of its own size.
-  std::string wrong_lse(Index b, Index h, const Tensor<double, 3>& want, double bound) const {
-    for (Index i = 0; i < shape_.queries; ++i) {
-      const double expected = want(0, 0, i), got = static_cast<double>(lse_(b, h, i));
-      if (std::fabs(got - expected) <= bound + std::fabs(expected) * unit_roundoff<float>())
-        continue;
-      return format("lse of batch %d, head %d, query %d is %g, expected %g", static_cast<int>(b),
-                    static_cast<int>(h), static_cast<int>(i), got, expected);
-    }
-    return "";
-  }
-
-  const AttentionShape shape_;
-  const bool causal_;
-  Tensor<float, 4> q_, k_, v_, d_out_, out_want_, out_, d_q_, d_k_, d_v_;
-  Tensor<float, 3> lse_want_, lse_;
-  std::vector<AttentionOracle> forward_;  // of each head
-  std::vector<AttentionOracleGradients> backward_;
+  const Index heads_;
+  const AttentionShape head_;
+  const AttentionOptions options_;
+  const bool backward_;
 };
 
+double softmax_matmul_wanted(const float* x_data, const float* v_data,
+                             const SoftmaxMatmulShape& shape, Wanted& out) {
+  const TensorView<const float, 3> x(x_data, shape.of_x()), v(v_data, shape.of_v());
+  const Tensor<double, 3> value = softmax_matmul_oracle<float>(x, v),
+                          magnitude = softmax_matmul_magnitude<float>(x, v);
+  std::copy_n(value.data(), value.size(), out.value.data());
+  std::copy_n(magnitude.data(), value.size(), out.magnitude.data());
+  float largest = 0;
+  for (Index i = 0; i < x.size(); ++i) largest = std::max(largest, std::fabs(x_data[i]));
+  return static_cast<double>(largest);
+}
+
+void fill_normal(float* x, Index count, std::uint64_t seed) {
+  Random random(seed);
+  for (Index i = 0; i < count; ++i) x[i] = static_cast<float>(random.normal());
+}
+
+void round_to(float* to, const double* from, Index count) {
+  for (Index i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]);
+}
+
+template <class T>
+Mistakes find_mistakes(const T* got, const Wanted& wanted, const std::vector<double>& bounds,
+                       double absolute = 0, double relative = 0) {
+  Mistakes found;
+  const Index count = wanted.value.size(), piece = count / static_cast<Index>(bounds.size());
+  for (Index i = 0; i < count; ++i) {
+    const double have = static_cast<double>(got[i]), want = wanted.value(i);
+    const double bound = bounds[static_cast<std::size_t>(i / piece)];
+    if (std::fabs(have - want) <=
+        bound * wanted.magnitude(i) + absolute + relative * std::fabs(want))
+      continue;
+    if (found.count++ == 0) found.first = i, found.got = have, found.wanted = want;
+  }
+  return found;
+}
+
+void sharpen(const Tensor<float, 4>&, std::uint64_t) {}
+
+template <class T>
+double lost(Index) {
+  return 0;
+}
+
+grading::Call call_of(const AttentionForward<float>& pass) {
+  const AttentionBlocks blocks;
+  return grading::call_of(grading::kAttentionForward, pass, {blocks.queries, blocks.keys});
+}
+grading::Call call_of(const AttentionBackward<float>& pass) {
+  return grading::call_of(grading::kAttentionBackward, pass, {16});
+}
+grading::Call call_of(const SoftmaxMatmul<float>& pass) {
+  const SoftmaxMatmulBlocks blocks;
+  return grading::call_of(grading::kFusedSoftmaxMatmul, pass, {blocks.block_1, blocks.block_2});
+}
+
 }  // namespace
+}  // namespace flash::leaderboard
+
+#include "benchmarking/leaderboard/problems.hpp"
+
+namespace flash::leaderboard {
 
 std::unique_ptr<Problem> make_problem(const Asked& asked, const Shape<4>& sizes, bool causal) {
   const auto [a, b, c, d] = sizes;
   if (asked.dtype != "float32")
     throw ArgumentError("dtype is " + asked.dtype + "; on a CPU it must be float32");
   if (asked.kind == "attention")
-    return std::make_unique<HostAttention>(AttentionShape{a, b, c, c, d}, causal, asked.passes);
-  return std::make_unique<HostSoftmaxMatmul>(SoftmaxMatmulShape{a, b, c, d});
+    return std::make_unique<OfAttention<float>>(AttentionShape{a, b, c, c, d}, causal,
+                                                asked.passes);
+  return std::make_unique<OfSoftmaxMatmul>(SoftmaxMatmulShape{a, b, c, d});
 }
 
 }  // namespace flash::leaderboard

@@ -9,18 +9,15 @@
 //
 // The report is a line of JSON for each event: "begin", "sample", "wrong", "complete". Without
 // "complete" nothing counts.
-#include <sys/random.h>
-
 #include <chrono>
 #include <fstream>
-#include <iostream>
-#include <sstream>
 
 #include "benchmarking/leaderboard/problem.hpp"
 #include "benchmarking/options.hpp"
 #include "benchmarking/program.hpp"
 #include "common/error.hpp"
 #include "common/inputs.hpp"
+#include "grading/judge/call.hpp"
 #include "grading/judge/timed.hpp"
 
 namespace flash::leaderboard {
@@ -29,12 +26,6 @@ namespace {
 using Milliseconds = std::chrono::duration<double, std::milli>;
 using grading::Timed;
 using grading::TimedRunner;
-
-std::uint64_t secret_seed() {
-  std::uint64_t seed = 0;
-  if (getrandom(&seed, sizeof seed, 0) != sizeof seed) throw Error("getrandom failed");
-  return seed >> 1;
-}
 
 std::string quoted(const std::string& text) {
   std::string out = "\"";
@@ -62,8 +53,8 @@ struct Plan {
   Strings problems;
   Strings students;  // files with the commands of the runners, one for each pass
   std::filesystem::path reference;
-  int turns = 20;
-  double warm_up_ms = 500;
+  int turns = 0;
+  double warm_up_ms = 0;
 };
 constexpr double kSecondsACall = 20;
 
@@ -78,16 +69,12 @@ class Measurement {
   }
 
   void run() {
-    const int all = plan_.turns * static_cast<int>(plan_.problems.size());
     for (const std::string& name : plan_.problems) {
       const auto problem = make_problem(plan_.asked, name);
       if (problem->passes.size() != students_.size())
         throw OptionError("a runner is needed for each pass");
       warm_up(*problem, name);
-      for (int turn = 0; turn < plan_.turns && right_; ++turn) {
-        screen_.progress(done_++, all, name);
-        take_turn(*problem, name, turn);
-      }
+      for (int turn = 0; turn < plan_.turns && right_; ++turn) take_turn(*problem, name, turn);
       if (!right_) break;
     }
     if (right_) report_ << "{\"event\": \"complete\"}" << std::endl;
@@ -127,13 +114,11 @@ class Measurement {
                      "\"reference_processor_ms\": %.6f, \"reference_wait_ms\": %.6f, "
                      "\"exchange_ms\": %.6f, \"exchange_processor_ms\": %.6f, "
                      "\"extra_bytes\": %zu, \"flops\": %.0f, \"bytes\": %.0f, "
-                     "\"peak_gflops\": %.3f, \"bandwidth_gbs\": %.3f, \"clock_mhz\": %.0f, "
-                     "\"temperature_c\": %.0f}",
+                     "\"peak_gflops\": %.3f, \"bandwidth_gbs\": %.3f}",
                      turn, student.wall_ms, student.processor_ms, student.wait_ms,
                      reference.wall_ms, reference.processor_ms, reference.wait_ms, nothing.wall_ms,
                      nothing.processor_ms, student.extra_bytes, problem.passes[pass].flops,
-                     problem.passes[pass].bytes, rates.peak_gflops, rates.bandwidth_gbs,
-                     rates.clock_mhz, rates.temperature_c)
+                     problem.passes[pass].bytes, rates.peak_gflops, rates.bandwidth_gbs)
               << std::endl;
     }
   }
@@ -165,8 +150,6 @@ class Measurement {
   Random seeds_;
   std::ofstream report_;
   std::vector<TimedRunner> students_, references_;
-  Screen screen_;
-  int done_ = 0;
   bool right_ = true;
 };
 
@@ -194,11 +177,8 @@ int run(int argc, char** argv) {
   plan.students = *students;
   plan.turns = static_cast<int>(*turns);
   plan.warm_up_ms = static_cast<double>(*warm_up);
-  const std::uint64_t seed = secret_seed();
-  const Device device = device_now();
-  std::ofstream(output) << "{\"event\": \"begin\", \"seed\": " << seed
-                        << ", \"device\": " << quoted(device.name) << "}" << std::endl;
-  if (!device.trouble.empty()) throw Error(device.trouble);
+  const std::uint64_t seed = grading::random_bits() >> 1;
+  std::ofstream(output) << "{\"event\": \"begin\", \"seed\": " << seed << "}" << std::endl;
   Measurement(plan, seed, output.string()).run();
   return 0;
 }

@@ -25,24 +25,13 @@ class Shared {
   void* data_ = nullptr;
 };
 
+// Unpredictable: what lies around and in outputs is not to be guessed, nor are a board's inputs.
+std::uint64_t random_bits();
+
 // How a call's memory looks before it: NaN of a random kind, or random finite numbers.
 void fill(unsigned char* data, std::size_t bytes, bool with_nan);
 
 std::size_t span_of(const Argument& of);  // bytes from the first element to behind the last
-
-template <class Use>
-void for_each_element(const Argument& of, Use use) {  // use(offset in bytes)
-  if (span_of(of) == 0) return;
-  std::int64_t index[4] = {};
-  for (;;) {
-    std::int64_t place = 0;
-    for (int axis = 0; axis < of.rank; ++axis) place += index[axis] * of.strides[axis];
-    use(static_cast<std::size_t>(place) * of.element);
-    int axis = of.rank - 1;
-    while (axis >= 0 && ++index[axis] == of.shape[axis]) index[axis--] = 0;
-    if (axis < 0) return;
-  }
-}
 
 // The memory of one call: each tensor between guards; one that is partly hidden comes last, and the
 // memory ends where it begins to be hidden. Bytes between two tensors are a multiple of 64.

@@ -25,20 +25,21 @@ void compare(const void* a, const void* b, std::size_t bytes, int* found) {
 
 }  // namespace
 
-Differences::Differences() : found_({1}) { device::fill_bytes(found_.data(), 0, found_.bytes()); }
-
-void Differences::add(const void* a, const void* b, std::size_t bytes) {
-  const bool in_words =
-      (reinterpret_cast<std::uintptr_t>(a) | reinterpret_cast<std::uintptr_t>(b) | bytes) %
-          sizeof(std::uint64_t) ==
-      0;
-  if (bytes == 0) return;
-  if (in_words)
-    compare<std::uint64_t>(a, b, bytes, found_.data());
-  else
-    compare<unsigned char>(a, b, bytes, found_.data());
+bool differ(const std::vector<Pieces>& pairs) {
+  DeviceTensor<int, 1> found({1});
+  device::fill_bytes(found.data(), 0, found.bytes());
+  for (const auto& [a, b, bytes] : pairs) {
+    const bool in_words =
+        (reinterpret_cast<std::uintptr_t>(a) | reinterpret_cast<std::uintptr_t>(b) | bytes) %
+            sizeof(std::uint64_t) ==
+        0;
+    if (bytes == 0) continue;
+    if (in_words)
+      compare<std::uint64_t>(a, b, bytes, found.data());
+    else
+      compare<unsigned char>(a, b, bytes, found.data());
+  }
+  return found.to_host()(0) != 0;
 }
-
-bool Differences::any() const { return found_.to_host()(0) != 0; }
 
 }  // namespace flash::grading

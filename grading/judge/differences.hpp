@@ -1,22 +1,18 @@
-// Counts the bytes that differ between pieces of device memory.
+// Compares pieces of device memory.
 #pragma once
+
+#include <vector>
 
 #include "common/cuda/device_tensor.hpp"
 
 namespace flash::grading {
 
-class FLASH_EXPORT Differences {
- public:
-  Differences();
-
-  // Enqueues the comparison of two pieces.
-  void add(const void* a, const void* b, std::size_t bytes);
-
-  // Whether a byte differed in any of them; waits for that.
-  bool any() const;
-
- private:
-  DeviceTensor<int, 1> found_;
+struct Pieces {
+  const void *a, *b;
+  std::size_t bytes;
 };
+
+// Whether a byte differs in any of the pairs; waits for that.
+FLASH_EXPORT bool differ(const std::vector<Pieces>& pairs);
 
 }  // namespace flash::grading

@@ -54,6 +54,19 @@ struct Placed {
   std::uint64_t begin = 0, bytes = 0;  // the tensor with what lies around it
 };
 
+// Calls use(offset in bytes) for each element of a tensor, a Placed or an Argument.
+template <class Tensor, class Use>
+void for_each_element(const Tensor& of, Use use) {
+  const auto& strides = of.strides;
+  for (std::int64_t i = 0; i < of.shape[0]; ++i)
+    for (std::int64_t j = 0; j < of.shape[1]; ++j)
+      for (std::int64_t k = 0; k < of.shape[2]; ++k)
+        for (std::int64_t l = 0; l < of.shape[3]; ++l)
+          use(static_cast<std::size_t>(i * strides[0] + j * strides[1] + k * strides[2] +
+                                       l * strides[3]) *
+              of.element);
+}
+
 // What kernels moved of a tensor. Only a runner with the emulator's checks counts it.
 struct Moved {
   std::uint64_t loaded = 0, stored = 0;  // bytes

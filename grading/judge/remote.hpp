@@ -24,7 +24,6 @@ struct Argument {
   const char* name;
   void* data;
   std::size_t element;  // bytes
-  int rank;
   std::int64_t shape[4] = {1, 1, 1, 1}, strides[4] = {};
   bool output;
 };
@@ -34,7 +33,6 @@ Argument argument(const char* name, const TensorView<T, Rank>& view) {
   Argument made{.name = name,
                 .data = const_cast<std::remove_const_t<T>*>(view.data()),
                 .element = sizeof(T),
-                .rank = Rank,
                 .output = !std::is_const_v<T>};
   for (int axis = 0; axis < Rank; ++axis) {
     made.shape[axis] = view.extent(axis);

@@ -1,9 +1,11 @@
-// The device of a judge of CUDA tasks, common/cuda/device.hpp: memory of the host, of which a call
-// takes copies. How much memory a call took and what its kernels moved, the runner's emulator says.
+// The device of a judge of CUDA tasks, what the cases need of common/cuda/device.hpp: memory of the
+// host, of which a call takes copies. How much memory a call took and what its kernels moved, the
+// runner's emulator says.
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <new>
+#include <stdexcept>
 
 #include "common/cuda/device.hpp"
 #include "common/error.hpp"
@@ -32,11 +34,6 @@ Allocation* find(const void* memory) {
   return offset < allocation.bytes ? &above->second : nullptr;
 }
 
-[[noreturn]] void no_gpu(const char* what) {
-  throw std::logic_error(std::string("the judge: a case asks for ") + what +
-                         ", which the emulator does not have");
-}
-
 }  // namespace
 
 namespace grading {
@@ -60,8 +57,6 @@ namespace device {
 
 int count() noexcept { return 1; }
 bool is_emulated() noexcept { return true; }
-std::string name() { return "the emulator"; }
-int compute_capability() { return 90; }
 void synchronize() {}
 
 void* allocate(std::size_t bytes, Stream) {
@@ -83,17 +78,11 @@ void free(void* memory, Stream) noexcept {
   std::free(memory);
 }
 
-void set_memory_limit(std::optional<std::size_t>) { no_gpu("a limit of memory"); }
 std::size_t memory_in_use() { return in_use; }
 std::size_t peak_memory() { return peak; }
 void reset_peak_memory() { peak = in_use; }
-void release_cached_memory() {}
-void set_poison(bool) {}
 MemoryInfo memory_info() { return {}; }
-int multiprocessors() { no_gpu("multiprocessors"); }
-std::size_t l2_cache_bytes() { no_gpu("a cache"); }
 std::size_t shared_memory_per_block() { return simt::SharedMemory::kMost; }
-void set_shared_memory_limit(std::optional<std::size_t>) { no_gpu("a limit of shared memory"); }
 
 void copy_to_device(void* device, const void* host, std::size_t bytes) {
   if (bytes > 0) std::memcpy(device, host, bytes);
@@ -122,13 +111,10 @@ std::optional<HostCalls> host_calls(Stream) { return std::nullopt; }
 void reset_host_calls() {}
 void forbid(const void*, std::size_t) {}  // the runner forbids what lies around each tensor
 
-IndependentStream::IndependentStream() { no_gpu("a stream"); }
+IndependentStream::IndependentStream() {
+  throw std::logic_error("the judge: a case asks for a stream, which the emulator does not have");
+}
 IndependentStream::~IndependentStream() = default;
-Event::Event() { no_gpu("an event"); }
-Event::~Event() = default;
-void Event::record(Stream) {}
-void Event::synchronize() const {}
-float Event::milliseconds_since(const Event&) const { return 0; }
 
 }  // namespace device
 }  // namespace flash

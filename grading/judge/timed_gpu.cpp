@@ -56,17 +56,17 @@ class GpuMemory final : public CallMemory {
 
   // What lies between the tensors has to be as nobody wrote it.
   bool read(const Call& call, const Layout& layout) override {
-    Differences found;
+    std::vector<Pieces> pairs;
     std::size_t behind = 0;
     for (std::size_t n = 0; n < call.arguments.size(); ++n) {
       const std::size_t begin = layout.placed[n].offset, bytes = layout.there[n];
-      found.add(memory_->data() + behind, nothing_.data(), begin - behind);
+      pairs.push_back({memory_->data() + behind, nothing_.data(), begin - behind});
       if (!call.arguments[n].output)
-        found.add(memory_->data() + begin, call.arguments[n].data, bytes);
+        pairs.push_back({memory_->data() + begin, call.arguments[n].data, bytes});
       behind = begin + bytes;
     }
-    found.add(memory_->data() + behind, nothing_.data(), memory_->bytes() - behind);
-    return !found.any();
+    pairs.push_back({memory_->data() + behind, nothing_.data(), memory_->bytes() - behind});
+    return !differ(pairs);
   }
 
  private:

@@ -67,15 +67,8 @@ class OnDevice {
   void forbid_surroundings(unsigned n) {
     const Placed& placed = call_.placed[n];
     std::vector<bool> inside(placed.bytes / placed.element);
-    const std::size_t first = (placed.offset - placed.begin) / placed.element;
-    const auto& [a, b, c, d] = placed.shape;
-    const auto& strides = placed.strides;
-    for (std::int64_t i = 0; i < a; ++i)
-      for (std::int64_t j = 0; j < b; ++j)
-        for (std::int64_t k = 0; k < c; ++k)
-          for (std::int64_t l = 0; l < d; ++l)
-            inside[first + i * strides[0] + j * strides[1] + k * strides[2] + l * strides[3]] =
-                true;
+    const std::size_t first = placed.offset - placed.begin;
+    for_each_element(placed, [&](std::size_t at) { inside[(first + at) / placed.element] = true; });
     for (std::size_t begin = 0, end; begin < inside.size(); begin = end) {
       for (end = begin + 1; end < inside.size() && inside[end] == inside[begin];) ++end;
       if (!inside[begin])

@@ -9,9 +9,8 @@ from pathlib import Path
 from unittest import mock
 
 from course import Course
-from lab import handout, manifest
-from lab.instructor import release, submissions
-from lab.instructor.submissions import Submission
+from lab import handout
+from lab.instructor import release
 
 GRADESCOPE = Path(__file__).parents[2] / "grading/gradescope"
 CANVAS = ("\ufeffStudent,ID,SIS Login ID,Section,Homework 1 (77),Homework 10 (78)\r\n"
@@ -54,16 +53,6 @@ class Export(Course):
             self.assertIn(said, self.filled(table, {}, "--column", column, code=1))
         two = {"doejane_101_1_submission": "1", "doejane_101_2_submission": "2"}
         self.assertIn("would both be", self.filled(CANVAS, two, "--column", "Homework 1", code=1))
-
-    def test_the_folders_that_moodle_gives_out_have_the_archive_in_them(self):
-        path = "part1_softmax_matmul/skeleton/fused_cpu.cpp"
-        folder = self.write("all/Jane Doe_101_assignsubmission_file_/x.txt", "").parent
-        with zipfile.ZipFile(folder / "submission.zip", "w") as archive:
-            archive.writestr(path, "mine")
-        tasks = [task for part in manifest.load_parts() for task in part.tasks]
-        (found,), _ = submissions.find([self.root / "all"], tasks)
-        self.assertEqual(submissions.read(Submission("a", found.place), tasks).files,
-                         {path: b"mine"})
 
     def test_an_autograder_for_gradescope(self):
         for name in ("setup.sh", "run_autograder"):

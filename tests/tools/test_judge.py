@@ -3,16 +3,18 @@
 It needs the target flash_graders of the build (FLASH_BUILD, which ctest sets) and bubblewrap.
 """
 
+import csv
 import dataclasses
 import os
 import tempfile
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest import mock
 
 from attacks import ATTACKS, CUDA_ATTACKS, CUDA_FRAME, FRAME, MEMORY, QUADRATIC, fast
 from course import Test
-from lab import derive, manifest, paths
+from lab import build, derive, main, manifest, paths
 from lab.backends import GPU
 from lab.instructor import audit, gpu, judging, sandbox
 from lab.leaderboard import measuring
@@ -68,6 +70,23 @@ class Judge(Test):
                 self.assertEqual({case.status for case in empty.cases}, {"not started"})
                 self.assertEqual((empty.earned, empty.status), (0, "graded"))
 
+    def test_from_submissions_to_a_table(self):
+        self.patch(build, build=lambda *_: mock.Mock(ok=True), build_folder=lambda _: BUILD,
+                   configured=lambda _: mock.Mock(checked=True))
+        right, folder = self.fused.path("solution").read_text(), self.folder()
+        top, body = ATTACKS["exit(0)"]
+        for name, code in (("right", right), ("broken", right + "}"),
+                           ("hostile", FRAME.format(top=top, body=body))):
+            derive.write_exact(folder / f"class/{name}/fused_cpu.cpp", code)
+        code, text = self.printed(main.main, [
+            "grade", str(folder / "class"), "--output", str(folder), "--tasks", "fused_cpu"])
+        self.assertEqual(code, 0, text)
+        with (folder / "grades.csv").open() as file:
+            rows = [(row["id"], row["score"], row["why"]) for row in csv.DictReader(file)]
+        self.assertEqual(rows, [("broken", "0", "does not compile: part1.fused_cpu"),
+                                ("hostile", "0", "refused: part1.fused_cpu"),
+                                ("right", f"{self.fused.points:g}", "")])
+
     def test_the_other_solutions_in_cuda_are_compiled_and_not_refused(self):
         for task in TASKS:
             if task.is_cuda and task.name != "fused_cuda" and not EVERYTHING:
@@ -120,7 +139,7 @@ class Judge(Test):
                 for result in (audited, alone):
                     self.assertEqual(result.earned, 0, [c for c in result.cases if c.earned])
         refused = [name for name, (audited, _) in results.items() if audited.status == "refused"]
-        self.assertGreaterEqual(len(refused), 20, refused)
+        self.assertGreaterEqual(len(refused), 15, refused)
 
     def attack(self, parts):
         """With the audit, and where that refuses it without, so that the code does run."""
@@ -156,6 +175,9 @@ class Judge(Test):
                                   "fused_cuda.cu:", race)
                 else:
                     self.assertEqual((result.status, ended), ("refused", {}))
+                if "pasted" in name:
+                    self.assertRegex(result.message, "^line 7 of fused_cuda.cu has `FLASH_SIMT`: "
+                                     "code must not know")
 
     def test_memory_that_the_meter_does_not_see_is_seen(self):
         with ThreadPoolExecutor(3) as pool:
@@ -226,13 +248,6 @@ class Audit(Test):
     def findings(self, symbols, sections=""):
         return audit.findings(symbols, sections, ["_Zf"], ["_ZN5flash5checkEv"])
 
-    def test_what_arithmetic_needs_is_allowed(self):
-        symbols = ("_Zf T 0 9\nexpf U\nmemset U\n_ZN5flash5checkEv U\n_Znwm U\n__cxa_throw U\n"
-                   "_ZNSt6vectorIfSaIfEEC1Ev W 0 1\n_ZSt20__throw_length_errorPKc U\n"
-                   "helper t 0 1\n")
-        sections = "  [ 1] .text PROGBITS 0000000000000000 000040 0009e0 00 AX 0 0 16\n"
-        self.assertEqual(self.findings(symbols, sections), [])
-
     def test_each_refusal_says_why(self):
         for line, said in (
                 ("dlopen U", "loads other code"), ("system U", "starts another program"),
@@ -284,14 +299,6 @@ class Audit(Test):
         # A constructor of the student's is a second entry.
         text, = findings(symbols, sections.replace("000008 00", "000010 00"))
         self.assertIn("before the first call", text)
-
-    def test_words_are_refused_behind_the_headers(self):
-        header = audit.refused_words('  # include <cmath>\n#include "a/b.hpp" // c\n//#include "d"')
-        self.assertEqual(header.count("#include"), 2)
-        self.assertLess(header.index('#include "a/b.hpp"'), header.index("poison FLASH_SIMT\n"))
-        said = 'x/f.cu:3:8: error: attempt to use poisoned "simt"\nf.cu:4:1: error: other'
-        self.assertEqual(audit.words_found(said),
-                         ["line 3 of f.cu has `simt`: it is inside the emulator"])
 
     def test_sections(self):
         for name, size, said in ((".init_array", 8, "before the first call"),

@@ -300,21 +300,21 @@ class Cheats(Test):
 
     def test_no_cheat_gets_a_result_and_what_is_right_gets_one(self):
         where = self.site("part1-cpu", problems=("1x256x512x64", "2x64x256x64"))
-        self.none_gets_a_result(where, 35, 2)
+        self.none_gets_a_result(where, 2)
 
     @unittest.skipIf(lacks("bin/submit_leaderboard_emulated", EMULATED_SOLUTION),
                      lacks("bin/submit_leaderboard_emulated", EMULATED_SOLUTION))
     def test_no_cheat_in_cuda_gets_a_result_on_the_emulator(self):
         where = self.site("part1-gpu", EMULATED, problems=("1x9x70x40", "2x5x64x33"))
-        self.none_gets_a_result(where, 25, 2, BUILD / EMULATED_SOLUTION)
+        self.none_gets_a_result(where, 2, BUILD / EMULATED_SOLUTION)
 
     @unittest.skipIf(lacks("bin/submit_leaderboard_gpu") or not gpu.devices(),
                      lacks("bin/submit_leaderboard_gpu") or "there is no GPU here")
     def test_no_cheat_in_cuda_gets_a_result_on_a_gpu(self):
         where = self.site("part1-gpu", GPU, problems=("1x2048x4096x128", "8x2048x4096x128"))
-        self.none_gets_a_result(where, 30, 1)
+        self.none_gets_a_result(where, 1)
 
-    def none_gets_a_result(self, where, least, at_a_time, reference=None):
+    def none_gets_a_result(self, where, at_a_time, reference=None):
         own = CHEATS / where.tasks[0].file
         for file in (paths.ROOT / "grading/judge/protocol.hpp", CHEATS / "cheats.hpp"):
             copied = where.bench.headers / file.relative_to(paths.ROOT)
@@ -325,7 +325,7 @@ class Cheats(Test):
         if where.backend != EMULATED:  # there it has none of its own
             source += own.read_text()
         names = re.findall(r'^    \{"([^"]+)",', source, re.MULTILINE)
-        self.assertGreaterEqual(len(names), least)
+        self.assertGreater(len(names), 20)
 
         def measured(name):
             work = Path(tempfile.mkdtemp(dir=where.work))

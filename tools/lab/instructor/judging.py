@@ -24,7 +24,9 @@ from lab.errors import LabError
 from lab.instructor import audit, gpu, sandbox
 from lab.instructor.sandbox import InfraError, Limits
 from lab.manifest import Task
+from lab.outcomes import BUILD_FAILED, NOT_RUN, NOT_STARTED, PASSED
 from lab.outcomes import CaseResult as Case
+from lab.running import case_names
 
 TARGET = "flash_graders"
 COMPILE = Limits(seconds=120)
@@ -38,8 +40,8 @@ GPU_JUDGE = dataclasses.replace(JUDGE, memory=0)
 COMPILE_ON_GPU = Limits(seconds=300, memory=8192 * sandbox.MIB, file=64 * sandbox.MIB)
 
 # How a case or a task ended; a task is GRADED when its cases say so one by one.
-PASSED, FAILED, NOT_STARTED, NOT_RUN = "passed", "failed", "not started", "not run"
-GRADED, MISSING, BUILD_FAILED, REFUSED = "graded", "missing", "does not compile", "refused"
+FAILED = "failed"
+GRADED, MISSING, REFUSED = "graded", "missing", "refused"
 _OF_REPORT = {"passed": PASSED, "not_started": NOT_STARTED}
 
 # What a student's file may include of the course: no .cpp, no test, no solution. Of the emulator:
@@ -143,7 +145,7 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path, seconds_a_call: f
         # Functions begin with a small letter, and classes, whose members may be there too, do not.
         {task.id: tuple(name for name in _defined(folder / "lib" / f"lib{solution_of(task)}.so")
                         if re.match(r"_ZN5flash\d+[a-z]", name)) for task in tasks},
-        {task.id: _cases(folder / "bin" / judge_of(task)) for task in tasks}, offered,
+        {task.id: tuple(case_names(folder / "bin" / judge_of(task))) for task in tasks}, offered,
         seconds_a_call)
 
 
@@ -189,13 +191,6 @@ def in_sandbox(task: Task, backend: str, shown: Mapping[Path, str],
         hide=gpu.vendor_files() if on_gpu and not may_use_libraries else (),
         variables={"LD_LIBRARY_PATH": ":".join(found)} | dict(variables) | (
             gpu.variables() if on_gpu else {"FLASH_SIMT_THREADS": "1"}))
-
-
-def _cases(judge: Path) -> tuple[str, ...]:
-    done = subprocess.run([judge, "--list-cases"], capture_output=True, text=True)
-    if done.returncode:
-        raise LabError(f"{judge.name} does not list its cases: {done.stderr.strip()}")
-    return tuple(done.stdout.splitlines())
 
 
 def _builds(task: Task, commands: dict[str, str], backends: Sequence[str]) -> Iterable[Build]:
@@ -331,8 +326,8 @@ def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, s
     if task.is_cuda and build.backend != GPU:
         text = (work / "course" / task.shown_path()).read_text(errors="replace")
         (work / "build/first.hpp").write_text(audit.refused_words(text) if bench.audited else "")
-    done = tool(*build.flags, "-fno-lto", "-I/course", "-w", "-MD", "-MF", "/build/student.d",
-                "-c", place, "-o", "/build/student.o")
+    done = tool(*build.flags, "-fno-lto", "-I/course", "-w", "-c", place, "-o",
+                "/build/student.o")
     if found := audit.words_found(done.output):
         return REFUSED, "\n".join(found)
     if done.timed_out:
@@ -341,10 +336,6 @@ def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, s
         _look_for_infrastructure(work)
         return BUILD_FAILED, first_error(done.output.replace("/course/", ""), paths.ROOT)
     (work / "build/compiler.txt").write_text(done.output)
-    dependencies = (work / "build/student.d").read_text(errors="replace")
-    strange = _strange_includes(dependencies, place, folders)
-    if strange and bench.audited:
-        return REFUSED, f"it includes {strange}, which is not a header of the course or of C++"
     if build.backend != CHECKED:  # which has the compiler's calls for the checks, and the rest
         symbols = tool("nm", "-P", "/build/student.o")
         sections = tool("readelf", "-SW", "/build/student.o")
@@ -374,18 +365,6 @@ def _look_for_infrastructure(work: Path) -> None:
         raise InfraError(f"less than {LEAST_DISK} bytes are free in {work.parent}")
     if trouble := sandbox.trouble():
         raise InfraError(trouble)
-
-
-def _strange_includes(dependencies: str, own: str, compilers: Iterable[Path]) -> str:
-    """The first file that the compiler read and that is no header, of the list that it wrote."""
-    of_system = ("/usr/", *(f"{folder}/" for folder in compilers))
-    for word in dependencies.partition(":")[2].replace("\\\n", " ").split():
-        place = os.path.normpath(word)
-        if place != own and not (
-                place.startswith(of_system) or place == "/build/first.hpp" or
-                place.startswith("/course/") and place.endswith((".hpp", ".h", ".inc"))):
-            return word
-    return ""
 
 
 def _run(task: Task, build: Build, names: Sequence[str], work: Path, bench: Bench,

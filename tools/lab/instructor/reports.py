@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 from lab import web
-from lab.instructor.judging import (CHECKS, GRADED, MISSING, NOT_RUN, NOT_STARTED, PASSED, Case, Judged,
-                                    rounded)
-from lab.outcomes import EACH_BY_ITSELF
+from lab.instructor.judging import CHECKS, GRADED, MISSING, REFUSED, Case, Judged, rounded
+from lab.outcomes import BUILD_FAILED, EACH_BY_ITSELF, NOT_RUN, NOT_STARTED, PASSED
 from lab.running import printable
 
 INFRA_ERROR = "infra_error"
@@ -73,7 +72,7 @@ def again(task: Judged, case: Case) -> str:
 
 
 def gradescope(record: Record) -> str:
-    """results.json (grading/results.schema.json). None is written for an error of the environment:
+    """results.json, as Gradescope specifies it. None is written for an error of the environment:
     Gradescope then says that the autograder failed, and gives no zero."""
     tests = []
     for number, task in enumerate(record.tasks, 1):
@@ -146,7 +145,7 @@ def markdown(record: Record) -> str:
         if task.message:
             lines += [f"The file {_WHY.get(task.status, task.status)}:", "", _fenced(task.message),
                       ""]
-            if task.status in ("does not compile", MISSING):
+            if task.status in (BUILD_FAILED, MISSING):
                 lines += [f"`./lab check {task.task.split('.', 1)[1]}` shows what is wrong.", ""]
         if wrong and task.points:
             lines += ["| requirement | points | of | |", "|---|---:|---:|---|"]
@@ -173,8 +172,8 @@ def markdown(record: Record) -> str:
 
 
 _NO_MISTAKE = (PASSED, NOT_STARTED, NOT_RUN)
-_WHY = {"does not compile": "does not compile", "missing": "is missing",
-        "refused": "was not run, because its code does what no solution needs"}
+_WHY = {MISSING: "is missing",
+        REFUSED: "was not run, because its code does what no solution needs"}
 
 
 def _summary(task: Judged) -> str:
@@ -258,7 +257,7 @@ def mistakes(records: Sequence[Record]) -> list[tuple[int, str, str]]:
                      if case.status not in _NO_MISTAKE and not case.challenge]
             found = {case.diagnosis: case.message for case in wrong if case.diagnosis} or {
                 case.name: case.message for case in wrong[:1]}
-            if task.status not in (GRADED, "missing"):
+            if task.status not in (GRADED, MISSING):
                 found = {task.status: task.message}
             for name, message in found.items():
                 name = f"{task.task}: {name}"

@@ -20,12 +20,11 @@ from lab.backends import EMULATED, GPU
 from lab.instructor import gpu, judging, sandbox
 from lab.instructor.judging import Bench
 from lab.leaderboard.boards import Board
-from lab.leaderboard.result import Busy, NoResult
+from lab.leaderboard.result import NoResult
 from lab.manifest import Task
 from lab.verbs import bundle
 
 WARM_UP_MS = 500
-BUSY = "error: the GPU is busy"  # what the judge says then
 
 
 @dataclass(frozen=True)
@@ -162,8 +161,6 @@ def measure(where: Site, students: Sequence[Path], turns: int,
                        f"{' '.join(wrong['message'].split())}")
     if done.returncode or not events or events[-1]["event"] != "complete":
         said = done.stderr.strip()[-500:] or f"exit code {done.returncode}"
-        if said.startswith(BUSY):
-            raise Busy(said.removeprefix("error: "))
         raise LabError(f"{where.program} did not finish: {said}")
     return Measured(events[0]["seed"], tuple(
         {key: value for key, value in event.items() if key != "event"} for event in events[1:-1]))
