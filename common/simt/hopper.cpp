@@ -11,15 +11,6 @@ namespace flash::simt {
 
 using enum FindingKind;
 
-void Hopper::start_block() {
-  mbarriers.start_block();
-  tma.start_block();
-  meetings.start_block();
-  wgmma.start_block();
-  named_barriers.start_block();
-  registers.start_block();
-}
-
 void Hopper::thread_returns() {
   wgmma.thread_returns();
   tma.thread_returns();

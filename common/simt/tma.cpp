@@ -78,15 +78,6 @@ void Box::store(const std::vector<char>& content) const {
 
 // ---- the block ----------------------------------------------------------------------------------
 
-void Tma::start_block() {
-  loads_.clear();
-  for (Thread& thread : threads_) {
-    thread.stores.clear();
-    thread.groups = 0;
-    thread.reader = thread.writer = 0;
-  }
-}
-
 Box Tma::checked_box(const char* what, const void* map, const void* shared, const BoxPlace& place,
                      std::uintptr_t pc) {
   Box box{};

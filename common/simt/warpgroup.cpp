@@ -111,10 +111,9 @@ std::string NamedBarriers::what_is_missing() const {
 
 // ---- registers ----------------------------------------------------------------------------------
 
-// At the start all registers are shared out evenly, in steps of 8.
-void RegisterPool::start_block() {
+RegisterPool::RegisterPool(Worker& worker, Meetings& meetings)
+    : worker_(worker), meetings_(meetings) {
   held_.fill(std::min(kRegisters / static_cast<int>(worker_.threads()) / 8 * 8, 256));
-  taken_at_ = {};
 }
 
 void RegisterPool::set(int count, bool takes, Site site) {

@@ -64,10 +64,6 @@ std::size_t place_in_d(unsigned thread, unsigned i, unsigned columns) {
 
 }  // namespace
 
-void Wgmma::start_block() {
-  for (Warpgroup& warpgroup : warpgroups_) warpgroup = {};
-}
-
 Wgmma::Warpgroup& Wgmma::mine() { return warpgroups_[meetings_.first() / kWarpgroupSize]; }
 unsigned Wgmma::lane_of_warpgroup() const { return worker_.thread_number() - meetings_.first(); }
 
@@ -174,7 +170,8 @@ void Wgmma::wait(int groups) {
   Warpgroup& warpgroup = mine();
   Thread& thread = warpgroup.threads[lane_of_warpgroup()];
   std::uint64_t upto = 0;
-  for (; thread.groups.size() > static_cast<std::size_t>(groups); thread.groups.pop_front())
+  for (; thread.groups.size() > static_cast<std::size_t>(groups);
+       thread.groups.erase(thread.groups.begin()))
     upto = thread.groups.front();
   for (; warpgroup.made < upto; ++warpgroup.made) {
     make(warpgroup.products.front());
