@@ -204,7 +204,7 @@ void copy_to_host(void* host, const void* device, std::size_t bytes) {
 
 std::optional<Traffic> traffic([[maybe_unused]] const void* memory) {
 #ifdef FLASH_SIMT
-  if (simt::checking()) return Traffic{simt::traffic(memory).loaded, simt::traffic(memory).stored};
+  if (simt::checking()) return simt::traffic(memory);
 #endif
   return std::nullopt;
 }
@@ -224,11 +224,7 @@ void reset_traffic() {
 
 std::optional<HostCalls> host_calls([[maybe_unused]] Stream stream) {
 #ifdef FLASH_SIMT
-  const simt::HostCalls seen = simt::host_calls();
-  HostCalls calls{.elsewhere = {}, .waits = seen.waits, .peak_bytes = seen.peak_bytes};
-  for (const auto& [what, on] : seen.enqueued)
-    if (on != stream.handle) calls.elsewhere.push_back(what);
-  return calls;
+  return simt::host_calls(stream);
 #endif
   return std::nullopt;
 }

@@ -187,7 +187,8 @@ bool Checker::find_place(Touch& touch) const {
   } else {
     return false;
   }
-  return offset_in(place.begin) < place.bytes && offset_in(place.begin) + touch.bytes <= place.bytes;
+  return offset_in(place.begin) < place.bytes &&
+         offset_in(place.begin) + touch.bytes <= place.bytes;
 }
 
 void Checker::access(const void* address, std::size_t bytes, bool is_write, std::uintptr_t pc) {
@@ -246,7 +247,8 @@ void Checker::report(
     const std::function<std::string(const std::string&, const std::string&)>& text) {
   Launch& launch = worker_.launch();
   const Location where = locate(launch.module, pc);
-  const Location other = other_pc == 0 ? Location{} : locate(launch.module, module_base_ + other_pc);
+  const Location other =
+      other_pc == 0 ? Location{} : locate(launch.module, module_base_ + other_pc);
   const std::string here = place_text(where), there = place_text(other);
   launch.add(kind, where, other,
              text_of(other_pc == 0 ? " at " : " between " + there + " and ", here, "\n",
@@ -261,10 +263,10 @@ void Checker::check_bytes(const Touch& touch) {
   if (shadow.forbidden && shadow.forbidden.bits(offset, bytes) != 0) outside(touch);
   if (counts_) {
     if (kind != Kind::kWrite) {
-      shadow.loaded += bytes;
+      shadow.traffic.loaded_bytes += bytes;
       shared_reads_ += !place.is_global;
     }
-    if (kind != Kind::kRead) shadow.stored += bytes;
+    if (kind != Kind::kRead) shadow.traffic.stored_bytes += bytes;
   }
   const auto call = [&, by = step] {
     return by == nullptr ? "" : text_of(" calls ", agent(by->agent).what, ", which");
@@ -310,7 +312,8 @@ void Checker::check(const Touch& touch) {
          !place.is_global))
       continue;
     if (conflicts(*cell, Cell::kWriter)) {
-      if (!me.atomic || !cell->get(Cell::kWriter).atomic) conflict_with(*cell, Cell::kWriter, touch);
+      if (!me.atomic || !cell->get(Cell::kWriter).atomic)
+        conflict_with(*cell, Cell::kWriter, touch);
     } else if (step != nullptr) {
       check_proxy(*cell, touch);
     }
@@ -425,11 +428,11 @@ void Checker::conflict_with(const Cell& cell, int slot, const Touch& touch) {
     const auto next = [](bool is_next) {
       return is_next ? ", already in the next round of the loop" : "";
     };
-    return text_of(actor_text(step == nullptr ? thread_ : step->agent, time_), verb(touch.kind),
-                   address_text(touch), " at ", where, next(in.now_is_next), ";\n",
-                   actor_text(other.thread, other.time), then, before, next(in.then_is_next),
-                   why_unordered(other, step,
-                                 in.now_is_next || in.then_is_next ? in.line_of_sync : 0));
+    return text_of(
+        actor_text(step == nullptr ? thread_ : step->agent, time_), verb(touch.kind),
+        address_text(touch), " at ", where, next(in.now_is_next), ";\n",
+        actor_text(other.thread, other.time), then, before, next(in.then_is_next),
+        why_unordered(other, step, in.now_is_next || in.then_is_next ? in.line_of_sync : 0));
   });
 }
 
@@ -468,8 +471,8 @@ void Checker::outside(const Touch& touch) {
     if (near == nullptr) near = memory.nearest(address);
     if (near == nullptr)
       stop(kOutOfBounds, pc, text_of(does, "device memory that is not allocated."));
-    const Touch beside{
-        address, bytes, kind, pc, step, {&near->shadow, near->begin, near->bytes, true}};
+    const Touch beside{address, bytes, kind,
+                       pc,      step,  {&near->shadow, near->begin, near->bytes, true}};
     const char* const how = address < near->begin ? ": before the start of the allocation."
                             : address + bytes > near->begin + near->bytes
                                 ? ": after the end of the allocation."

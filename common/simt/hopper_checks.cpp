@@ -172,13 +172,13 @@ void Checker::use_registers(unsigned thread, const void* begin, std::size_t byte
   RegisterRange& range = watch.use(static_cast<const char*>(begin), bytes, is_d);
   if (!watch.has_fenced() || range.touched != 0)
     found(kFence, pc, 0, [&](const std::string&, const std::string&) {
-      return text_of(worker_.describe(thread),
-                     range.touched == 0
-                         ? " calls wgmma() before its first wgmma_fence()."
-                         : text_of(" accessed registers of ", is_d ? "D" : "A",
-                                   " of this wgmma() at ",
-                                   place_text(locate(worker_.launch().module, range.touched)),
-                                   ", and has not called wgmma_fence() since."));
+      return text_of(
+          worker_.describe(thread),
+          range.touched == 0
+              ? " calls wgmma() before its first wgmma_fence()."
+              : text_of(" accessed registers of ", is_d ? "D" : "A", " of this wgmma() at ",
+                        place_text(locate(worker_.launch().module, range.touched)),
+                        ", and has not called wgmma_fence() since."));
     });
   range.last_product = product;
   range.in_flight = true;

@@ -151,7 +151,7 @@ int run(const KernelCall& call) {
         call.name, " is launched by a kernel; in the emulator only the host can launch kernels"));
   const Module& module = module_of(call.function);
   if (const cudaError_t error = refused(call, module); error != cudaSuccess)
-    return set_last_error(error);
+    return result(error);
   note_enqueued("kernel " + std::string(call.name), call.stream);
   if (module.thread_local_initializer)
     throw Unsupported(text_of(call.name,
@@ -189,7 +189,7 @@ int run(const KernelCall& call) {
   forget_consequences(launch.findings_);
   if (s.first_finding.empty()) s.first_finding = launch.findings_.front().text;
   std::move(launch.findings_.begin(), launch.findings_.end(), std::back_inserter(s.findings));
-  return set_last_error(cudaErrorLaunchFailure);
+  return result(cudaErrorLaunchFailure);
 }
 
 // ---- simt.hpp -----------------------------------------------------------------------------------
@@ -265,11 +265,11 @@ bool checking() {
   return state().checking;
 }
 
-Traffic traffic(const void* device_memory) {
+device::Traffic traffic(const void* device_memory) {
   const Allocation* const allocation = DeviceMemory::instance().find(device_memory);
   if (allocation == nullptr)
     throw ArgumentError("device_memory does not point to allocated device memory");
-  return {allocation->shadow.loaded, allocation->shadow.stored};
+  return allocation->shadow.traffic;
 }
 
 void forbid(const void* memory, std::size_t bytes) {

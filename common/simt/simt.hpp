@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/export.hpp"
+#include "common/cuda/device.hpp"
 
 namespace flash::simt {
 
@@ -91,13 +91,8 @@ FLASH_EXPORT void set_read_lines(ReadLines read_lines);
 
 // Counted in checked launches since reset_counters(): exact, and the same in every run.
 
-// Bytes loaded from, and stored to, one allocation of device memory; an atomic operation's count as
-// both.
-struct Traffic {
-  std::uint64_t loaded = 0;
-  std::uint64_t stored = 0;
-};
-FLASH_EXPORT Traffic traffic(const void* device_memory);
+// Of one allocation; an atomic operation's bytes count as loaded and as stored.
+FLASH_EXPORT device::Traffic traffic(const void* device_memory);
 FLASH_EXPORT std::uint64_t shared_reads();  // of shared memory, of any number of bytes
 FLASH_EXPORT void reset_counters();
 
@@ -108,16 +103,7 @@ FLASH_EXPORT bool checking();
 
 // All is done at once here, whatever stream it was asked for, and a wait is none. So what was asked
 // is written down.
-struct HostCalls {
-  struct Enqueued {
-    std::string what;  // "kernel flash_forward", "cudaMemsetAsync"
-    const void* stream;
-  };
-  std::vector<Enqueued> enqueued;
-  std::vector<std::string> waits;  // "cudaDeviceSynchronize"
-  std::size_t peak_bytes = 0;      // of device memory, beyond what there was, whoever allocated it
-};
-FLASH_EXPORT HostCalls host_calls();  // since reset_host_calls()
+FLASH_EXPORT device::HostCalls host_calls(Stream stream);  // since reset_host_calls()
 FLASH_EXPORT void reset_host_calls();
 
 // ---- Memory -------------------------------------------------------------------------------------

@@ -140,8 +140,8 @@ class Worker {
   };
 
   static void fiber_entry();
-  void run_thread();  // on its fiber, once; never returns
-  void leave();       // the running thread has returned
+  void run_thread();                                          // on its fiber, once; never returns
+  void leave();                                               // the running thread has returned
   Thread& wait_in(State state, const char* what, Site site);  // what the running thread does now
   void suspend();                                             // another thread runs
   void switch_to(unsigned next) { resume(next, &threads_[running_].stack_pointer); }
