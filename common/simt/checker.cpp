@@ -32,6 +32,19 @@ std::string bytes_text(std::size_t bytes) {
   return text_of(bytes, bytes == 1 ? " byte" : " bytes");
 }
 
+const char* verb(Checker::Kind kind) {
+  using enum Checker::Kind;
+  return kind == kRead ? " reads " : kind == kWrite ? " writes " : " atomically changes ";
+}
+
+// What tells a thread that an agent is done.
+const char* how_it_ends(std::string_view what) {
+  if (what == "tma_load()") return "wait() for its barrier comes first.";
+  if (what == "wgmma()")
+    return "a wgmma_wait() that covers it comes first, and a barrier for other threads.";
+  return "tma_wait() or tma_wait_read() comes first, and a barrier for other threads.";
+}
+
 }  // namespace
 
 std::uint32_t Checker::time_ = 1;
@@ -64,7 +77,7 @@ void Checker::start_block(unsigned threads) {
   acquired_by_block_ = {};
   if (is_wide_) {
     for (auto& fences : proxy_fences_) fences.clear();
-    for (RegisterWatch& registers : registers_) registers.clear();
+    registers_ = {};
     agents_.clear();
     is_wide_ = false;
   }
@@ -195,7 +208,7 @@ void Checker::access(const void* address, std::size_t bytes, bool is_write, std:
   const auto* const begin = static_cast<const char*>(address);
   // The thread's own stack: its local memory.
   if (static_cast<std::size_t>(begin - stack_begin_) < FiberStacks::kStackBytes) {
-    if (!registers_[thread_].empty()) check_registers(begin, bytes, is_write, pc);
+    if (!registers_[thread_].ranges.empty()) check_registers(begin, bytes, is_write, pc);
     return;
   }
   Touch touch{begin, bytes, is_write ? Kind::kWrite : Kind::kRead, pc};
@@ -234,12 +247,6 @@ void Checker::async_copy_ends(const void* to, std::size_t bytes, std::uintptr_t 
   if (!find_place(touch)) return;
   touch.place.shadow->pending.remove(touch.offset(), bytes);
   access_by_emulator(to, bytes, true, pc);  // the bytes were counted when the copy started
-}
-
-const char* Checker::verb(Kind kind) {
-  return kind == Kind::kRead    ? " reads "
-         : kind == Kind::kWrite ? " writes "
-                                : " atomically changes ";
 }
 
 void Checker::report(
@@ -369,14 +376,6 @@ void Checker::stop(FindingKind kind, std::uintptr_t pc, const std::string& text)
   worker_.fail(kind, locate(worker_.launch().module, pc), worker_.describe() + text);
 }
 
-// What tells a thread that an agent is done.
-const char* Checker::how_it_ends(std::string_view what) {
-  if (what == "tma_load()") return "wait() for its barrier comes first.";
-  if (what == "wgmma()")
-    return "a wgmma_wait() that covers it comes first, and a barrier for other threads.";
-  return "tma_wait() or tma_wait_read() comes first, and a barrier for other threads.";
-}
-
 // Why the order of two accesses is not known, for the later one's actor and the earlier access.
 std::string Checker::why_unordered(const Access& other, const AsyncStep* step,
                                    int line_of_sync) const {
@@ -406,11 +405,11 @@ Checker::Rounds Checker::rounds(const Access& other, const AsyncStep* step,
   if (sync.file == nullptr || sync.function == nullptr) return {};
   const Module& module = worker_.launch().module;
   const std::uintptr_t before = module_base_ + other.pc;
-  const Location now = locate_outermost(module, pc), then = locate_outermost(module, before);
+  const CodePlace code = look_up(module, pc), code_before = look_up(module, before);
+  const Location &now = code.outermost, &then = code_before.outermost;
   const std::string file = location_of(sync).file, function = sync.function;
   const std::string name = function.substr(0, function.find('<'));
-  if (now.file != file || then.file != file || !is_in_function(module, pc, name) ||
-      !is_in_function(module, before, name))
+  if (now.file != file || then.file != file || !code.is_in(name) || !code_before.is_in(name))
     return {};
   const bool now_above = now.line < sync.line, then_above = then.line < sync.line;
   const bool now_below = now.line > sync.line, then_below = then.line > sync.line;

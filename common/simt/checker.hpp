@@ -2,15 +2,8 @@
 // shared and device memory.
 //
 // README.md says what a race is and what orders two accesses. What counts is the order, not when
-// the accesses happened. Of the readers of a word two are remembered, and of its writers the last:
-// where more threads read a word, the order may decide whether a race with a later writer is found,
-// and of several races in one word which one is reported. Each synchronization advances the clock.
-// What was ordered before one thread is passed on:
-// - by __syncwarp(mask), to the lanes in the mask;
-// - by an atomic operation of a thread that has called __threadfence(): to a thread with a later
-//   atomic operation on the address, and to the lanes and the block that it then synchronizes with;
-// - by an arrival at an mbarrier or a named barrier, to the threads that wait for it.
-// The part that is for Hopper only is in hopper_checks.cpp.
+// the accesses happened: each synchronization advances the clock, and passes on what was ordered
+// before one thread. The part that is for Hopper only is in hopper_checks.cpp.
 #pragma once
 
 #include <array>
@@ -133,7 +126,6 @@ class Checker {
   void check_bytes(const Touch& touch);
   void conflict_with(const Cell& cell, int slot, const Touch& touch);
   std::string actor_text(unsigned actor, std::uint32_t time) const;
-  static const char* how_it_ends(std::string_view what);
   std::string why_unordered(const Access& other, const AsyncStep* step, int line_of_sync) const;
   struct Rounds {  // of a loop, that two accesses are in
     int line_of_sync = 0;
@@ -160,7 +152,6 @@ class Checker {
   void outside(const Touch& touch);
   std::uint32_t tick();
   bool is_argument(const char* address) const;
-  static const char* verb(Kind kind);
   bool ordered_before_me(std::uint32_t time, unsigned thread, bool is_global) const;
   bool released_to_me(std::uint32_t time, unsigned thread) const;
   bool told_to_me(std::uint32_t time, unsigned thread) const;

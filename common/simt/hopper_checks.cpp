@@ -136,25 +136,25 @@ void Checker::check_proxy(const Cell& cell, const Touch& touch) {
 // ---- registers ----------------------------------------------------------------------------------
 
 void RegisterWatch::fence() {
-  has_fenced_ = true;
-  for (RegisterRange& range : ranges_) range.touched = 0;
+  has_fenced = true;
+  for (RegisterRange& range : ranges) range.touched = 0;
 }
 
 void RegisterWatch::end_products(std::uint64_t last) {
-  for (RegisterRange& range : ranges_)
+  for (RegisterRange& range : ranges)
     if (range.last_product <= last) range.in_flight = false;
 }
 
 RegisterRange& RegisterWatch::use(const char* begin, std::size_t bytes, bool is_d) {
-  for (RegisterRange& range : ranges_)
+  for (RegisterRange& range : ranges)
     if (range.begin == begin && range.end == begin + bytes && range.is_d == is_d) return range;
-  std::erase_if(ranges_, [&](const RegisterRange& range) { return range.overlaps(begin, bytes); });
-  return ranges_.emplace_back(RegisterRange{begin, begin + bytes, is_d});
+  std::erase_if(ranges, [&](const RegisterRange& range) { return range.overlaps(begin, bytes); });
+  return ranges.emplace_back(RegisterRange{begin, begin + bytes, is_d});
 }
 
 void Checker::check_registers(const char* begin, std::size_t bytes, bool is_write,
                               std::uintptr_t pc) {
-  for (RegisterRange& range : registers_[thread_].ranges()) {
+  for (RegisterRange& range : registers_[thread_].ranges) {
     if (!range.overlaps(begin, bytes) || !(range.is_d || is_write)) continue;
     if (range.in_flight)
       stop(kAsyncCopy, pc,
@@ -170,7 +170,7 @@ void Checker::use_registers(unsigned thread, const void* begin, std::size_t byte
                             std::uint64_t product, std::uintptr_t pc) {
   RegisterWatch& watch = registers_[thread];
   RegisterRange& range = watch.use(static_cast<const char*>(begin), bytes, is_d);
-  if (!watch.has_fenced() || range.touched != 0)
+  if (!watch.has_fenced || range.touched != 0)
     found(kFence, pc, 0, [&](const std::string&, const std::string&) {
       return text_of(
           worker_.describe(thread),

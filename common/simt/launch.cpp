@@ -131,14 +131,14 @@ void forget_consequences(std::vector<Finding>& findings) {
 
 void Launch::add(FindingKind kind, const Location& where, const Location& other,
                  const std::string& text) {
-  const std::scoped_lock lock(mutex_);
-  if (findings_.size() >= kMostFindings) return;
+  const std::scoped_lock lock(mutex);
+  if (findings.size() >= kMostFindings) return;
   // A source line may be several instructions, and several OS threads may find the same.
-  for (const Finding& known : findings_)
+  for (const Finding& known : findings)
     if (known.kind == kind && known.where == where && known.other.line == other.line) return;
-  findings_.push_back(
+  findings.push_back(
       {kind, call.name, where, other, text_of("kernel ", call.name, ": ", to_string(kind), text)});
-  if (findings_.size() == kMostFindings) stop = true;
+  if (findings.size() == kMostFindings) stop = true;
 }
 
 std::string place_text(const Location& where) {
@@ -150,8 +150,7 @@ int run(const KernelCall& call) {
     throw Unsupported(text_of(
         call.name, " is launched by a kernel; in the emulator only the host can launch kernels"));
   const Module& module = module_of(call.function);
-  if (const cudaError_t error = refused(call, module); error != cudaSuccess)
-    return result(error);
+  if (const cudaError_t error = refused(call, module); error != cudaSuccess) return result(error);
   note_enqueued("kernel " + std::string(call.name), call.stream);
   if (module.thread_local_initializer)
     throw Unsupported(text_of(call.name,
@@ -163,7 +162,7 @@ int run(const KernelCall& call) {
   const std::scoped_lock running(one_at_a_time);
   State& s = state();
   std::unique_lock lock(s.mutex);
-  Launch launch(call, module, s.schedule, ++s.launches);
+  Launch launch{call, module, s.schedule, ++s.launches};
   const std::uint64_t blocks = launch.blocks();
   s.checking |= call.checked;
   const std::uint64_t os_threads = call.checked ? 1 : std::min(blocks, std::uint64_t(s.os_threads));
@@ -185,10 +184,10 @@ int run(const KernelCall& call) {
 
   lock.lock();
   if (call.checked) s.shared_reads += worker_number(0).checker()->take_shared_reads();
-  if (launch.findings_.empty()) return cudaSuccess;
-  forget_consequences(launch.findings_);
-  if (s.first_finding.empty()) s.first_finding = launch.findings_.front().text;
-  std::move(launch.findings_.begin(), launch.findings_.end(), std::back_inserter(s.findings));
+  if (launch.findings.empty()) return cudaSuccess;
+  forget_consequences(launch.findings);
+  if (s.first_finding.empty()) s.first_finding = launch.findings.front().text;
+  std::move(launch.findings.begin(), launch.findings.end(), std::back_inserter(s.findings));
   return result(cudaErrorLaunchFailure);
 }
 

@@ -55,13 +55,7 @@ int look_at(dl_phdr_info* info, std::size_t, void* data) {
   return 1;
 }
 
-struct Found {
-  Location place;
-  Location outermost;
-  std::string function;  // that the outermost place is in: "kernel", "kernel<16>" or mangled
-};
-
-Found looked_up(const Module& module, std::uintptr_t address) {
+CodePlace looked_up(const Module& module, std::uintptr_t address) {
   char command[64];
   std::snprintf(command, sizeof command, "addr2line -f -i %#llx -e",
                 static_cast<unsigned long long>(address - module.base));
@@ -132,24 +126,12 @@ std::string shown_path(const std::string& file) {
   return file.starts_with(root) ? file.substr(root.size()) : file;
 }
 
-namespace {
-
-Found look_up(const Module& module, std::uintptr_t address) {
+CodePlace look_up(const Module& module, std::uintptr_t address) {
   static std::mutex mutex;
-  static std::map<std::uintptr_t, Found> known;  // addr2line is a process each time
+  static std::map<std::uintptr_t, CodePlace> known;  // addr2line is a process each time
   const std::scoped_lock lock(mutex);
   if (const auto found = known.find(address); found != known.end()) return found->second;
   return known[address] = looked_up(module, address);
-}
-
-}  // namespace
-
-Location locate(const Module& module, std::uintptr_t address) {
-  return look_up(module, address).place;
-}
-
-Location locate_outermost(const Module& module, std::uintptr_t address) {
-  return look_up(module, address).outermost;
 }
 
 CallsFromKernel calls_from_kernel(const Module& module, const void* top) {
@@ -167,7 +149,7 @@ CallsFromKernel calls_from_kernel(const Module& module, const void* top) {
   CallsFromKernel found;
   for (const std::uintptr_t call : walk.calls) {
     if (call < module.begin || call >= module.end) continue;
-    const Location inner = locate(module, call), outer = locate_outermost(module, call);
+    const auto [inner, outer, function] = look_up(module, call);
     if (!inner.file.ends_with(".cu")) continue;
     if (found.innermost.line == 0) found.innermost = inner;
     found.outermost = outer.file.ends_with(".cu") ? outer : inner;
@@ -175,8 +157,7 @@ CallsFromKernel calls_from_kernel(const Module& module, const void* top) {
   return found;
 }
 
-bool is_in_function(const Module& module, std::uintptr_t address, const std::string& name) {
-  const std::string function = look_up(module, address).function;
+bool CodePlace::is_in(const std::string& name) const {
   if (function == name || function.starts_with(name + "<")) return true;
   return !function.starts_with("_ZZ") &&  // what is local to a function
          function.find(std::to_string(name.size()) + name) != std::string::npos;

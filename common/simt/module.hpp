@@ -31,15 +31,22 @@ inline std::uintptr_t call_before(const void* address) {
   return reinterpret_cast<std::uintptr_t>(address) - 1;
 }
 
-// The source line of the instruction at `address`: of the functions inlined there, the innermost
-// one in a .cu file, since a student does not look into headers. Runs addr2line; without it, or
-// without line tables, the line is 0.
-Location locate(const Module& module, std::uintptr_t address);
+// The source lines of an instruction.
+struct CodePlace {
+  // Of the functions inlined there, the innermost one in a .cu file, since a student does not look
+  // into headers.
+  Location place;
+  Location outermost;    // in the function that others were inlined into
+  std::string function;  // that one: "kernel", "kernel<16>" or mangled
 
-// The line of the instruction in the function that others were inlined into.
-Location locate_outermost(const Module& module, std::uintptr_t address);
-// Whether that function is called `name`, without namespaces; no lambda in it.
-bool is_in_function(const Module& module, std::uintptr_t address, const std::string& name);
+  // Whether that function is called `name`, without namespaces; no lambda in it.
+  bool is_in(const std::string& name) const;
+};
+// Runs addr2line; without it, or without line tables, the lines are 0.
+CodePlace look_up(const Module& module, std::uintptr_t address);
+inline Location locate(const Module& module, std::uintptr_t address) {
+  return look_up(module, address).place;
+}
 
 // Of the calls that led here, on a stack that begins at `top`: the innermost and the outermost line
 // in the module's .cu files. Line 0: there is none.

@@ -15,34 +15,23 @@ struct RegisterRange {
   bool is_d;
   std::uint64_t last_product = 0;  // the number of the last wgmma that uses it
   bool in_flight = false;
-  std::uintptr_t pc = 0;  // of that wgmma
-  std::uintptr_t touched =
-      0;  // from where it was accessed since the last wgmma_fence(); 0: nowhere
+  std::uintptr_t pc = 0;       // of that wgmma
+  std::uintptr_t touched = 0;  // from where, since the last wgmma_fence(); 0: not at all
 
   bool overlaps(const char* from, std::size_t bytes) const {
     return from < end && from + bytes > begin;
   }
 };
 
-class RegisterWatch {
- public:
-  void clear() {
-    ranges_.clear();
-    has_fenced_ = false;
-  }
-  bool empty() const { return ranges_.empty(); }
-  std::vector<RegisterRange>& ranges() { return ranges_; }
+struct RegisterWatch {
+  std::vector<RegisterRange> ranges{};
+  bool has_fenced = false;
 
-  bool has_fenced() const { return has_fenced_; }
   void fence();
   // The products up to this number are over for the thread.
   void end_products(std::uint64_t last);
   // The range, which is remembered from now on. Others that overlap it are forgotten.
   RegisterRange& use(const char* begin, std::size_t bytes, bool is_d);
-
- private:
-  std::vector<RegisterRange> ranges_;
-  bool has_fenced_ = false;
 };
 
 }  // namespace flash::simt

@@ -68,7 +68,6 @@ class Wgmma {
   void check(Warpgroup& warpgroup, const WgmmaCall& call, std::uintptr_t pc);
   void make(const Product& product);
   void decode_a(const Product& product, float (&A)[64][16]);
-  void decode_b(const Product& product, std::vector<float>& B);
   // The 16 bytes at an address in the shared memory window.
   const char* tile_memory(const WgmmaCall& call, const char* operand, std::uint32_t address);
 
