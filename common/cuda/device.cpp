@@ -298,8 +298,8 @@ void check_launch(cudaError_t error, const std::string& name, const LaunchConfig
   (void)cudaGetLastError();
 #ifdef FLASH_SIMT
   std::string findings;
-  for (const simt::Finding& finding : simt::take_findings())
-    findings += (findings.empty() ? "" : "\n") + finding.text;
+  for (const std::string& text : simt::take_findings())
+    findings += (findings.empty() ? "" : "\n") + text;
   if (!findings.empty()) throw KernelError(findings);
 #endif
   const auto text = [](const dim3& d) {

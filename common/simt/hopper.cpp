@@ -38,12 +38,12 @@ std::uint32_t shared_address_of(Worker& worker, const void* memory, const char* 
 // ---- device/hopper.hpp --------------------------------------------------------------------------
 
 namespace {
-Hopper& hopper(const char* what) { return running_worker(what).hopper(); }
+Hopper& hopper(const char* what = __builtin_FUNCTION()) { return running_worker(what).hopper(); }
 }  // namespace
 
-void tma_wait(int groups, bool complete) { hopper("tma_wait()").tma.wait(groups, complete); }
-void wgmma(const WgmmaCall& call) { hopper("wgmma()").wgmma.issue(call, FLASH_HERE); }
-void wgmma_wait(int groups) { hopper("wgmma_wait()").wgmma.wait(groups); }
+void tma_wait(int groups, bool complete) { hopper().tma.wait(groups, complete); }
+void wgmma(const WgmmaCall& call) { hopper().wgmma.issue(call, FLASH_HERE); }
+void wgmma_wait(int groups) { hopper().wgmma.wait(groups); }
 void set_registers(int count, bool takes, Site site) {
   hopper("setmaxnreg").registers.set(count, takes, site);
 }
@@ -60,25 +60,25 @@ std::uint32_t shared_address(const void* memory) {
 }
 
 void init(Barrier& barrier, int arrivals) {
-  hopper("init()").mbarriers.init(&barrier, arrivals, FLASH_HERE);
+  hopper().mbarriers.init(&barrier, arrivals, FLASH_HERE);
 }
-void fence_barrier_init() { hopper("fence_barrier_init()").mbarriers.fence_init(); }
-void arrive(Barrier& barrier) { hopper("arrive()").mbarriers.arrive(&barrier, 0, FLASH_HERE); }
+void fence_barrier_init() { hopper().mbarriers.fence_init(); }
+void arrive(Barrier& barrier) { hopper().mbarriers.arrive(&barrier, 0, FLASH_HERE); }
 void arrive_expecting(Barrier& barrier, int bytes) {
-  hopper("arrive_expecting()").mbarriers.arrive(&barrier, bytes, FLASH_HERE);
+  hopper().mbarriers.arrive(&barrier, bytes, FLASH_HERE);
 }
 void wait(Barrier& barrier, int parity, simt::Site site) {
-  hopper("wait()").mbarriers.wait(&barrier, parity, site, FLASH_HERE);
+  hopper().mbarriers.wait(&barrier, parity, site, FLASH_HERE);
 }
 
 void tma_load(void* to, const TensorMap& map, Barrier& barrier, int column, int row, int head,
               int batch) {
-  hopper("tma_load()").tma.load(to, &map, &barrier, {column, row, head, batch}, FLASH_HERE);
+  hopper().tma.load(to, &map, &barrier, {column, row, head, batch}, FLASH_HERE);
 }
 void tma_store(const TensorMap& map, const void* from, int column, int row, int head, int batch) {
-  hopper("tma_store()").tma.store(&map, from, {column, row, head, batch}, FLASH_HERE);
+  hopper().tma.store(&map, from, {column, row, head, batch}, FLASH_HERE);
 }
-void tma_commit() { hopper("tma_commit()").tma.commit(); }
+void tma_commit() { hopper().tma.commit(); }
 
 MatrixDescriptor matrix_descriptor(const void* tile, int leading, int stride) {
   const auto encode = [](int bytes) { return static_cast<std::uint64_t>((bytes & 0x3ffff) >> 4); };
@@ -87,14 +87,14 @@ MatrixDescriptor matrix_descriptor(const void* tile, int leading, int stride) {
   return {encode(static_cast<int>(address)) | encode(leading) << 16 | encode(stride) << 32 |
           std::uint64_t{1} << 62};
 }
-void wgmma_fence() { hopper("wgmma_fence()").wgmma.fence(); }
-void wgmma_commit() { hopper("wgmma_commit()").wgmma.commit(); }
+void wgmma_fence() { hopper().wgmma.fence(); }
+void wgmma_commit() { hopper().wgmma.commit(); }
 
 void sync_named(int id, int threads, simt::Site site) {
-  hopper("sync_named").named_barriers.come("sync_named", id, threads, true, site);
+  hopper().named_barriers.come("sync_named", id, threads, true, site);
 }
 void arrive_named(int id, int threads, simt::Site site) {
-  hopper("arrive_named").named_barriers.come("arrive_named", id, threads, false, site);
+  hopper().named_barriers.come("arrive_named", id, threads, false, site);
 }
 void fence_proxy_async() {
   if (simt::Checker* const checker = running_worker("fence_proxy_async()").checker())

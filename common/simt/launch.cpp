@@ -7,7 +7,6 @@
 #include <cstring>
 #include <functional>
 #include <future>
-#include <iterator>
 #include <memory>
 #include <thread>
 
@@ -28,6 +27,7 @@ namespace {
 // Each OS thread has stacks for a block, whose guards take 2048 of the 65000 mappings that a
 // process has.
 constexpr int kMostOsThreads = 24;
+constexpr std::size_t kMostFindings = 5;  // of a launch
 
 int threads_from_environment() {
   const int available = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 16);
@@ -52,7 +52,7 @@ struct State {
   Schedule schedule = schedule_from_environment();
   int os_threads = threads_from_environment();
   std::uint64_t shared_reads = 0;
-  std::vector<Finding> findings;
+  std::vector<std::string> findings;
   std::string first_finding;
   std::uint64_t launches = 0;
   bool checking = false;
@@ -137,7 +137,7 @@ void Launch::add(FindingKind kind, const Location& where, const Location& other,
   for (const Finding& known : findings)
     if (known.kind == kind && known.where == where && known.other.line == other.line) return;
   findings.push_back(
-      {kind, call.name, where, other, text_of("kernel ", call.name, ": ", to_string(kind), text)});
+      {kind, where, other, text_of("kernel ", call.name, ": ", to_string(kind), text)});
   if (findings.size() == kMostFindings) stop = true;
 }
 
@@ -187,7 +187,7 @@ int run(const KernelCall& call) {
   if (launch.findings.empty()) return cudaSuccess;
   forget_consequences(launch.findings);
   if (s.first_finding.empty()) s.first_finding = launch.findings.front().text;
-  std::move(launch.findings.begin(), launch.findings.end(), std::back_inserter(s.findings));
+  for (Finding& finding : launch.findings) s.findings.push_back(std::move(finding.text));
   return result(cudaErrorLaunchFailure);
 }
 
@@ -237,7 +237,7 @@ const char* to_string(FindingKind kind) {
   return "unknown";
 }
 
-std::vector<Finding> take_findings() {
+std::vector<std::string> take_findings() {
   const std::scoped_lock lock(state().mutex);
   return std::exchange(state().findings, {});
 }

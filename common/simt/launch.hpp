@@ -13,6 +13,13 @@
 
 namespace flash::simt {
 
+struct Finding {
+  FindingKind kind;
+  Location where;
+  Location other;  // of a race: the access before
+  std::string text;
+};
+
 struct Launch {
   const KernelCall& call;
   const Module& module;

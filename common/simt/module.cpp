@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/error.hpp"
+#include "common/simt/simt.hpp"
 
 extern "C" void* __tls_get_addr(void*);
 

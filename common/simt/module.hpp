@@ -6,9 +6,14 @@
 #include <functional>
 #include <string>
 
-#include "common/simt/simt.hpp"
-
 namespace flash::simt {
+
+struct Location {
+  std::string file;  // relative to the repository where it lies in it
+  int line = 0;      // 0: unknown
+
+  bool operator==(const Location&) const = default;
+};
 
 struct Module {
   std::string path;

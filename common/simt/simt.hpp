@@ -57,25 +57,10 @@ enum class FindingKind {
 
 FLASH_EXPORT const char* to_string(FindingKind kind);
 
-struct Location {
-  std::string file;  // relative to the repository where it lies in it
-  int line = 0;      // 0: unknown
-
-  bool operator==(const Location&) const = default;
-};
-
-struct Finding {
-  FindingKind kind;
-  std::string kernel;
-  Location where;
-  Location other;    // of a race: the access before
-  std::string text;  // the message: what was found, then the threads and places
-};
-
-// All findings since the last call, at most kMostFindings a launch. A launch with findings returns
-// cudaErrorLaunchFailure, and flash::launch() throws KernelError with their texts.
-inline constexpr int kMostFindings = 5;
-FLASH_EXPORT std::vector<Finding> take_findings();
+// The texts of all findings since the last call, at most 5 a launch: what was found, then the
+// threads and places. A launch with findings returns cudaErrorLaunchFailure, and flash::launch()
+// throws KernelError with their texts.
+FLASH_EXPORT std::vector<std::string> take_findings();
 
 // The text of the first finding since reset_counters(), "" where there is none: also of one that
 // was taken, and thrown as a KernelError that somebody caught.
