@@ -11,7 +11,6 @@
 #include "common/simt/device_memory.hpp"
 #include "common/simt/launch.hpp"
 #include "common/simt/shared_memory.hpp"
-#include "common/simt/symbols.hpp"
 #include "common/simt/worker.hpp"
 
 namespace flash::simt {
@@ -446,6 +445,13 @@ std::string Checker::actor_text(unsigned actor, std::uint32_t time) const {
   const auto& [what, thread] = agent(actor);
   return text_of(what, std::string_view(what) == "wgmma()" ? " by the warpgroup of " : " by ",
                  worker_.describe(thread, block->block));
+}
+
+// threadIdx and its kin.
+static bool is_builtin_variable(const void* address) {
+  for (const uint3* variable : {&threadIdx, &blockIdx, &blockDim, &gridDim})
+    if (address >= variable && address < variable + 1) return true;
+  return false;
 }
 
 bool Checker::is_argument(const char* address) const {

@@ -16,7 +16,6 @@
 #include "common/simt/faults.hpp"
 #include "common/simt/runtime.hpp"
 #include "common/simt/shared_memory.hpp"
-#include "common/simt/symbols.hpp"
 #include "common/simt/worker.hpp"
 
 namespace flash::simt {
@@ -50,7 +49,7 @@ Schedule schedule_from_environment() {
 struct State {
   std::mutex mutex;
   Schedule schedule = schedule_from_environment();
-  int os_threads = threads_from_environment();
+  const int os_threads = threads_from_environment();
   std::uint64_t shared_reads = 0;
   std::vector<std::string> findings;
   std::string first_finding;
@@ -196,13 +195,6 @@ int run(const KernelCall& call) {
 void set_schedule(const Schedule& schedule) {
   const std::scoped_lock lock(state().mutex);
   state().schedule = schedule;
-}
-
-void set_os_threads(int count) {
-  if (count < 1 || count > kMostOsThreads)
-    throw ArgumentError(text_of("count is ", count, "; it must be 1 to ", kMostOsThreads));
-  const std::scoped_lock lock(state().mutex);
-  state().os_threads = count;
 }
 
 Schedule parse_schedule(const std::string& text) {

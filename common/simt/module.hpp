@@ -1,4 +1,5 @@
-// The library of a kernel: its place in memory, its thread_local variables, and its source lines.
+// The library of a kernel: its place in memory, its thread_local variables, and its source lines;
+// the lines and names by binutils.
 #pragma once
 
 #include <cstddef>
@@ -67,5 +68,18 @@ void read_lines(const std::string& command, const Module& module,
 
 // `file` relative to the repository where it lies in it.
 std::string shown_path(const std::string& file);
+
+struct Symbol {
+  std::string name;        // "tile"; empty: unknown
+  std::size_t offset = 0;  // where it begins among the module's thread_local variables
+};
+
+// The thread_local variable (a __shared__ one) at `offset` in the module's thread-local memory.
+// Runs readelf.
+Symbol thread_local_symbol(const Module& module, std::size_t offset);
+
+// The bytes of the __shared__ variables in `kernel`, without those in functions that it calls. Runs
+// readelf, once a module.
+std::size_t static_shared_bytes(const Module& module, const void* kernel);
 
 }  // namespace flash::simt

@@ -14,9 +14,9 @@
 #include "common/simt/device_memory.hpp"
 #include "common/simt/faults.hpp"
 #include "common/simt/include/cuda_runtime_api.h"
+#include "common/simt/module.hpp"
 #include "common/simt/shared_memory.hpp"
 #include "common/simt/simt.hpp"
-#include "common/simt/symbols.hpp"
 
 struct CUstream_st {
   unsigned flags;

@@ -30,7 +30,6 @@ struct Schedule {
 //   FLASH_SIMT_THREADS  = OS threads that share out a grid's blocks, default: as many as there are processors.
 // Checked launches use one OS thread, and run one at a time.
 FLASH_EXPORT void set_schedule(const Schedule& schedule);
-FLASH_EXPORT void set_os_threads(int count);  // 1 to 24
 
 // "forward", "reverse" or "random:SEED". Throws ArgumentError for anything else.
 FLASH_EXPORT Schedule parse_schedule(const std::string& text);

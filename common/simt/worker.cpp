@@ -12,7 +12,6 @@
 #include "common/half.hpp"
 #include "common/simt/checker.hpp"
 #include "common/simt/hopper.hpp"
-#include "common/simt/symbols.hpp"
 
 // The variables that kernel_interface.hpp declares as constants.
 #define FLASH_SIMT_WRITABLE(name)                             \
