@@ -126,8 +126,6 @@ void Worker::run_block(Launch& launch, std::uint64_t block) {
   for (unsigned i = 0; i < count_; ++i) {
     threads_[i] = {};
     wake(i);
-    copies_[i].clear();
-    groups_[i] = 0;
   }
   for (unsigned warp = 0; warp * kWarpSize < count_; ++warp) {
     const unsigned lanes = std::min(kWarpSize, count_ - warp * kWarpSize);
@@ -171,7 +169,8 @@ void Worker::run_thread() {
 
 void Worker::leave() {
   waits_ = 0;
-  if (!copies_[running_].empty()) {
+  Thread& thread = threads_[running_];
+  if (!thread.copies.empty()) {
     async_commit();
     async_wait(0);
   }
@@ -179,7 +178,6 @@ void Worker::leave() {
     hopper_->thread_returns();
     if (live_ == 1) hopper_->block_ends();
   }
-  Thread& thread = threads_[running_];
   thread.state = State::kReturned;
   runnable_.reset(turn_of(running_));
   --live_;
@@ -390,15 +388,17 @@ void Worker::async_copy(void* to, const void* from, int bytes, int valid, std::u
               address == from ? "from" : "to", " is not a multiple of ", bytes, ".");
   if (checker_ != nullptr) checker_->async_copy_starts(to, from, size, copied, pc);
   std::memset(to, 0xff, size);
-  copies_[running_].push_back({to, from, size, copied, pc, groups_[running_]});
+  Thread& thread = threads_[running_];
+  thread.copies.push_back({to, from, size, copied, pc, thread.copy_groups});
 }
 
-void Worker::async_commit() { ++groups_[running_]; }
+void Worker::async_commit() { ++threads_[running_].copy_groups; }
 
 void Worker::async_wait(int groups) {
-  auto& copies = copies_[running_];
+  auto& copies = threads_[running_].copies;
   std::size_t done = 0;
-  for (; done < copies.size() && copies[done].group + groups < groups_[running_]; ++done) {
+  for (; done < copies.size() && copies[done].group + groups < threads_[running_].copy_groups;
+       ++done) {
     const AsyncCopy& copy = copies[done];
     std::memcpy(copy.to, copy.from, copy.valid);
     std::memset(static_cast<char*>(copy.to) + copy.valid, 0, copy.bytes - copy.valid);

@@ -110,20 +110,22 @@ class Worker {
  private:
   enum class State : std::uint8_t { kRunnable, kAtBarrier, kInWarpOperation, kAsleep, kReturned };
 
-  struct Thread {
-    void* stack_pointer = nullptr;  // nullptr: not started
-    State state = State::kRunnable;
-    Site site{};                // where it waits
-    const char* waits_in = "";  // "__syncthreads"
-    std::uint32_t mask = 0;     // of the warp operation
-  };
-
   struct AsyncCopy {
     void* to;
     const void* from;
     std::size_t bytes, valid;
     std::uintptr_t pc;
     int group;
+  };
+
+  struct Thread {
+    void* stack_pointer = nullptr;  // nullptr: not started
+    State state = State::kRunnable;
+    Site site{};                      // where it waits
+    const char* waits_in = "";        // "__syncthreads"
+    std::uint32_t mask = 0;           // of the warp operation
+    std::vector<AsyncCopy> copies{};  // not waited for
+    int copy_groups = 0;              // committed
   };
 
   // Lanes of one warp that wait in the same operation.
@@ -187,8 +189,6 @@ class Worker {
   Site passed_{};  // the block's last barrier
   int predicate_sum_ = 0;
   int predicate_result_ = 0;
-  std::array<std::vector<AsyncCopy>, kMostThreads> copies_;  // of each thread, not waited for
-  std::array<int, kMostThreads> groups_{};                   // that each thread has committed
   unsigned atomics_in_turn_ = 0;
   // Atomic operations (a nap is 16) since a thread reached a barrier or its end.
   std::uint64_t waits_ = 0;
