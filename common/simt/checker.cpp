@@ -47,6 +47,7 @@ const char* how_it_ends(std::string_view what) {
 }  // namespace
 
 std::uint32_t Checker::time_ = 1;
+std::uint64_t Checker::shared_reads = 0;
 
 std::uint32_t Checker::tick() {
   if (++time_ != 0) return time_;
@@ -270,7 +271,7 @@ void Checker::check_bytes(const Touch& touch) {
   if (counts_) {
     if (kind != Kind::kWrite) {
       shadow.traffic.loaded_bytes += bytes;
-      shared_reads_ += !place.is_global;
+      shared_reads += !place.is_global;
     }
     if (kind != Kind::kRead) shadow.traffic.stored_bytes += bytes;
   }

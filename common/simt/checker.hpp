@@ -122,8 +122,7 @@ class Checker {
   void use_registers(unsigned thread, const void* begin, std::size_t bytes, bool is_d,
                      std::uint64_t product, std::uintptr_t pc);
 
-  // By all blocks since the last call.
-  std::uint64_t take_shared_reads() { return std::exchange(shared_reads_, 0); }
+  static std::uint64_t shared_reads;  // since reset_counters()
 
  private:
   static constexpr unsigned kMostThreads = 1024, kWarpSize = 32;
@@ -243,7 +242,6 @@ class Checker {
   const Agent& agent(unsigned number) const { return agents_[number - kFirstAgent]; }
   std::array<std::vector<std::uint32_t>, kMostThreads> proxy_fences_{};  // their times
   std::array<RegisterWatch, kMostThreads> registers_{};
-  std::uint64_t shared_reads_ = 0;
   bool counts_ = true;
 };
 

@@ -50,7 +50,6 @@ struct State {
   std::mutex mutex;
   Schedule schedule = schedule_from_environment();
   const int os_threads = threads_from_environment();
-  std::uint64_t shared_reads = 0;
   std::vector<std::string> findings;
   std::string first_finding;
   std::uint64_t launches = 0;
@@ -182,7 +181,6 @@ int run(const KernelCall& call) {
   for (std::future<void>& other : others) other.get();
 
   lock.lock();
-  if (call.checked) s.shared_reads += worker_number(0).checker()->take_shared_reads();
   if (launch.findings.empty()) return cudaSuccess;
   forget_consequences(launch.findings);
   if (s.first_finding.empty()) s.first_finding = launch.findings.front().text;
@@ -239,15 +237,12 @@ std::string first_finding() {
   return state().first_finding;
 }
 
-std::uint64_t shared_reads() {
-  const std::scoped_lock lock(state().mutex);
-  return state().shared_reads;
-}
+std::uint64_t shared_reads() { return Checker::shared_reads; }
 
 void reset_counters() {
   DeviceMemory::instance().reset_traffic();
+  Checker::shared_reads = 0;
   const std::scoped_lock lock(state().mutex);
-  state().shared_reads = 0;
   state().first_finding.clear();
 }
 
