@@ -88,6 +88,7 @@ void Checker::end_block() { active_checker = nullptr; }
 
 void Checker::running(unsigned thread) {
   thread_ = thread;
+  known_to_me_ = row(thread);
   stack_begin_ = worker_.stacks().begin(thread);
 }
 

@@ -205,6 +205,7 @@ class Checker {
   std::uint64_t number_of_launch_ = 0;
   unsigned threads_ = 0;  // of the block
   unsigned thread_ = 0;
+  const std::uint32_t* known_to_me_ = nullptr;  // the running thread's row of known_
   const char* stack_begin_ = nullptr;  // of the running thread
   std::uintptr_t module_base_ = 0;
 
@@ -256,7 +257,7 @@ inline bool Checker::released_to_me(std::uint32_t time, unsigned thread) const {
 inline bool Checker::ordered_before_me(std::uint32_t time, unsigned thread, bool is_global) const {
   if (time >= block_start_)
     return (thread < kMostThreads && (time < barrier_time_ || thread == thread_)) ||
-           time < row(thread_)[thread] || released_to_me(time, thread);
+           time < known_to_me_[thread] || released_to_me(time, thread);
   // Shared memory is new for each block, and earlier launches are over.
   return !is_global || time < launch_start_ || released_to_me(time, thread);
 }
