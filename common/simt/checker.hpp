@@ -206,7 +206,7 @@ class Checker {
   unsigned threads_ = 0;  // of the block
   unsigned thread_ = 0;
   const std::uint32_t* known_to_me_ = nullptr;  // the running thread's row of known_
-  const char* stack_begin_ = nullptr;  // of the running thread
+  const char* stack_begin_ = nullptr;           // of the running thread
   std::uintptr_t module_base_ = 0;
 
   // Every synchronization advances it; it never goes back. One for the process, since memory
