@@ -13,7 +13,10 @@ namespace flash {
 namespace {
 
 template <class T>
-struct Payload;  // quiet NaNs
+struct Payload {  // quiet NaNs of Half and of BFloat16
+  using Bits = std::uint16_t;
+  static constexpr Bits kPoison = 0x7fed, kOutside = 0x7fef;
+};
 template <>
 struct Payload<float> {
   using Bits = std::uint32_t;
@@ -23,16 +26,6 @@ template <>
 struct Payload<double> {
   using Bits = std::uint64_t;
   static constexpr Bits kPoison = 0x7ff80000'0000dead, kOutside = 0x7ff80000'0000beef;
-};
-template <>
-struct Payload<Half> {
-  using Bits = std::uint16_t;
-  static constexpr Bits kPoison = 0x7ead, kOutside = 0x7eef;
-};
-template <>
-struct Payload<BFloat16> {
-  using Bits = std::uint16_t;
-  static constexpr Bits kPoison = 0x7fed, kOutside = 0x7fef;
 };
 
 using Shape = std::vector<Index>;

@@ -97,7 +97,6 @@ class TensorView {
   Shape<Rank> shape() const { return copy_of(shape_); }
   Shape<Rank> strides() const { return copy_of(strides_); }
   Index size() const { return element_count(shape()); }
-  bool is_row_major() const { return strides() == row_major_strides(shape()); }
 
   template <class... Indices>
   requires(sizeof...(Indices) == Rank) FLASH_HOST_DEVICE T& operator()(Indices... indices) const {

@@ -204,7 +204,7 @@ void copy_to_host(void* host, const void* device, std::size_t bytes) {
 
 std::optional<Traffic> traffic([[maybe_unused]] const void* memory) {
 #ifdef FLASH_SIMT
-  if (simt::checking()) return Traffic{simt::traffic(memory).loaded, simt::traffic(memory).stored};
+  if (simt::checking()) return simt::traffic(memory);
 #endif
   return std::nullopt;
 }
@@ -224,11 +224,7 @@ void reset_traffic() {
 
 std::optional<HostCalls> host_calls([[maybe_unused]] Stream stream) {
 #ifdef FLASH_SIMT
-  const simt::HostCalls seen = simt::host_calls();
-  HostCalls calls{.elsewhere = {}, .waits = seen.waits, .peak_bytes = seen.peak_bytes};
-  for (const auto& [what, on] : seen.enqueued)
-    if (on != stream.handle) calls.elsewhere.push_back(what);
-  return calls;
+  return simt::host_calls(stream);
 #endif
   return std::nullopt;
 }
@@ -302,8 +298,8 @@ void check_launch(cudaError_t error, const std::string& name, const LaunchConfig
   (void)cudaGetLastError();
 #ifdef FLASH_SIMT
   std::string findings;
-  for (const simt::Finding& finding : simt::take_findings())
-    findings += (findings.empty() ? "" : "\n") + finding.text;
+  for (const std::string& text : simt::take_findings())
+    findings += (findings.empty() ? "" : "\n") + text;
   if (!findings.empty()) throw KernelError(findings);
 #endif
   const auto text = [](const dim3& d) {

@@ -9,7 +9,7 @@
 // swizzled: its 16 bytes number c stand at place c ^ (row % 8).
 //
 //   tma_load    lands when `barrier` says so: announce the bytes first (mbarrier.hpp)
-//   tma_prefetch  brings the box into the L2 cache, for a later load
+//   tma_prefetch  brings the box into the L2 cache, for a later load; nobody has to wait for it
 //   tma_store   the thread makes a group of them with tma_commit(); tma_wait_read<N>() waits until
 //   at most N groups still read shared memory, tma_wait<N>() until at most N are not complete.
 //   A thread that wrote the box calls fence_proxy_async() before (warpgroup.hpp).
@@ -34,7 +34,6 @@ __device__ __forceinline__ void tma_load(void* to, const TensorMap& map, Barrier
       : "memory");
 }
 
-// Brings the box into the L2 cache; nobody has to wait for it.
 __device__ __forceinline__ void tma_prefetch(const TensorMap& map, int column, int row, int head,
                                              int batch) {
   asm volatile(

@@ -11,7 +11,6 @@
 #include "common/simt/device_memory.hpp"
 #include "common/simt/launch.hpp"
 #include "common/simt/shared_memory.hpp"
-#include "common/simt/symbols.hpp"
 #include "common/simt/worker.hpp"
 
 namespace flash::simt {
@@ -32,9 +31,23 @@ std::string bytes_text(std::size_t bytes) {
   return text_of(bytes, bytes == 1 ? " byte" : " bytes");
 }
 
+const char* verb(Checker::Kind kind) {
+  using enum Checker::Kind;
+  return kind == kRead ? " reads " : kind == kWrite ? " writes " : " atomically changes ";
+}
+
+// What tells a thread that an agent is done.
+const char* how_it_ends(std::string_view what) {
+  if (what == "tma_load()") return "wait() for its barrier comes first.";
+  if (what == "wgmma()")
+    return "a wgmma_wait() that covers it comes first, and a barrier for other threads.";
+  return "tma_wait() or tma_wait_read() comes first, and a barrier for other threads.";
+}
+
 }  // namespace
 
 std::uint32_t Checker::time_ = 1;
+std::uint64_t Checker::shared_reads = 0;
 
 std::uint32_t Checker::tick() {
   if (++time_ != 0) return time_;
@@ -64,7 +77,7 @@ void Checker::start_block(unsigned threads) {
   acquired_by_block_ = {};
   if (is_wide_) {
     for (auto& fences : proxy_fences_) fences.clear();
-    for (RegisterWatch& registers : registers_) registers.clear();
+    registers_ = {};
     agents_.clear();
     is_wide_ = false;
   }
@@ -75,6 +88,7 @@ void Checker::end_block() { active_checker = nullptr; }
 
 void Checker::running(unsigned thread) {
   thread_ = thread;
+  known_to_me_ = row(thread);
   stack_begin_ = worker_.stacks().begin(thread);
 }
 
@@ -90,23 +104,31 @@ void Checker::barrier() {
   barrier_time_ = tick();
   for (const auto& [thread, knowledge] : acquired_) acquired_by_block_.merge(knowledge);
   acquired_.clear();
-  if (is_wide_) share_agents();
+  // What one thread knows of the agents all know now.
+  for (unsigned agent = kFirstAgent; agent < kFirstAgent + agents_.size(); ++agent) {
+    std::uint32_t known = 0;
+    for (unsigned thread = 0; thread < threads_; ++thread)
+      known = std::max(known, row(thread)[agent]);
+    for (unsigned thread = 0; thread < threads_; ++thread) row(thread)[agent] = known;
+  }
 }
 
 void Checker::warp_sync(unsigned warp, std::uint32_t lanes) {
   const std::uint32_t now = tick();
-  std::array<std::uint32_t, kWarpSize> known{};
+  std::array<std::uint32_t, kMostActors> known;
   const unsigned first = warp * kWarpSize;
-  for_each_lane(lanes, [&](unsigned member) {
-    for (unsigned lane = 0; lane < kWarpSize; ++lane)
-      known[lane] = std::max(known[lane], known_[first + member][lane]);
-  });
-  for_each_lane(lanes, [&](unsigned lane) { known[lane] = now; });
+  for_each_known(first, [&](unsigned actor) { known[actor] = 0; });
   for_each_lane(lanes, [&](unsigned lane) {
-    known_[first + lane] = known;
+    const std::uint32_t* const its = row(first + lane);
+    for_each_known(first,
+                   [&](unsigned actor) { known[actor] = std::max(known[actor], its[actor]); });
+  });
+  for_each_lane(lanes, [&](unsigned lane) { known[first + lane] = now; });
+  for_each_lane(lanes, [&](unsigned lane) {
+    std::uint32_t* const its = row(first + lane);
+    for_each_known(first, [&](unsigned actor) { its[actor] = known[actor]; });
     clock_[first + lane] = now;
   });
-  if (is_wide_) share_rows(first, lanes, now);
   if (acquired_.empty()) return;
   Knowledge told;
   for_each_lane(lanes, [&](unsigned lane) {
@@ -152,166 +174,163 @@ void Checker::synchronize(const void* address, bool is_global) {
   Knowledge& told = releases[address];
   told.blocks[block_start_] = barrier_time_;
   told.threads[{block_start_, thread_}] = fenced_[thread_];
-  const unsigned first = thread_ / kWarpSize * kWarpSize;
-  for (unsigned lane = 0; lane < kWarpSize; ++lane)
-    if (const std::uint32_t time = known_[thread_][lane];
-        first + lane != thread_ && time > barrier_time_ && time <= fenced_[thread_]) {
-      std::uint32_t& known = told.threads[{block_start_, first + lane}];
-      known = std::max(known, time);
-    }
-  if (is_wide_)
-    for_each_actor([&](unsigned actor) {
-      const std::uint32_t time = row(thread_)[actor];
-      if (actor == thread_ || time <= block_start_ || time > fenced_[thread_]) return;
-      std::uint32_t& known = told.threads[{block_start_, actor}];
-      known = std::max(known, time);
-    });
+  for_each_known(thread_ / kWarpSize * kWarpSize, [&](unsigned actor) {
+    const std::uint32_t time = row(thread_)[actor];
+    if (actor == thread_ || time <= block_start_ || time > fenced_[thread_]) return;
+    std::uint32_t& known = told.threads[{block_start_, actor}];
+    known = std::max(known, time);
+  });
   told.merge(acquired_by_block_);
   if (const auto mine = acquired_.find(thread_); mine != acquired_.end()) told.merge(mine->second);
 }
 
 // ---- an access ----------------------------------------------------------------------------------
 
-bool Checker::find_place(const char* address, std::size_t bytes, Place& place) const {
+bool Checker::find_place(Touch& touch) const {
+  Place& place = touch.place;
   const auto offset_in = [&](const char* begin) {
-    return reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(begin);
+    return reinterpret_cast<std::uintptr_t>(touch.address) -
+           reinterpret_cast<std::uintptr_t>(begin);
   };
   if (const std::size_t size = shared_.dynamic_bytes(); offset_in(shared_.dynamic()) < size) {
     place = {&shared_.dynamic_shadow(), shared_.dynamic(), size, false};
   } else if (const std::size_t fixed = shared_.fixed_bytes(); offset_in(shared_.fixed()) < fixed) {
     place = {&shared_.fixed_shadow(), shared_.fixed(), fixed, false};
-  } else if (Allocation* const allocation = DeviceMemory::instance().find(address)) {
+  } else if (Allocation* const allocation = DeviceMemory::instance().find(touch.address)) {
     place = {&allocation->shadow, allocation->begin, allocation->bytes, true};
   } else {
     return false;
   }
-  return offset_in(place.begin) < place.bytes && offset_in(place.begin) + bytes <= place.bytes;
+  return offset_in(place.begin) < place.bytes &&
+         offset_in(place.begin) + touch.bytes <= place.bytes;
 }
 
 void Checker::access(const void* address, std::size_t bytes, bool is_write, std::uintptr_t pc) {
   const auto* const begin = static_cast<const char*>(address);
   // The thread's own stack: its local memory.
   if (static_cast<std::size_t>(begin - stack_begin_) < FiberStacks::kStackBytes) {
-    if (!registers_[thread_].empty()) check_registers(begin, bytes, is_write, pc);
+    if (!registers_[thread_].ranges.empty()) check_registers(begin, bytes, is_write, pc);
     return;
   }
-  const Kind kind = is_write ? Kind::kWrite : Kind::kRead;
-  Place place;
-  if (find_place(begin, bytes, place)) {
-    check(place, begin, bytes, kind, pc);
-  } else {
-    outside(begin, bytes, kind, pc);
-  }
+  Touch touch{begin, bytes, is_write ? Kind::kWrite : Kind::kRead, pc};
+  if (!find_place(touch)) return outside(touch);
+  check(touch);
 }
 
 void Checker::atomic(const void* address, std::size_t bytes, std::uintptr_t pc) {
-  const auto* const begin = static_cast<const char*>(address);
-  Place place;
-  if (!find_place(begin, bytes, place)) return outside(begin, bytes, Kind::kAtomic, pc);
-  if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0)
+  Touch touch{static_cast<const char*>(address), bytes, Kind::kAtomic, pc};
+  if (!find_place(touch)) return outside(touch);
+  if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) {
+    touch.bytes = 1;  // the text has the size already
     stop(kMisaligned, pc,
-         text_of(" changes ", bytes_text(bytes), " at ", address_text(place, begin, 1),
+         text_of(" changes ", bytes_text(bytes), " at ", address_text(touch),
                  ": the address is not a multiple of ", bytes, "."));
-  check(place, begin, bytes, Kind::kAtomic, pc);
-  synchronize(address, place.is_global);
+  }
+  check(touch);
+  synchronize(address, touch.place.is_global);
 }
 
 void Checker::async_copy_starts(const void* to, const void* from, std::size_t bytes,
                                 std::size_t valid, std::uintptr_t pc) {
   if (valid > 0) access(from, valid, false, pc);
   access(to, bytes, true, pc);
-  Place place;
-  const auto* const begin = static_cast<const char*>(to);
-  if (!find_place(begin, bytes, place) || place.is_global)
+  Touch touch{static_cast<const char*>(to), bytes, Kind::kWrite, pc};
+  if (!find_place(touch) || touch.place.is_global)
     stop(kOutOfBounds, pc, ": cp.async copies to an address that is not in shared memory.");
-  const auto offset = static_cast<std::size_t>(begin - place.begin);
-  if (!place.shadow->pending) place.shadow->pending = ByteSet(place.shadow->bytes);
-  place.shadow->pending.insert(offset, bytes);
-  place.shadow->initialized.remove(offset, bytes);
+  Shadow& shadow = *touch.place.shadow;
+  if (!shadow.pending) shadow.pending = ByteSet(shadow.bytes);
+  shadow.pending.insert(touch.offset(), bytes);
+  shadow.initialized.remove(touch.offset(), bytes);
 }
 
 void Checker::async_copy_ends(const void* to, std::size_t bytes, std::uintptr_t pc) {
-  Place place;
-  const auto* const begin = static_cast<const char*>(to);
-  if (!find_place(begin, bytes, place)) return;
-  place.shadow->pending.remove(static_cast<std::size_t>(begin - place.begin), bytes);
+  Touch touch{static_cast<const char*>(to), bytes, Kind::kWrite, pc};
+  if (!find_place(touch)) return;
+  touch.place.shadow->pending.remove(touch.offset(), bytes);
   access_by_emulator(to, bytes, true, pc);  // the bytes were counted when the copy started
 }
 
-const char* Checker::verb(Kind kind) {
-  return kind == Kind::kRead    ? " reads "
-         : kind == Kind::kWrite ? " writes "
-                                : " atomically changes ";
+void Checker::report(
+    FindingKind kind, std::uintptr_t pc, std::uint32_t other_pc,
+    const std::function<std::string(const std::string&, const std::string&)>& text) {
+  Launch& launch = worker_.launch();
+  const Location where = locate(launch.module, pc);
+  const Location other =
+      other_pc == 0 ? Location{} : locate(launch.module, module_base_ + other_pc);
+  const std::string here = place_text(where), there = place_text(other);
+  launch.add(kind, where, other,
+             text_of(other_pc == 0 ? " at " : " between " + there + " and ", here, "\n",
+                     text(here, there)));
+  if (launch.stop) worker_.abandon();
 }
 
-void Checker::count(Shadow& shadow, bool is_global, std::size_t bytes, Kind kind) {
-  if (kind != Kind::kWrite) {
-    shadow.loaded += bytes;
-    shared_reads_ += !is_global;
-  }
-  if (kind != Kind::kRead) shadow.stored += bytes;
-}
-
-void Checker::check_bytes(const Place& place, const char* address, std::size_t bytes, Kind kind,
-                          std::uintptr_t pc, const char* what) {
+void Checker::check_bytes(const Touch& touch) {
+  const auto& [address, bytes, kind, pc, step, place] = touch;
   Shadow& shadow = *place.shadow;
-  const auto offset = static_cast<std::size_t>(address - place.begin);
-  if (shadow.forbidden && shadow.forbidden.bits(offset, bytes) != 0)
-    outside(address, bytes, kind, pc);
-  if (counts_) count(shadow, place.is_global, bytes, kind);
-  const auto call = [what] { return what == nullptr ? "" : text_of(" calls ", what, ", which"); };
+  const std::size_t offset = touch.offset();
+  if (shadow.forbidden && shadow.forbidden.bits(offset, bytes) != 0) outside(touch);
+  if (counts_) {
+    if (kind != Kind::kWrite) {
+      shadow.traffic.loaded_bytes += bytes;
+      shared_reads += !place.is_global;
+    }
+    if (kind != Kind::kRead) shadow.traffic.stored_bytes += bytes;
+  }
+  const auto call = [&, by = step] {
+    return by == nullptr ? "" : text_of(" calls ", agent(by->agent).what, ", which");
+  };
   if (shadow.pending && shadow.pending.bits(offset, bytes) != 0)
     stop(kAsyncCopy, pc,
-         text_of(call(), kind == Kind::kRead ? " reads " : " changes ",
-                 address_text(place, address, bytes),
+         text_of(call(), kind == Kind::kRead ? " reads " : " changes ", address_text(touch),
                  ": the target of a cp.async that its thread has not waited for."));
-  if (kind != Kind::kWrite && !shadow.initialized.has_all(offset, bytes) &&
-      is_new(kUninitialized, pc, 0)) {
-    const Location where = locate(worker_.launch().module, pc);
-    found(kUninitialized, where, {},
-          text_of(" at ", place_text(where), "\n", worker_.describe(), call(), " reads ",
-                  address_text(place, address, bytes), ", which nobody has written."));
-  }
+  if (kind != Kind::kWrite && !shadow.initialized.has_all(offset, bytes))
+    found(kUninitialized, pc, 0, [&](const std::string&, const std::string&) {
+      return text_of(worker_.describe(), call(), " reads ", address_text(touch),
+                     ", which nobody has written.");
+    });
   if (kind != Kind::kRead) shadow.initialized.insert(offset, bytes);
 }
 
-void Checker::check(const Place& place, const char* address, std::size_t bytes, Kind kind,
-                    std::uintptr_t pc) {
-  check_bytes(place, address, bytes, kind, pc, nullptr);
-  const Access me{.time = time_of(thread_),
-                  .pc = static_cast<std::uint32_t>(pc - module_base_),
-                  .thread = static_cast<std::uint16_t>(thread_),
-                  .atomic = kind == Kind::kAtomic};
+void Checker::check(const Touch& touch) {
+  check_bytes(touch);
+  const AsyncStep* const step = touch.step;
+  const Place& place = touch.place;
+  const Access me{.time = step == nullptr ? time_of(thread_) : step->time,
+                  .pc = static_cast<std::uint32_t>(touch.pc - module_base_),
+                  .thread = static_cast<std::uint16_t>(step == nullptr ? thread_ : step->agent),
+                  .atomic = touch.kind == Kind::kAtomic};
   const auto conflicts = [&](const Cell& cell, int slot) {
-    return !ordered_before_me(cell.time[slot], cell.who[slot] & 0x7fff, place.is_global);
+    const std::uint32_t time = cell.time[slot];
+    const unsigned actor = cell.who[slot] & 0x7fff;
+    return step == nullptr ? !ordered_before_me(time, actor, place.is_global)
+                           : !ordered_before(*step, time, actor, place.is_global);
   };
-  const auto [first, end] =
-      place.shadow->cells.of(static_cast<std::size_t>(address - place.begin), bytes);
-  if (kind != Kind::kRead) {
-    for (Cell* cell = first; cell != end; ++cell) {
-      if (conflicts(*cell, Cell::kWriter) && !(me.atomic && cell->get(Cell::kWriter).atomic))
-        conflict_with(*cell, Cell::kWriter, place, address, bytes, kind, pc);
-      for (const int reader : {Cell::kReader, Cell::kOtherReader})
-        if (conflicts(*cell, reader)) conflict_with(*cell, reader, place, address, bytes, kind, pc);
-      cell->set(Cell::kWriter, me);
-    }
-    return;
-  }
+  const auto [first, end] = place.shadow->cells.of(touch.offset(), touch.bytes);
   for (Cell* cell = first; cell != end; ++cell) {
     const auto same_warp = [&] {
       return cell->who[Cell::kReader] / kWarpSize == cell->who[Cell::kOtherReader] / kWarpSize;
     };
     // Most reads are of what many threads have read since the last barrier: there is nothing to
     // add.
-    if (cell->time[Cell::kWriter] < barrier_time_ &&
+    if (touch.kind == Kind::kRead && step == nullptr && cell->time[Cell::kWriter] < barrier_time_ &&
         (cell->who[Cell::kWriter] & 0x7fffu) < kMostThreads &&
         cell->time[Cell::kReader] >= barrier_time_ &&
         cell->time[Cell::kOtherReader] >= barrier_time_ && !same_warp() &&
         (cell->time[Cell::kWriter] >= block_start_ || cell->time[Cell::kWriter] < launch_start_ ||
          !place.is_global))
       continue;
-    if (conflicts(*cell, Cell::kWriter))
-      conflict_with(*cell, Cell::kWriter, place, address, bytes, kind, pc);
+    if (conflicts(*cell, Cell::kWriter)) {
+      if (!me.atomic || !cell->get(Cell::kWriter).atomic)
+        conflict_with(*cell, Cell::kWriter, touch);
+    } else if (step != nullptr) {
+      check_proxy(*cell, touch);
+    }
+    if (touch.kind != Kind::kRead) {
+      for (const int reader : {Cell::kReader, Cell::kOtherReader})
+        if (conflicts(*cell, reader)) conflict_with(*cell, reader, touch);
+      cell->set(Cell::kWriter, me);
+      continue;
+    }
     // Of unordered readers two are kept, from different warps if possible: a later writer that is
     // ordered after both is most likely ordered after all.
     const auto mine = [&](int slot) {
@@ -319,7 +338,8 @@ void Checker::check(const Place& place, const char* address, std::size_t bytes, 
     };
     if (mine(Cell::kReader) || !conflicts(*cell, Cell::kReader)) {
       cell->set(Cell::kReader, me);
-    } else if (mine(Cell::kOtherReader) || !conflicts(*cell, Cell::kOtherReader) ||
+    } else if (step != nullptr || mine(Cell::kOtherReader) ||
+               !conflicts(*cell, Cell::kOtherReader) ||
                (same_warp() && cell->time[Cell::kReader] >= block_start_)) {
       cell->set(Cell::kOtherReader, me);
     }
@@ -328,8 +348,8 @@ void Checker::check(const Place& place, const char* address, std::size_t bytes, 
 
 // ---- words --------------------------------------------------------------------------------------
 
-std::string Checker::address_text(const Place& place, const char* address,
-                                  std::size_t bytes) const {
+std::string Checker::address_text(const Touch& touch) const {
+  const auto& [address, bytes, kind, pc, step, place] = touch;
   const std::string size = bytes > 1 ? bytes_text(bytes) + " of " : "";
   if (!place.is_global) return size + shared_text(worker_, address);
   // Which argument of the kernel points into this allocation, and how far from there the address
@@ -353,27 +373,8 @@ std::string Checker::address_text(const Place& place, const char* address,
                  bytes_text(place.bytes));
 }
 
-bool Checker::is_new(FindingKind kind, std::uintptr_t pc, std::uint32_t other_pc) {
-  return reported_.insert({static_cast<std::uintptr_t>(kind), pc, other_pc}).second;
-}
-
-void Checker::found(FindingKind kind, const Location& where, const Location& other,
-                    const std::string& text) {
-  Launch& launch = worker_.launch();
-  launch.add(kind, where, other, text);
-  if (launch.stop) worker_.abandon();
-}
-
 void Checker::stop(FindingKind kind, std::uintptr_t pc, const std::string& text) {
   worker_.fail(kind, locate(worker_.launch().module, pc), worker_.describe() + text);
-}
-
-// What tells a thread that an agent is done.
-const char* Checker::how_it_ends(std::string_view what) {
-  if (what == "tma_load()") return "wait() for its barrier comes first.";
-  if (what == "wgmma()")
-    return "a wgmma_wait() that covers it comes first, and a barrier for other threads.";
-  return "tma_wait() or tma_wait_read() comes first, and a barrier for other threads.";
 }
 
 // Why the order of two accesses is not known, for the later one's actor and the earlier access.
@@ -405,38 +406,34 @@ Checker::Rounds Checker::rounds(const Access& other, const AsyncStep* step,
   if (sync.file == nullptr || sync.function == nullptr) return {};
   const Module& module = worker_.launch().module;
   const std::uintptr_t before = module_base_ + other.pc;
-  const Location now = locate_outermost(module, pc), then = locate_outermost(module, before);
+  const CodePlace code = look_up(module, pc), code_before = look_up(module, before);
+  const Location &now = code.outermost, &then = code_before.outermost;
   const std::string file = location_of(sync).file, function = sync.function;
   const std::string name = function.substr(0, function.find('<'));
-  if (now.file != file || then.file != file || !is_in_function(module, pc, name) ||
-      !is_in_function(module, before, name))
+  if (now.file != file || then.file != file || !code.is_in(name) || !code_before.is_in(name))
     return {};
   const bool now_above = now.line < sync.line, then_above = then.line < sync.line;
   const bool now_below = now.line > sync.line, then_below = then.line > sync.line;
   return {sync.line, now_above && then_below, then_above && now_below};
 }
 
-void Checker::conflict_with(const Cell& cell, int slot, const Place& place, const char* address,
-                            std::size_t bytes, Kind kind, std::uintptr_t pc,
-                            const AsyncStep* step) {
+void Checker::conflict_with(const Cell& cell, int slot, const Touch& touch) {
   const Access other = cell.get(slot);
-  if (!is_new(kRace, pc, other.pc)) return;
-  const Module& module = worker_.launch().module;
-  const Location where = locate(module, pc), before = locate(module, module_base_ + other.pc);
-  const char* const then = slot != Cell::kWriter ? " read it at "
-                           : other.atomic        ? " atomically changed it at "
-                                                 : " wrote it at ";
-  const Rounds in = rounds(other, step, pc);
-  const auto with_round = [](const Location& at, bool is_next) {
-    return place_text(at) + (is_next ? ", already in the next round of the loop" : "");
-  };
-  found(
-      kRace, where, before,
-      text_of(" between ", place_text(before), " and ", place_text(where), "\n",
-              actor_text(step == nullptr ? thread_ : step->agent, time_), verb(kind),
-              address_text(place, address, bytes), " at ", with_round(where, in.now_is_next), ";\n",
-              actor_text(other.thread, other.time), then, with_round(before, in.then_is_next),
-              why_unordered(other, step, in.now_is_next || in.then_is_next ? in.line_of_sync : 0)));
+  const AsyncStep* const step = touch.step;
+  found(kRace, touch.pc, other.pc, [&](const std::string& where, const std::string& before) {
+    const char* const then = slot != Cell::kWriter ? " read it at "
+                             : other.atomic        ? " atomically changed it at "
+                                                   : " wrote it at ";
+    const Rounds in = rounds(other, step, touch.pc);
+    const auto next = [](bool is_next) {
+      return is_next ? ", already in the next round of the loop" : "";
+    };
+    return text_of(
+        actor_text(step == nullptr ? thread_ : step->agent, time_), verb(touch.kind),
+        address_text(touch), " at ", where, next(in.now_is_next), ";\n",
+        actor_text(other.thread, other.time), then, before, next(in.then_is_next),
+        why_unordered(other, step, in.now_is_next || in.then_is_next ? in.line_of_sync : 0));
+  });
 }
 
 // "thread (3, 0, 0) of block (0, 0, 0)", or "tma_load() by" such a thread.
@@ -452,6 +449,13 @@ std::string Checker::actor_text(unsigned actor, std::uint32_t time) const {
                  worker_.describe(thread, block->block));
 }
 
+// threadIdx and its kin.
+static bool is_builtin_variable(const void* address) {
+  for (const uint3* variable : {&threadIdx, &blockIdx, &blockDim, &gridDim})
+    if (address >= variable && address < variable + 1) return true;
+  return false;
+}
+
 bool Checker::is_argument(const char* address) const {
   const KernelCall& call = worker_.launch().call;
   const auto inside = [address](const void* begin, std::size_t bytes) {
@@ -463,7 +467,8 @@ bool Checker::is_argument(const char* address) const {
 }
 
 // Not shared memory, not an allocation, or a forbidden part of one.
-void Checker::outside(const char* address, std::size_t bytes, Kind kind, std::uintptr_t pc) {
+void Checker::outside(const Touch& touch) {
+  const auto& [address, bytes, kind, pc, step, nowhere] = touch;
   const char* const does = verb(kind);
   const std::uintptr_t value = reinterpret_cast<std::uintptr_t>(address);
   const Module& module = worker_.launch().module;
@@ -473,12 +478,13 @@ void Checker::outside(const char* address, std::size_t bytes, Kind kind, std::ui
     if (near == nullptr) near = memory.nearest(address);
     if (near == nullptr)
       stop(kOutOfBounds, pc, text_of(does, "device memory that is not allocated."));
-    const Place place{&near->shadow, near->begin, near->bytes, true};
+    const Touch beside{address, bytes, kind,
+                       pc,      step,  {&near->shadow, near->begin, near->bytes, true}};
     const char* const how = address < near->begin ? ": before the start of the allocation."
                             : address + bytes > near->begin + near->bytes
                                 ? ": after the end of the allocation."
                                 : ": inside the allocation, but outside the tensor.";
-    stop(kOutOfBounds, pc, text_of(does, address_text(place, address, bytes), how));
+    stop(kOutOfBounds, pc, text_of(does, address_text(beside), how));
   }
   const char* const begin = shared_.dynamic();
   const char* const end = begin + shared_.dynamic_bytes();

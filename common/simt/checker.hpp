@@ -2,20 +2,13 @@
 // shared and device memory.
 //
 // README.md says what a race is and what orders two accesses. What counts is the order, not when
-// the accesses happened. Of the readers of a word two are remembered, and of its writers the last:
-// where more threads read a word, the order may decide whether a race with a later writer is found,
-// and of several races in one word which one is reported. Each synchronization advances the clock.
-// What was ordered before one thread is passed on:
-// - by __syncwarp(mask), to the lanes in the mask;
-// - by an atomic operation of a thread that has called __threadfence(): to a thread with a later
-//   atomic operation on the address, and to the lanes and the block that it then synchronizes with;
-// - by an arrival at an mbarrier or a named barrier, to the threads that wait for it.
-// The part that is for Hopper only is in hopper_checks.cpp.
+// the accesses happened: each synchronization advances the clock, and passes on what was ordered
+// before one thread. The part that is for Hopper only is in hopper_checks.cpp.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <map>
+#include <functional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -24,7 +17,6 @@
 #include <vector>
 
 #include "common/simt/clocks.hpp"
-#include "common/simt/register_watch.hpp"
 #include "common/simt/shadow.hpp"
 #include "common/simt/simt.hpp"
 
@@ -32,6 +24,34 @@ namespace flash::simt {
 
 class Worker;
 class SharedMemory;
+
+// The registers that a thread's wgmma use: arrays on the thread's stack. From wgmma() to the wait
+// that covers it nobody may touch D, nor write A; and an access before wgmma() needs a
+// wgmma_fence() in between.
+struct RegisterRange {
+  const char* begin;
+  const char* end;
+  bool is_d;
+  std::uint64_t last_product = 0;  // the number of the last wgmma that uses it
+  bool in_flight = false;
+  std::uintptr_t pc = 0;       // of that wgmma
+  std::uintptr_t touched = 0;  // from where, since the last wgmma_fence(); 0: not at all
+
+  bool overlaps(const char* from, std::size_t bytes) const {
+    return from < end && from + bytes > begin;
+  }
+};
+
+struct RegisterWatch {
+  std::vector<RegisterRange> ranges{};
+  bool has_fenced = false;
+
+  void fence();
+  // The products up to this number are over for the thread.
+  void end_products(std::uint64_t last);
+  // The range, which is remembered from now on. Others that overlap it are forgotten.
+  RegisterRange& use(const char* begin, std::size_t bytes, bool is_d);
+};
 
 class Checker {
  public:
@@ -102,8 +122,7 @@ class Checker {
   void use_registers(unsigned thread, const void* begin, std::size_t bytes, bool is_d,
                      std::uint64_t product, std::uintptr_t pc);
 
-  // By all blocks since the last call.
-  std::uint64_t take_shared_reads() { return std::exchange(shared_reads_, 0); }
+  static std::uint64_t shared_reads;  // since reset_counters()
 
  private:
   static constexpr unsigned kMostThreads = 1024, kWarpSize = 32;
@@ -116,56 +135,67 @@ class Checker {
     bool is_global = false;
   };
 
-  void check(const Place& place, const char* address, std::size_t bytes, Kind kind,
-             std::uintptr_t pc);
-  // Whether they may be accessed, and were written. `what`: by what the thread calls; nullptr: by
-  // its own code.
-  void check_bytes(const Place& place, const char* address, std::size_t bytes, Kind kind,
-                   std::uintptr_t pc, const char* what);
-  // `step`: the access is an agent's.
-  void conflict_with(const Cell& cell, int slot, const Place& place, const char* address,
-                     std::size_t bytes, Kind kind, std::uintptr_t pc,
-                     const AsyncStep* step = nullptr);
+  // An access: of the running thread, or of an agent in `step`.
+  struct Touch {
+    const char* address;
+    std::size_t bytes;
+    Kind kind;
+    std::uintptr_t pc;
+    const AsyncStep* step = nullptr;
+    Place place{};
+
+    std::size_t offset() const { return static_cast<std::size_t>(address - place.begin); }
+  };
+
+  void check(const Touch& touch);
+  // Whether they may be accessed, and were written.
+  void check_bytes(const Touch& touch);
+  void conflict_with(const Cell& cell, int slot, const Touch& touch);
   std::string actor_text(unsigned actor, std::uint32_t time) const;
-  static const char* how_it_ends(std::string_view what);
   std::string why_unordered(const Access& other, const AsyncStep* step, int line_of_sync) const;
   struct Rounds {  // of a loop, that two accesses are in
     int line_of_sync = 0;
     bool now_is_next = false, then_is_next = false;
   };
   Rounds rounds(const Access& other, const AsyncStep* step, std::uintptr_t pc) const;
-  void share_agents();
-  void share_rows(unsigned first, std::uint32_t lanes, std::uint32_t time);
   void check_registers(const char* begin, std::size_t bytes, bool is_write, std::uintptr_t pc);
-  void widen();
-  std::uint32_t* row(unsigned thread) const { return wide_.data() + thread * kMostActors; }
+  std::uint32_t* row(unsigned thread) const { return known_.data() + thread * kMostActors; }
   template <class Use>
   void for_each_actor(Use use) const {
     for (unsigned thread = 0; thread < threads_; ++thread) use(thread);
     for (unsigned i = 0; i < agents_.size(); ++i) use(kFirstAgent + i);
   }
+  // For each that a thread of the warp of `first` may know of.
+  template <class Use>
+  void for_each_known(unsigned first, Use use) const {
+    if (is_wide_) return for_each_actor(use);
+    for (unsigned lane = 0; lane < kWarpSize; ++lane) use(first + lane);
+  }
   bool ordered_before(const AsyncStep& step, std::uint32_t time, unsigned actor,
                       bool is_global) const;
-  void check_proxy(const AsyncStep& step, const Cell& cell, const Place& place, const char* address,
-                   std::size_t bytes, Kind kind);
-  bool find_place(const char* address, std::size_t bytes, Place& place) const;
-  void outside(const char* address, std::size_t bytes, Kind kind, std::uintptr_t pc);
+  void check_proxy(const Cell& cell, const Touch& touch);
+  bool find_place(Touch& touch) const;
+  void outside(const Touch& touch);
   std::uint32_t tick();
   bool is_argument(const char* address) const;
-  static const char* verb(Kind kind);
-  void count(Shadow& shadow, bool is_global, std::size_t bytes, Kind kind);
   bool ordered_before_me(std::uint32_t time, unsigned thread, bool is_global) const;
   bool released_to_me(std::uint32_t time, unsigned thread) const;
   bool told_to_me(std::uint32_t time, unsigned thread) const;
   std::uint32_t start_of_block_at(std::uint32_t time) const;
   void synchronize(const void* address, bool is_global);
 
-  void found(FindingKind kind, const Location& where, const Location& other,
-             const std::string& text);  // the kernel goes on
+  // The kernel goes on. text(where, other) is for the code at `pc` and, if it is not 0, at
+  // `other_pc` in the module; of findings at the same places only the first is kept.
+  template <class Text>
+  void found(FindingKind kind, std::uintptr_t pc, std::uint32_t other_pc, Text text) {
+    if (reported_.insert({static_cast<std::uintptr_t>(kind), pc, other_pc}).second)
+      report(kind, pc, other_pc, text);
+  }
+  void report(FindingKind kind, std::uintptr_t pc, std::uint32_t other_pc,
+              const std::function<std::string(const std::string&, const std::string&)>& text);
   // Ends the kernel; the message begins with the running thread.
   [[noreturn]] void stop(FindingKind kind, std::uintptr_t pc, const std::string& text);
-  bool is_new(FindingKind kind, std::uintptr_t pc, std::uint32_t other_pc);
-  std::string address_text(const Place& place, const char* address, std::size_t bytes) const;
+  std::string address_text(const Touch& touch) const;
   std::uint32_t time_of(unsigned thread) const {
     return clock_[thread] > barrier_time_ ? clock_[thread] : barrier_time_;
   }
@@ -175,7 +205,8 @@ class Checker {
   std::uint64_t number_of_launch_ = 0;
   unsigned threads_ = 0;  // of the block
   unsigned thread_ = 0;
-  const char* stack_begin_ = nullptr;  // of the running thread
+  const std::uint32_t* known_to_me_ = nullptr;  // the running thread's row of known_
+  const char* stack_begin_ = nullptr;           // of the running thread
   std::uintptr_t module_base_ = 0;
 
   // Every synchronization advances it; it never goes back. One for the process, since memory
@@ -190,8 +221,11 @@ class Checker {
   };
   std::vector<Started> blocks_;                      // of this launch, by time
   std::array<std::uint32_t, kMostThreads> clock_{};  // at a thread's last own synchronization
-  // Of each lane of a thread's warp: ordered before the thread up to this time.
-  std::array<std::array<std::uint32_t, kWarpSize>, kMostThreads> known_{};
+  // For each thread a row of kMostActors times: accesses before them are ordered before the thread.
+  // Only those of its own warp count, unless the block is wide. Times of earlier blocks are left:
+  // they are before all accesses of this block.
+  LazyArray<std::uint32_t> known_{std::size_t{kMostThreads} * kMostActors};
+  bool is_wide_ = false;  // it uses agents, or what orders threads of several warps
   std::array<std::uint32_t, kMostThreads> fenced_{};  // at the last __threadfence(); 0: none
   // By address: what is told there.
   std::unordered_map<const void*, Knowledge> global_releases_, shared_releases_;
@@ -200,10 +234,6 @@ class Checker {
   Knowledge acquired_by_block_;                       // before it
   std::set<std::array<std::uintptr_t, 3>> reported_;
 
-  // Once the block uses what needs it: for each thread a row of kMostActors times; accesses before
-  // them are ordered before the thread.
-  bool is_wide_ = false;
-  LazyArray<std::uint32_t> wide_;
   struct Agent {
     const char* what;  // "tma_load()"
     unsigned thread;   // that asked it last
@@ -213,7 +243,6 @@ class Checker {
   const Agent& agent(unsigned number) const { return agents_[number - kFirstAgent]; }
   std::array<std::vector<std::uint32_t>, kMostThreads> proxy_fences_{};  // their times
   std::array<RegisterWatch, kMostThreads> registers_{};
-  std::uint64_t shared_reads_ = 0;
   bool counts_ = true;
 };
 
@@ -226,13 +255,9 @@ inline bool Checker::released_to_me(std::uint32_t time, unsigned thread) const {
 }
 
 inline bool Checker::ordered_before_me(std::uint32_t time, unsigned thread, bool is_global) const {
-  if (time >= block_start_) {
-    if (thread < kMostThreads &&
-        (time < barrier_time_ || thread == thread_ ||
-         (thread / kWarpSize == thread_ / kWarpSize && time < known_[thread_][thread % kWarpSize])))
-      return true;
-    return (is_wide_ && time < row(thread_)[thread]) || released_to_me(time, thread);
-  }
+  if (time >= block_start_)
+    return (thread < kMostThreads && (time < barrier_time_ || thread == thread_)) ||
+           time < known_to_me_[thread] || released_to_me(time, thread);
   // Shared memory is new for each block, and earlier launches are over.
   return !is_global || time < launch_start_ || released_to_me(time, thread);
 }

@@ -21,7 +21,7 @@ struct Knowledge {
   void merge(const Knowledge& other);
 };
 
-// Those that access memory: the threads of a block by their numbers, and from kMostActors / 2 on
+// Those that access memory: the threads of a block by their numbers, and from kFirstAgent on
 // *agents*, which do it asynchronously: the copies that land at an mbarrier, the stores of a
 // thread, the wgmma of a warpgroup. Beyond the most, agents share the last number.
 inline constexpr unsigned kFirstAgent = 1024, kMostActors = 1280;

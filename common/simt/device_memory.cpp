@@ -109,8 +109,7 @@ void DeviceMemory::change_users(int by) {
 
 void DeviceMemory::reset_traffic() {
   const std::scoped_lock lock(mutex_);
-  for (const auto& [offset, allocation] : allocations_)
-    allocation->shadow.loaded = allocation->shadow.stored = 0;
+  for (const auto& [offset, allocation] : allocations_) allocation->shadow.traffic = {};
 }
 
 }  // namespace flash::simt

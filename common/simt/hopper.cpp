@@ -11,15 +11,6 @@ namespace flash::simt {
 
 using enum FindingKind;
 
-void Hopper::start_block() {
-  mbarriers.start_block();
-  tma.start_block();
-  meetings.start_block();
-  wgmma.start_block();
-  named_barriers.start_block();
-  registers.start_block();
-}
-
 void Hopper::thread_returns() {
   wgmma.thread_returns();
   tma.thread_returns();
@@ -46,22 +37,22 @@ std::uint32_t shared_address_of(Worker& worker, const void* memory, const char* 
 
 // ---- device/hopper.hpp --------------------------------------------------------------------------
 
-void tma_wait(int groups, bool complete) {
-  running_worker("tma_wait()").hopper().tma.wait(groups, complete);
-}
-void wgmma(const WgmmaCall& call) {
-  running_worker("wgmma()").hopper().wgmma.issue(call, FLASH_HERE);
-}
-void wgmma_wait(int groups) { running_worker("wgmma_wait()").hopper().wgmma.wait(groups); }
+namespace {
+Hopper& hopper(const char* what = __builtin_FUNCTION()) { return running_worker(what).hopper(); }
+}  // namespace
+
+void tma_wait(int groups, bool complete) { hopper().tma.wait(groups, complete); }
+void wgmma(const WgmmaCall& call) { hopper().wgmma.issue(call, FLASH_HERE); }
+void wgmma_wait(int groups) { hopper().wgmma.wait(groups); }
 void set_registers(int count, bool takes, Site site) {
-  running_worker("setmaxnreg").hopper().registers.set(count, takes, site);
+  hopper("setmaxnreg").registers.set(count, takes, site);
 }
 
 }  // namespace flash::simt
 
 namespace flash {
 
-using simt::call_before, simt::running_worker;
+using simt::call_before, simt::hopper, simt::running_worker;
 
 std::uint32_t shared_address(const void* memory) {
   return simt::shared_address_of(running_worker("shared_address()"), memory, "shared_address()",
@@ -69,33 +60,25 @@ std::uint32_t shared_address(const void* memory) {
 }
 
 void init(Barrier& barrier, int arrivals) {
-  running_worker("init()").hopper().mbarriers.init(&barrier, arrivals, FLASH_HERE);
+  hopper().mbarriers.init(&barrier, arrivals, FLASH_HERE);
 }
-void fence_barrier_init() {
-  running_worker("fence_barrier_init()").hopper().mbarriers.fence_init();
-}
-void arrive(Barrier& barrier) {
-  running_worker("arrive()").hopper().mbarriers.arrive(&barrier, 0, FLASH_HERE);
-}
+void fence_barrier_init() { hopper().mbarriers.fence_init(); }
+void arrive(Barrier& barrier) { hopper().mbarriers.arrive(&barrier, 0, FLASH_HERE); }
 void arrive_expecting(Barrier& barrier, int bytes) {
-  running_worker("arrive_expecting()").hopper().mbarriers.arrive(&barrier, bytes, FLASH_HERE);
+  hopper().mbarriers.arrive(&barrier, bytes, FLASH_HERE);
 }
 void wait(Barrier& barrier, int parity, simt::Site site) {
-  running_worker("wait()").hopper().mbarriers.wait(&barrier, parity, site, FLASH_HERE);
+  hopper().mbarriers.wait(&barrier, parity, site, FLASH_HERE);
 }
 
 void tma_load(void* to, const TensorMap& map, Barrier& barrier, int column, int row, int head,
               int batch) {
-  running_worker("tma_load()")
-      .hopper()
-      .tma.load(to, &map, &barrier, {column, row, head, batch}, FLASH_HERE);
+  hopper().tma.load(to, &map, &barrier, {column, row, head, batch}, FLASH_HERE);
 }
 void tma_store(const TensorMap& map, const void* from, int column, int row, int head, int batch) {
-  running_worker("tma_store()")
-      .hopper()
-      .tma.store(&map, from, {column, row, head, batch}, FLASH_HERE);
+  hopper().tma.store(&map, from, {column, row, head, batch}, FLASH_HERE);
 }
-void tma_commit() { running_worker("tma_commit()").hopper().tma.commit(); }
+void tma_commit() { hopper().tma.commit(); }
 
 MatrixDescriptor matrix_descriptor(const void* tile, int leading, int stride) {
   const auto encode = [](int bytes) { return static_cast<std::uint64_t>((bytes & 0x3ffff) >> 4); };
@@ -104,16 +87,14 @@ MatrixDescriptor matrix_descriptor(const void* tile, int leading, int stride) {
   return {encode(static_cast<int>(address)) | encode(leading) << 16 | encode(stride) << 32 |
           std::uint64_t{1} << 62};
 }
-void wgmma_fence() { running_worker("wgmma_fence()").hopper().wgmma.fence(); }
-void wgmma_commit() { running_worker("wgmma_commit()").hopper().wgmma.commit(); }
+void wgmma_fence() { hopper().wgmma.fence(); }
+void wgmma_commit() { hopper().wgmma.commit(); }
 
 void sync_named(int id, int threads, simt::Site site) {
-  running_worker("sync_named").hopper().named_barriers.come("sync_named", id, threads, true, site);
+  hopper().named_barriers.come("sync_named", id, threads, true, site);
 }
 void arrive_named(int id, int threads, simt::Site site) {
-  running_worker("arrive_named")
-      .hopper()
-      .named_barriers.come("arrive_named", id, threads, false, site);
+  hopper().named_barriers.come("arrive_named", id, threads, false, site);
 }
 void fence_proxy_async() {
   if (simt::Checker* const checker = running_worker("fence_proxy_async()").checker())

@@ -17,7 +17,6 @@ class Hopper {
  public:
   explicit Hopper(Worker& worker) : worker_(worker) {}
 
-  void start_block();
   // The running thread is about to return; block_ends(): as the last one of its block.
   void thread_returns();
   void block_ends() {

@@ -15,48 +15,8 @@ using enum FindingKind;
 
 // ---- clocks -------------------------------------------------------------------------------------
 
-// Times of earlier blocks are left in the rows: they are before all accesses of this block.
-void Checker::widen() {
-  if (is_wide_) return;
-  is_wide_ = true;
-  if (!wide_) wide_ = LazyArray<std::uint32_t>(std::size_t{kMostThreads} * kMostActors);
-  for (unsigned thread = 0; thread < threads_; ++thread)
-    for (unsigned lane = 0; lane < kWarpSize; ++lane) {
-      std::uint32_t& known = row(thread)[thread / kWarpSize * kWarpSize + lane];
-      known = std::max(known, known_[thread][lane]);
-    }
-}
-
-// At a __syncthreads(): what one thread knows of the agents all know then.
-void Checker::share_agents() {
-  for (unsigned agent = kFirstAgent; agent < kFirstAgent + agents_.size(); ++agent) {
-    std::uint32_t known = 0;
-    for (unsigned thread = 0; thread < threads_; ++thread)
-      known = std::max(known, row(thread)[agent]);
-    for (unsigned thread = 0; thread < threads_; ++thread) row(thread)[agent] = known;
-  }
-}
-
-// At a __syncwarp().
-void Checker::share_rows(unsigned first, std::uint32_t lanes, std::uint32_t time) {
-  std::vector<std::uint32_t> known(kMostActors);
-  const auto for_each_member = [&](auto use) {
-    for (unsigned lane = 0; lane < kWarpSize; ++lane)
-      if (lanes >> lane & 1) use(first + lane);
-  };
-  for_each_member([&](unsigned member) {
-    const std::uint32_t* const its = row(member);
-    for_each_actor([&](unsigned actor) { known[actor] = std::max(known[actor], its[actor]); });
-  });
-  for_each_member([&](unsigned member) { known[member] = time; });
-  for_each_member([&](unsigned member) {
-    std::uint32_t* const its = row(member);
-    for_each_actor([&](unsigned actor) { its[actor] = known[actor]; });
-  });
-}
-
 std::uint32_t Checker::now() {
-  widen();
+  is_wide_ = true;
   return clock_[thread_] = tick();
 }
 
@@ -79,7 +39,7 @@ void Checker::acquire(unsigned thread, const SyncClock& clock) {
 }
 
 unsigned Checker::new_agent(const char* what) {
-  widen();
+  is_wide_ = true;
   if (kFirstAgent + agents_.size() < kMostActors) agents_.push_back({what, thread_});
   return kFirstAgent + static_cast<unsigned>(agents_.size()) - 1;
 }
@@ -96,7 +56,6 @@ void Checker::learn(SyncClock& clock, unsigned agent, std::uint32_t time) {
 // ---- agents -------------------------------------------------------------------------------------
 
 Checker::AsyncStep Checker::async_step(unsigned number, bool by_warpgroup, std::uintptr_t pc) {
-  widen();
   AsyncStep step{number, tick(), pc, by_warpgroup ? kNobody : thread_, {}};
   agent(number).thread = thread_;
   if (!by_warpgroup) {
@@ -130,50 +89,20 @@ void Checker::async_access(const AsyncStep& step, const void* address, std::size
   constexpr std::size_t kPiece = 64;  // what the shadow looks up at once
   const auto* begin = static_cast<const char*>(address);
   for (; bytes > kPiece; begin += kPiece, bytes -= kPiece) async_access(step, begin, kPiece, kind);
-  Place place;
-  if (!find_place(begin, bytes, place)) return outside(begin, bytes, kind, step.pc);
-  check_bytes(place, begin, bytes, kind, step.pc, agent(step.agent).what);
-  const Access me{.time = step.time,
-                  .pc = static_cast<std::uint32_t>(step.pc - module_base_),
-                  .thread = static_cast<std::uint16_t>(step.agent)};
-  const auto conflicts = [&](const Cell& cell, int slot) {
-    return !ordered_before(step, cell.time[slot], cell.who[slot] & 0x7fff, place.is_global);
-  };
-  const auto [first, end] =
-      place.shadow->cells.of(static_cast<std::size_t>(begin - place.begin), bytes);
-  for (Cell* cell = first; cell != end; ++cell) {
-    if (conflicts(*cell, Cell::kWriter))
-      conflict_with(*cell, Cell::kWriter, place, begin, bytes, kind, step.pc, &step);
-    else
-      check_proxy(step, *cell, place, begin, bytes, kind);
-    if (kind != Kind::kRead) {
-      for (const int reader : {Cell::kReader, Cell::kOtherReader})
-        if (conflicts(*cell, reader))
-          conflict_with(*cell, reader, place, begin, bytes, kind, step.pc, &step);
-      cell->set(Cell::kWriter, me);
-      continue;
-    }
-    const auto mine_or_ordered = [&](int slot) {
-      return (cell->who[slot] == me.thread && cell->time[slot] >= block_start_) ||
-             !conflicts(*cell, slot);
-    };
-    cell->set(mine_or_ordered(Cell::kReader) ? Cell::kReader : Cell::kOtherReader, me);
-  }
+  Touch touch{begin, bytes, kind, step.pc, &step};
+  if (!find_place(touch)) return outside(touch);
+  check(touch);
 }
 
 void Checker::async_write_starts(const AsyncStep& step, const void* address, std::size_t bytes) {
   async_access(step, address, bytes, Kind::kWrite);
-  Place place;
-  const auto* const begin = static_cast<const char*>(address);
-  if (find_place(begin, bytes, place))
-    place.shadow->initialized.remove(static_cast<std::size_t>(begin - place.begin), bytes);
+  Touch touch{static_cast<const char*>(address), bytes, Kind::kWrite, step.pc, &step};
+  if (find_place(touch)) touch.place.shadow->initialized.remove(touch.offset(), bytes);
 }
 
 void Checker::async_write_ends(const void* address, std::size_t bytes) {
-  Place place;
-  const auto* const begin = static_cast<const char*>(address);
-  if (find_place(begin, bytes, place))
-    place.shadow->initialized.insert(static_cast<std::size_t>(begin - place.begin), bytes);
+  Touch touch{static_cast<const char*>(address), bytes, Kind::kWrite, 0};
+  if (find_place(touch)) touch.place.shadow->initialized.insert(touch.offset(), bytes);
 }
 
 void Checker::access_by_emulator(const void* address, std::size_t bytes, bool is_write,
@@ -189,48 +118,43 @@ void Checker::proxy_fence() { proxy_fences_[thread_].push_back(now()); }
 
 // What a thread wrote to shared memory, an agent sees after a fence_proxy_async() by that thread
 // that is ordered before the agent's access.
-void Checker::check_proxy(const AsyncStep& step, const Cell& cell, const Place& place,
-                          const char* address, std::size_t bytes, Kind kind) {
+void Checker::check_proxy(const Cell& cell, const Touch& touch) {
   const Access write = cell.get(Cell::kWriter);
-  if (place.is_global || write.thread >= kMostThreads || write.time < block_start_) return;
+  if (touch.place.is_global || write.thread >= kMostThreads || write.time < block_start_) return;
   const std::vector<std::uint32_t>& fences = proxy_fences_[write.thread];
   const auto fence = std::upper_bound(fences.begin(), fences.end(), write.time);
-  if (fence != fences.end() && ordered_before(step, *fence, write.thread, false)) return;
-  if (!is_new(kFence, step.pc, write.pc)) return;
-  const Module& module = worker_.launch().module;
-  const Location where = locate(module, step.pc), before = locate(module, module_base_ + write.pc);
-  found(
-      kFence, where, before,
-      text_of(" between ", place_text(before), " and ", place_text(where), "\n",
-              actor_text(write.thread, write.time), " wrote ", address_text(place, address, bytes),
-              " at ", place_text(before), ", and ", agent(step.agent).what,
-              kind == Kind::kRead ? " reads" : " overwrites", " it at ", place_text(where),
-              ". The thread that wrote calls fence_proxy_async() first, and then a barrier tells "
-              "of it."));
+  if (fence != fences.end() && ordered_before(*touch.step, *fence, write.thread, false)) return;
+  found(kFence, touch.pc, write.pc, [&](const std::string& where, const std::string& before) {
+    return text_of(actor_text(write.thread, write.time), " wrote ", address_text(touch), " at ",
+                   before, ", and ", agent(touch.step->agent).what,
+                   touch.kind == Kind::kRead ? " reads" : " overwrites", " it at ", where,
+                   ". The thread that wrote calls fence_proxy_async() first, and then a barrier "
+                   "tells of it.");
+  });
 }
 
 // ---- registers ----------------------------------------------------------------------------------
 
 void RegisterWatch::fence() {
-  has_fenced_ = true;
-  for (RegisterRange& range : ranges_) range.touched = 0;
+  has_fenced = true;
+  for (RegisterRange& range : ranges) range.touched = 0;
 }
 
 void RegisterWatch::end_products(std::uint64_t last) {
-  for (RegisterRange& range : ranges_)
+  for (RegisterRange& range : ranges)
     if (range.last_product <= last) range.in_flight = false;
 }
 
 RegisterRange& RegisterWatch::use(const char* begin, std::size_t bytes, bool is_d) {
-  for (RegisterRange& range : ranges_)
+  for (RegisterRange& range : ranges)
     if (range.begin == begin && range.end == begin + bytes && range.is_d == is_d) return range;
-  std::erase_if(ranges_, [&](const RegisterRange& range) { return range.overlaps(begin, bytes); });
-  return ranges_.emplace_back(RegisterRange{begin, begin + bytes, is_d});
+  std::erase_if(ranges, [&](const RegisterRange& range) { return range.overlaps(begin, bytes); });
+  return ranges.emplace_back(RegisterRange{begin, begin + bytes, is_d});
 }
 
 void Checker::check_registers(const char* begin, std::size_t bytes, bool is_write,
                               std::uintptr_t pc) {
-  for (RegisterRange& range : registers_[thread_].ranges()) {
+  for (RegisterRange& range : registers_[thread_].ranges) {
     if (!range.overlaps(begin, bytes) || !(range.is_d || is_write)) continue;
     if (range.in_flight)
       stop(kAsyncCopy, pc,
@@ -246,18 +170,16 @@ void Checker::use_registers(unsigned thread, const void* begin, std::size_t byte
                             std::uint64_t product, std::uintptr_t pc) {
   RegisterWatch& watch = registers_[thread];
   RegisterRange& range = watch.use(static_cast<const char*>(begin), bytes, is_d);
-  if (!watch.has_fenced() || range.touched != 0) {
-    const Module& module = worker_.launch().module;
-    const Location where = locate(module, pc);
-    if (is_new(kFence, pc, 0))
-      found(kFence, where, {},
-            text_of(" at ", place_text(where), "\n", worker_.describe(thread),
-                    range.touched == 0
-                        ? " calls wgmma() before its first wgmma_fence()."
-                        : text_of(" accessed registers of ", is_d ? "D" : "A",
-                                  " of this wgmma() at ", place_text(locate(module, range.touched)),
-                                  ", and has not called wgmma_fence() since.")));
-  }
+  if (!watch.has_fenced || range.touched != 0)
+    found(kFence, pc, 0, [&](const std::string&, const std::string&) {
+      return text_of(
+          worker_.describe(thread),
+          range.touched == 0
+              ? " calls wgmma() before its first wgmma_fence()."
+              : text_of(" accessed registers of ", is_d ? "D" : "A", " of this wgmma() at ",
+                        place_text(locate(worker_.launch().module, range.touched)),
+                        ", and has not called wgmma_fence() since."));
+    });
   range.last_product = product;
   range.in_flight = true;
   range.pc = pc;

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <functional>
 #include <future>
-#include <iterator>
 #include <memory>
 #include <thread>
 
@@ -17,7 +16,6 @@
 #include "common/simt/faults.hpp"
 #include "common/simt/runtime.hpp"
 #include "common/simt/shared_memory.hpp"
-#include "common/simt/symbols.hpp"
 #include "common/simt/worker.hpp"
 
 namespace flash::simt {
@@ -28,6 +26,7 @@ namespace {
 // Each OS thread has stacks for a block, whose guards take 2048 of the 65000 mappings that a
 // process has.
 constexpr int kMostOsThreads = 24;
+constexpr std::size_t kMostFindings = 5;  // of a launch
 
 int threads_from_environment() {
   const int available = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 16);
@@ -50,9 +49,8 @@ Schedule schedule_from_environment() {
 struct State {
   std::mutex mutex;
   Schedule schedule = schedule_from_environment();
-  int os_threads = threads_from_environment();
-  std::uint64_t shared_reads = 0;
-  std::vector<Finding> findings;
+  const int os_threads = threads_from_environment();
+  std::vector<std::string> findings;
   std::string first_finding;
   std::uint64_t launches = 0;
   bool checking = false;
@@ -131,14 +129,14 @@ void forget_consequences(std::vector<Finding>& findings) {
 
 void Launch::add(FindingKind kind, const Location& where, const Location& other,
                  const std::string& text) {
-  const std::scoped_lock lock(mutex_);
-  if (findings_.size() >= kMostFindings) return;
+  const std::scoped_lock lock(mutex);
+  if (findings.size() >= kMostFindings) return;
   // A source line may be several instructions, and several OS threads may find the same.
-  for (const Finding& known : findings_)
+  for (const Finding& known : findings)
     if (known.kind == kind && known.where == where && known.other.line == other.line) return;
-  findings_.push_back(
-      {kind, call.name, where, other, text_of("kernel ", call.name, ": ", to_string(kind), text)});
-  if (findings_.size() == kMostFindings) stop = true;
+  findings.push_back(
+      {kind, where, other, text_of("kernel ", call.name, ": ", to_string(kind), text)});
+  if (findings.size() == kMostFindings) stop = true;
 }
 
 std::string place_text(const Location& where) {
@@ -150,8 +148,7 @@ int run(const KernelCall& call) {
     throw Unsupported(text_of(
         call.name, " is launched by a kernel; in the emulator only the host can launch kernels"));
   const Module& module = module_of(call.function);
-  if (const cudaError_t error = refused(call, module); error != cudaSuccess)
-    return set_last_error(error);
+  if (const cudaError_t error = refused(call, module); error != cudaSuccess) return result(error);
   note_enqueued("kernel " + std::string(call.name), call.stream);
   if (module.thread_local_initializer)
     throw Unsupported(text_of(call.name,
@@ -163,7 +160,7 @@ int run(const KernelCall& call) {
   const std::scoped_lock running(one_at_a_time);
   State& s = state();
   std::unique_lock lock(s.mutex);
-  Launch launch(call, module, s.schedule, ++s.launches);
+  Launch launch{call, module, s.schedule, ++s.launches};
   const std::uint64_t blocks = launch.blocks();
   s.checking |= call.checked;
   const std::uint64_t os_threads = call.checked ? 1 : std::min(blocks, std::uint64_t(s.os_threads));
@@ -184,12 +181,11 @@ int run(const KernelCall& call) {
   for (std::future<void>& other : others) other.get();
 
   lock.lock();
-  if (call.checked) s.shared_reads += worker_number(0).checker()->take_shared_reads();
-  if (launch.findings_.empty()) return cudaSuccess;
-  forget_consequences(launch.findings_);
-  if (s.first_finding.empty()) s.first_finding = launch.findings_.front().text;
-  std::move(launch.findings_.begin(), launch.findings_.end(), std::back_inserter(s.findings));
-  return set_last_error(cudaErrorLaunchFailure);
+  if (launch.findings.empty()) return cudaSuccess;
+  forget_consequences(launch.findings);
+  if (s.first_finding.empty()) s.first_finding = launch.findings.front().text;
+  for (Finding& finding : launch.findings) s.findings.push_back(std::move(finding.text));
+  return result(cudaErrorLaunchFailure);
 }
 
 // ---- simt.hpp -----------------------------------------------------------------------------------
@@ -197,13 +193,6 @@ int run(const KernelCall& call) {
 void set_schedule(const Schedule& schedule) {
   const std::scoped_lock lock(state().mutex);
   state().schedule = schedule;
-}
-
-void set_os_threads(int count) {
-  if (count < 1 || count > kMostOsThreads)
-    throw ArgumentError(text_of("count is ", count, "; it must be 1 to ", kMostOsThreads));
-  const std::scoped_lock lock(state().mutex);
-  state().os_threads = count;
 }
 
 Schedule parse_schedule(const std::string& text) {
@@ -238,7 +227,7 @@ const char* to_string(FindingKind kind) {
   return "unknown";
 }
 
-std::vector<Finding> take_findings() {
+std::vector<std::string> take_findings() {
   const std::scoped_lock lock(state().mutex);
   return std::exchange(state().findings, {});
 }
@@ -248,15 +237,12 @@ std::string first_finding() {
   return state().first_finding;
 }
 
-std::uint64_t shared_reads() {
-  const std::scoped_lock lock(state().mutex);
-  return state().shared_reads;
-}
+std::uint64_t shared_reads() { return Checker::shared_reads; }
 
 void reset_counters() {
   DeviceMemory::instance().reset_traffic();
+  Checker::shared_reads = 0;
   const std::scoped_lock lock(state().mutex);
-  state().shared_reads = 0;
   state().first_finding.clear();
 }
 
@@ -265,11 +251,11 @@ bool checking() {
   return state().checking;
 }
 
-Traffic traffic(const void* device_memory) {
+device::Traffic traffic(const void* device_memory) {
   const Allocation* const allocation = DeviceMemory::instance().find(device_memory);
   if (allocation == nullptr)
     throw ArgumentError("device_memory does not point to allocated device memory");
-  return {allocation->shadow.loaded, allocation->shadow.stored};
+  return allocation->shadow.traffic;
 }
 
 void forbid(const void* memory, std::size_t bytes) {

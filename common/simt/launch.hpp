@@ -13,28 +13,28 @@
 
 namespace flash::simt {
 
-struct Launch {
-  Launch(const KernelCall& call_, const Module& module_, const Schedule& schedule_,
-         std::uint64_t number_)
-      : call(call_), module(module_), schedule(schedule_), number(number_) {}
+struct Finding {
+  FindingKind kind;
+  Location where;
+  Location other;  // of a race: the access before
+  std::string text;
+};
 
+struct Launch {
   const KernelCall& call;
   const Module& module;
   Schedule schedule;
   std::uint64_t number;  // of this launch in the process
 
   std::atomic<bool> stop{false};  // set by a finding that ends the kernel
+  std::mutex mutex{};             // of the findings
+  std::vector<Finding> findings{};
 
   unsigned threads() const { return call.block.x * call.block.y * call.block.z; }
   std::uint64_t blocks() const { return std::uint64_t{call.grid.x} * call.grid.y * call.grid.z; }
 
   // Keeps a finding unless the same is there already. Sets `stop` when there are kMostFindings.
   void add(FindingKind kind, const Location& where, const Location& other, const std::string& text);
-
- private:
-  std::mutex mutex_;
-  std::vector<Finding> findings_;
-  friend int run(const KernelCall& call);
 };
 
 // The parts, one after the other.

@@ -40,8 +40,6 @@ class Mbarriers {
  public:
   explicit Mbarriers(Worker& worker) : worker_(worker) {}
 
-  void start_block() { barriers_.clear(); }
-
   // What the running thread calls, from code at `pc`.
   void init(const void* address, int arrivals, std::uintptr_t pc);
   void fence_init();

@@ -1,7 +1,8 @@
 // Implements module.hpp on the dynamic linker's list of loaded libraries and on binutils'
-// addr2line.
+// addr2line and readelf.
 #include "common/simt/module.hpp"
 
+#include <cxxabi.h>
 #include <link.h>
 #include <unistd.h>
 #include <unwind.h>
@@ -12,9 +13,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <vector>
 
 #include "common/error.hpp"
+#include "common/simt/simt.hpp"
 
 extern "C" void* __tls_get_addr(void*);
 
@@ -55,13 +58,7 @@ int look_at(dl_phdr_info* info, std::size_t, void* data) {
   return 1;
 }
 
-struct Found {
-  Location place;
-  Location outermost;
-  std::string function;  // that the outermost place is in: "kernel", "kernel<16>" or mangled
-};
-
-Found looked_up(const Module& module, std::uintptr_t address) {
+CodePlace looked_up(const Module& module, std::uintptr_t address) {
   char command[64];
   std::snprintf(command, sizeof command, "addr2line -f -i %#llx -e",
                 static_cast<unsigned long long>(address - module.base));
@@ -132,24 +129,12 @@ std::string shown_path(const std::string& file) {
   return file.starts_with(root) ? file.substr(root.size()) : file;
 }
 
-namespace {
-
-Found look_up(const Module& module, std::uintptr_t address) {
+CodePlace look_up(const Module& module, std::uintptr_t address) {
   static std::mutex mutex;
-  static std::map<std::uintptr_t, Found> known;  // addr2line is a process each time
+  static std::map<std::uintptr_t, CodePlace> known;  // addr2line is a process each time
   const std::scoped_lock lock(mutex);
   if (const auto found = known.find(address); found != known.end()) return found->second;
   return known[address] = looked_up(module, address);
-}
-
-}  // namespace
-
-Location locate(const Module& module, std::uintptr_t address) {
-  return look_up(module, address).place;
-}
-
-Location locate_outermost(const Module& module, std::uintptr_t address) {
-  return look_up(module, address).outermost;
 }
 
 CallsFromKernel calls_from_kernel(const Module& module, const void* top) {
@@ -167,7 +152,7 @@ CallsFromKernel calls_from_kernel(const Module& module, const void* top) {
   CallsFromKernel found;
   for (const std::uintptr_t call : walk.calls) {
     if (call < module.begin || call >= module.end) continue;
-    const Location inner = locate(module, call), outer = locate_outermost(module, call);
+    const auto [inner, outer, function] = look_up(module, call);
     if (!inner.file.ends_with(".cu")) continue;
     if (found.innermost.line == 0) found.innermost = inner;
     found.outermost = outer.file.ends_with(".cu") ? outer : inner;
@@ -175,11 +160,84 @@ CallsFromKernel calls_from_kernel(const Module& module, const void* top) {
   return found;
 }
 
-bool is_in_function(const Module& module, std::uintptr_t address, const std::string& name) {
-  const std::string function = look_up(module, address).function;
+bool CodePlace::is_in(const std::string& name) const {
   if (function == name || function.starts_with(name + "<")) return true;
   return !function.starts_with("_ZZ") &&  // what is local to a function
          function.find(std::to_string(name.size()) + name) != std::string::npos;
+}
+
+// ---- names and sizes of variables
+// ----------------------------------------------------------------
+
+namespace {
+
+// "flash::(anonymous namespace)::kernel(float*)::tile" -> "tile"
+std::string last_name(const std::string& mangled) {
+  int failed = 0;
+  char* const demangled = abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &failed);
+  std::string name = failed == 0 && demangled != nullptr ? demangled : mangled;
+  std::free(demangled);
+  const std::size_t colon = name.rfind("::");
+  return colon == std::string::npos ? name : name.substr(colon + 2);
+}
+
+struct Variable {
+  std::string mangled;
+  std::size_t begin, bytes;
+};
+
+struct Symbols {
+  std::vector<Variable> thread_locals;
+  std::map<std::uintptr_t, std::string> functions;  // by offset in the file, mangled
+};
+
+Symbols read_symbols(const Module& module) {
+  Symbols found;
+  read_lines("readelf -sW", module, [&](const std::string& line) {
+    // Num: Value Size Type Bind Vis Ndx Name
+    std::istringstream words(line);
+    std::string number, value, size, type, bind, visibility, index, name;
+    words >> number >> value >> size >> type >> bind >> visibility >> index >> name;
+    if (index == "UND") return;
+    const std::size_t begin = std::strtoull(value.c_str(), nullptr, 16),
+                      bytes = std::strtoull(size.c_str(), nullptr, 0);
+    if (type == "TLS") found.thread_locals.push_back({name, begin, bytes});
+    if (type == "FUNC") found.functions[begin] = name;
+  });
+  return found;
+}
+
+const Symbols& symbols_of(const Module& module) {
+  static std::mutex mutex;
+  static std::map<const Module*, Symbols> known;
+  const std::scoped_lock lock(mutex);
+  const auto [found, is_new] = known.try_emplace(&module);
+  if (is_new) found->second = read_symbols(module);
+  return found->second;
+}
+
+}  // namespace
+
+Symbol thread_local_symbol(const Module& module, std::size_t offset) {
+  for (const Variable& variable : symbols_of(module).thread_locals)
+    if (offset >= variable.begin && offset < variable.begin + variable.bytes)
+      return {last_name(variable.mangled), variable.begin};
+  return {};
+}
+
+std::size_t static_shared_bytes(const Module& module, const void* kernel) {
+  const Symbols& symbols = symbols_of(module);
+  const auto function =
+      symbols.functions.find(reinterpret_cast<std::uintptr_t>(kernel) - module.base);
+  if (function == symbols.functions.end()) return 0;
+  const std::string& name = function->second;
+  // Itanium ABI: Z function E name; a function of extern "C" as its length and name.
+  const std::string prefix =
+      "_ZZ" + (name.starts_with("_Z") ? name.substr(2) : std::to_string(name.size()) + name) + "E";
+  std::size_t bytes = 0;
+  for (const Variable& variable : symbols.thread_locals)
+    if (variable.mangled.starts_with(prefix)) bytes += variable.bytes;
+  return bytes;
 }
 
 }  // namespace flash::simt

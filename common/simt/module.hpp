@@ -1,4 +1,5 @@
-// The library of a kernel: its place in memory, its thread_local variables, and its source lines.
+// The library of a kernel: its place in memory, its thread_local variables, and its source lines;
+// the lines and names by binutils.
 #pragma once
 
 #include <cstddef>
@@ -6,9 +7,14 @@
 #include <functional>
 #include <string>
 
-#include "common/simt/simt.hpp"
-
 namespace flash::simt {
+
+struct Location {
+  std::string file;  // relative to the repository where it lies in it
+  int line = 0;      // 0: unknown
+
+  bool operator==(const Location&) const = default;
+};
 
 struct Module {
   std::string path;
@@ -31,15 +37,22 @@ inline std::uintptr_t call_before(const void* address) {
   return reinterpret_cast<std::uintptr_t>(address) - 1;
 }
 
-// The source line of the instruction at `address`: of the functions inlined there, the innermost
-// one in a .cu file, since a student does not look into headers. Runs addr2line; without it, or
-// without line tables, the line is 0.
-Location locate(const Module& module, std::uintptr_t address);
+// The source lines of an instruction.
+struct CodePlace {
+  // Of the functions inlined there, the innermost one in a .cu file, since a student does not look
+  // into headers.
+  Location place;
+  Location outermost;    // in the function that others were inlined into
+  std::string function;  // that one: "kernel", "kernel<16>" or mangled
 
-// The line of the instruction in the function that others were inlined into.
-Location locate_outermost(const Module& module, std::uintptr_t address);
-// Whether that function is called `name`, without namespaces; no lambda in it.
-bool is_in_function(const Module& module, std::uintptr_t address, const std::string& name);
+  // Whether that function is called `name`, without namespaces; no lambda in it.
+  bool is_in(const std::string& name) const;
+};
+// Runs addr2line; without it, or without line tables, the lines are 0.
+CodePlace look_up(const Module& module, std::uintptr_t address);
+inline Location locate(const Module& module, std::uintptr_t address) {
+  return look_up(module, address).place;
+}
 
 // Of the calls that led here, on a stack that begins at `top`: the innermost and the outermost line
 // in the module's .cu files. Line 0: there is none.
@@ -55,5 +68,18 @@ void read_lines(const std::string& command, const Module& module,
 
 // `file` relative to the repository where it lies in it.
 std::string shown_path(const std::string& file);
+
+struct Symbol {
+  std::string name;        // "tile"; empty: unknown
+  std::size_t offset = 0;  // where it begins among the module's thread_local variables
+};
+
+// The thread_local variable (a __shared__ one) at `offset` in the module's thread-local memory.
+// Runs readelf.
+Symbol thread_local_symbol(const Module& module, std::size_t offset);
+
+// The bytes of the __shared__ variables in `kernel`, without those in functions that it calls. Runs
+// readelf, once a module.
+std::size_t static_shared_bytes(const Module& module, const void* kernel);
 
 }  // namespace flash::simt

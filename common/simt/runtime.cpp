@@ -8,13 +8,15 @@
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "common/simt/device_memory.hpp"
 #include "common/simt/faults.hpp"
 #include "common/simt/include/cuda_runtime_api.h"
+#include "common/simt/module.hpp"
 #include "common/simt/shared_memory.hpp"
 #include "common/simt/simt.hpp"
-#include "common/simt/symbols.hpp"
 
 struct CUstream_st {
   unsigned flags;
@@ -29,11 +31,6 @@ namespace {
 
 thread_local cudaError_t last_error = cudaSuccess;
 
-cudaError_t result(cudaError_t error) {
-  if (error != cudaSuccess) last_error = error;
-  return error;
-}
-
 struct FunctionLimits {
   std::mutex mutex;
   std::unordered_map<const void*, std::size_t> dynamic_shared;
@@ -46,7 +43,8 @@ FunctionLimits& function_limits() {
 // What host code asked for since reset_host_calls().
 struct Noted {
   std::mutex mutex;
-  HostCalls calls;
+  std::vector<std::pair<std::string, const void*>> enqueued;  // "kernel flash_forward", its stream
+  std::vector<std::string> waits;                             // "cudaDeviceSynchronize"
   std::size_t bytes_before = 0;
 };
 Noted& noted() {
@@ -55,7 +53,7 @@ Noted& noted() {
 }
 void note_wait(const char* what) {
   const std::scoped_lock lock(noted().mutex);
-  noted().calls.waits.push_back(what);
+  noted().waits.push_back(what);
 }
 
 // The allocation that [memory, memory + bytes) lies inside of, or nullptr.
@@ -130,22 +128,31 @@ constexpr int kMultiprocessors = 2, kL2Bytes = 50 * 1024 * 1024;
 
 void note_enqueued(const std::string& what, const void* stream) {
   const std::scoped_lock lock(noted().mutex);
-  noted().calls.enqueued.push_back({what, stream});
+  noted().enqueued.push_back({what, stream});
 }
-HostCalls host_calls() {
+device::HostCalls host_calls(Stream stream) {
   const std::scoped_lock lock(noted().mutex);
-  HostCalls calls = noted().calls;
-  calls.peak_bytes = DeviceMemory::instance().peak() - noted().bytes_before;
+  device::HostCalls calls{
+      .elsewhere = {},
+      .waits = noted().waits,
+      .peak_bytes = DeviceMemory::instance().peak() - noted().bytes_before,
+  };
+  for (const auto& [what, on] : noted().enqueued)
+    if (on != stream.handle) calls.elsewhere.push_back(what);
   return calls;
 }
 void reset_host_calls() {
   const std::scoped_lock lock(noted().mutex);
-  noted().calls = {};
+  noted().enqueued.clear();
+  noted().waits.clear();
   DeviceMemory::instance().reset_peak();
   noted().bytes_before = DeviceMemory::instance().in_use();
 }
 
-cudaError_t set_last_error(cudaError_t error) { return result(error); }
+cudaError_t result(cudaError_t error) {
+  if (error != cudaSuccess) last_error = error;
+  return error;
+}
 
 std::optional<std::size_t> allowed_dynamic_shared(const void* function) {
   const std::scoped_lock lock(function_limits().mutex);

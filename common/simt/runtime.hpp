@@ -12,8 +12,8 @@ namespace flash::simt {
 // For host_calls() (simt.hpp).
 void note_enqueued(const std::string& what, const void* stream);
 
-// Makes `error` what cudaGetLastError() gives, and returns it.
-cudaError_t set_last_error(cudaError_t error);
+// Returns `error`, and makes it what cudaGetLastError() gives.
+cudaError_t result(cudaError_t error);
 
 // The dynamic shared memory that cudaFuncSetAttribute() has allowed `function`; nothing if it was
 // not called.

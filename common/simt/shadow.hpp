@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "common/cuda/device.hpp"
+
 namespace flash::simt {
 
 // `bytes` of zeroed memory that takes space only where it is used. Throws std::bad_alloc.
@@ -135,7 +137,7 @@ struct Shadow {
   ByteSet pending;  // the target of a cp.async that was not waited for; empty where there was none
   ByteSet forbidden;  // empty where nothing is
   Cells cells;
-  std::uint64_t loaded = 0, stored = 0;  // bytes, in checked launches
+  device::Traffic traffic;  // in checked launches
 };
 
 }  // namespace flash::simt

@@ -31,10 +31,7 @@ void SharedMemory::start_block(const Module& module, std::size_t dynamic_bytes, 
   const auto end = kDynamicWindow + static_cast<std::uint32_t>(dynamic_bytes);
   fixed_window_ = (end + 1023) / 1024 * 1024 + (alignment < 1024 ? alignment : 0);
   if (!forget) return;
-  if (fixed_shadow_bytes_ < fixed_bytes_) {
-    fixed_shadow_ = Shadow(fixed_bytes_);
-    fixed_shadow_bytes_ = fixed_bytes_;
-  }
+  if (fixed_shadow_.bytes < fixed_bytes_) fixed_shadow_ = Shadow(fixed_bytes_);
   for (auto& [shadow, bytes] : {std::pair<Shadow&, std::size_t>{dynamic_shadow_, dynamic_bytes},
                                 {fixed_shadow_, fixed_bytes_}}) {
     if (bytes == 0) continue;

@@ -60,7 +60,6 @@ class SharedMemory {
   std::size_t fixed_bytes_ = 0;
   std::uint32_t fixed_window_ = 0;  // where static shared memory begins in the window
   Shadow dynamic_shadow_, fixed_shadow_;
-  std::size_t fixed_shadow_bytes_ = 0;
 };
 
 }  // namespace flash::simt

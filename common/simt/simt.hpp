@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/export.hpp"
+#include "common/cuda/device.hpp"
 
 namespace flash::simt {
 
@@ -30,7 +30,6 @@ struct Schedule {
 //   FLASH_SIMT_THREADS  = OS threads that share out a grid's blocks, default: as many as there are processors.
 // Checked launches use one OS thread, and run one at a time.
 FLASH_EXPORT void set_schedule(const Schedule& schedule);
-FLASH_EXPORT void set_os_threads(int count);  // 1 to 24
 
 // "forward", "reverse" or "random:SEED". Throws ArgumentError for anything else.
 FLASH_EXPORT Schedule parse_schedule(const std::string& text);
@@ -57,25 +56,10 @@ enum class FindingKind {
 
 FLASH_EXPORT const char* to_string(FindingKind kind);
 
-struct Location {
-  std::string file;  // relative to the repository where it lies in it
-  int line = 0;      // 0: unknown
-
-  bool operator==(const Location&) const = default;
-};
-
-struct Finding {
-  FindingKind kind;
-  std::string kernel;
-  Location where;
-  Location other;    // of a race: the access before
-  std::string text;  // the message: what was found, then the threads and places
-};
-
-// All findings since the last call, at most kMostFindings a launch. A launch with findings returns
-// cudaErrorLaunchFailure, and flash::launch() throws KernelError with their texts.
-inline constexpr int kMostFindings = 5;
-FLASH_EXPORT std::vector<Finding> take_findings();
+// The texts of all findings since the last call, at most 5 a launch: what was found, then the
+// threads and places. A launch with findings returns cudaErrorLaunchFailure, and flash::launch()
+// throws KernelError with their texts.
+FLASH_EXPORT std::vector<std::string> take_findings();
 
 // The text of the first finding since reset_counters(), "" where there is none: also of one that
 // was taken, and thrown as a KernelError that somebody caught.
@@ -91,13 +75,8 @@ FLASH_EXPORT void set_read_lines(ReadLines read_lines);
 
 // Counted in checked launches since reset_counters(): exact, and the same in every run.
 
-// Bytes loaded from, and stored to, one allocation of device memory; an atomic operation's count as
-// both.
-struct Traffic {
-  std::uint64_t loaded = 0;
-  std::uint64_t stored = 0;
-};
-FLASH_EXPORT Traffic traffic(const void* device_memory);
+// Of one allocation; an atomic operation's bytes count as loaded and as stored.
+FLASH_EXPORT device::Traffic traffic(const void* device_memory);
 FLASH_EXPORT std::uint64_t shared_reads();  // of shared memory, of any number of bytes
 FLASH_EXPORT void reset_counters();
 
@@ -108,16 +87,7 @@ FLASH_EXPORT bool checking();
 
 // All is done at once here, whatever stream it was asked for, and a wait is none. So what was asked
 // is written down.
-struct HostCalls {
-  struct Enqueued {
-    std::string what;  // "kernel flash_forward", "cudaMemsetAsync"
-    const void* stream;
-  };
-  std::vector<Enqueued> enqueued;
-  std::vector<std::string> waits;  // "cudaDeviceSynchronize"
-  std::size_t peak_bytes = 0;      // of device memory, beyond what there was, whoever allocated it
-};
-FLASH_EXPORT HostCalls host_calls();  // since reset_host_calls()
+FLASH_EXPORT device::HostCalls host_calls(Stream stream);  // since reset_host_calls()
 FLASH_EXPORT void reset_host_calls();
 
 // ---- Memory -------------------------------------------------------------------------------------

@@ -78,15 +78,6 @@ void Box::store(const std::vector<char>& content) const {
 
 // ---- the block ----------------------------------------------------------------------------------
 
-void Tma::start_block() {
-  loads_.clear();
-  for (Thread& thread : threads_) {
-    thread.stores.clear();
-    thread.groups = 0;
-    thread.reader = thread.writer = 0;
-  }
-}
-
 Box Tma::checked_box(const char* what, const void* map, const void* shared, const BoxPlace& place,
                      std::uintptr_t pc) {
   Box box{};
@@ -160,12 +151,10 @@ void Tma::store(const void* map, const void* from, const BoxPlace& place, std::u
   Store store{checked_box("tma_store()", map, from, place, pc), thread.groups};
   const int* const at = place.coordinate;
   if (std::any_of(at, at + 4, [](int coordinate) { return coordinate < 0; }))
-    worker_.fail(kWrongArgument, locate(worker_.launch().module, pc),
-                 text_of("tma_store(): the box begins at column ", at[0], ", row ", at[1],
-                         ", head ", at[2], ", batch ", at[3],
-                         ". None of them may be negative: on a GPU this is an illegal instruction. "
-                         "Only a tma_load() may begin before the tensor; it reads zeros there.\n",
-                         worker_.describe()));
+    worker_.fail_at(kWrongArgument, pc, "tma_store(): the box begins at column ", at[0], ", row ",
+                    at[1], ", head ", at[2], ", batch ", at[3],
+                    ". None of them may be negative: on a GPU this is an illegal instruction. "
+                    "Only a tma_load() may begin before the tensor; it reads zeros there.");
   if (worker_.checker() != nullptr) check(store, thread);
   if (!worker_.prefers_late()) {
     read(store);

@@ -60,8 +60,6 @@ class Tma {
  public:
   Tma(Worker& worker, Mbarriers& mbarriers) : worker_(worker), mbarriers_(mbarriers) {}
 
-  void start_block();
-
   // What the running thread calls, from code at `pc`.
   void load(void* to, const void* map, const void* barrier, const BoxPlace& place,
             std::uintptr_t pc);

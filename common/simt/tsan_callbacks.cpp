@@ -45,8 +45,7 @@ extern "C" {
 #define FLASH_ACCESSES(bytes)             \
   FLASH_READ_AND_WRITE(, bytes)           \
   FLASH_READ_AND_WRITE(volatile_, bytes)  \
-  FLASH_READ_AND_WRITE(unaligned_, bytes) \
-  FLASH_READ_AND_WRITE(unaligned_volatile_, bytes)
+  FLASH_READ_AND_WRITE(unaligned_, bytes)
 FLASH_ACCESSES(1)
 FLASH_ACCESSES(2)
 FLASH_ACCESSES(4)
@@ -99,9 +98,6 @@ void* __wrap_memset(void* to, int value, std::size_t bytes) {
   FLASH_ATOMIC(bits, T, exchange, exchange_n)                 \
   FLASH_ATOMIC(bits, T, fetch_add, fetch_add)                 \
   FLASH_ATOMIC(bits, T, fetch_sub, fetch_sub)                 \
-  FLASH_ATOMIC(bits, T, fetch_and, fetch_and)                 \
-  FLASH_ATOMIC(bits, T, fetch_or, fetch_or)                   \
-  FLASH_ATOMIC(bits, T, fetch_xor, fetch_xor)                 \
   FLASH_COMPARE_EXCHANGE(bits, T, strong)                     \
   FLASH_COMPARE_EXCHANGE(bits, T, weak)
 FLASH_ATOMICS(8, std::uint8_t)

@@ -26,11 +26,9 @@ Meetings::Meeting& Meetings::mine() { return meetings_[first() / kWarpgroupSize]
 bool Meetings::come(const char* what, Site site) {
   Meeting& meeting = mine();
   if (first() + kWarpgroupSize > worker_.threads())
-    worker_.fail(kWarpgroupMismatch, location_of(site),
-                 text_of(what,
-                         " needs the 128 threads of a warpgroup; the last one of this block "
-                         "has ",
-                         worker_.threads() - first(), ".\n", worker_.describe()));
+    worker_.fail_at(kWarpgroupMismatch, site, what,
+                    " needs the 128 threads of a warpgroup; the last one of this block has ",
+                    worker_.threads() - first(), ".");
   if (meeting.arrived.none()) {
     meeting.what = what;
     meeting.site = site;
@@ -111,10 +109,9 @@ std::string NamedBarriers::what_is_missing() const {
 
 // ---- registers ----------------------------------------------------------------------------------
 
-// At the start all registers are shared out evenly, in steps of 8.
-void RegisterPool::start_block() {
+RegisterPool::RegisterPool(Worker& worker, Meetings& meetings)
+    : worker_(worker), meetings_(meetings) {
   held_.fill(std::min(kRegisters / static_cast<int>(worker_.threads()) / 8 * 8, 256));
-  taken_at_ = {};
 }
 
 void RegisterPool::set(int count, bool takes, Site site) {

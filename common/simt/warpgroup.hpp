@@ -22,8 +22,6 @@ class Meetings {
  public:
   explicit Meetings(Worker& worker) : worker_(worker) {}
 
-  void start_block() { meetings_ = {}; }
-
   // The running thread comes to an operation. True for the last one of its warpgroup: it acts for
   // all, then calls release(). The others return when that has happened.
   bool come(const char* what, Site site);
@@ -52,7 +50,6 @@ class NamedBarriers {
  public:
   explicit NamedBarriers(Worker& worker) : worker_(worker) {}
 
-  void start_block() { barriers_ = {}; }
   // Counts the running thread. With `waits`, returns when all have come.
   void come(const char* name, int id, int threads, bool waits, Site site);
   std::string what_is_missing() const;
@@ -71,9 +68,9 @@ class NamedBarriers {
 
 class RegisterPool {
  public:
-  RegisterPool(Worker& worker, Meetings& meetings) : worker_(worker), meetings_(meetings) {}
+  // At the start all registers are shared out evenly, in steps of 8.
+  RegisterPool(Worker& worker, Meetings& meetings);
 
-  void start_block();
   void set(int count, bool takes, Site site);
   void block_ends();
 

@@ -50,6 +50,21 @@ void for_each_chunk_by_columns(const Descriptor& tile, int columns, Use use) {
           k, n);
 }
 
+// Calls use(window address of 16 bytes, place of their first number in B (16, n), distance of the
+// others).
+template <class Use>
+void for_each_chunk_of_b(const WgmmaCall& call, Use use) {
+  const Descriptor tile(call.b);
+  const auto columns = static_cast<std::size_t>(call.n);
+  if (call.transpose_b)
+    for_each_chunk_by_columns(
+        tile, call.n, [&](auto address, auto k, auto n) { use(address, k * columns + n, 1); });
+  else
+    for_each_chunk_by_rows(tile, call.n, [&](auto address, auto n, auto k) {
+      use(address, k * columns + n, columns);
+    });
+}
+
 float value(std::uint16_t bits, bool is_half) {
   return is_half ? static_cast<float>(Half::from_bits(bits))
                  : static_cast<float>(BFloat16::from_bits(bits));
@@ -63,10 +78,6 @@ std::size_t place_in_d(unsigned thread, unsigned i, unsigned columns) {
 }
 
 }  // namespace
-
-void Wgmma::start_block() {
-  for (Warpgroup& warpgroup : warpgroups_) warpgroup = {};
-}
 
 Wgmma::Warpgroup& Wgmma::mine() { return warpgroups_[meetings_.first() / kWarpgroupSize]; }
 unsigned Wgmma::lane_of_warpgroup() const { return worker_.thread_number() - meetings_.first(); }
@@ -151,12 +162,7 @@ void Wgmma::check(Warpgroup& warpgroup, const WgmmaCall& call, std::uintptr_t pc
   if (call.a_registers == nullptr)
     for_each_chunk_by_rows(Descriptor(call.a), 64,
                            [&](auto address, auto, auto) { read("A", address); });
-  if (call.transpose_b)
-    for_each_chunk_by_columns(Descriptor(call.b), call.n,
-                              [&](auto address, auto, auto) { read("B", address); });
-  else
-    for_each_chunk_by_rows(Descriptor(call.b), call.n,
-                           [&](auto address, auto, auto) { read("B", address); });
+  for_each_chunk_of_b(call, [&](auto address, auto, auto) { read("B", address); });
   warpgroup.times.push_back(step.time);
 }
 
@@ -174,7 +180,8 @@ void Wgmma::wait(int groups) {
   Warpgroup& warpgroup = mine();
   Thread& thread = warpgroup.threads[lane_of_warpgroup()];
   std::uint64_t upto = 0;
-  for (; thread.groups.size() > static_cast<std::size_t>(groups); thread.groups.pop_front())
+  for (; thread.groups.size() > static_cast<std::size_t>(groups);
+       thread.groups.erase(thread.groups.begin()))
     upto = thread.groups.front();
   for (; warpgroup.made < upto; ++warpgroup.made) {
     make(warpgroup.products.front());
@@ -213,7 +220,11 @@ void Wgmma::make(const Product& product) {
   float A[64][16];
   std::vector<float> B(16 * static_cast<std::size_t>(call.n));  // (16, n)
   decode_a(product, A);
-  decode_b(product, B);
+  for_each_chunk_of_b(call, [&](auto address, std::size_t first, std::size_t step) {
+    std::uint16_t bits[8];
+    std::memcpy(bits, tile_memory(call, "B", address), sizeof bits);
+    for (std::size_t i = 0; i < 8; ++i) B[first + i * step] = value(bits[i], call.is_half);
+  });
   std::vector<float>& d = product.d->values;
   if (!call.accumulate) std::fill(d.begin(), d.end(), 0.0f);
   add_products(d.data(), A[0], B.data(), 64, call.n, 16);
@@ -235,23 +246,6 @@ void Wgmma::decode_a(const Product& product, float (&A)[64][16]) {
       for (unsigned i = 0; i < 2; ++i)
         A[row + 8 * (n % 2)][2 * t + i + 8 * (n / 2)] = value(
             static_cast<std::uint16_t>(product.a_registers[thread][n] >> 16 * i), call.is_half);
-  }
-}
-
-void Wgmma::decode_b(const Product& product, std::vector<float>& B) {
-  const WgmmaCall& call = product.call;
-  const auto columns = static_cast<std::size_t>(call.n);
-  std::uint16_t bits[8];
-  if (call.transpose_b) {
-    for_each_chunk_by_columns(Descriptor(call.b), call.n, [&](auto address, auto k, auto n) {
-      std::memcpy(bits, tile_memory(call, "B", address), sizeof bits);
-      for (std::size_t i = 0; i < 8; ++i) B[k * columns + n + i] = value(bits[i], call.is_half);
-    });
-  } else {
-    for_each_chunk_by_rows(Descriptor(call.b), call.n, [&](auto address, auto n, auto k) {
-      std::memcpy(bits, tile_memory(call, "B", address), sizeof bits);
-      for (std::size_t i = 0; i < 8; ++i) B[(k + i) * columns + n] = value(bits[i], call.is_half);
-    });
   }
 }
 

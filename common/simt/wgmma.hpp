@@ -25,8 +25,6 @@ class Wgmma {
  public:
   Wgmma(Worker& worker, Meetings& meetings) : worker_(worker), meetings_(meetings) {}
 
-  void start_block();
-
   // What the running thread calls, from code at `pc`.
   void issue(const WgmmaCall& call, std::uintptr_t pc);
   void commit();
@@ -51,8 +49,8 @@ class Wgmma {
     std::uintptr_t pc;
   };
   struct Thread {
-    std::uint64_t issued = 0;            // products
-    std::deque<std::uint64_t> groups{};  // how many had been issued at each commit not waited for
+    std::uint64_t issued = 0;             // products
+    std::vector<std::uint64_t> groups{};  // how many had been issued at each commit not waited for
   };
   struct Warpgroup {
     std::array<const WgmmaCall*, kWarpgroupSize> calls{};  // of the threads that have come
@@ -70,7 +68,6 @@ class Wgmma {
   void check(Warpgroup& warpgroup, const WgmmaCall& call, std::uintptr_t pc);
   void make(const Product& product);
   void decode_a(const Product& product, float (&A)[64][16]);
-  void decode_b(const Product& product, std::vector<float>& B);
   // The 16 bytes at an address in the shared memory window.
   const char* tile_memory(const WgmmaCall& call, const char* operand, std::uint32_t address);
 

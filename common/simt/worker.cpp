@@ -12,7 +12,6 @@
 #include "common/half.hpp"
 #include "common/simt/checker.hpp"
 #include "common/simt/hopper.hpp"
-#include "common/simt/symbols.hpp"
 
 // The variables that kernel_interface.hpp declares as constants.
 #define FLASH_SIMT_WRITABLE(name)                             \
@@ -35,6 +34,8 @@ constexpr unsigned kAtomicsPerTurn = 16;
 // How many of them a block may do before a thread reaches a barrier or its end. A lock that 1024
 // threads take in turn needs up to 1024 * 1024 * 16.
 constexpr std::uint64_t kMostWaits = std::uint64_t{1} << 25;
+
+constexpr unsigned kNobody = ~0u;
 
 // xorshift64*: decides whose turn it is.
 std::uint64_t next_random(std::uint64_t& state) {
@@ -84,42 +85,6 @@ std::string ranges(const std::vector<unsigned>& numbers, const char* one, const 
   return text;
 }
 
-// ---- ThreadSet ----------------------------------------------------------------------------------
-
-void ThreadSet::insert_below(unsigned count) {
-  for (unsigned word = 0; word < words_.size(); ++word) {
-    if (count >= 64 * (word + 1)) {
-      words_[word] = ~std::uint64_t{0};
-    } else {
-      words_[word] |= count > 64 * word ? bit(count - 64 * word) - 1 : 0;
-    }
-  }
-}
-
-unsigned ThreadSet::next(unsigned from) const {
-  const unsigned size = words_.size();
-  unsigned word = from / 64 % size;
-  std::uint64_t bits = words_[word] & ~(bit(from % 64) - 1);
-  for (unsigned step = 0; step <= size; ++step) {
-    if (bits != 0) return 64 * word + unsigned(std::countr_zero(bits));
-    word = (word + 1) % size;
-    bits = words_[word];
-  }
-  return kNone;
-}
-
-unsigned ThreadSet::previous(unsigned from) const {
-  const unsigned size = words_.size();
-  unsigned word = from / 64 % size;
-  std::uint64_t bits = words_[word] & ~std::uint64_t{0} >> (63 - from % 64);
-  for (unsigned step = 0; step <= size; ++step) {
-    if (bits != 0) return 64 * word + 63 - unsigned(std::countl_zero(bits));
-    word = (word + size - 1) % size;
-    bits = words_[word];
-  }
-  return kNone;
-}
-
 // ---- a block ------------------------------------------------------------------------------------
 
 Worker::Worker() = default;
@@ -157,12 +122,10 @@ void Worker::run_block(Launch& launch, std::uint64_t block) {
   writable_blockDim = call.block;
   writable_blockIdx = block_index(block);
 
-  runnable_ = {};
-  runnable_.insert_below(count_);
+  runnable_.reset();
   for (unsigned i = 0; i < count_; ++i) {
     threads_[i] = {};
-    copies_[i].clear();
-    groups_[i] = 0;
+    wake(i);
   }
   for (unsigned warp = 0; warp * kWarpSize < count_; ++warp) {
     const unsigned lanes = std::min(kWarpSize, count_ - warp * kWarpSize);
@@ -179,19 +142,13 @@ void Worker::run_block(Launch& launch, std::uint64_t block) {
   waits_ = 0;
   random_ = random_start(launch.schedule.seed, block);
   shared_.start_block(launch.module, call.shared_bytes, call.checked);
-  hopper_ = nullptr;
+  hopper_.reset();
   if (call.checked && !own_checker_) own_checker_ = std::make_unique<Checker>(*this, shared_);
   checker_ = call.checked ? own_checker_.get() : nullptr;
   if (checker_ != nullptr) checker_->start_block(count_);
 
-  running_ = launch.schedule.order == Order::kReverse ? count_ - 1 : 0;
-  if (launch.schedule.order == Order::kRandom) running_ = next_random(random_) % count_;
-  threads_[running_].started = true;
-  threads_[running_].stack_pointer = stacks_.prepared(running_, &Worker::fiber_entry);
-  writable_threadIdx = thread_index(running_);
-  if (checker_ != nullptr) checker_->running(running_);
-  current_worker = this;
-  flash_simt_switch(&scheduler_stack_, threads_[running_].stack_pointer);
+  running_ = turn_of(kMostThreads - 1);  // so that the first turn is next
+  resume(pick(), &scheduler_stack_);
   current_worker = nullptr;
   if (checker_ != nullptr) checker_->end_block();
 }
@@ -212,7 +169,8 @@ void Worker::run_thread() {
 
 void Worker::leave() {
   waits_ = 0;
-  if (!copies_[running_].empty()) {
+  Thread& thread = threads_[running_];
+  if (!thread.copies.empty()) {
     async_commit();
     async_wait(0);
   }
@@ -220,9 +178,8 @@ void Worker::leave() {
     hopper_->thread_returns();
     if (live_ == 1) hopper_->block_ends();
   }
-  Thread& thread = threads_[running_];
   thread.state = State::kReturned;
-  runnable_.remove(running_);
+  runnable_.reset(turn_of(running_));
   --live_;
   const unsigned warp = running_ / kWarpSize;
   warps_[warp].alive &= ~(1u << running_ % kWarpSize);
@@ -241,41 +198,41 @@ void Worker::back_to_scheduler() {
 
 // ---- turns --------------------------------------------------------------------------------------
 
+unsigned Worker::turn_of(unsigned thread) const {
+  return launch_->schedule.order == Order::kReverse ? kMostThreads - 1 - thread : thread;
+}
+
 unsigned Worker::pick() {
-  switch (launch_->schedule.order) {
-    case Order::kForward: return runnable_.next((running_ + 1) % kMostThreads);
-    case Order::kReverse: return runnable_.previous((running_ + kMostThreads - 1) % kMostThreads);
-    case Order::kRandom: return runnable_.next(next_random(random_) % count_);
-  }
-  return ThreadSet::kNone;
+  std::size_t turn = launch_->schedule.order == Order::kRandom ? next_random(random_) % count_
+                                                               : turn_of(running_) + 1;
+  if (turn == kMostThreads || !runnable_[turn]) turn = runnable_._Find_next(turn);  // of libstdc++
+  if (turn == kMostThreads) turn = runnable_._Find_first();
+  return turn == kMostThreads ? kNobody : turn_of(static_cast<unsigned>(turn));
 }
 
 void Worker::suspend() {
   unsigned next = pick();
-  while (next == ThreadSet::kNone && hopper_ != nullptr && hopper_->something_completes())
-    next = pick();
-  if (next == ThreadSet::kNone) nobody_can_go_on();
+  while (next == kNobody && hopper_ != nullptr && hopper_->something_completes()) next = pick();
+  if (next == kNobody) nobody_can_go_on();
   if (next != running_) switch_to(next);
   if (last_words_) fail_in(running_, last_words_->kind, last_words_->site, last_words_->text);
 }
 
-void Worker::switch_to(unsigned next) {
+void Worker::resume(unsigned next, void** saved) {
   Thread& thread = threads_[next];
-  if (!thread.started) {
-    thread.started = true;
+  if (thread.stack_pointer == nullptr)
     thread.stack_pointer = stacks_.prepared(next, &Worker::fiber_entry);
-  }
-  void** const saved = &threads_[running_].stack_pointer;
   running_ = next;
   atomics_in_turn_ = 0;
   writable_threadIdx = thread_index(next);
   if (checker_ != nullptr) checker_->running(next);
+  current_worker = this;
   flash_simt_switch(saved, thread.stack_pointer);
 }
 
 void Worker::pass_turn() {
   const unsigned next = pick();
-  if (next != ThreadSet::kNone && next != running_) switch_to(next);
+  if (next != kNobody && next != running_) switch_to(next);
 }
 
 void Worker::waited(unsigned atomics) {
@@ -297,27 +254,28 @@ void Worker::before_atomic() {
   if (++atomics_in_turn_ % kAtomicsPerTurn == 0) pass_turn();
 }
 
-void Worker::sleep(const char* what, Site site) {
-  waits_ = 0;
+Worker::Thread& Worker::wait_in(State state, const char* what, Site site) {
   Thread& thread = threads_[running_];
-  thread.state = State::kAsleep;
+  thread.state = state;
   thread.site = site;
   thread.waits_in = what;
-  runnable_.remove(running_);
+  runnable_.reset(turn_of(running_));
+  return thread;
+}
+
+void Worker::sleep(const char* what, Site site) {
+  waits_ = 0;
+  wait_in(State::kAsleep, what, site);
   suspend();
 }
 
 void Worker::wake(unsigned number) {
   threads_[number].state = State::kRunnable;
-  runnable_.insert(number);
+  runnable_.set(turn_of(number));
 }
 
 Hopper& Worker::hopper() {
-  if (hopper_ == nullptr) {
-    if (!own_hopper_) own_hopper_ = std::make_unique<Hopper>(*this);
-    own_hopper_->start_block();
-    hopper_ = own_hopper_.get();
-  }
+  if (hopper_ == nullptr) hopper_ = std::make_unique<Hopper>(*this);
   return *hopper_;
 }
 
@@ -334,7 +292,6 @@ bool Worker::prefers_late() {
 
 int Worker::barrier(const char* name, Site site, int predicate) {
   waits_ = 0;
-  Thread& thread = threads_[running_];
   if (arrived_ == 0) {
     barrier_site_ = site;
   } else if (!same_site(site, barrier_site_)) {
@@ -345,10 +302,7 @@ int Worker::barrier(const char* name, Site site, int predicate) {
     release_barrier();
     return predicate_result_;
   }
-  thread.state = State::kAtBarrier;
-  thread.site = site;
-  thread.waits_in = name;
-  runnable_.remove(running_);
+  wait_in(State::kAtBarrier, name, site);
   suspend();
   return predicate_result_;
 }
@@ -359,8 +313,7 @@ void Worker::release_barrier() {
   arrived_ = 0;
   passed_ = barrier_site_;
   for (Warp& warp : warps_) warp.synced_lanes = 0;
-  for (unsigned i = 0; i < count_; ++i) threads_[i].state = State::kRunnable;
-  runnable_.insert_below(count_);
+  for (unsigned i = 0; i < count_; ++i) wake(i);
   if (checker_ != nullptr) checker_->barrier();
 }
 
@@ -384,12 +337,8 @@ void Worker::warp_operation(const WarpCall& call) {
   if (group == warp.groups.size()) warp.groups.push_back({call, 0});
   warp.groups[group].arrived |= 1u << lane;
   warp.slots[lane] = call.slot;
-  Thread& thread = threads_[running_];
-  thread.state = State::kInWarpOperation;
-  thread.site = call.site;
-  thread.waits_in = call.name;
+  Thread& thread = wait_in(State::kInWarpOperation, call.name, call.site);
   thread.mask = call.mask;
-  runnable_.remove(running_);
   complete_if_all_there(warp_number, group);
   if (thread.state == State::kInWarpOperation) suspend();
 }
@@ -405,10 +354,9 @@ void Worker::complete_if_all_there(unsigned warp_number, std::size_t index) {
             text_of(call.name, " needs all 32 lanes of a warp.\n", waiting_threads()));
   void* slots[kWarpSize] = {};
   for (std::uint32_t rest = present; rest != 0; rest &= rest - 1) {
-    const unsigned lane = unsigned(std::countr_zero(rest)), number = warp_number * kWarpSize + lane;
+    const unsigned lane = unsigned(std::countr_zero(rest));
     slots[lane] = warp.slots[lane];
-    threads_[number].state = State::kRunnable;
-    runnable_.insert(number);
+    wake(warp_number * kWarpSize + lane);
   }
   warp.groups.erase(warp.groups.begin() + static_cast<std::ptrdiff_t>(index));
   if (call.orders_memory) {
@@ -440,15 +388,17 @@ void Worker::async_copy(void* to, const void* from, int bytes, int valid, std::u
               address == from ? "from" : "to", " is not a multiple of ", bytes, ".");
   if (checker_ != nullptr) checker_->async_copy_starts(to, from, size, copied, pc);
   std::memset(to, 0xff, size);
-  copies_[running_].push_back({to, from, size, copied, pc, groups_[running_]});
+  Thread& thread = threads_[running_];
+  thread.copies.push_back({to, from, size, copied, pc, thread.copy_groups});
 }
 
-void Worker::async_commit() { ++groups_[running_]; }
+void Worker::async_commit() { ++threads_[running_].copy_groups; }
 
 void Worker::async_wait(int groups) {
-  auto& copies = copies_[running_];
+  auto& copies = threads_[running_].copies;
   std::size_t done = 0;
-  for (; done < copies.size() && copies[done].group + groups < groups_[running_]; ++done) {
+  for (; done < copies.size() && copies[done].group + groups < threads_[running_].copy_groups;
+       ++done) {
     const AsyncCopy& copy = copies[done];
     std::memcpy(copy.to, copy.from, copy.valid);
     std::memset(static_cast<char*>(copy.to) + copy.valid, 0, copy.bytes - copy.valid);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -21,23 +22,6 @@ class Hopper;
 
 inline constexpr unsigned kMostThreads = 1024;  // of a block
 inline constexpr unsigned kWarpSize = 32;
-
-// A set of thread numbers with "the next one from here".
-class ThreadSet {
- public:
-  void insert(unsigned i) { words_[i / 64] |= bit(i); }
-  void remove(unsigned i) { words_[i / 64] &= ~bit(i); }
-  void insert_below(unsigned count);
-  static constexpr unsigned kNone = kMostThreads;
-  // The first member at or after `from`, else the first of all; kNone when empty.
-  unsigned next(unsigned from) const;
-  // The last member at or before `from`, else the last of all; kNone when empty.
-  unsigned previous(unsigned from) const;
-
- private:
-  static std::uint64_t bit(unsigned i) { return std::uint64_t{1} << (i % 64); }
-  std::array<std::uint64_t, kMostThreads / 64> words_{};
-};
 
 bool same_site(const Site& a, const Site& b);
 Location location_of(const Site& site);
@@ -126,21 +110,22 @@ class Worker {
  private:
   enum class State : std::uint8_t { kRunnable, kAtBarrier, kInWarpOperation, kAsleep, kReturned };
 
-  struct Thread {
-    void* stack_pointer = nullptr;
-    State state = State::kRunnable;
-    bool started = false;
-    Site site{};                // where it waits
-    const char* waits_in = "";  // "__syncthreads"
-    std::uint32_t mask = 0;     // of the warp operation
-  };
-
   struct AsyncCopy {
     void* to;
     const void* from;
     std::size_t bytes, valid;
     std::uintptr_t pc;
     int group;
+  };
+
+  struct Thread {
+    void* stack_pointer = nullptr;  // nullptr: not started
+    State state = State::kRunnable;
+    Site site{};                      // where it waits
+    const char* waits_in = "";        // "__syncthreads"
+    std::uint32_t mask = 0;           // of the warp operation
+    std::vector<AsyncCopy> copies{};  // not waited for
+    int copy_groups = 0;              // committed
   };
 
   // Lanes of one warp that wait in the same operation.
@@ -157,11 +142,14 @@ class Worker {
   };
 
   static void fiber_entry();
-  void run_thread();              // on its fiber, once; never returns
-  void leave();                   // the running thread has returned
-  void suspend();                 // the running thread waits; another one runs
-  void switch_to(unsigned next);  // saves the running thread
-  unsigned pick();
+  void run_thread();                                          // on its fiber, once; never returns
+  void leave();                                               // the running thread has returned
+  Thread& wait_in(State state, const char* what, Site site);  // what the running thread does now
+  void suspend();                                             // another thread runs
+  void switch_to(unsigned next) { resume(next, &threads_[running_].stack_pointer); }
+  void resume(unsigned next, void** saved);  // `saved` gets the caller's stack pointer
+  unsigned turn_of(unsigned thread) const;
+  unsigned pick();                // whose turn is next; kNobody: nobody can go on
   void pass_turn();               // the running thread stays runnable
   void waited(unsigned atomics);  // counts towards a deadlock
   void release_barrier();
@@ -173,8 +161,7 @@ class Worker {
   SharedMemory shared_;
   std::unique_ptr<Checker> own_checker_;
   Checker* checker_ = nullptr;
-  std::unique_ptr<Hopper> own_hopper_;
-  Hopper* hopper_ = nullptr;  // own_hopper_, if the running block has used it
+  std::unique_ptr<Hopper> hopper_;  // if the running block has used it
   std::array<Thread, kMostThreads> threads_{};
   std::array<Warp, kMostThreads / kWarpSize> warps_{};
 
@@ -184,7 +171,7 @@ class Worker {
   unsigned count_ = 0;                                // threads of the block
   unsigned live_ = 0;                                 // that have not returned
   unsigned running_ = 0;
-  ThreadSet runnable_;
+  std::bitset<kMostThreads> runnable_;  // by the order of turns
   std::uint64_t block_ = 0;
   void* scheduler_stack_ = nullptr;
   std::uint64_t random_ = 1;
@@ -202,8 +189,6 @@ class Worker {
   Site passed_{};  // the block's last barrier
   int predicate_sum_ = 0;
   int predicate_result_ = 0;
-  std::array<std::vector<AsyncCopy>, kMostThreads> copies_;  // of each thread, not waited for
-  std::array<int, kMostThreads> groups_{};                   // that each thread has committed
   unsigned atomics_in_turn_ = 0;
   // Atomic operations (a nap is 16) since a thread reached a barrier or its end.
   std::uint64_t waits_ = 0;

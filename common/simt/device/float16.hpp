@@ -14,7 +14,6 @@
 #include <type_traits>
 
 #include "common/simt/device/atomics.hpp"
-#include "common/simt/device/math.hpp"
 #include "common/simt/device/warp.hpp"
 #include "common/simt/include/cuda_runtime_api.h"  // first: __forceinline__
 
@@ -27,17 +26,8 @@ namespace flash::simt {
   APPLY(rcp, 1 / x)                 \
   APPLY(exp, expf(x))               \
   APPLY(exp2, exp2f(x))             \
-  APPLY(exp10, powf(10, x))         \
   APPLY(log, logf(x))               \
-  APPLY(log2, log2f(x))             \
-  APPLY(log10, log10f(x))           \
-  APPLY(sin, sinf(x))               \
-  APPLY(cos, cosf(x))               \
-  APPLY(tanh, tanhf(x))             \
-  APPLY(ceil, ceilf(x))             \
-  APPLY(floor, floorf(x))           \
-  APPLY(trunc, truncf(x))           \
-  APPLY(rint, nearbyintf(x))
+  APPLY(log2, log2f(x))
 
 #define FLASH_SIMT_ARITHMETIC(APPLY) \
   APPLY(+, __hadd)                   \
@@ -65,7 +55,6 @@ class Float16 {
   __forceinline__ explicit Float16(Float16<kOtherBits> other)
       : Float16(static_cast<float>(other)) {}
   __forceinline__ operator float() const { return float_of_float16(bits_, kExponentBits); }
-  __forceinline__ explicit operator bool() const { return (bits_ & 0x7fff) != 0; }
 
 #define FLASH_SIMT_APPLY(op, name)                                                  \
   friend Float16 name(Float16 a, Float16 b) { return float{a} op float{b}; }        \
@@ -78,7 +67,6 @@ class Float16 {
   }
   friend Float16 __hneg(Float16 a) { return -float{a}; }
   friend Float16 __habs(Float16 a) { return fabsf(a); }
-  friend Float16 operator+(Float16 a) { return a; }
   friend Float16 operator-(Float16 a) { return -float{a}; }
   friend Float16 __hmin(Float16 a, Float16 b) { return __hisnan(a) || b < a ? b : a; }  // NaN loses
   friend Float16 __hmax(Float16 a, Float16 b) { return __hisnan(a) || a < b ? b : a; }
@@ -92,9 +80,7 @@ class Float16 {
   FLASH_SIMT_COMPARISON(>, __hgt)
   FLASH_SIMT_COMPARISON(>=, __hge)
 #undef FLASH_SIMT_COMPARISON
-  friend bool __hne(Float16 a, Float16 b) { return a < b || a > b; }  // not with NaN, unlike !=
   friend bool __hisnan(Float16 a) { return isnan(float{a}); }
-  friend int __hisinf(Float16 a) { return isinf(float{a}) ? (float{a} > 0 ? 1 : -1) : 0; }
 
 #define FLASH_SIMT_FUNCTION(name, expression) \
   friend Float16 h##name(Float16 a) {         \
@@ -159,7 +145,6 @@ struct alignas(4) Float16Pair {
 
   friend float __low2float(Float16Pair a) { return a.x; }
   friend float __high2float(Float16Pair a) { return a.y; }
-  friend Float16Pair __lowhigh2highlow(Float16Pair a) { return {a.y, a.x}; }
 
   // Both halves at once, which is more than CUDA promises.
   __forceinline__ friend Float16Pair atomicAdd(Float16Pair* address, Float16Pair value) {
@@ -187,14 +172,7 @@ struct Shuffled<Float16Pair<kExponentBits>> {
 #define FLASH_SIMT_FLOAT16_NAMES(NAME, Number, Pair)                                          \
   inline Number NAME(__float2, )(float x) { return x; }                                       \
   inline Number NAME(__float2, _rn)(float x) { return x; }                                    \
-  inline Number NAME(__double2, )(double x) { return x; }                                     \
-  inline Number NAME(__int2, _rn)(int x) { return x; }                                        \
-  inline Number NAME(__uint2, _rn)(unsigned x) { return x; }                                  \
   inline float NAME(__, 2float)(Number a) { return a; }                                       \
-  inline int NAME(__, 2int_rn)(Number a) { return __float2int_rn(a); }                        \
-  inline int NAME(__, 2int_rz)(Number a) { return __float2int_rz(a); }                        \
-  inline unsigned NAME(__, 2uint_rn)(Number a) { return __float2uint_rn(a); }                 \
-  inline unsigned NAME(__, 2uint_rz)(Number a) { return __float2uint_rz(a); }                 \
   inline unsigned short NAME(__, _as_ushort)(Number a) { return a.bits(); }                   \
   inline Number NAME(__ushort_as_, )(unsigned short bits) { return Number::from_bits(bits); } \
   inline Pair NAME(make_, 2)(Number low, Number high) { return {low, high}; }                 \
@@ -206,6 +184,4 @@ struct Shuffled<Float16Pair<kExponentBits>> {
   inline Number NAME(__low2, )(Pair a) { return a.x; }                                        \
   inline Number NAME(__high2, )(Pair a) { return a.y; }                                       \
   inline Pair NAME(__low2, 2)(Pair a) { return {a.x, a.x}; }                                  \
-  inline Pair NAME(__high2, 2)(Pair a) { return {a.y, a.y}; }                                 \
-  inline Pair NAME(__lows2, 2)(Pair a, Pair b) { return {a.x, b.x}; }                         \
-  inline Pair NAME(__highs2, 2)(Pair a, Pair b) { return {a.y, b.y}; }
+  inline Pair NAME(__high2, 2)(Pair a) { return {a.y, a.y}; }

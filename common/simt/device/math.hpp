@@ -38,13 +38,8 @@ inline double max(double a, double b) { return fmax(a, b); }
 
 inline float __exp2f(float x) { return exp2f(x); }
 inline float __expf(float x) { return exp2f(x * 1.4426950408889634f); }
-inline float __exp10f(float x) { return exp2f(x * 3.3219280948873623f); }
 inline float __log2f(float x) { return log2f(x); }
 inline float __logf(float x) { return log2f(x) * 0.6931471805599453f; }
-inline float __log10f(float x) { return log2f(x) * 0.3010299956639812f; }
-inline float __sinf(float x) { return sinf(x); }
-inline float __cosf(float x) { return cosf(x); }
-inline float __tanf(float x) { return sinf(x) / cosf(x); }
 inline float __powf(float x, float y) { return exp2f(y * log2f(x)); }
 inline float __fdividef(float x, float y) {
   return fabsf(y) > 0x1p126f && !isinf(x) ? 0 * x : x / y;
@@ -93,23 +88,13 @@ inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
-inline long long __double_as_longlong(double x) { return std::bit_cast<long long>(x); }
-inline double __longlong_as_double(long long x) { return std::bit_cast<double>(x); }
 
 // ---- bits ---------------------------------------------------------------------------------------
 
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
-inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x)); }
-inline int __clzll(long long x) {
-  return x == 0 ? 64 : __builtin_clzll(static_cast<unsigned long long>(x));
-}
 inline int __ffs(int x) { return __builtin_ffs(x); }
-inline int __ffsll(long long x) { return __builtin_ffsll(x); }
-inline int __mulhi(int a, int b) { return static_cast<int>(static_cast<long long>(a) * b >> 32); }
-inline unsigned __umulhi(unsigned a, unsigned b) {
-  return static_cast<unsigned>(static_cast<unsigned long long>(a) * b >> 32);
-}
+
 // ---- loads and stores with a cache hint (ignored) -----------------------------------------------
 
 // Inlined, so that the place of the access is in the kernel.

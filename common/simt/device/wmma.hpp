@@ -46,11 +46,9 @@ class fragment {
 
  public:
   using element_type = std::conditional_t<std::is_same_v<T, precision::tf32>, float, T>;
-  using storage_element_type = element_type;
   static constexpr int kRows = std::is_same_v<Use, matrix_b> ? K : M;
   static constexpr int kColumns = std::is_same_v<Use, matrix_a> ? K : N;
   static constexpr int num_elements = kRows * kColumns / 32;
-  static constexpr int num_storage_elements = num_elements;
 
   element_type x[num_elements];
 

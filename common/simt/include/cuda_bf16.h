@@ -14,7 +14,5 @@ FLASH_SIMT_FLOAT16_NAMES(NAME, __nv_bfloat16, __nv_bfloat162)
 #undef NAME
 
 #define CUDART_ZERO_BF16 __ushort_as_bfloat16(0x0000)
-#define CUDART_ONE_BF16 __ushort_as_bfloat16(0x3f80)
 #define CUDART_MAX_NORMAL_BF16 __ushort_as_bfloat16(0x7f7f)
 #define CUDART_INF_BF16 __ushort_as_bfloat16(0x7f80)
-#define CUDART_NAN_BF16 __ushort_as_bfloat16(0x7fff)

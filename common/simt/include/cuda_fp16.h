@@ -14,7 +14,5 @@ FLASH_SIMT_FLOAT16_NAMES(NAME, __half, __half2)
 #undef NAME
 
 #define CUDART_ZERO_FP16 __ushort_as_half(0x0000)
-#define CUDART_ONE_FP16 __ushort_as_half(0x3c00)
 #define CUDART_MAX_NORMAL_FP16 __ushort_as_half(0x7bff)
 #define CUDART_INF_FP16 __ushort_as_half(0x7c00)
-#define CUDART_NAN_FP16 __ushort_as_half(0x7fff)

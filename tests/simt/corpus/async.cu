@@ -8,14 +8,6 @@ namespace {
 
 using enum simt::FindingKind;
 
-__global__ void copy_not_waited_for(const float* x, float* out) {
-  __shared__ __align__(16) float tile[128];
-  cp_async_16(tile + 4 * threadIdx.x, x + 4 * threadIdx.x);
-  cp_async_commit();
-  __syncthreads();
-  out[threadIdx.x] = tile[threadIdx.x];  // BUG
-}
-
 // Waits for all groups but the newest, and there is only one.
 __global__ void waits_for_one_too_few(const float* x, float* out) {
   __shared__ __align__(16) float tile[128];
@@ -110,7 +102,6 @@ __global__ void two_stages(const float* x, float* out, int tiles, int count) {
 
 std::vector<Specimen> async() {
   return {
-      mistake(kAsyncCopy, KERNEL(copy_not_waited_for), {1, 32}, counting(128), zeros(32)),
       mistake(kAsyncCopy, KERNEL(waits_for_one_too_few), {1, 32}, counting(128), zeros(32)),
       mistake(kAsyncCopy, KERNEL(copy_not_committed), {1, 32}, counting(128), zeros(32)),
       mistake(kRace, KERNEL(wait_without_barrier), {1, 32}, counting(128), zeros(32)),

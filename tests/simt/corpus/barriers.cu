@@ -26,11 +26,6 @@ __global__ void barrier_in_both_branches(float* out) {
   }
 }
 
-__global__ void counting_barrier(int* out) {
-  if (threadIdx.x == 7) return;
-  out[threadIdx.x] = __syncthreads_count(threadIdx.x % 2);  // BUG
-}
-
 // One lane waits in a shuffle, the others at the barrier.
 __global__ void shuffle_against_barrier(float* out) {
   if (threadIdx.x == 0)
@@ -64,7 +59,6 @@ std::vector<Specimen> barriers() {
   return {
       mistake(kBarrierMissed, KERNEL(early_return), {1, 64}, zeros(64), 50),
       mistake(kBarrierMismatch, KERNEL(barrier_in_both_branches), {1, 64}, zeros(64)),
-      mistake(kBarrierMissed, KERNEL(counting_barrier), {1, 64}, zeros(64)),
       mistake(kWarpMismatch, KERNEL(shuffle_against_barrier), {1, 32}, zeros(32)),
       mistake(kWarpMismatch, KERNEL(crossed_shuffles), {1, 32}, zeros(32)),
       mistake(kDeadlock, KERNEL(lock_without_key), {1, 32}, zeros(1)),

@@ -253,16 +253,6 @@ __global__ void stores_what_nobody_wrote(const __grid_constant__ TensorMap map) 
 
 // ---- wgmma --------------------------------------------------------------------------------------
 
-__global__ void product_not_waited_for(float* out) {
-  TILE_OF_ONES;
-  float D[8];
-  wgmma_fence();
-  multiply<16>(D, tile, tile);
-  wgmma_commit();
-  out[threadIdx.x] = D[0];  // BUG
-  wgmma_wait<0>();
-}
-
 __global__ void waits_for_a_group_too_few(float* out) {
   TILE_OF_ONES;
   float S[8], D[8];
@@ -326,19 +316,6 @@ __global__ void no_wgmma_fence_after_a_change(float* out) {
   wgmma_wait<0>();
   for (float& d : D) d *= 0.5f;
   multiply<16>(D, tile, tile, true);  // BUG
-  wgmma_commit();
-  wgmma_wait<0>();
-  out[threadIdx.x] = sum(D);
-}
-
-__global__ void product_of_what_nobody_wrote(float* out) {
-  TILE;
-  fill(tile, kTile - 64);
-  fence_proxy_async();
-  __syncthreads();
-  float D[8];
-  wgmma_fence();
-  multiply<16>(D, tile, tile);  // BUG
   wgmma_commit();
   wgmma_wait<0>();
   out[threadIdx.x] = sum(D);
@@ -459,11 +436,6 @@ __global__ void gives_more_than_it_has(float* out) {
   out[threadIdx.x] = 0;
 }
 
-__global__ void one_warp_gives_registers(float* out) {
-  if (threadIdx.x < 32) give_registers<24>();  // BUG
-  out[threadIdx.x] = 0;
-}
-
 }  // namespace
 
 std::vector<Specimen> hopper_mistakes() {
@@ -499,14 +471,12 @@ std::vector<Specimen> hopper_mistakes() {
               Rows{64, 64, Rows::kResult, 128}),
       mistake(kWrongArgument, KERNEL(stores_before_the_tensor), with(32), rows),
       mistake(kUninitialized, KERNEL(stores_what_nobody_wrote), with(32), rows),
-      mistake(kAsyncCopy, KERNEL(product_not_waited_for), with(128), out),
       mistake(kAsyncCopy, KERNEL(waits_for_a_group_too_few), with(128), out),
       mistake(kAsyncCopy, KERNEL(returns_during_a_product), with(128), out),
       mistake(kRace, KERNEL(tile_changed_in_flight), with(128), out),
       mistake(kAsyncCopy, KERNEL(a_rewritten_in_flight), with(128), out),
       mistake(kFence, KERNEL(no_wgmma_fence), with(128), out),
       mistake(kFence, KERNEL(no_wgmma_fence_after_a_change), with(128), out),
-      mistake(kUninitialized, KERNEL(product_of_what_nobody_wrote), with(128), out),
       mistake(kRace, KERNEL(releases_during_a_product), with(256), rows, out),
       mistake(kRace, KERNEL(product_of_a_tile_not_waited_for), with(128), rows, out),
       mistake(kWarpgroupMismatch, KERNEL(half_a_warpgroup), with(128), out),
@@ -519,7 +489,6 @@ std::vector<Specimen> hopper_mistakes() {
       mistake(kRace, KERNEL(writes_behind_its_arrival), {1, 64}, out),
       mistake(kDeadlock, KERNEL(registers_over_the_pool), {1, 384}, out),
       mistake(kWrongArgument, KERNEL(gives_more_than_it_has), {1, 384}, out),
-      mistake(kWarpgroupMismatch, KERNEL(one_warp_gives_registers), {1, 128}, out),
   };
 }
 

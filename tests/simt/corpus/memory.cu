@@ -89,15 +89,6 @@ __global__ void misaligned_float4(const float* x, float* out) {
   out[threadIdx.x] = v.x;
 }
 
-__global__ void misaligned_shared_float2(float* out) {
-  __shared__ __align__(16) float tile[64];
-  tile[threadIdx.x] = 1;
-  tile[threadIdx.x + 32] = 1;
-  __syncwarp();
-  const float2 pair = *reinterpret_cast<const float2*>(tile + threadIdx.x);  // BUG
-  out[threadIdx.x] = pair.x + pair.y;
-}
-
 __global__ void misaligned_atomic(int* out) {
   atomicAdd(reinterpret_cast<int*>(reinterpret_cast<char*>(out) + 2), 1);  // BUG
 }
@@ -152,7 +143,6 @@ std::vector<Specimen> memory() {
          return true;
        }},
       mistake(kMisaligned, KERNEL(misaligned_float4), {1, 32}, counting(256), zeros(32)),
-      mistake(kMisaligned, KERNEL(misaligned_shared_float2), {1, 32}, zeros(32)),
       mistake(kMisaligned, KERNEL(misaligned_atomic), {1, 32}, zeros(32)),
       {"follows_a_host_pointer", kHostMemory,
        [] {

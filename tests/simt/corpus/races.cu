@@ -109,12 +109,6 @@ __global__ void blocks_overlap(float* out) {
     out[blockIdx.x * 31 + threadIdx.x] = static_cast<float>(blockIdx.x);  // BUG
 }
 
-// A block reads what another one wrote in the same launch.
-__global__ void reads_other_block(float* data) {
-  data[blockIdx.x * blockDim.x + threadIdx.x] = 1;                                           // BUG
-  data[gridDim.x * blockDim.x + blockIdx.x * blockDim.x + threadIdx.x] = data[threadIdx.x];  // BUG
-}
-
 // One adds atomically, the other one reads plainly.
 __global__ void atomic_and_plain(int* count, int* out) {
   atomicAdd(count, 1);        // BUG
@@ -148,7 +142,6 @@ std::vector<Specimen> races() {
       mistake(kRace, KERNEL(narrow_write), {1, 32}, zeros(2)),
       mistake(kRace, KERNEL(global_neighbour), {1, 64}, zeros(64)),
       mistake(kRace, KERNEL(blocks_overlap), {2, 32}, zeros(64)),
-      mistake(kRace, KERNEL(reads_other_block), {2, 32}, zeros(128)),
       mistake(kRace, KERNEL(atomic_and_plain), {1, 32}, zeros(1), zeros(32)),
       mistake(kRace, KERNEL(no_threadfence), {4, 32}, unwritten(4), zeros(1), zeros(1)),
   };

@@ -26,12 +26,6 @@ __global__ void partial_warp(float* out) {
   if (threadIdx.x % 32 == 0) out[threadIdx.x / 32] = sum;
 }
 
-// A lane returns; the others read from it.
-__global__ void reads_from_the_dead(float* out) {
-  if (threadIdx.x == 5) return;
-  out[threadIdx.x] = __shfl_sync(0xffffffffu, 1.0f, 5);  // BUG
-}
-
 // Lanes disagree about who takes part.
 __global__ void two_masks(float* out) {
   const unsigned mask = threadIdx.x < 16 ? 0xffffffffu : 0xffff0000u;
@@ -61,7 +55,6 @@ std::vector<Specimen> warps() {
       mistake(kWarpMismatch, KERNEL(half_of_the_mask), {1, 32}, zeros(32)),
       mistake(kWarpMismatch, KERNEL(not_in_own_mask), {1, 32}, zeros(32)),
       mistake(kWarpMismatch, KERNEL(partial_warp), {1, 48}, zeros(48)),
-      mistake(kWarpMismatch, KERNEL(reads_from_the_dead), {1, 32}, zeros(32)),
       mistake(kWarpMismatch, KERNEL(two_masks), {1, 32}, zeros(32)),
       mistake(kWarpMismatch, KERNEL(return_before_a_sum), {1, 32}, zeros(32)),
       mistake(kWarpMismatch, KERNEL(sum_in_a_function), {1, 32}, zeros(32)),
