@@ -181,7 +181,7 @@ void backward(const AttentionBackward<T>& pass) {
   const AttentionShape shape = check_attention(pass);
   const float scale = static_cast<float>(attention_scale(pass.options, shape.head_dim));
   const Stream stream = pass.stream;
-  with_config(Configs(), shape.head_dim, [&]<class C>(C config) {
+  with_config(Configs(), shape.head_dim, [&]<class C>(C) {
     const DeviceTensor<float, 3> delta(shape.of_rows(), stream);
     const DeviceTensor<float, 2> d_q_sum({shape.batch * shape.heads * shape.queries, C::kHeadDim},
                                          stream);
@@ -189,8 +189,10 @@ void backward(const AttentionBackward<T>& pass) {
     flash_backward_delta_cuda(pass.out, pass.d_out, delta.view(), stream);
     if (shape.keys > 0)
       launch("one_pass", one_pass_kernel<T, C>,
-             launch_of(config, shape.batch * shape.heads * ((shape.keys + C::kOwn - 1) / C::kOwn),
-                       stream),
+             {.grid = grid_size(shape.batch * shape.heads * ((shape.keys + C::kOwn - 1) / C::kOwn)),
+              .block = static_cast<unsigned>(C::kThreads),
+              .shared_bytes = C::kSharedBytes,
+              .stream = stream},
              pass, delta.view(), d_q_sum.data(), scale);
     launch("one_pass_finish", finish_kernel<T>,
            {.grid = grid_size((d_q_sum.view().size() + kFinishThreads - 1) / kFinishThreads),

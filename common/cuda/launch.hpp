@@ -73,15 +73,6 @@ __device__ __forceinline__ void let_next_kernel_begin() {
 // A one-dimensional grid of `blocks` blocks. Throws Unsupported above CUDA's limit of 2^31 - 1.
 FLASH_EXPORT dim3 grid_size(Index blocks);
 
-// A launch of that many thread blocks of a configuration (configurations.hpp).
-template <class C>
-LaunchConfig launch_of(C, Index blocks, Stream stream) {
-  return {.grid = grid_size(blocks),
-          .block = static_cast<unsigned>(C::kThreads),
-          .shared_bytes = C::kSharedBytes,
-          .stream = stream};
-}
-
 namespace device {
 
 // Lets `kernel` have `bytes` of dynamic shared memory: above 48 KiB a kernel has to be asked.

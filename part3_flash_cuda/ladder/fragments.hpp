@@ -397,6 +397,15 @@ Index tiles_of(const AttentionShape& shape) {
   return shape.batch * shape.heads * ((shape.queries + C::kBlockQ - 1) / C::kBlockQ);
 }
 
+// A launch of that many thread blocks of a configuration.
+template <class C>
+LaunchConfig launch_of(C, Index blocks, Stream stream) {
+  return {.grid = grid_size(blocks),
+          .block = static_cast<unsigned>(C::kThreads),
+          .shared_bytes = C::kSharedBytes,
+          .stream = stream};
+}
+
 template <class T>
 float scale_in_base_2(const AttentionForward<T>& pass) {
   return static_cast<float>(attention_scale(pass.options, pass.shape().head_dim) * kLog2E);

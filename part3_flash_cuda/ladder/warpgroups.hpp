@@ -14,9 +14,9 @@
 
 namespace flash::hopper {
 
-using mma::end_of, mma::enter, mma::kChunk, mma::Lane, mma::mask_scores, mma::pack, mma::RowEnd,
-    mma::Rows, mma::scale_in_base_2, mma::Scores, mma::softmax_step, mma::store, mma::store_lse,
-    mma::tiles_of, mma::unpack, mma::Work;
+using mma::end_of, mma::enter, mma::kChunk, mma::Lane, mma::launch_of, mma::mask_scores, mma::pack,
+    mma::RowEnd, mma::Rows, mma::scale_in_base_2, mma::Scores, mma::softmax_step, mma::store,
+    mma::store_lse, mma::tiles_of, mma::unpack, mma::Work;
 
 // kGroups warpgroups compute, 64 queries each; kProducers more copy. kBlockK keys a step, shared
 // memory for K and V of kStages steps.
