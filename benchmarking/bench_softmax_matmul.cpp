@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
-#include <thread>
 
 #include "benchmarking/core.hpp"
 #include "common/all_passes.hpp"
+#include "common/cpu/threads.hpp"
 #include "common/inputs.hpp"
 #include "common/oracle.hpp"
 #include "part1_softmax_matmul/measure.hpp"
@@ -27,15 +27,10 @@ bool has_block(const SoftmaxEntry& entry) { return entry.name.starts_with("fused
 Tensor<float, 3> normal_input(const Shape<3>& shape, std::uint64_t seed) {
   Tensor<float, 3> tensor(shape);
   const Index slice = shape[1] * shape[2];
-  const Index workers = std::clamp<Index>(std::thread::hardware_concurrency(), 1, shape[0]);
-  std::vector<std::jthread> threads;
-  for (Index worker = 0; worker < workers; ++worker)
-    threads.emplace_back([&, worker] {
-      for (Index b = worker; b < shape[0]; b += workers)
-        fill(tensor.data() + b * slice, shape[1], shape[2], Pattern::kNormal,
-             seed + static_cast<std::uint64_t>(b));
-    });
-  threads.clear();  // joins
+  parallel_for(shape[0], [&](Index b) {
+    fill(tensor.data() + b * slice, shape[1], shape[2], Pattern::kNormal,
+         seed + static_cast<std::uint64_t>(b));
+  });
   return tensor;
 }
 

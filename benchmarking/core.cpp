@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "benchmarking/peak.hpp"
+#include "common/cpu/threads.hpp"
 
 namespace flash {
 namespace {

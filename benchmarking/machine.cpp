@@ -9,7 +9,6 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
-#include <thread>
 #include <vector>
 
 #include "benchmarking/program.hpp"
@@ -21,7 +20,6 @@
 namespace flash {
 
 // Of part 2's ladder, where the program is linked with it; else null.
-[[gnu::weak]] FLASH_EXPORT int ladder_threads();
 [[gnu::weak]] FLASH_EXPORT void release_kept_memory();
 
 namespace {
@@ -168,11 +166,6 @@ std::optional<double> OtherPrograms::share() const {
   if (!(end.all > start_.all)) return std::nullopt;
   const double others = (end.busy - start_.busy) - (end.own - start_.own);
   return std::max(0.0, others / (end.all - start_.all));
-}
-
-int host_threads() {
-  static const int all = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  return ladder_threads != nullptr ? ladder_threads() : all;
 }
 
 void release_ladder_memory() {

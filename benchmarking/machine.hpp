@@ -68,9 +68,6 @@ class OtherPrograms {
   Seconds start_;
 };
 
-// With part 2's ladder as many threads as it uses, else as many as the machine has.
-int host_threads();
-
 // Gives back what part 2's ladder keeps from call to call, where the program is linked with it.
 void release_ladder_memory();
 

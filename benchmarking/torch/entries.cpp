@@ -20,20 +20,16 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <string>
-#include <thread>
 #include <tuple>
 #include <vector>
 
+#include "common/cpu/threads.hpp"
 #include "common/registry.hpp"
 
 namespace flash {
-
-// Of part 2's ladder, where the program is linked with it; else null.
-[[gnu::weak]] FLASH_EXPORT int ladder_threads();
 
 namespace {
 
@@ -85,12 +81,7 @@ struct AllocationMeter : c10::MemoryReportingInfoBase {
 
 // PyTorch gets as many threads as our own passes.
 void set_threads() {
-  const char* const text = std::getenv("FLASH_THREADS");
-  const int threads = ladder_threads != nullptr ? ladder_threads()
-                      : text != nullptr && *text != 0
-                          ? std::atoi(text)
-                          : static_cast<int>(std::thread::hardware_concurrency());
-  if (threads >= 1 && threads != at::get_num_threads()) at::set_num_threads(threads);
+  if (host_threads() != at::get_num_threads()) at::set_num_threads(host_threads());
 }
 
 // Within this, PyTorch's work goes to a stream.

@@ -24,11 +24,9 @@
 
 #include "common/all_passes.hpp"
 #include "common/best_pass.hpp"
+#include "common/cpu/threads.hpp"
 
 namespace flash {
-
-// Of part 2's ladder, where this library is linked with it; else null.
-[[gnu::weak]] FLASH_EXPORT void set_ladder_threads(int threads);
 
 namespace {
 
@@ -98,7 +96,7 @@ auto with_type(const Arguments& arguments, const Body& body) {
   try {
     arguments.check();
     const c10::OptionalDeviceGuard guard(arguments.q.device());
-    if (set_ladder_threads != nullptr) set_ladder_threads(at::get_num_threads());
+    set_host_threads(at::get_num_threads());
     switch (arguments.q.scalar_type()) {
       case at::kFloat: return body(float{});
       case at::kDouble: return body(double{});

@@ -20,10 +20,9 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <thread>
-#include <vector>
 
 #include "common/cpu/exp2.hpp"
+#include "common/cpu/threads.hpp"
 #include "common/cpu/tile.hpp"
 #include "common/registry.hpp"
 
@@ -151,23 +150,20 @@ void rows_of_out(const SoftmaxMatmul<float>& pass, Index b, Index i0, Index rows
 Index row_blocks(const SoftmaxMatmulShape& shape) { return (shape.d1 + kRows - 1) / kRows; }
 
 Index threads_for(const SoftmaxMatmulShape& shape) {
-  return std::clamp<Index>(std::thread::hardware_concurrency(), 1, shape.batch * row_blocks(shape));
+  return std::min<Index>(host_threads(), shape.batch * row_blocks(shape));
 }
 
 void fused_softmax_matmul(const SoftmaxMatmul<float>& pass, PassMemory& memory) {
   const SoftmaxMatmulShape shape = check_softmax_matmul(pass);
   const Index blocks = row_blocks(shape);
   std::atomic<Index> next{0};
-  const auto work = [&](Index thread) {
+  parallel_for(threads_for(shape), [&](Index thread) {
     const Memory mine(static_cast<float*>(memory.workspace) + thread * Memory::size(shape), shape);
     for (Index task = next++; task < shape.batch * blocks; task = next++) {
       const Index i0 = task % blocks * kRows;
       rows_of_out(pass, task / blocks, i0, std::min(kRows, shape.d1 - i0), mine);
     }
-  };
-  std::vector<std::jthread> others;
-  for (Index thread = 1; thread < threads_for(shape); ++thread) others.emplace_back(work, thread);
-  work(0);
+  });
 }
 
 }  // namespace

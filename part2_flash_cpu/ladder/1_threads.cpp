@@ -11,7 +11,7 @@
 // 48 GFLOP/s.
 #include "common/registry.hpp"
 #include "part2_flash_cpu/flash_attention.hpp"
-#include "part2_flash_cpu/ladder/parallel.hpp"
+#include "common/cpu/threads.hpp"
 
 namespace flash::threads {
 namespace {

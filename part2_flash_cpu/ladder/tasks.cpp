@@ -6,7 +6,7 @@
 
 #include "part2_flash_cpu/ladder/kept_memory.hpp"
 #include "part2_flash_cpu/ladder/ladder.hpp"
-#include "part2_flash_cpu/ladder/parallel.hpp"
+#include "common/cpu/threads.hpp"
 
 namespace flash {
 namespace {

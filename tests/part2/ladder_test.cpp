@@ -15,7 +15,7 @@
 #include "common/memory_meter.hpp"
 #include "harness/catch.hpp"
 #include "part2/attention_cases.hpp"
-#include "part2_flash_cpu/ladder/parallel.hpp"
+#include "common/cpu/threads.hpp"
 
 using namespace flash;
 using namespace flash::harness;
@@ -170,8 +170,8 @@ void check_every_pass(const std::vector<AttentionCase>& problems) {
 
 // Puts the number of threads back.
 struct SameThreadsAfterwards {
-  int before = ladder_threads();
-  ~SameThreadsAfterwards() { set_ladder_threads(before); }
+  int before = host_threads();
+  ~SameThreadsAfterwards() { set_host_threads(before); }
 };
 
 bool same_bits(const TensorView<const float, 4>& a, const TensorView<const float, 4>& b) {
@@ -222,11 +222,11 @@ TEST_CASE("every pass gives the same bits for any number of threads") {
     for (const bool causal : {false, true}) {
       if (!takes(entry, shape, {.causal = causal}, DType::kFloat32)) continue;
       CAPTURE(entry.name, causal);
-      set_ladder_threads(1);
+      set_host_threads(1);
       auto one = inputs.attend(registry, entry.name, causal);
       const auto one_back = one.backward(inputs.d_out.view());
       for (const int threads : {2, 3, 5}) {
-        set_ladder_threads(threads);
+        set_host_threads(threads);
         auto many = inputs.attend(registry, entry.name, causal);
         CHECK(same_bits(one.out(), many.out()));
         CHECK(same_bits(one_back, many.backward(inputs.d_out.view())));
@@ -237,7 +237,7 @@ TEST_CASE("every pass gives the same bits for any number of threads") {
 TEST_CASE("tasks run once each, and what one throws arrives") {
   const SameThreadsAfterwards restore;
   for (const int threads : {1, 2, 4}) {
-    set_ladder_threads(threads);
+    set_host_threads(threads);
     std::vector<int> runs(1000);
     parallel_for(1000, [&](Index task) { ++runs[static_cast<std::size_t>(task)]; });
     CHECK(runs == std::vector<int>(1000, 1));
@@ -248,12 +248,12 @@ TEST_CASE("tasks run once each, and what one throws arrives") {
                       "seven");
     CHECK_NOTHROW(parallel_for(0, [](Index) { throw Error("nobody calls this"); }));
   }
-  CHECK_THROWS_WITH(set_ladder_threads(0), "threads is 0; it must be 1 to 1024");
+  CHECK_THROWS_WITH(set_host_threads(0), "threads is 0; it must be 1 to 1024");
 }
 
 TEST_CASE("what is saved between the passes is exactly q, k, v, out and lse") {
   const SameThreadsAfterwards restore;
-  set_ladder_threads(1);  // a thread that gets its first task late would make its memory late
+  set_host_threads(1);  // a thread that gets its first task late would make its memory late
   const Registry registry = all_passes();
   const AttentionShape shape{.batch = 2, .heads = 3, .queries = 40, .keys = 50, .head_dim = 24};
   const Inputs inputs(shape);
@@ -313,7 +313,7 @@ TEST_CASE("the ladder's memory grows no faster than the sequence") {
     });
   };
   const SameThreadsAfterwards restore;
-  set_ladder_threads(2);  // each thread has memory of its own
+  set_host_threads(2);  // each thread has memory of its own
   for (const auto& entry : registry.forward.entries()) {
     if (entry.name == "standard" || !takes(entry, shape_of(1024), {}, DType::kFloat32)) continue;
     CAPTURE(entry.name);

@@ -1,5 +1,5 @@
-// Implements parallel.hpp.
-#include "part2_flash_cpu/ladder/parallel.hpp"
+// Implements threads.hpp.
+#include "common/cpu/threads.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -134,12 +134,12 @@ int threads_locked() {
 
 }  // namespace
 
-int ladder_threads() {
+int host_threads() {
   const std::lock_guard lock(mutex);
   return threads_locked();
 }
 
-void set_ladder_threads(int threads) {
+void set_host_threads(int threads) {
   check_between("threads", threads, 1, kMostThreads);
   const std::lock_guard lock(mutex);
   wanted_threads = threads;

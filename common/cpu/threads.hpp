@@ -1,5 +1,5 @@
-// Threads for the ladder: a pool that stays. Starting a thread takes 30 us and more; a head of 512
-// keys is done in 300 us.
+// Threads for the ladders on a CPU and for what measures them: a pool that stays. Starting a thread
+// takes 30 us and more; a head of 512 keys is done in 300 us.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,16 @@
 
 namespace flash {
 
-// How many threads the ladder uses: what was set last, else the environment's FLASH_THREADS, else
-// as many as the machine runs at once. Throws ArgumentError when FLASH_THREADS is not a whole
+// How many threads a pass on a CPU uses: what was set last, else the environment's FLASH_THREADS,
+// else as many as the machine runs at once. Throws ArgumentError when FLASH_THREADS is not a whole
 // number from 1 to 1024.
-FLASH_EXPORT int ladder_threads();
+FLASH_EXPORT int host_threads();
 
 // Throws ArgumentError unless 1 <= threads <= 1024.
-FLASH_EXPORT void set_ladder_threads(int threads);
+FLASH_EXPORT void set_host_threads(int threads);
 
 // Ends the threads that wait for work; the next call starts new ones.
-void stop_threads();
+FLASH_EXPORT void stop_threads();
 
 // Calls body(task) for every task from 0 to tasks - 1, each once, those with small numbers first.
 // Returns when all are done. When calls throw, the tasks that nobody has begun are dropped and one
