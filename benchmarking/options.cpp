@@ -101,7 +101,8 @@ void Options::bytes(const std::string& name, const std::string& help,
 
 void Options::file(const std::string& name, const std::string& help,
                    std::filesystem::path& target) {
-  add<std::string>(*app_, name, "FILE", help, [&](const auto& text) { target = text; });
+  add<std::string>(*app_, name, "FILE", help, [&](const auto& text) { target = text; })
+      ->check([](const std::string& text) { return text.empty() ? "it is empty" : ""; });
 }
 
 bool Options::parse(int argc, const char* const* argv) {

@@ -116,11 +116,13 @@ harness::SeenForward run_again(SoftmaxMatmulCase problem, std::uint64_t seed, co
                                const harness::Probe& probe) {
   using harness::Data;
   problem.shape = {probe.shape.batch, probe.shape.queries, probe.shape.keys, probe.shape.head_dim};
-  problem.x = probe.data == Data::kLargeScores    ? Pattern::kLargeLogits
-              : probe.data == Data::kVeryNegative ? Pattern::kVeryNegative
-              : probe.data == Data::kRising       ? Pattern::kRising
-              : probe.data == Data::kFarApart     ? Pattern::kFarApart
-                                                  : Pattern::kNormal;
+  problem.x = probe.data == Data::kLargeScores     ? Pattern::kLargeLogits
+              : probe.data == Data::kVeryNegative  ? Pattern::kVeryNegative
+              : probe.data == Data::kRising        ? Pattern::kRising
+              : probe.data == Data::kFarApart      ? Pattern::kFarApart
+              : probe.data == Data::kMinusInfinity ? Pattern::kMasked
+              : probe.data == Data::kLowest        ? Pattern::kLowest
+                                                   : Pattern::kNormal;
   if (probe.block > 0) problem.blocks = {probe.block, probe.block};
   Tensor<float, 3> x = make_input<3>(problem.shape.of_x(), problem.x, 2 * seed);
   Tensor<float, 3> v =

@@ -126,6 +126,25 @@ __global__ void no_threadfence(float* partial, int* count, float* out) {
   }
 }
 
+// Two warps wait for what the block that came first writes, and the third one does not.
+__global__ void one_warp_does_not_wait_for_a_block(float* data, int* counts, float* out) {
+  __shared__ int number;
+  if (threadIdx.x == 0) number = atomicAdd(&counts[0], 1);
+  __syncthreads();
+  if (number == 0) {
+    if (threadIdx.x > 0) return;
+    *data = 1;  // BUG
+    __threadfence();
+    atomicExch(&counts[1], 1);
+    return;
+  }
+  if (threadIdx.x < 64) {
+    while (atomicAdd(&counts[1], 0) == 0) continue;
+    __threadfence();
+  }
+  out[threadIdx.x] = *data;  // BUG
+}
+
 }  // namespace
 
 std::vector<Specimen> races() {
@@ -144,6 +163,8 @@ std::vector<Specimen> races() {
       mistake(kRace, KERNEL(blocks_overlap), {2, 32}, zeros(64)),
       mistake(kRace, KERNEL(atomic_and_plain), {1, 32}, zeros(1), zeros(32)),
       mistake(kRace, KERNEL(no_threadfence), {4, 32}, unwritten(4), zeros(1), zeros(1)),
+      mistake(kRace, KERNEL(one_warp_does_not_wait_for_a_block), {2, 96}, zeros(1), zeros(2),
+              zeros(96)),
   };
 }
 
