@@ -422,14 +422,15 @@ void run(const char* name, const AttentionForward<T>& pass, Table table, KernelO
   });
 }
 
-// Enters a rung for both types of 16 bits: `forward` takes a pass of either.
+// Enters a rung for both types of 16 bits: `forward` takes a pass of either. `best` as in Entry.
 template <class Forward>
 void enter(Registry& registry, const char* name, std::string (*why_not)(const AttentionProblem&),
-           Forward forward) {
+           Forward forward, bool best = true) {
   registry.forward.add({.name = name,
                         .device = DeviceKind::kGpu,
                         .run = {.float16 = forward, .bfloat16 = forward},
                         .unsupported = why_not,
+                        .best = best,
                         .finite_inputs = true});
 }
 

@@ -11,6 +11,7 @@
 #include <exception>
 #include <iostream>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,7 +75,10 @@ void check_cases(const TaskUnderTest& task, const Options& options) {
       throw ArgumentError("--case is '" + name + "'; " + task.id +
                           " has no such case (see --list-cases)");
   }
+  std::set<std::string> names;
   for (const GradedCase& graded : task.cases) {
+    if (!names.insert(graded.name).second)
+      throw ArgumentError("two cases are called '" + graded.name + "'; each needs its own name");
     if (graded.needs_checks != (graded.name.rfind("checks: ", 0) == 0))
       throw ArgumentError("a case is called '" + graded.name +
                           "'; a name begins with 'checks: ' when the case needs them");
@@ -220,7 +224,8 @@ int run(int argc, char** argv) {
   TaskUnderTest task = task_under_test();
   for (GradedCase& hidden : hidden_cases()) {
     if (!hidden.name.starts_with("hidden: ") && !hidden.name.starts_with("checks: hidden: "))
-      throw Error("the hidden case '" + hidden.name + "' must have a name that begins with "
+      throw Error("the hidden case '" + hidden.name +
+                  "' must have a name that begins with "
                   "'hidden: ' or 'checks: hidden: '");
     task.cases.push_back(std::move(hidden));
   }

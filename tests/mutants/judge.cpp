@@ -32,7 +32,7 @@ std::vector<std::string> judge(const std::function<void()>& run) {
       *mutant.switched_off = mutant.number;
       const std::string error = error_of(run);
       *mutant.switched_off = -1;
-      const std::string place = "line " + std::to_string(mutant.line) + ", " + mutant.text;
+      const std::string place = mutant.place + ", " + mutant.text;
       using enum simt::FindingKind;
       const auto says = [&error](simt::FindingKind kind) {
         return error.find(std::string(": ") + to_string(kind)) != std::string::npos;
@@ -40,8 +40,9 @@ std::vector<std::string> judge(const std::function<void()>& run) {
       const bool found = says(kRace) || says(kAsyncCopy) || says(kFence) || says(kDeadlock) ||
                          says(kWrongArgument);
       if (mutant.excuse.empty() && !found)
-        wrong.push_back("The checks find nothing without " + place +
-                        (error.empty() ? "" : ", but: " + error));
+        wrong.push_back("The checks find nothing without " + place + ": remove it, or say there " +
+                        "`// no race without it: REASON`" +
+                        (error.empty() ? "" : ". What they do find: " + error));
       if (!mutant.excuse.empty() && !error.empty())
         wrong.push_back("The excuse is wrong: the checks do find a mistake without " + place +
                         ": " + error);

@@ -13,7 +13,7 @@ namespace flash::mutants {
 // A call that can be switched off: a barrier, or the atomicity of an addition.
 struct Mutant {
   int number;
-  int line;
+  std::string place;   // FILE:LINE
   std::string text;    // of the line
   std::string excuse;  // why the checks cannot find a race without it; empty if they have to
   int* switched_off;   // of its file: the number of the call that is left out; -1 if none is

@@ -57,7 +57,8 @@ def mutate(source: str, name: str) -> str:
         line = source.count("\n", 0, token.start()) + 1
         excuse = EXCUSE.search(lines[line - 1])
         text_and_excuse = map(json.dumps, (lines[line - 1].strip(), excuse[1] if excuse else ""))
-        table.append(f"{{{count}, {line}, {', '.join(text_and_excuse)}, &switched_off}},")
+        table.append(f"{{{count}, {json.dumps(f'{name}:{line}')}, {', '.join(text_and_excuse)}, "
+                     "&switched_off},")
         number, count = count, count + 1
         if token["atomic"]:
             return f"::flash::mutants::add(::flash::mutants::switched_off != {number}, "

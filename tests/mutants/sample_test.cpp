@@ -24,7 +24,7 @@ TEST_CASE("the calls of a file that the emulator runs are numbered, with line, t
         "5 __syncthread 6 is enough within a warp\n"
         "6 __syncwarp() \n"
         "7 __syncwarp() which is not true\n");
-  CHECK(all().front().line == 16);
+  CHECK(all().front().place.ends_with(".cu:16"));
 }
 
 TEST_CASE("a mutant without a race, and an excuse for one that has a race, are named") {
@@ -32,10 +32,11 @@ TEST_CASE("a mutant without a race, and an excuse for one that has a race, are n
   for (const std::string& sentence : judge(run_sample))
     wrong += sentence.substr(0, sentence.find('\n')) + '\n';
   CAPTURE(wrong);
-  const std::string nothing =
-      "The checks find nothing without line 29, __syncwarp();     // 6\n";
-  CHECK(wrong.substr(0, nothing.size()) == nothing);
-  CHECK(wrong.find("The excuse is wrong: the checks do find a mistake without line 31, "
-                   "__syncwarp();  // 7") == nothing.size());
+  const auto first = wrong.find('\n');
+  CHECK(wrong.substr(0, first).find("sample.cu:29, __syncwarp();     // 6: remove it") !=
+        wrong.npos);
+  CHECK(wrong.find("The excuse is wrong: the checks do find a mistake without ", first) ==
+        first + 1);
+  CHECK(wrong.find("sample.cu:31, __syncwarp();  // 7", first) != wrong.npos);
   CHECK(std::count(wrong.begin(), wrong.end(), '\n') == 2);
 }

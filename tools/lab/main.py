@@ -65,7 +65,9 @@ def overview() -> str:
     """What `./lab` prints when it is called alone."""
     groups: dict[str, list[str]] = {group: [] for group in GROUPS}
     for verb in verbs():
-        groups[constant(verb, "GROUP")].append(verb)
+        if (group := constant(verb, "GROUP")) not in groups:
+            raise LabError(f"GROUP of {verb}.py is '{group}'; it must be one of {', '.join(GROUPS)}")
+        groups[group].append(verb)
     lines = ["usage: ./lab VERB [arguments]      ./lab VERB --help explains a verb's arguments"]
     for title, members in groups.items():
         if members:

@@ -1,5 +1,5 @@
 """The verbs: each is one module here, found by its file name.
 
-It has HELP (one line) and GROUP (a heading of the overview), both text literals, and the functions
+It has HELP (one line) and GROUP (one of GROUPS of ../main.py), both text literals, and the functions
 add_arguments(parser) and run(args) -> exit code.
 """

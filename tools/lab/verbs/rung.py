@@ -32,10 +32,15 @@ def run(args: argparse.Namespace) -> int:
     tests = re.findall(rf"^({part}_(?:{kind}|ladder_{name}_mutants)_tests):", targets, re.MULTILINE)
     symbols = [] if on_gpu else [f"{part}_ladder_weak_symbols$"]
     timed = has_gpu or not on_gpu
-    built = build.build([*tests, *[program] * timed])
+    compiled = []  # by nvcc, where that is there and no program can be linked
+    if on_gpu and config.cuda != "none" and not has_gpu:
+        library = f"{part}_cuda_ladder" + "_sm90a" * file.name.endswith(".sm90a.cu")
+        compiled = [f"{file.parent.parent.name}/CMakeFiles/{library}.dir/ladder/{file.name}.o"]
+    built = build.build([*tests, *compiled, *[program] * timed])
     if not built.ok:
         raise LabError(built.first_error)
     command = ["ctest", "--test-dir", paths.BUILD, "--output-on-failure", "--no-tests=error",
+               "--stop-on-failure",
                "-R", "|".join([f"^({'|'.join(tests)}):", *symbols])]
     console.print_command(command)
     if subprocess.call(command, cwd=paths.ROOT):
@@ -65,9 +70,9 @@ def run(args: argparse.Namespace) -> int:
         measured = f" ({group.title}, {group.kind.size} {group.sizes[-1]}{mask})"
         shown = [(what, cell) for what, cell in
                  zip(tables.TIMES, tables.times_of_rung(group, name)) if cell]
-    columns = ", ".join(["step", "what is new", *(what for what, _ in shown)])
+    columns = " | ".join(["step", "what is new", *(what for what, _ in shown)])
     row = [f"[`{name}`](ladder/{file.name})", tables.story(file), *(cell for _, cell in shown)]
-    say(f"\n{columns}{measured}:\n| {' | '.join(row)} |")
+    say(f"\n| {columns} |{measured}:\n| {' | '.join(row)} |")
     page = paths.relative(file.parent.parent / "README.md")
     say(f"Next: ./lab table enters it in the table of {page}")
     return 0
