@@ -73,9 +73,12 @@ TEST_CASE("a wrong command line is answered with the option, the value and what 
     CHECK(error_of({"--limit", wrong}) ==
           "--limit is '" + std::string(wrong) +
               "'; it must be at least 1 byte, like 4096, 512MiB or 1.5GiB");
-  for (const char* wrong : {"0", "101", "ten", "7x", "7.0", "99999999999999999999"})
-    CHECK(error_of({"--passes", wrong})
-              .find("--passes: Value " + std::string(wrong) + " not in range 1 to 100") == 0);
+  for (const char* wrong : {"0", "101", "ten", "7x", "7.0", "99999999999999999999"}) {
+    // CLI11's versions write the range in different ways.
+    const std::string error = error_of({"--passes", wrong});
+    CHECK(error.find("--passes: Value " + std::string(wrong) + " not in range") == 0);
+    CHECK(error.find("100") != std::string::npos);
+  }
   for (const char* wrong : {"64;128", "64,2048", "0"})
     CHECK(error_of({"--sizes", wrong}).find("--sizes: Value ") == 0);
   CHECK(error_of({"--device", "tpu"}).find("--device: tpu not in {gpu,cpu}") == 0);
