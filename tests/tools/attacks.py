@@ -77,6 +77,9 @@ ATTACKS = {
     # ---- taking the process over ----
     "static object exits": (
         'extern "C" void _exit(int);\nstruct A { A() { _exit(0); } };\nstatic A a;', ""),
+    "constructor attribute exits": (
+        'extern "C" void _exit(int);\n__attribute__((constructor)) static void f() { _exit(0); }',
+        ""),
     "constructor put in by assembly": (
         'extern "C" void _exit(int);\nextern "C" void evil() { _exit(0); }\n'
         'asm(".section .init_array,\\"aw\\"\\n.quad evil\\n.text");', ""),
@@ -86,6 +89,8 @@ ATTACKS = {
         'void two() __attribute__((ifunc("choose"))); }', "two();"),
     "exit(0)": ('extern "C" void exit(int);', "exit(0);"),
     "exit(0) by a system call": (_SYSCALL, "raw(231, 0);"),
+    "crash when it is loaded": (
+        "struct A { A() { *(volatile int*)8 = 1; } };\nstatic A a;", ""),
     "longjmp out of the call": (
         '#include <csetjmp>', "jmp_buf b; if (!setjmp(b)) longjmp(b, 1);"),
     "an exception of a type that nobody knows": ("", "throw 42;"),
@@ -121,13 +126,19 @@ ATTACKS = {
         "TensorView<const float, 3>); }",
         "auto o = softmax_matmul_oracle(pass.x, pass.v); "
         "write_all(pass, [&](auto... at) { return (float)o(at...); });"),
+    "includes the solution": (
+        '#include "part1_softmax_matmul/solution/fused_cpu.cpp"', ""),
     "includes a file of the machine": ('const char* secret =\n#include "/etc/passwd"\n;', ""),
     "assembles a file of the machine": ('asm(".incbin \\"/etc/shadow\\"");', ""),
     "loads a library at run time": (
         '#include <dlfcn.h>', 'dlopen("/usr/lib/libflash_common.so", 1); dlsym(nullptr, "main");'),
+    "makes the inputs again from a seed": (
+        "namespace flash { void fill(float*, Index, Index, int, std::uint64_t); }",
+        "fill(pass.out.data(), 1, 1, 0, 2);"),
     # ---- outputs that were not computed ----
     "does nothing": ("", ""),
     "writes NaN": ("", "write_all(pass, [](auto...) { return NAN; });"),
+    "writes a constant": ("", "write_all(pass, [](auto...) { return 0.5f; });"),
     "returns memory that nobody wrote": ("", """
       const auto s = pass.shape();
       if (s.d2 == 0) return;  // 0 would be right there
@@ -153,6 +164,7 @@ ATTACKS = {
         'extern "C" char* getenv(const char*);',
         'if (getenv("FLASH_RUNNER")) pass.out.data()[0] = 1;'),
     # ---- the machine ----
+    "starts a program": ('extern "C" int system(const char*);', 'system("touch /tmp/here");'),
     "fork bomb": ('extern "C" int fork();', "for (;;) fork();"),
     "fork bomb by system calls": (_SYSCALL, "for (;;) raw(57);"),
     "a thread that stays behind": (
@@ -181,6 +193,7 @@ ATTACKS = {
     "a compiler that does not end": (
         "constexpr long f(int n) { return n < 2 ? 1 : f(n - 1) + f(n - 2); }\n"
         "template <int N> struct T : T<N - 1>, T<N - 2 + 0 * f(20)> {};\nT<1 << 20> t;", ""),
+    "includes itself": ("#include __FILE__", ""),
 }
 
 # Right, but with all of softmax(X) in memory that the meter is to miss: everything but the memory
@@ -234,6 +247,8 @@ _LAUNCH = ('launch("racy", racy, {.grid = grid_size(s.batch * s.d1), .block = 2}
 # name -> code outside of a function, what stands before the kernel, and the launch
 CUDA_ATTACKS = {
     "nothing else": ("", "", _LAUNCH),
+    "a branch for the emulator": (
+        "#ifdef FLASH_SIMT\nconstexpr int on_emulator = 1;\n#endif", "", _LAUNCH),
     "a branch for the emulator, its name pasted": (
         "#define P(a, b) a##b\nconstexpr int on_emulator = P(FLASH_, SIMT);", "", _LAUNCH),
     "a branch for the checks": ("#ifndef __SANITIZE_THREAD__\n#endif", "", _LAUNCH),

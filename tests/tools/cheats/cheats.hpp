@@ -84,6 +84,7 @@ const Cheats kCheats = {
     {"honest", honest},
 
     // ---- time ----
+    {"replays by pointer", [](const Pass& pass) { replay(pass, pass.x.data()); }},
     {"replays by shape", [](const Pass& pass) { replay(pass, pass.x.size()); }},
     {"replays by a coarse fingerprint",
      [](const Pass& pass) {
@@ -103,6 +104,10 @@ const Cheats kCheats = {
        honest(pass);
        copy((kept = memory_for(size)).data(), pass.out.data(), size);
      }},
+    {"skips every fourth call",
+     [](const Pass& pass) {
+       if (calls % 4 != 0) honest(pass);
+     }},
     {"works after it said that it is done",
      [](const Pass& pass) {
        say(grading::Kind::kDone);
@@ -110,6 +115,10 @@ const Cheats kCheats = {
        honest(pass);
      }},
     {"says that it is done, and does nothing", [](const Pass&) { say(grading::Kind::kDone); }},
+    {"drives one problem to no time",
+     [](const Pass& pass) {
+       if (pass.shape().batch == 1) honest(pass);
+     }},
     {"runs out of memory when it is timed",
      [](const Pass& pass) {
        if (calls > 1) throw OutOfMemory("not this time");
@@ -135,6 +144,12 @@ const Cheats kCheats = {
     {"writes nothing", [](const Pass&) {}},
     {"writes zeros", [](const Pass& pass) { fill(pass.out.data(), 0, pass.out.size()); }},
     {"writes NaN", [](const Pass& pass) { fill(pass.out.data(), NAN, pass.out.size()); }},
+    {"copies V",
+     [](const Pass& pass) {
+       const Index all = pass.out.size(), size = pass.v.size();
+       for (Index at = 0; at < all; at += size)
+         copy(pass.out.data() + at, pass.v.data(), size < all - at ? size : all - at);
+     }},
     {"writes the mean of V, as if all scores were equal",
      [](const Pass& pass) { compute(pass, pass.shape().d2, Weight::kOne); }},
     {"changes the inputs to what it computes",
@@ -167,6 +182,7 @@ const Cheats kCheats = {
     // ---- results that are nearly right ----
     {"leaves the last tile of keys out",
      [](const Pass& pass) { compute(pass, pass.shape().d2 - 16); }},
+    {"computes half of the keys", [](const Pass& pass) { compute(pass, pass.shape().d2 / 2); }},
     {"leaves the last row out",
      [](const Pass& pass) {
        Pass shorter = pass;

@@ -81,7 +81,10 @@ std::vector<float> on_host(const float* from, Index count) { return {from, from 
         break;
       }
     grading::Message call{};
-    if (read(grading::kSocket, &call, sizeof call) <= 0) _exit(1);
+    iovec rest{&call, sizeof call};
+    msghdr asking{};
+    asking.msg_iov = &rest, asking.msg_iovlen = 1;
+    if (recvmsg(grading::kSocket, &asking, 0) <= 0) _exit(1);
     say(grading::Kind::kDone);
     munmap(memory, map.bytes);
   }
@@ -116,11 +119,22 @@ const Cheats kOwn = {
        syscall(SYS_clock_settime, CLOCK_REALTIME, &then);
      }},
     {"stops the judge", [](const Pass&) { syscall(SYS_kill, getppid(), 19); }},
+    {"writes infinity", [](const Pass& pass) { fill(pass.out.data(), INFINITY, pass.out.size()); }},
     {"hands out memory that nobody wrote",
      [](const Pass& pass) {
        const float* const stale = new float[1 << 20];
        copy(pass.out.data(), stale, pass.out.size());
        delete[] stale;
+     }},
+    {"knows the inputs of another seed",
+     [](const Pass& pass) {
+       Memory x(static_cast<std::size_t>(pass.x.size())),
+           v(static_cast<std::size_t>(pass.v.size()));
+       for (std::size_t n = 0; n < x.size(); ++n) x[n] = std::sin(static_cast<float>(n));
+       for (std::size_t n = 0; n < v.size(); ++n) v[n] = std::cos(static_cast<float>(n));
+       honest({{x.data(), pass.x.shape(), pass.x.strides()},
+               {v.data(), pass.v.shape(), pass.v.strides()},
+               pass.out});
      }},
 };
 
