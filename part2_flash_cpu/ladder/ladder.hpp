@@ -1,5 +1,5 @@
 // What a program may ask of part 2's ladder besides its passes, which are in the registry. Threads:
-// parallel.hpp.
+// common/cpu/threads.hpp.
 #pragma once
 
 #include <string>
