@@ -67,8 +67,9 @@ void Options::flag(const std::string& name, const std::string& help, bool& targe
 
 void Options::integer(const std::string& name, const std::string& help,
                       std::optional<std::int64_t>& target, std::int64_t least, std::int64_t most) {
-  add<std::int64_t>(*app_, name, "N", help, [&](std::int64_t number) { target = number; })
-      ->check(CLI::Range(least, most).description(""));
+  add<std::int64_t>(*app_, name, "N", help, [&](std::int64_t number) {
+    target = number;
+  })->check(CLI::Range(least, most).description(""));
 }
 
 void Options::integers(const std::string& name, const std::string& help,
@@ -80,8 +81,9 @@ void Options::integers(const std::string& name, const std::string& help,
 void Options::choice(const std::string& name, const std::string& help,
                      std::optional<std::string>& target, const Strings& choices) {
   const std::string all = joined(choices, "|");
-  add<std::string>(*app_, name, all, help, [&](const auto& text) { target = text; })
-      ->check(CLI::IsMember(choices).description(""));
+  add<std::string>(*app_, name, all, help, [&](const auto& text) {
+    target = text;
+  })->check(CLI::IsMember(choices).description(""));
 }
 
 void Options::names(const std::string& name, const std::string& help,
@@ -101,8 +103,9 @@ void Options::bytes(const std::string& name, const std::string& help,
 
 void Options::file(const std::string& name, const std::string& help,
                    std::filesystem::path& target) {
-  add<std::string>(*app_, name, "FILE", help, [&](const auto& text) { target = text; })
-      ->check([](const std::string& text) { return text.empty() ? "it is empty" : ""; });
+  add<std::string>(*app_, name, "FILE", help, [&](const auto& text) {
+    target = text;
+  })->check([](const std::string& text) { return text.empty() ? "it is empty" : ""; });
 }
 
 bool Options::parse(int argc, const char* const* argv) {

@@ -9,9 +9,9 @@
 // Measured, both changes together (4 heads of 4096 x 64, float32, 16 cores with AVX-512;
 // outputs/reference/intel-xeon-16 has more): forward 1852 to 407 ms, backward 2855 to 838 ms; 13 to
 // 48 GFLOP/s.
+#include "common/cpu/threads.hpp"
 #include "common/registry.hpp"
 #include "part2_flash_cpu/flash_attention.hpp"
-#include "common/cpu/threads.hpp"
 
 namespace flash::threads {
 namespace {

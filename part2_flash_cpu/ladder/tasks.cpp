@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
+#include "common/cpu/threads.hpp"
 #include "part2_flash_cpu/ladder/kept_memory.hpp"
 #include "part2_flash_cpu/ladder/ladder.hpp"
-#include "common/cpu/threads.hpp"
 
 namespace flash {
 namespace {

@@ -12,10 +12,10 @@
 
 #include "common/all_passes.hpp"
 #include "common/attention_call.hpp"
+#include "common/cpu/threads.hpp"
 #include "common/memory_meter.hpp"
 #include "harness/catch.hpp"
 #include "part2/attention_cases.hpp"
-#include "common/cpu/threads.hpp"
 
 using namespace flash;
 using namespace flash::harness;
@@ -232,23 +232,6 @@ TEST_CASE("every pass gives the same bits for any number of threads") {
         CHECK(same_bits(one_back, many.backward(inputs.d_out.view())));
       }
     }
-}
-
-TEST_CASE("tasks run once each, and what one throws arrives") {
-  const SameThreadsAfterwards restore;
-  for (const int threads : {1, 2, 4}) {
-    set_host_threads(threads);
-    std::vector<int> runs(1000);
-    parallel_for(1000, [&](Index task) { ++runs[static_cast<std::size_t>(task)]; });
-    CHECK(runs == std::vector<int>(1000, 1));
-    CHECK_THROWS_WITH(parallel_for(100,
-                                   [](Index task) {
-                                     if (task == 7) throw Error("seven");
-                                   }),
-                      "seven");
-    CHECK_NOTHROW(parallel_for(0, [](Index) { throw Error("nobody calls this"); }));
-  }
-  CHECK_THROWS_WITH(set_host_threads(0), "threads is 0; it must be 1 to 1024");
 }
 
 TEST_CASE("what is saved between the passes is exactly q, k, v, out and lse") {

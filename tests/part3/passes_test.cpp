@@ -108,8 +108,8 @@ std::string differs(const Entry<AttentionForward>& rung, const OnDevice<T>& x, b
     const DeviceTensor<float, 3> lse({out.shape()[0], out.shape()[1], out.shape()[2]});
     device::fill_bytes(out.data(), 0xff, out.bytes());
     device::fill_bytes(lse.data(), 0xff, lse.bytes());
-    const AttentionForward<T> pass{x.q.view(),   x.k.view(),   x.v.view(),
-                                   out.view(),   lse.view(),   {.causal = causal}};
+    const AttentionForward<T> pass{x.q.view(), x.k.view(), x.v.view(),
+                                   out.view(), lse.view(), {.causal = causal}};
     if (!part3::run_entry<T>(rung, pass)) return "";
     outs[time] = to_host(out.view());
     lses[time] = to_host(lse.view());
