@@ -1,4 +1,4 @@
-# Decides, by system and compiler, whether .cu files are compiled for the CPU (common/simt), and whether that build can check them;
+# Decides, by system and compiler, whether .cu files are compiled for the CPU (emulator), and whether that build can check them;
 # says so in one line. Sets FLASH_EMULATE and FLASH_CHECK (booleans).
 
 set(FLASH_EMULATE FALSE)

@@ -73,7 +73,7 @@ endfunction()
 
 # What a .cu file is compiled for. Each backend is a library of its own, and no process has two of them:
 #   gpu       by nvcc                                    NAME            on flash_cuda
-#   emulated  by the C++ compiler, for common/simt       NAME_emulated   on flash_cuda_emulated
+#   emulated  by the C++ compiler, for emulator       NAME_emulated   on flash_cuda_emulated
 #   checked   the same with the checks' instrumentation  NAME_checked    on flash_cuda_emulated
 set(FLASH_BACKENDS "")
 if(FLASH_HAVE_CUDA)
@@ -245,7 +245,7 @@ function(flash_task_tests part name cases)
         continue()
       endif()
       set(target ${library}_tests)
-      add_executable(${target} ${CMAKE_SOURCE_DIR}/tests/harness/implementation.cpp)
+      add_executable(${target} ${CMAKE_SOURCE_DIR}/tests/harness/judge/implementation.cpp)
       target_compile_definitions(${target} PRIVATE FLASH_IMPLEMENTATION="${implementation}" FLASH_BACKEND="${backend}")
       target_link_libraries(${target} PRIVATE flash_options flash_harness_main ${cases} ${library})
       set(label ${part}-${implementation})

@@ -9,7 +9,7 @@
 #include "benchmarking/program.hpp"
 #include "common/attention.hpp"
 #include "common/softmax_matmul.hpp"
-#include "grading/judge/timed.hpp"
+#include "harness/judge/timed.hpp"
 
 namespace flash::leaderboard {
 

@@ -1,7 +1,7 @@
 // The judge of the leaderboard: measures a student's functions beside the reference's, in turns,
 // and writes every sample. ./lab submit starts it and makes a receipt of what it wrote.
 //
-// This process owns inputs, oracle and clock, and loads no student code (grading/judge/timed.hpp).
+// This process owns inputs, oracle and clock, and loads no student code (harness/judge/timed.hpp).
 // For each problem of a board and each turn: new inputs; each pass of the student and of the
 // reference on them, in a random order; the check of both results; one call with the same tensors
 // that has nothing to do, whose time is the cost of the exchange. A wrong result ends the run:
@@ -17,8 +17,8 @@
 #include "benchmarking/program.hpp"
 #include "common/error.hpp"
 #include "common/inputs.hpp"
-#include "grading/judge/call.hpp"
-#include "grading/judge/timed.hpp"
+#include "harness/judge/call.hpp"
+#include "harness/judge/timed.hpp"
 
 namespace flash::leaderboard {
 namespace {

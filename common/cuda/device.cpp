@@ -11,7 +11,7 @@
 #include "common/cuda/check.hpp"
 #include "common/cuda/launch.hpp"
 #ifdef FLASH_SIMT
-#include "common/simt/simt.hpp"
+#include "emulator/run/simt.hpp"
 #endif
 
 namespace flash::device {

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #ifdef FLASH_SIMT
-#include "common/simt/device/hopper.hpp"
+#include "emulator/headers/device/hopper.hpp"
 #endif
 
 namespace flash {

@@ -13,7 +13,7 @@
 #pragma once
 
 #ifdef FLASH_SIMT
-#include "common/simt/device/tensor_core.hpp"
+#include "emulator/headers/device/tensor_core.hpp"
 #else
 
 #include <cuda_runtime.h>
@@ -60,7 +60,7 @@ __device__ __forceinline__ void stmatrix(void* row, const std::uint32_t (&r)[4])
 #endif
 
 // D += A B with float32 accumulators. The products are exact. Each element of D and its 16 products
-// are one sum, which is cut off (common/simt/tensor_sum.hpp says where, for Hopper).
+// are one sum, which is cut off (emulator/hopper/tensor_sum.hpp says where, for Hopper).
 __device__ __forceinline__ void mma_m16n8k16_half(float (&d)[4], const std::uint32_t (&a)[4],
                                                   const std::uint32_t (&b)[2]) {
   FLASH_MMA("m16n8k16.row.col.f32.f16.f16.f32");

@@ -7,7 +7,7 @@
 #include <string>
 
 #ifdef FLASH_SIMT
-#include "common/simt/simt.hpp"
+#include "emulator/run/simt.hpp"
 #else
 #include <cuda.h>
 #endif

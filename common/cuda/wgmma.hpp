@@ -20,7 +20,7 @@
 #pragma once
 
 #ifdef FLASH_SIMT
-#include "common/simt/device/hopper.hpp"
+#include "emulator/headers/device/hopper.hpp"
 #else
 
 #include <cuda_runtime.h>

@@ -6,7 +6,7 @@
 
 #include "common/compare.hpp"
 #include "common/oracle.hpp"
-#include "harness/attention_data.hpp"
+#include "harness/cases/attention_data.hpp"
 #include "harness/catch.hpp"
 
 using namespace flash;

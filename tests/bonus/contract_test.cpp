@@ -4,9 +4,9 @@
 #include <limits>
 
 #include "bonus_backward/flash_backward_cuda.hpp"
-#include "harness/attention_case.hpp"
+#include "harness/cases/attention_case.hpp"
 #include "harness/catch.hpp"
-#include "harness/device_checks.hpp"
+#include "harness/cases/device_checks.hpp"
 #include "harness/needs_gpu.hpp"
 
 using namespace flash;

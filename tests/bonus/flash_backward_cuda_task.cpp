@@ -11,10 +11,10 @@
 #include "bonus/backward_cases.hpp"
 #include "bonus_backward/flash_backward_cuda.hpp"
 #include "common/cuda/device_tensor.hpp"
-#include "harness/busy_stream.hpp"
-#include "harness/device_checks.hpp"
-#include "harness/far_apart.hpp"
-#include "harness/other_task.hpp"
+#include "harness/cases/busy_stream.hpp"
+#include "harness/cases/device_checks.hpp"
+#include "harness/cases/far_apart.hpp"
+#include "harness/cases/other_task.hpp"
 
 #if __has_include("part3_flash_cuda/flash_attention_cuda.hpp")  // a release may lack part 3
 #include "part3_flash_cuda/flash_attention_cuda.hpp"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "harness/attention_data.hpp"
+#include "harness/cases/attention_data.hpp"
 #include "harness/catch.hpp"
 
 using namespace flash;

@@ -1,5 +1,5 @@
 #include "common/cuda/device_tensor.hpp"
-#include "common/simt/simt.hpp"
+#include "emulator/run/simt.hpp"
 #include "mutants/mutants.hpp"
 
 namespace flash::mutants {

@@ -1,5 +1,5 @@
 // Task part1.fused_cpu: the cases of task 1.A on the CPU function.
-#include "harness/far_apart.hpp"
+#include "harness/cases/far_apart.hpp"
 #include "part1/softmax_matmul_cases.hpp"
 
 flash::harness::TaskUnderTest flash::harness::task_under_test() {

@@ -1,6 +1,6 @@
 // Task part1.fused_cuda: the cases of task 1.A on the CUDA function.
 #include "common/cuda/device_tensor.hpp"
-#include "harness/device_checks.hpp"
+#include "harness/cases/device_checks.hpp"
 #include "part1/softmax_matmul_cases.hpp"
 
 namespace flash::part1 {

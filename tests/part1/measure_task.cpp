@@ -1,6 +1,6 @@
-// Task part1.measure: the cases of task 1.B, on a fake machine (harness/measure_cases.hpp). All
+// Task part1.measure: the cases of task 1.B, on a fake machine (harness/cases/measure_cases.hpp). All
 // that happens is written down in a log.
-#include "harness/measure_cases.hpp"
+#include "harness/cases/measure_cases.hpp"
 #include "part1_softmax_matmul/measure.hpp"
 
 namespace flash::harness {

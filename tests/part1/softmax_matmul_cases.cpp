@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "common/oracle.hpp"
-#include "harness/far_apart.hpp"
+#include "harness/cases/far_apart.hpp"
 
 namespace flash::part1 {
 

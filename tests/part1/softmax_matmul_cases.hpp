@@ -9,10 +9,10 @@
 #include "common/compare.hpp"
 #include "common/inputs.hpp"
 #include "common/memory_meter.hpp"
-#include "harness/device_checks.hpp"
-#include "harness/device_copy.hpp"
-#include "harness/graded_case.hpp"
-#include "harness/padded_pass.hpp"
+#include "harness/cases/device_checks.hpp"
+#include "harness/cases/device_copy.hpp"
+#include "harness/cases/graded_case.hpp"
+#include "harness/cases/padded_pass.hpp"
 #include "part1_softmax_matmul/softmax_matmul.hpp"
 
 namespace flash::part1 {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "common/memory_meter.hpp"
-#include "harness/far_apart.hpp"
-#include "harness/other_task.hpp"
+#include "harness/cases/far_apart.hpp"
+#include "harness/cases/other_task.hpp"
 #include "part2/attention_cases.hpp"
 #include "part2_flash_cpu/flash_attention.hpp"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "common/memory_meter.hpp"
-#include "harness/far_apart.hpp"
-#include "harness/watched_memory.hpp"
+#include "harness/cases/far_apart.hpp"
+#include "harness/judge/watched_memory.hpp"
 #include "part2/attention_cases.hpp"
 #include "part2_flash_cpu/flash_attention.hpp"
 

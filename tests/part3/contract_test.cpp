@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "harness/attention_case.hpp"
+#include "harness/cases/attention_case.hpp"
 #include "harness/catch.hpp"
 #include "harness/needs_gpu.hpp"
 #include "part3_flash_cuda/flash_attention_cuda.hpp"

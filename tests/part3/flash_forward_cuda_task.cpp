@@ -6,9 +6,9 @@
 #include <string>
 
 #include "common/cuda/device_tensor.hpp"
-#include "harness/busy_stream.hpp"
-#include "harness/device_checks.hpp"
-#include "harness/far_apart.hpp"
+#include "harness/cases/busy_stream.hpp"
+#include "harness/cases/device_checks.hpp"
+#include "harness/cases/far_apart.hpp"
 #include "part3/forward_cases.hpp"
 #include "part3_flash_cuda/flash_attention_cuda.hpp"
 

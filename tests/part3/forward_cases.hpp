@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "harness/attention_case.hpp"
+#include "harness/cases/attention_case.hpp"
 
 namespace flash::part3 {
 

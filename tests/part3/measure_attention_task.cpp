@@ -1,8 +1,8 @@
 // Task part3.measure_attention: the cases of task 3.B, on a fake machine
-// (harness/measure_cases.hpp) whose times, peaks and failures are known for each pass.
+// (harness/cases/measure_cases.hpp) whose times, peaks and failures are known for each pass.
 #include <algorithm>
 
-#include "harness/measure_cases.hpp"
+#include "harness/cases/measure_cases.hpp"
 #include "part3_flash_cuda/measure_attention.hpp"
 
 namespace flash::harness {

@@ -7,7 +7,7 @@
 #include "common/all_passes.hpp"
 #include "common/attention_call.hpp"
 #include "common/cuda/device_tensor.hpp"
-#include "harness/attention_case.hpp"
+#include "harness/cases/attention_case.hpp"
 #include "harness/catch.hpp"
 
 namespace flash::part3 {

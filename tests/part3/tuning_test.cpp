@@ -7,7 +7,7 @@
 #include <iterator>
 #include <optional>
 
-#include "harness/attention_case.hpp"
+#include "harness/cases/attention_case.hpp"
 #include "harness/catch.hpp"
 #include "harness/needs_gpu.hpp"
 

@@ -67,7 +67,7 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
 """, code=1)
 
     def test_a_mistake_that_has_a_name(self):
-        self.write("tests/harness/hints.toml", '[[hint]]\nnames = "^sum"\nhint = "Look at l."')
+        self.write("tests/harness/diagnosis/hints.toml", '[[hint]]\nnames = "^sum"\nhint = "Look at l."')
         self.fake("fused_cpu", [
             case("simple", "failed", message="2 of 4"),
             case("named", "failed", message="3 of 4", then={

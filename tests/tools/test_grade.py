@@ -441,7 +441,7 @@ class Files(Course):
         return content.problem or dict(content.files)
 
     def test_only_the_files_of_tasks(self):
-        self.assertEqual(self.zipped((PATH, "mine"), ("tests/harness/report.cpp", "evil"),
+        self.assertEqual(self.zipped((PATH, "mine"), ("tests/harness/judge/report.cpp", "evil"),
                                      ("part1_softmax_matmul/solution/fused_cpu.cpp", "stolen")),
                          {PATH: b"mine"})
 

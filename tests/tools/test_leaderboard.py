@@ -316,7 +316,7 @@ class Cheats(Test):
 
     def none_gets_a_result(self, where, at_a_time, reference=None):
         own = CHEATS / where.tasks[0].file
-        for file in (paths.ROOT / "grading/judge/protocol.hpp", CHEATS / "cheats.hpp"):
+        for file in (paths.ROOT / "tests/harness/judge/protocol.hpp", CHEATS / "cheats.hpp"):
             copied = where.bench.headers / file.relative_to(paths.ROOT)
             copied.parent.mkdir(parents=True)
             shutil.copy(file, copied)

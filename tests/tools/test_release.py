@@ -101,10 +101,10 @@ class Released(Test):
                         r"verbs/(release|grade|skeletons|rung|table|run)\.",
                         r"^tests/(tools|mutants|simt|torch|benchmarking)"):
             self.assertEqual([name for name in names if re.search(pattern, name)], [], pattern)
-        for name in ("README.md", "lab", ".github/workflows/test.yml", "tests/harness/report.cpp",
-                     "common/simt/launch.cpp", "benchmarking/core.cpp", "tools/lab/verbs/bundle.py",
+        for name in ("README.md", "lab", ".github/workflows/test.yml", "tests/harness/judge/report.cpp",
+                     "emulator/run/launch.cpp", "benchmarking/core.cpp", "tools/lab/verbs/bundle.py",
                      "bonus_backward/skeleton/flash_backward_cuda.cu",
-                     "grading/judge/timed.hpp", "tools/lab/verbs/submit.py"):
+                     "tests/harness/judge/timed.hpp", "tools/lab/verbs/submit.py"):
             self.assertIn(name, names)
         self.assertTrue(os.access(self.out / "lab", os.X_OK))
 

@@ -26,7 +26,7 @@ extern "C" int run(int argc) {
 }
 """
 PROGRAM = """\
-#include "harness/where.hpp"
+#include "harness/judge/where.hpp"
 namespace flash::harness { const char* implementation() { return "skeleton"; } }
 extern "C" int run(int argc);
 int main(int argc, char** argv) {
@@ -62,7 +62,7 @@ class Places(Test):
         options = ["-std=c++20", "-O2", "-g1", "-fPIC", "-I", tests, "-I", paths.ROOT]
         library = folder / "libtask_skeleton.so"
         subprocess.run(["g++", *options, "-shared", task, "-o", library], check=True)
-        subprocess.run(["g++", *options, program, tests / "harness/where.cpp", library,
+        subprocess.run(["g++", *options, program, tests / "harness/judge/where.cpp", library,
                         f"-Wl,-rpath,{folder}", "-o", folder / "program"], check=True)
         report = folder / "report"
         report.touch()

@@ -1,4 +1,4 @@
-"""Where CUDA tasks run: on a GPU, or emulated on the CPU (common/simt), with its checks or without.
+"""Where CUDA tasks run: on a GPU, or emulated on the CPU (emulator), with its checks or without.
 
 Each backend of a task is a test binary of its own. The checked one finds data races, reads of
 memory that nobody wrote and accesses out of bounds, and is slower; cases that need its checks run

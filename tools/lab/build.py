@@ -25,7 +25,7 @@ class Config:
     cuda: str                # "none", "toolkit" (nvcc and no GPU) or "gpu"
     cuda_version: str
     gpu: str
-    emulated: bool           # .cu files are built for the emulator too (common/simt)
+    emulated: bool           # .cu files are built for the emulator too (emulator)
     checked: bool            # and for the emulator with its checks, which needs g++
     asan: str = ""           # AddressSanitizer's library, for ./lab check --sanitize
 

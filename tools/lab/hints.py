@@ -1,4 +1,4 @@
-"""The hint for a mistake that the harness named: tests/harness/hints.toml."""
+"""The hint for a mistake that the harness named: tests/harness/diagnosis/hints.toml."""
 
 import re
 
@@ -9,7 +9,7 @@ from lab import paths
 
 def load() -> list[tuple[str, str]]:
     """What the names have in common, and the hint."""
-    file = paths.ROOT / "tests" / "harness" / "hints.toml"
+    file = paths.ROOT / "tests/harness/diagnosis/hints.toml"
     return [(entry["names"], entry["hint"].strip())
             for entry in tomllib.loads(file.read_text(encoding="utf-8"))["hint"]]
 

@@ -275,7 +275,7 @@ def _clue(output: str) -> str:
     """The line in which a sanitizer, the C++ runtime or the C library says what happened."""
     if found := re.search(r"ERROR: (AddressSanitizer: [\w-]+)", output):
         place = re.search(r"(?m)^    #\d+ .* (\S+/(?:skeleton|solution)/\S+?:\d+)", output)
-        # Around the harness's tensors memory is "poisoned": tests/harness/padded_tensor.hpp.
+        # Around the harness's tensors memory is "poisoned": tests/harness/cases/padded_tensor.hpp.
         kind = found[1].replace("use-after-poison", "an access before or after a tensor")
         return kind + (f" at {paths.relative(place[1])}" if place else "")
     signs = ("runtime error:", "what():", "terminate called", "Assertion ", "free(): ", "malloc")

@@ -1,7 +1,7 @@
 """Where a student's code is: in which line it crashed, or in which lines it goes round.
 
 A graded test binary writes the addresses of a thread's calls into its report when it crashes, and
-when the thread gets SIGUSR2 (tests/harness/where.hpp). binutils' addr2line makes lines of them.
+when the thread gets SIGUSR2 (tests/harness/judge/where.hpp). binutils' addr2line makes lines of them.
 """
 
 import contextlib

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "common/error.hpp"
-#include "grading/judge/protocol.hpp"
+#include "harness/judge/protocol.hpp"
 #include "part1_softmax_matmul/softmax_matmul.hpp"
 
 namespace flash {

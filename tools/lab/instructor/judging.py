@@ -1,7 +1,7 @@
 """One task of one submission: compiles the student's file, audits it, and lets the judge run it.
 
 Compiler, linker and the student's code run in sandboxes; the judge does not, and never loads
-student code. It talks to the runner, which does (grading/judge/protocol.hpp).
+student code. It talks to the runner, which does (tests/harness/judge/protocol.hpp).
 """
 
 import dataclasses
@@ -47,8 +47,8 @@ _OF_REPORT = {"passed": PASSED, "not_started": NOT_STARTED}
 # What a student's file may include of the course: no .cpp, no test, no solution. Of the emulator:
 # what CUDA's headers are there, and not what host code may ask it.
 _HEADERS = ("common/*.hpp", "{part}/*.hpp", "{part}/given/*.hpp")
-_CUDA_HEADERS = ("common/cuda/*.hpp", "common/cuda/*.inc", "common/simt/include/**/*",
-                 "common/simt/device/*", "common/simt/tensor_sum.hpp")
+_CUDA_HEADERS = ("common/cuda/*.hpp", "common/cuda/*.inc", "emulator/headers/**/*",
+                 "emulator/headers/device/*", "emulator/hopper/tensor_sum.hpp")
 CHECKS = "checks: "  # the names of cases that need the emulator's checks begin so
 
 
@@ -198,7 +198,7 @@ def _builds(task: Task, commands: dict[str, str], backends: Sequence[str]) -> It
     if not task.is_cuda:
         yield Build(CPU, _flags(own), (_flags(own)[0],))
         return
-    host = _flags(commands[str(paths.ROOT / "grading/runner/runner.cpp")])[0]
+    host = _flags(commands[str(paths.ROOT / "tests/harness/runner/runner.cpp")])[0]
     for backend in backends:
         if backend == GPU:
             if not own:
@@ -211,7 +211,7 @@ def _builds(task: Task, commands: dict[str, str], backends: Sequence[str]) -> It
         if not command:
             raise LabError(f"the build does not compile {task.file} for the emulator's checks")
         wrapped = [f"--wrap={name}" for name in ("memcpy", "memmove", "memset")]
-        yield Build(backend, (*_flags(command), "-I/course/common/simt/include", "-x", "c++",
+        yield Build(backend, (*_flags(command), "-I/course/emulator/headers", "-x", "c++",
                               "-include", "cuda_runtime.h", "-include", "/build/first.hpp"),
                     (host, *(f"-Wl,{word}" for word in wrapped if backend == CHECKED)))
 

@@ -22,8 +22,8 @@ TEMPLATES = "grading/release"  # what a release has in place of the course's own
 COMMON = (
     ".clang-format", ".clangd", ".editorconfig", ".gitignore", ".devcontainer/", ".vscode/",
     "CMakeLists.txt", "CMakePresets.json", "LICENSE", "lab", "benchmarking/", "cmake/", "common/",
-    "outputs/", "tests/CMakeLists.txt", "tests/README.md", "tests/common/", "tests/harness/",
-    "tools/lab/", "tools/requirements.txt", "tools/book/")
+    "emulator/", "outputs/", "tests/CMakeLists.txt", "tests/README.md", "tests/common/",
+    "tests/harness/", "tools/lab/", "tools/requirements.txt", "tools/book/")
 # Of these, what stays at home: it needs solutions, or is an instructor's.
 AT_HOME = (
     "tools/lab/instructor/", "tools/lab/verbs/release.py", "tools/lab/verbs/grade.py",
@@ -32,7 +32,7 @@ AT_HOME = (
     "tools/lab/verbs/skeletons.py", "tools/lab/verbs/rung.py", "tools/lab/verbs/table.py")
 # And what ./lab submit needs of the instructor's files: the judge, which has no secrets.
 FOR_THE_LEADERBOARD = (
-    "grading/CMakeLists.txt", "grading/judge/", "grading/runner/",
+    "grading/CMakeLists.txt",
     *(f"tools/lab/instructor/{name}.py"
       for name in ("__init__", "audit", "gpu", "judging", "sandbox", "submissions")))
 NEEDS_A_SOLUTION = ("tools/lab/verbs/run.py",)  # of at least one part

@@ -1,0 +1,111 @@
+// What the compiler calls, with -fsanitize=thread, before each access to memory. The
+// ThreadSanitizer runtime itself is not linked.
+// __builtin_return_address identifies the access. Outside a checked kernel these functions do
+// nothing.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "emulator/check/checker.hpp"
+#include "emulator/run/module.hpp"
+
+namespace {
+
+using flash::simt::Checker;
+
+// Any number of bytes, in pieces that the shadow can look up at once.
+void range(const void* address, std::size_t bytes, bool is_write, std::uintptr_t pc) {
+  Checker* const checker = Checker::active();
+  if (checker == nullptr) return;
+  const auto* begin = static_cast<const char*>(address);
+  while (bytes > 0) {
+    const std::size_t piece = bytes < 16 ? bytes : 16;
+    checker->access(begin, piece, is_write, pc);
+    begin += piece;
+    bytes -= piece;
+  }
+}
+
+}  // namespace
+
+#undef FLASH_HERE
+#define FLASH_HERE flash::simt::call_before(__builtin_return_address(0))
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+#define FLASH_ACCESS(name, bytes, is_write)                  \
+  void name(void* address) {                                 \
+    if (Checker* const checker = Checker::active())          \
+      checker->access(address, bytes, is_write, FLASH_HERE); \
+  }
+#define FLASH_READ_AND_WRITE(prefix, bytes)                \
+  FLASH_ACCESS(__tsan_##prefix##read##bytes, bytes, false) \
+  FLASH_ACCESS(__tsan_##prefix##write##bytes, bytes, true)
+#define FLASH_ACCESSES(bytes)             \
+  FLASH_READ_AND_WRITE(, bytes)           \
+  FLASH_READ_AND_WRITE(volatile_, bytes)  \
+  FLASH_READ_AND_WRITE(unaligned_, bytes)
+FLASH_ACCESSES(1)
+FLASH_ACCESSES(2)
+FLASH_ACCESSES(4)
+FLASH_ACCESSES(8)
+FLASH_ACCESSES(16)
+
+void __tsan_read_range(void* address, unsigned long bytes) {
+  range(address, bytes, false, FLASH_HERE);
+}
+void __tsan_write_range(void* address, unsigned long bytes) {
+  range(address, bytes, true, FLASH_HERE);
+}
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_vptr_read(void**) {}
+void __tsan_init() {}
+
+// The checked libraries are linked with --wrap for these.
+void* __wrap_memcpy(void* to, const void* from, std::size_t bytes) {
+  range(from, bytes, false, FLASH_HERE);
+  range(to, bytes, true, FLASH_HERE);
+  return std::memcpy(to, from, bytes);
+}
+void* __wrap_memmove(void* to, const void* from, std::size_t bytes) {
+  range(from, bytes, false, FLASH_HERE);
+  range(to, bytes, true, FLASH_HERE);
+  return std::memmove(to, from, bytes);
+}
+void* __wrap_memset(void* to, int value, std::size_t bytes) {
+  range(to, bytes, true, FLASH_HERE);
+  return std::memset(to, value, bytes);
+}
+
+// Host code in a .cu file may use std::atomic and local statics; kernels use CUDA's functions
+// (device/atomics.hpp).
+#define FLASH_ATOMIC(bits, T, operation, builtin)                \
+  T __tsan_atomic##bits##_##operation(volatile T* a, T v, int) { \
+    return __atomic_##builtin(a, v, __ATOMIC_SEQ_CST);           \
+  }
+#define FLASH_COMPARE_EXCHANGE(bits, T, strength)                                             \
+  int __tsan_atomic##bits##_compare_exchange_##strength(volatile T* a, T* e, T v, int, int) { \
+    return __atomic_compare_exchange_n(a, e, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);   \
+  }
+#define FLASH_ATOMICS(bits, T)                                \
+  T __tsan_atomic##bits##_load(const volatile T* a, int) {    \
+    return __atomic_load_n(a, __ATOMIC_SEQ_CST);              \
+  }                                                           \
+  void __tsan_atomic##bits##_store(volatile T* a, T v, int) { \
+    __atomic_store_n(a, v, __ATOMIC_SEQ_CST);                 \
+  }                                                           \
+  FLASH_ATOMIC(bits, T, exchange, exchange_n)                 \
+  FLASH_ATOMIC(bits, T, fetch_add, fetch_add)                 \
+  FLASH_ATOMIC(bits, T, fetch_sub, fetch_sub)                 \
+  FLASH_COMPARE_EXCHANGE(bits, T, strong)                     \
+  FLASH_COMPARE_EXCHANGE(bits, T, weak)
+FLASH_ATOMICS(8, std::uint8_t)
+FLASH_ATOMICS(16, std::uint16_t)
+FLASH_ATOMICS(32, std::uint32_t)
+FLASH_ATOMICS(64, std::uint64_t)
+void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+void __tsan_atomic_signal_fence(int) {}
+
+}  // extern "C"
+#pragma GCC visibility pop

@@ -1,0 +1,75 @@
+// How a launch reaches the emulator: flash::launch() in common/cuda/launch.hpp calls this instead
+// of cudaLaunchKernel().
+#pragma once
+
+#include <cstddef>
+#include <tuple>
+
+#include "common/export.hpp"
+#include "emulator/headers/device/vector_types.hpp"
+
+// 1 where the kernels are compiled with the checks' instrumentation (flash_task's "checked"
+// libraries).
+#ifndef FLASH_SIMT_CHECKED
+#define FLASH_SIMT_CHECKED 0
+#endif
+
+namespace flash::simt {
+
+struct KernelCall {
+  const char* name;
+  const void* function;
+  uint3 grid, block;
+  std::size_t shared_bytes;
+  void (*run)(const void* arguments);  // calls the kernel for one thread
+  const void* arguments;               // what `run` gets: an object of argument_bytes
+  std::size_t argument_bytes;
+  // The same arguments one by one, for messages that say which of them an address belongs to.
+  struct Argument {
+    const void* value;
+    std::size_t bytes;
+  };
+  const Argument* argument_list;
+  std::size_t argument_count;
+  bool checked;
+  const void* stream;  // that was asked for
+};
+
+// Runs the whole grid before it returns. The result is a cudaError_t: cudaErrorLaunchFailure when
+// the kernel did something wrong (take_findings() says what), CUDA's own codes for a launch that
+// cannot be.
+FLASH_EXPORT int run(const KernelCall& call);
+
+template <class... Parameters>
+int launch(const char* name, void (*kernel)(Parameters...), uint3 grid, uint3 block,
+           std::size_t shared_bytes, const void* stream,
+           const std::tuple<Parameters...>& arguments) {
+  struct Call {
+    void (*kernel)(Parameters...);
+    const std::tuple<Parameters...>* arguments;
+  };
+  const Call call{kernel, &arguments};
+  return std::apply(
+      [&](const Parameters&... values) {
+        const KernelCall::Argument list[] = {{&values, sizeof values}..., {nullptr, 0}};
+        return run({.name = name,
+                    .function = reinterpret_cast<const void*>(kernel),
+                    .grid = grid,
+                    .block = block,
+                    .shared_bytes = shared_bytes,
+                    .run =
+                        [](const void* data) {
+                          const auto& typed = *static_cast<const Call*>(data);
+                          std::apply(typed.kernel, *typed.arguments);
+                        },
+                    .arguments = &call,
+                    .argument_bytes = sizeof call,
+                    .argument_list = list,
+                    .argument_count = sizeof...(Parameters),
+                    .checked = FLASH_SIMT_CHECKED != 0,
+                    .stream = stream});
+      },
+      arguments);
+}
+
+}  // namespace flash::simt

@@ -1,0 +1,53 @@
+// Barriers and fences.
+#pragma once
+
+#include "emulator/headers/device/kernel_interface.hpp"
+
+// One copy for each OS thread, which runs one block at a time. constinit: as in CUDA, no
+// constructor runs; without it g++ adds a guard variable to an array whose type has a constructor,
+// even an empty one (half). clang adds none, and rejects constinit here.
+#ifdef __clang__
+#define __shared__ static thread_local
+#else
+#define __shared__ constinit static thread_local
+#endif
+#define __grid_constant__
+
+namespace flash::simt::intrinsics {
+
+inline void __syncthreads(Site site = Site::here()) { barrier("__syncthreads", site); }
+inline int __syncthreads_count(int predicate, Site site = Site::here()) {
+  return barrier("__syncthreads_count", site, predicate != 0);
+}
+inline int __syncthreads_and(int predicate, Site site = Site::here()) {
+  return barrier("__syncthreads_and", site, predicate == 0) == 0;
+}
+inline int __syncthreads_or(int predicate, Site site = Site::here()) {
+  return barrier("__syncthreads_or", site, predicate != 0) != 0;
+}
+
+inline void __syncwarp(unsigned mask = 0xffffffffu, Site site = Site::here()) {
+  warp_operation({.name = "__syncwarp", .site = site, .mask = mask, .orders_memory = true});
+}
+
+inline void __threadfence() { fence(); }
+inline void __threadfence_block() { fence(); }
+inline void __threadfence_system() { fence(); }
+inline void __nanosleep(unsigned) { nap(); }
+
+// Unsupported functions fail at compile time.
+#define FLASH_SIMT_UNSUPPORTED(declaration, why)                     \
+  template <class Always = void>                                     \
+  declaration {                                                      \
+    static_assert(sizeof(Always*) == 0, "the emulator has no " why); \
+    __builtin_trap();                                                \
+  }
+FLASH_SIMT_UNSUPPORTED(
+    unsigned __activemask(),
+    "__activemask(): the GPU decides which lanes run together; name them in a mask")
+FLASH_SIMT_UNSUPPORTED(long long clock64(), "clock64(): its times say nothing about a GPU")
+#undef FLASH_SIMT_UNSUPPORTED
+
+}  // namespace flash::simt::intrinsics
+
+using namespace flash::simt::intrinsics;

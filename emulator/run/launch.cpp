@@ -1,0 +1,270 @@
+// Runs a grid: checks the launch, distributes its blocks to OS threads, collects findings and
+// counters.
+#include "emulator/run/launch.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <future>
+#include <memory>
+#include <thread>
+
+#include "common/error.hpp"
+#include "emulator/check/checker.hpp"
+#include "emulator/run/device_memory.hpp"
+#include "emulator/run/faults.hpp"
+#include "emulator/run/runtime.hpp"
+#include "emulator/run/shared_memory.hpp"
+#include "emulator/run/worker.hpp"
+
+namespace flash::simt {
+
+using enum FindingKind;
+namespace {
+
+// Each OS thread has stacks for a block, whose guards take 2048 of the 65000 mappings that a
+// process has.
+constexpr int kMostOsThreads = 24;
+constexpr std::size_t kMostFindings = 5;  // of a launch
+
+int threads_from_environment() {
+  const int available = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 16);
+  const char* const text = std::getenv("FLASH_SIMT_THREADS");
+  if (text == nullptr || *text == '\0') return available;
+  char* end = nullptr;
+  const long count = std::strtol(text, &end, 10);
+  if (*end != '\0' || count < 1 || count > kMostOsThreads)
+    throw ArgumentError(text_of("FLASH_SIMT_THREADS is '", text,
+                                "'; it must be a whole number from 1 to ", kMostOsThreads));
+  return static_cast<int>(count);
+}
+
+Schedule schedule_from_environment() {
+  const char* const text = std::getenv("FLASH_SIMT_SCHEDULE");
+  return text == nullptr || *text == '\0' ? Schedule{} : parse_schedule(text);
+}
+
+// What the whole process shares.
+struct State {
+  std::mutex mutex;
+  Schedule schedule = schedule_from_environment();
+  const int os_threads = threads_from_environment();
+  std::vector<std::string> findings;
+  std::string first_finding;
+  std::uint64_t launches = 0;
+  bool checking = false;
+};
+
+State& state() {
+  static State* const instance = new State;  // launches may come from destructors of static objects
+  return *instance;
+}
+
+// Of an OS thread of a launch; made when it is first needed, and kept, with its stacks.
+Worker& worker_number(std::size_t number) {
+  static auto* const workers = new std::vector<std::unique_ptr<Worker>>;
+  while (workers->size() <= number) workers->push_back(std::make_unique<Worker>());
+  return *(*workers)[number];
+}
+
+// The block that runs as number `place`: forward, backward, or in steps of a large prime from a
+// random start.
+std::uint64_t block_at(std::uint64_t place, std::uint64_t blocks, const Schedule& schedule) {
+  switch (schedule.order) {
+    case Order::kForward: return place;
+    case Order::kReverse: return blocks - 1 - place;
+    case Order::kRandom: {
+      constexpr std::uint64_t kPrimes[] = {2147483629, 2147483587, 2147483579, 2147483563};
+      const std::uint64_t step = kPrimes[schedule.seed % 4];
+      if (blocks % step == 0) return place;
+      return (place * step + schedule.seed * 7919) % blocks;  // no common factor: each comes once
+    }
+  }
+  return place;
+}
+
+// Whether a GPU has this much shared memory for a block, with the kernel's own __shared__ arrays.
+// Throws Unsupported for a kernel that nvcc does not compile.
+bool shared_memory_fits(const KernelCall& call, const Module& module) {
+  constexpr std::size_t kFew = SharedMemory::kWithoutAsking;
+  const std::optional<std::size_t> allowed = allowed_dynamic_shared(call.function);
+  if (call.shared_bytes > allowed.value_or(kFew)) return false;
+  if (module.thread_local_bytes + call.shared_bytes <= kFew)
+    return true;  // with the arrays of all its kernels
+  const std::size_t arrays = static_shared_bytes(module, call.function);
+  if (arrays > kFew)
+    throw Unsupported(text_of(call.name, ": its __shared__ arrays take ", arrays,
+                              " bytes; nvcc allows ", kFew,
+                              ", and more as dynamic shared memory only (FLASH_DYNAMIC_SHARED)"));
+  return arrays + call.shared_bytes <= (allowed ? SharedMemory::kMost : kFew);
+}
+
+// cudaSuccess, or why the launch cannot be.
+cudaError_t refused(const KernelCall& call, const Module& module) {
+  const uint3 g = call.grid, b = call.block;
+  const auto within = [](uint3 size, unsigned x, unsigned y, unsigned z) {
+    return size.x >= 1 && size.y >= 1 && size.z >= 1 && size.x <= x && size.y <= y && size.z <= z;
+  };
+  if (!within(g, 0x7fffffff, 65535, 65535) || !within(b, 1024, 1024, 64) ||
+      b.x * b.y * b.z > kMostThreads)
+    return cudaErrorInvalidConfiguration;
+  if (!shared_memory_fits(call, module)) return cudaErrorInvalidValue;
+  return cudaSuccess;
+}
+
+// A race may also show as a read of memory that was not written *yet*: the race is enough.
+void forget_consequences(std::vector<Finding>& findings) {
+  const std::vector<Finding> all = findings;
+  std::erase_if(findings, [&](const Finding& finding) {
+    return finding.kind == kUninitialized &&
+           std::any_of(all.begin(), all.end(), [&](const Finding& race) {
+             return race.kind == kRace &&
+                    (race.where == finding.where || race.other == finding.where);
+           });
+  });
+}
+
+}  // namespace
+
+void Launch::add(FindingKind kind, const Location& where, const Location& other,
+                 const std::string& text) {
+  const std::scoped_lock lock(mutex);
+  if (findings.size() >= kMostFindings) return;
+  // A source line may be several instructions, and several OS threads may find the same.
+  for (const Finding& known : findings)
+    if (known.kind == kind && known.where == where && known.other.line == other.line) return;
+  findings.push_back(
+      {kind, where, other, text_of("kernel ", call.name, ": ", to_string(kind), text)});
+  if (findings.size() == kMostFindings) stop = true;
+}
+
+std::string place_text(const Location& where) {
+  return where.line == 0 ? "an unknown place" : text_of(where.file, ":", where.line);
+}
+
+int run(const KernelCall& call) {
+  if (Worker::current() != nullptr)
+    throw Unsupported(text_of(
+        call.name, " is launched by a kernel; in the emulator only the host can launch kernels"));
+  const Module& module = module_of(call.function);
+  if (const cudaError_t error = refused(call, module); error != cudaSuccess) return result(error);
+  note_enqueued("kernel " + std::string(call.name), call.stream);
+  if (module.thread_local_initializer)
+    throw Unsupported(text_of(call.name,
+                              ": its library has a thread_local or __shared__ variable with an "
+                              "initializer; CUDA does not allow initializers for __shared__"));
+
+  // The workers, and the checks' memory of device memory, belong to the process.
+  static std::mutex one_at_a_time;
+  const std::scoped_lock running(one_at_a_time);
+  State& s = state();
+  std::unique_lock lock(s.mutex);
+  Launch launch{call, module, s.schedule, ++s.launches};
+  const std::uint64_t blocks = launch.blocks();
+  s.checking |= call.checked;
+  const std::uint64_t os_threads = call.checked ? 1 : std::min(blocks, std::uint64_t(s.os_threads));
+  lock.unlock();
+
+  install_fault_handler();
+  const DeviceMemory::Open open;
+  std::atomic<std::uint64_t> next{0};
+  const auto work = [&](Worker& worker) {
+    use_alternate_signal_stack();
+    for (std::uint64_t place; !launch.stop && (place = next.fetch_add(1)) < blocks;)
+      worker.run_block(launch, block_at(place, blocks, launch.schedule));
+  };
+  std::vector<std::future<void>> others;
+  for (std::uint64_t number = 1; number < os_threads; ++number)
+    others.push_back(std::async(std::launch::async, work, std::ref(worker_number(number))));
+  work(worker_number(0));
+  for (std::future<void>& other : others) other.get();
+
+  lock.lock();
+  if (launch.findings.empty()) return cudaSuccess;
+  forget_consequences(launch.findings);
+  if (s.first_finding.empty()) s.first_finding = launch.findings.front().text;
+  for (Finding& finding : launch.findings) s.findings.push_back(std::move(finding.text));
+  return result(cudaErrorLaunchFailure);
+}
+
+// ---- simt.hpp -----------------------------------------------------------------------------------
+
+void set_schedule(const Schedule& schedule) {
+  const std::scoped_lock lock(state().mutex);
+  state().schedule = schedule;
+}
+
+Schedule parse_schedule(const std::string& text) {
+  if (text == "forward") return {Order::kForward, 1};
+  if (text == "reverse") return {Order::kReverse, 1};
+  if (text.starts_with("random:")) {
+    const std::string digits = text.substr(7);
+    if (!digits.empty() && digits.size() <= 18 &&
+        digits.find_first_not_of("0123456789") == std::string::npos)
+      return {Order::kRandom, std::stoull(digits)};
+  }
+  throw ArgumentError("the schedule is '" + text + "'; it must be forward, reverse or random:SEED");
+}
+
+const char* to_string(FindingKind kind) {
+  switch (kind) {
+    case kBarrierMissed: return "a barrier that not all threads reach";
+    case kBarrierMismatch: return "threads that wait at different barriers";
+    case kWarpMismatch: return "a warp operation whose lanes do not agree";
+    case kWarpgroupMismatch: return "a warpgroup whose threads do not agree";
+    case kDeadlock: return "a deadlock";
+    case kWrongArgument: return "a wrong argument";
+    case kRace: return "a data race";
+    case kFence: return "a missing fence";
+    case kUninitialized: return "a read of memory that was never written";
+    case kOutOfBounds: return "an access out of bounds";
+    case kMisaligned: return "a misaligned access";
+    case kHostMemory: return "an access to host memory";
+    case kAsyncCopy: return "a copy or a product that was not waited for";
+    case kFault: return "a fault";
+  }
+  return "unknown";
+}
+
+std::vector<std::string> take_findings() {
+  const std::scoped_lock lock(state().mutex);
+  return std::exchange(state().findings, {});
+}
+
+std::string first_finding() {
+  const std::scoped_lock lock(state().mutex);
+  return state().first_finding;
+}
+
+std::uint64_t shared_reads() { return Checker::shared_reads; }
+
+void reset_counters() {
+  DeviceMemory::instance().reset_traffic();
+  Checker::shared_reads = 0;
+  const std::scoped_lock lock(state().mutex);
+  state().first_finding.clear();
+}
+
+bool checking() {
+  const std::scoped_lock lock(state().mutex);
+  return state().checking;
+}
+
+device::Traffic traffic(const void* device_memory) {
+  const Allocation* const allocation = DeviceMemory::instance().find(device_memory);
+  if (allocation == nullptr)
+    throw ArgumentError("device_memory does not point to allocated device memory");
+  return allocation->shadow.traffic;
+}
+
+void forbid(const void* memory, std::size_t bytes) {
+  Allocation* const allocation = DeviceMemory::instance().find(memory);
+  if (allocation == nullptr || !allocation->holds(memory, bytes))
+    throw ArgumentError("memory to memory + bytes is not inside one allocation of device memory");
+  ByteSet& forbidden = allocation->shadow.forbidden;
+  if (!forbidden) forbidden = ByteSet(allocation->bytes);
+  forbidden.insert(allocation->offset(memory), bytes);
+}
+
+}  // namespace flash::simt

@@ -1,0 +1,200 @@
+// The corpus (corpus/*.cu): every planted mistake is found, of the right kind and on a marked line,
+// under every schedule; right kernels are not reported, and their results are right. Without the
+// checks, the mistakes that the scheduler sees are found.
+#include "simt/corpus/corpus.hpp"
+
+#include <algorithm>
+#include <iostream>
+#include <set>
+
+#include "common/error.hpp"
+#include "harness/catch.hpp"
+
+using namespace flash;
+using simt::FindingKind;
+using simt_corpus::Specimen;
+
+namespace {
+
+std::vector<simt::Schedule> schedules(int random_ones) {
+  std::vector<simt::Schedule> all{{simt::Order::kForward, 1}, {simt::Order::kReverse, 1}};
+  for (int seed = 1; seed <= random_ones; ++seed)
+    all.push_back({simt::Order::kRandom, static_cast<std::uint64_t>(seed)});
+  return all;
+}
+
+struct Outcome {
+  std::string text;  // of the error that was thrown; empty: none
+  bool right = false;
+};
+
+Outcome run(const Specimen& specimen) {
+  (void)simt::take_findings();
+  try {
+    return {"", specimen.run()};
+  } catch (const KernelError& error) {
+    return {error.what(), false};
+  }
+}
+
+// Whether the emulator finds such a mistake without instrumentation.
+bool seen_by_scheduler(FindingKind kind) {
+  return kind == FindingKind::kBarrierMissed || kind == FindingKind::kBarrierMismatch ||
+         kind == FindingKind::kWarpMismatch || kind == FindingKind::kWarpgroupMismatch ||
+         kind == FindingKind::kDeadlock || kind == FindingKind::kWrongArgument;
+}
+
+// The places that the first line of a message names: of a race both.
+bool names_as_many_places_as_it_should(FindingKind kind, int places) {
+  if (kind == FindingKind::kFence) return places == 1 || places == 2;  // the other access, if any
+  return places == (kind == FindingKind::kRace ? 2 : 1);
+}
+
+void check_mistakes(const std::string& file, const std::vector<Specimen>& specimens) {
+  for (const Specimen& specimen : specimens) {
+    REQUIRE(specimen.mistake.has_value());
+    if (!simt_corpus::is_checked() && !seen_by_scheduler(*specimen.mistake)) continue;
+    const std::set<int> lines =
+        simt_corpus::marked_lines(FLASH_REPOSITORY "/" + file, specimen.name);
+    // A thread that only asks again and again has no place.
+    const bool is_endless = *specimen.mistake == FindingKind::kDeadlock && lines.empty();
+    if (*specimen.mistake != FindingKind::kDeadlock) REQUIRE_FALSE(lines.empty());
+    std::vector<simt::Schedule> orders = schedules(20);
+    if (is_endless) orders.resize(1);  // patience takes seconds
+    for (const simt::Schedule& schedule : orders) {
+      simt::set_schedule(schedule);
+      const Outcome outcome = run(specimen);
+      CAPTURE(specimen.name, static_cast<int>(schedule.order), schedule.seed, outcome.text);
+      REQUIRE(outcome.text.starts_with("kernel " + specimen.name + ": " +
+                                       to_string(*specimen.mistake)));
+      if (is_endless) continue;
+      // The first line of the message names the place, of a race both places.
+      const std::string first = outcome.text.substr(0, outcome.text.find('\n'));
+      int places = 0;
+      for (std::size_t at = 0; (at = first.find(file + ":", at)) != std::string::npos; ++places) {
+        at += file.size() + 1;
+        CHECK(lines.count(std::atoi(first.c_str() + at)) == 1);
+      }
+      CHECK(names_as_many_places_as_it_should(*specimen.mistake, places));
+      // Where a fence is missing, the barrier behind it is not taken for missing as well.
+      if (*specimen.mistake == FindingKind::kFence)
+        CHECK(outcome.text.find(to_string(FindingKind::kRace)) == std::string::npos);
+      CHECK(outcome.text.find("block (") != std::string::npos);
+      CHECK(outcome.text.find("thread") != std::string::npos);
+    }
+    simt::set_schedule({});
+  }
+}
+
+}  // namespace
+
+TEST_CASE("data races are found") {
+  check_mistakes("tests/emulator/corpus/races.cu", simt_corpus::races());
+}
+TEST_CASE("barriers that do not meet are found") {
+  check_mistakes("tests/emulator/corpus/barriers.cu", simt_corpus::barriers());
+}
+TEST_CASE("warp operations that do not agree are found") {
+  check_mistakes("tests/emulator/corpus/warps.cu", simt_corpus::warps());
+}
+TEST_CASE("a function that a kernel calls is named with the line that calls it") {
+  const std::string file = "tests/emulator/corpus/warps.cu";
+  for (const Specimen& specimen : simt_corpus::warps()) {
+    const int line = *simt_corpus::marked_lines(FLASH_REPOSITORY "/" + file, specimen.name).begin();
+    const std::string text = run(specimen).text;
+    CAPTURE(specimen.name, text);
+    const std::string called = "\ncalled at " + file + ":" + std::to_string(line - 4) + "\n";
+    CHECK((text.find(called) != std::string::npos) == (specimen.name == "sum_in_a_function"));
+  }
+}
+TEST_CASE("accesses to the wrong memory are found") {
+  check_mistakes("tests/emulator/corpus/memory.cu", simt_corpus::memory());
+}
+TEST_CASE("mistakes with asynchronous copies and tensor cores are found") {
+  check_mistakes("tests/emulator/corpus/async.cu", simt_corpus::async());
+}
+TEST_CASE("mistakes with mbarriers, TMA and wgmma are found") {
+  check_mistakes("tests/emulator/corpus/hopper_mistakes.cu", simt_corpus::hopper_mistakes());
+}
+
+TEST_CASE("a race across the rounds of a loop says which access is in the next round") {
+  if (!simt_corpus::is_checked()) return;
+  const std::string file = "tests/emulator/corpus/races.cu";
+  for (const Specimen& specimen : simt_corpus::races())
+    for (const simt::Schedule& schedule : schedules(3)) {
+      simt::set_schedule(schedule);
+      const std::string text = run(specimen).text;
+      CAPTURE(specimen.name, static_cast<int>(schedule.order), schedule.seed, text);
+      const bool is_across = text.find("in the next round of the loop") != std::string::npos;
+      CHECK(is_across == (specimen.name == "tile_loop_one_barrier"));
+      if (!is_across) continue;
+      const int written =
+          *simt_corpus::marked_lines(FLASH_REPOSITORY "/" + file, specimen.name).begin();
+      CHECK(text.find(file + ":" + std::to_string(written) + ", already in the next round") !=
+            std::string::npos);
+      CHECK(text.find("lies between the two: the one in line " + std::to_string(written + 1) +
+                      " is before both. One is missing at the end of the round, or at its "
+                      "start.") != std::string::npos);
+    }
+  simt::set_schedule({});
+}
+
+TEST_CASE("a deadlock says which barrier lacks what, in which phase") {
+  const std::vector<std::pair<std::string, std::string>> texts{
+      {"announces_too_many_bytes",
+       "the shared full, from byte 0, phase 0 (parity 0): 0 of 1 arrivals are missing"},
+      {"announces_too_many_bytes", "8192 have not landed (8192 of them no copy was started for)"},
+      {"expects_an_arrival_too_many", "phase 0 (parity 0): 1 of 2 arrivals are missing"},
+      {"barrier_with_a_warp_too_few", "Barrier 1: 32 of 64 threads are missing"},
+  };
+  const std::vector<Specimen> specimens = simt_corpus::hopper_mistakes();
+  for (const auto& [name, text] : texts) {
+    const auto is_named = [&name = name](const Specimen& one) { return one.name == name; };
+    const auto specimen = std::find_if(specimens.begin(), specimens.end(), is_named);
+    REQUIRE(specimen != specimens.end());
+    const std::string message = run(*specimen).text;
+    CAPTURE(name, text, message);
+    CHECK(message.find(text) != std::string::npos);
+  }
+}
+
+namespace {
+
+void check_right(const std::vector<Specimen>& specimens, int random_schedules) {
+  for (const Specimen& specimen : specimens)
+    for (const simt::Schedule& schedule : schedules(random_schedules)) {
+      simt::set_schedule(schedule);
+      const Outcome outcome = run(specimen);
+      CAPTURE(specimen.name, static_cast<int>(schedule.order), schedule.seed, outcome.text);
+      CHECK(outcome.text.empty());
+      CHECK(outcome.right);
+    }
+  simt::set_schedule({});
+}
+
+}  // namespace
+
+TEST_CASE("right kernels are not reported, and are right, in any order") {
+  check_right(simt_corpus::right(), 20);
+  check_right(simt_corpus::async_right(), 20);
+}
+TEST_CASE("reads of shared memory are counted") {
+  for (const Specimen& specimen : simt_corpus::right()) {
+    if (specimen.name != "reverse_tile") continue;
+    simt::reset_counters();
+    CHECK(specimen.run());
+    CHECK(simt::shared_reads() == (simt_corpus::is_checked() ? 128 : 0));
+  }
+}
+TEST_CASE("right uses of mbarriers, TMA and wgmma are not reported, and are right, in any order") {
+  check_right(simt_corpus::hopper_right(), 4);
+}
+TEST_CASE("what was not waited for is not there, also without the checks") {
+  if (simt_corpus::is_checked()) return;  // there these kernels are reported
+  for (const Specimen& specimen : simt_corpus::hopper_early()) {
+    const Outcome outcome = run(specimen);
+    CAPTURE(specimen.name, outcome.text);
+    CHECK(outcome.text.empty());
+    CHECK(outcome.right);
+  }
+}

@@ -1,0 +1,284 @@
+// Implements attention_case.hpp.
+#include "harness/cases/attention_case.hpp"
+
+#include <cmath>
+
+namespace flash::harness {
+namespace {
+
+// What Half loses below its least normal number, 2^-14, as a part of the magnitude that `bound` is
+// of: up to 2^-25 of a result, and of each of the `terms` weights that it is the sum of, which meet
+// values of about 1.
+void add_underflow(WithMagnitude& tensor, double bound, Index terms) {
+  for (Index i = 0; i < tensor.magnitude.size(); ++i)
+    tensor.magnitude.data()[i] += 0x1p-25 * (1 + static_cast<double>(terms)) / bound;
+}
+
+// The same of out, whose weights meet v.
+void add_underflow(WithMagnitude& out, TensorView<const Half, 4> v, const AttentionShape& shape,
+                   bool causal, double bound) {
+  const auto& [batch, heads, queries, keys, head_dim] = shape;
+  for (Index b = 0; b < batch; ++b)
+    for (Index h = 0; h < heads; ++h)
+      for (Index c = 0; c < head_dim; ++c) {
+        double sizes = 0;
+        for (Index i = 0, j = 0; i < queries; ++i) {
+          for (; j < shape.visible_keys(i, causal); ++j)
+            sizes += std::fabs(static_cast<double>(v(b, h, j, c)));
+          out.magnitude(b, h, i, c) += 0x1p-25 * (1 + sizes) / bound;
+        }
+      }
+}
+
+// rowsum(out * d_out) in float64, of what the kernels get.
+template <class T>
+Tensor<float, 3> delta_of(const Tensor<T, 4>& out, const Tensor<T, 4>& d_out) {
+  const Index columns = out.extent(3);
+  Tensor<float, 3> delta({out.extent(0), out.extent(1), out.extent(2)});
+  for (Index row = 0; row < delta.size(); ++row) {
+    double sum = 0;
+    for (Index c = row * columns; c < (row + 1) * columns; ++c)
+      sum += static_cast<double>(out.data()[c]) * static_cast<double>(d_out.data()[c]);
+    delta.data()[row] = static_cast<float>(sum);
+  }
+  return delta;
+}
+
+}  // namespace
+
+// ---- Cases --------------------------------------------------------------------------------------
+
+using enum Data;
+using enum Layout;
+using enum DType;
+
+std::string AttentionCase::requirement() const {
+  const bool ordinary = data == kNormal || data == kHalfNormal;
+  if (!ordinary || nan_in != nullptr || without_weights || shape.keys == 0) return "special values";
+  if (layout != kRowMajor || shift != 0) return "strides";
+  if (type != kFloat32 || scale) return "scale and types";
+  if (causal) return "mask";
+  const Blocks whole = blocks.keys > 0 ? blocks : Blocks{64, 64};
+  return shape.queries % whole.queries != 0 || shape.keys % whole.keys != 0 ? "ragged ends"
+                                                                            : "whole blocks";
+}
+
+AttentionCase AttentionCase::of_type(DType other) const {
+  AttentionCase copy = *this;
+  copy.name = (other == kFloat16 ? "half: " : "bfloat16: ") + name;
+  copy.type = other;
+  return copy;
+}
+
+AttentionCase AttentionCase::of_probe(const Probe& probe) const {
+  AttentionCase copy = *this;
+  copy.shape = probe.shape;
+  copy.data = probe.data;
+  if (probe.block > 0 && blocks.keys > 0) copy.blocks = {probe.block, probe.block};
+  copy.nan_in = nullptr;
+  copy.without_weights = false;
+  return copy;
+}
+
+std::vector<AttentionCase> cases_of_all_passes() {
+  return {
+      {.name = "one query and one key", .shape = {1, 1, 1, 1, 8}},
+      {.name = "one query and many keys", .shape = {1, 2, 1, 300, 16}},
+      {.name = "fewer queries than keys", .shape = {1, 2, 33, 170, 16}},
+      {.name = "more queries than keys", .shape = {1, 2, 170, 33, 16}},
+      {.name = "no keys", .shape = {1, 2, 5, 0, 8}},
+      {.name = "head_dim 1", .shape = {2, 1, 17, 17, 1}},
+      {.name = "causal: fewer queries than keys", .shape = {1, 2, 33, 170, 16}, .causal = true},
+      {.name = "causal: more queries than keys", .shape = {1, 2, 170, 33, 16}, .causal = true},
+      {.name = "equal scores", .shape = {1, 1, 33, 147, 16}, .data = kEqual},
+      {.name = "neighbouring rows far apart", .shape = {1, 1, 40, 50, 16}, .data = kFarApart},
+      {.name = "strides: padded rows", .shape = {2, 2, 20, 83, 16}, .layout = kPaddedRows},
+      {.name = "strides: transposed", .shape = {2, 2, 20, 83, 16}, .layout = kTransposed},
+      {.name = "strides: spread out", .shape = {2, 2, 20, 83, 16}, .layout = kSpread},
+      {.name = "strides: one layout for each tensor", .shape = {2, 2, 9, 11, 4}, .layout = kMixed},
+      {.name = "strides: interleaved heads",
+       .shape = {2, 3, 70, 70, 16},
+       .causal = true,
+       .layout = kInterleavedHeads},
+  };
+}
+
+std::vector<AttentionCase> cases_of_forward_passes() {
+  return {
+      {.name = "a scale of its own", .shape = {1, 2, 40, 40, 16}, .scale = 0.3},
+      {.name = "a negative scale", .shape = {1, 1, 20, 20, 16}, .scale = -0.5},
+      {.name = "large scores", .shape = {1, 2, 64, 200, 64}, .data = kLargeScores},
+      {.name = "rising scores: a new maximum in each block",
+       .shape = {1, 2, 40, 300, 16},
+       .data = kRising},
+      {.name = "very negative scores", .shape = {1, 1, 40, 200, 16}, .data = kVeryNegative},
+      {.name = "one key a query", .shape = {1, 1, 40, 200, 64}, .data = kOneHot},
+      {.name = "values that show which keys were counted",
+       .shape = {1, 2, 50, 183, 32},
+       .data = kSignature},
+      {.name = "values that show which keys were counted (causal)",
+       .shape = {1, 2, 183, 183, 32},
+       .causal = true,
+       .data = kSignature},
+      {.name = "scores of -inf and rows of nothing else",
+       .shape = {1, 2, 40, 200, 16},
+       .data = kMinusInfinity},
+      {.name = "equal scores of -1.2e9 (causal)",
+       .shape = {1, 1, 40, 150, 16},
+       .causal = true,
+       .data = kLowest},
+      {.name = "NaN in q and k",
+       .shape = {1, 2, 140, 140, 8},
+       .causal = true,
+       .data = kNaNInScores},
+      {.name = "NaN reaches the rows that see it",
+       .shape = {2, 2, 140, 140, 8},
+       .causal = true,
+       .data = kNaN},
+  };
+}
+
+std::vector<AttentionCase> cases_on_device() {
+  std::vector<AttentionCase> cases = cases_of_all_passes();
+  const AttentionCase unaligned{
+      .name = "tensors that are not aligned", .shape = {1, 2, 70, 70, 64}, .shift = 1};
+  const AttentionCase ragged{.name = "causal (ragged and strided)",
+                             .shape = {1, 2, 70, 33, 16},
+                             .causal = true,
+                             .layout = kSpread};
+  cases.insert(cases.end(),
+               {{.name = "causal: head_dim 128", .shape = {1, 1, 100, 100, 128}, .causal = true},
+                {.name = "causal: head_dim 256", .shape = {1, 1, 65, 65, 256}, .causal = true},
+                unaligned,
+                unaligned.of_type(kFloat16),
+                unaligned.of_type(kBFloat16),
+                ragged.of_type(kFloat16),
+                ragged.of_type(kBFloat16)});
+  for (const Index sequence : {63, 64, 65, 100, 257})
+    for (const bool causal : {false, true})
+      cases.push_back(
+          {.name = (causal ? "causal: sequence " : "sequence ") + std::to_string(sequence),
+           .shape = {1, 1, sequence, sequence, 64},
+           .causal = causal});
+  return cases;
+}
+
+std::vector<AttentionCase> long_cases_on_device() {
+  AttentionCase source{.name = "half: 8 x 8 x 2048",
+                       .shape = {8, 8, 2048, 2048, 64},
+                       .data = kHalfNormal,
+                       .type = kFloat16,
+                       .sampled = true,
+                       .tolerance = kToleranceOfSources};
+  AttentionCase causal = source;
+  causal.name = "half: causal: 8 x 8 x 2048";
+  causal.causal = true;
+  return {{.name = "more heads than a grid is tall: 65600 x 1 x 3", .shape = {65600, 1, 1, 3, 2}},
+          source,
+          causal,
+          {.name = "bfloat16: causal: 2 x 8 x 2048",
+           .shape = {2, 8, 2048, 2048, 64},
+           .causal = true,
+           .type = kBFloat16,
+           .sampled = true}};
+}
+
+// ---- Verdicts -----------------------------------------------------------------------------------
+
+template <class T>
+std::string wrong_outputs(const AttentionCase& problem, TensorView<const T, 4> q,
+                          TensorView<const T, 4> k, TensorView<const T, 4> v,
+                          TensorView<const T, 4> out, TensorView<const LseType<T>, 3> lse) {
+  AttentionOracle oracle = attention_oracle(q, k, v, problem.options());
+  const AttentionShape shape = attention_shape(q.shape(), k.shape());
+  const double bound = output_bound<T>(problem, shape, oracle.largest_score);
+  if constexpr (std::is_same_v<T, Half>) add_underflow(oracle.out, v, shape, problem.causal, bound);
+  const Index block = problem.blocks.queries;
+  if (const std::string wrong =
+          wrong_in<T>(out, oracle.out, bound, "query", block, problem.tolerance);
+      !wrong.empty())
+    return wrong;
+  // lse is a sum of weights that were not rounded, in float32 where T has 16 bits.
+  using Lse = LseType<T>;
+  return wrong_lse<Lse>(lse, oracle.lse,
+                        attention_bound(shape, oracle.largest_score, unit_roundoff<Lse>()), block);
+}
+
+template <class T>
+std::string wrong_gradients(const AttentionCase& problem, const AttentionBackward<T>& pass,
+                            TensorView<const T, 4> d_q, TensorView<const T, 4> d_k,
+                            TensorView<const T, 4> d_v, Wanted wanted) {
+  const AttentionOracle forward = attention_oracle(pass.q, pass.k, pass.v, problem.options());
+  auto want = attention_backward_oracle(pass.q, pass.k, pass.v, pass.d_out, problem.options());
+  const AttentionShape shape = pass.shape();
+  const double bound = attention_gradient_bound<T>(shape, forward.largest_score);
+  if constexpr (std::is_same_v<T, Half>)
+    for (WithMagnitude* gradient : {&want.d_q, &want.d_k, &want.d_v})
+      add_underflow(*gradient, bound, std::max(shape.queries, shape.keys));
+  const auto wrong = [&](Wanted which, TensorView<const T, 4> got, const WithMagnitude& expected,
+                         const char* rows, Index block) {
+    return wanted == which || wanted == Wanted::kAll
+               ? wrong_in<T>(got, expected, bound, rows, block, problem.tolerance)
+               : "";
+  };
+  return gradients_text(wrong(Wanted::kDQ, d_q, want.d_q, "query", problem.blocks.queries),
+                        wrong(Wanted::kDK, d_k, want.d_k, "key", problem.block_of_keys()),
+                        wrong(Wanted::kDV, d_v, want.d_v, "key", problem.block_of_keys()));
+}
+
+template <class T>
+BackwardInputs<T>::BackwardInputs(const AttentionCase& problem, std::uint64_t seed)
+    : qkv(make_inputs<T>(problem.shape, problem.data, seed)),
+      d_out(make_d_out<T>(problem.shape, problem.data, seed)) {
+  const AttentionShape& shape = problem.shape;
+  if (problem.nan_in != nullptr) {
+    const std::string where = problem.nan_in;
+    (where == "q"   ? qkv.q
+     : where == "k" ? qkv.k
+                    : d_out)(0, 0, problem.nan_row, 0) = static_cast<T>(NAN);
+  }
+  const auto forward_of = [&](auto of) {
+    return attention_oracle<T>(of(std::as_const(qkv.q).view()), of(std::as_const(qkv.k).view()),
+                               of(std::as_const(qkv.v).view()), problem.options(),
+                               Magnitudes::kLeftOut);
+  };
+  if (!problem.sampled) {
+    const AttentionOracle forward = forward_of([](auto x) { return x; });
+    out = converted<T>(forward.out.value);
+    lse = converted<LseType<T>>(forward.lse);
+    for (Index row = 0; problem.without_weights && row < lse.size(); row += 3)
+      lse.data()[row] = -INFINITY;
+  } else {
+    // Nobody looks at the gradients of the other heads, whose out is 0 and whose weights are about
+    // 1 / keys.
+    out = Tensor<T, 4>(shape.of_queries());
+    lse = Tensor<LseType<T>, 3>(shape.of_rows());
+    std::fill_n(lse.data(), lse.size(),
+                static_cast<LseType<T>>(std::log(static_cast<double>(shape.keys))));
+    for (const Index head : sampled_heads(shape)) {
+      const Index b = head / shape.heads, h = head % shape.heads;
+      const AttentionOracle forward = forward_of([&](auto x) { return head_of(x, b, h); });
+      for (Index i = 0; i < shape.queries; ++i) {
+        lse(b, h, i) = static_cast<LseType<T>>(forward.lse(0, 0, i));
+        for (Index c = 0; c < shape.head_dim; ++c)
+          out(b, h, i, c) = static_cast<T>(forward.out.value(0, 0, i, c));
+      }
+    }
+  }
+  delta = delta_of(out, d_out);
+}
+
+#define FLASH_INSTANTIATE(T)                                                                   \
+  template std::string wrong_outputs(const AttentionCase&, TensorView<const T, 4>,             \
+                                     TensorView<const T, 4>, TensorView<const T, 4>,           \
+                                     TensorView<const T, 4>, TensorView<const LseType<T>, 3>); \
+  template std::string wrong_gradients(const AttentionCase&, const AttentionBackward<T>&,      \
+                                       TensorView<const T, 4>, TensorView<const T, 4>,         \
+                                       TensorView<const T, 4>, Wanted);                        \
+  template struct BackwardInputs<T>
+FLASH_INSTANTIATE(float);
+FLASH_INSTANTIATE(double);
+FLASH_INSTANTIATE(Half);
+FLASH_INSTANTIATE(BFloat16);
+
+}  // namespace flash::harness

@@ -1,0 +1,93 @@
+// What cases ask of a call on a device beside its results: memory, its stream, and what it moves.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "common/cuda/device.hpp"
+#include "harness/cases/attention_case.hpp"
+
+namespace flash::harness {
+
+// The most device memory that a call has beyond what there was before, in bytes.
+template <class Run>
+std::size_t extra_device_bytes(Run run) {
+  device::synchronize();
+  const std::size_t before = device::memory_in_use();
+  device::reset_peak_memory();
+  device::reset_host_calls();
+  run();
+  // The emulator also sees what device::allocate() did not give.
+  const auto calls = device::host_calls();
+  device::synchronize();
+  return std::max(device::peak_memory() - before, calls ? calls->peak_bytes : 0);
+}
+
+// Whether run(stream) enqueues all that it does on the stream, and returns without a wait: on the
+// emulator, which writes that down.
+template <class Run>
+Verdict enqueues_on_its_stream(Run run) {
+  const device::IndependentStream stream;
+  device::reset_host_calls();
+  run(stream.get());
+  const auto calls = device::host_calls(stream.get());
+  if (calls && !calls->elsewhere.empty())
+    return {false, "It enqueues " + calls->elsewhere[0] +
+                       " on another stream than the one that it was given."};
+  if (calls && !calls->waits.empty())
+    return {false,
+            "It calls " + calls->waits[0] +
+                ", which waits for the device; the call has to return when all is enqueued."};
+  return {true, ""};
+}
+
+// Whether two calls give the same results, and right ones.
+template <class Call, class Run>
+Verdict gives_the_same_bits(const AttentionCase& problem, std::uint64_t seed, Run run) {
+  Call first(problem, seed), second(problem, seed);
+  run(first);
+  run(second);
+  second.tensors.copy_back();
+  const Verdict verdict = first.verdict();
+  const std::string differing = first.tensors.differing_output(second.tensors);
+  return differing.empty()
+             ? verdict
+             : Verdict{false, "Two calls with the same inputs give two results: " + differing +
+                                  " differs."};
+}
+
+// Whether far_apart.hpp has memory for kernels: the emulator without checks takes it.
+inline bool has_sparse_memory() {
+  return device::is_emulated() && in_process() && backend() != std::string("checked");
+}
+
+// What a kernel has to move of one tensor since device::reset_traffic(). Only the emulator's checks
+// count.
+struct ExpectedTraffic {
+  const char* name;
+  const void* memory;
+  std::size_t most_loaded, stored;  // bytes
+  std::string why = "";             // of most_loaded
+};
+// `what` is who moves it: "It", or "The pass for dQ". "" when nothing is wrong.
+inline std::string wrong_traffic(const std::string& what, bool causal,
+                                 const std::vector<ExpectedTraffic>& expected) {
+  for (const ExpectedTraffic& tensor : expected) {
+    const auto traffic = device::traffic(tensor.memory);
+    if (!traffic) return "the emulator did not count";
+    const std::string of =
+        " bytes of " + std::string(tensor.name) + (causal ? " with a causal mask; " : "; ");
+    if (traffic->loaded_bytes > tensor.most_loaded)
+      return what + " loads " + std::to_string(traffic->loaded_bytes) + of + "at most " +
+             std::to_string(tensor.most_loaded) + " are needed" +
+             (tensor.why.empty() ? "." : ": " + tensor.why + ".");
+    if (traffic->stored_bytes != tensor.stored)
+      return what + " stores " + std::to_string(traffic->stored_bytes) + of + "it has to be " +
+             std::to_string(tensor.stored) +
+             (tensor.stored > 0 ? ", each element once." : ", since it is an input.");
+  }
+  return "";
+}
+
+}  // namespace flash::harness

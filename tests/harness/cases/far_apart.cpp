@@ -1,0 +1,75 @@
+// Implements far_apart.hpp.
+#include "harness/cases/far_apart.hpp"
+
+#include <sys/mman.h>
+
+#include "harness/cases/attention_case.hpp"
+
+namespace flash::harness {
+namespace {
+
+constexpr Index kFar = Index{1} << 31, kNear = Index{1} << 20, kRoom = Index{1} << 22;
+constexpr std::size_t kBytes = 2 * sizeof(float) * (kFar + 2 * kRoom);
+constexpr AttentionShape kShape{2, 1, 20, 23, 6};
+
+}  // namespace
+
+FarApart::FarApart(Index apart) : apart_(apart) {
+  void* const memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return;
+  memory_ = static_cast<float*>(memory);
+  // In the middle, so that an offset that has become negative reads zeros, not what lies nowhere.
+  next_ = memory_ + kFar + kRoom;
+}
+
+FarApart::~FarApart() {
+  if (memory_ != nullptr) munmap(memory_, kBytes);
+}
+
+Verdict with_far_apart(const std::function<std::string(FarApart&)>& wrong_with) {
+  FarApart memory(kFar);
+  if (!memory) return {true, "not tried: no room for addresses"};
+  const std::string wrong = wrong_with(memory);
+  if (wrong.empty()) return {true, ""};
+  return {false,
+          "The two batches of each tensor lie 2147483648 elements apart, so offsets need 64 bits "
+          "(Index).\n" +
+              wrong,
+          [wrong_with]() -> Diagnosis {
+            FarApart near(kNear);
+            if (!near || !wrong_with(near).empty()) return {};
+            return {"offsets in 32 bits",
+                    "The result is right where the batches lie 1048576 elements apart, and wrong "
+                    "where it is 2147483648, which 32 bits do not hold: compute offsets in Index."};
+          }};
+}
+
+Verdict forward_far_apart(std::uint64_t seed,
+                          const std::function<void(const AttentionForward<float>&)>& run) {
+  return with_far_apart([=](FarApart& memory) {
+    const auto inputs = make_inputs<float>(kShape, Data::kNormal, seed);
+    const auto out = memory.tensor<4>(kShape.of_queries());
+    const auto lse = memory.tensor<3>(kShape.of_rows());
+    run({memory.tensor(inputs.q), memory.tensor(inputs.k), memory.tensor(inputs.v), out, lse});
+    const auto& [q, k, v] = inputs;
+    return wrong_outputs<float>({.shape = kShape}, q.view(), k.view(), v.view(), out, lse);
+  });
+}
+
+Verdict backward_far_apart(std::uint64_t seed,
+                           const std::function<void(const AttentionBackward<float>&)>& run) {
+  return with_far_apart([=](FarApart& memory) {
+    const BackwardInputs<float> inputs({.shape = kShape}, seed);
+    const auto& [q, k, v] = inputs.qkv;
+    const auto d_q = memory.tensor<4>(kShape.of_queries()),
+               d_k = memory.tensor<4>(kShape.of_keys()), d_v = memory.tensor<4>(kShape.of_keys());
+    run({memory.tensor(q), memory.tensor(k), memory.tensor(v), memory.tensor(inputs.out),
+         memory.tensor(inputs.lse), memory.tensor(inputs.d_out), d_q, d_k, d_v});
+    return wrong_gradients<float>({.shape = kShape},
+                                  {q.view(), k.view(), v.view(), {}, {}, inputs.d_out.view()}, d_q,
+                                  d_k, d_v);
+  });
+}
+
+}  // namespace flash::harness

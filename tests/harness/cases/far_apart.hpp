@@ -1,0 +1,60 @@
+// Tensors whose two batches lie 2^31 elements apart, in host memory of which only the pages that
+// are touched exist: an offset computed in 32 bits does not find the second. The emulator's kernels
+// take such memory too, where there are no checks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "common/attention.hpp"
+#include "harness/cases/graded_case.hpp"
+
+namespace flash::harness {
+
+class FarApart {
+ public:
+  explicit FarApart(Index apart);
+  ~FarApart();
+  FarApart(const FarApart&) = delete;
+  FarApart& operator=(const FarApart&) = delete;
+
+  // Whether there is room for addresses.
+  explicit operator bool() const { return memory_ != nullptr; }
+
+  // An output of two batches, or an input with these values.
+  template <int Rank>
+  TensorView<float, Rank> tensor(const Shape<Rank>& shape) {
+    auto strides = row_major_strides(shape);
+    strides[0] = apart_;
+    const TensorView<float, Rank> view(next_, shape, strides);
+    next_ += element_count(shape);
+    return view;
+  }
+  template <int Rank>
+  TensorView<float, Rank> tensor(const Tensor<float, Rank>& values) {
+    const auto view = tensor<Rank>(values.shape());
+    const Index half = values.size() / 2;
+    for (Index i = 0; i < values.size(); ++i)
+      view.data()[i / half * apart_ + i % half] = values.data()[i];
+    return view;
+  }
+
+ private:
+  Index apart_;
+  float *memory_ = nullptr, *next_ = nullptr;
+};
+
+inline constexpr const char* kFarApartName = "batches 2147483648 elements apart";
+
+// wrong_with(memory) runs the code under test and says what is wrong, or "". A judge cannot run
+// this: it would copy what lies between the batches.
+Verdict with_far_apart(const std::function<std::string(FarApart&)>& wrong_with);
+
+// The same for a pass of attention.
+Verdict forward_far_apart(std::uint64_t seed,
+                          const std::function<void(const AttentionForward<float>&)>& run);
+Verdict backward_far_apart(std::uint64_t seed,
+                           const std::function<void(const AttentionBackward<float>&)>& run);
+
+}  // namespace flash::harness

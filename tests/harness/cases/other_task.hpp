@@ -1,0 +1,84 @@
+// A function of another task of the same author, for the cases in which two tasks work together.
+//
+// A test program is linked with the library of one task, so that a file that does not compile costs
+// its own task only. The other library is opened when a case asks for it, as it was last built.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "harness/cases/attention_case.hpp"
+
+namespace flash::harness {
+
+// The function with this name in the library of `task` ("part2.flash_forward"), for the same
+// implementation and backend. Throws NotYetImplemented where there is no such library. On Linux;
+// elsewhere there is none.
+void* symbol_of_other_task(const std::string& task, const char* mangled_name);
+
+template <class Function>
+Function* function_of_other_task(const std::string& task, const char* mangled_name) {
+  return reinterpret_cast<Function*>(symbol_of_other_task(task, mangled_name));
+}
+
+// An author's two passes of attention, the forward one being of another task.
+struct OwnPasses {
+  std::string forward_task;  // "2.A"
+  std::function<void(const AttentionForward<float>&)> forward;
+  std::function<void(const AttentionBackward<float>&)> backward;
+  std::function<std::size_t()> bytes_in_use;
+};
+
+// The gradients from the out and lse that the forward pass leaves.
+template <template <class, int> class Memory>
+Verdict backward_after_forward(const OwnPasses& own, std::uint64_t seed) {
+  for (const bool causal : {false, true}) {
+    const AttentionCase problem{.shape = {1, 2, 70, 100, 64}, .causal = causal};
+    ForwardCall<float, Memory> forward(problem, seed);
+    own.forward(forward.tensors.pass());
+    if (const Verdict verdict = forward.verdict(); !verdict.pass)
+      return {false, "The forward pass of task " + own.forward_task + " is wrong: " + verdict.text};
+    BackwardCall<float, Memory> backward(problem, seed);
+    auto pass = backward.tensors.pass();
+    pass.out = forward.tensors.out.in_call();
+    pass.lse = forward.tensors.lse.in_call();
+    own.backward(pass);
+    if (const Verdict verdict = backward.verdict(); !verdict.pass) return verdict;
+  }
+  return {true, ""};
+}
+
+// What the forward pass keeps is memory of every layer until its backward pass, in training.
+template <template <class, int> class Memory>
+Verdict keeps_nothing_else(const OwnPasses& own, std::uint64_t seed) {
+  if (const Verdict together = backward_after_forward<Memory>(own, seed); !together.pass)
+    return together;
+  const AttentionCase problem{.shape = {1, 2, 130, 130, 32}};
+  ForwardCall<float, Memory> call(problem, seed);
+  const std::size_t before = own.bytes_in_use();
+  own.forward(call.tensors.pass());
+  const std::size_t after = own.bytes_in_use();
+  if (after <= before) return {true, ""};
+  return {false, "The forward pass of task " + own.forward_task + " keeps " +
+                     std::to_string(after - before) +
+                     " bytes beside out and lse when it has returned. It must keep nothing; P of "
+                     "all heads would be " +
+                     std::to_string(4 * 2 * 130 * 130) + " bytes in float."};
+}
+
+// `shapes` is the requirement of the first.
+template <template <class, int> class Memory>
+void add_cases_of_own_passes(TaskUnderTest& task, const std::string& shapes, const OwnPasses& own) {
+  task.cases.push_back(
+      {.name = "from the out and lse of your forward pass",
+       .requirement = shapes,
+       .run = [own](auto seed) { return backward_after_forward<Memory>(own, seed); },
+       .challenge = true});
+  task.cases.push_back({.name = "your forward pass keeps out and lse only",
+                        .requirement = "memory",
+                        .run = [own](auto seed) { return keeps_nothing_else<Memory>(own, seed); },
+                        .challenge = true});
+}
+
+}  // namespace flash::harness

@@ -1,0 +1,147 @@
+// Implements call.hpp.
+#include "harness/judge/call.hpp"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "common/error.hpp"
+#include "harness/judge/ended.hpp"
+
+namespace flash::grading {
+namespace {
+
+constexpr std::size_t kGuard = 4096;  // bytes before and behind each tensor
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kAllocation = 256;  // what an allocation of device memory is aligned to
+
+const unsigned char *hidden_begin = nullptr, *hidden_end = nullptr;
+
+bool is_hidden(const Argument& of) {
+  const auto* const data = static_cast<const unsigned char*>(of.data);
+  return hidden_begin != nullptr && data < hidden_end && data + span_of(of) > hidden_begin;
+}
+
+}  // namespace
+
+std::uint64_t random_bits() {
+  std::uint64_t bits;
+  if (getrandom(&bits, sizeof bits, 0) != sizeof bits) broken("getrandom");
+  return bits;
+}
+
+void hide_from_runner(const void* begin, const void* end) {
+  hidden_begin = static_cast<const unsigned char*>(begin);
+  hidden_end = static_cast<const unsigned char*>(end);
+}
+
+Shared::Shared(std::size_t bytes)
+    : bytes_((bytes + kPage - 1) / kPage * kPage),
+      fd_(memfd_create("call", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
+  if (fd_.get() < 0 || ftruncate(fd_.get(), static_cast<off_t>(bytes_)) != 0) broken("memfd");
+  if (fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
+    broken("sealing");
+  data_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
+  if (data_ == MAP_FAILED) broken("mmap");
+}
+Shared::~Shared() { munmap(data_, bytes_); }
+
+void fill(unsigned char* data, std::size_t bytes, bool with_nan) {
+  std::uint64_t state = random_bits() | 1;
+  for (std::size_t at = 0; at < bytes; at += 8) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    std::uint64_t word = state;
+    // Of two floats, or of one double (whose upper half decides): a quiet NaN, or near 1.
+    const std::uint64_t exponents = with_nan ? 0x7ff800007ff80000u : 0x3f8000003f800000u;
+    word = (word & 0x0007ffff0007ffffu) | exponents;
+    memcpy(data + at, &word, std::min<std::size_t>(8, bytes - at));
+  }
+}
+
+std::size_t span_of(const Argument& of) {
+  std::int64_t last = 0;
+  for (int axis = 0; axis < 4; ++axis) {
+    if (of.shape[axis] == 0) return 0;
+    if (of.strides[axis] < 0) throw std::logic_error("the judge: a negative stride");
+    last += (of.shape[axis] - 1) * of.strides[axis];
+  }
+  return static_cast<std::size_t>(last + 1) * of.element;
+}
+
+Layout::Layout(const Call& call) : placed(call.arguments.size()), there(call.arguments.size()) {
+  bytes = kGuard;
+  int last = -1;
+  for (std::size_t n = 0; n < call.arguments.size(); ++n) {
+    if (is_hidden(call.arguments[n]))
+      last = static_cast<int>(n);
+    else
+      place(call.arguments[n], n, span_of(call.arguments[n]), true, call.on_device);
+  }
+  if (last < 0) return;
+  // So that the first hidden byte begins a page.
+  const Argument& hidden = call.arguments[last];
+  const std::size_t seen =
+      static_cast<std::size_t>(hidden_begin - static_cast<const unsigned char*>(hidden.data));
+  bytes = (bytes + seen + kPage - 1) / kPage * kPage - seen;
+  place(hidden, last, seen, false, false);
+  behind += span_of(hidden);
+}
+
+void Layout::place(const Argument& of, std::size_t n, std::size_t length, bool guarded,
+                   bool on_device) {
+  if (on_device) {  // an allocation of its own, in which the tensor is aligned as it is here
+    placed[n].begin = bytes = (bytes + kAllocation - 1) / kAllocation * kAllocation;
+    bytes += kGuard + reinterpret_cast<std::uintptr_t>(of.data) % kAllocation;
+    placed[n].bytes = bytes - placed[n].begin + length + kGuard;
+  }
+  placed[n].element = of.element;
+  placed[n].offset = bytes;
+  std::copy(of.shape, of.shape + 4, placed[n].shape);
+  std::copy(of.strides, of.strides + 4, placed[n].strides);
+  there[n] = length;
+  bytes += length;
+  if (guarded) bytes = (bytes + kGuard + 63) / 64 * 64;
+}
+
+void rethrow(const Message& done, const std::exception_ptr& from_callback) {
+  // What a case threw in a callback comes out as it was; student code cannot make one up.
+  if (from_callback) {
+    try {
+      std::rethrow_exception(from_callback);
+    } catch (const std::exception& original) {
+      if (original.what() == std::string(done.text)) throw;
+    }
+  }
+  if (done.ended == Ended::kCudaError || done.ended >= Ended::kOther) throw Error(done.text);
+  throw_again(done);
+}
+
+void put_arguments(const Call& call, const Layout& layout, unsigned char* memory, bool outputs) {
+  for (std::size_t n = 0; n < call.arguments.size(); ++n) {
+    const Argument& of = call.arguments[n];
+    if (of.output && !outputs) continue;
+    for_each_element(of, [&](std::size_t at) {
+      if (at + of.element <= layout.there[n])
+        memcpy(memory + layout.placed[n].offset + at,
+               static_cast<const unsigned char*>(of.data) + at, of.element);
+    });
+  }
+}
+
+Message message_of(const Call& call, std::size_t bytes, const Layout& layout) {
+  Message message{};
+  message.kind = Kind::kMap;
+  message.function = call.function;
+  message.bytes = bytes + layout.behind;
+  message.views = static_cast<std::uint32_t>(layout.placed.size());
+  std::copy(layout.placed.begin(), layout.placed.end(), message.placed);
+  std::copy(call.integers.begin(), call.integers.end(), message.integers);
+  std::copy(call.numbers.begin(), call.numbers.end(), message.numbers);
+  return message;
+}
+
+}  // namespace flash::grading

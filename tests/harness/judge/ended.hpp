@@ -1,0 +1,60 @@
+// How a call or a callback ended: from an exception to a message, and back in the other process.
+#pragma once
+
+#include <cstdio>
+#include <stdexcept>
+#include <string>
+
+#include "common/error.hpp"
+#include "harness/judge/protocol.hpp"
+
+namespace flash::grading {
+
+// Call it in a catch clause: puts the exception that was caught into a message.
+inline void put_exception(Message& message) {
+  const auto put = [&message](Ended how, const char* text) {
+    message.ended = how;
+    std::snprintf(message.text, kMostText, "%s", text);
+  };
+  try {
+    throw;
+  } catch (const NotYetImplemented& error) {
+    put(Ended::kNotYetImplemented, error.task().c_str());
+  } catch (const ShapeError& error) {
+    put(Ended::kShapeError, error.what());
+  } catch (const ArgumentError& error) {
+    put(Ended::kArgumentError, error.what());
+  } catch (const Unsupported& error) {
+    put(Ended::kUnsupported, error.what());
+  } catch (const OutOfMemory& error) {
+    put(Ended::kOutOfMemory, error.what());
+  } catch (const KernelError& error) {
+    put(Ended::kKernelError, error.what());
+  } catch (const CudaError& error) {
+    put(Ended::kCudaError, error.what());
+  } catch (const Error& error) {
+    put(Ended::kError, error.what());
+  } catch (const std::exception& error) {
+    put(Ended::kOther, error.what());
+  } catch (...) {
+    put(Ended::kOther, "something that is not a std::exception");
+  }
+}
+
+// Throws what such a message says.
+[[noreturn]] inline void throw_again(const Message& message) {
+  const std::string text = message.text;
+  switch (message.ended) {
+    case Ended::kNotYetImplemented: throw NotYetImplemented(text);
+    case Ended::kShapeError: throw ShapeError(text);
+    case Ended::kArgumentError: throw ArgumentError(text);
+    case Ended::kUnsupported: throw Unsupported(text);
+    case Ended::kOutOfMemory: throw OutOfMemory(text);
+    case Ended::kKernelError: throw KernelError(text);
+    case Ended::kCudaError: throw CudaError(text);
+    case Ended::kError: throw Error(text);
+    default: throw std::runtime_error(text);
+  }
+}
+
+}  // namespace flash::grading

@@ -1,0 +1,40 @@
+// The functions of part 1 in the judge: each calls the student's in the runner, and measure() and
+// measure_all() are called back for the work, the clock and the configurations, which are the
+// case's.
+#include "harness/judge/measurement.hpp"
+#include "harness/judge/remote.hpp"
+#include "part1_softmax_matmul/measure.hpp"
+#include "part1_softmax_matmul/softmax_matmul.hpp"
+
+namespace flash {
+
+using grading::Message;
+
+void fused_softmax_matmul(const SoftmaxMatmul<float>& pass, const SoftmaxMatmulBlocks& blocks) {
+  (void)grading::remote_call(
+      grading::call_of(grading::kFusedSoftmaxMatmul, pass, {blocks.block_1, blocks.block_2}));
+}
+
+Measurement measure(Work& work, Clock& clock, int warmups, int passes) {
+  const auto on_callback = [&](const Message& question, Message& result) {
+    switch (question.function) {
+      case grading::kPrepare: work.prepare(); break;
+      case grading::kRun: work.run(); break;
+      default: grading::answer(question, result, work, clock);
+    }
+  };
+  return grading::measurement_in(grading::remote_call(
+      {.function = grading::kMeasure, .integers = {warmups, passes}, .on_callback = on_callback}));
+}
+
+std::vector<Row> measure_all(const std::vector<Configuration>& configurations) {
+  std::vector<Row> rows;
+  grading::remote_rows(configurations, [&rows](const std::string& name, Message& row) {
+    const std::string status = grading::first_line(row), message = row.text;
+    grading::set_text(row, "");
+    rows.push_back({name, status, message, grading::measurement_in(row)});
+  });
+  return rows;
+}
+
+}  // namespace flash

@@ -1,0 +1,36 @@
+// The report of a graded run, as JSON lines, each flushed at once: whoever reads it can tell a
+// finished run from one that crashed or called exit, and which case was running.
+// tools/lab/running.py is the reader.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "harness/cases/graded_case.hpp"
+
+namespace flash::harness {
+
+// How a case ended.
+enum class Status { kPassed, kFailed, kNotStarted, kNeedsGpu, kNeedsChecks, kError };
+
+class Report {
+ public:
+  // Throws Error when the file cannot be written. An empty path writes nothing.
+  explicit Report(const std::string& path);
+
+  void begin(const TaskUnderTest& task, std::uint64_t seed);
+  void end(const std::string& name, Status status, const std::string& message, double seconds);
+
+  // A line with these texts by their names, and `more`, which is JSON already.
+  void event(const std::string& kind,
+             const std::vector<std::pair<std::string, std::string>>& texts = {},
+             const std::string& more = "");
+
+ private:
+  std::ofstream file_;
+};
+
+}  // namespace flash::harness

@@ -1,0 +1,21 @@
+// A runner of CUDA tasks on a GPU.
+#include <sys/syscall.h>
+
+#include <vector>
+
+#include "common/cuda/device.hpp"
+#include "harness/runner/runner.hpp"
+
+namespace flash::grading {
+
+// Makes what the driver opens files for, and starts threads for. What it needs after that was found
+// by tracing a process with CUDA 13 that loads a library, maps memory and runs kernels.
+std::vector<unsigned> prepared_for(const char*) {
+  device::free(device::allocate(1 << 20));
+  run_nothing();
+  return {SYS_ioctl, SYS_fcntl, SYS_poll};
+}
+
+std::string finding() { return ""; }
+
+}  // namespace flash::grading

@@ -1,0 +1,49 @@
+// How the runner calls measure_attention() and measure_all(): the work, the clock and the
+// configurations are the judge's.
+#include "common/error.hpp"
+#include "harness/judge/attention_measurement.hpp"
+#include "harness/runner/runner.hpp"
+
+namespace flash::grading {
+namespace {
+
+struct Judges : JudgesWork<AttentionWork> {
+  void forward() override { ask_judge(kForward); }
+  void prepare_backward() override { ask_judge(kPrepareBackward); }
+  void backward() override { ask_judge(kBackward); }
+  std::size_t saved_bytes() override {
+    return static_cast<std::size_t>(ask_judge(kSavedBytes).numbers[0]);
+  }
+};
+
+void run_measure_all(const Message& call) {
+  using MeasureAll = std::vector<AttentionRow>(const std::vector<AttentionConfiguration>&);
+  auto* const measure_all = function<MeasureAll>(
+      "_ZN5flash11measure_allERKSt6vectorINS_22AttentionConfigurationESaIS1_EE");
+  std::vector<AttentionConfiguration> configurations;
+  for (int i = 0; i < call.integers[0]; ++i)
+    configurations.push_back(
+        {std::to_string(i),
+         [i] { return attention_measurement_in(ask_judge(kConfiguration, {.integers = {i}})); }});
+  for (const AttentionRow& row : measure_all(configurations)) {
+    Message message{};
+    put(message, row.measurement);
+    set_text(message, row.name + "\n" + row.measurement.message);
+    ask_judge(kRow, message);
+  }
+}
+
+}  // namespace
+
+void run(const Message& call, void*, Message& done) {
+  if (call.function == kMeasureAll) return run_measure_all(call);
+  if (call.function != kMeasureAttention) throw Error("part 3 has no such function here");
+  using Measure = AttentionMeasurement(AttentionWork&, Clock&, int, int);
+  auto* const measure =
+      function<Measure>("_ZN5flash17measure_attentionERNS_13AttentionWorkERNS_5ClockEii");
+  Judges judges;
+  put(done, measure(judges, judges, static_cast<int>(call.integers[0]),
+                    static_cast<int>(call.integers[1])));
+}
+
+}  // namespace flash::grading

@@ -1,0 +1,109 @@
+// What the runner of each task defines: how its function is called.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "common/attention.hpp"
+#include "common/clock.hpp"
+#include "common/softmax_matmul.hpp"
+#include "harness/judge/protocol.hpp"
+
+namespace flash::grading {
+
+// The functions of the student's library, by their names in it. Exits where one is missing.
+void* symbol(const char* mangled_name);
+template <class Function>
+Function* function(const char* mangled_name) {
+  return reinterpret_cast<Function*>(symbol(mangled_name));
+}
+
+// The same of a template, for an element type: parts of its mangled name.
+template <class Function>
+Function* function_for(const std::string& type, const std::string& name,
+                       const std::string& arguments) {
+  return function<Function>(("_ZN5flash" + name + "I" + type + "EEv" + arguments).c_str());
+}
+
+// The tensors of a call, in the memory that the judge sent.
+struct OnHost {
+  const Message& call;
+  void* memory;
+
+  template <class T, int Rank>
+  TensorView<T, Rank> view(int number) const {
+    const Placed& placed = call.placed[number];
+    Shape<Rank> shape, strides;
+    std::copy_n(placed.shape, Rank, shape.begin());
+    std::copy_n(placed.strides, Rank, strides.begin());
+    return {reinterpret_cast<T*>(static_cast<char*>(memory) + placed.offset), shape, strides};
+  }
+};
+
+// The passes of a call; `on` has the views of its tensors.
+template <class Views>
+SoftmaxMatmul<float> softmax_matmul_pass(const Views& on) {
+  return {on.template view<const float, 3>(0), on.template view<const float, 3>(1),
+          on.template view<float, 3>(2)};
+}
+inline AttentionOptions options(const Message& call) {
+  AttentionOptions made{.causal = call.numbers[0] != 0};
+  if (call.numbers[1] != 0) made.scale = call.numbers[2];
+  return made;
+}
+template <class T, class Views>
+AttentionForward<T> forward_pass(const Message& call, const Views& on) {
+  const auto input = [&](int n) { return on.template view<const T, 4>(n); };
+  return {input(0),
+          input(1),
+          input(2),
+          on.template view<T, 4>(3),
+          on.template view<LseType<T>, 3>(4),
+          options(call)};
+}
+template <class T, class Views>
+AttentionBackward<T> backward_pass(const Message& call, const Views& on) {
+  const auto input = [&](int n) { return on.template view<const T, 4>(n); };
+  const auto output = [&](int n) { return on.template view<T, 4>(n); };
+  return {input(0), input(1),  input(2),  input(3),  on.template view<const LseType<T>, 3>(4),
+          input(5), output(6), output(7), output(8), options(call)};
+}
+
+// Asks the judge for something, as a callback; throws what the judge says that it throws.
+Message ask_judge(Callback what, Message question = {});
+
+// The judge's work and clock, for student code that measures; each task adds what is its own.
+template <class TaskWork>
+class JudgesWork : public TaskWork, public Clock {
+ public:
+  void prepare() override { ask_judge(kPrepare); }
+  void reset_peak_memory() override { ask_judge(kResetPeakMemory); }
+  std::size_t peak_memory_bytes() override {
+    return static_cast<std::size_t>(ask_judge(kPeakMemoryBytes).numbers[0]);
+  }
+  void synchronize() override { ask_judge(kSynchronize); }
+  double now_ms() override { return ask_judge(kNowMs).numbers[0]; }
+};
+
+// Runs one call, and puts what it returns into `done`. Each runner defines it. The memory is the
+// host's, or where the judge said kMapDevice a device's.
+void run(const Message& call, void* memory, Message& done);
+
+// ---- In host.cpp, emulator.cpp and gpu.cpp ------------------------------------------------------
+
+// What a call costs that does nothing.
+void run_nothing();
+
+// Maps device memory that the judge made; without a descriptor it is that of the call before. Exits
+// where this runner has no device.
+void* mapped_on_device(int descriptor, std::size_t bytes);
+
+// What the emulator has against the kernels of this call, "" elsewhere.
+std::string finding();
+
+// Called before the library is loaded, and before the kernel is told what this process may do.
+// Returns the system calls that are needed beyond those of arithmetic.
+std::vector<unsigned> prepared_for(const char* library);
+
+}  // namespace flash::grading
