@@ -1,7 +1,7 @@
 // The corpus (corpus/*.cu): every planted mistake is found, of the right kind and on a marked line,
 // under every schedule; right kernels are not reported, and their results are right. Without the
 // checks, the mistakes that the scheduler sees are found.
-#include "simt/corpus/corpus.hpp"
+#include "emulator/corpus/corpus.hpp"
 
 #include <algorithm>
 #include <iostream>

@@ -8,7 +8,7 @@
 #include "common/cuda/tma.hpp"
 #include "common/cuda/warpgroup.hpp"
 #include "common/cuda/wgmma.hpp"
-#include "simt/hopper_kernels.hpp"
+#include "emulator/hopper_kernels.hpp"
 
 namespace flash::hopper_kernels {
 namespace {

@@ -7,7 +7,7 @@
 #include "common/error.hpp"
 #include "harness/catch.hpp"
 #include "harness/needs_gpu.hpp"
-#include "simt/hopper_kernels.hpp"
+#include "emulator/hopper_kernels.hpp"
 
 using namespace flash;
 using namespace flash::hopper_kernels;

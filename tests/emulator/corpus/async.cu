@@ -1,7 +1,7 @@
 // cp.async without the wait that it needs, ldmatrix at the wrong address; and their right use.
 #include "common/cuda/async_copy.hpp"
 #include "common/cuda/tensor_core.hpp"
-#include "simt/corpus/launches.hpp"
+#include "emulator/corpus/launches.hpp"
 
 namespace flash::simt_corpus {
 namespace {

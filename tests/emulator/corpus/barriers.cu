@@ -1,5 +1,5 @@
 // Barriers that some threads miss, different barriers met, deadlocks.
-#include "simt/corpus/launches.hpp"
+#include "emulator/corpus/launches.hpp"
 
 namespace flash::simt_corpus {
 namespace {

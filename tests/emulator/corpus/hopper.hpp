@@ -9,7 +9,7 @@
 #include "common/cuda/tma.hpp"
 #include "common/cuda/warpgroup.hpp"
 #include "common/cuda/wgmma.hpp"
-#include "simt/corpus/launches.hpp"
+#include "emulator/corpus/launches.hpp"
 
 namespace flash::simt_corpus {
 

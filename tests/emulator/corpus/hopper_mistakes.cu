@@ -1,5 +1,5 @@
 // What goes wrong with mbarriers, TMA, wgmma and what belongs to them: a mistake a kernel.
-#include "simt/corpus/hopper.hpp"
+#include "emulator/corpus/hopper.hpp"
 
 namespace flash::simt_corpus {
 namespace {

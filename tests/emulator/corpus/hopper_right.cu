@@ -1,5 +1,5 @@
 // Right uses of mbarriers, TMA, wgmma and what belongs to them.
-#include "simt/corpus/hopper.hpp"
+#include "emulator/corpus/hopper.hpp"
 
 namespace flash::simt_corpus {
 namespace {

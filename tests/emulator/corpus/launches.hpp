@@ -6,7 +6,7 @@
 
 #include "common/cuda/device_tensor.hpp"
 #include "common/cuda/launch.hpp"
-#include "simt/corpus/corpus.hpp"
+#include "emulator/corpus/corpus.hpp"
 
 namespace flash::simt_corpus {
 

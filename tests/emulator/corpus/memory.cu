@@ -1,5 +1,5 @@
 // Reads of what nobody wrote, accesses out of bounds, misaligned, to host memory; faults.
-#include "simt/corpus/launches.hpp"
+#include "emulator/corpus/launches.hpp"
 
 namespace flash::simt_corpus {
 namespace {

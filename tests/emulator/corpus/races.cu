@@ -1,5 +1,5 @@
 // Data races: in shared memory and in device memory, within a warp, between warps, between blocks.
-#include "simt/corpus/launches.hpp"
+#include "emulator/corpus/launches.hpp"
 
 namespace flash::simt_corpus {
 namespace {

@@ -2,7 +2,7 @@
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
 
-#include "simt/corpus/launches.hpp"
+#include "emulator/corpus/launches.hpp"
 
 namespace flash::simt_corpus {
 namespace {

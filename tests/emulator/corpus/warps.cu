@@ -1,6 +1,6 @@
 // Warp operations whose lanes do not agree.
 #include "common/cuda/warp.hpp"
-#include "simt/corpus/launches.hpp"
+#include "emulator/corpus/launches.hpp"
 
 namespace flash::simt_corpus {
 namespace {
