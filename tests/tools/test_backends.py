@@ -45,7 +45,7 @@ class Checks(Cuda):
         self.shows("check", "matmul in CUDA  passed            3 of 3         3 of 3 cases\n",
                    "\npart1: 8 of 8 points\n"
                    "All green. Next: ./lab bench part1 measures how fast it is\n")
-        with mock.patch("lab.verbs.bench.can_run", return_value=False):
+        with mock.patch("lab.benchmarks.can_run", return_value=False):
             self.assertEqual(self.last("check"), "All green. On a machine with a GPU ./lab bench "
                                                  "part1 measures how fast it is.")
 

@@ -309,7 +309,7 @@ class Verb(Course):
 
     def test_torch_configures_the_build_with_a_python_that_has_it(self):
         with mock.patch("lab.build.configure") as configure, mock.patch(
-                "lab.verbs.bench._has_torch", return_value=True):
+                "lab.verbs.student.bench._has_torch", return_value=True):
             self.assertEqual(self.lab("bench --torch /opt/python")[0], 0)
             configure.assert_called_once_with(options=["-DFLASH_TORCH_PYTHON=/opt/python"])
             self.assertEqual(self.lab("bench --torch part1")[0], 0)  # a part, not a Python

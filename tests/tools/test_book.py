@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from course import Course, Test
 from lab import bootstrap, paths
 from lab.errors import LabError
-from lab.verbs import book
+from lab.verbs.student import book
 
 
 class Page(HTMLParser):

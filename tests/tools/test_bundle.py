@@ -5,8 +5,7 @@ import json
 import zipfile
 
 from course import Course
-from lab import handout
-from lab.verbs import bundle
+from lab import bundles, handout
 
 
 class Bundle(Course):
@@ -19,7 +18,7 @@ class Bundle(Course):
     def packed(self):
         with zipfile.ZipFile(self.archive) as archive:
             files = {entry.filename: archive.read(entry) for entry in archive.infolist()}
-        return json.loads(files.pop(bundle.INDEX)), files
+        return json.loads(files.pop(bundles.INDEX)), files
 
     def test_exactly_the_files_of_the_tasks_with_the_version(self):
         self.write("part1_softmax_matmul/skeleton/notes.txt", "not graded")
@@ -63,7 +62,7 @@ class Bundle(Course):
 
     def test_a_link_or_a_huge_file_is_refused_and_leaves_no_archive(self):
         file = self.part / "skeleton/measure.cpp"
-        file.write_bytes(b" " * (bundle.LARGEST + 1))
+        file.write_bytes(b" " * (bundles.LARGEST + 1))
         self.shows("bundle" + self.options, "1048577 bytes; 1048576 are the most", code=1)
         file.unlink()
         file.symlink_to("/etc/hostname")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from course import Course, Test
 from lab import manifest, paths, system
-from lab.verbs import debug
+from lab.verbs.student import debug
 
 BUILD = Path(os.environ.get("FLASH_BUILD", "/nonexistent")).absolute()
 

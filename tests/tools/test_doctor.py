@@ -5,7 +5,7 @@ from unittest import mock
 
 from course import Test
 from lab.planted import Ran
-from lab.verbs import doctor
+from lab.verbs.student import doctor
 
 
 class Doctor(Test):

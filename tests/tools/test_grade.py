@@ -21,13 +21,14 @@ from unittest import mock
 from course import Course, Test
 from lab import build, main, manifest
 from lab.errors import LabError
-from lab.instructor import judging, reports, slurm, speed, submissions
-from lab.instructor.sandbox import InfraError
-from lab.instructor.submissions import Submission
+from lab.instructor import reports, slurm, speed
+from lab.judge import judging, submissions
+from lab.judge.sandbox import InfraError
+from lab.judge.submissions import Submission
 from lab.leaderboard import boards, machine, measuring
 from lab.leaderboard.result import Busy, NoResult
 from lab.outcomes import CaseResult as Case
-from lab.verbs import grade
+from lab.verbs.instructor import grade
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "grading/results.schema.json").read_text())
 PATH = "part1_softmax_matmul/skeleton/fused_cpu.cpp"

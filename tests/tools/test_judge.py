@@ -16,7 +16,7 @@ from attacks import ATTACKS, CUDA_ATTACKS, CUDA_FRAME, FRAME, MEMORY, QUADRATIC,
 from course import Test
 from lab import build, derive, main, manifest, paths
 from lab.backends import GPU
-from lab.instructor import audit, gpu, judging, sandbox
+from lab.judge import audit, gpu, judging, sandbox
 from lab.leaderboard import measuring
 
 BUILD = Path(os.environ.get("FLASH_BUILD") or paths.build_folder("cpu"))

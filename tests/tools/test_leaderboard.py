@@ -21,12 +21,12 @@ from attacks import FRAME, fast
 from course import Test
 from lab import build, handout, main, paths
 from lab.backends import EMULATED, GPU
-from lab.instructor import gpu, judging, sandbox
+from lab.judge import gpu, judging, sandbox
 from lab.leaderboard import (boards, machine, measuring, pages, pytorch, receipts, result,
                              standings)
 from lab.leaderboard.measuring import Measured, Site
 from lab.leaderboard.result import Busy, NoResult, result_of
-from lab.verbs import submit
+from lab.verbs.student import submit
 
 BUILD = Path(os.environ.get("FLASH_BUILD") or paths.build_folder("cpu"))
 NEEDED = [BUILD / "bin" / name for name in ("submit_leaderboard", "flash_runner_part1",

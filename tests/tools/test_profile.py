@@ -9,7 +9,7 @@ import tempfile
 
 from course import MANIFEST, Course
 from lab import system
-from lab.verbs import profile
+from lab.verbs.student import profile
 
 NCU = """\
 ==PROF== Connected to process 562

@@ -10,8 +10,8 @@ from unittest import mock
 from course import SKELETON, Course, Test, case
 from lab import derive, manifest, state
 from lab.console import console
-from lab.verbs import watch
-from lab.verbs.hint import flowing
+from lab.verbs.student import watch
+from lab.verbs.student.hint import flowing
 
 FUSED, MEASURE = (f"part1_softmax_matmul/skeleton/{name}.cpp" for name in ("fused_cpu", "measure"))
 

@@ -5,7 +5,7 @@ from unittest import mock
 
 from course import Test
 from lab import build, paths, system
-from lab.verbs import test
+from lab.verbs.student import test
 
 TOY = """cmake_minimum_required(VERSION 3.21)
 project(toy NONE)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from course import Test
 from lab import manifest, paths, tables
-from lab.verbs import tune
+from lab.verbs.author import tune
 
 PROGRAM = Path(os.environ.get("FLASH_BUILD", "not-built")).absolute() / "bin" / "bench_attention"
 

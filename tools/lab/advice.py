@@ -4,11 +4,10 @@ import contextlib
 import re
 from collections.abc import Sequence
 
-from lab import hints, manifest, outcomes, paths, state
+from lab import benchmarks, hints, manifest, outcomes, paths, state
 from lab.backends import CHECKED, EMULATED, Backends
 from lab.manifest import Task
 from lab.outcomes import PartResult, TaskResult
-from lab.verbs import bench
 
 NEEDS = {outcomes.NEEDS_GPU: "a GPU, or the emulator (Linux on x86-64 or AArch64)",
          outcomes.NEEDS_CHECKS: "the emulator's checks, which need g++"}
@@ -127,7 +126,7 @@ def _all_green(results: Sequence[PartResult]) -> list[str]:
         if rest and not _out_of_reach(rest):
             return [_write(rest)]
     name = results[-1].part.name
-    can_bench = bench.can_run(name, results[-1].backends.config)
+    can_bench = benchmarks.can_run(name, results[-1].backends.config)
     measures = f"./lab bench {name} measures how fast it is"
     lines = [f"All green. Next: {measures}" if can_bench
              else f"All green. On a machine with a GPU {measures}."]

@@ -32,7 +32,7 @@ def start(argv: list[str]) -> int:
     if verb == "doctor" or verb not in main.verbs():
         return main.main(argv)
     if not is_ready() and {"-h", "--help"} & set(argv):
-        print(f"./lab {verb}: {main.constant(verb, 'HELP')}\n"
+        print(f"./lab {verb}: {main.help_of(verb)}\n"
               "(./lab can list the arguments once it is set up; any verb sets it up)")
         return 0
     try:

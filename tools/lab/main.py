@@ -1,4 +1,4 @@
-"""Reads the command line and hands it to one verb: a module of lab/verbs/, found by its file name.
+"""Reads the command line and hands it to one verb: a module below lab/verbs/, found by its name.
 
 Needs the standard library only and imports no verb before it runs one: `./lab`, `./lab --help` and
 `./lab doctor` work on a machine where nothing is installed yet.
@@ -10,13 +10,14 @@ import difflib
 import importlib
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
 from lab.errors import LabError
 
 VERBS_FOLDER = Path(__file__).parent / "verbs"
-GROUPS = ("Everything at once", "Student", "Measurements", "Instructor")
+USERS = {"student": "Student", "instructor": "Instructor", "author": "Author of the course"}
 
 FIRST_COMMANDS = (
     ("./lab run", "see everything work: setup, build, grades, benchmarks, plots"),
@@ -48,39 +49,37 @@ class Parser(argparse.ArgumentParser):
         return self.parse_args(words[:cut], argparse.Namespace(options=words[cut + 1:]))
 
 
-def verbs() -> list[str]:
-    return sorted(path.stem for path in VERBS_FOLDER.glob("[!_]*.py"))
+def verbs(users: Iterable[str] = USERS) -> dict[str, Path]:
+    """Each verb's module. A release has the students' only."""
+    return {path.stem: path for user in users
+            for path in sorted((VERBS_FOLDER / user).glob("[!_]*.py"))}
 
 
-def constant(verb: str, name: str) -> str:
-    """HELP or GROUP of the verb's module. It is read from the source, because importing the module
-    may need packages that are not installed yet."""
-    for node in ast.parse((VERBS_FOLDER / f"{verb}.py").read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and name in [getattr(to, "id", "") for to in node.targets]:
+def help_of(verb: str) -> str:
+    """HELP of the verb's module. It is read from the source, because importing the module may need
+    packages that are not installed yet."""
+    for node in ast.parse(verbs()[verb].read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and "HELP" in [getattr(to, "id", "") for to in node.targets]:
             return str(ast.literal_eval(node.value))
     return ""
 
 
-def overview() -> str:
-    """What `./lab` prints when it is called alone."""
-    groups: dict[str, list[str]] = {group: [] for group in GROUPS}
-    for verb in verbs():
-        if (group := constant(verb, "GROUP")) not in groups:
-            raise LabError(f"GROUP of {verb}.py is '{group}'; it must be one of {', '.join(GROUPS)}")
-        groups[group].append(verb)
+def overview(users: Iterable[str]) -> str:
+    """What `./lab` prints when it is called alone (for students) or as `./lab help`."""
     lines = ["usage: ./lab VERB [arguments]      ./lab VERB --help explains a verb's arguments"]
-    for title, members in groups.items():
-        if members:
-            lines += ["", title, *(f"  {verb:<13}{constant(verb, 'HELP')}" for verb in members)]
-    # A release lacks some verbs.
+    for user in users:
+        if members := verbs([user]):
+            lines += ["", USERS[user], *(f"  {verb:<13}{help_of(verb)}" for verb in members)]
     first = [line for line in FIRST_COMMANDS if line[0].split()[1] in verbs()]
     lines += ["", "First commands", *(f"  {command:<24}{does}" for command, does in first)]
+    if left := [USERS[user].lower() for user in USERS if user not in users and verbs([user])]:
+        lines += ["", f"./lab help also lists the verbs for the {' and the '.join(left)}."]
     return "\n".join(lines)
 
 
 def load(verb: str) -> object:
     try:
-        return importlib.import_module(f"lab.verbs.{verb}")
+        return importlib.import_module(f"lab.verbs.{verbs()[verb].parent.name}.{verb}")
     except ModuleNotFoundError as error:
         if error.name and not error.name.startswith("lab"):
             raise LabError(f"{sys.executable} has no package {error.name}: start the course's tool "
@@ -91,18 +90,18 @@ def load(verb: str) -> object:
 def run(argv: list[str]) -> int:
     """Runs one command line; raises LabError."""
     if not argv or argv[0] in ("-h", "--help", "help"):
-        print(overview())
+        print(overview(USERS if argv else ("student",)))
         return 0
     verb, arguments = argv[0], argv[1:]
     if verb not in verbs():
         near = difflib.get_close_matches(verb, verbs(), n=1, cutoff=0.5)
-        hint = f"did you mean ./lab {near[0]}?" if near else "./lab alone lists the verbs"
+        hint = f"did you mean ./lab {near[0]}?" if near else "./lab help lists the verbs"
         raise UsageError(f"there is no verb '{verb}': {hint}")
     return int(load(verb).run(parsed(verb, arguments)) or 0)
 
 
 def parsed(verb: str, words: list[str]) -> argparse.Namespace:
-    parser = Parser(prog=f"lab {verb}", description=constant(verb, "HELP"), allow_abbrev=False)
+    parser = Parser(prog=f"lab {verb}", description=help_of(verb), allow_abbrev=False)
     load(verb).add_arguments(parser)
     return parser.parse(words)
 

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import handout, paths, system
+from lab import bundles, handout, paths, system
 from lab.errors import LabError
 from lab.handout import OPEN, Release
-from lab.instructor import judging
+from lab.judge import judging
 from lab.manifest import Task
-from lab.verbs import bundle
 
 TEMPLATES = "grading/gradescope"
 _LEFT_OUT = ("outputs/reference/",)  # megabytes that no grading needs
@@ -39,7 +38,7 @@ def autograder(out: Path, tasks: Sequence[Task], tracked: Sequence[str]) -> int:
         packed[f"course/{path}"] = file.read_bytes(), file.stat().st_mode & 0o777
     # There is no git: this says which version it is.
     packed[f"course/{handout.RECORD}"] = handout.text_of(record).encode(), 0o644
-    bundle.pack(out, packed)
+    bundles.pack(out, packed)
     return len(files)
 
 

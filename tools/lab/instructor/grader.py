@@ -13,11 +13,12 @@ from pathlib import Path
 from lab import console, handout, manifest, paths
 from lab.derive import write_exact as write
 from lab.errors import LabError
-from lab.instructor import judging, reports, submissions
-from lab.instructor.judging import MISSING, Bench, Judged
+from lab.instructor import reports
 from lab.instructor.reports import INFRA_ERROR, SPEED, Record
 from lab.instructor.speed import Speed
-from lab.instructor.submissions import Content, Submission
+from lab.judge import judging, submissions
+from lab.judge.judging import MISSING, Bench, Judged
+from lab.judge.submissions import Content, Submission
 from lab.manifest import Task
 
 RECORD = "record.json"

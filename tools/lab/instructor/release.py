@@ -22,20 +22,11 @@ TEMPLATES = "grading/release"  # what a release has in place of the course's own
 COMMON = (
     ".clang-format", ".clangd", ".editorconfig", ".gitignore", ".devcontainer/", ".vscode/",
     "CMakeLists.txt", "CMakePresets.json", "LICENSE", "lab", "benchmarking/", "cmake/", "common/",
-    "emulator/", "outputs/", "tests/CMakeLists.txt", "tests/README.md", "tests/common/",
-    "tests/harness/", "tools/lab/", "tools/requirements.txt", "tools/book/")
+    "emulator/", "grading/CMakeLists.txt", "outputs/", "tests/CMakeLists.txt", "tests/README.md",
+    "tests/common/", "tests/harness/", "tools/lab/", "tools/requirements.txt", "tools/book/")
 # Of these, what stays at home: it needs solutions, or is an instructor's.
-AT_HOME = (
-    "tools/lab/instructor/", "tools/lab/verbs/release.py", "tools/lab/verbs/grade.py",
-    "tools/lab/zoo.py", "tools/lab/verbs/zoo.py",
-    "tools/lab/verbs/export.py",
-    "tools/lab/verbs/skeletons.py", "tools/lab/verbs/rung.py", "tools/lab/verbs/table.py")
-# And what ./lab submit needs of the instructor's files: the judge, which has no secrets.
-FOR_THE_LEADERBOARD = (
-    "grading/CMakeLists.txt",
-    *(f"tools/lab/instructor/{name}.py"
-      for name in ("__init__", "audit", "gpu", "judging", "sandbox", "submissions")))
-NEEDS_A_SOLUTION = ("tools/lab/verbs/run.py",)  # of at least one part
+AT_HOME = ("tools/lab/instructor/", "tools/lab/verbs/instructor/", "tools/lab/verbs/author/",
+           "tools/lab/zoo.py")
 # Of a part: which files are handed out whatever happens, and which only when it is open.
 OF_A_PART = ("README.md", "CMakeLists.txt", "tasks.toml", "figures/", "given/", "*.hpp", "*.cpp")
 OF_AN_OPEN_PART = ("solution/", "ladder/")
@@ -110,9 +101,7 @@ def tracked() -> list[str]:
 
 
 def _is_released(path: str, parts: Sequence[Part], opened: Sequence[Part]) -> bool:
-    if _matches(path, FOR_THE_LEADERBOARD):
-        return True
-    if _matches(path, AT_HOME) or not opened and path in NEEDS_A_SOLUTION:
+    if _matches(path, AT_HOME):
         return False
     if _matches(path, COMMON):
         return True

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 from lab import web
-from lab.instructor.judging import CHECKS, GRADED, MISSING, REFUSED, Case, Judged, rounded
+from lab.judge.judging import CHECKS, GRADED, MISSING, REFUSED, Case, Judged, rounded
 from lab.outcomes import BUILD_FAILED, EACH_BY_ITSELF, NOT_RUN, NOT_STARTED, PASSED
 from lab.running import printable
 

@@ -27,12 +27,13 @@ from pathlib import Path
 from lab import console, manifest, paths
 from lab.backends import CHECKED, EMULATED, GPU
 from lab.errors import LabError
-from lab.instructor import judging, reports, sandbox, speed
+from lab.instructor import reports, speed
 from lab.instructor.grader import RECORD, Grader, write
-from lab.instructor.judging import Judged
 from lab.instructor.reports import INFRA_ERROR, Record
 from lab.instructor.speed import Speed
-from lab.instructor.submissions import Content, Submission
+from lab.judge import judging, sandbox
+from lab.judge.judging import Judged
+from lab.judge.submissions import Content, Submission
 from lab.manifest import Task
 
 FOLDER = "slurm"     # of the results: a folder for each stage, with its job and its records

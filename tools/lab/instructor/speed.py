@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.errors import LabError
-from lab.instructor.judging import FAILED, GRADED, NOT_RUN, PASSED, Case, Judged
 from lab.instructor.reports import SPEED
-from lab.instructor.sandbox import InfraError
-from lab.instructor.submissions import Content
+from lab.judge.judging import FAILED, GRADED, NOT_RUN, PASSED, Case, Judged
+from lab.judge.sandbox import InfraError
+from lab.judge.submissions import Content
 from lab.leaderboard import boards, machine, measuring
 from lab.leaderboard.boards import Board
 from lab.leaderboard.measuring import Site

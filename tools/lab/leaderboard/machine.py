@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from lab.errors import LabError
-from lab.instructor import gpu
+from lab.judge import gpu
 from lab.leaderboard.boards import Board
 from lab.leaderboard.result import DISTURBED, Busy
 

@@ -13,16 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import build, console
+from lab import build, bundles, console
+from lab.backends import EMULATED, GPU
 from lab.console import say
 from lab.errors import LabError
-from lab.backends import EMULATED, GPU
-from lab.instructor import gpu, judging, sandbox
-from lab.instructor.judging import Bench
+from lab.judge import gpu, judging, sandbox
+from lab.judge.judging import Bench
 from lab.leaderboard.boards import Board
 from lab.leaderboard.result import NoResult
 from lab.manifest import Task
-from lab.verbs import bundle
 
 WARM_UP_MS = 500
 
@@ -209,4 +208,4 @@ def variables_of_rung(name: str) -> dict[str, str]:
 
 def read_own(tasks: Sequence[Task], implementation: str = "skeleton") -> dict[str, bytes]:
     """The files of this copy of the course, by the paths that a submission has."""
-    return {task.shown_path(): bundle.content_of(task, implementation) for task in tasks}
+    return {task.shown_path(): bundles.content_of(task, implementation) for task in tasks}

@@ -1,5 +1,5 @@
-"""The verbs: each is one module here, found by its file name.
+"""The verbs: each is one module, found by its file name, in the folder of those who use it.
 
-It has HELP (one line) and GROUP (one of GROUPS of ../main.py), both text literals, and the functions
-add_arguments(parser) and run(args) -> exit code.
+It has HELP (one line, a text literal) and the functions add_arguments(parser) and run(args) -> exit
+code. Nothing below imports a verb.
 """

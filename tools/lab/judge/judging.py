@@ -1,0 +1,418 @@
+"""One task of one submission: compiles the student's file, audits it, and lets the judge run it.
+
+Compiler, linker and the student's code run in sandboxes; the judge does not, and never loads
+student code. It talks to the runner, which does (tests/harness/judge/protocol.hpp).
+"""
+
+import dataclasses
+import json
+import os
+import re
+import secrets
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab import outcomes, paths
+from lab.backends import CHECKED, CPU, EMULATED, GPU
+from lab.build import first_error
+from lab.errors import LabError
+from lab.judge import audit, gpu, sandbox
+from lab.judge.sandbox import InfraError, Limits
+from lab.manifest import Task
+from lab.outcomes import BUILD_FAILED, NOT_RUN, NOT_STARTED, PASSED
+from lab.outcomes import CaseResult as Case
+from lab.running import case_names
+
+TARGET = "flash_graders"
+COMPILE = Limits(seconds=120)
+LEAST_DISK = 256 * sandbox.MIB  # free, for temporary files
+JUDGE = Limits(seconds=600, memory=8192 * sandbox.MIB, file=64 * sandbox.MIB)
+# Of address space: its runner has what the emulator reserves, and a limit of its own on the rest. A
+# GPU's driver reserves as much as there is.
+CUDA_JUDGE = dataclasses.replace(JUDGE, memory=80 * 1024 * sandbox.MIB)
+GPU_JUDGE = dataclasses.replace(JUDGE, memory=0)
+# nvcc takes 34 s of a processor for the bonus' solution; 6 GiB are enough for it.
+COMPILE_ON_GPU = Limits(seconds=300, memory=8192 * sandbox.MIB, file=64 * sandbox.MIB)
+
+# How a case or a task ended; a task is GRADED when its cases say so one by one.
+FAILED = "failed"
+GRADED, MISSING, REFUSED = "graded", "missing", "refused"
+_OF_REPORT = {"passed": PASSED, "not_started": NOT_STARTED}
+
+# What a student's file may include of the course: no .cpp, no test, no solution. Of the emulator:
+# what CUDA's headers are there, and not what host code may ask it.
+_HEADERS = ("common/*.hpp", "{part}/*.hpp", "{part}/given/*.hpp")
+_CUDA_HEADERS = ("common/cuda/*.hpp", "common/cuda/*.inc", "emulator/headers/**/*",
+                 "emulator/headers/device/*", "emulator/hopper/tensor_sum.hpp")
+CHECKS = "checks: "  # the names of cases that need the emulator's checks begin so
+
+
+@dataclass(frozen=True)
+class Judged:
+    task: str           # its id
+    points: float       # that it is worth
+    status: str
+    message: str = ""   # why, where it is not GRADED
+    seed: int = 0       # of the cases
+    cases: tuple[Case, ...] = ()
+
+    @property
+    def requirements(self) -> list[tuple[str, float, float, list[Case]]]:
+        """Name, points earned, points, cases. What is earned is rounded here, and nowhere else: all
+        that is shown adds up."""
+        found: dict[str, list[Case]] = {}
+        for case in self.cases:
+            if not case.challenge:
+                found.setdefault(case.requirement, []).append(case)
+        return [(name, rounded(case.earned for case in cases),
+                 rounded(case.points for case in cases), cases) for name, cases in found.items()]
+
+    @property
+    def earned(self) -> float:
+        return rounded(earned for _, earned, _, _ in self.requirements)
+
+
+def rounded(points: Iterable[float]) -> float:
+    """The sum in thousandths: half of a percent of a point is exact."""
+    return round(sum(points), 3)
+
+
+@dataclass(frozen=True)
+class Build:
+    """One way to compile a student's file; a CUDA task has several."""
+
+    backend: str  # lab.backends
+    flags: tuple[str, ...]  # the compiler and its options
+    link: tuple[str, ...]   # what links the library, and its options
+
+    @property
+    def library(self) -> str:
+        return f"student_{self.backend}.so"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all submissions share: the built judges, and the headers."""
+
+    folder: Path  # of the build
+    headers: Path
+    builds: dict[str, tuple[Build, ...]]  # task id -> how its file is compiled
+    exports: dict[str, tuple[str, ...]]   # task id -> functions of its contract
+    cases: dict[str, tuple[str, ...]]     # task id -> names
+    provided: dict[str, tuple[str, ...]]  # backend -> what the runner offers
+    seconds_a_call: float = 20
+    # For tests of the grader: without the audit, which grades do not stand on; only these cases.
+    audited: bool = True
+    only: tuple[str, ...] = ()
+
+
+def judge_of(task: Task) -> str:
+    return f"{task.part}_{task.name}_judge"
+
+
+def can_judge(task: Task, folder: Path) -> bool:
+    """Whether the build in `folder` has a judge for the task (grading/CMakeLists.txt)."""
+    return (folder / "bin" / judge_of(task)).is_file()
+
+
+def set_up(tasks: Sequence[Task], headers: Path, folder: Path, seconds_a_call: float = 20,
+           backends: Sequence[str] = (EMULATED, CHECKED)) -> Bench:
+    """Reads what the build in `folder` knows, and lays out the headers in the folder `headers`.
+    `backends` are those of CUDA tasks: the first runs most cases, CHECKED those that need it."""
+    entries = json.loads((folder / "compile_commands.json").read_text())
+    commands = {entry["file"]: entry["command"] for entry in entries
+                if not re.search(r"_(sanitized|debug)\.dir/", entry["command"])}
+    for part in {task.folder for task in tasks}:
+        for pattern in _HEADERS + _CUDA_HEADERS:
+            for file in paths.ROOT.glob(pattern.format(part=part.name)):
+                if file.name in ("oracle.hpp", "inputs.hpp", "compare.hpp") or file.is_dir():
+                    continue
+                target = headers / file.relative_to(paths.ROOT)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, target)
+    on_host = _defined(folder / "lib/runner/libflash_common.so")
+    offered = {CPU: on_host}
+    for backend in backends if any(task.is_cuda for task in tasks) else ():
+        of_device = [name for file in _LIBRARIES[backend] for name in _defined(folder / file)]
+        offered[backend] = *on_host, *filter(audit.may_be_used_in_cuda, of_device)
+    return Bench(
+        folder, headers, {task.id: tuple(_builds(task, commands, backends)) for task in tasks},
+        # Functions begin with a small letter, and classes, whose members may be there too, do not.
+        {task.id: tuple(name for name in _defined(folder / "lib" / f"lib{solution_of(task)}.so")
+                        if re.match(r"_ZN5flash\d+[a-z]", name)) for task in tasks},
+        {task.id: tuple(case_names(folder / "bin" / judge_of(task))) for task in tasks}, offered,
+        seconds_a_call)
+
+
+_EMULATOR = ("lib/libflash_simt.so", "lib/libflash_cuda_emulated.so")
+_LIBRARIES = {CPU: (), EMULATED: _EMULATOR, CHECKED: _EMULATOR, GPU: ("lib/libflash_cuda.so",)}
+
+
+def solution_of(task: Task) -> str:
+    """The target whose library shows which functions a task has."""
+    return f"{task.library(built_as(task))}{'_emulated' * task.is_cuda}"
+
+
+def runner_of(task: Task, folder: Path, backend: str) -> dict[Path, str]:
+    """The runner of a task with its libraries, and the places where its sandbox shows them."""
+    name = {CPU: task.part, GPU: "gpu"}.get(backend, "cuda")
+    runner = folder / "bin" / f"flash_runner_{name}"
+    files = {runner: "/runner/runner",
+             folder / "lib/runner/libflash_common.so": "/runner/libflash_common.so"}
+    files |= {folder / file: f"/runner/{Path(file).name}" for file in _LIBRARIES[backend]}
+    # /usr is in every sandbox; a compiler of its own folder has its own libstdc++.
+    own = ("libcudart",) if backend == GPU else ()
+    files |= {place: f"/runner/{name}" for name, place in gpu.needed(runner).items()
+              if name.startswith(own) or name.startswith(("libstdc++", "libgcc_s"))
+              and not place.is_relative_to("/usr")}
+    return files
+
+
+def runners_of(task: Task, bench: Bench) -> list[Path]:
+    """What runs the task's files in this bench, with all libraries."""
+    return sorted({file for build in bench.builds[task.id]
+                   for file in runner_of(task, bench.folder, build.backend)})
+
+
+def in_sandbox(task: Task, backend: str, shown: Mapping[Path, str],
+               variables: Mapping[str, str] = {}, first: Sequence[str] = (),
+               may_use_libraries: bool = False) -> list[str]:
+    """The command that starts a runner; `shown` has its library as /runner/student.so. `first` are
+    folders in which libraries are looked for before."""
+    on_gpu = backend == GPU
+    found = [*first, "/runner", *([gpu.driver_folder()] if on_gpu else [])]
+    return sandbox.command(
+        ["/runner/runner", "/runner/student.so"], folder="/runner", read=shown, on_gpu=on_gpu,
+        hide=gpu.vendor_files() if on_gpu and not may_use_libraries else (),
+        variables={"LD_LIBRARY_PATH": ":".join(found)} | dict(variables) | (
+            gpu.variables() if on_gpu else {"FLASH_SIMT_THREADS": "1"}))
+
+
+def _builds(task: Task, commands: dict[str, str], backends: Sequence[str]) -> Iterable[Build]:
+    own = commands.get(str(task.path(built_as(task))), "")
+    if not task.is_cuda:
+        yield Build(CPU, _flags(own), (_flags(own)[0],))
+        return
+    host = _flags(commands[str(paths.ROOT / "tests/harness/runner/runner.cpp")])[0]
+    for backend in backends:
+        if backend == GPU:
+            if not own:
+                raise LabError(f"the build does not compile {task.file} for a GPU")
+            yield Build(backend, (*_flags_of_nvcc(own), f"-ccbin={host}"), (host,))
+            continue
+        # A file that includes the .cu file, in a folder with the library's name.
+        place = f"/{task.library(built_as(task))}_{backend}/{task.file}.cpp"
+        command = next((command for file, command in commands.items() if file.endswith(place)), "")
+        if not command:
+            raise LabError(f"the build does not compile {task.file} for the emulator's checks")
+        wrapped = [f"--wrap={name}" for name in ("memcpy", "memmove", "memset")]
+        yield Build(backend, (*_flags(command), "-I/course/emulator/headers", "-x", "c++",
+                              "-include", "cuda_runtime.h", "-include", "/build/first.hpp"),
+                    (host, *(f"-Wl,{word}" for word in wrapped if backend == CHECKED)))
+
+
+def _flags_of_nvcc(command: str) -> tuple[str, ...]:
+    """For all that the GPU can do, which code for Hopper has to ask for: sm_90a."""
+    kept = []
+    for word in _flags(command):
+        if found := re.fullmatch(r"--generate-code=arch=compute_(\d+),.*", word):
+            suffix = "a" * (int(found[1]) >= 90)
+            kept += ["-gencode", f"arch=compute_{found[1]}{suffix},code=sm_{found[1]}{suffix}"]
+        elif not word.startswith(("-Xptxas", "-isystem", "-Xcompiler=-W", "-Ofc", "-ccbin")):
+            kept.append(word)
+    return *kept, "-Xptxas=-v"  # what each kernel takes: compiler.txt
+
+
+def built_as(task: Task) -> str:
+    """Which implementation shows how a task's file is compiled and what it exports: a release for
+    students has no solution."""
+    return "solution" if task.path("solution").is_file() else "skeleton"
+
+
+def _flags(command: str) -> tuple[str, ...]:
+    """The compiler and its options, without the files and paths of one command."""
+    words = shlex.split(command)
+    # /usr/bin/c++ may be a link to /etc/alternatives, which a sandbox does not show
+    kept, skip = [str(Path(shutil.which(words[0]) or words[0]).resolve())], False
+    for word in words[1:]:
+        if skip:
+            skip = False
+        elif word in ("-o", "-c", "-MF", "-MT", "-isystem"):
+            skip = True
+        elif not word.startswith(("-I", "-D", "-W", "-MD")) or word == "-DNDEBUG" \
+                or word.startswith("-DFLASH_SIMT"):
+            kept.append(word)
+    return tuple(kept)
+
+
+def _defined(library: Path) -> tuple[str, ...]:
+    done = subprocess.run(["nm", "-DP", "--defined-only", library], capture_output=True, text=True)
+    if done.returncode:
+        raise LabError(f"nm cannot read {paths.relative(library)}: build the target {TARGET}")
+    names = (line.split()[0] for line in done.stdout.splitlines() if line)
+    return tuple(name for name in names if not name.startswith("_ZT"))  # no tables of types
+
+
+def judge(task: Task, source: bytes, bench: Bench, seed: int | None = None) -> Judged:
+    """Judges one file. InfraError where the environment failed."""
+    ending = Judged(task.id, task.points, GRADED, seed=seed or secrets.randbelow(10**17) + 10**17)
+    with tempfile.TemporaryDirectory(prefix="lab-judge-") as folder:
+        work = Path(folder) / "work"
+        _lay_out(task, source, work, bench)
+        asked: list[str] = []
+        events: dict = {"ends": {}}
+        for build in bench.builds[task.id]:
+            names = [name for name in bench.cases[task.id]
+                     if name.startswith(CHECKS) == (build.backend == CHECKED)]
+            asked += names
+            # What is not begun has no checks to fail.
+            if events["ends"] and all(end["status"] == "not_started"
+                                      for end in events["ends"].values()):
+                events["ends"] |= {name: {"status": "not_started", "message": ""} for name in names}
+            elif _wanted(names, bench):
+                if problem := _compile(task, build, work, bench):
+                    return Judged(task.id, task.points, *problem)
+                more = _run(task, build, names, work, bench, ending.seed)
+                events = {"cases": more["cases"], "ends": events["ends"] | more["ends"]}
+        cases = [_case(case, events) for case in events["cases"] if case["name"] in asked]
+        return dataclasses.replace(ending, cases=tuple(outcomes.with_points(task, cases)))
+
+
+def merged(task: Task, some: Judged, others: Judged) -> Judged:
+    """Of the same file, judged with different backends, and so in different cases."""
+    if some.status != GRADED or others.status != GRADED:
+        return others if some.status == GRADED else some
+    return dataclasses.replace(some, cases=tuple(
+        outcomes.with_points(task, [*some.cases, *others.cases])))
+
+
+def _lay_out(task: Task, source: bytes, work: Path, bench: Bench) -> None:
+    """The file lies beside the headers, where its own place in the course is."""
+    shutil.copytree(bench.headers, work / "course")
+    own = work / "course" / task.shown_path()
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_bytes(source)
+    (work / "build").mkdir()
+
+
+def compiled(task: Task, source: bytes, work: Path, bench: Bench) -> Path:
+    """The library of one file, made in the new folder `work`, for whoever runs it in a sandbox of
+    its own. LabError where it does not compile or is refused."""
+    _lay_out(task, source, work, bench)
+    build = bench.builds[task.id][0]
+    if problem := _compile(task, build, work, bench):
+        status, message = problem
+        why = "is refused" if status == REFUSED else status
+        raise LabError(f"{task.shown_path()} {why}: {'; '.join(message.splitlines())}")
+    return work / "build" / build.library
+
+
+def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, str] | None:
+    """Leaves the library in the folder build/; else how that failed."""
+    place = f"/course/{task.shown_path()}"
+    folders = {Path(compiler).parent.parent for compiler in (build.flags[0], build.link[0])}
+    shown = {work / "course": "/course"} | {
+        folder: str(folder) for folder in folders if not folder.is_relative_to("/usr")}
+
+    def tool(*argv: object) -> sandbox.Ended:
+        line = sandbox.command(argv, read=shown, write={work / "build": "/build"}, folder="/build")
+        return sandbox.run(line, COMPILE_ON_GPU if build.backend == GPU else COMPILE)
+
+    if task.is_cuda and build.backend != GPU:
+        text = (work / "course" / task.shown_path()).read_text(errors="replace")
+        (work / "build/first.hpp").write_text(audit.refused_words(text) if bench.audited else "")
+    done = tool(*build.flags, "-fno-lto", "-I/course", "-w", "-c", place, "-o",
+                "/build/student.o")
+    if found := audit.words_found(done.output):
+        return REFUSED, "\n".join(found)
+    if done.timed_out:
+        return BUILD_FAILED, "the compiler was stopped, because it took too long"
+    if done.code:
+        _look_for_infrastructure(work)
+        return BUILD_FAILED, first_error(done.output.replace("/course/", ""), paths.ROOT)
+    (work / "build/compiler.txt").write_text(done.output)
+    if build.backend != CHECKED:  # which has the compiler's calls for the checks, and the rest
+        symbols = tool("nm", "-P", "/build/student.o")
+        sections = tool("readelf", "-SW", "/build/student.o")
+        for listed in (symbols, sections):
+            if listed.code or len(listed.output) >= sandbox.OUTPUT_LIMIT:
+                return REFUSED, "its object file cannot be read, or has too many symbols"
+        found = audit.findings(symbols.output, sections.output, bench.exports[task.id],
+                               bench.provided[build.backend], task.is_cuda,
+                               build.backend == GPU)
+        if found and bench.audited:
+            return REFUSED, "\n".join(found)
+    exported = " ".join(f"{name};" for name in bench.exports[task.id])
+    script = f"{{ global: {exported} local: *; }};"
+    (work / "build/exports").write_text(script)
+    done = tool(build.link[0], "-shared", "-fno-lto", "-Wl,-z,noexecstack", *build.link[1:],
+                "-Wl,--version-script=/build/exports", "-o", f"/build/{build.library}",
+                "/build/student.o")
+    if done.code:
+        return BUILD_FAILED, first_error(done.output.replace("/course/", ""), paths.ROOT)
+    return None
+
+
+def _look_for_infrastructure(work: Path) -> None:
+    """Whether it was the machine that failed. What a command printed does not tell: a student's
+    file decides the words of the compiler."""
+    if shutil.disk_usage(work).free < LEAST_DISK:
+        raise InfraError(f"less than {LEAST_DISK} bytes are free in {work.parent}")
+    if trouble := sandbox.trouble():
+        raise InfraError(trouble)
+
+
+def _run(task: Task, build: Build, names: Sequence[str], work: Path, bench: Bench,
+         seed: int) -> dict:
+    """Runs these cases: {"cases": all of the task, "ends": name -> how it ended}."""
+    runner = runner_of(task, bench.folder, build.backend)
+    for file in runner:
+        if not file.is_file():
+            raise InfraError(f"{file.name} is not built: build the target {TARGET}")
+    on_gpu = build.backend == GPU
+    line = in_sandbox(task, build.backend,
+                      runner | {work / "build" / build.library: "/runner/student.so"},
+                      {"FLASH_SIMT_SCHEDULE": f"random:{seed}"})
+    report = work / f"{build.backend}.jsonl"  # the runner cannot see it
+    done = sandbox.run(
+        [str(bench.folder / "bin" / judge_of(task)), "--seed", str(seed), "--report",
+         str(report), "--out", os.devnull,
+         *(word for name in _wanted(names, bench) for word in ("--case", name))],
+        GPU_JUDGE if on_gpu else CUDA_JUDGE if task.is_cuda else JUDGE,
+        {"LC_ALL": "C", "FLASH_RUNNER": "\n".join(line),
+         "FLASH_CALL_SECONDS": str(bench.seconds_a_call)}
+        | ({"FLASH_ON_GPU": "1"} if on_gpu else {}))
+    # The text of an exception is a student's: any bytes, and any kind of line separator.
+    written = report.read_bytes().decode("utf-8", "replace") if report.exists() else ""
+    events = [json.loads(line) for line in written.split("\n")[:-1]]  # whole lines
+    if not events or events[0]["event"] != "begin" or (
+            events[-1]["event"] != "complete" and not done.timed_out):
+        # The judge runs no student code: if it does not finish, the student is not to blame.
+        raise InfraError(f"{judge_of(task)} did not finish: {done.output.strip()[-500:]}")
+    ends = {event["case"]: event for event in events if event["event"] == "end"}
+    for event in events:
+        if event["event"] == "diagnosis":
+            end = ends[event["case"]]
+            end |= {"diagnosis": event["name"], "message": f"{event['text']}\n{end['message']}"}
+    return {"cases": events[0]["cases"], "ends": ends}
+
+
+def _wanted(names: Sequence[str], bench: Bench) -> list[str]:
+    return [name for name in names if not bench.only or name in bench.only]
+
+
+def _case(case: dict, events: dict) -> Case:
+    end = events["ends"].get(case["name"], {
+        "status": "failed", "message": f"Not run, because all cases together took longer than "
+                                       f"{JUDGE.seconds:g} s"})
+    status = _OF_REPORT.get(end["status"], FAILED)
+    if status == FAILED and end["message"].startswith("Not run, because"):
+        status = NOT_RUN  # no points, and no mistake of its own
+    return Case(case["name"], status, end["message"].replace("/course/", ""),
+                requirement=case["requirement"], challenge=case["challenge"],
+                diagnosis=end.get("diagnosis", ""))

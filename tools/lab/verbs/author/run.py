@@ -1,0 +1,69 @@
+"""`./lab run`: sets up, builds, grades the reference solutions, measures, plots."""
+
+import argparse
+
+from lab import benchmarks, build, card, grading, main, manifest, system
+from lab.console import say
+from lab.errors import LabError
+from lab.paths import OUTPUTS, relative
+
+HELP = "set up, build, grade the reference solutions, quick benchmarks, plots, report card"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--yes", action="store_true",
+                        help="install missing packages without asking")
+
+
+def run(args: argparse.Namespace) -> int:
+    _step("Set up")
+    system.ensure(args.yes)
+    config = build.configure()
+    say(f"{config.compiler}, Catch2 {config.catch2}")
+
+    parts = manifest.load_parts()
+    solved = [part for part in parts if part.has("solution")]
+    results = []
+    if solved:
+        _step("Build")
+        # All at once, so that one bar shows how long it takes. What fails costs its own task below.
+        built = build.build([f"{part.name}_solution_tests" for part in solved], keep_going=True)
+        if not built.ok:
+            say(built.first_error, "red")
+        _step("Grade the reference solutions")
+        with card.live_line() as notify:
+            results = [grading.grade_part(part, "solution", notify=notify) for part in solved]
+            notify("")
+    else:
+        say("no part has a solution/ folder here: ./lab check grades what you wrote")
+
+    measured: dict[object, list[str]] = {}  # of each benchmark program the first part that has it
+    for part in parts:
+        if part.name in benchmarks.PROGRAMS and benchmarks.can_run(part.name, config):
+            command = ["bench", part.name, "--quick", *["--solution"] * (part in solved)]
+            measured.setdefault(benchmarks.PROGRAMS[part.name], command)
+    troubles = list(filter(None, map(_verb, [*measured.values(), ["plot"]])))
+
+    _step("Report card")
+    if results:
+        card.print_card(results)
+    for file in sorted([*OUTPUTS.glob("csv/*.csv"), *OUTPUTS.glob("plots/*.png")]):
+        say(f"  {relative(file)}")
+    for trouble in troubles:
+        say(f"  {trouble}", "red")
+    return 0 if all(result.done for result in results) and not troubles else 1
+
+
+def _verb(command: list[str]) -> str:
+    """Runs another verb as a step of this one. Returns what went wrong, in one line, or ""."""
+    shown = f"./lab {' '.join(command)}"
+    _step(shown)
+    try:
+        code = main.run(command)
+        return f"{shown} ended with exit code {code}" if code else ""
+    except LabError as error:
+        return f"{shown}: {error}"
+
+
+def _step(title: str) -> None:
+    say(f"\n{title}", "bold")

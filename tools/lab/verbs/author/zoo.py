@@ -1,0 +1,98 @@
+"""`./lab zoo`: grades the grader: wrong programs that it must name, right ones that must pass."""
+
+import argparse
+import concurrent.futures
+import csv
+import datetime
+import io
+import time
+
+from lab import derive, grading, manifest, paths, zoo
+from lab.console import say
+from lab.errors import LabError
+
+HELP = "run the wrong and the right programs of tests/wrong and tests/right through the harness"
+
+COLUMNS = ("task", "member", "kind", "caught", "failed_cases", "points_lost", "first_case",
+           "diagnosis", "expected", "seconds", "problems")
+PARALLEL = 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="*", metavar="NAME",
+                        help="a part, a task, or a member: fused_cpu/no_rescale_of_o")
+    parser.add_argument("--sample", type=int, metavar="N",
+                        help="only so many members, others each day")
+    parser.add_argument("--pairs", type=int, metavar="N",
+                        help="instead N pairs of wrong programs, two edits at once")
+    parser.add_argument("--verdicts", action="store_true",
+                        help="print what the report card shows first of each member")
+    parser.add_argument("--no-build", action="store_true",
+                        help="take the test programs as they are")
+
+
+def run(args: argparse.Namespace) -> int:
+    everything = zoo.load(manifest.select(manifest.load_parts()))
+    if unknown := [name for name in args.names
+                   if not any(name in _names(member) for member in everything)]:
+        raise LabError(f'nothing in the zoo is called "{unknown[0]}"')
+    members = [member for member in everything
+               if not args.names or set(args.names) & _names(member)]
+    if args.sample is not None:
+        members = zoo.sample(members, args.sample)
+        say(f"{len(members)} of {len(everything)} members, those of {datetime.date.today()}")
+    if args.pairs:
+        members = zoo.pairs(members, args.pairs)
+    tasks = [] if args.no_build else list(dict.fromkeys(member.task for member in members))
+    for built in grading.build_tasks(tasks, "solution", zoo.HERE).values():
+        if not built.result.ok:
+            raise LabError(built.result.first_error)
+    begin, rows, bad = time.monotonic(), [], 0
+    commands = zoo.commands_of_build()
+    here = [member for member in members if zoo.can_run(member, commands)]
+    if len(here) < len(members):
+        say(f"{len(members) - len(here)} members are left out: they need the emulator's checks")
+    with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
+        for seen in pool.map(lambda member: zoo.run(member, commands), here):
+            rows.append(_row(seen))
+            for problem in seen.problems:
+                say(f"{seen.member.kind}/{seen.member.id}: {problem}", "red")
+            bad += bool(seen.problems)
+            if args.verdicts and seen.result and seen.result.failures:
+                first = seen.result.failures[0]
+                say(f"{seen.member.id}: {first.name}\n    " +
+                    "\n    ".join(first.message.splitlines()[:6]))
+    if args.sample is None and not args.pairs and not args.names:
+        _write(rows)
+    wrong = [row for row in rows if row["kind"] != "right"]
+    named = [row for row in wrong if row["expected"]]
+    say(f"{sum(row['caught'] for row in wrong)} of {len(wrong)} wrong programs are caught; "
+        f"{sum(row['diagnosis'] == row['expected'] for row in named)} of {len(named)} that have a "
+        f"name get it; {sum('misnamed' in row['problems'] for row in wrong)} are misnamed; "
+        f"{sum(not row['failed_cases'] for row in rows if row['kind'] == 'right')} of "
+        f"{len(rows) - len(wrong)} right ones pass; {time.monotonic() - begin:.0f} s")
+    return 1 if bad else 0
+
+
+def _names(member: zoo.Member) -> set[str]:
+    return {member.id, member.name, member.task.name, member.task.part,
+            f"{member.kind}/{member.id}"}
+
+
+def _row(seen: zoo.Seen) -> dict[str, object]:
+    failed = seen.result.failures if seen.result else []
+    return {"task": seen.member.task.id, "member": seen.member.name, "kind": seen.member.kind,
+            "caught": bool(failed), "failed_cases": len(failed),
+            "points_lost": f"{seen.lost:.2f}", "first_case": failed[0].name if failed else "",
+            "diagnosis": failed[0].diagnosis if failed else "", "expected": seen.member.named,
+            "seconds": f"{seen.seconds:.1f}", "problems": "; ".join(seen.problems)}
+
+
+def _write(rows: list[dict[str, object]]) -> None:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS)
+    writer.writeheader()
+    writer.writerows(sorted(rows, key=lambda row: (row["task"], row["kind"], row["member"])))
+    file = paths.OUTPUTS / "csv" / "zoo.csv"
+    derive.write_exact(file, text.getvalue())
+    say(f"wrote {paths.relative(file)}")

@@ -1,0 +1,101 @@
+"""`./lab leaderboard`: makes the page of all receipts, or measures one of them again."""
+
+import argparse
+import hashlib
+from pathlib import Path
+
+from lab import derive, handout, paths
+from lab.console import say
+from lab.errors import LabError
+from lab.leaderboard import boards, machine, measuring, pages, receipts, screen, standings
+from lab.leaderboard.receipts import Verification
+from lab.leaderboard.result import NoResult, Result
+from lab.verbs.student import submit
+
+HELP = "the leaderboard's page from all receipts; verify RECEIPT SOURCE measures one again"
+
+# A receipt holds when the same files reach this share of its speed-up.
+HOLDS = 0.95
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = ("lab leaderboard [PLACE ...] [--output DIR]\n"
+                    "       lab leaderboard verify RECEIPT SOURCE")
+    parser.add_argument("words", nargs="*", metavar="PLACE",
+                        help="receipts, and folders of receipts, besides those of outputs/")
+    parser.add_argument("--output", type=Path, default=paths.OUTPUTS / receipts.FOLDER,
+                        metavar="DIR", help="where the pages go (default: outputs/leaderboard)")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.words[:1] == ["verify"]:
+        if len(args.words) != 3:
+            raise LabError("a receipt and the files that it is of are needed: "
+                           "./lab leaderboard verify RECEIPT SOURCE (receipts are in "
+                           f"{paths.relative(receipts.folder(receipts.RECEIPTS))}/)")
+        return _verify(Path(args.words[1]), Path(args.words[2]))
+    places = [Path(word) for word in args.words]
+    for place in places:
+        if not place.exists():
+            raise LabError(f"{place} does not exist")
+    return write(places, args.output)
+
+
+def write(places: list[Path], output: Path) -> int:
+    found, left_out = standings.collect(places)
+    for name, text in (("leaderboard.md", pages.markdown(found)),
+                       ("leaderboard.csv", pages.table(found)),
+                       ("index.html", pages.page(found, receipts.now()[:10]))):
+        derive.write_exact(output / name, text)
+    for line in left_out:
+        say(f"left out: {line}", "yellow")
+    if not found:
+        say("no receipts yet; ./lab submit BOARD --name NAME writes one", "yellow")
+    for standing in found:
+        rows = [row for row in standing.rows if row.place]
+        first = f"; first: {rows[0].name}" if rows else ""
+        say(f"{standing.board.name} on {standing.device}: places: {len(rows)}{first}")
+    shown = paths.relative(output.absolute())
+    say(f"{shown}/index.html, leaderboard.md, leaderboard.csv")
+    return 0
+
+
+def _verify(file: Path, source: Path) -> int:
+    receipt = receipts.load(file)
+    board = boards.find(receipt.board)
+    if receipt.board_sha256 != board.sha256:
+        raise LabError(f"{file} is for another version of the board {board.name}: "
+                       "submit the files again")
+    if (here := machine.device(board)) != receipt.device:
+        raise LabError(f"{file} was measured on {receipt.device}, and this machine is {here}: a "
+                       "board never mixes two models, so verify it on one like that")
+    claimed = receipt.result(board)
+    if (version := str(handout.version_of(paths.ROOT))) != receipt.course:
+        say(f"{file} is of version {receipt.course} of the course, and this is {version}", "yellow")
+    with measuring.site(board) as where:
+        sources = submit.sources_of(where, source)
+        for path, digest in receipt.sources.items():
+            if path not in sources or hashlib.sha256(sources[path]).hexdigest() != digest:
+                raise LabError(f"{source} is not what {file} was measured with: {path} differs")
+        machine.refuse_if_busy(board)
+        measuring.test(where, sources)
+        libraries = measuring.libraries(where, sources)
+        try:
+            again, result = submit.take(where, receipt.name, sources, libraries)
+        except NoResult as error:
+            refuted = Verification(handout.sha256(file), False, str(error), receipt)
+            raise LabError(f"it does not hold: {error}; "
+                           f"{paths.relative(receipts.save_verification(refuted))}") from None
+    screen.show(result)
+    holds, why = _compare(claimed, result)
+    saved = receipts.save_verification(Verification(handout.sha256(file), holds, why, again))
+    say(f"{'it holds' if holds else why}: {result.speedup:.3f}x of the reference, the receipt says "
+        f"{claimed.speedup:.3f}x; {paths.relative(saved)}")
+    return 0 if holds else 1
+
+
+def _compare(claimed: Result, measured: Result) -> tuple[bool, str]:
+    if measured.speedup >= HOLDS * claimed.speedup:
+        return True, ""
+    return False, (f"it is slower than its receipt says, by "
+                   f"{100 * (1 - measured.speedup / claimed.speedup):.0f} %")

@@ -1,0 +1,78 @@
+"""`./lab bundle`: packs what a student hands in, and nothing else."""
+
+import argparse
+import hashlib
+import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+
+from lab import derive, handout, manifest, paths
+from lab.bundles import FORMAT, INDEX, content_of, pack
+from lab.console import say
+from lab.errors import LabError
+from lab.manifest import Task
+
+HELP = "pack the files that you may change into submission.zip, to hand in"
+
+# Headers of which a use costs the points of the task (tools for instructors have the whole list).
+REFUSED = {
+    "iostream": "it runs code before the first call; std::printf shows values too",
+    "fstream": "files are not there", "filesystem": "files are not there",
+    "thread": "no threads are started", "future": "no threads are started",
+    "dlfcn.h": "no code is loaded",
+    "unistd.h": "no system calls are made", "sys/mman.h": "no system calls are made",
+}
+_WHEREVER = "code must not know whether it runs on a GPU or on the emulator"
+# The same of words in a .cu file.
+REFUSED_IN_CUDA = {
+    "FLASH_SIMT": _WHEREVER, "__CUDACC__": _WHEREVER, "__CUDA_ARCH__": _WHEREVER,
+    "cudaMalloc": "device memory comes from DeviceTensor",
+    "cudaMemcpy": "kernels compute from what is on the device",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="*", metavar="PART|TASK",
+                        help="part1, fused_cpu or part1.fused_cpu (default: all)")
+    parser.add_argument("--output", type=Path, default=paths.ROOT / "submission.zip",
+                        metavar="FILE", help="the archive to write (default: submission.zip)")
+
+
+def run(args: argparse.Namespace) -> int:
+    tasks = manifest.select(manifest.load_parts(), args.names)
+    files = {task.shown_path(): content_of(task) for task in tasks if task.path().exists()}
+    if not files:
+        raise LabError("nothing to hand in: no task of these has its file")
+    version = handout.version_of(paths.ROOT)
+    index = {"format": FORMAT, "version": asdict(version),
+             "files": {path: hashlib.sha256(content).hexdigest()
+                       for path, content in files.items()}}
+    text = (json.dumps(index, indent=1, sort_keys=True) + "\n").encode()
+    pack(args.output, {path: (content, 0o644) for path, content in {INDEX: text, **files}.items()})
+    for task in tasks:
+        content = files.get(task.shown_path(), b"").decode("utf-8", "replace")
+        for header in re.findall(r"#[ \t]*include[ \t]*<([\w./]+)>", content):
+            if header in REFUSED:
+                say(f"  {task.shown_path()} includes <{header}>; the grader refuses a task that "
+                    f"uses it: {REFUSED[header]}", "red")
+        for word, why in REFUSED_IN_CUDA.items() if task.is_cuda else ():
+            if re.search(rf"\b{word}", content):
+                say(f"  {task.shown_path()} has {word}; the grader refuses a task that uses it: "
+                    f"{why}", "red")
+        note = ("is missing, and is not packed" if task.shown_path() not in files else
+                "" if _was_edited(task, files[task.shown_path()]) else "is still the skeleton")
+        say(f"  {task.shown_path()}{' ' * bool(note)}{note}", "yellow" if note else None)
+    say(f"{paths.relative(args.output.absolute())}: {len(files)} files, for version {version} of "
+        "the course")
+    return 0
+
+
+def _was_edited(task: Task, content: bytes) -> bool:
+    """True also where nobody knows what the skeleton was."""
+    kept = handout.handed_out(paths.ROOT, task.shown_path())
+    if kept.is_file():
+        return kept.read_bytes() != content
+    if task.path("solution").is_file():
+        return derive.derive_task(task).encode("utf-8", "surrogateescape") != content
+    return True

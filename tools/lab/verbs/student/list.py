@@ -1,0 +1,77 @@
+"""`./lab list`: the tasks, and how far the student has come."""
+
+import argparse
+from collections.abc import Sequence
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from lab import card, manifest, outcomes, state
+from lab.console import console
+from lab.manifest import Task
+from lab.state import LastResult, State
+
+HELP = "list all tasks with points, time, hints shown, and how the last check ended"
+
+BAR = 40  # columns
+WITH_TITLES = 100  # columns of a screen that has room for them
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="*", metavar="PART|TASK",
+                        help="list only these (default: all)")
+
+
+def run(args: argparse.Namespace) -> int:
+    tasks = manifest.select(manifest.load_parts(), args.names)
+    student = state.load()
+    console.print(_table(tasks, student))
+    console.print(_progress(tasks, student), soft_wrap=True)
+    return 0
+
+
+def _table(tasks: Sequence[Task], student: State) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    titles = console.width >= WITH_TITLES
+    table.add_column("", no_wrap=True)
+    table.add_column("task", no_wrap=True)
+    if titles:
+        table.add_column("title", min_width=16)
+    for heading in ("points", "minutes", "hints"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("in", no_wrap=True)
+    table.add_column("last check", min_width=16)
+    part = ""
+    for task in tasks:
+        if part and task.part != part:
+            table.add_section()
+        part = task.part
+        last = student.results.get(task.id)
+        points = card.points(task.points)
+        if last and task.points:
+            points = f"{card.points(last.earned)} of {points}"
+        hints = f"{min(student.hints.get(task.id, 0), len(task.hints))}/{len(task.hints)}"
+        language = "CUDA" if task.is_cuda else "C++"
+        table.add_row(card.label_of(task), Text(task.name, "bold"), *[task.title] * titles, points,
+                      str(task.minutes), hints, language, _status(task, last))
+    return table
+
+
+def _status(task: Task, last: LastResult | None) -> Text:
+    if last is None:
+        return Text("never checked", "dim")
+    edited = ", edited since" if state.fingerprint(task.path()) != last.source else ""
+    return Text.assemble((last.status, card.style_of(last.status)), (edited, "dim"))
+
+
+def _progress(tasks: Sequence[Task], student: State) -> Text:
+    total = sum(task.points for task in tasks)
+    checked = [(task, student.results[task.id]) for task in tasks if task.id in student.results]
+    earned = sum(min(last.earned, task.points) for task, last in checked)
+    done = sum(last.status == outcomes.PASSED for _, last in checked)
+    filled = int(BAR * earned / total) if total else 0
+    counts = f"{card.points(earned)} of {card.points(total)} points"
+    bar = ("#" * filled, "green"), ("-" * (BAR - filled), "dim")
+    passed = f", {done} of {len(tasks)} tasks passed"
+    return Text.assemble("[", *bar, "]  ", (counts, "bold"), passed)
