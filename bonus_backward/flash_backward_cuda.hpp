@@ -25,6 +25,7 @@
 
 #include "common/attention.hpp"
 #include "common/half.hpp"
+#include "common/task.hpp"
 
 namespace flash {
 
@@ -65,5 +66,24 @@ FLASH_EXPORT void flash_backward_dq_cuda(const AttentionBackward<T>& pass,
 // device memory: delta, 4 bytes for each query of each head. Throws OutOfMemory too.
 template <class T>
 FLASH_EXPORT void flash_attention_backward_cuda(const AttentionBackward<T>& pass);
+
+// ---- What the task's library exports ------------------------------------------------------------
+
+template <class T>
+struct FlashBackwardCudaFunctions {
+  FlashBackwardBlocks (*flash_backward_blocks)(Index head_dim) = flash::flash_backward_blocks<T>;
+  void (*flash_backward_delta_cuda)(TensorView<const T, 4> out, TensorView<const T, 4> d_out,
+                                    TensorView<float, 3> delta,
+                                    Stream) = flash::flash_backward_delta_cuda<T>;
+  void (*flash_backward_dk_dv_cuda)(const AttentionBackward<T>&, TensorView<const float, 3> delta) =
+      flash::flash_backward_dk_dv_cuda<T>;
+  void (*flash_backward_dq_cuda)(const AttentionBackward<T>&, TensorView<const float, 3> delta) =
+      flash::flash_backward_dq_cuda<T>;
+  void (*flash_attention_backward_cuda)(const AttentionBackward<T>&) =
+      flash::flash_attention_backward_cuda<T>;
+};
+struct FlashBackwardCudaTask : ForTypes<FlashBackwardCudaFunctions, float, Half, BFloat16> {
+  static constexpr char kId[] = "bonus.flash_backward_cuda";
+};
 
 }  // namespace flash

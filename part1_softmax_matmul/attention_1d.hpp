@@ -15,6 +15,7 @@
 #pragma once
 
 #include "common/stream.hpp"
+#include "common/task.hpp"
 #include "common/tensor.hpp"
 
 namespace flash {
@@ -23,5 +24,10 @@ FLASH_EXPORT void attention_1d_cuda(TensorView<const float, 1> q, TensorView<con
                                     TensorView<const float, 1> v, TensorView<float, 1> z,
                                     int queries_per_block = 32, int keys_per_tile = 32,
                                     Stream stream = {});
+
+struct Attention1dTask {
+  static constexpr char kId[] = "part1.attention_1d";
+  decltype(&flash::attention_1d_cuda) attention_1d_cuda = flash::attention_1d_cuda;
+};
 
 }  // namespace flash

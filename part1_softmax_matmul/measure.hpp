@@ -12,6 +12,7 @@
 
 #include "common/clock.hpp"
 #include "common/export.hpp"
+#include "common/task.hpp"
 
 namespace flash {
 
@@ -80,5 +81,11 @@ struct Row {
 //   unsupported   run() threw Unsupported                       what it says
 //   error         run() threw any other std::exception          what it says
 FLASH_EXPORT std::vector<Row> measure_all(const std::vector<Configuration>& configurations);
+
+struct MeasureTask {
+  static constexpr char kId[] = "part1.measure";
+  Measurement (*measure)(Work&, Clock&, int warmups, int passes) = flash::measure;
+  std::vector<Row> (*measure_all)(const std::vector<Configuration>&) = flash::measure_all;
+};
 
 }  // namespace flash

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "common/softmax_matmul.hpp"
+#include "common/task.hpp"
 
 namespace flash {
 
@@ -47,5 +48,19 @@ inline constexpr Index kFusedChunk = 256;
 // (the compiled ones), and CudaError when the launch fails.
 FLASH_EXPORT void fused_softmax_matmul_cuda(const SoftmaxMatmul<float>& pass,
                                             const SoftmaxMatmulBlocks& blocks = {});
+
+// ---- What the tasks' libraries export -----------------------------------------------------------
+
+using FusedSoftmaxMatmul = void (*)(const SoftmaxMatmul<float>&, const SoftmaxMatmulBlocks&);
+
+struct FusedCpuTask {
+  static constexpr char kId[] = "part1.fused_cpu";
+  FusedSoftmaxMatmul fused_softmax_matmul = flash::fused_softmax_matmul;
+};
+
+struct FusedCudaTask {
+  static constexpr char kId[] = "part1.fused_cuda";
+  FusedSoftmaxMatmul fused_softmax_matmul_cuda = flash::fused_softmax_matmul_cuda;
+};
 
 }  // namespace flash

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "common/attention.hpp"
+#include "common/task.hpp"
 
 namespace flash {
 
@@ -56,5 +57,27 @@ FLASH_EXPORT void attention_delta(TensorView<const T, 4> out, TensorView<const T
 // memory is delta and a few blocks; a function that computes all of P does not use block_keys.
 template <class T>
 FLASH_EXPORT void flash_attention_backward(const AttentionBackward<T>& pass, Index block_keys = 16);
+
+// ---- What the tasks' libraries export -----------------------------------------------------------
+
+template <class T>
+struct FlashForwardFunctions {
+  void (*flash_attention_forward)(const AttentionForward<T>&,
+                                  const AttentionBlocks&) = flash::flash_attention_forward<T>;
+};
+struct FlashForwardTask : ForTypes<FlashForwardFunctions, float, double> {
+  static constexpr char kId[] = "part2.flash_forward";
+};
+
+template <class T>
+struct FlashBackwardFunctions {
+  void (*attention_delta)(TensorView<const T, 4> out, TensorView<const T, 4> d_out,
+                          TensorView<T, 3> delta) = flash::attention_delta<T>;
+  void (*flash_attention_backward)(const AttentionBackward<T>&,
+                                   Index block_keys) = flash::flash_attention_backward<T>;
+};
+struct FlashBackwardTask : ForTypes<FlashBackwardFunctions, float, double> {
+  static constexpr char kId[] = "part2.flash_backward";
+};
 
 }  // namespace flash

@@ -12,6 +12,7 @@
 
 #include "common/attention.hpp"
 #include "common/half.hpp"
+#include "common/task.hpp"
 
 namespace flash {
 
@@ -62,5 +63,19 @@ template <class T>
 FLASH_EXPORT void flash_attention_forward_cuda(
     const AttentionForward<T>& pass,
     const std::optional<FlashForwardConfig>& config = std::nullopt);
+
+// ---- What the task's library exports ------------------------------------------------------------
+
+template <class T>
+struct FlashForwardCudaFunctions {
+  std::vector<FlashForwardConfig> (*flash_attention_forward_configs)(Index head_dim) =
+      flash::flash_attention_forward_configs<T>;
+  void (*flash_attention_forward_cuda)(const AttentionForward<T>&,
+                                       const std::optional<FlashForwardConfig>&) =
+      flash::flash_attention_forward_cuda<T>;
+};
+struct FlashForwardCudaTask : ForTypes<FlashForwardCudaFunctions, float, Half, BFloat16> {
+  static constexpr char kId[] = "part3.flash_forward_cuda";
+};
 
 }  // namespace flash

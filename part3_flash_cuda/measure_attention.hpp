@@ -13,6 +13,7 @@
 
 #include "common/clock.hpp"
 #include "common/export.hpp"
+#include "common/task.hpp"
 
 namespace flash {
 
@@ -134,5 +135,13 @@ struct AttentionRow {
 // any other std::exception.
 FLASH_EXPORT std::vector<AttentionRow> measure_all(
     const std::vector<AttentionConfiguration>& configurations);
+
+struct MeasureAttentionTask {
+  static constexpr char kId[] = "part3.measure_attention";
+  AttentionMeasurement (*measure_attention)(AttentionWork&, Clock&, int warmups,
+                                            int passes) = flash::measure_attention;
+  std::vector<AttentionRow> (*measure_all)(const std::vector<AttentionConfiguration>&) =
+      flash::measure_all;
+};
 
 }  // namespace flash

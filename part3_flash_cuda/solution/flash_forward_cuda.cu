@@ -234,14 +234,7 @@ void flash_attention_forward_cuda(const AttentionForward<T>& pass,
   });
 }
 
-template std::vector<FlashForwardConfig> flash_attention_forward_configs<float>(Index);
-template std::vector<FlashForwardConfig> flash_attention_forward_configs<Half>(Index);
-template std::vector<FlashForwardConfig> flash_attention_forward_configs<BFloat16>(Index);
-template void flash_attention_forward_cuda(const AttentionForward<float>&,
-                                           const std::optional<FlashForwardConfig>&);
-template void flash_attention_forward_cuda(const AttentionForward<Half>&,
-                                           const std::optional<FlashForwardConfig>&);
-template void flash_attention_forward_cuda(const AttentionForward<BFloat16>&,
-                                           const std::optional<FlashForwardConfig>&);
-
 }  // namespace flash
+
+// The tests and benchmarks find your functions by this line: leave it the last one.
+FLASH_TASK(FlashForwardCudaTask)
