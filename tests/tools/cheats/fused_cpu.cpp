@@ -145,3 +145,5 @@ void fused_softmax_matmul(const SoftmaxMatmul<float>& pass, const SoftmaxMatmulB
 }
 
 }  // namespace flash
+
+FLASH_TASK(FusedCpuTask)

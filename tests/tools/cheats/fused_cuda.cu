@@ -174,3 +174,5 @@ void fused_softmax_matmul_cuda(const SoftmaxMatmul<float>& pass, const SoftmaxMa
 }
 
 }  // namespace flash
+
+FLASH_TASK(FusedCudaTask)

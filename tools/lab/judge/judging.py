@@ -144,7 +144,7 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path, seconds_a_call: f
         folder, headers, {task.id: tuple(_builds(task, commands, backends)) for task in tasks},
         # Functions begin with a small letter, and classes, whose members may be there too, do not.
         {task.id: tuple(name for name in _defined(folder / "lib" / f"lib{solution_of(task)}.so")
-                        if re.match(r"_ZN5flash\d+[a-z]", name)) for task in tasks},
+                        if re.match(r"_ZN5flash\d+[a-z]|flash_task$", name)) for task in tasks},
         {task.id: tuple(case_names(folder / "bin" / judge_of(task))) for task in tasks}, offered,
         seconds_a_call)
 
