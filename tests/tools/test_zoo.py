@@ -5,7 +5,7 @@ import datetime
 import unittest
 
 from course import Test
-from lab import build, grading, hints, manifest, outcomes, running, zoo
+from lab import build, grading, hints, libraries, manifest, outcomes, paths, running, zoo
 from lab.outcomes import PASSED, WRONG, CaseResult, TaskResult
 
 TASKS = [task for part in manifest.load_parts() for task in part.tasks]
@@ -84,7 +84,7 @@ class WithSmallNumbers(Test):
         backend = zoo.HERE.to_build(member.task)[0]
         if not build.binary(member.task.target("solution", backend)).is_file():
             self.skipTest(f"the tests of {member.task.name} are not built")
-        place = zoo.compile_member(member, backend, zoo.commands_of_build())
+        place = zoo.compile_member(member, backend, libraries.load(paths.BUILD))
         how = running.Settings("solution", explain=True, library_path=str(place), quiet=True)
         return grading.run_task(member.task, how, backend, [member.case]).cases[0].explanation
 

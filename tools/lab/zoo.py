@@ -19,18 +19,16 @@ the beginning of a prompt stands for all that is between that BEGIN SOLUTION and
 """
 
 import datetime
-import json
 import random
 import re
-import shlex
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lab import build, grading, manifest, outcomes, paths, running
-from lab.backends import CHECKED, Backends
+from lab import build, grading, libraries, manifest, outcomes, paths, running
+from lab.backends import Backends
 from lab.build import Config
 from lab.errors import LabError
 from lab.manifest import Task
@@ -160,41 +158,22 @@ def _library(task: Task, backend: str) -> str:
     return task.target("solution", backend).removesuffix("_tests")
 
 
-def commands_of_build() -> dict[str, list[str]]:
-    """library -> the command that compiles its solution."""
-    found = {}
-    for entry in json.loads((paths.BUILD / "compile_commands.json").read_text()):
-        if made := re.search(r"CMakeFiles/(\w+_solution(?:_emulated|_checked)?)\.dir/",
-                             entry.get("output", entry["command"])):
-            found[made[1]] = shlex.split(entry["command"])
-    return found
+def can_run(member: Member, known: libraries.Known) -> bool:
+    return all((member.task.path("solution"), backend) in known
+               for backend in HERE.to_build(member.task))
 
 
-def can_run(member: Member, commands: dict[str, list[str]]) -> bool:
-    return all(_library(member.task, backend) in commands for backend in HERE.to_build(member.task))
-
-
-def compile_member(member: Member, backend: str, commands: dict[str, list[str]]) -> Path:
+def compile_member(member: Member, backend: str, known: libraries.Known) -> Path:
     """The folder with a library that takes the solution's place. LabError with the first error."""
-    library = _library(member.task, backend)
+    library = known[member.task.path("solution"), backend]
     place = paths.BUILD / "zoo" / member.kind / member.id
     place.mkdir(parents=True, exist_ok=True)
     source = place / member.task.path().name
     source.write_text(member.source(), encoding="utf-8")
-    if member.task.is_cuda:
-        including = source.with_suffix(".cu.cpp")
-        including.write_text(f'#include <cuda_runtime.h>\n#include "{source}"\n')
-        source = including
-    words = [word for word in commands[library] if word != "-Werror"]
-    words[words.index("-o") + 1] = str(place / "member.o")
-    words[words.index("-c") + 1] = str(source)
-    made = place / f"lib{library}.so"
-    compiler = next(word for word in words if "ccache" not in word)
-    link = [compiler, "-shared", f"-Wl,-soname,{made.name}", "-o", str(made),
-            str(place / "member.o")]
-    if backend == CHECKED:
-        link.append("-Wl,--wrap=memcpy,--wrap=memmove,--wrap=memset")
-    for step in (words, link):
+    made = place / f"lib{_library(member.task, backend)}.so"
+    for step in ([*library.command(), "-Wno-error", "-c", source, "-o", place / "member.o"],
+                 [library.linker, "-shared", f"-Wl,-soname,{made.name}", *library.link, "-o", made,
+                  place / "member.o"]):
         done = subprocess.run(step, cwd=paths.BUILD, capture_output=True, text=True)
         if done.returncode:
             raise LabError(f"{member.kind}/{member.id} does not compile: "
@@ -202,13 +181,13 @@ def compile_member(member: Member, backend: str, commands: dict[str, list[str]])
     return place
 
 
-def run(member: Member, commands: dict[str, list[str]]) -> Seen:
+def run(member: Member, known: libraries.Known) -> Seen:
     """Compiles a member, runs all graded cases on it, and compares what the harness says with what
     it has to say."""
     seen, begin = Seen(member), time.monotonic()
     try:
         for backend in HERE.to_build(member.task):
-            place = compile_member(member, backend, commands)
+            place = compile_member(member, backend, known)
     except LabError as error:
         seen.problems.append(str(error))
         return seen

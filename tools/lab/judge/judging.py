@@ -9,7 +9,6 @@ import json
 import os
 import re
 import secrets
-import shlex
 import shutil
 import subprocess
 import tempfile
@@ -17,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import outcomes, paths
+from lab import libraries, outcomes, paths
 from lab.backends import CHECKED, CPU, EMULATED, GPU
 from lab.build import first_error
 from lab.errors import LabError
@@ -124,9 +123,7 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path, seconds_a_call: f
            backends: Sequence[str] = (EMULATED, CHECKED)) -> Bench:
     """Reads what the build in `folder` knows, and lays out the headers in the folder `headers`.
     `backends` are those of CUDA tasks: the first runs most cases, CHECKED those that need it."""
-    entries = json.loads((folder / "compile_commands.json").read_text())
-    commands = {entry["file"]: entry["command"] for entry in entries
-                if not re.search(r"_(sanitized|debug)\.dir/", entry["command"])}
+    known = libraries.load(folder)
     for part in {task.folder for task in tasks}:
         for pattern in _HEADERS + _CUDA_HEADERS:
             for file in paths.ROOT.glob(pattern.format(part=part.name)):
@@ -141,7 +138,7 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path, seconds_a_call: f
         of_device = [name for file in _LIBRARIES[backend] for name in _defined(folder / file)]
         offered[backend] = *on_host, *filter(audit.may_be_used_in_cuda, of_device)
     return Bench(
-        folder, headers, {task.id: tuple(_builds(task, commands, backends)) for task in tasks},
+        folder, headers, {task.id: tuple(_builds(task, known, backends)) for task in tasks},
         # Functions begin with a small letter, and classes, whose members may be there too, do not.
         {task.id: tuple(name for name in _defined(folder / "lib" / f"lib{solution_of(task)}.so")
                         if re.match(r"_ZN5flash\d+[a-z]|flash_task$", name)) for task in tasks},
@@ -193,61 +190,37 @@ def in_sandbox(task: Task, backend: str, shown: Mapping[Path, str],
             gpu.variables() if on_gpu else {"FLASH_SIMT_THREADS": "1"}))
 
 
-def _builds(task: Task, commands: dict[str, str], backends: Sequence[str]) -> Iterable[Build]:
-    own = commands.get(str(task.path(built_as(task))), "")
-    if not task.is_cuda:
-        yield Build(CPU, _flags(own), (_flags(own)[0],))
-        return
-    host = _flags(commands[str(paths.ROOT / "tests/harness/runner/runner.cpp")])[0]
-    for backend in backends:
+def _builds(task: Task, known: libraries.Known, backends: Sequence[str]) -> Iterable[Build]:
+    """As the skeleton is compiled, with the course's headers at their place in the sandbox."""
+    for backend in backends if task.is_cuda else (CPU,):
+        library = known.get((task.path(), backend))
+        if not library:
+            raise LabError(f"the build does not compile {task.file} for the backend {backend}")
+        more = ("-include", "/build/first.hpp") if task.is_cuda else ()
+        linker = _in_sandbox(library.linker)
+        architectures = library.architectures
         if backend == GPU:
-            if not own:
-                raise LabError(f"the build does not compile {task.file} for a GPU")
-            yield Build(backend, (*_flags_of_nvcc(own), f"-ccbin={host}"), (host,))
-            continue
-        # A file that includes the .cu file, in a folder with the library's name.
-        place = f"/{task.library(built_as(task))}_{backend}/{task.file}.cpp"
-        command = next((command for file, command in commands.items() if file.endswith(place)), "")
-        if not command:
-            raise LabError(f"the build does not compile {task.file} for the emulator's checks")
-        wrapped = [f"--wrap={name}" for name in ("memcpy", "memmove", "memset")]
-        yield Build(backend, (*_flags(command), "-I/course/emulator/headers", "-x", "c++",
-                              "-include", "cuda_runtime.h", "-include", "/build/first.hpp"),
-                    (host, *(f"-Wl,{word}" for word in wrapped if backend == CHECKED)))
+            # All that the GPU can do, which code for Hopper has to ask for; what each kernel takes.
+            numbers = {re.sub(r"a?(-.*)?$", "", word) for word in architectures}
+            architectures = tuple(f"{number}{'a' * (int(number) >= 90)}-real" for number in numbers)
+            more = (f"-ccbin={linker}", "-Xptxas=-v")
+        command = dataclasses.replace(
+            library, compiler=_in_sandbox(library.compiler), architectures=architectures,
+            includes=tuple(f"/course/{Path(place).relative_to(paths.ROOT)}"
+                           for place in library.includes
+                           if Path(place).is_relative_to(paths.ROOT))).command()
+        yield Build(backend, (*command, *more), (linker, *library.link))
 
 
-def _flags_of_nvcc(command: str) -> tuple[str, ...]:
-    """For all that the GPU can do, which code for Hopper has to ask for: sm_90a."""
-    kept = []
-    for word in _flags(command):
-        if found := re.fullmatch(r"--generate-code=arch=compute_(\d+),.*", word):
-            suffix = "a" * (int(found[1]) >= 90)
-            kept += ["-gencode", f"arch=compute_{found[1]}{suffix},code=sm_{found[1]}{suffix}"]
-        elif not word.startswith(("-Xptxas", "-isystem", "-Xcompiler=-W", "-Ofc", "-ccbin")):
-            kept.append(word)
-    return *kept, "-Xptxas=-v"  # what each kernel takes: compiler.txt
+def _in_sandbox(compiler: str) -> str:
+    """/usr/bin/c++ may be a link to /etc/alternatives, which a sandbox does not show."""
+    return str(Path(shutil.which(compiler) or compiler).resolve())
 
 
 def built_as(task: Task) -> str:
-    """Which implementation shows how a task's file is compiled and what it exports: a release for
-    students has no solution."""
+    """Which implementation shows what a task's file exports: a release for students has no
+    solution."""
     return "solution" if task.path("solution").is_file() else "skeleton"
-
-
-def _flags(command: str) -> tuple[str, ...]:
-    """The compiler and its options, without the files and paths of one command."""
-    words = shlex.split(command)
-    # /usr/bin/c++ may be a link to /etc/alternatives, which a sandbox does not show
-    kept, skip = [str(Path(shutil.which(words[0]) or words[0]).resolve())], False
-    for word in words[1:]:
-        if skip:
-            skip = False
-        elif word in ("-o", "-c", "-MF", "-MT", "-isystem"):
-            skip = True
-        elif not word.startswith(("-I", "-D", "-W", "-MD")) or word == "-DNDEBUG" \
-                or word.startswith("-DFLASH_SIMT"):
-            kept.append(word)
-    return tuple(kept)
 
 
 def _defined(library: Path) -> tuple[str, ...]:
@@ -326,7 +299,7 @@ def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, s
     if task.is_cuda and build.backend != GPU:
         text = (work / "course" / task.shown_path()).read_text(errors="replace")
         (work / "build/first.hpp").write_text(audit.refused_words(text) if bench.audited else "")
-    done = tool(*build.flags, "-fno-lto", "-I/course", "-w", "-c", place, "-o",
+    done = tool(*build.flags, "-fno-lto", "-w", "-c", place, "-o",
                 "/build/student.o")
     if found := audit.words_found(done.output):
         return REFUSED, "\n".join(found)

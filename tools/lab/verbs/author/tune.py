@@ -11,11 +11,9 @@ compile, or spills registers, is left out.
 
 import argparse
 import itertools
-import json
 import math
 import os
 import re
-import shlex
 import shutil
 import subprocess
 from collections import Counter, defaultdict
@@ -23,7 +21,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from lab import benchmarks, build, console, paths, results, tables
+from lab import benchmarks, build, console, libraries, paths, results, tables
+from lab.backends import GPU
 from lab.console import say
 from lab.errors import LabError
 
@@ -63,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     folder.mkdir(parents=True)
     command = compile_command(file)
     say(f"compiling {len(configs)} configurations of {name}")
-    libraries, refused = {}, Counter()
+    made, refused = {}, Counter()
     with ThreadPoolExecutor(os.cpu_count()) as pool, console.progress("compiling") as update:
         tried = pool.map(lambda one: compile_one(command, folder, name, text, one), configs)
         for count, (one, (library, reason)) in enumerate(zip(configs, tried), 1):
@@ -71,12 +70,12 @@ def run(args: argparse.Namespace) -> int:
             if library is None:
                 refused[reason] += 1
             else:
-                libraries[library.stem] = (library, one)
+                made[library.stem] = (library, one)
     for reason, count in refused.most_common():
         say(f"left out: {count} ({reason})")
-    say(f"{len(libraries)} of {len(configs)} configurations compile")
-    if args.compile_only or not libraries:
-        return 0 if libraries else 1
+    say(f"{len(made)} of {len(configs)} configurations compile")
+    if args.compile_only or not made:
+        return 0 if made else 1
 
     csv = paths.OUTPUTS / f"csv/tune_{name}.csv"
     csv.unlink(missing_ok=True)
@@ -84,14 +83,14 @@ def run(args: argparse.Namespace) -> int:
                            "--heads": str(2048 // args.head_dim)}
     options = [*benchmarks.with_defaults(args.options, defaults), "--head-dim", str(args.head_dim),
                "--backward", "none",
-               "--load", ",".join(str(library) for library, _ in libraries.values()),
-               "--forward", ",".join([name, *libraries]), "--output", str(csv)]
+               "--load", ",".join(str(library) for library, _ in made.values()),
+               "--forward", ",".join([name, *made]), "--output", str(csv)]
     if code := benchmarks.run_program(part, "solution", options):
         return code
     times = defaultdict(list)
     for row in results.groups(results.load(csv))[0].rows:
         times[row.implementation.removesuffix("+none")].append(row.forward_ms if row.ok else math.inf)
-    for line in ranking(name, {key: one for key, (_, one) in libraries.items()}, times):
+    for line in ranking(name, {key: one for key, (_, one) in made.items()}, times):
         say(line)
     return 0
 
@@ -104,14 +103,10 @@ def space(text: str, head_dim: int) -> list[str]:
 
 
 def compile_command(file: Path) -> list[str]:
-    """How the build compiles the rung, without the source, the result and the rung's name."""
-    entries = json.loads((paths.build_folder() / "compile_commands.json").read_text())
-    for entry in entries:
-        words = shlex.split(entry["command"])
-        if Path(entry["file"]) == file and Path(words[0]).name == "nvcc":
-            cut = words.index("-c")
-            return [word for word in words[:cut] if not word.startswith("-DFLASH_RUNG=")]
-    raise LabError(f"the build does not compile {paths.relative(file)} with nvcc here")
+    library = libraries.load(paths.build_folder()).get((file, GPU))
+    if not library:
+        raise LabError(f"the build does not compile {paths.relative(file)} with nvcc here")
+    return library.command()
 
 
 def compile_one(command: list[str], folder: Path, name: str, text: str,

@@ -7,7 +7,7 @@ import datetime
 import io
 import time
 
-from lab import derive, grading, manifest, paths, zoo
+from lab import derive, grading, libraries, manifest, paths, zoo
 from lab.console import say
 from lab.errors import LabError
 
@@ -48,12 +48,12 @@ def run(args: argparse.Namespace) -> int:
         if not built.result.ok:
             raise LabError(built.result.first_error)
     begin, rows, bad = time.monotonic(), [], 0
-    commands = zoo.commands_of_build()
-    here = [member for member in members if zoo.can_run(member, commands)]
+    known = libraries.load(paths.BUILD)
+    here = [member for member in members if zoo.can_run(member, known)]
     if len(here) < len(members):
         say(f"{len(members) - len(here)} members are left out: they need the emulator's checks")
     with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
-        for seen in pool.map(lambda member: zoo.run(member, commands), here):
+        for seen in pool.map(lambda member: zoo.run(member, known), here):
             rows.append(_row(seen))
             for problem in seen.problems:
                 say(f"{seen.member.kind}/{seen.member.id}: {problem}", "red")

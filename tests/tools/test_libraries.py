@@ -1,0 +1,64 @@
+"""How files are compiled in the place of a task's or a rung's: as the build compiles those."""
+
+import dataclasses
+import json
+import shlex
+import unittest
+from pathlib import Path
+
+from course import Test
+from lab import libraries, manifest, paths
+from lab.backends import CHECKED, CPU, EMULATED, GPU
+from lab.judge import judging
+
+KNOWN = libraries.load(paths.BUILD)
+LEFT_OUT = "-DFLASH_RUNG=", "-isystem=", "-ccbin="  # the rung's name; nvcc's own headers and compiler
+
+
+@unittest.skipUnless(KNOWN, "nothing is configured")
+class Libraries(Test):
+    def test_they_say_what_cmake_gives_the_compiler(self):
+        commands = {}
+        for entry in json.loads((paths.BUILD / "compile_commands.json").read_text()):
+            commands.setdefault(entry["file"], []).append(shlex.split(entry["command"]))
+        for (file, backend), library in KNOWN.items():
+            seen = commands.get(str(file), [])
+            if backend in (EMULATED, CHECKED):  # a file that includes this one
+                end = f"_{file.parent.name}_{backend}/{file.name}.cpp"
+                seen = [one for name in commands if name.endswith(end) for one in commands[name]]
+            found = [self.words(command) for command in seen]
+            self.assertIn(self.words(library.command()), found, f"{file}, {backend}")
+
+    @staticmethod
+    def words(command: list[str]) -> set[str]:
+        first = next(n for n, word in enumerate(command) if "ccache" not in word)
+        kept, skip = set(), False
+        for word in command[first:]:
+            if skip:
+                skip = False
+            elif word in ("-o", "-c", "-x", "-include", "-MF", "-MT"):
+                skip = True
+            elif not (word.startswith(LEFT_OUT) or word.endswith("_EXPORTS") or word == "-MD"
+                      or word.startswith("-I") and not Path(word[2:]).is_relative_to(paths.ROOT)):
+                kept.add(word)
+        return kept
+
+    def test_a_submission_is_compiled_with_all_of_it(self):
+        for part in manifest.load_parts():
+            for task in part.tasks:
+                backends = [EMULATED, CHECKED] + [GPU] * ((task.path(), GPU) in KNOWN)
+                for build in judging._builds(task, KNOWN, backends if task.is_cuda else [CPU]):
+                    library = KNOWN[task.path(), build.backend]
+                    wanted = {*library.options, *(f"-D{name}" for name in library.definitions)}
+                    self.assertLessEqual(wanted, {*build.flags}, f"{task.id}, {build.backend}")
+                    self.assertLessEqual({*library.link}, {*build.link})
+                    self.assertIn("-I/course/.", build.flags)
+                    if part.name == "part3" and task.is_cuda and build.backend != GPU:
+                        self.assertIn("-DFLASH_FEW_CONFIGURATIONS", build.flags)
+
+    def test_code_for_several_gpus(self):
+        some = next(iter(KNOWN.values()))
+        code = dataclasses.replace(some, backend=GPU, architectures=("75", "80-virtual", "90a-real"))
+        self.assertEqual(code.code(), ["--generate-code=arch=compute_75,code=[compute_75,sm_75]",
+                                       "--generate-code=arch=compute_80,code=[compute_80]",
+                                       "--generate-code=arch=compute_90a,code=[sm_90a]"])
