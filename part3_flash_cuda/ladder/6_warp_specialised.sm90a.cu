@@ -24,8 +24,8 @@ __global__ void __launch_bounds__(C::kThreads, 1)
                        const __grid_constant__ TensorMap k_map,
                        const __grid_constant__ TensorMap v_map, Arguments<T> a) {
   const Work work(a.shape, a.causal, C::kBlockQ);
-  __shared__ Barrier Q_full, K_full[C::kStages], V_full[C::kStages], K_empty[C::kStages],
-      V_empty[C::kStages];
+  __shared__ Barrier Q_full;
+  __shared__ Pipeline<C::kStages> K_pipeline, V_pipeline;
   FLASH_DYNAMIC_SHARED(T, shared);
   T* const Q_smem = align_to_1024(shared);
   const auto K_smem = [&](int stage) { return Q_smem + C::kQSize + stage * 2 * C::kKSize; };
@@ -33,7 +33,8 @@ __global__ void __launch_bounds__(C::kThreads, 1)
 
   if (threadIdx.x == 0) {
     init(Q_full, 1);
-    init_stages<C>(K_full, V_full, K_empty, V_empty);
+    K_pipeline.init(C::kGroups);
+    V_pipeline.init(C::kGroups);
     fence_barrier_init();
   }
   __syncthreads();
@@ -44,11 +45,12 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     if (threadIdx.x != 0) return;
     load_tile<C, C::kBlockQ>(Q_smem, q_map, Q_full, work.i0, work);
     for (int n = 0; n < steps; ++n) {
-      const int stage = n % C::kStages, parity = n / C::kStages % 2;
-      wait(K_empty[stage], parity ^ 1);
-      load_tile<C, C::kBlockK>(K_smem(stage), k_map, K_full[stage], n * C::kBlockK, work);
-      wait(V_empty[stage], parity ^ 1);
-      load_tile<C, C::kBlockK>(V_smem(stage), v_map, V_full[stage], n * C::kBlockK, work);
+      K_pipeline.wait_empty(n);
+      load_tile<C, C::kBlockK>(K_smem(K_pipeline.stage(n)), k_map, K_pipeline.full(n),
+                               n * C::kBlockK, work);
+      V_pipeline.wait_empty(n);
+      load_tile<C, C::kBlockK>(V_smem(V_pipeline.stage(n)), v_map, V_pipeline.full(n),
+                               n * C::kBlockK, work);
     }
     return;
   }
@@ -61,20 +63,20 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   Rows<C> rows;
   wait(Q_full, 0);
   for (int n = 0; n < steps; ++n) {
-    const int j0 = n * C::kBlockK, stage = n % C::kStages, parity = n / C::kStages % 2;
-    wait(K_full[stage], parity);
+    const int j0 = n * C::kBlockK;
+    K_pipeline.wait_full(n);
     Scores<C> S;
-    start_QK<C, T>(S, Q, rows_of(K_smem(stage)));
+    start_QK<C, T>(S, Q, rows_of(K_smem(K_pipeline.stage(n))));
     wgmma_wait<0>();
-    if (tells) arrive(K_empty[stage]);
+    if (tells) K_pipeline.release(n);
     if (j0 + C::kBlockK > work.all_see) mask_scores<C>(S, work.keys, a.causal, work.i0, j0, me);
     softmax_step<C>(S, rows, a.scale);
     Weights<C> P;
     pack_weights<C, T>(P, S);
-    wait(V_full[stage], parity);
-    start_PV<C, T>(rows, P, columns_of<C>(V_smem(stage)));
+    V_pipeline.wait_full(n);
+    start_PV<C, T>(rows, P, columns_of<C>(V_smem(V_pipeline.stage(n))));
     wgmma_wait<0>();
-    if (tells) arrive(V_empty[stage]);
+    if (tells) V_pipeline.release(n);
   }
   store<C>(rows, a.out, a.lse, work, a.scale, me);
 }

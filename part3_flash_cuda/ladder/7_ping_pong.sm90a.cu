@@ -25,8 +25,8 @@ __global__ void __launch_bounds__(C::kThreads, 1)
                      const __grid_constant__ TensorMap k_map,
                      const __grid_constant__ TensorMap v_map, Arguments<T> a) {
   const Work work(a.shape, a.causal, C::kBlockQ);
-  __shared__ Barrier Q_full, K_full[C::kStages], V_full[C::kStages], K_empty[C::kStages],
-      V_empty[C::kStages];
+  __shared__ Barrier Q_full;
+  __shared__ Pipeline<C::kStages> K_pipeline, V_pipeline;
   FLASH_DYNAMIC_SHARED(T, shared);
   T* const Q_smem = align_to_1024(shared);
   const auto K_smem = [&](int stage) { return Q_smem + C::kQSize + stage * 2 * C::kKSize; };
@@ -34,7 +34,8 @@ __global__ void __launch_bounds__(C::kThreads, 1)
 
   if (threadIdx.x == 0) {
     init(Q_full, 1);
-    init_stages<C>(K_full, V_full, K_empty, V_empty);
+    K_pipeline.init(C::kGroups);
+    V_pipeline.init(C::kGroups);
     fence_barrier_init();
   }
   __syncthreads();
@@ -45,11 +46,12 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     if (threadIdx.x != 0) return;
     load_tile<C, C::kBlockQ>(Q_smem, q_map, Q_full, work.i0, work);
     for (int n = 0; n < steps; ++n) {
-      const int stage = n % C::kStages, parity = n / C::kStages % 2;
-      wait(K_empty[stage], parity ^ 1);
-      load_tile<C, C::kBlockK>(K_smem(stage), k_map, K_full[stage], n * C::kBlockK, work);
-      wait(V_empty[stage], parity ^ 1);
-      load_tile<C, C::kBlockK>(V_smem(stage), v_map, V_full[stage], n * C::kBlockK, work);
+      K_pipeline.wait_empty(n);
+      load_tile<C, C::kBlockK>(K_smem(K_pipeline.stage(n)), k_map, K_pipeline.full(n),
+                               n * C::kBlockK, work);
+      V_pipeline.wait_empty(n);
+      load_tile<C, C::kBlockK>(V_smem(V_pipeline.stage(n)), v_map, V_pipeline.full(n),
+                               n * C::kBlockK, work);
     }
     return;
   }
@@ -63,14 +65,10 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   Rows<C> rows;
   Scores<C> S;
   Weights<C> P;
-  const auto full = [&](Barrier(&barriers)[C::kStages], int n) {
-    wait(barriers[n % C::kStages], n / C::kStages % 2);
+  const auto QK = [&](int n) { start_QK<C, T>(S, Q, rows_of(K_smem(K_pipeline.stage(n)))); };
+  const auto PV = [&](int n) {
+    start_PV<C, T>(rows, P, columns_of<C>(V_smem(V_pipeline.stage(n))));
   };
-  const auto release = [&](Barrier(&barriers)[C::kStages], int n) {
-    if (tells) arrive(barriers[n % C::kStages]);
-  };
-  const auto QK = [&](int n) { start_QK<C, T>(S, Q, rows_of(K_smem(n % C::kStages))); };
-  const auto PV = [&](int n) { start_PV<C, T>(rows, P, columns_of<C>(V_smem(n % C::kStages))); };
   const auto softmax = [&](int n) {
     const int j0 = n * C::kBlockK;
     if (j0 + C::kBlockK > work.all_see) mask_scores<C>(S, work.keys, a.causal, work.i0, j0, me);
@@ -80,27 +78,27 @@ __global__ void __launch_bounds__(C::kThreads, 1)
 
   wait(Q_full, 0);
   if (steps > 0) {
-    full(K_full, 0);
+    K_pipeline.wait_full(0);
     turns.begin();
     QK(0);
     turns.end();
     wgmma_wait<0>();
-    release(K_empty, 0);
+    if (tells) K_pipeline.release(0);
     softmax(0);
     for (int n = 1; n < steps; ++n) {
-      full(K_full, n);
+      K_pipeline.wait_full(n);
       turns.begin();
       QK(n);
-      full(V_full, n - 1);
+      V_pipeline.wait_full(n - 1);
       PV(n - 1);
       turns.end();
       wgmma_wait<0>();
-      release(K_empty, n);
-      release(V_empty, n - 1);
+      if (tells) K_pipeline.release(n);
+      if (tells) V_pipeline.release(n - 1);
       softmax(n);
     }
     turns.begin();
-    full(V_full, steps - 1);
+    V_pipeline.wait_full(steps - 1);
     PV(steps - 1);
     turns.end();
     wgmma_wait<0>();

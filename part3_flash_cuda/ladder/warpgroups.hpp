@@ -6,6 +6,7 @@
 // box of TMA is a slab. They begin at multiples of 1024 bytes.
 #pragma once
 
+#include "common/cuda/pipeline.hpp"
 #include "common/cuda/shared_address.hpp"
 #include "common/cuda/tma.hpp"
 #include "common/cuda/warpgroup.hpp"
