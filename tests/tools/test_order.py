@@ -1,0 +1,132 @@
+"""Arrows run one way: who includes or imports whom, in all of the repository.
+
+A file may use its own room and those below it, and folders make no circle. The emulator's headers
+are on the include path in the place of CUDA's, so `<cuda_runtime.h>` is no arrow to the emulator.
+"""
+
+import ast
+import graphlib
+import re
+import subprocess
+import unittest
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import PurePosixPath as Path
+
+from course import Test
+from lab import paths
+
+# From below; what is not of one of these is of the last.
+ROOMS = ("common", "emulator", "part1_softmax_matmul", "part2_flash_cpu", "part3_flash_cuda",
+         "bonus_backward", "bonus_decode", "tests/harness", "benchmarking", "grading", "tools",
+         "tests")
+# The emulator knows numbers, errors and what is exported, and no tensor.
+OF_COMMON = {"common/error.hpp", "common/export.hpp", "common/half.hpp"}
+
+# What still goes the wrong way: from one folder to another. This list may only get shorter.
+KNOWN = {
+    ("common/cuda", "emulator/headers"), ("common/cuda", "emulator/run"),
+    ("emulator/check", "common/cuda"), ("emulator/check", "emulator/run"),
+    ("emulator/headers", "common/cuda"), ("emulator/headers", "emulator/hopper"),
+    ("emulator/run", "common/cuda"), ("emulator/run", "emulator/hopper"),
+}
+
+Arrow = tuple[Path, Path]
+
+
+def tracked() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=paths.ROOT, capture_output=True)
+    return [Path(name) for name in listed.stdout.decode().split("\0")
+            if name and (paths.ROOT / name).is_file()]
+
+
+def arrows(files: Iterable[Path], read) -> list[Arrow]:
+    known = set(files)
+    found = []
+    for file in known:
+        if file.suffix == ".py":
+            found += [(file, target) for target in imported(read(file)) if target in known]
+        elif file.suffix in (".cpp", ".hpp", ".cu", ".h", ".inc", ""):
+            for name in re.findall(r'^\s*#\s*include\s*"([^"]+)"', read(file), re.MULTILINE):
+                places = (file.parent / name, Path(name), Path("tests", name))
+                found += [(file, place) for place in places if place in known][:1]
+    return found
+
+
+def imported(text: str) -> Iterable[Path]:
+    """The modules of tools/ and of tests/tools/ that a file imports, wherever in it."""
+    names = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names += [f"{node.module}.{alias.name}" for alias in node.names] + [str(node.module)]
+    for name in names:
+        inside = name.replace(".", "/") + ".py"
+        yield from (Path("tools", inside), Path("tests/tools", inside))
+
+
+def room(file: Path) -> int:
+    return next(n for n, name in enumerate(ROOMS) if file.is_relative_to(name))
+
+
+def folder(file: Path) -> str:
+    """The folders in emulator/headers are those of CUDA's include path: one folder here."""
+    inside = "emulator/headers"
+    return inside if file.is_relative_to(inside) else str(file.parent)
+
+
+def wrong(found: Iterable[Arrow], known: set[tuple[str, str]]) -> list[str]:
+    """What goes up, and the first circle, without the arrows between these folders."""
+    kept = [(a, b) for a, b in found if (folder(a), folder(b)) not in known]
+    problems = [f"{a} includes {b}, which is above it" for a, b in kept if room(a) < room(b)]
+    problems += [f"{a} includes {b}; of common/ the emulator has {', '.join(sorted(OF_COMMON))}"
+                 for a, b in kept if ROOMS[room(a)] == "emulator"
+                 and ROOMS[room(b)] == "common" and str(b) not in OF_COMMON]
+    below = defaultdict(set)
+    for a, b in kept:
+        if folder(a) != folder(b) and room(a) == room(b):
+            below[folder(a)].add(folder(b))
+    try:
+        tuple(graphlib.TopologicalSorter(below).static_order())
+    except graphlib.CycleError as error:
+        circle = error.args[1][::-1]
+        steps = [min(f"{a} -> {b}" for a, b in kept if (folder(a), folder(b)) == step)
+                 for step in zip(circle, circle[1:])]
+        problems.append(f"a circle: {'; '.join(steps)}")
+    return problems
+
+
+class Order(Test):
+    @classmethod
+    def setUpClass(cls):
+        files = [file for file in tracked() if len(file.parts) > 1]
+        cls.found = arrows(files, lambda file: (paths.ROOT / file).read_text(encoding="utf-8"))
+
+    def test_arrows_run_one_way(self):
+        self.assertGreater(len(self.found), 1000)
+        self.assertEqual(wrong(self.found, KNOWN), [])
+
+    def test_what_is_known_is_still_there(self):
+        for arrow in sorted(KNOWN):
+            self.assertTrue(wrong(self.found, KNOWN - {arrow}), f"{arrow}: take it out of KNOWN")
+
+    def test_what_goes_up_and_what_goes_round_is_found(self):
+        texts = {"common/a.hpp": '#include "part1_softmax_matmul/b.hpp"',
+                 "part1_softmax_matmul/b.hpp": '#include "common/a.hpp"\n#include "given/c.hpp"',
+                 "part1_softmax_matmul/given/c.hpp": "# include \"part1_softmax_matmul/b.hpp\"",
+                 "emulator/d.cpp": '#include "common/a.hpp"\n#include <cuda_runtime.h>',
+                 "tools/lab/e.py": "def f():\n    from lab.judge import g",
+                 "tools/lab/judge/g.py": "import lab.e"}
+        found = arrows(map(Path, texts), lambda file: texts[str(file)])
+        said = "\n".join(wrong(found, set()))
+        self.assertIn("common/a.hpp includes part1_softmax_matmul/b.hpp, which is above it", said)
+        self.assertIn("emulator/d.cpp includes common/a.hpp; of common/ the emulator has", said)
+        self.assertIn("a circle: ", said)
+        for arrow in (("tools/lab", "tools/lab/judge"),
+                      ("part1_softmax_matmul", "part1_softmax_matmul/given")):
+            self.assertIn("a circle: ", "\n".join(wrong(found, {arrow})))
+
+
+if __name__ == "__main__":
+    unittest.main()
