@@ -5,10 +5,10 @@ are on the include path in the place of CUDA's, so `<cuda_runtime.h>` is no arro
 """
 
 import ast
+import functools
 import graphlib
 import re
 import subprocess
-import unittest
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import PurePosixPath as Path
@@ -29,6 +29,7 @@ KNOWN = {
     ("emulator/check", "common/cuda"), ("emulator/check", "emulator/run"),
     ("emulator/headers", "common/cuda"), ("emulator/headers", "emulator/hopper"),
     ("emulator/run", "common/cuda"), ("emulator/run", "emulator/hopper"),
+    ("tests/harness/diagnosis", "tests/harness/cases"),
 }
 
 Arrow = tuple[Path, Path]
@@ -66,10 +67,12 @@ def imported(text: str) -> Iterable[Path]:
         yield from (Path("tools", inside), Path("tests/tools", inside))
 
 
+@functools.cache
 def room(file: Path) -> int:
     return next(n for n, name in enumerate(ROOMS) if file.is_relative_to(name))
 
 
+@functools.cache
 def folder(file: Path) -> str:
     """The folders in emulator/headers are those of CUDA's include path: one folder here."""
     inside = "emulator/headers"
@@ -126,7 +129,3 @@ class Order(Test):
         for arrow in (("tools/lab", "tools/lab/judge"),
                       ("part1_softmax_matmul", "part1_softmax_matmul/given")):
             self.assertIn("a circle: ", "\n".join(wrong(found, {arrow})))
-
-
-if __name__ == "__main__":
-    unittest.main()
