@@ -28,9 +28,6 @@ void range(const void* address, std::size_t bytes, bool is_write, std::uintptr_t
 
 }  // namespace
 
-#undef FLASH_HERE
-#define FLASH_HERE flash::simt::call_before(__builtin_return_address(0))
-
 #pragma GCC visibility push(default)
 extern "C" {
 

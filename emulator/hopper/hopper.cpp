@@ -5,8 +5,6 @@
 #include "emulator/headers/device/hopper.hpp"
 #include "emulator/run/worker.hpp"
 
-#define FLASH_HERE call_before(__builtin_return_address(0))
-
 namespace flash::simt {
 
 using enum FindingKind;

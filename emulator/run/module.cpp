@@ -1,5 +1,4 @@
-// Implements module.hpp on the dynamic linker's list of loaded libraries and on binutils'
-// addr2line and readelf.
+// Implements module.hpp on the dynamic linker's list of loaded libraries and on their files.
 #include "emulator/run/module.hpp"
 
 #include <cxxabi.h>
@@ -8,15 +7,15 @@
 #include <unwind.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <sstream>
 #include <vector>
 
 #include "common/error.hpp"
+#include "common/lines.hpp"
 #include "emulator/run/simt.hpp"
 
 extern "C" void* __tls_get_addr(void*);
@@ -58,41 +57,6 @@ int look_at(dl_phdr_info* info, std::size_t, void* data) {
   return 1;
 }
 
-CodePlace looked_up(const Module& module, std::uintptr_t address) {
-  char command[64];
-  std::snprintf(command, sizeof command, "addr2line -f -i %#llx -e",
-                static_cast<unsigned long long>(address - module.base));
-  Location innermost, chosen, outermost;
-  std::string function;  // a line with its name comes before the line with its place
-  read_lines(command, module, [&](const std::string& line) {
-    const std::size_t colon = line.rfind(':');
-    if (colon == std::string::npos) function = line.substr(0, line.find('\n'));
-    if (colon == std::string::npos || line[0] == '?') return;
-    const Location here{shown_path(line.substr(0, colon)), std::atoi(line.c_str() + colon + 1)};
-    if (here.line == 0) return;
-    if (innermost.line == 0) innermost = here;
-    if (chosen.line == 0 && here.file.ends_with(".cu")) chosen = here;
-    outermost = here;
-  });
-  return {chosen.line != 0 ? chosen : innermost, outermost, function};
-}
-
-void read_lines_of_shell(const std::string& command, const std::string& file,
-                         const std::function<void(const std::string& line)>& use) {
-  std::string path = "'";
-  for (const char c : file) path += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  std::FILE* const lines = popen((command + " " + path + "' 2>/dev/null").c_str(), "r");
-  if (lines == nullptr) return;
-  char line[4096];
-  while (std::fgets(line, sizeof line, lines) != nullptr) use(line);
-  pclose(lines);
-}
-
-ReadLines& lines_reader() {
-  static ReadLines* const reader = new ReadLines(read_lines_of_shell);
-  return *reader;
-}
-
 }  // namespace
 
 char* Module::thread_local_memory() const {
@@ -117,24 +81,22 @@ const Module& module_of(const void* address) {
   return *known.back();
 }
 
-void read_lines(const std::string& command, const Module& module,
-                const std::function<void(const std::string& line)>& use) {
-  lines_reader()(command, module.path, use);
-}
-
-void set_read_lines(ReadLines read_lines) { lines_reader() = std::move(read_lines); }
-
 std::string shown_path(const std::string& file) {
   const std::string root = FLASH_REPOSITORY "/";
   return file.starts_with(root) ? file.substr(root.size()) : file;
 }
 
 CodePlace look_up(const Module& module, std::uintptr_t address) {
-  static std::mutex mutex;
-  static std::map<std::uintptr_t, CodePlace> known;  // addr2line is a process each time
-  const std::scoped_lock lock(mutex);
-  if (const auto found = known.find(address); found != known.end()) return found->second;
-  return known[address] = looked_up(module, address);
+  Location innermost, chosen, outermost;
+  std::string function;
+  for (const SourceLine& each : source_lines(module.path, address - module.base)) {
+    const Location here{shown_path(each.file), each.line};
+    if (innermost.line == 0) innermost = here;
+    if (chosen.line == 0 && here.file.ends_with(".cu")) chosen = here;
+    outermost = here;
+    function = each.function;
+  }
+  return {chosen.line != 0 ? chosen : innermost, outermost, function};
 }
 
 CallsFromKernel calls_from_kernel(const Module& module, const void* top) {
@@ -166,8 +128,7 @@ bool CodePlace::is_in(const std::string& name) const {
          function.find(std::to_string(name.size()) + name) != std::string::npos;
 }
 
-// ---- names and sizes of variables
-// ----------------------------------------------------------------
+// ---- names and sizes of variables ---------------------------------------------------------------
 
 namespace {
 
@@ -191,42 +152,58 @@ struct Symbols {
   std::map<std::uintptr_t, std::string> functions;  // by offset in the file, mangled
 };
 
-Symbols read_symbols(const Module& module) {
+template <class T>
+std::vector<T> read(std::ifstream& file, std::size_t at, std::size_t bytes) {
+  std::vector<T> values(bytes / sizeof(T));
+  file.seekg(static_cast<std::streamoff>(at));
+  file.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(bytes));
+  if (!file) values.clear();
+  return values;
+}
+
+// An ELF file's symbol table, which a library that runs has not in memory. Nothing: it has none.
+Symbols read_symbols(const std::string& path) {
   Symbols found;
-  read_lines("readelf -sW", module, [&](const std::string& line) {
-    // Num: Value Size Type Bind Vis Ndx Name
-    std::istringstream words(line);
-    std::string number, value, size, type, bind, visibility, index, name;
-    words >> number >> value >> size >> type >> bind >> visibility >> index >> name;
-    if (index == "UND") return;
-    const std::size_t begin = std::strtoull(value.c_str(), nullptr, 16),
-                      bytes = std::strtoull(size.c_str(), nullptr, 0);
-    if (type == "TLS") found.thread_locals.push_back({name, begin, bytes});
-    if (type == "FUNC") found.functions[begin] = name;
-  });
+  std::ifstream file(path, std::ios::binary);
+  for (const auto& header : read<ElfW(Ehdr)>(file, 0, sizeof(ElfW(Ehdr)))) {
+    const auto sections =
+        read<ElfW(Shdr)>(file, header.e_shoff, header.e_shnum * sizeof(ElfW(Shdr)));
+    for (const auto& section : sections) {
+      if (section.sh_type != SHT_SYMTAB) continue;
+      const auto& strings = sections.at(section.sh_link);
+      const auto names = read<char>(file, strings.sh_offset, strings.sh_size);
+      for (const auto& symbol : read<ElfW(Sym)>(file, section.sh_offset, section.sh_size)) {
+        if (symbol.st_shndx == SHN_UNDEF) continue;
+        const char* const name = &names.at(symbol.st_name);
+        const auto type = ELF64_ST_TYPE(symbol.st_info);  // the same in ELF32
+        if (type == STT_TLS) found.thread_locals.push_back({name, symbol.st_value, symbol.st_size});
+        if (type == STT_FUNC) found.functions[symbol.st_value] = name;
+      }
+    }
+  }
   return found;
 }
 
-const Symbols& symbols_of(const Module& module) {
+const Symbols& symbols_in(const std::string& path) {
   static std::mutex mutex;
-  static std::map<const Module*, Symbols> known;
+  static std::map<std::string, Symbols> known;
   const std::scoped_lock lock(mutex);
-  const auto [found, is_new] = known.try_emplace(&module);
-  if (is_new) found->second = read_symbols(module);
+  const auto [found, is_new] = known.try_emplace(path);
+  if (is_new) found->second = read_symbols(path);
   return found->second;
 }
 
 }  // namespace
 
 Symbol thread_local_symbol(const Module& module, std::size_t offset) {
-  for (const Variable& variable : symbols_of(module).thread_locals)
+  for (const Variable& variable : symbols_in(module.path).thread_locals)
     if (offset >= variable.begin && offset < variable.begin + variable.bytes)
       return {last_name(variable.mangled), variable.begin};
   return {};
 }
 
 std::size_t static_shared_bytes(const Module& module, const void* kernel) {
-  const Symbols& symbols = symbols_of(module);
+  const Symbols& symbols = symbols_in(module.path);
   const auto function =
       symbols.functions.find(reinterpret_cast<std::uintptr_t>(kernel) - module.base);
   if (function == symbols.functions.end()) return 0;
@@ -238,6 +215,11 @@ std::size_t static_shared_bytes(const Module& module, const void* kernel) {
   for (const Variable& variable : symbols.thread_locals)
     if (variable.mangled.starts_with(prefix)) bytes += variable.bytes;
   return bytes;
+}
+
+void prepare(const std::string& library) {
+  symbols_in(library);
+  source_lines(library, 0);
 }
 
 }  // namespace flash::simt

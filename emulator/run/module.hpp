@@ -1,10 +1,8 @@
-// The library of a kernel: its place in memory, its thread_local variables, and its source lines;
-// the lines and names by binutils.
+// The library of a kernel: its place in memory, its thread_local variables, and its source lines.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <string>
 
 namespace flash::simt {
@@ -36,6 +34,8 @@ const Module& module_of(const void* address);
 inline std::uintptr_t call_before(const void* address) {
   return reinterpret_cast<std::uintptr_t>(address) - 1;
 }
+// Where the running function was called.
+#define FLASH_HERE flash::simt::call_before(__builtin_return_address(0))
 
 // The source lines of an instruction.
 struct CodePlace {
@@ -48,7 +48,7 @@ struct CodePlace {
   // Whether that function is called `name`, without namespaces; no lambda in it.
   bool is_in(const std::string& name) const;
 };
-// Runs addr2line; without it, or without line tables, the lines are 0.
+// Where nothing is known of the address, the lines are 0.
 CodePlace look_up(const Module& module, std::uintptr_t address);
 inline Location locate(const Module& module, std::uintptr_t address) {
   return look_up(module, address).place;
@@ -61,11 +61,6 @@ struct CallsFromKernel {
 };
 CallsFromKernel calls_from_kernel(const Module& module, const void* top);
 
-// Runs `command` on the module's file (set_read_lines() says how) and gives each line of its output
-// to `use`.
-void read_lines(const std::string& command, const Module& module,
-                const std::function<void(const std::string& line)>& use);
-
 // `file` relative to the repository where it lies in it.
 std::string shown_path(const std::string& file);
 
@@ -75,11 +70,9 @@ struct Symbol {
 };
 
 // The thread_local variable (a __shared__ one) at `offset` in the module's thread-local memory.
-// Runs readelf.
 Symbol thread_local_symbol(const Module& module, std::size_t offset);
 
-// The bytes of the __shared__ variables in `kernel`, without those in functions that it calls. Runs
-// readelf, once a module.
+// The bytes of the __shared__ variables in `kernel`, without those in functions that it calls.
 std::size_t static_shared_bytes(const Module& module, const void* kernel);
 
 }  // namespace flash::simt

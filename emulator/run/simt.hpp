@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -65,11 +64,8 @@ FLASH_EXPORT std::vector<std::string> take_findings();
 // was taken, and thrown as a KernelError that somebody caught.
 FLASH_EXPORT std::string first_finding();
 
-// The emulator learns names and lines from binutils: it runs `command` on `file` in a shell, and
-// `use` gets each line of the output. A process that may start no other gives a function that does.
-using ReadLines = std::function<void(const std::string& command, const std::string& file,
-                                     const std::function<void(const std::string& line)>& use)>;
-FLASH_EXPORT void set_read_lines(ReadLines read_lines);
+// Reads a library's names and lines now, for a process that may open no file later.
+FLASH_EXPORT void prepare(const std::string& library);
 
 // ---- What kernels move --------------------------------------------------------------------------
 
