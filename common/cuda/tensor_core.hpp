@@ -40,13 +40,20 @@ __device__ __forceinline__ void ldmatrix(std::uint32_t (&r)[4], const void* row)
                  : "memory");
 }
 
-// The reverse: lane l's register i holds elements 2t and 2t + 1 of row g of matrix i, and `row` is
-// where lane l's row goes. Hopper.
+// The reverse: lane l's register i holds elements 2t and 2t + 1 of row g of matrix i, with TRANSPOSE
+// of column g, and `row` is where lane l's row goes. Hopper.
+template <bool TRANSPOSE = false>
 __device__ __forceinline__ void stmatrix(void* row, const std::uint32_t (&r)[4]) {
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(row));
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(shared),
-               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
-               : "memory");
+  if constexpr (TRANSPOSE)
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(
+                     shared),
+                 "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+                 : "memory");
+  else
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(shared),
+                 "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+                 : "memory");
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800  // compiled, so that a build for Turing has the rest

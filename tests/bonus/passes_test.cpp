@@ -30,13 +30,13 @@ TEST_CASE("a problem that a pass does not take is named") {
   const Registry registry = all_passes();
   for (const auto& entry : registry.backward.entries()) {
     const auto why_not = [&](const AttentionShape& shape) {
-      return entry.why_not({shape, {}, DType::kFloat32, {}});
+      return entry.why_not({shape, {}, entry.dtypes().front(), {}});
     };
-    CHECK(why_not({1, 1, 3, 5, 256}) == "");
-    if (entry.name == "plain") continue;
     CAPTURE(entry.name);
-    CHECK(why_not({1, 1, 3, 5, 257}) == "head_dim is 257; it must be at most 256");
-    CHECK(why_not({1, 1, 3, Index{1} << 31, 8}) ==
-          "keys is 2147483648; it must be at most 2147483647");
+    CHECK(why_not({1, 1, 3, 5, 64}) == "");
+    if (entry.name == "plain") continue;
+    CHECK_THAT(why_not({1, 1, 3, 5, 264}), harness::ContainsSubstring("head_dim is 264; it must be at most "));
+    CHECK_THAT(why_not({1, 1, 3, Index{1} << 31, 8}),
+               harness::ContainsSubstring("keys is 2147483648; it must be at most "));
   }
 }

@@ -34,13 +34,16 @@ FLASH_SIMT_UNCHECKED void deal_out_rows(void* const slots[32], std::uint32_t) {
 }
 
 // The reverse: row[] is what this lane's address gets, result[] what the lane holds.
-FLASH_SIMT_UNCHECKED inline void collect_rows(void* const slots[32], std::uint32_t) {
+template <bool TRANSPOSE>
+FLASH_SIMT_UNCHECKED void collect_rows(void* const slots[32], std::uint32_t) {
   for (int lane = 0; lane < 32; ++lane)
     for (int i = 0; i < 4; ++i)
-      for (int half = 0; half < 2; ++half)
-        static_cast<MatrixRows*>(slots[8 * i + lane / 4])->row[2 * (lane % 4) + half] =
+      for (int half = 0; half < 2; ++half) {
+        const int g = lane / 4, n = 2 * (lane % 4) + half;
+        static_cast<MatrixRows*>(slots[8 * i + (TRANSPOSE ? n : g)])->row[TRANSPOSE ? g : n] =
             static_cast<std::uint16_t>(static_cast<const MatrixRows*>(slots[lane])->result[i] >>
                                        16 * half);
+      }
 }
 
 // ---- mma.sync -----------------------------------------------------------------------------------
@@ -109,12 +112,13 @@ __forceinline__ void ldmatrix(std::uint32_t (&r)[4], const void* row,
   for (int i = 0; i < 4; ++i) r[i] = slot.result[i];
 }
 
+template <bool TRANSPOSE = false>
 __forceinline__ void stmatrix(void* row, const std::uint32_t (&r)[4],
                               simt::Site site = simt::Site::here()) {
   if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) simt::misaligned("stmatrix", site, row, 16);
   simt::MatrixRows slot{};
   for (int i = 0; i < 4; ++i) slot.result[i] = r[i];
-  simt::matrix_operation("stmatrix", site, &slot, simt::collect_rows);
+  simt::matrix_operation("stmatrix", site, &slot, simt::collect_rows<TRANSPOSE>);
   uint4 words;
   __builtin_memcpy(&words, slot.row, sizeof words);
   *static_cast<uint4*>(row) = words;  // in the kernel's code: the checks see it
