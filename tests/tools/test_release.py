@@ -71,6 +71,24 @@ def leaks(folder: Path, parts) -> list[str]:
             if line not in HANDED_OUT]
 
 
+class Listed(Test):
+    def test_each_file_of_the_repository_has_a_line_and_each_line_a_file(self):
+        lines, parts = release.read_list(), manifest.load_parts()
+        used = {release.line_of(path, lines, parts) for path in release.tracked()}
+        self.assertEqual([line for n, line in enumerate(lines) if n not in used], [])
+
+    def test_a_file_without_a_line_and_a_line_that_cannot_be_read(self):
+        lines = [("open", "PART/"), ("never", "tests/PART/"), ("everybody", "*.md")]
+        parts = manifest.load_parts()
+        for path, number in (("part1_softmax_matmul/x/y", 0), ("tests/part1/x", 1), ("x.md", 2)):
+            self.assertEqual(release.line_of(path, lines, parts), number)
+        self.assertIn("does not say who gets common/a",
+                      self.refused(release.line_of, "common/a", lines, parts))
+        self.patch(paths, ROOT=self.folder())
+        derive.write_exact(paths.ROOT / release.LIST, "# who\neverybody a\nnobody b\n")
+        self.assertIn("files.txt:3 is 'nobody b'; it must be", self.refused(release.read_list))
+
+
 class Released(Test):
     """The real course, released once for all tests that only look at it."""
 
@@ -122,7 +140,7 @@ class Released(Test):
             path = task.shown_path()
             text = (self.out / path).read_text()
             self.assertEqual(text, derive.derive_task(task))
-            self.assertEqual(text, handout.handed_out(self.out, path).read_text())
+            self.assertEqual(text.encode(), handout.original(self.out, path))
             self.assertEqual(record.files[path], handout.sha256(self.out / path))
 
     def test_no_page_links_to_what_is_not_there(self):
@@ -214,9 +232,10 @@ class Update(Test):
 
     def setUp(self):
         self.home = self.folder()
-        self.old = {self.skeleton: "todo", "part1/README.md": "page", "same": "same", "gone": "x",
-                    "mine": "theirs", "both": "old", "gone_mine": "x"}
-        self.new = self.old | {"part1/README.md": "new page", "added": "new", "both": "new"}
+        self.old = {self.skeleton: "given\n\ntodo\n\nmore", "part1/README.md": "page", "same": "same",
+                    "gone": "x", "mine": "theirs", "both": "old", "gone_mine": "x"}
+        self.new = self.old | {"part1/README.md": "new page", "added": "new", "both": "new",
+                               self.skeleton: "given, better\n\ntodo\n\nmore"}
         for path in ("gone", "gone_mine"):
             del self.new[path]
         self.student = self.make("student", self.old, "1")
@@ -226,7 +245,6 @@ class Update(Test):
         root = self.home / name
         for path, text in files.items():
             derive.write_exact(root / path, text)
-        derive.write_exact(handout.handed_out(root, self.skeleton), files[self.skeleton])
         handout.write(root, handout.Release(
             handout.Version(number, "abc"), {"part1": "closed"},
             {path: handout.sha256(root / path) for path in files}, (self.skeleton,)))
@@ -236,37 +254,39 @@ class Update(Test):
         derive.write_exact(self.student / path, text)
 
     def test_what_the_student_wrote_stays_and_all_else_is_new(self):
-        self.put(self.skeleton, "work")
+        self.put(self.skeleton, "given\n\nwork\nmore work\n\nmore")
+        (self.student / self.skeleton).chmod(0o755)
         self.put("mine", "mine")
         self.put("both", "mine too")
         self.put("gone_mine", "changed")
         self.put("notes.txt", "notes")
         done = dict(handout.update(self.newer, self.student))
         self.assertEqual(done, {
+            self.skeleton: "your changes and the course's are merged",
             "part1/README.md": "updated", "added": "added", "gone": "removed",
             "mine": "kept, because you changed it",
-            "both": "kept, because you changed it; the new version is .course/update/both",
+            "both": "you and the course changed the same lines; yours is kept, and the new version "
+                    "is both.new",
             "gone_mine": "kept, because you changed it; the course has it no longer"})
         texts = {path.relative_to(self.student).as_posix(): path.read_text()
                  for path in self.student.rglob("*") if path.is_file()
-                 and path.name != "release.json"}
+                 and path.parent.name != ".course"}
         self.assertEqual(texts, {
-            self.skeleton: "work", "part1/README.md": "new page", "same": "same", "mine": "mine",
-            "both": "mine too", "gone_mine": "changed", "notes.txt": "notes", "added": "new",
-            ".course/update/both": "new", f".course/skeleton/{self.skeleton}": "todo"})
+            self.skeleton: "given, better\n\nwork\nmore work\n\nmore",
+            "part1/README.md": "new page", "same": "same", "mine": "mine", "both": "mine too",
+            "both.new": "new", "gone_mine": "changed", "notes.txt": "notes", "added": "new"})
         self.assertEqual(handout.version_of(self.student).number, "2")
+        self.assertEqual(handout.original(self.student, "both"), b"new")
 
-    def test_a_skeleton_that_changed_in_the_course(self):
-        newer = self.make("newest", self.new | {self.skeleton: "todo, better"}, "3")
-        self.assertEqual(dict(handout.update(newer, self.student))[self.skeleton], "updated")
-        self.put(self.skeleton, "work")
-        newest = self.make("last", self.new | {self.skeleton: "todo, best"}, "4")
-        done = dict(handout.update(newest, self.student))
-        self.assertIn("the new version is", done[self.skeleton])
-        self.assertEqual((self.student / self.skeleton).read_text(), "work")
-        newer = self.student / ".course/update" / self.skeleton
-        self.assertEqual(newer.read_text(), "todo, best")
-        self.assertEqual(handout.handed_out(self.student, self.skeleton).read_text(), "todo, best")
+    def test_without_git_or_the_old_file_both_versions_are_kept(self):
+        self.put(self.skeleton, "given\n\nwork\n\nmore")
+        (self.student / handout.ORIGINALS).unlink()
+        self.assertIn("is kept", dict(handout.update(self.newer, self.student))[self.skeleton])
+        last = self.make("last", self.new | {self.skeleton: "given, best\n\ntodo\n\nmore"}, "3")
+        self.environment(PATH="")
+        self.assertIn("is kept", dict(handout.update(last, self.student))[self.skeleton])
+        self.assertEqual((self.student / self.skeleton).read_text(), "given\n\nwork\n\nmore")
+        self.assertIn("best", (self.student / f"{self.skeleton}.new").read_text())
 
     def test_an_update_that_was_interrupted_is_done_again(self):
         changes = handout.update(self.newer, self.student)
@@ -290,7 +310,7 @@ class Update(Test):
         self.patch(paths, ROOT=self.student)
         code, text = self.printed(main.main, ["update", str(self.newer)])
         self.assertEqual((code, text.splitlines()[-1]),
-                         (0, f"{self.student}: version 2 (abc) (it was 1 (abc)); 5 files differed"))
+                         (0, f"{self.student}: version 2 (abc) (it was 1 (abc)); 6 files differed"))
         self.assertIn("  added: added\n", text)
         self.assertIn("NEW is this folder", self.refused(main.run, ["update", str(self.student)]))
         self.assertIn("is not a released course",
@@ -300,7 +320,9 @@ class Update(Test):
 class InARelease(Course):
     def test_reset_needs_no_git_and_no_solution(self):
         shown = "part1_softmax_matmul/skeleton/fused_cpu.cpp"
-        derive.write_exact(handout.handed_out(self.root, shown), "as handed out\n")
+        self.write(shown, "as handed out\n")
+        handout.write(self.root, handout.Release(handout.Version("1", "x"), {}, {shown: ""}, ()))
+        self.write(shown, "mine")
         (self.part / "solution/fused_cpu.cpp").unlink()
         self.shows("reset fused_cpu --yes", "is the skeleton that was handed out again")
         self.assertEqual((self.root / shown).read_text(), "as handed out\n")

@@ -8,7 +8,7 @@ import time
 from unittest import mock
 
 from course import SKELETON, Course, Test, case
-from lab import derive, manifest, state
+from lab import derive, handout, manifest, state
 from lab.console import console
 from lab.verbs.student import watch
 from lab.verbs.student.hint import flowing
@@ -63,6 +63,20 @@ class List(Course):
             "1.A, fused_cuda, Fused softmax-matmul in CUDA, 3, 180, 0/2, CUDA, never checked",
             "1.B, measure, How to measure, 4 of 4, 60, 0/2, C++, passed, edited since",
             "[" + "#" * 20 + "-" * 20 + "], 4 of 8 points, 1 of 4 tasks passed"])
+
+    def test_what_the_points_of_a_task_are_for_and_which_mistakes_are_named(self):
+        self.shows("list fused_cpu", "\nfused_cpu: all 1\n")
+        self.write("tests/wrong/fused_cpu.toml", """
+[m]
+edit = ["work();", ""]
+case = "a case"
+named = "scale missing"
+""")
+        self.shows("list fused_cpu", "scale missing", "a case")
+        released = handout.Release(handout.Version("1", "x"), {}, {}, (),
+                                   {"part1.fused_cpu": [["sum not rescaled", "another case"]]})
+        handout.write(self.root, released)
+        self.shows("list fused_cpu", "sum not rescaled", "another case")
 
 
 class Reset(Course):

@@ -1,7 +1,8 @@
 """What a released course knows about itself, and how a newer one is laid over a student's folder.
 
 `./lab release` writes the folder `.course/` into what it hands out: `release.json` (the version,
-the parts, and the fingerprint of every file) and `skeleton/` (each skeleton as it was handed out).
+the parts, and the fingerprint of every file) and `files.zip` (the files, from which a newer release
+is merged with what a student has changed).
 """
 
 import hashlib
@@ -9,21 +10,25 @@ import json
 import re
 import shutil
 import subprocess
+import tempfile
+import zipfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from lab import derive
+from lab import bundles, derive
 from lab.errors import LabError
 
 FOLDER = ".course"
 RECORD = f"{FOLDER}/release.json"
-NEW_VERSIONS = f"{FOLDER}/update"  # where an update puts files that the student has changed
+ORIGINALS = f"{FOLDER}/files.zip"
 CLOSED, OPEN = "closed", "open"  # a part without its solutions, and with them
 
 # What an update did with a file.
 ADDED, UPDATED, REMOVED = "added", "updated", "removed"
+MERGED = "your changes and the course's are merged"
 KEPT = "kept, because you changed it"
+CONFLICT = "you and the course changed the same lines; yours is kept, and the new version is"
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,8 @@ class Release:
     parts: dict[str, str]  # name of the part -> OPEN or CLOSED
     files: dict[str, str]  # path -> sha256, of all files but those in FOLDER
     own: tuple[str, ...]   # paths of the files that a student writes
+    # task id -> mistakes that the harness names, each with a case that finds it
+    mistakes: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
 
 
 def read(root: Path) -> Release | None:
@@ -51,7 +58,7 @@ def read(root: Path) -> Release | None:
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
         return Release(Version(**data["version"]), dict(data["parts"]), dict(data["files"]),
-                       tuple(data["own"]))
+                       tuple(data["own"]), dict(data.get("mistakes", {})))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -64,6 +71,10 @@ def text_of(release: Release) -> str:
 
 
 def write(root: Path, release: Release) -> None:
+    """Makes the folder `root`, which has the release's files, a released course."""
+    files = {path: ((root / path).read_bytes(), 0o644) for path in release.files
+             if not path.endswith(".png")}  # megabytes that nobody merges
+    bundles.pack(root / ORIGINALS, files)
     derive.write_exact(root / RECORD, text_of(release))
 
 
@@ -84,9 +95,16 @@ def version_of(root: Path) -> Version:
     return Version(found[1] if found else "unknown", commit)
 
 
-def handed_out(root: Path, path: str) -> Path:
-    """Where a release keeps the skeleton `path` as it was handed out."""
-    return root / FOLDER / "skeleton" / path
+def original(root: Path, path: str) -> bytes | None:
+    """A file as it was handed out; None where nobody kept it."""
+    try:
+        with zipfile.ZipFile(root / ORIGINALS) as files:
+            return files.read(path)
+    except (OSError, KeyError):
+        return None
+    except zipfile.BadZipFile as error:
+        raise LabError(f"{root / ORIGINALS} is damaged ({error}): take it from the release that "
+                       "your course handed out") from None
 
 
 def sha256(file: Path) -> str | None:
@@ -111,8 +129,9 @@ def changed_files(root: Path) -> list[str]:
 
 def update(new: Path, student: Path) -> Iterator[tuple[str, str]]:
     """Lays the released course in the folder `new` over a student's. Yields each file that
-    differed, with what was done. What the student changed stays as it is; a newer version of it
-    goes to NEW_VERSIONS. It can be interrupted and started again."""
+    differed, with what was done. What the student changed is merged with what the course changed;
+    where that cannot be, the student's file stays, and the new one lies beside it. It can be
+    interrupted and started again."""
     release, before = read(new), read(student)
     if release is None:
         raise LabError(f"{new} is not a released course: it has no {RECORD}")
@@ -138,15 +157,32 @@ def update(new: Path, student: Path) -> Iterator[tuple[str, str]]:
         elif wanted == known:
             if path not in release.own:
                 yield path, KEPT
+        elif merged := _merged(original(student, path), target, new / path):
+            derive.write_exact(target, merged)
+            shutil.copymode(new / path, target)
+            yield path, MERGED
         else:
-            _refuse_links(student, f"{NEW_VERSIONS}/{path}")
-            _copy(new / path, student / NEW_VERSIONS / path)
-            yield path, f"{KEPT}; the new version is {NEW_VERSIONS}/{path}"
-    _refuse_links(student, f"{FOLDER}/skeleton")
-    shutil.rmtree(student / FOLDER / "skeleton", ignore_errors=True)
-    for path in release.own:
-        _copy(handed_out(new, path), handed_out(student, path))
-    write(student, release)  # last: before it, the next try begins where this one did
+            _refuse_links(student, f"{path}.new")
+            _copy(new / path, target.with_name(f"{target.name}.new"))
+            yield path, f"{CONFLICT} {path}.new"
+    for path in (ORIGINALS, RECORD):  # last: before it, the next try begins where this one did
+        _refuse_links(student, path)
+        _copy(new / path, student / path)
+
+
+def _merged(before: bytes | None, here: Path, new: Path) -> bytes:
+    """b"" where the two changed the same lines, or git cannot tell."""
+    if before is None:
+        return b""
+    with tempfile.NamedTemporaryFile() as base:
+        base.write(before)
+        base.flush()
+        try:
+            git = subprocess.run(["git", "merge-file", "-p", here, base.name, new],
+                                 capture_output=True)
+        except FileNotFoundError:
+            return b""
+    return git.stdout if git.returncode == 0 else b""
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -1,12 +1,10 @@
-"""The tables between markers in the README pages: results, ladders, points and mistakes.
+"""The tables between markers in the README pages: results and ladders.
 
-`./lab table` makes them from the committed CSV files (outputs/reference/<machine>/csv/), the first
-comment of each rung, tasks.toml and the zoo. A page has the regions that it wants:
+`./lab table` makes them from the committed CSV files (outputs/reference/<machine>/csv/) and the
+first comment of each rung. A page has the regions that it wants:
 
     <!-- BEGIN RESULTS attention_cpu -->     ...     <!-- END RESULTS attention_cpu -->
     <!-- BEGIN LADDER part2 -->              ...     <!-- END LADDER part2 -->
-    <!-- BEGIN POINTS part2 -->              ...     <!-- END POINTS part2 -->
-    <!-- BEGIN MISTAKES flash_forward -->    ...     <!-- END MISTAKES flash_forward -->
 """
 
 import os
@@ -14,16 +12,14 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from lab import hints, manifest, paths, results
+from lab import manifest, paths, results
 from lab.errors import LabError
 from lab.results import Group, Row
 
 # What times_of_rung() returns.
 TIMES = ("forward, ms", "PyTorch's time over it", "backward, ms", "PyTorch's time over it")
 
-MOST_MISTAKES, MOST_OF_A_KIND = 12, 2  # in a table
-
-KINDS = "(RESULTS|LADDER|POINTS|MISTAKES)"
+KINDS = "(RESULTS|LADDER)"
 REGION = re.compile(rf"(<!-- BEGIN {KINDS} (\w+) -->\n)(.*?)(<!-- END \2 \3 -->)", re.DOTALL)
 
 
@@ -34,21 +30,17 @@ def pages() -> list[Path]:
 def updated(text: str, page: Path) -> str:
     """`text` with all its marked regions generated anew. LabError when one cannot be."""
     new, found = REGION.subn(lambda match: "".join((
-        match[1], region(match[2], match[3], page, match[4].strip("\n")), "\n", match[5])), text)
+        match[1], region(match[2], match[3], page), "\n", match[5])), text)
     if len(re.findall(f"<!-- (BEGIN|END) {KINDS} ", text)) != 2 * found:
         raise LabError(f"{paths.relative(page)}: markers have to come in pairs, "
                        "<!-- BEGIN KIND NAME --> and then <!-- END KIND NAME -->")
     return new
 
 
-def region(kind: str, name: str, page: Path, old: str) -> str:
-    """What belongs between the markers, which is `old` now."""
+def region(kind: str, name: str, page: Path) -> str:
+    """What belongs between the markers."""
     if kind == "LADDER":
         return ladder_table(name, page)
-    if kind == "POINTS":
-        return points_table(name, page)
-    if kind == "MISTAKES":  # a handout for students comes without the zoo
-        return mistakes_table(name, page) if (paths.ROOT / "tests/wrong").is_dir() else old
     table = re.sub("_(cpu|gpu)$", "", name)
     make = {"softmax_matmul": softmax_matmul_table, "attention_cpu": cpu_attention_table,
             "attention_gpu": gpu_attention_table}.get(name)
@@ -193,42 +185,6 @@ def _speed_up(row: Row, standard: Row | None) -> str:
     if row.total_ms and standard.total_ms:
         return f"{standard.total_ms / row.total_ms:.3g}x"
     return f"{standard.forward_ms / row.forward_ms:.3g}x"
-
-
-# ---- points -------------------------------------------------------------------------------------
-
-
-def points_table(part: str, page: Path) -> str:
-    """A row for each task of the part: its requirements, and the points of each."""
-    tasks = [task for one in manifest.load_parts() if one.name == part for task in one.tasks]
-    if not tasks:
-        raise LabError(f"{paths.relative(page)}: POINTS is '{part}'; there is no such part")
-    return _markdown(("task", "points of each requirement"),
-                     [(f"`{task.name}`", ", ".join(f"{name} {task.points * share / 100:g}" for
-                                                   name, share in task.requirements.items()))
-                      for task in tasks if task.requirements], left=2)
-
-
-# ---- mistakes -----------------------------------------------------------------------------------
-
-
-def mistakes_table(name: str, page: Path) -> str:
-    """A row for each of the first mistakes of each kind that the zoo has of the task, of those with
-    a name. Mistakes that share a hint are of one kind."""
-    from lab import zoo  # not in a release, whose book takes stories from here
-
-    task = next((task for part in manifest.load_parts() for task in part.tasks
-                 if task.name == name), None)
-    if task is None:
-        raise LabError(f"{paths.relative(page)}: MISTAKES is '{name}'; there is no such task")
-    cases: dict[str, str] = {}
-    for member in zoo.load([task]):
-        kind = [named for named in cases if hints.of(named) == hints.of(member.named)]
-        if member.named and len(kind) < MOST_OF_A_KIND:
-            cases.setdefault(member.named, member.case)
-    return _markdown(("the report says", "a case that finds it"),
-                     [(named, f"*{case}*") for named, case in list(cases.items())[:MOST_MISTAKES]],
-                     left=2)
 
 
 # ---- ladders ------------------------------------------------------------------------------------

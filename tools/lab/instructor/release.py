@@ -1,35 +1,25 @@
 """Makes the students' repository out of the course's.
 
-What is handed out is listed here, and everything else stays at home: a new folder of the repository
-is never released by accident. Skeletons are derived from the solutions, so that an instructor may
-have solved some in place. `--open` hands out a part with its solutions and its ladder.
+What is handed out is listed in grading/release/files.txt; a file that no line names is an error.
+Skeletons are derived from the solutions, so that an instructor may have solved some in place.
+`--open` hands out a part with its solutions and its ladder.
 """
 
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
 
-from lab import derive, handout, manifest, paths
+from lab import derive, handout, manifest, paths, zoo
 from lab.errors import LabError
 from lab.handout import CLOSED, OPEN, Release
 from lab.manifest import Part
 
-TEMPLATES = "grading/release"  # what a release has in place of the course's own: README.md, ci.yml
-
-# Files that every release has: a folder ends with a slash.
-COMMON = (
-    ".clang-format", ".clangd", ".editorconfig", ".gitignore", ".devcontainer/", ".vscode/",
-    "CMakeLists.txt", "CMakePresets.json", "LICENSE", "lab", "benchmarking/", "cmake/", "common/",
-    "emulator/", "grading/CMakeLists.txt", "outputs/", "tests/CMakeLists.txt", "tests/README.md",
-    "tests/common/", "tests/harness/", "tools/lab/", "tools/requirements.txt", "tools/book/")
-# Of these, what stays at home: it needs solutions, or is an instructor's.
-AT_HOME = ("tools/lab/instructor/", "tools/lab/verbs/instructor/", "tools/lab/verbs/author/",
-           "tools/lab/zoo.py")
-# Of a part: which files are handed out whatever happens, and which only when it is open.
-OF_A_PART = ("README.md", "CMakeLists.txt", "tasks.toml", "figures/", "given/", "*.hpp", "*.cpp")
-OF_AN_OPEN_PART = ("solution/", "ladder/")
+TEMPLATES = "grading/release"    # what a release has in place of the course's own files
+LIST = f"{TEMPLATES}/files.txt"  # which files are handed out
+EVERYBODY, WHEN_OPEN, NEVER = "everybody", "open", "never"
 
 _IF = re.compile(r"<!-- IF (?P<path>\S+) -->\n(?P<text>.*?)<!-- END IF -->\n"
                  r"(?P<blank>\n?)", re.DOTALL)
@@ -46,8 +36,7 @@ def release(out: Path, parts: Sequence[Part], opened: Sequence[Part]) -> Release
                 f"{part.folder.name}/solution/ is missing: skeletons are derived from it",):
             raise LabError(problem)
     texts = {task.shown_path(): derive.derive_task(task) for part in parts for task in part.tasks}
-    files = tracked()
-    chosen = [path for path in files if _is_released(path, parts, opened)]
+    chosen = list(_chosen(parts, opened))
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -57,9 +46,8 @@ def release(out: Path, parts: Sequence[Part], opened: Sequence[Part]) -> Release
             {part.name: OPEN if part in opened else CLOSED for part in parts},
             {path.relative_to(partial).as_posix(): handout.sha256(path)
              for path in sorted(partial.rglob("*")) if path.is_file()},
-            tuple(sorted(texts)))
-        for path, text in texts.items():
-            derive.write_exact(handout.handed_out(partial, path), text)
+            tuple(sorted(texts)),
+            {task.id: zoo.mistakes(task) for part in parts for task in part.tasks})
         handout.write(partial, released)
         if out.exists():
             out.rmdir()
@@ -100,25 +88,41 @@ def tracked() -> list[str]:
     return [path for path in tracked if (paths.ROOT / path).is_file()]
 
 
-def _is_released(path: str, parts: Sequence[Part], opened: Sequence[Part]) -> bool:
-    if _matches(path, AT_HOME):
-        return False
-    if _matches(path, COMMON):
-        return True
-    for part in parts:
-        inside = path.removeprefix(f"{part.folder.name}/")
-        if inside != path:
-            return _matches(inside, OF_A_PART) or part in opened and _matches(inside,
-                                                                              OF_AN_OPEN_PART)
-        if path.startswith(f"tests/{part.name}/"):
-            return True
-    return False
+def read_list() -> list[tuple[str, str]]:
+    """Who gets the files of each pattern."""
+    lines = []
+    for number, text in enumerate((paths.ROOT / LIST).read_text().splitlines(), 1):
+        words = text.split("#")[0].split()
+        if words and (len(words) != 2 or words[0] not in (EVERYBODY, WHEN_OPEN, NEVER)):
+            raise LabError(f"{LIST}:{number} is '{text}'; it must be {EVERYBODY}, {WHEN_OPEN} or "
+                           f"{NEVER}, and a pattern")
+        lines += [tuple(words)] if words else []
+    return lines
 
 
-def _matches(path: str, patterns: Sequence[str]) -> bool:
-    return any(path.startswith(pattern) if pattern.endswith("/") else
-               "/" not in path and PurePosixPath(path).match(pattern) if "*" in pattern else
-               path == pattern for pattern in patterns)
+def line_of(path: str, lines: Sequence[tuple[str, str]], parts: Sequence[Part]) -> int:
+    """The index of the line that decides."""
+    if part := _part_of(path, parts):
+        path = path.replace(part.folder.name, "PART", 1).replace(f"tests/{part.name}", "tests/PART")
+    for number, (_, pattern) in enumerate(lines):
+        if path.startswith(pattern) if pattern.endswith("/") else fnmatch(path, pattern):
+            return number
+    raise LabError(f"{LIST} does not say who gets {path}")
+
+
+def _part_of(path: str, parts: Sequence[Part]) -> Part | None:
+    return next((part for part in parts if path.startswith(
+        (f"{part.folder.name}/", f"tests/{part.name}/"))), None)
+
+
+def _chosen(parts: Sequence[Part], opened: Sequence[Part]) -> Iterator[str]:
+    """The files that are handed out."""
+    everything, lines = manifest.load_parts(), read_list()
+    for path in tracked():
+        who, part = lines[line_of(path, lines, everything)][0], _part_of(path, everything)
+        if (part is None or part in parts) and (
+                who == EVERYBODY or who == WHEN_OPEN and part in opened):
+            yield path
 
 
 def of_what_is_there(text: str, page: Path) -> str:

@@ -70,9 +70,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _was_edited(task: Task, content: bytes) -> bool:
     """True also where nobody knows what the skeleton was."""
-    kept = handout.handed_out(paths.ROOT, task.shown_path())
-    if kept.is_file():
-        return kept.read_bytes() != content
+    if kept := handout.original(paths.ROOT, task.shown_path()):
+        return kept != content
     if task.path("solution").is_file():
         return derive.derive_task(task).encode("utf-8", "surrogateescape") != content
     return True

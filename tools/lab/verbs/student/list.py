@@ -1,4 +1,4 @@
-"""`./lab list`: the tasks, and how far the student has come."""
+"""`./lab list`: the tasks, and how far the student has come; of some, what earns their points."""
 
 import argparse
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from lab import card, manifest, outcomes, state
+from lab import card, handout, manifest, outcomes, paths, state
 from lab.console import console
 from lab.manifest import Task
 from lab.state import LastResult, State
@@ -20,7 +20,8 @@ WITH_TITLES = 100  # columns of a screen that has room for them
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="PART|TASK",
-                        help="list only these (default: all)")
+                        help="list only these, with what their points are for and the mistakes "
+                             "that the report names (default: all, without)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -28,6 +29,8 @@ def run(args: argparse.Namespace) -> int:
     student = state.load()
     console.print(_table(tasks, student))
     console.print(_progress(tasks, student), soft_wrap=True)
+    for task in tasks if args.names else ():
+        _show(task)
     return 0
 
 
@@ -56,6 +59,25 @@ def _table(tasks: Sequence[Task], student: State) -> Table:
         table.add_row(card.label_of(task), Text(task.name, "bold"), *[task.title] * titles, points,
                       str(task.minutes), hints, language, _status(task, last))
     return table
+
+
+def _show(task: Task) -> None:
+    shares = (f"{name} {task.points * share / 100:g}" for name, share in task.requirements.items())
+    if task.points:
+        console.print(Text.assemble((f"\n{task.name}", "bold"), f": {', '.join(shares)}"))
+    if named := _mistakes(task):
+        table = Table("the report says, among other names", "a case that finds it",
+                      box=box.SIMPLE_HEAD, pad_edge=False)
+        for name, case in named:
+            table.add_row(name, case)
+        console.print(table)
+
+
+def _mistakes(task: Task) -> Sequence[Sequence[str]]:
+    if released := handout.read(paths.ROOT):  # which comes without the zoo
+        return released.mistakes.get(task.id, ())
+    from lab import zoo
+    return zoo.mistakes(task)
 
 
 def _status(task: Task, last: LastResult | None) -> Text:

@@ -20,7 +20,7 @@ def run(args: argparse.Namespace) -> int:
     path, shown = task.path(), task.shown_path()
     original, source = _original(task)
     if path.is_file():
-        if derive.read_exact(path) == original:
+        if path.read_bytes() == original:
             say(f"nothing to reset: {shown} equals {source}")
             return 0
         question = f"Put {shown} back to {source}? Your version is kept. [y/N] "
@@ -35,12 +35,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _original(task: Task) -> tuple[str, str]:
-    """The text that was handed out, and where it comes from."""
+def _original(task: Task) -> tuple[bytes, str]:
+    """What was handed out, and where it comes from."""
     if task.path("solution").is_file():
-        return derive.derive_task(task), "the skeleton"
-    kept = handout.handed_out(paths.ROOT, task.shown_path())
-    if not kept.is_file():
+        return derive.derive_task(task).encode("utf-8", "surrogateescape"), "the skeleton"
+    kept = handout.original(paths.ROOT, task.shown_path())
+    if kept is None:
         raise LabError(f"{task.shown_path()} cannot be reset: this course has neither solution/ to "
-                       f"derive it from, nor {paths.relative(kept)}")
-    return derive.read_exact(kept), "the skeleton that was handed out"
+                       f"derive it from, nor the file in {handout.ORIGINALS}")
+    return kept, "the skeleton that was handed out"
