@@ -11,23 +11,7 @@
 namespace flash {
 
 #ifdef FLASH_SIMT
-
-// Instead of copying at once, the emulator copies as late as it may: at the wait. Until then the
-// target is unwritten.
-__forceinline__ void cp_async_16(void* to, const void* from, int bytes = 16) {
-  simt::async_copy(to, from, 16, bytes);
-}
-template <int BYTES>
-__forceinline__ void cp_async(void* to, const void* from) {
-  static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "cp.async copies 4, 8 or 16 bytes");
-  simt::async_copy(to, from, BYTES, BYTES);
-}
-inline void cp_async_commit() { simt::async_commit(); }
-template <int N>
-void cp_async_wait() {
-  simt::async_wait(N);
-}
-
+using namespace simt::ptx;
 #else
 
 // Copies `bytes` (0 to 16) from `from` and fills what is left of 16 with zeros: `bytes` = 0 loads a

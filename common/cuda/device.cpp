@@ -7,12 +7,10 @@
 #include <cstdint>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 #include "common/cuda/check.hpp"
 #include "common/cuda/launch.hpp"
-#ifdef FLASH_SIMT
-#include "emulator/run/simt.hpp"
-#endif
 
 namespace flash::device {
 namespace {
@@ -204,7 +202,10 @@ void copy_to_host(void* host, const void* device, std::size_t bytes) {
 
 std::optional<Traffic> traffic([[maybe_unused]] const void* memory) {
 #ifdef FLASH_SIMT
-  if (simt::checking()) return simt::traffic(memory);
+  if (simt::checking()) {
+    const simt::Traffic moved = simt::traffic(memory);
+    return Traffic{moved.loaded_bytes, moved.stored_bytes};
+  }
 #endif
   return std::nullopt;
 }
@@ -224,7 +225,8 @@ void reset_traffic() {
 
 std::optional<HostCalls> host_calls([[maybe_unused]] Stream stream) {
 #ifdef FLASH_SIMT
-  return simt::host_calls(stream);
+  simt::HostCalls calls = simt::host_calls(stream.handle);
+  return HostCalls{std::move(calls.elsewhere), std::move(calls.waits), calls.peak_bytes};
 #endif
   return std::nullopt;
 }
@@ -296,12 +298,6 @@ void reserve_shared_memory(const void* kernel, const std::string& name, std::siz
 void check_launch(cudaError_t error, const std::string& name, const LaunchConfig& config) {
   if (error == cudaSuccess) return;
   (void)cudaGetLastError();
-#ifdef FLASH_SIMT
-  std::string findings;
-  for (const std::string& text : simt::take_findings())
-    findings += (findings.empty() ? "" : "\n") + text;
-  if (!findings.empty()) throw KernelError(findings);
-#endif
   const auto text = [](const dim3& d) {
     return "(" + std::to_string(d.x) + ", " + std::to_string(d.y) + ", " + std::to_string(d.z) +
            ")";

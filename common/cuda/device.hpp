@@ -18,7 +18,7 @@ namespace flash::device {
 // The number of usable GPUs; 0 when there is none, or no driver. Never throws.
 FLASH_EXPORT int count() noexcept;
 
-// Whether this is the emulator of emulator. No time that it takes says anything about a GPU.
+// Whether this is the emulator. No time that it takes says anything about a GPU.
 FLASH_EXPORT bool is_emulated() noexcept;
 
 // The current GPU's name, "NVIDIA H200".

@@ -1,5 +1,5 @@
 // Launching a kernel, and dynamic shared memory: the two things of CUDA that plain C++ cannot say,
-// wrapped here once, for nvcc and (FLASH_SIMT) for the emulator of emulator.
+// wrapped here once, for nvcc and (FLASH_SIMT) for the emulator.
 //
 //   launch("fused_softmax_matmul", kernel<16, 16>, {.grid = blocks, .block = threads, .shared_bytes = bytes, .stream = stream},
 //          x, v, out);

@@ -14,10 +14,6 @@
 // Source: PTX ISA, "mbarrier".
 #pragma once
 
-#ifdef FLASH_SIMT
-#include "emulator/headers/device/hopper.hpp"
-#else
-
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -25,6 +21,10 @@
 #include "common/cuda/shared_address.hpp"
 
 namespace flash {
+
+#ifdef FLASH_SIMT
+using namespace simt::ptx;
+#else
 
 struct alignas(8) Barrier {
   std::uint64_t bits;  // the hardware's
@@ -86,5 +86,6 @@ __device__ __forceinline__ void wait(Barrier& barrier, int parity) {
 #endif
 }
 
-}  // namespace flash
 #endif
+
+}  // namespace flash

@@ -5,15 +5,13 @@
 
 #include <cstdint>
 
-#ifdef FLASH_SIMT
-#include "emulator/headers/device/hopper.hpp"
-#endif
-
 namespace flash {
 
 // The distance in bytes from the beginning of the shared memory window: a tile whose address in it
 // is a multiple of 1024 is one for TMA and wgmma, whatever its generic address is.
-#ifndef FLASH_SIMT
+#ifdef FLASH_SIMT
+using namespace simt::ptx;
+#else
 __device__ __forceinline__ std::uint32_t shared_address(const void* memory) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(memory));
 }

@@ -12,15 +12,15 @@
 // Source: PTX ISA, "Matrix fragments for mma.m16n8k16" and "...m16n8k8", "ldmatrix".
 #pragma once
 
-#ifdef FLASH_SIMT
-#include "emulator/headers/device/tensor_core.hpp"
-#else
-
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
 namespace flash {
+
+#ifdef FLASH_SIMT
+using namespace simt::ptx;
+#else
 
 // Loads 4 matrices of 8 x 8 elements of 16 bits from shared memory. `row` is the address of a row of
 // 16 bytes, a multiple of 16: lanes 0 to 7 give the rows of the first matrix, 8 to 15 of the second,
@@ -67,7 +67,7 @@ __device__ __forceinline__ void stmatrix(void* row, const std::uint32_t (&r)[4])
 #endif
 
 // D += A B with float32 accumulators. The products are exact. Each element of D and its 16 products
-// are one sum, which is cut off (emulator/hopper/tensor_sum.hpp says where, for Hopper).
+// are one sum, which is cut off (emulator/headers/device/tensor_sum.hpp says where, for Hopper).
 __device__ __forceinline__ void mma_m16n8k16_half(float (&d)[4], const std::uint32_t (&a)[4],
                                                   const std::uint32_t (&b)[2]) {
   FLASH_MMA("m16n8k16.row.col.f32.f16.f16.f32");
@@ -83,5 +83,6 @@ __device__ __forceinline__ void mma_m16n8k8_tf32(float (&d)[4], const std::uint3
 }
 #undef FLASH_MMA
 
-}  // namespace flash
 #endif
+
+}  // namespace flash

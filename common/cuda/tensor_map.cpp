@@ -6,9 +6,8 @@
 #include <cstring>
 #include <string>
 
-#ifdef FLASH_SIMT
-#include "emulator/run/simt.hpp"
-#else
+#include <cuda_runtime.h>
+#ifndef FLASH_SIMT
 #include <cuda.h>
 #endif
 

@@ -3,13 +3,13 @@
 // Source: PTX ISA, "setmaxnreg", "barrier", "fence".
 #pragma once
 
-#ifdef FLASH_SIMT
-#include "emulator/headers/device/hopper.hpp"
-#else
-
 #include <cuda_runtime.h>
 
 namespace flash {
+
+#ifdef FLASH_SIMT
+using namespace simt::ptx;
+#else
 
 // All threads of a warpgroup call it: each gives back its registers above COUNT, or waits until it
 // can have COUNT. COUNT is a multiple of 8 from 24 to 256. A kernel with it needs
@@ -39,5 +39,6 @@ __device__ __forceinline__ void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
 }
 
-}  // namespace flash
 #endif
+
+}  // namespace flash

@@ -19,10 +19,6 @@
 // Source: PTX ISA, "Asynchronous warpgroup level matrix instructions".
 #pragma once
 
-#ifdef FLASH_SIMT
-#include "emulator/headers/device/hopper.hpp"
-#else
-
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -32,6 +28,10 @@
 #include "common/half.hpp"
 
 namespace flash {
+
+#ifdef FLASH_SIMT
+using namespace simt::ptx;
+#else
 
 // Where an operand's 16 columns or rows (k) begin, and how they lie there.
 struct MatrixDescriptor {
@@ -111,10 +111,7 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], const A& a, MatrixDescr
   WgmmaShape<N>::template multiply<T, kTransposeB>(d, a, b, accumulate);
 }
 
-}  // namespace flash
 #endif
-
-namespace flash {
 
 // A descriptor `bytes` further on. The address is in its lower half; the upper half stays a
 // constant.

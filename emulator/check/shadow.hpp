@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "common/cuda/device.hpp"
+#include "emulator/headers/device/host_interface.hpp"
 
 namespace flash::simt {
 
@@ -137,7 +137,7 @@ struct Shadow {
   ByteSet pending;  // the target of a cp.async that was not waited for; empty where there was none
   ByteSet forbidden;  // empty where nothing is
   Cells cells;
-  device::Traffic traffic;  // in checked launches
+  Traffic traffic;  // in checked launches
 };
 
 }  // namespace flash::simt

@@ -26,7 +26,6 @@ enum cudaError_t {
   cudaErrorInvalidConfiguration = 9,
   cudaErrorInvalidDevice = 101,
   cudaErrorInvalidResourceHandle = 400,
-  cudaErrorLaunchFailure = 719,
 };
 
 enum cudaMemcpyKind {

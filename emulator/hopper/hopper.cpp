@@ -46,14 +46,10 @@ void set_registers(int count, bool takes, Site site) {
   hopper("setmaxnreg").registers.set(count, takes, site);
 }
 
-}  // namespace flash::simt
-
-namespace flash {
-
-using simt::call_before, simt::hopper, simt::running_worker;
+namespace ptx {
 
 std::uint32_t shared_address(const void* memory) {
-  return simt::shared_address_of(running_worker("shared_address()"), memory, "shared_address()",
+  return shared_address_of(running_worker("shared_address()"), memory, "shared_address()",
                                  FLASH_HERE);
 }
 
@@ -65,7 +61,7 @@ void arrive(Barrier& barrier) { hopper().mbarriers.arrive(&barrier, 0, FLASH_HER
 void arrive_expecting(Barrier& barrier, int bytes) {
   hopper().mbarriers.arrive(&barrier, bytes, FLASH_HERE);
 }
-void wait(Barrier& barrier, int parity, simt::Site site) {
+void wait(Barrier& barrier, int parity, Site site) {
   hopper().mbarriers.wait(&barrier, parity, site, FLASH_HERE);
 }
 
@@ -80,7 +76,7 @@ void tma_commit() { hopper().tma.commit(); }
 
 MatrixDescriptor matrix_descriptor(const void* tile, int leading, int stride) {
   const auto encode = [](int bytes) { return static_cast<std::uint64_t>((bytes & 0x3ffff) >> 4); };
-  const std::uint32_t address = simt::shared_address_of(running_worker("matrix_descriptor()"), tile,
+  const std::uint32_t address = shared_address_of(running_worker("matrix_descriptor()"), tile,
                                                         "matrix_descriptor()", FLASH_HERE);
   return {encode(static_cast<int>(address)) | encode(leading) << 16 | encode(stride) << 32 |
           std::uint64_t{1} << 62};
@@ -88,15 +84,16 @@ MatrixDescriptor matrix_descriptor(const void* tile, int leading, int stride) {
 void wgmma_fence() { hopper().wgmma.fence(); }
 void wgmma_commit() { hopper().wgmma.commit(); }
 
-void sync_named(int id, int threads, simt::Site site) {
+void sync_named(int id, int threads, Site site) {
   hopper().named_barriers.come("sync_named", id, threads, true, site);
 }
-void arrive_named(int id, int threads, simt::Site site) {
+void arrive_named(int id, int threads, Site site) {
   hopper().named_barriers.come("arrive_named", id, threads, false, site);
 }
 void fence_proxy_async() {
-  if (simt::Checker* const checker = running_worker("fence_proxy_async()").checker())
+  if (Checker* const checker = running_worker("fence_proxy_async()").checker())
     checker->proxy_fence();
 }
 
-}  // namespace flash
+}  // namespace ptx
+}  // namespace flash::simt

@@ -1,6 +1,6 @@
 // Implements tensor_sum.hpp so that the compiler makes vector instructions of it: a wgmma has up
 // to 16384 of these sums.
-#include "emulator/hopper/tensor_sum.hpp"
+#include "emulator/headers/device/tensor_sum.hpp"
 
 #include <bit>
 #include <cstdint>

@@ -8,7 +8,7 @@
 #include "common/half.hpp"
 #include "emulator/check/checker.hpp"
 #include "emulator/hopper/hopper.hpp"
-#include "emulator/hopper/tensor_sum.hpp"
+#include "emulator/headers/device/tensor_sum.hpp"
 #include "emulator/run/worker.hpp"
 
 namespace flash::simt {

@@ -50,7 +50,6 @@ struct State {
   std::mutex mutex;
   Schedule schedule = schedule_from_environment();
   const int os_threads = threads_from_environment();
-  std::vector<std::string> findings;
   std::string first_finding;
   std::uint64_t launches = 0;
   bool checking = false;
@@ -180,12 +179,14 @@ int run(const KernelCall& call) {
   work(worker_number(0));
   for (std::future<void>& other : others) other.get();
 
-  lock.lock();
   if (launch.findings.empty()) return cudaSuccess;
   forget_consequences(launch.findings);
+  std::string texts;
+  for (const Finding& finding : launch.findings)
+    texts += (texts.empty() ? "" : "\n") + finding.text;
+  lock.lock();
   if (s.first_finding.empty()) s.first_finding = launch.findings.front().text;
-  for (Finding& finding : launch.findings) s.findings.push_back(std::move(finding.text));
-  return result(cudaErrorLaunchFailure);
+  throw KernelError(texts);
 }
 
 // ---- simt.hpp -----------------------------------------------------------------------------------
@@ -227,11 +228,6 @@ const char* to_string(FindingKind kind) {
   return "unknown";
 }
 
-std::vector<std::string> take_findings() {
-  const std::scoped_lock lock(state().mutex);
-  return std::exchange(state().findings, {});
-}
-
 std::string first_finding() {
   const std::scoped_lock lock(state().mutex);
   return state().first_finding;
@@ -251,7 +247,7 @@ bool checking() {
   return state().checking;
 }
 
-device::Traffic traffic(const void* device_memory) {
+Traffic traffic(const void* device_memory) {
   const Allocation* const allocation = DeviceMemory::instance().find(device_memory);
   if (allocation == nullptr)
     throw ArgumentError("device_memory does not point to allocated device memory");

@@ -116,7 +116,6 @@ ErrorText text_of_error(cudaError_t error) {
     case cudaErrorInvalidDevice: return {"cudaErrorInvalidDevice", "invalid device ordinal"};
     case cudaErrorInvalidResourceHandle:
       return {"cudaErrorInvalidResourceHandle", "invalid resource handle"};
-    case cudaErrorLaunchFailure: return {"cudaErrorLaunchFailure", "unspecified launch failure"};
   }
   return {"cudaErrorUnknown", "unknown error"};
 }
@@ -130,15 +129,15 @@ void note_enqueued(const std::string& what, const void* stream) {
   const std::scoped_lock lock(noted().mutex);
   noted().enqueued.push_back({what, stream});
 }
-device::HostCalls host_calls(Stream stream) {
+HostCalls host_calls(const void* stream) {
   const std::scoped_lock lock(noted().mutex);
-  device::HostCalls calls{
+  HostCalls calls{
       .elsewhere = {},
       .waits = noted().waits,
       .peak_bytes = DeviceMemory::instance().peak() - noted().bytes_before,
   };
   for (const auto& [what, on] : noted().enqueued)
-    if (on != stream.handle) calls.elsewhere.push_back(what);
+    if (on != stream) calls.elsewhere.push_back(what);
   return calls;
 }
 void reset_host_calls() {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/cuda/device.hpp"
+#include "emulator/headers/device/host_interface.hpp"
 
 namespace flash::simt {
 
@@ -55,47 +55,12 @@ enum class FindingKind {
 
 FLASH_EXPORT const char* to_string(FindingKind kind);
 
-// The texts of all findings since the last call, at most 5 a launch: what was found, then the
-// threads and places. A launch with findings returns cudaErrorLaunchFailure, and flash::launch()
-// throws KernelError with their texts.
-FLASH_EXPORT std::vector<std::string> take_findings();
-
-// The text of the first finding since reset_counters(), "" where there is none: also of one that
-// was taken, and thrown as a KernelError that somebody caught.
+// A launch with findings throws a KernelError: of at most 5, what was found, then the threads and
+// places. This is the text of the first since reset_counters(), also if somebody caught the error;
+// "" where there is none.
 FLASH_EXPORT std::string first_finding();
 
 // Reads a library's names and lines now, for a process that may open no file later.
 FLASH_EXPORT void prepare(const std::string& library);
-
-// ---- What kernels move --------------------------------------------------------------------------
-
-// Counted in checked launches since reset_counters(): exact, and the same in every run.
-
-// Of one allocation; an atomic operation's bytes count as loaded and as stored.
-FLASH_EXPORT device::Traffic traffic(const void* device_memory);
-FLASH_EXPORT std::uint64_t shared_reads();  // of shared memory, of any number of bytes
-FLASH_EXPORT void reset_counters();
-
-// Whether a kernel that is compiled with checks was launched in this process.
-FLASH_EXPORT bool checking();
-
-// ---- What host code asks for --------------------------------------------------------------------
-
-// All is done at once here, whatever stream it was asked for, and a wait is none. So what was asked
-// is written down.
-FLASH_EXPORT device::HostCalls host_calls(Stream stream);  // since reset_host_calls()
-FLASH_EXPORT void reset_host_calls();
-
-// ---- Memory -------------------------------------------------------------------------------------
-
-// Writes a TensorMap (common/cuda/tensor_map.hpp) of boxes of `box_rows` rows of 128 bytes.
-// Dimensions and strides are those of columns, rows, heads, batch, in this order.
-FLASH_EXPORT void encode_tensor_map(unsigned char* bits, const void* data, int element_bytes,
-                                    const std::int64_t (&extents)[4],
-                                    const std::int64_t (&byte_strides)[4], int box_rows);
-
-// Forbids kernels to access [memory, memory + bytes), part of an allocation: what lies around a
-// tensor.
-FLASH_EXPORT void forbid(const void* memory, std::size_t bytes);
 
 }  // namespace flash::simt

@@ -1,17 +1,26 @@
-// What only Hopper has, on the emulator: mbarrier.hpp, tma.hpp, wgmma.hpp, warpgroup.hpp and
-// shared_address.hpp of common/cuda, with the same names and the same meaning. The models behind
-// them are in emulator: mbarrier.hpp, tma.hpp, wgmma.hpp, warpgroup.hpp.
+// What only Hopper has, on the emulator: the names of mbarrier.hpp, tma.hpp, wgmma.hpp,
+// warpgroup.hpp and shared_address.hpp of common/cuda, with the same meaning. The models behind them
+// are in emulator/hopper.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
-#include "common/cuda/tensor_map.hpp"
 #include "common/half.hpp"
-#include "emulator/headers/device/kernel_interface.hpp"
 #include "emulator/headers/cuda_runtime_api.h"  // __forceinline__
+#include "emulator/headers/device/kernel_interface.hpp"
+
+namespace flash {
+struct TensorMap;  // 128 bytes
+}
 
 namespace flash::simt {
+
+// Writes a TensorMap of boxes of `box_rows` rows of 128 bytes. Dimensions and strides are those of
+// columns, rows, heads, batch, in this order.
+FLASH_EXPORT void encode_tensor_map(unsigned char* bits, const void* data, int element_bytes,
+                                    const std::int64_t (&extents)[4],
+                                    const std::int64_t (&byte_strides)[4], int box_rows);
 
 // `complete`: until the groups are complete, else until shared memory has been read.
 FLASH_EXPORT void tma_wait(int groups, bool complete);
@@ -31,7 +40,7 @@ FLASH_EXPORT void set_registers(int count, bool takes, Site site);
 
 }  // namespace flash::simt
 
-namespace flash {
+namespace flash::simt::ptx {
 
 FLASH_EXPORT std::uint32_t shared_address(const void* memory);
 
@@ -45,7 +54,7 @@ FLASH_EXPORT void init(Barrier& barrier, int arrivals);
 FLASH_EXPORT void fence_barrier_init();
 FLASH_EXPORT void arrive(Barrier& barrier);
 FLASH_EXPORT void arrive_expecting(Barrier& barrier, int bytes);
-FLASH_EXPORT void wait(Barrier& barrier, int parity, simt::Site site = simt::Site::here());
+FLASH_EXPORT void wait(Barrier& barrier, int parity, Site site = Site::here());
 
 // ---- tma.hpp ------------------------------------------------------------------------------------
 
@@ -80,10 +89,10 @@ __forceinline__ void wgmma_wait() {
 
 template <int N, class T, bool kTransposeB = false, class A>
 __forceinline__ void wgmma(float (&d)[N / 2], const A& a, MatrixDescriptor b, bool accumulate,
-                           simt::Site site = simt::Site::here()) {
+                           Site site = Site::here()) {
   static_assert(N % 16 == 0 && N >= 16 && N <= 256, "common/cuda/wgmma_shapes.inc has no such N");
   static_assert(std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>);
-  simt::WgmmaCall call{.d = d,
+  WgmmaCall call{.d = d,
                        .a_registers = nullptr,
                        .a = 0,
                        .b = b.bits,
@@ -104,18 +113,18 @@ __forceinline__ void wgmma(float (&d)[N / 2], const A& a, MatrixDescriptor b, bo
 // ---- warpgroup.hpp ------------------------------------------------------------------------------
 
 template <int COUNT>
-__forceinline__ void give_registers(simt::Site site = simt::Site::here()) {
+__forceinline__ void give_registers(Site site = Site::here()) {
   static_assert(COUNT % 8 == 0 && COUNT >= 24 && COUNT <= 256);
-  simt::set_registers(COUNT, false, site);
+  set_registers(COUNT, false, site);
 }
 template <int COUNT>
-__forceinline__ void take_registers(simt::Site site = simt::Site::here()) {
+__forceinline__ void take_registers(Site site = Site::here()) {
   static_assert(COUNT % 8 == 0 && COUNT >= 24 && COUNT <= 256);
-  simt::set_registers(COUNT, true, site);
+  set_registers(COUNT, true, site);
 }
 
-FLASH_EXPORT void sync_named(int id, int threads, simt::Site site = simt::Site::here());
-FLASH_EXPORT void arrive_named(int id, int threads, simt::Site site = simt::Site::here());
+FLASH_EXPORT void sync_named(int id, int threads, Site site = Site::here());
+FLASH_EXPORT void arrive_named(int id, int threads, Site site = Site::here());
 FLASH_EXPORT void fence_proxy_async();
 
-}  // namespace flash
+}  // namespace flash::simt::ptx

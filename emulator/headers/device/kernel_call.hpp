@@ -35,9 +35,8 @@ struct KernelCall {
   const void* stream;  // that was asked for
 };
 
-// Runs the whole grid before it returns. The result is a cudaError_t: cudaErrorLaunchFailure when
-// the kernel did something wrong (take_findings() says what), CUDA's own codes for a launch that
-// cannot be.
+// Runs the whole grid before it returns. The result is a cudaError_t: CUDA's own codes for a launch
+// that cannot be. Throws KernelError when the kernel did something wrong.
 FLASH_EXPORT int run(const KernelCall& call);
 
 template <class... Parameters>

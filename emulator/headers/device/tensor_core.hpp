@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-#include "emulator/headers/device/float16.hpp"
+#include "emulator/headers/cuda_runtime_api.h"  // __forceinline__
 #include "emulator/headers/device/kernel_interface.hpp"
-#include "emulator/hopper/tensor_sum.hpp"
+#include "emulator/headers/device/tensor_sum.hpp"
 
 namespace flash::simt {
 
@@ -99,43 +99,43 @@ void multiply(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&
 
 }  // namespace flash::simt
 
-namespace flash {
+namespace flash::simt::ptx {
 
 template <bool TRANSPOSE = false>
 __forceinline__ void ldmatrix(std::uint32_t (&r)[4], const void* row,
-                              simt::Site site = simt::Site::here()) {
-  if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) simt::misaligned("ldmatrix", site, row, 16);
+                              Site site = Site::here()) {
+  if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) misaligned("ldmatrix", site, row, 16);
   const uint4 words = *static_cast<const uint4*>(row);  // in the kernel's code: the checks see it
-  simt::MatrixRows slot{};
+  MatrixRows slot{};
   __builtin_memcpy(slot.row, &words, sizeof words);
-  simt::matrix_operation("ldmatrix", site, &slot, simt::deal_out_rows<TRANSPOSE>);
+  matrix_operation("ldmatrix", site, &slot, deal_out_rows<TRANSPOSE>);
   for (int i = 0; i < 4; ++i) r[i] = slot.result[i];
 }
 
 template <bool TRANSPOSE = false>
 __forceinline__ void stmatrix(void* row, const std::uint32_t (&r)[4],
-                              simt::Site site = simt::Site::here()) {
-  if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) simt::misaligned("stmatrix", site, row, 16);
-  simt::MatrixRows slot{};
+                              Site site = Site::here()) {
+  if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) misaligned("stmatrix", site, row, 16);
+  MatrixRows slot{};
   for (int i = 0; i < 4; ++i) slot.result[i] = r[i];
-  simt::matrix_operation("stmatrix", site, &slot, simt::collect_rows<TRANSPOSE>);
+  matrix_operation("stmatrix", site, &slot, collect_rows<TRANSPOSE>);
   uint4 words;
   __builtin_memcpy(&words, slot.row, sizeof words);
   *static_cast<uint4*>(row) = words;  // in the kernel's code: the checks see it
 }
 
 inline void mma_m16n8k16_half(float (&d)[4], const std::uint32_t (&a)[4],
-                              const std::uint32_t (&b)[2], simt::Site site = simt::Site::here()) {
-  simt::multiply<simt::PairOf16Bits<5>>(d, a, b, site);
+                              const std::uint32_t (&b)[2], Site site = Site::here()) {
+  multiply<PairOf16Bits<5>>(d, a, b, site);
 }
 inline void mma_m16n8k16_bfloat16(float (&d)[4], const std::uint32_t (&a)[4],
                                   const std::uint32_t (&b)[2],
-                                  simt::Site site = simt::Site::here()) {
-  simt::multiply<simt::PairOf16Bits<8>>(d, a, b, site);
+                                  Site site = Site::here()) {
+  multiply<PairOf16Bits<8>>(d, a, b, site);
 }
 inline void mma_m16n8k8_tf32(float (&d)[4], const std::uint32_t (&a)[4],
-                             const std::uint32_t (&b)[2], simt::Site site = simt::Site::here()) {
-  simt::multiply<simt::Tf32>(d, a, b, site);
+                             const std::uint32_t (&b)[2], Site site = Site::here()) {
+  multiply<Tf32>(d, a, b, site);
 }
 
-}  // namespace flash
+}  // namespace flash::simt::ptx

@@ -49,9 +49,9 @@ _OF_CUDA = re.compile(
     r"|shared_memory_per_block|compute_capability|multiprocessors|synchronize|fill_bytes"
     r"|tensor_map)E\w*"
     r"|_ZN5flash4simt\d+(run|barrier|warp_operation|matrix_operation|thread_number"
-    r"|dynamic_shared_memory|shared_address|read_from_absent_lane|before_atomic|nap|fence"
-    r"|misaligned|async_\w+?|add_products|tma_\w+?|wgmma\w*?|mbarrier_\w+?|named_barrier"
-    r"|set_registers|fence_proxy_async|bits_of_float16|float_of_float16)E\w*"
+    r"|dynamic_shared_memory|read_from_absent_lane|before_atomic|nap|fence|misaligned|async_\w+?"
+    r"|add_products|tma_wait|wgmma\w*?|set_registers|bits_of_float16|float_of_float16)E\w*"
+    r"|_ZN5flash4simt3ptx\w+"
     r"|_Z\d+cuda(GetLastError|PeekAtLastError|GetErrorString|GetErrorName|FuncSetAttribute"
     r"|FuncGetAttributes|GetDevice|DeviceGetAttribute|Memset|RuntimeGetVersion"
     r"|DeviceSynchronize|StreamSynchronize)\D\w*")

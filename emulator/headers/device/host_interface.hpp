@@ -1,0 +1,39 @@
+// What common/cuda asks of the emulator beyond CUDA's own functions: what kernels moved, and what
+// host code asked for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/export.hpp"
+
+namespace flash::simt {
+
+// Whether a kernel that is compiled with checks was launched in this process.
+FLASH_EXPORT bool checking();
+
+// Counted in checked launches since reset_counters(): exact, and the same in every run.
+struct Traffic {  // of one allocation; an atomic operation's bytes count as loaded and as stored
+  std::size_t loaded_bytes = 0, stored_bytes = 0;
+};
+FLASH_EXPORT Traffic traffic(const void* device_memory);
+FLASH_EXPORT std::uint64_t shared_reads();  // of shared memory, of any number of bytes
+FLASH_EXPORT void reset_counters();
+
+// All is done at once here, whatever stream it was asked for, and a wait is none. So what was asked
+// since reset_host_calls() is written down.
+struct HostCalls {
+  std::vector<std::string> elsewhere;  // what was enqueued on another stream than `stream`
+  std::vector<std::string> waits;      // calls that wait for the device
+  std::size_t peak_bytes = 0;          // of memory beyond what there was
+};
+FLASH_EXPORT HostCalls host_calls(const void* stream);
+FLASH_EXPORT void reset_host_calls();
+
+// Forbids kernels to access [memory, memory + bytes), part of an allocation: what lies around a
+// tensor.
+FLASH_EXPORT void forbid(const void* memory, std::size_t bytes);
+
+}  // namespace flash::simt
