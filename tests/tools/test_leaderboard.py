@@ -21,9 +21,9 @@ from attacks import FRAME, fast
 from course import Test
 from lab import build, handout, main, paths
 from lab.backends import EMULATED, GPU
+from lab.instructor import pages, pytorch, standings
 from lab.judge import gpu, judging, sandbox
-from lab.leaderboard import (boards, machine, measuring, pages, pytorch, receipts, result,
-                             standings)
+from lab.leaderboard import boards, machine, measuring, receipts, result
 from lab.leaderboard.measuring import Measured, Site
 from lab.leaderboard.result import Busy, NoResult, result_of
 from lab.verbs.student import submit

@@ -90,9 +90,9 @@ ADDR2LINE = Need("addr2line", lambda: shutil.which("addr2line"), *["binutils"] *
 
 # For the screen and the plots, on a machine that reaches its distribution's packages and not PyPI.
 PYTHON_PACKAGES = {
-    "apt": ("python3-rich", "python3-matplotlib"),
-    "dnf": ("python3-rich", "python3-matplotlib"),
-    "pacman": ("python-rich", "python-matplotlib"),
+    "apt": ("python3-rich", "python3-matplotlib", "python3-jinja2"),
+    "dnf": ("python3-rich", "python3-matplotlib", "python3-jinja2"),
+    "pacman": ("python-rich", "python-matplotlib", "python-jinja"),
 }
 
 INSTALL = {
@@ -141,7 +141,7 @@ def fix(needs: Sequence[Need]) -> str:
 def fix_python_packages() -> str:
     if packages := PYTHON_PACKAGES.get(manager := package_manager()):
         return install_command(manager, packages)
-    return "python3 -m pip install rich matplotlib"
+    return "python3 -m pip install rich matplotlib jinja2"
 
 
 def ensure(yes: bool = False) -> None:

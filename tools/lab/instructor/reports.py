@@ -5,7 +5,6 @@ Whatever comes from a submission is text, and is escaped.
 """
 
 import csv
-import html
 import io
 import json
 import re
@@ -14,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-from lab import web
+from lab.instructor import web
 from lab.judge.judging import CHECKS, GRADED, MISSING, REFUSED, Case, Judged, rounded
 from lab.outcomes import BUILD_FAILED, EACH_BY_ITSELF, NOT_RUN, NOT_STARTED, PASSED
 from lab.running import printable
@@ -126,49 +125,14 @@ def junit(record: Record) -> str:
 
 def markdown(record: Record) -> str:
     """The report that a student reads."""
-    lines = [f"# {record.id}: {shown(record.earned)} of {shown(record.points)} points", ""]
-    if record.status == INFRA_ERROR:
-        lines = [f"# {record.id}: not graded yet", "", "The grader had a problem of its own. Your "
-                 "work was not judged, and will be graded again.", ""]
-    if record.note:
-        lines += [_fenced(record.note), ""]
-    if record.tasks:
-        lines += ["| task | points | of | |", "|---|---:|---:|---|"]
-        lines += [f"| {task.task} | {shown(task.earned)} | {shown(task.points)} | "
-                  f"{_summary(task)} |" for task in record.tasks] + [""]
-    if record.left_out:
-        lines += [f"Not graded here, and not in the points: {', '.join(record.left_out)}.", ""]
-    for task in record.tasks:
-        wrong = [case for case in task.cases if case.status not in _NO_MISTAKE]
-        if task.message or wrong:
-            lines += [f"## {task.task}", ""]
-        if task.message:
-            lines += [f"The file {_WHY.get(task.status, task.status)}:", "", _fenced(task.message),
-                      ""]
-            if task.status in (BUILD_FAILED, MISSING):
-                lines += [f"`./lab check {task.task.split('.', 1)[1]}` shows what is wrong.", ""]
-        if wrong and task.points:
-            lines += ["| requirement | points | of | |", "|---|---:|---:|---|"]
-            lines += [f"| {name} | {shown(earned)} | {shown(points)} | {_passed(cases)} |"
-                      for name, earned, points, cases in task.requirements] + [""]
-        for case in wrong:
-            lines += [f"**{case.name}** ({'no points' if case.challenge else case.requirement})",
-                      "", _fenced(case.message), ""]
-            if command := again(task, case):
-                lines += [f"To see it again: `{command}`", ""]
-        if left := [case for case in task.cases if case.status == NOT_RUN]:
-            lines += [f"Cases that were not run: {len(left)}.", "", _fenced(left[0].message), ""]
-    begun = [task for task in record.tasks if not _is_not_started(task)]
-    partly = {name for task in begun for name, earned, points, _ in task.requirements
-              if earned < points}
-    if partly:
-        lines += ["A requirement earns its points when all of its cases pass; a large one may earn "
-                  "half when most do." + " Of *steps* each case counts alone." * (
-                      EACH_BY_ITSELF in partly), ""]
-    if any(task.cases for task in record.tasks if not task.task.startswith(SPEED)):
-        lines += ["`./lab check` may run some cases more, which can run in your own process "
-                  "only. They have no points here.", ""]
-    return "\n".join(lines).rstrip("\n") + f"\n\nVersion {record.version} of the course.\n"
+    partly = {name for task in record.tasks if not _is_not_started(task)
+              for name, earned, points, _ in task.requirements if earned < points}
+    return web.page(
+        "report.md", record=record, shown=shown, summary=_summary, passed=_passed, again=again,
+        fenced=_fenced, why=_WHY, no_mistake=_NO_MISTAKE, partly=partly,
+        infra_error=INFRA_ERROR, not_run=NOT_RUN, to_check=(BUILD_FAILED, MISSING),
+        alone=EACH_BY_ITSELF, has_cases=any(
+            task.cases for task in record.tasks if not task.task.startswith(SPEED)))
 
 
 _NO_MISTAKE = (PASSED, NOT_STARTED, NOT_RUN)
@@ -266,64 +230,30 @@ def mistakes(records: Sequence[Record]) -> list[tuple[int, str, str]]:
     return [(number, name, example[name]) for name, number in count.most_common(10)]
 
 
-_STYLE = "td.n { white-space: nowrap } .bad { color: #a3190b } td span { white-space: normal }\n"
-
-
 def page(records: Sequence[Record], title: str) -> str:
     """One page about a class."""
     done = [record for record in records if record.status != INFRA_ERROR]
     scores = sorted(record.earned for record in done)
     most = max((record.points for record in done), default=0)
-    text = html.escape
     facts = f"{len(records)} submissions, {len(records) - len(done)} not graded"
     if scores:
         middle = (scores[len(scores) // 2] + scores[(len(scores) - 1) // 2]) / 2
         facts += (f"; of {shown(most)} points: mean {sum(scores) / len(scores):.2f}, median "
                   f"{middle:.2f}, from {shown(scores[0])} to {shown(scores[-1])}")
-    tasks = list(dict.fromkeys(task.task for record in records for task in record.tasks))
-    # A name may break behind dots and underscores: a table with few tasks then fits a page.
-    head = "".join('<th class="n">' + re.sub("([._])", r"\1<wbr>", text(task)) + "</th>"
-                   for task in tasks)
-    rows = []
-    for record in sorted(records, key=lambda record: record.id):
-        by_task = {task.task: task for task in record.tasks}
-        cells = "".join(f'<td class="n">{_cell(by_task[task])}</td>' if task in by_task
-                        else "<td></td>" for task in tasks)
-        graded = record.status != INFRA_ERROR
-        total = shown(record.earned) if graded else '<span class="bad">not graded</span>'
-        name = text(record.id)
-        rows.append(f'<tr><td class="text"><a href="{name}/report.md">{name}</a>'
-                    f'{_note(_why_nothing(record))}</td>'
-                    f'<td class="n"><b>{total}</b></td>{cells}</tr>')
-    wrong = "".join(f'<tr><td class="n">{number}</td><td class="text">{text(name)}'
-                    f'{_note(printable(message[:200]))}</td></tr>'
-                    for number, name, message in mistakes(records))
-    return web.page(title, f"""<p>{text(facts)}.</p>
-<h2>Points</h2>
-{_histogram(scores, most)}
-<h2>The commonest mistakes</h2>
-<div class="scroll"><table>
-<tr><th class="n">students</th><th>the mistake, and an example of what was wrong</th></tr>
-{wrong or '<tr><td colspan="2">none</td></tr>'}
-</table></div>
-<h2>Submissions</h2>
-<div class="scroll"><table>
-<tr><th>submission</th><th class="n">points</th>{head}</tr>
-{"".join(rows)}
-</table></div>""", _STYLE)
-
-
-def _cell(task: Judged) -> str:
-    return shown(task.earned) + _note(_why_zero(task))
-
-
-def _note(words: str) -> str:
-    return f'<br><span class="soft">{html.escape(words)}</span>' if words else ""
+    rows = [{"id": record.id, "why": _why_nothing(record), "graded": record in done,
+             "points": shown(record.earned),
+             "tasks": {task.task: (shown(task.earned), _why_zero(task)) for task in record.tasks}}
+            for record in sorted(records, key=lambda record: record.id)]
+    return web.page("class.html", title=title, facts=facts, histogram=_histogram(scores, most),
+                    tasks=list(dict.fromkeys(name for row in rows for name in row["tasks"])),
+                    rows=rows, mistakes=[(number, name, printable(message[:200]))
+                                         for number, name, message in mistakes(records)])
 
 
 def _histogram(scores: Sequence[float], most: float) -> str:
+    """"" where nothing is graded yet."""
     if not scores or not most:
-        return "<p>Nothing is graded yet.</p>"
+        return ""
     drawn: list[str] = []
     with web.figure(6, 2.2, "histogram of points", drawn) as axes:
         counts, edges, bars = axes.hist(scores, 10, range=(0, most), rwidth=0.9, color="#2b6cb0")

@@ -7,7 +7,8 @@ from pathlib import Path
 from lab import derive, handout, paths
 from lab.console import say
 from lab.errors import LabError
-from lab.leaderboard import boards, machine, measuring, pages, receipts, screen, standings
+from lab.instructor import pages, standings
+from lab.leaderboard import boards, machine, measuring, receipts, screen
 from lab.leaderboard.receipts import Verification
 from lab.leaderboard.result import NoResult, Result
 from lab.verbs.student import submit

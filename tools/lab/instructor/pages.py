@@ -2,7 +2,6 @@
 
 import csv
 import datetime
-import html
 import io
 import itertools
 from collections.abc import Sequence
@@ -10,9 +9,9 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-from lab import web
+from lab.instructor import web
+from lab.instructor.standings import MARK, VERIFIED_STATE, Entry, Standing
 from lab.leaderboard.receipts import TIME
-from lab.leaderboard.standings import MARK, VERIFIED_STATE, Entry, Standing
 
 # Colours of Okabe and Ito, which colour-blind people can tell apart.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -38,15 +37,8 @@ _EXPLAINED = ("*Speed-up* is over the reference, measured in turns with it: the 
 
 
 def markdown(standings: Sequence[Standing]) -> str:
-    lines = ["# Leaderboard", "", _EXPLAINED, ""]
-    for standing in standings:
-        lines += [f"## {standing.board.title}", "", f"`{standing.board.name}`, {standing.device}",
-                  "", f"| {' | '.join(_HEAD)} |", "|---:|---|---:|---:|---:|---:|---|---|"]
-        lines += [f"| {' | '.join(_cells(row))} |" for row in standing.rows] + [""]
-        lines += [standing.beside, ""] if standing.beside else []
-    if not standings:
-        lines += ["Nothing was submitted yet.", ""]
-    return "\n".join(lines)
+    return web.page("leaderboard.md", standings=standings, explained=_EXPLAINED, head=_HEAD,
+                    cells=_cells)
 
 
 def table(standings: Sequence[Standing]) -> str:
@@ -62,44 +54,18 @@ def table(standings: Sequence[Standing]) -> str:
     return out.getvalue()
 
 
-_STYLE = """tr.mark td { color: #5b6776 } tr.mark td.text { font-style: italic }
-@media (max-width: 35rem) { .wide { display: none } th, td { padding: .3rem .35rem } }
-"""
-
-
 def page(standings: Sequence[Standing], made: str) -> str:
-    text = html.escape
-
-    def line(cells: Sequence[str], tag: str, kind: str = "") -> str:
-        return f'<tr class="{kind}">' + "".join(
-            f'<{tag} class="{name}">{text(cell)}</{tag}>'
-            for name, cell in zip(_CLASSES, cells)) + "</tr>"
-
-    sections = []
-    for standing in standings:
-        rows = [line(_cells(row), "td", "mark" if row.state == MARK else "")
-                for row in standing.rows]
-        sections.append(f"""<section>
-<h2>{text(standing.board.title)}</h2>
-<p class="soft">{text(standing.board.name)} on {text(standing.device)}</p>
-{progress(standing)}
-<div class="scroll"><table>
-{line(_HEAD, "th")}
-{"".join(rows)}
-</table></div>
-<p class="soft">{text(standing.beside)}</p>
-</section>""")
-    explained = text(_EXPLAINED).replace("*", "")
-    return web.page("Leaderboard", f"""<p>{explained}</p>
-{"".join(sections) or "<p>Nothing was submitted yet.</p>"}
-<p class="soft">Made on {text(made)}.</p>""", _STYLE)
+    return web.page("leaderboard.html", title="Leaderboard", standings=standings, made=made,
+                    explained=_EXPLAINED.replace("*", ""), head=_HEAD, classes=_CLASSES,
+                    cells=_cells, progress=[progress(standing) for standing in standings])
 
 
 def progress(standing: Standing) -> str:
-    """Best speed-up so far over time, a line a person; the marks as level lines. As SVG."""
+    """Best speed-up so far over time, a line a person; the marks as level lines. As SVG; "" where
+    nobody has submitted."""
     entries = [entry for entry in standing.entries if entry.state != MARK]
     if not entries:
-        return '<p class="soft">Nobody has submitted yet; the marks are there to compare with.</p>'
+        return ""
     drawn: list[str] = []
     with web.figure(4.8, 3.6, f"best speed-up over time on {standing.board.name}", drawn) as axes:
         last = max(_time(entry.time) for entry in entries)
@@ -138,8 +104,7 @@ def progress(standing: Standing) -> str:
             axes.set_xlim(middle - _A_DAY / 2, middle + _A_DAY / 2)
         axes.grid(alpha=0.25)
         axes.figure.legend(fontsize=8, loc="outside lower center", ncols=2, frameon=False)
-    return (f'{drawn[0]}\n<p class="soft">A line is the best speed-up of a person so far; a filled '
-            "circle is a verified submission, an open one is not verified yet.</p>")
+    return drawn[0]
 
 
 def _is_narrow(axes: Axes) -> bool:

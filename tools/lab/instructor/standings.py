@@ -7,7 +7,8 @@ from pathlib import Path
 
 from lab import handout, paths
 from lab.errors import LabError
-from lab.leaderboard import boards, pytorch, receipts
+from lab.instructor import pytorch
+from lab.leaderboard import boards, receipts
 from lab.leaderboard.boards import Board
 from lab.leaderboard.receipts import MARKS, RECEIPTS, VERIFIED, Receipt, Verification
 from lab.leaderboard.result import Result

@@ -1,0 +1,39 @@
+"""Pages made of templates: no script, nothing loaded from elsewhere; a figure is part of it."""
+
+import contextlib
+import html
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import jinja2
+import matplotlib
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+_TEMPLATES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"), trim_blocks=True,
+    lstrip_blocks=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True,
+    autoescape=jinja2.select_autoescape(["html"]))
+
+
+def page(template: str, **values: object) -> str:
+    """A page of templates/. Whatever it shows is text: in HTML it is escaped, but for figures."""
+    return _TEMPLATES.get_template(template).render(values)
+
+
+@contextlib.contextmanager
+def figure(width: float, height: float, label: str, drawn: list[Markup]) -> Iterator[Axes]:
+    """Axes to draw on; adds them to `drawn` as SVG, which `label` describes in words."""
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "lab",
+                                "font.family": "sans-serif", "font.size": 10}):
+        made = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasSVG(made)
+        yield made.add_subplot()
+        out = io.StringIO()
+        made.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    text = out.getvalue()
+    drawn.append(Markup(text[text.index("<svg"):].replace(
+        "<svg", f'<svg role="img" aria-label="{html.escape(label)}"', 1)))
