@@ -17,6 +17,7 @@
 #include "benchmarking/program.hpp"
 #include "common/error.hpp"
 #include "common/inputs.hpp"
+#include "common/json_line.hpp"
 #include "harness/judge/call.hpp"
 #include "harness/judge/timed.hpp"
 
@@ -26,18 +27,6 @@ namespace {
 using Milliseconds = std::chrono::duration<double, std::milli>;
 using grading::Timed;
 using grading::TimedRunner;
-
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20)
-      out += format("\\u%04x", c);
-    else
-      out += c;
-  }
-  return out + '"';
-}
 
 // The words of a command, one a line of the file.
 std::vector<std::string> command_in(const std::string& path) {
@@ -77,7 +66,7 @@ class Measurement {
       for (int turn = 0; turn < plan_.turns && right_; ++turn) take_turn(*problem, name, turn);
       if (!right_) break;
     }
-    if (right_) report_ << "{\"event\": \"complete\"}" << std::endl;
+    if (right_) report_ << JsonLine("complete");
   }
 
  private:
@@ -106,20 +95,23 @@ class Measurement {
       grading::Call empty = problem.call(pass);
       empty.function = grading::kNothing;
       const Timed nothing = references_[pass].call(empty);
-      report_ << "{\"event\": \"sample\", \"problem\": " << quoted(name)
-              << ", \"pass\": " << quoted(problem.passes[pass].name)
-              << format(
-                     ", \"turn\": %d, \"student_ms\": %.6f, \"student_processor_ms\": %.6f, "
-                     "\"student_wait_ms\": %.6f, \"reference_ms\": %.6f, "
-                     "\"reference_processor_ms\": %.6f, \"reference_wait_ms\": %.6f, "
-                     "\"exchange_ms\": %.6f, \"exchange_processor_ms\": %.6f, "
-                     "\"extra_bytes\": %zu, \"flops\": %.0f, \"bytes\": %.0f, "
-                     "\"peak_gflops\": %.3f, \"bandwidth_gbs\": %.3f}",
-                     turn, student.wall_ms, student.processor_ms, student.wait_ms,
-                     reference.wall_ms, reference.processor_ms, reference.wait_ms, nothing.wall_ms,
-                     nothing.processor_ms, student.extra_bytes, problem.passes[pass].flops,
-                     problem.passes[pass].bytes, rates.peak_gflops, rates.bandwidth_gbs)
-              << std::endl;
+      report_ << JsonLine("sample")
+                     .add("problem", name)
+                     .add("pass", problem.passes[pass].name)
+                     .add("turn", turn)
+                     .add("student_ms", student.wall_ms)
+                     .add("student_processor_ms", student.processor_ms)
+                     .add("student_wait_ms", student.wait_ms)
+                     .add("reference_ms", reference.wall_ms)
+                     .add("reference_processor_ms", reference.processor_ms)
+                     .add("reference_wait_ms", reference.wait_ms)
+                     .add("exchange_ms", nothing.wall_ms)
+                     .add("exchange_processor_ms", nothing.processor_ms)
+                     .add("extra_bytes", student.extra_bytes)
+                     .add("flops", problem.passes[pass].flops)
+                     .add("bytes", problem.passes[pass].bytes)
+                     .add("peak_gflops", rates.peak_gflops)
+                     .add("bandwidth_gbs", rates.bandwidth_gbs);
     }
   }
 
@@ -140,9 +132,10 @@ class Measurement {
     if (wrong.empty()) return timed;
     if (!students) throw Error("the reference is wrong: " + wrong);
     right_ = false;
-    report_ << "{\"event\": \"wrong\", \"problem\": " << quoted(name)
-            << ", \"pass\": " << quoted(problem.passes[pass].name)
-            << ", \"message\": " << quoted(wrong) << "}" << std::endl;
+    report_ << JsonLine("wrong")
+                   .add("problem", name)
+                   .add("pass", problem.passes[pass].name)
+                   .add("message", wrong);
     return timed;
   }
 
@@ -178,7 +171,7 @@ int run(int argc, char** argv) {
   plan.turns = static_cast<int>(*turns);
   plan.warm_up_ms = static_cast<double>(*warm_up);
   const std::uint64_t seed = grading::random_bits() >> 1;
-  std::ofstream(output) << "{\"event\": \"begin\", \"seed\": " << seed << "}" << std::endl;
+  std::ofstream(output) << JsonLine("begin").add("seed", seed);
   Measurement(plan, seed, output.string()).run();
   return 0;
 }

@@ -316,8 +316,9 @@ class Cheats(Test):
 
     def none_gets_a_result(self, where, at_a_time, reference=None):
         own = CHEATS / where.tasks[0].file
-        for file in (paths.ROOT / "tests/harness/judge/protocol.hpp", CHEATS / "cheats.hpp"):
-            copied = where.bench.headers / file.relative_to(paths.ROOT)
+        for file, root in ((paths.ROOT / "tests/harness/judge/protocol.hpp", paths.ROOT / "tests"),
+                           (CHEATS / "cheats.hpp", paths.ROOT)):
+            copied = where.bench.headers / file.relative_to(root)
             copied.parent.mkdir(parents=True)
             shutil.copy(file, copied)
         libraries = measuring.libraries(where, {where.tasks[0].shown_path(): own.read_bytes()})

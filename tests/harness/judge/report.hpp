@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/json_line.hpp"
 #include "harness/cases/graded_case.hpp"
 
 namespace flash::harness {
@@ -24,12 +25,13 @@ class Report {
   void begin(const TaskUnderTest& task, std::uint64_t seed);
   void end(const std::string& name, Status status, const std::string& message, double seconds);
 
-  // A line with these texts by their names, and `more`, which is JSON already.
+  // A line with these texts by their names.
   void event(const std::string& kind,
-             const std::vector<std::pair<std::string, std::string>>& texts = {},
-             const std::string& more = "");
+             const std::vector<std::pair<std::string, std::string>>& texts = {});
 
  private:
+  void write(const JsonLine& line);
+
   std::ofstream file_;
 };
 
