@@ -284,7 +284,8 @@ class AttentionBenchmark final : public Benchmark {
 #ifdef FLASH_HAVE_PART3
     if (gpu_) {
       Work work(runner);
-      const AttentionMeasurement m = measure_attention(work, clock, warmups, passes);
+      const auto task = registry().tasks.library<MeasureAttentionTask>();
+      const AttentionMeasurement m = task->measure_attention(work, clock, warmups, passes);
       return {.status = to_string(m.status),
               .message = m.message,
               .forward = {m.forward_ms_mean, m.forward_ms_std, m.forward_peak_MiB},

@@ -215,7 +215,8 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
 
   Turn measure(Runner& runner, Clock& clock, int warmups, int passes) override {
     MeasuredWork work(runner);
-    const Measurement m = flash::measure(work, clock, warmups, passes);
+    const auto task = all_passes().tasks.library<MeasureTask>();
+    const Measurement m = task->measure(work, clock, warmups, passes);
     return {.status = m.out_of_memory ? "OOM" : "ok",
             .message = m.message,
             .forward = {m.mean_ms, m.std_ms, m.peak_MiB}};

@@ -2,11 +2,12 @@
 # FLASH_ENTER(registry, name) { ... }; the calls of these functions are generated here.
 #
 #   flash_entries(PART FILE)             PART's given passes and its tasks: the library PART_entries
-#   flash_ladder(PART [LIBRARIES ...])   the rungs of the folder ladder/: the library PART_ladder of
+#   flash_ladder(PART)                   the rungs of the folder ladder/: the library PART_ladder of
 #                                        N_name.cpp and N_name.isa.cpp, and of N_name.cu and N_name.sm90a.cu the library
 #                                        PART_cuda_ladder for each of FLASH_OUR_BACKENDS
-#   flash_registry(NAME LIBRARIES ...)   the library NAME for common/all_passes.hpp, with what these
-#                                        libraries have, in their order
+#   flash_registry(NAME LIBRARIES ... [TASKS ...])  the library NAME for common/all_passes.hpp, with what these
+#                                        libraries have, in their order. TASKS are libraries of one author's tasks, which
+#                                        the passes load when they run: part1_fused_cpu_solution
 #
 # An N_name.sm90a.cu uses wgmma: whatever the GPUs of the build, nvcc compiles it for compute capability 9.0
 # with Hopper's own instructions, and its predicate has to refuse other GPUs.
@@ -35,7 +36,7 @@ function(flash_entries part file)
 endfunction()
 
 function(flash_ladder part)
-  cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES;OPTIONS" ${ARGN})
+  cmake_parse_arguments(arg "" "" "SOURCES;OPTIONS" ${ARGN})
   file(GLOB files RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS ladder/[0-9]*_*.cpp ladder/[0-9]*_*.cu)
   list(FILTER files INCLUDE REGEX "/[0-9]+_[a-z0-9_]+(\\.isa\\.cpp|\\.sm90a\\.cu|\\.cpp|\\.cu)$") # no editor's backup
   list(SORT files COMPARE NATURAL)
@@ -53,7 +54,7 @@ function(flash_ladder part)
     list(FILTER on_cpu INCLUDE REGEX "\\.cpp$")
     flash_rungs(${part} "${on_cpu}" rungs)
     flash_library(${part}_ladder SHARED ${cpp} ${arg_SOURCES})
-    target_link_libraries(${part}_ladder PUBLIC flash_common PRIVATE ${arg_LIBRARIES})
+    target_link_libraries(${part}_ladder PUBLIC flash_common)
     target_compile_options(${part}_ladder PRIVATE ${arg_OPTIONS})
     set_target_properties(${part}_ladder PROPERTIES FLASH_RUNGS "${rungs}")
     if(isa)
@@ -97,9 +98,6 @@ function(flash_ladder part)
           flash_list_library(${compiled_in} gpu ${CMAKE_CURRENT_SOURCE_DIR}/${file})
         endforeach()
       endif()
-      foreach(needed ${arg_LIBRARIES})
-        target_link_libraries(${library} PRIVATE ${needed}${suffix})
-      endforeach()
       set_target_properties(${library} PROPERTIES FLASH_RUNGS "${rungs}")
     endforeach()
   endif()
@@ -118,9 +116,10 @@ function(flash_ladder_isa part isa files)
 endfunction()
 
 function(flash_registry name)
-  cmake_parse_arguments(arg "" "" "LIBRARIES" ${ARGN})
+  cmake_parse_arguments(arg "" "" "LIBRARIES;TASKS" ${ARGN})
   set(declarations "")
   set(calls "")
+  string(REGEX MATCH "_(skeleton|solution)[^;]*" suffix "${arg_TASKS}")
   foreach(library ${arg_LIBRARIES})
     get_target_property(rungs ${library} FLASH_RUNGS)
     foreach(rung ${rungs})
@@ -133,6 +132,8 @@ function(flash_registry name)
   file(GENERATE OUTPUT ${source} CONTENT "namespace flash {
 struct Registry; // without its header, which takes the compiler most of a second
 void enter_all_passes(Registry& registry);
+extern const char* const kTasksPrefix = \"${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/lib\";
+extern const char* const kTasksSuffix = \"${suffix}${CMAKE_SHARED_LIBRARY_SUFFIX}\";
 }
 ${declarations}
 void flash::enter_all_passes(Registry& registry) {
@@ -140,8 +141,11 @@ ${calls}}
 ")
   flash_library(${name} STATIC ${source})
   target_link_libraries(${name} PUBLIC flash_common ${arg_LIBRARIES} PRIVATE flash_cold)
-  # Some linkers drop a shared library that stands before the static libraries that need it, as a task's
-  # library may before those that enter its functions.
+  if(arg_TASKS)
+    add_dependencies(${name} ${arg_TASKS})
+  endif()
+  # Some linkers drop a shared library that stands before the static libraries that need it, as given
+  # code may before what enters it.
   if(NOT APPLE)
     target_link_options(${name} INTERFACE LINKER:--no-as-needed)
   endif()

@@ -372,30 +372,46 @@ function(flash_backend_tests name label)
   endforeach()
 endfunction()
 
-# The test that the checks find a race without each barrier of STEM.cu, which is compiled in LIBRARY, with FLASH_MUTABLE. LAUNCH
-# is a call of a function of tests/mutants/launches.hpp; HEADER declares what it runs.
+# The test that the checks find a race without each barrier of STEM.cu, which is compiled with FLASH_MUTABLE, in LIBRARY, or in the
+# solution's library of a task, whose struct of functions is TASK. LAUNCH is a call of a function of tests/mutants/launches.hpp;
+# HEADER declares what it runs, for a task functions of `task`.
 function(flash_mutants name stem)
-  cmake_parse_arguments(arg "" "HEADER;LAUNCH;LIBRARY" "" ${ARGN})
-  if(NOT TARGET mutants_test_objects OR NOT TARGET ${arg_LIBRARY})
+  cmake_parse_arguments(arg "" "HEADER;LAUNCH;LIBRARY;TASK" "" ${ARGN})
+  set(task_library ${name}_solution_checked)
+  if(NOT TARGET mutants_test_objects OR (NOT TARGET "${arg_LIBRARY}" AND NOT TARGET ${task_library}))
     return() # no checks here, or a release for students, which has no solutions
+  endif()
+  set(listed "std::vector<Mutant> list; flash_mutants_${stem}(list); return list;")
+  set(task "")
+  if(arg_TASK)
+    set(path "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/lib${task_library}${CMAKE_SHARED_LIBRARY_SUFFIX}")
+    set(listed "return mutants_in(\"${path}\", \"flash_mutants_${stem}\");")
+    set(task "const flash::TaskLibrary<flash::${arg_TASK}> task{\"${path}\"};")
   endif()
   set(launch ${CMAKE_CURRENT_BINARY_DIR}/${name}_launch.cpp)
   file(GENERATE OUTPUT ${launch} CONTENT "#include \"${arg_HEADER}\"
 #include \"mutants/launches.hpp\"
+extern \"C\" void flash_mutants_${stem}(std::vector<flash::mutants::Mutant>& list);
 namespace flash::mutants {
-FLASH_EXPORT std::vector<Mutant> of_${stem}();
-std::vector<Mutant> all() { return of_${stem}(); }
-void run_kernels() { ${arg_LAUNCH}; }
+std::vector<Mutant> all() { ${listed} }
+void run_kernels() { ${task} ${arg_LAUNCH}; }
 }  // namespace flash::mutants
 ")
   flash_test(${name}_mutants_tests simt-checked SOURCES ${launch}
     LIBRARIES mutants_test_objects mutants_judge ${arg_LIBRARY} flash_simt flash_cuda_emulated)
+  if(arg_TASK)
+    add_dependencies(${name}_mutants_tests ${task_library})
+  endif()
   target_include_directories(${name}_mutants_tests PRIVATE ${CMAKE_SOURCE_DIR}/tests)
 endfunction()
 
 # The same for each .cu file of the ladder of PART, which runs by what it enters in the registry.
 function(flash_ladder_mutants part)
-  flash_registry(${part}_mutants_passes LIBRARIES ${part}_cuda_ladder_checked)
+  set(tasks "")
+  if(part STREQUAL "bonus") # a rung calls the solution
+    set(tasks bonus_flash_backward_cuda_solution_checked)
+  endif()
+  flash_registry(${part}_mutants_passes LIBRARIES ${part}_cuda_ladder_checked TASKS ${tasks})
   get_target_property(rungs ${part}_cuda_ladder_checked FLASH_RUNGS)
   list(TRANSFORM rungs REPLACE "^[^_]*_(.*)$" "\\1")
   foreach(rung ${rungs})

@@ -7,9 +7,11 @@
 namespace flash {
 
 void enter_all_passes(Registry& registry);
+extern const char *const kTasksPrefix, *const kTasksSuffix;
 
 inline Registry all_passes() {
   Registry registry;
+  registry.tasks = {kTasksPrefix, kTasksSuffix};
   enter_all_passes(registry);
   return registry;
 }

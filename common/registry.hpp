@@ -26,6 +26,7 @@
 #include "common/error.hpp"
 #include "common/half.hpp"
 #include "common/softmax_matmul.hpp"
+#include "common/task.hpp"
 
 // FLASH_RUNG is set by the build for each file of a ladder: enter_part2_4_balanced, for example.
 #define FLASH_ENTER(registry, name)                                    \
@@ -267,6 +268,9 @@ struct Registry {
   PassList<SoftmaxMatmul> softmax_matmul;
   PassList<AttentionForward> forward;
   PassList<AttentionBackward> backward;
+
+  // Where the passes that are tasks have their functions.
+  TaskLibraries tasks;
 };
 
 }  // namespace flash

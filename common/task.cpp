@@ -5,7 +5,9 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <map>
 #include <memory>
+#include <mutex>
 
 #include "common/error.hpp"
 
@@ -34,6 +36,11 @@ std::string why_not_loaded(const std::string& path, const std::string& said) {
 }  // namespace
 
 const void* load_task(const std::string& path, const char* id, const char* mangled_struct) {
+  static std::mutex mutex;
+  static std::map<std::string, TaskEntry> loaded;
+  const std::lock_guard lock(mutex);
+  if (const auto known = loaded.find(path); known != loaded.end() && known->second.id == id)
+    return known->second.functions;
   // A name without a slash would be searched for in the system's folders.
   void* const library =
       dlopen(path.find('/') == std::string::npos ? ("./" + path).c_str() : path.c_str(),
@@ -46,6 +53,7 @@ const void* load_task(const std::string& path, const char* id, const char* mangl
   const auto [found, functions] = entry();
   if (std::string(id) != found)
     throw Error(path + " has task " + found + "; it must have task " + id);
+  loaded[path] = {id, functions};
   return functions;
 }
 

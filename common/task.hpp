@@ -32,8 +32,9 @@ struct ForTypes : Functions<Types>... {
   }
 };
 
-// The functions in the library of a task, which stays loaded. Throws Error, in words that say what
-// to do, where there is no such library, it does not load, or it is another task's.
+// The functions in the library of a task, which stays loaded; again for 0.1 us. Throws Error, in
+// words that say what to do, where there is no such library, it does not load, or it is another
+// task's.
 FLASH_EXPORT const void* load_task(const std::string& path, const char* id,
                                    const char* mangled_struct);
 
@@ -41,6 +42,28 @@ template <class Task>
 const Task& load_task(const std::string& path) {
   return *static_cast<const Task*>(load_task(path, Task::kId, typeid(Task).name()));
 }
+
+// A task by its library, which is loaded when a function is first called: what is wrong with it is
+// the caller's to show then.
+template <class Task>
+struct TaskLibrary {
+  std::string path;
+
+  const Task* operator->() const { return &load_task<Task>(path); }
+};
+
+// The libraries of a build that have one author's tasks, for one backend.
+struct TaskLibraries {
+  std::string prefix = "";  // "/course/build/default/lib/lib"
+  std::string suffix = "";  // "_solution_emulated.so"
+
+  template <class Task>
+  TaskLibrary<Task> library() const {
+    std::string name = Task::kId;
+    name.replace(name.find('.'), 1, "_");
+    return {prefix + name + suffix};
+  }
+};
 
 }  // namespace flash
 

@@ -58,13 +58,14 @@ class FLASH_EXPORT ForwardTuner {
   std::mutex mutex_;
 };
 
-// flash_attention_forward_cuda() with the fastest configuration. The first call of a kind times
+// The forward pass of a task with its fastest configuration. The first call of a kind times
 // them all, on tensors of its own, some milliseconds to seconds, and waits for that. The file: what
 // the environment variable FLASH_TUNING_FILE names, else flash/forward_tuning.txt in XDG_CACHE_HOME
 // or ~/.cache. FLASH_FORWARD_CONFIG="128x64x4" (queries x keys x warps) forces one instead. On the
 // emulator the default is taken, since its times mean nothing. Throws what
-// flash_attention_forward_cuda() throws, and Unsupported when a forced one is not compiled.
+// the task's function throws, and Unsupported when a forced one is not compiled.
 template <class T>
-FLASH_EXPORT void flash_attention_forward_tuned_cuda(const AttentionForward<T>& pass);
+FLASH_EXPORT void flash_attention_forward_tuned_cuda(const FlashForwardCudaFunctions<T>& task,
+                                                     const AttentionForward<T>& pass);
 
 }  // namespace flash

@@ -177,7 +177,7 @@ using Configs = Table<Config<64, 128, 32, 4, 8>, Config<64, 64, 32, 2, 8>,
 #endif
 
 template <class T>
-void backward(const AttentionBackward<T>& pass) {
+void backward(const FlashBackwardCudaFunctions<T>& solution, const AttentionBackward<T>& pass) {
   const AttentionShape shape = check_attention(pass);
   const float scale = static_cast<float>(attention_scale(pass.options, shape.head_dim));
   const Stream stream = pass.stream;
@@ -186,7 +186,7 @@ void backward(const AttentionBackward<T>& pass) {
     const DeviceTensor<float, 2> d_q_sum({shape.batch * shape.heads * shape.queries, C::kHeadDim},
                                          stream);
     device::fill_bytes(d_q_sum.data(), 0, d_q_sum.bytes(), stream);
-    flash_backward_delta_cuda(pass.out, pass.d_out, delta.view(), stream);
+    solution.flash_backward_delta_cuda(pass.out, pass.d_out, delta.view(), stream);
     if (shape.keys > 0)
       launch("one_pass", one_pass_kernel<T, C>,
              {.grid = grid_size(shape.batch * shape.heads * ((shape.keys + C::kOwn - 1) / C::kOwn)),
@@ -205,12 +205,12 @@ void backward(const AttentionBackward<T>& pass) {
 }  // namespace
 
 FLASH_ENTER(registry, name) {
+  const auto run = [task = registry.tasks.library<FlashBackwardCudaTask>()]<class T>(
+                       const AttentionBackward<T>& pass) { backward(task->of<T>(), pass); };
   registry.backward.add(
       {.name = name,
        .device = DeviceKind::kGpu,
-       .run = {.float32 = backward<float>,
-               .float16 = backward<Half>,
-               .bfloat16 = backward<BFloat16>},
+       .run = {.float32 = run, .float16 = run, .bfloat16 = run},
        .unsupported = [](const AttentionProblem& problem) { return why_not(problem.shape); }});
 }
 

@@ -1,5 +1,5 @@
 // The passes that part 1 enters in the registry: "unfused", which is given, and the tasks'
-// functions at three block sizes, of whichever of skeleton and solution the program is linked with.
+// functions at three block sizes, from the libraries that the registry names.
 #include "common/registry.hpp"
 #include "part1_softmax_matmul/softmax_matmul.hpp"
 
@@ -38,14 +38,18 @@ FLASH_ENTER(registry, name) {
   };
   passes.add({.name = "unfused",
               .run = {.float32 = [](const SoftmaxMatmul<float>& pass) { softmax_matmul(pass); }}});
-  add_fused(DeviceKind::kCpu, fused_softmax_matmul);
+  add_fused(DeviceKind::kCpu, [task = registry.tasks.library<FusedCpuTask>()](const auto&... of) {
+    task->fused_softmax_matmul(of...);
+  });
 #if FLASH_HAVE_CUDA
   passes.add(
       {.name = "unfused",
        .device = DeviceKind::kGpu,
        .run = {.float32 = [](const SoftmaxMatmul<float>& pass) { softmax_matmul_cuda(pass); }},
        .unsupported = strides_cublas_refuses});
-  add_fused(DeviceKind::kGpu, fused_softmax_matmul_cuda);
+  add_fused(DeviceKind::kGpu, [task = registry.tasks.library<FusedCudaTask>()](const auto&... of) {
+    task->fused_softmax_matmul_cuda(of...);
+  });
 #endif
 }
 

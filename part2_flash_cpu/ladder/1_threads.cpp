@@ -25,50 +25,55 @@ TensorView<T, Rank> head_of(const TensorView<T, Rank>& x, Index b, Index h) {
 }
 
 template <class T>
-void forward(const AttentionForward<T>& pass) {
+void forward(const FlashForwardFunctions<T>& solution, const AttentionForward<T>& pass) {
   const AttentionShape shape = check_attention(pass);
   parallel_for(shape.batch * shape.heads, [&](Index task) {
     const auto head = [&](const auto& x) {
       return head_of(x, task / shape.heads, task % shape.heads);
     };
-    flash_attention_forward<T>({.q = head(pass.q),
-                                .k = head(pass.k),
-                                .v = head(pass.v),
-                                .out = head(pass.out),
-                                .lse = head(pass.lse),
-                                .options = pass.options},
-                               {64, 64});
+    solution.flash_attention_forward({.q = head(pass.q),
+                                      .k = head(pass.k),
+                                      .v = head(pass.v),
+                                      .out = head(pass.out),
+                                      .lse = head(pass.lse),
+                                      .options = pass.options},
+                                     {64, 64});
   });
 }
 
 template <class T>
-void backward(const AttentionBackward<T>& pass) {
+void backward(const FlashBackwardFunctions<T>& solution, const AttentionBackward<T>& pass) {
   const AttentionShape shape = check_attention(pass);
   parallel_for(shape.batch * shape.heads, [&](Index task) {
     const auto head = [&](const auto& x) {
       return head_of(x, task / shape.heads, task % shape.heads);
     };
-    flash_attention_backward<T>({.q = head(pass.q),
-                                 .k = head(pass.k),
-                                 .v = head(pass.v),
-                                 .out = head(pass.out),
-                                 .lse = head(pass.lse),
-                                 .d_out = head(pass.d_out),
-                                 .d_q = head(pass.d_q),
-                                 .d_k = head(pass.d_k),
-                                 .d_v = head(pass.d_v),
-                                 .options = pass.options},
-                                64);
+    solution.flash_attention_backward({.q = head(pass.q),
+                                       .k = head(pass.k),
+                                       .v = head(pass.v),
+                                       .out = head(pass.out),
+                                       .lse = head(pass.lse),
+                                       .d_out = head(pass.d_out),
+                                       .d_q = head(pass.d_q),
+                                       .d_k = head(pass.d_k),
+                                       .d_v = head(pass.d_v),
+                                       .options = pass.options},
+                                      64);
   });
 }
 
 }  // namespace
 
 FLASH_ENTER(registry, name) {
-  registry.forward.add(
-      {.name = name, .run = {.float32 = forward<float>, .float64 = forward<double>}});
+  const auto in_threads = [task = registry.tasks.library<FlashForwardTask>()]<class T>(
+                              const AttentionForward<T>& pass) { forward(task->of<T>(), pass); };
+  const auto back_in_threads = [task = registry.tasks.library<FlashBackwardTask>()]<class T>(
+                                   const AttentionBackward<T>& pass) {
+    backward(task->of<T>(), pass);
+  };
+  registry.forward.add({.name = name, .run = {.float32 = in_threads, .float64 = in_threads}});
   registry.backward.add(
-      {.name = name, .run = {.float32 = backward<float>, .float64 = backward<double>}});
+      {.name = name, .run = {.float32 = back_in_threads, .float64 = back_in_threads}});
 }
 
 }  // namespace flash::threads

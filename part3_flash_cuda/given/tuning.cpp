@@ -34,10 +34,9 @@ std::string line_of(const TuningKey& key, const FlashForwardConfig& config) {
 std::optional<std::pair<TuningKey, FlashForwardConfig>> parsed(const char* line) {
   char dtype[16], mask[16], gpu[256];
   long long numbers[7];
-  const int found =
-      std::sscanf(line, "v1 %15s %lld %lld %lld %15s %lld %lld %lld %lld %255[^\n]", dtype,
-                  &numbers[0], &numbers[1], &numbers[2], mask, &numbers[3], &numbers[4],
-                  &numbers[5], &numbers[6], gpu);
+  const int found = std::sscanf(line, "v1 %15s %lld %lld %lld %15s %lld %lld %lld %lld %255[^\n]",
+                                dtype, &numbers[0], &numbers[1], &numbers[2], mask, &numbers[3],
+                                &numbers[4], &numbers[5], &numbers[6], gpu);
   if (found < 10) return std::nullopt;
   const bool causal = std::string_view(mask) == "causal";
   return std::pair{TuningKey{gpu, dtype, numbers[0], numbers[1], numbers[2], causal},
@@ -77,8 +76,8 @@ FlashForwardConfig forced_config(const std::string& text,
 
 // The median of a few calls, on tensors of zeros: the kernel does the same work whatever they hold.
 template <class T>
-double time_ms(const FlashForwardConfig& config, const AttentionShape& asked,
-               const AttentionOptions& options) {
+double time_ms(const FlashForwardCudaFunctions<T>& task, const FlashForwardConfig& config,
+               const AttentionShape& asked, const AttentionOptions& options) {
   constexpr int kWarmups = 2, kPasses = 5;
   AttentionShape shape = asked;
   shape.heads = tuning_heads(asked);
@@ -91,8 +90,8 @@ double time_ms(const FlashForwardConfig& config, const AttentionShape& asked,
   for (int pass = 0; pass < kWarmups + kPasses; ++pass) {
     device::Event before, after;
     before.record();
-    flash_attention_forward_cuda<T>({q.view(), k.view(), v.view(), out.view(), lse.view(), options},
-                                    config);
+    task.flash_attention_forward_cuda(
+        {q.view(), k.view(), v.view(), out.view(), lse.view(), options}, config);
     after.record();
     after.synchronize();
     if (pass >= kWarmups) times.push_back(after.milliseconds_since(before));
@@ -168,10 +167,11 @@ void ForwardTuner::save() const {
 }
 
 template <class T>
-void flash_attention_forward_tuned_cuda(const AttentionForward<T>& pass) {
+void flash_attention_forward_tuned_cuda(const FlashForwardCudaFunctions<T>& task,
+                                        const AttentionForward<T>& pass) {
   const AttentionShape shape = check_attention(pass);
   const std::vector<FlashForwardConfig> configs =
-      flash_attention_forward_configs<T>(shape.head_dim);
+      task.flash_attention_forward_configs(shape.head_dim);
   FlashForwardConfig config = configs.front();
   if (const char* const forced = std::getenv("FLASH_FORWARD_CONFIG")) {
     config = forced_config(forced, configs);
@@ -179,14 +179,17 @@ void flash_attention_forward_tuned_cuda(const AttentionForward<T>& pass) {
     const TuningKey key{device::name(),      to_string(dtype_of<T>()), shape.head_dim,
                         tuning_heads(shape), tuning_length(shape),     pass.options.causal};
     config = tuner_of(tuning_file()).choose(key, configs, [&](const FlashForwardConfig& each) {
-      return time_ms<T>(each, shape, pass.options);
+      return time_ms<T>(task, each, shape, pass.options);
     });
   }
-  flash_attention_forward_cuda(pass, config);
+  task.flash_attention_forward_cuda(pass, config);
 }
 
-template void flash_attention_forward_tuned_cuda(const AttentionForward<float>&);
-template void flash_attention_forward_tuned_cuda(const AttentionForward<Half>&);
-template void flash_attention_forward_tuned_cuda(const AttentionForward<BFloat16>&);
+#define FLASH_INSTANTIATE(T)                                                            \
+  template void flash_attention_forward_tuned_cuda(const FlashForwardCudaFunctions<T>&, \
+                                                   const AttentionForward<T>&)
+FLASH_INSTANTIATE(float);
+FLASH_INSTANTIATE(Half);
+FLASH_INSTANTIATE(BFloat16);
 
 }  // namespace flash

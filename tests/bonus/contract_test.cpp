@@ -4,14 +4,20 @@
 #include <limits>
 
 #include "bonus_backward/flash_backward_cuda.hpp"
+#include "common/all_passes.hpp"
 #include "harness/cases/attention_case.hpp"
-#include "harness/catch.hpp"
 #include "harness/cases/device_checks.hpp"
+#include "harness/catch.hpp"
 #include "harness/needs_gpu.hpp"
 
 using namespace flash;
 
 namespace {
+
+template <class T = float>
+const FlashBackwardCudaFunctions<T>& task() {
+  return all_passes().tasks.library<FlashBackwardCudaTask>()->of<T>();
+}
 
 struct Call : harness::BackwardCall<float> {
   explicit Call(const AttentionShape& shape) : harness::BackwardCall<float>({.shape = shape}, 1) {}
@@ -19,7 +25,7 @@ struct Call : harness::BackwardCall<float> {
   void run(const AttentionOptions& options = {}) const {
     AttentionBackward<float> pass = tensors.pass();
     pass.options = options;
-    flash_attention_backward_cuda(pass);
+    task().flash_attention_backward_cuda(pass);
   }
   std::vector<float> gradients() {
     tensors.copy_back();
@@ -44,23 +50,23 @@ TEST_CASE("shapes that do not fit are named") {
   const auto dk_dv_with = [&](auto change) {
     AttentionBackward<float> pass = x.pass();
     change(pass);
-    flash_backward_dk_dv_cuda(pass, delta);
+    task().flash_backward_dk_dv_cuda(pass, delta);
   };
   CHECK_THROWS_WITH(dk_dv_with([&](auto& pass) { pass.lse = y.lse.in_call(); }),
                     "lse has shape (1, 2, 5); it must be (1, 2, 3)");
-  CHECK_THROWS_WITH(flash_backward_dk_dv_cuda(x.pass(), other.delta.in_call()),
+  CHECK_THROWS_WITH(task().flash_backward_dk_dv_cuda(x.pass(), other.delta.in_call()),
                     "delta has shape (1, 2, 5); it must be (1, 2, 3)");
   CHECK_THROWS_WITH(dk_dv_with([&](auto& pass) { pass.d_k = x.d_q.in_call(); }),
                     "d_k has shape (1, 2, 3, 4); it must be (1, 2, 5, 4)");
   CHECK_NOTHROW(dk_dv_with([](auto& pass) { pass.out = {}, pass.d_q = {}; }));
   AttentionBackward<float> wrong = x.pass();
   wrong.out = {}, wrong.d_k = {}, wrong.d_v = {};
-  CHECK_NOTHROW(flash_backward_dq_cuda(wrong, delta));
+  CHECK_NOTHROW(task().flash_backward_dq_cuda(wrong, delta));
   wrong.v = x.q.in_call();
-  CHECK_THROWS_WITH(flash_backward_dq_cuda(wrong, delta),
+  CHECK_THROWS_WITH(task().flash_backward_dq_cuda(wrong, delta),
                     "v has shape (1, 2, 3, 4); it must be (1, 2, 5, 4)");
   const auto delta_of = [&](const TensorView<float, 4>& out, const TensorView<float, 4>& d_out) {
-    flash_backward_delta_cuda<float>(out, d_out, delta);
+    task().flash_backward_delta_cuda(out, d_out, delta, {});
   };
   CHECK_THROWS_WITH(delta_of(x.out.in_call(), y.out.in_call()),
                     "d_out has shape (1, 2, 5, 4); it must be (1, 2, 3, 4)");
@@ -78,14 +84,14 @@ TEST_CASE("a scale that is no number and a head that is too wide are refused") {
   const Call wide({1, 1, 1, 1, 257});
   CHECK_THROWS_AS(wide.run(), Unsupported);
   CHECK_THROWS_WITH(wide.run(), "head_dim is 257; it must be at most 256");
-  CHECK_THROWS_WITH(flash_backward_blocks<float>(0), "head_dim is 0; it must be at least 1");
-  CHECK_THROWS_AS(flash_backward_blocks<Half>(257), Unsupported);
+  CHECK_THROWS_WITH(task().flash_backward_blocks(0), "head_dim is 0; it must be at least 1");
+  CHECK_THROWS_AS(task<Half>().flash_backward_blocks(257), Unsupported);
   // Rows that all lie at one place take no memory.
   constexpr Index kLong = Index{1} << 31;
   const Call one({1, 1, 1, 1, 1});
   AttentionBackward<float> endless = one.tensors.pass();
   for (auto* x : {&endless.k, &endless.v}) *x = {x->data(), {1, 1, kLong, 1}, {0, 0, 0, 1}};
-  CHECK_THROWS_WITH(flash_backward_dq_cuda(endless, one.delta.in_call()),
+  CHECK_THROWS_WITH(task().flash_backward_dq_cuda(endless, one.delta.in_call()),
                     "keys is 2147483648; it must be at most 2147483647");
 }
 
@@ -106,12 +112,12 @@ TEST_CASE(
     const std::vector<float> want = call.gradients();
     device::set_shared_memory_limit(std::size_t{64} << 10);
     CHECK_NOTHROW(call.run({.causal = true}));
-    const FlashBackwardBlocks blocks = flash_backward_blocks<float>(head_dim);
+    const FlashBackwardBlocks blocks = task().flash_backward_blocks(head_dim);
     device::set_shared_memory_limit(std::nullopt);
     CAPTURE(head_dim, blocks.own, blocks.streamed);
     // On the emulator, and for heads of 32, the blocks that have room anywhere are all there is.
     const bool one_size = head_dim == 32 || device::is_emulated();
-    CHECK((one_size || blocks.own < flash_backward_blocks<float>(head_dim).own));
+    CHECK((one_size || blocks.own < task().flash_backward_blocks(head_dim).own));
     // Other blocks add in another order: a few units in the last place of sums of up to 150 terms,
     // some of them large.
     double largest = 0, error = 0;
@@ -124,7 +130,7 @@ TEST_CASE(
     CHECK(error <= 1e-5 * largest);
   }
   device::set_shared_memory_limit(std::size_t{16} << 10);
-  CHECK_THROWS_WITH(flash_backward_blocks<float>(64),
+  CHECK_THROWS_WITH(task().flash_backward_blocks(64),
                     "no configuration for a head_dim of 64 has room in the 16384 bytes of shared "
                     "memory that a block may have on this GPU");
   device::set_shared_memory_limit(std::nullopt);

@@ -1,3 +1,5 @@
+#include <dlfcn.h>
+
 #include "common/cuda/device_tensor.hpp"
 #include "emulator/run/simt.hpp"
 #include "mutants/mutants.hpp"
@@ -16,6 +18,14 @@ std::string error_of(const std::function<void()>& run) {
 }
 
 }  // namespace
+
+std::vector<Mutant> mutants_in(const std::string& library, const char* name) {
+  void* const found = dlsym(dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL), name);
+  if (found == nullptr) throw Error(library + " has no " + name);
+  std::vector<Mutant> list;
+  reinterpret_cast<void (*)(std::vector<Mutant>&)>(found)(list);
+  return list;
+}
 
 std::vector<std::string> judge(const std::function<void()>& run) {
   const simt::Schedule schedules[] = {

@@ -19,9 +19,11 @@ struct Mutant {
   int* switched_off;   // of its file: the number of the call that is left out; -1 if none is
 };
 
-// The calls that are compiled for the emulator, of the file that a test is about: what of_FILE()
-// returns, which its copy defines.
+// The calls that are compiled for the emulator, of the file that a test is about: what
+// flash_mutants_FILE() gives, which its copy defines.
 std::vector<Mutant> all();
+// The same of a library that is not linked: by the name of its function.
+std::vector<Mutant> mutants_in(const std::string& library, const char* name);
 
 // Runs the kernels of the file, so that every one of its barriers matters.
 void run_kernels();

@@ -6,7 +6,7 @@
 A mutant is the file without one call of a barrier, fence or wait, or with one atomicAdd() as an
 ordinary addition. All mutants are in one copy, which is compiled once: each such call has a number,
 and the copy skips the call whose number is flash::mutants::switched_off, a variable of the copy.
-The copy also defines flash::mutants::of_KERNELS(), the list of the calls. It has the line numbers
+The copy also defines flash_mutants_KERNELS(), which gives the list of the calls. It has the line numbers
 and the name of the original, so that the emulator reports places in the original.
 
 If the checks cannot notice that a barrier is missing, say so in a comment on its line:
@@ -73,8 +73,9 @@ namespace flash::mutants {{ static int switched_off = -1; }}
 #line 1 {json.dumps(name)}
 {copy}
 namespace flash::mutants {{
-FLASH_EXPORT std::vector<Mutant> of_{Path(name).name.split(".")[0]}() {{
-  return {{
+extern "C" FLASH_EXPORT void flash_mutants_{Path(name).name.split(".")[0]}(
+    std::vector<Mutant>& list) {{
+  list = {{
 {entries}
   }};
 }}

@@ -4,7 +4,7 @@
 
 namespace flash::mutants {
 
-FLASH_EXPORT std::vector<Mutant> of_sample();
+extern "C" FLASH_EXPORT void flash_mutants_sample(std::vector<Mutant>& list);
 
 // Launches the kernel of sample.cu.
 FLASH_EXPORT const char* run_sample();

@@ -8,7 +8,11 @@
 
 using namespace flash::mutants;
 
-std::vector<Mutant> flash::mutants::all() { return of_sample(); }
+std::vector<Mutant> flash::mutants::all() {
+  std::vector<Mutant> list;
+  flash_mutants_sample(list);
+  return list;
+}
 
 TEST_CASE("the calls of a file that the emulator runs are numbered, with line, text and excuse") {
   std::ostringstream list;

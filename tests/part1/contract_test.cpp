@@ -10,10 +10,12 @@
 using namespace flash;
 using namespace flash::part1;
 
+static const TaskLibraries tasks = all_passes().tasks;
+
 TEST_CASE("fused_softmax_matmul refuses what does not fit, in one line") {
   const auto run = [](Shape<3> x, Shape<3> v, Shape<3> out, SoftmaxMatmulBlocks blocks = {}) {
     Tensor<float, 3> a(x), b(v), c(out);
-    fused_softmax_matmul({a.view(), b.view(), c.view()}, blocks);
+    tasks.library<FusedCpuTask>()->fused_softmax_matmul({a.view(), b.view(), c.view()}, blocks);
   };
   const Shape<3> x{2, 3, 4}, v{2, 4, 5}, out{2, 3, 5};
   CHECK_THROWS_WITH(run(x, v, out, {0, 16}), "block_1 is 0; it must be at least 1");
@@ -38,8 +40,9 @@ TEST_CASE("measure refuses numbers of passes that make no sense") {
     void synchronize() override {}
     double now_ms() override { return 0; }
   } nothing;
-  CHECK_THROWS_WITH(measure(nothing, nothing, -1, 1), "warmups is -1; it must be at least 0");
-  CHECK_THROWS_WITH(measure(nothing, nothing, 0, 0), "passes is 0; it must be at least 1");
+  const auto task = tasks.library<MeasureTask>();
+  CHECK_THROWS_WITH(task->measure(nothing, nothing, -1, 1), "warmups is -1; it must be at least 0");
+  CHECK_THROWS_WITH(task->measure(nothing, nothing, 0, 0), "passes is 0; it must be at least 1");
 }
 
 TEST_CASE("the bound leaves out what is wrong: one key of many missed, or one counted twice") {
@@ -49,7 +52,7 @@ TEST_CASE("the bound leaves out what is wrong: one key of many missed, or one co
       Tensor<float, 3> scores = packed(pass.x);
       for (Index i = 0; i < scores.extent(1) && hidden >= 0; ++i) scores(0, i, hidden) = -INFINITY;
       pass.x = scores.view();
-      fused_softmax_matmul(pass, blocks);
+      tasks.library<FusedCpuTask>()->fused_softmax_matmul(pass, blocks);
     });
   };
   CHECK(judge(problem, 1, without_key(-1)).pass);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "common/all_passes.hpp"
 #include "harness/cases/attention_case.hpp"
 #include "harness/catch.hpp"
 #include "harness/needs_gpu.hpp"
@@ -14,6 +15,11 @@ using flash::harness::ContainsSubstring;
 namespace {
 
 template <class T>
+const FlashForwardCudaFunctions<T>& task() {
+  return all_passes().tasks.library<FlashForwardCudaTask>()->of<T>();
+}
+
+template <class T>
 struct Call : harness::ForwardCall<T> {
   explicit Call(const AttentionShape& shape) : harness::ForwardCall<T>({.shape = shape}, 1) {}
 
@@ -21,14 +27,14 @@ struct Call : harness::ForwardCall<T> {
            const std::optional<FlashForwardConfig>& config = std::nullopt) const {
     AttentionForward<T> pass = this->tensors.pass();
     pass.options = options;
-    flash_attention_forward_cuda(pass, config);
+    task<T>().flash_attention_forward_cuda(pass, config);
   }
 };
 
 template <class T>
 void check_configurations() {
   for (const Index head_dim : {1, 32, 33, 64, 128, 129, 256, 257, 1024}) {
-    const auto configs = flash_attention_forward_configs<T>(head_dim);
+    const auto configs = task<T>().flash_attention_forward_configs(head_dim);
     CAPTURE(head_dim);
     REQUIRE(!configs.empty());
     for (const FlashForwardConfig& config : configs) {
@@ -36,8 +42,9 @@ void check_configurations() {
       CHECK((config.head_dim <= 32 || config.head_dim < 2 * head_dim));
     }
   }
-  CHECK_THROWS_WITH(flash_attention_forward_configs<T>(0), "head_dim is 0; it must be at least 1");
-  CHECK_THROWS_AS(flash_attention_forward_configs<T>(1025), Unsupported);
+  CHECK_THROWS_WITH(task<T>().flash_attention_forward_configs(0),
+                    "head_dim is 0; it must be at least 1");
+  CHECK_THROWS_AS(task<T>().flash_attention_forward_configs(1025), Unsupported);
 }
 
 }  // namespace
@@ -57,7 +64,7 @@ TEST_CASE("shapes that do not fit are named") {
   const auto refusal = [&](auto change, const char* text) {
     AttentionForward<float> pass = right.tensors.pass();
     change(pass);
-    CHECK_THROWS_WITH(flash_attention_forward_cuda(pass), text);
+    CHECK_THROWS_WITH(task<float>().flash_attention_forward_cuda(pass, {}), text);
   };
   const auto &x = right.tensors, &y = other.tensors;
   refusal([&](auto& pass) { pass.v = x.q.in_call(); },
@@ -107,8 +114,8 @@ TEST_CASE("without a GPU the call is an error, and the outputs stay as they are"
   Tensor<float, 3> lse(shape.of_rows());
   std::fill_n(out.data(), out.size(), 7.0f);
   const auto call = [&](const std::optional<FlashForwardConfig>& config) {
-    flash_attention_forward_cuda<float>({q.view(), k.view(), k.view(), out.view(), lse.view()},
-                                        config);
+    task<float>().flash_attention_forward_cuda(
+        {q.view(), k.view(), k.view(), out.view(), lse.view()}, config);
   };
   CHECK_THROWS_AS(call(std::nullopt), CudaError);
   CHECK_THROWS_AS(call(FlashForwardConfig{64, 128, 64, 4}), CudaError);

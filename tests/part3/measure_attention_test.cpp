@@ -1,6 +1,7 @@
 // What measure_attention refuses, and the words of its status.
 #include "part3_flash_cuda/measure_attention.hpp"
 
+#include "common/all_passes.hpp"
 #include "harness/catch.hpp"
 
 using namespace flash;
@@ -16,9 +17,10 @@ TEST_CASE("measure_attention refuses numbers of passes that make no sense") {
     void synchronize() override {}
     double now_ms() override { return 0; }
   } nothing;
-  CHECK_THROWS_WITH(measure_attention(nothing, nothing, -1, 1),
+  const auto task = all_passes().tasks.library<MeasureAttentionTask>();
+  CHECK_THROWS_WITH(task->measure_attention(nothing, nothing, -1, 1),
                     "warmups is -1; it must be at least 0");
-  CHECK_THROWS_WITH(measure_attention(nothing, nothing, 0, 0),
+  CHECK_THROWS_WITH(task->measure_attention(nothing, nothing, 0, 0),
                     "passes is 0; it must be at least 1");
 }
 

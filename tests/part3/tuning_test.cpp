@@ -7,6 +7,7 @@
 #include <iterator>
 #include <optional>
 
+#include "common/all_passes.hpp"
 #include "harness/cases/attention_case.hpp"
 #include "harness/catch.hpp"
 #include "harness/needs_gpu.hpp"
@@ -56,6 +57,10 @@ double second_is_fastest(const FlashForwardConfig& config) { return config == kC
 double nobody_asks(const FlashForwardConfig& config) {
   FAIL("timed again: " + to_string(config));
   return 0;
+}
+
+const FlashForwardCudaFunctions<float>& task() {
+  return all_passes().tasks.library<FlashForwardCudaTask>()->of<float>();
 }
 
 struct Call : harness::ForwardCall<float> {
@@ -152,10 +157,11 @@ TEST_CASE("a forced configuration is taken, and one that is not compiled is refu
   Call call;
   const auto forced = [&](const char* name) {
     const Variable variable("FLASH_FORWARD_CONFIG", name);
-    return call.out_of(flash_attention_forward_tuned_cuda<float>);
+    return call.out_of([](const auto& pass) { flash_attention_forward_tuned_cuda(task(), pass); });
   };
   const auto asked_for = [&](const FlashForwardConfig& config) {
-    return call.out_of([&](const auto& pass) { flash_attention_forward_cuda(pass, config); });
+    return call.out_of(
+        [&](const auto& pass) { task().flash_attention_forward_cuda(pass, config); });
   };
   const auto same = [](const Tensor<float, 4>& a, const Tensor<float, 4>& b) {
     return std::equal(a.data(), a.data() + a.size(), b.data());
@@ -175,7 +181,7 @@ TEST_CASE("the tuned forward pass is right, the first time and the second") {
   const Variable variable("FLASH_TUNING_FILE", (folder.path / "tuning.txt").string());
   for (int time = 0; time < 2; ++time) {
     Call call;
-    flash_attention_forward_tuned_cuda(call.tensors.pass());
+    flash_attention_forward_tuned_cuda(task(), call.tensors.pass());
     CHECK(call.verdict().text == "");
   }
   CHECK((device::is_emulated() ||
