@@ -219,11 +219,11 @@ function(flash_task part name file)
   endforeach()
 endfunction()
 
-# ---- how a library is compiled ------------------------------------------------------------------------------------------------
+# ---- how a library is compiled ------------------------------------------------------------------------
 
-# Other files are compiled in the place of a task's or a rung's: submissions, the zoo's programs, a rung with other tiles. How, is
-# in BUILD/libraries.LANGUAGE.json (tools/lab/libraries.py), with the options that CMake computes for a library. This function
-# enters a FILE of a LIBRARY there.
+# Other files are compiled in the place of a task's or a rung's: submissions, the zoo's programs, a
+# rung with other tiles. How, is in BUILD/libraries.LANGUAGE.json (tools/lab/libraries.py), with the
+# options that CMake computes for a library. This function enters a FILE of a LIBRARY there.
 string(TOUPPER ${CMAKE_BUILD_TYPE} flash_build_type)
 function(flash_list_library library backend file)
   set(language CXX)
@@ -235,18 +235,20 @@ function(flash_list_library library backend file)
       list(APPEND options -ccbin=${CMAKE_CUDA_HOST_COMPILER})
     endif()
   elseif(NOT backend STREQUAL "cpu")
-    set(options -x c++ -include cuda_runtime.h) # CMake gives the compiler a file that includes the two
+    set(options -x c++ -include cuda_runtime.h) # CMake's own file includes the two
   endif()
-  separate_arguments(flags UNIX_COMMAND "${CMAKE_${language}_FLAGS} ${CMAKE_${language}_FLAGS_${flash_build_type}}")
-  list(APPEND options ${CMAKE_${language}20_STANDARD_COMPILE_OPTION} ${flags} ${CMAKE_${language}_COMPILE_OPTIONS_PIC}
-    ${CMAKE_${language}_COMPILE_OPTIONS_VISIBILITY}hidden ${CMAKE_${language}_COMPILE_OPTIONS_VISIBILITY_INLINES_HIDDEN}
+  set(cmake CMAKE_${language})
+  separate_arguments(flags UNIX_COMMAND "${${cmake}_FLAGS} ${${cmake}_FLAGS_${flash_build_type}}")
+  list(APPEND options ${${cmake}20_STANDARD_COMPILE_OPTION} ${flags} ${${cmake}_COMPILE_OPTIONS_PIC}
+    ${${cmake}_COMPILE_OPTIONS_VISIBILITY}hidden ${${cmake}_COMPILE_OPTIONS_VISIBILITY_INLINES_HIDDEN}
     $<TARGET_PROPERTY:${library},COMPILE_OPTIONS>)
   set(definitions $<TARGET_PROPERTY:${library},COMPILE_DEFINITIONS>)
   set(includes $<TARGET_PROPERTY:${library},INCLUDE_DIRECTORIES>)
   set(link $<TARGET_PROPERTY:${library},LINK_OPTIONS>)
   set(architectures $<TARGET_PROPERTY:${library},CUDA_ARCHITECTURES>)
   set(entry "\"file\": \"${file}\", \"backend\": \"${backend}\"")
-  string(APPEND entry ",\n  \"compiler\": \"${CMAKE_${language}_COMPILER}\", \"linker\": \"${CMAKE_CXX_COMPILER}\"")
+  string(APPEND entry ",\n  \"compiler\": \"${${cmake}_COMPILER}\"")
+  string(APPEND entry ",\n  \"linker\": \"${CMAKE_CXX_COMPILER}\"")
   foreach(list options definitions includes link architectures)
     string(APPEND entry ",\n  \"${list}\": [\"$<JOIN:$<REMOVE_DUPLICATES:${${list}}>,\", \">\"]")
   endforeach()

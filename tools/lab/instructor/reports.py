@@ -7,7 +7,6 @@ Whatever comes from a submission is text, and is escaped.
 import csv
 import io
 import json
-import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Sequence
