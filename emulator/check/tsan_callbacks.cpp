@@ -39,9 +39,9 @@ extern "C" {
 #define FLASH_READ_AND_WRITE(prefix, bytes)                \
   FLASH_ACCESS(__tsan_##prefix##read##bytes, bytes, false) \
   FLASH_ACCESS(__tsan_##prefix##write##bytes, bytes, true)
-#define FLASH_ACCESSES(bytes)             \
-  FLASH_READ_AND_WRITE(, bytes)           \
-  FLASH_READ_AND_WRITE(volatile_, bytes)  \
+#define FLASH_ACCESSES(bytes)            \
+  FLASH_READ_AND_WRITE(, bytes)          \
+  FLASH_READ_AND_WRITE(volatile_, bytes) \
   FLASH_READ_AND_WRITE(unaligned_, bytes)
 FLASH_ACCESSES(1)
 FLASH_ACCESSES(2)

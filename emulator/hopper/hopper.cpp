@@ -36,7 +36,12 @@ std::uint32_t shared_address_of(Worker& worker, const void* memory, const char* 
 // ---- device/hopper.hpp --------------------------------------------------------------------------
 
 namespace {
-Hopper& hopper(const char* what = __builtin_FUNCTION()) { return running_worker(what).hopper(); }
+// Of the running block; made when it first asks for it.
+Hopper& hopper(const char* what = __builtin_FUNCTION()) {
+  Worker& worker = running_worker(what);
+  if (worker.units() == nullptr) worker.set_units(std::make_unique<Hopper>(worker));
+  return static_cast<Hopper&>(*worker.units());
+}
 }  // namespace
 
 void tma_wait(int groups, bool complete) { hopper().tma.wait(groups, complete); }
@@ -50,7 +55,7 @@ namespace ptx {
 
 std::uint32_t shared_address(const void* memory) {
   return shared_address_of(running_worker("shared_address()"), memory, "shared_address()",
-                                 FLASH_HERE);
+                           FLASH_HERE);
 }
 
 void init(Barrier& barrier, int arrivals) {
@@ -77,7 +82,7 @@ void tma_commit() { hopper().tma.commit(); }
 MatrixDescriptor matrix_descriptor(const void* tile, int leading, int stride) {
   const auto encode = [](int bytes) { return static_cast<std::uint64_t>((bytes & 0x3ffff) >> 4); };
   const std::uint32_t address = shared_address_of(running_worker("matrix_descriptor()"), tile,
-                                                        "matrix_descriptor()", FLASH_HERE);
+                                                  "matrix_descriptor()", FLASH_HERE);
   return {encode(static_cast<int>(address)) | encode(leading) << 16 | encode(stride) << 32 |
           std::uint64_t{1} << 62};
 }
@@ -91,8 +96,8 @@ void arrive_named(int id, int threads, Site site) {
   hopper().named_barriers.come("arrive_named", id, threads, false, site);
 }
 void fence_proxy_async() {
-  if (Checker* const checker = running_worker("fence_proxy_async()").checker())
-    checker->proxy_fence();
+  if (Checker* const checker = Checker::of(running_worker("fence_proxy_async()")))
+    checker->clocks().proxy_fence();
 }
 
 }  // namespace ptx

@@ -8,25 +8,21 @@
 #include "emulator/hopper/tma.hpp"
 #include "emulator/hopper/warpgroup.hpp"
 #include "emulator/hopper/wgmma.hpp"
+#include "emulator/run/observers.hpp"
 
 namespace flash::simt {
 
-class Worker;
-
-class Hopper {
+class Hopper final : public Units {
  public:
   explicit Hopper(Worker& worker) : worker_(worker) {}
 
-  // The running thread is about to return; block_ends(): as the last one of its block.
-  void thread_returns();
-  void block_ends() {
+  void thread_returns() override;
+  void block_ends() override {
     mbarriers.block_ends();
     registers.block_ends();
   }
-  // Nobody can go on: lets the next thing happen that needs no thread. False if there is none.
-  bool something_completes() { return tma.land_waited_for(); }
-  // Ends the kernel with a finding if threads wait for what will not happen.
-  void explain_deadlock();
+  bool something_completes() override { return tma.land_waited_for(); }
+  void explain_deadlock() override;
 
  private:
   Worker& worker_;

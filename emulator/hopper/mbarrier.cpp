@@ -21,7 +21,7 @@ Mbarrier& Mbarriers::find(const void* address, const char* what, std::uintptr_t 
   if (found == barriers_.end())
     worker_.fail_at(kWrongArgument, pc, what, " uses ", shared_text(worker_, address),
                     ", where init() has not made a barrier.");
-  if (Checker* const checker = worker_.checker())
+  if (Checker* const checker = Checker::of(worker_))
     checker->access_by_emulator(address, sizeof(std::uint64_t), false, pc);
   return found->second;
 }
@@ -35,7 +35,7 @@ void Mbarriers::init(const void* address, int arrivals, std::uintptr_t pc) {
   if (arrivals < 1 || arrivals > kMost)
     worker_.fail_at(kWrongArgument, pc, "init(): a phase has 1 to ", kMost,
                     " arrivals; this one is to have ", arrivals, ".");
-  if (Checker* const checker = worker_.checker())
+  if (Checker* const checker = Checker::of(worker_))
     checker->access_by_emulator(address, sizeof(std::uint64_t), true, pc);
   Mbarrier barrier{.address = address, .arrivals = arrivals, .missing = arrivals};
   barrier.initializer = worker_.thread_number();
@@ -49,7 +49,8 @@ void Mbarriers::fence_init() {
   for (auto& [address, barrier] : barriers_)
     if (barrier.initializer == worker_.thread_number() && !barrier.known_to_tma) {
       barrier.known_to_tma = true;
-      if (Checker* const checker = worker_.checker()) barrier.fence_time = checker->now();
+      if (Checker* const checker = Checker::of(worker_))
+        barrier.fence_time = checker->clocks().now();
     }
 }
 
@@ -58,7 +59,7 @@ void Mbarriers::arrive(const void* address, int bytes, std::uintptr_t pc) {
   if (bytes < 0 || barrier.bytes + bytes > kMost)
     worker_.fail_at(kWrongArgument, pc, "arrive_expecting(): ", barrier.bytes + bytes,
                     " bytes are announced for one phase; 0 to ", kMost, " can be.");
-  if (Checker* const checker = worker_.checker()) checker->release(barrier.clock);
+  if (Checker* const checker = Checker::of(worker_)) checker->clocks().release(barrier.clock);
   barrier.bytes += bytes;
   barrier.uncovered += bytes;
   --barrier.missing;
@@ -80,7 +81,8 @@ void Mbarriers::end_phase_if_complete(Mbarrier& barrier) {
 // A thread is told that the last phase has ended.
 void Mbarriers::see_end(Mbarrier& barrier, unsigned thread) {
   barrier.ended_copies = 0;
-  if (Checker* const checker = worker_.checker()) checker->acquire(thread, barrier.ended_clock);
+  if (Checker* const checker = Checker::of(worker_))
+    checker->clocks().acquire(thread, barrier.ended_clock);
 }
 
 void Mbarriers::wait(const void* address, int parity, Site site, std::uintptr_t pc) {
@@ -101,21 +103,23 @@ Mbarrier& Mbarriers::start_copy(const void* address, int bytes, std::uintptr_t p
                     "and is announced before its copy starts.");
   barrier.uncovered -= bytes;
   barrier.copies = pc;
-  Checker* const checker = worker_.checker();
+  Checker* const checker = Checker::of(worker_);
   if (!barrier.known_to_tma ||
-      (checker != nullptr && !checker->is_ordered(barrier.fence_time, barrier.initializer)))
+      (checker != nullptr &&
+       !checker->clocks().before_me(barrier.fence_time, barrier.initializer, false)))
     worker_.fail_at(kFence, pc, "tma_load() uses ", shared_text(worker_, address),
                     ", made by init() at ",
                     place_text(locate(worker_.launch().module, barrier.initialized_at)),
                     ": the thread that called init() calls fence_barrier_init() behind it, "
                     "and then all threads meet.");
-  if (checker != nullptr && barrier.agent == 0) barrier.agent = checker->new_agent("tma_load()");
+  if (checker != nullptr && barrier.agent == 0)
+    barrier.agent = checker->clocks().new_agent("tma_load()");
   return barrier;
 }
 
 void Mbarriers::land(Mbarrier& barrier, int bytes, std::uint32_t time) {
-  if (Checker* const checker = worker_.checker())
-    checker->learn(barrier.clock, barrier.agent, time);
+  if (Checker* const checker = Checker::of(worker_))
+    checker->clocks().learn(barrier.clock, barrier.agent, time);
   barrier.bytes -= bytes;
   end_phase_if_complete(barrier);
 }

@@ -104,12 +104,12 @@ void Tma::load(void* to, const void* map, const void* barrier, const BoxPlace& p
                std::uintptr_t pc) {
   const Box box = checked_box("tma_load()", map, to, place, pc);
   Load load{box, &mbarriers_.start_copy(barrier, static_cast<int>(box.bytes()), pc), 0};
-  if (Checker* const checker = worker_.checker()) {
+  if (Checker* const checker = Checker::of(worker_)) {
     box.for_each_row([&](const char* memory, std::size_t, std::size_t begin_, std::size_t end) {
       for (std::size_t i = begin_; memory != nullptr && i < end; i += 64)
         checker->access(memory + (i - begin_), std::min<std::size_t>(64, end - i), false, pc);
     });
-    const Checker::AsyncStep step = checker->async_step(load.barrier->agent, false, pc);
+    const AsyncStep step = checker->clocks().async_step(load.barrier->agent, false, pc);
     checker->async_write_starts(step, box.shared, box.bytes());
     load.time = step.time;
   }
@@ -121,7 +121,7 @@ void Tma::load(void* to, const void* map, const void* barrier, const BoxPlace& p
 
 void Tma::land(const Load& load) {
   load.box.load();
-  if (Checker* const checker = worker_.checker())
+  if (Checker* const checker = Checker::of(worker_))
     checker->async_write_ends(load.box.shared, load.box.bytes());
   mbarriers_.land(*load.barrier, static_cast<int>(load.box.bytes()), load.time);
 }
@@ -155,7 +155,7 @@ void Tma::store(const void* map, const void* from, const BoxPlace& place, std::u
                     at[1], ", head ", at[2], ", batch ", at[3],
                     ". None of them may be negative: on a GPU this is an illegal instruction. "
                     "Only a tma_load() may begin before the tensor; it reads zeros there.");
-  if (worker_.checker() != nullptr) check(store, thread);
+  if (worker_.checks() != nullptr) check(store, thread);
   if (!worker_.prefers_late()) {
     read(store);
     write(store);
@@ -165,22 +165,22 @@ void Tma::store(const void* map, const void* from, const BoxPlace& place, std::u
 
 // The checks of what the store reads, and of what it writes.
 void Tma::check(Store& store, Thread& thread) const {
-  Checker& checker = *worker_.checker();
+  Checker& checker = *Checker::of(worker_);
   const Box& box = store.box;
   if (thread.reader == 0) {
-    thread.reader = checker.new_agent("tma_store()");
-    thread.writer = checker.new_agent("tma_store()");
+    thread.reader = checker.clocks().new_agent("tma_store()");
+    thread.writer = checker.clocks().new_agent("tma_store()");
   }
-  const Checker::AsyncStep reads = checker.async_step(thread.reader, false, box.pc);
+  const AsyncStep reads = checker.clocks().async_step(thread.reader, false, box.pc);
   box.for_each_row([&](const char* memory, std::size_t row, std::size_t begin, std::size_t end) {
     for (std::size_t i = begin, next; memory != nullptr && i < end; i = next) {
       next = std::min(i / 16 * 16 + 16, end);
-      checker.async_access(reads, box.in_shared(row, i), next - i, Checker::Kind::kRead);
+      checker.async_access(reads, box.in_shared(row, i), next - i, AccessKind::kRead);
     }
   });
-  const Checker::AsyncStep writes = checker.async_step(thread.writer, false, box.pc);
+  const AsyncStep writes = checker.clocks().async_step(thread.writer, false, box.pc);
   box.for_each_row([&](const char* memory, std::size_t, std::size_t begin, std::size_t end) {
-    if (memory != nullptr) checker.async_access(writes, memory, end - begin, Checker::Kind::kWrite);
+    if (memory != nullptr) checker.async_access(writes, memory, end - begin, AccessKind::kWrite);
   });
   store.read_time = reads.time;
   store.write_time = writes.time;
@@ -205,9 +205,10 @@ void Tma::wait(int groups, bool complete) {
     read(store);
     store.source_is_free = true;
     if (complete) write(store);
-    if (Checker* const checker = worker_.checker()) {
-      checker->learn(worker_.thread_number(), thread.reader, store.read_time);
-      if (complete) checker->learn(worker_.thread_number(), thread.writer, store.write_time);
+    if (Checker* const checker = Checker::of(worker_)) {
+      checker->clocks().learn(worker_.thread_number(), thread.reader, store.read_time);
+      if (complete)
+        checker->clocks().learn(worker_.thread_number(), thread.writer, store.write_time);
     }
   }
   std::erase_if(thread.stores,

@@ -83,8 +83,8 @@ void NamedBarriers::come(const char* name, int id, int threads, bool waits, Site
     wrong("barrier ", id, " has ", threads, " threads here, and ", barrier.threads,
           " for those that have come at ", place_text(location_of(barrier.site)));
   }
-  Checker* const checker = worker_.checker();
-  if (checker != nullptr) checker->release(barrier.clock);
+  Checker* const checker = Checker::of(worker_);
+  if (checker != nullptr) checker->clocks().release(barrier.clock);
   const unsigned self = worker_.thread_number();
   if (waits) barrier.waiting.push_back(self);
   if (++barrier.arrived < barrier.threads) {
@@ -92,7 +92,7 @@ void NamedBarriers::come(const char* name, int id, int threads, bool waits, Site
     return;
   }
   for (const unsigned thread : barrier.waiting) {
-    if (checker != nullptr) checker->acquire(thread, barrier.clock);
+    if (checker != nullptr) checker->clocks().acquire(thread, barrier.clock);
     if (thread != self) worker_.wake(thread);
   }
   barrier = {};

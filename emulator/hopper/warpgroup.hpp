@@ -10,12 +10,11 @@
 
 #include "emulator/check/clocks.hpp"
 #include "emulator/headers/device/kernel_interface.hpp"
+#include "emulator/run/worker.hpp"
 
 namespace flash::simt {
 
-class Worker;
-
-inline constexpr unsigned kWarpgroupSize = 128, kMostWarpgroups = 1024 / kWarpgroupSize;
+inline constexpr unsigned kMostWarpgroups = kMostThreads / kWarpgroupSize;
 
 // Operations that all threads of a warpgroup come to.
 class Meetings {

@@ -7,8 +7,8 @@
 
 #include "common/half.hpp"
 #include "emulator/check/checker.hpp"
-#include "emulator/hopper/hopper.hpp"
 #include "emulator/headers/device/tensor_sum.hpp"
+#include "emulator/hopper/hopper.hpp"
 #include "emulator/run/worker.hpp"
 
 namespace flash::simt {
@@ -106,7 +106,7 @@ void Wgmma::issue(const WgmmaCall& call, std::uintptr_t pc) {
   };
   if (call.a_registers == nullptr) check_descriptor("A", call.a);
   check_descriptor("B", call.b);
-  if (worker_.checker() != nullptr) check(warpgroup, call, pc);
+  if (worker_.checks() != nullptr) check(warpgroup, call, pc);
 
   Product product{call, &accumulator_of(warpgroup, call), {}, pc};
   Accumulator& d = *product.d;
@@ -143,7 +143,7 @@ Wgmma::Accumulator& Wgmma::accumulator_of(Warpgroup& warpgroup, const WgmmaCall&
 
 // What the product reads, and the registers that it uses.
 void Wgmma::check(Warpgroup& warpgroup, const WgmmaCall& call, std::uintptr_t pc) {
-  Checker& checker = *worker_.checker();
+  Checker& checker = *Checker::of(worker_);
   const unsigned first = meetings_.first();
   const std::uint64_t number = warpgroup.threads[0].issued;
   for (unsigned i = 0; i < kWarpgroupSize; ++i) {
@@ -154,10 +154,10 @@ void Wgmma::check(Warpgroup& warpgroup, const WgmmaCall& call, std::uintptr_t pc
       checker.use_registers(first + i, its.a_registers, 4 * sizeof(std::uint32_t), false, number,
                             pc);
   }
-  if (warpgroup.agent == 0) warpgroup.agent = checker.new_agent("wgmma()");
-  const Checker::AsyncStep step = checker.async_step(warpgroup.agent, true, pc);
+  if (warpgroup.agent == 0) warpgroup.agent = checker.clocks().new_agent("wgmma()");
+  const AsyncStep step = checker.clocks().async_step(warpgroup.agent, true, pc);
   const auto read = [&](const char* operand, std::uint32_t address) {
-    checker.async_access(step, tile_memory(call, operand, address), 16, Checker::Kind::kRead);
+    checker.async_access(step, tile_memory(call, operand, address), 16, AccessKind::kRead);
   };
   if (call.a_registers == nullptr)
     for_each_chunk_by_rows(Descriptor(call.a), 64,
@@ -167,7 +167,7 @@ void Wgmma::check(Warpgroup& warpgroup, const WgmmaCall& call, std::uintptr_t pc
 }
 
 void Wgmma::fence() {
-  if (Checker* const checker = worker_.checker())
+  if (Checker* const checker = Checker::of(worker_))
     checker->registers_of(worker_.thread_number()).fence();
 }
 
@@ -187,8 +187,8 @@ void Wgmma::wait(int groups) {
     make(warpgroup.products.front());
     warpgroup.products.pop_front();
   }
-  if (Checker* const checker = worker_.checker(); checker != nullptr && upto > 0) {
-    checker->learn(worker_.thread_number(), warpgroup.agent, warpgroup.times[upto - 1]);
+  if (Checker* const checker = Checker::of(worker_); checker != nullptr && upto > 0) {
+    checker->clocks().learn(worker_.thread_number(), warpgroup.agent, warpgroup.times[upto - 1]);
     checker->registers_of(worker_.thread_number()).end_products(upto);
   }
   const unsigned lane = lane_of_warpgroup();

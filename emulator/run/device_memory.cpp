@@ -1,11 +1,10 @@
 // Implements device_memory.hpp.
 #include "emulator/run/device_memory.hpp"
 
-#include <algorithm>
-
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 

@@ -9,7 +9,7 @@
 #include <memory>
 #include <mutex>
 
-#include "emulator/check/shadow.hpp"
+#include "emulator/run/shadow.hpp"
 
 namespace flash::simt {
 

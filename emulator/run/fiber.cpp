@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <new>
 
-#include "emulator/check/shadow.hpp"
+#include "emulator/run/shadow.hpp"
 
 namespace flash::simt {
 

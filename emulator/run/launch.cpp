@@ -11,7 +11,6 @@
 #include <thread>
 
 #include "common/error.hpp"
-#include "emulator/check/checker.hpp"
 #include "emulator/run/device_memory.hpp"
 #include "emulator/run/faults.hpp"
 #include "emulator/run/runtime.hpp"
@@ -233,11 +232,11 @@ std::string first_finding() {
   return state().first_finding;
 }
 
-std::uint64_t shared_reads() { return Checker::shared_reads; }
+std::uint64_t shared_reads() { return SharedMemory::reads; }
 
 void reset_counters() {
   DeviceMemory::instance().reset_traffic();
-  Checker::shared_reads = 0;
+  SharedMemory::reads = 0;
   const std::scoped_lock lock(state().mutex);
   state().first_finding.clear();
 }

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "emulator/headers/cuda_runtime_api.h"
 #include "emulator/run/device_memory.hpp"
 #include "emulator/run/faults.hpp"
-#include "emulator/headers/cuda_runtime_api.h"
 #include "emulator/run/module.hpp"
 #include "emulator/run/shared_memory.hpp"
 #include "emulator/run/simt.hpp"

@@ -260,8 +260,7 @@ CUDA_ATTACKS = {
       auto call = simt::KernelCall{}; call.checked = false; (void)simt::run(call);""" + _LAUNCH),
     "catches what the checks found": ("", "", "try { " + _LAUNCH + " } catch (...) {}"),
     "takes what the checks found": (
-        "namespace flash::simt { struct Finding; void take_findings(); }", "",
-        "try { " + _LAUNCH + " } catch (...) { simt::take_findings(); }"),
+        "", "", "try { " + _LAUNCH + " } catch (...) { simt::reset_counters(); }"),
     "resets what was found and moved": (
         "", "", "try { " + _LAUNCH + " } catch (...) {} device::reset_traffic();"),
     "forges what was moved": (_SYSCALL + _FORGED, "", _LAUNCH + """

@@ -1,6 +1,6 @@
 // What only Hopper has, on the emulator: the names of mbarrier.hpp, tma.hpp, wgmma.hpp,
-// warpgroup.hpp and shared_address.hpp of common/cuda, with the same meaning. The models behind them
-// are in emulator/hopper.
+// warpgroup.hpp and shared_address.hpp of common/cuda, with the same meaning. The models behind
+// them are in emulator/hopper.
 #pragma once
 
 #include <cstdint>
@@ -93,14 +93,14 @@ __forceinline__ void wgmma(float (&d)[N / 2], const A& a, MatrixDescriptor b, bo
   static_assert(N % 16 == 0 && N >= 16 && N <= 256, "common/cuda/wgmma_shapes.inc has no such N");
   static_assert(std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>);
   WgmmaCall call{.d = d,
-                       .a_registers = nullptr,
-                       .a = 0,
-                       .b = b.bits,
-                       .n = N,
-                       .is_half = std::is_same_v<T, Half>,
-                       .transpose_b = kTransposeB,
-                       .accumulate = accumulate,
-                       .site = site};
+                 .a_registers = nullptr,
+                 .a = 0,
+                 .b = b.bits,
+                 .n = N,
+                 .is_half = std::is_same_v<T, Half>,
+                 .transpose_b = kTransposeB,
+                 .accumulate = accumulate,
+                 .site = site};
   if constexpr (std::is_same_v<A, MatrixDescriptor>) {
     call.a = a.bits;
   } else {

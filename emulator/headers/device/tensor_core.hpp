@@ -102,8 +102,7 @@ void multiply(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&
 namespace flash::simt::ptx {
 
 template <bool TRANSPOSE = false>
-__forceinline__ void ldmatrix(std::uint32_t (&r)[4], const void* row,
-                              Site site = Site::here()) {
+__forceinline__ void ldmatrix(std::uint32_t (&r)[4], const void* row, Site site = Site::here()) {
   if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) misaligned("ldmatrix", site, row, 16);
   const uint4 words = *static_cast<const uint4*>(row);  // in the kernel's code: the checks see it
   MatrixRows slot{};
@@ -113,8 +112,7 @@ __forceinline__ void ldmatrix(std::uint32_t (&r)[4], const void* row,
 }
 
 template <bool TRANSPOSE = false>
-__forceinline__ void stmatrix(void* row, const std::uint32_t (&r)[4],
-                              Site site = Site::here()) {
+__forceinline__ void stmatrix(void* row, const std::uint32_t (&r)[4], Site site = Site::here()) {
   if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) misaligned("stmatrix", site, row, 16);
   MatrixRows slot{};
   for (int i = 0; i < 4; ++i) slot.result[i] = r[i];
@@ -129,8 +127,7 @@ inline void mma_m16n8k16_half(float (&d)[4], const std::uint32_t (&a)[4],
   multiply<PairOf16Bits<5>>(d, a, b, site);
 }
 inline void mma_m16n8k16_bfloat16(float (&d)[4], const std::uint32_t (&a)[4],
-                                  const std::uint32_t (&b)[2],
-                                  Site site = Site::here()) {
+                                  const std::uint32_t (&b)[2], Site site = Site::here()) {
   multiply<PairOf16Bits<8>>(d, a, b, site);
 }
 inline void mma_m16n8k8_tf32(float (&d)[4], const std::uint32_t (&a)[4],

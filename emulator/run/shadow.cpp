@@ -1,5 +1,5 @@
 // Implements shadow.hpp.
-#include "emulator/check/shadow.hpp"
+#include "emulator/run/shadow.hpp"
 
 #include <algorithm>
 #include <new>

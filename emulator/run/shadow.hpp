@@ -75,8 +75,8 @@ class ByteSet {
   LazyArray<std::uint64_t> words_;
 };
 
-// One access. `time` is the Checker's clock, which never goes back, so that it also identifies the
-// block and the launch.
+// One access. `time` is the clock of the checks, which never goes back, so that it also identifies
+// the block and the launch.
 struct Access {
   std::uint32_t time = 0;  // when the thread last synchronized; 0: no access
   std::uint32_t pc = 0;    // offset in the kernel's module
@@ -93,8 +93,9 @@ struct alignas(32) Cell {
   std::uint32_t pc[3];
   std::uint16_t who[3];  // the thread's number; the highest bit: atomically
 
+  unsigned actor(int slot) const { return who[slot] & 0x7fffu; }
   Access get(int slot) const {
-    return {time[slot], pc[slot], static_cast<std::uint16_t>(who[slot] & 0x7fff),
+    return {time[slot], pc[slot], static_cast<std::uint16_t>(actor(slot)),
             (who[slot] & 0x8000) != 0};
   }
   void set(int slot, const Access& access) {
