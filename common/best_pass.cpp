@@ -26,7 +26,8 @@ void add_best(PassList<Pass>& passes, DeviceKind device) {
   const auto choice = std::make_shared<Choice<Pass>>();
   for (const Entry<Pass>& pass : passes.entries()) {
     const bool is_rung = std::isdigit(static_cast<unsigned char>(pass.name[0]));
-    if (pass.device == device && pass.best && !pass.only_as_pair && (is_rung || pass.name == "flash"))
+    if (pass.device == device && pass.best && !pass.only_as_pair &&
+        (is_rung || pass.name == "flash"))
       choice->passes.insert(choice->passes.begin(), pass);
   }
   if (choice->passes.empty()) return;

@@ -30,7 +30,7 @@ class JsonLine {
 
  private:
   template <class T>
-    requires std::is_arithmetic_v<T>
+  requires std::is_arithmetic_v<T>
   static std::string json(T value) {
     if constexpr (std::is_same_v<T, bool>) return value ? "true" : "false";
     if constexpr (std::is_integral_v<T>) return std::to_string(value);

@@ -31,8 +31,8 @@ struct Config {
   static constexpr int kScores = kStream / kLanes;
   static constexpr int kColumns = kHeadDim / kLanes;
 
-  static constexpr int kStride = kHeadDim + 4;               // of a tile of rows
-  static constexpr int kWeightsStride = kRowsOfWarp + 4;     // of a warp's weights
+  static constexpr int kStride = kHeadDim + 4;            // of a tile of rows
+  static constexpr int kWeightsStride = kRowsOfWarp + 4;  // of a warp's weights
   static constexpr int kOwnSize = kOwn * kStride, kStreamSize = kStream * kStride,
                        kWeightsSize = kStream * kWeightsStride;
   static constexpr std::size_t kSharedBytes =
@@ -156,9 +156,10 @@ __device__ __forceinline__ void multiply(Scores<C>& S, const float* own, const f
       const auto b =
           *reinterpret_cast<const Floats<4>*>(stream + thread.streamed(n) * C::kStride + c);
       FLASH_UNROLL
-      for (int r = 0; r < C::kRows; ++r)
+      for (int r = 0; r < C::kRows; ++r) {
         FLASH_UNROLL
         for (int i = 0; i < 4; ++i) S[r][n] += a[r].value[i] * b.value[i];
+      }
     }
   }
 }
@@ -177,9 +178,10 @@ __device__ __forceinline__ void add_product(Gradient<C>& G, const float* weights
     read<C::kLanes>(x, stream + s * C::kStride, thread.lane);
     FLASH_UNROLL
     for (int r = 0; r < C::kRows; ++r)
-      if (!kMasked || sees(r, s))
+      if (!kMasked || sees(r, s)) {
         FLASH_UNROLL
         for (int n = 0; n < C::kColumns; ++n) G[r][n] += W[r] * x[n];
+      }
   }
 }
 

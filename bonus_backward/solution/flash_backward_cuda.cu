@@ -92,12 +92,13 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     Scores<C> S = {};
     multiply<C>(S, K_smem, Q_smem, thread);
     FLASH_UNROLL
-    for (int r = 0; r < C::kRows; ++r)
+    for (int r = 0; r < C::kRows; ++r) {
       FLASH_UNROLL
       for (int n = 0; n < C::kScores; ++n) {
         const int s = thread.streamed(n);
         S[r][n] = sees(r, s) ? exp2f(S[r][n] - tiles.lse[s]) : 0;
       }
+    }
     store_weights<C>(tiles.weights, S, thread);
     __syncwarp();
     add_product<kMasked, C>(dV, tiles.weights, dO_smem, thread, sees);
@@ -110,12 +111,13 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     multiply<C>(dP, V_smem, dO_smem, thread);
     load_weights<C>(P, tiles.weights, thread);
     FLASH_UNROLL
-    for (int r = 0; r < C::kRows; ++r)
+    for (int r = 0; r < C::kRows; ++r) {
       FLASH_UNROLL
       for (int n = 0; n < C::kScores; ++n) {
         const int s = thread.streamed(n);
         dP[r][n] = sees(r, s) ? P[r][n] * (dP[r][n] - tiles.delta[s]) : 0;
       }
+    }
     __syncwarp();
     store_weights<C>(tiles.weights, dP, thread);
     __syncwarp();
@@ -186,12 +188,13 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     multiply<C>(S, Q_smem, K_smem, thread);
     multiply<C>(dP, dO_smem, V_smem, thread);
     FLASH_UNROLL
-    for (int r = 0; r < C::kRows; ++r)
+    for (int r = 0; r < C::kRows; ++r) {
       FLASH_UNROLL
       for (int n = 0; n < C::kScores; ++n) {
         const float P = exp2f(S[r][n] - lse_i[r]);
         dP[r][n] = sees(r, thread.streamed(n)) ? P * (dP[r][n] - delta_i[r]) : 0;
       }
+    }
     store_weights<C>(tiles.weights, dP, thread);
     __syncwarp();
     add_product<kMasked, C>(dQ, tiles.weights, K_smem, thread, sees);

@@ -161,9 +161,10 @@ __global__ void __launch_bounds__(warps_per_block(BLOCK_1) * kWarpSize,
         *reinterpret_cast<float4*>(&V[n]) =
             *reinterpret_cast<const float4*>(&V_smem[j * kFusedChunk + column_of(lane, n)]);
       FLASH_UNROLL
-      for (int r = 0; r < kRowsPerWarp; ++r)
+      for (int r = 0; r < kRowsPerWarp; ++r) {
         FLASH_UNROLL
         for (int n = 0; n < kColumnsPerLane; ++n) o[r][n] += P[r] * V[n];
+      }
     }
     // END SOLUTION
   }

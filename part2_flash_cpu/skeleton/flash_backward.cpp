@@ -55,7 +55,8 @@ void flash_attention_backward(const AttentionBackward<T>& pass, Index block_keys
       //     dS = P * (dP - delta(i))
       //     d_v(j) += P * d_out(i)        d_q(i) += scale * dS * k(j)        d_k(j) += scale * dS * q(i)
       //   (about 30 lines for all at once, 50 in blocks)
-      (void)scale; (void)kInfinity;
+      (void)scale;
+      (void)kInfinity;
       throw NotYetImplemented("part2.flash_backward");
     }
 }

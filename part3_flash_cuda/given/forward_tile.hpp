@@ -71,7 +71,9 @@ struct Tiles {
   float* const P_smem;  // [kBlockK][kPStride]: transposed, this warp's own
 
   __device__ Tiles(float* shared, int warp)
-      : Q_smem(shared), K_smem(Q_smem + C::kQSize), V_smem(K_smem + C::kKSize),
+      : Q_smem(shared),
+        K_smem(Q_smem + C::kQSize),
+        V_smem(K_smem + C::kKSize),
         P_smem(V_smem + C::kVSize + warp * C::kPSize) {}
 };
 

@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 
   FLASH_UNROLL
-  for (int r = 0; r < kShare; ++r)
+  for (int r = 0; r < kShare; ++r) {
     FLASH_UNROLL
     for (int n = 0; n < kShare; ++n) {
       const Index i = i0 + place<kShare, kGroups>(group, r),
@@ -98,6 +98,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       if (i < c.extent(2) && j < c.extent(3))
         c(head / heads, head % heads, i, j) = from_float<C>(factor * sum[r][n]);
     }
+  }
 }
 
 // c = factor * a b^T, in the last two axes.

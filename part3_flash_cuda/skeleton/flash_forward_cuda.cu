@@ -17,15 +17,14 @@ using namespace forward;
 
 // Q_smem[c * kQStride + i] = scale * q(i0 + i, c0 + c), for the whole tile.
 template <class C, class T>
-__device__ void load_Q(const Tiles<C>& tiles, const Head<const T>& q, Index i0,
-                                       Index c0, float scale) {
+__device__ void load_Q(const Tiles<C>& tiles, const Head<const T>& q, Index i0, Index c0,
+                       float scale) {
   // TODO the kBlockQ x kHeadDim tile, by load_tile() (about 3 lines)
 }
 
 // S += Q K^T over the kHeadDim columns that are in shared memory.
 template <class C>
-__device__ void add_QK(Scores<C>& S, const Tiles<C>& tiles,
-                                       const Thread<C>& thread) {
+__device__ void add_QK(Scores<C>& S, const Tiles<C>& tiles, const Thread<C>& thread) {
   // TODO for each column read this thread's kRows values of Q_smem (its rows of the
   //   warp) and its kKeys of K_smem, and multiply each by each (about 9 lines)
 }
@@ -33,9 +32,8 @@ __device__ void add_QK(Scores<C>& S, const Tiles<C>& tiles,
 // sees[r]: how many of the kBlockK keys from j0 on row r sees, from the first on. The scores of the
 // others become -INFINITY.
 template <class C>
-__device__ void mask_scores(Scores<C>& S, int (&sees)[kRows],
-                                            const AttentionShape& shape, bool causal, Index i0,
-                                            Index j0, const Thread<C>& thread) {
+__device__ void mask_scores(Scores<C>& S, int (&sees)[kRows], const AttentionShape& shape,
+                            bool causal, Index i0, Index j0, const Thread<C>& thread) {
   // TODO row r is query i0 + thread.row(r), which sees shape.visible_keys(query,
   //   causal) keys of all; score n belongs to key thread.key(n) of the block; sees[r] is between 0
   //   and kBlockK (about 7 lines)
@@ -51,8 +49,8 @@ __device__ void softmax_step(Scores<C>& S, Rows<C>& rows) {
 
 // O += P V. kMasked: row r sees only the first sees[r] keys.
 template <bool kMasked, class C>
-__device__ void add_PV(Rows<C>& rows, const int (&sees)[kRows],
-                                       const Tiles<C>& tiles, const Thread<C>& thread) {
+__device__ void add_PV(Rows<C>& rows, const int (&sees)[kRows], const Tiles<C>& tiles,
+                       const Thread<C>& thread) {
   // TODO for each key read this thread's kRows weights of P_smem and its kColumns
   //   columns of V_smem, and multiply each by each. A key that row r does not see must add nothing,
   //   not even 0 * NaN (about 13 lines)
@@ -62,8 +60,8 @@ __device__ void add_PV(Rows<C>& rows, const int (&sees)[kRows],
 // row with no visible key gets out = 0 and lse = -inf.
 template <class C, class T>
 __device__ void store(const Rows<C>& rows, const TensorView<T, 4>& out,
-                                      const TensorView<float, 3>& lse, Index b, Index h, Index i0,
-                                      Index c0, const Thread<C>& thread) {
+                      const TensorView<float, 3>& lse, Index b, Index h, Index i0, Index c0,
+                      const Thread<C>& thread) {
   // TODO a row's whole l is the sum over its lanes; one lane of a row writes lse. Only
   //   queries and columns that out has exist (about 13 lines)
 }

@@ -6,8 +6,8 @@
 #include <limits>
 #include <vector>
 
-#include "harness/catch.hpp"
 #include "common/cpu/exp2.hpp"
+#include "harness/catch.hpp"
 #include "part2_flash_cpu/ladder/per_isa/transpose.hpp"
 
 namespace native = flash::native;
