@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import re
 import shlex
+import subprocess
 import unittest
 from pathlib import Path
 
@@ -55,6 +57,26 @@ class Libraries(Test):
                     self.assertIn("-I/course/.", build.flags)
                     if part.name == "part3" and task.is_cuda and build.backend != GPU:
                         self.assertIn("-DFLASH_FEW_CONFIGURATIONS", build.flags)
+
+    def test_both_emulated_builds_have_one_text(self):
+        for file in {file for file, backend in KNOWN if backend == CHECKED}:
+            plain, checked = (self.preprocessed(file, KNOWN[file, backend])
+                              for backend in (EMULATED, CHECKED))
+            self.assertIn("kChecked = 0;", plain)
+            self.assertEqual(plain.replace("kChecked = 0;", "kChecked = 1;"), checked, file)
+
+    @staticmethod
+    def preprocessed(file: Path, library: libraries.Library) -> str:
+        """What the compiler sees of the course's own files."""
+        text = subprocess.run([*library.command(), "-E", str(file)], capture_output=True,
+                              text=True, check=True).stdout
+        kept, is_own = [], False
+        for line in text.splitlines():
+            if marker := re.match(r'# \d+ "([^"]*)"', line):
+                is_own = Path(marker[1]).is_relative_to(paths.ROOT)
+            elif is_own:
+                kept.append(line)
+        return "\n".join(kept)
 
     def test_code_for_several_gpus(self):
         some = next(iter(KNOWN.values()))

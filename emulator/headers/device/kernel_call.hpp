@@ -16,6 +16,8 @@
 
 namespace flash::simt {
 
+constexpr bool kChecked = FLASH_SIMT_CHECKED;  // all that the two emulated builds of a file differ in
+
 struct KernelCall {
   const char* name;
   const void* function;
@@ -65,7 +67,7 @@ int launch(const char* name, void (*kernel)(Parameters...), uint3 grid, uint3 bl
                     .argument_bytes = sizeof call,
                     .argument_list = list,
                     .argument_count = sizeof...(Parameters),
-                    .checked = FLASH_SIMT_CHECKED != 0,
+                    .checked = kChecked,
                     .stream = stream});
       },
       arguments);
