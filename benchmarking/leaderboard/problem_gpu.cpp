@@ -38,7 +38,7 @@ void sharpen(DeviceTensor<T, 4>& q, std::uint64_t seed) {
 
 // What numbers of 16 bits lose below 2^-14, whatever the magnitude. Half: up to 2^-25 of out
 // and of each weight in its sum. float32: up to 2^-31 of a weight that is split into planes of
-// half, as in step 11 of the ladder; it counts where the key with the weight has a v near 0.
+// half, as in rung 11 of the ladder; it counts where the key with the weight has a v near 0.
 template <class T>
 double lost(Index keys) {
   const double sum = std::sqrt(static_cast<double>(keys));

@@ -1,4 +1,4 @@
-// Step 1 of the ladder: dK, dV and dQ in one pass over the pairs of queries and keys.
+// Rung 1: dK, dV and dQ in one pass over the pairs of queries and keys.
 //
 // A thread block owns a block of keys, as for dK and dV in the solution; from the dS that it has
 // anyway it computes its share of dQ, and adds it to a sum in device memory by atomic additions.

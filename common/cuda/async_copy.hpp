@@ -1,9 +1,9 @@
 // cp.async: copies from device memory to shared memory that go on while the thread computes (Ampere
 // and later; Turing copies at once). The rules, which the emulator enforces:
-//   cp_async_16(to, from)   starts a copy; nobody may read or write `to` until it has been waited for
-//   cp_async_commit()       makes one group of all copies that this thread has started since the last commit
-//   cp_async_wait<N>()      waits until at most the N newest groups of *this thread* are still under way; other threads see the
-//                           data after a __syncthreads() behind it
+//   cp_async_16(to, from)  starts a copy; nobody may read or write `to` until somebody has waited
+//   cp_async_commit()      makes one group of all copies of this thread since the last commit
+//   cp_async_wait<N>()     waits until at most the N newest groups of *this thread* are under way;
+//                          other threads see the data after a __syncthreads() behind it
 #pragma once
 
 #include <cuda_runtime.h>

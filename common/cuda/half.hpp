@@ -1,7 +1,7 @@
 // Half and BFloat16 (common/half.hpp) in kernels: to float and back. A kernel for several element
 // types reads to_float(x), computes in float32, and writes from_float<T>(y), which rounds to the
-// nearest; for float both do nothing. They are inlined, so that the emulator's checks see the access
-// to x: g++ does not instrument a structure that is read as a function's argument.
+// nearest. For float both do nothing. They are inlined, so that the emulator's checks see the
+// access to x: g++ does not instrument the reading of a structure that is a function's argument.
 #pragma once
 
 #include <cuda_bf16.h>

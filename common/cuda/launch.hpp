@@ -1,8 +1,8 @@
 // Launching a kernel, and dynamic shared memory: the two things of CUDA that plain C++ cannot say,
 // wrapped here once, for nvcc and (FLASH_SIMT) for the emulator.
 //
-//   launch("fused_softmax_matmul", kernel<16, 16>, {.grid = blocks, .block = threads, .shared_bytes = bytes, .stream = stream},
-//          x, v, out);
+//   launch("fused_softmax_matmul", kernel<16, 16>,
+//          {.grid = blocks, .block = threads, .shared_bytes = bytes, .stream = stream}, x, v, out);
 #pragma once
 
 #include <cuda_runtime.h>
@@ -49,11 +49,11 @@ struct LaunchConfig {
   bool begins_early = false;
 };
 
-// A kernel that begins early calls wait_for_kernel_before(), in every thread that reads or writes
-// device memory, before it does: that waits until the kernel before has ended, and all before that.
-// The kernel before may call let_next_kernel_begin(); without it the next one begins when its last
-// block does not run any more. Nothing before Hopper. The emulator runs one kernel after the other,
-// and does not find a wait that is missing.
+// In a kernel that begins early, every thread that reads or writes device memory first calls
+// wait_for_kernel_before(). It waits until the kernel before has ended, and all kernels before that
+// one. The kernel before may call let_next_kernel_begin(); without that the next one begins when
+// the last block of the kernel before has ended. On GPUs before Hopper both do nothing. The
+// emulator runs one kernel after the other, and does not find a missing wait.
 #ifdef FLASH_SIMT
 inline void wait_for_kernel_before() {}
 inline void let_next_kernel_begin() {}

@@ -6,12 +6,13 @@
 //   if (threadIdx.x == 0) { init(full, 1); fence_barrier_init(); }   // one arrival a phase
 //   __syncthreads();
 //   if (producer) { arrive_expecting(full, bytes); tma_load(tile, map, full, ...); }
-//   wait(full, n & 1);                                               // n: how often it was used before
+//   wait(full, n & 1);                                 // n: how often it was used before
 //
-// wait(barrier, parity) returns when the phase of this parity (0: the first, third, ...) has ended,
-// so on a fresh barrier wait(barrier, 1) returns at once. A wait may be repeated until the next
-// phase ends. It sees what the arriving threads did before, and the bytes that landed.
-// Source: PTX ISA, "mbarrier".
+// wait(barrier, parity) returns when the phase of this parity has ended: 0 for the first, third,
+// ... phase, and 1 for the others. On a fresh barrier wait(barrier, 1) returns at once, as if a
+// phase before the first had just ended. A wait may be repeated until the next phase ends. The
+// waiting thread sees what the arriving threads did before, and the bytes that landed. Source: PTX
+// ISA, "mbarrier".
 #pragma once
 
 #include <cuda_runtime.h>

@@ -2,13 +2,17 @@
 // mma.sync, D = A B + D on tensor cores (Ampere and later). All 32 lanes call together; each holds
 // a part of every matrix. With g = lane / 4 and t = lane % 4:
 //
-//   mma_m16n8k16   A (16, 16) half or bfloat16, 4 registers of two:  a[0]: row g,     columns 2t, 2t+1     a[2]: columns 8 further on
-//                                                                    a[1]: row g + 8                       a[3]: both
-//                  B (16, 8), 2 registers of two:                    b[0]: rows 2t, 2t+1 of column g       b[1]: rows 8 further on
-//                  D (16, 8) float32, 4 registers:                   d[0], d[1]: row g, columns 2t, 2t+1   d[2], d[3]: row g + 8
-//   mma_m16n8k8    A (16, 8) tf32 (float32, of which 10 bits of fraction count): a[0]: row g, column t; a[1]: row g + 8;
-//                  a[2]: column t + 4; a[3]: both.  B (8, 8): b[0]: row t of column g; b[1]: row t + 4.  D as above.
-// Of two values in a register, the first is in the low half.
+//   mma_m16n8k16: A (16, 16) and B (16, 8) of half or bfloat16, two numbers a register, the first
+//   in its low half; D (16, 8) of float32
+//     a[0]         row g, columns 2t and 2t + 1   a[1]         the same columns of row g + 8
+//     a[2]         row g, columns 2t + 8 and 2t + 9a[3]         the same columns of row g + 8
+//     b[0]         column g, rows 2t and 2t + 1   b[1]         column g, rows 2t + 8, 2t + 9
+//     d[0], d[1]   row g, columns 2t and 2t + 1   d[2], d[3]   the same columns of row g + 8
+//
+//   mma_m16n8k8: A (16, 8) and B (8, 8) of tf32 (float32, with 10 bits of fraction); D as above
+//     a[0]         row g, column t                a[1]         row g + 8, column t
+//     a[2]         row g, column t + 4            a[3]         row g + 8, column t + 4
+//     b[0]         column g, row t                b[1]         column g, row t + 4
 // Source: PTX ISA, "Matrix fragments for mma.m16n8k16" and "...m16n8k8", "ldmatrix".
 #pragma once
 
@@ -22,9 +26,10 @@ namespace flash {
 using namespace simt::ptx;
 #else
 
-// Loads 4 matrices of 8 x 8 elements of 16 bits from shared memory. `row` is the address of a row of
-// 16 bytes, a multiple of 16: lanes 0 to 7 give the rows of the first matrix, 8 to 15 of the second,
-// and so on. Lane l gets elements 2t and 2t + 1 of row g of each matrix; with TRANSPOSE, of column g.
+// Loads 4 matrices of 8 x 8 elements of 16 bits from shared memory. `row` is the address of a row
+// of 16 bytes, a multiple of 16: lanes 0 to 7 give the rows of the first matrix, 8 to 15 those of
+// the second, and so on. A lane gets elements 2t and 2t + 1 of row g of each matrix; with
+// TRANSPOSE, of column g.
 template <bool TRANSPOSE = false>
 __device__ __forceinline__ void ldmatrix(std::uint32_t (&r)[4], const void* row) {
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(row));
@@ -40,8 +45,8 @@ __device__ __forceinline__ void ldmatrix(std::uint32_t (&r)[4], const void* row)
                  : "memory");
 }
 
-// The reverse: lane l's register i holds elements 2t and 2t + 1 of row g of matrix i, with TRANSPOSE
-// of column g, and `row` is where lane l's row goes. Hopper.
+// The reverse: lane l's register i holds elements 2t and 2t + 1 of row g of matrix i, with
+// TRANSPOSE of column g, and `row` is where lane l's row goes. Hopper.
 template <bool TRANSPOSE = false>
 __device__ __forceinline__ void stmatrix(void* row, const std::uint32_t (&r)[4]) {
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(row));

@@ -1,17 +1,18 @@
 // TMA: one thread copies a box of a tensor between device and shared memory (Hopper). Addresses,
 // bounds and the layout in shared memory come from a tensor map, which the host makes and a kernel
-// takes as `const __grid_constant__ TensorMap`. A box is a matrix: neighbouring rows of one head, and
-// of each row 128 bytes. What of it lies outside of the tensor is read as zeros, and not written. A
-// box that is stored may end behind the tensor, but not begin before it: a negative
-// coordinate is an illegal instruction there. A box that is loaded may do both.
+// takes as `const __grid_constant__ TensorMap`. A box is a matrix: 128 bytes of each of some
+// neighbouring rows of one head. A load reads zeros where the box lies outside of the tensor, and a
+// store writes nothing there. A box to be stored may end behind the tensor, but not begin before
+// it: there a negative coordinate is an illegal instruction. A box to be loaded may do both.
 //
-// In shared memory a row of the box takes 128 bytes, so the box begins at a multiple of 1024, and is
-// swizzled: its 16 bytes number c stand at place c ^ (row % 8).
+// In shared memory a row of the box takes 128 bytes, and the box begins at a multiple of 1024. It
+// is swizzled: chunk c of a row, 16 bytes, stands at place c ^ (row % 8).
 //
-//   tma_load    lands when `barrier` says so: announce the bytes first (mbarrier.hpp)
+//   tma_load      lands when `barrier` says so; announce the bytes first (mbarrier.hpp)
 //   tma_prefetch  brings the box into the L2 cache, for a later load; nobody has to wait for it
-//   tma_store   the thread makes a group of them with tma_commit(); tma_wait_read<N>() waits until
-//   at most N groups still read shared memory, tma_wait<N>() until at most N are not complete.
+//   tma_store     the thread makes a group of its stores by tma_commit(); tma_wait_read<N>() waits
+//                 until at most N groups still read shared memory, tma_wait<N>() until at most N
+//                 are not complete
 //   A thread that wrote the box calls fence_proxy_async() before (warpgroup.hpp).
 // Source: PTX ISA, "cp.async.bulk.tensor"; CUDA driver API, "cuTensorMapEncodeTiled".
 #pragma once

@@ -2,13 +2,13 @@
 // threads that call together (Hopper). B, and A where it is not in registers, are read from shared
 // memory through descriptors. The product goes on while the threads do something else:
 //
-//   wgmma_fence();                       before the first one, and after any access to D or A's registers
+//   wgmma_fence();     // before the first one, and after any access to the registers of D or A
 //   for (k ...) wgmma<N, T>(d, a, b, true);
-//   wgmma_commit();                      makes one group of all wgmma since the last commit
-//   wgmma_wait<1>();                     waits until at most 1 group is under way
+//   wgmma_commit();    // makes one group of all wgmma since the last commit
+//   wgmma_wait<1>();   // waits until at most 1 group is under way
 //
-// From wgmma() to the wait nobody may touch d, A's registers or the tiles. A tile that threads wrote
-// needs fence_proxy_async() by them, then a barrier; one that TMA loaded its Barrier.
+// From wgmma() to the wait nobody may touch d, A's registers or the tiles. If threads wrote a tile,
+// they call fence_proxy_async() and then meet at a barrier. If TMA loaded it, wait at its Barrier.
 //
 // Warp w and lane l of the warpgroup, g = l / 4, t = l % 4, hold of D: d[4 i + j] = row 16 w + g,
 // column 8 i + 2 t + j, for j = 0, 1, and d[4 i + 2 + j] the same of row g + 8. The registers of A
@@ -103,8 +103,8 @@ struct WgmmaShape;
 #undef FLASH_WGMMA_LIST
 
 // D = A B, or with `accumulate` D += A B. N is a multiple of 16, at most 256. A is a descriptor, or
-// 4 registers of two numbers each. Of B's tile a row is a column of B (as K is for Q K^T); with
-// kTransposeB a row of B (as V is for P V).
+// 4 registers of two numbers each. A row of B's tile is a column of B, as K's is for Q K^T. With
+// kTransposeB it is a row of B, as V's is for P V.
 template <int N, class T, bool kTransposeB = false, class A>
 __device__ __forceinline__ void wgmma(float (&d)[N / 2], const A& a, MatrixDescriptor b,
                                       bool accumulate) {

@@ -1,4 +1,4 @@
-// Step 1 of the CPU ladder: a register tile.
+// Rung 1: a register tile.
 //
 // What changed since the solution: there, each multiply-add loads its accumulator o(i, c) from
 // cache and stores it again, and each value of V serves one row. Here a tile of kRows x kColumns

@@ -1,7 +1,7 @@
-// Step 2 of the CPU ladder: a tile as large as the registers, vectors of exponentials, all cores.
+// Rung 2: a tile as large as the registers, vectors of exponentials, all cores.
 //
 // New: with AVX-512 24 vectors of accumulators stay in registers through 128 keys, as in part 2's
-// ladder (common/cpu/tile.hpp): 24 multiply-adds need 10 loads, where step 1 needs 6 for 8. A whole
+// ladder (common/cpu/tile.hpp): 24 multiply-adds need 10 loads, where rung 1 needs 6 for 8. A whole
 // vector of exponentials is computed at a time (common/cpu/exp2.hpp). And a tile never waits for
 // memory: 128 rows of V are packed in panels of 4 vectors, and 480 rows of X use a panel from the
 // second-level cache. Unpacked, the pieces of a panel are a whole row of V apart, and would push

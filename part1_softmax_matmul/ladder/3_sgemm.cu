@@ -1,4 +1,4 @@
-// Step 3 of the ladder: on the GPU, the tile of a fast matrix product, with the softmax where X is
+// Rung 3: on the GPU, the tile of a fast matrix product, with the softmax where X is
 // loaded.
 //
 // Why the readable kernel (solution/fused_cuda.cu) is slower than two functions that store all of

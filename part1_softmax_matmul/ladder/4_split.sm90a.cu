@@ -1,4 +1,4 @@
-// Step 4 of the ladder: float32 on tensor cores, each number as two of 16 bits.
+// Rung 4: float32 on tensor cores, each number as two of 16 bits.
 //
 // New: the weights P and the values V are split into planes of fp16, high and low
 // (common/cuda/split.hpp), and P V is three products of planes on wgmma: low * high, high * low and
@@ -15,7 +15,7 @@
 // TMA brings X to shared memory three steps ahead, and V two. Two warpgroups own 64 rows each; O
 // alone takes 128 registers a thread. So a step multiplies 64 columns at a time, and in the
 // meantime computes weights of the next step. Weights are relative to a maximum that stays as long
-// as it will do, as in step 3.
+// as it will do, as in rung 3.
 //
 // The bottleneck: power. wgmma alone, without a softmax or a copy, takes 1.07 ms for 8192 keys;
 // this kernel takes 1.25, at a clock of 1.5 GHz in place of 1.98, and the split of V 0.14. Measured

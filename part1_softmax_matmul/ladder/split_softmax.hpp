@@ -1,4 +1,4 @@
-// The softmax of step 4: which numbers a thread has of a tile, and their weights, split for wgmma.
+// The softmax of rung 4: which numbers a thread has of a tile, and their weights, split for wgmma.
 #pragma once
 
 #include "common/cuda/split.hpp"

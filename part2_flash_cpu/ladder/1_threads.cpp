@@ -1,4 +1,4 @@
-// Step 1 of the ladder: threads. Each head is a task, and blocks are 64 in place of 16.
+// Rung 1: threads. Each head is a task, and blocks are 64 in place of 16.
 //
 // What changed since the solution: its two functions are called for one head at a time, by several
 // threads, with blocks of 64 queries and 64 keys where the solution's default is 16. The code that

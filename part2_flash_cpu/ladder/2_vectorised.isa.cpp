@@ -1,6 +1,6 @@
-// Step 2 of the ladder: vectors. The inner loops and exp compute a vector at a time.
+// Rung 2: vectors. The inner loops and exp compute a vector at a time.
 //
-// What changed since step 1: the innermost loops are written in vectors, as wide as the processor
+// What changed since rung 1: the innermost loops are written in vectors, as wide as the processor
 // has them, chosen at the first call. Where scores are computed, a lane is a key: the dot products
 // of a query with 4 vectors of keys stay in registers over all of head_dim, where the solution
 // loads and stores its row of scores for each column. Where rows are summed up (O, dQ, dK, dV), a
@@ -12,7 +12,7 @@
 // in float), so that one head has work for many threads; in the backward pass a task is still a
 // head.
 //
-// Measured, as in step 1: forward 407 to 26 ms, backward 838 to 414 ms; 48 to 137 GFLOP/s. In the
+// Measured, as in rung 1: forward 407 to 26 ms, backward 838 to 414 ms; 48 to 137 GFLOP/s. In the
 // backward pass each pair of a query and a key still loads and stores the rows of dK and dV that it
 // adds to, and 4 heads keep 4 cores busy.
 #include "common/cpu/exp2.hpp"

@@ -1,6 +1,6 @@
-// Step 3 of the ladder: registers. A tile of accumulators stays in registers in a product.
+// Rung 3: registers. A tile of accumulators stays in registers in a product.
 //
-// What changed since step 2: there a product is computed row by row, and each vector that is loaded
+// What changed since rung 2: there a product is computed row by row, and each vector that is loaded
 // serves one multiply-add. Here a tile of 24 accumulators (12 where there are 16 registers) stays
 // in registers through a whole product (common/cpu/tile.hpp), and 11 loads serve 24 multiply-adds. A
 // lane is a query (forward) or a key (backward): scores, maxima, sums and exponentials of a vector
@@ -12,7 +12,7 @@
 // head's queries (192 with AVX-512 in float), in their order; in the backward pass a task is a
 // head.
 //
-// Measured, as in step 1: forward 26 to 11 ms, backward 414 to 142 ms; 137 to 391 GFLOP/s.
+// Measured, as in rung 1: forward 26 to 11 ms, backward 414 to 142 ms; 137 to 391 GFLOP/s.
 #include "common/cpu/exp2.hpp"
 #include "part2_flash_cpu/ladder/isa.hpp"
 #include "part2_flash_cpu/ladder/per_isa/rows.hpp"

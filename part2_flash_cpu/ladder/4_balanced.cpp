@@ -1,6 +1,6 @@
-// Step 4 of the ladder: balance. All threads get equal work, also under a causal mask.
+// Rung 4: balance. All threads get equal work, also under a causal mask.
 //
-// What changed since step 3 is only how the work is cut into tasks:
+// What changed since rung 3 is only how the work is cut into tasks:
 // - Forward: a task has so many queries that there are at least 16 tasks, if there are 16 panels.
 //   So one head of 512 queries keeps two cores busy to the end. With a causal mask the last queries
 //   see the most keys: their tasks come first, and the small tasks fill the gaps at the end.
@@ -9,7 +9,7 @@
 //   are added in a fixed order, without atomic additions. The cut follows from the shape alone, so
 //   that the result has the same bits for any number of threads.
 //
-// Measured, as in step 1: forward 11 and 12 ms (4 heads of 4096 queries have enough tasks in step 3
+// Measured, as in rung 1: forward 11 and 12 ms (4 heads of 4096 queries have enough tasks in rung 3
 // already), backward 142 to 37 ms; 391 to 1234 GFLOP/s, 55 % of the machine's peak.
 #include <algorithm>
 

@@ -1,9 +1,9 @@
-// Step 11 of the ladder: float32 by products of 16-bit numbers, at the speed of wgmma.
+// Rung 11: float32 by products of 16-bit numbers, at the speed of wgmma.
 //
 // New: each float32 number is the sum of two or three 16-bit numbers, its planes (planes.hpp), and
 // a product of float32 numbers the sum of three or six products of planes, each of which a tensor
 // core computes exactly. Two planes of half need a power of two for each tile, since half reaches
-// only from 2^-24 to 2^16; three planes of bfloat16 do not. Step 10 does the same with TF32, which
+// only from 2^-24 to 2^16; three planes of bfloat16 do not. Rung 10 does the same with TF32, which
 // wgmma takes at half the rate, and V only transposed.
 //
 // A kernel splits K and V beforehand: each of their tiles is read once for every tile of queries. Q
@@ -19,10 +19,10 @@
 // to the kernel that it needs: both are launched, and each skips the heads that the other one
 // computes. The host waits for nothing.
 //
-// The rest is step 9's: blocks that stay and draw their tiles, warpgroups that take turns. With two
+// The rest is rung 9's: blocks that stay and draw their tiles, warpgroups that take turns. With two
 // planes the maximum may stay 8 behind (in base 2). With three it is the true one again: a step has
-// six times as many products, and the exponentials have time. Where there are few queries, a block
-// takes 64 instead of 128, so that more multiprocessors have one.
+// six times as many products, and the exponentials have tilane. Where there are few queries, a
+// block takes 64 instead of 128, so that more multiprocessors have one.
 //
 // The bottleneck is the tensor cores: products of planes alone run at 276 TFLOP/s, of 330 in the
 // data sheet (robust: 138 of 165), this at 222 where sequences are long. Splitting takes a tenth of
@@ -48,15 +48,17 @@ struct Config {
   using Element = T;
   static constexpr int kPlanes = Planes, kHeadDim = HeadDim, kBlockK = BlockK, kStages = Stages,
                        kGroups = Groups, kBlockQ = 64 * Groups, kThreads = 128 * (Groups + 1);
-  static constexpr int kRowsOfWarp = 16, kTiles = 1;
+  static constexpr int kRowsOfWarp = 16;
   static constexpr bool kScales = kPlanes == 2;
   // P is exp2(s - m + kHeadroom), and m may be kMostRise below the largest score: P is at most 2^14
   // in half, where small numbers lose digits, and 1 in bfloat16. O is kUnit times the sum of P V.
   static constexpr float kMostRise = kScales ? 8 : 0, kHeadroom = kScales ? 6 : 0,
                          kUnit = kScales ? 0x1p-14f : 1;
-  static constexpr int kQSize = 64 * kHeadDim, kKSize = kBlockK * kHeadDim;  // of a plane
-  static constexpr std::size_t kSharedBytes =
-      2 * kPlanes * (kGroups * kQSize + 2 * kStages * kKSize) + 1024;
+  // A tile for each plane; each warpgroup has a Q of its own. V's tiles are as K's.
+  using QPlanes = Tile<T, 64, kHeadDim>[kPlanes];
+  using KPlanes = Tile<T, kBlockK, kHeadDim>[kPlanes];
+  using Tiles = mma::Tiles<QPlanes[kGroups], KPlanes, kStages>;
+  static constexpr std::size_t kSharedBytes = sizeof(Tiles) + 1024;  // to begin at 1024 bytes
 };
 
 struct Arguments {
@@ -69,8 +71,8 @@ struct Arguments {
   const float *k_factor, *v_factor;
 };
 
-// The tiles of a pass: of all heads, or of those of the choice that are `robust`.
-struct Tiles {
+// The work of a pass: of all heads, or of those of the choice that are `robust`.
+struct WorkQueue {
   unsigned count;
   int section;
   Counters* counters;
@@ -78,63 +80,55 @@ struct Tiles {
   bool robust;
 };
 
-constexpr int kNone = -1;  // in place of the keys that a tile sees: there is no tile any more
+constexpr int kNone = -1;  // in place of Work::some_see: no work is left
 
 // Starts the copies of all planes of a step's keys.
 template <class C>
-__device__ __forceinline__ void load_planes(typename C::Element* tile, const TensorMap& map,
+__device__ __forceinline__ void load_planes(typename C::KPlanes& tiles, const TensorMap& map,
                                             Barrier& barrier, int row0, int head) {
-  arrive_expecting(barrier, C::kPlanes * C::kKSize * 2);
+  arrive_expecting(barrier, sizeof tiles);
   FLASH_UNROLL
   for (int plane = 0; plane < C::kPlanes; ++plane) FLASH_UNROLL
   for (int slab = 0; slab < C::kHeadDim / 64; ++slab)
-    tma_load(tile + plane * C::kKSize + slab * C::kBlockK * 64, map, barrier, 64 * slab, row0,
-             plane, head);
+    tma_load(tiles[plane].slabs[slab], map, barrier, 64 * slab, row0, plane, head);
 }
 
 template <class C>
 __global__ void __launch_bounds__(C::kThreads, 1)
     planes_kernel(const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map,
-                  const __grid_constant__ TensorMap v_map, Arguments a, Tiles tiles) {
+                  const __grid_constant__ TensorMap v_map, Arguments a, WorkQueue queue) {
   using T = typename C::Element;
   wait_for_kernel_before();
-  if (tiles.is_robust != nullptr && tiles.robust && tiles.counters->robust_heads == 0) return;
-  __shared__ Barrier work_full[2], work_empty[2], K_full[C::kStages], V_full[C::kStages],
-      K_empty[C::kStages], V_empty[C::kStages];
-  __shared__ Work work_of[2];
+  if (queue.is_robust != nullptr && queue.robust && queue.counters->robust_heads == 0) return;
+  __shared__ Pipeline<2> work_pipeline;
+  __shared__ Pipeline<C::kStages> K_pipeline, V_pipeline;
+  __shared__ Work works[2];
   __shared__ float Q_factor[C::kGroups][64];
-  FLASH_DYNAMIC_SHARED(T, shared);
-  T* const first_tile = align_to_1024(shared);
-  const auto K_smem = [&](unsigned step) {
-    return first_tile + C::kPlanes * (C::kGroups * C::kQSize + step % C::kStages * 2 * C::kKSize);
-  };
-  const auto V_smem = [&](unsigned step) { return K_smem(step) + C::kPlanes * C::kKSize; };
+  using Tiles = typename C::Tiles;
+  FLASH_DYNAMIC_SHARED(Tiles, shared);
+  Tiles* const smem = align_to_1024(shared);
 
   if (threadIdx.x == 0) {
-    for (int slot = 0; slot < 2; ++slot) {
-      init(work_full[slot], 1);
-      init(work_empty[slot], 4 * C::kGroups);
-    }
-    init_stages<C>(K_full, V_full, K_empty, V_empty);
+    work_pipeline.init(4 * C::kGroups);
+    K_pipeline.init(C::kGroups);
+    V_pipeline.init(C::kGroups);
     fence_barrier_init();
   }
   __syncthreads();
-  const auto steps_of = [](int keys) { return (keys + C::kBlockK - 1) / C::kBlockK; };
-  unsigned s = 0;  // counts the steps of all tiles
+  unsigned s = 0;  // counts the steps of all the block's work
 
   if (threadIdx.x < 128) {
     if constexpr (C::kGroups > 1) give_registers<40>();
     if (threadIdx.x != 0) return;
     const int heads = static_cast<int>(a.shape.heads);
     const auto draw = [&] {
-      return gridDim.x + atomicAdd(&tiles.counters->next[tiles.robust], 1u);
+      return gridDim.x + atomicAdd(&queue.counters->next[queue.robust], 1u);
     };
-    const auto work_from = [&](unsigned tile) {
+    const auto work_from = [&](unsigned number) {
       Work work;
-      for (; tile < tiles.count; tile = draw()) {
-        work = Work(a.shape, a.causal, C::kBlockQ, static_cast<int>(tile), tiles.section);
-        if (tiles.is_robust == nullptr ||
-            tiles.is_robust[work.b * heads + work.h] == tiles.robust)
+      for (; number < queue.count; number = draw()) {
+        work = Work(a.shape, a.causal, C::kBlockQ, static_cast<int>(number), queue.section);
+        if (queue.is_robust == nullptr || queue.is_robust[work.b * heads + work.h] == queue.robust)
           return work;
       }
       work.some_see = kNone;
@@ -142,15 +136,15 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     };
     Work work = work_from(blockIdx.x);
     for (unsigned i = 0;; ++i) {
-      wait(work_empty[i % 2], i / 2 % 2 ^ 1);
-      work_of[i % 2] = work;
-      arrive(work_full[i % 2]);
+      work_pipeline.wait_empty(i);
+      works[work_pipeline.stage(i)] = work;
+      arrive(work_pipeline.full(i));
       if (work.some_see == kNone) return;
       const int head = work.b * heads + work.h;
-      for (int n = 0, steps = steps_of(work.some_see); n < steps; ++n, ++s) {
-        const unsigned stage = s % C::kStages, parity = s / C::kStages % 2;
-        wait(K_empty[stage], parity ^ 1);
-        load_planes<C>(K_smem(s), k_map, K_full[stage], n * C::kBlockK, head);
+      for (int n = 0, steps = count_steps<C>(work.some_see); n < steps; ++n, ++s) {
+        K_pipeline.wait_empty(s);
+        load_planes<C>(smem->K[K_pipeline.stage(s)], k_map, K_pipeline.full(s), n * C::kBlockK,
+                       head);
         if (n == steps - 1) {
           work = work_from(draw());
           if (work.some_see != kNone) {
@@ -159,8 +153,9 @@ __global__ void __launch_bounds__(C::kThreads, 1)
               tma_prefetch(q_map, column, work.i0, work.h, work.b);
           }
         }
-        wait(V_empty[stage], parity ^ 1);
-        load_planes<C>(V_smem(s), v_map, V_full[stage], n * C::kBlockK, head);
+        V_pipeline.wait_empty(s);
+        load_planes<C>(smem->V[V_pipeline.stage(s)], v_map, V_pipeline.full(s), n * C::kBlockK,
+                       head);
       }
     }
   }
@@ -168,16 +163,9 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   if constexpr (C::kGroups > 1) take_registers<232>();
   const unsigned thread = threadIdx.x - 128;
   const int group = __shfl_sync(kAllLanes, static_cast<int>(thread / 128), 0);
-  const bool tells = thread % 128 == 0;
-  const Lane<C> me(thread);
-  T* const Q_smem = first_tile + group * C::kPlanes * C::kQSize;
-  const MatrixDescriptor Q = rows_of(Q_smem);
-  const auto full = [&](Barrier(&barriers)[C::kStages], unsigned step) {
-    wait(barriers[step % C::kStages], step / C::kStages % 2);
-  };
-  const auto release = [&](Barrier(&barriers)[C::kStages], unsigned step) {
-    if (tells) arrive(barriers[step % C::kStages]);
-  };
+  const bool is_leader = thread % 128 == 0;
+  const Lane<C> lane(thread);
+  const auto Q = smem->Q[group][0].by_columns();
   const Turns<C> turns(static_cast<int>(thread));
   Scores<C> S;
   std::uint32_t P[C::kPlanes][C::kBlockK / 16][4];
@@ -186,26 +174,24 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   float m[2] = {}, l[2] = {}, alpha[2], q_scale[2] = {1, 1};
 
   const auto QK = [&](unsigned step) {
-    const MatrixDescriptor K = rows_of(K_smem(step));
+    const auto K = smem->K[K_pipeline.stage(step)][0].by_columns();
     wgmma_fence();
-    for_products<C>([&](int q, int k_plane, bool first) {
+    for_products<C>([&](int q_plane, int k_plane, bool first) {
       FLASH_UNROLL
       for (int k = 0; k < C::kHeadDim / 16; ++k)
-        wgmma<C::kBlockK, T>(
-            flat(S[0]),
-            Q + (2 * q * C::kQSize + k / 4 * 64 * 128 + k % 4 * 32),
-            K + (2 * k_plane * C::kKSize + k / 4 * C::kBlockK * 128 + k % 4 * 32), !first || k > 0);
+        wgmma<C::kBlockK, T>(flat(S), Q[k] + q_plane * sizeof smem->Q[0][0],
+                             K[k] + k_plane * sizeof smem->K[0][0], !first || k > 0);
     });
     wgmma_commit();
   };
   const auto PV = [&](unsigned step) {
-    full(V_full, step);
-    const MatrixDescriptor V = columns_of<C>(V_smem(step));
+    V_pipeline.wait_full(step);
+    const auto V = smem->V[V_pipeline.stage(step)][0].by_rows();
     wgmma_fence();
     for_products<C>([&](int p, int v, bool first) {
       FLASH_UNROLL
       for (int k = 0; k < C::kBlockK / 16; ++k)
-        wgmma<C::kHeadDim, T, true>(flat(X), P[p][k], V + (2 * v * C::kKSize + k * 2048),
+        wgmma<C::kHeadDim, T, true>(flat(X), P[p][k], V[k] + v * sizeof smem->V[0][0],
                                     !first || k > 0);
     });
     wgmma_commit();
@@ -213,14 +199,14 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   // S becomes P in float32. Returns whether O has to be multiplied by alpha, for a row of the warp.
   const auto softmax = [&](int seen, int i0, int n, float k_scale) {
     if ((n + 1) * C::kBlockK > seen)
-      mask_scores<C>(S, static_cast<int>(a.shape.keys), a.causal, i0, n * C::kBlockK, me);
+      mask_scores<C>(S, static_cast<int>(a.shape.keys), a.causal, i0, n * C::kBlockK, lane);
     float largest[2] = {-INFINITY, -INFINITY};
     // Not 0, which would make NaN of a masked score.
     const float unit[2] = {fmaxf(q_scale[0] * k_scale, 0x1p-126f),
                            fmaxf(q_scale[1] * k_scale, 0x1p-126f)};
     FLASH_UNROLL
     for (int k = 0; k < C::kBlockK / 8; ++k) FLASH_UNROLL
-    for (int i = 0; i < 4; ++i) largest[i / 2] = fmaxf(largest[i / 2], S[0][k][i]);
+    for (int i = 0; i < 4; ++i) largest[i / 2] = fmaxf(largest[i / 2], S[k][i]);
     FLASH_UNROLL
     for (int row = 0; row < 2; ++row) largest[row] = warp_max<4>(largest[row]) * unit[row];
     const bool rises = __any_sync(kAllLanes, (largest[0] - m[0]) * a.scale > C::kMostRise ||
@@ -241,8 +227,8 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     for (int k = 0; k < C::kBlockK / 8; ++k) FLASH_UNROLL
     for (int i = 0; i < 4; ++i)
       // The difference first: a rounded m * scale may be off by more than P can take.
-      sum[i / 2] += S[0][k][i] = exp2_approximate(
-          fmaf(fmaf(S[0][k][i], unit[i / 2], -m[i / 2]), a.scale, C::kHeadroom));
+      sum[i / 2] += S[k][i] =
+          exp2_approximate(fmaf(fmaf(S[k][i], unit[i / 2], -m[i / 2]), a.scale, C::kHeadroom));
     l[0] += sum[0];
     l[1] += sum[1];
     return rises;
@@ -257,7 +243,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     for (int k = 0; k < C::kBlockK / 16; ++k) FLASH_UNROLL
     for (int i = 0; i < 4; ++i) {
       std::uint32_t planes[C::kPlanes];
-      const float* const two = &S[0][2 * k + i / 2][i % 2 * 2];
+      const float* const two = &S[2 * k + i / 2][i % 2 * 2];
       split<C::kPlanes, T>(two[0], two[1], planes);
       FLASH_UNROLL
       for (int p = 0; p < C::kPlanes; ++p) P[p][k][i] = planes[p];
@@ -265,32 +251,33 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   };
 
   for (unsigned i = 0;; ++i) {
-    wait(work_full[i % 2], i / 2 % 2);
-    const Work& work = work_of[i % 2];
+    work_pipeline.wait_full(i);
+    const Work& work = works[work_pipeline.stage(i)];
     // From one lane: ptxas then knows that what follows is the same in all of them.
-    const int some_see = __shfl_sync(kAllLanes, work.some_see, 0), steps = steps_of(some_see);
+    const int some_see = __shfl_sync(kAllLanes, work.some_see, 0), steps = count_steps<C>(some_see);
     if (some_see == kNone) break;
     // Nobody reads the Q before any more.
     sync_named(8 + group, 128);  // no race without it: wgmma holds the warps together, unpromised
-    bring_Q<C>(Q_smem, Q_factor[group], a.q, work.b, work.h, work.i0 + 64 * group, thread % 128);
+    load_Q<C>(smem->Q[group], Q_factor[group], a.q, work.b, work.h, work.i0 + 64 * group,
+              thread % 128);
     fence_proxy_async();
     sync_named(8 + group, 128);
     if constexpr (C::kScales) {
-      q_scale[0] = Q_factor[group][me.row(0, 0) % 64];
-      q_scale[1] = Q_factor[group][me.row(0, 1) % 64];
+      q_scale[0] = Q_factor[group][lane.row(0) % 64];
+      q_scale[1] = Q_factor[group][lane.row(1) % 64];
     }
     const int seen = work.all_see, i0 = work.i0;
     int tile = (work.b * static_cast<int>(a.shape.heads) + work.h) *
-               steps_of(static_cast<int>(a.shape.keys));  // of K and V
+               count_steps<C>(static_cast<int>(a.shape.keys));  // of K and V
     m[0] = m[1] = -INFINITY;
     l[0] = l[1] = 0;
     float k_scale = C::kScales ? a.k_factor[tile] : 1;
-    full(K_full, s);
+    K_pipeline.wait_full(s);
     turns.begin();
     QK(s);
     turns.end();
     wgmma_wait<0>();
-    release(K_empty, s);
+    if (is_leader) K_pipeline.release(s);
     softmax(seen, i0, 0, k_scale);
     split_P();
     FLASH_UNROLL
@@ -299,16 +286,16 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     for (++s; n < steps; ++n, ++s, ++tile) {
       k_scale = C::kScales ? a.k_factor[tile + 1] : 1;
       const float v_scale = C::kScales ? a.v_factor[tile] : 1;
-      full(K_full, s);
+      K_pipeline.wait_full(s);
       turns.begin();
       QK(s);
       PV(s - 1);
       turns.end();
       wgmma_wait<1>();
-      release(K_empty, s);
+      if (is_leader) K_pipeline.release(s);
       const bool rises = softmax(seen, i0, n, k_scale);
       wgmma_wait<0>();
-      release(V_empty, s - 1);
+      if (is_leader) V_pipeline.release(s - 1);
       add_X(v_scale);
       if (rises) {
         rescale(O, 0, alpha[0]);
@@ -321,15 +308,16 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     PV(s - 1);
     turns.end();
     wgmma_wait<0>();
-    release(V_empty, s - 1);
+    if (is_leader) V_pipeline.release(s - 1);
     add_X(v_scale);
     FLASH_UNROLL
     for (int row = 0; row < 2; ++row) {
       const float sum = warp_sum<4>(l[row]), factor = 1 / (sum * C::kUnit);
-      const int query = work.i0 + me.row(0, row);
-      store_lse<C>((m[row] * a.scale + (log2f(sum) - C::kHeadroom)) * kLn2, query, a.lse, work, me);
+      const int query = work.i0 + lane.row(row);
+      store_lse<C>((m[row] * a.scale + (log2f(sum) - C::kHeadroom)) * kLn2, query, a.lse, work,
+                   lane);
       if (query >= a.out.extent(2)) continue;
-      float* const to = &a.out(work.b, work.h, query, 0) + me.t2;
+      float* const to = &a.out(work.b, work.h, query, 0) + lane.t2;
       FLASH_UNROLL
       for (int c = 0; c < C::kHeadDim / 8; ++c)
         if (8 * c < a.out.extent(3))
@@ -337,7 +325,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
                                                     O[c][2 * row + 1] * factor};
     }
     __syncwarp();
-    if (me.lane == 0) arrive(work_empty[i % 2]);
+    if (lane.id == 0) work_pipeline.release(i);
   }
   turns.close();
 }
@@ -355,7 +343,7 @@ template <class C>
 void start_attention(const AttentionForward<float>& pass, const Split<C>& split,
                      const Choice& choice, Counters* counters) {
   const AttentionShape shape = pass.shape();
-  const Index heads = shape.batch * shape.heads, tiles = tiles_of<C>(shape), blocks = tiles / heads;
+  const Index heads = shape.batch * shape.heads, work = count_work<C>(shape), blocks = work / heads;
   constexpr Index kInCache = 16 << 20;  // K and V of a section; the L2 cache of an H200 has 50 MB
   const Index fit = kInCache / (4 * C::kPlanes * shape.keys * shape.head_dim),
               least = (4 * device::multiprocessors() + blocks - 1) / blocks,
@@ -366,17 +354,17 @@ void start_attention(const AttentionForward<float>& pass, const Split<C>& split,
                       C::kBlockK);
   };
   LaunchConfig config =
-      launch_of(C(), std::min<Index>(tiles, device::multiprocessors()), pass.stream);
+      launch_config(C(), std::min<Index>(work, device::multiprocessors()), pass.stream);
   config.begins_early = true;
   launch("float32_planes", planes_kernel<C>, config, tensor_map(pass.q, C::kBlockQ), map(split.k),
          map(split.v),
          Arguments{pass.q, pass.out, pass.lse, shape, scale_in_base_2(pass), pass.options.causal,
                    split.k_factor, split.v_factor},
-         Tiles{grid_size(tiles).x, static_cast<int>(section), counters, choice.is_robust,
-               !C::kScales});
+         WorkQueue{grid_size(work).x, static_cast<int>(section), counters, choice.is_robust,
+                   !C::kScales});
 }
 
-// Few tiles: as many blocks with half as many queries each.
+// Little work: as many blocks with half as many queries each.
 using Fast = Table<Config<Half, 2, 64, 128, 2, 1>, Config<Half, 2, 64, 128, 2, 2>,
                    Config<Half, 2, 128, 64, 2, 1>, Config<Half, 2, 128, 64, 2, 2>>;
 using Robust = Table<Config<BFloat16, 3, 64, 96, 2, 2>, Config<BFloat16, 3, 128, 32, 2, 2>>;
@@ -384,10 +372,10 @@ using Robust = Table<Config<BFloat16, 3, 64, 96, 2, 2>, Config<BFloat16, 3, 128,
 // Calls use(C()) for the configuration of a table that fits the problem best.
 template <class Table, class Use>
 void use_best(Table table, const AttentionShape& shape, Use use) {
-  const Index tiles = shape.batch * shape.heads * ((shape.queries + 127) / 128);
+  const Index work = shape.batch * shape.heads * ((shape.queries + 127) / 128);
   const auto fits = [&]<class C>(C config) {
     return shape.head_dim <= C::kHeadDim && has_room(config) &&
-           (C::kGroups > 1 || 2 * tiles <= device::multiprocessors());
+           (C::kGroups > 1 || 2 * work <= device::multiprocessors());
   };
   if (!use_first(table, fits, use)) throw_no_room(shape.head_dim);
 }
@@ -412,7 +400,7 @@ std::size_t by_range(const AttentionShape& shape, void* memory,
   Workspace space{static_cast<char*>(memory)};
   use_best(Fast(), shape, [&]<class F>(F) {
     use_best(Robust(), shape, [&]<class R>(R) {
-      const int tiles = Workspace::tiles_of<F>(shape);
+      const int tiles = Workspace::count_tiles<F>(shape);
       const Index heads = shape.batch * shape.heads;
       Counters* const counters = space.take<Counters>(1);
       const Choice choice{space.take<unsigned>(2 * heads * tiles), space.take<unsigned>(heads),

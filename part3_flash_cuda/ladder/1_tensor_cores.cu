@@ -1,4 +1,4 @@
-// Step 1 of the ladder: both products on tensor cores, for inputs of 16 bits.
+// Rung 1: both products on tensor cores, for inputs of 16 bits.
 //
 // New, compared with the solution: mma.sync multiplies 16 x 16 by 16 x 8 numbers in one instruction
 // of a warp. Tiles hold the 16-bit numbers as they come, and ldmatrix gives each lane the elements
@@ -22,12 +22,13 @@ namespace {
 
 using namespace mma;
 
-template <class C, class T>
+template <class T, int Rows, int Columns>
 struct Tile {
-  T* data;
+  static constexpr int kRows = Rows;
+  T numbers[Rows][Columns];
 
-  __device__ __forceinline__ T* chunk(unsigned row, unsigned c) const {
-    return data + row * C::kHeadDim + c * kChunk;
+  __device__ __forceinline__ T* chunk(unsigned row, unsigned c) {
+    return &numbers[row][c * kChunk];
   }
 };
 
@@ -40,25 +41,25 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   const Work work(shape, causal, C::kBlockQ);
   const Head<const T> q_head(q, work.b, work.h), k_head(k, work.b, work.h),
       v_head(v, work.b, work.h);
-  FLASH_DYNAMIC_SHARED(T, shared);
-  const Tile<C, T> Q_smem{shared}, K_smem{shared + C::kQSize},
-      V_smem{shared + C::kQSize + C::kKSize};
-  const Lane<C> me;
-  Rows<C> rows;
+  using Tiles =
+      mma::Tiles<Tile<T, C::kBlockQ, C::kHeadDim>, Tile<T, C::kBlockK, C::kHeadDim>, C::kStages>;
+  FLASH_DYNAMIC_SHARED(Tiles, smem);
+  const Lane<C> lane;
+  Rows<C> rows[C::kStrips];
 
-  load_chunks<C, C::kBlockQ>(Q_smem, q_head, work.i0);
+  load_chunks<C>(smem->Q, q_head, work.i0);
   for (int j0 = 0; j0 < work.some_see; j0 += C::kBlockK) {
     __syncthreads();  // nobody reads the tiles of the keys before any more
-    load_chunks<C, C::kBlockK>(K_smem, k_head, j0);
-    load_chunks<C, C::kBlockK>(V_smem, v_head, j0);
+    load_chunks<C>(smem->K[0], k_head, j0);
+    load_chunks<C>(smem->V[0], v_head, j0);
     __syncthreads();
-    Scores<C> S;
-    multiply_QK<C, T>(S, Q_smem, K_smem, me);
-    if (j0 + C::kBlockK > work.all_see) mask_scores<C>(S, work.keys, causal, work.i0, j0, me);
+    Scores<C> S[C::kStrips];
+    multiply_QK<C, T>(S, smem->Q, smem->K[0], lane);
+    if (j0 + C::kBlockK > work.all_see) mask_scores<C>(S, work.keys, causal, work.i0, j0, lane);
     softmax_step<C>(S, rows, scale);
-    add_PV<C, T>(rows, S, V_smem, me);
+    add_PV<C, T>(rows, S, smem->V[0], lane);
   }
-  store<C>(rows, out, lse, work, scale, me);
+  store<C>(rows, out, lse, work, scale, lane);
 }
 
 // ./lab tune: Config<D, 64|128, 32|64|96|128, 4|8, 1, 1|2|3>

@@ -1,10 +1,10 @@
-// Step 3 of the ladder: memory is read while the tensor cores compute.
+// Rung 3: memory is read while the tensor cores compute.
 //
 // New: cp.async copies from device to shared memory, without passing through the registers. Shared
 // memory holds K and V of kStages steps, and step n starts the copies for step n + kStages - 1, so
 // that a step finds its tiles there.
 //
-// The bottleneck is the arithmetic around the products. In the count of step 1, on an A100, a step
+// The bottleneck is the arithmetic around the products. In the count of rung 1, on an A100, a step
 // has 8192 exponentials, at 16 a clock 512 clocks, and about 5 other operations for each score, at
 // 64 a clock 640 clocks, beside the tensor cores' 1024. A warp does one after the other, so that
 // only other warps can use the tensor cores meanwhile. So addresses count, too: while each of a
@@ -22,20 +22,20 @@ namespace {
 
 using namespace mma;
 
-template <class C, class T>
+template <class T, int Rows, int Columns>
 struct Tile {
-  T* data;
+  T numbers[Rows][Columns];
 
-  __device__ __forceinline__ T* chunk(unsigned row, unsigned c) const {
-    return data + row * C::kHeadDim + (c ^ (row & 7)) * kChunk;
+  __device__ __forceinline__ T* chunk(unsigned row, unsigned c) {
+    return &numbers[row][(c ^ (row & 7)) * kChunk];
   }
 };
 
 // Begins to copy rows row0 to row0 + kRows - 1 of a head; zeros where there are none. In a whole
 // tile, as all but the last of a head are, a pointer moves on, and no row is tested.
-template <class C, int kRows, class T>
-__device__ __forceinline__ void copy_chunks(const Tile<C, T>& tile, const Head<const T>& x,
-                                            int row0) {
+template <class C, class T, int kRows>
+__device__ __forceinline__ void copy_chunks(Tile<T, kRows, C::kHeadDim>& tile,
+                                            const Head<const T>& x, int row0) {
   constexpr int kChunks = C::kHeadDim / kChunk, kStep = C::kThreads / kChunks;
   const int row = threadIdx.x / kChunks, c = threadIdx.x % kChunks;
   const T* from = x.data + (row0 + row) * x.row_stride + c * kChunk;
@@ -60,25 +60,22 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   const Work work(shape, causal, C::kBlockQ);
   const Head<const T> q_head(q, work.b, work.h), k_head(k, work.b, work.h),
       v_head(v, work.b, work.h);
-  FLASH_DYNAMIC_SHARED(T, shared);
   static_assert(C::kStages >= 2);
-  const Tile<C, T> Q_smem{shared};
-  const auto K_smem = [&](int n) {
-    return Tile<C, T>{shared + C::kQSize + n % C::kStages * 2 * C::kKSize};
-  };
-  const auto V_smem = [&](int n) { return Tile<C, T>{K_smem(n).data + C::kKSize}; };
-  const Lane<C> me;
-  Rows<C> rows;
+  using Tiles =
+      mma::Tiles<Tile<T, C::kBlockQ, C::kHeadDim>, Tile<T, C::kBlockK, C::kHeadDim>, C::kStages>;
+  FLASH_DYNAMIC_SHARED(Tiles, smem);
+  const Lane<C> lane;
+  Rows<C> rows[C::kStrips];
 
   // Step n's K and V, a group of copies each; past the last step the groups are empty.
   const int steps = (work.some_see + C::kBlockK - 1) / C::kBlockK;
   const auto fetch = [&](int n) {
-    if (n < steps) copy_chunks<C, C::kBlockK>(K_smem(n), k_head, n * C::kBlockK);
+    if (n < steps) copy_chunks<C>(smem->K[n % C::kStages], k_head, n * C::kBlockK);
     cp_async_commit();
-    if (n < steps) copy_chunks<C, C::kBlockK>(V_smem(n), v_head, n * C::kBlockK);
+    if (n < steps) copy_chunks<C>(smem->V[n % C::kStages], v_head, n * C::kBlockK);
     cp_async_commit();
   };
-  copy_chunks<C, C::kBlockQ>(Q_smem, q_head, work.i0);  // in the group of the first K
+  copy_chunks<C>(smem->Q, q_head, work.i0);  // in the group of the first K
   for (int n = 0; n < C::kStages - 1; ++n) fetch(n);
 
   for (int n = 0; n < steps; ++n) {
@@ -87,15 +84,15 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     cp_async_wait<2 * C::kStages - 3>();
     __syncthreads();  // those of all threads; and nobody reads step n - 1 any more
     fetch(n + C::kStages - 1);
-    Scores<C> S;
-    multiply_QK<C, T>(S, Q_smem, K_smem(n), me);
-    if (j0 + C::kBlockK > work.all_see) mask_scores<C>(S, work.keys, causal, work.i0, j0, me);
+    Scores<C> S[C::kStrips];
+    multiply_QK<C, T>(S, smem->Q, smem->K[n % C::kStages], lane);
+    if (j0 + C::kBlockK > work.all_see) mask_scores<C>(S, work.keys, causal, work.i0, j0, lane);
     softmax_step<C>(S, rows, scale);
     cp_async_wait<2 * C::kStages - 2>();  // this step's V
     __syncthreads();
-    add_PV<C, T>(rows, S, V_smem(n), me);
+    add_PV<C, T>(rows, S, smem->V[n % C::kStages], lane);
   }
-  store<C>(rows, out, lse, work, scale, me);
+  store<C>(rows, out, lse, work, scale, lane);
 }
 
 // ./lab tune: Config<D, 64|128, 32|64|96|128, 4|8, 2|3|4, 1|2, false|true>

@@ -1,4 +1,4 @@
-// Step 4 of the ladder: wgmma, the matrix instruction of Hopper.
+// Rung 4: wgmma, the matrix instruction of Hopper.
 //
 // New: wgmma multiplies 64 x 16 by 16 x N numbers in one instruction of a warpgroup, 4 warps, and
 // reads B, and A of Q K^T, from shared memory itself. There is no ldmatrix, and there are no
@@ -21,17 +21,17 @@ namespace {
 
 using namespace hopper;
 
-// Copies rows row0 to row0 + kRows - 1 of a head; zeros where exists is none.
-template <class C, int kRows, class T>
-__device__ __forceinline__ void copy_tile(T* tile, const Head<const T>& x, int row0) {
+// Copies a tile, rows row0 and on of a head; zeros where there are none.
+template <class C, class Tile, class T>
+__device__ __forceinline__ void copy_tile(Tile& tile, const Head<const T>& x, int row0) {
   constexpr int kChunks = C::kHeadDim / kChunk, kStep = C::kThreads / kChunks;
   const int c = threadIdx.x % kChunks;
   FLASH_UNROLL
-  for (int step = 0; step < kRows / kStep; ++step) {
+  for (int step = 0; step < Tile::kRows / kStep; ++step) {
     const int row = threadIdx.x / kChunks + step * kStep;
     const bool exists = row0 + row < x.rows && c * kChunk < x.columns;
     const Index place = exists ? (row0 + row) * x.row_stride + c * kChunk : 0;
-    cp_async_16(chunk_of<kRows>(tile, row, c), x.data + place, exists ? 16 : 0);
+    cp_async_16(tile.chunk(row, c), x.data + place, exists ? 16 : 0);
   }
 }
 
@@ -44,33 +44,32 @@ __global__ void __launch_bounds__(C::kThreads)
   const Head<const T> q_head(q, work.b, work.h), k_head(k, work.b, work.h),
       v_head(v, work.b, work.h);
   static_assert(C::kGroups == 1);  // two would have to wait for each other at the end of a step
-  FLASH_DYNAMIC_SHARED(T, shared);
-  T* const Q_smem = align_to_1024(shared);
-  T* const K_smem = Q_smem + C::kQSize;
-  T* const V_smem = K_smem + C::kKSize;
-  const Lane<C> me;
-  const MatrixDescriptor Q = rows_of(Q_smem + threadIdx.x / 128 * 64 * 64);
+  using Tiles = typename C::template Tiles<T>;
+  FLASH_DYNAMIC_SHARED(Tiles, shared);
+  Tiles* const smem = align_to_1024(shared);
+  const Lane<C> lane;
+  const auto Q = smem->Q.by_columns(threadIdx.x / 128 * 64);
   Rows<C> rows;
 
-  copy_tile<C, C::kBlockQ>(Q_smem, q_head, work.i0);
+  copy_tile<C>(smem->Q, q_head, work.i0);
   for (int j0 = 0; j0 < work.some_see; j0 += C::kBlockK) {
-    copy_tile<C, C::kBlockK>(K_smem, k_head, j0);
-    copy_tile<C, C::kBlockK>(V_smem, v_head, j0);
+    copy_tile<C>(smem->K[0], k_head, j0);
+    copy_tile<C>(smem->V[0], v_head, j0);
     cp_async_commit();
     cp_async_wait<0>();
     fence_proxy_async();
     __syncthreads();
     Scores<C> S;
-    start_QK<C, T>(S, Q, rows_of(K_smem));
+    start_QK<C>(S, Q, smem->K[0]);
     wgmma_wait<0>();
-    if (j0 + C::kBlockK > work.all_see) mask_scores<C>(S, work.keys, causal, work.i0, j0, me);
+    if (j0 + C::kBlockK > work.all_see) mask_scores<C>(S, work.keys, causal, work.i0, j0, lane);
     softmax_step<C>(S, rows, scale);
     Weights<C> P;
     pack_weights<C, T>(P, S);
-    start_PV<C, T>(rows, P, columns_of<C>(V_smem));
+    start_PV<C>(rows, P, smem->V[0]);
     wgmma_wait<0>();  // of the whole warpgroup: nobody reads K and V any more
   }
-  store<C>(rows, out, lse, work, scale, me);
+  store<C>(rows, out, lse, work, scale, lane);
 }
 
 // ./lab tune: Config<D, 64|80|96|128|160|176|256, 1|2, 1, 0>

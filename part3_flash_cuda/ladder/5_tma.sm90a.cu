@@ -1,7 +1,7 @@
-// Step 5 of the ladder: TMA copies the tiles.
+// Rung 5: TMA copies the tiles.
 //
 // New: one thread starts the copy of a whole tile, and a unit of the multiprocessor computes the
-// addresses, swizzles, and writes zeros where the tensor ends. In step 4 each thread computed an
+// addresses, swizzles, and writes zeros where the tensor ends. In rung 4 each thread computed an
 // address for every 16 bytes. An mbarrier in shared memory counts the bytes that have landed. There
 // are two stages, so that a step's copies run during the step before. The block is larger now, 128
 // queries: each K and V that comes serves twice as many queries, and nothing waits for it.
@@ -25,12 +25,11 @@ __global__ void __launch_bounds__(C::kThreads)
                const __grid_constant__ TensorMap v_map, Arguments<T> a) {
   const Work work(a.shape, a.causal, C::kBlockQ);
   __shared__ Barrier Q_full, K_full[C::kStages], V_full[C::kStages];
-  FLASH_DYNAMIC_SHARED(T, shared);
-  T* const Q_smem = align_to_1024(shared);
-  const auto K_smem = [&](int n) { return Q_smem + C::kQSize + n % C::kStages * 2 * C::kKSize; };
-  const auto V_smem = [&](int n) { return K_smem(n) + C::kKSize; };
-  const Lane<C> me;
-  const MatrixDescriptor Q = rows_of(Q_smem + threadIdx.x / 128 * 64 * 64);
+  using Tiles = typename C::template Tiles<T>;
+  FLASH_DYNAMIC_SHARED(Tiles, shared);
+  Tiles* const smem = align_to_1024(shared);
+  const Lane<C> lane;
+  const auto Q = smem->Q.by_columns(threadIdx.x / 128 * 64);
   Rows<C> rows;
 
   const bool copies = threadIdx.x == 0;
@@ -44,13 +43,13 @@ __global__ void __launch_bounds__(C::kThreads)
   }
   __syncthreads();
 
-  const int steps = (work.some_see + C::kBlockK - 1) / C::kBlockK;
+  const int steps = count_steps<C>(work.some_see);
   const auto fetch = [&](int n) {
     if (!copies || n >= steps) return;
-    load_tile<C, C::kBlockK>(K_smem(n), k_map, K_full[n % C::kStages], n * C::kBlockK, work);
-    load_tile<C, C::kBlockK>(V_smem(n), v_map, V_full[n % C::kStages], n * C::kBlockK, work);
+    load_tile(smem->K[n % C::kStages], k_map, K_full[n % C::kStages], n * C::kBlockK, work);
+    load_tile(smem->V[n % C::kStages], v_map, V_full[n % C::kStages], n * C::kBlockK, work);
   };
-  if (copies) load_tile<C, C::kBlockQ>(Q_smem, q_map, Q_full, work.i0, work);
+  if (copies) load_tile(smem->Q, q_map, Q_full, work.i0, work);
   for (int n = 0; n < C::kStages - 1; ++n) fetch(n);
 
   wait(Q_full, 0);
@@ -59,18 +58,18 @@ __global__ void __launch_bounds__(C::kThreads)
     fetch(n + C::kStages - 1);
     wait(K_full[n % C::kStages], parity);
     Scores<C> S;
-    start_QK<C, T>(S, Q, rows_of(K_smem(n)));
+    start_QK<C>(S, Q, smem->K[n % C::kStages]);
     wgmma_wait<0>();
-    if (j0 + C::kBlockK > work.all_see) mask_scores<C>(S, work.keys, a.causal, work.i0, j0, me);
+    if (j0 + C::kBlockK > work.all_see) mask_scores<C>(S, work.keys, a.causal, work.i0, j0, lane);
     softmax_step<C>(S, rows, a.scale);
     Weights<C> P;
     pack_weights<C, T>(P, S);
     wait(V_full[n % C::kStages], parity);
-    start_PV<C, T>(rows, P, columns_of<C>(V_smem(n)));
+    start_PV<C>(rows, P, smem->V[n % C::kStages]);
     wgmma_wait<0>();
     __syncthreads();  // nobody reads step n any more
   }
-  store<C>(rows, a.out, a.lse, work, a.scale, me);
+  store<C>(rows, a.out, a.lse, work, a.scale, lane);
 }
 
 // ./lab tune: Config<D, 64|80|96|128|160|176, 1|2, 2|3|4, 0>

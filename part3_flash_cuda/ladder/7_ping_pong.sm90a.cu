@@ -1,4 +1,4 @@
-// Step 7 of the ladder: the warpgroups take turns at the tensor cores.
+// Rung 7: the warpgroups take turns at the tensor cores.
 //
 // New: a warpgroup starts Q K^T of its step n and P V of step n - 1 together, and only in its turn;
 // then the turn goes to the other one (ping-pong), and it computes the exponentials of step n. So
@@ -27,10 +27,9 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   const Work work(a.shape, a.causal, C::kBlockQ);
   __shared__ Barrier Q_full;
   __shared__ Pipeline<C::kStages> K_pipeline, V_pipeline;
-  FLASH_DYNAMIC_SHARED(T, shared);
-  T* const Q_smem = align_to_1024(shared);
-  const auto K_smem = [&](int stage) { return Q_smem + C::kQSize + stage * 2 * C::kKSize; };
-  const auto V_smem = [&](int stage) { return K_smem(stage) + C::kKSize; };
+  using Tiles = typename C::template Tiles<T>;
+  FLASH_DYNAMIC_SHARED(Tiles, shared);
+  Tiles* const smem = align_to_1024(shared);
 
   if (threadIdx.x == 0) {
     init(Q_full, 1);
@@ -39,39 +38,35 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     fence_barrier_init();
   }
   __syncthreads();
-  const int steps = (work.some_see + C::kBlockK - 1) / C::kBlockK;
+  const int steps = count_steps<C>(work.some_see);
 
   if (threadIdx.x < 128) {
     give_registers<C::kRegistersToCopy>();
     if (threadIdx.x != 0) return;
-    load_tile<C, C::kBlockQ>(Q_smem, q_map, Q_full, work.i0, work);
+    load_tile(smem->Q, q_map, Q_full, work.i0, work);
     for (int n = 0; n < steps; ++n) {
       K_pipeline.wait_empty(n);
-      load_tile<C, C::kBlockK>(K_smem(K_pipeline.stage(n)), k_map, K_pipeline.full(n),
-                               n * C::kBlockK, work);
+      load_tile(smem->K[K_pipeline.stage(n)], k_map, K_pipeline.full(n), n * C::kBlockK, work);
       V_pipeline.wait_empty(n);
-      load_tile<C, C::kBlockK>(V_smem(V_pipeline.stage(n)), v_map, V_pipeline.full(n),
-                               n * C::kBlockK, work);
+      load_tile(smem->V[V_pipeline.stage(n)], v_map, V_pipeline.full(n), n * C::kBlockK, work);
     }
     return;
   }
 
   take_registers<C::kRegistersToCompute>();
   const int thread = static_cast<int>(threadIdx.x) - 128;
-  const bool tells = thread % 128 == 0;
-  const Lane<C> me(thread);
-  const MatrixDescriptor Q = rows_of(Q_smem + thread / 128 * 64 * 64);
+  const bool is_leader = thread % 128 == 0;
+  const Lane<C> lane(thread);
+  const auto Q = smem->Q.by_columns(thread / 128 * 64);
   const Turns<C> turns(thread);
   Rows<C> rows;
   Scores<C> S;
   Weights<C> P;
-  const auto QK = [&](int n) { start_QK<C, T>(S, Q, rows_of(K_smem(K_pipeline.stage(n)))); };
-  const auto PV = [&](int n) {
-    start_PV<C, T>(rows, P, columns_of<C>(V_smem(V_pipeline.stage(n))));
-  };
+  const auto QK = [&](int n) { start_QK<C>(S, Q, smem->K[K_pipeline.stage(n)]); };
+  const auto PV = [&](int n) { start_PV<C>(rows, P, smem->V[V_pipeline.stage(n)]); };
   const auto softmax = [&](int n) {
     const int j0 = n * C::kBlockK;
-    if (j0 + C::kBlockK > work.all_see) mask_scores<C>(S, work.keys, a.causal, work.i0, j0, me);
+    if (j0 + C::kBlockK > work.all_see) mask_scores<C>(S, work.keys, a.causal, work.i0, j0, lane);
     softmax_step<C>(S, rows, a.scale);
     pack_weights<C, T>(P, S);
   };
@@ -83,7 +78,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     QK(0);
     turns.end();
     wgmma_wait<0>();
-    if (tells) K_pipeline.release(0);
+    if (is_leader) K_pipeline.release(0);
     softmax(0);
     for (int n = 1; n < steps; ++n) {
       K_pipeline.wait_full(n);
@@ -93,8 +88,8 @@ __global__ void __launch_bounds__(C::kThreads, 1)
       PV(n - 1);
       turns.end();
       wgmma_wait<0>();
-      if (tells) K_pipeline.release(n);
-      if (tells) V_pipeline.release(n - 1);
+      if (is_leader) K_pipeline.release(n);
+      if (is_leader) V_pipeline.release(n - 1);
       softmax(n);
     }
     turns.begin();
@@ -104,7 +99,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     wgmma_wait<0>();
   }
   turns.close();
-  store<C>(rows, a.out, a.lse, work, a.scale, me);
+  store<C>(rows, a.out, a.lse, work, a.scale, lane);
 }
 
 // ./lab tune: Config<D, 64|80|96|128|160|176, 2|3|4, 2|3|4, 1>

@@ -1,4 +1,4 @@
-// Step 8 of the ladder: no maximum in the hot loop.
+// Rung 8: no maximum in the hot loop.
 //
 // New: exp2(s - m) / sum(exp2(s - m)) is the same for every m. Online softmax takes the largest
 // score only so that nothing overflows. So this kernel takes the maximum of the first keys, and
@@ -32,10 +32,9 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   const Work work(a.shape, a.causal, C::kBlockQ);
   __shared__ Barrier Q_full;
   __shared__ Pipeline<C::kStages> K_pipeline, V_pipeline;
-  FLASH_DYNAMIC_SHARED(T, shared);
-  T* const Q_smem = align_to_1024(shared);
-  const auto K_smem = [&](int stage) { return Q_smem + C::kQSize + stage * 2 * C::kKSize; };
-  const auto V_smem = [&](int stage) { return K_smem(stage) + C::kKSize; };
+  using Tiles = typename C::template Tiles<T>;
+  FLASH_DYNAMIC_SHARED(Tiles, shared);
+  Tiles* const smem = align_to_1024(shared);
 
   if (threadIdx.x == 0) {
     init(Q_full, 1);
@@ -44,40 +43,36 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     fence_barrier_init();
   }
   __syncthreads();
-  const int steps = (work.some_see + C::kBlockK - 1) / C::kBlockK;
+  const int steps = count_steps<C>(work.some_see);
 
   if (threadIdx.x < 128) {
     give_registers<C::kRegistersToCopy>();
     if (threadIdx.x != 0) return;
-    load_tile<C, C::kBlockQ>(Q_smem, q_map, Q_full, work.i0, work);
+    load_tile(smem->Q, q_map, Q_full, work.i0, work);
     for (int n = 0; n < steps; ++n) {
       K_pipeline.wait_empty(n);
-      load_tile<C, C::kBlockK>(K_smem(K_pipeline.stage(n)), k_map, K_pipeline.full(n),
-                               n * C::kBlockK, work);
+      load_tile(smem->K[K_pipeline.stage(n)], k_map, K_pipeline.full(n), n * C::kBlockK, work);
       V_pipeline.wait_empty(n);
-      load_tile<C, C::kBlockK>(V_smem(V_pipeline.stage(n)), v_map, V_pipeline.full(n),
-                               n * C::kBlockK, work);
+      load_tile(smem->V[V_pipeline.stage(n)], v_map, V_pipeline.full(n), n * C::kBlockK, work);
     }
     return;
   }
 
   take_registers<C::kRegistersToCompute>();
   const int thread = static_cast<int>(threadIdx.x) - 128;
-  const bool tells = thread % 128 == 0;
-  const Lane<C> me(thread);
-  const MatrixDescriptor Q = rows_of(Q_smem + thread / 128 * 64 * 64);
+  const bool is_leader = thread % 128 == 0;
+  const Lane<C> lane(thread);
+  const auto Q = smem->Q.by_columns(thread / 128 * 64);
   const Turns<C> turns(thread);
   Rows<C> rows;
   Scores<C> S;
   Weights<C> P;
-  const auto QK = [&](int n) { start_QK<C, T>(S, Q, rows_of(K_smem(K_pipeline.stage(n)))); };
-  const auto PV = [&](int n) {
-    start_PV<C, T>(rows, P, columns_of<C>(V_smem(V_pipeline.stage(n))));
-  };
+  const auto QK = [&](int n) { start_QK<C>(S, Q, smem->K[K_pipeline.stage(n)]); };
+  const auto PV = [&](int n) { start_PV<C>(rows, P, smem->V[V_pipeline.stage(n)]); };
   const auto softmax = [&](int n) {
     const int j0 = n * C::kBlockK;
     const bool masked = j0 + C::kBlockK > work.all_see;
-    if (masked) mask_scores<C>(S, work.keys, a.causal, work.i0, j0, me);
+    if (masked) mask_scores<C>(S, work.keys, a.causal, work.i0, j0, lane);
     if (n > 0 && !masked && softmax_with_old_maximum<C, T>(P, S, rows, a.scale)) return;
     softmax_with_new_maximum<C, T>(P, S, rows, a.scale);
   };
@@ -89,7 +84,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     QK(0);
     turns.end();
     wgmma_wait<0>();
-    if (tells) K_pipeline.release(0);
+    if (is_leader) K_pipeline.release(0);
     softmax(0);
     for (int n = 1; n < steps; ++n) {
       K_pipeline.wait_full(n);
@@ -99,8 +94,8 @@ __global__ void __launch_bounds__(C::kThreads, 1)
       PV(n - 1);
       turns.end();
       wgmma_wait<0>();
-      if (tells) K_pipeline.release(n);
-      if (tells) V_pipeline.release(n - 1);
+      if (is_leader) K_pipeline.release(n);
+      if (is_leader) V_pipeline.release(n - 1);
       softmax(n);
     }
     turns.begin();
@@ -110,7 +105,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     wgmma_wait<0>();
   }
   turns.close();
-  store<C>(rows, a.out, a.lse, work, a.scale, me);
+  store<C>(rows, a.out, a.lse, work, a.scale, lane);
 }
 
 // ./lab tune: Config<D, 64|80|96|128|160|176, 2|3|4, 2|3|4, 1>

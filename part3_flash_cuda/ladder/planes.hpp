@@ -53,15 +53,15 @@ struct Choice {
 
 // What the kernels count, zeroed by the first of them.
 struct Counters {
-  unsigned next[2];       // tiles that were drawn: fast, robust
+  unsigned next[2];       // how much work was drawn: fast, robust
   unsigned robust_heads;  // of the choice
 };
 
 // K and V as planes, and 1 over the power of two of each tile of kBlockK keys.
 template <class C>
 struct Split {
-  typename C::Element *k, *v;    // (heads, kPlanes, keys, head_dim)
-  float *k_factor, *v_factor;    // (heads, tiles)
+  typename C::Element *k, *v;  // (heads, kPlanes, keys, head_dim)
+  float *k_factor, *v_factor;  // (heads, tiles)
 };
 
 // A block splits a tile of K (blockIdx.y 0) or V (1).
@@ -70,7 +70,8 @@ __global__ void __launch_bounds__(kSplitThreads)
     split_kernel(TensorView<const float, 4> k, TensorView<const float, 4> v, Split<C> to,
                  Choice choice, Counters* counters) {
   using T = typename C::Element;
-  constexpr int kFours = C::kKSize / 4 / kSplitThreads, kLanes = C::kHeadDim / 4;
+  constexpr int kSize = C::kBlockK * C::kHeadDim, kFours = kSize / 4 / kSplitThreads,
+                kLanes = C::kHeadDim / 4;
   constexpr bool kIsFast = C::kPlanes == 2;
   let_next_kernel_begin();
   __shared__ float scratch[kSplitThreads / kWarpSize];
@@ -106,9 +107,8 @@ __global__ void __launch_bounds__(kSplitThreads)
   FLASH_UNROLL
   for (int n = 0; n < kFours; ++n) {
     const int row = first + n * (kSplitThreads / kLanes);
-    four[n] = row < rows && column < columns
-                  ? *reinterpret_cast<const float4*>(from + row * stride)
-                  : float4{0, 0, 0, 0};
+    four[n] = row < rows && column < columns ? *reinterpret_cast<const float4*>(from + row * stride)
+                                             : float4{0, 0, 0, 0};
   }
   float power = 1;
   if constexpr (kIsFast) {
@@ -124,15 +124,13 @@ __global__ void __launch_bounds__(kSplitThreads)
       int small = 0;
       FLASH_UNROLL
       for (int n = 0; n < kFours; ++n)
-        small += is_small(four[n].x) + is_small(four[n].y) + is_small(four[n].z) +
-                 is_small(four[n].w);
+        small +=
+            is_small(four[n].x) + is_small(four[n].y) + is_small(four[n].z) + is_small(four[n].w);
       const float all = block_sum<kSplitThreads>(static_cast<float>(small), scratch);
-      if (thread == 0)
-        choice.wide_tiles[blockIdx.y * gridDim.x + blockIdx.x] = all * 1024 > C::kKSize;
+      if (thread == 0) choice.wide_tiles[blockIdx.y * gridDim.x + blockIdx.x] = all * 1024 > kSize;
     }
   }
-  T* const out =
-      (is_k ? to.k : to.v) + Index{head} * C::kPlanes * rows * columns + column;
+  T* const out = (is_k ? to.k : to.v) + Index{head} * C::kPlanes * rows * columns + column;
   FLASH_UNROLL
   for (int n = 0; n < kFours; ++n) {
     const int row = first + n * (kSplitThreads / kLanes);
@@ -147,12 +145,12 @@ __global__ void __launch_bounds__(kSplitThreads)
 
 // ---- Q ------------------------------------------------------------------------------------------
 
-// Brings a warpgroup's 64 rows of Q, from row0 on, to shared memory as planes. Each row has a power
+// Copies a warpgroup's 64 rows of Q, from row0 on, to shared memory as planes. Each row has a power
 // of two of its own; factor[row] becomes 1 over it.
 template <class C>
-__device__ __forceinline__ void bring_Q(typename C::Element* tile, float* factor,
-                                        const TensorView<const float, 4>& q, int b, int h, int row0,
-                                        int thread) {
+__device__ __forceinline__ void load_Q(typename C::QPlanes& tiles, float* factor,
+                                       const TensorView<const float, 4>& q, int b, int h, int row0,
+                                       int thread) {
   constexpr int kLanes = C::kHeadDim / 4, kRowsAtOnce = 128 / kLanes, kLoads = 8;
   const int c = thread % kLanes, queries = static_cast<int>(q.extent(2));
   const float* const from = &q(b, h, 0, 0) + 4 * c;
@@ -178,8 +176,7 @@ __device__ __forceinline__ void bring_Q(typename C::Element* tile, float* factor
       split_four<C>(four[n], power, planes);
       FLASH_UNROLL
       for (int plane = 0; plane < C::kPlanes; ++plane)
-        *reinterpret_cast<uint2*>(
-            hopper::chunk_of<64>(tile + plane * C::kQSize, row, c / 2) + c % 2 * 4) = planes[plane];
+        *reinterpret_cast<uint2*>(tiles[plane].chunk(row, c / 2) + c % 2 * 4) = planes[plane];
     }
   }
 }
@@ -212,12 +209,12 @@ struct Workspace {
   Split<C> split(const AttentionShape& shape) {
     using T = typename C::Element;
     const Index heads = shape.batch * shape.heads, size = heads * shape.keys * shape.head_dim,
-                factors = heads * tiles_of<C>(shape);
+                factors = heads * count_tiles<C>(shape);
     T *const k = take<T>(C::kPlanes * size), *const v = take<T>(C::kPlanes * size);
     return {k, v, take<float>(factors), take<float>(factors)};
   }
   template <class C>
-  static int tiles_of(const AttentionShape& shape) {
+  static int count_tiles(const AttentionShape& shape) {
     return static_cast<int>((shape.keys + C::kBlockK - 1) / C::kBlockK);
   }
 };
@@ -227,7 +224,7 @@ template <class C>
 void start_split(const AttentionForward<float>& pass, const Split<C>& to, const Choice& choice,
                  Counters* counters) {
   const AttentionShape shape = pass.shape();
-  dim3 grid = grid_size(shape.batch * shape.heads * Workspace::tiles_of<C>(shape));
+  dim3 grid = grid_size(shape.batch * shape.heads * Workspace::count_tiles<C>(shape));
   grid.y = 2;
   launch("split", split_kernel<C>,
          {.grid = grid,

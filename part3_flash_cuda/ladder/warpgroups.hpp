@@ -1,9 +1,6 @@
 // What the rungs on wgmma share (Hopper): the numbers of a configuration, tiles that TMA loads and
-// wgmma reads, both products, and the launch. A warpgroup owns 64 queries, each of its warps 16, so
-// a thread's scores, rows and columns of O are those of fragments.hpp with one tile a warp.
-//
-// A tile of R rows is stored in slabs of 64 columns, R x 128 bytes each, one behind the other; a
-// box of TMA is a slab. They begin at multiples of 1024 bytes.
+// wgmma reads, both products, and the launch. A warpgroup owns 64 queries, each of its warps a
+// strip of 16: a thread's scores, rows and columns of O are those of fragments.hpp.
 #pragma once
 
 #include "common/cuda/pipeline.hpp"
@@ -15,9 +12,51 @@
 
 namespace flash::hopper {
 
-using mma::end_of, mma::enter, mma::kChunk, mma::Lane, mma::launch_of, mma::mask_scores, mma::pack,
-    mma::RowEnd, mma::Rows, mma::scale_in_base_2, mma::Scores, mma::softmax_step, mma::store,
-    mma::store_lse, mma::tiles_of, mma::unpack, mma::Work;
+using mma::count_work, mma::end_row, mma::enter, mma::kChunk, mma::Lane, mma::launch_config,
+    mma::mask_scores, mma::pack, mma::RowEnd, mma::Rows, mma::scale_in_base_2, mma::Scores,
+    mma::softmax_step, mma::store, mma::store_lse, mma::unpack, mma::Work;
+
+// ---- Tiles --------------------------------------------------------------------------------------
+
+// A tile of 16-bit numbers, stored in slabs of 64 columns, kRows x 128 bytes each, one behind the
+// other; TMA copies a slab at a time. A tile begins at a multiple of 1024 bytes.
+template <class T, int Rows, int Columns>
+struct Tile {
+  using Element = T;
+  static constexpr int kRows = Rows, kSlabs = Columns / 64;
+  static_assert(Rows % 8 == 0 && Columns % 64 == 0);
+
+  T slabs[kSlabs][kRows][64];
+
+  // The address of 16 bytes: columns 8 c to 8 c + 7 of a row.
+  __device__ __forceinline__ T* chunk(int row, int c) {
+    return &slabs[c / 8][row][(c % 8 ^ row % 8) * kChunk];
+  }
+
+  // An operand of wgmma, a piece for each k: columns 16 k to 16 k + 15, which are 32 bytes of a
+  // row.
+  struct Columns16 {
+    MatrixDescriptor first;
+    __device__ __forceinline__ MatrixDescriptor operator[](int k) const {
+      return first + (k / 4 * kRows * 128 + k % 4 * 32);
+    }
+  };
+  // From row `row` on; 8 rows are 1024 bytes.
+  __device__ __forceinline__ Columns16 by_columns(int row = 0) {
+    return {matrix_descriptor(slabs[0][row], 16, 1024)};
+  }
+
+  // An operand of wgmma, a piece for each k: rows 16 k to 16 k + 15, which are 2048 bytes of a
+  // slab.
+  struct Rows16 {
+    MatrixDescriptor first;
+    __device__ __forceinline__ MatrixDescriptor operator[](int k) const { return first + k * 2048; }
+  };
+  // All columns; the next 64 are a slab further on.
+  __device__ __forceinline__ Rows16 by_rows() {
+    return {matrix_descriptor(slabs, kRows * 128, 1024)};
+  }
+};
 
 // kGroups warpgroups compute, 64 queries each; kProducers more copy. kBlockK keys a step, shared
 // memory for K and V of kStages steps.
@@ -26,7 +65,7 @@ struct Config {
   static constexpr int kHeadDim = HeadDim, kBlockK = BlockK, kGroups = Groups, kStages = Stages,
                        kProducers = Producers, kBlockQ = 64 * Groups;
   static constexpr int kThreads = 128 * (Groups + Producers);
-  static constexpr int kRowsOfWarp = 16, kTiles = 1;
+  static constexpr int kRowsOfWarp = 16;
   // The block starts with 168, 128 or 96 registers a thread for 3, 4 or 5 warpgroups, and shares
   // them out anew: 40 + 2 * 232 = 3 * 168, 32 + 3 * 160 = 4 * 128, 32 + 4 * 112 = 5 * 96.
   static constexpr int kRegistersToCopy = kGroups == 2 ? 40 : 32,
@@ -34,77 +73,55 @@ struct Config {
                                              : kGroups == 3 ? 160
                                                             : 112;
   static constexpr bool kTestsAlpha = true;
-  static constexpr int kQSize = kBlockQ * kHeadDim, kKSize = kBlockK * kHeadDim;  // elements
-  static constexpr std::size_t kSharedBytes = 2 * (kQSize + 2 * kStages * kKSize) + 1024;
   static_assert(kHeadDim % 64 == 0 && kBlockK % 16 == 0 && kBlockK <= 256);
+
+  template <class T>
+  using QTile = Tile<T, kBlockQ, kHeadDim>;
+  template <class T>
+  using KTile = Tile<T, kBlockK, kHeadDim>;  // V's, too
+  template <class T>
+  using Tiles = mma::Tiles<QTile<T>, KTile<T>, kStages>;
+  static constexpr std::size_t kSharedBytes = sizeof(Tiles<Half>) + 1024;  // to begin at 1024 bytes
 };
 
-// ---- Tiles --------------------------------------------------------------------------------------
-
-// The address of 16 bytes in a tile of kRows rows: columns 8 c to 8 c + 7 of a row.
-template <int kRows, class T>
-__device__ __forceinline__ T* chunk_of(T* tile, int row, int c) {
-  return tile + (c / 8 * kRows + row) * 64 + (c % 8 ^ row % 8) * kChunk;
-}
-
-// Of each stage: "full" waits for its copy, "empty" for all warpgroups that compute.
-template <class C>
-__device__ __forceinline__ void init_stages(Barrier (&K_full)[C::kStages],
-                                            Barrier (&V_full)[C::kStages],
-                                            Barrier (&K_empty)[C::kStages],
-                                            Barrier (&V_empty)[C::kStages]) {
-  for (int stage = 0; stage < C::kStages; ++stage) {
-    init(K_full[stage], 1);
-    init(V_full[stage], 1);
-    init(K_empty[stage], C::kGroups);
-    init(V_empty[stage], C::kGroups);
-  }
-}
-
-// Starts the copies of rows row0 to row0 + kRows - 1 of a head; `barrier` counts their bytes.
-template <class C, int kRows, class T>
-__device__ __forceinline__ void load_tile(T* tile, const TensorMap& map, Barrier& barrier, int row0,
-                                          const Work& work) {
-  arrive_expecting(barrier, kRows * C::kHeadDim * 2);
+// Starts the copies of a tile, rows row0 and on of a head; `barrier` counts their bytes.
+template <class Tile>
+__device__ __forceinline__ void load_tile(Tile& tile, const TensorMap& map, Barrier& barrier,
+                                          int row0, const Work& work) {
+  arrive_expecting(barrier, sizeof tile);
   FLASH_UNROLL
-  for (int slab = 0; slab < C::kHeadDim / 64; ++slab)
-    tma_load(tile + slab * kRows * 64, map, barrier, 64 * slab, row0, work.h, work.b);
+  for (int slab = 0; slab < Tile::kSlabs; ++slab)
+    tma_load(tile.slabs[slab], map, barrier, 64 * slab, row0, work.h, work.b);
 }
 
-// Brings the rows into the L2 cache, for a later load_tile().
-template <class C, int kRows>
+// Brings a tile into the L2 cache, for a later load_tile().
+template <class Tile>
 __device__ __forceinline__ void prefetch_tile(const TensorMap& map, int row0, const Work& work) {
   FLASH_UNROLL
-  for (int slab = 0; slab < C::kHeadDim / 64; ++slab)
+  for (int slab = 0; slab < Tile::kSlabs; ++slab)
     tma_prefetch(map, 64 * slab, row0, work.h, work.b);
 }
 
-// ---- Products -----------------------------------------------------------------------------------
+template <class C>
+__device__ __forceinline__ int count_steps(int keys) {
+  return (keys + C::kBlockK - 1) / C::kBlockK;
+}
 
-// Of Q or K: 16 columns are 32 bytes, and 8 rows 1024.
-template <class T>
-__device__ __forceinline__ MatrixDescriptor rows_of(const T* tile) {
-  return matrix_descriptor(tile, 16, 1024);
-}
-// Of V, whose rows are B's rows: 16 of them are 2048 bytes, the next 64 columns a slab further on.
-template <class C, class T>
-__device__ __forceinline__ MatrixDescriptor columns_of(const T* tile) {
-  return matrix_descriptor(tile, C::kBlockK * 128, 1024);
-}
+// ---- Products -----------------------------------------------------------------------------------
 
 template <int N>
 __device__ __forceinline__ float (&flat(float (&x)[N][4]))[4 * N] {
   return reinterpret_cast<float(&)[4 * N]>(x);
 }
 
-// Starts S = Q K^T for the warpgroup's 64 queries, a group of wgmma.
-template <class C, class T>
-__device__ __forceinline__ void start_QK(Scores<C>& S, MatrixDescriptor Q, MatrixDescriptor K) {
+// Starts S = Q K^T for the warpgroup's 64 queries, a group of wgmma. Q is q_tile.by_columns().
+template <class C, class Columns16, class Tile>
+__device__ __forceinline__ void start_QK(Scores<C>& S, const Columns16& Q, Tile& k_tile) {
+  const auto K = k_tile.by_columns();
   wgmma_fence();
   FLASH_UNROLL
   for (int k = 0; k < C::kHeadDim / 16; ++k)
-    wgmma<C::kBlockK, T>(flat(S[0]), Q + (k / 4 * C::kBlockQ * 128 + k % 4 * 32),
-                         K + (k / 4 * C::kBlockK * 128 + k % 4 * 32), k > 0);
+    wgmma<C::kBlockK, typename Tile::Element>(flat(S), Q[k], K[k], k > 0);
   wgmma_commit();
 }
 
@@ -117,16 +134,17 @@ __device__ __forceinline__ void pack_weights(Weights<C>& P, const Scores<C>& S) 
   FLASH_UNROLL
   for (int k = 0; k < C::kBlockK / 16; ++k) FLASH_UNROLL
   for (int i = 0; i < 4; ++i)
-    P[k][i] = pack<T>(S[0][2 * k + i / 2][i % 2 * 2], S[0][2 * k + i / 2][i % 2 * 2 + 1]);
+    P[k][i] = pack<T>(S[2 * k + i / 2][i % 2 * 2], S[2 * k + i / 2][i % 2 * 2 + 1]);
 }
 
 // Starts O += P V, a group of wgmma.
-template <class C, class T>
-__device__ __forceinline__ void start_PV(Rows<C>& rows, const Weights<C>& P, MatrixDescriptor V) {
+template <class C, class Tile>
+__device__ __forceinline__ void start_PV(Rows<C>& rows, const Weights<C>& P, Tile& v_tile) {
+  const auto V = v_tile.by_rows();
   wgmma_fence();
   FLASH_UNROLL
   for (int k = 0; k < C::kBlockK / 16; ++k)
-    wgmma<C::kHeadDim, T, true>(flat(rows.O[0]), P[k], V + k * 2048, true);
+    wgmma<C::kHeadDim, typename Tile::Element, true>(flat(rows.O), P[k], V[k], true);
   wgmma_commit();
 }
 
@@ -143,13 +161,13 @@ template <class C, class T>
 __device__ __forceinline__ bool softmax_with_old_maximum(Weights<C>& P, const Scores<C>& S,
                                                          Rows<C>& rows, float scale) {
   constexpr float kLarge = 64, kMost = std::is_same_v<T, Half> ? 0x1p14f : 0x1p60f;
-  const float reference[2] = {rows.m[0][0] * scale, rows.m[0][1] * scale};
+  const float reference[2] = {rows.m[0] * scale, rows.m[1] * scale};
   float sum[2] = {};
   FLASH_UNROLL
   for (int k = 0; k < C::kBlockK / 16; ++k) FLASH_UNROLL
   for (int i = 0; i < 4; ++i) {
     const int half = i % 2;
-    const float(&two)[4] = S[0][2 * k + i / 2];
+    const float(&two)[4] = S[2 * k + i / 2];
     const float low = exp2_approximate(fmaf(two[2 * half], scale, -reference[half])),
                 high = exp2_approximate(fmaf(two[2 * half + 1], scale, -reference[half]));
     sum[half] += low;
@@ -166,42 +184,42 @@ __device__ __forceinline__ bool softmax_with_old_maximum(Weights<C>& P, const Sc
       rounded[i % 2] += two.x;
       rounded[i % 2] += two.y;
     }
-    rows.rounding[0][0] += rounded[0] - sum[0];
-    rows.rounding[0][1] += rounded[1] - sum[1];
+    rows.rounding[0] += rounded[0] - sum[0];
+    rows.rounding[1] += rounded[1] - sum[1];
   }
-  rows.l[0][0] += sum[0];
-  rows.l[0][1] += sum[1];
+  rows.l[0] += sum[0];
+  rows.l[1] += sum[1];
   return true;
 }
 
 // Online softmax with a new m, where the old one does not do.
 template <class C, class T>
-__device__ __forceinline__ void softmax_with_new_maximum(Weights<C>& P, Scores<C>& S,
-                                                         Rows<C>& rows, float scale) {
-  const float m_old[2] = {rows.m[0][0], rows.m[0][1]};
+__device__ __forceinline__ void softmax_with_new_maximum(Weights<C>& P, Scores<C>& S, Rows<C>& rows,
+                                                         float scale) {
+  const float m_old[2] = {rows.m[0], rows.m[1]};
   softmax_step<C>(S, rows, scale);
   FLASH_UNROLL
   for (int half = 0; half < 2; ++half)
-    rows.rounding[0][half] *= exp2_approximate((m_old[half] - rows.m[0][half]) * scale);
+    rows.rounding[half] *= exp2_approximate((m_old[half] - rows.m[half]) * scale);
   pack_weights<C, T>(P, S);
 }
 
 // ---- O to shared memory -------------------------------------------------------------------------
 
-// Writes O of the warp's 16 rows, times 1 / l, to a tile of shared memory.
-template <class C, class T>
-__device__ __forceinline__ void put_O(T* tile, const Rows<C>& rows, const RowEnd (&end)[2],
-                                      const Lane<C>& me) {
+// Writes O of the warp's 16 rows, times 1 / l, to a tile.
+template <class C, class T, int kRows>
+__device__ __forceinline__ void store_O(Tile<T, kRows, C::kHeadDim>& tile, const Rows<C>& rows,
+                                        const RowEnd (&end)[2], const Lane<C>& lane) {
   FLASH_UNROLL
   for (int c = 0; c < C::kHeadDim / 8; c += 2) {
     std::uint32_t four[4];
     FLASH_UNROLL
     for (int j = 0; j < 4; ++j) {
-      const float(&two)[4] = rows.O[0][c + j / 2];
+      const float(&two)[4] = rows.O[c + j / 2];
       four[j] =
           pack<T>(two[j % 2 * 2] * end[j % 2].inverse, two[j % 2 * 2 + 1] * end[j % 2].inverse);
     }
-    stmatrix(chunk_of<C::kBlockQ>(tile, me.first_row + me.lane % 16, c + me.lane / 16), four);
+    stmatrix(tile.chunk(lane.first_row + lane.id % 16, c + lane.id / 16), four);
   }
 }
 
@@ -248,7 +266,7 @@ struct Arguments {
   bool causal;
 };
 template <class T>
-Arguments<T> arguments_of(const AttentionForward<T>& pass) {
+Arguments<T> make_arguments(const AttentionForward<T>& pass) {
   return {pass.out, pass.lse, pass.shape(), scale_in_base_2(pass), pass.options.causal};
 }
 
@@ -257,9 +275,9 @@ template <class Table, class T, class KernelOf>
 void run(const char* name, const AttentionForward<T>& pass, Table table, KernelOf kernel_of) {
   const AttentionShape shape = check_attention(pass);
   with_config(table, shape.head_dim, [&]<class C>(C config) {
-    launch(name, kernel_of(config), launch_of(config, tiles_of<C>(shape), pass.stream),
+    launch(name, kernel_of(config), launch_config(config, count_work<C>(shape), pass.stream),
            tensor_map(pass.q, C::kBlockQ), tensor_map(pass.k, C::kBlockK),
-           tensor_map(pass.v, C::kBlockK), arguments_of(pass));
+           tensor_map(pass.v, C::kBlockK), make_arguments(pass));
   });
 }
 

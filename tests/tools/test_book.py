@@ -49,7 +49,7 @@ class Pages(Course):
                    "# Part 1\n\n[steps](ladder), [root](../README.md)\n")
         self.write("part1_softmax_matmul/contract.hpp", "// Contract.\n#pragma once\n")
         for step in ("10_more.cu", "9_last.cu"):
-            self.write(f"part1_softmax_matmul/ladder/{step}", "// Step 1: Take x_y.\nint x;\n")
+            self.write(f"part1_softmax_matmul/ladder/{step}", "// Rung 1: Take x_y.\nint x;\n")
         pages = self.pages()
         part = "part1_softmax_matmul"
         self.assertEqual(sorted(pages), ["index.md", f"{part}/contract.hpp.md", f"{part}/index.md",
@@ -63,6 +63,18 @@ class Pages(Course):
                       pages[f"{part}/ladder/index.md"])
         self.assertIn("````````cpp\n// Contract.\n#pragma once\n````````\n",
                       pages[f"{part}/contract.hpp.md"])
+
+    def test_a_ladder_with_a_page_of_its_own_is_in_the_book_as_a_whole(self):
+        self.write("README.md", "# Course\n")
+        self.write("part1_softmax_matmul/README.md", "# Part 1\n\n[more](ladder/README.md)\n")
+        self.write("part1_softmax_matmul/ladder/README.md", "# Going faster\n")
+        self.write("part1_softmax_matmul/ladder/1_first.cu", "// Rung 1: x.\nint x;\n")
+        pages = self.pages()
+        self.assertIn("[more](ladder/index.md)", pages["part1_softmax_matmul/index.md"])
+        self.assertIn("hidden:\nladder/index.md\n", pages["part1_softmax_matmul/index.md"])
+        self.assertEqual(pages["part1_softmax_matmul/ladder/index.md"].split("\n")[0],
+                         "# Going faster")
+        self.assertIn("hidden:\n1_first.cu.md\n", pages["part1_softmax_matmul/ladder/index.md"])
 
     def test_without_a_network_it_says_so(self):
         self.patch(book, VENV=self.root / ".venv-book")

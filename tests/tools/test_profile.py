@@ -39,7 +39,7 @@ NVIDIA H200, float32, batch 8, 1 head of 64, seq_len 1024, not causal; alone: 1.
     Section: GPU Speed Of Light Throughput
     OPT   This kernel grid is too small [to fill] the available resources on this device
 
-part3_flash_cuda/README.md, section 14, says in which order to read it
+part3_flash_cuda/ladder/README.md, section 14, says in which order to read it
 """
 
 

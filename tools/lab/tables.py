@@ -24,7 +24,8 @@ REGION = re.compile(rf"(<!-- BEGIN {KINDS} (\w+) -->\n)(.*?)(<!-- END \2 \3 -->)
 
 
 def pages() -> list[Path]:
-    return sorted([*paths.ROOT.glob("README.md"), *paths.ROOT.glob("*/README.md")])
+    return sorted([*paths.ROOT.glob("README.md"), *paths.ROOT.glob("*/README.md"),
+                   *paths.ROOT.glob("*/ladder/README.md")])
 
 
 def updated(text: str, page: Path) -> str:
@@ -95,7 +96,7 @@ def softmax_matmul_table(group: Group) -> str:
     functions and the fastest rung."""
     header = ["d2", "unfused, ms", "best fused, ms (block)", "speed-up", "fused, TFLOP/s",
               "extra memory unfused, MiB", "extra memory fused, MiB", "PyTorch unfused, ms",
-              "fastest step of the ladder, ms", "speed-up over PyTorch"]
+              "fastest rung, ms", "speed-up over PyTorch"]
     rows = []
     for d2 in group.sizes:
         fused = [row for row in group.rows if row.d2 == d2 and row.BLOCK is not None]
@@ -207,7 +208,7 @@ def ladder_table(part: str, page: Path) -> str:
         caption, times = "", {name: [""] * 4 for name in files}
     rows = [[f"[`{name}`]({_link(file, page)})", story(file), *times[name]]
             for name, file in files.items()]
-    return caption + _markdown(["step", "what is new", *TIMES], rows, left=2)
+    return caption + _markdown(["rung", "what is new", *TIMES], rows, left=2)
 
 
 def rungs(part: Path) -> dict[str, Path]:
@@ -216,7 +217,7 @@ def rungs(part: Path) -> dict[str, Path]:
     files = [file for file in part.glob("ladder/[0-9]*_*")
              if re.fullmatch(r"\d+_[a-z0-9_]+(\.isa\.cpp|\.sm90a\.cu|\.cpp|\.cu)", file.name)]
     return {file.name.split(".")[0]: file
-            for file in sorted(files, key=lambda file: int(file.name.split("_")[0]))}
+            for file in sorted(files, key=lambda file: (int(file.name.split("_")[0]), file.name))}
 
 
 def find_rung(name: str) -> tuple[str, str, Path]:
@@ -234,13 +235,13 @@ def find_rung(name: str) -> tuple[str, str, Path]:
 
 def story(file: Path) -> str:
     """The first line of the file, a comment, and what follows until a line ends with a full stop;
-    without "Step 4 of the ladder: "."""
+    without "Rung 4: "."""
     words = []
     for line in file.read_text(encoding="utf-8").splitlines():
         words.append(line.removeprefix("//").strip())
         if not line.startswith("//") or line.endswith("."):
             break
-    return re.sub(r"^(Step|Rung) \d+[^:]*: ", "", " ".join(words)).rstrip(".")
+    return re.sub(r"^Rung \d+[^:]*: ", "", " ".join(words)).rstrip(".")
 
 
 def times_of_rung(group: Group, name: str) -> list[str]:

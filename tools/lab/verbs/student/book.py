@@ -79,6 +79,8 @@ def gather() -> list[Path]:
     while waiting:
         path = waiting.pop()
         if (path / "README.md").is_file():
+            if path.name == "ladder":  # all of a ladder is in the book, also what no page links to
+                waiting += [file for file in path.iterdir() if file.is_file()]
             path /= "README.md"
         if path in found or not path.exists() or not path.is_relative_to(paths.ROOT):
             continue
@@ -130,7 +132,10 @@ def contents(found: list[Path]) -> dict[Path, list[Path]]:
     for handout in handouts:
         below[handout] = [path for path in found if path.parent == handout.parent
                           and path.suffix == ".hpp"]
-        below[handout] += [path for path in found if path == handout.parent / "ladder"]
+        ladder = handout.parent / "ladder"
+        below[handout] += [path for path in found if path in (ladder, ladder / "README.md")]
+        below[ladder / "README.md"] = [path for path in found if path.parent == ladder
+                                       and path.name != "README.md"]
     first = paths.ROOT / "README.md"
     placed = {first, *handouts, *(page for group in below.values() for page in group)}
     below[first] = handouts + [path for path in found

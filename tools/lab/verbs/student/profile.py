@@ -102,7 +102,7 @@ def _profile(ncu: str, program: Sequence[str | Path], output: Path) -> None:
     for line in said.splitlines()[1:]:
         if not line.startswith("==WARNING== No metrics"):  # its rules look at them all the same
             say(line.rstrip())
-    say("part3_flash_cuda/README.md, section 14, says in which order to read it")
+    say("part3_flash_cuda/ladder/README.md, section 14, says in which order to read it")
 
 
 def _run(command: Sequence[str | Path], description: str) -> console.Finished:
