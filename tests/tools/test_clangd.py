@@ -27,8 +27,7 @@ def files() -> list[Path]:
              for file in part.folder.glob(f"{folder}/*.c*")]
     longest = {(file.parent.name, *file.suffixes): file
                for file in sorted(found, key=lambda file: file.stat().st_size)}
-    return [*longest.values(), *(paths.ROOT / f"tests/harness/{name}.cpp"
-                                 for name in ("mistakes", "small_problem"))]
+    return [*longest.values(), *(paths.ROOT / "tests/harness/diagnosis").glob("*.cpp")]
 
 
 def errors(file: Path) -> list[str]:
@@ -55,7 +54,8 @@ class Clangd(Test):
     def test_an_error_is_one(self):
         folder = self.folder()
         shutil.copy(paths.ROOT / ".clangd", folder)
-        (folder / "common").symlink_to(paths.ROOT / "common")
+        for name in ("common", "emulator"):
+            (folder / name).symlink_to(paths.ROOT / name)
         file = folder / "part1" / "skeleton" / "wrong.cu"
         file.parent.mkdir(parents=True)
         file.write_text("__global__ void kernel() { int x = threadIdx.y; x = nothing; }\n")

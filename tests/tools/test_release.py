@@ -148,14 +148,6 @@ class Released(Test):
                 self.assertTrue((page.parent / target).exists(), f"{page}: {target}")
             self.assertNotIn("@", re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.DOTALL), page)
 
-    def test_parts_of_a_page_on_what_is_not_there_are_left_out(self):
-        page = self.out / "page.md"
-        text = "one\n\n<!-- IF {} -->\ntwo\n<!-- END IF -->\n\nthree\n"
-        for path, wanted in (("common/", "one\n\ntwo\n\nthree\n"), ("nowhere", "one\n\nthree\n")):
-            self.assertEqual(release.of_what_is_there(text.format(path), page), wanted)
-        for page in self.out.rglob("*.md"):
-            self.assertNotRegex(page.read_text(), "<!-- (IF|END IF)", page)
-
     def test_a_release_names_only_verbs_and_pages_that_it_has(self):
         done = subprocess.run([self.out / "lab"], capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)

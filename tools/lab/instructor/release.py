@@ -21,8 +21,6 @@ TEMPLATES = "grading/release"    # what a release has in place of the course's o
 LIST = f"{TEMPLATES}/files.txt"  # which files are handed out
 EVERYBODY, WHEN_OPEN, NEVER = "everybody", "open", "never"
 
-_IF = re.compile(r"<!-- IF (?P<path>\S+) -->\n(?P<text>.*?)<!-- END IF -->\n"
-                 r"(?P<blank>\n?)", re.DOTALL)
 _LINK = re.compile(r"\[(?P<text>[^][]*(?:\[[^][]*\][^][]*)*)\]\((?P<target>[^()\s]+)\)")
 
 
@@ -71,8 +69,7 @@ def _write(out: Path, chosen: Sequence[str], texts: dict[str, str], parts: Seque
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(paths.ROOT / path, target)
     for page in sorted(out.rglob("*.md")):
-        text = derive.read_exact(page)
-        derive.write_exact(page, without_dead_links(of_what_is_there(text, page), page, out))
+        derive.write_exact(page, without_dead_links(derive.read_exact(page), page, out))
 
 
 def tracked() -> list[str]:
@@ -123,13 +120,6 @@ def _chosen(parts: Sequence[Part], opened: Sequence[Part]) -> Iterator[str]:
         if (part is None or part in parts) and (
                 who == EVERYBODY or who == WHEN_OPEN and part in opened):
             yield path
-
-
-def of_what_is_there(text: str, page: Path) -> str:
-    """A page without its parts on what was not handed out: those between a line
-    `<!-- IF path -->`, from the page's folder, and `<!-- END IF -->`."""
-    return _IF.sub(lambda part: part["text"] + part["blank"]
-                   if (page.parent / part["path"]).exists() else "", text)
 
 
 def without_dead_links(text: str, page: Path, root: Path) -> str:
