@@ -7,6 +7,7 @@
 #include "common/checks.hpp"
 #include "common/half.hpp"
 #include "common/softmax_matmul.hpp"
+#include "common/steps.hpp"
 
 namespace flash {
 namespace {
@@ -92,35 +93,6 @@ Matrix head_of(TensorView<const T, 4> x, Index b, Index h) {
   for (Index i = 0; i < head.extent(0); ++i)
     for (Index c = 0; c < head.extent(1); ++c) head(i, c) = static_cast<double>(x(b, h, i, c));
   return head;
-}
-
-// The sum of term(0), ..., term(n - 1), in eight sums side by side: in one, each addition would
-// wait for the one before it.
-template <class Term>
-double sum(Index n, Term term) {
-  constexpr Index kLanes = 8;
-  double lanes[kLanes] = {};
-  const Index whole = n - n % kLanes;
-  for (Index c = 0; c < whole; c += kLanes)
-    for (Index lane = 0; lane < kLanes; ++lane) lanes[lane] += term(c + lane);
-  for (Index c = whole; c < n; ++c) lanes[c - whole] += term(c);
-  double total = 0;
-  for (const double lane : lanes) total += lane;
-  return total;
-}
-
-double dot(const double* a, const double* b, Index n) {
-  return sum(n, [&](Index c) { return a[c] * b[c]; });
-}
-double dot_of_sizes(const double* a, const double* b, Index n) {
-  return sum(n, [&](Index c) { return std::fabs(a[c] * b[c]); });
-}
-// out += weight * x, and the same of sizes.
-void add(double* out, double weight, const double* x, Index n) {
-  for (Index c = 0; c < n; ++c) out[c] += weight * x[c];
-}
-void add_sizes(double* out, double weight, const double* x, Index n) {
-  for (Index c = 0; c < n; ++c) out[c] += std::fabs(weight * x[c]);
 }
 
 // P of one head, and lse and the largest score's terms with it (nullptr: not wanted). Keys that a

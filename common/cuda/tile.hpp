@@ -5,25 +5,13 @@
 
 #include "common/cuda/half.hpp"
 #include "common/cuda/launch.hpp"
+#include "common/cuda/place.hpp"
 #include "common/cuda/warp.hpp"
 #include "common/tensor.hpp"
 
 namespace flash {
 
 // ---- Values that neighbouring lanes share out ---------------------------------------------------
-//
-// kLanes lanes share kLanes * N consecutive values. A lane has N of them, in vectors of up to 4
-// neighbours, and the lanes' vectors lie side by side. Lanes that read at the same time read 16
-// bytes each, and together one piece of memory without gaps.
-
-template <int N>
-constexpr int kVector = N < 4 ? N : 4;
-
-// Where value number n of `lane` lies.
-template <int N, int kLanes>
-__device__ __forceinline__ constexpr int place(int lane, int n) {
-  return n / kVector<N> * kLanes * kVector<N> + lane * kVector<N> + n % kVector<N>;
-}
 
 template <int N>
 struct alignas(4 * N) Floats {

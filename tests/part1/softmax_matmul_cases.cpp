@@ -6,6 +6,7 @@
 
 #include "common/oracle.hpp"
 #include "harness/cases/far_apart.hpp"
+#include "harness/diagnosis/mistakes.hpp"
 
 namespace flash::part1 {
 
@@ -93,11 +94,19 @@ std::size_t run_on(const RunFused& run, const SoftmaxMatmulCase& problem, Padded
   return extra_bytes;
 }
 
+// Four lanes of the kernel share a row's keys, and lane 0 brings the alpha of all columns.
+void lanes_with_own_maxima(std::vector<harness::Mistake>& known) {
+  harness::named("maximum of one lane", known).ways.push_back([](Steps& steps) {
+    steps.lanes = 4;
+    steps.lane_of_key = [](Index key, Index) { return key % 4; };
+  });
+}
+
 harness::SeenForward seen_of(const SoftmaxMatmulCase& problem, double largest, Padded& x, Padded& v,
                              Padded& out, double fill = harness::kPoisoned) {
   const auto [batch, d1, d2, d3] = problem.shape;
   std::vector<harness::Misplaced> misplaced;
-  out.add_misplaced(misplaced, 0, x, v);
+  out.add_misplaced(misplaced, Output::kOut, x, v);
   return {.shape = {batch, 1, d1, d2, d3},
           .k = x.seen(v, out),
           .v = v.seen(x, out),
@@ -108,7 +117,8 @@ harness::SeenForward seen_of(const SoftmaxMatmulCase& problem, double largest, P
           .lse_bound = 1,
           .block_queries = problem.blocks.block_1,
           .block_keys = problem.blocks.block_2,
-          .fill = fill};
+          .fill = fill,
+          .own_mistakes = problem.on_device ? lanes_with_own_maxima : nullptr};
 }
 
 // What the function gives for another problem, with the blocks of this one.

@@ -10,6 +10,7 @@
 #include "harness/cases/device_checks.hpp"
 #include "harness/cases/far_apart.hpp"
 #include "part3/forward_cases.hpp"
+#include "part3/own_mistakes.hpp"
 #include "part3_flash_cuda/flash_attention_cuda.hpp"
 
 namespace flash::harness {
@@ -19,6 +20,7 @@ using Config = std::optional<FlashForwardConfig>;
 
 Verdict judge(AttentionCase problem, std::uint64_t seed, const Config& config = std::nullopt) {
   if (config) problem.blocks.queries = config->block_queries;
+  problem.own_mistakes = part3::own_mistakes;
   return with_type(problem.type, [&]<class T>(T) {
     return ForwardCall<T>::judge(problem, seed, [config](ForwardCall<T>& call) {
       flash_attention_forward_cuda(call.tensors.pass(), config);

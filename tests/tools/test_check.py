@@ -67,11 +67,12 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
 """, code=1)
 
     def test_a_mistake_that_has_a_name(self):
-        self.write("tests/harness/diagnosis/hints.toml", '[[hint]]\nnames = "^sum"\nhint = "Look at l."')
+        self.write("tests/harness/diagnosis/hints.toml", 'rescaling = "Look at l."')
         self.fake("fused_cpu", [
             case("simple", "failed", message="2 of 4"),
             case("named", "failed", message="3 of 4", then={
-                "diagnosis": {"name": "sum not rescaled", "text": "It is l."},
+                "diagnosis": {"name": "sum not rescaled", "kind": "rescaling",
+                              "text": "It is l."},
                 "explanation": {"text": "  m = 1\n  l = 2"}})])
         hint = "hint fused_cpu"
         self.assertIn("hint 1 of 3", self.lab(hint)[1])

@@ -94,10 +94,11 @@ def _about(result: TaskResult, case: str | None) -> list[str]:
     if result.implementation == "solution" or not result.failures:
         return []
     failed, task = result.failures[0], result.task.name
-    name = failed.diagnosis
-    lines = [f"./lab hint {task} has a hint for this mistake"] * bool(hints.of(name) and not case)
-    if name or re.search(r"^(d[QKV]: )?\d+ of \d+ elements? (is|are) wrong", failed.message,
-                         re.MULTILINE):
+    lines = []
+    if hints.of(failed.kind) and not case:
+        lines.append(f"./lab hint {task} has a hint for this mistake")
+    if failed.diagnosis or re.search(r"^(d[QKV]: )?\d+ of \d+ elements? (is|are) wrong",
+                                     failed.message, re.MULTILINE):
         lines += [f"./lab check {task} --explain shows it with small numbers"]
     return [f"      {line}" for line in lines]
 

@@ -208,7 +208,7 @@ class Process:
             self.last_case, self.open_case = self.open_case, ""
         elif kind == "diagnosis" and event["case"] == self.last_case:
             seen = self.ended[self.last_case]
-            seen.diagnosis = str(event["name"])
+            seen.diagnosis, seen.kind = str(event["name"]), str(event["kind"])
             seen.message = f"{event['text']}\n{seen.message}"
         elif kind == "explanation" and event["case"] == self.last_case:
             self.ended[self.last_case].explanation = str(event["text"])

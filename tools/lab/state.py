@@ -28,9 +28,9 @@ class LastResult:
 class State:
     hints: dict[str, int] = field(default_factory=dict)  # task id -> how many are shown
     results: dict[str, LastResult] = field(default_factory=dict)  # task id -> last check
-    # By task id: the mistake that the last check named first, of one case or of all, until its
-    # hint is shown.
-    mistakes: dict[str, str] = field(default_factory=dict)
+    # By task id: the mistake that the last check named first, of one case or of all, and its kind,
+    # until its hint is shown.
+    named: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
 def load() -> State:

@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lab import build, grading, hints, libraries, manifest, outcomes, paths, running
+from lab import build, grading, libraries, manifest, outcomes, paths, running
 from lab.backends import Backends
 from lab.build import Config
 from lab.errors import LabError
@@ -121,18 +121,15 @@ def load(tasks: Sequence[Task]) -> list[Member]:
     return members
 
 
-MOST, MOST_OF_A_KIND = 12, 2  # mistakes that ./lab list shows of a task
+MOST = 12  # mistakes that ./lab list shows of a task
 
 
 def mistakes(task: Task) -> list[tuple[str, str]]:
-    """The first mistakes of each kind that the harness names, each with a case that finds it.
-    Mistakes that share a hint are of one kind."""
-    cases: dict[str, str] = {}
-    for member in load([task]):
-        kind = [named for named in cases if hints.of(named) == hints.of(member.named)]
-        if member.named and len(kind) < MOST_OF_A_KIND:
-            cases.setdefault(member.named, member.case)
-    return list(cases.items())[:MOST]
+    """Mistakes that the harness names, each with a case that finds it: some of each sort, as
+    neighbours in the file are alike."""
+    cases = {member.named: member.case for member in reversed(load([task])) if member.named}
+    found = list(cases.items())[::-1]
+    return [found[n * len(found) // MOST] for n in range(MOST)] if len(found) > MOST else found
 
 
 def sample(members: Sequence[Member], count: int, day: datetime.date | None = None) -> list[Member]:

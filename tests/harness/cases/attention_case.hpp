@@ -39,6 +39,7 @@ struct AttentionCase {
   bool sampled = false;  // only the first, a middle and the last head are compared with the oracle
   // Asked for beside the bound that follows from the precision.
   std::optional<Tolerance> tolerance = std::nullopt;
+  void (*own_mistakes)(std::vector<Mistake>& known) = nullptr;  // of the task
 
   AttentionOptions options() const { return {.causal = causal, .scale = scale}; }
   Index block_of_keys() const { return blocks.keys > 0 ? blocks.keys : blocks.queries; }
@@ -168,9 +169,12 @@ struct ForwardCall {
  private:
   SeenForward seen() {
     const double largest = inputs.forward(problem.options()).largest_score;
-    return tensors.seen(output_bound<T>(problem, problem.shape, largest),
-                        attention_bound(problem.shape, largest, unit_roundoff<LseType<T>>()),
-                        problem.blocks.queries, problem.blocks.keys);
+    SeenForward seen = tensors.seen(
+        output_bound<T>(problem, problem.shape, largest),
+        attention_bound(problem.shape, largest, unit_roundoff<LseType<T>>()),
+        problem.blocks.queries, problem.blocks.keys);
+    seen.own_mistakes = problem.own_mistakes;
+    return seen;
   }
 
   std::uint64_t seed_;

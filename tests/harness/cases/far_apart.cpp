@@ -41,7 +41,8 @@ Verdict with_far_apart(const std::function<std::string(FarApart&)>& wrong_with) 
             if (!near || !wrong_with(near).empty()) return {};
             return {"offsets in 32 bits",
                     "The result is right where the batches lie 1048576 elements apart, and wrong "
-                    "where it is 2147483648, which 32 bits do not hold: compute offsets in Index."};
+                    "where it is 2147483648, which 32 bits do not hold: compute offsets in Index.",
+                    "offsets"};
           }};
 }
 

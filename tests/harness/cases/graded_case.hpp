@@ -8,23 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "harness/diagnosis/diagnosis.hpp"
+
 namespace flash::harness {
-
-// A mistake that explains a wrong result (diagnosis.hpp).
-struct Diagnosis {
-  std::string name;  // "accumulator not rescaled"; "" where none is known to be it
-  std::string text;  // what a student reads; also where several mistakes are possible
-};
-
-// What a case found out. `text` says what is wrong, for a student to read; when the case passes it
-// may give the errors. `diagnose` is called after the verdict is in the report: it may call the
-// code under test again, and that may crash.
-struct Verdict {
-  bool pass = false;
-  std::string text;
-  std::function<Diagnosis()> diagnose = {};
-  std::function<std::string()> explain = {};  // with small numbers (small_problem.hpp); likewise
-};
 
 struct GradedCase {
   // Letters, digits, spaces and -_.:x/() only: it is typed in shells and Catch2's filters.

@@ -96,9 +96,9 @@ class PassTensor {
     return seen;
   }
 
-  // Of output number `output`: where elements lie that are written with those strides.
+  // Where elements lie that are written with those strides.
   template <class... Others>
-  void add_misplaced(std::vector<Misplaced>& list, int output, Others&... others) {
+  void add_misplaced(std::vector<Misplaced>& list, Output output, Others&... others) {
     const Shape<Rank> shape = view().shape(), own = view().strides();
     with_other_strides(
         [&](const std::string& other, const Shape<Rank>& strides) {
@@ -216,8 +216,8 @@ struct PaddedForward {
   // For diagnose(), after copy_back(); the bounds are those of out and of lse.
   SeenForward seen(double bound, double lse_bound, Index block_queries, Index block_keys) {
     std::vector<Misplaced> misplaced;
-    out.add_misplaced(misplaced, 0, q, k, v);
-    lse.add_misplaced(misplaced, 1);
+    out.add_misplaced(misplaced, Output::kOut, q, k, v);
+    lse.add_misplaced(misplaced, Output::kLse);
     return {.shape = pass().shape(),
             .options = options,
             .q = q.seen(k, v, out),
@@ -281,9 +281,9 @@ struct PaddedBackward {
   // For diagnose(), after copy_back().
   SeenBackward seen(double bound, Index block_keys) {
     std::vector<Misplaced> misplaced;
-    d_q.add_misplaced(misplaced, 0, q, k, v);
-    d_k.add_misplaced(misplaced, 1, q, k, v);
-    d_v.add_misplaced(misplaced, 2, q, k, v);
+    d_q.add_misplaced(misplaced, Output::kDQ, q, k, v);
+    d_k.add_misplaced(misplaced, Output::kDK, q, k, v);
+    d_v.add_misplaced(misplaced, Output::kDV, q, k, v);
     return {.shape = pass().shape(),
             .options = options,
             .q = q.seen(k, v, out, d_out),

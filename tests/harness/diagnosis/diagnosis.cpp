@@ -3,8 +3,6 @@
 #include "harness/diagnosis/diagnosis.hpp"
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -37,11 +35,17 @@ std::vector<Index> spread(const std::vector<Index>& rows, std::size_t most) {
 // A result, and which computations give it.
 class Matching {
  public:
-  Matching(Model& model, const std::vector<Blocks>& blocks, bool is_probe)
-      : model_(model), blocks_(blocks), is_probe_(is_probe) {
-    for (int output = 0; output < static_cast<int>(model.outputs.size()); ++output) {
+  template <class Seen>
+  Matching(const Seen& seen, const std::vector<Blocks>& blocks, bool is_probe)
+      : given_(seen.given()),
+        found_(seen.found()),
+        fill_(seen.fill),
+        blocks_(blocks),
+        is_probe_(is_probe),
+        truth_(pass_of(given_, scores_, right_steps_, blocks_[0])) {
+    for (std::size_t output = 0; output < found_.size(); ++output) {
       std::vector<Index> wrong, right;
-      for (Index row = 0; row < model.outputs[output].rows; ++row)
+      for (Index row = 0; row < found_[output].rows; ++row)
         (is_right({output, row}) ? right : wrong).push_back(row);
       for (const Index row : spread(wrong, kRowsOfEach)) wrong_.push_back({output, row});
       for (const Index row : spread(right, kRowsOfEach)) right_.push_back({output, row});
@@ -54,40 +58,36 @@ class Matching {
   bool is_wrong() const { return !wrong_.empty(); }
 
   // With which of the block sizes it fits, by their numbers.
-  std::vector<std::size_t> fitting(const Computation& how, bool by_block, Index keys) {
+  std::vector<std::size_t> fitting(const Steps& steps, bool by_block) {
     std::vector<std::size_t> sizes;
     for (std::size_t n = 0; n < blocks_.size(); ++n)
       if (!by_block && n > 0 ? !sizes.empty()
           // A problem smaller than a block says nothing: some shrink the block, and some do not.
-          : by_block && is_probe_ && n == 0 && blocks_[0].keys > keys ? true
-                                                                      : fits(how, blocks_[n]))
+          : by_block && is_probe_ && n == 0 && blocks_[0].keys > given_.shape.keys
+              ? true
+              : fits(steps, blocks_[n]))
         sizes.push_back(n);
     return sizes;
   }
 
  private:
   struct Place {
-    int output;
+    std::size_t output;
     Index row;
   };
 
   const Row& truth(const Place& at) {
     auto [found, is_new] = truths_.try_emplace({at.output, at.row});
-    if (is_new) found->second = model_.row(Computation(), blocks_[0], at.output, at.row);
+    if (is_new) found->second = truth_->row(found_[at.output].output, at.row);
     return found->second;
   }
 
   double got(const Place& at, std::size_t c) const {
-    const Model::Output& output = model_.outputs[at.output];
-    return output.got[at.row * output.columns + static_cast<Index>(c)];
+    const Found& found = found_[at.output];
+    return found.got[at.row * found.columns + static_cast<Index>(c)];
   }
   bool near(const Place& at, std::size_t c, const Row& want, double slack) const {
-    const double value = want.value[c];
-    if (want.magnitude[c] == Row::kUnknown) return true;
-    if (std::isnan(value)) return std::isnan(got(at, c));
-    if (std::isinf(value)) return got(at, c) == value;
-    return std::fabs(got(at, c) - value) <=
-           slack * model_.outputs[at.output].bound * want.magnitude[c] + 1e-37;
+    return is_near(got(at, c), want, c, slack * found_[at.output].bound);
   }
 
   // Infinite where one of the two is not finite, 0 where both are not.
@@ -98,52 +98,33 @@ class Matching {
   }
 
   bool is_right(const Place& at) {
-    const Row want = model_.row(Computation(), blocks_[0], at.output, at.row);
+    const Row& want = truth(at);
     for (std::size_t c = 0; c < want.value.size(); ++c)
       if (!near(at, c, want, 1)) return false;
     return true;
   }
 
   // What the output holds after the call.
-  Row row_of(const Computation& how, const Blocks& blocks, const Place& at) {
-    const Misplaced* const misplaced =
-        how.misplaced < 0 ? nullptr : &model_.misplaced[static_cast<std::size_t>(how.misplaced)];
-    if (misplaced != nullptr && misplaced->output == at.output)
-      return misplaced_row(*misplaced, at);
-    Row row = model_.row(how, blocks, at.output, at.row);
-    const Old old =
-        model_.unwritten(how, blocks, at.output, at.row) ? Old::kKept : how.old[at.output];
-    if (old == Old::kReplaced) return row;
-    for (std::size_t c = 0; c < row.value.size(); ++c) {
-      row.value[c] = model_.fill + (old == Old::kAddedTo ? row.value[c] : 0);
-      row.magnitude[c] += std::fabs(model_.fill);
-    }
+  Row row_of(Pass& pass, const Steps& steps, const Blocks& blocks, const Place& at) {
+    const Output output = found_[at.output].output;
+    Row row = pass.row(output, at.row);
+    if (!steps.write) return row;
+    const std::function<const Row&(Index)> right = [&](Index other) -> const Row& {
+      return truth({at.output, other});
+    };
+    steps.write({output, at.row, given_.shape, blocks, fill_, right}, row);
     return row;
   }
 
-  // Of an output whose elements are right, and lie where others belong.
-  Row misplaced_row(const Misplaced& misplaced, const Place& at) {
-    const Index columns = model_.outputs[at.output].columns;
-    Row row{std::vector<double>(columns, model_.fill), std::vector<double>(columns, 1)};
-    for (Index c = 0; c < columns; ++c) {
-      const Index source = misplaced.source[at.row * columns + c];
-      row.reliable &= source != Misplaced::kSeveral;
-      if (source < 0) continue;
-      const Row& of = truth({at.output, source / columns});
-      row.value[c] = of.value[source % columns], row.magnitude[c] = of.magnitude[source % columns];
-    }
-    return row;
-  }
-
-  bool fits(const Computation& how, const Blocks& blocks) {
-    if (model_.leaves_memory(how)) return is_probe_;  // what it would read is not known
-    if (how.float_in_double) return is_as_exact_as_float();
-    model_.forget();
+  bool fits(const Steps& steps, const Blocks& blocks) {
+    if (steps.leaves_memory) return is_probe_;
+    if (steps.is_float) return is_as_exact_as_float();
+    const auto pass = pass_of(given_, scores_, steps, blocks);
     std::size_t compared = 0;
     double left = 0, before = 0;  // squares of the distances to it and to what is right
     for (const std::vector<Place>* places : {&wrong_, &right_})
       for (const Place& at : *places) {
-        const Row row = row_of(how, blocks, at);
+        const Row row = row_of(*pass, steps, blocks, at);
         if (!row.reliable) continue;
         compared += places == &wrong_;
         const Row& right = truth(at);
@@ -178,12 +159,17 @@ class Matching {
 
   static constexpr double kLeft = 1e-2;  // of the squared distance to what is right
 
-  Model& model_;
+  const Given given_;
+  const std::vector<Found> found_;
+  const double fill_;
   const std::vector<Blocks>& blocks_;
   double most_left_ = 0;  // of that of all wrong rows
   bool is_probe_;         // then rows that cannot be compared are no reason against a mistake
   std::vector<Place> wrong_, right_;
-  std::map<std::pair<int, Index>, Row> truths_;
+  Scores scores_;
+  const Steps right_steps_;
+  std::unique_ptr<Pass> truth_;
+  std::map<std::pair<std::size_t, Index>, Row> truths_;
 };
 
 std::string joined(const std::vector<std::string>& parts, const std::string& between) {
@@ -220,13 +206,13 @@ struct Match {
   explicit Match(const Seen& of, bool is_probe = false)
       : seen(of),
         known(mistakes_of(seen)),
-        model(model_of(seen)),
         blocks(block_sizes_of(seen)),
-        matching(*model, blocks, is_probe) {}
+        matching(seen, blocks, is_probe) {}
+  Match(const Match&) = delete;
+  Match& operator=(const Match&) = delete;
 
   Seen seen;
   std::vector<Mistake> known;
-  std::unique_ptr<Model> model;
   std::vector<Blocks> blocks;
   Matching matching;
 };
@@ -257,35 +243,24 @@ struct Suspect {
   std::vector<std::size_t> blocks;  // the numbers of the block sizes with which it fits
 };
 
-// A computation with a second mistake, which is of another group: what it changes of a right one,
-// byte by byte, so that a new member needs nothing here.
-Computation both(const Computation& one, const Computation& second) {
-  using Bytes = std::array<unsigned char, sizeof(Computation)>;
-  const auto right = std::bit_cast<Bytes>(Computation()), change = std::bit_cast<Bytes>(second);
-  auto bytes = std::bit_cast<Bytes>(one);
-  for (std::size_t n = 0; n < bytes.size(); ++n)
-    if (change[n] != right[n]) bytes[n] = change[n];
-  return std::bit_cast<Computation>(bytes);
-}
-
 // The block sizes with which these mistakes, of those that are known for the problem, give what was
 // seen. A mistake that is not known there makes no difference there.
 template <class Seen>
 std::vector<std::size_t> fitting(Match<Seen>& match, const std::vector<std::string>& names) {
-  std::vector<Computation> ways(1);
+  std::vector<Steps> ways(1);
   bool by_block = false;
   for (const std::string& name : names) {
-    std::vector<Computation> more;
-    for (const Mistake& mistake : match.known)
-      for (std::size_t n = 0; mistake.name == name && n < ways.size(); ++n) {
-        more.push_back(both(ways[n], mistake.how));
-        by_block |= mistake.by_block;
-      }
-    if (!more.empty()) ways = more;
+    std::vector<Steps> more;
+    for (const Mistake& mistake : match.known) {
+      if (mistake.name != name) continue;
+      by_block |= mistake.by_block;
+      for (const Steps& way : ways)
+        for (const Change& change : mistake.ways) change(more.emplace_back(way));
+    }
+    if (!more.empty()) ways = std::move(more);
   }
-  for (const Computation& way : ways)
-    if (auto sizes = match.matching.fitting(way, by_block, match.seen.shape.keys); !sizes.empty())
-      return sizes;
+  for (const Steps& way : ways)
+    if (auto sizes = match.matching.fitting(way, by_block); !sizes.empty()) return sizes;
   return {};
 }
 
@@ -308,8 +283,8 @@ Diagnosis diagnosis(const Seen& seen, const std::function<Seen(const Probe&)>& a
   if (suspects.empty() && size_of(seen.shape) <= kMostSizeForPairs && left_of_pairs-- > 0)
     for (const auto& [one, first] : by_name)
       for (const auto& [two, second] : by_name)
-        if (one < two && first->group != second->group && first->group != kAlone &&
-            second->group != kAlone)
+        if (one < two && first->group != second->group && first->group != Group::kAlone &&
+            second->group != Group::kAlone)
           suspect({one, two});
 
   const std::vector<Probe> probes =
@@ -339,7 +314,8 @@ Diagnosis diagnosis(const Seen& seen, const std::function<Seen(const Probe&)>& a
     return {joined(suspects[0].names, " + "),
             (suspects[0].names.size() == 1 ? "The result is what this mistake gives: "
                                            : "The result is what two mistakes give together: ") +
-                texts[0] + "."};
+                texts[0] + ".",
+            by_name[suspects[0].names[0]]->kind};
   }
   if (suspects.size() > 3 || suspects[0].names.size() > 1) return {};
   return {"",

@@ -1,465 +1,726 @@
-// Implements mistakes.hpp. To add a mistake, add a line to mistakes_of(), what it changes to
-// Computation (computation.hpp) and computation.cpp, and a hint for its name to hints.toml.
-#include "harness/diagnosis/mistakes.hpp"
-
+// The records of mistakes.hpp.
+#include <cmath>
 #include <limits>
-#include <string>
 #include <tuple>
 #include <utility>
+
+#include "harness/diagnosis/mistakes.hpp"
 
 namespace flash::harness {
 namespace {
 
-constexpr double kLn2 = 0.6931471805599453;
+using enum Group;
+using Output::kDK, Output::kDQ, Output::kDV;
 
-// The groups of the mistakes.
-enum Group {
-  kScales = kAlone + 1,
-  kMasks,
-  kOnline,
-  kDividing,
-  kWhichKeys,
-  kLseOnly,
-  kIndexing,
-  kGradient,
-  kAdding,
-  kOutputs
+constexpr double kLn2 = 0.6931471805599453;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr bool kByBlock = true;
+constexpr auto kAlways = [](const auto&...) { return true; };
+
+using Sees = Step<bool(const Pair&)>;
+
+// Writes records down, those of one kind and group after each other.
+class List {
+ public:
+  List& of(const char* kind, Group group, bool by_block = false) {
+    kind_ = kind, group_ = group, by_block_ = by_block;
+    return *this;
+  }
+  void add(const std::string& name, const std::string& text, const std::vector<Change>& ways) {
+    known.push_back({name, text, kind_, group_, by_block_, ways});
+  }
+  template <class Function, class... By>
+  void add(const std::string& name, const std::string& text, Step<Function> Steps::*step,
+           By... by) {
+    add(name, text, {replace(step, by)...});
+  }
+
+  std::vector<Mistake> known;
+
+ private:
+  const char* kind_ = "";
+  Group group_ = kAlone;
+  bool by_block_ = false;
 };
 
-// For members that are arrays.
-template <class Change>
-Computation changed(Change change) {
-  Computation how;
-  change(how);
-  return how;
+Change both(Change one, Change two) {
+  return [=](Steps& steps) { one(steps), two(steps); };
 }
 
-const char* const kNames[5] = {"q", "k", "v", "d_out", "lse"};
+// ---- What both passes have ----------------------------------------------------------------------
 
-std::vector<Mistake> common_mistakes(const AttentionShape& shape, const AttentionOptions& options,
-                                     bool has_scores, bool backward) {
-  std::vector<Mistake> list;
-  const auto add = [&](int group, bool by_block, std::string name, std::string text,
-                       const Computation& how) {
-    list.push_back({std::move(name), std::move(text), group, by_block, how});
+void add_scales(List& list, const AttentionOptions& options) {
+  list.of("scale", kScale);
+  list.add("scale missing", "the scores are not multiplied by the scale", &Steps::scale,
+           [](double, Index) { return 1; });
+  list.add("scale squared",
+           "the scores are multiplied by the square of the scale, which is 1 / head_dim where no "
+           "other scale is asked for: is it applied twice, or is a square root missing?",
+           &Steps::scale, [](double scale, Index) { return scale * scale; });
+  list.add("divided by the scale", "the scores are divided by the scale", &Steps::scale,
+           [](double scale, Index) { return 1 / scale; });
+  if (options.scale)
+    list.add("scale of the options ignored",
+             "the scale is 1 / sqrt(head_dim), and not the one that the options ask for",
+             &Steps::scale,
+             [](double, Index head_dim) { return 1 / std::sqrt(static_cast<double>(head_dim)); });
+}
+
+void add_masks(List& list, const AttentionShape& shape, bool causal, bool backward) {
+  list.of("mask", kMask);
+  const auto add = [&](const char* name, const char* text, auto... by) {
+    list.add(name, text, &Steps::sees, by...);
   };
-  if (!has_scores) {
-    const auto scale = [&](Scale which, const char* name, const char* text) {
-      add(kScales, false, name, text, {.scale = which});
-    };
-    scale(Scale::kMissing, "scale missing", "the scores are not multiplied by the scale");
-    scale(Scale::kTwice, "scale squared",
-          "the scores are multiplied by the square of the scale, which is 1 / head_dim where no "
-          "other scale is asked for: is it applied twice, or is a square root missing?");
-    scale(Scale::kInverse, "divided by the scale", "the scores are divided by the scale");
-    if (options.scale)
-      scale(Scale::kDefault, "scale of the options ignored",
-            "the scale is 1 / sqrt(head_dim), and not the one that the options ask for");
-    const auto mask = [&](bool by_block, Mask which, const char* name, const char* text) {
-      add(kMasks, by_block, name, text, {.mask = which});
-    };
-    if (options.causal) {
-      mask(false, Mask::kMissing, "causal mask missing", "no key is masked");
-      mask(false, Mask::kStrict, "causal mask too strict",
-           "query i does not see key i: the mask has < where it must have <=");
-      mask(false, Mask::kOneMore, "causal mask one key too wide", "query i sees key i + 1");
-      mask(false, Mask::kUpsideDown, "causal mask upside down",
-           "query i sees the keys from i on instead of those up to i");
-      if (shape.queries != shape.keys)
-        mask(false, Mask::kBottomRight, "causal mask aligned to the last key",
-             "the mask is aligned to the last query and the last key; it must be aligned to the "
-             "first ones: query i sees the keys j <= i");
-      mask(true, Mask::kInBlock, "causal mask counted within the block",
-           "the mask compares places within the blocks; it must compare the query's and the key's "
-           "own numbers");
-      if (!backward) {
-        mask(true, Mask::kFirstOfBlock, "causal mask of the block's first query",
-             "each query sees only the keys that the first query of its block sees");
-        mask(true, Mask::kWholeBlocks, "causal mask for whole blocks only",
-             "a block of keys that the diagonal crosses is not masked: each query sees all keys "
-             "that the last query of its block sees");
-        mask(true, Mask::kWholeTiles, "causal mask for whole blocks only",
-             "a block of keys that the diagonal crosses is not masked: each query sees all keys of "
-             "the blocks that the last query of its block sees");
-      } else {
-        for (const auto& [gradients, x] : {std::pair{Of::kDQ, "dQ"}, {Of::kDKAndDV, "dK and dV"}})
-          for (const Mask which : {Mask::kMissing, Mask::kWholeBlocks, Mask::kWholeTiles,
-                                   Mask::kWholeBlocksOfKeys, Mask::kWholeTilesOfKeys})
-            add(kAlone, which != Mask::kMissing, std::string("causal mask missing in ") + x,
-                std::string("keys that a query does not see add to ") + x,
-                {.mask = which, .masked = gradients});
-        mask(true, Mask::kNotDiagonal, "blocks on the diagonal left out",
-             "the blocks of keys that the diagonal crosses are left out: the loop over the queries "
-             "begins behind the block's last key; it must begin at its first");
-        mask(true, Mask::kNotFirstQuery, "first query of each block left out",
-             "query j0, the first that sees key j0 of a block, is left out");
-      }
-    } else {
-      mask(false, Mask::kNeedless, "causal mask although not asked for",
-           "keys behind the query are masked, which options.causal does not ask for here");
-    }
-    // Of one tensor, or of k and v. A delta that was computed apart has the right d_out.
-    const auto read = [&](const std::string& x, const std::vector<int>& which) {
-      for (const bool delta_of_right : {false, true}) {
-        if (delta_of_right && which[0] != 3) continue;
-        const auto heads = [&](Head head, std::string name, std::string text) {
-          if (shape.heads > 1)
-            add(kIndexing, false, std::move(name), std::move(text), changed([&](Computation& c) {
-                  for (const int n : which) c.head[n] = head;
-                  c.delta_of_right = delta_of_right;
-                }));
-        };
-        heads(Head::kFirst, "head 0 of " + x + " in every head", "every head reads head 0 of " + x);
-        for (const Head head : {Head::kReversed, Head::kNext, Head::kBefore})
-          heads(head, "another head of " + x,
-                "each head reads another head of " + x + " than its own");
-        if (shape.batch > 1)
-          add(kIndexing, false, "batch 0 of " + x + " in every batch",
-              "every batch reads batch 0 of " + x, changed([&](Computation& c) {
-                for (const int n : which) c.batch_0[n] = true;
-                c.delta_of_right = delta_of_right;
-              }));
-      }
-    };
-    for (int which = 0; which < (backward ? 4 : 3); ++which) read(kNames[which], {which});
-    read("k and v", {1, 2});
-  } else if (shape.batch > 1) {
-    for (const auto& [x, which] : {std::pair{std::string("v"), 2}, {"x", 1}})
-      add(kIndexing, false, "batch 0 of " + x + " in every batch",
-          "every batch reads batch 0 of " + x,
-          changed([which = which](Computation& c) { c.batch_0[which] = true; }));
+  if (!causal)
+    return add("causal mask although not asked for",
+               "keys behind the query are masked, which options.causal does not ask for here",
+               [](auto& at) { return at.j <= at.i; });
+  add("causal mask missing", "no key is masked", kAlways);
+  add("causal mask too strict", "query i does not see key i: the mask has < where it must have <=",
+      [](auto& at) { return at.j < at.i; });
+  add("causal mask one key too wide", "query i sees key i + 1",
+      [](auto& at) { return at.j <= at.i + 1; });
+  add("causal mask upside down", "query i sees the keys from i on instead of those up to i",
+      [](auto& at) { return at.j >= at.i; });
+  if (shape.queries != shape.keys)
+    add("causal mask aligned to the last key",
+        "the mask is aligned to the last query and the last key; it must be aligned to the first "
+        "ones: query i sees the keys j <= i",
+        [](auto& at) { return at.j <= at.i + at.shape.keys - at.shape.queries; });
+  list.of("mask", kMask, kByBlock);
+  add("causal mask counted within the block",
+      "the mask compares places within the blocks; it must compare the query's and the key's own "
+      "numbers",
+      [](auto& at) { return at.j % at.blocks.keys <= at.i % at.blocks.queries; });
+  const Sees whole_blocks = [](auto&at) { return at.j < at.end_of_queries(); },
+             whole_tiles = [](auto&at) { return at.first_key() < at.end_of_queries(); };
+  if (!backward) {
+    add("causal mask of the block's first query",
+        "each query sees only the keys that the first query of its block sees",
+        [](auto& at) { return at.j <= at.first_query(); });
+    return add("causal mask for whole blocks only",
+               "a block of keys that the diagonal crosses is not masked: each query sees all keys "
+               "of the blocks that the last query of its block sees",
+               whole_blocks, whole_tiles);
   }
-  const auto keys = [&](Keys which, bool by_block, const char* name, const char* text) {
-    add(kWhichKeys, by_block, name, text, {.keys = which});
-    if (backward) add(kWhichKeys, by_block, name, text, {.keys = which, .unwritten = true});
-  };
-  keys(Keys::kWholeBlocks, true, "keys of the last, partial block left out",
-       "the keys behind the last whole block are left out");
-  keys(Keys::kNotLastBlock, true, "last block of keys left out",
-       "the last block of keys is left out, full or not");
-  keys(Keys::kNotFirst, true, "first block of keys left out",
-       "the first block of keys is left out");
-  keys(Keys::kNotLastKey, false, "last key left out", "the last key is left out");
-  if (shape.queries < shape.keys)
-    for (const Keys which : {Keys::kAsManyAsQueries, Keys::kBlocksUpToQueries})
-      keys(which, which == Keys::kBlocksUpToQueries, "number of queries taken for that of keys",
-           "only as many keys are counted as there are queries");
-  keys(Keys::kOnlyFirst, true, "only the first block of keys counted",
-       "only the first block of keys is counted");
-  return list;
+  list.of("loop-over-queries", kMask, kByBlock);
+  add("blocks on the diagonal left out",
+      "the blocks of keys that the diagonal crosses are left out: the loop over the queries begins "
+      "behind the block's last key; it must begin at its first",
+      [](auto& at) {
+        return at.j <= at.i && at.i >= std::min(at.first_key() + at.blocks.keys, at.shape.keys);
+      });
+  add("first query of each block left out",
+      "query j0, the first that sees key j0 of a block, is left out",
+      [](auto& at) { return at.j <= at.i && at.i != at.first_key(); });
+  list.of("mask", kAlone, kByBlock);
+  for (const bool of_query : {true, false}) {
+    const auto there = [of_query](const Sees& wrong) {
+      return replace(&Steps::sees, [=](auto& at) {
+        return (at.output == kDQ) == of_query ? wrong(at) : at.is_visible();
+      });
+    };
+    const std::string x = of_query ? "dQ" : "dK and dV";
+    list.add("causal mask missing in " + x, "keys that a query does not see add to " + x,
+             {there(kAlways), there(whole_blocks), there(whole_tiles),
+              there([](auto& at) { return at.first_key() <= at.i; }),
+              // block_queries keys are a block, and block_keys queries; the last one is partial.
+              there([](auto& at) {
+                const auto& [queries, keys] = at.blocks;
+                return at.i / keys * keys + keys > at.shape.queries
+                           ? at.j <= at.i
+                           : at.j / queries * queries <= at.i;
+              })});
+  }
 }
 
-void add_float_inside_double(std::vector<Mistake>& list, const Precision& precision) {
-  if (precision.largest > std::numeric_limits<float>::max())
-    list.push_back({"float inside double",
-                    "something is computed in float, and the tensors are double: look for float, a "
-                    "number that ends in f, or a function like expf()",
-                    kAlone,
-                    false,
-                    {.float_in_double = true}});
+// Operands that are read in another way. A delta that was computed apart has the right d_out.
+std::vector<Change> reading(std::vector<Operand> operands, const std::function<void(Read&)>& how) {
+  const auto change = [&] {
+    return [=](Steps& steps) {
+      for (const Operand operand : operands) how(steps.read[operand]);
+    };
+  };
+  if (operands[0] != kDOut) return {change()};
+  operands.push_back(kDOutForDP);
+  const Change but_for_delta = change();
+  operands.push_back(kDOutForDelta);
+  return {change(), but_for_delta};
+}
+
+void add_heads_and_batches(List& list, Index batch, Index heads, const std::string& x,
+                           const std::vector<Operand>& operands) {
+  list.of("batch-and-head", kIndexing);
+  const auto head = [&](Index (*of)(Index h, Index heads)) {
+    return reading(operands, [of](Read& read) { read.head = of; });
+  };
+  if (heads > 1) {
+    list.add("head 0 of " + x + " in every head", "every head reads head 0 of " + x,
+             head([](Index, Index) -> Index { return 0; }));
+    std::vector<Change> ways = head([](Index h, Index all) { return all - 1 - h; });
+    for (const auto& more : {head([](Index h, Index all) { return (h + 1) % all; }),
+                             head([](Index h, Index all) { return (h + all - 1) % all; })})
+      ways.insert(ways.end(), more.begin(), more.end());
+    list.add("another head of " + x, "each head reads another head of " + x + " than its own",
+             ways);
+  }
+  if (batch > 1)
+    list.add("batch 0 of " + x + " in every batch", "every batch reads batch 0 of " + x,
+             reading(operands, [](Read& read) { read.batch = [](Index) -> Index { return 0; }; }));
+}
+
+// Rows keep what they held before where `is_left` says so.
+Change not_written(const std::function<bool(const Written&)>& is_left) {
+  return [=](Steps& steps) {
+    steps.write = [is_left, own = steps.write](const Written& at, Row& row) {
+      if (own) own(at, row);
+      if (!is_left(at)) return;
+      row.value.assign(row.value.size(), at.fill);
+      for (double& magnitude : row.magnitude) magnitude += std::fabs(at.fill);
+    };
+  };
+}
+
+void add_keys(List& list, const AttentionShape& shape, bool backward) {
+  const auto add = [&](const char* name, const char* text, const std::vector<Sees>& ways) {
+    list.add(name, text, {});
+    for (const Sees& visits : ways) {
+      std::vector<Change>& changes = list.known.back().ways;
+      changes.push_back(replace(&Steps::visits, visits));
+      if (!backward) continue;  // or the gradients of the others are not written either
+      changes.push_back(both(
+          changes.back(), not_written([=](const Written& at) {
+            const Index key = at.row % at.shape.keys;
+            return at.output != kDQ && !visits({at.shape, at.blocks, false, at.output, 0, key});
+          })));
+    }
+  };
+  list.of("keys", kKeys);
+  add("last key left out", "the last key is left out",
+      {[](auto& at) { return at.j < at.shape.keys - 1; }});
+  list.of("keys", kKeys, kByBlock);
+  add("keys of the last, partial block left out",
+      "the keys behind the last whole block are left out",
+      {[](auto& at) { return at.j < at.shape.keys / at.blocks.keys * at.blocks.keys; }});
+  add("last block of keys left out", "the last block of keys is left out, full or not",
+      {[](auto& at) { return at.j < (at.shape.keys - 1) / at.blocks.keys * at.blocks.keys; }});
+  add("first block of keys left out", "the first block of keys is left out",
+      {[](auto& at) { return at.j >= at.blocks.keys; }});
+  if (shape.queries < shape.keys)
+    add("number of queries taken for that of keys",
+        "only as many keys are counted as there are queries",
+        {[](auto& at) { return at.j < at.shape.queries; },
+         [](auto& at) { return at.first_key() < at.shape.queries; }});
+  add("only the first block of keys counted", "only the first block of keys is counted",
+      {[](auto& at) { return at.j < at.blocks.keys; }});
 }
 
 // Outputs that are added to, or not written at all, which only a probe can tell apart.
-void add_old_contents(std::vector<Mistake>& list, const std::vector<std::string>& names) {
-  for (unsigned set = 1; set < 1u << names.size(); ++set) {
-    std::string which;
-    for (std::size_t n = 0; n < names.size(); ++n)
-      if (set >> n & 1) which += (which.empty() ? "" : " and ") + names[n];
-    const auto all = [set](Old old) {
-      return changed([&](Computation& c) {
-        for (unsigned n = 0; n < 3; ++n)
-          if (set >> n & 1) c.old[n] = old;
-      });
+void add_old_contents(List& list, const std::vector<Found>& outputs) {
+  list.of("outputs", kOutput);
+  for (unsigned set = 1; set < 1u << outputs.size(); ++set) {
+    std::string x;
+    std::vector<Output> which;
+    for (std::size_t n = 0; n < outputs.size(); ++n)
+      if (set >> n & 1) {
+        x += (x.empty() ? "" : " and ") + std::string(outputs[n].name);
+        which.push_back(outputs[n].output);
+      }
+    const auto is_one = [which](const Written& at) {
+      return std::find(which.begin(), which.end(), at.output) != which.end();
     };
-    list.push_back({which + " added to old contents",
-                    "the result is added to what " + which +
-                        " held before the call, which can be anything: set it to 0 first, or write "
-                        "the result instead of adding it",
-                    kOutputs, false, all(Old::kAddedTo)});
-    list.push_back({which + " not written", "nothing is written to " + which, kOutputs, false,
-                    all(Old::kKept)});
+    list.add(x + " added to old contents",
+             "the result is added to what " + x +
+                 " held before the call, which can be anything: set it to 0 first, or write the "
+                 "result instead of adding it",
+             &Steps::write, [is_one](const Written& at, Row& row) {
+               for (std::size_t c = 0; is_one(at) && c < row.value.size(); ++c)
+                 row.value[c] += at.fill, row.magnitude[c] += std::fabs(at.fill);
+             });
+    list.add(x + " not written", "nothing is written to " + x, {not_written(is_one)});
   }
 }
 
-// Tensors that are read, or outputs that are written, with the strides of others.
-void add_strides(std::vector<Mistake>& list, const std::vector<const SeenTensor*>& read,
-                 const std::vector<Misplaced>& written, bool has_scores) {
-  const auto add = [&](int group, const std::string& x, const std::string& done,
-                       const std::string& other, const Computation& how) {
-    list.push_back({other.empty() ? x + " taken for contiguous"
-                                  : x + " " + done + " with the strides of " + other,
-                    other.empty()
-                        ? x + " is " + done + " as if its elements lay next to each other: use " +
-                              x + ".stride(), or index it as " + x + "(...)"
-                        : x + " is " + done + " with the strides of " + other,
-                    group, false, how});
+// A row whose elements are right, and lie where others belong.
+Row moved(const Misplaced& misplaced, const Written& at, Index columns) {
+  Row row{std::vector<double>(columns, at.fill), std::vector<double>(columns, 1)};
+  for (Index c = 0; c < columns; ++c) {
+    const Index source = misplaced.source[at.row * columns + c];
+    row.reliable &= source != Misplaced::kSeveral;
+    if (source < 0) continue;
+    const Row& of = at.right(source / columns);
+    row.value[c] = of.value[source % columns], row.magnitude[c] = of.magnitude[source % columns];
+  }
+  return row;
+}
+
+void add_strides(List& list,
+                 const std::vector<std::tuple<std::string, Operand, const SeenTensor*>>& read,
+                 const std::vector<Misplaced>& written) {
+  const auto add = [&](Group group, const std::string& x, const std::string& done,
+                       const std::string& other, const std::vector<Change>& ways) {
+    const std::string name = x + " " + done + " with the strides of " + other;
+    if (!other.empty()) return list.of("strides", group).add(name, name, ways);
+    list.of("contiguous", group)
+        .add(x + " taken for contiguous",
+             x + " is " + done + " as if its elements lay next to each other: use " + x +
+                 ".stride(), or index it as " + x + "(...)",
+             ways);
   };
-  for (std::size_t which = 0; which < read.size(); ++which)
-    for (std::size_t n = 0; read[which] != nullptr && n < read[which]->by_others.size(); ++n)
-      for (const bool delta_of_right : {false, true})
-        if (!delta_of_right || which == 3)
-          add(kIndexing, has_scores && which == 1 ? "x" : kNames[which], "read",
-              read[which]->by_others[n].other, changed([&](Computation& c) {
-                c.by_other[which] = static_cast<int>(n);
-                c.delta_of_right = delta_of_right;
-              }));
-  for (std::size_t n = 0; n < written.size(); ++n)
-    add(kAlone, written[n].name, "written", written[n].other, {.misplaced = static_cast<int>(n)});
+  for (const auto& [x, operand, tensor] : read)
+    for (const SeenTensor::ByOther& by : tensor->by_others) {
+      std::vector<Change> ways =
+          reading({operand}, [values = &by.values](Read& how) { how.from = values; });
+      if (by.values.size() == 0) ways = {[](Steps& steps) { steps.leaves_memory = true; }};
+      add(kIndexing, x, "read", by.other, ways);
+    }
+  for (const Misplaced& one : written)
+    add(kAlone, one.name, "written", one.other,
+        {replace(&Steps::write, [&one](const Written& at, Row& row) {
+          if (at.output == one.output) row = moved(one, at, static_cast<Index>(row.value.size()));
+        })});
+}
+
+void add_float_inside_double(List& list, const Precision& precision) {
+  if (precision.largest > std::numeric_limits<float>::max())
+    list.of("float-in-double", kAlone)
+        .add("float inside double",
+             "something is computed in float, and the tensors are double: look for float, a number "
+             "that ends in f, or a function like expf()",
+             {[](Steps& steps) { steps.is_float = true; }});
+}
+
+// ---- The forward pass ---------------------------------------------------------------------------
+
+// Also 0 / 0 where a row has no weights: of one that has keys.
+std::vector<Change> with_or_without_nan(const Change& change) {
+  return {change, both(change, replace(&Steps::divided, [](Sized O, double l, bool has_keys) {
+                         return l == 0 && !has_keys ? Sized(0) : O / l;
+                       }))};
+}
+
+void add_online_softmax(List& list) {
+  const auto one = [](auto&) { return 1.0; };
+  const auto alpha = [](auto& at) { return at.alpha; };
+  const auto inverse = [](auto& at) { return at.inverse; };
+  const Change O_kept = replace(&Steps::before_PV, one),
+               O_inverted = replace(&Steps::before_PV, inverse),
+               l_kept = replace(&Steps::sum, [](auto&at) { return at.l + at.sum; }),
+               l_inverted =
+                   replace(&Steps::sum, [](auto&at) { return at.l * at.inverse + at.sum; });
+  list.of("rescaling", kOnline, kByBlock);
+  list.add("accumulator not rescaled",
+           "what was added up so far (the accumulator of P V) is not multiplied by alpha when the "
+           "maximum grows",
+           {O_kept});
+  list.add("sum not rescaled", "the sum l is not multiplied by alpha when the maximum grows",
+           {l_kept});
+  list.add("neither sum nor accumulator rescaled",
+           "neither the sum l nor the accumulator is multiplied by alpha when the maximum grows",
+           {both(O_kept, l_kept)});
+  list.add("alpha inverted",
+           "alpha is exp(m_new - m); it must be exp(m - m_new), which is at most 1",
+           {both(O_inverted, l_inverted)});
+  list.add("alpha of the accumulator inverted",
+           "the accumulator is multiplied by exp(m_new - m); it must be exp(m - m_new)",
+           {O_inverted});
+  list.add("alpha of the sum inverted",
+           "the sum l is multiplied by exp(m_new - m); it must be exp(m - m_new)", {l_inverted});
+  list.add("accumulator rescaled too late",
+           "the accumulator is multiplied by alpha after P V of the block is added; it must be "
+           "before",
+           {both(O_kept, replace(&Steps::after_PV, alpha))});
+  list.add(
+      "sum rescaled too late",
+      "the sum l is multiplied by alpha after the block's weights are added; it must be before",
+      &Steps::sum, [](auto& at) { return (at.l + at.sum) * at.alpha; });
+
+  list.of("maximum", kOnline);
+  list.add("maximum not subtracted", "the maximum is not subtracted from the scores",
+           &Steps::maximum, [](auto&) { return 0; });
+  list.add("maximum starts at 0", "the running maximum starts at 0; it must start at -inf",
+           with_or_without_nan([](Steps& steps) { steps.first_maximum = 0; }));
+  list.of("maximum", kOnline, kByBlock);
+  list.add("maximum of the first block kept",
+           "the maximum of the first block is kept; it must grow with each block", &Steps::maximum,
+           [](auto& at) { return at.is_first ? std::fmax(at.m, at.of_block) : at.m; });
+  list.add("maximum of the block only",
+           "the maximum is that of the block alone; it must take in the one before",
+           &Steps::maximum, [](auto& at) { return at.of_block; });
+
+  const auto times_scale = [](double factor) {
+    return [factor](Steps& steps) {
+      steps.scale = [factor, own = steps.scale](double scale, Index head_dim) {
+        return factor * own(scale, head_dim);
+      };
+    };
+  };
+  list.of("base", kOnline, kByBlock)
+      .add("exp2 without log2(e)",
+           "the weights are exp2(S - m), and S is in base e: multiply it by log2(e)",
+           {times_scale(kLn2),
+            replace(&Steps::exponent, [](double S, double m) { return kLn2 * (S - m); })});
+  list.of("base", kOnline)
+      .add("exp of scores in base 2",
+           "the weights are exp(S - m), and S was multiplied by log2(e): use exp2",
+           {times_scale(1 / kLn2)});
+
+  const Change undivided = replace(&Steps::divided, [](Sized O, double, bool) { return O; });
+  list.of("division", kDivision)
+      .add("not divided by the sum", "the result is not divided by the sum l", {undivided});
+  list.of("division", kDivision, kByBlock);
+  list.add("divided by the sum in every step",
+           "the accumulator is divided by the sum l after each block; it must be once, at the end",
+           {both(undivided, [](Steps& steps) {
+             steps.after_PV = [own = steps.after_PV](auto& at) { return own(at) / at.l; };
+           })});
+  list.add("sum of the last block only",
+           "the sum l is that of the last block; it must be that of all blocks", &Steps::sum,
+           [](auto& at) { return at.sum; });
+}
+
+bool is_in_seen_block(const Pair& at) { return at.first_key() < at.end_of_queries(); }
+Index whole_blocks(Index keys, Index block) { return (keys + block - 1) / block * block; }
+
+void add_what_is_not_finite(List& list, bool can_mask) {
+  // The numbers may be in base 2.
+  std::vector<Change> starts, masks, shared;
+  for (const double start : {-1e3, -1e3 * kLn2, -1e4, -1e4 * kLn2, -1e9})
+    for (const Change& way :
+         with_or_without_nan([start](Steps& steps) { steps.first_maximum = start; }))
+      starts.push_back(way);
+  list.of("maximum", kAlone)
+      .add("maximum starts at a finite number",
+           "the running maximum starts at a number like -1e4 or -1e9, which scores may be far "
+           "below; it must start at -inf",
+           starts);
+  for (const double score : {-1e4, -1e4 * kLn2, -1e6, -1e6 * kLn2, -1e9, -1e9 * kLn2}) {
+    masks.push_back(replace(&Steps::masked, [score](auto&) { return score; }));
+    masks.push_back([score](Steps& steps) {  // in whole tiles: past the last key, too
+      steps.end = whole_blocks;
+      steps.masked = [score](auto& at) { return is_in_seen_block(at) ? score : -kInfinity; };
+      steps.adds = [](auto& at, double) { return at.counted; };
+    });
+  }
+  if (can_mask)
+    list.of("finite-mask", kAlone, kByBlock)
+        .add("mask with a finite number",
+             "masked keys have a score like -1e9 instead of -inf: where all others are smaller, "
+             "they count",
+             masks);
+  for (const Index rows : {0, 2, 4, 8, 16})
+    for (const bool at_once : {false, true})
+      for (const Change& way : shared_maximum(rows, 1, at_once)) shared.push_back(way);
+  list.of("shared-maximum", kAlone, kByBlock)
+      .add("one maximum for several rows",
+           "rows share one maximum; each row needs its own, since exp(S - m) becomes 0 where m is "
+           "far above the row's scores",
+           shared);
+  list.of("lanes", kAlone, kByBlock)
+      .add("maximum of one lane",
+           "each lane has the maximum of its own keys only; the lanes of a row need the same one, "
+           "which warp_max() finds",
+           {});  // which lane has what the task knows
+  list.of("empty-row", kAlone, kByBlock)
+      .add("-inf minus -inf",
+           "where a row has seen only -inf, m is -inf, and exp(-inf - -inf) is NaN: subtract 0 "
+           "there",
+           {both(replace(&Steps::reference, [](double m) { return m; }),
+                 replace(&Steps::computes, [](auto&, bool any, bool) { return any; }))});
+  list.of("empty-row", kAlone)
+      .add("0 divided by 0",
+           "a row without weights has the sum 0, and 0 / 0 is NaN: its result is 0",
+           &Steps::divided, [](Sized O, double l, bool) { return O / l; });
+  list.of("nan", kAlone);
+  list.add("NaN scores left out",
+           "a score that is NaN is left out, as if its weight were 0; it has to make its row NaN",
+           &Steps::visits, [](auto& at) { return !std::isnan(at.S); });
+  list.add("NaN values left out",
+           "a value that is NaN is left out; it has to reach the rows that see it", &Steps::PV,
+           [](double P, const double* V, double, Accumulator& at) {
+             for (std::size_t c = 0; c < at.O.size(); ++c)
+               if (!std::isnan(V[c])) at.O[c] += P * V[c], at.size[c] += std::fabs(P * V[c]);
+           });
+  list.add("keys of weight 0 left out",
+           "a key whose weight is 0 is left out; 0 * NaN is NaN, so that its value still counts",
+           &Steps::PV, [](double P, const double* V, double largest, Accumulator& at) {
+             for (std::size_t c = 0; P != 0 && c < at.O.size(); ++c)
+               if (std::isnan(V[c]) && P < 64 / largest)  // whether P is 0 is a matter of rounding
+                 at.unsure.push_back(static_cast<Index>(c));
+               else
+                 at.O[c] += P * V[c], at.size[c] += std::fabs(P * V[c]);
+           });
+  if (can_mask)
+    list.of("nan", kAlone, kByBlock)
+        .add("values of masked keys counted",
+             "masked keys have the weight 0, but their values are still multiplied by it, and 0 * "
+             "NaN is NaN: leave these keys out of the sum",
+             {both(replace(&Steps::computes, kAlways), replace(&Steps::adds, kAlways)),
+              both(replace(&Steps::computes,
+                           [](auto& at, bool, bool any) { return any || is_in_seen_block(at); }),
+                   replace(&Steps::adds, [](auto& at, double P) {
+                     return at.counted || P != 0 || is_in_seen_block(at);
+                   }))});
+}
+
+void add_blocks(List& list) {
+  list.of("keys", kKeys, kByBlock);
+  list.add("padded keys counted", "keys past the last one are counted, with a score of 0",
+           {[](Steps& steps) {
+             steps.end = whole_blocks;
+             steps.masked = [own = steps.masked](auto& at) {
+               return at.j >= at.shape.keys ? 0 : own(at);
+             };
+           }});
+  list.add("values of the first block in every block",
+           "the values of the first block of keys are used for every block", &Steps::row_of_V,
+           [](auto& at) { return at.j % at.blocks.keys; });
+
+  list.of("outputs", kOutput, kByBlock);
+  const auto rows = [&](const char* name, const char* text, bool (*is_left)(Index, Index, Index)) {
+    list.add(name, text, {not_written([=](const Written& at) {
+               const Index queries = at.shape.queries;
+               return is_left(at.row % queries, queries, at.blocks.queries);
+             })});
+  };
+  rows("rows of the last, partial block not written",
+       "the rows behind the last whole block are not written",
+       [](Index i, Index queries, Index block) { return i >= queries / block * block; });
+  rows("last row of each block not written", "the last row of each block is not written",
+       [](Index i, Index queries, Index block) {
+         return i % block == block - 1 || i == queries - 1;
+       });
+  rows("every other row not written", "every other row of a block is not written",
+       [](Index i, Index, Index block) { return i % block % 2 == 1; });
+
+  list.of("reset", kAlone, kByBlock);
+  for (const auto& [name, what, m, l, O] :
+       {std::tuple{"sum", "the sum l still has", false, true, false},
+        {"maximum", "the running maximum m still has", true, false, false},
+        {"accumulator", "the accumulator still has", false, false, true},
+        {"nothing", "m, l and the accumulator still have", true, true, true}})
+    list.add(std::string(name) + (O && l ? " reset" : " not reset"),
+             std::string(what) +
+                 " what the block of rows before it left: it has to start anew for "
+                 "each block",
+             &Steps::begin, [m = m, l = l, O = O](Accumulator& at, const Accumulator& left) {
+               if (m) at.m = left.m;
+               if (l) at.l = left.l;
+               if (O) at.O = left.O, at.size = left.size;
+             });
+}
+
+void add_lse(List& list) {
+  list.of("lse", kLse);
+  const auto add = [&](const char* name, const char* text,
+                       double (*lse)(double m, double log_l, double scale)) {
+    list.add(name, text, &Steps::lse, [lse](double m, double l, double scale) {
+      // What log(0) becomes is another mistake's.
+      return Sized(lse(m, std::log(l), scale), l == 0 ? Row::kUnknown : 1);
+    });
+  };
+  add("lse without log(l)", "lse is the maximum m alone; it must be m + log(l)",
+      [](double m, double, double) { return m; });
+  add("lse without the maximum", "lse is log(l) alone; it must be m + log(l)",
+      [](double, double log_l, double) { return log_l; });
+  add("lse in base 2", "lse is in base 2: multiply it by ln 2",
+      [](double m, double log_l, double) { return (m + log_l) / kLn2; });
+  add("log2 in lse", "lse is m + log2(l); it must be m + log(l)",
+      [](double m, double log_l, double) { return m + log_l / kLn2; });
+  add("lse without a logarithm", "lse is m + l; it must be m + log(l)",
+      [](double m, double log_l, double) { return m + std::exp(log_l); });
+  add("lse with the wrong sign", "lse is -(m + log(l))",
+      [](double m, double log_l, double) { return -(m + log_l); });
+  add("lse scaled again", "lse is multiplied by the scale once more",
+      [](double m, double log_l, double scale) { return (m + log_l) * scale; });
+  add("lse subtracts log(l)", "lse is m - log(l); it must be m + log(l)",
+      [](double m, double log_l, double) { return m - log_l; });
+}
+
+// ---- The backward pass --------------------------------------------------------------------------
+
+void add_gradients(List& list, const SeenBackward& seen) {
+  list.of("gradients", kGradient);
+  list.add("delta missing", "delta is missing: dS = P * (dP - delta)", &Steps::dS,
+           [](Sized P, Sized dP, Sized) { return P * dP; });
+  list.add("delta added", "delta is added; it must be subtracted: dS = P * (dP - delta)",
+           &Steps::dS, [](Sized P, Sized dP, Sized delta) { return P * (dP + delta); });
+  list.add("P missing in dS", "dS is dP - delta without P: dS = P * (dP - delta)", &Steps::dS,
+           [](Sized, Sized dP, Sized delta) { return dP - delta; });
+  list.add("dP from out", "dP is computed from out; it must be from d_out: dP = dO V^T",
+           {[out = &seen.out.values](Steps& steps) { steps.read[kDOutForDP] = {.from = out}; }});
+  list.add("dV from dS", "dV is computed from dS; it must be from P: dV = P^T dO", &Steps::factor,
+           [](auto& at) { return at.dS(); });
+  list.add("dK from P", "dK is computed from P; it must be from dS: dK = scale * dS^T Q",
+           &Steps::factor, [](auto& at) { return at.output == kDQ ? at.dS() : Sized(at.P); });
+  list.add("dK from K", "dK is computed from K; it must be from Q: dK = scale * dS^T Q",
+           &Steps::with, [](auto& at) { return at.output == kDV ? at.dO : at.K; });
+  list.add("delta of half the columns", "delta sums up the first half of the columns only",
+           &Steps::delta,
+           [](auto* out, auto* dO, Index d) { return sized_dot(out, dO, (d + 1) / 2); });
+  list.add("delta overwritten", "each column overwrites delta; it must add to it", &Steps::delta,
+           [](auto* out, auto* dO, Index d) { return Sized(out[d - 1] * dO[d - 1]); });
+  if (seen.shape.heads > 1)
+    list.add("delta with head 0 of out", "delta is computed with head 0 of out", {[](Steps& steps) {
+               steps.read[Operand::kOut].head = [](Index, Index) -> Index { return 0; };
+             }});
+  list.of("lanes", kGradient)
+      .add("delta of one lane",
+           "delta is the sum over one lane's columns only; warp_sum() adds up those of all lanes",
+           &Steps::delta, [](auto* out, auto* dO, Index d) {
+             Sized sum(0);
+             for (Index c = 0; c < d; c += 32) sum = sum + Sized(out[c] * dO[c]);
+             return sum;
+           });
+  list.of("P-from-lse", kGradient);
+  list.add("P without lse", "P is exp(S); it must be exp(S - lse)", &Steps::exponent,
+           [](double S, double) { return S; });
+  list.add("P in base 2 with lse in base e", "P is exp2(S - lse), and S and lse are in base e",
+           &Steps::exponent, [](double S, double lse) { return kLn2 * (S - lse); });
+  list.of("loop-over-queries", kKeys)
+      .add("last query left out", "the last query is left out", &Steps::visits,
+           [](auto& at) { return at.i != at.shape.queries - 1; });
+  list.of("nan", kAlone)
+      .add(
+          "NaN scores left out",
+          "a score that is NaN is left out, as if its weight were 0; it has to reach the gradients",
+          &Steps::exponent,
+          [](double S, double lse) { return std::isnan(S) ? -kInfinity : S - lse; });
+  if (seen.options.causal)
+    list.of("nan", kAlone, kByBlock)
+        .add("masked keys counted with weight 0",
+             "masked keys have P = 0 and are still multiplied by it, and 0 * NaN is NaN: leave "
+             "them out",
+             &Steps::adds, kAlways,
+             [](auto& at, double) { return at.counted || at.first_key() <= at.i; });
+  list.of("empty-row", kAlone)
+      .add("rows without weights counted",
+           "a row whose lse is -inf weighs no key, but exp(S - -inf) is inf: leave it out",
+           &Steps::has_weights, kAlways);
+}
+
+void add_sums(List& list) {
+  for (const auto& [x, dK, dV] :
+       {std::tuple{"dK", true, false}, {"dV", false, true}, {"dK and dV", true, true}}) {
+    const auto is_one = [dK = dK, dV = dV](Output of) {
+      return (of == kDK && dK) || (of == kDV && dV);
+    };
+    list.of("gradient-sums", kAlone, kByBlock)
+        .add(std::string(x) + " not reset",
+             "the sums of a block of keys begin with what the block before it left: set them to 0 "
+             "for each block",
+             &Steps::keeps, is_one);
+    list.of("gradient-sums", kSum)
+        .add(std::string(x) + " overwritten",
+             std::string("each query overwrites ") + x + "; it must add to " +
+                 (dK && dV ? "them" : "it"),
+             &Steps::replaces, [is_one](auto& at, Index) { return is_one(at.output); });
+  }
+  list.add("dQ overwritten by each key", "each key overwrites dQ; it must add to it",
+           &Steps::replaces, [](auto& at, Index) { return at.output == kDQ; });
+  list.of("gradient-sums", kSum, kByBlock)
+      .add("dQ overwritten by each block", "each block of keys overwrites dQ; it must add to it",
+           &Steps::replaces,
+           [](auto& at, Index last_key) { return at.output == kDQ && last_key < at.first_key(); });
+
+  list.of("gradient-scale", kSum);
+  list.add("dV scaled", "dV is multiplied by the scale, which belongs to dQ and dK only",
+           &Steps::times, [](Output, double scale) { return scale; });
+  const std::string dQ_is = "dQ = scale * dS K", dK_is = "dK = scale * dS^T Q";
+  for (const auto& [name, formula, dQ, dK] : {std::tuple{"dQ", dQ_is, true, false},
+                                              {"dK", dK_is, false, true},
+                                              {"dQ and dK", dQ_is + ", " + dK_is, true, true}}) {
+    const auto times = [dQ = dQ, dK = dK](double (*by)(double)) {
+      return [=](Output of, double scale) {
+        return of == kDV ? 1 : (of == kDQ ? dQ : dK) ? by(scale) : scale;
+      };
+    };
+    const std::string x = name, are = x + (dQ && dK ? " are" : " is");
+    list.add(x + " without the scale", are + " not multiplied by the scale: " + formula,
+             &Steps::times, times([](double) { return 1.0; }));
+    list.add(x + " scaled twice", are + " multiplied by the scale twice", &Steps::times,
+             times([](double scale) { return scale * scale; }));
+  }
 }
 
 }  // namespace
 
+std::vector<Change> shared_maximum(Index count, Index apart, bool at_once) {
+  return with_or_without_nan(replace(&Steps::maximum, [=](const Online& at) {
+    const Pair& own = at.first;
+    const Index block = own.first_query(), in_block = own.i - block,
+                rows = count == 0 ? own.blocks.queries : count,
+                first = block + in_block / (rows * apart) * rows * apart + in_block % apart,
+                last = std::min(first + rows * apart, block + own.blocks.queries);
+    double most = std::fmax(at.m, at.of_block);
+    for (Index row = first; row < last; row += apart) {
+      if (row >= own.shape.queries) {  // lanes have their scores, which are 0
+        if (apart > 1) most = std::fmax(most, 0.0);
+        break;
+      }
+      const Index j0 = row <= own.i || at_once ? own.j : own.j - own.blocks.keys;
+      if (j0 >= 0) most = std::fmax(most, at.largest_score(row, j0));
+    }
+    return most;
+  }));
+}
+
+Mistake& named(const std::string& name, std::vector<Mistake>& known) {
+  return *std::find_if(known.begin(), known.end(),
+                       [&](const Mistake& mistake) { return mistake.name == name; });
+}
+
 std::vector<Mistake> mistakes_of(const SeenForward& seen) {
-  const bool has_scores = seen.has_scores;
-  auto list = common_mistakes(seen.shape, seen.options, has_scores, false);
-  const auto add = [&](int group, bool by_block, const char* name, const char* text,
-                       const Computation& how) {
-    list.push_back({name, text, group, by_block, how});
+  List list;
+  const auto& [batch, heads, queries, keys, head_dim] = seen.shape;
+  const auto reads = [&](const char* x, const std::vector<Operand>& operands) {
+    add_heads_and_batches(list, batch, heads, x, operands);
   };
-  add(kWhichKeys, true, "padded keys counted",
-      "keys past the last one are counted, with a score of 0", {.keys = Keys::kPadded});
-  add(kWhichKeys, true, "values of the first block in every block",
-      "the values of the first block of keys are used for every block",
-      {.values = Values::kOfFirstBlock});
-  if (!has_scores && seen.block_keys == 0)  // part 3's kernel alone has such a tile
-    add(kWhichKeys, true, "values in the order of P_smem",
-        "V is read in the order of the rows of P_smem, which is not that of the keys: row "
-        "n * kLanes + lane of P_smem has the weights of key place<kKeys, kLanes>(lane, n)",
-        {.values = Values::kInOrderOfLanes});
-  add(kOnline, true, "accumulator not rescaled",
-      "what was added up so far (the accumulator of P V) is not multiplied by alpha when the "
-      "maximum grows",
-      {.rescale_o = Rescale::kNone});
-  add(kOnline, true, "sum not rescaled",
-      "the sum l is not multiplied by alpha when the maximum grows", {.rescale_l = Rescale::kNone});
-  add(kOnline, true, "neither sum nor accumulator rescaled",
-      "neither the sum l nor the accumulator is multiplied by alpha when the maximum grows",
-      {.rescale_o = Rescale::kNone, .rescale_l = Rescale::kNone});
-  add(kOnline, true, "alpha inverted",
-      "alpha is exp(m_new - m); it must be exp(m - m_new), which is at most 1",
-      {.rescale_o = Rescale::kInverse, .rescale_l = Rescale::kInverse});
-  add(kOnline, true, "alpha of the accumulator inverted",
-      "the accumulator is multiplied by exp(m_new - m); it must be exp(m - m_new)",
-      {.rescale_o = Rescale::kInverse});
-  add(kOnline, true, "alpha of the sum inverted",
-      "the sum l is multiplied by exp(m_new - m); it must be exp(m - m_new)",
-      {.rescale_l = Rescale::kInverse});
-  add(kOnline, true, "accumulator rescaled too late",
-      "the accumulator is multiplied by alpha after P V of the block is added; it must be before",
-      {.rescale_o = Rescale::kAfter});
-  add(kOnline, true, "sum rescaled too late",
-      "the sum l is multiplied by alpha after the block's weights are added; it must be before",
-      {.rescale_l = Rescale::kAfter});
-  add(kOnline, false, "maximum not subtracted", "the maximum is not subtracted from the scores",
-      {.max = Max::kNone});
-  for (const bool nan : {false, true})
-    add(kOnline, false, "maximum starts at 0",
-        "the running maximum starts at 0; it must start at -inf",
-        {.max = Max::kFromZero, .nan_without_sum = nan});
-  // The number may be one in base 2.
-  for (const double start : {-1e3, -1e3 * kLn2, -1e4, -1e4 * kLn2, -1e9})
-    for (const bool nan : {false, true})
-      add(kAlone, false, "maximum starts at a finite number",
-          "the running maximum starts at a number like -1e4 or -1e9, which scores may be far "
-          "below; it must start at -inf",
-          {.max = Max::kFromFinite, .finite = start, .nan_without_sum = nan});
-  if (!has_scores && seen.options.causal)
-    for (const double score : {-1e4, -1e6, -1e9})
-      for (const double base : {1.0, kLn2})
-        for (const Mask mask : {Mask::kFinite, Mask::kFiniteInTiles})
-          add(kAlone, mask == Mask::kFiniteInTiles, "mask with a finite number",
-              "masked keys have a score like -1e9 instead of -inf: where all others are smaller, "
-              "they count",
-              {.mask = mask, .finite = score * base});
-  // The last two: lanes of part 3's kernel whose rows are 4 apart.
-  for (const auto& [rows, apart] :
-       {std::pair{0, 1}, {2, 1}, {4, 1}, {8, 1}, {16, 1}, {2, 4}, {4, 4}})
-    for (const bool at_once : {false, true})
-      for (const bool nan : {false, true})
-        add(kAlone, true, "one maximum for several rows",
-            "rows share one maximum; each row needs its own, since exp(S - m) becomes 0 where m is "
-            "far above the row's scores",
-            {.max = Max::kOfRows,
-             .rows_of_max = rows,
-             .between_rows = apart,
-             .rows_at_once = at_once,
-             .nan_without_sum = nan});
-  for (const Base base : {Base::kTwo, Base::kTwoInWeights})
-    add(kOnline, true, "exp2 without log2(e)",
-        "the weights are exp2(S - m), and S is in base e: multiply it by log2(e)", {.base = base});
-  add(kOnline, false, "exp of scores in base 2",
-      "the weights are exp(S - m), and S was multiplied by log2(e): use exp2",
-      {.base = Base::kEOfTwo});
-  add(kAlone, true, "-inf minus -inf",
-      "where a row has seen only -inf, m is -inf, and exp(-inf - -inf) is NaN: subtract 0 there",
-      {.special = Special::kInfMinusInf});
-  add(kAlone, false, "0 divided by 0",
-      "a row without weights has the sum 0, and 0 / 0 is NaN: its result is 0",
-      {.nan_without_sum = true});
-  add(kAlone, false, "NaN scores left out",
-      "a score that is NaN is left out, as if its weight were 0; it has to make its row NaN",
-      {.special = Special::kNoNaNScores});
-  add(kAlone, false, "NaN values left out",
-      "a value that is NaN is left out; it has to reach the rows that see it",
-      {.special = Special::kNoNaNValues});
-  add(kAlone, false, "keys of weight 0 left out",
-      "a key whose weight is 0 is left out; 0 * NaN is NaN, so that its value still counts",
-      {.special = Special::kNoZeroWeights});
-  if (!has_scores && seen.options.causal)
-    for (const Special which : {Special::kMaskedValues, Special::kMaskedValuesOfBlock})
-      add(kAlone, true, "values of masked keys counted",
-          "masked keys have the weight 0, but their values are still multiplied by it, and 0 * NaN "
-          "is NaN: leave these keys out of the sum",
-          {.special = which});
-  for (const auto& [which, name, text] :
-       {std::tuple{RowsWritten::kWholeBlocks, "rows of the last, partial block not written",
-                   "the rows behind the last whole block are not written"},
-        {RowsWritten::kNotLastOfBlock, "last row of each block not written",
-         "the last row of each block is not written"},
-        {RowsWritten::kEveryOther, "every other row not written",
-         "every other row of a block is not written"}})
-    add(kOutputs, true, name, text, {.rows = which});
-  add(kOnline, true, "maximum of the first block kept",
-      "the maximum of the first block is kept; it must grow with each block",
-      {.max = Max::kFrozen});
-  // Of part 1's kernel, where lane 0 brings the alpha for all columns, and of part 3's.
-  for (const Lanes& lanes :
-       has_scores ? std::vector<Lanes>{{4, 1, 0}} : std::vector<Lanes>{{8, 4, 4}, {16, 4, 4}})
-    add(kAlone, true, "maximum of one lane",
-        "each lane has the maximum of its own keys only; the lanes of a row need the same one, "
-        "which warp_max() finds",
-        {.max = Max::kOfLane, .lanes = lanes});
-  add(kOnline, true, "maximum of the block only",
-      "the maximum is that of the block alone; it must take in the one before",
-      {.max = Max::kOfBlock});
-  add(kDividing, false, "not divided by the sum", "the result is not divided by the sum l",
-      {.divide = Divide::kNone});
-  add(kDividing, true, "divided by the sum in every step",
-      "the accumulator is divided by the sum l after each block; it must be once, at the end",
-      {.divide = Divide::kEveryStep});
-  add(kDividing, true, "sum of the last block only",
-      "the sum l is that of the last block; it must be that of all blocks",
-      {.divide = Divide::kLastBlock});
-  for (const auto& [which, name, text] :
-       {std::tuple{Leak::kSum, "sum not reset", "the sum l"},
-        {Leak::kMax, "maximum not reset", "the running maximum m"},
-        {Leak::kAccumulator, "accumulator not reset", "the accumulator"},
-        {Leak::kAll, "nothing reset", "m, l and the accumulator"}})
-    add(kAlone, true, name,
-        (std::string(text) + " still " + (which == Leak::kAll ? "have" : "has") +
-         " what the block of rows before it left: it has to start anew for each block")
-            .c_str(),
-        {.leak = which});
-  add_old_contents(list, seen.lse.size() > 0 ? std::vector<std::string>{"out", "lse"}
-                                             : std::vector<std::string>{"out"});
-  if (seen.lse.size() > 0)
-    for (const auto& [which, name, text] :
-         {std::tuple{Lse::kMax, "lse without log(l)",
-                     "lse is the maximum m alone; it must be m + log(l)"},
-          {Lse::kLogSum, "lse without the maximum", "lse is log(l) alone; it must be m + log(l)"},
-          {Lse::kBase2, "lse in base 2", "lse is in base 2: multiply it by ln 2"},
-          {Lse::kLog2OfSum, "log2 in lse", "lse is m + log2(l); it must be m + log(l)"},
-          {Lse::kSum, "lse without a logarithm", "lse is m + l; it must be m + log(l)"},
-          {Lse::kNegative, "lse with the wrong sign", "lse is -(m + log(l))"},
-          {Lse::kScaled, "lse scaled again", "lse is multiplied by the scale once more"},
-          {Lse::kMinus, "lse subtracts log(l)", "lse is m - log(l); it must be m + log(l)"}})
-      add(kLseOnly, false, name, text, {.lse = which});
+  reads("v", {kV});
+  reads(seen.has_scores ? "x" : "k", {kK});
+  if (!seen.has_scores) {
+    reads("q", {kQ});
+    reads("k and v", {kK, kV});
+    add_scales(list, seen.options);
+    add_masks(list, seen.shape, seen.options.causal, false);
+  }
+  add_keys(list, seen.shape, false);
+  add_online_softmax(list);
+  add_what_is_not_finite(list, !seen.has_scores && seen.options.causal);
+  add_blocks(list);
+  add_old_contents(list, seen.found());
+  if (seen.lse.size() > 0) add_lse(list);
   add_float_inside_double(list, seen.precision);
-  add_strides(list, {has_scores ? nullptr : &seen.q, &seen.k, &seen.v}, seen.misplaced, has_scores);
-  return list;
+  add_strides(list,
+              {{"q", kQ, &seen.q}, {seen.has_scores ? "x" : "k", kK, &seen.k}, {"v", kV, &seen.v}},
+              seen.misplaced);
+  if (seen.own_mistakes != nullptr) seen.own_mistakes(list.known);
+  return list.known;
 }
 
 std::vector<Mistake> mistakes_of(const SeenBackward& seen) {
-  auto list = common_mistakes(seen.shape, seen.options, false, true);
-  const auto add = [&](int group, const char* name, const char* text, const Computation& how,
-                       bool by_block = false) {
-    list.push_back({name, text, group, by_block, how});
-  };
-  add(kGradient, "delta missing", "delta is missing: dS = P * (dP - delta)",
-      {.delta = Delta::kMissing});
-  add(kGradient, "delta added", "delta is added; it must be subtracted: dS = P * (dP - delta)",
-      {.delta = Delta::kNegative});
-  add(kGradient, "P missing in dS", "dS is dP - delta without P: dS = P * (dP - delta)",
-      {.weights = Weights::kNoP});
-  add(kGradient, "P without lse", "P is exp(S); it must be exp(S - lse)",
-      {.weights = Weights::kUnnormalised});
-  add(kGradient, "P in base 2 with lse in base e",
-      "P is exp2(S - lse), and S and lse are in base e", {.weights = Weights::kBase2});
-  add(kGradient, "dP from out", "dP is computed from out; it must be from d_out: dP = dO V^T",
-      {.out_for_dp = true});
-  add(kGradient, "dV from dS", "dV is computed from dS; it must be from P: dV = P^T dO",
-      {.ds_for_dv = true});
-  add(kGradient, "dK from P", "dK is computed from P; it must be from dS: dK = scale * dS^T Q",
-      {.p_for_dk = true});
-  add(kGradient, "dK from K", "dK is computed from K; it must be from Q: dK = scale * dS^T Q",
-      {.k_for_dk = true});
-  for (const auto& [which, name, text] :
-       {std::tuple{Delta::kFirstHalf, "delta of half the columns",
-                   "delta sums up the first half of the columns only"},
-        {Delta::kOfLane, "delta of one lane",
-         "delta is the sum over one lane's columns only; warp_sum() adds up those of all lanes"},
-        {Delta::kLastColumn, "delta overwritten",
-         "each column overwrites delta; it must add to it"},
-        {Delta::kHead0, "delta with head 0 of out", "delta is computed with head 0 of out"}})
-    if (which != Delta::kHead0 || seen.shape.heads > 1)
-      add(kGradient, name, text, {.delta = which});
-  add(kWhichKeys, "last query left out", "the last query is left out", {.no_last_query = true});
-  add(kAlone, "NaN scores left out",
-      "a score that is NaN is left out, as if its weight were 0; it has to reach the gradients",
-      {.special = Special::kNoNaNScores});
-  if (seen.options.causal)
-    for (const Special which : {Special::kMaskedValues, Special::kMaskedValuesOfBlock})
-      add(kAlone, "masked keys counted with weight 0",
-          "masked keys have P = 0 and are still multiplied by it, and 0 * NaN is NaN: leave them "
-          "out",
-          {.special = which}, true);
-  add(kAlone, "rows without weights counted",
-      "a row whose lse is -inf weighs no key, but exp(S - -inf) is inf: leave it out",
-      {.special = Special::kEmptyRows});
-  for (const auto& [name, dk, dv] : {std::tuple{"dK not reset", true, false},
-                                     {"dV not reset", false, true},
-                                     {"dK and dV not reset", true, true}})
-    add(kAlone, name,
-        "the sums of a block of keys begin with what the block before it left: set them to 0 for "
-        "each block",
-        {.dk_left = dk, .dv_left = dv}, true);
-  add(kAdding, "dV scaled", "dV is multiplied by the scale, which belongs to dQ and dK only",
-      {.scaled_dv = true});
-  add(kAdding, "dQ without the scale", "dQ is not multiplied by the scale: dQ = scale * dS K",
-      {.scale_dq = Scale::kMissing});
-  add(kAdding, "dK without the scale", "dK is not multiplied by the scale: dK = scale * dS^T Q",
-      {.scale_dk = Scale::kMissing});
-  add(kAdding, "dQ and dK without the scale",
-      "dQ and dK are not multiplied by the scale: dQ = scale * dS K, dK = scale * dS^T Q",
-      {.scale_dq = Scale::kMissing, .scale_dk = Scale::kMissing});
-  add(kAdding, "dQ scaled twice", "dQ is multiplied by the scale twice",
-      {.scale_dq = Scale::kTwice});
-  add(kAdding, "dK scaled twice", "dK is multiplied by the scale twice",
-      {.scale_dk = Scale::kTwice});
-  add(kAdding, "dQ and dK scaled twice", "dQ and dK are multiplied by the scale twice",
-      {.scale_dq = Scale::kTwice, .scale_dk = Scale::kTwice});
-  add(kAdding, "dV overwritten", "each query overwrites dV; it must add to it",
-      {.gather_dv = Gather::kLast});
-  add(kAdding, "dK overwritten", "each query overwrites dK; it must add to it",
-      {.gather_dk = Gather::kLast});
-  add(kAdding, "dK and dV overwritten", "each query overwrites dK and dV; it must add to them",
-      {.gather_dk = Gather::kLast, .gather_dv = Gather::kLast});
-  add(kAdding, "dQ overwritten by each block",
-      "each block of keys overwrites dQ; it must add to it", {.gather_dq = Gather::kLastBlock},
-      true);
-  add(kAdding, "dQ overwritten by each key", "each key overwrites dQ; it must add to it",
-      {.gather_dq = Gather::kLast});
-  std::vector<std::string> asked;
-  for (const auto& [name, gradient] :
-       {std::pair{"dQ", &seen.d_q}, {"dK", &seen.d_k}, {"dV", &seen.d_v}})
-    if (gradient->size() > 0) asked.push_back(name);
-  add_old_contents(list, asked);
+  List list;
+  add_scales(list, seen.options);
+  add_masks(list, seen.shape, seen.options.causal, true);
+  for (const auto& [x, operands] : {std::pair{"q", std::vector{kQ}},
+                                    {"k", {kK}},
+                                    {"v", {kV}},
+                                    {"d_out", {kDOut}},
+                                    {"k and v", {kK, kV}}})
+    add_heads_and_batches(list, seen.shape.batch, seen.shape.heads, x, operands);
+  add_keys(list, seen.shape, true);
+  add_gradients(list, seen);
+  add_sums(list);
+  add_old_contents(list, seen.found());
   add_float_inside_double(list, seen.precision);
-  std::vector<Misplaced> written;
-  for (const auto& [output, gradient] : {std::pair{0, &seen.d_q}, {1, &seen.d_k}, {2, &seen.d_v}})
-    for (const Misplaced& one : seen.misplaced)
-      if (one.output == output && gradient->size() > 0) written.push_back(one);
-  add_strides(list, {&seen.q, &seen.k, &seen.v, &seen.d_out, &seen.lse}, written, false);
-  return list;
+  add_strides(list,
+              {{"q", kQ, &seen.q},
+               {"k", kK, &seen.k},
+               {"v", kV, &seen.v},
+               {"d_out", kDOut, &seen.d_out},
+               {"lse", Operand::kLse, &seen.lse}},
+              seen.misplaced);
+  return list.known;
 }
+
 }  // namespace flash::harness

@@ -3,21 +3,21 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "common/attention.hpp"
 #include "common/compare.hpp"
+#include "common/steps.hpp"
 
 namespace flash::harness {
 
-inline constexpr double kPoisoned = std::numeric_limits<double>::quiet_NaN();
+struct Mistake;  // mistakes.hpp
 
-// How many queries and keys are taken at a time.
-struct Blocks {
-  Index queries = 0, keys = 0;
-};
+inline constexpr double kPoisoned = std::numeric_limits<double>::quiet_NaN();
 
 // A tensor as the call found it: with other strides it would be another. Of lse the rows of a head
 // are the columns here.
@@ -36,7 +36,7 @@ struct SeenTensor {
 // the number of the one that is written to its place, in row-major order.
 struct Misplaced {
   static constexpr Index kNone = -1, kSeveral = -2;
-  int output;  // 0 is out and 1 is lse; or 0 to 2 are dQ, dK and dV
+  Output output;
   std::string name, other;
   std::vector<Index> source;
 };
@@ -53,6 +53,24 @@ Precision precision_of(double bound) {
                                 : static_cast<double>(std::numeric_limits<float>::max())};
 }
 
+// An output as it was found, and how large an error may be beside the magnitude of its terms.
+struct Found {
+  Output output;
+  const char* name;
+  const double* got;
+  Index rows, columns;
+  double bound;
+};
+
+// `bound`: beside the magnitude.
+inline bool is_near(double got, const Row& want, std::size_t column, double bound) {
+  const double value = want.value[column], magnitude = want.magnitude[column];
+  if (magnitude == Row::kUnknown) return true;
+  if (std::isnan(value)) return std::isnan(got);
+  if (std::isinf(value)) return got == value;
+  return std::fabs(got - value) <= bound * magnitude + 1e-37;
+}
+
 // A forward pass of attention, or softmax(X) V.
 struct SeenForward {
   AttentionShape shape;
@@ -67,6 +85,20 @@ struct SeenForward {
   Index block_queries = 0, block_keys = 0;  // as the call was told; 0: unknown
   bool key_by_key = false;                  // the maximum may grow with each key of a block
   double fill = kPoisoned;                  // what the outputs held before the call
+  // Of the task alone: added to those that mistakes.hpp knows.
+  void (*own_mistakes)(std::vector<Mistake>& known) = nullptr;
+
+  Given given() const {
+    return {shape,      options,           {&q.values, &k.values, &v.values},
+            has_scores, precision.largest, lse_bound};
+  }
+  std::vector<Found> found() const {
+    const Index rows = shape.batch * shape.heads * shape.queries;
+    std::vector<Found> found{
+        {Output::kOut, "out", out.data(), rows, v.values.extent(3), precision.bound}};
+    if (lse.size() > 0) found.push_back({Output::kLse, "lse", lse.data(), rows, 1, lse_bound});
+    return found;
+  }
 };
 
 // A backward pass. An empty gradient was not asked for.
@@ -80,7 +112,24 @@ struct SeenBackward {
   Index block_keys = 0;
   double fill = kPoisoned;
 
-  double lse_of(Index b, Index h, Index i) const { return lse.values(b, 0, h, i); }
+  Given given() const {
+    const auto* const dO = &d_out.values;
+    return {shape,
+            options,
+            {&q.values, &k.values, &v.values, &out.values, &lse.values, dO, dO, dO},
+            false,
+            precision.largest};
+  }
+  std::vector<Found> found() const {
+    std::vector<Found> found;
+    for (const auto& [output, name, gradient] : {std::tuple{Output::kDQ, "dQ", &d_q},
+                                                 {Output::kDK, "dK", &d_k},
+                                                 {Output::kDV, "dV", &d_v}})
+      if (gradient->size() > 0)
+        found.push_back({output, name, gradient->data(), gradient->size() / gradient->extent(3),
+                         gradient->extent(3), precision.bound});
+    return found;
+  }
 };
 
 // The same numbers in four dimensions: without heads, with one.

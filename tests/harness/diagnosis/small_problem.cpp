@@ -2,22 +2,18 @@
 #include "harness/diagnosis/small_problem.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdio>
 #include <exception>
-#include <limits>
 #include <optional>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
-#include "harness/diagnosis/computation.hpp"
+#include "common/steps.hpp"
 
 namespace flash::harness {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kSlack = 2;     // times the bound, which is that of the whole problem
 constexpr int kMostRuns = 400;   // of the code under test, in the search
 constexpr Index kMostRows = 16;  // of a table, without those in its middle
@@ -96,108 +92,45 @@ std::string head_of(const AttentionShape& shape, Index b, Index h) {
 
 // ---- What is right ------------------------------------------------------------------------------
 
-double dot(const double* a, const double* b, Index n) {
-  double sum = 0;
-  for (Index c = 0; c < n; ++c) sum += a[c] * b[c];
-  return sum;
-}
+// The computation as it has to be, with its trace.
+template <class Pass, class Seen>
+struct Right {
+  explicit Right(const Seen& seen, Blocks blocks = kBlocks)
+      : given(seen.given()), pass(given, scores, steps, blocks) {}
+  Right(const Right&) = delete;
+  Right& operator=(const Right&) = delete;
 
-// Where the result differs first: the number of the model's output and of its row.
+  const Given given;
+  Scores scores;
+  const Steps steps;
+  Pass pass;
+};
+using RightForward = Right<ForwardPass, SeenForward>;
+using RightBackward = Right<BackwardPass, SeenBackward>;
+
+// Where the result differs first.
 struct Place {
-  std::size_t output;
+  Found found;
   Index row, column;
   std::vector<double> want;  // the row
 };
 
-// Outputs `order`, one after the other.
-std::optional<Place> first_difference(Model& model, const std::vector<std::size_t>& order) {
-  for (const std::size_t output : order) {
-    const auto& [got, rows, columns, bound] = model.outputs[output];
-    for (Index row = 0; row < rows; ++row) {
-      const Row want = model.row(Computation(), kBlocks, static_cast<int>(output), row);
-      for (Index c = 0; c < columns; ++c) {
-        const double value = want.value[c], found = got[row * columns + c];
-        const bool near = std::isnan(value)   ? std::isnan(found)
-                          : std::isinf(value) ? found == value
-                                              : std::fabs(found - value) <=
-                                                    kSlack * bound * want.magnitude[c] + 1e-37;
-        if (!near) return Place{output, row, c, want.value};
-      }
+// Of the gradients dV comes first, then dK, then dQ: each needs what the one before it needs, and
+// more.
+template <class Seen>
+std::optional<Place> first_difference(const Seen& seen) {
+  constexpr bool kForward = std::is_same_v<Seen, SeenForward>;
+  std::conditional_t<kForward, RightForward, RightBackward> right(seen);
+  std::vector<Found> order = seen.found();
+  if (!kForward) std::reverse(order.begin(), order.end());
+  for (const Found& found : order)
+    for (Index row = 0; row < found.rows; ++row) {
+      const Row want = right.pass.row(found.output, row);
+      for (Index c = 0; c < found.columns; ++c)
+        if (!is_near(found.got[row * found.columns + c], want, c, kSlack * found.bound))
+          return Place{found, row, c, want.value};
     }
-  }
   return std::nullopt;
-}
-std::optional<Place> first_difference(const SeenForward& seen) {
-  const auto model = model_of(seen);
-  return first_difference(
-      *model, seen.lse.size() > 0 ? std::vector<std::size_t>{0, 1} : std::vector<std::size_t>{0});
-}
-
-// The gradients that were asked for, as the model has them.
-std::vector<std::pair<std::string, const Tensor<double, 4>*>> asked(const SeenBackward& seen) {
-  std::vector<std::pair<std::string, const Tensor<double, 4>*>> gradients{
-      {"dQ", &seen.d_q}, {"dK", &seen.d_k}, {"dV", &seen.d_v}};
-  std::erase_if(gradients, [](const auto& gradient) { return gradient.second->size() == 0; });
-  return gradients;
-}
-
-// dV, then dK, then dQ: each needs what the one before it needs, and more.
-std::optional<Place> first_difference(const SeenBackward& seen) {
-  std::vector<std::size_t> order;
-  for (std::size_t n = asked(seen).size(); n > 0; --n) order.push_back(n - 1);
-  return first_difference(*model_of(seen), order);
-}
-
-// Of one row, from the keys before `end`: O is not divided by l yet.
-struct AttendedRow {
-  Index visible;  // keys
-  std::vector<double> S, P, O;
-  double m = -kInfinity, l = 0;
-};
-
-AttendedRow attended(const SeenForward& seen, Index b, Index h, Index i, Index end) {
-  const AttentionShape& shape = seen.shape;
-  const bool has_scores = seen.has_scores;
-  const Index columns = seen.v.values.extent(3), d = shape.head_dim;
-  AttendedRow row{.visible = std::min(end, shape.visible_keys(i, seen.options.causal))};
-  for (Index j = 0; j < row.visible; ++j) {
-    row.S.push_back(has_scores
-                        ? seen.k.values(b, h, i, j)
-                        : attention_scale(seen.options, d) *
-                              dot(&seen.q.values(b, h, i, 0), &seen.k.values(b, h, j, 0), d));
-    row.m = std::fmax(row.m, row.S.back());
-  }
-  row.O.assign(columns, 0);
-  for (Index j = 0; j < row.visible; ++j) {
-    const double P = row.S[j] == -kInfinity ? 0 : std::exp(row.S[j] - row.m);
-    row.P.push_back(P);
-    row.l += P;
-    if (P == 0 && row.S[j] == -kInfinity && row.m == -kInfinity) continue;
-    for (Index c = 0; c < columns; ++c) row.O[c] += P * seen.v.values(b, h, j, c);
-  }
-  return row;
-}
-
-// One weight of the backward pass.
-struct Weight {
-  bool seen;
-  double S, P, dP, dS;
-};
-
-double delta_of(const SeenBackward& seen, Index b, Index h, Index i) {
-  return dot(&seen.out.values(b, h, i, 0), &seen.d_out.values(b, h, i, 0), seen.shape.head_dim);
-}
-
-Weight weight(const SeenBackward& seen, Index b, Index h, Index i, Index j) {
-  const Index d = seen.shape.head_dim;
-  Weight w{.seen = j < seen.shape.visible_keys(i, seen.options.causal)};
-  w.S = attention_scale(seen.options, d) *
-        dot(&seen.q.values(b, h, i, 0), &seen.k.values(b, h, j, 0), d);
-  const double lse = seen.lse_of(b, h, i);
-  w.P = !w.seen || lse == -kInfinity ? 0 : std::exp(w.S - lse);
-  w.dP = dot(&seen.d_out.values(b, h, i, 0), &seen.v.values(b, h, j, 0), d);
-  w.dS = w.P == 0 ? 0 : w.P * (w.dP - delta_of(seen, b, h, i));
-  return w;
 }
 
 // ---- What is shown ------------------------------------------------------------------------------
@@ -221,7 +154,9 @@ std::string shown(const SeenForward& seen, const Place& at) {
               b = at.row / shape.queries / shape.heads;
   const bool has_scores = seen.has_scores;
   const Index columns = seen.v.values.extent(3), d = shape.head_dim;
-  const AttendedRow want = attended(seen, b, h, i, shape.keys);
+  const Blocks whole{1, std::max<Index>(shape.keys, 1)};
+  const Trace want = RightForward(seen, whole).pass.trace(at.row);
+  const Index visible = static_cast<Index>(want.S.size());
   std::string text = problem_of(shape, has_scores);
   if (!has_scores) text += options_of(shape, seen.options);
   const bool blocked = seen.block_keys > 0 && seen.block_keys < shape.keys;
@@ -237,54 +172,54 @@ std::string shown(const SeenForward& seen, const Place& at) {
     if (!has_scores) line.push_back(vector_of(&seen.k.values(b, h, j, 0), d));
     if (has_scores) line.push_back(number(want.S[j]));
     line.push_back(vector_of(&seen.v.values(b, h, j, 0), columns));
-    if (!has_scores) line.push_back(j < want.visible ? number(want.S[j]) : "masked");
-    line.push_back(j < want.visible ? number(want.P[j]) : "0");
+    if (!has_scores) line.push_back(j < visible ? number(want.S[j]) : "masked");
+    line.push_back(j < visible ? number(want.P[j]) : "0");
     return line;
   });
   if (blocked) {
-    double before = -kInfinity;
-    const Index blocks = (shape.keys + seen.block_keys - 1) / seen.block_keys;
+    const Trace steps = RightForward(seen, {1, seen.block_keys}).pass.trace(at.row);
     text += "Block by block (O is not divided yet):\n";
+    const Index blocks = static_cast<Index>(steps.blocks.size());
     text += table_of_rows({"keys", "alpha", "m", "l", "O"}, blocks, [&](Index n) {
+      const auto& [alpha, m, l, O] = steps.blocks[n];
       const Index end = std::min(shape.keys, (n + 1) * seen.block_keys);
-      if (n > 0) before = attended(seen, b, h, i, n * seen.block_keys).m;
-      const AttendedRow now = attended(seen, b, h, i, end);
-      const std::string alpha =
-          now.m == -kInfinity ? "1" : number(std::exp(before - now.m));  // 0 before the first key
-      return Line{std::to_string(n * seen.block_keys) + ".." + std::to_string(end - 1), alpha,
-                  number(now.m), number(now.l), vector_of(now.O.data(), columns)};
+      return Line{std::to_string(n * seen.block_keys) + ".." + std::to_string(end - 1),
+                  number(alpha), number(m), number(l), vector_of(O.data(), columns)};
     });
   } else {
-    text += "  m = " + number(want.m) + ", l = sum of P = " + number(want.l) + "\n";
+    text +=
+        "  m = " + number(want.blocks[0].m) + ", l = sum of P = " + number(want.blocks[0].l) + "\n";
   }
   const double* const found = &seen.out(b, h, i, 0);
   if (seen.lse.size() == 0)
     return text + "The result O = P V / l:\n" + beside("O", at.want, found, at.column);
-  const auto model = model_of(seen);
-  const auto right = [&](int output) {
-    return model->row(Computation(), kBlocks, output, at.row).value;
-  };
+  RightForward right(seen);
+  const bool is_lse = at.found.output == Output::kLse;
   return text + "The result O = P V / l:\n" +
-         beside("O", right(0), found, at.output == 0 ? at.column : -1,
-                {"lse = m + log l", number(right(1)[0]), number(seen.lse(b, h, i)),
-                 at.output == 1 ? "<-- the first difference" : ""});
+         beside("O", right.pass.row(Output::kOut, at.row).value, found, is_lse ? -1 : at.column,
+                {"lse = m + log l", number(right.pass.row(Output::kLse, at.row).value[0]),
+                 number(seen.lse(b, h, i)), is_lse ? "<-- the first difference" : ""});
 }
 
 std::string shown(const SeenBackward& seen, const Place& at) {
   const AttentionShape& shape = seen.shape;
-  const std::string name = asked(seen)[at.output].first;
+  const std::string name = at.found.name;
   const bool of_query = name == "dQ", is_dk = name == "dK", is_dv = name == "dV";
+  RightBackward right(seen);
   const Index rows = of_query ? shape.queries : shape.keys, row = at.row % rows,
               h = at.row / rows % shape.heads, b = at.row / rows / shape.heads;
   const Index d = shape.head_dim;
+  const auto weight = [&](Index i, Index j) {
+    return right.pass.weight(at.found.output, b, h, i, j);
+  };
   std::string text = problem_of(shape, false) + options_of(shape, seen.options);
   text += "\nThe steps for " + name + ", " + head_of(shape, b, h) + (of_query ? "query " : "key ") +
           std::to_string(row) + ":\n";
   if (of_query)
     text += "  Q = [" + vector_of(&seen.q.values(b, h, row, 0), d) + "], dO = [" +
             vector_of(&seen.d_out.values(b, h, row, 0), d) +
-            "], lse = " + number(seen.lse_of(b, h, row)) +
-            ", delta = " + number(delta_of(seen, b, h, row)) + "\n";
+            "], lse = " + number(weight(row, 0).lse) +
+            ", delta = " + number(weight(row, 0).delta().value) + "\n";
   else
     text += "  K = [" + vector_of(&seen.k.values(b, h, row, 0), d) + "], V = [" +
             vector_of(&seen.v.values(b, h, row, 0), d) + "]\n";
@@ -295,23 +230,22 @@ std::string shown(const SeenBackward& seen, const Place& at) {
   if (!is_dv) heading.push_back("dS");
   text += table_of_rows(heading, of_query ? shape.keys : shape.queries, [&](Index other) {
     const Index i = of_query ? row : other, j = of_query ? other : row;
-    const Weight w = weight(seen, b, h, i, j);
+    const Weight w = weight(i, j);
     Line line{std::to_string(other),
               vector_of(of_query ? &seen.k.values(b, h, j, 0) : &seen.q.values(b, h, i, 0), d),
               vector_of(of_query ? &seen.v.values(b, h, j, 0) : &seen.d_out.values(b, h, i, 0), d),
-              w.seen ? number(w.S) : "masked"};
-    if (!of_query) line.push_back(number(seen.lse_of(b, h, i)));
+              w.is_visible() ? number(w.S) : "masked"};
+    if (!of_query) line.push_back(number(w.lse));
     line.push_back(number(w.P));
-    if (!is_dv) line.push_back(number(w.dP));
-    if (is_dk) line.push_back(number(delta_of(seen, b, h, i)));
-    if (!is_dv) line.push_back(number(w.dS));
+    if (!is_dv) line.push_back(number(w.dP().value));
+    if (is_dk) line.push_back(number(w.delta().value));
+    if (!is_dv) line.push_back(number(w.P == 0 ? 0 : w.dS().value));
     return line;
   });
   const char* const formula = is_dv   ? "The result dV = sum of P dO:\n"
                               : is_dk ? "The result dK = scale * sum of dS Q:\n"
                                       : "The result dQ = scale * sum of dS K:\n";
-  return text + formula +
-         beside(name, at.want, &(*asked(seen)[at.output].second)(b, h, row, 0), at.column);
+  return text + formula + beside(name, at.want, at.found.got + at.row * d, at.column);
 }
 
 // ---- The search ---------------------------------------------------------------------------------

@@ -175,7 +175,8 @@ class Runner {
       const Diagnosis diagnosis = verdict.diagnose ? verdict.diagnose() : Diagnosis{};
       if (!diagnosis.text.empty()) {
         report_.event("diagnosis",
-                      {{"case", name}, {"name", diagnosis.name}, {"text", diagnosis.text}});
+                      {{"case", name}, {"name", diagnosis.name}, {"kind", diagnosis.kind},
+                                    {"text", diagnosis.text}});
         message = diagnosis.text + "\n" + message;
       }
       if (explains_ && verdict.explain) {

@@ -122,8 +122,9 @@ def _remember(results: Sequence[PartResult], complete: bool, sanitized: bool) ->
             if complete and not (sanitized and result.status == outcomes.CRASHED):
                 student.results[result.task.id] = state.LastResult(
                     result.status, result.earned, state.fingerprint(result.task.path()))
-            student.mistakes[result.task.id] = (result.failures[0].diagnosis if result.failures
-                                                else "")
+            student.named.pop(result.task.id, None)
+            if result.failures and (first := result.failures[0]).diagnosis:
+                student.named[result.task.id] = first.diagnosis, first.kind
 
 
 def _changed_given_files(parts: Sequence[Part]) -> list[str]:

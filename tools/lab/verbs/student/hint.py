@@ -25,9 +25,9 @@ def run(args: argparse.Namespace) -> int:
         say(f"All of these tasks are finished. To see a hint anyway: ./lab hint {tasks[0].name}")
         return 0
     with state.edit() as student:
-        mistake = student.mistakes.pop(task.id, "")
-        if hints.of(mistake):
-            show_for(task, mistake)
+        mistake, kind = student.named.pop(task.id, ("", ""))
+        if hint := hints.of(kind):
+            show_for(task, mistake, hint)
             return 0
         shown = min(student.hints.get(task.id, 0), len(task.hints))
         student.hints[task.id] = min(shown + 1, len(task.hints))
@@ -45,10 +45,10 @@ def flowing(hint: str) -> str:
     return "\n".join(lines)
 
 
-def show_for(task: Task, diagnosis: str) -> None:
+def show_for(task: Task, mistake: str, hint: str) -> None:
     console.print(_heading(task), soft_wrap=True)
-    say(f"\nhint for what the last check found: {diagnosis}", "bold")
-    console.print(Text(flowing(hints.of(diagnosis))))
+    say(f"\nhint for what the last check found: {mistake}", "bold")
+    console.print(Text(flowing(hint)))
     say(f"\nThe task's own hints: ./lab hint {task.name}", "dim")
 
 
