@@ -18,7 +18,7 @@ PROGRAM = Path(os.environ.get("FLASH_BUILD", "not-built")).absolute() / "bin" / 
 
 def rungs() -> list[tuple[str, str]]:
     texts = [(name, file.read_text(encoding="utf-8")) for part in manifest.load_parts()
-             if part.name == "part3" for name, file in tables.rungs(part.folder).items()]
+             if part.name in tune.DIRECTIONS for name, file in tables.rungs(part.folder).items()]
     return [(name, text) for name, text in texts if tune.SPACE.search(text)]
 
 

@@ -39,8 +39,8 @@ def plot(csv_file: Path, folder: Path) -> list[Path]:
     """Draws a CSV of any benchmark and returns the files written. The figures of the first group
     (the GPU's, the largest problem) have the table's name, each other group has its device and
     sizes behind it. A group of one size is drawn only where there is no other, or where it has
-    several rungs of a GPU's ladder: all such groups of 16 bits are one figure, and all groups of
-    float32 with a rung another one. LabError where nothing can be drawn."""
+    several rungs of a GPU's ladder: all such groups of 16 bits are one figure for each direction,
+    and all groups of float32 with a rung another one. LabError where nothing can be drawn."""
     all_groups = groups(load(csv_file))
     found = [group for group in all_groups if len(group.sizes) > 1] or all_groups
     if not found:
@@ -49,12 +49,15 @@ def plot(csv_file: Path, folder: Path) -> list[Path]:
              for number, group in enumerate(found) for suffix, figure in figures(group)}
     with_rungs = [group for group in all_groups if _rungs(group)
                   and group.rows[0].query_scale == 1]
-    ladder = [group for group in with_rungs if group not in found and len(_rungs(group)) > 1
-              and group.rows[0].dtype != "float32"]
+    for direction, name in (("forward", "attention_ladder"),
+                            ("backward", "attention_backward_ladder")):
+        ladder = [group for group in all_groups
+                  if group not in found and len(_rungs(group, direction)) > 1
+                  and group.rows[0].query_scale == 1 and group.rows[0].dtype != "float32"]
+        if ladder:
+            drawn[name] = _ladder(ladder, direction)
     float32 = [group for group in with_rungs if group.rows[0].dtype == "float32" and any(
         row.frobenius_error for row in group.rows if row.name in _rungs(group))]
-    if ladder:
-        drawn["attention_ladder"] = _ladder(ladder)
     if float32:
         drawn["attention_float32"] = _errors(float32)
     return [_save(figure, folder / f"{name}.png") for name, figure in drawn.items()]
@@ -161,15 +164,21 @@ def _attention_memory(group: Group) -> Figure:
 _TENSOR_CORES = {"NVIDIA H200": 989, "NVIDIA H100 80GB HBM3": 989}
 
 
-def _rungs(group: Group) -> list[str]:
-    """The rungs of a GPU's ladder that have a forward pass in these rows."""
+def _rungs(group: Group, direction: str = "forward") -> list[str]:
+    """The rungs of a GPU's ladder that have a pass of this direction in these rows."""
     if group.kind.table != "attention" or group.device != "cuda":
         return []
-    return [name for name in group.names if re.fullmatch(r"\d+_\w+", name)
-            and any(row.forward_ms for row in group.rows if row.name == name)]
+    names = {_pass(row, direction) for row in group.rows if getattr(row, f"{direction}_ms")}
+    return sorted((name for name in names if re.fullmatch(r"\d+_\w+", name)),
+                  key=lambda name: int(name.split("_")[0]))
 
 
-def _ladder(found: Sequence[Group]) -> Figure:
+def _pass(row: Row, direction: str) -> str:
+    """The name of one of the passes in a row like flash+1_one_pass."""
+    return row.name.split("+")[0 if direction == "forward" else -1]
+
+
+def _ladder(found: Sequence[Group], direction: str) -> Figure:
     """A panel for each problem: the rate of each rung, with a mask and without, and of PyTorch's
     kernels as lines."""
     ordered = sorted(found, key=lambda group: (group.head_dim, group.sizes[-1]))
@@ -180,17 +189,15 @@ def _ladder(found: Sequence[Group]) -> Figure:
     ceiling = _TENSOR_CORES.get(found[0].rows[0].gpu or "")
     handles: dict[str, Any] = {}
     for group, axes in zip(ordered, panels):  # in this order: zip() takes no panel too many
-        rungs = sorted(_rungs(group), key=lambda name: int(name.split("_")[0]))
-        rates = {(row.name, row.mask): row.forward_tflops for row in group.rows
-                 if row.size == group.sizes[-1] and row.forward_tflops}
+        rungs = _rungs(group, direction)
+        rates = {(_pass(row, direction), row.mask): rate for row in group.rows
+                 if row.size == group.sizes[-1] and (rate := getattr(row, f"{direction}_tflops"))}
         for mask, color, label in ((False, "#0072B2", "every key"), (True, "#56B4E9", "causal")):
             handles[label] = axes.bar(
                 [place + (0.4 if mask else 0) for place in range(len(rungs))],
                 [rates.get((name, mask), 0) for name in rungs], 0.4, color=color, label=label)
             for name, style in (("pytorch_flash", ":"), ("pytorch_cudnn", "--")):
-                rate = next((rate for (one, of_mask), rate in rates.items()
-                             if one.split("+")[0] == name and of_mask == mask), None)
-                if rate:
+                if rate := rates.get((name, mask)):
                     text = name + (", causal" if mask else "")
                     handles[text] = axes.axhline(rate, linestyle=style, linewidth=1.3, label=text,
                                                  color="#E69F00" if mask else "#D55E00")
@@ -205,7 +212,7 @@ def _ladder(found: Sequence[Group]) -> Figure:
     for axes in list(panels):
         axes.set_visible(False)
     row = found[0].rows[0]
-    figure.suptitle(f"The ladder's forward passes: {row.gpu}, {row.dtype}, "
+    figure.suptitle(f"The ladder's {direction} passes: {row.gpu}, {row.dtype}, "
                     f"{row.batch * row.seq_len} tokens of {row.d_model} columns", fontsize=13)
     return _with_legend(figure, list(handles.values()), 7)
 

@@ -1,4 +1,4 @@
-"""`./lab tune`: compiles a rung of part 3's ladder with other tiles, and measures all of them.
+"""`./lab tune`: compiles a rung of a GPU's ladder with other tiles, and measures all of them.
 
 A rung says what to try, in a comment above its table of configurations:
 
@@ -26,10 +26,11 @@ from lab.backends import GPU
 from lab.console import say
 from lab.errors import LabError
 
-HELP = "compile a rung of part 3's ladder with other tiles, and find the fastest (on a GPU)"
+HELP = "compile a rung of a GPU's ladder with other tiles, and find the fastest (on a GPU)"
 
 SPACE = re.compile(r"^// \./lab tune: Config<(.*)>$", re.MULTILINE)
 TABLE = re.compile(r"\bTable<Config<.*?>>;", re.DOTALL)
+DIRECTIONS = {"part3": "forward", "bonus": "backward"}
 SHOWN = 10
 DEFAULTS = {"--batch": "4", "--seq-lens": "4096", "--warmups": "2", "--passes": "6"}
 
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     part, name, file = tables.find_rung(args.rung)
     text = file.read_text(encoding="utf-8")
     said = SPACE.search(text)
-    if file.suffix != ".cu" or part != "part3" or not (said or args.space):
+    if file.suffix != ".cu" or part not in DIRECTIONS or not (said or args.space):
         raise LabError(f"{paths.relative(file)} does not say what to try: a line "
                        "// ./lab tune: Config<D, 64|128, ...> above its table does")
     configs = space(args.space or said[1], args.head_dim)
@@ -81,15 +82,20 @@ def run(args: argparse.Namespace) -> int:
     csv.unlink(missing_ok=True)
     defaults = DEFAULTS | {"--dtype": "float32" if ".float32" in text else "bfloat16",
                            "--heads": str(2048 // args.head_dim)}
+    passes = {"--forward": "flash", "--backward": "none"}
+    passes[f"--{DIRECTIONS[part]}"] = ",".join([name, *made])
     options = [*benchmarks.with_defaults(args.options, defaults), "--head-dim", str(args.head_dim),
-               "--backward", "none",
                "--load", ",".join(str(library) for library, _ in made.values()),
-               "--forward", ",".join([name, *made]), "--output", str(csv)]
+               *(word for option, value in passes.items() for word in (option, value)),
+               "--output", str(csv)]
     if code := benchmarks.run_program(part, "solution", options):
         return code
     times = defaultdict(list)
     for row in results.groups(results.load(csv))[0].rows:
-        times[row.implementation.removesuffix("+none")].append(row.forward_ms if row.ok else math.inf)
+        forward, backward = row.implementation.split("+")
+        key, time = ((backward, row.backward_ms) if DIRECTIONS[part] == "backward"
+                     else (forward, row.forward_ms))
+        times[key].append(time if row.ok else math.inf)
     for line in ranking(name, {key: one for key, (_, one) in made.items()}, times):
         say(line)
     return 0
