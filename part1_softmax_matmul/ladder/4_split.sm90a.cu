@@ -307,14 +307,15 @@ void fused_split(const SoftmaxMatmul<float>& pass, PassMemory& memory) {
 }  // namespace
 
 FLASH_ENTER(registry, name) {
-  registry.softmax_matmul.add({.name = name,
-                               .device = DeviceKind::kGpu,
-                               .run = {.float32 = fused_split},
-                               .unsupported =
-                                   [](const SoftmaxMatmulProblem&) { return why_not_hopper(); },
-                               .workspace_bytes = [](const SoftmaxMatmulProblem& problem) {
-                                 return SplitV(nullptr, shape_of_v(problem.shape)).bytes();
-                               }});
+  registry.softmax_matmul.add(
+      {.name = name,
+       .device = DeviceKind::kGpu,
+       .run = {.float32 = fused_split},
+       .unsupported = [](const SoftmaxMatmulProblem&) { return why_not_hopper(); },
+       .workspace_bytes =
+           [](const SoftmaxMatmulProblem& problem) {
+             return SplitV(nullptr, shape_of_v(problem.shape)).bytes();
+           }});
 }
 
 }  // namespace flash::fused_split

@@ -7,18 +7,18 @@
 // lane is a column. Only a row's maximum and its sum are added up across the lanes, once for each
 // block of keys.
 //
-// exp is a polynomial (common/cpu/exp2.hpp) and computes a vector at a time, where std::exp takes one
-// number after the other. In the forward pass a task is some of a head's queries (192 with AVX-512
-// in float), so that one head has work for many threads; in the backward pass a task is still a
-// head.
+// exp is a polynomial (common/cpu/exp2.hpp) and computes a vector at a time, where std::exp takes
+// one number after the other. In the forward pass a task is some of a head's queries (192 with
+// AVX-512 in float), so that one head has work for many threads; in the backward pass a task is
+// still a head.
 //
 // Measured, as in rung 1: forward 407 to 26 ms, backward 838 to 414 ms; 48 to 137 GFLOP/s. In the
 // backward pass each pair of a query and a key still loads and stores the rows of dK and dV that it
 // adds to, and 4 heads keep 4 cores busy.
 #include "common/cpu/exp2.hpp"
+#include "common/cpu/tile.hpp"
 #include "part2_flash_cpu/ladder/isa.hpp"
 #include "part2_flash_cpu/ladder/per_isa/rows.hpp"
-#include "common/cpu/tile.hpp"
 #include "part2_flash_cpu/ladder/per_isa/transpose.hpp"
 
 namespace flash::FLASH_ISA {
@@ -143,7 +143,7 @@ void backward_split(const BackwardSplit<T>& x) {
   T *const K = Vt + d * kKeys<T>, *const dK = K + kKeys<T> * wide,
            *const dV = dK + kKeys<T> * wide;                    // (kKeys, wide)
   T *const P = dV + kKeys<T> * wide, *const dS = P + kKeys<T>;  // of one query: (kKeys)
-  T* const row = dS + kKeys<T>;  // of Q or dO, in whole vectors
+  T* const row = dS + kKeys<T>;                                 // of Q or dO, in whole vectors
   const T scale2 = static_cast<T>(x.scale * kLog2e);
   clear(x.d_q, x.queries * wide);
   for (Index j0 = x.first_block * kKeys<T>; j0 < x.keys; j0 += x.block_step * kKeys<T>) {

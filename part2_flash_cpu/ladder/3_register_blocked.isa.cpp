@@ -2,11 +2,11 @@
 //
 // What changed since rung 2: there a product is computed row by row, and each vector that is loaded
 // serves one multiply-add. Here a tile of 24 accumulators (12 where there are 16 registers) stays
-// in registers through a whole product (common/cpu/tile.hpp), and 11 loads serve 24 multiply-adds. A
-// lane is a query (forward) or a key (backward): scores, maxima, sums and exponentials of a vector
-// of queries are computed side by side, and nothing has to be added up across a vector. A panel of
-// kPanel queries or keys is packed once, transposed, and stays in the first-level cache, while the
-// rows of the other side are read past it number by number, as they lie in memory.
+// in registers through a whole product (common/cpu/tile.hpp), and 11 loads serve 24 multiply-adds.
+// A lane is a query (forward) or a key (backward): scores, maxima, sums and exponentials of a
+// vector of queries are computed side by side, and nothing has to be added up across a vector. A
+// panel of kPanel queries or keys is packed once, transposed, and stays in the first-level cache,
+// while the rows of the other side are read past it number by number, as they lie in memory.
 //
 // The work is cut much as PyTorch's CPU kernel cuts it: in the forward pass a task is some of a
 // head's queries (192 with AVX-512 in float), in their order; in the backward pass a task is a
@@ -14,9 +14,9 @@
 //
 // Measured, as in rung 1: forward 26 to 11 ms, backward 414 to 142 ms; 137 to 391 GFLOP/s.
 #include "common/cpu/exp2.hpp"
+#include "common/cpu/tile.hpp"
 #include "part2_flash_cpu/ladder/isa.hpp"
 #include "part2_flash_cpu/ladder/per_isa/rows.hpp"
-#include "common/cpu/tile.hpp"
 #include "part2_flash_cpu/ladder/per_isa/transpose.hpp"
 
 namespace flash::FLASH_ISA {
@@ -86,9 +86,8 @@ void add_product(Index columns, HeadRows<const T> a, const T* b, Index steps, In
   for (Index s = 0; s < steps; s += piece)
     panel_product<Along::kRows>(
         0, columns, Numbers<T>{from_row(a, s).data, a.row}, at(b, s, 0), least(piece, steps - s),
-        [sums](Index c, int n, Vector<T> sum) __attribute__((always_inline)) {
-          store(at(sums, c, n), load(at(sums, c, n)) + sum);
-        });
+        [sums](Index c, int n, Vector<T> sum)
+            __attribute__((always_inline)) { store(at(sums, c, n), load(at(sums, c, n)) + sum); });
 }
 
 // panel (columns, lanes) = factor * the transpose of `rows` rows; the lanes behind them become 0.

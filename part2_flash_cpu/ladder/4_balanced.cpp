@@ -4,7 +4,7 @@
 // - Forward: a task has so many queries that there are at least 16 tasks, if there are 16 panels.
 //   So one head of 512 queries keeps two cores busy to the end. With a causal mask the last queries
 //   see the most keys: their tasks come first, and the small tasks fill the gaps at the end.
-// - Backward: a head is split by keys. A split takes every n-th block of keys, so that it has blocks
+// - Backward: a head is split by keys. A split takes every n-th block of keys: it has blocks
 //   that many queries see and blocks that few see. It adds up a d_q of its own, and these shares
 //   are added in a fixed order, without atomic additions. The cut follows from the shape alone, so
 //   that the result has the same bits for any number of threads.

@@ -2,8 +2,8 @@
 // the backward products.
 #pragma once
 
-#include "part2_flash_cpu/ladder/per_isa/kernels.hpp"
 #include "common/cpu/simd.hpp"
+#include "part2_flash_cpu/ladder/per_isa/kernels.hpp"
 
 namespace flash::FLASH_ISA {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <utility>
 
-#include "part2_flash_cpu/ladder/per_isa/kernels.hpp"
 #include "common/cpu/simd.hpp"
+#include "part2_flash_cpu/ladder/per_isa/kernels.hpp"
 
 namespace flash::FLASH_ISA {
 namespace {
