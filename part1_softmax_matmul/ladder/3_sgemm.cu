@@ -1,12 +1,11 @@
-// Rung 3: on the GPU, the tile of a fast matrix product, with the softmax where X is
-// loaded.
+// Rung 3: on the GPU, the tile of a fast matrix product, with the softmax where X is loaded.
 //
-// Why the readable kernel (solution/fused_cuda.cu) is slower than two functions that store all of
-// softmax(X): storing it costs 2 GiB of traffic at 8192 keys, half a millisecond. The readable
-// kernel loses more than two milliseconds. Of its bytes: V is read again for every 64 rows, 10 GiB
-// altogether with X, and nothing is computed while a block waits for them. Of its instructions: a
-// thread has 8 x 8 accumulators, so that 64 multiply-adds need 4 reads of shared memory, and the
-// maximum, alpha and the rescaling of O come with every 64 keys.
+// The readable kernel (solution/fused_cuda.cu) is slower than two functions that store all of
+// softmax(X). Storing costs 2 GiB of traffic at 8192 keys, half a millisecond. The readable kernel
+// loses more than two milliseconds, for two reasons. It reads V again for every 64 rows, 10 GiB
+// altogether with X, and computes nothing while a block waits for them. And a thread has 8 x 8
+// accumulators, so that 64 multiply-adds need 4 reads of shared memory, and the maximum, alpha and
+// the rescaling of O come with every 64 keys.
 //
 // What changed: a thread has 8 x 16 accumulators, and 128 multiply-adds need 6 reads. A block has
 // 128 rows x 256 columns, which halves V's traffic. The next step's V is copied by cp.async, and
@@ -29,7 +28,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kRows = 128, kColumns = 256;  // of a block's tile of the output
 constexpr int kKeys = 16;                   // of a step
-// Of a thread's accumulators, in pieces of 4 x 4: a warp has 64 x 64, its lanes are 8 x 4.
+// A thread's accumulators, in pieces of 4 x 4: a warp has 64 x 64, its lanes are 8 x 4.
 constexpr int kMyRows = 8, kMyColumns = 16;
 constexpr int kWarpsAcross = kColumns / 64;
 constexpr int kSteps = 2;  // tiles of P and V in shared memory

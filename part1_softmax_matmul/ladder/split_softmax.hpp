@@ -26,9 +26,9 @@ __device__ __forceinline__ unsigned unknown(unsigned x) {
 
 // ---- Places -------------------------------------------------------------------------------------
 
-// Of 32 keys of a row, thread t of a quad reads 8 neighbours: 4 of them are its part of one product
-// of 16 keys, 4 of the next one, where they are columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of A. So
-// V's rows are stored in that order.
+// Thread t of a quad reads 8 neighbours among 32 keys of a row. 4 of them are its part of one
+// product of 16 keys, the other 4 of the next product; there they are columns 2 t, 2 t + 1, 2 t + 8
+// and 2 t + 9 of A. So V's rows are stored in that order.
 struct RowsOfWeights {
   __device__ static constexpr int place(int row) {
     return row / 32 * 32 + row / 4 % 2 * 16 + row / 2 % 2 * 8 + row / 8 % 4 * 2 + row % 2;
@@ -69,7 +69,7 @@ struct Scores {
       to[4 * k] = four.x, to[4 * k + 1] = four.y, to[4 * k + 2] = four.z, to[4 * k + 3] = four.w;
     }
   }
-  // Of a step with fewer than kKeys keys.
+  // For a step with fewer than kKeys keys.
   __device__ __forceinline__ void mask(int t, int keys) {
     FLASH_UNROLL
     for (int half = 0; half < 2; ++half) FLASH_UNROLL

@@ -17,7 +17,7 @@
 // P goes from the accumulators of S to the fragments of A without a shuffle. A lane has the scores
 // of keys 2t and 2t + 1, and mma.m16n8k8 wants "columns" t and t + 4. Which keys these are does not
 // matter to a sum, as long as V's rows are in the same order: the lane loads rows 2t and 2t + 1.
-// In the same way it loads four neighbours of a row of Q and K, and two of V, at a tilane.
+// In the same way it loads four neighbours of a row of Q and K, and two of V, at a time.
 //
 // The bottleneck, counted for heads of 64 (sm_80): in a step of 32 keys a warp has 384 mma.sync
 // among 1700 instructions. 672 of these cut numbers in two, 3 a number. On an A100 the tensor cores

@@ -6,9 +6,10 @@
 // only from 2^-24 to 2^16; three planes of bfloat16 do not. Rung 10 does the same with TF32, which
 // wgmma takes at half the rate, and V only transposed.
 //
-// A kernel splits K and V beforehand: each of their tiles is read once for every tile of queries. Q
-// is read once, so the warpgroups split it themselves, each row with a power of two of its own, and
-// P in registers. The powers of two cost nothing: they go into multiplications that are there.
+// A kernel splits K and V beforehand: each of their tiles is read once for every tile of Q. Q
+// itself is read once, so the warpgroups split it themselves, each row with a power of two of its
+// own, and P in registers. The powers of two cost nothing: they go into multiplications that are
+// there.
 //
 // A tensor core cuts its sums off towards zero (float32.md), so a sum over all keys would drift.
 // P V of a step starts from 0, and is added to O by ordinary instructions, which round.
@@ -19,9 +20,9 @@
 // to the kernel that it needs: both are launched, and each skips the heads that the other one
 // computes. The host waits for nothing.
 //
-// The rest is rung 9's: blocks that stay and draw their tiles, warpgroups that take turns. With two
+// The rest is rung 9's: blocks that stay and draw their work, warpgroups that take turns. With two
 // planes the maximum may stay 8 behind (in base 2). With three it is the true one again: a step has
-// six times as many products, and the exponentials have tilane. Where there are few queries, a
+// six times as many products, and the exponentials have time. Where there are few queries, a
 // block takes 64 instead of 128, so that more multiprocessors have one.
 //
 // The bottleneck is the tensor cores: products of planes alone run at 276 TFLOP/s, of 330 in the

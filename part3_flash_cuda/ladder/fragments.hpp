@@ -1,9 +1,9 @@
 // What the rungs on mma.sync share: the numbers of a configuration, what a warp keeps of its rows
 // in fragments of 16 x 8, and the steps on them that no rung changes.
 //
-// A warp owns kStrips strips of 16 queries. A lane has parts of two rows of each strip, g and g +
-// 8, where g = lane / 4. Four lanes share a row: each of them has 2 of every 8 neighbouring scores,
-// or columns of O (common/cuda/tensor_core.hpp says which).
+// A warp owns kStrips strips of 16 queries. A lane has parts of two rows of each strip: rows g and
+// g + 8, where g = lane / 4. Four lanes share a row: each of them has 2 of every 8 neighbouring
+// scores, or columns of O (common/cuda/tensor_core.hpp says which).
 #pragma once
 
 #include <cmath>
