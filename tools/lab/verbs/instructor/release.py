@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("out", nargs="?", type=Path, metavar="OUT",
                        help="the folder to write, new or empty")
     where.add_argument("--update", type=Path, metavar="DIR",
-                       help="bring this course into a student's folder, and touch nothing that "
-                            "the student wrote")
+                       help="bring this course into a student's folder, merged with what the "
+                            "student changed")
     parser.add_argument("--parts", metavar="PART,...",
                         help="hand out these parts only (default: all; with --update: those of "
                              "the student's folder)")

@@ -7,7 +7,7 @@ from lab import handout, paths
 from lab.console import say
 from lab.errors import LabError
 
-HELP = "bring a newer release into this folder; what you wrote stays as it is"
+HELP = "bring a newer release into this folder, merged with what you changed"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
