@@ -2,6 +2,7 @@
 // asked, and (in simt::ptx) the instructions that common/cuda has wrappers for.
 #pragma once
 
+#include "cuda_runtime_api.h"
 #include "emulator/headers/device/async_copy.hpp"
 #include "emulator/headers/device/atomics.hpp"
 #include "emulator/headers/device/hopper.hpp"
@@ -11,4 +12,3 @@
 #include "emulator/headers/device/sync.hpp"
 #include "emulator/headers/device/tensor_core.hpp"
 #include "emulator/headers/device/warp.hpp"
-#include "cuda_runtime_api.h"

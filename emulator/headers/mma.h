@@ -1,5 +1,5 @@
 // For the emulator: nvcuda::wmma.
 #pragma once
 
-#include "emulator/headers/device/wmma.hpp"
 #include "cuda_runtime.h"
+#include "emulator/headers/device/wmma.hpp"

@@ -5,9 +5,9 @@
 #include "common/cuda/device_tensor.hpp"
 #include "common/cuda/tensor_map.hpp"
 #include "common/error.hpp"
+#include "emulator/hopper_kernels.hpp"
 #include "harness/catch.hpp"
 #include "harness/needs_gpu.hpp"
-#include "emulator/hopper_kernels.hpp"
 
 using namespace flash;
 using namespace flash::hopper_kernels;

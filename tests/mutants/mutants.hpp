@@ -29,9 +29,9 @@ std::vector<Mutant> mutants_in(const std::string& library, const char* name);
 void run_kernels();
 
 // Runs the kernels as they are under three schedules, and each mutant under one of them: the checks
-// find a race in whatever order the threads run (tests/emulator holds that). Returns what is wrong, one
-// sentence each: an error of the kernel as it stands, or a mutant for which the checks report no
-// race.
+// find a race in whatever order the threads run (tests/emulator holds that). Returns what is wrong,
+// one sentence each: an error of the kernel as it stands, or a mutant for which the checks report
+// no race.
 std::vector<std::string> judge(const std::function<void()>& run);
 
 #ifdef FLASH_SIMT

@@ -63,3 +63,5 @@ class Doctor(Test):
         finding = doctor._emulator_checks()
         self.assertIn("they need g++, and /usr/bin/c++ is clang", finding.text)
         self.assertIn("CXX=g++", finding.fix)
+        self.patch(doctor, run_command=lambda argv: Ran(0, "include/backtrace.h"))
+        self.assertIn("have no line numbers", doctor._emulator_checks().text)

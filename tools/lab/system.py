@@ -84,9 +84,8 @@ NEEDS = (
     Need("Python's venv", can_make_venv, "python3-venv", "python3", "python", "python"),
 )
 
-# What ./lab debug needs, and what gives the emulator's reports their line numbers.
+# What ./lab debug needs.
 GDB = Need("gdb", lambda: shutil.which("gdb"), "gdb", "gdb", "gdb", "gdb")
-ADDR2LINE = Need("addr2line", lambda: shutil.which("addr2line"), *["binutils"] * 4)
 
 # For the screen and the plots, on a machine that reaches its distribution's packages and not PyPI.
 PYTHON_PACKAGES = {

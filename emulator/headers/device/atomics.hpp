@@ -3,8 +3,8 @@
 // the kernel. They return the old value, as in CUDA.
 #pragma once
 
-#include "emulator/headers/device/kernel_interface.hpp"
 #include "emulator/headers/cuda_runtime_api.h"
+#include "emulator/headers/device/kernel_interface.hpp"
 
 namespace flash::simt {
 

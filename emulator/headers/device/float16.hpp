@@ -13,9 +13,9 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "emulator/headers/cuda_runtime_api.h"  // first: __forceinline__
 #include "emulator/headers/device/atomics.hpp"
 #include "emulator/headers/device/warp.hpp"
-#include "emulator/headers/cuda_runtime_api.h"  // first: __forceinline__
 
 namespace flash::simt {
 
