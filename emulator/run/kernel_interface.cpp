@@ -7,6 +7,8 @@
 
 namespace flash::simt {
 
+using enum FindingKind;
+
 Worker& running_worker(const char* what) {
   Worker* const worker = Worker::current();
   if (worker == nullptr)
