@@ -114,7 +114,7 @@ class Released(Test):
         for pattern in (r"solution\b", r"\bladder/(?!README)", r"^\.git(/|$)", r"^CONTRIBUTING", r"^\.ci\b",
                         r"^grading/(?!CMakeLists)",
                         r"lab/(verbs/)?(instructor|author)/",
-                        r"^tests/(tools|mutants|simt|torch|benchmarking)"):
+                        r"^tests/(tools|mutants|emulator|torch|benchmarking)"):
             self.assertEqual([name for name in names if re.search(pattern, name)], [], pattern)
         for name in ("README.md", "lab", ".github/workflows/test.yml", "tests/harness/judge/report.cpp",
                      "emulator/run/launch.cpp", "benchmarking/core.cpp", "tools/lab/verbs/student/bundle.py",
