@@ -4,7 +4,7 @@
 #   flash_entries(PART FILE)             PART's given passes and its tasks: the library PART_entries
 #   flash_ladder(PART)                   the rungs of the folder ladder/: the library PART_ladder of
 #                                        N_name.cpp and N_name.isa.cpp, and of N_name.cu and N_name.sm90a.cu the library
-#                                        PART_cuda_ladder for each of FLASH_OUR_BACKENDS
+#                                        PART_cuda_ladder for each backend
 #   flash_registry(NAME LIBRARIES ... [TASKS ...])  the library NAME for common/all_passes.hpp, with what these
 #                                        libraries have, in their order. TASKS are libraries of one author's tasks, which
 #                                        the passes load when they run: part1_fused_cpu_solution
@@ -73,7 +73,10 @@ function(flash_ladder part)
   if(cu)
     flash_rungs(${part} "${cu}" rungs)
     set_source_files_properties(${cu} PROPERTIES FLASH_MUTABLE ON)
-    foreach(backend ${FLASH_OUR_BACKENDS})
+    foreach(backend ${FLASH_BACKENDS})
+      if(backend STREQUAL "emulated" AND FLASH_CHECK)
+        continue() # the checks find all that the emulator finds, and more
+      endif()
       flash_backend(${backend} suffix device)
       set(library ${part}_cuda_ladder${suffix})
       set(sources ${cu})

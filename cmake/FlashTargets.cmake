@@ -86,13 +86,6 @@ if(FLASH_CHECK)
   list(APPEND FLASH_BACKENDS checked)
 endif()
 
-# What is not a student's, a ladder or a pass of the registry, is not emulated without the checks where it is with them: these
-# find all that the emulator finds, and more.
-set(FLASH_OUR_BACKENDS ${FLASH_BACKENDS})
-if(FLASH_CHECK)
-  list(REMOVE_ITEM FLASH_OUR_BACKENDS emulated)
-endif()
-
 # The suffix of a target's name, and the library of common/cuda, for a backend; "cpu" is plain C++, without either.
 function(flash_backend backend suffix_variable device_variable)
   set(suffix "")
@@ -340,7 +333,7 @@ function(flash_test name label)
 endfunction()
 
 # The tests in SOURCES, compiled once, linked with the .cu files in KERNELS for each of this build's backends (or of those in
-# BACKENDS); LIBRARY names what else they test and need, libraries that have a backend's suffix; LIBRARIES the rest; ENVIRONMENT
+# BACKENDS) that has what LIBRARY names, libraries that have a backend's suffix; LIBRARIES the rest that they need; ENVIRONMENT
 # goes to flash_test. The binaries are NAME_tests, NAME_emulated_tests and NAME_checked_tests; the labels LABEL-gpu,
 # LABEL-emulated and LABEL-checked.
 function(flash_backend_tests name label)
@@ -350,7 +343,14 @@ function(flash_backend_tests name label)
   endif()
   set(backends "")
   foreach(backend ${arg_BACKENDS})
-    if(backend IN_LIST FLASH_BACKENDS)
+    flash_backend(${backend} suffix device)
+    set(has_all ${FLASH_BACKENDS})
+    foreach(library ${arg_LIBRARY})
+      if(NOT TARGET ${library}${suffix})
+        set(has_all "")
+      endif()
+    endforeach()
+    if(backend IN_LIST has_all)
       list(APPEND backends ${backend})
     endif()
   endforeach()
