@@ -329,7 +329,7 @@ __device__ __forceinline__ void add_own_queries(Gradient<C>& dK, Gradient<C>& dV
   for (int s = me.streamed0; s < me.streamed0 + C::kStreamedOfWarp; s += C::kWide) {
     Scores<C> P, dS;
     Weights<C> W;
-    multiply<std::min(2, C::kUnroll), C>(P, K_smem, step.Q, s, me);
+    multiply<(C::kUnroll < 2 ? C::kUnroll : 2), C>(P, K_smem, step.Q, s, me);
     to_P<C>(P, step.lse + s, scale, me);
     if ((pairs.causal && pairs.i0 + s < pairs.j0 + C::kOwn - 1) || pairs.j0 + C::kOwn > pairs.keys)
       mask_P<C>(P, pairs, s, me);
