@@ -1,6 +1,8 @@
-"""`./lab leaderboard`: makes the page of all receipts, or measures one of them again."""
+"""`./lab leaderboard`: makes the page of all receipts; measures one of them again, or our own code.
+"""
 
 import argparse
+import dataclasses
 import hashlib
 from pathlib import Path
 
@@ -9,11 +11,13 @@ from lab.console import say
 from lab.errors import LabError
 from lab.instructor import pages, standings
 from lab.leaderboard import boards, machine, measuring, receipts, screen
+from lab.leaderboard.boards import Board
+from lab.leaderboard.measuring import Site
 from lab.leaderboard.receipts import Verification
 from lab.leaderboard.result import NoResult, Result
 from lab.verbs.student import submit
 
-HELP = "the leaderboard's page from all receipts; verify RECEIPT SOURCE measures one again"
+HELP = "the leaderboard's page; verify RECEIPT SOURCE measures one again, marks BOARD our own"
 
 # A receipt holds when the same files reach this share of its speed-up.
 HOLDS = 0.95
@@ -21,7 +25,8 @@ HOLDS = 0.95
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = ("lab leaderboard [PLACE ...] [--output DIR]\n"
-                    "       lab leaderboard verify RECEIPT SOURCE")
+                    "       lab leaderboard verify RECEIPT SOURCE\n"
+                    "       lab leaderboard marks BOARD")
     parser.add_argument("words", nargs="*", metavar="PLACE",
                         help="receipts, and folders of receipts, besides those of outputs/")
     parser.add_argument("--output", type=Path, default=paths.OUTPUTS / receipts.FOLDER,
@@ -35,6 +40,11 @@ def run(args: argparse.Namespace) -> int:
                            "./lab leaderboard verify RECEIPT SOURCE (receipts are in "
                            f"{paths.relative(receipts.folder(receipts.RECEIPTS))}/)")
         return _verify(Path(args.words[1]), Path(args.words[2]))
+    if args.words[:1] == ["marks"]:
+        if len(args.words) != 2:
+            raise LabError("a board is needed: ./lab leaderboard marks BOARD measures the solution "
+                           "and the rungs of the ladder, to compare with")
+        return _marks(boards.find(args.words[1]))
     places = [Path(word) for word in args.words]
     for place in places:
         if not place.exists():
@@ -100,3 +110,39 @@ def _compare(claimed: Result, measured: Result) -> tuple[bool, str]:
         return True, ""
     return False, (f"it is slower than its receipt says, by "
                    f"{100 * (1 - measured.speedup / claimed.speedup):.0f} %")
+
+
+def _marks(board: Board) -> int:
+    """Measures the solution and rungs of the ladder: they stand on the board to compare with."""
+    with measuring.site(board, marks=True) as where:
+        return _measure_marks(where)
+
+
+def _measure_marks(where: Site) -> int:
+    solution = measuring.read_own(where.tasks, "solution")
+    machine.refuse_if_busy(where.board)
+    ours = measuring.libraries(where, solution)
+    marks = [("solution", solution, ours, {})]
+    for name in where.board.marks:
+        folder = where.tasks[0].folder
+        file = next(folder.glob(f"ladder/{name}.*"), None)
+        if file is None:
+            raise LabError(f"the board {where.board.name} has the mark {name}, and there is no "
+                           f"such rung in {folder.name}/ladder/")
+        # The solution's pass where the rung has none: its other task is of another part.
+        rungs = [measuring.rung(where) if task.folder == folder else library
+                 for task, library in zip(where.tasks, ours)]
+        sources = {f"{folder.name}/ladder/{file.name}": file.read_bytes()} | {
+            path: text for path, text in solution.items() if not path.startswith(f"{folder.name}/")}
+        marks.append((name, sources, rungs, measuring.variables_of_rung(name)))
+    for name, sources, libraries, variables in marks:
+        try:
+            receipt, result = submit.take(where, name, sources, libraries, variables)
+        except NoResult as error:
+            say(f"{name}: {error}", "red")
+            continue
+        receipt = dataclasses.replace(receipt, mark=True)
+        file = receipts.save(receipt, receipts.MARKS)
+        say(f"{name}: {result.speedup:.3f}x of the reference, "
+            f"{100 * result.roofline:.1f} % of the roofline; {paths.relative(file)}")
+    return 0

@@ -1,7 +1,6 @@
 """`./lab submit`: measures what you wrote on a board of the leaderboard, and writes a receipt."""
 
 import argparse
-import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ from lab.leaderboard import boards, machine, measuring, receipts, screen
 from lab.leaderboard.boards import Board
 from lab.leaderboard.measuring import Site
 from lab.leaderboard.receipts import Receipt
-from lab.leaderboard.result import TURNS, Busy, NoResult, Result, result_of
+from lab.leaderboard.result import TURNS, Busy, Result, result_of
 
 HELP = "measure what you wrote on a board of the leaderboard, and write a receipt"
 
@@ -35,9 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="; ".join(f"{mode}: {does}" for mode, does in MODES.items()))
     parser.add_argument("--name", help="who you are on the board; a pseudonym will do (default: "
                                        "the name of your last receipt)")
-    parser.add_argument("--marks", action="store_true",
-                        help="measure the solution and the ladder in place of a submission: they "
-                             "stand on the board to compare with")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -46,16 +42,14 @@ def run(args: argparse.Namespace) -> int:
     try:
         return _run(args, boards.find(args.board))
     except Busy as busy:
-        if args.mode != "leaderboard" or args.marks:
+        if args.mode != "leaderboard":
             raise
         raise Busy(f"{busy} (--mode benchmark measures all the same)") from None
 
 
 def _run(args: argparse.Namespace, board: Board) -> int:
-    name = "" if args.marks or args.mode != "leaderboard" else _name(args.name)
-    with measuring.site(board, marks=args.marks) as where:
-        if args.marks:
-            return _marks(where)
+    name = "" if args.mode != "leaderboard" else _name(args.name)
+    with measuring.site(board) as where:
         sources = sources_of(where, args.submission)
         if args.mode == "leaderboard":
             machine.refuse_if_busy(board)
@@ -83,7 +77,7 @@ def _run(args: argparse.Namespace, board: Board) -> int:
     if len(mine) > 1:
         say(f"\n{receipt.name} on {board.name}, {receipt.device}:")
         screen.history(board, mine)
-    say("next: hand in the receipt and your files (./lab bundle); ./lab leaderboard makes the page")
+    say("next: hand in the receipt and your files (./lab bundle)")
     return 0
 
 
@@ -129,35 +123,3 @@ def sources_of(where: Site, place: Path | None) -> dict[str, bytes]:
                    if task.shown_path() not in content.files]:
         raise LabError(content.problem or f"{place} has no {missing[0]}")
     return dict(content.files)
-
-
-def _marks(where: Site) -> int:
-    if not all(task.path("solution").is_file() for task in where.tasks):
-        raise LabError("--marks measures the solutions and the ladder, which are not here")
-    solution = measuring.read_own(where.tasks, "solution")
-    machine.refuse_if_busy(where.board)
-    ours = measuring.libraries(where, solution)
-    marks = [("solution", solution, ours, {})]
-    for name in where.board.marks:
-        folder = where.tasks[0].folder
-        file = next(folder.glob(f"ladder/{name}.*"), None)
-        if file is None:
-            raise LabError(f"the board {where.board.name} has the mark {name}, and there is no "
-                           f"such rung in {folder.name}/ladder/")
-        # The solution's pass where the rung has none: its other task is of another part.
-        rungs = [measuring.rung(where) if task.folder == folder else library
-                 for task, library in zip(where.tasks, ours)]
-        sources = {f"{folder.name}/ladder/{file.name}": file.read_bytes()} | {
-            path: text for path, text in solution.items() if not path.startswith(f"{folder.name}/")}
-        marks.append((name, sources, rungs, measuring.variables_of_rung(name)))
-    for name, sources, libraries, variables in marks:
-        try:
-            receipt, result = take(where, name, sources, libraries, variables)
-        except NoResult as error:
-            say(f"{name}: {error}", "red")
-            continue
-        receipt = dataclasses.replace(receipt, mark=True)
-        file = receipts.save(receipt, receipts.MARKS)
-        say(f"{name}: {result.speedup:.3f}x of the reference, "
-                    f"{100 * result.roofline:.1f} % of the roofline; {paths.relative(file)}")
-    return 0
