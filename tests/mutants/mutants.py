@@ -6,8 +6,8 @@
 A mutant is the file without one call of a barrier, fence or wait, or with one atomicAdd() as an
 ordinary addition. All mutants are in one copy, which is compiled once: each such call has a number,
 and the copy skips the call whose number is flash::mutants::switched_off, a variable of the copy.
-The copy also defines flash_mutants_KERNELS(), which gives the list of the calls. It has the line numbers
-and the name of the original, so that the emulator reports places in the original.
+The copy also defines flash_mutants_KERNELS(), which gives the list of the calls. It has the line
+numbers and the name of the original, so that the emulator reports places in the original.
 
 If the checks cannot notice that a barrier is missing, say so in a comment on its line:
 

@@ -4,7 +4,7 @@
     python tests/tools/one_node_slurm.py COMMAND ...
 
 As root on Linux, without systemd: munged, slurmctld and slurmd run from a temporary folder, on
-ports of their own, and end with the command. Slurm counts one GPU, for `--sbatch-gpu`, whether there
+ports of their own, and end with the command. Slurm counts one GPU, for --sbatch-gpu, whether there
 is one or not. ctest does not run it.
 """
 

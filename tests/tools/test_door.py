@@ -136,8 +136,8 @@ class Bootstrap(Test):
 
     def test_without_the_network(self):
         self.offline = True
-        self.assertIn("failed (no network); without PyPI: python3 -m pip install rich matplotlib jinja2",
-                      self.refused(bootstrap.make_ready))
+        self.assertIn("failed (no network); without PyPI: python3 -m pip install rich matplotlib "
+                      "jinja2", self.refused(bootstrap.make_ready))
         self.assertFalse(bootstrap.is_ready())
         self.system_rich = True
         self.assertIn("no network", self.printed(bootstrap.make_ready)[1])

@@ -14,7 +14,8 @@ from lab.backends import CHECKED, CPU, EMULATED, GPU
 from lab.judge import judging
 
 KNOWN = libraries.load(paths.BUILD)
-LEFT_OUT = "-DFLASH_RUNG=", "-isystem=", "-ccbin="  # the rung's name; nvcc's own headers and compiler
+# The rung's name; nvcc's own headers and compiler.
+LEFT_OUT = "-DFLASH_RUNG=", "-isystem=", "-ccbin="
 
 
 @unittest.skipUnless(KNOWN, "nothing is configured")
@@ -80,7 +81,8 @@ class Libraries(Test):
 
     def test_code_for_several_gpus(self):
         some = next(iter(KNOWN.values()))
-        code = dataclasses.replace(some, backend=GPU, architectures=("75", "80-virtual", "90a-real"))
+        code = dataclasses.replace(some, backend=GPU,
+                                   architectures=("75", "80-virtual", "90a-real"))
         self.assertEqual(code.code(), ["--generate-code=arch=compute_75,code=[compute_75,sm_75]",
                                        "--generate-code=arch=compute_80,code=[compute_80]",
                                        "--generate-code=arch=compute_90a,code=[sm_90a]"])

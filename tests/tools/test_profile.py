@@ -91,7 +91,8 @@ class Verb(Course):
         self.assertEqual((code, "\n" + shown), (0, SHOWN))
         env = r"\$ /usr/bin/env FLASH_TUNING_FILE=\S+"
         self.assertRegex(commands,
-                         rf"{env} {program} .*\n{env} \S+/tool/ncu --section .* {program} .*--output")
+                         rf"{env} {program} .*\n{env} \S+/tool/ncu --section .* {program} .*"
+                         "--output")
         alone, profiled = self.called()
         self.assertEqual((alone[0], profiled[0]), ("bench_attention_skeleton", "ncu"))
         self.assertEqual(alone[1], profiled[1])  # the tuner's choice is of both

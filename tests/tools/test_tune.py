@@ -1,4 +1,4 @@
-"""./lab tune: what it tries, and how it ranks; bench_attention loads a rung that was compiled alone.
+"""./lab tune: what it tries, how it ranks; bench_attention loads a rung that was compiled alone.
 
 The program lies in the build folder that the environment variable FLASH_BUILD names.
 """

@@ -96,8 +96,7 @@ def _make(yes: bool) -> None:
 
 def _from_pypi() -> None:
     """About 150 MB."""
-    print("setting up .venv with rich, matplotlib and Jinja2 (tools/requirements.txt): takes about 20 s",
-          flush=True)
+    print("setting up .venv (tools/requirements.txt): takes about 20 s", flush=True)
     install(VENV, PINS)
 
 

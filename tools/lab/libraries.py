@@ -24,7 +24,8 @@ class Library:
     def command(self) -> list[str]:
         """What compiles a file in the place of this one, without the source and the result."""
         return [self.compiler, *self.options, *self.code(),
-                *(f"-D{name}" for name in self.definitions), *(f"-I{place}" for place in self.includes)]
+                *(f"-D{name}" for name in self.definitions),
+                *(f"-I{place}" for place in self.includes)]
 
     def code(self) -> list[str]:
         """nvcc's options for the architectures, as CMake writes them."""

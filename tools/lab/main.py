@@ -59,8 +59,9 @@ def help_of(verb: str) -> str:
     """HELP of the verb's module. It is read from the source, because importing the module may need
     packages that are not installed yet."""
     for node in ast.parse(verbs()[verb].read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and "HELP" in [getattr(to, "id", "") for to in node.targets]:
-            return str(ast.literal_eval(node.value))
+        match node:
+            case ast.Assign(targets=[ast.Name(id="HELP")]):
+                return str(ast.literal_eval(node.value))
     return ""
 
 

@@ -16,8 +16,8 @@
 
 namespace flash::simt {
 
-constexpr bool kChecked =
-    FLASH_SIMT_CHECKED;  // all that the two emulated builds of a file differ in
+// All that the two emulated builds of a file differ in.
+constexpr bool kChecked = FLASH_SIMT_CHECKED;
 
 struct KernelCall {
   const char* name;

@@ -79,8 +79,8 @@ def fill(worksheet: str, grades: Mapping[str, str], column: str) -> Filled:
         mine = [name for name in grades
                 if found and re.search(pattern.format(found[1]), name)]
         if len(mine) > 1:
-            raise LabError(f"{' and '.join(mine)} would both be of the row {row[who]}: delete one of these "
-                           "folders in the results, and grade again")
+            raise LabError(f"{' and '.join(mine)} would both be of the row {row[who]}: delete one "
+                           "of these folders in the results, and grade again")
         used.update(mine)
         if mine and grades[mine[0]]:  # one that was not graded gets no zero
             row[where] = grades[mine[0]]

@@ -40,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--head-dim", type=int, default=128, choices=(64, 128, 256),
                         help="the width of a head (default: 128)")
     parser.add_argument("--space", metavar="CONFIG",
-                        help="what to try instead of what the rung says: 'D, 128, 64|96, 4|8, 2, 2'")
+                        help="what to try in place of what the rung says: 'D, 128, 64|96, 4|8, 2, "
+                             "2'")
     parser.add_argument("--compile-only", action="store_true",
                         help="only say which of them compile; needs nvcc and no GPU")
     parser.options_example = ("./lab tune 3_pipelined -- --seq-lens 1024 --causal on; ./lab bench "

@@ -42,8 +42,8 @@ def run(args: argparse.Namespace) -> int:
             grades = {row["id"]: row["score"] for row in csv.DictReader(file)}
         worksheet = args.into.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError, KeyError) as error:
-        raise LabError(f"no table to read: {error}; --grades is where ./lab grade wrote, and --into "
-                       "what you downloaded") from None
+        raise LabError(f"no table to read: {error}; --grades is where ./lab grade wrote, and "
+                       "--into what you downloaded") from None
     filled = export.fill(worksheet, grades, args.column)
     derive.write_exact(args.out, filled.text)
     say(f"{args.out}: {filled.students} students have a grade")
