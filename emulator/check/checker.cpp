@@ -183,8 +183,8 @@ void Checker::check(const Touch& touch) {
       cell->set(Cell::kWriter, me);
       continue;
     }
-    // Of unordered readers two are kept, from different warps if possible: a later writer that is
-    // ordered after both is most likely ordered after all.
+    // Two of several unordered readers are kept, from different warps if possible: a later writer
+    // that is ordered after both is most likely ordered after all.
     const auto mine = [&](int slot) {
       return cell->who[slot] == me.thread && clocks_.is_in_this_block(cell->time[slot]);
     };

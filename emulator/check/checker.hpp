@@ -24,7 +24,7 @@ class Checker final : public Checks {
 
   // The checker of the block that this OS thread is running, or nullptr.
   static inline Checker* active();
-  // Of the block that `worker` runs; nullptr if it is not checked.
+  // The checker of the block that `worker` runs; nullptr if it is not checked.
   static Checker* of(const Worker& worker) { return static_cast<Checker*>(worker.checks()); }
 
   void start_block(unsigned threads) override;

@@ -18,13 +18,13 @@
 
 namespace flash::simt {
 
-// Those that access memory: the threads of a block by their numbers, and from kFirstAgent on
+// The actors that access memory: the threads of a block by their numbers, and from kFirstAgent on
 // *agents*, which do it asynchronously: the copies that land at an mbarrier, the stores of a
-// thread, the wgmma of a warpgroup. Beyond the most, agents share the last number.
+// thread, the wgmma of a warpgroup. When there are too many, agents share the last number.
 inline constexpr unsigned kFirstAgent = kMostThreads, kMostActors = 1280;
 
-// What the arrivals at a barrier pass on to those who wait for it: accesses of an actor before
-// times[actor].
+// What the arrivals at a barrier pass on to the threads that wait for it: accesses of an actor
+// before times[actor].
 struct SyncClock {
   std::vector<std::uint32_t> times;  // of kMostActors; empty: nothing
   Knowledge told;

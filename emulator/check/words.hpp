@@ -14,10 +14,11 @@ class Words {
   Words(const Worker& worker, const Clocks& clocks, const Places& places)
       : worker_(worker), clocks_(clocks), places_(places) {}
 
-  // Of an access at `where`, and the one before it in a slot of a cell, at `before`.
+  // The text of a race: an access at `where`, and the one before it, at `before`, in a slot of a
+  // cell.
   std::string conflict(const Touch& touch, const std::string& where, int slot, const Access& other,
                        const std::string& before) const;
-  // Of an agent's access to what a thread wrote without a fence_proxy_async().
+  // The text of an agent's access to what a thread wrote without a fence_proxy_async().
   std::string no_proxy_fence(const Touch& touch, const std::string& where, const Access& write,
                              const std::string& before) const;
   // " calls tma_store(), which", of an agent's access; "" of a thread's own.

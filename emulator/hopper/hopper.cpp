@@ -36,7 +36,7 @@ std::uint32_t shared_address_of(Worker& worker, const void* memory, const char* 
 // ---- device/hopper.hpp --------------------------------------------------------------------------
 
 namespace {
-// Of the running block; made when it first asks for it.
+// The units of the running block; made when it first asks for them.
 Hopper& hopper(const char* what = __builtin_FUNCTION()) {
   Worker& worker = running_worker(what);
   if (worker.units() == nullptr) worker.set_units(std::make_unique<Hopper>(worker));

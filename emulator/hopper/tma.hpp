@@ -19,13 +19,13 @@ class Mbarriers;
 class Worker;
 struct Mbarrier;
 
-// Of a box's first element: column, row, head, batch.
+// The place of a box's first element: column, row, head, batch.
 struct BoxPlace {
   int coordinate[4];
 };
 
-// What the emulator writes into the 128 bytes of a TensorMap. Of dimensions the columns come first,
-// then rows, heads, batch.
+// What the emulator writes into the 128 bytes of a TensorMap. The dimensions are columns, rows,
+// heads, batch, in this order.
 struct MapContent {
   static constexpr std::uint64_t kMagic = 0x70616d726f736e74;
   std::uint64_t magic;

@@ -126,8 +126,8 @@ void RegisterPool::set(int count, bool takes, Site site) {
   meetings_.release();
 }
 
-// Threads do not wait for registers here: what they have at the end of the block says whether all
-// who waited on a GPU would have got theirs.
+// Threads do not wait for registers here. If the block holds too many at its end, some thread would
+// wait for ever on a GPU.
 void RegisterPool::block_ends() {
   if (taken_at_.file == nullptr) return;
   int all = 0;

@@ -73,8 +73,7 @@ flash_simt_switch:
   .size flash_simt_switch, .-flash_simt_switch
 )");
 #else
-#error \
-    "emulator switches stacks in assembly for x86-64 and AArch64 only. Configure with -DFLASH_SIMT=OFF on this processor."
+#error "The emulator needs x86-64 or AArch64: configure with -DFLASH_SIMT=OFF on this processor."
 #endif
 
 FiberStacks::FiberStacks(std::size_t count) : count_(count), memory_(reserve(count * kStride)) {}

@@ -59,7 +59,7 @@ State& state() {
   return *instance;
 }
 
-// Of an OS thread of a launch; made when it is first needed, and kept, with its stacks.
+// The worker of an OS thread; made when it is first needed, and kept, with its stacks.
 Worker& worker_number(std::size_t number) {
   static auto* const workers = new std::vector<std::unique_ptr<Worker>>;
   while (workers->size() <= number) workers->push_back(std::make_unique<Worker>());

@@ -39,8 +39,8 @@ inline std::uintptr_t call_before(const void* address) {
 
 // The source lines of an instruction.
 struct CodePlace {
-  // Of the functions inlined there, the innermost one in a .cu file, since a student does not look
-  // into headers.
+  // In the innermost function of a .cu file that was inlined there: a student does not look into
+  // headers.
   Location place;
   Location outermost;    // in the function that others were inlined into
   std::string function;  // that one: "kernel", "kernel<16>" or mangled
@@ -54,8 +54,8 @@ inline Location locate(const Module& module, std::uintptr_t address) {
   return look_up(module, address).place;
 }
 
-// Of the calls that led here, on a stack that begins at `top`: the innermost and the outermost line
-// in the module's .cu files. Line 0: there is none.
+// The innermost and the outermost of the calls that led here, among the lines of the module's .cu
+// files, on a stack that begins at `top`. Line 0: there is none.
 struct CallsFromKernel {
   Location innermost, outermost;
 };

@@ -34,7 +34,7 @@ class SharedMemory {
 
   char* dynamic() const { return dynamic_; }
   std::size_t dynamic_bytes() const { return dynamic_bytes_; }
-  // For messages: how much of it there is, and who says so.
+  // For messages: how much of it there is, and what says so.
   std::string dynamic_text() const;
   char* fixed() const { return fixed_; }
   std::size_t fixed_bytes() const { return fixed_bytes_; }

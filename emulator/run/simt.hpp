@@ -26,7 +26,7 @@ struct Schedule {
 
 // For all later launches of the process. The environment sets the initial values:
 //   FLASH_SIMT_SCHEDULE = forward | reverse | random:SEED        default forward
-//   FLASH_SIMT_THREADS  = OS threads that share out a grid's blocks, default: as many as there are processors.
+//   FLASH_SIMT_THREADS  = OS threads that share a grid's blocks    default: one a processor
 // Checked launches use one OS thread, and run one at a time.
 FLASH_EXPORT void set_schedule(const Schedule& schedule);
 

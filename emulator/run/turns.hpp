@@ -20,11 +20,11 @@ class Turns {
 
   // Who runs after `thread`; kNobody: all wait.
   unsigned next(unsigned thread);
-  // next() of it is the first.
+  // The thread whose next() is the first one of the block.
   unsigned before_the_first() const { return turn_of(kMostThreads - 1); }
 
-  // Of two moments that CUDA leaves open, whether to take the later one: forward always, reverse
-  // never, random now and then.
+  // CUDA leaves open when a copy lands. Whether it lands at the later of two moments: forward
+  // always, reverse never, random now and then.
   bool prefers_late();
 
  private:

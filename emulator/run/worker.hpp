@@ -80,7 +80,8 @@ class Worker {
   // stacks are not destroyed: kernels own nothing that needs it, and only a few bytes of this
   // message leak.
   [[noreturn]] void fail(FindingKind kind, Location where, const std::string& text);
-  // Of the running thread, whom the message names behind `text`: at the code of `pc`, at `site`.
+  // A finding of the running thread, which the message names behind `text`, at the code of `pc` or
+  // at `site`.
   template <class... Text>
   [[noreturn]] void fail_at(FindingKind kind, std::uintptr_t pc, const Text&... text) {
     fail(kind, locate(launch_->module, pc), text_of(text..., "\n", describe()));
