@@ -145,9 +145,9 @@ function(flash_cu_library name backend)
     target_compile_options(${name} PRIVATE ${FLASH_CUDA_QUICKLY})
     target_link_libraries(${name} PRIVATE CUDA::cudart)
   else()
-    target_link_libraries(${name} PRIVATE flash_simt_headers)
+    target_link_libraries(${name} PRIVATE flash_emulator_headers)
     if(backend STREQUAL "checked")
-      target_link_libraries(${name} PRIVATE flash_simt_checks)
+      target_link_libraries(${name} PRIVATE flash_emulator_checks)
     endif()
   endif()
 endfunction()
@@ -399,8 +399,8 @@ std::vector<Mutant> all() { ${listed} }
 void run_kernels() { ${task} ${arg_LAUNCH}; }
 }  // namespace flash::mutants
 ")
-  flash_test(${name}_mutants_tests simt-checked SOURCES ${launch}
-    LIBRARIES mutants_test_objects mutants_judge ${arg_LIBRARY} flash_simt flash_cuda_emulated)
+  flash_test(${name}_mutants_tests emulator-checked SOURCES ${launch}
+    LIBRARIES mutants_test_objects mutants_judge ${arg_LIBRARY} flash_emulator flash_cuda_emulated)
   if(arg_TASK)
     add_dependencies(${name}_mutants_tests ${task_library})
   endif()

@@ -146,7 +146,7 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path, seconds_a_call: f
         seconds_a_call)
 
 
-_EMULATOR = ("lib/libflash_lines.so", "lib/libflash_simt.so", "lib/libflash_cuda_emulated.so")
+_EMULATOR = ("lib/libflash_lines.so", "lib/libflash_emulator.so", "lib/libflash_cuda_emulated.so")
 _LIBRARIES = {CPU: (), EMULATED: _EMULATOR, CHECKED: _EMULATOR, GPU: ("lib/libflash_cuda.so",)}
 
 
