@@ -1,11 +1,11 @@
-// What no rung of this ladder changes: which problems they take, the memory beside the tensors of a
-// pass, the kernel before the main one and the kernel behind it, and the order of the key blocks.
+// What no rung of this ladder changes: which problems they take, the memory beside the tensors of
+// a pass, the kernel before the main one and the kernel behind it, and the order of the key
+// blocks.
 //
 // Before: lse in base 2 and delta = rowsum(dO * O), for rows of queries that are padded to a
-// multiple of kRowsTogether, so that no rung has to look for the last one. A row that weighs no key,
-// or does not exist, has an lse of inf: exp2(S - inf) = 0. Where dQ is summed up by additions, the
-// float32 sums are set to 0 here as well.
-// Behind: dQ = scale * sums, in 16 bits.
+// multiple of kRowsTogether, so that no rung has to look for the last one. A row that weighs no
+// key, or does not exist, has an lse of inf: exp2(S - inf) = 0. Where dQ is summed up by
+// additions, the float32 sums are set to 0 here as well. Behind: dQ = scale * sums, in 16 bits.
 //
 // The sums lie as the lanes have them in registers (tensor_core.hpp), not as a matrix: a fragment
 // of 16 rows and 8 columns is 128 neighbouring numbers, 4 of each lane. So a warp adds 512
@@ -109,7 +109,9 @@ __global__ void __launch_bounds__(kThreadsAround)
     prepare_kernel(AttentionBackward<T> pass, Workspace work) {
   constexpr int kLanes = kWidth / 8;
   const AttentionShape shape = pass.shape();
-  const Index row = (Index{blockIdx.x} * kThreadsAround + threadIdx.x) / kLanes;
+  // The last rows first: the main kernel begins with the first ones, then still in the L2 cache.
+  const Index row =
+      (Index{gridDim.x - 1 - blockIdx.x} * kThreadsAround + threadIdx.x) / kLanes;
   const int lane = threadIdx.x % kLanes;
   const Index head = row / work.rows, i = row % work.rows;
   const Index b = head / shape.heads, h = head % shape.heads;
@@ -142,7 +144,9 @@ __global__ void __launch_bounds__(kThreadsAround)
     finish_kernel(const float* sums, Index rows, TensorView<T, 4> d_q, float scale) {
   constexpr int kAcross = kWidth / 32;
   wait_for_kernel_before();
-  const Index warp = (Index{blockIdx.x} * kThreadsAround + threadIdx.x) / kWarpSize;
+  // The last sums first: they are still in the L2 cache.
+  const Index warp =
+      (Index{gridDim.x - 1 - blockIdx.x} * kThreadsAround + threadIdx.x) / kWarpSize;
   const unsigned lane = threadIdx.x % kWarpSize, g = lane / 4, t = lane % 4;
   const Index blocks = rows / 16, head = warp / (blocks * kAcross),
               block = warp / kAcross % blocks, heads = d_q.extent(1);
@@ -214,9 +218,15 @@ struct BlockOfHead {
   int head, b, h, first;
 
   __device__ __forceinline__ BlockOfHead(const AttentionShape& shape, int section, Index rows,
-                                         int rows_of_block, bool causal, bool last_first) {
-    const int tile = static_cast<int>(blockIdx.x),
-              blocks = static_cast<int>((rows + rows_of_block - 1) / rows_of_block),
+                                         int rows_of_block, bool causal, bool last_first)
+      : BlockOfHead(shape, section, rows, rows_of_block, causal, last_first,
+                    static_cast<int>(blockIdx.x)) {}
+
+  // `tile`: the block's number in this order.
+  __device__ __forceinline__ BlockOfHead(const AttentionShape& shape, int section, Index rows,
+                                         int rows_of_block, bool causal, bool last_first,
+                                         int tile) {
+    const int blocks = static_cast<int>((rows + rows_of_block - 1) / rows_of_block),
               heads = static_cast<int>(shape.batch * shape.heads);
     int block;
     if (causal) {

@@ -23,6 +23,7 @@ BARRIERS = (
     *("__syncthreads", "__syncwarp", "cp_async_wait"),
     *("wait", "arrive", "arrive_expecting", "fence_barrier_init", "sync_named", "arrive_named"),
     *("wait_full", "wait_empty", "release"),  # of a Pipeline
+    "tell",  # a warp arrives
     *("fence_proxy_async", "tma_commit", "tma_wait", "tma_wait_read"),
     *("wgmma_fence", "wgmma_commit", "wgmma_wait"),
 )

@@ -1,0 +1,425 @@
+// Step 5 of the ladder: wgmma and TMA (Hopper), in two passes: dK and dV by blocks of keys, dQ by
+// blocks of queries. No block adds to what another one adds to. So the same inputs give the same
+// bits, and dQ needs no float32 copy.
+//
+// New: wgmma multiplies tiles that TMA brings. One thread orders the copies, two warpgroups
+// compute. In the first pass these have different work, since dK or dV of 64 keys and heads of 256
+// takes 128 registers of a thread:
+//
+//   group 0   S^T = K Q^T     P^T = exp2(S^T - lse)            dV += P^T dO
+//   group 1   dP^T = V dO^T   dS^T = P^T * (dP^T - delta)      dK += dS^T Q
+//
+// The rows are keys. What a thread has of P^T and dS^T is then what it has to give to the next
+// product, so neither goes to shared memory for it. Only P crosses, from group 0 to group 1. Both
+// have the same fragments: thread t writes and thread t reads, without a layout and without
+// a fence for wgmma. P crosses as fp16 of 2^15 P, whose 11 bits keep a bfloat16 dS as exact as it
+// was; the factor 2^15 leaves with the last scale. For half, P crosses as float32: as fp16 it made
+// the error of dK 1.22 times cuDNN's.
+//
+// In the second pass a warpgroup has 64 queries and computes S, dP and dQ. dS goes from registers
+// into dQ += dS K one step late, together with the next step's S and dP.
+//
+// The bottleneck: tensor cores, since two passes do 7 products and one pass 5. For a step of 64
+// keys and 64 queries of heads of 256 each product takes 512 clocks. Up to 128, one pass is faster
+// (from step 6 on). At 256, dQ's additions would be 64 KB a step, and the L2 cache the limit:
+// there this step stays the best one.
+// Measured on an H100 (bfloat16, 16k tokens, hidden size 2048, with the kernel before): heads of
+// 256: 413, 494 and 499 TFLOP/s at 1024, 4096 and 16384, 1.42, 1.27 and 1.41 times cuDNN's in the
+// same run; with a mask 309, 461 and 500 (1.29, 1.27, 1.29). Heads of 192: 1.30 to 1.53 times.
+// Heads of 128: 339, 385 and 376 (0.81, 0.70, 0.68), with a mask 249, 372 and 383 (0.87, 0.80,
+// 0.71).
+#include "bonus_backward/ladder/hopper.hpp"
+
+namespace flash::wgmma_two_passes {
+namespace {
+
+using namespace gradients;
+
+// Keys and queries of a step, in both passes; the second pass has kBlockQ queries a block.
+constexpr int kStep = 64, kBlockQ = 128;
+constexpr int kThreads = 384, kRegistersToCopy = 24, kRegistersToCompute = 240;
+
+template <int HeadDim>
+struct Config {
+  static constexpr int kHeadDim = HeadDim, kSize = kStep * HeadDim;
+  static constexpr int kPSize = kStep * kStep;
+  static constexpr std::size_t kSharedOfKeys =
+                                   2 * (6 * kSize + 2 * kPSize) + 4 * 4 * kRowNumbers + 1024,
+                               kSharedOfQueries = 2 * (2 * kBlockQ * HeadDim + 3 * kSize) + 1024;
+  static constexpr std::size_t kSharedBytes = std::max(kSharedOfKeys, kSharedOfQueries);
+};
+
+struct Arguments {
+  AttentionShape shape;
+  Workspace work;
+  int section;
+  float scale, scale_in_base_2;
+  bool causal;
+};
+
+constexpr float kShift = 15;  // P is 2^15 times as large in the first pass
+
+// ---- dK and dV ----------------------------------------------------------------------------------
+
+struct KeyMaps {
+  TensorMap q, k, v, d_out, rows, d_k, d_v;
+};
+struct KeyBarriers {
+  Barrier K_full, V_full, Q_full[2], dO_full[2], Q_empty[2], dO_empty[2], P_full[2], P_empty;
+};
+
+template <class T, class C>
+__global__ void __launch_bounds__(kThreads, 1)
+    dk_dv_kernel(const __grid_constant__ KeyMaps maps, Arguments a) {
+  constexpr int kD = C::kHeadDim, kSize = C::kSize;
+  constexpr bool kExact = std::is_same_v<T, Half>;  // P crosses as float32
+  __shared__ KeyBarriers barriers;
+  auto& [K_full, V_full, Q_full, dO_full, Q_empty, dO_empty, P_full, P_empty] =
+      barriers;
+  FLASH_DYNAMIC_SHARED(T, shared);
+  T *const K_smem = align_to_1024(shared), *const V_smem = K_smem + kSize,
+    *const Q_smem = V_smem + kSize, *const dO_smem = Q_smem + 2 * kSize,
+    *const P_smem = dO_smem + 2 * kSize;
+  float *const lse_smem = reinterpret_cast<float*>(P_smem + 2 * C::kPSize),
+               *const delta_smem = lse_smem + 2 * kRowNumbers;
+  if (threadIdx.x == 0) {
+    init(K_full, 1);
+    init(V_full, 1);
+    init(P_empty, 4);
+    for (int i = 0; i < 2; ++i) {
+      init(Q_full[i], 1);
+      init(dO_full[i], 1);
+      init(Q_empty[i], 8);
+      init(dO_empty[i], 8);
+      init(P_full[i], 4);
+    }
+    fence_barrier_init();
+  }
+  __syncthreads();
+  wait_for_kernel_before();
+
+  const BlockOfHead block(a.shape, a.section, a.shape.keys, kStep, a.causal, false);
+  const int j0 = block.first, first = a.causal ? j0 / kStep : 0,
+            all = static_cast<int>((a.shape.queries + kStep - 1) / kStep),
+            steps = all > first ? all - first : 0;
+
+  if (threadIdx.x < 128) {
+    give_registers<kRegistersToCopy>();
+    if (threadIdx.x != 0) return;
+    const int first_row = block.head * static_cast<int>(a.work.rows / 32);
+    for (int n = 0; n < steps; ++n) {
+      const int stage = n % 2, parity = n / 2 % 2, i0 = (first + n) * kStep,
+                row = first_row + i0 / 32;
+      if (n == 0) {
+        arrive_expecting(K_full, 2 * kSize);
+        load_tile<kStep, kD>(K_smem, maps.k, K_full, j0, block);
+      }
+      wait(Q_empty[stage], parity ^ 1);
+      arrive_expecting(Q_full[stage], 2 * kSize + 4 * kStep);
+      load_tile<kStep, kD>(Q_smem + stage * kSize, maps.q, Q_full[stage], i0, block);
+      tma_load(lse_smem + stage * kRowNumbers, maps.rows, Q_full[stage], 0, row, 0, 0);
+      if (n == 0) {
+        arrive_expecting(V_full, 2 * kSize);
+        load_tile<kStep, kD>(V_smem, maps.v, V_full, j0, block);
+      }
+      wait(dO_empty[stage], parity ^ 1);
+      arrive_expecting(dO_full[stage], 2 * kSize + 4 * kStep);
+      load_tile<kStep, kD>(dO_smem + stage * kSize, maps.d_out, dO_full[stage], i0, block);
+      tma_load(delta_smem + stage * kRowNumbers, maps.rows, dO_full[stage], 0, row, 1, 0);
+    }
+    return;
+  }
+
+  take_registers<kRegistersToCompute>();
+  const unsigned thread = threadIdx.x % 128, lane = thread % 32;
+  const int warp = static_cast<int>(thread / 32);
+  const RowPlace row_place(lane);
+  uint4* const my_P = reinterpret_cast<uint4*>(P_smem) + thread;
+  float D[kD / 2];  // dV or dK
+  FLASH_UNROLL
+  for (float& x : D) x = 0;
+
+  if (threadIdx.x < 256) {
+    const int keys_left = static_cast<int>(a.shape.keys) - j0;
+    int my_keys[2];  // of the thread's rows, less the column of its first query
+    for (int r = 0; r < 2; ++r) {
+      const int key = 16 * warp + static_cast<int>(lane / 4) + 8 * r;
+      my_keys[r] = (key < keys_left ? key : 1 << 30) - 2 * static_cast<int>(lane % 4);
+    }
+    if (steps > 0) wait(K_full, 0);
+    for (int n = 0; n < steps; ++n) {
+      const int stage = n % 2, parity = n / 2 % 2;
+      float S[kStep / 2];
+      wait(Q_full[stage], parity);
+      start_scores<kStep, kStep, kD, T>(S, by_rows(K_smem), by_rows(Q_smem + stage * kSize));
+      wgmma_wait<0>();
+      FLASH_UNROLL
+      for (int i = 0; i < kStep / 8; ++i) {
+        const float2 lse = row_place(lse_smem + stage * kRowNumbers, i);
+        FLASH_UNROLL
+        for (int r = 0; r < 2; ++r) {
+          float* const two = &S[4 * i + 2 * r];
+          two[0] = exp2_approximate(fmaf(two[0], a.scale_in_base_2, kShift - lse.x));
+          two[1] = exp2_approximate(fmaf(two[1], a.scale_in_base_2, kShift - lse.y));
+        }
+      }
+      tell(Q_empty[stage], lane);
+      const int ahead = a.causal ? (first + n) * kStep - j0 : kStep;
+      if (ahead < kStep - 1 || keys_left < kStep) {
+        FLASH_UNROLL
+        for (int r = 0; r < 2; ++r) {
+          const int first_query = my_keys[r] - ahead;
+          FLASH_UNROLL
+          for (int i = 0; i < kStep / 4; ++i)
+            if (i / 2 * 8 + i % 2 < first_query) S[i / 2 * 4 + 2 * r + i % 2] = 0;
+        }
+      }
+      Packed<kStep> P;
+      if constexpr (kExact) {
+        wait(P_empty, n % 2 ^ 1);
+        FLASH_UNROLL
+        for (int i = 0; i < kStep / 8; ++i)
+          reinterpret_cast<float4*>(my_P)[i * 128] =
+              make_float4(S[4 * i], S[4 * i + 1], S[4 * i + 2], S[4 * i + 3]);
+      } else {
+        // The other group has read what was here: else the Q of this step would not have come.
+        pack_scores<Half, kStep>(P, S);
+        FLASH_UNROLL
+        for (int k = 0; k < kStep / 16; ++k)
+          my_P[stage * C::kPSize / 8 + k * 128] = make_uint4(P[k][0], P[k][1], P[k][2], P[k][3]);
+      }
+      tell(P_full[stage], lane);
+      pack_scores<T, kStep>(P, S);
+      wait(dO_full[stage], parity);
+      start_gradient<kStep, kD, T>(D, P, by_columns<kStep>(dO_smem + stage * kSize));
+      wgmma_wait<0>();
+      tell(dO_empty[stage], lane);
+    }
+    sync_named(1, 256);  // the other group has read all of V
+    send_gradient<kStep, kD>(maps.d_v, V_smem, D, exp2f(-kShift), 16 * warp, lane, block);
+  } else {
+    if (steps > 0) wait(V_full, 0);
+    for (int n = 0; n < steps; ++n) {
+      const int stage = n % 2, parity = n / 2 % 2;
+      float dP[kStep / 2];
+      wait(dO_full[stage], parity);
+      start_scores<kStep, kStep, kD, T>(dP, by_rows(V_smem), by_rows(dO_smem + stage * kSize));
+      wgmma_wait<0>();
+      Packed<kStep> dS;
+      wait(P_full[stage], parity);
+      FLASH_UNROLL
+      for (int k = 0; k < kStep / 16; ++k) {
+        float P[8];
+        if constexpr (kExact) {
+          FLASH_UNROLL
+          for (int i = 0; i < 2; ++i) {
+            const float4 four = reinterpret_cast<const float4*>(my_P)[(2 * k + i) * 128];
+            P[4 * i] = four.x, P[4 * i + 1] = four.y, P[4 * i + 2] = four.z, P[4 * i + 3] = four.w;
+          }
+        } else {
+          const uint4 words = my_P[stage * C::kPSize / 8 + k * 128];
+          const std::uint32_t four[4] = {words.x, words.y, words.z, words.w};
+          FLASH_UNROLL
+          for (int i = 0; i < 4; ++i) {
+            const float2 two = __half22float2(reinterpret_cast<const __half2&>(four[i]));
+            P[2 * i] = two.x, P[2 * i + 1] = two.y;
+          }
+        }
+        FLASH_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const float2 delta = row_place(delta_smem + stage * kRowNumbers, 2 * k + i / 2);
+          const float unshift = kExact ? 0x1p-15f : 1;  // in half 2^15 dS might not fit
+          dS[k][i] = pack<T>(P[2 * i] * unshift * (dP[8 * k + 2 * i] - delta.x),
+                             P[2 * i + 1] * unshift * (dP[8 * k + 2 * i + 1] - delta.y));
+        }
+      }
+      if constexpr (kExact) tell(P_empty, lane);
+      tell(dO_empty[stage], lane);
+      wait(Q_full[stage], parity);  // no race without it: group 0 has waited before it sent P
+      start_gradient<kStep, kD, T>(D, dS, by_columns<kStep>(Q_smem + stage * kSize));
+      wgmma_wait<0>();
+      tell(Q_empty[stage], lane);
+    }
+    sync_named(1, 256);  // the other group has read all of K
+    send_gradient<kStep, kD>(maps.d_k, K_smem, D,
+                             a.scale * (kExact ? 1 : 0x1p-15f), 16 * warp, lane, block);
+  }
+  if (lane == 0) tma_wait_read<0>();
+}
+
+// ---- dQ -----------------------------------------------------------------------------------------
+
+struct QueryMaps {
+  TensorMap q, k, v, d_out, d_q;
+};
+struct QueryBarriers {
+  Barrier Q_full, dO_full, K_full[2], K_empty[2], V_full, V_empty;
+};
+
+template <class T, class C>
+__global__ void __launch_bounds__(kThreads, 1)
+    dq_kernel(const __grid_constant__ QueryMaps maps, Arguments a) {
+  constexpr int kD = C::kHeadDim, kSize = C::kSize, kQSize = kBlockQ * kD;
+  __shared__ QueryBarriers barriers;
+  auto& [Q_full, dO_full, K_full, K_empty, V_full, V_empty] = barriers;
+  FLASH_DYNAMIC_SHARED(T, shared);
+  T *const Q_smem = align_to_1024(shared), *const dO_smem = Q_smem + kQSize,
+    *const K_smem = dO_smem + kQSize, *const V_smem = K_smem + 2 * kSize;
+  if (threadIdx.x == 0) {
+    init(Q_full, 1);
+    init(dO_full, 1);
+    init(V_full, 1);
+    init(V_empty, 8);
+    for (int i = 0; i < 2; ++i) {
+      init(K_full[i], 1);
+      init(K_empty[i], 8);
+    }
+    fence_barrier_init();
+  }
+  __syncthreads();
+
+  const BlockOfHead block(a.shape, a.section, a.shape.queries, kBlockQ, a.causal, true);
+  const int i0 = block.first, queries = static_cast<int>(a.shape.queries),
+            some_see = static_cast<int>(a.shape.visible_keys(
+                (i0 + kBlockQ < queries ? i0 + kBlockQ : queries) - 1, a.causal)),
+            steps = (some_see + kStep - 1) / kStep;
+
+  if (threadIdx.x < 128) {
+    give_registers<kRegistersToCopy>();
+    if (threadIdx.x != 0 || steps == 0) return;
+    arrive_expecting(Q_full, 2 * kQSize);
+    load_tile<kBlockQ, kD>(Q_smem, maps.q, Q_full, i0, block);
+    arrive_expecting(dO_full, 2 * kQSize);
+    load_tile<kBlockQ, kD>(dO_smem, maps.d_out, dO_full, i0, block);
+    for (int n = 0; n < steps; ++n) {
+      const int stage = n % 2;
+      wait(K_empty[stage], n / 2 % 2 ^ 1);
+      arrive_expecting(K_full[stage], 2 * kSize);
+      load_tile<kStep, kD>(K_smem + stage * kSize, maps.k, K_full[stage], n * kStep, block);
+      wait(V_empty, n % 2 ^ 1);
+      arrive_expecting(V_full, 2 * kSize);
+      load_tile<kStep, kD>(V_smem, maps.v, V_full, n * kStep, block);
+    }
+    return;
+  }
+
+  take_registers<kRegistersToCompute>();
+  const unsigned thread = threadIdx.x % 128, lane = thread % 32;
+  const int warp = static_cast<int>(thread / 32), t2 = static_cast<int>(lane % 4) * 2,
+            group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x / 128) - 1, 0),
+            all_see = static_cast<int>(a.shape.visible_keys(i0 + 64 * group, a.causal));
+  float lse[2], delta[2];
+  int sees[2];  // keys, from the thread's first column on
+  FLASH_UNROLL
+  for (int r = 0; r < 2; ++r) {
+    const int i = i0 + 64 * group + 16 * warp + static_cast<int>(lane / 4) + 8 * r;
+    lse[r] = a.work.lse[block.head * a.work.rows + i];
+    delta[r] = a.work.delta[block.head * a.work.rows + i];
+    sees[r] = static_cast<int>(a.shape.visible_keys(i, a.causal)) - t2;
+  }
+  const MatrixDescriptor Q = by_rows(Q_smem + group * 64 * 64),
+                         dO = by_rows(dO_smem + group * 64 * 64);
+  float dQ[kD / 2];
+  FLASH_UNROLL
+  for (float& x : dQ) x = 0;
+  Packed<kStep> dS;
+
+  const auto step = [&]<bool kFirst>(int n, std::bool_constant<kFirst>) {
+    const int stage = n % 2;
+    float S[kStep / 2], dP[kStep / 2];
+    if constexpr (!kFirst)
+      start_gradient<kStep, kD, T>(dQ, dS, by_columns<kStep>(K_smem + (stage ^ 1) * kSize));
+    wait(K_full[stage], n / 2 % 2);
+    start_scores<kBlockQ, kStep, kD, T>(S, Q, by_rows(K_smem + stage * kSize));
+    wait(V_full, n % 2);
+    start_scores<kBlockQ, kStep, kD, T>(dP, dO, by_rows(V_smem));
+    if constexpr (!kFirst) {
+      wgmma_wait<2>();
+      tell(K_empty[stage ^ 1], lane);
+    }
+    wgmma_wait<1>();
+    FLASH_UNROLL
+    for (int i = 0; i < kStep / 2; ++i)
+      S[i] = exp2_approximate(fmaf(S[i], a.scale_in_base_2, -lse[i / 2 % 2]));
+    if ((n + 1) * kStep > all_see) {
+      FLASH_UNROLL
+      for (int i = 0; i < kStep / 2; ++i)
+        if (i / 4 * 8 + i % 2 >= sees[i / 2 % 2] - n * kStep) S[i] = 0;
+    }
+    wgmma_wait<0>();
+    tell(V_empty, lane);
+    FLASH_UNROLL
+    for (int i = 0; i < kStep / 2; ++i) dP[i] = S[i] * (dP[i] - delta[i / 2 % 2]);
+    pack_scores<T, kStep>(dS, dP);
+  };
+  if (steps > 0) {
+    wait(Q_full, 0);
+    wait(dO_full, 0);
+    step(0, std::true_type());
+  }
+  for (int n = 1; n < steps; ++n) step(n, std::false_type());
+  if (steps > 0) {
+    start_gradient<kStep, kD, T>(dQ, dS, by_columns<kStep>(K_smem + (steps - 1) % 2 * kSize));
+    wgmma_wait<0>();
+  }
+  send_gradient<kBlockQ, kD>(maps.d_q, Q_smem, dQ, a.scale, 64 * group + 16 * warp, lane, block);
+  if (lane == 0) tma_wait_read<0>();
+}
+
+#ifdef FLASH_FEW_CONFIGURATIONS
+using Configs = Table<Config<64>, Config<256>>;
+#else
+using Configs = Table<Config<64>, Config<128>, Config<192>, Config<256>>;
+#endif
+
+template <class T>
+void backward(const AttentionBackward<T>& pass, PassMemory& memory) {
+  const AttentionShape shape = check_attention(pass);
+  with_config(Configs(), shape.head_dim, [&]<class C>(C) {
+    constexpr int kD = C::kHeadDim;
+    const Workspace work = workspace_at(memory.workspace, shape);
+    prepare<kD == 192 ? 256 : kD, false>(pass, work);
+    Arguments a{shape,
+                work,
+                heads_of_section(work.heads, shape.queries, 4 * kD),
+                static_cast<float>(attention_scale(pass.options, shape.head_dim)),
+                scale_in_base_2(pass.options, shape.head_dim),
+                pass.options.causal};
+    const TensorMap q = tensor_map(pass.q, kStep), k = tensor_map(pass.k, kStep),
+                    v = tensor_map(pass.v, kStep), d_out = tensor_map(pass.d_out, kStep);
+    if (shape.keys > 0)
+      launch("dk_dv", dk_dv_kernel<T, C>,
+             {.grid = grid_size(work.heads * ((shape.keys + kStep - 1) / kStep)),
+              .block = kThreads,
+              .shared_bytes = C::kSharedOfKeys,
+              .stream = pass.stream,
+              .begins_early = true},
+             KeyMaps{q, k, v, d_out, map_of_rows(work, kStep), tensor_map(pass.d_k, 16),
+                     tensor_map(pass.d_v, 16)},
+             a);
+    if (shape.keys > 0) a.section = heads_of_section(work.heads, shape.keys, 4 * kD);
+    launch("dq", dq_kernel<T, C>,
+           {.grid = grid_size(work.heads * ((shape.queries + kBlockQ - 1) / kBlockQ)),
+            .block = kThreads,
+            .shared_bytes = C::kSharedOfQueries,
+            .stream = pass.stream},
+           QueryMaps{tensor_map(pass.q, kBlockQ), k, v, tensor_map(pass.d_out, kBlockQ),
+                     tensor_map(pass.d_q, 16)},
+           a);
+  });
+}
+
+}  // namespace
+
+FLASH_ENTER(registry, name) {
+  registry.backward.add(
+      {.name = name,
+       .device = DeviceKind::kGpu,
+       .run = {.float16 = backward<Half>, .bfloat16 = backward<BFloat16>},
+       .unsupported = why_not_on_hopper,
+       .workspace_bytes =
+           [](const AttentionProblem& problem) { return workspace_bytes(problem.shape, 0); },
+       .finite_inputs = true});
+}
+
+}  // namespace flash::wgmma_two_passes

@@ -1,0 +1,166 @@
+// What the rungs on wgmma and TMA share (Hopper): tiles that TMA loads and wgmma reads, the
+// products of 64 rows a warpgroup, what becomes of the scores, and how the gradients leave.
+//
+// A tile of R rows is stored in slabs of 64 columns, R x 128 bytes each, one behind the other; a
+// box of TMA is a slab. They begin at multiples of 1024 bytes.
+//
+// A warpgroup's product is 64 rows, 16 a warp. S and dP are transposed in most rungs: their rows
+// are keys, their columns queries, and what a thread has of P^T and dS^T is what it has to give
+// to dV = P^T dO and dK = dS^T Q.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "bonus_backward/ladder/workspace.hpp"
+#include "common/cuda/shared_address.hpp"
+#include "common/cuda/tensor_core.hpp"
+#include "common/cuda/tma.hpp"
+#include "common/cuda/warpgroup.hpp"
+#include "common/cuda/wgmma.hpp"
+
+namespace flash::gradients {
+
+inline std::string why_not_on_hopper(const AttentionProblem& problem) {
+  const std::string why = why_not_hopper();
+  return why.empty() ? why_not(problem) : why;
+}
+
+// ---- Tiles --------------------------------------------------------------------------------------
+
+// Elements of a tile of so many rows.
+constexpr int tile_size(int rows, int head_dim) { return rows * head_dim; }
+
+// The address of columns 8 c to 8 c + 7 of a row in a tile of kRows rows.
+template <int kRows, class T>
+__device__ __forceinline__ T* chunk_of(T* tile, int row, int c) {
+  return tile + (c / 8 * kRows + row) * 64 + (c % 8 ^ row % 8) * 8;
+}
+
+// Starts the copy of rows row0 to row0 + kRows - 1 of a head. Their bytes were announced.
+template <int kRows, int kHeadDim, class T>
+__device__ __forceinline__ void load_tile(T* tile, const TensorMap& map, Barrier& barrier, int row0,
+                                          const BlockOfHead& block) {
+  FLASH_UNROLL
+  for (int slab = 0; slab < kHeadDim / 64; ++slab)
+    tma_load(tile + slab * kRows * 64, map, barrier, 64 * slab, row0, block.h, block.b);
+}
+
+// lse and delta of the rows of queries as TMA sees them: rows of 32 numbers, those of all heads
+// behind one another. A box has those of kBlockQ queries, and is a "head" (lse 0, delta 1).
+inline TensorMap map_of_rows(const Workspace& work, int block_q) {
+  const Index rows = work.heads * work.rows / 32;
+  return device::tensor_map(work.lse, BoxElement::kFloat32, {1, 2, rows, 32},
+                            {2 * rows * 32, rows * 32, 32, 1}, block_q / 32);
+}
+inline constexpr int kRowNumbers = 256;  // floats that a box may take: up to 1024 bytes
+
+// Where in such a box a lane finds the two numbers of queries 8 i + 2 t and the next one, with
+// t = lane % 4.
+struct RowPlace {
+  int even, odd;  // in the box's rows 0 and 2, 1 and 3: the swizzle
+  __device__ __forceinline__ explicit RowPlace(unsigned lane)
+      : even(static_cast<int>(lane % 4 * 2)), odd(even ^ 4) {}
+  __device__ __forceinline__ float2 operator()(const float* box, int i) const {
+    const int row = i / 4, chunk = 2 * (i % 4) ^ (row & 2);
+    return *reinterpret_cast<const float2*>(box + row * 32 + chunk * 4 + (row % 2 ? odd : even));
+  }
+};
+
+// A warp tells that it has done something with shared memory; `lane` is the thread's.
+__device__ __forceinline__ void tell(Barrier& barrier, unsigned lane) {
+  __syncwarp();
+  if (lane == 0) arrive(barrier);
+}
+
+// ---- Products -----------------------------------------------------------------------------------
+
+// An operand whose rows are rows of A or columns of B: 16 of its columns (k) are 32 bytes.
+template <class T>
+__device__ __forceinline__ MatrixDescriptor by_rows(const T* tile) {
+  return matrix_descriptor(tile, 16, 1024);
+}
+// A B whose rows (k) are the rows of a tile of kRows: 16 of them are 2048 bytes, the next 64
+// columns a slab further on.
+template <int kRows, class T>
+__device__ __forceinline__ MatrixDescriptor by_columns(const T* tile) {
+  return matrix_descriptor(tile, kRows * 128, 1024);
+}
+
+// Starts D = A B^T, a group of wgmma: 64 rows of a tile of kRowsA by all kRowsB rows of another.
+template <int kRowsA, int kRowsB, int kHeadDim, class T>
+__device__ __forceinline__ void start_scores(float (&D)[kRowsB / 2], MatrixDescriptor A,
+                                             MatrixDescriptor B) {
+  wgmma_fence();
+  FLASH_UNROLL
+  for (int k = 0; k < kHeadDim / 16; ++k)
+    wgmma<kRowsB, T>(D, A + (k / 4 * kRowsA * 128 + k % 4 * 32),
+                     B + (k / 4 * kRowsB * 128 + k % 4 * 32), k > 0);
+  wgmma_commit();
+}
+
+// A's registers for kDepth columns.
+template <int kDepth>
+using Packed = std::uint32_t[kDepth / 16][4];
+
+// Starts D += A B with A from registers, a group of wgmma; B's rows are the kDepth rows of a tile.
+template <int kDepth, int kColumns, class T>
+__device__ __forceinline__ void start_gradient(float (&D)[kColumns / 2], const Packed<kDepth>& A,
+                                               MatrixDescriptor B) {
+  wgmma_fence();
+  FLASH_UNROLL
+  for (int k = 0; k < kDepth / 16; ++k) wgmma<kColumns, T, true>(D, A[k], B + k * 2048, true);
+  wgmma_commit();
+}
+
+template <class T>
+__device__ __forceinline__ std::uint32_t pack(float low, float high) {
+  if constexpr (std::is_same_v<T, Half>) {
+    const __half2 both = __floats2half2_rn(low, high);
+    return reinterpret_cast<const std::uint32_t&>(both);
+  } else {
+    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+    return reinterpret_cast<const std::uint32_t&>(both);
+  }
+}
+
+// D of one product as A of the next one, in 16 bits.
+template <class T, int kDepth>
+__device__ __forceinline__ void pack_scores(Packed<kDepth>& packed, const float (&D)[kDepth / 2]) {
+  FLASH_UNROLL
+  for (int k = 0; k < kDepth / 16; ++k) FLASH_UNROLL
+  for (int i = 0; i < 4; ++i) packed[k][i] = pack<T>(D[8 * k + 2 * i], D[8 * k + 2 * i + 1]);
+}
+
+// ---- Gradients to memory ------------------------------------------------------------------------
+
+// Writes the warp's 16 rows of a gradient, times `factor`, over rows first_row to first_row + 15 of
+// a tile of kRows rows that nobody reads any more, and starts their copy to `map`'s tensor.
+template <int kRows, int kHeadDim, class T>
+__device__ __forceinline__ void send_gradient(const TensorMap& map, T* tile,
+                                              const float (&D)[kHeadDim / 2], float factor,
+                                              int first_row, unsigned lane,
+                                              const BlockOfHead& block) {
+  FLASH_UNROLL
+  for (int c = 0; c < kHeadDim / 8; c += 2) {
+    std::uint32_t four[4];
+    FLASH_UNROLL
+    for (int j = 0; j < 4; ++j)
+      four[j] = pack<T>(D[4 * c + 2 * j] * factor, D[4 * c + 2 * j + 1] * factor);
+    stmatrix(chunk_of<kRows>(tile, first_row + static_cast<int>(lane % 16),
+                             c + static_cast<int>(lane / 16)),
+             four);
+  }
+  fence_proxy_async();
+  __syncwarp();
+  if (lane == 0) {
+    FLASH_UNROLL
+    for (int slab = 0; slab < kHeadDim / 64; ++slab)
+      tma_store(map, tile + (slab * kRows + first_row) * 64, 64 * slab, block.first + first_row,
+                block.h, block.b);
+    tma_commit();
+  }
+}
+
+}  // namespace flash::gradients
