@@ -1,6 +1,5 @@
 #include "emulator/check/checker.hpp"
 
-#include <utility>
 
 #include "emulator/run/shared_memory.hpp"
 
