@@ -41,9 +41,9 @@ __device__ __forceinline__ void share_of_dQ(const float* weights, const float* K
   static_assert(kAcross * kStep == C::kThreads && kStep * kDown == C::kStream);
   const int column = threadIdx.x % kAcross * 4, first = threadIdx.x / kAcross;
   float dQ[kDown][4] = {};
-  for (int warp = 0; warp < C::kWarps; ++warp)
+  for (int warp = 0; warp < C::kWarps; ++warp) {
     FLASH_UNROLL
-    for (int r = 0; r < C::kRows; r += kTogether)
+    for (int r = 0; r < C::kRows; r += kTogether) {
       FLASH_UNROLL_BY(1)
       for (int group = 0; group < C::kGroups; ++group) {
         Floats<kTogether> dS[kDown];  // of kTogether own rows
@@ -58,11 +58,14 @@ __device__ __forceinline__ void share_of_dQ(const float* weights, const float* K
           const auto K = *reinterpret_cast<const Floats<4>*>(K_smem + j * C::kStride + column);
           FLASH_UNROLL
           for (int s = 0; s < kDown; ++s)
-            if (!kMasked || sees(j, first + s * kStep))
+            if (!kMasked || sees(j, first + s * kStep)) {
               FLASH_UNROLL
               for (int n = 0; n < 4; ++n) dQ[s][n] += dS[s].value[i] * K.value[n];
+            }
         }
       }
+    }
+  }
   FLASH_UNROLL
   for (int s = 0; s < kDown; ++s) add(first + s * kStep, column, dQ[s]);
 }
@@ -112,12 +115,13 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     Scores<C> S = {};
     multiply<C>(S, K_smem, Q_smem, thread);
     FLASH_UNROLL
-    for (int r = 0; r < C::kRows; ++r)
+    for (int r = 0; r < C::kRows; ++r) {
       FLASH_UNROLL
       for (int n = 0; n < C::kScores; ++n) {
         const int s = thread.streamed(n);
         S[r][n] = sees(r, s) ? exp2f(S[r][n] - tiles.lse[s]) : 0;
       }
+    }
     store_weights<C>(tiles.weights, S, thread);
     __syncwarp();
     add_product<kMasked, C>(dV, tiles.weights, dO_smem, thread, sees);
@@ -126,12 +130,13 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     multiply<C>(dP, V_smem, dO_smem, thread);
     load_weights<C>(P, tiles.weights, thread);
     FLASH_UNROLL
-    for (int r = 0; r < C::kRows; ++r)
+    for (int r = 0; r < C::kRows; ++r) {
       FLASH_UNROLL
       for (int n = 0; n < C::kScores; ++n) {
         const int s = thread.streamed(n);
         dP[r][n] = sees(r, s) ? P[r][n] * (dP[r][n] - tiles.delta[s]) : 0;
       }
+    }
     __syncwarp();
     store_weights<C>(tiles.weights, dP, thread);
     __syncthreads();  // dQ is of all warps' keys

@@ -74,14 +74,13 @@ __global__ void __launch_bounds__(kThreads, 1)
   constexpr int kD = C::kHeadDim, kSize = C::kSize;
   constexpr bool kExact = std::is_same_v<T, Half>;  // P crosses as float32
   __shared__ KeyBarriers barriers;
-  auto& [K_full, V_full, Q_full, dO_full, Q_empty, dO_empty, P_full, P_empty] =
-      barriers;
+  auto& [K_full, V_full, Q_full, dO_full, Q_empty, dO_empty, P_full, P_empty] = barriers;
   FLASH_DYNAMIC_SHARED(T, shared);
   T *const K_smem = align_to_1024(shared), *const V_smem = K_smem + kSize,
-    *const Q_smem = V_smem + kSize, *const dO_smem = Q_smem + 2 * kSize,
-    *const P_smem = dO_smem + 2 * kSize;
-  float *const lse_smem = reinterpret_cast<float*>(P_smem + 2 * C::kPSize),
-               *const delta_smem = lse_smem + 2 * kRowNumbers;
+           *const Q_smem = V_smem + kSize, *const dO_smem = Q_smem + 2 * kSize,
+           *const P_smem = dO_smem + 2 * kSize;
+  float* const lse_smem = reinterpret_cast<float*>(P_smem + 2 * C::kPSize);
+  float* const delta_smem = lse_smem + 2 * kRowNumbers;
   if (threadIdx.x == 0) {
     init(K_full, 1);
     init(V_full, 1);
@@ -241,8 +240,8 @@ __global__ void __launch_bounds__(kThreads, 1)
       tell(Q_empty[stage], lane);
     }
     sync_named(1, 256);  // the other group has read all of K
-    send_gradient<kStep, kD>(maps.d_k, K_smem, D,
-                             a.scale * (kExact ? 1 : 0x1p-15f), 16 * warp, lane, block);
+    send_gradient<kStep, kD>(maps.d_k, K_smem, D, a.scale * (kExact ? 1 : 0x1p-15f), 16 * warp,
+                             lane, block);
   }
   if (lane == 0) tma_wait_read<0>();
 }
@@ -264,7 +263,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   auto& [Q_full, dO_full, K_full, K_empty, V_full, V_empty] = barriers;
   FLASH_DYNAMIC_SHARED(T, shared);
   T *const Q_smem = align_to_1024(shared), *const dO_smem = Q_smem + kQSize,
-    *const K_smem = dO_smem + kQSize, *const V_smem = K_smem + 2 * kSize;
+           *const K_smem = dO_smem + kQSize, *const V_smem = K_smem + 2 * kSize;
   if (threadIdx.x == 0) {
     init(Q_full, 1);
     init(dO_full, 1);

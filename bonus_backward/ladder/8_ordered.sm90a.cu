@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   }
   __syncthreads();
 
-  const OnePassSteps<C> steps(a, BlockOfHead(a.shape, a.section, a.shape.keys, kBlockK, true,
-                                             a.causal, my_number));
+  const OnePassSteps<C> steps(
+      a, BlockOfHead(a.shape, a.section, a.shape.keys, kBlockK, true, a.causal, my_number));
   // Of a step's queries, with a mask, the last key block that they see any key of.
   const auto last_block = [&](int step) {
     const int last = static_cast<int>(a.shape.keys - 1) / kBlockK,
@@ -202,8 +202,7 @@ void backward(const AttentionBackward<T>& pass, PassMemory& memory) {
   const std::size_t sums = one_pass_workspace(shape);
   device::fill_bytes(static_cast<char*>(memory.workspace) + sums, 0,
                      static_cast<std::size_t>(counter_bytes(shape)), pass.stream);
-  run_one_pass("ordered", pass, memory,
-               []<class C>(C) { return ordered_kernel<T, C>; });
+  run_one_pass("ordered", pass, memory, []<class C>(C) { return ordered_kernel<T, C>; });
 }
 
 }  // namespace

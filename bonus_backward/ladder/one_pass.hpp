@@ -81,8 +81,8 @@ struct OnePassSteps {
   int first, count;
 
   __device__ __forceinline__ explicit OnePassSteps(const OnePassArguments& a)
-      : OnePassSteps(
-            a, BlockOfHead(a.shape, a.section, a.shape.keys, C::kBlockK, a.causal, false)) {}
+      : OnePassSteps(a,
+                     BlockOfHead(a.shape, a.section, a.shape.keys, C::kBlockK, a.causal, false)) {}
   __device__ __forceinline__ OnePassSteps(const OnePassArguments& a, const BlockOfHead& block_)
       : block(block_), first(a.causal ? block.first / C::kBlockQ : 0) {
     const int all = static_cast<int>((a.shape.queries + C::kBlockQ - 1) / C::kBlockQ);

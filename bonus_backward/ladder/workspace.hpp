@@ -110,8 +110,7 @@ __global__ void __launch_bounds__(kThreadsAround)
   constexpr int kLanes = kWidth / 8;
   const AttentionShape shape = pass.shape();
   // The last rows first: the main kernel begins with the first ones, then still in the L2 cache.
-  const Index row =
-      (Index{gridDim.x - 1 - blockIdx.x} * kThreadsAround + threadIdx.x) / kLanes;
+  const Index row = (Index{gridDim.x - 1 - blockIdx.x} * kThreadsAround + threadIdx.x) / kLanes;
   const int lane = threadIdx.x % kLanes;
   const Index head = row / work.rows, i = row % work.rows;
   const Index b = head / shape.heads, h = head % shape.heads;
@@ -145,19 +144,18 @@ __global__ void __launch_bounds__(kThreadsAround)
   constexpr int kAcross = kWidth / 32;
   wait_for_kernel_before();
   // The last sums first: they are still in the L2 cache.
-  const Index warp =
-      (Index{gridDim.x - 1 - blockIdx.x} * kThreadsAround + threadIdx.x) / kWarpSize;
+  const Index warp = (Index{gridDim.x - 1 - blockIdx.x} * kThreadsAround + threadIdx.x) / kWarpSize;
   const unsigned lane = threadIdx.x % kWarpSize, g = lane / 4, t = lane % 4;
-  const Index blocks = rows / 16, head = warp / (blocks * kAcross),
-              block = warp / kAcross % blocks, heads = d_q.extent(1);
+  const Index blocks = rows / 16, head = warp / (blocks * kAcross), block = warp / kAcross % blocks,
+              heads = d_q.extent(1);
   if (head >= heads * d_q.extent(0)) return;
   const int column0 = static_cast<int>(warp % kAcross) * 32;
 
   std::uint32_t words[2][4];  // [row g or g + 8][fragment], then [...][column / 2]
   FLASH_UNROLL
   for (int n = 0; n < 4; ++n) {
-    const float4 x = *reinterpret_cast<const float4*>(
-        sums + (head * rows + 16 * block) * kWidth + (column0 / 8 + n) * 128 + lane * 4);
+    const float4 x = *reinterpret_cast<const float4*>(sums + (head * rows + 16 * block) * kWidth +
+                                                      (column0 / 8 + n) * 128 + lane * 4);
     const T four[4] = {from_float<T>(x.x * scale), from_float<T>(x.y * scale),
                        from_float<T>(x.z * scale), from_float<T>(x.w * scale)};
     for (int r = 0; r < 2; ++r)

@@ -32,7 +32,7 @@
 #define FLASH_DYNAMIC_SHARED(T, name) \
   T* const name = static_cast<T*>(::flash::simt::dynamic_shared_memory())
 #else
-#define FLASH_DYNAMIC_SHARED(T, name)                                  \
+#define FLASH_DYNAMIC_SHARED(T, name)                                   \
   extern __shared__ __align__(16) unsigned char flash_dynamic_shared[]; \
   T* const name = reinterpret_cast<T*>(flash_dynamic_shared)
 #endif
@@ -97,9 +97,9 @@ void launch(const std::string& name, void (*kernel)(Parameters...), const Launch
   device::reserve_shared_memory(reinterpret_cast<const void*>(kernel), name, config.shared_bytes);
   std::tuple<Parameters...> values(std::forward<Arguments>(arguments)...);
 #ifdef FLASH_SIMT
-  const auto error = static_cast<cudaError_t>(
-      simt::launch(name.c_str(), kernel, config.grid, config.block, config.shared_bytes,
-                   config.stream.handle, values));
+  const auto error =
+      static_cast<cudaError_t>(simt::launch(name.c_str(), kernel, config.grid, config.block,
+                                            config.shared_bytes, config.stream.handle, values));
 #else
   const cudaError_t error = std::apply(
       [&](Parameters&... value) {

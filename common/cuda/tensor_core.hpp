@@ -51,17 +51,18 @@ template <bool TRANSPOSE = false>
 __device__ __forceinline__ void stmatrix(void* row, const std::uint32_t (&r)[4]) {
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(row));
   if constexpr (TRANSPOSE)
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(
-                     shared),
-                 "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
-                 : "memory");
+    asm volatile(
+        "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(shared),
+        "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+        : "memory");
   else
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(shared),
                  "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
                  : "memory");
 }
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800  // compiled, so that a build for Turing has the rest
+// compiled, so that a build for Turing has the rest
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 #define FLASH_MMA(shape_and_types) __trap()
 #else
 #define FLASH_MMA(shape_and_types)                                                  \

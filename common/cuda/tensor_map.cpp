@@ -1,12 +1,12 @@
 // Makes the tensor maps of tensor_map.hpp.
 #include "common/cuda/tensor_map.hpp"
 
+#include <cuda_runtime.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string>
-
-#include <cuda_runtime.h>
 #ifndef FLASH_SIMT
 #include <cuda.h>
 #endif
@@ -34,7 +34,8 @@ auto encoder() {
     FLASH_CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000,
                                                       cudaEnableDefault, &found));
     if (found != cudaDriverEntryPointSuccess)
-      throw Unsupported("the driver has no cuTensorMapEncodeTiled; it must be for CUDA 12 or later");
+      throw Unsupported(
+          "the driver has no cuTensorMapEncodeTiled; it must be for CUDA 12 or later");
     return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry);
   }();
   return function;
@@ -50,10 +51,10 @@ TensorMap tensor_map(const void* data, BoxElement element, const Shape<4>& shape
     throw ArgumentError("the stride of the columns is " + std::to_string(strides[3]) +
                         "; for TMA it must be 1");
   const Index size = element == BoxElement::kFloat32 ? 4 : 2;
-  check_multiple("data's address modulo 16", static_cast<Index>(
-                     reinterpret_cast<std::uintptr_t>(data) % kChunk));
-  // From the innermost dimension out: columns, rows, heads, batch. An extent of 0 is never read; the
-  // stride of an extent of 1 is never used, so it may be anything.
+  check_multiple("data's address modulo 16",
+                 static_cast<Index>(reinterpret_cast<std::uintptr_t>(data) % kChunk));
+  // From the innermost dimension out: columns, rows, heads, batch. An extent of 0 is never read;
+  // the stride of an extent of 1 is never used, so it may be anything.
   Index extents[4], bytes[4];
   for (int i = 0; i < 4; ++i) {
     extents[i] = std::max<Index>(shape[3 - i], 1);
@@ -66,8 +67,9 @@ TensorMap tensor_map(const void* data, BoxElement element, const Shape<4>& shape
   simt::encode_tensor_map(map.bits, data, static_cast<int>(size), extents, bytes, box_rows);
 #else
   const CUtensorMapDataType type = element == BoxElement::kFloat32 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
-                                   : element == BoxElement::kHalf ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                                                  : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+                                   : element == BoxElement::kHalf
+                                       ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                       : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   const cuuint64_t dimensions[] = {cuuint64_t(extents[0]), cuuint64_t(extents[1]),
                                    cuuint64_t(extents[2]), cuuint64_t(extents[3])};
   const cuuint64_t steps[] = {cuuint64_t(bytes[1]), cuuint64_t(bytes[2]), cuuint64_t(bytes[3])};
@@ -75,10 +77,10 @@ TensorMap tensor_map(const void* data, BoxElement element, const Shape<4>& shape
   const cuuint32_t every[] = {1, 1, 1, 1};
   static_assert(sizeof(CUtensorMap) == sizeof(TensorMap));
   CUtensorMap encoded;
-  const CUresult result = encoder()(
-      &encoded, type, 4, const_cast<void*>(data), dimensions, steps, box, every,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result =
+      encoder()(&encoded, type, 4, const_cast<void*>(data), dimensions, steps, box, every,
+                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
     throw CudaError("cuTensorMapEncodeTiled failed with CUresult " +
                     std::to_string(static_cast<int>(result)));

@@ -37,10 +37,9 @@ __device__ __forceinline__ void tma_load(void* to, const TensorMap& map, Barrier
 
 __device__ __forceinline__ void tma_prefetch(const TensorMap& map, int column, int row, int head,
                                              int batch) {
-  asm volatile(
-      "cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];\n" ::"l"(&map),
-      "r"(column), "r"(row), "r"(head), "r"(batch)
-      : "memory");
+  asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];\n" ::"l"(&map),
+               "r"(column), "r"(row), "r"(head), "r"(batch)
+               : "memory");
 }
 
 __device__ __forceinline__ void tma_store(const TensorMap& map, const void* from, int column,

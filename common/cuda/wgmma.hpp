@@ -63,38 +63,38 @@ struct WgmmaShape;
 
 // i0 to i6 number the operands behind D. Lists of operands come in parentheses.
 #define FLASH_WGMMA_LIST(...) __VA_ARGS__
-#define FLASH_WGMMA_ASM(n, types, i_accumulate, a_and_b, immediates, inputs, registers, ...)       \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #i_accumulate                                 \
-               ", 0;\n"                                                                            \
-               "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." types " {" registers "}, " a_and_b \
-               ", p, 1, 1, " immediates ";\n}\n"                                                   \
-               : __VA_ARGS__                                                                       \
+#define FLASH_WGMMA_ASM(n, types, i_accumulate, a_and_b, immediates, inputs, registers, ...) \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #i_accumulate                            \
+               ", 0;\n"                                                                      \
+               "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." types " {" registers        \
+               "}, " a_and_b ", p, 1, 1, " immediates ";\n}\n"                               \
+               : __VA_ARGS__                                                                 \
                : FLASH_WGMMA_LIST inputs)
-#define FLASH_WGMMA_BY_TYPE(n, ...)                  \
-  if constexpr (std::is_same_v<T, Half>)             \
-    FLASH_WGMMA_ASM(n, "f16.f16", __VA_ARGS__);      \
-  else                                               \
+#define FLASH_WGMMA_BY_TYPE(n, ...)             \
+  if constexpr (std::is_same_v<T, Half>)        \
+    FLASH_WGMMA_ASM(n, "f16.f16", __VA_ARGS__); \
+  else                                          \
     FLASH_WGMMA_ASM(n, "bf16.bf16", __VA_ARGS__);
-#define FLASH_WGMMA_SHAPE(n, i0, i1, i2, i3, i4, i5, i6, registers, ...)                           \
-  template <>                                                                                      \
-  struct WgmmaShape<n> {                                                                           \
-    template <class T, bool kTransposeB>                                                           \
-    static __device__ __forceinline__ void multiply(float (&d)[n / 2], MatrixDescriptor a,         \
-                                                    MatrixDescriptor b, bool accumulate) {         \
-      FLASH_WGMMA_BY_TYPE(n, i2, "%" #i0 ", %" #i1, "0, %" #i3,                                    \
-                          ("l"(a.bits), "l"(b.bits), "r"(static_cast<int>(accumulate)),            \
-                           "n"(kTransposeB)),                                                      \
-                          registers, __VA_ARGS__)                                                  \
-    }                                                                                              \
-    template <class T, bool kTransposeB>                                                           \
-    static __device__ __forceinline__ void multiply(float (&d)[n / 2],                             \
-                                                    const std::uint32_t (&a)[4],                   \
-                                                    MatrixDescriptor b, bool accumulate) {         \
-      FLASH_WGMMA_BY_TYPE(n, i5, "{%" #i0 ", %" #i1 ", %" #i2 ", %" #i3 "}, %" #i4, "%" #i6,       \
-                          ("r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits),                \
-                           "r"(static_cast<int>(accumulate)), "n"(kTransposeB)),                   \
-                          registers, __VA_ARGS__)                                                  \
-    }                                                                                              \
+#define FLASH_WGMMA_SHAPE(n, i0, i1, i2, i3, i4, i5, i6, registers, ...)                     \
+  template <>                                                                                \
+  struct WgmmaShape<n> {                                                                     \
+    template <class T, bool kTransposeB>                                                     \
+    static __device__ __forceinline__ void multiply(float (&d)[n / 2], MatrixDescriptor a,   \
+                                                    MatrixDescriptor b, bool accumulate) {   \
+      FLASH_WGMMA_BY_TYPE(                                                                   \
+          n, i2, "%" #i0 ", %" #i1, "0, %" #i3,                                              \
+          ("l"(a.bits), "l"(b.bits), "r"(static_cast<int>(accumulate)), "n"(kTransposeB)),   \
+          registers, __VA_ARGS__)                                                            \
+    }                                                                                        \
+    template <class T, bool kTransposeB>                                                     \
+    static __device__ __forceinline__ void multiply(float (&d)[n / 2],                       \
+                                                    const std::uint32_t (&a)[4],             \
+                                                    MatrixDescriptor b, bool accumulate) {   \
+      FLASH_WGMMA_BY_TYPE(n, i5, "{%" #i0 ", %" #i1 ", %" #i2 ", %" #i3 "}, %" #i4, "%" #i6, \
+                          ("r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits),          \
+                           "r"(static_cast<int>(accumulate)), "n"(kTransposeB)),             \
+                          registers, __VA_ARGS__)                                            \
+    }                                                                                        \
   };
 #include "common/cuda/wgmma_shapes.inc"
 #undef FLASH_WGMMA_SHAPE

@@ -35,7 +35,8 @@ TEST_CASE("a problem that a pass does not take is named") {
     CAPTURE(entry.name);
     CHECK(why_not({1, 1, 3, 5, 64}) == "");
     if (entry.name == "plain") continue;
-    CHECK_THAT(why_not({1, 1, 3, 5, 264}), harness::ContainsSubstring("head_dim is 264; it must be at most "));
+    CHECK_THAT(why_not({1, 1, 3, 5, 264}),
+               harness::ContainsSubstring("head_dim is 264; it must be at most "));
     CHECK_THAT(why_not({1, 1, 3, Index{1} << 31, 8}),
                harness::ContainsSubstring("keys is 2147483648; it must be at most "));
   }

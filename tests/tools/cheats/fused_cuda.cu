@@ -122,9 +122,7 @@ void begins_with_the_inputs(const Pass& pass) {
 const Cheats kOwn = {
 #ifndef FLASH_SIMT
     {"answers before its kernels have run",
-     [](const Pass& pass) {
-       serve(pass, [](const Pass& now) { spin(20, {}), honest(now); });
-     }},
+     [](const Pass& pass) { serve(pass, [](const Pass& now) { spin(20, {}), honest(now); }); }},
     {"works on another stream, and does not wait for it",
      [](const Pass& pass) {
        serve(pass, [](const Pass& now) {
