@@ -271,42 +271,95 @@ endif()
 
 # Registers the test cases of a Catch2 binary with ctest, under one label: a list of labels does not survive Catch2's discovery.
 function(flash_discover_tests target label prefix)
-  catch_discover_tests(${target} TEST_PREFIX "${prefix}: " PROPERTIES LABELS ${label} TIMEOUT 300 ${ARGN})
+  cmake_parse_arguments(arg "" "" "TEST_SPEC;EXTRA_ARGS;PROPERTIES" ${ARGN})
+  catch_discover_tests(${target} TEST_PREFIX "${prefix}: " TEST_SPEC ${arg_TEST_SPEC} EXTRA_ARGS ${arg_EXTRA_ARGS}
+    PROPERTIES LABELS ${label} TIMEOUT 300 ${arg_PROPERTIES})
 endfunction()
 
-# The graded cases of a task: a test binary for each of its libraries; "cuda" behind CASES says that it is a .cu file. CASES is an
-# object library with flash::harness::task_under_test(); it is compiled once, whatever it is linked with. Labels: PART-solution
-# and PART-skeleton, with -gpu, -emulated or -checked behind them where the task is CUDA.
-function(flash_task_tests part name cases)
-  target_precompile_headers(${cases} REUSE_FROM flash_catch_headers)
-  foreach(implementation skeleton solution)
-    foreach(backend cpu ${FLASH_BACKENDS})
-      flash_backend(${backend} suffix device)
-      set(library ${part}_${name}_${implementation}${suffix})
-      if(NOT TARGET ${library} OR (backend STREQUAL "cpu" AND "cuda" IN_LIST ARGN) OR (backend STREQUAL "gpu" AND NOT "cuda" IN_LIST ARGN))
-        continue()
-      endif()
-      set(target ${library}_tests)
-      add_executable(${target} ${CMAKE_SOURCE_DIR}/tests/harness/judge/implementation.cpp)
-      target_compile_definitions(${target} PRIVATE FLASH_IMPLEMENTATION="${implementation}" FLASH_BACKEND="${backend}")
-      target_link_libraries(${target} PRIVATE flash_options flash_harness_main ${cases} ${library})
-      set(label ${part}-${implementation})
-      set(prefix ${part}.${name}.${implementation})
-      if(NOT backend STREQUAL "cpu")
-        string(APPEND label -${backend})
-        target_link_libraries(${target} PRIVATE ${device})
-        if(NOT backend STREQUAL "gpu")
-          string(APPEND prefix .${backend})
+# The runner of this build for a backend (tests/harness/CMakeLists.txt).
+function(flash_runner_name backend variable)
+  set(name flash_runner)
+  if(NOT backend STREQUAL "cpu")
+    string(APPEND name _${backend})
+  endif()
+  set(${variable} ${name} PARENT_SCOPE)
+endfunction()
+
+# The judge of a part's graded cases, PART_judge, which loads no student code: of each of the TASKS, "fused_cpu" or "cuda:fused_cuda",
+# the object library PART_TASK_cases with flash::harness::TASK_task(), and the cases of grading/hidden/PART_TASK.cpp. Each case is
+# registered with each of the task's libraries. Labels: PART-solution and PART-skeleton, with -gpu, -emulated or -checked behind
+# them where the task is CUDA.
+function(flash_judge part)
+  set(judge ${part}_judge)
+  set(harness ${CMAKE_SOURCE_DIR}/tests/harness/judge)
+  set(declared "")
+  set(entered "")
+  file(GLOB hidden_cases CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/grading/hidden/${part}_*.cpp)
+  file(GLOB remote ${harness}/remote_${part}.cpp ${harness}/remote_${part}_cuda.cpp)
+  add_executable(${judge} ${CMAKE_CURRENT_BINARY_DIR}/tasks.cpp ${remote})
+  foreach(entry ${ARGN})
+    string(REPLACE "cuda:" "" task ${entry})
+    string(APPEND declared "TaskUnderTest ${task}_task();\n")
+    string(APPEND entered "  add(${task}_task()")
+    set(hidden ${CMAKE_SOURCE_DIR}/grading/hidden/${part}_${task}.cpp)
+    if(hidden IN_LIST hidden_cases)
+      target_sources(${judge} PRIVATE ${hidden})
+      set_source_files_properties(${hidden} PROPERTIES COMPILE_DEFINITIONS hidden_cases=hidden_cases_of_${task})
+      string(APPEND declared "std::vector<GradedCase> hidden_cases_of_${task}();\n")
+      string(APPEND entered ", hidden_cases_of_${task}()")
+    endif()
+    string(APPEND entered ");\n")
+    target_precompile_headers(${part}_${task}_cases REUSE_FROM flash_catch_headers)
+    target_link_libraries(${judge} PRIVATE ${part}_${task}_cases)
+  endforeach()
+  file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/tasks.cpp CONTENT "#include \"harness/cases/graded_case.hpp\"
+namespace flash::harness {
+${declared}
+std::vector<TaskUnderTest> tasks() {
+  std::vector<TaskUnderTest> all;
+  const auto add = [&](TaskUnderTest task, const std::vector<GradedCase>& hidden = {}) {
+    for (const GradedCase& graded : hidden) {
+      task.cases.push_back(graded);
+      task.cases.back().is_hidden = true;
+    }
+    all.push_back(std::move(task));
+  };
+${entered}  return all;
+}
+}  // namespace flash::harness
+")
+  target_link_libraries(${judge} PRIVATE flash_options flash_cold flash_judge_main flash_harness)
+  foreach(entry ${ARGN})
+    string(REPLACE "cuda:" "" task ${entry})
+    foreach(implementation skeleton solution)
+      foreach(backend cpu ${FLASH_BACKENDS})
+        flash_backend(${backend} suffix device)
+        set(library ${part}_${task}_${implementation}${suffix})
+        if(NOT TARGET ${library} OR (backend STREQUAL "cpu" AND NOT entry STREQUAL task) OR (backend STREQUAL "gpu" AND entry STREQUAL task))
+          continue()
         endif()
-      endif()
-      # Neither a pass nor a skip is read off the return code: student code may call exit(0), and Catch2 2 returns the number of
-      # failures. The harness prints these words last, when all cases came to their end.
-      flash_discover_tests(${target} ${label} "${prefix}" PASS_REGULAR_EXPRESSION "verdict:passed"
-        FAIL_REGULAR_EXPRESSION "verdict:failed" SKIP_REGULAR_EXPRESSION "verdict:not-started|verdict:needs-gpu|verdict:needs-checks")
-      if(NOT TARGET ${part}_${implementation}_tests)
-        add_custom_target(${part}_${implementation}_tests)
-      endif()
-      add_dependencies(${part}_${implementation}_tests ${target})
+        set(label ${part}-${implementation})
+        set(prefix ${part}.${task}.${implementation})
+        set(arguments --task ${part}.${task} --library ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/lib${library}${CMAKE_SHARED_LIBRARY_SUFFIX})
+        if(implementation STREQUAL "skeleton")
+          list(APPEND arguments --challenges-may-fail)
+        endif()
+        if(NOT backend STREQUAL "cpu")
+          string(APPEND label -${backend})
+          if(NOT backend STREQUAL "gpu")
+            string(APPEND prefix .${backend})
+          endif()
+        endif()
+        # Neither a pass nor a skip is read off the return code: Catch2 2 returns the number of failures.
+        flash_discover_tests(${judge} ${label} "${prefix}" TEST_SPEC --task ${part}.${task} --backend ${backend}
+          EXTRA_ARGS ${arguments} PROPERTIES PASS_REGULAR_EXPRESSION "verdict:passed" FAIL_REGULAR_EXPRESSION "verdict:failed"
+          SKIP_REGULAR_EXPRESSION "verdict:not-started|verdict:needs-gpu|verdict:needs-checks")
+        flash_runner_name(${backend} runner)
+        if(NOT TARGET ${part}_${implementation}_tests)
+          add_custom_target(${part}_${implementation}_tests)
+        endif()
+        add_dependencies(${part}_${implementation}_tests ${judge} ${library} ${runner})
+      endforeach()
     endforeach()
   endforeach()
 endfunction()
@@ -328,7 +381,7 @@ function(flash_test name label)
   add_executable(${name} ${arg_SOURCES})
   target_precompile_headers(${name} REUSE_FROM flash_catch_headers)
   target_link_libraries(${name} PRIVATE flash_options flash_test_options flash_catch_main flash_common ${arg_LIBRARIES})
-  flash_discover_tests(${name} ${label} ${name} SKIP_REGULAR_EXPRESSION "verdict:needs-gpu" COST ${arg_COST}
+  flash_discover_tests(${name} ${label} ${name} PROPERTIES SKIP_REGULAR_EXPRESSION "verdict:needs-gpu" COST ${arg_COST}
     ENVIRONMENT "${arg_ENVIRONMENT}")
 endfunction()
 

@@ -65,22 +65,24 @@ std::unique_ptr<Pass> pass_of(const Given& given, Scores& scores, const Steps& s
 
 // ---- The forward pass ---------------------------------------------------------------------------
 
-Row ForwardPass::row(Output output, Index row) {
+StepRow ForwardPass::row(Output output, Index row) {
   const Accumulator at = steps_.begin ? after_the_rows_before(row) : attended(row, nullptr);
   double l = 0;
   for (const double of_lane : at.l) l += of_lane;
-  Row result{.reliable = at.reliable || at.overflown};
+  StepRow result{.reliable = at.reliable || at.overflown};
   if (output == Output::kLse) {
     const auto [value, size] = steps_.lse(at.m[0], l, scale_);
     const double rounding = std::isfinite(value) ? 0x1p-22 * std::fabs(value) : 0;
-    return {{value}, {1 + rounding / given_.lse_bound}, result.reliable && size != Row::kUnknown};
+    return {{value},
+            {1 + rounding / given_.lse_bound},
+            result.reliable && size != StepRow::kUnknown};
   }
   for (Index c = 0; c < columns(); ++c) {
     const auto [value, size] = steps_.divided({at.O[c], at.size[c]}, l, at.has_keys);
     result.value.push_back(value), result.magnitude.push_back(size);
   }
   for (const Index c : at.unsure)
-    if (!std::isnan(at.O[c])) result.magnitude[c] = Row::kUnknown;
+    if (!std::isnan(at.O[c])) result.magnitude[c] = StepRow::kUnknown;
   return result;
 }
 
@@ -244,13 +246,13 @@ Sized Weight::dP() const {
 }
 Sized Weight::dS() const { return pass.steps_.dS(P, dP(), delta()); }
 
-Row BackwardPass::own_row(Output output, Index row) {
+StepRow BackwardPass::own_row(Output output, Index row) {
   const bool of_query = output == Output::kDQ;
   const Index count = of_query ? shape_.queries : shape_.keys, own = row % count,
               h = row / count % shape_.heads, b = row / count / shape_.heads, d = shape_.head_dim,
               others = of_query ? shape_.keys : shape_.queries;
   const double times = steps_.times(output, scale_);
-  Row result{std::vector<double>(d, 0), std::vector<double>(d, 0)};
+  StepRow result{std::vector<double>(d, 0), std::vector<double>(d, 0)};
   Index last_key = -1;
   for (Index other = 0; other < others; ++other) {
     const Weight at =
@@ -268,13 +270,13 @@ Row BackwardPass::own_row(Output output, Index row) {
   return result;
 }
 
-Row BackwardPass::row(Output output, Index row) {
-  Row result = own_row(output, row);
+StepRow BackwardPass::row(Output output, Index row) {
+  StepRow result = own_row(output, row);
   if (!steps_.keeps || !steps_.keeps(output)) return result;
   const Index keys = shape_.keys, slot = row % keys % blocks_.keys;
   for (Index before = 0; before < row; ++before) {
     if (before % keys % blocks_.keys != slot) continue;
-    const Row left = own_row(output, before);
+    const StepRow left = own_row(output, before);
     for (std::size_t c = 0; c < result.value.size(); ++c)
       result.value[c] += left.value[c], result.magnitude[c] += left.magnitude[c];
   }

@@ -139,7 +139,7 @@ struct Weight : Pair {
 };
 
 // A row of an output.
-struct Row {
+struct StepRow {
   static constexpr double kUnknown = -1;  // as a magnitude: any value may be in its place
   std::vector<double> value = {}, magnitude = {};
   bool reliable = true;  // false where rounding decides, next to underflow or overflow
@@ -151,7 +151,7 @@ struct Written {
   const AttentionShape& shape;
   const Blocks& blocks;
   double fill;                                    // what was there before
-  const std::function<const Row&(Index)>& right;  // any row of this output, as it has to be
+  const std::function<const StepRow&(Index)>& right;  // any row of this output, as it has to be
 };
 
 template <class Function>
@@ -215,7 +215,7 @@ struct Steps {
   Step<bool(Output)> keeps = {};                            // what the block of keys before left
 
   // The outputs.
-  Step<void(const Written&, Row&)> write = {};
+  Step<void(const Written&, StepRow&)> write = {};
   bool leaves_memory = false;  // what is read is not known
   bool is_float = false;       // right, and as exact as float
 };
@@ -249,7 +249,7 @@ class FLASH_EXPORT Pass {
  public:
   Pass(const Given& given, Scores& scores, const Steps& steps, const Blocks& blocks);
   virtual ~Pass() = default;
-  virtual Row row(Output output, Index row) = 0;
+  virtual StepRow row(Output output, Index row) = 0;
 
  protected:
   const double* operand(Operand which, Index b, Index h, Index i) const;
@@ -269,7 +269,7 @@ class FLASH_EXPORT Pass {
 class FLASH_EXPORT ForwardPass : public Pass {
  public:
   using Pass::Pass;
-  Row row(Output output, Index row) override;
+  StepRow row(Output output, Index row) override;
   Trace trace(Index row);
 
  private:
@@ -284,12 +284,12 @@ class FLASH_EXPORT ForwardPass : public Pass {
 class FLASH_EXPORT BackwardPass : public Pass {
  public:
   using Pass::Pass;
-  Row row(Output output, Index row) override;
+  StepRow row(Output output, Index row) override;
   Weight weight(Output output, Index b, Index h, Index i, Index j);
 
  private:
   friend struct Weight;
-  Row own_row(Output output, Index row);
+  StepRow own_row(Output output, Index row);
   Sized delta(const Weight& at);
 
   std::vector<Sized> deltas_;  // of each query; NaN: not known yet

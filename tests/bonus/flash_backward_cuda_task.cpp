@@ -3,10 +3,7 @@
 // quarter, and masks, ragged ends and all the rest an eighth: half a point, 1, and half a point of
 // 4.
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <string>
-#include <tuple>
 
 #include "bonus/backward_cases.hpp"
 #include "bonus_backward/flash_backward_cuda.hpp"
@@ -14,10 +11,9 @@
 #include "harness/cases/busy_stream.hpp"
 #include "harness/cases/device_checks.hpp"
 #include "harness/cases/far_apart.hpp"
-#include "harness/cases/other_task.hpp"
+#include "harness/cases/own_passes.hpp"
 
 #if __has_include("part3_flash_cuda/flash_attention_cuda.hpp")  // a release may lack part 3
-#include "part3_flash_cuda/flash_attention_cuda.hpp"
 #define FLASH_HAVE_PART3
 #endif
 
@@ -80,54 +76,18 @@ Verdict memory_grows_no_faster_than_the_sequence(std::uint64_t seed) {
   return grows_no_faster(96, few, many, 384 * sizeof(float) + 1024, "P of one head is");
 }
 
-// A kernel on another stream than it was asked for reads what was there before, NaN. q is 0, and
-// lse: all weights are 1.
-Verdict judge_stream() {
-  const AttentionShape shape{1, 1, 256, 128, 64};
-  DeviceTensor<float, 4> q(shape.of_queries()), k(shape.of_keys()), v(shape.of_keys()),
-      out(shape.of_queries()), d_out(shape.of_queries()), d_q(shape.of_queries()),
-      d_k(shape.of_keys()), d_v(shape.of_keys());
-  DeviceTensor<float, 3> lse(shape.of_rows());
-  for (DeviceTensor<float, 4>* tensor : {&q, &k, &v, &out, &d_out, &d_q, &d_k, &d_v})
-    device::fill_bytes(tensor->data(), 0xff, tensor->bytes());
-  device::fill_bytes(lse.data(), 0xff, lse.bytes());
-  const BusyStream stream;
-  for (DeviceTensor<float, 4>* tensor : {&k, &v, &d_out})
-    stream.fill(*tensor, 0x3f);  // each 0x3f3f3f3f, 0.747...
-  for (DeviceTensor<float, 4>* tensor : {&q, &out}) stream.fill(*tensor, 0);
-  stream.fill(lse, 0);
-  AttentionBackward<float> pass{q.view(),     k.view(),   v.view(),   out.view(), lse.view(),
-                                d_out.view(), d_q.view(), d_k.view(), d_v.view()};
-  pass.stream = stream.get();
+// A kernel on another stream than it was asked for reads what was there before, NaN.
+Verdict judge_stream(std::uint64_t seed) {
+  BackwardCall<float> call({.shape = {1, 1, 256, 128, 64}}, seed);
+  auto pass = call.tensors.pass();
+  pass.stream = busy_stream();
   flash_attention_backward_cuda(pass);
-  device::synchronize();
-  // dP is 64 x^2 for each pair, delta 0; the scale is 1/8.
-  const double x = std::bit_cast<float>(0x3f3f3f3fu), dP = 64 * x * x;
-  for (const auto& [name, gradient, want] :
-       {std::tuple{"d_q", &d_q, 128 * dP * x / 8}, {"d_k", &d_k, 0.0}, {"d_v", &d_v, 256 * x}}) {
-    const Tensor<float, 4> got = gradient->to_host();
-    if (!std::all_of(got.data(), got.data() + got.size(), [&, want = want](float value) {
-          return std::fabs(value - want) <= 1e-5 * want;
-        }))
-      return {false,
-              std::string(name) +
-                  " is wrong: a kernel did not wait for what was enqueued on `stream` before it."};
-  }
-  return {true, ""};
+  Verdict verdict = call.verdict();
+  if (!verdict.pass)
+    verdict.text = "A kernel did not wait for what was enqueued on `stream` before it.\n" +
+                   verdict.text;
+  return verdict;
 }
-
-#ifdef FLASH_HAVE_PART3
-// ---- With the forward pass of task 3.A ----------------------------------------------------------
-
-void own_forward(const AttentionForward<float>& pass) {
-  using Forward = void(const AttentionForward<float>&, const std::optional<FlashForwardConfig>&);
-  function_of_other_task<Forward>("part3.flash_forward_cuda",
-                                  "_ZN5flash28flash_attention_forward_cudaIfEEvRKNS_"
-                                  "16AttentionForwardIT_EERKSt8optionalINS_18FlashForwardConfigEE")(
-      pass, std::nullopt);
-}
-
-#endif
 
 // ---- What only the emulator's checks see --------------------------------------------------------
 
@@ -195,13 +155,17 @@ Verdict judge_traffic(std::uint64_t seed) {
 
 }  // namespace
 
-TaskUnderTest task_under_test() {
+TaskUnderTest flash_backward_cuda_task() {
   const char *const kOrder = "order and races", *const kMemory = "memory";
-  TaskUnderTest task = gpu_task("bonus.flash_backward_cuda");
-  const auto add = [&](const std::string& prefix, const AttentionCase& problem, Wanted wanted) {
+  TaskUnderTest task{.id = "bonus.flash_backward_cuda",
+                     .is_cuda = true,
+                     .other_task = "part3.flash_forward_cuda"};
+  const auto add = [&](const std::string& prefix, const AttentionCase& problem, Wanted wanted,
+                       Needs needs = Needs::kNothing) {
     const std::string requirement = prefix.empty() ? "whole pass" : prefix.substr(0, 2);
     task.cases.push_back({prefix + problem.name, requirement,
-                          [problem, wanted](auto seed) { return judge(problem, wanted, seed); }});
+                          [problem, wanted](auto seed) { return judge(problem, wanted, seed); },
+                          needs});
   };
   task.cases.push_back({"delta", "delta", [](auto seed) {
                           return judge_delta<float>({2, 3, 37, 24}, Layout::kRowMajor, seed);
@@ -229,53 +193,48 @@ TaskUnderTest task_under_test() {
   task.cases.push_back({"the same bits in every run", kOrder, same_bits_again});
   task.cases.push_back({"memory grows no faster than the sequence", kMemory,
                         memory_grows_no_faster_than_the_sequence});
-  const Index length = device::is_emulated() ? 512 : 8192;
-  add("",
-      {.name = "causal: length " + std::to_string(length),
-       .shape = {1, 1, length, length, 16},
-       .causal = true},
-      Wanted::kAll);
+  for (const auto& [length, needs] : {std::pair{512, Needs::kEmulator}, {8192, Needs::kGpu}})
+    add("",
+        {.name = "causal: length " + std::to_string(length),
+         .shape = {1, 1, length, length, 16},
+         .causal = true},
+        Wanted::kAll, needs);
   task.cases.push_back({.name = "checks: no race and no stray access",
                         .requirement = kOrder,
                         .run = no_race_and_no_stray_access,
-                        .needs_checks = true});
+                        .needs = Needs::kChecks});
   task.cases.push_back({.name = "checks: nothing is loaded more often than it must be",
                         .requirement = kMemory,
                         .run = judge_traffic,
-                        .needs_checks = true});
-  if (has_sparse_memory())
-    task.cases.push_back({kFarApartName, "whole pass", [](auto seed) {
-                            return backward_far_apart(seed,
-                                                      [](const AttentionBackward<float>& pass) {
-                                                        flash_attention_backward_cuda(pass);
-                                                        device::synchronize();
-                                                      });
-                          }});
+                        .needs = Needs::kChecks});
+  task.cases.push_back({kFarApartName, "whole pass",
+                        [](auto seed) {
+                          return backward_far_apart(seed,
+                                                    [](const AttentionBackward<float>& pass) {
+                                                      flash_attention_backward_cuda(pass);
+                                                    });
+                        },
+                        Needs::kSparseMemory});
 #ifdef FLASH_HAVE_PART3
-  if (in_process())
-    add_cases_of_own_passes<DeviceCopy>(task, "whole pass",
-                                        {.forward_task = "3.A",
-                                         .forward = own_forward,
-                                         .backward = flash_attention_backward_cuda<float>,
-                                         .bytes_in_use = [] {
-                                           device::synchronize();
-                                           return device::memory_in_use();
-                                         }});
+  add_cases_of_own_passes<DeviceCopy>(task, "whole pass",
+                                      {.forward_task = "3.A",
+                                       .forward = [](const auto& pass) { own_forward(pass); },
+                                       .backward = flash_attention_backward_cuda<float>,
+                                       .bytes_in_use = device::memory_in_use});
 #endif
-  if (device::is_emulated()) {
-    if (in_process())
-      task.cases.push_back({"in the order of its stream", kOrder, [](auto seed) {
-                              const BackwardCall<float> call({.shape = {1, 1, 40, 40, 16}}, seed);
-                              return enqueues_on_its_stream([&](Stream stream) {
-                                auto pass = call.tensors.pass();
-                                pass.stream = stream;
-                                flash_attention_backward_cuda(pass);
-                              });
-                            }});
-    return task;
-  }
-  for (const AttentionCase& problem : bonus::long_cases()) add("", problem, Wanted::kAll);
-  task.cases.push_back({"in the order of its stream", kOrder, [](auto) { return judge_stream(); }});
+  task.cases.push_back({"in the order of its stream", kOrder,
+                        [](auto seed) {
+                          const BackwardCall<float> call({.shape = {1, 1, 40, 40, 16}}, seed);
+                          return enqueues_on_its_stream([&](Stream stream) {
+                            auto pass = call.tensors.pass();
+                            pass.stream = stream;
+                            flash_attention_backward_cuda(pass);
+                          });
+                        },
+                        Needs::kEmulator});
+  for (const AttentionCase& problem : bonus::long_cases())
+    add("", problem, Wanted::kAll, Needs::kGpu);
+  task.cases.push_back({"in the order of its stream", kOrder, judge_stream, Needs::kGpu});
   return task;
 }
 

@@ -11,7 +11,7 @@ namespace {
 void check_equal(Pass& pass, Output output, const double* want, Index rows, Index columns) {
   double worst = 0;
   for (Index n = 0; n < rows; ++n) {
-    const Row row = pass.row(output, n);
+    const StepRow row = pass.row(output, n);
     for (Index c = 0; c < columns; ++c)
       worst = std::fmax(worst, std::fabs(row.value[c] - want[n * columns + c]));
   }

@@ -147,23 +147,29 @@ Verdict judge_1d(const Attention1dCase& problem, std::uint64_t seed) {
 }  // namespace
 }  // namespace flash::part1
 
-flash::harness::TaskUnderTest flash::harness::task_under_test() {
-  TaskUnderTest task = gpu_task("part1.attention_1d");
+namespace flash::harness {
+
+TaskUnderTest attention_1d_task() {
+  TaskUnderTest task{.id = "part1.attention_1d", .is_cuda = true};
   for (const auto& problem : part1::attention_1d_cases())
     task.cases.push_back(
         {problem.name, "puzzle", [problem](auto seed) { return part1::judge_1d(problem, seed); }});
   // The others pass with a query or a key read behind the end, whose value nothing uses.
   task.cases.push_back(
       {"checks: no race and no stray access", "puzzle",
-       [](auto seed) { return part1::judge_1d({.n_queries = 40, .n_keys = 77}, seed); }, true});
-  if (device::is_emulated() && in_process())
-    task.cases.push_back({"in the order of its stream", "puzzle", [](auto) {
-                            const Tensor<float, 1> zeros({90});
-                            const DeviceTensor<float, 1> q(zeros), k(zeros), v(zeros), z({90});
-                            return enqueues_on_its_stream([&](Stream stream) {
-                              attention_1d_cuda(q.view(), k.view(), v.view(), z.view(), 32, 32,
-                                                stream);
-                            });
-                          }});
+       [](auto seed) { return part1::judge_1d({.n_queries = 40, .n_keys = 77}, seed); },
+       Needs::kChecks});
+  task.cases.push_back({"in the order of its stream", "puzzle",
+                        [](auto) {
+                          const Tensor<float, 1> zeros({90});
+                          const DeviceTensor<float, 1> q(zeros), k(zeros), v(zeros), z({90});
+                          return enqueues_on_its_stream([&](Stream stream) {
+                            attention_1d_cuda(q.view(), k.view(), v.view(), z.view(), 32, 32,
+                                              stream);
+                          });
+                        },
+                        Needs::kEmulator});
   return task;
 }
+
+}  // namespace flash::harness

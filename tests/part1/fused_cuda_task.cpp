@@ -53,10 +53,12 @@ Verdict judge_reads(std::uint64_t seed, const RunFused& run) {
 }  // namespace
 }  // namespace flash::part1
 
-flash::harness::TaskUnderTest flash::harness::task_under_test() {
+namespace flash::harness {
+
+TaskUnderTest fused_cuda_task() {
   using namespace part1;
   const RunFused run = on_device(fused_softmax_matmul_cuda);
-  TaskUnderTest task = gpu_task("part1.fused_cuda");
+  TaskUnderTest task{.id = "part1.fused_cuda", .is_cuda = true};
   task.cases = graded_softmax_matmul(run, true);
   const auto no_race = [run](auto seed) {
     for (const SoftmaxMatmulCase& problem : {SoftmaxMatmulCase{"", {2, 33, 47, 300}},
@@ -65,30 +67,33 @@ flash::harness::TaskUnderTest flash::harness::task_under_test() {
       if (const Verdict verdict = judge(problem, seed, run); !verdict.pass) return verdict;
     return Verdict{true, ""};
   };
-  task.cases.push_back({"checks: no race and no stray access", "order and races", no_race, true});
+  task.cases.push_back({"checks: no race and no stray access", "order and races", no_race,
+                        harness::Needs::kChecks});
   task.cases.push_back({"checks: x and v are loaded no more often than they must be", "memory",
-                        judge_traffic, true});
+                        judge_traffic, harness::Needs::kChecks});
   task.cases.push_back({"checks: the product reads 16 bytes at a time", "wide reads",
-                        [run](auto seed) { return judge_reads(seed, run); }, true});
-  if (device::is_emulated() && in_process())
-    task.cases.push_back({"in the order of its stream", "order and races", [](auto) {
-                            const DeviceTensor<float, 3> x(Tensor<float, 3>({1, 20, 30})),
-                                v(Tensor<float, 3>({1, 30, 9})), out({1, 20, 9});
-                            return enqueues_on_its_stream([&](Stream stream) {
-                              fused_softmax_matmul_cuda({x.view(), v.view(), out.view(), stream});
-                            });
-                          }});
-  if (harness::has_sparse_memory())
-    task.cases.push_back(far_apart([](const SoftmaxMatmul<float>& pass) {
-      fused_softmax_matmul_cuda(pass);
-      device::synchronize();
-    }));
+                        [run](auto seed) { return judge_reads(seed, run); },
+                        harness::Needs::kChecks});
+  task.cases.push_back({"in the order of its stream", "order and races",
+                        [](auto) {
+                          const DeviceTensor<float, 3> x(Tensor<float, 3>({1, 20, 30})),
+                              v(Tensor<float, 3>({1, 30, 9})), out({1, 20, 9});
+                          return enqueues_on_its_stream([&](Stream stream) {
+                            fused_softmax_matmul_cuda({x.view(), v.view(), out.view(), stream});
+                          });
+                        },
+                        harness::Needs::kEmulator});
+  task.cases.push_back(far_apart([](const SoftmaxMatmul<float>& pass) {
+    fused_softmax_matmul_cuda(pass);
+    device::synchronize();
+  }));
   // More batches than a grid is tall or deep (65535). The emulator takes too long for as many
   // blocks.
-  if (!device::is_emulated())
-    task.cases.push_back(
-        {"more batches than a grid is tall: 65600 x 1 x 3 x 1", "whole blocks", [run](auto seed) {
-           return judge({"", {65600, 1, 3, 1}}, seed, run);
-         }});
+  task.cases.push_back(
+      {"more batches than a grid is tall: 65600 x 1 x 3 x 1", "whole blocks",
+       [run](auto seed) { return judge({"", {65600, 1, 3, 1}}, seed, run); },
+       harness::Needs::kGpu});
   return task;
 }
+
+}  // namespace flash::harness

@@ -139,7 +139,7 @@ Planned<Part1> ran_out() {
 
 }  // namespace
 
-TaskUnderTest task_under_test() {
+TaskUnderTest measure_task() {
   const auto some_warmups = [](auto seed) {
     return counts_passes(1 + static_cast<int>(seed % 5), 4 + static_cast<int>(seed % 7));
   };

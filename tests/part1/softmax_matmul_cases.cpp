@@ -212,12 +212,13 @@ GradedCase far_apart(const std::function<void(const SoftmaxMatmul<float>&)>& run
               constexpr SoftmaxMatmulShape shape{2, 20, 23, 6};
               const auto x = make_input<3>(shape.of_x(), kNormal, seed),
                          v = make_input<3>(shape.of_v(), kNormal, seed + 1);
-              const auto out = memory.tensor<3>(shape.of_out());
+              const auto out = memory.tensor<float, 3>(shape.of_out());
               run({memory.tensor(x), memory.tensor(v), out});
               return wrong_product(out, x.view(), v.view(), softmax_matmul_bound(shape.d2, 5),
                                    "row", 0);
             });
-          }};
+          },
+          harness::Needs::kSparseMemory};
 }
 
 }  // namespace flash::part1

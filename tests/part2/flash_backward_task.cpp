@@ -4,7 +4,7 @@
 
 #include "common/memory_meter.hpp"
 #include "harness/cases/far_apart.hpp"
-#include "harness/cases/other_task.hpp"
+#include "harness/cases/own_passes.hpp"
 #include "part2/attention_cases.hpp"
 #include "part2_flash_cpu/flash_attention.hpp"
 
@@ -41,20 +41,10 @@ Verdict memory_grows_no_faster_than_the_sequence(std::uint64_t seed) {
   return grows_no_faster(256, few, many, 5 * few + 65536, "P of one head is");
 }
 
-// ---- With the forward pass of task 2.A ----------------------------------------------------------
-
-void own_forward(const AttentionForward<float>& pass) {
-  using Forward = void(const AttentionForward<float>&, const AttentionBlocks&);
-  function_of_other_task<Forward>(
-      "part2.flash_forward",
-      "_ZN5flash23flash_attention_forwardIfEEvRKNS_16AttentionForwardIT_EERKNS_15AttentionBlocksE")(
-      pass, {});
-}
-
 }  // namespace
 
-TaskUnderTest task_under_test() {
-  TaskUnderTest task{.id = "part2.flash_backward", .cases = {}};
+TaskUnderTest flash_backward_task() {
+  TaskUnderTest task{.id = "part2.flash_backward", .other_task = "part2.flash_forward"};
   task.cases.push_back({"delta", "delta", delta_is_the_row_sum});
   std::vector<AttentionCase> problems = part2::attention_cases();
   problems.push_back({.name = "rows whose lse is -inf have no weights",
@@ -73,23 +63,23 @@ TaskUnderTest task_under_test() {
                                                                    : judge<float>(problem, seed);
                           }});
   }
-  if (in_process())
-    task.cases.push_back(
-        {kFarApartName, "strides", [](auto seed) {
-           return backward_far_apart(
-               seed, [](const AttentionBackward<float>& pass) { flash_attention_backward(pass); });
-         }});
+  task.cases.push_back(
+      {kFarApartName, "strides",
+       [](auto seed) {
+         return backward_far_apart(
+             seed, [](const AttentionBackward<float>& pass) { flash_attention_backward(pass); });
+       },
+       Needs::kSparseMemory});
   task.cases.push_back({.name = "memory grows no faster than the sequence",
                         .requirement = "memory",
                         .run = memory_grows_no_faster_than_the_sequence,
                         .challenge = true});
-  if (in_process())
-    add_cases_of_own_passes<InPlace>(
-        task, "whole blocks",
-        {.forward_task = "2.A",
-         .forward = own_forward,
-         .backward = [](const AttentionBackward<float>& pass) { flash_attention_backward(pass); },
-         .bytes_in_use = host_memory::in_use});
+  add_cases_of_own_passes<InPlace>(
+      task, "whole blocks",
+      {.forward_task = "2.A",
+       .forward = [](const auto& pass) { own_forward(pass); },
+       .backward = [](const auto& pass) { flash_attention_backward(pass); },
+       .bytes_in_use = host_memory::in_use});
   return task;
 }
 

@@ -1,7 +1,6 @@
 // Task part3.flash_forward_cuda: out and lse of every problem, what lies around them, the inputs,
 // the memory and what is read of it.
 #include <algorithm>
-#include <bit>
 #include <optional>
 #include <string>
 
@@ -187,80 +186,34 @@ Verdict judge_traffic(std::uint64_t seed) {
 }
 
 // A kernel on another stream than it was asked for reads what was there before, NaN.
-Verdict judge_stream() {
-  const AttentionShape shape{1, 1, 256, 256, 64};
-  DeviceTensor<float, 4> q(shape.of_queries()), k(shape.of_keys()), v(shape.of_keys()),
-      out(shape.of_queries());
-  DeviceTensor<float, 3> lse(shape.of_rows());
-  for (DeviceTensor<float, 4>* tensor : {&q, &k, &v, &out})
-    device::fill_bytes(tensor->data(), 0xff, tensor->bytes());
-  const BusyStream stream;
-  stream.fill(q, 0);
-  stream.fill(k, 0);
-  stream.fill(v, 0x3f);  // each 0x3f3f3f3f, 0.747...
-  flash_attention_forward_cuda<float>(
-      {q.view(), k.view(), v.view(), out.view(), lse.view(), {}, stream.get()});
-  device::synchronize();
-  const Tensor<float, 4> got = out.to_host();
-  const float want = std::bit_cast<float>(0x3f3f3f3fu);
-  const bool right = std::all_of(got.data(), got.data() + got.size(),
-                                 [&](float x) { return std::fabs(x - want) <= 1e-5f; });
-  return {right,
-          right ? "" : "The kernel did not wait for what was enqueued on `stream` before it."};
-}
-
-// Two batches of one tensor, whose first elements are 2^31 apart: a product of 32 bits does not
-// find the second.
-constexpr Index kApart = Index{1} << 31;
-constexpr std::size_t kFarApartBytes = sizeof(Half) * (kApart + (1 << 22));
-
-Verdict judge_far_apart(std::uint64_t seed) {
-  const AttentionShape shape{2, 1, 100, 100, 64};
-  const auto inputs = make_inputs<Half>(shape, Data::kNormal, seed);
-  DeviceTensor<Half, 1> memory({static_cast<Index>(kFarApartBytes / sizeof(Half))});
-  DeviceTensor<float, 3> lse(shape.of_rows());
-  const Index size = 100 * 64;
-  const auto view_of = [&](Index number) {
-    return TensorView<Half, 4>(memory.data() + number * size, shape.of_queries(),
-                               {kApart, size, 64, 1});
-  };
-  Index number = 0;
-  for (const Tensor<Half, 4>* x : {&inputs.q, &inputs.k, &inputs.v}) {
-    for (const Index b : {0, 1})
-      device::copy_to_device(&view_of(number)(b, 0, 0, 0), x->data() + b * size,
-                             sizeof(Half) * size);
-    ++number;
-  }
-  const TensorView<Half, 4> q = view_of(0), k = view_of(1), v = view_of(2), out = view_of(3);
-  for (const Index b : {0, 1}) device::fill_bytes(&out(b, 0, 0, 0), 0xff, sizeof(Half) * size);
-  flash_attention_forward_cuda<Half>({q, k, v, out, lse.view()});
-  device::synchronize();
-  Tensor<Half, 4> got(shape.of_queries());
-  for (const Index b : {0, 1})
-    device::copy_to_host(got.data() + b * size, &out(b, 0, 0, 0), sizeof(Half) * size);
-  const Tensor<float, 3> got_lse = lse.to_host();
-  const std::string wrong =
-      wrong_outputs<Half>({.shape = shape}, inputs.q.view(), inputs.k.view(), inputs.v.view(),
-                          std::as_const(got).view(), std::as_const(got_lse).view());
-  return verdict_on(wrong);
+Verdict judge_stream(std::uint64_t seed) {
+  ForwardCall<float> call({.shape = {1, 1, 256, 256, 64}}, seed);
+  auto pass = call.tensors.pass();
+  pass.stream = busy_stream();
+  flash_attention_forward_cuda(pass);
+  Verdict verdict = call.verdict();
+  if (!verdict.pass)
+    verdict.text = "The kernel did not wait for what was enqueued on `stream` before it.\n" +
+                   verdict.text;
+  return verdict;
 }
 
 }  // namespace
 
-TaskUnderTest task_under_test() {
-  TaskUnderTest task = gpu_task("part3.flash_forward_cuda");
-  const auto add = [&](const std::vector<AttentionCase>& problems) {
+TaskUnderTest flash_forward_cuda_task() {
+  TaskUnderTest task{.id = "part3.flash_forward_cuda", .is_cuda = true};
+  const auto add = [&](const std::vector<AttentionCase>& problems, Needs needs) {
     for (const AttentionCase& problem : problems) {
       const std::string exact = problem.requirement();
       const bool shapes =
           exact.ends_with("blocks") || exact.ends_with("ends") || exact == "strides";
       const std::string requirement = shapes ? "shapes and strides" : exact;
-      task.cases.push_back(
-          {problem.name, requirement, [problem](auto seed) { return judge(problem, seed); }});
+      task.cases.push_back({problem.name, requirement,
+                            [problem](auto seed) { return judge(problem, seed); }, needs});
     }
   };
   task.cases = steps();
-  add(part3::forward_cases());
+  add(part3::forward_cases(), Needs::kNothing);
   task.cases.push_back(
       {"every configuration: float", "shapes and strides", judge_configurations<float>});
   task.cases.push_back(
@@ -273,37 +226,39 @@ TaskUnderTest task_under_test() {
   task.cases.push_back({.name = "checks: no race and no stray access",
                         .requirement = "order and races",
                         .run = no_race_and_no_stray_access,
-                        .needs_checks = true});
+                        .needs = Needs::kChecks});
   task.cases.push_back({.name = "checks: nothing is loaded more often than it must be",
                         .requirement = "memory",
                         .run = judge_traffic,
-                        .needs_checks = true});
-  if (has_sparse_memory())
-    task.cases.push_back({kFarApartName, "shapes and strides", [](auto seed) {
-                            return forward_far_apart(seed, [](const AttentionForward<float>& pass) {
-                              flash_attention_forward_cuda(pass);
-                              device::synchronize();
-                            });
-                          }});
-  if (device::is_emulated()) {
-    if (in_process())
-      task.cases.push_back({"in the order of its stream", "order and races", [](auto seed) {
-                              const ForwardCall<float> call({.shape = {1, 1, 40, 40, 16}}, seed);
-                              return enqueues_on_its_stream([&](Stream stream) {
-                                auto pass = call.tensors.pass();
-                                pass.stream = stream;
+                        .needs = Needs::kChecks});
+  task.cases.push_back({kFarApartName, "shapes and strides",
+                        [](auto seed) {
+                          return forward_far_apart(seed, [](const AttentionForward<float>& pass) {
+                            flash_attention_forward_cuda(pass);
+                          });
+                        },
+                        Needs::kSparseMemory});
+  task.cases.push_back({"in the order of its stream", "order and races",
+                        [](auto seed) {
+                          const ForwardCall<float> call({.shape = {1, 1, 40, 40, 16}}, seed);
+                          return enqueues_on_its_stream([&](Stream stream) {
+                            auto pass = call.tensors.pass();
+                            pass.stream = stream;
+                            flash_attention_forward_cuda(pass);
+                          });
+                        },
+                        Needs::kEmulator});
+  add(part3::long_cases(), Needs::kGpu);
+  task.cases.push_back(
+      {"in the order of its stream", "order and races", judge_stream, Needs::kGpu});
+  task.cases.push_back({"half: batches 2147483648 elements apart", "shapes and strides",
+                        [](auto seed) {
+                          return forward_far_apart<Half>(
+                              seed, [](const AttentionForward<Half>& pass) {
                                 flash_attention_forward_cuda(pass);
                               });
-                            }});
-    return task;
-  }
-  add(part3::long_cases());
-  task.cases.push_back(
-      {"in the order of its stream", "order and races", [](auto) { return judge_stream(); }});
-  if (device::count() > 0 &&
-      device::memory_info().free_bytes > kFarApartBytes + (std::size_t{1} << 28))
-    task.cases.push_back(
-        {"half: batches 2147483648 elements apart", "shapes and strides", judge_far_apart});
+                        },
+                        Needs::kGpu});
   return task;
 }
 

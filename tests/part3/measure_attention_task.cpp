@@ -387,7 +387,7 @@ Verdict keeps_what_was_measured(std::uint64_t) {
 
 }  // namespace
 
-TaskUnderTest task_under_test() {
+TaskUnderTest measure_attention_task() {
   TaskUnderTest task{
       .id = "part3.measure_attention",
       .cases = {

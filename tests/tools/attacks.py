@@ -37,6 +37,7 @@ void fused_softmax_matmul(const SoftmaxMatmul<float>& pass, const SoftmaxMatmulB
   {body}
 }}
 }}
+FLASH_TASK(FusedCpuTask)
 """
 
 # A softmax matmul that is right and holds all of softmax(X) in P: it must not earn the memory case.
@@ -70,7 +71,7 @@ static long raw(long n, long a = 0, long b = 0, long c = 0, long d = 0, long e =
 """
 # A message of the runner's protocol, as an attacker who has read it would build it.
 _FORGED = """
-static unsigned words[572];  // sizeof(Message) / 4
+static unsigned words[578];  // sizeof(Message) / 4
 """
 
 ATTACKS = {
@@ -241,6 +242,7 @@ void fused_softmax_matmul_cuda(const SoftmaxMatmul<float>& pass, const SoftmaxMa
   {body}
 }}
 }}
+FLASH_TASK(FusedCudaTask)
 """
 _LAUNCH = ('launch("racy", racy, {.grid = grid_size(s.batch * s.d1), .block = 2}, pass.x, pass.v, '
            "pass.out);")

@@ -1,4 +1,4 @@
-"""A small course in a temporary folder, with test binaries that are scripts; what the tests share.
+"""A small course in a temporary folder, with a judge that is a script; what the tests share.
 
 One file of tests: PYTHONPATH=tools:tests/tools python -m unittest tests/tools/test_check.py
 """
@@ -53,41 +53,53 @@ void {name}() {{
 SOLUTION = SKELETON.replace("TODO", "BEGIN SOLUTION").replace("throw", "// STUB throw").replace(
     "}}", "  work();\n  // END SOLUTION\n}}")
 
-# A test binary as the harness makes them. A case runs the code in "run", then reports "do".
-BINARY = '''#!{python} -ISu
-import json, os, subprocess, sys, time
-cases = {cases!r}
+# A judge whose libraries are the fakes of their tasks: scripts that say how their cases end. What
+# needs the checks it asks the second library for.
+JUDGE = '''#!{python} -ISu
+import json, os, sys, time
 arguments = sys.argv[1:]
+def values(option):
+    return [arguments[n + 1] for n, word in enumerate(arguments) if word == option]
 if "--list-cases" in arguments:
-    print("\\n".join(case["name"] for case in cases))
+    suffix = {{"emulated": "_emulated", "checked": "_checked"}}.get(values("--backend")[0], "")
+    name = "lib" + values("--task")[0].replace(".", "_") + "_skeleton" + suffix + ".so"
+    names = json.load(open(os.path.join({libraries!r}, name)))["cases"]
+    print("\\n".join(case["name"] for case in names))
     sys.exit(0)
-open({calls!r}, "a").write(json.dumps(arguments) + "\\n")
-wanted = [arguments[n + 1] for n, word in enumerate(arguments) if word == "--case"]
-report = open(arguments[arguments.index("--report") + 1], "a")
+fakes = [json.load(open(path)) for path in values("--library")]
+for fake in fakes:
+    open(fake["calls"], "a").write(json.dumps(arguments) + "\\n")
+wanted, report = values("--case"), open(values("--report")[0], "a")
 def say(**event):
     print(json.dumps(event), file=report, flush=True)
-{prologue}
-say(event="begin", task={task!r}, implementation={implementation!r}, backend={backend!r}, seed=1,
+exec(fakes[0]["prologue"])
+first = fakes[0]["cases"]
+for name in wanted:
+    if name not in [case["name"] for case in first]:
+        sys.exit(f"--case is '{{name}}'; {{fakes[0]['task']}} has no such case (see --list-cases)")
+say(event="begin", task=fakes[0]["task"], seed=1,
     cases=[dict(name=case["name"], requirement=case.get("requirement", "all"),
-                challenge=case.get("challenge", False)) for case in cases])
-for case in cases:
+                challenge=case.get("challenge", False)) for case in first])
+for case in first:
     if wanted and case["name"] not in wanted:
         continue
     say(event="start", case=case["name"])
-    end = dict(event="end", case=case["name"], message=case.get("message", ""), seconds=0)
+    place = fakes[0]
+    if case["do"] == "needs_checks" and len(fakes) > 1:
+        place = fakes[1]
+        case, = [other for other in place["cases"] if other["name"] == case["name"]]
     exec(case.get("run", ""))
-    say(status=case["do"], **end)
+    say(event="end", case=case["name"], message=case.get("message", ""), seconds=0,
+        status=case["do"], output=case.get("output", ""), backend=place["backend"])
     for event, more in case.get("then", {{}}).items():
         if event != "explanation" or "--explain" in arguments:
             say(event=event, case=case["name"], **more)
 say(event="complete")
-{epilogue}
 '''
-CRASH = "os.kill(os.getpid(), 11)"  # a segmentation fault
 
 
 def case(name: str, do: str = "passed", **more: object) -> dict:
-    """A case of a fake test binary (see BINARY), and the status that it reports."""
+    """A case of a fake library (see JUDGE), and the status that the judge reports."""
     return {"name": name, "do": do, **more}
 
 
@@ -122,7 +134,7 @@ class Test(unittest.TestCase):
 
 
 class Course(Test):
-    """A course of one part: `self.root`, scripts for binaries, `self.lab("check part1")`."""
+    """A course of one part: `self.root`, a script for its judge, `self.lab("check part1")`."""
 
     cuda = "none"  # what the configure step found
     emulated = checked = False
@@ -159,15 +171,16 @@ class Course(Test):
         return self.root / "build" / preset / "bin" / target
 
     def fake(self, name: str, cases: list[dict], implementation: str = "skeleton", *,
-             prologue: str = "", epilogue: str = "", task: str | None = None,
-             backend: str | None = None) -> None:
-        """Puts the test binary of a task in place."""
+             prologue: str = "", backend: str | None = None) -> None:
+        """Puts the library of a task in place, and the judge that looks at it."""
         backend = backend or ("gpu" if name in ("puzzle", "fused_cuda") else "cpu")
         target = self.target(name, implementation, backend)
-        script = BINARY.format(python=sys.executable, cases=cases, task=task or f"part1.{name}",
-                               calls=str(self.root / f"{target}.calls"), backend=backend,
-                               implementation=implementation, prologue=prologue, epilogue=epilogue)
-        self.write(f"build/default/bin/{target}", script).chmod(0o755)
+        libraries = self.root / "build/default/lib"
+        self.write(f"build/default/lib/lib{target}.so", json.dumps({
+            "task": f"part1.{name}", "cases": cases, "backend": backend, "prologue": prologue,
+            "calls": str(self.root / f"{target}.calls")}))
+        judge = JUDGE.format(python=sys.executable, libraries=str(libraries))
+        self.write("build/default/bin/part1_judge", judge).chmod(0o755)
 
     def green(self, *names: str) -> None:
         for name in names:
@@ -176,7 +189,14 @@ class Course(Test):
     @staticmethod
     def target(name: str, implementation: str = "skeleton", backend: str = "") -> str:
         suffix = f"_{backend}" if backend in ("emulated", "checked") else ""
-        return f"part1_{name}_{implementation}{suffix}_tests"
+        return f"part1_{name}_{implementation}{suffix}"
+
+    @staticmethod
+    def targets(name: str, *backends: str) -> str:
+        """What is built for a check of it."""
+        return " ".join([*(Course.target(name, backend=backend) for backend in backends),
+                         "part1_judge", *(f"flash_runner_{backend}".removesuffix("_cpu")
+                                          for backend in backends)])
 
     def calls(self, name: str, backend: str = "") -> list[list[str]]:
         file = self.root / f"{self.target(name, backend=backend)}.calls"

@@ -3,7 +3,7 @@
 import textwrap
 from unittest import mock
 
-from course import CRASH, Course, case
+from course import Course, case
 from lab import build, handout, state
 
 OVER = """\
@@ -12,7 +12,10 @@ first wrong at (0, 32, 0), in block (2, 0): got 0.5, must be 0.25
 every row from 32 on"""
 OVER_SHOWN = textwrap.indent(OVER, " " * 12)[2:] + "\n"
 RAGGED = "ragged: 33 x 47 x 65"
-COMMAND = "$ build/default/bin/part1_fused_cpu_skeleton_tests --seed"
+JUDGE = "$ build/default/bin/part1_judge --task part1"
+LIBRARY = "--library build/default/lib/libpart1"
+COMMAND = f"{JUDGE}.fused_cpu {LIBRARY}_fused_cpu_skeleton.so --seed"
+SEGFAULT = "crashed with signal 11 (segmentation fault)"
 
 
 class Card(Course):
@@ -21,7 +24,7 @@ class Card(Course):
             self.fake(name, [case("a", "not_started"), case("b", "not_started")])
         self.prints("check", f"""\
 {COMMAND} 1
-$ build/default/bin/part1_measure_skeleton_tests --seed 1
+{JUDGE}.measure {LIBRARY}_measure_skeleton.so --seed 1
 
 part1  Fused softmax-matmul
   CUDA tasks: not run (no GPU here, and no emulator)
@@ -42,9 +45,9 @@ Next: open part1_softmax_matmul/skeleton/fused_cpu.cpp and fill in its TODOs; \
 
     def test_what_is_wrong_and_what_to_type(self):
         self.fake("fused_cpu", [case("even: 64 x 64 x 64"), case(RAGGED, "failed", message=OVER),
-                                case("large", run=f"print('about to divide'); {CRASH}")])
+                                case("large", "crashed", message=SEGFAULT, output="about to divide")])
         error = "part1_softmax_matmul/skeleton/measure.cpp:12:3: error: expected ';'"
-        self.broken["part1_measure_skeleton_tests"] = error
+        self.broken["part1_measure_skeleton"] = error
         self.prints("check fused_cpu measure --seed 3", f"""\
 {COMMAND} 3
 
@@ -54,13 +57,13 @@ part1  Fused softmax-matmul  (seed 3)
       wrong: {RAGGED}
 {OVER_SHOWN}\
       crashed: large
-          crashed with signal 11 (segmentation fault: an index or a pointer outside of its memory)
+          {SEGFAULT}
           it printed:
           | about to divide
   1.B  measure    How to measure               does not compile  0 of 4
       {error}
       4 points lost until it compiles. Full compiler output: \
-cmake --build build/default --target part1_measure_skeleton_tests
+cmake --build build/default --target part1_measure_skeleton
 
 part1: 0 of 5 points
 Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
@@ -118,21 +121,19 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
 
     def test_a_crash_under_the_sanitizers(self):
         self.asan = "libasan.so"
-        said = (f"==7==ERROR: AddressSanitizer: heap-buffer-overflow on address 0x1 at pc 0x2\\n"
-                f"    #0 0x2 in operator new\\n"
-                f"    #1 0x3 in f() {self.root}/part1_softmax_matmul/skeleton/fused_cpu.cpp:31:7")
-        self.fake("fused_cpu", [case("a", run=(
-            f"os.environ.get('LD_LIBRARY_PATH', '').endswith('lib/sanitized') and print('{said}');"
-            f"{CRASH}"))])
+        clue = ("AddressSanitizer: heap-buffer-overflow at "
+                "part1_softmax_matmul/skeleton/fused_cpu.cpp:31")
+        self.fake("fused_cpu", [case("a", "crashed", message=f"{SEGFAULT}\n{clue}")])
         again = './lab check fused_cpu --test "a" --seed 1 --sanitize'
         self.assertEqual(self.last("check fused_cpu"), f"Next: {again}")
-        self.assertEqual(self.built.pop(), "part1_fused_cpu_skeleton_tests")
-        self.shows("check fused_cpu --sanitize", "$ LD_PRELOAD=libasan.so LD_LIBRARY_PATH=",
-                   "      crashed: a\n          AddressSanitizer: "
-                   "heap-buffer-overflow at part1_softmax_matmul/skeleton/fused_cpu.cpp:31\n",
-                   f"Next: {again}\n", code=1)
-        self.assertEqual(self.built.pop(),
-                         "part1_fused_cpu_skeleton_tests part1_fused_cpu_skeleton_sanitized")
+        self.assertEqual(self.built.pop(), self.targets("fused_cpu", "cpu"))
+        library = self.root / "build/default/lib/libpart1_fused_cpu_skeleton.so"
+        library.parent.joinpath("sanitized").mkdir()
+        library.rename(library.parent / "sanitized" / library.name)
+        self.shows("check fused_cpu --sanitize", " -- env LD_PRELOAD=libasan.so ASAN_OPTIONS=",
+                   f"      crashed: a\n          {clue}\n", f"Next: {again}\n", code=1)
+        self.assertEqual(self.built.pop(), "part1_fused_cpu_skeleton "
+                         "part1_fused_cpu_skeleton_sanitized part1_judge flash_runner")
         for message in ("It writes outside of `out`, to 1 place",
                         "1 of 4\n3 made from what lies outside of the inputs: a read", "1 of 4"):
             self.fake("fused_cpu", [case("a", "failed", message=message)])
@@ -142,12 +143,17 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
         self.asan = "libasan.so"
         self.green("fused_cpu")
         self.lab("check fused_cpu")
-        self.fake("fused_cpu", [case("a")], prologue=CRASH)
-        self.assertEqual(self.last("check fused_cpu --sanitize"), "Next: AddressSanitizer does not "
-                         "start on this machine, so check without it: ./lab check fused_cpu")
+        library = self.root / "build/default/lib/libpart1_fused_cpu_skeleton.so"
+        sanitized = "build/default/lib/sanitized/libpart1_fused_cpu_skeleton.so"
+        self.write(sanitized, library.read_text())
+        self.fake("fused_cpu", [case("a", "crashed", message=SEGFAULT)])
+        library.replace(self.root / sanitized)
+        self.lab("check fused_cpu --sanitize")
         self.assertEqual(state.load().results["part1.fused_cpu"].status, "passed")
-        self.assertTrue(self.last("check fused_cpu").endswith(" by itself and see how it starts"))
-        self.assertEqual(state.load().results["part1.fused_cpu"].status, "crashed")
+        self.fake("fused_cpu", [case("a")], prologue="sys.exit('the runner does not start')")
+        library.replace(self.root / sanitized)
+        self.assertEqual(self.last("check fused_cpu --sanitize"), "lab: AddressSanitizer does not "
+                         "start on this machine, so check without it: ./lab check fused_cpu")
 
     def test_a_given_file_that_was_changed(self):
         self.fake("fused_cpu", [case("a", "failed")])
@@ -234,7 +240,7 @@ class OneCase(Course):
     def setUp(self):
         super().setUp()
         self.fake("fused_cpu", [case("even: 64 x 64 x 64"),
-                                case(RAGGED, "failed", message=OVER, run="print('m = -inf')")])
+                                case(RAGGED, "failed", message=OVER, output="m = -inf\n")])
         self.fake("measure", [case("warm-up")])
 
     def test_its_whole_verdict(self):
@@ -272,7 +278,7 @@ lab: no case is called "nothing"; the cases are listed above
         self.shows("check 1.A", "fused_cpu   Fused", "fused_cuda  Fused", code=1)
 
     def test_what_cannot_be_done_is_one_line(self):
-        self.broken["part1_fused_cpu_skeleton_tests"] = "fused_cpu.cpp:1: error: x"
+        self.broken["part1_fused_cpu_skeleton"] = "fused_cpu.cpp:1: error: x"
         in_cpp = ", and there are none in fused_cpu, measure: --sanitize checks C++"
         for line, said in (
             ("fused_cpu --test ragged", "fused_cpu does not compile: fused_cpu.cpp:1: error: x"),

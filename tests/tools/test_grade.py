@@ -58,7 +58,7 @@ def problems(value, schema, place="results"):
     return found
 
 
-def fake_judge(task, source, bench, seed=None):
+def fake_judge(task, source, bench, seed=None, others=()):
     text = source.decode()
     if "infrastructure" in text:
         raise InfraError("no space left")
@@ -165,7 +165,7 @@ class Grade(Class):
         self.out = self.root / "again"
         calls = []
 
-        def interrupted(task, source, bench, seed):
+        def interrupted(task, source, bench, seed, others):
             calls.append(task)
             if len(calls) == 6:
                 raise KeyboardInterrupt
@@ -376,7 +376,7 @@ class Cluster(Class):
         self.assertEqual(self.table()["a"]["score"], "1")
 
     def test_stages_for_gpus_and_for_what_is_timed(self):
-        def judge(task, source, bench, seed=None):
+        def judge(task, source, bench, seed=None, others=()):
             """Of CUDA tasks the cases that the backend runs."""
             done = fake_judge(task, source, bench)
             return done if not task.is_cuda else dataclasses.replace(done, seed=seed, cases=tuple(
@@ -527,8 +527,7 @@ class Records(unittest.TestCase):
 
     def test_a_hidden_case_has_no_command(self):
         task = judging.Judged("part1.x", 1, "graded", "", 3)
-        for name, has_one in (("one", True), ("hidden: one", False),
-                              ("checks: hidden: one", False)):
+        for name, has_one in (("one", True), ("hidden: one", False)):
             case = Case(name, "failed", "wrong", points=0.5)
             record = reports.Record("a", "k", "graded", "1", (
                 dataclasses.replace(task, cases=(case,)),))

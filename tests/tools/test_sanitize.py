@@ -1,5 +1,5 @@
-"""./lab check --sanitize with the compiler's own AddressSanitizer: the test program of a task takes
-a sanitized library, and an access out of bounds gets its line.
+"""./lab check --sanitize with the compiler's own AddressSanitizer: the runner of a task takes a
+sanitized library, and an access out of bounds gets its line.
 
 FLASH_BUILD names the build folder (ctest sets it); without it there is nothing to run.
 """
@@ -43,11 +43,11 @@ class Sanitized(Test):
                                      f"-L{BUILD / 'lib'}", "-lflash_common"]
         subprocess.run(words, check=True, cwd=BUILD)
         config = SimpleNamespace(asan=json.loads((BUILD / "config.json").read_text())["asan"])
-        how = running.Settings("solution", library_path=str(folder), quiet=True,
-                               environment=Backends(config, sanitize=True).environment())
+        how = running.Settings("solution", folder=folder, quiet=True,
+                               variables=Backends(config, sanitize=True).environment())
         self.patch(build, binary=lambda target: BUILD / "bin" / target)
         task = manifest.select_one(manifest.load_parts(), "fused_cpu", "check")
-        return grading.run_task(task, how, CPU, cases)
+        return grading.run_task(task, how, [CPU], cases)
 
     def test_a_right_program_passes_and_a_wrong_one_gets_its_line(self):
         source = (paths.ROOT / "part1_softmax_matmul/solution/fused_cpu.cpp").read_text()

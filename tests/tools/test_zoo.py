@@ -82,11 +82,11 @@ class WithSmallNumbers(Test):
     def explanation(self, name: str) -> str:
         member, = (one for one in zoo.load(TASKS) if (one.kind, one.id) == ("wrong", name))
         backend = zoo.HERE.to_build(member.task)[0]
-        if not build.binary(member.task.target("solution", backend)).is_file():
-            self.skipTest(f"the tests of {member.task.name} are not built")
+        if not build.binary(running.judge_of(member.task)).is_file():
+            self.skipTest(f"the judge of {member.task.name} is not built")
         place = zoo.compile_member(member, backend, libraries.load(paths.BUILD))
-        how = running.Settings("solution", explain=True, library_path=str(place), quiet=True)
-        return grading.run_task(member.task, how, backend, [member.case]).cases[0].explanation
+        how = running.Settings("solution", explain=True, folder=place, quiet=True)
+        return grading.run_task(member.task, how, [backend], [member.case]).cases[0].explanation
 
     @unittest.skipUnless(FORWARD.path("solution").is_file(), "there are no solutions here")
     def test_what_is_shown(self):

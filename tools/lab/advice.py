@@ -61,13 +61,6 @@ def _fix(result: TaskResult, seed: int, backends: Backends, case: str | None) ->
                        "correct what the error names")
         return f"Next: {correct}, then ./lab check {task.name}{option}"
     failed = result.failures[0]
-    if not failed.name and backends.sanitizes(task):
-        without = option.replace(" --sanitize", "")
-        return ("Next: AddressSanitizer does not start on this machine, so check without it: "
-                f"./lab check {task.name}{without}")
-    if not failed.name:
-        target = task.target(result.implementation, failed.backend)
-        return f"Next: run build/default/bin/{target} by itself and see how it starts"
     # The checks often name the line where a wrong result only names the element.
     unchecked = (failed.backend == EMULATED and failed.status in (outcomes.WRONG, outcomes.CRASHED)
                  and backends.has_checks(task))

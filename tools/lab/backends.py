@@ -1,14 +1,13 @@
 """Where CUDA tasks run: on a GPU, or emulated on the CPU (emulator), with its checks or without.
 
-Each backend of a task is a test binary of its own. The checked one finds data races, reads of
-memory that nobody wrote and accesses out of bounds, and is slower; cases that need its checks run
-only there.
+Each backend of a task is a library of its own. The checked one finds data races, reads of memory
+that nobody wrote and accesses out of bounds, and is slower; cases that need its checks run only
+there.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lab import paths
 from lab.build import Config
 from lab.errors import LabError
 from lab.manifest import Task
@@ -39,12 +38,10 @@ class Backends:
         return self.sanitize and not task.is_cuda
 
     def environment(self) -> dict[str, str]:
-        """With which the test program of a task in C++ takes its library with AddressSanitizer."""
+        """Of the runner of a library with AddressSanitizer."""
         if not self.sanitize:
             return {}
-        return {"LD_PRELOAD": self.config.asan,
-                "LD_LIBRARY_PATH": str(paths.BUILD / "lib/sanitized"),
-                "ASAN_OPTIONS": "abort_on_error=1:detect_leaks=0",
+        return {"LD_PRELOAD": self.config.asan, "ASAN_OPTIONS": "abort_on_error=1:detect_leaks=0",
                 "UBSAN_OPTIONS": "abort_on_error=1:print_stacktrace=0"}
 
     def to_build(self, task: Task) -> list[str]:

@@ -56,9 +56,9 @@ class Task:
         return f"{self.folder.name}/{implementation}/{self.file}"
 
     def target(self, implementation: str = "skeleton", backend: str = "") -> str:
-        """The CMake target of the task's test binary, which has the same name."""
+        """The CMake target of the task's library for a backend, which has the same name."""
         suffix = f"_{backend}" if backend in ("emulated", "checked") else ""
-        return f"{self.part}_{self.name}_{implementation}{suffix}_tests"
+        return f"{self.part}_{self.name}_{implementation}{suffix}"
 
     def library(self, implementation: str = "skeleton") -> str:
         return f"{self.part}_{self.name}_{implementation}"

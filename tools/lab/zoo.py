@@ -165,10 +165,6 @@ def pairs(members: Sequence[Member], count: int) -> list[Member]:
 # ---- compiling and running ----------------------------------------------------------------------
 
 
-def _library(task: Task, backend: str) -> str:
-    return task.target("solution", backend).removesuffix("_tests")
-
-
 def can_run(member: Member, known: libraries.Known) -> bool:
     return all((member.task.path("solution"), backend) in known
                for backend in HERE.to_build(member.task))
@@ -181,7 +177,7 @@ def compile_member(member: Member, backend: str, known: libraries.Known) -> Path
     place.mkdir(parents=True, exist_ok=True)
     source = place / member.task.path().name
     source.write_text(member.source(), encoding="utf-8")
-    made = place / f"lib{_library(member.task, backend)}.so"
+    made = running.library(member.task, "solution", backend, place)
     for step in ([*library.command(), "-Wno-error", "-c", source, "-o", place / "member.o"],
                  [library.linker, "-shared", f"-Wl,-soname,{made.name}", *library.link, "-o", made,
                   place / "member.o"]):
@@ -202,7 +198,7 @@ def run(member: Member, known: libraries.Known) -> Seen:
     except LabError as error:
         seen.problems.append(str(error))
         return seen
-    how = running.Settings("solution", timeout=TIMEOUT, library_path=str(place), quiet=True)
+    how = running.Settings("solution", timeout=TIMEOUT, folder=place, quiet=True)
     seen.result = grading.grade_task(member.task, how, HERE,
                                      grading.TaskBuild(build.BuildResult(True, "", "")))
     seen.problems = list(problems(seen))

@@ -57,11 +57,6 @@ Verdict gives_the_same_bits(const AttentionCase& problem, std::uint64_t seed, Ru
                                   " differs."};
 }
 
-// Whether far_apart.hpp has memory for kernels: the emulator without checks takes it.
-inline bool has_sparse_memory() {
-  return device::is_emulated() && in_process() && backend() != std::string("checked");
-}
-
 // What a kernel has to move of one tensor since device::reset_traffic(). Only the emulator's checks
 // count.
 struct ExpectedTraffic {

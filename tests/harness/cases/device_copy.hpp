@@ -2,7 +2,6 @@
 #pragma once
 
 #include "common/cuda/device.hpp"
-#include "harness/cases/graded_case.hpp"
 #include "harness/cases/padded_tensor.hpp"
 
 namespace flash::harness {
@@ -50,10 +49,5 @@ class DeviceCopy {
   T* memory_ = nullptr;
   T* buffer_ = nullptr;
 };
-
-// A task whose cases need a device, and has no cases yet.
-inline TaskUnderTest gpu_task(const std::string& id) {
-  return {.id = id, .needs_gpu = true, .has_gpu = [] { return device::count() > 0; }, .cases = {}};
-}
 
 }  // namespace flash::harness

@@ -12,6 +12,27 @@
 
 namespace flash::harness {
 
+// What a case asks of the place where the code under test runs.
+enum class Needs {
+  kNothing,
+  kChecks,        // accesses of kernels are counted: by the emulator's checks
+  kEmulator,      // what host code asks of the device is written down
+  kSparseMemory,  // memory with holes: far_apart.hpp
+  kGpu,
+};
+
+// Whether a case can run there: "cpu" (plain C++), "gpu", "emulated" or "checked".
+inline bool can_run(Needs needs, const std::string& backend) {
+  switch (needs) {
+    case Needs::kNothing: return true;
+    case Needs::kChecks: return backend == "checked";
+    case Needs::kEmulator: return backend == "emulated" || backend == "checked";
+    case Needs::kSparseMemory: return backend == "cpu" || backend == "emulated";
+    case Needs::kGpu: return backend == "gpu";
+  }
+  return false;
+}
+
 struct GradedCase {
   // Letters, digits, spaces and -_.:x/() only: it is typed in shells and Catch2's filters.
   std::string name;
@@ -20,17 +41,18 @@ struct GradedCase {
   std::string requirement;
   // NotYetImplemented passes through: "not started".
   std::function<Verdict(std::uint64_t seed)> run;
-  // Asks the emulator's checks (emulator), and is run by the "checked" backend only.
-  bool needs_checks = false;
+  // A case that needs the checks is listed everywhere; others only where they can run.
+  Needs needs = Needs::kNothing;
   // Beyond the task: shown on the card, worth no points, and no failure where it is not met.
   bool challenge = false;
+  bool is_hidden = false;  // of grading/hidden/: its name begins with "hidden: "
 };
 
 struct TaskUnderTest {
-  std::string id;          // as in tasks.toml, "part1.fused_cpu"
-  bool needs_gpu = false;  // its cases are skipped where there is no GPU
-  std::function<bool()> has_gpu = [] { return false; };
-  std::vector<GradedCase> cases;
+  std::string id;  // as in tasks.toml, "part1.fused_cpu"
+  bool is_cuda = false;
+  std::string other_task = {};  // of the same author, whose function some cases call, too
+  std::vector<GradedCase> cases = {};
 };
 
 // What is wrong, or "" when nothing is.
@@ -43,19 +65,10 @@ inline Verdict first_failure(std::initializer_list<Verdict> verdicts) {
   return {true, ""};
 }
 
-// Each test binary defines this once.
-TaskUnderTest task_under_test();
+// Of a judge: flash_judge() in cmake/FlashTargets.cmake.
+std::vector<TaskUnderTest> tasks();
 
-// Cases that only an instructor's judge has (grading/hidden/); none elsewhere.
+// Of a file in grading/hidden/.
 std::vector<GradedCase> hidden_cases();
-
-// Which library this binary is linked with: "skeleton" or "solution"; and, of the same file,
-// compiled for "cpu" (plain C++), "gpu", "emulated" or "checked".
-const char* implementation();
-const char* backend();
-
-// Whether the code under test runs in this process. A judge's runs in another, and all that lies
-// between the elements of a tensor is copied there.
-inline bool in_process() { return implementation() != std::string("submission"); }
 
 }  // namespace flash::harness

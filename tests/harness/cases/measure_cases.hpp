@@ -250,6 +250,8 @@ Verdict judge_rows(const std::vector<Planned<Part>>& list, Ask ask = Ask::kAll) 
     rows = measure_all(configurations);
   } catch (const NotYetImplemented&) {
     throw;
+  } catch (const KernelError&) {  // the end of its process
+    throw;
   } catch (const std::exception& error) {
     return {false, std::string("measure_all() threw '") + error.what() + "' when " +
                        std::to_string(ran.size()) + " of " + std::to_string(list.size()) +

@@ -17,6 +17,7 @@
 #include "harness/cases/attention_data.hpp"
 #include "harness/diagnosis/diagnosis.hpp"
 #include "harness/cases/padded_tensor.hpp"
+#include "harness/cases/surroundings.hpp"
 
 namespace flash::harness {
 
@@ -27,8 +28,12 @@ class InPlace {
  public:
   InPlace(BasicPaddedTensor<T, Rank>& host, Index /*shift*/) : host_(host) {
     host_.forbid_ends(true);
+    note_memory(host_.buffer().data(), sizeof(T) * host_.buffer().size());
   }
-  ~InPlace() { copy_back(); }
+  ~InPlace() {
+    copy_back();
+    forget_memory(host_.buffer().data());
+  }
   InPlace(const InPlace&) = delete;
   InPlace& operator=(const InPlace&) = delete;
 

@@ -76,7 +76,7 @@ class Matching {
     Index row;
   };
 
-  const Row& truth(const Place& at) {
+  const StepRow& truth(const Place& at) {
     auto [found, is_new] = truths_.try_emplace({at.output, at.row});
     if (is_new) found->second = truth_->row(found_[at.output].output, at.row);
     return found->second;
@@ -86,30 +86,30 @@ class Matching {
     const Found& found = found_[at.output];
     return found.got[at.row * found.columns + static_cast<Index>(c)];
   }
-  bool near(const Place& at, std::size_t c, const Row& want, double slack) const {
+  bool near(const Place& at, std::size_t c, const StepRow& want, double slack) const {
     return is_near(got(at, c), want, c, slack * found_[at.output].bound);
   }
 
   // Infinite where one of the two is not finite, 0 where both are not.
-  double squared_distance(const Place& at, std::size_t c, const Row& to) const {
+  double squared_distance(const Place& at, std::size_t c, const StepRow& to) const {
     const double value = got(at, c), want = to.value[c];
     if (std::isfinite(value) != std::isfinite(want)) return kInfinity;
     return std::isfinite(value) ? (value - want) * (value - want) : 0;
   }
 
   bool is_right(const Place& at) {
-    const Row& want = truth(at);
+    const StepRow& want = truth(at);
     for (std::size_t c = 0; c < want.value.size(); ++c)
       if (!near(at, c, want, 1)) return false;
     return true;
   }
 
   // What the output holds after the call.
-  Row row_of(Pass& pass, const Steps& steps, const Blocks& blocks, const Place& at) {
+  StepRow row_of(Pass& pass, const Steps& steps, const Blocks& blocks, const Place& at) {
     const Output output = found_[at.output].output;
-    Row row = pass.row(output, at.row);
+    StepRow row = pass.row(output, at.row);
     if (!steps.write) return row;
-    const std::function<const Row&(Index)> right = [&](Index other) -> const Row& {
+    const std::function<const StepRow&(Index)> right = [&](Index other) -> const StepRow& {
       return truth({at.output, other});
     };
     steps.write({output, at.row, given_.shape, blocks, fill_, right}, row);
@@ -124,13 +124,13 @@ class Matching {
     double left = 0, before = 0;  // squares of the distances to it and to what is right
     for (const std::vector<Place>* places : {&wrong_, &right_})
       for (const Place& at : *places) {
-        const Row row = row_of(*pass, steps, blocks, at);
+        const StepRow row = row_of(*pass, steps, blocks, at);
         if (!row.reliable) continue;
         compared += places == &wrong_;
-        const Row& right = truth(at);
+        const StepRow& right = truth(at);
         for (std::size_t c = 0; c < row.value.size(); ++c) {
           if (!near(at, c, row, kSlack)) return false;
-          if (places == &right_ || row.magnitude[c] == Row::kUnknown) continue;
+          if (places == &right_ || row.magnitude[c] == StepRow::kUnknown) continue;
           left += squared_distance(at, c, row);
           before += squared_distance(at, c, right);
         }
@@ -147,7 +147,7 @@ class Matching {
     double larger = 0, smaller = 0;
     for (const std::vector<Place>* places : {&wrong_, &right_})
       for (const Place& at : *places) {
-        const Row& want = truth(at);
+        const StepRow& want = truth(at);
         for (std::size_t c = 0; c < want.value.size(); ++c) {
           if (!near(at, c, want, 0x1p29)) return false;
           (std::fabs(got(at, c)) > std::fabs(want.value[c]) ? larger : smaller) +=
@@ -169,7 +169,7 @@ class Matching {
   Scores scores_;
   const Steps right_steps_;
   std::unique_ptr<Pass> truth_;
-  std::map<std::pair<std::size_t, Index>, Row> truths_;
+  std::map<std::pair<std::size_t, Index>, StepRow> truths_;
 };
 
 std::string joined(const std::vector<std::string>& parts, const std::string& between) {

@@ -172,7 +172,7 @@ void add_heads_and_batches(List& list, Index batch, Index heads, const std::stri
 // Rows keep what they held before where `is_left` says so.
 Change not_written(const std::function<bool(const Written&)>& is_left) {
   return [=](Steps& steps) {
-    steps.write = [is_left, own = steps.write](const Written& at, Row& row) {
+    steps.write = [is_left, own = steps.write](const Written& at, StepRow& row) {
       if (own) own(at, row);
       if (!is_left(at)) return;
       row.value.assign(row.value.size(), at.fill);
@@ -233,7 +233,7 @@ void add_old_contents(List& list, const std::vector<Found>& outputs) {
              "the result is added to what " + x +
                  " held before the call, which can be anything: set it to 0 first, or write the "
                  "result instead of adding it",
-             &Steps::write, [is_one](const Written& at, Row& row) {
+             &Steps::write, [is_one](const Written& at, StepRow& row) {
                for (std::size_t c = 0; is_one(at) && c < row.value.size(); ++c)
                  row.value[c] += at.fill, row.magnitude[c] += std::fabs(at.fill);
              });
@@ -242,13 +242,13 @@ void add_old_contents(List& list, const std::vector<Found>& outputs) {
 }
 
 // A row whose elements are right, and lie where others belong.
-Row moved(const Misplaced& misplaced, const Written& at, Index columns) {
-  Row row{std::vector<double>(columns, at.fill), std::vector<double>(columns, 1)};
+StepRow moved(const Misplaced& misplaced, const Written& at, Index columns) {
+  StepRow row{std::vector<double>(columns, at.fill), std::vector<double>(columns, 1)};
   for (Index c = 0; c < columns; ++c) {
     const Index source = misplaced.source[at.row * columns + c];
     row.reliable &= source != Misplaced::kSeveral;
     if (source < 0) continue;
-    const Row& of = at.right(source / columns);
+    const StepRow& of = at.right(source / columns);
     row.value[c] = of.value[source % columns], row.magnitude[c] = of.magnitude[source % columns];
   }
   return row;
@@ -276,7 +276,7 @@ void add_strides(List& list,
     }
   for (const Misplaced& one : written)
     add(kAlone, one.name, "written", one.other,
-        {replace(&Steps::write, [&one](const Written& at, Row& row) {
+        {replace(&Steps::write, [&one](const Written& at, StepRow& row) {
           if (at.output == one.output) row = moved(one, at, static_cast<Index>(row.value.size()));
         })});
 }
@@ -516,7 +516,7 @@ void add_lse(List& list) {
                        double (*lse)(double m, double log_l, double scale)) {
     list.add(name, text, &Steps::lse, [lse](double m, double l, double scale) {
       // What log(0) becomes is another mistake's.
-      return Sized(lse(m, std::log(l), scale), l == 0 ? Row::kUnknown : 1);
+      return Sized(lse(m, std::log(l), scale), l == 0 ? StepRow::kUnknown : 1);
     });
   };
   add("lse without log(l)", "lse is the maximum m alone; it must be m + log(l)",

@@ -63,9 +63,9 @@ struct Found {
 };
 
 // `bound`: beside the magnitude.
-inline bool is_near(double got, const Row& want, std::size_t column, double bound) {
+inline bool is_near(double got, const StepRow& want, std::size_t column, double bound) {
   const double value = want.value[column], magnitude = want.magnitude[column];
-  if (magnitude == Row::kUnknown) return true;
+  if (magnitude == StepRow::kUnknown) return true;
   if (std::isnan(value)) return std::isnan(got);
   if (std::isinf(value)) return got == value;
   return std::fabs(got - value) <= bound * magnitude + 1e-37;

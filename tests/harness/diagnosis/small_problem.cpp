@@ -125,7 +125,7 @@ std::optional<Place> first_difference(const Seen& seen) {
   if (!kForward) std::reverse(order.begin(), order.end());
   for (const Found& found : order)
     for (Index row = 0; row < found.rows; ++row) {
-      const Row want = right.pass.row(found.output, row);
+      const StepRow want = right.pass.row(found.output, row);
       for (Index c = 0; c < found.columns; ++c)
         if (!is_near(found.got[row * found.columns + c], want, c, kSlack * found.bound))
           return Place{found, row, c, want.value};

@@ -4,12 +4,14 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 
 #include <algorithm>
+#include <random>
 #include <stdexcept>
+#include <string>
 
 #include "common/error.hpp"
+#include "harness/cases/surroundings.hpp"
 #include "harness/judge/ended.hpp"
 
 namespace flash::grading {
@@ -17,6 +19,7 @@ namespace {
 
 constexpr std::size_t kGuard = 4096;  // bytes before and behind each tensor
 constexpr std::size_t kPage = 4096;
+constexpr std::size_t kFar = std::size_t{1} << 30;
 constexpr std::size_t kAllocation = 256;  // what an allocation of device memory is aligned to
 
 const unsigned char *hidden_begin = nullptr, *hidden_end = nullptr;
@@ -26,12 +29,16 @@ bool is_hidden(const Argument& of) {
   return hidden_begin != nullptr && data < hidden_end && data + span_of(of) > hidden_begin;
 }
 
+// Whether what lies between its two batches is too much to be copied.
+bool is_far(const Argument& of) {
+  return of.shape[0] == 2 && static_cast<std::size_t>(of.strides[0]) * of.element > kFar;
+}
+
 }  // namespace
 
 std::uint64_t random_bits() {
-  std::uint64_t bits;
-  if (getrandom(&bits, sizeof bits, 0) != sizeof bits) broken("getrandom");
-  return bits;
+  std::random_device source;
+  return std::uint64_t{source()} << 32 | source();
 }
 
 void hide_from_runner(const void* begin, const void* end) {
@@ -39,12 +46,19 @@ void hide_from_runner(const void* begin, const void* end) {
   hidden_end = static_cast<const unsigned char*>(end);
 }
 
-Shared::Shared(std::size_t bytes)
-    : bytes_((bytes + kPage - 1) / kPage * kPage),
-      fd_(memfd_create("call", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
+Shared::Shared(std::size_t bytes) : bytes_((bytes + kPage - 1) / kPage * kPage) {
+#ifdef __linux__
+  fd_ = Descriptor(memfd_create("call", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (fd_.get() < 0 || ftruncate(fd_.get(), static_cast<off_t>(bytes_)) != 0) broken("memfd");
   if (fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
     broken("sealing");
+#else
+  static int count = 0;
+  const std::string name = "/flash-" + std::to_string(getpid()) + "-" + std::to_string(count++);
+  fd_ = Descriptor(shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600));
+  shm_unlink(name.c_str());
+  if (fd_.get() < 0 || ftruncate(fd_.get(), static_cast<off_t>(bytes_)) != 0) broken("shm_open");
+#endif
   data_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
   if (data_ == MAP_FAILED) broken("mmap");
 }
@@ -73,13 +87,33 @@ std::size_t span_of(const Argument& of) {
 }
 
 Layout::Layout(const Call& call) : placed(call.arguments.size()), there(call.arguments.size()) {
+  strides.resize(placed.size()), around.resize(placed.size()), around_at.resize(placed.size());
   bytes = kGuard;
   int last = -1;
+  std::vector<std::size_t> far;
   for (std::size_t n = 0; n < call.arguments.size(); ++n) {
-    if (is_hidden(call.arguments[n]))
+    const Argument& of = call.arguments[n];
+    std::copy(of.strides, of.strides + 4, strides[n].begin());
+    if (is_hidden(of)) {
       last = static_cast<int>(n);
-    else
-      place(call.arguments[n], n, span_of(call.arguments[n]), true, call.on_device);
+    } else if (is_far(of)) {
+      const std::size_t bytes_apart = static_cast<std::size_t>(of.strides[0]) * of.element;
+      if (apart != 0 && apart != bytes_apart)
+        throw std::logic_error("the judge: batches of one call lie differently far apart");
+      apart = bytes_apart;
+      Argument first = of;
+      first.shape[0] = 1;
+      place(of, n, span_of(first), true, call.on_device);
+      far.push_back(n);
+    } else {
+      place(of, n, span_of(of), true, call.on_device);
+    }
+  }
+  if (apart != 0) {
+    const std::size_t half = (bytes + kPage - 1) / kPage * kPage;
+    bytes = 2 * half;
+    for (const std::size_t n : far)
+      strides[n][0] = static_cast<std::int64_t>(half / placed[n].element);
   }
   if (last < 0) return;
   // So that the first hidden byte begins a page.
@@ -93,17 +127,28 @@ Layout::Layout(const Call& call) : placed(call.arguments.size()), there(call.arg
 
 void Layout::place(const Argument& of, std::size_t n, std::size_t length, bool guarded,
                    bool on_device) {
+  auto* const data = static_cast<unsigned char*>(of.data);
+  std::size_t before = 0, after = 0;
+  if (const auto memory = guarded && apart == 0 ? harness::memory_around(data) : std::nullopt) {
+    around[n] = *memory;
+    before = static_cast<std::size_t>(data - memory->first);
+    after = memory->second - before - length;
+  }
   if (on_device) {  // an allocation of its own, in which the tensor is aligned as it is here
     placed[n].begin = bytes = (bytes + kAllocation - 1) / kAllocation * kAllocation;
-    bytes += kGuard + reinterpret_cast<std::uintptr_t>(of.data) % kAllocation;
-    placed[n].bytes = bytes - placed[n].begin + length + kGuard;
+    bytes += kGuard + before;
+    if (before == 0) bytes += reinterpret_cast<std::uintptr_t>(data) % kAllocation;
+    placed[n].bytes = bytes - placed[n].begin + length + after + kGuard;
+  } else if (guarded) {
+    bytes = (bytes + before + 63) / 64 * 64;
   }
   placed[n].element = of.element;
   placed[n].offset = bytes;
+  around_at[n] = bytes - before;
   std::copy(of.shape, of.shape + 4, placed[n].shape);
   std::copy(of.strides, of.strides + 4, placed[n].strides);
   there[n] = length;
-  bytes += length;
+  bytes += length + after;
   if (guarded) bytes = (bytes + kGuard + 63) / 64 * 64;
 }
 
@@ -124,11 +169,18 @@ void put_arguments(const Call& call, const Layout& layout, unsigned char* memory
   for (std::size_t n = 0; n < call.arguments.size(); ++n) {
     const Argument& of = call.arguments[n];
     if (of.output && !outputs) continue;
-    for_each_element(of, [&](std::size_t at) {
-      if (at + of.element <= layout.there[n])
-        memcpy(memory + layout.placed[n].offset + at,
-               static_cast<const unsigned char*>(of.data) + at, of.element);
-    });
+    const auto& [around, bytes] = layout.around[n];
+    if (outputs && around != nullptr) {
+      memcpy(memory + layout.around_at[n], around, bytes);
+      continue;
+    }
+    for_each_row(of, layout.strides[n].data(),
+                 [&](std::size_t from, std::size_t to, std::size_t row) {
+                   if (layout.apart == 0 && to >= layout.there[n]) return;
+                   if (layout.apart == 0) row = std::min(row, layout.there[n] - to);
+                   memcpy(memory + layout.placed[n].offset + to,
+                          static_cast<const unsigned char*>(of.data) + from, row);
+                 });
   }
 }
 
@@ -136,6 +188,9 @@ Message message_of(const Call& call, std::size_t bytes, const Layout& layout) {
   Message message{};
   message.kind = Kind::kMap;
   message.function = call.function;
+  message.library = call.library;
+  message.stream = call.stream;
+  message.apart = layout.apart;
   message.bytes = bytes + layout.behind;
   message.views = static_cast<std::uint32_t>(layout.placed.size());
   std::copy(layout.placed.begin(), layout.placed.end(), message.placed);

@@ -1,7 +1,11 @@
 // The memory of a call: where each tensor lies in it, and what surrounds it.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstring>
 #include <exception>
+#include <utility>
 #include <vector>
 
 #include "harness/judge/process.hpp"
@@ -33,13 +37,60 @@ void fill(unsigned char* data, std::size_t bytes, bool with_nan);
 
 std::size_t span_of(const Argument& of);  // bytes from the first element to behind the last
 
-// The memory of one call: each tensor between guards; one that is partly hidden comes last, and the
-// memory ends where it begins to be hidden. Bytes between two tensors are a multiple of 64.
+// use(offset in bytes, bytes) for each piece of a tensor whose elements lie side by side; the
+// offsets of two tensors of the same shape come in pairs where `strides` are the other's.
+template <class Use>
+void for_each_row(const Argument& of, const std::int64_t* other_strides, Use use) {
+  // The axes by the size of their steps, without those that make none; two that continue each other
+  // are one.
+  struct Axis {
+    std::int64_t extent, stride, other;
+  };
+  std::array<Axis, 4> axes;
+  int count = 0;
+  for (int axis = 0; axis < 4; ++axis) {
+    if (of.shape[axis] == 0) return;
+    if (of.shape[axis] > 1)
+      axes[count++] = {of.shape[axis], of.strides[axis],
+                       other_strides ? other_strides[axis] : of.strides[axis]};
+  }
+  std::sort(axes.begin(), axes.begin() + count,
+            [](const Axis& a, const Axis& b) { return a.stride > b.stride; });
+  std::int64_t row = 1;  // elements
+  while (count > 0 && axes[count - 1].stride == row && axes[count - 1].other == row)
+    row *= axes[--count].extent;
+  const std::size_t bytes = static_cast<std::size_t>(row) * of.element;
+  std::array<std::int64_t, 4> index{};
+  std::int64_t at = 0, other = 0;
+  for (;;) {
+    use(static_cast<std::size_t>(at) * of.element, static_cast<std::size_t>(other) * of.element,
+        bytes);
+    int axis = count - 1;
+    for (; axis >= 0; --axis) {
+      at += axes[axis].stride, other += axes[axis].other;
+      if (++index[axis] < axes[axis].extent) break;
+      at -= index[axis] * axes[axis].stride, other -= index[axis] * axes[axis].other;
+      index[axis] = 0;
+    }
+    if (axis < 0) return;
+  }
+}
+
+// The memory of one call: each tensor between guards, with what its case has laid around it; one
+// that is partly hidden comes last, and the memory ends where it begins to be hidden. Bytes between
+// two tensors are a multiple of 64.
+//
+// Where batches lie far apart, the second half of the memory has the second batch of each tensor:
+// the runner maps that half `apart` bytes behind the first.
 struct Layout {
-  std::vector<Placed> placed;
+  std::vector<Placed> placed;      // as the runner finds them
   std::vector<std::size_t> there;  // bytes of each tensor that are in the memory
+  std::vector<std::array<std::int64_t, 4>> strides;  // in this memory, in elements
+  std::vector<std::pair<unsigned char*, std::size_t>> around;  // what a case has laid around it
+  std::vector<std::size_t> around_at;                          // and where that begins here
   std::size_t bytes = 0;           // of the memory
-  std::size_t behind = 1 << 20;    // bytes that are mapped behind its end: a touch is a crash
+  std::size_t behind = kBehind;    // bytes that are mapped behind its end
+  std::size_t apart = 0;
 
   explicit Layout(const Call& call);
 

@@ -1,14 +1,12 @@
-// main() of every graded test binary: enters the task's cases into Catch2, runs them, and writes
-// the report.
-//
-//   BINARY [--seed N] [--report FILE] [--case NAME]... [--explain] [--list-cases]
-//          [Catch2's options]
+// main() of a judge: enters a task's cases into Catch2, runs them, and writes the report. The code
+// under test runs in runners, never here.
 #include <cctype>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <set>
@@ -20,17 +18,41 @@
 #include "harness/catch.hpp"
 #include "harness/catch_session.hpp"
 #include "harness/cases/graded_case.hpp"
+#include "harness/judge/remote.hpp"
 #include "harness/judge/report.hpp"
-#include "harness/judge/where.hpp"
 
 namespace flash::harness {
 namespace {
 
+using grading::Given;
+using grading::RunnerEnded;
+
+constexpr const char* kUsage =
+    R"(--task ID [--library FILE]... [--seed N] [--case NAME]... [--explain]
+              [--report FILE] [--list-cases [--backend NAME]] [Catch2's options] [-- RUNNER...]
+  --task ID          part1.fused_cpu
+  --library FILE     the task's library, compiled for one backend. Of two, the second is for the
+                     cases that need the emulator's checks, where the first does not have them
+  -- RUNNER...       the command that runs the first library, in place of the runner that the end
+                     of its name asks for: _emulated, _checked, none of them
+  --seed N           of the inputs
+  --case NAME        runs this case, and the others that are named
+  --needs-checks     runs those only that need the emulator's checks
+  --explain          shows failed cases with small numbers
+  --report FILE      for results as JSON lines
+  --list-cases       prints the names of the cases, those of one backend if that is named
+  --other-task       prints the task of the same author whose library the cases use, too
+  --call-seconds S   that a call may take
+  --attended         somebody looks at the runner in a terminal: it may take its time
+  --challenges-may-fail  a challenge that is not met is no failure
+)";
+
 struct Options {
+  std::string task, report, backend;
   std::uint64_t seed = 1;
-  std::string report;
-  std::vector<std::string> cases;
-  bool list = false, explain = false;
+  std::vector<std::string> cases, libraries, runner;
+  double seconds = 0;
+  bool list = false, other_task = false, needs_checks = false, explain = false, attended = false, challenges_may_fail = false;
   std::vector<char*> rest;  // for Catch2
 };
 
@@ -52,12 +74,31 @@ Options parse(int argc, char** argv) {
     };
     if (option == "--seed") {
       options.seed = parsed_seed(value());
+    } else if (option == "--task") {
+      options.task = value();
+    } else if (option == "--library") {
+      options.libraries.push_back(value());
+    } else if (option == "--") {
+      options.runner.assign(argv + i + 1, argv + argc);
+      break;
+    } else if (option == "--backend") {
+      options.backend = value();
     } else if (option == "--report") {
       options.report = value();
     } else if (option == "--case") {
       options.cases.push_back(value());
+    } else if (option == "--call-seconds") {
+      options.seconds = std::atof(value().c_str());
+    } else if (option == "--other-task") {
+      options.other_task = true;
+    } else if (option == "--needs-checks") {
+      options.needs_checks = true;
     } else if (option == "--explain") {
       options.explain = true;
+    } else if (option == "--attended") {
+      options.attended = true;
+    } else if (option == "--challenges-may-fail") {
+      options.challenges_may_fail = true;
     } else if (option == "--list-cases") {
       options.list = true;
     } else {
@@ -67,9 +108,90 @@ Options parse(int argc, char** argv) {
   return options;
 }
 
+TaskUnderTest task_called(const std::string& id) {
+  std::string known;
+  for (TaskUnderTest& task : tasks()) {
+    if (task.id == id) return task;
+    known += (known.empty() ? "" : ", ") + task.id;
+  }
+  throw ArgumentError("--task is '" + id + "'; it must be one of " + known);
+}
+
+// ---- Libraries and runners ----------------------------------------------------------------------
+
+// Where the code under test runs: a library with its runner.
+struct Place {
+  Given given;
+  std::string backend;
+  bool has_device = true;
+};
+
+// The library of another task of the same author, for the cases in which two tasks work together;
+// beside it or in the build; "" where there is none.
+std::string library_of_other_task(const std::string& library, const std::string& program,
+                                  const TaskUnderTest& task) {
+  if (task.other_task.empty()) return "";
+  const auto named = [](std::string id) {
+    id.replace(id.find('.'), 1, "_");
+    return "lib" + id + "_";
+  };
+  const std::filesystem::path path(library);
+  std::string name = path.filename().string();
+  if (!name.starts_with(named(task.id))) return "";
+  name.replace(0, named(task.id).size(), named(task.other_task));
+  const auto build = std::filesystem::path(program).parent_path().parent_path();
+  for (const auto& folder : {path.parent_path(), build / "lib"})
+    if (std::filesystem::exists(folder / name)) return (folder / name).string();
+  return "";
+}
+
+// The runner of this build.
+std::vector<std::string> usual_runner(const std::string& library, const std::string& program,
+                                      const TaskUnderTest& task) {
+  std::string name = std::filesystem::path(library).stem().string();
+  const auto is_for = [&](const char* backend) { return name.ends_with(backend); };
+  const char* const kind = is_for("_emulated")  ? "flash_runner_emulated"
+                           : is_for("_checked") ? "flash_runner_checked"
+                           : task.is_cuda       ? "flash_runner_gpu"
+                                                : "flash_runner";
+  std::vector<std::string> words{(std::filesystem::path(program).parent_path() / kind).string(),
+                                 std::filesystem::absolute(library).string()};
+  if (const std::string other = library_of_other_task(library, program, task); !other.empty())
+    words.push_back(std::filesystem::absolute(other).string());
+  return words;
+}
+
+std::vector<Place> places_of(const Options& options, const std::string& program,
+                             const TaskUnderTest& task) {
+  std::vector<Place> places;
+  if (options.libraries.empty()) throw ArgumentError("--library names no library");
+  for (std::size_t n = 0; n < options.libraries.size(); ++n) {
+    const std::string& library = options.libraries[n];
+    Given given{.command = {.is_attended = options.attended}, .library = library};
+    given.command.words = n == 0 && !options.runner.empty() ? options.runner
+                                                            : usual_runner(library, program, task);
+    if (!std::filesystem::exists(library))
+      throw ArgumentError("--library is '" + library + "', and there is no such file");
+    grading::begin_case(given, {options.seconds});
+    places.push_back({given, grading::facts().backend, grading::facts().has_device});
+  }
+  return places;
+}
+
+// The cases that can be run with the first of these backends, and those that need the checks; of
+// all backends where none is named, each name once.
+TaskUnderTest for_backends(TaskUnderTest task, const std::vector<std::string>& backends) {
+  std::set<std::string> seen;
+  std::erase_if(task.cases, [&](const GradedCase& graded) {
+    if (backends.empty()) return !seen.insert(graded.name).second;
+    return graded.needs != Needs::kChecks && !can_run(graded.needs, backends[0]);
+  });
+  return task;
+}
+
 void check_cases(const TaskUnderTest& task, const Options& options) {
   for (const std::string& name : options.cases) {
-    bool known = false;
+    bool known = options.needs_checks;
     for (const GradedCase& graded : task.cases) known |= graded.name == name;
     if (!known)
       throw ArgumentError("--case is '" + name + "'; " + task.id +
@@ -79,9 +201,9 @@ void check_cases(const TaskUnderTest& task, const Options& options) {
   for (const GradedCase& graded : task.cases) {
     if (!names.insert(graded.name).second)
       throw ArgumentError("two cases are called '" + graded.name + "'; each needs its own name");
-    if (graded.needs_checks != (graded.name.rfind("checks: ", 0) == 0))
+    if (graded.is_hidden != graded.name.starts_with("hidden: "))
       throw ArgumentError("a case is called '" + graded.name +
-                          "'; a name begins with 'checks: ' when the case needs them");
+                          "'; those of grading/hidden/ begin with 'hidden: ', and no others");
     for (const char c : graded.name)
       if (!std::isalnum(static_cast<unsigned char>(c)) &&
           std::string(" -_.:/()").find(c) == std::string::npos)
@@ -90,36 +212,47 @@ void check_cases(const TaskUnderTest& task, const Options& options) {
   }
 }
 
+// ---- Running ------------------------------------------------------------------------------------
+
 // Runs the cases one by one, as Catch2 calls for them.
-class Runner {
+class Run {
  public:
-  Runner(const TaskUnderTest& task, const Options& options)
-      : task_(task), seed_(options.seed), explains_(options.explain), report_(options.report) {
-    report_.begin(task_, seed_);
-    report_places_to(options.report);
+  Run(const TaskUnderTest& task, const std::vector<Place>& places, const Options& options)
+      : task_(task), places_(places), options_(options), report_(options.report) {
+    report_.begin(task_, options.seed);
   }
 
   void run(const GradedCase& graded) {
     report_.event("start", {{"case", graded.name}});
     const auto start = std::chrono::steady_clock::now();
     Status status = Status::kError;
-    std::string message;
+    std::string message, output;
     Verdict verdict;
+    const Place* place = nullptr;
+    for (const Place& one : places_)
+      if (place == nullptr && can_run(graded.needs, one.backend)) place = &one;
     try {
-      if (task_.needs_gpu && !task_.has_gpu()) {
+      if (place == nullptr) {
+        status = Status::kNeedsChecks;
+        message = "asks the emulator's checks, which this library is not compiled for";
+      } else if (!place->has_device) {
         status = Status::kNeedsGpu;
         message = "needs a GPU, and there is none here";
-      } else if (graded.needs_checks && backend() != std::string("checked")) {
-        status = Status::kNeedsChecks;
-        message = "asks the emulator's checks, which this build is not linked with";
       } else {
-        report_crashes();
-        verdict = graded.run(seed_);
+        grading::begin_case(place->given, {options_.seconds});
+        verdict = graded.run(options_.seed);
+        if (verdict.pass)
+          if (const std::string more = grading::complaint(); !more.empty()) verdict = {false, more};
         status = verdict.pass ? Status::kPassed : Status::kFailed;
         message = verdict.text;
       }
     } catch (const NotYetImplemented& error) {
       status = Status::kNotStarted;
+      message = error.what();
+    } catch (const RunnerEnded& error) {
+      status = error.how == RunnerEnded::How::kCrashed    ? Status::kCrashed
+               : error.how == RunnerEnded::How::kTimedOut ? Status::kTimedOut
+                                                          : Status::kNotRun;
       message = error.what();
     } catch (const KernelError& error) {  // what the emulator found, in words of its own
       status = Status::kFailed;
@@ -130,14 +263,14 @@ class Runner {
       message = "it threw something that is not a std::exception";
     }
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    report_.end(graded.name, status, message, seconds.count());
+    if (place != nullptr && place->has_device) output = grading::take_output();
+    report_.end(graded.name, status, message, output, place ? place->backend : "checked",
+                seconds.count());
+    if (options_.report.empty()) std::cout << output;
     if (status == Status::kFailed) message = diagnosed(graded.name, verdict, message);
 
     INFO(message);
-    // A reference solution has to meet its own challenges. A student need not: to ctest one that is
-    // not met is not started.
-    if (graded.challenge && status == Status::kFailed &&
-        implementation() == std::string("skeleton"))
+    if (graded.challenge && status == Status::kFailed && options_.challenges_may_fail)
       status = Status::kNotStarted;
     ++counts_[static_cast<int>(status)];
     if (status == Status::kNotStarted || status == Status::kNeedsGpu ||
@@ -151,10 +284,13 @@ class Runner {
 
   // Says how the run ended, in the words that ctest looks for.
   void finish() {
+    grading::end_runners();
     report_.event("complete");
     const auto count = [&](Status status) { return counts_[static_cast<int>(status)]; };
     const char* verdict = "verdict:failed";  // nothing ran, or something is wrong
-    if (count(Status::kFailed) + count(Status::kError) == 0) {
+    if (count(Status::kFailed) + count(Status::kError) + count(Status::kCrashed) +
+            count(Status::kTimedOut) + count(Status::kNotRun) ==
+        0) {
       if (count(Status::kNotStarted) > 0) {
         verdict = "verdict:not-started";
       } else if (count(Status::kNeedsGpu) > 0) {
@@ -171,6 +307,7 @@ class Runner {
  private:
   // `message` beneath what the diagnosis says.
   std::string diagnosed(const std::string& name, const Verdict& verdict, std::string message) {
+    grading::calls_are_for_a_diagnosis();
     try {
       const Diagnosis diagnosis = verdict.diagnose ? verdict.diagnose() : Diagnosis{};
       if (!diagnosis.text.empty()) {
@@ -179,7 +316,7 @@ class Runner {
                                     {"text", diagnosis.text}});
         message = diagnosis.text + "\n" + message;
       }
-      if (explains_ && verdict.explain) {
+      if (options_.explain && verdict.explain) {
         const std::string text = verdict.explain();
         report_.event("explanation", {{"case", name}, {"text", text}});
         message += "\n" + text;
@@ -190,56 +327,70 @@ class Runner {
   }
 
   const TaskUnderTest& task_;
-  std::uint64_t seed_;
-  bool explains_;
+  const std::vector<Place>& places_;
+  const Options& options_;
   Report report_;
-  int counts_[6] = {};
+  int counts_[9] = {};
 };
 
 // Catch2's handle on one graded case.
 class Invoker : public Catch::ITestInvoker {
  public:
-  Invoker(Runner& runner, const GradedCase& graded) : runner_(runner), graded_(graded) {}
-  void invoke() const override { runner_.run(graded_); }
+  Invoker(Run& run, const GradedCase& graded) : run_(run), graded_(graded) {}
+  void invoke() const override { run_.run(graded_); }
 
  private:
-  Runner& runner_;
+  Run& run_;
   const GradedCase& graded_;
 };
 
-void enter_into_catch2(Runner& runner, const TaskUnderTest& task) {
+void enter_into_catch2(Run& run, const TaskUnderTest& task) {
   for (const GradedCase& graded : task.cases) {
     const Catch::SourceLineInfo line(__FILE__, static_cast<std::size_t>(__LINE__));
 #if CATCH_VERSION_MAJOR >= 3
-    Catch::AutoReg(Catch::Detail::unique_ptr<Catch::ITestInvoker>(new Invoker(runner, graded)),
-                   line, "", Catch::NameAndTags(graded.name, "[graded]"));
+    Catch::AutoReg(Catch::Detail::unique_ptr<Catch::ITestInvoker>(new Invoker(run, graded)), line,
+                   "", Catch::NameAndTags(graded.name, "[graded]"));
 #else
-    Catch::AutoReg(new Invoker(runner, graded), line, "",
-                   Catch::NameAndTags(graded.name, "[graded]"));
+    Catch::AutoReg(new Invoker(run, graded), line, "", Catch::NameAndTags(graded.name, "[graded]"));
 #endif
   }
 }
 
 int run(int argc, char** argv) {
   Options options = parse(argc, argv);
-  TaskUnderTest task = task_under_test();
-  for (GradedCase& hidden : hidden_cases()) {
-    if (!hidden.name.starts_with("hidden: ") && !hidden.name.starts_with("checks: hidden: "))
-      throw Error("the hidden case '" + hidden.name +
-                  "' must have a name that begins with "
-                  "'hidden: ' or 'checks: hidden: '");
-    task.cases.push_back(std::move(hidden));
+  bool only_lists = options.list;
+  for (const char* argument : options.rest) {
+    const std::string word = argument;
+    only_lists |= word.rfind("--list", 0) == 0;
+    if (word == "--help") std::cout << argv[0] << " " << kUsage;
+    if (word == "--help") return EXIT_SUCCESS;
   }
-  check_cases(task, options);
-  if (options.list) {
-    for (const GradedCase& graded : task.cases) std::cout << graded.name << "\n";
+  TaskUnderTest task = task_called(options.task);
+  if (options.other_task) {
+    std::cout << task.other_task << std::endl;
     return EXIT_SUCCESS;
   }
-
   // Emulated threads take their turns in an order that the seed decides, unless somebody chose one:
   // a missing barrier then shows for some seeds even where the results are all that is checked.
   if (options.seed != 1)
     setenv("FLASH_SIMT_SCHEDULE", ("random:" + std::to_string(options.seed)).c_str(), 0);
+
+  std::vector<Place> places;
+  std::vector<std::string> backends;
+  if (only_lists) {
+    if (!options.backend.empty()) backends.push_back(options.backend);
+  } else {
+    places = places_of(options, argv[0], task);
+    for (const Place& place : places) backends.push_back(place.backend);
+  }
+  task = for_backends(std::move(task), backends);
+  if (options.needs_checks)
+    std::erase_if(task.cases, [](const GradedCase& one) { return one.needs != Needs::kChecks; });
+  if (options.list) {
+    for (const GradedCase& graded : task.cases) std::cout << graded.name << "\n";
+    return EXIT_SUCCESS;
+  }
+  check_cases(task, options);
 
   // Catch2's filter: the exact names, quoted, with commas between.
   std::string filter;
@@ -247,16 +398,11 @@ int run(int argc, char** argv) {
     filter += (filter.empty() ? "\"" : ",\"") + name + "\"";
   if (!filter.empty()) options.rest.push_back(filter.data());
 
-  Runner runner(task, options);
-  enter_into_catch2(runner, task);
-  const bool only_lists = [&] {
-    for (const char* argument : options.rest)
-      if (std::string(argument).rfind("--list", 0) == 0 || std::string(argument) == "--help")
-        return true;
-    return false;
-  }();
+  if (only_lists) options.report.clear();
+  Run run(task, places, options);
+  enter_into_catch2(run, task);
   const int result = run_catch2(static_cast<int>(options.rest.size()), options.rest.data());
-  if (!only_lists) runner.finish();
+  if (!only_lists) run.finish();
   return result;
 }
 
@@ -264,7 +410,7 @@ int run(int argc, char** argv) {
 }  // namespace flash::harness
 
 int main(int argc, char** argv) {
-  // Line by line, also into a pipe: what was printed before a crash is then not lost.
+  // Line by line, also into a pipe.
   std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   try {
     return flash::harness::run(argc, argv);

@@ -1,29 +1,34 @@
-// A runner's process: how the judge starts it, what it may take, and the messages to and from it.
-// Nothing that it says is believed.
+// A runner's process: how the judge starts it and ends it, and the messages to and from it. Nothing
+// that it says is believed.
 #pragma once
 
 #include <sys/types.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/error.hpp"
 #include "harness/judge/protocol.hpp"
 
 namespace flash::grading {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// Where the student's kernels run: the limits of the process follow from it.
-enum class Kernels { kNone, kEmulated, kOnGpu };
-
 // The judge itself failed, with what errno says.
 [[noreturn]] void broken(const std::string& what);
 
-// How many calls of all runners took too long.
-extern int timeouts;
+// A runner's process came to its end during a call, or was ended. The text is for the student.
+class RunnerEnded : public KernelError {
+ public:
+  enum class How { kCrashed, kTimedOut, kNotRun };
+  RunnerEnded(How ended, const std::string& text) : KernelError(text), how(ended) {}
+  How how;
+};
 
 class Descriptor {
  public:
@@ -42,36 +47,77 @@ class Descriptor {
   int fd_;
 };
 
+// Where a thread of a runner was (protocol.hpp, kWhere), the innermost call first.
+struct Where {
+  std::uint64_t thread = 0, library = 0;  // which, and where it begins
+  std::uint64_t fault = 0, memory = 0;    // the address of a fault, and of the call's memory
+  std::vector<std::uint64_t> addresses;
+};
+
+// How a command is started whose last words are a runner and its libraries.
+struct Command {
+  std::vector<std::string> words;
+  // Somebody looks at it in a terminal, by a debugger: it keeps the judge's input and output.
+  bool is_attended = false;
+};
+
 class Runner {
  public:
-  // Starts the command `words` and returns when it is about to load the student's code. Ends the
-  // judge where it does not come so far: that is the grader's fault, or the machine's.
-  Runner(Kernels kernels, const std::vector<std::string>& words);
+  // Starts the command, and does not wait for it.
+  explicit Runner(const Command& command);
   ~Runner() { end(); }
   Runner(const Runner&) = delete;
 
-  // These throw KernelError, with a text for the student, when the process has ended, lies, or
+  // Waits until it is about to load the student's code. Ends the judge where it does not come so
+  // far: that is the grader's fault, or the machine's.
+  const Facts& facts();
+
+  // These throw RunnerEnded, with a text for the student, when the process has ended, lies, or
   // takes too long.
   void send(const Message& message, int fd = -1);
   Message receive(double seconds);
   [[noreturn]] void lied();
 
+  // A message that comes within that time. Never ends the process because of the time.
+  std::optional<Message> receive_within(double seconds);
+
+  // Asks all threads where they are, several times. Elsewhere than on Linux nobody answers.
+  void ask_where();
+  // What it said of that since then, or when it crashed; and the thread that was busiest.
+  const std::vector<Where>& where() const { return where_; }
+  std::uint64_t busiest_thread() const { return busiest_; }
+
+  void end_because_of_time(double seconds, const std::string& where);
+
+  // What it printed since it was asked last: the beginning and the end where that is long.
+  std::string take_output();
+
+  bool was_used() const { return was_used_; }
+
   pid_t pid() const { return inner_pid_; }  // of the process that holds the student's code
 
-  // Of the kernel, in bytes: memory of the process now, and the most that it ever had.
-  std::pair<std::size_t, std::size_t> memory() const;
+  // Of the kernel, in bytes: memory of the process now, and the most that it ever had. Nothing
+  // where the kernel does not say.
+  std::optional<std::pair<std::size_t, std::size_t>> memory() const;
 
  private:
-  [[noreturn]] static void become(char** argv, int socket, int output, Kernels kernels);
-  Message received();
+  [[noreturn]] static void become(const Command& command, int socket, int output);
+  std::optional<Message> received();
+  void take_where(const Message& message);
   void drain();
   [[noreturn]] void crashed();
   int end(bool is_ending = false);
 
   Descriptor socket_, output_, inner_;
   pid_t pid_ = -1, inner_pid_ = 0;
+  bool is_attended_, was_used_ = false;
   bool printing_ = true;
-  std::string printed_;
+  std::string head_, tail_;  // of what it printed
+  std::size_t left_out_ = 0;
+  std::optional<Facts> facts_;
+  std::vector<char> unread_;
+  std::vector<Where> where_;
+  std::uint64_t busiest_ = 0;
 };
 
 }  // namespace flash::grading

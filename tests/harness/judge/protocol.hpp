@@ -20,8 +20,11 @@ namespace flash::grading {
 
 inline constexpr int kSocket = 3;  // the runner's end, a descriptor
 
+// Bytes that are mapped behind the end of a call's memory: a touch is a crash.
+inline constexpr std::size_t kBehind = 1 << 20;
+
 enum class Kind : std::uint32_t {
-  kReady,           // runner: it is about to load the student's library
+  kReady,           // runner: its facts; it is about to load the student's library
   kMap,             // judge: with the descriptor of the memory
   kMapped,          // runner
   kCall,            // judge
@@ -29,6 +32,7 @@ enum class Kind : std::uint32_t {
   kCallbackResult,  // judge
   kDone,            // runner
   kMapDevice,       // judge: like kMap, with a descriptor where the memory is a new one
+  kWhere,  // runner, at any time: where a thread is that crashed, or that the judge has asked
 };
 
 // How a call or a callback ended: with this exception, or without one.
@@ -67,6 +71,13 @@ void for_each_element(const Tensor& of, Use use) {
               of.element);
 }
 
+// On which stream a call on a device runs.
+enum class OnStream : std::uint32_t {
+  kDefault,
+  kOwn,   // one that does not wait for the default one
+  kBusy,  // such a one, which has work to do before it writes the inputs
+};
+
 // What kernels moved of a tensor. Only a runner with the emulator's checks counts it.
 struct Moved {
   std::uint64_t loaded = 0, stored = 0;  // bytes
@@ -84,9 +95,16 @@ struct Message {
   std::uint64_t bytes =
       0;  // to map, more than there are; of kDone: extra bytes by the runner's own meter
   Placed placed[kMostViews];
+  // Of the call: which of the runner's libraries; and how many bytes the second half of the memory
+  // lies behind the first, 0 where it follows it.
+  std::uint32_t library = 0;
+  OnStream stream = OnStream::kDefault;
+  std::uint64_t apart = 0;
   std::int64_t integers[4] = {};
   double numbers[8] = {};
-  // Of kDone, after a call on a device: extra device memory, and what was moved of each view.
+  // Of kDone: bytes that the call had not freed when it returned. After a call on a device: extra
+  // device memory, and what was moved of each view.
+  std::int64_t kept = 0;
   std::uint64_t device_bytes = 0;
   std::uint64_t counted = 0;  // whether `moved` and `shared_reads` were counted
   std::uint64_t shared_reads = 0;
@@ -94,7 +112,7 @@ struct Message {
   char text[kMostText] = {};
 };
 static_assert(std::is_trivially_copyable_v<Message>);
-static_assert(sizeof(Message) == 4 * 572);  // tests/tools/attacks.py forges messages of this size
+static_assert(sizeof(Message) == 4 * 578);  // tests/tools/attacks.py forges messages of this size
 
 // What a runner may be asked to call. Those of attention on the CPU exist for float and for double;
 // those of attention on a device for float, Half and BFloat16.
@@ -108,7 +126,8 @@ enum Function : std::uint32_t {
   kAttentionBackward,
   kAttentionBackwardDouble,
   kMeasureAttention,
-  kMeasureAll,  // of part 1 or 3
+  kMeasureAll,
+  kMeasureAllAttention,
   kFusedSoftmaxMatmulCuda,
   kAttention1dCuda,
   kFlashForwardCuda,
@@ -116,7 +135,9 @@ enum Function : std::uint32_t {
   kFlashDkDvCuda = kFlashDeltaCuda + 3,
   kFlashDqCuda = kFlashDkDvCuda + 3,
   kFlashBackwardCuda = kFlashDqCuda + 3,
-  kNothing = kFlashBackwardCuda + 3,  // on a GPU a kernel that does nothing
+  kFlashForwardConfigs = kFlashBackwardCuda + 3,
+  kFlashBackwardBlocks = kFlashForwardConfigs + 3,
+  kNothing = kFlashBackwardBlocks + 3,  // on a GPU a kernel that does nothing
 };
 
 // The function of a device for elements of type T.
@@ -125,6 +146,42 @@ constexpr Function device_function(Function of_float) {
   constexpr unsigned kType = std::is_same_v<T, float> ? 0 : std::is_same_v<T, Half> ? 1 : 2;
   return static_cast<Function>(of_float + kType);
 }
+
+// What a runner says of itself before it loads a library (kReady).
+struct Facts {
+  std::string backend;     // "cpu", "gpu", "emulated" or "checked"
+  bool has_device = true;  // false: it is for a GPU, and there is none
+  bool is_sandboxed = false;
+  bool is_sanitized = false;  // AddressSanitizer is there
+  std::uint64_t shared_memory = 0, free_memory = 0;  // of the device, in bytes
+
+  bool counts_accesses() const { return backend == "checked"; }
+  bool is_emulated() const { return backend == "emulated" || backend == "checked"; }
+};
+inline Message message_of(const Facts& facts) {
+  Message message{};
+  message.kind = Kind::kReady;
+  std::snprintf(message.text, kMostText, "%s", facts.backend.c_str());
+  message.integers[0] = facts.has_device;
+  message.integers[1] = facts.is_sandboxed;
+  message.integers[2] = facts.is_sanitized;
+  message.bytes = facts.shared_memory;
+  message.device_bytes = facts.free_memory;
+  return message;
+}
+inline Facts facts_in(const Message& message) {
+  return {message.text,
+          message.integers[0] != 0,
+          message.integers[1] != 0,
+          message.integers[2] != 0,
+          message.bytes,
+          message.device_bytes};
+}
+
+// Of kWhere: `bytes` is the address of a fault, `device_bytes` that of the call's memory, `counted`
+// the thread, integers[0] where the library begins, and the text the addresses behind the innermost
+// calls.
+inline constexpr std::size_t kMostCalls = kMostText / sizeof(std::uint64_t);
 
 // What student code may call back, of the interfaces Work, AttentionWork and Clock.
 enum Callback : std::uint32_t {

@@ -1,4 +1,5 @@
-// Implements remote.hpp: calls with the memory of the host, each with what it did to that memory.
+// Implements remote.hpp: calls with the memory of the host, each with what it did to that memory,
+// and the runners that they go to.
 #include "harness/judge/remote.hpp"
 
 #include <stdlib.h>
@@ -8,62 +9,132 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
-#include <sstream>
+#include <optional>
 #include <stdexcept>
 
 #include "common/error.hpp"
+#include "harness/cases/surroundings.hpp"
 #include "harness/judge/call.hpp"
 #include "harness/judge/ended.hpp"
 #include "harness/judge/process.hpp"
+#include "harness/judge/where.hpp"
 
 namespace flash::grading {
 namespace {
 
 constexpr std::size_t kNoise = 256 * 1024;  // what malloc may hold in reserve
+constexpr double kSecondsToLook = 2;  // after which a call that is where one hung is not waited for
+constexpr int kMostTimeouts = 2;      // then the rest is not run
 
-double seconds_a_call() {
-  const char* const given = getenv("FLASH_CALL_SECONDS");
-  return given == nullptr ? 20 : std::max(0.1, atof(given));
+// Seconds that a call may take, at least four times what the slowest of a solution does.
+double usual_seconds(const Facts& facts) {
+  return facts.backend == "gpu" ? 20 : facts.counts_accesses() ? 10 : 8;
 }
 
-// An endless loop is rarely alone: after these the rest is not run.
-constexpr int kMostTimeouts = 3;
+// The runners of one library.
+class Pool {
+ public:
+  explicit Pool(const Given& of) : given(of) {}
 
-// The command that starts a runner, one word a line, from whoever starts the judge.
-std::vector<std::string> runner_command() {
-  const char* const given = getenv("FLASH_RUNNER");
-  if (given == nullptr) throw std::logic_error("the judge: FLASH_RUNNER names no runner");
-  std::vector<std::string> words;
-  std::istringstream lines(given);
-  for (std::string line; std::getline(lines, line);) words.push_back(line);
-  return words;
-}
+  Runner& current() {
+    if (!current_) current_ = next();
+    return *current_;
+  }
+  std::unique_ptr<Runner> next() {
+    if (!spare_) start_spare();
+    auto runner = std::move(spare_);
+    (void)runner->facts();
+    return runner;
+  }
+  // On a GPU a new process is waited for a third of a second.
+  void renew() {
+    if (current_ && (!current_->was_used() || given.command.is_attended ||
+                     current_->facts().backend == "gpu"))
+      return;
+    drop();
+    current_ = next();
+    if (!given.command.is_attended) start_spare();
+  }
+  void drop() { current_.reset(); }
+  bool has_current() const { return current_ != nullptr; }
 
-// Whether it runs kernels, and on what, says whoever starts the judge, too.
-std::unique_ptr<Runner> new_runner(const Call& call) {
-  const Kernels device = getenv("FLASH_ON_GPU") ? Kernels::kOnGpu : Kernels::kEmulated;
-  return std::make_unique<Runner>(call.on_device ? device : Kernels::kNone, runner_command());
-}
+  const Given given;
 
-std::unique_ptr<Runner> the_runner;
+ private:
+  void start_spare() { spare_ = std::make_unique<Runner>(given.command); }
+
+  std::unique_ptr<Runner> current_, spare_;
+};
+
+std::vector<std::unique_ptr<Pool>> pools;
+Pool* pool = nullptr;  // of this case
+Settings settings;
+
+// Of this case.
+std::string complained, printed;
+bool is_diagnosis = false;
+
+// Of the run.
+int timeouts = 0;
+std::optional<Spot> hung_at;
+
+std::optional<std::size_t> touched;  // of what is hidden from the runner
 bool memory_is_measured = false;
 std::size_t last_measured = 0;
+std::int64_t all_kept = 0;
+
+std::optional<Spot> spot_of(Runner& runner) {
+  // The debug information of a file that may be hostile is not read by this process.
+  if (runner.facts().is_sandboxed || runner.where().empty()) return std::nullopt;
+  return spot_of(pool->given.library, runner.where(), runner.busiest_thread());
+}
+
+// Waits for an answer until the call has taken `seconds` from `begin` on.
+Message wait_for(Runner& runner, SteadyClock::time_point begin, double seconds) {
+  const auto taken = [&] {
+    return std::chrono::duration<double>(SteadyClock::now() - begin).count();
+  };
+  if (pool->given.command.is_attended) seconds = 1e9;
+  if (hung_at && kSecondsToLook < seconds && taken() < kSecondsToLook) {
+    if (const auto answer = runner.receive_within(kSecondsToLook - taken())) return *answer;
+    runner.ask_where();
+    if (const auto spot = spot_of(runner); spot && spot->is_same(*hung_at)) {
+      timeouts = kMostTimeouts;
+      runner.end_because_of_time(kSecondsToLook, "where the case before it hung, " +
+                                                     to_string(*spot));
+    }
+  }
+  if (const auto answer = runner.receive_within(std::max(seconds - taken(), 0.001))) return *answer;
+  if (!is_diagnosis) ++timeouts;
+  if (!runner.facts().is_sandboxed) runner.ask_where();
+  const auto spot = spot_of(runner);
+  if (spot) hung_at = spot;
+  runner.end_because_of_time(
+      seconds, spot ? to_string(*spot) + "\nA loop around these lines does not end, or takes far "
+                                         "too long."
+                    : "");
+  throw std::logic_error("the judge: a runner outlived its time");
+}
+
+double seconds_a_call(Runner& runner) {
+  return settings.seconds > 0 ? settings.seconds : usual_seconds(runner.facts());
+}
 
 Message ask(Runner& runner, const Call& call, const Shared& memory, const Layout& layout,
             std::size_t* extra) {
   Message message = message_of(call, memory.bytes(), layout);
-  const double seconds = seconds_a_call();
+  const double seconds = seconds_a_call(runner);
+  const auto begin = SteadyClock::now();
   runner.send(message, memory.fd());
-  if (runner.receive(seconds).kind != Kind::kMapped) runner.lied();
-  const auto before = extra ? runner.memory() : std::pair<std::size_t, std::size_t>();
+  if (wait_for(runner, begin, seconds).kind != Kind::kMapped) runner.lied();
+  const bool asks_kernel = extra != nullptr && !runner.facts().is_sanitized;
+  const auto before = asks_kernel ? runner.memory() : std::nullopt;
   message = Message{};
   message.kind = Kind::kCall;
   runner.send(message);
   std::exception_ptr thrown;
-  const auto deadline = SteadyClock::now() + std::chrono::duration<double>(seconds);
   for (;;) {
-    const double left = std::chrono::duration<double>(deadline - SteadyClock::now()).count();
-    const Message answer = runner.receive(std::max(left, 0.001));
+    const Message answer = wait_for(runner, begin, seconds);
     if (answer.kind == Kind::kCallback && call.on_callback && answer.function < kCallbacks) {
       Message result{};
       result.kind = Kind::kCallbackResult;
@@ -79,14 +150,20 @@ Message ask(Runner& runner, const Call& call, const Shared& memory, const Layout
     }
     if (answer.kind != Kind::kDone) runner.lied();
     if (extra) {
-      const std::size_t by_kernel = runner.memory().second - std::max(before.first, before.second);
-      const std::size_t by_meter = answer.bytes;
-      // Their meter is exact, and student code can reach it; the kernel's is neither.
-      *extra = by_kernel > by_meter + kNoise ? by_kernel : by_meter;
+      *extra = answer.bytes;  // by their meter, which is exact, and which student code can reach
+      const auto after = before ? runner.memory() : std::nullopt;
+      if (after) {  // the kernel's is neither
+        const std::size_t by_kernel = after->second - std::max(before->first, before->second);
+        if (by_kernel > *extra + kNoise) *extra = by_kernel;
+      }
     }
     if (answer.ended != Ended::kReturned) rethrow(answer, thrown);
     return answer;
   }
+}
+
+void complain(const std::string& text) {
+  if (complained.empty()) complained = text;
 }
 
 struct Outcome {
@@ -94,7 +171,43 @@ struct Outcome {
   std::vector<unsigned char> memory;  // a copy: the runner may still change what it shares
 };
 
-// One call, and what it did to the memory around its tensors.
+// What a call did to the memory around its tensors, and to its inputs.
+void look_around(const Call& call, const Layout& layout, const std::vector<unsigned char>& before,
+                 const std::vector<unsigned char>& after) {
+  if (before == after) return;
+  std::vector<unsigned char> expected = before;  // but for the elements of outputs
+  for (std::size_t n = 0; n < call.arguments.size(); ++n) {
+    const Argument& of = call.arguments[n];
+    const std::size_t begin = layout.placed[n].offset;
+    if (!of.output && memcmp(&before[begin], &after[begin], layout.there[n]) != 0)
+      return complain("It changes `" + std::string(of.name) +
+                      "`, or writes between its elements. Inputs must stay as they are.");
+    if (of.output)
+      for_each_row(of, layout.strides[n].data(),
+                   [&](std::size_t, std::size_t at, std::size_t bytes) {
+                     memcpy(&expected[begin + at], &after[begin + at], bytes);
+                   });
+  }
+  if (expected == after) return;
+  const auto different = std::mismatch(after.begin(), after.end(), expected.begin()).first;
+  const auto at = static_cast<std::size_t>(different - after.begin());
+  std::size_t nearest = 0, distance = static_cast<std::size_t>(-1);
+  bool behind = false;
+  for (std::size_t n = 0; n < call.arguments.size(); ++n) {
+    const std::size_t begin = layout.placed[n].offset, end = begin + layout.there[n];
+    const std::size_t away = at < begin ? begin - at : at >= end ? at - end : 0;
+    if (away < distance) nearest = n, distance = away, behind = at >= end;
+  }
+  const Argument& of = call.arguments[nearest];
+  const std::size_t bytes = behind ? distance + 1 : distance;  // up to the far end of this one
+  const std::string elements = std::to_string((bytes + of.element - 1) / of.element);
+  complain("It writes outside of `" + std::string(of.name) + "`: " +
+           (at >= layout.placed[nearest].offset && !behind
+                ? "between its elements."
+                : elements + (behind ? " elements behind its last element."
+                                     : " elements before its first element.")));
+}
+
 Outcome run_once(Runner& runner, const Call& call, const Layout& layout, bool with_nan,
                  std::size_t* extra = nullptr) {
   const Shared memory(layout.bytes);
@@ -104,44 +217,57 @@ Outcome run_once(Runner& runner, const Call& call, const Layout& layout, bool wi
   const std::vector<unsigned char> before(memory.data(), memory.data() + memory.bytes());
   const Message answer = ask(runner, call, memory, layout, extra);
   std::vector<unsigned char> after(memory.data(), memory.data() + memory.bytes());
-
-  std::vector<unsigned char> expected = before;  // but for the elements of outputs
-  for (std::size_t n = 0; n < call.arguments.size(); ++n) {
-    const Argument& of = call.arguments[n];
-    const std::size_t begin = layout.placed[n].offset;
-    if (!of.output && !std::equal(before.begin() + begin, before.begin() + begin + layout.there[n],
-                                  after.begin() + begin))
-      throw KernelError("It changes `" + std::string(of.name) +
-                        "`, or writes between its elements. Inputs must stay as they are.");
-    if (of.output)
-      for_each_element(of, [&](std::size_t at) {
-        std::copy_n(after.begin() + begin + at, of.element, expected.begin() + begin + at);
-      });
-  }
-  for (std::size_t at = 0; at < after.size(); ++at) {
-    if (after[at] == expected[at]) continue;
-    std::size_t nearest = 0, distance = static_cast<std::size_t>(-1);
-    bool behind = false;
-    for (std::size_t n = 0; n < call.arguments.size(); ++n) {
-      const std::size_t begin = layout.placed[n].offset, end = begin + layout.there[n];
-      const std::size_t away = at < begin ? begin - at : at >= end ? at - end : 0;
-      if (away < distance) nearest = n, distance = away, behind = at >= end;
-    }
-    const Argument& of = call.arguments[nearest];
-    const std::size_t bytes = behind ? distance + 1 : distance;  // up to the far end of this one
-    const std::string elements = std::to_string((bytes + of.element - 1) / of.element);
-    throw KernelError("It writes outside of `" + std::string(of.name) + "`: " +
-                      (at >= layout.placed[nearest].offset && !behind
-                           ? "between its elements."
-                           : elements + (behind ? " elements behind its last element."
-                                                : " elements before its first element.")));
-  }
+  look_around(call, layout, before, after);
   return {answer, std::move(after)};
 }
 
-Runner& runner_for(const Call& call) {
-  if (!the_runner) the_runner = new_runner(call);
-  return *the_runner;
+// Whether the elements of an output are the same after two calls, but for those that hold what they
+// held before.
+bool same_results(const Argument& of, const Layout& layout, std::size_t n, const Outcome& first,
+                  const Outcome& second) {
+  bool same = true;
+  const auto* const held = static_cast<const unsigned char*>(of.data);
+  for_each_row(of, layout.strides[n].data(),
+               [&](std::size_t from, std::size_t at, std::size_t bytes) {
+                 const unsigned char* const one = &first.memory[layout.placed[n].offset + at];
+                 const unsigned char* const two = &second.memory[layout.placed[n].offset + at];
+                 if (!same || memcmp(one, two, bytes) == 0) return;
+                 for (std::size_t k = 0; k < bytes; k += of.element)
+                   same &= memcmp(one + k, two + k, of.element) == 0 ||
+                           memcmp(held + from + k, one + k, of.element) == 0;
+               });
+  return same;
+}
+
+// At which byte of a tensor that is partly hidden the runner crashed.
+std::optional<std::size_t> hidden_byte(const Call& call, const Layout& layout,
+                                       const std::vector<Where>& where) {
+  for (std::size_t n = 0; n < call.arguments.size(); ++n) {
+    const std::size_t span = span_of(call.arguments[n]);
+    if (layout.apart != 0 || layout.there[n] == span || where.empty()) continue;
+    const std::uint64_t at = where.back().fault - where.back().memory - layout.placed[n].offset;
+    if (at >= layout.there[n] && at < span) return at;
+  }
+  return std::nullopt;
+}
+
+// Leaves in the case's memory what the call left in its own.
+void take_back(const Call& call, const Layout& layout, const std::vector<unsigned char>& memory) {
+  for (std::size_t n = 0; n < call.arguments.size(); ++n) {
+    const Argument& of = call.arguments[n];
+    const auto& [around, bytes] = layout.around[n];
+    const auto shares = [&](const harness::Bytes& other) { return other.first == around; };
+    if (around != nullptr &&
+        std::count_if(layout.around.begin(), layout.around.end(), shares) == 1) {
+      memcpy(around, &memory[layout.around_at[n]], bytes);
+    } else if (of.output) {
+      for_each_row(of, layout.strides[n].data(),
+                   [&](std::size_t to, std::size_t at, std::size_t row) {
+                     memcpy(static_cast<unsigned char*>(of.data) + to,
+                            &memory[layout.placed[n].offset + at], row);
+                   });
+    }
+  }
 }
 
 }  // namespace
@@ -151,44 +277,79 @@ std::size_t measured_memory() {
   memory_is_measured = false;
   return last_measured;
 }
+std::int64_t kept_memory() { return all_kept; }
+
+void begin_case(const Given& given, const Settings& of_calls) {
+  settings = of_calls;
+  const auto is_its = [&](const auto& one) { return one->given.library == given.library; };
+  auto found = std::find_if(pools.begin(), pools.end(), is_its);
+  if (found == pools.end()) {
+    pools.push_back(std::make_unique<Pool>(given));
+    found = pools.end() - 1;
+  }
+  pool = found->get();
+  complained.clear();
+  printed.clear();
+  touched.reset();
+  is_diagnosis = false;
+  if (timeouts < kMostTimeouts) pool->renew();
+}
+
+std::optional<std::size_t> hidden_byte_touched() { return touched; }
+
+std::string complaint() { return complained; }
+
+std::string take_output() {
+  if (pool->has_current()) printed += pool->current().take_output();
+  return std::exchange(printed, "");
+}
+
+void calls_are_for_a_diagnosis() { is_diagnosis = true; }
+
+const Facts& facts() { return pool->current().facts(); }
+
+void end_runners() { pools.clear(); }
 
 Message remote_call(const Call& call) {
   if (timeouts >= kMostTimeouts)
-    throw KernelError("Not run, because " + std::to_string(timeouts) +
-                      " calls before it took too long.");
+    throw RunnerEnded(RunnerEnded::How::kNotRun,
+                      "Not run, because calls before it took too long.");
+  std::unique_ptr<Runner> fresh;
+  Runner* runner = &pool->current();
+  const Layout layout(call);
   try {
-    const Layout layout(call);
     if (memory_is_measured) {
       // What an earlier call kept does not count as nothing.
-      const auto fresh = new_runner(call);
+      fresh = pool->next();
+      runner = fresh.get();
       (void)run_once(*fresh, call, layout, true, &last_measured);
+      runner = &pool->current();
     }
-    const Outcome first = run_once(runner_for(call), call, layout, true);
+    const Outcome first = run_once(*runner, call, layout, true);
+    all_kept += first.answer.kept;
     if (call.arguments.empty()) return first.answer;
-    const bool again = !call.on_device;
-    const Outcome second = again ? run_once(runner_for(call), call, layout, false) : Outcome();
-    for (std::size_t n = 0; n < call.arguments.size(); ++n) {
-      const Argument& of = call.arguments[n];
-      if (!of.output) continue;
-      const std::size_t begin = layout.placed[n].offset;
-      auto* const to = static_cast<unsigned char*>(of.data);
-      bool same = true;
-      for_each_element(of, [&](std::size_t at) {
-        const unsigned char* const got = first.memory.data() + begin + at;
-        const bool written = memcmp(to + at, got, of.element) != 0;
-        if (written && again)
-          same &= memcmp(got, second.memory.data() + begin + at, of.element) == 0;
-        memcpy(to + at, got, of.element);
-      });
-      if (!same)
-        throw KernelError("Two calls with the same inputs give two results in `" +
-                          std::string(of.name) +
-                          "`: it uses memory that nobody wrote, or what an earlier call left.");
+    if (!call.on_device && !is_diagnosis && !pool->given.command.is_attended) {
+      const Outcome second = run_once(*runner, call, layout, false);
+      for (std::size_t n = 0; n < call.arguments.size(); ++n)
+        if (call.arguments[n].output && !same_results(call.arguments[n], layout, n, first, second))
+          complain("Two calls with the same inputs give two results in `" +
+                   std::string(call.arguments[n].name) +
+                   "`: it uses memory that nobody wrote, or what an earlier call left.");
     }
+    take_back(call, layout, first.memory);
     return first.answer;
-  } catch (const KernelError&) {
-    the_runner.reset();  // the next call gets a new one
-    throw;
+  } catch (const RunnerEnded& ended) {
+    std::string text = ended.what();
+    if (ended.how == RunnerEnded::How::kCrashed)
+      if (const auto spot = spot_of(*runner)) {
+        // Behind the signal, before the words of the C library.
+        const auto line = text.find('\n');
+        text.insert(line == std::string::npos ? text.size() : line, " " + to_string(*spot));
+      }
+    touched = hidden_byte(call, layout, runner->where());
+    printed += runner->take_output();
+    pool->drop();  // the next call gets a new one
+    throw RunnerEnded(ended.how, text);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "common/error.hpp"
 #include "common/softmax_matmul.hpp"
 #include "common/tensor.hpp"
+#include "harness/judge/process.hpp"
 #include "harness/judge/protocol.hpp"
 
 namespace flash::grading {
@@ -52,17 +54,59 @@ struct Call {
   // is written: one call finds out what two do on the host. And a kernel with atomic additions may
   // give other bits the second time, which only the case that asks for it forbids.
   bool on_device = false;
+  OnStream stream = OnStream::kDefault;
+  std::uint32_t library = 0;  // 1: that of another task of the same author
 };
 
 // Runs the call twice in the runner (on a device once), around and in the outputs different values
-// each time. Throws KernelError with a text for the student when it wrote where it must not,
-// changed an input, gave two results, crashed or took too long; and what the student's code threw.
-// Returns the message kDone, of which `numbers` and `text` hold what the function returned.
+// each time; the first call's memory is what the case finds. Throws RunnerEnded when the process
+// crashed or took too long, and what the student's code threw. Returns the message kDone, of which
+// `numbers` and `text` hold what the function returned.
 Message remote_call(const Call& call);
 
 // The same with tensors in the device memory of the judge (remote_device.cpp), which then tells how
 // much memory the call took and what it moved.
-void device_call(Call call);
+Message device_call(Call call);
+
+// ---- A run of cases (graded_main.cpp) -----------------------------------------------------------
+
+// How a library is run: the command of its runner, and where the judge finds the library, to name
+// lines of it.
+struct Given {
+  Command command;
+  std::string library;
+};
+
+struct Settings {
+  double seconds = 0;  // that a call may take; 0: as long as is usual for the runner
+};
+
+// From now on calls go to runners of this library. For each case there is a new one, but on a GPU.
+void begin_case(const Given& given, const Settings& settings);
+
+// What the judge has against the calls of this case beyond what the case itself has found, "" where
+// there is nothing: it wrote where it must not, changed an input, or gave two results.
+std::string complaint();
+
+// What the code printed in this case.
+std::string take_output();
+
+// From now on a call is made once: nobody asks what else it does.
+void calls_are_for_a_diagnosis();
+
+// Of the runner of this case.
+const Facts& facts();
+
+// Ends all runners.
+void end_runners();
+
+// The streams that cases ask for: see OnStream.
+inline char own_stream = 0, busy_stream = 0;
+inline OnStream stream_of(Stream stream) {
+  return stream.handle == &own_stream    ? OnStream::kOwn
+         : stream.handle == &busy_stream ? OnStream::kBusy
+                                         : OnStream::kDefault;
+}
 
 // The options of a pass, as a call carries them.
 inline std::vector<double> numbers_of(const AttentionOptions& options) {
@@ -74,7 +118,8 @@ inline Call call_of(Function function, const SoftmaxMatmul<float>& pass,
                     std::vector<std::int64_t> integers) {
   return {.function = function,
           .arguments = {argument("x", pass.x), argument("v", pass.v), argument("out", pass.out)},
-          .integers = std::move(integers)};
+          .integers = std::move(integers),
+          .stream = stream_of(pass.stream)};
 }
 template <class T>
 Call call_of(Function function, const AttentionForward<T>& pass,
@@ -83,7 +128,8 @@ Call call_of(Function function, const AttentionForward<T>& pass,
           .arguments = {argument("q", pass.q), argument("k", pass.k), argument("v", pass.v),
                         argument("out", pass.out), argument("lse", pass.lse)},
           .integers = std::move(integers),
-          .numbers = numbers_of(pass.options)};
+          .numbers = numbers_of(pass.options),
+          .stream = stream_of(pass.stream)};
 }
 template <class T>
 Call call_of(Function function, const AttentionBackward<T>& pass,
@@ -94,7 +140,8 @@ Call call_of(Function function, const AttentionBackward<T>& pass,
                         argument("d_out", pass.d_out), argument("d_q", pass.d_q),
                         argument("d_k", pass.d_k), argument("d_v", pass.d_v)},
           .integers = std::move(integers),
-          .numbers = numbers_of(pass.options)};
+          .numbers = numbers_of(pass.options),
+          .stream = stream_of(pass.stream)};
 }
 
 // What every task that measures asks of its work and of the clock.
@@ -113,7 +160,7 @@ void answer(const Message& question, Message& result, Work& work, Clock& clock) 
 // judge: the runner has one for each whose name is its number. A row is a message with its name on
 // the first line of the text; `use` gets that name, and the message with the rest of the text.
 template <class Configuration, class Use>
-void remote_rows(const std::vector<Configuration>& configurations, Use use) {
+void remote_rows(Function measure_all, const std::vector<Configuration>& configurations, Use use) {
   std::size_t rows = 0;
   const auto on_callback = [&](const Message& question, Message& result) {
     if (question.function == kRow) {
@@ -129,17 +176,20 @@ void remote_rows(const std::vector<Configuration>& configurations, Use use) {
       put(result, configurations[which].run());
     }
   };
-  (void)remote_call({.function = kMeasureAll,
+  (void)remote_call({.function = measure_all,
                      .integers = {static_cast<std::int64_t>(configurations.size())},
                      .on_callback = on_callback});
 }
 
-// Memory that must not be read: rows from `begin` on are left out of what the runner gets.
+// Memory that must not be read: bytes from `begin` on are left out of what the runner gets. And
+// which of them it crashed at, counted from the first byte of the tensor that they belong to.
 void hide_from_runner(const void* begin, const void* end);
+std::optional<std::size_t> hidden_byte_touched();
 
 // From now on each call is run once more, in a runner of its own, to see how much memory it takes;
-// and that number: of the last call.
+// and that number: of the last call. And how much memory all calls together have kept.
 void measure_memory();
 std::size_t measured_memory();
+std::int64_t kept_memory();
 
 }  // namespace flash::grading

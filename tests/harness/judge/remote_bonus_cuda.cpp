@@ -1,10 +1,6 @@
-// The functions of the bonus in the judge: each calls the student's in the runner. How the kernels
-// are cut up, what is given says.
-#include <cuda_runtime.h>
-
+// The functions of the bonus in the judge: each calls the student's in the runner.
 #include "bonus_backward/flash_backward_cuda.hpp"
-#include "bonus_backward/given/backward_configurations.hpp"
-#include "bonus_backward/given/backward_launch.hpp"
+#include "harness/cases/own_passes.hpp"
 #include "harness/judge/remote.hpp"
 
 namespace flash {
@@ -24,19 +20,21 @@ void call_with_delta(grading::Function of_float, const AttentionBackward<T>& pas
 
 template <class T>
 FlashBackwardBlocks flash_backward_blocks(Index head_dim) {
-  FlashBackwardBlocks blocks;
-  with_config(backward::Compiled<T>(), head_dim, [&]<class C>(C) {
-    blocks = {C::kOwn, C::kStream};
-  });
-  return blocks;
+  const grading::Message done = grading::device_call(
+      {.function = grading::device_function<T>(grading::kFlashBackwardBlocks),
+       .integers = {head_dim}});
+  if (done.integers[2] <= 0 || done.integers[3] <= 0)
+    throw Error("flash_backward_blocks() gives blocks without rows");
+  return {done.integers[2], done.integers[3]};
 }
 
 template <class T>
 void flash_backward_delta_cuda(TensorView<const T, 4> out, TensorView<const T, 4> d_out,
-                               TensorView<float, 3> delta, Stream) {
+                               TensorView<float, 3> delta, Stream stream) {
   grading::device_call(
       {.function = grading::device_function<T>(grading::kFlashDeltaCuda),
-       .arguments = {argument("out", out), argument("d_out", d_out), argument("delta", delta)}});
+       .arguments = {argument("out", out), argument("d_out", d_out), argument("delta", delta)},
+       .stream = grading::stream_of(stream)});
 }
 
 template <class T>
@@ -53,6 +51,12 @@ template <class T>
 void flash_attention_backward_cuda(const AttentionBackward<T>& pass) {
   grading::device_call(
       grading::call_of(grading::device_function<T>(grading::kFlashBackwardCuda), pass));
+}
+
+void harness::own_forward(const AttentionForward<float>& pass) {
+  grading::Call call = grading::call_of(grading::kFlashForwardCuda, pass, {});
+  call.library = 1;
+  grading::device_call(std::move(call));
 }
 
 #define FLASH_INSTANTIATE(T)                                                                     \

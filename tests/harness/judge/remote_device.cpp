@@ -1,15 +1,16 @@
-// The device of a judge of CUDA tasks, what the cases need of common/cuda/device.hpp: memory of the
-// host, of which a call takes copies. How much memory a call took and what its kernels moved, the
-// runner's emulator says.
+// The device of a judge, what the cases need of common/cuda/device.hpp: memory of the host, of which
+// a call takes copies. How much memory a call took, what its kernels moved and what host code asked
+// for, the runner says.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <new>
-#include <stdexcept>
 
 #include "common/cuda/device.hpp"
 #include "common/error.hpp"
-#include "emulator/run/shared_memory.hpp"
+#include "harness/cases/busy_stream.hpp"
+#include "harness/cases/surroundings.hpp"
 #include "harness/judge/remote.hpp"
 
 namespace flash {
@@ -25,6 +26,7 @@ std::map<const char*, Allocation> allocations;  // by their first byte
 std::size_t in_use = 0, peak = 0;
 bool is_counted = false;
 std::size_t reads_of_shared_memory = 0;
+std::optional<device::HostCalls> last_host_calls;
 
 Allocation* find(const void* memory) {
   auto above = allocations.upper_bound(static_cast<const char*>(memory));
@@ -38,10 +40,11 @@ Allocation* find(const void* memory) {
 
 namespace grading {
 
-void device_call(Call call) {
+Message device_call(Call call) {
   call.on_device = true;
-  const Message done = remote_call(call);
-  peak = std::max(peak, in_use + done.device_bytes);
+  last_host_calls.reset();
+  Message done = remote_call(call);
+  peak = std::max(peak, device::memory_in_use() + done.device_bytes);
   is_counted = done.counted != 0;
   reads_of_shared_memory += done.shared_reads;
   for (std::size_t n = 0; n < call.arguments.size(); ++n)
@@ -49,6 +52,16 @@ void device_call(Call call) {
       allocation->traffic.loaded_bytes += done.moved[n].loaded;
       allocation->traffic.stored_bytes += done.moved[n].stored;
     }
+  if (done.integers[0] != 0) {
+    last_host_calls.emplace();
+    last_host_calls->peak_bytes = static_cast<std::size_t>(done.integers[1]);
+    Message words = done;
+    if (const std::string what = first_line(words); !what.empty())
+      last_host_calls->elsewhere.push_back(what);
+    if (const std::string what = first_line(words); !what.empty())
+      last_host_calls->waits.push_back(what);
+  }
+  return done;
 }
 
 }  // namespace grading
@@ -56,7 +69,7 @@ void device_call(Call call) {
 namespace device {
 
 int count() noexcept { return 1; }
-bool is_emulated() noexcept { return true; }
+bool is_emulated() noexcept { return false; }  // the runner forbids what lies around each tensor
 void synchronize() {}
 
 void* allocate(std::size_t bytes, Stream) {
@@ -66,6 +79,7 @@ void* allocate(std::size_t bytes, Stream) {
   if (memory == nullptr) throw std::bad_alloc();
   std::memset(memory, 0xff, whole);
   allocations[memory] = {bytes, {}};
+  harness::note_memory(memory, bytes);
   in_use += bytes;
   return memory;
 }
@@ -75,14 +89,13 @@ void free(void* memory, Stream) noexcept {
   if (found == allocations.end()) return;
   in_use -= found->second.bytes;
   allocations.erase(found);
+  harness::forget_memory(memory);
   std::free(memory);
 }
 
-std::size_t memory_in_use() { return in_use; }
+std::size_t memory_in_use() { return in_use + static_cast<std::size_t>(grading::kept_memory()); }
 std::size_t peak_memory() { return peak; }
-void reset_peak_memory() { peak = in_use; }
-MemoryInfo memory_info() { return {}; }
-std::size_t shared_memory_per_block() { return simt::SharedMemory::kMost; }
+void reset_peak_memory() { peak = memory_in_use(); }
 
 void copy_to_device(void* device, const void* host, std::size_t bytes) {
   if (bytes > 0) std::memcpy(device, host, bytes);
@@ -107,14 +120,15 @@ void reset_traffic() {
   reads_of_shared_memory = 0;
   for (auto& [memory, allocation] : allocations) allocation.traffic = {};
 }
-std::optional<HostCalls> host_calls(Stream) { return std::nullopt; }
+std::optional<HostCalls> host_calls(Stream) { return last_host_calls; }
 void reset_host_calls() {}
-void forbid(const void*, std::size_t) {}  // the runner forbids what lies around each tensor
+void forbid(const void*, std::size_t) {}
 
-IndependentStream::IndependentStream() {
-  throw std::logic_error("the judge: a case asks for a stream, which the emulator does not have");
-}
+IndependentStream::IndependentStream() : stream_{&grading::own_stream} {}
 IndependentStream::~IndependentStream() = default;
 
 }  // namespace device
+
+Stream harness::busy_stream() { return {&grading::busy_stream}; }
+
 }  // namespace flash

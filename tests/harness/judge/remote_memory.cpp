@@ -1,10 +1,5 @@
 // The memory meter and the watched rows of the harness, in the judge: what they find out is found
 // out about the runner.
-#include <sys/mman.h>
-
-#include <string>
-
-#include "common/error.hpp"
 #include "common/memory_meter.hpp"
 #include "harness/judge/remote.hpp"
 #include "harness/judge/watched_memory.hpp"
@@ -12,9 +7,15 @@
 namespace flash::host_memory {
 
 // extra_bytes_of() reads peak() - in_use() around a call.
-std::size_t in_use() noexcept { return 0; }
-void reset_peak() noexcept { grading::measure_memory(); }
-std::size_t peak() noexcept { return grading::measured_memory(); }
+namespace {
+std::size_t before = 0;
+}
+std::size_t in_use() noexcept { return static_cast<std::size_t>(grading::kept_memory()); }
+void reset_peak() noexcept {
+  before = in_use();
+  grading::measure_memory();
+}
+std::size_t peak() noexcept { return before + grading::measured_memory(); }
 void set_limit(std::optional<std::size_t>) noexcept {}
 
 }  // namespace flash::host_memory
@@ -22,25 +23,18 @@ void set_limit(std::optional<std::size_t>) noexcept {}
 namespace flash::harness {
 
 WatchedRows::WatchedRows(Index rows, Index columns)
-    : bytes_(static_cast<std::size_t>(rows * columns) * sizeof(float)), columns_(columns) {
-  void* const memory =
-      mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED)
-    throw OutOfMemory("no memory to watch, " + std::to_string(bytes_) + " bytes");
-  data_ = static_cast<float*>(memory);
-}
+    : rows_(static_cast<std::size_t>(rows * columns)), columns_(columns) {}
 
-WatchedRows::~WatchedRows() {
-  grading::hide_from_runner(nullptr, nullptr);
-  munmap(data_, bytes_);
-}
+WatchedRows::~WatchedRows() { grading::hide_from_runner(nullptr, nullptr); }
 
-// The runner gets no memory for these rows, and crashes where it touches one.
 void WatchedRows::watch_from(Index first) {
-  grading::hide_from_runner(data_ + first * columns_,
-                            reinterpret_cast<const char*>(data_) + bytes_);
+  grading::hide_from_runner(data() + first * columns_, data() + rows_.size());
 }
 
-std::optional<Index> WatchedRows::touched() const { return std::nullopt; }
+std::optional<Index> WatchedRows::touched() const {
+  const auto byte = grading::hidden_byte_touched();
+  if (!byte) return std::nullopt;
+  return static_cast<Index>(*byte) / (columns_ * static_cast<Index>(sizeof(float)));
+}
 
 }  // namespace flash::harness

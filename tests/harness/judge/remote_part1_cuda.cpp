@@ -15,11 +15,12 @@ void fused_softmax_matmul_cuda(const SoftmaxMatmul<float>& pass,
 
 void attention_1d_cuda(TensorView<const float, 1> q, TensorView<const float, 1> k,
                        TensorView<const float, 1> v, TensorView<float, 1> z, int queries_per_block,
-                       int keys_per_tile, Stream) {
+                       int keys_per_tile, Stream stream) {
   grading::device_call(
       {.function = grading::kAttention1dCuda,
        .arguments = {argument("q", q), argument("k", k), argument("v", v), argument("z", z)},
-       .integers = {queries_per_block, keys_per_tile}});
+       .integers = {queries_per_block, keys_per_tile},
+       .stream = grading::stream_of(stream)});
 }
 
 }  // namespace flash

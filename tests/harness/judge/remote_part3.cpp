@@ -26,9 +26,10 @@ AttentionMeasurement measure_attention(AttentionWork& work, Clock& clock, int wa
 
 std::vector<AttentionRow> measure_all(const std::vector<AttentionConfiguration>& configurations) {
   std::vector<AttentionRow> rows;
-  grading::remote_rows(configurations, [&rows](const std::string& name, const Message& row) {
-    rows.push_back({name, grading::attention_measurement_in(row)});
-  });
+  grading::remote_rows(grading::kMeasureAllAttention, configurations,
+                       [&rows](const std::string& name, const Message& row) {
+                         rows.push_back({name, grading::attention_measurement_in(row)});
+                       });
   return rows;
 }
 

@@ -14,6 +14,9 @@ std::string to_string(Status status) {
     case Status::kNeedsGpu: return "needs_gpu";
     case Status::kNeedsChecks: return "needs_checks";
     case Status::kError: return "error";
+    case Status::kCrashed: return "crashed";
+    case Status::kTimedOut: return "timed_out";
+    case Status::kNotRun: return "not_run";
   }
   return "error";
 }
@@ -23,7 +26,7 @@ std::string to_string(Status status) {
 Report::Report(const std::string& path) {
   if (path.empty()) return;
   std::ofstream(path, std::ios::trunc);
-  file_.open(path, std::ios::app);  // where.cpp writes to its end as well
+  file_.open(path, std::ios::app);
   if (!file_) throw Error("--report is '" + path + "'; it must be a file that can be written");
 }
 
@@ -47,18 +50,18 @@ void Report::begin(const TaskUnderTest& task, std::uint64_t seed) {
                         .add("challenge", graded.challenge));
   write(JsonLine("begin")
             .add("task", task.id)
-            .add("implementation", implementation())
-            .add("backend", backend())
             .add("seed", seed)
             .add("cases", cases));
 }
 
 void Report::end(const std::string& name, Status status, const std::string& message,
-                 double seconds) {
+                 const std::string& output, const std::string& backend, double seconds) {
   write(JsonLine("end")
             .add("case", name)
             .add("status", to_string(status))
             .add("message", message)
+            .add("output", output)
+            .add("backend", backend)
             .add("seconds", seconds));
 }
 

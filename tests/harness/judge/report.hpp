@@ -1,6 +1,4 @@
-// The report of a graded run, as JSON lines, each flushed at once: whoever reads it can tell a
-// finished run from one that crashed or called exit, and which case was running.
-// tools/lab/running.py is the reader.
+// The report of a graded run, as JSON lines, each flushed at once: tools/lab/running.py shows them.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +13,17 @@
 namespace flash::harness {
 
 // How a case ended.
-enum class Status { kPassed, kFailed, kNotStarted, kNeedsGpu, kNeedsChecks, kError };
+enum class Status {
+  kPassed,
+  kFailed,
+  kNotStarted,
+  kNeedsGpu,
+  kNeedsChecks,
+  kError,  // an exception
+  kCrashed,
+  kTimedOut,
+  kNotRun,
+};
 
 class Report {
  public:
@@ -23,7 +31,9 @@ class Report {
   explicit Report(const std::string& path);
 
   void begin(const TaskUnderTest& task, std::uint64_t seed);
-  void end(const std::string& name, Status status, const std::string& message, double seconds);
+  // `output` is what the code printed, `backend` where it ran.
+  void end(const std::string& name, Status status, const std::string& message,
+           const std::string& output, const std::string& backend, double seconds);
 
   // A line with these texts by their names.
   void event(const std::string& kind,

@@ -64,9 +64,9 @@ class HostMemory final : public CallMemory {
       const Argument& of = call.arguments[n];
       if (!of.output) continue;
       const unsigned char* const got = memory_->data() + layout.placed[n].offset;
-      for_each_element(of, [&](std::size_t at) {
-        memcpy(static_cast<unsigned char*>(of.data) + at, got + at, of.element);
-        memcpy(expected_.data() + layout.placed[n].offset + at, got + at, of.element);
+      for_each_row(of, nullptr, [&](std::size_t at, std::size_t, std::size_t bytes) {
+        memcpy(static_cast<unsigned char*>(of.data) + at, got + at, bytes);
+        memcpy(expected_.data() + layout.placed[n].offset + at, got + at, bytes);
       });
     }
     return memcmp(expected_.data(), memory_->data(), memory_->bytes()) == 0;
@@ -87,9 +87,9 @@ struct TimedRunner::Inside {
   double seconds;
 
   Inside(const std::vector<std::string>& command, double most, std::unique_ptr<CallMemory> of_calls)
-      : memory(std::move(of_calls)),
-        runner(memory->is_on_device() ? Kernels::kOnGpu : Kernels::kNone, command),
-        seconds(most) {}
+      : memory(std::move(of_calls)), runner({.words = command}), seconds(most) {
+    (void)runner.facts();
+  }
 
   // Returns when the kernel has stopped the process, so that it does nothing from here on.
   void stop() {

@@ -2,37 +2,33 @@
 // no use for.
 #pragma once
 
-#include <cstddef>
 #include <optional>
+#include <vector>
 
 #include "common/tensor.hpp"
 
 namespace flash::harness {
 
-// Rows of `columns` floats, row after row, all 0. Linux and macOS. One at a time in a process: it
-// owns the handler of faults.
+// Rows of `columns` floats, row after row, all 0. One at a time.
 class WatchedRows {
  public:
-  // Throws OutOfMemory.
   WatchedRows(Index rows, Index columns);
   ~WatchedRows();
   WatchedRows(const WatchedRows&) = delete;
   WatchedRows& operator=(const WatchedRows&) = delete;
 
-  float* data() { return data_; }
+  float* data() { return rows_.data(); }
 
-  // From now on, whoever touches row `first` or one behind it is found out, and goes on as if
-  // nothing had been. Memory is watched in whole pages: up to a page of rows from `first` on may
-  // escape.
+  // From now on a runner gets no memory for row `first` and those behind it, and crashes where it
+  // touches one.
   void watch_from(Index first);
 
-  // The first row that was touched although watched.
+  // The row at which it crashed.
   std::optional<Index> touched() const;
 
  private:
-  float* data_ = nullptr;
-  std::size_t bytes_ = 0;
-  Index columns_ = 0;
+  std::vector<float> rows_;
+  Index columns_;
 };
 
 }  // namespace flash::harness

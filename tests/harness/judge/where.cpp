@@ -1,127 +1,95 @@
-// Implements where.hpp on Linux, and as nothing elsewhere.
+// Implements where.hpp.
 #include "harness/judge/where.hpp"
 
-#include "harness/cases/graded_case.hpp"
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
 
-#if defined(__linux__) && __has_include(<execinfo.h>)
-#include <dlfcn.h>
-#include <execinfo.h>
-#include <fcntl.h>
-#include <link.h>
-#include <signal.h>
-#include <sys/syscall.h>
-#include <ucontext.h>
-#include <unistd.h>
+#include "common/lines.hpp"
 
-#include <cstdint>
-#include <cstring>
-#include <string>
-
-namespace flash::harness {
+namespace flash::grading {
 namespace {
 
-int report_file = -1;
+using Calls = std::vector<int>;  // their lines in one file, the outermost first
 
-std::uintptr_t program_counter(const void* context) {
-  [[maybe_unused]] const auto& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
-#if defined(__x86_64__)
-  return static_cast<std::uintptr_t>(machine.gregs[REG_RIP]);
-#elif defined(__aarch64__)
-  return machine.pc;
-#else
-  return 0;
-#endif
+// The path in the course of a student's file, "" of others: a file in skeleton/ or solution/.
+std::string students_file(const std::string& path) {
+  const auto slash = path.rfind('/');
+  if (slash == std::string::npos || slash == 0) return "";
+  const auto folder = path.rfind('/', slash - 1);
+  if (folder == std::string::npos || folder == 0) return "";
+  const std::string name = path.substr(folder + 1, slash - folder - 1);
+  if (name != "skeleton" && name != "solution") return "";
+  const auto part = path.rfind('/', folder - 1);
+  return path.substr(part == std::string::npos ? 0 : part + 1);
 }
 
-// A line of text without memory from the heap, which may be what is broken.
-struct Line {
-  char text[2048];
-  std::size_t length = 0;
-
-  void add(const char* words) {
-    const std::size_t more = std::strlen(words);
-    if (length + more > sizeof text) return;
-    std::memcpy(text + length, words, more);
-    length += more;
+// The lines of the student's file that an address belongs to: of functions that were inlined there,
+// the outermost first. An address is the one behind a call; the call itself is before it.
+Calls lines_at(const std::string& library, std::uint64_t offset, std::string& file) {
+  Calls calls;
+  for (const SourceLine& line : source_lines(library, offset - 1)) {
+    const std::string own = students_file(line.file);
+    if (own.empty() || line.line == 0) continue;
+    file = own;
+    calls.insert(calls.begin(), line.line);
   }
-  void add(std::uintptr_t number) {
-    char digits[21] = {};
-    int at = 20;
-    do digits[--at] = static_cast<char>('0' + number % 10);
-    while (number /= 10);
-    add(digits + at);
-  }
-};
-
-void write_place(const void* context) {
-  void* calls[64];
-  const int count = backtrace(calls, 64);
-  const std::uintptr_t pc = program_counter(context);
-  int first = 0;  // the signal handler's own calls come before the interrupted instruction
-  while (first < count && reinterpret_cast<std::uintptr_t>(calls[first]) != pc) ++first;
-  Line line;
-  line.add("{\"event\":\"where\",\"thread\":");
-  line.add(static_cast<std::uintptr_t>(syscall(SYS_gettid)));
-  line.add(",\"addresses\":[");
-  line.add(pc + 1);
-  for (int i = first + 1; i < count; ++i) {
-    line.add(",");
-    line.add(reinterpret_cast<std::uintptr_t>(calls[i]));
-  }
-  line.add("]}\n");
-  [[maybe_unused]] const ssize_t written = write(report_file, line.text, line.length);
-}
-
-void on_question(int, siginfo_t*, void* context) { write_place(context); }
-
-void on_crash(int signal, siginfo_t*, void* context) {
-  write_place(context);
-  ::signal(signal, SIG_DFL);
-  raise(signal);  // it comes when this function has returned
-}
-
-void handle(int signal, void (*handler)(int, siginfo_t*, void*)) {
-  struct sigaction action = {};
-  action.sa_sigaction = handler;
-  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
-  sigemptyset(&action.sa_mask);
-  sigaction(signal, &action, nullptr);
-}
-
-// The libraries of the implementation under test: other code is not asked about.
-int write_library(dl_phdr_info* info, std::size_t, void*) {
-  if (std::strstr(info->dlpi_name, (std::string("_") + implementation()).c_str()) == nullptr)
-    return 0;
-  const std::string line = std::string("{\"event\":\"library\",\"path\":\"") + info->dlpi_name +
-                           "\",\"base\":" + std::to_string(info->dlpi_addr) + "}\n";
-  [[maybe_unused]] const ssize_t written = write(report_file, line.data(), line.size());
-  return 0;
+  return calls;
 }
 
 }  // namespace
 
-void report_places_to(const std::string& report) {
-  if (report.empty()) return;
-  report_file = open(report.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-  if (report_file < 0) return;
-  void* call;
-  backtrace(&call, 1);  // the first call loads a library
-  dl_iterate_phdr(write_library, nullptr);
-  handle(SIGUSR2, on_question);
+std::string to_string(const Spot& spot) {
+  const std::string lines =
+      spot.first < spot.last ? "in the lines " + std::to_string(spot.first) + " to " +
+                                   std::to_string(spot.last) + " of " + spot.file
+                             : "at " + spot.file + ":" + std::to_string(spot.first);
+  return lines + (spot.caller > 0 ? ", called in line " + std::to_string(spot.caller) : "");
 }
 
-void report_crashes() {
-  if (report_file < 0 || dlsym(RTLD_DEFAULT, "__asan_init") != nullptr) return;  // it says more
-  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) handle(signal, on_crash);
+std::optional<Spot> spot_of(const std::string& library, const std::vector<Where>& seen,
+                            std::uint64_t busiest) {
+  Spot spot;
+  std::error_code none;
+  const auto size = std::filesystem::file_size(library, none);
+  if (none) return std::nullopt;
+  std::map<std::uint64_t, Calls> lines;
+  std::map<std::uint64_t, std::vector<Calls>> threads;
+  for (const Where& where : seen) {
+    Calls calls;
+    for (auto address = where.addresses.rbegin(); address != where.addresses.rend(); ++address) {
+      const std::uint64_t offset = *address - where.library;
+      if (*address <= where.library || offset >= size) continue;
+      const auto [found, is_new] = lines.try_emplace(offset);
+      if (is_new) found->second = lines_at(library, offset, spot.file);
+      calls.insert(calls.end(), found->second.begin(), found->second.end());
+    }
+    if (!calls.empty()) threads[where.thread].push_back(calls);
+  }
+  if (threads.empty()) return std::nullopt;
+  auto chosen = threads.find(busiest);
+  if (chosen == threads.end())
+    chosen = std::max_element(threads.begin(), threads.end(), [](const auto& a, const auto& b) {
+      return a.second.size() < b.second.size();
+    });
+  // The innermost call that all have in common, and the lines below it.
+  const std::vector<Calls>& calls = chosen->second;
+  std::size_t common = 0;
+  while (std::all_of(calls.begin(), calls.end(), [&](const Calls& each) {
+    return common < each.size() && each[common] == calls[0][common];
+  }))
+    ++common;
+  std::set<int> below;
+  for (const Calls& each : calls)
+    if (each.size() > common) below.insert(each[common]);
+  if (below.empty()) {
+    spot.first = spot.last = calls[0][common - 1];
+  } else {
+    spot.first = *below.begin(), spot.last = *below.rbegin();
+    spot.caller = common > 0 ? calls[0][common - 1] : 0;
+  }
+  return spot;
 }
 
-}  // namespace flash::harness
-
-#else
-
-namespace flash::harness {
-void report_places_to(const std::string&) {}
-void report_crashes() {}
-}  // namespace flash::harness
-
-#endif
+}  // namespace flash::grading

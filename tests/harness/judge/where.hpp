@@ -1,21 +1,31 @@
-// Where the code is, for the report: when the program crashes, and whenever a thread gets SIGUSR2
-// (./lab sends it to one that does not come to an end).
-//
-//   {"event":"library","path":".../libpart1_fused_cpu_skeleton.so","base":140187732541440}
-//   {"event":"where","thread":4711,"addresses":[140187732545001,...]}
-//
-// The addresses are those behind the calls, the innermost first; tools/lab/where.py makes lines of
-// them.
+// Where a student's code is: in which line it crashed, or in which lines it goes round.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
-namespace flash::harness {
+#include "harness/judge/process.hpp"
 
-// To the end of this report; an empty path writes nothing.
-void report_places_to(const std::string& report);
+namespace flash::grading {
 
-// From here on until somebody else handles these signals, as Catch2 does before each of its tests.
-void report_crashes();
+struct Spot {
+  std::string file;
+  int first = 0, last = 0;  // lines
+  int caller = 0;  // the line in which all of it was called; 0: it is nobody's call in the file
 
-}  // namespace flash::harness
+  bool is_same(const Spot& other) const {
+    return file == other.file && caller == other.caller && first <= other.last &&
+           other.first <= last;
+  }
+};
+
+// "at FILE:12", or "in the lines 12 to 15 of FILE, called in line 40".
+std::string to_string(const Spot& spot);
+
+// Of a library that a file in a folder skeleton/ or solution/ was compiled to: nothing where none
+// of its lines was seen. Of several threads that counts which was busy.
+std::optional<Spot> spot_of(const std::string& library, const std::vector<Where>& seen,
+                            std::uint64_t busiest);
+
+}  // namespace flash::grading

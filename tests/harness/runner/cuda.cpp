@@ -1,10 +1,14 @@
 // How the runner calls the functions of the CUDA tasks: with tensors in the memory of its device,
 // which is the emulator's or a GPU's, or in device memory that the judge has mapped here.
+#include <cuda_runtime.h>
+
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "common/attention.hpp"
+#include "common/cuda/check.hpp"
 #include "common/cuda/device.hpp"
 #include "common/half.hpp"
 #include "harness/judge/joint_memory.hpp"
@@ -15,29 +19,77 @@
 #include "part3_flash_cuda/flash_attention_cuda.hpp"
 #define FLASH_HAVE_PART3
 #endif
+#if __has_include("bonus_backward/flash_backward_cuda.hpp")
+#include "bonus_backward/flash_backward_cuda.hpp"
+#define FLASH_HAVE_BONUS
+#endif
 
 namespace flash::grading {
 namespace {
+
+void copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) {
+  FLASH_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
+                                   static_cast<cudaStream_t>(stream.handle)));
+}
+
+// The stream of a call, and for OnStream::kBusy what comes on it before the inputs.
+class CallStream {
+ public:
+  explicit CallStream(OnStream how) : how_(how) {
+    if (how != OnStream::kDefault) own_.emplace();
+  }
+  Stream get() const { return own_ ? own_->get() : Stream{}; }
+  bool is_busy() const { return how_ == OnStream::kBusy; }
+
+  // Enqueues 2 GiB of writing.
+  void begin_work() {
+    constexpr std::size_t kBytes = std::size_t{1} << 28;
+    other_ = device::allocate(kBytes);
+    device::synchronize();
+    for (int i = 0; i < 8; ++i) device::fill_bytes(other_, 1, kBytes, get());
+  }
+  ~CallStream() { device::free(other_); }
+  CallStream(const CallStream&) = delete;
+
+ private:
+  OnStream how_;
+  std::optional<device::IndependentStream> own_;
+  void* other_ = nullptr;
+};
 
 // The tensors of a call on the device, each with what lies around it in the judge's memory; or that
 // memory itself.
 class OnDevice {
  public:
   OnDevice(const Message& call, void* memory)
-      : call_(call), host_(static_cast<char*>(memory)), is_copy_(call.kind == Kind::kMap) {
-    for (unsigned n = 0; !is_copy_ && n < call.views && n < kMostViews; ++n)
-      device_[n] = host_ + call.placed[n].begin;
-    if (!is_copy_) return;
-    for (unsigned n = 0; n < call.views && n < kMostViews; ++n) {
+      : stream(call.stream),
+        call_(call),
+        host_(static_cast<char*>(memory)),
+        // The emulator's kernels take memory of the host.
+        is_copy_(call.kind == Kind::kMap && (call.apart == 0 || !device::is_emulated())) {
+    const unsigned views = std::min<std::uint32_t>(call.views, kMostViews);
+    if (is_copy_ && call.apart != 0) {
+      half_ = (call.bytes - kBehind) / 2;
+      far_apart_ = static_cast<char*>(device::allocate(call.apart + half_));
+      copy_halves(true);
+    }
+    for (unsigned n = 0; n < views; ++n) {
       const Placed& placed = call.placed[n];
+      if (far_apart_ != nullptr || !is_copy_) {
+        device_[n] = (far_apart_ != nullptr ? far_apart_ : host_) + placed.begin;
+        continue;
+      }
       device_[n] = static_cast<char*>(device::allocate(placed.bytes));
       device::copy_to_device(device_[n], host_ + placed.begin, placed.bytes);
       forbid_surroundings(n);
     }
+    if (stream.is_busy()) delay_inputs();
   }
   ~OnDevice() {
+    device::free(far_apart_);
     for (char* const memory : device_)
-      if (is_copy_) device::free(memory);
+      if (is_copy_ && far_apart_ == nullptr) device::free(memory);
+    for (void* const memory : later_) device::free(memory);
   }
   OnDevice(const OnDevice&) = delete;
 
@@ -51,6 +103,7 @@ class OnDevice {
 
   void copy_back(Message& done) const {
     if (!is_copy_) return;
+    if (far_apart_ != nullptr) return copy_halves(false);
     for (unsigned n = 0; n < call_.views && n < kMostViews; ++n) {
       const Placed& placed = call_.placed[n];
       device::copy_to_host(host_ + placed.begin, device_[n], placed.bytes);
@@ -62,9 +115,12 @@ class OnDevice {
     }
   }
 
+  CallStream stream;
+
  private:
   // The checks report an access to what lies around the tensor, and between its elements.
   void forbid_surroundings(unsigned n) {
+    if (!device::is_emulated()) return;
     const Placed& placed = call_.placed[n];
     std::vector<bool> inside(placed.bytes / placed.element);
     const std::size_t first = placed.offset - placed.begin;
@@ -76,93 +132,138 @@ class OnDevice {
     }
   }
 
+  void copy_halves(bool to_device) const {
+    for (const std::size_t n : {0, 1}) {
+      char *const there = far_apart_ + n * call_.apart, *const here = host_ + n * call_.apart;
+      to_device ? device::copy_to_device(there, here, half_)
+                : device::copy_to_host(here, there, half_);
+    }
+  }
+
+  // What the tensors hold comes on the stream, behind other work; until then it is NaN.
+  void delay_inputs() {
+    const unsigned views = std::min<std::uint32_t>(call_.views, kMostViews);
+    for (unsigned n = 0; n < views; ++n) {
+      const std::size_t bytes = call_.placed[n].bytes;
+      later_[n] = device::allocate(bytes);
+      copy_on_device(later_[n], device_[n], bytes, {});
+      device::fill_bytes(device_[n], 0xff, bytes);
+    }
+    stream.begin_work();
+    for (unsigned n = 0; n < views; ++n)
+      copy_on_device(device_[n], later_[n], call_.placed[n].bytes, stream.get());
+  }
+
   const Message& call_;
   char* host_;
   const bool is_copy_;
+  std::size_t half_ = 0;
+  char* far_apart_ = nullptr;
   char* device_[kMostViews] = {};
+  void* later_[kMostViews] = {};
 };
 
-// An element type in the names of a library's functions.
-struct OfType {
-  const char *type, *delta_arguments;
-};
-constexpr char kPass[] = "RKNS_17AttentionBackwardIT_EE";
-constexpr char kPassAndDelta[] = "RKNS_17AttentionBackwardIT_EENS_10TensorViewIKfLi3EEE";
+template <class Pass>
+Pass on_stream(Pass pass, const OnDevice& on) {
+  pass.stream = on.stream.get();
+  return pass;
+}
+
+// What the library is compiled for: whether the call asks for that, for elements of T.
+template <class T>
+bool say_what_there_is(const Message& call, Message& done) {
+#ifdef FLASH_HAVE_PART3
+  if (call.function == device_function<T>(kFlashForwardConfigs)) {
+    std::string text;
+    for (const FlashForwardConfig& each :
+         functions_of<FlashForwardCudaTask>().of<T>().flash_attention_forward_configs(
+             call.integers[0]))
+      text += std::to_string(each.head_dim) + " " + std::to_string(each.block_queries) + " " +
+              std::to_string(each.block_keys) + " " + std::to_string(each.warps) + "\n";
+    set_text(done, text);
+    return true;
+  }
+#endif
+#ifdef FLASH_HAVE_BONUS
+  if (call.function == device_function<T>(kFlashBackwardBlocks)) {
+    const auto blocks =
+        functions_of<FlashBackwardCudaTask>().of<T>().flash_backward_blocks(call.integers[0]);
+    done.integers[2] = blocks.own, done.integers[3] = blocks.streamed;
+    return true;
+  }
+#endif
+  return false;
+}
 
 // Whether it is a function for elements of T.
 template <class T>
-bool run_attention(const Message& call, const OnDevice& on, const OfType& of) {
+bool run_attention([[maybe_unused]] const Message& call, [[maybe_unused]] const OnDevice& on) {
 #ifdef FLASH_HAVE_PART3
-  using Forward = void(const AttentionForward<T>&, const std::optional<FlashForwardConfig>&);
   if (call.function == device_function<T>(kFlashForwardCuda)) {
     const auto& [head_dim, queries, keys, warps] = call.integers;
     std::optional<FlashForwardConfig> config;
     if (head_dim != 0) config = {head_dim, queries, keys, warps};
-    function_for<Forward>(of.type, "28flash_attention_forward_cuda",
-                          "RKNS_16AttentionForwardIT_EERKSt8optionalINS_18FlashForwardConfigEE")(
-        forward_pass<T>(call, on), config);
+    functions_of<FlashForwardCudaTask>().of<T>().flash_attention_forward_cuda(
+        on_stream(forward_pass<T>(call, on), on), config);
     return true;
   }
 #endif
-  using Delta = void(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<float, 3>, Stream);
-  using Gradients = void(const AttentionBackward<T>&, TensorView<const float, 3>);
-  using Backward = void(const AttentionBackward<T>&);
-  if (call.function == device_function<T>(kFlashDeltaCuda)) {
-    function_for<Delta>(of.type, "25flash_backward_delta_cuda", of.delta_arguments)(
-        on.view<const T, 4>(0), on.view<const T, 4>(1), on.view<float, 3>(2), {});
-  } else if (call.function == device_function<T>(kFlashDkDvCuda)) {
-    function_for<Gradients>(of.type, "25flash_backward_dk_dv_cuda", kPassAndDelta)(
-        backward_pass<T>(call, on), on.view<const float, 3>(9));
-  } else if (call.function == device_function<T>(kFlashDqCuda)) {
-    function_for<Gradients>(of.type, "22flash_backward_dq_cuda", kPassAndDelta)(
-        backward_pass<T>(call, on), on.view<const float, 3>(9));
-  } else if (call.function == device_function<T>(kFlashBackwardCuda)) {
-    function_for<Backward>(of.type, "29flash_attention_backward_cuda",
-                           kPass)(backward_pass<T>(call, on));
-  } else {
-    return false;
-  }
-  return true;
-}
-
-void run_fused(const Message& call, const OnDevice& on) {
-  using Fused = void(const SoftmaxMatmul<float>&, const SoftmaxMatmulBlocks&);
-  function<Fused>(
-      "_ZN5flash25fused_softmax_matmul_cudaERKNS_13SoftmaxMatmulIfEERKNS_19SoftmaxMatmulBlocksE")(
-      softmax_matmul_pass(on), {call.integers[0], call.integers[1]});
-}
-
-void run_1d(const Message& call, const OnDevice& on) {
-  using Numbers = TensorView<const float, 1>;
-  function<void(Numbers, Numbers, Numbers, TensorView<float, 1>, int, int, Stream)>(
-      "_ZN5flash17attention_1d_cudaENS_10TensorViewIKfLi1EEES2_S2_NS0_IfLi1EEEiiNS_6StreamE")(
-      on.view<const float, 1>(0), on.view<const float, 1>(1), on.view<const float, 1>(2),
-      on.view<float, 1>(3), static_cast<int>(call.integers[0]), static_cast<int>(call.integers[1]),
-      {});
+#ifdef FLASH_HAVE_BONUS
+  const auto backward = [] { return functions_of<FlashBackwardCudaTask>().of<T>(); };
+  const auto pass = [&] { return on_stream(backward_pass<T>(call, on), on); };
+  const auto delta = [&] { return on.view<const float, 3>(9); };
+  if (call.function == device_function<T>(kFlashDeltaCuda))
+    return backward().flash_backward_delta_cuda(on.view<const T, 4>(0), on.view<const T, 4>(1),
+                                                on.view<float, 3>(2), on.stream.get()),
+           true;
+  if (call.function == device_function<T>(kFlashDkDvCuda))
+    return backward().flash_backward_dk_dv_cuda(pass(), delta()), true;
+  if (call.function == device_function<T>(kFlashDqCuda))
+    return backward().flash_backward_dq_cuda(pass(), delta()), true;
+  if (call.function == device_function<T>(kFlashBackwardCuda))
+    return backward().flash_attention_backward_cuda(pass()), true;
+#endif
+  return false;
 }
 
 void run_on(const Message& call, const OnDevice& on) {
-  static const OfType types[] = {
-      {"f", "NS_10TensorViewIKT_Li4EEES4_NS1_IfLi3EEENS_6StreamE"},
-      {"NS_10SmallFloatILi5EEE", "NS_10TensorViewIKT_Li4EEES6_NS3_IfLi3EEENS_6StreamE"},
-      {"NS_10SmallFloatILi8EEE", "NS_10TensorViewIKT_Li4EEES6_NS3_IfLi3EEENS_6StreamE"}};
-  if (call.function == kFusedSoftmaxMatmulCuda) return run_fused(call, on);
-  if (call.function == kAttention1dCuda) return run_1d(call, on);
-  if (!run_attention<float>(call, on, types[0]) && !run_attention<Half>(call, on, types[1]) &&
-      !run_attention<BFloat16>(call, on, types[2]))
+  if (call.function == kFusedSoftmaxMatmulCuda) {
+    functions_of<FusedCudaTask>().fused_softmax_matmul_cuda(
+        on_stream(softmax_matmul_pass(on), on), {call.integers[0], call.integers[1]});
+  } else if (call.function == kAttention1dCuda) {
+    const auto input = [&](int n) { return on.view<const float, 1>(n); };
+    functions_of<Attention1dTask>().attention_1d_cuda(
+        input(0), input(1), input(2), on.view<float, 1>(3), static_cast<int>(call.integers[0]),
+        static_cast<int>(call.integers[1]), on.stream.get());
+  } else if (!run_attention<float>(call, on) && !run_attention<Half>(call, on) &&
+             !run_attention<BFloat16>(call, on)) {
     throw Error("there is no such function on a device");
+  }
 }
 
 }  // namespace
 
 void run(const Message& call, void* memory, Message& done) {
+  if (say_what_there_is<float>(call, done) || say_what_there_is<Half>(call, done) ||
+      say_what_there_is<BFloat16>(call, done))
+    return;
   const OnDevice on(call, memory);
   const std::size_t before = device::memory_in_use();
   device::reset_peak_memory();
   device::reset_traffic();  // and what was found
+  device::reset_host_calls();
   run_on(call, on);
+  if (const auto calls = device::host_calls(on.stream.get())) {
+    done.integers[0] = 1;
+    done.integers[1] = static_cast<std::int64_t>(calls->peak_bytes);
+    const auto first = [](const std::vector<std::string>& all) {
+      return all.empty() ? std::string() : all[0];
+    };
+    set_text(done, first(calls->elsewhere) + "\n" + first(calls->waits) + "\n");
+  }
   device::synchronize();
   done.device_bytes = device::peak_memory() - before;
+  done.kept = static_cast<std::int64_t>(device::memory_in_use() - before);
   on.copy_back(done);
   // A launch with a finding has thrown; the student's code may have caught that.
   if (const std::string text = finding(); !text.empty()) throw KernelError(text);

@@ -10,7 +10,12 @@ namespace flash::grading {
 
 // Makes what the driver opens files for, and starts threads for. What it needs after that was found
 // by tracing a process with CUDA 13 that loads a library, maps memory and runs kernels.
-std::vector<unsigned> prepared_for(const char*) {
+std::vector<unsigned> prepared_for(const char*, Facts& facts) {
+  facts.backend = "gpu";
+  facts.has_device = device::count() > 0;
+  if (!facts.has_device) return {};
+  facts.shared_memory = device::shared_memory_per_block();
+  facts.free_memory = device::memory_info().free_bytes;
   device::free(device::allocate(1 << 20));
   run_nothing();
   return {SYS_ioctl, SYS_fcntl, SYS_poll};

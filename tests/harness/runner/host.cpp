@@ -1,11 +1,32 @@
 // A runner of tasks in C++: they need nothing but arithmetic.
 #include <unistd.h>
 
+#include "common/error.hpp"
+#include "common/memory_meter.hpp"
 #include "harness/runner/runner.hpp"
 
 namespace flash::grading {
 
-std::vector<unsigned> prepared_for(const char*) { return {}; }
+void run(const Message& call, void* memory, Message& done) {
+  bool found = false;
+  const std::size_t before = host_memory::in_use();
+#if __has_include("part1_softmax_matmul/softmax_matmul.hpp")  // a release may lack a part
+  found = found || run_part1(call, memory, done);
+#endif
+#if __has_include("part2_flash_cpu/flash_attention.hpp")
+  found = found || run_part2(call, memory, done);
+#endif
+#if __has_include("part3_flash_cuda/measure_attention.hpp")
+  found = found || run_part3(call, memory, done);
+#endif
+  if (!found) throw Error("no part of the course has such a function");
+  done.kept = static_cast<std::int64_t>(host_memory::in_use() - before);
+}
+
+std::vector<unsigned> prepared_for(const char*, Facts& facts) {
+  facts.backend = "cpu";
+  return {};
+}
 void run_nothing() {}
 void* mapped_on_device(int, std::size_t) { _exit(5); }
 std::string finding() { return ""; }

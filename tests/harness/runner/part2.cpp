@@ -5,35 +5,31 @@
 namespace flash::grading {
 namespace {
 
-// `function` is the one for float; `type` is how a name says T.
+// `function` is the one for float.
 template <class T>
-void run_for(const char* type, unsigned function, const Message& call, const OnHost& on) {
-  using Tensor4 = TensorView<const T, 4>;
+void run_for(unsigned function, const Message& call, const OnHost& on) {
   if (function == kAttentionForward)
-    function_for<void(const AttentionForward<T>&, const AttentionBlocks&)>(
-        type, "23flash_attention_forward", "RKNS_16AttentionForwardIT_EERKNS_15AttentionBlocksE")(
+    functions_of<FlashForwardTask>().of<T>().flash_attention_forward(
         forward_pass<T>(call, on), {call.integers[0], call.integers[1]});
   else if (function == kAttentionDelta)
-    function_for<void(Tensor4, Tensor4, TensorView<T, 3>)>(
-        type, "15attention_delta", "NS_10TensorViewIKT_Li4EEES4_NS1_IS2_Li3EEE")(
+    functions_of<FlashBackwardTask>().of<T>().attention_delta(
         on.view<const T, 4>(0), on.view<const T, 4>(1), on.view<T, 3>(2));
   else if (function == kAttentionBackward)
-    function_for<void(const AttentionBackward<T>&, Index)>(type, "24flash_attention_backward",
-                                                           "RKNS_17AttentionBackwardIT_EEl")(
-        backward_pass<T>(call, on), call.integers[0]);
-  else
-    throw Error("part 2 has no such function");
+    functions_of<FlashBackwardTask>().of<T>().flash_attention_backward(backward_pass<T>(call, on),
+                                                                       call.integers[0]);
 }
 
 }  // namespace
 
-void run(const Message& call, void* memory, Message&) {
+bool run_part2(const Message& call, void* memory, Message&) {
+  if (call.function < kAttentionForward || call.function > kAttentionBackwardDouble) return false;
   const OnHost on{call, memory};
   // Behind each function for float is the one for double.
   if ((call.function - kAttentionForward) % 2 == 0)
-    run_for<float>("f", call.function, call, on);
+    run_for<float>(call.function, call, on);
   else
-    run_for<double>("d", call.function - 1, call, on);
+    run_for<double>(call.function - 1, call, on);
+  return true;
 }
 
 }  // namespace flash::grading

@@ -17,15 +17,13 @@ struct Judges : JudgesWork<AttentionWork> {
 };
 
 void run_measure_all(const Message& call) {
-  using MeasureAll = std::vector<AttentionRow>(const std::vector<AttentionConfiguration>&);
-  auto* const measure_all = function<MeasureAll>(
-      "_ZN5flash11measure_allERKSt6vectorINS_22AttentionConfigurationESaIS1_EE");
   std::vector<AttentionConfiguration> configurations;
   for (int i = 0; i < call.integers[0]; ++i)
     configurations.push_back(
         {std::to_string(i),
          [i] { return attention_measurement_in(ask_judge(kConfiguration, {.integers = {i}})); }});
-  for (const AttentionRow& row : measure_all(configurations)) {
+  for (const AttentionRow& row :
+       functions_of<MeasureAttentionTask>().measure_all(configurations)) {
     Message message{};
     put(message, row.measurement);
     set_text(message, row.name + "\n" + row.measurement.message);
@@ -35,15 +33,14 @@ void run_measure_all(const Message& call) {
 
 }  // namespace
 
-void run(const Message& call, void*, Message& done) {
-  if (call.function == kMeasureAll) return run_measure_all(call);
-  if (call.function != kMeasureAttention) throw Error("part 3 has no such function here");
-  using Measure = AttentionMeasurement(AttentionWork&, Clock&, int, int);
-  auto* const measure =
-      function<Measure>("_ZN5flash17measure_attentionERNS_13AttentionWorkERNS_5ClockEii");
+bool run_part3(const Message& call, void*, Message& done) {
+  if (call.function == kMeasureAllAttention) run_measure_all(call);
+  if (call.function != kMeasureAttention) return call.function == kMeasureAllAttention;
   Judges judges;
-  put(done, measure(judges, judges, static_cast<int>(call.integers[0]),
-                    static_cast<int>(call.integers[1])));
+  put(done, functions_of<MeasureAttentionTask>().measure_attention(
+                judges, judges, static_cast<int>(call.integers[0]),
+                static_cast<int>(call.integers[1])));
+  return true;
 }
 
 }  // namespace flash::grading

@@ -8,22 +8,20 @@
 #include "common/attention.hpp"
 #include "common/clock.hpp"
 #include "common/softmax_matmul.hpp"
+#include "common/task.hpp"
 #include "harness/judge/protocol.hpp"
 
 namespace flash::grading {
 
-// The functions of the student's library, by their names in it. Exits where one is missing.
-void* symbol(const char* mangled_name);
-template <class Function>
-Function* function(const char* mangled_name) {
-  return reinterpret_cast<Function*>(symbol(mangled_name));
-}
+const std::string& library_of_call();
+void is_in_library(const void* something);  // for lines of a crash
 
-// The same of a template, for an element type: parts of its mangled name.
-template <class Function>
-Function* function_for(const std::string& type, const std::string& name,
-                       const std::string& arguments) {
-  return function<Function>(("_ZN5flash" + name + "I" + type + "EEv" + arguments).c_str());
+// The functions of a task, in the library that this call is for.
+template <class Task>
+const Task& functions_of() {
+  const Task& functions = load_task<Task>(library_of_call());
+  is_in_library(&functions);
+  return functions;
 }
 
 // The tensors of a call, in the memory that the judge sent.
@@ -90,6 +88,11 @@ class JudgesWork : public TaskWork, public Clock {
 // host's, or where the judge said kMapDevice a device's.
 void run(const Message& call, void* memory, Message& done);
 
+// The functions of each part: false where the call is of none of them.
+bool run_part1(const Message& call, void* memory, Message& done);
+bool run_part2(const Message& call, void* memory, Message& done);
+bool run_part3(const Message& call, void* memory, Message& done);
+
 // ---- In host.cpp, emulator.cpp and gpu.cpp ------------------------------------------------------
 
 // What a call costs that does nothing.
@@ -102,8 +105,13 @@ void* mapped_on_device(int descriptor, std::size_t bytes);
 // What the emulator has against the kernels of this call, "" elsewhere.
 std::string finding();
 
-// Called before the library is loaded, and before the kernel is told what this process may do.
-// Returns the system calls that are needed beyond those of arithmetic.
-std::vector<unsigned> prepared_for(const char* library);
+// Called before the library is loaded, and before the kernel is told what this process may do; says
+// what this runner is. Returns the system calls that are needed beyond those of arithmetic.
+std::vector<unsigned> prepared_for(const char* library, Facts& facts);
+
+// ---- In plain.cpp, and for a class in grading/sandboxed_runner.cpp ------------------------------
+
+extern const bool kIsSandboxed;
+void restrict_process(const std::vector<unsigned>& more_calls, const Facts& facts);
 
 }  // namespace flash::grading

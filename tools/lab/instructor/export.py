@@ -20,9 +20,8 @@ _PACKAGES = ("bubblewrap", "binutils", "python3")
 
 def autograder(out: Path, tasks: Sequence[Task], tracked: Sequence[str]) -> int:
     """Writes the zip that Gradescope's "Configure autograder" takes; how many files it holds."""
-    targets = [judging.TARGET, *map(judging.solution_of, tasks)]
     words = {"@PACKAGES@": " ".join([*(need.apt for need in system.NEEDS), *_PACKAGES]),
-             "@TARGETS@": " ".join(targets), "@TASKS@": ",".join(task.id for task in tasks)}
+             "@TARGETS@": judging.TARGET, "@TASKS@": ",".join(task.id for task in tasks)}
     files = [path for path in tracked if not path.startswith(_LEFT_OUT)]
     version = handout.version_of(paths.ROOT)
     record = Release(version, dict.fromkeys(dict.fromkeys(task.part for task in tasks), OPEN), {},

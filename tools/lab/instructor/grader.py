@@ -126,7 +126,7 @@ class Grader:
                 f"the submission has no {task.shown_path()}, and no other {task.file}"
                 + f"; it has {', '.join(near[:3])}" * bool(near))
             return Judged(task.id, task.points, MISSING, why)
-        return judging.judge(task, source, self.bench, self.seed)
+        return judging.judge(task, source, self.bench, self.seed, content.files)
 
     def _report(self, folder: Path, record: Record) -> None:
         results = folder / "results.json"

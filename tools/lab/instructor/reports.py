@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 from lab.instructor import web
-from lab.judge.judging import CHECKS, GRADED, MISSING, REFUSED, Case, Judged, rounded
+from lab.judge.judging import GRADED, MISSING, REFUSED, Case, Judged, rounded
 from lab.outcomes import BUILD_FAILED, EACH_BY_ITSELF, NOT_RUN, NOT_STARTED, PASSED
 from lab.running import printable
 
@@ -63,7 +63,7 @@ def again(task: Judged, case: Case) -> str:
     """The command that runs a case as it was graded; "" for a case that students do not have."""
     if task.task.startswith(SPEED):
         return f"./lab submit {task.task.removeprefix(SPEED)} --mode benchmark"
-    if case.name.removeprefix(CHECKS).startswith("hidden: "):
+    if case.name.startswith("hidden: "):
         return ""
     name = task.task.split(".", 1)[1]
     return f'./lab check {name} --test "{case.name}" --seed {task.seed}'

@@ -16,24 +16,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import libraries, outcomes, paths
+from lab import libraries, manifest, outcomes, paths
 from lab.backends import CHECKED, CPU, EMULATED, GPU
 from lab.build import first_error
 from lab.errors import LabError
 from lab.judge import audit, gpu, sandbox
 from lab.judge.sandbox import InfraError, Limits
 from lab.manifest import Task
-from lab.outcomes import BUILD_FAILED, NOT_RUN, NOT_STARTED, PASSED
+from lab.outcomes import BUILD_FAILED, NEEDS_CHECKS, NOT_RUN, NOT_STARTED, PASSED
 from lab.outcomes import CaseResult as Case
-from lab.running import case_names
+from lab.running import judge_of, runner_of
 
 TARGET = "flash_graders"
+EXPORTS = ("flash_task",)  # of a task's library: common/task.hpp
 COMPILE = Limits(seconds=120)
 LEAST_DISK = 256 * sandbox.MIB  # free, for temporary files
-JUDGE = Limits(seconds=600, memory=8192 * sandbox.MIB, file=64 * sandbox.MIB)
-# Of address space: its runner has what the emulator reserves, and a limit of its own on the rest. A
-# GPU's driver reserves as much as there is.
-CUDA_JUDGE = dataclasses.replace(JUDGE, memory=80 * 1024 * sandbox.MIB)
+# Of address space: batches lie far apart, its runner has what the emulator reserves, and a limit of
+# its own on the rest. A GPU's driver reserves as much as there is.
+JUDGE = Limits(seconds=600, memory=128 * 1024 * sandbox.MIB, file=64 * sandbox.MIB)
 GPU_JUDGE = dataclasses.replace(JUDGE, memory=0)
 # nvcc takes 34 s of a processor for the bonus' solution; 6 GiB are enough for it.
 COMPILE_ON_GPU = Limits(seconds=300, memory=8192 * sandbox.MIB, file=64 * sandbox.MIB)
@@ -41,14 +41,14 @@ COMPILE_ON_GPU = Limits(seconds=300, memory=8192 * sandbox.MIB, file=64 * sandbo
 # How a case or a task ended; a task is GRADED when its cases say so one by one.
 FAILED = "failed"
 GRADED, MISSING, REFUSED = "graded", "missing", "refused"
-_OF_REPORT = {"passed": PASSED, "not_started": NOT_STARTED}
+_OF_REPORT = {"passed": PASSED, "not_started": NOT_STARTED, "needs_checks": NEEDS_CHECKS,
+              "not_run": NOT_RUN}
 
 # What a student's file may include of the course: no .cpp, no test, no solution. Of the emulator:
 # what CUDA's headers are there, and not what host code may ask it.
 _HEADERS = ("common/*.hpp", "{part}/*.hpp", "{part}/given/*.hpp")
 _CUDA_HEADERS = ("common/cuda/*.hpp", "common/cuda/*.inc", "emulator/headers/**/*",
                  "emulator/headers/device/*")
-CHECKS = "checks: "  # the names of cases that need the emulator's checks begin so
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,7 @@ class Bench:
     folder: Path  # of the build
     headers: Path
     builds: dict[str, tuple[Build, ...]]  # task id -> how its file is compiled
-    exports: dict[str, tuple[str, ...]]   # task id -> functions of its contract
-    cases: dict[str, tuple[str, ...]]     # task id -> names
+    others: dict[str, Task]  # task id -> the task whose function its cases call, too
     provided: dict[str, tuple[str, ...]]  # backend -> what the runner offers
     seconds_a_call: float = 20
     # For tests of the grader: without the audit, which grades do not stand on; only these cases.
@@ -110,13 +109,10 @@ class Bench:
     only: tuple[str, ...] = ()
 
 
-def judge_of(task: Task) -> str:
-    return f"{task.part}_{task.name}_judge"
-
-
 def can_judge(task: Task, folder: Path) -> bool:
-    """Whether the build in `folder` has a judge for the task (grading/CMakeLists.txt)."""
-    return (folder / "bin" / judge_of(task)).is_file()
+    """Whether the build in `folder` has a judge for the task, and the runners that it needs."""
+    runner = sandboxed_runner(CHECKED if task.is_cuda else CPU)
+    return all((folder / "bin" / name).is_file() for name in (judge_of(task), runner))
 
 
 def set_up(tasks: Sequence[Task], headers: Path, folder: Path, seconds_a_call: float = 20,
@@ -124,7 +120,9 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path, seconds_a_call: f
     """Reads what the build in `folder` knows, and lays out the headers in the folder `headers`.
     `backends` are those of CUDA tasks: the first runs most cases, CHECKED those that need it."""
     known = libraries.load(folder)
-    for part in {task.folder for task in tasks}:
+    others = {task.id: other for task in tasks if (other := _other(task, folder))}
+    everything = list(dict.fromkeys([*tasks, *others.values()]))
+    for part in {task.folder for task in everything}:
         for pattern in _HEADERS + _CUDA_HEADERS:
             for file in paths.ROOT.glob(pattern.format(part=part.name)):
                 if file.name in ("oracle.hpp", "inputs.hpp", "compare.hpp") or file.is_dir():
@@ -138,27 +136,25 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path, seconds_a_call: f
         of_device = [name for file in _LIBRARIES[backend] for name in _defined(folder / file)]
         offered[backend] = *on_host, *filter(audit.may_be_used_in_cuda, of_device)
     return Bench(
-        folder, headers, {task.id: tuple(_builds(task, known, backends)) for task in tasks},
-        # Functions begin with a small letter, and classes, whose members may be there too, do not.
-        {task.id: tuple(name for name in _defined(folder / "lib" / f"lib{solution_of(task)}.so")
-                        if re.match(r"_ZN5flash\d+[a-z]|flash_task$", name)) for task in tasks},
-        {task.id: tuple(case_names(folder / "bin" / judge_of(task))) for task in tasks}, offered,
-        seconds_a_call)
+        folder, headers, {task.id: tuple(_builds(task, known, backends)) for task in everything},
+        others,
+        offered, seconds_a_call)
+
+
+def _other(task: Task, folder: Path) -> Task | None:
+    asked = subprocess.run([folder / "bin" / judge_of(task), "--task", task.id, "--other-task"],
+                           capture_output=True, text=True)
+    return next((one for part in manifest.load_parts() for one in part.tasks
+                 if one.id == asked.stdout.strip()), None)
 
 
 _EMULATOR = ("lib/libflash_lines.so", "lib/libflash_emulator.so", "lib/libflash_cuda_emulated.so")
 _LIBRARIES = {CPU: (), EMULATED: _EMULATOR, CHECKED: _EMULATOR, GPU: ("lib/libflash_cuda.so",)}
 
 
-def solution_of(task: Task) -> str:
-    """The target whose library shows which functions a task has."""
-    return f"{task.library(built_as(task))}{'_emulated' * task.is_cuda}"
-
-
-def runner_of(task: Task, folder: Path, backend: str) -> dict[Path, str]:
-    """The runner of a task with its libraries, and the places where its sandbox shows them."""
-    name = {CPU: task.part, GPU: "gpu"}.get(backend, "cuda")
-    runner = folder / "bin" / f"flash_runner_{name}"
+def runner_files(folder: Path, backend: str) -> dict[Path, str]:
+    """The runner of a backend with its libraries, and the places where its sandbox shows them."""
+    runner = folder / "bin" / sandboxed_runner(backend)
     files = {runner: "/runner/runner",
              folder / "lib/runner/libflash_common.so": "/runner/libflash_common.so"}
     files |= {folder / file: f"/runner/{Path(file).name}" for file in _LIBRARIES[backend]}
@@ -170,13 +166,18 @@ def runner_of(task: Task, folder: Path, backend: str) -> dict[Path, str]:
     return files
 
 
+def sandboxed_runner(backend: str) -> str:
+    """The CMake target."""
+    return runner_of(backend).replace("flash_", "flash_sandboxed_")
+
+
 def runners_of(task: Task, bench: Bench) -> list[Path]:
     """What runs the task's files in this bench, with all libraries."""
     return sorted({file for build in bench.builds[task.id]
-                   for file in runner_of(task, bench.folder, build.backend)})
+                   for file in runner_files(bench.folder, build.backend)})
 
 
-def in_sandbox(task: Task, backend: str, shown: Mapping[Path, str],
+def in_sandbox(backend: str, shown: Mapping[Path, str],
                variables: Mapping[str, str] = {}, first: Sequence[str] = (),
                may_use_libraries: bool = False) -> list[str]:
     """The command that starts a runner; `shown` has its library as /runner/student.so. `first` are
@@ -217,12 +218,6 @@ def _in_sandbox(compiler: str) -> str:
     return str(Path(shutil.which(compiler) or compiler).resolve())
 
 
-def built_as(task: Task) -> str:
-    """Which implementation shows what a task's file exports: a release for students has no
-    solution."""
-    return "solution" if task.path("solution").is_file() else "skeleton"
-
-
 def _defined(library: Path) -> tuple[str, ...]:
     done = subprocess.run(["nm", "-DP", "--defined-only", library], capture_output=True, text=True)
     if done.returncode:
@@ -231,29 +226,46 @@ def _defined(library: Path) -> tuple[str, ...]:
     return tuple(name for name in names if not name.startswith("_ZT"))  # no tables of types
 
 
-def judge(task: Task, source: bytes, bench: Bench, seed: int | None = None) -> Judged:
-    """Judges one file. InfraError where the environment failed."""
+def judge(task: Task, source: bytes, bench: Bench, seed: int | None = None,
+          others: Mapping[str, bytes] = {}) -> Judged:
+    """Judges one file; `others` are the other files of the same author, by their paths. InfraError
+    where the environment failed."""
     ending = Judged(task.id, task.points, GRADED, seed=seed or secrets.randbelow(10**17) + 10**17)
     with tempfile.TemporaryDirectory(prefix="lab-judge-") as folder:
         work = Path(folder) / "work"
         _lay_out(task, source, work, bench)
-        asked: list[str] = []
-        events: dict = {"ends": {}}
+        known: list[dict] = []
+        ends: dict[str, dict] = {}
         for build in bench.builds[task.id]:
-            names = [name for name in bench.cases[task.id]
-                     if name.startswith(CHECKS) == (build.backend == CHECKED)]
-            asked += names
             # What is not begun has no checks to fail.
-            if events["ends"] and all(end["status"] == "not_started"
-                                      for end in events["ends"].values()):
-                events["ends"] |= {name: {"status": "not_started", "message": ""} for name in names}
-            elif _wanted(names, bench):
-                if problem := _compile(task, build, work, bench):
-                    return Judged(task.id, task.points, *problem)
-                more = _run(task, build, names, work, bench, ending.seed)
-                events = {"cases": more["cases"], "ends": events["ends"] | more["ends"]}
-        cases = [_case(case, events) for case in events["cases"] if case["name"] in asked]
-        return dataclasses.replace(ending, cases=tuple(outcomes.with_points(task, cases)))
+            if ends and all(end["status"] in ("not_started", "needs_checks")
+                            for end in ends.values()):
+                ends = {name: end | {"status": "not_started"} for name, end in ends.items()}
+                break
+            if problem := _compile(task, build, work, bench):
+                return Judged(task.id, task.points, *problem)
+            with_other = _other_library(task, build, others, work, bench)
+            cases, more = _run(task, build, work, bench, ending.seed, with_other)
+            known, ends = known or cases, ends | more
+        cases = [_case(case, ends) for case in known
+                 if not bench.only or case["name"] in bench.only]
+        return dataclasses.replace(ending, cases=tuple(outcomes.with_points(
+            task, [case for case in cases if case.status != NEEDS_CHECKS])))
+
+
+def _other_library(task: Task, build: Build, others: Mapping[str, bytes], work: Path,
+                   bench: Bench) -> dict[Path, str]:
+    """The library of the task whose function the cases call, too, and where the runner finds it;
+    nothing where the author's file is not there, does not compile or is refused."""
+    other = bench.others.get(task.id)
+    if other is None or other.shown_path() not in others:
+        return {}
+    folder = work.with_name(f"other_{build.backend}")
+    _lay_out(other, others[other.shown_path()], folder, bench)
+    same = next(one for one in bench.builds[other.id] if one.backend == build.backend)
+    if _compile(other, same, folder, bench):
+        return {}
+    return {folder / "build" / same.library: "/runner/other.so"}
 
 
 def merged(task: Task, some: Judged, others: Judged) -> Judged:
@@ -315,13 +327,12 @@ def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, s
         for listed in (symbols, sections):
             if listed.code or len(listed.output) >= sandbox.OUTPUT_LIMIT:
                 return REFUSED, "its object file cannot be read, or has too many symbols"
-        found = audit.findings(symbols.output, sections.output, bench.exports[task.id],
+        found = audit.findings(symbols.output, sections.output, EXPORTS,
                                bench.provided[build.backend], task.is_cuda,
                                build.backend == GPU)
         if found and bench.audited:
             return REFUSED, "\n".join(found)
-    exported = " ".join(f"{name};" for name in bench.exports[task.id])
-    script = f"{{ global: {exported} local: *; }};"
+    script = f"{{ global: {' '.join(f'{name};' for name in EXPORTS)} local: *; }};"
     (work / "build/exports").write_text(script)
     done = tool(build.link[0], "-shared", "-fno-lto", "-Wl,-z,noexecstack", *build.link[1:],
                 "-Wl,--version-script=/build/exports", "-o", f"/build/{build.library}",
@@ -340,26 +351,24 @@ def _look_for_infrastructure(work: Path) -> None:
         raise InfraError(trouble)
 
 
-def _run(task: Task, build: Build, names: Sequence[str], work: Path, bench: Bench,
-         seed: int) -> dict:
-    """Runs these cases: {"cases": all of the task, "ends": name -> how it ended}."""
-    runner = runner_of(task, bench.folder, build.backend)
+def _run(task: Task, build: Build, work: Path, bench: Bench, seed: int,
+         other: Mapping[Path, str]) -> tuple[list[dict], dict[str, dict]]:
+    """Runs the cases that this library is for: all that there are, and by name how those ended."""
+    runner = runner_files(bench.folder, build.backend)
     for file in runner:
         if not file.is_file():
             raise InfraError(f"{file.name} is not built: build the target {TARGET}")
-    on_gpu = build.backend == GPU
-    line = in_sandbox(task, build.backend,
-                      runner | {work / "build" / build.library: "/runner/student.so"},
-                      {"FLASH_SIMT_SCHEDULE": f"random:{seed}"})
+    library = work / "build" / build.library
+    line = [*in_sandbox(build.backend, runner | {library: "/runner/student.so"} | dict(other),
+                        {"FLASH_SIMT_SCHEDULE": f"random:{seed}"}), *other.values()]
     report = work / f"{build.backend}.jsonl"  # the runner cannot see it
     done = sandbox.run(
-        [str(bench.folder / "bin" / judge_of(task)), "--seed", str(seed), "--report",
-         str(report), "--out", os.devnull,
-         *(word for name in _wanted(names, bench) for word in ("--case", name))],
-        GPU_JUDGE if on_gpu else CUDA_JUDGE if task.is_cuda else JUDGE,
-        {"LC_ALL": "C", "FLASH_RUNNER": "\n".join(line),
-         "FLASH_CALL_SECONDS": str(bench.seconds_a_call)}
-        | ({"FLASH_ON_GPU": "1"} if on_gpu else {}))
+        [str(bench.folder / "bin" / judge_of(task)), "--task", task.id, "--library", str(library),
+         "--call-seconds", str(bench.seconds_a_call),
+         "--seed", str(seed), "--report", str(report), "--out", os.devnull,
+         *["--needs-checks"] * (build.backend == CHECKED),
+         *(word for name in bench.only for word in ("--case", name)), "--", *line],
+        GPU_JUDGE if build.backend == GPU else JUDGE, {"LC_ALL": "C"})
     # The text of an exception is a student's: any bytes, and any kind of line separator.
     written = report.read_bytes().decode("utf-8", "replace") if report.exists() else ""
     events = [json.loads(line) for line in written.split("\n")[:-1]]  # whole lines
@@ -372,20 +381,13 @@ def _run(task: Task, build: Build, names: Sequence[str], work: Path, bench: Benc
         if event["event"] == "diagnosis":
             end = ends[event["case"]]
             end |= {"diagnosis": event["name"], "message": f"{event['text']}\n{end['message']}"}
-    return {"cases": events[0]["cases"], "ends": ends}
+    return events[0]["cases"], ends
 
 
-def _wanted(names: Sequence[str], bench: Bench) -> list[str]:
-    return [name for name in names if not bench.only or name in bench.only]
-
-
-def _case(case: dict, events: dict) -> Case:
-    end = events["ends"].get(case["name"], {
-        "status": "failed", "message": f"Not run, because all cases together took longer than "
-                                       f"{JUDGE.seconds:g} s"})
-    status = _OF_REPORT.get(end["status"], FAILED)
-    if status == FAILED and end["message"].startswith("Not run, because"):
-        status = NOT_RUN  # no points, and no mistake of its own
-    return Case(case["name"], status, end["message"].replace("/course/", ""),
-                requirement=case["requirement"], challenge=case["challenge"],
-                diagnosis=end.get("diagnosis", ""))
+def _case(case: dict, ends: Mapping[str, dict]) -> Case:
+    end = ends.get(case["name"], {
+        "status": "not_run", "message": f"Not run, because all cases together took longer than "
+                                        f"{JUDGE.seconds:g} s"})
+    return Case(case["name"], _OF_REPORT.get(end["status"], FAILED),
+                end["message"].replace("/course/", ""), requirement=case["requirement"],
+                challenge=case["challenge"], diagnosis=end.get("diagnosis", ""))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab import build, bundles, console
-from lab.backends import EMULATED, GPU
+from lab.backends import CPU, EMULATED, GPU
 from lab.console import say
 from lab.errors import LabError
 from lab.judge import gpu, judging, sandbox
@@ -62,10 +62,9 @@ def site(board: Board, marks: bool = False) -> Iterator[Site]:
     tasks = tuple(board.load_tasks())
     preset, suffix = preset_of(board), "_gpu" * on_gpu
     build.configured(preset)
-    runners = {"flash_runner_gpu"} if on_gpu else {f"flash_runner_{task.part}" for task in tasks}
+    runner = judging.sandboxed_runner(GPU if on_gpu else CPU)
     targets = [f"submit_leaderboard{suffix}", f"leaderboard_reference_{tasks[0].part}{suffix}",
-               *sorted(runners), *(name for task in tasks
-                 for name in (judging.judge_of(task), judging.solution_of(task))),
+               runner, *dict.fromkeys(judging.judge_of(task) for task in tasks),
                *[f"flash_leaderboard_marks{suffix}"] * marks]
     built = build.build(targets, preset)
     if not built.ok:
@@ -168,7 +167,7 @@ def measure(where: Site, students: Sequence[Path], turns: int,
 def _command(where: Site, library: Path, name: str, variables: Mapping[str, str]) -> Path:
     """A file with the command that starts a runner in its sandbox, one word a line."""
     folder, backend = where.bench.folder, where.backend
-    shown = judging.runner_of(where.tasks[0], folder, backend)
+    shown = judging.runner_files(folder, backend)
     shown |= {library: "/runner/student.so"}
     ours = library.is_relative_to(folder)
     if ours:  # with the libraries that it is linked with; on a GPU that is cuBLAS, too
@@ -177,7 +176,7 @@ def _command(where: Site, library: Path, name: str, variables: Mapping[str, str]
                   if backend == GPU and needed.startswith(("libcublas", "libcudart"))}
     file = where.work / f"{name}.command"
     words = judging.in_sandbox(
-        where.tasks[0], backend, shown, variables,
+        backend, shown, variables,
         first=("/runner/lib", "/runner/cuda") if ours else (), may_use_libraries=ours)
     file.write_text("\n".join(words) + "\n")
     return file

@@ -146,9 +146,8 @@ def _set_up(wanted: Sequence[Task], preset: str,
             on_gpu: bool) -> tuple[list[Task], tuple[str, ...]]:
     """Builds the judges. The tasks that have one, and the ids of the others."""
     hidden_cases()
-    known = build.configured(preset)
-    libraries = [judging.solution_of(task) for task in wanted if known.checked or not task.is_cuda]
-    built = build.build([judging.TARGET, *libraries], preset)
+    build.configured(preset)
+    built = build.build(judging.TARGET, preset)
     if not built.ok:
         raise LabError(f"the judges do not build: {built.first_error}")
     if any(task.is_cuda for task in wanted):

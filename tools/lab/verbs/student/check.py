@@ -154,7 +154,7 @@ def tasks_with(tasks: Sequence[Task], case: str, implementation: str,
         elif not (built := builds[task.id].result).ok:
             left_out.append(f"{task.name} does not compile: {built.first_error}")
         else:
-            for name in running.case_names(build.binary(task.target(implementation, backend))):
+            for name in running.case_names(task, backend):
                 known.setdefault(name, []).append(task)
     if case in known:
         return known[case]

@@ -1,16 +1,17 @@
 """`./lab debug`: gdb at the first line of the student's function, or of the kernel in one thread.
 
-The task's test program takes a library that is compiled for a debugger (flash_variant() in
-cmake/FlashTargets.cmake). Kernels are always emulated.
+The task's judge starts gdb with a runner, and a library that is compiled for a debugger
+(flash_variant() in cmake/FlashTargets.cmake). Kernels are always emulated.
 """
 
 import argparse
+import os
 import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab import build, console, manifest, paths, system
+from lab import build, console, manifest, paths, running, system
 from lab.backends import CPU, EMULATED
 from lab.errors import LabError
 from lab.manifest import Task
@@ -64,9 +65,11 @@ def run(args: argparse.Namespace) -> int:
         if args.test.startswith("checks: "):
             raise LabError(f'"{args.test}" runs with the emulator\'s checks only, which gdb cannot '
                            "follow: take another case")
-    for target in (task.target(kind, _backend(task)), f"{_library(task, kind)}_debug"):
-        if not (built := build.build(target)).ok:
-            raise LabError(f"{task.name} does not compile: {built.first_error}")
+    backend = _backend(task)
+    targets = [f"{task.target(kind, backend)}_debug", running.judge_of(task),
+               running.runner_of(backend)]
+    if not (built := build.build(targets)).ok:
+        raise LabError(f"{task.name} does not compile: {built.first_error}")
     here = command(task, kind, args.test, args.seed, args.block or (0, 0, 0),
                    args.thread or (0, 0, 0), options=args.options)
     console.print_command(here)
@@ -77,18 +80,14 @@ def _backend(task: Task) -> str:
     return EMULATED if task.is_cuda else CPU
 
 
-def _library(task: Task, kind: str) -> str:
-    return task.library(kind) + ("_emulated" if task.is_cuda else "")
-
-
 def library(task: Task, kind: str, folder: Path = paths.BUILD) -> Path:
-    return folder / f"lib/debug/lib{_library(task, kind)}.so"
+    return running.library(task, kind, _backend(task), folder / "lib/debug")
 
 
 def command(task: Task, kind: str, case: str | None, seed: int, block: Place, thread: Place, *,
             folder: Path = paths.BUILD, options: Sequence[str] = ()) -> list[str | Path]:
-    """gdb, stopped at the first line. Breakpoints are set when main() has begun: only then the
-    libraries are there."""
+    """The judge, whose runner is started by gdb and stopped at the first line. Breakpoints wait
+    for the library, which the runner loads."""
     condition = ""
     functions = kernels(task.path(kind).read_text(encoding="utf-8")) if task.is_cuda else []
     if functions:
@@ -99,12 +98,14 @@ def command(task: Task, kind: str, case: str | None, seed: int, block: Place, th
     functions = functions or exported(library(task, kind, folder))
     breaks = [f"tbreak {task.file}:{function}{condition}" for function in functions]
     steps = ["set debuginfod enabled off", "set disable-randomization off",
-             f"set environment LD_LIBRARY_PATH {folder / 'lib/debug'}",
              "set environment FLASH_SIMT_THREADS 1",  # the same order each time
-             "tbreak main", "run", *breaks, "continue"]
-    return ["gdb", "-q", "-x", SCRIPT, *[word for step in steps for word in ("-ex", step)],
-            *options, "--args", folder / "bin" / task.target(kind, _backend(task)),
-            "--seed", str(seed), *(["--case", case] if case else [])]
+             "set breakpoint pending on", "tbreak main", "run", *breaks, "continue"]
+    path = library(task, kind, folder)
+    gdb = ["gdb", "-q", "-x", SCRIPT, *[word for step in steps for word in ("-ex", step)],
+           *options, "--args", folder / "bin" / running.runner_of(_backend(task)), path]
+    return [folder / "bin" / running.judge_of(task), "--task", task.id, "--library", path,
+            "--attended", "--seed", str(seed), *(["--case", case] if case else []),
+            "--out", os.devnull, "--", *gdb]
 
 
 def kernels(source: str) -> list[str]:

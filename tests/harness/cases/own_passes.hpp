@@ -1,7 +1,5 @@
-// A function of another task of the same author, for the cases in which two tasks work together.
-//
-// A test program is linked with the library of one task, so that a file that does not compile costs
-// its own task only. The other library is opened when a case asks for it, as it was last built.
+// The cases in which an author's two passes of attention work together, the forward one being of
+// another task. Its library is loaded, beside that of the task, as it was last built.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +10,9 @@
 
 namespace flash::harness {
 
-// The function with this name in the library of `task` ("part2.flash_forward"), for the same
-// implementation and backend. Throws NotYetImplemented where there is no such library. On Linux;
-// elsewhere there is none.
-void* symbol_of_other_task(const std::string& task, const char* mangled_name);
-
-template <class Function>
-Function* function_of_other_task(const std::string& task, const char* mangled_name) {
-  return reinterpret_cast<Function*>(symbol_of_other_task(task, mangled_name));
-}
+// Calls the forward pass of the other task (TaskUnderTest::other_task): each judge of a part that
+// has such a task defines it. Throws NotYetImplemented where there is no such library.
+void own_forward(const AttentionForward<float>& pass);
 
 // An author's two passes of attention, the forward one being of another task.
 struct OwnPasses {

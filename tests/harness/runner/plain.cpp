@@ -1,0 +1,9 @@
+// A runner as its author starts it: his code may do what any program of his may.
+#include "harness/runner/runner.hpp"
+
+namespace flash::grading {
+
+const bool kIsSandboxed = false;
+void restrict_process(const std::vector<unsigned>&, const Facts&) {}
+
+}  // namespace flash::grading
