@@ -25,7 +25,7 @@ def devices() -> list[Path]:
 @cache
 def _known_libraries() -> dict[str, Path]:
     """What the dynamic linker finds by name."""
-    listed = _output("ldconfig", "-p") or _output("/sbin/ldconfig", "-p")
+    listed = output("ldconfig", "-p") or output("/sbin/ldconfig", "-p")
     found = re.findall(r"^\s*(\S+) \([^)]*x86-64[^)]*\) => (\S+)$", listed, re.MULTILINE) or \
         re.findall(r"^\s*(\S+) \([^)]*\) => (\S+)$", listed, re.MULTILINE)
     return {name: Path(place) for name, place in reversed(found)}
@@ -52,7 +52,7 @@ def variables() -> dict[str, str]:
 
 def needed(library: Path) -> dict[str, Path]:
     """The libraries that this one is linked with, by name, where the linker finds them."""
-    listed = _output("ldd", library)
+    listed = output("ldd", library)
     return {name: Path(place).resolve()
             for name, place in re.findall(r"^\s*(\S+) => (/\S+)", listed, re.MULTILINE)}
 
@@ -68,7 +68,8 @@ def vendor_files() -> list[Path]:
                   if place.is_relative_to("/usr") and not place.is_symlink())
 
 
-def _output(*command: object) -> str:
+def output(*command: object) -> str:
+    """What a command prints; "" where it is not installed."""
     try:
         return subprocess.run([str(word) for word in command], capture_output=True, text=True,
                               errors="replace").stdout

@@ -3,7 +3,6 @@
 import os
 import platform
 import re
-import subprocess
 import time
 from pathlib import Path
 
@@ -79,11 +78,7 @@ def _of_gpu(*keys: str) -> list[str]:
 
 
 def _query(*options: str) -> str:
-    try:
-        return subprocess.run(["nvidia-smi", "-i", gpu.chosen(), *options], capture_output=True,
-                              text=True, errors="replace").stdout
-    except OSError:
-        return ""
+    return gpu.output("nvidia-smi", "-i", gpu.chosen(), *options)
 
 
 def _cpuinfo() -> dict[str, str]:
