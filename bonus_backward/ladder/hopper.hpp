@@ -29,9 +29,6 @@ inline std::string why_not_on_hopper(const AttentionProblem& problem) {
 
 // ---- Tiles --------------------------------------------------------------------------------------
 
-// Elements of a tile of so many rows.
-constexpr int tile_size(int rows, int head_dim) { return rows * head_dim; }
-
 // The address of columns 8 c to 8 c + 7 of a row in a tile of kRows rows.
 template <int kRows, class T>
 __device__ __forceinline__ T* chunk_of(T* tile, int row, int c) {
