@@ -12,6 +12,21 @@
 namespace flash {
 namespace {
 
+// The n numbers that lie `step` apart become their softmax: 0 where all are -inf, NaN where one is.
+// Returns the log of the sum of their exponentials.
+double softmax(double* x, Index n, Index step = 1) {
+  double m = -std::numeric_limits<double>::infinity(), l = 0;
+  bool has_nan = false;
+  for (Index j = 0; j < n; ++j) {
+    has_nan |= std::isnan(x[j * step]);
+    m = std::fmax(m, x[j * step]);
+  }
+  const bool is_empty = std::isinf(m) && m < 0 && !has_nan;
+  for (Index j = 0; j < n; ++j) l += x[j * step] = is_empty ? 0 : std::exp(x[j * step] - m);
+  for (Index j = 0; j < n && !is_empty; ++j) x[j * step] /= l;
+  return m + std::log(l);
+}
+
 // softmax(x, axis) v, each term passed through `term` first.
 template <class T, class Term>
 Tensor<double, 3> softmax_times(TensorView<const T, 3> x, TensorView<const T, 3> v, int axis,
@@ -33,33 +48,15 @@ Tensor<double, 3> softmax_times(TensorView<const T, 3> x, TensorView<const T, 3>
 template <class T>
 Tensor<double, 3> softmax_oracle(TensorView<const T, 3> x, int axis) {
   axis = checked_axis(axis, 3);
-  const int outer_axis = axis == 0 ? 1 : 0, inner_axis = axis == 2 ? 1 : 2;
   Tensor<double, 3> p(x.shape());
-  for (Index outer = 0; outer < x.extent(outer_axis); ++outer)
-    for (Index inner = 0; inner < x.extent(inner_axis); ++inner) {
-      Index index[3] = {};
-      index[outer_axis] = outer;
-      index[inner_axis] = inner;
-      Index& j = index[axis];
-
-      double maximum = -std::numeric_limits<double>::infinity();
-      bool has_nan = false;
-      for (j = 0; j < x.extent(axis); ++j) {
-        const double score = x(index[0], index[1], index[2]);
-        has_nan |= std::isnan(score);
-        maximum = std::fmax(maximum, score);
-      }
-      if (maximum == -std::numeric_limits<double>::infinity() && !has_nan)
-        continue;  // no visible key: weights stay 0
-
-      double sum = 0;
-      for (j = 0; j < x.extent(axis); ++j) {
-        double& weight = p(index[0], index[1], index[2]);
-        weight = std::exp(static_cast<double>(x(index[0], index[1], index[2])) - maximum);
-        sum += weight;
-      }
-      for (j = 0; j < x.extent(axis); ++j) p(index[0], index[1], index[2]) /= sum;
-    }
+  for (Index b = 0; b < x.extent(0); ++b)
+    for (Index i = 0; i < x.extent(1); ++i)
+      for (Index j = 0; j < x.extent(2); ++j) p(b, i, j) = static_cast<double>(x(b, i, j));
+  const Index n = p.extent(axis), step = axis == 0   ? p.extent(1) * p.extent(2)
+                                         : axis == 1 ? p.extent(2)
+                                                     : 1;
+  for (Index slice = 0; n > 0 && slice < p.size() / n; ++slice)
+    softmax(p.data() + slice / step * step * n + slice % step, n, step);
   return p;
 }
 
@@ -99,29 +96,16 @@ Matrix head_of(TensorView<const T, 4> x, Index b, Index h) {
 // query does not see keep P = 0.
 Matrix probabilities(const Matrix& Q, const Matrix& K, const AttentionShape& shape, double scale,
                      bool causal, Index first_query, double* lse, double* largest_score) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   Matrix P({shape.queries, shape.keys});
   for (Index i = 0; i < shape.queries; ++i) {
     const Index visible = shape.visible_keys(first_query + i, causal);
-    double m = -kInfinity;
-    bool has_nan = false;
     for (Index j = 0; j < visible; ++j) {
       P(i, j) = scale * dot(&Q(i, 0), &K(j, 0), shape.head_dim);
-      has_nan |= std::isnan(P(i, j));
-      m = std::fmax(m, P(i, j));
       if (largest_score == nullptr) continue;
       const double size = std::fabs(scale) * dot_of_sizes(&Q(i, 0), &K(j, 0), shape.head_dim);
       if (std::isfinite(size)) *largest_score = std::fmax(*largest_score, size);
     }
-    if (m == -kInfinity && !has_nan) {  // no visible key: the row of P is 0
-      for (Index j = 0; j < visible; ++j) P(i, j) = 0;
-      lse[i] = -kInfinity;
-      continue;
-    }
-    double l = 0;
-    for (Index j = 0; j < visible; ++j) l += P(i, j) = std::exp(P(i, j) - m);
-    for (Index j = 0; j < visible; ++j) P(i, j) /= l;
-    lse[i] = m + std::log(l);
+    lse[i] = softmax(&P(i, 0), visible);
   }
   return P;
 }

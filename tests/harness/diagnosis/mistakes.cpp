@@ -1,10 +1,10 @@
 // The records of mistakes.hpp.
+#include "harness/diagnosis/mistakes.hpp"
+
 #include <cmath>
 #include <limits>
 #include <tuple>
 #include <utility>
-
-#include "harness/diagnosis/mistakes.hpp"
 
 namespace flash::harness {
 namespace {
@@ -259,8 +259,8 @@ void add_strides(List& list,
                  const std::vector<Misplaced>& written) {
   const auto add = [&](Group group, const std::string& x, const std::string& done,
                        const std::string& other, const std::vector<Change>& ways) {
-    const std::string name = x + " " + done + " with the strides of " + other;
-    if (!other.empty()) return list.of("strides", group).add(name, name, ways);
+    const std::string how = done + " with the strides of " + other;
+    if (!other.empty()) return list.of("strides", group).add(x + " " + how, x + " is " + how, ways);
     list.of("contiguous", group)
         .add(x + " taken for contiguous",
              x + " is " + done + " as if its elements lay next to each other: use " + x +

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
+#include <limits>
 #include <optional>
 #include <type_traits>
 #include <vector>
@@ -96,11 +97,13 @@ std::string head_of(const AttentionShape& shape, Index b, Index h) {
 template <class Pass, class Seen>
 struct Right {
   explicit Right(const Seen& seen, Blocks blocks = kBlocks)
-      : given(seen.given()), pass(given, scores, steps, blocks) {}
+      : given(seen.given()), pass(given, scores, steps, blocks) {
+    given.largest = std::numeric_limits<double>::max();  // exact: no weight is rounded to 0
+  }
   Right(const Right&) = delete;
   Right& operator=(const Right&) = delete;
 
-  const Given given;
+  Given given;
   Scores scores;
   const Steps steps;
   Pass pass;
