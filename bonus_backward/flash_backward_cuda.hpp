@@ -5,11 +5,12 @@
 // them beyond the element's own. Inputs are never written to, and no output overlaps an input or
 // another output.
 //
-//   P = exp(scale Q K^T - lse)     dV = P^T dO     dP = dO V^T     dS = P * (dP - delta)     dQ = scale dS K     dK = scale dS^T Q
+//   P = exp(scale Q K^T - lse)     dV = P^T dO     dP = dO V^T     dS = P * (dP - delta)
+//   dQ = scale dS K                dK = scale dS^T Q
 //
 // Source: FlashAttention-2 (Dao 2023, arXiv:2307.08691, section 3.1.2), but in two passes: one
 // thread block has a block of keys and sums up their dK and dV, another one a block of queries and
-// sums up their dQ. Nobody adds to what somebody else adds to, so there is no race, no atomic
+// sums up their dQ. No two thread blocks add to the same number, so there is no race and no atomic
 // addition, and the same inputs give the same bits in every run.
 //
 // Shapes: q, out, d_out, d_q (batch, heads, queries, head_dim); k, v, d_k, d_v (batch, heads, keys,

@@ -1,17 +1,18 @@
-// The attention problem: shapes, mask and scale, which every implementation in every part agrees on
-// and checks.
+// The attention problem: its shapes, mask and scale. Every implementation in every part agrees on
+// them, and checks them.
 //
-//   S = scale * Q K^T, masked      P = softmax(S), row by row      O = P V      lse = log(sum over j of exp(S(i, j)))
+//   S = scale * Q K^T, masked      P = softmax(S), row by row
+//   O = P V                        lse = log(sum over j of exp(S(i, j)))
 //
 //   q, out, d_out, d_q         (batch, heads, queries, head_dim)
 //   k, v, d_k, d_v             (batch, heads, keys, head_dim)
 //   lse, delta                 (batch, heads, queries)
 //
-// Any strides. A query i sees every key, or with `causal` the keys j <= i, both counted from 0 (as
-// PyTorch's is_causal, also when there are more queries than keys or fewer). keys = 0 is legal;
-// every other extent is at least 1. A row that sees no key, or only keys whose score is -inf, has O
-// = 0 and lse = -inf. NaN in the data makes the rows NaN that see it (an entry of the registry with
-// `finite_inputs` lets it reach others).
+// The strides may be anything. A query i sees every key, or with `causal` the keys j <= i, both
+// counted from 0. (PyTorch's is_causal means the same, also when there are more queries than keys
+// or fewer.) keys = 0 is legal; every other extent is at least 1. If a row sees no key, or only
+// keys whose score is -inf, it has O = 0 and lse = -inf. A row that sees a NaN becomes NaN; with an
+// entry of the registry that has `finite_inputs`, other rows may become NaN, too.
 #pragma once
 
 #include <algorithm>
@@ -47,9 +48,9 @@ struct AttentionShape {
 template <class T>
 using LseType = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-// All that a forward pass takes. The views point to host memory or to device memory, as the
-// function that takes them says; on a GPU the work goes to `stream`. Trivially copyable: a kernel
-// can take it, but not read options.scale, which the launcher resolves by attention_scale().
+// The argument of a forward pass. The function that takes it says whether the views point to host
+// memory or to device memory; on a GPU the work goes to `stream`. Trivially copyable: a kernel can
+// take it, but not read options.scale, which the launcher resolves by attention_scale().
 template <class T>
 struct AttentionForward {
   using Element = T;
@@ -66,8 +67,8 @@ struct AttentionForward {
   }
 };
 
-// All that a backward pass takes: d_q, d_k and d_v become the gradients of sum(out * d_out). `out`
-// and `lse` are what a forward pass gave for the same q, k, v and options.
+// The argument of a backward pass: d_q, d_k and d_v become the gradients of sum(out * d_out). `out`
+// and `lse` are the results of a forward pass for the same q, k, v and options.
 template <class T>
 struct AttentionBackward {
   using Element = T;
@@ -91,8 +92,8 @@ FLASH_EXPORT double attention_scale(const AttentionOptions& options, Index head_
 // Throws ShapeError unless each extent of `argument`, which has the shape of q, is at least 1.
 FLASH_EXPORT void check_not_empty(const std::string& argument, const Shape<4>& of_queries);
 
-// The shape that q and k have together. Throws ShapeError when they do not fit, or an extent other
-// than keys is 0.
+// The shape of the problem with this q and k. Throws ShapeError when they do not fit each other, or
+// when an extent other than keys is 0.
 FLASH_EXPORT AttentionShape attention_shape(const Shape<4>& q, const Shape<4>& k);
 
 namespace any_rank {
@@ -100,16 +101,16 @@ FLASH_EXPORT void check_view(const char* argument, bool is_null, const Index* sh
                              const Index* want, int rank);
 }
 
-// Throws ShapeError unless `view` has the shape `want`, ArgumentError when it has elements and
-// points nowhere.
+// Throws ShapeError unless `view` has the shape `want`, and ArgumentError when a view with elements
+// is a null pointer.
 template <class T, int Rank>
 void check_view(const char* argument, const TensorView<T, Rank>& view,
                 const std::type_identity_t<Shape<Rank>>& want) {
   any_rank::check_view(argument, view.data() == nullptr, view.shape().data(), want.data(), Rank);
 }
 
-// Checks all tensors of a pass, and returns the shape that they have together. Throws as
-// check_view() and attention_shape() do.
+// Checks all tensors of a pass, and returns the shape of the problem. Throws as check_view() and
+// attention_shape() do.
 template <class Pass>
 AttentionShape check_attention(const Pass& pass) {
   const AttentionShape shape = attention_shape(pass.q.shape(), pass.k.shape());

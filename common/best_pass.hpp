@@ -1,4 +1,4 @@
-// "flash_best": the pass that is the fastest for each problem.
+// "flash_best": for each problem the fastest pass.
 #pragma once
 
 #include "common/registry.hpp"
@@ -8,8 +8,8 @@ namespace flash {
 inline constexpr char kBest[] = "flash_best";
 
 // The same passes and, for each device and direction, one more that is called kBest. It hands a
-// problem to the last rung of the ladder that takes it, without those whose entry says
-// `best = false`, or else to "flash".
+// problem to the last rung of the ladder that accepts it, or if none does to "flash". It leaves out
+// rungs whose entry says `best = false`.
 FLASH_EXPORT Registry with_best(Registry registry);
 
 }  // namespace flash

@@ -3,9 +3,9 @@
 //   scaled max error          max over all elements of |got - want| / scale
 //   relative Frobenius error  sqrt(sum |got - want|^2) / sqrt(sum |want|^2)
 //
-// `scale` is the magnitude of the terms that were summed up (softmax_matmul_magnitude), where the
-// caller has it: an element in which large terms cancel is then not asked for more digits than it
-// can have. Without it, the root mean square of `want`.
+// `scale` is the magnitude of the terms that were summed up (softmax_matmul_magnitude), if the
+// caller gives it. Then an element in which large terms cancel need not have more digits than it
+// can have. Otherwise `scale` is the root mean square of `want`.
 #pragma once
 
 #include <string>
@@ -32,9 +32,9 @@ struct Comparison {
   std::string text;  // one line when it passes; else what, where, how many, and the pattern
 };
 
-// `got` is row-major and has `shape`'s elements, like `want`. Where `want` is not finite nothing
-// passes: check such elements apart. Throws ArgumentError when the options do not fit the shape. T
-// is float, double, Half or BFloat16, here and below.
+// `got` is row-major and has `shape`'s elements, like `want`. An element whose `want` is not finite
+// never passes: check such elements separately. Throws ArgumentError when the options do not fit
+// the shape. T is float, double, Half or BFloat16, here and below.
 template <class T>
 FLASH_EXPORT Comparison compare(const T* got, const double* want, const std::vector<Index>& shape,
                                 const CompareOptions& options);
@@ -43,23 +43,23 @@ template <int Rank, class T>
 Comparison compare(TensorView<T, Rank> got, const Tensor<double, Rank>& want,
                    const CompareOptions& options);
 
-// max_frobenius of a result whose elements may each be off by `bound` of their magnitude. The
-// result is smaller than the terms summed: up to sqrt(n) of them cancel. Infinite where all should
-// be 0.
+// The max_frobenius that follows when each element may be off by `bound` times its magnitude. It is
+// larger than `bound`, because terms cancel in a sum and the result is smaller than they are. It is
+// infinite when all of `want` is 0.
 template <int Rank>
 FLASH_EXPORT double frobenius_bound(double bound, const Tensor<double, Rank>& want,
                                     const Tensor<double, Rank>& magnitude);
 
-// The value that outputs are filled with before a call: a NaN with a payload of its own, so that an
-// element that was never written can be told from one that became NaN.
+// Outputs are filled with this value before a call: a NaN with a payload of its own. So an element
+// that was never written differs from an element that became NaN.
 template <class T = float>
 FLASH_EXPORT T poison() noexcept;
 template <class T>
 FLASH_EXPORT bool is_poison(T value) noexcept;
 
-// The value that lies around inputs: another NaN, so that a result computed from it can be told as
-// well. (A CPU hands a NaN's payload on through arithmetic; a GPU makes it anew, and then it is a
-// NaN like any other.)
+// This value, another NaN, lies around inputs, so that a result that was computed from it can be
+// recognised. (A CPU keeps a NaN's payload through arithmetic. A GPU does not, so there the result
+// is a NaN like any other.)
 template <class T = float>
 FLASH_EXPORT T outside_value() noexcept;
 template <class T>

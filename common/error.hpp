@@ -49,8 +49,8 @@ class FLASH_EXPORT CudaError : public Error {
   using Error::Error;
 };
 
-// A kernel did something wrong, and the emulator says what and where: a first line with kernel,
-// kind and file:line, then who.
+// A kernel did something wrong. The emulator says what and where: the first line has the kernel,
+// the kind of mistake and file:line; then come the threads.
 class FLASH_EXPORT KernelError : public CudaError {
  public:
   using CudaError::CudaError;

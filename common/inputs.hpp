@@ -27,8 +27,8 @@ enum class Pattern {
   kLowest,  // -1.2e9 everywhere: less than what a running maximum may start at. Not lower: a fused
             // multiply-add that subtracts a rounded maximum is off by up to 2^-24 of it, and exp of
             // that has to stay finite
-  kFarApart,  // N(0, 1), and each row 150 more or 150 less: of two rows whose distance is a power
-              // of 2 some differ by 300
+  kFarApart,  // N(0, 1), and each row 150 more or 150 less, so that for every power of 2 some rows
+              // at that distance differ by 300
   kNaN,       // N(0, 1) with one NaN in every fourth row, from the third on
   kKeySignature,  // for V: row j holds 1 + (j mod 13) / 13 in column j mod columns, else 0: shows
                   // which keys were counted

@@ -1,8 +1,8 @@
 // Counts what C++ code allocates on the host: now, at its peak, and with a cap.
 //
-// Linking the library flash_memory_meter into a program replaces operator new and delete, in its
-// shared libraries too, and with glibc malloc and free as well. Elsewhere, and under the
-// sanitizers, what malloc gives directly is not seen. Nor is what mmap gives.
+// Linking the library flash_memory_meter into a program replaces operator new and delete, also in
+// its shared libraries, and with glibc malloc and free as well. With another C library, and under
+// the sanitizers, direct calls of malloc are not counted. Calls of mmap never are.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace flash::host_memory {
 
-// Bytes in use now, and the most in use at one time since reset_peak(). Sizes are those the
-// allocator really set aside.
+// Bytes in use now, and the most in use at one time since reset_peak(). A block counts with the
+// size that the allocator has really set aside.
 FLASH_EXPORT std::size_t in_use() noexcept;
 FLASH_EXPORT std::size_t peak() noexcept;
 FLASH_EXPORT void reset_peak() noexcept;

@@ -1,5 +1,5 @@
-// The registry of single passes: what tests, benchmarks, plots and PyTorch's operators choose from,
-// by name. Any forward pass that leaves (out, lse) goes with any backward pass that takes them.
+// The registry of single passes, from which tests, benchmarks, plots and PyTorch's operators choose
+// by name. Any forward pass that leaves (out, lse) works with any backward pass that takes them.
 //
 // A file ladder/N_name.cpp or .cu enters its passes by its last lines, under the name of the file:
 //
@@ -108,8 +108,8 @@ SoftmaxMatmulProblem problem_of(const SoftmaxMatmul<T>& pass) {
 
 // What a pass works with besides its tensors.
 struct PassMemory {
-  // As many bytes as the entry's workspace_bytes() says, with anything in them; aligned to 64 bytes
-  // on the host, to 256 on a GPU.
+  // As many bytes as the entry's workspace_bytes() says, uninitialised; aligned to 64 bytes on the
+  // host, to 256 on a GPU.
   void* workspace = nullptr;
 
   // What the forward pass of a pair leaves for the backward pass of the same name.
@@ -170,23 +170,23 @@ struct Entry {
   DeviceKind device = DeviceKind::kCpu;
   PassFunctions<Pass> run;
 
-  // Why the pass does not take a problem, in words: "head_dim is 300; it must be at most 256".
-  // Empty when it takes it. It need not ask for the element type: a type without a function is
-  // refused.
+  // Says in words why the pass does not take a problem: "head_dim is 300; it must be at most 256".
+  // The result is empty when the pass takes it. It need not test the element type: a type without a
+  // function is refused.
   std::function<std::string(const Problem&)> unsupported = nullptr;
 
   // How many bytes of workspace the pass needs; without it none.
   std::function<std::size_t(const Problem&)> workspace_bytes = nullptr;
 
-  // The pass goes only with the pass of the other direction that has the same name: a backward pass
-  // that reads what that one kept, or a forward pass that leaves no lse.
+  // This pass works only with the pass of the same name in the other direction: a backward pass
+  // that reads what its forward pass kept, or a forward pass that leaves no lse.
   bool only_as_pair = false;
 
   // False for a rung that is not faster than those before it: flash_best leaves it out.
   bool best = true;
 
-  // All elements of the inputs have to be finite: a key that a row does not see gets the weight 0,
-  // and 0 * NaN, or 0 * inf, would reach the row.
+  // All elements of the inputs have to be finite. The pass multiplies a key that a row does not see
+  // by the weight 0, and 0 * NaN, or 0 * inf, would reach the row.
   bool finite_inputs = false;
 
   std::vector<DType> dtypes() const {
@@ -211,9 +211,8 @@ struct Entry {
   }
 };
 
-// Why a tensor does not come in chunks of `bytes` (a power of 2): its address or a stride is no
-// multiple of them, or its last axis has gaps. "" when all tensors do; lse, which has three axes,
-// is left out.
+// Says why a tensor cannot be read in chunks of `bytes` (a power of 2): its address or a stride is
+// no multiple of them, or its last axis has gaps. "" when all tensors can; lse is not looked at.
 FLASH_EXPORT std::string why_not_in_chunks(const AttentionProblem& problem, std::size_t bytes);
 
 // Throws Unsupported, with the name and the reason, when the entry does not take the pass.
@@ -241,7 +240,7 @@ class PassList {
     entries_.push_back(std::move(entry));
   }
 
-  // In the order in which they were entered: of a ladder the slowest first.
+  // In the order in which they were entered: a ladder's slowest rung first.
   const std::vector<Entry<Pass>>& entries() const { return entries_; }
 
   const Entry<Pass>* find_or_null(const std::string& name, DeviceKind device) const {

@@ -4,8 +4,8 @@
 //   v    (batch, d2, d3)   values
 //   out  (batch, d1, d3)   out(b, i, c) = sum_j softmax(x(b, i, :))_j * v(b, j, c)
 //
-// Any strides; `out` overlaps neither input, and inputs are never written to. d2 = 0 gives zeros;
-// every other extent is at least 1. Of the scores:
+// The strides may be anything. `out` overlaps neither input, and inputs are never written to. d2 =
+// 0 gives zeros; every other extent is at least 1. Two values of a score are special:
 //   -inf  is a masked key: its weight is 0. A row of nothing but -inf gives a row of zeros.
 //   NaN   makes the row that holds it NaN. A NaN in v reaches the rows of its batch, in its column.
 #pragma once
@@ -25,8 +25,8 @@ struct SoftmaxMatmulShape {
   Shape<3> of_out() const { return {batch, d1, d3}; }
 };
 
-// All that a pass takes. The views point to host memory or to device memory, as the function that
-// takes them says; on a GPU the work goes to `stream`. Trivially copyable, so that a kernel can
+// The argument of a pass. The function that takes it says whether the views point to host memory or
+// to device memory; on a GPU the work goes to `stream`. Trivially copyable, so that a kernel can
 // take it.
 template <class T>
 struct SoftmaxMatmul {
@@ -46,7 +46,7 @@ struct SoftmaxMatmul {
 FLASH_EXPORT void check_softmax_matmul_shapes(const Shape<3>& x, const Shape<3>& v,
                                               const Shape<3>& out);
 
-// Checks the tensors of a pass, and returns the shape that they have together.
+// Checks the tensors of a pass, and returns the shape of the problem.
 template <class T>
 SoftmaxMatmulShape check_softmax_matmul(const SoftmaxMatmul<T>& pass) {
   check_softmax_matmul_shapes(pass.x.shape(), pass.v.shape(), pass.out.shape());

@@ -30,8 +30,8 @@ using Index = std::int64_t;
 template <int Rank>
 using Shape = std::array<Index, Rank>;
 
-// What these templates do for any rank and type is compiled once, in tensor.cpp: every file
-// includes this one.
+// The part of these templates that is the same for any rank and type is compiled once, in
+// tensor.cpp, because every file includes this one.
 namespace any_rank {
 FLASH_EXPORT std::string to_string(const Index* shape, int rank);
 FLASH_EXPORT Index element_count(const Index* shape, int rank);
@@ -122,7 +122,7 @@ class TensorView {
 };
 
 // Whether all rows of x can be read in chunks of `elements` elements, aligned to their size: by TMA
-// (16 bytes), or as float4. Of a row's last chunk only a part may be inside.
+// (16 bytes), or as float4. A row's last chunk may be partly outside.
 template <class T, int Rank>
 bool rows_in_chunks(const TensorView<T, Rank>& x, Index elements) {
   const auto bytes = static_cast<std::uintptr_t>(elements) * sizeof(T);

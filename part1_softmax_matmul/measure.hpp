@@ -28,8 +28,8 @@ class Work {
   // One pass. May return before the work is done. Throws OutOfMemory when memory runs out.
   virtual void run() = 0;
 
-  // Forgets the peak so far: from here on, peak_memory_bytes() speaks of what comes, and of passes
-  // that are not done yet.
+  // Forgets the peak so far. From here on, peak_memory_bytes() counts later passes, and passes that
+  // are not done yet.
   virtual void reset_peak_memory() = 0;
 
   // The most memory that was in use at one time since the last reset_peak_memory(), in bytes.
@@ -46,11 +46,11 @@ struct Measurement {
 
 // Runs `warmups` passes that do not count, then `passes` that do.
 //
-// Before each pass: work.prepare(). Around each timed pass: clock.synchronize() before either
-// reading of the clock, nothing but work.run() and that synchronize() in between. The peak is reset
-// once, after the warm-up passes and a clock.synchronize(), when they are done.
+// work.prepare() comes before each pass. In a timed pass, clock.synchronize() comes before either
+// reading of the clock, and between the two readings there is nothing but work.run() and that
+// synchronize(). The peak is reset once, after the warm-up passes and a clock.synchronize().
 //
-// OutOfMemory, from whichever pass, is a result: out_of_memory is set and the call returns. Any
+// OutOfMemory, from any pass, is a result: out_of_memory is set and the call returns. Any
 // other exception passes through. Throws ArgumentError when warmups < 0 or passes < 1.
 FLASH_EXPORT Measurement measure(Work& work, Clock& clock, int warmups, int passes);
 

@@ -45,8 +45,8 @@ FLASH_EXPORT void flash_attention_forward(const AttentionForward<T>& pass,
 
 // ---- Task 2.B: the flash backward pass ----------------------------------------------------------
 
-// delta(b, h, i) = sum over c of out(b, h, i, c) * d_out(b, h, i, c): what the normalisation of
-// softmax takes from every dP of the row.
+// delta(b, h, i) = sum over c of out(b, h, i, c) * d_out(b, h, i, c). It is subtracted from every
+// dP of the row, because softmax normalises the row.
 template <class T>
 FLASH_EXPORT void attention_delta(TensorView<const T, 4> out, TensorView<const T, 4> d_out,
                                   TensorView<T, 3> delta);

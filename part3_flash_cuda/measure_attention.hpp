@@ -1,9 +1,9 @@
 // Contract of task 3.B: how to measure attention, forward and backward, and how to go through a
 // list of things to measure.
 //
-// What task 1.B measured stood alone. A backward pass does not: it starts from what a forward pass
-// saved. That gives a measurement two times and three figures of memory, and two ways of running
-// out of it.
+// Task 1.B measured work that stands alone. A backward pass does not: it starts from what a forward
+// pass saved. So a measurement has two times and three figures of memory, and memory can run out in
+// two ways.
 #pragma once
 
 #include <cstddef>
@@ -40,16 +40,16 @@ class AttentionWork {
   virtual void backward() = 0;
 
   // Bytes of the tensors that the last forward() keeps for backward(), the same for every
-  // forward(). Means something from when that pass is done (clock.synchronize()) to the next
+  // forward(). The figure is valid when that pass is done (clock.synchronize()), until the next
   // prepare() or backward().
   virtual std::size_t saved_bytes() = 0;
 
-  // Forgets the peak so far: from here on, peak_memory_bytes() speaks of what comes, and of what is
-  // still in use.
+  // Forgets the peak so far. From here on, peak_memory_bytes() counts later passes, and memory that
+  // is still in use.
   virtual void reset_peak_memory() = 0;
 
   // The most memory that was in use at one time since the last reset_peak_memory(), in bytes. Work
-  // that is not done yet may still raise it: like the clock, this and the reset mean something only
+  // that is not done yet may still raise it. So, as with the clock, call this and the reset only
   // when nothing was enqueued since clock.synchronize().
   virtual std::size_t peak_memory_bytes() = 0;
 };
@@ -97,17 +97,17 @@ struct AttentionMeasurement {
 //   a forward pass     prepare(), FORWARD()
 //   a backward pass    prepare(), forward(), prepare_backward(), BACKWARD()
 //
-// Only what is in capitals is measured, and only after the warm-up passes. Around it:
-// clock.synchronize() before either reading of the clock, nothing but the pass and that
-// synchronize() between the two. The peak is reset before the first reading, when all that came
-// earlier is done, and read after the second; the largest of the passes counts. saved_bytes() is
-// read after a forward pass that is done.
+// Only the calls in capitals are measured, and only after the warm-up passes. clock.synchronize()
+// comes before either reading of the clock, and between the two readings there is nothing but the
+// pass and that synchronize(). The peak is reset before the first reading, when all earlier work is
+// done, and read after the second; the largest peak of the passes counts. saved_bytes() is read
+// when a forward pass is done.
 //
-// OutOfMemory is a result, whatever threw it, and the call returns. Until the last forward pass
-// that is measured is done, it is kOutOfMemory. From then on it is kOutOfMemoryBackward, also where
-// prepare(), forward() or clock.synchronize() threw it. Forward passes were measured by then, and
-// fit: their numbers stay. What cannot be had is a backward pass. (A synchronize() does not tell
-// whose work failed.) Any other exception passes through.
+// OutOfMemory is a result, whichever call throws it, and the function returns. Until the last
+// measured forward pass is done, the status is kOutOfMemory. After that it is kOutOfMemoryBackward,
+// also when prepare(), forward() or clock.synchronize() throws: the forward passes were measured
+// and fit, so their numbers stay, and only backward passes cannot be had. (A synchronize() does not
+// tell whose work failed.) Any other exception passes through.
 //
 // Throws ArgumentError when warmups < 0 or passes < 1.
 FLASH_EXPORT AttentionMeasurement measure_attention(AttentionWork& work, Clock& clock, int warmups,

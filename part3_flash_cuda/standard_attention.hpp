@@ -12,7 +12,7 @@ namespace flash {
 // T. The launches go to pass.stream and do not wait. Extra device memory: none for float; for types
 // of 16 bits the scores in float, 4 bytes for each pair of a query and a key.
 //
-// What common/attention.hpp says, but for two things: a NaN in v reaches queries that do not see it
+// As common/attention.hpp says, with two exceptions: a NaN in v reaches queries that do not see it
 // (0 * NaN), and all tensors but lse need a contiguous last axis and rows that do not overlap.
 // Throws ShapeError, ArgumentError, Unsupported for such strides, OutOfMemory, and CudaError.
 template <class T>

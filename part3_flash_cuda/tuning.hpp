@@ -33,19 +33,19 @@ FLASH_EXPORT Index tuning_heads(const AttentionShape& shape);
 // 128 for up to 128 queries or keys, whichever are more, then 256, 512, ...
 FLASH_EXPORT Index tuning_length(const AttentionShape& shape);
 
-// The choices of one file, a line each. A line that is none is dropped; a choice that is not among
-// the configurations asked for is made again. Safe to call from several threads; processes that
-// write at the same time may lose each other's newest line, and time it again.
+// The choices of one file, a line each. A line that is no choice is dropped. A choice that is not
+// among the configurations asked for is made again. Safe to call from several threads. When
+// processes write at the same time, the newest line of one may get lost; it is timed again.
 class FLASH_EXPORT ForwardTuner {
  public:
   // Reads the file if it is there. Throws Error when it cannot be read.
   explicit ForwardTuner(std::filesystem::path file);
 
-  // The choice for `key` among `configs`, of which there is at least one. Where the file has none,
-  // `time_ms` is called for each configuration, the fastest is chosen, and the file written anew:
-  // as a whole or not at all. A file that cannot be written is no error: the choice is then good
-  // for this process. Where there is no memory to time them, the first is taken, for as long as
-  // this process lives, and nothing is written.
+  // The choice for `key` among `configs`, of which there is at least one. If the file has none,
+  // `time_ms` is called for each configuration, the fastest is chosen, and the file is written
+  // anew, as a whole or not at all. If the file cannot be written, the choice holds for this
+  // process, and that is no error. If there is no memory to time them, the first is taken for this
+  // process, and nothing is written.
   FlashForwardConfig choose(const TuningKey& key, const std::vector<FlashForwardConfig>& configs,
                             const std::function<double(const FlashForwardConfig&)>& time_ms);
 

@@ -1,6 +1,5 @@
-// Vectors as wide as the processor has them that this file is compiled for, by the compilers'
-// vector extensions (g++, clang): operators work lane by lane, `condition ? a : b` selects lane by
-// lane. No intrinsics.
+// Vectors by the compilers' extensions (g++, clang), without intrinsics, as wide as those of the
+// processor that this file is compiled for. Operators and `condition ? a : b` work lane by lane.
 //
 // FLASH_ISA is the name of the instruction set, and of a namespace: a file N_name.isa.cpp is
 // compiled once for each (cmake/FlashRegistry.cmake). Its kernels may use no inline function of the

@@ -13,8 +13,8 @@
 
 namespace flash::FLASH_ISA {
 
-// How the numbers of A lie: the steps of a row next to each other and rows `stride` apart, or the
-// rows of a step next to each other and steps `stride` apart.
+// How the numbers of A lie in memory. Either the steps of a row are neighbours, and rows are
+// `stride` apart; or the rows of a step are neighbours, and steps are `stride` apart.
 enum class Along { kSteps, kRows };
 
 template <class T>
@@ -29,9 +29,9 @@ struct Constant {
   FLASH_INLINE operator Index() const { return kValue; }
 };
 
-// Calls finish(m, n, sum) for each accumulator at the end. They start from 0, also where a product
-// is added to one before: short sums that are added up lose fewer digits than one long one. Rows of
-// B are `b_step` apart, an Index or a Constant.
+// Calls finish(m, n, sum) for each accumulator at the end. An accumulator starts from 0, also when
+// finish() adds it to an earlier product: several short sums lose fewer digits than one long sum.
+// Rows of B are `b_step` apart, an Index or a Constant.
 template <int M, int N, Along kAlong, class T, class Step, class Finish>
 FLASH_INLINE void tile_product(Numbers<T> a, const T* b, Step b_step, Index steps,
                                Finish&& finish) {

@@ -26,7 +26,7 @@ bool has_room(C) {
   return C::kSharedBytes <= device::shared_memory_per_block();
 }
 
-// Why kernels for Hopper do not run on the current GPU; "" when they do, or there is none.
+// Why kernels for Hopper do not run on the current GPU; "" when they do, and when there is no GPU.
 inline std::string why_not_hopper() {
   if (device::count() == 0 || device::compute_capability() == 90) return "";
   return "the GPU has compute capability " + std::to_string(device::compute_capability()) +

@@ -1,5 +1,5 @@
-// cuBLAS for what is given as a peer: products of row-major matrices, in full precision, its errors
-// as this course's. For GPUs only: the emulator has no cuBLAS.
+// Products of row-major matrices by cuBLAS, in full precision, for the passes that are given to
+// compare with. cuBLAS' errors become this course's. For GPUs only: the emulator has no cuBLAS.
 #pragma once
 
 #include <cublas_v2.h>
@@ -23,7 +23,7 @@ inline void check(cublasStatus_t status, const char* call) {
     throw CudaError(std::string(call) + ": " + cublasGetStatusString(status));
 }
 
-// A handle costs tens of milliseconds to make: one a thread, kept. Float is float32, and never
+// Making a handle takes tens of milliseconds, so each thread keeps one. Float is float32, never
 // tf32.
 inline cublasHandle_t handle(Stream stream) {
   struct Handle {
@@ -76,7 +76,7 @@ template <class A, class C>
 void product(const Matrices<const A>& a, const Matrices<const A>& b, const Matrices<C>& c,
              double factor, Stream stream) {
   if (c.view.size() == 0) return;
-  // cuBLAS counts columns first. In its eyes our row-major C = A B is C^T = B^T A^T.
+  // cuBLAS' matrices are column-major. For it our row-major C = A B is C^T = B^T A^T.
   const float alpha = static_cast<float>(factor), beta = 0;
   const auto operation = [](bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
   check(

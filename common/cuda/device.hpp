@@ -1,5 +1,5 @@
-// The GPU as host code sees it, with no CUDA type: what there is, memory that is metered and can be
-// capped, copies, a clock. Tests and benchmarks include this and need no nvcc. Every function
+// The GPU as host code sees it, with no CUDA type: its properties, memory that is metered and can
+// be capped, copies, a clock. Tests and benchmarks include this and need no nvcc. Every function
 // throws CudaError when CUDA fails.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace flash::device {
 // The number of usable GPUs; 0 when there is none, or no driver. Never throws.
 FLASH_EXPORT int count() noexcept;
 
-// Whether this is the emulator. No time that it takes says anything about a GPU.
+// Whether this is the emulator, whose times say nothing about a GPU.
 FLASH_EXPORT bool is_emulated() noexcept;
 
 // The current GPU's name, "NVIDIA H200".
@@ -39,23 +39,23 @@ FLASH_EXPORT void synchronize();
 FLASH_EXPORT void* allocate(std::size_t bytes, Stream stream = {});
 FLASH_EXPORT void free(void* memory, Stream stream = {}) noexcept;
 
-// The most that allocate() may have handed out at one time, in bytes; nothing means all that the
-// device has.
+// The most bytes that allocate() may have handed out at one time; std::nullopt means no limit but
+// the device's.
 FLASH_EXPORT void set_memory_limit(std::optional<std::size_t> bytes);
 
-// What allocate() has handed out: now, and the most at one time since reset_peak_memory().
+// How many bytes allocate() has handed out: now, and the most since reset_peak_memory().
 FLASH_EXPORT std::size_t memory_in_use();
 FLASH_EXPORT std::size_t peak_memory();
 FLASH_EXPORT void reset_peak_memory();
 
-// Gives back to the device what free() kept.
+// Gives the memory that free() kept back to the device.
 FLASH_EXPORT void release_cached_memory();
 
-// Whether allocate() fills what it hands out with bytes 0xff, NaN in every floating-point type:
-// what nobody wrote is then seen.
+// Whether allocate() fills memory with bytes 0xff, NaN in every floating-point type, so that an
+// element that nobody wrote is noticed.
 FLASH_EXPORT void set_poison(bool on);
 
-// The device's free and total memory as the driver sees them, whoever uses it.
+// The device's free and total memory according to the driver, with all other programs.
 struct MemoryInfo {
   std::size_t free_bytes = 0;
   std::size_t total_bytes = 0;
@@ -70,8 +70,8 @@ FLASH_EXPORT int multiprocessors();
 FLASH_EXPORT std::size_t l2_cache_bytes();
 
 // The most shared memory that one thread block may ask for: 64 KiB on Turing, 163 on an A100, 227
-// on Hopper. With a limit it is at most that, so that a large GPU shows what kernels do on a small
-// one; nothing takes the limit away.
+// on Hopper. A limit makes it smaller, so that a large GPU shows what kernels do on a small one;
+// std::nullopt removes the limit.
 FLASH_EXPORT std::size_t shared_memory_per_block();
 FLASH_EXPORT void set_shared_memory_limit(std::optional<std::size_t> bytes);
 
@@ -85,8 +85,8 @@ FLASH_EXPORT void copy_to_host(void* host, const void* device, std::size_t bytes
 FLASH_EXPORT void fill_bytes(void* device, unsigned char value, std::size_t bytes,
                              Stream stream = {});
 
-// What kernels loaded from and stored to one allocation since reset_traffic(), in bytes. Only the
-// emulator's checks count it: nothing elsewhere.
+// How many bytes kernels loaded from and stored to one allocation since reset_traffic(). Only the
+// emulator's checks count them; elsewhere the result is empty.
 struct Traffic {
   std::size_t loaded_bytes = 0;
   std::size_t stored_bytes = 0;
@@ -110,8 +110,8 @@ FLASH_EXPORT void reset_host_calls();
 // what lies around a tensor. The emulator's checks report such an access; a GPU ignores this.
 FLASH_EXPORT void forbid(const void* memory, std::size_t bytes);
 
-// A stream that does not wait for the default one, nor that for it. Destroyed when what was
-// enqueued on it is done.
+// A stream of its own: it and the default stream do not wait for each other. It is destroyed when
+// the work that was enqueued on it is done.
 class FLASH_EXPORT IndependentStream {
  public:
   IndependentStream();

@@ -1,13 +1,12 @@
-// float32 numbers as two fp16 numbers each, so that tensor cores can multiply them. x times a power
-// of two, the scale, is high + low: high is x * scale rounded to fp16, low what that lost, rounded
-// again. Together they keep 22 bits and the sign of low, one less than a float32. Three products of
-// fp16 numbers, high * high + high * low + low * high, are then a product of float32 numbers with
-// a relative error of about 2^-22; low * low is smaller than that.
+// A float32 number as two fp16 numbers, so that tensor cores can multiply it. Let the scale be a
+// power of two. Then x * scale = high + low, where high is x * scale rounded to fp16, and low is
+// the rest, rounded again. Together they keep 22 bits and the sign of low, one bit less than a
+// float32. The sum high * high + high * low + low * high, three products of fp16 numbers, is a
+// product of float32 numbers with a relative error of about 2^-22; low * low is smaller than that.
 //
-// fp16 has 5 bits of exponent, so numbers share a scale in tiles: the largest number of a tile
-// comes to lie in [2^14, 2^15). Numbers below 2^-17 of the largest lose digits of `low`: the error
-// of each is at most 2^-39 of the largest. What a product has to be multiplied by is the `factor`,
-// 1 / scale.
+// fp16 has 5 bits of exponent, so the numbers of a tile share a scale, which brings the largest of
+// them into [2^14, 2^15). Numbers below 2^-17 of the largest lose digits of `low`: the error of
+// each is at most 2^-39 of the largest. A product has to be multiplied by the `factor`, 1 / scale.
 #pragma once
 
 #include <cuda_fp16.h>

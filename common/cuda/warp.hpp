@@ -1,5 +1,5 @@
-// What the threads of a warp, or of a block, compute together, and the constants of base 2. All of
-// it is inlined, so that the emulator's findings name the line of the kernel that uses it.
+// Sums and maxima over the threads of a warp or of a block, and the constants of base 2. All of it
+// is inlined, so that the emulator's findings name the line of the kernel that uses it.
 #pragma once
 
 #include "common/cuda/launch.hpp"

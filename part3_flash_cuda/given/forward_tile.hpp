@@ -1,16 +1,15 @@
-// Given: what the forward kernel is made of. Which queries, keys and columns are whose, the tiles
-// in shared memory, and what a thread keeps.
+// Given: the parts of the forward kernel. Which thread has which queries, keys and columns, the
+// tiles in shared memory, and what a thread keeps.
 //
-// A thread block owns a head, kBlockQ queries and kHeadDim columns of the output; all keys that
-// some of its queries see stream past in blocks of kBlockK. Inside the block
-//   a warp owns kRowsOfWarp rows of S, P and O: what one of its lanes writes to P_smem no other warp
-//   reads;
-//   kLanes neighbouring lanes share kRows rows. Of each row a thread has kKeys scores, kColumns columns
-//   of O, m and l, all in registers; shuffles over kLanes lanes find the row's maximum;
-//   both products read a few vectors of shared memory and multiply each value of one by each of the
-//   other: 8 x 8 in the largest tiles, 64 multiply-adds for 4 reads of 16 bytes. Q and K lie transposed,
-//   so that the rows of a column are neighbours;
-//   common/cuda/tile.hpp copies tiles, and says which rows, keys and columns are whose.
+// A thread block owns a head, kBlockQ queries and kHeadDim columns of the output. All keys that
+// some of its queries see stream past in blocks of kBlockK. Inside the block: - A warp owns
+// kRowsOfWarp rows of S, P and O. No other warp reads what its lanes write to P_smem. - kLanes
+// neighbouring lanes share kRows rows. A thread has kKeys scores, kColumns columns of O, m
+//   and l of each row, all in registers; shuffles over kLanes lanes find the row's maximum.
+// - Both products read a few vectors of shared memory and multiply each value of one by each of the
+//   other: 8 x 8 in the largest tiles, 64 multiply-adds for 4 reads of 16 bytes. Q and K lie
+//   transposed, so that the rows of a column are neighbours.
+// - common/cuda/tile.hpp copies tiles, and says which lane has which rows, keys and columns.
 #pragma once
 
 #include "common/cuda/half.hpp"
