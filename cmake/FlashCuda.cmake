@@ -1,4 +1,5 @@
-# Finds out which of three states this machine is in, says so in one line, and enables CUDA where there is a compiler:
+# Finds out which of three states this machine is in, says so in one line, and enables CUDA where
+# there is a compiler:
 #   none     no nvcc (or too old a one): the CPU parts build
 #   toolkit  nvcc and no GPU: everything builds, what needs a GPU is skipped
 #   gpu      nvcc and a GPU: everything builds and runs
@@ -10,12 +11,14 @@ set(FLASH_GPU_NAME "")
 set(FLASH_FEW_CONFIGURATIONS FALSE)
 set(FLASH_CUDA_OLDEST 12.0) # the first nvcc that compiles C++20
 
-# The GPU's name and compute capability, from the driver's own tool: no CUDA program needs to be built for it.
+# The GPU's name and compute capability, from the driver's own tool: no CUDA program needs to be
+# built for it.
 find_program(FLASH_NVIDIA_SMI nvidia-smi)
 mark_as_advanced(FLASH_NVIDIA_SMI)
 if(FLASH_NVIDIA_SMI)
   execute_process(COMMAND ${FLASH_NVIDIA_SMI} --query-gpu=name,compute_cap --format=csv,noheader
-                  OUTPUT_VARIABLE gpus RESULT_VARIABLE failed ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
+                  OUTPUT_VARIABLE gpus RESULT_VARIABLE failed
+                  ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
   if(NOT failed AND gpus MATCHES "^([^\n]+), ([0-9]+)\\.([0-9]+)")
     set(FLASH_GPU_NAME ${CMAKE_MATCH_1})
     set(gpu_architecture ${CMAKE_MATCH_2}${CMAKE_MATCH_3})
@@ -28,20 +31,23 @@ if(FLASH_CUDA)
   check_language(CUDA)
   set(why "no nvcc")
   if(CMAKE_CUDA_COMPILER)
-    if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES) # before enable_language, which fills in its own default
+    # before enable_language, which fills in its own default
+    if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
       if(gpu_architecture)
         set(CMAKE_CUDA_ARCHITECTURES ${gpu_architecture})
       else()
-        # Nobody runs these kernels here: they are compiled to be checked, in half the time. Machine code for a GPU elsewhere is made
-        # where somebody names it, as the preset `release` does.
+        # Nobody runs these kernels here: they are compiled to be checked, in half the time. Machine
+        # code for a GPU elsewhere is made where somebody names it, as the preset `release` does.
         set(CMAKE_CUDA_ARCHITECTURES 80-virtual)
         set(FLASH_FEW_CONFIGURATIONS TRUE)
       endif()
     endif()
-    set(CMAKE_CUDA_RUNTIME_LIBRARY Shared) # one runtime a process, however many of our libraries are in it
+    # one runtime a process, however many of our libraries are in it
+    set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
     enable_language(CUDA)
     if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS FLASH_CUDA_OLDEST)
-      set(why "nvcc ${CMAKE_CUDA_COMPILER_VERSION} is older than ${FLASH_CUDA_OLDEST}, the first with C++20")
+      # the first with C++20
+      set(why "nvcc ${CMAKE_CUDA_COMPILER_VERSION} is older than ${FLASH_CUDA_OLDEST}")
     else()
       set(FLASH_HAVE_CUDA TRUE)
     endif()
@@ -52,7 +58,8 @@ if(FLASH_HAVE_CUDA)
   find_package(CUDAToolkit REQUIRED)
   set(FLASH_CUDA_QUICKLY "")
   if(FLASH_FEW_CONFIGURATIONS)
-    # Nobody runs these kernels, so they are not optimized: part 3's solution takes nvcc 6 s instead of 15.
+    # Nobody runs these kernels, so they are not optimized: part 3's solution takes nvcc 6 s instead
+    # of 15.
     include(CheckCompilerFlag) # before the standard is set, which this CMake refuses to try
     check_compiler_flag(CUDA -Ofc=max FLASH_HAVE_OFC) # older versions of nvcc do not have it
     if(FLASH_HAVE_OFC)
@@ -71,16 +78,23 @@ if(FLASH_HAVE_CUDA)
   endforeach()
   if(FLASH_GPU_NAME)
     set(FLASH_CUDA_STATE gpu)
-    message(STATUS "CUDA: nvcc ${CMAKE_CUDA_COMPILER_VERSION} and ${FLASH_GPU_NAME}; everything builds and runs")
+    message(STATUS
+      "CUDA: nvcc ${CMAKE_CUDA_COMPILER_VERSION} and ${FLASH_GPU_NAME}; everything builds and "
+      "runs")
   else()
     set(FLASH_CUDA_STATE toolkit)
-    message(STATUS "CUDA: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, no GPU; everything builds, what needs a GPU is skipped")
+    message(STATUS
+      "CUDA: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, no GPU; everything builds, what needs a GPU is "
+      "skipped")
     if(FLASH_FEW_CONFIGURATIONS)
-      message(STATUS "CUDA: to run the kernels on a GPU of another machine, name it: -DCMAKE_CUDA_ARCHITECTURES=90 (Hopper)")
+      message(STATUS
+        "CUDA: to run the kernels on a GPU of another machine, name it: "
+        "-DCMAKE_CUDA_ARCHITECTURES=90 (Hopper)")
     endif()
   endif()
 elseif(FLASH_REQUIRE_CUDA)
-  message(FATAL_ERROR "CUDA: ${why}; this preset needs nvcc ${FLASH_CUDA_OLDEST} or newer on the PATH")
+  message(FATAL_ERROR
+    "CUDA: ${why}; this preset needs nvcc ${FLASH_CUDA_OLDEST} or newer on the PATH")
 else()
   message(STATUS "CUDA: ${why}; the CPU parts build")
 endif()

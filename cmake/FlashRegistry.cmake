@@ -3,20 +3,24 @@
 #
 #   flash_entries(PART FILE)             PART's given passes and its tasks: the library PART_entries
 #   flash_ladder(PART)                   the rungs of the folder ladder/: the library PART_ladder of
-#                                        N_name.cpp and N_name.isa.cpp, and of N_name.cu and N_name.sm90a.cu the library
-#                                        PART_cuda_ladder for each backend
-#   flash_registry(NAME LIBRARIES ... [TASKS ...])  the library NAME for common/all_passes.hpp, with what these
-#                                        libraries have, in their order. TASKS are libraries of one author's tasks, which
-#                                        the passes load when they run: part1_fused_cpu_solution
+#                                        N_name.cpp and N_name.isa.cpp, and of N_name.cu and
+#                                        N_name.sm90a.cu the library PART_cuda_ladder for each
+#                                        backend
+#   flash_registry(NAME LIBRARIES ... [TASKS ...])  the library NAME for common/all_passes.hpp, with
+#                                                   what these
+#                                        libraries have, in their order. TASKS are libraries of one
+#                                        author's tasks, which the passes load when they run:
+#                                        part1_fused_cpu_solution
 #
-# An N_name.sm90a.cu uses wgmma: whatever the GPUs of the build, nvcc compiles it for compute capability 9.0
-# with Hopper's own instructions, and its predicate has to refuse other GPUs.
-# An N_name.isa.cpp is compiled once for each instruction set, with FLASH_ISA set to its name, and once
-# for the baseline with FLASH_BASELINE set as well: only there it may use the standard library, and only
-# there it enters its passes. A function compiled for AVX-512 would end the program on an older processor.
+# An N_name.sm90a.cu uses wgmma: whatever the GPUs of the build, nvcc compiles it for compute
+# capability 9.0 with Hopper's own instructions, and its predicate has to refuse other GPUs. An
+# N_name.isa.cpp is compiled once for each instruction set, with FLASH_ISA set to its name, and once
+# for the baseline with FLASH_BASELINE set as well: only there it may use the standard library, and
+# only there it enters its passes. A function compiled for AVX-512 would end the program on an older
+# processor.
 
-# Sets what FLASH_ENTER needs for each file, and in `rungs` their names, PART_N_name. In the property
-# FLASH_RUNGS of a library they tell flash_registry() what it has.
+# Sets what FLASH_ENTER needs for each file, and in `rungs` their names, PART_N_name. In the
+# property FLASH_RUNGS of a library they tell flash_registry() what it has.
 function(flash_rungs part files rungs_variable)
   set(rungs "")
   foreach(file ${files})
@@ -37,8 +41,10 @@ endfunction()
 
 function(flash_ladder part)
   cmake_parse_arguments(arg "" "" "SOURCES;OPTIONS" ${ARGN})
-  file(GLOB files RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS ladder/[0-9]*_*.cpp ladder/[0-9]*_*.cu)
-  list(FILTER files INCLUDE REGEX "/[0-9]+_[a-z0-9_]+(\\.isa\\.cpp|\\.sm90a\\.cu|\\.cpp|\\.cu)$") # no editor's backup
+  file(GLOB files RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS ladder/[0-9]*_*.cpp
+    ladder/[0-9]*_*.cu)
+  # no editor's backup
+  list(FILTER files INCLUDE REGEX "/[0-9]+_[a-z0-9_]+(\\.isa\\.cpp|\\.sm90a\\.cu|\\.cpp|\\.cu)$")
   list(SORT files COMPARE NATURAL)
   set(cpp ${files})
   set(isa ${files})
@@ -127,7 +133,8 @@ function(flash_registry name)
     get_target_property(rungs ${library} FLASH_RUNGS)
     foreach(rung ${rungs})
       string(REGEX REPLACE "^[^_]*_(.*)$" "\\1" entered ${rung})
-      string(APPEND declarations "extern \"C\" void enter_${rung}(flash::Registry&, const char*);\n")
+      string(APPEND declarations
+        "extern \"C\" void enter_${rung}(flash::Registry&, const char*);\n")
       string(APPEND calls "  enter_${rung}(registry, \"${entered}\");\n")
     endforeach()
   endforeach()
@@ -147,8 +154,8 @@ ${calls}}
   if(arg_TASKS)
     add_dependencies(${name} ${arg_TASKS})
   endif()
-  # Some linkers drop a shared library that stands before the static libraries that need it, as given
-  # code may before what enters it.
+  # Some linkers drop a shared library that stands before the static libraries that need it, as
+  # given code may before what enters it.
   if(NOT APPLE)
     target_link_options(${name} INTERFACE LINKER:--no-as-needed)
   endif()

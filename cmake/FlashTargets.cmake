@@ -1,8 +1,9 @@
 # How the libraries and tests of this project are made.
 
-# ---- flags ----------------------------------------------------------------------------------------------------------------
+# ---- flags ---------------------------------------------------------------------------------------
 
-# flash_warnings are the flags of all files; flash_options adds -march=native, which the files that choose an instruction set do without.
+# flash_warnings are the flags of all files; flash_options adds -march=native, which the files that
+# choose an instruction set do without.
 add_library(flash_warnings INTERFACE)
 add_library(flash_options INTERFACE)
 target_link_libraries(flash_options INTERFACE flash_warnings)
@@ -19,7 +20,8 @@ if(FLASH_WERROR)
 endif()
 if(FLASH_SANITIZE)
   target_compile_options(flash_warnings INTERFACE
-    "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined;-fno-sanitize-recover=all;-fno-omit-frame-pointer>")
+    "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined;-fno-sanitize-recover=all>"
+    $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)
   target_link_options(flash_warnings INTERFACE -fsanitize=address,undefined)
 endif()
 if(FLASH_NATIVE)
@@ -30,8 +32,9 @@ if(FLASH_NATIVE)
   endif()
 endif()
 
-# For code that nothing waits for, around what is measured and tested: there the compiler's time counts. Under the sanitizers it
-# takes 2.5 times as long at -O1 as at -O0 (21 and 8 s for one file of cases), otherwise about the same.
+# For code that nothing waits for, around what is measured and tested: there the compiler's time
+# counts. Under the sanitizers it takes 2.5 times as long at -O1 as at -O0 (21 and 8 s for one file
+# of cases), otherwise about the same.
 add_library(flash_cold INTERFACE)
 set(flash_cold_level -O1)
 if(FLASH_SANITIZE)
@@ -39,29 +42,34 @@ if(FLASH_SANITIZE)
 endif()
 target_compile_options(flash_cold INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${flash_cold_level}>)
 
-# A kernel that spills is a mistake in a solution, where it fails the build; a student's may spill while it is being written.
+# A kernel that spills is a mistake in a solution, where it fails the build; a student's may spill
+# while it is being written.
 add_library(flash_no_spills INTERFACE)
-target_compile_options(flash_no_spills INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=--warn-on-spills,--warning-as-error>)
-# Half of a skeleton's variables are not used yet. A library of its own, linked behind flash_options: clang goes by the order.
+target_compile_options(flash_no_spills
+  INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=--warn-on-spills,--warning-as-error>)
+# Half of a skeleton's variables are not used yet. A library of its own, linked behind
+# flash_options: clang goes by the order.
 add_library(flash_skeleton_warnings INTERFACE)
 target_compile_options(flash_skeleton_warnings INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:-Wno-unused;-Wno-unused-parameter>"
   "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wno-unused,-Wno-unused-parameter;-diag-suppress=177,550>")
 
-# ---- libraries ------------------------------------------------------------------------------------------------------------
+# ---- libraries -----------------------------------------------------------------------------------
 
 # A library (SHARED, STATIC or OBJECT) with the project's warnings and include paths.
 function(flash_library name type)
   add_library(${name} ${type} ${ARGN})
   target_link_libraries(${name} PRIVATE flash_options)
   target_include_directories(${name} INTERFACE ${CMAKE_SOURCE_DIR})
-  if(NOT type STREQUAL "SHARED") # compiled when a program links it: some builds have no program that does
+  # compiled when a program links it: some builds have no program that does
+  if(NOT type STREQUAL "SHARED")
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
   endif()
 endfunction()
 
-# Compiles the files of a target together, ten at a time. Most of the time for a file goes to headers: the emulator takes 8 s
-# instead of 24. Not for tasks and rungs, whose files are edited one at a time.
+# Compiles the files of a target together, ten at a time. Most of the time for a file goes to
+# headers: the emulator takes 8 s instead of 24. Not for tasks and rungs, whose files are edited one
+# at a time.
 function(flash_compile_together)
   set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU") # a type in an anonymous namespace of an included file
@@ -71,7 +79,8 @@ function(flash_compile_together)
   endif()
 endfunction()
 
-# What a .cu file is compiled for. Each backend is a library of its own, and no process has two of them:
+# What a .cu file is compiled for. Each backend is a library of its own, and no process has two of
+# them:
 #   gpu       by nvcc                                    NAME            on flash_cuda
 #   emulated  by the C++ compiler, for emulator       NAME_emulated   on flash_cuda_emulated
 #   checked   the same with the checks' instrumentation  NAME_checked    on flash_cuda_emulated
@@ -86,7 +95,8 @@ if(FLASH_CHECK)
   list(APPEND FLASH_BACKENDS checked)
 endif()
 
-# The suffix of a target's name, and the library of common/cuda, for a backend; "cpu" is plain C++, without either.
+# The suffix of a target's name, and the library of common/cuda, for a backend; "cpu" is plain C++,
+# without either.
 function(flash_backend backend suffix_variable device_variable)
   set(suffix "")
   set(device flash_cuda)
@@ -100,8 +110,9 @@ function(flash_backend backend suffix_variable device_variable)
   set(${device_variable} ${device} PARENT_SCOPE)
 endfunction()
 
-# One shared library of .cu files, or of C++ for the backend "cpu". For the checks a file with the property FLASH_MUTABLE is compiled as a copy,
-# whose barriers tests/mutants can switch off one at a time; until then it does what the file does.
+# One shared library of .cu files, or of C++ for the backend "cpu". For the checks a file with the
+# property FLASH_MUTABLE is compiled as a copy, whose barriers tests/mutants can switch off one at a
+# time; until then it does what the file does.
 find_package(Python3 QUIET COMPONENTS Interpreter)
 function(flash_cu_library name backend)
   if(backend STREQUAL "cpu")
@@ -112,7 +123,8 @@ function(flash_cu_library name backend)
   flash_backend(${backend} suffix device)
   set(sources ${ARGN})
   if(NOT backend STREQUAL "gpu")
-    # CMake compiles a source file in one language per folder, so g++ gets a file that includes it, after what nvcc includes.
+    # CMake compiles a source file in one language per folder, so g++ gets a file that includes it,
+    # after what nvcc includes.
     set(sources "")
     foreach(file ${ARGN})
       get_filename_component(path ${file} ABSOLUTE)
@@ -123,12 +135,14 @@ function(flash_cu_library name backend)
         set_source_files_properties(${including} PROPERTIES COMPILE_DEFINITIONS "${definitions}")
       endif()
       get_source_file_property(is_mutable ${file} FLASH_MUTABLE)
-      set(tool ${CMAKE_SOURCE_DIR}/tests/mutants/mutants.py) # a release for students may come without it
+      # a release for students may come without it
+      set(tool ${CMAKE_SOURCE_DIR}/tests/mutants/mutants.py)
       if(is_mutable AND backend STREQUAL "checked" AND Python3_FOUND AND EXISTS ${tool})
         set(copy ${CMAKE_CURRENT_BINARY_DIR}/${name}/${base})
         add_custom_command(OUTPUT ${copy} COMMAND Python3::Interpreter ${tool} ${path} ${copy}
           DEPENDS ${tool} ${path} VERBATIM)
-        set_source_files_properties(${copy} PROPERTIES HEADER_FILE_ONLY ON) # another file includes it
+        # another file includes it
+        set_source_files_properties(${copy} PROPERTIES HEADER_FILE_ONLY ON)
         list(APPEND sources ${copy})
         set(path ${copy})
       endif()
@@ -152,18 +166,23 @@ function(flash_cu_library name backend)
   endif()
 endfunction()
 
-# A task's library once more, in the folder VARIANT, where the task's test program takes it from when LD_LIBRARY_PATH says so:
-#   sanitized   with AddressSanitizer and UndefinedBehaviorSanitizer, for ./lab check --sanitize, which preloads the sanitizer
+# A task's library once more, in the folder VARIANT, where the task's test program takes it from
+# when LD_LIBRARY_PATH says so:
+#   sanitized   with AddressSanitizer and UndefinedBehaviorSanitizer, for ./lab check --sanitize,
+#               which preloads the sanitizer
 #   debug       with all lines and variables, for ./lab debug
 # The options behind others win, so these are linked last.
 add_library(flash_debug_options INTERFACE)
 target_compile_options(flash_debug_options INTERFACE -O0 -g -w)
 add_library(flash_sanitized_options INTERFACE)
-target_compile_options(flash_sanitized_options INTERFACE -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -w)
+target_compile_options(flash_sanitized_options INTERFACE -O1 -g1 -fsanitize=address,undefined
+  -fno-sanitize-recover=all -w)
 target_link_options(flash_sanitized_options INTERFACE -fsanitize=address,undefined)
 set(FLASH_ASAN "")
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT FLASH_SANITIZE)
-  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libasan.so OUTPUT_VARIABLE FLASH_ASAN OUTPUT_STRIP_TRAILING_WHITESPACE)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_SYSTEM_NAME STREQUAL "Linux" AND
+  NOT FLASH_SANITIZE)
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libasan.so
+    OUTPUT_VARIABLE FLASH_ASAN OUTPUT_STRIP_TRAILING_WHITESPACE)
   if(NOT EXISTS "${FLASH_ASAN}")
     set(FLASH_ASAN "")
   endif()
@@ -176,8 +195,9 @@ function(flash_variant variant library file backend)
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/${variant})
 endfunction()
 
-# A task, skeleton/FILE and solution/FILE: one file, one library, one test binary. A skeleton that does not compile costs its own
-# task only, and no symbol is defined twice. The library exports the contract's functions (FLASH_EXPORT) and nothing else.
+# A task, skeleton/FILE and solution/FILE: one file, one library, one test binary. A skeleton that
+# does not compile costs its own task only, and no symbol is defined twice. The library exports the
+# contract's functions (FLASH_EXPORT) and nothing else.
 function(flash_task part name file)
   get_filename_component(extension ${file} EXT)
   set(backends cpu)
@@ -202,7 +222,8 @@ function(flash_task part name file)
       if(backend STREQUAL "cpu" OR backend STREQUAL "emulated")
         flash_variant(debug ${library} ${implementation}/${file} ${backend})
       endif()
-      flash_list_library(${library} ${backend} ${CMAKE_CURRENT_SOURCE_DIR}/${implementation}/${file})
+      flash_list_library(${library} ${backend}
+        ${CMAKE_CURRENT_SOURCE_DIR}/${implementation}/${file})
       if(implementation STREQUAL "skeleton")
         target_link_libraries(${library} PRIVATE flash_skeleton_warnings)
       else()
@@ -212,7 +233,7 @@ function(flash_task part name file)
   endforeach()
 endfunction()
 
-# ---- how a library is compiled ------------------------------------------------------------------------
+# ---- how a library is compiled -------------------------------------------------------------------
 
 # Other files are compiled in the place of a task's or a rung's: submissions, the zoo's programs, a
 # rung with other tiles. How, is in BUILD/libraries.LANGUAGE.json (tools/lab/libraries.py), with the
@@ -233,7 +254,8 @@ function(flash_list_library library backend file)
   set(cmake CMAKE_${language})
   separate_arguments(flags UNIX_COMMAND "${${cmake}_FLAGS} ${${cmake}_FLAGS_${flash_build_type}}")
   list(APPEND options ${${cmake}20_STANDARD_COMPILE_OPTION} ${flags} ${${cmake}_COMPILE_OPTIONS_PIC}
-    ${${cmake}_COMPILE_OPTIONS_VISIBILITY}hidden ${${cmake}_COMPILE_OPTIONS_VISIBILITY_INLINES_HIDDEN}
+    ${${cmake}_COMPILE_OPTIONS_VISIBILITY}hidden
+    ${${cmake}_COMPILE_OPTIONS_VISIBILITY_INLINES_HIDDEN}
     $<TARGET_PROPERTY:${library},COMPILE_OPTIONS>)
   set(definitions $<TARGET_PROPERTY:${library},COMPILE_DEFINITIONS>)
   set(includes $<TARGET_PROPERTY:${library},INCLUDE_DIRECTORIES>)
@@ -255,24 +277,29 @@ function(flash_write_libraries)
     get_property(entries GLOBAL PROPERTY FLASH_LIBRARIES_${language})
     if(entries)
       list(JOIN entries ",\n" entries)
-      file(GENERATE OUTPUT ${file} CONTENT "[${entries}]\n" CONDITION $<COMPILE_LANGUAGE:${language}>)
+      file(GENERATE OUTPUT ${file} CONTENT "[${entries}]\n"
+        CONDITION $<COMPILE_LANGUAGE:${language}>)
     endif()
   endforeach()
 endfunction()
 
-# ---- tests ----------------------------------------------------------------------------------------------------------------
+# ---- tests ---------------------------------------------------------------------------------------
 
-# What is tested is in libraries. Under the sanitizers UBSan's checks would double the compiler's time for tests and graded cases.
+# What is tested is in libraries. Under the sanitizers UBSan's checks would double the compiler's
+# time for tests and graded cases.
 add_library(flash_test_options INTERFACE)
 target_link_libraries(flash_test_options INTERFACE flash_cold)
 if(FLASH_SANITIZE)
-  target_compile_options(flash_test_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=undefined>)
+  target_compile_options(flash_test_options
+    INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=undefined>)
 endif()
 
-# Registers the test cases of a Catch2 binary with ctest, under one label: a list of labels does not survive Catch2's discovery.
+# Registers the test cases of a Catch2 binary with ctest, under one label: a list of labels does not
+# survive Catch2's discovery.
 function(flash_discover_tests target label prefix)
   cmake_parse_arguments(arg "" "" "TEST_SPEC;EXTRA_ARGS;PROPERTIES" ${ARGN})
-  catch_discover_tests(${target} TEST_PREFIX "${prefix}: " TEST_SPEC ${arg_TEST_SPEC} EXTRA_ARGS ${arg_EXTRA_ARGS}
+  catch_discover_tests(${target} TEST_PREFIX "${prefix}: " TEST_SPEC ${arg_TEST_SPEC}
+    EXTRA_ARGS ${arg_EXTRA_ARGS}
     PROPERTIES LABELS ${label} TIMEOUT 300 ${arg_PROPERTIES})
 endfunction()
 
@@ -285,10 +312,11 @@ function(flash_runner_name backend variable)
   set(${variable} ${name} PARENT_SCOPE)
 endfunction()
 
-# The judge of a part's graded cases, PART_judge, which loads no student code: of each of the TASKS, "fused_cpu" or "cuda:fused_cuda",
-# the object library PART_TASK_cases with flash::harness::TASK_task(), and the cases of grading/hidden/PART_TASK.cpp. Each case is
-# registered with each of the task's libraries. Labels: PART-solution and PART-skeleton, with -gpu, -emulated or -checked behind
-# them where the task is CUDA.
+# The judge of a part's graded cases, PART_judge, which loads no student code: of each of the TASKS,
+# "fused_cpu" or "cuda:fused_cuda", the object library PART_TASK_cases with
+# flash::harness::TASK_task(), and the cases of grading/hidden/PART_TASK.cpp. Each case is
+# registered with each of the task's libraries. Labels: PART-solution and PART-skeleton, with -gpu,
+# -emulated or -checked behind them where the task is CUDA.
 function(flash_judge part)
   set(judge ${part}_judge)
   set(harness ${CMAKE_SOURCE_DIR}/tests/harness/judge)
@@ -304,7 +332,8 @@ function(flash_judge part)
     set(hidden ${CMAKE_SOURCE_DIR}/grading/hidden/${part}_${task}.cpp)
     if(hidden IN_LIST hidden_cases)
       target_sources(${judge} PRIVATE ${hidden})
-      set_source_files_properties(${hidden} PROPERTIES COMPILE_DEFINITIONS hidden_cases=hidden_cases_of_${task})
+      set_source_files_properties(${hidden} PROPERTIES
+        COMPILE_DEFINITIONS hidden_cases=hidden_cases_of_${task})
       string(APPEND declared "std::vector<GradedCase> hidden_cases_of_${task}();\n")
       string(APPEND entered ", hidden_cases_of_${task}()")
     endif()
@@ -312,7 +341,8 @@ function(flash_judge part)
     target_precompile_headers(${part}_${task}_cases REUSE_FROM flash_catch_headers)
     target_link_libraries(${judge} PRIVATE ${part}_${task}_cases)
   endforeach()
-  file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/tasks.cpp CONTENT "#include \"harness/cases/graded_case.hpp\"
+  file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/tasks.cpp
+    CONTENT "#include \"harness/cases/graded_case.hpp\"
 namespace flash::harness {
 ${declared}
 std::vector<TaskUnderTest> tasks() {
@@ -335,12 +365,14 @@ ${entered}  return all;
       foreach(backend cpu ${FLASH_BACKENDS})
         flash_backend(${backend} suffix device)
         set(library ${part}_${task}_${implementation}${suffix})
-        if(NOT TARGET ${library} OR (backend STREQUAL "cpu" AND NOT entry STREQUAL task) OR (backend STREQUAL "gpu" AND entry STREQUAL task))
+        if(NOT TARGET ${library} OR (backend STREQUAL "cpu" AND NOT entry STREQUAL task) OR (backend
+          STREQUAL "gpu" AND entry STREQUAL task))
           continue()
         endif()
         set(label ${part}-${implementation})
         set(prefix ${part}.${task}.${implementation})
-        set(arguments --task ${part}.${task} --library ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/lib${library}${CMAKE_SHARED_LIBRARY_SUFFIX})
+        set(arguments --task ${part}.${task} --library
+          ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/lib${library}${CMAKE_SHARED_LIBRARY_SUFFIX})
         if(implementation STREQUAL "skeleton")
           list(APPEND arguments --challenges-may-fail)
         endif()
@@ -350,9 +382,12 @@ ${entered}  return all;
             string(APPEND prefix .${backend})
           endif()
         endif()
-        # Neither a pass nor a skip is read off the return code: Catch2 2 returns the number of failures.
-        flash_discover_tests(${judge} ${label} "${prefix}" TEST_SPEC --task ${part}.${task} --backend ${backend}
-          EXTRA_ARGS ${arguments} PROPERTIES PASS_REGULAR_EXPRESSION "verdict:passed" FAIL_REGULAR_EXPRESSION "verdict:failed"
+        # Neither a pass nor a skip is read off the return code: Catch2 2 returns the number of
+        # failures.
+        flash_discover_tests(${judge} ${label} "${prefix}" TEST_SPEC --task ${part}.${task}
+          --backend ${backend}
+          EXTRA_ARGS ${arguments} PROPERTIES PASS_REGULAR_EXPRESSION "verdict:passed"
+          FAIL_REGULAR_EXPRESSION "verdict:failed"
           SKIP_REGULAR_EXPRESSION "verdict:not-started|verdict:needs-gpu|verdict:needs-checks")
         flash_runner_name(${backend} runner)
         if(NOT TARGET ${part}_${implementation}_tests)
@@ -380,15 +415,18 @@ function(flash_test name label)
   endif()
   add_executable(${name} ${arg_SOURCES})
   target_precompile_headers(${name} REUSE_FROM flash_catch_headers)
-  target_link_libraries(${name} PRIVATE flash_options flash_test_options flash_catch_main flash_common ${arg_LIBRARIES})
-  flash_discover_tests(${name} ${label} ${name} PROPERTIES SKIP_REGULAR_EXPRESSION "verdict:needs-gpu" COST ${arg_COST}
+  target_link_libraries(${name} PRIVATE flash_options flash_test_options flash_catch_main
+    flash_common ${arg_LIBRARIES})
+  flash_discover_tests(${name} ${label} ${name} PROPERTIES
+    SKIP_REGULAR_EXPRESSION "verdict:needs-gpu" COST ${arg_COST}
     ENVIRONMENT "${arg_ENVIRONMENT}")
 endfunction()
 
-# The tests in SOURCES, compiled once, linked with the .cu files in KERNELS for each of this build's backends (or of those in
-# BACKENDS) that has what LIBRARY names, libraries that have a backend's suffix; LIBRARIES the rest that they need; ENVIRONMENT
-# goes to flash_test. The binaries are NAME_tests, NAME_emulated_tests and NAME_checked_tests; the labels LABEL-gpu,
-# LABEL-emulated and LABEL-checked.
+# The tests in SOURCES, compiled once, linked with the .cu files in KERNELS for each of this build's
+# backends (or of those in BACKENDS) that has what LIBRARY names, libraries that have a backend's
+# suffix; LIBRARIES the rest that they need; ENVIRONMENT goes to flash_test. The binaries are
+# NAME_tests, NAME_emulated_tests and NAME_checked_tests; the labels LABEL-gpu, LABEL-emulated and
+# LABEL-checked.
 function(flash_backend_tests name label)
   cmake_parse_arguments(arg "" "ENVIRONMENT" "SOURCES;KERNELS;BACKENDS;LIBRARY;LIBRARIES" ${ARGN})
   if(NOT DEFINED arg_BACKENDS)
@@ -423,17 +461,20 @@ function(flash_backend_tests name label)
     foreach(library ${arg_LIBRARY})
       list(APPEND libraries ${library}${suffix})
     endforeach()
-    flash_test(${name}${suffix}_tests ${label}-${backend} LIBRARIES ${libraries} ENVIRONMENT "${arg_ENVIRONMENT}")
+    flash_test(${name}${suffix}_tests ${label}-${backend} LIBRARIES ${libraries}
+      ENVIRONMENT "${arg_ENVIRONMENT}")
   endforeach()
 endfunction()
 
-# The test that the checks find a race without each barrier of STEM.cu, which is compiled with FLASH_MUTABLE, in LIBRARY, or in the
-# solution's library of a task, whose struct of functions is TASK. LAUNCH is a call of a function of tests/mutants/launches.hpp;
-# HEADER declares what it runs, for a task functions of `task`.
+# The test that the checks find a race without each barrier of STEM.cu, which is compiled with
+# FLASH_MUTABLE, in LIBRARY, or in the solution's library of a task, whose struct of functions is
+# TASK. LAUNCH is a call of a function of tests/mutants/launches.hpp; HEADER declares what it runs,
+# for a task functions of `task`.
 function(flash_mutants name stem)
   cmake_parse_arguments(arg "" "HEADER;LAUNCH;LIBRARY;TASK" "" ${ARGN})
   set(task_library ${name}_solution_checked)
-  if(NOT TARGET mutants_test_objects OR (NOT TARGET "${arg_LIBRARY}" AND NOT TARGET ${task_library}))
+  if(NOT TARGET mutants_test_objects OR (NOT TARGET "${arg_LIBRARY}" AND NOT
+    TARGET ${task_library}))
     return() # no checks here, or a release for students, which has no solutions
   endif()
   set(listed "std::vector<Mutant> list; flash_mutants_${stem}(list); return list;")

@@ -1,7 +1,8 @@
-# Fails when one of OBJECTS, compiled for an instruction set, defines a symbol that the linker may share
-# with other objects: a weak one (W, V) or a unique global one (u).
+# Fails when one of OBJECTS, compiled for an instruction set, defines a symbol that the linker may
+# share with other objects: a weak one (W, V) or a unique global one (u).
 foreach(object ${OBJECTS})
-  execute_process(COMMAND ${NM} --defined-only ${object} OUTPUT_VARIABLE symbols RESULT_VARIABLE failed)
+  execute_process(COMMAND ${NM} --defined-only ${object} OUTPUT_VARIABLE symbols
+    RESULT_VARIABLE failed)
   if(failed)
     message(FATAL_ERROR "${NM} cannot read ${object}")
   endif()
