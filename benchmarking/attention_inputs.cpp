@@ -1,4 +1,3 @@
-// Implements attention_inputs.hpp.
 #include "benchmarking/attention_inputs.hpp"
 
 #include <algorithm>

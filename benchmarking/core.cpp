@@ -1,4 +1,3 @@
-// Implements core.hpp.
 #include "benchmarking/core.hpp"
 
 #include <algorithm>

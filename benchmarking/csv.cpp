@@ -1,4 +1,3 @@
-// Implements csv.hpp.
 #include "benchmarking/csv.hpp"
 
 #include <unistd.h>

@@ -1,4 +1,3 @@
-// Implements machine.hpp.
 #include "benchmarking/machine.hpp"
 
 #include <sys/resource.h>

@@ -1,4 +1,3 @@
-// Implements options.hpp.
 #include "benchmarking/options.hpp"
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,3 @@
-// Implements peak.hpp.
 #include "benchmarking/peak.hpp"
 
 #include <chrono>

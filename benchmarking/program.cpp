@@ -1,4 +1,3 @@
-// Implements program.hpp.
 #include "benchmarking/program.hpp"
 
 #include <sys/ioctl.h>

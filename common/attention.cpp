@@ -1,4 +1,3 @@
-// Implements attention.hpp.
 #include "common/attention.hpp"
 
 #include <cmath>

@@ -1,4 +1,3 @@
-// Implements best_pass.hpp.
 #include "common/best_pass.hpp"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// Implements checks.hpp.
 #include "common/checks.hpp"
 
 #include "common/softmax_matmul.hpp"

@@ -1,4 +1,3 @@
-// Implements compare.hpp.
 #include "common/compare.hpp"
 
 #include <bit>

@@ -1,4 +1,3 @@
-// Implements inputs.hpp.
 #include "common/inputs.hpp"
 
 #include <cmath>

@@ -1,4 +1,3 @@
-// Implements registry.hpp.
 #include "common/registry.hpp"
 
 namespace flash {

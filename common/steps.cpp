@@ -1,4 +1,3 @@
-// Implements steps.hpp.
 #include "common/steps.hpp"
 
 namespace flash {

@@ -1,4 +1,3 @@
-// Implements task.hpp.
 #include "common/task.hpp"
 
 #include <cxxabi.h>

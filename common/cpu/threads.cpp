@@ -1,4 +1,3 @@
-// Implements threads.hpp.
 #include "common/cpu/threads.hpp"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// Implements mbarrier.hpp.
 #include "emulator/hopper/mbarrier.hpp"
 
 #include <utility>

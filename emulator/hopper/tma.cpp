@@ -1,4 +1,3 @@
-// Implements tma.hpp.
 #include "emulator/hopper/tma.hpp"
 
 #include <algorithm>

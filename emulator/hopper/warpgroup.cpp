@@ -1,4 +1,3 @@
-// Implements warpgroup.hpp.
 #include "emulator/hopper/warpgroup.hpp"
 
 #include <algorithm>

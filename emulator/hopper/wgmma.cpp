@@ -1,4 +1,3 @@
-// Implements wgmma.hpp.
 #include "emulator/hopper/wgmma.hpp"
 
 #include <algorithm>

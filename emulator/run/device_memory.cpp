@@ -1,4 +1,3 @@
-// Implements device_memory.hpp.
 #include "emulator/run/device_memory.hpp"
 
 #include <sys/mman.h>

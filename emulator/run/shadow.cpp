@@ -1,4 +1,3 @@
-// Implements shadow.hpp.
 #include "emulator/run/shadow.hpp"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// Implements shared_memory.hpp.
 #include "emulator/run/shared_memory.hpp"
 
 #include <cstring>

@@ -1,4 +1,3 @@
-// Implements tuning.hpp.
 #include "part3_flash_cuda/tuning.hpp"
 
 #include <unistd.h>

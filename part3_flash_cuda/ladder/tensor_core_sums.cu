@@ -1,4 +1,3 @@
-// Implements tensor_core_sums.hpp.
 #include <bit>
 #include <cmath>
 

@@ -1,4 +1,3 @@
-// Implements hopper_kernels.hpp.
 #include <type_traits>
 
 #include "common/cuda/device_tensor.hpp"

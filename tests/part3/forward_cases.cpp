@@ -1,4 +1,3 @@
-// Implements forward_cases.hpp.
 #include "part3/forward_cases.hpp"
 
 namespace flash::part3 {

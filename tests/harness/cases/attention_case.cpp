@@ -1,4 +1,3 @@
-// Implements attention_case.hpp.
 #include "harness/cases/attention_case.hpp"
 
 #include <cmath>

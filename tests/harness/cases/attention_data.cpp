@@ -1,4 +1,3 @@
-// Implements attention_data.hpp.
 #include "harness/cases/attention_data.hpp"
 
 #include <cmath>

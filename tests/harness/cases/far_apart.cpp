@@ -1,4 +1,3 @@
-// Implements far_apart.hpp.
 #include "harness/cases/far_apart.hpp"
 
 #include <sys/mman.h>

@@ -1,4 +1,3 @@
-// Implements surroundings.hpp.
 #include "harness/cases/surroundings.hpp"
 
 #include <map>

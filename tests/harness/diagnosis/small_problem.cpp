@@ -1,4 +1,3 @@
-// Implements small_problem.hpp.
 #include "harness/diagnosis/small_problem.hpp"
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// Implements call.hpp.
 #include "harness/judge/call.hpp"
 
 #include <fcntl.h>

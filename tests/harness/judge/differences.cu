@@ -1,4 +1,3 @@
-// Implements differences.hpp.
 #include <algorithm>
 #include <cstdint>
 

@@ -1,4 +1,3 @@
-// Implements report.hpp.
 #include "harness/judge/report.hpp"
 
 #include "common/error.hpp"

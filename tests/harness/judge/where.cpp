@@ -1,4 +1,3 @@
-// Implements where.hpp.
 #include "harness/judge/where.hpp"
 
 #include <algorithm>
