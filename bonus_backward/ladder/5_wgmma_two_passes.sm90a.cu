@@ -1,4 +1,4 @@
-// Step 5 of the ladder: wgmma and TMA (Hopper), in two passes: dK and dV by blocks of keys, dQ by
+// Rung 5: wgmma and TMA (Hopper), in two passes: dK and dV by blocks of keys, dQ by
 // blocks of queries. No block adds to what another one adds to. So the same inputs give the same
 // bits, and dQ needs no float32 copy.
 //

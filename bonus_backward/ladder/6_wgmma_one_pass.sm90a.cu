@@ -1,4 +1,4 @@
-// Step 6 of the ladder: one pass on wgmma. dS goes through shared memory, dQ by additions.
+// Rung 6: one pass on wgmma. dS goes through shared memory, dQ by additions.
 //
 // New: a block has 128 keys, and both warpgroups do the same for 64 keys each: S^T, dP^T, P^T and
 // dS^T in registers, dV and dK. The fifth product, dQ = dS K, needs the keys of both. So each

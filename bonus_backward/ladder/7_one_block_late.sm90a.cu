@@ -1,4 +1,4 @@
-// Step 7 of the ladder: dQ one step late, and mbarriers in place of the barrier of both
+// Rung 7: dQ one step late, and mbarriers in place of the barrier of both
 // warpgroups.
 //
 // New: no warpgroup waits for the dS of its own step. It stores its half of dS, tells so by an

@@ -1,4 +1,4 @@
-// Step 8 of the ladder: dQ added up in a fixed order, so that the same inputs give the same bits.
+// Rung 8: dQ added up in a fixed order, so that the same inputs give the same bits.
 //
 // New: a counter for each step's queries of a head. Key blocks add their share of dQ in turns: the
 // block whose turn is number n waits until the counter stands at n, and raises it when its

@@ -159,7 +159,7 @@ class Plots(TemporaryRoot):
             self):
         wide, long = {"d_model": "256"}, {"batch": "2", "seq_len": "128"}
         rows = [rung | problem for problem in (wide, long, {}) for rung in RUNGS]
-        figure = plots._ladder(self.groups(RUNG, *rows))
+        figure = plots._ladder(self.groups(RUNG, *rows), "forward")
         axes, *others = [axes for axes in figure.axes if axes.get_visible()]
         self.assertEqual([one.get_title() for one in (axes, *others)],
                          ["heads of 64, 64 keys", "heads of 64, 128 keys", "heads of 128, 64 keys"])

@@ -39,8 +39,8 @@ def plot(csv_file: Path, folder: Path) -> list[Path]:
     """Draws a CSV of any benchmark and returns the files written. The figures of the first group
     (the GPU's, the largest problem) have the table's name, each other group has its device and
     sizes behind it. A group of one size is drawn only where there is no other, or where it has
-    several rungs of a GPU's ladder: all such groups of 16 bits are one figure for each direction,
-    and all groups of float32 with a rung another one. LabError where nothing can be drawn."""
+    several rungs of a GPU's ladder: those of 16 bits with as many tokens and columns as the first
+    are one figure for each direction, and all groups of float32 with a rung another one. LabError where nothing can be drawn."""
     all_groups = groups(load(csv_file))
     found = [group for group in all_groups if len(group.sizes) > 1] or all_groups
     if not found:
@@ -55,7 +55,8 @@ def plot(csv_file: Path, folder: Path) -> list[Path]:
                   if group not in found and len(_rungs(group, direction)) > 1
                   and group.rows[0].query_scale == 1 and group.rows[0].dtype != "float32"]
         if ladder:
-            drawn[name] = _ladder(ladder, direction)
+            drawn[name] = _ladder([group for group in ladder if _kind(group) == _kind(ladder[0])],
+                                  direction)
     float32 = [group for group in with_rungs if group.rows[0].dtype == "float32" and any(
         row.frobenius_error for row in group.rows if row.name in _rungs(group))]
     if float32:
@@ -171,6 +172,12 @@ def _rungs(group: Group, direction: str = "forward") -> list[str]:
     names = {_pass(row, direction) for row in group.rows if getattr(row, f"{direction}_ms")}
     return sorted((name for name in names if re.fullmatch(r"\d+_\w+", name)),
                   key=lambda name: int(name.split("_")[0]))
+
+
+def _kind(group: Group) -> tuple[str | int | None, ...]:
+    """What the problems of a ladder's figure have in common."""
+    row = group.rows[0]
+    return row.dtype, row.d_model, row.batch * row.seq_len
 
 
 def _pass(row: Row, direction: str) -> str:

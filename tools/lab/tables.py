@@ -7,9 +7,10 @@ first comment of each rung. A page has the regions that it wants:
     <!-- BEGIN LADDER part2 -->              ...     <!-- END LADDER part2 -->
 """
 
+import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from lab import manifest, paths, results
@@ -193,24 +194,23 @@ def _speed_up(row: Row, standard: Row | None) -> str:
 
 def ladder_table(part: str, page: Path) -> str:
     """A row for each rung: its story, and its times at the largest problem, without a mask, beside
-    those of PyTorch's fastest kernel: in the first results that have the most rungs."""
+    those of PyTorch's fastest kernel. Of all results those that have the most rungs, then the
+    most columns, then the first."""
     folder = next((one.folder for one in manifest.load_parts() if one.name == part), None)
     if folder is None:
         raise LabError(f"{paths.relative(page)}: LADDER is '{part}'; there is no such part")
     files = rungs(folder)
-    caption, times = "", {name: [""] * 4 for name in files}
+    caption, times, best = "", {name: [""] * 4 for name in files}, (0, math.inf)
     for csv_file, group in references("softmax_matmul" if part == "part1" else "attention"):
         here = {name: times_of_rung(group, name) for name in files}
-        if _measured(here) > _measured(times):
-            caption, times = (f"{group.title}, {group.kind.size} {group.sizes[-1]} "
-                              f"({_csv(csv_file, page)}):\n\n"), here
+        rank = sum(any(cells) for cells in here.values()), getattr(group.rows[0], "d_model", 0)
+        if rank > best:
+            best, times = rank, here
+            caption = (f"{group.title}, {group.kind.size} {group.sizes[-1]} "
+                       f"({_csv(csv_file, page)}):\n\n")
     rows = [[f"[`{name}`]({_link(file, page)})", story(file), *times[name]]
             for name, file in files.items()]
     return caption + _markdown(["rung", "what is new", *TIMES], rows, left=2)
-
-
-def _measured(times: Mapping[str, Sequence[str]]) -> int:
-    return sum(any(cells) for cells in times.values())
 
 
 def rungs(part: Path) -> dict[str, Path]:
