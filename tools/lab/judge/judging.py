@@ -120,7 +120,7 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path, seconds_a_call: f
     """Reads what the build in `folder` knows, and lays out the headers in the folder `headers`.
     `backends` are those of CUDA tasks: the first runs most cases, CHECKED those that need it."""
     known = libraries.load(folder)
-    others = {task.id: other for task in tasks if (other := _other(task, folder))}
+    others = {task.id: other for task in tasks if (other := other_task(task, folder))}
     everything = list(dict.fromkeys([*tasks, *others.values()]))
     for part in {task.folder for task in everything}:
         for pattern in _HEADERS + _CUDA_HEADERS:
@@ -141,7 +141,8 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path, seconds_a_call: f
         offered, seconds_a_call)
 
 
-def _other(task: Task, folder: Path) -> Task | None:
+def other_task(task: Task, folder: Path) -> Task | None:
+    """The task of the same author whose function its cases call, too."""
     asked = subprocess.run([folder / "bin" / judge_of(task), "--task", task.id, "--other-task"],
                            capture_output=True, text=True)
     return next((one for part in manifest.load_parts() for one in part.tasks
