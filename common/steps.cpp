@@ -72,9 +72,8 @@ StepRow ForwardPass::row(Output output, Index row) {
   if (output == Output::kLse) {
     const auto [value, size] = steps_.lse(at.m[0], l, scale_);
     const double rounding = std::isfinite(value) ? 0x1p-22 * std::fabs(value) : 0;
-    return {{value},
-            {1 + rounding / given_.lse_bound},
-            result.reliable && size != StepRow::kUnknown};
+    return {
+        {value}, {1 + rounding / given_.lse_bound}, result.reliable && size != StepRow::kUnknown};
   }
   for (Index c = 0; c < columns(); ++c) {
     const auto [value, size] = steps_.divided({at.O[c], at.size[c]}, l, at.has_keys);

@@ -150,7 +150,7 @@ struct Written {
   Index row;
   const AttentionShape& shape;
   const Blocks& blocks;
-  double fill;                                    // what was there before
+  double fill;                                        // what was there before
   const std::function<const StepRow&(Index)>& right;  // any row of this output, as it has to be
 };
 
@@ -176,8 +176,8 @@ struct Steps {
   Step<Index(Index key_of_block, Index block_keys)> lane_of_key = [](Index, Index) { return 0; };
   Step<Index(Index column)> lane_of_column = [](Index) { return 0; };
   double first_maximum = -std::numeric_limits<double>::infinity();
-  Step<void(Accumulator& begin, const Accumulator& left)> begin =
-      {};  // by the block of rows before
+  // What a row begins with, and what the block of rows before left in its place.
+  Step<void(Accumulator& begin, const Accumulator& left)> begin = {};
   Step<double(const Online&)> maximum = [](auto& at) { return std::fmax(at.m, at.of_block); };
   Step<double(double m)> reference = [](double m) { return std::isinf(m) && m < 0 ? 0 : m; };
   Step<double(double S, double m)> exponent = [](double S, double m) { return S - m; };  // of P
@@ -186,8 +186,8 @@ struct Steps {
   Step<double(const Online&)> after_PV = [](auto&) { return 1.0; };
   Step<bool(const Pair&, double P)> adds = [](auto& at, double P) { return at.counted || P != 0; };
   Step<Index(const Pair&)> row_of_V = [](auto& at) { return at.j; };
-  Step<void(double P, const double* V, double largest, Accumulator&)> PV =
-      {};  // in place of O += P V
+  // O += P V, of one key, in another way.
+  Step<void(double P, const double* V, double largest, Accumulator&)> PV = {};
   Step<Sized(Sized O, double l, bool has_keys)> divided = [](Sized O, double l, bool) {
     return l == 0 ? Sized(0) : O / l;
   };
