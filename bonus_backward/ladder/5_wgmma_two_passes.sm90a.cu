@@ -24,10 +24,10 @@
 // (from step 6 on). At 256, dQ's additions would be 64 KB a step, and the L2 cache the limit:
 // there this step stays the best one.
 // Measured on an H100 (bfloat16, 16k tokens, hidden size 2048, with the kernel before): heads of
-// 256: 413, 494 and 499 TFLOP/s at 1024, 4096 and 16384, 1.42, 1.27 and 1.41 times cuDNN's in the
-// same run; with a mask 309, 461 and 500 (1.29, 1.27, 1.29). Heads of 192: 1.30 to 1.53 times.
-// Heads of 128: 339, 385 and 376 (0.81, 0.70, 0.68), with a mask 249, 372 and 383 (0.87, 0.80,
-// 0.71).
+// 256: 415, 493 and 503 TFLOP/s at 1024, 4096 and 16384, 1.42, 1.26 and 1.42 times cuDNN's in the
+// same run; with a mask 323, 462 and 518 (1.35, 1.28, 1.30). Heads of 192: 1.30 to 1.53 times.
+// Heads of 128: 340, 405 and 381 (0.82, 0.79, 0.69), with a mask 270, 384 and 403 (0.94, 0.87,
+// 0.75).
 #include "bonus_backward/ladder/hopper.hpp"
 
 namespace flash::wgmma_two_passes {

@@ -17,10 +17,10 @@
 // The bottleneck: both warpgroups wait for the slower one at the barrier. So they compute their
 // exponentials at the same time, and the tensor cores wait meanwhile. Step 7 takes the barrier
 // away.
-// Measured on an H100 (as step 5, with the kernels before and behind): heads of 128: 422, 517 and
-// 529 TFLOP/s (1.01, 0.94 and 0.95 times cuDNN's in the same run), with a mask 297, 468 and 527
-// (1.04, 1.00, 0.98). Heads of 64: 399, 505 and 516 (1.15, 1.13, 1.14), with a mask 259, 456 and
-// 513 (1.11, 1.20, 1.21).
+// Measured on an H100 (as step 5, with the kernels before and behind): heads of 128: 422, 539 and
+// 540 TFLOP/s (1.02, 1.05 and 0.98 times cuDNN's in the same run), with a mask 304, 490 and 533
+// (1.06, 1.11, 0.99). Heads of 64: 393, 513 and 524 (1.17, 1.18, 1.18), with a mask 279, 458 and
+// 520 (1.37, 1.30, 1.22).
 #include "bonus_backward/ladder/one_pass.hpp"
 
 namespace flash::wgmma_one_pass {

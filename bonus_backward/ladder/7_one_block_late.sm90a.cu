@@ -17,10 +17,10 @@
 // The bottleneck: for a step of 128 keys and 64 queries of heads of 128 the tensor cores need
 // 5 * 512 = 2560 clocks, and the unit for exponentials 512 for its 8192. At 1024 tokens the two
 // kernels around this one take 0.16 ms of 0.57 to 0.75.
-// Measured on an H100 (as step 6): heads of 128: 458, 604 and 628 TFLOP/s (1.10, 1.10 and 1.13
-// times cuDNN's in the same run), with a mask 305, 523 and 631 (1.06, 1.12, 1.17). Heads of 64:
-// 418, 555 and 588 (1.21, 1.25, 1.30), with a mask 258, 482 and 573 (1.11, 1.27, 1.35). On four
-// machines the geometric mean over the heads of 128 was 1.11 to 1.16, of 64 1.23 to 1.24.
+// Measured on an H100 (as step 6): heads of 128: 458, 609 and 651 TFLOP/s (1.11, 1.19 and 1.18
+// times cuDNN's in the same run), with a mask 319, 540 and 638 (1.11, 1.22, 1.19). Heads of 64:
+// 414, 555 and 589 (1.23, 1.28, 1.33), with a mask 278, 484 and 578 (1.37, 1.38, 1.36). On two
+// machines the geometric mean was 1.14 and 1.17 for heads of 128, 1.27 and 1.32 for heads of 64.
 // Did not pay: turns at the exponentials (heads of 64: 1.16 in place of 1.23), and dV started
 // before dS (heads of 128: equal; heads of 64: spills).
 #include "bonus_backward/ladder/one_pass.hpp"
