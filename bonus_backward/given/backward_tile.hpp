@@ -4,8 +4,8 @@
 // A thread block owns kOwn rows of one side (keys for dK and dV, queries for dQ) and streams the
 // rows of the other side past them in blocks of kStream. Inside the block a warp owns kRowsOfWarp
 // of the own rows and all that is computed for them; kLanes neighbouring lanes share kRows of
-// these. For each row a thread has kScores of the scores with a block of streamed rows, and kColumns
-// columns of each gradient, all in registers.
+// these. For each row a thread has kScores of the scores with a block of streamed rows, and
+// kColumns columns of each gradient, all in registers.
 //
 //   own rows of a warp      group 0, group 1, ..., group 0, group 1, ...     kGroups groups of kLanes lanes, kRows rows each
 //   streamed rows           lane 0, lane 1, ..., lane 0, lane 1, ...         kLanes lanes, kScores each

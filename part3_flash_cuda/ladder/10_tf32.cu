@@ -104,23 +104,29 @@ template <class C>
 __device__ __forceinline__ void multiply_QK(Scores<C> (&S)[C::kStrips], QTile<C>& Q_smem,
                                             KTile<C>& K_smem, const Lane<C>& lane) {
   FLASH_UNROLL
-  for (int strip = 0; strip < C::kStrips; ++strip) FLASH_UNROLL
-  for (int n = 0; n < C::kBlockK / 8; ++n) FLASH_UNROLL
-  for (int i = 0; i < 4; ++i) S[strip][n][i] = 0;
+  for (int strip = 0; strip < C::kStrips; ++strip) {
+    FLASH_UNROLL
+    for (int n = 0; n < C::kBlockK / 8; ++n) {
+      FLASH_UNROLL
+      for (int i = 0; i < 4; ++i) S[strip][n][i] = 0;
+    }
+  }
 
   const unsigned place = lane.t2 / 2 ^ KTile<C>::swizzle(lane.g);
   FLASH_UNROLL_BY(C::kUnrollQK)
   for (int c = 0; c < C::kHeadDim / 16; ++c) {
     Split<4> Q[C::kStrips][2];
     FLASH_UNROLL
-    for (int strip = 0; strip < C::kStrips; ++strip) FLASH_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const float4 x =
-          *reinterpret_cast<const float4*>(Q_smem.chunk(lane.row(half, strip), 4 * c, place));
-      Q[strip][0].set(half, x.x);
-      Q[strip][0].set(half + 2, x.y);
-      Q[strip][1].set(half, x.z);
-      Q[strip][1].set(half + 2, x.w);
+    for (int strip = 0; strip < C::kStrips; ++strip) {
+      FLASH_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const float4 x =
+            *reinterpret_cast<const float4*>(Q_smem.chunk(lane.row(half, strip), 4 * c, place));
+        Q[strip][0].set(half, x.x);
+        Q[strip][0].set(half + 2, x.y);
+        Q[strip][1].set(half, x.z);
+        Q[strip][1].set(half + 2, x.w);
+      }
     }
     FLASH_UNROLL
     for (int n = 0; n < C::kBlockK / 8; n += 2) {
@@ -137,8 +143,11 @@ __device__ __forceinline__ void multiply_QK(Scores<C> (&S)[C::kStrips], QTile<C>
       float X[C::kStrips][2][4] = {};
       const auto multiply_add_all = [&](int step, auto q, auto k) {
         FLASH_UNROLL
-        for (int strip = 0; strip < C::kStrips; ++strip) FLASH_UNROLL
-        for (int i = 0; i < 2; ++i) mma_m16n8k8_tf32(X[strip][i], Q[strip][step].*q, K[i][step].*k);
+        for (int strip = 0; strip < C::kStrips; ++strip) {
+          FLASH_UNROLL
+          for (int i = 0; i < 2; ++i)
+            mma_m16n8k8_tf32(X[strip][i], Q[strip][step].*q, K[i][step].*k);
+        }
       };
       FLASH_UNROLL
       for (int step = 0; step < 2; ++step) {
@@ -148,9 +157,13 @@ __device__ __forceinline__ void multiply_QK(Scores<C> (&S)[C::kStrips], QTile<C>
       FLASH_UNROLL
       for (int step = 0; step < 2; ++step) multiply_add_all(step, &Split<4>::big, &Split<2>::big);
       FLASH_UNROLL
-      for (int strip = 0; strip < C::kStrips; ++strip) FLASH_UNROLL
-      for (int i = 0; i < 2; ++i) FLASH_UNROLL
-      for (int j = 0; j < 4; ++j) S[strip][n + i][j] += X[strip][i][j];
+      for (int strip = 0; strip < C::kStrips; ++strip) {
+        FLASH_UNROLL
+        for (int i = 0; i < 2; ++i) {
+          FLASH_UNROLL
+          for (int j = 0; j < 4; ++j) S[strip][n + i][j] += X[strip][i][j];
+        }
+      }
     }
   }
 }
@@ -164,9 +177,13 @@ __device__ __forceinline__ void add_PV(Rows<C> (&rows)[C::kStrips],
   constexpr int kSteps = C::kBlockK / 8;
   Split<4> P[C::kStrips][kSteps];
   FLASH_UNROLL
-  for (int strip = 0; strip < C::kStrips; ++strip) FLASH_UNROLL
-  for (int k = 0; k < kSteps; ++k) FLASH_UNROLL
-  for (int i = 0; i < 4; ++i) P[strip][k].set(i / 2 + i % 2 * 2, P_float[strip][k][i]);
+  for (int strip = 0; strip < C::kStrips; ++strip) {
+    FLASH_UNROLL
+    for (int k = 0; k < kSteps; ++k) {
+      FLASH_UNROLL
+      for (int i = 0; i < 4; ++i) P[strip][k].set(i / 2 + i % 2 * 2, P_float[strip][k][i]);
+    }
+  }
 
   const unsigned place = lane.g / 2 ^ KTile<C>::swizzle(lane.t2);
   FLASH_UNROLL
@@ -175,8 +192,10 @@ __device__ __forceinline__ void add_PV(Rows<C> (&rows)[C::kStrips],
     float X[C::kStrips][2][4] = {};
     const auto multiply_add_all = [&](int k, auto p, auto v) {
       FLASH_UNROLL
-      for (int strip = 0; strip < C::kStrips; ++strip) FLASH_UNROLL
-      for (int i = 0; i < 2; ++i) mma_m16n8k8_tf32(X[strip][i], P[strip][k].*p, V[k][i].*v);
+      for (int strip = 0; strip < C::kStrips; ++strip) {
+        FLASH_UNROLL
+        for (int i = 0; i < 2; ++i) mma_m16n8k8_tf32(X[strip][i], P[strip][k].*p, V[k][i].*v);
+      }
     };
     FLASH_UNROLL
     for (int k = 0; k < kSteps; ++k) {
@@ -193,9 +212,13 @@ __device__ __forceinline__ void add_PV(Rows<C> (&rows)[C::kStrips],
     FLASH_UNROLL
     for (int k = 0; k < kSteps; ++k) multiply_add_all(k, &Split<4>::big, &Split<2>::big);
     FLASH_UNROLL
-    for (int strip = 0; strip < C::kStrips; ++strip) FLASH_UNROLL
-    for (int i = 0; i < 2; ++i) FLASH_UNROLL
-    for (int j = 0; j < 4; ++j) rows[strip].O[n + i][j] += X[strip][i][j];
+    for (int strip = 0; strip < C::kStrips; ++strip) {
+      FLASH_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        FLASH_UNROLL
+        for (int j = 0; j < 4; ++j) rows[strip].O[n + i][j] += X[strip][i][j];
+      }
+    }
   }
 }
 
@@ -206,21 +229,23 @@ __device__ __forceinline__ void store(const Rows<C> (&rows)[C::kStrips],
                                       const TensorView<float, 3>& lse, const Work& work,
                                       float scale, const Lane<C>& lane) {
   FLASH_UNROLL
-  for (int strip = 0; strip < C::kStrips; ++strip) FLASH_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    const RowEnd end = end_row<C>(half, rows[strip], scale);
-    const int query = work.i0 + lane.row(half, strip);
-    store_lse<C>(end.lse, query, lse, work, lane);
-    if (query >= out.extent(2)) continue;
-    float* const row = &out(work.b, work.h, query, 0);
+  for (int strip = 0; strip < C::kStrips; ++strip) {
     FLASH_UNROLL
-    for (int n = 0; n < C::kHeadDim / 8; n += 2) {
-      const auto& first = rows[strip].O[n];
-      const auto& second = rows[strip].O[n + 1];
-      if (const int column = 8 * n + 2 * lane.t2; column < out.extent(3))
-        *reinterpret_cast<float4*>(row + column) =
-            float4{first[2 * half] * end.inverse, second[2 * half] * end.inverse,
-                   first[2 * half + 1] * end.inverse, second[2 * half + 1] * end.inverse};
+    for (int half = 0; half < 2; ++half) {
+      const RowEnd end = end_row<C>(half, rows[strip], scale);
+      const int query = work.i0 + lane.row(half, strip);
+      store_lse<C>(end.lse, query, lse, work, lane);
+      if (query >= out.extent(2)) continue;
+      float* const row = &out(work.b, work.h, query, 0);
+      FLASH_UNROLL
+      for (int n = 0; n < C::kHeadDim / 8; n += 2) {
+        const auto& first = rows[strip].O[n];
+        const auto& second = rows[strip].O[n + 1];
+        if (const int column = 8 * n + 2 * lane.t2; column < out.extent(3))
+          *reinterpret_cast<float4*>(row + column) =
+              float4{first[2 * half] * end.inverse, second[2 * half] * end.inverse,
+                     first[2 * half + 1] * end.inverse, second[2 * half + 1] * end.inverse};
+      }
     }
   }
 }

@@ -89,9 +89,11 @@ __device__ __forceinline__ void load_planes(typename C::KPlanes& tiles, const Te
                                             Barrier& barrier, int row0, int head) {
   arrive_expecting(barrier, sizeof tiles);
   FLASH_UNROLL
-  for (int plane = 0; plane < C::kPlanes; ++plane) FLASH_UNROLL
-  for (int slab = 0; slab < C::kHeadDim / 64; ++slab)
-    tma_load(tiles[plane].slabs[slab], map, barrier, 64 * slab, row0, plane, head);
+  for (int plane = 0; plane < C::kPlanes; ++plane) {
+    FLASH_UNROLL
+    for (int slab = 0; slab < C::kHeadDim / 64; ++slab)
+      tma_load(tiles[plane].slabs[slab], map, barrier, 64 * slab, row0, plane, head);
+  }
 }
 
 template <class C>
@@ -206,8 +208,10 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     const float unit[2] = {fmaxf(q_scale[0] * k_scale, 0x1p-126f),
                            fmaxf(q_scale[1] * k_scale, 0x1p-126f)};
     FLASH_UNROLL
-    for (int k = 0; k < C::kBlockK / 8; ++k) FLASH_UNROLL
-    for (int i = 0; i < 4; ++i) largest[i / 2] = fmaxf(largest[i / 2], S[k][i]);
+    for (int k = 0; k < C::kBlockK / 8; ++k) {
+      FLASH_UNROLL
+      for (int i = 0; i < 4; ++i) largest[i / 2] = fmaxf(largest[i / 2], S[k][i]);
+    }
     FLASH_UNROLL
     for (int row = 0; row < 2; ++row) largest[row] = warp_max<4>(largest[row]) * unit[row];
     const bool rises = __any_sync(kAllLanes, (largest[0] - m[0]) * a.scale > C::kMostRise ||
@@ -225,29 +229,35 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     // weights that are added to l one by one lose digits.
     float sum[2] = {};
     FLASH_UNROLL
-    for (int k = 0; k < C::kBlockK / 8; ++k) FLASH_UNROLL
-    for (int i = 0; i < 4; ++i)
-      // The difference first: a rounded m * scale may be off by more than P can take.
-      sum[i / 2] += S[k][i] =
-          exp2_approximate(fmaf(fmaf(S[k][i], unit[i / 2], -m[i / 2]), a.scale, C::kHeadroom));
+    for (int k = 0; k < C::kBlockK / 8; ++k) {
+      FLASH_UNROLL
+      for (int i = 0; i < 4; ++i)
+        // The difference first: a rounded m * scale may be off by more than P can take.
+        sum[i / 2] += S[k][i] =
+            exp2_approximate(fmaf(fmaf(S[k][i], unit[i / 2], -m[i / 2]), a.scale, C::kHeadroom));
+    }
     l[0] += sum[0];
     l[1] += sum[1];
     return rises;
   };
   const auto add_X = [&](float v_scale) {
     FLASH_UNROLL
-    for (int c = 0; c < C::kHeadDim / 8; ++c) FLASH_UNROLL
-    for (int i = 0; i < 4; ++i) O[c][i] = fmaf(X[c][i], v_scale * C::kUnit, O[c][i]);
+    for (int c = 0; c < C::kHeadDim / 8; ++c) {
+      FLASH_UNROLL
+      for (int i = 0; i < 4; ++i) O[c][i] = fmaf(X[c][i], v_scale * C::kUnit, O[c][i]);
+    }
   };
   const auto split_P = [&] {
     FLASH_UNROLL
-    for (int k = 0; k < C::kBlockK / 16; ++k) FLASH_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      std::uint32_t planes[C::kPlanes];
-      const float* const two = &S[2 * k + i / 2][i % 2 * 2];
-      split<C::kPlanes, T>(two[0], two[1], planes);
+    for (int k = 0; k < C::kBlockK / 16; ++k) {
       FLASH_UNROLL
-      for (int p = 0; p < C::kPlanes; ++p) P[p][k][i] = planes[p];
+      for (int i = 0; i < 4; ++i) {
+        std::uint32_t planes[C::kPlanes];
+        const float* const two = &S[2 * k + i / 2][i % 2 * 2];
+        split<C::kPlanes, T>(two[0], two[1], planes);
+        FLASH_UNROLL
+        for (int p = 0; p < C::kPlanes; ++p) P[p][k][i] = planes[p];
+      }
     }
   };
 

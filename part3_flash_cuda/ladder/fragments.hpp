@@ -159,9 +159,13 @@ template <class C, class T, class QTile, class KTile>
 __device__ __forceinline__ void multiply_QK(Scores<C> (&S)[C::kStrips], QTile& Q_smem,
                                             KTile& K_smem, const Lane<C>& lane) {
   FLASH_UNROLL
-  for (int strip = 0; strip < C::kStrips; ++strip) FLASH_UNROLL
-  for (int n = 0; n < C::kBlockK / 8; ++n) FLASH_UNROLL
-  for (int i = 0; i < 4; ++i) S[strip][n][i] = 0;
+  for (int strip = 0; strip < C::kStrips; ++strip) {
+    FLASH_UNROLL
+    for (int n = 0; n < C::kBlockK / 8; ++n) {
+      FLASH_UNROLL
+      for (int i = 0; i < 4; ++i) S[strip][n][i] = 0;
+    }
+  }
 
   FLASH_UNROLL_BY(C::kUnrollQK)
   for (int k = 0; k < C::kHeadDim / 16; ++k) {
@@ -215,10 +219,12 @@ __device__ __forceinline__ void add_PV(Rows<C> (&rows)[C::kStrips],
   for (int k = 0; k < C::kBlockK / 16; ++k) {  // 16 keys
     std::uint32_t P[C::kStrips][4];
     FLASH_UNROLL
-    for (int strip = 0; strip < C::kStrips; ++strip) FLASH_UNROLL
-    for (int i = 0; i < 4; ++i)
-      P[strip][i] = pack<T>(P_float[strip][2 * k + i / 2][i % 2 * 2],
-                            P_float[strip][2 * k + i / 2][i % 2 * 2 + 1]);
+    for (int strip = 0; strip < C::kStrips; ++strip) {
+      FLASH_UNROLL
+      for (int i = 0; i < 4; ++i)
+        P[strip][i] = pack<T>(P_float[strip][2 * k + i / 2][i % 2 * 2],
+                              P_float[strip][2 * k + i / 2][i % 2 * 2 + 1]);
+    }
     FLASH_UNROLL
     for (int n = 0; n < C::kHeadDim / 8; n += 2) {  // two fragments of V, 8 columns each
       std::uint32_t V[4];
@@ -244,9 +250,11 @@ __device__ __forceinline__ void mask_scores(Scores<C>& S, int keys, bool causal,
     const int query = i0 + lane.row(half, strip);
     const int sees = (causal && query + 1 < keys ? query + 1 : keys) - j0 - lane.t2;
     FLASH_UNROLL
-    for (int n = 0; n < C::kBlockK / 8; ++n) FLASH_UNROLL
-    for (int i = 0; i < 2; ++i)
-      if (8 * n + i >= sees) S[n][2 * half + i] = -INFINITY;
+    for (int n = 0; n < C::kBlockK / 8; ++n) {
+      FLASH_UNROLL
+      for (int i = 0; i < 2; ++i)
+        if (8 * n + i >= sees) S[n][2 * half + i] = -INFINITY;
+    }
   }
 }
 template <class C, int kStrips>
@@ -261,8 +269,10 @@ __device__ __forceinline__ void mask_scores(Scores<C> (&S)[kStrips], int keys, b
 template <int kColumns>
 __device__ __forceinline__ void rescale(float (&O)[kColumns][4], int half, float alpha) {
   FLASH_UNROLL
-  for (int n = 0; n < kColumns; ++n) FLASH_UNROLL
-  for (int i = 2 * half; i < 2 * half + 2; ++i) O[n][i] *= alpha;
+  for (int n = 0; n < kColumns; ++n) {
+    FLASH_UNROLL
+    for (int i = 2 * half; i < 2 * half + 2; ++i) O[n][i] *= alpha;
+  }
 }
 
 // Online softmax of row g (`half` 0) or g + 8 (1): m takes in the new scores, S becomes
@@ -283,10 +293,12 @@ __device__ __forceinline__ float softmax_row(int half, Scores<C>& S, Rows<C>& ro
   m = m_new;
   float sum = 0;
   FLASH_UNROLL
-  for (int n = 0; n < C::kBlockK / 8; ++n) FLASH_UNROLL
-  for (int i = 2 * half; i < 2 * half + 2; ++i)
-    sum += S[n][i] = exp2_approximate(kDifferenceFirst ? (S[n][i] - safe) * scale
-                                                       : fmaf(S[n][i], scale, -reference));
+  for (int n = 0; n < C::kBlockK / 8; ++n) {
+    FLASH_UNROLL
+    for (int i = 2 * half; i < 2 * half + 2; ++i)
+      sum += S[n][i] = exp2_approximate(kDifferenceFirst ? (S[n][i] - safe) * scale
+                                                         : fmaf(S[n][i], scale, -reference));
+  }
   rows.l[half] = rows.l[half] * alpha + sum;
   return alpha;
 }

@@ -188,8 +188,10 @@ __device__ __forceinline__ void load_Q(typename C::QPlanes& tiles, float* factor
 template <class C, class Multiply>
 __device__ __forceinline__ void for_products(Multiply multiply) {
   FLASH_UNROLL
-  for (int sum = C::kPlanes - 1; sum >= 0; --sum) FLASH_UNROLL
-  for (int b = 0; b <= sum; ++b) multiply(sum - b, b, sum == C::kPlanes - 1 && b == 0);
+  for (int sum = C::kPlanes - 1; sum >= 0; --sum) {
+    FLASH_UNROLL
+    for (int b = 0; b <= sum; ++b) multiply(sum - b, b, sum == C::kPlanes - 1 && b == 0);
+  }
 }
 
 // ---- Workspace and launch -----------------------------------------------------------------------

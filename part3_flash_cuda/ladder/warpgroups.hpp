@@ -132,9 +132,11 @@ using Weights = std::uint32_t[C::kBlockK / 16][4];
 template <class C, class T>
 __device__ __forceinline__ void pack_weights(Weights<C>& P, const Scores<C>& S) {
   FLASH_UNROLL
-  for (int k = 0; k < C::kBlockK / 16; ++k) FLASH_UNROLL
-  for (int i = 0; i < 4; ++i)
-    P[k][i] = pack<T>(S[2 * k + i / 2][i % 2 * 2], S[2 * k + i / 2][i % 2 * 2 + 1]);
+  for (int k = 0; k < C::kBlockK / 16; ++k) {
+    FLASH_UNROLL
+    for (int i = 0; i < 4; ++i)
+      P[k][i] = pack<T>(S[2 * k + i / 2][i % 2 * 2], S[2 * k + i / 2][i % 2 * 2 + 1]);
+  }
 }
 
 // Starts O += P V, a group of wgmma.
@@ -164,25 +166,29 @@ __device__ __forceinline__ bool softmax_with_old_maximum(Weights<C>& P, const Sc
   const float reference[2] = {rows.m[0] * scale, rows.m[1] * scale};
   float sum[2] = {};
   FLASH_UNROLL
-  for (int k = 0; k < C::kBlockK / 16; ++k) FLASH_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    const int half = i % 2;
-    const float(&two)[4] = S[2 * k + i / 2];
-    const float low = exp2_approximate(fmaf(two[2 * half], scale, -reference[half])),
-                high = exp2_approximate(fmaf(two[2 * half + 1], scale, -reference[half]));
-    sum[half] += low;
-    sum[half] += high;
-    P[k][i] = pack<T>(low, high);
+  for (int k = 0; k < C::kBlockK / 16; ++k) {
+    FLASH_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int half = i % 2;
+      const float(&two)[4] = S[2 * k + i / 2];
+      const float low = exp2_approximate(fmaf(two[2 * half], scale, -reference[half])),
+                  high = exp2_approximate(fmaf(two[2 * half + 1], scale, -reference[half]));
+      sum[half] += low;
+      sum[half] += high;
+      P[k][i] = pack<T>(low, high);
+    }
   }
   if (__any_sync(kAllLanes, !(sum[0] <= kLarge) || !(sum[1] <= kLarge))) {
     if (__any_sync(kAllLanes, !(sum[0] <= kMost) || !(sum[1] <= kMost))) return false;
     float rounded[2] = {};
     FLASH_UNROLL
-    for (int k = 0; k < C::kBlockK / 16; ++k) FLASH_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const float2 two = unpack<T>(P[k][i]);
-      rounded[i % 2] += two.x;
-      rounded[i % 2] += two.y;
+    for (int k = 0; k < C::kBlockK / 16; ++k) {
+      FLASH_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const float2 two = unpack<T>(P[k][i]);
+        rounded[i % 2] += two.x;
+        rounded[i % 2] += two.y;
+      }
     }
     rows.rounding[0] += rounded[0] - sum[0];
     rows.rounding[1] += rounded[1] - sum[1];
