@@ -1,6 +1,6 @@
-// What makes a runner one for a class: beyond its sandbox (tools/lab/instructor/sandbox.py), what it
-// may take and what it may ask of the kernel. It starts no process, opens no file to write, and makes
-// no connection.
+// What makes a runner one for a class: beyond its sandbox (tools/lab/instructor/sandbox.py), what
+// it may take and what it may ask of the kernel. It starts no process, opens no file to write, and
+// makes no connection.
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -30,8 +30,7 @@ void take_little(const Facts& facts) {
   };
   limit(RLIMIT_CORE, 0);
   // A GPU's driver reserves address space for the memory of all devices.
-  if (facts.backend != "gpu")
-    limit(RLIMIT_AS, facts.is_emulated() ? kMemory + kReserved : kMemory);
+  if (facts.backend != "gpu") limit(RLIMIT_AS, facts.is_emulated() ? kMemory + kReserved : kMemory);
   limit(RLIMIT_DATA, kMemory);  // what can be written to
   limit(RLIMIT_STACK, kStack);
   limit(RLIMIT_CPU, kProcessorSeconds);

@@ -1,6 +1,5 @@
 #include "emulator/check/checker.hpp"
 
-
 #include "emulator/run/shared_memory.hpp"
 
 namespace flash::simt {

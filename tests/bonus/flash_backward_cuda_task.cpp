@@ -84,8 +84,8 @@ Verdict judge_stream(std::uint64_t seed) {
   flash_attention_backward_cuda(pass);
   Verdict verdict = call.verdict();
   if (!verdict.pass)
-    verdict.text = "A kernel did not wait for what was enqueued on `stream` before it.\n" +
-                   verdict.text;
+    verdict.text =
+        "A kernel did not wait for what was enqueued on `stream` before it.\n" + verdict.text;
   return verdict;
 }
 
@@ -157,9 +157,8 @@ Verdict judge_traffic(std::uint64_t seed) {
 
 TaskUnderTest flash_backward_cuda_task() {
   const char *const kOrder = "order and races", *const kMemory = "memory";
-  TaskUnderTest task{.id = "bonus.flash_backward_cuda",
-                     .is_cuda = true,
-                     .other_task = "part3.flash_forward_cuda"};
+  TaskUnderTest task{
+      .id = "bonus.flash_backward_cuda", .is_cuda = true, .other_task = "part3.flash_forward_cuda"};
   const auto add = [&](const std::string& prefix, const AttentionCase& problem, Wanted wanted,
                        Needs needs = Needs::kNothing) {
     const std::string requirement = prefix.empty() ? "whole pass" : prefix.substr(0, 2);
@@ -209,10 +208,9 @@ TaskUnderTest flash_backward_cuda_task() {
                         .needs = Needs::kChecks});
   task.cases.push_back({kFarApartName, "whole pass",
                         [](auto seed) {
-                          return backward_far_apart(seed,
-                                                    [](const AttentionBackward<float>& pass) {
-                                                      flash_attention_backward_cuda(pass);
-                                                    });
+                          return backward_far_apart(seed, [](const AttentionBackward<float>& pass) {
+                            flash_attention_backward_cuda(pass);
+                          });
                         },
                         Needs::kSparseMemory});
 #ifdef FLASH_HAVE_PART3

@@ -67,8 +67,8 @@ TaskUnderTest fused_cuda_task() {
       if (const Verdict verdict = judge(problem, seed, run); !verdict.pass) return verdict;
     return Verdict{true, ""};
   };
-  task.cases.push_back({"checks: no race and no stray access", "order and races", no_race,
-                        harness::Needs::kChecks});
+  task.cases.push_back(
+      {"checks: no race and no stray access", "order and races", no_race, harness::Needs::kChecks});
   task.cases.push_back({"checks: x and v are loaded no more often than they must be", "memory",
                         judge_traffic, harness::Needs::kChecks});
   task.cases.push_back({"checks: the product reads 16 bytes at a time", "wide reads",
@@ -89,10 +89,11 @@ TaskUnderTest fused_cuda_task() {
   }));
   // More batches than a grid is tall or deep (65535). The emulator takes too long for as many
   // blocks.
-  task.cases.push_back(
-      {"more batches than a grid is tall: 65600 x 1 x 3 x 1", "whole blocks",
-       [run](auto seed) { return judge({"", {65600, 1, 3, 1}}, seed, run); },
-       harness::Needs::kGpu});
+  task.cases.push_back({"more batches than a grid is tall: 65600 x 1 x 3 x 1", "whole blocks",
+                        [run](auto seed) {
+                          return judge({"", {65600, 1, 3, 1}}, seed, run);
+                        },
+                        harness::Needs::kGpu});
   return task;
 }
 

@@ -1,5 +1,5 @@
-// Task part1.measure: the cases of task 1.B, on a fake machine (harness/cases/measure_cases.hpp). All
-// that happens is written down in a log.
+// Task part1.measure: the cases of task 1.B, on a fake machine (harness/cases/measure_cases.hpp).
+// All that happens is written down in a log.
 #include "harness/cases/measure_cases.hpp"
 #include "part1_softmax_matmul/measure.hpp"
 

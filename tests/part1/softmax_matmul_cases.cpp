@@ -207,7 +207,8 @@ std::vector<GradedCase> graded_softmax_matmul(const RunFused& run, bool on_devic
 }
 
 GradedCase far_apart(const std::function<void(const SoftmaxMatmul<float>&)>& run) {
-  return {harness::kFarApartName, "strides", [run](auto seed) {
+  return {harness::kFarApartName, "strides",
+          [run](auto seed) {
             return harness::with_far_apart([run, seed](harness::FarApart& memory) {
               constexpr SoftmaxMatmulShape shape{2, 20, 23, 6};
               const auto x = make_input<3>(shape.of_x(), kNormal, seed),

@@ -63,13 +63,13 @@ TaskUnderTest flash_backward_task() {
                                                                    : judge<float>(problem, seed);
                           }});
   }
-  task.cases.push_back(
-      {kFarApartName, "strides",
-       [](auto seed) {
-         return backward_far_apart(
-             seed, [](const AttentionBackward<float>& pass) { flash_attention_backward(pass); });
-       },
-       Needs::kSparseMemory});
+  task.cases.push_back({kFarApartName, "strides",
+                        [](auto seed) {
+                          return backward_far_apart(seed, [](const AttentionBackward<float>& pass) {
+                            flash_attention_backward(pass);
+                          });
+                        },
+                        Needs::kSparseMemory});
   task.cases.push_back({.name = "memory grows no faster than the sequence",
                         .requirement = "memory",
                         .run = memory_grows_no_faster_than_the_sequence,

@@ -193,8 +193,8 @@ Verdict judge_stream(std::uint64_t seed) {
   flash_attention_forward_cuda(pass);
   Verdict verdict = call.verdict();
   if (!verdict.pass)
-    verdict.text = "The kernel did not wait for what was enqueued on `stream` before it.\n" +
-                   verdict.text;
+    verdict.text =
+        "The kernel did not wait for what was enqueued on `stream` before it.\n" + verdict.text;
   return verdict;
 }
 
@@ -251,14 +251,13 @@ TaskUnderTest flash_forward_cuda_task() {
   add(part3::long_cases(), Needs::kGpu);
   task.cases.push_back(
       {"in the order of its stream", "order and races", judge_stream, Needs::kGpu});
-  task.cases.push_back({"half: batches 2147483648 elements apart", "shapes and strides",
-                        [](auto seed) {
-                          return forward_far_apart<Half>(
-                              seed, [](const AttentionForward<Half>& pass) {
-                                flash_attention_forward_cuda(pass);
-                              });
-                        },
-                        Needs::kGpu});
+  task.cases.push_back(
+      {"half: batches 2147483648 elements apart", "shapes and strides",
+       [](auto seed) {
+         return forward_far_apart<Half>(
+             seed, [](const AttentionForward<Half>& pass) { flash_attention_forward_cuda(pass); });
+       },
+       Needs::kGpu});
   return task;
 }
 

@@ -169,10 +169,10 @@ struct ForwardCall {
  private:
   SeenForward seen() {
     const double largest = inputs.forward(problem.options()).largest_score;
-    SeenForward seen = tensors.seen(
-        output_bound<T>(problem, problem.shape, largest),
-        attention_bound(problem.shape, largest, unit_roundoff<LseType<T>>()),
-        problem.blocks.queries, problem.blocks.keys);
+    SeenForward seen =
+        tensors.seen(output_bound<T>(problem, problem.shape, largest),
+                     attention_bound(problem.shape, largest, unit_roundoff<LseType<T>>()),
+                     problem.blocks.queries, problem.blocks.keys);
     seen.own_mistakes = problem.own_mistakes;
     return seen;
   }

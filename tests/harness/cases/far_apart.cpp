@@ -27,8 +27,7 @@ FarApart::~FarApart() {
   if (memory_ != nullptr) munmap(memory_, kBytes);
 }
 
-Verdict with_far_apart(const std::function<std::string(FarApart&)>& wrong_with,
-                       std::size_t bytes) {
+Verdict with_far_apart(const std::function<std::string(FarApart&)>& wrong_with, std::size_t bytes) {
   FarApart memory(kFar * static_cast<Index>(bytes) / static_cast<Index>(sizeof(float)));
   if (!memory) return {true, "not tried: no room for addresses"};
   std::string wrong;
@@ -69,8 +68,8 @@ Verdict forward_far_apart(
 }
 template Verdict forward_far_apart<float>(
     std::uint64_t, const std::function<void(const AttentionForward<float>&)>&);
-template Verdict forward_far_apart<Half>(
-    std::uint64_t, const std::function<void(const AttentionForward<Half>&)>&);
+template Verdict forward_far_apart<Half>(std::uint64_t,
+                                         const std::function<void(const AttentionForward<Half>&)>&);
 
 Verdict backward_far_apart(std::uint64_t seed,
                            const std::function<void(const AttentionBackward<float>&)>& run) {

@@ -54,8 +54,9 @@ Verdict with_far_apart(const std::function<std::string(FarApart&)>& wrong_with,
 
 // The same for a pass of attention.
 template <class T = float>
-Verdict forward_far_apart(std::uint64_t seed,
-                          const std::type_identity_t<std::function<void(const AttentionForward<T>&)>>& run);
+Verdict forward_far_apart(
+    std::uint64_t seed,
+    const std::type_identity_t<std::function<void(const AttentionForward<T>&)>>& run);
 Verdict backward_far_apart(std::uint64_t seed,
                            const std::function<void(const AttentionBackward<float>&)>& run);
 

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "harness/cases/attention_data.hpp"
-#include "harness/diagnosis/diagnosis.hpp"
 #include "harness/cases/padded_tensor.hpp"
 #include "harness/cases/surroundings.hpp"
+#include "harness/diagnosis/diagnosis.hpp"
 
 namespace flash::harness {
 

@@ -83,13 +83,13 @@ void for_each_row(const Argument& of, const std::int64_t* other_strides, Use use
 // Where batches lie far apart, the second half of the memory has the second batch of each tensor:
 // the runner maps that half `apart` bytes behind the first.
 struct Layout {
-  std::vector<Placed> placed;      // as the runner finds them
-  std::vector<std::size_t> there;  // bytes of each tensor that are in the memory
+  std::vector<Placed> placed;                        // as the runner finds them
+  std::vector<std::size_t> there;                    // bytes of each tensor that are in the memory
   std::vector<std::array<std::int64_t, 4>> strides;  // in this memory, in elements
   std::vector<std::pair<unsigned char*, std::size_t>> around;  // what a case has laid around it
   std::vector<std::size_t> around_at;                          // and where that begins here
-  std::size_t bytes = 0;           // of the memory
-  std::size_t behind = kBehind;    // bytes that are mapped behind its end
+  std::size_t bytes = 0;                                       // of the memory
+  std::size_t behind = kBehind;  // bytes that are mapped behind its end
   std::size_t apart = 0;
 
   explicit Layout(const Call& call);

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "common/error.hpp"
+#include "harness/cases/graded_case.hpp"
 #include "harness/catch.hpp"
 #include "harness/catch_session.hpp"
-#include "harness/cases/graded_case.hpp"
 #include "harness/judge/remote.hpp"
 #include "harness/judge/report.hpp"
 
@@ -52,7 +52,8 @@ struct Options {
   std::uint64_t seed = 1;
   std::vector<std::string> cases, libraries, runner;
   double seconds = 0;
-  bool list = false, other_task = false, needs_checks = false, explain = false, attended = false, challenges_may_fail = false;
+  bool list = false, other_task = false, needs_checks = false, explain = false, attended = false,
+       challenges_may_fail = false;
   std::vector<char*> rest;  // for Catch2
 };
 
@@ -168,8 +169,8 @@ std::vector<Place> places_of(const Options& options, const std::string& program,
   for (std::size_t n = 0; n < options.libraries.size(); ++n) {
     const std::string& library = options.libraries[n];
     Given given{.command = {.is_attended = options.attended}, .library = library};
-    given.command.words = n == 0 && !options.runner.empty() ? options.runner
-                                                            : usual_runner(library, program, task);
+    given.command.words =
+        n == 0 && !options.runner.empty() ? options.runner : usual_runner(library, program, task);
     if (!std::filesystem::exists(library))
       throw ArgumentError("--library is '" + library + "', and there is no such file");
     grading::begin_case(given, {options.seconds});
@@ -311,8 +312,9 @@ class Run {
     try {
       const Diagnosis diagnosis = verdict.diagnose ? verdict.diagnose() : Diagnosis{};
       if (!diagnosis.text.empty()) {
-        report_.event("diagnosis",
-                      {{"case", name}, {"name", diagnosis.name}, {"kind", diagnosis.kind},
+        report_.event("diagnosis", {{"case", name},
+                                    {"name", diagnosis.name},
+                                    {"kind", diagnosis.kind},
                                     {"text", diagnosis.text}});
         message = diagnosis.text + "\n" + message;
       }

@@ -33,11 +33,11 @@ void broken(const std::string& what) {
 
 namespace {
 
-constexpr double kStartSeconds = 60;                // a GPU can take long to start
-constexpr std::size_t kOutputKept = 64 * 1024;      // bytes of what a runner prints, at either end
-constexpr int kInfrastructure = 70;                 // exit code: not the student's fault
-constexpr int kSamples = 20;                        // one would name the line of an inner loop
-constexpr std::size_t kMostWhere = 40 * kSamples;   // a process can say much
+constexpr double kStartSeconds = 60;               // a GPU can take long to start
+constexpr std::size_t kOutputKept = 64 * 1024;     // bytes of what a runner prints, at either end
+constexpr int kInfrastructure = 70;                // exit code: not the student's fault
+constexpr int kSamples = 20;                       // one would name the line of an inner loop
+constexpr std::size_t kMostWhere = 40 * kSamples;  // a process can say much
 
 std::string how_it_ended(int status) {
   if (WIFSIGNALED(status)) {
@@ -330,8 +330,11 @@ std::optional<Message> Runner::received() {
 
 void Runner::take_where(const Message& message) {
   if (where_.size() >= kMostWhere) return;
-  Where where{message.counted, static_cast<std::uint64_t>(message.integers[0]), message.bytes,
-              message.device_bytes, {}};
+  Where where{message.counted,
+              static_cast<std::uint64_t>(message.integers[0]),
+              message.bytes,
+              message.device_bytes,
+              {}};
   where.addresses.resize(std::min<std::size_t>(message.views, kMostCalls));
   memcpy(where.addresses.data(), message.text, where.addresses.size() * sizeof(std::uint64_t));
   where_.push_back(std::move(where));
@@ -373,7 +376,8 @@ int Runner::end(bool is_ending) {
 #ifdef __linux__
   // Once in some hundred runs bubblewrap's --die-with-parent left the inner process alone, in the
   // student's endless loop; so that one is ended itself. A pidfd never means another process.
-  if (inner_.get() >= 0 && !is_attended_) syscall(SYS_pidfd_send_signal, inner_.get(), SIGKILL, nullptr, 0);
+  if (inner_.get() >= 0 && !is_attended_)
+    syscall(SYS_pidfd_send_signal, inner_.get(), SIGKILL, nullptr, 0);
 #endif
   if (is_attended_) {  // it ends with the socket, and who looks at it then goes
     socket_ = Descriptor();

@@ -152,7 +152,7 @@ struct Facts {
   std::string backend;     // "cpu", "gpu", "emulated" or "checked"
   bool has_device = true;  // false: it is for a GPU, and there is none
   bool is_sandboxed = false;
-  bool is_sanitized = false;  // AddressSanitizer is there
+  bool is_sanitized = false;                         // AddressSanitizer is there
   std::uint64_t shared_memory = 0, free_memory = 0;  // of the device, in bytes
 
   bool counts_accesses() const { return backend == "checked"; }
@@ -170,12 +170,9 @@ inline Message message_of(const Facts& facts) {
   return message;
 }
 inline Facts facts_in(const Message& message) {
-  return {message.text,
-          message.integers[0] != 0,
-          message.integers[1] != 0,
-          message.integers[2] != 0,
-          message.bytes,
-          message.device_bytes};
+  return {
+      message.text,  message.integers[0] != 0, message.integers[1] != 0, message.integers[2] != 0,
+      message.bytes, message.device_bytes};
 }
 
 // Of kWhere: `bytes` is the address of a fault, `device_bytes` that of the call's memory, `counted`

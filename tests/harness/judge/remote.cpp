@@ -48,8 +48,8 @@ class Pool {
   }
   // On a GPU a new process is waited for a third of a second.
   void renew() {
-    if (current_ && (!current_->was_used() || given.command.is_attended ||
-                     current_->facts().backend == "gpu"))
+    if (current_ &&
+        (!current_->was_used() || given.command.is_attended || current_->facts().backend == "gpu"))
       return;
     drop();
     current_ = next();
@@ -100,8 +100,8 @@ Message wait_for(Runner& runner, SteadyClock::time_point begin, double seconds) 
     runner.ask_where();
     if (const auto spot = spot_of(runner); spot && spot->is_same(*hung_at)) {
       timeouts = kMostTimeouts;
-      runner.end_because_of_time(kSecondsToLook, "where the case before it hung, " +
-                                                     to_string(*spot));
+      runner.end_because_of_time(kSecondsToLook,
+                                 "where the case before it hung, " + to_string(*spot));
     }
   }
   if (const auto answer = runner.receive_within(std::max(seconds - taken(), 0.001))) return *answer;
@@ -109,10 +109,11 @@ Message wait_for(Runner& runner, SteadyClock::time_point begin, double seconds) 
   if (!runner.facts().is_sandboxed) runner.ask_where();
   const auto spot = spot_of(runner);
   if (spot) hung_at = spot;
-  runner.end_because_of_time(
-      seconds, spot ? to_string(*spot) + "\nA loop around these lines does not end, or takes far "
-                                         "too long."
-                    : "");
+  runner.end_because_of_time(seconds,
+                             spot ? to_string(*spot) +
+                                        "\nA loop around these lines does not end, or takes far "
+                                        "too long."
+                                  : "");
   throw std::logic_error("the judge: a runner outlived its time");
 }
 
@@ -312,8 +313,7 @@ void end_runners() { pools.clear(); }
 
 Message remote_call(const Call& call) {
   if (timeouts >= kMostTimeouts)
-    throw RunnerEnded(RunnerEnded::How::kNotRun,
-                      "Not run, because calls before it took too long.");
+    throw RunnerEnded(RunnerEnded::How::kNotRun, "Not run, because calls before it took too long.");
   std::unique_ptr<Runner> fresh;
   Runner* runner = &pool->current();
   const Layout layout(call);

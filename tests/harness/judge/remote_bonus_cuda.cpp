@@ -20,9 +20,9 @@ void call_with_delta(grading::Function of_float, const AttentionBackward<T>& pas
 
 template <class T>
 FlashBackwardBlocks flash_backward_blocks(Index head_dim) {
-  const grading::Message done = grading::device_call(
-      {.function = grading::device_function<T>(grading::kFlashBackwardBlocks),
-       .integers = {head_dim}});
+  const grading::Message done =
+      grading::device_call({.function = grading::device_function<T>(grading::kFlashBackwardBlocks),
+                            .integers = {head_dim}});
   if (done.integers[2] <= 0 || done.integers[3] <= 0)
     throw Error("flash_backward_blocks() gives blocks without rows");
   return {done.integers[2], done.integers[3]};

@@ -1,6 +1,6 @@
-// The device of a judge, what the cases need of common/cuda/device.hpp: memory of the host, of which
-// a call takes copies. How much memory a call took, what its kernels moved and what host code asked
-// for, the runner says.
+// The device of a judge, what the cases need of common/cuda/device.hpp: memory of the host, of
+// which a call takes copies. How much memory a call took, what its kernels moved and what host code
+// asked for, the runner says.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>

@@ -29,11 +29,12 @@ Measurement measure(Work& work, Clock& clock, int warmups, int passes) {
 
 std::vector<Row> measure_all(const std::vector<Configuration>& configurations) {
   std::vector<Row> rows;
-  grading::remote_rows(grading::kMeasureAll, configurations, [&rows](const std::string& name, Message& row) {
-    const std::string status = grading::first_line(row), message = row.text;
-    grading::set_text(row, "");
-    rows.push_back({name, status, message, grading::measurement_in(row)});
-  });
+  grading::remote_rows(grading::kMeasureAll, configurations,
+                       [&rows](const std::string& name, Message& row) {
+                         const std::string status = grading::first_line(row), message = row.text;
+                         grading::set_text(row, "");
+                         rows.push_back({name, status, message, grading::measurement_in(row)});
+                       });
   return rows;
 }
 

@@ -8,9 +8,9 @@ namespace flash {
 
 template <class T>
 std::vector<FlashForwardConfig> flash_attention_forward_configs(Index head_dim) {
-  const grading::Message done = grading::device_call(
-      {.function = grading::device_function<T>(grading::kFlashForwardConfigs),
-       .integers = {head_dim}});
+  const grading::Message done =
+      grading::device_call({.function = grading::device_function<T>(grading::kFlashForwardConfigs),
+                            .integers = {head_dim}});
   std::istringstream text(done.text);
   std::vector<FlashForwardConfig> configs;
   for (FlashForwardConfig config;

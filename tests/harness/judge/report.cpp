@@ -47,10 +47,7 @@ void Report::begin(const TaskUnderTest& task, std::uint64_t seed) {
                         .add("name", graded.name)
                         .add("requirement", graded.requirement)
                         .add("challenge", graded.challenge));
-  write(JsonLine("begin")
-            .add("task", task.id)
-            .add("seed", seed)
-            .add("cases", cases));
+  write(JsonLine("begin").add("task", task.id).add("seed", seed).add("cases", cases));
 }
 
 void Report::end(const std::string& name, Status status, const std::string& message,

@@ -40,10 +40,10 @@ Calls lines_at(const std::string& library, std::uint64_t offset, std::string& fi
 }  // namespace
 
 std::string to_string(const Spot& spot) {
-  const std::string lines =
-      spot.first < spot.last ? "in the lines " + std::to_string(spot.first) + " to " +
-                                   std::to_string(spot.last) + " of " + spot.file
-                             : "at " + spot.file + ":" + std::to_string(spot.first);
+  const std::string lines = spot.first < spot.last
+                                ? "in the lines " + std::to_string(spot.first) + " to " +
+                                      std::to_string(spot.last) + " of " + spot.file
+                                : "at " + spot.file + ":" + std::to_string(spot.first);
   return lines + (spot.caller > 0 ? ", called in line " + std::to_string(spot.caller) : "");
 }
 

@@ -13,7 +13,7 @@ std::vector<unsigned> prepared_for(const char* library, Facts& facts) {
   // Here the emulator reserves its address space. Where a limit forbids that, the machine is to
   // blame, and not the student: the runner does not start.
   device::free(device::allocate(1));
-  if (kIsSandboxed) simt::prepare(library);  // later it may not open files
+  if (kIsSandboxed) simt::prepare(library);    // later it may not open files
   return {SYS_rt_sigaction, SYS_sigaltstack};  // of its handler of faults
 }
 

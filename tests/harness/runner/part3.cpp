@@ -22,8 +22,7 @@ void run_measure_all(const Message& call) {
     configurations.push_back(
         {std::to_string(i),
          [i] { return attention_measurement_in(ask_judge(kConfiguration, {.integers = {i}})); }});
-  for (const AttentionRow& row :
-       functions_of<MeasureAttentionTask>().measure_all(configurations)) {
+  for (const AttentionRow& row : functions_of<MeasureAttentionTask>().measure_all(configurations)) {
     Message message{};
     put(message, row.measurement);
     set_text(message, row.name + "\n" + row.measurement.message);
@@ -37,9 +36,9 @@ bool run_part3(const Message& call, void*, Message& done) {
   if (call.function == kMeasureAllAttention) run_measure_all(call);
   if (call.function != kMeasureAttention) return call.function == kMeasureAllAttention;
   Judges judges;
-  put(done, functions_of<MeasureAttentionTask>().measure_attention(
-                judges, judges, static_cast<int>(call.integers[0]),
-                static_cast<int>(call.integers[1])));
+  put(done,
+      functions_of<MeasureAttentionTask>().measure_attention(
+          judges, judges, static_cast<int>(call.integers[0]), static_cast<int>(call.integers[1])));
   return true;
 }
 

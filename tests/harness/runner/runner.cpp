@@ -165,8 +165,8 @@ class Mapped {
       bytes_ = (bytes_ - kBehind) / 2;
       char* at = reinterpret_cast<char*>(std::uintptr_t{1} << 45);
       for (int n = 0; n < 2; ++n, at += call.apart) {
-        halves_[n] = mmap(at, bytes_, kAccess, MAP_SHARED | kNow, fd,
-                          static_cast<off_t>(n * bytes_));
+        halves_[n] =
+            mmap(at, bytes_, kAccess, MAP_SHARED | kNow, fd, static_cast<off_t>(n * bytes_));
         if (halves_[n] != at) _exit(5);
       }
     }
@@ -205,8 +205,7 @@ class Surroundings {
         is_empty |= placed.shape[axis] == 0;
         last += (placed.shape[axis] - 1) * placed.strides[axis];
       }
-      if (!is_empty)
-        spans.push_back({placed.offset, placed.offset + (last + 1) * placed.element});
+      if (!is_empty) spans.push_back({placed.offset, placed.offset + (last + 1) * placed.element});
     }
     std::sort(spans.begin(), spans.end(),
               [](const Span& a, const Span& b) { return a.begin < b.begin; });
