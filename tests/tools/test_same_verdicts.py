@@ -1,0 +1,58 @@
+"""At home and in class a program gets the same verdict in each case: solutions, and wrong programs
+of the zoo.
+
+It needs the judges and the runners in the build (FLASH_BUILD, which ctest sets), and bubblewrap.
+Three solutions and two wrong programs are tried, others each day; with FLASH_ALL_ATTACKS=1 all
+solutions and thirty wrong programs.
+"""
+
+import os
+import unittest
+from pathlib import Path
+
+from course import Test
+from lab import libraries, manifest, paths, zoo
+from lab.judge import judging, sandbox
+from lab.outcomes import ELSEWHERE, NOT_RUN, PASSED
+
+BUILD = Path(os.environ.get("FLASH_BUILD") or paths.BUILD)
+ALL = bool(os.environ.get("FLASH_ALL_ATTACKS"))
+KNOWN = libraries.load(BUILD)
+TASKS = [task for part in manifest.load_parts() for task in part.tasks
+         if task.path("solution").is_file() and judging.can_judge(task, BUILD)
+         and all((task.path("solution"), backend) in KNOWN
+                 for backend in zoo.HERE.to_build(task))]
+# Some cases call two tasks' functions.
+SOLUTIONS = {task.shown_path(): task.path("solution").read_bytes() for task in TASKS}
+
+
+@unittest.skipUnless(TASKS, f"{BUILD} has no judges: build the target {judging.TARGET}")
+class SameVerdicts(Test):
+    def setUp(self):
+        if trouble := sandbox.trouble():
+            self.skipTest(trouble)
+        self.bench = judging.set_up(TASKS, self.folder() / "headers", BUILD)
+
+    def compared(self, member: zoo.Member) -> None:
+        with self.subTest(member.id):
+            home = {case.name: case for case in zoo.run(member, KNOWN).result.cases}
+            judged = judging.judge(member.task, member.source().encode(), self.bench, 1, SOLUTIONS)
+            self.assertEqual(judged.status, judging.GRADED, judged.message)
+            here = {case.name: case for case in judged.cases}
+            self.assertEqual([*home], [*here])
+            for name, case in home.items():
+                if case.status not in (*ELSEWHERE, NOT_RUN) and here[name].status != NOT_RUN:
+                    self.assertEqual((case.status == PASSED, case.diagnosis),
+                                     (here[name].status == PASSED, here[name].diagnosis),
+                                     f"{name}\nat home: {case.message}\n"
+                                     f"in class: {here[name].message}")
+
+    def test_solutions(self):
+        solutions = [zoo.Member("right", task, "solution", ()) for task in TASKS]
+        for member in zoo.sample(solutions, len(TASKS) if ALL else 3):
+            self.compared(member)
+
+    def test_wrong_programs(self):
+        wrong = [member for member in zoo.load(TASKS) if member.kind == "wrong"]
+        for member in zoo.sample(wrong, 30 if ALL else 2):
+            self.compared(member)
