@@ -86,12 +86,13 @@ __global__ void __launch_bounds__(kThreads) product_kernel(Product<A, M, B> p, i
         b[n] = b_smem[c][column + n * kDepth];
       }
       FLASH_UNROLL
-      for (int r = 0; r < kShare; ++r)
+      for (int r = 0; r < kShare; ++r) {
         FLASH_UNROLL
         for (int n = 0; n < kShare; ++n) {
           sum[r][n] += a[r] * b[n];
           size[r][n] += sizes_smem[c][row + r * kDepth] * fabsf(static_cast<float>(b[n]));
         }
+      }
     }
     __syncthreads();
   }
