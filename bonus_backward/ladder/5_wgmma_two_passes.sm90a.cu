@@ -21,7 +21,7 @@
 //
 // The bottleneck: tensor cores, since two passes do 7 products and one pass 5. For a step of 64
 // keys and 64 queries of heads of 256 each product takes 512 clocks. Up to 128, one pass is faster
-// (from step 6 on). At 256, dQ's additions would be 64 KB a step, and the L2 cache the limit:
+// (from rung 6 on). At 256, dQ's additions would be 64 KB a step, and the L2 cache the limit:
 // there this step stays the best one.
 // Measured on an H100 (bfloat16, 16k tokens, hidden size 2048, with the kernel before): heads of
 // 256: 415, 493 and 503 TFLOP/s at 1024, 4096 and 16384, 1.42, 1.26 and 1.42 times cuDNN's in the

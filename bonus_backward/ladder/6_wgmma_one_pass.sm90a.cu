@@ -15,9 +15,9 @@
 // mask.
 //
 // The bottleneck: both warpgroups wait for the slower one at the barrier. So they compute their
-// exponentials at the same time, and the tensor cores wait meanwhile. Step 7 takes the barrier
+// exponentials at the same time, and the tensor cores wait meanwhile. Rung 7 takes the barrier
 // away.
-// Measured on an H100 (as step 5, with the kernels before and behind): heads of 128: 422, 539 and
+// Measured on an H100 (as rung 5, with the kernels before and behind): heads of 128: 422, 539 and
 // 540 TFLOP/s (1.02, 1.05 and 0.98 times cuDNN's in the same run), with a mask 304, 490 and 533
 // (1.06, 1.11, 0.99). Heads of 64: 393, 513 and 524 (1.17, 1.18, 1.18), with a mask 279, 458 and
 // 520 (1.37, 1.30, 1.22).

@@ -17,7 +17,7 @@
 // The bottleneck: for a step of 128 keys and 64 queries of heads of 128 the tensor cores need
 // 5 * 512 = 2560 clocks, and the unit for exponentials 512 for its 8192. At 1024 tokens the two
 // kernels around this one take 0.16 ms of 0.57 to 0.75.
-// Measured on an H100 (as step 6): heads of 128: 458, 609 and 651 TFLOP/s (1.11, 1.19 and 1.18
+// Measured on an H100 (as rung 6): heads of 128: 458, 609 and 651 TFLOP/s (1.11, 1.19 and 1.18
 // times cuDNN's in the same run), with a mask 319, 540 and 638 (1.11, 1.22, 1.19). Heads of 64:
 // 414, 555 and 589 (1.23, 1.28, 1.33), with a mask 278, 484 and 578 (1.37, 1.38, 1.36). On two
 // machines the geometric mean was 1.14 and 1.17 for heads of 128, 1.27 and 1.32 for heads of 64.

@@ -18,10 +18,10 @@
 // It is not among the best, since the order costs 20 to 40 %: the fence waits for all additions.
 // Later in the step the fence is cheaper, but the next block waits longer: that was slower by 8 to
 // 20 %.
-// Measured on an H100 (as step 6): heads of 64: 294, 431 and 425 TFLOP/s (0.87, 1.00 and 0.96
+// Measured on an H100 (as rung 6): heads of 64: 294, 431 and 425 TFLOP/s (0.87, 1.00 and 0.96
 // times cuDNN's in the same run), with a mask 224, 381 and 434 (1.10, 1.08, 1.02). Heads of 128:
 // 325, 393 and 416 (0.79, 0.77, 0.75), with a mask 230, 347 and 383 (0.80, 0.79, 0.72); there
-// step 5 is as fast, and gives the same bits too.
+// rung 5 is as fast, and gives the same bits too.
 #include "bonus_backward/ladder/one_pass.hpp"
 
 namespace flash::ordered {

@@ -43,12 +43,14 @@ def region(kind: str, name: str, page: Path) -> str:
     """What belongs between the markers."""
     if kind == "LADDER":
         return ladder_table(name, page)
+    if name == "ladders":
+        return ladders_table(page)
     table = re.sub("_(cpu|gpu)$", "", name)
     make = {"softmax_matmul": softmax_matmul_table, "attention_cpu": cpu_attention_table,
             "attention_gpu": gpu_attention_table}.get(name)
     if make is None:
         raise LabError(f"{paths.relative(page)}: RESULTS is '{name}'; "
-                       "it must be softmax_matmul, attention_cpu or attention_gpu")
+                       "it must be ladders, softmax_matmul, attention_cpu or attention_gpu")
     tables = []
     for file, group in references(table):
         if table == "attention" and (group.device == "cpu") != name.endswith("_cpu"):
@@ -211,6 +213,44 @@ def ladder_table(part: str, page: Path) -> str:
     rows = [[f"[`{name}`]({_link(file, page)})", story(file), *times[name]]
             for name, file in files.items()]
     return caption + _markdown(["rung", "what is new", *TIMES], rows, left=2)
+
+
+def ladders_table(page: Path) -> str:
+    """For each ladder, direction, device and type the fastest rung without a mask, at the largest
+    size of the results that have the most rungs (then the most columns), beside PyTorch's fastest
+    kernel."""
+    found = {}  # (part, direction, device, dtype): (rank, cells)
+    for part in manifest.load_parts():
+        for csv_file, group in references("softmax_matmul" if part.name == "part1"
+                                          else "attention"):
+            row = group.rows[0]
+            if getattr(row, "query_scale", 1) != 1 or row.dtype == "float16":
+                continue  # the rungs for float16 are those for bfloat16
+            here = [one for one in group.rows
+                    if one.ok and one.size == group.sizes[-1] and not one.mask]
+            for direction, column, place in (("forward", group.kind.time, 0),
+                                             ("backward", "backward_ms", -1)):
+                times: dict[str, float] = {}
+                for one in here:
+                    if ms := getattr(one, column, None):
+                        name = one.name.split("+")[place]
+                        times[name] = min(ms, times.get(name, ms))
+                ours = {name: ms for name, ms in times.items() if name in rungs(part.folder)}
+                theirs = {name: ms for name, ms in times.items() if name.startswith("pytorch")}
+                key = part.name, direction, row.device, row.dtype
+                rank = len(ours), getattr(row, "d_model", 0)
+                if not ours or rank <= found.get(key, ((0, 0), []))[0]:
+                    continue
+                best, peer = (min(each, key=each.get, default="") for each in (ours, theirs))
+                ratio = f"{theirs[peer] / ours[best]:.2f}x" if peer else ""
+                link = _link(part.folder / "ladder", page)
+                found[key] = rank, [
+                    f"[{part.name}]({link})", direction,
+                    f"{group.title}, {group.kind.size} {group.sizes[-1]} ({_csv(csv_file, page)})",
+                    f"`{best}`", _number(ours[best]), f"`{peer}`" * bool(peer),
+                    _number(theirs.get(peer)), ratio]
+    header = ["ladder", "pass", "problem", "fastest rung", "ms", "PyTorch's fastest", "ms", "ratio"]
+    return _markdown(header, [cells for _, cells in found.values()], left=4)
 
 
 def rungs(part: Path) -> dict[str, Path]:
