@@ -40,8 +40,7 @@ std::vector<std::string> command_in(const std::string& path) {
 struct Plan {
   Asked asked;
   Strings problems;
-  Strings students;  // files with the commands of the runners, one for each pass
-  std::filesystem::path reference;
+  Strings students, references;  // files with the commands of the runners, one for each pass
   int turns = 0;
   double warm_up_ms = 0;
 };
@@ -51,16 +50,16 @@ class Measurement {
  public:
   Measurement(const Plan& plan, std::uint64_t seed, const std::string& output)
       : plan_(plan), seeds_(seed), report_(output, std::ios::app) {
-    for (const std::string& file : plan.students) {
+    for (const std::string& file : plan.students)
       students_.emplace_back(command_in(file), kSecondsACall, memory_of_calls());
-      references_.emplace_back(command_in(plan.reference), kSecondsACall, memory_of_calls());
-    }
+    for (const std::string& file : plan.references)
+      references_.emplace_back(command_in(file), kSecondsACall, memory_of_calls());
   }
 
   void run() {
     for (const std::string& name : plan_.problems) {
       const auto problem = make_problem(plan_.asked, name);
-      if (problem->passes.size() != students_.size())
+      if (problem->passes.size() != students_.size() || students_.size() != references_.size())
         throw OptionError("a runner is needed for each pass");
       warm_up(*problem, name);
       for (int turn = 0; turn < plan_.turns && right_; ++turn) take_turn(*problem, name, turn);
@@ -149,7 +148,7 @@ class Measurement {
 int run(int argc, char** argv) {
   Plan plan;
   std::optional<std::string> kind, dtype = "float32";
-  std::optional<Strings> problems, students;
+  std::optional<Strings> problems, students, references;
   std::optional<std::int64_t> turns = 20, warm_up = 500;
   std::filesystem::path output;
   Options options("submit_leaderboard",
@@ -158,16 +157,17 @@ int run(int argc, char** argv) {
   options.choice("dtype", "of the tensors", dtype, {"float32", "float16", "bfloat16"});
   options.names("problems", "as in 8x1x256x64,8x1x256x64:causal", problems);
   options.names("students", "files with the runners' commands, one for each pass", students);
-  options.file("reference", "the same of the reference, for all passes", plan.reference);
+  options.names("references", "the same of the reference", references);
   options.integer("turns", "timed calls of each pass", turns, 1, 1000);
   options.integer("warm-up-ms", "warm-up of each problem", warm_up, 0, 60000);
   options.file("output", "the report", output);
   if (!options.parse(argc, argv)) return 0;
-  if (!kind || !problems || !students || plan.reference.empty() || output.empty())
-    throw OptionError("--kind, --problems, --students, --reference and --output are needed");
+  if (!kind || !problems || !students || !references || output.empty())
+    throw OptionError("--kind, --problems, --students, --references and --output are needed");
   plan.asked = {.kind = *kind, .dtype = *dtype, .passes = students->size()};
   plan.problems = *problems;
   plan.students = *students;
+  plan.references = *references;
   plan.turns = static_cast<int>(*turns);
   plan.warm_up_ms = static_cast<double>(*warm_up);
   const std::uint64_t seed = grading::random_bits() >> 1;

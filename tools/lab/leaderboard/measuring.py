@@ -53,7 +53,7 @@ class Site:
 
 
 @contextlib.contextmanager
-def site(board: Board, marks: bool = False) -> Iterator[Site]:
+def site(board: Board) -> Iterator[Site]:
     on_gpu = board.device == "cuda"
     if on_gpu and (trouble := _no_gpu(board)):
         raise LabError(trouble)
@@ -62,10 +62,9 @@ def site(board: Board, marks: bool = False) -> Iterator[Site]:
     tasks = tuple(board.load_tasks())
     preset, suffix = preset_of(board), "_gpu" * on_gpu
     build.configured(preset)
-    runner = judging.sandboxed_runner(GPU if on_gpu else CPU)
-    targets = [f"submit_leaderboard{suffix}", f"leaderboard_reference_{tasks[0].part}{suffix}",
-               runner, *dict.fromkeys(judging.judge_of(task) for task in tasks),
-               *[f"flash_leaderboard_marks{suffix}"] * marks]
+    targets = [f"submit_leaderboard{suffix}", f"leaderboard_passes{suffix}",
+               judging.sandboxed_runner(GPU if on_gpu else CPU),
+               *dict.fromkeys(judging.judge_of(task) for task in tasks)]
     built = build.build(targets, preset)
     if not built.ok:
         raise LabError(f"the judge of the leaderboard does not build: {built.first_error}")
@@ -128,18 +127,19 @@ def measure(where: Site, students: Sequence[Path], turns: int,
     """Measures these libraries, one for each pass; `variables` is their environment. NoResult where
     the submission gives a wrong result or breaks a rule. On the emulator there is no reference but
     the one that is given."""
-    folder, part = where.bench.folder, where.tasks[0].part
-    on_gpu = where.backend == GPU
-    reference = reference or folder / f"lib/libleaderboard_reference_{part}{'_gpu' * on_gpu}.so"
+    folder, on_gpu = where.bench.folder, where.backend == GPU
+    reference = reference or passes(where)
+    given = {"FLASH_PASS": "unfused" if where.board.kind == "softmax_matmul" else "standard"}
     report = where.work / "report.jsonl"
     report.unlink(missing_ok=True)
-    commands = [*(_command(where, library, f"student{number}", variables)
-                  for number, library in enumerate(students)),
-                _command(where, reference, "reference", {})]
+    commands = [[_command(where, library, f"{name}{number}", {"FLASH_TASK": task.id} | more)
+                 for number, (task, library) in enumerate(zip(where.tasks, libraries))]
+                for name, libraries, more in (("student", students, variables),
+                                              ("reference", [reference] * len(students), given))]
     line = [folder / "bin" / where.program, "--kind", where.board.kind, "--dtype",
             where.board.dtype, "--problems", ",".join(where.board.problems),
-            "--students", ",".join(map(str, commands[:-1])), "--reference", commands[-1],
-            "--turns", turns, "--warm-up-ms", warm_up_ms, "--output", report]
+            "--students", ",".join(map(str, commands[0])),
+            "--references", ",".join(map(str, commands[1])), "--turns", turns, "--warm-up-ms", warm_up_ms, "--output", report]
     try:
         with console.progress("measuring"):
             done = subprocess.run([str(word) for word in line], stdin=subprocess.DEVNULL,
@@ -195,14 +195,13 @@ def kernels(library: Path) -> str:
             f"{sum(number > 0 for number in spills)} of them spill")
 
 
-def rung(where: Site) -> Path:
-    """The library of all rungs; the environment says which: variables_of_rung()."""
-    suffix = "_gpu" * (where.board.device == "cuda")
-    return where.bench.folder / f"lib/libleaderboard_marks_{where.tasks[0].part}{suffix}.so"
+def passes(where: Site) -> Path:
+    """The library of the given passes and the rungs; the environment says which."""
+    return where.bench.folder / f"lib/libleaderboard_passes{'_gpu' * (where.backend == GPU)}.so"
 
 
 def variables_of_rung(name: str) -> dict[str, str]:
-    return {"FLASH_MARK": name, "FLASH_THREADS": "1"}  # one core, as a submission has
+    return {"FLASH_PASS": name, "FLASH_THREADS": "1"}  # one core, as a submission has
 
 
 def read_own(tasks: Sequence[Task], implementation: str = "skeleton") -> dict[str, bytes]:

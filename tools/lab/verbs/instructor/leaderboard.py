@@ -114,7 +114,7 @@ def _compare(claimed: Result, measured: Result) -> tuple[bool, str]:
 
 def _marks(board: Board) -> int:
     """Measures the solution and rungs of the ladder: they stand on the board to compare with."""
-    with measuring.site(board, marks=True) as where:
+    with measuring.site(board) as where:
         return _measure_marks(where)
 
 
@@ -130,7 +130,7 @@ def _measure_marks(where: Site) -> int:
             raise LabError(f"the board {where.board.name} has the mark {name}, and there is no "
                            f"such rung in {folder.name}/ladder/")
         # The solution's pass where the rung has none: its other task is of another part.
-        rungs = [measuring.rung(where) if task.folder == folder else library
+        rungs = [measuring.passes(where) if task.folder == folder else library
                  for task, library in zip(where.tasks, ours)]
         sources = {f"{folder.name}/ladder/{file.name}": file.read_bytes()} | {
             path: text for path, text in solution.items() if not path.startswith(f"{folder.name}/")}
