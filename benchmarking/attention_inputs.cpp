@@ -84,24 +84,17 @@ HeadOracle head_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k, Tenso
 
 }  // namespace
 
-double AttentionSizes::visible_pairs() const {
-  double pairs = 0;
-  for (Index i = 0; i < seq_len; ++i) pairs += static_cast<double>(shape().visible_keys(i, causal));
-  return pairs;
-}
-
 template <class T>
-AttentionInputs<T>::AttentionInputs(const AttentionSizes& wanted, std::uint64_t seed,
-                                    bool with_backward)
-    : sizes(wanted), backward_(with_backward) {
+AttentionInputs<T>::AttentionInputs(const AttentionProblem& wanted, std::uint64_t seed,
+                                    Index query_scale, bool with_backward)
+    : problem(wanted), backward_(with_backward) {
   // A thread each: for 16384 tokens of 2048 columns they take seconds.
   const auto start = [&](const Shape<4>& shape, std::uint64_t number, Index deviation = 1) {
     return std::async(std::launch::async, normal<T>, shape, 4 * seed + number,
                       static_cast<double>(deviation));
   };
-  const Shape<4> of_queries = sizes.shape().of_queries(), of_keys = sizes.shape().of_keys();
-  auto to_q = start(of_queries, 0, sizes.query_scale), to_k = start(of_keys, 1),
-       to_v = start(of_keys, 2);
+  const Shape<4> of_queries = problem.shape.of_queries(), of_keys = problem.shape.of_keys();
+  auto to_q = start(of_queries, 0, query_scale), to_k = start(of_keys, 1), to_v = start(of_keys, 2);
   if (backward_) d_out = normal<T>(of_queries, 4 * seed + 3);
   q = to_q.get();
   k = to_k.get();
@@ -113,17 +106,18 @@ void AttentionInputs<T>::prepare_check() {
   // One pair of a query and a key takes the oracle about 9 ns for each column of head_dim: these
   // take 0.6 s where it is 64.
   constexpr double kPairs = 1 << 20;
-  const Index heads = sizes.batch * sizes.heads;
-  const Index checked =
-      std::clamp(static_cast<Index>(kPairs / sizes.visible_pairs()), Index{1}, heads);
+  const AttentionShape& shape = problem.shape;
+  const Index heads = shape.batch * shape.heads;
+  const Index checked = std::clamp(
+      static_cast<Index>(kPairs / visible_pairs(shape, problem.options.causal)), Index{1}, heads);
   heads_.clear();
   for (Index head = heads - checked; head < heads; ++head) {
-    const Index b = head / sizes.heads, h = head % sizes.heads;
+    const Index b = head / shape.heads, h = head % shape.heads;
     const auto d_out_of_head =
         backward_ ? head_of<T>(d_out.view(), b, h) : TensorView<const T, 4>();
     heads_.push_back(head_oracle<T>(head_of<T>(q.view(), b, h), head_of<T>(k.view(), b, h),
-                                    head_of<T>(v.view(), b, h), d_out_of_head, sizes.causal,
-                                    backward_));
+                                    head_of<T>(v.view(), b, h), d_out_of_head,
+                                    problem.options.causal, backward_));
     largest_score_ = std::max(largest_score_, heads_.back().largest_score);
   }
 }
@@ -131,13 +125,13 @@ void AttentionInputs<T>::prepare_check() {
 template <class T>
 Verdict AttentionInputs<T>::check_forward(TensorView<const T, 4> out) const {
   return check("out", "query", out, &HeadOracle::out,
-               attention_output_bound<T>(sizes.shape(), largest_score_));
+               attention_output_bound<T>(problem.shape, largest_score_));
 }
 
 template <class T>
 Verdict AttentionInputs<T>::check_backward(TensorView<const T, 4> d_q, TensorView<const T, 4> d_k,
                                            TensorView<const T, 4> d_v) const {
-  const double bound = attention_gradient_bound<T>(sizes.shape(), largest_score_);
+  const double bound = attention_gradient_bound<T>(problem.shape, largest_score_);
   Verdict verdict = check("d_v", "key", d_v, &HeadOracle::d_v, bound);  // it depends on the least
   verdict.add(check("d_q", "query", d_q, &HeadOracle::d_q, bound));
   verdict.add(check("d_k", "key", d_k, &HeadOracle::d_k, bound));
@@ -149,10 +143,11 @@ Verdict AttentionInputs<T>::check(const std::string& name, const std::string& ro
                                   TensorView<const T, 4> got, WithMagnitude HeadOracle::*want,
                                   double bound) const {
   Verdict verdict;
-  const Index heads = sizes.batch * sizes.heads;
+  const AttentionShape& shape = problem.shape;
+  const Index heads = shape.batch * shape.heads;
   const Index first_checked = heads - static_cast<Index>(heads_.size());
   for (Index head = 0; head < heads; ++head) {
-    const Index b = head / sizes.heads, h = head % sizes.heads;
+    const Index b = head / shape.heads, h = head % shape.heads;
     const std::string where = name + " of batch " + to_string(b) + ", head " + to_string(h) + ": ";
     const Tensor<T, 4> elements = packed(head_of(got, b, h));
     if (head < first_checked) {
@@ -162,8 +157,8 @@ Verdict AttentionInputs<T>::check(const std::string& name, const std::string& ro
       if (bad == end) continue;
       const Index i = bad - elements.data();
       verdict.wrong =
-          where + rows + " " + to_string(i / sizes.head_dim) + ", column " +
-          to_string(i % sizes.head_dim) + " is " +
+          where + rows + " " + to_string(i / shape.head_dim) + ", column " +
+          to_string(i % shape.head_dim) + " is " +
           (is_poison(*bad) ? "nothing (never written)"
                            : format("%g, expected a finite number", static_cast<double>(*bad)));
       return verdict;
@@ -174,16 +169,16 @@ Verdict AttentionInputs<T>::check(const std::string& name, const std::string& ro
     if constexpr (std::is_same_v<T, Half>)
       for (Index i = 0; i < expected.magnitude.size(); ++i)
         expected.magnitude.data()[i] +=
-            0x1p-25 * (1 + std::sqrt(static_cast<double>(sizes.seq_len))) / bound;
+            0x1p-25 * (1 + std::sqrt(static_cast<double>(shape.keys))) / bound;
     const CompareOptions options{
         .max_scaled = bound,
         .max_frobenius = frobenius_bound(bound, expected.value, expected.magnitude),
         .axes = {rows, "column"},
         .blocks = {},
         .magnitude = expected.magnitude.data()};
-    verdict.add(verdict_of(
-        compare(elements.data(), expected.value.data(), {sizes.seq_len, sizes.head_dim}, options),
-        where));
+    verdict.add(verdict_of(compare(elements.data(), expected.value.data(),
+                                   {elements.extent(2), shape.head_dim}, options),
+                           where));
     if (!verdict.wrong.empty()) return verdict;
   }
   return verdict;

@@ -9,25 +9,9 @@
 #include "common/attention.hpp"
 #include "common/half.hpp"
 #include "common/oracle.hpp"
+#include "common/registry.hpp"
 
 namespace flash {
-
-// Self-attention: as many queries as keys.
-struct AttentionSizes {
-  Index batch = 1, heads = 1, seq_len = 1, head_dim = 1;
-  bool causal = false;
-  Index query_scale = 1;  // standard deviation of q: 8 makes sharp softmaxes
-
-  AttentionShape shape() const { return {batch, heads, seq_len, seq_len, head_dim}; }
-  Index d_model() const { return heads * head_dim; }
-
-  // Pairs of a query and a key that it sees, in one head.
-  double visible_pairs() const;
-
-  // Of both passes, as README.md counts them: Q K^T and P V; then Q K^T again, P^T dO, dO V^T, dS K
-  // and dS^T Q.
-  double flops() const { return 14 * visible_pairs() * static_cast<double>(batch * d_model()); }
-};
 
 // What one head's results have to be.
 struct HeadOracle {
@@ -35,14 +19,15 @@ struct HeadOracle {
   double largest_score = 0;
 };
 
-// q, k, v and d_out (batch, heads, seq_len, head_dim), seeded N(0, 1), but for q. T is float,
-// double, Half or BFloat16.
+// q, k, v and d_out, seeded N(0, 1), but q N(0, query_scale^2): 8 makes sharp softmaxes. T is
+// float, double, Half or BFloat16, and as many queries as keys.
 template <class T>
 struct AttentionInputs {
   // Without `with_backward` there is no d_out, and only out is checked. Throws OutOfMemory.
-  AttentionInputs(const AttentionSizes& wanted, std::uint64_t seed, bool with_backward = true);
+  AttentionInputs(const AttentionProblem& wanted, std::uint64_t seed, Index query_scale = 1,
+                  bool with_backward = true);
 
-  const AttentionSizes sizes;
+  const AttentionProblem problem;
   Tensor<T, 4> q, k, v, d_out;
 
   // Computes what the results of the heads that are compared have to be: 10 s and more where there

@@ -41,8 +41,9 @@ using Pairs = std::vector<AttentionNames>;
 template <class T, template <class, int> class Memory>
 class InputsOf final : public Inputs {
  public:
-  InputsOf(const AttentionSizes& sizes, std::uint64_t seed, DeviceKind device, const Pairs& pairs)
-      : host_(sizes, seed,
+  InputsOf(const AttentionProblem& problem, std::uint64_t seed, Index query_scale,
+           DeviceKind device, const Pairs& pairs)
+      : host_(problem, seed, query_scale,
               std::ranges::any_of(
                   pairs, [](const AttentionNames& pair) { return !pair.backward.empty(); })),
         device_(device),
@@ -71,7 +72,7 @@ class InputsOf final : public Inputs {
       out_ = this->template output<T>(shape().of_queries());
       lse_ = this->template output<LseType<T>>(shape().of_rows());
       forward_pass_ = {x_.q_.view(), x_.k_.view(), x_.v_.view(),
-                       out_.view(),  lse_.view(),  {.causal = x_.host_.sizes.causal}};
+                       out_.view(),  lse_.view(),  x_.host_.problem.options};
       this->reserve(forward_, forward_pass_, bytes_of(out_) + bytes_of(lse_));
     }
     void forward() override { forward_.run.template of<T>()(forward_pass_, memory_); }
@@ -104,7 +105,7 @@ class InputsOf final : public Inputs {
     }
 
    private:
-    AttentionShape shape() const { return x_.host_.sizes.shape(); }
+    const AttentionShape& shape() const { return x_.host_.problem.shape; }
 
     using Trial::memory_;
     const InputsOf& x_;
@@ -225,7 +226,7 @@ class AttentionBenchmark final : public Benchmark {
     for (const DType each : gpu_ ? std::vector{DType::kFloat32, DType::kFloat16, DType::kBFloat16}
                                  : std::vector{DType::kFloat32, DType::kFloat64}) {
       types.push_back(to_string(each));
-      if (types.back() == dtype) settings.dtype = dtype_of_inputs_ = each;
+      if (types.back() == dtype) settings.dtype = each;
     }
     if (!contains(types, dtype))
       throw OptionError("--dtype is '" + dtype + "'; with --device " + settings.device +
@@ -233,12 +234,11 @@ class AttentionBenchmark final : public Benchmark {
     for (const Index seq_len : seq_lens_.value_or(problem.seq_lens))
       for (const bool causal : {false, true})
         if (mask == "both" || causal == (mask == "on"))
-          sizes_.push_back({.batch = batch_.value_or(problem.batch),
-                            .heads = heads_.value_or(problem.heads),
-                            .seq_len = seq_len,
-                            .head_dim = head_dim_.value_or(problem.head_dim),
-                            .causal = causal,
-                            .query_scale = query_scale_.value_or(1)});
+          sizes_.push_back(
+              {.shape = {batch_.value_or(problem.batch), heads_.value_or(problem.heads), seq_len,
+                         seq_len, head_dim_.value_or(problem.head_dim)},
+               .options = {.causal = causal},
+               .dtype = settings.dtype});
     if (!settings.memory_limit && !gpu_)
       if (const auto available = available_host_memory())
         settings.memory_limit = std::max<std::size_t>(*available / 2, 1);
@@ -246,10 +246,10 @@ class AttentionBenchmark final : public Benchmark {
   }
 
   std::string headline() const override {
-    const AttentionSizes& sizes = sizes_.front();
-    return "batch " + to_string(sizes.batch) + ", " + to_string(sizes.heads) + " heads of " +
-           to_string(sizes.head_dim) + ", " + to_string(dtype_of_inputs_) +
-           (sizes.query_scale == 1 ? "" : ", Q times " + to_string(sizes.query_scale));
+    const auto& [shape, options, dtype, tensors] = sizes_.front();
+    return "batch " + to_string(shape.batch) + ", " + to_string(shape.heads) + " heads of " +
+           to_string(shape.head_dim) + ", " + to_string(dtype) +
+           (query_scale() == 1 ? "" : ", Q times " + to_string(query_scale()));
   }
 
   // One name where both passes have it; FORWARD+none where the other pass of that name is left out.
@@ -267,16 +267,17 @@ class AttentionBenchmark final : public Benchmark {
 
   std::size_t sizes() const override { return sizes_.size(); }
   std::string name_of_size(std::size_t size) const override {
-    return "seq_len " + to_string(sizes_[size].seq_len) +
-           (sizes_[size].causal ? ", causal" : ", not causal");
+    return "seq_len " + to_string(sizes_[size].shape.keys) +
+           (sizes_[size].options.causal ? ", causal" : ", not causal");
   }
   std::unique_ptr<Inputs> inputs(std::size_t size) override {
+    const DType dtype = sizes_[size].dtype;
 #if FLASH_HAVE_CUDA
-    if (gpu_ && dtype_of_inputs_ == DType::kFloat16) return make<Half, DeviceTensor>(size);
-    if (gpu_ && dtype_of_inputs_ == DType::kBFloat16) return make<BFloat16, DeviceTensor>(size);
+    if (gpu_ && dtype == DType::kFloat16) return make<Half, DeviceTensor>(size);
+    if (gpu_ && dtype == DType::kBFloat16) return make<BFloat16, DeviceTensor>(size);
     if (gpu_) return make<float, DeviceTensor>(size);
 #endif
-    if (dtype_of_inputs_ == DType::kFloat64) return make<double, Tensor>(size);
+    if (dtype == DType::kFloat64) return make<double, Tensor>(size);
     return make<float, Tensor>(size);
   }
 
@@ -296,18 +297,18 @@ class AttentionBenchmark final : public Benchmark {
   }
 
   CsvRow cells(std::size_t size, std::size_t, const Result& result) const override {
-    const AttentionSizes& sizes = sizes_[size];
+    const AttentionShape& shape = sizes_[size].shape;
     const auto forward = [&](double value) { return number_cell(result.has_forward, value); };
     const auto backward = [&](double value) { return number_cell(result.has_backward, value); };
     const double total_ms = result.forward.median_ms + result.backward.median_ms;
-    const double gflops = sizes.flops() / total_ms * 1e-6;
+    const double gflops = 7 * sizes_[size].product_flops() / total_ms * 1e-6;
     const double peak = result.peak_gflops;
-    return {{"d_model", to_string(sizes.d_model())},
-            {"seq_len", to_string(sizes.seq_len)},
-            {"batch", to_string(sizes.batch)},
-            {"heads", to_string(sizes.heads)},
-            {"causal", sizes.causal ? "True" : "False"},
-            {"query_scale", to_string(sizes.query_scale)},
+    return {{"d_model", to_string(shape.heads * shape.head_dim)},
+            {"seq_len", to_string(shape.keys)},
+            {"batch", to_string(shape.batch)},
+            {"heads", to_string(shape.heads)},
+            {"causal", sizes_[size].options.causal ? "True" : "False"},
+            {"query_scale", to_string(query_scale())},
             {"forward_ms", forward(result.forward.median_ms)},
             {"forward_peak_MiB", forward(result.forward.peak_MiB)},
             {"forward_spread_percent", forward(result.forward.spread_percent)},
@@ -335,8 +336,10 @@ class AttentionBenchmark final : public Benchmark {
  private:
   template <class T, template <class, int> class Memory>
   std::unique_ptr<Inputs> make(std::size_t size) const {
-    return std::make_unique<InputsOf<T, Memory>>(sizes_[size], seed_, device_, pairs_);
+    return std::make_unique<InputsOf<T, Memory>>(sizes_[size], seed_, query_scale(), device_,
+                                                 pairs_);
   }
+  Index query_scale() const { return query_scale_.value_or(1); }
 
   static std::string names_text(DeviceKind device) {
     const std::string on = device == DeviceKind::kCpu ? "On a CPU" : "On a GPU";
@@ -398,9 +401,8 @@ class AttentionBenchmark final : public Benchmark {
   std::optional<std::vector<std::int64_t>> seq_lens_;
   bool gpu_ = false;
   DeviceKind device_ = DeviceKind::kCpu;
-  DType dtype_of_inputs_ = DType::kFloat32;
   std::uint64_t seed_ = 1;
-  std::vector<AttentionSizes> sizes_;
+  std::vector<AttentionProblem> sizes_;
   Pairs pairs_;
 };
 

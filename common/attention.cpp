@@ -14,6 +14,13 @@ void any_rank::check_view(const char* argument, bool is_null, const Index* shape
                         std::to_string(element_count(shape, rank)) + " elements");
 }
 
+double visible_pairs(const AttentionShape& shape, bool causal) {
+  double pairs = 0;
+  for (Index i = 0; i < shape.queries; ++i)
+    pairs += static_cast<double>(shape.visible_keys(i, causal));
+  return pairs;
+}
+
 double attention_scale(const AttentionOptions& options, Index head_dim) {
   const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(head_dim)));
   if (!std::isfinite(scale))

@@ -44,6 +44,9 @@ struct AttentionShape {
   }
 };
 
+// Pairs of a query and a key that it sees, in one head.
+FLASH_EXPORT double visible_pairs(const AttentionShape& shape, bool causal);
+
 // lse is float32 or wider.
 template <class T>
 using LseType = std::conditional_t<std::is_same_v<T, double>, double, float>;

@@ -60,15 +60,22 @@ struct TensorLayout {
 
 struct AttentionProblem {
   AttentionShape shape;
-  AttentionOptions options;
-  DType dtype;
-  std::vector<TensorLayout> tensors;  // in the order of the pass
+  AttentionOptions options = {};
+  DType dtype = DType::kFloat32;
+  std::vector<TensorLayout> tensors = {};  // in the order of the pass
+
+  // Operations of one product of Q and K, or of a matrix of that size: two for each pair that is
+  // visible and each column. A forward pass has 2 products, a backward pass 5.
+  double product_flops() const {
+    return 2 * visible_pairs(shape, options.causal) *
+           static_cast<double>(shape.batch * shape.heads * shape.head_dim);
+  }
 };
 
 struct SoftmaxMatmulProblem {
   SoftmaxMatmulShape shape;
-  DType dtype;
-  std::vector<TensorLayout> tensors;
+  DType dtype = DType::kFloat32;
+  std::vector<TensorLayout> tensors = {};
 };
 
 template <class T, int Rank>

@@ -18,7 +18,7 @@ namespace {
 template <class T>
 struct Results {
   explicit Results(const AttentionInputs<T>& x) {
-    const AttentionOptions options{.causal = x.sizes.causal};
+    const AttentionOptions& options = x.problem.options;
     out = converted<T>(attention_oracle(x.q.view(), x.k.view(), x.v.view(), options).out.value);
     const auto d =
         attention_backward_oracle(x.q.view(), x.k.view(), x.v.view(), x.d_out.view(), options);
@@ -38,7 +38,7 @@ struct Results {
 };
 
 template <class T>
-void passes_and_sees(const AttentionSizes& sizes) {
+void passes_and_sees(const AttentionProblem& sizes) {
   AttentionInputs<T> problem(sizes, 7);
   problem.prepare_check();
   Results<T> results(problem);
@@ -69,15 +69,13 @@ void passes_and_sees(const AttentionSizes& sizes) {
 TEST_CASE("attention's check passes the oracle's results and sees one wrong element") {
   for (const bool causal : {false, true}) {
     CAPTURE(causal);
-    passes_and_sees<float>(
-        {.batch = 2, .heads = 2, .seq_len = 67, .head_dim = 8, .causal = causal});
-    passes_and_sees<double>(
-        {.batch = 1, .heads = 2, .seq_len = 129, .head_dim = 3, .causal = causal});
+    passes_and_sees<float>({.shape = {2, 2, 67, 67, 8}, .options = {.causal = causal}});
+    passes_and_sees<double>({.shape = {1, 2, 129, 129, 3}, .options = {.causal = causal}});
   }
 }
 
 TEST_CASE("a long attention is checked in its last heads, and for NaN in all") {
-  AttentionInputs<float> problem({.batch = 1, .heads = 2, .seq_len = 1025, .head_dim = 1}, 7);
+  AttentionInputs<float> problem({.shape = {1, 2, 1025, 1025, 1}}, 7);
   problem.prepare_check();
   Results<float> results(problem);
   REQUIRE(results.wrong_in(problem) == "");
