@@ -23,18 +23,19 @@ Shape<4> sizes_in(const std::string& text) {
   return {sizes[0], sizes[1], sizes[2], sizes[3]};
 }
 
+DType dtype_in(const std::string& text) {
+  for (const DType each : {DType::kFloat32, DType::kFloat16, DType::kBFloat16})
+    if (text == to_string(each)) return each;
+  throw ArgumentError("dtype is '" + text + "'; it must be one of: float32, float16, bfloat16");
+}
+
 }  // namespace
 
-std::vector<Pass> attention_passes(const AttentionShape& shape, bool causal, std::size_t count,
+std::vector<Pass> attention_passes(const AttentionProblem& problem, std::size_t count,
                                    std::size_t element) {
-  double pairs = 0;
-  for (Index i = 0; i < shape.queries; ++i)
-    pairs += static_cast<double>(shape.visible_keys(i, causal));
-  const double product = 2 * pairs * static_cast<double>(shape.batch * shape.heads) *
-                         static_cast<double>(shape.head_dim);
-  const double tensor = static_cast<double>(element) *
-                        static_cast<double>(shape.batch * shape.heads * shape.queries) *
-                        static_cast<double>(shape.head_dim);
+  const double product = problem.product_flops();
+  const double tensor =
+      static_cast<double>(element) * static_cast<double>(element_count(problem.shape.of_queries()));
   std::vector<Pass> both{{"forward", 2 * product, 4 * tensor},
                          {"backward", 5 * product, 8 * tensor}};
   both.resize(std::min(count, both.size()));
@@ -49,9 +50,13 @@ std::vector<Pass> softmax_matmul_passes(const SoftmaxMatmulShape& s) {
 std::unique_ptr<Problem> make_problem(const Asked& asked, const std::string& name) {
   constexpr std::string_view kCausal = ":causal";
   const bool causal = name.ends_with(kCausal);
-  const Shape<4> sizes = sizes_in(causal ? name.substr(0, name.size() - kCausal.size()) : name);
-  if (asked.kind == "attention" || (asked.kind == "softmax_matmul" && !causal))
-    return make_problem(asked, sizes, causal);
+  const auto [a, b, c, d] = sizes_in(causal ? name.substr(0, name.size() - kCausal.size()) : name);
+  if (asked.kind == "attention")
+    return make_problem(
+        {.shape = {a, b, c, c, d}, .options = {.causal = causal}, .dtype = dtype_in(asked.dtype)},
+        asked.passes);
+  if (asked.kind == "softmax_matmul" && !causal)
+    return make_problem(SoftmaxMatmulShape{a, b, c, d});
   throw ArgumentError("a problem is '" + name + "' of the kind '" + asked.kind +
                       "'; kinds are attention and softmax_matmul, the latter without a mask");
 }

@@ -7,8 +7,7 @@
 #include <string>
 
 #include "benchmarking/program.hpp"
-#include "common/attention.hpp"
-#include "common/softmax_matmul.hpp"
+#include "common/registry.hpp"
 #include "harness/judge/timed.hpp"
 
 namespace flash::leaderboard {
@@ -54,15 +53,15 @@ struct Asked {
 // Throws ArgumentError.
 std::unique_ptr<Problem> make_problem(const Asked& asked, const std::string& name);
 
-// The first `count` passes, with operations as benchmarking/README.md counts them: two products of
-// all visible pairs, and five. `element` is the bytes of one.
-std::vector<Pass> attention_passes(const AttentionShape& shape, bool causal, std::size_t count,
+// The first `count` passes. `element` is the bytes of one.
+std::vector<Pass> attention_passes(const AttentionProblem& problem, std::size_t count,
                                    std::size_t element);
 std::vector<Pass> softmax_matmul_passes(const SoftmaxMatmulShape& shape);
 
 // ---- What is of the host or of a GPU: host.cpp and gpu.cpp define it, and a program has one -----
 
-std::unique_ptr<Problem> make_problem(const Asked& asked, const Shape<4>& sizes, bool causal);
+std::unique_ptr<Problem> make_problem(const AttentionProblem& problem, std::size_t passes);
+std::unique_ptr<Problem> make_problem(const SoftmaxMatmulShape& shape);
 
 // Where the tensors of its calls lie.
 std::unique_ptr<grading::CallMemory> memory_of_calls();

@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "benchmarking/core.hpp"
-#include "benchmarking/leaderboard/problem.hpp"
+#include "benchmarking/leaderboard/problem_on.hpp"
 #include "common/error.hpp"
 #include "common/inputs.hpp"
 #include "common/oracle.hpp"
@@ -12,9 +12,6 @@
 
 namespace flash::leaderboard {
 namespace {
-
-template <class T, int Rank>
-using Memory = Tensor<T, Rank>;
 
 struct Wanted {
   Tensor<double, 1> value, magnitude;
@@ -31,9 +28,9 @@ struct Wanted {
 
 // The oracle of common/oracle.hpp with the interface of gpu_oracle.hpp, on two cores.
 template <class T>
-class Oracle {
+class HostOracle {
  public:
-  Oracle(Index heads, const AttentionShape& head, bool causal, bool backward)
+  HostOracle(Index heads, const AttentionShape& head, bool causal, bool backward)
       : out(heads * head.queries * head.head_dim),
         d_q(heads * head.queries * head.head_dim),
         d_k(heads * head.keys * head.head_dim),
@@ -84,77 +81,82 @@ class Oracle {
   const bool backward_;
 };
 
-double softmax_matmul_wanted(const float* x_data, const float* v_data,
-                             const SoftmaxMatmulShape& shape, Wanted& out) {
-  const TensorView<const float, 3> x(x_data, shape.of_x()), v(v_data, shape.of_v());
-  const Tensor<double, 3> value = softmax_matmul_oracle<float>(x, v),
-                          magnitude = softmax_matmul_magnitude<float>(x, v);
-  std::copy_n(value.data(), value.size(), out.value.data());
-  std::copy_n(magnitude.data(), value.size(), out.magnitude.data());
-  float largest = 0;
-  for (Index i = 0; i < x.size(); ++i) largest = std::max(largest, std::fabs(x_data[i]));
-  return static_cast<double>(largest);
-}
+struct Host {
+  template <class T, int Rank>
+  using Memory = Tensor<T, Rank>;
+  using Wanted = leaderboard::Wanted;
+  template <class T>
+  using Oracle = HostOracle<T>;
 
-void fill_normal(float* x, Index count, std::uint64_t seed) {
-  Random random(seed);
-  for (Index i = 0; i < count; ++i) x[i] = static_cast<float>(random.normal());
-}
-
-void round_to(float* to, const double* from, Index count) {
-  for (Index i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]);
-}
-
-template <class T>
-Mistakes find_mistakes(const T* got, const Wanted& wanted, const std::vector<double>& bounds,
-                       double absolute = 0, double relative = 0) {
-  Mistakes found;
-  const Index count = wanted.value.size(), piece = count / static_cast<Index>(bounds.size());
-  for (Index i = 0; i < count; ++i) {
-    const double have = static_cast<double>(got[i]), want = wanted.value(i);
-    const double bound = bounds[static_cast<std::size_t>(i / piece)];
-    if (std::fabs(have - want) <=
-        bound * wanted.magnitude(i) + absolute + relative * std::fabs(want))
-      continue;
-    if (found.count++ == 0) found.first = i, found.got = have, found.wanted = want;
+  static double softmax_matmul_wanted(const float* x_data, const float* v_data,
+                                      const SoftmaxMatmulShape& shape, Wanted& out) {
+    const TensorView<const float, 3> x(x_data, shape.of_x()), v(v_data, shape.of_v());
+    const Tensor<double, 3> value = softmax_matmul_oracle<float>(x, v),
+                            magnitude = softmax_matmul_magnitude<float>(x, v);
+    std::copy_n(value.data(), value.size(), out.value.data());
+    std::copy_n(magnitude.data(), value.size(), out.magnitude.data());
+    float largest = 0;
+    for (Index i = 0; i < x.size(); ++i) largest = std::max(largest, std::fabs(x_data[i]));
+    return static_cast<double>(largest);
   }
-  return found;
-}
 
-void sharpen(const Tensor<float, 4>&, std::uint64_t) {}
+  static void fill_normal(float* x, Index count, std::uint64_t seed) {
+    Random random(seed);
+    for (Index i = 0; i < count; ++i) x[i] = static_cast<float>(random.normal());
+  }
 
-template <class T>
-double lost(Index) {
-  return 0;
-}
+  static void round_to(float* to, const double* from, Index count) {
+    for (Index i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]);
+  }
 
-grading::Call call_of(const AttentionForward<float>& pass) {
-  const AttentionBlocks blocks;
-  return grading::call_of(grading::kAttentionForward, pass, {blocks.queries, blocks.keys});
-}
-grading::Call call_of(const AttentionBackward<float>& pass) {
-  return grading::call_of(grading::kAttentionBackward, pass, {16});
-}
-grading::Call call_of(const SoftmaxMatmul<float>& pass) {
-  const SoftmaxMatmulBlocks blocks;
-  return grading::call_of(grading::kFusedSoftmaxMatmul, pass, {blocks.block_1, blocks.block_2});
-}
+  template <class T>
+  static Mistakes find_mistakes(const T* got, const Wanted& wanted,
+                                const std::vector<double>& bounds, double absolute = 0,
+                                double relative = 0) {
+    Mistakes found;
+    const Index count = wanted.value.size(), piece = count / static_cast<Index>(bounds.size());
+    for (Index i = 0; i < count; ++i) {
+      const double have = static_cast<double>(got[i]), want = wanted.value(i);
+      const double bound = bounds[static_cast<std::size_t>(i / piece)];
+      if (std::fabs(have - want) <=
+          bound * wanted.magnitude(i) + absolute + relative * std::fabs(want))
+        continue;
+      if (found.count++ == 0) found.first = i, found.got = have, found.wanted = want;
+    }
+    return found;
+  }
+
+  static void sharpen(const Tensor<float, 4>&, std::uint64_t) {}
+
+  template <class T>
+  static double lost(Index) {
+    return 0;
+  }
+
+  static grading::Call call_of(const AttentionForward<float>& pass) {
+    const AttentionBlocks blocks;
+    return grading::call_of(grading::kAttentionForward, pass, {blocks.queries, blocks.keys});
+  }
+  static grading::Call call_of(const AttentionBackward<float>& pass) {
+    return grading::call_of(grading::kAttentionBackward, pass, {16});
+  }
+  static grading::Call call_of(const SoftmaxMatmul<float>& pass) {
+    const SoftmaxMatmulBlocks blocks;
+    return grading::call_of(grading::kFusedSoftmaxMatmul, pass, {blocks.block_1, blocks.block_2});
+  }
+  static void fill_with_nan(auto& tensor) { flash::fill_with_nan(tensor); }
+};
 
 }  // namespace
-}  // namespace flash::leaderboard
 
-#include "benchmarking/leaderboard/problems.hpp"
+std::unique_ptr<Problem> make_problem(const AttentionProblem& problem, std::size_t passes) {
+  if (problem.dtype != DType::kFloat32)
+    throw ArgumentError("dtype is " + to_string(problem.dtype) + "; on a CPU it must be float32");
+  return std::make_unique<AttentionOn<float, Host>>(problem, passes);
+}
 
-namespace flash::leaderboard {
-
-std::unique_ptr<Problem> make_problem(const Asked& asked, const Shape<4>& sizes, bool causal) {
-  const auto [a, b, c, d] = sizes;
-  if (asked.dtype != "float32")
-    throw ArgumentError("dtype is " + asked.dtype + "; on a CPU it must be float32");
-  if (asked.kind == "attention")
-    return std::make_unique<OfAttention<float>>(AttentionShape{a, b, c, c, d}, causal,
-                                                asked.passes);
-  return std::make_unique<OfSoftmaxMatmul>(SoftmaxMatmulShape{a, b, c, d});
+std::unique_ptr<Problem> make_problem(const SoftmaxMatmulShape& shape) {
+  return std::make_unique<SoftmaxMatmulOn<Host>>(shape);
 }
 
 }  // namespace flash::leaderboard

@@ -1,15 +1,14 @@
 // The problems of all boards: softmax(X) V, and attention, whose backward pass gets out and lse
-// from the oracle, so that each pass is measured on its own. For problem_host.cpp and
-// problem_gpu.cpp, which include it behind what is of their device: Memory, Wanted, Oracle, the
-// functions of gpu_oracle.hpp, and their own fill_with_nan(), sharpen(), lost() and call_of().
+// from the oracle, so that each pass is measured on its own. A Device is a struct of what is of the
+// host or of a GPU: Memory, Oracle, and functions.
 #pragma once
 
 #include <cmath>
 
+#include "benchmarking/leaderboard/problem.hpp"
 #include "common/oracle.hpp"
 
 namespace flash::leaderboard {
-namespace {
 
 // "out of batch 0, head 3, query 17, column 5 is 1, expected 2 (4 of 9 elements are wrong)".
 template <std::size_t Rank>
@@ -27,17 +26,17 @@ std::string text_of(const Mistakes& found, const std::string& name, const String
                 static_cast<long long>(found.count), static_cast<long long>(all));
 }
 
-template <class T>
-class OfAttention final : public Problem {
+template <class T, class Device>
+class AttentionOn final : public Problem {
  public:
-  OfAttention(const AttentionShape& shape, bool causal, std::size_t count)
-      : Problem(attention_passes(shape, causal, count, sizeof(T))),
-        shape_(shape),
-        head_{1, 1, shape.queries, shape.keys, shape.head_dim},
-        causal_(causal),
-        oracle_(shape.batch * shape.heads, head_, causal, count > 1),
-        lse_(shape.of_rows()),
-        lse_want_(shape.of_rows()) {
+  AttentionOn(const AttentionProblem& problem, std::size_t count)
+      : Problem(attention_passes(problem, count, sizeof(T))),
+        options_(problem.options),
+        head_{1, 1, problem.shape.queries, problem.shape.keys, problem.shape.head_dim},
+        oracle_(problem.shape.batch * problem.shape.heads, head_, options_.causal, count > 1),
+        lse_(problem.shape.of_rows()),
+        lse_want_(problem.shape.of_rows()) {
+    const AttentionShape& shape = problem.shape;
     for (auto* tensor : {&q_, &out_, &out_want_, &d_out_, &d_q_})
       *tensor = Memory<T, 4>(shape.of_queries());
     for (auto* tensor : {&k_, &v_, &d_k_, &d_v_}) *tensor = Memory<T, 4>(shape.of_keys());
@@ -46,25 +45,24 @@ class OfAttention final : public Problem {
   void draw(std::uint64_t seed) override {
     std::uint64_t number = 4 * seed;
     for (auto* tensor : {&q_, &k_, &v_, &d_out_})
-      fill_normal(tensor->data(), tensor->view().size(), number++);
-    sharpen(q_, seed);
+      Device::fill_normal(tensor->data(), tensor->view().size(), number++);
+    Device::sharpen(q_, seed);
     oracle_.compute(q_.data(), k_.data(), v_.data(), d_out_.data());
-    round_to(out_want_.data(), oracle_.out.value.data(), out_want_.view().size());
-    round_to(lse_want_.data(), oracle_.lse.value.data(), lse_want_.view().size());
+    Device::round_to(out_want_.data(), oracle_.out.value.data(), out_want_.view().size());
+    Device::round_to(lse_want_.data(), oracle_.lse.value.data(), lse_want_.view().size());
   }
 
   grading::Call call(std::size_t pass) override {
-    const AttentionOptions options{.causal = causal_};
     if (pass == 0) {
-      fill_with_nan(out_);
-      fill_with_nan(lse_);
-      return call_of(
-          AttentionForward<T>{q_.view(), k_.view(), v_.view(), out_.view(), lse_.view(), options});
+      Device::fill_with_nan(out_);
+      Device::fill_with_nan(lse_);
+      return Device::call_of(
+          AttentionForward<T>{q_.view(), k_.view(), v_.view(), out_.view(), lse_.view(), options_});
     }
-    for (auto* tensor : {&d_q_, &d_k_, &d_v_}) fill_with_nan(*tensor);
-    return call_of(AttentionBackward<T>{q_.view(), k_.view(), v_.view(), out_want_.view(),
-                                        lse_want_.view(), d_out_.view(), d_q_.view(), d_k_.view(),
-                                        d_v_.view(), options});
+    for (auto* tensor : {&d_q_, &d_k_, &d_v_}) Device::fill_with_nan(*tensor);
+    return Device::call_of(AttentionBackward<T>{q_.view(), k_.view(), v_.view(), out_want_.view(),
+                                                lse_want_.view(), d_out_.view(), d_q_.view(),
+                                                d_k_.view(), d_v_.view(), options_});
   }
 
   std::string wrong(std::size_t pass) const override {
@@ -74,9 +72,10 @@ class OfAttention final : public Problem {
       for (const double score : oracle_.largest_scores) of_heads.push_back(bound(score));
       return of_heads;
     };
+    const double lost = Device::template lost<T>(head_.keys);
     const auto check = [&](const char* name, const char* rows, const Memory<T, 4>& got,
-                           const Wanted& wanted, const std::vector<double>& bound) {
-      return text_of(find_mistakes<T>(got.data(), wanted, bound, lost<T>(shape_.keys)), name,
+                           const auto& wanted, const std::vector<double>& bound) {
+      return text_of(Device::find_mistakes(got.data(), wanted, bound, lost), name,
                      {"batch", "head", rows, "column"}, got.shape());
     };
     if (pass == 0) {
@@ -86,7 +85,7 @@ class OfAttention final : public Problem {
       if (!text.empty()) return text;
       const double u = unit_roundoff<float>();
       const auto of_lse = bounds([&](double score) { return attention_bound(head_, score, u); });
-      return text_of(find_mistakes<float>(lse_.data(), oracle_.lse, of_lse, 0, u), "lse",
+      return text_of(Device::find_mistakes(lse_.data(), oracle_.lse, of_lse, 0, u), "lse",
                      {"batch", "head", "query"}, lse_.shape());
     }
     const auto bound =
@@ -98,16 +97,20 @@ class OfAttention final : public Problem {
   }
 
  private:
-  const AttentionShape shape_, head_;
-  const bool causal_;
-  Oracle<T> oracle_;
+  template <class U, int Rank>
+  using Memory = typename Device::template Memory<U, Rank>;
+
+  const AttentionOptions options_;
+  const AttentionShape head_;
+  typename Device::template Oracle<T> oracle_;
   Memory<T, 4> q_, k_, v_, d_out_, out_want_, out_, d_q_, d_k_, d_v_;
   Memory<float, 3> lse_, lse_want_;
 };
 
-class OfSoftmaxMatmul final : public Problem {
+template <class Device>
+class SoftmaxMatmulOn final : public Problem {
  public:
-  explicit OfSoftmaxMatmul(const SoftmaxMatmulShape& shape)
+  explicit SoftmaxMatmulOn(const SoftmaxMatmulShape& shape)
       : Problem(softmax_matmul_passes(shape)),
         shape_(shape),
         x_(shape.of_x()),
@@ -116,28 +119,27 @@ class OfSoftmaxMatmul final : public Problem {
         want_(out_.view().size()) {}
 
   void draw(std::uint64_t seed) override {
-    fill_normal(x_.data(), x_.view().size(), 2 * seed);
-    fill_normal(v_.data(), v_.view().size(), 2 * seed + 1);
-    largest_score_ = softmax_matmul_wanted(x_.data(), v_.data(), shape_, want_);
+    Device::fill_normal(x_.data(), x_.view().size(), 2 * seed);
+    Device::fill_normal(v_.data(), v_.view().size(), 2 * seed + 1);
+    largest_score_ = Device::softmax_matmul_wanted(x_.data(), v_.data(), shape_, want_);
   }
 
   grading::Call call(std::size_t) override {
-    fill_with_nan(out_);
-    return call_of(SoftmaxMatmul<float>{x_.view(), v_.view(), out_.view()});
+    Device::fill_with_nan(out_);
+    return Device::call_of(SoftmaxMatmul<float>{x_.view(), v_.view(), out_.view()});
   }
 
   std::string wrong(std::size_t) const override {
     const double bound = softmax_matmul_bound(shape_.d2, largest_score_);
-    return text_of(find_mistakes<float>(out_.data(), want_, {bound}), "out",
+    return text_of(Device::find_mistakes(out_.data(), want_, {bound}), "out",
                    {"batch", "row", "column"}, out_.shape());
   }
 
  private:
   const SoftmaxMatmulShape shape_;
-  Memory<float, 3> x_, v_, out_;
-  Wanted want_;
+  typename Device::template Memory<float, 3> x_, v_, out_;
+  typename Device::Wanted want_;
   double largest_score_ = 0;
 };
 
-}  // namespace
 }  // namespace flash::leaderboard
