@@ -43,30 +43,27 @@ struct FlashBackwardBlocks {
 
 // The blocks for heads of `head_dim` on the current GPU, in both passes.
 template <class T>
-FLASH_EXPORT FlashBackwardBlocks flash_backward_blocks(Index head_dim);
+FlashBackwardBlocks flash_backward_blocks(Index head_dim);
 
 // delta(i) = sum over c of out(i, c) d_out(i, c): of any head_dim.
 template <class T>
-FLASH_EXPORT void flash_backward_delta_cuda(TensorView<const T, 4> out,
-                                            TensorView<const T, 4> d_out,
-                                            TensorView<float, 3> delta, Stream stream = {});
+void flash_backward_delta_cuda(TensorView<const T, 4> out, TensorView<const T, 4> d_out,
+                               TensorView<float, 3> delta, Stream stream = {});
 
 // pass.d_k and pass.d_v from lse and delta; out and d_q are not looked at. With `causal`, queries
 // that see none of a block's keys are not read. Extra memory: none.
 template <class T>
-FLASH_EXPORT void flash_backward_dk_dv_cuda(const AttentionBackward<T>& pass,
-                                            TensorView<const float, 3> delta);
+void flash_backward_dk_dv_cuda(const AttentionBackward<T>& pass, TensorView<const float, 3> delta);
 
 // pass.d_q from lse and delta; out, d_k and d_v are not looked at. With `causal`, keys that none of
 // a block's queries sees are not read. Extra memory: none.
 template <class T>
-FLASH_EXPORT void flash_backward_dq_cuda(const AttentionBackward<T>& pass,
-                                         TensorView<const float, 3> delta);
+void flash_backward_dq_cuda(const AttentionBackward<T>& pass, TensorView<const float, 3> delta);
 
 // The gradients of sum(out * d_out) with respect to q, k and v: the three one after another. Extra
 // device memory: delta, 4 bytes for each query of each head. Throws OutOfMemory too.
 template <class T>
-FLASH_EXPORT void flash_attention_backward_cuda(const AttentionBackward<T>& pass);
+void flash_attention_backward_cuda(const AttentionBackward<T>& pass);
 
 // ---- What the task's library exports ------------------------------------------------------------
 

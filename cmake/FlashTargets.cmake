@@ -190,14 +190,24 @@ endif()
 function(flash_variant variant library file backend)
   set(name ${library}_${variant})
   flash_cu_library(${name} ${backend} ${file})
-  target_link_libraries(${name} PRIVATE flash_${variant}_options)
+  target_link_libraries(${name} PRIVATE flash_${variant}_options flash_task_exports)
   set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON OUTPUT_NAME ${library}
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/${variant})
 endfunction()
 
-# A task, skeleton/FILE and solution/FILE: one file, one library, one test binary. A skeleton that
-# does not compile costs its own task only, and no symbol is defined twice. The library exports the
-# contract's functions (FLASH_EXPORT) and nothing else.
+# A task, skeleton/FILE and solution/FILE: one file, one library. A skeleton that does not compile
+# costs its own task only. The library exports flash_task and nothing else, not even what the
+# compiler makes of the standard library's templates.
+add_library(flash_task_exports INTERFACE)
+if(NOT APPLE)
+  target_link_options(flash_task_exports INTERFACE
+    -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/task.map)
+endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(flash_task_exports INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fno-gnu-unique>
+    $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fno-gnu-unique>)
+endif()
 function(flash_task part name file)
   get_filename_component(extension ${file} EXT)
   set(backends cpu)
@@ -213,6 +223,7 @@ function(flash_task part name file)
       set(library ${part}_${name}_${implementation}${suffix})
       set_source_files_properties(solution/${file} PROPERTIES FLASH_MUTABLE ON)
       flash_cu_library(${library} ${backend} ${implementation}/${file})
+      target_link_libraries(${library} PRIVATE flash_task_exports)
       if(backend STREQUAL "cpu")
         target_compile_options(${library} PRIVATE -g1) # lines, for crashes and endless loops
         if(FLASH_ASAN)

@@ -20,10 +20,9 @@
 
 namespace flash {
 
-FLASH_EXPORT void attention_1d_cuda(TensorView<const float, 1> q, TensorView<const float, 1> k,
-                                    TensorView<const float, 1> v, TensorView<float, 1> z,
-                                    int queries_per_block = 32, int keys_per_tile = 32,
-                                    Stream stream = {});
+void attention_1d_cuda(TensorView<const float, 1> q, TensorView<const float, 1> k,
+                       TensorView<const float, 1> v, TensorView<float, 1> z,
+                       int queries_per_block = 32, int keys_per_tile = 32, Stream stream = {});
 
 struct Attention1dTask {
   static constexpr char kId[] = "part1.attention_1d";

@@ -52,7 +52,7 @@ struct Measurement {
 //
 // OutOfMemory, from any pass, is a result: out_of_memory is set and the call returns. Any
 // other exception passes through. Throws ArgumentError when warmups < 0 or passes < 1.
-FLASH_EXPORT Measurement measure(Work& work, Clock& clock, int warmups, int passes);
+Measurement measure(Work& work, Clock& clock, int warmups, int passes);
 
 // One line of a benchmark's list: "fused, d2 4096, blocks of 64".
 struct Configuration {
@@ -80,7 +80,7 @@ struct Row {
 //                 run() threw OutOfMemory                       what it says
 //   unsupported   run() threw Unsupported                       what it says
 //   error         run() threw any other std::exception          what it says
-FLASH_EXPORT std::vector<Row> measure_all(const std::vector<Configuration>& configurations);
+std::vector<Row> measure_all(const std::vector<Configuration>& configurations);
 
 struct MeasureTask {
   static constexpr char kId[] = "part1.measure";

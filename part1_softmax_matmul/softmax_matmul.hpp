@@ -36,8 +36,7 @@ struct SoftmaxMatmulBlocks {
 };
 
 // On the CPU. Any block sizes from 1.
-FLASH_EXPORT void fused_softmax_matmul(const SoftmaxMatmul<float>& pass,
-                                       const SoftmaxMatmulBlocks& blocks = {});
+void fused_softmax_matmul(const SoftmaxMatmul<float>& pass, const SoftmaxMatmulBlocks& blocks = {});
 
 // Columns of `out` that one thread block of the CUDA kernel accumulates at a time: 256. A wider d3
 // is cut into chunks, and each chunk reads X again.
@@ -46,8 +45,8 @@ inline constexpr Index kFusedChunk = 256;
 // On a GPU: one thread block owns a batch index, block_1 rows and a chunk of columns. The launch
 // goes to pass.stream and does not wait. Throws Unsupported unless each block size is 16, 32 or 64
 // (the compiled ones), and CudaError when the launch fails.
-FLASH_EXPORT void fused_softmax_matmul_cuda(const SoftmaxMatmul<float>& pass,
-                                            const SoftmaxMatmulBlocks& blocks = {});
+void fused_softmax_matmul_cuda(const SoftmaxMatmul<float>& pass,
+                               const SoftmaxMatmulBlocks& blocks = {});
 
 // ---- What the tasks' libraries export -----------------------------------------------------------
 

@@ -40,23 +40,22 @@ struct AttentionBlocks {
 // 1). Extra memory: a few blocks, O((blocks.queries + blocks.keys) * head_dim + blocks.queries *
 // blocks.keys), whatever the sequence length is.
 template <class T>
-FLASH_EXPORT void flash_attention_forward(const AttentionForward<T>& pass,
-                                          const AttentionBlocks& blocks = {});
+void flash_attention_forward(const AttentionForward<T>& pass, const AttentionBlocks& blocks = {});
 
 // ---- Task 2.B: the flash backward pass ----------------------------------------------------------
 
 // delta(b, h, i) = sum over c of out(b, h, i, c) * d_out(b, h, i, c). It is subtracted from every
 // dP of the row, because softmax normalises the row.
 template <class T>
-FLASH_EXPORT void attention_delta(TensorView<const T, 4> out, TensorView<const T, 4> d_out,
-                                  TensorView<T, 3> delta);
+void attention_delta(TensorView<const T, 4> out, TensorView<const T, 4> d_out,
+                     TensorView<T, 3> delta);
 
 // The gradients of sum(out * d_out) with respect to q, k and v. P is computed again from lse, so
 // that nothing of size queries x keys is kept between the passes. Formulas: common/oracle.hpp. The
 // function may compute all of P at once or in blocks. In blocks of `block_keys` keys the extra
 // memory is delta and a few blocks; a function that computes all of P does not use block_keys.
 template <class T>
-FLASH_EXPORT void flash_attention_backward(const AttentionBackward<T>& pass, Index block_keys = 16);
+void flash_attention_backward(const AttentionBackward<T>& pass, Index block_keys = 16);
 
 // ---- What the tasks' libraries export -----------------------------------------------------------
 

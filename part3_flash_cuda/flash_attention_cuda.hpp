@@ -45,7 +45,7 @@ inline constexpr Index kFlashMaxHeadDim = 1024;
 // GPU, in the order in which they are tried: the first is the default. T is float, Half or
 // BFloat16, here and below. Throws Unsupported as the function below does.
 template <class T>
-FLASH_EXPORT std::vector<FlashForwardConfig> flash_attention_forward_configs(Index head_dim);
+std::vector<FlashForwardConfig> flash_attention_forward_configs(Index head_dim);
 
 // pass.out = softmax(scale Q K^T) V in T, and pass.lse in float32. With `causal`, blocks of keys
 // past the last query of a block are not read. Algorithm: FlashAttention-2 (Dao 2023,
@@ -60,9 +60,8 @@ FLASH_EXPORT std::vector<FlashForwardConfig> flash_attention_forward_configs(Ind
 // configuration that is not compiled or one that has no room on this GPU, and CudaError when the
 // launch fails.
 template <class T>
-FLASH_EXPORT void flash_attention_forward_cuda(
-    const AttentionForward<T>& pass,
-    const std::optional<FlashForwardConfig>& config = std::nullopt);
+void flash_attention_forward_cuda(const AttentionForward<T>& pass,
+                                  const std::optional<FlashForwardConfig>& config = std::nullopt);
 
 // ---- What the task's library exports ------------------------------------------------------------
 

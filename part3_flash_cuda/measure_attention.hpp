@@ -110,8 +110,7 @@ struct AttentionMeasurement {
 // tell whose work failed.) Any other exception passes through.
 //
 // Throws ArgumentError when warmups < 0 or passes < 1.
-FLASH_EXPORT AttentionMeasurement measure_attention(AttentionWork& work, Clock& clock, int warmups,
-                                                    int passes);
+AttentionMeasurement measure_attention(AttentionWork& work, Clock& clock, int warmups, int passes);
 
 // One line of a benchmark's list: "flash, 4096 queries and keys, causal".
 struct AttentionConfiguration {
@@ -133,8 +132,7 @@ struct AttentionRow {
 // whatever its status. When run() throws, the measurement has the message of the exception and no
 // number, and the status kOutOfMemory for OutOfMemory, kUnsupported for Unsupported, and kError for
 // any other std::exception.
-FLASH_EXPORT std::vector<AttentionRow> measure_all(
-    const std::vector<AttentionConfiguration>& configurations);
+std::vector<AttentionRow> measure_all(const std::vector<AttentionConfiguration>& configurations);
 
 struct MeasureAttentionTask {
   static constexpr char kId[] = "part3.measure_attention";

@@ -29,8 +29,7 @@ from lab.leaderboard.result import Busy, NoResult, result_of
 from lab.verbs.student import submit
 
 BUILD = Path(os.environ.get("FLASH_BUILD") or paths.build_folder("cpu"))
-NEEDED = [BUILD / "bin" / name for name in ("submit_leaderboard", "flash_runner_part1",
-                                            "flash_runner_part2")]
+NEEDED = [BUILD / "bin" / name for name in ("submit_leaderboard", "flash_sandboxed_runner")]
 EMULATED_SOLUTION = "lib/libpart1_fused_cuda_solution_emulated.so"
 CHEATS = paths.ROOT / "tests/tools/cheats"
 
@@ -362,7 +361,7 @@ __device__ float eight_bits(float x) {
 }
 """, 1)
         self.assertNotEqual(rounded.count("eight_bits"), 1)
-        reference = BUILD / f"lib/lib{judging.solution_of(task)}.so"
+        reference = BUILD / f"lib/lib{task.library('solution')}_emulated.so"
         for code, wrong in ((right, ""), (rounded, "of 131072 elements are wrong")):
             again = dataclasses.replace(where, work=self.folder())
             library = measuring.libraries(again, {task.shown_path(): code.encode()})

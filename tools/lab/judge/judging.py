@@ -211,7 +211,8 @@ def _builds(task: Task, known: libraries.Known, backends: Sequence[str]) -> Iter
             includes=tuple(f"/course/{Path(place).relative_to(paths.ROOT)}"
                            for place in library.includes
                            if Path(place).is_relative_to(paths.ROOT))).command()
-        yield Build(backend, (*command, *more), (linker, *library.link))
+        yield Build(backend, (*command, *more), (linker, *(
+            word for word in library.link if "--version-script" not in word)))
 
 
 def _in_sandbox(compiler: str) -> str:

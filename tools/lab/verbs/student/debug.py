@@ -7,7 +7,6 @@ The task's judge starts gdb with a runner, and a library that is compiled for a 
 import argparse
 import os
 import re
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -95,7 +94,7 @@ def command(task: Task, kind: str, case: str | None, seed: int, block: Place, th
                  for name, place in (("threadIdx", thread), ("blockIdx", block))
                  for axis, number in zip("xyz", place)]
         condition = f" if {' && '.join(parts)}"
-    functions = functions or exported(library(task, kind, folder))
+    functions = functions or functions_of(task, kind)
     breaks = [f"tbreak {task.file}:{function}{condition}" for function in functions]
     steps = ["set debuginfod enabled off", "set disable-randomization off",
              "set environment FLASH_SIMT_THREADS 1",  # the same order each time
@@ -120,9 +119,11 @@ def kernels(source: str) -> list[str]:
     return names
 
 
-def exported(library: Path) -> list[str]:
-    """The contract's functions: what a task's library exports."""
-    listed = subprocess.run(["nm", "-DC", "--defined-only", library], capture_output=True,
-                            text=True, check=True).stdout
-    found = re.findall(r"^\S+ (?:T |W \S+ )(flash::\w+)[(<]", listed, re.MULTILINE)
-    return list(dict.fromkeys(found))
+def functions_of(task: Task, kind: str) -> list[str]:
+    """The contract's functions that a task's file defines: those that the contract's headers give
+    to the structs of functions."""
+    source = task.path(kind).read_text(encoding="utf-8")
+    given = {name for header in task.folder.glob("*.hpp")
+             for name in re.findall(r"=\s*flash::(\w+)", header.read_text(encoding="utf-8"))}
+    defined = re.findall(r"^(?:[\w:<>]+ )+(\w+)\(", source, re.MULTILINE)
+    return [f"flash::{name}" for name in dict.fromkeys(defined) if name in given]
