@@ -47,8 +47,8 @@ const void* load_task(const std::string& path, const char* id, const char* mangl
   if (library == nullptr) throw Error(why_not_loaded(path, dlerror()));
   auto* const entry = reinterpret_cast<TaskEntry (*)()>(dlsym(library, "flash_task"));
   if (entry == nullptr)
-    throw Error(path + " exports no flash_task; the file of task " + id +
-                " must end with FLASH_TASK(" + demangled(mangled_struct) + ")");
+    throw Error("the last line of the file of task " + std::string(id) + " must be FLASH_TASK(" +
+                demangled(mangled_struct) + "): " + path + " exports no flash_task");
   const auto [found, functions] = entry();
   if (std::string(id) != found)
     throw Error(path + " has task " + found + "; it must have task " + id);
