@@ -672,9 +672,8 @@ Mistake& named(const std::string& name, std::vector<Mistake>& known) {
 
 std::vector<Mistake> mistakes_of(const SeenForward& seen) {
   List list;
-  const auto& [batch, heads, queries, keys, head_dim] = seen.shape;
   const auto reads = [&](const char* x, const std::vector<Operand>& operands) {
-    add_heads_and_batches(list, batch, heads, x, operands);
+    add_heads_and_batches(list, seen.shape.batch, seen.shape.heads, x, operands);
   };
   reads("v", {kV});
   reads(seen.has_scores ? "x" : "k", {kK});
