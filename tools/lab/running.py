@@ -42,7 +42,6 @@ class Settings:
     explain: bool = False  # show failed cases with small numbers
     folder: Path | None = None  # with the libraries; None: those of the build
     variables: Mapping[str, str] = field(default_factory=dict)  # for the runner
-    runner: Sequence[str] = ()  # its command; empty: the plain runner of the build
     quiet: bool = False  # the command is not shown
 
 
@@ -84,9 +83,7 @@ def command_of(task: Task, backends: Sequence[str], how: Settings,
     if how.timeout is not None:
         words += ["--call-seconds", f"{how.timeout:g}"]
     words += [word for name in cases or () for word in ("--case", name)]
-    if how.runner:
-        words += ["--", *how.runner]
-    elif how.variables:
+    if how.variables:
         set_to = [f"{name}={value}" for name, value in how.variables.items()]
         words += ["--", "env", *set_to, build.binary(runner_of(backends[0])),
                   library(task, how.implementation, backends[0], how.folder)]
