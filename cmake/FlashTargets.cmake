@@ -82,7 +82,7 @@ endfunction()
 # What a .cu file is compiled for. Each backend is a library of its own, and no process has two of
 # them:
 #   gpu       by nvcc                                    NAME            on flash_cuda
-#   emulated  by the C++ compiler, for emulator       NAME_emulated   on flash_cuda_emulated
+#   emulated  by the C++ compiler, for the emulator      NAME_emulated   on flash_cuda_emulated
 #   checked   the same with the checks' instrumentation  NAME_checked    on flash_cuda_emulated
 set(FLASH_BACKENDS "")
 if(FLASH_HAVE_CUDA)
