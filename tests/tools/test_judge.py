@@ -120,7 +120,8 @@ class Judge(Test):
     def test_a_right_result_does_not_excuse_what_else_was_done(self):
         right, first = self.fused.path("solution").read_text(), "  check_at_least"
         for done, said in (
-                ("  pass.out.data()[-3] = 0;\n", "writes outside of `out`, to 1 place: 3 places before"),
+                ("  pass.out.data()[-3] = 0;\n",
+                 "writes outside of `out`, to 1 place: 3 places before"),
                 ("  const_cast<float*>(pass.x.data())[-1] = 0;\n", "It changes `x`"),
                 ("  const_cast<float&>(pass.v.data()[0]) += 1;\n", "It changes `v`"),
                 ("  static float calls = 0; const_cast<Index&>(blocks.block_2) += 0 * ++calls;\n"
