@@ -21,8 +21,8 @@ extern "C" {
 
 namespace flash::harness {
 
-// Whether AddressSanitizer reports accesses of this process around a tensor. Not in a judge: it copies
-// the surroundings to its runner, which forbids them there.
+// Whether AddressSanitizer reports accesses of this process around a tensor. Not in a judge: it
+// copies the surroundings to its runner, which forbids them there.
 inline bool forbids_surroundings = true;
 
 // How the elements of a tensor lie in memory. The last two axes are rows and columns; in front of
