@@ -146,7 +146,7 @@ extern const char* const kTasksPrefix = \"${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/lib\
 extern const char* const kTasksSuffix = \"${suffix}${CMAKE_SHARED_LIBRARY_SUFFIX}\";
 }
 ${declarations}
-void flash::enter_all_passes(Registry& registry) {
+void flash::enter_all_passes([[maybe_unused]] Registry& registry) {
 ${calls}}
 ")
   flash_library(${name} STATIC ${source})

@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
     for (int s = 0; s < C::kStreamed; s += C::kWide) {
       const int j0 = n * C::kStreamed + s;
       Scores<C> P, dS;
-      multiply<2, C>(P, Q_smem, K_smem(n), s, me);
+      multiply<C::kUnroll, C>(P, Q_smem, K_smem(n), s, me);
       FLASH_UNROLL
       for (int tile = 0; tile < C::kTiles; ++tile) FLASH_UNROLL
       for (int m = 0; m < C::kWide / 8; ++m) FLASH_UNROLL
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
         for (int m = 0; m < C::kWide / 8; ++m)
           if (8 * m >= sees) P[tile][m][i] = 0;
       }
-      multiply<2, C>(dS, dO_smem, V_smem(n), s, me);
+      multiply<C::kUnroll, C>(dS, dO_smem, V_smem(n), s, me);
       FLASH_UNROLL
       for (int tile = 0; tile < C::kTiles; ++tile) FLASH_UNROLL
       for (int m = 0; m < C::kWide / 8; ++m) FLASH_UNROLL
