@@ -291,9 +291,10 @@ class Session {
     for (std::size_t i = 0; i < results.size(); ++i)
       if (!results[i].message.empty() && results[i].status != "not started")
         screen_.line(names_[i] + ": " + results[i].status + ": " + results[i].message);
+    const bool disturbed = others && *others > kDisturbed;
     if (const std::string remark = benchmark_.remark(results); !remark.empty())
-      screen_.line(remark);
-    if (others && *others > kDisturbed)
+      screen_.line(remark + (disturbed ? ", of rows that were disturbed" : ""));
+    if (disturbed)
       screen_.line(format(
           "disturbed: other programs had %.0f %% of the processors; measure these rows again "
           "on an idle machine",

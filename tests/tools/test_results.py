@@ -2,6 +2,7 @@
 pages. That the tables of committed results are right is house.results-table's to say."""
 
 import csv
+import math
 import tempfile
 from pathlib import Path
 
@@ -121,6 +122,18 @@ class Plots(TemporaryRoot):
         self.assertEqual(figure.axes[1].lines[0].get_ydata()[0], 1.5)
         self.assertEqual([text.get_text() for text in figure.legends[0].get_texts()],
                          ["unfused", "fused, block 32"])
+
+    def test_what_other_programs_disturbed_is_hollow_and_no_speed_up(self):
+        row = SOFTMAX | {"others_percent": "0", "device": "cpu", "gpu": ""}
+        busy, longer = {"others_percent": "12"}, {"d2": "128"}
+        (_, figure), = plots.figures(*self.groups(row, UNFUSED, UNFUSED | longer, busy, longer))
+        time, speed, memory = figure.axes
+        hollow = [[list(line.get_xdata()) for line in axes.lines
+                   if line.get_markerfacecolor() == "white"] for axes in (time, speed, memory)]
+        self.assertEqual(hollow, [[[64]], [], []])
+        self.assertEqual([math.isnan(y) for y in speed.lines[0].get_ydata()], [True, False])
+        self.assertIn("disturbed by other programs: measure it again",
+                      [text.get_text() for text in figure.legends[0].get_texts()])
 
     def test_attention_has_a_row_of_panels_for_each_mask(self):
         figure = plots.figures(*self.groups(ATTENTION, {}, CAUSAL))[0][1]

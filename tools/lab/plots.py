@@ -100,8 +100,9 @@ def _softmax_matmul(group: Group) -> Figure:
 
     def speed_up(row: Row) -> float | None:
         unfused = group.find("unfused", row.size)
-        return (unfused.forward_ms_mean / row.forward_ms_mean
-                if row.ok and unfused is not None and unfused.ok else None)
+        if unfused is None or not (row.ok and unfused.ok) or row.disturbed or unfused.disturbed:
+            return None
+        return unfused.forward_ms_mean / row.forward_ms_mean
 
     _panel(speed, group, "Speed-up over unfused", "unfused time / time", speed_up, log=False,
            names=[name for name in names if name != "unfused"])
@@ -268,6 +269,9 @@ def _finish(figure: Figure, group: Group, title: str, rows: Sequence[Row]) -> Fi
     if any(not row.ok for row in rows):
         handles.append(Line2D([], [], label="no result, for the reason above it", linestyle="none",
                               marker="x", markersize=7, markeredgewidth=1.8, color="0.35"))
+    if any(row.disturbed for row in rows):
+        handles.append(Line2D([], [], label="disturbed by other programs: measure it again",
+                              linestyle="none", marker="o", markerfacecolor="white", color="0.35"))
     return _with_legend(figure, handles)
 
 
@@ -294,8 +298,9 @@ def styles(names: Sequence[str]) -> dict[str, dict]:
 def _panel(axes: Axes, group: Group, title: str, unit: str, value: Value, mask: bool = False,
            log: bool = True, nested: bool = False, names: Sequence[str] | None = None,
            spread: Value | None = None) -> None:
-    """A line for each implementation over the sizes. `nested`: lines lie on each other, so that the
-    later ones get smaller markers. With a logarithmic axis rows without a result are marked."""
+    """A line for each implementation over the sizes; what other programs disturbed has a hollow
+    marker. `nested`: of memory, whose lines lie on each other, so that the later ones get smaller
+    markers. With a logarithmic axis rows without a result are marked."""
     failures = []
     looks = styles(group.names)
     for number, name in enumerate(names or group.names):
@@ -314,6 +319,10 @@ def _panel(axes: Axes, group: Group, title: str, unit: str, value: Value, mask: 
                       capsize=2, linewidth=1.6,
                       markersize=4 + 1.2 * (len(looks) - 1 - number) if smaller else 5,
                       **looks[name])
+        hollow = [] if nested else [(row.size, one) for row, one in zip(rows, values)
+                                    if row.disturbed and one is not None]
+        for place in hollow:
+            axes.plot(*place, markersize=5, markerfacecolor="white", **looks[name])
     if log:
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(_Plain())

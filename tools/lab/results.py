@@ -14,6 +14,7 @@ from lab.errors import LabError
 from lab.paths import OUTPUTS, relative
 
 TEXTS = {"implementation", "status", "device", "gpu", "dtype"}  # columns; others have numbers
+DISTURBED = 5  # percent of the processors, from which on benchmarking/core.cpp says so
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,11 @@ class Row:
     @property
     def ok(self) -> bool:
         return self.status == "ok"
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether its times are no measurement, because other programs had the processors."""
+        return (self.others_percent or 0) > DISTURBED
 
     @property
     def query_scale(self) -> int:
