@@ -151,7 +151,8 @@ class Course(Test):
             for folder, text in (("solution", SOLUTION), ("skeleton", SKELETON)):
                 self.write(f"part1_softmax_matmul/{folder}/{file}",
                            text.format(name=file.split(".")[0]))
-        self.patch(paths, ROOT=self.root, STATE=self.root / ".lab")
+        self.patch(paths, ROOT=self.root, STATE=self.root / ".lab",
+                   OUTPUTS=self.root / "outputs")
         self.patch(build, configured=self._configured, configure=self._configured,
                    build=self._build, binary=self.binary)
 

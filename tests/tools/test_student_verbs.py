@@ -10,6 +10,7 @@ from unittest import mock
 from course import SKELETON, Course, Test, case
 from lab import derive, handout, main, manifest, state
 from lab.console import console
+from lab.leaderboard import boards, machine
 from lab.verbs.author import format
 from lab.verbs.student import watch
 from lab.verbs.student.hint import flowing
@@ -78,6 +79,26 @@ named = "scale missing"
                                    {"part1.fused_cpu": [["sum not rescaled", "another case"]]})
         handout.write(self.root, released)
         self.shows("list fused_cpu", "sum not rescaled", "another case")
+
+
+class NothingInVain(Course):
+    """What makes the work useless is said before anything is built."""
+
+    def test_outputs_that_cannot_be_written(self):
+        self.write("outputs", "a file where the folder should be")
+        self.shows("bench", f"lab: {self.root}/outputs/csv cannot be written (", code=1)
+        self.write("here", "")
+        self.shows(f"bench -- --d2=8 --output={self.root}/here/x.csv", "/here cannot be", code=1)
+        self.patch(boards, find=lambda name: None)
+        self.shows("submit part2-cpu --name ann", "/receipts cannot be written (", code=1)
+        self.assertEqual(self.built, [])
+
+    def test_a_machine_that_is_too_busy_for_a_board(self):
+        self.patch(boards, find=lambda name: mock.Mock(device="cpu"))
+        self.patch(machine, DISTURBED=-1)
+        self.shows("submit part2-cpu --name ann", "the machine is busy: ",
+                   "(--mode benchmark measures all the same)", code=1)
+        self.assertEqual(self.built, [])
 
 
 class Reset(Course):

@@ -1,8 +1,9 @@
 """The benchmark programs: which one is a part's, and how it is built and run."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from lab import build, console, manifest
+from lab import build, console, derive, manifest, paths
 from lab.errors import LabError
 
 # Linked with the solution; with the skeleton it is called <name>_skeleton. And the options that
@@ -24,6 +25,12 @@ def with_defaults(options: Sequence[str], defaults: Mapping[str, str]) -> list[s
             for word in (option, value)] + [*options]
 
 
+def value(options: Sequence[object], option: str) -> str:
+    """What an option of a program is given; "" where it is not there."""
+    words = [word for each in options for word in str(each).split("=", 1)]
+    return words[words.index(option) + 1] if option in words[:-1] else ""
+
+
 def built(part: str, implementation: str) -> list[object]:
     """Builds the part's program; the first words of its command."""
     program, fixed = PROGRAMS[part]
@@ -39,9 +46,12 @@ def built(part: str, implementation: str) -> list[object]:
 def run_program(part: str, implementation: str, options: Sequence[str]) -> int:
     """Builds the program and runs it in the foreground, its output on the screen as it comes;
     returns its exit code."""
-    if not can_run(part, build.configured()) and not {"--help", "-h"} & set(options):
-        raise LabError(f"the benchmark of {part} needs a GPU, and there is none here; ./lab bench "
-                       f"part2 runs on a CPU, and ./lab check {part} needs no GPU")
+    if not {"--help", "-h"} & set(options):
+        if not can_run(part, build.configured()):
+            raise LabError(f"the benchmark of {part} needs a GPU, and there is none here; ./lab "
+                           f"bench part2 runs on a CPU, and ./lab check {part} needs no GPU")
+        output = value(options, "--output") or paths.OUTPUTS / "csv" / "any"
+        derive.check_writable(Path(output).parent)
     command = [*built(part, implementation), *options]
     console.print_command(command)
     return console.foreground(command)

@@ -14,6 +14,7 @@ byte is the solution's.
 
 import contextlib
 import re
+import tempfile
 from pathlib import Path
 
 from lab.errors import LabError
@@ -61,6 +62,15 @@ def derive_task(task: Task) -> str:
 def read_exact(path: Path) -> str:
     """A file's text such that write_exact gives the same bytes back."""
     return path.read_bytes().decode("utf-8", "surrogateescape")
+
+
+def check_writable(folder: Path) -> None:
+    """LabError where no file can be written into the folder: before the work for that file."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise LabError(f"{folder} cannot be written ({error.strerror})") from None
 
 
 def write_exact(path: Path, text: str | bytes) -> None:

@@ -86,8 +86,7 @@ def _profile(ncu: str, program: Sequence[str | Path], output: Path) -> None:
 
     # The first timed launch comes after the one whose result is checked, and the warm-ups. The
     # clocks are left alone, so that the time is the benchmark's; ncu empties caches.
-    words = [word for each in program for word in str(each).split("=", 1)]
-    skipped = 1 + int(words[words.index("--warmups") + 1])
+    skipped = 1 + int(benchmarks.value(program, "--warmups"))
     options = [*(word for section in SECTIONS for word in ("--section", section)),
                "--metrics", ",".join(METRICS), "--clock-control", "none",
                "--kernel-name", f"regex:{KERNEL}", "--launch-skip", str(skipped),

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from lab import build, paths
+from lab import build, derive, paths
 from lab.console import say
 from lab.errors import LabError
 from lab.judge import submissions
@@ -49,10 +49,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace, board: Board) -> int:
     name = "" if args.mode != "leaderboard" else _name(args.name)
+    if args.mode == "leaderboard":
+        derive.check_writable(receipts.folder(receipts.RECEIPTS))
+        machine.refuse_if_busy(board)
     with measuring.site(board) as where:
         sources = sources_of(where, args.submission)
-        if args.mode == "leaderboard":
-            machine.refuse_if_busy(board)
         if args.mode in ("test", "leaderboard"):
             measuring.test(where, sources)
         if args.mode == "test":
