@@ -43,6 +43,14 @@ class Bundle(Course):
         self.shows("bundle fused_cuda" + self.options, "fused_cuda.cu has FLASH_SIMT; the grader "
                    "refuses a task that uses it: code must not know whether it runs on a GPU")
 
+    def test_a_given_file_that_was_changed(self):
+        given = self.write("common/tensor.hpp", "given")
+        self.commit()
+        self.assertNotIn("given", self.lab("bundle" + self.options)[1])
+        given.write_text("mine")
+        self.shows("bundle" + self.options, "you changed a given file: common/tensor.hpp; git diff",
+                   "the grader has given files of its own: what you changed in yours is not")
+
     def test_one_task_alone_and_the_same_bytes_again(self):
         self.lab("bundle fused_cpu" + self.options)
         first = self.archive.read_bytes()

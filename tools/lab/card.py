@@ -38,10 +38,8 @@ def print_card(results: Sequence[PartResult], *, all_failures: bool = False,
         for line in _part(result, all_failures, case):
             console.print(line, soft_wrap=True)
     console.print()
-    for line in changed[:SHOWN_FAILURES]:
+    for line in changed:
         say(line, "yellow")
-    if len(changed) > SHOWN_FAILURES:
-        say(f"and {len(changed) - SHOWN_FAILURES} more given files", "yellow")
     for line in [*(total_lines(results) if case is None else []), *advice.next_step(results, case)]:
         say(line)
 

@@ -12,17 +12,20 @@ import shutil
 import subprocess
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from lab import bundles, derive
+from lab import bundles, derive, manifest, paths
 from lab.errors import LabError
+from lab.manifest import Part
 
 FOLDER = ".course"
 RECORD = f"{FOLDER}/release.json"
 ORIGINALS = f"{FOLDER}/files.zip"
 CLOSED, OPEN = "closed", "open"  # a part without its solutions, and with them
+
+SHOWN = 3  # given files that were changed
 
 # What an update did with a file.
 ADDED, UPDATED, REMOVED = "added", "updated", "removed"
@@ -115,16 +118,29 @@ def sha256(file: Path) -> str | None:
         return None
 
 
-def changed_files(root: Path) -> list[str]:
-    """The files that are not as they were handed out, or in a clone of the course's repository not
-    as they were committed; the student's own files may be among them."""
-    if release := read(root):
-        return [path for path, known in release.files.items() if sha256(root / path) != known]
-    git = ["git", "-c", "core.quotepath=off", "diff", "--relative", "--name-only", "HEAD"]
-    try:
-        return subprocess.run(git, cwd=root, capture_output=True, text=True).stdout.splitlines()
-    except OSError:
-        return []
+def changed_given_files(parts: Iterable[Part]) -> list[str]:
+    """What to say of the given files of these parts that are not as they were handed out, or in a
+    clone of the course's repository not as they were committed."""
+    if release := read(paths.ROOT):
+        changed = [path for path, known in release.files.items()
+                   if sha256(paths.ROOT / path) != known]
+    else:
+        git = ["git", "-c", "core.quotepath=off", "diff", "--relative", "--name-only", "HEAD"]
+        try:
+            changed = subprocess.run(git, cwd=paths.ROOT, capture_output=True,
+                                     text=True).stdout.splitlines()
+        except OSError:
+            changed = []
+    folders = ("common", "cmake", "tests", *(part.folder.name for part in parts))
+    own = {"skeleton", "solution", "ladder"}
+    given = [path for path in changed
+             if Path(path).suffix in manifest.SOURCES | {".inc", ".cmake", ".toml", ".txt"}
+             and Path(path).parts[0] in folders and not own & set(Path(path).parts[:-1])]
+    more = [f"and {len(given) - SHOWN} more given files"] * (len(given) > SHOWN)
+    return [f"you changed a given file: {path}; " + (
+        "take it from the release that your course handed out" if release else
+        f"git diff {path} shows how, git checkout HEAD {path} takes it back")
+        for path in given[:SHOWN]] + more
 
 
 def update(new: Path, student: Path) -> Iterator[tuple[str, str]]:

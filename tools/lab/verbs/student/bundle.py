@@ -40,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    tasks = manifest.select(manifest.load_parts(), args.names)
+    parts = manifest.load_parts()
+    tasks = manifest.select(parts, args.names)
     files = {task.shown_path(): content_of(task) for task in tasks if task.path().exists()}
     if not files:
         raise LabError("nothing to hand in: no task of these has its file")
@@ -63,6 +64,10 @@ def run(args: argparse.Namespace) -> int:
         note = ("is missing, and is not packed" if task.shown_path() not in files else
                 "" if _was_edited(task, files[task.shown_path()]) else "is still the skeleton")
         say(f"  {task.shown_path()}{' ' * bool(note)}{note}", "yellow" if note else None)
+    if changed := handout.changed_given_files(parts):
+        for line in changed:
+            say(f"  {line}", "yellow")
+        say("  the grader has given files of its own: what you changed in yours is not handed in")
     say(f"{paths.relative(args.output.absolute())}: {len(files)} files, for version {version} of "
         "the course")
     return 0

@@ -2,9 +2,8 @@
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
-from lab import build, card, grading, handout, manifest, outcomes, paths, running, state
+from lab import build, card, grading, handout, manifest, outcomes, running, state
 from lab.backends import Backends, choose
 from lab.console import say
 from lab.errors import LabError
@@ -75,7 +74,7 @@ def check(parts: Sequence[Part], tasks: Sequence[Task], implementation: str = "s
     changed: list[str] = []
     if implementation == "skeleton":
         _remember(results, case is None, backends.sanitize)
-        changed = _changed_given_files([result.part for result in results])
+        changed = handout.changed_given_files(result.part for result in results)
     card.print_card(results, all_failures=all_failures, case=case, changed=changed)
     return 0 if all(result.done for result in results) else 1
 
@@ -125,19 +124,6 @@ def _remember(results: Sequence[PartResult], complete: bool, sanitized: bool) ->
             student.named.pop(result.task.id, None)
             if result.failures and (first := result.failures[0]).diagnosis:
                 student.named[result.task.id] = first.diagnosis, first.kind
-
-
-def _changed_given_files(parts: Sequence[Part]) -> list[str]:
-    """A line for the card about each given file that is not as it was handed out."""
-    released = (paths.ROOT / handout.RECORD).is_file()
-    folders = ("common", "cmake", "tests", *(part.folder.name for part in parts))
-    own = ("skeleton", "solution", "ladder")
-    given = [path for path in handout.changed_files(paths.ROOT)
-             if Path(path).suffix in manifest.SOURCES | {".inc", ".cmake", ".toml", ".txt"}
-             and Path(path).parts[0] in folders and not set(Path(path).parts[:-1]) & set(own)]
-    return [f"you changed a given file: {path}; " + (
-        "take it from the release that your course handed out" if released else
-        f"git diff {path} shows how, git checkout HEAD {path} takes it back") for path in given]
 
 
 def tasks_with(tasks: Sequence[Task], case: str, implementation: str,
