@@ -170,7 +170,7 @@ def _rungs(group: Group, direction: str = "forward") -> list[str]:
     """The rungs of a GPU's ladder that have a pass of this direction in these rows."""
     if group.kind.table != "attention" or group.device != "cuda":
         return []
-    names = {_pass(row, direction) for row in group.rows if getattr(row, f"{direction}_ms")}
+    names = {row.pass_name(direction) for row in group.rows if row.ms(direction)}
     return sorted((name for name in names if re.fullmatch(r"\d+_\w+", name)),
                   key=lambda name: int(name.split("_")[0]))
 
@@ -179,11 +179,6 @@ def _kind(group: Group) -> tuple[str | int | None, ...]:
     """What the problems of a ladder's figure have in common."""
     row = group.rows[0]
     return row.dtype, row.d_model, row.batch * row.seq_len
-
-
-def _pass(row: Row, direction: str) -> str:
-    """The name of one of the passes in a row like flash+1_one_pass."""
-    return row.name.split("+")[0 if direction == "forward" else -1]
 
 
 def _ladder(found: Sequence[Group], direction: str) -> Figure:
@@ -198,7 +193,7 @@ def _ladder(found: Sequence[Group], direction: str) -> Figure:
     handles: dict[str, Any] = {}
     for group, axes in zip(ordered, panels):  # in this order: zip() takes no panel too many
         rungs = _rungs(group, direction)
-        rates = {(_pass(row, direction), row.mask): rate for row in group.rows
+        rates = {(row.pass_name(direction), row.mask): rate for row in group.rows
                  if row.size == group.sizes[-1] and (rate := getattr(row, f"{direction}_tflops"))}
         for mask, color, label in ((False, "#0072B2", "every key"), (True, "#56B4E9", "causal")):
             handles[label] = axes.bar(

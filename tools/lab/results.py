@@ -13,6 +13,7 @@ from typing import Any
 from lab.errors import LabError
 from lab.paths import OUTPUTS, relative
 
+DIRECTIONS = ("forward", "backward")
 TEXTS = {"implementation", "status", "device", "gpu", "dtype"}  # columns; others have numbers
 DISTURBED = 5  # percent of the processors, from which on benchmarking/core.cpp says so
 
@@ -79,6 +80,13 @@ class Row:
     def name(self) -> str:
         return self.implementation
 
+    def pass_name(self, direction: str) -> str:
+        """Of the pair of passes that a row like flash+plain is about."""
+        return self.name.split("+")[0 if direction == "forward" else -1]
+
+    def ms(self, direction: str) -> float | None:
+        return getattr(self, self.kind.time if direction == "forward" else "backward_ms")
+
     @property
     def extra_mib(self) -> float | None:
         """The peak without the output; allocators round up, so that it may be a little above 0."""
@@ -140,6 +148,15 @@ class Group:
     def names(self) -> list[str]:
         """Of the implementations, in the order of the file, which is the program's."""
         return list(dict.fromkeys(row.name for row in self.rows))
+
+    def times(self, direction: str) -> dict[str, float]:
+        """The shortest time of each pass of this direction, at the largest size, without a mask."""
+        found: dict[str, float] = {}
+        for row in self.rows:
+            if row.ok and not row.mask and row.size == self.sizes[-1] and row.ms(direction):
+                name = row.pass_name(direction)
+                found[name] = min(row.ms(direction), found.get(name, math.inf))
+        return found
 
     def find(self, name: str, size: int, mask: bool = False) -> Row | None:
         return next(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lab import manifest, paths, results
 from lab.errors import LabError
-from lab.results import Group, Row
+from lab.results import DIRECTIONS, Group, Row
 
 # What times_of_rung() returns.
 TIMES = ("forward, ms", "PyTorch's time over it", "backward, ms", "PyTorch's time over it")
@@ -66,6 +66,10 @@ def region(kind: str, name: str, page: Path) -> str:
 def references(table: str) -> list[tuple[Path, Group]]:
     files = sorted((paths.OUTPUTS / "reference").glob(f"*/csv/{table}_benchmark.csv"))
     return [(file, group) for file in files for group in results.groups(results.load(file))]
+
+
+def references_of(part: str) -> list[tuple[Path, Group]]:
+    return references("softmax_matmul" if part == "part1" else "attention")
 
 
 def _csv(file: Path, page: Path) -> str:
@@ -133,7 +137,7 @@ def _times(row: Row | None) -> list[str]:
     """Of both passes; where one has no result the status, once."""
     if row is None:
         return ["", ""]
-    forward, backward = getattr(row, row.kind.time), getattr(row, "backward_ms", None)
+    forward, backward = map(row.ms, DIRECTIONS)
     if forward is None:
         return [row.status, ""]
     return [_number(forward), _number(backward) or ("" if row.ok else row.status)]
@@ -203,9 +207,9 @@ def ladder_table(part: str, page: Path) -> str:
         raise LabError(f"{paths.relative(page)}: LADDER is '{part}'; there is no such part")
     files = rungs(folder)
     caption, times, best = "", {name: [""] * 4 for name in files}, (0, math.inf)
-    for csv_file, group in references("softmax_matmul" if part == "part1" else "attention"):
+    for csv_file, group in references_of(part):
         here = {name: times_of_rung(group, name) for name in files}
-        rank = sum(any(cells) for cells in here.values()), getattr(group.rows[0], "d_model", 0)
+        rank = sum(any(cells) for cells in here.values()), group.rows[0].d_model or 0
         if rank > best:
             best, times = rank, here
             caption = (f"{group.title}, {group.kind.size} {group.sizes[-1]} "
@@ -221,24 +225,16 @@ def ladders_table(page: Path) -> str:
     kernel."""
     found = {}  # (part, direction, device, dtype): (rank, cells)
     for part in manifest.load_parts():
-        for csv_file, group in references("softmax_matmul" if part.name == "part1"
-                                          else "attention"):
+        for csv_file, group in references_of(part.name):
             row = group.rows[0]
-            if getattr(row, "query_scale", 1) != 1 or row.dtype == "float16":
+            if row.query_scale != 1 or row.dtype == "float16":
                 continue  # the rungs for float16 are those for bfloat16
-            here = [one for one in group.rows
-                    if one.ok and one.size == group.sizes[-1] and not one.mask]
-            for direction, column, place in (("forward", group.kind.time, 0),
-                                             ("backward", "backward_ms", -1)):
-                times: dict[str, float] = {}
-                for one in here:
-                    if ms := getattr(one, column, None):
-                        name = one.name.split("+")[place]
-                        times[name] = min(ms, times.get(name, ms))
+            for direction in DIRECTIONS:
+                times = group.times(direction)
                 ours = {name: ms for name, ms in times.items() if name in rungs(part.folder)}
                 theirs = {name: ms for name, ms in times.items() if name.startswith("pytorch")}
                 key = part.name, direction, row.device, row.dtype
-                rank = len(ours), getattr(row, "d_model", 0)
+                rank = len(ours), row.d_model or 0
                 if not ours or rank <= found.get(key, ((0, 0), []))[0]:
                     continue
                 best, peer = (min(each, key=each.get, default="") for each in (ours, theirs))
@@ -287,15 +283,11 @@ def story(file: Path) -> str:
 
 
 def times_of_rung(group: Group, name: str) -> list[str]:
-    """Of both passes the time, and PyTorch's over it. A rung that is a backward pass only is in
-    rows like flash+NAME."""
-    here = [row for row in group.rows if row.ok and row.size == group.sizes[-1] and not row.mask]
+    """Of both passes the time, and PyTorch's over it."""
     cells = []
-    for column, place in ((group.kind.time, 0), ("backward_ms", -1)):
-        if column == "backward_ms" and group.kind.table != "attention":
-            return [*cells, "", ""]
-        times = [(row.name, getattr(row, column)) for row in here if getattr(row, column)]
-        ours = min((ms for one, ms in times if one.split("+")[place] == name), default=None)
-        theirs = min((ms for one, ms in times if one.startswith("pytorch")), default=None)
+    for direction in DIRECTIONS:
+        times = group.times(direction)
+        ours = times.get(name)
+        theirs = min((ms for one, ms in times.items() if one.startswith("pytorch")), default=None)
         cells += [_number(ours), f"{theirs / ours:.2f}x" if ours and theirs else ""]
     return cells

@@ -84,7 +84,8 @@ def run(args: argparse.Namespace) -> int:
     defaults = DEFAULTS | {"--dtype": "float32" if ".float32" in text else "bfloat16",
                            "--heads": str(2048 // args.head_dim)}
     passes = {"--forward": "flash", "--backward": "none"}
-    passes[f"--{DIRECTIONS[part]}"] = ",".join([name, *made])
+    direction = DIRECTIONS[part]
+    passes[f"--{direction}"] = ",".join([name, *made])
     options = [*benchmarks.with_defaults(args.options, defaults), "--head-dim", str(args.head_dim),
                "--load", ",".join(str(library) for library, _ in made.values()),
                *(word for option, value in passes.items() for word in (option, value)),
@@ -93,10 +94,7 @@ def run(args: argparse.Namespace) -> int:
         return code
     times = defaultdict(list)
     for row in results.groups(results.load(csv))[0].rows:
-        forward, backward = row.implementation.split("+")
-        key, time = ((backward, row.backward_ms) if DIRECTIONS[part] == "backward"
-                     else (forward, row.forward_ms))
-        times[key].append(time if row.ok else math.inf)
+        times[row.pass_name(direction)].append(row.ms(direction) if row.ok else math.inf)
     for line in ranking(name, {key: one for key, (_, one) in made.items()}, times):
         say(line)
     return 0
