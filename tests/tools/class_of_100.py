@@ -106,7 +106,7 @@ def points_without(failing, task, cases):
 def compare(results):
     with (results / "grades.csv").open() as file:
         got = {row["id"]: row for row in csv.DictReader(file)}
-    whole = json.loads((results / "good_0/record.json").read_text())
+    whole = json.loads((results / got["good_0"]["folder"] / "record.json").read_text())
     cases = {task["task"]: task["cases"] for task in whole["tasks"]}
     wrong = []
     for name, files in everyone().items():

@@ -8,7 +8,9 @@ import contextlib
 import csv
 import dataclasses
 import io
+import itertools
 import json
+import os
 import re
 import unittest
 import xml.etree.ElementTree as ElementTree
@@ -21,10 +23,9 @@ from unittest import mock
 from course import Course, Test
 from lab import build, main, manifest
 from lab.errors import LabError
-from lab.instructor import reports, slurm, speed
+from lab.instructor import grader, reports, slurm, speed
 from lab.judge import judging, submissions
 from lab.judge.sandbox import InfraError
-from lab.judge.submissions import Submission
 from lab.leaderboard import boards, machine, measuring
 from lab.leaderboard.result import Busy, NoResult
 from lab.outcomes import CaseResult as Case
@@ -108,16 +109,21 @@ class Class(Course):
         return {row["id"]: row for row in csv.DictReader(
             io.StringIO((self.out / "grades.csv").read_text()))}
 
+    def of(self, name, file):
+        return self.out / self.table()[name]["folder"] / file
+
 
 class Grade(Class):
     def test_what_is_written(self):
         self.submit("ann", fused_cpu="passed 3 of 4", measure="refused")
         self.assertIn("not in the points: part1.fused_cuda", self.graded())
-        self.assertEqual(list(self.table()["ann"].values()), [
-            "ann", "graded", "0.75", "0", "0.75", "5", "refused: part1.measure"])
-        self.assertEqual(sorted(file.name for file in (self.out / "ann").iterdir()),
-                         ["junit.xml", "record.json", "report.md", "results.json"])
-        results = json.loads((self.out / "ann/results.json").read_text())
+        *row, judge = self.table()["ann"].values()
+        self.assertEqual(row, ["ann", "001", "graded", "0.75", "0", "0.75", "5",
+                               "refused: part1.measure", "1.2.3 (no commit)"])
+        self.assertRegex(judge, r"[0-9a-f]{12}")
+        self.assertEqual(sorted(file.name for file in (self.out / "001").iterdir()),
+                         ["junit.xml", "record.json", "report.html", "report.md", "results.json"])
+        results = json.loads(self.of("ann", "results.json").read_text())
         self.assertEqual(problems(results, SCHEMA), [])
         self.assertEqual(results["score"], 0.75)
         self.assertEqual(sum(test.get("max_score", 0) for test in results["tests"]), 5)
@@ -132,7 +138,6 @@ class Grade(Class):
 
     def test_an_error_of_the_environment_is_no_zero_and_is_graded_again(self):
         self.submit("ann", fused_cpu="infrastructure", measure="passed 1 of 1")
-        self.write("grades/ann/results.json", "of an earlier run")
         self.submit("bob", fused_cpu="surprise")
         self.submit("eve", fused_cpu="passed 1 of 1", measure="passed 1 of 1")
         text = self.graded(code=1)
@@ -142,8 +147,8 @@ class Grade(Class):
                          ("infra_error", "", ""))
         self.assertEqual(row["why"], "InfraError: no space left")
         self.assertEqual(self.table()["eve"]["score"], "5")
-        self.assertFalse((self.out / "ann/results.json").exists())
-        self.assertIn("not graded yet", (self.out / "ann/report.md").read_text())
+        self.assertFalse(self.of("ann", "results.json").exists())
+        self.assertIn("not graded yet", self.of("ann", "report.md").read_text())
         self.judge.side_effect = lambda task, *_: fake_judge(task, b"passed 1 of 1", None)
         self.judge.reset_mock()
         self.graded()
@@ -236,9 +241,8 @@ class Grade(Class):
                          {"ann": "4.5", "bob": "1", "eve": "1"})
         self.assertEqual(self.table()["ann"], before["ann"])
         self.assertIn(">ann</a>", (self.out / "index.html").read_text())
-        text = self.graded(0, "--tasks", "fused_cpu")  # the homework before must not count for this
-        self.assertIn("not in grades.csv, because graded for other tasks: ann; the same "
-                      "command with the earlier --tasks", text)
+        self.assertIn("not in grades.csv, because graded with other cases, tasks or options: ann; "
+                      "name these submissions, too", self.graded(0, "--tasks", "fused_cpu"))
         self.assertEqual(list(self.table()), ["bob", "eve"])
 
     def test_a_zero_says_why(self):
@@ -265,19 +269,19 @@ class Grade(Class):
         for why in ("does not compile", "missing", "refused", "not started", "wrong"):
             self.assertIn(f'0<br><span class="soft">{why}</span></td>', page)
         for why in ("it holds no file", "the zip cannot be read: File is not a zip file"):
-            self.assertIn(f'</a><br><span class="soft">{why}</span></td>', page)
+            self.assertIn(f'</a><br><span class="soft">{why}</span></div>', page)
 
     def test_a_bundle_of_another_version_is_graded_and_says_so(self):
         self.write(PATH, "// passed 1 of 1")
         self.all.mkdir()
         self.lab(f"bundle fused_cpu --output {self.all / 'ann.zip'}")
         self.graded()
-        report = self.out / "ann/report.md"
+        report = self.of("ann", "report.md")
         self.assertNotIn("This was written for", report.read_text())
         self.write("CMakeLists.txt", "project(flash VERSION 1.3 LANGUAGES CXX)\n")
         report.with_name("record.json").write_text("{")
         self.graded()
-        self.assertRegex(report.read_text(), r"written for version 1\.2\.3 .* with version 1\.3")
+        self.assertRegex(self.of("ann", "report.md").read_text(), r"written for version 1\.2\.3 .* with version 1\.3")
         self.assertEqual(self.table()["ann"]["part1.fused_cpu"], "1")
 
     def test_text_of_a_student_is_text_everywhere(self):
@@ -290,10 +294,10 @@ class Grade(Class):
         parser.feed(page)
         self.assertNotIn("script", tags)
         self.assertIn("&lt;script&gt;", page)
-        suite = ElementTree.parse(self.out / "ann/junit.xml").getroot()
+        suite = ElementTree.parse(self.of("ann", "junit.xml")).getroot()
         self.assertEqual(len(suite.findall(".//failure")), 3)
-        report = (self.out / "ann/report.md").read_text()
-        self.assertEqual((report.count("\n````text\n"), report.count("\n````\n")), (3, 3))
+        report = self.of("ann", "report.md").read_text()
+        self.assertEqual((report.count("\n````text\n"), report.count("\n````\n")), (2, 2))
         self.assertNotIn("\x1b", report + page)
 
     def test_the_page_has_a_histogram_and_the_commonest_mistakes(self):
@@ -307,6 +311,111 @@ class Grade(Class):
         self.assertIn('<svg role="img" aria-label="histogram of points"', page)
         # Above the numbers of points: the last two bars have two submissions each.
         self.assertRegex(page, "(?s)>5</text>.*>2</text>.*>2</text>")
+
+
+def packed(content=b"// passed 1 of 1", name="fused_cpu.cpp", method=zipfile.ZIP_DEFLATED):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", method) as archive:
+        archive.writestr(name, content)
+    return out.getvalue()
+
+
+def many_entries():
+    """Twenty bytes of content, and more entries than Python should make objects of."""
+    one = packed(b"", "x")
+    begin, end = one.index(b"PK\1\2"), one.index(b"PK\5\6")
+    return one[:begin] + one[begin:end] * 100_000 + one[end:]
+
+
+class OneDoesNotStopTheClass(Class):
+    """What one submission does, and what its row says; beside it a good one keeps its points."""
+
+    def after(self, **files):
+        """The rows of these submissions, name -> bytes of it, graded beside a good one."""
+        self.submit("good", fused_cpu="passed 1 of 1", measure="passed 1 of 1")
+        for name, content in files.items():
+            self.write(f"all/{name}", "").write_bytes(content)
+        self.graded()
+        table = self.table()
+        self.assertEqual(table.pop("good")["score"], "5")
+        return table
+
+    def test_a_damaged_zip_of_any_method(self):
+        damaged = {}
+        for name, method in (("lzma", zipfile.ZIP_LZMA), ("bzip2", zipfile.ZIP_BZIP2),
+                             ("deflate", zipfile.ZIP_DEFLATED)):
+            good = bytearray(packed(bytes(range(256)) * 40, method=method))
+            for place in range(50, 90):
+                good[place] ^= 0x55
+            damaged[f"{name}.zip"] = bytes(good)
+        rows = self.after(**damaged | {"many.zip": many_entries(), "cut.zip": packed()[:-3]})
+        self.assertEqual({name: row["score"] for name, row in rows.items()},
+                         dict.fromkeys(("bzip2", "cut", "deflate", "lzma", "many"), "0"))
+        for name, why in (("bzip2", "unusual method; ./lab bundle makes"), ("lzma", "unusual"),
+                          ("many", "more than 20000 files; ./lab bundle"),
+                          ("deflate", "the zip cannot be read: "), ("cut", "cannot be read: ")):
+            self.assertIn(why, rows[name]["why"])
+
+    def test_names_that_are_those_of_results_or_become_one(self):
+        names = ("grades.csv", "index.html", "slurm", "001", "Järg", "Jörg", "陈伟", "張伟", "...",
+                 "a\nb", "good.zip", "-x", "x" * 250)
+        rows = self.after(**{f"{name}.zip": packed() for name in names if name != "good.zip"},
+                          **{"good.zip": packed()})
+        self.assertEqual([row["score"] for row in rows.values()], ["1"] * (len(names) - 1))
+        self.assertEqual(len({row["folder"] for row in rows.values()}), len(names) - 1)
+        self.assertIn("good.zip", rows)
+        self.assertEqual({place.name for place in self.out.iterdir() if not place.name.isdigit()},
+                         {"grades.csv", "index.html"})
+
+    def test_links_and_pipes_are_not_followed(self):
+        self.write("secret/part1_softmax_matmul/skeleton/fused_cpu.cpp", "// passed 1 of 1")
+        (self.root / "secret.zip").write_bytes(packed())
+        self.all.mkdir()
+        for name, target in (("eve", "secret"), ("zip.zip", "secret.zip"), ("gone.zip", "nothing"),
+                             ("loop", "all/loop"), ("class", "all")):
+            (self.all / name).symlink_to(self.root / target)
+        (self.all / "inside").mkdir()
+        (self.all / "inside/part1_softmax_matmul").symlink_to(
+            self.root / "secret/part1_softmax_matmul")
+        (self.all / "inside/fused_cpu.cpp").symlink_to("/etc/passwd")
+        os.mkfifo(self.all / "inside/measure.cpp")
+        os.mkfifo(self.all / "pipe.zip")
+        rows = self.after()
+        for name in ("eve", "zip", "gone", "loop", "class"):
+            self.assertIn("a symbolic link, and none is followed", rows[name]["why"])
+        self.assertEqual({row["score"] for row in rows.values()}, {"0"})
+        self.assertIn("(a link, and none is followed)", self.of("inside", "report.md").read_text())
+        self.assertNotIn("pipe", rows)  # named as left out
+
+    def test_whatever_any_stage_raises_is_that_submissions_row(self):
+        def is_graded(record, *_):
+            records = record if isinstance(record, list) else [record]
+            return [(one.id, one.status) for one in records] == [("eve", "graded")]
+
+        stages = {(submissions, "read"): lambda place, *_: place.name == "eve",
+                  (judging, "judge"): lambda task, source, *_: b"1 of 2" in source,
+                  (grader, "write"): lambda path, *_: path.parent.name == "001",
+                  (reports, "to_json"): is_graded, (reports, "gradescope"): is_graded,
+                  (reports, "junit"): is_graded, (reports, "markdown"): is_graded,
+                  (reports, "html"): is_graded, (reports, "row"): is_graded,
+                  (reports, "mistakes"): is_graded}
+        self.submit("eve", fused_cpu="passed 1 of 2")
+        kinds = itertools.cycle((ValueError, LabError, OSError, MemoryError, RecursionError))
+        for (where, name), is_hit in stages.items():
+            kind, real, self.out = next(kinds), getattr(where, name), self.root / name
+
+            def fails(*given, kind=kind, real=real, is_hit=is_hit, **more):
+                if is_hit(*given):
+                    raise kind("surprise")
+                return real(*given, **more)
+            with mock.patch.object(where, name, fails):
+                self.submit("good", fused_cpu="passed 1 of 1", measure="passed 1 of 1")
+                self.graded(1)
+            rows = self.table()
+            self.assertEqual((rows["good"]["score"], rows["eve"]["status"], rows["eve"]["why"]),
+                             ("5", "infra_error", f"{kind.__name__}: surprise"), name)
+            self.graded()
+            self.assertEqual(self.table()["eve"]["score"], "0.5")
 
 
 class Cluster(Class):
@@ -406,18 +515,18 @@ class Cluster(Class):
                           for argv in self.submitted],
                          [["--array=0-1", "--gres=gpu:1"], ["--array=0-1"],
                           ["--array=0-0%1", "--gres=gpu:1", "--exclusive"]])
-        record = json.loads((self.out / "a/record.json").read_text())
+        record = json.loads(self.of("a", "record.json").read_text())
         cuda = record["tasks"][1]
         self.assertEqual([case["name"] for case in cuda["cases"] if not case["challenge"]],
                          ["case 0 gpu", "case 1 gpu", "case 0 checked", "case 1 checked"])
         self.assertEqual(cuda["seed"], int((self.out / "slurm/seed").read_text()))
         self.assertEqual([self.table()[name]["score"] for name in "ab"], ["5", "1"])
         self.assertIn("Not run, because part1.fused_cuda",
-                      (self.out / "b/report.md").read_text())
+                      self.of("b", "report.md").read_text())
         self.graded(0, "--slurm", "--sbatch-gpu=--gres=gpu:1", "--speed", "x=2:1")
         self.assertEqual(len(self.submitted), 3)
         self.graded(0, "--slurm")  # now all cases are of the first array
-        record = json.loads((self.out / "a/record.json").read_text())
+        record = json.loads(self.of("a", "record.json").read_text())
         self.assertEqual([case["name"] for case in record["tasks"][1]["cases"]
                           if not case["challenge"]],
                          ["case 0 emulated", "case 0 checked", "case 1 emulated", "case 1 checked"])
@@ -438,7 +547,7 @@ class Files(Course):
         return self.taken(self.root / name)
 
     def taken(self, place):
-        content = submissions.read(Submission("a", place), self.tasks)
+        content = submissions.read(place, self.tasks)
         return content.problem or dict(content.files)
 
     def test_only_the_files_of_tasks(self):
@@ -453,15 +562,14 @@ class Files(Course):
         self.assertIn("more than once", self.zipped((f"a/{PATH}", "x"), (f"b/{PATH}", "y")))
         self.assertEqual(self.zipped(("notes.txt", "")), {})
         self.zipped(("notes.txt", ""), ("x/fused_cpu (1).cpp", ""))  # what a report then names
-        self.assertEqual(submissions.read(Submission("a", self.root / "a.zip"), self.tasks).others,
+        self.assertEqual(submissions.read(self.root / "a.zip", self.tasks).others,
                          ("x/fused_cpu (1).cpp",))
 
     def test_hostile_archives(self):
         for index in ("{", "[]", '{"version": 3}', '{"version": {"number": "<b>", "commit": ""}}',
                       "[" * 100_000):
             self.assertEqual(self.zipped((PATH, "x"), ("bundle.json", index)), {PATH: b"x"})
-            self.assertEqual(submissions.read(Submission("a", self.root / "a.zip"),
-                                              self.tasks).version, "")
+            self.assertEqual(submissions.read(self.root / "a.zip", self.tasks).version, "")
         link = zipfile.ZipInfo(PATH)
         link.external_attr = 0o120777 << 16
         self.assertEqual(self.zipped((link, "/etc/passwd"), ("x", "")), {})
@@ -495,15 +603,19 @@ class Files(Course):
         self.assertEqual(self.taken(home), {PATH: b"mine"})
         (home / PATH).unlink()
         (home / PATH).symlink_to("/etc/passwd")
-        self.assertEqual(self.taken(home), "it holds no file")
+        content = submissions.read(home, self.tasks)
+        self.assertEqual((content.files, content.others),
+                         ({}, (f"{PATH} (a link, and none is followed)",)))
 
     def test_names(self):
         for name in ("x y!.zip", "b.zip"):
             self.zipped((PATH, "x"), name=f"{name}")
         found, _ = submissions.find([self.root / "x y!.zip", self.root / "b.zip"], self.tasks)
-        self.assertEqual([one.id for one in found], ["b", "x_y_"])
+        self.assertEqual([one.id for one in found], ["b", "x y!"])
         self.write("b/fused_cpu.cpp", "")
-        text = self.refused(submissions.find, [self.root / "b", self.root / "b.zip"], self.tasks)
+        both = [self.root / "b", self.root / "b.zip"]
+        self.assertEqual([one.id for one in submissions.find(both, self.tasks)[0]], ["b", "b.zip"])
+        text = self.refused(submissions.find, [self.root / "b", self.root / "b/../b"], self.tasks)
         self.assertIn("would both be called b", text)
         self.assertIn("does not exist", self.refused(submissions.find, [self.root / "no"], []))
         inside = self.write(f"home/{PATH}", "mine").parent
@@ -514,7 +626,7 @@ class Files(Course):
 class Records(unittest.TestCase):
     def test_a_mistake_counts_once_for_each_student(self):
         def record(name, *cases, status="graded"):
-            return reports.Record(name, "k", "graded", "1", (judging.Judged(
+            return reports.Record(name, "1", "k", "graded", "1", "j", (judging.Judged(
                 "part1.x", 1, status, "x.cpp:3: error", cases=tuple(
                     Case(f"case {n}", "failed", f"{mistake or 'wrong'}\nmore", points=1,
                          diagnosis=mistake) for n, mistake in enumerate(cases))),))
@@ -529,7 +641,7 @@ class Records(unittest.TestCase):
         task = judging.Judged("part1.x", 1, "graded", "", 3)
         for name, has_one in (("one", True), ("hidden: one", False)):
             case = Case(name, "failed", "wrong", points=0.5)
-            record = reports.Record("a", "k", "graded", "1", (
+            record = reports.Record("a", "1", "k", "graded", "1", "j", (
                 dataclasses.replace(task, cases=(case,)),))
             for text in (reports.markdown(record), reports.gradescope(record)):
                 self.assertEqual("--seed 3" in text, has_one)
@@ -541,7 +653,7 @@ class Records(unittest.TestCase):
         task = judging.Judged("part1.x", 5, "graded", cases=(
             *cases("steps", 0.8, 7, 5, 1), *cases("mask", 1.2, 13, 12, 0.5 * 13 / 12),
             *cases("rows", 1.8, 30, 29, 0), *cases("memory", 1.2, 3, 3, 1)))
-        record = reports.Record("a", "k", "graded", "1", (task,) * 3)
+        record = reports.Record("a", "1", "k", "graded", "1", "j", (task,) * 3)
         results = json.loads(reports.gradescope(record))
         sums = [sum(Decimal(str(test[key])) for test in results["tests"] if key in test)
                 for key in ("score", "max_score")]
@@ -593,7 +705,7 @@ class Speed(Test):
                              ("speed.part1-cpu", 2, earned,
                               "at least 1.5 times as fast as the reference"))
             self.assertIn(said, case.message)
-            self.assertEqual(reports.why(reports.Record("a", "", "graded", "1", (judged,))),
+            self.assertEqual(reports.why(reports.Record("a", "1", "", "graded", "1", "j", (judged,))),
                              "" if earned else f"{case.status}: speed.part1-cpu")
             self.assertEqual(reports.again(judged, case),
                              "./lab submit part1-cpu --mode benchmark")

@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from lab import paths
+from lab import paths, text
 from lab.errors import LabError
 
 PLAIN_INTERVAL = 10.0  # seconds
@@ -35,7 +35,7 @@ console = Console(highlight=False, emoji=False, force_terminal=is_terminal(),
 
 def say(line: str, style: str | None = None) -> None:
     """Prints one line as it is: brackets are no markup, and rich does not break it."""
-    console.print(line, style=style, markup=False, soft_wrap=True)
+    console.print(text.plain(line), style=style, markup=False, soft_wrap=True)
 
 
 def print_command(argv: Sequence[object]) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
+from lab import text
 from lab.errors import LabError
 
 VERBS_FOLDER = Path(__file__).parent / "verbs"
@@ -116,7 +117,7 @@ def main(argv: list[str]) -> int:
         return code
     except LabError as error:
         sys.stdout.flush()
-        print(f"lab: {error}", file=sys.stderr)
+        print(f"lab: {text.plain(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
     except KeyboardInterrupt:
         print("\nlab: interrupted", file=sys.stderr)

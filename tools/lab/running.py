@@ -5,7 +5,6 @@ how each ended. The judge starts the runners, which hold the student's code (tes
 import contextlib
 import json
 import os
-import re
 import select
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from lab.errors import LabError
 from lab.manifest import Task
 from lab.outcomes import (CRASHED, ELSEWHERE, EXCEPTION, NEEDS_CHECKS, NEEDS_GPU, NOT_RUN,
                           NOT_STARTED, PASSED, TIMED_OUT, WRONG, CaseResult)
+from lab.text import plain
 
 LIST_TIMEOUT = 60.0  # seconds
 
@@ -163,8 +163,8 @@ class _Run:
         elif kind == "end":
             result = self.ended[name] = self.known[name]
             result.status = _REPORTED[event["status"]]
-            result.message, result.backend = printable(event["message"]), event["backend"]
-            said = printable(event["output"])
+            result.message, result.backend = plain(event["message"]), event["backend"]
+            said = plain(event["output"])
             if result.status in (CRASHED, TIMED_OUT) or (
                     self.how.case and result.status not in (NOT_STARTED, *ELSEWHERE)):
                 result.output = said
@@ -180,12 +180,5 @@ class _Run:
             self.complete = True
 
 
-def printable(text: str) -> str:
-    """Without terminal control codes: a program's output must not repaint the card."""
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.replace("\r\n", "\n"))
-    return "".join(char if char in "\n\t" or char.isprintable() else "\N{REPLACEMENT CHARACTER}"
-                   for char in text)
-
-
 def _last_line(text: str) -> str:
-    return (printable(text).strip().splitlines() or ["it printed nothing"])[-1]
+    return (plain(text).strip().splitlines() or ["it printed nothing"])[-1]

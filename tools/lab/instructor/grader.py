@@ -1,23 +1,28 @@
 """Grades submissions, one by one and several at a time; what is done is kept in a folder.
 
 A record says what it is of (`key`): the same files, judges and options are not graded again.
+Whatever one submission makes any stage raise becomes its own row, and the class goes on.
 """
 
 import concurrent.futures
+import contextlib
 import hashlib
+import itertools
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lab import console, handout, manifest, paths
 from lab.derive import write_exact as write
 from lab.errors import LabError
 from lab.instructor import reports
-from lab.instructor.reports import INFRA_ERROR, SPEED, Record
+from lab.instructor.reports import INFRA_ERROR, Record
 from lab.instructor.speed import Speed
 from lab.judge import judging, submissions
 from lab.judge.judging import MISSING, Bench, Judged
+from lab.judge.sandbox import InfraError
 from lab.judge.submissions import Content, Submission
 from lab.manifest import Task
 
@@ -42,7 +47,7 @@ class Grader:
         self.fingerprint = hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def grade(self, everyone: Sequence[Submission], jobs: int) -> list[Record]:
-        records = []
+        records, everyone = [], self.numbered(everyone)
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool, \
                 console.progress("grading") as update:
             running = [pool.submit(self.one, submission) for submission in everyone]
@@ -59,58 +64,77 @@ class Grader:
         return sorted(records, key=lambda record: record.id)
 
     def one(self, submission: Submission) -> Record:
-        content, key = self._read(submission)
-        kept = self._record(submission, key)
-        if kept is not None and kept.status != INFRA_ERROR:
-            return kept
         begin = time.monotonic()
         for attempt in range(TRIES):
             try:
+                kept = self.kept(submission)
+                if kept is not None and kept.status != INFRA_ERROR:
+                    return kept
+                content, key = self._read(submission)
                 return self.finish(submission, self._judge(content), time.monotonic() - begin)
-            except LabError:
-                raise  # all others have the same problem
-            except Exception as error:  # whatever it is, the other submissions are graded
-                why = f"{type(error).__name__}: {error}"
+            except Exception as error:
+                if self.stop.is_set():
+                    raise
+                why = _words(error)
         return self.finish(submission, (), error=why)
 
     def finish(self, submission: Submission, judged: Sequence[Judged], seconds: float = 0,
                error: str = "") -> Record:
         """Writes the record and the reports; those of an infra_error where there is an error."""
-        content, key = self._read(submission)
-        note = content.problem
-        if content.version and content.version != self.version:
-            note = (f"This was written for version {content.version} of the course, and graded "
-                    f"with version {self.version}.")
-        record = Record(submission.id, key, INFRA_ERROR if error else judging.GRADED, self.version,
-                        tuple(judged), error, note, self.left_out, seconds)
-        self._report(self.output / submission.id, record)
+        record = Record(submission.id, submission.folder, "", judging.GRADED, self.version,
+                        self.fingerprint, tuple(judged), "", "", self.left_out, seconds)
+        try:
+            content, key = self._read(submission)
+            note = content.problem
+            if content.version and content.version != self.version:
+                note = (f"This was written for version {content.version} of the course, and graded "
+                        f"with version {self.version}.")
+            record = replace(record, key=key, note=note)
+            if error:
+                raise InfraError(error)
+            self._report(self.output / submission.folder, record)
+        except Exception as failed:
+            record = replace(record, status=INFRA_ERROR, tasks=(), note="",
+                             error=error or _words(failed))
+            with contextlib.suppress(Exception):  # where nothing can be written, the row says why
+                self._report(self.output / submission.folder, record)
         return record
+
+    def numbered(self, everyone: Sequence[Submission]) -> list[Submission]:
+        """With the folders of their results: what they have from an earlier run, or the next free."""
+        has = {record.id: record.folder for record in self._records()}
+        free = (name for name in map("{:03}".format, itertools.count(1))
+                if not (self.output / name).exists())
+        return [replace(one, folder=has.get(one.id) or next(free)) for one in everyone]
 
     def kept(self, submission: Submission) -> Record | None:
         """The record of this submission as it is now, from an earlier run or another computer."""
-        return self._record(submission, self._read(submission)[1])
+        record = _read_record(self.output / submission.folder / RECORD)
+        key = ""  # of one that cannot be read
+        with contextlib.suppress(Exception):
+            key = self._read(submission)[1]
+        same = record is not None and (record.id, record.key) == (submission.id, key)
+        return replace(record, version=self.version) if same else None
 
     def earlier(self, named: Sequence[Submission]) -> tuple[list[Record], list[str]]:
         """The records of other submissions that are in the folder, by their ids; and the ids of
-        those that are of other tasks, which would have this homework's points otherwise."""
-        kept, other = [], []
-        for file in sorted(self.output.glob(f"*/{RECORD}")):
+        those that other judges or for other tasks made: no table holds both."""
+        records = [record for record in self._records()
+                   if record.id not in {one.id for one in named}]
+        return ([replace(record, version=self.version) for record in records
+                 if record.judge == self.fingerprint],
+                [record.id for record in records if record.judge != self.fingerprint])
+
+    def _records(self) -> Iterator[Record]:
+        for file in sorted(self.output.glob(f"[0-9]*/{RECORD}")):
             record = _read_record(file)
-            if record is None or record.id in {one.id for one in named}:
-                continue
-            tasks = [task.task for task in record.tasks if not task.task.startswith(SPEED)]
-            same = tasks == [task.id for task in self.tasks] or record.status == INFRA_ERROR
-            (kept if same else other).append(record)
-        return kept, [record.id for record in other]
+            if record is not None and record.folder == file.parent.name:
+                yield record
 
     def _read(self, submission: Submission) -> tuple[Content, str]:
-        content = submissions.read(submission, self.tasks)
+        content = submissions.read(submission.place, self.tasks)
         key = hashlib.sha256(f"{self.fingerprint} {content.digest()}".encode()).hexdigest()
         return content, key
-
-    def _record(self, submission: Submission, key: str) -> Record | None:
-        record = _read_record(self.output / submission.id / RECORD)
-        return record if record is not None and record.key == key else None
 
     def _judge(self, content: Content) -> tuple[Judged, ...]:
         judged = tuple(self._task(task, content) for task in self.tasks)
@@ -136,6 +160,8 @@ class Grader:
             write(results, reports.gradescope(record))
         write(folder / "junit.xml", reports.junit(record))
         write(folder / "report.md", reports.markdown(record))
+        write(folder / "report.html", reports.html(record))
+        reports.row(record), reports.mistakes([record])  # and what a class' table needs of it
         write(folder / RECORD, reports.to_json(record))  # last: then the others are there
 
 
@@ -156,5 +182,9 @@ def hidden_cases() -> list[Path]:
 def _read_record(file: Path) -> Record | None:
     try:
         return reports.from_json(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, TypeError, KeyError):
+    except Exception:  # damaged, or an earlier version's
         return None
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

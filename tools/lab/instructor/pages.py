@@ -1,14 +1,13 @@
 """The leaderboard as Markdown, as CSV and as one static HTML page: no script, nothing loaded."""
 
-import csv
 import datetime
-import io
 import itertools
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
+from lab import text
 from lab.instructor import web
 from lab.instructor.standings import MARK, VERIFIED_STATE, Entry, Standing
 from lab.leaderboard.receipts import TIME
@@ -37,21 +36,16 @@ _EXPLAINED = ("*Speed-up* is over the reference, measured in turns with it: the 
 
 
 def markdown(standings: Sequence[Standing]) -> str:
-    return web.page("leaderboard.md", standings=standings, explained=_EXPLAINED, head=_HEAD,
+    return web.page("leaderboard.md", standings=standings, explained=text.Markdown(_EXPLAINED), head=_HEAD,
                     cells=_cells)
 
 
 def table(standings: Sequence[Standing]) -> str:
-    out = io.StringIO()
-    rows = csv.writer(out, lineterminator="\n")
-    rows.writerow(["board", "device", "place", "name", "speedup", "uncertainty_percent",
-                   "total_ms", "roofline_percent", "state", "date", "course", "files"])
-    for standing in standings:
-        for row in standing.rows:
-            rows.writerow([standing.board.name, standing.device, *_cells(row),
-                           row.receipt.course,
-                           " ".join(row.receipt.sources.values())])
-    return out.getvalue()
+    head = ["board", "device", "place", "name", "speedup", "uncertainty_percent", "total_ms",
+            "roofline_percent", "state", "date", "course", "files"]
+    return text.table([head, *([standing.board.name, standing.device, *_cells(row),
+                                row.receipt.course, " ".join(row.receipt.sources.values())]
+                               for standing in standings for row in standing.rows)])
 
 
 def page(standings: Sequence[Standing], made: str) -> str:
@@ -112,5 +106,5 @@ def _is_narrow(axes: Axes) -> bool:
     return high / low < 8
 
 
-def _time(text: str) -> datetime.datetime:
-    return datetime.datetime.strptime(text, TIME)
+def _time(moment: str) -> datetime.datetime:
+    return datetime.datetime.strptime(moment, TIME)

@@ -1,21 +1,21 @@
 """What is written about graded submissions: for Gradescope, for a CI, for the student, for a class.
 
 All of it is made from records (`Record`), so that a report can be written again without grading.
-Whatever comes from a submission is text, and is escaped.
 """
 
-import csv
-import io
 import json
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from markdown_it import MarkdownIt
+from markupsafe import Markup
+
+from lab import text
 from lab.instructor import web
 from lab.judge.judging import GRADED, MISSING, REFUSED, Case, Judged, rounded
 from lab.outcomes import BUILD_FAILED, EACH_BY_ITSELF, NOT_RUN, NOT_STARTED, PASSED
-from lab.running import printable
 
 INFRA_ERROR = "infra_error"
 SPEED = "speed."  # begins the name of what was measured on a board: no task, but it has points
@@ -26,9 +26,11 @@ class Record:
     """All that is known about one submission."""
 
     id: str
+    folder: str
     key: str            # fingerprint of what was graded, and with what
     status: str         # GRADED or INFRA_ERROR
     version: str        # of the course
+    judge: str          # fingerprint of what it was graded with: cases, runners, options
     tasks: tuple[Judged, ...] = ()
     error: str = ""     # of the environment
     note: str = ""      # for the student: about the submission as a whole
@@ -102,7 +104,7 @@ def gradescope(record: Record) -> str:
 
 
 def junit(record: Record) -> str:
-    suites = ElementTree.Element("testsuites", name=record.id)
+    suites = ElementTree.Element("testsuites", name=text.line(record.id))
     for task in record.tasks:
         cases = task.cases or (Case(task.status, task.status, task.message),)
         failed = [case for case in cases if case.status != PASSED and not case.challenge]
@@ -112,13 +114,13 @@ def junit(record: Record) -> str:
             element = ElementTree.SubElement(suite, "testcase", name=case.name, classname=task.task)
             if case in failed:
                 lines = case.message.splitlines() or [case.status]
-                problem = ElementTree.SubElement(element, "failure", message=printable(lines[0]))
-                problem.text = printable(case.message)
+                problem = ElementTree.SubElement(element, "failure", message=text.line(lines[0]))
+                problem.text = text.plain(case.message)
     if record.status == INFRA_ERROR:
         suite = ElementTree.SubElement(suites, "testsuite", name="environment", tests="1",
                                        failures="0", errors="1", skipped="0")
         element = ElementTree.SubElement(suite, "testcase", name="grading", classname="environment")
-        ElementTree.SubElement(element, "error", message=printable(record.error))
+        ElementTree.SubElement(element, "error", message=text.line(record.error))
     return ElementTree.tostring(suites, encoding="unicode") + "\n"
 
 
@@ -128,15 +130,31 @@ def markdown(record: Record) -> str:
               for name, earned, points, _ in task.requirements if earned < points}
     return web.page(
         "report.md", record=record, shown=shown, summary=_summary, passed=_passed, again=again,
-        fenced=_fenced, why=_WHY, no_mistake=_NO_MISTAKE, partly=partly,
+        fenced=text.fenced, code=text.code, why=_WHY, by_message=_by_message, partly=partly,
         infra_error=INFRA_ERROR, not_run=NOT_RUN, to_check=(BUILD_FAILED, MISSING),
         alone=EACH_BY_ITSELF, has_cases=any(
             task.cases for task in record.tasks if not task.task.startswith(SPEED)))
 
 
+def html(record: Record) -> str:
+    """The same, to read in a browser."""
+    _, _, body = markdown(record).partition("\n")
+    return web.page("report.html", title=record.id,
+                    body=Markup(MarkdownIt("commonmark", {"html": False}).enable("table").render(body)))
+
+
 _NO_MISTAKE = (PASSED, NOT_STARTED, NOT_RUN)
 _WHY = {MISSING: "is missing",
         REFUSED: "was not run, because its code does what no solution needs"}
+
+
+def _by_message(task: Judged) -> dict[str, list[Case]]:
+    """What is wrong: a race that three cases meet is said once."""
+    found: dict[str, list[Case]] = {}
+    for case in task.cases:
+        if case.status not in _NO_MISTAKE:
+            found.setdefault(case.message, []).append(case)
+    return found
 
 
 def _summary(task: Judged) -> str:
@@ -155,14 +173,6 @@ def _is_not_started(task: Judged) -> bool:
     return all(case.status == NOT_STARTED for case in task.cases if not case.challenge)
 
 
-def _fenced(text: str) -> str:
-    """Text of unknown origin in a block that it cannot end."""
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return f"{fence}text\n{printable(text[:4000])}\n{fence}"
-
-
 def why(record: Record) -> str:
     """Why the submission, or tasks of it, have no points; "" where each task has some."""
     if whole := _why_nothing(record):
@@ -177,8 +187,7 @@ def why(record: Record) -> str:
 def _why_nothing(record: Record) -> str:
     """Of a submission as a whole, which cannot be read or could not be graded."""
     unread = any(task.message and task.message == record.note for task in record.tasks)
-    text = record.error or (record.note if unread else "")
-    return printable(" ".join(text.split()))[:200]
+    return text.line(record.error or (record.note if unread else ""))
 
 
 def _why_zero(task: Judged) -> str:
@@ -191,21 +200,28 @@ def _why_zero(task: Judged) -> str:
     return NOT_STARTED if _is_not_started(task) else "wrong"
 
 
+def row(record: Record) -> list[str]:
+    """Of grades.csv, but for its tasks. One that was not graded has empty fields, and no zero."""
+    done = record.status != INFRA_ERROR
+    return [record.id, record.folder, record.status,
+            *([shown(record.earned), shown(record.points)] if done else ["", ""]), why(record),
+            record.version, record.judge[:12]]
+
+
 def grades(records: Sequence[Record]) -> str:
-    """grades.csv: nothing in it depends on the time or on a seed. A submission that was not graded
-    has empty fields, and no zero."""
+    """grades.csv: nothing in it depends on the time or on a seed."""
     tasks = list(dict.fromkeys(task.task for record in records for task in record.tasks))
-    out = io.StringIO()
-    table = csv.writer(out, lineterminator="\n")
-    table.writerow(["id", "status", *tasks, "score", "max_score", "why"])
+    rows = [["id", "folder", "status", *tasks, "score", "max_score", "why", "course", "judge"]]
     for record in sorted(records, key=lambda record: record.id):
-        by_task = {task.task: task.earned for task in record.tasks}
-        done = record.status != INFRA_ERROR
-        table.writerow([record.id, record.status,
-                        *(shown(by_task[task]) if task in by_task else "" for task in tasks),
-                        *([shown(record.earned), shown(record.points)] if done else ["", ""]),
-                        why(record)])
-    return out.getvalue()
+        earned = {task.task: _earned(task) for task in record.tasks}
+        first, rest = row(record)[:3], row(record)[3:]
+        rows.append([*first, *(earned.get(task, "") for task in tasks), *rest])
+    return text.table(rows)
+
+
+def _earned(task: Judged) -> str:
+    """A warm-up has no points, and says how far it is."""
+    return shown(task.earned) if task.points else _summary(task)
 
 
 def mistakes(records: Sequence[Record]) -> list[tuple[int, str, str]]:
@@ -225,7 +241,7 @@ def mistakes(records: Sequence[Record]) -> list[tuple[int, str, str]]:
             for name, message in found.items():
                 name = f"{task.task}: {name}"
                 count[name] += 1
-                example.setdefault(name, message.splitlines()[0] if message else "")
+                example.setdefault(name, text.line(message.partition("\n")[0]))
     return [(number, name, example[name]) for name, number in count.most_common(10)]
 
 
@@ -239,14 +255,13 @@ def page(records: Sequence[Record], title: str) -> str:
         middle = (scores[len(scores) // 2] + scores[(len(scores) - 1) // 2]) / 2
         facts += (f"; of {shown(most)} points: mean {sum(scores) / len(scores):.2f}, median "
                   f"{middle:.2f}, from {shown(scores[0])} to {shown(scores[-1])}")
-    rows = [{"id": record.id, "why": _why_nothing(record), "graded": record in done,
+    rows = [{"id": record.id, "folder": record.folder, "why": _why_nothing(record), "graded": record in done,
              "points": shown(record.earned),
-             "tasks": {task.task: (shown(task.earned), _why_zero(task)) for task in record.tasks}}
+             "tasks": {task.task: (_earned(task), _why_zero(task)) for task in record.tasks}}
             for record in sorted(records, key=lambda record: record.id)]
     return web.page("class.html", title=title, facts=facts, histogram=_histogram(scores, most),
                     tasks=list(dict.fromkeys(name for row in rows for name in row["tasks"])),
-                    rows=rows, mistakes=[(number, name, printable(message[:200]))
-                                         for number, name, message in mistakes(records)])
+                    rows=rows, mistakes=mistakes(records))
 
 
 def _histogram(scores: Sequence[float], most: float) -> str:

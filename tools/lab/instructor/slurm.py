@@ -83,6 +83,7 @@ def grade(grader: Grader, everyone: Sequence[Submission], options: Sequence[str]
     if shutil.which("sbatch") is None or shutil.which("squeue") is None:
         raise LabError("sbatch and squeue are not installed here; run this where jobs of the "
                        "cluster are submitted")
+    everyone = grader.numbered(everyone)
     todo = [one for one in everyone if not _is_graded(grader, one)]
     if todo:
         folder = grader.output / FOLDER
@@ -116,7 +117,7 @@ def grade(grader: Grader, everyone: Sequence[Submission], options: Sequence[str]
             elif one.id in judged:
                 grader.finish(one, judged[one.id], sum(record.seconds for record in found))
     return [grader.kept(one) or Record(
-        one.id, "", INFRA_ERROR, grader.version,
+        one.id, one.folder, "", INFRA_ERROR, grader.version, grader.fingerprint,
         error=f"its job left no record; {grader.output / FOLDER} has what it printed")
         for one in everyone]
 
@@ -185,7 +186,7 @@ def _submit(stage: Stage, todo: Sequence[Submission]) -> str:
     note, at_once = _note(stage), stage.at_once
     # First: a task may start before sbatch has returned. The number of the job comes after.
     content = {"of": _same(stage), "plan": dataclasses.asdict(stage.plan),
-               "submissions": [[one.id, str(one.place.absolute())] for one in todo]}
+               "submissions": [[one.id, str(one.place.absolute()), one.folder] for one in todo]}
     write(note, json.dumps(content, indent=1) + "\n")
     command = [sys.executable, "-P", "-m", "lab.instructor.slurm", str(note)]
     script = note.with_name("job.sh")
@@ -217,7 +218,7 @@ def _job_that_runs(stage: Stage, todo: Sequence[Submission]) -> str:
         return ""
     console.say(f"job {job} of an earlier command still runs")
     if known["of"] != _same(stage) or not {one.id for one in todo} <= {
-            name for name, _ in known["submissions"]}:
+            name for name, *_ in known["submissions"]}:
         raise LabError(f"job {job} grades other submissions, or with other options, into "
                        f"{stage.output}; wait for its end, or: scancel {job}")
     return job
@@ -263,9 +264,9 @@ def main(note: Path) -> int:
             speed.ready(speed.threshold(plan.speed), plan.tasks) if plan.speed else \
             contextlib.nullcontext() as measured:
         stage = Stage(plan, note.parent, Path(folder), measured)
-        for name, place in mine:
-            record = stage.one(Submission(name, Path(place)))
-            print(f"{name}: {record.status} {record.error}", flush=True)
+        for name, place, number in mine:
+            record = stage.one(Submission(name, Path(place), number))
+            console.say(f"{name}: {record.status} {record.error}")
     return 0
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import html
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import jinja2
@@ -13,15 +13,24 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-_TEMPLATES = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"), trim_blocks=True,
-    lstrip_blocks=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True,
-    autoescape=jinja2.select_autoescape(["html"]))
+from lab import text
+
+
+
+def _shown_by(neutral: Callable[[str], str], autoescape: bool) -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"), trim_blocks=True,
+        lstrip_blocks=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True,
+        autoescape=autoescape, finalize=lambda value: value if not isinstance(value, str)
+        or isinstance(value, (Markup, text.Markdown)) else neutral(value))
+
+
+_TEMPLATES = {".html": _shown_by(text.plain, True), ".md": _shown_by(text.markdown, False)}
 
 
 def page(template: str, **values: object) -> str:
-    """A page of templates/. Whatever it shows is text: in HTML it is escaped, but for figures."""
-    return _TEMPLATES.get_template(template).render(values)
+    """A page of templates/. Whatever it shows is text, but for figures, and what text.py made."""
+    return _TEMPLATES[Path(template).suffix].get_template(template).render(values)
 
 
 @contextlib.contextmanager
@@ -34,6 +43,6 @@ def figure(width: float, height: float, label: str, drawn: list[Markup]) -> Iter
         yield made.add_subplot()
         out = io.StringIO()
         made.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    text = out.getvalue()
-    drawn.append(Markup(text[text.index("<svg"):].replace(
+    svg = out.getvalue()
+    drawn.append(Markup(svg[svg.index("<svg"):].replace(
         "<svg", f'<svg role="img" aria-label="{html.escape(label)}"', 1)))

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab import build, manifest, paths
+from lab import build, manifest, paths, text
 from lab.backends import CHECKED, EMULATED, GPU
 from lab.console import say
 from lab.errors import LabError
@@ -96,22 +96,23 @@ def run(args: argparse.Namespace) -> int:
                                   args.jobs, Path(folder))
         else:
             records = grader.grade(everyone, 1 if measured else args.jobs or os.cpu_count() or 1)
-    earlier, of_other_tasks = grader.earlier(everyone)
+    earlier, differ = grader.earlier(everyone)
     write(args.output / "grades.csv", reports.grades([*records, *earlier]))
     write(args.output / "index.html", reports.page([*records, *earlier], "Grades"))
     for line in no_submission:
-        say(f"left out: {reports.printable(line)}", "yellow")
+        say(f"left out: {text.line(line)}", "yellow")
     if earlier:
         say(f"rows kept from earlier commands: {len(earlier)}")
-    if of_other_tasks:
-        say(f"not in grades.csv, because graded for other tasks: {', '.join(of_other_tasks)}; "
-            "the same command with the earlier --tasks has them again", "yellow")
+    if differ:
+        say(f"not in grades.csv, because graded with other cases, tasks or options: "
+            f"{', '.join(map(text.line, differ))}; name these submissions, too, and all are graded "
+            "alike", "yellow")
     failed = [record for record in records if record.status == INFRA_ERROR]
     for record in failed:
-        say(f"{record.id} was not graded: {record.error}", "red")
+        say(f"{text.line(record.id)} was not graded: {text.line(record.error)}", "red")
     nothing = [record for record in records if record.status != INFRA_ERROR and not record.earned]
     for record in nothing:
-        say(f"{record.id} has 0 points: {reports.why(record)}", "yellow")
+        say(f"{text.line(record.id)} has 0 points: {reports.why(record)}", "yellow")
     if left_out:
         say(f"no judge yet, and not in the points: {', '.join(left_out)}", "yellow")
     say(f"{len(records) - len(failed)} graded, {len(failed)} not graded; "

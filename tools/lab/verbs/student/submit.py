@@ -119,7 +119,7 @@ def sources_of(where: Site, place: Path | None) -> dict[str, bytes]:
     found, _ = submissions.find([place], where.tasks)
     if len(found) != 1:
         raise LabError(f"{place} holds {len(found)} submissions; name one")
-    content = submissions.read(found[0], where.tasks)
+    content = submissions.read(found[0].place, where.tasks)
     if missing := [task.shown_path() for task in where.tasks
                    if task.shown_path() not in content.files]:
         raise LabError(content.problem or f"{place} has no {missing[0]}")
