@@ -9,7 +9,7 @@ from pathlib import Path
 from unittest import mock
 
 from course import Course
-from lab import handout
+from lab import handout, text
 from lab.instructor import release
 
 GRADESCOPE = Path(__file__).parents[2] / "grading/gradescope"
@@ -26,18 +26,20 @@ class Export(Course):
         self.write("CMakeLists.txt", "project(flash VERSION 1.2.3 LANGUAGES CXX)\n")
 
     def filled(self, worksheet, ids, *more, code=0):
-        self.write("grades/grades.csv", "id,status,score,max_score\n" + "".join(
-            f"{name},graded,{score},28\n" for name, score in ids.items()))
+        self.write("grades/grades.csv", text.table([
+            ("id", "score"), *(ids.items() if isinstance(ids, dict) else ids)]))
         self.write("table.csv", worksheet)
         out = self.root / "out.csv"
-        ended, text = self.lab(f"export {out} --into {self.root / 'table.csv'} "
+        ended, said = self.lab(f"export {out} --into {self.root / 'table.csv'} "
                                f"--grades {self.root / 'grades'}", *more)
-        self.assertEqual(ended, code, text)
-        return list(csv.reader(io.StringIO(out.read_bytes().decode()))) if out.exists() else text
+        self.assertEqual(ended, code, said)
+        self.said = said
+        return list(csv.reader(io.StringIO(out.read_bytes().decode()))) if out.exists() else said
 
     def test_grades_for_canvas(self):
         ids = {"doejane_101_5001_submission": "27.5", "roemax_LATE_102_5002_submission": ""}
-        rows = self.filled(CANVAS, ids, "--column", "Homework 1")
+        rows = self.filled(CANVAS, ids, "--column", "Homework 1", code=1)
+        self.assertIn("roemax_LATE_102_5002_submission: it is not graded yet", self.said)
         self.assertEqual([row[4:] for row in rows[1:]],
                          [["28", "10"], ["27.5", "9"], ["3", ""], ["", ""]])
         self.assertEqual(rows[2][0], "Doe, Jane")
@@ -51,8 +53,43 @@ class Export(Course):
         for table, column, said in (("a,b\n", "", "neither Moodle's"),
                                     (CANVAS, "Homework 2", 'no column "Homework 2"')):
             self.assertIn(said, self.filled(table, {}, "--column", column, code=1))
-        two = {"doejane_101_1_submission": "1", "doejane_101_2_submission": "2"}
-        self.assertIn("would both be", self.filled(CANVAS, two, "--column", "Homework 1", code=1))
+
+    def test_only_what_the_platform_wrote_says_whose_points_they_are(self):
+        canvas, moodle = "doejane_101_5001_", "Jane Doe_101_assignsubmission_file_"
+        for table, column, ids, points, left in (
+                # A student's own file name has another's number in it, in the platform's form.
+                (CANVAS, "Homework 1", [(f"{canvas}roemax_102_9999_x", "1")], {"101": "1"}, 0),
+                (MOODLE, "", [(f"{moodle}Max Roe_102_assignsubmission_file_x", "1")],
+                 {"Participant 101": "1"}, 0),
+                # A person is called so that the part before the file is another's, too.
+                (CANVAS.replace("Doe, Jane", "roemax_102"), "Homework 1",
+                 [("roemax_102_101_5001_x", "1"), ("roemax_102_77_x", "2")],
+                 {"102": "2"}, 1),
+                (MOODLE, "", [("Max Roe_102_assignsubmission_file_101_assignsubmission_file_", "1"),
+                              ("Max Roe_102_assignsubmission_file_", "2")], {}, 2),
+                # Nobody's, by a number or a name that is not in the table, or without one.
+                (CANVAS, "Homework 1", [("doejane_102_5001_x", "1"), ("roemax_101_5_x", "2"),
+                                        ("x", "13"), ("101", "4"), ("=1", "5")], {}, 5),
+                (MOODLE, "", [("Max Roe_101_assignsubmission_file_", "1"), ("102", "2")], {}, 2),
+                (MOODLE, "", [("Participant_101_assignsubmission_file_", "1")],
+                 {"Participant 101": "1"}, 0)):
+            with self.subTest(ids):
+                rows = self.filled(table, ids, "--column", column, code=int(left > 0))
+                got = {row[who]: row[where] for row in rows[1:]
+                       for who, where in [(0, 2) if table == MOODLE else (1, 4)]
+                       if row[where] in {score for _, score in ids}}
+                self.assertEqual((got, self.said.count("not exported: ")), (points, left))
+
+    def test_of_two_that_a_person_handed_in_the_later_one_counts(self):
+        early, late = "doejane_101_5001_submission", "doejane_LATE_101_5002_submission-1"
+        for order in ([(early, "1"), (late, "2")], [(late, "2"), (early, "1")]):
+            rows = self.filled(CANVAS, order, "--column", "Homework 1", code=1)
+            self.assertEqual(rows[2][4], "2")
+            self.assertIn(f"not exported: {early}: {late} was handed in after it", self.said)
+        two = [("Jane Doe_101_assignsubmission_file_a", "1"),
+               ("Jane Doe_101_assignsubmission_file_b", "2")]
+        rows = self.filled(MOODLE, two, code=1)
+        self.assertEqual((rows[1][2], self.said.count("handed in together")), ("", 2))
 
     def test_an_autograder_for_gradescope(self):
         for name in ("setup.sh", "run_autograder"):
@@ -69,11 +106,11 @@ class Export(Course):
                                              "course/lab", "run_autograder", "setup.sh"])
             for name in ("setup.sh", "run_autograder", "course/lab"):
                 self.assertEqual(files[name].external_attr >> 16 & 0o777, 0o755, name)
-            text = archive.read("setup.sh").decode() + archive.read("run_autograder").decode()
+            scripts = archive.read("setup.sh").decode() + archive.read("run_autograder").decode()
             record = json.loads(archive.read("course/.course/release.json"))
-        self.assertNotIn("@", text)
-        self.assertIn("flash_graders\n", text)
-        self.assertIn("--tasks part1.fused_cpu\n", text)
+        self.assertNotIn("@", scripts)
+        self.assertIn("flash_graders\n", scripts)
+        self.assertIn("--tasks part1.fused_cpu\n", scripts)
         self.assertEqual(record["version"]["number"], handout.version_of(self.root).number)
         for name in ("setup.sh", "run_autograder"):
             self.assertEqual(subprocess.run(["bash", "-n", GRADESCOPE / name]).returncode, 0)

@@ -3,7 +3,8 @@
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,44 +47,92 @@ class Filled:
     """A table of a learning platform with grades in it."""
 
     text: str
-    students: int             # rows that got a grade
-    unknown: tuple[str, ...]  # submissions that belong to no row
+    students: int           # rows that got a grade
+    left: tuple[str, ...]   # submissions that gave no row one, each with the reason
 
 
-def fill(worksheet: str, grades: Mapping[str, str], column: str) -> Filled:
-    """Puts the scores (submission -> score; "" where it was not graded) into the table that Canvas
-    or Moodle exported. Its other rows and columns stay as they are."""
-    rows = list(csv.reader(io.StringIO(worksheet.removeprefix("\ufeff"))))
+@dataclass(frozen=True)
+class Roster:
+    """The rows of a table that Canvas or Moodle exported."""
+
+    rows: list[list[str]]
+    name: int   # columns
+    number: int
+    grade: int
+    platform: str
+
+    def order(self, row: Sequence[str], handed_in: str) -> int | None:
+        """None where the name of a submission is not the row's, by the part that the platform
+        writes: the person's name and number, in Canvas also a number of the file, which grows. What
+        stands behind that is the student's, and says nothing."""
+        number = len(row) > max(self.name, self.number, self.grade) and re.fullmatch(
+            r"(?:Participant )?(\d+)", row[self.number].strip())
+        if not number:
+            return None
+        pattern = (rf"_{number[1]}_assignsubmission_file(?:_|$)()" if self.platform == "Moodle" else
+                   rf"(?:_LATE)?_{number[1]}_(\d+)_")
+        for found in re.finditer(pattern, handed_in):
+            # Moodle writes "Participant" where the grader must not know the names.
+            if _letters(handed_in[:found.start()]) in (
+                    _letters(row[self.name]), "participant" * (self.platform == "Moodle")):
+                return int(found[1] or 0)
+        return None
+
+
+def _letters(name: str) -> str:
+    """What both platforms keep of a name."""
+    return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", name).casefold()))
+
+
+def _roster(worksheet: str, column: str) -> Roster:
+    try:
+        rows = list(csv.reader(io.StringIO(worksheet.removeprefix("\ufeff"), newline="")))
+    except csv.Error as error:
+        raise LabError(f"the table is no CSV: {error}") from None
     head = rows[0] if rows else []
     if {"Identifier", "Grade"} <= set(head):  # Moodle's grading worksheet
-        who, where = head.index("Identifier"), head.index(column or "Grade") \
-            if (column or "Grade") in head else -1
-        number, pattern = r"Participant (\d+)", r"_{}_assignsubmission"
+        name, number, platform, column = "Full name", "Identifier", "Moodle", column or "Grade"
+        named = [title for title in head if title == column]
     elif {"Student", "ID"} <= set(head):      # Canvas' gradebook
-        who = head.index("ID")
-        named = [name for name in head if column and (name == column or re.fullmatch(
-            re.escape(column) + r" \(\d+\)", name))]
-        where = head.index(named[0]) if len(named) == 1 else -1
-        number, pattern = r"(\d+)", r"(^|_){}_"
+        name, number, platform = "Student", "ID", "Canvas"
+        named = [title for title in head if column and (title == column or re.fullmatch(
+            re.escape(column) + r" \(\d+\)", title))]
     else:
         raise LabError("the table is neither Moodle's grading worksheet (it has the columns "
                        "Identifier and Grade) nor Canvas' gradebook (Student and ID)")
-    if where < 0:
+    if len(named) != 1:
         what = f'the table has no column "{column}"' if column else "--column is missing"
         raise LabError(f"{what}; it names the assignment's: {', '.join(head)}")
-    used: set[str] = set()
-    filled = 0
-    for row in rows[1:]:
-        found = re.fullmatch(number, row[who].strip()) if len(row) > max(who, where) else None
-        mine = [name for name in grades
-                if found and re.search(pattern.format(found[1]), name)]
-        if len(mine) > 1:
-            raise LabError(f"{' and '.join(mine)} would both be of the row {row[who]}: delete one "
-                           "of these folders in the results, and grade again")
-        used.update(mine)
-        if mine and grades[mine[0]]:  # one that was not graded gets no zero
-            row[where] = grades[mine[0]]
-            filled += 1
+    columns = [head.index(title) for title in (name if name in head else number, number, *named)]
+    return Roster(rows, *columns, platform)
+
+
+def fill(worksheet: str, graded: Sequence[tuple[str, str]], column: str) -> Filled:
+    """Puts scores (name of a submission, score; "" where it was not graded) into the table that
+    Canvas or Moodle exported. Its other rows and columns stay as they are."""
+    roster = _roster(worksheet, column)
+    mine: dict[int, list[tuple[int, str, str]]] = {}
+    left = []
+    for name, score in graded:
+        fits = [(place, order) for place, row in enumerate(roster.rows[1:], 1)
+                if (order := roster.order(row, name)) is not None]
+        if len(fits) == 1:
+            mine.setdefault(fits[0][0], []).append((fits[0][1], name, score))
+        else:
+            left.append(f"{name}: it is of {len(fits) or 'no'} row{'s' * (len(fits) > 1)} of the "
+                        "table, by the name and number that the platform wrote; enter its points "
+                        "there by hand")
+    students = 0
+    for place, of_row in mine.items():
+        last, name, score = max(of_row)
+        together = sum(order == last for order, *_ in of_row) > 1
+        why = ("it is one of several files that were handed in together; choose one by hand"
+               if together else "" if score else "it is not graded yet")  # which is no zero
+        left += [f"{other}: {why if order == last else f'{name} was handed in after it'}"
+                 for order, other, _ in sorted(of_row) if why or order < last]
+        if not why:
+            roster.rows[place][roster.grade] = score
+            students += 1
     out = io.StringIO()
-    csv.writer(out, lineterminator="\r\n").writerows(rows)
-    return Filled(out.getvalue(), filled, tuple(name for name in grades if name not in used))
+    csv.writer(out, lineterminator="\r\n").writerows(roster.rows)
+    return Filled(out.getvalue(), students, tuple(left))

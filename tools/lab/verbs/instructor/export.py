@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         raise LabError("OUT must be a .zip, or a .csv with --into")
     try:
         with (args.grades / "grades.csv").open(newline="") as file:
-            grades = {row["id"]: row["score"] for row in csv.DictReader(file)}
+            grades = [(row["id"], row["score"]) for row in csv.DictReader(file)]
         worksheet = args.into.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError, KeyError) as error:
         raise LabError(f"no table to read: {error}; --grades is where ./lab grade wrote, and "
@@ -47,6 +47,6 @@ def run(args: argparse.Namespace) -> int:
     filled = export.fill(worksheet, grades, args.column)
     derive.write_exact(args.out, filled.text)
     say(f"{args.out}: {filled.students} students have a grade")
-    if filled.unknown:
-        say(f"of no row in {args.into.name}: {', '.join(filled.unknown)}", "yellow")
-    return 1 if filled.unknown else 0
+    for line in filled.left:
+        say(f"not exported: {line}", "yellow")
+    return 1 if filled.left else 0
