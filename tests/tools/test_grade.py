@@ -414,8 +414,8 @@ class OneDoesNotStopTheClass(Class):
             rows = self.table()
             self.assertEqual((rows["good"]["score"], rows["eve"]["status"], rows["eve"]["why"]),
                              ("5", "infra_error", f"{kind.__name__}: surprise"), name)
-            self.graded()
-            self.assertEqual(self.table()["eve"]["score"], "0.5")
+        self.graded()
+        self.assertEqual(self.table()["eve"]["score"], "0.5")
 
 
 class Cluster(Class):

@@ -129,7 +129,7 @@ def markdown(record: Record) -> str:
     partly = {name for task in record.tasks if not _is_not_started(task)
               for name, earned, points, _ in task.requirements if earned < points}
     return web.page(
-        "report.md", record=record, shown=shown, summary=_summary, passed=_passed, again=again,
+        "report.md", record=record, title=_title(record), shown=shown, summary=_summary, passed=_passed, again=again,
         fenced=text.fenced, code=text.code, why=_WHY, by_message=_by_message, partly=partly,
         infra_error=INFRA_ERROR, not_run=NOT_RUN, to_check=(BUILD_FAILED, MISSING),
         alone=EACH_BY_ITSELF, has_cases=any(
@@ -139,8 +139,13 @@ def markdown(record: Record) -> str:
 def html(record: Record) -> str:
     """The same, to read in a browser."""
     _, _, body = markdown(record).partition("\n")
-    return web.page("report.html", title=record.id,
+    return web.page("report.html", title=_title(record),
                     body=Markup(MarkdownIt("commonmark", {"html": False}).enable("table").render(body)))
+
+
+def _title(record: Record) -> str:
+    points = f"{shown(record.earned)} of {shown(record.points)} points"
+    return f"{record.id}: {'not graded yet' if record.status == INFRA_ERROR else points}"
 
 
 _NO_MISTAKE = (PASSED, NOT_STARTED, NOT_RUN)
@@ -255,7 +260,7 @@ def page(records: Sequence[Record], title: str) -> str:
         middle = (scores[len(scores) // 2] + scores[(len(scores) - 1) // 2]) / 2
         facts += (f"; of {shown(most)} points: mean {sum(scores) / len(scores):.2f}, median "
                   f"{middle:.2f}, from {shown(scores[0])} to {shown(scores[-1])}")
-    rows = [{"id": record.id, "folder": record.folder, "why": _why_nothing(record), "graded": record in done,
+    rows = [{"id": text.line(record.id), "folder": record.folder, "why": _why_nothing(record), "graded": record in done,
              "points": shown(record.earned),
              "tasks": {task.task: (_earned(task), _why_zero(task)) for task in record.tasks}}
             for record in sorted(records, key=lambda record: record.id)]
