@@ -8,6 +8,7 @@ measured on the emulator, by the same judge, and once more on a GPU where there 
 import contextlib
 import copy
 import dataclasses
+import hashlib
 import json
 import os
 import re
@@ -44,8 +45,7 @@ def samples(board, turns=result.TURNS, **values):
     """A measurement with the same numbers in each sample."""
     numbers = {"student_ms": 5.1, "student_processor_ms": 5.1, "reference_ms": 10.1,
                "reference_processor_ms": 10.1, "exchange_ms": 0.1, "exchange_processor_ms": 0.05,
-               "flops": 1e8, "bytes": 1e6, "peak_gflops": 100, "bandwidth_gbs": 10,
-               "extra_bytes": 64} | values
+               "peak_gflops": 100, "bandwidth_gbs": 10, "extra_bytes": 64} | values
     return [{"problem": problem, "pass": name, "turn": turn} | numbers
             for problem in board.problems for turn in range(turns) for name in board.passes]
 
@@ -65,7 +65,11 @@ class Numbers(Test):
         self.assertAlmostEqual(found.speedup, 2)
         self.assertAlmostEqual(found.total, 5 * len(found.passes))
         self.assertAlmostEqual(found.uncertainty, 0)
-        self.assertAlmostEqual(found.roofline, 0.2)  # 1e8 operations at 100 GFLOP/s are 1 ms of 5
+        # Of the board, not of the samples: 2 products of 2 x 8 x 256 x 256 x 64 operations, and half
+        # of these and the diagonal with a mask, at 100 GFLOP/s.
+        self.assertAlmostEqual(found.passes[0].floor, 1.34217728)
+        self.assertAlmostEqual(found.passes[2].floor, 1.34217728 * 257 / 512)
+        self.assertAlmostEqual(found.passes[1].floor, 1.34217728 * 5 / 2)
 
     def test_a_time_that_no_machine_can_have_is_refused(self):
         self.none(samples(self.board, student_ms=1.05, student_processor_ms=1.05),
@@ -80,11 +84,14 @@ class Numbers(Test):
         self.assertAlmostEqual(with_zero.speedup, 2 * len(passes) / (len(passes) - 1))
 
     def test_what_is_no_number_or_missing_gives_nothing(self):
-        for value in (float("nan"), float("inf"), -1, True, "5", None):
+        for value in (float("nan"), float("inf"), -1, True, "5", None, 10**4000, 1e300, [], {}):
             bad = samples(self.board)
             bad[7]["student_ms"] = value
             self.none(bad, "student_ms of a sample")
-        self.none(samples(self.board, bandwidth_gbs=0), "rates of the machine")
+        for key, value in (("bandwidth_gbs", 0), ("peak_gflops", 1e-300), ("peak_gflops", 1e9),
+                           ("extra_bytes", 2**60)):
+            self.none(samples(self.board, **{key: value}), f"{key} of a sample is")
+        self.none(samples(self.board, reference_ms=1e-9, exchange_ms=0), "speed-up would be")
         self.none(samples(self.board)[:-1], "samples")
         self.none(samples(self.board, turns=1), "samples")
         self.none([copy.copy(one) | {"turn": 0} for one in samples(self.board)], "samples")
@@ -98,7 +105,8 @@ class Numbers(Test):
 
     def test_what_is_left_on_a_gpu_when_a_call_begins_gives_no_result(self):
         board = boards.find("part3-forward")
-        waits = {"student_wait_ms": 0.1, "reference_wait_ms": 0.2}
+        waits = {"student_wait_ms": 0.1, "reference_wait_ms": 0.2, "peak_gflops": 1e6,
+                 "bandwidth_gbs": 1e4}
         # What the processor does meanwhile is of no account.
         right = samples(board, student_processor_ms=0, **waits)
         self.assertAlmostEqual(result_of(board, right).speedup, 2)
@@ -121,14 +129,15 @@ class Places(Test):
     def receipt(self, name, speed, **values):
         made = receipts.make(self.board, name, {"a.cpp": name.encode()},
                              machine.facts(self.board), ["c++"],
-                             Measured(1, tuple(samples(self.board, student_ms=0.1 + 10 / speed,
-                                                       student_processor_ms=10 / speed))))
+                             Measured(1, tuple(samples(
+                                 self.board, student_ms=0.1 + 10 / speed, peak_gflops=1000,
+                                 student_processor_ms=10 / speed))))
         return dataclasses.replace(made, **values)
 
-    def verify(self, file, holds=True):
+    def verify(self, file, holds=True, person=""):
         again = receipts.load(file)
-        receipts.save_verification(
-            receipts.Verification(handout.sha256(file), holds, "" if holds else "slower", again))
+        receipts.save_verification(receipts.Verification(
+            handout.sha256(file), holds, "" if holds else "slower", person or again.name, again))
 
     def rows(self, *places):
         found, left_out = standings.collect(places)
@@ -143,8 +152,8 @@ class Places(Test):
                 self.verify(file, state)
         receipts.save(self.receipt("solution", 2.2, mark=True), receipts.MARKS)
         rows, left_out = self.rows()
-        self.assertEqual(rows, [[(None, "bob", "not verified"), (1, "ann", "verified"),
-                                 (2, "dan", "verified"), (None, "solution", "mark")]])
+        self.assertEqual(rows, [[(1, "ann", "verified"), (2, "dan", "verified"),
+                                 (None, "solution", "mark"), (None, "bob", "not verified")]])
         self.assertIn("does not hold: slower", *left_out)
 
     def test_a_receipt_is_verified_by_measuring_its_own_files_on_its_own_device(self):
@@ -163,6 +172,19 @@ class Places(Test):
             measured[:] = [self.receipt("ann", speed, time=f"2026-01-31T12:00:0{1 - code}Z")]
             ended, text = self.printed(main.main, verify)
             self.assertEqual((ended, self.rows()[0]), (code, [state] if state else []), text)
+        for handle, source, said in (("Ann", "bob", 'the handle "ann" is of a folder, and SOURCE '
+                                      'is of bob'), ("ann 2", "a folder", "a person has one handle"),
+                                     ("4nn", "a folder", "a person has one handle")):
+            other = receipts.save(self.receipt(handle, 2), receipts.RECEIPTS)
+            code, text = self.printed(main.main, ["leaderboard", "verify", str(other), source])
+            self.assertEqual(code, 1)
+            self.assertIn(said, text)
+        roster = self.folder() / "gradebook.csv"
+        roster.write_text('Student,ID\n"Doe, Ann",101\n')
+        for source, said in (("doeann_102_5_x.zip", "is of no row"), ("a folder", "is of no row"),
+                             ("doeann_101_5_x.zip", "is of a folder, and SOURCE is of 101")):
+            code, text = self.printed(main.main, [*verify[:-1], source, "--roster", str(roster)])
+            self.assertIn(said, text)
         self.patch(submit, sources_of=lambda *_: {"a.cpp": b"bob"})
         self.assertIn("a.cpp differs", self.printed(main.main, verify)[1])
         self.patch(machine, device=lambda _: "another model")
@@ -173,24 +195,60 @@ class Places(Test):
             receipts.save(self.receipt("ann", 2, machine={"device": device}), receipts.RECEIPTS)
         self.assertEqual(len(self.rows()[0]), 2)
 
-    def test_nothing_in_a_receipt_is_believed(self):
+    def test_one_receipt_does_not_stop_the_page_nor_gain_by_its_numbers(self):
         place = self.folder()
         good = dataclasses.asdict(self.receipt("ann", 2))
+        self.verify(receipts.save(self.receipt("ann", 2), receipts.RECEIPTS))
+
+        def measured(**values):
+            return good | {"name": "eve", "samples": samples(self.board, **values)}
+
         bad = {
             "a result of its own": good | {"speedup": 100},
             "a mark from elsewhere": good | {"mark": True},
             "another board": good | {"board_sha256": "0" * 64},
             "a name that is no name": good | {"name": "<script>alert(1)</script>"},
+            "two alphabets": good | {"name": "\N{CYRILLIC SMALL LETTER A}nn"},
+            "the name of a mark": good | {"name": "4 Balanced"},
             "no samples": good | {"samples": []},
             "samples of another kind": good | {"samples": [[]] * 40},
-            "times that are too short": good | {"samples": samples(self.board, student_ms=0.2)},
+            "times that are too short": measured(student_ms=0.2),
+            "a number that is huge": measured(reference_ms=1e300, reference_processor_ms=1e300),
+            "a number of many digits": measured(student_ms=10**4000),
+            "a number that is tiny": measured(student_ms=5e-324, exchange_ms=0),
+            "no operations": measured(peak_gflops=1e18, student_ms=0.1001),
+            "a reference that takes no time": measured(reference_ms=5e-324, exchange_ms=0),
+            "the far future": good | {"time": "9999-12-31T23:59:59Z"},
+            "the far past": good | {"time": "0001-01-01T00:00:00Z"},
+            "a seed that is no number of 64 bits": good | {"seed": 10**4000},
             "no object": [],
             "a verification": {"verifies": "0" * 64, "holds": True, "why": "", "receipt": good}}
         for number, content in enumerate(bad.values()):
             (place / f"{number}.json").write_text(json.dumps(content))
         (place / "deep.json").write_text("[" * 100_000)
+        (place / "many_digits.json").write_text("9" * 100_000)
+        os.mkfifo(place / "pipe.json")
+        mine, = receipts.folder(receipts.RECEIPTS).glob("*.json")
+        (place / "link.json").symlink_to(mine)
         rows, left_out = self.rows(place)
-        self.assertEqual((rows, len(left_out)), ([], len(bad) + 1))
+        self.assertEqual(rows, [[(1, "ann", "verified")]])
+        self.assertEqual(len(left_out), len(bad) + 4, left_out)
+        code, text = self.printed(main.main, ["leaderboard", str(place)])
+        self.assertEqual((code, text.count("left out: ")), (0, len(bad) + 4))
+
+    def test_a_claim_stands_below_what_is_verified_and_a_person_has_one_row(self):
+        self.verify(receipts.save(self.receipt("ann", 2), receipts.RECEIPTS))
+        self.verify(receipts.save(self.receipt("bob", 1.5), receipts.RECEIPTS))
+        same = {"a.cpp": hashlib.sha256(b"eve").hexdigest()}
+        for number in range(40):
+            receipts.save(self.receipt(f"eve {number}", 9, sources=same), receipts.RECEIPTS)
+        for name in ("Ann", "A-N-N", "zed"):
+            receipts.save(self.receipt(name, 9.5), receipts.RECEIPTS)
+        (rows,), left_out = self.rows()
+        self.assertEqual(rows, [(1, "ann", "verified"), (2, "bob", "verified"),
+                                (None, "zed", "not verified"), (None, "eve 0", "not verified")])
+        self.assertIn("Ann on part2-cpu: its name or its files are those of ann", left_out)
+        self.assertEqual(len(left_out), 39 + 2)
 
     def test_pytorch_stands_beside_a_board_of_the_gpu_that_it_was_measured_on(self):
         board, device = boards.find("gpu-forward-backward"), "NVIDIA H200 (143771 MiB)"

@@ -63,7 +63,8 @@ def code(text: str) -> Markdown:
     """In a line of Markdown, too."""
     text = line(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
-    return Markdown(f"{fence}{text}{fence}")
+    space = " " * ("`" in (text[:1], text[-1:]))
+    return Markdown(f"{fence}{space}{text}{space}{fence}")
 
 
 def fenced(text: str) -> Markdown:

@@ -58,14 +58,18 @@ class Roster:
     rows: list[list[str]]
     name: int   # columns
     number: int
-    grade: int
     platform: str
+
+    def fits(self, handed_in: str) -> list[tuple[int, int]]:
+        """The rows that a submission of this name can be of, and its order among theirs."""
+        return [(place, order) for place, row in enumerate(self.rows)
+                if (order := self.order(row, handed_in)) is not None]
 
     def order(self, row: Sequence[str], handed_in: str) -> int | None:
         """None where the name of a submission is not the row's, by the part that the platform
         writes: the person's name and number, in Canvas also a number of the file, which grows. What
         stands behind that is the student's, and says nothing."""
-        number = len(row) > max(self.name, self.number, self.grade) and re.fullmatch(
+        number = len(row) > max(self.name, self.number) and re.fullmatch(
             r"(?:Participant )?(\d+)", row[self.number].strip())
         if not number:
             return None
@@ -84,38 +88,36 @@ def _letters(name: str) -> str:
     return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", name).casefold()))
 
 
-def _roster(worksheet: str, column: str) -> Roster:
+def roster(file: Path) -> Roster:
     try:
-        rows = list(csv.reader(io.StringIO(worksheet.removeprefix("\ufeff"), newline="")))
-    except csv.Error as error:
-        raise LabError(f"the table is no CSV: {error}") from None
+        text = file.read_bytes().decode("utf-8-sig")
+        rows = list(csv.reader(io.StringIO(text, newline="")))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise LabError(f"{file} is no table: {error}") from None
     head = rows[0] if rows else []
-    if {"Identifier", "Grade"} <= set(head):  # Moodle's grading worksheet
-        name, number, platform, column = "Full name", "Identifier", "Moodle", column or "Grade"
-        named = [title for title in head if title == column]
-    elif {"Student", "ID"} <= set(head):      # Canvas' gradebook
-        name, number, platform = "Student", "ID", "Canvas"
-        named = [title for title in head if column and (title == column or re.fullmatch(
-            re.escape(column) + r" \(\d+\)", title))]
-    else:
-        raise LabError("the table is neither Moodle's grading worksheet (it has the columns "
-                       "Identifier and Grade) nor Canvas' gradebook (Student and ID)")
+    for number, name, needed, platform in (("Identifier", "Full name", "Grade", "Moodle"),
+                                           ("ID", "Student", "Student", "Canvas")):
+        if {number, needed} <= set(head):
+            return Roster(rows, head.index(name if name in head else number), head.index(number),
+                          platform)
+    raise LabError(f"{file} is neither Moodle's grading worksheet (it has the columns Identifier "
+                   "and Grade) nor Canvas' gradebook (Student and ID)")
+
+
+def fill(roster: Roster, graded: Sequence[tuple[str, str]], column: str) -> Filled:
+    """Puts scores (name of a submission, score; "" where it was not graded) into the table. Its
+    other rows and columns stay as they are."""
+    head = roster.rows[0]
+    column = column or "Grade" * (roster.platform == "Moodle")
+    named = [place for place, title in enumerate(head) if column and (
+        title == column or re.fullmatch(re.escape(column) + r" \(\d+\)", title))]
     if len(named) != 1:
         what = f'the table has no column "{column}"' if column else "--column is missing"
         raise LabError(f"{what}; it names the assignment's: {', '.join(head)}")
-    columns = [head.index(title) for title in (name if name in head else number, number, *named)]
-    return Roster(rows, *columns, platform)
-
-
-def fill(worksheet: str, graded: Sequence[tuple[str, str]], column: str) -> Filled:
-    """Puts scores (name of a submission, score; "" where it was not graded) into the table that
-    Canvas or Moodle exported. Its other rows and columns stay as they are."""
-    roster = _roster(worksheet, column)
     mine: dict[int, list[tuple[int, str, str]]] = {}
     left = []
     for name, score in graded:
-        fits = [(place, order) for place, row in enumerate(roster.rows[1:], 1)
-                if (order := roster.order(row, name)) is not None]
+        fits = roster.fits(name)
         if len(fits) == 1:
             mine.setdefault(fits[0][0], []).append((fits[0][1], name, score))
         else:
@@ -131,7 +133,9 @@ def fill(worksheet: str, graded: Sequence[tuple[str, str]], column: str) -> Fill
         left += [f"{other}: {why if order == last else f'{name} was handed in after it'}"
                  for order, other, _ in sorted(of_row) if why or order < last]
         if not why:
-            roster.rows[place][roster.grade] = score
+            row = roster.rows[place]
+            row += [""] * (named[0] + 1 - len(row))
+            row[named[0]] = score
             students += 1
     out = io.StringIO()
     csv.writer(out, lineterminator="\r\n").writerows(roster.rows)

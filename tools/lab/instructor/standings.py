@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab import handout, paths
+from lab import handout, paths, text
 from lab.errors import LabError
 from lab.instructor import pytorch
 from lab.leaderboard import boards, receipts
@@ -23,7 +23,8 @@ class Entry:
     result: Result
     state: str
     time: str          # of the submission
-    place: int | None = None  # of verified entries only
+    person: str = ""   # of verified entries only
+    place: int | None = None
 
     @property
     def name(self) -> str:
@@ -40,7 +41,7 @@ class Standing:
 
     board: Board
     device: str
-    rows: tuple[Entry, ...]    # best per person, and the marks; the fastest first
+    rows: tuple[Entry, ...]    # best per person: verified and marks, the fastest first, then claims
     entries: tuple[Entry, ...]  # all of them, the oldest first
     beside: str = ""           # a sentence about what else is known to compare with
 
@@ -53,7 +54,7 @@ def collect(places: Iterable[Path]) -> tuple[list[Standing], list[str]]:
     for file in _files([receipts.folder(VERIFIED)]):
         try:
             found = receipts.load_verification(file)
-        except LabError as error:
+        except Exception as error:
             left_out.append(str(error))
             continue
         # The last word counts: a receipt may be measured again.
@@ -72,11 +73,13 @@ def collect(places: Iterable[Path]) -> tuple[list[Standing], list[str]]:
             if receipt.mark and not is_ours:
                 raise LabError("only a mark that was measured here stands on the board")
             entries.append(_entry(receipt, known, judged.get(digest)))
-        except (LabError, RecursionError) as error:  # one that is nested too deeply to be shown
-            text = str(error)
-            shown = paths.relative(file)
-            left_out.append(text if text.startswith(shown) else f"{shown}: {text}")
-    return _standings(entries), left_out
+        except Exception as error:  # whatever is in it, the others stand on the page
+            why, shown = str(error) or type(error).__name__, paths.relative(file)
+            left_out.append(why if why.startswith(shown) else f"{shown}: {why}")
+    groups: dict[tuple[str, str], list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault((entry.board.name, entry.device), []).append(entry)
+    return [_standing(groups[key], left_out) for key in sorted(groups)], left_out
 
 
 def _files(places: Iterable[Path]) -> list[Path]:
@@ -85,7 +88,7 @@ def _files(places: Iterable[Path]) -> list[Path]:
         if place.is_file():
             found.append(place)
         elif place.is_dir():
-            found += [file for file in sorted(place.rglob("*.json")) if file.is_file()]
+            found += sorted(place.rglob("*.json"))
     return found
 
 
@@ -93,36 +96,39 @@ def _entry(receipt: Receipt, known: dict[str, Board], found: Verification | None
     board = known.get(receipt.board_sha256)
     if board is None or board.name != receipt.board:
         raise LabError(f"it is for another version of the board {receipt.board}")
+    if not receipt.mark and text.looks(receipt.name) in map(text.looks, ("solution", *board.marks)):
+        raise LabError(f'"{receipt.name}" looks like a mark: another name is needed')
     if found is None:
-        return Entry(board, receipt, receipt.result(board), MARK if receipt.mark else CLAIMED,
-                     receipt.time)
-    if not found.holds:
+        state = MARK if receipt.mark else CLAIMED
+        entry = Entry(board, receipt, receipt.result(board), state, receipt.time)
+    elif not found.holds:
         raise LabError(f"it was measured again and does not hold: {found.why}")
-    return Entry(board, found.receipt, found.receipt.result(board), VERIFIED_STATE, receipt.time)
+    else:
+        again = found.receipt
+        entry = Entry(board, again, again.result(board), VERIFIED_STATE, receipt.time, found.person)
+    _ = entry.result.uncertainty  # so that nothing is left to fail when the page is made
+    return entry
 
 
-def _standings(entries: Sequence[Entry]) -> list[Standing]:
-    groups: dict[tuple[str, str], list[Entry]] = {}
-    for entry in entries:
-        groups.setdefault((entry.board.name, entry.device), []).append(entry)
-    return [Standing(group[0].board, device, _rows(group),
-                     tuple(sorted(group, key=lambda entry: entry.time)),
-                     pytorch.line(pytorch.times(group[0].board, device)))
-            for (_, device), group in sorted(groups.items())]
-
-
-def _rows(group: Sequence[Entry]) -> tuple[Entry, ...]:
-    best: dict[tuple[str, bool], Entry] = {}
-    for entry in group:
-        key = entry.name, entry.state == MARK
-        other = best.get(key)
-        # A verified result stands before a claim, however good the claim is.
-        if other is None or _rank(entry) > _rank(other):
-            best[key] = entry
+def _standing(group: Sequence[Entry], left_out: list[str]) -> Standing:
+    """A verified result stands before a claim, however good the claim is. A person has one row, and
+    so have names that look the same; and claims with the same files are one person's."""
+    rows: list[Entry] = []
+    seen: dict[object, Entry] = {}
+    for entry in sorted(group, key=lambda entry: (entry.state == CLAIMED, -entry.result.speedup)):
+        files = tuple(entry.receipt.sources.values())
+        mine = [(entry.state == MARK, text.looks(entry.name)), entry.person or files]
+        first = next((seen[key] for key in mine[:2 - (entry.state == MARK)] if key in seen), entry)
+        if first is entry:
+            rows.append(entry)
+        elif first.name != entry.name:
+            left_out.append(f"{entry.name} on {entry.board.name}: its name or its files are those "
+                            f"of {first.name}")
+        if first is entry or entry.state != CLAIMED:
+            seen |= dict.fromkeys((*mine, files), first)
     places = itertools.count(1)
-    return tuple(replace(entry, place=next(places)) if entry.state == VERIFIED_STATE else entry
-                 for entry in sorted(best.values(), key=lambda entry: -entry.result.speedup))
-
-
-def _rank(entry: Entry) -> tuple[bool, float]:
-    return entry.state != CLAIMED, entry.result.speedup
+    board, device = group[0].board, group[0].device
+    return Standing(board, device, tuple(
+        replace(entry, place=next(places)) if entry.state == VERIFIED_STATE else entry
+        for entry in rows), tuple(sorted(group, key=lambda entry: entry.time)),
+        pytorch.line(pytorch.times(board, device)))

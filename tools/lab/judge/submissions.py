@@ -119,7 +119,7 @@ def read(place: Path, tasks: Sequence[Task]) -> Content:
             return read(place / archives[0], tasks)
         return Content({}, "it must hold one zip or the files of tasks; it holds "
                            f"{' and '.join(archives[:3])}")
-    packed = _bytes_of(place, LARGEST_ARCHIVE)
+    packed = bytes_of(place, LARGEST_ARCHIVE)
     if len(packed) > LARGEST_ARCHIVE:
         return Content({}, f"the zip must have at most {LARGEST_ARCHIVE} bytes; ./lab bundle makes "
                            "a small one")
@@ -151,7 +151,7 @@ def _of_folder(root: Path) -> dict[str, Reader]:
             kind = path.lstat().st_mode
             if stat.S_ISREG(kind) or stat.S_ISLNK(kind):
                 found[path.relative_to(root).as_posix()] = None if stat.S_ISLNK(kind) else (
-                    lambda path=path: _bytes_of(path, LARGEST))
+                    lambda path=path: bytes_of(path, LARGEST))
         if len(found) > MOST_ENTRIES:
             break
     return found
@@ -175,10 +175,9 @@ def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
         return file.read(LARGEST + 1)
 
 
-def _bytes_of(place: Path, most: int) -> bytes:
+def bytes_of(place: Path, most: int) -> bytes:
     """One byte more than `most` of a larger file. What became a link or a pipe is not opened."""
-    place = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with open(place, "rb") as file:
+    with open(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         return file.read(most + 1) or b""
 
 

@@ -11,6 +11,7 @@ FOLDER = Path("benchmarking/boards")
 JUDGE_NEEDS = "part1_softmax_matmul", "part2_flash_cpu"
 # Of each kind of problem: the passes that are timed, one for each task of the board.
 PASSES = {"softmax_matmul": ("forward",), "attention": ("forward", "backward")}
+_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}  # of an element
 
 
 def _one_of(*choices: str) -> tuple:
@@ -45,6 +46,17 @@ class Board:
     @property
     def passes(self) -> tuple[str, ...]:
         return PASSES[self.kind][:len(self.tasks)]
+
+    def work(self, problem: str, name: str) -> tuple[float, float]:
+        """The least of a pass: the operations of its products, the bytes of its inputs and outputs.
+        """
+        sizes, _, mask = problem.partition(":")
+        a, b, c, d = map(int, sizes.split("x"))
+        if self.kind == "softmax_matmul":
+            return 2 * a * b * c * d, 4 * a * (b * c + c * d + b * d)
+        pairs = c * (c + 1) // 2 if mask else c * c
+        products, tensors = {"forward": (2, 4), "backward": (5, 8)}[name]
+        return products * 2 * pairs * a * b * d, tensors * _BYTES[self.dtype] * a * b * c * d
 
     def is_here(self) -> bool:
         """False in a release that lacks its part, or one that the judge is built with."""

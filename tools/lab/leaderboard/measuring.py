@@ -20,7 +20,7 @@ from lab.errors import LabError
 from lab.judge import gpu, judging, sandbox
 from lab.judge.judging import Bench
 from lab.leaderboard.boards import Board
-from lab.leaderboard.result import NoResult
+from lab.leaderboard.result import KEYS, NoResult, ranges
 from lab.manifest import Task
 
 WARM_UP_MS = 500
@@ -160,8 +160,9 @@ def measure(where: Site, students: Sequence[Path], turns: int,
     if done.returncode or not events or events[-1]["event"] != "complete":
         said = done.stderr.strip()[-500:] or f"exit code {done.returncode}"
         raise LabError(f"{where.program} did not finish: {said}")
+    kept = {*KEYS, *ranges(where.board)}
     return Measured(events[0]["seed"], tuple(
-        {key: value for key, value in event.items() if key != "event"} for event in events[1:-1]))
+        {key: value for key, value in event.items() if key in kept} for event in events[1:-1]))
 
 
 def _command(where: Site, library: Path, name: str, variables: Mapping[str, str]) -> Path:

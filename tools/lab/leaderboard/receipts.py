@@ -4,8 +4,8 @@
     outputs/leaderboard/marks/       the solution and the rungs of a ladder, measured like these
     outputs/leaderboard/verified/    receipts of others that ./lab leaderboard verify measured again
 
-A receipt comes from anywhere, so that nothing in it is believed: its numbers are computed anew from
-its samples, and it gets a place only when the last of these folders says so.
+A receipt comes from anywhere: each value has a range, its numbers are computed anew from its samples
+and the board's file, and it gets a place only when the last of these folders says so.
 """
 
 import datetime
@@ -16,8 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lab import derive, handout, manifest, paths
+from lab import derive, handout, manifest, paths, text
 from lab.errors import LabError
+from lab.judge import submissions
 from lab.leaderboard.boards import Board
 from lab.leaderboard.measuring import Measured
 from lab.leaderboard.result import Result, result_of
@@ -28,7 +29,7 @@ RECEIPTS, MARKS, VERIFIED = "receipts", "marks", "verified"
 LARGEST = 4 << 20  # bytes of a receipt
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 NAME = r"[\w.-](?:[\w. -]{0,28}[\w.-])?"
-NAME_IS = "1 to 30 letters, digits, spaces, dots, dashes and underscores"
+NAME_IS = "1 to 30 letters of one alphabet, digits, spaces, dots, dashes and underscores"
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Verification:
     verifies: str    # sha256 of the receipt's file
     holds: bool
     why: str         # where it does not hold
+    person: str      # whose files they are
     receipt: Receipt  # as it was measured again
 
 
@@ -108,18 +110,20 @@ def load_verification(file: Path) -> Verification:
     data = _json(file)
     try:
         return Verification(str(data["verifies"]), data["holds"] is True, str(data["why"]),
-                            _receipt(data["receipt"], file))
+                            str(data["person"]), _receipt(data["receipt"], file))
     except (KeyError, TypeError, AttributeError) as error:
         raise LabError(f"{paths.relative(file)} is no verification: {error!r}") from None
 
 
 def _json(file: Path) -> dict:
     try:
-        if file.stat().st_size > LARGEST:
-            raise LabError(f"{paths.relative(file)} is no receipt: more than {LARGEST} bytes")
-        data = json.loads(file.read_bytes())
+        data = submissions.bytes_of(file, LARGEST)
     except OSError as error:
         raise LabError(f"{paths.relative(file)} cannot be read ({error.strerror})") from None
+    if len(data) > LARGEST:
+        raise LabError(f"{paths.relative(file)} is no receipt: more than {LARGEST} bytes")
+    try:
+        data = json.loads(data)
     except (ValueError, RecursionError):
         data = None
     if not isinstance(data, dict):
@@ -137,9 +141,15 @@ _is_digest = _is_text(r"[0-9a-f]{64}")
 
 def _is_time(value: object) -> bool:
     try:
-        return datetime.datetime.strptime(str(value), TIME).strftime(TIME) == value
+        moment = datetime.datetime.strptime(str(value), TIME)
     except ValueError:
         return False
+    tomorrow = datetime.datetime.strptime(now(), TIME) + datetime.timedelta(days=1)
+    return moment.strftime(TIME) == value and datetime.datetime(2020, 1, 1) < moment < tomorrow
+
+
+def is_name(value: object) -> bool:
+    return _is_text(NAME)(value) and text.has_one_alphabet(value)
 
 
 # What the value of a key must be: a test, and the words for it.
@@ -147,9 +157,9 @@ _KEYS = {
     "format": (lambda value: value == FORMAT, f"{FORMAT}: another version of the course wrote it"),
     "board": (_is_text(r"[\w-]{1,60}"), "the name of a board"),
     "board_sha256": (_is_digest, "a SHA-256"),
-    "name": (_is_text(NAME), NAME_IS),
+    "name": (is_name, NAME_IS),
     "mark": (lambda value: isinstance(value, bool), "true or false"),
-    "time": (_is_time, "a time such as 2026-01-31T12:00:00Z"),
+    "time": (_is_time, "a time such as 2026-01-31T12:00:00Z, and not in the future"),
     "course": (_is_text(r"[\w. ()-]{1,80}"), "a version of the course"),
     "sources": (lambda value: isinstance(value, dict) and 0 < len(value) < 10 and all(
         re.fullmatch(r"[\w./-]{1,200}", path) and _is_digest(digest)
@@ -158,7 +168,7 @@ _KEYS = {
         r"[\w .,()@/+-]{1,120}")(value.get("device")), "an object with a device"),
     "compiler": (lambda value: isinstance(value, list) and all(
         isinstance(word, str) for word in value), "a list of texts"),
-    "seed": (lambda value: type(value) is int, "a whole number"),
+    "seed": (lambda value: type(value) is int and 0 <= value < 2**64, "a whole number of 64 bits"),
     "samples": (lambda value: isinstance(value, list) and len(value) <= 10_000 and all(
         isinstance(one, dict) for one in value), "a list of objects"),
 }

@@ -3,7 +3,7 @@
 It is computed anew whenever a receipt is read: what a receipt says about itself is not believed.
 """
 
-import math
+import functools
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ class Result:
         times by its own share and no more; a geometric mean would be zero."""
         return 1 / fmean(one.relative for one in self.passes)
 
-    @property
+    @functools.cached_property
     def uncertainty(self) -> float:
         """Of the speed-up, as a share: how far it moves when turns are drawn again from those that
         were measured (bootstrap)."""
@@ -85,9 +85,23 @@ class Result:
 
 
 WAITS = ("student_wait_ms", "reference_wait_ms")  # of a GPU
-NUMBERS = ("student_ms", "student_processor_ms", "reference_ms", "reference_processor_ms",
-           "exchange_ms", "exchange_processor_ms", "flops", "bytes", "peak_gflops",
-           "bandwidth_gbs", "extra_bytes")
+TIMES = ("student_ms", "student_processor_ms", "reference_ms", "reference_processor_ms",
+         "exchange_ms", "exchange_processor_ms")
+LONGEST = 1e6  # ms
+# Of one core, and of a GPU: GFLOP/s and GB/s, more than any has.
+_FASTEST = {"cpu": (2e3, 2e3), "cuda": (2e7, 1e5)}
+LARGEST_SPEEDUP = 1e4
+
+
+def ranges(board: Board) -> dict[str, tuple[float, float]]:
+    """What a number of a sample may be. Operations and bytes are none of them: boards.py has these.
+    """
+    flops, bandwidth = _FASTEST[board.device]
+    return dict.fromkeys(TIMES + WAITS * (board.device == "cuda"), (0, LONGEST)) | {
+        "peak_gflops": (0.1, flops), "bandwidth_gbs": (0.01, bandwidth), "extra_bytes": (0, 2**50)}
+
+
+KEYS = ("problem", "pass", "turn")
 
 
 def result_of(board: Board, samples: Sequence[Mapping[str, object]], turns: int = TURNS,
@@ -98,13 +112,13 @@ def result_of(board: Board, samples: Sequence[Mapping[str, object]], turns: int 
     if found != wanted:
         raise NoResult(f"it has {len(found)} samples; the board {board.name} needs {len(wanted)}, "
                        f"{turns} of each pass on each problem")
-    for one in samples:
-        for key in NUMBERS + WAITS * (board.device == "cuda"):
-            value = one.get(key)
-            # NaN and infinity are no numbers here, nor is true.
-            if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
-                raise NoResult(f"{key} of a sample is {value!r}; it must be a number of at least 0")
-    passes = [_pass(problem, name, [one for one in samples
+    for key, (least, most) in ranges(board).items():
+        for value in (one.get(key) for one in samples):
+            # NaN is no number here, nor is true.
+            if type(value) not in (int, float) or not least <= value <= most:
+                raise NoResult(f"{key} of a sample is {str(value)[:40]}; it must be a number from "
+                               f"{least:g} to {most:g}")
+    passes = [_pass(board, problem, name, [one for one in samples
                                     if (one["problem"], one["pass"]) == (problem, name)])
               for problem in board.problems for name in board.passes]
     disturbed = (_disturbed_on_gpu if board.device == "cuda" else _disturbed)(samples)
@@ -121,26 +135,27 @@ def result_of(board: Board, samples: Sequence[Mapping[str, object]], turns: int 
         raise Busy(
             f"the machine is busy: other programs disturbed {100 * disturbed:.0f} % of the calls; "
             "close them, and measure again")
-    return Result(tuple(passes), disturbed)
+    result = Result(tuple(passes), disturbed)
+    if not 1 / LARGEST_SPEEDUP < result.speedup < LARGEST_SPEEDUP:
+        raise NoResult(f"its speed-up would be {result.speedup:g}, which no program has")
+    return result
 
 
-def _pass(problem: str, name: str, samples: Sequence[Mapping[str, float]]) -> Pass:
+def _pass(board: Board, problem: str, name: str,
+          samples: Sequence[Mapping[str, float]]) -> Pass:
     exchange = median(one["exchange_ms"] for one in samples)
     times = [max(0.0, one["student_ms"] - exchange) for one in samples]
     references = [max(0.0, one["reference_ms"] - exchange) for one in samples]
     if not median(references) > 0:
         raise NoResult(f"the reference took no time for {name} on {problem}")
     deciles = quantiles(times, n=10, method="inclusive")
-    first = samples[0]
-    rates = {key: max(one[key] for one in samples) for key in ("peak_gflops", "bandwidth_gbs")}
-    if not all(rates.values()):
-        raise NoResult("the rates of the machine are missing")
-    floor = max(first["flops"] / rates["peak_gflops"],
-                first["bytes"] / rates["bandwidth_gbs"]) / 1e6
+    flops, moved = board.work(problem, name)
+    floor = max(flops / max(one["peak_gflops"] for one in samples),
+                moved / max(one["bandwidth_gbs"] for one in samples)) / 1e6
     return Pass(problem, name, median(times), deciles[0], deciles[8], median(references),
                 tuple(time / other for time, other in zip(times, references) if other), floor,
-                median(one["student_processor_ms"] for one in samples), exchange, first["flops"],
-                first["bytes"], int(max(one["extra_bytes"] for one in samples)))
+                median(one["student_processor_ms"] for one in samples), exchange, flops, moved,
+                int(max(one["extra_bytes"] for one in samples)))
 
 
 def _disturbed(samples: Sequence[Mapping[str, float]]) -> float:

@@ -40,11 +40,9 @@ def run(args: argparse.Namespace) -> int:
     try:
         with (args.grades / "grades.csv").open(newline="") as file:
             grades = [(row["id"], row["score"]) for row in csv.DictReader(file)]
-        worksheet = args.into.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError, KeyError) as error:
-        raise LabError(f"no table to read: {error}; --grades is where ./lab grade wrote, and "
-                       "--into what you downloaded") from None
-    filled = export.fill(worksheet, grades, args.column)
+        raise LabError(f"no table to read: {error}; --grades is where ./lab grade wrote") from None
+    filled = export.fill(export.roster(args.into), grades, args.column)
     derive.write_exact(args.out, filled.text)
     say(f"{args.out}: {filled.students} students have a grade")
     for line in filled.left:

@@ -6,10 +6,10 @@ import dataclasses
 import hashlib
 from pathlib import Path
 
-from lab import derive, handout, paths
+from lab import derive, handout, paths, text
 from lab.console import say
 from lab.errors import LabError
-from lab.instructor import pages, standings
+from lab.instructor import export, pages, standings
 from lab.leaderboard import boards, machine, measuring, receipts, screen
 from lab.leaderboard.boards import Board
 from lab.leaderboard.measuring import Site
@@ -25,10 +25,13 @@ HOLDS = 0.95
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = ("lab leaderboard [PLACE ...] [--output DIR]\n"
-                    "       lab leaderboard verify RECEIPT SOURCE\n"
+                    "       lab leaderboard verify RECEIPT SOURCE [--roster CSV]\n"
                     "       lab leaderboard marks BOARD")
     parser.add_argument("words", nargs="*", metavar="PLACE",
                         help="receipts, and folders of receipts, besides those of outputs/")
+    parser.add_argument("--roster", type=Path, metavar="CSV",
+                        help="of verify: Canvas' gradebook or Moodle's grading worksheet, where "
+                             "SOURCE, as it was handed in, has to be of one row")
     parser.add_argument("--output", type=Path, default=paths.OUTPUTS / receipts.FOLDER,
                         metavar="DIR", help="where the pages go (default: outputs/leaderboard)")
 
@@ -39,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
             raise LabError("a receipt and the files that it is of are needed: "
                            "./lab leaderboard verify RECEIPT SOURCE (receipts are in "
                            f"{paths.relative(receipts.folder(receipts.RECEIPTS))}/)")
-        return _verify(Path(args.words[1]), Path(args.words[2]))
+        return _verify(Path(args.words[1]), Path(args.words[2]), args.roster)
     if args.words[:1] == ["marks"]:
         if len(args.words) != 2:
             raise LabError("a board is needed: ./lab leaderboard marks BOARD measures the solution "
@@ -71,9 +74,10 @@ def write(places: list[Path], output: Path) -> int:
     return 0
 
 
-def _verify(file: Path, source: Path) -> int:
+def _verify(file: Path, source: Path, roster: Path | None) -> int:
     receipt = receipts.load(file)
     board = boards.find(receipt.board)
+    person = _person(receipt.name, source, roster)
     if receipt.board_sha256 != board.sha256:
         raise LabError(f"{file} is for another version of the board {board.name}: "
                        "submit the files again")
@@ -94,15 +98,39 @@ def _verify(file: Path, source: Path) -> int:
         try:
             again, result = submit.take(where, receipt.name, sources, libraries)
         except NoResult as error:
-            refuted = Verification(handout.sha256(file), False, str(error), receipt)
+            refuted = Verification(handout.sha256(file), False, str(error), person,
+                                             receipt)
             raise LabError(f"it does not hold: {error}; "
                            f"{paths.relative(receipts.save_verification(refuted))}") from None
     screen.show(result)
     holds, why = _compare(claimed, result)
-    saved = receipts.save_verification(Verification(handout.sha256(file), holds, why, again))
+    saved = receipts.save_verification(
+        Verification(handout.sha256(file), holds, why, person, again))
     say(f"{'it holds' if holds else why}: {result.speedup:.3f}x of the reference, the receipt says "
         f"{claimed.speedup:.3f}x; {paths.relative(saved)}")
     return 0 if holds else 1
+
+
+def _person(handle: str, source: Path, roster: Path | None) -> str:
+    """Whose files they are, by the name of SOURCE. LabError where this handle is not the person's
+    only one on the boards, or looks like another's."""
+    person = source.absolute().name.removesuffix(".zip")
+    if roster is not None:
+        table = export.roster(roster)
+        fits = table.fits(person)
+        if len(fits) != 1:
+            raise LabError(f"{source} is of {len(fits) or 'no'} row of {roster}, by the name and "
+                           "number that the platform wrote: name it as it was handed in")
+        person = table.rows[fits[0][0]][table.number]
+    for file in sorted(receipts.folder(receipts.VERIFIED).glob("*.json")):
+        other = receipts.load_verification(file)
+        same = text.looks(other.receipt.name) == text.looks(handle)
+        if other.holds and same != (other.person == person):
+            raise LabError(f'the handle "{other.receipt.name}" is of {other.person}, and SOURCE is '
+                           f'of {person}, whose receipt says "{handle}": a person has one handle, '
+                           "which looks like no other; without --roster a person is the name of "
+                           "SOURCE, so name it after the person")
+    return person
 
 
 def _compare(claimed: Result, measured: Result) -> tuple[bool, str]:

@@ -108,7 +108,7 @@ def _name(given: str | None) -> str:
         if last := max(files, key=lambda file: file.stat().st_mtime, default=None):
             return receipts.load(last).name
         raise LabError("choose a name for the board, once: --name NAME (a pseudonym will do)")
-    if not re.fullmatch(receipts.NAME, given):
+    if not receipts.is_name(given):
         raise LabError(f"--name is {given!r}; it must be {receipts.NAME_IS}")
     return given
 
