@@ -228,6 +228,8 @@ function(flash_task part name file)
         target_compile_options(${library} PRIVATE -g1) # lines, for crashes and endless loops
         if(FLASH_ASAN)
           flash_variant(sanitized ${library} ${implementation}/${file} cpu)
+          flash_list_library(${library}_sanitized sanitized
+            ${CMAKE_CURRENT_SOURCE_DIR}/${implementation}/${file})
         endif()
       endif()
       if(backend STREQUAL "cpu" OR backend STREQUAL "emulated")

@@ -1,5 +1,8 @@
 """A small course in a temporary folder, with a judge that is a script; what the tests share.
 
+Tests of programs and libraries look for them in the build that the environment variable FLASH_BUILD
+names (ctest sets it), else in build/default, and are skipped where those are not built.
+
 One file of tests: PYTHONPATH=tools:tests/tools python -m unittest tests/tools/test_check.py
 """
 
@@ -12,14 +15,19 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
 
 os.environ["TERM"] = "dumb"  # plain lines, also for a person who runs these tests on a terminal
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
-from lab import build, grading, main, manifest, outcomes, paths  # noqa: E402
+from lab import (build, grading, libraries, main, manifest, outcomes, paths,  # noqa: E402
+                 running, zoo)
+from lab.backends import CPU  # noqa: E402
 from lab.errors import LabError  # noqa: E402
+
+BUILD = Path(os.environ.get("FLASH_BUILD") or paths.BUILD).absolute()
 
 
 def _task(file: str, label: str, title: str, points: int, minutes: int, *hints: str) -> str:
@@ -131,6 +139,25 @@ class Test(unittest.TestCase):
             self.printed(call, *arguments, **options)
         self.assertNotIn("\n", str(caught.exception))
         return str(caught.exception)
+
+
+class Built(Test):
+    """With the judges, runners and libraries of BUILD."""
+
+    def setUp(self) -> None:
+        self.patch(build, binary=lambda target: BUILD / "bin" / target)
+
+    def run_member(self, member: zoo.Member, backend: str, cases: Sequence[str],
+                   **settings: object) -> list[outcomes.CaseResult]:
+        """Runs cases on a member of the zoo."""
+        known = libraries.load(BUILD)
+        judge = build.binary(running.judge_of(member.task))
+        if not judge.is_file() or (member.task.path("solution"), backend) not in known:
+            self.skipTest(f"{judge} or the solution is not built")
+        folder = zoo.compile_member(member, backend, known)
+        how = running.Settings("solution", folder=folder, quiet=True, **settings)
+        runner = CPU if backend == libraries.SANITIZED else backend
+        return running.run(member.task, [runner], how, cases)
 
 
 class Course(Test):

@@ -1,27 +1,23 @@
 """At home and in class a program gets the same verdict in each case: solutions, and wrong programs
 of the zoo.
 
-It needs the judges and the runners in the build (FLASH_BUILD, which ctest sets), and bubblewrap.
+It needs judges and runners in the build, and bubblewrap.
 A solution and two wrong programs are tried, others each day; with FLASH_ALL_ATTACKS=1 all solutions
 and thirty wrong programs.
 """
 
 import os
 import unittest
-from pathlib import Path
 
-from course import Test
-from lab import libraries, manifest, paths, zoo
+from course import BUILD, Test
+from lab import libraries, manifest, zoo
 from lab.judge import judging, sandbox
 from lab.outcomes import ELSEWHERE, NOT_RUN, PASSED
 
-BUILD = Path(os.environ.get("FLASH_BUILD") or paths.BUILD)
 ALL = bool(os.environ.get("FLASH_ALL_ATTACKS"))
 KNOWN = libraries.load(BUILD)
-TASKS = [task for part in manifest.load_parts() for task in part.tasks
-         if task.path("solution").is_file() and judging.can_judge(task, BUILD)
-         and all((task.path("solution"), backend) in KNOWN
-                 for backend in zoo.HERE.to_build(task))]
+TASKS = [task for task in manifest.select(manifest.load_parts())
+         if judging.can_judge(task, BUILD) and zoo.can_run(task, KNOWN)]
 # Some cases call two tasks' functions.
 SOLUTIONS = {task.shown_path(): task.path("solution").read_bytes() for task in TASKS}
 

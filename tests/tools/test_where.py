@@ -1,48 +1,29 @@
 """Lines of a crash and of an endless loop, and what the code printed: from a program that really
-does so, by the judge and the plain runner of the build that FLASH_BUILD names.
+does so, by the judge and the plain runner.
 """
 
-import os
-import subprocess
 import sys
 import time
 import unittest
-from pathlib import Path
 
-from course import Test
-from lab import build, libraries, manifest, running
+from course import Built
+from lab import manifest, zoo
 from lab.backends import CPU
 from lab.outcomes import CRASHED, NOT_RUN, PASSED, TIMED_OUT
 
-BUILD = Path(os.environ.get("FLASH_BUILD", "/nonexistent")).absolute()
-FIRST = "  check_at_least"  # of the function in the solution
+TASK = manifest.select_one(manifest.load_parts(), "fused_cpu", "check")
+FIRST = '  check_at_least("block_1"'  # of the function in the solution
 FEW = ("one element", "ragged: 3 x 33 x 47 x 65", "equal scores")
 
 
-def task():
-    return manifest.select_one(manifest.load_parts(), "fused_cpu", "check")
-
-
 @unittest.skipUnless(sys.platform == "linux", "lines are found on Linux only")
-@unittest.skipUnless((BUILD / "bin/part1_judge").is_file() and task().path("solution").is_file(),
-                     "FLASH_BUILD has no judge, or a course without its solutions")
-class Lines(Test):
+class Lines(Built):
     def ended(self, does, *cases, seconds=None):
         """The solution of fused_cpu which first `does` something else."""
-        source = task().path("solution").read_text()
-        self.assertIn(FIRST, source)
-        file = self.folder() / "part1_softmax_matmul/solution" / task().file
-        file.parent.mkdir(parents=True)
-        file.write_text(source.replace(FIRST, f"{does}\n{FIRST}", 1))
-        known = libraries.load(BUILD)[task().path("solution"), CPU]
-        made = running.library(task(), "solution", CPU, file.parent)
-        for step in ([*known.command(), "-w", "-c", file, "-o", f"{made}.o"],
-                     [known.linker, "-shared", *known.link, "-o", made, f"{made}.o"]):
-            subprocess.run(step, check=True, cwd=BUILD)
-        self.line = source[:source.index(FIRST)].count("\n") + 1
-        self.patch(build, binary=lambda target: BUILD / "bin" / target)
-        how = running.Settings("solution", folder=made.parent, timeout=seconds, quiet=True)
-        return running.run(task(), [CPU], how, cases)
+        member = zoo.Member("wrong", TASK, self.id(), (FIRST, f"{does}\n{FIRST}"))
+        ended = self.run_member(member, CPU, cases, timeout=seconds)
+        self.line = member.source().split(FIRST)[0].count("\n") + 1 - does.count("\n") - 1
+        return ended
 
     def test_a_crash_has_its_line_and_costs_its_case_alone(self):
         cases = self.ended("  if (pass.x.extent(1) == 33) *(volatile int*)8 = 1;", *FEW)

@@ -2,10 +2,9 @@
 
 import dataclasses
 import datetime
-import unittest
 
-from course import Test
-from lab import build, grading, libraries, manifest, outcomes, paths, running, zoo
+from course import Built, Test
+from lab import manifest, outcomes, zoo
 from lab.outcomes import PASSED, WRONG, CaseResult, TaskResult
 
 TASKS = [task for part in manifest.load_parts() for task in part.tasks]
@@ -73,26 +72,21 @@ class Members(Test):
         self.assertEqual(days[0], days[1])
         self.assertNotEqual(days[0], days[2])
         self.assertEqual(len(days[0]), 5)
+
     def test_a_pair_may_be_a_mistake_with_a_name_of_its_own(self):
         names = {f"fused_cpu/no_rescale{end}" for end in ("_of_o", "_of_l", "")}
         pair, = zoo.pairs([member for member in zoo.load(TASKS) if member.id in names], 1)
         self.assertIn("neither sum nor accumulator rescaled", pair.also)
 
-class WithSmallNumbers(Test):
-    def explanation(self, name: str) -> str:
-        member, = (one for one in zoo.load(TASKS) if (one.kind, one.id) == ("wrong", name))
-        backend = zoo.HERE.to_build(member.task)[0]
-        if not build.binary(running.judge_of(member.task)).is_file():
-            self.skipTest(f"the judge of {member.task.name} is not built")
-        place = zoo.compile_member(member, backend, libraries.load(paths.BUILD))
-        how = running.Settings("solution", explain=True, folder=place, quiet=True)
-        return grading.run_task(member.task, how, [backend], [member.case]).cases[0].explanation
 
-    @unittest.skipUnless(FORWARD.path("solution").is_file(), "there are no solutions here")
+class WithSmallNumbers(Built):
     def test_what_is_shown(self):
-        for member, text in EXPLAINED.items():
-            with self.subTest(member):
-                self.assertEqual(self.explanation(member), text)
+        wrong = {member.id: member for member in zoo.load(TASKS) if member.kind == "wrong"}
+        for name, text in EXPLAINED.items():
+            with self.subTest(name):
+                backend = zoo.HERE.to_build(wrong[name].task)[0]
+                case, = self.run_member(wrong[name], backend, [wrong[name].case], explain=True)
+                self.assertEqual(case.explanation, text)
 
 
 class Problems(Test):

@@ -12,7 +12,7 @@ from pathlib import Path
 @dataclass(frozen=True)
 class Library:
     file: str
-    backend: str  # lab.backends
+    backend: str  # lab.backends, or SANITIZED
     compiler: str
     linker: str
     options: tuple[str, ...]
@@ -38,6 +38,7 @@ class Library:
         return words
 
 
+SANITIZED = "sanitized"  # with AddressSanitizer: ./lab check --sanitize
 Known = dict[tuple[Path, str], Library]  # of a file and a backend
 
 

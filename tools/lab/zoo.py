@@ -138,9 +138,6 @@ def sample(members: Sequence[Member], count: int, day: datetime.date | None = No
     return chance.sample(members, min(count, len(members)))
 
 
-# ---- compiling and running ----------------------------------------------------------------------
-
-
 def pairs(members: Sequence[Member], count: int) -> list[Member]:
     """Two wrong members of one task at once, where both edits fit: the same ones each time."""
     wrong = [member for member in members if member.kind == "wrong"]
@@ -165,17 +162,16 @@ def pairs(members: Sequence[Member], count: int) -> list[Member]:
 # ---- compiling and running ----------------------------------------------------------------------
 
 
-def can_run(member: Member, known: libraries.Known) -> bool:
-    return all((member.task.path("solution"), backend) in known
-               for backend in HERE.to_build(member.task))
+def can_run(task: Task, known: libraries.Known) -> bool:
+    return all((task.path("solution"), backend) in known for backend in HERE.to_build(task))
 
 
 def compile_member(member: Member, backend: str, known: libraries.Known) -> Path:
     """The folder with a library that takes the solution's place. LabError with the first error."""
     library = known[member.task.path("solution"), backend]
     place = paths.BUILD / "zoo" / member.kind / member.id
-    place.mkdir(parents=True, exist_ok=True)
-    source = place / member.task.path().name
+    source = place / member.task.shown_path("solution")
+    source.parent.mkdir(parents=True, exist_ok=True)
     source.write_text(member.source(), encoding="utf-8")
     made = running.library(member.task, "solution", backend, place)
     for step in ([*library.command(), "-Wno-error", "-c", source, "-o", place / "member.o"],

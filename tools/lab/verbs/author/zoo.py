@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
             raise LabError(built.result.first_error)
     begin, rows, bad = time.monotonic(), [], 0
     known = libraries.load(paths.BUILD)
-    here = [member for member in members if zoo.can_run(member, known)]
+    here = [member for member in members if zoo.can_run(member.task, known)]
     if len(here) < len(members):
         say(f"{len(members) - len(here)} members are left out: they need the emulator's checks")
     with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
