@@ -40,10 +40,13 @@ class Running(Course):
             result = self.graded(*cases)
             self.assertEqual((result.status, result.earned, result.done), (status, earned, done))
 
-    def test_endless_loops_come_first_and_what_did_not_run_last(self):
-        result = self.graded(case("a", "not_run"), case("b", "failed"), case("c", "timed_out"))
-        self.ends(result, NOT_RUN, WRONG, TIMED_OUT)
-        self.assertEqual([failed.name for failed in result.failures], ["c", "b", "a"])
+    def test_the_failure_that_says_most_comes_first(self):
+        result = self.graded(
+            case("a", "failed", message="2 of 3 elements"), case("b", "failed", then={
+                "diagnosis": {"name": "y", "kind": "", "text": "x"}}),
+            case("c", "failed", message="kernel f: a data race"), case("d", "not_run"),
+            case("e", "failed"), case("f", "timed_out"))
+        self.assertEqual([failed.name for failed in result.failures], [*"fcbaed"])
 
     def test_what_the_code_printed_is_shown_where_that_helps(self):
         said = "\x1b[31mhere\n"

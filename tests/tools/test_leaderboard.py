@@ -419,7 +419,7 @@ __device__ float eight_bits(float x) {
 }
 """, 1)
         self.assertNotEqual(rounded.count("eight_bits"), 1)
-        reference = BUILD / f"lib/lib{task.library('solution')}_emulated.so"
+        reference = BUILD / f"lib/lib{task.target('solution', 'emulated')}.so"
         for code, wrong in ((right, ""), (rounded, "of 131072 elements are wrong")):
             again = dataclasses.replace(where, work=self.folder())
             library = measuring.libraries(again, {task.shown_path(): code.encode()})

@@ -8,13 +8,13 @@ import ast
 import functools
 import graphlib
 import re
-import subprocess
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import PurePosixPath as Path
 
 from course import Test
 from lab import paths
+from lab.instructor import release
 
 # From below; what is not of one of these is of the last.
 ROOMS = ("common", "emulator", "part1_softmax_matmul", "part2_flash_cpu", "part3_flash_cuda",
@@ -24,12 +24,6 @@ ROOMS = ("common", "emulator", "part1_softmax_matmul", "part2_flash_cpu", "part3
 OF_COMMON = {"common/error.hpp", "common/export.hpp", "common/half.hpp", "common/lines.hpp"}
 
 Arrow = tuple[Path, Path]
-
-
-def tracked() -> list[Path]:
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=paths.ROOT, capture_output=True)
-    return [Path(name) for name in listed.stdout.decode().split("\0")
-            if name and (paths.ROOT / name).is_file()]
 
 
 def arrows(files: Iterable[Path], read) -> list[Arrow]:
@@ -93,7 +87,7 @@ def wrong(found: list[Arrow]) -> list[str]:
 class Order(Test):
     @classmethod
     def setUpClass(cls):
-        files = [file for file in tracked() if len(file.parts) > 1]
+        files = [Path(file) for file in release.tracked() if "/" in file]
         cls.found = arrows(files, lambda file: (paths.ROOT / file).read_text(encoding="utf-8"))
 
     def test_arrows_run_one_way(self):

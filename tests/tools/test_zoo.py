@@ -4,7 +4,7 @@ import dataclasses
 import datetime
 
 from course import Built, Test
-from lab import manifest, outcomes, zoo
+from lab import manifest, zoo
 from lab.outcomes import PASSED, WRONG, CaseResult, TaskResult
 
 TASKS = [task for part in manifest.load_parts() for task in part.tasks]
@@ -132,11 +132,3 @@ class Problems(Test):
         self.assertEqual(self.problems(*cases, least=0.25),
                          ["costs 15% of the points; it must cost 25%"])
 
-
-class Order(Test):
-    def test_hangs_then_races_then_names_then_the_rest(self):
-        cases = [CaseResult("a", WRONG, "2 of 3 elements"), CaseResult("b", WRONG, "x", diagnosis="y"),
-                 CaseResult("c", WRONG, "kernel f: a data race"), CaseResult("d", WRONG),
-                 CaseResult("e", outcomes.NOT_RUN), CaseResult("f", WRONG),
-                 CaseResult("g", outcomes.TIMED_OUT)]
-        self.assertEqual("".join(case.name for case in outcomes.in_order(cases)), "gcbadfe")

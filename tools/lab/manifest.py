@@ -60,9 +60,6 @@ class Task:
         suffix = f"_{backend}" if backend in ("emulated", "checked") else ""
         return f"{self.part}_{self.name}_{implementation}{suffix}"
 
-    def library(self, implementation: str = "skeleton") -> str:
-        return f"{self.part}_{self.name}_{implementation}"
-
 
 @dataclass(frozen=True)
 class Part:

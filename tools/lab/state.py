@@ -5,7 +5,6 @@ Losing it loses no work, so a damaged file never stops a verb: a new one is begu
 
 import contextlib
 import datetime
-import hashlib
 import json
 import shutil
 import sys
@@ -21,7 +20,7 @@ from lab.errors import LabError
 class LastResult:
     status: str
     earned: float
-    source: str  # fingerprint of the file that was checked
+    source: str | None  # sha256 of the file that was checked
 
 
 @dataclass
@@ -59,13 +58,6 @@ def edit() -> Iterator[State]:
         derive.write_exact(_file(), content)
     except LabError:
         _warn("cannot be written: progress is not kept")
-
-
-def fingerprint(path: Path) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    except OSError:
-        return ""
 
 
 def keep_copy(path: Path) -> Path:

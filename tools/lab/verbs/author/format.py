@@ -2,17 +2,17 @@
 
 import argparse
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 from lab import console, paths
 from lab.console import say
 from lab.errors import LabError
+from lab.instructor import release
 
 HELP = "format C++ and CUDA files; --check only names those that differ"
 
-SOURCES = ("*.cpp", "*.hpp", "*.cu", "*.h")
+SOURCES = (".cpp", ".hpp", ".cu", ".h")
 TOOL = Path(sys.executable).with_name("clang-format")
 
 
@@ -26,9 +26,7 @@ def run(args: argparse.Namespace) -> int:
     if not TOOL.is_file():
         raise LabError(f"there is no {paths.relative(TOOL)}: tools/requirements.txt has it, and "
                        "./lab installs that where PyPI can be reached")
-    files = args.files or subprocess.run(
-        ["git", "ls-files", *SOURCES], cwd=paths.ROOT, capture_output=True,
-        text=True).stdout.splitlines()
+    files = args.files or [file for file in release.tracked() if file.endswith(SOURCES)]
     differ = differing(files)
     if args.check:
         for file in differ:

@@ -120,7 +120,7 @@ def _remember(results: Sequence[PartResult], complete: bool, sanitized: bool) ->
             # Of a program that the sanitizers ended, most cases may be right.
             if complete and not (sanitized and result.status == outcomes.CRASHED):
                 student.results[result.task.id] = state.LastResult(
-                    result.status, result.earned, state.fingerprint(result.task.path()))
+                    result.status, result.earned, handout.sha256(result.task.path()))
             student.named.pop(result.task.id, None)
             if result.failures and (first := result.failures[0]).diagnosis:
                 student.named[result.task.id] = first.diagnosis, first.kind

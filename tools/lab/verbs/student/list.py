@@ -83,7 +83,7 @@ def _mistakes(task: Task) -> Sequence[Sequence[str]]:
 def _status(task: Task, last: LastResult | None) -> Text:
     if last is None:
         return Text("never checked", "dim")
-    edited = ", edited since" if state.fingerprint(task.path()) != last.source else ""
+    edited = ", edited since" if handout.sha256(task.path()) != last.source else ""
     return Text.assemble((last.status, card.style_of(last.status)), (edited, "dim"))
 
 
