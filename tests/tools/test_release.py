@@ -309,5 +309,5 @@ class InARelease(Course):
         handout.write(self.root, handout.Release(handout.Version("1", "x"), {}, {shown: ""}, ()))
         self.write(shown, "mine")
         (self.part / "solution/fused_cpu.cpp").unlink()
-        self.shows("reset fused_cpu --yes", "is the skeleton that was handed out again")
+        self.shows("reset fused_cpu --yes", "is the skeleton again")
         self.assertEqual((self.root / shown).read_text(), "as handed out\n")

@@ -52,6 +52,4 @@ def run_program(part: str, implementation: str, options: Sequence[str]) -> int:
                            f"bench part2 runs on a CPU, and ./lab check {part} needs no GPU")
         output = value(options, "--output") or paths.OUTPUTS / "csv" / "any"
         derive.check_writable(Path(output).parent)
-    command = [*built(part, implementation), *options]
-    console.print_command(command)
-    return console.foreground(command)
+    return console.foreground([*built(part, implementation), *options])

@@ -111,8 +111,9 @@ def stream(argv: Sequence[object], *, on_line: Callable[[str], None] | None = No
 
 
 def foreground(argv: Sequence[object]) -> int:
-    """Runs a command on the terminal itself, which a progress line or a debugger needs; its exit
+    """Shows a command and runs it on the terminal itself, which a progress line or a debugger needs; its exit
     code. Ctrl-C goes to the command, which leaves by itself or goes on."""
+    print_command(argv)
     command = [str(word) for word in argv]
     try:
         process = subprocess.Popen(command)  # in the caller's folder: --output may be relative

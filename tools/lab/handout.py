@@ -18,7 +18,7 @@ from pathlib import Path
 
 from lab import bundles, derive, manifest, paths
 from lab.errors import LabError
-from lab.manifest import Part
+from lab.manifest import Part, Task
 
 FOLDER = ".course"
 RECORD = f"{FOLDER}/release.json"
@@ -108,6 +108,15 @@ def original(root: Path, path: str) -> bytes | None:
     except zipfile.BadZipFile as error:
         raise LabError(f"{root / ORIGINALS} is damaged ({error}): take it from the release that "
                        "your course handed out") from None
+
+
+def skeleton(task: Task) -> bytes | None:
+    """A task's file as it was handed out, else as its solution gives it; None where there is
+    neither."""
+    kept = original(paths.ROOT, task.shown_path())
+    if kept is None and task.path("solution").is_file():
+        return derive.derive_task(task).encode("utf-8", "surrogateescape")
+    return kept
 
 
 def sha256(file: Path) -> str | None:

@@ -7,11 +7,10 @@ import re
 from dataclasses import asdict
 from pathlib import Path
 
-from lab import derive, handout, manifest, paths
+from lab import handout, manifest, paths
 from lab.bundles import FORMAT, INDEX, content_of, pack
 from lab.console import say
 from lab.errors import LabError
-from lab.manifest import Task
 
 HELP = "pack the files that you may change into submission.zip, to hand in"
 
@@ -62,7 +61,8 @@ def run(args: argparse.Namespace) -> int:
                 say(f"  {task.shown_path()} has {word}; the grader refuses a task that uses it: "
                     f"{why}", "red")
         note = ("is missing, and is not packed" if task.shown_path() not in files else
-                "" if _was_edited(task, files[task.shown_path()]) else "is still the skeleton")
+                "is still the skeleton" if files[task.shown_path()] == handout.skeleton(task)
+                else "")
         say(f"  {task.shown_path()}{' ' * bool(note)}{note}", "yellow" if note else None)
     if changed := handout.changed_given_files(parts):
         for line in changed:
@@ -71,12 +71,3 @@ def run(args: argparse.Namespace) -> int:
     say(f"{paths.relative(args.output.absolute())}: {len(files)} files, for version {version} of "
         "the course")
     return 0
-
-
-def _was_edited(task: Task, content: bytes) -> bool:
-    """True also where nobody knows what the skeleton was."""
-    if kept := handout.original(paths.ROOT, task.shown_path()):
-        return kept != content
-    if task.path("solution").is_file():
-        return derive.derive_task(task).encode("utf-8", "surrogateescape") != content
-    return True

@@ -69,10 +69,9 @@ def run(args: argparse.Namespace) -> int:
                running.runner_of(backend)]
     if not (built := build.build(targets)).ok:
         raise LabError(f"{task.name} does not compile: {built.first_error}")
-    here = command(task, kind, args.test, args.seed, args.block or (0, 0, 0),
-                   args.thread or (0, 0, 0), options=args.options)
-    console.print_command(here)
-    return console.foreground(here)
+    return console.foreground(command(
+        task, kind, args.test, args.seed, args.block or (0, 0, 0), args.thread or (0, 0, 0),
+        options=args.options))
 
 
 def _backend(task: Task) -> str:
