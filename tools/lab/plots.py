@@ -23,7 +23,9 @@ from lab.errors import LabError  # noqa: E402
 from lab.paths import relative  # noqa: E402
 from lab.results import Group, Row, groups, load  # noqa: E402
 
-DPI = 150
+matplotlib.rcParams |= {"savefig.dpi": 150, "grid.color": "0.9", "axes.spines.top": False,
+                        "axes.spines.right": False, "legend.frameon": False}
+
 Value = Callable[[Row], float | None]
 
 # Colours of Okabe and Ito, which colour-blind people can tell apart. What is compared with is
@@ -40,7 +42,8 @@ def plot(csv_file: Path, folder: Path) -> list[Path]:
     (the GPU's, the largest problem) have the table's name, each other group has its device and
     sizes behind it. A group of one size is drawn only where there is no other, or where it has
     several rungs of a GPU's ladder: those of 16 bits with as many tokens and columns as the first
-    are one figure for each direction, and all groups of float32 with a rung another one. LabError where nothing can be drawn."""
+    are one figure for each direction, and all groups of float32 with a rung another one. LabError
+    where nothing can be drawn."""
     all_groups = groups(load(csv_file))
     found = [group for group in all_groups if len(group.sizes) > 1] or all_groups
     if not found:
@@ -83,7 +86,7 @@ def _base_name(group: Group, first: bool) -> str:
 
 def _save(figure: Figure, file: Path) -> Path:
     out = io.BytesIO()
-    figure.savefig(out, dpi=DPI, format="png", metadata={"Software": None})
+    figure.savefig(out, format="png", metadata={"Software": None})
     derive.write_exact(file, out.getvalue())
     return file
 
@@ -211,7 +214,6 @@ def _ladder(found: Sequence[Group], direction: str) -> Figure:
         axes.set_ylabel("TFLOP/s")
         axes.set_xticks([place + 0.2 for place in range(len(rungs))], rungs, rotation=40,
                         ha="right", fontsize=7)
-        axes.spines[["top", "right"]].set_visible(False)
     for axes in list(panels):
         axes.set_visible(False)
     row = found[0].rows[0]
@@ -243,8 +245,7 @@ def _errors(found: Sequence[Group]) -> Figure:
             axes.set_xlim(left=0)
             axes.set_ylim(bottom=0)
             axes.margins(0.1)
-            axes.grid(color="0.9")
-            axes.spines[["top", "right"]].set_visible(False)
+            axes.grid()
     handles = {label: handle for axes in panels.flat
                for handle, label in zip(*axes.get_legend_handles_labels())}
     figure.suptitle(f"float32: error and speed, {found[0].rows[0].gpu}", fontsize=13)
@@ -252,7 +253,7 @@ def _errors(found: Sequence[Group]) -> Figure:
 
 
 def _with_legend(figure: Figure, handles: list[Any], columns: int = 6) -> Figure:
-    figure.legend(handles=handles, loc="outside lower center", frameon=False,
+    figure.legend(handles=handles, loc="outside lower center",
                   ncols=min(columns, len(handles)))
     return figure
 
@@ -347,9 +348,8 @@ def _label(axes: Axes, group: Group, title: str, unit: str) -> None:
     axes.set_xticks(group.sizes, map(str, group.sizes), fontsize=9)
     axes.set_xticks([], minor=True)
     axes.set_xlim(group.sizes[0] / 1.3, group.sizes[-1] * 1.3)
-    axes.grid(True, color="0.9")
+    axes.grid()
     axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _same_limits(panels: Sequence[Axes]) -> None:
