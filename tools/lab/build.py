@@ -51,10 +51,10 @@ def configure(preset: str = "default", options: Sequence[str] = ()) -> Config:
     if shutil.which("cmake") is None:
         system.ensure()
     console.print_command(command)
-    finished = console.stream(command, description=f"configuring {preset}", env=ENVIRONMENT)
+    finished = console.stream(command, f"configuring {preset}", env=ENVIRONMENT)
     if finished.code != 0 and system.missing():
         system.ensure()  # LabError, with what to type, where it cannot install
-        finished = console.stream(command, description=f"configuring {preset}", env=ENVIRONMENT)
+        finished = console.stream(command, f"configuring {preset}", env=ENVIRONMENT)
     if finished.code != 0:
         raise LabError(f"cmake --preset {preset} failed: {first_configure_error(finished.output)}")
     for line in finished.output.splitlines():
@@ -85,11 +85,8 @@ def build(target: str | Sequence[str], preset: str = "default",
     command = ["cmake", "--build", folder, "--target", *targets, *["--", "-k", "0"] * keep_going]
     console.print_command(command)
     what = targets[0] if len(targets) == 1 else f"{len(targets)} targets"
-    with console.progress(f"building {what}") as update:
-        def on_line(line: str) -> None:
-            if step := re.match(r"\[(\d+)/(\d+)\] ", line):
-                update(int(step[1]), int(step[2]))
-        finished = console.stream(command, on_line=on_line, env=ENVIRONMENT)
+    finished = console.stream(command, f"building {what}", counted=r"\[(\d+)/(\d+)\] ",
+                              env=ENVIRONMENT)
     if finished.code == 0:
         return BuildResult(True, "", finished.output)
     return BuildResult(False, first_error(finished.output, folder), finished.output)

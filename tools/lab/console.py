@@ -5,6 +5,7 @@ at most one every PLAIN_INTERVAL seconds, and no control codes.
 """
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -81,14 +82,11 @@ class Finished:
     seconds: float
 
 
-def stream(argv: Sequence[object], *, on_line: Callable[[str], None] | None = None,
-           description: str = "", env: Mapping[str, str] | None = None) -> Finished:
-    """Runs a command at the root, and calls `on_line` with each line of its output as it comes, or
-    shows a spinner with `description`. `env` adds to the environment. LabError where the command
-    does not exist; one that fails is seen by its `code`."""
-    if on_line is None:
-        with progress(description) as update:
-            return stream(argv, on_line=lambda line: update(0, 0), env=env)
+def stream(argv: Sequence[object], description: str, *, counted: str = "",
+           env: Mapping[str, str] | None = None) -> Finished:
+    """Runs a command at the root, and shows a spinner with `description`; or a bar, where the
+    pattern `counted` finds in its lines how many of how many are done. `env` adds to the
+    environment. LabError where the command does not exist; one that fails is seen by its `code`."""
     command = [str(word) for word in argv]
     begin = time.monotonic()
     lines: list[str] = []
@@ -99,11 +97,14 @@ def stream(argv: Sequence[object], *, on_line: Callable[[str], None] | None = No
     except FileNotFoundError as error:
         raise LabError(f"{command[0]} is not installed: ./lab doctor says what this machine lacks"
                        ) from error
-    with process:
+    with process, progress(description) as update:
         try:
             for line in process.stdout:
                 lines.append(line)
-                on_line(line.rstrip("\n"))
+                if not counted:
+                    update(0, 0)
+                elif step := re.match(counted, line):
+                    update(int(step[1]), int(step[2]))
         except BaseException:
             process.terminate()
             raise
@@ -111,8 +112,8 @@ def stream(argv: Sequence[object], *, on_line: Callable[[str], None] | None = No
 
 
 def foreground(argv: Sequence[object]) -> int:
-    """Shows a command and runs it on the terminal itself, which a progress line or a debugger needs; its exit
-    code. Ctrl-C goes to the command, which leaves by itself or goes on."""
+    """Shows a command and runs it on the terminal itself, which a progress line or a debugger
+    needs; its exit code. Ctrl-C goes to the command, which leaves by itself or goes on."""
     print_command(argv)
     command = [str(word) for word in argv]
     try:

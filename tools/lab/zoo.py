@@ -14,8 +14,9 @@ tests/right/TASK.toml:
     least = 0.25                                        # share of the points; without: a tenth
     passes = ["one", "two"]                             # cases that must not fail: half a solution
 
-`old` has to occur exactly once in the solution, so that a member cannot rot silently. "region: " and
-the beginning of a prompt stands for all that is between that BEGIN SOLUTION and its END SOLUTION.
+`old` has to occur exactly once in the solution, so that a member cannot rot silently. "region: "
+and the beginning of a prompt stands for all that is between that BEGIN SOLUTION and its END
+SOLUTION.
 """
 
 import datetime

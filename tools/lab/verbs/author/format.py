@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
         if differ:
             raise LabError(f"{len(differ)} of {len(files)} files are not formatted: ./lab format")
     elif differ:
-        console.stream([TOOL, "-i", *differ], description="formatting")
+        console.stream([TOOL, "-i", *differ], "formatting")
     say(f"{len(files)} files, {len(differ)} of them formatted anew" if not args.check else
         f"{len(files)} files are formatted")
     return 0
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
 
 def differing(files: list[str]) -> list[str]:
     done = console.stream([TOOL, "--dry-run", "--fno-color-diagnostics", *files],
-                          description="looking")
+                          "looking")
     found = re.findall(r"^(.+?):\d+:\d+: warning: code should be clang-formatted", done.output,
                        re.MULTILINE)
     return list(dict.fromkeys(found))

@@ -2,7 +2,6 @@
 
 import argparse
 import re
-import subprocess
 
 from lab import benchmarks, build, console, paths, results, tables
 from lab.console import say
@@ -22,7 +21,8 @@ def run(args: argparse.Namespace) -> int:
 
     config = build.configure()  # a new file has new tests
     program, fixed = benchmarks.PROGRAMS[part]
-    targets = console.stream(["cmake", "--build", paths.BUILD, "--target", "help"]).output
+    targets = console.stream(["cmake", "--build", paths.BUILD, "--target", "help"],
+                             "looking").output
     has_gpu = config.cuda == "gpu"
     kind = "ladder"
     if on_gpu:
@@ -40,8 +40,7 @@ def run(args: argparse.Namespace) -> int:
     command = ["ctest", "--test-dir", paths.BUILD, "--output-on-failure", "--no-tests=error",
                "--stop-on-failure",
                "-R", "|".join([f"^({'|'.join(tests)}):", *symbols])]
-    console.print_command(command)
-    if subprocess.call(command, cwd=paths.ROOT):
+    if console.foreground(command):
         raise LabError(f"{name} fails its tests; begin with the first message above, and then: "
                        f"./lab rung {name}")
 
@@ -53,8 +52,9 @@ def run(args: argparse.Namespace) -> int:
                  if one.suffix == file.suffix]
         names = [name, *alike[:alike.index(name)][-1:]]
         names += ["fused_64"] if part == "part1" else ["flash"]
-        offers = console.stream([build.binary(program), "--help"]).output.partition("On a GPU")
-        names += dict.fromkeys(re.findall(r"pytorch_\w+", offers[2 * on_gpu]))
+        offers = console.stream([build.binary(program), "--help"], "looking").output
+        names += dict.fromkeys(
+            re.findall(r"pytorch_\w+", offers.partition("On a GPU")[2 * on_gpu]))
         csv = paths.OUTPUTS / f"csv/rung_{name}.csv"
         csv.unlink(missing_ok=True)
         options = ["--impl", ",".join(names), "--output", str(csv), *["--quick"] * (not args.full)]

@@ -62,7 +62,7 @@ def build_book(folder: Path) -> Path:
     command = [VENV / "bin" / "python", "-m", "sphinx", "--quiet", "--fail-on-warning",
                "--no-color", "--conf-dir", SETTINGS, pages, site]
     console.print_command(command)
-    done = console.stream(command, description="building the book")
+    done = console.stream(command, "building the book")
     if done.code != 0:
         say(done.output.rstrip())
         raise LabError("the book has a fault: Sphinx names it above, by its place in "

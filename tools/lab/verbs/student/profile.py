@@ -106,7 +106,7 @@ def _profile(ncu: str, program: Sequence[str | Path], output: Path) -> None:
 
 def _run(command: Sequence[str | Path], description: str) -> console.Finished:
     console.print_command(command)
-    return console.stream(command, description=description, env=ENVIRONMENT)
+    return console.stream(command, description, env=ENVIRONMENT)
 
 
 def _trouble_of_program(code: int, output: str) -> str:

@@ -98,11 +98,8 @@ def _ctest(stage: Stage, report: Path, preset: str) -> None:
         command += ["--parallel", str((os.cpu_count() or 1) + 1)]  # some tests only wait
     console.print_command(command)
     report.unlink(missing_ok=True)
-    with console.progress(f"testing {stage.name}") as update:
-        def on_line(line: str) -> None:
-            if step := re.match(r" *(\d+)/(\d+) Test +#\d+: ", line):
-                update(int(step[1]), int(step[2]))
-        done = console.stream(command, on_line=on_line)
+    done = console.stream(command, f"testing {stage.name}",
+                          counted=r" *(\d+)/(\d+) Test +#\d+: ")
     stage.testing = done.seconds
     try:
         cases = ElementTree.parse(report).getroot().findall("testcase")
