@@ -87,6 +87,8 @@ class NothingInVain(Course):
     def test_outputs_that_cannot_be_written(self):
         self.write("outputs", "a file where the folder should be")
         self.shows("bench", f"lab: {self.root}/outputs/csv cannot be written (", code=1)
+        self.write("part1_softmax_matmul/ladder/1_x.cpp", "// Rung 1.\n")
+        self.shows("rung 1_x", "/outputs/csv cannot be written (", code=1)
         self.write("here", "")
         self.shows(f"bench -- --d2=8 --output={self.root}/here/x.csv", "/here cannot be", code=1)
         self.patch(boards, find=lambda name: None)

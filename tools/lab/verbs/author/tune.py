@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from lab import benchmarks, build, console, libraries, paths, results, tables
+from lab import benchmarks, build, console, derive, libraries, paths, results, tables
 from lab.backends import GPU
 from lab.console import say
 from lab.errors import LabError
@@ -59,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
     config = build.configured()
     if config.cuda != "gpu" and not args.compile_only:
         raise LabError("./lab tune measures on a GPU; --compile-only says which tiles compile")
+    derive.check_writable(paths.OUTPUTS / "csv")
     folder = paths.build_folder() / "tune" / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -15,6 +15,7 @@ HELP = "run the wrong and the right programs of tests/wrong and tests/right thro
 
 COLUMNS = ("task", "member", "kind", "caught", "failed_cases", "points_lost", "first_case",
            "diagnosis", "expected", "seconds", "problems")
+FILE = paths.OUTPUTS / "csv" / "zoo.csv"
 PARALLEL = 2
 
 
@@ -43,6 +44,9 @@ def run(args: argparse.Namespace) -> int:
         say(f"{len(members)} of {len(everything)} members, those of {datetime.date.today()}")
     if args.pairs:
         members = zoo.pairs(members, args.pairs)
+    complete = args.sample is None and not args.pairs and not args.names
+    if complete:
+        derive.check_writable(FILE.parent)
     tasks = [] if args.no_build else list(dict.fromkeys(member.task for member in members))
     for built in grading.build_tasks(tasks, "solution", zoo.HERE).values():
         if not built.result.ok:
@@ -62,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
                 first = seen.result.failures[0]
                 say(f"{seen.member.id}: {first.name}\n    " +
                     "\n    ".join(first.message.splitlines()[:6]))
-    if args.sample is None and not args.pairs and not args.names:
+    if complete:
         _write(rows)
     wrong = [row for row in rows if row["kind"] != "right"]
     named = [row for row in wrong if row["expected"]]
@@ -93,6 +97,5 @@ def _write(rows: list[dict[str, object]]) -> None:
     writer = csv.DictWriter(text, COLUMNS)
     writer.writeheader()
     writer.writerows(sorted(rows, key=lambda row: (row["task"], row["kind"], row["member"])))
-    file = paths.OUTPUTS / "csv" / "zoo.csv"
-    derive.write_exact(file, text.getvalue())
-    say(f"wrote {paths.relative(file)}")
+    derive.write_exact(FILE, text.getvalue())
+    say(f"wrote {paths.relative(FILE)}")

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from rich import box
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from lab import card, handout, manifest, outcomes, paths, state
@@ -35,21 +35,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _table(tasks: Sequence[Task], student: State) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     titles = console.width >= WITH_TITLES
-    table.add_column("", no_wrap=True)
-    table.add_column("task", no_wrap=True)
-    if titles:
-        table.add_column("title", min_width=16)
-    for heading in ("points", "minutes", "hints"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("in", no_wrap=True)
-    table.add_column("last check", min_width=16)
-    part = ""
-    for task in tasks:
-        if part and task.part != part:
+    table = Table(
+        Column(no_wrap=True), Column("task", no_wrap=True),
+        *[Column("title", min_width=16)] * titles,
+        *(Column(head, justify="right", no_wrap=True) for head in ("points", "minutes", "hints")),
+        Column("in", no_wrap=True), Column("last check", min_width=16),
+        box=box.SIMPLE_HEAD, pad_edge=False)
+    for before, task in zip([None, *tasks], tasks):
+        if before and task.part != before.part:
             table.add_section()
-        part = task.part
         last = student.results.get(task.id)
         points = card.points(task.points)
         if last and task.points:
