@@ -204,22 +204,26 @@ std::optional<Traffic> traffic([[maybe_unused]] const void* memory) {
 #ifdef FLASH_SIMT
   if (simt::checking()) {
     const simt::Traffic moved = simt::traffic(memory);
-    return Traffic{moved.loaded_bytes, moved.stored_bytes};
+    return Traffic{moved.loaded_bytes, moved.stored_bytes,   moved.load_requests,
+                   moved.load_sectors, moved.store_requests, moved.store_sectors};
   }
 #endif
   return std::nullopt;
 }
 
-std::optional<std::size_t> shared_reads() {
+std::optional<SharedAccesses> shared_accesses() {
 #ifdef FLASH_SIMT
-  if (simt::checking()) return simt::shared_reads();
+  if (simt::checking()) {
+    const simt::SharedAccesses counted = simt::shared_accesses();
+    return SharedAccesses{counted.reads, counted.wavefronts, counted.conflicts};
+  }
 #endif
   return std::nullopt;
 }
 
-void reset_traffic() {
+void reset_traffic([[maybe_unused]] bool counts_warps) {
 #ifdef FLASH_SIMT
-  simt::reset_counters();
+  simt::reset_counters(counts_warps);
 #endif
 }
 

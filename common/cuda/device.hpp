@@ -90,12 +90,22 @@ FLASH_EXPORT void fill_bytes(void* device, unsigned char value, std::size_t byte
 struct Traffic {
   std::size_t loaded_bytes = 0;
   std::size_t stored_bytes = 0;
+  // A warp's 32 lanes load or store together: a request. It moves the 32-byte sectors that they
+  // touch.
+  std::size_t load_requests = 0, load_sectors = 0;
+  std::size_t store_requests = 0, store_sectors = 0;
 };
 FLASH_EXPORT std::optional<Traffic> traffic(const void* memory);
 
-// How often kernels read shared memory since then, whether 4 or 16 bytes at a time.
-FLASH_EXPORT std::optional<std::size_t> shared_reads();
-FLASH_EXPORT void reset_traffic();
+// How kernels accessed shared memory since then.
+struct SharedAccesses {
+  std::size_t reads = 0;       // of threads, whether 4 or 16 bytes at a time
+  std::size_t wavefronts = 0;  // rounds in which the banks served warps, writes too
+  std::size_t conflicts = 0;   // of these, those that bank conflicts add
+};
+FLASH_EXPORT std::optional<SharedAccesses> shared_accesses();
+// Counting what warps do takes a quarter more time.
+FLASH_EXPORT void reset_traffic(bool counts_warps = true);
 
 // What host code asked of the device since reset_host_calls(). Only the emulator knows.
 struct HostCalls {

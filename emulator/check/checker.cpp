@@ -17,6 +17,7 @@ void Checker::start_block(unsigned threads) {
   if (number_of_launch_ != launch.number) {
     number_of_launch_ = launch.number;
     module_base_ = launch.module.base;
+    counts_warps_ = launch.counts_warps;
     reported_.clear();
     clocks_.start_launch();
   }
@@ -25,7 +26,15 @@ void Checker::start_block(unsigned threads) {
   active_checker = this;
 }
 
-void Checker::end_block() { active_checker = nullptr; }
+void Checker::end_block() {
+  warp_accesses_.count_all();
+  active_checker = nullptr;
+}
+
+void Checker::barrier() {
+  warp_accesses_.count_all();
+  clocks_.barrier();
+}
 
 void Checker::running(unsigned thread) {
   clocks_.running(thread);
@@ -117,9 +126,11 @@ void Checker::count(const Touch& touch) {
   Traffic& traffic = touch.place.shadow->traffic;
   if (touch.kind != AccessKind::kWrite) {
     traffic.loaded_bytes += touch.bytes;
-    SharedMemory::reads += !touch.place.is_global;
+    SharedMemory::accesses.reads += !touch.place.is_global;
   }
   if (touch.kind != AccessKind::kRead) traffic.stored_bytes += touch.bytes;
+  if (counts_warps_ && touch.kind != AccessKind::kAtomic && touch.step == nullptr)
+    warp_accesses_.add(clocks_.thread(), touch);
 }
 
 // ---- what is wrong with them --------------------------------------------------------------------

@@ -12,6 +12,7 @@
 #include "emulator/check/clocks.hpp"
 #include "emulator/check/places.hpp"
 #include "emulator/check/registers.hpp"
+#include "emulator/check/warp_accesses.hpp"
 #include "emulator/check/words.hpp"
 #include "emulator/run/observers.hpp"
 #include "emulator/run/simt.hpp"
@@ -30,7 +31,7 @@ class Checker final : public Checks {
   void start_block(unsigned threads) override;
   void end_block() override;
   void running(unsigned thread) override;
-  void barrier() override { clocks_.barrier(); }
+  void barrier() override;
   void warp_sync(unsigned warp, std::uint32_t lanes) override { clocks_.warp_sync(warp, lanes); }
   void fence() override { clocks_.fence(); }
   void atomic(const void* address, std::size_t bytes, std::uintptr_t pc) override;
@@ -83,12 +84,14 @@ class Checker final : public Checks {
   Clocks clocks_;
   Places places_;
   Words words_{worker_, clocks_, places_};
+  WarpAccesses warp_accesses_;
   std::array<RegisterWatch, kMostThreads> registers_{};
   std::set<std::array<std::uintptr_t, 3>> reported_;
   std::uint64_t number_of_launch_ = 0;
   std::uintptr_t module_base_ = 0;
   const char* stack_begin_ = nullptr;  // of the running thread
   bool counts_ = true;
+  bool counts_warps_ = false;
 };
 
 extern __thread Checker* active_checker __attribute__((tls_model("initial-exec")));

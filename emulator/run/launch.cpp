@@ -52,6 +52,7 @@ struct State {
   std::string first_finding;
   std::uint64_t launches = 0;
   bool checking = false;
+  bool counts_warps = false;
 };
 
 State& state() {
@@ -158,7 +159,7 @@ int run(const KernelCall& call) {
   const std::scoped_lock running(one_at_a_time);
   State& s = state();
   std::unique_lock lock(s.mutex);
-  Launch launch{call, module, s.schedule, ++s.launches};
+  Launch launch{call, module, s.schedule, ++s.launches, s.counts_warps};
   const std::uint64_t blocks = launch.blocks();
   s.checking |= call.checked;
   const std::uint64_t os_threads = call.checked ? 1 : std::min(blocks, std::uint64_t(s.os_threads));
@@ -232,12 +233,13 @@ std::string first_finding() {
   return state().first_finding;
 }
 
-std::uint64_t shared_reads() { return SharedMemory::reads; }
+SharedAccesses shared_accesses() { return SharedMemory::accesses; }
 
-void reset_counters() {
+void reset_counters(bool counts_warps) {
   DeviceMemory::instance().reset_traffic();
-  SharedMemory::reads = 0;
+  SharedMemory::accesses = {};
   const std::scoped_lock lock(state().mutex);
+  state().counts_warps = counts_warps;
   state().first_finding.clear();
 }
 

@@ -25,6 +25,7 @@ struct Launch {
   const Module& module;
   Schedule schedule;
   std::uint64_t number;  // of this launch in the process
+  bool counts_warps;     // check/warp_accesses.hpp
 
   std::atomic<bool> stop{false};  // set by a finding that ends the kernel
   std::mutex mutex{};             // of the findings

@@ -49,7 +49,7 @@ class SharedMemory {
   // Whether `address` lies in the guard page.
   bool is_guard(const void* address) const;
 
-  static inline std::uint64_t reads = 0;  // in checked launches, of any number of bytes
+  static inline SharedAccesses accesses{};  // in checked launches
 
   static constexpr std::size_t kMost = 227 * 1024;  // a block's, as on Hopper
   static constexpr std::size_t kWithoutAsking = 48 * 1024;

@@ -51,8 +51,8 @@ struct SharedLayout {
   static constexpr std::size_t kBytes = sizeof(float) * (kV + warps_per_block(BLOCK_1) * kPOfWarp);
 };
 
-// The second launch bound asks for 512 threads an SM, in 2, 4 or 8 blocks whose phases overlap: at
-// most 128 registers each.
+// The second launch bound asks the compiler for registers so few (128) that 512 threads fit on a
+// multiprocessor: 8, 4 or 2 blocks, of which one can load while another computes.
 template <int BLOCK_1, int BLOCK_2>
 __global__ void __launch_bounds__(warps_per_block(BLOCK_1) * kWarpSize,
                                   512 / (warps_per_block(BLOCK_1) * kWarpSize))
@@ -90,15 +90,18 @@ __global__ void __launch_bounds__(warps_per_block(BLOCK_1) * kWarpSize,
     //   neighbouring threads on neighbouring columns, and 0 past the last key and the last column;
     //   no thread may still be reading the old tile (about 10 lines)
 
-    // TODO load this lane's scores of softmax_row: keys first_key, first_key +
-    //   kLanesPerRow, ... of the tile, and -INFINITY past the last key and the last row (about 7
-    //   lines; an array of BLOCK_2 / kLanesPerRow scores)
+    constexpr int kScores = BLOCK_2 / kLanesPerRow;
+    float score[kScores] = {};  // of keys first_key, first_key + kLanesPerRow, ... of the tile
+    // TODO load this lane's scores of softmax_row, and -INFINITY past the last key and the
+    //   last row (about 5 lines)
 
-    // TODO the new running maximum of the row, the same in all its lanes, and alpha,
-    //   the factor by which what was summed so far shrinks. A row of which only -inf was seen must
-    //   not give exp(-inf - -inf) (about 7 lines)
+    float reference = 0;  // what the weights subtract from the scores
+    float alpha = 1;      // the factor by which what was summed so far shrinks
+    // TODO the new running maximum of the row, the same in all its lanes, and with it
+    //   reference and alpha. A row of which only -inf was seen must not give exp(-inf - -inf)
+    //   (about 7 lines)
 
-    // TODO the weights: exp(score - m) to P_smem[j * kRowsPerWarp + r], where j is the
+    // TODO the weights: exp(score - reference) to P_smem[j * kRowsPerWarp + r], where j is the
     //   key's place in the tile and r the row's place in the warp; l moves to the new maximum and
     //   takes them in (about 7 lines; exp(s) = exp2f(s * kLog2E))
 

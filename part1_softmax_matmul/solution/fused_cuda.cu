@@ -51,8 +51,8 @@ struct SharedLayout {
   static constexpr std::size_t kBytes = sizeof(float) * (kV + warps_per_block(BLOCK_1) * kPOfWarp);
 };
 
-// The second launch bound asks for 512 threads an SM, in 2, 4 or 8 blocks whose phases overlap: at
-// most 128 registers each.
+// The second launch bound asks the compiler for registers so few (128) that 512 threads fit on a
+// multiprocessor: 8, 4 or 2 blocks, of which one can load while another computes.
 template <int BLOCK_1, int BLOCK_2>
 __global__ void __launch_bounds__(warps_per_block(BLOCK_1) * kWarpSize,
                                   512 / (warps_per_block(BLOCK_1) * kWarpSize))
@@ -99,11 +99,10 @@ __global__ void __launch_bounds__(warps_per_block(BLOCK_1) * kWarpSize,
     }
     // END SOLUTION
 
-    // BEGIN SOLUTION load this lane's scores of softmax_row: keys first_key, first_key +
-    //   kLanesPerRow, ... of the tile, and -INFINITY past the last key and the last row (about 7
-    //   lines; an array of BLOCK_2 / kLanesPerRow scores)
     constexpr int kScores = BLOCK_2 / kLanesPerRow;
-    float score[kScores];
+    float score[kScores] = {};  // of keys first_key, first_key + kLanesPerRow, ... of the tile
+    // BEGIN SOLUTION load this lane's scores of softmax_row, and -INFINITY past the last key and the
+    //   last row (about 5 lines)
     FLASH_UNROLL
     for (int s = 0; s < kScores; ++s) {
       const Index key = key0 + s * kLanesPerRow + first_key;
@@ -111,19 +110,21 @@ __global__ void __launch_bounds__(warps_per_block(BLOCK_1) * kWarpSize,
     }
     // END SOLUTION
 
-    // BEGIN SOLUTION the new running maximum of the row, the same in all its lanes, and alpha,
-    //   the factor by which what was summed so far shrinks. A row of which only -inf was seen must
-    //   not give exp(-inf - -inf) (about 7 lines)
+    float reference = 0;  // what the weights subtract from the scores
+    float alpha = 1;      // the factor by which what was summed so far shrinks
+    // BEGIN SOLUTION the new running maximum of the row, the same in all its lanes, and with it
+    //   reference and alpha. A row of which only -inf was seen must not give exp(-inf - -inf)
+    //   (about 7 lines)
     float m_new = m;
     FLASH_UNROLL
     for (int s = 0; s < kScores; ++s) m_new = fmaxf(m_new, score[s]);
     m_new = row_max(m_new);
-    const float reference = m_new == -INFINITY ? 0 : m_new;
-    const float alpha = exp2f((m - reference) * kLog2E);
+    reference = m_new == -INFINITY ? 0 : m_new;
+    alpha = exp2f((m - reference) * kLog2E);
     m = m_new;
     // END SOLUTION
 
-    // BEGIN SOLUTION the weights: exp(score - m) to P_smem[j * kRowsPerWarp + r], where j is the
+    // BEGIN SOLUTION the weights: exp(score - reference) to P_smem[j * kRowsPerWarp + r], where j is the
     //   key's place in the tile and r the row's place in the warp; l moves to the new maximum and
     //   takes them in (about 7 lines; exp(s) = exp2f(s * kLog2E))
     l *= alpha;

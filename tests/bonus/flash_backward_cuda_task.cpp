@@ -153,6 +153,32 @@ Verdict judge_traffic(std::uint64_t seed) {
   return {true, ""};
 }
 
+// Whole blocks, of tensors whose rows begin at a sector.
+Verdict judge_accesses(std::uint64_t seed, bool of_shared_memory) {
+  constexpr Index kHeadDim = 64;
+  const auto [own, streamed] = flash_backward_blocks<float>(kHeadDim);
+  const AttentionShape shape{1, 1, 2 * own, 2 * own, kHeadDim};
+  BackwardCall<float> call({.shape = shape}, seed);
+  const auto& t = call.tensors;
+  const std::size_t once = sizeof(float) * shape.head_dim * shape.queries;
+  for (const Wanted wanted : {Wanted::kDK, Wanted::kDQ}) {
+    const bool of_keys = wanted == Wanted::kDK;
+    const std::string what = of_keys ? "The pass for dK and dV" : "The pass for dQ";
+    const std::size_t queries = of_keys ? 2 * once : once, keys = of_keys ? once : 2 * once;
+    device::reset_traffic();
+    run(call, wanted);
+    if (const Verdict verdict = call.verdict(wanted); !verdict.pass) return verdict;
+    const std::string wrong = of_shared_memory
+                                  ? wrong_conflicts(what)
+                                  : wrong_coalescing(what, {{"q", t.q.memory(), queries, 0},
+                                                            {"d_out", t.d_out.memory(), queries, 0},
+                                                            {"k", t.k.memory(), keys, 0},
+                                                            {"v", t.v.memory(), keys, 0}});
+    if (!wrong.empty()) return {false, wrong};
+  }
+  return {true, ""};
+}
+
 }  // namespace
 
 TaskUnderTest flash_backward_cuda_task() {
@@ -206,6 +232,11 @@ TaskUnderTest flash_backward_cuda_task() {
                         .requirement = kMemory,
                         .run = judge_traffic,
                         .needs = Needs::kChecks});
+  for (const bool of_shared_memory : {false, true})
+    task.cases.push_back(
+        {of_shared_memory ? kFewConflicts : kCoalesced, "access patterns",
+         [of_shared_memory](auto seed) { return judge_accesses(seed, of_shared_memory); },
+         Needs::kChecks});
   task.cases.push_back({kFarApartName, "whole pass",
                         [](auto seed) {
                           return backward_far_apart(seed, [](const AttentionBackward<float>& pass) {

@@ -182,7 +182,7 @@ TEST_CASE("reads of shared memory are counted") {
     if (specimen.name != "reverse_tile") continue;
     simt::reset_counters();
     CHECK(specimen.run());
-    CHECK(simt::shared_reads() == (simt_corpus::is_checked() ? 128 : 0));
+    CHECK(simt::shared_accesses().reads == (simt_corpus::is_checked() ? 128 : 0));
   }
 }
 TEST_CASE("right uses of mbarriers, TMA and wgmma are not reported, and are right, in any order") {

@@ -13,6 +13,12 @@
 namespace flash::mutants {
 
 template <class Call>
+void ten_kernels(Call call) {
+  const DeviceTensor<float, 1> x(make_input<1>({1024}, Pattern::kNormal, 1)), y({1024});
+  for (int number = 1; number <= 10; ++number) call(number, x.view(), y.view());
+}
+
+template <class Call>
 void attention_1d(Call call) {
   const DeviceTensor<float, 1> q(make_input<1>({70}, Pattern::kNormal, 1)),
       k(make_input<1>({90}, Pattern::kNormal, 2)), v(make_input<1>({90}, Pattern::kNormal, 3)),

@@ -30,6 +30,20 @@ Verdict judge_traffic(std::uint64_t seed) {
   return harness::verdict_on(wrong);
 }
 
+// Whole blocks of tensors that begin at a sector. Of x each lane takes every fourth key of its row:
+// half of a sector in one request.
+std::string wrong_accesses(std::uint64_t seed, bool of_shared_memory) {
+  const SoftmaxMatmulShape shape{1, 64, 64, kFusedChunk};
+  const DeviceTensor<float, 3> x(make_input<3>(shape.of_x(), kNormal, 2 * seed)),
+      v(make_input<3>(shape.of_v(), kNormal, 2 * seed + 1)), out(shape.of_out());
+  device::reset_traffic();
+  fused_softmax_matmul_cuda({x.view(), v.view(), out.view()}, {32, 32});
+  device::synchronize();
+  if (of_shared_memory) return harness::wrong_conflicts("It");
+  return harness::wrong_coalescing(
+      "It", {{"x", x.data(), x.bytes(), 0}, {"v", v.data(), 2 * v.bytes(), 0}});
+}
+
 // A lane that reads its 8 weights and its 8 values of a key 16 bytes at a time makes 4 reads for 64
 // multiply-adds. With 8 bytes at a time for the values alone it makes 6. What else reads shared
 // memory may have two fifths of the 4.
@@ -39,7 +53,7 @@ Verdict judge_reads(std::uint64_t seed, const RunFused& run) {
   if (const Verdict verdict = judge({"", shape, {32, 32}}, seed, run); !verdict.pass)
     return verdict;
   const std::size_t products = shape.d1 * shape.d2 * shape.d3, most = products / 16 * 7 / 5;
-  const std::size_t reads = device::shared_reads().value_or(0);
+  const std::size_t reads = device::shared_accesses().value_or(device::SharedAccesses{}).reads;
   return harness::verdict_on(
       reads <= most
           ? ""
@@ -48,6 +62,48 @@ Verdict judge_reads(std::uint64_t seed, const RunFused& run) {
                 " multiply-adds. With 16 bytes in each read (float4) 4 reads feed 64 of them. So " +
                 std::to_string(products / 16) + " reads are enough for the product, and " +
                 std::to_string(most) + " are allowed for the whole kernel.");
+}
+
+// Whole passes whose inputs need some of the marked regions only, in the order of the handout.
+std::vector<GradedCase> steps(const RunFused& run) {
+  struct Step {
+    const char* name;
+    const char* beside;
+    SoftmaxMatmulCase problem;
+  };
+  const std::vector<Step> all{
+      {"the launch and store", "", {"", {1, 32, 0, kFusedChunk}}},
+      {"the weights and the product",
+       "All scores are equal here, and so are all values. So every weight is 1, l is the number of "
+       "keys, and out is that value whatever the order of keys and columns. ",
+       {"", {1, 32, 32, kFusedChunk}, {32, 32}, kAllEqual, kAllEqual}},
+      {"values and columns",
+       "The scores are still equal, so look also at O += P V and at store: which column each value "
+       "belongs to. ",
+       {"", {1, 32, 32, kFusedChunk}, {32, 32}, kAllEqual}},
+      {"the scores and the maximum",
+       "It is also the first with scores that differ, so look at the weights too: "
+       "P_smem[key][row]. ",
+       {"", {1, 32, 32, kFusedChunk}, {32, 32}, kLargeLogits}},
+      {"alpha",
+       "It is also the first with two tiles of keys, so look at the barriers too, and at both l "
+       "and o. ",
+       {"", {1, 32, 64, kFusedChunk}, {32, 32}, kRising}},
+      {"ragged ends",
+       "It is also the first with several blocks, and with rows, keys and columns that do not "
+       "exist. ",
+       {"", {2, 40, 50, 300}, {32, 32}}}};
+  std::vector<GradedCase> cases;
+  for (const auto& [name, beside, problem] : all)
+    cases.push_back({"step " + std::to_string(cases.size() + 1) + ": " + name, "steps",
+                     [=, needs = std::string(name)](auto seed) {
+                       Verdict verdict = judge(problem, seed, run);
+                       if (!verdict.pass)
+                         verdict.text = "This is the first step that needs " + needs + ". " +
+                                        beside + verdict.text;
+                       return verdict;
+                     }});
+  return cases;
 }
 
 }  // namespace
@@ -59,7 +115,9 @@ TaskUnderTest fused_cuda_task() {
   using namespace part1;
   const RunFused run = on_device(fused_softmax_matmul_cuda);
   TaskUnderTest task{.id = "part1.fused_cuda", .is_cuda = true};
-  task.cases = graded_softmax_matmul(run, true);
+  task.cases = steps(run);
+  for (GradedCase& graded : graded_softmax_matmul(run, true))
+    task.cases.push_back(std::move(graded));
   const auto no_race = [run](auto seed) {
     for (const SoftmaxMatmulCase& problem : {SoftmaxMatmulCase{"", {2, 33, 47, 300}},
                                              {"", {1, 70, 100, 40}, {64, 32}},
@@ -71,9 +129,15 @@ TaskUnderTest fused_cuda_task() {
       {"checks: no race and no stray access", "order and races", no_race, harness::Needs::kChecks});
   task.cases.push_back({"checks: x and v are loaded no more often than they must be", "memory",
                         judge_traffic, harness::Needs::kChecks});
-  task.cases.push_back({"checks: the product reads 16 bytes at a time", "wide reads",
+  task.cases.push_back({"checks: the product reads 16 bytes at a time", "access patterns",
                         [run](auto seed) { return judge_reads(seed, run); },
                         harness::Needs::kChecks});
+  for (const bool of_shared_memory : {false, true})
+    task.cases.push_back({of_shared_memory ? kFewConflicts : kCoalesced, "access patterns",
+                          [of_shared_memory](auto seed) {
+                            return verdict_on(wrong_accesses(seed, of_shared_memory));
+                          },
+                          Needs::kChecks});
   task.cases.push_back({"in the order of its stream", "order and races",
                         [](auto) {
                           const DeviceTensor<float, 3> x(Tensor<float, 3>({1, 20, 30})),

@@ -17,10 +17,18 @@ FLASH_EXPORT bool checking();
 // Counted in checked launches since reset_counters(): exact, and the same in every run.
 struct Traffic {  // of one allocation; an atomic operation's bytes count as loaded and as stored
   std::size_t loaded_bytes = 0, stored_bytes = 0;
+  // Of warps, without atomic operations; sectors have 32 bytes. check/warp_accesses.hpp says how.
+  std::size_t load_requests = 0, load_sectors = 0, store_requests = 0, store_sectors = 0;
+};
+struct SharedAccesses {
+  std::uint64_t reads = 0;       // of threads, of any number of bytes
+  std::uint64_t wavefronts = 0;  // of warps, with the writes
+  std::uint64_t conflicts = 0;   // of these, what bank conflicts add
 };
 FLASH_EXPORT Traffic traffic(const void* device_memory);
-FLASH_EXPORT std::uint64_t shared_reads();  // of shared memory, of any number of bytes
-FLASH_EXPORT void reset_counters();
+FLASH_EXPORT SharedAccesses shared_accesses();
+// From now on what warps do is counted, or is not; at first it is not.
+FLASH_EXPORT void reset_counters(bool counts_warps = true);
 
 // All is done at once here, whatever stream it was asked for, and a wait is none. So what was asked
 // since reset_host_calls() is written down.

@@ -85,4 +85,40 @@ inline std::string wrong_traffic(const std::string& what, bool causal,
   return "";
 }
 
+// How the warps of a kernel access memory, since device::reset_traffic(). The handouts explain both
+// words, and name the two bounds.
+inline constexpr char kCoalesced[] = "checks: loads are coalesced",
+                      kFewConflicts[] = "checks: few bank conflicts";
+inline constexpr std::size_t kMostTimesSectors = 3;  // what moves, by what has to move
+inline constexpr std::size_t kConflictsOneIn = 8;    // wavefronts
+
+// `expected` as for wrong_traffic(), of tensors whose rows begin at a sector.
+inline std::string wrong_coalescing(const std::string& what,
+                                    const std::vector<ExpectedTraffic>& expected) {
+  constexpr std::size_t kSector = 32;
+  for (const ExpectedTraffic& tensor : expected) {
+    const auto traffic = device::traffic(tensor.memory).value_or(device::Traffic{});
+    if (traffic.load_requests == 0) return what + " loads nothing of " + tensor.name + ".";
+    const std::size_t least = tensor.most_loaded / kSector, sectors = traffic.load_sectors;
+    if (sectors > kMostTimesSectors * least)
+      return what + " loads " + tensor.name + " in " + std::to_string(sectors) +
+             " sectors of 32 bytes, " +
+             std::to_string((sectors + traffic.load_requests / 2) / traffic.load_requests) +
+             " for a warp's request. " + std::to_string(least) +
+             " sectors hold what it needs, and " + std::to_string(kMostTimesSectors) +
+             " times as many are allowed. Let neighbouring lanes load neighbouring elements.";
+  }
+  return "";
+}
+
+inline std::string wrong_conflicts(const std::string& what) {
+  const auto shared = device::shared_accesses().value_or(device::SharedAccesses{});
+  if (shared.wavefronts == 0) return what + " does not use shared memory.";
+  if (shared.conflicts * kConflictsOneIn <= shared.wavefronts) return "";
+  return what + " takes " + std::to_string(shared.wavefronts) +
+         " wavefronts of shared memory, and bank conflicts are the reason for " +
+         std::to_string(shared.conflicts) + " of them; one in " + std::to_string(kConflictsOneIn) +
+         " is allowed.";
+}
+
 }  // namespace flash::harness

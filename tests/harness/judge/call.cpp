@@ -189,6 +189,7 @@ Message message_of(const Call& call, std::size_t bytes, const Layout& layout) {
   message.function = call.function;
   message.library = call.library;
   message.stream = call.stream;
+  message.counted = call.counts_warps;
   message.apart = layout.apart;
   message.bytes = bytes + layout.behind;
   message.views = static_cast<std::uint32_t>(layout.placed.size());

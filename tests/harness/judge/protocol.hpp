@@ -81,6 +81,7 @@ enum class OnStream : std::uint32_t {
 // What kernels moved of a tensor. Only a runner with the emulator's checks counts it.
 struct Moved {
   std::uint64_t loaded = 0, stored = 0;  // bytes
+  std::uint64_t load_requests = 0, load_sectors = 0, store_requests = 0, store_sectors = 0;
 };
 
 inline constexpr int kMostViews = 10;
@@ -106,13 +107,13 @@ struct Message {
   // device memory, and what was moved of each view.
   std::int64_t kept = 0;
   std::uint64_t device_bytes = 0;
-  std::uint64_t counted = 0;  // whether `moved` and `shared_reads` were counted
-  std::uint64_t shared_reads = 0;
+  std::uint64_t counted = 0;  // whether the following were counted; of kMap: whether to count warps
+  std::uint64_t shared_reads = 0, shared_wavefronts = 0, shared_conflicts = 0;
   Moved moved[kMostViews];
   char text[kMostText] = {};
 };
 static_assert(std::is_trivially_copyable_v<Message>);
-static_assert(sizeof(Message) == 4 * 578);  // tests/tools/attacks.py forges messages of this size
+static_assert(sizeof(Message) == 4 * 662);  // tests/tools/attacks.py forges messages of this size
 
 // What a runner may be asked to call. Those of attention on the CPU exist for float and for double;
 // those of attention on a device for float, Half and BFloat16.
@@ -130,6 +131,7 @@ enum Function : std::uint32_t {
   kMeasureAllAttention,
   kFusedSoftmaxMatmulCuda,
   kAttention1dCuda,
+  kSmallKernel,
   kFlashForwardCuda,
   kFlashDeltaCuda = kFlashForwardCuda + 3,
   kFlashDkDvCuda = kFlashDeltaCuda + 3,

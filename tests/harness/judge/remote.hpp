@@ -55,6 +55,7 @@ struct Call {
   // give other bits the second time, which only the case that asks for it forbids.
   bool on_device = false;
   OnStream stream = OnStream::kDefault;
+  bool counts_warps = false;
   std::uint32_t library = 0;  // 1: that of another task of the same author
 };
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <new>
+#include <utility>
 
 #include "common/cuda/device.hpp"
 #include "common/error.hpp"
@@ -24,8 +25,8 @@ struct Allocation {
 constexpr std::size_t kAlignment = 256;
 std::map<const char*, Allocation> allocations;  // by their first byte
 std::size_t in_use = 0, peak = 0;
-bool is_counted = false;
-std::size_t reads_of_shared_memory = 0;
+bool is_counted = false, next_counts_warps = false;
+device::SharedAccesses in_shared_memory;
 std::optional<device::HostCalls> last_host_calls;
 
 Allocation* find(const void* memory) {
@@ -42,15 +43,24 @@ namespace grading {
 
 Message device_call(Call call) {
   call.on_device = true;
+  call.counts_warps = std::exchange(next_counts_warps, false);
   last_host_calls.reset();
   Message done = remote_call(call);
   peak = std::max(peak, device::memory_in_use() + done.device_bytes);
   is_counted = done.counted != 0;
-  reads_of_shared_memory += done.shared_reads;
+  in_shared_memory.reads += done.shared_reads;
+  in_shared_memory.wavefronts += done.shared_wavefronts;
+  in_shared_memory.conflicts += done.shared_conflicts;
   for (std::size_t n = 0; n < call.arguments.size(); ++n)
     if (Allocation* const allocation = find(call.arguments[n].data)) {
-      allocation->traffic.loaded_bytes += done.moved[n].loaded;
-      allocation->traffic.stored_bytes += done.moved[n].stored;
+      device::Traffic& traffic = allocation->traffic;
+      const Moved& moved = done.moved[n];
+      traffic.loaded_bytes += moved.loaded;
+      traffic.stored_bytes += moved.stored;
+      traffic.load_requests += moved.load_requests;
+      traffic.load_sectors += moved.load_sectors;
+      traffic.store_requests += moved.store_requests;
+      traffic.store_sectors += moved.store_sectors;
     }
   if (done.integers[0] != 0) {
     last_host_calls.emplace();
@@ -112,12 +122,13 @@ std::optional<Traffic> traffic(const void* memory) {
   if (!is_counted || allocation == nullptr) return std::nullopt;
   return allocation->traffic;
 }
-std::optional<std::size_t> shared_reads() {
+std::optional<SharedAccesses> shared_accesses() {
   if (!is_counted) return std::nullopt;
-  return reads_of_shared_memory;
+  return in_shared_memory;
 }
-void reset_traffic() {
-  reads_of_shared_memory = 0;
+void reset_traffic(bool counts_warps) {
+  next_counts_warps = counts_warps;
+  in_shared_memory = {};
   for (auto& [memory, allocation] : allocations) allocation.traffic = {};
 }
 std::optional<HostCalls> host_calls(Stream) { return last_host_calls; }

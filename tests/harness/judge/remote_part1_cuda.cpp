@@ -2,6 +2,7 @@
 #include "harness/judge/remote.hpp"
 #include "part1_softmax_matmul/attention_1d.hpp"
 #include "part1_softmax_matmul/softmax_matmul.hpp"
+#include "part1_softmax_matmul/ten_kernels.hpp"
 
 namespace flash {
 
@@ -21,6 +22,12 @@ void attention_1d_cuda(TensorView<const float, 1> q, TensorView<const float, 1> 
        .arguments = {argument("q", q), argument("k", k), argument("v", v), argument("z", z)},
        .integers = {queries_per_block, keys_per_tile},
        .stream = grading::stream_of(stream)});
+}
+
+void run_small_kernel(int number, TensorView<const float, 1> x, TensorView<float, 1> y) {
+  grading::device_call({.function = grading::kSmallKernel,
+                        .arguments = {argument("x", x), argument("y", y)},
+                        .integers = {number}});
 }
 
 }  // namespace flash

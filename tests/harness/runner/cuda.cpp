@@ -16,6 +16,7 @@
 #if __has_include("part1_softmax_matmul/softmax_matmul.hpp")  // a release may lack a part
 #include "part1_softmax_matmul/attention_1d.hpp"
 #include "part1_softmax_matmul/softmax_matmul.hpp"
+#include "part1_softmax_matmul/ten_kernels.hpp"
 #define FLASH_HAVE_PART1
 #endif
 #if __has_include("part3_flash_cuda/flash_attention_cuda.hpp")
@@ -112,8 +113,12 @@ class OnDevice {
       device::copy_to_host(host_ + placed.begin, device_[n], placed.bytes);
       if (const auto moved = device::traffic(device_[n])) {
         done.counted = 1;
-        done.shared_reads = device::shared_reads().value_or(0);
-        done.moved[n] = {moved->loaded_bytes, moved->stored_bytes};
+        done.moved[n] = {moved->loaded_bytes, moved->stored_bytes,   moved->load_requests,
+                         moved->load_sectors, moved->store_requests, moved->store_sectors};
+        const auto shared = device::shared_accesses().value_or(device::SharedAccesses{});
+        done.shared_reads = shared.reads;
+        done.shared_wavefronts = shared.wavefronts;
+        done.shared_conflicts = shared.conflicts;
       }
     }
   }
@@ -234,6 +239,9 @@ void run_on(const Message& call, const OnDevice& on) {
   if (call.function == kFusedSoftmaxMatmulCuda)
     return functions_of<FusedCudaTask>().fused_softmax_matmul_cuda(
         on_stream(softmax_matmul_pass(on), on), {call.integers[0], call.integers[1]});
+  if (call.function == kSmallKernel)
+    return functions_of<TenKernelsTask>().run_small_kernel(
+        static_cast<int>(call.integers[0]), on.view<const float, 1>(0), on.view<float, 1>(1));
   if (call.function == kAttention1dCuda) {
     const auto input = [&](int n) { return on.view<const float, 1>(n); };
     return functions_of<Attention1dTask>().attention_1d_cuda(
@@ -255,7 +263,7 @@ void run(const Message& call, void* memory, Message& done) {
   const OnDevice on(call, memory);
   const std::size_t before = device::memory_in_use();
   device::reset_peak_memory();
-  device::reset_traffic();  // and what was found
+  device::reset_traffic(call.counted != 0);  // and what was found
   device::reset_host_calls();
   run_on(call, on);
   if (const auto calls = device::host_calls(on.stream.get())) {

@@ -1,0 +1,44 @@
+// What the lanes of a warp access together. A GPU serves the 32 lanes of an access as one request:
+// device memory moves the 32-byte sectors that they touch, shared memory takes a wavefront for each
+// word of a bank that they want. Threads run one after another here. So the n-th execution of an
+// instruction since the block's last barrier belongs to the n-th one of the other lanes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "emulator/check/places.hpp"
+
+namespace flash::simt {
+
+class WarpAccesses {
+ public:
+  void add(unsigned thread, const Touch& touch);
+  // The block's threads have met, or the block has ended.
+  void count_all();
+
+ private:
+  struct Request {
+    Shadow* shadow = nullptr;
+    bool is_global = false, is_read = false;
+    std::uint8_t bytes = 0;  // of a lane
+    std::uint32_t lanes = 0;
+    std::array<std::uint32_t, 32> address{};  // the lower half
+  };
+  // An instruction of one warp.
+  struct Code {
+    std::uintptr_t pc;
+    unsigned warp;
+    std::array<std::uint32_t, 32> times{};
+    std::vector<Request> requests{};
+  };
+
+  Code& find(std::uintptr_t pc, unsigned warp);
+  static void count(const Request& request);
+
+  std::vector<Code> codes_;
+  std::vector<std::uint32_t> table_;  // hashed: 1 + the index of a code
+};
+
+}  // namespace flash::simt
