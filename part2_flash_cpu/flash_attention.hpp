@@ -51,9 +51,9 @@ void attention_delta(TensorView<const T, 4> out, TensorView<const T, 4> d_out,
                      TensorView<T, 3> delta);
 
 // The gradients of sum(out * d_out) with respect to q, k and v. P is computed again from lse, so
-// that nothing of size queries x keys is kept between the passes. Formulas: common/oracle.hpp. The
-// function may compute all of P at once or in blocks. In blocks of `block_keys` keys the extra
-// memory is delta and a few blocks; a function that computes all of P does not use block_keys.
+// that nothing of size queries x keys is kept between the passes. Formulas: common/oracle.hpp. In
+// blocks of `block_keys` keys the extra memory is delta and a few blocks. A function that computes
+// all of P does not use block_keys, and is right in all but its memory.
 template <class T>
 void flash_attention_backward(const AttentionBackward<T>& pass, Index block_keys = 16);
 

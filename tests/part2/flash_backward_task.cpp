@@ -72,8 +72,7 @@ TaskUnderTest flash_backward_task() {
                         Needs::kSparseMemory});
   task.cases.push_back({.name = "memory grows no faster than the sequence",
                         .requirement = "memory",
-                        .run = memory_grows_no_faster_than_the_sequence,
-                        .challenge = true});
+                        .run = memory_grows_no_faster_than_the_sequence});
   add_cases_of_own_passes<InPlace>(
       task, "whole blocks",
       {.forward_task = "2.A",
