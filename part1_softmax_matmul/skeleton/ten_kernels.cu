@@ -86,10 +86,10 @@ __global__ void row_sum(const float* x, float* y, int columns) {
 
 // 10. A thread has four neighbouring elements.
 __global__ void four_at_a_time(const float* x, float* y, int n) {
-  const int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= n / 4) return;
-  // TODO elements 4 i to 4 i + 3 of x by one read of a float4, times 3, into y by one
-  //   write (3 lines)
+  const int group = blockIdx.x * blockDim.x + threadIdx.x;
+  if (group >= n / 4) return;
+  // TODO the four elements from 4 * group on: read them from x at once, as a float4,
+  //   multiply each by 3, and write them to y at once (3 lines)
 }
 
 // How many blocks of `size` threads it takes for n of them.

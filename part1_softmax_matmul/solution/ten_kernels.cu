@@ -17,7 +17,7 @@ constexpr int kThreads = 128;  // of a block, where nothing else is said
 // 1. As many threads as elements.
 __global__ void index_of_a_thread(const float* x, float* y) {
   // BEGIN SOLUTION the index i of this thread in the grid; y[i] = 2 x[i] (2 lines)
-  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  const int i = blockDim.x * blockIdx.x + threadIdx.x;
   y[i] = 2 * x[i];
   // END SOLUTION
 }
@@ -25,7 +25,7 @@ __global__ void index_of_a_thread(const float* x, float* y) {
 // 2. The last block has more threads than there are elements left.
 __global__ void bounds(const float* x, float* y, int n) {
   // BEGIN SOLUTION the same with y[i] = x[i] + 1, where there is an element i (2 lines)
-  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  const int i = blockDim.x * blockIdx.x + threadIdx.x;
   if (i < n) y[i] = x[i] + 1;
   // END SOLUTION
 }
@@ -72,7 +72,7 @@ __global__ void shuffle_sum(const float* x, float* y) {
   float sum = x[blockIdx.x * kWarpSize + lane];
   // BEGIN SOLUTION five steps, at distances of 16, 8, 4, 2 and 1 lanes: add the sum of the lane
   //   there. Lane 0 stores the sum in y[blockIdx.x] (3 lines)
-  for (int distance = kWarpSize / 2; distance > 0; distance /= 2)
+  for (int distance = 16; distance > 0; distance /= 2)
     sum += __shfl_xor_sync(kAllLanes, sum, distance);
   if (lane == 0) y[blockIdx.x] = sum;
   // END SOLUTION
@@ -129,13 +129,13 @@ __global__ void row_sum(const float* x, float* y, int columns) {
 
 // 10. A thread has four neighbouring elements.
 __global__ void four_at_a_time(const float* x, float* y, int n) {
-  const int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= n / 4) return;
-  // BEGIN SOLUTION elements 4 i to 4 i + 3 of x by one read of a float4, times 3, into y by one
-  //   write (3 lines)
-  float4 four = reinterpret_cast<const float4*>(x)[i];
+  const int group = blockIdx.x * blockDim.x + threadIdx.x;
+  if (group >= n / 4) return;
+  // BEGIN SOLUTION the four elements from 4 * group on: read them from x at once, as a float4,
+  //   multiply each by 3, and write them to y at once (3 lines)
+  float4 four = reinterpret_cast<const float4*>(x)[group];
   four = {3 * four.x, 3 * four.y, 3 * four.z, 3 * four.w};
-  reinterpret_cast<float4*>(y)[i] = four;
+  reinterpret_cast<float4*>(y)[group] = four;
   // END SOLUTION
 }
 
