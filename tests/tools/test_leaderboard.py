@@ -116,8 +116,8 @@ class Numbers(Test):
         self.none(samples(board), "student_wait_ms of a sample", board=board)
 
 
-class Places(Test):
-    """Receipts, verifications, and the page that is made of them."""
+class OfReceipts(Test):
+    """Receipts and verifications in a folder of their own."""
 
     def setUp(self):
         self.root = self.folder()
@@ -143,6 +143,10 @@ class Places(Test):
         found, left_out = standings.collect(places)
         return [[(row.place, row.name, row.state) for row in standing.rows]
                 for standing in found], left_out
+
+
+class Places(OfReceipts):
+    """The page that is made of them."""
 
     def test_only_a_verified_result_has_a_place_and_the_best_of_a_person_counts(self):
         for name, speed, state in (("ann", 2, True), ("ann", 3, True), ("bob", 4, None),

@@ -77,8 +77,8 @@ class Roster:
                    rf"(?:_LATE)?_{number[1]}_(\d+)_")
         for found in re.finditer(pattern, handed_in):
             # Moodle writes "Participant" where the grader must not know the names.
-            if _letters(handed_in[:found.start()]) in (
-                    _letters(row[self.name]), "participant" * (self.platform == "Moodle")):
+            if _letters(handed_in[:found.start()]) in (_letters(row[self.name]), *(
+                    ["participant"] if self.platform == "Moodle" else [])):
                 return int(found[1] or 0)
         return None
 

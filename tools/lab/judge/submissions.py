@@ -51,14 +51,15 @@ class Content:
 
 def find(places: Sequence[Path], tasks: Sequence[Task]) -> tuple[list[Submission], list[str]]:
     """The submissions at these places, by their ids, and what else is there: its name, and why it
-    is no submission. A zip is one, and so is a folder that has a task's file in its place; any
-    other folder holds one in each of its zips and folders."""
+    is no submission. Each of several places is one; a place alone may be the folder of a class, which
+    has no task's file in its place, and holds one in each of its zips and folders."""
     found: dict[str, Path] = {}
     left_out: list[str] = []
     for place in places:
         if not os.path.lexists(place):
             raise LabError(f"{place} does not exist")
-        is_one = place.is_symlink() or not place.is_dir() or _is_one(place, tasks)
+        is_one = (len(places) > 1 or place.is_symlink() or not place.is_dir()
+                  or _is_one(place, tasks))
         for child in [place] if is_one else sorted(place.iterdir()):
             name = os.path.basename(os.path.abspath(child))  # "." has no name of its own
             if why := _why_not(child, name):
@@ -118,7 +119,7 @@ def read(place: Path, tasks: Sequence[Task]) -> Content:
             # As Moodle gives them out: a folder for each student, with the archive in it.
             return read(place / archives[0], tasks)
         return Content({}, "it must hold one zip or the files of tasks; it holds "
-                           f"{' and '.join(archives[:3])}")
+                           f"{' and '.join(archives[:3])}; a folder of submissions is named alone")
     packed = bytes_of(place, LARGEST_ARCHIVE)
     if len(packed) > LARGEST_ARCHIVE:
         return Content({}, f"the zip must have at most {LARGEST_ARCHIVE} bytes; ./lab bundle makes "
