@@ -589,7 +589,8 @@ class Files(Course):
         for name in ("old/first.zip", "second.zip"):
             (path / name).write_bytes((self.root / "a.zip").read_bytes())
         self.assertEqual(self.taken(path), "it must hold one zip or the files of tasks; it holds "
-                                           "second.zip and old/first.zip")
+                                           "second.zip and old/first.zip; a folder of submissions "
+                                           "is named alone")
         (path / "second.zip").unlink()
         self.assertEqual(self.taken(path), {PATH: b"x"})
         (path / "old/first.zip").rename(path / "x.tar.gz")

@@ -105,8 +105,8 @@ def run(args: argparse.Namespace) -> int:
         say(f"rows kept from earlier commands: {len(earlier)}")
     if differ:
         say(f"not in grades.csv, because graded with other cases, tasks or options: "
-            f"{', '.join(map(text.line, differ))}; name these submissions, too, and all are graded "
-            "alike", "yellow")
+            f"{', '.join(map(text.line, differ))}; name these submissions, too (DIR/*), and all "
+            "are graded alike", "yellow")
     failed = [record for record in records if record.status == INFRA_ERROR]
     for record in failed:
         say(f"{text.line(record.id)} was not graded: {text.line(record.error)}", "red")
