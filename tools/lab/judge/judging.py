@@ -35,7 +35,7 @@ NOT_IN_CLASS = ("-Ofc",)
 LEAST_DISK = 256 * sandbox.MIB  # free, for temporary files
 # Of address space: batches lie far apart, its runner has what the emulator reserves, and a limit of
 # its own on the rest. A GPU's driver reserves as much as there is.
-JUDGE = Limits(seconds=600, memory=128 * 1024 * sandbox.MIB, file=64 * sandbox.MIB)
+JUDGE = Limits(seconds=600, memory=sandbox.LARGEST, file=64 * sandbox.MIB)
 GPU_JUDGE = dataclasses.replace(JUDGE, memory=0)
 # nvcc takes 34 s of a processor for the bonus' solution; 6 GiB are enough for it.
 COMPILE_ON_GPU = Limits(seconds=300, memory=8192 * sandbox.MIB, file=64 * sandbox.MIB)

@@ -18,6 +18,7 @@ from lab.judge import gpu
 
 OUTPUT_LIMIT = 512 * 1024  # bytes that are kept of what a command prints
 MIB = 1 << 20
+LARGEST = 128 * 1024 * MIB  # of address space, that a limit is set to
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,10 @@ def trouble(on_gpu: bool = False) -> str:
     if shutil.which("bwrap") is None:
         return ("bubblewrap is not installed, and student code is not run without it; on Debian "
                 "and Ubuntu: sudo apt-get install bubblewrap")
+    most = resource.getrlimit(resource.RLIMIT_AS)[1]
+    if 0 <= most < LARGEST:
+        return (f"this shell allows {most} bytes of address space, and the judge reserves "
+                f"{LARGEST}: begin in one without `ulimit -v`")
     try:
         tried = run(command(["/usr/bin/true"], read={}, on_gpu=on_gpu), Limits(seconds=30))
     except InfraError as error:

@@ -132,7 +132,8 @@ def read(place: Path, tasks: Sequence[Task]) -> Content:
     except MemoryError:
         raise
     except Exception as error:  # whatever the bytes make Python's module raise
-        return Content({}, f"the zip cannot be read: {error or type(error).__name__}")
+        return Content({}, f"the zip cannot be read ({error or type(error).__name__}); ./lab bundle "
+                           "makes one that can")
 
 
 Reader = Callable[[], bytes] | None  # None of a link
@@ -171,7 +172,7 @@ def _of_zip(archive: zipfile.ZipFile) -> dict[str, Reader]:
 
 def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError("it is packed by an unusual method; ./lab bundle makes one that can be")
+        raise ValueError("it is packed by an unusual method")
     with archive.open(entry) as file:
         return file.read(LARGEST + 1)
 
@@ -188,7 +189,7 @@ def _take(entries: Mapping[str, Reader], tasks: Sequence[Task]) -> Content:
     mine = {name: reader for name, reader in entries.items() if reader}
     others = {name for name in entries if name.endswith((".cpp", ".cu"))}
     if not entries:
-        return Content({}, "it holds no file")
+        return Content({}, "it holds no file; ./lab bundle packs those that are graded")
     if len(entries) > MOST_ENTRIES:
         return Content({}, _TOO_MANY)
     for task in tasks:
@@ -198,12 +199,13 @@ def _take(entries: Mapping[str, Reader], tasks: Sequence[Task]) -> Content:
         fewest = min((name.count("/") for name in same), default=0)
         same = [name for name in same if name.count("/") == fewest]
         if len(same) > 1:
-            return Content({}, f"{task.file} is there more than once: {', '.join(same[:3])}")
+            return Content({}, f"{task.file} is there more than once, and one has to go: "
+                               f"{', '.join(same[:3])}")
         if same:
             files[wanted] = mine[same[0]]()
             others.discard(same[0])
             if len(files[wanted]) > LARGEST:
-                return Content({}, f"{same[0]} is larger than {LARGEST} bytes")
+                return Content({}, f"{same[0]} is larger than {LARGEST} bytes, and no solution is")
     version = _version(mine[INDEX]()) if INDEX in mine else ""
     return Content(files, version=version, others=tuple(
         name if name in mine else f"{name} (a link, and none is followed)"
