@@ -177,12 +177,15 @@ TEST_CASE("right kernels are not reported, and are right, in any order") {
   check_right(simt_corpus::right(), 20);
   check_right(simt_corpus::async_right(), 20);
 }
-TEST_CASE("reads of shared memory are counted") {
+TEST_CASE("accesses of shared memory are counted") {
   for (const Specimen& specimen : simt_corpus::right()) {
     if (specimen.name != "reverse_tile") continue;
     simt::reset_counters();
     CHECK(specimen.run());
-    CHECK(simt::shared_accesses().reads == (simt_corpus::is_checked() ? 128 : 0));
+    const simt::SharedAccesses counted = simt::shared_accesses();
+    CHECK(counted.reads == (simt_corpus::is_checked() ? 128 : 0));
+    CHECK(counted.wavefronts == (simt_corpus::is_checked() ? 8 : 0));  // of 4 warps
+    CHECK(counted.conflicts == 0);
   }
 }
 TEST_CASE("right uses of mbarriers, TMA and wgmma are not reported, and are right, in any order") {
