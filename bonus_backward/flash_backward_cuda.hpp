@@ -61,7 +61,8 @@ template <class T>
 void flash_backward_dq_cuda(const AttentionBackward<T>& pass, TensorView<const float, 3> delta);
 
 // The gradients of sum(out * d_out) with respect to q, k and v: the three one after another. Extra
-// device memory: delta, 4 bytes for each query of each head. Throws OutOfMemory too.
+// device memory: delta, 4 bytes for each query of each head. Throws OutOfMemory too. Loads are
+// coalesced, with few bank conflicts (part1_softmax_matmul/cuda.md, section 5).
 template <class T>
 void flash_attention_backward_cuda(const AttentionBackward<T>& pass);
 

@@ -54,6 +54,7 @@ std::vector<FlashForwardConfig> flash_attention_forward_configs(Index head_dim);
 // Q K^T, softmax and the sums are in float32, whatever T is; P is rounded to T before it meets V,
 // and so is out at the end. The same inputs give the same bits in every run. Extra device memory:
 // none. The launch goes to pass.stream and does not wait.
+// Loads are coalesced, with few bank conflicts (part1_softmax_matmul/cuda.md, section 5).
 //
 // `config`: any compiled configuration, also one made for another head_dim. Throws ShapeError and
 // ArgumentError as common/attention.hpp does, Unsupported for a head_dim above kFlashMaxHeadDim, a
