@@ -10,7 +10,7 @@ from unittest import mock
 
 from course import Course
 from lab import handout, text
-from lab.instructor import release
+from lab.instructor import export, release
 
 GRADESCOPE = Path(__file__).parents[2] / "grading/gradescope"
 CANVAS = ("\ufeffStudent,ID,SIS Login ID,Section,Homework 1 (77),Homework 10 (78)\r\n"
@@ -82,6 +82,7 @@ class Export(Course):
 
     def test_of_two_that_a_person_handed_in_the_later_one_counts(self):
         early, late = "doejane_101_5001_submission", "doejane_LATE_101_5002_submission-1"
+        self.assertEqual(list(export.twice([late, "doejane_102_9_x", early, "x"])), [(early, late)])
         for order in ([(early, "1"), (late, "2")], [(late, "2"), (early, "1")]):
             rows = self.filled(CANVAS, order, "--column", "Homework 1", code=1)
             self.assertEqual(rows[2][4], "2")

@@ -248,7 +248,9 @@ class Places(OfReceipts):
             receipts.save(self.receipt(f"eve {number}", 9, sources=same), receipts.RECEIPTS)
         for name in ("Ann", "A-N-N", "zed"):
             receipts.save(self.receipt(name, 9.5), receipts.RECEIPTS)
-        (rows,), left_out = self.rows()
+        receipts.save(self.receipt("zed", 9.5, machine={"device": "(a device)"}), receipts.RECEIPTS)
+        (rows, below), left_out = self.rows()
+        self.assertEqual(below, [(None, "zed", "not verified")])
         self.assertEqual(rows, [(1, "ann", "verified"), (2, "bob", "verified"),
                                 (None, "zed", "not verified"), (None, "eve 0", "not verified")])
         self.assertIn("Ann on part2-cpu: its name or its files are those of ann", left_out)

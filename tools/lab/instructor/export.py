@@ -4,7 +4,7 @@ import csv
 import io
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,6 +86,18 @@ class Roster:
 def _letters(name: str) -> str:
     """What both platforms keep of a name."""
     return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", name).casefold()))
+
+
+def twice(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Of those that a person handed in one after the other, by the names that Canvas writes: each
+    with the one that came after it."""
+    last: dict[tuple[str, str], str] = {}
+    found = [(int(parts[3]), (_letters(parts[1]), parts[2]), name) for name in names
+             if (parts := re.match(r"(.+?)(?:_LATE)?_(\d+)_(\d+)_", name))]
+    for _, person, name in sorted(found):
+        if person in last:
+            yield last[person], name
+        last[person] = name
 
 
 def roster(file: Path) -> Roster:

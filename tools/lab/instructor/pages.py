@@ -9,7 +9,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
 from lab import text
 from lab.instructor import web
-from lab.instructor.standings import MARK, VERIFIED_STATE, Entry, Standing
+from lab.instructor.standings import MARK, Entry, Standing
 from lab.leaderboard.receipts import TIME
 
 # Colours of Okabe and Ito, which colour-blind people can tell apart.
@@ -55,15 +55,15 @@ def page(standings: Sequence[Standing], made: str) -> str:
 
 
 def progress(standing: Standing) -> str:
-    """Best speed-up so far over time, a line a person; the marks as level lines. As SVG; "" where
-    nobody has submitted."""
-    entries = [entry for entry in standing.entries if entry.state != MARK]
+    """Best verified speed-up so far over time, a line a person; the marks as level lines. As SVG;
+    "" where nothing is verified: a claim could have any number, and any time."""
+    entries = standing.verified
     if not entries:
         return ""
     drawn: list[str] = []
     with web.figure(4.8, 3.6, f"best speed-up over time on {standing.board.name}", drawn) as axes:
         last = max(_time(entry.time) for entry in entries)
-        people = [row.name for row in standing.rows if row.state != MARK]
+        people = [row.name for row in standing.rows if row.place]
         for number, name in enumerate(people):
             mine = [entry for entry in entries if entry.name == name]
             times = [_time(entry.time) for entry in mine]
@@ -72,10 +72,8 @@ def progress(standing: Standing) -> str:
             colour = _COLOURS[number] if named else "#c5ccd6"
             axes.step([*times, last], [*best, best[-1]], where="post", color=colour,
                       label=name if named else None)
-            for moment, entry in zip(times, mine):
-                done = entry.state == VERIFIED_STATE
-                axes.plot([moment], [entry.result.speedup], "o", color=colour, markersize=5,
-                          markerfacecolor=colour if done else "white")
+            axes.plot(times, [entry.result.speedup for entry in mine], "o", color=colour,
+                      markersize=5)
         marks = [row for row in standing.rows if row.state == MARK]
         for number, mark in enumerate(marks):
             # On alternating sides, since two marks may lie close together.

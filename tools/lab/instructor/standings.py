@@ -22,13 +22,16 @@ class Entry:
     receipt: Receipt   # of the verification, where there is one
     result: Result
     state: str
-    time: str          # of the submission
     person: str = ""   # of verified entries only
     place: int | None = None
 
     @property
     def name(self) -> str:
         return self.receipt.name
+
+    @property
+    def time(self) -> str:
+        return self.receipt.time
 
     @property
     def device(self) -> str:
@@ -42,7 +45,7 @@ class Standing:
     board: Board
     device: str
     rows: tuple[Entry, ...]    # best per person: verified and marks, the fastest first, then claims
-    entries: tuple[Entry, ...]  # all of them, the oldest first
+    verified: tuple[Entry, ...]  # all of them, the oldest first
     beside: str = ""           # a sentence about what else is known to compare with
 
 
@@ -79,7 +82,9 @@ def collect(places: Iterable[Path]) -> tuple[list[Standing], list[str]]:
     groups: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
         groups.setdefault((entry.board.name, entry.device), []).append(entry)
-    return [_standing(groups[key], left_out) for key in sorted(groups)], left_out
+    # A device that only claims name comes last: there may be any number of them.
+    return [_standing(group, left_out) for _, group in sorted(groups.items(), key=lambda item: (
+        all(entry.state == CLAIMED for entry in item[1]), item[0]))], left_out
 
 
 def _files(places: Iterable[Path]) -> list[Path]:
@@ -100,12 +105,12 @@ def _entry(receipt: Receipt, known: dict[str, Board], found: Verification | None
         raise LabError(f'"{receipt.name}" looks like a mark: another name is needed')
     if found is None:
         state = MARK if receipt.mark else CLAIMED
-        entry = Entry(board, receipt, receipt.result(board), state, receipt.time)
+        entry = Entry(board, receipt, receipt.result(board), state)
     elif not found.holds:
         raise LabError(f"it was measured again and does not hold: {found.why}")
     else:
         again = found.receipt
-        entry = Entry(board, again, again.result(board), VERIFIED_STATE, receipt.time, found.person)
+        entry = Entry(board, again, again.result(board), VERIFIED_STATE, found.person)
     _ = entry.result.uncertainty  # so that nothing is left to fail when the page is made
     return entry
 
@@ -130,5 +135,6 @@ def _standing(group: Sequence[Entry], left_out: list[str]) -> Standing:
     board, device = group[0].board, group[0].device
     return Standing(board, device, tuple(
         replace(entry, place=next(places)) if entry.state == VERIFIED_STATE else entry
-        for entry in rows), tuple(sorted(group, key=lambda entry: entry.time)),
-        pytorch.line(pytorch.times(board, device)))
+        for entry in rows), tuple(sorted(
+            (entry for entry in group if entry.state == VERIFIED_STATE),
+            key=lambda entry: entry.time)), pytorch.line(pytorch.times(board, device)))

@@ -12,7 +12,7 @@ from lab import build, manifest, paths, text
 from lab.backends import CHECKED, EMULATED, GPU
 from lab.console import say
 from lab.errors import LabError
-from lab.instructor import reports, slurm, speed
+from lab.instructor import export, reports, slurm, speed
 from lab.instructor.grader import Grader, hidden_cases, write
 from lab.instructor.reports import INFRA_ERROR
 from lab.instructor.speed import Speed
@@ -99,6 +99,9 @@ def run(args: argparse.Namespace) -> int:
     earlier, differ = grader.earlier(everyone)
     write(args.output / "grades.csv", reports.grades([*records, *earlier]))
     write(args.output / "index.html", reports.page([*records, *earlier], "Grades"))
+    for before, name in export.twice(record.id for record in (*records, *earlier)):
+        say(f"{text.line(before)} has a row, and {text.line(name)} was handed in after it; ./lab "
+            "export takes the later", "yellow")
     for line in no_submission:
         say(f"left out: {text.line(line)}", "yellow")
     if earlier:
