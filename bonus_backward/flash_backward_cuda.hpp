@@ -41,7 +41,8 @@ struct FlashBackwardBlocks {
   Index streamed = 0;
 };
 
-// The blocks for heads of `head_dim` on the current GPU, in both passes.
+// The blocks for heads of `head_dim` on the current GPU, in both passes: they own at least 64 rows
+// for heads of up to 64, and 16 for wider ones. Smaller ones would load the other side more often.
 template <class T>
 FlashBackwardBlocks flash_backward_blocks(Index head_dim);
 

@@ -201,7 +201,7 @@ endfunction()
 add_library(flash_task_exports INTERFACE)
 if(NOT APPLE)
   target_link_options(flash_task_exports INTERFACE
-    -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/task.map)
+    -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/task.map -Wl,--require-defined=flash_task)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(flash_task_exports INTERFACE
@@ -372,8 +372,14 @@ ${entered}  return all;
 }  // namespace flash::harness
 ")
   target_link_libraries(${judge} PRIVATE flash_options flash_cold flash_judge_main flash_harness)
+  file(GLOB manifest ${CMAKE_SOURCE_DIR}/${part}_*/tasks.toml)
+  file(READ ${manifest} manifest)
   foreach(entry ${ARGN})
     string(REPLACE "cuda:" "" task ${entry})
+    set(other "")
+    if(manifest MATCHES "id = \"${part}.${task}\"\nother_task = \"([a-z0-9_.]+)\"")
+      string(REPLACE "." "_" other ${CMAKE_MATCH_1})
+    endif()
     foreach(implementation skeleton solution)
       foreach(backend cpu ${FLASH_BACKENDS})
         flash_backend(${backend} suffix device)
@@ -384,8 +390,14 @@ ${entered}  return all;
         endif()
         set(label ${part}-${implementation})
         set(prefix ${part}.${task}.${implementation})
+        set(lib ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/lib)
         set(arguments --task ${part}.${task} --library
-          ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/lib${library}${CMAKE_SHARED_LIBRARY_SUFFIX})
+          ${lib}${library}${CMAKE_SHARED_LIBRARY_SUFFIX})
+        set(other_library ${other}_${implementation}${suffix})
+        if(TARGET ${other_library})
+          list(APPEND arguments --other-library
+            ${lib}${other_library}${CMAKE_SHARED_LIBRARY_SUFFIX})
+        endif()
         if(implementation STREQUAL "skeleton")
           list(APPEND arguments --challenges-may-fail)
         endif()
@@ -403,6 +415,10 @@ ${entered}  return all;
           FAIL_REGULAR_EXPRESSION "verdict:failed"
           SKIP_REGULAR_EXPRESSION "verdict:not-started|verdict:needs-gpu|verdict:needs-checks")
         flash_runner_name(${backend} runner)
+        # ./lab check starts a judge as soon as the build's output says so.
+        add_custom_target(${library}_ready COMMAND ${CMAKE_COMMAND} -E true
+          COMMENT "ready: ${library}")
+        add_dependencies(${library}_ready ${judge} ${library} ${runner})
         if(NOT TARGET ${part}_${implementation}_tests)
           add_custom_target(${part}_${implementation}_tests)
         endif()

@@ -6,6 +6,7 @@
 // the other output.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,6 +41,12 @@ inline std::string to_string(const FlashForwardConfig& config) {
 
 // The widest head.
 inline constexpr Index kFlashMaxHeadDim = 1024;
+
+// Configurations that every library has for each type, beside others of its own choice.
+inline constexpr FlashForwardConfig kFlashForwardConfigs[] = {
+    {32, 64, 32, 2}, {64, 128, 64, 4}, {64, 64, 32, 2}, {128, 64, 32, 4}, {256, 64, 32, 8}};
+// Bytes of shared memory of a thread block in which each of them has room.
+inline constexpr std::size_t kFlashRoomForConfigs = 227 * 1024;
 
 // The configurations made for heads of `head_dim` that are compiled and have room on the current
 // GPU, in the order in which they are tried: the first is the default. T is float, Half or

@@ -44,7 +44,7 @@ Verdict memory_grows_no_faster_than_the_sequence(std::uint64_t seed) {
 }  // namespace
 
 TaskUnderTest flash_backward_task() {
-  TaskUnderTest task{.id = "part2.flash_backward", .other_task = "part2.flash_forward"};
+  TaskUnderTest task{.id = "part2.flash_backward"};
   task.cases.push_back({"delta", "delta", delta_is_the_row_sum});
   std::vector<AttentionCase> problems = part2::attention_cases();
   problems.push_back({.name = "rows whose lse is -inf have no weights",

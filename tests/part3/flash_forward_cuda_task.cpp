@@ -97,12 +97,21 @@ std::vector<GradedCase> steps() {
            {.shape = {1, 1, 150, 150, 64}, .causal = true})};
 }
 
-// Every configuration for heads of `head_dim` that has room, on a problem that is ragged for all of
-// them.
+// Every configuration that has room, on a problem that is ragged for all of them; the contract's are
+// among them.
 template <class T>
 Verdict judge_configurations(std::uint64_t seed) {
-  for (const Index head_dim : {32, 64, 128, 256})
-    for (const FlashForwardConfig& config : flash_attention_forward_configs<T>(head_dim)) {
+  const bool all_have_room = device::shared_memory_per_block() >= kFlashRoomForConfigs;
+  for (const Index head_dim : {32, 64, 128, 256}) {
+    const auto configs = flash_attention_forward_configs<T>(head_dim);
+    for (const FlashForwardConfig& config : kFlashForwardConfigs)
+      if (all_have_room && config.head_dim == head_dim &&
+          std::find(configs.begin(), configs.end(), config) == configs.end())
+        return {false, "flash_attention_forward_configs(" + std::to_string(head_dim) + ") lacks " +
+                           to_string(config) +
+                           ", one of the contract's kFlashForwardConfigs: return what "
+                           "configs_for() gives."};
+    for (const FlashForwardConfig& config : configs) {
       const AttentionCase problem{
           .shape = {1, 1, config.block_queries + 5, 2 * config.block_keys + 3, head_dim - 3},
           .causal = true,
@@ -110,6 +119,7 @@ Verdict judge_configurations(std::uint64_t seed) {
       if (const Verdict verdict = judge(problem, seed, config); !verdict.pass)
         return {false, "With " + to_string(config) + ": " + verdict.text, verdict.diagnose};
     }
+  }
   return {true, ""};
 }
 

@@ -61,8 +61,8 @@ void {name}() {{
 SOLUTION = SKELETON.replace("TODO", "BEGIN SOLUTION").replace("throw", "// STUB throw").replace(
     "}}", "  work();\n  // END SOLUTION\n}}")
 
-# A judge whose libraries are the fakes of their tasks: scripts that say how their cases end. What
-# needs the checks it asks the second library for.
+# A judge whose libraries are the fakes of their tasks: scripts that say how their cases end. Those
+# that need the checks are called so.
 JUDGE = '''#!{python} -ISu
 import json, os, sys, time
 arguments = sys.argv[1:]
@@ -71,34 +71,31 @@ def values(option):
 if "--list-cases" in arguments:
     suffix = {{"emulated": "_emulated", "checked": "_checked"}}.get(values("--backend")[0], "")
     name = "lib" + values("--task")[0].replace(".", "_") + "_skeleton" + suffix + ".so"
-    names = json.load(open(os.path.join({libraries!r}, name)))["cases"]
-    print("\\n".join(case["name"] for case in names))
+    names = [case["name"] for case in json.load(open(os.path.join({libraries!r}, name)))["cases"]]
+    print("\\n".join(name for name in names
+                    if name.startswith("checks: ") or "--needs-checks" not in arguments))
     sys.exit(0)
-fakes = [json.load(open(path)) for path in values("--library")]
-for fake in fakes:
-    open(fake["calls"], "a").write(json.dumps(arguments) + "\\n")
+fake = json.load(open(values("--library")[0]))
+open(fake["calls"], "a").write(json.dumps(arguments) + "\\n")
 wanted, report = values("--case"), open(values("--report")[0], "a")
 def say(**event):
     print(json.dumps(event), file=report, flush=True)
-exec(fakes[0]["prologue"])
-first = fakes[0]["cases"]
+exec(fake["prologue"])
+cases = [case for case in fake["cases"]
+         if case["name"].startswith("checks: ") or "--needs-checks" not in arguments]
 for name in wanted:
-    if name not in [case["name"] for case in first]:
-        sys.exit(f"--case is '{{name}}'; {{fakes[0]['task']}} has no such case (see --list-cases)")
-say(event="begin", task=fakes[0]["task"], seed=1,
+    if name not in [case["name"] for case in cases]:
+        sys.exit(f"--case is '{{name}}'; {{fake['task']}} has no such case (see --list-cases)")
+say(event="begin", task=fake["task"], seed=1,
     cases=[dict(name=case["name"], requirement=case.get("requirement", "all"),
-                challenge=case.get("challenge", False)) for case in first])
-for case in first:
+                challenge=case.get("challenge", False)) for case in cases])
+for case in cases:
     if wanted and case["name"] not in wanted:
         continue
     say(event="start", case=case["name"])
-    place = fakes[0]
-    if case["do"] == "needs_checks" and len(fakes) > 1:
-        place = fakes[1]
-        case, = [other for other in place["cases"] if other["name"] == case["name"]]
     exec(case.get("run", ""))
     say(event="end", case=case["name"], message=case.get("message", ""), seconds=0,
-        status=case["do"], output=case.get("output", ""), backend=place["backend"])
+        status=case["do"], output=case.get("output", ""), backend=fake["backend"])
     for event, more in case.get("then", {{}}).items():
         if event != "explanation" or "--explain" in arguments:
             say(event=event, case=case["name"], **more)
@@ -157,7 +154,7 @@ class Built(Test):
         folder = zoo.compile_member(member, backend, known)
         how = running.Settings("solution", folder=folder, quiet=True, **settings)
         runner = CPU if backend == libraries.SANITIZED else backend
-        return running.run(member.task, [runner], how, cases)
+        return running.run(member.task, runner, how, cases)
 
 
 class Course(Test):
@@ -180,6 +177,7 @@ class Course(Test):
                            text.format(name=file.split(".")[0]))
         self.patch(paths, ROOT=self.root, STATE=self.root / ".lab",
                    OUTPUTS=self.root / "outputs")
+        self.patch(os, cpu_count=lambda: 1)  # tasks run one after another
         self.patch(build, configured=self._configured, configure=self._configured,
                    build=self._build, binary=self.binary)
 
@@ -222,9 +220,7 @@ class Course(Test):
     @staticmethod
     def targets(name: str, *backends: str) -> str:
         """What is built for a check of it."""
-        return " ".join([*(Course.target(name, backend=backend) for backend in backends),
-                         "part1_judge", *(f"flash_runner_{backend}".removesuffix("_cpu")
-                                          for backend in backends)])
+        return " ".join(f"{Course.target(name, backend=backend)}_ready" for backend in backends)
 
     def calls(self, name: str, backend: str = "") -> list[list[str]]:
         file = self.root / f"{self.target(name, backend=backend)}.calls"
@@ -265,9 +261,13 @@ class Course(Test):
         return build.Config(self.compiler, "2.13.10", self.cuda, "", gpu, self.emulated,
                             self.checked, self.asan)
 
-    def _build(self, target: str | list[str], preset: str = "default",
-               keep_going: bool = False) -> build.BuildResult:
+    def _build(self, target: str | list[str], preset: str = "default", keep_going: bool = False,
+               on_ready=lambda library: None) -> build.BuildResult:
         targets = [target] if isinstance(target, str) else target
         self.built.append(" ".join(targets))
-        error = next((self.broken[one] for one in targets if one in self.broken), "")
+        libraries = [one.removesuffix("_ready") for one in targets]
+        error = next((self.broken[one] for one in libraries if one in self.broken), "")
+        for library, target in zip(libraries, targets):
+            if library != target and library not in self.broken:
+                on_ready(library)
         return build.BuildResult(not error, error, error)

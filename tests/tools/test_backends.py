@@ -1,9 +1,11 @@
 """CUDA tasks on a GPU, emulated, emulated with all checks: what runs where, and what is said."""
 
+import time
 from unittest import mock
 
 from course import Course, case
-from lab.outcomes import NEEDS_CHECKS, NOT_RUN, PASSED, WRONG
+from lab import build
+from lab.outcomes import NEEDS_CHECKS, NOT_RUN, PASSED, TIMED_OUT, WRONG
 
 RACE = "kernel fused_softmax_matmul: a data race between fused_cuda.cu:97 and fused_cuda.cu:156"
 EMULATED, CHECKED = (f"part1_fused_cuda_skeleton_{kind}" for kind in ("emulated", "checked"))
@@ -36,6 +38,26 @@ class Checks(Cuda):
         self.assertEqual((result.earned, result.possible, result.cases[1].points), (0, 3, 1))
         # Both compile at the same time.
         self.assertEqual(self.built, [self.targets("fused_cuda", "emulated", "checked")])
+
+    def test_a_judge_does_not_wait_for_the_other_library(self):
+        self.fakes(*self.CASES)
+        self.fakes(*self.ALL_PASS, backend="checked")
+        ran = self.root / f"{EMULATED}.calls"
+
+        def built(targets, on_ready, ran_at=time.monotonic()):
+            on_ready(EMULATED)
+            while not ran.exists() and time.monotonic() < ran_at + 30:
+                time.sleep(0.01)
+            return build.BuildResult(ran.exists(), "nothing ran", "")
+
+        self.patch(build, build=built)
+        self.ends(self.graded(), PASSED, PASSED, PASSED)
+
+    def test_an_endless_loop_ends_the_checks_too(self):
+        self.fakes(case("even", "timed_out"), *self.CASES[1:])
+        self.fakes(case("checks: no race", run="time.sleep(60)"), backend="checked")
+        messages = self.ends(self.graded(), TIMED_OUT, NOT_RUN, PASSED)
+        self.assertIn("calls before it took too long", messages[1])
 
     def test_all_points_without_a_gpu(self):
         self.fakes(*self.CASES)

@@ -8,7 +8,7 @@ from pathlib import Path
 from unittest import mock
 
 from course import Course, Test, case
-from lab import manifest, outcomes
+from lab import build, manifest, outcomes
 from lab.outcomes import (BUILD_FAILED, CRASHED, EXCEPTION, NEEDS_GPU, NOT_RUN, NOT_STARTED, PASSED,
                           TIMED_OUT, UNFINISHED, WRONG, CaseResult)
 
@@ -109,8 +109,22 @@ class Parts(Course):
         self.check(result, NEEDS_GPU, BUILD_FAILED, NEEDS_GPU, PASSED, points=(4, 5, 3), done=False)
         self.assertEqual(result.tasks[1].first_error, error)
         self.assertEqual(self.built, [
-            "part1_fused_cpu_skeleton part1_judge flash_runner part1_measure_skeleton",
+            "part1_fused_cpu_skeleton_ready part1_measure_skeleton_ready",
             self.targets("fused_cpu", "cpu"), self.targets("measure", "cpu")])
+
+    def test_a_file_without_its_last_line(self):
+        self.write("part1_softmax_matmul/fused.hpp", """
+struct Functions { int x; };
+struct FusedCpuTask : Base<Functions> {
+  static constexpr char kId[] = "part1.fused_cpu";
+};
+""")
+        self.broken["part1_fused_cpu_skeleton"] = f"/usr/bin/ld: {build.LACKS_ENTRY}"
+        result, = self.grade("fused_cpu").tasks
+        self.assertEqual((result.status, result.first_error), (
+            BUILD_FAILED, "part1_softmax_matmul/skeleton/fused_cpu.cpp: the last line is missing, "
+            "by which the judge finds your functions; write at the end of the file: "
+            "FLASH_TASK(FusedCpuTask)"))
 
     def test_tasks_are_built_in_one_go_and_run_at_once(self):
         for name, other in (("fused_cpu", "measure"), ("measure", "fused_cpu")):
@@ -121,7 +135,7 @@ class Parts(Course):
             result = self.grade()
         self.check(result, NEEDS_GPU, PASSED, NEEDS_GPU, PASSED, points=(5, 5, 3), done=True)
         self.assertEqual(self.built, [
-            "part1_fused_cpu_skeleton part1_judge flash_runner part1_measure_skeleton"])
+            "part1_fused_cpu_skeleton_ready part1_measure_skeleton_ready"])
 
     def test_an_error_of_one_task_ends_the_others(self):
         self.fake("fused_cpu", [case("a")], prologue="time.sleep(1); sys.exit('no room')")

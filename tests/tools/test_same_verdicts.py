@@ -10,9 +10,10 @@ import os
 import unittest
 
 from course import BUILD, Test
-from lab import libraries, manifest, zoo
+from lab import build, libraries, manifest, zoo
+from lab.errors import LabError
 from lab.judge import judging, sandbox
-from lab.outcomes import ELSEWHERE, NOT_RUN, PASSED
+from lab.outcomes import BUILD_FAILED, ELSEWHERE, NOT_RUN, PASSED
 
 ALL = bool(os.environ.get("FLASH_ALL_ATTACKS"))
 KNOWN = libraries.load(BUILD)
@@ -47,6 +48,17 @@ class SameVerdicts(Test):
         solutions = [zoo.Member("right", task, "solution", ()) for task in TASKS]
         for member in zoo.sample(solutions, len(TASKS) if ALL else 1):
             self.compared(member)
+
+    def test_a_file_without_its_last_line_is_not_run(self):
+        task = TASKS[0]
+        last = task.path("solution").read_text().splitlines()[-1]
+        member = zoo.Member("wrong", task, "no_entry", (last, ""))
+        with self.assertRaises(LabError) as caught:
+            zoo.compile_member(member, zoo.HERE.of(task), KNOWN)
+        self.assertIn(build.LACKS_ENTRY, str(caught.exception))
+        judged = judging.judge(task, member.source().encode(), self.bench)
+        self.assertEqual((judged.status, judged.message), (BUILD_FAILED, task.lacks_entry()))
+        self.assertTrue(judged.message.endswith(f"write at the end of the file: {last}"))
 
     def test_wrong_programs(self):
         wrong = [member for member in zoo.load(TASKS) if member.kind == "wrong"]

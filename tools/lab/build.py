@@ -4,7 +4,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -77,16 +77,18 @@ def configured(preset: str = "default") -> Config:
     return configure(preset)
 
 
-def build(target: str | Sequence[str], preset: str = "default",
-          keep_going: bool = False) -> BuildResult:
-    """Builds one target or several. With `keep_going`, one that fails does not stop the others."""
+def build(target: str | Sequence[str], preset: str = "default", keep_going: bool = False,
+          on_ready: Callable[[str], None] = lambda library: None) -> BuildResult:
+    """Builds one target or several. With `keep_going`, one that fails does not stop the others.
+    `on_ready` gets the name of each library when its target NAME_ready is built."""
     targets = [target] if isinstance(target, str) else list(target)
     folder = build_folder(preset)
     command = ["cmake", "--build", folder, "--target", *targets, *["--", "-k", "0"] * keep_going]
     console.print_command(command)
     what = targets[0] if len(targets) == 1 else f"{len(targets)} targets"
-    finished = console.stream(command, f"building {what}", counted=r"\[(\d+)/(\d+)\] ",
-                              env=ENVIRONMENT)
+    finished = console.stream(
+        command, f"building {what}", counted=r"\[(\d+)/(\d+)\] (?:ready: (\w+)$)?",
+        on_step=lambda step: on_ready(step[3]) if step[3] else None, env=ENVIRONMENT)
     if finished.code == 0:
         return BuildResult(True, "", finished.output)
     return BuildResult(False, first_error(finished.output, folder), finished.output)
@@ -108,7 +110,8 @@ def failure(log: str, limit: int = 60) -> str:
 # How compilers, nvcc, linkers and Ninja report an error; not "-Werror" in a command.
 _ERROR = re.compile(r"\b(?:error|fatal)\b(?: #[\w-]+)?\s*: |undefined reference to"
                     r"|: Error: "  # of the assembler, which gets what stands in asm()
-                    r"|multiple definition of|\bld(?:\.\w+)?: cannot ")
+                    r"|multiple definition of|\bld(?:\.\w+)?: (?:cannot |required symbol )")
+LACKS_ENTRY = "required symbol `flash_task' not defined"  # says ld of a file without FLASH_TASK()
 
 
 _OWN_LINE = re.compile(r"\S+/(?:skeleton|solution)/[^\s:]+:\d+")  # in a task's file

@@ -83,10 +83,12 @@ class Finished:
 
 
 def stream(argv: Sequence[object], description: str, *, counted: str = "",
+           on_step: Callable[[re.Match], object] = lambda step: None,
            env: Mapping[str, str] | None = None) -> Finished:
     """Runs a command at the root, and shows a spinner with `description`; or a bar, where the
-    pattern `counted` finds in its lines how many of how many are done. `env` adds to the
-    environment. LabError where the command does not exist; one that fails is seen by its `code`."""
+    pattern `counted` finds in its lines how many of how many are done, which `on_step` gets, too.
+    `env` adds to the environment. LabError where the command does not exist; one that fails is seen
+    by its `code`."""
     command = [str(word) for word in argv]
     begin = time.monotonic()
     lines: list[str] = []
@@ -105,6 +107,7 @@ def stream(argv: Sequence[object], description: str, *, counted: str = "",
                     update(0, 0)
                 elif step := re.match(counted, line):
                     update(int(step[1]), int(step[2]))
+                    on_step(step)
         except BaseException:
             process.terminate()
             raise

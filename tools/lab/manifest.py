@@ -36,6 +36,7 @@ class Task:
     minutes: int  # what it takes to write
     hints: tuple[str, ...]  # in the order in which they are shown
     folder: Path  # of the part
+    other_task: str = ""  # the id of a task of which some cases call the same author's functions
 
     @property
     def part(self) -> str:
@@ -44,6 +45,15 @@ class Task:
     @property
     def name(self) -> str:
         return self.id.split(".", 1)[1]
+
+    def lacks_entry(self, implementation: str = "skeleton") -> str:
+        """The error of a file without its last line."""
+        wanted = rf'struct (\w+)[^{{;]*\{{\s*static constexpr char kId\[\] = "{self.id}"'
+        contract = "".join(file.read_text(encoding="utf-8") for file in self.folder.glob("*.hpp"))
+        found = re.search(wanted, contract)
+        return (f"{self.shown_path(implementation)}: the last line is missing, by which the judge "
+                "finds your functions; write at the end of the file: "
+                f"FLASH_TASK({found[1] if found else '...'})")
 
     @property
     def is_cuda(self) -> bool:
@@ -120,6 +130,8 @@ _TASK_KEYS = {
                 "a whole number above 0"),
     "hints": (lambda value: are_texts(value) and len(value) >= 2,
               "a list of at least 2 texts that are not empty"),
+    "other_task": (lambda value: value is None or _is_text(value, rf"{NAME}\.{NAME}"),
+                   "a task's id, or left out"),
 }
 
 

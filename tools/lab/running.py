@@ -11,11 +11,10 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lab import build, console, paths
-from lab.backends import CHECKED
 from lab.errors import LabError
 from lab.manifest import Task
 from lab.outcomes import (CRASHED, ELSEWHERE, EXCEPTION, NEEDS_CHECKS, NEEDS_GPU, NOT_RUN,
@@ -54,9 +53,9 @@ def runner_of(backend: str) -> str:
     return "flash_runner" + ("" if backend == "cpu" else f"_{backend}")
 
 
-def case_names(task: Task, backend: str) -> list[str]:
+def case_names(task: Task, backend: str, only_checks: bool = False) -> list[str]:
     command = [build.binary(judge_of(task)), "--task", task.id, "--backend", backend,
-               "--list-cases"]
+               "--list-cases", *["--needs-checks"] * only_checks]
     try:
         listed = subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True,
                                 timeout=LIST_TIMEOUT, stdin=subprocess.DEVNULL, errors="replace")
@@ -72,32 +71,37 @@ def library(task: Task, implementation: str, backend: str, folder: Path | None =
     return folder / f"lib{task.target(implementation, backend)}.so"
 
 
-def command_of(task: Task, backends: Sequence[str], how: Settings,
-               cases: Sequence[str] | None = None) -> list[str | Path]:
+def command_of(task: Task, backend: str, how: Settings, cases: Sequence[str] | None = None,
+               only_checks: bool = False) -> list[str | Path]:
     """Of the judge."""
-    words: list[str | Path] = [build.binary(judge_of(task)), "--task", task.id]
-    for backend in backends:
-        path = library(task, how.implementation, backend, how.folder)
-        words += ["--library", path]
-    words += ["--seed", str(how.seed), *["--explain"] * how.explain]
+    libraries = [library(task, how.implementation, backend, how.folder)]
+    words: list[str | Path] = [build.binary(judge_of(task)), "--task", task.id,
+                               "--library", *libraries]
+    if task.other_task:
+        other = library(replace(task, id=task.other_task), how.implementation, backend)
+        if other.exists():
+            libraries.append(other)
+            words += ["--other-library", other]
+    words += [*["--needs-checks"] * only_checks, "--seed", str(how.seed),
+              *["--explain"] * how.explain]
     if how.timeout is not None:
         words += ["--call-seconds", f"{how.timeout:g}"]
     words += [word for name in cases or () for word in ("--case", name)]
     if how.variables:
         set_to = [f"{name}={value}" for name, value in how.variables.items()]
-        words += ["--", "env", *set_to, build.binary(runner_of(backends[0])),
-                  library(task, how.implementation, backends[0], how.folder)]
+        words += ["--", "env", *set_to, build.binary(runner_of(backend)), *libraries]
     return words
 
 
-def run(task: Task, backends: Sequence[str], how: Settings,
-        cases: Sequence[str] | None = None) -> list[CaseResult]:
-    """Runs these cases, or all, each with the library of the first backend that it can run with.
-    LabError where the judge does not come to its end, which is never a student's fault."""
-    command = command_of(task, backends, how, cases)
+def run(task: Task, backend: str, how: Settings, cases: Sequence[str] | None = None,
+        only_checks: bool = False, cut: threading.Event | None = None) -> list[CaseResult]:
+    """Runs these cases, or all, or only those that need the checks, with one library; of a run that
+    is `cut`, those that have ended. LabError where the judge does not come to its end, which is
+    never a student's fault."""
+    command = command_of(task, backend, how, cases, only_checks)
     if not how.quiet:
         console.print_command(command)
-    run = _Run(task, how, cases)
+    run = _Run(task, how, cases, cut)
     read, write = os.pipe()
     with open(read, "rb", buffering=0) as report, tempfile.TemporaryFile() as said:
         try:
@@ -116,6 +120,8 @@ def run(task: Task, backends: Sequence[str], how: Settings,
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        if run.was_cut:
+            return list(run.ended.values())
         if how.variables and not run.known:
             raise LabError("AddressSanitizer does not start on this machine, so check without it: "
                            f"./lab check {task.name}")
@@ -129,18 +135,25 @@ def run(task: Task, backends: Sequence[str], how: Settings,
 class _Run:
     """What a judge has said so far."""
 
-    def __init__(self, task: Task, how: Settings, cases: Sequence[str] | None) -> None:
-        self.task, self.how, self.cases = task, how, cases
+    def __init__(self, task: Task, how: Settings, cases: Sequence[str] | None,
+                 cut: threading.Event | None) -> None:
+        self.task, self.how, self.cases, self.cut = task, how, cases, cut
         self.known: dict[str, CaseResult] = {}
         self.ended: dict[str, CaseResult] = {}
         self.complete = False
 
+    @property
+    def was_cut(self) -> bool:
+        return self.cut is not None and self.cut.is_set()
+
     def follow(self, report) -> None:
-        """Until the end of the report. LabError when `stop` is set."""
+        """Until the end of the report, or until it is cut. LabError when `stop` is set."""
         unread = b""
         while not self.complete:
             if self.how.stop.is_set():
                 raise LabError("stopped")
+            if self.was_cut:
+                return
             if not select.select([report], [], [], 0.1)[0]:
                 continue
             block = report.read(65536)

@@ -196,8 +196,7 @@ def run(member: Member, known: libraries.Known) -> Seen:
         seen.problems.append(str(error))
         return seen
     how = running.Settings("solution", timeout=TIMEOUT, folder=place, quiet=True)
-    seen.result = grading.grade_task(member.task, how, HERE,
-                                     grading.TaskBuild(build.BuildResult(True, "", "")))
+    seen.result = grading.run_task(member.task, how, HERE.to_build(member.task))
     seen.problems = list(problems(seen))
     seen.seconds = time.monotonic() - begin
     return seen

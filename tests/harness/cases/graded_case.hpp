@@ -51,7 +51,6 @@ struct GradedCase {
 struct TaskUnderTest {
   std::string id;  // as in tasks.toml, "part1.fused_cpu"
   bool is_cuda = false;
-  std::string other_task = {};  // of the same author, whose function some cases call, too
   std::vector<GradedCase> cases = {};
 };
 

@@ -10,7 +10,7 @@
 
 namespace flash::harness {
 
-// Calls the forward pass of the other task (TaskUnderTest::other_task): each judge of a part that
+// Calls the forward pass of the other task (`other_task` in tasks.toml): each judge of a part that
 // has such a task defines it. Throws NotYetImplemented where there is no such library.
 void own_forward(const AttentionForward<float>& pass);
 

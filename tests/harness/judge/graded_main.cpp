@@ -25,35 +25,35 @@
 namespace flash::harness {
 namespace {
 
+using grading::Facts;
 using grading::Given;
 using grading::RunnerEnded;
 
 constexpr const char* kUsage =
-    R"(--task ID [--library FILE]... [--seed N] [--case NAME]... [--explain]
+    R"(--task ID --library FILE [--other-library FILE] [--seed N] [--case NAME]... [--explain]
               [--report FILE] [--list-cases [--backend NAME]] [Catch2's options] [-- RUNNER...]
   --task ID          part1.fused_cpu
-  --library FILE     the task's library, compiled for one backend. Of two, the second is for the
-                     cases that need the emulator's checks, where the first does not have them
-  -- RUNNER...       the command that runs the first library, in place of the runner that the end
-                     of its name asks for: _emulated, _checked, none of them
+  --library FILE     the task's library, compiled for one backend
+  --other-library FILE  of another task of the same author, for cases in which two work together
+  -- RUNNER...       the command that runs the libraries, in place of the runner that the end of the
+                     library's name asks for: _emulated, _checked, none of them
   --seed N           of the inputs
   --case NAME        runs this case, and the others that are named
   --needs-checks     runs those only that need the emulator's checks
   --explain          shows failed cases with small numbers
   --report FILE      for results as JSON lines
   --list-cases       prints the names of the cases, those of one backend if that is named
-  --other-task       prints the task of the same author whose library the cases use, too
   --call-seconds S   that a call may take
   --attended         somebody looks at the runner in a terminal: it may take its time
   --challenges-may-fail  a challenge that is not met is no failure
 )";
 
 struct Options {
-  std::string task, report, backend;
+  std::string task, library, other_library, report, backend;
   std::uint64_t seed = 1;
-  std::vector<std::string> cases, libraries, runner;
+  std::vector<std::string> cases, runner;
   double seconds = 0;
-  bool list = false, other_task = false, needs_checks = false, explain = false, attended = false,
+  bool list = false, needs_checks = false, explain = false, attended = false,
        challenges_may_fail = false;
   std::vector<char*> rest;  // for Catch2
 };
@@ -79,7 +79,9 @@ Options parse(int argc, char** argv) {
     } else if (option == "--task") {
       options.task = value();
     } else if (option == "--library") {
-      options.libraries.push_back(value());
+      options.library = value();
+    } else if (option == "--other-library") {
+      options.other_library = value();
     } else if (option == "--") {
       options.runner.assign(argv + i + 1, argv + argc);
       break;
@@ -91,8 +93,6 @@ Options parse(int argc, char** argv) {
       options.cases.push_back(value());
     } else if (option == "--call-seconds") {
       options.seconds = std::atof(value().c_str());
-    } else if (option == "--other-task") {
-      options.other_task = true;
     } else if (option == "--needs-checks") {
       options.needs_checks = true;
     } else if (option == "--explain") {
@@ -121,72 +121,39 @@ TaskUnderTest task_called(const std::string& id) {
 
 // ---- Libraries and runners ----------------------------------------------------------------------
 
-// Where the code under test runs: a library with its runner.
-struct Place {
-  Given given;
-  std::string backend;
-  bool has_device = true;
-};
-
-// The library of another task of the same author, for the cases in which two tasks work together;
-// beside it or in the build; "" where there is none.
-std::string library_of_other_task(const std::string& library, const std::string& program,
-                                  const TaskUnderTest& task) {
-  if (task.other_task.empty()) return "";
-  const auto named = [](std::string id) {
-    id.replace(id.find('.'), 1, "_");
-    return "lib" + id + "_";
-  };
-  const std::filesystem::path path(library);
-  std::string name = path.filename().string();
-  if (!name.starts_with(named(task.id))) return "";
-  name.replace(0, named(task.id).size(), named(task.other_task));
-  const auto build = std::filesystem::path(program).parent_path().parent_path();
-  for (const auto& folder : {path.parent_path(), build / "lib"})
-    if (std::filesystem::exists(folder / name)) return (folder / name).string();
-  return "";
-}
-
 // The runner of this build.
-std::vector<std::string> usual_runner(const std::string& library, const std::string& program,
+std::vector<std::string> usual_runner(const Options& options, const std::string& program,
                                       const TaskUnderTest& task) {
-  std::string name = std::filesystem::path(library).stem().string();
+  const std::string name = std::filesystem::path(options.library).stem().string();
   const auto is_for = [&](const char* backend) { return name.ends_with(backend); };
   const char* const kind = is_for("_emulated")  ? "flash_runner_emulated"
                            : is_for("_checked") ? "flash_runner_checked"
                            : task.is_cuda       ? "flash_runner_gpu"
                                                 : "flash_runner";
   std::vector<std::string> words{(std::filesystem::path(program).parent_path() / kind).string(),
-                                 std::filesystem::absolute(library).string()};
-  if (const std::string other = library_of_other_task(library, program, task); !other.empty())
-    words.push_back(std::filesystem::absolute(other).string());
+                                 std::filesystem::absolute(options.library).string()};
+  if (!options.other_library.empty())
+    words.push_back(std::filesystem::absolute(options.other_library).string());
   return words;
 }
 
-std::vector<Place> places_of(const Options& options, const std::string& program,
-                             const TaskUnderTest& task) {
-  std::vector<Place> places;
-  if (options.libraries.empty()) throw ArgumentError("--library names no library");
-  for (std::size_t n = 0; n < options.libraries.size(); ++n) {
-    const std::string& library = options.libraries[n];
-    Given given{.command = {.is_attended = options.attended}, .library = library};
-    given.command.words =
-        n == 0 && !options.runner.empty() ? options.runner : usual_runner(library, program, task);
-    if (!std::filesystem::exists(library))
-      throw ArgumentError("--library is '" + library + "', and there is no such file");
-    grading::begin_case(given, {options.seconds});
-    places.push_back({given, grading::facts().backend, grading::facts().has_device});
-  }
-  return places;
+Given given_by(const Options& options, const std::string& program, const TaskUnderTest& task) {
+  if (!std::filesystem::exists(options.library))
+    throw ArgumentError("--library is '" + options.library + "', and there is no such file");
+  return {.command = {.words = options.runner.empty() ? usual_runner(options, program, task)
+                                                      : options.runner,
+                      .is_attended = options.attended},
+          .library = options.library,
+          .seconds = options.seconds};
 }
 
-// The cases that can be run with the first of these backends, and those that need the checks; of
-// all backends where none is named, each name once.
-TaskUnderTest for_backends(TaskUnderTest task, const std::vector<std::string>& backends) {
+// The cases that can be run with this backend, and those that need the checks; of all backends
+// where none is named, each name once.
+TaskUnderTest for_backend(TaskUnderTest task, const std::string& backend) {
   std::set<std::string> seen;
   std::erase_if(task.cases, [&](const GradedCase& graded) {
-    if (backends.empty()) return !seen.insert(graded.name).second;
-    return graded.needs != Needs::kChecks && !can_run(graded.needs, backends[0]);
+    if (backend.empty()) return !seen.insert(graded.name).second;
+    return graded.needs != Needs::kChecks && !can_run(graded.needs, backend);
   });
   return task;
 }
@@ -219,8 +186,8 @@ void check_cases(const TaskUnderTest& task, const Options& options) {
 // Runs the cases one by one, as Catch2 calls for them.
 class Run {
  public:
-  Run(const TaskUnderTest& task, const std::vector<Place>& places, const Options& options)
-      : task_(task), places_(places), options_(options), report_(options.report) {
+  Run(const TaskUnderTest& task, const Facts& facts, const Options& options)
+      : task_(task), facts_(facts), options_(options), report_(options.report) {
     report_.begin(task_, options.seed);
   }
 
@@ -230,18 +197,16 @@ class Run {
     Status status = Status::kError;
     std::string message, output;
     Verdict verdict;
-    const Place* place = nullptr;
-    for (const Place& one : places_)
-      if (place == nullptr && can_run(graded.needs, one.backend)) place = &one;
+    const bool runs = can_run(graded.needs, facts_.backend) && facts_.has_device;
     try {
-      if (place == nullptr) {
+      if (!can_run(graded.needs, facts_.backend)) {
         status = Status::kNeedsChecks;
         message = "asks the emulator's checks, which this library is not compiled for";
-      } else if (!place->has_device) {
+      } else if (!runs) {
         status = Status::kNeedsGpu;
         message = "needs a GPU, and there is none here";
       } else {
-        grading::begin_case(place->given, {options_.seconds});
+        grading::begin_case();
         verdict = graded.run(options_.seed);
         if (verdict.pass)
           if (const std::string more = grading::complaint(); !more.empty()) verdict = {false, more};
@@ -265,9 +230,9 @@ class Run {
       message = "it threw something that is not a std::exception";
     }
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    if (place != nullptr && place->has_device) output = grading::take_output();
-    report_.end(graded.name, status, message, output, place ? place->backend : "checked",
-                seconds.count());
+    if (runs) output = grading::take_output();
+    report_.end(graded.name, status, message, output,
+                status == Status::kNeedsChecks ? "checked" : facts_.backend, seconds.count());
     if (options_.report.empty()) std::cout << output;
     if (status == Status::kFailed) message = diagnosed(graded.name, verdict, message);
 
@@ -330,7 +295,7 @@ class Run {
   }
 
   const TaskUnderTest& task_;
-  const std::vector<Place>& places_;
+  const Facts& facts_;
   const Options& options_;
   Report report_;
   int counts_[9] = {};
@@ -369,24 +334,17 @@ int run(int argc, char** argv) {
     if (word == "--help") return EXIT_SUCCESS;
   }
   TaskUnderTest task = task_called(options.task);
-  if (options.other_task) {
-    std::cout << task.other_task << std::endl;
-    return EXIT_SUCCESS;
-  }
   // Emulated threads take their turns in an order that the seed decides, unless somebody chose one:
   // a missing barrier then shows for some seeds even where the results are all that is checked.
   if (options.seed != 1)
     setenv("FLASH_SIMT_SCHEDULE", ("random:" + std::to_string(options.seed)).c_str(), 0);
 
-  std::vector<Place> places;
-  std::vector<std::string> backends;
-  if (only_lists) {
-    if (!options.backend.empty()) backends.push_back(options.backend);
-  } else {
-    places = places_of(options, argv[0], task);
-    for (const Place& place : places) backends.push_back(place.backend);
+  Facts facts{.backend = options.backend};
+  if (!only_lists) {
+    grading::start_runners(given_by(options, argv[0], task));
+    facts = grading::facts();
   }
-  task = for_backends(std::move(task), backends);
+  task = for_backend(std::move(task), facts.backend);
   if (options.needs_checks)
     std::erase_if(task.cases, [](const GradedCase& one) { return one.needs != Needs::kChecks; });
   if (options.list) {
@@ -402,7 +360,7 @@ int run(int argc, char** argv) {
   if (!filter.empty()) options.rest.push_back(filter.data());
 
   if (only_lists) options.report.clear();
-  Run run(task, places, options);
+  Run run(task, facts, options);
   enter_into_catch2(run, task);
   const int result = run_catch2(static_cast<int>(options.rest.size()), options.rest.data());
   if (!only_lists) run.finish();

@@ -31,7 +31,7 @@ double usual_seconds(const Facts& facts) {
   return facts.backend == "gpu" ? 20 : facts.counts_accesses() ? 10 : 8;
 }
 
-// The runners of one library.
+// The runners of the library.
 class Pool {
  public:
   explicit Pool(const Given& of) : given(of) {}
@@ -66,9 +66,7 @@ class Pool {
   std::unique_ptr<Runner> current_, spare_;
 };
 
-std::vector<std::unique_ptr<Pool>> pools;
-Pool* pool = nullptr;  // of this case
-Settings settings;
+std::unique_ptr<Pool> pool;
 
 // Of this case.
 std::string complained, printed;
@@ -118,7 +116,7 @@ Message wait_for(Runner& runner, SteadyClock::time_point begin, double seconds) 
 }
 
 double seconds_a_call(Runner& runner) {
-  return settings.seconds > 0 ? settings.seconds : usual_seconds(runner.facts());
+  return pool->given.seconds > 0 ? pool->given.seconds : usual_seconds(runner.facts());
 }
 
 Message ask(Runner& runner, const Call& call, const Shared& memory, const Layout& layout,
@@ -280,15 +278,9 @@ std::size_t measured_memory() {
 }
 std::int64_t kept_memory() { return all_kept; }
 
-void begin_case(const Given& given, const Settings& of_calls) {
-  settings = of_calls;
-  const auto is_its = [&](const auto& one) { return one->given.library == given.library; };
-  auto found = std::find_if(pools.begin(), pools.end(), is_its);
-  if (found == pools.end()) {
-    pools.push_back(std::make_unique<Pool>(given));
-    found = pools.end() - 1;
-  }
-  pool = found->get();
+void start_runners(const Given& given) { pool = std::make_unique<Pool>(given); }
+
+void begin_case() {
   complained.clear();
   printed.clear();
   touched.reset();
@@ -309,7 +301,7 @@ void calls_are_for_a_diagnosis() { is_diagnosis = true; }
 
 const Facts& facts() { return pool->current().facts(); }
 
-void end_runners() { pools.clear(); }
+void end_runners() { pool.reset(); }
 
 Message remote_call(const Call& call) {
   if (timeouts >= kMostTimeouts)

@@ -76,14 +76,14 @@ Message device_call(Call call);
 struct Given {
   Command command;
   std::string library;
-};
-
-struct Settings {
   double seconds = 0;  // that a call may take; 0: as long as is usual for the runner
 };
 
-// From now on calls go to runners of this library. For each case there is a new one, but on a GPU.
-void begin_case(const Given& given, const Settings& settings);
+// Calls go to runners of this library.
+void start_runners(const Given& given);
+
+// From now on calls go to a new runner, but on a GPU.
+void begin_case();
 
 // What the judge has against the calls of this case beyond what the case itself has found, "" where
 // there is nothing: it wrote where it must not, changed an input, or gave two results.

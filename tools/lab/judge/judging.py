@@ -122,7 +122,8 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path, seconds_a_call: f
     """Reads what the build in `folder` knows, and lays out the headers in the folder `headers`.
     `backends` are those of CUDA tasks: the first runs most cases, CHECKED those that need it."""
     known = libraries.load(folder)
-    others = {task.id: other for task in tasks if (other := other_task(task, folder))}
+    by_id = {task.id: task for part in manifest.load_parts() for task in part.tasks}
+    others = {task.id: by_id[task.other_task] for task in tasks if task.other_task in by_id}
     everything = list(dict.fromkeys([*tasks, *others.values()]))
     for part in {task.folder for task in everything}:
         for pattern in _HEADERS + _CUDA_HEADERS:
@@ -141,14 +142,6 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path, seconds_a_call: f
         folder, headers, {task.id: tuple(_builds(task, known, backends)) for task in everything},
         others,
         offered, seconds_a_call)
-
-
-def other_task(task: Task, folder: Path) -> Task | None:
-    """The task of the same author whose function its cases call, too."""
-    asked = subprocess.run([folder / "bin" / judge_of(task), "--task", task.id, "--other-task"],
-                           capture_output=True, text=True)
-    return next((one for part in manifest.load_parts() for one in part.tasks
-                 if one.id == asked.stdout.strip()), None)
 
 
 _EMULATOR = ("lib/libflash_lines.so", "lib/libflash_emulator.so", "lib/libflash_cuda_emulated.so")
@@ -332,6 +325,8 @@ def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, s
         for listed in (symbols, sections):
             if listed.code or len(listed.output) >= sandbox.OUTPUT_LIMIT:
                 return REFUSED, "its object file cannot be read, or has too many symbols"
+        if not re.search("^flash_task T ", symbols.output, re.MULTILINE):
+            return BUILD_FAILED, task.lacks_entry()
         found = audit.findings(symbols.output, sections.output, EXPORTS,
                                bench.provided[build.backend], task.is_cuda,
                                build.backend == GPU)
