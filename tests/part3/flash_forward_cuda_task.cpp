@@ -97,8 +97,8 @@ std::vector<GradedCase> steps() {
            {.shape = {1, 1, 150, 150, 64}, .causal = true})};
 }
 
-// Every configuration that has room, on a problem that is ragged for all of them; the contract's are
-// among them.
+// Every configuration that has room, on a problem that is ragged for all of them; the contract's
+// are among them.
 template <class T>
 Verdict judge_configurations(std::uint64_t seed) {
   const bool all_have_room = device::shared_memory_per_block() >= kFlashRoomForConfigs;
