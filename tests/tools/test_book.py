@@ -25,7 +25,7 @@ class Page(HTMLParser):
         self.links: set[str] = set()
         self.loaded: set[str] = set()
         self.anchors = {""}
-        self.feed(file.read_text(encoding="utf-8"))
+        self.feed(file.read_text())
 
     def handle_starttag(self, tag, attrs):
         values = dict(attrs)
@@ -39,7 +39,7 @@ class Pages(Course):
     def pages(self) -> dict[str, str]:
         folder = self.folder()
         book.write_pages(folder)
-        return {file.relative_to(folder).as_posix(): file.read_text(encoding="utf-8")
+        return {file.relative_to(folder).as_posix(): file.read_text()
                 for file in folder.rglob("*.md")}
 
     def test_links_contracts_and_ladders_make_the_book(self):
@@ -107,7 +107,7 @@ class Site(Test):
 
     def test_formulas_are_there_and_none_is_left_as_text(self):
         for handout in self.site.glob("*/index.html"):
-            text = handout.read_text(encoding="utf-8")
+            text = handout.read_text()
             if handout.parent.name.startswith("part"):
                 self.assertIn("<math", text)
             prose = re.sub(r"<(pre|code|math)\b.*?</\1>", "", text, flags=re.DOTALL)

@@ -22,7 +22,7 @@ WHERE = "/tmp/course"  # where the notebook puts the course: the test has a fold
 class Notebook(Course):
     def setUp(self):
         super().setUp()
-        self.notebook = json.loads(FILE.read_text(encoding="utf-8"))
+        self.notebook = json.loads(FILE.read_text())
         self.cells = [cell for cell in self.notebook["cells"] if cell["cell_type"] == "code"]
         self.place = self.folder() / "course"
         self.addCleanup(os.chdir, os.getcwd())

@@ -88,7 +88,7 @@ class Order(Test):
     @classmethod
     def setUpClass(cls):
         files = [Path(file) for file in release.tracked() if "/" in file]
-        cls.found = arrows(files, lambda file: (paths.ROOT / file).read_text(encoding="utf-8"))
+        cls.found = arrows(files, lambda file: (paths.ROOT / file).read_text())
 
     def test_arrows_run_one_way(self):
         self.assertGreater(len(self.found), 1000)

@@ -41,7 +41,7 @@ RUNGS = [{"implementation": "10_last"}, {"implementation": "2_two", "forward_ms"
 def write(file: Path, row: dict[str, str], *changes: dict[str, str]) -> Path:
     """A CSV with a row for each set of changes to `row`, with the columns that `row` has."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("w", newline="", encoding="utf-8") as stream:
+    with file.open("w", newline="") as stream:
         table = csv.DictWriter(stream, list(row), lineterminator="\n")
         table.writeheader()
         table.writerows(row | one for one in changes)

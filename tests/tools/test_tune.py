@@ -13,7 +13,7 @@ PROGRAM = BUILD / "bin" / "bench_attention"
 
 
 def rungs() -> list[tuple[str, str]]:
-    texts = [(name, file.read_text(encoding="utf-8")) for part in manifest.load_parts()
+    texts = [(name, file.read_text()) for part in manifest.load_parts()
              if part.name in tune.DIRECTIONS for name, file in tables.rungs(part.folder).items()]
     return [(name, text) for name, text in texts if tune.SPACE.search(text)]
 

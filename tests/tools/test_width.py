@@ -11,4 +11,4 @@ class Width(unittest.TestCase):
         files = [file for file in release.tracked() if file.endswith(("CMakeLists.txt", ".cmake"))]
         self.assertGreater(len(files), 20)
         self.assertEqual([f"{file}:{number}" for file in files for number, line in enumerate(
-            (paths.ROOT / file).read_text("utf-8").splitlines(), 1) if len(line) > 100], [])
+            (paths.ROOT / file).read_text().splitlines(), 1) if len(line) > 100], [])

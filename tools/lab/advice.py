@@ -100,7 +100,7 @@ def _line_of(error: str) -> str:
     """The line of source that a compiler's error names, "" where there is none."""
     place = re.match(r"([^:]+):(\d+):", error)
     with contextlib.suppress(TypeError, OSError, IndexError):
-        text = (paths.ROOT / place[1]).read_text(encoding="utf-8", errors="replace")
+        text = (paths.ROOT / place[1]).read_text(errors="replace")
         return text.splitlines()[int(place[2]) - 1]
     return ""
 
@@ -108,7 +108,7 @@ def _line_of(error: str) -> str:
 def _write(task: Task) -> str:
     todo = "fill in its TODOs"
     with contextlib.suppress(OSError):
-        if "TODO" not in (text := task.path().read_text(encoding="utf-8", errors="replace")):
+        if "TODO" not in (text := task.path().read_text(errors="replace")):
             todo = ("remove its throw NotYetImplemented(...)" if "throw NotYetImplemented" in text
                     else "write what is missing")
     return f"Next: open {task.shown_path()} and {todo}; ./lab hint {task.name} has a hint"

@@ -56,12 +56,12 @@ def python() -> Path:
 
 def stamp() -> str:
     # An upgrade of the system's Python breaks .venv.
-    return f"{python().resolve()}\n{PINS.read_text(encoding='utf-8')}"
+    return f"{python().resolve()}\n{PINS.read_text()}"
 
 
 def is_ready() -> bool:
     try:
-        return python().exists() and (VENV / "lab-stamp").read_text(encoding="utf-8") == stamp()
+        return python().exists() and (VENV / "lab-stamp").read_text() == stamp()
     except OSError:
         return False
 
@@ -76,7 +76,7 @@ def make_ready(yes: bool = False) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX)  # of two ./lab at once, the second waits for the first
             if not is_ready():
                 _make(yes)
-                (VENV / "lab-stamp").write_text(stamp(), encoding="utf-8")
+                (VENV / "lab-stamp").write_text(stamp())
     except OSError as error:
         raise LabError(f"cannot make {VENV}: {error}") from error
 
@@ -123,7 +123,7 @@ def _from_system() -> bool:
         folders = _quiet([candidate, "-c",
                           "import site; print(*site.getsitepackages(), sep='\\n')"])
         site_packages = next(VENV.glob("lib/python*/site-packages"))
-        (site_packages / "lab-system-packages.pth").write_text(folders.stdout, encoding="utf-8")
+        (site_packages / "lab-system-packages.pth").write_text(folders.stdout)
         return True
     return False
 

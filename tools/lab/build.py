@@ -170,7 +170,7 @@ def _home(folder: Path) -> Path | None:
 def _read_config(folder: Path) -> Config | None:
     """None where it is not there or damaged, or an older version of the course wrote it."""
     try:
-        values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        values = json.loads((folder / "config.json").read_text())
         return Config(**{key.name: values[key.name] == "TRUE" if key.type is bool
                          else str(values[key.name]) for key in fields(Config)})
     except (KeyError, OSError, ValueError, TypeError):

@@ -59,7 +59,7 @@ def read(root: Path) -> Release | None:
     """None where the folder is no released course. LabError where its record is damaged."""
     file = root / RECORD
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        data = json.loads(file.read_text())
         return Release(Version(**data["version"]), dict(data["parts"]), dict(data["files"]),
                        tuple(data["own"]), dict(data.get("mistakes", {})))
     except FileNotFoundError:

@@ -8,4 +8,4 @@ from lab import paths
 def of(kind: str) -> str:
     """"" where there is none."""
     file = paths.ROOT / "tests/harness/diagnosis/hints.toml"
-    return tomllib.loads(file.read_text(encoding="utf-8")).get(kind, "").strip() if kind else ""
+    return tomllib.loads(file.read_text()).get(kind, "").strip() if kind else ""

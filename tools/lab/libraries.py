@@ -46,7 +46,7 @@ def load(build: Path) -> Known:
     """What the build in this folder compiles."""
     found = {}
     for listing in sorted(build.glob("libraries.*.json")):
-        for entry in json.loads(listing.read_text(encoding="utf-8")):
+        for entry in json.loads(listing.read_text()):
             # CMake writes an empty list as one empty text.
             values = {key: tuple(filter(None, value)) if isinstance(value, list) else value
                       for key, value in entry.items()}

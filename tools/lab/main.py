@@ -59,7 +59,7 @@ def verbs(users: Iterable[str] = USERS) -> dict[str, Path]:
 def help_of(verb: str) -> str:
     """HELP of the verb's module. It is read from the source, because importing the module may need
     packages that are not installed yet."""
-    for node in ast.parse(verbs()[verb].read_text(encoding="utf-8")).body:
+    for node in ast.parse(verbs()[verb].read_text()).body:
         match node:
             case ast.Assign(targets=[ast.Name(id="HELP")]):
                 return str(ast.literal_eval(node.value))

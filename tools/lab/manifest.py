@@ -160,7 +160,7 @@ def load_part(file: Path) -> Part:
 def read_toml(file: Path) -> dict:
     shown = paths.relative(file)
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(file.read_text())
     except OSError as error:
         raise LabError(f"{shown}: cannot be read ({error.strerror})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -173,7 +173,7 @@ def load(file: Path) -> list[Row]:
     the column."""
     shown = relative(file)
     try:
-        with file.open(newline="", encoding="utf-8") as stream:
+        with file.open(newline="") as stream:
             records = list(csv.reader(stream, strict=True))
     except FileNotFoundError:
         raise LabError(f"{shown} does not exist: ./lab bench writes it") from None

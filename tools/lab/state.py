@@ -34,7 +34,7 @@ class State:
 
 def load() -> State:
     try:
-        data = json.loads(_file().read_text(encoding="utf-8"))
+        data = json.loads(_file().read_text())
         # A file of another version of the course may have more keys, or fewer.
         state = State(**{key.name: data[key.name] for key in fields(State) if key.name in data})
         state.results = {task: LastResult(**last) for task, last in state.results.items()}

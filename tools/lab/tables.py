@@ -275,7 +275,7 @@ def story(file: Path) -> str:
     """The first line of the file, a comment, and what follows until a line ends with a full stop;
     without "Rung 4: "."""
     words = []
-    for line in file.read_text(encoding="utf-8").splitlines():
+    for line in file.read_text().splitlines():
         words.append(line.removeprefix("//").strip())
         if not line.startswith("//") or line.endswith("."):
             break

@@ -59,7 +59,7 @@ class Member:
         return f"{self.task.name}/{self.name}"
 
     def source(self) -> str:
-        return edited(self.task.path("solution").read_text(encoding="utf-8"), self.edit, self.id)
+        return edited(self.task.path("solution").read_text(), self.edit, self.id)
 
 
 @dataclass
@@ -173,7 +173,7 @@ def compile_member(member: Member, backend: str, known: libraries.Known) -> Path
     place = paths.BUILD / "zoo" / member.kind / member.id
     source = place / member.task.shown_path("solution")
     source.parent.mkdir(parents=True, exist_ok=True)
-    source.write_text(member.source(), encoding="utf-8")
+    source.write_text(member.source())
     made = running.library(member.task, "solution", backend, place)
     for step in ([*library.command(), "-Wno-error", "-c", source, "-o", place / "member.o"],
                  [library.linker, "-shared", f"-Wl,-soname,{made.name}", *library.link, "-o", made,

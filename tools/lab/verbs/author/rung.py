@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         csv = paths.OUTPUTS / f"csv/rung_{name}.csv"
         csv.unlink(missing_ok=True)
         options = ["--impl", ",".join(names), "--output", str(csv), *["--quick"] * (not args.full)]
-        if on_gpu and ".float32" not in file.read_text(encoding="utf-8"):  # a rung of 16 bits
+        if on_gpu and ".float32" not in file.read_text():  # a rung of 16 bits
             options += ["--dtype", "bfloat16"]
         device = [] if fixed else ["--device", "cuda" if on_gpu else "cpu"]
         if code := benchmarks.run_program(part, "solution", device + options):

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     stale = []
     for page in tables.pages():
-        old = page.read_text(encoding="utf-8")
+        old = page.read_text()
         new = tables.updated(old, page)
         if new == old:
             continue

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     part, name, file = tables.find_rung(args.rung)
-    text = file.read_text(encoding="utf-8")
+    text = file.read_text()
     said = SPACE.search(text)
     if file.suffix != ".cu" or part not in DIRECTIONS or not (said or args.space):
         raise LabError(f"{paths.relative(file)} does not say what to try: a line "
@@ -120,7 +120,7 @@ def compile_one(command: list[str], folder: Path, name: str, text: str,
     """The library, or why there is none."""
     stem = f"{name}-{re.sub(r'[^0-9a-z]+', '-', config)}"
     source, library = folder / f"{stem}.cu", folder / f"{stem}.so"
-    source.write_text(TABLE.sub(f"Table<Config<{config}>>;", text), encoding="utf-8")
+    source.write_text(TABLE.sub(f"Table<Config<{config}>>;", text))
     # A runtime of its own would not know the kernel that our launch() hands to the program's.
     done = subprocess.run([*command, "-DFLASH_RUNG=enter_rung", "-shared", "-cudart=shared",
                            str(source), "-o", str(library)],

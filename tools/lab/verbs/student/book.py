@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
 def is_ready() -> bool:
     stamp = VENV / "lab-stamp"
-    return stamp.is_file() and stamp.read_text(encoding="utf-8") == PINS.read_text(encoding="utf-8")
+    return stamp.is_file() and stamp.read_text() == PINS.read_text()
 
 
 def make_ready() -> None:
@@ -89,7 +89,7 @@ def gather() -> list[Path]:
             waiting += [file for file in path.rglob("[!.]*") if file.is_file()]
         elif path.suffix == ".md":
             waiting += [_target(path, link)
-                        for link in LINK.finditer(path.read_text(encoding="utf-8"))]
+                        for link in LINK.finditer(path.read_text())]
     return sorted(found, key=lambda path: [
         (int(number or 0), rest) for number, rest in re.findall(r"(\d*)(\D+)", str(path))])
 
@@ -121,7 +121,7 @@ def write_pages(pages: Path) -> None:
         orphan = "" if path in in_contents else "---\norphan: true\n---\n\n"
         names = [os.path.relpath(place(page), place(path).parent) for page in below.get(path, [])]
         listed = "\n".join(["", "```{toctree}", ":hidden:", *names, "```", ""]) if names else ""
-        target.write_text(orphan + make(path) + listed, encoding="utf-8")
+        target.write_text(orphan + make(path) + listed)
 
 
 def contents(found: list[Path]) -> dict[Path, list[Path]]:
@@ -150,14 +150,14 @@ def markdown_page(path: Path) -> str:
             return link[0]
         return f"]({os.path.relpath(place(target), place(path).parent)}{link['anchor'] or ''})"
 
-    return LINK.sub(changed, path.read_text(encoding="utf-8"))
+    return LINK.sub(changed, path.read_text())
 
 
 def folder_page(folder: Path) -> str:
     """A list of the files, each with its title, or the first sentences of its first comment."""
     lines = [f"# `{folder.relative_to(paths.ROOT)}/`", ""]
     for file in contents(gather())[folder]:
-        about = (file.read_text(encoding="utf-8").split("\n")[0].strip("# ")
+        about = (file.read_text().split("\n")[0].strip("# ")
                  if file.suffix == ".md" else story(file))
         name = file.relative_to(folder)
         link = place(file).relative_to(place(folder).parent)
@@ -169,7 +169,7 @@ def source_page(path: Path) -> str:
     fence = "`" * 8
     return "\n".join([f"# `{path.name}`", "", f"`{path.relative_to(paths.ROOT)}`", "",
                       fence + LEXERS.get(path.suffix, "cpp"),
-                      path.read_text(encoding="utf-8").rstrip("\n"), fence, ""])
+                      path.read_text().rstrip("\n"), fence, ""])
 
 
 def _escaped(text: str) -> str:

@@ -87,7 +87,7 @@ def command(task: Task, kind: str, case: str | None, seed: int, block: Place, th
     """The judge, whose runner is started by gdb and stopped at the first line. Breakpoints wait
     for the library, which the runner loads."""
     condition = ""
-    functions = kernels(task.path(kind).read_text(encoding="utf-8")) if task.is_cuda else []
+    functions = kernels(task.path(kind).read_text()) if task.is_cuda else []
     if functions:
         parts = [f"flash_simt_{name}.{axis} == {number}"
                  for name, place in (("threadIdx", thread), ("blockIdx", block))
@@ -121,8 +121,8 @@ def kernels(source: str) -> list[str]:
 def functions_of(task: Task, kind: str) -> list[str]:
     """The contract's functions that a task's file defines: those that the contract's headers give
     to the structs of functions."""
-    source = task.path(kind).read_text(encoding="utf-8")
+    source = task.path(kind).read_text()
     given = {name for header in task.folder.glob("*.hpp")
-             for name in re.findall(r"=\s*flash::(\w+)", header.read_text(encoding="utf-8"))}
+             for name in re.findall(r"=\s*flash::(\w+)", header.read_text())}
     defined = re.findall(r"^(?:[\w:<>]+ )+(\w+)\(", source, re.MULTILINE)
     return [f"flash::{name}" for name in dict.fromkeys(defined) if name in given]
