@@ -10,7 +10,7 @@ import unittest
 from collections import defaultdict
 from pathlib import Path
 
-from course import BUILD, Test
+from course import BUILD, Built
 from lab import derive, manifest, running
 from lab.backends import CHECKED, CPU, EMULATED, GPU
 
@@ -40,7 +40,7 @@ def report(task: manifest.Task, library: Path, *options: str) -> tuple[list[dict
 
 
 @unittest.skipUnless(BUILD.is_dir(), "nothing is built")
-class BuiltTasks(Test):
+class BuiltTasks(Built):
     def each(self, implementation):
         for task, backend, library in built(implementation):
             with self.subTest(task.id, backend=backend):
@@ -60,9 +60,7 @@ class BuiltTasks(Test):
     def test_a_solutions_report_names_its_cases(self):  # ctest runs them all
         cases: dict[tuple[str, str], list[dict]] = {}
         for task, backend, library in self.each("solution"):
-            listed = subprocess.run(judge(task, "--backend", backend, "--list-cases"),
-                                    capture_output=True, text=True).stdout
-            names = listed.splitlines()
+            names = running.case_names(task, backend)
             lines, ends = report(task, library, "--case", names[0])
             self.assertEqual((lines[0]["task"], ends[0]["backend"]), (task.id, backend))
             self.assertEqual([case["name"] for case in lines[0]["cases"]], names)
@@ -73,8 +71,8 @@ class BuiltTasks(Test):
         for (task_id, backend), emulated in cases.items():  # ./lab check puts both results together
             if backend == EMULATED and (task_id, CHECKED) in cases:
                 # The checks take no sparse memory of the host's for memory of the device.
-                self.assertEqual([name for name in emulated if not name.endswith(" elements apart")],
-                                 cases[task_id, CHECKED])
+                here = [name for name in emulated if not name.endswith(" elements apart")]
+                self.assertEqual(here, cases[task_id, CHECKED])
 
     def test_untouched_skeletons_have_started_nothing(self):
         for task, backend, library in self.each("skeleton"):
@@ -89,9 +87,7 @@ class BuiltTasks(Test):
 
     def test_options(self):
         task, backend, library = built("solution")[0]
-        listed = subprocess.run(judge(task, "--backend", backend, "--list-cases"),
-                                capture_output=True, text=True).stdout
-        name = listed.splitlines()[0]
+        name = running.case_names(task, backend)[0]
         lines, ends = report(task, library, "--seed", "987654321", "--case", name)
         self.assertEqual((lines[0]["seed"], [end["case"] for end in ends]), (987654321, [name]))
         for options, said in (
@@ -107,10 +103,10 @@ class BuiltTasks(Test):
 
     @unittest.skipUnless(sys.platform == "linux", "shared libraries are not called .so here")
     def test_libraries_export_their_contract_and_nothing_else(self):
-        # The entry and the contract, and of a solution for the checks what tests/mutants asks for. Looked at are
-        # strong symbols, and function templates of ours among the weak ones: the other weak ones
-        # are exception types and pieces of the standard library. Some compilers (Red Hat's) link a
-        # part of that in, with strong symbols.
+        # The entry and the contract, and of a solution for the checks what tests/mutants asks for.
+        # Looked at are strong symbols, and function templates of ours among the weak ones: the
+        # other weak ones are exception types and pieces of the standard library. Some compilers
+        # (Red Hat's) link a part of that in, with strong symbols.
         pattern = re.compile(r"^\S+ (?:[TDBR] (?:flash::)?|W void flash::)([\w:~]+)", re.MULTILINE)
         for implementation in ("skeleton", "solution"):
             for task, backend, library in self.each(implementation):
