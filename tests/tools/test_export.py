@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import subprocess
 import zipfile
 from pathlib import Path
@@ -113,5 +114,13 @@ class Export(Course):
         self.assertIn("flash_graders\n", scripts)
         self.assertIn("--tasks part1.fused_cpu\n", scripts)
         self.assertEqual(record["version"]["number"], handout.version_of(self.root).number)
-        for name in ("setup.sh", "run_autograder"):
-            self.assertEqual(subprocess.run(["bash", "-n", GRADESCOPE / name]).returncode, 0)
+        self.assertEqual(subprocess.run(["bash", "-n", GRADESCOPE / "setup.sh"]).returncode, 0)
+
+    def test_the_autograder_hands_over_what_grade_wrote_of_its_one_submission(self):
+        # A ./lab that writes what the real one does: test_grade.py holds the folder's name.
+        self.write("source/course/lab", '#!/bin/sh\nmkdir -p "$4/001"; ls "$2" > '
+                                        '"$4/001/results.json"\n').chmod(0o755)
+        self.write("submission/fused_cpu.cpp", "")
+        subprocess.run(["bash", GRADESCOPE / "run_autograder"], check=True,
+                       env=os.environ | {"AUTOGRADER": str(self.root)})
+        self.assertEqual((self.root / "results/results.json").read_text(), "submission\n")
