@@ -3,15 +3,13 @@
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 
 from rich.text import Text
 
 from lab import advice, outcomes
-from lab.console import console, is_terminal, say
+from lab.console import console, say
 from lab.manifest import Task
 from lab.outcomes import CaseResult, PartResult, TaskResult
-from lab.running import Notify
 
 SHOWN_FAILURES = 3  # a task's failed cases that are shown in full
 SHOWN_WARNINGS = 3  # of the compiler, about a task's file
@@ -171,21 +169,3 @@ def _indented(message: str, by: int) -> Iterator[Text]:
     for number, line in enumerate(message.strip("\n").splitlines()):
         yield Text(" " * (by + 2 * (number > 0)) + line, "" if number else "bold")
 
-
-@contextmanager
-def live_line() -> Iterator[Notify]:
-    """On a terminal a line that says what is running."""
-    if not is_terminal():
-        yield lambda line: None
-        return
-    status = console.status("")
-
-    def show(line: str) -> None:
-        status.update(Text(line, no_wrap=True, overflow="ellipsis"))
-        # A build shows a bar of its own, and two live displays cannot share the screen.
-        status.start() if line else status.stop()
-
-    try:
-        yield show
-    finally:
-        status.stop()

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.status import Status
+from rich.text import Text
 
 from lab import paths, text
 from lab.errors import LabError
@@ -73,6 +75,16 @@ def progress(description: str) -> Iterator[Update]:
             say(f"  {description}{f' {done}/{of}' if of else ''}, {now - begin:.0f} s")
 
     yield plain
+
+
+class LiveLine(Status):
+    """On a terminal a line that says what is running, while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__("", console=console)
+
+    def show(self, line: str) -> None:
+        self.update(Text(line, no_wrap=True, overflow="ellipsis"))
 
 
 @dataclass(frozen=True)

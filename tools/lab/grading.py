@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from lab import build, running
+from lab import build, console, running
 from lab.backends import CHECKED, GPU, Backends, choose
 from lab.build import BuildResult
 from lab.errors import LabError
@@ -27,7 +27,8 @@ class TaskBuild:
 
 
 class Building:
-    """The build of tasks' libraries, and who waits for one: a judge starts as soon as it is there."""
+    """The build of tasks' libraries. A judge waits for its library here, and starts as soon as it
+    is there."""
 
     def __init__(self, tasks: Sequence[Task], kind: str, backends: Backends) -> None:
         self._of = tasks, kind, backends
@@ -43,10 +44,6 @@ class Building:
             for event in (self._over, *self._ready.values()):
                 event.set()
 
-    @property
-    def is_over(self) -> bool:
-        return self._over.is_set()
-
     def of(self, task: Task) -> TaskBuild | None:
         """How it ended; None for a task that was not to be built."""
         self._over.wait()
@@ -56,7 +53,7 @@ class Building:
         """Whether the task's library can be run, as soon as that is known."""
         if ready := self._ready.get(task.target(self._of[1], backend)):
             ready.wait()
-        if ready and not self.is_over:
+        if ready and not self._over.is_set():
             return True
         built = self.of(task)
         return bool(built and built.result.ok and not (backend == CHECKED and built.unchecked))
@@ -70,19 +67,17 @@ def grade_part(part: Part, implementation: str = "skeleton", seed: int = 1, *,
         raise LabError(f"{part.folder.name}/{implementation}/ does not exist: there is nothing of "
                        "that kind to check here")
     result = PartResult(part, implementation, seed, backends or choose(build.configured()))
-    how = Settings(implementation, seed, **settings)
+    line = console.LiveLine()
+    how = Settings(implementation, seed, notify=line.show, **settings)
     chosen = part.tasks if tasks is None else tasks
-    how.notify("")
     building = Building([task for task in chosen if result.backends.of(task)
                          and task.path(implementation).is_file()], implementation, result.backends)
-    # The build has a progress bar of its own.
-    quiet = replace(how, notify=lambda line: how.notify(line) if building.is_over else None)
     with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        running = [pool.submit(grade_task, task, quiet, result.backends, building)
-                   for task in chosen]
+        running = [pool.submit(grade_task, task, how, result.backends, building) for task in chosen]
         try:
-            building.run()
-            result.tasks += [each.result() for each in running]
+            building.run()  # with a progress bar of its own: two cannot share the screen
+            with line:
+                result.tasks += [each.result() for each in running]
         except BaseException:  # an error of one task, or ctrl-C: nothing else is waited for
             how.stop.set()
             raise

@@ -27,8 +27,6 @@ _REPORTED = {"passed": PASSED, "failed": WRONG, "not_started": NOT_STARTED, "nee
              "needs_checks": NEEDS_CHECKS, "error": EXCEPTION, "crashed": CRASHED,
              "timed_out": TIMED_OUT, "not_run": NOT_RUN}
 
-Notify = Callable[[str], None]  # takes a line that says what is running, "" for nothing
-
 
 @dataclass(frozen=True)
 class Settings:
@@ -36,7 +34,7 @@ class Settings:
     seed: int = 1
     case: str | None = None  # run this one alone
     timeout: float | None = None  # seconds a call; None: as the judge thinks best
-    notify: Notify = lambda line: None
+    notify: Callable[[str], None] = lambda line: None  # takes a line that says what is running
     stop: threading.Event = field(default_factory=threading.Event)  # set: end everything
     explain: bool = False  # show failed cases with small numbers
     folder: Path | None = None  # with the libraries; None: those of the build

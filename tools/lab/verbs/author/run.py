@@ -31,9 +31,7 @@ def run(args: argparse.Namespace) -> int:
         if not built.ok:
             say(built.first_error, "red")
         _step("Grade the reference solutions")
-        with card.live_line() as notify:
-            results = [grading.grade_part(part, "solution", notify=notify) for part in solved]
-            notify("")
+        results = [grading.grade_part(part, "solution") for part in solved]
     else:
         say("no part has a solution/ folder here: ./lab check grades what you wrote")
 

@@ -64,13 +64,10 @@ def check(parts: Sequence[Part], tasks: Sequence[Task], implementation: str = "s
           case: str | None = None) -> int:
     """Grades the tasks and prints the card; 0 when all that can run here passed."""
     results = []
-    with card.live_line() as notify:
-        for part in parts:
-            chosen = [task for task in tasks if task.part == part.name]
-            if chosen:
-                results.append(grading.grade_part(part, implementation, seed, tasks=chosen,
-                                                  backends=backends, case=case, notify=notify))
-        notify("")
+    for part in parts:
+        if chosen := [task for task in tasks if task.part == part.name]:
+            results.append(grading.grade_part(part, implementation, seed, tasks=chosen,
+                                              backends=backends, case=case))
     changed: list[str] = []
     if implementation == "skeleton":
         _remember(results, case is None, backends.sanitize)
