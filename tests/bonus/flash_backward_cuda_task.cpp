@@ -126,7 +126,7 @@ Verdict judge_traffic(std::uint64_t seed) {
     const std::size_t queries = heads * shape.queries, keys = heads * shape.keys;
     const std::size_t many_queries = heads * queries_read, many_keys = heads * keys_read;
     const auto& t = call.tensors;
-    device::reset_traffic();
+    device::reset_traffic(false);
     run(call, Wanted::kDK);
     device::synchronize();
     std::string wrong = wrong_traffic("The pass for dK and dV", causal,
@@ -139,7 +139,7 @@ Verdict judge_traffic(std::uint64_t seed) {
                                        {"d_k", t.d_k.memory(), 0, keys * row},
                                        {"d_v", t.d_v.memory(), 0, keys * row}});
     if (!wrong.empty()) return {false, wrong};
-    device::reset_traffic();
+    device::reset_traffic(false);
     run(call, Wanted::kDQ);
     device::synchronize();
     // Each thread reads lse and delta of its own rows, so that lanes that share a row read the

@@ -15,7 +15,7 @@ Verdict judge_traffic(std::uint64_t seed) {
   PaddedTensor v(make_input<3>(shape.of_v(), kNormal, 2 * seed + 1), kRowMajor);
   PaddedTensor out(shape.of_out(), kRowMajor);
   harness::DeviceCopy device_x(x), device_v(v), device_out(out);
-  device::reset_traffic();
+  device::reset_traffic(false);
   fused_softmax_matmul_cuda({device_x.view(), device_v.view(), device_out.view()}, blocks);
 
   const auto bytes_of = [](const Shape<3>& of) { return sizeof(float) * element_count(of); };
@@ -49,7 +49,7 @@ std::string wrong_accesses(std::uint64_t seed, bool of_shared_memory) {
 // memory may have two fifths of the 4.
 Verdict judge_reads(std::uint64_t seed, const RunFused& run) {
   const SoftmaxMatmulShape shape{1, 64, 128, kFusedChunk};
-  device::reset_traffic();
+  device::reset_traffic(false);
   if (const Verdict verdict = judge({"", shape, {32, 32}}, seed, run); !verdict.pass)
     return verdict;
   const std::size_t products = shape.d1 * shape.d2 * shape.d3, most = products / 16 * 7 / 5;

@@ -166,7 +166,7 @@ Verdict judge_traffic(std::uint64_t seed) {
   for (const bool causal : {false, true}) {
     const AttentionShape shape{1, 2, 150, 170, 64};
     ForwardCall<float> call({.shape = shape, .causal = causal}, seed);
-    device::reset_traffic();
+    device::reset_traffic(false);
     flash_attention_forward_cuda(call.tensors.pass(), config);
     device::synchronize();
 
