@@ -158,27 +158,24 @@ Verdict judge_traffic(std::uint64_t seed) {
   return {true, ""};
 }
 
-// Whole blocks, of tensors whose rows begin at a sector.
+// One block of own rows, of tensors whose rows begin at a sector: each is loaded once.
 Verdict judge_accesses(std::uint64_t seed, bool of_shared_memory) {
   constexpr Index kHeadDim = 64;
-  const auto [own, streamed] = flash_backward_blocks<float>(kHeadDim);
-  const AttentionShape shape{1, 1, 2 * own, 2 * own, kHeadDim};
-  BackwardCall<float> call({.shape = shape}, seed);
+  const Index rows = flash_backward_blocks<float>(kHeadDim).own;
+  BackwardCall<float> call({.shape = {1, 1, rows, rows, kHeadDim}}, seed);
   const auto& t = call.tensors;
-  const std::size_t once = sizeof(float) * shape.head_dim * shape.queries;
+  const std::size_t once = sizeof(float) * kHeadDim * rows;
   for (const Wanted wanted : {Wanted::kDK, Wanted::kDQ}) {
-    const bool of_keys = wanted == Wanted::kDK;
-    const std::string what = of_keys ? "The pass for dK and dV" : "The pass for dQ";
-    const std::size_t queries = of_keys ? 2 * once : once, keys = of_keys ? once : 2 * once;
+    const std::string what = wanted == Wanted::kDK ? "The pass for dK and dV" : "The pass for dQ";
     device::reset_traffic();
     run(call, wanted);
     if (const Verdict verdict = call.verdict(wanted); !verdict.pass) return verdict;
     const std::string wrong = of_shared_memory
                                   ? wrong_conflicts(what)
-                                  : wrong_coalescing(what, {{"q", t.q.memory(), queries, 0},
-                                                            {"d_out", t.d_out.memory(), queries, 0},
-                                                            {"k", t.k.memory(), keys, 0},
-                                                            {"v", t.v.memory(), keys, 0}});
+                                  : wrong_coalescing(what, {{"q", t.q.memory(), once, 0},
+                                                            {"d_out", t.d_out.memory(), once, 0},
+                                                            {"k", t.k.memory(), once, 0},
+                                                            {"v", t.v.memory(), once, 0}});
     if (!wrong.empty()) return {false, wrong};
   }
   return {true, ""};
