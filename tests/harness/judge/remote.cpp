@@ -81,6 +81,11 @@ bool memory_is_measured = false;
 std::size_t last_measured = 0;
 std::int64_t all_kept = 0;
 
+void refuse_after_timeouts() {
+  if (timeouts >= kMostTimeouts)
+    throw RunnerEnded(RunnerEnded::How::kNotRun, "Not run, because calls before it took too long.");
+}
+
 std::optional<Spot> spot_of(Runner& runner) {
   // The debug information of a file that may be hostile is not read by this process.
   if (runner.facts().is_sandboxed || runner.where().empty()) return std::nullopt;
@@ -281,11 +286,12 @@ std::int64_t kept_memory() { return all_kept; }
 void start_runners(const Given& given) { pool = std::make_unique<Pool>(given); }
 
 void begin_case() {
+  refuse_after_timeouts();
   complained.clear();
   printed.clear();
   touched.reset();
   is_diagnosis = false;
-  if (timeouts < kMostTimeouts) pool->renew();
+  pool->renew();
 }
 
 std::optional<std::size_t> hidden_byte_touched() { return touched; }
@@ -304,8 +310,7 @@ const Facts& facts() { return pool->current().facts(); }
 void end_runners() { pool.reset(); }
 
 Message remote_call(const Call& call) {
-  if (timeouts >= kMostTimeouts)
-    throw RunnerEnded(RunnerEnded::How::kNotRun, "Not run, because calls before it took too long.");
+  refuse_after_timeouts();
   std::unique_ptr<Runner> fresh;
   Runner* runner = &pool->current();
   const Layout layout(call);
