@@ -5,18 +5,13 @@
 #include <future>
 #include <thread>
 
+#include "common/heads.hpp"
 #include "common/inputs.hpp"
 
 namespace flash {
 namespace {
 
 using std::to_string;
-
-// One head.
-template <class T>
-TensorView<const T, 4> head_of(TensorView<const T, 4> x, Index b, Index h) {
-  return {&x(b, h, 0, 0), {1, 1, x.extent(2), x.extent(3)}, x.strides()};
-}
 
 // Rows [first, first + rows).
 template <class T>
@@ -42,17 +37,18 @@ HeadOracle head_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k, Tenso
   const AttentionShape shape = attention_shape(q.shape(), k.shape());
   const Index all_queries = shape.queries, all_keys = shape.keys, head_dim = shape.head_dim;
   const AttentionOptions options{.causal = causal};
-  const auto zeros = [&](Index rows) {
-    const Tensor<double, 4> zero({1, 1, rows, head_dim});
+  const auto zeros = [&](Index rows, Index columns) {
+    const Tensor<double, 4> zero({1, 1, rows, columns});
     return WithMagnitude{zero, zero};
   };
-  HeadOracle head{zeros(all_queries), zeros(all_queries), zeros(all_keys), zeros(all_keys)};
+  HeadOracle head{zeros(all_queries, head_dim), zeros(all_queries, head_dim),
+                  zeros(all_keys, head_dim), zeros(all_keys, head_dim), zeros(all_queries, 1)};
 
   const Index workers =
       std::clamp<Index>(std::thread::hardware_concurrency(), 1, (all_queries + kStep - 1) / kStep);
-  // Fills its rows of head.out and head.d_q. The rest is its share.
+  // Fills its rows of head.out, head.lse and head.d_q. The rest is its share.
   const auto work = [&](Index worker) {
-    HeadOracle share{{}, {}, zeros(all_keys), zeros(all_keys)};
+    HeadOracle share{{}, {}, zeros(all_keys, head_dim), zeros(all_keys, head_dim), {}};
     for (Index i = worker * kStep; i < all_queries; i += workers * kStep) {
       const Index queries = std::min(kStep, all_queries - i);
       const Index keys = shape.visible_keys(i + queries - 1, causal);
@@ -60,6 +56,7 @@ HeadOracle head_oracle(TensorView<const T, 4> q, TensorView<const T, 4> k, Tenso
       const auto k_seen = rows_of(k, 0, keys), v_seen = rows_of(v, 0, keys);
       const auto out = attention_oracle(q_rows, k_seen, v_seen, options, Magnitudes::kWanted, i);
       add(head.out, i, out.out);
+      std::copy_n(out.lse.data(), queries, &head.lse.value(0, 0, i, 0));
       share.largest_score = std::max(share.largest_score, out.largest_score);
       if (!backward) continue;
       const auto d =
@@ -102,36 +99,32 @@ AttentionInputs<T>::AttentionInputs(const AttentionProblem& wanted, std::uint64_
 }
 
 template <class T>
-void AttentionInputs<T>::prepare_check() {
+void AttentionInputs<T>::prepare_check(bool of_all_heads) {
   // One pair of a query and a key takes the oracle about 9 ns for each column of head_dim: these
   // take 0.6 s where it is 64.
   constexpr double kPairs = 1 << 20;
   const AttentionShape& shape = problem.shape;
   const Index heads = shape.batch * shape.heads;
-  const Index checked = std::clamp(
-      static_cast<Index>(kPairs / visible_pairs(shape, problem.options.causal)), Index{1}, heads);
+  const Index few = static_cast<Index>(kPairs / visible_pairs(shape, problem.options.causal));
   heads_.clear();
-  for (Index head = heads - checked; head < heads; ++head) {
-    const Index b = head / shape.heads, h = head % shape.heads;
-    const auto d_out_of_head =
-        backward_ ? head_of<T>(d_out.view(), b, h) : TensorView<const T, 4>();
-    heads_.push_back(head_oracle<T>(head_of<T>(q.view(), b, h), head_of<T>(k.view(), b, h),
-                                    head_of<T>(v.view(), b, h), d_out_of_head,
-                                    problem.options.causal, backward_));
-    largest_score_ = std::max(largest_score_, heads_.back().largest_score);
+  for (Index n = of_all_heads ? 0 : heads - std::clamp(few, Index{1}, heads); n < heads; ++n) {
+    const auto head = [&](const Tensor<T, 4>& x) {
+      return x.size() == 0 ? x.view() : view_of_head(x.view(), n / shape.heads, n % shape.heads);
+    };
+    heads_.push_back(
+        head_oracle<T>(head(q), head(k), head(v), head(d_out), problem.options.causal, backward_));
   }
 }
 
 template <class T>
 Verdict AttentionInputs<T>::check_forward(TensorView<const T, 4> out) const {
-  return check("out", "query", out, &HeadOracle::out,
-               attention_output_bound<T>(problem.shape, largest_score_));
+  return check("out", "query", out, &HeadOracle::out, attention_output_bound<T>);
 }
 
 template <class T>
 Verdict AttentionInputs<T>::check_backward(TensorView<const T, 4> d_q, TensorView<const T, 4> d_k,
                                            TensorView<const T, 4> d_v) const {
-  const double bound = attention_gradient_bound<T>(problem.shape, largest_score_);
+  const auto bound = attention_gradient_bound<T>;
   Verdict verdict = check("d_v", "key", d_v, &HeadOracle::d_v, bound);  // it depends on the least
   verdict.add(check("d_q", "query", d_q, &HeadOracle::d_q, bound));
   verdict.add(check("d_k", "key", d_k, &HeadOracle::d_k, bound));
@@ -139,46 +132,65 @@ Verdict AttentionInputs<T>::check_backward(TensorView<const T, 4> d_q, TensorVie
 }
 
 template <class T>
+Verdict AttentionInputs<T>::check_lse(TensorView<const LseType<T>, 3> lse) const {
+  const TensorView<const LseType<T>, 4> column(lse.data(),
+                                               {lse.extent(0), lse.extent(1), lse.extent(2), 1},
+                                               {lse.stride(0), lse.stride(1), lse.stride(2), 1});
+  return check("lse", "query", column, &HeadOracle::lse,
+               [](const AttentionShape& shape, double largest_score) {
+                 return attention_bound(shape, largest_score, unit_roundoff<LseType<T>>());
+               });
+}
+
+template <class T>
+template <class U>
 Verdict AttentionInputs<T>::check(const std::string& name, const std::string& rows,
-                                  TensorView<const T, 4> got, WithMagnitude HeadOracle::*want,
-                                  double bound) const {
+                                  TensorView<const U, 4> got, WithMagnitude HeadOracle::*want,
+                                  double (*bound_of)(const AttentionShape&, double)) const {
   Verdict verdict;
   const AttentionShape& shape = problem.shape;
-  const Index heads = shape.batch * shape.heads;
+  const Index heads = shape.batch * shape.heads, columns = got.extent(3);
   const Index first_checked = heads - static_cast<Index>(heads_.size());
   for (Index head = 0; head < heads; ++head) {
     const Index b = head / shape.heads, h = head % shape.heads;
     const std::string where = name + " of batch " + to_string(b) + ", head " + to_string(h) + ": ";
-    const Tensor<T, 4> elements = packed(head_of(got, b, h));
+    const Tensor<U, 4> elements = packed(view_of_head(got, b, h));
     if (head < first_checked) {
-      const T* const end = elements.data() + elements.size();
-      const T* const bad = std::find_if(elements.data(), end,
-                                        [](T x) { return !std::isfinite(static_cast<double>(x)); });
+      const U* const end = elements.data() + elements.size();
+      const U* const bad = std::find_if(elements.data(), end,
+                                        [](U x) { return !std::isfinite(static_cast<double>(x)); });
       if (bad == end) continue;
       const Index i = bad - elements.data();
       verdict.wrong =
-          where + rows + " " + to_string(i / shape.head_dim) + ", column " +
-          to_string(i % shape.head_dim) + " is " +
+          where + rows + " " + to_string(i / columns) + ", column " + to_string(i % columns) +
+          " is " +
           (is_poison(*bad) ? "nothing (never written)"
                            : format("%g, expected a finite number", static_cast<double>(*bad)));
       return verdict;
     }
 
-    WithMagnitude expected = heads_[static_cast<std::size_t>(head - first_checked)].*want;
-    // Half loses up to 2^-25 of a number below 2^-14: of the result, and of the weights in its sum.
-    if constexpr (std::is_same_v<T, Half>)
-      for (Index i = 0; i < expected.magnitude.size(); ++i)
-        expected.magnitude.data()[i] +=
-            0x1p-25 * (1 + std::sqrt(static_cast<double>(shape.keys))) / bound;
+    const HeadOracle& oracle = heads_[static_cast<std::size_t>(head - first_checked)];
+    const double bound = bound_of(shape, oracle.largest_score);
+    WithMagnitude expected = oracle.*want;
+    double* const magnitude = expected.magnitude.data();
+    for (Index i = 0; i < expected.magnitude.size(); ++i) {
+      // The error of lse is absolute, but for the rounding of what is stored.
+      if (want == &HeadOracle::lse)
+        magnitude[i] = 1 + unit_roundoff<U>() * std::fabs(expected.value.data()[i]) / bound;
+      // Half loses up to 2^-25 of a number below 2^-14: of the result, and of the weights in its
+      // sum.
+      if constexpr (std::is_same_v<U, Half>)
+        magnitude[i] += 0x1p-25 * (1 + std::sqrt(static_cast<double>(shape.keys))) / bound;
+    }
     const CompareOptions options{
         .max_scaled = bound,
         .max_frobenius = frobenius_bound(bound, expected.value, expected.magnitude),
         .axes = {rows, "column"},
         .blocks = {},
-        .magnitude = expected.magnitude.data()};
-    verdict.add(verdict_of(compare(elements.data(), expected.value.data(),
-                                   {elements.extent(2), shape.head_dim}, options),
-                           where));
+        .magnitude = magnitude};
+    verdict.add(verdict_of(
+        compare(elements.data(), expected.value.data(), {elements.extent(2), columns}, options),
+        where));
     if (!verdict.wrong.empty()) return verdict;
   }
   return verdict;

@@ -13,9 +13,10 @@
 
 namespace flash {
 
-// What one head's results have to be.
+// What one head's results have to be. Its bounds follow from its largest score.
 struct HeadOracle {
-  WithMagnitude out, d_q, d_k, d_v;
+  WithMagnitude out, d_q, d_k, d_v;  // (1, 1, rows, head_dim)
+  WithMagnitude lse;                 // (1, 1, queries, 1), without magnitudes
   double largest_score = 0;
 };
 
@@ -31,21 +32,25 @@ struct AttentionInputs {
   Tensor<T, 4> q, k, v, d_out;
 
   // Computes what the results of the heads that are compared have to be: 10 s and more where there
-  // are many keys. Call it before the checks.
-  void prepare_check();
+  // are many keys. Call it before the checks. Those are the last heads, as many as half a second
+  // allows and at least one, or all.
+  void prepare_check(bool of_all_heads = false);
+  const std::vector<HeadOracle>& oracle() const { return heads_; }
 
   // Fill the outputs with poison<T>() before the call that is checked.
   Verdict check_forward(TensorView<const T, 4> out) const;
   Verdict check_backward(TensorView<const T, 4> d_q, TensorView<const T, 4> d_k,
                          TensorView<const T, 4> d_v) const;
+  Verdict check_lse(TensorView<const LseType<T>, 3> lse) const;
 
  private:
-  Verdict check(const std::string& name, const std::string& rows, TensorView<const T, 4> got,
-                WithMagnitude HeadOracle::*want, double bound) const;
+  template <class U>
+  Verdict check(const std::string& name, const std::string& rows, TensorView<const U, 4> got,
+                WithMagnitude HeadOracle::*want,
+                double (*bound)(const AttentionShape& shape, double largest_score)) const;
 
   const bool backward_;
-  std::vector<HeadOracle> heads_;  // the last ones
-  double largest_score_ = 0;
+  std::vector<HeadOracle> heads_;
 };
 
 }  // namespace flash

@@ -5,7 +5,8 @@
 #include <algorithm>
 
 #include "benchmarking/attention_inputs.hpp"
-#include "benchmarking/core.hpp"
+#include "benchmarking/benchmark.hpp"
+#include "benchmarking/memory.hpp"
 #include "common/all_passes.hpp"
 #include "common/best_pass.hpp"
 #ifdef FLASH_HAVE_PART3
@@ -144,18 +145,19 @@ class Work final : public AttentionWork {
 
 // ---- The benchmark ------------------------------------------------------------------------------
 
-// What a run measures where no option says otherwise.
-struct Problem {
-  Index batch, heads, head_dim;
+// What a run measures where no option says otherwise: `problem` with each of these lengths.
+struct Defaults {
+  AttentionProblem problem;
   std::vector<Index> seq_lens;
-  const char *dtype = "float32", *mask = "both";
+  const char* mask = "both";
 };
+constexpr Index kAny = 1;  // length
 // By name: what the four notebooks measure that the course began with.
-const std::map<std::string, Problem> kNotebooks = {
-    {"notebook-000", {4, 1, 1024, {1024}, "float16"}},
-    {"notebook-001", {4, 8, 64, {64}, "float32", "on"}},
-    {"notebook-002", {1, 1, 1, {200}, "float32", "off"}},
-    {"notebook-003", {8, 8, 64, {2048}, "float16"}}};
+const std::map<std::string, Defaults> kNotebooks = {
+    {"notebook-000", {{{4, 1, kAny, kAny, 1024}, {}, DType::kFloat16}, {1024}}},
+    {"notebook-001", {{{4, 8, kAny, kAny, 64}}, {64}, "on"}},
+    {"notebook-002", {{{1, 1, kAny, kAny, 1}}, {200}, "off"}},
+    {"notebook-003", {{{8, 8, kAny, kAny, 64}, {}, DType::kFloat16}, {2048}}}};
 
 Strings names_of(const auto& passes, DeviceKind device) {
   Strings names;
@@ -211,34 +213,37 @@ class AttentionBenchmark final : public Benchmark {
     gpu_ = settings.device == "cuda";
     device_ = gpu_ ? DeviceKind::kGpu : DeviceKind::kCpu;
     const bool quick = settings.quick;
-    Problem problem{1, quick ? 2 : 4, 64, {256, 512, 1024, 2048, 4096}};
-    if (quick) problem.seq_lens = {128, 256, 512};
-    if (gpu_) problem = {quick ? 2 : 8, 1, 64, {256, 1024, 4096, 8192, 16384}};
-    if (gpu_ && quick) problem.seq_lens = {256, 1024};
-    if (problem_) problem = kNotebooks.at(*problem_);
-    if (problem_ && quick) problem.batch = 1;
+    Defaults defaults{{{1, quick ? 2 : 4, kAny, kAny, 64}}, {256, 512, 1024, 2048, 4096}};
+    if (quick) defaults.seq_lens = {128, 256, 512};
+    if (gpu_) defaults = {{{quick ? 2 : 8, 1, kAny, kAny, 64}}, {256, 1024, 4096, 8192, 16384}};
+    if (gpu_ && quick) defaults.seq_lens = {256, 1024};
+    if (problem_) defaults = kNotebooks.at(*problem_);
+    auto& [problem, seq_lens, mask] = defaults;
+    if (problem_ && quick) problem.shape.batch = 1;
     settings.warmups = !gpu_ ? 1 : quick ? 2 : 10;
     settings.passes = !gpu_ ? 5 : quick ? 10 : 100;
     seed_ = settings.seed;
 
-    const std::string dtype = dtype_.value_or(problem.dtype), mask = mask_.value_or(problem.mask);
+    problem.shape.batch = batch_.value_or(problem.shape.batch);
+    problem.shape.heads = heads_.value_or(problem.shape.heads);
+    problem.shape.head_dim = head_dim_.value_or(problem.shape.head_dim);
+    const std::string dtype = dtype_.value_or(to_string(problem.dtype));
     Strings types;
     for (const DType each : gpu_ ? std::vector{DType::kFloat32, DType::kFloat16, DType::kBFloat16}
                                  : std::vector{DType::kFloat32, DType::kFloat64}) {
       types.push_back(to_string(each));
-      if (types.back() == dtype) settings.dtype = each;
+      if (types.back() == dtype) settings.dtype = problem.dtype = each;
     }
     if (!contains(types, dtype))
       throw OptionError("--dtype is '" + dtype + "'; with --device " + settings.device +
                         " it must be one of: " + joined(types));
-    for (const Index seq_len : seq_lens_.value_or(problem.seq_lens))
-      for (const bool causal : {false, true})
-        if (mask == "both" || causal == (mask == "on"))
-          sizes_.push_back(
-              {.shape = {batch_.value_or(problem.batch), heads_.value_or(problem.heads), seq_len,
-                         seq_len, head_dim_.value_or(problem.head_dim)},
-               .options = {.causal = causal},
-               .dtype = settings.dtype});
+    for (const Index seq_len : seq_lens_.value_or(seq_lens))
+      for (const bool causal : {false, true}) {
+        if (mask_.value_or(mask) != "both" && causal != (mask_.value_or(mask) == "on")) continue;
+        problem.shape.queries = problem.shape.keys = seq_len;
+        problem.options.causal = causal;
+        sizes_.push_back(problem);
+      }
     if (!settings.memory_limit && !gpu_)
       if (const auto available = available_host_memory())
         settings.memory_limit = std::max<std::size_t>(*available / 2, 1);
@@ -409,7 +414,4 @@ class AttentionBenchmark final : public Benchmark {
 }  // namespace
 }  // namespace flash
 
-int main(int argc, char** argv) {
-  flash::AttentionBenchmark benchmark;
-  return flash::run_benchmark(benchmark, argc, argv);
-}
+int main(int argc, char** argv) { return flash::AttentionBenchmark().main(argc, argv); }

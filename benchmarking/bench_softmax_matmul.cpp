@@ -1,14 +1,12 @@
 // Times softmax(X) V, fused against unfused, over the number of keys d2 and the block size: the
 // program around task 1.B, whose measure() takes every time.
 #include <algorithm>
-#include <cmath>
-#include <set>
+#include <cctype>
 
-#include "benchmarking/core.hpp"
+#include "benchmarking/benchmark.hpp"
+#include "benchmarking/memory.hpp"
+#include "benchmarking/softmax_matmul_inputs.hpp"
 #include "common/all_passes.hpp"
-#include "common/cpu/threads.hpp"
-#include "common/inputs.hpp"
-#include "common/oracle.hpp"
 #include "part1_softmax_matmul/measure.hpp"
 #include "part1_softmax_matmul/softmax_matmul.hpp"
 
@@ -22,80 +20,15 @@ using SoftmaxEntry = Entry<SoftmaxMatmul>;
 // Whether a pass is task 1.A's function, with the blocks that its name ends with.
 bool has_block(const SoftmaxEntry& entry) { return entry.name.starts_with("fused_"); }
 
-// N(0, 1), each batch from a seed of its own: at full size X holds 2^28 numbers, 10 s for one
-// thread.
-Tensor<float, 3> normal_input(const Shape<3>& shape, std::uint64_t seed) {
-  Tensor<float, 3> tensor(shape);
-  const Index slice = shape[1] * shape[2];
-  parallel_for(shape[0], [&](Index b) {
-    fill(tensor.data() + b * slice, shape[1], shape[2], Pattern::kNormal,
-         seed + static_cast<std::uint64_t>(b));
-  });
-  return tensor;
-}
-
-// Some rows of `out`, with what they have to be.
-class Samples {
- public:
-  // The first and last rows, where blocks and tails go wrong, and some in between.
-  Samples(const Tensor<float, 3>& x, const Tensor<float, 3>& v, std::uint64_t seed) {
-    const Index batch = x.extent(0), d1 = x.extent(1), d2 = x.extent(2), d3 = v.extent(2);
-    Random random(seed);
-    for (const Index b : std::set<Index>{0, batch / 2, batch - 1}) {
-      std::set<Index> rows{0, d1 / 2, d1 - 1};
-      for (int i = 0; i < 5; ++i) rows.insert(random.below(d1));
-      for (const Index row : rows) {
-        const TensorView<const float, 3> x_row(&x(b, row, 0), {1, 1, d2}),
-            v_batch(&v(b, 0, 0), {1, d2, d3});
-        samples_.push_back({b, row, softmax_matmul_oracle(x_row, v_batch),
-                            softmax_matmul_magnitude(x_row, v_batch)});
-      }
-    }
-    bound_ = softmax_matmul_bound(d2, kLargestScore);
-    frobenius_ = bound_ * std::sqrt(static_cast<double>(d2));  // |out| falls like 1 / sqrt(d2)
-  }
-
-  Verdict check(const Tensor<float, 3>& out) const {
-    Verdict verdict;
-    for (const auto& [batch, row, want, magnitude] : samples_) {
-      const CompareOptions options{.max_scaled = bound_,
-                                   .max_frobenius = frobenius_,
-                                   .axes = {"column"},
-                                   .blocks = {},
-                                   .magnitude = magnitude.data()};
-      verdict.add(verdict_of(compare(&out(batch, row, 0), want.data(), {want.size()}, options),
-                             "batch " + to_string(batch) + ", row " + to_string(row) + ": "));
-    }
-    return verdict;
-  }
-
- private:
-  // What N(0, 1) hardly exceeds. One key of d2 left out shifts a row by about 1 / d2: at 8192, five
-  // times the bound.
-  static constexpr double kLargestScore = 6;
-
-  struct Sample {
-    Index batch, row;
-    Tensor<double, 3> want, magnitude;  // (1, 1, d3)
-  };
-  std::vector<Sample> samples_;
-  double bound_ = 0, frobenius_ = 0;
-};
-
 template <template <class, int> class Memory>
 class InputsOf final : public Inputs {
  public:
   InputsOf(const SoftmaxMatmulShape& shape, std::uint64_t seed,
            const std::vector<SoftmaxEntry>& entries)
-      : shape_(shape),
-        seed_(seed),
-        entries_(entries),
-        host_x_(normal_input(shape.of_x(), seed)),
-        // v shares no seed with x
-        host_v_(normal_input(shape.of_v(), seed + (std::uint64_t{1} << 32))) {}
+      : entries_(entries), host_(shape, seed) {}
 
   std::size_t bytes() const override { return bytes_of(x_) + bytes_of(v_); }
-  void prepare_check() override { samples_.emplace(host_x_, host_v_, seed_); }
+  void prepare_check() override { host_.prepare_check(); }
   std::unique_ptr<Trial> trial(std::size_t i) override {
     return std::make_unique<OnePass>(*this, entries_[i]);
   }
@@ -108,12 +41,12 @@ class InputsOf final : public Inputs {
     void prepare() override {
       out_ = {};
       this->memory_ = {};
-      out_ = this->template output<float>(inputs_.shape_.of_out());
+      out_ = this->template output<float>(inputs_.host_.shape.of_out());
       pass_ = {inputs_.x_.view(), inputs_.v_.view(), out_.view()};
       this->reserve(entry_, pass_, bytes_of(out_));
     }
     void forward() override { entry_.run.float32(pass_, this->memory_); }
-    Verdict check_forward() override { return inputs_.samples_->check(on_host(out_)); }
+    Verdict check_forward() override { return inputs_.host_.check(on_host(out_).view()); }
 
    private:
     const InputsOf& inputs_;
@@ -122,12 +55,9 @@ class InputsOf final : public Inputs {
     SoftmaxMatmul<float> pass_;
   };
 
-  const SoftmaxMatmulShape shape_;
-  const std::uint64_t seed_;
   const std::vector<SoftmaxEntry>& entries_;
-  const Tensor<float, 3> host_x_, host_v_;
-  const InMemory<float, 3, Memory> x_{host_x_}, v_{host_v_};
-  std::optional<Samples> samples_;
+  SoftmaxMatmulInputs host_;
+  const InMemory<float, 3, Memory> x_{host_.x}, v_{host_.v};
 };
 
 // What task 1.B measures.
@@ -272,7 +202,4 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
 }  // namespace
 }  // namespace flash
 
-int main(int argc, char** argv) {
-  flash::SoftmaxMatmulBenchmark benchmark;
-  return flash::run_benchmark(benchmark, argc, argv);
-}
+int main(int argc, char** argv) { return flash::SoftmaxMatmulBenchmark().main(argc, argv); }

@@ -1,66 +1,26 @@
-// The core of every benchmark: problem x implementations x sizes -> rows. A benchmark is one file,
-// bench_NAME.cpp: a class that derives from Benchmark and says what the options, the inputs, the
-// passes and the cells of a row are. The core does the rest, on the host and on a GPU alike:
+// The core of every timed comparison: problem x implementations x sizes. Two kinds stand on it: the
+// benchmarks (benchmark.hpp), which call passes of the registry in this process and write a CSV,
+// and the leaderboard (leaderboard/submit_leaderboard.cpp), whose implementations are a student's
+// library and the reference, each in runners of its own.
 //
 //   for each size: make the inputs, check each implementation once against the oracle,
-//                  time turns of all implementations (A B C A B C ...), write a row for each
+//                  time turns of all implementations (A B C A B C ...), report
 #pragma once
 
-#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "benchmarking/csv.hpp"
 #include "benchmarking/machine.hpp"
-#include "benchmarking/options.hpp"
 #include "benchmarking/program.hpp"
-#include "common/attention_call.hpp"
 #include "common/compare.hpp"
-#if FLASH_HAVE_CUDA
-#include "common/cuda/device_tensor.hpp"
-#endif
 
 namespace flash {
-
-// ---- Memory of the host (Tensor) and of a GPU (DeviceTensor) alike ------------------------------
-
-template <class T, int Rank>
-void fill_with_nan(Tensor<T, Rank>& tensor) {
-  if constexpr (std::is_same_v<T, std::byte>)
-    std::fill_n(tensor.data(), tensor.size(), std::byte{0xff});
-  else
-    std::fill_n(tensor.data(), tensor.size(), poison<T>());
-}
-template <class T, int Rank>
-const Tensor<T, Rank>& on_host(const Tensor<T, Rank>& tensor) {
-  return tensor;
-}
-#if FLASH_HAVE_CUDA
-template <class T, int Rank>
-void fill_with_nan(DeviceTensor<T, Rank>& tensor) {
-  device::fill_bytes(tensor.data(), 0xff, tensor.bytes());
-}
-template <class T, int Rank>
-const Tensor<T, Rank> on_host(const DeviceTensor<T, Rank>& tensor) {
-  return tensor.to_host();
-}
-#endif
-
-// A host tensor itself, or a copy of it on a GPU.
-template <class T, int Rank, template <class, int> class Memory>
-using InMemory = std::conditional_t<std::is_same_v<Memory<T, Rank>, Tensor<T, Rank>>,
-                                    const Tensor<T, Rank>&, const Memory<T, Rank>>;
-
-template <class TensorOfMemory>
-std::size_t bytes_of(const TensorOfMemory& tensor) {
-  return sizeof(*tensor.data()) * static_cast<std::size_t>(tensor.view().size());
-}
 
 // ---- What a problem gives to the core -----------------------------------------------------------
 
@@ -107,38 +67,11 @@ class Trial {
   std::size_t workspace_bytes_ = 0, output_bytes_ = 0;
 };
 
-// A trial whose tensors are in one of these memories.
-template <template <class, int> class Memory>
-class TrialIn : public Trial {
- protected:
-  template <class U, std::size_t Rank>
-  auto output(const std::array<Index, Rank>& shape) {
-    auto tensor = tensor_in<Memory<U, static_cast<int>(Rank)>>(shape, Stream{});
-    if (poison) fill_with_nan(tensor);
-    return tensor;
-  }
-
-  // Before a pass with outputs of `output_bytes`: throws Unsupported, or makes its workspace.
-  template <class EntryOfPass, class Pass>
-  void reserve(const EntryOfPass& entry, const Pass& pass, std::size_t output_bytes) {
-    check_supported(entry, pass);
-    workspace_ = {};
-    workspace_bytes_ = entry.workspace_of(problem_of(pass));
-    if (workspace_bytes_ > 0)
-      workspace_ = output<std::byte>(Shape<1>{static_cast<Index>(workspace_bytes_)});
-    memory_.workspace = workspace_.data();
-    memory_.own_peak_bytes = 0;
-    output_bytes_ = output_bytes;
-  }
-
-  Memory<std::byte, 1> workspace_;
-};
-
 // The inputs of one problem, in the machine's memory.
 class Inputs {
  public:
   virtual ~Inputs() = default;
-  virtual std::size_t bytes() const = 0;
+  virtual std::size_t bytes() const { return 0; }
   virtual void prepare_check() = 0;  // computes what is right: may take seconds
   virtual std::unique_ptr<Trial> trial(std::size_t implementation) = 0;
 };
@@ -197,6 +130,7 @@ struct PassResult {
 struct Result {
   std::string status = "ok";                     // the CSV's, or "not started", which is no row
   std::string message;                           // in one line; empty when ok
+  std::string missing_task;                      // what is not started
   bool has_forward = true, has_backward = true;  // measured, or still to be measured
   PassResult forward, backward;
   double saved_MiB = 0;
@@ -207,30 +141,24 @@ struct Result {
   void fail(const std::string& new_status, std::string new_message, bool keep_forward = false);
 };
 
-struct Settings {
-  std::string device = "cpu";  // "cuda" or "cpu"
-  bool quick = false;
-  DType dtype = DType::kFloat32;
-  int warmups = 1, passes = 5;
+// How it is measured.
+struct Protocol {
+  int warmups = 1, passes = 5;  // of each kind, spread over the turns
+  int most_turns = 10;
+  std::chrono::milliseconds settling{50};  // passes of all before the first turn, for this long
+  std::chrono::milliseconds pause{0};      // before each share
+  DType dtype = DType::kFloat32;           // of the processor's peak
   std::optional<std::size_t> memory_limit;
-  std::filesystem::path output;
-  std::uint64_t seed = 1;
+
+  int turns() const { return std::min(passes, most_turns); }
 };
 
-class Benchmark {
+// What is compared.
+class Contest {
  public:
-  virtual ~Benchmark() = default;
+  virtual ~Contest() = default;
 
-  virtual std::string table() const = 0;  // of <table>_benchmark.csv
-  virtual std::string purpose() const = 0;
-  virtual std::string default_device() const { return "cpu"; }
-
-  // Its own options; then, with device and quick known, what they mean. Throws OptionError.
-  virtual void declare(Options& options) = 0;
-  virtual void decide(Settings& settings) = 0;
-
-  virtual std::string headline() const = 0;     // "batch 1, 4 heads of 64, float32"
-  virtual Strings implementations() const = 0;  // in the order of the rows
+  virtual Strings implementations() const = 0;
   virtual bool has_backward(std::size_t) const { return false; }  // of an implementation
   virtual std::size_t sizes() const = 0;
   virtual std::string name_of_size(std::size_t size) const = 0;  // "seq_len 256, causal"
@@ -239,18 +167,21 @@ class Benchmark {
   // One turn. By default the core measures, without a task of the course.
   virtual Turn measure(Runner& runner, Clock& clock, int warmups, int passes);
 
-  // The cells of a row but for those that all benchmarks have (status, machine, errors, others).
-  virtual CsvRow cells(std::size_t size, std::size_t implementation,
-                       const Result& result) const = 0;
-  virtual Strings shown_columns() const = 0;  // on the screen; a GPU has no percent_of_peak
-  virtual std::string remark(const std::vector<Result>&) const { return ""; }
+  // Around a turn; `order` is that of the implementations.
+  virtual void begin_turn(std::vector<std::size_t>& /*order*/) {}
+  virtual void end_turn(std::size_t /*size*/, int /*turn*/) {}
+
+  virtual void progress(int /*done*/, int /*of*/, const std::string& /*what*/) {}
+  // Whether the others are measured after this failure.
+  virtual bool goes_on(const Result& failed) = 0;
+  // All results of a size, and the share of the processors that other programs had meanwhile.
+  virtual void report(std::size_t size, const std::vector<Result>& results,
+                      std::optional<double> others) = 0;
 };
 
-// A measured number as a cell, empty where there is none.
-std::string number_cell(bool there, double value);
+// Returns after the last size, or where the contest does not go on.
+void run_contest(Contest& contest, Machine& machine, const Protocol& protocol);
 
-// What main() returns: 0, or 1 when a row has the status "error" or there is no row, or
-// run_program()'s.
-int run_benchmark(Benchmark& benchmark, int argc, char** argv);
+double mebibytes(std::size_t bytes);
 
 }  // namespace flash

@@ -1,16 +1,16 @@
 #include "benchmarking/machine.hpp"
 
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <functional>
 #include <vector>
 
+#include "benchmarking/processor.hpp"
 #include "benchmarking/program.hpp"
+#include "common/cpu/threads.hpp"
 #include "common/memory_meter.hpp"
 #if FLASH_HAVE_CUDA
 #include "common/cuda/device_tensor.hpp"
@@ -22,16 +22,6 @@ namespace flash {
 [[gnu::weak]] FLASH_EXPORT void release_kept_memory();
 
 namespace {
-
-class SteadyClock final : public Clock {
- public:
-  void synchronize() override {}  // work on the CPU is done when it returns
-  double now_ms() override {
-    return std::chrono::duration<double, std::milli>(
-               std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-  }
-};
 
 // 0 where the system does not say.
 std::size_t last_level_cache_bytes() {
@@ -53,8 +43,11 @@ std::string processor_name() {
 class CpuMachine final : public Machine {
  public:
   CpuMachine()
-      : Machine({host_memory::in_use, host_memory::peak, host_memory::reset_peak,
-                 host_memory::set_limit, [] {}}) {}
+      : Machine(false, {host_memory::in_use, host_memory::peak, host_memory::reset_peak,
+                        host_memory::set_limit, [] {},
+                        [] {
+                          if (release_kept_memory != nullptr) release_kept_memory();
+                        }}) {}
 
   std::string name() const override { return processor_name(); }
   Clock& clock() override { return clock_; }
@@ -72,6 +65,7 @@ class CpuMachine final : public Machine {
                  cache_bytes_ >> 20);
     return text;
   }
+  double peak_gflops(DType dtype) override { return native_peak_gflops(dtype, host_threads(), 2); }
 
  private:
   // Twice the last-level cache, as on a GPU, but not above 32 MiB: a server's 500 MiB would cost
@@ -115,8 +109,8 @@ class EventClock final : public Clock {
 class GpuMachine final : public Machine {
  public:
   GpuMachine()
-      : Machine({device::memory_in_use, device::peak_memory, device::reset_peak_memory,
-                 device::set_memory_limit, device::release_cached_memory}) {}
+      : Machine(true, {device::memory_in_use, device::peak_memory, device::reset_peak_memory,
+                       device::set_memory_limit, device::release_cached_memory}) {}
 
   std::string name() const override { return device::name(); }
   Clock& clock() override { return clock_; }
@@ -140,36 +134,6 @@ class GpuMachine final : public Machine {
 #endif
 
 }  // namespace
-
-OtherPrograms::Seconds OtherPrograms::now() {
-  Seconds seconds;
-  const double second = 1 / static_cast<double>(sysconf(_SC_CLK_TCK));
-  std::ifstream stat("/proc/stat");
-  std::string word;
-  double ticks = 0;
-  // user nice system idle iowait irq softirq steal; what follows is contained in the first two.
-  if (stat >> word && word == "cpu")
-    for (int column = 0; column < 8 && stat >> ticks; ++column) {
-      seconds.all += ticks * second;
-      if (column != 3 && column != 4) seconds.busy += ticks * second;
-    }
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  for (const timeval& time : {usage.ru_utime, usage.ru_stime})
-    seconds.own += static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
-  return seconds;
-}
-
-std::optional<double> OtherPrograms::share() const {
-  const Seconds end = now();
-  if (!(end.all > start_.all)) return std::nullopt;
-  const double others = (end.busy - start_.busy) - (end.own - start_.own);
-  return std::max(0.0, others / (end.all - start_.all));
-}
-
-void release_ladder_memory() {
-  if (release_kept_memory != nullptr) release_kept_memory();
-}
 
 std::optional<std::size_t> available_host_memory() {
   std::optional<std::size_t> available;

@@ -1,6 +1,7 @@
 // What a benchmark runs on, a GPU or the CPU: its clock, its caches, its memory.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -17,7 +18,8 @@ struct MeteredMemory {
   std::size_t (*peak)();
   void (*reset_peak)();
   void (*set_limit)(std::optional<std::size_t> bytes);
-  void (*release_cached)();  // gives back what the allocator keeps for later
+  void (*release_cached)();        // gives back what the allocator keeps for later
+  void (*release_kept)() = [] {};  // and what part 2's ladder keeps from call to call
 };
 
 class Machine {
@@ -30,11 +32,25 @@ class Machine {
   // Overwrites a buffer, so that the next pass finds its inputs in memory. May be asynchronous.
   virtual void evict_caches() = 0;
   virtual std::string eviction() const = 0;  // what evict_caches() does, for people
+  // How fast the processor is at this moment, on as many threads as part 2's ladder uses; 0 where
+  // that does not matter.
+  virtual double peak_gflops(DType) { return 0; }
 
+  const bool is_gpu;
   const MeteredMemory memory;
 
  protected:
-  explicit Machine(const MeteredMemory& metered) : memory(metered) {}
+  Machine(bool gpu, const MeteredMemory& metered) : is_gpu(gpu), memory(metered) {}
+};
+
+class SteadyClock final : public Clock {
+ public:
+  void synchronize() override {}  // work on the CPU is done when it returns
+  double now_ms() override {
+    return std::chrono::duration<double, std::milli>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  }
 };
 
 // While it lives, the machine's memory is capped at baseline + limit; without a limit it does
@@ -52,24 +68,6 @@ class MemoryCap {
  private:
   Machine& machine_;
 };
-
-// What other programs and other virtual machines took of the processors since it was made, from 0
-// to 1; nothing where the system does not say.
-class OtherPrograms {
- public:
-  OtherPrograms() : start_(now()) {}
-  std::optional<double> share() const;
-
- private:
-  struct Seconds {
-    double busy = 0, all = 0, own = 0;
-  };
-  static Seconds now();
-  Seconds start_;
-};
-
-// Gives back what part 2's ladder keeps from call to call, where the program is linked with it.
-void release_ladder_memory();
 
 // How many bytes of host memory this process can still take before the system has none left, or its
 // container's limit is met; nothing where the system does not say.

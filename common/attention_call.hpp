@@ -30,6 +30,19 @@ TensorOfMemory tensor_in(const ShapeOfTensor& shape, Stream stream) {
     return TensorOfMemory(shape);
 }
 
+// Runs a pass with a workspace that is freed behind it. Throws Unsupported when it does not take
+// the problem.
+template <template <class, int> class Memory, template <class> class Pass, class T>
+void run_entry(const Entry<Pass>& entry, const Pass<T>& pass, PassMemory& memory) {
+  check_supported(entry, pass);
+  const auto bytes = static_cast<Index>(entry.workspace_of(problem_of(pass)));
+  Memory<std::byte, 1> workspace;
+  if (bytes > 0) workspace = tensor_in<Memory<std::byte, 1>>(Shape<1>{bytes}, pass.stream);
+  memory.workspace = workspace.data();
+  entry.run.template of<T>()(pass, memory);
+  if (memory.deliver) std::exchange(memory.deliver, nullptr)();
+}
+
 template <class T, template <class, int> class Memory = Tensor>
 struct AttentionGradients {
   Memory<T, 4> d_q, d_k, d_v;
@@ -62,7 +75,7 @@ class Attention {
         lse_(tensor_in<Memory<Lse, 3>>(shape_.of_rows(), stream)) {
     if (backward_ != nullptr) check_pair(*forward_, *backward_);
     const AttentionForward<T> pass{q, k, v, out_.view(), lse_.view(), options, stream};
-    call(*forward_, pass);
+    run_entry<Memory>(*forward_, pass, memory_);
   }
 
   const AttentionShape& shape() const { return shape_; }
@@ -77,7 +90,7 @@ class Attention {
     const AttentionBackward<T> pass{q_,           k_,       v_,           out(),
                                     lse(),        d_out,    d.d_q.view(), d.d_k.view(),
                                     d.d_v.view(), options_, stream_};
-    call(*backward_, pass);
+    run_entry<Memory>(*backward_, pass, memory_);
     return d;
   }
 
@@ -98,17 +111,6 @@ class Attention {
   }
 
  private:
-  template <class EntryOfPass, class Pass>
-  void call(const EntryOfPass& entry, const Pass& pass) {
-    check_supported(entry, pass);
-    const auto bytes = static_cast<Index>(entry.workspace_of(problem_of(pass)));
-    Memory<std::byte, 1> workspace;
-    if (bytes > 0) workspace = tensor_in<Memory<std::byte, 1>>(Shape<1>{bytes}, stream_);
-    memory_.workspace = workspace.data();
-    entry.run.template of<T>()(pass, memory_);
-    if (memory_.deliver) std::exchange(memory_.deliver, nullptr)();
-  }
-
   const Entry<AttentionForward>* forward_;
   const Entry<AttentionBackward>* backward_;
   AttentionOptions options_;

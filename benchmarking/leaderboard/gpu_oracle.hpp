@@ -6,9 +6,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "benchmarking/leaderboard/problem.hpp"
+#include "common/attention.hpp"
 #include "common/cuda/device_tensor.hpp"
 #include "common/half.hpp"
+#include "common/softmax_matmul.hpp"
 
 namespace flash::leaderboard {
 
@@ -56,6 +57,13 @@ FLASH_EXPORT void fill_normal(T* x, Index count, std::uint64_t seed, float devia
 // to[i] = from[i], rounded.
 template <class T>
 FLASH_EXPORT void round_to(T* to, const double* from, Index count);
+
+// What in a result is farther from the wanted value than bound * magnitude + absolute + relative *
+// |value|. NaN is.
+struct Mistakes {
+  std::int64_t count = 0, first = 0;
+  double got = 0, wanted = 0;  // of the first
+};
 
 // The mistakes in `got`; `bounds` are those of equal pieces, one after the other.
 template <class T>

@@ -1,27 +1,111 @@
-// The boards of a CPU: what problem.hpp leaves to the device, but for its problems.
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <numeric>
-#include <vector>
+// The boards of a CPU: the benchmarks' inputs and their check, here of all heads and all rows.
+#include <algorithm>
+#include <optional>
 
+#include "benchmarking/attention_inputs.hpp"
 #include "benchmarking/leaderboard/problem.hpp"
-#include "benchmarking/peak.hpp"
+#include "benchmarking/processor.hpp"
+#include "benchmarking/softmax_matmul_inputs.hpp"
+#include "common/error.hpp"
+#include "part1_softmax_matmul/softmax_matmul.hpp"
+#include "part2_flash_cpu/flash_attention.hpp"
 
 namespace flash::leaderboard {
 namespace {
 
-// Bytes a second that are read from memory, in GB/s.
-double read_bandwidth() {
-  static std::vector<std::uint64_t> memory(std::size_t{8} << 20, 1);  // 64 MiB
-  const auto begin = std::chrono::steady_clock::now();
-  std::uint64_t sum = std::accumulate(memory.begin(), memory.end(), std::uint64_t{0});
-  asm volatile("" : : "r"(sum));
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  return 1e-9 * static_cast<double>(memory.size() * sizeof(sum)) / seconds.count();
+template <int Rank>
+TensorView<float, Rank> full_of_nan(Tensor<float, Rank>& tensor) {
+  std::fill_n(tensor.data(), tensor.size(), poison<float>());
+  return tensor.view();
 }
 
+class AttentionOnHost final : public Problem {
+ public:
+  AttentionOnHost(const AttentionProblem& problem, bool with_backward)
+      : problem_(problem), with_backward_(with_backward) {
+    for (auto* tensor : {&out_, &right_out_, &d_q_})
+      *tensor = Tensor<float, 4>(shape_.of_queries());
+    for (auto* tensor : {&d_k_, &d_v_}) *tensor = Tensor<float, 4>(shape_.of_keys());
+    for (auto* tensor : {&lse_, &right_lse_}) *tensor = Tensor<float, 3>(shape_.of_rows());
+  }
+
+  void draw(std::uint64_t seed) override {
+    x_.emplace(problem_, seed, 1, with_backward_);
+    x_->prepare_check(true);
+    float *out = right_out_.data(), *lse = right_lse_.data();
+    for (const HeadOracle& head : x_->oracle()) {
+      out = std::copy_n(head.out.value.data(), head.out.value.size(), out);
+      lse = std::copy_n(head.lse.value.data(), head.lse.value.size(), lse);
+    }
+  }
+
+  grading::Call call(std::size_t pass) override {
+    if (pass == 0) {
+      const AttentionBlocks blocks;
+      return grading::call_of(
+          grading::kAttentionForward,
+          AttentionForward<float>{x_->q.view(), x_->k.view(), x_->v.view(), full_of_nan(out_),
+                                  full_of_nan(lse_), problem_.options},
+          {blocks.queries, blocks.keys});
+    }
+    return grading::call_of(
+        grading::kAttentionBackward,
+        AttentionBackward<float>{x_->q.view(), x_->k.view(), x_->v.view(), right_out_.view(),
+                                 right_lse_.view(), x_->d_out.view(), full_of_nan(d_q_),
+                                 full_of_nan(d_k_), full_of_nan(d_v_), problem_.options},
+        {16});
+  }
+
+  std::string wrong(std::size_t pass) const override {
+    if (pass == 1) return x_->check_backward(d_q_.view(), d_k_.view(), d_v_.view()).wrong;
+    Verdict verdict = x_->check_forward(out_.view());
+    verdict.add(x_->check_lse(lse_.view()));
+    return verdict.wrong;
+  }
+
+ private:
+  const AttentionProblem problem_;
+  const AttentionShape& shape_ = problem_.shape;
+  const bool with_backward_;
+  std::optional<AttentionInputs<float>> x_;
+  Tensor<float, 4> out_, right_out_, d_q_, d_k_, d_v_;
+  Tensor<float, 3> lse_, right_lse_;
+};
+
+class SoftmaxMatmulOnHost final : public Problem {
+ public:
+  explicit SoftmaxMatmulOnHost(const SoftmaxMatmulShape& shape)
+      : shape_(shape), out_(shape.of_out()) {}
+
+  void draw(std::uint64_t seed) override {
+    x_.emplace(shape_, seed);
+    x_->prepare_check(true);
+  }
+  grading::Call call(std::size_t) override {
+    const SoftmaxMatmulBlocks blocks;
+    return grading::call_of(grading::kFusedSoftmaxMatmul,
+                            SoftmaxMatmul<float>{x_->x.view(), x_->v.view(), full_of_nan(out_)},
+                            {blocks.block_1, blocks.block_2});
+  }
+  std::string wrong(std::size_t) const override { return x_->check(out_.view()).wrong; }
+
+ private:
+  const SoftmaxMatmulShape shape_;
+  std::optional<SoftmaxMatmulInputs> x_;
+  Tensor<float, 3> out_;
+};
+
 }  // namespace
+
+std::unique_ptr<Problem> make_problem(const AttentionProblem& problem, bool with_backward) {
+  if (problem.dtype != DType::kFloat32)
+    throw ArgumentError("dtype is " + to_string(problem.dtype) + "; on a CPU it must be float32");
+  return std::make_unique<AttentionOnHost>(problem, with_backward);
+}
+
+std::unique_ptr<Problem> make_problem(const SoftmaxMatmulShape& shape) {
+  return std::make_unique<SoftmaxMatmulOnHost>(shape);
+}
 
 std::unique_ptr<grading::CallMemory> memory_of_calls() { return grading::memory_of_host(); }
 
@@ -29,7 +113,7 @@ std::unique_ptr<grading::CallMemory> memory_of_calls() { return grading::memory_
 // student's file is compiled for.
 Rates rates_now() {
   return {.peak_gflops = native_peak_gflops(DType::kFloat32, 1, 1),
-          .bandwidth_gbs = read_bandwidth()};
+          .bandwidth_gbs = read_bandwidth_gbs()};
 }
 
 }  // namespace flash::leaderboard

@@ -6,6 +6,7 @@
 
 #include "common/all_passes.hpp"
 #include "common/attention_call.hpp"
+#include "common/heads.hpp"
 #include "part1_softmax_matmul/softmax_matmul.hpp"
 #if FLASH_ON_GPU
 #include "bonus_backward/flash_backward_cuda.hpp"
@@ -39,57 +40,14 @@ const Entry<Pass>& chosen(const PassList<Pass> Registry::*passes) {
   return (registry.*passes).find(variable("FLASH_PASS"), kDevice);
 }
 
-// Memory of a GPU is freed behind the kernels of the pass's stream.
-template <template <class> class Pass, class T>
-void run(const Entry<Pass>& entry, const Pass<T>& pass, PassMemory& memory) {
-  check_supported(entry, pass);
-  const auto bytes = static_cast<Index>(entry.workspace_of(problem_of(pass)));
-  auto workspace = tensor_in<Memory<std::byte, 1>>(Shape<1>{bytes}, pass.stream);
-  memory.workspace = workspace.data();
-  entry.run.template of<T>()(pass, memory);
-}
 template <template <class> class Pass, class T>
 void run(const Entry<Pass>& entry, const Pass<T>& pass) {
   PassMemory memory;
-  run(entry, pass, memory);
+  run_entry<Memory>(entry, pass, memory);
 }
 
 void softmax_matmul(const SoftmaxMatmul<float>& pass, const SoftmaxMatmulBlocks&) {
   run(chosen(&Registry::softmax_matmul), pass);
-}
-
-template <class T, int Rank>
-TensorView<T, Rank> head_of(const TensorView<T, Rank>& x, Index b, Index h) {
-  Shape<Rank> shape = x.shape();
-  shape[0] = shape[1] = 1;
-  return {x.data() + b * x.stride(0) + h * x.stride(1), shape, x.strides()};
-}
-
-template <class T>
-AttentionForward<T> head_of(const AttentionForward<T>& all, Index b, Index h) {
-  const auto& [q, k, v, out, lse, options, stream] = all;
-  return {head_of(q, b, h),
-          head_of(k, b, h),
-          head_of(v, b, h),
-          head_of(out, b, h),
-          head_of(lse, b, h),
-          options,
-          stream};
-}
-template <class T>
-AttentionBackward<T> head_of(const AttentionBackward<T>& all, Index b, Index h) {
-  const auto& [q, k, v, out, lse, d_out, d_q, d_k, d_v, options, stream] = all;
-  return {head_of(q, b, h),
-          head_of(k, b, h),
-          head_of(v, b, h),
-          head_of(out, b, h),
-          head_of(lse, b, h),
-          head_of(d_out, b, h),
-          head_of(d_q, b, h),
-          head_of(d_k, b, h),
-          head_of(d_v, b, h),
-          options,
-          stream};
 }
 
 // On a GPU the pass that holds P gets one head after the other: P of all would not fit a small one.
@@ -97,7 +55,7 @@ template <class Pass, class Use>
 void for_each_part(const Pass& pass, Use use) {
   if (kDevice == DeviceKind::kCpu || variable("FLASH_PASS") != "standard") return use(pass);
   for (Index b = 0; b < pass.shape().batch; ++b)
-    for (Index h = 0; h < pass.shape().heads; ++h) use(head_of(pass, b, h));
+    for (Index h = 0; h < pass.shape().heads; ++h) use(view_of_head(pass, b, h));
 }
 
 template <class T>
@@ -117,12 +75,12 @@ void backward(const AttentionBackward<T>& pass) {
     if (entry.only_as_pair) {
       out = tensor_in<Memory<T, 4>>(shape.of_queries(), part.stream);
       lse = tensor_in<Memory<LseType<T>, 3>>(shape.of_rows(), part.stream);
-      run(chosen(&Registry::forward),
-          AttentionForward<T>{part.q, part.k, part.v, out.view(), lse.view(), part.options,
-                              part.stream},
-          memory);
+      run_entry<Memory>(chosen(&Registry::forward),
+                        AttentionForward<T>{part.q, part.k, part.v, out.view(), lse.view(),
+                                            part.options, part.stream},
+                        memory);
     }
-    run(entry, part, memory);
+    run_entry<Memory>(entry, part, memory);
   });
 }
 

@@ -1,102 +1,148 @@
-// The judge of the leaderboard: measures a student's functions beside the reference's, in turns,
-// and writes every sample. ./lab submit starts it and makes a receipt of what it wrote.
+// The judge of the leaderboard: a contest (benchmarking/core.hpp) between a student's functions and
+// the reference's. ./lab submit starts it and makes a receipt of the samples that it writes.
 //
-// This process owns inputs, oracle and clock, and loads no student code (harness/judge/timed.hpp).
-// For each problem of a board and each turn: new inputs; each pass of the student and of the
-// reference on them, in a random order; the check of both results; one call with the same tensors
-// that has nothing to do, whose time is the cost of the exchange. A wrong result ends the run:
-// there is no time for it.
+// This process owns inputs, oracle and clock, and loads no student code: each pass of both is
+// called in a runner of its own (harness/judge/timed.hpp). Each turn has new inputs, a random order
+// of the two, a check of all results, and for each pass one call with the same tensors that has
+// nothing to do, whose time is the cost of the exchange. A wrong result ends the run: there is no
+// time for it.
 //
 // The report is a line of JSON for each event: "begin", "sample", "wrong", "complete". Without
 // "complete" nothing counts.
 #include <chrono>
+#include <exception>
 #include <fstream>
 
+#include "benchmarking/core.hpp"
 #include "benchmarking/leaderboard/problem.hpp"
 #include "benchmarking/options.hpp"
-#include "benchmarking/program.hpp"
 #include "common/error.hpp"
 #include "common/inputs.hpp"
 #include "common/json_line.hpp"
 #include "harness/judge/call.hpp"
-#include "harness/judge/timed.hpp"
 
 namespace flash::leaderboard {
 namespace {
 
-using Milliseconds = std::chrono::duration<double, std::milli>;
 using grading::Timed;
 using grading::TimedRunner;
 
+constexpr double kSecondsACall = 20;
+constexpr std::size_t kReference = 0, kStudent = 1;
+constexpr const char* kPasses[] = {"forward", "backward"};
+
+struct Plan {
+  std::string kind, dtype;
+  Strings problems;
+  Strings runners[2];  // files with the commands of the runners, one for each pass
+  Protocol protocol;
+
+  std::size_t passes() const { return runners[kStudent].size(); }
+};
+
+// What is timed, and the least work of each pass: the products' operations, and the bytes of its
+// inputs and outputs.
+struct Asked {
+  std::unique_ptr<Problem> problem;
+  double flops[2] = {}, bytes[2] = {};
+};
+
+// A board's name of a problem, with or without ":causal" behind the sizes:
+//   attention        "8x1x256x64:causal", batch x heads x sequence x head_dim
+//   softmax_matmul   "1x2048x64x512", batch x d1 x d2 x d3
+Asked asked(const Plan& plan, const std::string& name) {
+  long a = 0, b = 0, c = 0, d = 0;
+  int end = 0;
+  const int read = std::sscanf(name.c_str(), "%6ldx%6ldx%6ldx%6ld%n", &a, &b, &c, &d, &end);
+  const std::string rest = name.substr(static_cast<std::size_t>(end));
+  if (read != 4 || std::min({a, b, c, d}) < 1 || (!rest.empty() && rest != ":causal"))
+    throw ArgumentError("a problem is '" + name +
+                        "'; it must be four sizes of at least 1, as in 8x1x256x64");
+  if (plan.kind == "softmax_matmul") {
+    if (!rest.empty() || plan.passes() != 1)
+      throw ArgumentError("softmax_matmul has one pass, and no mask");
+    return {make_problem(SoftmaxMatmulShape{a, b, c, d}),
+            {2.0 * static_cast<double>(a * b * c * d)},
+            {4.0 * static_cast<double>(a * (b * c + c * d + b * d))}};
+  }
+  AttentionProblem problem{.shape = {a, b, c, c, d}, .options = {.causal = !rest.empty()}};
+  for (const DType each : {DType::kFloat32, DType::kFloat16, DType::kBFloat16})
+    if (plan.dtype == to_string(each)) problem.dtype = each;
+  const double product = problem.product_flops(),
+               tensor = (problem.dtype == DType::kFloat32 ? 4.0 : 2.0) *
+                        static_cast<double>(element_count(problem.shape.of_queries()));
+  return {make_problem(problem, plan.passes() == 2),
+          {2 * product, 5 * product},
+          {4 * tensor, 8 * tensor}};
+}
+
 // The words of a command, one a line of the file.
-std::vector<std::string> command_in(const std::string& path) {
+Strings command_in(const std::string& path) {
   std::ifstream file(path);
-  std::vector<std::string> words;
+  Strings words;
   for (std::string line; std::getline(file, line);) words.push_back(line);
   if (words.empty()) throw OptionError("the file of a runner's command is empty: " + path);
   return words;
 }
 
-struct Plan {
-  Asked asked;
-  Strings problems;
-  Strings students, references;  // files with the commands of the runners, one for each pass
-  int turns = 0;
-  double warm_up_ms = 0;
-};
-constexpr double kSecondsACall = 20;
-
-class Measurement {
+// Its clock goes on only while a runner works. Whoever writes the memory of a call evicts the
+// caches, and the runner counts its memory.
+class JudgesMachine final : public Machine, public Clock {
  public:
-  Measurement(const Plan& plan, std::uint64_t seed, const std::string& output)
+  JudgesMachine()
+      : Machine(false, {.in_use = [] { return std::size_t{0}; },
+                        .peak = [] { return std::size_t{0}; },
+                        .reset_peak = [] {},
+                        .set_limit = [](std::optional<std::size_t>) {},
+                        .release_cached = [] {}}) {}
+  std::string name() const override { return ""; }
+  Clock& clock() override { return *this; }
+  void evict_caches() override {}
+  std::string eviction() const override { return ""; }
+  void synchronize() override {}
+  double now_ms() override { return milliseconds; }
+
+  double milliseconds = 0;
+};
+
+class Board final : public Contest {
+ public:
+  Board(const Plan& plan, std::uint64_t seed, const std::string& output)
       : plan_(plan), seeds_(seed), report_(output, std::ios::app) {
-    for (const std::string& file : plan.students)
-      students_.emplace_back(command_in(file), kSecondsACall, memory_of_calls());
-    for (const std::string& file : plan.references)
-      references_.emplace_back(command_in(file), kSecondsACall, memory_of_calls());
+    for (const std::size_t who : {kStudent, kReference})
+      for (const std::string& file : plan.runners[who])
+        runners_[who].emplace_back(command_in(file), kSecondsACall, memory_of_calls());
   }
 
   void run() {
-    for (const std::string& name : plan_.problems) {
-      const auto problem = make_problem(plan_.asked, name);
-      if (problem->passes.size() != students_.size() || students_.size() != references_.size())
-        throw OptionError("a runner is needed for each pass");
-      warm_up(*problem, name);
-      for (int turn = 0; turn < plan_.turns && right_; ++turn) take_turn(*problem, name, turn);
-      if (!right_) break;
-    }
-    if (right_) report_ << JsonLine("complete");
+    run_contest(*this, machine_, plan_.protocol);
+    if (is_right_) report_ << JsonLine("complete");
   }
 
- private:
-  // By time and not by count: a processor at rest needs milliseconds to reach its clock rate. What
-  // is called looks to the runner like what is timed later.
-  void warm_up(Problem& problem, const std::string& name) {
-    const auto end = std::chrono::steady_clock::now() + Milliseconds(plan_.warm_up_ms);
-    problem.draw(seeds_.bits() >> 3);
-    do {
-      for (std::size_t pass = 0; pass < students_.size() && right_; ++pass)
-        for (TimedRunner* runner : {&references_[pass], &students_[pass]})
-          (void)measured(problem, name, pass, *runner);
-    } while (right_ && std::chrono::steady_clock::now() < end);
+  Strings implementations() const override { return {"reference", "student"}; }
+  bool has_backward(std::size_t) const override { return plan_.passes() == 2; }
+  std::size_t sizes() const override { return plan_.problems.size(); }
+  std::string name_of_size(std::size_t size) const override { return plan_.problems[size]; }
+  std::unique_ptr<Inputs> inputs(std::size_t size) override {
+    asked_ = asked(plan_, name_of_size(size));
+    return std::make_unique<InputsOfTurn>(*this);
   }
 
-  void take_turn(Problem& problem, const std::string& name, int turn) {
-    problem.draw(seeds_.bits() >> 3);
+  void begin_turn(std::vector<std::size_t>& order) override {
+    draw();
+    if (seeds_.bits() & 1) std::swap(order[0], order[1]);
+  }
+
+  void end_turn(std::size_t size, int turn) override {
     const Rates rates = rates_now();
-    for (std::size_t pass = 0; pass < students_.size() && right_; ++pass) {
-      const bool reference_first = seeds_.bits() & 1;
-      Timed student, reference;
-      if (reference_first) reference = measured(problem, name, pass, references_[pass]);
-      student = measured(problem, name, pass, students_[pass]);
-      if (!right_) return;
-      if (!reference_first) reference = measured(problem, name, pass, references_[pass]);
-      grading::Call empty = problem.call(pass);
+    for (std::size_t pass = 0; pass < plan_.passes(); ++pass) {
+      const Timed &student = times_[kStudent][pass], &reference = times_[kReference][pass];
+      grading::Call empty = asked_.problem->call(pass);
       empty.function = grading::kNothing;
-      const Timed nothing = references_[pass].call(empty);
+      const Timed nothing = runners_[kReference][pass].call(empty);
       report_ << JsonLine("sample")
-                     .add("problem", name)
-                     .add("pass", problem.passes[pass].name)
+                     .add("problem", name_of_size(size))
+                     .add("pass", std::string(kPasses[pass]))
                      .add("turn", turn)
                      .add("student_ms", student.wall_ms)
                      .add("student_processor_ms", student.processor_ms)
@@ -107,46 +153,94 @@ class Measurement {
                      .add("exchange_ms", nothing.wall_ms)
                      .add("exchange_processor_ms", nothing.processor_ms)
                      .add("extra_bytes", student.extra_bytes)
-                     .add("flops", problem.passes[pass].flops)
-                     .add("bytes", problem.passes[pass].bytes)
+                     .add("flops", asked_.flops[pass])
+                     .add("bytes", asked_.bytes[pass])
                      .add("peak_gflops", rates.peak_gflops)
                      .add("bandwidth_gbs", rates.bandwidth_gbs);
     }
   }
 
-  // One call with its check. A student's wrong result or exception is an event, and ends the run;
-  // the reference's is a mistake of the judge.
-  Timed measured(Problem& problem, const std::string& name, std::size_t pass, TimedRunner& runner) {
-    const bool students = &runner == &students_[pass];
+  bool goes_on(const Result&) override {
+    if (failure_) std::rethrow_exception(failure_);
+    return false;
+  }
+
+  // A student's wrong result or exception is an event; the reference's is a mistake of the judge.
+  void report(std::size_t size, const std::vector<Result>& results,
+              std::optional<double>) override {
+    const auto failed = [](const Result& one) {
+      return one.status != "ok" && one.status != "not started";
+    };
+    if (failed(results[kReference]))
+      throw Error("the reference is wrong: " + results[kReference].message);
+    if (!failed(results[kStudent])) return;
+    is_right_ = false;
+    report_ << JsonLine("wrong")
+                   .add("problem", name_of_size(size))
+                   .add("pass", std::string(kPasses[last_pass_]))
+                   .add("message", results[kStudent].message);
+  }
+
+ private:
+  class CallsOfRunners final : public Trial {
+   public:
+    CallsOfRunners(Board& board, std::size_t who) : board_(board), who_(who) {}
+    void prepare() override {}
+    void forward() override { board_.call(who_, 0); }
+    void backward() override { board_.call(who_, 1); }
+    Verdict check_forward() override { return {}; }  // each call is checked
+
+   private:
+    Board& board_;
+    const std::size_t who_;
+  };
+
+  class InputsOfTurn final : public Inputs {
+   public:
+    explicit InputsOfTurn(Board& board) : board_(board) {}
+    void prepare_check() override { board_.draw(); }
+    std::unique_ptr<Trial> trial(std::size_t who) override {
+      return std::make_unique<CallsOfRunners>(board_, who);
+    }
+
+   private:
+    Board& board_;
+  };
+
+  void draw() { asked_.problem->draw(seeds_.bits() >> 3); }
+
+  // One call with its check.
+  void call(std::size_t who, std::size_t pass) {
+    last_pass_ = pass;
     std::string wrong;
-    Timed timed;
     try {
-      timed = runner.call(problem.call(pass));
-      wrong = problem.wrong(pass);
+      times_[who][pass] = runners_[who][pass].call(asked_.problem->call(pass));
+      machine_.milliseconds += times_[who][pass].wall_ms;
+      wrong = asked_.problem->wrong(pass);
     } catch (const NotYetImplemented& missing) {
       wrong = "task " + missing.task() + " is not written yet";
-    } catch (const Error& error) {
-      wrong = error.what();
+    } catch (const Error&) {
+      throw;
+    } catch (...) {  // the judge's own
+      failure_ = std::current_exception();
+      throw;
     }
-    if (wrong.empty()) return timed;
-    if (!students) throw Error("the reference is wrong: " + wrong);
-    right_ = false;
-    report_ << JsonLine("wrong")
-                   .add("problem", name)
-                   .add("pass", problem.passes[pass].name)
-                   .add("message", wrong);
-    return timed;
+    if (!wrong.empty()) throw Error(wrong);
   }
 
   const Plan plan_;
   Random seeds_;
   std::ofstream report_;
-  std::vector<TimedRunner> students_, references_;
-  bool right_ = true;
+  JudgesMachine machine_;
+  std::vector<TimedRunner> runners_[2];
+  Asked asked_;
+  Timed times_[2][2];
+  std::size_t last_pass_ = 0;
+  std::exception_ptr failure_;
+  bool is_right_ = true;
 };
 
 int run(int argc, char** argv) {
-  Plan plan;
   std::optional<std::string> kind, dtype = "float32";
   std::optional<Strings> problems, students, references;
   std::optional<std::int64_t> turns = 20, warm_up = 500;
@@ -164,15 +258,20 @@ int run(int argc, char** argv) {
   if (!options.parse(argc, argv)) return 0;
   if (!kind || !problems || !students || !references || output.empty())
     throw OptionError("--kind, --problems, --students, --references and --output are needed");
-  plan.asked = {.kind = *kind, .dtype = *dtype, .passes = students->size()};
-  plan.problems = *problems;
-  plan.students = *students;
-  plan.references = *references;
-  plan.turns = static_cast<int>(*turns);
-  plan.warm_up_ms = static_cast<double>(*warm_up);
+  if (students->size() != references->size() || students->size() > std::size(kPasses))
+    throw OptionError("a runner is needed for each pass");
+  const int all_turns = static_cast<int>(*turns);
+  const Plan plan{.kind = *kind,
+                  .dtype = *dtype,
+                  .problems = *problems,
+                  .runners = {*references, *students},
+                  .protocol = {.warmups = 0,
+                               .passes = all_turns,
+                               .most_turns = all_turns,
+                               .settling = std::chrono::milliseconds(*warm_up)}};
   const std::uint64_t seed = grading::random_bits() >> 1;
   std::ofstream(output) << JsonLine("begin").add("seed", seed);
-  Measurement(plan, seed, output.string()).run();
+  Board(plan, seed, output.string()).run();
   return 0;
 }
 

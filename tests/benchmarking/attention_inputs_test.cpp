@@ -1,9 +1,10 @@
-// The check of bench_attention: what is right passes, and one wrong element is seen in every tensor
-// and in every head.
+// The check of the benchmarks and of a CPU's boards: what is right passes, and one wrong element is
+// seen in every tensor and in every head.
 #include "benchmarking/attention_inputs.hpp"
 
 #include <string>
 
+#include "benchmarking/softmax_matmul_inputs.hpp"
 #include "common/compare.hpp"
 #include "common/oracle.hpp"
 #include "harness/cases/attention_data.hpp"
@@ -88,4 +89,39 @@ TEST_CASE("a long attention is checked in its last heads, and for NaN in all") {
   results.out(0, 0, 3, 0) = right;
   results.d_k(0, 1, 3, 0) += 0.01F;
   CHECK(results.wrong_in(problem).find("d_k of batch 0, head 1: ") == 0);
+}
+
+TEST_CASE("a board's check compares all heads, and lse") {
+  AttentionInputs<float> problem({.shape = {1, 2, 1025, 1025, 1}}, 7);
+  problem.prepare_check(true);
+  Results<float> results(problem);
+  CHECK(results.wrong_in(problem) == "");
+  results.out(0, 0, 3, 0) += 0.01F;
+  CHECK(results.wrong_in(problem).find("out of batch 0, head 0: ") == 0);
+
+  Tensor<float, 3> lse({1, 2, 1025});
+  for (Index i = 0; i < lse.size(); ++i)
+    lse.data()[i] = static_cast<float>(problem.oracle()[i / 1025].lse.value.data()[i % 1025]);
+  CHECK(problem.check_lse(lse.view()).wrong == "");
+  for (const float wrong : {lse(0, 1, 1024) + 1e-4F, poison<float>()}) {
+    lse(0, 1, 1024) = wrong;
+    CHECK(problem.check_lse(lse.view()).wrong.find("lse of batch 0, head 1: ") == 0);
+  }
+}
+
+TEST_CASE("softmax(X) V is checked in some rows, and for a board in all") {
+  SoftmaxMatmulInputs problem({2, 200, 70, 5}, 7);
+  const auto right = converted<float>(softmax_matmul_oracle(problem.x.view(), problem.v.view()));
+  for (const bool of_all_rows : {false, true}) {
+    problem.prepare_check(of_all_rows);
+    CHECK(problem.check(right.view()).wrong == "");
+    auto out = right;
+    out(1, 199, 4) = poison<float>();
+    CHECK(problem.check(out.view()).wrong != "");
+  }
+  for (const Index row : {1, 65, 198}) {
+    auto out = right;
+    out(0, row, 0) += 1e-4F;
+    CHECK(problem.check(out.view()).wrong.find("1 of ") != std::string::npos);
+  }
 }

@@ -39,7 +39,7 @@ class Board:
     kind: str
     dtype: str
     tasks: tuple[str, ...]      # ids
-    problems: tuple[str, ...]   # as benchmarking/leaderboard/problem.hpp reads them
+    problems: tuple[str, ...]   # as submit_leaderboard.cpp reads them
     marks: tuple[str, ...]      # rungs of a ladder that stand in the table to compare with
     sha256: str                 # of the file: a receipt holds for one version of a board
 

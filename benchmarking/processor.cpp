@@ -1,7 +1,15 @@
-#include "benchmarking/peak.hpp"
+#include "benchmarking/processor.hpp"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <fstream>
 #include <future>
+#include <numeric>
+#include <string>
 #include <vector>
 
 namespace flash {
@@ -68,6 +76,41 @@ double native_peak_gflops(DType dtype, int threads, double milliseconds) {
   double all = 0;
   for (auto& rate : rates) all += rate.get();
   return 1e-9 * all;
+}
+
+double read_bandwidth_gbs() {
+  static std::vector<std::uint64_t> memory(std::size_t{8} << 20, 1);  // 64 MiB
+  const auto begin = std::chrono::steady_clock::now();
+  std::uint64_t sum = std::accumulate(memory.begin(), memory.end(), std::uint64_t{0});
+  asm volatile("" : : "r"(sum));
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  return 1e-9 * static_cast<double>(memory.size() * sizeof(sum)) / seconds.count();
+}
+
+OtherPrograms::Seconds OtherPrograms::now() {
+  Seconds seconds;
+  const double second = 1 / static_cast<double>(sysconf(_SC_CLK_TCK));
+  std::ifstream stat("/proc/stat");
+  std::string word;
+  double ticks = 0;
+  // user nice system idle iowait irq softirq steal; what follows is contained in the first two.
+  if (stat >> word && word == "cpu")
+    for (int column = 0; column < 8 && stat >> ticks; ++column) {
+      seconds.all += ticks * second;
+      if (column != 3 && column != 4) seconds.busy += ticks * second;
+    }
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  for (const timeval& time : {usage.ru_utime, usage.ru_stime})
+    seconds.own += static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  return seconds;
+}
+
+std::optional<double> OtherPrograms::share() const {
+  const Seconds end = now();
+  if (!(end.all > start_.all)) return std::nullopt;
+  const double others = (end.busy - start_.busy) - (end.own - start_.own);
+  return std::max(0.0, others / (end.all - start_.all));
 }
 
 }  // namespace flash

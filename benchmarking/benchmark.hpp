@@ -1,0 +1,69 @@
+// A program that times passes of the registry and writes a CSV. It is one file, bench_NAME.cpp: a
+// class that derives from Benchmark and says what the options, the inputs, the passes and the cells
+// of a row are. The core does the rest, on the host and on a GPU alike.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "benchmarking/core.hpp"
+#include "benchmarking/csv.hpp"
+#include "benchmarking/options.hpp"
+
+namespace flash {
+
+struct Settings : Protocol {
+  std::string device = "cpu";  // "cuda" or "cpu"
+  bool quick = false;
+  std::filesystem::path output;
+  std::uint64_t seed = 1;
+};
+
+class Benchmark : public Contest {
+ public:
+  virtual std::string table() const = 0;  // of <table>_benchmark.csv
+  virtual std::string purpose() const = 0;
+  virtual std::string default_device() const { return "cpu"; }
+
+  // Its own options; then, with device and quick known, what they mean. Throws OptionError.
+  virtual void declare(Options& options) = 0;
+  virtual void decide(Settings& settings) = 0;
+
+  virtual std::string headline() const = 0;  // "batch 1, 4 heads of 64, float32"
+
+  // The cells of a row but for those that all benchmarks have (status, machine, errors, others).
+  virtual CsvRow cells(std::size_t size, std::size_t implementation,
+                       const Result& result) const = 0;
+  virtual Strings shown_columns() const = 0;  // on the screen; a GPU has no percent_of_peak
+  virtual std::string remark(const std::vector<Result>&) const { return ""; }
+
+  // What main() returns: 0, or 1 when a row has the status "error" or there is no row, or
+  // run_program()'s.
+  int main(int argc, char** argv);
+
+ private:
+  int run(int argc, char** argv);
+  void print_header();
+  void progress(int done, int of, const std::string& what) override;
+  bool goes_on(const Result& failed) override;
+  void report(std::size_t size, const std::vector<Result>& results,
+              std::optional<double> others) override;
+
+  Settings settings_;
+  std::optional<CsvFile> csv_;
+  std::unique_ptr<Machine> machine_;
+  Screen screen_;
+  Strings names_;
+  int rows_ = 0, errors_ = 0;
+  bool machine_lost_ = false;
+  std::map<std::string, std::string> missing_tasks_;  // and the implementation that each belongs to
+};
+
+// A measured number as a cell, empty where there is none.
+std::string number_cell(bool there, double value);
+
+}  // namespace flash
