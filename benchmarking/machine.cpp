@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <functional>
@@ -22,6 +23,16 @@ namespace flash {
 [[gnu::weak]] FLASH_EXPORT void release_kept_memory();
 
 namespace {
+
+class SteadyClock final : public Clock {
+ public:
+  void synchronize() override {}  // work on the CPU is done when it returns
+  double now_ms() override {
+    return std::chrono::duration<double, std::milli>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  }
+};
 
 // 0 where the system does not say.
 std::size_t last_level_cache_bytes() {

@@ -1,7 +1,6 @@
 // What a benchmark runs on, a GPU or the CPU: its clock, its caches, its memory.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -14,43 +13,35 @@ namespace flash {
 
 // Of the memory that the work allocates in, the GPU's or the host's, in bytes.
 struct MeteredMemory {
-  std::size_t (*in_use)();
-  std::size_t (*peak)();
-  void (*reset_peak)();
-  void (*set_limit)(std::optional<std::size_t> bytes);
-  void (*release_cached)();        // gives back what the allocator keeps for later
-  void (*release_kept)() = [] {};  // and what part 2's ladder keeps from call to call
+  std::size_t (*in_use)() = [] { return std::size_t{0}; };
+  std::size_t (*peak)() = [] { return std::size_t{0}; };
+  void (*reset_peak)() = [] {};
+  void (*set_limit)(std::optional<std::size_t> bytes) = [](std::optional<std::size_t>) {};
+  void (*release_cached)() = [] {};  // gives back what the allocator keeps for later
+  void (*release_kept)() = [] {};    // and what part 2's ladder keeps from call to call
 };
 
+// By default one whose memory and caches are somebody else's matter.
 class Machine {
  public:
   virtual ~Machine() = default;
 
-  virtual std::string name() const = 0;  // the GPU's or the processor's
+  virtual std::string name() const { return ""; }  // the GPU's or the processor's
   virtual Clock& clock() = 0;
 
   // Overwrites a buffer, so that the next pass finds its inputs in memory. May be asynchronous.
-  virtual void evict_caches() = 0;
-  virtual std::string eviction() const = 0;  // what evict_caches() does, for people
+  virtual void evict_caches() {}
+  virtual std::string eviction() const { return ""; }  // what evict_caches() does, for people
   // How fast the processor is at this moment, on as many threads as part 2's ladder uses; 0 where
   // that does not matter.
   virtual double peak_gflops(DType) { return 0; }
 
-  const bool is_gpu;
-  const MeteredMemory memory;
+  const bool is_gpu = false;
+  const MeteredMemory memory = {};
 
  protected:
+  Machine() = default;
   Machine(bool gpu, const MeteredMemory& metered) : is_gpu(gpu), memory(metered) {}
-};
-
-class SteadyClock final : public Clock {
- public:
-  void synchronize() override {}  // work on the CPU is done when it returns
-  double now_ms() override {
-    return std::chrono::duration<double, std::milli>(
-               std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-  }
 };
 
 // While it lives, the machine's memory is capped at baseline + limit; without a limit it does

@@ -40,17 +40,10 @@ struct Plan {
   std::size_t passes() const { return runners[kStudent].size(); }
 };
 
-// What is timed, and the least work of each pass: the products' operations, and the bytes of its
-// inputs and outputs.
-struct Asked {
-  std::unique_ptr<Problem> problem;
-  double flops[2] = {}, bytes[2] = {};
-};
-
 // A board's name of a problem, with or without ":causal" behind the sizes:
 //   attention        "8x1x256x64:causal", batch x heads x sequence x head_dim
 //   softmax_matmul   "1x2048x64x512", batch x d1 x d2 x d3
-Asked asked(const Plan& plan, const std::string& name) {
+std::unique_ptr<Problem> problem_of(const Plan& plan, const std::string& name) {
   long a = 0, b = 0, c = 0, d = 0;
   int end = 0;
   const int read = std::sscanf(name.c_str(), "%6ldx%6ldx%6ldx%6ld%n", &a, &b, &c, &d, &end);
@@ -61,19 +54,12 @@ Asked asked(const Plan& plan, const std::string& name) {
   if (plan.kind == "softmax_matmul") {
     if (!rest.empty() || plan.passes() != 1)
       throw ArgumentError("softmax_matmul has one pass, and no mask");
-    return {make_problem(SoftmaxMatmulShape{a, b, c, d}),
-            {2.0 * static_cast<double>(a * b * c * d)},
-            {4.0 * static_cast<double>(a * (b * c + c * d + b * d))}};
+    return make_problem(SoftmaxMatmulShape{a, b, c, d});
   }
   AttentionProblem problem{.shape = {a, b, c, c, d}, .options = {.causal = !rest.empty()}};
   for (const DType each : {DType::kFloat32, DType::kFloat16, DType::kBFloat16})
     if (plan.dtype == to_string(each)) problem.dtype = each;
-  const double product = problem.product_flops(),
-               tensor = (problem.dtype == DType::kFloat32 ? 4.0 : 2.0) *
-                        static_cast<double>(element_count(problem.shape.of_queries()));
-  return {make_problem(problem, plan.passes() == 2),
-          {2 * product, 5 * product},
-          {4 * tensor, 8 * tensor}};
+  return make_problem(problem, plan.passes() == 2);
 }
 
 // The words of a command, one a line of the file.
@@ -85,20 +71,10 @@ Strings command_in(const std::string& path) {
   return words;
 }
 
-// Its clock goes on only while a runner works. Whoever writes the memory of a call evicts the
-// caches, and the runner counts its memory.
+// Its clock goes on only while a runner works.
 class JudgesMachine final : public Machine, public Clock {
  public:
-  JudgesMachine()
-      : Machine(false, {.in_use = [] { return std::size_t{0}; },
-                        .peak = [] { return std::size_t{0}; },
-                        .reset_peak = [] {},
-                        .set_limit = [](std::optional<std::size_t>) {},
-                        .release_cached = [] {}}) {}
-  std::string name() const override { return ""; }
   Clock& clock() override { return *this; }
-  void evict_caches() override {}
-  std::string eviction() const override { return ""; }
   void synchronize() override {}
   double now_ms() override { return milliseconds; }
 
@@ -124,7 +100,7 @@ class Board final : public Contest {
   std::size_t sizes() const override { return plan_.problems.size(); }
   std::string name_of_size(std::size_t size) const override { return plan_.problems[size]; }
   std::unique_ptr<Inputs> inputs(std::size_t size) override {
-    asked_ = asked(plan_, name_of_size(size));
+    problem_ = problem_of(plan_, name_of_size(size));
     return std::make_unique<InputsOfTurn>(*this);
   }
 
@@ -137,7 +113,7 @@ class Board final : public Contest {
     const Rates rates = rates_now();
     for (std::size_t pass = 0; pass < plan_.passes(); ++pass) {
       const Timed &student = times_[kStudent][pass], &reference = times_[kReference][pass];
-      grading::Call empty = asked_.problem->call(pass);
+      grading::Call empty = problem_->call(pass);
       empty.function = grading::kNothing;
       const Timed nothing = runners_[kReference][pass].call(empty);
       report_ << JsonLine("sample")
@@ -153,8 +129,6 @@ class Board final : public Contest {
                      .add("exchange_ms", nothing.wall_ms)
                      .add("exchange_processor_ms", nothing.processor_ms)
                      .add("extra_bytes", student.extra_bytes)
-                     .add("flops", asked_.flops[pass])
-                     .add("bytes", asked_.bytes[pass])
                      .add("peak_gflops", rates.peak_gflops)
                      .add("bandwidth_gbs", rates.bandwidth_gbs);
     }
@@ -207,16 +181,16 @@ class Board final : public Contest {
     Board& board_;
   };
 
-  void draw() { asked_.problem->draw(seeds_.bits() >> 3); }
+  void draw() { problem_->draw(seeds_.bits() >> 3); }
 
   // One call with its check.
   void call(std::size_t who, std::size_t pass) {
     last_pass_ = pass;
     std::string wrong;
     try {
-      times_[who][pass] = runners_[who][pass].call(asked_.problem->call(pass));
+      times_[who][pass] = runners_[who][pass].call(problem_->call(pass));
       machine_.milliseconds += times_[who][pass].wall_ms;
-      wrong = asked_.problem->wrong(pass);
+      wrong = problem_->wrong(pass);
     } catch (const NotYetImplemented& missing) {
       wrong = "task " + missing.task() + " is not written yet";
     } catch (const Error&) {
@@ -233,7 +207,7 @@ class Board final : public Contest {
   std::ofstream report_;
   JudgesMachine machine_;
   std::vector<TimedRunner> runners_[2];
-  Asked asked_;
+  std::unique_ptr<Problem> problem_;
   Timed times_[2][2];
   std::size_t last_pass_ = 0;
   std::exception_ptr failure_;

@@ -183,6 +183,61 @@ void put_arguments(const Call& call, const Layout& layout, unsigned char* memory
   }
 }
 
+std::string damage_of(const Call& call, const Layout& layout,
+                      const std::vector<unsigned char>& before,
+                      const std::vector<unsigned char>& after) {
+  if (before == after) return "";
+  std::vector<unsigned char> expected = before;  // but for the elements of outputs
+  for (std::size_t n = 0; n < call.arguments.size(); ++n) {
+    const Argument& of = call.arguments[n];
+    const std::size_t begin = layout.placed[n].offset;
+    if (!of.output && memcmp(&before[begin], &after[begin], layout.there[n]) != 0)
+      return "It changes `" + std::string(of.name) +
+             "`, or writes between its elements. Inputs must stay as they are.";
+    if (of.output)
+      for_each_row(of, layout.strides[n].data(),
+                   [&](std::size_t, std::size_t at, std::size_t bytes) {
+                     memcpy(&expected[begin + at], &after[begin + at], bytes);
+                   });
+  }
+  if (expected == after) return "";
+  const auto different = std::mismatch(after.begin(), after.end(), expected.begin()).first;
+  const auto at = static_cast<std::size_t>(different - after.begin());
+  std::size_t nearest = 0, distance = static_cast<std::size_t>(-1);
+  bool behind = false;
+  for (std::size_t n = 0; n < call.arguments.size(); ++n) {
+    const std::size_t begin = layout.placed[n].offset, end = begin + layout.there[n];
+    const std::size_t away = at < begin ? begin - at : at >= end ? at - end : 0;
+    if (away < distance) nearest = n, distance = away, behind = at >= end;
+  }
+  const Argument& of = call.arguments[nearest];
+  const std::size_t bytes = behind ? distance + 1 : distance;  // up to the far end of this one
+  const std::string elements = std::to_string((bytes + of.element - 1) / of.element);
+  return "It writes outside of `" + std::string(of.name) + "`: " +
+         (at >= layout.placed[nearest].offset && !behind
+              ? "between its elements."
+              : elements + (behind ? " elements behind its last element."
+                                   : " elements before its first element."));
+}
+
+void take_back(const Call& call, const Layout& layout, const std::vector<unsigned char>& memory) {
+  for (std::size_t n = 0; n < call.arguments.size(); ++n) {
+    const Argument& of = call.arguments[n];
+    const auto& [around, bytes] = layout.around[n];
+    const auto shares = [&](const harness::Bytes& other) { return other.first == around; };
+    if (around != nullptr &&
+        std::count_if(layout.around.begin(), layout.around.end(), shares) == 1) {
+      memcpy(around, &memory[layout.around_at[n]], bytes);
+    } else if (of.output) {
+      for_each_row(of, layout.strides[n].data(),
+                   [&](std::size_t to, std::size_t at, std::size_t row) {
+                     memcpy(static_cast<unsigned char*>(of.data) + to,
+                            &memory[layout.placed[n].offset + at], row);
+                   });
+    }
+  }
+}
+
 Message message_of(const Call& call, std::size_t bytes, const Layout& layout) {
   Message message{};
   message.kind = Kind::kMap;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 #include <exception>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -101,6 +102,14 @@ struct Layout {
 // Writes the inputs of a call, and with `outputs` what its outputs hold, to its memory.
 void put_arguments(const Call& call, const Layout& layout, unsigned char* memory,
                    bool outputs = false);
+
+// What a call did to its inputs, and to the memory around its tensors, in words; "" where nothing.
+std::string damage_of(const Call& call, const Layout& layout,
+                      const std::vector<unsigned char>& before,
+                      const std::vector<unsigned char>& after);
+
+// Leaves in the caller's memory what the call left in its own.
+void take_back(const Call& call, const Layout& layout, const std::vector<unsigned char>& memory);
 
 // The message kMap of a call in a memory of `bytes`.
 Message message_of(const Call& call, std::size_t bytes, const Layout& layout);

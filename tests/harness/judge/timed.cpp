@@ -52,109 +52,96 @@ class HostMemory final : public CallMemory {
 
   double write(const Call& call, const Layout& layout) override {
     put_arguments(call, layout, memory_->data());
-    expected_.assign(memory_->data(), memory_->data() + memory_->bytes());
+    before_ = now();
     evict(memory_->data(), memory_->bytes());
     return 0;
   }
 
   void keep(const Call&, const Layout&) override {}
 
-  bool read(const Call& call, const Layout& layout) override {
-    for (std::size_t n = 0; n < call.arguments.size(); ++n) {
-      const Argument& of = call.arguments[n];
-      if (!of.output) continue;
-      const unsigned char* const got = memory_->data() + layout.placed[n].offset;
-      for_each_row(of, nullptr, [&](std::size_t at, std::size_t, std::size_t bytes) {
-        memcpy(static_cast<unsigned char*>(of.data) + at, got + at, bytes);
-        memcpy(expected_.data() + layout.placed[n].offset + at, got + at, bytes);
-      });
-    }
-    return memcmp(expected_.data(), memory_->data(), memory_->bytes()) == 0;
+  std::string read(const Call& call, const Layout& layout) override {
+    const std::vector<unsigned char> after = now();
+    take_back(call, layout, after);
+    return damage_of(call, layout, before_, after);
   }
 
  private:
+  std::vector<unsigned char> now() const {
+    return {memory_->data(), memory_->data() + memory_->bytes()};
+  }
+
   std::unique_ptr<Shared> memory_;
-  std::vector<unsigned char> expected_;
+  std::vector<unsigned char> before_;
 };
 
 }  // namespace
 
 std::unique_ptr<CallMemory> memory_of_host() { return std::make_unique<HostMemory>(); }
 
-struct TimedRunner::Inside {
-  std::unique_ptr<CallMemory> memory;
-  Runner runner;
-  double seconds;
-
-  Inside(const std::vector<std::string>& command, double most, std::unique_ptr<CallMemory> of_calls)
-      : memory(std::move(of_calls)), runner({.words = command}), seconds(most) {
-    (void)runner.facts();
-  }
-
-  // Returns when the kernel has stopped the process, so that it does nothing from here on.
-  void stop() {
-    kill(runner.pid(), SIGSTOP);
-    const auto deadline = SteadyClock::now() + std::chrono::seconds(5);
-    while (SteadyClock::now() < deadline) {
-      std::ifstream stat("/proc/" + std::to_string(runner.pid()) + "/stat");
-      std::string text;
-      std::getline(stat, text);
-      const auto state = text.rfind(") ");  // behind the program's name, which may hold anything
-      if (state == std::string::npos || text[state + 2] == 'Z') return;  // it ended: receive() says
-      if (text[state + 2] == 'T') return;
-    }
-    throw std::logic_error("the judge: a runner's process cannot be stopped");
-  }
-  void go_on() const { kill(runner.pid(), SIGCONT); }
-
-  double processor_ms() const {
-    clockid_t clock;
-    timespec now{};
-    if (clock_getcpuclockid(runner.pid(), &clock) != 0 || clock_gettime(clock, &now) != 0) return 0;
-    return 1e3 * static_cast<double>(now.tv_sec) + 1e-6 * static_cast<double>(now.tv_nsec);
-  }
-};
-
 TimedRunner::TimedRunner(std::vector<std::string> command, double seconds,
                          std::unique_ptr<CallMemory> memory)
-    : inside_(std::make_unique<Inside>(command, seconds, std::move(memory))) {}
-TimedRunner::~TimedRunner() = default;
-TimedRunner::TimedRunner(TimedRunner&&) noexcept = default;
+    : memory_(std::move(memory)),
+      runner_(std::make_unique<Runner>(Command{.words = std::move(command)})),
+      seconds_(seconds) {
+  (void)runner_->facts();
+}
+
+// Returns when the kernel has stopped the process, so that it does nothing from here on.
+void TimedRunner::stop() {
+  kill(runner_->pid(), SIGSTOP);
+  const auto deadline = SteadyClock::now() + std::chrono::seconds(5);
+  while (SteadyClock::now() < deadline) {
+    std::ifstream stat("/proc/" + std::to_string(runner_->pid()) + "/stat");
+    std::string text;
+    std::getline(stat, text);
+    const auto state = text.rfind(") ");  // behind the program's name, which may hold anything
+    if (state == std::string::npos || text[state + 2] == 'Z') return;  // it ended: receive() says
+    if (text[state + 2] == 'T') return;
+  }
+  throw std::logic_error("the judge: a runner's process cannot be stopped");
+}
+
+void TimedRunner::go_on() const { kill(runner_->pid(), SIGCONT); }
+
+double TimedRunner::processor_ms() const {
+  clockid_t clock;
+  timespec now{};
+  if (clock_getcpuclockid(runner_->pid(), &clock) != 0 || clock_gettime(clock, &now) != 0) return 0;
+  return 1e3 * static_cast<double>(now.tv_sec) + 1e-6 * static_cast<double>(now.tv_nsec);
+}
 
 Timed TimedRunner::call(const Call& call) {
-  Runner& runner = inside_->runner;
-  CallMemory& memory = *inside_->memory;
   const Layout layout(call);
-  const int fd = memory.make(layout.bytes);
-  Message message = message_of(call, memory.bytes(), layout);
-  if (memory.is_on_device()) {
+  const int fd = memory_->make(layout.bytes);
+  Message message = message_of(call, memory_->bytes(), layout);
+  if (memory_->is_on_device()) {
     message.kind = Kind::kMapDevice;
-    message.bytes = memory.bytes();
+    message.bytes = memory_->bytes();
   }
-  inside_->go_on();
-  runner.send(message, fd);
-  if (runner.receive(inside_->seconds).kind != Kind::kMapped) runner.lied();
-  inside_->stop();
+  go_on();
+  runner_->send(message, fd);
+  if (runner_->receive(seconds_).kind != Kind::kMapped) runner_->lied();
+  stop();
 
-  Timed timed{.wait_ms = memory.write(call, layout)};
+  Timed timed{.wait_ms = memory_->write(call, layout)};
   message = Message{};
   message.kind = Kind::kCall;
-  runner.send(message);  // it lies there until the process may run
+  runner_->send(message);  // it lies there until the process may run
 
-  const double processor_before = inside_->processor_ms();
+  const double processor_before = processor_ms();
   const auto begin = SteadyClock::now();
-  inside_->go_on();
-  const Message answer = runner.receive(inside_->seconds);
-  memory.keep(call, layout);
+  go_on();
+  const Message answer = runner_->receive(seconds_);
+  memory_->keep(call, layout);
   const auto end = SteadyClock::now();
-  inside_->stop();
+  stop();
   timed.wall_ms = ms_between(begin, end);
-  timed.processor_ms = inside_->processor_ms() - processor_before;
-  timed.extra_bytes = memory.is_on_device() ? answer.device_bytes : answer.bytes;
-  if (answer.kind != Kind::kDone) runner.lied();
+  timed.processor_ms = processor_ms() - processor_before;
+  timed.extra_bytes = memory_->is_on_device() ? answer.device_bytes : answer.bytes;
+  if (answer.kind != Kind::kDone) runner_->lied();
   if (answer.ended != Ended::kReturned) rethrow(answer, nullptr);
-  if (!memory.read(call, layout))
-    throw KernelError("It changes an input, or writes outside of its outputs.");
+  if (const std::string damage = memory_->read(call, layout); !damage.empty())
+    throw KernelError(damage);
   return timed;
 }
 

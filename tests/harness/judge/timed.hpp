@@ -39,8 +39,8 @@ class CallMemory {
   virtual double write(const Call& call, const Layout& layout) = 0;
   // The end of a call, before the clock is read.
   virtual void keep(const Call& call, const Layout& layout) = 0;
-  // Leaves the results in the call's arguments. False: something else has changed, too.
-  virtual bool read(const Call& call, const Layout& layout) = 0;
+  // Leaves the results in the call's arguments. What else has changed, in words.
+  virtual std::string read(const Call& call, const Layout& layout) = 0;
 };
 
 std::unique_ptr<CallMemory> memory_of_host();
@@ -57,16 +57,19 @@ class TimedRunner {
  public:
   // `command` starts the runner. A call that takes longer than `seconds` is an error.
   TimedRunner(std::vector<std::string> command, double seconds, std::unique_ptr<CallMemory> memory);
-  ~TimedRunner();
-  TimedRunner(TimedRunner&&) noexcept;
 
   // Runs one call, and leaves the results in the outputs of its arguments. Throws what
   // remote_call() throws.
   Timed call(const Call& call);
 
  private:
-  struct Inside;
-  std::unique_ptr<Inside> inside_;
+  void stop();
+  void go_on() const;
+  double processor_ms() const;
+
+  std::unique_ptr<CallMemory> memory_;
+  std::unique_ptr<Runner> runner_;
+  double seconds_;
 };
 
 }  // namespace flash::grading

@@ -55,7 +55,7 @@ class GpuMemory final : public CallMemory {
   }
 
   // What lies between the tensors has to be as nobody wrote it.
-  bool read(const Call& call, const Layout& layout) override {
+  std::string read(const Call& call, const Layout& layout) override {
     std::vector<Pieces> pairs;
     std::size_t behind = 0;
     for (std::size_t n = 0; n < call.arguments.size(); ++n) {
@@ -66,7 +66,7 @@ class GpuMemory final : public CallMemory {
       behind = begin + bytes;
     }
     pairs.push_back({memory_->data() + behind, nothing_.data(), memory_->bytes() - behind});
-    return !differ(pairs);
+    return differ(pairs) ? "It changes an input, or writes outside of its outputs." : "";
   }
 
  private:
