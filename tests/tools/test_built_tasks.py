@@ -5,7 +5,6 @@ import json
 import re
 import subprocess
 import sys
-import tempfile
 import unittest
 from collections import defaultdict
 from pathlib import Path
@@ -13,10 +12,12 @@ from pathlib import Path
 from course import BUILD, Built
 from lab import derive, manifest, running
 from lab.backends import CHECKED, CPU, EMULATED, GPU
+from lab.outcomes import NEEDS_CHECKS, NEEDS_GPU, NOT_STARTED, PASSED
+from lab.running import Settings
 
 TASKS = manifest.select(manifest.load_parts())
 # How a case may end that a backend does not run.
-LEFT_OUT = defaultdict(set, {GPU: {"needs_gpu", "needs_checks"}, EMULATED: {"needs_checks"}})
+LEFT_OUT = defaultdict(set, {GPU: {NEEDS_GPU, NEEDS_CHECKS}, EMULATED: {NEEDS_CHECKS}})
 
 
 def built(implementation: str) -> list[tuple[manifest.Task, str, Path]]:
@@ -28,15 +29,6 @@ def built(implementation: str) -> list[tuple[manifest.Task, str, Path]]:
 
 def judge(task: manifest.Task, *options: object) -> list[object]:
     return [BUILD / "bin" / running.judge_of(task), "--task", task.id, *options]
-
-
-def report(task: manifest.Task, library: Path, *options: str) -> tuple[list[dict], list[dict]]:
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "report.jsonl"
-        subprocess.run(judge(task, "--library", library, "--report", file, *options),
-                       capture_output=True, timeout=300)
-        lines = [json.loads(line) for line in file.read_text().splitlines()]
-        return lines, [line for line in lines if line["event"] == "end"]
 
 
 @unittest.skipUnless(BUILD.is_dir(), "nothing is built")
@@ -57,17 +49,13 @@ class BuiltTasks(Built):
             self.assertEqual(found, wanted, kind)
         self.assertGreaterEqual(len(built("solution")), 2)
 
-    def test_a_solutions_report_names_its_cases(self):  # ctest runs them all
-        cases: dict[tuple[str, str], list[dict]] = {}
-        for task, backend, library in self.each("solution"):
-            names = running.case_names(task, backend)
-            lines, ends = report(task, library, "--case", names[0])
-            self.assertEqual((lines[0]["task"], ends[0]["backend"]), (task.id, backend))
-            self.assertEqual([case["name"] for case in lines[0]["cases"]], names)
-            self.assertEqual(lines[-1], {"event": "complete"})
-            self.assertEqual([end["case"] for end in ends], names[:1])
-            self.assertIn(ends[0]["status"], {"passed"} | LEFT_OUT[backend])
-            cases[task.id, backend] = names
+    def test_a_solution_runs_the_cases_that_are_listed(self):  # ctest runs them all
+        cases: dict[tuple[str, str], list[str]] = {}
+        for task, backend, _ in self.each("solution"):
+            names = cases[task.id, backend] = running.case_names(task, backend)
+            first, = running.run(task, backend, Settings("solution", quiet=True), names[:1])
+            self.assertEqual((first.name, first.backend), (names[0], backend))
+            self.assertIn(first.status, {PASSED} | LEFT_OUT[backend])
         for (task_id, backend), emulated in cases.items():  # ./lab check puts both results together
             if backend == EMULATED and (task_id, CHECKED) in cases:
                 # The checks take no sparse memory of the host's for memory of the device.
@@ -75,21 +63,24 @@ class BuiltTasks(Built):
                 self.assertEqual(here, cases[task_id, CHECKED])
 
     def test_untouched_skeletons_have_started_nothing(self):
-        for task, backend, library in self.each("skeleton"):
+        for task, backend, _ in self.each("skeleton"):
             solution = task.path("solution").read_text()
             if task.path("skeleton").read_text() != derive.derive(solution, task.file):
                 continue  # it has been worked on
-            lines, ends = report(task, library)
-            self.assertEqual(lines[-1], {"event": "complete"})
-            statuses = {end["status"] for end in ends}
-            no_gpu = "needs_gpu" in statuses & LEFT_OUT[backend]
-            self.assertEqual(statuses - LEFT_OUT[backend], set() if no_gpu else {"not_started"})
+            ended = running.run(task, backend, Settings("skeleton", quiet=True))
+            statuses = {case.status for case in ended}
+            no_gpu = NEEDS_GPU in statuses & LEFT_OUT[backend]
+            self.assertEqual(statuses - LEFT_OUT[backend], set() if no_gpu else {NOT_STARTED})
 
     def test_options(self):
         task, backend, library = built("solution")[0]
-        name = running.case_names(task, backend)[0]
-        lines, ends = report(task, library, "--seed", "987654321", "--case", name)
-        self.assertEqual((lines[0]["seed"], [end["case"] for end in ends]), (987654321, [name]))
+        names, file = running.case_names(task, backend), self.folder() / "report.jsonl"
+        subprocess.run(judge(task, "--library", library, "--report", file, "--seed", "987654321",
+                             "--case", names[0]), capture_output=True, timeout=60)
+        begin, *_, end, complete = map(json.loads, file.read_text().splitlines())
+        self.assertEqual((begin["seed"], end["case"], complete),
+                         (987654321, names[0], {"event": "complete"}))
+        self.assertEqual([case["name"] for case in begin["cases"]], names)
         for options, said in (
             (["--seed", "-4"], "--seed is '-4'; it must be a whole number from 0"),
             (["--case", "no such case"], "--case is 'no such case'; "),
