@@ -64,9 +64,9 @@ __global__ void coalesced(const float* x, float* y) {
   }
 }
 
-// 8. One warp transposes a tile. It loads rows and stores rows; the turn is in shared memory.
+// 8. One warp transposes a tile in shared memory: it loads rows of x and stores rows of y.
 __global__ void transpose(const float* x, float* y) {
-  // TODO the width is one that the report complains of: find a better one (1 line)
+  // TODO the report will complain of this width: find a better one (1 line)
   constexpr int kWidth = kWarpSize;
   __shared__ float tile[kWarpSize][kWidth];
   const int lane = threadIdx.x;

@@ -91,9 +91,9 @@ __global__ void coalesced(const float* x, float* y) {
   }
 }
 
-// 8. One warp transposes a tile. It loads rows and stores rows; the turn is in shared memory.
+// 8. One warp transposes a tile in shared memory: it loads rows of x and stores rows of y.
 __global__ void transpose(const float* x, float* y) {
-  // BEGIN SOLUTION the width is one that the report complains of: find a better one (1 line)
+  // BEGIN SOLUTION the report will complain of this width: find a better one (1 line)
   // STUB constexpr int kWidth = kWarpSize;
   constexpr int kWidth = kWarpSize + 1;
   // END SOLUTION
