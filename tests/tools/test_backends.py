@@ -89,8 +89,8 @@ class Checks(Cuda):
         self.cuda = "toolkit"
         self.fakes(case("even", "needs_gpu"), backend="gpu")
         for words in ("compiled and not run", "not run"):
-            self.shows("check fused_cuda", f"  CUDA tasks: {words} (no GPU here, and no emulator)\n",
-                       "3 points need a GPU or the emulator: not counted here\n")
+            self.shows("check fused_cuda",
+                       f"  CUDA tasks: {words} (no GPU here, and no emulator)\n", "3 points need a GPU or the emulator: not counted here\n")
             self.cuda = "none"
         self.assertEqual(self.built, [self.targets("fused_cuda", "gpu")])
 

@@ -44,8 +44,9 @@ Next: open part1_softmax_matmul/skeleton/fused_cpu.cpp and fill in its TODOs; \
                    "      all 0 of 1\n", code=1)
 
     def test_what_is_wrong_and_what_to_type(self):
-        self.fake("fused_cpu", [case("even: 64 x 64 x 64"), case(RAGGED, "failed", message=OVER),
-                                case("large", "crashed", message=SEGFAULT, output="about to divide")])
+        self.fake("fused_cpu", [
+            case("even: 64 x 64 x 64"), case(RAGGED, "failed", message=OVER),
+            case("large", "crashed", message=SEGFAULT, output="about to divide")])
         error = "part1_softmax_matmul/skeleton/measure.cpp:12:3: error: expected ';'"
         self.broken["part1_measure_skeleton"] = error
         self.prints("check fused_cpu measure --seed 3", f"""\

@@ -1,4 +1,4 @@
-"""lab.grading: what a judge says becomes points and a status, and what does not build costs itself."""
+"""lab.grading: what a judge says becomes points and a status; what does not build costs itself."""
 
 import os
 import shutil
@@ -9,8 +9,8 @@ from unittest import mock
 
 from course import Course, Test, case
 from lab import build, manifest, outcomes
-from lab.outcomes import (BUILD_FAILED, CRASHED, EXCEPTION, NEEDS_GPU, NOT_RUN, NOT_STARTED, PASSED,
-                          TIMED_OUT, UNFINISHED, WRONG, CaseResult)
+from lab.outcomes import (BUILD_FAILED, CRASHED, EXCEPTION, NEEDS_GPU, NOT_STARTED, PASSED,
+                          UNFINISHED, WRONG, CaseResult)
 
 HANG = "time.sleep(60)"
 

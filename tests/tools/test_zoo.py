@@ -1,4 +1,4 @@
-"""lab.zoo: members cannot rot, and what the harness says of them is compared with what it must say."""
+"""lab.zoo: members cannot rot, and what the harness says of them is compared with what it must."""
 
 import dataclasses
 import datetime

@@ -23,8 +23,9 @@ from lab.errors import LabError  # noqa: E402
 from lab.paths import relative  # noqa: E402
 from lab.results import Group, Row, groups, load  # noqa: E402
 
-matplotlib.rcParams |= {"savefig.dpi": 150, "grid.color": "0.9", "axes.spines.top": False,
-                        "axes.spines.right": False, "legend.frameon": False}
+matplotlib.rcParams.update({
+    "savefig.dpi": 150, "grid.color": "0.9", "axes.spines.top": False, "axes.spines.right": False,
+    "legend.frameon": False})
 
 Value = Callable[[Row], float | None]
 
