@@ -236,8 +236,8 @@ def judge(task: Task, source: bytes, bench: Bench, seed: int | None = None,
         ends: dict[str, dict] = {}
         for build in bench.builds[task.id]:
             # What is not begun has no checks to fail.
-            if ends and all(end["status"] in ("not_started", "needs_checks")
-                            for end in ends.values()):
+            statuses = {end["status"] for end in ends.values()}
+            if "not_started" in statuses and statuses <= {"not_started", "needs_checks"}:
                 ends = {name: end | {"status": "not_started"} for name, end in ends.items()}
                 break
             if problem := _compile(task, build, work, bench):
