@@ -13,8 +13,8 @@ from lab.backends import CHECKED, GPU, Backends, choose
 from lab.build import BuildResult
 from lab.errors import LabError
 from lab.manifest import Part, Task
-from lab.outcomes import (BUILD_FAILED, NEEDS_CHECKS, NEEDS_GPU, NOT_RUN, TIMED_OUT, CaseResult,
-                          PartResult, TaskResult, status_of, with_points)
+from lab.outcomes import (BUILD_FAILED, NEEDS_CHECKS, NEEDS_GPU, NOT_RUN, CaseResult, PartResult,
+                          TaskResult, status_of, with_points)
 from lab.running import Settings
 
 _ONE_ON_THE_GPU = threading.Lock()  # some tests depend on how much of the GPU's memory is free
@@ -172,7 +172,7 @@ def run_task(task: Task, how: Settings, backends: Sequence[str], cases: Sequence
         except BaseException:
             hung.set()
             raise
-        if any(case.status == TIMED_OUT for case in ended):
+        if any(case.status == NOT_RUN for case in ended):  # the judge has given up
             hung.set()
     checked = {case.name: case for half in beside for case in half.result()}
     for n, case in enumerate(ended):
