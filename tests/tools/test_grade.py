@@ -212,6 +212,14 @@ class Grade(Class):
         (self.root / "inner").rename(self.all / "inner")
         self.assertIn("inner holds more than one submission: name that folder", self.graded(1))
 
+    def test_a_class_in_which_somebody_is_called_like_a_part_is_not_taken_for_one(self):
+        self.submit("ann", fused_cpu="passed 1 of 1")
+        self.write(f"all/{PATH}", "// passed 1 of 2")
+        self.assertIn(f"and ann, as a class: name {self.all}/*", self.graded(1))
+        code, _ = self.lab(f"grade {self.all}/ann {self.all}/part1_softmax_matmul "
+                           f"--output {self.out}")
+        self.assertEqual((code, self.table()["ann"]["score"]), (0, "1"))
+
     def test_a_hidden_case_of_no_task_is_an_error(self):
         self.submit("ann", fused_cpu="passed 1 of 1", measure="passed 1 of 1")
         for name in ("part1_fused_cpu.cpp", ".swp"):

@@ -58,9 +58,17 @@ def find(places: Sequence[Path], tasks: Sequence[Task]) -> tuple[list[Submission
     for place in places:
         if not os.path.lexists(place):
             raise LabError(f"{place} does not exist")
-        is_one = (len(places) > 1 or place.is_symlink() or not place.is_dir()
-                  or _is_one(place, tasks))
-        for child in [place] if is_one else sorted(place.iterdir()):
+        try:
+            inside = sorted(place.iterdir()) if len(places) == 1 and not place.is_symlink() and (
+                place.is_dir()) else []
+        except OSError as error:
+            raise LabError(f"{place} cannot be read ({error.strerror})") from None
+        if inside and _is_one(place, tasks):
+            if more := [child.name for child in inside if _is_in_class(child, tasks)]:
+                raise LabError(f"{place} has a task's file in its place, as one submission has, and "
+                               f"{more[0]}, as a class: name {place}/*, or move one of them away")
+            inside = []
+        for child in inside or [place]:
             name = os.path.basename(os.path.abspath(child))  # "." has no name of its own
             if why := _why_not(child, name):
                 left_out.append(f"{name}: {why}")
@@ -89,8 +97,11 @@ def _is_one(folder: Path, tasks: Sequence[Task]) -> bool:
 def _is_class(place: Path, tasks: Sequence[Task]) -> bool:
     """Whether the place is a folder of submissions."""
     return not place.is_symlink() and place.is_dir() and not _is_one(place, tasks) and 1 < sum(
-        child.suffix == ".zip" or child.is_dir() and _is_one(child, tasks)
-        for child in place.glob("*"))
+        _is_in_class(child, tasks) for child in place.glob("*"))
+
+
+def _is_in_class(place: Path, tasks: Sequence[Task]) -> bool:
+    return place.suffix.lower() == ".zip" or place.is_dir() and _is_one(place, tasks)
 
 
 def _why_not(place: Path, name: str) -> str:
