@@ -65,8 +65,8 @@ class Numbers(Test):
         self.assertAlmostEqual(found.speedup, 2)
         self.assertAlmostEqual(found.total, 5 * len(found.passes))
         self.assertAlmostEqual(found.uncertainty, 0)
-        # Of the board, not of the samples: 2 products of 2 x 8 x 256 x 256 x 64 operations, and half
-        # of these and the diagonal with a mask, at 100 GFLOP/s.
+        # Of the board, not of the samples: 2 products of 2 x 8 x 256 x 256 x 64 operations, with a
+        # mask half of these and the diagonal, at 100 GFLOP/s.
         self.assertAlmostEqual(found.passes[0].floor, 1.34217728)
         self.assertAlmostEqual(found.passes[2].floor, 1.34217728 * 257 / 512)
         self.assertAlmostEqual(found.passes[1].floor, 1.34217728 * 5 / 2)
@@ -177,7 +177,8 @@ class Places(OfReceipts):
             ended, text = self.printed(main.main, verify)
             self.assertEqual((ended, self.rows()[0]), (code, [state] if state else []), text)
         for handle, source, said in (("Ann", "bob", 'the handle "ann" is of a folder, and SOURCE '
-                                      'is of bob'), ("ann 2", "a folder", "a person has one handle"),
+                                      "is of bob"),
+                                     ("ann 2", "a folder", "a person has one handle"),
                                      ("4nn", "a folder", "a person has one handle")):
             other = receipts.save(self.receipt(handle, 2), receipts.RECEIPTS)
             code, text = self.printed(main.main, ["leaderboard", "verify", str(other), source])

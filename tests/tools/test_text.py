@@ -10,14 +10,15 @@ class Text(Test):
         for text in ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "  =1", '"=1', "＝1", "x;=1",
                      "missing: a, =1", "a|@b", "\x1b[31m=1", "x\n=1;+2"):
             self.assertNotRegex(cell(text), "(^|[;,|])[\\s\"]*[=+@＝＋－＠-]")
-        self.assertEqual(cell("missing: part1.fused_cpu; 1 of 2"), "missing: part1.fused_cpu; 1 of 2")
+        self.assertEqual(cell("missing: part1.x; 1 of 2"), "missing: part1.x; 1 of 2")
 
     def test_a_terminal_is_not_repainted_nor_turned_around(self):
         hostile = "a\x1b[2J\x1b]0;title\x07b\x9b31m\u202egnp.exe\u2066\r\x00\ud800" + "o\u0301" * 9
         for text in (plain(hostile), self.printed(console.say, hostile)[1]):
             self.assertTrue(text.strip().isprintable(), ascii(text))
         self.assertEqual(line("a\n b\u2028c\t\td"), "a b\N{REPLACEMENT CHARACTER}c d")
-        self.assertEqual((len(line("x" * 999)), plain("e" + "\u0301" * 99)), (200, "e" + "\u0301" * 4))
+        self.assertEqual(plain("e" + "\u0301" * 99), "e" + "\u0301" * 4)
+        self.assertEqual(len(line("x" * 999)), 200)
 
     def test_markdown_stays_in_its_place(self):
         for text, shown in (("[a](http://x)", r"\[a\](http:\//x)"), ("# a", r"\# a"),
@@ -29,8 +30,9 @@ class Text(Test):
         self.assertEqual(fenced("````\nx"), "`````text\n````\nx\n`````")
 
     def test_names_that_look_the_same(self):
-        for one, other in (("ann", "\u0430nn"), ("Eve", "\u0415v\u0435"), ("AI", "A1"), ("Bob", "B0b"),
-                           ("modern", "modem"), ("ann-k", "ANN K"), ("NHT", "\u039d\u0397\u03a4")):
+        for one, other in (("ann", "\u0430nn"), ("Eve", "\u0415v\u0435"), ("AI", "A1"),
+                           ("Bob", "B0b"), ("modern", "modem"), ("ann-k", "ANN K"),
+                           ("NHT", "\u039d\u0397\u03a4")):
             self.assertEqual(looks(one), looks(other))
         self.assertNotEqual(looks("Järg"), looks("Jörg"))
         for name, is_one in (("Järg Ørsted", True), ("田中さくら", True), ("김철수", True), ("عمر", True),

@@ -101,7 +101,7 @@ class Grader:
         return record
 
     def numbered(self, everyone: Sequence[Submission]) -> list[Submission]:
-        """With the folders of their results: what they have from an earlier run, or the next free."""
+        """With the folders of their results: those of an earlier run, or the next free."""
         has = {record.id: record.folder for record in self._records()}
         free = (name for name in map("{:03}".format, itertools.count(1))
                 if not (self.output / name).exists())

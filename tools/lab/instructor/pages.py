@@ -36,8 +36,8 @@ _EXPLAINED = ("*Speed-up* is over the reference, measured in turns with it: the 
 
 
 def markdown(standings: Sequence[Standing]) -> str:
-    return web.page("leaderboard.md", standings=standings, explained=text.Markdown(_EXPLAINED), head=_HEAD,
-                    cells=_cells)
+    return web.page("leaderboard.md", standings=standings, head=_HEAD, cells=_cells,
+                    explained=text.Markdown(_EXPLAINED))
 
 
 def table(standings: Sequence[Standing]) -> str:

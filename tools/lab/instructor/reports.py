@@ -129,10 +129,10 @@ def markdown(record: Record) -> str:
     partly = {name for task in record.tasks if not _is_not_started(task)
               for name, earned, points, _ in task.requirements if earned < points}
     return web.page(
-        "report.md", record=record, title=_title(record), shown=shown, summary=_summary, passed=_passed, again=again,
-        fenced=text.fenced, code=text.code, why=_WHY, by_message=_by_message, partly=partly,
-        infra_error=INFRA_ERROR, not_run=NOT_RUN, to_check=(BUILD_FAILED, MISSING),
-        alone=EACH_BY_ITSELF, has_cases=any(
+        "report.md", record=record, title=_title(record), shown=shown, summary=_summary,
+        passed=_passed, again=again, fenced=text.fenced, code=text.code, why=_WHY,
+        by_message=_by_message, partly=partly, infra_error=INFRA_ERROR, not_run=NOT_RUN,
+        to_check=(BUILD_FAILED, MISSING), alone=EACH_BY_ITSELF, has_cases=any(
             task.cases for task in record.tasks if not task.task.startswith(SPEED)))
 
 
@@ -140,7 +140,10 @@ def html(record: Record) -> str:
     """The same, to read in a browser."""
     _, _, body = markdown(record).partition("\n")
     return web.page("report.html", title=_title(record),
-                    body=Markup(MarkdownIt("commonmark", {"html": False}).enable("table").render(body)))
+                    body=Markup(_HTML.render(body)))
+
+
+_HTML = MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
 def _title(record: Record) -> str:
@@ -260,8 +263,8 @@ def page(records: Sequence[Record], title: str) -> str:
         middle = (scores[len(scores) // 2] + scores[(len(scores) - 1) // 2]) / 2
         facts += (f"; of {shown(most)} points: mean {sum(scores) / len(scores):.2f}, median "
                   f"{middle:.2f}, from {shown(scores[0])} to {shown(scores[-1])}")
-    rows = [{"id": text.line(record.id), "folder": record.folder, "why": _why_nothing(record), "graded": record in done,
-             "points": shown(record.earned),
+    rows = [{"id": text.line(record.id), "folder": record.folder, "why": _why_nothing(record),
+             "graded": record in done, "points": shown(record.earned),
              "tasks": {task.task: (_earned(task), _why_zero(task)) for task in record.tasks}}
             for record in sorted(records, key=lambda record: record.id)]
     return web.page("class.html", title=title, facts=facts, histogram=_histogram(scores, most),

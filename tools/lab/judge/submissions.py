@@ -51,7 +51,7 @@ class Content:
 
 def find(places: Sequence[Path], tasks: Sequence[Task]) -> tuple[list[Submission], list[str]]:
     """The submissions at these places, by their ids, and what else is there: its name, and why it
-    is no submission. Each of several places is one; a place alone may be the folder of a class, which
+    is no submission. Each of several places is one; a place alone may be the folder of a class: it
     has no task's file in its place, and holds one in each of its zips and folders."""
     found: dict[str, Path] = {}
     left_out: list[str] = []
@@ -65,7 +65,7 @@ def find(places: Sequence[Path], tasks: Sequence[Task]) -> tuple[list[Submission
             raise LabError(f"{place} cannot be read ({error.strerror})") from None
         if inside and _is_one(place, tasks):
             if more := [child.name for child in inside if _is_in_class(child, tasks)]:
-                raise LabError(f"{place} has a task's file in its place, as one submission has, and "
+                raise LabError(f"{place} has a task's file in its place, as one submission, and "
                                f"{more[0]}, as a class: name {place}/*, or move one of them away")
             inside = []
         for child in inside or [place]:
@@ -118,8 +118,8 @@ def _why_not(place: Path, name: str) -> str:
 def read(place: Path, tasks: Sequence[Task]) -> Content:
     """OSError where the machine cannot read it."""
     if place.is_symlink():
-        return Content({}, "it is a symbolic link, and none is followed; what it leads to has to be "
-                           "handed in")
+        return Content({}, "it is a symbolic link, and none is followed; what it leads to has to "
+                           "be handed in")
     if place.is_dir():
         found = _of_folder(place)
         archives = [name for name in found if name.lower().endswith(_ARCHIVES)]
@@ -143,8 +143,8 @@ def read(place: Path, tasks: Sequence[Task]) -> Content:
     except MemoryError:
         raise
     except Exception as error:  # whatever the bytes make Python's module raise
-        return Content({}, f"the zip cannot be read ({error or type(error).__name__}); ./lab bundle "
-                           "makes one that can")
+        return Content({}, f"the zip cannot be read ({error or type(error).__name__}); ./lab "
+                           "bundle makes one that can")
 
 
 Reader = Callable[[], bytes] | None  # None of a link

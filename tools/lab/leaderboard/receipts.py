@@ -4,8 +4,8 @@
     outputs/leaderboard/marks/       the solution and the rungs of a ladder, measured like these
     outputs/leaderboard/verified/    receipts of others that ./lab leaderboard verify measured again
 
-A receipt comes from anywhere: each value has a range, its numbers are computed anew from its samples
-and the board's file, and it gets a place only when the last of these folders says so.
+A receipt comes from anywhere: each value has a range, its numbers are computed anew from its
+samples and the board's file, and it gets a place only when the last of these folders says so.
 """
 
 import datetime
