@@ -14,7 +14,7 @@
 #include "common/cpu/threads.hpp"
 #include "common/memory_meter.hpp"
 #if FLASH_HAVE_CUDA
-#include "common/cuda/device_tensor.hpp"
+#include "common/cuda/evict.hpp"
 #endif
 
 namespace flash {
@@ -126,15 +126,14 @@ class GpuMachine final : public Machine {
   std::string name() const override { return device::name(); }
   Clock& clock() override { return clock_; }
 
-  void evict_caches() override { device::fill_bytes(eviction_.data(), ++fill_, eviction_.bytes()); }
+  void evict_caches() override { evict_l2_(); }
   std::string eviction() const override {
     return format("%zu MiB, twice the L2 cache, overwritten before each pass",
-                  eviction_.bytes() >> 20);
+                  evict_l2_.bytes() >> 20);
   }
 
  private:
-  DeviceTensor<char, 1> eviction_{Shape<1>{2 * static_cast<Index>(device::l2_cache_bytes())}};
-  unsigned char fill_ = 0;
+  L2Eviction evict_l2_;
   // Longer than the host needs to enqueue a pass: without it cuDNN's causal forward pass of 16
   // heads of 128 and 1024 keys, batch 16, took 0.19 ms on an H200, with it 0.16 ms.
   EventClock clock_{[this] {

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "common/cuda/check.hpp"
 #include "common/cuda/device.hpp"
 #include "common/cuda/device_tensor.hpp"
+#include "common/cuda/evict.hpp"
 #include "harness/judge/call.hpp"
 #include "harness/judge/differences.hpp"
 #include "harness/judge/joint_memory.hpp"
@@ -82,20 +84,19 @@ class GpuMemory final : public CallMemory {
     return std::chrono::duration<double, std::milli>(SteadyClock::now() - begin).count();
   }
 
-  // Overwrites the cache twice over; lines that a kernel asked to persist count as others first.
+  // Lines that a kernel asked to persist count as others first.
   void evict() {
 #ifndef FLASH_SIMT
     FLASH_CUDA_CHECK(cudaCtxResetPersistingL2Cache());
-    if (other_.bytes() == 0)
-      other_ = DeviceTensor<unsigned char, 1>({static_cast<Index>(2 * device::l2_cache_bytes())});
-    device::fill_bytes(other_.data(), ++fill_, other_.bytes());
+    if (!evict_l2_) evict_l2_.emplace();  // not before all runners have been started
+    (*evict_l2_)();
 #endif
   }
 
   std::unique_ptr<JointMemory> memory_;
   Descriptor descriptor_;
-  DeviceTensor<unsigned char, 1> nothing_, other_;
-  unsigned char fill_ = 0;
+  DeviceTensor<unsigned char, 1> nothing_;
+  std::optional<L2Eviction> evict_l2_;
 };
 
 }  // namespace
