@@ -1,4 +1,4 @@
-"""`./lab book`: what the book holds, and that every link in it leads somewhere.
+"""`./lab book`: what the book holds.
 
 The site is built where `./lab book` has installed its generator before.
 """
@@ -7,32 +7,12 @@ import re
 import subprocess
 import tempfile
 import unittest
-from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from course import Course, Test
 from lab import bootstrap, paths
 from lab.errors import LabError
 from lab.verbs.student import book
-
-
-class Page(HTMLParser):
-    """What a page of the site links to, what it loads, and the places in it."""
-
-    def __init__(self, file: Path):
-        super().__init__()
-        self.links: set[str] = set()
-        self.loaded: set[str] = set()
-        self.anchors = {""}
-        self.feed(file.read_text())
-
-    def handle_starttag(self, tag, attrs):
-        values = dict(attrs)
-        self.anchors.add(values.get("id") or "")
-        if tag == "a" and values.get("href"):
-            self.links.add(values["href"])
-        self.loaded |= {values[key] for key in ("src", "href") if values.get(key) and tag != "a"}
 
 
 class Pages(Course):
@@ -89,21 +69,14 @@ class Site(Test):
     def setUpClass(cls):
         folder = cls.enterClassContext(tempfile.TemporaryDirectory(prefix="lab-test-"))
         cls.site = cls.printed(book.build_book, Path(folder))[0].parent
-        cls.pages = {file: Page(file) for file in cls.site.rglob("*.html")}
 
-    def test_every_link_leads_somewhere(self):
-        self.assertGreater(len(self.pages), 50)
-        for file, page in self.pages.items():
-            for link in page.links | page.loaded:
-                parts = urlsplit(link)
-                if parts.scheme or link.startswith("//"):
-                    self.assertIn(link, page.links, f"{file} loads it from a network")
-                    continue
-                target = (file.parent / unquote(parts.path)).resolve() if parts.path else file
-                self.assertTrue(target.is_file(), f"{file}: {link}")
-                if target in self.pages and parts.fragment:
-                    self.assertIn(unquote(parts.fragment), self.pages[target].anchors,
-                                  f"{file}: {link}")
+    def test_nothing_is_loaded_from_a_network(self):  # that links lead somewhere, Sphinx sees to
+        pages = list(self.site.rglob("*.html"))
+        self.assertGreater(len(pages), 50)
+        for page in pages:
+            loaded = re.findall(r'<(?!a\b)[a-z]+ [^>]*\b(?:src|href)="((?:\w+:)?//[^"]*)"',
+                                page.read_text())
+            self.assertEqual(loaded, [], page)
 
     def test_formulas_are_there_and_none_is_left_as_text(self):
         for handout in self.site.glob("*/index.html"):
