@@ -438,6 +438,21 @@ __device__ float eight_bits(float x) {
             self.assertIn(wrong, said)
             self.assertEqual(bool(wrong), bool(said))
 
+    def test_a_call_that_sleeps_takes_that_time_and_is_no_busy_machine(self):
+        where = self.site("part1-cpu", problems=("1x256x512x64",))
+        task, = where.tasks
+        right = task.path("solution").read_text()
+        sleeps = right.replace("  check_at_least", """  static int never = 0;
+  const timespec tenth{0, 100'000'000};
+  syscall(SYS_futex, &never, 0 /* FUTEX_WAIT */, 0, &tenth, nullptr, 0);
+  check_at_least""", 1)
+        self.assertNotEqual(sleeps, right)
+        code = f"#include <sys/syscall.h>\n#include <time.h>\n#include <unistd.h>\n{sleeps}"
+        library = measuring.libraries(where, {task.shown_path(): code.encode()})
+        for one in measuring.measure(where, library, 2, warm_up_ms=0).samples:
+            self.assertGreater(one["student_ms"], 100)
+            self.assertGreater(one["student_processor_ms"], 90)  # nobody else had the core in it
+
     def test_a_library_that_does_the_work_is_refused(self):
         # It would be right and fast: only the audit stands against it.
         where = self.site("part1-cpu")

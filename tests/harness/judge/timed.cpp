@@ -3,7 +3,6 @@
 
 #include <signal.h>
 #include <string.h>
-#include <time.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -103,11 +102,12 @@ void TimedRunner::stop() {
 
 void TimedRunner::go_on() const { kill(runner_->pid(), SIGCONT); }
 
-double TimedRunner::processor_ms() const {
-  clockid_t clock;
-  timespec now{};
-  if (clock_getcpuclockid(runner_->pid(), &clock) != 0 || clock_gettime(clock, &now) != 0) return 0;
-  return 1e3 * static_cast<double>(now.tv_sec) + 1e-6 * static_cast<double>(now.tv_nsec);
+// How long the process could have run since it began and others did. One that sleeps does not wait.
+double TimedRunner::waited_ms() const {
+  std::ifstream file("/proc/" + std::to_string(runner_->pid()) + "/schedstat");
+  double ran_ns = 0, waited_ns = 0;
+  file >> ran_ns >> waited_ns;
+  return 1e-6 * waited_ns;
 }
 
 Timed TimedRunner::call(const Call& call) {
@@ -128,15 +128,14 @@ Timed TimedRunner::call(const Call& call) {
   message.kind = Kind::kCall;
   runner_->send(message);  // it lies there until the process may run
 
-  const double processor_before = processor_ms();
+  const double waited_before = waited_ms();
   const auto begin = SteadyClock::now();
   go_on();
   const Message answer = runner_->receive(seconds_);
   memory_->keep(call, layout);
-  const auto end = SteadyClock::now();
+  timed.wall_ms = ms_between(begin, SteadyClock::now());
+  timed.processor_ms = timed.wall_ms - (waited_ms() - waited_before);
   stop();
-  timed.wall_ms = ms_between(begin, end);
-  timed.processor_ms = processor_ms() - processor_before;
   timed.extra_bytes = memory_->is_on_device() ? answer.device_bytes : answer.bytes;
   if (answer.kind != Kind::kDone) runner_->lied();
   if (answer.ended != Ended::kReturned) rethrow(answer, nullptr);

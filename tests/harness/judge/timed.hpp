@@ -48,7 +48,7 @@ std::unique_ptr<CallMemory> memory_of_gpu();  // timed_gpu.cpp
 
 struct Timed {
   double wall_ms = 0;           // by the judge's clock
-  double processor_ms = 0;      // that the kernel gave to the runner's process in the same time
+  double processor_ms = 0;      // of it, without what the runner waited for a processor
   double wait_ms = 0;           // what CallMemory::write() says
   std::size_t extra_bytes = 0;  // that the call took, by the runner's meter: for people to read
 };
@@ -65,7 +65,7 @@ class TimedRunner {
  private:
   void stop();
   void go_on() const;
-  double processor_ms() const;
+  double waited_ms() const;
 
   std::unique_ptr<CallMemory> memory_;
   std::unique_ptr<Runner> runner_;

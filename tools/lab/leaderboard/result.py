@@ -13,10 +13,10 @@ from lab.errors import LabError
 from lab.leaderboard.boards import Board
 
 TURNS = 30          # timed calls of each pass
-# A call in which the processor did something else for longer than this share was disturbed. So was
-# one in a turn in which a core reached less than this share of its usual peak: another program on
-# the same core's other half takes no time away and slows it all the same. And the share of
-# disturbed calls with which a measurement still stands.
+# A call that waited for the processor for longer than this share was disturbed. So was one in a turn
+# in which a core reached less than this share of its usual peak: another program on the same core's
+# other half takes no time away and slows it all the same. And the share of disturbed calls with
+# which a measurement still stands.
 DISTURBED, SLOW, MOST_DISTURBED = 0.05, 0.9, 0.25
 # ms that a GPU takes at most before a call to do nothing, where nothing else runs on it: less than
 # 0.04 on an H200, where the judge waits for 0.9 to 2.5 while another process has a kernel there.
