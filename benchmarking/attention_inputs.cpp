@@ -182,15 +182,8 @@ Verdict AttentionInputs<T>::check(const std::string& name, const std::string& ro
       if constexpr (std::is_same_v<U, Half>)
         magnitude[i] += 0x1p-25 * (1 + std::sqrt(static_cast<double>(shape.keys))) / bound;
     }
-    const CompareOptions options{
-        .max_scaled = bound,
-        .max_frobenius = frobenius_bound(bound, expected.value, expected.magnitude),
-        .axes = {rows, "column"},
-        .blocks = {},
-        .magnitude = magnitude};
-    verdict.add(verdict_of(
-        compare(elements.data(), expected.value.data(), {elements.extent(2), columns}, options),
-        where));
+    verdict.add(
+        verdict_of(elements.data(), expected.value, expected.magnitude, bound, rows, where));
     if (!verdict.wrong.empty()) return verdict;
   }
   return verdict;

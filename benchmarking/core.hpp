@@ -33,8 +33,22 @@ struct Verdict {
   void add(const Verdict& other);
 };
 
-// The verdict of a comparison with the oracle; `where` begins the line of a wrong result.
+// The verdict of rows of a result, each element of which may be off by `bound` times its magnitude.
+// `where` begins the line of a wrong result, and `rows` is what a row is called.
 Verdict verdict_of(const Comparison& comparison, const std::string& where);
+template <class T, int Rank>
+Verdict verdict_of(const T* got, const Tensor<double, Rank>& want,
+                   const Tensor<double, Rank>& magnitude, double bound, const std::string& rows,
+                   const std::string& where) {
+  const Index columns = want.extent(Rank - 1);
+  return verdict_of(compare(got, want.data(), {want.size() / columns, columns},
+                            {.max_scaled = bound,
+                             .max_frobenius = frobenius_bound(bound, want, magnitude),
+                             .axes = {rows, "column"},
+                             .blocks = {},
+                             .magnitude = magnitude.data()}),
+                    where);
+}
 
 // One implementation on one problem. Outputs and workspace are made in prepare() and
 // prepare_backward(), outside of what is timed.

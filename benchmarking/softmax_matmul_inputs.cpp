@@ -63,17 +63,11 @@ void SoftmaxMatmulInputs::prepare_check(bool of_all_rows) {
 Verdict SoftmaxMatmulInputs::check(TensorView<const float, 3> out) const {
   Verdict verdict;
   for (const Rows& rows : rows_) {
-    const CompareOptions options{
-        .max_scaled = rows.bound,
-        .max_frobenius = frobenius_bound(rows.bound, rows.want, rows.magnitude),
-        .axes = {"row", "column"},
-        .blocks = {},
-        .magnitude = rows.magnitude.data()};
-    verdict.add(verdict_of(
-        compare(&out(rows.batch, rows.first, 0), rows.want.data(), {rows.count, shape.d3}, options),
-        "out of batch " + std::to_string(rows.batch) +
-            (rows.count == 1 ? ", row " : ", rows from ") + std::to_string(rows.first) +
-            (rows.count == 1 ? ": " : " on: ")));
+    verdict.add(verdict_of(&out(rows.batch, rows.first, 0), rows.want, rows.magnitude, rows.bound,
+                           "row",
+                           "out of batch " + std::to_string(rows.batch) +
+                               (rows.count == 1 ? ", row " : ", rows from ") +
+                               std::to_string(rows.first) + (rows.count == 1 ? ": " : " on: ")));
   }
   return verdict;
 }

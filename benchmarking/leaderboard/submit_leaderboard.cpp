@@ -112,25 +112,26 @@ class Board final : public Contest {
   void end_turn(std::size_t size, int turn) override {
     const Rates rates = rates_now();
     for (std::size_t pass = 0; pass < plan_.passes(); ++pass) {
-      const Timed &student = times_[kStudent][pass], &reference = times_[kReference][pass];
       grading::Call empty = problem_->call(pass);
       empty.function = grading::kNothing;
       const Timed nothing = runners_[kReference][pass].call(empty);
-      report_ << JsonLine("sample")
-                     .add("problem", name_of_size(size))
-                     .add("pass", std::string(kPasses[pass]))
-                     .add("turn", turn)
-                     .add("student_ms", student.wall_ms)
-                     .add("student_processor_ms", student.processor_ms)
-                     .add("student_wait_ms", student.wait_ms)
-                     .add("reference_ms", reference.wall_ms)
-                     .add("reference_processor_ms", reference.processor_ms)
-                     .add("reference_wait_ms", reference.wait_ms)
-                     .add("exchange_ms", nothing.wall_ms)
-                     .add("exchange_processor_ms", nothing.processor_ms)
-                     .add("extra_bytes", student.extra_bytes)
-                     .add("peak_gflops", rates.peak_gflops)
-                     .add("bandwidth_gbs", rates.bandwidth_gbs);
+      JsonLine sample("sample");
+      sample.add("problem", name_of_size(size))
+          .add("pass", std::string(kPasses[pass]))
+          .add("turn", turn)
+          .add("exchange_ms", nothing.wall_ms)
+          .add("exchange_processor_ms", nothing.processor_ms)
+          .add("extra_bytes", times_[kStudent][pass].extra_bytes)
+          .add("peak_gflops", rates.peak_gflops)
+          .add("bandwidth_gbs", rates.bandwidth_gbs);
+      for (const std::size_t who : {kStudent, kReference}) {
+        const std::string name = implementations()[who];
+        const Timed& timed = times_[who][pass];
+        sample.add(name + "_ms", timed.wall_ms)
+            .add(name + "_processor_ms", timed.processor_ms)
+            .add(name + "_wait_ms", timed.wait_ms);
+      }
+      report_ << sample;
     }
   }
 
