@@ -72,6 +72,14 @@ class Checks(Cuda):
             self.assertEqual(self.last("check"), "All green. On a machine with a GPU ./lab bench "
                                                  "part1 measures how fast it is.")
 
+    def test_a_task_that_needs_the_checks_alone_does_not_speak_for_the_others(self):
+        self.fakes(*self.CASES)
+        self.fakes(*self.ALL_PASS, backend="checked")
+        self.fake("puzzle", [case("checks: a", "needs_checks")], backend="emulated")
+        self.fake("puzzle", [case("checks: a")], backend="checked")
+        self.shows("check puzzle", "  CUDA tasks: emulated with all checks\n")
+        self.shows("check puzzle fused_cuda", "  CUDA tasks: emulated on the CPU (no GPU here)\n")
+
     def test_without_gxx_they_are_left_out_of_the_totals(self):
         self.checked = False
         self.fakes(*self.CASES)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.text import Text
 
 from lab import advice, outcomes
+from lab.backends import CHECKED
 from lab.console import console, say
 from lab.manifest import Task
 from lab.outcomes import CaseResult, PartResult, TaskResult
@@ -48,8 +49,9 @@ def _part(result: PartResult, all_failures: bool, case: str | None) -> Iterator[
     note += [f"seed {result.seed}"] if result.seed != 1 else []
     yield Text.assemble(heading, (f"  ({', '.join(note)})", "not bold") if note else "")
     ran = [task.backend for task in result.tasks if task.task.is_cuda]
-    if ran:
-        yield Text(f"  CUDA tasks: {result.backends.words(ran[0])}", "dim")
+    if ran:  # a task may have no case without the checks
+        where = next((backend for backend in ran if backend != CHECKED), ran[0])
+        yield Text(f"  CUDA tasks: {result.backends.words(where)}", "dim")
     line = _layout([task.task for task in result.tasks])
     for task in result.tasks:
         yield line(task, case is None)
