@@ -124,25 +124,6 @@ class InputsOf final : public Inputs {
   const Pairs& pairs_;
 };
 
-#ifdef FLASH_HAVE_PART3
-// What task 3.B measures. Without a backward pass prepare_backward() throws OutOfMemory, and the
-// forward pass's numbers stand.
-class Work final : public AttentionWork {
- public:
-  explicit Work(Runner& runner) : runner_(runner) {}
-  void prepare() override { runner_.prepare(); }
-  void forward() override { runner_.forward(); }
-  void prepare_backward() override { runner_.prepare_backward(); }
-  void backward() override { runner_.backward(); }
-  std::size_t saved_bytes() override { return runner_.saved_bytes(); }
-  void reset_peak_memory() override { runner_.reset_peak_memory(); }
-  std::size_t peak_memory_bytes() override { return runner_.peak_memory_bytes(); }
-
- private:
-  Runner& runner_;
-};
-#endif
-
 // ---- The benchmark ------------------------------------------------------------------------------
 
 // What a run measures where no option says otherwise: `problem` with each of these lengths.
@@ -289,7 +270,7 @@ class AttentionBenchmark final : public Benchmark {
   Turn measure(Runner& runner, Clock& clock, int warmups, int passes) override {
 #ifdef FLASH_HAVE_PART3
     if (gpu_) {
-      Work work(runner);
+      WorkOf<AttentionWork> work(runner);
       const auto task = registry().tasks.library<MeasureAttentionTask>();
       const AttentionMeasurement m = task->measure_attention(work, clock, warmups, passes);
       return {.status = to_string(m.status),

@@ -60,19 +60,6 @@ class InputsOf final : public Inputs {
   const InMemory<float, 3, Memory> x_{host_.x}, v_{host_.v};
 };
 
-// What task 1.B measures.
-class MeasuredWork final : public Work {
- public:
-  explicit MeasuredWork(Runner& runner) : runner_(runner) {}
-  void prepare() override { runner_.prepare(); }
-  void run() override { runner_.forward(); }
-  void reset_peak_memory() override { runner_.reset_peak_memory(); }
-  std::size_t peak_memory_bytes() override { return runner_.peak_memory_bytes(); }
-
- private:
-  Runner& runner_;
-};
-
 class SoftmaxMatmulBenchmark final : public Benchmark {
  public:
   std::string table() const override { return "softmax_matmul"; }
@@ -144,7 +131,7 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
   }
 
   Turn measure(Runner& runner, Clock& clock, int warmups, int passes) override {
-    MeasuredWork work(runner);
+    WorkOf<Work> work(runner);
     const auto task = all_passes().tasks.library<MeasureTask>();
     const Measurement m = task->measure(work, clock, warmups, passes);
     return {.status = m.out_of_memory ? "OOM" : "ok",

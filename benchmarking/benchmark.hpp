@@ -63,6 +63,25 @@ class Benchmark : public Contest {
   std::map<std::string, std::string> missing_tasks_;  // and the implementation that each belongs to
 };
 
+// A runner as what a task measures: Work of task 1.B, or AttentionWork of task 3.B. Without a
+// backward pass prepare_backward() throws OutOfMemory, and the forward pass's numbers stand.
+template <class WorkOfTask>
+class WorkOf final : public WorkOfTask {
+ public:
+  explicit WorkOf(Runner& runner) : runner_(runner) {}
+  void prepare() { runner_.prepare(); }
+  void run() { runner_.forward(); }
+  void forward() { runner_.forward(); }
+  void prepare_backward() { runner_.prepare_backward(); }
+  void backward() { runner_.backward(); }
+  std::size_t saved_bytes() { return runner_.saved_bytes(); }
+  void reset_peak_memory() { runner_.reset_peak_memory(); }
+  std::size_t peak_memory_bytes() { return runner_.peak_memory_bytes(); }
+
+ private:
+  Runner& runner_;
+};
+
 // A measured number as a cell, empty where there is none.
 std::string number_cell(bool there, double value);
 
