@@ -139,8 +139,10 @@ function(flash_cu_library name backend)
       set(tool ${CMAKE_SOURCE_DIR}/tests/mutants/mutants.py)
       if(is_mutable AND backend STREQUAL "checked" AND Python3_FOUND AND EXISTS ${tool})
         set(copy ${CMAKE_CURRENT_BINARY_DIR}/${name}/${base})
+        get_filename_component(folder ${path} DIRECTORY)
+        file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.hpp) # are part of the copy
         add_custom_command(OUTPUT ${copy} COMMAND Python3::Interpreter ${tool} ${path} ${copy}
-          DEPENDS ${tool} ${path} VERBATIM)
+          DEPENDS ${tool} ${path} ${headers} VERBATIM)
         # another file includes it
         set_source_files_properties(${copy} PROPERTIES HEADER_FILE_ONLY ON)
         list(APPEND sources ${copy})

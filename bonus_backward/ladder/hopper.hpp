@@ -67,7 +67,7 @@ struct RowPlace {
 
 // A warp tells that it has done something with shared memory; `lane` is the thread's.
 __device__ __forceinline__ void tell(Barrier& barrier, unsigned lane) {
-  __syncwarp();
+  __syncwarp();  // no race without it in 6_wgmma_one_pass: it tells what wgmma_wait() has ended
   if (lane == 0) arrive(barrier);
 }
 

@@ -96,7 +96,8 @@ __device__ __forceinline__ void add_in_memory(float* to, const float (&x)[4]) {
                "f"(x[1]), "f"(x[2]), "f"(x[3])
                : "memory");
 #else
-  for (int i = 0; i < 4; ++i) atomicAdd(to + i, x[i]);
+  for (int i = 0; i < 4; ++i)
+    atomicAdd(to + i, x[i]);  // no race without it in 8_ordered: there blocks take turns
 #endif
 }
 

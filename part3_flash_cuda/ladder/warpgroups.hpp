@@ -239,7 +239,9 @@ class Turns {
   __device__ __forceinline__ explicit Turns(int thread) : group_(thread / 128) {
     if (is_last()) end();  // the first group may begin
   }
-  __device__ __forceinline__ void begin() const { sync_named(kFirst + group_, kBoth); }
+  __device__ __forceinline__ void begin() const {
+    sync_named(kFirst + group_, kBoth);  // no race without it: it only gives turns
+  }
   __device__ __forceinline__ void end() const {
     arrive_named(kFirst + (group_ + 1) % C::kGroups, kBoth);
   }

@@ -16,7 +16,9 @@ struct Mutant {
   std::string place;   // FILE:LINE
   std::string text;    // of the line
   std::string excuse;  // why the checks cannot find a race without it; empty if they have to
+  bool in_header;      // where other files may be the ones that call it
   int* switched_off;   // of its file: the number of the call that is left out; -1 if none is
+  const bool* reached;
 };
 
 // The calls that are compiled for the emulator, of the file that a test is about: what
