@@ -97,16 +97,18 @@ extern "C" FLASH_EXPORT void flash_mutants_{self._stem()}(std::vector<Mutant>& l
                 self.table.append(text)
             line = source.count("\n", 0, token.start()) + 1
             if token["header"]:
-                included = self._included(token["header"])
-                return text if included is None else f"{included}\n#line {line + 1} {quoted(file)}\n"
+                if (included := self._included(token["header"])) is None:
+                    return text
+                return f"{included}\n#line {line + 1} {quoted(file)}\n"
             if not (token["barrier"] or token["atomic"]):
                 return text
             excuse = EXCUSE.search(lines[line - 1])
             holds = excuse and excuse["file"] in (None, self._stem())
+            in_header = "true" if file != self.original else "false"
             self.table.append(
                 f"{{{self.count}, {quoted(f'{file}:{line}')}, {quoted(lines[line - 1].strip())}, "
-                f"{quoted(excuse['reason'] if holds else '')}, {str(file != self.original).lower()}, "
-                f"&switched_off, &reached[{self.count}]}},")
+                f"{quoted(excuse['reason'] if holds else '')}, {in_header}, &switched_off, "
+                f"&reached[{self.count}]}},")
             is_off = f"::flash::mutants::is_off({self.count})"
             self.count += 1
             if token["atomic"]:
