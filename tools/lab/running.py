@@ -130,15 +130,43 @@ def run(task: Task, backend: str, how: Settings, cases: Sequence[str] | None = N
     return list(run.ended.values())
 
 
-class _Run:
+class Report:
     """What a judge has said so far."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, CaseResult] = {}  # all cases, in their order
+        self.ended: dict[str, CaseResult] = {}
+        self.complete = False
+
+    def take(self, line: str) -> dict:
+        event = json.loads(line)
+        kind, name = event["event"], event.get("case", "")
+        if kind == "begin":
+            self.known = {
+                case["name"]: CaseResult(case["name"], NOT_RUN, requirement=case["requirement"],
+                                         challenge=bool(case.get("challenge")))
+                for case in event["cases"]}
+        elif kind == "end":
+            result = self.ended[name] = self.known[name]
+            result.status = _REPORTED[event["status"]]
+            result.message, result.backend = plain(event["message"]), event["backend"]
+        elif kind == "diagnosis":
+            self.ended[name].diagnosis, self.ended[name].kind = event["name"], event["kind"]
+            self.ended[name].message = f"{event['text']}\n{self.ended[name].message}"
+        elif kind == "explanation":
+            self.ended[name].explanation = event["text"]
+        elif kind == "complete":
+            self.complete = True
+        return event
+
+
+class _Run(Report):
+    """Follows a judge that runs."""
 
     def __init__(self, task: Task, how: Settings, cases: Sequence[str] | None,
                  cut: threading.Event | None) -> None:
+        super().__init__()
         self.task, self.how, self.cases, self.cut = task, how, cases, cut
-        self.known: dict[str, CaseResult] = {}
-        self.ended: dict[str, CaseResult] = {}
-        self.complete = False
 
     @property
     def was_cut(self) -> bool:
@@ -159,36 +187,22 @@ class _Run:
                 return
             *lines, unread = (unread + block).split(b"\n")
             for line in lines:
-                self._take(json.loads(line.decode("utf-8", "replace")))
+                self.take(line.decode("utf-8", "replace"))
 
-    def _take(self, event: dict) -> None:
-        kind, name = event["event"], event.get("case", "")
-        if kind == "begin":
-            self.known = {
-                case["name"]: CaseResult(case["name"], NOT_RUN, requirement=case["requirement"],
-                                         challenge=bool(case.get("challenge")))
-                for case in event["cases"]}
-        elif kind == "start":
+    def take(self, line: str) -> dict:
+        event = super().take(line)
+        if event["event"] == "start":
             number, total = len(self.ended) + 1, len(self.cases or self.known)
-            self.how.notify(f"{self.task.name}: case {number} of {total}: {name}")
-        elif kind == "end":
-            result = self.ended[name] = self.known[name]
-            result.status = _REPORTED[event["status"]]
-            result.message, result.backend = plain(event["message"]), event["backend"]
-            said = plain(event["output"])
+            self.how.notify(f"{self.task.name}: case {number} of {total}: {event['case']}")
+        elif event["event"] == "end":
+            result = self.ended[event["case"]]
             if result.status in (CRASHED, TIMED_OUT) or (
                     self.how.case and result.status not in (NOT_STARTED, *ELSEWHERE)):
-                result.output = said
+                result.output = plain(event["output"])
             clue = result.message.partition("\n")[2]
             if self.how.variables and result.status == CRASHED and clue:
                 result.message, result.output = clue, ""  # a sanitizer's says all
-        elif kind == "diagnosis":
-            self.ended[name].diagnosis, self.ended[name].kind = event["name"], event["kind"]
-            self.ended[name].message = f"{event['text']}\n{self.ended[name].message}"
-        elif kind == "explanation":
-            self.ended[name].explanation = event["text"]
-        elif kind == "complete":
-            self.complete = True
+        return event
 
 
 def _last_line(text: str) -> str:

@@ -5,7 +5,6 @@ student code. It talks to the runner, which does (tests/harness/judge/protocol.h
 """
 
 import dataclasses
-import json
 import os
 import re
 import secrets
@@ -25,7 +24,7 @@ from lab.judge.sandbox import InfraError, Limits
 from lab.manifest import Task
 from lab.outcomes import BUILD_FAILED, NEEDS_CHECKS, NOT_RUN, NOT_STARTED, PASSED
 from lab.outcomes import CaseResult as Case
-from lab.running import judge_of, runner_of
+from lab.running import Report, judge_of, runner_of
 
 TARGET = "flash_graders"
 EXPORTS = ("flash_task",)  # of a task's library: common/task.hpp
@@ -43,8 +42,7 @@ COMPILE_ON_GPU = Limits(seconds=300, memory=8192 * sandbox.MIB, file=64 * sandbo
 # How a case or a task ended; a task is GRADED when its cases say so one by one.
 FAILED = "failed"
 GRADED, MISSING, REFUSED = "graded", "missing", "refused"
-_OF_REPORT = {"passed": PASSED, "not_started": NOT_STARTED, "needs_checks": NEEDS_CHECKS,
-              "not_run": NOT_RUN}
+_SAID = (PASSED, NOT_STARTED, NEEDS_CHECKS, NOT_RUN)  # of a case; all others are FAILED
 
 # What a student's file may include of the course: no .cpp, no test, no solution. Of the emulator:
 # what CUDA's headers are there, and not what host code may ask it.
@@ -232,23 +230,23 @@ def judge(task: Task, source: bytes, bench: Bench, seed: int | None = None,
     with tempfile.TemporaryDirectory(prefix="lab-judge-") as folder:
         work = Path(folder) / "work"
         _lay_out(task, source, work, bench)
-        known: list[dict] = []
-        ends: dict[str, dict] = {}
+        known: dict[str, Case] = {}
+        ended: dict[str, Case] = {}
         for build in bench.builds[task.id]:
             # What is not begun has no checks to fail.
-            statuses = {end["status"] for end in ends.values()}
-            if "not_started" in statuses and statuses <= {"not_started", "needs_checks"}:
-                ends = {name: end | {"status": "not_started"} for name, end in ends.items()}
+            statuses = {case.status for case in ended.values()}
+            if NOT_STARTED in statuses and statuses <= {NOT_STARTED, NEEDS_CHECKS}:
+                ended = {name: dataclasses.replace(case, status=NOT_STARTED)
+                         for name, case in ended.items()}
                 break
             if problem := _compile(task, build, work, bench):
                 return Judged(task.id, task.points, *problem)
             with_other = _other_library(task, build, others, work, bench)
-            cases, more = _run(task, build, work, bench, ending.seed, with_other)
-            known, ends = known or cases, ends | more
-        cases = [_case(case, ends) for case in known
-                 if not bench.only or case["name"] in bench.only]
-        return dataclasses.replace(ending, cases=tuple(outcomes.with_points(
-            task, [case for case in cases if case.status != NEEDS_CHECKS])))
+            report = _run(task, build, work, bench, ending.seed, with_other)
+            known, ended = known or report.known, ended | report.ended
+        cases = [_in_class(case) for name, case in (known | ended).items()
+                 if case.status != NEEDS_CHECKS and (not bench.only or name in bench.only)]
+        return dataclasses.replace(ending, cases=tuple(outcomes.with_points(task, cases)))
 
 
 def _other_library(task: Task, build: Build, others: Mapping[str, bytes], work: Path,
@@ -352,8 +350,8 @@ def _look_for_infrastructure(work: Path) -> None:
 
 
 def _run(task: Task, build: Build, work: Path, bench: Bench, seed: int,
-         other: Mapping[Path, str]) -> tuple[list[dict], dict[str, dict]]:
-    """Runs the cases that this library is for: all that there are, and by name how those ended."""
+         other: Mapping[Path, str]) -> Report:
+    """Runs the cases that this library is for."""
     runner = runner_files(bench.folder, build.backend)
     for file in runner:
         if not file.is_file():
@@ -361,33 +359,28 @@ def _run(task: Task, build: Build, work: Path, bench: Bench, seed: int,
     library = work / "build" / build.library
     line = [*in_sandbox(build.backend, runner | {library: "/runner/student.so"} | dict(other),
                         {"FLASH_SIMT_SCHEDULE": f"random:{seed}"}), *other.values()]
-    report = work / f"{build.backend}.jsonl"  # the runner cannot see it
+    file = work / f"{build.backend}.jsonl"  # the runner cannot see it
     done = sandbox.run(
         [str(bench.folder / "bin" / judge_of(task)), "--task", task.id, "--library", str(library),
          "--call-seconds", str(bench.seconds_a_call),
-         "--seed", str(seed), "--report", str(report), "--out", os.devnull,
+         "--seed", str(seed), "--report", str(file), "--out", os.devnull,
          *["--needs-checks"] * (build.backend == CHECKED),
          *(word for name in bench.only for word in ("--case", name)), "--", *line],
         GPU_JUDGE if build.backend == GPU else JUDGE, {"LC_ALL": "C"})
     # The text of an exception is a student's: any bytes, and any kind of line separator.
-    written = report.read_bytes().decode("utf-8", "replace") if report.exists() else ""
-    events = [json.loads(line) for line in written.split("\n")[:-1]]  # whole lines
-    if not events or events[0]["event"] != "begin" or (
-            events[-1]["event"] != "complete" and not done.timed_out):
+    written = file.read_bytes().decode("utf-8", "replace") if file.exists() else ""
+    report = Report()
+    for line in written.split("\n")[:-1]:  # whole ones
+        report.take(line)
+    if not report.complete and not (done.timed_out and report.known):
         # The judge runs no student code: if it does not finish, the student is not to blame.
         raise InfraError(f"{judge_of(task)} did not finish: {done.output.strip()[-500:]}")
-    ends = {event["case"]: event for event in events if event["event"] == "end"}
-    for event in events:
-        if event["event"] == "diagnosis":
-            end = ends[event["case"]]
-            end |= {"diagnosis": event["name"], "message": f"{event['text']}\n{end['message']}"}
-    return events[0]["cases"], ends
+    return report
 
 
-def _case(case: dict, ends: Mapping[str, dict]) -> Case:
-    end = ends.get(case["name"], {
-        "status": "not_run", "message": f"Not run, because all cases together took longer than "
-                                        f"{JUDGE.seconds:g} s"})
-    return Case(case["name"], _OF_REPORT.get(end["status"], FAILED),
-                end["message"].replace("/course/", ""), requirement=case["requirement"],
-                challenge=case["challenge"], diagnosis=end.get("diagnosis", ""))
+def _in_class(case: Case) -> Case:
+    message = case.message.replace("/course/", "")
+    if case.status == NOT_RUN and not message:
+        message = f"Not run, because all cases together took longer than {JUDGE.seconds:g} s"
+    return dataclasses.replace(case, message=message,
+                               status=case.status if case.status in _SAID else FAILED)
