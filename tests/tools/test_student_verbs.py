@@ -93,6 +93,7 @@ class NothingInVain(Course):
         self.shows(f"bench -- --d2=8 --output={self.root}/here/x.csv", "/here cannot be", code=1)
         self.patch(boards, find=lambda name: None)
         self.shows("submit part2-cpu --name ann", "/receipts cannot be written (", code=1)
+        self.shows("leaderboard marks part2-cpu", "/marks cannot be written (", code=1)
         self.assertEqual(self.built, [])
 
     def test_a_machine_that_is_too_busy_for_a_board(self):
@@ -100,6 +101,7 @@ class NothingInVain(Course):
         self.patch(machine, DISTURBED=-1)
         self.shows("submit part2-cpu --name ann", "the machine is busy: ",
                    "(--mode benchmark measures all the same)", code=1)
+        self.shows("leaderboard marks part2-cpu", "the machine is busy: ", code=1)
         self.assertEqual(self.built, [])
 
 

@@ -87,12 +87,12 @@ def _verify(file: Path, source: Path, roster: Path | None) -> int:
     claimed = receipt.result(board)
     if (version := str(handout.version_of(paths.ROOT))) != receipt.course:
         say(f"{file} is of version {receipt.course} of the course, and this is {version}", "yellow")
+    _refuse_in_vain(board, receipts.VERIFIED)
     with measuring.site(board) as where:
         sources = submit.sources_of(where, source)
         for path, digest in receipt.sources.items():
             if path not in sources or hashlib.sha256(sources[path]).hexdigest() != digest:
                 raise LabError(f"{source} is not what {file} was measured with: {path} differs")
-        machine.refuse_if_busy(board)
         measuring.test(where, sources)
         libraries = measuring.libraries(where, sources)
         try:
@@ -133,6 +133,12 @@ def _person(handle: str, source: Path, roster: Path | None) -> str:
     return person
 
 
+def _refuse_in_vain(board: Board, kind: str) -> None:
+    """Before a minute of building."""
+    derive.check_writable(receipts.folder(kind))
+    machine.refuse_if_busy(board)
+
+
 def _compare(claimed: Result, measured: Result) -> tuple[bool, str]:
     if measured.speedup >= HOLDS * claimed.speedup:
         return True, ""
@@ -142,13 +148,13 @@ def _compare(claimed: Result, measured: Result) -> tuple[bool, str]:
 
 def _marks(board: Board) -> int:
     """Measures the solution and rungs of the ladder: they stand on the board to compare with."""
+    _refuse_in_vain(board, receipts.MARKS)
     with measuring.site(board) as where:
         return _measure_marks(where)
 
 
 def _measure_marks(where: Site) -> int:
     solution = measuring.read_own(where.tasks, "solution")
-    machine.refuse_if_busy(where.board)
     ours = measuring.libraries(where, solution)
     marks = [("solution", solution, ours, {})]
     for name in where.board.marks:
