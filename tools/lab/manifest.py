@@ -8,7 +8,7 @@ import difflib
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -99,19 +99,21 @@ def _is_number(value: object) -> bool:
     return type(value) in (int, float)
 
 
-def _is_text(value: object, pattern: str = r"(?s).*\S.*") -> bool:
-    return isinstance(value, str) and bool(re.fullmatch(pattern, value))
+NOT_EMPTY = r"(?s).*\S.*"
 
 
-def are_texts(value: object, pattern: str = r"(?s).*\S.*") -> bool:
-    return isinstance(value, list) and all(_is_text(text, pattern) for text in value)
+def is_text(pattern: str = NOT_EMPTY) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, str) and bool(re.fullmatch(pattern, value))
+
+
+def are_texts(value: object, pattern: str = NOT_EMPTY) -> bool:
+    return isinstance(value, list) and all(map(is_text(pattern), value))
 
 
 # What the value of a key must be: a test, and the words for it.
-TEXT = _is_text, "a text that is not empty"
+TEXT = is_text(), "a text that is not empty"
 _PART_KEYS = {
-    "part": (lambda value: _is_text(value, NAME),
-             "lower-case letters, digits and underscores, beginning with a letter"),
+    "part": (is_text(NAME), "lower-case letters, digits and underscores, beginning with a letter"),
     "title": TEXT,
     "task": (lambda value: isinstance(value, list) and value and {*map(type, value)} == {dict},
              "at least one [[task]]"),
@@ -119,8 +121,7 @@ _PART_KEYS = {
 _TASK_KEYS = {
     "label": TEXT,
     "title": TEXT,
-    "file": (lambda value: _is_text(value, r"[^/]+\.(cpp|cu)"),
-             "the name of a .cpp or .cu file, without a folder"),
+    "file": (is_text(r"[^/]+\.(cpp|cu)"), "the name of a .cpp or .cu file, without a folder"),
     "points": (lambda value: _is_number(value) and value >= 0, "a number of at least 0"),
     "requirements": (lambda value: isinstance(value, dict) and all(
         _is_number(share) and share >= 10 for share in value.values())
@@ -130,7 +131,7 @@ _TASK_KEYS = {
                 "a whole number above 0"),
     "hints": (lambda value: are_texts(value) and len(value) >= 2,
               "a list of at least 2 texts that are not empty"),
-    "other_task": (lambda value: value is None or _is_text(value, rf"{NAME}\.{NAME}"),
+    "other_task": (lambda value: value is None or is_text(rf"{NAME}\.{NAME}")(value),
                    "a task's id, or left out"),
 }
 
@@ -140,7 +141,7 @@ def load_part(file: Path) -> Part:
     check(shown, table, _PART_KEYS)
     prefix = f"{table['part']}."
     task_keys = _TASK_KEYS | {
-        "id": (lambda value: _is_text(value, re.escape(prefix) + NAME),
+        "id": (is_text(re.escape(prefix) + NAME),
                f'"{prefix}" and a name of lower-case letters, digits and underscores')}
     tasks = []
     for number, entry in enumerate(table["task"], 1):

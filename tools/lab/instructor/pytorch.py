@@ -23,7 +23,7 @@ def times(board: Board, device: str) -> tuple[tuple[str, float], ...]:
             problem, ms = _problem(row), _ms(board, row)
             if row.name.startswith("pytorch_") and ms and problem in board.problems \
                     and row.dtype == board.dtype and row.gpu and device.startswith(row.gpu):
-                of_name = found.setdefault(row.name.partition("+")[0], {})
+                of_name = found.setdefault(row.pass_name("forward"), {})
                 of_name[problem] = min(ms, of_name.get(problem, ms))
     whole = {name: sum(of_name.values()) for name, of_name in found.items()
              if len(of_name) == len(board.problems)}

@@ -22,6 +22,7 @@ from lab.judge import submissions
 from lab.leaderboard.boards import Board
 from lab.leaderboard.measuring import Measured
 from lab.leaderboard.result import Result, result_of
+from lab.manifest import is_text
 
 FORMAT = 1
 FOLDER = "leaderboard"  # of outputs/
@@ -132,11 +133,7 @@ def _json(file: Path) -> dict:
     return data
 
 
-def _is_text(pattern: str):
-    return lambda value: isinstance(value, str) and bool(re.fullmatch(pattern, value))
-
-
-_is_digest = _is_text(r"[0-9a-f]{64}")
+_is_digest = is_text(r"[0-9a-f]{64}")
 
 
 def _is_time(value: object) -> bool:
@@ -149,22 +146,22 @@ def _is_time(value: object) -> bool:
 
 
 def is_name(value: object) -> bool:
-    return _is_text(NAME)(value) and text.has_one_alphabet(value)
+    return is_text(NAME)(value) and text.has_one_alphabet(value)
 
 
 # What the value of a key must be: a test, and the words for it.
 _KEYS = {
     "format": (lambda value: value == FORMAT, f"{FORMAT}: another version of the course wrote it"),
-    "board": (_is_text(r"[\w-]{1,60}"), "the name of a board"),
+    "board": (is_text(r"[\w-]{1,60}"), "the name of a board"),
     "board_sha256": (_is_digest, "a SHA-256"),
     "name": (is_name, NAME_IS),
     "mark": (lambda value: isinstance(value, bool), "true or false"),
     "time": (_is_time, "a time such as 2026-01-31T12:00:00Z, and not in the future"),
-    "course": (_is_text(r"[\w. ()-]{1,80}"), "a version of the course"),
+    "course": (is_text(r"[\w. ()-]{1,80}"), "a version of the course"),
     "sources": (lambda value: isinstance(value, dict) and 0 < len(value) < 10 and all(
         re.fullmatch(r"[\w./-]{1,200}", path) and _is_digest(digest)
         for path, digest in value.items()), "paths with a SHA-256 each"),
-    "machine": (lambda value: isinstance(value, dict) and _is_text(
+    "machine": (lambda value: isinstance(value, dict) and is_text(
         r"[\w .,()@/+-]{1,120}")(value.get("device")), "an object with a device"),
     "compiler": (lambda value: isinstance(value, list) and all(
         isinstance(word, str) for word in value), "a list of texts"),
