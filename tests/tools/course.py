@@ -22,7 +22,7 @@ from unittest import mock
 os.environ["TERM"] = "dumb"  # plain lines, also for a person who runs these tests on a terminal
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
-from lab import (build, grading, libraries, main, manifest, outcomes, paths,  # noqa: E402
+from lab import (build, grading, handout, libraries, main, manifest, outcomes, paths,  # noqa: E402
                  running, zoo)
 from lab.backends import CPU  # noqa: E402
 from lab.errors import LabError  # noqa: E402
@@ -170,6 +170,7 @@ class Course(Test):
         self.part = self.root / "part1_softmax_matmul"
         self.broken: dict[str, str] = {}  # target -> first error of its build
         self.built: list[str] = []
+        self.write("CMakeLists.txt", "project(flash VERSION 1.2.3 LANGUAGES CXX)\n")
         self.write("part1_softmax_matmul/tasks.toml", MANIFEST)
         for file in ("puzzle.cu", "fused_cpu.cpp", "fused_cuda.cu", "measure.cpp"):
             for folder, text in (("solution", SOLUTION), ("skeleton", SKELETON)):
@@ -192,6 +193,11 @@ class Course(Test):
         for command in ("init -q", "add .", "commit -q -m release"):
             subprocess.run(["git", "-c", "user.name=Student", "-c", "user.email=student@localhost",
                             *command.split()], cwd=self.root, check=True)
+
+    def release(self, **values: object) -> None:
+        """Makes the course one that was handed out."""
+        handout.write(self.root, handout.Release(**{
+            "version": handout.Version("7", "abc"), "parts": {}, "files": {}, "own": ()} | values))
 
     def binary(self, target: str, preset: str = "default") -> Path:
         return self.root / "build" / preset / "bin" / target

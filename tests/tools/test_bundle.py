@@ -5,13 +5,12 @@ import json
 import zipfile
 
 from course import Course
-from lab import bundles, handout
+from lab import bundles
 
 
 class Bundle(Course):
     def setUp(self):
         super().setUp()
-        self.write("CMakeLists.txt", "project(flash VERSION 1.2.3 LANGUAGES CXX)\n")
         self.archive = self.root / "submission.zip"
         self.options = f" --output {self.archive}"
 
@@ -59,7 +58,7 @@ class Bundle(Course):
         self.assertEqual(self.archive.read_bytes(), first)
 
     def test_the_version_of_a_release_is_the_one_that_was_handed_out(self):
-        handout.write(self.root, handout.Release(handout.Version("7", "abc"), {}, {}, ()))
+        self.release()
         self.shows("bundle" + self.options, "for version 7 (abc) of the course")
         self.assertEqual(self.packed()[0]["version"], {"number": "7", "commit": "abc"})
 

@@ -172,7 +172,7 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
         self.assertIn(f"{words}git diff {given} shows how, git checkout HEAD {given} takes it "
                       "back\n", seen)
         self.assertEqual(seen.count("you changed"), 1)
-        handout.write(self.root, handout.Release(handout.Version("1", "x"), {}, files, (own,)))
+        self.release(files=files, own=(own,))
         seen = self.lab(line)[1]
         self.assertIn(f"{words}take it from the release that your course handed out\n", seen)
         self.assertEqual(seen.count("you changed"), 1)

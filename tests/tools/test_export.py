@@ -22,10 +22,6 @@ MOODLE = ("Identifier,Full name,Grade,Maximum Grade,Feedback comments\r\n"
 
 
 class Export(Course):
-    def setUp(self):
-        super().setUp()
-        self.write("CMakeLists.txt", "project(flash VERSION 1.2.3 LANGUAGES CXX)\n")
-
     def filled(self, worksheet, ids, *more, code=0):
         self.write("grades/grades.csv", text.table([
             ("id", "score"), *(ids.items() if isinstance(ids, dict) else ids)]))

@@ -8,7 +8,7 @@ import time
 from unittest import mock
 
 from course import SKELETON, Course, Test, case
-from lab import derive, handout, main, manifest, state
+from lab import derive, main, manifest, state
 from lab.console import console
 from lab.leaderboard import boards, machine
 from lab.verbs.author import format
@@ -75,9 +75,7 @@ case = "a case"
 named = "scale missing"
 """)
         self.shows("list fused_cpu", "scale missing", "a case")
-        released = handout.Release(handout.Version("1", "x"), {}, {}, (),
-                                   {"part1.fused_cpu": [["sum not rescaled", "another case"]]})
-        handout.write(self.root, released)
+        self.release(mistakes={"part1.fused_cpu": [["sum not rescaled", "another case"]]})
         self.shows("list fused_cpu", "sum not rescaled", "another case")
 
 
