@@ -123,7 +123,7 @@ def _softmax_matmul(group: Group) -> Figure:
 def _attention_speed(group: Group) -> Figure:
     """A row of panels for each mask: the rates of both passes, and the share of the peak, or the
     time of both passes where no peak is known. Without a backward pass a panel for each mask."""
-    unit, factor = ("TFLOP/s", 1) if group.device == "cuda" else ("GFLOP/s", 1000)
+    unit, factor = group.rate_unit
     has_peak = any(row.percent_of_peak is not None for row in group.rows)
     lines, columns = (len(group.masks), 3) if _has_backward(group) else (1, len(group.masks))
     figure = Figure(figsize=(13.5, 0.8 + 3.9 * lines), layout="constrained")

@@ -133,6 +133,11 @@ class Group:
         return self.rows[0].device
 
     @property
+    def rate_unit(self) -> tuple[str, float]:
+        """And how many of it are one TFLOP/s."""
+        return ("TFLOP/s", 1) if self.device == "cuda" else ("GFLOP/s", 1000)
+
+    @property
     def head_dim(self) -> int:
         return self.rows[0].d_model // self.rows[0].heads
 

@@ -46,8 +46,8 @@ def region(kind: str, name: str, page: Path) -> str:
     if name == "ladders":
         return ladders_table(page)
     table = re.sub("_(cpu|gpu)$", "", name)
-    make = {"softmax_matmul": softmax_matmul_table, "attention_cpu": cpu_attention_table,
-            "attention_gpu": gpu_attention_table}.get(name)
+    make = {"softmax_matmul": softmax_matmul_table, "attention_cpu": attention_table,
+            "attention_gpu": attention_table}.get(name)
     if make is None:
         raise LabError(f"{paths.relative(page)}: RESULTS is '{name}'; "
                        "it must be ladders, softmax_matmul, attention_cpu or attention_gpu")
@@ -143,46 +143,24 @@ def _times(row: Row | None) -> list[str]:
     return [_number(forward), _number(backward) or ("" if row.ok else row.status)]
 
 
-def cpu_attention_table(group: Group) -> str:
-    """At the longest sequence, a row for each implementation."""
-    header = ["implementation"]
-    for mask in group.masks:
-        words = "causal: " if mask else ""
-        header += [words + what for what in ("forward, ms", "backward, ms", "GFLOP/s", "% of peak")]
-    rows = []
-    for name in group.names:
-        found = [group.find(name, group.sizes[-1], mask) for mask in group.masks]
-        cells = [name]
-        for row in found:
-            cells += [""] * 4 if row is None else [
-                *_times(row), _number(None if row.tflops is None else 1000 * row.tflops),
-                _number(row.percent_of_peak, 3)]
-        first = next((row for row in found if row is not None), None)
-        if first is not None:
-            rows.append([*cells, *_memory(first)])
-    return _markdown([*header, "forward peak, MiB", "backward peak, MiB", "saved, MiB"], rows)
-
-
-def _memory(row: Row) -> list[str]:
-    return [_number(mib) for mib in (row.forward_peak_MiB, row.backward_peak_MiB,
-                                     row.saved_activations_MiB)]
-
-
-def gpu_attention_table(group: Group) -> str:
+def attention_table(group: Group) -> str:
     """At the longest sequence, a row for each mask and implementation."""
+    unit, factor = group.rate_unit
     rows = []
     for mask in group.masks:
         standard = next((row for name in ("standard", "standard+none")
                          if (row := group.find(name, group.sizes[-1], mask)) and row.ok), None)
         for name in group.names:
-            row = group.find(name, group.sizes[-1], mask)
-            if row is not None:
+            if row := group.find(name, group.sizes[-1], mask):
+                rates = (rate and factor * rate
+                         for rate in (row.forward_tflops, row.backward_tflops))
                 rows.append([name, "yes" if mask else "no", *_times(row), _number(row.total_ms),
-                             _speed_up(row, standard), _number(row.forward_tflops, 3),
-                             _number(row.backward_tflops, 3), *_memory(row)])
+                             _speed_up(row, standard), *(_number(rate, 3) for rate in rates),
+                             _number(row.percent_of_peak, 3), _number(row.forward_peak_MiB),
+                             _number(row.backward_peak_MiB), _number(row.saved_activations_MiB)])
     header = ["implementation", "causal", "forward, ms", "backward, ms", "total, ms",
-              "over standard", "forward, TFLOP/s", "backward, TFLOP/s", "forward peak, MiB",
-              "backward peak, MiB", "saved, MiB"]
+              "over standard", f"forward, {unit}", f"backward, {unit}", "% of peak",
+              "forward peak, MiB", "backward peak, MiB", "saved, MiB"]
     return _markdown(header, rows)
 
 
