@@ -221,6 +221,16 @@ std::optional<SharedAccesses> shared_accesses() {
   return std::nullopt;
 }
 
+std::optional<Work> work() {
+#ifdef FLASH_SIMT
+  if (simt::checking()) {
+    const simt::Work done = simt::work();
+    return Work{done.reads, done.busiest, done.threads, done.readers};
+  }
+#endif
+  return std::nullopt;
+}
+
 void reset_traffic([[maybe_unused]] bool counts_warps) {
 #ifdef FLASH_SIMT
   simt::reset_counters(counts_warps);

@@ -104,6 +104,15 @@ struct SharedAccesses {
   std::size_t conflicts = 0;   // of these, those that bank conflicts add
 };
 FLASH_EXPORT std::optional<SharedAccesses> shared_accesses();
+
+// How thread blocks shared their reads of device and shared memory among their threads since then.
+struct Work {
+  std::size_t reads = 0;    // of all threads
+  std::size_t busiest = 0;  // of the busiest thread of each block, together
+  std::size_t threads = 0;  // of the largest block
+  std::size_t readers = 0;  // of these, how many read anything in any block
+};
+FLASH_EXPORT std::optional<Work> work();
 // Counting what warps do takes a quarter more time.
 FLASH_EXPORT void reset_traffic(bool counts_warps = true);
 

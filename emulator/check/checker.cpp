@@ -23,12 +23,22 @@ void Checker::start_block(unsigned threads) {
   }
   if (clocks_.is_wide()) registers_ = {};
   clocks_.start_block(threads, worker_.block_number());
+  std::fill_n(reads_.begin(), threads, 0);
+  threads_ = threads;
   active_checker = this;
 }
 
 void Checker::end_block() {
   warp_accesses_.count_all();
   active_checker = nullptr;
+  std::uint32_t busiest = 0;
+  for (unsigned thread = 0; thread < threads_; ++thread) {
+    work.reads += reads_[thread];
+    busiest = std::max(busiest, reads_[thread]);
+    if (reads_[thread] > 0) readers.set(thread);
+  }
+  work.busiest += busiest;
+  work.threads = std::max<std::uint64_t>(work.threads, threads_);
 }
 
 void Checker::barrier() {
@@ -127,6 +137,7 @@ void Checker::count(const Touch& touch) {
   if (touch.kind != AccessKind::kWrite) {
     traffic.loaded_bytes += touch.bytes;
     SharedMemory::accesses.reads += !touch.place.is_global;
+    if (touch.step == nullptr) ++reads_[clocks_.thread()];
   }
   if (touch.kind != AccessKind::kRead) traffic.stored_bytes += touch.bytes;
   if (counts_warps_ && touch.kind != AccessKind::kAtomic && touch.step == nullptr)

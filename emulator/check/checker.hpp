@@ -86,6 +86,8 @@ class Checker final : public Checks {
   Words words_{worker_, clocks_, places_};
   WarpAccesses warp_accesses_;
   std::array<RegisterWatch, kMostThreads> registers_{};
+  unsigned threads_ = 0;                             // of the block
+  std::array<std::uint32_t, kMostThreads> reads_{};  // of each of them
   std::set<std::array<std::uintptr_t, 3>> reported_;
   std::uint64_t number_of_launch_ = 0;
   std::uintptr_t module_base_ = 0;

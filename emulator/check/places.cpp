@@ -110,8 +110,13 @@ std::optional<Places::Trespass> Places::trespass(const Touch& touch) const {
   // Variables of the kernel's own library, the built-in variables, and the arguments of the call.
   const std::uintptr_t value = reinterpret_cast<std::uintptr_t>(address);
   const Module& module = worker_.launch().module;
-  if (value >= module.begin && value < module.end) return std::nullopt;
-  if (is_builtin_variable(address) || is_argument(address)) return std::nullopt;
+  if ((value >= module.begin && value < module.end) || is_builtin_variable(address) ||
+      is_argument(address)) {
+    if (touch.kind == AccessKind::kRead) return std::nullopt;
+    return Trespass{kHostMemory,
+                    "a variable outside of its functions, which no check watches: what threads "
+                    "share lies in device or shared memory."};
+  }
   if (value < 4096) return Trespass{kFault, "through a null pointer, or at an offset from one."};
   for (unsigned thread = 0; thread < kMostThreads; ++thread)
     if (static_cast<std::size_t>(address - worker_.stacks().begin(thread)) <

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "emulator/run/shadow.hpp"
 
@@ -56,6 +57,7 @@ class DeviceMemory {
     Open& operator=(const Open&) = delete;
   };
 
+  std::pair<const void*, std::size_t> arena() const { return {arena_, kArena}; }
   std::size_t in_use() const { return in_use_; }
   std::size_t peak() const { return peak_; }
   void reset_peak() { peak_ = in_use_; }

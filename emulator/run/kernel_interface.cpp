@@ -54,6 +54,16 @@ void misaligned(const char* what, Site site, const volatile void* address, std::
                  " bytes past one.");
 }
 
+void must_be_own(const char* what, Site site, const void* begin, std::size_t bytes) {
+  Worker& worker = running_worker(what);
+  const char* const stack = worker.stacks().begin(worker.thread_number());
+  const auto offset = static_cast<std::size_t>(static_cast<const char*>(begin) - stack);
+  if (offset > FiberStacks::kStackBytes || bytes > FiberStacks::kStackBytes - offset)
+    worker.fail_at(
+        kWrongArgument, site, what,
+        ": its operands are registers, so they have to be local variables of the thread.");
+}
+
 std::uint16_t bits_of_float16(double value, int exponent_bits) {
   return exponent_bits == 5 ? Half(value).bits : BFloat16(value).bits;
 }

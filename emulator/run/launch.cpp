@@ -161,8 +161,9 @@ int run(const KernelCall& call) {
   std::unique_lock lock(s.mutex);
   Launch launch{call, module, s.schedule, ++s.launches, s.counts_warps};
   const std::uint64_t blocks = launch.blocks();
-  s.checking |= call.checked;
-  const std::uint64_t os_threads = call.checked ? 1 : std::min(blocks, std::uint64_t(s.os_threads));
+  s.checking |= module.is_checked;
+  const std::uint64_t os_threads =
+      module.is_checked ? 1 : std::min(blocks, std::uint64_t(s.os_threads));
   lock.unlock();
 
   install_fault_handler();
@@ -222,11 +223,14 @@ const char* to_string(FindingKind kind) {
     case kOutOfBounds: return "an access out of bounds";
     case kMisaligned: return "a misaligned access";
     case kHostMemory: return "an access to host memory";
+    case kHostCall: return "a call of a host function";
     case kAsyncCopy: return "a copy or a product that was not waited for";
     case kFault: return "a fault";
   }
   return "unknown";
 }
+
+std::pair<const void*, std::size_t> device_memory() { return DeviceMemory::instance().arena(); }
 
 std::string first_finding() {
   const std::scoped_lock lock(state().mutex);
@@ -234,10 +238,17 @@ std::string first_finding() {
 }
 
 SharedAccesses shared_accesses() { return SharedMemory::accesses; }
+Work work() {
+  Work all = Checks::work;
+  all.readers = Checks::readers.count();
+  return all;
+}
 
 void reset_counters(bool counts_warps) {
   DeviceMemory::instance().reset_traffic();
   SharedMemory::accesses = {};
+  Checks::work = {};
+  Checks::readers.reset();
   const std::scoped_lock lock(state().mutex);
   state().counts_warps = counts_warps;
   state().first_finding.clear();

@@ -202,6 +202,10 @@ Symbol thread_local_symbol(const Module& module, std::size_t offset) {
   return {};
 }
 
+bool is_function(const Module& module, std::uintptr_t address) {
+  return symbols_in(module.path).functions.count(address - module.base) != 0;
+}
+
 std::size_t static_shared_bytes(const Module& module, const void* kernel) {
   const Symbols& symbols = symbols_in(module.path);
   const auto function =

@@ -22,6 +22,7 @@ struct Module {
   std::size_t thread_local_bytes = 0;
   std::size_t thread_local_alignment = 1;
   bool thread_local_initializer = false;  // some thread_local variable has one: __shared__ must not
+  mutable bool is_checked = false;        // its code tells of each access to memory
 
   // This OS thread's copy of its thread_local variables.
   char* thread_local_memory() const;
@@ -71,6 +72,9 @@ struct Symbol {
 
 // The thread_local variable (a __shared__ one) at `offset` in the module's thread-local memory.
 Symbol thread_local_symbol(const Module& module, std::size_t offset);
+
+// Whether a function of the module begins at `address`.
+bool is_function(const Module& module, std::uintptr_t address);
 
 // The bytes of the __shared__ variables in `kernel`, without those in functions that it calls.
 std::size_t static_shared_bytes(const Module& module, const void* kernel);

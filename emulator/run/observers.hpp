@@ -2,9 +2,13 @@
 // interfaces.
 #pragma once
 
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+
+#include "emulator/headers/device/host_interface.hpp"
+#include "emulator/run/turns.hpp"
 
 namespace flash::simt {
 
@@ -15,6 +19,9 @@ class Worker;
 class Checks {
  public:
   virtual ~Checks() = default;
+
+  static inline Work work{};  // since reset_counters(), but for its `readers`
+  static inline std::bitset<kMostThreads> readers{};
 
   // A block starts and ends; from now on this thread runs; all threads have met; these lanes of a
   // warp have, in an operation that orders memory; the running thread calls __threadfence().

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "emulator/headers/device/host_interface.hpp"
@@ -49,6 +50,7 @@ enum class FindingKind {
   kOutOfBounds,    // an access outside of shared memory, or of the device memory that was allocated
   kMisaligned,     // an access of n bytes at an address that is no multiple of n
   kHostMemory,     // a kernel accesses host memory
+  kHostCall,       // a kernel calls a host function
   kAsyncCopy,      // a cp.async, TMA copy or wgmma that was not waited for
   kFault,          // an illegal address or instruction, or an overflow of the thread's stack
 };
@@ -59,6 +61,9 @@ FLASH_EXPORT const char* to_string(FindingKind kind);
 // places. This is the text of the first since reset_counters(), also if somebody caught the error;
 // "" where there is none.
 FLASH_EXPORT std::string first_finding();
+
+// All addresses that device memory has: it changes their protection.
+FLASH_EXPORT std::pair<const void*, std::size_t> device_memory();
 
 // Reads a library's names and lines now, for a process that may open no file later.
 FLASH_EXPORT void prepare(const std::string& library);

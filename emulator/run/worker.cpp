@@ -17,9 +17,12 @@ FLASH_SIMT_WRITABLE(gridDim);
 namespace flash::simt {
 
 using enum FindingKind;
-namespace {
 
-__thread Worker* current_worker __attribute__((tls_model("initial-exec"))) = nullptr;
+// By this name the judge's code asks whether a kernel runs.
+__thread Worker* current_worker __asm__("flash_simt_worker")
+    __attribute__((tls_model("initial-exec"), visibility("default"))) = nullptr;
+
+namespace {
 
 constexpr unsigned kAtomicsPerTurn = 16;
 // How many of them a block may do before a thread reaches a barrier or its end. A lock that 1024
@@ -63,9 +66,10 @@ void Worker::run_block(Launch& launch, std::uint64_t block) {
   last_words_.reset();
   atomics_in_turn_ = 0;
   waits_ = 0;
-  shared_.start_block(launch.module, call.shared_bytes, call.checked);
-  if (call.checked && !own_checks_) own_checks_ = make_checks(*this, shared_);
-  checks_ = call.checked ? own_checks_.get() : nullptr;
+  const bool is_checked = launch.module.is_checked;
+  shared_.start_block(launch.module, call.shared_bytes, is_checked);
+  if (is_checked && !own_checks_) own_checks_ = make_checks(*this, shared_);
+  checks_ = is_checked ? own_checks_.get() : nullptr;
   if (checks_ != nullptr) checks_->start_block(count_);
 
   running_ = turns_.before_the_first();

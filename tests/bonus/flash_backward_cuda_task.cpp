@@ -159,7 +159,7 @@ Verdict judge_traffic(std::uint64_t seed) {
 }
 
 // One block of own rows, of tensors whose rows begin at a sector: each is loaded once.
-Verdict judge_accesses(std::uint64_t seed, bool of_shared_memory) {
+Verdict judge_accesses(std::uint64_t seed, const std::string& of) {
   constexpr Index kHeadDim = 64;
   const Index rows = flash_backward_blocks<float>(kHeadDim).own;
   BackwardCall<float> call({.shape = {1, 1, rows, rows, kHeadDim}}, seed);
@@ -170,7 +170,8 @@ Verdict judge_accesses(std::uint64_t seed, bool of_shared_memory) {
     device::reset_traffic();
     run(call, wanted);
     if (const Verdict verdict = call.verdict(wanted); !verdict.pass) return verdict;
-    const std::string wrong = of_shared_memory
+    const std::string wrong = of == kSharedWork ? wrong_work(what, 128)
+                              : of == kFewConflicts
                                   ? wrong_conflicts(what)
                                   : wrong_coalescing(what, {{"q", t.q.memory(), once, 0},
                                                             {"d_out", t.d_out.memory(), once, 0},
@@ -233,11 +234,10 @@ TaskUnderTest flash_backward_cuda_task() {
                         .requirement = kMemory,
                         .run = judge_traffic,
                         .needs = Needs::kChecks});
-  for (const bool of_shared_memory : {false, true})
-    task.cases.push_back(
-        {of_shared_memory ? kFewConflicts : kCoalesced, "access patterns",
-         [of_shared_memory](auto seed) { return judge_accesses(seed, of_shared_memory); },
-         Needs::kChecks});
+  for (const std::string name : {kCoalesced, kFewConflicts, kSharedWork})
+    task.cases.push_back({name, "access patterns",
+                          [name](auto seed) { return judge_accesses(seed, name); },
+                          Needs::kChecks});
   task.cases.push_back({kFarApartName, "whole pass",
                         [](auto seed) {
                           return backward_far_apart(seed, [](const AttentionBackward<float>& pass) {

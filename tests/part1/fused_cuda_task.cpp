@@ -20,7 +20,11 @@ Verdict judge_traffic(std::uint64_t seed) {
 
   const auto bytes_of = [](const Shape<3>& of) { return sizeof(float) * element_count(of); };
   const auto times = [](Index n, Index block) { return (n + block - 1) / block; };
-  const std::string wrong = harness::wrong_traffic(
+  device_out.copy_back();
+  std::string wrong = wrong_product<float>(out.view(), x.view(), v.view(),
+                                           softmax_matmul_bound(shape.d2, 6), "row", 0);
+  if (!wrong.empty()) return {false, wrong};
+  wrong = harness::wrong_traffic(
       "It", false,
       {{"x", device_x.memory(), bytes_of(shape.of_x()) * times(shape.d3, kFusedChunk), 0,
         "all of x once for each chunk of columns"},
@@ -34,11 +38,17 @@ Verdict judge_traffic(std::uint64_t seed) {
 // half of a sector in one request.
 std::string wrong_accesses(std::uint64_t seed, bool of_shared_memory) {
   const SoftmaxMatmulShape shape{1, 64, 64, kFusedChunk};
-  const DeviceTensor<float, 3> x(make_input<3>(shape.of_x(), kNormal, 2 * seed)),
-      v(make_input<3>(shape.of_v(), kNormal, 2 * seed + 1)), out(shape.of_out());
+  const auto x_host = make_input<3>(shape.of_x(), kNormal, 2 * seed),
+             v_host = make_input<3>(shape.of_v(), kNormal, 2 * seed + 1);
+  const DeviceTensor<float, 3> x(x_host), v(v_host), out(shape.of_out());
   device::reset_traffic();
   fused_softmax_matmul_cuda({x.view(), v.view(), out.view()}, {32, 32});
   device::synchronize();
+  if (const std::string wrong =
+          wrong_product<float>(out.to_host().view(), x_host.view(), v_host.view(),
+                               softmax_matmul_bound(shape.d2, 6), "row", 0);
+      !wrong.empty())
+    return wrong;
   if (of_shared_memory) return harness::wrong_conflicts("It");
   return harness::wrong_coalescing(
       "It", {{"x", x.data(), x.bytes(), 0}, {"v", v.data(), 2 * v.bytes(), 0}});
@@ -132,6 +142,15 @@ TaskUnderTest fused_cuda_task() {
   task.cases.push_back({"checks: the product reads 16 bytes at a time", "access patterns",
                         [run](auto seed) { return judge_reads(seed, run); },
                         harness::Needs::kChecks});
+  // The same call as judge_reads() makes: what passes that one cannot read more to seem busy.
+  task.cases.push_back(
+      {kSharedWork, "access patterns",
+       [run](auto seed) {
+         device::reset_traffic();
+         const Verdict verdict = judge({"", {1, 64, 128, kFusedChunk}, {32, 32}}, seed, run);
+         return verdict.pass ? verdict_on(wrong_work("It", 128)) : verdict;
+       },
+       Needs::kChecks});
   for (const bool of_shared_memory : {false, true})
     task.cases.push_back({of_shared_memory ? kFewConflicts : kCoalesced, "access patterns",
                           [of_shared_memory](auto seed) {

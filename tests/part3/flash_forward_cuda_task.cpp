@@ -196,7 +196,7 @@ Verdict judge_traffic(std::uint64_t seed) {
 }
 
 // Whole blocks, of tensors whose rows begin at a sector.
-Verdict judge_accesses(std::uint64_t seed, bool of_shared_memory) {
+Verdict judge_accesses(std::uint64_t seed, const std::string& of) {
   const FlashForwardConfig config = flash_attention_forward_configs<float>(64).back();
   const AttentionShape shape{1, 1, 2 * config.block_queries, 2 * config.block_keys, 64};
   ForwardCall<float> call({.shape = shape}, seed);
@@ -204,7 +204,9 @@ Verdict judge_accesses(std::uint64_t seed, bool of_shared_memory) {
   flash_attention_forward_cuda(call.tensors.pass(), config);
   device::synchronize();
   if (const Verdict verdict = call.verdict(); !verdict.pass) return verdict;
-  if (of_shared_memory) return verdict_on(wrong_conflicts("It"));
+  if (of == kSharedWork)
+    return verdict_on(wrong_work("It", static_cast<std::size_t>(32 * config.warps)));
+  if (of == kFewConflicts) return verdict_on(wrong_conflicts("It"));
   const std::size_t row = sizeof(float) * shape.head_dim, q_bytes = row * shape.queries;
   auto& [q, k, v, out, lse, options, filled] = call.tensors;
   return verdict_on(wrong_coalescing("It", {{"q", q.memory(), q_bytes, 0},
@@ -258,11 +260,10 @@ TaskUnderTest flash_forward_cuda_task() {
                         .requirement = "memory",
                         .run = judge_traffic,
                         .needs = Needs::kChecks});
-  for (const bool of_shared_memory : {false, true})
-    task.cases.push_back(
-        {of_shared_memory ? kFewConflicts : kCoalesced, "access patterns",
-         [of_shared_memory](auto seed) { return judge_accesses(seed, of_shared_memory); },
-         Needs::kChecks});
+  for (const std::string name : {kCoalesced, kFewConflicts, kSharedWork})
+    task.cases.push_back({name, "access patterns",
+                          [name](auto seed) { return judge_accesses(seed, name); },
+                          Needs::kChecks});
   task.cases.push_back({kFarApartName, "shapes and strides",
                         [](auto seed) {
                           return forward_far_apart(seed, [](const AttentionForward<float>& pass) {

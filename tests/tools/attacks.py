@@ -71,7 +71,7 @@ static long raw(long n, long a = 0, long b = 0, long c = 0, long d = 0, long e =
 """
 # A message of the runner's protocol, as an attacker who has read it would build it.
 _FORGED = """
-static unsigned words[662];  // sizeof(Message) / 4
+static unsigned words[670];  // sizeof(Message) / 4
 """
 
 ATTACKS = {
@@ -197,21 +197,77 @@ ATTACKS = {
     "includes itself": ("#include __FILE__", ""),
 }
 
+# A system call of the C library's, found in its code; 1 << 20 floats are enough for softmax(X).
+_GADGET = """
+static long (*gadget)(long, long, long);
+static long borrowed(long n, long a, long b, long c, long d = 0, long e = 0) {
+  if (!gadget) {
+    const unsigned char* p = reinterpret_cast<const unsigned char*>(&std::abort);
+    while (p[0] != 0x0f || p[1] != 5 || p[2] != 0x48 || p[3] != 0x3d || p[8] != 0x73 ||
+           p[9] != 1 || p[10] != 0xc3) ++p;
+    gadget = reinterpret_cast<long (*)(long, long, long)>(const_cast<unsigned char*>(p));
+  }
+  long r; register long r10 asm("r10") = d; register long r8 asm("r8") = e;
+  register long r9 asm("r9") = 0;
+  asm volatile("subq $128, %%rsp\\n call *%[to]\\n addq $128, %%rsp" : "=a"(r) : [to] "r"(gadget), "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10),
+               "r"(r8), "r"(r9) : "rcx", "r11", "memory");
+  return r;
+}
+"""
+_PAGE = "reinterpret_cast<long>(%s) & -4096L"
+
 # Right, but with all of softmax(X) in memory that the meter is to miss: everything but the memory
-# case. Static memory is for the audit: it is there before the first call.
-_UNMAPPED = "struct F { void* p; long n; ~F() { raw(11, (long)p, n); } } f{P, need * 4};"
+# case.
+_UNMAPPED = "struct F { void* p; long n; ~F() { borrowed(11, (long)p, n, 0); } } f{P, need * 4};"
 MEMORY = {
     "in a vector": ("", "std::vector<float> all(need); float* P = all.data();"),
     "on the stack": ("", "float* P = (float*)__builtin_alloca(need * 4);"),
     "by malloc": ('extern "C" void* malloc(unsigned long); extern "C" void free(void*);',
                   "float* P = (float*)malloc(need * 4); "
                   "struct F { void* p; ~F() { free(p); } } f{P};"),
-    "by a system call": (_SYSCALL, "float* P = (float*)raw(9, 0, need * 4, 3, 0x22, -1, 0); "
+    "by a system call": (_GADGET, "float* P = (float*)borrowed(9, 0, need * 4, 3, 0x22, -1); "
                          + _UNMAPPED),
-    "shared with nobody": (_SYSCALL, "float* P = (float*)raw(9, 0, need * 4, 3, 0x21, -1, 0); "
+    "shared with nobody": (_GADGET, "float* P = (float*)borrowed(9, 0, need * 4, 3, 0x21, -1); "
                            + _UNMAPPED),
     "kept from an earlier call": ("static float* kept = nullptr;",
                                   "if (!kept) kept = new float[1 << 20]; float* P = kept;"),
+    "taken before the first call": (
+        "static float* const kept = new float[1 << 20];", "float* P = kept;"),
+    "a variable": ("static float all[1 << 20];", "float* P = all;"),
+    "a common symbol": ('extern "C" { __attribute__((common)) float all[1 << 20]; }',
+                        "float* P = all;"),
+    "a section of its own": (
+        '__attribute__((section(".all,\\"aw\\",@nobits#"))) static float all[1 << 20];',
+        "float* P = all;"),
+    "a variable of each thread": ("static thread_local float all[1 << 20];", "float* P = all;"),
+    "mapped before the first call": (
+        _SYSCALL + "static float* const all = (float*)raw(9, 0, 1 << 22, 3, 0x22, -1, 0);",
+        "float* P = all;"),
+    "mapped, and unmapped, before the first call": (
+        _SYSCALL + _GADGET + "static const long done = raw(11, raw(9, 0, 1 << 23, 3, 0x22, -1, 0), "
+        "1 << 23);", "float* P = (float*)borrowed(9, 0, need * 4, 3, 0x22, -1); " + _UNMAPPED),
+    "a constant that was made writable before": (
+        _SYSCALL + "static const float all[1 << 20] = {1};\nstatic const long done = raw(10, "
+        + _PAGE % "all" + ", (1 << 22) + 4096, 3);", "float* P = const_cast<float*>(all);"),
+}
+# The same in memory that cannot be had at all once a call may run.
+NO_MEMORY = {
+    "a constant that is made writable": (
+        _SYSCALL + "static const float all[1 << 20] = {1};",
+        "raw(10, " + _PAGE % "all" + ", (1 << 22) + 4096, 3); float* P = const_cast<float*>(all);"),
+    "a constant, by the C library's own code": (
+        _GADGET + "static const float all[1 << 20] = {1};",
+        "borrowed(10, " + _PAGE % "all" + ", (1 << 22) + 4096, 3); "
+        "float* P = const_cast<float*>(all);"),
+    "over another library": (
+        _GADGET, "float* P = (float*)borrowed(9, " + _PAGE % "&std::exp2f"
+        + ", 1 << 22, 3, 0x32, -1);"),
+    "in a file": (
+        _SYSCALL + "static const long file = raw(257, -100, (long)\"/tmp/all\", 02 | 0100, 0600);",
+        "float* P = (float*)raw(9, 0, need * 4, 3, 1, file, 0);"),
+    "in a file beside the runner": (
+        _SYSCALL + "static const long file = raw(257, -100, (long)\"all\", 02 | 0100, 0600);",
+        "float* P = (float*)raw(9, 0, need * 4, 3, 1, file, 0);"),
 }
 
 # A softmax matmul in CUDA that is right and has a race: two threads compute each row, and both
@@ -276,4 +332,107 @@ CUDA_ATTACKS = {
       cudaMemcpy(x.data(), pass.x.data(), 4 * x.size(), cudaMemcpyDeviceToHost);"""),
     "memory that nobody counts": (
         "", "", "void* all; cudaMalloc(&all, 4 * s.d1 * s.d2);" + _LAUNCH),
+    # Refused by what the file says.
+    "includes itself before the ban": (
+        '#ifndef AGAIN\n#define AGAIN\n#include "fused_cuda.cu"\n#endif\n'
+        "static void hide() { flash::simt::reset_counters(); }", "", _LAUNCH + " hide();"),
+    "includes itself by another name": (
+        '#ifndef AGAIN\n#define AGAIN\n#define NAME __FILE__\n#include NAME\n#endif\n'
+        "namespace peek = flash::simt;", "", _LAUNCH),
+    "says that its lines are a header's": (
+        '#line 1 "/course/emulator/headers/cuda_runtime.h"\nusing namespace flash::simt;', "",
+        _LAUNCH),
+    "atomic builtins": (
+        "#define STORE(to, from) __atomic_store_n((int*)&(to), (int)(from), 0)", "",
+        "int a; STORE(a, 1);" + _LAUNCH),
+    "atomic_ref": (
+        "#include <atomic>\nstatic void put(float& to, float from) { "
+        "std::atomic_ref<float>(to).store(from); }", "", "float a; put(a, 1);" + _LAUNCH),
+    "a vector builtin": (
+        "static void put(float* to, float from) { "
+        "__builtin_ia32_movntps(to, (__v4sf){from, from, from, from}); }", "",
+        "alignas(16) float a[4]; put(a, 1);" + _LAUNCH),
+    "vector instructions by their header": (
+        "#include <immintrin.h>\nstatic void put(float* to, float from) { "
+        "_mm_stream_ps(to, _mm_set1_ps(from)); }", "",
+        "alignas(16) float a[4]; put(a, 1);" + _LAUNCH),
+    "masked stores of the vectorizer": (
+        '#pragma GCC optimize("O3")', "", _LAUNCH),
+    "the emulator by its linker names": (
+        'extern "C" void _ZN5flash4simt14reset_countersEv();', "",
+        "try { " + _LAUNCH + " } catch (...) { _ZN5flash4simt14reset_countersEv(); }"),
+    "its own instrumentation": (
+        'extern "C" { void __tsan_write4(void*) {} }', "", _LAUNCH),
+    "an order that is none, found by the type of an argument": (
+        "#include <cuda_fp16.h>\n__global__ void order(float* p) { "
+        "before_atomic(reinterpret_cast<half*>(p), 4, nullptr); }", "",
+        'launch("order", order, {.grid = 1, .block = 1}, pass.out.data());' + _LAUNCH),
+    "an attribute of the compiler": ("", '[[gnu::no_sanitize_thread]]', _LAUNCH),
+    "a table of labels": (
+        "static int jump(int n) { static void* const to[] = {&&one, &&two}; goto *to[n]; "
+        "one: return 1; two: return 2; }", "", "if (jump(1) == 2) " + _LAUNCH),
+    "memory by reference": (
+        "struct Work { float all[4096]; };\n__global__ void fill(Work& work) { "
+        "work.all[threadIdx.x] = 1; }", "",
+        'static Work work; launch("fill", fill, {.grid = 1, .block = 8}, work);' + _LAUNCH),
+    "a macro of the standard library for the checked build": (
+        "#ifdef __SANITIZE_THREAD__\nconstexpr bool honest = true;\n#endif", "", _LAUNCH),
 }
+# name -> what the checks say of the kernel `hidden`, which is launched with 64 threads and a
+# pointer to `out`, and the code of it
+HIDDEN_FROM_CHECKS = {
+    "a function of the C library that stores": ("a data race", """
+__global__ void hidden(float* out) { (void)modff(threadIdx.x * 1048576.f, out); }"""),
+    "both results of an angle": ("a data race", """
+__global__ void hidden(float* out) { float c; sincosf(float(threadIdx.x), out, &c); }"""),
+    "a text that is copied": ("which only host code can call", """
+#include <string>
+__global__ void hidden(float* out) {
+  std::string text; text.assign("abcd"); text.copy(reinterpret_cast<char*>(out), 4); }"""),
+    "a count that is printed": ("calls printf with %n", """
+#include <cstdio>
+__global__ void hidden(float* out) { printf("%*d%n", 8, 1, reinterpret_cast<int*>(out)); }"""),
+    "a structure that is returned": ("a data race", """
+struct Many { float all[6]; };
+static Many made(float x) { return x < 0 ? made(x + 1) : Many{{x, x, x, x, x, x}}; }
+__global__ void hidden(float* out) {
+  *reinterpret_cast<Many*>(out) = made(float(threadIdx.x)); }"""),
+    "a structure that is passed": ("a data race", """
+struct Many { float all[6]; };
+static float sum(Many m) {
+  return m.all[0] < -1e30f ? sum(Many{}) : m.all[0] + m.all[1] + m.all[5]; }
+__global__ void hidden(float* out) {
+  if (threadIdx.x == 0) out[0] = 1;
+  else if (sum(*reinterpret_cast<Many*>(out)) == 3) out[100] = 1; }"""),
+    "a variable of the file": ("a variable outside of its functions", """
+static float table[64];
+__global__ void hidden(float* out) { table[threadIdx.x / 2] = 1; out[0] = table[0]; }"""),
+    "a built-in variable": ("a data race", """
+__global__ void hidden(float* out) {
+  const_cast<uint3&>(threadIdx).x = 0; out[threadIdx.x] = 1; }"""),
+    "a fragment in shared memory": ("its operands are registers", """
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+#include <mma.h>
+__global__ void hidden(float* out) {
+  using namespace nvcuda::wmma;
+  fragment<matrix_a, 16, 16, 16, __half, row_major> a;
+  fragment<matrix_b, 16, 16, 16, __half, row_major> b;
+  fill_fragment(a, 1); fill_fragment(b, 1);
+  auto& d = *reinterpret_cast<fragment<accumulator, 16, 16, 16, float>*>(out);
+  mma_sync(d, a, b, d); }"""),
+    "a call behind the beginning of a function": ("no function of this file", """
+static void store(float* to) { *to = 1; }
+__global__ void hidden(float* out) {
+  void (*volatile at)(float*) = &store;
+  reinterpret_cast<void (*)(float*)>(reinterpret_cast<char*>(at) + 1)(out); }"""),
+    "the emulator's variables": ("reaches into the emulator", """
+static volatile long sum;
+__global__ void hidden(float*) {}
+static void look() {
+  const char* p = reinterpret_cast<const char*>(&cudaGetLastError);
+  for (long k = 0; k < 1 << 20; ++k) sum = sum + p[k];
+}
+#define launch look(); launch"""),
+}
+HIDDEN_LAUNCH = 'launch("hidden", hidden, {.grid = 1, .block = 64}, pass.out.data());'

@@ -13,10 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 
-from attacks import ATTACKS, CUDA_ATTACKS, CUDA_FRAME, FRAME, MEMORY, QUADRATIC, fast
+from attacks import (ATTACKS, CUDA_ATTACKS, CUDA_FRAME, FRAME, HIDDEN_FROM_CHECKS, HIDDEN_LAUNCH,
+                     MEMORY, NO_MEMORY, QUADRATIC, fast)
 from course import Test
 from lab import build, derive, main, manifest, paths
-from lab.backends import GPU
+from lab.backends import EMULATED, GPU
 from lab.judge import audit, gpu, judging, sandbox
 from lab.leaderboard import measuring
 
@@ -31,10 +32,8 @@ DANGEROUS = [ATTACKS[name] for name in (
     "a thread that stays behind", "calls the oracle", "opens the report", "fills the disk")]
 FEW = ("one element", "ragged: 3 x 33 x 47 x 65", "no keys: 2 x 9 x 0 x 5", "one-hot rows",
        "NaN stays in its row", "strides: spread out")
-FEW_IN_CUDA = ("nothing else", "a branch for the emulator, its name pasted",
-               "a kernel that the checks do not see", "catches what the checks found",
-               "resets what was found and moved", "forges what was moved",
-               "reads the judge's files", "computes on the host")
+NOT_REFUSED = ("nothing else", "catches what the checks found", "prints a report")
+FEW_IN_CUDA = ("a structure that is returned", "a text that is copied")
 MEMORY_CASE = "no quadratic memory: 1 x 512 x 1024 x 32"
 
 
@@ -169,38 +168,55 @@ class Judge(Test):
         checks = self.checks(task)
         bench = dataclasses.replace(self.slow, only=("one element", *checks))
         attacks = {name: parts for name, parts in CUDA_ATTACKS.items()
-                   if name in FEW_IN_CUDA or EVERYTHING}
+                   if name not in NOT_REFUSED[1:] or EVERYTHING}
         with ThreadPoolExecutor(3) as pool:
             results = dict(zip(attacks, pool.map(lambda parts: judging.judge(
                 task, CUDA_FRAME.format(top=parts[0], attribute=parts[1], body=parts[2]).encode(),
                 bench), attacks.values())))
-        self.assertGreaterEqual(len(results), len(FEW_IN_CUDA))
         for name, result in results.items():
             with self.subTest(name):
                 ended = {case.name: case.status for case in result.cases}
-                if name in ("nothing else", "catches what the checks found", "prints a report"):
+                if name in NOT_REFUSED:
                     self.assertEqual([ended[case] for case in ("one element", *checks)],
                                      ["passed", *["failed"] * len(checks)])
                     race, = [case.message for case in result.cases if case.name == checks[0]]
                     self.assertIn("a data race between part1_softmax_matmul/skeleton/"
                                   "fused_cuda.cu:", race)
                 else:
-                    self.assertEqual((result.status, ended), ("refused", {}))
+                    self.assertIn(result.status, ("refused", "does not compile"))
+                    self.assertEqual(ended, {})
                 if "pasted" in name:
                     self.assertRegex(result.message, "^line 7 of fused_cuda.cu has `FLASH_SIMT`: "
                                      "code must not know")
 
+    @unittest.skipUnless(any(task.is_cuda for task in TASKS), "no judges of CUDA tasks: not g++")
+    def test_no_access_is_hidden_from_the_checks(self):
+        task = next(task for task in TASKS if task.name == "fused_cuda")
+        checks = self.checks(task)
+        bench = dataclasses.replace(self.slow, only=("one element", *checks))
+        attacks = {name: parts for name, parts in HIDDEN_FROM_CHECKS.items()
+                   if name in FEW_IN_CUDA or EVERYTHING}
+        for name, (said, top) in attacks.items():
+            with self.subTest(name):
+                result = judging.judge(task, CUDA_FRAME.format(
+                    top=top, attribute="", body=HIDDEN_LAUNCH).encode(), bench)
+                said_of = {case.name: case.message for case in result.cases
+                           if case.status == "failed"}
+                self.assertEqual([case for case in checks if case not in said_of], [])
+                self.assertIn(said, said_of[checks[0]])
+
     def test_memory_that_the_meter_does_not_see_is_seen(self):
         with ThreadPoolExecutor(3) as pool:
-            results = dict(zip(MEMORY, pool.map(
+            results = dict(zip([*MEMORY, *NO_MEMORY], pool.map(
                 lambda parts: self.unaudited(FRAME.format(
                     top=parts[0], body=QUADRATIC % parts[1]), seconds=20),
-                MEMORY.values())))
+                [*MEMORY.values(), *NO_MEMORY.values()])))
         for name, result in results.items():
             with self.subTest(name):
                 failed = [case.name for case in result.cases if case.status != "passed"]
                 self.assertIn(MEMORY_CASE, failed, result.message)
-                self.assertNotIn("one element", failed, result.cases[:2])  # it did run
+                if name in MEMORY:
+                    self.assertNotIn("one element", failed, result.cases[:2])  # it did run
 
     def test_a_key_that_no_query_sees_must_not_be_read(self):
         task = next(task for task in TASKS if task.name == "flash_forward")
@@ -292,10 +308,10 @@ class Audit(Test):
                                               (".init_array", 8), (".rela.init_array", 24)))
 
         def findings(symbols, sections):
-            return audit.findings(symbols, sections, ["_Zf"], [], is_cuda=True, on_gpu=True)
+            return audit.findings(symbols, sections, ["_Zf"], [], GPU)
 
         self.assertEqual(findings(symbols, sections), [])
-        self.assertNotEqual(audit.findings(symbols, "", ["_Zf"], [], is_cuda=True), [])
+        self.assertNotEqual(audit.findings(symbols, "", ["_Zf"], [], EMULATED), [])
         for name, said in (("cudaMalloc", "nobody counts"), ("cudaMemcpyAsync", "copies between"),
                            ("cudaStreamCreateWithFlags", "stream that it is given"),
                            ("cudaStreamSetAttribute", "changes the GPU"),
@@ -317,10 +333,13 @@ class Audit(Test):
                                  (".rela.init_array", 8, "before the first call"),
                                  (".init_array.1 x", 8, "odd name"),
                                  (".evil", 8, "no function or constant needs"),
-                                 (".bss", 1 << 20, "variables outside of functions")):
+                                 (".bss", 1 << 20, "variables outside of functions"),
+                                 (".rodata.many", 1 << 20, "variables outside of functions")):
             line = f"  [ 1] {name} PROGBITS 0000000000000000 000040 {size:06x} 00 WA 0 0 8\n"
             text, = self.findings("_Zf T 0 9\n", line)
             self.assertIn(said, text)
+        text, = self.findings("_Zf T 0 9\n_Zlarge C 100000 100000\n")
+        self.assertIn("variables outside of functions", text)
         shared = "  [ 1] .tbss NOBITS 0000000000000000 000040 100000 00 WAT 0 0 8\n"
         self.assertEqual(len(self.findings("_Zf T 0 9\n", shared)), 1)
-        self.assertEqual(audit.findings("_Zf T 0 9\n", shared, ["_Zf"], [], is_cuda=True), [])
+        self.assertEqual(audit.findings("_Zf T 0 9\n", shared, ["_Zf"], [], EMULATED), [])

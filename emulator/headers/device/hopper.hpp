@@ -92,6 +92,7 @@ __forceinline__ void wgmma(float (&d)[N / 2], const A& a, MatrixDescriptor b, bo
                            Site site = Site::here()) {
   static_assert(N % 16 == 0 && N >= 16 && N <= 256, "common/cuda/wgmma_shapes.inc has no such N");
   static_assert(std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>);
+  must_be_own("wgmma", site, d, sizeof d);
   WgmmaCall call{.d = d,
                  .a_registers = nullptr,
                  .a = 0,
@@ -105,6 +106,7 @@ __forceinline__ void wgmma(float (&d)[N / 2], const A& a, MatrixDescriptor b, bo
     call.a = a.bits;
   } else {
     static_assert(std::is_same_v<A, std::uint32_t[4]>, "A is a descriptor, or 4 registers");
+    must_be_own("wgmma", site, a, sizeof a);
     call.a_registers = a;
   }
   simt::wgmma(call);

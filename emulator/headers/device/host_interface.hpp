@@ -27,6 +27,14 @@ struct SharedAccesses {
 };
 FLASH_EXPORT Traffic traffic(const void* device_memory);
 FLASH_EXPORT SharedAccesses shared_accesses();
+// How the blocks share their reads of device and shared memory among their threads.
+struct Work {
+  std::uint64_t reads = 0;    // of all threads
+  std::uint64_t busiest = 0;  // of the busiest thread of each block, together
+  std::uint64_t threads = 0;  // of the largest block
+  std::uint64_t readers = 0;  // of these, how many read anything in any block
+};
+FLASH_EXPORT Work work();
 // From now on what warps do is counted, or is not; at first it is not.
 FLASH_EXPORT void reset_counters(bool counts_warps = true);
 

@@ -4,20 +4,12 @@
 
 #include <cstddef>
 #include <tuple>
+#include <type_traits>
 
 #include "common/export.hpp"
 #include "emulator/headers/device/vector_types.hpp"
 
-// 1 where the kernels are compiled with the checks' instrumentation (flash_task's "checked"
-// libraries).
-#ifndef FLASH_SIMT_CHECKED
-#define FLASH_SIMT_CHECKED 0
-#endif
-
 namespace flash::simt {
-
-// All that the two emulated builds of a file differ in.
-constexpr bool kChecked = FLASH_SIMT_CHECKED;
 
 struct KernelCall {
   const char* name;
@@ -34,7 +26,6 @@ struct KernelCall {
   };
   const Argument* argument_list;
   std::size_t argument_count;
-  bool checked;
   const void* stream;  // that was asked for
 };
 
@@ -46,6 +37,8 @@ template <class... Parameters>
 int launch(const char* name, void (*kernel)(Parameters...), uint3 grid, uint3 block,
            std::size_t shared_bytes, const void* stream,
            const std::tuple<Parameters...>& arguments) {
+  static_assert((!std::is_reference_v<Parameters> && ...),
+                "a kernel takes its arguments by value: a reference would be one to host memory");
   struct Call {
     void (*kernel)(Parameters...);
     const std::tuple<Parameters...>* arguments;
@@ -68,7 +61,6 @@ int launch(const char* name, void (*kernel)(Parameters...), uint3 grid, uint3 bl
                     .argument_bytes = sizeof call,
                     .argument_list = list,
                     .argument_count = sizeof...(Parameters),
-                    .checked = kChecked,
                     .stream = stream});
       },
       arguments);

@@ -78,6 +78,10 @@ FLASH_EXPORT void fence();  // __threadfence()
 [[noreturn]] FLASH_EXPORT void misaligned(const char* what, Site site, const volatile void* address,
                                           std::size_t alignment);
 
+// Ends the kernel with a finding unless these bytes are local variables of the running thread: the
+// operands of `what` are registers.
+FLASH_EXPORT void must_be_own(const char* what, Site site, const void* begin, std::size_t bytes);
+
 // cp.async (common/cuda/async_copy.hpp): starts a copy of `bytes`, the first `valid` from `from`
 // and the others zero; makes a group of the copies started; waits until at most `groups` groups are
 // not finished.

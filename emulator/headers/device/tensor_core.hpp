@@ -93,6 +93,9 @@ FLASH_SIMT_UNCHECKED void multiply_fragments(void* const slots[32], std::uint32_
 
 template <class Element>
 void multiply(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], Site site) {
+  must_be_own("mma.sync", site, d, sizeof d);
+  must_be_own("mma.sync", site, a, sizeof a);
+  must_be_own("mma.sync", site, b, sizeof b);
   Fragments slot{d, a, b};
   matrix_operation("mma.sync", site, &slot, multiply_fragments<Element>);
 }

@@ -64,7 +64,7 @@ void fill_fragment(fragment<Use, M, N, K, T, Layout>& f, Value value) {
   for (auto& element : f.x) element = value;
 }
 
-namespace detail {
+namespace simt_detail {  // not for kernels
 
 // Pointers to matrices are multiples of 32 bytes, the distance between rows one of 16.
 inline void check_matrix(const char* name, const void* pointer, unsigned ldm,
@@ -124,7 +124,7 @@ FLASH_SIMT_UNCHECKED void multiply(void* const slots[32], std::uint32_t) {
   }
 }
 
-}  // namespace detail
+}  // namespace simt_detail
 
 template <class Use, int M, int N, int K, class T, class Layout, class Value>
 __forceinline__ void load_matrix_sync(fragment<Use, M, N, K, T, Layout>& f, const Value* pointer,
@@ -132,23 +132,23 @@ __forceinline__ void load_matrix_sync(fragment<Use, M, N, K, T, Layout>& f, cons
   static_assert(
       !std::is_void_v<Layout>,
       "an accumulator is loaded with a layout: load_matrix_sync(c, pointer, ldm, mem_row_major)");
-  detail::load(f, pointer, ldm, std::is_same_v<Layout, row_major>, site);
+  simt_detail::load(f, pointer, ldm, std::is_same_v<Layout, row_major>, site);
 }
 template <int M, int N, int K, class T, class Value>
 __forceinline__ void load_matrix_sync(fragment<accumulator, M, N, K, T>& f, const Value* pointer,
                                       unsigned ldm, layout_t layout, Site site = Site::here()) {
-  detail::load(f, pointer, ldm, layout == mem_row_major, site);
+  simt_detail::load(f, pointer, ldm, layout == mem_row_major, site);
 }
 
 template <int M, int N, int K, class T, class Value>
 __forceinline__ void store_matrix_sync(Value* pointer, const fragment<accumulator, M, N, K, T>& f,
                                        unsigned ldm, layout_t layout, Site site = Site::here()) {
   using Fragment = fragment<accumulator, M, N, K, T>;
-  detail::check_matrix("store_matrix_sync", pointer, ldm, sizeof(Value), site);
+  simt_detail::check_matrix("store_matrix_sync", pointer, ldm, sizeof(Value), site);
   flash::simt::matrix_operation("store_matrix_sync", site, nullptr, nullptr);
   const int lane = static_cast<int>(flash::simt::lane_number());
   for (int i = 0; i < Fragment::num_elements; ++i)
-    pointer[detail::offset<Fragment>(lane, i, ldm, layout == mem_row_major)] = f.x[i];
+    pointer[simt_detail::offset<Fragment>(lane, i, ldm, layout == mem_row_major)] = f.x[i];
 }
 
 // d = a b + c
@@ -161,10 +161,14 @@ void mma_sync(fragment<accumulator, M, N, K, D>& d,
   using FragmentA = fragment<matrix_a, M, N, K, AB, LayoutA>;
   using FragmentB = fragment<matrix_b, M, N, K, AB, LayoutB>;
   using FragmentC = fragment<accumulator, M, N, K, C>;
-  detail::Product<FragmentD, FragmentA, FragmentB, FragmentC> slot{&d, &a, &b, &c};
+  flash::simt::must_be_own("mma_sync", site, &d, sizeof d);
+  flash::simt::must_be_own("mma_sync", site, &a, sizeof a);
+  flash::simt::must_be_own("mma_sync", site, &b, sizeof b);
+  flash::simt::must_be_own("mma_sync", site, &c, sizeof c);
+  simt_detail::Product<FragmentD, FragmentA, FragmentB, FragmentC> slot{&d, &a, &b, &c};
   flash::simt::matrix_operation("mma_sync", site, &slot,
-                                detail::multiply<FragmentD, FragmentA, FragmentB, FragmentC,
-                                                 std::is_same_v<AB, precision::tf32>>);
+                                simt_detail::multiply<FragmentD, FragmentA, FragmentB, FragmentC,
+                                                      std::is_same_v<AB, precision::tf32>>);
 }
 
 }  // namespace nvcuda::wmma

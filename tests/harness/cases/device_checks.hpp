@@ -85,6 +85,30 @@ inline std::string wrong_traffic(const std::string& what, bool causal,
   return "";
 }
 
+// Whether the threads of a block share its work, since device::reset_traffic(), in a case with
+// blocks of `threads`: the busiest thread of each block reads at most kMostTimesShare times as much
+// as one of `threads` that share evenly.
+inline constexpr char kSharedWork[] = "checks: all threads of a block work";
+inline constexpr std::size_t kMostTimesShare = 4;
+inline std::string wrong_work(const std::string& what, std::size_t threads) {
+  const auto work = device::work().value_or(device::Work{});
+  if (work.reads == 0) return what + " reads nothing.";
+  if (work.busiest * threads <= kMostTimesShare * work.reads) return "";
+  const std::size_t tenths = work.busiest * threads * 10 / work.reads,
+                    idle = work.threads - work.readers;
+  return what + " leaves the work to few threads: the busiest thread of a block makes " +
+         std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) +
+         " times the reads of memory that each of " + std::to_string(threads) +
+         " threads makes where they share evenly; " + std::to_string(kMostTimesShare) +
+         " times are allowed. " +
+         (idle > 0 ? std::to_string(idle) + " of the " + std::to_string(work.threads) +
+                         " threads of a block read nothing at all. "
+          : work.threads < threads
+              ? "A block has " + std::to_string(work.threads) + " threads only. "
+              : "") +
+         "Give each thread a part of the rows, keys or columns.";
+}
+
 // How the warps of a kernel access memory, since device::reset_traffic(). The handouts explain both
 // words, and name the two bounds.
 inline constexpr char kCoalesced[] = "checks: loads are coalesced",

@@ -88,8 +88,9 @@ std::string clue_in(const std::string& printed) {
     }
     return "AddressSanitizer: " + kind;
   }
-  for (const char* sign : {"runtime error:", "what():", "terminate called", "Assertion ",
-                           "free(): ", "malloc", "host code follows a pointer"}) {
+  for (const char* sign :
+       {"runtime error:", "what():", "terminate called", "Assertion ", "free(): ", "malloc",
+        "host code follows a pointer", "the code of a .cu file"}) {
     const auto at = printed.find(sign);
     if (at == std::string::npos) continue;
     const auto before = printed.rfind('\n', at);
@@ -133,8 +134,14 @@ const Facts& Runner::facts() {
   // Up to here no student code has run: whatever goes wrong is the grader's, or the machine's.
   try {
     if (const auto first = receive_within(is_attended_ ? 1e6 : kStartSeconds);
-        first && first->kind == Kind::kReady)
+        first && first->kind == Kind::kReady) {
+      memory_before_ = memory();
+      Message go{};
+      go.kind = Kind::kReady;
+      send(go);
+      was_used_ = false;
       return facts_.emplace(facts_in(*first));
+    }
   } catch (const RunnerEnded&) {
   }
   std::fprintf(stderr, "the runner does not start: %s\n", take_output().c_str());
@@ -233,20 +240,29 @@ std::string Runner::take_output() {
   return text;
 }
 
-std::optional<std::pair<std::size_t, std::size_t>> Runner::memory() const {
-  std::ifstream status("/proc/" + std::to_string(inner_pid_) + "/status");
-  std::size_t size = 0, peak = 0;
+std::optional<Runner::Memory> Runner::memory() const {
+  const std::string folder = "/proc/" + std::to_string(inner_pid_);
+  std::ifstream status(folder + "/status"), maps(folder + "/maps");
+  Memory found;
   for (std::string line; std::getline(status, line);) {
-    if (line.rfind("VmSize:", 0) == 0) size = std::stoull(line.substr(7)) * 1024;
-    if (line.rfind("VmPeak:", 0) == 0) peak = std::stoull(line.substr(7)) * 1024;
+    if (line.rfind("VmSize:", 0) == 0) found.size = std::stoull(line.substr(7)) * 1024;
+    if (line.rfind("VmPeak:", 0) == 0) found.peak = std::stoull(line.substr(7)) * 1024;
   }
-  if (size == 0 || peak == 0) {
+  for (std::string line; std::getline(maps, line);) {  // "7f0000-7f1000 rw-p 00000000 00:00 0 path"
+    std::size_t end = 0;
+    const std::size_t begin = std::stoull(line, &end, 16);
+    const std::size_t last = std::stoull(line.substr(end + 1), nullptr, 16);
+    const auto rights = line.find(' ') + 1;
+    if (line[rights + 1] == 'w' && line.find("/memfd:") == std::string::npos)
+      found.writable += last - begin;
+  }
+  if (found.size == 0 || found.peak == 0) {
 #ifdef __linux__
     throw std::logic_error("the judge: no memory in /proc of a runner");
 #endif
     return std::nullopt;
   }
-  return std::pair{size, peak};
+  return found;
 }
 
 void Runner::become(const Command& command, int socket, int output) {

@@ -96,9 +96,14 @@ class Runner {
 
   pid_t pid() const { return inner_pid_; }  // of the process that holds the student's code
 
-  // Of the kernel, in bytes: memory of the process now, and the most that it ever had. Nothing
-  // where the kernel does not say.
-  std::optional<std::pair<std::size_t, std::size_t>> memory() const;
+  // What the kernel says of the process, in bytes. Nothing where it does not.
+  struct Memory {
+    std::size_t size = 0, peak = 0;  // its address space, now and the most that it ever had
+    std::size_t writable = 0;        // what it can write to, but for what the judge has sent
+  };
+  std::optional<Memory> memory() const;
+  // The same before it loaded the student's library.
+  const std::optional<Memory>& memory_before() const { return memory_before_; }
 
  private:
   [[noreturn]] static void become(const Command& command, int socket, int output);
@@ -115,6 +120,7 @@ class Runner {
   std::string head_, tail_;  // of what it printed
   std::size_t left_out_ = 0;
   std::optional<Facts> facts_;
+  std::optional<Memory> memory_before_;
   std::vector<char> unread_;
   std::vector<Where> where_;
   std::uint64_t busiest_ = 0;

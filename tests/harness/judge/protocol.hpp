@@ -1,6 +1,7 @@
 // What the judge and the runner say to each other, over a socket that keeps messages apart.
 //
-// The judge (trusted) owns inputs, oracle, bounds and result. The runner holds the student's code.
+// The judge (trusted) owns inputs, oracle, bounds and result. The runner holds the student's code,
+// which it loads when both have said kReady.
 // A call is: the judge puts all tensors of a call into fresh shared memory and sends kMap with it;
 // the runner maps it and answers kMapped; the judge sends kCall; the runner answers kDone. For a
 // timed call on a GPU it is device memory (kMapDevice), which comes once for many calls. A task
@@ -24,7 +25,7 @@ inline constexpr int kSocket = 3;  // the runner's end, a descriptor
 inline constexpr std::size_t kBehind = 1 << 20;
 
 enum class Kind : std::uint32_t {
-  kReady,           // runner: its facts; it is about to load the student's library
+  kReady,           // runner: its facts; judge: it may load the student's library
   kMap,             // judge: with the descriptor of the memory
   kMapped,          // runner
   kCall,            // judge
@@ -109,11 +110,12 @@ struct Message {
   std::uint64_t device_bytes = 0;
   std::uint64_t counted = 0;  // whether the following were counted; of kMap: whether to count warps
   std::uint64_t shared_reads = 0, shared_wavefronts = 0, shared_conflicts = 0;
+  std::uint64_t reads = 0, busiest_reads = 0, threads = 0, readers = 0;  // device::Work
   Moved moved[kMostViews];
   char text[kMostText] = {};
 };
 static_assert(std::is_trivially_copyable_v<Message>);
-static_assert(sizeof(Message) == 4 * 662);  // tests/tools/attacks.py forges messages of this size
+static_assert(sizeof(Message) == 4 * 670);  // tests/tools/attacks.py forges messages of this size
 
 // What a runner may be asked to call. Those of attention on the CPU exist for float and for double;
 // those of attention on a device for float, Half and BFloat16.

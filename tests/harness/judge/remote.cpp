@@ -156,8 +156,11 @@ Message ask(Runner& runner, const Call& call, const Shared& memory, const Layout
     if (extra) {
       *extra = answer.bytes;  // by their meter, which is exact, and which student code can reach
       const auto after = before ? runner.memory() : std::nullopt;
-      if (after) {  // the kernel's is neither
-        const std::size_t by_kernel = after->second - std::max(before->first, before->second);
+      const auto& without_library = runner.memory_before();
+      if (after && without_library) {  // the kernel's is neither; the library's own memory counts
+        const std::size_t by_kernel = after->peak - std::max(before->size, without_library->peak) +
+                                      std::max(before->writable, without_library->writable) -
+                                      without_library->writable;
         if (by_kernel > *extra + kNoise) *extra = by_kernel;
       }
     }

@@ -27,6 +27,7 @@ std::map<const char*, Allocation> allocations;  // by their first byte
 std::size_t in_use = 0, peak = 0;
 bool is_counted = false, next_counts_warps = false;
 device::SharedAccesses in_shared_memory;
+device::Work work_done;
 std::optional<device::HostCalls> last_host_calls;
 
 Allocation* find(const void* memory) {
@@ -51,6 +52,10 @@ Message device_call(Call call) {
   in_shared_memory.reads += done.shared_reads;
   in_shared_memory.wavefronts += done.shared_wavefronts;
   in_shared_memory.conflicts += done.shared_conflicts;
+  work_done.reads += done.reads;
+  work_done.busiest += done.busiest_reads;
+  work_done.threads = std::max<std::size_t>(work_done.threads, done.threads);
+  work_done.readers = std::max<std::size_t>(work_done.readers, done.readers);
   for (std::size_t n = 0; n < call.arguments.size(); ++n)
     if (Allocation* const allocation = find(call.arguments[n].data)) {
       device::Traffic& traffic = allocation->traffic;
@@ -127,9 +132,14 @@ std::optional<SharedAccesses> shared_accesses() {
   if (!is_counted) return std::nullopt;
   return in_shared_memory;
 }
+std::optional<Work> work() {
+  if (!is_counted) return std::nullopt;
+  return work_done;
+}
 void reset_traffic(bool counts_warps) {
   next_counts_warps = counts_warps;
   in_shared_memory = {};
+  work_done = {};
   for (auto& [memory, allocation] : allocations) allocation.traffic = {};
 }
 std::optional<HostCalls> host_calls(Stream) { return last_host_calls; }

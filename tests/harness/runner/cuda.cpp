@@ -119,6 +119,9 @@ class OnDevice {
         done.shared_reads = shared.reads;
         done.shared_wavefronts = shared.wavefronts;
         done.shared_conflicts = shared.conflicts;
+        const auto work = device::work().value_or(device::Work{});
+        done.reads = work.reads, done.busiest_reads = work.busiest;
+        done.threads = work.threads, done.readers = work.readers;
       }
     }
   }

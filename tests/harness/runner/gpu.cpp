@@ -10,7 +10,7 @@ namespace flash::grading {
 
 // Makes what the driver opens files for, and starts threads for. What it needs after that was found
 // by tracing a process with CUDA 13 that loads a library, maps memory and runs kernels.
-std::vector<unsigned> prepared_for(const char*, Facts& facts) {
+Needs prepared_for(const char*, Facts& facts) {
   facts.backend = "gpu";
   facts.has_device = device::count() > 0;
   if (!facts.has_device) return {};
@@ -18,7 +18,7 @@ std::vector<unsigned> prepared_for(const char*, Facts& facts) {
   facts.free_memory = device::memory_info().free_bytes;
   device::free(device::allocate(1 << 20));
   run_nothing();
-  return {SYS_ioctl, SYS_fcntl, SYS_poll};
+  return {{SYS_ioctl, SYS_fcntl, SYS_poll}};
 }
 
 std::string finding() { return ""; }

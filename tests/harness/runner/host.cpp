@@ -23,7 +23,7 @@ void run(const Message& call, void* memory, Message& done) {
   done.kept = static_cast<std::int64_t>(host_memory::in_use() - before);
 }
 
-std::vector<unsigned> prepared_for(const char*, Facts& facts) {
+Needs prepared_for(const char*, Facts& facts) {
   facts.backend = "cpu";
   return {};
 }

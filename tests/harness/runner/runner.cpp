@@ -302,7 +302,7 @@ int main(int argc, char** argv) {
   if (there < 0) return 6;
   close(there);
   Facts facts;
-  const std::vector<unsigned> more = prepared_for(argv[1], facts);
+  const Needs needs = prepared_for(argv[1], facts);
 #ifdef __linux__
   facts.is_sanitized = __asan_poison_memory_region != nullptr;
 #endif
@@ -310,7 +310,11 @@ int main(int argc, char** argv) {
   answer_signals(facts.is_sanitized);
   // Before the library's own code runs: what the judge believes about this process, it has now.
   send(message_of(facts));
-  restrict_process(more, facts);
-  (void)dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);  // why it does not load, says load_task()
+  (void)receive();  // it has looked at this process
+  restrict_process(needs, facts);
+  bool are_loaded = true;
+  for (int n = 1; n < argc; ++n) are_loaded &= dlopen(argv[n], RTLD_NOW | RTLD_LOCAL) != nullptr;
+  // Why one does not load, says load_task(), which opens its file again.
+  if (are_loaded) restrict_calls(needs, facts);
   for (;;) serve();
 }

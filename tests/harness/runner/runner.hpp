@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -105,13 +106,20 @@ void* mapped_on_device(int descriptor, std::size_t bytes);
 // What the emulator has against the kernels of this call, "" elsewhere.
 std::string finding();
 
+// What a runner needs of the kernel beyond what arithmetic does.
+struct Needs {
+  std::vector<unsigned> calls = {};
+  // The addresses whose protection it changes, none where the first is larger.
+  std::uintptr_t protects_from = 1, protects_to = 0;
+};
 // Called before the library is loaded, and before the kernel is told what this process may do; says
-// what this runner is. Returns the system calls that are needed beyond those of arithmetic.
-std::vector<unsigned> prepared_for(const char* library, Facts& facts);
+// what this runner is.
+Needs prepared_for(const char* library, Facts& facts);
 
 // ---- In plain.cpp, and for a class in grading/sandboxed_runner.cpp ------------------------------
 
 extern const bool kIsSandboxed;
-void restrict_process(const std::vector<unsigned>& more_calls, const Facts& facts);
+void restrict_process(const Needs& needs, const Facts& facts);
+void restrict_calls(const Needs& needs, const Facts& facts);  // when the libraries are loaded
 
 }  // namespace flash::grading

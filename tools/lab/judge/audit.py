@@ -7,20 +7,24 @@ process of its own, which returns outputs and never a verdict.
 import re
 from collections.abc import Iterable
 
+from lab.backends import CHECKED, CPU, GPU
+
 # What compiled arithmetic needs of the C library.
-_MATH = ("abs acos asin atan atan2 cbrt ceil copysign cos cosh erf exp exp2 exp10 expm1 fabs fdim "
+MATH = ("abs acos asin atan atan2 cbrt ceil copysign cos cosh erf exp exp2 exp10 expm1 fabs fdim "
          "floor fma fmax fmin fmod frexp hypot ilogb isinf isnan ldexp lgamma llrint llround log "
          "log10 log1p log2 logb lrint lround modf nearbyint nextafter pow remainder rint round "
          "scalbn sin sincos sinh sqrt tan tanh tgamma trunc").split()
 _PLAIN = {
-    *(name + suffix for name in _MATH for suffix in ("", "f", "l")),
+    *(name + suffix for name in MATH for suffix in ("", "f", "l")),
     "memcpy", "memmove", "memset", "memcmp", "memchr", "strlen", "strcmp", "bcmp", "abort",
     # to look at values while debugging: what is printed is not read
     "printf", "puts", "putchar", "snprintf", "vsnprintf",
     "_GLOBAL_OFFSET_TABLE_", "__dso_handle", "__stack_chk_fail", "__assert_fail", "_Unwind_Resume",
     "__gxx_personality_v0", "__tls_get_addr",
-    *(f"__{name}_chk" for name in ("memcpy", "memmove", "memset", "printf", "snprintf", "sprintf")),
 }
+# What Debian's and Ubuntu's compilers may make of these; the emulator would not see them.
+_ON_HOST = {f"__{name}_chk"
+            for name in ("memcpy", "memmove", "memset", "printf", "snprintf", "sprintf")}
 _ALLOWED = re.compile(
     r"__cxa_(throw|rethrow|begin_catch|end_catch|allocate_exception|free_exception|bad_cast"
     r"|guard_(acquire|release|abort)|throw_bad_array(_new)?_length|pure_virtual|atexit"
@@ -31,7 +35,7 @@ _ALLOWED = re.compile(
     r"|_ZT[IV][a-z]")
 _REFUSED_OF_STD = re.compile(
     r"St6thread|St7jthread|10filesystem|basic_[io]?fstream|basic_filebuf|basic_file|13random_device"
-    r"|17_*async|18condition_variable|_M_start_thread|St3_V2|8ios_base4Init")
+    r"|17_*async|18condition_variable|_M_start_thread|St3_V2|8ios_base4Init|6chrono")
 
 # Sections that a compiler makes of functions and constants.
 _SECTIONS = re.compile(
@@ -49,12 +53,18 @@ _OF_CUDA = re.compile(
     r"|shared_memory_per_block|compute_capability|multiprocessors|synchronize|fill_bytes"
     r"|tensor_map)E\w*"
     r"|_ZN5flash4simt\d+(run|barrier|warp_operation|matrix_operation|thread_number"
-    r"|dynamic_shared_memory|read_from_absent_lane|before_atomic|nap|fence|misaligned|async_\w+?"
+    r"|dynamic_shared_memory|read_from_absent_lane|before_atomic|nap|fence|misaligned|must_be_own"
+    r"|async_\w+?"
     r"|add_products|tma_wait|wgmma\w*?|set_registers|bits_of_float16|float_of_float16)E\w*"
     r"|_ZN5flash4simt3ptx\w+"
     r"|_Z\d+cuda(GetLastError|PeekAtLastError|GetErrorString|GetErrorName|FuncSetAttribute"
     r"|FuncGetAttributes|GetDevice|DeviceGetAttribute|Memset|RuntimeGetVersion"
     r"|DeviceSynchronize|StreamSynchronize)\D\w*")
+
+# What the compiler's checks, and those of the judge (assembly.py), call.
+_CHECKS = re.compile(r"__tsan_\w+|__ubsan_handle_(out_of_bounds|type_mismatch_v1)"
+                     r"|flash_simt_(touch|call)")
+_REGISTERED = ".init_array.00099"  # the one function that tells the emulator of the checks
 
 # The same of a library for a GPU: common/cuda, what nvcc makes of kernels and launches, and what
 # CUDA's runtime says about a GPU. Streams, graphs, events and memory of its own it does not need.
@@ -69,19 +79,6 @@ _ON_GPU = re.compile(
 _SECTIONS_OF_GPU = re.compile(r"\.nv_fatbin|\.nvFatBinSegment|\.(rela\.)?nvFatBinSegment"
                               r"|__nv_module_id|\.rela\.init_array|\.init_array")
 _REGISTERS = 8  # bytes of .init_array: the one function that tells the runtime of the kernels
-
-# Words that a .cu file may not have, after the headers that it includes: for the compiler, which
-# sees through macros. Whether it runs on a GPU or on the emulator makes no difference to a
-# solution, and what would hide code from the emulator's checks needs one of these.
-_WORDS = {
-    **dict.fromkeys(("FLASH_SIMT", "FLASH_SIMT_CHECKED", "__CUDACC__", "__NVCC__", "__CUDA_ARCH__",
-                     "__SANITIZE_THREAD__", "is_emulated"),
-                    "code must not know whether it runs on a GPU or on the emulator"),
-    **dict.fromkeys(("simt", "FLASH_SIMT_UNCHECKED"), "it is inside the emulator"),
-    **dict.fromkeys(("asm", "__asm", "__asm__", "no_sanitize", "__no_sanitize__",
-                     "no_sanitize_thread", "__no_sanitize_thread__"),
-                    "the emulator's checks would not see what it does"),
-}
 
 # Why a name is refused: the first pattern that fits.
 _REASONS = (
@@ -99,7 +96,7 @@ _REASONS = (
      "it works with files; printf may be used to look at values"),
     (r"_?_?exit|_Exit|quick_exit|atexit|raise|kill|signal|sigaction|longjmp|_setjmp|__sigsetjmp",
      "it ends the program, or catches its signals"),
-    (r"\w*random_device\w*|rand\w*|srand\w*|time|clock\w*|gettimeofday",
+    (r"\w*random_device\w*|\w*6chrono\w*|rand\w*|srand\w*|time|clock\w*|gettimeofday",
      "its result could depend on the time or on chance"),
     (r"(_Z\d+)?cuda(Malloc|Free)\w*",
      "it takes device memory that nobody counts; use DeviceTensor or device::allocate"),
@@ -123,27 +120,15 @@ def may_be_used_in_cuda(name: str) -> bool:
     return bool(_OF_CUDA.fullmatch(name))
 
 
-def refused_words(source: str) -> str:
-    """What the compiler gets before a student's .cu file, so that it refuses the words in it. What
-    the file includes comes first, because headers have some of the words for good reasons."""
-    included = re.findall(r'(?m)^[ \t]*#[ \t]*include[ \t]*(<[\w./+-]+>|"[\w./+-]+")', source)
-    return "\n".join([*(f"#if __has_include({name})\n#include {name}\n#endif" for name in included),
-                      *(f"#pragma GCC poison {word}" for word in _WORDS), ""])
-
-
-def words_found(output: str) -> list[str]:
-    """What the compiler said about such words, a sentence each."""
-    found = re.findall(r'([\w.]+):(\d+):\d+: error: attempt to use poisoned "(\w+)"', output)
-    return list(dict.fromkeys(f"line {line} of {file} has `{word}`: {_WORDS[word]}"
-                              for file, line, word in found if word in _WORDS))
-
-
 def findings(symbols: str, sections: str, exports: Iterable[str], provided: Iterable[str],
-             is_cuda: bool = False, on_gpu: bool = False) -> list[str]:
+             backend: str = CPU) -> list[str]:
     """What is refused, a sentence each. `symbols` is the output of `nm -P`, `sections` that of
-    `readelf -SW`; `exports` are the functions of the task, `provided` what the course offers.
-    `on_gpu`: nvcc made the object, and a GPU runs its kernels."""
-    exports, provided = set(exports), set(provided)
+    `readelf -SW`; `exports` are the functions of the task, `provided` what the course offers to
+    code that is compiled for this backend."""
+    exports, provided, on_gpu = set(exports), set(provided), backend == GPU
+    if backend in (CPU, GPU):
+        provided |= _ON_HOST
+    data = 0
     found = []
     defined = set()
     for line in symbols.splitlines():
@@ -153,6 +138,10 @@ def findings(symbols: str, sections: str, exports: Iterable[str], provided: Iter
         name, kind, *_ = line.split()
         if on_gpu and kind in ("U", "w", "v") and _ON_GPU.fullmatch(name):
             continue
+        if backend == CHECKED and _CHECKS.fullmatch(name):
+            continue
+        if kind == "C":
+            data += int(line.split()[-1], 16)
         if kind in ("U", "w", "v") and not _is_allowed(name, provided):
             found.append(_refused(name))
         elif kind in ("i", "I"):
@@ -164,8 +153,10 @@ def findings(symbols: str, sections: str, exports: Iterable[str], provided: Iter
                 found.append(f"it defines `{name}`, which is not its own")
     found += [f"it does not define the function `{name}` of the task"
               for name in sorted(exports - defined)]
-    data = 0
-    for name, size in _sections(sections):
+    for name, size, flags in _sections(sections):
+        if backend == CHECKED and name in (_REGISTERED, f".rela{_REGISTERED}") and (
+                name != _REGISTERED or size == 8):
+            continue
         if on_gpu and _SECTIONS_OF_GPU.fullmatch(name) and (
                 name != ".init_array" or size == _REGISTERS):
             continue
@@ -174,11 +165,12 @@ def findings(symbols: str, sections: str, exports: Iterable[str], provided: Iter
                          "of a function has a constructor, or <iostream> is included")
         elif not _SECTIONS.fullmatch(name):
             found.append(f"it has a section {name}, which no function or constant needs")
-        if is_cuda and name.startswith(".tbss"):  # __shared__ arrays, which each block finds empty
-            continue
-        if re.match(r"\.(data|bss|tdata|tbss)(?!\.rel\.ro)", name):
+        if backend != CPU and name.startswith(".tbss"):
+            continue  # __shared__ arrays, which each block finds empty
+        if "W" in flags and not re.match(r"\.data\.rel\.ro", name):
             data += size
-    if data > MOST_DATA:
+    # With the checks the compiler keeps a record of each line; the other build has the variables.
+    if data > MOST_DATA and backend != CHECKED:
         found.append(f"its variables outside of functions take {data} bytes; "
                      f"{MOST_DATA} are the most")
     return list(dict.fromkeys(found))
@@ -208,9 +200,11 @@ def _may_be_defined(name: str, exports: set[str]) -> bool:
     return True
 
 
-def _sections(listing: str) -> Iterable[tuple[str, int]]:
+def _sections(listing: str) -> Iterable[tuple[str, int, str]]:
+    """Name, bytes and flags of each."""
     for line in listing.splitlines():
-        if found := re.match(r" *\[ *\d+\] (\S*) +\w+ +[0-9a-f]+ [0-9a-f]+ ([0-9a-f]+) ", line):
-            yield found[1], int(found[2], 16)
+        if found := re.match(r" *\[ *\d+\] (\S*) +\w+ +[0-9a-f]+ [0-9a-f]+ ([0-9a-f]+) "
+                             r"[0-9a-f]+ +([A-Za-z]*) ", line):
+            yield found[1], int(found[2], 16), found[3]
         elif re.match(r" *\[ *\d", line):  # a name that readelf's columns do not hold
-            yield "with an odd name", 0
+            yield "with an odd name", 0, ""

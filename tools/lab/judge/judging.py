@@ -11,7 +11,7 @@ import secrets
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from lab import libraries, manifest, outcomes, paths
 from lab.backends import CHECKED, CPU, EMULATED, GPU
 from lab.build import first_error
 from lab.errors import LabError
-from lab.judge import audit, gpu, sandbox
+from lab.judge import assembly, audit, gpu, sandbox, source
 from lab.judge.sandbox import InfraError, Limits
 from lab.manifest import Task
 from lab.outcomes import BUILD_FAILED, NEEDS_CHECKS, NOT_RUN, NOT_STARTED, PASSED
@@ -29,6 +29,9 @@ from lab.running import Report, judge_of, runner_of
 TARGET = "flash_graders"
 EXPORTS = ("flash_task",)  # of a task's library: common/task.hpp
 COMPILE = Limits(seconds=120)
+_QUIET = ("-fno-lto", "-w")
+# So that a jump to an address, and memory behind the stack, are not what the compiler made.
+_PLAIN_CODE = ("-fno-jump-tables", "-mno-red-zone") if assembly.IS_KNOWN else ()
 # A build that nobody runs leaves kernels unoptimized, so that nvcc is quick: they spill registers.
 NOT_IN_CLASS = ("-Ofc",)
 LEAST_DISK = 256 * sandbox.MIB  # free, for temporary files
@@ -49,6 +52,9 @@ _SAID = (PASSED, NOT_STARTED, NEEDS_CHECKS, NOT_RUN)  # of a case; all others ar
 _HEADERS = ("common/*.hpp", "{part}/*.hpp", "{part}/given/*.hpp")
 _CUDA_HEADERS = ("common/cuda/*.hpp", "common/cuda/*.inc", "emulator/headers/**/*",
                  "emulator/headers/device/*")
+
+
+Tool = Callable[..., sandbox.Ended]  # runs a compiler in the sandbox, with these arguments
 
 
 @dataclass(frozen=True)
@@ -191,7 +197,7 @@ def _builds(task: Task, known: libraries.Known, backends: Sequence[str]) -> Iter
         library = known.get((task.path(), backend))
         if not library:
             raise LabError(f"the build does not compile {task.file} for the backend {backend}")
-        more = ("-include", "/build/first.hpp") if task.is_cuda else ()
+        more: tuple[str, ...] = ()
         linker = _in_sandbox(library.linker)
         architectures = library.architectures
         if backend == GPU:
@@ -304,40 +310,87 @@ def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, s
         line = sandbox.command(argv, read=shown, write={work / "build": "/build"}, folder="/build")
         return sandbox.run(line, COMPILE_ON_GPU if build.backend == GPU else COMPILE)
 
-    if task.is_cuda and build.backend != GPU:
-        text = (work / "course" / task.shown_path()).read_text(errors="replace")
-        (work / "build/first.hpp").write_text(audit.refused_words(text) if bench.audited else "")
-    done = tool(*build.flags, "-fno-lto", "-w", "-c", place, "-o",
-                "/build/student.o")
-    if found := audit.words_found(done.output):
-        return REFUSED, "\n".join(found)
-    if done.timed_out:
-        return BUILD_FAILED, "the compiler was stopped, because it took too long"
-    if done.code:
-        _look_for_infrastructure(work)
-        return BUILD_FAILED, first_error(done.output.replace("/course/", ""), paths.ROOT)
-    (work / "build/compiler.txt").write_text(done.output)
-    if build.backend != CHECKED:  # which has the compiler's calls for the checks, and the rest
+    try:
+        printed = _compile_emulated(task, build, work, bench, tool) if build.backend in (
+            EMULATED, CHECKED) else _done(work, tool(*build.flags, *_QUIET, "-c", place, "-o",
+                                                     "/build/student.o"))
+        (work / "build/compiler.txt").write_text(printed)
         symbols = tool("nm", "-P", "/build/student.o")
         sections = tool("readelf", "-SW", "/build/student.o")
         for listed in (symbols, sections):
             if listed.code or len(listed.output) >= sandbox.OUTPUT_LIMIT:
-                return REFUSED, "its object file cannot be read, or has too many symbols"
+                raise _Problem(REFUSED, "its object file cannot be read, or has too many symbols")
         if not re.search("^flash_task T ", symbols.output, re.MULTILINE):
-            return BUILD_FAILED, task.lacks_entry()
-        found = audit.findings(symbols.output, sections.output, EXPORTS,
-                               bench.provided[build.backend], task.is_cuda,
-                               build.backend == GPU)
-        if found and bench.audited:
-            return REFUSED, "\n".join(found)
-    script = f"{{ global: {' '.join(f'{name};' for name in EXPORTS)} local: *; }};"
-    (work / "build/exports").write_text(script)
-    done = tool(build.link[0], "-shared", "-fno-lto", "-Wl,-z,noexecstack", *build.link[1:],
-                "-Wl,--version-script=/build/exports", "-o", f"/build/{build.library}",
-                "/build/student.o")
-    if done.code:
-        return BUILD_FAILED, first_error(done.output.replace("/course/", ""), paths.ROOT)
+            raise _Problem(BUILD_FAILED, task.lacks_entry())
+        _refuse(bench, audit.findings(symbols.output, sections.output, EXPORTS,
+                                      bench.provided[build.backend],
+                                      build.backend if task.is_cuda else CPU))
+        stubs, wrapped = assembly.stubs(symbols.output) if build.backend == CHECKED else ("", [])
+        (work / "build/stubs.s").write_text(stubs)
+        script = f"{{ global: {' '.join(f'{name};' for name in EXPORTS)} local: *; }};"
+        (work / "build/exports").write_text(script)
+        _done(work, tool(build.link[0], "-shared", "-fno-lto", "-Wl,-z,noexecstack",
+                         *build.link[1:], *(f"-Wl,--wrap={name}" for name in wrapped),
+                         "-Wl,--version-script=/build/exports", "-o", f"/build/{build.library}",
+                         "/build/student.o", "/build/stubs.s"))
+    except _Problem as problem:
+        return problem.args
     return None
+
+
+class _Problem(Exception):
+    """How a file ended, and why."""
+
+
+def _done(work: Path, ended: sandbox.Ended) -> str:
+    """What a compiler or linker printed that has come to its end."""
+    if ended.timed_out:
+        raise _Problem(BUILD_FAILED, "the compiler was stopped, because it took too long")
+    if ended.code:
+        _look_for_infrastructure(work)
+        raise _Problem(BUILD_FAILED, first_error(ended.output.replace("/course/", ""), paths.ROOT))
+    return ended.output
+
+
+def _refuse(bench: Bench, found: Sequence[str]) -> None:
+    if found and bench.audited:
+        raise _Problem(REFUSED, "\n".join(found))
+
+
+def _compile_emulated(task: Task, build: Build, work: Path, bench: Bench, tool: Tool) -> str:
+    """Through the preprocessor, once for both builds, and for the checks through assembly."""
+    made = work / "build"
+    words = iter(build.flags)
+    flags, after = [], ("-x", "c++-cpp-output")
+    for word in words:  # the preprocessor takes what is included before the file, and its language
+        flags += [word] if word not in ("-include", "-x") else []
+        if word in ("-include", "-x"):
+            next(words)
+    if not (made / "student.ii").exists():
+        text = (work / "course" / task.shown_path()).read_text(errors="replace")
+        read = source.Source(text, bench.headers)
+        (made / "first.hpp").write_text(read.first if bench.audited else "")
+        ended = tool(*(word for word in build.flags if not word.startswith("-fsanitize")), "-w",
+                     "-include", "/build/first.hpp", "-E", f"/course/{task.shown_path()}", "-o",
+                     "/build/student.ii")
+        _refuse(bench, source.poisoned(ended.output))
+        _done(work, ended)
+        if bench.audited:
+            _refuse(bench, read.findings((made / "student.ii").read_text(errors="replace")))
+    if build.backend == EMULATED:
+        return _done(work, tool(*flags, *_QUIET, *after, "-c", "/build/student.ii", "-o",
+                                "/build/student.o"))
+    printed = _done(work, tool(*flags, *_QUIET, *_PLAIN_CODE, *after, "-S", "/build/student.ii",
+                               "-o", "/build/student.s"))
+    if bench.audited:
+        try:
+            text = assembly.instrumented((made / "student.s").read_text(errors="replace"))
+        except assembly.Odd as odd:
+            raise _Problem(REFUSED, f"its code has the instruction {odd}, whose accesses to memory "
+                                    "the emulator's checks would not see") from None
+        (made / "student.s").write_text(text)
+    _done(work, tool(build.link[0], "-c", "/build/student.s", "-o", "/build/student.o"))
+    return printed
 
 
 def _look_for_infrastructure(work: Path) -> None:

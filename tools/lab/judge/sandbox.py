@@ -1,7 +1,8 @@
 """Runs a command that may be hostile: bubblewrap, limits of the kernel, and a bounded output.
 
-In the sandbox there is /usr, what the caller shows, and an empty /tmp in memory: no network, no
-other process, no home folder, no course.
+In the sandbox there is /usr and what the caller shows, and for compilers an empty /tmp in memory:
+no network, no other process, no home folder, no course. What is not shown for writing cannot be
+written to.
 """
 
 import os
@@ -64,12 +65,13 @@ def command(argv: Sequence[object], *, read: Mapping[Path, str], write: Mapping[
             variables: Mapping[str, str] = {}, folder: str = "/", hide: Sequence[Path] = (),
             on_gpu: bool = False) -> list[str]:
     """The command line that runs `argv` in a sandbox which shows the files and folders of `read`
-    and `write` at these places, and none of `hide`. With `on_gpu` it has the machine's GPUs."""
+    and `write` at these places, and none of `hide`. Where something is shown for writing, /tmp can
+    be written to as well. With `on_gpu` it has the machine's GPUs."""
     words: list[object] = [
         shutil.which("bwrap") or "/usr/bin/bwrap", "--unshare-all", "--die-with-parent",
         "--new-session", "--cap-drop", "ALL", "--uid", "65534", "--gid", "65534",
         "--clearenv", "--setenv", "LC_ALL", "C", "--setenv", "PATH", "/usr/bin",
-        "--ro-bind", "/usr", "/usr", "--tmpfs", "/tmp"]
+        "--ro-bind", "/usr", "/usr", *(("--tmpfs", "/tmp") if write else ())]
     for name in ("lib", "lib64", "bin"):  # as they are here: links into /usr, or folders
         place = Path("/", name)
         if place.is_symlink():
@@ -85,9 +87,10 @@ def command(argv: Sequence[object], *, read: Mapping[Path, str], write: Mapping[
         words += ["--proc", "/proc", "--dev", "/dev"]
         for place in gpu.devices():
             words += ["--dev-bind", place, place]
+        words += ["--remount-ro", "/dev"]
     for name, value in variables.items():
         words += ["--setenv", name, value]
-    words += ["--chdir", folder, "--", *argv]
+    words += ["--remount-ro", "/", "--chdir", folder, "--", *argv]
     return [str(word) for word in words]
 
 

@@ -1,0 +1,314 @@
+"""The compiler's assembly of a student's file for the emulator's checks: puts in the calls that the
+compiler's own instrumentation lacks (emulator/check/judged_code.cpp has what they call).
+
+The compiler tells the checks of most accesses to memory, but not of structures that are passed or
+returned by value, nor of vector instructions. Here an access counts as told of when a call of
+__tsan_read or __tsan_write before it, in the same piece of straight code, had its address. x86-64
+only; elsewhere the text stays as it is.
+"""
+
+import platform
+import re
+from collections.abc import Iterator
+
+from lab.judge import audit
+
+IS_KNOWN = platform.machine() in ("x86_64", "AMD64")
+IS_WRITE = 1 << 30
+# What moves no memory, or only the stack's.
+_NO_ACCESS = re.compile(r"lea[lqw]?|v?nop\w*|prefetch\w*|endbr64|ret|leave|call|j\w+|pop\w?")
+_ONLY_READS = re.compile(r"v?(u?comis[sd]|cmp[bwlq]|test[bwlq]|push\w?|p?test\w*|fld\w*|fild\w*"
+                         r"|f(add|sub|mul|div)\w*|fldcw|(i?mul|i?div)[bwlq]|ldmxcsr|bt[wlq]?)")
+# Instructions that plain code has no use for, and whose accesses their operands do not tell.
+_ODD = re.compile(r"v?p?(gather|scatter|maskmov|compress|expand|conflict)\w*|v?movnt\w*"
+                  r"|maskmovdqu|x(save|rstor)\w*|fx(save|rstor)\w*|syscall|sysenter|int\d?"
+                  r"|in|out|ins\w|outs\w|cmps[bwlq]|scas[bwlq]|lods[bwlq]|xlat\w*|clflush\w*"
+                  r"|enqcmd\w*|movdir\w*|tile\w+|rd(tscp?|pmc|[fg]sbase)|wr[fg]sbase"
+                  r"|cl(zero|demote)|x(begin|end|abort|test)|cpuid")
+_SUFFIX = {"b": 1, "w": 2, "l": 4, "q": 8}
+_REGISTER = re.compile(r"%(r?(?P<old>[abcd]x|[sd]i|[sb]p)|e(?P<e>[abcd]x|[sd]i|[sb]p)"
+                       r"|(?P<byte>[abcd])[lh]|(?P<index>[sd]i|[sb]p)l|r(?P<new>\d+)[dwb]?)$")
+_MEMORY = re.compile(r"(?P<segment>%[fg]s:)?(?P<offset>[^(),%]*)"
+                     r"(\((?P<base>%\w+)?(,(?P<index>%\w+)(,(?P<scale>\d))?)?\))?$")
+# Functions of the emulator's headers, which tell the checks themselves what they do.
+_EMULATOR = re.compile(r"_Z[ZNKL]*(5flash4simt|6nvcuda4wmma11simt_detail)")
+_SPOILT = ("ax", "cx", "dx", "si", "di", "8", "9", "10", "11")  # by a call
+
+
+class Odd(Exception):
+    """An instruction that no kernel of the course needs."""
+
+
+def _split(operands: str) -> list[str]:
+    """At the commas outside of parentheses."""
+    return [part.strip() for part in re.split(r",(?![^(]*\))", operands)] if operands else []
+
+
+def _whole(register: str) -> str:
+    """The name of the 64 bits that it is part of, "" for others."""
+    found = _REGISTER.match(register)
+    return next(filter(None, found.group("old", "e", "index", "new")), "") or (
+        found["byte"] + "x") if found else ""
+
+
+# External functions that kernels may call: CUDA's, and arithmetic. Those that access memory tell
+# the checks (emulator/check/tsan_callbacks.cpp).
+_FOR_KERNELS = re.compile(
+    r"__tsan_\w+|__ubsan_\w+|_ZN5flash4simt\w+|flash_simt_\w+|_ZT[VIST]\w+|mem(cpy|move|set)"
+    r"|printf|puts|putchar|abort|__assert_fail|__stack_chk_fail|__tls_get_addr"
+    r"|_GLOBAL_OFFSET_TABLE_|__dso_handle|_Unwind_Resume|__gxx_personality_v0|__cxa_\w+"
+    r"|_ZSt9terminatev|_ZSt7nothrow"
+    r"|__(add|sub|mul|div|fix|float|ext|trunc)\w*[sdtx]f\w*"
+    r"|(modf|frexp|sincos)f?|(" + "|".join(audit.MATH) + r")[fl]?")
+
+
+def stubs(symbols: str) -> tuple[str, list[str]]:
+    """Assembly that stands before each external function that is the host's, so that a kernel's
+    call is found; and their names. `symbols` is the output of `nm -P`."""
+    names = [name for name in re.findall(r"(?m)^([\w.]+) [Uw] *$", symbols)
+             if not _FOR_KERNELS.fullmatch(name)] if IS_KNOWN else []
+    return "".join(f"""
+\t.globl __wrap_{name}
+\t.type __wrap_{name}, @function
+__wrap_{name}:
+\tmovq flash_simt_worker@gottpoff(%rip), %r11
+\tcmpq $0, %fs:(%r11)
+\tjne 1f
+\tjmp __real_{name}@PLT
+1:\tleaq 2f(%rip), %rdi
+\tmovq (%rsp), %rsi
+\tsubq $8, %rsp
+\tcall flash_simt_is_for_host@PLT
+2:\t.string "{name}"
+""" for name in names), names
+
+
+def size(name: str, operands: list[str]) -> int:
+    """The bytes of an instruction's access to memory."""
+    name = name.removeprefix("lock ")
+    if broadcast := re.search(r"\{1to\d+\}", " ".join(operands)):
+        return 8 if name.endswith(("d", "q")) and broadcast else 4
+    if found := re.fullmatch(r"v?p?mov[sz]([bw])[wlq]+|v?p?mov[sz]l?(l)q", name):
+        return _SUFFIX[found[1] or found[2]]
+    if name.startswith("set"):
+        return 1
+    if found := re.fullmatch(r"v?cvt\w*2\w+([lq])", name):
+        return _SUFFIX[found[1]]
+    if re.fullmatch(r"v?cvtt?ss2\w+|v?(?!cvt)\w*ss|v?movd", name):
+        return 4
+    if re.fullmatch(r"v?cvtt?sd2\w+|v?(?!cvt)\w*sd|v?mov[hl]p[sd]|v?movq", name):
+        return 8
+    if found := re.fullmatch(r"v?p(?:broadcast|insr|extr)([bwdq])", name):
+        return {"d": 4}.get(found[1]) or _SUFFIX[found[1]]
+    if found := re.match(r"f\w*?([slt])$", name):
+        return {"s": 4, "l": 8, "t": 16}[found[1]]
+    if vectors := re.findall(r"%([xyz])mm", " ".join(operands)):
+        return {"x": 16, "y": 32, "z": 64}[max(vectors)]
+    for operand in reversed(operands):
+        if re.fullmatch(r"%([abcd][lh]|[sd]il|[sb]pl|r\d+b)", operand):
+            return 1
+        if found := _REGISTER.match(operand):
+            return 8 if operand.startswith("%r") and operand[-1] not in "dw" else \
+                4 if found["e"] or operand.endswith("d") else 2
+    return _SUFFIX.get(name[-1], 8)
+
+
+class _Block:
+    """What is known in a piece of straight code. A value is a tuple: a constant, and how often each
+    unknown is in it."""
+
+    def __init__(self, frame: bool) -> None:
+        self.values: dict[str, tuple] = {"sp": (0, (("stack", 1),))}
+        if frame:
+            self.values["bp"] = (0, (("stack", 1), ("frame", 1)))
+        self.slots: dict[tuple, tuple] = {}
+        self.told: list[tuple[tuple, int, bool]] = []
+        self.unknowns = 0
+
+    def fresh(self) -> tuple:
+        self.unknowns += 1
+        return 0, ((f"u{self.unknowns}", 1),)
+
+    def get(self, register: str) -> tuple:
+        return self.values.setdefault(register, self.fresh())
+
+    def address(self, found: re.Match) -> tuple:
+        text = found["offset"]
+        try:
+            constant, terms = int(text or "0", 0), {}
+        except ValueError:
+            constant, terms = 0, {text: 1}
+        for register, scale in ((found["base"], 1), (found["index"], int(found["scale"] or 1))):
+            if register == "%rip":
+                terms["rip"] = 1
+            elif register:
+                more, parts = self.get(_whole(register))
+                constant += more * scale
+                for name, times in parts:
+                    terms[name] = terms.get(name, 0) + times * scale
+        return constant, tuple(sorted((name, times) for name, times in terms.items() if times))
+
+
+def _is_own(address: tuple, found: re.Match) -> bool:
+    """On the stack, a variable of the file by its name, or the built-in variables."""
+    return bool(found["segment"]) or any(name in ("stack", "rip") and times == 1
+                                         for name, times in address[1])
+
+
+def instrumented(text: str) -> str:
+    """The assembly with calls for all accesses that it does not tell of. Raises Odd."""
+    if not IS_KNOWN:
+        return text
+    return "\n".join(_lines(text)) + "\n"
+
+
+def _lines(text: str) -> Iterator[str]:
+    block, frame, is_emulators = _Block(False), False, False
+    for line in text.split("\n"):
+        if line[:1] not in "\t ":  # a label
+            if not line.startswith(".L"):
+                frame, is_emulators = False, bool(_EMULATOR.match(line))
+            block = _Block(frame)
+            yield line
+            continue
+        words = line.strip().split(None, 1)
+        if is_emulators or not words or words[0][0] in ".#":
+            yield line
+            continue
+        name, operands = words[0], _split(words[1].strip() if len(words) > 1 else "")
+        if name in ("rep", "repz", "repnz", "lock", "notrack", "bnd"):
+            more = words[1].split(None, 1)
+            name, operands = f"{name} {more[0]}", _split(more[1] if len(more) > 1 else "")
+        if _ODD.fullmatch(name.split()[-1]):
+            raise Odd(name)
+        if name.endswith("jmp") and operands[0].startswith("*"):
+            raise Odd(f"{name} to an address")
+        if name == "movq" and operands == ["%rsp", "%rbp"]:
+            frame = True
+        yield from _before(block, name, operands)
+        yield line
+        _after(block, name, operands)
+        if name.startswith("j") or name == "ret":
+            block = _Block(frame)
+
+
+def _touch(place: str, code: str) -> Iterator[str]:
+    yield "\tpushq\t%rdi"
+    yield "\tpushq\t%rsi"
+    yield f"\tleaq\t{place}, %rdi"
+    yield f"\t{code}, %rsi"
+    yield "\tcall\tflash_simt_touch@PLT"
+    yield "\tpopq\t%rsi"
+    yield "\tpopq\t%rdi"
+
+
+def _before(block: _Block, name: str, operands: list[str]) -> Iterator[str]:
+    """What is put in before this instruction."""
+    if name in ("call", "notrack call") and operands[0].startswith("*"):
+        yield "\tpushq\t%rdi"
+        yield f"\tmovq\t{operands[0][1:]}, %rdi"
+        yield "\tcall\tflash_simt_call@PLT"
+        yield "\tpopq\t%rdi"
+        return
+    if found := re.fullmatch(r"rep (movs|stos)([bwlq])", name):
+        bytes_each = _SUFFIX[found[2]]
+        for register, write in (("di", True), ("si", False)):
+            if register == "si" and found[1] == "stos":
+                continue
+            if not any(unknown == "stack" for unknown, _ in block.get(register)[1]):
+                yield from _touch(f"(%r{register})",
+                                  f"leaq\t{IS_WRITE * write}(,%rcx,{bytes_each})")
+        return
+    if _NO_ACCESS.fullmatch(name):
+        return
+    for n, operand in enumerate(operands):
+        plain = re.sub(r"\{[^}]*\}", "", operand)
+        found = _MEMORY.match(plain) if operand[0] not in "$*" and not operand.startswith(
+            "%") or operand.startswith(("%fs:", "%gs:")) else None
+        if not found:
+            continue
+        if "{%k" in operand:
+            raise Odd(f"{name} with a mask")
+        address = block.address(found)
+        if _is_own(address, found):
+            continue
+        many = size(name, operands)
+        last = n == len(operands) - 1
+        moves = re.fullmatch(r"v?k?mov\w*|set\w+|v?cvt\w*|v?p?extr\w*|fn?st\w*|v?st\w+", name)
+        kinds = ([True] if last and moves else [False]) if moves or not last or \
+            _ONLY_READS.fullmatch(name) else [False, True]
+        if len(operands) == 1 and _ONLY_READS.fullmatch(name):
+            kinds = [False]
+        for write in kinds:
+            if not any(write == told_write and terms == address[1] and
+                       0 <= address[0] - constant <= told - many
+                       for (constant, terms), told, told_write in block.told):
+                yield from _touch(plain, f"leaq\t{many | IS_WRITE * write}")
+
+
+def _after(block: _Block, name: str, operands: list[str]) -> None:
+    """What is known behind this instruction."""
+    if name in ("call", "notrack call"):
+        target = operands[0].removesuffix("@PLT")
+        if found := re.fullmatch(r"__tsan_(?:volatile_|unaligned_)?(read|write)(\d+|_range)",
+                                 target):
+            many = int(found[2]) if found[2] != "_range" else block.get("si")[0]
+            block.told.append((block.get("di"), many, found[1] == "write"))
+        elif not target.startswith(("__ubsan", "__tsan")):
+            block.told.clear()
+        for register in _SPOILT:
+            block.values[register] = block.fresh()
+        return
+    if not operands:
+        if name in ("cltq", "cqto", "cltd", "cwtl"):
+            value = block.get("ax")
+            block.values["dx" if name in ("cqto", "cltd") else "ax"] = _made(name, value)
+        return
+    target, sources = operands[-1], operands[:-1]
+    register = _whole(target) if target.startswith("%") else ""
+    if name in ("pushq", "popq"):
+        constant, terms = block.get("sp")
+        value = block.fresh()
+        if name == "popq" and register:
+            block.values[register] = block.slots.setdefault((constant, terms), value)
+        if name == "pushq":
+            block.slots[constant - 8, terms] = block.get(register) if register else block.fresh()
+        block.values["sp"] = constant + (8 if name == "popq" else -8), terms
+        return
+    if not register:
+        if not target.startswith(("%", "$", "*")) and (found := _MEMORY.match(target)):
+            source = _whole(sources[0]) if name == "movq" and sources[0][0] == "%" else ""
+            block.slots[block.address(found)] = block.get(source) if source else block.fresh()
+        return
+    value = block.fresh()
+    source = sources[0] if sources else ""
+    if name == "movq" and source.startswith("%") and _whole(source):
+        value = block.get(_whole(source))
+    elif name == "movq" and (found := _MEMORY.match(source)) and source[0] != "%":
+        value = block.slots.setdefault(block.address(found), value)
+    elif name in ("leaq",) and (found := _MEMORY.match(source)):
+        value = block.address(found)
+    elif name in ("movl", "movq") and source.startswith("$"):
+        try:
+            value = int(source[1:], 0), ()
+        except ValueError:
+            pass
+    elif name in ("addq", "subq") and source.startswith("$"):
+        constant, terms = block.get(register)
+        step = int(source[1:], 0)
+        value = constant + (step if name == "addq" else -step), terms
+    elif name == "addq" and _whole(source):
+        (a, some), (b, others) = block.get(register), block.get(_whole(source))
+        terms = dict(some)
+        for unknown, times in others:
+            terms[unknown] = terms.get(unknown, 0) + times
+        value = a + b, tuple(sorted((k, v) for k, v in terms.items() if v))
+    elif name in ("movslq", "movl") and source.startswith("%") and _whole(source):
+        value = _made(name, block.get(_whole(source)))
+    elif name == "andq" and register == "sp":
+        value = 0, (("stack", 1), ("aligned", 1))
+    block.values[register] = value
+
+
+def _made(name: str, value: tuple) -> tuple:
+    return 0, ((f"{name} {value}", 1),)

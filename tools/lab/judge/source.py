@@ -1,0 +1,114 @@
+"""What a student's .cu file for the emulator may say, read behind the preprocessor.
+
+The preprocessor runs once, and its text is compiled for both emulated builds: nothing in it can
+tell the two apart. What the file may include comes first; then a mark that nobody can guess; all
+behind the mark is the student's, whatever its lines claim to be.
+"""
+
+import re
+import secrets
+from pathlib import Path
+
+HEADERS_OF_CUDA = "/emulator/headers/"
+
+# The standard library's headers: what of it is the host's, the audit of the object and the checks
+# say. Not <atomic>, whose operations are none of CUDA's, and none of a processor's instructions.
+_STANDARD = re.compile(r"(?!atomic$)\w+|(assert|ctype|dlfcn|errno|float|limits|math|pthread|setjmp"
+                       r"|signal|std(arg|def|int|io|lib)|string|time|unistd)\.h")
+_MACROS = ("FLASH_SIMT", "__CUDACC__", "__NVCC__", "__CUDA_ARCH__", "__SANITIZE_THREAD__")
+_EMULATED = "code must not know whether it runs on a GPU or on the emulator"
+_INSIDE = "it is inside the emulator"
+_UNSEEN = "the emulator's checks would not see what it does"
+_RESERVED = "names that begin like this are the compiler's, except for CUDA's own"
+_WORDS = {"is_emulated": _EMULATED, "asm": _UNSEEN, "gnu": _UNSEEN, "atomic_update": _INSIDE,
+          "before_atomic": _INSIDE}
+# Of the compiler's own names: what common macros stand for.
+_OF_COMPILER = re.compile(
+    r"__builtin_(inff?|nanf?|huge_valf?|offsetof|unreachable|expect|popcount|clz|ctz|ffs)"
+    r"|__(restrict|func__|FUNCTION__|PRETTY_FUNCTION__|assert_fail|extension__)")
+# What the course's and CUDA's macros leave in the text.
+_OF_MACROS = re.compile(r"::flash::simt::dynamic_shared_memory\(\)"
+                        r"|\[\[gnu::visibility\(\"default\"\)\]\]"
+                        r"|__attribute__\(\((always_inline|aligned\(\w+\))\)\)")
+_PRAGMAS = re.compile(r"#pragma (unroll\b.*|nv_\w+.*|once|GCC diagnostic .*)")
+_TOKEN = re.compile(
+    r'(?s:(?:u8|[uUL])?R"(?P<raw>[^ ()\\\t\n]*)\(.*?\)(?P=raw)")'
+    r'|(?:u8|[uUL])?"(?:\\.|[^"\\\n])*"|(?:u8|[uUL])?\'(?:\\.|[^\'\\\n])*\''
+    r"|\.?\d(?:'?[\w.]|(?<=[eEpP])[+-])*"
+    r"|(?P<line>^\#.*$)|(?P<word>[^\W\d]\w*)", re.MULTILINE)
+
+
+_MANY = 8  # findings: in a header that nobody may include
+
+
+class Source:
+    """The text of one file, before the preprocessor and behind it."""
+
+    def __init__(self, text: str, course: Path) -> None:
+        """`course` has the headers of the course that the file may include."""
+        self.mark = f"#pragma flash_{secrets.token_hex(8)}"
+        allowed = {str(file.relative_to(folder))
+                   for folder in (course, course / HEADERS_OF_CUDA.strip("/"))
+                   for file in folder.rglob("*") if file.is_file()}
+        named = re.findall(r'(?m)^[ \t]*#[ \t]*include[ \t]*[<"]([\w./+-]+)[>"]', text)
+        included = [name for name in dict.fromkeys(named)
+                    if name in allowed or _STANDARD.fullmatch(name)]
+        # The headers name what the file must not, and so come before the ban.
+        self.first = "\n".join([*(f"#if __has_include(<{name}>)\n#include <{name}>\n#endif"
+                                  for name in included),
+                                *(f"#pragma GCC poison {word}" for word in _MACROS), self.mark, ""])
+
+    def findings(self, text: str) -> list[str]:
+        """What is refused of the preprocessed text, a sentence each."""
+        before, own = text.split(self.mark, 1)
+        cuda = _names_of_cuda(before)
+        found: list[str] = []
+        file, line, last = "", before.count("\n"), 0
+        own = _OF_MACROS.sub(lambda gone: " " * len(gone[0]), own)
+        for token in _TOKEN.finditer(own):
+            line += own.count("\n", last, token.start())
+            last = token.start()
+            place = f"line {line} of {Path(file).name}"
+            if directive := token["line"]:
+                if marker := re.match(r'# (\d+) "([^"]*)"', directive):
+                    file, line = marker[2], int(marker[1]) - 1
+                elif not _PRAGMAS.fullmatch(directive.rstrip()):
+                    found.append(f"{place} has `{directive[:60]}`: of pragmas a kernel needs only "
+                                 "#pragma unroll")
+            elif word := token["word"]:
+                if why := self._why(word, cuda):
+                    found.append(f"{place} has `{word}`: {why}")
+            if len(found) > _MANY:
+                break
+        if odd := re.search(r"[^ -~\s]|[\\$@`]", _TOKEN.sub("", own)):
+            found.append(f"it has the character {odd[0]!r} outside of a text")
+        if len(found) > _MANY and not file.endswith(".cu"):
+            return [f"it includes {Path(file).name}, "
+                    "which a kernel and its launcher have no use for"]
+        return list(dict.fromkeys(found))
+
+    @staticmethod
+    def _why(word: str, cuda: set[str]) -> str:
+        if "simt" in word.lower():
+            return _INSIDE
+        if word.startswith("no_sanitize"):
+            return _UNSEEN
+        if re.match(r"__|_[A-Z]", word) and word not in cuda and not _OF_COMPILER.fullmatch(word):
+            unseen = re.match(r"__(asm|attribute|atomic|sync|builtin)", word)
+            return _UNSEEN if unseen else _RESERVED
+        return _WORDS.get(word, "")
+
+
+def _names_of_cuda(text: str) -> set[str]:
+    """The reserved names that the emulator's headers have for kernels."""
+    parts = re.split(r'(?m)^# \d+ "(.*?)".*$', text)
+    return {name for file, part in zip(parts[1::2], parts[2::2]) if HEADERS_OF_CUDA in file
+            for name in re.findall(r"\b__\w+", part)
+            if not re.match(r"__(asm|attribute|atomic|sync_|builtin|thread\b)", name)}
+
+
+def poisoned(output: str) -> list[str]:
+    """What the preprocessor said about macros that are banned, a sentence each."""
+    found = re.findall(r'([\w.]+):(\d+):\d+: error: attempt to use poisoned "(\w+)"', output)
+    return list(dict.fromkeys(f"line {line} of {file} has `{word}`: {_EMULATED}"
+                              for file, line, word in found))
