@@ -103,6 +103,19 @@ say(event="complete")
 '''
 
 
+# A program that writes down how it was called.
+PROGRAM = '''#!{python} -IS
+import json, os, sys
+with open({calls!r}, "a") as calls:
+    print(json.dumps([os.path.basename(sys.argv[0]), *sys.argv[1:]]), file=calls)
+if {table!r}:
+    with open(sys.argv[sys.argv.index("--output") + 1], "w") as table:
+        table.write({table!r})
+print(end={out!r})
+sys.exit({code})
+'''
+
+
 def case(name: str, do: str = "passed", **more: object) -> dict:
     """A case of a fake library (see JUDGE), and the status that the judge reports."""
     return {"name": name, "do": do, **more}
@@ -193,6 +206,18 @@ class Course(Test):
         for command in ("init -q", "add .", "commit -q -m release"):
             subprocess.run(["git", "-c", "user.name=Student", "-c", "user.email=student@localhost",
                             *command.split()], cwd=self.root, check=True)
+
+    def program(self, path: str, out: str = "", code: int = 0, table: str = "") -> None:
+        """Puts a script in the place of a program, which writes `table` to its --output."""
+        self.write(path, PROGRAM.format(python=sys.executable, calls=str(self.root / "calls"),
+                                        out=out, code=code, table=table)).chmod(0o755)
+
+    def called(self) -> list[list[str]]:
+        """The calls of all programs since the last time: their names and arguments."""
+        file = self.root / "calls"
+        calls = file.read_text().splitlines() if file.is_file() else []
+        file.unlink(missing_ok=True)
+        return [json.loads(line) for line in calls]
 
     def release(self, **values: object) -> None:
         """Makes the course one that was handed out."""

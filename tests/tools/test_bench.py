@@ -1,12 +1,9 @@
 """./lab bench, and the real benchmark programs: options, rows, out of memory, wrong results,
 ctrl-C.
 
-The programs lie in the build folder that the environment variable FLASH_BUILD names; those with
-passes that go wrong are made of tests/benchmarking/wrong_attention.cpp. Tests of a program that is
-not built are skipped.
+Those with passes that go wrong are made of tests/benchmarking/wrong_attention.cpp.
 """
 
-import os
 import resource
 import signal
 import subprocess
@@ -14,10 +11,10 @@ import time
 from pathlib import Path
 from unittest import mock
 
-from course import MANIFEST, Course, Test
+from course import BUILD, MANIFEST, Course, Test
 from lab import results
 
-BIN = Path(os.environ.get("FLASH_BUILD", "not-built")).absolute() / "bin"
+BIN = BUILD / "bin"
 SOFTMAX = ("--device", "cpu", "--batch", "2", "--d1", "20", "--d3", "12")
 UNFUSED = (*SOFTMAX, "--impl", "unfused", "--passes", "1")
 ATTENTION = ("--device", "cpu", "--batch", "2", "--heads", "3", "--head-dim", "8", "--seq-lens",
@@ -262,28 +259,23 @@ class Skeletons(Program):
         self.assertFalse(self.csv.exists())
 
 
-SCRIPT = "#!/bin/sh\nprintf '%s\\n' \"$0\" \"$@\" > called\nexit {code}\n"
-
-
 class Verb(Course):
     """./lab bench with scripts in the place of the programs."""
 
     def setUp(self):
         super().setUp()
-        self.addCleanup(os.chdir, os.getcwd())
-        os.chdir(self.root)
         for name, code in (("bench_softmax_matmul_skeleton", 0), ("bench_softmax_matmul", 3),
                            ("bench_attention_skeleton", 0)):
-            self.write(f"build/default/bin/{name}", SCRIPT.format(code=code)).chmod(0o755)
+            self.program(f"build/default/bin/{name}", code=code)
 
     def calls_with(self, line: str, *words: str, code: int = 0) -> None:
         self.assertEqual(self.lab(line)[0], code)
-        called = (self.root / "called").read_text().splitlines()
-        self.assertEqual([Path(called[0]).name, *called[1:]], list(words))
+        self.assertEqual(self.called(), [[*words]])
 
     def test_the_skeleton_is_the_default_and_options_go_to_the_program(self):
         self.calls_with("bench", "bench_softmax_matmul_skeleton")
         self.shows("bench", "$ build/default/bin/bench_softmax_matmul_skeleton\n")
+        self.called()
         self.calls_with("bench part1 --quick --solution -- --d2 64,128 --seed=2",
                         "bench_softmax_matmul", "--quick", "--d2", "64,128", "--seed=2", code=3)
 
