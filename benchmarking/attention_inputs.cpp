@@ -177,10 +177,10 @@ Verdict AttentionInputs<T>::check(const std::string& name, const std::string& ro
       // The error of lse is absolute, but for the rounding of what is stored.
       if (want == &HeadOracle::lse)
         magnitude[i] = 1 + unit_roundoff<U>() * std::fabs(expected.value.data()[i]) / bound;
-      // Half loses up to 2^-25 of a number below 2^-14: of the result, and of the weights in its
-      // sum.
-      if constexpr (std::is_same_v<U, Half>)
-        magnitude[i] += 0x1p-25 * (1 + std::sqrt(static_cast<double>(shape.keys))) / bound;
+      // Half loses up to 2^-25 of a number below 2^-14, and float one below 2^-126: of the result,
+      // and of the weights in its sum.
+      const double lost = std::is_same_v<U, Half> ? 0x1p-25 : 0x1p-126;
+      magnitude[i] += lost * (1 + std::sqrt(static_cast<double>(shape.keys))) / bound;
     }
     verdict.add(
         verdict_of(elements.data(), expected.value, expected.magnitude, bound, rows, where));

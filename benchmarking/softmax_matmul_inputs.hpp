@@ -9,12 +9,16 @@
 
 namespace flash {
 
-// x and v, seeded N(0, 1).
+// x and v, seeded N(0, 1). `with_graded` puts into a quarter of the rows, and at least into two
+// pieces of kPiece, what graded cases have: scores that need their maximum, and -inf.
 struct SoftmaxMatmulInputs {
-  SoftmaxMatmulInputs(const SoftmaxMatmulShape& of_problem, std::uint64_t seed);
+  static constexpr Index kPiece = 64;  // rows that are drawn and compared together
+
+  SoftmaxMatmulInputs(const SoftmaxMatmulShape& of_problem, std::uint64_t seed,
+                      bool with_graded = false);
 
   const SoftmaxMatmulShape shape;
-  const Tensor<float, 3> x, v;
+  Tensor<float, 3> x, v;
 
   // Computes what the rows that are compared have to be. Call it before check(). Without
   // `of_all_rows` these are some rows of up to three batches.

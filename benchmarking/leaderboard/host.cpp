@@ -1,5 +1,6 @@
 // The boards of a CPU: the benchmarks' inputs and their check, here of all heads and all rows.
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "benchmarking/attention_inputs.hpp"
@@ -7,6 +8,7 @@
 #include "benchmarking/processor.hpp"
 #include "benchmarking/softmax_matmul_inputs.hpp"
 #include "common/error.hpp"
+#include "common/inputs.hpp"
 #include "part1_softmax_matmul/softmax_matmul.hpp"
 #include "part2_flash_cpu/flash_attention.hpp"
 
@@ -31,6 +33,7 @@ class AttentionOnHost final : public Problem {
 
   void draw(std::uint64_t seed) override {
     x_.emplace(problem_, seed, 1, with_backward_);
+    mix_in_graded(seed);
     x_->prepare_check(true);
     float *out = right_out_.data(), *lse = right_lse_.data();
     for (const HeadOracle& head : x_->oracle()) {
@@ -64,6 +67,22 @@ class AttentionOnHost final : public Problem {
   }
 
  private:
+  // In a quarter of the heads the first columns of q and k make scores that need their maximum: far
+  // apart from row to row, very negative, or with a step, so that late keys bring a new one. No
+  // weight is a denormal number, which some processors compute slowly.
+  void mix_in_graded(std::uint64_t seed) {
+    Random random(seed);
+    const float root = std::sqrt(static_cast<float>(shape_.head_dim));
+    for (Index b = 0; b < shape_.batch; ++b)
+      for (Index h = 0; h < shape_.heads; ++h) {
+        const Index kind = random.below(12);
+        for (Index i = 0; kind < 3 && i < shape_.queries; ++i)
+          x_->q(b, h, i, 0) = kind == 0 && is_high(i) ? -root : root;
+        for (Index j = 0; kind < 3 && j < shape_.keys; ++j)
+          x_->k(b, h, j, 0) = kind == 0 ? 150 : kind == 1 ? -200 : 2 * j < shape_.keys ? -75 : 75;
+      }
+  }
+
   const AttentionProblem problem_;
   const AttentionShape& shape_ = problem_.shape;
   const bool with_backward_;
@@ -78,7 +97,7 @@ class SoftmaxMatmulOnHost final : public Problem {
       : shape_(shape), out_(shape.of_out()) {}
 
   void draw(std::uint64_t seed) override {
-    x_.emplace(shape_, seed);
+    x_.emplace(shape_, seed, true);
     x_->prepare_check(true);
   }
   grading::Call call(std::size_t) override {

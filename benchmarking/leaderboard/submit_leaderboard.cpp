@@ -182,7 +182,8 @@ class Board final : public Contest {
     Board& board_;
   };
 
-  void draw() { problem_->draw(seeds_.bits() >> 3); }
+  // A seed from the system: what a runner sees of one turn says nothing about the next.
+  void draw() { problem_->draw(grading::random_bits() >> 3); }
 
   // One call with its check.
   void call(std::size_t who, std::size_t pass) {
