@@ -189,9 +189,9 @@ Verdict AttentionInputs<T>::check(const std::string& name, const std::string& ro
   return verdict;
 }
 
-template class AttentionInputs<float>;
-template class AttentionInputs<double>;
-template class AttentionInputs<Half>;
-template class AttentionInputs<BFloat16>;
+template struct AttentionInputs<float>;
+template struct AttentionInputs<double>;
+template struct AttentionInputs<Half>;
+template struct AttentionInputs<BFloat16>;
 
 }  // namespace flash

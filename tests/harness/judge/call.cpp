@@ -224,7 +224,7 @@ void take_back(const Call& call, const Layout& layout, const std::vector<unsigne
   for (std::size_t n = 0; n < call.arguments.size(); ++n) {
     const Argument& of = call.arguments[n];
     const auto& [around, bytes] = layout.around[n];
-    const auto shares = [&](const harness::Bytes& other) { return other.first == around; };
+    const auto shares = [around = around](const auto& other) { return other.first == around; };
     if (around != nullptr &&
         std::count_if(layout.around.begin(), layout.around.end(), shares) == 1) {
       memcpy(around, &memory[layout.around_at[n]], bytes);
