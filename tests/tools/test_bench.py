@@ -8,7 +8,6 @@ import resource
 import signal
 import subprocess
 import time
-from pathlib import Path
 from unittest import mock
 
 from course import BUILD, MANIFEST, Course, Test
