@@ -421,10 +421,6 @@ ${entered}  return all;
         add_custom_target(${library}_ready COMMAND ${CMAKE_COMMAND} -E true
           COMMENT "ready: ${library}")
         add_dependencies(${library}_ready ${judge} ${library} ${runner})
-        if(NOT TARGET ${part}_${implementation}_tests)
-          add_custom_target(${part}_${implementation}_tests)
-        endif()
-        add_dependencies(${part}_${implementation}_tests ${judge} ${library} ${runner})
       endforeach()
     endforeach()
   endforeach()

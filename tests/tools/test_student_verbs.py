@@ -8,7 +8,7 @@ import time
 from unittest import mock
 
 from course import SKELETON, Course, Test, case
-from lab import derive, main, manifest, state
+from lab import derive, main, manifest, state, system
 from lab.console import console
 from lab.leaderboard import boards, machine
 from lab.verbs.author import format
@@ -77,6 +77,17 @@ named = "scale missing"
         self.shows("list fused_cpu", "scale missing", "a case")
         self.release(mistakes={"part1.fused_cpu": [["sum not rescaled", "another case"]]})
         self.shows("list fused_cpu", "sum not rescaled", "another case")
+
+
+class Run(Course):
+    def test_solutions_are_graded_and_measured_and_what_fails_is_named_at_the_end(self):
+        self.patch(system, ensure=lambda yes: None)
+        for name in ("fused_cpu", "measure"):
+            self.fake(name, [case("a")], "solution")
+        self.program("build/default/bin/bench_softmax_matmul")
+        self.shows("run", "part1  Fused softmax-matmul  (the solution)", "part1: 5 of 5 points",
+                   "./lab plot: outputs/csv has no results yet", code=1)
+        self.assertEqual(self.called(), [["bench_softmax_matmul", "--quick"]])
 
 
 class NothingInVain(Course):

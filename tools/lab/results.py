@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab import paths
 from lab.errors import LabError
-from lab.paths import OUTPUTS, relative
 
 DIRECTIONS = ("forward", "backward")
 TEXTS = {"implementation", "status", "device", "gpu", "dtype"}  # columns; others have numbers
@@ -30,7 +30,7 @@ class Kind:
 
     @property
     def csv(self) -> Path:
-        return OUTPUTS / "csv" / f"{self.table}_benchmark.csv"
+        return paths.OUTPUTS / "csv" / f"{self.table}_benchmark.csv"
 
 
 KINDS = (
@@ -176,7 +176,7 @@ def load(file: Path) -> list[Row]:
     """The rows of a CSV of any benchmark; of those about one configuration the last one, in the
     place of the first. What is not such a table is a LabError that names the file, the line and
     the column."""
-    shown = relative(file)
+    shown = paths.relative(file)
     try:
         with file.open(newline="") as stream:
             records = list(csv.reader(stream, strict=True))

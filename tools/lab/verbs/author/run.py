@@ -2,10 +2,9 @@
 
 import argparse
 
-from lab import benchmarks, build, card, grading, main, manifest, system
+from lab import benchmarks, build, card, grading, main, manifest, paths, system
 from lab.console import say
 from lab.errors import LabError
-from lab.paths import OUTPUTS, relative
 
 HELP = "set up, build, grade the reference solutions, quick benchmarks, plots, report card"
 
@@ -25,12 +24,7 @@ def run(args: argparse.Namespace) -> int:
     solved = [part for part in parts if part.has("solution")]
     results = []
     if solved:
-        _step("Build")
-        # All at once, so that one bar shows how long it takes. What fails costs its own task below.
-        built = build.build([f"{part.name}_solution_tests" for part in solved], keep_going=True)
-        if not built.ok:
-            say(built.first_error, "red")
-        _step("Grade the reference solutions")
+        _step("Build and grade the reference solutions")
         results = [grading.grade_part(part, "solution") for part in solved]
     else:
         say("no part has a solution/ folder here: ./lab check grades what you wrote")
@@ -45,8 +39,8 @@ def run(args: argparse.Namespace) -> int:
     _step("Report card")
     if results:
         card.print_card(results)
-    for file in sorted([*OUTPUTS.glob("csv/*.csv"), *OUTPUTS.glob("plots/*.png")]):
-        say(f"  {relative(file)}")
+    for file in sorted([*paths.OUTPUTS.glob("csv/*.csv"), *paths.OUTPUTS.glob("plots/*.png")]):
+        say(f"  {paths.relative(file)}")
     for trouble in troubles:
         say(f"  {trouble}", "red")
     return 0 if all(result.done for result in results) and not troubles else 1
