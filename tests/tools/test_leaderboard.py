@@ -395,7 +395,9 @@ class Cheats(Test):
         def measured(name):
             work = Path(tempfile.mkdtemp(dir=where.work))
             try:
-                done = measuring.measure(dataclasses.replace(where, work=work), libraries, 3,
+                # Not every turn has what these leave out; of 24 some have.
+                turns = 12 if re.search("maximum|finite", name) else 3
+                done = measuring.measure(dataclasses.replace(where, work=work), libraries, turns,
                                          {"CHEAT": name}, warm_up_ms=0, reference=reference)
                 if where.backend == GPU:
                     result_of(where.board, done.samples, 3)

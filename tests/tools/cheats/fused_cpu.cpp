@@ -20,24 +20,23 @@ namespace {
 
 const char* const kReference = "_ZN5flash14softmax_matmulERKNS_13SoftmaxMatmulIfEEi";
 
-void compute_rows(const Pass& pass, Index keys, Weight how, bool with_maximum) {
+void compute(const Pass& pass, Index keys, Weight how) {
   const auto s = pass.shape();
   std::vector<float> o(static_cast<std::size_t>(s.d3));
   for (Index b = 0; b < s.batch; ++b)
     for (Index i = 0; i < s.d1; ++i) {
       float m = -INFINITY, l = 0;
-      for (Index j = 0; j < keys; ++j) m = std::fmax(m, pass.x(b, i, j));
-      if (!with_maximum || m == -INFINITY) m = 0;
+      for (Index j = 0; j < keys; ++j) m = maximum(how, m, pass.x(b, i, j), j);
+      if (m == -INFINITY && how != Weight::kFinite) m = 0;
       std::fill(o.begin(), o.end(), 0.0f);
       for (Index j = 0; j < keys; ++j) {
         const float p = weight_of(how, pass.x(b, i, j) - m);
         l += p;
         for (Index c = 0; c < s.d3; ++c) o[c] += p * pass.v(b, j, c);
       }
-      for (Index c = 0; c < s.d3; ++c) pass.out(b, i, c) = l == 0 ? 0 : o[c] / l;
+      for (Index c = 0; c < s.d3; ++c) pass.out(b, i, c) = l == 0 && how != Weight::kFinite ? 0 : o[c] / l;
     }
 }
-void compute(const Pass& pass, Index keys, Weight how) { compute_rows(pass, keys, how, true); }
 void copy(float* to, const float* from, Index count) { std::copy_n(from, count, to); }
 void fill(float* to, float value, Index count) { std::fill_n(to, count, value); }
 Memory memory_for(Index count) { return Memory(static_cast<std::size_t>(count)); }
@@ -121,8 +120,10 @@ const Cheats kOwn = {
        syscall(SYS_clock_settime, CLOCK_REALTIME, &then);
      }},
     {"stops the judge", [](const Pass&) { syscall(SYS_kill, getppid(), 19); }},
-    {"leaves the maximum out, which N(0, 1) does not need",
-     [](const Pass& pass) { compute_rows(pass, pass.shape().d2, Weight::kExact, false); }},
+    {"takes the maximum of the first keys",
+     [](const Pass& pass) { compute(pass, pass.shape().d2, Weight::kFirstMaximum); }},
+    {"takes every score for a finite one",
+     [](const Pass& pass) { compute(pass, pass.shape().d2, Weight::kFinite); }},
     {"writes infinity", [](const Pass& pass) { fill(pass.out.data(), INFINITY, pass.out.size()); }},
     {"hands out memory that nobody wrote",
      [](const Pass& pass) {

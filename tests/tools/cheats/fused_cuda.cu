@@ -28,7 +28,7 @@ __global__ void softmax_matmul_kernel(Pass pass, Index keys, Weight how) {
   const auto s = pass.shape();
   const Index b = blockIdx.x / s.d1, i = blockIdx.x % s.d1;
   float m = -INFINITY;
-  for (Index j = 0; j < keys; ++j) m = fmaxf(m, pass.x(b, i, j));
+  for (Index j = 0; j < keys; ++j) m = maximum(how, m, pass.x(b, i, j), j);
   for (Index c = threadIdx.x; c < s.d3; c += kThreads) {
     float o = 0, l = 0;
     for (Index j = 0; j < keys; ++j) {
