@@ -5,9 +5,9 @@
 
 #include <vector>
 
+#include "common/attention_call.hpp"
 #include "common/cuda/device_tensor.hpp"
 #include "common/inputs.hpp"
-#include "common/registry.hpp"
 #include "mutants/mutants.hpp"
 
 namespace flash::mutants {
@@ -70,11 +70,9 @@ void backward(Call call, const AttentionShape& shape = {1, 1, 150, 150, 16}) {
 // takes.
 inline void run_entries(const Registry& registry, const std::string& name) {
   const auto run = [&name](const auto& entry, const auto& pass) {
-    const auto problem = problem_of(pass);
-    if (entry.name != name || !entry.why_not(problem).empty()) return;
-    DeviceTensor<std::byte, 1> workspace({static_cast<Index>(entry.workspace_of(problem))});
-    PassMemory memory{.workspace = workspace.data()};
-    entry.run.template of<typename std::remove_cvref_t<decltype(pass)>::Element>()(pass, memory);
+    if (entry.name != name || !entry.why_not(problem_of(pass)).empty()) return;
+    PassMemory memory;
+    run_entry<DeviceTensor>(entry, pass, memory);
     device::synchronize();
   };
   // The second has rows that TMA can copy. Both have as many steps of 64 keys as it takes for each

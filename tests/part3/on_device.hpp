@@ -121,13 +121,11 @@ inline void check_pairs_of_all_types(const std::vector<AttentionShape>& shapes) 
 }
 
 // Runs one pass of the registry, and says whether it takes the problem.
-template <class T, class EntryOfPass, class Pass>
-bool run_entry(const EntryOfPass& entry, const Pass& pass) {
+template <class EntryOfPass, class Pass>
+bool is_run(const EntryOfPass& entry, const Pass& pass) {
   if (!entry.why_not(problem_of(pass)).empty()) return false;
-  const DeviceTensor<std::byte, 1> workspace(
-      {static_cast<Index>(entry.workspace_of(problem_of(pass)))});
-  PassMemory memory{.workspace = workspace.data()};
-  entry.run.template of<T>()(pass, memory);
+  PassMemory memory;
+  run_entry<DeviceTensor>(entry, pass, memory);
   device::synchronize();
   return true;
 }
@@ -147,7 +145,7 @@ void check_cases(const Entries& entries, const std::vector<AttentionCase>& probl
         if (entry.finite_inputs && !finite) return;
         CAPTURE(entry.name, problem.name);
         Call<T, harness::DeviceCopy> call(problem, 1);
-        if (!run_entry<T>(entry, call.tensors.pass())) return;
+        if (!is_run(entry, call.tensors.pass())) return;
         ++taken;
         const harness::Verdict verdict = call.verdict();
         INFO(verdict.text);

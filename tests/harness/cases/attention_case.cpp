@@ -256,7 +256,7 @@ BackwardInputs<T>::BackwardInputs(const AttentionCase& problem, std::uint64_t se
                 static_cast<LseType<T>>(std::log(static_cast<double>(shape.keys))));
     for (const Index head : sampled_heads(shape)) {
       const Index b = head / shape.heads, h = head % shape.heads;
-      const AttentionOracle forward = forward_of([&](auto x) { return head_of(x, b, h); });
+      const AttentionOracle forward = forward_of([&](auto x) { return view_of_head(x, b, h); });
       for (Index i = 0; i < shape.queries; ++i) {
         lse(b, h, i) = static_cast<LseType<T>>(forward.lse(0, 0, i));
         for (Index c = 0; c < shape.head_dim; ++c)

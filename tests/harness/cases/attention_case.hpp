@@ -116,8 +116,8 @@ Verdict head_by_head(const AttentionCase& problem, Wrong wrong) {
     return verdict_on(wrong([]<class T, int Rank>(TensorView<const T, Rank> x) { return x; }));
   for (const Index head : sampled_heads(problem.shape)) {
     const Index b = head / problem.shape.heads, h = head % problem.shape.heads;
-    const std::string text =
-        wrong([&]<class T, int Rank>(TensorView<const T, Rank> x) { return head_of(x, b, h); });
+    const std::string text = wrong(
+        [&]<class T, int Rank>(TensorView<const T, Rank> x) { return view_of_head(x, b, h); });
     if (!text.empty())
       return {false, "In batch " + std::to_string(b) + ", head " + std::to_string(h) + ": " + text};
   }

@@ -11,6 +11,7 @@
 #include "common/attention.hpp"
 #include "common/compare.hpp"
 #include "common/half.hpp"
+#include "common/heads.hpp"
 #include "common/inputs.hpp"
 #include "common/oracle.hpp"
 #include "harness/cases/graded_case.hpp"
@@ -84,13 +85,5 @@ std::string wrong_delta(TensorView<const float, 3> delta, TensorView<const T, 4>
 // their arguments. `matrix` is what must not be held, with its size: "P of one head is 4194304".
 Verdict grows_no_faster(Index sequence, std::size_t few, std::size_t many, std::size_t most,
                         const std::string& matrix);
-
-// Of one head all that belongs to it.
-template <class T, int Rank>
-TensorView<const T, Rank> head_of(TensorView<const T, Rank> x, Index b, Index h) {
-  auto shape = x.shape(), strides = x.strides();
-  shape[0] = shape[1] = 1;
-  return {x.data() + b * strides[0] + h * strides[1], shape, strides};
-}
 
 }  // namespace flash::harness
