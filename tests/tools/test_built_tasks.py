@@ -54,7 +54,8 @@ class BuiltTasks(Built):
         for task, backend, _ in self.each("solution"):
             names = cases[task.id, backend] = running.case_names(task, backend)
             first, = running.run(task, backend, Settings("solution", quiet=True), names[:1])
-            self.assertEqual((first.name, first.backend), (names[0], backend))
+            where = CHECKED if first.status == NEEDS_CHECKS else backend
+            self.assertEqual((first.name, first.backend), (names[0], where))
             self.assertIn(first.status, {PASSED} | LEFT_OUT[backend])
         for (task_id, backend), emulated in cases.items():  # ./lab check puts both results together
             if backend == EMULATED and (task_id, CHECKED) in cases:
@@ -68,9 +69,8 @@ class BuiltTasks(Built):
             if task.path("skeleton").read_text() != derive.derive(solution, task.file):
                 continue  # it has been worked on
             ended = running.run(task, backend, Settings("skeleton", quiet=True))
-            statuses = {case.status for case in ended}
-            no_gpu = NEEDS_GPU in statuses & LEFT_OUT[backend]
-            self.assertEqual(statuses - LEFT_OUT[backend], set() if no_gpu else {NOT_STARTED})
+            self.assertLessEqual({case.status for case in ended},
+                                 {NOT_STARTED} | LEFT_OUT[backend])
 
     def test_options(self):
         task, backend, library = built("solution")[0]
