@@ -8,11 +8,11 @@
 //   k, v, d_k, d_v             (batch, heads, keys, head_dim)
 //   lse, delta                 (batch, heads, queries)
 //
-// The strides may be anything. A query i sees every key, or with `causal` the keys j <= i, both
-// counted from 0. (PyTorch's is_causal means the same, also when there are more queries than keys
-// or fewer.) keys = 0 is legal; every other extent is at least 1. If a row sees no key, or only
-// keys whose score is -inf, it has O = 0 and lse = -inf. A row that sees a NaN becomes NaN; with an
-// entry of the registry that has `finite_inputs`, other rows may become NaN, too.
+// Strides are at least 0, of inputs also 0. A query sees every key, or if `causal` keys j <= i,
+// both counted from 0. (PyTorch's is_causal means the same, also when there are more queries than
+// keys or fewer.) keys = 0 is legal; every other extent is at least 1. If a row sees no key, or
+// only keys whose score is -inf, it has O = 0 and lse = -inf. A row that sees a NaN becomes NaN;
+// with an entry of the registry that has `finite_inputs`, other rows may become NaN, too.
 #pragma once
 
 #include <algorithm>

@@ -67,14 +67,15 @@ std::string plural(const std::string& name) {
   return name + (name.ends_with("ch") ? "es" : "s");
 }
 
-// "rows 4 to 7 of each 8": the same neighbours in each of two or more blocks; "" for other marks.
+// "rows 4 to 7 of each 8": the same neighbours in each block, which fits three times; "" for
+// others.
 std::string describe_blocks(const std::vector<Index>& marked, Index extent,
                             const std::string& name) {
   std::size_t run = 1;  // neighbours from the first one on
   while (run < marked.size() && marked[run] == marked[run - 1] + 1) ++run;
   if (run == 1 || run == marked.size()) return "";
   const Index first = marked.front(), last = marked[run - 1], block = marked[run] - first;
-  if (last >= block) return "";
+  if (last >= block || extent < 3 * block) return "";
   std::size_t found = 0;
   for (Index i = first; i < extent; ++i)
     if (i % block >= first && i % block <= last)

@@ -4,7 +4,7 @@
 //   v    (batch, d2, d3)   values
 //   out  (batch, d1, d3)   out(b, i, c) = sum_j softmax(x(b, i, :))_j * v(b, j, c)
 //
-// The strides may be anything. `out` overlaps neither input, and inputs are never written to. d2 =
+// Strides are at least 0, of x and v also 0. `out` overlaps neither, and inputs are read only. d2 =
 // 0 gives zeros; every other extent is at least 1. Two values of a score are special:
 //   -inf  is a masked key: its weight is 0. A row of nothing but -inf gives a row of zeros.
 //   NaN   makes the row that holds it NaN. A NaN in v reaches the rows of its batch, in its column.

@@ -66,22 +66,42 @@ std::unique_ptr<Pass> pass_of(const Given& given, Scores& scores, const Steps& s
 
 StepRow ForwardPass::row(Output output, Index row) {
   const Accumulator at = steps_.begin ? after_the_rows_before(row) : attended(row, nullptr);
-  double l = 0;
-  for (const double of_lane : at.l) l += of_lane;
   StepRow result{.reliable = at.reliable || at.overflown};
+  const Index i = row % shape_.queries;
+  const Pair own{shape_, blocks_, given_.options.causal, output, i, 0};
+  const auto sum = [&](Index c) {
+    return steps_.row_of_sum ? sum_of_row(row - i + steps_.row_of_sum(own, c))
+                             : sum_of_lanes(at, std::max<Index>(c, 0));
+  };
   if (output == Output::kLse) {
-    const auto [value, size] = steps_.lse(at.m[0], l, scale_);
+    const auto [value, size] = steps_.lse(at.m[0], sum(-1), scale_);
     const double rounding = std::isfinite(value) ? 0x1p-22 * std::fabs(value) : 0;
     return {
         {value}, {1 + rounding / given_.lse_bound}, result.reliable && size != StepRow::kUnknown};
   }
   for (Index c = 0; c < columns(); ++c) {
-    const auto [value, size] = steps_.divided({at.O[c], at.size[c]}, l, at.has_keys);
+    const auto [value, size] = steps_.divided({at.O[c], at.size[c]}, sum(c), at.has_keys);
     result.value.push_back(value), result.magnitude.push_back(size);
   }
   for (const Index c : at.unsure)
     if (!std::isnan(at.O[c])) result.magnitude[c] = StepRow::kUnknown;
   return result;
+}
+
+double ForwardPass::sum_of_lanes(const Accumulator& at, Index column) const {
+  if (!steps_.share_sum) return at.l[steps_.lane_of_column(column)];
+  double l = 0;
+  for (const double of_lane : at.l) l += of_lane;
+  return l;
+}
+
+// 0 where a tile has a row and the problem has none.
+double ForwardPass::sum_of_row(Index row) {
+  const Index rows = shape_.batch * shape_.heads * shape_.queries;
+  if (row < 0 || row >= rows) return 0;
+  if (sums_.empty()) sums_.assign(rows, kUnknown);
+  if (std::isnan(sums_[row])) sums_[row] = sum_of_lanes(attended(row, nullptr), 0);
+  return sums_[row];
 }
 
 Trace ForwardPass::trace(Index row) {
@@ -119,6 +139,29 @@ double Online::largest_score(Index query, Index j0) const {
   return largest;
 }
 
+double Online::maximum_before(Index query, Index end) const {
+  double most = -kInfinity;
+  for (Index j0 = 0; j0 < end; j0 += first.blocks.keys)
+    most = std::fmax(most, largest_score(query, j0));
+  return most;
+}
+
+double Online::alpha_of(Index query) const {
+  if (query >= first.shape.queries) return 0;
+  const double m_old = maximum_before(query, first.j),
+               m_now = std::fmax(m_old, largest_score(query, first.j));
+  return exp_in(m_old - pass.steps_.reference(m_now), pass.given_.largest);
+}
+
+double Online::weight_of(Index query, Index key) const {
+  const AttentionShape& shape = first.shape;
+  const Index j = first.j + key;
+  if (query >= shape.queries || j >= shape.visible_keys(query, first.causal)) return 0;
+  const double m_now = maximum_before(query, first.j + 1);
+  return exp_in(pass.scale_ * pass.scores(b, h, query)[j] - pass.steps_.reference(m_now),
+                pass.given_.largest);
+}
+
 Accumulator ForwardPass::attended(Index row, const Accumulator* left, Trace* trace) {
   const Index columns = this->columns(), lanes = steps_.lanes, i = row % shape_.queries,
               h = row / shape_.queries % shape_.heads, b = row / shape_.queries / shape_.heads;
@@ -150,7 +193,9 @@ Accumulator ForwardPass::attended(Index row, const Accumulator* left, Trace* tra
     for (Index j = 0; j < count; ++j) {
       at.j = j0 + j;
       const bool exists = at.j < shape_.keys;
-      at.S = exists ? scale * QK[at.j] : 0;
+      const Index row_of_K = steps_.row_of_K(at);
+      all.reliable &= row_of_K >= 0;  // of no tile before
+      at.S = row_of_K >= 0 && row_of_K < shape_.keys ? scale * QK[row_of_K] : 0;
       counted[j] = at.counted = exists && steps_.visits(at) && steps_.sees(at);
       S[j] = at.counted ? at.S : steps_.masked(at);
       any_counts |= at.counted, any_is_finite |= S[j] != -kInfinity;
@@ -158,7 +203,12 @@ Accumulator ForwardPass::attended(Index row, const Accumulator* left, Trace* tra
       most = std::fmax(most, S[j]);
     }
     all.has_keys |= any_is_finite;
-    const bool is_computed = steps_.computes(first, any_counts, any_is_finite);
+    if (steps_.share_maximum)
+      for (Online& online : of_lane)
+        for (const Online& other : of_lane)
+          online.of_block = std::fmax(online.of_block, other.of_block);
+    const bool is_computed = steps_.computes(first, any_counts, any_is_finite,
+                                             std::fmax(of_lane[0].m, of_lane[0].of_block));
     if (is_computed) {
       for (Index lane = 0; lane < lanes; ++lane) {
         Online& online = of_lane[lane];
@@ -188,20 +238,25 @@ Accumulator ForwardPass::attended(Index row, const Accumulator* left, Trace* tra
           all.O[c] *= own, all.size[c] *= own;
         }
       };
-      multiply_O(steps_.before_PV);
-      for (Index j = 0; j < count && j0 + j < shape_.keys; ++j) {
+      if (!steps_.before_PV_of) multiply_O(steps_.before_PV);
+      for (Index c = 0; steps_.before_PV_of && c < columns; ++c) {
+        const double own = steps_.before_PV_of(of_lane[0], c);
+        all.O[c] *= own, all.size[c] *= own;
+      }
+      for (Index j = 0; j < count; ++j) {
         at.j = j0 + j, at.counted = counted[j];
         if (!steps_.adds(at, P[j])) continue;
         const Index row_of_V = steps_.row_of_V(at);
-        if (row_of_V >= shape_.keys) continue;  // a tile has zeros there
+        if (row_of_V < 0 || row_of_V >= shape_.keys) continue;  // a tile has zeros there
+        const double weight = steps_.weight ? steps_.weight(of_lane[0], j) : P[j];
         const double* const V = operand(kV, b, h, row_of_V);
         if (steps_.PV)
-          steps_.PV(P[j], V, largest, all);
+          steps_.PV(weight, V, largest, all);
         else
-          add(all.O.data(), P[j], V, columns), add_sizes(all.size.data(), P[j], V, columns);
+          add(all.O.data(), weight, V, columns), add_sizes(all.size.data(), weight, V, columns);
       }
       multiply_O(steps_.after_PV);
-      for (Index lane = 0; lane < lanes; ++lane) all.m[lane] = of_lane[lane].m_new;
+      for (Index lane = 0; lane < lanes; ++lane) all.m[lane] = steps_.stored_maximum(of_lane[lane]);
       is_first = false;
     }
     if (trace == nullptr) continue;
@@ -230,6 +285,9 @@ Weight BackwardPass::weight(Output output, Index b, Index h, Index i, Index j) {
   return at;
 }
 
+const double* Weight::row_of(Operand which, Index row) const {
+  return pass.operand(which, b, h, row);
+}
 Sized Weight::delta() const {
   const AttentionShape& of = pass.shape_;
   if (pass.deltas_.empty()) pass.deltas_.assign(of.batch * of.heads * of.queries, {kUnknown, -1});

@@ -115,8 +115,14 @@ struct Online {
   double m_new = 0, alpha = 0, inverse = 0;  // alpha: exp(m - m_new); inverse: exp(m_new - m)
   double sum = 0;                            // of the block's weights
 
-  // The largest score of another query of this head, in the block of keys that begins with j0.
+  // Of another query of this head: its largest score in the block of keys that begins with j0, the
+  // factor alpha that it has at this block, and the weight of the block's key number `key`.
   FLASH_EXPORT double largest_score(Index query, Index j0) const;
+  FLASH_EXPORT double alpha_of(Index query) const;
+  FLASH_EXPORT double weight_of(Index query, Index key) const;
+
+ private:
+  double maximum_before(Index query, Index end) const;
 };
 
 struct Accumulator {
@@ -133,6 +139,7 @@ struct Weight : Pair {
   double lse, P;
   const double *Q, *K, *dO;
 
+  FLASH_EXPORT const double* row_of(Operand which, Index row) const;
   FLASH_EXPORT Sized delta() const;
   FLASH_EXPORT Sized dP() const;
   FLASH_EXPORT Sized dS() const;
@@ -141,6 +148,7 @@ struct Weight : Pair {
 // A row of an output.
 struct StepRow {
   static constexpr double kUnknown = -1;  // as a magnitude: any value may be in its place
+  static constexpr double kAnyNaN = -2;   // the same of a NaN: it may be old contents, too
   std::vector<double> value = {}, magnitude = {};
   bool reliable = true;  // false where rounding decides, next to underflow or overflow
 };
@@ -167,27 +175,33 @@ struct Steps {
   Step<bool(const Pair&)> visits = [](auto&) { return true; };
   Step<bool(const Pair&)> sees = [](auto& at) { return at.is_visible(); };
   Step<double(const Pair&)> masked = [](auto&) { return -std::numeric_limits<double>::infinity(); };
-  // Whether anything is done for a block of keys.
-  Step<bool(const Pair& first, bool any_counts, bool any_is_finite)> computes =
-      [](auto&, bool, bool any_is_finite) { return any_is_finite; };
+  Step<Index(const Pair&)> row_of_K = [](auto& at) { return at.j; };
+  // Whether anything is done for a block of keys. NaN is finite here, and the maximum drops it.
+  Step<bool(const Pair& first, bool any_counts, bool any_is_finite, double maximum)> computes =
+      [](auto&, bool, bool any_is_finite, double) { return any_is_finite; };
 
   // The online softmax.
-  Index lanes = 1;  // that have a maximum and a sum of their own: of which keys and columns
+  Index lanes = 1;  // that have a sum of their own: of which keys and columns
+  bool share_maximum = false, share_sum = true;  // in the end the sum is that of all lanes
   Step<Index(Index key_of_block, Index block_keys)> lane_of_key = [](Index, Index) { return 0; };
   Step<Index(Index column)> lane_of_column = [](Index) { return 0; };
   double first_maximum = -std::numeric_limits<double>::infinity();
   // What a row begins with, and what the block of rows before left in its place.
   Step<void(Accumulator& begin, const Accumulator& left)> begin = {};
   Step<double(const Online&)> maximum = [](auto& at) { return std::fmax(at.m, at.of_block); };
+  Step<double(const Online&)> stored_maximum = [](auto& at) { return at.m_new; };
   Step<double(double m)> reference = [](double m) { return std::isinf(m) && m < 0 ? 0 : m; };
   Step<double(double S, double m)> exponent = [](double S, double m) { return S - m; };  // of P
   Step<double(const Online&)> sum = [](auto& at) { return at.l * at.alpha + at.sum; };
   Step<double(const Online&)> before_PV = [](auto& at) { return at.alpha; };  // times O
   Step<double(const Online&)> after_PV = [](auto&) { return 1.0; };
+  Step<double(const Online&, Index column)> before_PV_of = {};  // in place of before_PV
+  Step<double(const Online&, Index key)> weight = {};           // in place of P, in P V alone
   Step<bool(const Pair&, double P)> adds = [](auto& at, double P) { return at.counted || P != 0; };
   Step<Index(const Pair&)> row_of_V = [](auto& at) { return at.j; };
   // O += P V, of one key, in another way.
   Step<void(double P, const double* V, double largest, Accumulator&)> PV = {};
+  Step<Index(const Pair&, Index column)> row_of_sum = {};  // the query whose l divides O; -1: lse
   Step<Sized(Sized O, double l, bool has_keys)> divided = [](Sized O, double l, bool) {
     return l == 0 ? Sized(0) : O / l;
   };
@@ -277,7 +291,11 @@ class FLASH_EXPORT ForwardPass : public Pass {
   Accumulator attended(Index row, const Accumulator* left, Trace* trace = nullptr);
   Accumulator after_the_rows_before(Index row);
 
+  double sum_of_lanes(const Accumulator& at, Index column) const;
+  double sum_of_row(Index row);
+
   std::vector<double> largest_;  // scores, of each query and block of keys; NaN: not known yet
+  std::vector<double> sums_;     // l of each query; NaN: not known yet
   std::vector<std::unique_ptr<Accumulator>> left_;
 };
 
@@ -290,7 +308,6 @@ class FLASH_EXPORT BackwardPass : public Pass {
  private:
   friend struct Weight;
   StepRow own_row(Output output, Index row);
-  Sized delta(const Weight& at);
 
   std::vector<Sized> deltas_;  // of each query; NaN: not known yet
 };

@@ -89,7 +89,7 @@ TEST_CASE("the verdict says what is wrong, where, and in which pattern") {
   rows([](Index i) { return i >= 16 && i < 32; }, "wrong: only rows 16 to 31\n");
   rows([](Index i) { return i % 16 == 7; }, "wrong: one row in 16, from row 7\n");
   rows([](Index i) { return i % 8 >= 4; }, "wrong: rows 4 to 7 of each 8\n");
-  rows([](Index i) { return i % 16 < 4; }, "wrong: rows 0 to 3 of each 16\n");
+  rows([](Index i) { return i % 16 < 4; }, "of 240 elements are wrong\n");  // 2.5 times
   rows([](Index i) { return i % 8 >= 4 && i < 39; }, "of 240 elements are wrong\n");
   where([](Index, Index, Index c) { return c == 2; }, "wrong: only column 2\n");
   where([](Index, Index, Index) { return true; }, "240 of 240 elements are wrong: all of them\n");

@@ -18,6 +18,7 @@ struct Attention1dCase {
   float scale = 1;  // of the queries
   Pattern v = kNormal;
   bool opposite = false;  // queries below 0, keys from 10 on
+  Index shift = 0;        // of the first elements behind an aligned address
 };
 
 std::vector<Attention1dCase> attention_1d_cases() {
@@ -28,6 +29,21 @@ std::vector<Attention1dCase> attention_1d_cases() {
       {.name = "33 queries and 200 keys", .n_queries = 33},
       {.name = "tiles of 48 keys", .keys_per_tile = 48},
       {.name = "tiles larger than the block: 100 keys for 32 threads", .keys_per_tile = 100},
+      {.name = "blocks of 8 queries",
+       .n_queries = 50,
+       .n_keys = 40,
+       .queries_per_block = 8,
+       .keys_per_tile = 16},
+      {.name = "33000 keys",
+       .n_queries = 2,
+       .n_keys = 33000,
+       .queries_per_block = 2,
+       .keys_per_tile = 1000},
+      {.name = "66000 queries",
+       .n_queries = 66000,
+       .n_keys = 2,
+       .queries_per_block = 1024,
+       .keys_per_tile = 2},
       {.name = "one query", .n_queries = 1},
       {.name = "one key", .n_keys = 1},
       {.name = "scores in the hundreds", .scale = 100},
@@ -54,10 +70,10 @@ struct Call {
       : q(of_q),
         k(of_k),
         v(of_v),
-        device_q("q", q, kRowMajor, 0, fill),
-        device_k("k", k, kRowMajor, 0, fill),
-        device_v("v", v, kRowMajor, 0, fill),
-        z("z", q.shape(), kRowMajor, 0, fill) {
+        device_q("q", q, kRowMajor, problem.shift, fill),
+        device_k("k", k, kRowMajor, problem.shift, fill),
+        device_v("v", v, kRowMajor, problem.shift, fill),
+        z("z", q.shape(), kRowMajor, problem.shift, fill) {
     const auto vector = [](const OnDevice& tensor) {
       return TensorView<float, 1>(tensor.in_call().data(), {tensor.in_call().extent(2)});
     };
@@ -117,8 +133,8 @@ harness::SeenForward run_again_1d(Attention1dCase problem, std::uint64_t seed,
 }
 
 Verdict judge_1d(const Attention1dCase& problem, std::uint64_t seed) {
-  const auto& [name, n_queries, n_keys, queries_per_block, keys_per_tile, scale, pattern,
-               opposite] = problem;
+  const auto& [name, n_queries, n_keys, queries_per_block, keys_per_tile, scale, pattern, opposite,
+               shift] = problem;
   Tensor<float, 3> q = row_of(n_queries, kNormal, 3 * seed);
   for (Index i = 0; i < n_queries; ++i) q(0, 0, i) *= scale;
   Tensor<float, 3> k = row_of(n_keys, kNormal, 3 * seed + 1);
@@ -154,10 +170,15 @@ TaskUnderTest attention_1d_task() {
   for (const auto& problem : part1::attention_1d_cases())
     task.cases.push_back(
         {problem.name, "puzzle", [problem](auto seed) { return part1::judge_1d(problem, seed); }});
+  task.cases.push_back({kOtherNumbersName, "puzzle", [](auto seed) {
+                          return with_other_numbers(seed, [](auto of) {
+                            return part1::judge_1d({.n_queries = 32, .n_keys = 32}, of);
+                          });
+                        }});
   // The others pass with a query or a key read behind the end, whose value nothing uses.
   task.cases.push_back(
       {"checks: no race and no stray access", "puzzle",
-       [](auto seed) { return part1::judge_1d({.n_queries = 40, .n_keys = 77}, seed); },
+       [](auto seed) { return part1::judge_1d({.n_queries = 40, .n_keys = 77, .shift = 1}, seed); },
        Needs::kChecks});
   task.cases.push_back({"in the order of its stream", "puzzle",
                         [](auto) {

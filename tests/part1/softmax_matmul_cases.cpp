@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "common/oracle.hpp"
 #include "harness/cases/far_apart.hpp"
@@ -12,10 +13,29 @@ namespace flash::part1 {
 
 std::string SoftmaxMatmulCase::requirement() const {
   if (measures_memory) return "memory";
-  if (layout != kRowMajor) return "strides";
+  if (layout != kRowMajor || shift != 0) return "strides";
   if ((x != kNormal && x != kHalfNormal) || v != kNormal || shape.d2 == 0) return "special values";
   return shape.d1 % blocks.block_1 != 0 || shape.d2 % blocks.block_2 != 0 ? "ragged ends"
                                                                           : "whole blocks";
+}
+
+// Where a block is not compiled, and where it is any number.
+std::vector<SoftmaxMatmulCase> softmax_matmul_cases_on_device() {
+  return {
+      {"blocks 16 and 32: 1 x 33 x 70 x 9", {1, 33, 70, 9}, {16, 32}},
+      {"blocks 32 and 16: 1 x 33 x 70 x 9", {1, 33, 70, 9}, {32, 16}},
+      {"blocks 32 and 64: 1 x 33 x 70 x 9", {1, 33, 70, 9}, {32, 64}},
+      {.name = "tensors that are not aligned", .shape = {2, 20, 36, 40}, .shift = 1},
+  };
+}
+std::vector<SoftmaxMatmulCase> softmax_matmul_cases_on_host() {
+  return {
+      {"blocks of 1: 2 x 9 x 11 x 5", {2, 9, 11, 5}, {1, 1}},
+      {"blocks of 200: 1 x 210 x 230 x 5", {1, 210, 230, 5}, {200, 200}},
+      {"33000 keys: 1 x 1 x 33000 x 2", {1, 1, 33000, 2}},
+      {"66000 rows: 1 x 66000 x 2 x 1", {1, 66000, 2, 1}},
+      {"66000 batches: 66000 x 1 x 2 x 1", {66000, 1, 2, 1}},
+  };
 }
 
 std::vector<SoftmaxMatmulCase> softmax_matmul_cases() {
@@ -56,6 +76,7 @@ std::vector<SoftmaxMatmulCase> softmax_matmul_cases() {
       {.name = "strides: transposed", .shape = strided, .layout = kTransposed},
       {.name = "strides: spread out", .shape = strided, .layout = kSpread},
       {.name = "strides: one layout for each tensor", .shape = {2, 20, 23, 6}, .layout = kMixed},
+      {.name = "strides: one v for all batches", .shape = {3, 9, 11, 6}, .layout = kBroadcast},
       {.name = "no quadratic memory: 1 x 512 x 1024 x 32",
        .shape = {1, 512, 1024, 32},
        .measures_memory = true},
@@ -94,12 +115,59 @@ std::size_t run_on(const RunFused& run, const SoftmaxMatmulCase& problem, Padded
   return extra_bytes;
 }
 
-// Four lanes of the kernel share a row's keys, and lane 0 brings the alpha of all columns.
-void lanes_with_own_maxima(std::vector<harness::Mistake>& known) {
-  harness::named("maximum of one lane", known).ways.push_back([](Steps& steps) {
+// Eight rows belong to a warp, and four lanes share a row's keys, of which the first brings alpha
+// and l to all columns.
+void mistakes_of_lanes(std::vector<harness::Mistake>& known) {
+  const auto lanes = [](Steps& steps) {
     steps.lanes = 4;
     steps.lane_of_key = [](Index key, Index) { return key % 4; };
-  });
+  };
+  harness::named("maximum of one lane", known).ways.push_back(lanes);
+  for (const Index together : {1, 2})
+    harness::named("sum of one lane", known).ways.push_back([lanes, together](Steps& steps) {
+      lanes(steps);
+      steps.lane_of_key = [together](Index key, Index) { return key % 4 / together; };
+      steps.share_maximum = true, steps.share_sum = false;
+    });
+
+  // The row of the lane that owns the column, the warp's first row, and that of lane number r.
+  const auto first_row = [](Index row) { return row / 8 * 8; };
+  for (const auto& row :
+       {std::function([=](Index own, Index column) { return first_row(own) + column % 128 / 16; }),
+        {[=](Index own, Index) { return first_row(own); }},
+        {[=](Index own, Index) { return first_row(own) + own % 8 / 4; }}}) {
+    harness::named("alpha of another row", known)
+        .ways.push_back(harness::replace(&Steps::before_PV_of, [row](auto& at, Index column) {
+          return at.alpha_of(row(at.first.i, column));
+        }));
+    harness::named("sum of another row", known)
+        .ways.push_back(harness::replace(
+            &Steps::row_of_sum, [row](auto& at, Index column) { return row(at.i, column); }));
+  }
+
+  // Where the weight of row r and key j is looked for, in P_smem of (key, row), or was put there.
+  std::vector<harness::Change> orders;
+  for (const auto& found : {std::function([](Index r, Index j, Index keys) {
+                              return std::pair{(r * keys + j) % 8, (r * keys + j) / 8};
+                            }),
+                            {[](Index r, Index j, Index keys) {
+                              return std::pair{(j * 8 + r) / keys, (j * 8 + r) % keys};
+                            }},
+                            {[](Index r, Index j, Index keys) {
+                              return std::pair{r, j % (keys / 4) * 4 + j / (keys / 4)};
+                            }},
+                            {[](Index r, Index j, Index keys) {
+                              return std::pair{r, j % 4 * (keys / 4) + j / 4};
+                            }}})
+    orders.push_back(harness::replace(&Steps::weight, [=](auto& at, Index j) {
+      const Index own = at.first.i, keys = at.first.blocks.keys;
+      const auto [r, key] = found(own % 8, j, keys);
+      return at.weight_of(first_row(own) + r, key);
+    }));
+  known.push_back({"weights of P_smem in another order",
+                   "the weights are read from P_smem in another order than they were stored in: "
+                   "that of row r and key j of the tile is P_smem[j * kRowsPerWarp + r]",
+                   "P_smem", harness::Group::kKeys, true, orders});
 }
 
 harness::SeenForward seen_of(const SoftmaxMatmulCase& problem, double largest, Padded& x, Padded& v,
@@ -118,7 +186,7 @@ harness::SeenForward seen_of(const SoftmaxMatmulCase& problem, double largest, P
           .block_queries = problem.blocks.block_1,
           .block_keys = problem.blocks.block_2,
           .fill = fill,
-          .own_mistakes = problem.on_device ? lanes_with_own_maxima : nullptr};
+          .own_mistakes = problem.on_device ? mistakes_of_lanes : nullptr};
 }
 
 // What the function gives for another problem, with the blocks of this one.
@@ -132,11 +200,13 @@ harness::SeenForward run_again(SoftmaxMatmulCase problem, std::uint64_t seed, co
               : probe.data == Data::kFarApart      ? Pattern::kFarApart
               : probe.data == Data::kMinusInfinity ? Pattern::kMasked
               : probe.data == Data::kLowest        ? Pattern::kLowest
+              : probe.data == Data::kNaNInScores   ? Pattern::kNaN
                                                    : Pattern::kNormal;
   if (probe.block > 0) problem.blocks = {probe.block, probe.block};
   Tensor<float, 3> x = make_input<3>(problem.shape.of_x(), problem.x, 2 * seed);
   Tensor<float, 3> v =
       make_input<3>(problem.shape.of_v(), probe.data == Data::kNaN ? kNaN : kNormal, 2 * seed + 1);
+  v = harness::shared_in(problem.layout, 1, std::move(v));
   if (probe.data == Data::kSmallIntegers)
     for (Tensor<float, 3>* const tensor : {&x, &v})
       for (Index n = 0; n < tensor->size(); ++n)
@@ -168,7 +238,8 @@ template std::string wrong_product(TensorView<const float, 3>, TensorView<const 
 Verdict judge(const SoftmaxMatmulCase& problem, std::uint64_t seed, const RunFused& run) {
   const auto& [batch, d1, d2, d3] = problem.shape;
   const Tensor<float, 3> x = make_input<3>(problem.shape.of_x(), problem.x, 2 * seed);
-  const Tensor<float, 3> v = make_input<3>(problem.shape.of_v(), problem.v, 2 * seed + 1);
+  const Tensor<float, 3> v = harness::shared_in(
+      problem.layout, 1, make_input<3>(problem.shape.of_v(), problem.v, 2 * seed + 1));
   Padded padded_x("x", x, layout_of(problem.layout, 0)),
       padded_v("v", v, layout_of(problem.layout, 1)),
       out("out", problem.shape.of_out(), layout_of(problem.layout, 2));
@@ -198,11 +269,20 @@ Verdict judge(const SoftmaxMatmulCase& problem, std::uint64_t seed, const RunFus
 
 std::vector<GradedCase> graded_softmax_matmul(const RunFused& run, bool on_device) {
   std::vector<GradedCase> graded;
-  for (SoftmaxMatmulCase problem : softmax_matmul_cases()) {
+  std::vector<SoftmaxMatmulCase> problems = softmax_matmul_cases();
+  for (const SoftmaxMatmulCase& more :
+       on_device ? softmax_matmul_cases_on_device() : softmax_matmul_cases_on_host())
+    problems.push_back(more);
+  for (SoftmaxMatmulCase problem : problems) {
     problem.on_device = on_device;
     graded.push_back({problem.name, problem.requirement(),
                       [problem, run](auto seed) { return judge(problem, seed, run); }});
   }
+  graded.push_back({harness::kOtherNumbersName, "whole blocks", [run, on_device](auto seed) {
+                      return harness::with_other_numbers(seed, [&](auto of) {
+                        return judge({.shape = {1, 32, 32, 8}, .on_device = on_device}, of, run);
+                      });
+                    }});
   return graded;
 }
 

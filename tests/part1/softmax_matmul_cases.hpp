@@ -32,6 +32,7 @@ struct SoftmaxMatmulCase {
   SoftmaxMatmulBlocks blocks = {};
   Pattern x = kNormal, v = kNormal;
   Layout layout = kRowMajor;     // of x, v and out
+  Index shift = 0;               // of their first elements behind an aligned address, on a device
   bool measures_memory = false;  // the extra memory has to stay below fused_extra_bytes()
   bool on_device = false;        // there is to be none of it
 
@@ -58,7 +59,8 @@ RunFused on_host(Fused fused) {
 template <class Fused>
 RunFused on_device(Fused fused) {
   return [fused](const SoftmaxMatmulCase& problem, auto& x, auto& v, auto& out) {
-    harness::DeviceCopy device_x(x), device_v(v), device_out(out);
+    const Index shift = problem.shift;
+    harness::DeviceCopy device_x(x, shift), device_v(v, shift), device_out(out, shift);
     const std::size_t extra_bytes = harness::extra_device_bytes([&] {
       fused(SoftmaxMatmul<float>{device_x.view(), device_v.view(), device_out.view()},
             problem.blocks);

@@ -5,6 +5,7 @@
 #include "common/memory_meter.hpp"
 #include "harness/cases/far_apart.hpp"
 #include "harness/cases/own_passes.hpp"
+#include "harness/judge/watched_memory.hpp"
 #include "part2/attention_cases.hpp"
 #include "part2_flash_cpu/flash_attention.hpp"
 
@@ -63,6 +64,19 @@ TaskUnderTest flash_backward_task() {
                                                                    : judge<float>(problem, seed);
                           }});
   }
+  task.cases.push_back(
+      {kOtherNumbersName, "whole blocks", [](auto seed) {
+         return with_other_numbers(seed, [](auto of) {
+           return judge<float>({.shape = {1, 2, 16, 16, 8}, .blocks = {16, 16}}, of);
+         });
+       }});
+  task.cases.push_back(
+      {kBehindName, "ragged ends", [](auto seed) {
+         return nothing_is_read_behind<BackwardCall<float, InPlace>>(
+             {.shape = {1, 1, 17, 19, 5}, .blocks = {16, 16}}, seed,
+             [](auto& t) { return std::tie(t.q, t.k, t.v, t.out, t.d_out, t.lse); },
+             [](auto& call) { flash_attention_backward(call.tensors.pass(), 16); });
+       }});
   task.cases.push_back({kFarApartName, "strides",
                         [](auto seed) {
                           return backward_far_apart(seed, [](const AttentionBackward<float>& pass) {

@@ -100,6 +100,21 @@ TaskUnderTest flash_forward_task() {
                         },
                         Needs::kSparseMemory});
   task.cases.push_back(
+      {kOtherNumbersName, "whole blocks", [](auto seed) {
+         return with_other_numbers(seed, [](auto of) {
+           return judge<float>({.shape = {1, 2, 16, 16, 8}, .blocks = {16, 16}}, of);
+         });
+       }});
+  task.cases.push_back(
+      {kBehindName, "ragged ends", [](auto seed) {
+         return nothing_is_read_behind<ForwardCall<float, InPlace>>(
+             {.shape = {1, 1, 17, 19, 5}, .blocks = {16, 16}}, seed,
+             [](auto& tensors) { return std::tie(tensors.q, tensors.k, tensors.v); },
+             [](auto& call) {
+               flash_attention_forward(call.tensors.pass(), {16, 16});
+             });
+       }});
+  task.cases.push_back(
       {"causal: unseen keys are never read", "memory", unseen_keys_are_never_read});
   task.cases.push_back({"memory grows no faster than the sequence", "memory",
                         memory_grows_no_faster_than_the_sequence});

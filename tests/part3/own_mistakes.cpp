@@ -20,13 +20,37 @@ std::pair<Index, Index> owner(Index at, Index values) {
 }
 
 template <int kLanes>
-void own_maxima(Steps& steps) {
+void lanes(Steps& steps) {
   steps.lanes = kLanes;
   steps.lane_of_key = [](Index key, Index block_keys) {
     return owner<kLanes>(key, block_keys / kLanes).first;
   };
   // In vectors of 4, whose lanes are the same in each 4 * kLanes columns.
   steps.lane_of_column = [](Index column) { return owner<kLanes>(column % (4 * kLanes), 4).first; };
+}
+
+template <int kLanes>
+void own_sums(Steps& steps) {
+  lanes<kLanes>(steps);
+  steps.share_maximum = true, steps.share_sum = false;
+}
+
+// A thread's first or last row has the same group of lanes as the query.
+template <int kGroups, bool kFirst>
+Index row_of_thread(Index query) {
+  constexpr Index kRows = 8, kRowsOfWarp = kRows * kGroups;
+  const Index in_warp = query % kRowsOfWarp;
+  return query - in_warp +
+         place<kRows, kGroups>(static_cast<int>(owner<kGroups>(in_warp, kRows).first),
+                               kFirst ? 0 : kRows - 1);
+}
+template <Index (*row)(Index query)>
+void other_alpha(Steps& steps) {
+  steps.before_PV_of = [](auto& at, Index) { return at.alpha_of(row(at.first.i)); };
+}
+template <Index (*row)(Index query)>
+void other_sum(Steps& steps) {
+  steps.row_of_sum = [](auto& at, Index) { return row(at.i); };
 }
 
 }  // namespace
@@ -44,12 +68,21 @@ void own_mistakes(std::vector<harness::Mistake>& known) {
          const auto [lane, n] = owner<kLanes>(at.j - at.first_key(), at.blocks.keys / kLanes);
          return at.first_key() + n * kLanes + lane;
        })}});
-  std::vector<harness::Change>& ways = harness::named("maximum of one lane", known).ways;
-  ways.insert(ways.end(), {own_maxima<8>, own_maxima<16>});
+  const auto more = [&](const char* name, const std::vector<harness::Change>& changes) {
+    auto& ways = harness::named(name, known).ways;
+    ways.insert(ways.end(), changes.begin(), changes.end());
+  };
+  more("maximum of one lane", {lanes<8>, lanes<16>});
+  more("sum of one lane", {own_sums<8>, own_sums<16>});
+  more("alpha of another row",
+       {other_alpha<row_of_thread<4, true>>, other_alpha<row_of_thread<4, false>>,
+        other_alpha<row_of_thread<2, true>>, other_alpha<row_of_thread<2, false>>});
+  more("sum of another row",
+       {other_sum<row_of_thread<4, true>>, other_sum<row_of_thread<4, false>>,
+        other_sum<row_of_thread<2, true>>, other_sum<row_of_thread<2, false>>});
   for (const Index rows : {2, 4})
     for (const bool at_once : {false, true})
-      for (const harness::Change& way : harness::shared_maximum(rows, 4, at_once))
-        harness::named("one maximum for several rows", known).ways.push_back(way);
+      more("one maximum for several rows", harness::shared_maximum(rows, 4, at_once));
 }
 
 }  // namespace flash::part3

@@ -90,6 +90,14 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
         self.lab("check fused_cpu")
         self.lab("check fused_cpu --test simple")  # the last check, and it named no mistake
         self.shows(hint, "hint 3 of 3")
+        self.write("tests/harness/diagnosis/hints.toml", 'strides = "Whose strides?"\n'
+                   'rescaling = "Look at l."')
+        self.fake("fused_cpu", [case("strides: spread out", "failed")])
+        self.lab("check fused_cpu")
+        self.shows(hint, '\nhint for what the last check found: "strides: spread out" fails\n'
+                   "Whose strides?\n")
+        self.fake("fused_cpu", [case("named", "failed", message="3 of 4", then={
+            "diagnosis": {"name": "sum not rescaled", "kind": "rescaling", "text": "It is l."}})])
         self.lab("check fused_cpu --test named")
         self.shows(hint, "\nhint for what the last check found: sum not rescaled\n")
         wrong = "x\n2 of 4 elements are wrong: y"
@@ -191,8 +199,18 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
         self.fake("fused_cpu", [case("a", "failed", message="\n".join(found))])
         self.shows("check fused_cpu", "f.cu:0 and f.cu:9\n            thread 0 reads\n"
                    "          and 2 more findings: --test shows all\n\n", code=1)
-        self.shows("check fused_cpu --test a", "f.cu:1 and f.cu:9\n            thread 0 reads\n",
-                   code=1)
+        for text in (found, ["dK: 2 of 4\nfirst", "dV: 1 of 4"]):
+            self.fake("fused_cpu", [case("a", "failed", message="\n".join(text))])
+            self.shows("check fused_cpu --test a", *("\n" + " " * 10 + finding.replace(
+                "\n", "\n" + " " * 12) + "\n" for finding in text), code=1)
+
+    def test_the_cases_that_passed_are_a_clue(self):
+        self.fake("fused_cpu", [case("causal: 1", "failed"), case("causal: 2", "failed"),
+                                case("causal: 3"), case("b")])
+        self.shows("check fused_cpu", "Only cases of one kind fail (causal: 2 of 3); all 1 others "
+                   "pass.\n", code=1)
+        self.fake("fused_cpu", [case("causal: 1", "failed"), case("b", "failed"), case("c")])
+        self.assertNotIn("of one kind", self.lab("check fused_cpu")[1])
 
     def test_a_challenge_is_shown_without_points(self):
         for do, other, shown in (

@@ -289,6 +289,16 @@ class Audit(Test):
             self.assertIn(said, text)
         self.assertIn("does not define the function `_Zf`", self.findings("")[0])
 
+    def test_ordinary_cpp_is_allowed_and_the_source_says_where_the_rest_is(self):
+        allowed = ("__dynamic_cast", "_ZNSo3putEc", "_ZNSdD2Ev", "__libc_single_threaded", "__mulsc3",
+                   "cabsf", "qsort", "pthread_mutex_lock", "fprintf", "stderr", "__cxa_thread_atexit",
+                   "_ZTTNSt7__cxx1119basic_ostringstreamIcSt11char_traitsIcESaIcEEE", "_ZTISo")
+        self.assertEqual(self.findings("_Zf T 0 9\n" + "".join(f"{name} U\n" for name in allowed)), [])
+        source = "#include <thread>\n// std::thread is not here\nvoid f() { std::thread t; }\n"
+        self.assertEqual(audit.findings("_ZNSt6thread4joinEv U\nmmap U\n", "", [], [], source=source), [
+            "it uses `std::thread` in line 3: it starts threads, and this task is written without",
+            "it uses `mmap`: it asks the system for memory; use std::vector or Tensor"])
+
     def test_of_the_emulator_only_what_kernels_and_launches_need(self):
         for name, allowed in (("_ZN5flash4simt3runERKNS0_10KernelCallE", True),
                               ("_ZN5flash4simt7barrierEPKcNS0_4SiteEi", True),

@@ -1,5 +1,5 @@
-"""At home and in class a program gets the same verdict in each case: solutions, and wrong programs
-of the zoo.
+"""At home and in class a program gets the same verdict in each case: solutions, and wrong and right
+programs of the zoo.
 
 It needs judges and runners in the build, and bubblewrap.
 A solution and two wrong programs are tried, others each day; with FLASH_ALL_ATTACKS=1 all solutions
@@ -59,6 +59,11 @@ class SameVerdicts(Test):
         judged = judging.judge(task, member.source().encode(), self.bench)
         self.assertEqual((judged.status, judged.message), (BUILD_FAILED, task.lacks_entry()))
         self.assertTrue(judged.message.endswith(f"write at the end of the file: {last}"))
+
+    def test_right_programs(self):
+        right = [member for member in zoo.load(TASKS) if member.kind == "right"]
+        for member in zoo.sample(right, len(right) if ALL else 2):
+            self.compared(member)
 
     def test_wrong_programs(self):
         wrong = [member for member in zoo.load(TASKS) if member.kind == "wrong"]

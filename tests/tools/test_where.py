@@ -9,7 +9,7 @@ import unittest
 from course import Built
 from lab import manifest, zoo
 from lab.backends import CPU
-from lab.outcomes import CRASHED, NOT_RUN, PASSED, TIMED_OUT
+from lab.outcomes import CRASHED, EXCEPTION, NOT_RUN, PASSED, TIMED_OUT
 
 TASK = manifest.select_one(manifest.load_parts(), "fused_cpu", "check")
 FIRST = '  check_at_least("block_1"'  # of the function in the solution
@@ -38,6 +38,17 @@ class Lines(Built):
             self.assertEqual([case.status for case in cases], [CRASHED] * 3)
             for case in cases:
                 self.assertIn(said, case.message)
+
+    def test_an_exception_of_the_library_has_its_line(self):
+        does = "  std::string few(3, 'a');\n  few.at(pass.x.extent(1)) = 'b';"
+        case, = self.ended(does, FEW[1])
+        self.assertEqual(case.status, EXCEPTION)
+        self.assertRegex(case.message, rf"basic_string::at.* at part1\S+/fused_cpu\.cpp:{self.line + 1}\Z")
+
+    def test_a_stack_that_is_too_large_is_no_stray_index(self):
+        case, = self.ended("  volatile char all[1600 << 20];\n  all[pass.x.extent(1)] = 1;", FEW[1])
+        self.assertEqual(case.status, CRASHED)
+        self.assertRegex(case.message, r"\Aneeds a stack of 1678 MB, which is more than there is")
 
     def test_an_endless_loop_has_its_lines_and_ends_the_run_where_it_comes_again(self):
         begin = time.monotonic()

@@ -4,7 +4,7 @@ import dataclasses
 import datetime
 
 from course import Built, Test
-from lab import manifest, zoo
+from lab import manifest, outcomes, zoo
 from lab.outcomes import PASSED, WRONG, CaseResult, TaskResult
 
 TASKS = [task for part in manifest.load_parts() for task in part.tasks]
@@ -12,7 +12,7 @@ FORWARD = next(task for task in TASKS if task.name == "flash_forward")
 # What --explain shows of a member's case.
 EXPLAINED = {
     "flash_forward/no_rescale_of_O": """\
-batch 1, heads 1, queries 1, keys 3, head_dim 2, scale 0.7071, blocks of 2 keys
+batch 1, heads 1, queries 1, keys 3, head_dim 2, scale 0.7071, blocks of 2 queries and 2 keys
 The steps for query 0:
   Q = [0 2]
    key j   K(j)   V(j)  S = scale Q K  P = exp(S - m)
@@ -89,6 +89,28 @@ class WithSmallNumbers(Built):
                 self.assertEqual(case.explanation, text)
 
 
+class Prices(Test):
+    def test_each_requirement_is_broken_alone_by_a_member(self):
+        broken = {(member.task.id, member.breaks) for member in zoo.load(TASKS)}
+        for task in TASKS:
+            for name in task.requirements:
+                self.assertIn((task.id, name), broken)
+
+    def test_what_another_requirement_loses_is_told(self):
+        cases = [CaseResult(name, WRONG if name in "ab" else PASSED, requirement=name, points=1,
+                            counts=1) for name in "abc"]
+        task = dataclasses.replace(FORWARD, points=3, requirements={"a": 40, "b": 30, "c": 30})
+
+        def told(*cases: CaseResult) -> list[str]:
+            member = zoo.Member("wrong", task, "m", (), "a", breaks="a")
+            return list(zoo.problems(zoo.Seen(member, TaskResult(task, "solution", WRONG, [*cases]))))
+
+        self.assertEqual(told(*cases), ["breaks a, b; it must break a alone"])
+        self.assertEqual(told(cases[0], cases[2]), ["costs 1.0 points; a is worth 1.2"])
+        cheap = dataclasses.replace(cases[0], points=0.6)
+        self.assertEqual(told(cheap, cases[2]), [])
+
+
 class Problems(Test):
     MEMBER = zoo.Member("wrong", FORWARD, "m", (), "b", named="scale missing")
 
@@ -132,3 +154,12 @@ class Problems(Test):
         self.assertEqual(self.problems(*cases, least=0.25),
                          ["costs 15% of the points; it must cost 25%"])
 
+
+class Order(Test):
+    def test_ordinary_numbers_come_before_hard_ones_and_a_rare_name_behind(self):
+        cases = [CaseResult("NaN in q", WRONG), CaseResult("causal: 3", WRONG)]
+        self.assertEqual(outcomes.in_order(cases)[0].name, "causal: 3")
+        many = [CaseResult(str(n), WRONG) for n in range(outcomes.RARE)]
+        rare = CaseResult("rare", WRONG, diagnosis="x")
+        self.assertEqual(outcomes.in_order([*many, rare])[0].name, "0")
+        self.assertEqual(outcomes.in_order([*many[1:], rare])[0].name, "rare")

@@ -60,6 +60,8 @@ def _fix(result: TaskResult, seed: int, backends: Backends, case: str | None) ->
         correct = next((words for pattern, words in _NVCC_ONLY if pattern.search(line)),
                        "correct what the error names")
         return f"Next: {correct}, then ./lab check {task.name}{option}"
+    if result.status == outcomes.REFUSED:
+        return f"Next: write it without that, then ./lab check {task.name}{option}"
     failed = result.failures[0]
     # The checks often name the line where a wrong result only names the element.
     unchecked = (failed.backend == EMULATED and failed.status in (outcomes.WRONG, outcomes.CRASHED)

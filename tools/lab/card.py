@@ -131,10 +131,17 @@ def _details(result: TaskResult, all_failures: bool, case: str | None) -> Iterat
         command = f"cmake --build build/default --target {target}"
         yield Text(f"      {lost}Full compiler output: {command}", "dim")
         return
+    if result.status == outcomes.REFUSED:
+        yield from _indented(result.first_error, 6)
+        yield Text("      A class' grader does not run such a file: "
+                   f"{_points(result.possible)} lost until it is gone.", "dim")
+        return
     for warning in result.warnings[:SHOWN_WARNINGS]:
         yield Text.assemble("      ", ("compiler warning", "yellow"), f": {warning}")
     failures = result.failures
     shown = result.cases if case else failures if all_failures else failures[:SHOWN_FAILURES]
+    if not case and (words := outcomes.clue(result.cases)):
+        yield Text(f"      {words}", "yellow")
     for failed in shown:
         yield from _case(failed, SINGLE_OUTPUT if case else SHOWN_OUTPUT)
     if len(failures) > len(shown):
@@ -151,11 +158,12 @@ def _details(result: TaskResult, all_failures: bool, case: str | None) -> Iterat
 def _case(case: CaseResult, output_lines: int) -> Iterator[Text]:
     if case.name:
         yield Text.assemble("      ", (case.status, style_of(case.status)), f": {case.name}")
-    message, more = case.message, 0
+    findings, more = re.split(r"\n(?=kernel |d[QKV]: )", case.message), 0
     if output_lines < SINGLE_OUTPUT:  # one missing barrier is a race in several pairs of lines
-        first, *others = re.split(r"\n(?=kernel )", message)
-        message, more = first, len(others)
-    yield from _indented(message, 10)
+        some = [one for n, one in enumerate(findings) if n == 0 or not one.startswith("kernel ")]
+        findings, more = some, len(findings) - len(some)
+    for finding in findings:
+        yield from _indented(finding, 10)
     if more:
         yield Text(f"          and {more} more finding{'s' * (more > 1)}: --test shows all", "dim")
     printed = case.output.strip("\n").splitlines()

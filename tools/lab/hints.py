@@ -1,8 +1,23 @@
 """The hints for kinds of mistakes: tests/harness/diagnosis/hints.toml."""
 
+import re
+
 import tomllib
 
 from lab import paths
+
+
+# What a failed case without a name is about, by its name or by its requirement.
+KINDS = {"NaN": "nan", "inf|no keys": "empty-row", "negative|-1.2e9|rising|large scores": "maximum",
+         "far apart": "shared-maximum", "strides": "strides", "elements apart": "offsets",
+         "mask": "mask", "causal": "mask", "ragged ends": "keys", "delta|d[KQV]": "gradients",
+         "scale": "scale"}
+
+
+def kind_of(case: str, requirement: str) -> str:
+    """The kind of mistakes that a case looks for; "" where it looks for all of them."""
+    return next((kind for about, kind in KINDS.items()
+                 if re.search(about, case) or re.search(about, requirement)), "")
 
 
 def of(kind: str) -> str:

@@ -1,6 +1,7 @@
 """How graded cases, tasks and parts ended, and the points that they earn."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,12 +10,12 @@ from lab.backends import CPU, Backends
 from lab.errors import LabError
 from lab.manifest import Part, Task
 
-# How a case or a task can end. NEEDS_GPU and NEEDS_CHECKS are left out of every total; BUILD_FAILED
-# and UNFINISHED are for tasks only.
+# How a case or a task can end. NEEDS_GPU and NEEDS_CHECKS are left out of every total; BUILD_FAILED,
+# UNFINISHED and REFUSED are for tasks only.
 PASSED, WRONG, NOT_STARTED, CRASHED = "passed", "wrong", "not started", "crashed"
 TIMED_OUT, EXCEPTION, NOT_RUN = "timed out", "exception", "not run"
 NEEDS_GPU, NEEDS_CHECKS = "needs a GPU", "needs checks"
-BUILD_FAILED, UNFINISHED = "does not compile", "unfinished"
+BUILD_FAILED, UNFINISHED, REFUSED = "does not compile", "unfinished", "refused"
 ELSEWHERE = (NEEDS_GPU, NEEDS_CHECKS)  # only another machine can tell
 
 
@@ -151,13 +152,40 @@ def with_points(task: Task, cases: Sequence[CaseResult]) -> list[CaseResult]:
                     counts=0 if case.challenge else counts[case.requirement]) for case in cases]
 
 
+# Numbers that are hard in one way only: what else fails says more.
+HARD = re.compile("NaN|inf|scores|values that|one key a query|no keys|one element")
+RARE = 6  # a name that one case has of more than so many that fail explains too little of them
+
+
 def in_order(failures: Sequence[CaseResult]) -> list[CaseResult]:
     """Endless loops, because of which other cases did not run, then races and stray accesses, which
     come with file and line, then a mistake that has a name, then the others, and those that did not
-    run; among equals the order of the task, whose simple cases come first."""
-    return sorted(failures, key=lambda case: 0 if case.status == TIMED_OUT
-                  else 1 if case.message.startswith("kernel ") else 2 if case.diagnosis
-                  else 4 if case.status == NOT_RUN else 3)
+    run; among equals ordinary numbers, in the order of the task, whose simple cases come first."""
+    wrong = [case.diagnosis for case in failures
+             if case.status == WRONG and not case.message.startswith("kernel ")]
+    named = Counter(wrong)
+    return sorted(failures, key=lambda case: (
+        0 if case.status == TIMED_OUT else 1 if case.message.startswith("kernel ")
+        else 2 if case.diagnosis and (named[case.diagnosis] > 1 or len(wrong) <= RARE)
+        else 4 if case.status == NOT_RUN else 3, bool(HARD.search(case.name))))
+
+
+# What some cases have in common: they fail, and no other does.
+KINDS = {"causal": "causal", "NaN": "NaN", "strides": "strides: ", "half": "^half", "bfloat16":
+         "^bfloat16", "double": "^double", "dQ": "^dQ: ", "dK": "^dK: ", "dV": "^dV: "}
+
+
+def clue(cases: Sequence[CaseResult]) -> str:
+    """What the cases that passed tell of those that failed; "" where they tell nothing."""
+    ran = [case for case in cases if not case.challenge
+           and case.status not in (NOT_STARTED, NOT_RUN, *ELSEWHERE)]
+    failed = {case.name for case in ran if case.status != PASSED}
+    for words, pattern in KINDS.items():
+        alike = {case.name for case in ran if re.search(pattern, case.name)}
+        if len(failed) > 1 and failed <= alike and 2 * len(failed) >= len(alike):
+            return (f"Only cases of one kind fail ({words}: {len(failed)} of {len(alike)}); all "
+                    f"{len(ran) - len(alike)} others pass.")
+    return ""
 
 
 def sum_by_key(tables: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -12,6 +12,7 @@ tests/right/TASK.toml:
     alone = true                                        # no other case catches it; or these only:
                                                         # ["half: block_2 divides d2"]
     least = 0.25                                        # share of the points; without: a tenth
+    breaks = "strides"                                  # costs this requirement's price alone
     passes = ["one", "two"]                             # cases that must not fail: half a solution
 
 `old` has to occur exactly once in the solution, so that a member cannot rot silently. "region: "
@@ -53,6 +54,7 @@ class Member:
     alone: bool | tuple[str, ...] = False  # no other case catches it, or these and no other
     passes: tuple[str, ...] = ()  # cases that must pass
     least: float = 0.0  # the share of the task's points that it has to cost, beside the usual tenth
+    breaks: str = ""  # the requirement that it breaks, and no other
 
     @property
     def id(self) -> str:
@@ -235,6 +237,21 @@ def problems(seen: Seen) -> Iterator[str]:
     if first.diagnosis != member.named:
         yield (f'first shown is "{first.name}", which says '
                f'{first.diagnosis or "no name"}, not {member.named}')
+    if member.breaks:
+        yield from _price(member, seen.result)
+        return
     least = max(member.least, 0.1)
     if seen.result.task.points and seen.lost < least - 1e-9:
         yield f"costs {seen.lost:.0%} of the points; it must cost {least:.0%}"
+
+
+def _price(member: Member, result: TaskResult) -> Iterator[str]:
+    """What is not as tasks.toml says: a requirement's share, or half of a large one."""
+    lost = {name: possible - earned for name, earned, possible in result.requirements
+            if earned < possible - 1e-9}
+    share = member.task.points * member.task.requirements[member.breaks] / 100
+    if [*lost] != [member.breaks]:
+        yield f"breaks {', '.join(lost) or 'nothing'}; it must break {member.breaks} alone"
+    elif member.breaks != outcomes.EACH_BY_ITSELF and not any(
+            abs(lost[member.breaks] - price) < 1e-9 for price in (share, share / 2)):
+        yield f"costs {lost[member.breaks]} points; {member.breaks} is worth {share}"

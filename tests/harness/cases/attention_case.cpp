@@ -95,6 +95,8 @@ std::vector<AttentionCase> cases_of_all_passes() {
       {.name = "strides: transposed", .shape = {2, 2, 20, 83, 16}, .layout = kTransposed},
       {.name = "strides: spread out", .shape = {2, 2, 20, 83, 16}, .layout = kSpread},
       {.name = "strides: one layout for each tensor", .shape = {2, 2, 9, 11, 4}, .layout = kMixed},
+      {.name = "strides: one k for all heads", .shape = {2, 2, 9, 11, 4}, .layout = kBroadcast},
+      {.name = "a scale of 0", .shape = {1, 1, 33, 40, 8}, .scale = 0},
       {.name = "strides: interleaved heads",
        .shape = {2, 3, 70, 70, 16},
        .causal = true,
@@ -106,6 +108,10 @@ std::vector<AttentionCase> cases_of_forward_passes() {
   return {
       {.name = "a scale of its own", .shape = {1, 2, 40, 40, 16}, .scale = 0.3},
       {.name = "a negative scale", .shape = {1, 1, 20, 20, 16}, .scale = -0.5},
+      {.name = "a negative scale with large scores",
+       .shape = {1, 1, 20, 40, 16},
+       .data = kLargeScores,
+       .scale = -0.25},
       {.name = "large scores", .shape = {1, 2, 64, 200, 64}, .data = kLargeScores},
       {.name = "rising scores: a new maximum in each block",
        .shape = {1, 2, 40, 300, 16},
@@ -227,8 +233,8 @@ std::string wrong_gradients(const AttentionCase& problem, const AttentionBackwar
 
 template <class T>
 BackwardInputs<T>::BackwardInputs(const AttentionCase& problem, std::uint64_t seed)
-    : qkv(make_inputs<T>(problem.shape, problem.data, seed)),
-      d_out(make_d_out<T>(problem.shape, problem.data, seed)) {
+    : qkv(inputs_of<T>(problem, seed)),
+      d_out(shared_in(problem.layout, 4, make_d_out<T>(problem.shape, problem.data, seed))) {
   const AttentionShape& shape = problem.shape;
   if (problem.nan_in != nullptr) {
     const std::string where = problem.nan_in;

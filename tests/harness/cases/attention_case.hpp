@@ -12,6 +12,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/registry.hpp"
@@ -95,6 +96,35 @@ std::string wrong_gradients(const AttentionCase& problem, const AttentionBackwar
                             TensorView<const T, 4> d_q, TensorView<const T, 4> d_k,
                             TensorView<const T, 4> d_v, Wanted wanted = Wanted::kAll);
 
+// Also of the scores that the usual scale gives: a mistake may take it.
+template <class T>
+double largest_score_of(const AttentionInputs<T>& inputs, const AttentionCase& problem) {
+  AttentionOptions options = problem.options();
+  const double largest = inputs.forward(options).largest_score;
+  if (!std::exchange(options.scale, std::nullopt)) return largest;
+  return std::fmax(largest, inputs.forward(options).largest_score);
+}
+
+// The judge's names of these cases, for each task.
+inline constexpr const char* kOtherNumbersName = "the same memory with other numbers";
+inline constexpr const char* kBehindName = "nothing is read behind the end of an input";
+
+// Of one verdict after another, each of another seed: what one call found out about its memory must
+// not be believed by the next, which finds other numbers at the same addresses.
+template <class Judge>
+Verdict with_other_numbers(std::uint64_t seed, Judge judge) {
+  for (const std::uint64_t other : {seed, seed + 1000})
+    if (Verdict verdict = judge(other); !verdict.pass) {
+      if (other != seed)
+        verdict.text =
+            "The call before this one, with other numbers at the same addresses, was "
+            "right: nothing may be kept between calls.\n" +
+            verdict.text;
+      return {false, verdict.text};
+    }
+  return {true, ""};
+}
+
 // How wrong out may be beside its magnitude.
 template <class T>
 double output_bound(const AttentionCase& problem, const AttentionShape& shape,
@@ -124,6 +154,13 @@ Verdict head_by_head(const AttentionCase& problem, Wrong wrong) {
   return {true, ""};
 }
 
+template <class T>
+AttentionInputs<T> inputs_of(const AttentionCase& problem, std::uint64_t seed) {
+  auto inputs = make_inputs<T>(problem.shape, problem.data, seed);
+  inputs.k = shared_in(problem.layout, 1, std::move(inputs.k));
+  return inputs;
+}
+
 template <class T, template <class, int> class Memory = DeviceCopy>
 struct ForwardCall {
   AttentionCase problem;
@@ -132,7 +169,7 @@ struct ForwardCall {
 
   ForwardCall(const AttentionCase& of, std::uint64_t seed, double fill = kPoisoned)
       : problem(of),
-        inputs(make_inputs<T>(of.shape, of.data, seed)),
+        inputs(inputs_of<T>(of, seed)),
         tensors(inputs, of.layout, of.options(), of.shift, fill),
         seed_(seed) {}
 
@@ -168,7 +205,7 @@ struct ForwardCall {
 
  private:
   SeenForward seen() {
-    const double largest = inputs.forward(problem.options()).largest_score;
+    const double largest = largest_score_of(inputs, problem);
     SeenForward seen =
         tensors.seen(output_bound<T>(problem, problem.shape, largest),
                      attention_bound(problem.shape, largest, unit_roundoff<LseType<T>>()),
@@ -247,7 +284,7 @@ struct BackwardCall {
 
  private:
   SeenBackward seen(Wanted wanted) {
-    const double largest = inputs.qkv.forward(problem.options()).largest_score;
+    const double largest = largest_score_of(inputs.qkv, problem);
     SeenBackward seen =
         tensors.seen(attention_gradient_bound<T>(problem.shape, largest), problem.blocks.keys);
     if (wanted != Wanted::kAll && wanted != Wanted::kDQ) seen.d_q = {};

@@ -34,6 +34,7 @@ enum class Layout {
   kSpread,            // every third element; batches 7 further apart
   kInterleavedHeads,  // (batch, rows, heads, columns) in memory, as a projection to heads * columns
                       // leaves them; without heads: row-major
+  kBroadcast,         // of k (in part 1 v) and d_out one head (batch) stands for all: strides of 0
   kMixed,             // of the tensors of a call: another layout for each, see layout_of()
 };
 
@@ -42,6 +43,7 @@ enum class Layout {
 inline Layout layout_of(Layout layout, int number) {
   constexpr Layout kEach[] = {Layout::kPaddedRows, Layout::kTransposed, Layout::kSpread,
                               Layout::kInterleavedHeads, Layout::kRowMajor};
+  if (layout == Layout::kBroadcast && number != 1 && number != 4) return Layout::kRowMajor;
   return layout == Layout::kMixed ? kEach[number % 5] : layout;
 }
 
@@ -52,12 +54,18 @@ std::array<Index, Rank> strides_of(const std::array<Index, Rank>& shape, Layout 
   if constexpr (Rank == 4)
     if (layout == Layout::kInterleavedHeads)
       return {rows * shape[1] * columns, columns, shape[1] * columns, 1};
+  if (layout == Layout::kBroadcast) {
+    std::array<Index, Rank> strides{rows * columns};
+    strides[Rank - 3] = 0, strides[Rank - 2] = columns, strides[Rank - 1] = 1;
+    return strides;
+  }
   std::array<Index, Rank> strides{};
   Index matrix = rows * columns;  // from one to the next
   Index row = columns, column = 1;
   switch (layout) {
     case Layout::kRowMajor:
     case Layout::kMixed:
+    case Layout::kBroadcast:
     case Layout::kInterleavedHeads: break;
     case Layout::kPaddedRows: row = columns + 5, matrix = rows * row; break;
     case Layout::kTransposed: row = 1, column = rows; break;
@@ -68,6 +76,21 @@ std::array<Index, Rank> strides_of(const std::array<Index, Rank>& shape, Layout 
   for (int axis = static_cast<int>(Rank) - 3; axis >= 0; --axis, matrix *= shape[axis + 1])
     strides[axis] = matrix;
   return strides;
+}
+
+// Makes all heads, or batches, equal that are one in memory.
+template <class T, std::size_t Rank>
+void share(Tensor<T, static_cast<int>(Rank)>& x, const std::array<Index, Rank>& strides) {
+  const auto& shape = x.shape();
+  if (strides[Rank - 3] != 0) return;
+  const Index matrix = shape[Rank - 2] * shape[Rank - 1];
+  for (Index n = 0; n < x.size(); ++n)
+    x.data()[n] = x.data()[n / matrix / shape[Rank - 3] * shape[Rank - 3] * matrix + n % matrix];
+}
+template <class T, int Rank>
+Tensor<T, Rank> shared_in(Layout layout, int number, Tensor<T, Rank> x) {
+  share<T, Rank>(x, strides_of(x.shape(), layout_of(layout, number)));
+  return x;
 }
 
 // use(offset from the first element) for each element, in row-major order.

@@ -1,6 +1,7 @@
 // The records of mistakes.hpp.
 #include "harness/diagnosis/mistakes.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <tuple>
@@ -47,9 +48,13 @@ Change both(Change one, Change two) {
   return [=](Steps& steps) { one(steps), two(steps); };
 }
 
+// Whether the last query of the block sees a key of this block.
+bool is_in_seen_block(const Pair& at) { return at.first_key() < at.end_of_queries(); }
+Index to_whole_blocks(Index keys, Index block) { return (keys + block - 1) / block * block; }
+
 // ---- What both passes have ----------------------------------------------------------------------
 
-void add_scales(List& list, const AttentionOptions& options) {
+void add_scales(List& list, const AttentionOptions& options, Index head_dim, bool backward) {
   list.of("scale", kScale);
   list.add("scale missing", "the scores are not multiplied by the scale", &Steps::scale,
            [](double, Index) { return 1; });
@@ -59,11 +64,17 @@ void add_scales(List& list, const AttentionOptions& options) {
            &Steps::scale, [](double scale, Index) { return scale * scale; });
   list.add("divided by the scale", "the scores are divided by the scale", &Steps::scale,
            [](double scale, Index) { return 1 / scale; });
-  if (options.scale)
-    list.add("scale of the options ignored",
-             "the scale is 1 / sqrt(head_dim), and not the one that the options ask for",
-             &Steps::scale,
-             [](double, Index head_dim) { return 1 / std::sqrt(static_cast<double>(head_dim)); });
+  if (!options.scale) return;
+  const double usual = 1 / std::sqrt(static_cast<double>(head_dim));
+  const Change in_S = replace(&Steps::scale, [=](double, Index) { return usual; });
+  std::vector<Change> ways{in_S};
+  if (backward) {
+    const Change in_dS =
+        replace(&Steps::times, [=](Output of, double) { return of == kDV ? 1 : usual; });
+    ways.insert(ways.end(), {in_dS, both(in_S, in_dS)});
+  }
+  list.add("scale of the options ignored",
+           "the scale is 1 / sqrt(head_dim), and not the one that the options ask for", ways);
 }
 
 void add_masks(List& list, const AttentionShape& shape, bool causal, bool backward) {
@@ -94,7 +105,37 @@ void add_masks(List& list, const AttentionShape& shape, bool causal, bool backwa
       [](auto& at) { return at.j % at.blocks.keys <= at.i % at.blocks.queries; });
   const Sees whole_blocks = [](auto&at) { return at.j < at.end_of_queries(); },
              whole_tiles = [](auto&at) { return at.first_key() < at.end_of_queries(); };
-  if (!backward) {
+  const auto in_its_block = [](auto& at) { return at.j % at.blocks.keys <= at.i; };
+  const char *const
+      without_j0 = "causal mask without the block's first key",
+      *const text_without_j0 =
+          "the mask compares the query's number with the key's place in its block: add j0, "
+          "the block's first key, or subtract it from the number of keys that the query sees";
+  if (backward) {
+    add(
+        without_j0, text_without_j0,
+        [=](auto& at) { return at.i >= at.first_key() && in_its_block(at); }, in_its_block);
+  } else {
+    add(
+        "causal mask without the block's first query",
+        "the mask compares the key's number with the query's place in its block: add i0, the "
+        "block's first query",
+        [](auto& at) { return at.j <= at.i % at.blocks.queries; },
+        [](auto& at) {  // blocks that all queries see are not masked
+          return at.first_key() + at.blocks.keys <= at.first_query() + 1 ||
+                 at.j <= at.i % at.blocks.queries;
+        });
+    add(
+        without_j0, text_without_j0, [=](auto& at) { return whole_blocks(at) && in_its_block(at); },
+        [=](auto& at) { return whole_tiles(at) && in_its_block(at); }, in_its_block);
+    // Or keys past the last one count, with a score of 0.
+    list.known.back().ways.push_back([=](Steps& steps) {
+      steps.end = to_whole_blocks;
+      steps.sees = [=](auto& at) { return whole_tiles(at) && in_its_block(at); };
+      steps.masked = [=](auto& at) {
+        return at.j >= at.shape.keys && whole_tiles(at) && in_its_block(at) ? 0 : -kInfinity;
+      };
+    });
     add("causal mask of the block's first query",
         "each query sees only the keys that the first query of its block sees",
         [](auto& at) { return at.j <= at.first_query(); });
@@ -176,7 +217,8 @@ Change not_written(const std::function<bool(const Written&)>& is_left) {
       if (own) own(at, row);
       if (!is_left(at)) return;
       row.value.assign(row.value.size(), at.fill);
-      for (double& magnitude : row.magnitude) magnitude += std::fabs(at.fill);
+      for (double& magnitude : row.magnitude)
+        if (!std::isnan(at.fill)) magnitude += std::fabs(at.fill);
     };
   };
 }
@@ -235,7 +277,9 @@ void add_old_contents(List& list, const std::vector<Found>& outputs) {
                  "result instead of adding it",
              &Steps::write, [is_one](const Written& at, StepRow& row) {
                for (std::size_t c = 0; is_one(at) && c < row.value.size(); ++c)
-                 row.value[c] += at.fill, row.magnitude[c] += std::fabs(at.fill);
+                 row.value[c] += at.fill,
+                     row.magnitude[c] = std::isnan(at.fill) ? StepRow::kAnyNaN
+                                                            : row.magnitude[c] + std::fabs(at.fill);
              });
     list.add(x + " not written", "nothing is written to " + x, {not_written(is_one)});
   }
@@ -299,15 +343,26 @@ std::vector<Change> with_or_without_nan(const Change& change) {
                        }))};
 }
 
-void add_online_softmax(List& list) {
+void add_online_softmax(List& list, bool causal) {
   const auto one = [](auto&) { return 1.0; };
   const auto alpha = [](auto& at) { return at.alpha; };
   const auto inverse = [](auto& at) { return at.inverse; };
+  const auto not_a_number = [](auto&) { return std::nan(""); };
   const Change O_kept = replace(&Steps::before_PV, one),
                O_inverted = replace(&Steps::before_PV, inverse),
                l_kept = replace(&Steps::sum, [](auto&at) { return at.l + at.sum; }),
                l_inverted =
                    replace(&Steps::sum, [](auto&at) { return at.l * at.inverse + at.sum; });
+  // Where m is -inf, exp(m_new - m) is inf, and inf * 0 is NaN; O alone may have it.
+  list.of("rescaling", kAlone)
+      .add("NaN from the first block on",
+           "each row that sees a key is NaN, whatever its numbers are, so that the first block of "
+           "keys makes it. There m is -inf: exp(m_new - m) is inf, and inf * 0 is NaN. Is alpha "
+           "exp(m - m_new), which is 0 there, and does m start at -inf?" +
+               std::string(causal ? " Or does a mask multiply -inf by 0?" : ""),
+           {both(replace(&Steps::before_PV, not_a_number), replace(&Steps::sum, not_a_number)),
+            replace(&Steps::before_PV, not_a_number)});
+  list.known.back().makes_nan = true;
   list.of("rescaling", kOnline, kByBlock);
   list.add("accumulator not rescaled",
            "what was added up so far (the accumulator of P V) is not multiplied by alpha when the "
@@ -330,6 +385,12 @@ void add_online_softmax(List& list) {
            "the accumulator is multiplied by alpha after P V of the block is added; it must be "
            "before",
            {both(O_kept, replace(&Steps::after_PV, alpha))});
+  const auto first_row = [](const Pair& at) { return at.first_query(); };
+  const auto last_row = [](const Pair& at) { return at.end_of_queries() - 1; };
+  list.add(
+      "alpha of another row", "the accumulator is multiplied by the alpha of another row",
+      &Steps::before_PV_of, [=](auto& at, Index) { return at.alpha_of(first_row(at.first)); },
+      [=](auto& at, Index) { return at.alpha_of(last_row(at.first)); });
   list.add(
       "sum rescaled too late",
       "the sum l is multiplied by alpha after the block's weights are added; it must be before",
@@ -344,6 +405,10 @@ void add_online_softmax(List& list) {
   list.add("maximum of the first block kept",
            "the maximum of the first block is kept; it must grow with each block", &Steps::maximum,
            [](auto& at) { return at.is_first ? std::fmax(at.m, at.of_block) : at.m; });
+  list.add("maximum not stored",
+           "the new maximum is not stored, so that m is -inf for each block, and alpha is 0: what "
+           "was added up before is lost",
+           &Steps::stored_maximum, [](auto& at) { return at.m; });
   list.add("maximum of the block only",
            "the maximum is that of the block alone; it must take in the one before",
            &Steps::maximum, [](auto& at) { return at.of_block; });
@@ -369,6 +434,13 @@ void add_online_softmax(List& list) {
   list.of("division", kDivision)
       .add("not divided by the sum", "the result is not divided by the sum l", {undivided});
   list.of("division", kDivision, kByBlock);
+  list.add(
+      "sum of another row", "the result is divided by the sum l of another row",
+      // Of lse too, or of out alone, whose columns are numbered from 0.
+      &Steps::row_of_sum, [=](auto& at, Index) { return first_row(at); },
+      [=](auto& at, Index) { return last_row(at); },
+      [=](auto& at, Index column) { return column < 0 ? at.i : first_row(at); },
+      [=](auto& at, Index column) { return column < 0 ? at.i : last_row(at); });
   list.add("divided by the sum in every step",
            "the accumulator is divided by the sum l after each block; it must be once, at the end",
            {both(undivided, [](Steps& steps) {
@@ -379,16 +451,23 @@ void add_online_softmax(List& list) {
            [](auto& at) { return at.sum; });
 }
 
-bool is_in_seen_block(const Pair& at) { return at.first_key() < at.end_of_queries(); }
-Index whole_blocks(Index keys, Index block) { return (keys + block - 1) / block * block; }
-
 void add_what_is_not_finite(List& list, bool can_mask) {
   // The numbers may be in base 2.
-  std::vector<Change> starts, masks, shared;
+  std::vector<Change> starts, masks, paddings, shared;
   for (const double start : {-1e3, -1e3 * kLn2, -1e4, -1e4 * kLn2, -1e9})
     for (const Change& way :
          with_or_without_nan([start](Steps& steps) { steps.first_maximum = start; }))
       starts.push_back(way);
+  for (const double score : {-1e3, -1e3 * kLn2, -1e4, -1e4 * kLn2, -1e9, -1e9 * kLn2})
+    paddings.push_back([score](Steps& steps) {
+      steps.end = to_whole_blocks;
+      steps.masked = [score](auto& at) { return at.j >= at.shape.keys ? score : -kInfinity; };
+    });
+  list.of("finite-mask", kAlone, kByBlock)
+      .add("padding with a finite number",
+           "keys past the last one have a score like -1e9 instead of -inf: where all others are "
+           "smaller, they count",
+           paddings);
   list.of("maximum", kAlone)
       .add("maximum starts at a finite number",
            "the running maximum starts at a number like -1e4 or -1e9, which scores may be far "
@@ -397,7 +476,7 @@ void add_what_is_not_finite(List& list, bool can_mask) {
   for (const double score : {-1e4, -1e4 * kLn2, -1e6, -1e6 * kLn2, -1e9, -1e9 * kLn2}) {
     masks.push_back(replace(&Steps::masked, [score](auto&) { return score; }));
     masks.push_back([score](Steps& steps) {  // in whole tiles: past the last key, too
-      steps.end = whole_blocks;
+      steps.end = to_whole_blocks;
       steps.masked = [score](auto& at) { return is_in_seen_block(at) ? score : -kInfinity; };
       steps.adds = [](auto& at, double) { return at.counted; };
     });
@@ -421,12 +500,16 @@ void add_what_is_not_finite(List& list, bool can_mask) {
            "each lane has the maximum of its own keys only; the lanes of a row need the same one, "
            "which warp_max() finds",
            {});  // which lane has what the task knows
+  list.add("sum of one lane",
+           "the sum l is that of one lane's keys; the row's is the sum over its lanes, which "
+           "warp_sum() gives",
+           {});
   list.of("empty-row", kAlone, kByBlock)
       .add("-inf minus -inf",
            "where a row has seen only -inf, m is -inf, and exp(-inf - -inf) is NaN: subtract 0 "
            "there",
            {both(replace(&Steps::reference, [](double m) { return m; }),
-                 replace(&Steps::computes, [](auto&, bool any, bool) { return any; }))});
+                 replace(&Steps::computes, [](auto&, bool any, bool, double) { return any; }))});
   list.of("empty-row", kAlone)
       .add("0 divided by 0",
            "a row without weights has the sum 0, and 0 / 0 is NaN: its result is 0",
@@ -435,6 +518,14 @@ void add_what_is_not_finite(List& list, bool can_mask) {
   list.add("NaN scores left out",
            "a score that is NaN is left out, as if its weight were 0; it has to make its row NaN",
            &Steps::visits, [](auto& at) { return !std::isnan(at.S); });
+  list.add("NaN sum taken for 0",
+           "a row whose sum l is NaN gets 0: l > 0 is false for NaN; ask l == 0", &Steps::divided,
+           [](Sized O, double l, bool) { return l > 0 ? O / l : Sized(0); });
+  list.add("rows of NaN taken for rows without keys",
+           "a row whose scores are all NaN gets 0: a maximum drops NaN, so that m is -inf there; "
+           "whether a row sees a key is known from l == 0",
+           &Steps::computes,
+           [](auto&, bool, bool, double maximum) { return maximum != -kInfinity; });
   list.add("NaN values left out",
            "a value that is NaN is left out; it has to reach the rows that see it", &Steps::PV,
            [](double P, const double* V, double, Accumulator& at) {
@@ -456,8 +547,8 @@ void add_what_is_not_finite(List& list, bool can_mask) {
              "masked keys have the weight 0, but their values are still multiplied by it, and 0 * "
              "NaN is NaN: leave these keys out of the sum",
              {both(replace(&Steps::computes, kAlways), replace(&Steps::adds, kAlways)),
-              both(replace(&Steps::computes,
-                           [](auto& at, bool, bool any) { return any || is_in_seen_block(at); }),
+              both(replace(&Steps::computes, [](auto& at, bool, bool any,
+                                                double) { return any || is_in_seen_block(at); }),
                    replace(&Steps::adds, [](auto& at, double P) {
                      return at.counted || P != 0 || is_in_seen_block(at);
                    }))});
@@ -467,10 +558,21 @@ void add_blocks(List& list) {
   list.of("keys", kKeys, kByBlock);
   list.add("padded keys counted", "keys past the last one are counted, with a score of 0",
            {[](Steps& steps) {
-             steps.end = whole_blocks;
+             steps.end = to_whole_blocks;
              steps.masked = [own = steps.masked](auto& at) {
                return at.j >= at.shape.keys ? 0 : own(at);
              };
+           }});
+  list.add("keys of the block before counted again",
+           "keys past the last one are counted, with what the block before left in their places: "
+           "go up to the last key only, or load what weighs nothing",
+           {[](Steps& steps) {
+             const auto of_tile = [](auto& at) {
+               return at.j < at.shape.keys ? at.j : at.j - at.blocks.keys;
+             };
+             steps.end = to_whole_blocks;
+             steps.row_of_K = steps.row_of_V = of_tile;
+             steps.masked = [](auto& at) { return at.j < at.shape.keys ? -kInfinity : at.S; };
            }});
   list.add("values of the first block in every block",
            "the values of the first block of keys are used for every block", &Steps::row_of_V,
@@ -486,6 +588,14 @@ void add_blocks(List& list) {
   rows("rows of the last, partial block not written",
        "the rows behind the last whole block are not written",
        [](Index i, Index queries, Index block) { return i >= queries / block * block; });
+  list.add("rows without keys not written",
+           "the rows that see no key, or only scores of -inf, are not written: they get 0, and lse "
+           "-inf",
+           {not_written([](const Written& at) {
+             const std::vector<double>& right = at.right(at.row).value;
+             return std::all_of(right.begin(), right.end(),
+                                [](double value) { return value == 0 || value == -kInfinity; });
+           })});
   rows("last row of each block not written", "the last row of each block is not written",
        [](Index i, Index queries, Index block) {
          return i % block == block - 1 || i == queries - 1;
@@ -533,11 +643,25 @@ void add_lse(List& list) {
       [](double m, double log_l, double) { return -(m + log_l); });
   add("lse scaled again", "lse is multiplied by the scale once more",
       [](double m, double log_l, double scale) { return (m + log_l) * scale; });
+  list.of("nan", kAlone)
+      .add("NaN lost in lse", "lse is -inf where l is NaN: l > 0 is false for NaN; ask l == 0",
+           &Steps::lse, [](double m, double l, double) {
+             return Sized(l > 0 ? m + std::log(l) : -kInfinity, 1);
+           });
+  list.of("lse", kLse);
   add("lse subtracts log(l)", "lse is m - log(l); it must be m + log(l)",
       [](double m, double log_l, double) { return m - log_l; });
 }
 
 // ---- The backward pass --------------------------------------------------------------------------
+
+// What a gradient is the sum of: of these tensors the row that belongs to the pair.
+const double* own_row(const Weight& at, Operand of) {
+  return of == kQ ? at.Q : of == kK ? at.K : of == kDOut ? at.dO : at.row_of(kV, at.j);
+}
+const double* right_row(const Weight& at) {
+  return at.output == kDQ ? at.K : at.output == kDK ? at.Q : at.dO;
+}
 
 void add_gradients(List& list, const SeenBackward& seen) {
   list.of("gradients", kGradient);
@@ -547,14 +671,59 @@ void add_gradients(List& list, const SeenBackward& seen) {
            &Steps::dS, [](Sized P, Sized dP, Sized delta) { return P * (dP + delta); });
   list.add("P missing in dS", "dS is dP - delta without P: dS = P * (dP - delta)", &Steps::dS,
            [](Sized, Sized dP, Sized delta) { return dP - delta; });
+  list.add("P missing at delta", "dS is P * dP - delta: dS = P * (dP - delta)", &Steps::dS,
+           [](Sized P, Sized dP, Sized delta) { return P * dP - delta; });
+  list.add("P missing at dP", "dS is dP - P * delta: dS = P * (dP - delta)", &Steps::dS,
+           [](Sized P, Sized dP, Sized delta) { return dP - P * delta; });
+  list.add("dS with the wrong sign", "dS is P * (delta - dP): dS = P * (dP - delta)", &Steps::dS,
+           [](Sized P, Sized dP, Sized delta) { return P * (delta - dP); });
   list.add("dP from out", "dP is computed from out; it must be from d_out: dP = dO V^T",
            {[out = &seen.out.values](Steps& steps) { steps.read[kDOutForDP] = {.from = out}; }});
   list.add("dV from dS", "dV is computed from dS; it must be from P: dV = P^T dO", &Steps::factor,
            [](auto& at) { return at.dS(); });
   list.add("dK from P", "dK is computed from P; it must be from dS: dK = scale * dS^T Q",
            &Steps::factor, [](auto& at) { return at.output == kDQ ? at.dS() : Sized(at.P); });
-  list.add("dK from K", "dK is computed from K; it must be from Q: dK = scale * dS^T Q",
-           &Steps::with, [](auto& at) { return at.output == kDV ? at.dO : at.K; });
+  for (const auto& [of, x, right] : {std::tuple{kDQ, "dQ", "K: dQ = scale * dS K"},
+                                     {kDK, "dK", "Q: dK = scale * dS^T Q"},
+                                     {kDV, "dV", "d_out: dV = P^T dO"}})
+    for (const auto& [from, operand] :
+         {std::pair{"K", kK}, {"Q", kQ}, {"V", kV}, {"d_out", kDOut}}) {
+      if (std::string(right).starts_with(from)) continue;
+      list.add(std::string(x) + " from " + from,
+               std::string(x) + " is computed from " + from + "; it must be from " + right,
+               &Steps::with, [of, operand](auto& at) {
+                 return at.output == of ? own_row(at, operand) : right_row(at);
+               });
+    }
+  list.of("batch-and-head", kGradient, kByBlock);
+  list.add(
+      "dV from another row of d_out",
+      "dV takes the row of d_out from another place: P(i, j) belongs to row i of d_out",
+      &Steps::with,
+      [](auto& at) {
+        return at.output == kDV ? at.row_of(kDOut, std::min(at.j, at.shape.queries - 1))
+                                : right_row(at);
+      },
+      [](auto& at) {
+        return at.output == kDV ? at.row_of(kDOut, at.i % at.blocks.queries) : right_row(at);
+      },
+      [](auto& at) {
+        return at.output == kDV ? at.row_of(kDOut, at.i % at.blocks.keys) : right_row(at);
+      });
+  list.add(
+      "dK from another row of Q",
+      "dK takes the row of Q from another place: dS(i, j) belongs to row i of Q", &Steps::with,
+      [](auto& at) {
+        return at.output == kDK ? at.row_of(kQ, std::min(at.j, at.shape.queries - 1))
+                                : right_row(at);
+      },
+      [](auto& at) {
+        return at.output == kDK ? at.row_of(kQ, at.i % at.blocks.queries) : right_row(at);
+      },
+      [](auto& at) {
+        return at.output == kDK ? at.row_of(kQ, at.i % at.blocks.keys) : right_row(at);
+      });
+  list.of("gradients", kGradient);
   list.add("delta of half the columns", "delta sums up the first half of the columns only",
            &Steps::delta,
            [](auto* out, auto* dO, Index d) { return sized_dot(out, dO, (d + 1) / 2); });
@@ -577,6 +746,15 @@ void add_gradients(List& list, const SeenBackward& seen) {
            [](double S, double) { return S; });
   list.add("P in base 2 with lse in base e", "P is exp2(S - lse), and S and lse are in base e",
            &Steps::exponent, [](double S, double lse) { return kLn2 * (S - lse); });
+  list.add("lse in base e, scores in base 2",
+           "P is exp2(S - lse), where S is in base 2 and lse in base e: multiply lse by log2(e)",
+           &Steps::exponent, [](double S, double lse) { return S - kLn2 * lse; });
+  list.add("scores in base e, lse in base 2",
+           "P is exp2(S - lse), where lse is in base 2 and S in base e: multiply S by log2(e)",
+           &Steps::exponent, [](double S, double lse) { return kLn2 * S - lse; });
+  list.add("exp of scores and lse in base 2",
+           "P is exp(S - lse), and S and lse are in base 2: use exp2", &Steps::exponent,
+           [](double S, double lse) { return (S - lse) / kLn2; });
   list.of("loop-over-queries", kKeys)
       .add("last query left out", "the last query is left out", &Steps::visits,
            [](auto& at) { return at.i != at.shape.queries - 1; });
@@ -599,9 +777,13 @@ void add_gradients(List& list, const SeenBackward& seen) {
            &Steps::has_weights, kAlways);
 }
 
-void add_sums(List& list) {
+// Of both of two gradients only where both were asked for.
+void add_sums(List& list, const SeenBackward& seen) {
+  const bool has_dQ = seen.d_q.size() > 0, has_dK = seen.d_k.size() > 0,
+             has_dV = seen.d_v.size() > 0;
   for (const auto& [x, dK, dV] :
        {std::tuple{"dK", true, false}, {"dV", false, true}, {"dK and dV", true, true}}) {
+    if ((dK && !has_dK) || (dV && !has_dV)) continue;
     const auto is_one = [dK = dK, dV = dV](Output of) {
       return (of == kDK && dK) || (of == kDV && dV);
     };
@@ -630,6 +812,7 @@ void add_sums(List& list) {
   for (const auto& [name, formula, dQ, dK] : {std::tuple{"dQ", dQ_is, true, false},
                                               {"dK", dK_is, false, true},
                                               {"dQ and dK", dQ_is + ", " + dK_is, true, true}}) {
+    if ((dQ && !has_dQ) || (dK && !has_dK)) continue;
     const auto times = [dQ = dQ, dK = dK](double (*by)(double)) {
       return [=](Output of, double scale) {
         return of == kDV ? 1 : (of == kDQ ? dQ : dK) ? by(scale) : scale;
@@ -680,11 +863,11 @@ std::vector<Mistake> mistakes_of(const SeenForward& seen) {
   if (!seen.has_scores) {
     reads("q", {kQ});
     reads("k and v", {kK, kV});
-    add_scales(list, seen.options);
+    add_scales(list, seen.options, seen.shape.head_dim, false);
     add_masks(list, seen.shape, seen.options.causal, false);
   }
   add_keys(list, seen.shape, false);
-  add_online_softmax(list);
+  add_online_softmax(list, !seen.has_scores && seen.options.causal);
   add_what_is_not_finite(list, !seen.has_scores && seen.options.causal);
   add_blocks(list);
   add_old_contents(list, seen.found());
@@ -699,7 +882,7 @@ std::vector<Mistake> mistakes_of(const SeenForward& seen) {
 
 std::vector<Mistake> mistakes_of(const SeenBackward& seen) {
   List list;
-  add_scales(list, seen.options);
+  add_scales(list, seen.options, seen.shape.head_dim, true);
   add_masks(list, seen.shape, seen.options.causal, true);
   for (const auto& [x, operands] : {std::pair{"q", std::vector{kQ}},
                                     {"k", {kK}},
@@ -709,7 +892,7 @@ std::vector<Mistake> mistakes_of(const SeenBackward& seen) {
     add_heads_and_batches(list, seen.shape.batch, seen.shape.heads, x, operands);
   add_keys(list, seen.shape, true);
   add_gradients(list, seen);
-  add_sums(list);
+  add_sums(list, seen);
   add_old_contents(list, seen.found());
   add_float_inside_double(list, seen.precision);
   add_strides(list,

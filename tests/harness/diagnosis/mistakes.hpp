@@ -44,6 +44,7 @@ struct Mistake {
   Group group;
   bool by_block;             // whether it depends on the sizes of the blocks
   std::vector<Change> ways;  // to make it
+  bool makes_nan = false;    // from numbers, and does not pass one on
 };
 
 // The largest score in a block of keys is that of `rows` rows, which lie `apart`; 0: of a block of

@@ -17,7 +17,7 @@ namespace flash::harness {
 
 struct Mistake;  // mistakes.hpp
 
-inline constexpr double kPoisoned = std::numeric_limits<double>::quiet_NaN();
+inline const double kPoisoned = poison<double>();
 
 // A tensor as the call found it: with other strides it would be another. Of lse the rows of a head
 // are the columns here.
@@ -66,7 +66,9 @@ struct Found {
 inline bool is_near(double got, const StepRow& want, std::size_t column, double bound) {
   const double value = want.value[column], magnitude = want.magnitude[column];
   if (magnitude == StepRow::kUnknown) return true;
-  if (std::isnan(value)) return std::isnan(got);
+  // What holds its old contents differs from what became NaN, unless both were added up.
+  if (std::isnan(value))
+    return std::isnan(got) && (magnitude == StepRow::kAnyNaN || is_poison(got) == is_poison(value));
   if (std::isinf(value)) return got == value;
   return std::fabs(got - value) <= bound * magnitude + 1e-37;
 }
@@ -151,7 +153,9 @@ template <class T, int Rank>
 Tensor<double, Rank> in_float64(TensorView<const T, Rank> x) {
   const auto elements = packed(x);
   Tensor<double, Rank> y(elements.shape());
-  for (Index i = 0; i < y.size(); ++i) y.data()[i] = static_cast<double>(elements.data()[i]);
+  for (Index i = 0; i < y.size(); ++i)
+    y.data()[i] =
+        is_poison(elements.data()[i]) ? kPoisoned : static_cast<double>(elements.data()[i]);
   return y;
 }
 

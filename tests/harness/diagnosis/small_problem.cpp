@@ -14,9 +14,10 @@
 namespace flash::harness {
 namespace {
 
-constexpr double kSlack = 2;     // times the bound, which is that of the whole problem
-constexpr int kMostRuns = 400;   // of the code under test, in the search
-constexpr Index kMostRows = 16;  // of a table, without those in its middle
+constexpr double kSlack = 2;    // times the bound, which is that of the whole problem
+constexpr int kMostRuns = 500;  // of the code under test, in the search
+constexpr Index kFewQueries = 4, kFewKeys = 6;  // what one can follow
+constexpr Index kMostRows = 10;                 // of a table
 constexpr Index kMostColumns = 2;
 constexpr Blocks kBlocks{16, 16};  // what is right does not depend on them
 
@@ -30,10 +31,12 @@ std::string number(double x) {
   return std::isnan(x) ? "nan" : text;
 }
 
-std::string vector_of(const double* x, Index n) {
+// The first columns, and the one that is looked at.
+std::string vector_of(const double* x, Index n, Index looked_at = 0) {
   std::string text;
   for (Index c = 0; c < std::min(n, kMostColumns); ++c) text += (c ? " " : "") + number(x[c]);
-  return n > kMostColumns ? text + " ..." : text;
+  if (n <= kMostColumns) return text;
+  return text + (looked_at < kMostColumns ? " ..." : " .. " + number(x[looked_at]) + " ..");
 }
 
 // Aligned to the right.
@@ -55,16 +58,22 @@ std::string table(const std::vector<Line>& lines) {
   return text;
 }
 
-// Without those in the middle where there are many: a line each for the first and the last ones.
-std::string table_of_rows(const Line& heading, Index count,
-                          const std::function<Line(Index)>& line) {
+// A line each for the first and the last ones, and of the others for those that weigh most, or NaN.
+std::string table_of_rows(const Line& heading, Index count, const std::function<Line(Index)>& line,
+                          const std::function<double(Index)>& weight) {
+  std::vector<Index> rows;
+  for (Index n = 0; n < count; ++n) rows.push_back(n);
+  const auto size = [&](Index n) {
+    const double of = std::fabs(weight(n));
+    return n < 2 || n >= count - 2 || std::isnan(of) ? std::numeric_limits<double>::infinity() : of;
+  };
+  std::stable_sort(rows.begin(), rows.end(), [&](Index a, Index b) { return size(a) > size(b); });
+  rows.resize(std::min(count, kMostRows));
+  std::sort(rows.begin(), rows.end());
   std::vector<Line> lines{heading};
-  for (Index n = 0; n < count; ++n) {
-    if (count > kMostRows && n == kMostRows / 2) {
-      lines.push_back({"..."});
-      n = count - kMostRows / 2;
-    }
-    lines.push_back(line(n));
+  for (std::size_t n = 0; n < rows.size(); ++n) {
+    if (rows[n] != (n == 0 ? 0 : rows[n - 1] + 1)) lines.push_back({"..."});
+    lines.push_back(line(rows[n]));
   }
   return table(lines);
 }
@@ -150,44 +159,64 @@ std::string options_of(const AttentionShape& shape, const AttentionOptions& opti
          (options.causal ? ", causal" : "");
 }
 
+std::string why_so_many(const AttentionShape& shape) {
+  return shape.queries <= kFewQueries && shape.keys <= kFewKeys
+             ? ""
+             : "\nNo problem of at most " + std::to_string(kFewQueries) + " queries and " +
+                   std::to_string(kFewKeys) +
+                   " keys was wrong: the mistake may need more than one block, or larger numbers.";
+}
+
 std::string shown(const SeenForward& seen, const Place& at) {
   const AttentionShape& shape = seen.shape;
   const Index i = at.row % shape.queries, h = at.row / shape.queries % shape.heads,
               b = at.row / shape.queries / shape.heads;
   const bool has_scores = seen.has_scores;
   const Index columns = seen.v.values.extent(3), d = shape.head_dim;
+  const bool is_lse = at.found.output == Output::kLse;
+  const Index column = is_lse ? 0 : at.column;
   const Blocks whole{1, std::max<Index>(shape.keys, 1)};
   const Trace want = RightForward(seen, whole).pass.trace(at.row);
   const Index visible = static_cast<Index>(want.S.size());
   std::string text = problem_of(shape, has_scores);
   if (!has_scores) text += options_of(shape, seen.options);
   const bool blocked = seen.block_keys > 0 && seen.block_keys < shape.keys;
-  if (blocked) text += ", blocks of " + std::to_string(seen.block_keys) + " keys";
+  if (blocked || (seen.block_queries > 0 && seen.block_queries < shape.queries))
+    text += ", blocks of " + std::to_string(seen.block_queries) +
+            (has_scores ? " rows" : " queries") +
+            (seen.block_keys > 0 ? " and " + std::to_string(seen.block_keys) + " keys" : "");
+  text += why_so_many(shape);
   text += "\nThe steps for " + head_of(shape, b, h) + (has_scores ? "row " : "query ") +
           std::to_string(i) + ":\n";
   if (!has_scores) text += "  Q = [" + vector_of(&seen.q.values(b, h, i, 0), d) + "]\n";
   const Line heading = has_scores
                            ? Line{"key j", "X(j)", "V(j)", "P = exp(X - m)"}
                            : Line{"key j", "K(j)", "V(j)", "S = scale Q K", "P = exp(S - m)"};
-  text += table_of_rows(heading, shape.keys, [&](Index j) {
-    Line line{std::to_string(j)};
-    if (!has_scores) line.push_back(vector_of(&seen.k.values(b, h, j, 0), d));
-    if (has_scores) line.push_back(number(want.S[j]));
-    line.push_back(vector_of(&seen.v.values(b, h, j, 0), columns));
-    if (!has_scores) line.push_back(j < visible ? number(want.S[j]) : "masked");
-    line.push_back(j < visible ? number(want.P[j]) : "0");
-    return line;
-  });
+  text += table_of_rows(
+      heading, shape.keys,
+      [&](Index j) {
+        Line line{std::to_string(j)};
+        if (!has_scores) line.push_back(vector_of(&seen.k.values(b, h, j, 0), d));
+        if (has_scores) line.push_back(number(want.S[j]));
+        line.push_back(vector_of(&seen.v.values(b, h, j, 0), columns, column));
+        if (!has_scores) line.push_back(j < visible ? number(want.S[j]) : "masked");
+        line.push_back(j < visible ? number(want.P[j]) : "0");
+        return line;
+      },
+      [&](Index j) { return (j < visible ? want.P[j] : 0) + 0 * seen.v.values(b, h, j, column); });
   if (blocked) {
     const Trace steps = RightForward(seen, {1, seen.block_keys}).pass.trace(at.row);
     text += "Block by block (O is not divided yet):\n";
     const Index blocks = static_cast<Index>(steps.blocks.size());
-    text += table_of_rows({"keys", "alpha", "m", "l", "O"}, blocks, [&](Index n) {
-      const auto& [alpha, m, l, O] = steps.blocks[n];
-      const Index end = std::min(shape.keys, (n + 1) * seen.block_keys);
-      return Line{std::to_string(n * seen.block_keys) + ".." + std::to_string(end - 1),
-                  number(alpha), number(m), number(l), vector_of(O.data(), columns)};
-    });
+    text += table_of_rows(
+        {"keys", "alpha", "m", "l", "O"}, blocks,
+        [&](Index n) {
+          const auto& [alpha, m, l, O] = steps.blocks[n];
+          const Index end = std::min(shape.keys, (n + 1) * seen.block_keys);
+          return Line{std::to_string(n * seen.block_keys) + ".." + std::to_string(end - 1),
+                      number(alpha), number(m), number(l), vector_of(O.data(), columns, column)};
+        },
+        [&](Index n) { return steps.blocks[n].l; });
   } else {
     text +=
         "  m = " + number(want.blocks[0].m) + ", l = sum of P = " + number(want.blocks[0].l) + "\n";
@@ -196,7 +225,6 @@ std::string shown(const SeenForward& seen, const Place& at) {
   if (seen.lse.size() == 0)
     return text + "The result O = P V / l:\n" + beside("O", at.want, found, at.column);
   RightForward right(seen);
-  const bool is_lse = at.found.output == Output::kLse;
   return text + "The result O = P V / l:\n" +
          beside("O", right.pass.row(Output::kOut, at.row).value, found, is_lse ? -1 : at.column,
                 {"lse = m + log l", number(right.pass.row(Output::kLse, at.row).value[0]),
@@ -210,11 +238,14 @@ std::string shown(const SeenBackward& seen, const Place& at) {
   RightBackward right(seen);
   const Index rows = of_query ? shape.queries : shape.keys, row = at.row % rows,
               h = at.row / rows % shape.heads, b = at.row / rows / shape.heads;
-  const Index d = shape.head_dim;
+  const Index d = shape.head_dim, c = at.column;
   const auto weight = [&](Index i, Index j) {
     return right.pass.weight(at.found.output, b, h, i, j);
   };
   std::string text = problem_of(shape, false) + options_of(shape, seen.options);
+  if (seen.block_keys > 0 && seen.block_keys < shape.keys)
+    text += ", blocks of " + std::to_string(seen.block_keys) + " keys";
+  text += why_so_many(shape);
   text += "\nThe steps for " + name + ", " + head_of(shape, b, h) + (of_query ? "query " : "key ") +
           std::to_string(row) + ":\n";
   if (of_query)
@@ -230,20 +261,27 @@ std::string shown(const SeenBackward& seen, const Place& at) {
   if (!is_dv) heading.push_back("dP");
   if (is_dk) heading.push_back("delta(i)");
   if (!is_dv) heading.push_back("dS");
-  text += table_of_rows(heading, of_query ? shape.keys : shape.queries, [&](Index other) {
-    const Index i = of_query ? row : other, j = of_query ? other : row;
-    const Weight w = weight(i, j);
-    Line line{std::to_string(other),
-              vector_of(of_query ? &seen.k.values(b, h, j, 0) : &seen.q.values(b, h, i, 0), d),
-              vector_of(of_query ? &seen.v.values(b, h, j, 0) : &seen.d_out.values(b, h, i, 0), d),
-              w.is_visible() ? number(w.S) : "masked"};
-    if (!of_query) line.push_back(number(w.lse));
-    line.push_back(number(w.P));
-    if (!is_dv) line.push_back(number(w.dP().value));
-    if (is_dk) line.push_back(number(w.delta().value));
-    if (!is_dv) line.push_back(number(w.P == 0 ? 0 : w.dS().value));
-    return line;
-  });
+  text += table_of_rows(
+      heading, of_query ? shape.keys : shape.queries,
+      [&](Index other) {
+        const Index i = of_query ? row : other, j = of_query ? other : row;
+        const Weight w = weight(i, j);
+        Line line{
+            std::to_string(other),
+            vector_of(of_query ? &seen.k.values(b, h, j, 0) : &seen.q.values(b, h, i, 0), d, c),
+            vector_of(of_query ? &seen.v.values(b, h, j, 0) : &seen.d_out.values(b, h, i, 0), d, c),
+            w.is_visible() ? number(w.S) : "masked"};
+        if (!of_query) line.push_back(number(w.lse));
+        line.push_back(number(w.P));
+        if (!is_dv) line.push_back(number(w.dP().value));
+        if (is_dk) line.push_back(number(w.delta().value));
+        if (!is_dv) line.push_back(number(w.P == 0 ? 0 : w.dS().value));
+        return line;
+      },
+      [&](Index other) {
+        const Weight w = of_query ? weight(row, other) : weight(other, row);
+        return is_dv ? w.P : w.P == 0 ? 0 : w.dS().value;
+      });
   const char* const formula = is_dv   ? "The result dV = sum of P dO:\n"
                               : is_dk ? "The result dK = scale * sum of dS Q:\n"
                                       : "The result dQ = scale * sum of dS K:\n";
@@ -255,15 +293,20 @@ std::string shown(const SeenBackward& seen, const Place& at) {
 // Problems to start from: the easier numbers and the smaller blocks first.
 std::vector<Probe> starts(bool forward) {
   using enum Data;
-  std::vector<Data> kinds{kSmallIntegers, kNormal, kRising, kLargeScores, kVeryNegative, kFarApart};
-  if (forward) kinds.insert(kinds.end(), {kMinusInfinity, kLowest, kNaN, kNaNInScores});
+  std::vector<Data> kinds{kSmallIntegers, kNormal,   kRising, kLargeScores,
+                          kVeryNegative,  kFarApart, kNaN,    kNaNInScores};
+  if (forward) kinds.insert(kinds.end(), {kMinusInfinity, kLowest});
   std::vector<Probe> probes;
-  for (const Data data : kinds)
-    for (const auto& [shape, block] : {std::pair{AttentionShape{2, 2, 5, 5, 4}, Index{2}},
-                                       {AttentionShape{2, 2, 5, 5, 4}, 0},
-                                       {AttentionShape{1, 2, 37, 85, 8}, 0},
-                                       {AttentionShape{1, 1, 70, 150, 16}, 0}})
-      probes.push_back({.shape = shape, .data = data, .block = block});
+  // All kinds of numbers in small problems first.
+  for (const auto& [shape, block] : {std::pair{AttentionShape{2, 2, kFewQueries, kFewKeys, 4}, 2},
+                                     {AttentionShape{2, 2, kFewQueries, 5, 4}, 3},
+                                     {AttentionShape{2, 2, kFewQueries, kFewKeys, 4}, 0},
+                                     {AttentionShape{1, 2, 6, 9, 4}, 4},
+                                     {AttentionShape{1, 2, 37, 85, 8}, 0},
+                                     {AttentionShape{1, 1, 70, 150, 16}, 0},
+                                     {AttentionShape{1, 1, 150, 270, 16}, 0}})
+    for (const Data data : kinds)
+      probes.push_back({.shape = shape, .data = data, .block = Index{block}});
   return probes;
 }
 
@@ -287,7 +330,8 @@ std::string with_small_numbers(const std::function<Seen(const Probe&)>& again) {
       for (Index* const size :
            {&shape.batch, &shape.heads, &shape.keys, &shape.queries, &shape.head_dim}) {
         const Index was = *size;
-        for (const Index tried : {Index{1}, Index{2}, Index{3}, was / 2, was - 1}) {
+        std::vector<Index> sizes{1, 2, 3, 4, 5, 6, was / 2, was * 3 / 4, was * 7 / 8, was - 1};
+        for (const Index tried : sizes) {
           if (tried < 1 || tried >= was) continue;
           *size = tried;
           if (fails(probe)) {

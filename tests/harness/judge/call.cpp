@@ -25,7 +25,7 @@ const unsigned char *hidden_begin = nullptr, *hidden_end = nullptr;
 
 bool is_hidden(const Argument& of) {
   const auto* const data = static_cast<const unsigned char*>(of.data);
-  return hidden_begin != nullptr && data < hidden_end && data + span_of(of) > hidden_begin;
+  return hidden_begin != nullptr && data < hidden_end && data + span_of(of) >= hidden_begin;
 }
 
 // Whether what lies between its two batches is too much to be copied.
@@ -88,13 +88,20 @@ std::size_t span_of(const Argument& of) {
 Layout::Layout(const Call& call) : placed(call.arguments.size()), there(call.arguments.size()) {
   strides.resize(placed.size()), around.resize(placed.size()), around_at.resize(placed.size());
   bytes = kGuard;
-  int last = -1;
   std::vector<std::size_t> far;
+  const auto is_output = [](const Argument& of) { return of.output; };
+  const auto outputs = std::find_if(call.arguments.begin(), call.arguments.end(), is_output);
+  const bool inputs_first = std::all_of(outputs, call.arguments.end(), is_output);
+  const auto inputs = static_cast<std::size_t>(outputs - call.arguments.begin());
   for (std::size_t n = 0; n < call.arguments.size(); ++n) {
     const Argument& of = call.arguments[n];
+    if (n == inputs && inputs_first && apart == 0 && !call.on_device) {
+      read_only = bytes = (bytes + kPage - 1) / kPage * kPage;
+      bytes += kGuard;
+    }
     std::copy(of.strides, of.strides + 4, strides[n].begin());
     if (is_hidden(of)) {
-      last = static_cast<int>(n);
+      hidden = static_cast<int>(n);
     } else if (is_far(of)) {
       const std::size_t bytes_apart = static_cast<std::size_t>(of.strides[0]) * of.element;
       if (apart != 0 && apart != bytes_apart)
@@ -114,14 +121,14 @@ Layout::Layout(const Call& call) : placed(call.arguments.size()), there(call.arg
     for (const std::size_t n : far)
       strides[n][0] = static_cast<std::int64_t>(half / placed[n].element);
   }
-  if (last < 0) return;
+  if (hidden < 0) return;
   // So that the first hidden byte begins a page.
-  const Argument& hidden = call.arguments[last];
+  const Argument& of = call.arguments[hidden];
   const std::size_t seen =
-      static_cast<std::size_t>(hidden_begin - static_cast<const unsigned char*>(hidden.data));
+      static_cast<std::size_t>(hidden_begin - static_cast<const unsigned char*>(of.data));
   bytes = (bytes + seen + kPage - 1) / kPage * kPage - seen;
-  place(hidden, last, seen, false, false);
-  behind += span_of(hidden);
+  place(of, hidden, seen, false, false);
+  behind += span_of(of);
 }
 
 void Layout::place(const Argument& of, std::size_t n, std::size_t length, bool guarded,
@@ -246,6 +253,7 @@ Message message_of(const Call& call, std::size_t bytes, const Layout& layout) {
   message.stream = call.stream;
   message.counted = call.counts_warps;
   message.apart = layout.apart;
+  message.device_bytes = layout.read_only;
   message.bytes = bytes + layout.behind;
   message.views = static_cast<std::uint32_t>(layout.placed.size());
   std::copy(layout.placed.begin(), layout.placed.end(), message.placed);

@@ -92,6 +92,9 @@ struct Layout {
   std::size_t bytes = 0;                                       // of the memory
   std::size_t behind = kBehind;  // bytes that are mapped behind its end
   std::size_t apart = 0;
+  std::size_t read_only =
+      0;            // bytes at the beginning that hold inputs alone: of a call on the host
+  int hidden = -1;  // the tensor of which a part is hidden, or what lies behind it
 
   explicit Layout(const Call& call);
 

@@ -151,6 +151,7 @@ const Facts& Runner::facts() {
 
 void Runner::send(const Message& message, int fd) {
   was_used_ = true;
+  if (message.kind == Kind::kMap) where_.clear();
   iovec part{const_cast<Message*>(&message), sizeof message};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr header{};
@@ -185,6 +186,11 @@ std::optional<Message> Runner::receive_within(double seconds) {
     if (wait[0].revents == 0) continue;
     if (const auto message = received()) return message;
   }
+}
+
+bool Runner::says_something_within(int milliseconds) const {
+  pollfd wait{socket_.get(), POLLIN, 0};
+  return poll(&wait, 1, milliseconds) > 0;
 }
 
 Message Runner::receive(double seconds) {
@@ -346,11 +352,9 @@ std::optional<Message> Runner::received() {
 
 void Runner::take_where(const Message& message) {
   if (where_.size() >= kMostWhere) return;
-  Where where{message.counted,
-              static_cast<std::uint64_t>(message.integers[0]),
-              message.bytes,
-              message.device_bytes,
-              {}};
+  Where where{message.counted,     static_cast<std::uint64_t>(message.integers[0]),
+              message.bytes,       message.device_bytes,
+              message.integers[1], {}};
   where.addresses.resize(std::min<std::size_t>(message.views, kMostCalls));
   memcpy(where.addresses.data(), message.text, where.addresses.size() * sizeof(std::uint64_t));
   where_.push_back(std::move(where));
@@ -375,8 +379,14 @@ void Runner::crashed() {
   const int status = end(true);
   for (int n = 0; n < 64 && printing_; ++n) drain();
   const std::string clue = clue_in(head_ + tail_);
-  throw RunnerEnded(RunnerEnded::How::kCrashed,
-                    how_it_ended(status) + (clue.empty() ? "" : "\n" + clue));
+  const std::int64_t stack = where_.empty() ? 0 : where_.back().stack;
+  char of_stack[160];
+  std::snprintf(of_stack, sizeof of_stack,
+                "needs a stack of %.0f MB, which is more than there is: take a Tensor or a vector "
+                "for large arrays, and end each recursion",
+                static_cast<double>(stack) / 1e6);
+  throw RunnerEnded(RunnerEnded::How::kCrashed, (stack > 0 ? of_stack : how_it_ended(status)) +
+                                                    (clue.empty() ? "" : "\n" + clue));
 }
 
 // Ends the process with all that belongs to it; how it ended. One that is ending gets a moment,

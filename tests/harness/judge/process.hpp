@@ -51,6 +51,7 @@ class Descriptor {
 struct Where {
   std::uint64_t thread = 0, library = 0;  // which, and where it begins
   std::uint64_t fault = 0, memory = 0;    // the address of a fault, and of the call's memory
+  std::int64_t stack = 0;  // bytes of the stack, where there are more than it may have
   std::vector<std::uint64_t> addresses;
 };
 
@@ -86,6 +87,9 @@ class Runner {
   // What it said of that since then, or when it crashed; and the thread that was busiest.
   const std::vector<Where>& where() const { return where_; }
   std::uint64_t busiest_thread() const { return busiest_; }
+
+  // Whether a message comes within so many milliseconds, or the end.
+  bool says_something_within(int milliseconds) const;
 
   void end_because_of_time(double seconds, const std::string& where);
 

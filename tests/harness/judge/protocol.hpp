@@ -105,7 +105,8 @@ struct Message {
   std::int64_t integers[4] = {};
   double numbers[8] = {};
   // Of kDone: bytes that the call had not freed when it returned. After a call on a device: extra
-  // device memory, and what was moved of each view.
+  // device memory (of kMap: bytes at the beginning that are read only), what was moved of each
+  // view.
   std::int64_t kept = 0;
   std::uint64_t device_bytes = 0;
   std::uint64_t counted = 0;  // whether the following were counted; of kMap: whether to count warps
@@ -180,7 +181,8 @@ inline Facts facts_in(const Message& message) {
 }
 
 // Of kWhere: `bytes` is the address of a fault, `device_bytes` that of the call's memory, `counted`
-// the thread, integers[0] where the library begins, and the text the addresses behind the innermost
+// the thread, integers[0] where the library begins, integers[1] how large the thread's stack was
+// whose end the fault is behind, and the text the addresses behind the innermost
 // calls.
 inline constexpr std::size_t kMostCalls = kMostText / sizeof(std::uint64_t);
 

@@ -76,6 +76,7 @@ bool is_diagnosis = false;
 int timeouts = 0;
 std::optional<Spot> hung_at;
 
+Message answered;                    // of the last call
 std::optional<std::size_t> touched;  // of what is hidden from the runner
 bool memory_is_measured = false;
 std::size_t last_measured = 0;
@@ -124,10 +125,15 @@ double seconds_a_call(Runner& runner) {
   return pool->given.seconds > 0 ? pool->given.seconds : usual_seconds(runner.facts());
 }
 
+void complain(const std::string& text) {
+  if (complained.empty()) complained = text;
+}
+
 Message ask(Runner& runner, const Call& call, const Shared& memory, const Layout& layout,
             std::size_t* extra) {
   Message message = message_of(call, memory.bytes(), layout);
   const double seconds = seconds_a_call(runner);
+  answered = Message{};
   const auto begin = SteadyClock::now();
   runner.send(message, memory.fd());
   if (wait_for(runner, begin, seconds).kind != Kind::kMapped) runner.lied();
@@ -149,10 +155,16 @@ Message ask(Runner& runner, const Call& call, const Shared& memory, const Layout
         thrown = std::current_exception();
         put_exception(result);
       }
+      // It waits for the answer, unless another thread asks.
+      if (answer.function == kConfiguration && runner.says_something_within(2))
+        complain(
+            "measure_all() runs a configuration while another one is under way. They take "
+            "each other's time and memory: run one after the other.");
       runner.send(result);
       continue;
     }
     if (answer.kind != Kind::kDone) runner.lied();
+    answered = answer;
     if (extra) {
       *extra = answer.bytes;  // by their meter, which is exact, and which student code can reach
       const auto after = before ? runner.memory() : std::nullopt;
@@ -164,13 +176,11 @@ Message ask(Runner& runner, const Call& call, const Shared& memory, const Layout
         if (by_kernel > *extra + kNoise) *extra = by_kernel;
       }
     }
+    if (answer.ended == Ended::kOther && thrown == nullptr)
+      if (const auto spot = spot_of(runner)) throw Error(answer.text + (" " + to_string(*spot)));
     if (answer.ended != Ended::kReturned) rethrow(answer, thrown);
     return answer;
   }
-}
-
-void complain(const std::string& text) {
-  if (complained.empty()) complained = text;
 }
 
 struct Outcome {
@@ -214,11 +224,23 @@ std::optional<std::size_t> hidden_byte(const Call& call, const Layout& layout,
                                        const std::vector<Where>& where) {
   for (std::size_t n = 0; n < call.arguments.size(); ++n) {
     const std::size_t span = span_of(call.arguments[n]);
-    if (layout.apart != 0 || layout.there[n] == span || where.empty()) continue;
+    if (layout.apart != 0 || static_cast<int>(n) != layout.hidden || where.empty()) continue;
     const std::uint64_t at = where.back().fault - where.back().memory - layout.placed[n].offset;
-    if (at >= layout.there[n] && at < span) return at;
+    if (at >= layout.there[n] && at < std::max(span, layout.there[n] + kBehind)) return at;
   }
   return std::nullopt;
+}
+
+// The input next to which the runner crashed: inputs are read only.
+std::string changed_input(const Call& call, const Layout& layout, const std::vector<Where>& where) {
+  if (where.empty() || where.back().fault - where.back().memory >= layout.read_only) return "";
+  const std::uint64_t at = where.back().fault - where.back().memory;
+  std::string name;
+  for (std::size_t n = 0; n < call.arguments.size() && layout.placed[n].offset < layout.read_only;
+       ++n)
+    if (name.empty() || layout.placed[n].offset <= at + sizeof(double))
+      name = call.arguments[n].name;
+  return name;
 }
 
 }  // namespace
@@ -252,6 +274,8 @@ std::string take_output() {
 
 void calls_are_for_a_diagnosis() { is_diagnosis = true; }
 
+const Message& last_answer() { return answered; }
+
 const Facts& facts() { return pool->current().facts(); }
 
 void end_runners() { pool.reset(); }
@@ -284,6 +308,8 @@ Message remote_call(const Call& call) {
     return first.answer;
   } catch (const RunnerEnded& ended) {
     std::string text = ended.what();
+    if (const std::string input = changed_input(call, layout, runner->where()); !input.empty())
+      text = "It changes `" + input + "`, or writes around it. Inputs must stay as they are.";
     if (ended.how == RunnerEnded::How::kCrashed)
       if (const auto spot = spot_of(*runner)) {
         // Behind the signal, before the words of the C library.

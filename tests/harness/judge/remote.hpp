@@ -65,6 +65,9 @@ struct Call {
 // `numbers` and `text` hold what the function returned.
 Message remote_call(const Call& call);
 
+// What the runner answered last, also where that became an exception.
+const Message& last_answer();
+
 // The same with tensors in the device memory of the judge (remote_device.cpp), which then tells how
 // much memory the call took and what it moved.
 Message device_call(Call call);

@@ -46,27 +46,36 @@ Message device_call(Call call) {
   call.on_device = true;
   call.counts_warps = std::exchange(next_counts_warps, false);
   last_host_calls.reset();
-  Message done = remote_call(call);
+  const auto count = [&call](const Message& done) {
+    is_counted = done.counted != 0;
+    in_shared_memory.reads += done.shared_reads;
+    in_shared_memory.wavefronts += done.shared_wavefronts;
+    in_shared_memory.conflicts += done.shared_conflicts;
+    work_done.reads += done.reads;
+    work_done.busiest += done.busiest_reads;
+    work_done.threads = std::max<std::size_t>(work_done.threads, done.threads);
+    work_done.readers = std::max<std::size_t>(work_done.readers, done.readers);
+    for (std::size_t n = 0; n < call.arguments.size(); ++n)
+      if (Allocation* const allocation = find(call.arguments[n].data)) {
+        device::Traffic& traffic = allocation->traffic;
+        const Moved& moved = done.moved[n];
+        traffic.loaded_bytes += moved.loaded;
+        traffic.stored_bytes += moved.stored;
+        traffic.load_requests += moved.load_requests;
+        traffic.load_sectors += moved.load_sectors;
+        traffic.store_requests += moved.store_requests;
+        traffic.store_sectors += moved.store_sectors;
+      }
+  };
+  Message done;
+  try {
+    done = remote_call(call);
+  } catch (const KernelError&) {  // a race: what was moved is known
+    count(last_answer());
+    throw;
+  }
   peak = std::max(peak, device::memory_in_use() + done.device_bytes);
-  is_counted = done.counted != 0;
-  in_shared_memory.reads += done.shared_reads;
-  in_shared_memory.wavefronts += done.shared_wavefronts;
-  in_shared_memory.conflicts += done.shared_conflicts;
-  work_done.reads += done.reads;
-  work_done.busiest += done.busiest_reads;
-  work_done.threads = std::max<std::size_t>(work_done.threads, done.threads);
-  work_done.readers = std::max<std::size_t>(work_done.readers, done.readers);
-  for (std::size_t n = 0; n < call.arguments.size(); ++n)
-    if (Allocation* const allocation = find(call.arguments[n].data)) {
-      device::Traffic& traffic = allocation->traffic;
-      const Moved& moved = done.moved[n];
-      traffic.loaded_bytes += moved.loaded;
-      traffic.stored_bytes += moved.stored;
-      traffic.load_requests += moved.load_requests;
-      traffic.load_sectors += moved.load_sectors;
-      traffic.store_requests += moved.store_requests;
-      traffic.store_sectors += moved.store_sectors;
-    }
+  count(done);
   if (done.integers[0] != 0) {
     last_host_calls.emplace();
     last_host_calls->peak_bytes = static_cast<std::size_t>(done.integers[1]);

@@ -3,9 +3,13 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <tuple>
 #include <vector>
 
+#include "common/error.hpp"
 #include "common/tensor.hpp"
+#include "harness/cases/graded_case.hpp"
 
 namespace flash::harness {
 
@@ -30,5 +34,54 @@ class WatchedRows {
   std::vector<float> rows_;
   Index columns_;
 };
+
+// From now on a runner gets no memory behind `end`, up to `buffer_end`, and crashes where it
+// touches it; nullptr: it does.
+void watch_behind(const void* end, const void* buffer_end);
+bool touched_behind();
+
+inline std::string read_behind(const std::string& name) {
+  return "It reads behind the last element of `" + name +
+         "`. What it reads there is not used, but there need not be any memory.";
+}
+
+template <class Padded>
+void watch_behind(Padded& tensor) {
+  auto view = tensor.view();
+  const auto* last = view.data();
+  for (std::size_t axis = 0; axis < view.shape().size(); ++axis)
+    last += (view.extent(static_cast<int>(axis)) - 1) * view.stride(static_cast<int>(axis));
+  const auto& buffer = tensor.buffer();
+  watch_behind(last + 1, buffer.data() + buffer.size());
+}
+
+// run(call) once for each input of call.tensors, which reads nothing behind its end: also not what
+// it has no use for.
+template <class Call, class Inputs, class Run>
+Verdict nothing_is_read_behind(const decltype(Call::problem)& problem, std::uint64_t seed,
+                               Inputs inputs, Run run) {
+  std::string wrong;
+  const auto try_one = [&](std::size_t number) {
+    Call call(problem, seed);
+    std::string name;
+    std::apply(
+        [&, n = std::size_t{0}](auto&... tensor) mutable {
+          ((n++ == number ? (watch_behind(tensor.padded()), void(name = tensor.name())) : void()),
+           ...);
+        },
+        inputs(call.tensors));
+    if (name.empty()) return false;
+    try {
+      run(call);
+    } catch (const KernelError&) {
+      if (!touched_behind()) throw;
+      wrong = read_behind(name);
+    }
+    watch_behind(nullptr, nullptr);
+    return true;
+  };
+  for (std::size_t n = 0; wrong.empty() && try_one(n);) ++n;
+  return {wrong.empty(), wrong};
+}
 
 }  // namespace flash::harness

@@ -105,12 +105,19 @@ class OnDevice {
     return {reinterpret_cast<T*>(data), here.shape(), here.strides()};
   }
 
-  void copy_back(Message& done) const {
+  void copy_back() const {
     if (!is_copy_) return;
     if (far_apart_ != nullptr) return copy_halves(false);
     for (unsigned n = 0; n < call_.views && n < kMostViews; ++n) {
       const Placed& placed = call_.placed[n];
       device::copy_to_host(host_ + placed.begin, device_[n], placed.bytes);
+    }
+  }
+
+  // What was moved of each tensor.
+  void count(Message& done) const {
+    for (unsigned n = 0; is_copy_ && far_apart_ == nullptr && n < call_.views && n < kMostViews;
+         ++n)
       if (const auto moved = device::traffic(device_[n])) {
         done.counted = 1;
         done.moved[n] = {moved->loaded_bytes, moved->stored_bytes,   moved->load_requests,
@@ -123,7 +130,6 @@ class OnDevice {
         done.reads = work.reads, done.busiest_reads = work.busiest;
         done.threads = work.threads, done.readers = work.readers;
       }
-    }
   }
 
   CallStream stream;
@@ -268,7 +274,12 @@ void run(const Message& call, void* memory, Message& done) {
   device::reset_peak_memory();
   device::reset_traffic(call.counted != 0);  // and what was found
   device::reset_host_calls();
-  run_on(call, on);
+  try {
+    run_on(call, on);
+  } catch (const KernelError&) {
+    on.count(done);
+    throw;
+  }
   if (const auto calls = device::host_calls(on.stream.get())) {
     done.integers[0] = 1;
     done.integers[1] = static_cast<std::int64_t>(calls->peak_bytes);
@@ -280,7 +291,8 @@ void run(const Message& call, void* memory, Message& done) {
   device::synchronize();
   done.device_bytes = device::peak_memory() - before;
   done.kept = static_cast<std::int64_t>(device::memory_in_use() - before);
-  on.copy_back(done);
+  on.copy_back();
+  on.count(done);
   // A launch with a finding has thrown; the student's code may have caught that.
   if (const std::string text = finding(); !text.empty()) throw KernelError(text);
 }

@@ -1,11 +1,34 @@
 // A runner of tasks in C++: they need nothing but arithmetic.
+#include <dlfcn.h>
 #include <unistd.h>
+#if __has_include(<execinfo.h>)
+#include <execinfo.h>
+#endif
+
+#include <vector>
 
 #include "common/error.hpp"
 #include "common/memory_meter.hpp"
 #include "harness/runner/runner.hpp"
 
 namespace flash::grading {
+namespace {
+
+std::vector<void*> calls_of_throw;
+
+}  // namespace
+
+#if defined(__GLIBC__) && defined(__GLIBCXX__)
+// In place of the C++ library's own, which it calls.
+extern "C" [[gnu::visibility("default"), noreturn]] void __cxa_throw(void* exception, void* type,
+                                                                     void (*destroy)(void*)) {
+  void* calls[kMostCalls];
+  calls_of_throw.assign(calls, calls + backtrace(calls, kMostCalls));
+  using Throw = void (*)(void*, void*, void (*)(void*));
+  reinterpret_cast<Throw>(dlsym(RTLD_NEXT, "__cxa_throw"))(exception, type, destroy);
+  __builtin_unreachable();
+}
+#endif
 
 void run(const Message& call, void* memory, Message& done) {
   bool found = false;
@@ -30,5 +53,6 @@ Needs prepared_for(const char*, Facts& facts) {
 void run_nothing() {}
 void* mapped_on_device(int, std::size_t) { _exit(5); }
 std::string finding() { return ""; }
+std::vector<void*> thrown_from() { return calls_of_throw; }
 
 }  // namespace flash::grading

@@ -44,6 +44,7 @@ const char* paths[2];       // of the task's library, and of another task of the
 std::uint32_t library = 0;  // of this call
 std::uintptr_t library_begin = 0;
 const void* call_memory = nullptr;
+const char* stack_top = nullptr;  // of the main thread
 
 void send(const Message& message) {
   if (write(kSocket, &message, sizeof message) != static_cast<ssize_t>(sizeof message)) _exit(3);
@@ -88,6 +89,26 @@ std::uintptr_t program_counter([[maybe_unused]] const void* context) {
 #endif
 }
 
+std::uintptr_t stack_pointer([[maybe_unused]] const void* context) {
+#if defined(__linux__) && defined(__x86_64__)
+  return static_cast<std::uintptr_t>(
+      static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_RSP]);
+#elif defined(__linux__) && defined(__aarch64__)
+  return static_cast<const ucontext_t*>(context)->uc_mcontext.sp;
+#else
+  return 0;
+#endif
+}
+
+// How large the stack is in which there was no room for `fault`; 0 where it is no address of it.
+std::int64_t overflown_stack(std::uintptr_t fault, std::uintptr_t pointer) {
+  constexpr std::uintptr_t kBelow = 64 * 1024;  // what a function may touch before it moves it
+  const auto top = reinterpret_cast<std::uintptr_t>(stack_top);
+  return pointer != 0 && pointer < top && fault + kBelow > pointer && fault < top
+             ? static_cast<std::int64_t>(top - pointer)
+             : 0;
+}
+
 // Without memory from the heap, which may be what is broken.
 void send_where([[maybe_unused]] siginfo_t* info, [[maybe_unused]] const void* context) {
 #if __has_include(<execinfo.h>)
@@ -100,6 +121,10 @@ void send_where([[maybe_unused]] siginfo_t* info, [[maybe_unused]] const void* c
   message.bytes = reinterpret_cast<std::uint64_t>(info->si_addr);
   message.device_bytes = reinterpret_cast<std::uint64_t>(call_memory);
   message.integers[0] = static_cast<std::int64_t>(library_begin);
+#ifdef __linux__
+  if (static_cast<pid_t>(message.counted) == getpid())
+    message.integers[1] = overflown_stack(message.bytes, stack_pointer(context));
+#endif
   void* calls[kMostCalls];
   const int count = backtrace(calls, kMostCalls);
   const std::uintptr_t pc = program_counter(context);
@@ -113,6 +138,16 @@ void send_where([[maybe_unused]] siginfo_t* info, [[maybe_unused]] const void* c
   memcpy(message.text, addresses, sizeof addresses);
   [[maybe_unused]] const ssize_t written = write(kSocket, &message, sizeof message);
 #endif
+}
+
+void send_calls(const std::vector<void*>& calls) {
+  if (calls.empty()) return;
+  Message message{};
+  message.kind = Kind::kWhere;
+  message.integers[0] = static_cast<std::int64_t>(library_begin);
+  message.views = static_cast<std::uint32_t>(calls.size());
+  memcpy(message.text, calls.data(), calls.size() * sizeof(void*));
+  send(message);
 }
 
 void on_question(int, siginfo_t* info, void* context) { send_where(info, context); }
@@ -161,6 +196,13 @@ class Mapped {
     constexpr int kAccess = PROT_READ | PROT_WRITE;
     if (call.apart == 0) {
       halves_[0] = mmap(nullptr, bytes_, kAccess, MAP_SHARED | kNow, fd, 0);
+      // Inputs that are changed and put back would be no difference afterwards. In a class nothing
+      // may be mapped over something else, so that the place is freed first.
+      if (call.device_bytes > 0 && call.device_bytes <= bytes_ && halves_[0] != MAP_FAILED) {
+        munmap(halves_[0], call.device_bytes);
+        if (mmap(halves_[0], call.device_bytes, PROT_READ, MAP_SHARED | kNow, fd, 0) != halves_[0])
+          _exit(5);
+      }
     } else {  // far from all else, with nothing between the halves
       bytes_ = (bytes_ - kBehind) / 2;
       char* at = reinterpret_cast<char*>(std::uintptr_t{1} << 45);
@@ -256,6 +298,7 @@ void serve() {
         [&] { call.function == kNothing ? run_nothing() : run(call, memory, answer); });
   } catch (...) {
     put_exception(answer);
+    if (answer.ended == Ended::kOther) send_calls(thrown_from());
   }
   std::fflush(stdout);
   send(answer);  // and then the rest, which is no part of the call
@@ -290,6 +333,8 @@ Message ask_judge(Callback what, Message question) {
 int main(int argc, char** argv) {
   using namespace flash::grading;
   if (argc != 2 && argc != 3) return 2;
+  const char here = 0;
+  stack_top = &here;
   // Line by line, also into a pipe: what was printed before a crash is then not lost.
   std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
 #ifdef __GLIBC__

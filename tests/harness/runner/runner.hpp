@@ -106,6 +106,10 @@ void* mapped_on_device(int descriptor, std::size_t bytes);
 // What the emulator has against the kernels of this call, "" elsewhere.
 std::string finding();
 
+// Where the exception that was thrown last comes from, the addresses behind the innermost calls: of
+// a runner of tasks in C++.
+std::vector<void*> thrown_from();
+
 // What a runner needs of the kernel beyond what arithmetic does.
 struct Needs {
   std::vector<unsigned> calls = {};

@@ -18,20 +18,28 @@ _PLAIN = {
     *(name + suffix for name in MATH for suffix in ("", "f", "l")),
     "memcpy", "memmove", "memset", "memcmp", "memchr", "strlen", "strcmp", "bcmp", "abort",
     # to look at values while debugging: what is printed is not read
-    "printf", "puts", "putchar", "snprintf", "vsnprintf",
+    "printf", "puts", "putchar", "snprintf", "vsnprintf", "sprintf", "fprintf", "vfprintf", "fputs",
+    "fputc", "putc", "fwrite", "fflush", "stdout", "stderr",
+    # of std::complex, std::shared_ptr, std::mutex, dynamic_cast, thread_local objects and sorting
+    *(f"__{operation}{kind}c3" for operation in ("mul", "div") for kind in "sdx"),
+    *(f"c{name}{suffix}" for name in ("abs", "arg", "exp", "log", "pow", "sqrt", "sin", "cos")
+      for suffix in ("", "f", "l")),
+    "__libc_single_threaded", "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_mutex_trylock",
+    "__dynamic_cast", "__cxa_thread_atexit", "qsort", "bsearch",
     "_GLOBAL_OFFSET_TABLE_", "__dso_handle", "__stack_chk_fail", "__assert_fail", "_Unwind_Resume",
     "__gxx_personality_v0", "__tls_get_addr",
 }
 # What Debian's and Ubuntu's compilers may make of these; the emulator would not see them.
 _ON_HOST = {f"__{name}_chk"
-            for name in ("memcpy", "memmove", "memset", "printf", "snprintf", "sprintf")}
+            for name in ("memcpy", "memmove", "memset", "printf", "snprintf", "sprintf", "fprintf",
+                         "vfprintf", "vsnprintf")}
 _ALLOWED = re.compile(
     r"__cxa_(throw|rethrow|begin_catch|end_catch|allocate_exception|free_exception|bad_cast"
     r"|guard_(acquire|release|abort)|throw_bad_array(_new)?_length|pure_virtual|atexit"
     r"|get_exception_ptr|init_primary_exception)"
     r"|__(add|sub|mul|div|fix|float|ext|trunc)\w*[sdtx]f\w*"  # arithmetic of the compiler's library
     r"|_Zn[wa]m\w*|_Zd[la]Pv\w*"                              # operator new and delete
-    r"|_ZNK?St\w+|_ZSt\w+|_ZT[VIST]N?K?St\w+|_ZTVN10__cxxabiv1\w+|_ZN?K?9__gnu_cxx\w+"
+    r"|_ZNK?S[taosid]\w+|_ZSt\w+|_ZT[VIST]N?K?S[tosid]\w*|_ZTVN10__cxxabiv1\w+|_ZN?K?9__gnu_cxx\w+"
     r"|_ZT[IV][a-z]")
 _REFUSED_OF_STD = re.compile(
     r"St6thread|St7jthread|10filesystem|basic_[io]?fstream|basic_filebuf|basic_file|13random_device"
@@ -115,13 +123,33 @@ _REASONS = (
 )
 
 
+# What a symbol is in a student's source, where it is no word of it.
+_IN_SOURCE = (
+    (r"\w*(St6thread|St7jthread|_M_start_thread|async|condition_variable)\w*",
+     r"std::(?:j?thread|async|condition_variable\w*)"),
+    (r"\w*(fstream|filebuf)\w*", r"std::[io]?fstream"), (r"\w*filesystem\w*", r"std::filesystem"),
+    (r"\w*random_device\w*", r"std::random_device"), (r"\w*8ios_base4Init\w*", r"<iostream>"),
+    (r"GOMP_\w+|omp_\w+", r"#\s*pragma\s+omp"),
+)
+
+
+def in_source(name: str, source: str) -> str:
+    """A symbol as it stands in the source, with its line; else the symbol."""
+    words = next((words for symbol, words in _IN_SOURCE if re.fullmatch(symbol, name)),
+                 rf"\b(?:std::)?{re.escape(name)}\b")
+    for number, line in enumerate(source.splitlines(), 1):
+        if found := re.search(words, line.partition("//")[0]):
+            return f"`{found[0]}` in line {number}"
+    return f"`{name}`"
+
+
 def may_be_used_in_cuda(name: str) -> bool:
     """Of a symbol of the libraries of the emulator or of a GPU: whether student code may use it."""
     return bool(_OF_CUDA.fullmatch(name))
 
 
 def findings(symbols: str, sections: str, exports: Iterable[str], provided: Iterable[str],
-             backend: str = CPU) -> list[str]:
+             backend: str = CPU, source: str = "") -> list[str]:
     """What is refused, a sentence each. `symbols` is the output of `nm -P`, `sections` that of
     `readelf -SW`; `exports` are the functions of the task, `provided` what the course offers to
     code that is compiled for this backend."""
@@ -143,7 +171,7 @@ def findings(symbols: str, sections: str, exports: Iterable[str], provided: Iter
         if kind == "C":
             data += int(line.split()[-1], 16)
         if kind in ("U", "w", "v") and not _is_allowed(name, provided):
-            found.append(_refused(name))
+            found.append(_refused(name, in_source(name, source)))
         elif kind in ("i", "I"):
             found.append(f"`{name}` is chosen when the library is loaded (ifunc); "
                          "it has to be an ordinary function")
@@ -182,11 +210,11 @@ def _is_allowed(name: str, provided: set[str]) -> bool:
     return bool(_ALLOWED.fullmatch(name)) and not _REFUSED_OF_STD.search(name)
 
 
-def _refused(name: str) -> str:
+def _refused(name: str, words: str) -> str:
     for pattern, why in _REASONS:
         if re.fullmatch(pattern, name):
-            return f"it uses `{name}`: {why}"
-    return f"it uses `{name}`, which is not on the list of what a solution needs"
+            return f"it uses {words}: {why}"
+    return f"it uses {words}, which is not on the list of what a solution needs"
 
 
 def _may_be_defined(name: str, exports: set[str]) -> bool:

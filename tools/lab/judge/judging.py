@@ -137,10 +137,10 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path, seconds_a_call: f
                 target = headers / file.relative_to(paths.ROOT)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, target)
-    on_host = _defined(folder / "lib/runner/libflash_common.so")
+    on_host = defined(folder / "lib/runner/libflash_common.so")
     offered = {CPU: on_host}
     for backend in backends if any(task.is_cuda for task in tasks) else ():
-        of_device = [name for file in _LIBRARIES[backend] for name in _defined(folder / file)]
+        of_device = [name for file in _LIBRARIES[backend] for name in defined(folder / file)]
         offered[backend] = *on_host, *filter(audit.may_be_used_in_cuda, of_device)
     return Bench(
         folder, headers, {task.id: tuple(_builds(task, known, backends)) for task in everything},
@@ -220,11 +220,18 @@ def _in_sandbox(compiler: str) -> str:
     return str(Path(shutil.which(compiler) or compiler).resolve())
 
 
-def _defined(library: Path) -> tuple[str, ...]:
-    done = subprocess.run(["nm", "-DP", "--defined-only", library], capture_output=True, text=True)
+def listing(tool: str, *words: object) -> str:
+    """What nm or readelf says of a file of the build."""
+    done = subprocess.run([tool, *map(str, words)], capture_output=True, text=True)
     if done.returncode:
-        raise LabError(f"nm cannot read {paths.relative(library)}: build the target {TARGET}")
-    names = (line.split()[0] for line in done.stdout.splitlines() if line)
+        raise LabError(f"{tool} cannot read {paths.relative(Path(words[-1]))}: build the target "
+                       f"{TARGET}")
+    return done.stdout
+
+
+def defined(library: Path) -> tuple[str, ...]:
+    names = (line.split()[0] for line in listing("nm", "-DP", "--defined-only", library).splitlines()
+             if line)
     return tuple(name for name in names if not name.startswith("_ZT"))  # no tables of types
 
 
@@ -324,7 +331,9 @@ def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, s
             raise _Problem(BUILD_FAILED, task.lacks_entry())
         _refuse(bench, audit.findings(symbols.output, sections.output, EXPORTS,
                                       bench.provided[build.backend],
-                                      build.backend if task.is_cuda else CPU))
+                                      build.backend if task.is_cuda else CPU,
+                                      (work / "course" / task.shown_path()).read_text(
+                                          errors="replace")))
         stubs, wrapped = assembly.stubs(symbols.output) if build.backend == CHECKED else ("", [])
         (work / "build/stubs.s").write_text(stubs)
         script = f"{{ global: {' '.join(f'{name};' for name in EXPORTS)} local: *; }};"

@@ -11,6 +11,7 @@ from lab import handout, manifest, paths
 from lab.bundles import FORMAT, INDEX, content_of, pack
 from lab.console import say
 from lab.errors import LabError
+from lab.judge import at_home
 
 HELP = "pack the files that you may change into submission.zip, to hand in"
 
@@ -56,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
             if header in REFUSED:
                 say(f"  {task.shown_path()} includes <{header}>; the grader refuses a task that "
                     f"uses it: {REFUSED[header]}", "red")
+        for finding in at_home.findings(task) if task.path().is_file() else ():
+            say(f"  {task.shown_path()}: the grader refuses a task that does this: {finding}", "red")
         for word, why in REFUSED_IN_CUDA.items() if task.is_cuda else ():
             if re.search(rf"\b{word}", content):
                 say(f"  {task.shown_path()} has {word}; the grader refuses a task that uses it: "

@@ -1,12 +1,14 @@
 """`./lab check`: grades what the student wrote, and says what is wrong and what to type next."""
 
 import argparse
+import dataclasses
 from collections.abc import Sequence
 
-from lab import build, card, grading, handout, manifest, outcomes, running, state
+from lab import build, card, grading, handout, hints, manifest, outcomes, running, state
 from lab.backends import Backends, choose
 from lab.console import say
 from lab.errors import LabError
+from lab.judge import at_home
 from lab.manifest import Part, Task
 from lab.outcomes import PartResult, TaskResult
 
@@ -68,12 +70,21 @@ def check(parts: Sequence[Part], tasks: Sequence[Task], implementation: str = "s
         if chosen := [task for task in tasks if task.part == part.name]:
             results.append(grading.grade_part(part, implementation, seed, tasks=chosen,
                                               backends=backends, case=case))
+            results[-1].tasks = [_audited(task) for task in results[-1].tasks]
     changed: list[str] = []
     if implementation == "skeleton":
         _remember(results, case is None, backends.sanitize)
         changed = handout.changed_given_files(result.part for result in results)
     card.print_card(results, all_failures=all_failures, case=case, changed=changed)
     return 0 if all(result.done for result in results) else 1
+
+
+def _audited(result: TaskResult) -> TaskResult:
+    """As it would end in a class."""
+    found = [] if result.status == outcomes.BUILD_FAILED else at_home.findings(
+        result.task, result.implementation)
+    return dataclasses.replace(result, status=outcomes.REFUSED, cases=[],
+                               first_error="\n".join(found)) if found else result
 
 
 def explain(parts: Sequence[Part], tasks: Sequence[Task], implementation: str, seed: int,
@@ -119,8 +130,10 @@ def _remember(results: Sequence[PartResult], complete: bool, sanitized: bool) ->
                 student.results[result.task.id] = state.LastResult(
                     result.status, result.earned, handout.sha256(result.task.path()))
             student.named.pop(result.task.id, None)
-            if result.failures and (first := result.failures[0]).diagnosis:
-                student.named[result.task.id] = first.diagnosis, first.kind
+            if result.failures:
+                first = result.failures[0]
+                kind = first.kind if first.diagnosis else hints.kind_of(first.name, first.requirement)
+                student.named[result.task.id] = first.diagnosis or f'"{first.name}" fails', kind
 
 
 def tasks_with(tasks: Sequence[Task], case: str, implementation: str,

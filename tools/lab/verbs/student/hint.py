@@ -1,5 +1,5 @@
-"""`./lab hint`: after a check that named a mistake the hint for that; otherwise one more hint for
-the task, from a nudge to nearly the answer."""
+"""`./lab hint`: after a check that named a mistake, or failed in a case of one kind, the hint for
+that; otherwise one more hint for the task, from a nudge to nearly the answer."""
 
 import argparse
 import re
