@@ -1,6 +1,6 @@
-// The warm-up puzzle: attention with head dimension 1. One thread owns one query; the threads of a
-// block share tiles of keys and values. Every query sees every key: that is why queries can be
-// dealt out to blocks, and keys have to be streamed.
+// The warm-up: attention in which a query, a key and a value are one number each. One thread owns
+// one query; the threads of a block share tiles of keys and values. Queries do not need each other,
+// so the blocks divide them. Every query needs every key, so each block reads all keys.
 #include "common/checks.hpp"
 #include "common/cuda/warp.hpp"
 #include "part1_softmax_matmul/attention_1d.hpp"
@@ -20,8 +20,8 @@ __global__ void attention_1d_kernel(TensorView<const float, 1> q, TensorView<con
   const Index i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x;  // this thread's query
   const Index n_queries = q.extent(0), n_keys = k.extent(0);
 
-  // BEGIN SOLUTION load this thread's query, already times log2(e); start m, l and o (4 lines). A
-  //   thread past the last query has nothing to do, but must stay: it helps to load the tiles
+  // BEGIN SOLUTION load this thread's query and multiply it by kLog2E, which is log2(e); start m, l
+  //   and o (4 lines). A thread past the last query must not return: it helps to load the tiles
   const float q_log2 = i < n_queries ? q(i) * kLog2E : 0;
   float m = -INFINITY;  // the largest score so far, times log2(e)
   float l = 0;          // sum of exp2(score - m)
@@ -32,8 +32,8 @@ __global__ void attention_1d_kernel(TensorView<const float, 1> q, TensorView<con
     const int keys = static_cast<int>(min(static_cast<Index>(keys_per_tile), n_keys - tile0));
 
     // BEGIN SOLUTION load the tile: together the threads copy `keys` keys and values to shared
-    //   memory, whatever the number of threads; nobody may read before all is there, or write while
-    //   somebody still reads (about 7 lines)
+    //   memory, whatever the number of threads. No thread may read before all have written, or
+    //   write while another one still reads (about 7 lines)
     __syncthreads();
     for (int j = threadIdx.x; j < keys; j += blockDim.x) {
       k_tile[j] = k(tile0 + j);
@@ -42,8 +42,8 @@ __global__ void attention_1d_kernel(TensorView<const float, 1> q, TensorView<con
     __syncthreads();
     // END SOLUTION
 
-    // BEGIN SOLUTION the online softmax over the tile: for each key the score, the new maximum, l
-    //   and o rescaled and extended, all in base 2 (about 8 lines)
+    // BEGIN SOLUTION the online softmax over the tile: for each key compute the score and the new
+    //   maximum, rescale l and o, and add the key's terms to them, all in base 2 (about 8 lines)
     for (int j = 0; j < keys; ++j) {
       const float score = q_log2 * k_tile[j];
       const float m_new = fmaxf(m, score);
@@ -80,8 +80,8 @@ void attention_1d_cuda(TensorView<const float, 1> q, TensorView<const float, 1> 
   check_between("queries_per_block", queries_per_block, 1, kMostThreads);
   check_between("keys_per_tile", keys_per_tile, 1, kMostThreads);
 
-  // BEGIN SOLUTION the launch: a thread for each query of the block, and shared memory for one
-  //   tile (about 6 lines)
+  // BEGIN SOLUTION the launch: a thread for each query of the block, and shared memory for one tile
+  //   of keys and one of values (about 6 lines)
   // STUB throw NotYetImplemented("part1.attention_1d");
   const Index blocks = (q.extent(0) + queries_per_block - 1) / queries_per_block;
   launch("attention_1d", attention_1d_kernel,

@@ -1,4 +1,4 @@
-// CUDA in ten small kernels: cuda.md has the story of each. The launches are given, at the end.
+// CUDA in ten small kernels: cuda.md explains each. The launches are given, at the end.
 #include "common/checks.hpp"
 #include "common/cuda/warp.hpp"
 #include "part1_softmax_matmul/ten_kernels.hpp"
@@ -6,17 +6,17 @@
 namespace flash {
 namespace {
 
-// BEGIN SOLUTION count here how many kernels you have written, from the first on: the check runs
-//   only these
+// BEGIN SOLUTION raise this to the number of the kernel that you write: the check runs kernels 1 to
+//   kWritten
 // STUB constexpr int kWritten = 0;
 constexpr int kWritten = 10;
 // END SOLUTION
 
-constexpr int kThreads = 128;  // of a block, where nothing else is said
+constexpr int kThreads = 128;  // in a block, unless the launch says otherwise
 
-// 1. As many threads as elements.
+// 1. There are as many threads as elements.
 __global__ void index_of_a_thread(const float* x, float* y) {
-  // BEGIN SOLUTION the index i of this thread in the grid; y[i] = 2 x[i] (2 lines)
+  // BEGIN SOLUTION compute the index i of this thread in the grid; then y[i] = 2 * x[i] (2 lines)
   const int i = blockDim.x * blockIdx.x + threadIdx.x;
   y[i] = 2 * x[i];
   // END SOLUTION
@@ -24,40 +24,40 @@ __global__ void index_of_a_thread(const float* x, float* y) {
 
 // 2. The last block has more threads than there are elements left.
 __global__ void bounds(const float* x, float* y, int n) {
-  // BEGIN SOLUTION the same with y[i] = x[i] + 1, where there is an element i (2 lines)
+  // BEGIN SOLUTION the same with y[i] = x[i] + 1, but only if there is an element i (2 lines)
   const int i = blockDim.x * blockIdx.x + threadIdx.x;
   if (i < n) y[i] = x[i] + 1;
   // END SOLUTION
 }
 
-// 3. Fewer threads than elements: a thread has several.
+// 3. There are fewer threads than elements: a thread has several.
 __global__ void grid_stride(const float* x, float* y, int n) {
-  // BEGIN SOLUTION y[i] = x[i] * x[i] for the thread's first i, and then for each i that lies as
-  //   many threads further on as the grid has (3 lines)
+  // BEGIN SOLUTION y[i] = x[i] * x[i] for each i of this thread. Its first i is its index in the
+  //   grid; the next i is always greater by the number of threads in the grid (3 lines)
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
     y[i] = x[i] * x[i];
   // END SOLUTION
 }
 
-// 4. Threads of a block exchange values.
+// 4. The threads of a block exchange values.
 __global__ void reverse(const float* x, float* y) {
   __shared__ float tile[kThreads];
   const int t = threadIdx.x, first = blockIdx.x * kThreads;
-  // BEGIN SOLUTION x[first + t] into the tile; then into y[first + t] what another thread has
-  //   brought, so that the block's elements are in the reverse order (3 lines)
+  // BEGIN SOLUTION copy x[first + t] to the tile. Then copy to y[first + t] the element that
+  //   another thread has put there, so that y has the block's elements in reverse order (3 lines)
   tile[t] = x[first + t];
   __syncthreads();
   y[first + t] = tile[kThreads - 1 - t];
   // END SOLUTION
 }
 
-// 5. 128 numbers, then 64 sums of two, 32 of four, ...
+// 5. A block adds 128 numbers: it makes 64 sums of two, then 32 of four, and so on.
 __global__ void tree_sum(const float* x, float* y) {
   __shared__ float sum[kThreads];
   const int t = threadIdx.x;
   sum[t] = x[blockIdx.x * kThreads + t];
-  // BEGIN SOLUTION while there is more than one sum: the threads of the first half each add a sum
-  //   of the second half to theirs. Thread 0 stores the last one in y[blockIdx.x] (5 lines)
+  // BEGIN SOLUTION while there is more than one sum, each thread of the first half adds one sum of
+  //   the second half to its own. Thread 0 stores the last sum in y[blockIdx.x] (5 lines)
   for (int half = kThreads / 2; half > 0; half /= 2) {
     __syncthreads();
     if (t < half) sum[t] += sum[t + half];
@@ -66,12 +66,12 @@ __global__ void tree_sum(const float* x, float* y) {
   // END SOLUTION
 }
 
-// 6. The same tree in a block of one warp, without shared memory.
+// 6. A block of one warp adds up 32 numbers, without shared memory.
 __global__ void shuffle_sum(const float* x, float* y) {
   const int lane = threadIdx.x;
   float sum = x[blockIdx.x * kWarpSize + lane];
-  // BEGIN SOLUTION five steps, at distances of 16, 8, 4, 2 and 1 lanes: add the sum of the lane
-  //   there. Lane 0 stores the sum in y[blockIdx.x] (3 lines)
+  // BEGIN SOLUTION five steps, with the distances 16, 8, 4, 2 and 1: add the sum of the lane at
+  //   this distance. Then lane 0 stores the sum in y[blockIdx.x] (3 lines)
   for (int distance = 16; distance > 0; distance /= 2)
     sum += __shfl_xor_sync(kAllLanes, sum, distance);
   if (lane == 0) y[blockIdx.x] = sum;
@@ -82,8 +82,8 @@ __global__ void shuffle_sum(const float* x, float* y) {
 __global__ void coalesced(const float* x, float* y) {
   const int lane = threadIdx.x, tile = blockIdx.x * kWarpSize * kWarpSize;
   for (int step = 0; step < kWarpSize; ++step) {
-    // BEGIN SOLUTION the line below is right, but slow: it gives a lane one row. Give it one column
-    //   (1 line)
+    // BEGIN SOLUTION the line below is right, but slow: it gives each lane a row. Give each lane a
+    //   column (1 line)
     // STUB const int i = tile + kWarpSize * lane + step;
     const int i = tile + kWarpSize * step + lane;
     // END SOLUTION
@@ -99,22 +99,22 @@ __global__ void transpose(const float* x, float* y) {
   // END SOLUTION
   __shared__ float tile[kWarpSize][kWidth];
   const int lane = threadIdx.x;
-  // BEGIN SOLUTION row r of x, 32 elements, into tile[r], for each r; then column r of the tile
-  //   into row r of y, for each r; a lane has one element of a row (about 4 lines)
+  // BEGIN SOLUTION for each r, copy row r of x, 32 elements, to tile[r]; then, for each r, copy
+  //   column r of the tile to row r of y. A lane copies one element of a row (about 4 lines)
   for (int r = 0; r < kWarpSize; ++r) tile[r][lane] = x[kWarpSize * r + lane];
   __syncwarp();
   for (int r = 0; r < kWarpSize; ++r) y[kWarpSize * r + lane] = tile[lane][r];
   // END SOLUTION
 }
 
-// 9. A block of four warps has one row.
+// 9. A block of four warps adds up one row.
 __global__ void row_sum(const float* x, float* y, int columns) {
   __shared__ float sum_of_warp[kThreads / kWarpSize];
   const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
   const float* const row = x + blockIdx.x * columns;
-  // BEGIN SOLUTION this thread's sum of every kThreads-th column; the warp's sum, by warp_sum(),
-  //   which is kernel 6; lane 0 of each warp stores it in sum_of_warp; thread 0 of the block adds
-  //   these and stores the sum in y[blockIdx.x] (about 10 lines)
+  // BEGIN SOLUTION add every kThreads-th column, from this thread's own on. warp_sum(), which does
+  //   what kernel 6 does, adds up a warp's sums. Lane 0 of each warp stores the result in
+  //   sum_of_warp; thread 0 adds these four and stores y[blockIdx.x] (about 10 lines)
   float sum = 0;
   for (int c = threadIdx.x; c < columns; c += kThreads) sum += row[c];
   sum = warp_sum(sum);
@@ -131,8 +131,8 @@ __global__ void row_sum(const float* x, float* y, int columns) {
 __global__ void four_at_a_time(const float* x, float* y, int n) {
   const int group = blockIdx.x * blockDim.x + threadIdx.x;
   if (group >= n / 4) return;
-  // BEGIN SOLUTION the four elements from 4 * group on: read them from x at once, as a float4,
-  //   multiply each by 3, and write them to y at once (3 lines)
+  // BEGIN SOLUTION read the four elements from 4 * group on from x at once, as a float4, multiply
+  //   each by 3, and write them to y at once (3 lines)
   float4 four = reinterpret_cast<const float4*>(x)[group];
   four = {3 * four.x, 3 * four.y, 3 * four.z, 3 * four.w};
   reinterpret_cast<float4*>(y)[group] = four;
