@@ -9,7 +9,7 @@ from lab.backends import Backends, choose
 from lab.console import say
 from lab.errors import LabError
 from lab.judge import at_home
-from lab.manifest import Part, Task
+from lab.manifest import Task
 from lab.outcomes import PartResult, TaskResult
 
 HELP = "grade your files: points, what is wrong and why, the next command"
@@ -49,24 +49,22 @@ def run(args: argparse.Namespace) -> int:
     if args.all_failures and args.test is not None:
         raise LabError("--all-failures does nothing beside --test, which shows the whole verdict "
                        "of one case: leave one of them out")
-    parts = manifest.load_parts()
-    tasks = manifest.select(parts, args.names)
+    tasks = manifest.select(manifest.load_parts(), args.names)
     implementation = "solution" if args.solution else "skeleton"
     backends = choose(build.configured(), args.emulate, args.check_races, args.sanitize, tasks)
     if args.test is not None:
         tasks = tasks_with(tasks, args.test, implementation, backends)
     if args.explain:
-        return explain(parts, tasks, implementation, args.seed, backends, args.test)
-    return check(parts, tasks, implementation, args.seed, backends=backends,
+        return explain(tasks, implementation, args.seed, backends, args.test)
+    return check(tasks, implementation, args.seed, backends=backends,
                  all_failures=args.all_failures, case=args.test)
 
 
-def check(parts: Sequence[Part], tasks: Sequence[Task], implementation: str = "skeleton",
-          seed: int = 1, *, backends: Backends, all_failures: bool = False,
-          case: str | None = None) -> int:
+def check(tasks: Sequence[Task], implementation: str = "skeleton", seed: int = 1, *,
+          backends: Backends, all_failures: bool = False, case: str | None = None) -> int:
     """Grades the tasks and prints the card; 0 when all that can run here passed."""
     results = []
-    for part in parts:
+    for part in manifest.load_parts():
         if chosen := [task for task in tasks if task.part == part.name]:
             results.append(grading.grade_part(part, implementation, seed, tasks=chosen,
                                               backends=backends, case=case))
@@ -87,13 +85,13 @@ def _audited(result: TaskResult) -> TaskResult:
                                first_error="\n".join(found)) if found else result
 
 
-def explain(parts: Sequence[Part], tasks: Sequence[Task], implementation: str, seed: int,
-            backends: Backends, case: str | None) -> int:
+def explain(tasks: Sequence[Task], implementation: str, seed: int, backends: Backends,
+            case: str | None) -> int:
     """Shows the first failed case of the tasks that has one with the smallest problem that still
     fails; 0 when nothing failed."""
     failed = False
     for task in tasks:
-        part = next(part for part in parts if part.name == task.part)
+        part = next(part for part in manifest.load_parts() if part.name == task.part)
 
         def grade(case: str | None, explained: bool) -> TaskResult:
             return grading.grade_part(part, implementation, seed, tasks=[task], backends=backends,

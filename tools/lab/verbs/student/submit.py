@@ -1,7 +1,6 @@
 """`./lab submit`: measures what you wrote on a board of the leaderboard, and writes a receipt."""
 
 import argparse
-import re
 from collections.abc import Mapping
 from pathlib import Path
 

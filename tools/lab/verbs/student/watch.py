@@ -72,7 +72,7 @@ def _check_until_saved(before: Snapshot, watched: Sequence[Task], tasks: Sequenc
     looking.start()
     try:
         try:
-            check.check(manifest.load_parts(), tasks, backends=backends)
+            check.check(tasks, backends=backends)
         except LabError as error:  # a file in the middle of an edit must not end the watch
             say(f"lab: {error}", "red")
         finally:
