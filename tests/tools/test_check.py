@@ -5,6 +5,7 @@ from unittest import mock
 
 from course import Course, case
 from lab import build, handout, state
+from lab.judge import at_home
 
 OVER = """\
 relative error 0.31 is above 1.1e-06
@@ -203,6 +204,13 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
             self.fake("fused_cpu", [case("a", "failed", message="\n".join(text))])
             self.shows("check fused_cpu --test a", *("\n" + " " * 10 + finding.replace(
                 "\n", "\n" + " " * 12) + "\n" for finding in text), code=1)
+
+    def test_what_a_class_refuses_is_refused_at_home(self):
+        self.green("fused_cpu")
+        with mock.patch.object(at_home, "findings", lambda *_: ["it uses `x` in line 3"]):
+            self.shows("check fused_cpu", "refused", "\n      it uses `x` in line 3\n      A class' "
+                       "grader does not run such a file: 1 point lost until it is gone.\n",
+                       "\nNext: write it without that, then ./lab check fused_cpu\n", code=1)
 
     def test_the_cases_that_passed_are_a_clue(self):
         self.fake("fused_cpu", [case("causal: 1", "failed"), case("causal: 2", "failed"),

@@ -18,7 +18,7 @@ from attacks import (ATTACKS, CUDA_ATTACKS, CUDA_FRAME, FRAME, HIDDEN_FROM_CHECK
 from course import Test
 from lab import build, derive, main, manifest, paths
 from lab.backends import EMULATED, GPU
-from lab.judge import audit, gpu, judging, sandbox
+from lab.judge import at_home, audit, gpu, judging, sandbox
 from lab.leaderboard import measuring
 
 BUILD = Path(os.environ.get("FLASH_BUILD") or paths.build_folder("cpu"))
@@ -270,6 +270,26 @@ class OnGpu(Test):
         self.assertEqual([case for case in result.cases if case.status != "passed"], [])
         self.assertIn("more batches than a grid is tall: 65600 x 1 x 3 x 1",
                       {case.name for case in result.cases})
+
+
+class AtHome(Test):
+    def test_the_object_file_of_the_build_is_audited_unless_it_is_old(self):
+        folder = self.folder()
+        source = folder / "skeleton" / "x.cpp"
+        made = folder / "part/CMakeFiles/x.dir/skeleton/x.cpp.o"
+        for file in (source, made, folder / "lib/runner/libflash_common.so"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+        source.write_text('#include <thread>\nextern "C" void flash_task() {\n'
+                          "  std::thread([] {}).join();\n}\n", encoding="utf-8")
+        subprocess.run(["c++", "-std=c++20", "-c", source, "-o", made], check=True)
+        task = mock.Mock(is_cuda=False, path=lambda kind: source, target=lambda *_: "x")
+        with mock.patch.object(paths, "BUILD", folder), \
+                mock.patch.object(judging, "defined", lambda library: ()):
+            self.assertIn("it uses `std::thread` in line 3: it starts threads, and this task is "
+                          "written without", at_home.findings(task))
+            os.utime(source, (2e9, 2e9))
+            self.assertEqual(at_home.findings(task), [])
 
 
 class Audit(Test):

@@ -41,6 +41,16 @@ The result dK = scale * sum of dS Q:
    dK(0)    0.2981   0.2981
    dK(1)    -2.773  -0.2981  <-- the first difference
 """,
+    "fused_cpu/nan_hidden_by_fmax": """\
+batch 1, d1 3, d2 1, d3 1, blocks of 2 rows and 2 keys
+The steps for row 2:
+   key j  X(j)    V(j)  P = exp(X - m)
+       0   nan  -1.177             nan
+  m = -inf, l = sum of P = nan
+The result O = P V / l:
+         expected  found
+   O(0)       nan      0  <-- the first difference
+""",
     "fused_cpu/m_starts_at_0": """\
 batch 1, d1 1, d2 1, d3 1
 The steps for row 0:
@@ -87,6 +97,10 @@ class WithSmallNumbers(Built):
                 backend = zoo.HERE.to_build(wrong[name].task)[0]
                 case, = self.run_member(wrong[name], backend, [wrong[name].case], explain=True)
                 self.assertEqual(case.explanation, text)
+        large = wrong["flash_forward_cuda/no_rescale_of_O"]  # a block has 64 keys
+        case, = self.run_member(large, zoo.HERE.to_build(large.task)[0], [large.case], explain=True)
+        self.assertIn("\nNo problem of at most 4 queries and 6 keys was wrong", case.explanation)
+        self.assertLessEqual(max(map(len, case.explanation.splitlines())), 100)
 
 
 class Prices(Test):

@@ -282,7 +282,10 @@ std::vector<Probe> probes_for(const AttentionShape& failed, Index block_q, Index
                             {{1, 1, 2 * block_k + 5, block_q + 5, d}, Data::kNormal, 3},
                             {ragged, Data::kNaN, 3},
                             {ragged, Data::kFarApart, 3}};
-  if (forward) probes.insert(probes.end(), {{whole, Data::kLowest, 3}, {ragged, Data::kLowest, 3}});
+  // Keys that are whole blocks of any size, which nobody pads, and keys that are not.
+  const AttentionShape unpadded{1, heads, block_q, 256, d};
+  if (forward)
+    probes.insert(probes.end(), {{unpadded, Data::kLowest, 3}, {ragged, Data::kLowest, 3}});
   return probes;
 }
 

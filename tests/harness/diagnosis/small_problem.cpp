@@ -160,11 +160,9 @@ std::string options_of(const AttentionShape& shape, const AttentionOptions& opti
 }
 
 std::string why_so_many(const AttentionShape& shape) {
-  return shape.queries <= kFewQueries && shape.keys <= kFewKeys
-             ? ""
-             : "\nNo problem of at most " + std::to_string(kFewQueries) + " queries and " +
-                   std::to_string(kFewKeys) +
-                   " keys was wrong: the mistake may need more than one block, or larger numbers.";
+  if (shape.queries <= kFewQueries && shape.keys <= kFewKeys) return "";
+  return "\nNo problem of at most " + std::to_string(kFewQueries) + " queries and " +
+         std::to_string(kFewKeys) + " keys was wrong: it may take more than one block.";
 }
 
 std::string shown(const SeenForward& seen, const Place& at) {
