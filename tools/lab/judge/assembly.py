@@ -62,10 +62,12 @@ _FOR_KERNELS = re.compile(
     r"|(modf|frexp|sincos)f?|(" + "|".join(audit.MATH) + r")[fl]?")
 
 
-def stubs(symbols: str) -> tuple[str, list[str]]:
-    """Assembly that stands before each external function that is the host's, so that a kernel's
-    call is found; and their names. `symbols` is the output of `nm -P`."""
-    names = [name for name in re.findall(r"(?m)^([\w.]+) [Uw] *$", symbols)
+def stubs(text: str) -> tuple[str, list[str]]:
+    """More assembly, which stands before each external function that is the host's, so that a
+    kernel's call is found; and their names. What is called by a pointer flash_simt_call() sees."""
+    called = set(re.findall(r"(?m)^\t(?:call|jmp)\t([\w.]+)@PLT$", text)) - set(
+        re.findall(r"(?m)^([\w.]+):", text))
+    names = [name for name in sorted(called)
              if not _FOR_KERNELS.fullmatch(name)] if IS_KNOWN else []
     return "".join(f"""
 \t.globl __wrap_{name}

@@ -39,7 +39,8 @@ _ALLOWED = re.compile(
     r"|get_exception_ptr|init_primary_exception)"
     r"|__(add|sub|mul|div|fix|float|ext|trunc)\w*[sdtx]f\w*"  # arithmetic of the compiler's library
     r"|_Zn[wa]m\w*|_Zd[la]Pv\w*"                              # operator new and delete
-    r"|_ZNK?S[taosid]\w+|_ZSt\w+|_ZT[VIST]N?K?S[tosid]\w*|_ZTVN10__cxxabiv1\w+|_ZN?K?9__gnu_cxx\w+"
+    r"|_ZNK?[RO]?S[taosid]\w+|_ZSt\w+|_ZT[VIST]N?K?S[tosid]\w*|_ZTVN10__cxxabiv1\w+"
+    r"|_ZN?K?9__gnu_cxx\w+"
     r"|_ZT[IV][a-z]")
 _REFUSED_OF_STD = re.compile(
     r"St6thread|St7jthread|10filesystem|basic_[io]?fstream|basic_filebuf|basic_file|13random_device"

@@ -334,7 +334,8 @@ def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, s
                                       build.backend if task.is_cuda else CPU,
                                       (work / "course" / task.shown_path()).read_text(
                                           errors="replace")))
-        stubs, wrapped = assembly.stubs(symbols.output) if build.backend == CHECKED else ("", [])
+        stubs, wrapped = assembly.stubs(
+            (work / "build/student.s").read_text()) if build.backend == CHECKED else ("", [])
         (work / "build/stubs.s").write_text(stubs)
         script = f"{{ global: {' '.join(f'{name};' for name in EXPORTS)} local: *; }};"
         (work / "build/exports").write_text(script)
