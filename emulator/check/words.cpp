@@ -75,15 +75,25 @@ std::string Words::conflict(const Touch& touch, const std::string& where, int sl
   const char* const then = slot != Cell::kWriter ? " read it at "
                            : other.atomic        ? " atomically changed it at "
                                                  : " wrote it at ";
+  const bool same_line = where == before && touch.step == nullptr && other.thread < kMostThreads;
+  const bool both_write =
+      same_line && slot == Cell::kWriter && touch.kind == AccessKind::kWrite && !other.atomic;
+  const bool rounds_may_race =
+      same_line && clocks_.is_in_this_block(other.time) && !(both_write && touch.place.is_global);
   const Rounds in = rounds(touch, other);
   const auto next = [](bool is_next) {
     return is_next ? ", already in the next round of the loop" : "";
   };
   return text_of(
+      both_write ? "Two threads write the same element: check the index, and which threads write.\n"
+                 : "",
       actor(touch.step == nullptr ? clocks_.thread() : touch.step->agent, clocks_.time()),
       verb(touch.kind), places_.text(touch), " at ", where, next(in.now_is_next), ";\n",
       actor(other.thread, other.time), then, before, next(in.then_is_next),
-      why_unordered(touch, other, in.now_is_next || in.then_is_next ? in.line_of_sync : 0));
+      both_write
+          ? "."
+          : why_unordered(touch, other, in.now_is_next || in.then_is_next ? in.line_of_sync : 0),
+      rounds_may_race ? " If this line is in a loop, each round needs a barrier." : "");
 }
 
 std::string Words::no_proxy_fence(const Touch& touch, const std::string& where, const Access& write,

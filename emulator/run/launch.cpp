@@ -112,8 +112,9 @@ cudaError_t refused(const KernelCall& call, const Module& module) {
   return cudaSuccess;
 }
 
-// A race may also show as a read of memory that was not written *yet*: the race is enough.
-void forget_consequences(std::vector<Finding>& findings) {
+// A race may also show as a read of memory that was not written *yet*: the race is enough. Threads
+// that go past a barrier alone race with those that wait there: the barrier comes first.
+void order_by_cause(std::vector<Finding>& findings) {
   const std::vector<Finding> all = findings;
   std::erase_if(findings, [&](const Finding& finding) {
     return finding.kind == kUninitialized &&
@@ -122,6 +123,8 @@ void forget_consequences(std::vector<Finding>& findings) {
                     (race.where == finding.where || race.other == finding.where);
            });
   });
+  std::ranges::stable_partition(
+      findings, [](const Finding& finding) { return finding.kind == kBarrierMissed; });
 }
 
 }  // namespace
@@ -185,7 +188,7 @@ int run(const KernelCall& call) {
   for (std::future<void>& other : others) other.get();
 
   if (launch.findings.empty()) return cudaSuccess;
-  forget_consequences(launch.findings);
+  order_by_cause(launch.findings);
   std::string texts;
   for (const Finding& finding : launch.findings)
     texts += (texts.empty() ? "" : "\n") + finding.text;

@@ -237,9 +237,10 @@ void Worker::nobody_can_go_on() {
     fail(kBarrierMismatch, location_of(barrier_.site()),
          "All threads of a block have to meet at the same barrier.\n" + waiting_threads());
   if (const unsigned thread = first_in(Waiting::kAtBarrier); thread != kNobody) {
-    fail_in(thread, kBarrierMissed, threads_[thread].site,
-            "All threads of a block have to reach the barrier; some have returned before.\n" +
-                waiting_threads());
+    fail_in(
+        thread, kBarrierMissed, threads_[thread].site,
+        "All threads of a block have to reach the barrier; some have skipped it or returned.\n" +
+            waiting_threads());
   }
   __builtin_unreachable();  // threads wait nowhere else
 }

@@ -138,6 +138,24 @@ TEST_CASE("a race across the rounds of a loop says which access is in the next r
   simt::set_schedule({});
 }
 
+TEST_CASE("a race of a line with itself says what can be its cause") {
+  if (!simt_corpus::is_checked()) return;
+  for (const Specimen& specimen : simt_corpus::races())
+    for (const simt::Schedule& schedule : schedules(3)) {
+      simt::set_schedule(schedule);
+      const std::string &name = specimen.name, text = run(specimen).text;
+      CAPTURE(name, static_cast<int>(schedule.order), schedule.seed, text);
+      const auto says = [&](const std::string& words) {
+        return text.find(words) != std::string::npos;
+      };
+      CHECK(says(": check the index") == (name == "all_write_one" || name == "blocks_overlap"));
+      CHECK(says("each round needs a barrier") ==
+            (name == "all_write_one" || name == "volatile_reduction"));
+      if (name == "blocks_overlap") CHECK_FALSE(says("__"));
+    }
+  simt::set_schedule({});
+}
+
 TEST_CASE("a deadlock says which barrier lacks what, in which phase") {
   const std::vector<std::pair<std::string, std::string>> texts{
       {"announces_too_many_bytes",

@@ -15,6 +15,14 @@ __global__ void early_return(float* out, int count) {
   out[threadIdx.x] = tile[count - 1 - threadIdx.x];
 }
 
+// Half of the threads go past the barrier, and read what the others may not have written.
+__global__ void barrier_in_an_if(float* out) {
+  __shared__ float tile[64];
+  tile[threadIdx.x] = 1;
+  if (threadIdx.x < 32) __syncthreads();  // BUG
+  out[threadIdx.x] = tile[63 - threadIdx.x];
+}
+
 // Two branches, a barrier in each.
 __global__ void barrier_in_both_branches(float* out) {
   if (threadIdx.x % 2 == 0) {
@@ -58,6 +66,7 @@ __global__ void flag_that_nobody_raises(int* flag) {
 std::vector<Specimen> barriers() {
   return {
       mistake(kBarrierMissed, KERNEL(early_return), {1, 64}, zeros(64), 50),
+      mistake(kBarrierMissed, KERNEL(barrier_in_an_if), {1, 64}, zeros(64)),
       mistake(kBarrierMismatch, KERNEL(barrier_in_both_branches), {1, 64}, zeros(64)),
       mistake(kWarpMismatch, KERNEL(shuffle_against_barrier), {1, 32}, zeros(32)),
       mistake(kWarpMismatch, KERNEL(crossed_shuffles), {1, 32}, zeros(32)),
