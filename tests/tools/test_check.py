@@ -78,7 +78,7 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
             case("named", "failed", message="3 of 4", then={
                 "diagnosis": {"name": "sum not rescaled", "kind": "rescaling",
                               "text": "It is l."},
-                "explanation": {"text": "  m = 1\n  l = 2"}})])
+                "explainable": {}, "explanation": {"text": "  m = 1\n  l = 2"}})])
         hint = "hint fused_cpu"
         self.assertIn("hint 1 of 3", self.lab(hint)[1])
         self.shows("check fused_cpu", 'Next: ./lab check fused_cpu --test "named" --seed 1\n'
@@ -101,10 +101,10 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
             "diagnosis": {"name": "sum not rescaled", "kind": "rescaling", "text": "It is l."}})])
         self.lab("check fused_cpu --test named")
         self.shows(hint, "\nhint for what the last check found: sum not rescaled\n")
-        wrong = "x\n2 of 4 elements are wrong: y"
-        self.fake("fused_cpu", [case("simple", "failed", message=wrong)])
+        wrong = case("simple", "failed", message="2 of 4 elements are wrong: y")
+        self.fake("fused_cpu", [{**wrong, "then": {"explainable": {}}}])
         self.assertIn("--explain shows it", self.last("check fused_cpu"))
-        self.fake("fused_cpu", [case("simple", "failed")])
+        self.fake("fused_cpu", [wrong])
         self.assertNotIn("--explain", self.last("check fused_cpu"))
         self.shows("check fused_cpu --explain",
                    "--explain does not apply to what failed in fused_cpu: ", code=1)
@@ -245,7 +245,9 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
         skeleton = self.part / "skeleton/measure.cpp"
         text = skeleton.read_text()
         for without, what in ((text.replace("TODO", ""), "remove its throw NotYetImplemented(...)"),
-                              ("", "write what is missing")):
+                              ("", "write what is missing"),
+                              ("// TODO raise\nconstexpr int kWritten = 3;\n", "write kernel 4; "
+                               "the check runs it once you set kWritten to 4")):
             skeleton.write_text(without)
             self.assertEqual(self.last("check fused_cpu"), todo.replace("fill in its TODOs", what))
         skeleton.write_text(text)

@@ -85,15 +85,14 @@ def _fix(result: TaskResult, seed: int, backends: Backends, case: str | None) ->
 
 
 def _about(result: TaskResult, case: str | None) -> list[str]:
-    """Of a mistake that has a name, or gives wrong elements: where to learn more."""
+    """Where to learn more of what failed."""
     if result.implementation == "solution" or not result.failures:
         return []
     failed, task = result.failures[0], result.task.name
     lines = []
     if hints.of(failed.kind) and not case:
         lines.append(f"./lab hint {task} has a hint for this mistake")
-    if failed.diagnosis or re.search(r"^(d[QKV]: )?\d+ of \d+ elements? (is|are) wrong",
-                                     failed.message, re.MULTILINE):
+    if failed.explainable:
         lines += [f"./lab check {task} --explain shows it with small numbers"]
     return [f"      {line}" for line in lines]
 
@@ -110,7 +109,11 @@ def _line_of(error: str) -> str:
 def _write(task: Task) -> str:
     todo = "fill in its TODOs"
     with contextlib.suppress(OSError):
-        if "TODO" not in (text := task.path().read_text(errors="replace")):
+        text = task.path().read_text(errors="replace")
+        if written := re.search(r"^constexpr int kWritten = (\d);", text, re.MULTILINE):
+            number = int(written[1]) + 1
+            todo = f"write kernel {number}; the check runs it once you set kWritten to {number}"
+        elif "TODO" not in text:
             todo = ("remove its throw NotYetImplemented(...)" if "throw NotYetImplemented" in text
                     else "write what is missing")
     return f"Next: open {task.shown_path()} and {todo}; ./lab hint {task.name} has a hint"

@@ -32,6 +32,7 @@ class CaseResult:
     challenge: bool = False  # beyond the task: no points, and failing it is no failure
     diagnosis: str = ""  # the name of the mistake, where the harness is sure of it
     kind: str = ""  # of the mistake: what its hint is found by
+    explainable: bool = False  # --explain may have something to show
     explanation: str = ""  # the same mistake with small numbers, where that was asked for
 
     @property

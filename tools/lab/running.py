@@ -153,6 +153,8 @@ class Report:
         elif kind == "diagnosis":
             self.ended[name].diagnosis, self.ended[name].kind = event["name"], event["kind"]
             self.ended[name].message = f"{event['text']}\n{self.ended[name].message}"
+        elif kind == "explainable":
+            self.ended[name].explainable = True
         elif kind == "explanation":
             self.ended[name].explanation = event["text"]
         elif kind == "complete":

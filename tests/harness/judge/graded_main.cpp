@@ -274,6 +274,7 @@ class Run {
  private:
   // `message` beneath what the diagnosis says.
   std::string diagnosed(const std::string& name, const Verdict& verdict, std::string message) {
+    if (verdict.explain) report_.event("explainable", {{"case", name}});
     grading::calls_are_for_a_diagnosis();
     try {
       const Diagnosis diagnosis = verdict.diagnose ? verdict.diagnose() : Diagnosis{};
