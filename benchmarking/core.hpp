@@ -29,7 +29,7 @@ struct Verdict {
   std::string wrong;  // empty when it is right, else what is wrong, in one line
   double scaled_error = 0, frobenius_error = 0;
 
-  // The first thing that is wrong, and the larger errors.
+  // Keeps the first thing that is wrong, and the larger of the errors.
   void add(const Verdict& other);
 };
 
@@ -70,8 +70,8 @@ class Trial {
   void finish() {
     if (memory_.deliver) std::exchange(memory_.deliver, nullptr)();
   }
-  // What the last pass that was prepared adds to its inputs, beside what it allocates while it
-  // runs: outputs and workspace; of a pass that makes its own outputs, what it says instead.
+  // The memory that the last prepared pass adds to its inputs, without what it allocates while it
+  // runs: workspace and outputs. A pass that makes its own outputs says how much they took.
   std::size_t reserved_bytes() const {
     return workspace_bytes_ + memory_.own_peak_bytes + (memory_.deliver ? 0 : output_bytes_);
   }
@@ -106,7 +106,7 @@ class Runner {
   void prepare_backward();  // throws OutOfMemory where there is no backward pass to measure
   void backward();
   void reset_peak_memory();
-  std::size_t peak_memory_bytes();  // what the pass added since then to what was there: its peak
+  std::size_t peak_memory_bytes();  // the most that a pass needed since then, beside its inputs
   std::size_t saved_bytes() const { return trial_.saved_bytes(); }
 
   bool in_backward() const { return in_backward_; }

@@ -1,6 +1,6 @@
-// Attention in float64, a row of an output at a time, in steps that can be replaced: what the
-// formulas give where one of their steps is another one, and how they come to it. Where nothing is
-// replaced it is what the oracle (oracle.hpp) computes in faster loops of its own.
+// Attention in float64, one row of an output at a time, in steps that can be replaced: what the
+// formulas give when one of their steps is replaced by another, and how they come to it. When
+// nothing is replaced, it gives what the oracle (oracle.hpp) computes in faster loops of its own.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct Blocks {
   Index queries = 0, keys = 0;
 };
 
-// A number, and how large the terms are that it is the sum of.
+// A sum, and how large its terms are together.
 struct Sized {
   double value, size;
   Sized(double x) : Sized(x, std::fabs(x)) {}

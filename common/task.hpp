@@ -32,9 +32,9 @@ struct ForTypes : Functions<Types>... {
   }
 };
 
-// The functions in the library of a task, which stays loaded; again for 0.1 us. Throws Error, in
-// words that say what to do, where there is no such library, it does not load, or it is another
-// task's.
+// The functions in the library of a task, which stays loaded: a second call takes 0.1 us. Throws
+// Error, in words that say what to do, if there is no such library, if it does not load, or if it
+// belongs to another task.
 FLASH_EXPORT const void* load_task(const std::string& path, const char* id,
                                    const char* mangled_struct);
 
@@ -43,8 +43,8 @@ const Task& load_task(const std::string& path) {
   return *static_cast<const Task*>(load_task(path, Task::kId, typeid(Task).name()));
 }
 
-// A task by its library, which is loaded when a function is first called: what is wrong with it is
-// the caller's to show then.
+// A task by its library, which is loaded when a function is first called. If it cannot be loaded,
+// that call throws, and the caller has to show why.
 template <class Task>
 struct TaskLibrary {
   std::string path;

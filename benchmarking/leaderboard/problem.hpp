@@ -24,7 +24,7 @@ class Problem {
   virtual std::string wrong(std::size_t pass) const = 0;
 };
 
-// ---- What is of the host or of a GPU: host.cpp and gpu.cpp define it, and a program has one -----
+// ---- What differs between host and GPU: a program has one of host.cpp and gpu.cpp ---------------
 
 std::unique_ptr<Problem> make_problem(const AttentionProblem& problem, bool with_backward);
 std::unique_ptr<Problem> make_problem(const SoftmaxMatmulShape& shape);
@@ -32,7 +32,7 @@ std::unique_ptr<Problem> make_problem(const SoftmaxMatmulShape& shape);
 // Where the tensors of its calls lie.
 std::unique_ptr<grading::CallMemory> memory_of_calls();
 
-// What the device does at best.
+// The highest rates that the device reaches.
 struct Rates {
   double peak_gflops = 0, bandwidth_gbs = 0;
 };

@@ -1,10 +1,10 @@
-// Names a mistake: compares a wrong result with what attention gives in float64 where one step of
-// it is another (mistakes.hpp), or two.
+// Names a mistake: compares a wrong result with attention in float64 in which one step, or two, are
+// replaced by wrong ones (mistakes.hpp). A mistake is named if all of this holds:
+// - What it gives equals the result, in rows that are wrong and in rows that are right.
+// - No other known mistake gives the same.
+// - On other problems (probes), too, the code under test gives what the mistake gives there.
 //
-// A mistake is named when what it gives equals the result, in rows that are wrong and in rows that
-// are right, no other known mistake gives the same, and what the code under test then gives for
-// other problems (probes) is what the mistake gives there too. A wrong name would be worse than
-// none.
+// A wrong name would be worse than none.
 #pragma once
 
 #include <functional>
@@ -21,9 +21,9 @@ struct Diagnosis {
   std::string kind = {};  // of the mistake: its hint's name in hints.toml
 };
 
-// What a case found out. `text` says what is wrong, for a student to read; when the case passes it
-// may give the errors. `diagnose` is called after the verdict is in the report: it may call the
-// code under test again, and that may crash.
+// What a case found out. `text` tells a student what is wrong; when the case passes, it may say how
+// large the errors are. `diagnose` is called after the verdict is in the report, because it may
+// call the code under test again, and that may crash.
 struct Verdict {
   bool pass = false;
   std::string text;
@@ -64,7 +64,7 @@ struct Probe {
   Index block = 0;          // of queries and of keys, where a call is told; 0: as in the case
 };
 
-// Success where `wrong` is ""; a failure, and how to explain it. `again` runs the code under test.
+// Success if `wrong` is "", else a failure with its explanation. `again` runs the code under test.
 template <class Seen>
 Verdict explained(const std::string& wrong, const Seen& seen,
                   const std::function<Seen(const Probe&)>& again);

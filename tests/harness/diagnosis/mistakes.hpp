@@ -22,7 +22,7 @@ Change replace(Step<Function> Steps::*step, std::type_identity_t<Step<Function>>
   return [=](Steps& steps) { steps.*step = by; };
 }
 
-// Two mistakes at once are of two groups, and neither of kAlone.
+// Two mistakes are tried at once only if their groups differ, and neither group is kAlone.
 enum class Group {
   kAlone,
   kScale,
@@ -44,18 +44,18 @@ struct Mistake {
   Group group;
   bool by_block;             // whether it depends on the sizes of the blocks
   std::vector<Change> ways;  // to make it
-  bool makes_nan = false;    // from numbers, and does not pass one on
+  bool makes_nan = false;    // out of ordinary numbers: not a NaN of the inputs passed on
 };
 
-// The largest score in a block of keys is that of `rows` rows, which lie `apart`; 0: of a block of
-// queries. Those that come later have that of the block of keys before, unless all are computed at
-// once.
+// In a block of keys, `rows` rows that lie `apart` share one largest score; 0: all rows of a block
+// of queries do. Rows that come later count with their largest score in the block of keys before,
+// unless all rows are computed `at_once`.
 std::vector<Change> shared_maximum(Index rows, Index apart, bool at_once);
 
 // The record of this name.
 Mistake& named(const std::string& name, std::vector<Mistake>& known);
 
-// Those that can be told from what is right on this problem.
+// The mistakes that can show on this problem.
 std::vector<Mistake> mistakes_of(const SeenForward& seen);
 std::vector<Mistake> mistakes_of(const SeenBackward& seen);
 

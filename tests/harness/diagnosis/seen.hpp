@@ -19,12 +19,12 @@ struct Mistake;  // mistakes.hpp
 
 inline const double kPoisoned = poison<double>();
 
-// A tensor as the call found it: with other strides it would be another. Of lse the rows of a head
-// are the columns here.
+// A tensor as the call found it, and what the call would read with wrong strides. An lse has here
+// one row for each head, with the head's queries as columns.
 struct SeenTensor {
   Tensor<double, 4> values;
-  // The same memory read with other strides: whose they are, and what is then read; nothing where
-  // that leaves the memory.
+  // The same memory read with the strides of the tensor `other`: `values` is what is then read, and
+  // empty if the reads leave the memory.
   struct ByOther {
     std::string other;
     Tensor<double, 4> values;
@@ -32,8 +32,8 @@ struct SeenTensor {
   std::vector<ByOther> by_others = {};
 };
 
-// Where an output's elements come from when they are written with other strides: for each element
-// the number of the one that is written to its place, in row-major order.
+// What an output holds when it is written with the strides of the tensor `other`: for each element,
+// `source` has the number, in row-major order, of the element that is written to its place.
 struct Misplaced {
   static constexpr Index kNone = -1, kSeveral = -2;
   Output output;
@@ -41,8 +41,8 @@ struct Misplaced {
   std::vector<Index> source;
 };
 
-// What all outputs of a call have: how large an error may be beside the magnitude of the terms, and
-// the largest number of the type in which the code under test computes.
+// What all outputs of a call share: how large an error may be, relative to the magnitude of the
+// terms, and the largest number of the type in which the code under test computes.
 struct Precision {
   double bound;
   double largest;
@@ -53,7 +53,7 @@ Precision precision_of(double bound) {
                                 : static_cast<double>(std::numeric_limits<float>::max())};
 }
 
-// An output as it was found, and how large an error may be beside the magnitude of its terms.
+// An output as it was found, and how large an error may be, relative to the magnitude of its terms.
 struct Found {
   Output output;
   const char* name;
@@ -62,7 +62,7 @@ struct Found {
   double bound;
 };
 
-// `bound`: beside the magnitude.
+// `bound` is relative to the magnitude.
 inline bool is_near(double got, const StepRow& want, std::size_t column, double bound) {
   const double value = want.value[column], magnitude = want.magnitude[column];
   if (magnitude == StepRow::kUnknown) return true;
@@ -87,7 +87,7 @@ struct SeenForward {
   Index block_queries = 0, block_keys = 0;  // as the call was told; 0: unknown
   bool key_by_key = false;                  // the maximum may grow with each key of a block
   double fill = kPoisoned;                  // what the outputs held before the call
-  // Of the task alone: added to those that mistakes.hpp knows.
+  // Adds the mistakes that only this task can have to those that mistakes.hpp knows.
   void (*own_mistakes)(std::vector<Mistake>& known) = nullptr;
 
   Given given() const {

@@ -42,8 +42,8 @@ std::size_t span_of(const Argument& of);  // bytes from the first element to beh
 // offsets of two tensors of the same shape come in pairs where `strides` are the other's.
 template <class Use>
 void for_each_row(const Argument& of, const std::int64_t* other_strides, Use use) {
-  // The axes by the size of their steps, without those that make none; two that continue each other
-  // are one.
+  // The axes from the largest stride to the smallest, without those of extent 1. The innermost ones
+  // whose elements lie side by side are joined to one row.
   struct Axis {
     std::int64_t extent, stride, other;
   };
@@ -77,12 +77,12 @@ void for_each_row(const Argument& of, const std::int64_t* other_strides, Use use
   }
 }
 
-// The memory of one call: each tensor between guards, with what its case has laid around it; one
-// that is partly hidden comes last, and the memory ends where it begins to be hidden. Bytes between
-// two tensors are a multiple of 64.
+// The memory of one call: each tensor between guards, with what its case has laid around it. A
+// tensor that is partly hidden comes last, and the memory ends where its hidden part begins. Bytes
+// between two tensors are a multiple of 64.
 //
-// Where batches lie far apart, the second half of the memory has the second batch of each tensor:
-// the runner maps that half `apart` bytes behind the first.
+// If batches lie far apart, the second half of the memory holds the second batch of each tensor,
+// and the runner maps that half `apart` bytes behind the first.
 struct Layout {
   std::vector<Placed> placed;                        // as the runner finds them
   std::vector<std::size_t> there;                    // bytes of each tensor that are in the memory
@@ -102,22 +102,22 @@ struct Layout {
   void place(const Argument& of, std::size_t n, std::size_t length, bool guarded, bool on_device);
 };
 
-// Writes the inputs of a call, and with `outputs` what its outputs hold, to its memory.
+// Writes the inputs of a call to its memory; with `outputs` also what its outputs hold now.
 void put_arguments(const Call& call, const Layout& layout, unsigned char* memory,
                    bool outputs = false);
 
-// What a call did to its inputs, and to the memory around its tensors, in words; "" where nothing.
+// In words, what a call did to its inputs and to the memory around its tensors; "" if nothing.
 std::string damage_of(const Call& call, const Layout& layout,
                       const std::vector<unsigned char>& before,
                       const std::vector<unsigned char>& after);
 
-// Leaves in the caller's memory what the call left in its own.
+// Copies what the call left in its memory to the caller's tensors.
 void take_back(const Call& call, const Layout& layout, const std::vector<unsigned char>& memory);
 
 // The message kMap of a call in a memory of `bytes`.
 Message message_of(const Call& call, std::size_t bytes, const Layout& layout);
 
-// Throws what the message kDone says that student code threw, as it was where a callback threw it.
+// Throws what student code threw, as kDone says; if a callback of a case threw it, that same one.
 [[noreturn]] void rethrow(const Message& done, const std::exception_ptr& from_callback);
 
 }  // namespace flash::grading

@@ -55,10 +55,10 @@ struct Where {
   std::vector<std::uint64_t> addresses;
 };
 
-// How a command is started whose last words are a runner and its libraries.
+// A command that starts a runner. Its last words are the runner and its libraries.
 struct Command {
   std::vector<std::string> words;
-  // Somebody looks at it in a terminal, by a debugger: it keeps the judge's input and output.
+  // A person works in it with a debugger: it keeps the judge's terminal as its input and output.
   bool is_attended = false;
 };
 
@@ -69,8 +69,8 @@ class Runner {
   ~Runner() { end(); }
   Runner(const Runner&) = delete;
 
-  // Waits until it is about to load the student's code. Ends the judge where it does not come so
-  // far: that is the grader's fault, or the machine's.
+  // Waits until it is about to load the student's code. If it never gets there, the judge ends:
+  // that is the fault of the grader or of the machine.
   const Facts& facts();
 
   // These throw RunnerEnded, with a text for the student, when the process has ended, lies, or
@@ -82,9 +82,9 @@ class Runner {
   // A message that comes within that time. Never ends the process because of the time.
   std::optional<Message> receive_within(double seconds);
 
-  // Asks all threads where they are, several times. Elsewhere than on Linux nobody answers.
+  // Asks all threads several times where they are. Only Linux answers.
   void ask_where();
-  // What it said of that since then, or when it crashed; and the thread that was busiest.
+  // What the threads answered since then, or what the runner said in a crash; the busiest thread.
   const std::vector<Where>& where() const { return where_; }
   std::uint64_t busiest_thread() const { return busiest_; }
 
@@ -103,7 +103,7 @@ class Runner {
   // What the kernel says of the process, in bytes. Nothing where it does not.
   struct Memory {
     std::size_t size = 0, peak = 0;  // its address space, now and the most that it ever had
-    std::size_t writable = 0;        // what it can write to, but for what the judge has sent
+    std::size_t writable = 0;        // what it can write to, without what the judge has sent
   };
   std::optional<Memory> memory() const;
   // The same before it loaded the student's library.

@@ -50,18 +50,18 @@ struct Call {
   std::vector<double> numbers = {};
   // Of a task that takes interfaces: does what the runner asks for; may throw.
   std::function<void(const Message& question, Message& result)> on_callback = nullptr;
-  // The tensors are in device memory. The runner has the emulator, whose memory holds NaN until it
-  // is written: one call finds out what two do on the host. And a kernel with atomic additions may
-  // give other bits the second time, which only the case that asks for it forbids.
+  // The tensors are in device memory. Such a call is made once: memory of the emulator holds NaN
+  // until it is written, which shows what the host needs two calls for. And a kernel with atomic
+  // additions may give other bits the second time; only one case forbids that.
   bool on_device = false;
   OnStream stream = OnStream::kDefault;
   bool counts_warps = false;
   std::uint32_t library = 0;  // 1: that of another task of the same author
 };
 
-// Runs the call twice in the runner (on a device once), around and in the outputs different values
-// each time; the first call's memory is what the case finds. Throws RunnerEnded when the process
-// crashed or took too long, and what the student's code threw. Returns the message kDone, of which
+// Runs the call twice in the runner (on a device once), each time with other values around and in
+// the outputs; the case finds what the first call left. Throws RunnerEnded if the process crashed
+// or took too long, and rethrows what the student's code threw. Returns the message kDone, in which
 // `numbers` and `text` hold what the function returned.
 Message remote_call(const Call& call);
 
@@ -85,17 +85,17 @@ struct Given {
 // Calls go to runners of this library.
 void start_runners(const Given& given);
 
-// From now on calls go to a new runner, but on a GPU.
+// From now on calls go to a new runner; on a GPU the same runner goes on.
 void begin_case();
 
-// What the judge has against the calls of this case beyond what the case itself has found, "" where
-// there is nothing: it wrote where it must not, changed an input, or gave two results.
+// What the judge found wrong in the calls of this case, beside what the case itself found: a call
+// wrote where it must not, changed an input, or gave two results. "" if nothing is wrong.
 std::string complaint();
 
 // What the code printed in this case.
 std::string take_output();
 
-// From now on a call is made once: nobody asks what else it does.
+// From now on a call is made once: only its results count, not what else it does.
 void calls_are_for_a_diagnosis();
 
 // Of the runner of this case.
@@ -160,8 +160,8 @@ void answer(const Message& question, Message& result, Work& work, Clock& clock) 
   }
 }
 
-// measure_all(): the rows that the student's made of the configurations, which cannot leave the
-// judge: the runner has one for each whose name is its number. A row is a message with its name on
+// The rows that the student's measure_all() makes. Configurations cannot leave the judge: in their
+// place the runner has some that are named by their numbers. A row is a message with its name on
 // the first line of the text; `use` gets that name, and the message with the rest of the text.
 template <class Configuration, class Use>
 void remote_rows(Function measure_all, const std::vector<Configuration>& configurations, Use use) {
@@ -185,13 +185,13 @@ void remote_rows(Function measure_all, const std::vector<Configuration>& configu
                      .on_callback = on_callback});
 }
 
-// Memory that must not be read: bytes from `begin` on are left out of what the runner gets. And
-// which of them it crashed at, counted from the first byte of the tensor that they belong to.
+// Memory that must not be read: the runner does not get the bytes from `begin` on. The second tells
+// at which of them it crashed, counted from the first byte of the tensor that they belong to.
 void hide_from_runner(const void* begin, const void* end);
 std::optional<std::size_t> hidden_byte_touched();
 
-// From now on each call is run once more, in a runner of its own, to see how much memory it takes;
-// and that number: of the last call. And how much memory all calls together have kept.
+// From now on each call is run once more, in a runner of its own, to see how much memory it takes.
+// The other two: how much the last call took, and how much all calls together have kept.
 void measure_memory();
 std::size_t measured_memory();
 std::int64_t kept_memory();

@@ -24,22 +24,22 @@ namespace flash::grading {
 
 struct Layout;
 
-// The memory of timed calls: of the host, where this file's functions make it, or of a GPU.
+// The memory of timed calls, on the host or on a GPU.
 class CallMemory {
  public:
   virtual ~CallMemory() = default;
 
-  // Makes memory of at least `bytes`, full of NaN. A descriptor of it for the runner; -1 where the
-  // runner has it from the call before.
+  // Makes memory of at least `bytes`, full of NaN. Returns a descriptor of it for the runner, or -1
+  // if the runner still has this memory from the call before.
   virtual int make(std::size_t bytes) = 0;
   virtual std::size_t bytes() const = 0;
   virtual bool is_on_device() const = 0;
-  // While the runner's process is stopped: writes the inputs, and evicts them from all caches. How
-  // long a GPU let the judge wait meanwhile, in ms, although nothing else should run there.
+  // While the runner's process is stopped: writes the inputs, and evicts them from all caches.
+  // Returns how many ms the judge waited for a GPU on which nothing else should run.
   virtual double write(const Call& call, const Layout& layout) = 0;
   // The end of a call, before the clock is read.
   virtual void keep(const Call& call, const Layout& layout) = 0;
-  // Leaves the results in the call's arguments. What else has changed, in words.
+  // Copies the results to the call's arguments. Returns what else has changed, in words.
   virtual std::string read(const Call& call, const Layout& layout) = 0;
 };
 
@@ -48,8 +48,8 @@ std::unique_ptr<CallMemory> memory_of_gpu();  // timed_gpu.cpp
 
 struct Timed {
   double wall_ms = 0;           // by the judge's clock
-  double processor_ms = 0;      // of it, without what the runner waited for a processor
-  double wait_ms = 0;           // what CallMemory::write() says
+  double processor_ms = 0;      // the same, less the runner's wait for a processor
+  double wait_ms = 0;           // what CallMemory::write() returned
   std::size_t extra_bytes = 0;  // that the call took, by the runner's meter: for people to read
 };
 
