@@ -111,7 +111,8 @@ TEST_CASE("a board's check compares all heads, and lse") {
 
 TEST_CASE("softmax(X) V is checked in some rows, and for a board in all") {
   SoftmaxMatmulInputs problem({2, 200, 70, 5}, 7);
-  const auto right = converted<float>(softmax_matmul_oracle(problem.x.view(), problem.v.view()));
+  const auto right =
+      converted<float>(softmax_matmul_oracle<float>(problem.x.view(), problem.v.view()));
   for (const bool of_all_rows : {false, true}) {
     problem.prepare_check(of_all_rows);
     CHECK(problem.check(right.view()).wrong == "");

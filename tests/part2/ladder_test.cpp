@@ -40,8 +40,8 @@ template <class T>
 struct Solved {
   explicit Solved(const AttentionCase& of)
       : problem(of),
-        inputs(make_inputs<T>(of.shape, of.data, 1)),
-        upstream(normal<T>(of.shape.of_queries(), 1001)),
+        inputs(inputs_of<T>(of, 1)),
+        upstream(shared_in(of.layout, 4, normal<T>(of.shape.of_queries(), 1001))),
         forward(inputs.forward(of.options())),
         backward(inputs.backward(upstream, of.options())) {}
 

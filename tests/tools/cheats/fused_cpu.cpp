@@ -34,7 +34,8 @@ void compute(const Pass& pass, Index keys, Weight how) {
         l += p;
         for (Index c = 0; c < s.d3; ++c) o[c] += p * pass.v(b, j, c);
       }
-      for (Index c = 0; c < s.d3; ++c) pass.out(b, i, c) = l == 0 && how != Weight::kFinite ? 0 : o[c] / l;
+      for (Index c = 0; c < s.d3; ++c)
+        pass.out(b, i, c) = l == 0 && how != Weight::kFinite ? 0 : o[c] / l;
     }
 }
 void copy(float* to, const float* from, Index count) { std::copy_n(from, count, to); }
