@@ -691,7 +691,7 @@ void add_gradients(List& list, const SeenBackward& seen) {
       if (std::string(right).starts_with(from)) continue;
       list.add(std::string(x) + " from " + from,
                std::string(x) + " is computed from " + from + "; it must be from " + right,
-               &Steps::with, [of, operand](auto& at) {
+               &Steps::with, [of = of, operand = operand](auto& at) {
                  return at.output == of ? own_row(at, operand) : right_row(at);
                });
     }
