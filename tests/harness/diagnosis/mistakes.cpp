@@ -696,33 +696,23 @@ void add_gradients(List& list, const SeenBackward& seen) {
                });
     }
   list.of("batch-and-head", kGradient, kByBlock);
-  list.add(
+  const auto from_another_row = [&list](const char* name, const char* text, auto of, auto operand) {
+    const auto with = [=](auto row) {
+      return
+          [=](auto& at) { return at.output == of ? at.row_of(operand, row(at)) : right_row(at); };
+    };
+    list.add(name, text, &Steps::with,
+             with([](auto& at) { return std::min(at.j, at.shape.queries - 1); }),
+             with([](auto& at) { return at.i % at.blocks.queries; }),
+             with([](auto& at) { return at.i % at.blocks.keys; }));
+  };
+  from_another_row(
       "dV from another row of d_out",
-      "dV takes the row of d_out from another place: P(i, j) belongs to row i of d_out",
-      &Steps::with,
-      [](auto& at) {
-        return at.output == kDV ? at.row_of(kDOut, std::min(at.j, at.shape.queries - 1))
-                                : right_row(at);
-      },
-      [](auto& at) {
-        return at.output == kDV ? at.row_of(kDOut, at.i % at.blocks.queries) : right_row(at);
-      },
-      [](auto& at) {
-        return at.output == kDV ? at.row_of(kDOut, at.i % at.blocks.keys) : right_row(at);
-      });
-  list.add(
-      "dK from another row of Q",
-      "dK takes the row of Q from another place: dS(i, j) belongs to row i of Q", &Steps::with,
-      [](auto& at) {
-        return at.output == kDK ? at.row_of(kQ, std::min(at.j, at.shape.queries - 1))
-                                : right_row(at);
-      },
-      [](auto& at) {
-        return at.output == kDK ? at.row_of(kQ, at.i % at.blocks.queries) : right_row(at);
-      },
-      [](auto& at) {
-        return at.output == kDK ? at.row_of(kQ, at.i % at.blocks.keys) : right_row(at);
-      });
+      "dV takes the row of d_out from another place: P(i, j) belongs to row i of d_out", kDV,
+      kDOut);
+  from_another_row("dK from another row of Q",
+                   "dK takes the row of Q from another place: dS(i, j) belongs to row i of Q", kDK,
+                   kQ);
   list.of("gradients", kGradient);
   list.add("delta of half the columns", "delta sums up the first half of the columns only",
            &Steps::delta,
