@@ -1,6 +1,7 @@
 // Passes of the registry behind the contracts of tasks, so that a runner calls them like a
 // submission: the given pass that a board compares with, and the rungs of the ladders, its marks.
-// The environment says which: FLASH_TASK the task's id, FLASH_PASS the name of the pass.
+// The environment says which: FLASH_TASK the task's id, FLASH_PASS the name of the pass, or of both
+// passes as FORWARD+BACKWARD.
 #include <cstdlib>
 #include <string>
 
@@ -37,7 +38,10 @@ std::string variable(const char* name) {
 template <template <class> class Pass>
 const Entry<Pass>& chosen(const PassList<Pass> Registry::*passes) {
   static const Registry registry = all_passes();
-  return (registry.*passes).find(variable("FLASH_PASS"), kDevice);
+  const std::string names = variable("FLASH_PASS");
+  const std::size_t plus = names.find('+');
+  const bool second = std::is_same_v<Pass<float>, AttentionBackward<float>> && plus < names.size();
+  return (registry.*passes).find(second ? names.substr(plus + 1) : names.substr(0, plus), kDevice);
 }
 
 template <template <class> class Pass, class T>

@@ -4,6 +4,7 @@ errors, skeletons. And what bench_attention says of the memory of PyTorch's pass
 import csv
 import itertools
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ OWN = [(f"pytorch_{name}",) * 2 for name in ("flash", "math", "sdpa")]
 OURS = [("flash_best", "flash_best"), ("standard", "standard"), ("standard", "pytorch_flash"),
         ("flash", "pytorch_flash"), ("pytorch_flash", "flash")]
 SCALE = 0.2  # not the default
+LADDER = pathlib.Path(__file__).parents[2] / "bonus_backward/ladder"
 SKELETON = """
 import torch
 torch.ops.load_library("{}/libflash_course_skeleton.so")
@@ -115,6 +117,32 @@ class Operator(unittest.TestCase):
                         self.assertEqual((flash, counts[kernels[1]]), (8, 10))
                     if dtype != torch.float64:
                         self.assertGreater(counts[OURS[0]], 0)
+
+    @unittest.skipUnless(torch.cuda.is_available(), "skipped: there is no GPU")
+    def test_gradients_of_long_sequences_keep_two_identities(self):
+        """out is linear in v, so <d_out, out(w)> is <d_v, w>; and q times a number is k times it,
+        so <d_q, q> is <d_k, k>. Each difference is measured by the norms of its factors."""
+        rungs = sorted(file.name.split(".")[0] for file in LADDER.glob("[0-9]*"))
+        for dtype, head_dim, causal in itertools.product((torch.float16, torch.bfloat16),
+                                                         (64, 128, 256), (False, True)):
+            q, k, v, w, d_out = (normal(seed, 1, 2, 16384, head_dim, device="cuda", dtype=dtype)
+                                 .requires_grad_() for seed in range(5))
+            taken = 0
+            for rung in rungs:
+                try:
+                    out = attention(q, k, v, causal, SCALE, "flash_best", rung)
+                    d_q, d_k, d_v = torch.autograd.grad(out, (q, k, v), d_out)
+                except NotImplementedError:
+                    continue
+                taken += 1
+                other = attention(q, k, w, causal, SCALE, "flash_best", rung)
+                for a, b, c, d in ((d_out, other, d_v, w), (d_q, q, d_k, k)):
+                    a, b, c, d = (one.detach().double() for one in (a, b, c, d))
+                    size = a.norm() * b.norm() + c.norm() * d.norm()
+                    with self.subTest(rung=rung, dtype=dtype, head_dim=head_dim, causal=causal):
+                        self.assertLess(((a * b).sum() - (c * d).sum()).abs() / size,
+                                        BOUNDS[dtype] / 16)
+            self.assertGreater(taken, 2)
 
     def test_is_an_operator_as_pytorch_wants_it(self):
         for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():

@@ -27,7 +27,8 @@ _KEYS = {
     "problems": (lambda value: are_texts(value, r"\d{1,6}(x\d{1,6}){3}(:causal)?") and value
                  and len(set(value)) == len(value),
                  'a list of different problems such as "8x1x256x64" and "8x1x256x64:causal"'),
-    "marks": (lambda value: are_texts(value, r"\w+"), "a list of names of rungs"),
+    "marks": (lambda value: are_texts(value, r"\w+(\+\w+)?"),
+              'a list of names of rungs, or of pairs such as "9_persistent+3_atomic_dq"'),
 }
 
 
@@ -40,7 +41,8 @@ class Board:
     dtype: str
     tasks: tuple[str, ...]      # ids
     problems: tuple[str, ...]   # as submit_leaderboard.cpp reads them
-    marks: tuple[str, ...]      # rungs of a ladder that stand in the table to compare with
+    marks: tuple[str, ...]      # rungs that stand in the table to compare with; FORWARD+BACKWARD
+                                # where the two are of different parts
     sha256: str                 # of the file: a receipt holds for one version of a board
 
     @property
@@ -69,6 +71,22 @@ class Board:
             raise LabError(f"the board {self.name} measures {', '.join(missing)}, which this copy "
                            "of the course does not have")
         return [known[name] for name in self.tasks]
+
+    def rungs(self, mark: str) -> list[Path]:
+        """The files of the ladders that a mark names: one of each part that has a task here."""
+        folders = list(dict.fromkeys(task.folder for task in self.load_tasks()))
+        names = mark.split("+")
+        if len(names) != len(folders):
+            raise LabError(f"the board {self.name} has the mark {mark}; it must name a rung of "
+                           + " + ".join(f"{folder.name}/ladder/" for folder in folders))
+        files = []
+        for folder, name in zip(folders, names):
+            file = next(folder.glob(f"ladder/{name}.*"), None)
+            if file is None:
+                raise LabError(f"the board {self.name} has the mark {mark}, and there is no rung "
+                               f"{name} in {folder.name}/ladder/")
+            files.append(file)
+        return files
 
 
 def _tasks() -> dict[str, Task]:

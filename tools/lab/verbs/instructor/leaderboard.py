@@ -158,17 +158,9 @@ def _measure_marks(where: Site) -> int:
     ours = measuring.libraries(where, solution)
     marks = [("solution", solution, ours, {})]
     for name in where.board.marks:
-        folder = where.tasks[0].folder
-        file = next(folder.glob(f"ladder/{name}.*"), None)
-        if file is None:
-            raise LabError(f"the board {where.board.name} has the mark {name}, and there is no "
-                           f"such rung in {folder.name}/ladder/")
-        # The solution's pass where the rung has none: its other task is of another part.
-        rungs = [measuring.passes(where) if task.folder == folder else library
-                 for task, library in zip(where.tasks, ours)]
-        sources = {f"{folder.name}/ladder/{file.name}": file.read_bytes()} | {
-            path: text for path, text in solution.items() if not path.startswith(f"{folder.name}/")}
-        marks.append((name, sources, rungs, measuring.variables_of_rung(name)))
+        sources = {paths.relative(file): file.read_bytes() for file in where.board.rungs(name)}
+        marks.append((name, sources, [measuring.passes(where)] * len(where.tasks),
+                      measuring.variables_of_rung(name)))
     for name, sources, libraries, variables in marks:
         try:
             receipt, result = submit.take(where, name, sources, libraries, variables)
