@@ -42,6 +42,10 @@ std::string text_of(const Mistakes& found, const std::string& name, const String
                 static_cast<long long>(found.count), static_cast<long long>(all));
 }
 
+// A weight in float32 that is split into planes of half, as in both parts' ladders, loses up to
+// 2^-31. It counts where the key with the weight has a v near 0.
+double lost_in_planes(Index keys) { return 0x1p-31 * std::sqrt(static_cast<double>(keys)); }
+
 template <class T>
 class AttentionOnGpu final : public Problem {
  public:
@@ -128,14 +132,13 @@ class AttentionOnGpu final : public Problem {
     }
   }
 
-  // What numbers of 16 bits lose below 2^-14, whatever the magnitude. Half: up to 2^-25 of out
-  // and of each weight in its sum. float32: up to 2^-31 of a weight that is split into planes of
-  // half, as in rung 11 of the ladder; it counts where the key with the weight has a v near 0.
+  // What small numbers lose, whatever the magnitude. Half, below 2^-14: up to 2^-25 of out and of
+  // each weight in its sum. BFloat16: a weight below the smallest normal number, 2^-126, which a
+  // gradient has times a number of q, up to 200 in a sharp head.
   double lost() const {
-    const double sum = std::sqrt(static_cast<double>(head_.keys));
-    return std::is_same_v<T, Half>    ? 0x1p-25 * (1 + sum)
-           : std::is_same_v<T, float> ? 0x1p-31 * sum
-                                      : 0;
+    if (std::is_same_v<T, float>) return lost_in_planes(head_.keys);
+    return std::is_same_v<T, Half> ? 0x1p-25 * (1 + std::sqrt(static_cast<double>(head_.keys)))
+                                   : 0x1p-126 * 1000;
   }
 
   const AttentionOptions options_;
@@ -168,8 +171,8 @@ class SoftmaxMatmulOnGpu final : public Problem {
   }
   std::string wrong(std::size_t) const override {
     const double bound = softmax_matmul_bound(shape_.d2, largest_score_);
-    return text_of(find_mistakes(out_.data(), wanted_, {bound}), "out", {"batch", "row", "column"},
-                   out_.shape());
+    return text_of(find_mistakes(out_.data(), wanted_, {bound}, lost_in_planes(shape_.d2)), "out",
+                   {"batch", "row", "column"}, out_.shape());
   }
 
  private:

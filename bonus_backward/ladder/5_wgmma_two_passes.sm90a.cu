@@ -12,9 +12,8 @@
 // The rows are keys. What a thread has of P^T and dS^T is then what it has to give to the next
 // product, so neither goes to shared memory for it. Only P crosses, from group 0 to group 1. Both
 // have the same fragments: thread t writes and thread t reads, without a layout and without
-// a fence for wgmma. P crosses as fp16 of 2^15 P, whose 11 bits keep a bfloat16 dS as exact as it
-// was; the factor 2^15 leaves with the last scale. For half, P crosses as float32: as fp16 it made
-// the error of dK 1.22 times cuDNN's.
+// a fence for wgmma. P crosses as float32. As fp16 of 2^15 P it made the error of half's dK 1.22
+// times cuDNN's, and in sharp rows of bfloat16 it lost weights below 2^-40.
 //
 // In the second pass a warpgroup has 64 queries and computes S, dP and dQ. dS goes from registers
 // into dQ += dS K one step late, together with the next step's S and dP.
@@ -44,7 +43,7 @@ struct Config {
   static constexpr int kHeadDim = HeadDim, kSize = kStep * HeadDim;
   static constexpr int kPSize = kStep * kStep;
   static constexpr std::size_t kSharedOfKeys =
-                                   2 * (6 * kSize + 2 * kPSize) + 4 * 4 * kRowNumbers + 1024,
+                                   2 * 6 * kSize + 4 * kPSize + 4 * 4 * kRowNumbers + 1024,
                                kSharedOfQueries = 2 * (2 * kBlockQ * HeadDim + 3 * kSize) + 1024;
   static constexpr std::size_t kSharedBytes = std::max(kSharedOfKeys, kSharedOfQueries);
 };
@@ -57,7 +56,9 @@ struct Arguments {
   bool causal;
 };
 
-constexpr float kShift = 15;  // P is 2^15 times as large in the first pass
+// In the first pass P is 2^kShift times as large, for half's small numbers to keep their digits.
+template <class T>
+constexpr float kShift = std::is_same_v<T, Half> ? 15 : 0;
 
 // ---- dK and dV ----------------------------------------------------------------------------------
 
@@ -65,32 +66,31 @@ struct KeyMaps {
   TensorMap q, k, v, d_out, rows, d_k, d_v;
 };
 struct KeyBarriers {
-  Barrier K_full, V_full, Q_full[2], dO_full[2], Q_empty[2], dO_empty[2], P_full[2], P_empty;
+  Barrier K_full, V_full, Q_full[2], dO_full[2], Q_empty[2], dO_empty[2], P_full, P_empty;
 };
 
 template <class T, class C>
 __global__ void __launch_bounds__(kThreads, 1)
     dk_dv_kernel(const __grid_constant__ KeyMaps maps, Arguments a) {
   constexpr int kD = C::kHeadDim, kSize = C::kSize;
-  constexpr bool kExact = std::is_same_v<T, Half>;  // P crosses as float32
   __shared__ KeyBarriers barriers;
   auto& [K_full, V_full, Q_full, dO_full, Q_empty, dO_empty, P_full, P_empty] = barriers;
   FLASH_DYNAMIC_SHARED(T, shared);
   T *const K_smem = align_to_1024(shared), *const V_smem = K_smem + kSize,
            *const Q_smem = V_smem + kSize, *const dO_smem = Q_smem + 2 * kSize,
-           *const P_smem = dO_smem + 2 * kSize;
-  float* const lse_smem = reinterpret_cast<float*>(P_smem + 2 * C::kPSize);
+           *const P_smem = dO_smem + 2 * kSize;  // of float
+  float* const lse_smem = reinterpret_cast<float*>(P_smem) + C::kPSize;
   float* const delta_smem = lse_smem + 2 * kRowNumbers;
   if (threadIdx.x == 0) {
     init(K_full, 1);
     init(V_full, 1);
+    init(P_full, 4);
     init(P_empty, 4);
     for (int i = 0; i < 2; ++i) {
       init(Q_full[i], 1);
       init(dO_full[i], 1);
       init(Q_empty[i], 8);
       init(dO_empty[i], 8);
-      init(P_full[i], 4);
     }
     fence_barrier_init();
   }
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const unsigned thread = threadIdx.x % 128, lane = thread % 32;
   const int warp = static_cast<int>(thread / 32);
   const RowPlace row_place(lane);
-  uint4* const my_P = reinterpret_cast<uint4*>(P_smem) + thread;
+  float4* const my_P = reinterpret_cast<float4*>(P_smem) + thread;
   float D[kD / 2];  // dV or dK
   FLASH_UNROLL
   for (float& x : D) x = 0;
@@ -158,8 +158,8 @@ __global__ void __launch_bounds__(kThreads, 1)
         FLASH_UNROLL
         for (int r = 0; r < 2; ++r) {
           float* const two = &S[4 * i + 2 * r];
-          two[0] = exp2_approximate(fmaf(two[0], a.scale_in_base_2, kShift - lse.x));
-          two[1] = exp2_approximate(fmaf(two[1], a.scale_in_base_2, kShift - lse.y));
+          two[0] = exp2_approximate(fmaf(two[0], a.scale_in_base_2, kShift<T> - lse.x));
+          two[1] = exp2_approximate(fmaf(two[1], a.scale_in_base_2, kShift<T> - lse.y));
         }
       }
       tell(Q_empty[stage], lane);
@@ -173,21 +173,12 @@ __global__ void __launch_bounds__(kThreads, 1)
             if (i / 2 * 8 + i % 2 < first_query) S[i / 2 * 4 + 2 * r + i % 2] = 0;
         }
       }
+      wait(P_empty, n % 2 ^ 1);
+      FLASH_UNROLL
+      for (int i = 0; i < kStep / 8; ++i)
+        my_P[i * 128] = make_float4(S[4 * i], S[4 * i + 1], S[4 * i + 2], S[4 * i + 3]);
+      tell(P_full, lane);
       Packed<kStep> P;
-      if constexpr (kExact) {
-        wait(P_empty, n % 2 ^ 1);
-        FLASH_UNROLL
-        for (int i = 0; i < kStep / 8; ++i)
-          reinterpret_cast<float4*>(my_P)[i * 128] =
-              make_float4(S[4 * i], S[4 * i + 1], S[4 * i + 2], S[4 * i + 3]);
-      } else {
-        // The other group has read what was here: else the Q of this step would not have come.
-        pack_scores<Half, kStep>(P, S);
-        FLASH_UNROLL
-        for (int k = 0; k < kStep / 16; ++k)
-          my_P[stage * C::kPSize / 8 + k * 128] = make_uint4(P[k][0], P[k][1], P[k][2], P[k][3]);
-      }
-      tell(P_full[stage], lane);
       pack_scores<T, kStep>(P, S);
       wait(dO_full[stage], parity);
       start_gradient<kStep, kD, T>(D, P, by_columns<kStep>(dO_smem + stage * kSize));
@@ -195,7 +186,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       tell(dO_empty[stage], lane);
     }
     sync_named(1, 256);  // the other group has read all of V
-    send_gradient<kStep, kD>(maps.d_v, V_smem, D, exp2f(-kShift), 16 * warp, lane, block);
+    send_gradient<kStep, kD>(maps.d_v, V_smem, D, exp2f(-kShift<T>), 16 * warp, lane, block);
   } else {
     if (steps > 0) wait(V_full, 0);
     for (int n = 0; n < steps; ++n) {
@@ -205,34 +196,19 @@ __global__ void __launch_bounds__(kThreads, 1)
       start_scores<kStep, kStep, kD, T>(dP, by_rows(V_smem), by_rows(dO_smem + stage * kSize));
       wgmma_wait<0>();
       Packed<kStep> dS;
-      wait(P_full[stage], parity);
+      wait(P_full, n % 2);
       FLASH_UNROLL
-      for (int k = 0; k < kStep / 16; ++k) {
-        float P[8];
-        if constexpr (kExact) {
-          FLASH_UNROLL
-          for (int i = 0; i < 2; ++i) {
-            const float4 four = reinterpret_cast<const float4*>(my_P)[(2 * k + i) * 128];
-            P[4 * i] = four.x, P[4 * i + 1] = four.y, P[4 * i + 2] = four.z, P[4 * i + 3] = four.w;
-          }
-        } else {
-          const uint4 words = my_P[stage * C::kPSize / 8 + k * 128];
-          const std::uint32_t four[4] = {words.x, words.y, words.z, words.w};
-          FLASH_UNROLL
-          for (int i = 0; i < 4; ++i) {
-            const float2 two = __half22float2(reinterpret_cast<const __half2&>(four[i]));
-            P[2 * i] = two.x, P[2 * i + 1] = two.y;
-          }
-        }
-        FLASH_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const float2 delta = row_place(delta_smem + stage * kRowNumbers, 2 * k + i / 2);
-          const float unshift = kExact ? 0x1p-15f : 1;  // in half 2^15 dS might not fit
-          dS[k][i] = pack<T>(P[2 * i] * unshift * (dP[8 * k + 2 * i] - delta.x),
-                             P[2 * i + 1] * unshift * (dP[8 * k + 2 * i + 1] - delta.y));
-        }
+      for (int i = 0; i < kStep / 8; ++i) {
+        const float4 P = my_P[i * 128];
+        const float2 delta = row_place(delta_smem + stage * kRowNumbers, i);
+        const float* const dP_i = dP + 4 * i;
+        const float unshift = exp2f(-kShift<T>);  // in half 2^15 dS might not fit
+        dS[i / 2][i % 2 * 2] =
+            pack<T>(P.x * unshift * (dP_i[0] - delta.x), P.y * unshift * (dP_i[1] - delta.y));
+        dS[i / 2][i % 2 * 2 + 1] =
+            pack<T>(P.z * unshift * (dP_i[2] - delta.x), P.w * unshift * (dP_i[3] - delta.y));
       }
-      if constexpr (kExact) tell(P_empty, lane);
+      tell(P_empty, lane);
       tell(dO_empty[stage], lane);
       wait(Q_full[stage], parity);  // no race without it: group 0 has waited before it sent P
       start_gradient<kStep, kD, T>(D, dS, by_columns<kStep>(Q_smem + stage * kSize));
@@ -240,8 +216,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       tell(Q_empty[stage], lane);
     }
     sync_named(1, 256);  // the other group has read all of K
-    send_gradient<kStep, kD>(maps.d_k, K_smem, D, a.scale * (kExact ? 1 : 0x1p-15f), 16 * warp,
-                             lane, block);
+    send_gradient<kStep, kD>(maps.d_k, K_smem, D, a.scale, 16 * warp, lane, block);
   }
   if (lane == 0) tma_wait_read<0>();
 }

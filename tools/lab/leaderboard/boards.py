@@ -73,14 +73,11 @@ class Board:
         return [known[name] for name in self.tasks]
 
     def rungs(self, mark: str) -> list[Path]:
-        """The files of the ladders that a mark names: one of each part that has a task here."""
-        folders = list(dict.fromkeys(task.folder for task in self.load_tasks()))
-        names = mark.split("+")
-        if len(names) != len(folders):
-            raise LabError(f"the board {self.name} has the mark {mark}; it must name a rung of "
-                           + " + ".join(f"{folder.name}/ladder/" for folder in folders))
+        """The files of the ladders that a mark names, one for each part that has a task here. A
+        later part that it does not name has none: the solution stands for it."""
+        folders = dict.fromkeys(task.folder for task in self.load_tasks())
         files = []
-        for folder, name in zip(folders, names):
+        for folder, name in zip(folders, mark.split("+")):
             file = next(folder.glob(f"ladder/{name}.*"), None)
             if file is None:
                 raise LabError(f"the board {self.name} has the mark {mark}, and there is no rung "

@@ -158,9 +158,14 @@ def _measure_marks(where: Site) -> int:
     ours = measuring.libraries(where, solution)
     marks = [("solution", solution, ours, {})]
     for name in where.board.marks:
-        sources = {paths.relative(file): file.read_bytes() for file in where.board.rungs(name)}
-        marks.append((name, sources, [measuring.passes(where)] * len(where.tasks),
-                      measuring.variables_of_rung(name)))
+        files = where.board.rungs(name)
+        ladders = {file.parent.parent for file in files}
+        sources = {paths.relative(file): file.read_bytes() for file in files} | {
+            task.shown_path(): solution[task.shown_path()]
+            for task in where.tasks if task.folder not in ladders}
+        rungs = [measuring.passes(where) if task.folder in ladders else library
+                 for task, library in zip(where.tasks, ours)]
+        marks.append((name, sources, rungs, measuring.variables_of_rung(name)))
     for name, sources, libraries, variables in marks:
         try:
             receipt, result = submit.take(where, name, sources, libraries, variables)
