@@ -7,8 +7,8 @@
 // there are heads: one head alone keeps one core busy.
 //
 // Measured, both changes together (4 heads of 4096 x 64, float32, 16 cores with AVX-512;
-// outputs/reference/intel-xeon-16 has more): forward 1852 to 407 ms, backward 2855 to 838 ms; 13 to
-// 48 GFLOP/s.
+// outputs/reference/intel-xeon-16 has more): forward 2092 to 391 ms, backward 2672 to 648 ms; 13 to
+// 58 GFLOP/s.
 #include "common/cpu/threads.hpp"
 #include "common/heads.hpp"
 #include "common/registry.hpp"

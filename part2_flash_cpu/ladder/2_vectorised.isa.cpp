@@ -12,7 +12,7 @@
 // AVX-512 in float), so that one head has work for many threads; in the backward pass a task is
 // still a head.
 //
-// Measured, as in rung 1: forward 407 to 26 ms, backward 838 to 414 ms; 48 to 137 GFLOP/s. In the
+// Measured, as in rung 1: forward 391 to 29 ms, backward 648 to 370 ms; 58 to 151 GFLOP/s. In the
 // backward pass each pair of a query and a key still loads and stores the rows of dK and dV that it
 // adds to, and 4 heads keep 4 cores busy.
 #include "common/cpu/exp2.hpp"

@@ -12,7 +12,7 @@
 // head's queries (192 with AVX-512 in float), in their order; in the backward pass a task is a
 // head.
 //
-// Measured, as in rung 1: forward 26 to 11 ms, backward 414 to 142 ms; 137 to 391 GFLOP/s.
+// Measured, as in rung 1: forward 29 to 11 ms, backward 370 to 122 ms; 151 to 453 GFLOP/s.
 #include "common/cpu/exp2.hpp"
 #include "common/cpu/tile.hpp"
 #include "part2_flash_cpu/ladder/isa.hpp"
