@@ -376,6 +376,7 @@ ${entered}  return all;
   target_link_libraries(${judge} PRIVATE flash_options flash_cold flash_judge_main flash_harness)
   file(GLOB manifest ${CMAKE_SOURCE_DIR}/${part}_*/tasks.toml)
   file(READ ${manifest} manifest)
+  set(ready "")
   foreach(entry ${ARGN})
     string(REPLACE "cuda:" "" task ${entry})
     set(other "")
@@ -421,9 +422,31 @@ ${entered}  return all;
         add_custom_target(${library}_ready COMMAND ${CMAKE_COMMAND} -E true
           COMMENT "ready: ${library}")
         add_dependencies(${library}_ready ${judge} ${library} ${runner})
+        if(implementation STREQUAL "skeleton")
+          list(APPEND ready ${library}_ready)
+        endif()
       endforeach()
     endforeach()
   endforeach()
+  # What the student wrote. Before it is built, ctest knows no case, and one test says what to do.
+  add_custom_target(${part} DEPENDS ${ready})
+  file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+  file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/not_built.cmake CONTENT
+"if(NOT EXISTS \"$<TARGET_FILE:${judge}>\")
+  foreach(tests ${part}-skeleton ${part}-solution)
+    set(target all)
+    if(tests MATCHES skeleton)
+      set(target ${part})
+    endif()
+    add_test(\"\${tests} is not built\" \"${CMAKE_COMMAND}\" -E echo
+      \"Build it first: cmake --build ${folder} --target \${target}\")
+    set_tests_properties(\"\${tests} is not built\" PROPERTIES LABELS \${tests}
+      WILL_FAIL TRUE)
+  endforeach()
+endif()
+")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES
+    ${CMAKE_CURRENT_BINARY_DIR}/not_built.cmake)
 endfunction()
 
 # Test files as an object library, for test binaries to share.

@@ -72,6 +72,18 @@ class BuiltTasks(Built):
             self.assertLessEqual({case.status for case in ended},
                                  {NOT_STARTED} | LEFT_OUT[backend])
 
+    def test_without_a_report_it_prints_what_check_shows(self):  # ctest shows it
+        task, backend, library = built("skeleton")[0]
+        name = running.case_names(task, backend)[0]
+        done = subprocess.run(judge(task, "--library", library, "--case", name), text=True,
+                              capture_output=True, timeout=60)
+        case, = running.run(task, backend, Settings("skeleton", quiet=True), [name])
+        said = "".join(f"{' ' * (4 + 2 * (n > 0))}{line}\n"
+                       for n, line in enumerate(case.message.splitlines()))
+        self.assertRegex(done.stdout, re.escape(f"{case.status}: {name}\n{said}") + "(    it "
+                         "printed:\n(    [|] .*\n)*)?verdict:[a-z-]+\n$")
+        self.assertEqual(done.stdout.count(name), 1)
+
     def test_options(self):
         task, backend, library = built("solution")[0]
         names, file = running.case_names(task, backend), self.folder() / "report.jsonl"

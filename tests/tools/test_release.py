@@ -1,5 +1,6 @@
 """`./lab release`, `update` and `reset` in a release: what students get, and what they do not."""
 
+import json
 import os
 import re
 import shutil
@@ -116,6 +117,7 @@ class Released(Test):
                         r"^tests/(tools|wrong|mutants)/"):
             self.assertEqual([name for name in names if re.search(pattern, name)], [], pattern)
         self.assertTrue(os.access(self.out / "lab", os.X_OK))
+        self.assertIn("skeleton/", (self.out / "AGENTS.md").read_text())
 
     def test_its_book_has_no_solution_and_no_ladder(self):
         self.patch(paths, ROOT=self.out)
@@ -186,6 +188,14 @@ class Released(Test):
         listed = self.configured(self.out, "-DFLASH_SIMT=OFF")
         self.assertIn("part1_judge:", listed)
         self.assertNotIn("_solution:", listed)
+        presets = json.loads((self.out / "CMakePresets.json").read_text())
+        for part in self.parts:
+            for kind in ("buildPresets", "testPresets"):
+                self.assertIn(part.name, [preset["name"] for preset in presets[kind]])
+            done = subprocess.run(["ctest", "--test-dir", self.build, "--output-on-failure", "-L",
+                                   f"^{part.name}-skeleton$"], capture_output=True, text=True)
+            self.assertRegex(done.stdout, f"Build it first: cmake --build .* --target {part.name}\n")
+            self.assertEqual(done.returncode, 8)
 
     def test_each_part_alone_configures_and_its_runner_compiles(self):
         for part in self.parts:
