@@ -60,6 +60,7 @@ def _write(out: Path, chosen: Sequence[str], texts: dict[str, str], parts: Seque
            opened: Sequence[Part]) -> None:
     templates = paths.ROOT / TEMPLATES
     derive.write_exact(out / "README.md", _readme(templates / "README.md", parts, opened))
+    derive.write_exact(out / "AGENTS.md", derive.read_exact(templates / "AGENTS.md"))
     derive.write_exact(out / ".github/workflows/test.yml",
                        derive.read_exact(templates / "ci.yml"))
     for path, text in texts.items():
