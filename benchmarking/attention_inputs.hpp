@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "benchmarking/core.hpp"
@@ -21,12 +22,21 @@ struct HeadOracle {
 };
 
 // q, k, v and d_out, seeded N(0, 1), but q N(0, query_scale^2): 8 makes sharp softmaxes. T is
-// float, double, Half or BFloat16, and as many queries as keys.
+// float, double, Half or BFloat16.
 template <class T>
 struct AttentionInputs {
   // Without `with_backward` there is no d_out, and only out is checked. Throws OutOfMemory.
   AttentionInputs(const AttentionProblem& wanted, std::uint64_t seed, Index query_scale = 1,
                   bool with_backward = true);
+  // Of tensors from elsewhere.
+  AttentionInputs(const AttentionProblem& of, Tensor<T, 4> of_q, Tensor<T, 4> of_k,
+                  Tensor<T, 4> of_v, Tensor<T, 4> of_d_out)
+      : problem(of),
+        q(std::move(of_q)),
+        k(std::move(of_k)),
+        v(std::move(of_v)),
+        d_out(std::move(of_d_out)),
+        backward_(d_out.size() > 0) {}
 
   const AttentionProblem problem;
   Tensor<T, 4> q, k, v, d_out;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -33,15 +34,27 @@ struct Verdict {
   void add(const Verdict& other);
 };
 
-// The verdict of rows of a result, each element of which may be off by `bound` times its magnitude.
-// `where` begins the line of a wrong result, and `rows` is what a row is called.
+// The verdict of rows of a result, each element of which may be off by `bound` times its magnitude;
+// a NaN or an infinity of `want` has to be there. `where` begins the line of a wrong result, and
+// `rows` is what a row is called.
 Verdict verdict_of(const Comparison& comparison, const std::string& where);
 template <class T, int Rank>
-Verdict verdict_of(const T* got, const Tensor<double, Rank>& want,
-                   const Tensor<double, Rank>& magnitude, double bound, const std::string& rows,
-                   const std::string& where) {
+Verdict verdict_of(const T* got, Tensor<double, Rank> want, Tensor<double, Rank> magnitude,
+                   double bound, const std::string& rows, const std::string& where) {
   const Index columns = want.extent(Rank - 1);
-  return verdict_of(compare(got, want.data(), {want.size() / columns, columns},
+  std::vector<T> finite(got, got + want.size());
+  for (Index i = 0; i < want.size(); ++i) {
+    double& wanted = want.data()[i];
+    if (std::isfinite(wanted)) continue;
+    const double value = static_cast<double>(got[i]);
+    if (std::isnan(wanted) ? !std::isnan(value) : value != wanted)
+      return {where + format("%s %lld, column %lld is %g, expected %g", rows.c_str(),
+                             static_cast<long long>(i / columns),
+                             static_cast<long long>(i % columns), value, wanted)};
+    finite[static_cast<std::size_t>(i)] = T{};
+    wanted = 0, magnitude.data()[i] = 1;
+  }
+  return verdict_of(compare(finite.data(), want.data(), {want.size() / columns, columns},
                             {.max_scaled = bound,
                              .max_frobenius = frobenius_bound(bound, want, magnitude),
                              .axes = {rows, "column"},

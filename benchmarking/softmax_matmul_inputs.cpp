@@ -25,32 +25,14 @@ Tensor<float, 3> normal_input(const Shape<3>& shape, std::uint64_t seed) {
 
 }  // namespace
 
-SoftmaxMatmulInputs::SoftmaxMatmulInputs(const SoftmaxMatmulShape& of_problem, std::uint64_t seed,
-                                         bool with_graded)
+SoftmaxMatmulInputs::SoftmaxMatmulInputs(const SoftmaxMatmulShape& of_problem, std::uint64_t seed)
     : shape(of_problem),
       x(normal_input(shape.of_x(), seed)),
       v(normal_input(shape.of_v(), seed + (std::uint64_t{1} << 32))),  // it shares no seed with x
-      seed_(seed) {
-  // No pattern in which a weight is a denormal number, which some processors compute slowly.
-  constexpr Pattern kGraded[] = {Pattern::kFarApart, Pattern::kVeryNegative, Pattern::kMasked,
-                                 Pattern::kNormal};
-  Random random(seed + (std::uint64_t{2} << 32));
-  const Index in_batch = (shape.d1 + kPiece - 1) / kPiece, pieces = shape.batch * in_batch;
-  const Index count = std::min(pieces, std::max<Index>(2, pieces / 4));
-  const Index first = random.below(pieces * static_cast<Index>(std::size(kGraded)));
-  for (Index n = 0; with_graded && n < count; ++n) {
-    const Index piece = (first + n * (pieces / count)) % pieces, row = piece % in_batch * kPiece,
-                rows = std::min(kPiece, shape.d1 - row);
-    float* const data = &x(piece / in_batch, row, 0);
-    const Pattern pattern = kGraded[static_cast<std::size_t>(first + n) % std::size(kGraded)];
-    fill(data, rows, shape.d2, pattern, random.bits());
-    if (pattern != Pattern::kNormal) continue;
-    for (Index i = 0; i < rows * shape.d2; ++i)  // a step: late keys bring a new maximum
-      if (i % shape.d2 >= shape.d2 / 2) data[i] += 150;
-  }
-}
+      seed_(seed) {}
 
 void SoftmaxMatmulInputs::prepare_check(bool of_all_rows) {
+  constexpr Index kPiece = 8;  // rows that are compared together
   rows_.clear();
   if (of_all_rows) {
     for (Index b = 0; b < shape.batch; ++b)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "benchmarking/core.hpp"
@@ -9,13 +10,12 @@
 
 namespace flash {
 
-// x and v, seeded N(0, 1). `with_graded` puts into a quarter of the rows, and at least into two
-// pieces of kPiece, what graded cases have: scores that need their maximum, and -inf.
+// x and v, seeded N(0, 1), or from elsewhere.
 struct SoftmaxMatmulInputs {
-  static constexpr Index kPiece = 64;  // rows that are drawn and compared together
-
-  SoftmaxMatmulInputs(const SoftmaxMatmulShape& of_problem, std::uint64_t seed,
-                      bool with_graded = false);
+  SoftmaxMatmulInputs(const SoftmaxMatmulShape& of_problem, std::uint64_t seed);
+  SoftmaxMatmulInputs(const SoftmaxMatmulShape& of_problem, Tensor<float, 3> of_x,
+                      Tensor<float, 3> of_v)
+      : shape(of_problem), x(std::move(of_x)), v(std::move(of_v)), seed_(0) {}
 
   const SoftmaxMatmulShape shape;
   Tensor<float, 3> x, v;

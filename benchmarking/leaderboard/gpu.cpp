@@ -2,13 +2,11 @@
 #include <cuda_runtime.h>
 
 #include <cmath>
-#include <numeric>
 
 #include "benchmarking/leaderboard/gpu_oracle.hpp"
 #include "benchmarking/leaderboard/problem.hpp"
 #include "benchmarking/program.hpp"
 #include "common/cuda/check.hpp"
-#include "common/inputs.hpp"
 #include "common/oracle.hpp"
 #include "part1_softmax_matmul/softmax_matmul.hpp"
 
@@ -49,8 +47,9 @@ double lost_in_planes(Index keys) { return 0x1p-31 * std::sqrt(static_cast<doubl
 template <class T>
 class AttentionOnGpu final : public Problem {
  public:
-  AttentionOnGpu(const AttentionProblem& problem, bool with_backward)
+  AttentionOnGpu(const AttentionProblem& problem, bool with_backward, bool finite)
       : options_(problem.options),
+        kinds_(finite || with_backward ? kFiniteKinds : kAllKinds),
         head_{1, 1, problem.shape.queries, problem.shape.keys, problem.shape.head_dim},
         oracle_(problem.shape.batch * problem.shape.heads, head_, options_.causal, with_backward),
         lse_(problem.shape.of_rows()),
@@ -61,11 +60,24 @@ class AttentionOnGpu final : public Problem {
     for (auto* tensor : {&k_, &v_, &d_k_, &d_v_}) *tensor = DeviceTensor<T, 4>(shape.of_keys());
   }
 
-  void draw(std::uint64_t seed) override {
-    std::uint64_t number = 4 * seed;
+  void draw(const Cipher& cipher, bool in_each_part) override {
+    std::uint64_t stream = 0;
     for (auto* tensor : {&q_, &k_, &v_, &d_out_})
-      fill_normal(tensor->data(), tensor->view().size(), number++);
-    sharpen(seed, seed % 3 == 0 ? 40 : 8);
+      fill_normal(tensor->data(), tensor->view().size(), cipher, stream++);
+    const auto& [batch, heads, queries, head_dim] = q_.shape();
+    for (Index head = 0; head < batch * heads; ++head) {
+      const Graded kind = kind_of(cipher, head, kinds_, in_each_part);
+      T *const q = q_.data() + head * queries * head_dim, *const k = k_.data() +
+                                                                     head * head_.keys * head_dim;
+      grade_head(q, k, head_, kind);
+      // Or Q is 8 times as large, or 40 times, where exp of a score overflows: there few keys have
+      // all the weight. With many keys of about the same weight errors cancel, and products of
+      // numbers of 8 bits would pass: their errors are then 0.3 of the bound for 16384 keys, and
+      // 100 times the bound in a sharp head.
+      const Index sharp = cipher.choice(static_cast<std::uint64_t>(batch * heads + head), 8);
+      if (kind == Graded::kPlain && sharp < 3)
+        fill_normal(q, queries * head_dim, cipher, stream++, sharp == 0 ? 40 : 8);
+    }
     oracle_.compute(q_.data(), k_.data(), v_.data(), d_out_.data());
     round_to(right_out_.data(), oracle_.out.value.data(), right_out_.view().size());
     round_to(right_lse_.data(), oracle_.lse.value.data(), right_lse_.view().size());
@@ -116,22 +128,6 @@ class AttentionOnGpu final : public Problem {
   }
 
  private:
-  // In a quarter of the heads, and nobody knows in which before, Q is 8 times as large, or 40
-  // times, where exp of a score overflows: there few keys have all the weight. With many keys of
-  // about the same weight errors cancel, and products of numbers of 8 bits would pass: their errors
-  // are then 0.3 of the bound for 16384 keys, and 100 times the bound in a sharp head.
-  void sharpen(std::uint64_t seed, float times) {
-    const auto& [batch, heads_of_each, queries, head_dim] = q_.shape();
-    const Index heads = batch * heads_of_each, size = queries * head_dim;
-    Random random(seed);
-    std::vector<Index> order(static_cast<std::size_t>(heads));
-    std::iota(order.begin(), order.end(), Index{0});
-    for (Index n = 0; n < (heads + 3) / 4; ++n) {
-      std::swap(order[n], order[n + random.below(heads - n)]);
-      fill_normal(q_.data() + order[n] * size, size, random.bits(), times);
-    }
-  }
-
   // What small numbers lose, whatever the magnitude. Half, below 2^-14: up to 2^-25 of out and of
   // each weight in its sum. BFloat16: a weight below the smallest normal number, 2^-126, which a
   // gradient has times a number of q, up to 200 in a sharp head.
@@ -142,6 +138,7 @@ class AttentionOnGpu final : public Problem {
   }
 
   const AttentionOptions options_;
+  const Index kinds_;
   const AttentionShape head_;
   GpuOracle<T> oracle_;
   DeviceTensor<T, 4> q_, k_, v_, d_out_, right_out_, out_, d_q_, d_k_, d_v_;
@@ -150,18 +147,19 @@ class AttentionOnGpu final : public Problem {
 
 class SoftmaxMatmulOnGpu final : public Problem {
  public:
-  explicit SoftmaxMatmulOnGpu(const SoftmaxMatmulShape& shape)
+  SoftmaxMatmulOnGpu(const SoftmaxMatmulShape& shape, bool finite)
       : shape_(shape),
+        kinds_(finite ? kFiniteKinds : kAllKinds),
         x_(shape.of_x()),
         v_(shape.of_v()),
         out_(shape.of_out()),
         wanted_(out_.view().size()) {}
 
-  void draw(std::uint64_t seed) override {
-    // Unannounced, scores whose exp overflows.
-    fill_normal(x_.data(), x_.view().size(), 2 * seed, seed % 3 == 0 ? 40 : 1);
-    fill_normal(v_.data(), v_.view().size(), 2 * seed + 1);
-    largest_score_ = softmax_matmul_wanted(x_.data(), v_.data(), shape_, wanted_);
+  void draw(const Cipher& cipher, bool in_each_part) override {
+    fill_normal(x_.data(), x_.view().size(), cipher, 0);
+    fill_normal(v_.data(), v_.view().size(), cipher, 1);
+    grade_scores(x_.data(), shape_, cipher, kinds_, in_each_part);
+    largest_scores_ = softmax_matmul_wanted(x_.data(), v_.data(), shape_, wanted_);
   }
   grading::Call call(std::size_t) override {
     const SoftmaxMatmulBlocks blocks;
@@ -170,16 +168,19 @@ class SoftmaxMatmulOnGpu final : public Problem {
                                       {blocks.block_1, blocks.block_2}));
   }
   std::string wrong(std::size_t) const override {
-    const double bound = softmax_matmul_bound(shape_.d2, largest_score_);
-    return text_of(find_mistakes(out_.data(), wanted_, {bound}, lost_in_planes(shape_.d2)), "out",
+    std::vector<double> bounds;  // of each row
+    for (const double score : largest_scores_)
+      bounds.push_back(softmax_matmul_bound(shape_.d2, score));
+    return text_of(find_mistakes(out_.data(), wanted_, bounds, lost_in_planes(shape_.d2)), "out",
                    {"batch", "row", "column"}, out_.shape());
   }
 
  private:
   const SoftmaxMatmulShape shape_;
+  const Index kinds_;
   DeviceTensor<float, 3> x_, v_, out_;
   Wanted wanted_;
-  double largest_score_ = 0;
+  std::vector<double> largest_scores_;
 };
 
 #ifndef FLASH_SIMT
@@ -200,16 +201,17 @@ double operations_a_clock(int capability) {
 
 }  // namespace
 
-std::unique_ptr<Problem> make_problem(const AttentionProblem& problem, bool with_backward) {
+std::unique_ptr<Problem> make_problem(const AttentionProblem& problem, bool with_backward,
+                                      bool finite) {
   if (problem.dtype == DType::kFloat32)
-    return std::make_unique<AttentionOnGpu<float>>(problem, with_backward);
+    return std::make_unique<AttentionOnGpu<float>>(problem, with_backward, finite);
   if (problem.dtype == DType::kFloat16)
-    return std::make_unique<AttentionOnGpu<Half>>(problem, with_backward);
-  return std::make_unique<AttentionOnGpu<BFloat16>>(problem, with_backward);
+    return std::make_unique<AttentionOnGpu<Half>>(problem, with_backward, finite);
+  return std::make_unique<AttentionOnGpu<BFloat16>>(problem, with_backward, finite);
 }
 
-std::unique_ptr<Problem> make_problem(const SoftmaxMatmulShape& shape) {
-  return std::make_unique<SoftmaxMatmulOnGpu>(shape);
+std::unique_ptr<Problem> make_problem(const SoftmaxMatmulShape& shape, bool finite) {
+  return std::make_unique<SoftmaxMatmulOnGpu>(shape, finite);
 }
 
 std::unique_ptr<grading::CallMemory> memory_of_calls() { return grading::memory_of_gpu(); }

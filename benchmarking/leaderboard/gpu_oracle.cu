@@ -140,28 +140,33 @@ struct Largest {
 };
 
 // One row of P(row, key) a block: the scores S become exp(S - lse), and 0 where the row sees no
-// key. magnitude: of the scores, whose largest is wanted; where it is null that is the largest |S|.
+// key. magnitude: of the scores, whose largest finite one is wanted; where it is null that is the
+// largest |S|. `largest` has an element for each row, or one for all.
 __global__ void __launch_bounds__(kRowThreads)
-    softmax_kernel(double* p, const float* magnitude, double* lse, float* largest, Index keys,
-                   Index first, bool causal) {
+    softmax_kernel(double* p, const float* magnitude, double* lse, float* largest, bool of_rows,
+                   Index keys, Index first, bool causal) {
   __shared__ double shared[kRowThreads];
   const Index row = blockIdx.x, visible = causal && first + row + 1 < keys ? first + row + 1 : keys;
   double* const s = p + row * keys;
   double m = -INFINITY, size = 0, l = 0;
   for (Index j = threadIdx.x; j < visible; j += kRowThreads) {
-    m = Largest()(m, s[j]);
-    size = Largest()(size, magnitude == nullptr ? fabs(s[j]) : magnitude[row * keys + j]);
+    m = Largest()(s[j], m);
+    const double one = magnitude == nullptr ? fabs(s[j]) : magnitude[row * keys + j];
+    if (isfinite(one)) size = Largest()(size, one);
   }
   m = combined(m, shared, Largest());
   size = combined(size, shared, Largest());
+  if (m == -INFINITY) m = 0;  // a row of nothing else, or with a NaN
   for (Index j = threadIdx.x; j < visible; j += kRowThreads) l += exp(s[j] - m);
-  const double log_sum = m + log(combined(l, shared, Add()));
+  l = combined(l, shared, Add());
+  const double log_sum = m + log(l);
   for (Index j = threadIdx.x; j < keys; j += kRowThreads)
-    s[j] = j < visible ? exp(s[j] - log_sum) : 0;
+    s[j] = j < visible && l != 0 ? exp(s[j] - log_sum) : 0;
   if (threadIdx.x > 0) return;
   if (lse != nullptr) lse[row] = log_sum;
   // Positive floats are in the order of their bits.
-  atomicMax(reinterpret_cast<int*>(largest), __float_as_int(static_cast<float>(size)));
+  atomicMax(reinterpret_cast<int*>(largest + (of_rows ? row : 0)),
+            __float_as_int(static_cast<float>(size)));
 }
 
 // One row a block: dP becomes dS = P * (dP - delta), delta = sum of P * dP, with the magnitude P *
@@ -199,20 +204,32 @@ LaunchConfig elements(Index count) {
   return {.grid = grid_size(std::clamp<Index>((count + 255) / 256, 1, 2048)), .block = 256};
 }
 
-__device__ inline std::uint64_t mixed(std::uint64_t x) {  // splitmix64
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
+template <class T>
+__global__ void normal_kernel(T* x, Index count, Cipher cipher, std::uint64_t stream,
+                              float deviation) {
+  for_each(Cipher::blocks(count), [&](Index n) {
+    cipher.normal(stream, n, count,
+                  [&](Index place, float one) { x[place] = from_float<T>(deviation * one); });
+  });
 }
 
 template <class T>
-__global__ void normal_kernel(T* x, Index count, std::uint64_t seed, float deviation) {
-  for_each(count, [&](Index i) {
-    const std::uint64_t bits = mixed(mixed(seed) ^ static_cast<std::uint64_t>(i));
-    const float u = static_cast<float>((bits >> 40) + 1) * 0x1p-24f;  // above 0, at most 1
-    const float angle = static_cast<float>(bits & 0xffffff) * 0x1p-24f * 6.2831853f;
-    x[i] = from_float<T>(deviation * sqrtf(-2 * logf(u)) * cosf(angle));
+__global__ void grade_head_kernel(T* q, T* k, AttentionShape head, Graded kind) {
+  const Index d = head.head_dim;
+  for_each(head.queries, [&](Index i) {
+    q[i * d] = from_float<T>(graded_query(kind, to_float(q[i * d]), i, d));
+  });
+  for_each(head.keys, [&](Index j) {
+    k[j * d] = from_float<T>(graded_key(kind, to_float(k[j * d]), j, head.keys));
+  });
+}
+
+__global__ void grade_scores_kernel(float* x, Index rows, Index keys, Cipher cipher, Index kinds,
+                                    bool in_each_part) {
+  for_each(rows, [&](Index i) {
+    const Graded kind = kind_of(cipher, i / kRowsOfAKind, kinds, in_each_part);
+    for (Index j = 0; kind != Graded::kPlain && j < keys; ++j)
+      x[i * keys + j] = graded_score(kind, x[i * keys + j], i, j, keys);
   });
 }
 
@@ -230,8 +247,11 @@ __global__ void mistakes_kernel(const T* got, const double* wanted, const float*
                                 Index count, const double* bounds, Index piece, double absolute,
                                 double relative, unsigned long long* found) {
   for_each(count, [&](Index i) {
-    const double allowed = bounds[i / piece] * magnitude[i] + absolute + relative * fabs(wanted[i]);
-    if (fabs(Matrix<T>::to_double(got[i]) - wanted[i]) <= allowed) return;
+    const double allowed = bounds[i / piece] * magnitude[i] + absolute + relative * fabs(wanted[i]),
+                 one = Matrix<T>::to_double(got[i]);
+    if (isfinite(wanted[i]) ? fabs(one - wanted[i]) <= allowed
+                            : one == wanted[i] || (isnan(one) && isnan(wanted[i])))
+      return;
     atomicAdd(&found[0], 1ull);
     atomicMin(&found[1], static_cast<unsigned long long>(i));
   });
@@ -284,7 +304,7 @@ void GpuOracle<T>::compute(const T* q, const T* k, const T* v, const T* d_out) {
                                 scale, false, causal(Causal::kScores), first});
       launch("softmax", softmax_kernel, {.grid = grid_size(rows), .block = kRowThreads},
              p_.value.data(), static_cast<const float*>(p_.magnitude.data()),
-             lse.value.data() + row, largest_.data() + head, n, first, causal_);
+             lse.value.data() + row, largest_.data() + head, false, n, first, causal_);
       const double* const p = p_.value.data();
       const auto P = row_major(p, rows, n);
       multiply(Product<double, double, T>{P, P, V, out.value.data() + at, out.magnitude.data() + at,
@@ -315,28 +335,43 @@ void GpuOracle<T>::compute(const T* q, const T* k, const T* v, const T* d_out) {
   largest_scores.assign(largest.data(), largest.data() + heads_);
 }
 
-double softmax_matmul_wanted(const float* x, const float* v, const SoftmaxMatmulShape& shape,
-                             Wanted& out) {
+std::vector<double> softmax_matmul_wanted(const float* x, const float* v,
+                                          const SoftmaxMatmulShape& shape, Wanted& out) {
   const auto& [batch, d1, d2, d3] = shape;
   DeviceTensor<double, 1> p({d1 * d2});
-  DeviceTensor<float, 1> largest({1});
+  DeviceTensor<float, 1> largest({batch * d1});
   device::fill_bytes(largest.data(), 0, largest.bytes());
   for (Index b = 0; b < batch; ++b) {
     launch("widen", widen_kernel, elements(d1 * d2), p.data(), x + b * d1 * d2, d1 * d2);
     launch("softmax", softmax_kernel, {.grid = grid_size(d1), .block = kRowThreads}, p.data(),
-           static_cast<const float*>(nullptr), static_cast<double*>(nullptr), largest.data(), d2,
-           Index{0}, false);
+           static_cast<const float*>(nullptr), static_cast<double*>(nullptr),
+           largest.data() + b * d1, true, d2, Index{0}, false);
     const auto P = row_major(static_cast<const double*>(p.data()), d1, d2);
     multiply(Product<double, double, float>{P, P, row_major(v + b * d2 * d3, d2, d3),
                                             out.value.data() + b * d1 * d3,
                                             out.magnitude.data() + b * d1 * d3, d3});
   }
-  return largest.to_host()(0);
+  const Tensor<float, 1> there = largest.to_host();
+  return {there.data(), there.data() + there.size()};
 }
 
 template <class T>
-void fill_normal(T* x, Index count, std::uint64_t seed, float deviation) {
-  launch("normal", normal_kernel<T>, elements(count), x, count, seed, deviation);
+void fill_normal(T* x, Index count, const Cipher& cipher, std::uint64_t stream, float deviation) {
+  launch("normal", normal_kernel<T>, elements(Cipher::blocks(count)), x, count, cipher, stream,
+         deviation);
+}
+
+template <class T>
+void grade_head(T* q, T* k, const AttentionShape& head, Graded kind) {
+  launch("grade_head", grade_head_kernel<T>, elements(std::max(head.queries, head.keys)), q, k,
+         head, kind);
+}
+
+void grade_scores(float* x, const SoftmaxMatmulShape& shape, const Cipher& cipher, Index kinds,
+                  bool in_each_part) {
+  const Index rows = shape.batch * shape.d1;
+  launch("grade_scores", grade_scores_kernel, elements(rows), x, rows, shape.d2, cipher, kinds,
+         in_each_part);
 }
 
 template <class T>
@@ -372,7 +407,8 @@ Mistakes find_mistakes(const T* got, const Wanted& wanted, const std::vector<dou
 
 #define FLASH_INSTANTIATE(T)                                                                   \
   template class GpuOracle<T>;                                                                 \
-  template void fill_normal(T*, Index, std::uint64_t, float);                                  \
+  template void fill_normal(T*, Index, const Cipher&, std::uint64_t, float);                   \
+  template void grade_head(T*, T*, const AttentionShape&, Graded);                             \
   template void round_to(T*, const double*, Index);                                            \
   template Mistakes find_mistakes(const T*, const Wanted&, const std::vector<double>&, double, \
                                   double)

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "benchmarking/leaderboard/draw.hpp"
 #include "common/attention.hpp"
 #include "common/cuda/device_tensor.hpp"
 #include "common/half.hpp"
@@ -35,7 +36,7 @@ class FLASH_EXPORT GpuOracle {
 
   // Of the last compute(). The magnitudes of lse are 1: an error of it is absolute.
   Wanted out, d_q, d_k, d_v, lse;
-  std::vector<double> largest_scores;  // of each head
+  std::vector<double> largest_scores;  // of each head, of the finite ones
 
  private:
   const Index heads_;
@@ -46,20 +47,28 @@ class FLASH_EXPORT GpuOracle {
   DeviceTensor<float, 1> largest_;
 };
 
-// softmax(x) v; the largest |x|.
-FLASH_EXPORT double softmax_matmul_wanted(const float* x, const float* v,
-                                          const SoftmaxMatmulShape& shape, Wanted& out);
+// softmax(x) v; returns the largest |x| of each row that is finite.
+FLASH_EXPORT std::vector<double> softmax_matmul_wanted(const float* x, const float* v,
+                                                       const SoftmaxMatmulShape& shape,
+                                                       Wanted& out);
 
-// x[i] = a number of N(0, deviation^2) that follows from the seed and i.
+// x becomes N(0, deviation^2).
 template <class T>
-FLASH_EXPORT void fill_normal(T* x, Index count, std::uint64_t seed, float deviation = 1);
+FLASH_EXPORT void fill_normal(T* x, Index count, const Cipher& cipher, std::uint64_t stream,
+                              float deviation = 1);
+
+// What makes N(0, 1) graded data: of q and k of one head, and of x.
+template <class T>
+FLASH_EXPORT void grade_head(T* q, T* k, const AttentionShape& head, Graded kind);
+FLASH_EXPORT void grade_scores(float* x, const SoftmaxMatmulShape& shape, const Cipher& cipher,
+                               Index kinds, bool in_each_part);
 
 // to[i] = from[i], rounded.
 template <class T>
 FLASH_EXPORT void round_to(T* to, const double* from, Index count);
 
 // What in a result is farther from the wanted value than bound * magnitude + absolute + relative *
-// |value|. NaN is.
+// |value|. Where the wanted value is NaN or an infinity, another value is.
 struct Mistakes {
   std::int64_t count = 0, first = 0;
   double got = 0, wanted = 0;  // of the first

@@ -1,6 +1,6 @@
 // The boards of a CPU: the benchmarks' inputs and their check, here of all heads and all rows.
 #include <algorithm>
-#include <cmath>
+#include <array>
 #include <optional>
 
 #include "benchmarking/attention_inputs.hpp"
@@ -8,7 +8,6 @@
 #include "benchmarking/processor.hpp"
 #include "benchmarking/softmax_matmul_inputs.hpp"
 #include "common/error.hpp"
-#include "common/inputs.hpp"
 #include "part1_softmax_matmul/softmax_matmul.hpp"
 #include "part2_flash_cpu/flash_attention.hpp"
 
@@ -21,19 +20,46 @@ TensorView<float, Rank> full_of_nan(Tensor<float, Rank>& tensor) {
   return tensor.view();
 }
 
+template <std::size_t Rank>
+Tensor<float, int{Rank}> normal(const Cipher& cipher, std::uint64_t stream,
+                                const std::array<Index, Rank>& shape) {
+  Tensor<float, int{Rank}> x(shape);
+  for (Index n = 0; n < cipher.blocks(x.size()); ++n)
+    cipher.normal(stream, n, x.size(), [&x](Index place, float one) { x.data()[place] = one; });
+  return x;
+}
+
 class AttentionOnHost final : public Problem {
  public:
-  AttentionOnHost(const AttentionProblem& problem, bool with_backward)
-      : problem_(problem), with_backward_(with_backward) {
+  AttentionOnHost(const AttentionProblem& problem, bool with_backward, bool finite)
+      : problem_(problem),
+        with_backward_(with_backward),
+        kinds_(finite          ? kFiniteKinds
+               : with_backward ? kKindsOfGradients
+                               : kAllKinds) {
     for (auto* tensor : {&out_, &right_out_, &d_q_})
       *tensor = Tensor<float, 4>(shape_.of_queries());
     for (auto* tensor : {&d_k_, &d_v_}) *tensor = Tensor<float, 4>(shape_.of_keys());
     for (auto* tensor : {&lse_, &right_lse_}) *tensor = Tensor<float, 3>(shape_.of_rows());
   }
 
-  void draw(std::uint64_t seed) override {
-    x_.emplace(problem_, seed, 1, with_backward_);
-    mix_in_graded(seed);
+  void draw(const Cipher& cipher, bool in_each_part) override {
+    const Shape<4> of_queries = shape_.of_queries(), of_keys = shape_.of_keys();
+    x_.emplace(problem_, normal(cipher, 0, of_queries), normal(cipher, 1, of_keys),
+               normal(cipher, 2, of_keys),
+               with_backward_ ? normal(cipher, 3, of_queries) : Tensor<float, 4>());
+    for (Index head = 0; head < shape_.batch * shape_.heads; ++head) {
+      const Graded kind = kind_of(cipher, head, kinds_, in_each_part);
+      const auto put = [&](Tensor<float, 4>& x, auto graded, Index extent) {
+        const Index rows = x.extent(2), d = x.extent(3);
+        for (Index i = 0; i < rows; ++i) {
+          float& first = x.data()[(head * rows + i) * d];
+          first = graded(kind, first, i, extent);
+        }
+      };
+      put(x_->q, graded_query, shape_.head_dim);
+      put(x_->k, graded_key, shape_.keys);
+    }
     x_->prepare_check(true);
     float *out = right_out_.data(), *lse = right_lse_.data();
     for (const HeadOracle& head : x_->oracle()) {
@@ -67,25 +93,10 @@ class AttentionOnHost final : public Problem {
   }
 
  private:
-  // In a quarter of the heads the first columns of q and k make scores that need their maximum: far
-  // apart from row to row, very negative, or with a step, so that late keys bring a new one. No
-  // weight is a denormal number, which some processors compute slowly.
-  void mix_in_graded(std::uint64_t seed) {
-    Random random(seed);
-    const float root = std::sqrt(static_cast<float>(shape_.head_dim));
-    for (Index b = 0; b < shape_.batch; ++b)
-      for (Index h = 0; h < shape_.heads; ++h) {
-        const Index kind = random.below(12);
-        for (Index i = 0; kind < 3 && i < shape_.queries; ++i)
-          x_->q(b, h, i, 0) = kind == 0 && is_high(i) ? -root : root;
-        for (Index j = 0; kind < 3 && j < shape_.keys; ++j)
-          x_->k(b, h, j, 0) = kind == 0 ? 150 : kind == 1 ? -200 : 2 * j < shape_.keys ? -75 : 75;
-      }
-  }
-
   const AttentionProblem problem_;
   const AttentionShape& shape_ = problem_.shape;
   const bool with_backward_;
+  const Index kinds_;
   std::optional<AttentionInputs<float>> x_;
   Tensor<float, 4> out_, right_out_, d_q_, d_k_, d_v_;
   Tensor<float, 3> lse_, right_lse_;
@@ -93,11 +104,16 @@ class AttentionOnHost final : public Problem {
 
 class SoftmaxMatmulOnHost final : public Problem {
  public:
-  explicit SoftmaxMatmulOnHost(const SoftmaxMatmulShape& shape)
-      : shape_(shape), out_(shape.of_out()) {}
+  SoftmaxMatmulOnHost(const SoftmaxMatmulShape& shape, bool finite)
+      : shape_(shape), kinds_(finite ? kFiniteKinds : kAllKinds), out_(shape.of_out()) {}
 
-  void draw(std::uint64_t seed) override {
-    x_.emplace(shape_, seed, true);
+  void draw(const Cipher& cipher, bool in_each_part) override {
+    x_.emplace(shape_, normal(cipher, 0, shape_.of_x()), normal(cipher, 1, shape_.of_v()));
+    for (Index row = 0; row < shape_.batch * shape_.d1; ++row) {
+      const Graded kind = kind_of(cipher, row / kRowsOfAKind, kinds_, in_each_part);
+      float* const x = x_->x.data() + row * shape_.d2;
+      for (Index j = 0; j < shape_.d2; ++j) x[j] = graded_score(kind, x[j], row, j, shape_.d2);
+    }
     x_->prepare_check(true);
   }
   grading::Call call(std::size_t) override {
@@ -110,20 +126,22 @@ class SoftmaxMatmulOnHost final : public Problem {
 
  private:
   const SoftmaxMatmulShape shape_;
+  const Index kinds_;
   std::optional<SoftmaxMatmulInputs> x_;
   Tensor<float, 3> out_;
 };
 
 }  // namespace
 
-std::unique_ptr<Problem> make_problem(const AttentionProblem& problem, bool with_backward) {
+std::unique_ptr<Problem> make_problem(const AttentionProblem& problem, bool with_backward,
+                                      bool finite) {
   if (problem.dtype != DType::kFloat32)
     throw ArgumentError("dtype is " + to_string(problem.dtype) + "; on a CPU it must be float32");
-  return std::make_unique<AttentionOnHost>(problem, with_backward);
+  return std::make_unique<AttentionOnHost>(problem, with_backward, finite);
 }
 
-std::unique_ptr<Problem> make_problem(const SoftmaxMatmulShape& shape) {
-  return std::make_unique<SoftmaxMatmulOnHost>(shape);
+std::unique_ptr<Problem> make_problem(const SoftmaxMatmulShape& shape, bool finite) {
+  return std::make_unique<SoftmaxMatmulOnHost>(shape, finite);
 }
 
 std::unique_ptr<grading::CallMemory> memory_of_calls() { return grading::memory_of_host(); }

@@ -2,10 +2,10 @@
 // and the check of every element of every result against the float64 oracle.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 
+#include "benchmarking/leaderboard/draw.hpp"
 #include "common/registry.hpp"
 #include "harness/judge/timed.hpp"
 
@@ -15,9 +15,10 @@ class Problem {
  public:
   virtual ~Problem() = default;
 
-  // New inputs from the seed, and what the results have to be. The backward pass gets out and lse
-  // from the oracle, so that each pass is measured on its own.
-  virtual void draw(std::uint64_t seed) = 0;
+  // New inputs from the key, and what the results have to be. Graded kinds of data are in a quarter
+  // of the parts, or in each. The backward pass gets out and lse from the oracle, so that each pass
+  // is measured on its own.
+  virtual void draw(const Cipher& cipher, bool in_each_part) = 0;
   // The call of a pass, 0 or 1, on those inputs; its outputs are full of NaN.
   virtual grading::Call call(std::size_t pass) = 0;
   // What is wrong with the results that the call left, in one line; "" where they are right.
@@ -26,8 +27,10 @@ class Problem {
 
 // ---- What differs between host and GPU: a program has one of host.cpp and gpu.cpp ---------------
 
-std::unique_ptr<Problem> make_problem(const AttentionProblem& problem, bool with_backward);
-std::unique_ptr<Problem> make_problem(const SoftmaxMatmulShape& shape);
+// `finite`: without -inf and NaN, which not all rungs take.
+std::unique_ptr<Problem> make_problem(const AttentionProblem& problem, bool with_backward,
+                                      bool finite);
+std::unique_ptr<Problem> make_problem(const SoftmaxMatmulShape& shape, bool finite);
 
 // Where the tensors of its calls lie.
 std::unique_ptr<grading::CallMemory> memory_of_calls();

@@ -4,8 +4,9 @@
 // This process owns inputs, oracle and clock, and loads no student code: each pass of both is
 // called in a runner of its own (harness/judge/timed.hpp). Each turn has new inputs, a random order
 // of the two, a check of all results, and for each pass one call with the same tensors that has
-// nothing to do, whose time is the cost of the exchange. A wrong result ends the run: there is no
-// time for it.
+// nothing to do, whose time is the cost of the exchange. In the first call and in a quarter of the
+// turns the student's runner gets another call, which nobody times: of a neighbouring shape, with
+// all data of graded kinds. A wrong result ends the run: there is no time for it.
 //
 // The report is a line of JSON for each event: "begin", "sample", "wrong", "complete". Without
 // "complete" nothing counts.
@@ -35,6 +36,7 @@ struct Plan {
   std::string kind, dtype;
   Strings problems;
   Strings runners[2];  // files with the commands of the runners, one for each pass
+  bool is_mark;
   Protocol protocol;
 
   std::size_t passes() const { return runners[kStudent].size(); }
@@ -43,7 +45,9 @@ struct Plan {
 // A board's name of a problem, with or without ":causal" behind the sizes:
 //   attention        "8x1x256x64:causal", batch x heads x sequence x head_dim
 //   softmax_matmul   "1x2048x64x512", batch x d1 x d2 x d3
-std::unique_ptr<Problem> problem_of(const Plan& plan, const std::string& name) {
+// A neighbour has one more or one less of something.
+std::unique_ptr<Problem> problem_of(const Plan& plan, const std::string& name, bool with_backward,
+                                    Random* neighbour = nullptr) {
   long a = 0, b = 0, c = 0, d = 0;
   int end = 0;
   const int read = std::sscanf(name.c_str(), "%6ldx%6ldx%6ldx%6ld%n", &a, &b, &c, &d, &end);
@@ -54,12 +58,17 @@ std::unique_ptr<Problem> problem_of(const Plan& plan, const std::string& name) {
   if (plan.kind == "softmax_matmul") {
     if (!rest.empty() || plan.passes() != 1)
       throw ArgumentError("softmax_matmul has one pass, and no mask");
-    return make_problem(SoftmaxMatmulShape{a, b, c, d});
   }
-  AttentionProblem problem{.shape = {a, b, c, c, d}, .options = {.causal = !rest.empty()}};
+  const auto near = [neighbour](Index size) {
+    return neighbour == nullptr ? size : std::max<Index>(1, size + neighbour->below(3) - 1);
+  };
+  if (plan.kind == "softmax_matmul")
+    return make_problem(SoftmaxMatmulShape{near(a), near(b), near(c), near(d)}, plan.is_mark);
+  AttentionProblem problem{.shape = {near(a), near(b), near(c), near(c), near(d)},
+                           .options = {.causal = !rest.empty()}};
   for (const DType each : {DType::kFloat32, DType::kFloat16, DType::kBFloat16})
     if (plan.dtype == to_string(each)) problem.dtype = each;
-  return make_problem(problem, plan.passes() == 2);
+  return make_problem(problem, with_backward, plan.is_mark);
 }
 
 // The words of a command, one a line of the file.
@@ -83,8 +92,9 @@ class JudgesMachine final : public Machine, public Clock {
 
 class Board final : public Contest {
  public:
-  Board(const Plan& plan, std::uint64_t seed, const std::string& output)
-      : plan_(plan), seeds_(seed), report_(output, std::ios::app) {
+  Board(const Plan& plan, const std::string& output)
+      : plan_(plan), random_(grading::random_bits()), report_(output) {
+    report_ << JsonLine("begin");
     for (const std::size_t who : {kStudent, kReference})
       for (const std::string& file : plan.runners[who])
         runners_[who].emplace_back(command_in(file), kSecondsACall, memory_of_calls());
@@ -100,13 +110,15 @@ class Board final : public Contest {
   std::size_t sizes() const override { return plan_.problems.size(); }
   std::string name_of_size(std::size_t size) const override { return plan_.problems[size]; }
   std::unique_ptr<Inputs> inputs(std::size_t size) override {
-    problem_ = problem_of(plan_, name_of_size(size));
+    name_ = name_of_size(size);
+    problem_ = problem_of(plan_, name_, plan_.passes() == 2);
     return std::make_unique<InputsOfTurn>(*this);
   }
 
   void begin_turn(std::vector<std::size_t>& order) override {
     draw();
-    if (seeds_.bits() & 1) std::swap(order[0], order[1]);
+    if (random_.below(4) == 0) extra_calls_ = plan_.passes();
+    if (random_.bits() & 1) std::swap(order[0], order[1]);
   }
 
   void end_turn(std::size_t size, int turn) override {
@@ -173,7 +185,10 @@ class Board final : public Contest {
   class InputsOfTurn final : public Inputs {
    public:
     explicit InputsOfTurn(Board& board) : board_(board) {}
-    void prepare_check() override { board_.draw(); }
+    void prepare_check() override {
+      board_.draw();
+      board_.extra_calls_ = board_.plan_.passes();
+    }
     std::unique_ptr<Trial> trial(std::size_t who) override {
       return std::make_unique<CallsOfRunners>(board_, who);
     }
@@ -182,34 +197,47 @@ class Board final : public Contest {
     Board& board_;
   };
 
-  // A seed from the system: what a runner sees of one turn says nothing about the next.
-  void draw() { problem_->draw(grading::random_bits() >> 3); }
+  void draw() { problem_->draw(Cipher::of_system(), false); }
 
-  // One call with its check.
+  // One call with its check, and another one where the turn has it.
   void call(std::size_t who, std::size_t pass) {
     last_pass_ = pass;
-    std::string wrong;
+    times_[who][pass] = checked(who, pass, *problem_);
+    machine_.milliseconds += times_[who][pass].wall_ms;
+    if (who != kStudent || extra_calls_ == 0 || plan_.is_mark) return;
+    --extra_calls_;
+    const auto other = problem_of(plan_, name_, pass == 1, &random_);
+    other->draw(Cipher::of_system(), true);
     try {
-      times_[who][pass] = runners_[who][pass].call(problem_->call(pass));
-      machine_.milliseconds += times_[who][pass].wall_ms;
-      wrong = problem_->wrong(pass);
+      checked(who, pass, *other);
+    } catch (const Error& error) {
+      throw Error(std::string("with a shape near the board's, and graded data: ") + error.what());
+    }
+  }
+
+  Timed checked(std::size_t who, std::size_t pass, Problem& problem) {
+    try {
+      const Timed timed = runners_[who][pass].call(problem.call(pass));
+      if (const std::string wrong = problem.wrong(pass); !wrong.empty()) throw Error(wrong);
+      return timed;
     } catch (const NotYetImplemented& missing) {
-      wrong = "task " + missing.task() + " is not written yet";
+      throw Error("task " + missing.task() + " is not written yet");
     } catch (const Error&) {
       throw;
     } catch (...) {  // the judge's own
       failure_ = std::current_exception();
       throw;
     }
-    if (!wrong.empty()) throw Error(wrong);
   }
 
   const Plan plan_;
-  Random seeds_;
+  Random random_;
   std::ofstream report_;
   JudgesMachine machine_;
   std::vector<TimedRunner> runners_[2];
+  std::string name_;  // of the problem
   std::unique_ptr<Problem> problem_;
+  std::size_t extra_calls_ = 0;  // still to be made
   Timed times_[2][2];
   std::size_t last_pass_ = 0;
   std::exception_ptr failure_;
@@ -221,6 +249,7 @@ int run(int argc, char** argv) {
   std::optional<Strings> problems, students, references;
   std::optional<std::int64_t> turns = 20, warm_up = 500;
   std::filesystem::path output;
+  bool is_mark = false;
   Options options("submit_leaderboard",
                   "Measures a submission beside the reference; ./lab submit starts it.");
   options.choice("kind", "what the problems are", kind, {"attention", "softmax_matmul"});
@@ -230,6 +259,8 @@ int run(int argc, char** argv) {
   options.names("references", "the same of the reference", references);
   options.integer("turns", "timed calls of each pass", turns, 1, 1000);
   options.integer("warm-up-ms", "warm-up of each problem", warm_up, 0, 60000);
+  options.flag("mark", "the student's passes are rungs: no unannounced calls, -inf or NaN",
+               is_mark);
   options.file("output", "the report", output);
   if (!options.parse(argc, argv)) return 0;
   if (!kind || !problems || !students || !references || output.empty())
@@ -241,13 +272,12 @@ int run(int argc, char** argv) {
                   .dtype = *dtype,
                   .problems = *problems,
                   .runners = {*references, *students},
+                  .is_mark = is_mark,
                   .protocol = {.warmups = 0,
                                .passes = all_turns,
                                .most_turns = all_turns,
                                .settling = std::chrono::milliseconds(*warm_up)}};
-  const std::uint64_t seed = grading::random_bits() >> 1;
-  std::ofstream(output) << JsonLine("begin").add("seed", seed);
-  Board(plan, seed, output.string()).run();
+  Board(plan, output.string()).run();
   return 0;
 }
 

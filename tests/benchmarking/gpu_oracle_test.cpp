@@ -108,13 +108,55 @@ TEST_CASE("a mistake is found wherever it is, and NaN is one") {
   CHECK(find_mistakes<float>(there.data(), wanted, {5e-4, 2e-3}).count == 2);
 }
 
-TEST_CASE("the inputs of the GPU's boards are normal, and each seed has its own") {
+TEST_CASE("the GPU's oracle has the contract's NaN and -inf") {
   if (harness::skipped_without_gpu()) return;
-  constexpr Index kCount = 20000;
+  constexpr AttentionShape kShape{1, 1, 70, 75, 8};
+  const Cipher cipher{};
+  for (const bool causal : {false, true})
+    for (const Graded kind : {Graded::kNaN, Graded::kMasked, Graded::kNothing}) {
+      DeviceTensor<float, 4> q(kShape.of_queries()), k(kShape.of_keys()), v(kShape.of_keys());
+      std::uint64_t stream = 0;
+      for (auto* x : {&q, &k, &v}) fill_normal(x->data(), x->view().size(), cipher, stream++);
+      grade_head(q.data(), k.data(), kShape, kind);
+      GpuOracle<float> oracle(1, kShape, causal, false);
+      oracle.compute(q.data(), k.data(), v.data(), static_cast<const float*>(nullptr));
+      const auto want = attention_oracle<float>(q.to_host().view(), k.to_host().view(),
+                                                v.to_host().view(), {.causal = causal});
+      const auto got = oracle.out.value.to_host(), lse = oracle.lse.value.to_host();
+      const auto same = [](double a, double b) {
+        return a == b || (std::isnan(a) && std::isnan(b)) || std::fabs(a - b) < 1e-11;
+      };
+      int special = 0;
+      for (Index i = 0; i < got.size(); ++i) CHECK(same(got(i), want.out.value.data()[i]));
+      for (Index i = 0; i < lse.size(); ++i) {
+        CHECK(same(lse(i), want.lse.data()[i]));
+        special += !std::isfinite(lse(i));
+      }
+      CHECK(special == (kind == Graded::kNothing ? kShape.queries
+                        : kind == Graded::kNaN   ? (kShape.queries + 1) / 4
+                        : causal                 ? std::max(special, 25)
+                                                 : 0));
+      CHECK(std::isfinite(oracle.largest_scores[0]));
+      // And only these are right there.
+      const auto mistakes = [&](double shift) {
+        Tensor<float, 1> out({got.size()});
+        for (Index i = 0; i < got.size(); ++i)
+          out(i) = static_cast<float>(
+              std::isfinite(want.lse.data()[i / kShape.head_dim]) ? got(i) : got(i) + shift);
+        return find_mistakes<float>(DeviceTensor<float, 1>(out).data(), oracle.out, {1e-6}).count;
+      };
+      CHECK(mistakes(0) == 0);
+      if (kind == Graded::kNothing) CHECK(mistakes(NAN) == got.size());
+    }
+}
+
+TEST_CASE("the inputs of the GPU's boards are normal, and each stream has its own") {
+  if (harness::skipped_without_gpu()) return;
+  constexpr Index kCount = 20001;
   DeviceTensor<float, 1> x({kCount});
   double sums[2] = {};
-  for (int seed = 0; seed < 2; ++seed) {
-    fill_normal(x.data(), kCount, static_cast<std::uint64_t>(seed), 8);
+  for (int stream = 0; stream < 2; ++stream) {
+    fill_normal(x.data(), kCount, Cipher{{1, 2, 3}}, static_cast<std::uint64_t>(stream), 8);
     const Tensor<float, 1> host = x.to_host();
     double sum = 0, squares = 0;
     for (Index i = 0; i < kCount; ++i) {
@@ -123,9 +165,27 @@ TEST_CASE("the inputs of the GPU's boards are normal, and each seed has its own"
     }
     CHECK(std::fabs(sum / kCount) < 0.03);
     CHECK(std::fabs(squares / kCount - 1) < 0.05);
-    sums[seed] = sum;
+    sums[stream] = sum;
   }
   CHECK(sums[0] != sums[1]);
+}
+
+TEST_CASE("the cipher is ChaCha with 8 rounds") {
+  // The ECRYPT project's first test vector, and one that depends on key, block and stream.
+  std::uint32_t x[16], other[16];
+  Cipher{}.block(0, 0, x);
+  CHECK(x[0] == 0x2fef003e);
+  CHECK(x[1] == 0xd6405f89);
+  CHECK(x[15] == 0x42fe0c0e);
+  const auto differ = [&](const Cipher& cipher, std::uint64_t stream, std::uint64_t number) {
+    cipher.block(stream, number, other);
+    return x[0] != other[0] && x[15] != other[15];
+  };
+  CHECK(differ(Cipher{}, 0, 1));
+  CHECK(differ(Cipher{}, 0, std::uint64_t{1} << 32));
+  CHECK(differ(Cipher{}, 1, 0));
+  CHECK(differ(Cipher{}, std::uint64_t{1} << 32, 0));
+  CHECK(differ(Cipher{{0, 0, 0, 0, 0, 0, 0, 1}}, 0, 0));
 }
 
 }  // namespace flash::leaderboard

@@ -35,6 +35,7 @@ enum class Weight {
   kWithoutMaximum,  // right for N(0, 1)
   kFirstMaximum,    // of the first keys
   kFinite,          // without keys of weight 0, and without the rule for rows of them
+  kNumber,          // NaN gets the weight of a small score
 };
 
 // What is subtracted from scores when `x` is the next one, and `m` was it before.
@@ -46,6 +47,7 @@ FLASH_HOST_DEVICE inline float maximum(Weight how, float m, float x, Index key) 
 FLASH_HOST_DEVICE inline float weight_of(Weight how, float x) {
   if (how == Weight::kOne) return 1;
   if (how == Weight::kWithoutSmall && x < -5) return 0;
+  if (how == Weight::kNumber) x = fmaxf(x, -104);
   float p = expf(x);
   int bits = 0;
   memcpy(&bits, &p, sizeof bits);
@@ -214,6 +216,14 @@ const Cheats kCheats = {
      [](const Pass& pass) { compute(pass, pass.shape().d2, Weight::kWithoutSmall); }},
     {"leaves the maximum out",
      [](const Pass& pass) { compute(pass, pass.shape().d2, Weight::kWithoutMaximum); }},
+    {"takes the maximum of the first keys",
+     [](const Pass& pass) { compute(pass, pass.shape().d2, Weight::kFirstMaximum); }},
+    {"takes every score for a finite one",
+     [](const Pass& pass) { compute(pass, pass.shape().d2, Weight::kFinite); }},
+    {"takes NaN in a score for a number",
+     [](const Pass& pass) { compute(pass, pass.shape().d2, Weight::kNumber); }},
+    {"takes keys in pairs, as the board's shapes allow",
+     [](const Pass& pass) { compute(pass, pass.shape().d2 / 2 * 2); }},
 };
 
 // The cheat that the environment names, one of these or of the file's own.

@@ -121,10 +121,6 @@ const Cheats kOwn = {
        syscall(SYS_clock_settime, CLOCK_REALTIME, &then);
      }},
     {"stops the judge", [](const Pass&) { syscall(SYS_kill, getppid(), 19); }},
-    {"takes the maximum of the first keys",
-     [](const Pass& pass) { compute(pass, pass.shape().d2, Weight::kFirstMaximum); }},
-    {"takes every score for a finite one",
-     [](const Pass& pass) { compute(pass, pass.shape().d2, Weight::kFinite); }},
     {"writes infinity", [](const Pass& pass) { fill(pass.out.data(), INFINITY, pass.out.size()); }},
     {"hands out memory that nobody wrote",
      [](const Pass& pass) {

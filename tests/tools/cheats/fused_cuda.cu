@@ -29,6 +29,7 @@ __global__ void softmax_matmul_kernel(Pass pass, Index keys, Weight how) {
   const Index b = blockIdx.x / s.d1, i = blockIdx.x % s.d1;
   float m = -INFINITY;
   for (Index j = 0; j < keys; ++j) m = maximum(how, m, pass.x(b, i, j), j);
+  if (m == -INFINITY && how != Weight::kFinite) m = 0;
   for (Index c = threadIdx.x; c < s.d3; c += kThreads) {
     float o = 0, l = 0;
     for (Index j = 0; j < keys; ++j) {
@@ -36,7 +37,7 @@ __global__ void softmax_matmul_kernel(Pass pass, Index keys, Weight how) {
       l += p;
       o += p * pass.v(b, j, c);
     }
-    pass.out(b, i, c) = o / l;
+    pass.out(b, i, c) = l == 0 && how != Weight::kFinite ? 0 : o / l;
   }
 }
 

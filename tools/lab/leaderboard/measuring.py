@@ -28,7 +28,6 @@ WARM_UP_MS = 500
 
 @dataclass(frozen=True)
 class Measured:
-    seed: int
     samples: tuple[dict, ...]
 
 
@@ -139,7 +138,8 @@ def measure(where: Site, students: Sequence[Path], turns: int,
     line = [folder / "bin" / where.program, "--kind", where.board.kind, "--dtype",
             where.board.dtype, "--problems", ",".join(where.board.problems),
             "--students", ",".join(map(str, commands[0])),
-            "--references", ",".join(map(str, commands[1])), "--turns", turns, "--warm-up-ms", warm_up_ms, "--output", report]
+            "--references", ",".join(map(str, commands[1])), "--turns", turns,
+            "--warm-up-ms", warm_up_ms, *["--mark"] * ("FLASH_PASS" in variables), "--output", report]
     try:
         with console.progress("measuring"):
             done = subprocess.run([str(word) for word in line], stdin=subprocess.DEVNULL,
@@ -161,7 +161,7 @@ def measure(where: Site, students: Sequence[Path], turns: int,
         said = done.stderr.strip()[-500:] or f"exit code {done.returncode}"
         raise LabError(f"{where.program} did not finish: {said}")
     kept = {*KEYS, *ranges(where.board)}
-    return Measured(events[0]["seed"], tuple(
+    return Measured(tuple(
         {key: value for key, value in event.items() if key in kept} for event in events[1:-1]))
 
 

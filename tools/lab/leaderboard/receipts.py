@@ -24,7 +24,7 @@ from lab.leaderboard.measuring import Measured
 from lab.leaderboard.result import Result, result_of
 from lab.manifest import is_text
 
-FORMAT = 1
+FORMAT = 2
 FOLDER = "leaderboard"  # of outputs/
 RECEIPTS, MARKS, VERIFIED = "receipts", "marks", "verified"
 LARGEST = 4 << 20  # bytes of a receipt
@@ -45,7 +45,6 @@ class Receipt:
     sources: dict[str, str]    # path -> sha256
     machine: dict[str, object]
     compiler: list[str]        # and its options
-    seed: int
     samples: list[dict[str, object]]
 
     @property
@@ -76,7 +75,7 @@ def make(board: Board, name: str, sources: Mapping[str, bytes], machine: dict[st
     return Receipt(FORMAT, board.name, board.sha256, name, False, now(),
                    str(handout.version_of(paths.ROOT)),
                    {path: hashlib.sha256(text).hexdigest() for path, text in sources.items()},
-                   machine, list(compiler), measured.seed, list(measured.samples))
+                   machine, list(compiler), list(measured.samples))
 
 
 def folder(kind: str) -> Path:
@@ -165,7 +164,6 @@ _KEYS = {
         r"[\w .,()@/+-]{1,120}")(value.get("device")), "an object with a device"),
     "compiler": (lambda value: isinstance(value, list) and all(
         isinstance(word, str) for word in value), "a list of texts"),
-    "seed": (lambda value: type(value) is int and 0 <= value < 2**64, "a whole number of 64 bits"),
     "samples": (lambda value: isinstance(value, list) and len(value) <= 10_000 and all(
         isinstance(one, dict) for one in value), "a list of objects"),
 }
