@@ -1,7 +1,9 @@
 // Times softmax(X) V, fused against unfused, over the number of keys d2 and the block size: the
-// program around task 1.B, whose measure() takes every time.
+// program around task 1.B. What it measures is the task's list_of_runs(), the rows are what its
+// measure_all() makes of them, and its measure() takes every time.
 #include <algorithm>
 #include <cctype>
+#include <exception>
 
 #include "benchmarking/benchmark.hpp"
 #include "benchmarking/memory.hpp"
@@ -75,7 +77,7 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
                     kMost);
     options.integer("d1", "rows of X (default: 2048; quick on a CPU: 128)", d1_, 1, kMost);
     options.integers(
-        "d2", "keys, a row of the CSV each (default: 64,128,...,8192; quick on a CPU: to 1024)",
+        "d2", "keys, instead of those of list_of_runs() (of which quick on a CPU takes up to 1024)",
         d2_, 1, kMost);
     options.integer("d3", "columns of V (default: 512; quick on a CPU: 64)", d3_, 1, kMost);
     options.names("impl", "implementations, by name (default: all)", names_);
@@ -87,8 +89,11 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
     settings.warmups = settings.quick ? 2 : 10;
     settings.passes = settings.quick ? 10 : 100;
     seed_ = settings.seed;
-    std::vector<Index> d2{64, 128, 256, 512, 1024};
-    if (!small) d2.insert(d2.end(), {2048, 4096, 8192});
+    std::vector<Index> d2;
+    if (!d2_) runs_ = task()->list_of_runs();
+    for (const BenchmarkRun& run : runs_)
+      if (std::find(d2.begin(), d2.end(), run.d2) == d2.end() && !(small && run.d2 > 1024))
+        d2.push_back(run.d2);
     for (const Index keys : d2_.value_or(d2))
       sizes_.push_back({.batch = batch_.value_or(small            ? 2
                                                  : settings.quick ? 4
@@ -107,6 +112,7 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
     std::erase_if(entries_, [&](const SoftmaxEntry& entry) {
       return names_ && !contains(*names_, entry.name);
     });
+    if (sizes_.empty()) throw OptionError("list_of_runs() has no run: ./lab check part1.measure");
   }
 
   std::string headline() const override {
@@ -130,10 +136,56 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
     return std::make_unique<InputsOf<Tensor>>(sizes_[size], seed_, entries_);
   }
 
+  // Whatever is no function of the list is measured beside those that are.
+  bool takes_part(std::size_t size, std::size_t i) const override {
+    const std::string& name = entries_[i].name;
+    if (d2_ || (name != "unfused" && !has_block(entries_[i]))) return true;
+    return std::any_of(runs_.begin(), runs_.end(), [&](const BenchmarkRun& run) {
+      return run.d2 == sizes_[size].d2 &&
+             name == (run.block == 0 ? "unfused" : "fused_" + to_string(run.block));
+    });
+  }
+
+  // The first configuration that the task runs measures the whole size, so that all implementations
+  // take turns.
+  void run_size(std::size_t size, const std::function<void()>& measure_size) override {
+    results_.clear();
+    std::exception_ptr ended;  // by what is no row
+    std::vector<Configuration> list;
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      if (!takes_part(size, i)) continue;
+      list.push_back({entries_[i].name, [&, i] {
+                        try {
+                          if (results_.empty() && !ended) measure_size();
+                        } catch (...) {
+                          ended = std::current_exception();
+                        }
+                        if (ended) std::rethrow_exception(ended);
+                        return measurement_of(results_[i]);
+                      }});
+    }
+    const std::vector<Row> rows = task()->measure_all(list);
+    if (ended) std::rethrow_exception(ended);
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      if (!takes_part(size, i)) continue;
+      const auto row = std::find_if(rows.begin(), rows.end(),
+                                    [&](const Row& one) { return one.name == entries_[i].name; });
+      if (results_.empty() || row == rows.end())
+        throw Error("measure_all() returned no row of '" + entries_[i].name +
+                    "', or did not run it: ./lab check part1.measure");
+      take(*row, results_[i]);
+    }
+    Benchmark::report(size, results_, others_);
+  }
+  void report(std::size_t, const std::vector<Result>& results,
+              std::optional<double> others) override {
+    results_ = results;
+    others_ = others;
+  }
+
   Turn measure(Runner& runner, Clock& clock, int warmups, int passes) override {
     WorkOf<Work> work(runner);
-    const auto task = all_passes().tasks.library<MeasureTask>();
-    const Measurement m = task->measure(work, clock, warmups, passes);
+    const Measurement m = task()->measure(work, clock, warmups, passes);
     return {.status = m.out_of_memory ? "OOM" : "ok",
             .message = m.message,
             .forward = {m.mean_ms, m.std_ms, m.peak_MiB}};
@@ -177,6 +229,28 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
   }
 
  private:
+  static TaskLibrary<MeasureTask> task() { return all_passes().tasks.library<MeasureTask>(); }
+
+  // What a configuration returns or throws.
+  static Measurement measurement_of(const Result& result) {
+    const PassResult& forward = result.forward;
+    if (result.status == "ok")
+      return {.mean_ms = forward.mean_ms, .std_ms = forward.std_ms, .peak_MiB = forward.peak_MiB};
+    if (result.status == "OOM") return {.out_of_memory = true, .message = result.message};
+    if (result.status == "unsupported") throw Unsupported(result.message);
+    throw Error(result.message);
+  }
+  // And what the task made of it.
+  static void take(const Row& row, Result& result) {
+    if (result.status == "not started") return;
+    if (row.status != "ok") return result.fail(row.status, row.message);
+    result.status = row.status;
+    const Measurement& measured = row.measurement;
+    result.forward.mean_ms = measured.mean_ms;
+    result.forward.std_ms = measured.std_ms;
+    result.forward.peak_MiB = measured.peak_MiB;
+  }
+
   std::optional<std::int64_t> batch_, d1_, d3_;
   std::optional<std::vector<std::int64_t>> d2_;
   std::optional<Strings> names_;
@@ -184,6 +258,9 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
   std::uint64_t seed_ = 1;
   std::vector<SoftmaxMatmulShape> sizes_;
   std::vector<SoftmaxEntry> entries_;
+  std::vector<BenchmarkRun> runs_;  // empty where --d2 says which
+  std::vector<Result> results_;     // of the size that runs
+  std::optional<double> others_;
 };
 
 }  // namespace

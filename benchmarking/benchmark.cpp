@@ -136,6 +136,7 @@ void Benchmark::report(std::size_t size, const std::vector<Result>& results,
   std::vector<Strings> lines{columns};
   for (std::size_t i = 0; i < results.size(); ++i) {
     const Result& result = results[i];
+    if (result.status == "left out") continue;
     if (!result.missing_task.empty()) missing_tasks_[result.missing_task] = names_[i];
     CsvRow row = cells(size, i, result);
     const bool ok = result.status == "ok";

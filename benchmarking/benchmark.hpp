@@ -45,13 +45,15 @@ class Benchmark : public Contest {
   // run_program()'s.
   int main(int argc, char** argv);
 
+ protected:
+  void report(std::size_t size, const std::vector<Result>& results,
+              std::optional<double> others) override;
+
  private:
   int run(int argc, char** argv);
   void print_header();
   void progress(int done, int of, const std::string& what) override;
   bool goes_on(const Result& failed) override;
-  void report(std::size_t size, const std::vector<Result>& results,
-              std::optional<double> others) override;
 
   Settings settings_;
   std::optional<CsvFile> csv_;

@@ -59,7 +59,8 @@ class Session {
         names_(contest.implementations()) {}
 
   void run() {
-    for (std::size_t size = 0; size < contest_.sizes() && !ended_; ++size) run_size(size);
+    for (std::size_t size = 0; size < contest_.sizes() && !ended_; ++size)
+      contest_.run_size(size, [&] { run_size(size); });
   }
 
  private:
@@ -70,8 +71,10 @@ class Session {
     steps_ = static_cast<int>(names_.size()) * (1 + protocol_.turns());
     show("inputs and oracle");
     std::vector<Result> results(names_.size());
-    for (std::size_t i = 0; i < names_.size(); ++i)
+    for (std::size_t i = 0; i < names_.size(); ++i) {
       results[i].has_backward = contest_.has_backward(i);
+      if (!contest_.takes_part(size, i)) results[i].fail("left out", "");
+    }
 
     std::unique_ptr<Inputs> inputs;
     try {
@@ -79,14 +82,16 @@ class Session {
       with_out_of_memory([&] { inputs = contest_.inputs(size); });
     } catch (const OutOfMemory& error) {
       for (Result& result : results)
-        result.fail("OOM", std::string("the inputs do not fit: ") + error.what());
+        if (result.has_forward)
+          result.fail("OOM", std::string("the inputs do not fit: ") + error.what());
     }
     std::optional<double> others;
     if (inputs) {
       inputs->prepare_check();
       // Everything but the inputs does not count in the limit: what the check keeps, too.
       baseline_ = machine_.memory.in_use() - std::min(machine_.memory.in_use(), inputs->bytes());
-      for (std::size_t i = 0; i < names_.size() && !ended_; ++i) check(*inputs, i, results[i]);
+      for (std::size_t i = 0; i < names_.size() && !ended_; ++i)
+        if (results[i].has_forward) check(*inputs, i, results[i]);
       checked_ = true;
       const OtherPrograms programs;
       take_turns(*inputs, results);

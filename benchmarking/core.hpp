@@ -155,9 +155,9 @@ struct PassResult {
 
 // What one implementation did on one problem.
 struct Result {
-  std::string status = "ok";                     // the CSV's, or "not started", which is no row
-  std::string message;                           // in one line; empty when ok
-  std::string missing_task;                      // what is not started
+  std::string status = "ok";  // the CSV's; "not started" and "left out" are no rows
+  std::string message;        // in one line; empty when ok
+  std::string missing_task;   // what is not started
   bool has_forward = true, has_backward = true;  // measured, or still to be measured
   PassResult forward, backward;
   double saved_MiB = 0;
@@ -190,6 +190,13 @@ class Contest {
   virtual std::size_t sizes() const = 0;
   virtual std::string name_of_size(std::size_t size) const = 0;  // "seq_len 256, causal"
   virtual std::unique_ptr<Inputs> inputs(std::size_t size) = 0;  // may throw OutOfMemory
+  virtual bool takes_part(std::size_t /*size*/, std::size_t /*implementation*/) const {
+    return true;
+  }
+  // Calls measure_size() once, which measures all implementations and reports.
+  virtual void run_size(std::size_t /*size*/, const std::function<void()>& measure_size) {
+    measure_size();
+  }
 
   // One turn. By default the core measures, without a task of the course.
   virtual Turn measure(Runner& runner, Clock& clock, int warmups, int passes);

@@ -1,4 +1,5 @@
-// Contract of task 1.B: how to measure, and how to go through a list of things to measure.
+// Contract of task 1.B: how to measure, what to measure, and how to go through a list of things to
+// measure. `./lab bench part1` is made of your three functions.
 //
 // A benchmark gives `measure` something to run and a clock to read (common/clock.hpp). Work on a
 // GPU is asynchronous: run() only enqueues it and returns, so a clock read at that moment says
@@ -13,6 +14,7 @@
 #include "common/clock.hpp"
 #include "common/export.hpp"
 #include "common/task.hpp"
+#include "common/tensor.hpp"
 
 namespace flash {
 
@@ -82,10 +84,22 @@ struct Row {
 //   error         run() threw any other std::exception          what it says
 std::vector<Row> measure_all(const std::vector<Configuration>& configurations);
 
+// One run of this part's benchmark: softmax(X) V with d2 keys.
+struct BenchmarkRun {
+  Index d2 = 0;
+  int block = 0;  // block_1 = block_2 of task 1.A's function; 0 stands for the unfused function
+};
+
+// What this part's benchmark measures: d2 is 64, 128, 256, ..., 8192 (each twice the one before).
+// For each d2 there is a run of the unfused function, and one of task 1.A's with blocks of 16, of
+// 32 and of 64. The order is yours; no run may be there twice.
+std::vector<BenchmarkRun> list_of_runs();
+
 struct MeasureTask {
   static constexpr char kId[] = "part1.measure";
   Measurement (*measure)(Work&, Clock&, int warmups, int passes) = flash::measure;
   std::vector<Row> (*measure_all)(const std::vector<Configuration>&) = flash::measure_all;
+  std::vector<BenchmarkRun> (*list_of_runs)() = flash::list_of_runs;
 };
 
 }  // namespace flash

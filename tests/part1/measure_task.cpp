@@ -1,5 +1,8 @@
 // Task part1.measure: the cases of task 1.B, on a fake machine (harness/cases/measure_cases.hpp).
 // All that happens is written down in a log.
+#include <map>
+#include <utility>
+
 #include "harness/cases/measure_cases.hpp"
 #include "part1_softmax_matmul/measure.hpp"
 
@@ -137,6 +140,32 @@ Planned<Part1> ran_out() {
           .message = kNoMemory};
 }
 
+// ---- the benchmark's runs -----------------------------------------------------------------------
+
+std::string to_string(const BenchmarkRun& run) {
+  return "d2 " + std::to_string(run.d2) +
+         (run.block == 0 ? ", unfused" : ", blocks of " + std::to_string(run.block));
+}
+
+// Whether the list has these runs, each once, and, if these are all, no other.
+Verdict lists(const std::vector<int>& blocks, bool all) {
+  std::map<std::pair<Index, int>, int> counts;
+  for (const BenchmarkRun& run : list_of_runs()) ++counts[{run.d2, run.block}];
+  for (const Index d2 : {64, 128, 256, 512, 1024, 2048, 4096, 8192})
+    for (const int block : blocks) {
+      const int count = std::exchange(counts[{d2, block}], 0);
+      if (count != 1)
+        return {false, "list_of_runs() has the run '" + to_string({d2, block}) + "' " +
+                           (count == 0 ? "not at all" : std::to_string(count) + " times") +
+                           "; it has to be there once."};
+    }
+  for (const auto& [run, count] : counts)
+    if (all && count > 0)
+      return {false, "list_of_runs() has the run '" + to_string({run.first, run.second}) +
+                         "', which the contract does not ask for."};
+  return {true, ""};
+}
+
 }  // namespace
 
 TaskUnderTest measure_task() {
@@ -182,6 +211,14 @@ TaskUnderTest measure_task() {
   failing.insert(failing.end(), {ran_out(), measured("the last one", 3)});
   add_cases_of_a_list(task, {good, measured("blocks of 16", 4), measured("blocks of 64", 1)},
                       failing);
+  const char* const runs = "the benchmark's runs";
+  task.cases.push_back({"each d2 with each size of blocks", runs, [](auto) {
+                          return lists({16, 32, 64}, false);
+                        }});
+  task.cases.push_back({"each d2 without blocks", runs, [](auto) { return lists({0}, false); }});
+  task.cases.push_back({"no run that was not asked for", runs, [](auto) {
+                          return lists({0, 16, 32, 64}, true);
+                        }});
   return task;
 }
 

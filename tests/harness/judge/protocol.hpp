@@ -143,6 +143,7 @@ enum Function : std::uint32_t {
   kFlashForwardConfigs = kFlashBackwardCuda + 3,
   kFlashBackwardBlocks = kFlashForwardConfigs + 3,
   kNothing = kFlashBackwardBlocks + 3,  // on a GPU a kernel that does nothing
+  kListOfRuns,
 };
 
 // The function of a device for elements of type T.
@@ -199,7 +200,7 @@ enum Callback : std::uint32_t {
   kSynchronize,
   kNowMs,
   kConfiguration,  // of measure_all(): runs one, by its number, and gives its measurement
-  kRow,            // and a row of the result, before kDone
+  kRow,            // and a row of the result, before kDone; of list_of_runs() a run
   kCallbacks
 };
 

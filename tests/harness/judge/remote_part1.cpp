@@ -1,6 +1,6 @@
 // The functions of part 1 in the judge: each calls the student's in the runner, and measure() and
 // measure_all() are called back for the work, the clock and the configurations, which are the
-// case's.
+// case's. list_of_runs() gives its runs in such calls.
 #include "harness/judge/measurement.hpp"
 #include "harness/judge/remote.hpp"
 #include "part1_softmax_matmul/measure.hpp"
@@ -36,6 +36,18 @@ std::vector<Row> measure_all(const std::vector<Configuration>& configurations) {
                          rows.push_back({name, status, message, grading::measurement_in(row)});
                        });
   return rows;
+}
+
+std::vector<BenchmarkRun> list_of_runs() {
+  constexpr std::size_t kMost = 1000;
+  std::vector<BenchmarkRun> runs;
+  const auto on_callback = [&](const Message& question, Message&) {
+    if (question.function != grading::kRow) return;
+    if (runs.size() == kMost) throw Error("list_of_runs() returns too many runs");
+    runs.push_back({question.integers[0], static_cast<int>(question.integers[1])});
+  };
+  (void)grading::remote_call({.function = grading::kListOfRuns, .on_callback = on_callback});
+  return runs;
 }
 
 }  // namespace flash
