@@ -4,8 +4,15 @@ import hashlib
 import json
 import zipfile
 
-from course import Course
-from lab import bundles
+from course import Course, case
+from lab import bundles, results, worklog
+
+ROWS = """d2,implementation,status,forward_ms_mean
+64,a,ok,2
+128,a,ok,4
+128,b,ok,2.5
+256,b,OOM,
+"""
 
 
 class Bundle(Course):
@@ -32,6 +39,42 @@ class Bundle(Course):
         self.assertEqual(index["files"], {path: hashlib.sha256(content).hexdigest()
                                           for path, content in files.items()})
         self.assertEqual((index["format"], index["version"]["number"]), (1, "1.2.3"))
+
+    def test_results_and_the_work_log_are_packed_and_what_is_missing_is_said(self):
+        self.shows("bundle" + self.options, "not packed: outputs/csv/softmax_matmul_benchmark.csv: "
+                   "./lab bench part1 measures\n", "not packed: your words in worklog.md")
+        self.fake("fused_cpu", [case("one"), case("two", "failed", message="no")])
+        self.lab("check fused_cpu")
+        self.lab("check fused_cpu")  # nothing has changed since
+        csv = self.write("outputs/csv/softmax_matmul_benchmark.csv", ROWS)
+        self.write("outputs/csv/attention_benchmark.csv", "of another part\n")
+        self.write("outputs/csv/machine.json", "{}")
+        self.shows("bundle" + self.options, "not packed: plots of softmax_matmul_benchmark.csv")
+        self.write("outputs/plots/softmax_matmul_time.png", "drawn")
+        page = self.root / "worklog.md"
+        page.write_text(page.read_text() + "Rescaling later brought 5 %.\n")
+        text = self.lab("bundle" + self.options)[1]
+        self.assertNotIn("not packed", text)
+        self.assertIn("4 files and 4 of results, for version", text)
+        index, files = self.packed()
+        self.assertEqual(set(files) - {path for path in files if "skeleton" in path}, {
+            "results/softmax_matmul_benchmark.csv", "results/softmax_matmul_time.png",
+            "results/machine.json", "worklog.md"})
+        self.assertEqual(files["results/softmax_matmul_benchmark.csv"], csv.read_bytes())
+        self.assertLessEqual(files.keys(), index["files"].keys())
+        log = files["worklog.md"].decode()
+        self.assertEqual(log.count("| check fused_cpu | wrong, 0 of 1 points |"), 1)
+        self.assertTrue(log.endswith("Rescaling later brought 5 %.\n"))
+
+    def test_what_a_benchmark_appended(self):
+        file = self.write("outputs/csv/softmax_matmul_benchmark.csv", ROWS)
+        kind = results.KINDS[0]
+        self.assertEqual(worklog.measured(kind, 0), "3 ok, 1 OOM; d2 128: b 2.5 ms, a 4 ms")
+        before = worklog.size_of(kind)
+        self.assertEqual(worklog.measured(kind, before), "no rows")
+        with file.open("a") as rows:
+            rows.write("64,b,ok,1.5\n")
+        self.assertEqual(worklog.measured(kind, before), "1 ok; d2 64: b 1.5 ms")
 
     def test_a_header_that_the_grader_refuses_is_named(self):
         self.write("part1_softmax_matmul/skeleton/fused_cpu.cpp", "#include <iostream>\n")

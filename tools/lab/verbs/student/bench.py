@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lab import build, console, paths
-from lab.benchmarks import PROGRAMS, run_program
+from lab import build, console, paths, results, worklog
+from lab.benchmarks import PROGRAMS, run_program, value
 from lab.errors import LabError
 
 HELP = "build and run a part's benchmark: --quick on a laptop, -- --help for its own options"
@@ -35,7 +35,15 @@ def run(args: argparse.Namespace) -> int:
     options = (["--quick"] if args.quick and "--quick" not in args.options else []) + args.options
     if args.torch is not None:
         use_torch(args.torch)
-    return run_program(args.part, "solution" if args.solution else "skeleton", options)
+    if args.solution or value(options, "--output"):  # no run of the student's own
+        return run_program(args.part, "solution" if args.solution else "skeleton", options)
+    kind = next(kind for kind in results.KINDS if PROGRAMS[args.part][0].endswith(kind.table))
+    before = worklog.size_of(kind)
+    code = run_program(args.part, "skeleton", options)
+    if worklog.size_of(kind) > before:
+        worklog.note_machine()
+        worklog.add(" ".join(["bench", args.part, *options]), worklog.measured(kind, before))
+    return code
 
 
 def use_torch(python: str) -> None:

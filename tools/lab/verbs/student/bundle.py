@@ -1,4 +1,5 @@
-"""`./lab bundle`: packs what a student hands in, and nothing else."""
+"""`./lab bundle`: packs what a student hands in: the files of the tasks, and the results with the
+work log. Nothing else."""
 
 import argparse
 import hashlib
@@ -7,13 +8,13 @@ import re
 from dataclasses import asdict
 from pathlib import Path
 
-from lab import handout, manifest, paths
-from lab.bundles import FORMAT, INDEX, content_of, pack
+from lab import handout, manifest, paths, worklog
+from lab.bundles import FORMAT, INDEX, LARGEST, content_of, pack
 from lab.console import say
 from lab.errors import LabError
 from lab.judge import at_home
 
-HELP = "pack the files that you may change into submission.zip, to hand in"
+HELP = "pack your files, results and work log into submission.zip, to hand in"
 
 # Headers of which a use costs the points of the task (tools for instructors have the whole list).
 REFUSED = {
@@ -45,6 +46,18 @@ def run(args: argparse.Namespace) -> int:
     files = {task.shown_path(): content_of(task) for task in tasks if task.path().exists()}
     if not files:
         raise LabError("nothing to hand in: no task of these has its file")
+    own = len(files)
+    results, missing = worklog.files(list(dict.fromkeys(task.part for task in tasks)))
+    begun = worklog.write()
+    if begun or worklog.history():
+        results[worklog.PAGE] = paths.ROOT / worklog.PAGE
+    for path, file in results.items():
+        if file.is_symlink() or file.stat().st_size > LARGEST:
+            missing.append(f"{paths.relative(file)}: it is a link, or has more than {LARGEST} bytes")
+        else:
+            files[path] = file.read_bytes()
+    if not begun:
+        missing.append(f"your words in {worklog.PAGE}: what you tried, and what it brought")
     version = handout.version_of(paths.ROOT)
     index = {"format": FORMAT, "version": asdict(version),
              "files": {path: hashlib.sha256(content).hexdigest()
@@ -67,10 +80,14 @@ def run(args: argparse.Namespace) -> int:
                 "is still the skeleton" if files[task.shown_path()] == handout.skeleton(task)
                 else "")
         say(f"  {task.shown_path()}{' ' * bool(note)}{note}", "yellow" if note else None)
+    for path in list(files)[own:]:
+        say(f"  {path}")
+    for what in missing:
+        say(f"  not packed: {what}", "yellow")
     if changed := handout.changed_given_files(parts):
         for line in changed:
             say(f"  {line}", "yellow")
         say("  the grader has given files of its own: what you changed in yours is not handed in")
-    say(f"{paths.relative(args.output.absolute())}: {len(files)} files, for version {version} of "
-        "the course")
+    say(f"{paths.relative(args.output.absolute())}: {own} files"
+        f"{f' and {len(files) - own} of results' * (len(files) > own)}, for version {version} of the course")
     return 0

@@ -4,7 +4,8 @@ import argparse
 import dataclasses
 from collections.abc import Sequence
 
-from lab import build, card, grading, handout, hints, manifest, outcomes, running, state
+from lab import (build, card, grading, handout, hints, manifest, outcomes, running, state,
+                 worklog)
 from lab.backends import Backends, choose
 from lab.console import say
 from lab.errors import LabError
@@ -125,8 +126,12 @@ def _remember(results: Sequence[PartResult], complete: bool, sanitized: bool) ->
         for result in (task for part in results for task in part.tasks):
             # Of a program that the sanitizers ended, most cases may be right.
             if complete and not (sanitized and result.status == outcomes.CRASHED):
-                student.results[result.task.id] = state.LastResult(
+                last = state.LastResult(
                     result.status, result.earned, handout.sha256(result.task.path()))
+                if last != student.results.get(result.task.id):
+                    points = f"{card.points(last.earned)} of {card.points(result.task.points)} points"
+                    worklog.add(f"check {result.task.name}", f"{last.status}, {points}")
+                student.results[result.task.id] = last
             student.named.pop(result.task.id, None)
             if result.failures:
                 first = result.failures[0]

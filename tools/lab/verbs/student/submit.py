@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-from lab import build, derive, paths
+from lab import build, derive, paths, worklog
 from lab.console import say
 from lab.errors import LabError
 from lab.judge import submissions
@@ -73,6 +73,8 @@ def _run(args: argparse.Namespace, board: Board) -> int:
     screen.show(result)
     file = receipts.save(receipt, receipts.RECEIPTS)
     say(f"receipt: {paths.relative(file)}")
+    worklog.add(f"submit {board.name}", f"{result.speedup:.3f} times the reference's speed, "
+                f"{result.total:.4g} ms in all")
     mine = receipts.own(board, receipt.device, receipt.name)
     if len(mine) > 1:
         say(f"\n{receipt.name} on {board.name}, {receipt.device}:")
