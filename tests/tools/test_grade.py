@@ -23,7 +23,7 @@ from unittest import mock
 from course import Course, Test
 from lab import build, main, manifest
 from lab.errors import LabError
-from lab.instructor import grader, reports, slurm, speed
+from lab.instructor import grader, handed_in, reports, slurm, speed
 from lab.judge import judging, sandbox, submissions
 from lab.judge.sandbox import InfraError
 from lab.leaderboard import boards, machine, measuring
@@ -137,6 +137,24 @@ class Grade(Class):
         for wrong in ({}, results | {"score": -1}, results | {"visibility": "all"},
                       results | {"tests": [{"name": 3}]}, results | {"grade": 1}):
             self.assertNotEqual(problems(wrong, SCHEMA), [])
+
+    def test_results_are_shown_beside_the_points(self):
+        self.submit("ann", fused_cpu="passed 1 of 1", measure="passed 1 of 1")
+        self.write("all/ann/worklog.md", f"tried {HOSTILE}\n")
+        (picture := self.write("all/ann/results/a_b.png", "")).write_bytes(handed_in.PNG)
+        self.write("all/ann/results/softmax_matmul_benchmark.csv",
+                   f"implementation,status,d2,forward_ms_mean\n{HOSTILE},ok,64,x\n")
+        self.graded()
+        report = self.of("ann", "report.md").read_text()
+        self.assertIn("## Results\n\n- results/softmax_matmul_benchmark.csv cannot be used: ",
+                      report)
+        self.assertIn("![a_b.png](a_b.png)", report)
+        self.assertEqual(self.of("ann", "a_b.png").read_bytes(), picture.read_bytes())
+        self.assertNotIn("<script>", self.of("ann", "report.html").read_text())
+        self.assertIn("cannot be used", (self.out / "index.html").read_text())
+        (self.root / "all/ann/worklog.md").unlink()  # graded anew
+        self.graded()
+        self.assertIn("worklog.md is missing", self.of("ann", "report.md").read_text())
 
     def test_an_error_of_the_environment_is_no_zero_and_is_graded_again(self):
         self.submit("ann", fused_cpu="infrastructure", measure="passed 1 of 1")

@@ -72,8 +72,14 @@ def write() -> bool:
     below = rest.split(END, 1)[1]
     rows = ["| when | what | how it ended |", "|---|---|---|"]
     rows += ["| " + " | ".join(map(text.markdown, line)) + " |" for line in history()]
-    derive.write_exact(page, f"{before}{BEGIN}\n" + "\n".join(rows) + f"\n{END}{below}")
-    return below.strip() != BELOW.strip()
+    content = f"{before}{BEGIN}\n" + "\n".join(rows) + f"\n{END}{below}"
+    derive.write_exact(page, content)
+    return is_begun(content)
+
+
+def is_begun(content: str) -> bool:
+    """Whether a student has written something into this page."""
+    return content.partition(END)[2].strip() != BELOW.strip()
 
 
 def measured(kind: results.Kind, before: int) -> str:

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lab import console, handout, manifest, paths
+from lab import console, handout, manifest, paths, worklog
 from lab.derive import write_exact as write
 from lab.errors import LabError
-from lab.instructor import reports
+from lab.instructor import handed_in, reports
 from lab.instructor.reports import INFRA_ERROR, Record
 from lab.instructor.speed import Speed
 from lab.judge import judging, submissions
@@ -89,7 +89,7 @@ class Grader:
             if content.version and content.version != self.version:
                 note = (f"This was written for version {content.version} of the course, and graded "
                         f"with version {self.version}.")
-            record = replace(record, key=key, note=note)
+            record = replace(record, key=key, note=note, **self._results(submission, content))
             if error:
                 raise InfraError(error)
             self._report(self.output / submission.folder, record)
@@ -151,6 +151,15 @@ class Grader:
                 + f"; it has {', '.join(near[:3])}" * bool(near))
             return Judged(task.id, task.points, MISSING, why)
         return judging.judge(task, source, self.bench, self.seed, content.files)
+
+    def _results(self, submission: Submission, content: Content) -> dict[str, object]:
+        """What the record says of the results that were handed in; the plots go beside it."""
+        drawn = handed_in.plots(content.results)
+        for name, picture in drawn.items():
+            write(self.output / submission.folder / name, picture)
+        log = content.results.get(worklog.PAGE, b"").decode("utf-8", "replace")
+        return {"results": handed_in.findings(content.results, self.tasks), "log": log,
+                "plots": tuple(drawn)}
 
     def _report(self, folder: Path, record: Record) -> None:
         results = folder / "results.json"

@@ -36,6 +36,10 @@ class Record:
     note: str = ""      # for the student: about the submission as a whole
     left_out: tuple[str, ...] = ()  # tasks that this grader has no judge for
     seconds: float = field(default=0, compare=False)
+    # Of the results that were handed in: what to know about them, the work log, the plots' names.
+    results: tuple[str, ...] = ()
+    log: str = ""
+    plots: tuple[str, ...] = ()
 
     @property
     def earned(self) -> float:
@@ -54,7 +58,8 @@ def from_json(text: str) -> Record:
     data = json.loads(text)
     tasks = tuple(Judged(**task | {"cases": tuple(Case(**case) for case in task["cases"])})
                   for task in data["tasks"])
-    return Record(**data | {"tasks": tasks, "left_out": tuple(data["left_out"])})
+    lists = {name: tuple(data.get(name, ())) for name in ("left_out", "results", "plots")}
+    return Record(**data | {"tasks": tasks} | lists)
 
 
 def shown(points: float) -> str:
@@ -265,10 +270,12 @@ def page(records: Sequence[Record], title: str) -> str:
                   f"{middle:.2f}, from {shown(scores[0])} to {shown(scores[-1])}")
     rows = [{"id": text.line(record.id), "folder": record.folder, "why": _why_nothing(record),
              "graded": record in done, "points": shown(record.earned),
+             "results": "; ".join(map(text.line, record.results)),
              "tasks": {task.task: (_earned(task), _why_zero(task)) for task in record.tasks}}
             for record in sorted(records, key=lambda record: record.id)]
     return web.page("class.html", title=title, facts=facts, histogram=_histogram(scores, most),
                     tasks=list(dict.fromkeys(name for row in rows for name in row["tasks"])),
+                    has_results=any(row["results"] for row in rows),
                     rows=rows, mistakes=mistakes(records))
 
 

@@ -13,7 +13,7 @@ import re
 import stat
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.bundles import INDEX, LARGEST
@@ -24,6 +24,7 @@ from lab.manifest import Task
 LARGEST_ARCHIVE = 64 << 20  # bytes; some hand in all of their repository
 MOST_ENTRIES = 20_000  # of a zip or a folder
 DEEPEST = 1000         # characters of a folder in it; Linux has 4096 for a path
+RESULT = re.compile(r"worklog\.md|results/(\w+\.png|\w+_benchmark\.csv|machine\.json)")
 _SKIPPED = {".git", ".venv", "build", "__MACOSX", "solution", ".course", ".lab"}
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".xz", ".bz2", ".7z", ".rar")
 
@@ -41,10 +42,12 @@ class Content:
     problem: str = ""           # why it cannot be read: the student's to mend
     others: tuple[str, ...] = ()  # the C++ and CUDA files in it that were not taken
     version: str = ""           # of the course, where a bundle says so
+    results: Mapping[str, bytes] = field(default_factory=dict)  # of its own runs: lab.worklog
 
     def digest(self) -> str:
         parts = [f"{path}\0{hashlib.sha256(content).hexdigest()}\n"
-                 for path, content in sorted(self.files.items())]
+                 for path, content in [*sorted(self.files.items()),
+                                       *sorted(self.results.items())]]
         return hashlib.sha256("".join([*parts, self.problem]).encode(
             errors="surrogatepass")).hexdigest()
 
@@ -218,7 +221,9 @@ def _take(entries: Mapping[str, Reader], tasks: Sequence[Task]) -> Content:
             if len(files[wanted]) > LARGEST:
                 return Content({}, f"{same[0]} is larger than {LARGEST} bytes, and no solution is")
     version = _version(mine[INDEX]()) if INDEX in mine else ""
-    return Content(files, version=version, others=tuple(
+    results = {name: mine[name]() for name in sorted(mine) if RESULT.fullmatch(name)}
+    results = {name: content for name, content in results.items() if len(content) <= LARGEST}
+    return Content(files, version=version, results=results, others=tuple(
         name if name in mine else f"{name} (a link, and none is followed)"
         for name in sorted(others)))
 

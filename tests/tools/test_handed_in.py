@@ -1,0 +1,108 @@
+"""Results that are handed in: a real run of part 1's benchmark, and forged or careless ones."""
+
+import csv
+import io
+import json
+
+from course import Test
+from lab import manifest, paths, worklog
+from lab.instructor import handed_in
+
+REAL = paths.REPOSITORY / "outputs/reference/nvidia-h200/csv/softmax_matmul_benchmark.csv"
+CSV, PICTURE = "results/softmax_matmul_benchmark.csv", "results/softmax_matmul.png"
+TASKS = manifest.select(manifest.load_parts(), ["part1"])
+
+
+class HandedIn(Test):
+    def setUp(self):
+        self.rows = [row for row in csv.DictReader(io.StringIO(REAL.read_text()))
+                     if row["implementation"].startswith(("fused", "unfused"))]
+        self.files = {
+            "results/machine.json": json.dumps({"gpu": "NVIDIA H200", "processor": "x"}).encode(),
+            PICTURE: handed_in.PNG, worklog.PAGE: (worklog.TOP + "A larger tile: 3 %.\n").encode()}
+
+    def find(self, name, d2):
+        return next(row for row in self.rows if (row["implementation"], row["d2"]) == (name, d2))
+
+    def findings(self):
+        out = io.StringIO()
+        writer = csv.DictWriter(out, self.rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows)
+        return handed_in.findings({CSV: out.getvalue().encode()} | self.files, TASKS)
+
+    def says(self, *lines):
+        self.assertEqual(self.findings(), lines)
+
+    def test_a_real_run_is_complete_and_plausible(self):
+        complete = ("softmax_matmul: complete and plausible: 32 rows, 32 of them measured, on "
+                    "NVIDIA H200")
+        self.says(complete)
+        self.find("unfused", "8192").update(status="OOM", forward_ms_mean="", tflops="")
+        self.says(complete.replace("32 of", "31 of"))
+        self.assertEqual(handed_in.plots(self.files), {"softmax_matmul.png": handed_in.PNG})
+
+    def test_nothing_handed_in(self):
+        self.assertEqual(handed_in.findings({}, TASKS), (
+            f"{CSV} is missing", "there are no plots", "worklog.md is missing"))
+        self.assertEqual(handed_in.findings({}, manifest.select(manifest.load_parts(), ["2.A"])), ())
+        self.files[worklog.PAGE] = (worklog.TOP + worklog.BELOW).encode()
+        self.assertEqual(self.findings()[1:], ("worklog.md has no word of the student's own",))
+
+    def test_cut_off_or_no_table(self):
+        for content, said in (
+                (REAL.read_bytes()[:-9], f"{CSV} is cut off in its last line"),
+                (REAL.read_bytes() + b"16,2048\n", f"{CSV} cannot be used: "
+                 "softmax_matmul_benchmark.csv:58: 2 cells; there have to be 20"),
+                (b"a,b\n1,2\n", f"{CSV} cannot be used: softmax_matmul_benchmark.csv has the wrong "
+                 "header")):
+            found = handed_in.findings(self.files | {CSV: content}, TASKS)
+            self.assertEqual(len(found), 1)
+            self.assertTrue(found[0].startswith(said), found)
+
+    def test_numbers_that_no_benchmark_writes(self):
+        for cell in ("nan", "inf", "1" + "0" * 400):
+            self.find("fused_16", "64").update(forward_ms_mean=cell)
+            self.assertNotIn("complete", self.findings()[0])
+        short = b"implementation,status,d2,forward_ms_mean\nfused_16,ok,64,2\n"
+        self.assertIn(f"{CSV} cannot be used: TypeError",
+                      handed_in.findings({CSV: short} | self.files, TASKS))
+
+    def test_rows_that_are_missing(self):
+        self.rows = [row for row in self.rows if row["d2"] not in ("64", "4096")
+                     or row["implementation"] != "fused_32"]
+        self.says("softmax_matmul: no row of fused_32 at d2 64, 4096")
+
+    def test_of_another_machine(self):
+        self.files["results/machine.json"] = b'{"gpu": "", "processor": "AMD EPYC"}'
+        self.says("softmax_matmul: rows of NVIDIA H200, handed in with the machine 'AMD EPYC'")
+        for row in self.rows:
+            row["gpu"] = "H900 Ultra"
+        self.files["results/machine.json"] = b'{"gpu": "H900 Ultra"}'
+        self.says("softmax_matmul: no driver calls a GPU 'H900 Ultra'")
+        self.rows[0]["gpu"] = "NVIDIA H200"
+        self.assertIn("softmax_matmul: rows of 2 GPUs: H900 Ultra, NVIDIA H200", self.findings())
+        self.files["results/machine.json"] = b"[1"
+        self.assertIn("machine.json is missing, or cannot be read", " ".join(self.findings()))
+
+    def test_equal_times(self):
+        one, other = self.find("fused_16", "64"), self.find("fused_32", "64")
+        for name in ("forward_ms_mean", "forward_ms_std", "forward_ms_median", "tflops"):
+            other[name] = one[name]
+        self.says("softmax_matmul: the time is another row's, to the last digit: fused_16 at d2 64, "
+                  "fused_32 at d2 64")
+
+    def test_too_fast(self):
+        row = self.find("fused_64", "8192")
+        for name in ("forward_ms_mean", "forward_ms_std", "forward_ms_median"):
+            row[name] = f"{float(row[name]) / 40:.6g}"
+        row["tflops"] = f"{float(row['tflops']) * 40:.6g}"
+        self.says("softmax_matmul: faster than any machine: fused_64 at d2 8192")
+
+    def test_edited(self):
+        for name, change in (("forward_ms_mean", 0.8), ("tflops", 1.2), ("forward_ms_median", 0.5)):
+            row = self.find("fused_64", "8192")
+            kept, row[name] = row[name], f"{float(row[name]) * change:.6g}"
+            self.says("softmax_matmul: the columns for times and rates do not fit each other: "
+                      "fused_64 at d2 8192")
+            row[name] = kept

@@ -1,0 +1,163 @@
+"""What an instructor should know about the results that a student handed in beside the code: what
+is missing in the benchmarks' CSV, and what no run of the benchmark would have written. It gives no
+points: a person reads it, and measures a row again where it matters (`--speed`).
+"""
+
+import json
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from lab import results, worklog
+from lab.errors import LabError
+from lab.manifest import Task
+from lab.results import Row
+
+# By the task that measures: its table, the sizes, and implementations that have to be there.
+ASKED = {"part1.measure": ("softmax_matmul", [2**n for n in range(6, 14)],
+                           ("unfused", "fused_16", "fused_32", "fused_64")),
+         "part3.measure_attention": ("attention", [256, 1024, 4096, 8192, 16384], ("standard",))}
+MOST = {"float32": 500, "float64": 150}  # TFLOP/s, more than the fastest GPU; others:
+MOST_OF_16_BITS = 2500
+DRIVERS_NAMES = r"(NVIDIA|Tesla|Quadro|GeForce|GRID)\b"
+SHOWN = 3  # rows that a line names
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def findings(handed_in: Mapping[str, bytes], tasks: Sequence[Task]) -> tuple[str, ...]:
+    """Nothing where none of these tasks measures."""
+    asked = [ASKED[task.id] for task in tasks if task.id in ASKED]
+    found = []
+    for table, *wanted in asked:
+        try:
+            found += _of_table(handed_in, table, *wanted)
+        except Exception as error:  # a stranger's numbers: columns that are not there, 10^400
+            found.append(f"results/{table}_benchmark.csv cannot be used: {type(error).__name__}")
+    if asked and not any(name.endswith(".png") for name in handed_in):
+        found.append("there are no plots")
+    if asked:
+        log = handed_in.get(worklog.PAGE, b"").decode("utf-8", "replace")
+        if not log:
+            found.append(f"{worklog.PAGE} is missing")
+        elif not worklog.is_begun(log):
+            found.append(f"{worklog.PAGE} has no word of the student's own")
+    return tuple(found)
+
+
+def plots(handed_in: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {Path(name).name: content for name, content in handed_in.items()
+            if re.fullmatch(r"results/\w+\.png", name) and content.startswith(PNG)}
+
+
+def _of_table(handed_in: Mapping[str, bytes], table: str, sizes: Sequence[int],
+              names: Sequence[str]) -> list[str]:
+    name = f"results/{table}_benchmark.csv"
+    if name not in handed_in:
+        return [f"{name} is missing"]
+    if not handed_in[name].endswith(b"\n"):
+        return [f"{name} is cut off in its last line"]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, f"{table}_benchmark.csv")
+        file.write_bytes(handed_in[name])
+        try:
+            rows = results.load(file)
+        except LabError as error:
+            return [f"{name} cannot be used: {str(error).replace(f'{folder}/', '')}"]
+    if not rows or rows[0].kind.table != table:
+        return [f"{name} has no row of {table}"]
+    ok = [row for row in rows if row.ok]
+    found = [*_missing(rows, sizes, names), *_machine(rows, handed_in)]
+    for why, wrong in (
+        ("the time is another row's, to the last digit", _repeated(ok)),
+        ("the columns for times and rates do not fit each other", [
+            row for row in ok if not _fits(row)]),
+        ("faster than any machine", [row for row in ok if _too_fast(row)]),
+        ("disturbed by other programs", [row for row in ok if row.disturbed]),
+    ):
+        if wrong:
+            more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
+            found.append(f"{table}: {why}: {', '.join(map(_shown, wrong[:SHOWN]))}{more}")
+    if not found:
+        found.append(f"{table}: complete and plausible: {len(rows)} rows, {len(ok)} of them "
+                     f"measured, on {rows[0].gpu or _machine_of(handed_in).get('processor')}")
+    return found
+
+
+def _shown(row: Row) -> str:
+    return f"{row.name} at {row.kind.size} {row.size}"
+
+
+def _missing(rows: Sequence[Row], sizes: Sequence[int], names: Sequence[str]) -> list[str]:
+    there = {(row.name, row.size) for row in rows}
+    table = rows[0].kind.table
+    lines = []
+    for name in names:
+        lack = [str(size) for size in sizes if (name, size) not in there]
+        if lack:
+            lines.append(f"{table}: no row of {name} at {rows[0].kind.size} {', '.join(lack)}")
+    if {row.name for row in rows} <= {*names} and len(names) == 1:
+        lines.append(f"{table}: no row of the student's own passes")
+    return lines
+
+
+def _machine_of(handed_in: Mapping[str, bytes]) -> dict[str, object]:
+    try:
+        facts = json.loads(handed_in.get(f"results/{worklog.MACHINE}", b""))
+    except ValueError:
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def _machine(rows: Sequence[Row], handed_in: Mapping[str, bytes]) -> list[str]:
+    table = rows[0].kind.table
+    gpus = sorted({row.gpu for row in rows if row.gpu})
+    facts = _machine_of(handed_in)
+    lines = [f"{table}: no driver calls a GPU '{gpu}'" for gpu in gpus
+             if not re.match(DRIVERS_NAMES, gpu)]
+    if len(gpus) > 1:
+        lines.append(f"{table}: rows of {len(gpus)} GPUs: {', '.join(gpus)}")
+    if not facts:
+        lines.append(f"{table}: results/{worklog.MACHINE} is missing, or cannot be read")
+    elif gpus and facts.get("gpu") not in gpus:
+        lines.append(f"{table}: rows of {gpus[0]}, handed in with the machine "
+                     f"'{facts.get('gpu') or facts.get('processor')}'")
+    return lines
+
+
+def _repeated(rows: Sequence[Row]) -> list[Row]:
+    """Two measurements do not agree in six digits of time and spread."""
+    key = {row: (row.ms("forward"), row.backward_ms,
+                 row.forward_ms_std or row.forward_spread_percent) for row in rows}
+    counts = Counter(key.values())
+    return [row for row in rows if counts[key[row]] > 1 and key[row][2]]
+
+
+def _flop(row: Row) -> float:
+    if row.kind.table == "softmax_matmul":
+        return 2.0 * row.batch_size * row.d1 * row.d2 * row.d3
+    pairs = row.seq_len * (row.seq_len + 1) // 2 if row.causal else row.seq_len**2
+    return 14.0 * pairs * row.batch * row.d_model
+
+
+def _fits(row: Row) -> bool:
+    """Whether the rate follows from the time, the total from its parts, and median from mean."""
+    ms = row.ms("forward")
+    if row.kind.table == "attention":
+        if row.backward_ms is None:
+            return True
+        ms += row.backward_ms
+        if row.total_ms and not abs(row.total_ms - ms) <= 1e-3 * ms:
+            return False
+    elif row.forward_ms_median and row.forward_ms_std is not None:
+        if not abs(row.forward_ms_median - ms) <= 1.5 * row.forward_ms_std + 0.01 * ms:
+            return False
+    return not row.tflops or abs(_flop(row) / ms * 1e-9 - row.tflops) <= 1e-2 * row.tflops
+
+
+def _too_fast(row: Row) -> bool:
+    most = MOST.get(row.dtype, MOST_OF_16_BITS)
+    return _flop(row) / row.ms("forward") * 1e-9 > most * (3.5 if row.kind.table == "attention"
+                                                           else 1) or (
+        row.percent_of_peak or 0) > 110
