@@ -83,6 +83,7 @@ class Site(Test):
             text = handout.read_text()
             if handout.parent.name.startswith("part"):
                 self.assertIn("<math", text)
+            self.assertNotRegex(text, "<mi>ln</mi><m(?!space)")  # it reads "lnl"
             prose = re.sub(r"<(pre|code|math)\b.*?</\1>", "", text, flags=re.DOTALL)
             self.assertNotRegex(prose, r"\$\$|\\(frac|sum|text|mathrm)\b", handout)
 

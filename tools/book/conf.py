@@ -26,12 +26,16 @@ html_math_renderer = "mathml"
 
 def _formula(display: str):
     def visit(self, node: nodes.Element) -> None:
-        mathml = convert(node.astext().replace(r"\mathrel{+}=", "+="), display=display)
+        # What stands apart on a line comes on lines of its own on a phone.
+        mathml = " ".join(convert(part, display=display) for part in
+                          node.astext().replace(r"\mathrel{+}=", "+=").split(r"\qquad"))
         # As operators these would have spaces around them.
         mathml = mathml.replace("<mo>&#x0002B;</mo><mo>&#x0003D;</mo>", "<mo>+=</mo>")
         mathml = mathml.replace("<mo>&#x0221E;</mo>", "<mi>&#x0221E;</mi>")
         mathml = mathml.replace("&#x0003D;</mo><mo>&#x02212;",
                                 '&#x0003D;</mo><mo form="prefix">&#x02212;')
+        # Without a space "ln l" is one word.
+        mathml = mathml.replace("<mi>ln</mi>", '<mi>ln</mi><mspace width="0.17em" />')
         tag = "span" if display == "inline" else "div"
         self.body.append(f'<{tag} class="math">{mathml}</{tag}>')
         raise nodes.SkipNode
