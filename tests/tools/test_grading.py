@@ -112,6 +112,17 @@ class Parts(Course):
             "part1_fused_cpu_skeleton_ready part1_measure_skeleton_ready",
             self.targets("fused_cpu", "cpu"), self.targets("measure", "cpu")])
 
+    def test_a_file_of_the_harness_that_does_not_compile_costs_no_task(self):
+        self.green("measure")
+        self.broken["part1_fused_cpu_skeleton"] = """FAILED: part1/fused_skeleton.dir/fused.cpp.o
+part1/skeleton/fused_cpu.cpp:1:1: error: x
+FAILED: tests/harness/CMakeFiles/flash_cases.dir/cases/far_apart.cpp.o
+tests/harness/cases/far_apart.hpp:9:1: error: expected ';'
+"""
+        self.assertIn("put it back as you got it: "
+                      "tests/harness/cases/far_apart.hpp:9:1: error: expected ';'",
+                      self.refused(self.grade))
+
     def test_a_file_without_its_last_line(self):
         self.write("part1_softmax_matmul/fused.hpp", """
 struct Functions { int x; };

@@ -137,6 +137,16 @@ def first_error(log: str, folder: Path) -> str:
     return _last_line(log, "the build failed without a message")
 
 
+def error_of_given(log: str, folder: Path) -> str:
+    """The first error of a file that is compiled beside the tasks' files, "" where there is none:
+    no student wrote that file."""
+    for step in re.split(r"^FAILED: ", log, flags=re.MULTILINE)[1:]:
+        file = step.split("\n", 1)[0]
+        if ".dir/" in file and not re.search(r"_(skeleton|solution)\w*\.dir/", file):
+            return first_error(step, folder)
+    return ""
+
+
 def warnings(log: str, file: str) -> list[str]:
     """Those about one file that was compiled: "FILE:31: 'sum' is used uninitialized", each once."""
     found = re.findall(rf"^(?:\S*/)?{re.escape(file)}[:(](\d+)(?::\d+|\))*: warning(?: #[\w-]+)?: "

@@ -140,7 +140,10 @@ def _targets(task: Task, kind: str, backends: Backends) -> list[str]:
 def _build_task(task: Task, implementation: str, backends: Backends,
                 on_ready: Callable[[str], None]) -> TaskBuild:
     targets = _targets(task, implementation, backends)
-    built = build.build(targets, on_ready=on_ready)
+    built = build.build(targets, keep_going=True, on_ready=on_ready)
+    if error := build.error_of_given(built.log, build.build_folder("default")):
+        raise LabError("a file that is not yours does not compile, so nothing was graded; if you "
+                       f"changed it, put it back as you got it: {error}")
     if not built.ok and "unknown target" in built.log:  # CMake last ran without the task's file
         build.configure()
         built = build.build(targets)
