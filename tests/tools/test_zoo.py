@@ -103,6 +103,19 @@ class WithSmallNumbers(Built):
         self.assertLessEqual(max(map(len, case.explanation.splitlines())), 100)
 
 
+    def test_what_cannot_be_followed(self):
+        few = EXPLAINED["flash_forward/no_rescale_of_O"]
+        many = few.replace("keys 3", "keys 7")
+        for text, wanted in (
+            ("", []), (few, []),
+            (many, ["--explain shows 1 queries and 7 keys, and does not say why"]),
+            (f"{many}No problem of at most 4 queries and 6 keys was wrong", []),
+            (few.replace("-2.916", "-1.958"), ["--explain shows no difference"]),
+            (few.replace("<--", ""), ["--explain shows no difference"]),
+        ):
+            self.assertEqual(list(zoo.unclear(text)), wanted)
+
+
 class Prices(Test):
     def test_each_requirement_is_broken_alone_by_a_member(self):
         broken = {(member.task.id, member.breaks) for member in zoo.load(TASKS)}

@@ -200,6 +200,10 @@ def run(member: Member, known: libraries.Known) -> Seen:
     how = running.Settings("solution", timeout=TIMEOUT, folder=place, quiet=True)
     seen.result = grading.run_task(member.task, how, HERE.to_build(member.task))
     seen.problems = list(problems(seen))
+    if member.kind == "wrong" and seen.result.failures and seen.result.failures[0].explainable:
+        first = seen.result.failures[0]
+        case, = running.run(member.task, first.backend, replace(how, explain=True), [first.name])
+        seen.problems += unclear(case.explanation)
     seen.seconds = time.monotonic() - begin
     return seen
 
@@ -243,6 +247,19 @@ def problems(seen: Seen) -> Iterator[str]:
     least = max(member.least, 0.1)
     if seen.result.task.points and seen.lost < least - 1e-9:
         yield f"costs {seen.lost:.0%} of the points; it must cost {least:.0%}"
+
+
+def unclear(explanation: str) -> Iterator[str]:
+    """What one cannot follow in what --explain shows; it may show nothing."""
+    if not explanation:
+        return
+    queries, keys = map(int, re.search(r", (?:d1|queries) (\d+), (?:d2|keys) (\d+)",
+                                       explanation).groups())
+    if (queries > 4 or keys > 6) and "No problem of at most 4 queries and 6" not in explanation:
+        yield f"--explain shows {queries} queries and {keys} keys, and does not say why"
+    marked = [line.split("<--")[0].split() for line in explanation.splitlines() if "<--" in line]
+    if len(marked) != 1 or marked[0][-2] == marked[0][-1]:
+        yield "--explain shows no difference"
 
 
 def _price(member: Member, result: TaskResult) -> Iterator[str]:

@@ -25,9 +25,9 @@ using Line = std::vector<std::string>;
 
 // ---- Text ---------------------------------------------------------------------------------------
 
-std::string number(double x) {
+std::string number(double x, int digits = 4) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.4g", x == 0 ? 0.0 : x);
+  std::snprintf(text, sizeof text, "%.*g", digits, x == 0 ? 0.0 : x);
   return std::isnan(x) ? "nan" : text;
 }
 
@@ -78,15 +78,23 @@ std::string table_of_rows(const Line& heading, Index count, const std::function<
   return table(lines);
 }
 
-// `expected` beside `found`, and the first difference marked.
+// A line of a result. The first difference is marked, and shown with as many digits as it takes.
+Line line_of(const std::string& name, double expected, double found, bool is_first) {
+  int digits = 4;
+  while (is_first && digits < 17 && number(expected, digits) == number(found, digits)) ++digits;
+  return {name, number(expected, digits), number(found, digits),
+          is_first ? "<-- the first difference" : ""};
+}
+
+// `expected` beside `found`.
 std::string beside(const std::string& name, const std::vector<double>& expected,
                    const double* found, Index first, const Line& more = {}) {
   std::vector<Line> lines{{"", "expected", "found"}};
   const Index count = static_cast<Index>(expected.size());
   for (Index c = 0; c < count; ++c) {
     if (c >= kMostColumns && c != first) continue;
-    lines.push_back({name + "(" + std::to_string(c) + ")", number(expected[c]), number(found[c]),
-                     c == first ? "<-- the first difference" : ""});
+    lines.push_back(
+        line_of(name + "(" + std::to_string(c) + ")", expected[c], found[c], c == first));
   }
   if (!more.empty()) lines.push_back(more);
   return table(lines);
@@ -225,8 +233,8 @@ std::string shown(const SeenForward& seen, const Place& at) {
   RightForward right(seen);
   return text + "The result O = P V / l:\n" +
          beside("O", right.pass.row(Output::kOut, at.row).value, found, is_lse ? -1 : at.column,
-                {"lse = m + log l", number(right.pass.row(Output::kLse, at.row).value[0]),
-                 number(seen.lse(b, h, i)), is_lse ? "<-- the first difference" : ""});
+                line_of("lse = m + log l", right.pass.row(Output::kLse, at.row).value[0],
+                        seen.lse(b, h, i), is_lse));
 }
 
 std::string shown(const SeenBackward& seen, const Place& at) {
