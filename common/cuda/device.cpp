@@ -319,7 +319,11 @@ void check_launch(cudaError_t error, const std::string& name, const LaunchConfig
   throw CudaError("launch of " + name + ", grid " + text(config.grid) + ", block " +
                   text(config.block) + ", " + std::to_string(config.shared_bytes) +
                   " bytes of dynamic shared memory: " + cudaGetErrorString(error) + " (" +
-                  cudaGetErrorName(error) + ")");
+                  cudaGetErrorName(error) + ")" +
+                  (error == cudaErrorInvalidConfiguration
+                       ? "; a grid has 1 to 2147483647 blocks in x and 1 to 65535 in y and in z, a "
+                         "block 1 to 1024 threads"
+                       : ""));
 }
 
 }  // namespace flash::device

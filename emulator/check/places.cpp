@@ -42,22 +42,26 @@ std::string Places::text(const Touch& touch) const {
   const auto& [address, bytes, kind, pc, step, place] = touch;
   const std::string size = bytes > 1 ? bytes_text(bytes) + " of " : "";
   if (!place.is_global) return size + shared_text(worker_, address);
-  // Which argument of the kernel points into this allocation, and how far from there the address
-  // is.
+  const auto from = [&](const std::string& what, const char* first) {
+    const std::ptrdiff_t distance = address - first;
+    const auto magnitude = static_cast<std::size_t>(std::abs(distance));
+    if (distance < 0)
+      return text_of(size, what, ", ", bytes_text(magnitude), " before its first element");
+    const std::string start = text_of(size, what, ", from byte ", distance);
+    if (bytes == 1 || magnitude % bytes != 0) return start;
+    return text_of(start, " (element ", magnitude / bytes, " of that size)");
+  };
+  if (const Allocation* const allocation = DeviceMemory::instance().find(place.begin);
+      allocation != nullptr && !allocation->name.empty())
+    return from("the tensor " + allocation->name, allocation->first_element);
+  // Which argument of the kernel points into this allocation.
   const KernelCall& call = worker_.launch().call;
   for (std::size_t i = 0; i < call.argument_count; ++i) {
     if (call.argument_list[i].bytes < sizeof(char*)) continue;
     char* pointer = nullptr;
     std::memcpy(&pointer, call.argument_list[i].value, sizeof pointer);
-    if (pointer < place.begin || pointer > place.begin + place.bytes) continue;
-    const std::ptrdiff_t distance = address - pointer;
-    const auto magnitude = static_cast<std::size_t>(std::abs(distance));
-    const std::string argument = text_of(size, "device memory, argument ", i + 1, " of the kernel");
-    if (distance < 0)
-      return text_of(argument, ", ", bytes_text(magnitude), " before its first element");
-    const std::string from = text_of(argument, ", from byte ", distance);
-    if (bytes == 1 || magnitude % bytes != 0) return from;
-    return text_of(from, " (element ", magnitude / bytes, " of that size)");
+    if (pointer >= place.begin && pointer <= place.begin + place.bytes)
+      return from(text_of("device memory, argument ", i + 1, " of the kernel"), pointer);
   }
   return text_of(size, "device memory, from byte ", address - place.begin, " of an allocation of ",
                  bytes_text(place.bytes));

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "emulator/run/shadow.hpp"
@@ -20,6 +21,8 @@ struct Allocation {
   char* pages = nullptr;  // what is mapped for it, the page behind it not included
   std::size_t page_bytes = 0;
   Shadow shadow;
+  std::string name;  // of the tensor in it, "" where nobody said
+  const char* first_element = nullptr;
 
   std::size_t offset(const void* address) const {
     return static_cast<std::size_t>(static_cast<const char*>(address) - begin);

@@ -53,6 +53,7 @@ struct State {
   std::uint64_t launches = 0;
   bool checking = false;
   bool counts_warps = false;
+  bool skips_kernels = false;
 };
 
 State& state() {
@@ -166,6 +167,7 @@ int run(const KernelCall& call) {
   const std::scoped_lock running(one_at_a_time);
   State& s = state();
   std::unique_lock lock(s.mutex);
+  if (s.skips_kernels) return cudaSuccess;
   Launch launch{call, module, s.schedule, ++s.launches, s.counts_warps};
   const std::uint64_t blocks = launch.blocks();
   s.checking |= module.is_checked;
@@ -261,6 +263,11 @@ void reset_counters(bool counts_warps) {
   state().first_finding.clear();
 }
 
+void skip_kernels(bool skipped) {
+  const std::scoped_lock lock(state().mutex);
+  state().skips_kernels = skipped;
+}
+
 bool checking() {
   const std::scoped_lock lock(state().mutex);
   return state().checking;
@@ -271,6 +278,13 @@ Traffic traffic(const void* device_memory) {
   if (allocation == nullptr)
     throw ArgumentError("device_memory does not point to allocated device memory");
   return allocation->shadow.traffic;
+}
+
+void name_memory(const void* first_element, const std::string& name) {
+  if (Allocation* const allocation = DeviceMemory::instance().find(first_element)) {
+    allocation->name = name;
+    allocation->first_element = static_cast<const char*>(first_element);
+  }
 }
 
 void forbid(const void* memory, std::size_t bytes) {

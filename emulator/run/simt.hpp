@@ -34,6 +34,12 @@ FLASH_EXPORT void set_schedule(const Schedule& schedule);
 // "forward", "reverse" or "random:SEED". Throws ArgumentError for anything else.
 FLASH_EXPORT Schedule parse_schedule(const std::string& text);
 
+// From now on launches are checked and their kernels are not run, or they are run again.
+FLASH_EXPORT void skip_kernels(bool skipped);
+
+// Names the tensor in an allocation of device memory, for the texts of what is found.
+FLASH_EXPORT void name_memory(const void* first_element, const std::string& name);
+
 // ---- What kernels do wrong ----------------------------------------------------------------------
 
 enum class FindingKind {

@@ -268,6 +268,17 @@ TaskUnderTest flash_backward_cuda_task() {
                           });
                         },
                         Needs::kEmulator});
+  task.cases.push_back({kManyHeadsName, "whole pass",
+                        [](auto seed) {
+                          return launches_many([seed](const AttentionShape& shape) {
+                            const BackwardCall<float> call({.shape = shape}, seed);
+                            flash_attention_backward_cuda(call.tensors.pass());
+                          });
+                        },
+                        Needs::kEmulator});
+  add("dQ: ", {.name = "33000 keys", .shape = {1, 1, 1, 33000, 2}}, Wanted::kDQ, Needs::kNoChecks);
+  add("dK: ", {.name = "33000 queries", .shape = {1, 1, 33000, 2, 2}}, Wanted::kDK,
+      Needs::kNoChecks);
   for (const AttentionCase& problem : bonus::long_cases())
     add("", problem, Wanted::kAll, Needs::kGpu);
   task.cases.push_back({"in the order of its stream", kOrder, judge_stream, Needs::kGpu});

@@ -89,7 +89,8 @@ TEST_CASE("a launch that cannot be says why") {
   if (skipped_without_gpu()) return;
   DeviceTensor<float, 1> data(Tensor<float, 1>({1000}));
   CHECK_THROWS_WITH(device_test::add(data.data(), 1000, 1, 2048, {}),
-                    ContainsSubstring("launch of add") && ContainsSubstring("block (2048, 1, 1)"));
+                    ContainsSubstring("launch of add") && ContainsSubstring("block (2048, 1, 1)") &&
+                        ContainsSubstring("a block 1 to 1024 threads"));
   CHECK_THROWS_WITH(device_test::add(data.data(), 0, 1, 128, {}),
                     ContainsSubstring("a grid holds 1 to 2147483647"));
   CHECK_THROWS_AS(device_test::reverse(data.data(), 1, 32, 10 * 1024 * 1024), Unsupported);

@@ -286,6 +286,15 @@ TaskUnderTest flash_forward_cuda_task() {
                           });
                         },
                         Needs::kEmulator});
+  task.cases.push_back({kManyHeadsName, "shapes and strides",
+                        [](auto seed) {
+                          return launches_many([seed](const AttentionShape& shape) {
+                            const ForwardCall<float> call({.shape = shape}, seed);
+                            flash_attention_forward_cuda(call.tensors.pass());
+                          });
+                        },
+                        Needs::kEmulator});
+  add({{.name = "33000 keys", .shape = {1, 1, 1, 33000, 2}}}, Needs::kNoChecks);
   add(part3::long_cases(), Needs::kGpu);
   task.cases.push_back(
       {"in the order of its stream", "order and races", judge_stream, Needs::kGpu});

@@ -178,7 +178,7 @@ std::vector<AttentionCase> long_cases_on_device() {
   AttentionCase causal = source;
   causal.name = "half: causal: 8 x 8 x 2048";
   causal.causal = true;
-  return {{.name = "more heads than a grid is tall: 65600 x 1 x 3", .shape = {65600, 1, 1, 3, 2}},
+  return {{.name = kManyHeadsName, .shape = {65600, 1, 1, 3, 2}},
           source,
           causal,
           {.name = "bfloat16: causal: 2 x 8 x 2048",

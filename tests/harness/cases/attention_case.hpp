@@ -107,6 +107,7 @@ double largest_score_of(const AttentionInputs<T>& inputs, const AttentionCase& p
 
 // The judge's names of these cases, for each task.
 inline constexpr const char* kOtherNumbersName = "the same memory with other numbers";
+inline constexpr const char* kManyHeadsName = "more heads than a grid is tall: 65600 x 1 x 3";
 inline constexpr const char* kBehindName = "nothing is read behind the end of an input";
 
 // Of one verdict after another, each of another seed: what one call found out about its memory must

@@ -18,6 +18,7 @@ enum class Needs {
   kChecks,        // accesses of kernels are counted: by the emulator's checks
   kEmulator,      // what host code asks of the device is written down
   kSparseMemory,  // memory with holes: far_apart.hpp
+  kNoChecks,      // the emulator's checks take too long
   kGpu,
 };
 
@@ -28,6 +29,7 @@ inline bool can_run(Needs needs, const std::string& backend) {
     case Needs::kChecks: return backend == "checked";
     case Needs::kEmulator: return backend == "emulated" || backend == "checked";
     case Needs::kSparseMemory: return backend == "cpu" || backend == "emulated";
+    case Needs::kNoChecks: return backend != "checked";
     case Needs::kGpu: return backend == "gpu";
   }
   return false;

@@ -251,7 +251,10 @@ Message message_of(const Call& call, std::size_t bytes, const Layout& layout) {
   message.function = call.function;
   message.library = call.library;
   message.stream = call.stream;
-  message.counted = call.counts_warps;
+  message.counted = static_cast<std::uint64_t>(call.kernels);
+  std::string names;
+  for (const Argument& of : call.arguments) names += of.name + std::string("\n");
+  set_text(message, names);
   message.apart = layout.apart;
   message.device_bytes = layout.read_only;
   message.bytes = bytes + layout.behind;

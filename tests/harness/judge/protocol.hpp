@@ -79,6 +79,13 @@ enum class OnStream : std::uint32_t {
   kBusy,  // such a one, which has work to do before it writes the inputs
 };
 
+// What becomes of a call's kernels. The last two are for the emulator.
+enum class Kernels : std::uint64_t {
+  kRun,
+  kCounted,  // what their warps do is counted
+  kSkipped,  // only their launches are checked
+};
+
 // What kernels moved of a tensor. Only a runner with the emulator's checks counts it.
 struct Moved {
   std::uint64_t loaded = 0, stored = 0;  // bytes
@@ -109,11 +116,12 @@ struct Message {
   // view.
   std::int64_t kept = 0;
   std::uint64_t device_bytes = 0;
-  std::uint64_t counted = 0;  // whether the following were counted; of kMap: whether to count warps
+  // Whether the following were counted; of kMap: Kernels.
+  std::uint64_t counted = 0;
   std::uint64_t shared_reads = 0, shared_wavefronts = 0, shared_conflicts = 0;
   std::uint64_t reads = 0, busiest_reads = 0, threads = 0, readers = 0;  // device::Work
   Moved moved[kMostViews];
-  char text[kMostText] = {};
+  char text[kMostText] = {};  // of kMap: the names of the tensors, one a line
 };
 static_assert(std::is_trivially_copyable_v<Message>);
 static_assert(sizeof(Message) == 4 * 670);  // tests/tools/attacks.py forges messages of this size

@@ -55,7 +55,7 @@ struct Call {
   // additions may give other bits the second time; only one case forbids that.
   bool on_device = false;
   OnStream stream = OnStream::kDefault;
-  bool counts_warps = false;
+  Kernels kernels = Kernels::kRun;
   std::uint32_t library = 0;  // 1: that of another task of the same author
 };
 

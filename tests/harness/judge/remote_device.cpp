@@ -11,6 +11,7 @@
 #include "common/cuda/device.hpp"
 #include "common/error.hpp"
 #include "harness/cases/busy_stream.hpp"
+#include "harness/cases/device_checks.hpp"
 #include "harness/cases/surroundings.hpp"
 #include "harness/judge/remote.hpp"
 
@@ -25,7 +26,8 @@ struct Allocation {
 constexpr std::size_t kAlignment = 256;
 std::map<const char*, Allocation> allocations;  // by their first byte
 std::size_t in_use = 0, peak = 0;
-bool is_counted = false, next_counts_warps = false;
+bool is_counted = false;
+grading::Kernels next_kernels = grading::Kernels::kRun;
 device::SharedAccesses in_shared_memory;
 device::Work work_done;
 std::optional<device::HostCalls> last_host_calls;
@@ -44,7 +46,7 @@ namespace grading {
 
 Message device_call(Call call) {
   call.on_device = true;
-  call.counts_warps = std::exchange(next_counts_warps, false);
+  call.kernels = std::exchange(next_kernels, Kernels::kRun);
   last_host_calls.reset();
   const auto count = [&call](const Message& done) {
     is_counted = done.counted != 0;
@@ -146,7 +148,7 @@ std::optional<Work> work() {
   return work_done;
 }
 void reset_traffic(bool counts_warps) {
-  next_counts_warps = counts_warps;
+  next_kernels = counts_warps ? grading::Kernels::kCounted : grading::Kernels::kRun;
   in_shared_memory = {};
   work_done = {};
   for (auto& [memory, allocation] : allocations) allocation.traffic = {};
@@ -161,5 +163,6 @@ IndependentStream::~IndependentStream() = default;
 }  // namespace device
 
 Stream harness::busy_stream() { return {&grading::busy_stream}; }
+void harness::skip_next_kernels() { next_kernels = grading::Kernels::kSkipped; }
 
 }  // namespace flash

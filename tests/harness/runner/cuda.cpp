@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 
 #include "common/attention.hpp"
@@ -72,6 +73,7 @@ class OnDevice {
         // The emulator's kernels take memory of the host.
         is_copy_(call.kind == Kind::kMap && (call.apart == 0 || !device::is_emulated())) {
     const unsigned views = std::min<std::uint32_t>(call.views, kMostViews);
+    std::istringstream names(call.text);
     if (is_copy_ && call.apart != 0) {
       half_ = (call.bytes - kBehind) / 2;
       far_apart_ = static_cast<char*>(device::allocate(call.apart + half_));
@@ -86,6 +88,8 @@ class OnDevice {
       device_[n] = static_cast<char*>(device::allocate(placed.bytes));
       device::copy_to_device(device_[n], host_ + placed.begin, placed.bytes);
       forbid_surroundings(n);
+      std::string name;
+      if (std::getline(names, name)) name_memory(device_[n] + (placed.offset - placed.begin), name);
     }
     if (stream.is_busy()) delay_inputs();
   }
@@ -272,7 +276,9 @@ void run(const Message& call, void* memory, Message& done) {
   const OnDevice on(call, memory);
   const std::size_t before = device::memory_in_use();
   device::reset_peak_memory();
-  device::reset_traffic(call.counted != 0);  // and what was found
+  const auto kernels = static_cast<Kernels>(call.counted);
+  device::reset_traffic(kernels == Kernels::kCounted);  // and what was found
+  skip_kernels(kernels == Kernels::kSkipped);
   device::reset_host_calls();
   try {
     run_on(call, on);

@@ -53,6 +53,8 @@ Needs prepared_for(const char*, Facts& facts) {
 void run_nothing() {}
 void* mapped_on_device(int, std::size_t) { _exit(5); }
 std::string finding() { return ""; }
+void skip_kernels(bool) {}
+void name_memory(const void*, const std::string&) {}
 std::vector<void*> thrown_from() { return calls_of_throw; }
 
 }  // namespace flash::grading

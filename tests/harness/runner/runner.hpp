@@ -106,6 +106,12 @@ void* mapped_on_device(int descriptor, std::size_t bytes);
 // What the emulator has against the kernels of this call, "" elsewhere.
 std::string finding();
 
+// Names the tensor in an allocation of device memory, for the emulator.
+void name_memory(const void* first_element, const std::string& name);
+
+// Of a call of which only the launches are checked, by the emulator.
+void skip_kernels(bool skipped);
+
 // Where the exception that was thrown last comes from, the addresses behind the innermost calls: of
 // a runner of tasks in C++.
 std::vector<void*> thrown_from();
