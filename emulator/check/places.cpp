@@ -88,6 +88,9 @@ bool Places::is_argument(const char* address) const {
 Places::Trespass Places::beside_allocation(const Touch& touch) const {
   DeviceMemory& memory = DeviceMemory::instance();
   Allocation* near = memory.find(touch.address);
+  const std::string beside_tensors = near == nullptr ? memory.beside(touch.address) : "";
+  if (!beside_tensors.empty())
+    return {kOutOfBounds, "device memory that is not allocated, " + beside_tensors + "."};
   if (near == nullptr) near = memory.nearest(touch.address);
   if (near == nullptr) return {kOutOfBounds, "device memory that is not allocated."};
   Touch beside = touch;
@@ -95,7 +98,8 @@ Places::Trespass Places::beside_allocation(const Touch& touch) const {
   const char* const how = touch.address < near->begin ? ": before the start of the allocation."
                           : touch.address + touch.bytes > near->begin + near->bytes
                               ? ": after the end of the allocation."
-                              : ": inside the allocation, but outside the tensor.";
+                          : near->name.empty() ? ": inside the allocation, but outside the tensor."
+                                               : ": it has no element there.";
   return {kOutOfBounds, text(beside) + how};
 }
 

@@ -92,6 +92,21 @@ Allocation* DeviceMemory::nearest(const void* address) {
       ->second.get();
 }
 
+std::string DeviceMemory::beside(const void* address) {
+  const std::scoped_lock lock(mutex_);
+  const std::size_t at = offset(address);
+  const auto above = allocations_.upper_bound(at);
+  std::string text;
+  if (above != allocations_.begin())
+    if (const Allocation& below = *std::prev(above)->second; !below.name.empty())
+      text = std::to_string(below.offset(address) - below.bytes) +
+             " bytes behind the end of the tensor " + below.name;
+  if (above != allocations_.end() && !above->second->name.empty())
+    text += (text.empty() ? "" : " and ") + std::to_string(offset(above->second->begin) - at) +
+            " bytes before the tensor " + above->second->name;
+  return text;
+}
+
 void DeviceMemory::protect(const Allocation& allocation, bool accessible) {
   if (mprotect(allocation.pages, allocation.page_bytes,
                accessible ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)

@@ -50,6 +50,9 @@ class DeviceMemory {
   bool contains(const void* address) const { return offset(address) < kArena; }
   // The allocation that ends or begins nearest to `address`, for messages.
   Allocation* nearest(const void* address);
+  // "8 bytes behind the end of the tensor q and 248 bytes before the tensor k", of those that have
+  // a name; "" where neither neighbour has one.
+  std::string beside(const void* address);
 
   // While one of these exists, host code, which runs kernels and copies, can access device memory.
   class Open {

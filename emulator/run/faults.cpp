@@ -56,15 +56,11 @@ __thread Fault fault;
                 text_of(who, " accesses shared memory behind its end: ",
                         worker.shared_memory().dynamic_text(), "."));
   if (DeviceMemory::instance().contains(address)) {
-    std::string beside = text_of("at ", static_cast<const void*>(address));
-    if (const Allocation* const near = DeviceMemory::instance().nearest(address);
-        near != nullptr && !near->name.empty())
-      beside = address < near->begin
-                   ? text_of(near->begin - address, " bytes before the tensor ", near->name)
-                   : text_of(address - near->begin - static_cast<std::ptrdiff_t>(near->bytes),
-                             " bytes behind the end of the tensor ", near->name);
-    worker.fail(kOutOfBounds, where,
-                who + " accesses device memory that is not allocated, " + beside + ".");
+    const std::string beside = DeviceMemory::instance().beside(address);
+    worker.fail(
+        kOutOfBounds, where,
+        text_of(who, " accesses device memory that is not allocated, ",
+                beside.empty() ? text_of("at ", static_cast<const void*>(address)) : beside, "."));
   }
   if (fault.address < 4096)
     worker.fail(kFault, where, who + " follows a null pointer, or an offset from one.");

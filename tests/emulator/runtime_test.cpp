@@ -176,6 +176,11 @@ TEST_CASE("a kernel that fails leaves the emulator as it was") {
   CHECK_THROWS_WITH(
       launch("throws_kernel", throws_kernel, {.grid = 1, .block = 32}),
       ContainsSubstring("The kernel threw an exception, which is impossible on a GPU: a message"));
+  const DeviceTensor<int, 1> sum(Tensor<int, 1>({1}));
+  simt::name_memory(sum.data(), "sum");
+  CHECK_THROWS_WITH(
+      launch("add_block_number", add_block_number, {.grid = 1, .block = 1}, sum.data() + 100),
+      ContainsSubstring("not allocated, 396 bytes behind the end of the tensor sum"));
   CHECK(sum_of_blocks(10) == 45);
 }
 
