@@ -218,6 +218,17 @@ class AttentionBenchmark final : public Benchmark {
     if (!contains(types, dtype))
       throw OptionError("--dtype is '" + dtype + "'; with --device " + settings.device +
                         " it must be one of: " + joined(types));
+#ifdef FLASH_HAVE_PART3
+    if (gpu_ && !seq_lens_ && !problem_) {
+      runs_ = task()->list_of_attention_runs();
+      seq_lens.clear();
+      for (const AttentionRun& run : runs_)
+        if (!contains_length(seq_lens, run.seq_len) && !(quick && run.seq_len > 1024))
+          seq_lens.push_back(run.seq_len);
+      if (seq_lens.empty())
+        throw OptionError("list_of_attention_runs() has no run: ./lab check 3.B");
+    }
+#endif
     for (const Index seq_len : seq_lens_.value_or(seq_lens))
       for (const bool causal : {false, true}) {
         if (mask_.value_or(mask) != "both" && causal != (mask_.value_or(mask) == "on")) continue;
@@ -271,8 +282,7 @@ class AttentionBenchmark final : public Benchmark {
 #ifdef FLASH_HAVE_PART3
     if (gpu_) {
       WorkOf<AttentionWork> work(runner);
-      const auto task = registry().tasks.library<MeasureAttentionTask>();
-      const AttentionMeasurement m = task->measure_attention(work, clock, warmups, passes);
+      const AttentionMeasurement m = task()->measure_attention(work, clock, warmups, passes);
       return {.status = to_string(m.status),
               .message = m.message,
               .forward = {m.forward_ms_mean, m.forward_ms_std, m.forward_peak_MiB},
@@ -281,6 +291,21 @@ class AttentionBenchmark final : public Benchmark {
 #endif
     return Benchmark::measure(runner, clock, warmups, passes);
   }
+
+#ifdef FLASH_HAVE_PART3
+  // Whatever is no implementation of the list is measured beside those that are.
+  bool takes_part(std::size_t size, std::size_t i) const override {
+    const std::string& name = pairs_[i].forward;
+    if (runs_.empty() || (name != "standard" && name != "flash")) return true;
+    return std::ranges::any_of(runs_, [&](const AttentionRun& run) {
+      return run.seq_len == sizes_[size].shape.keys && run.implementation == name;
+    });
+  }
+  void run_size(std::size_t size, const std::function<void()>& measure_size) override {
+    if (!gpu_) return measure_size();
+    run_by<AttentionConfiguration>(task()->measure_all, measurement_of, take, size, measure_size);
+  }
+#endif
 
   CsvRow cells(std::size_t size, std::size_t, const Result& result) const override {
     const AttentionShape& shape = sizes_[size].shape;
@@ -320,6 +345,49 @@ class AttentionBenchmark final : public Benchmark {
   }
 
  private:
+#ifdef FLASH_HAVE_PART3
+  static TaskLibrary<MeasureAttentionTask> task() {
+    return registry().tasks.library<MeasureAttentionTask>();
+  }
+  static bool contains_length(const std::vector<Index>& lengths, Index length) {
+    return std::ranges::find(lengths, length) != lengths.end();
+  }
+
+  // What a configuration returns or throws.
+  static AttentionMeasurement measurement_of(const Result& result) {
+    if (result.status == "unsupported") throw Unsupported(result.message);
+    if (result.status == "OOM") throw OutOfMemory(result.message);
+    const PassResult &forward = result.forward, &backward = result.backward;
+    AttentionMeasurement m{.message = result.message,
+                           .forward_ms_mean = forward.mean_ms,
+                           .forward_ms_std = forward.std_ms,
+                           .forward_peak_MiB = forward.peak_MiB,
+                           .saved_activations_MiB = result.saved_MiB};
+    if (result.status == "OOM(backward)")
+      m.status = AttentionStatus::kOutOfMemoryBackward;
+    else if (result.status != "ok")
+      throw Error(result.message);
+    if (result.has_backward) {
+      m.backward_ms_mean = backward.mean_ms;
+      m.backward_ms_std = backward.std_ms;
+      m.backward_peak_MiB = backward.peak_MiB;
+    }
+    return m;
+  }
+  // And what the task made of it.
+  static void take(const AttentionRow& row, Result& result) {
+    const AttentionMeasurement& m = row.measurement;
+    if (m.status != AttentionStatus::kOk)
+      return result.fail(to_string(m.status), m.message,
+                         m.status == AttentionStatus::kOutOfMemoryBackward);
+    result.status = "ok";
+    result.forward.peak_MiB = m.forward_peak_MiB;
+    result.backward.peak_MiB = m.backward_peak_MiB;
+    result.saved_MiB = m.saved_activations_MiB;
+  }
+
+  std::vector<AttentionRun> runs_;  // empty where an option says which
+#endif
   template <class T, template <class, int> class Memory>
   std::unique_ptr<Inputs> make(std::size_t size) const {
     return std::make_unique<InputsOf<T, Memory>>(sizes_[size], seed_, query_scale(), device_,

@@ -3,7 +3,6 @@
 // measure_all() makes of them, and its measure() takes every time.
 #include <algorithm>
 #include <cctype>
-#include <exception>
 
 #include "benchmarking/benchmark.hpp"
 #include "benchmarking/memory.hpp"
@@ -146,41 +145,8 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
     });
   }
 
-  // The first configuration that the task runs measures the whole size, so that all implementations
-  // take turns.
   void run_size(std::size_t size, const std::function<void()>& measure_size) override {
-    results_.clear();
-    std::exception_ptr ended;  // by what is no row
-    std::vector<Configuration> list;
-    for (std::size_t i = 0; i < entries_.size(); ++i) {
-      if (!takes_part(size, i)) continue;
-      list.push_back({entries_[i].name, [&, i] {
-                        try {
-                          if (results_.empty() && !ended) measure_size();
-                        } catch (...) {
-                          ended = std::current_exception();
-                        }
-                        if (ended) std::rethrow_exception(ended);
-                        return measurement_of(results_[i]);
-                      }});
-    }
-    const std::vector<Row> rows = task()->measure_all(list);
-    if (ended) std::rethrow_exception(ended);
-    for (std::size_t i = 0; i < entries_.size(); ++i) {
-      if (!takes_part(size, i)) continue;
-      const auto row = std::find_if(rows.begin(), rows.end(),
-                                    [&](const Row& one) { return one.name == entries_[i].name; });
-      if (results_.empty() || row == rows.end())
-        throw Error("measure_all() returned no row of '" + entries_[i].name +
-                    "', or did not run it: ./lab check part1.measure");
-      take(*row, results_[i]);
-    }
-    Benchmark::report(size, results_, others_);
-  }
-  void report(std::size_t, const std::vector<Result>& results,
-              std::optional<double> others) override {
-    results_ = results;
-    others_ = others;
+    run_by<Configuration>(task()->measure_all, measurement_of, take, size, measure_size);
   }
 
   Turn measure(Runner& runner, Clock& clock, int warmups, int passes) override {
@@ -242,7 +208,6 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
   }
   // And what the task made of it.
   static void take(const Row& row, Result& result) {
-    if (result.status == "not started") return;
     if (row.status != "ok") return result.fail(row.status, row.message);
     result.status = row.status;
     const Measurement& measured = row.measurement;
@@ -259,8 +224,6 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
   std::vector<SoftmaxMatmulShape> sizes_;
   std::vector<SoftmaxEntry> entries_;
   std::vector<BenchmarkRun> runs_;  // empty where --d2 says which
-  std::vector<Result> results_;     // of the size that runs
-  std::optional<double> others_;
 };
 
 }  // namespace

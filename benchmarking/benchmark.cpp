@@ -129,6 +129,13 @@ bool Benchmark::goes_on(const Result& failed) {
 
 void Benchmark::report(std::size_t size, const std::vector<Result>& results,
                        std::optional<double> others) {
+  if (!is_run_by_task_) return write(size, results, others);
+  results_ = results;
+  others_ = others;
+}
+
+void Benchmark::write(std::size_t size, const std::vector<Result>& results,
+                      std::optional<double> others) {
   const bool on_cpu = !machine_->is_gpu;
   const double of_others = on_cpu ? others.value_or(-1) : -1;  // below 0: not known
   Strings columns = shown_columns();

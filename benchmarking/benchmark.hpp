@@ -3,8 +3,11 @@
 // of a row are. The core does the rest, on the host and on a GPU alike.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,10 +49,18 @@ class Benchmark : public Contest {
   int main(int argc, char** argv);
 
  protected:
-  void report(std::size_t size, const std::vector<Result>& results,
-              std::optional<double> others) override;
+  // Runs a size by a task's measure_all(): the first configuration that it runs measures the whole
+  // size, so that all implementations take turns. measurement_of(result) is what a configuration
+  // returns or throws; take(row, result) puts what the task made of it into the result.
+  template <class Configuration, class MeasureAll, class MeasurementOf, class Take>
+  void run_by(MeasureAll measure_all, MeasurementOf measurement_of, Take take, std::size_t size,
+              const std::function<void()>& measure_size);
 
  private:
+  void report(std::size_t size, const std::vector<Result>& results,
+              std::optional<double> others) override;
+  void write(std::size_t size, const std::vector<Result>& results, std::optional<double> others);
+
   int run(int argc, char** argv);
   void print_header();
   void progress(int done, int of, const std::string& what) override;
@@ -62,6 +73,9 @@ class Benchmark : public Contest {
   Strings names_;
   int rows_ = 0, errors_ = 0;
   bool machine_lost_ = false;
+  bool is_run_by_task_ = false;  // then report() only keeps these, of the size that runs
+  std::vector<Result> results_;
+  std::optional<double> others_;
   std::map<std::string, std::string> missing_tasks_;  // and the implementation that each belongs to
 };
 
@@ -83,6 +97,40 @@ class WorkOf final : public WorkOfTask {
  private:
   Runner& runner_;
 };
+
+template <class Configuration, class MeasureAll, class MeasurementOf, class Take>
+void Benchmark::run_by(MeasureAll measure_all, MeasurementOf measurement_of, Take take,
+                       std::size_t size, const std::function<void()>& measure_size) {
+  is_run_by_task_ = true;
+  results_.clear();
+  std::exception_ptr ended;  // by what is no row
+  std::vector<Configuration> list;
+  std::vector<std::size_t> which;
+  for (std::size_t i = 0; i < names_.size(); ++i) {
+    if (!takes_part(size, i)) continue;
+    which.push_back(i);
+    list.push_back({names_[i], [&, i] {
+                      try {
+                        if (results_.empty() && !ended) measure_size();
+                      } catch (...) {
+                        ended = std::current_exception();
+                      }
+                      if (ended) std::rethrow_exception(ended);
+                      return measurement_of(results_[i]);
+                    }});
+  }
+  const auto rows = measure_all(list);
+  if (ended) std::rethrow_exception(ended);
+  for (const std::size_t i : which) {
+    const auto row = std::find_if(rows.begin(), rows.end(),
+                                  [&](const auto& one) { return one.name == names_[i]; });
+    if (results_.empty() || row == rows.end())
+      throw Error("measure_all() returned no row of '" + names_[i] +
+                  "', or did not run it: ./lab check 1.B or 3.B");
+    if (results_[i].status != "not started") take(*row, results_[i]);
+  }
+  write(size, results_, others_);
+}
 
 // A measured number as a cell, empty where there is none.
 std::string number_cell(bool there, double value);

@@ -1,5 +1,6 @@
-// Contract of task 3.B: how to measure attention, forward and backward, and how to go through a
-// list of things to measure.
+// Contract of task 3.B: how to measure attention, forward and backward, what to measure, and how to
+// go through a list of things to measure. On a GPU `./lab bench part3` is made of your three
+// functions.
 //
 // Task 1.B measured work that stands alone. A backward pass does not: it starts from what a forward
 // pass saved. So a measurement has two times and three figures of memory, and memory can run out in
@@ -14,6 +15,7 @@
 #include "common/clock.hpp"
 #include "common/export.hpp"
 #include "common/task.hpp"
+#include "common/tensor.hpp"
 
 namespace flash {
 
@@ -134,12 +136,24 @@ struct AttentionRow {
 // any other std::exception.
 std::vector<AttentionRow> measure_all(const std::vector<AttentionConfiguration>& configurations);
 
+// One run of this part's benchmark: an implementation, at a number of queries and keys.
+struct AttentionRun {
+  Index seq_len = 0;
+  std::string implementation;  // "standard", which is given, or "flash", your forward pass
+};
+
+// What this part's benchmark measures: "standard" and "flash", each at the lengths 256, 1024, 4096,
+// 8192 and 16384. (The program measures each run with and without the causal mask.) The order is
+// yours; no run may be there twice.
+std::vector<AttentionRun> list_of_attention_runs();
+
 struct MeasureAttentionTask {
   static constexpr char kId[] = "part3.measure_attention";
   AttentionMeasurement (*measure_attention)(AttentionWork&, Clock&, int warmups,
                                             int passes) = flash::measure_attention;
   std::vector<AttentionRow> (*measure_all)(const std::vector<AttentionConfiguration>&) =
       flash::measure_all;
+  std::vector<AttentionRun> (*list_of_attention_runs)() = flash::list_of_attention_runs;
 };
 
 }  // namespace flash

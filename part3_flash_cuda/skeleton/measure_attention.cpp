@@ -40,6 +40,13 @@ std::vector<AttentionRow> measure_all(const std::vector<AttentionConfiguration>&
   return rows;
 }
 
+std::vector<AttentionRun> list_of_attention_runs() {
+  std::vector<AttentionRun> runs;
+  // TODO the runs of the benchmark: both implementations at each length (about 3 lines)
+  throw NotYetImplemented("part3.measure_attention");
+  return runs;
+}
+
 }  // namespace flash
 
 // The tests and benchmarks find your functions by this line: leave it the last one.

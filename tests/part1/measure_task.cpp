@@ -1,6 +1,5 @@
 // Task part1.measure: the cases of task 1.B, on a fake machine (harness/cases/measure_cases.hpp).
 // All that happens is written down in a log.
-#include <map>
 #include <utility>
 
 #include "harness/cases/measure_cases.hpp"
@@ -142,28 +141,15 @@ Planned<Part1> ran_out() {
 
 // ---- the benchmark's runs -----------------------------------------------------------------------
 
-std::string to_string(const BenchmarkRun& run) {
-  return "d2 " + std::to_string(run.d2) +
-         (run.block == 0 ? ", unfused" : ", blocks of " + std::to_string(run.block));
-}
-
-// Whether the list has these runs, each once, and, if these are all, no other.
 Verdict lists(const std::vector<int>& blocks, bool all) {
-  std::map<std::pair<Index, int>, int> counts;
-  for (const BenchmarkRun& run : list_of_runs()) ++counts[{run.d2, run.block}];
+  std::vector<std::pair<Index, int>> wanted, listed;
   for (const Index d2 : {64, 128, 256, 512, 1024, 2048, 4096, 8192})
-    for (const int block : blocks) {
-      const int count = std::exchange(counts[{d2, block}], 0);
-      if (count != 1)
-        return {false, "list_of_runs() has the run '" + to_string({d2, block}) + "' " +
-                           (count == 0 ? "not at all" : std::to_string(count) + " times") +
-                           "; it has to be there once."};
-    }
-  for (const auto& [run, count] : counts)
-    if (all && count > 0)
-      return {false, "list_of_runs() has the run '" + to_string({run.first, run.second}) +
-                         "', which the contract does not ask for."};
-  return {true, ""};
+    for (const int block : blocks) wanted.emplace_back(d2, block);
+  for (const BenchmarkRun& run : list_of_runs()) listed.emplace_back(run.d2, run.block);
+  return lists_each_once("list_of_runs()", listed, wanted, all, [](const auto& run) {
+    return "d2 " + std::to_string(run.first) +
+           (run.second == 0 ? ", unfused" : ", blocks of " + std::to_string(run.second));
+  });
 }
 
 }  // namespace

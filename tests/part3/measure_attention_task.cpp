@@ -388,6 +388,18 @@ Verdict keeps_what_was_measured(std::uint64_t) {
 }  // namespace
 
 TaskUnderTest measure_attention_task() {
+  const auto lists = [](std::vector<std::string> names, bool all) {
+    return [=](auto) {
+      std::vector<std::pair<Index, std::string>> wanted, listed;
+      for (const Index length : {256, 1024, 4096, 8192, 16384})
+        for (const std::string& name : names) wanted.emplace_back(length, name);
+      for (const AttentionRun& run : list_of_attention_runs())
+        listed.emplace_back(run.seq_len, run.implementation);
+      return lists_each_once("list_of_attention_runs()", listed, wanted, all, [](const auto& run) {
+        return "seq_len " + std::to_string(run.first) + ", " + run.second;
+      });
+    };
+  };
   TaskUnderTest task{
       .id = "part3.measure_attention",
       .cases = {
@@ -423,6 +435,10 @@ TaskUnderTest measure_attention_task() {
       }};
   add_cases_of_a_list(task, {measured("standard"), measured("flash"), measured("flash, causal")},
                       failures_between(measured("a good one")));
+  const char* const runs = "the benchmark's runs";
+  task.cases.push_back({"your forward pass at each length", runs, lists({"flash"}, false)});
+  task.cases.push_back({"standard attention at each length", runs, lists({"standard"}, false)});
+  task.cases.push_back({"no run that was not asked for", runs, lists({"standard", "flash"}, true)});
   return task;
 }
 

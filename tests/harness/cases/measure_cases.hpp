@@ -293,4 +293,25 @@ void add_cases_of_a_list(TaskUnderTest& task, const std::vector<Planned<Part>>& 
         {name, requirement, [failing, ask = ask](auto) { return judge_rows(failing, ask); }});
 }
 
+// ---- The list of a benchmark's runs -------------------------------------------------------------
+
+// Whether the list has each of the runs that are wanted once, and, if these are all, no other.
+// `what` returned it; `name` puts a run into words.
+template <class Run, class Name>
+Verdict lists_each_once(const std::string& what, const std::vector<Run>& listed,
+                        const std::vector<Run>& wanted, bool all, Name name) {
+  for (const Run& run : wanted) {
+    const auto count = std::count(listed.begin(), listed.end(), run);
+    if (count != 1)
+      return {false, what + " has the run '" + name(run) + "' " +
+                         (count == 0 ? "not at all" : std::to_string(count) + " times") +
+                         "; it has to be there once."};
+  }
+  for (const Run& run : listed)
+    if (all && std::find(wanted.begin(), wanted.end(), run) == wanted.end())
+      return {false,
+              what + " has the run '" + name(run) + "', which the contract does not ask for."};
+  return {true, ""};
+}
+
 }  // namespace flash::harness

@@ -152,6 +152,7 @@ enum Function : std::uint32_t {
   kFlashBackwardBlocks = kFlashForwardConfigs + 3,
   kNothing = kFlashBackwardBlocks + 3,  // on a GPU a kernel that does nothing
   kListOfRuns,
+  kListOfAttentionRuns,
 };
 
 // The function of a device for elements of type T.

@@ -1,5 +1,6 @@
-// measure_attention() and measure_all() of the judge: the student's run in the runner, and call
-// back for the work, the clock and the configurations, which are the case's.
+// measure_attention(), measure_all() and list_of_attention_runs() of the judge: the student's run
+// in the runner, and call back for the work, the clock and the configurations, which are the
+// case's.
 #include "harness/judge/attention_measurement.hpp"
 #include "harness/judge/remote.hpp"
 
@@ -31,6 +32,19 @@ std::vector<AttentionRow> measure_all(const std::vector<AttentionConfiguration>&
                          rows.push_back({name, grading::attention_measurement_in(row)});
                        });
   return rows;
+}
+
+std::vector<AttentionRun> list_of_attention_runs() {
+  constexpr std::size_t kMost = 1000;
+  std::vector<AttentionRun> runs;
+  const auto on_callback = [&](const Message& question, Message&) {
+    if (question.function != grading::kRow) return;
+    if (runs.size() == kMost) throw Error("list_of_attention_runs() returns too many runs");
+    runs.push_back({question.integers[0], question.text});
+  };
+  (void)grading::remote_call(
+      {.function = grading::kListOfAttentionRuns, .on_callback = on_callback});
+  return runs;
 }
 
 }  // namespace flash

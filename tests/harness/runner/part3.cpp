@@ -30,16 +30,30 @@ void run_measure_all(const Message& call) {
   }
 }
 
-}  // namespace
-
-bool run_part3(const Message& call, void*, Message& done) {
-  if (call.function == kMeasureAllAttention) run_measure_all(call);
-  if (call.function != kMeasureAttention) return call.function == kMeasureAllAttention;
+void run_measure(const Message& call, Message& done) {
   Judges judges;
   put(done,
       functions_of<MeasureAttentionTask>().measure_attention(
           judges, judges, static_cast<int>(call.integers[0]), static_cast<int>(call.integers[1])));
-  return true;
+}
+
+void run_list_of_runs() {
+  for (const AttentionRun& run : functions_of<MeasureAttentionTask>().list_of_attention_runs()) {
+    Message message{.integers = {run.seq_len}};
+    set_text(message, run.implementation);
+    ask_judge(kRow, message);
+  }
+}
+
+}  // namespace
+
+bool run_part3(const Message& call, void*, Message& done) {
+  switch (call.function) {
+    case kMeasureAttention: run_measure(call, done); return true;
+    case kMeasureAllAttention: run_measure_all(call); return true;
+    case kListOfAttentionRuns: run_list_of_runs(); return true;
+    default: return false;
+  }
 }
 
 }  // namespace flash::grading
