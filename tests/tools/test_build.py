@@ -84,6 +84,19 @@ class Toy(Test):
 
 
 class FirstError(Test):
+    def test_of_what_a_given_file_includes(self):
+        self.patch(paths, ROOT=Path("/course"))
+        log = """FAILED: tests/CMakeFiles/a.dir/a.cpp.o
+In file included from /usr/include/vector:1,
+                 from /course/tests/a.hpp:3,
+                 from /course/tests/a.cpp:1:
+/usr/include/config.h:2:1: error: x
+"""
+        self.assertEqual(build.error_of_given(log, Path("/course/build/default")),
+                         "/usr/include/config.h:2:1: error: x (included at tests/a.hpp:3)")
+        self.assertEqual(build.error_of_given(log.replace("a.dir", "a_skeleton.dir"),
+                                              Path("/course/build/default")), "")
+
     def test_of_every_tool(self):
         self.patch(paths, ROOT=Path("/course"))
         for log, wanted in (

@@ -143,7 +143,10 @@ def error_of_given(log: str, folder: Path) -> str:
     for step in re.split(r"^FAILED: ", log, flags=re.MULTILINE)[1:]:
         file = step.split("\n", 1)[0]
         if ".dir/" in file and not re.search(r"_(skeleton|solution)\w*\.dir/", file):
-            return first_error(step, folder)
+            error = first_error(step, folder)
+            # An error before an #include is reported in what that includes.
+            by = re.search(rf" from {re.escape(str(paths.ROOT))}/(\S+:\d+)[,:]", step)
+            return f"{error} (included at {by[1]})" if by and error.startswith("/") else error
     return ""
 
 
