@@ -56,4 +56,8 @@ const void* load_task(const std::string& path, const char* id, const char* mangl
   return functions;
 }
 
+std::string TaskLibraries::path(std::string task) const {
+  return prefix + task.replace(task.find('.'), 1, "_") + suffix;
+}
+
 }  // namespace flash

@@ -59,10 +59,9 @@ struct TaskLibraries {
 
   template <class Task>
   TaskLibrary<Task> library() const {
-    std::string name = Task::kId;
-    name.replace(name.find('.'), 1, "_");
-    return {prefix + name + suffix};
+    return {path(Task::kId)};
   }
+  FLASH_EXPORT std::string path(std::string task) const;
 };
 
 }  // namespace flash

@@ -22,11 +22,10 @@
 // keys and 64 queries of heads of 256 each product takes 512 clocks. Up to 128, one pass is faster
 // (from rung 6 on). At 256, dQ's additions would be 64 KB a step, and the L2 cache the limit:
 // there this step stays the best one.
-// Measured on an H100 (bfloat16, 16k tokens, hidden size 2048, with the kernel before): heads of
-// 256: 415, 493 and 503 TFLOP/s at 1024, 4096 and 16384, 1.42, 1.26 and 1.42 times cuDNN's in the
-// same run; with a mask 323, 462 and 518 (1.35, 1.28, 1.30). Heads of 192: 1.30 to 1.53 times.
-// Heads of 128: 340, 405 and 381 (0.82, 0.79, 0.69), with a mask 270, 384 and 403 (0.94, 0.87,
-// 0.75).
+// Measured on an H200 (bfloat16, 16k tokens, hidden size 2048, with the kernel before): heads of
+// 256: 406, 485 and 497 TFLOP/s at 1024, 4096 and 16384, 1.39, 1.27 and 1.45 times cuDNN's in the
+// same run; with a mask 326, 459 and 507 (1.29, 1.23, 1.38). Heads of 128: 322, 358 and 365 (0.73,
+// 0.69, 0.70), with a mask 259, 340 and 374 (0.88, 0.74, 0.73).
 #include "bonus_backward/ladder/hopper.hpp"
 
 namespace flash::wgmma_two_passes {
