@@ -1,5 +1,7 @@
 #include "emulator/check/checker.hpp"
 
+#include <bit>
+
 #include "emulator/run/shared_memory.hpp"
 
 namespace flash::simt {
@@ -19,6 +21,7 @@ void Checker::start_block(unsigned threads) {
     module_base_ = launch.module.base;
     counts_warps_ = launch.counts_warps;
     reported_.clear();
+    places_.start_launch(launch.module);
     clocks_.start_launch();
   }
   if (clocks_.is_wide()) registers_ = {};
@@ -159,8 +162,12 @@ void Checker::check_bytes(const Touch& touch) {
                  ": the target of a cp.async that its thread has not waited for."));
   if (kind != AccessKind::kWrite && !shadow.initialized.has_all(offset, bytes))
     found(kUninitialized, pc, 0, [&](const std::string&, const std::string&) {
+      const int unwritten =
+          static_cast<int>(bytes) - std::popcount(shadow.initialized.bits(offset, bytes));
       return text_of(worker_.describe(), words_.call(touch), " reads ", places_.text(touch),
-                     ", which nobody has written.");
+                     unwritten == static_cast<int>(bytes)
+                         ? ", which nobody has written."
+                         : text_of(". Nobody has written ", unwritten, " of these bytes."));
     });
   if (kind != AccessKind::kRead) shadow.initialized.insert(offset, bytes);
 }

@@ -19,6 +19,17 @@ std::string bytes_text(std::size_t bytes) {
   return text_of(bytes, bytes == 1 ? " byte" : " bytes");
 }
 
+void Places::start_launch(const Module& module) {
+  const std::size_t bytes = module.data_end - module.data_begin;
+  const auto [found, is_new] = of_modules_.try_emplace(&module);
+  Shadow& shadow = found->second;
+  if (is_new) {
+    shadow = Shadow(bytes);
+    shadow.initialized.insert(0, bytes);
+  }
+  variables_ = {&shadow, reinterpret_cast<char*>(module.data_begin), bytes, true};
+}
+
 bool Places::find(Touch& touch) const {
   Place& place = touch.place;
   const auto offset_in = [&](const char* begin) {
@@ -31,6 +42,8 @@ bool Places::find(Touch& touch) const {
     place = {&shared_.fixed_shadow(), shared_.fixed(), fixed, false};
   } else if (Allocation* const allocation = DeviceMemory::instance().find(touch.address)) {
     place = {&allocation->shadow, allocation->begin, allocation->bytes, true};
+  } else if (offset_in(variables_.begin) < variables_.bytes) {
+    place = variables_;
   } else {
     return false;
   }
@@ -54,6 +67,12 @@ std::string Places::text(const Touch& touch) const {
   if (const Allocation* const allocation = DeviceMemory::instance().find(place.begin);
       allocation != nullptr && !allocation->name.empty())
     return from("the tensor " + allocation->name, allocation->first_element);
+  if (place.begin == variables_.begin) {
+    const Module& module = worker_.launch().module;
+    const Symbol symbol = variable_symbol(module, reinterpret_cast<std::uintptr_t>(address));
+    return from("the variable " + symbol.name,
+                reinterpret_cast<const char*>(module.base + symbol.offset));
+  }
   // Which argument of the kernel points into this allocation.
   const KernelCall& call = worker_.launch().call;
   for (std::size_t i = 0; i < call.argument_count; ++i) {
@@ -115,15 +134,13 @@ std::optional<Places::Trespass> Places::trespass(const Touch& touch) const {
     return Trespass{kOutOfBounds, text_of("shared memory, ",
                                           bytes_text(static_cast<std::size_t>(begin - address)),
                                           " before its start.")};
-  // Variables of the kernel's own library, the built-in variables, and the arguments of the call.
+  // Constants of the kernel's own library, the built-in variables, and the arguments of the call.
   const std::uintptr_t value = reinterpret_cast<std::uintptr_t>(address);
   const Module& module = worker_.launch().module;
   if ((value >= module.begin && value < module.end) || is_builtin_variable(address) ||
       is_argument(address)) {
     if (touch.kind == AccessKind::kRead) return std::nullopt;
-    return Trespass{kHostMemory,
-                    "a variable outside of its functions, which no check watches: what threads "
-                    "share lies in device or shared memory."};
+    return Trespass{kHostMemory, "a constant, or a built-in variable, of all threads."};
   }
   if (value < 4096) return Trespass{kFault, "through a null pointer, or at an offset from one."};
   for (unsigned thread = 0; thread < kMostThreads; ++thread)

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -40,6 +41,9 @@ class Places {
   // For the blocks that `worker` runs, in this shared memory.
   Places(const Worker& worker, SharedMemory& shared) : worker_(worker), shared_(shared) {}
 
+  // Before the launch's first access.
+  void start_launch(const Module& module);
+
   // Sets touch.place; false where not all of its bytes are in one.
   bool find(Touch& touch) const;
 
@@ -60,6 +64,9 @@ class Places {
 
   const Worker& worker_;
   SharedMemory& shared_;
+  // The variables of a kernel's library, the __device__ ones among them. They keep their values.
+  std::map<const Module*, Shadow> of_modules_;
+  Place variables_{};  // of the launch's module
 };
 
 std::string bytes_text(std::size_t bytes);  // "1 byte", "2 bytes"

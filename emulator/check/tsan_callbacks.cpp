@@ -11,11 +11,13 @@
 #include <cstring>
 
 #include "emulator/check/checker.hpp"
+#include "emulator/run/device_memory.hpp"
 #include "emulator/run/module.hpp"
 
 namespace {
 
 using flash::simt::Checker;
+using flash::simt::DeviceMemory;
 using flash::simt::Module;
 using flash::simt::module_of;
 
@@ -128,6 +130,30 @@ void __wrap_sincosf(float value, float* sine, float* cosine) {
   range(cosine, sizeof *cosine, true, FLASH_HERE);
   sincosf(value, sine, cosine);
 }
+// In a kernel they give device memory, which all threads may access, and every launch until it is
+// freed.
+void* __wrap_malloc(std::size_t bytes) {
+  return Checker::active() != nullptr ? DeviceMemory::instance().allocate(bytes)
+                                      : std::malloc(bytes);
+}
+void* __wrap__Znwm(std::size_t bytes) {
+  return Checker::active() != nullptr ? DeviceMemory::instance().allocate(bytes)
+                                      : ::operator new(bytes);
+}
+void* __wrap__Znam(std::size_t bytes) { return __wrap__Znwm(bytes); }
+void __wrap_free(void* memory) {
+  if (!DeviceMemory::instance().free(memory)) std::free(memory);
+}
+#define FLASH_DELETE(name)                                                 \
+  void __wrap_##name(void* memory) {                                       \
+    if (!DeviceMemory::instance().free(memory)) ::operator delete(memory); \
+  }
+FLASH_DELETE(_ZdlPv)
+FLASH_DELETE(_ZdaPv)
+#undef FLASH_DELETE
+void __wrap__ZdlPvm(void* memory, std::size_t) { __wrap__ZdlPv(memory); }
+void __wrap__ZdaPvm(void* memory, std::size_t) { __wrap__ZdaPv(memory); }
+
 int __wrap_printf(const char* format, ...) {
   if (stores_a_count(format)) refuse_host_code("calls printf with %n");
   std::va_list values;

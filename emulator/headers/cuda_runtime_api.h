@@ -4,6 +4,17 @@
 
 #include <cstddef>
 
+namespace flash::simt {
+template <std::size_t BYTES>
+constexpr std::size_t alignment() {
+  return BYTES;
+}
+template <class T>
+constexpr std::size_t alignment() {
+  return alignof(T);
+}
+}  // namespace flash::simt
+
 #include "emulator/headers/device/vector_types.hpp"
 
 #define CUDART_VERSION 12000
@@ -11,11 +22,19 @@
 #define __device__
 #define __global__
 #define __constant__
+#define __managed__
+#define __grid_constant__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__  // nothing: libstdc++ writes __attribute__((__noinline__)), which has to stay
                       // one
+#define __inline_hint__
+#define __nv_pure__ __attribute__((pure))
 #define __launch_bounds__(...)
+#define __maxnreg__(n)
 #define __align__(n) __attribute__((aligned(n)))
+#define __builtin_align__(n) __attribute__((aligned(n)))
+// C++ does not allow alignas after `__shared__`, and nvcc does.
+#define alignas(...) __attribute__((aligned(flash::simt::alignment<__VA_ARGS__>())))
 #define __restrict__ __restrict
 
 // Those that the emulator gives.

@@ -38,6 +38,10 @@ int look_at(dl_phdr_info* info, std::size_t, void* data) {
     if (segment.p_type == PT_LOAD) {
       module->begin = std::min(module->begin, begin);
       module->end = std::max(module->end, begin + segment.p_memsz);
+      if ((segment.p_flags & PF_W) != 0) {
+        module->data_begin = begin;
+        module->data_end = begin + segment.p_memsz;
+      }
     } else if (segment.p_type == PT_TLS) {
       module->thread_local_id = info->dlpi_tls_modid;
       module->thread_local_bytes = segment.p_memsz;
@@ -148,7 +152,7 @@ struct Variable {
 };
 
 struct Symbols {
-  std::vector<Variable> thread_locals;
+  std::vector<Variable> thread_locals, variables;
   std::map<std::uintptr_t, std::string> functions;  // by offset in the file, mangled
 };
 
@@ -177,6 +181,7 @@ Symbols read_symbols(const std::string& path) {
         const char* const name = &names.at(symbol.st_name);
         const auto type = ELF64_ST_TYPE(symbol.st_info);  // the same in ELF32
         if (type == STT_TLS) found.thread_locals.push_back({name, symbol.st_value, symbol.st_size});
+        if (type == STT_OBJECT) found.variables.push_back({name, symbol.st_value, symbol.st_size});
         if (type == STT_FUNC) found.functions[symbol.st_value] = name;
       }
     }
@@ -195,11 +200,27 @@ const Symbols& symbols_in(const std::string& path) {
 
 }  // namespace
 
-Symbol thread_local_symbol(const Module& module, std::size_t offset) {
-  for (const Variable& variable : symbols_in(module.path).thread_locals)
+static Symbol symbol_at(const std::vector<Variable>& variables, std::size_t offset) {
+  for (const Variable& variable : variables)
     if (offset >= variable.begin && offset < variable.begin + variable.bytes)
       return {last_name(variable.mangled), variable.begin};
   return {};
+}
+
+Symbol thread_local_symbol(const Module& module, std::size_t offset) {
+  return symbol_at(symbols_in(module.path).thread_locals, offset);
+}
+
+Symbol variable_symbol(const Module& module, std::uintptr_t address) {
+  return symbol_at(symbols_in(module.path).variables, address - module.base);
+}
+
+std::vector<std::pair<std::size_t, std::size_t>> constructor_guards(const Module& module) {
+  std::vector<std::pair<std::size_t, std::size_t>> guards;
+  for (const Variable& variable : symbols_in(module.path).thread_locals)
+    if (variable.mangled.starts_with("_ZGV") || variable.mangled == "__tls_guard")
+      guards.push_back({variable.begin, variable.bytes});
+  return guards;
 }
 
 bool is_function(const Module& module, std::uintptr_t address) {

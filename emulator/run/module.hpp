@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace flash::simt {
 
@@ -16,8 +18,9 @@ struct Location {
 
 struct Module {
   std::string path;
-  std::uintptr_t base = 0;            // what the addresses in its file are added to
-  std::uintptr_t begin = 0, end = 0;  // where it is mapped
+  std::uintptr_t base = 0;                      // what the addresses in its file are added to
+  std::uintptr_t begin = 0, end = 0;            // where it is mapped
+  std::uintptr_t data_begin = 0, data_end = 0;  // of that, what can be written: its variables
   std::size_t thread_local_id = 0;
   std::size_t thread_local_bytes = 0;
   std::size_t thread_local_alignment = 1;
@@ -67,8 +70,15 @@ std::string shown_path(const std::string& file);
 
 struct Symbol {
   std::string name;        // "tile"; empty: unknown
-  std::size_t offset = 0;  // where it begins among the module's thread_local variables
+  std::size_t offset = 0;  // where it begins: among the module's thread_local variables, or from
+                           // its base
 };
+
+// The variable (a __device__ one, for example) at `address`.
+Symbol variable_symbol(const Module& module, std::uintptr_t address);
+// The bytes, by offset among the module's thread_local variables, in which the compiler notes that
+// a variable's constructor has run.
+std::vector<std::pair<std::size_t, std::size_t>> constructor_guards(const Module& module);
 
 // The thread_local variable (a __shared__ one) at `offset` in the module's thread-local memory.
 Symbol thread_local_symbol(const Module& module, std::size_t offset);

@@ -37,6 +37,8 @@ void SharedMemory::start_block(const Module& module, std::size_t dynamic_bytes, 
     shadow.initialized.remove(0, bytes);
     if (shadow.pending) shadow.pending.remove(0, bytes);
   }
+  if (module_ != &module) guards_ = constructor_guards(*(module_ = &module));
+  for (const auto& [begin, bytes] : guards_) fixed_shadow_.initialized.insert(begin, bytes);
 }
 
 std::string SharedMemory::dynamic_text() const {

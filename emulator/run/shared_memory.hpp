@@ -62,6 +62,8 @@ class SharedMemory {
   std::size_t fixed_bytes_ = 0;
   std::uint32_t fixed_window_ = 0;  // where static shared memory begins in the window
   Shadow dynamic_shadow_, fixed_shadow_;
+  const Module* module_ = nullptr;  // of guards_: bytes of fixed_ that say that a constructor ran
+  std::vector<std::pair<std::size_t, std::size_t>> guards_;
 };
 
 }  // namespace flash::simt

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "emulator/run/worker.hpp"
 
@@ -30,8 +31,11 @@ void Warps::come(const WarpCall& call) {
   std::size_t group = 0;
   while (group < warp.groups.size()) {
     const WarpCall& other = warp.groups[group].call;
+    // As in PTX: the same operation on the same mask; only matrix instructions have to be the same
+    // instruction (.aligned).
     if (other.mask == call.mask && other.complete == call.complete &&
-        same_site(other.site, call.site))
+        std::strcmp(other.name, call.name) == 0 &&
+        (!call.whole_warp || same_site(other.site, call.site)))
       break;
     ++group;
   }

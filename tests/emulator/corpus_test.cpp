@@ -109,6 +109,9 @@ TEST_CASE("a function that a kernel calls is named with the line that calls it")
 TEST_CASE("accesses to the wrong memory are found") {
   check_mistakes("tests/emulator/corpus/memory.cu", simt_corpus::memory());
 }
+TEST_CASE("mistakes with what the language allows are found") {
+  check_mistakes("tests/emulator/corpus/language.cu", simt_corpus::language());
+}
 TEST_CASE("mistakes with asynchronous copies and tensor cores are found") {
   check_mistakes("tests/emulator/corpus/async.cu", simt_corpus::async());
 }
@@ -194,6 +197,7 @@ void check_right(const std::vector<Specimen>& specimens, int random_schedules) {
 TEST_CASE("right kernels are not reported, and are right, in any order") {
   check_right(simt_corpus::right(), 20);
   check_right(simt_corpus::async_right(), 20);
+  check_right(simt_corpus::language_right(), 20);
 }
 TEST_CASE("accesses of shared memory are counted") {
   for (const Specimen& specimen : simt_corpus::right()) {

@@ -46,8 +46,8 @@ FLASH_EXPORT void* dynamic_shared_memory();
 FLASH_EXPORT int barrier(const char* name, Site site, int predicate = 0);
 
 // Waits until each lane in `mask` that has not returned has called this with the same `mask`,
-// `complete` and `site`. The last one calls `complete` once for all: slots[lane] is that lane's
-// `slot`, nullptr for lanes that do not take part.
+// `complete` and `name`, on any line. The last one calls `complete` once for all: slots[lane] is
+// that lane's `slot`, nullptr for lanes that do not take part.
 using Complete = void(void* const slots[32], std::uint32_t present);
 struct WarpCall {
   const char* name;  // as in the source: "__shfl_xor_sync"
@@ -56,7 +56,7 @@ struct WarpCall {
   void* slot = nullptr;
   Complete* complete = nullptr;
   bool orders_memory = false;  // true for __syncwarp()
-  bool whole_warp = false;     // no lane may have returned: matrix instructions
+  bool whole_warp = false;     // matrix instructions: all 32 lanes, on one line
 };
 FLASH_EXPORT void warp_operation(const WarpCall& call);
 inline void matrix_operation(const char* name, Site site, void* slot, Complete* complete) {

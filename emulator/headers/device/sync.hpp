@@ -3,15 +3,10 @@
 
 #include "emulator/headers/device/kernel_interface.hpp"
 
-// One copy for each OS thread, which runs one block at a time. constinit: as in CUDA, no
-// constructor runs; without it g++ adds a guard variable to an array whose type has a constructor,
-// even an empty one (half). clang adds none, and rejects constinit here.
-#ifdef __clang__
-#define __shared__ static thread_local
-#else
-#define __shared__ constinit static thread_local
-#endif
-#define __grid_constant__
+// One copy for each OS thread, which runs one block at a time. In a function it is static without
+// saying so, and may say so. No constructor runs, as in CUDA: the variable that tells a compiler
+// that it ran is thread_local, too, and so filled with 0xff (run/shared_memory.hpp).
+#define __shared__ thread_local
 
 namespace flash::simt::intrinsics {
 

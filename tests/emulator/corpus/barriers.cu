@@ -42,14 +42,6 @@ __global__ void shuffle_against_barrier(float* out) {
     __syncthreads();
 }
 
-// Each half of the warp waits for the other one in an operation of its own.
-__global__ void crossed_shuffles(float* out) {
-  if (threadIdx.x < 16)
-    out[threadIdx.x] = __shfl_xor_sync(0xffffffffu, 1.0f, 16);  // BUG
-  else
-    out[threadIdx.x] = __shfl_xor_sync(0xffffffffu, 2.0f, 16);  // BUG
-}
-
 // No thread ever opens the lock.
 __global__ void lock_without_key(int* lock) {
   while (atomicCAS(lock, 0, 1) != 2) __nanosleep(1);
@@ -69,7 +61,6 @@ std::vector<Specimen> barriers() {
       mistake(kBarrierMissed, KERNEL(barrier_in_an_if), {1, 64}, zeros(64)),
       mistake(kBarrierMismatch, KERNEL(barrier_in_both_branches), {1, 64}, zeros(64)),
       mistake(kWarpMismatch, KERNEL(shuffle_against_barrier), {1, 32}, zeros(32)),
-      mistake(kWarpMismatch, KERNEL(crossed_shuffles), {1, 32}, zeros(32)),
       mistake(kDeadlock, KERNEL(lock_without_key), {1, 32}, zeros(1)),
       mistake(kDeadlock, KERNEL(flag_that_nobody_raises), {1, 1}, zeros(1)),
   };

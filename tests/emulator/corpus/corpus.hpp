@@ -25,6 +25,8 @@ FLASH_EXPORT std::vector<Specimen> races();
 FLASH_EXPORT std::vector<Specimen> barriers();
 FLASH_EXPORT std::vector<Specimen> warps();
 FLASH_EXPORT std::vector<Specimen> memory();
+FLASH_EXPORT std::vector<Specimen> language();
+FLASH_EXPORT std::vector<Specimen> language_right();
 FLASH_EXPORT std::vector<Specimen> async();
 FLASH_EXPORT std::vector<Specimen> async_right();
 FLASH_EXPORT std::vector<Specimen> hopper_mistakes();

@@ -10,6 +10,8 @@
 
 namespace flash::simt_corpus {
 
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
 // Device memory that a launch gets for a pointer, made anew each time.
 struct Array {
   Index count;

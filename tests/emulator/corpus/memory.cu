@@ -97,13 +97,6 @@ __global__ void follows_a_host_pointer(const float* x, float* out) {
   out[threadIdx.x] = x[threadIdx.x];  // BUG
 }
 
-// Threads that share a variable which no check watches.
-__device__ float of_all[32];
-__global__ void writes_a_device_variable(float* out) {
-  of_all[threadIdx.x / 2] = 1;  // BUG
-  out[threadIdx.x] = of_all[threadIdx.x];
-}
-
 __global__ void follows_null(const float* x, float* out) {
   out[threadIdx.x] = x[threadIdx.x];  // BUG
 }
@@ -158,7 +151,6 @@ std::vector<Specimen> memory() {
                 on_device<float>(zeros(32)).data());
          return true;
        }},
-      mistake(kHostMemory, KERNEL(writes_a_device_variable), {1, 32}, zeros(32)),
       mistake(kFault, KERNEL(follows_null), {1, 32}, nullptr, zeros(32)),
       mistake(kOutOfBounds, KERNEL(shares_a_local_variable), {1, 32}, zeros(32)),
       mistake(kFault, KERNEL(divides_by_zero), {1, 32}, zeros(32), 0),

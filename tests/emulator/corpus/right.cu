@@ -7,8 +7,6 @@
 namespace flash::simt_corpus {
 namespace {
 
-constexpr unsigned kAllLanes = 0xffffffffu;
-
 __global__ void reverse_tile(const float* x, float* out) {
   __shared__ float tile[64];
   tile[threadIdx.x] = x[blockIdx.x * 64 + threadIdx.x];

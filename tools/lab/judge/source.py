@@ -29,7 +29,8 @@ _OF_COMPILER = re.compile(
 # What the course's and CUDA's macros leave in the text.
 _OF_MACROS = re.compile(r"::flash::simt::dynamic_shared_memory\(\)"
                         r"|\[\[gnu::visibility\(\"default\"\)\]\]"
-                        r"|__attribute__\(\((always_inline|aligned\(\w+\))\)\)")
+                        r"|__attribute__\(\((always_inline|aligned\((\w+|flash::simt::alignment<"
+                        r"([\w *+]+|(sizeof|alignof)\(\w+\))>\(\))\))\)\)")
 _PRAGMAS = re.compile(r"#pragma (unroll\b.*|nv_\w+.*|once|GCC diagnostic .*)")
 _TOKEN = re.compile(
     r'(?s:(?:u8|[uUL])?R"(?P<raw>[^ ()\\\t\n]*)\(.*?\)(?P=raw)")'
