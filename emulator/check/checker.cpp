@@ -25,6 +25,7 @@ void Checker::start_block(unsigned threads) {
     clocks_.start_launch();
   }
   if (clocks_.is_wide()) registers_ = {};
+  uses_registers_ = false;
   clocks_.start_block(threads, worker_.block_number());
   std::fill_n(reads_.begin(), threads, 0);
   threads_ = threads;
@@ -60,7 +61,7 @@ void Checker::access(const void* address, std::size_t bytes, bool is_write, std:
   const auto* const begin = static_cast<const char*>(address);
   // The thread's own stack: its local memory.
   if (static_cast<std::size_t>(begin - stack_begin_) < FiberStacks::kStackBytes) {
-    if (!registers_[clocks_.thread()].ranges.empty()) check_registers(begin, bytes, is_write, pc);
+    if (uses_registers_) check_registers(begin, bytes, is_write, pc);
     return;
   }
   Touch touch{begin, bytes, is_write ? AccessKind::kWrite : AccessKind::kRead, pc};

@@ -40,6 +40,7 @@ void Checker::check_registers(const char* begin, std::size_t bytes, bool is_writ
 
 void Checker::use_registers(unsigned thread, const void* begin, std::size_t bytes, bool is_d,
                             std::uint64_t product, std::uintptr_t pc) {
+  uses_registers_ = true;
   RegisterWatch& watch = registers_[thread];
   RegisterRange& range = watch.use(static_cast<const char*>(begin), bytes, is_d);
   if (!watch.has_fenced || range.touched != 0)

@@ -25,7 +25,7 @@ constexpr std::array<int, 4> kSignals{SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 struct sigaction previous_actions[65];
 
 struct Fault {
-  int signal;
+  int signal, code;
   std::uintptr_t address;
   std::uintptr_t pc;
 };
@@ -62,12 +62,18 @@ __thread Fault fault;
         text_of(who, " accesses device memory that is not allocated, ",
                 beside.empty() ? text_of("at ", static_cast<const void*>(address)) : beside, "."));
   }
+  // The processor does not say the address of an instruction that needs an aligned one.
+  if (fault.signal == SIGSEGV && fault.code == SI_KERNEL)
+    worker.fail(kMisaligned, where,
+                who +
+                    " accesses several numbers at once at an address that is not a multiple of "
+                    "their size (a float4 needs a multiple of 16 bytes), or far from all memory.");
   if (fault.address < 4096)
     worker.fail(kFault, where, who + " follows a null pointer, or an offset from one.");
   worker.fail(kFault, where,
               text_of(who, " accesses an illegal address, ",
                       address == nullptr ? "unknown" : text_of(static_cast<const void*>(address)),
-                      "; it may be misaligned, or far out of bounds."));
+                      ", which is far from all memory that it may access."));
 }
 
 void resume_at(ucontext_t& context, void (*function)(), void* stack) {
@@ -93,7 +99,7 @@ std::uintptr_t program_counter(const ucontext_t& context) {
 void on_fault(int signal, siginfo_t* info, void* data) {
   auto& context = *static_cast<ucontext_t*>(data);
   if (Worker* const worker = Worker::current(); worker != nullptr) {
-    fault = {signal, reinterpret_cast<std::uintptr_t>(info->si_addr), program_counter(context)};
+    fault = {signal, info->si_code, reinterpret_cast<std::uintptr_t>(info->si_addr), program_counter(context)};
     resume_at(context, report_fault, worker->scheduler_stack());
     return;
   }

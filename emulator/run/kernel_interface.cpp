@@ -47,6 +47,10 @@ void fence() {
   if (Checks* const checks = running_worker("__threadfence").checks()) checks->fence();
 }
 
+void trap(Site site) {
+  running_worker("__trap").fail_at(kAssertion, site, "A thread calls __trap().");
+}
+
 void misaligned(const char* what, Site site, const volatile void* address, std::size_t alignment) {
   Worker& worker = running_worker(what);
   worker.fail_at(kMisaligned, site, what, ": the address has to be a multiple of ", alignment,

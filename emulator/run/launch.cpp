@@ -234,6 +234,8 @@ const char* to_string(FindingKind kind) {
     case kHostMemory: return "an access to host memory";
     case kHostCall: return "a call of a host function";
     case kAsyncCopy: return "a copy or a product that was not waited for";
+    case kUndefined: return "arithmetic without a result";
+    case kAssertion: return "a failed assertion";
     case kFault: return "a fault";
   }
   return "unknown";

@@ -58,6 +58,8 @@ enum class FindingKind {
   kHostMemory,     // a kernel accesses host memory
   kHostCall,       // a kernel calls a host function
   kAsyncCopy,      // a cp.async, TMA copy or wgmma that was not waited for
+  kUndefined,      // arithmetic whose result C++ leaves open
+  kAssertion,      // assert() that does not hold, or __trap()
   kFault,          // an illegal address or instruction, or an overflow of the thread's stack
 };
 

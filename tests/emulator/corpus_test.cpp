@@ -40,7 +40,8 @@ Outcome run(const Specimen& specimen) {
 bool seen_by_scheduler(FindingKind kind) {
   return kind == FindingKind::kBarrierMissed || kind == FindingKind::kBarrierMismatch ||
          kind == FindingKind::kWarpMismatch || kind == FindingKind::kWarpgroupMismatch ||
-         kind == FindingKind::kDeadlock || kind == FindingKind::kWrongArgument;
+         kind == FindingKind::kDeadlock || kind == FindingKind::kWrongArgument ||
+         kind == FindingKind::kUndefined || kind == FindingKind::kAssertion;
 }
 
 // The places that the first line of a message names: of a race both.
@@ -111,6 +112,15 @@ TEST_CASE("accesses to the wrong memory are found") {
 }
 TEST_CASE("mistakes with what the language allows are found") {
   check_mistakes("tests/emulator/corpus/language.cu", simt_corpus::language());
+}
+TEST_CASE("arithmetic without a result and failed assertions are found") {
+  check_mistakes("tests/emulator/corpus/results.cu", simt_corpus::results());
+}
+TEST_CASE("a local variable that nobody set is not zero") {
+  for (const Specimen& specimen : simt_corpus::results_by_luck()) {
+    CAPTURE(specimen.name);
+    CHECK_FALSE(specimen.run());
+  }
 }
 TEST_CASE("mistakes with asynchronous copies and tensor cores are found") {
   check_mistakes("tests/emulator/corpus/async.cu", simt_corpus::async());
@@ -198,6 +208,7 @@ TEST_CASE("right kernels are not reported, and are right, in any order") {
   check_right(simt_corpus::right(), 20);
   check_right(simt_corpus::async_right(), 20);
   check_right(simt_corpus::language_right(), 20);
+  check_right(simt_corpus::results_right(), 20);
 }
 TEST_CASE("accesses of shared memory are counted") {
   for (const Specimen& specimen : simt_corpus::right()) {

@@ -29,6 +29,7 @@ inline void __threadfence() { fence(); }
 inline void __threadfence_block() { fence(); }
 inline void __threadfence_system() { fence(); }
 inline void __nanosleep(unsigned) { nap(); }
+[[noreturn]] inline void __trap(Site site = Site::here()) { trap(site); }
 
 // Unsupported functions fail at compile time.
 #define FLASH_SIMT_UNSUPPORTED(declaration, why)                     \
