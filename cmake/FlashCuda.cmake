@@ -30,6 +30,16 @@ if(FLASH_CUDA)
   include(CheckLanguage)
   check_language(CUDA)
   set(why "no nvcc")
+  find_program(FLASH_NVCC nvcc HINTS ENV CUDA_PATH PATH_SUFFIXES bin)
+  mark_as_advanced(FLASH_NVCC)
+  if(FLASH_NVCC AND NOT CMAKE_CUDA_COMPILER) # most often a g++ that is newer than it knows
+    execute_process(COMMAND ${FLASH_NVCC} -x cu -c /dev/null -o /dev/null
+                    OUTPUT_VARIABLE words ERROR_VARIABLE words RESULT_VARIABLE failed)
+    if(failed)
+      string(REGEX MATCH "[^\n]*([Ee]rror|fatal|unsupported)[^\n]*" words "${words}")
+      set(why "${FLASH_NVCC} compiles nothing here (${words}); another g++ for it: CUDAHOSTCXX")
+    endif()
+  endif()
   if(CMAKE_CUDA_COMPILER)
     # before enable_language, which fills in its own default
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)

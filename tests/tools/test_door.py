@@ -58,6 +58,15 @@ class Door(Test):
         (elsewhere / "argparse.py").write_text("raise SystemExit('a file of the student')")
         self.assertEqual(self.lab(cwd=elsewhere).returncode, 0)
 
+    def test_a_clone_by_git_for_windows_has_no_carriage_returns(self):
+        if not (REPOSITORY / ".git").exists():
+            self.skipTest("not a clone")
+        there = self.folder()
+        subprocess.run(["git", "-c", "core.autocrlf=true", "checkout-index", f"--prefix={there}/",
+                        "lab", "tools/lab/main.py", "CMakeLists.txt"], cwd=REPOSITORY, check=True)
+        for file in filter(Path.is_file, there.rglob("*")):
+            self.assertNotIn(b"\r", file.read_bytes(), file.name)
+
     def test_without_a_python_that_is_new_enough_it_says_so(self):
         folder = self.folder()
         os.symlink(shutil.which("dirname"), folder / "dirname")
