@@ -48,6 +48,12 @@ class Toy(Test):
             self.assertEqual((again, seen.startswith(command)), (config, True))
         self.environment(CI="true")
         self.assertIn("default -DFLASH_WERROR=ON\n", self.printed(build.configure)[1])
+        with (self.root / "build/default/CMakeCache.txt").open("a") as file:
+            file.write("CMAKE_CXX_COMPILER:STRING=/usr/bin/some-c++\n")
+        self.assertEqual(self.printed(build.configured)[0], config)  # CXX is not set
+        self.environment(CXX="true")
+        self.assertIn("was configured for /usr/bin/some-c++, and CXX is true",
+                      self.printed(build.configured)[1])
         moved = self.root.with_name("moved")
         shutil.move(self.root, moved)
         self.patch(paths, ROOT=moved)

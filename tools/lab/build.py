@@ -41,9 +41,8 @@ class BuildResult:
 def configure(preset: str = "default", options: Sequence[str] = ()) -> Config:
     """Runs CMake anew, with more options. LabError with its first message."""
     folder = build_folder(preset)
-    if _home(folder) not in (None, paths.ROOT):
-        # CMake refuses a cache that was written elsewhere, before the repository was moved.
-        console.say(f"{relative(folder)} was configured in another folder: configuring it afresh")
+    if how := _configured_otherwise(folder):
+        console.say(f"{relative(folder)} was configured {how}: configuring it afresh")
         (folder / "CMakeCache.txt").unlink()
         shutil.rmtree(folder / "CMakeFiles", ignore_errors=True)
     command = ["cmake", "--preset", preset, *options,
@@ -71,7 +70,7 @@ def configured(preset: str = "default") -> Config:
     """Like configure(), but only reads config.json where that is there already. Ninja itself runs
     CMake again when a CMake file has changed."""
     folder = build_folder(preset)
-    if (folder / "build.ninja").is_file() and _home(folder) in (None, paths.ROOT):
+    if (folder / "build.ninja").is_file() and not _configured_otherwise(folder):
         if known := _read_config(folder):
             return known
     return configure(preset)
@@ -171,13 +170,22 @@ def _last_line(log: str, otherwise: str) -> str:
     return next((line.strip() for line in reversed(log.splitlines()) if line.strip()), otherwise)
 
 
-def _home(folder: Path) -> Path | None:
+def _configured_otherwise(folder: Path) -> str:
+    """Why CMake cannot go on with a folder: it refuses a cache from before the repository was
+    moved, and keeps a compiler whatever CXX says. "": it can."""
     try:
         cache = (folder / "CMakeCache.txt").read_text(errors="replace")
     except OSError:
-        return None
-    found = re.search(r"^CMAKE_HOME_DIRECTORY:INTERNAL=(.*)$", cache, re.MULTILINE)
-    return Path(found[1]).resolve() if found else None
+        return ""
+    known = dict(re.findall(r"^(CMAKE_HOME_DIRECTORY|CMAKE_CXX_COMPILER):\w+=(.+)$", cache,
+                            re.MULTILINE))
+    if Path(known.get("CMAKE_HOME_DIRECTORY", paths.ROOT)).resolve() != paths.ROOT:
+        return "in another folder"
+    compiler, asked = known.get("CMAKE_CXX_COMPILER"), os.environ.get("CXX", "")
+    found = shutil.which(asked)
+    if compiler and found and os.path.realpath(found) != os.path.realpath(compiler):
+        return f"for {compiler}, and CXX is {asked}"
+    return ""
 
 
 def _read_config(folder: Path) -> Config | None:
