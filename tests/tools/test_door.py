@@ -125,7 +125,7 @@ class Bootstrap(Test):
         if "pip" in words and self.offline:
             raise LabError(f"{doing} failed (no network)")
         if "venv" in words:
-            for folder in ("bin", "lib/python3.11/site-packages"):
+            for folder in ("bin", "lib/python3.11/site-packages/rich"):
                 (self.root / ".venv" / folder).mkdir(parents=True, exist_ok=True)
             bootstrap.python().unlink(missing_ok=True)
             bootstrap.python().symlink_to(sys.executable)
@@ -141,6 +141,9 @@ class Bootstrap(Test):
         self.printed(bootstrap.make_ready)
         bootstrap.python().unlink()
         bootstrap.python().symlink_to("/bin/sh")
+        self.assertFalse(bootstrap.is_ready())
+        self.printed(bootstrap.make_ready)
+        (self.root / ".venv/lib/python3.11/site-packages/rich").rmdir()
         self.assertFalse(bootstrap.is_ready())
 
     def test_without_the_network(self):

@@ -2,7 +2,7 @@
 
 Standard library only. .venv holds the pins of tools/requirements.txt; where PyPI cannot be reached,
 it sees the packages of a system Python that has rich. A stamp in it says for which pins and which
-Python it was made; without the right stamp it is made anew.
+Python it was made; without the right stamp, or without rich, it is made anew.
 """
 
 import fcntl
@@ -61,7 +61,9 @@ def stamp() -> str:
 
 def is_ready() -> bool:
     try:
-        return python().exists() and (VENV / "lab-stamp").read_text() == stamp()
+        has_rich = any(VENV.glob("lib/python*/site-packages/rich")) or any(
+            VENV.glob("lib/python*/site-packages/lab-system-packages.pth"))
+        return python().exists() and has_rich and (VENV / "lab-stamp").read_text() == stamp()
     except OSError:
         return False
 

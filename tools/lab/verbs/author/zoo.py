@@ -7,7 +7,7 @@ import datetime
 import io
 import time
 
-from lab import derive, grading, libraries, manifest, paths, zoo
+from lab import build, derive, grading, libraries, manifest, paths, zoo
 from lab.console import say
 from lab.errors import LabError
 
@@ -47,6 +47,8 @@ def run(args: argparse.Namespace) -> int:
     complete = args.sample is None and not args.pairs and not args.names
     if complete:
         derive.check_writable(FILE.parent)
+    if not args.no_build:
+        build.configured()
     tasks = [] if args.no_build else list(dict.fromkeys(member.task for member in members))
     for built in grading.build_tasks(tasks, "solution", zoo.HERE).values():
         if not built.result.ok:
