@@ -1,0 +1,1 @@
+#error "The emulator has no cuBLAS, and a task is written without it."

@@ -1,0 +1,1 @@
+#error "The emulator has no cuRAND. Random numbers come from the host."
