@@ -92,7 +92,7 @@ class Checker final : public Checks {
   std::uint64_t number_of_launch_ = 0;
   std::uintptr_t module_base_ = 0;
   const char* stack_begin_ = nullptr;  // of the running thread
-  bool uses_registers_ = false;  // registers_ has something of this block
+  bool uses_registers_ = false;        // registers_ has something of this block
   bool counts_ = true;
   bool counts_warps_ = false;
 };

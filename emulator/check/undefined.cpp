@@ -51,8 +51,7 @@ extern "C" __attribute__((visibility("default"))) void __ubsan_handle_shift_out_
   Worker* const worker = Worker::current();
   if (worker == nullptr) return;  // host code
   worker->fail(
-      FindingKind::kUndefined,
-      {shown_path(data->where.file), static_cast<int>(data->where.line)},
+      FindingKind::kUndefined, {shown_path(data->where.file), static_cast<int>(data->where.line)},
       text_of(worker->describe(), " shifts a number of ", 1u << (data->left->info >> 1),
               " bits by ", number(*data->right, bits),
               ". C++ does not say what comes of it; a GPU and a CPU give different numbers."));
@@ -96,7 +95,8 @@ extern "C" __attribute__((visibility("default"))) void __ubsan_handle_type_misma
 }
 
 // assert(): the libraries of .cu files are linked with --wrap for it.
-extern "C" [[noreturn]] void __assert_fail(const char*, const char*, unsigned, const char*) noexcept;
+extern "C" [[noreturn]] void __assert_fail(const char*, const char*, unsigned,
+                                           const char*) noexcept;
 extern "C" [[noreturn]] __attribute__((visibility("default"))) void __wrap___assert_fail(
     const char* condition, const char* file, unsigned line, const char* function) {
   using namespace flash::simt;

@@ -99,7 +99,8 @@ std::uintptr_t program_counter(const ucontext_t& context) {
 void on_fault(int signal, siginfo_t* info, void* data) {
   auto& context = *static_cast<ucontext_t*>(data);
   if (Worker* const worker = Worker::current(); worker != nullptr) {
-    fault = {signal, info->si_code, reinterpret_cast<std::uintptr_t>(info->si_addr), program_counter(context)};
+    fault = {signal, info->si_code, reinterpret_cast<std::uintptr_t>(info->si_addr),
+             program_counter(context)};
     resume_at(context, report_fault, worker->scheduler_stack());
     return;
   }
