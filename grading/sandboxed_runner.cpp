@@ -140,11 +140,12 @@ class Filter {
 // System calls that arithmetic needs. All others fail with EPERM; those that start a process end
 // this one.
 constexpr unsigned kArithmetic[] = {
-    SYS_write,         SYS_close,       SYS_fstat,  SYS_newfstatat,     SYS_mmap,
-    SYS_mprotect,      SYS_munmap,      SYS_brk,    SYS_mremap,         SYS_madvise,
-    SYS_recvmsg,       SYS_futex,       SYS_exit,   SYS_exit_group,     SYS_getrandom,
-    SYS_clock_gettime, SYS_gettid,      SYS_getpid, SYS_rt_sigprocmask, SYS_rt_sigreturn,
-    SYS_tgkill,        SYS_sched_yield,
+    SYS_write,       SYS_close,          SYS_fstat,         SYS_newfstatat,
+    SYS_mmap,        SYS_mprotect,       SYS_munmap,        SYS_brk,
+    SYS_madvise,     SYS_recvmsg,        SYS_futex,         SYS_exit,
+    SYS_exit_group,  SYS_getrandom,      SYS_clock_gettime, SYS_gettid,
+    SYS_getpid,      SYS_rt_sigprocmask, SYS_rt_sigreturn,  SYS_tgkill,
+    SYS_sched_yield,
 };
 constexpr unsigned kLoading[] = {SYS_read, SYS_lseek, SYS_pread64, SYS_openat};
 constexpr unsigned kFromAnywhere[] = {  // of the kernel's own page of code
@@ -220,7 +221,6 @@ void restrict_calls(const Needs& needs, const Facts& facts) {
   filter.refuse(SYS_mprotect, 2, PROT_WRITE | PROT_EXEC, needs.protects_from, needs.protects_to);
   filter.refuse(SYS_mmap, 2, PROT_EXEC);
   filter.refuse(SYS_mmap, 3, MAP_FIXED | MAP_FIXED_NOREPLACE);
-  filter.refuse(SYS_mremap, 3, MREMAP_FIXED);
   filter.all_of(kArithmetic, SECCOMP_RET_ALLOW);
   filter.all_of(needs.calls, SECCOMP_RET_ALLOW);
   filter.all_of(kDeadly, SECCOMP_RET_KILL_PROCESS);

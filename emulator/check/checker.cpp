@@ -9,6 +9,7 @@ namespace flash::simt {
 using enum FindingKind;
 
 __thread Checker* active_checker __attribute__((tls_model("initial-exec"))) = nullptr;
+__thread std::uint64_t flash_simt_products = 0;
 
 std::unique_ptr<Checks> make_checks(Worker& worker, SharedMemory& shared) {
   return std::make_unique<Checker>(worker, shared);
@@ -27,7 +28,8 @@ void Checker::start_block(unsigned threads) {
   if (clocks_.is_wide()) registers_ = {};
   uses_registers_ = false;
   clocks_.start_block(threads, worker_.block_number());
-  std::fill_n(reads_.begin(), threads, 0);
+  std::fill_n(work_.begin(), threads, 0);
+  products_before_ = flash_simt_products;
   threads_ = threads;
   active_checker = this;
 }
@@ -35,11 +37,12 @@ void Checker::start_block(unsigned threads) {
 void Checker::end_block() {
   warp_accesses_.count_all();
   active_checker = nullptr;
-  std::uint32_t busiest = 0;
+  count_products();
+  std::uint64_t busiest = 0;
   for (unsigned thread = 0; thread < threads_; ++thread) {
-    work.reads += reads_[thread];
-    busiest = std::max(busiest, reads_[thread]);
-    if (reads_[thread] > 0) readers.set(thread);
+    work.reads += work_[thread];
+    busiest = std::max(busiest, work_[thread]);
+    if (work_[thread] > 0) readers.set(thread);
   }
   work.busiest += busiest;
   work.threads = std::max<std::uint64_t>(work.threads, threads_);
@@ -50,7 +53,13 @@ void Checker::barrier() {
   clocks_.barrier();
 }
 
+void Checker::count_products() {
+  work_[clocks_.thread()] += flash_simt_products - products_before_;
+  products_before_ = flash_simt_products;
+}
+
 void Checker::running(unsigned thread) {
+  count_products();
   clocks_.running(thread);
   stack_begin_ = worker_.stacks().begin(thread);
 }
@@ -141,7 +150,7 @@ void Checker::count(const Touch& touch) {
   if (touch.kind != AccessKind::kWrite) {
     traffic.loaded_bytes += touch.bytes;
     SharedMemory::accesses.reads += !touch.place.is_global;
-    if (touch.step == nullptr) ++reads_[clocks_.thread()];
+    if (touch.step == nullptr) ++work_[clocks_.thread()];
   }
   if (touch.kind != AccessKind::kRead) traffic.stored_bytes += touch.bytes;
   if (counts_warps_ && touch.kind != AccessKind::kAtomic && touch.step == nullptr)

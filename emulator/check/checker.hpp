@@ -58,6 +58,7 @@ class Checker final : public Checks {
                      std::uint64_t product, std::uintptr_t pc);
 
  private:
+  void count_products();
   void check(const Touch& touch);
   // Whether they may be accessed, and were written.
   void check_bytes(const Touch& touch);
@@ -86,8 +87,9 @@ class Checker final : public Checks {
   Words words_{worker_, clocks_, places_};
   WarpAccesses warp_accesses_;
   std::array<RegisterWatch, kMostThreads> registers_{};
-  unsigned threads_ = 0;                             // of the block
-  std::array<std::uint32_t, kMostThreads> reads_{};  // of each of them
+  unsigned threads_ = 0;                            // of the block
+  std::array<std::uint64_t, kMostThreads> work_{};  // reads and products of each of them
+  std::uint64_t products_before_ = 0;               // of the running thread
   std::set<std::array<std::uintptr_t, 3>> reported_;
   std::uint64_t number_of_launch_ = 0;
   std::uintptr_t module_base_ = 0;
@@ -98,6 +100,11 @@ class Checker final : public Checks {
 };
 
 extern __thread Checker* active_checker __attribute__((tls_model("initial-exec")));
+
+// Products of floating-point numbers that this OS thread has computed: of code that the judge of a
+// class has compiled.
+extern "C" __thread std::uint64_t flash_simt_products
+    __attribute__((tls_model("initial-exec"), visibility("default")));
 
 inline Checker* Checker::active() { return active_checker; }
 

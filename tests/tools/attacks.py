@@ -198,7 +198,7 @@ ATTACKS = {
 }
 
 # A system call of the C library's, found in its code; 1 << 20 floats are enough for softmax(X).
-_GADGET = """
+GADGET = """
 static long (*gadget)(long, long, long);
 static long borrowed(long n, long a, long b, long c, long d = 0, long e = 0) {
   if (!gadget) {
@@ -225,9 +225,9 @@ MEMORY = {
     "by malloc": ('extern "C" void* malloc(unsigned long); extern "C" void free(void*);',
                   "float* P = (float*)malloc(need * 4); "
                   "struct F { void* p; ~F() { free(p); } } f{P};"),
-    "by a system call": (_GADGET, "float* P = (float*)borrowed(9, 0, need * 4, 3, 0x22, -1); "
+    "by a system call": (GADGET, "float* P = (float*)borrowed(9, 0, need * 4, 3, 0x22, -1); "
                          + _UNMAPPED),
-    "shared with nobody": (_GADGET, "float* P = (float*)borrowed(9, 0, need * 4, 3, 0x21, -1); "
+    "shared with nobody": (GADGET, "float* P = (float*)borrowed(9, 0, need * 4, 3, 0x21, -1); "
                            + _UNMAPPED),
     "kept from an earlier call": ("static float* kept = nullptr;",
                                   "if (!kept) kept = new float[1 << 20]; float* P = kept;"),
@@ -244,7 +244,7 @@ MEMORY = {
         _SYSCALL + "static float* const all = (float*)raw(9, 0, 1 << 22, 3, 0x22, -1, 0);",
         "float* P = all;"),
     "mapped, and unmapped, before the first call": (
-        _SYSCALL + _GADGET + "static const long done = raw(11, raw(9, 0, 1 << 23, 3, 0x22, -1, 0), "
+        _SYSCALL + GADGET + "static const long done = raw(11, raw(9, 0, 1 << 23, 3, 0x22, -1, 0), "
         "1 << 23);", "float* P = (float*)borrowed(9, 0, need * 4, 3, 0x22, -1); " + _UNMAPPED),
     "a constant that was made writable before": (
         _SYSCALL + "static const float all[1 << 20] = {1};\nstatic const long done = raw(10, "
@@ -256,11 +256,11 @@ NO_MEMORY = {
         _SYSCALL + "static const float all[1 << 20] = {1};",
         "raw(10, " + _PAGE % "all" + ", (1 << 22) + 4096, 3); float* P = const_cast<float*>(all);"),
     "a constant, by the C library's own code": (
-        _GADGET + "static const float all[1 << 20] = {1};",
+        GADGET + "static const float all[1 << 20] = {1};",
         "borrowed(10, " + _PAGE % "all" + ", (1 << 22) + 4096, 3); "
         "float* P = const_cast<float*>(all);"),
     "over another library": (
-        _GADGET, "float* P = (float*)borrowed(9, " + _PAGE % "&std::exp2f"
+        GADGET, "float* P = (float*)borrowed(9, " + _PAGE % "&std::exp2f"
         + ", 1 << 22, 3, 0x32, -1);"),
     "in a file": (
         _SYSCALL + "static const long file = raw(257, -100, (long)\"/tmp/all\", 02 | 0100, 0600);",
@@ -404,6 +404,13 @@ static float sum(Many m) {
 __global__ void hidden(float* out) {
   if (threadIdx.x == 0) out[0] = 1;
   else if (sum(*reinterpret_cast<Many*>(out)) == 3) out[100] = 1; }"""),
+    "an index that leaves a table of constants": ("a data race", """
+struct Table { float pad[4]; float a[64]; };
+static const Table table = {{1, 2, 3, 4}, {5, 6}};
+static long base = reinterpret_cast<long>(&table.a);
+__global__ void hidden(float* out) {
+  if (threadIdx.x == 0) out[0] = 1;
+  else if (table.a[(reinterpret_cast<long>(out) - base) / 4] == 3) out[100] = 1; }"""),
     "a variable of the file": ("a variable outside of its functions", """
 static float table[64];
 __global__ void hidden(float* out) { table[threadIdx.x / 2] = 1; out[0] = table[0]; }"""),
@@ -435,4 +442,41 @@ static void look() {
 }
 #define launch look(); launch"""),
 }
+# A right kernel whose lanes load in equal shares, and hand all to lane 0, which computes alone.
+ALONE = """
+#include "common/cuda/warp.hpp"
+namespace flash {
+__global__ void alone(TensorView<const float, 3> x, TensorView<const float, 3> v,
+                      TensorView<float, 3> out) {
+  const Index d1 = x.extent(1), d2 = x.extent(2), tiles = (d1 + 15) / 16;  // 16 rows a block
+  const Index b = blockIdx.x / tiles, i = blockIdx.x % tiles * 16;
+  const Index rows = d1 - i < 16 ? d1 - i : 16;
+  const unsigned lane = threadIdx.x;
+  float p[16][128], l[16] = {};
+  for (Index r = 0; r < rows; ++r)
+    for (Index j = 0; j < d2; j += 32) {
+      const float mine = j + lane < d2 ? x(b, i + r, j + lane) : 0;
+      for (Index k = 0; k < 32 && j + k < d2; ++k) p[r][j + k] = __shfl_sync(kAllLanes, mine, k);
+    }
+  for (Index r = 0; lane == 0 && r < rows; ++r) {
+    float m = -INFINITY;
+    for (Index j = 0; j < d2; ++j) m = fmaxf(m, p[r][j]);
+    for (Index j = 0; j < d2; ++j) l[r] += p[r][j] = expf(p[r][j] - m);
+  }
+  for (Index c = 0; c < v.extent(2); ++c) {
+    float o[16] = {};
+    for (Index j = 0; j < d2; j += 32) {
+      const float mine = j + lane < d2 ? v(b, j + lane, c) : 0;
+      for (Index k = 0; k < 32 && j + k < d2; ++k) {
+        const float value = __shfl_sync(kAllLanes, mine, k);
+        for (Index r = 0; lane == 0 && r < rows; ++r) o[r] += p[r][j + k] * value;
+      }
+    }
+    for (Index r = 0; lane == 0 && r < rows; ++r) out(b, i + r, c) = o[r] / l[r];
+  }
+}
+}
+"""
+ALONE_LAUNCH = ('launch("alone", alone, {.grid = grid_size(s.batch * ((s.d1 + 15) / 16)), .block = 32}, '
+                "pass.x, pass.v, pass.out);")
 HIDDEN_LAUNCH = 'launch("hidden", hidden, {.grid = 1, .block = 64}, pass.out.data());'

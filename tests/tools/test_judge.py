@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 
-from attacks import (ATTACKS, CUDA_ATTACKS, CUDA_FRAME, FRAME, HIDDEN_FROM_CHECKS, HIDDEN_LAUNCH,
-                     MEMORY, NO_MEMORY, QUADRATIC, fast)
+from attacks import (ALONE, ALONE_LAUNCH, ATTACKS, CUDA_ATTACKS, CUDA_FRAME, FRAME, GADGET,
+                     HIDDEN_FROM_CHECKS, HIDDEN_LAUNCH, MEMORY, NO_MEMORY, QUADRATIC, fast)
 from course import Test
 from lab import build, derive, main, manifest, paths
 from lab.backends import EMULATED, GPU
@@ -208,6 +208,31 @@ class Judge(Test):
                 self.assertEqual([case for case in checks if case not in said_of], [])
                 self.assertIn(said, said_of[checks[0]])
 
+    @unittest.skipUnless(any(task.is_cuda for task in TASKS), "no judges of CUDA tasks: not g++")
+    def test_a_lane_that_computes_alone_is_named(self):
+        task = next(task for task in TASKS if task.name == "fused_cuda")
+        work = "checks: all threads of a block work"
+        bench = dataclasses.replace(self.slow, only=("one element", "equal scores", work))
+        result = judging.judge(task, CUDA_FRAME.format(
+            top=ALONE, attribute="", body=ALONE_LAUNCH).encode(), bench)
+        failed = {case.name: case.message for case in result.cases if case.status != "passed"}
+        self.assertEqual(list(failed), [work], result.message)
+        self.assertIn("leaves the work to few threads", failed[work])
+
+    def test_memory_that_was_given_stays(self):
+        code = self.fused.path("solution").read_text()
+        old = "= check_softmax_matmul(pass);\n"
+        self.assertIn(old, code)
+        code = code.replace(old, old + """  struct Gone {
+    long at, bytes;
+    ~Gone() { borrowed(11, at, bytes, 0); }
+  } gone{(reinterpret_cast<long>(x.data()) + 4095) & -4096, d1 == 512 ? 4096 : 0};
+""")
+        result = self.unaudited(f"#include <cstdlib>\n{GADGET}{code}", seconds=20)
+        failed = {case.name: case.message for case in result.cases if case.status != "passed"}
+        self.assertEqual(list(failed), [MEMORY_CASE], result.message)
+        self.assertIn("unmaps memory that is not its own", failed[MEMORY_CASE])
+
     def test_memory_that_the_meter_does_not_see_is_seen(self):
         with ThreadPoolExecutor(3) as pool:
             results = dict(zip([*MEMORY, *NO_MEMORY], pool.map(
@@ -394,7 +419,10 @@ class Assembly(Test):
         self.assertEqual(self.touched("movq\t%rbx, %rdi", "call\t__tsan_write4@PLT",
                                       "movl\t%eax, (%rbx)", "movl\t%eax, 4(%rbx)"),
                          [("4(%rbx)", str(4 | assembly.IS_WRITE))])
-        self.assertEqual(self.touched("movups\t%xmm0, -32(%rsp)", "movl\ttable(%rip), %eax"), [])
+        self.assertEqual(self.touched("movups\t%xmm0, -32(%rsp)", "movl\ttable(%rip), %eax",
+                                      "movss\t(%rsp,%rcx,4), %xmm0"), [])
+        self.assertEqual(self.touched("leaq\ttable(%rip), %rdx", "movss\t(%rdx,%rcx,4), %xmm0"),
+                         [("(%rdx,%rcx,4)", "4")])  # the index may lead anywhere
 
     def test_what_operands_do_not_tell_is_refused(self):
         for line in ("vgatherdps\t%ymm1, (%rax,%ymm2,4), %ymm0", "movntps\t%xmm0, (%rdi)",

@@ -116,8 +116,8 @@ inline std::string wrong_traffic(const std::string& what, bool causal,
 }
 
 // Whether the threads of a block share its work, since device::reset_traffic(), in a case with
-// blocks of `threads`: the busiest thread of each block reads at most kMostTimesShare times as much
-// as one of `threads` that share evenly.
+// blocks of `threads`: the busiest thread of each block has at most kMostTimesShare times as many
+// reads and products (a class' judge alone can count these) as one of `threads` that share evenly.
 inline constexpr char kSharedWork[] = "checks: all threads of a block work";
 inline constexpr std::size_t kMostTimesShare = 4;
 inline std::string wrong_work(const std::string& what, std::size_t threads) {
@@ -128,11 +128,11 @@ inline std::string wrong_work(const std::string& what, std::size_t threads) {
                     idle = work.threads - work.readers;
   return what + " leaves the work to few threads: the busiest thread of a block makes " +
          std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) +
-         " times the reads of memory that each of " + std::to_string(threads) +
-         " threads makes where they share evenly; " + std::to_string(kMostTimesShare) +
-         " times are allowed. " +
+         " times the reads of memory and products of numbers that each of " +
+         std::to_string(threads) + " threads makes where they share evenly; " +
+         std::to_string(kMostTimesShare) + " times are allowed. " +
          (idle > 0 ? std::to_string(idle) + " of the " + std::to_string(work.threads) +
-                         " threads of a block read nothing at all. "
+                         " threads of a block have none. "
           : work.threads < threads
               ? "A block has " + std::to_string(work.threads) + " threads only. "
               : "") +

@@ -259,7 +259,10 @@ std::optional<Runner::Memory> Runner::memory() const {
     const std::size_t begin = std::stoull(line, &end, 16);
     const std::size_t last = std::stoull(line.substr(end + 1), nullptr, 16);
     const auto rights = line.find(' ') + 1;
-    if (line[rights + 1] == 'w' && line.find("/memfd:") == std::string::npos)
+    const bool is_sent = line.find("/memfd:") != std::string::npos;
+    if (is_sent || line[rights + 1] != 'w')
+      found.files[line.substr(std::min(line.find('/'), line.size()))] += last - begin;
+    else
       found.writable += last - begin;
   }
   if (found.size == 0 || found.peak == 0) {

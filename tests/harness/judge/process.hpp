@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -104,6 +105,8 @@ class Runner {
   struct Memory {
     std::size_t size = 0, peak = 0;  // its address space, now and the most that it ever had
     std::size_t writable = 0;        // what it can write to, without what the judge has sent
+    std::map<std::string, std::size_t> files =
+        {};  // what the judge has sent, and what it only reads
   };
   std::optional<Memory> memory() const;
   // The same before it loaded the student's library.

@@ -167,8 +167,12 @@ Message ask(Runner& runner, const Call& call, const Shared& memory, const Layout
     answered = answer;
     if (extra) {
       *extra = answer.bytes;  // by their meter, which is exact, and which student code can reach
-      const auto after = before ? runner.memory() : std::nullopt;
+      auto after = before ? runner.memory() : std::nullopt;
       const auto& without_library = runner.memory_before();
+      if (after)
+        for (const auto& [file, bytes] : before->files)
+          if (!file.empty() && after->files[file] < bytes)
+            complain("It unmaps memory that is not its own, to make room for what is.");
       if (after && without_library) {  // the kernel's is neither; the library's own memory counts
         const std::size_t by_kernel = after->peak - std::max(before->size, without_library->peak) +
                                       std::max(before->writable, without_library->writable) -

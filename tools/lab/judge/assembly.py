@@ -1,5 +1,6 @@
 """The compiler's assembly of a student's file for the emulator's checks: puts in the calls that the
-compiler's own instrumentation lacks (emulator/check/judged_code.cpp has what they call).
+compiler's own instrumentation lacks (emulator/check/judged_code.cpp has what they call), and counts
+the products of each thread.
 
 The compiler tells the checks of most accesses to memory, but not of structures that are passed or
 returned by value, nor of vector instructions. Here an access counts as told of when a call of
@@ -9,6 +10,7 @@ only; elsewhere the text stays as it is.
 
 import platform
 import re
+from collections import deque
 from collections.abc import Iterator
 
 from lab.judge import audit
@@ -25,6 +27,7 @@ _ODD = re.compile(r"v?p?(gather|scatter|maskmov|compress|expand|conflict)\w*|v?m
                   r"|in|out|ins\w|outs\w|cmps[bwlq]|scas[bwlq]|lods[bwlq]|xlat\w*|clflush\w*"
                   r"|enqcmd\w*|movdir\w*|tile\w+|rd(tscp?|pmc|[fg]sbase)|wr[fg]sbase"
                   r"|cl(zero|demote)|x(begin|end|abort|test)|cpuid")
+_PRODUCT = re.compile(r"v?(?:fn?m(?:add|sub)\d*|mul|div)(?P<kind>[sp][sd])|fi?(?:mul|div)r?[slp]?")
 _SUFFIX = {"b": 1, "w": 2, "l": 4, "q": 8}
 _REGISTER = re.compile(r"%(r?(?P<old>[abcd]x|[sd]i|[sb]p)|e(?P<e>[abcd]x|[sd]i|[sb]p)"
                        r"|(?P<byte>[abcd])[lh]|(?P<index>[sd]i|[sb]p)l|r(?P<new>\d+)[dwb]?)$")
@@ -32,11 +35,14 @@ _MEMORY = re.compile(r"(?P<segment>%[fg]s:)?(?P<offset>[^(),%]*)"
                      r"(\((?P<base>%\w+)?(,(?P<index>%\w+)(,(?P<scale>\d))?)?\))?$")
 # Functions of the emulator's headers, which tell the checks themselves what they do.
 _EMULATOR = re.compile(r"_Z[ZNKL]*(5flash4simt|6nvcuda4wmma11simt_detail)")
+# These take values of other lanes' stacks unseen, and with a type of the file would run its code so.
+_OF_OWN_TYPES = re.compile(r"_ZN5flash4simt(?:8exchange|13combine_lanes)I(?!(?:[a-z]|6__half"
+                           r"|7__half2|13__nv_bfloat16|14__nv_bfloat162)(?:E|NS0_\d))")
 _SPOILT = ("ax", "cx", "dx", "si", "di", "8", "9", "10", "11")  # by a call
 
 
 class Odd(Exception):
-    """An instruction that no kernel of the course needs."""
+    """What no kernel of the course needs, and whose accesses to memory the checks would not see."""
 
 
 def _split(operands: str) -> list[str]:
@@ -124,7 +130,7 @@ class _Block:
         if frame:
             self.values["bp"] = (0, (("stack", 1), ("frame", 1)))
         self.slots: dict[tuple, tuple] = {}
-        self.told: list[tuple[tuple, int, bool]] = []
+        self.told: deque[tuple[tuple, int, bool]] = deque(maxlen=256)  # each access looks through
         self.unknowns = 0
 
     def fresh(self) -> tuple:
@@ -152,9 +158,12 @@ class _Block:
 
 
 def _is_own(address: tuple, found: re.Match) -> bool:
-    """On the stack, a variable of the file by its name, or the built-in variables."""
-    return bool(found["segment"]) or any(name in ("stack", "rip") and times == 1
-                                         for name, times in address[1])
+    """A variable of the file by its name, the built-in variables, or on the stack. An index into
+    these may lead anywhere. Only into the stack it does not need a call: the compiler checks the
+    bounds of an array, and tells of what has its address taken."""
+    names = dict(address[1])
+    return names.get("stack") == 1 or all(not re.match(r"u\d|\w+ \(", name) for name in names) \
+        and (bool(found["segment"]) or names.get("rip") == 1)
 
 
 def instrumented(text: str) -> str:
@@ -165,11 +174,16 @@ def instrumented(text: str) -> str:
 
 
 def _lines(text: str) -> Iterator[str]:
-    block, frame, is_emulators = _Block(False), False, False
+    block, frame, is_emulators, products = _Block(False), False, False, 0
     for line in text.split("\n"):
+        if products and (line[:1] not in "\t " or re.match(r"\s(j|call|ret|notrack|bnd)", line)):
+            yield from _count(products)
+            products = 0
         if line[:1] not in "\t ":  # a label
             if not line.startswith(".L"):
                 frame, is_emulators = False, bool(_EMULATOR.match(line))
+                if _OF_OWN_TYPES.match(line):
+                    raise Odd("a shuffle or reduction of a type of its own")
             block = _Block(frame)
             yield line
             continue
@@ -182,16 +196,31 @@ def _lines(text: str) -> Iterator[str]:
             more = words[1].split(None, 1)
             name, operands = f"{name} {more[0]}", _split(more[1] if len(more) > 1 else "")
         if _ODD.fullmatch(name.split()[-1]):
-            raise Odd(name)
+            raise Odd(f"the instruction {name}")
         if name.endswith("jmp") and operands[0].startswith("*"):
-            raise Odd(f"{name} to an address")
+            raise Odd(f"the instruction {name} to an address")
         if name == "movq" and operands == ["%rsp", "%rbp"]:
             frame = True
         yield from _before(block, name, operands)
         yield line
+        if found := _PRODUCT.fullmatch(name):
+            kind = found["kind"] or "s"
+            products += 1 if kind[0] == "s" else size(name, operands) // (4 if kind == "ps" else 8)
         _after(block, name, operands)
         if name.startswith("j") or name == "ret":
             block = _Block(frame)
+
+
+def _count(products: int) -> Iterator[str]:
+    """Adds to the running thread's products, and leaves registers and flags alone."""
+    yield "\tpushq\t%rax"
+    yield "\tpushq\t%rcx"
+    yield "\tmovq\tflash_simt_products@gottpoff(%rip), %rax"
+    yield "\tmovq\t%fs:(%rax), %rcx"
+    yield f"\tleaq\t{products}(%rcx), %rcx"
+    yield "\tmovq\t%rcx, %fs:(%rax)"
+    yield "\tpopq\t%rcx"
+    yield "\tpopq\t%rax"
 
 
 def _touch(place: str, code: str) -> Iterator[str]:
@@ -230,10 +259,12 @@ def _before(block: _Block, name: str, operands: list[str]) -> Iterator[str]:
         if not found:
             continue
         if "{%k" in operand:
-            raise Odd(f"{name} with a mask")
+            raise Odd(f"the instruction {name} with a mask")
         address = block.address(found)
         if _is_own(address, found):
             continue
+        if found["segment"]:
+            raise Odd(f"the instruction {name} with an address in {found['segment']}")
         many = size(name, operands)
         last = n == len(operands) - 1
         moves = re.fullmatch(r"v?k?mov\w*|set\w+|v?cvt\w*|v?p?extr\w*|fn?st\w*|v?st\w+", name)
@@ -286,6 +317,8 @@ def _after(block: _Block, name: str, operands: list[str]) -> None:
     source = sources[0] if sources else ""
     if name == "movq" and source.startswith("%") and _whole(source):
         value = block.get(_whole(source))
+    elif name == "movq" and source.endswith("@gottpoff(%rip)"):
+        value = 0, ((source, 1),)
     elif name == "movq" and (found := _MEMORY.match(source)) and source[0] != "%":
         value = block.slots.setdefault(block.address(found), value)
     elif name in ("leaq",) and (found := _MEMORY.match(source)):

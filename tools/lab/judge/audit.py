@@ -4,6 +4,7 @@ The audit makes an attack loud; it is not what the grades stand on. A student's 
 process of its own, which returns outputs and never a verdict.
 """
 
+import functools
 import re
 from collections.abc import Iterable
 
@@ -53,6 +54,7 @@ _SECTIONS = re.compile(
     r"|\.gnu\.\S*|\.(rela?\.)?debug_\w+|")
 _CONSTRUCTORS = re.compile(r"\.(rela?\.)?(preinit_array|init_array|fini_array|ctors|dtors|init"
                            r"|fini)(\.\S*)?")
+MOST_FINDINGS = 20  # that are worth the time
 MOST_DATA = 64 * 1024  # bytes of variables that live as long as the program
 
 # What CUDA code may use of the emulator and of common/cuda: what kernels and launches are made of.
@@ -72,7 +74,7 @@ _OF_CUDA = re.compile(
 
 # What the compiler's checks, and those of the judge (assembly.py), call.
 _CHECKS = re.compile(r"__tsan_\w+|__ubsan_handle_(out_of_bounds|type_mismatch_v1)"
-                     r"|flash_simt_(touch|call)")
+                     r"|flash_simt_(touch|call|products)")
 _REGISTERED = ".init_array.00099"  # the one function that tells the emulator of the checks
 
 # The same of a library for a GPU: common/cuda, what nvcc makes of kernels and launches, and what
@@ -138,10 +140,15 @@ def in_source(name: str, source: str) -> str:
     """A symbol as it stands in the source, with its line; else the symbol."""
     words = next((words for symbol, words in _IN_SOURCE if re.fullmatch(symbol, name)),
                  rf"\b(?:std::)?{re.escape(name)}\b")
-    for number, line in enumerate(source.splitlines(), 1):
-        if found := re.search(words, line.partition("//")[0]):
-            return f"`{found[0]}` in line {number}"
+    code = _without_comments(source)
+    if found := re.search(words, code):
+        return f"`{found[0]}` in line {code.count(chr(10), 0, found.start()) + 1}"
     return f"`{name}`"
+
+
+@functools.lru_cache(1)
+def _without_comments(source: str) -> str:
+    return re.sub("//.*", "", source)
 
 
 def may_be_used_in_cuda(name: str) -> bool:
@@ -161,6 +168,8 @@ def findings(symbols: str, sections: str, exports: Iterable[str], provided: Iter
     found = []
     defined = set()
     for line in symbols.splitlines():
+        if len(found) >= MOST_FINDINGS:
+            return list(dict.fromkeys(found))
         if not re.fullmatch(r"\S+ [A-Za-z]( [0-9a-f]*){0,2} *", line):
             found.append("it has a symbol whose name has a space or another odd character")
             continue

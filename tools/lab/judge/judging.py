@@ -396,7 +396,7 @@ def _compile_emulated(task: Task, build: Build, work: Path, bench: Bench, tool: 
         try:
             text = assembly.instrumented((made / "student.s").read_text(errors="replace"))
         except assembly.Odd as odd:
-            raise _Problem(REFUSED, f"its code has the instruction {odd}, whose accesses to memory "
+            raise _Problem(REFUSED, f"its code has {odd}, whose accesses to memory "
                                     "the emulator's checks would not see") from None
         (made / "student.s").write_text(text)
     _done(work, tool(build.link[0], "-c", "/build/student.s", "-o", "/build/student.o"))
