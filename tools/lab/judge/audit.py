@@ -54,6 +54,7 @@ _SECTIONS = re.compile(
     r"|\.gnu\.\S*|\.(rela?\.)?debug_\w+|")
 _CONSTRUCTORS = re.compile(r"\.(rela?\.)?(preinit_array|init_array|fini_array|ctors|dtors|init"
                            r"|fini)(\.\S*)?")
+MOST_SHARED = 227 * 1024  # bytes of all __shared__ arrays: what a block of an H100 may have
 MOST_FINDINGS = 20  # that are worth the time
 MOST_DATA = 64 * 1024  # bytes of variables that live as long as the program
 
@@ -164,7 +165,7 @@ def findings(symbols: str, sections: str, exports: Iterable[str], provided: Iter
     exports, provided, on_gpu = set(exports), set(provided), backend == GPU
     if backend in (CPU, GPU):
         provided |= _ON_HOST
-    data = 0
+    data = shared = 0
     found = []
     defined = set()
     for line in symbols.splitlines():
@@ -204,13 +205,17 @@ def findings(symbols: str, sections: str, exports: Iterable[str], provided: Iter
         elif not _SECTIONS.fullmatch(name):
             found.append(f"it has a section {name}, which no function or constant needs")
         if backend != CPU and name.startswith(".tbss"):
-            continue  # __shared__ arrays, which each block finds empty
+            shared += size  # __shared__ arrays, which each block finds empty
+            continue
         if "W" in flags and not re.match(r"\.data\.rel\.ro", name):
             data += size
     # With the checks the compiler keeps a record of each line; the other build has the variables.
     if data > MOST_DATA and backend != CHECKED:
         found.append(f"its variables outside of functions take {data} bytes; "
                      f"{MOST_DATA} are the most")
+    if shared > MOST_SHARED:
+        found.append(f"its __shared__ and thread_local variables take {shared} bytes; "
+                     f"{MOST_SHARED} are the most")
     return list(dict.fromkeys(found))
 
 
