@@ -3,10 +3,12 @@
 import csv
 import io
 import json
+import zipfile
 
 from course import Test
 from lab import manifest, paths, worklog
 from lab.instructor import handed_in
+from lab.judge import submissions
 
 REAL = paths.REPOSITORY / "outputs/reference/nvidia-h200/csv/softmax_matmul_benchmark.csv"
 CSV, PICTURE = "results/softmax_matmul_benchmark.csv", "results/softmax_matmul.png"
@@ -106,3 +108,17 @@ class HandedIn(Test):
             self.says("softmax_matmul: the columns for times and rates do not fit each other: "
                       "fused_64 at d2 8192")
             row[name] = kept
+
+    def test_what_nobody_hands_in_is_left_out(self):
+        archive = self.folder() / "bomb.zip"
+        task = TASKS[-1]
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+            packed.writestr(task.shown_path(), "int x;")
+            packed.writestr(worklog.PAGE, "A larger tile: 3 %.\n")
+            packed.writestr(f"results/{300 * 'a'}.png", "")
+            for n in range(300):
+                packed.writestr(f"results/p{n}.png", bytes(1 << 20))
+        results = submissions.read(archive, TASKS).results
+        self.assertIn(worklog.PAGE, results)
+        self.assertLessEqual(sum(map(len, results.values())), 8 << 20)
+        self.assertLess(max(map(len, results)), 100)

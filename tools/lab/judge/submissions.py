@@ -24,7 +24,9 @@ from lab.manifest import Task
 LARGEST_ARCHIVE = 64 << 20  # bytes; some hand in all of their repository
 MOST_ENTRIES = 20_000  # of a zip or a folder
 DEEPEST = 1000         # characters of a folder in it; Linux has 4096 for a path
-RESULT = re.compile(r"worklog\.md|results/(\w+\.png|\w+_benchmark\.csv|machine\.json)")
+RESULT = re.compile(
+    r"worklog\.md|results/(\w{1,80}\.png|\w{1,40}_benchmark\.csv|machine\.json)", re.ASCII)
+MOST_RESULTS, LARGEST_RESULTS = 30, 8 << 20  # files, and bytes of all; the rest is left out
 _SKIPPED = {".git", ".venv", "build", "__MACOSX", "solution", ".course", ".lab"}
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".xz", ".bz2", ".7z", ".rar")
 
@@ -221,8 +223,14 @@ def _take(entries: Mapping[str, Reader], tasks: Sequence[Task]) -> Content:
             if len(files[wanted]) > LARGEST:
                 return Content({}, f"{same[0]} is larger than {LARGEST} bytes, and no solution is")
     version = _version(mine[INDEX]()) if INDEX in mine else ""
-    results = {name: mine[name]() for name in sorted(mine) if RESULT.fullmatch(name)}
-    results = {name: content for name, content in results.items() if len(content) <= LARGEST}
+    names = sorted((name for name in mine if RESULT.fullmatch(name)),
+                   key=lambda name: (name.endswith(".png"), name))[:MOST_RESULTS]
+    results, left = dict[str, bytes](), LARGEST_RESULTS
+    for name in names:
+        content = mine[name]()
+        if len(content) <= min(LARGEST, left):
+            results[name] = content
+            left -= len(content)
     return Content(files, version=version, results=results, others=tuple(
         name if name in mine else f"{name} (a link, and none is followed)"
         for name in sorted(others)))
