@@ -177,11 +177,12 @@ TaskUnderTest fused_cuda_task() {
     fused_softmax_matmul_cuda(pass);
     device::synchronize();
   }));
-  task.cases.push_back({"33000 keys: 1 x 1 x 33000 x 2", "ragged ends",
-                        [run](auto seed) {
-                          return judge({"", {1, 1, 33000, 2}}, seed, run);
-                        },
-                        Needs::kNoChecks});
+  for (const SoftmaxMatmulCase& problem :
+       {SoftmaxMatmulCase{"33000 keys: 1 x 1 x 33000 x 2", {1, 1, 33000, 2}},
+        {"33000 rows: 1 x 33000 x 2 x 1", {1, 33000, 2, 1}, {64, 16}}})
+    task.cases.push_back({problem.name, problem.requirement(),
+                          [run, problem](auto seed) { return judge(problem, seed, run); },
+                          Needs::kNoChecks});
   // More than a grid is tall or deep (65535): see launches_many().
   const SoftmaxMatmulCase many{"more batches than a grid is tall: 65600 x 1 x 3 x 1",
                                {65600, 1, 3, 1}};

@@ -295,7 +295,9 @@ TaskUnderTest flash_forward_cuda_task() {
                           });
                         },
                         Needs::kEmulator});
-  add({{.name = "33000 keys", .shape = {1, 1, 1, 33000, 2}}}, Needs::kNoChecks);
+  add({{.name = "33000 keys", .shape = {1, 1, 1, 33000, 2}},
+       {.name = "33000 queries", .shape = {1, 1, 33000, 2, 2}}},
+      Needs::kNoChecks);
   add(part3::long_cases(), Needs::kGpu);
   task.cases.push_back(
       {"in the order of its stream", "order and races", judge_stream, Needs::kGpu});
