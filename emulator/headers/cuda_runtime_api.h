@@ -91,6 +91,8 @@ using cudaEvent_t = struct CUevent_st*;
 using cudaMemPool_t = struct CUmemPoolHandle_st*;
 
 inline constexpr unsigned cudaStreamDefault = 0, cudaStreamNonBlocking = 1;
+inline constexpr unsigned cudaEventDefault = 0, cudaEventBlockingSync = 1,
+                          cudaEventDisableTiming = 2;
 
 #pragma GCC visibility push(default)
 cudaError_t cudaGetDeviceCount(int* count);
@@ -163,7 +165,21 @@ cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribut
   return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), attribute, value);
 }
 
+inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  return cudaEventCreate(event);
+}
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) {
+  return cudaSuccess;
+}
+
 // A __constant__ or __device__ variable is an ordinary one here.
+template <class T>
+cudaError_t cudaMemcpyFromSymbol(void* to, const T& symbol, std::size_t bytes,
+                                 std::size_t offset = 0, cudaMemcpyKind = cudaMemcpyDeviceToHost) {
+  if (offset > sizeof symbol || bytes > sizeof symbol - offset) return cudaErrorInvalidValue;
+  __builtin_memcpy(to, reinterpret_cast<const char*>(&symbol) + offset, bytes);
+  return cudaSuccess;
+}
 template <class T>
 cudaError_t cudaMemcpyToSymbol(T& symbol, const void* from, std::size_t bytes,
                                std::size_t offset = 0, cudaMemcpyKind = cudaMemcpyHostToDevice) {

@@ -209,6 +209,7 @@ TEST_CASE("right kernels are not reported, and are right, in any order") {
   check_right(simt_corpus::async_right(), 20);
   check_right(simt_corpus::language_right(), 20);
   check_right(simt_corpus::results_right(), 20);
+  check_right(simt_corpus::builtins(), 4);
 }
 TEST_CASE("accesses of shared memory are counted") {
   for (const Specimen& specimen : simt_corpus::right()) {

@@ -36,12 +36,18 @@ FLASH_SIMT_ATOMIC_INTEGERS(atomicAdd, old + value)
 FLASH_SIMT_ATOMIC_INTEGERS(atomicExch, ((void)old, value))
 FLASH_SIMT_ATOMIC_INTEGERS(atomicMin, value < old ? value : old)
 FLASH_SIMT_ATOMIC_INTEGERS(atomicMax, old < value ? value : old)
+FLASH_SIMT_ATOMIC_INTEGERS(atomicAnd, old& value)
+FLASH_SIMT_ATOMIC_INTEGERS(atomicOr, old | value)
+FLASH_SIMT_ATOMIC_INTEGERS(atomicXor, old ^ value)
+FLASH_SIMT_ATOMIC(atomicMin, long long, value < old ? value : old)
+FLASH_SIMT_ATOMIC(atomicMax, long long, old < value ? value : old)
 FLASH_SIMT_ATOMIC(atomicAdd, float, old + value)
 FLASH_SIMT_ATOMIC(atomicAdd, double, old + value)
 FLASH_SIMT_ATOMIC(atomicExch, float, ((void)old, value))
 FLASH_SIMT_ATOMIC(atomicSub, int, old - value)
 FLASH_SIMT_ATOMIC(atomicSub, unsigned, old - value)
 FLASH_SIMT_ATOMIC(atomicInc, unsigned, old >= value ? 0 : old + 1)
+FLASH_SIMT_ATOMIC(atomicDec, unsigned, old == 0 || old > value ? value : old - 1)
 #undef FLASH_SIMT_ATOMIC_INTEGERS
 #undef FLASH_SIMT_ATOMIC
 

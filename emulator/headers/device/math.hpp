@@ -44,6 +44,15 @@ inline float __powf(float x, float y) { return exp2f(y * log2f(x)); }
 inline float __fdividef(float x, float y) {
   return fabsf(y) > 0x1p126f && !isinf(x) ? 0 * x : x / y;
 }
+inline float __exp10f(float x) { return exp2f(x * 3.3219280948873623f); }
+inline float __log10f(float x) { return log2f(x) * 0.3010299956639812f; }
+inline float __sinf(float x) { return sinf(x); }
+inline float __cosf(float x) { return cosf(x); }
+inline float __tanf(float x) { return sinf(x) / cosf(x); }
+inline void __sincosf(float x, float* sine, float* cosine) {
+  *sine = sinf(x);
+  *cosine = cosf(x);
+}
 inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 inline double rsqrt(double x) { return 1 / sqrt(x); }
 inline float __saturatef(float x) { return x > 0 ? (x < 1 ? x : 1) : 0; }  // NaN gives 0
@@ -79,6 +88,7 @@ Integer saturated(double value) {
   inline Integer name##_rd(float x) { return flash::simt::saturated<Integer>(floorf(x)); }     \
   inline Integer name##_ru(float x) { return flash::simt::saturated<Integer>(ceilf(x)); }
 FLASH_SIMT_TO_INTEGER(__float2int, int)
+FLASH_SIMT_TO_INTEGER(__float2ll, long long)
 FLASH_SIMT_TO_INTEGER(__float2uint, unsigned)
 #undef FLASH_SIMT_TO_INTEGER
 inline float __int2float_rn(int x) { return static_cast<float>(x); }
@@ -87,6 +97,8 @@ inline float __double2float_rn(double x) { return static_cast<float>(x); }
 inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
+inline long long __double_as_longlong(double x) { return std::bit_cast<long long>(x); }
+inline double __longlong_as_double(long long x) { return std::bit_cast<double>(x); }
 inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
 
 // ---- bits ---------------------------------------------------------------------------------------
@@ -94,6 +106,52 @@ inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x)); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+inline int __clzll(long long x) {
+  return x == 0 ? 64 : __builtin_clzll(static_cast<unsigned long long>(x));
+}
+inline int __ffsll(long long x) { return __builtin_ffsll(x); }
+inline unsigned __brev(unsigned x) {
+  unsigned reversed = 0;
+  for (int bit = 0; bit < 32; ++bit) reversed |= (x >> bit & 1) << (31 - bit);
+  return reversed;
+}
+inline unsigned long long __brevll(unsigned long long x) {
+  return static_cast<unsigned long long>(__brev(static_cast<unsigned>(x))) << 32 |
+         __brev(static_cast<unsigned>(x >> 32));
+}
+// Byte i of the result is byte (selector >> 4 i) & 7 of the eight of x and y; with bit 3 of that
+// number its sign.
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+  const unsigned long long both = static_cast<unsigned long long>(y) << 32 | x;
+  unsigned result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const unsigned which = selector >> 4 * i & 15;
+    unsigned byte = both >> 8 * (which & 7) & 0xff;
+    if ((which & 8) != 0) byte = (byte & 0x80) != 0 ? 0xff : 0;
+    result |= byte << 8 * i;
+  }
+  return result;
+}
+// Of the 64 bits high:low, shifted by the lowest 5 bits of a number, or (c) by at most 32.
+inline unsigned __funnelshift_lc(unsigned low, unsigned high, unsigned by) {
+  const unsigned long long both = static_cast<unsigned long long>(high) << 32 | low;
+  return by >= 32 ? low : static_cast<unsigned>(both << by >> 32);
+}
+inline unsigned __funnelshift_rc(unsigned low, unsigned high, unsigned by) {
+  const unsigned long long both = static_cast<unsigned long long>(high) << 32 | low;
+  return by >= 32 ? high : static_cast<unsigned>(both >> by);
+}
+inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by) {
+  return __funnelshift_lc(low, high, by & 31);
+}
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) {
+  return __funnelshift_rc(low, high, by & 31);
+}
+inline int __mulhi(int a, int b) { return static_cast<int>(static_cast<long long>(a) * b >> 32); }
+inline unsigned __umulhi(unsigned a, unsigned b) {
+  return static_cast<unsigned>(static_cast<unsigned long long>(a) * b >> 32);
+}
 
 // ---- loads and stores with a cache hint (ignored) -----------------------------------------------
 
@@ -105,7 +163,9 @@ inline int __ffs(int x) { return __builtin_ffs(x); }
     return *address;                         \
   }
 FLASH_SIMT_LOAD(__ldg)
+FLASH_SIMT_LOAD(__ldca)
 FLASH_SIMT_LOAD(__ldcg)
+FLASH_SIMT_LOAD(__ldcv)
 FLASH_SIMT_LOAD(__ldcs)
 #undef FLASH_SIMT_LOAD
 #define FLASH_SIMT_STORE(name)                     \
@@ -113,6 +173,8 @@ FLASH_SIMT_LOAD(__ldcs)
   __forceinline__ void name(T* address, T value) { \
     *address = value;                              \
   }
+FLASH_SIMT_STORE(__stwb)
 FLASH_SIMT_STORE(__stcg)
+FLASH_SIMT_STORE(__stwt)
 FLASH_SIMT_STORE(__stcs)
 #undef FLASH_SIMT_STORE

@@ -3,6 +3,7 @@
 // access another lane's stack.
 #pragma once
 
+#include <memory>
 #include <type_traits>
 
 #include "emulator/headers/device/kernel_interface.hpp"
@@ -32,7 +33,7 @@ FLASH_SIMT_UNCHECKED void exchange(void* const slots[32], std::uint32_t present)
     } else if (mine->must_be_there) {
       read_from_absent_lane(mine->name, mine->site, lane, mine->source);
     } else {
-      __builtin_memset(static_cast<void*>(&mine->result), 0xff, sizeof(T));
+      __builtin_memset(static_cast<void*>(std::addressof(mine->result)), 0xff, sizeof(T));
     }
   }
 }
@@ -83,9 +84,32 @@ FLASH_SIMT_UNCHECKED void combine_lanes(void* const slots[32], std::uint32_t pre
 
 template <template <class> class Operation, class T>
 T reduce_lanes(const char* name, std::uint32_t mask, T value, Site site) {
+  static_assert(std::is_arithmetic_v<T>);  // no code of a kernel's own type runs unchecked
   Combination<T> slot{value, value};
   warp_operation({name, site, mask, &slot, combine_lanes<T, Operation<T>>});
   return slot.result;
+}
+
+struct Match {
+  std::uint64_t value;
+  std::uint32_t lanes;
+};
+FLASH_SIMT_UNCHECKED inline void match_lanes(void* const slots[32], std::uint32_t present) {
+  for (int lane = 0; lane < 32; ++lane)
+    for (int other = 0; other < 32; ++other)
+      if ((present >> lane & present >> other & 1) != 0 &&
+          static_cast<const Match*>(slots[lane])->value ==
+              static_cast<const Match*>(slots[other])->value)
+        static_cast<Match*>(slots[lane])->lanes |= 1u << other;
+}
+template <class T>
+std::uint32_t lanes_with_same(const char* name, std::uint32_t mask, T value, Site site) {
+  static_assert(std::is_arithmetic_v<T> && (sizeof(T) == 4 || sizeof(T) == 8),
+                "lanes compare numbers of 32 and 64 bits");
+  Match slot{0, 0};
+  __builtin_memcpy(&slot.value, &value, sizeof value);
+  warp_operation({name, site, mask, &slot, match_lanes});
+  return slot.lanes;
 }
 
 inline int check_width(int width) {
@@ -165,7 +189,23 @@ FLASH_SIMT_REDUCE(__reduce_min_sync, less, unsigned)
 FLASH_SIMT_REDUCE(__reduce_min_sync, less, int)
 FLASH_SIMT_REDUCE(__reduce_max_sync, greater, unsigned)
 FLASH_SIMT_REDUCE(__reduce_max_sync, greater, int)
+FLASH_SIMT_REDUCE(__reduce_and_sync, bit_and, unsigned)
+FLASH_SIMT_REDUCE(__reduce_or_sync, bit_or, unsigned)
+FLASH_SIMT_REDUCE(__reduce_xor_sync, bit_xor, unsigned)
 #undef FLASH_SIMT_REDUCE
+
+// The lanes of the mask that have the same value.
+template <class T>
+unsigned __match_any_sync(unsigned mask, T value, Site site = Site::here()) {
+  return lanes_with_same("__match_any_sync", mask, value, site);
+}
+// The mask, and *all = 1, if all of its lanes have the same value; else 0, and *all = 0.
+template <class T>
+unsigned __match_all_sync(unsigned mask, T value, int* all, Site site = Site::here()) {
+  const unsigned same = lanes_with_same("__match_all_sync", mask, value, site);
+  *all = same == mask;
+  return *all != 0 ? same : 0;
+}
 
 }  // namespace intrinsics
 }  // namespace flash::simt

@@ -27,6 +27,7 @@ FLASH_EXPORT std::vector<Specimen> warps();
 FLASH_EXPORT std::vector<Specimen> memory();
 FLASH_EXPORT std::vector<Specimen> language();
 FLASH_EXPORT std::vector<Specimen> language_right();
+FLASH_EXPORT std::vector<Specimen> builtins();
 FLASH_EXPORT std::vector<Specimen> results();
 FLASH_EXPORT std::vector<Specimen> results_right();
 FLASH_EXPORT std::vector<Specimen> results_by_luck();
