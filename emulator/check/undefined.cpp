@@ -1,8 +1,9 @@
 // What C++ leaves undefined and the compiler can tell of. It calls these functions, whose arguments
 // have UBSan's layout, in every build for a shift by too many bits and for a number that an integer
-// type cannot hold; with the checks (-fsanitize=bounds,alignment) for an index outside an array's
-// declared size and for a misaligned pointer. The access itself does not show the latter two: after
-// one __shared__ array comes another, and of a float4 the compiler may load only what is used.
+// type cannot hold; with the checks (-fsanitize=bounds-strict,alignment) for an index outside an
+// array's declared size and for a misaligned pointer. The access itself does not show the latter
+// two: after one __shared__ array comes another, and of a float4 the compiler may load only what is
+// used.
 #include <cstdint>
 #include <string>
 

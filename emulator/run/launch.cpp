@@ -139,8 +139,8 @@ void Launch::add(FindingKind kind, const Location& where, const Location& other,
     if (known.kind == kind && known.where == where && known.other.line == other.line) return;
   findings.push_back(
       {kind, where, other, text_of("kernel ", call.name, ": ", to_string(kind), text)});
-  // Perhaps too few threads were launched to write all of it.
-  if (kind == kUninitialized)
+  // Perhaps too few threads were launched to write all of it, or too many.
+  if (kind == kUninitialized || kind == kOutOfBounds)
     findings.back().text += text_of(" A block has ", call.block.x * call.block.y * call.block.z,
                                     " threads in this launch.");
   if (findings.size() == kMostFindings) stop = true;

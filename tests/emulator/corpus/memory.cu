@@ -66,6 +66,16 @@ __global__ void past_static_shared(float* out) {
   out[threadIdx.x] = other[threadIdx.x] + tile[threadIdx.x];
 }
 
+// Past an array that is the last member of its structure.
+struct Row {
+  float scale;
+  float x[4];
+};
+__global__ void past_the_last_member(float* out) {
+  Row row{2, {1, 2, 3, 4}};
+  out[threadIdx.x] = row.scale * row.x[threadIdx.x % 5];  // BUG
+}
+
 // A vector load whose last elements do not exist.
 __global__ void vector_tail(const float* x, float* out) {
   const float4 v = reinterpret_cast<const float4*>(x)[threadIdx.x];  // BUG
@@ -128,6 +138,7 @@ std::vector<Specimen> memory() {
       mistake(kOutOfBounds, KERNEL(before_the_start), {1, 32}, counting(32), zeros(32)),
       mistake(kOutOfBounds, KERNEL(past_dynamic_shared), {1, 32, 128}, zeros(32)),
       mistake(kOutOfBounds, KERNEL(past_static_shared), {1, 32}, zeros(32)),
+      mistake(kOutOfBounds, KERNEL(past_the_last_member), {1, 32}, zeros(32)),
       mistake(kOutOfBounds, KERNEL(vector_tail), {1, 32}, counting(126), zeros(32)),
       {"uses_freed_memory", kOutOfBounds,
        [] {
