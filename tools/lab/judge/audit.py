@@ -60,7 +60,7 @@ MOST_DATA = 64 * 1024  # bytes of variables that live as long as the program
 
 # What CUDA code may use of the emulator and of common/cuda: what kernels and launches are made of.
 _OF_CUDA = re.compile(
-    r"flash_simt_\w+|_ZN5flash9grid_sizeEl"
+    r"flash_simt_\w+|_ZN5flash9grid_sizeEl|__ubsan_handle_(shift_out_of_bounds|float_cast_overflow)"
     r"|_ZN5flash6device(\d+)(allocate|free|check_launch|reserve_shared_memory|throw_cuda_error"
     r"|shared_memory_per_block|compute_capability|multiprocessors|synchronize|fill_bytes"
     r"|tensor_map)E\w*"
