@@ -1,5 +1,5 @@
 // Tiles for kernels that multiply small matrices: from a head of a tensor to shared memory, from
-// there to the registers of lanes that share out rows or columns. All of it is inlined, so that the
+// there to the registers of lanes that share rows or columns. All of it is inlined, so that the
 // emulator's findings name the line of the kernel that uses it.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace flash {
 
-// ---- Values that neighbouring lanes share out ---------------------------------------------------
+// ---- Values that neighbouring lanes share -------------------------------------------------------
 
 template <int N>
 struct alignas(4 * N) Floats {
@@ -64,9 +64,10 @@ struct Head {
   __device__ Head transposed() const { return {data, columns, rows, column_stride, row_stride}; }
 };
 
-// Calls put(row, column, value) for each element of the kTileRows x kTileColumns tile whose first
-// one is (row0, column0); value is 0 outside of the head. The thread block's work: a warp reads 32
-// bytes in a row, which is what memory gives at a time.
+// Calls put(row, column, value) for each element of a tile of kTileRows x kTileColumns, which
+// begins at (row0, column0) of the head. `row` and `column` count from there; `value` is 0 where
+// the head has no such element. All kThreads threads of the block call it together, and share the
+// elements. A warp reads 32 consecutive bytes of each row, one sector.
 template <int kTileRows, int kTileColumns, int kThreads, class T, class Put>
 __device__ __forceinline__ void load_tile(const Head<const T>& head, Index row0, Index column0,
                                           Put put) {

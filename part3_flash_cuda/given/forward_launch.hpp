@@ -11,11 +11,10 @@
 
 namespace flash::forward {
 
-// For each width of a head the fastest on an H200 first, the one with the least shared memory last;
-// in KiB of it: 71 27, 104 69 44, 174 79 58, 226 149. Turing has 64 for a block, an A100 163,
-// Hopper 227. Each takes nvcc some 5 seconds a type: there are fewer, kFlashForwardConfigs, for the
-// types of 16 bits, and where no GPU runs them, so that nobody tunes and everybody waits for the
-// compiler.
+// For each width of a head, the fastest configuration on an H200 comes first, and the one with the
+// least shared memory last (README.md, section 9, has how much each needs). nvcc takes some 5
+// seconds for each of them and each type. So types of 16 bits, and builds without a GPU, where
+// nobody tunes, have only kFlashForwardConfigs.
 
 template <class T>
 struct CompiledFor {

@@ -1,15 +1,18 @@
 // Given: the parts of the forward kernel. Which thread has which queries, keys and columns, the
 // tiles in shared memory, and what a thread keeps.
 //
-// A thread block owns a head, kBlockQ queries and kHeadDim columns of the output. All keys that
-// some of its queries see stream past in blocks of kBlockK. Inside the block: - A warp owns
-// kRowsOfWarp rows of S, P and O. No other warp reads what its lanes write to P_smem. - kLanes
-// neighbouring lanes share kRows rows. A thread has kKeys scores, kColumns columns of O, m
-//   and l of each row, all in registers; shuffles over kLanes lanes find the row's maximum.
-// - Both products read a few vectors of shared memory and multiply each value of one by each of the
-//   other: 8 x 8 in the largest tiles, 64 multiply-adds for 4 reads of 16 bytes. Q and K lie
-//   transposed, so that the rows of a column are neighbours.
-// - common/cuda/tile.hpp copies tiles, and says which lane has which rows, keys and columns.
+// A thread block computes kBlockQ queries and kHeadDim columns of the output of one head. It reads
+// the keys that some of its queries see, in blocks of kBlockK.
+//
+// A warp owns kRowsOfWarp rows of S, P and O. No other warp reads what its lanes write to P_smem.
+//
+// kLanes neighbouring lanes, a group, share kRows rows. Of each row a thread has kKeys scores,
+// kColumns columns of O, m, and its own part of l, all in registers. Shuffles over the kLanes lanes
+// find the row's maximum.
+//
+// Both products read two vectors from shared memory and multiply each value of one by each of the
+// other: 8 x 8 in the largest tiles, 64 multiply-adds for 4 reads of 16 bytes. Q and K are
+// transposed, so that the rows of a column are neighbours.
 #pragma once
 
 #include "common/cuda/half.hpp"
@@ -22,8 +25,8 @@ namespace flash::forward {
 inline constexpr int kRows = 8;  // rows of a thread
 
 // A configuration, and what follows from it. Shared memory holds floats, whatever the tensors hold.
-// Its rows are 4 or 8 longer than need be: then the 32 lanes of a copy of floats, and the lanes
-// that write P, come to 32 different banks.
+// Its rows are padded by 4 or 8 floats, so that the 32 lanes that copy floats, and the lanes that
+// write P, use 32 different banks.
 template <int HeadDim, int BlockQ, int BlockK, int Warps>
 struct Config {
   static constexpr int kHeadDim = HeadDim, kBlockQ = BlockQ, kBlockK = BlockK, kWarps = Warps;
@@ -46,14 +49,15 @@ struct Config {
   static_assert(kGroups * kLanes == kWarpSize && kKeys >= 1 && kColumns >= 1 && 8 % kWarps == 0);
 };
 
-// A thread's place in its block, and what that makes its own.
+// A thread's place in its block: its warp, its group in the warp, and its lane in the group. From
+// these follow its rows, keys and columns.
 template <class C>
 struct Thread {
   int warp = threadIdx.x / kWarpSize, group = threadIdx.x % kWarpSize / C::kLanes,
       lane = threadIdx.x % C::kLanes;
 
-  // Row r of this thread among the block's queries, its score n among a block's keys, its column n
-  // among the slice's columns.
+  // Where its row r is among the queries of the thread block, its score n among the keys of a block
+  // of keys, and its column n among the columns of the slice.
   __device__ int row(int r) const {
     return warp * C::kRowsOfWarp + place<kRows, C::kGroups>(group, r);
   }
@@ -94,8 +98,8 @@ using Scores = float[kRows][C::kKeys];
 
 // ---- To shared memory ---------------------------------------------------------------------------
 
-// P to shared memory, as the T that it meets V as. In the order n, lane: then the lanes of a row
-// write to different banks.
+// Rounds P to T and writes it to shared memory. Score n of a lane goes to row n * kLanes + lane:
+// then the lanes of a row write to different banks.
 template <class T, class C>
 __device__ __forceinline__ void store_P(const Tiles<C>& tiles, const Scores<C>& S,
                                         const Thread<C>& thread) {

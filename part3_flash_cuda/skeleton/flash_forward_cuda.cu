@@ -1,7 +1,7 @@
 // Task 3.A: flash attention forward on the GPU, in float32 on the ordinary arithmetic units.
 //
-// given/forward_tile.hpp has the tiles, and who owns what of them. Everything is scaled by log2(e)
-// at the start: S is in base 2, and exp(s) costs one exp2f.
+// given/forward_tile.hpp has the tiles, and says which thread has which rows, keys and columns. The
+// scale contains log2(e), so S is in base 2, and exp(s) costs one exp2f.
 #include <type_traits>
 
 #include "part3_flash_cuda/flash_attention_cuda.hpp"
@@ -25,12 +25,13 @@ __device__ void load_Q(const Tiles<C>& tiles, const Head<const T>& q, Index i0, 
 // S += Q K^T over the kHeadDim columns that are in shared memory.
 template <class C>
 __device__ void add_QK(Scores<C>& S, const Tiles<C>& tiles, const Thread<C>& thread) {
-  // TODO for each column read this thread's kRows values of Q_smem (its rows of the
-  //   warp) and its kKeys of K_smem, and multiply each by each (about 9 lines)
+  // TODO for each column read this thread's kRows values from Q_smem (this warp's rows
+  //   begin at row thread.warp * kRowsOfWarp) and its kKeys values from K_smem, and add the product
+  //   of each pair to S (about 9 lines)
 }
 
-// sees[r]: how many of the kBlockK keys from j0 on row r sees, from the first on. The scores of the
-// others become -INFINITY.
+// Sets sees[r] to the number of keys that row r sees in this block, whose first key is j0. The
+// scores of the block's other keys become -INFINITY.
 template <class C>
 __device__ void mask_scores(Scores<C>& S, int (&sees)[kRows], const AttentionShape& shape,
                             bool causal, Index i0, Index j0, const Thread<C>& thread) {
@@ -39,21 +40,21 @@ __device__ void mask_scores(Scores<C>& S, int (&sees)[kRows], const AttentionSha
   //   and kBlockK (about 7 lines)
 }
 
-// Online softmax: m takes in the new scores, what was summed up so far shrinks by alpha, and S
-// becomes P = exp2(S - m).
+// Online softmax: the new scores update m, S becomes P = exp2(S - m), l and O are multiplied by
+// alpha, and P is added to l.
 template <class C>
 __device__ void softmax_step(Scores<C>& S, Rows<C>& rows) {
-  // TODO row by row: the new m, the same in all lanes of the row; alpha; P, and l and O
-  //   take the step. A row of nothing but -inf must not give -inf - -inf (about 15 lines)
+  // TODO row by row: the new m, the same in all lanes of the row; alpha; P; the new l; O
+  //   times alpha. A row of -inf only must not give -inf - -inf (about 15 lines)
 }
 
 // O += P V. kMasked: row r sees only the first sees[r] keys.
 template <bool kMasked, class C>
 __device__ void add_PV(Rows<C>& rows, const int (&sees)[kRows], const Tiles<C>& tiles,
                        const Thread<C>& thread) {
-  // TODO for each key read this thread's kRows weights of P_smem and its kColumns
-  //   columns of V_smem, and multiply each by each. A key that row r does not see must add nothing,
-  //   not even 0 * NaN (about 13 lines)
+  // TODO for each key read this thread's kRows weights from P_smem and its kColumns
+  //   values from V_smem, and add the product of each pair to O. A key that row r does not see must
+  //   add nothing, not even 0 * NaN (about 13 lines)
 }
 
 // out = O / l, for the columns from c0 on, and from the first slice lse = m + log(l), in base e. A
@@ -62,8 +63,8 @@ template <class C, class T>
 __device__ void store(const Rows<C>& rows, const TensorView<T, 4>& out,
                       const TensorView<float, 3>& lse, Index b, Index h, Index i0, Index c0,
                       const Thread<C>& thread) {
-  // TODO a row's whole l is the sum over its lanes; one lane of a row writes lse. Only
-  //   queries and columns that out has exist (about 13 lines)
+  // TODO a row's l is the sum over its lanes; one lane of a row writes lse. Write only
+  //   queries and columns that `out` has (about 13 lines)
 }
 
 // ---- The kernel ---------------------------------------------------------------------------------
@@ -71,8 +72,8 @@ __device__ void store(const Rows<C>& rows, const TensorView<T, 4>& out,
 // The kernel takes the tensors one by one: with the struct as its argument nvcc 13 chose other
 // registers, and an H200 took 1.07 times as long.
 //
-// 8 warps at a time on a multiprocessor, in as many thread blocks: up to 255 registers a thread.
-// With 128, for 16 warps, they spill.
+// The second launch bound asks for 8 warps on a multiprocessor, so that a thread has up to 255
+// registers. For 16 warps it would have 128, and spill.
 template <class T, class C>
 __global__ void __launch_bounds__(C::kThreads, 8 / C::kWarps)
     flash_forward_kernel(TensorView<const T, 4> q, TensorView<const T, 4> k,
@@ -98,7 +99,7 @@ __global__ void __launch_bounds__(C::kThreads, 8 / C::kWarps)
   const Tiles<C> tiles(shared, thread.warp);
   Rows<C> rows;
 
-  // The keys from j0 on. `masked`: not every query sees all of them.
+  // The block of keys from j0 on. `masked`: not every query sees all of them.
   const auto attend = [&](Index j0, auto masked) {
     constexpr bool kMasked = decltype(masked)::value;
     __syncthreads();  // nobody reads the tiles of the keys before any more
@@ -145,9 +146,9 @@ void flash_attention_forward_cuda(const AttentionForward<T>& pass,
   const AttentionShape shape = check_attention(pass);
   const double scale = attention_scale(pass.options, shape.head_dim);
   with_config<T>(config, shape.head_dim, [&]<class C>(C) {
-    // TODO the launch: one thread block for each (head, block of queries, slice of
-    //   kHeadDim columns), with kSharedBytes of shared memory; the kernel's scale is in base 2.
-    //   grid_size() checks the number of blocks (about 9 lines)
+    // TODO the launch: one thread block for each head of each batch, block of queries and
+    //   slice of kHeadDim columns, with kSharedBytes of shared memory; the kernel's scale is in
+    //   base 2. grid_size() checks the number of blocks (about 9 lines)
     (void)scale;
     throw NotYetImplemented("part3.flash_forward_cuda");
   });
