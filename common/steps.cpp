@@ -41,7 +41,7 @@ Pass::Pass(const Given& given, Scores& scores, const Steps& steps, const Blocks&
 const double* Pass::operand(Operand which, Index b, Index h, Index i) const {
   const Read& read = steps_.read[which];
   const Tensor<double, 4>& tensor = *(read.from != nullptr ? read.from : given_.tensors[which]);
-  return &tensor(read.batch(b), read.head(h, tensor.extent(1)), i, 0);
+  return &tensor(read.batch(b), read.head(h, tensor.extent(1)), read.row(i), 0);
 }
 
 const std::vector<double>& Pass::scores(Index b, Index h, Index i) {

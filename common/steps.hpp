@@ -82,6 +82,7 @@ struct Read {
   const Tensor<double, 4>* from = nullptr;  // nullptr: the operand itself
   Index (*batch)(Index b) = [](Index b) { return b; };
   Index (*head)(Index h, Index heads) = [](Index h, Index) { return h; };
+  Index (*row)(Index i) = [](Index i) { return i; };
   bool operator==(const Read&) const = default;
 };
 

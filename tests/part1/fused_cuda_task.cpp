@@ -90,33 +90,29 @@ std::vector<GradedCase> steps(const RunFused& run) {
       {"the launch and store", "", {"", {1, 32, 0, kFusedChunk}}},
       {"the weights and the product",
        "All scores are equal here, and so are all values. So every weight is 1, l is the number of "
-       "keys, and out is that value whatever the order of keys and columns. ",
+       "keys, and out is that value whatever the order of keys and columns.",
        {"", {1, 32, 32, kFusedChunk}, {32, 32}, kAllEqual, kAllEqual}},
       {"values and columns",
        "The scores are still equal, so look also at O += P V and at store: which column each value "
-       "belongs to. ",
+       "belongs to.",
        {"", {1, 32, 32, kFusedChunk}, {32, 32}, kAllEqual}},
       {"the scores and the maximum",
        "It is also the first with scores that differ, so look at the weights too: "
-       "P_smem[key][row]. ",
+       "P_smem[key][row].",
        {"", {1, 32, 32, kFusedChunk}, {32, 32}, kLargeLogits}},
       {"alpha",
        "It is also the first with two tiles of keys, so look at the barriers too, and at both l "
-       "and o. ",
+       "and o.",
        {"", {1, 32, 64, kFusedChunk}, {32, 32}, kRising}},
       {"ragged ends",
        "It is also the first with several blocks, and with rows, keys and columns that do not "
-       "exist. ",
+       "exist.",
        {"", {2, 40, 50, 300}, {32, 32}}}};
   std::vector<GradedCase> cases;
   for (const auto& [name, beside, problem] : all)
     cases.push_back({"step " + std::to_string(cases.size() + 1) + ": " + name, "steps",
                      [=, needs = std::string(name)](auto seed) {
-                       Verdict verdict = judge(problem, seed, run);
-                       if (!verdict.pass)
-                         verdict.text = "This is the first step that needs " + needs + ". " +
-                                        beside + verdict.text;
-                       return verdict;
+                       return harness::of_step(needs, beside, judge(problem, seed, run));
                      }});
   return cases;
 }

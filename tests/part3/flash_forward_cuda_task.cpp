@@ -40,25 +40,6 @@ Verdict judge_all(const std::vector<AttentionCase>& problems, std::uint64_t seed
 // Whole passes whose inputs need the functions up to one only, in the order of the handout. Where
 // the scale is 0 all scores are, and load_Q and add_QK are not needed.
 
-// What a step's failure says first. `beside`: what the steps before it cannot see.
-Verdict of_step(const std::string& function, const std::string& beside, Verdict verdict) {
-  if (!verdict.pass)
-    verdict.text = "This is the first step that needs " + function + ". " + beside + verdict.text;
-  return verdict;
-}
-
-// lse alone, which does not need add_PV.
-Verdict judge_lse(std::uint64_t seed) {
-  const AttentionCase problem{.shape = {1, 1, 128, 64, 64}, .scale = 0};
-  ForwardCall<float> call(problem, seed);
-  flash_attention_forward_cuda(call.tensors.pass());
-  call.tensors.copy_back();
-  if (const std::string damage = call.tensors.damage(); !damage.empty()) return {false, damage};
-  return verdict_on(wrong_lse<float>(call.tensors.lse.view(),
-                                     call.inputs.forward(problem.options()).lse,
-                                     attention_bound(problem.shape, 0, unit_roundoff<float>()), 0));
-}
-
 std::vector<GradedCase> steps() {
   const auto step = [](const std::string& name, const std::string& function,
                        const std::string& beside, const AttentionCase& problem) {
@@ -66,34 +47,30 @@ std::vector<GradedCase> steps() {
                         return of_step(function, beside, judge(problem, seed));
                       }};
   };
+  const AttentionShape no_keys{1, 1, 128, 0, 64}, one_block{1, 1, 128, 64, 64},
+      two_heads{1, 2, 128, 64, 64}, three_blocks{1, 1, 128, 192, 64};
   return {
       step("step 1: the launch and store", "the launch and store", "",
-           {.shape = {1, 1, 128, 0, 64}}),
-      {"step 2: softmax_step", "steps",
-       [](auto seed) {
-         return of_step("softmax_step",
-                        "It is also the first with keys, so look at store too: l is summed over "
-                        "the row's lanes, and its logarithm is in base e. ",
-                        judge_lse(seed));
-       }},
+           {.shape = no_keys, .also_solved = AttentionShape{1, 2, 128, 0, 64}}),
+      step("step 2: softmax_step", "softmax_step",
+           "It is also the first with keys: store has to sum l over the row's lanes, and to take "
+           "its logarithm in base e.",
+           {.shape = one_block, .scale = 0, .lse_only = true, .also_solved = two_heads}),
       step("step 3: add_PV", "add_PV",
-           "It is also the first whose out is not 0, so look at store too: O / l, and which "
-           "column each value belongs to. ",
-           {.shape = {1, 1, 128, 64, 64}, .scale = 0}),
+           "It is also the first whose out is not 0: in store out is O / l, and each value goes to "
+           "its own column.",
+           {.shape = one_block, .scale = 0, .also_solved = two_heads}),
       step("step 4: load_Q and add_QK", "load_Q and add_QK",
-           "It is also the first with scores that differ, so look at the other functions too: in "
-           "softmax_step m is the same in all lanes of a row, in add_PV P_smem has the keys in the "
-           "order n, lane, in store m goes back to base e, and the launch gives the scale in base "
-           "2. ",
-           {.shape = {1, 1, 128, 64, 64}}),
+           "It is also the first with scores that differ: in softmax_step m has to be the same in "
+           "all lanes of a row, in add_PV the row of P_smem is n * kLanes + lane, in store m goes "
+           "back to base e, and the launch gives the scale in base 2.",
+           {.shape = one_block, .also_solved = two_heads}),
       step("step 5: alpha in softmax_step", "alpha, in softmax_step",
-           "It is also the first with two blocks of keys, so look at add_PV too, which adds to "
-           "what is in O. ",
-           {.shape = {1, 1, 128, 128, 64}}),
+           "It is also the first with two blocks of keys: add_PV has to add to what is in O.",
+           {.shape = {1, 1, 128, 128, 64}, .also_solved = three_blocks}),
       step("step 6: mask_scores", "mask_scores",
-           "It is also the first with blocks that are not full, so look at store too (queries that "
-           "do not exist), at softmax_step (a row of -inf only) and at add_PV (a masked key adds "
-           "nothing). ",
+           "It is also the first with blocks that are not full: store skips queries that do not "
+           "exist, a row may have no key of a block, and in add_PV a masked key adds nothing.",
            {.shape = {1, 1, 150, 150, 64}, .causal = true})};
 }
 

@@ -1,6 +1,8 @@
 // Implements own_mistakes.hpp: which keys and columns are whose, place() says.
 #include "part3/own_mistakes.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "common/cuda/place.hpp"
@@ -53,6 +55,19 @@ void other_sum(Steps& steps) {
   steps.row_of_sum = [](auto& at, Index) { return row(at.i); };
 }
 
+// Query i in the place that it has in the first warp of its block.
+template <Index kBlockQ, Index kRowsOfWarp>
+void rows_of_first_warp(Steps& steps) {
+  steps.read[Operand::kQ].row = [](Index i) { return i / kBlockQ * kBlockQ + i % kRowsOfWarp; };
+}
+
+// The first key of a block that a row does not see, where some other row of the block sees one.
+bool is_one_too_many(const Pair& at) {
+  const Index sees = at.causal ? std::min(at.i + 1, at.shape.keys) : at.shape.keys;
+  return at.j == std::max(sees, at.first_key()) &&
+         (!at.causal || at.first_key() < at.end_of_queries());
+}
+
 }  // namespace
 
 void own_mistakes(std::vector<harness::Mistake>& known) {
@@ -68,6 +83,27 @@ void own_mistakes(std::vector<harness::Mistake>& known) {
          const auto [lane, n] = owner<kLanes>(at.j - at.first_key(), at.blocks.keys / kLanes);
          return at.first_key() + n * kLanes + lane;
        })}});
+  known.push_back({"rows of the first warp",
+                   "each warp computes its scores from the rows of the block's first warp: its own "
+                   "rows begin at Q_smem + thread.warp * kRowsOfWarp",
+                   "Q_smem",
+                   harness::Group::kIndexing,
+                   false,
+                   {rows_of_first_warp<128, 32>, rows_of_first_warp<64, 32>,
+                    rows_of_first_warp<64, 16>, rows_of_first_warp<64, 8>}});
+  known.push_back({"one key too many in the scores",
+                   "the first key that a row does not see keeps its score, and counts in l: "
+                   "sees[r] is how many keys it sees, so key number sees[r] is masked, too",
+                   "mask",
+                   harness::Group::kAlone,
+                   true,
+                   {[](Steps& steps) {
+                     steps.end = [](Index keys, Index block) {
+                       return (keys + block - 1) / block * block;
+                     };
+                     steps.masked = [](auto& at) { return is_one_too_many(at) ? at.S : -INFINITY; };
+                     steps.adds = [](auto& at, double) { return at.counted; };
+                   }}});
   const auto more = [&](const char* name, const std::vector<harness::Change>& changes) {
     auto& ways = harness::named(name, known).ways;
     ways.insert(ways.end(), changes.begin(), changes.end());

@@ -41,6 +41,9 @@ struct AttentionCase {
   // Asked for beside the bound that follows from the precision.
   std::optional<Tolerance> tolerance = std::nullopt;
   void (*own_mistakes)(std::vector<Mistake>& known) = nullptr;  // of the task
+  bool lse_only = false;                                        // out is not looked at
+  // Another shape that code which solves this case solves as well, however little of it is written.
+  std::optional<AttentionShape> also_solved = std::nullopt;
 
   AttentionOptions options() const { return {.causal = causal, .scale = scale}; }
   Index block_of_keys() const { return blocks.keys > 0 ? blocks.keys : blocks.queries; }
@@ -212,6 +215,8 @@ struct ForwardCall {
                      attention_bound(problem.shape, largest, unit_roundoff<LseType<T>>()),
                      problem.blocks.queries, problem.blocks.keys);
     seen.own_mistakes = problem.own_mistakes;
+    seen.also_solved = problem.also_solved;
+    if (problem.lse_only) seen.out = {};
     return seen;
   }
 

@@ -66,6 +66,14 @@ inline Verdict first_failure(std::initializer_list<Verdict> verdicts) {
   return {true, ""};
 }
 
+// Says of a step that failed which functions it is the first to need, and where else to look.
+inline Verdict of_step(const std::string& needs, const std::string& beside, Verdict verdict) {
+  if (!verdict.pass)
+    verdict.text +=
+        "\nThis is the first step that needs " + needs + "." + (beside.empty() ? "" : " " + beside);
+  return verdict;
+}
+
 // Of a judge: flash_judge() in cmake/FlashTargets.cmake.
 std::vector<TaskUnderTest> tasks();
 

@@ -56,8 +56,9 @@ Index to_whole_blocks(Index keys, Index block) { return (keys + block - 1) / blo
 
 void add_scales(List& list, const AttentionOptions& options, Index head_dim, bool backward) {
   list.of("scale", kScale);
-  list.add("scale missing", "the scores are not multiplied by the scale", &Steps::scale,
-           [](double, Index) { return 1; });
+  list.add(
+      "scale missing", "the scores are not multiplied by the scale", &Steps::scale,
+      [](double, Index) { return 1; }, [](double, Index) { return kLn2; });  // in base e, in base 2
   list.add("scale squared",
            "the scores are multiplied by the square of the scale, which is 1 / head_dim where no "
            "other scale is asked for: is it applied twice, or is a square root missing?",
@@ -411,7 +412,11 @@ void add_online_softmax(List& list, bool causal) {
            &Steps::stored_maximum, [](auto& at) { return at.m; });
   list.add("maximum of the block only",
            "the maximum is that of the block alone; it must take in the one before",
-           &Steps::maximum, [](auto& at) { return at.of_block; });
+           {replace(&Steps::maximum, [](auto& at) { return at.of_block; }),
+            both(replace(&Steps::maximum, [](auto& at) { return at.of_block; }),
+                 replace(&Steps::computes, [](auto& at, bool, bool any, double) {
+                   return any || is_in_seen_block(at);
+                 }))});
 
   const auto times_scale = [](double factor) {
     return [factor](Steps& steps) {
@@ -637,6 +642,9 @@ void add_lse(List& list) {
       [](double m, double log_l, double) { return (m + log_l) / kLn2; });
   add("log2 in lse", "lse is m + log2(l); it must be m + log(l)",
       [](double m, double log_l, double) { return m + log_l / kLn2; });
+  add("log(l) times ln 2 in lse",
+      "lse is (m + log(l)) * ln 2: l needs log2 there, because m is in base 2",
+      [](double m, double log_l, double) { return m + log_l * kLn2; });
   add("lse without a logarithm", "lse is m + l; it must be m + log(l)",
       [](double m, double log_l, double) { return m + std::exp(log_l); });
   add("lse with the wrong sign", "lse is -(m + log(l))",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -78,8 +79,8 @@ struct SeenForward {
   AttentionShape shape;
   AttentionOptions options = {};
   SeenTensor q = {}, k = {}, v = {};
-  bool has_scores = false;  // softmax(X) V, with one head: k holds X, and q is empty
-  Tensor<double, 4> out = {};
+  bool has_scores = false;     // softmax(X) V, with one head: k holds X, and q is empty
+  Tensor<double, 4> out = {};  // empty: it was not asked for
   Tensor<double, 3> lse = {};  // empty: there is none
   std::vector<Misplaced> misplaced = {};
   Precision precision;
@@ -87,6 +88,8 @@ struct SeenForward {
   Index block_queries = 0, block_keys = 0;  // as the call was told; 0: unknown
   bool key_by_key = false;                  // the maximum may grow with each key of a block
   double fill = kPoisoned;                  // what the outputs held before the call
+  // Code that is written in part can be tried on this shape and on its own, and on no other.
+  std::optional<AttentionShape> also_solved = std::nullopt;
   // Adds the mistakes that only this task can have to those that mistakes.hpp knows.
   void (*own_mistakes)(std::vector<Mistake>& known) = nullptr;
 
@@ -96,8 +99,9 @@ struct SeenForward {
   }
   std::vector<Found> found() const {
     const Index rows = shape.batch * shape.heads * shape.queries;
-    std::vector<Found> found{
-        {Output::kOut, "out", out.data(), rows, v.values.extent(3), precision.bound}};
+    std::vector<Found> found;
+    if (out.size() > 0)
+      found.push_back({Output::kOut, "out", out.data(), rows, v.values.extent(3), precision.bound});
     if (lse.size() > 0) found.push_back({Output::kLse, "lse", lse.data(), rows, 1, lse_bound});
     return found;
   }
