@@ -2,9 +2,9 @@
 // go through a list of things to measure. On a GPU `./lab bench part3` is made of your three
 // functions.
 //
-// Task 1.B measured work that stands alone. A backward pass does not: it starts from what a forward
+// Task 1.B measured work that can run alone. A backward pass cannot: it starts from what a forward
 // pass saved. So a measurement has two times and three figures of memory, and memory can run out in
-// two ways.
+// either direction.
 #pragma once
 
 #include <cstddef>
@@ -25,20 +25,20 @@ class AttentionWork {
  public:
   virtual ~AttentionWork() = default;
 
-  // Brings back the state that a forward pass starts from: evicts the caches, and drops what
-  // earlier passes left, what forward() saved included. Called before each forward(). May be
+  // Brings back the state that a forward pass starts from: evicts the caches, and frees what
+  // earlier passes left, also what forward() saved. Called before each forward(). May be
   // asynchronous. May throw OutOfMemory.
   virtual void prepare() = 0;
 
   // One forward pass. May return before the work is done. Throws OutOfMemory when memory runs out.
   virtual void forward() = 0;
 
-  // The same as prepare() for a backward pass, which finds its caches evicted too, but keeps what
-  // forward() saved. Called between a forward() and its backward().
+  // The same for a backward pass: evicts the caches, but keeps what forward() saved. Called between
+  // a forward() and its backward().
   virtual void prepare_backward() {}
 
-  // The gradients, from what the last forward() saved: at most one backward() a forward(), since it
-  // may use that up. May return before the work is done. Throws OutOfMemory when memory runs out.
+  // Computes the gradients from what the last forward() saved, and may use that up: call it once
+  // for each forward(). May return before the work is done. Throws OutOfMemory when memory runs out.
   virtual void backward() = 0;
 
   // Bytes of the tensors that the last forward() keeps for backward(), the same for every
@@ -51,8 +51,8 @@ class AttentionWork {
   virtual void reset_peak_memory() = 0;
 
   // The most memory that was in use at one time since the last reset_peak_memory(), in bytes. Work
-  // that is not done yet may still raise it. So, as with the clock, call this and the reset only
-  // when nothing was enqueued since clock.synchronize().
+  // that is not done yet may still raise it. So call this and the reset, like the clock, only when
+  // clock.synchronize() came after all work.
   virtual std::size_t peak_memory_bytes() = 0;
 };
 
@@ -105,11 +105,11 @@ struct AttentionMeasurement {
 // done, and read after the second; the largest peak of the passes counts. saved_bytes() is read
 // when a forward pass is done.
 //
-// OutOfMemory is a result, whichever call throws it, and the function returns. Until the last
-// measured forward pass is done, the status is kOutOfMemory. After that it is kOutOfMemoryBackward,
-// also when prepare(), forward() or clock.synchronize() throws: the forward passes were measured
-// and fit, so their numbers stay, and only backward passes cannot be had. (A synchronize() does not
-// tell whose work failed.) Any other exception passes through.
+// OutOfMemory is a result, whichever call throws it: the function returns. Until the last measured
+// forward pass is done, the status is kOutOfMemory. After that it is kOutOfMemoryBackward, also if
+// prepare(), forward() or clock.synchronize() throws: the forward passes were measured and fit, so
+// their numbers stay. (A synchronize() does not tell whose work failed.) Any other exception passes
+// through.
 //
 // Throws ArgumentError when warmups < 0 or passes < 1.
 AttentionMeasurement measure_attention(AttentionWork& work, Clock& clock, int warmups, int passes);

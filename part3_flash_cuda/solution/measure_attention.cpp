@@ -14,9 +14,9 @@ namespace {
 
 constexpr double kBytesPerMiB = 1024.0 * 1024.0;
 
-// BEGIN SOLUTION mean and sample standard deviation, as in task 1.B (copy yours), and one timed
-//   pass, forward or backward: what has to be done before, around and after it is the same for both
-//   (about 30 lines)
+// BEGIN SOLUTION mean and sample standard deviation, as in task 1.B (copy yours), and a function
+//   for one timed pass: what comes before and after it is the same in both directions (about 30
+//   lines)
 double mean_of(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values) sum += value;
@@ -55,10 +55,9 @@ AttentionMeasurement measure_attention(AttentionWork& work, Clock& clock, int wa
   check_at_least("warmups", warmups, 0);
   check_at_least("passes", passes, 1);
   AttentionMeasurement result;
-  // BEGIN SOLUTION the forward passes, warm-ups first; then the backward passes, each behind a
-  //   forward pass that is not measured. Fill `result` a direction at a time: when OutOfMemory
-  //   comes, a direction that was measured whole has its numbers, and nothing else has any (about
-  //   35 lines)
+  // BEGIN SOLUTION the forward passes, warm-ups first; then the backward passes, each after a
+  //   forward pass that is not measured. Write the numbers of a direction to `result` when all its
+  //   passes are done: if memory runs out before, they stay 0 (about 35 lines)
   // STUB throw NotYetImplemented("part3.measure_attention");
   result.status = AttentionStatus::kOutOfMemory;  // what it is if memory runs out from here on
   try {
