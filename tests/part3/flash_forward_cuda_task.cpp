@@ -69,8 +69,9 @@ std::vector<GradedCase> steps() {
            "It is also the first with two blocks of keys: add_PV has to add to what is in O.",
            {.shape = {1, 1, 128, 128, 64}, .also_solved = three_blocks}),
       step("step 6: mask_scores", "mask_scores",
-           "It is also the first with blocks that are not full: store skips queries that do not "
-           "exist, a row may have no key of a block, and in add_PV a masked key adds nothing.",
+           "It is also the first with blocks that are not full: the launch rounds the number of "
+           "blocks up, store skips queries that do not exist, a row may have no key of a block, and "
+           "in add_PV a masked key adds nothing.",
            {.shape = {1, 1, 150, 150, 64}, .causal = true})};
 }
 
