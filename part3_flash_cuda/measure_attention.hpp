@@ -38,7 +38,8 @@ class AttentionWork {
   virtual void prepare_backward() {}
 
   // Computes the gradients from what the last forward() saved, and may use that up: call it once
-  // for each forward(). May return before the work is done. Throws OutOfMemory when memory runs out.
+  // for each forward(). May return before the work is done. Throws OutOfMemory when memory runs
+  // out.
   virtual void backward() = 0;
 
   // Bytes of the tensors that the last forward() keeps for backward(), the same for every

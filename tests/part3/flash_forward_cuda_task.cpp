@@ -68,11 +68,12 @@ std::vector<GradedCase> steps() {
       step("step 5: alpha in softmax_step", "alpha, in softmax_step",
            "It is also the first with two blocks of keys: add_PV has to add to what is in O.",
            {.shape = {1, 1, 128, 128, 64}, .also_solved = three_blocks}),
-      step("step 6: mask_scores", "mask_scores",
-           "It is also the first with blocks that are not full: the launch rounds the number of "
-           "blocks up, store skips queries that do not exist, a row may have no key of a block, and "
-           "in add_PV a masked key adds nothing.",
-           {.shape = {1, 1, 150, 150, 64}, .causal = true})};
+      step(
+          "step 6: mask_scores", "mask_scores",
+          "It is also the first with blocks that are not full: the launch rounds the number of "
+          "blocks up, store skips queries that do not exist, a row may have no key of a block, and "
+          "in add_PV a masked key adds nothing.",
+          {.shape = {1, 1, 150, 150, 64}, .causal = true})};
 }
 
 // Every configuration that has room, on a problem that is ragged for all of them; the contract's
