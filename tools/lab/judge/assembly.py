@@ -35,9 +35,9 @@ _MEMORY = re.compile(r"(?P<segment>%[fg]s:)?(?P<offset>[^(),%]*)"
                      r"(\((?P<base>%\w+)?(,(?P<index>%\w+)(,(?P<scale>\d))?)?\))?$")
 # Functions of the emulator's headers, which tell the checks themselves what they do.
 _EMULATOR = re.compile(r"_Z[ZNKL]*(5flash4simt|6nvcuda4wmma11simt_detail)")
-# These take values of other lanes' stacks unseen, and with a type of the file would run its code so.
-_OF_OWN_TYPES = re.compile(r"_ZN5flash4simt(?:8exchange|13combine_lanes)I(?!(?:[a-z]|6__half"
-                           r"|7__half2|13__nv_bfloat16|14__nv_bfloat162)(?:E|NS0_\d))")
+# It combines the values of lanes unseen, and with a type of the file would run its code so.
+_OF_OWN_TYPES = re.compile(r"_ZN5flash4simt13combine_lanesI(?!(?:[a-z]|6__half|7__half2"
+                           r"|13__nv_bfloat16|14__nv_bfloat162)NS0_\d)")
 _SPOILT = ("ax", "cx", "dx", "si", "di", "8", "9", "10", "11")  # by a call
 
 
@@ -182,7 +182,7 @@ def _lines(text: str) -> Iterator[str]:
             if not line.startswith(".L"):
                 frame, is_emulators = False, bool(_EMULATOR.match(line))
                 if _OF_OWN_TYPES.match(line):
-                    raise Odd("a shuffle or reduction of a type of its own")
+                    raise Odd("a reduction with a type of its own")
             block = _Block(frame)
             yield line
             continue
