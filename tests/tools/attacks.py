@@ -477,6 +477,6 @@ __global__ void alone(TensorView<const float, 3> x, TensorView<const float, 3> v
 }
 }
 """
-ALONE_LAUNCH = ('launch("alone", alone, {.grid = grid_size(s.batch * ((s.d1 + 15) / 16)), .block = 32}, '
-                "pass.x, pass.v, pass.out);")
+ALONE_LAUNCH = ('launch("alone", alone, {.grid = grid_size(s.batch * ((s.d1 + 15) / 16)), '
+                ".block = 32}, pass.x, pass.v, pass.out);")
 HIDDEN_LAUNCH = 'launch("hidden", hidden, {.grid = 1, .block = 64}, pass.out.data());'

@@ -158,8 +158,8 @@ class _Block:
 
 
 def _is_own(address: tuple, found: re.Match) -> bool:
-    """A variable of the file by its name, the built-in variables, or on the stack: without an index,
-    which may lead anywhere."""
+    """A variable of the file by its name, the built-in variables, or on the stack: without an
+    index, which may lead anywhere."""
     names = dict(address[1])
     return all(not re.match(r"u\d|\w+ \(", name) for name in names) and (
         bool(found["segment"]) or 1 in (names.get("rip"), names.get("stack")))
@@ -223,8 +223,8 @@ def _count(products: int) -> Iterator[str]:
 
 
 def _touch(place: str, code: str, on_stack: bool = False) -> Iterator[str]:
-    """A call for an access; `on_stack` not for one in the 64 KiB above the stack pointer, which would
-    take a third more time. Registers and flags stay."""
+    """A call for an access; `on_stack` not for one in the 64 KiB above the stack pointer, of which
+    there are many. Registers and flags stay."""
     yield "\tpushq\t%rdi"
     place = re.sub(r"^([^(]*)[(]%rsp", lambda at: f"{int(at[1] or '0', 0) + 8}(%rsp", place)
     yield f"\tleaq\t{place}, %rdi"

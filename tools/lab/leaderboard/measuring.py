@@ -139,7 +139,8 @@ def measure(where: Site, students: Sequence[Path], turns: int,
             where.board.dtype, "--problems", ",".join(where.board.problems),
             "--students", ",".join(map(str, commands[0])),
             "--references", ",".join(map(str, commands[1])), "--turns", turns,
-            "--warm-up-ms", warm_up_ms, *["--mark"] * ("FLASH_PASS" in variables), "--output", report]
+            "--warm-up-ms", warm_up_ms, *["--mark"] * ("FLASH_PASS" in variables),
+            "--output", report]
     try:
         with console.progress("measuring"):
             done = subprocess.run([str(word) for word in line], stdin=subprocess.DEVNULL,
