@@ -44,7 +44,7 @@ class Checks(Cuda):
         self.fakes(*self.ALL_PASS, backend="checked")
         ran = self.root / f"{EMULATED}.calls"
 
-        def built(targets, on_ready, ran_at=time.monotonic()):
+        def built(targets, keep_going, on_ready, ran_at=time.monotonic()):
             on_ready(EMULATED)
             while not ran.exists() and time.monotonic() < ran_at + 30:
                 time.sleep(0.01)

@@ -59,9 +59,12 @@ class BuiltTasks(Built):
             self.assertIn(first.status, {PASSED} | LEFT_OUT[backend])
         for (task_id, backend), emulated in cases.items():  # ./lab check puts both results together
             if backend == EMULATED and (task_id, CHECKED) in cases:
-                # The checks take no sparse memory of the host's for memory of the device.
-                here = [name for name in emulated if not name.endswith(" elements apart")]
-                self.assertEqual(here, cases[task_id, CHECKED])
+                # The checks take no sparse memory of the host's for memory of the device, and too
+                # long for the longest cases.
+                checked = cases[task_id, CHECKED]
+                self.assertEqual([name for name in emulated if name in checked], checked)
+                for name in {*emulated} - {*checked}:
+                    self.assertRegex(name, r" elements apart$|\b33000 ")
 
     def test_untouched_skeletons_have_started_nothing(self):
         for task, backend, _ in self.each("skeleton"):

@@ -149,7 +149,7 @@ class Shown:
 
     TAGS = set("html head meta title style body h1 h2 p svg g defs path use text table tr th td "
                "div a span br wbr b clippath rect metadata rdf:rdf cc:work dc:type dc:format dc:title "
-               "section thead tbody strong pre code em".split())
+               "section thead tbody strong pre code em ul li".split())
 
     def check_html(self, text):
         self.check_lines(text)

@@ -5,7 +5,6 @@ The task's judge starts gdb with a runner, and a library that is compiled for a 
 """
 
 import argparse
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -103,7 +102,7 @@ def command(task: Task, kind: str, case: str | None, seed: int, block: Place, th
            *options, "--args", folder / "bin" / running.runner_of(_backend(task)), path]
     return [folder / "bin" / running.judge_of(task), "--task", task.id, "--library", path,
             "--attended", "--seed", str(seed), *(["--case", case] if case else []),
-            "--out", os.devnull, "--", *gdb]
+            "--", *gdb]
 
 
 def kernels(source: str) -> list[str]:
