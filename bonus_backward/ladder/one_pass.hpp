@@ -204,7 +204,7 @@ struct PartOfDQ {
   static __device__ __forceinline__ void start(float (&dQ)[32], const T* dS, const T* K) {
     const MatrixDescriptor rows = by_rows(dS + kRow * 64),
                            columns = by_columns<C::kBlockK>(K + kColumn * C::kBlockK);
-    wgmma_fence();
+    wgmma_fence();  // no race without it in 6_wgmma_one_pass: the step's scores had one after add()
     FLASH_UNROLL
     for (int k = 0; k < C::kBlockK / 16; ++k)
       wgmma<64, T, true>(dQ, rows + (k / 4 * C::kBlockQ * 128 + k % 4 * 32), columns + k * 2048,
