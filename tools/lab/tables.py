@@ -7,7 +7,6 @@ first comment of each rung. A page has the regions that it wants:
     <!-- BEGIN LADDER part2 -->              ...     <!-- END LADDER part2 -->
 """
 
-import math
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -178,23 +177,25 @@ def _speed_up(row: Row, standard: Row | None) -> str:
 
 def ladder_table(part: str, page: Path) -> str:
     """A row for each rung: its story, and its times at the largest problem, without a mask, beside
-    those of PyTorch's fastest kernel. Of all results those that have the most rungs, then the
-    most columns, then the first."""
+    those of PyTorch's fastest kernel. Of all results on a CPU, and of those on a GPU, the ones that
+    have the most rungs, then the most columns, then the first; a table each."""
     folder = next((one.folder for one in manifest.load_parts() if one.name == part), None)
     if folder is None:
         raise LabError(f"{paths.relative(page)}: LADDER is '{part}'; there is no such part")
     files = rungs(folder)
-    caption, times, best = "", {name: [""] * 4 for name in files}, (0, math.inf)
+    best = {}  # device: (rank, caption, the cells of each rung that was measured there)
     for csv_file, group in references_of(part):
-        here = {name: times_of_rung(group, name) for name in files}
-        rank = sum(any(cells) for cells in here.values()), group.rows[0].d_model or 0
-        if rank > best:
-            best, times = rank, here
-            caption = (f"{group.title}, {group.kind.size} {group.sizes[-1]} "
-                       f"({_csv(csv_file, page)}):\n\n")
-    rows = [[f"[`{name}`]({_link(file, page)})", story(file), *times[name]]
-            for name, file in files.items()]
-    return caption + _markdown(["rung", "what is new", *TIMES], rows, left=2)
+        here = {name: cells for name in files if any(cells := times_of_rung(group, name))}
+        rank, device = (len(here), group.rows[0].d_model or 0), group.rows[0].device
+        if here and (device not in best or rank > best[device][0]):
+            best[device] = rank, (f"{group.title}, {group.kind.size} {group.sizes[-1]} "
+                                  f"({_csv(csv_file, page)}):\n\n"), here
+    measured = [(caption, here) for _, (_, caption, here) in sorted(best.items())] or [("", {})]
+    measured[0][1].update({name: [""] * 4 for name in files
+                           if not any(name in here for _, here in measured)})
+    return "\n\n".join(caption + _markdown(["rung", "what is new", *TIMES], [
+        [f"[`{name}`]({_link(file, page)})", story(file), *here[name]]
+        for name, file in files.items() if name in here], left=2) for caption, here in measured)
 
 
 def ladders_table(page: Path) -> str:
