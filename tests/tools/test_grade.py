@@ -21,9 +21,9 @@ from pathlib import Path
 from unittest import mock
 
 from course import Course, Test
-from lab import build, main, manifest
+from lab import build, handed_in, main, manifest
 from lab.errors import LabError
-from lab.instructor import grader, handed_in, reports, slurm, speed
+from lab.instructor import grader, reports, slurm, speed
 from lab.judge import judging, sandbox, submissions
 from lab.judge.sandbox import InfraError
 from lab.leaderboard import boards, machine, measuring
@@ -155,6 +155,21 @@ class Grade(Class):
         (self.root / "all/ann/worklog.md").unlink()  # graded anew
         self.graded()
         self.assertIn("worklog.md is missing", self.of("ann", "report.md").read_text())
+
+    def test_results_have_points_where_they_are_complete_and_plausible(self):
+        tasks = self.root / "part1_softmax_matmul/tasks.toml"
+        tasks.write_text(tasks.read_text().replace("points = 4\n", "points = 4\nresults = 2\n"))
+        self.tasks = manifest.select(manifest.load_parts(), ["fused_cpu", "measure"])
+        for name in ("ann", "bob"):
+            self.submit(name, fused_cpu="passed 1 of 1", measure="passed 1 of 1")
+        with mock.patch.object(handed_in, "of_task", lambda files, _: (bool(files), ["made up"])):
+            self.write("all/ann/results/softmax_matmul_benchmark.csv", "")
+            self.graded()
+        scores = {name: [row[key] for key in ("results.part1", "score", "max_score", "why")]
+                  for name, row in self.table().items()}
+        self.assertEqual(scores, {"ann": ["2", "7", "7", ""],
+                                  "bob": ["0", "5", "7", "failed: results.part1"]})
+        self.assertIn("./lab bundle part1", self.of("bob", "report.md").read_text())
 
     def test_an_error_of_the_environment_is_no_zero_and_is_graded_again(self):
         self.submit("ann", fused_cpu="infrastructure", measure="passed 1 of 1")

@@ -6,8 +6,7 @@ import json
 import zipfile
 
 from course import Test
-from lab import manifest, paths, worklog
-from lab.instructor import handed_in
+from lab import handed_in, manifest, paths, worklog
 from lab.judge import submissions
 
 REAL = paths.REPOSITORY / "outputs/reference/nvidia-h200/csv/softmax_matmul_benchmark.csv"
@@ -27,11 +26,14 @@ class HandedIn(Test):
         return next(row for row in self.rows if (row["implementation"], row["d2"]) == (name, d2))
 
     def findings(self):
+        return handed_in.findings({CSV: self.table()} | self.files, TASKS)
+
+    def table(self):
         out = io.StringIO()
         writer = csv.DictWriter(out, self.rows[0], lineterminator="\n")
         writer.writeheader()
         writer.writerows(self.rows)
-        return handed_in.findings({CSV: out.getvalue().encode()} | self.files, TASKS)
+        return out.getvalue().encode()
 
     def says(self, *lines):
         self.assertEqual(self.findings(), lines)
@@ -69,6 +71,18 @@ class HandedIn(Test):
         short = b"implementation,status,d2,forward_ms_mean\nfused_16,ok,64,2\n"
         self.assertIn(f"{CSV} cannot be used: TypeError",
                       handed_in.findings({CSV: short} | self.files, TASKS))
+
+    def test_a_cpu_is_asked_for_less(self):
+        self.rows = [row | {"gpu": "", "device": "cpu"} for row in self.rows
+                     if int(row["d2"]) <= 1024]
+        self.says("softmax_matmul: complete and plausible: 20 rows, 20 of them measured, on x")
+
+    def test_a_disturbed_row_is_told_and_costs_nothing(self):
+        self.find("fused_16", "64")["others_percent"] = "80"
+        good, lines = handed_in.of_task(self.files | {CSV: self.table()}, TASKS[-1])
+        self.assertTrue(good)
+        self.assertEqual(lines[1:], ["softmax_matmul: disturbed by other programs: fused_16 at d2 "
+                                     "64"])
 
     def test_rows_that_are_missing(self):
         self.rows = [row for row in self.rows if row["d2"] not in ("64", "4096")

@@ -64,11 +64,17 @@ def _part(result: PartResult, all_failures: bool, case: str | None) -> Iterator[
 
 def total_lines(results: Sequence[PartResult]) -> list[str]:
     lines = [_total(each.part.name, each.earned, each.possible, each.missing) for each in results]
+    lines += for_results([task.task for each in results for task in each.tasks])
     if len(results) > 1:
         missing = outcomes.sum_by_key(each.missing for each in results)
         lines.append(_total("all parts", sum(each.earned for each in results),
                             sum(each.possible for each in results), missing))
     return lines
+
+
+def for_results(tasks: Sequence[Task]) -> list[str]:
+    more = sum(task.results for task in tasks)
+    return [f"{_points(more)} more for the results of your benchmarks: ./lab bundle"] if more else []
 
 
 def points(value: float) -> str:

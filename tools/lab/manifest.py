@@ -37,6 +37,7 @@ class Task:
     hints: tuple[str, ...]  # in the order in which they are shown
     folder: Path  # of the part
     other_task: str = ""  # the id of a task of which some cases call the same author's functions
+    results: float = 0  # points for results of its benchmark that are handed in: lab.handed_in
 
     @property
     def part(self) -> str:
@@ -133,6 +134,8 @@ _TASK_KEYS = {
               "a list of at least 2 texts that are not empty"),
     "other_task": (lambda value: value is None or is_text(rf"{NAME}\.{NAME}")(value),
                    "a task's id, or left out"),
+    "results": (lambda value: value is None or _is_number(value) and value > 0,
+                "a number above 0, or left out"),
 }
 
 

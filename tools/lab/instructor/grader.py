@@ -14,14 +14,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lab import console, handout, manifest, paths, worklog
+from lab import console, handed_in, handout, manifest, outcomes, paths, worklog
 from lab.derive import write_exact as write
 from lab.errors import LabError
-from lab.instructor import handed_in, reports
-from lab.instructor.reports import INFRA_ERROR, Record
+from lab.instructor import reports
+from lab.instructor.reports import INFRA_ERROR, RESULTS, Record
 from lab.instructor.speed import Speed
 from lab.judge import judging, submissions
-from lab.judge.judging import MISSING, Bench, Judged
+from lab.judge.judging import FAILED, GRADED, MISSING, Bench, Case, Judged
 from lab.judge.sandbox import InfraError
 from lab.judge.submissions import Content, Submission
 from lab.manifest import Task
@@ -43,7 +43,7 @@ class Grader:
         for task in tasks:
             judge = bench.folder / "bin" / judging.judge_of(task)
             files = [judge, *judging.runners_of(task, bench)]
-            parts.append(f"{task.id} {task.points} {[handout.sha256(file) for file in files]}")
+            parts.append(f"{task.id} {task.points} {task.results} {[handout.sha256(file) for file in files]}")
         self.fingerprint = hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def grade(self, everyone: Sequence[Submission], jobs: int) -> list[Record]:
@@ -81,7 +81,7 @@ class Grader:
     def finish(self, submission: Submission, judged: Sequence[Judged], seconds: float = 0,
                error: str = "") -> Record:
         """Writes the record and the reports; those of an infra_error where there is an error."""
-        record = Record(submission.id, submission.folder, "", judging.GRADED, self.version,
+        record = Record(submission.id, submission.folder, "", GRADED, self.version,
                         self.fingerprint, tuple(judged), "", "", self.left_out, seconds)
         try:
             content, key = self._read(submission)
@@ -137,7 +137,8 @@ class Grader:
         return content, key
 
     def _judge(self, content: Content) -> tuple[Judged, ...]:
-        judged = tuple(self._task(task, content) for task in self.tasks)
+        judged = (*(self._task(task, content) for task in self.tasks),
+                  *(_of_results(task, content) for task in self.tasks if task.results))
         return (*judged, self.speed.judge(judged, content)) if self.speed else judged
 
     def _task(self, task: Task, content: Content) -> Judged:
@@ -193,6 +194,15 @@ def _read_record(file: Path) -> Record | None:
         return reports.from_json(file.read_text(encoding="utf-8"))
     except Exception:  # damaged, or an earlier version's
         return None
+
+
+def _of_results(task: Task, content: Content) -> Judged:
+    """The points for the results that were handed in."""
+    good, _ = handed_in.of_task(content.results, task)
+    case = Case("complete and plausible", outcomes.PASSED if good else FAILED,
+                "" if good else "What is missing, or not plausible, is below, under Results.", "",
+                "results", task.results)
+    return Judged(RESULTS + task.part, task.results, GRADED, cases=(case,))
 
 
 def _words(error: Exception) -> str:

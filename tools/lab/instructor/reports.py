@@ -18,7 +18,8 @@ from lab.judge.judging import GRADED, MISSING, REFUSED, Case, Judged, rounded
 from lab.outcomes import BUILD_FAILED, EACH_BY_ITSELF, NOT_RUN, NOT_STARTED, PASSED
 
 INFRA_ERROR = "infra_error"
-SPEED = "speed."  # begins the name of what was measured on a board: no task, but it has points
+# No tasks, but they have points: what was measured on a board, and results that were handed in.
+SPEED, RESULTS = "speed.", "results."
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ def again(task: Judged, case: Case) -> str:
     """The command that runs a case as it was graded; "" for a case that students do not have."""
     if task.task.startswith(SPEED):
         return f"./lab submit {task.task.removeprefix(SPEED)} --mode benchmark"
+    if task.task.startswith(RESULTS):
+        return f"./lab bundle {task.task.removeprefix(RESULTS)}"
     if case.name.startswith("hidden: "):
         return ""
     name = task.task.split(".", 1)[1]
@@ -138,7 +141,7 @@ def markdown(record: Record) -> str:
         passed=_passed, again=again, fenced=text.fenced, code=text.code, why=_WHY,
         by_message=_by_message, partly=partly, infra_error=INFRA_ERROR, not_run=NOT_RUN,
         to_check=(BUILD_FAILED, MISSING), alone=EACH_BY_ITSELF, has_cases=any(
-            task.cases for task in record.tasks if not task.task.startswith(SPEED)))
+            task.cases for task in record.tasks if not task.task.startswith((SPEED, RESULTS))))
 
 
 def html(record: Record) -> str:
@@ -208,7 +211,7 @@ def _why_zero(task: Judged) -> str:
         return ""
     if task.status != GRADED:
         return task.status
-    if task.task.startswith(SPEED):
+    if task.task.startswith((SPEED, RESULTS)):
         return task.cases[0].status
     return NOT_STARTED if _is_not_started(task) else "wrong"
 

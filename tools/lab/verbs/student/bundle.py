@@ -8,7 +8,7 @@ import re
 from dataclasses import asdict
 from pathlib import Path
 
-from lab import handout, manifest, paths, worklog
+from lab import handed_in, handout, manifest, paths, worklog
 from lab.bundles import FORMAT, INDEX, LARGEST, content_of, pack
 from lab.console import say
 from lab.errors import LabError
@@ -82,6 +82,10 @@ def run(args: argparse.Namespace) -> int:
         say(f"  {task.shown_path()}{' ' * bool(note)}{note}", "yellow" if note else None)
     for path in list(files)[own:]:
         say(f"  {path}")
+    for task in tasks:
+        if task.results and any(path.endswith(".csv") for path in files):
+            for line in handed_in.of_task(files, task)[1]:
+                say(f"  {line}")
     for what in missing:
         say(f"  not packed: {what}", "yellow")
     if changed := handout.changed_given_files(parts):

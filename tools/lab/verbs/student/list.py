@@ -8,7 +8,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from lab import card, handout, manifest, outcomes, paths, state
-from lab.console import console
+from lab.console import console, say
 from lab.manifest import Task
 from lab.state import LastResult, State
 
@@ -29,6 +29,8 @@ def run(args: argparse.Namespace) -> int:
     student = state.load()
     console.print(_table(tasks, student))
     console.print(_progress(tasks, student), soft_wrap=True)
+    for line in card.for_results(tasks):
+        say(line)
     for task in tasks if args.names else ():
         _show(task)
     return 0

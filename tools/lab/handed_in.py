@@ -1,6 +1,6 @@
-"""What an instructor should know about the results that a student handed in beside the code: what
-is missing in the benchmarks' CSV, and what no run of the benchmark would have written. It gives no
-points: a person reads it, and measures a row again where it matters (`--speed`).
+"""The results that a student hands in beside the code: what is missing in the benchmarks' CSV, and
+what no run of the benchmark would have written. `./lab bundle` says it to the student, `./lab grade`
+gives points where there is nothing to say.
 """
 
 import json
@@ -8,6 +8,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from lab import results, worklog
@@ -15,10 +16,24 @@ from lab.errors import LabError
 from lab.manifest import Task
 from lab.results import Row
 
-# By the task that measures: its table, the sizes, and implementations that have to be there.
-ASKED = {"part1.measure": ("softmax_matmul", [2**n for n in range(6, 14)],
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What has to be in a task's table."""
+
+    table: str
+    sizes: tuple[int, ...]
+    sizes_on_a_cpu: tuple[int, ...]  # where no row is of a GPU
+    names: tuple[str, ...]  # of implementations
+
+
+ASKED = {
+    "part1.measure": Asked("softmax_matmul", (64, 128, 256, 512, 1024, 2048, 4096, 8192),
+                           (64, 128, 256, 512, 1024),
                            ("unfused", "fused_16", "fused_32", "fused_64")),
-         "part3.measure_attention": ("attention", [256, 1024, 4096, 8192, 16384], ("standard",))}
+    "part3.measure_attention": Asked("attention", (256, 1024, 4096, 8192, 16384), (256, 512),
+                                     ("standard",))}
 MOST = {"float32": 500, "float64": 150}  # TFLOP/s, more than the fastest GPU; others:
 MOST_OF_16_BITS = 2500
 DRIVERS_NAMES = r"(NVIDIA|Tesla|Quadro|GeForce|GRID)\b"
@@ -28,16 +43,14 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 def findings(handed_in: Mapping[str, bytes], tasks: Sequence[Task]) -> tuple[str, ...]:
     """Nothing where none of these tasks measures."""
-    asked = [ASKED[task.id] for task in tasks if task.id in ASKED]
+    measuring = [task for task in tasks if task.id in ASKED]
     found = []
-    for table, *wanted in asked:
-        try:
-            found += _of_table(handed_in, table, *wanted)
-        except Exception as error:  # a stranger's numbers: columns that are not there, 10^400
-            found.append(f"results/{table}_benchmark.csv cannot be used: {type(error).__name__}")
-    if asked and not any(name.endswith(".png") for name in handed_in):
+    for task in measuring:
+        _, lines = of_task(handed_in, task)
+        found += lines
+    if measuring and not any(name.endswith(".png") for name in handed_in):
         found.append("there are no plots")
-    if asked:
+    if measuring:
         log = handed_in.get(worklog.PAGE, b"").decode("utf-8", "replace")
         if not log:
             found.append(f"{worklog.PAGE} is missing")
@@ -46,52 +59,65 @@ def findings(handed_in: Mapping[str, bytes], tasks: Sequence[Task]) -> tuple[str
     return tuple(found)
 
 
+def of_task(handed_in: Mapping[str, bytes], task: Task) -> tuple[bool, list[str]]:
+    """Whether the table of a task that measures is complete and plausible, and what to know."""
+    asked = ASKED[task.id]
+    try:
+        wrong, notes = _of_table(handed_in, asked)
+    except Exception as error:  # a stranger's numbers: columns that are not there, 10^400
+        wrong, notes = [f"results/{asked.table}_benchmark.csv cannot be used: "
+                        f"{type(error).__name__}"], []
+    return not wrong, wrong + notes
+
+
 def plots(handed_in: Mapping[str, bytes]) -> dict[str, bytes]:
     return {Path(name).name: content for name, content in handed_in.items()
             if re.fullmatch(r"results/\w+\.png", name) and content.startswith(PNG)}
 
 
-def _of_table(handed_in: Mapping[str, bytes], table: str, sizes: Sequence[int],
-              names: Sequence[str]) -> list[str]:
+def _of_table(handed_in: Mapping[str, bytes], asked: Asked) -> tuple[list[str], list[str]]:
+    """What is wrong, and what is only worth knowing."""
+    table = asked.table
     name = f"results/{table}_benchmark.csv"
     if name not in handed_in:
-        return [f"{name} is missing"]
+        return [f"{name} is missing"], []
     if not handed_in[name].endswith(b"\n"):
-        return [f"{name} is cut off in its last line"]
+        return [f"{name} is cut off in its last line"], []
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, f"{table}_benchmark.csv")
         file.write_bytes(handed_in[name])
         try:
             rows = results.load(file)
         except LabError as error:
-            return [f"{name} cannot be used: {str(error).replace(f'{folder}/', '')}"]
+            return [f"{name} cannot be used: {str(error).replace(f'{folder}/', '')}"], []
     if not rows or rows[0].kind.table != table:
-        return [f"{name} has no row of {table}"]
+        return [f"{name} has no row of {table}"], []
     ok = [row for row in rows if row.ok]
-    found = [*_missing(rows, sizes, names), *_machine(rows, handed_in)]
-    for why, wrong in (
-        ("the time is another row's, to the last digit", _repeated(ok)),
-        ("the columns for times and rates do not fit each other", [
-            row for row in ok if not _fits(row)]),
-        ("faster than any machine", [row for row in ok if _too_fast(row)]),
-        ("disturbed by other programs", [row for row in ok if row.disturbed]),
-    ):
-        if wrong:
-            more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
-            found.append(f"{table}: {why}: {', '.join(map(_shown, wrong[:SHOWN]))}{more}")
+    found = [*_missing(rows, asked), *_machine(rows, handed_in),
+             *_named(table, "the time is another row's, to the last digit", _repeated(ok)),
+             *_named(table, "the columns for times and rates do not fit each other",
+                     [row for row in ok if not _fits(row)]),
+             *_named(table, "faster than any machine", [row for row in ok if _too_fast(row)])]
+    notes = _named(table, "disturbed by other programs", [row for row in ok if row.disturbed])
     if not found:
-        found.append(f"{table}: complete and plausible: {len(rows)} rows, {len(ok)} of them "
-                     f"measured, on {rows[0].gpu or _machine_of(handed_in).get('processor')}")
-    return found
+        notes.insert(0, f"{table}: complete and plausible: {len(rows)} rows, {len(ok)} of them "
+                        f"measured, on {rows[0].gpu or _machine_of(handed_in).get('processor')}")
+    return found, notes
+
+
+def _named(table: str, what: str, rows: Sequence[Row]) -> list[str]:
+    more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+    return [f"{table}: {what}: {', '.join(map(_shown, rows[:SHOWN]))}{more}"] if rows else []
 
 
 def _shown(row: Row) -> str:
     return f"{row.name} at {row.kind.size} {row.size}"
 
 
-def _missing(rows: Sequence[Row], sizes: Sequence[int], names: Sequence[str]) -> list[str]:
+def _missing(rows: Sequence[Row], asked: Asked) -> list[str]:
     there = {(row.name, row.size) for row in rows}
-    table = rows[0].kind.table
+    table, names = asked.table, asked.names
+    sizes = asked.sizes if any(row.gpu for row in rows) else asked.sizes_on_a_cpu
     lines = []
     for name in names:
         lack = [str(size) for size in sizes if (name, size) not in there]
