@@ -388,32 +388,32 @@ __global__ void hidden(float* out) { float c; sincosf(float(threadIdx.x), out, &
     "a text that is copied": ("which only host code can call", """
 #include <string>
 __global__ void hidden(float* out) {
-  std::string text; text.assign("abcd"); text.copy(reinterpret_cast<char*>(out), 4); }"""),
+  std::basic_string<char> text; text.assign("abcd"); text.copy(reinterpret_cast<char*>(out), 4); }"""),
     "a count that is printed": ("calls printf with %n", """
 #include <cstdio>
 __global__ void hidden(float* out) { printf("%*d%n", 8, 1, reinterpret_cast<int*>(out)); }"""),
     "a structure that is returned": ("a data race", """
 struct Many { float all[6]; };
-static Many made(float x) { return x < 0 ? made(x + 1) : Many{{x, x, x, x, x, x}}; }
+static __device__ Many made(float x) { return x < 0 ? made(x + 1) : Many{{x, x, x, x, x, x}}; }
 __global__ void hidden(float* out) {
   *reinterpret_cast<Many*>(out) = made(float(threadIdx.x)); }"""),
     "a structure that is passed": ("a data race", """
 struct Many { float all[6]; };
-static float sum(Many m) {
+static __device__ float sum(Many m) {
   return m.all[0] < -1e30f ? sum(Many{}) : m.all[0] + m.all[1] + m.all[5]; }
 __global__ void hidden(float* out) {
   if (threadIdx.x == 0) out[0] = 1;
   else if (sum(*reinterpret_cast<Many*>(out)) == 3) out[100] = 1; }"""),
     "an index that leaves a table of constants": ("a data race", """
 struct Table { float pad[4]; float a[64]; };
-static const Table table = {{1, 2, 3, 4}, {5, 6}};
-static long base = reinterpret_cast<long>(&table.a);
+static __device__ const Table table = {{1, 2, 3, 4}, {5, 6}};
+static __device__ long base = reinterpret_cast<long>(&table.a);
 __global__ void hidden(float* out) {
   if (threadIdx.x == 0) out[0] = 1;
   else if (table.a[(reinterpret_cast<long>(out) - base) / 4] == 3) out[100] = 1; }"""),
     "a variable of the file": ("a variable outside of its functions", """
-static float table[64];
-__global__ void hidden(float* out) { table[threadIdx.x / 2] = 1; out[0] = table[0]; }"""),
+struct All { static inline float table[64]; };
+__global__ void hidden(float* out) { All::table[threadIdx.x / 2] = out[0] = All::table[0]; }"""),
     "a built-in variable": ("a data race", """
 __global__ void hidden(float* out) {
   const_cast<uint3&>(threadIdx).x = 0; out[threadIdx.x] = 1; }"""),

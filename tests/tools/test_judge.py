@@ -209,6 +209,25 @@ class Judge(Test):
                 self.assertIn(said, said_of[checks[0]])
 
     @unittest.skipUnless(any(task.is_cuda for task in TASKS), "no judges of CUDA tasks: not g++")
+    def test_host_code_in_a_kernel_is_refused(self):
+        task = next(task for task in TASKS if task.name == "fused_cuda")
+        bench = dataclasses.replace(self.slow, only=("one element",))
+        solution = task.path("solution").read_text()
+        row_max, namespace = "  m_new = row_max(m_new);\n", "namespace {\n"
+        named = solution.replace(namespace, namespace + "float same(float m) { return m; }\n")
+        named = named.replace(row_max, f"{row_max}    m_new = same(m_new);\n")
+        unnamed = solution.replace(row_max, f"""{row_max}
+    struct Same {{ float m; float get() {{ return m; }} }};
+    m_new = Same{{m_new}}.get();""")
+        result = judging.judge(task, named.encode(), bench)
+        self.assertEqual(result.status, "refused")
+        self.assertRegex(result.message, r"^line \d+ calls `same\(\)` in a kernel: nvcc refuses")
+        if bench.nvcc:  # it knows types, too
+            result = judging.judge(task, unnamed.encode(), bench)
+            self.assertEqual(result.status, "does not compile")
+            self.assertIn('calling a __host__ function("', result.message)
+
+    @unittest.skipUnless(any(task.is_cuda for task in TASKS), "no judges of CUDA tasks: not g++")
     def test_a_lane_that_computes_alone_is_named(self):
         task = next(task for task in TASKS if task.name == "fused_cuda")
         work = "checks: all threads of a block work"

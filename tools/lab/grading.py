@@ -3,18 +3,19 @@
 import concurrent.futures
 import contextlib
 import os
+import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from lab import build, console, running
+from lab import build, console, libraries, paths, running
 from lab.backends import CHECKED, GPU, Backends, choose
 from lab.build import BuildResult
 from lab.errors import LabError
 from lab.manifest import Part, Task
-from lab.outcomes import (BUILD_FAILED, NEEDS_CHECKS, NEEDS_GPU, NOT_RUN, CaseResult, PartResult,
-                          TaskResult, status_of, with_points)
+from lab.outcomes import (BUILD_FAILED, NEEDS_CHECKS, NEEDS_GPU, NOT_RUN, PASSED, CaseResult,
+                          PartResult, TaskResult, status_of, with_points)
 from lab.running import Settings
 
 _ONE_ON_THE_GPU = threading.Lock()  # some tests depend on how much of the GPU's memory is free
@@ -103,8 +104,11 @@ def grade_task(task: Task, how: Settings, backends: Backends, building: Building
             used = [CHECKED]
         result = run_task(task, how, used[:1], [how.case])
     elif is_there:
-        result = run_task(task, how, used, has=building.has)
+        result = run_task(task, how, used, has=building.has, refused=lambda: refused_by_nvcc(
+            task, kind, backends))
     built = building.of(task)
+    if is_there and result.status == BUILD_FAILED:
+        return result
     if built is None or not built.result.ok:
         missing = f"{task.shown_path(kind)} does not exist; ./lab reset {task.name} brings it back"
         error = built.result.first_error if built else missing
@@ -156,9 +160,12 @@ def _build_task(task: Task, implementation: str, backends: Backends,
 
 
 def run_task(task: Task, how: Settings, backends: Sequence[str], cases: Sequence[str] | None = None,
-             has: Callable[[Task, str], bool] = lambda task, backend: True) -> TaskResult:
+             has: Callable[[Task, str], bool] = lambda task, backend: True,
+             refused: Callable[[], str] = lambda: "") -> TaskResult:
     """Runs a task's cases, or the given ones, with its library for the first backend. Beside that,
-    those that need the checks run with the library for the second one, as soon as it `has` that."""
+    those that need the checks run with the library for the second one, as soon as it `has` that.
+    When no case of the first one fails, `refused` says whether another compiler refuses the file.
+    """
     hung = threading.Event()
 
     def run(number: int) -> list[CaseResult]:
@@ -168,7 +175,7 @@ def run_task(task: Task, how: Settings, backends: Sequence[str], cases: Sequence
             return running.run(task, backends[number], how, cases, number > 0,
                                hung if number else None)
 
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
         beside = [pool.submit(run, number) for number in range(1, len(backends))]
         try:
             ended = run(0)
@@ -177,6 +184,11 @@ def run_task(task: Task, how: Settings, backends: Sequence[str], cases: Sequence
             raise
         if any(case.status == NOT_RUN for case in ended):  # the judge has given up
             hung.set()
+        error = pool.submit(refused) if {case.status for case in ended if not case.challenge} <= {
+            PASSED, NEEDS_CHECKS} else None
+    if error and error.result():
+        return TaskResult(task, how.implementation, BUILD_FAILED, first_error=error.result(),
+                          backend=backends[0])
     checked = {case.name: case for half in beside for case in half.result()}
     for n, case in enumerate(ended):
         if case.status == NEEDS_CHECKS and hung.is_set():
@@ -187,3 +199,20 @@ def run_task(task: Task, how: Settings, backends: Sequence[str], cases: Sequence
     most = Counter(case.backend for case in ended).most_common(1)[0][0]
     return TaskResult(task, how.implementation, status_of(ended), with_points(task, ended),
                       backend=most)
+
+
+def refused_by_nvcc(task: Task, kind: str, backends: Backends) -> str:
+    """The first error of nvcc in a CUDA task's file, where it is there and the file was compiled by
+    another compiler alone: "" if there is none."""
+    if not task.is_cuda or backends.of(task) == GPU or backends.config.cuda == "none":
+        return ""
+    folder = build.build_folder("default")
+    library = libraries.load(folder).get((task.path(kind), GPU))
+    if library is None:
+        return ""
+    ended = subprocess.run(["nice", *library.device_pass(), task.path(kind), "-o", os.devnull],
+                           capture_output=True, text=True, errors="replace", cwd=paths.ROOT)
+    if not ended.returncode:
+        return ""
+    return build.first_error(ended.stderr + ended.stdout, folder) + "\nnvcc says so, which " \
+        "compiles the file for a GPU"

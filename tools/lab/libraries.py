@@ -5,7 +5,7 @@ CMake writes it down (flash_list_library in cmake/FlashTargets.cmake).
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 
@@ -26,6 +26,14 @@ class Library:
         return [self.compiler, *self.options, *self.code(),
                 *(f"-D{name}" for name in self.definitions),
                 *(f"-I{place}" for place in self.includes)]
+
+    def device_pass(self) -> list[str]:
+        """What lets nvcc compile the kernels alone, for one architecture; a warning is none of its
+        errors."""
+        number = self.architectures[0].partition("-")[0] if self.architectures else "80"
+        options = tuple(word for word in self.options if "-Werror" not in word)
+        return [*replace(self, options=options, architectures=(f"{number}-virtual",)).command(),
+                "-ptx"]
 
     def code(self) -> list[str]:
         """nvcc's options for the architectures, as CMake writes them."""

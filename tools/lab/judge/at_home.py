@@ -1,23 +1,26 @@
 """What a class' grader refuses, found where the file is written: the same audit, of the object file
-that the build at home made."""
+that the build at home made, and of a CUDA task's text."""
 
 from lab import paths
 from lab.backends import CPU
-from lab.judge import audit, judging
+from lab.judge import audit, judging, spaces
 from lab.manifest import Task
 
 
 def findings(task: Task, implementation: str = "skeleton") -> list[str]:
-    """A sentence each. Nothing of a CUDA task, whose object file at home is another one, and of a
-    file that was changed since it was compiled."""
+    """A sentence each. Nothing of a file that was changed since it was compiled."""
     source = task.path(implementation)
+    if not source.is_file():
+        return []
+    text = source.read_text(encoding="utf-8", errors="replace")
+    if task.is_cuda:
+        return spaces.findings(text, paths.ROOT)
     made = [file for file in paths.BUILD.glob(
         f"*/CMakeFiles/{task.target(implementation, CPU)}.dir/{implementation}/{source.name}.o")
-        if source.is_file() and file.stat().st_mtime >= source.stat().st_mtime]
+        if file.stat().st_mtime >= source.stat().st_mtime]
     offers = paths.BUILD / "lib/runner/libflash_common.so"
-    if task.is_cuda or not made or not offers.is_file():
+    if not made or not offers.is_file():
         return []
     symbols, sections = (judging.listing(*words, made[0])
                          for words in (("nm", "-P"), ("readelf", "-SW")))
-    return audit.findings(symbols, sections, judging.EXPORTS, judging.defined(offers),
-                          source=source.read_text(encoding="utf-8", errors="replace"))
+    return audit.findings(symbols, sections, judging.EXPORTS, judging.defined(offers), source=text)

@@ -19,7 +19,7 @@ from lab import libraries, manifest, outcomes, paths
 from lab.backends import CHECKED, CPU, EMULATED, GPU
 from lab.build import first_error
 from lab.errors import LabError
-from lab.judge import assembly, audit, gpu, sandbox, source
+from lab.judge import assembly, audit, gpu, sandbox, source, spaces
 from lab.judge.sandbox import InfraError, Limits
 from lab.manifest import Task
 from lab.outcomes import BUILD_FAILED, NEEDS_CHECKS, NOT_RUN, NOT_STARTED, PASSED
@@ -107,6 +107,8 @@ class Bench:
     folder: Path  # of the build
     headers: Path
     builds: dict[str, tuple[Build, ...]]  # task id -> how its file is compiled
+    # task id -> nvcc's command for its kernels, where another compiler makes the library
+    nvcc: dict[str, tuple[str, ...]]
     others: dict[str, Task]  # task id -> the task whose function its cases call, too
     provided: dict[str, tuple[str, ...]]  # backend -> what the runner offers
     seconds_a_call: float = 20
@@ -144,8 +146,9 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path, seconds_a_call: f
         offered[backend] = *on_host, *filter(audit.may_be_used_in_cuda, of_device)
     return Bench(
         folder, headers, {task.id: tuple(_builds(task, known, backends)) for task in everything},
-        others,
-        offered, seconds_a_call)
+        {} if GPU in backends else {task.id: _device_pass(known[task.path(), GPU]) for task in tasks
+                                    if (task.path(), GPU) in known},
+        others, offered, seconds_a_call)
 
 
 _EMULATOR = ("lib/libflash_lines.so", "lib/libflash_emulator.so", "lib/libflash_cuda_emulated.so")
@@ -199,6 +202,7 @@ def _builds(task: Task, known: libraries.Known, backends: Sequence[str]) -> Iter
             raise LabError(f"the build does not compile {task.file} for the backend {backend}")
         more: tuple[str, ...] = ()
         linker = _in_sandbox(library.linker)
+        library = _shown(library)
         architectures = library.architectures
         if backend == GPU:
             # All that the GPU can do, which code for Hopper has to ask for; what each kernel takes.
@@ -206,13 +210,24 @@ def _builds(task: Task, known: libraries.Known, backends: Sequence[str]) -> Iter
             architectures = tuple(f"{number}{'a' * (int(number) >= 90)}-real" for number in numbers)
             more = (f"-ccbin={linker}", "-Xptxas=-v")
         command = dataclasses.replace(
-            library, compiler=_in_sandbox(library.compiler), architectures=architectures,
-            options=tuple(word for word in library.options if not word.startswith(NOT_IN_CLASS)),
-            includes=tuple(f"/course/{Path(place).relative_to(paths.ROOT)}"
-                           for place in library.includes
-                           if Path(place).is_relative_to(paths.ROOT))).command()
+            library, architectures=architectures,
+            options=tuple(word for word in library.options if not word.startswith(NOT_IN_CLASS))
+        ).command()
         yield Build(backend, (*command, *more), (linker, *(
             word for word in library.link if "--version-script" not in word)))
+
+
+def _device_pass(library: libraries.Library) -> tuple[str, ...]:
+    shown = _shown(library)
+    return *shown.device_pass(), f"-ccbin={shown.linker}"
+
+
+def _shown(library: libraries.Library) -> libraries.Library:
+    """With the places where a sandbox shows compilers and headers."""
+    return dataclasses.replace(
+        library, compiler=_in_sandbox(library.compiler), linker=_in_sandbox(library.linker),
+        includes=tuple(f"/course/{Path(place).relative_to(paths.ROOT)}"
+                       for place in library.includes if Path(place).is_relative_to(paths.ROOT)))
 
 
 def _in_sandbox(compiler: str) -> str:
@@ -257,6 +272,9 @@ def judge(task: Task, source: bytes, bench: Bench, seed: int | None = None,
             with_other = _other_library(task, build, others, work, bench)
             report = _run(task, build, work, bench, ending.seed, with_other)
             known, ended = known or report.known, ended | report.ended
+        if all(case.status in (PASSED, NEEDS_CHECKS) or case.challenge for case in ended.values()):
+            if problem := _refused_by_nvcc(task, work, bench):
+                return Judged(task.id, task.points, *problem)
         cases = [_in_class(case) for name, case in (known | ended).items()
                  if case.status != NEEDS_CHECKS and (not bench.only or name in bench.only)]
         return dataclasses.replace(ending, cases=tuple(outcomes.with_points(task, cases)))
@@ -309,14 +327,8 @@ def compiled(task: Task, source: bytes, work: Path, bench: Bench) -> Path:
 def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, str] | None:
     """Leaves the library in the folder build/; else how that failed."""
     place = f"/course/{task.shown_path()}"
-    folders = {Path(compiler).parent.parent for compiler in (build.flags[0], build.link[0])}
-    shown = {work / "course": "/course"} | {
-        folder: str(folder) for folder in folders if not folder.is_relative_to("/usr")}
-
-    def tool(*argv: object) -> sandbox.Ended:
-        line = sandbox.command(argv, read=shown, write={work / "build": "/build"}, folder="/build")
-        return sandbox.run(line, COMPILE_ON_GPU if build.backend == GPU else COMPILE)
-
+    tool = _tool(work, (build.flags[0], build.link[0]),
+                 COMPILE_ON_GPU if build.backend == GPU else COMPILE)
     try:
         printed = _compile_emulated(task, build, work, bench, tool) if build.backend in (
             EMULATED, CHECKED) else _done(work, tool(*build.flags, *_QUIET, "-c", place, "-o",
@@ -329,11 +341,12 @@ def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, s
                 raise _Problem(REFUSED, "its object file cannot be read, or has too many symbols")
         if not re.search("^flash_task T ", symbols.output, re.MULTILINE):
             raise _Problem(BUILD_FAILED, task.lacks_entry())
-        _refuse(bench, audit.findings(symbols.output, sections.output, EXPORTS,
-                                      bench.provided[build.backend],
-                                      build.backend if task.is_cuda else CPU,
-                                      (work / "course" / task.shown_path()).read_text(
-                                          errors="replace")))
+        text = (work / "course" / task.shown_path()).read_text(errors="replace")
+        _refuse(bench, audit.findings(
+            symbols.output, sections.output, EXPORTS, bench.provided[build.backend],
+            build.backend if task.is_cuda else CPU, text))
+        if build.backend == EMULATED:
+            _refuse(bench, spaces.findings(text, work / "course"))
         stubs, wrapped = assembly.stubs(
             (work / "build/student.s").read_text()) if build.backend == CHECKED else ("", [])
         (work / "build/stubs.s").write_text(stubs)
@@ -345,6 +358,28 @@ def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, s
                          "/build/student.o", "/build/stubs.s"))
     except _Problem as problem:
         return problem.args
+    return None
+
+
+def _tool(work: Path, compilers: Iterable[str], limits: Limits) -> Tool:
+    folders = {Path(compiler).parent.parent for compiler in compilers}
+    shown = {work / "course": "/course"} | {
+        folder: str(folder) for folder in folders if not folder.is_relative_to("/usr")}
+
+    def run(*argv: object) -> sandbox.Ended:
+        line = sandbox.command(argv, read=shown, write={work / "build": "/build"}, folder="/build")
+        return sandbox.run(line, limits)
+
+    return run
+
+
+def _refused_by_nvcc(task: Task, work: Path, bench: Bench) -> tuple[str, str] | None:
+    if command := bench.nvcc.get(task.id):
+        try:
+            _done(work, _tool(work, command[:1], COMPILE_ON_GPU)(
+                *command, f"/course/{task.shown_path()}", "-o", "/build/kernels.ptx"))
+        except _Problem as problem:
+            return problem.args
     return None
 
 

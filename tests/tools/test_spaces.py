@@ -1,0 +1,122 @@
+"""lab.judge.spaces: host code in a kernel is found in the text of a file, as nvcc finds it."""
+
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from course import Test
+from lab import manifest, paths
+from lab.judge import spaces
+
+FRAME = """#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <utility>
+#include <vector>
+#define ON_DEVICE __device__ __forceinline__
+struct Given { __device__ int size() const { return 1; } };
+"""
+# A line each: what stands outside of the kernel, and its body. All get their `x`, `y` and `n`.
+WRONG = (
+    ("float half_of(float a) { return a / 2; }", "x[0] = half_of(x[1]);"),
+    ("template <class T> T half_of(T a) { return a / 2; }", "x[0] = 1 + half_of<float>(x[1]);"),
+    ("float half_of(float a); ON_DEVICE float f(float a) { return half_of(a); }", "x[0] = f(1);"),
+    ("static inline float half_of(float a) { return a / 2; }",
+     "const auto f = [&](float a) { return half_of(a); }; x[0] = f(x[1]);"),
+    ("struct S { int a; int times_two() const { return 2 * a; } };", "y[0] = S{1}.times_two();"),
+    ("int limit = 3;", "y[0] = n < limit;"),
+    ("const int kTable[2] = {1, 2};", "y[0] = kTable[n];"),
+    ("", "y[0] = std::max(n, 3);"),
+    ("", "std::swap(x[0], x[1]);"),
+    ("", "x[0] = -std::numeric_limits<float>::infinity();"),
+    ("", "std::vector<int> many(3); y[0] = many[0];"),
+    ("", "y[0] = rand() % 3;"),
+    ("", "memmove(x, y, 4);"),
+    ("", "if (n < 0) throw n;"),
+    ("", "__shared__ int count = 0; y[0] = count;"),
+    ("", "__shared__ float tile[2][3] = {}; x[0] = tile[0][0];"),
+    ("__device__ int twice(int a) { return 2 * a; } int on_host() { return twice(1); }", ""),
+    ("__global__ void other() {} void on_host() { other(); }", ""),
+)
+RIGHT = (
+    ("constexpr int kN = 3; const int kM = 4; enum { kE = 1 };", "y[0] = kN + kM + kE;"),
+    ("static const float kScale = 0.5f;", "x[0] *= kScale;"),
+    ("constexpr int half_of(int a) { return a / 2; } constexpr int kH = half_of(4);", "y[0] = kH;"),
+    ("__host__ __device__ int both(int a) { return a; } int on_host() { return both(1); }",
+     "y[0] = both(n);"),
+    ("template <class T> __device__ T later(T a);", "y[0] = later(n);"),
+    ("template <class T> __device__ T later(T a) { return a; }", "y[0] = later<int>(n);"),
+    ("ON_DEVICE float f(float a) { return a; }", "x[0] = f(x[1]);"),
+    ("int limit = 3;", "const int limit = n; y[0] = limit;"),
+    ("float half(float a);", "const auto half = [](float a) { return a / 2; }; x[0] = half(1);"),
+    ("struct S { int a = 1; __device__ S() {} __device__ int twice() { return 2 * a; } };",
+     "y[0] = S().twice();"),
+    ("struct T { int size(); };", "y[0] = Given().size();"),
+    ("__constant__ float weights[2]; __device__ int calls;", "x[0] = weights[1]; ++calls;"),
+    ("", "__shared__ float tile[2][3]; tile[0][n] = 1; x[0] = tile[0][n];"),
+    ("", "x[0] = std::fmax(std::exp(x[1]), std::abs(x[2])); int z = std::move(n); y[0] = z;"),
+    ("", "memcpy(x, y, 4); printf(\"std::sort() %d\", n); /* std::sort() */"),
+    ("", "y[0] = std::is_same_v<int, int> ? int(sizeof(std::size_t)) : 0;"),
+)
+
+
+def source(snippets):
+    """With the line of each snippet."""
+    lines = {f"line {FRAME.count(chr(10)) + 1 + n}": snippet for n, snippet in enumerate(snippets)}
+    return lines, FRAME + "\n".join(
+        f"namespace n{n} {{ {outside} __global__ void k(float* x, int* y, int n) {{ {body} }} }}"
+        for n, (outside, body) in enumerate(snippets)) + "\n"
+
+
+def refused_by_nvcc(text):
+    """The lines that nvcc names. It ends after the phase in which it found something: what it
+    found is taken out, until it takes the rest."""
+    found, lines = set(), text.split("\n")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "a.cu"
+        while True:
+            file.write_text("\n".join("" if n in found else line
+                                      for n, line in enumerate(lines, 1)))
+            done = subprocess.run(["nvcc", "-std=c++20", "-cuda", "-arch=compute_80", file, "-o",
+                                   Path(folder) / "a.ii"], capture_output=True, text=True)
+            named = {int(line) for line in re.findall(r"a\.cu\((\d+)\): error", done.stderr)}
+            if done.returncode == 0 or named <= found:
+                return {f"line {line}" for line in found}
+            found |= named
+
+
+class Spaces(Test):
+    def found(self, text):
+        return {re.match(r"line \d+", line)[0]: line
+                for line in spaces.findings(text, paths.ROOT)}
+
+    def test_each_mistake_is_named_with_its_line(self):
+        lines, text = source(WRONG)
+        found = self.found(text)
+        for line, snippet in lines.items():
+            with self.subTest(snippet):
+                self.assertIn(line, found)
+        self.assertIn("calls `half_of()` in a kernel: nvcc refuses there what is not `__device__`",
+                      found["line 11"])
+
+    def test_right_code_is_welcome(self):
+        self.assertEqual(self.found(source(RIGHT)[1]), {})
+
+    def test_the_courses_kernels_are_welcome(self):
+        files = [file for part in manifest.load_parts() for file in part.folder.rglob("*.cu")]
+        self.assertGreater(len(files), 30)
+        for file in files:
+            with self.subTest(file.name):
+                self.assertEqual(spaces.findings(file.read_text(), paths.ROOT), [])
+
+    def test_nvcc_says_the_same(self):
+        if not shutil.which("nvcc"):
+            self.skipTest("no nvcc")
+        lines, text = source(WRONG)
+        self.assertEqual(refused_by_nvcc(text), set(lines))
+        self.assertEqual(refused_by_nvcc(source(RIGHT)[1]), set())

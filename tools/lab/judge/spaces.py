@@ -1,0 +1,329 @@
+"""What nvcc refuses of a .cu file and a C++ compiler takes: host code in kernels, and kernels' code
+on the host. Read in the text, for machines without nvcc.
+
+It knows names, and no types, and says only what is sure. nvcc finds more.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lab.judge import audit
+
+_TOKEN = re.compile(
+    r"""(?sx) //[^\n]* | /\*.*?\*/ | (?:u8|[uUL])?R"(?P<raw>[^ ()\\\t\n]*)\(.*?\)(?P=raw)"
+    | (?:u8|[uUL])?"(?:\\.|[^"\\\n])*" | (?:u8|[uUL])?'(?:\\.|[^'\\\n])*'
+    | \.?\d(?:'?[\w.]|(?<=[eEpP])[+-])* | (?P<word>[^\W\d]\w*) | ::|->|[=!<>]=|\S""")
+_EMULATED = re.compile(r"\s*#\s*if(def)?\s+FLASH_SIMT\b")
+_CLASS = {"class", "struct", "union", "enum"}
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+_DEVICE = {"__device__", "__global__"}
+_WITH_ARGUMENTS = {"__launch_bounds__", "__maxnreg__", "__cluster_dims__", "__attribute__",
+                   "__align__", "alignas", "decltype", "noexcept", "requires", "explicit", "sizeof"}
+_REFUSED = ": nvcc refuses there what is not `__device__`"
+_COMPUTED = {"constexpr", "static_assert", "using", "typename", "concept"}
+# In front of a value. Any other word in front of a name declares it.
+_BEFORE_A_VALUE = {"return", "else", "do", "case", "throw", "new", "delete", "goto", "and", "or",
+                   "not"}
+# What a kernel may call of the standard library: CUDA has its arithmetic, and names of types.
+_STD = re.compile(
+    "(" + "|".join(audit.MATH) + r"|l?labs|ilogb|isfinite|isnormal|signbit|move|forward|declval"
+    r"|(true|false)_type|integral_constant|initializer_list|\w+_t|is_\w+|printf|mem(cpy|set))[fl]?")
+_STD_OBJECTS = re.compile(r"c(out|err|in)|endl|string|vector|map|set|unordered_\w+|deque|list|any"
+                          r"|function|thread|mutex|lock_guard|atomic\w*|mt19937\w*")
+_C = re.compile(r"s?rand|time|_?exit|abort|f(printf|puts|write|flush|open|close)|puts|putchar"
+                r"|sn?printf|getenv|system|qsort|ato[ifl]|str(n?cmp|n?cpy|n?cat|chr|str)|calloc"
+                r"|realloc|mem(move|cmp|chr)|u?sleep")
+_WORDS = {"throw": "exceptions", "try": "exceptions", "typeid": "types at run time",
+          "dynamic_cast": "types at run time", "thread_local": "variables of the host's threads"}
+
+
+@dataclass(frozen=True)
+class _Token:
+    text: str
+    line: int
+    is_word: bool
+
+
+@dataclass
+class _Function:
+    specifiers: frozenset[str]
+    tokens: list[_Token]  # parameters and body
+
+
+@dataclass
+class _File:
+    functions: list[_Function] = field(default_factory=list)
+    # Of each name the specifiers of its declarations.
+    names: dict[str, list[frozenset[str]]] = field(default_factory=dict)
+    methods: dict[str, list[frozenset[str]]] = field(default_factory=dict)
+    variables: dict[str, list[frozenset[str]]] = field(default_factory=dict)
+
+
+def findings(text: str, course: Path) -> list[str]:
+    """A sentence each. `course` is the folder of the headers that the file includes."""
+    headers = list(_included(text, course, {}).values())
+    macros = dict(found for each in (*headers, text) for found in _macros(each))
+    own = _read(text, macros)
+    known = _File()
+    for file in (own, *(_read(header, macros) for header in headers)):
+        for kind in ("names", "methods"):
+            for name, declared in getattr(file, kind).items():
+                getattr(known, kind).setdefault(name, []).extend(declared)
+    found = [line for function in own.functions for line in _in_function(function, own, known)]
+    return list(dict.fromkeys(found))
+
+
+def _included(text: str, course: Path, known: dict[str, str]) -> dict[str, str]:
+    for name in re.findall(r'(?m)^[ \t]*#[ \t]*include[ \t]*"([\w./+-]+)"', text):
+        if name not in known and (course / name).is_file():
+            known[name] = (course / name).read_text(errors="replace")
+            _included(known[name], course, known)
+    return known
+
+
+def _macros(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Those that stand for CUDA's words."""
+    for name, words in re.findall(r"(?m)^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(.*)", text):
+        if found := re.findall(r"__(?:device|global|host|constant)__", words):
+            yield name, found
+
+
+def _in_function(function: _Function, own: _File, known: _File) -> Iterator[str]:
+    on_host = not function.specifiers & _DEVICE
+    if not on_host and "__host__" in function.specifiers:
+        return  # nvcc only warns
+    tokens = function.tokens
+    declared = set(_declared(function.tokens))
+    computed = False  # the statement is a constant of the compiler
+    for n, token in enumerate(tokens):
+        computed = (computed and token.text not in ";{}") or token.text in _COMPUTED
+        if not token.is_word or computed:
+            continue
+        word, before, place = token.text, tokens[n - 1].text if n else "", f"line {token.line}"
+        rest = tokens[n + 1:n + 60]
+        is_called = _is_called(rest)
+        is_free = before not in (".", "->", "::") and word not in declared
+        if on_host:
+            if is_called and is_free and _all(own.names.get(word), _is_device):
+                yield (f"{place} calls `{word}()` on the host, and it is compiled for the GPU alone"
+                       + ": a kernel needs launch()" * ("__global__" in own.names[word][0]))
+        elif word == "__shared__":
+            if name := _with_a_value(rest):
+                yield (f"{place} gives the shared variable `{name}` a value where it is declared: "
+                       "nvcc refuses that; a thread has to write it")
+        elif word in _WORDS and before not in (".", "->"):
+            yield f"{place} has `{word}` in a kernel: a GPU has no {_WORDS[word]}"
+        elif before == "::" and tokens[n - 2].text == "std":
+            if _STD_OBJECTS.fullmatch(word) or is_called and not _STD.fullmatch(word):
+                yield f"{place} uses `std::{word}` in a kernel{_REFUSED}"
+            elif word == "numeric_limits" and (found := _limit(rest)):
+                yield (f"{place} calls `std::numeric_limits<...>::{found}()` in a kernel{_REFUSED}"
+                       "; CUDA has INFINITY, NAN, and the macros of <cfloat> and <climits>")
+        elif before in (".", "->"):
+            if is_called and word not in known.names and _all(known.methods.get(word), _is_host):
+                yield f"{place} calls `{word}()` in a kernel{_REFUSED}"
+        elif is_called and is_free and (_all(known.names.get(word), _is_host) or
+                                        _C.fullmatch(word) and word not in known.names):
+            yield f"{place} calls `{word}()` in a kernel{_REFUSED}"
+        elif not is_called and is_free and before != "sizeof" and _all(
+                own.variables.get(word), _is_host_variable):
+            yield (f"{place} uses `{word}` in a kernel, a variable of the host: constexpr, "
+                   "__constant__ or __device__ makes it one of the GPU")
+
+
+def _declared(tokens: Sequence[_Token]) -> Iterator[str]:
+    """The names of parameters and local variables."""
+    for n in range(1, len(tokens)):
+        before, token = tokens[n - 1], tokens[n]
+        is_called = n + 1 < len(tokens) and tokens[n + 1].text == "("
+        if token.is_word and (before.is_word and before.text not in _BEFORE_A_VALUE
+                              or before.text in ("*", "&", ">") and not is_called):
+            yield token.text
+        elif before.text == "auto" and token.text == "[" or token.text == "[" and \
+                before.text == "&" and tokens[n - 2].text == "auto":
+            yield from (inner.text for inner in tokens[n:_behind(tokens, n)] if inner.is_word)
+
+
+def _all(declared: Sequence[frozenset[str]] | None,
+         is_so: Callable[[frozenset[str]], bool]) -> bool:
+    return bool(declared) and all(map(is_so, declared))
+
+
+def _is_host(words: frozenset[str]) -> bool:
+    return not words & (_DEVICE | {"constexpr", "consteval", "default"})
+
+
+def _is_device(words: frozenset[str]) -> bool:
+    return bool(words & _DEVICE) and not words & {"__host__", "constexpr"}
+
+
+def _is_host_variable(words: frozenset[str]) -> bool:
+    """Of a constant nvcc takes the value, unless it is an array."""
+    of_device = {"__device__", "__constant__", "__managed__", "__shared__", "constexpr", "extern"}
+    is_value = "const" in words and "[" not in words
+    return not words & of_device and not is_value
+
+
+def _is_called(rest: Sequence[_Token]) -> bool:
+    """Whether arguments follow, perhaps behind those of a template."""
+    if rest and rest[0].text == "<":
+        depth = 0
+        for n, token in enumerate(rest):
+            depth += (token.text == "<") - (token.text == ">")
+            if token.text in (";", "{", "}", "&", "|"):
+                return False
+            if not depth:
+                return n + 1 < len(rest) and rest[n + 1].text == "("
+        return False
+    return bool(rest) and rest[0].text == "("
+
+
+def _with_a_value(rest: Sequence[_Token]) -> str:
+    """The name of a variable that is declared here, if it has a value."""
+    name = ""
+    for n, token in enumerate(rest):
+        if token.text in ("=", "{") and not {"struct", "union"} & {one.text for one in rest[:n]}:
+            return name
+        if token.text in (";", "("):
+            break
+        name = token.text if token.is_word and rest[n + 1:n + 2] and rest[n + 1].text in (
+            "[", "=", "{", ";", ",") else name
+    return ""
+
+
+def _limit(rest: Sequence[_Token]) -> str:
+    words = [token.text for token in rest[:12]]
+    return words[words.index("::") + 1] if "::" in words and ">" in words[:words.index("::")] \
+        else ""
+
+
+# ---- reading -------------------------------------------------------------------------------------
+
+def _read(text: str, macros: Mapping[str, list[str]]) -> _File:
+    file = _File()
+    _scope(_tokens(text, macros), 0, file, False)
+    return file
+
+
+def _tokens(text: str, macros: Mapping[str, list[str]]) -> list[_Token]:
+    """Without comments and directives; of an #if its first branch; a macro that stands for one of
+    CUDA's words is those. As nvcc reads it."""
+    kept, skipping = [], 0
+    joined = re.sub(r"\\\n", lambda _: "\x00", text)
+    for line in joined.split("\n"):
+        directive = re.match(r"\s*#\s*(\w+)", line)
+        if directive:
+            name = directive[1]
+            if name.startswith("if") and (skipping or _EMULATED.match(line)):
+                skipping += 1
+            elif name in ("else", "elif") and skipping < 2:
+                skipping = 1 - skipping
+            elif name == "endif" and skipping:
+                skipping -= 1
+        kept.append("\x00" * line.count("\x00") if directive or skipping else line)
+    text = "\n".join(kept).replace("\x00", "\n")
+    found, line, last = [], 1, 0
+    for match in _TOKEN.finditer(text):
+        line += text.count("\n", last, match.start())
+        last = match.start()
+        if match[0].startswith(("//", "/*")):
+            continue
+        for word in macros.get(match[0]) or [match[0]]:
+            found.append(_Token(word, line, bool(match["word"])))
+    return found
+
+
+def _behind(tokens: Sequence[_Token], n: int) -> int:
+    """The place behind the bracket that closes the one at n."""
+    closing, depth, opening = _CLOSING[tokens[n].text], 0, tokens[n].text
+    while n < len(tokens):
+        depth += (tokens[n].text == opening) - (tokens[n].text == closing)
+        n += 1
+        if not depth:
+            break
+    return n
+
+
+def _scope(tokens: Sequence[_Token], n: int, file: _File, in_class: bool) -> int:
+    """Reads declarations from n on, until the scope ends."""
+    while n < len(tokens) and tokens[n].text != "}":
+        n = _declaration(tokens, n, file, in_class)
+    return n + 1
+
+
+def _declaration(tokens: Sequence[_Token], n: int, file: _File, in_class: bool) -> int:
+    """Reads one from n on; the place behind it."""
+    if in_class and n + 1 < len(tokens) and tokens[n + 1].text == ":":  # public:
+        return n + 2
+    if tokens[n].text == "template" and tokens[n + 1].text == "<":
+        return _declaration(tokens, _behind_angles(tokens, n + 1), file, in_class)
+    first, name, arguments = n, None, None  # the places of two of its tokens
+    while n < len(tokens) and tokens[n].text not in (";", "}"):
+        text = tokens[n].text
+        words = {token.text for token in tokens[first:n]} if text == "{" else set()
+        if text == "operator" and not arguments:
+            name, n = n, n + 1
+            while n + 2 < len(tokens) and (tokens[n].text != "(" or tokens[n + 2].text == "("):
+                n += 1
+            arguments = n
+        elif text == "=":
+            name = n - 1 if name is None else name
+        elif text == ":" and arguments:  # what a constructor sets
+            while n < len(tokens) and (tokens[n].text != "{" or tokens[n - 1].is_word):
+                n = _behind(tokens, n) if tokens[n].text in _CLOSING else n + 1
+            continue
+        elif text == "(" and name is None and tokens[n - 1].is_word and \
+                tokens[n - 1].text not in _WITH_ARGUMENTS:
+            name, arguments = n - 1, n
+        elif text == "[" and n > first and tokens[n - 1].is_word:
+            name = n - 1 if name is None else name
+        elif text == "{" and name is None and words & {"namespace", "extern", *_CLASS}:
+            n = _behind(tokens, n) if "enum" in words else \
+                _scope(tokens, n + 1, file, bool(words & _CLASS))
+            if words & {"namespace", "extern"}:
+                return n
+            continue
+        elif text == "{" and arguments:
+            end = _behind(tokens, n)
+            specifiers = frozenset(token.text for token in tokens[first:arguments])
+            _enter(file, tokens, first, name, in_class, specifiers)
+            file.functions.append(_Function(specifiers, list(tokens[arguments:end])))
+            return end
+        elif text == "{":
+            name = n - 1 if name is None else name
+        n = _behind(tokens, n) if tokens[n].text in _CLOSING else n + 1
+    words = {token.text for token in tokens[first:n]}
+    if n > first and not words & {"using", "typedef", "friend", "static_assert", "namespace"}:
+        name = n - 1 if name is None else name
+        if arguments:  # with "default" in `= default`
+            more = {token.text for token in tokens[arguments:n]} & {"default"}
+            specifiers = frozenset(token.text for token in tokens[first:arguments]) | more
+            _enter(file, tokens, first, name, in_class, specifiers)
+        elif tokens[name].is_word and not in_class and not words & _CLASS:
+            array = {"["} if name + 1 < n and tokens[name + 1].text == "[" else set()
+            file.variables.setdefault(tokens[name].text, []).append(
+                frozenset(token.text for token in tokens[first:name]) | array)
+    return n + 1
+
+
+def _enter(file: _File, tokens: Sequence[_Token], first: int, name: int, in_class: bool,
+           specifiers: frozenset[str]) -> None:
+    if name > first and tokens[name - 1].text == "::":
+        return  # a method, whose class has it already
+    kind = file.methods if in_class else file.names
+    kind.setdefault(tokens[name].text, []).append(specifiers)
+
+
+def _behind_angles(tokens: Sequence[_Token], n: int) -> int:
+    depth = 0
+    while n < len(tokens):
+        if tokens[n].text in _CLOSING:
+            n = _behind(tokens, n)
+            continue
+        depth += (tokens[n].text == "<") - (tokens[n].text == ">")
+        n += 1
+        if not depth:
+            break
+    return n
