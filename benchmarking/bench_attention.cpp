@@ -210,8 +210,8 @@ class AttentionBenchmark final : public Benchmark {
     problem.shape.head_dim = head_dim_.value_or(problem.shape.head_dim);
     const std::string dtype = dtype_.value_or(to_string(problem.dtype));
     Strings types;
-    for (const DType each : gpu_ ? std::vector{DType::kFloat32, DType::kFloat16, DType::kBFloat16}
-                                 : std::vector{DType::kFloat32, DType::kFloat64}) {
+    for (const DType each : {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat64}) {
+      if (gpu_ && each == DType::kFloat64) continue;
       types.push_back(to_string(each));
       if (types.back() == dtype) settings.dtype = problem.dtype = each;
     }
@@ -274,6 +274,8 @@ class AttentionBenchmark final : public Benchmark {
     if (gpu_ && dtype == DType::kBFloat16) return make<BFloat16, DeviceTensor>(size);
     if (gpu_) return make<float, DeviceTensor>(size);
 #endif
+    if (dtype == DType::kFloat16) return make<Half, Tensor>(size);
+    if (dtype == DType::kBFloat16) return make<BFloat16, Tensor>(size);
     if (dtype == DType::kFloat64) return make<double, Tensor>(size);
     return make<float, Tensor>(size);
   }

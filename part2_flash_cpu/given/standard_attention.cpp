@@ -9,10 +9,10 @@
 namespace flash {
 namespace {
 
-// One head as a row-major matrix, whatever the strides.
+// One head as a row-major matrix of the numbers that compute, whatever the strides.
 template <class T>
-Tensor<T, 2> head_of(TensorView<const T, 4> x, Index b, Index h) {
-  Tensor<T, 2> head({x.extent(2), x.extent(3)});
+Tensor<LseType<T>, 2> head_of(TensorView<const T, 4> x, Index b, Index h) {
+  Tensor<LseType<T>, 2> head({x.extent(2), x.extent(3)});
   for (Index i = 0; i < head.extent(0); ++i)
     for (Index c = 0; c < head.extent(1); ++c) head(i, c) = x(b, h, i, c);
   return head;
@@ -26,10 +26,11 @@ Tensor<T, 2> transposed(const Tensor<T, 2>& a) {
   return t;
 }
 
-template <class T>
-void store(const Tensor<T, 2>& head, T factor, TensorView<T, 4> x, Index b, Index h) {
+template <class T, class Element>
+void store(const Tensor<T, 2>& head, T factor, TensorView<Element, 4> x, Index b, Index h) {
   for (Index i = 0; i < head.extent(0); ++i)
-    for (Index c = 0; c < head.extent(1); ++c) x(b, h, i, c) = factor * head(i, c);
+    for (Index c = 0; c < head.extent(1); ++c)
+      x(b, h, i, c) = static_cast<Element>(factor * head(i, c));
 }
 
 // Row i of the product A B uses the first count(i) elements of row i of A.
@@ -62,8 +63,10 @@ Tensor<T, 2> transposed_product(const Tensor<T, 2>& A, const Tensor<T, 2>& B, Co
 
 }  // namespace
 
-template <class T>
-void standard_attention_forward(const AttentionForward<T>& pass, TensorView<T, 4> p) {
+template <class Element>
+void standard_attention_forward(const AttentionForward<Element>& pass,
+                                TensorView<LseType<Element>, 4> p) {
+  using T = LseType<Element>;
   const AttentionShape shape = check_attention(pass);
   check_view("p", p, {shape.batch, shape.heads, shape.queries, shape.keys});
   const auto& [q, k, v, out, lse, options, stream] = pass;
@@ -92,8 +95,10 @@ void standard_attention_forward(const AttentionForward<T>& pass, TensorView<T, 4
     }
 }
 
-template <class T>
-void standard_attention_backward(const AttentionBackward<T>& pass, TensorView<const T, 4> p) {
+template <class Element>
+void standard_attention_backward(const AttentionBackward<Element>& pass,
+                                 TensorView<const LseType<Element>, 4> p) {
+  using T = LseType<Element>;
   const AttentionShape shape = check_attention(pass);
   check_view("p", p, {shape.batch, shape.heads, shape.queries, shape.keys});
   const T scale = static_cast<T>(attention_scale(pass.options, shape.head_dim));
@@ -118,11 +123,13 @@ void standard_attention_backward(const AttentionBackward<T>& pass, TensorView<co
     }
 }
 
-template void standard_attention_forward(const AttentionForward<float>&, TensorView<float, 4>);
-template void standard_attention_forward(const AttentionForward<double>&, TensorView<double, 4>);
-template void standard_attention_backward(const AttentionBackward<float>&,
-                                          TensorView<const float, 4>);
-template void standard_attention_backward(const AttentionBackward<double>&,
-                                          TensorView<const double, 4>);
+#define FLASH_INSTANTIATE(T)                                                                       \
+  template void standard_attention_forward(const AttentionForward<T>&, TensorView<LseType<T>, 4>); \
+  template void standard_attention_backward(const AttentionBackward<T>&,                           \
+                                            TensorView<const LseType<T>, 4>)
+FLASH_INSTANTIATE(float);
+FLASH_INSTANTIATE(double);
+FLASH_INSTANTIATE(Half);
+FLASH_INSTANTIATE(BFloat16);
 
 }  // namespace flash

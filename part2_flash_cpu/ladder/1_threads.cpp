@@ -44,9 +44,16 @@ FLASH_ENTER(registry, name) {
                                    const AttentionBackward<T>& pass) {
     backward(task->of<T>(), pass);
   };
-  registry.forward.add({.name = name, .run = {.float32 = in_threads, .float64 = in_threads}});
-  registry.backward.add(
-      {.name = name, .run = {.float32 = back_in_threads, .float64 = back_in_threads}});
+  registry.forward.add({.name = name,
+                        .run = {.float32 = in_threads,
+                                .float64 = in_threads,
+                                .float16 = in_threads,
+                                .bfloat16 = in_threads}});
+  registry.backward.add({.name = name,
+                         .run = {.float32 = back_in_threads,
+                                 .float64 = back_in_threads,
+                                 .float16 = back_in_threads,
+                                 .bfloat16 = back_in_threads}});
 }
 
 }  // namespace flash::threads

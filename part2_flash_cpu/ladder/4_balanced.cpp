@@ -25,7 +25,7 @@ constexpr Index kTasks = 16;
 template <class T>
 ForwardPlan forward_plan(const AttentionShape& shape, bool causal) {
   const Index panels =
-      shape.batch * shape.heads * shape.queries / register_blocked_kernels().of<T>().panel;
+      shape.batch * shape.heads * shape.queries / register_blocked_kernels().of<LseType<T>>().panel;
   return {.query_panels = std::clamp<Index>(panels / kTasks, 1, 4),
           .block_keys = 96,
           .last_first = causal};
@@ -35,7 +35,8 @@ ForwardPlan forward_plan(const AttentionShape& shape, bool causal) {
 // as large as that allows.
 template <class T>
 BackwardPlan backward_plan(const AttentionShape& shape) {
-  const Index panels = std::max<Index>(1, shape.keys / register_blocked_kernels().of<T>().panel);
+  const Index panels =
+      std::max<Index>(1, shape.keys / register_blocked_kernels().of<LseType<T>>().panel);
   const Index splits = std::clamp<Index>(kTasks / (shape.batch * shape.heads), 1, panels);
   return {.splits = splits,
           .key_panels = std::clamp<Index>(panels / std::max<Index>(2, splits), 1, 4),
@@ -45,23 +46,29 @@ BackwardPlan backward_plan(const AttentionShape& shape) {
 template <class T>
 void forward(const AttentionForward<T>& pass) {
   const AttentionShape shape = check_attention(pass);
-  forward_in_tasks(pass, register_blocked_kernels().of<T>(),
+  forward_in_tasks(pass, register_blocked_kernels().of<LseType<T>>(),
                    forward_plan<T>(shape, pass.options.causal));
 }
 
 template <class T>
 void backward(const AttentionBackward<T>& pass) {
   const AttentionShape shape = check_attention(pass);
-  backward_in_tasks(pass, register_blocked_kernels().of<T>(), backward_plan<T>(shape));
+  backward_in_tasks(pass, register_blocked_kernels().of<LseType<T>>(), backward_plan<T>(shape));
 }
 
 }  // namespace
 
 FLASH_ENTER(registry, name) {
-  registry.forward.add(
-      {.name = name, .run = {.float32 = forward<float>, .float64 = forward<double>}});
-  registry.backward.add(
-      {.name = name, .run = {.float32 = backward<float>, .float64 = backward<double>}});
+  registry.forward.add({.name = name,
+                        .run = {.float32 = forward<float>,
+                                .float64 = forward<double>,
+                                .float16 = forward<Half>,
+                                .bfloat16 = forward<BFloat16>}});
+  registry.backward.add({.name = name,
+                         .run = {.float32 = backward<float>,
+                                 .float64 = backward<double>,
+                                 .float16 = backward<Half>,
+                                 .bfloat16 = backward<BFloat16>}});
 }
 
 }  // namespace flash::balanced

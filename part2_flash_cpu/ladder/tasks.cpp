@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "common/cpu/threads.hpp"
+#include "common/half.hpp"
 #include "part2_flash_cpu/ladder/kept_memory.hpp"
 #include "part2_flash_cpu/ladder/ladder.hpp"
 
@@ -13,20 +14,27 @@ namespace {
 
 constexpr Index kRowsOfATask = 256;  // where a task only passes over rows
 
-// A tensor whose rows are contiguous: the caller's, or where they are not, a copy. Writing, it is
-// copied back when this ends.
-template <class T>
+// A tensor whose rows are contiguous numbers that the kernels compute in: the caller's, or where
+// they are not, a copy. Writing, it is copied back when this ends.
+template <class Element>
 class Rows {
+  using Value = std::remove_const_t<Element>;
+  using Number = LseType<Value>;
+  using T = std::conditional_t<std::is_const_v<Element>, const Number, Number>;
+
  public:
-  explicit Rows(TensorView<T, 4> view) : view_(view), rows_(view) {
-    if (view.stride(3) == 1 || view.extent(3) == 1) return;
-    copy_ = Tensor<std::remove_const_t<T>, 4>(view.shape());
+  explicit Rows(TensorView<Element, 4> view) : view_(view) {
+    if constexpr (std::is_same_v<Element, T>) {
+      rows_ = view;
+      if (view.stride(3) == 1 || view.extent(3) == 1) return;
+    }
+    copy_ = Tensor<Number, 4>(view.shape());
     rows_ = copy_.view();
-    if constexpr (std::is_const_v<T>) copy(view_, copy_.view());
+    if constexpr (std::is_const_v<Element>) copy(view_, copy_.view());
   }
   ~Rows() {
-    if constexpr (!std::is_const_v<T>)
-      if (copy_.size() > 0) copy(TensorView<const T, 4>(copy_.view()), view_);
+    if constexpr (!std::is_const_v<Element>)
+      if (copy_.size() > 0) copy(TensorView<const Number, 4>(copy_.view()), view_);
   }
   Rows(const Rows&) = delete;
   Rows& operator=(const Rows&) = delete;
@@ -37,16 +45,19 @@ class Rows {
   }
 
  private:
-  static void copy(TensorView<const std::remove_const_t<T>, 4> from,
-                   TensorView<std::remove_const_t<T>, 4> to) {
-    for (Index b = 0; b < from.extent(0); ++b)
-      for (Index h = 0; h < from.extent(1); ++h)
-        for (Index i = 0; i < from.extent(2); ++i)
-          for (Index c = 0; c < from.extent(3); ++c) to(b, h, i, c) = from(b, h, i, c);
+  template <class From, class To>
+  static void copy(TensorView<const From, 4> from, TensorView<To, 4> to) {
+    parallel_for(from.extent(0) * from.extent(1), [&](Index head) {
+      const Index b = head / from.extent(1), h = head % from.extent(1);
+      for (Index i = 0; i < from.extent(2); ++i)
+        for (Index c = 0; c < from.extent(3); ++c)
+          to(b, h, i, c) = static_cast<To>(from(b, h, i, c));
+    });
   }
 
-  TensorView<T, 4> view_, rows_;
-  Tensor<std::remove_const_t<T>, 4> copy_;
+  TensorView<Element, 4> view_;
+  TensorView<T, 4> rows_;
+  Tensor<Number, 4> copy_;
 };
 
 Index ceil_div(Index x, Index by) { return (x + by - 1) / by; }
@@ -70,14 +81,15 @@ void release_kept_memory() {
   call_memory.release();
 }
 
-template <class T>
-void forward_in_tasks(const AttentionForward<T>& pass, const Kernels<T>& kernels,
-                      const ForwardPlan& plan) {
+template <class Element>
+void forward_in_tasks(const AttentionForward<Element>& pass,
+                      const Kernels<LseType<Element>>& kernels, const ForwardPlan& plan) {
+  using T = LseType<Element>;
   const AttentionShape shape = check_attention(pass);
   const bool causal = pass.options.causal;
   const double scale = attention_scale(pass.options, shape.head_dim);
-  const Rows<const T> q_rows(pass.q), k_rows(pass.k), v_rows(pass.v);
-  const Rows<T> out_rows(pass.out);
+  const Rows<const Element> q_rows(pass.q), k_rows(pass.k), v_rows(pass.v);
+  const Rows<Element> out_rows(pass.out);
   const auto& lse = pass.lse;
 
   const Index block_queries = plan.query_panels * kernels.panel,
@@ -107,15 +119,16 @@ void forward_in_tasks(const AttentionForward<T>& pass, const Kernels<T>& kernels
   });
 }
 
-template <class T>
-void backward_in_tasks(const AttentionBackward<T>& pass, const Kernels<T>& kernels,
-                       const BackwardPlan& plan) {
+template <class Element>
+void backward_in_tasks(const AttentionBackward<Element>& pass,
+                       const Kernels<LseType<Element>>& kernels, const BackwardPlan& plan) {
+  using T = LseType<Element>;
   const AttentionShape shape = check_attention(pass);
   const bool causal = pass.options.causal;
   const double scale = attention_scale(pass.options, shape.head_dim);
-  const Rows<const T> q_rows(pass.q), k_rows(pass.k), v_rows(pass.v), out_rows(pass.out),
+  const Rows<const Element> q_rows(pass.q), k_rows(pass.k), v_rows(pass.v), out_rows(pass.out),
       d_out_rows(pass.d_out);
-  const Rows<T> d_q_rows(pass.d_q), d_k_rows(pass.d_k), d_v_rows(pass.d_v);
+  const Rows<Element> d_q_rows(pass.d_q), d_k_rows(pass.d_k), d_v_rows(pass.d_v);
   const auto& lse = pass.lse;
 
   const Index heads = shape.batch * shape.heads, block_keys = plan.key_panels * kernels.panel;
@@ -184,13 +197,14 @@ void backward_in_tasks(const AttentionBackward<T>& pass, const Kernels<T>& kerne
   });
 }
 
-template void forward_in_tasks(const AttentionForward<float>&, const Kernels<float>&,
-                               const ForwardPlan&);
-template void forward_in_tasks(const AttentionForward<double>&, const Kernels<double>&,
-                               const ForwardPlan&);
-template void backward_in_tasks(const AttentionBackward<float>&, const Kernels<float>&,
-                                const BackwardPlan&);
-template void backward_in_tasks(const AttentionBackward<double>&, const Kernels<double>&,
-                                const BackwardPlan&);
+#define FLASH_INSTANTIATE(T)                                                               \
+  template void forward_in_tasks(const AttentionForward<T>&, const Kernels<LseType<T>>&,   \
+                                 const ForwardPlan&);                                      \
+  template void backward_in_tasks(const AttentionBackward<T>&, const Kernels<LseType<T>>&, \
+                                  const BackwardPlan&)
+FLASH_INSTANTIATE(float);
+FLASH_INSTANTIATE(double);
+FLASH_INSTANTIATE(Half);
+FLASH_INSTANTIATE(BFloat16);
 
 }  // namespace flash

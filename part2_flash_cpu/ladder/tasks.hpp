@@ -22,15 +22,15 @@ struct BackwardPlan {
 };
 
 // Extra memory: a few blocks for each thread, which it keeps for the next call. Tensors whose rows
-// are not contiguous are copied.
+// are not contiguous are copied, and those of 16 bits, as float.
 template <class T>
-void forward_in_tasks(const AttentionForward<T>& pass, const Kernels<T>& kernels,
+void forward_in_tasks(const AttentionForward<T>& pass, const Kernels<LseType<T>>& kernels,
                       const ForwardPlan& plan);
 
 // Extra memory: as above, and d_q once for each split with three numbers a query, which the calling
 // thread keeps.
 template <class T>
-void backward_in_tasks(const AttentionBackward<T>& pass, const Kernels<T>& kernels,
+void backward_in_tasks(const AttentionBackward<T>& pass, const Kernels<LseType<T>>& kernels,
                        const BackwardPlan& plan);
 
 }  // namespace flash

@@ -14,8 +14,9 @@
 
 namespace flash {
 
-template <class T>
-void flash_attention_forward(const AttentionForward<T>& pass, const AttentionBlocks& blocks) {
+template <class Element>
+void flash_attention_forward(const AttentionForward<Element>& pass, const AttentionBlocks& blocks) {
+  using T = LseType<Element>;  // that computes: float for elements of 16 bits
   const AttentionShape shape = check_attention(pass);
   const auto [q, k, v, out, lse, options, stream] = pass;
   const T scale = static_cast<T>(attention_scale(options, shape.head_dim));
@@ -73,8 +74,8 @@ void flash_attention_forward(const AttentionForward<T>& pass, const AttentionBlo
           }
         }
 
-        // TODO write the rows: out = O / l, and 0 where no key was visible; lse = m +
-        //   log(l), which is -inf there (about 5 lines)
+        // TODO write the rows: out = O / l, and 0 where no key was visible, as an Element;
+        //   lse = m + log(l), which is -inf there (about 6 lines)
         throw NotYetImplemented("part2.flash_forward");
       }
 }

@@ -2,7 +2,7 @@
 // again, for a block of keys and one query at a time, and adds its share to dQ, dK and dV.
 //
 // The outer loop is over blocks of keys, whose K, V, dK and dV stay at hand while all queries pass
-// by; dQ of a query is summed up in d_q.
+// by; dQ of all queries of a head is summed up beside them.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -12,9 +12,10 @@
 
 namespace flash {
 
-template <class T>
-void attention_delta(TensorView<const T, 4> out, TensorView<const T, 4> d_out,
-                     TensorView<T, 3> delta) {
+template <class Element>
+void attention_delta(TensorView<const Element, 4> out, TensorView<const Element, 4> d_out,
+                     TensorView<LseType<Element>, 3> delta) {
+  using T = LseType<Element>;  // that computes: float for elements of 16 bits
   const auto [batch, heads, queries, head_dim] = out.shape();
   check_view("d_out", d_out, out.shape());
   check_view("out", out, out.shape());
@@ -31,8 +32,9 @@ void attention_delta(TensorView<const T, 4> out, TensorView<const T, 4> d_out,
       }
 }
 
-template <class T>
-void flash_attention_backward(const AttentionBackward<T>& pass, Index block_keys) {
+template <class Element>
+void flash_attention_backward(const AttentionBackward<Element>& pass, Index block_keys) {
+  using T = LseType<Element>;
   const AttentionShape shape = check_attention(pass);
   const auto [q, k, v, out, lse, d_out, d_q, d_k, d_v, options, stream] = pass;
   const T scale = static_cast<T>(attention_scale(options, shape.head_dim));
@@ -42,27 +44,26 @@ void flash_attention_backward(const AttentionBackward<T>& pass, Index block_keys
   constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
   Tensor<T, 3> delta(shape.of_rows());
-  attention_delta<T>(out, d_out, delta.view());
-  for (Index b = 0; b < shape.batch; ++b)
-    for (Index h = 0; h < shape.heads; ++h)
-      for (Index i = 0; i < shape.queries; ++i)
-        for (Index c = 0; c < d; ++c) d_q(b, h, i, c) = 0;
+  attention_delta<Element>(out, d_out, delta.view());
+  // Of one head: each block of keys adds to it, and so many sums would not survive 16 bits.
+  Tensor<T, 2> dQ({shape.queries, d});
 
   // BEGIN SOLUTION tensors for what you need: all of P and dP of a head at once, or blocks (with
   //   blocks, about 4 lines)
   Tensor<T, 2> K({block_keys, d}), Kt({d, block_keys}),
       Vt({d, block_keys});  // the blocks of K and V; t: transposed
   Tensor<T, 2> dK({block_keys, d}), dV({block_keys, d});
-  Tensor<T, 1> Q({d}), dO({d}), dQ({d}), P({block_keys}), dP({block_keys});  // a row of each
+  Tensor<T, 1> Q({d}), dO({d}), P({block_keys}), dP({block_keys});  // a row of each
   // END SOLUTION
 
   for (Index b = 0; b < shape.batch; ++b)
     for (Index h = 0; h < shape.heads; ++h) {
-      // BEGIN SOLUTION the gradients of one head. For each pair of a query i and a key j that it
-      //   sees:
+      std::fill_n(dQ.data(), shape.queries * d, T{0});
+      // BEGIN SOLUTION the gradients of one head, dQ in T, d_k and d_v as Elements. For each pair
+      //   of a query i and a key j that it sees:
       //     P = exp(scale * q(i) k(j) - lse(i)), and 0 for a query whose lse is -inf        dP = d_out(i) v(j)
       //     dS = P * (dP - delta(i))
-      //     d_v(j) += P * d_out(i)        d_q(i) += scale * dS * k(j)        d_k(j) += scale * dS * q(i)
+      //     d_v(j) += P * d_out(i)        dQ(i) += scale * dS * k(j)        d_k(j) += scale * dS * q(i)
       //   (about 30 lines for all at once, 50 in blocks)
       // STUB (void)scale;
       // STUB (void)kInfinity;
@@ -87,7 +88,6 @@ void flash_attention_backward(const AttentionBackward<T>& pass, Index block_keys
           }
           std::fill_n(P.data(), visible, T{0});
           std::fill_n(dP.data(), visible, T{0});
-          std::fill_n(dQ.data(), d, T{0});
           for (Index c = 0; c < d; ++c) {
             const T q_c = Q(c), dO_c = dO(c);
             const T *const Kt_row = &Kt(c, 0), *const Vt_row = &Vt(c, 0);
@@ -97,6 +97,7 @@ void flash_attention_backward(const AttentionBackward<T>& pass, Index block_keys
             }
           }
           for (Index j = 0; j < visible; ++j) P(j) = std::exp(scale * P(j) - lse(b, h, i));
+          T* const dQ_row = &dQ(i, 0);
           for (Index j = 0; j < visible; ++j) {
             const T p = P(j), dS = scale * p * (dP(j) - delta(b, h, i));
             T *const dV_row = &dV(j, 0), *const dK_row = &dK(j, 0);
@@ -106,18 +107,19 @@ void flash_attention_backward(const AttentionBackward<T>& pass, Index block_keys
             // as long (g++ 12).
             for (Index c = 0; c < d; ++c) dV_row[c] += p * dO.data()[c];
             for (Index c = 0; c < d; ++c) dK_row[c] += dS * Q.data()[c];
-            for (Index c = 0; c < d; ++c) dQ.data()[c] += dS * K_row[c];
+            for (Index c = 0; c < d; ++c) dQ_row[c] += dS * K_row[c];
           }
-          for (Index c = 0; c < d; ++c) d_q(b, h, i, c) += dQ(c);
         }
 
         for (Index j = 0; j < keys; ++j)
           for (Index c = 0; c < d; ++c) {
-            d_k(b, h, j0 + j, c) = dK(j, c);
-            d_v(b, h, j0 + j, c) = dV(j, c);
+            d_k(b, h, j0 + j, c) = static_cast<Element>(dK(j, c));
+            d_v(b, h, j0 + j, c) = static_cast<Element>(dV(j, c));
           }
       }
       // END SOLUTION
+      for (Index i = 0; i < shape.queries; ++i)
+        for (Index c = 0; c < d; ++c) d_q(b, h, i, c) = static_cast<Element>(dQ(i, c));
     }
 }
 

@@ -14,8 +14,9 @@
 
 namespace flash {
 
-template <class T>
-void flash_attention_forward(const AttentionForward<T>& pass, const AttentionBlocks& blocks) {
+template <class Element>
+void flash_attention_forward(const AttentionForward<Element>& pass, const AttentionBlocks& blocks) {
+  using T = LseType<Element>;  // that computes: float for elements of 16 bits
   const AttentionShape shape = check_attention(pass);
   const auto [q, k, v, out, lse, options, stream] = pass;
   const T scale = static_cast<T>(attention_scale(options, shape.head_dim));
@@ -109,11 +110,12 @@ void flash_attention_forward(const AttentionForward<T>& pass, const AttentionBlo
           }
         }
 
-        // BEGIN SOLUTION write the rows: out = O / l, and 0 where no key was visible; lse = m +
-        //   log(l), which is -inf there (about 5 lines)
+        // BEGIN SOLUTION write the rows: out = O / l, and 0 where no key was visible, as an Element;
+        //   lse = m + log(l), which is -inf there (about 6 lines)
         // STUB throw NotYetImplemented("part2.flash_forward");
         for (Index i = 0; i < rows; ++i) {
-          for (Index c = 0; c < d; ++c) out(b, h, i0 + i, c) = l(i) == 0 ? T{0} : O(i, c) / l(i);
+          for (Index c = 0; c < d; ++c)
+            out(b, h, i0 + i, c) = static_cast<Element>(l(i) == 0 ? T{0} : O(i, c) / l(i));
           lse(b, h, i0 + i) = m(i) + std::log(l(i));
         }
         // END SOLUTION

@@ -54,6 +54,16 @@ std::vector<AttentionCase> attention_cases() {
        .data = kLargeScores,
        .type = kFloat64},
   };
+  const std::vector<AttentionCase> also_in_16_bits{
+      {.name = "ragged: 100", .shape = {2, 3, 100, 100, 80}},
+      {.name = "many keys: 1000", .shape = {1, 1, 20, 1000, 16}},
+      {.name = "causal (ragged and strided)",
+       .shape = {1, 2, 70, 33, 16},
+       .causal = true,
+       .layout = kSpread},
+  };
+  for (const DType type : {kFloat16, kBFloat16})
+    for (const AttentionCase& problem : also_in_16_bits) cases.push_back(problem.of_type(type));
   for (const auto& more : {harness::cases_of_forward_passes(), harness::cases_of_all_passes()})
     cases.insert(cases.end(), more.begin(), more.end());
   const auto [queries, keys] = AttentionBlocks();

@@ -9,4 +9,10 @@ namespace flash::part2 {
 
 std::vector<harness::AttentionCase> attention_cases();
 
+// use(T()) for the element type of a case.
+template <class Use>
+auto with_type(DType type, Use use) {
+  return type == DType::kFloat64 ? use(double()) : harness::with_type(type, use);
+}
+
 }  // namespace flash::part2

@@ -60,8 +60,9 @@ TaskUnderTest flash_backward_task() {
     using enum Data;  // of which no gradient is known: dQ would be 0 * inf, P any number
     if (problem.data == kMinusInfinity || problem.data == kLowest) continue;
     task.cases.push_back({problem.name, problem.requirement(), [problem](auto seed) {
-                            return problem.type == DType::kFloat64 ? judge<double>(problem, seed)
-                                                                   : judge<float>(problem, seed);
+                            return part2::with_type(problem.type, [&](auto zero) {
+                              return judge<decltype(zero)>(problem, seed);
+                            });
                           }});
   }
   task.cases.push_back(

@@ -89,8 +89,9 @@ TaskUnderTest flash_forward_task() {
   TaskUnderTest task{.id = "part2.flash_forward", .cases = {}};
   for (const AttentionCase& problem : part2::attention_cases())
     task.cases.push_back({problem.name, problem.requirement(), [problem](auto seed) {
-                            return problem.type == DType::kFloat64 ? judge<double>(problem, seed)
-                                                                   : judge<float>(problem, seed);
+                            return part2::with_type(problem.type, [&](auto zero) {
+                              return judge<decltype(zero)>(problem, seed);
+                            });
                           }});
   task.cases.push_back({kFarApartName, "strides",
                         [](auto seed) {

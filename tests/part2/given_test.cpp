@@ -17,15 +17,16 @@ void check_standard_attention(const AttentionCase& problem) {
   const auto inputs = harness::make_inputs<T>(problem.shape, problem.data, 1);
   const auto& [q, k, v] = inputs;
   const Tensor<T, 4> d_out = normal<T>(shape.of_queries(), 4);
-  Tensor<T, 4> out(shape.of_queries()), p({shape.batch, shape.heads, shape.queries, shape.keys});
-  Tensor<T, 3> lse(shape.of_rows());
+  Tensor<T, 4> out(shape.of_queries());
+  Tensor<LseType<T>, 4> p({shape.batch, shape.heads, shape.queries, shape.keys});
+  Tensor<LseType<T>, 3> lse(shape.of_rows());
   standard_attention_forward<T>(
       {q.view(), k.view(), v.view(), out.view(), lse.view(), problem.options()}, p.view());
   const auto forward = inputs.forward(problem.options());
   CAPTURE(problem.name);
-  const double forward_bound = attention_bound(shape, forward.largest_score, unit_roundoff<T>());
+  const double forward_bound = attention_output_bound<T>(shape, forward.largest_score);
   CHECK(wrong_in<T>(out.view(), forward.out, forward_bound, "query", 0) == "");
-  CHECK(harness::wrong_lse<T>(lse.view(), forward.lse, forward_bound, 0) == "");
+  CHECK(harness::wrong_lse<LseType<T>>(lse.view(), forward.lse, forward_bound, 0) == "");
 
   Tensor<T, 4> d_q(shape.of_queries()), d_k(shape.of_keys()), d_v(shape.of_keys());
   standard_attention_backward<T>(
@@ -33,7 +34,7 @@ void check_standard_attention(const AttentionCase& problem) {
        d_v.view(), problem.options()},
       p.view());
   const auto backward = inputs.backward(d_out, problem.options());
-  const double bound = attention_backward_bound(shape, forward.largest_score, unit_roundoff<T>());
+  const double bound = attention_gradient_bound<T>(shape, forward.largest_score);
   CHECK(wrong_in<T>(d_q.view(), backward.d_q, bound, "query", 0) == "");
   CHECK(wrong_in<T>(d_k.view(), backward.d_k, bound, "key", 0) == "");
   CHECK(wrong_in<T>(d_v.view(), backward.d_v, bound, "key", 0) == "");
@@ -47,6 +48,7 @@ TEST_CASE("standard attention is the oracle's, forward and backward") {
       continue;
     check_standard_attention<float>(problem);
     check_standard_attention<double>(problem);
+    check_standard_attention<BFloat16>(problem);
   }
 }
 

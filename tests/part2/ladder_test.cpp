@@ -160,8 +160,9 @@ void check_every_pass(const std::vector<AttentionCase>& problems) {
   INFO("instruction set: " << ladder_isa());
   std::map<std::string, int> taken;
   for (const AttentionCase& problem : problems)
-    problem.type == DType::kFloat64 ? check_every_pass<double>(registry, problem, taken)
-                                    : check_every_pass<float>(registry, problem, taken);
+    part2::with_type(problem.type, [&](auto zero) {
+      check_every_pass<decltype(zero)>(registry, problem, taken);
+    });
   for (const auto& [name, times] : taken) {
     CAPTURE(name);
     CHECK(times > 0);

@@ -126,18 +126,15 @@ struct Message {
 static_assert(std::is_trivially_copyable_v<Message>);
 static_assert(sizeof(Message) == 4 * 670);  // tests/tools/attacks.py forges messages of this size
 
-// What a runner may be asked to call. Those of attention on the CPU exist for float and for double;
-// those of attention on a device for float, Half and BFloat16.
+// What a runner may be asked to call. Those of attention on the CPU exist for float, double, Half
+// and BFloat16, one behind the other; those of attention on a device for float, Half and BFloat16.
 enum Function : std::uint32_t {
   kFusedSoftmaxMatmul,
   kMeasure,
   kAttentionForward,
-  kAttentionForwardDouble,
-  kAttentionDelta,
-  kAttentionDeltaDouble,
-  kAttentionBackward,
-  kAttentionBackwardDouble,
-  kMeasureAttention,
+  kAttentionDelta = kAttentionForward + 4,
+  kAttentionBackward = kAttentionDelta + 4,
+  kMeasureAttention = kAttentionBackward + 4,
   kMeasureAll,
   kMeasureAllAttention,
   kFusedSoftmaxMatmulCuda,

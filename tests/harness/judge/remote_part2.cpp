@@ -1,4 +1,5 @@
 // The functions of part 2 in the judge: each calls the student's in the runner.
+#include "common/registry.hpp"
 #include "harness/cases/own_passes.hpp"
 #include "harness/judge/remote.hpp"
 #include "part2_flash_cpu/flash_attention.hpp"
@@ -10,7 +11,7 @@ using grading::argument;
 
 template <class T>
 grading::Function of_type(grading::Function of_float) {
-  return static_cast<grading::Function>(of_float + (sizeof(T) == sizeof(double)));
+  return static_cast<grading::Function>(of_float + static_cast<unsigned>(dtype_of<T>()));
 }
 
 }  // namespace
@@ -23,7 +24,7 @@ void flash_attention_forward(const AttentionForward<T>& pass, const AttentionBlo
 
 template <class T>
 void attention_delta(TensorView<const T, 4> out, TensorView<const T, 4> d_out,
-                     TensorView<T, 3> delta) {
+                     TensorView<LseType<T>, 3> delta) {
   (void)grading::remote_call(
       {.function = of_type<T>(grading::kAttentionDelta),
        .arguments = {argument("out", out), argument("d_out", d_out), argument("delta", delta)}});
@@ -43,11 +44,14 @@ void harness::own_forward(const AttentionForward<float>& pass) {
   (void)grading::remote_call(call);
 }
 
-#define FLASH_INSTANTIATE(T)                                                                       \
-  template void flash_attention_forward(const AttentionForward<T>&, const AttentionBlocks&);       \
-  template void attention_delta(TensorView<const T, 4>, TensorView<const T, 4>, TensorView<T, 3>); \
+#define FLASH_INSTANTIATE(T)                                                                 \
+  template void flash_attention_forward(const AttentionForward<T>&, const AttentionBlocks&); \
+  template void attention_delta(TensorView<const T, 4>, TensorView<const T, 4>,              \
+                                TensorView<LseType<T>, 3>);                                  \
   template void flash_attention_backward(const AttentionBackward<T>&, Index)
 FLASH_INSTANTIATE(float);
 FLASH_INSTANTIATE(double);
+FLASH_INSTANTIATE(Half);
+FLASH_INSTANTIATE(BFloat16);
 
 }  // namespace flash
