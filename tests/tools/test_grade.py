@@ -141,7 +141,8 @@ class Grade(Class):
     def test_results_are_shown_beside_the_points(self):
         self.submit("ann", fused_cpu="passed 1 of 1", measure="passed 1 of 1")
         self.write("all/ann/worklog.md", f"tried {HOSTILE}\n")
-        (picture := self.write("all/ann/results/a_b.png", "")).write_bytes(handed_in.PNG)
+        (picture := self.write("all/ann/results/a_b.png", "")).write_bytes(
+            handed_in.PNG + 8 * b"\0" + 2 * b"\0\0\0\1" + handed_in.PNG_END)
         self.write("all/ann/results/softmax_matmul_benchmark.csv",
                    f"implementation,status,d2,forward_ms_mean\n{HOSTILE},ok,64,x\n")
         self.graded()
@@ -170,6 +171,17 @@ class Grade(Class):
         self.assertEqual(scores, {"ann": ["2", "7", "7", ""],
                                   "bob": ["0", "5", "7", "failed: results.part1"]})
         self.assertIn("./lab bundle part1", self.of("bob", "report.md").read_text())
+
+    def test_who_has_the_same_times_is_said(self):
+        for name in ("ann", "bob", "eve"):
+            self.submit(name, fused_cpu="passed 1 of 1", measure="passed 1 of 1")
+            self.write(f"all/{name}/results/softmax_matmul_benchmark.csv",
+                       "implementation,status,d2,forward_ms_mean\n" + "".join(
+                           f"fused_16,ok,{d2},{3 if name == 'eve' else 2}.{d2}\n"
+                           for d2 in (64, 128, 256)))
+        self.graded()
+        page = (self.out / "index.html").read_text()
+        self.assertEqual(page.count("the same times, to the last digit, as in 00"), 2)
 
     def test_an_error_of_the_environment_is_no_zero_and_is_graded_again(self):
         self.submit("ann", fused_cpu="infrastructure", measure="passed 1 of 1")

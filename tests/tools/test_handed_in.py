@@ -14,13 +14,22 @@ CSV, PICTURE = "results/softmax_matmul_benchmark.csv", "results/softmax_matmul.p
 TASKS = manifest.select(manifest.load_parts(), ["part1"])
 
 
+def picture(width, height):
+    return (handed_in.PNG + b"\0\0\0\rIHDR" + width.to_bytes(4, "big") + height.to_bytes(4, "big")
+            + handed_in.PNG_END)
+
+
 class HandedIn(Test):
     def setUp(self):
         self.rows = [row for row in csv.DictReader(io.StringIO(REAL.read_text()))
                      if row["implementation"].startswith(("fused", "unfused"))]
+        for row in self.rows:  # another run of the same programs
+            for name in ("forward_ms_mean", "forward_ms_std", "forward_ms_median", "tflops"):
+                faster = 1 / 1.01 if name == "tflops" else 1.01
+                row[name] = f"{float(row[name]) * faster:.6g}"
         self.files = {
             "results/machine.json": json.dumps({"gpu": "NVIDIA H200", "processor": "x"}).encode(),
-            PICTURE: handed_in.PNG, worklog.PAGE: (worklog.TOP + "A larger tile: 3 %.\n").encode()}
+            PICTURE: picture(640, 480), worklog.PAGE: (worklog.TOP + "A larger tile: 3 %.\n").encode()}
 
     def find(self, name, d2):
         return next(row for row in self.rows if (row["implementation"], row["d2"]) == (name, d2))
@@ -44,7 +53,7 @@ class HandedIn(Test):
         self.says(complete)
         self.find("unfused", "8192").update(status="OOM", forward_ms_mean="", tflops="")
         self.says(complete.replace("32 of", "31 of"))
-        self.assertEqual(handed_in.plots(self.files), {"softmax_matmul.png": handed_in.PNG})
+        self.assertEqual(handed_in.plots(self.files), {"softmax_matmul.png": picture(640, 480)})
 
     def test_nothing_handed_in(self):
         self.assertEqual(handed_in.findings({}, TASKS), (
@@ -115,6 +124,28 @@ class HandedIn(Test):
         row["tflops"] = f"{float(row['tflops']) * 40:.6g}"
         self.says("softmax_matmul: faster than any machine: fused_64 at d2 8192")
 
+    def test_faster_than_its_gpu(self):
+        for row in self.rows:
+            row["gpu"] = "Tesla T4"
+        self.files["results/machine.json"] = b'{"gpu": "Tesla T4"}'
+        self.assertIn("faster than the data sheet of this GPU allows: ", self.findings()[0])
+
+    def test_the_rows_of_the_course(self):
+        self.rows = [row for row in csv.DictReader(io.StringIO(REAL.read_text()))
+                     if row["implementation"].startswith(("fused", "unfused"))]
+        self.says("softmax_matmul: a row of the course's own outputs/reference, to the last digit: "
+                  "unfused at d2 64, fused_16 at d2 64, fused_32 at d2 64 and 29 more")
+
+    def test_a_spreadsheet_and_a_table_that_is_too_large(self):
+        good = self.table()
+        for content, is_good in ((b"\xef\xbb\xbf" + good.replace(b"\n", b"\r\n"), True),
+                                 (handed_in.TOO_LARGE, False)):
+            self.assertEqual(handed_in.of_task(self.files | {CSV: content}, TASKS[-1])[0], is_good)
+
+    def test_pictures_that_no_browser_should_open(self):
+        for content in (picture(60000, 60000), picture(0, 0), picture(1, 1) + b"<script>", b"GIF"):
+            self.assertEqual(handed_in.plots({PICTURE: content}), {})
+
     def test_edited(self):
         for name, change in (("forward_ms_mean", 0.8), ("tflops", 1.2), ("forward_ms_median", 0.5)):
             row = self.find("fused_64", "8192")
@@ -134,5 +165,6 @@ class HandedIn(Test):
                 packed.writestr(f"results/p{n}.png", bytes(1 << 20))
         results = submissions.read(archive, TASKS).results
         self.assertIn(worklog.PAGE, results)
+        self.assertIn(handed_in.TOO_LARGE, results.values())
         self.assertLessEqual(sum(map(len, results.values())), 8 << 20)
         self.assertLess(max(map(len, results)), 100)

@@ -9,6 +9,9 @@ from lab import derive
 from lab.errors import LabError
 from lab.manifest import Task
 
+# In the place of a result that has too many bytes.
+TOO_LARGE = b"(too large)"
+
 FORMAT = 1
 INDEX = "bundle.json"  # in the archive, beside the files: who reads it checks all of it
 LARGEST = 1 << 20  # bytes of one file; the largest solution has 20 thousand

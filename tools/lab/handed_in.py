@@ -3,6 +3,9 @@ what no run of the benchmark would have written. `./lab bundle` says it to the s
 gives points where there is nothing to say.
 """
 
+import contextlib
+import functools
+import hashlib
 import json
 import re
 import tempfile
@@ -11,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import results, worklog
+from lab import paths, results, worklog
+from lab.bundles import TOO_LARGE
 from lab.errors import LabError
 from lab.manifest import Task
 from lab.results import Row
@@ -38,7 +42,11 @@ MOST = {"float32": 500, "float64": 150}  # TFLOP/s, more than the fastest GPU; o
 MOST_OF_16_BITS = 2500
 DRIVERS_NAMES = r"(NVIDIA|Tesla|Quadro|GeForce|GRID)\b"
 SHOWN = 3  # rows that a line names
-PNG = b"\x89PNG\r\n\x1a\n"
+# float32 without tensor cores, TFLOP/s, by the vendor's data sheets; the fastest of a name.
+PEAKS = {"H200": 67, "H100": 67, "A100": 19.5, "V100": 15.7, "P100": 10.6, "T4": 8.1, "L4": 30.3,
+         "L40S": 91.6, "A10G": 31.2, "RTX 3090": 35.6, "RTX 4090": 82.6}
+PNG, PNG_END = b"\x89PNG\r\n\x1a\n", b"\0\0\0\0IEND\xaeB`\x82"
+WIDEST = 5000  # pixels of a plot
 
 
 def findings(handed_in: Mapping[str, bytes], tasks: Sequence[Task]) -> tuple[str, ...]:
@@ -71,8 +79,34 @@ def of_task(handed_in: Mapping[str, bytes], task: Task) -> tuple[bool, list[str]
 
 
 def plots(handed_in: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Pictures that a browser can show: of a file of 400 KB it may make gigabytes."""
     return {Path(name).name: content for name, content in handed_in.items()
-            if re.fullmatch(r"results/\w+\.png", name) and content.startswith(PNG)}
+            if re.fullmatch(r"results/\w+\.png", name) and _is_plot(content)}
+
+
+def _is_plot(content: bytes) -> bool:
+    if not content.startswith(PNG) or not content.endswith(PNG_END):
+        return False
+    width, height = (int.from_bytes(content[at:at + 4], "big") for at in (16, 20))
+    return 0 < width <= WIDEST and 0 < height <= WIDEST
+
+
+def times(handed_in: Mapping[str, bytes], tasks: Sequence[Task]) -> tuple[str, ...]:
+    """The measured times, each as a few digits of its hash."""
+    found = []
+    for task in tasks:
+        with contextlib.suppress(Exception):  # of what cannot be read
+            found += [_hash(row) for row in _load(handed_in, ASKED[task.id].table) if row.ok]
+    return tuple(found)
+
+
+def _hash(row: Row) -> str:
+    return hashlib.sha256(repr(_time(row)).encode()).hexdigest()[:12]
+
+
+def _time(row: Row) -> tuple[object, ...]:
+    return (row.name, row.size, row.ms("forward"), row.backward_ms,
+            row.forward_ms_std or row.forward_spread_percent)
 
 
 def _of_table(handed_in: Mapping[str, bytes], asked: Asked) -> tuple[list[str], list[str]]:
@@ -81,28 +115,52 @@ def _of_table(handed_in: Mapping[str, bytes], asked: Asked) -> tuple[list[str], 
     name = f"results/{table}_benchmark.csv"
     if name not in handed_in:
         return [f"{name} is missing"], []
+    if handed_in[name] == TOO_LARGE:
+        return [f"{name} is larger than any benchmark's"], []
     if not handed_in[name].endswith(b"\n"):
         return [f"{name} is cut off in its last line"], []
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, f"{table}_benchmark.csv")
-        file.write_bytes(handed_in[name])
-        try:
-            rows = results.load(file)
-        except LabError as error:
-            return [f"{name} cannot be used: {str(error).replace(f'{folder}/', '')}"], []
+    try:
+        rows = _load(handed_in, table)
+    except LabError as error:
+        return [f"{name} cannot be used: {error}"], []
     if not rows or rows[0].kind.table != table:
         return [f"{name} has no row of {table}"], []
     ok = [row for row in rows if row.ok]
+    known = {_time(row) for row in _of_the_course(table)}
     found = [*_missing(rows, asked), *_machine(rows, handed_in),
              *_named(table, "the time is another row's, to the last digit", _repeated(ok)),
              *_named(table, "the columns for times and rates do not fit each other",
                      [row for row in ok if not _fits(row)]),
-             *_named(table, "faster than any machine", [row for row in ok if _too_fast(row)])]
+             *_named(table, "faster than any machine", [row for row in ok if _too_fast(row)]),
+             *_named(table, "faster than the data sheet of this GPU allows",
+                     [row for row in ok if not _too_fast(row) and _is_above_the_peak(row)]),
+             *_named(table, "a row of the course's own outputs/reference, to the last digit",
+                     [row for row in ok if _time(row) in known])]
     notes = _named(table, "disturbed by other programs", [row for row in ok if row.disturbed])
     if not found:
         notes.insert(0, f"{table}: complete and plausible: {len(rows)} rows, {len(ok)} of them "
                         f"measured, on {rows[0].gpu or _machine_of(handed_in).get('processor')}")
     return found, notes
+
+
+def _load(handed_in: Mapping[str, bytes], table: str) -> list[Row]:
+    """LabError where this is no table of a benchmark. A spreadsheet writes it with a mark in front
+    and other ends of lines."""
+    name = f"{table}_benchmark.csv"
+    content = handed_in[f"results/{name}"].removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, name)
+        file.write_bytes(content)
+        try:
+            return results.load(file)
+        except LabError as error:
+            raise LabError(str(error).replace(f"{folder}/", "")) from None
+
+
+@functools.cache
+def _of_the_course(table: str) -> list[Row]:
+    return [row for file in (paths.REPOSITORY / "outputs/reference").glob(f"*/csv/{table}_benchmark.csv")
+            for row in results.load(file) if row.ok]
 
 
 def _named(table: str, what: str, rows: Sequence[Row]) -> list[str]:
@@ -154,10 +212,9 @@ def _machine(rows: Sequence[Row], handed_in: Mapping[str, bytes]) -> list[str]:
 
 def _repeated(rows: Sequence[Row]) -> list[Row]:
     """Two measurements do not agree in six digits of time and spread."""
-    key = {row: (row.ms("forward"), row.backward_ms,
-                 row.forward_ms_std or row.forward_spread_percent) for row in rows}
+    key = {row: _time(row)[2:] for row in rows}
     counts = Counter(key.values())
-    return [row for row in rows if counts[key[row]] > 1 and key[row][2]]
+    return [row for row in rows if counts[key[row]] > 1 and key[row][-1]]
 
 
 def _flop(row: Row) -> float:
@@ -180,6 +237,15 @@ def _fits(row: Row) -> bool:
         if not abs(row.forward_ms_median - ms) <= 1.5 * row.forward_ms_std + 0.01 * ms:
             return False
     return not row.tflops or abs(_flop(row) / ms * 1e-9 - row.tflops) <= 1e-2 * row.tflops
+
+
+def _is_above_the_peak(row: Row) -> bool:
+    """Of the course's plain float32 kernels and cuBLAS; ladders and PyTorch use tensor cores."""
+    plain = row.name.startswith(("fused_", "unfused")) or row.name in ("standard", "flash")
+    peaks = [peak for name, peak in PEAKS.items() if re.search(rf"\b{name}\b", row.gpu or "")]
+    return plain and row.dtype == "float32" and bool(peaks) and (
+        _flop(row) / row.ms("forward") * 1e-9 > 1.15 * max(peaks) * (
+            3.5 if row.kind.table == "attention" else 1))
 
 
 def _too_fast(row: Row) -> bool:

@@ -43,7 +43,8 @@ class Grader:
         for task in tasks:
             judge = bench.folder / "bin" / judging.judge_of(task)
             files = [judge, *judging.runners_of(task, bench)]
-            parts.append(f"{task.id} {task.points} {task.results} {[handout.sha256(file) for file in files]}")
+            parts.append(f"{task.id} {task.points} {task.results} "
+                         f"{[handout.sha256(file) for file in files]}")
         self.fingerprint = hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def grade(self, everyone: Sequence[Submission], jobs: int) -> list[Record]:
@@ -160,7 +161,7 @@ class Grader:
             write(self.output / submission.folder / name, picture)
         log = content.results.get(worklog.PAGE, b"").decode("utf-8", "replace")
         return {"results": handed_in.findings(content.results, self.tasks), "log": log,
-                "plots": tuple(drawn)}
+                "plots": tuple(drawn), "times": handed_in.times(content.results, self.tasks)}
 
     def _report(self, folder: Path, record: Record) -> None:
         results = folder / "results.json"

@@ -41,6 +41,7 @@ class Record:
     results: tuple[str, ...] = ()
     log: str = ""
     plots: tuple[str, ...] = ()
+    times: tuple[str, ...] = ()  # the measured ones: nobody else has the same
 
     @property
     def earned(self) -> float:
@@ -59,7 +60,7 @@ def from_json(text: str) -> Record:
     data = json.loads(text)
     tasks = tuple(Judged(**task | {"cases": tuple(Case(**case) for case in task["cases"])})
                   for task in data["tasks"])
-    lists = {name: tuple(data.get(name, ())) for name in ("left_out", "results", "plots")}
+    lists = {name: tuple(data.get(name, ())) for name in ("left_out", "results", "plots", "times")}
     return Record(**data | {"tasks": tasks} | lists)
 
 
@@ -273,13 +274,21 @@ def page(records: Sequence[Record], title: str) -> str:
                   f"{middle:.2f}, from {shown(scores[0])} to {shown(scores[-1])}")
     rows = [{"id": text.line(record.id), "folder": record.folder, "why": _why_nothing(record),
              "graded": record in done, "points": shown(record.earned),
-             "results": "; ".join(map(text.line, record.results)),
+             "results": "; ".join(map(text.line, record.results + _copied(record, records))),
              "tasks": {task.task: (_earned(task), _why_zero(task)) for task in record.tasks}}
             for record in sorted(records, key=lambda record: record.id)]
     return web.page("class.html", title=title, facts=facts, histogram=_histogram(scores, most),
                     tasks=list(dict.fromkeys(name for row in rows for name in row["tasks"])),
                     has_results=any(row["results"] for row in rows),
                     rows=rows, mistakes=mistakes(records))
+
+
+def _copied(record: Record, everyone: Sequence[Record]) -> tuple[str, ...]:
+    """With whom it shares times that were measured, to the last digit."""
+    own = {*record.times}
+    same = [other.folder for other in everyone if other is not record
+            and len(own.intersection(other.times)) >= 3]
+    return (f"the same times, to the last digit, as in {', '.join(same)}",) if same else ()
 
 
 def _histogram(scores: Sequence[float], most: float) -> str:

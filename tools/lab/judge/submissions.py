@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab.bundles import INDEX, LARGEST
+from lab.bundles import INDEX, LARGEST, TOO_LARGE
 from lab.errors import LabError
 from lab.handout import Version
 from lab.manifest import Task
@@ -26,7 +26,7 @@ MOST_ENTRIES = 20_000  # of a zip or a folder
 DEEPEST = 1000         # characters of a folder in it; Linux has 4096 for a path
 RESULT = re.compile(
     r"worklog\.md|results/(\w{1,80}\.png|\w{1,40}_benchmark\.csv|machine\.json)", re.ASCII)
-MOST_RESULTS, LARGEST_RESULTS = 30, 8 << 20  # files, and bytes of all; the rest is left out
+MOST_RESULTS, LARGEST_RESULTS = 30, 8 << 20  # files, and bytes of all; the rest is too large
 _SKIPPED = {".git", ".venv", "build", "__MACOSX", "solution", ".course", ".lab"}
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".xz", ".bz2", ".7z", ".rar")
 
@@ -228,9 +228,9 @@ def _take(entries: Mapping[str, Reader], tasks: Sequence[Task]) -> Content:
     results, left = dict[str, bytes](), LARGEST_RESULTS
     for name in names:
         content = mine[name]()
-        if len(content) <= min(LARGEST, left):
-            results[name] = content
-            left -= len(content)
+        too_large = len(content) > min(LARGEST, left)
+        results[name] = TOO_LARGE if too_large else content
+        left -= len(results[name])
     return Content(files, version=version, results=results, others=tuple(
         name if name in mine else f"{name} (a link, and none is followed)"
         for name in sorted(others)))
