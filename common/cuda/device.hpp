@@ -121,6 +121,7 @@ struct HostCalls {
   std::vector<std::string> elsewhere;  // what was enqueued on another stream than `stream`
   std::vector<std::string> waits;      // calls that wait for the device
   std::size_t peak_bytes = 0;          // of memory beyond what there was, whoever allocated it
+  std::string local_memory = "";       // what is wrong with that of a thread, in checked launches
 };
 FLASH_EXPORT std::optional<HostCalls> host_calls(Stream stream = {});
 FLASH_EXPORT void reset_host_calls();

@@ -9,7 +9,7 @@ namespace flash::simt {
 using enum FindingKind;
 
 __thread Checker* active_checker __attribute__((tls_model("initial-exec"))) = nullptr;
-__thread std::uint64_t flash_simt_products = 0;
+__thread std::uint64_t flash_simt_work = 0;
 
 std::unique_ptr<Checks> make_checks(Worker& worker, SharedMemory& shared) {
   return std::make_unique<Checker>(worker, shared);
@@ -29,15 +29,17 @@ void Checker::start_block(unsigned threads) {
   uses_registers_ = false;
   clocks_.start_block(threads, worker_.block_number());
   std::fill_n(work_.begin(), threads, 0);
-  products_before_ = flash_simt_products;
+  work_before_ = flash_simt_work;
   threads_ = threads;
+  lowest_ = stack_top_;
   active_checker = this;
 }
 
 void Checker::end_block() {
   warp_accesses_.count_all();
   active_checker = nullptr;
-  count_products();
+  count_work();
+  count_local_bytes();
   std::uint64_t busiest = 0;
   for (unsigned thread = 0; thread < threads_; ++thread) {
     work.reads += work_[thread];
@@ -53,15 +55,24 @@ void Checker::barrier() {
   clocks_.barrier();
 }
 
-void Checker::count_products() {
-  work_[clocks_.thread()] += flash_simt_products - products_before_;
-  products_before_ = flash_simt_products;
+void Checker::count_work() {
+  work_[clocks_.thread()] += flash_simt_work - work_before_;
+  work_before_ = flash_simt_work;
+}
+
+void Checker::count_local_bytes() {
+  const auto bytes = static_cast<std::size_t>(stack_top_ - lowest_);
+  if (bytes <= local_memory.bytes) return;
+  const Launch& launch = worker_.launch();
+  local_memory = {bytes, launch.call.name, place_text(locate(launch.module, lowest_pc_))};
 }
 
 void Checker::running(unsigned thread) {
-  count_products();
+  count_work();
+  count_local_bytes();
   clocks_.running(thread);
   stack_begin_ = worker_.stacks().begin(thread);
+  stack_top_ = lowest_ = worker_.stacks().top(thread);
 }
 
 // ---- accesses -----------------------------------------------------------------------------------
@@ -69,7 +80,8 @@ void Checker::running(unsigned thread) {
 void Checker::access(const void* address, std::size_t bytes, bool is_write, std::uintptr_t pc) {
   const auto* const begin = static_cast<const char*>(address);
   // The thread's own stack: its local memory.
-  if (static_cast<std::size_t>(begin - stack_begin_) < FiberStacks::kStackBytes) {
+  if (begin >= stack_begin_ && begin < stack_top_) {
+    reaches(begin, pc);
     if (uses_registers_) check_registers(begin, bytes, is_write, pc);
     return;
   }

@@ -39,6 +39,12 @@ class Checker final : public Checks {
                          std::uintptr_t pc) override;
   void async_copy_ends(const void* to, std::size_t bytes, std::uintptr_t pc) override;
 
+  // The running thread's stack reaches down to `place`.
+  void reaches(const void* place, std::uintptr_t pc) {
+    if (place >= lowest_) return;
+    lowest_ = static_cast<const char*>(place);
+    lowest_pc_ = pc;
+  }
   // At most 64 bytes.
   void access(const void* address, std::size_t bytes, bool is_write, std::uintptr_t pc);
 
@@ -58,7 +64,8 @@ class Checker final : public Checks {
                      std::uint64_t product, std::uintptr_t pc);
 
  private:
-  void count_products();
+  void count_work();
+  void count_local_bytes();
   void check(const Touch& touch);
   // Whether they may be accessed, and were written.
   void check_bytes(const Touch& touch);
@@ -88,22 +95,24 @@ class Checker final : public Checks {
   WarpAccesses warp_accesses_;
   std::array<RegisterWatch, kMostThreads> registers_{};
   unsigned threads_ = 0;                            // of the block
-  std::array<std::uint64_t, kMostThreads> work_{};  // reads and products of each of them
-  std::uint64_t products_before_ = 0;               // of the running thread
+  std::array<std::uint64_t, kMostThreads> work_{};  // reads and arithmetic of each
+  std::uint64_t work_before_ = 0;                   // of flash_simt_work
   std::set<std::array<std::uintptr_t, 3>> reported_;
   std::uint64_t number_of_launch_ = 0;
   std::uintptr_t module_base_ = 0;
-  const char* stack_begin_ = nullptr;  // of the running thread
-  bool uses_registers_ = false;        // registers_ has something of this block
+  // Of the running thread's stack: its ends, and how far it has reached since the thread's turn
+  // began.
+  const char *stack_begin_ = nullptr, *stack_top_ = nullptr, *lowest_ = nullptr;
+  std::uintptr_t lowest_pc_ = 0;
+  bool uses_registers_ = false;  // registers_ has something of this block
   bool counts_ = true;
   bool counts_warps_ = false;
 };
 
 extern __thread Checker* active_checker __attribute__((tls_model("initial-exec")));
 
-// Products of floating-point numbers that this OS thread has computed: of code that the judge of a
-// class has compiled.
-extern "C" __thread std::uint64_t flash_simt_products
+// The arithmetic instructions of this OS thread: of code that the judge of a class has compiled.
+extern "C" __thread std::uint64_t flash_simt_work
     __attribute__((tls_model("initial-exec"), visibility("default")));
 
 inline Checker* Checker::active() { return active_checker; }

@@ -44,16 +44,17 @@ bool stores_a_count(const char* format) {
 }
 
 inline void access(const void* address, std::size_t bytes, bool is_write, std::uintptr_t pc) {
-  if (Checker* const checker = Checker::active())
-    checker->access(address, bytes, is_write, pc);
-  else
-    check_host(address);
+  Checker* const checker = Checker::active();
+  if (checker == nullptr) return check_host(address);
+  checker->reaches(__builtin_frame_address(0), pc);
+  checker->access(address, bytes, is_write, pc);
 }
 
 // Any number of bytes, in pieces that the shadow can look up at once.
 void range(const void* address, std::size_t bytes, bool is_write, std::uintptr_t pc) {
   Checker* const checker = Checker::active();
   if (checker == nullptr) return check_host(address);
+  checker->reaches(__builtin_frame_address(0), pc);
   const auto* begin = static_cast<const char*>(address);
   while (bytes > 0) {
     const std::size_t piece = bytes < 16 ? bytes : 16;

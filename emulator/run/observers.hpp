@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "emulator/headers/device/host_interface.hpp"
 #include "emulator/run/turns.hpp"
@@ -15,6 +16,12 @@ namespace flash::simt {
 class SharedMemory;
 class Worker;
 
+// The most that the stack of a thread held, its kernel, and where.
+struct LocalMemory {
+  std::size_t bytes = 0;
+  std::string kernel{}, place{};
+};
+
 // The checks of a block.
 class Checks {
  public:
@@ -22,6 +29,7 @@ class Checks {
 
   static inline Work work{};  // since reset_counters(), but for its `readers`
   static inline std::bitset<kMostThreads> readers{};
+  static inline LocalMemory local_memory{};  // since reset_host_calls()
 
   // A block starts and ends; from now on this thread runs; all threads have met; these lanes of a
   // warp have, in an operation that orders memory; the running thread calls __threadfence().

@@ -14,7 +14,9 @@
 #include "emulator/headers/cuda_runtime_api.h"
 #include "emulator/run/device_memory.hpp"
 #include "emulator/run/faults.hpp"
+#include "emulator/run/launch.hpp"
 #include "emulator/run/module.hpp"
+#include "emulator/run/observers.hpp"
 #include "emulator/run/shared_memory.hpp"
 #include "emulator/run/simt.hpp"
 
@@ -131,10 +133,22 @@ void note_enqueued(const std::string& what, const void* stream) {
 }
 HostCalls host_calls(const void* stream) {
   const std::scoped_lock lock(noted().mutex);
+  // Our own kernels need up to 6 KiB: the compiler for the CPU keeps what a GPU has in registers on
+  // the stack, and some of it twice.
+  constexpr std::size_t kMostLocalBytes = 8 * 1024;
+  const auto& [local_bytes, kernel, place] = Checks::local_memory;
   HostCalls calls{
       .elsewhere = {},
       .waits = noted().waits,
       .peak_bytes = DeviceMemory::instance().peak() - noted().bytes_before,
+      .local_memory =
+          local_bytes <= kMostLocalBytes
+              ? ""
+              : text_of("A thread of `", kernel, "` has ", local_bytes,
+                        " bytes of local variables at ", place,
+                        ". What its registers cannot hold, 1020 bytes, a GPU keeps in device "
+                        "memory; at most ",
+                        kMostLocalBytes, " bytes are allowed here."),
   };
   for (const auto& [what, on] : noted().enqueued)
     if (on != stream) calls.elsewhere.push_back(what);
@@ -144,6 +158,7 @@ void reset_host_calls() {
   const std::scoped_lock lock(noted().mutex);
   noted().enqueued.clear();
   noted().waits.clear();
+  Checks::local_memory = {};
   DeviceMemory::instance().reset_peak();
   noted().bytes_before = DeviceMemory::instance().in_use();
 }

@@ -278,7 +278,7 @@ std::vector<GradedCase> graded_softmax_matmul(const RunFused& run, bool on_devic
     // Without the checks a kernel could have memory of the host.
     const bool needs_checks = on_device && problem.measures_memory;
     if (needs_checks)
-      problem.name = "no quadratic memory: 1 x 32 x 512 x 32", problem.shape = {1, 32, 512, 32};
+      problem.name = "no quadratic memory: 1 x 32 x 2100 x 4", problem.shape = {1, 32, 2100, 4};
     graded.push_back({problem.name, problem.requirement(),
                       [problem, run](auto seed) { return judge(problem, seed, run); },
                       needs_checks ? harness::Needs::kChecks : harness::Needs::kNothing});

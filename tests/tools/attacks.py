@@ -380,7 +380,7 @@ CUDA_ATTACKS = {
 }
 # name -> what the checks say of the kernel `hidden`, which is launched with 64 threads and a
 # pointer to `out`, and the code of it
-HIDDEN_FROM_CHECKS = {
+_HIDDEN = {
     "a function of the C library that stores": ("a data race", """
 __global__ void hidden(float* out) { (void)modff(threadIdx.x * 1048576.f, out); }"""),
     "both results of an angle": ("a data race", """
@@ -404,7 +404,7 @@ static __device__ float sum(Many m) {
 __global__ void hidden(float* out) {
   if (threadIdx.x == 0) out[0] = 1;
   else if (sum(*reinterpret_cast<Many*>(out)) == 3) out[100] = 1; }"""),
-    "an index that leaves a table of constants": ("a data race", """
+    "an index that leaves a table of constants": ("an access out of bounds", """
 struct Table { float pad[4]; float a[64]; };
 static __device__ const Table table = {{1, 2, 3, 4}, {5, 6}};
 static __device__ long base = reinterpret_cast<long>(&table.a);
@@ -443,13 +443,14 @@ static void look() {
 #define launch look(); launch"""),
 }
 # A right kernel whose lanes load in equal shares, and hand all to lane 0, which computes alone.
-ALONE = """
+_ALONE = """
 #include "common/cuda/warp.hpp"
 namespace flash {
+__device__ float times(float a, float b) { return %s; }
 __global__ void alone(TensorView<const float, 3> x, TensorView<const float, 3> v,
                       TensorView<float, 3> out) {
   const Index d1 = x.extent(1), d2 = x.extent(2), tiles = (d1 + 15) / 16;  // 16 rows a block
-  const Index b = blockIdx.x / tiles, i = blockIdx.x % tiles * 16;
+  const Index b = blockIdx.x / tiles, i = blockIdx.x %% tiles * 16;
   const Index rows = d1 - i < 16 ? d1 - i : 16;
   const unsigned lane = threadIdx.x;
   float p[16][128], l[16] = {};
@@ -469,7 +470,7 @@ __global__ void alone(TensorView<const float, 3> x, TensorView<const float, 3> v
       const float mine = j + lane < d2 ? v(b, j + lane, c) : 0;
       for (Index k = 0; k < 32 && j + k < d2; ++k) {
         const float value = __shfl_sync(kAllLanes, mine, k);
-        for (Index r = 0; lane == 0 && r < rows; ++r) o[r] += p[r][j + k] * value;
+        for (Index r = 0; lane == 0 && r < rows; ++r) o[r] += times(p[r][j + k], value);
       }
     }
     for (Index r = 0; lane == 0 && r < rows; ++r) out(b, i + r, c) = o[r] / l[r];
@@ -477,6 +478,45 @@ __global__ void alone(TensorView<const float, 3> x, TensorView<const float, 3> v
 }
 }
 """
-ALONE_LAUNCH = ('launch("alone", alone, {.grid = grid_size(s.batch * ((s.d1 + 15) / 16)), '
-                ".block = 32}, pass.x, pass.v, pass.out);")
-HIDDEN_LAUNCH = 'launch("hidden", hidden, {.grid = 1, .block = 64}, pass.out.data());'
+# A right kernel in which a thread holds a row of softmax(X), P(j).
+_ROW = """
+#define P(j) all[j]
+namespace flash {
+__global__ void rows(TensorView<const float, 3> x, TensorView<const float, 3> v,
+                     TensorView<float, 3> out) {
+  const Index d2 = x.extent(2), b = blockIdx.y, i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= x.extent(1)) return;
+  %s
+  float m = -INFINITY, l = 0;
+  for (Index j = 0; j < d2; ++j) m = fmaxf(m, x(b, i, j));
+  for (Index j = 0; j < d2; ++j) l += P(j) = expf(x(b, i, j) - m);
+  for (Index c = 0; c < v.extent(2); ++c) {
+    float o = 0;
+    for (Index j = 0; j < d2; ++j) o += P(j) * v(b, j, c);
+    out(b, i, c) = o / l;
+  }
+}
+}
+"""
+_ROWS = ('launch("rows", rows, {.grid = {unsigned((s.d1 + 31) / 32), unsigned(s.batch)}, '
+         ".block = 32}, pass.x, pass.v, pass.out);")
+_ALONE_LAUNCH = ('launch("alone", alone, {.grid = grid_size(s.batch * ((s.d1 + 15) / 16)), '
+                 ".block = 32}, pass.x, pass.v, pass.out);")
+_HIDDEN_LAUNCH = 'launch("hidden", hidden, {.grid = 1, .block = 64}, pass.out.data());'
+_WORK, _FEW_THREADS = "checks: all threads of a block work", "leaves the work to few threads"
+CUDA_MEMORY = "no quadratic memory: 1 x 32 x 2100 x 4"
+# name -> the case that finds it, what that says, the code before the launch, and the launch
+FOUND_BY_CHECKS = {
+    "a lane that computes alone": (_WORK, _FEW_THREADS, _ALONE % "a * b", _ALONE_LAUNCH),
+    "a lane that computes alone, by logarithms": (
+        _WORK, _FEW_THREADS,
+        _ALONE % "copysign(exp2(log2(double(a)) + log2(fabs(double(b)))), double(b))",
+        _ALONE_LAUNCH),
+    "a row in a local array": (
+        CUDA_MEMORY, "bytes of local variables", _ROW % "float all[2112];", _ROWS),
+    "a row below the stack": (
+        CUDA_MEMORY, "bytes of local variables",
+        _ROW % "float here = 0; float* const all = &here - 30000;", _ROWS),
+    **{name: ("checks: no race and no stray access", said, top, _HIDDEN_LAUNCH)
+       for name, (said, top) in _HIDDEN.items()},
+}

@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 
-from attacks import (ALONE, ALONE_LAUNCH, ATTACKS, CUDA_ATTACKS, CUDA_FRAME, FRAME, GADGET,
-                     HIDDEN_FROM_CHECKS, HIDDEN_LAUNCH, MEMORY, NO_MEMORY, QUADRATIC, fast)
+from attacks import (ATTACKS, CUDA_ATTACKS, CUDA_FRAME, FOUND_BY_CHECKS, FRAME, GADGET, MEMORY,
+                     NO_MEMORY, QUADRATIC, fast)
 from course import Test
 from lab import build, derive, main, manifest, paths
 from lab.backends import EMULATED, GPU
@@ -34,7 +34,8 @@ DANGEROUS = [ATTACKS[name] for name in (
 FEW = ("one element", "ragged: 3 x 33 x 47 x 65", "no keys: 2 x 9 x 0 x 5", "one-hot rows",
        "NaN stays in its row", "strides: spread out")
 NOT_REFUSED = ("nothing else", "catches what the checks found", "prints a report")
-FEW_IN_CUDA = ("a structure that is returned", "a text that is copied")
+FEW_IN_CUDA = ("a structure that is returned", "a lane that computes alone, by logarithms",
+               "a row below the stack")
 MEMORY_CASE = "no quadratic memory: 1 x 512 x 1024 x 32"
 
 
@@ -61,6 +62,13 @@ class Judge(Test):
 
     def judged(self, code, bench=None):
         return judging.judge(self.fused, code.encode(), bench or self.slow)
+
+    def judged_in_cuda(self, parts, cases):
+        task = next(task for task in TASKS if task.name == "fused_cuda")
+        top, attribute, body = parts
+        return judging.judge(
+            task, CUDA_FRAME.format(top=top, attribute=attribute, body=body).encode(),
+            dataclasses.replace(self.slow, only=cases))
 
     def test_solutions_get_all_points_and_skeletons_none(self):
         self.assertEqual([task.name for task in TASKS if not task.is_cuda],
@@ -169,13 +177,12 @@ class Judge(Test):
     def test_no_attack_on_the_checks_of_the_emulator_gains_a_point(self):
         task = next(task for task in TASKS if task.name == "fused_cuda")
         checks = self.checks(task)
-        bench = dataclasses.replace(self.slow, only=("one element", *checks))
         attacks = {name: parts for name, parts in CUDA_ATTACKS.items()
                    if name not in NOT_REFUSED[1:] or EVERYTHING}
         with ThreadPoolExecutor(3) as pool:
-            results = dict(zip(attacks, pool.map(lambda parts: judging.judge(
-                task, CUDA_FRAME.format(top=parts[0], attribute=parts[1], body=parts[2]).encode(),
-                bench), attacks.values())))
+            results = dict(zip(attacks, pool.map(
+                lambda parts: self.judged_in_cuda(parts, ("one element", *checks)),
+                attacks.values())))
         for name, result in results.items():
             with self.subTest(name):
                 ended = {case.name: case.status for case in result.cases}
@@ -191,22 +198,6 @@ class Judge(Test):
                 if "pasted" in name:
                     self.assertRegex(result.message, "^line 7 of fused_cuda.cu has `FLASH_SIMT`: "
                                      "code must not know")
-
-    @unittest.skipUnless(any(task.is_cuda for task in TASKS), "no judges of CUDA tasks: not g++")
-    def test_no_access_is_hidden_from_the_checks(self):
-        task = next(task for task in TASKS if task.name == "fused_cuda")
-        checks = self.checks(task)
-        bench = dataclasses.replace(self.slow, only=("one element", *checks))
-        attacks = {name: parts for name, parts in HIDDEN_FROM_CHECKS.items()
-                   if name in FEW_IN_CUDA or EVERYTHING}
-        for name, (said, top) in attacks.items():
-            with self.subTest(name):
-                result = judging.judge(task, CUDA_FRAME.format(
-                    top=top, attribute="", body=HIDDEN_LAUNCH).encode(), bench)
-                said_of = {case.name: case.message for case in result.cases
-                           if case.status == "failed"}
-                self.assertEqual([case for case in checks if case not in said_of], [])
-                self.assertIn(said, said_of[checks[0]])
 
     @unittest.skipUnless(any(task.is_cuda for task in TASKS), "no judges of CUDA tasks: not g++")
     def test_host_code_in_a_kernel_is_refused(self):
@@ -228,15 +219,15 @@ class Judge(Test):
             self.assertIn('calling a __host__ function("', result.message)
 
     @unittest.skipUnless(any(task.is_cuda for task in TASKS), "no judges of CUDA tasks: not g++")
-    def test_a_lane_that_computes_alone_is_named(self):
-        task = next(task for task in TASKS if task.name == "fused_cuda")
-        work = "checks: all threads of a block work"
-        bench = dataclasses.replace(self.slow, only=("one element", "equal scores", work))
-        result = judging.judge(task, CUDA_FRAME.format(
-            top=ALONE, attribute="", body=ALONE_LAUNCH).encode(), bench)
-        failed = {case.name: case.message for case in result.cases if case.status != "passed"}
-        self.assertEqual(list(failed), [work], result.message)
-        self.assertIn("leaves the work to few threads", failed[work])
+    def test_the_checks_see_what_hides_from_them(self):
+        for name, (case, said, top, launch) in FOUND_BY_CHECKS.items():
+            if name in FEW_IN_CUDA or EVERYTHING:
+                with self.subTest(name):
+                    result = self.judged_in_cuda((top, "", launch), (case,))
+                    failed = {one.name: one.message for one in result.cases
+                              if one.status == "failed"}
+                    self.assertEqual(list(failed), [case], result.message)
+                    self.assertIn(said, failed[case])
 
     def test_memory_that_was_given_stays(self):
         code = self.fused.path("solution").read_text()

@@ -44,6 +44,7 @@ struct HostCalls {
   std::vector<std::string> elsewhere;  // what was enqueued on another stream than `stream`
   std::vector<std::string> waits;      // calls that wait for the device
   std::size_t peak_bytes = 0;          // of memory beyond what there was
+  std::string local_memory = "";       // of a thread with too much, in checked launches
 };
 FLASH_EXPORT HostCalls host_calls(const void* stream);
 FLASH_EXPORT void reset_host_calls();

@@ -10,7 +10,8 @@
 
 namespace flash::harness {
 
-// The most device memory that a call has beyond what there was before, in bytes.
+// The most device memory that a call has beyond what there was before, in bytes. Throws where its
+// threads have much memory of their own.
 template <class Run>
 std::size_t extra_device_bytes(Run run) {
   device::synchronize();
@@ -21,6 +22,7 @@ std::size_t extra_device_bytes(Run run) {
   // The emulator also sees what device::allocate() did not give.
   const auto calls = device::host_calls();
   device::synchronize();
+  if (calls && !calls->local_memory.empty()) throw KernelError(calls->local_memory);
   return std::max(device::peak_memory() - before, calls ? calls->peak_bytes : 0);
 }
 
@@ -117,7 +119,8 @@ inline std::string wrong_traffic(const std::string& what, bool causal,
 
 // Whether the threads of a block share its work, since device::reset_traffic(), in a case with
 // blocks of `threads`: the busiest thread of each block has at most kMostTimesShare times as many
-// reads and products (a class' judge alone can count these) as one of `threads` that share evenly.
+// reads and arithmetic operations (a class' judge alone can count these) as one of `threads` that
+// share evenly.
 inline constexpr char kSharedWork[] = "checks: all threads of a block work";
 inline constexpr std::size_t kMostTimesShare = 4;
 inline std::string wrong_work(const std::string& what, std::size_t threads) {
@@ -128,7 +131,7 @@ inline std::string wrong_work(const std::string& what, std::size_t threads) {
                     idle = work.threads - work.readers;
   return what + " leaves the work to few threads: the busiest thread of a block makes " +
          std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) +
-         " times the reads of memory and products of numbers that each of " +
+         " times the reads of memory and arithmetic operations that each of " +
          std::to_string(threads) + " threads makes where they share evenly; " +
          std::to_string(kMostTimesShare) + " times are allowed. " +
          (idle > 0 ? std::to_string(idle) + " of the " + std::to_string(work.threads) +

@@ -86,6 +86,7 @@ Message device_call(Call call) {
       last_host_calls->elsewhere.push_back(what);
     if (const std::string what = first_line(words); !what.empty())
       last_host_calls->waits.push_back(what);
+    last_host_calls->local_memory = first_line(words);
   }
   return done;
 }

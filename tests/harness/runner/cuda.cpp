@@ -292,7 +292,8 @@ void run(const Message& call, void* memory, Message& done) {
     const auto first = [](const std::vector<std::string>& all) {
       return all.empty() ? std::string() : all[0];
     };
-    set_text(done, first(calls->elsewhere) + "\n" + first(calls->waits) + "\n");
+    set_text(done, first(calls->elsewhere) + "\n" + first(calls->waits) + "\n" +
+                       calls->local_memory + "\n");
   }
   device::synchronize();
   done.device_bytes = device::peak_memory() - before;

@@ -1,6 +1,6 @@
 """The compiler's assembly of a student's file for the emulator's checks: puts in the calls that the
 compiler's own instrumentation lacks (emulator/check/judged_code.cpp has what they call), and counts
-the products of each thread.
+the operations of each thread.
 
 The compiler tells the checks of most accesses to memory, but not of structures that are passed or
 returned by value, nor of vector instructions. Here an access counts as told of when a call of
@@ -27,7 +27,12 @@ _ODD = re.compile(r"v?p?(gather|scatter|maskmov|compress|expand|conflict)\w*|v?m
                   r"|in|out|ins\w|outs\w|cmps[bwlq]|scas[bwlq]|lods[bwlq]|xlat\w*|clflush\w*"
                   r"|enqcmd\w*|movdir\w*|tile\w+|rd(tscp?|pmc|[fg]sbase)|wr[fg]sbase"
                   r"|cl(zero|demote)|x(begin|end|abort|test)|cpuid")
-_PRODUCT = re.compile(r"v?(?:fn?m(?:add|sub)\d*|mul|div)(?P<kind>[sp][sd])|fi?(?:mul|div)r?[slp]?")
+# A thread's work is arithmetic, on any kind of number. What moves values or decides is none of it: a
+# lane that only hands its values to another one does as much of that.
+_NO_WORK = re.compile(r"(v?k?|c)mov\w*|lea\w|push\w?|pop\w?|ret|leave|j\w+|call|cmp\w|test\w"
+                      r"|set\w+|v?nop\w*|endbr64|clt[dq]|cqto|cwtl")
+_WORK_OF_A_CALL = 8  # of a function of the C library
+_WAITS = re.compile(r"_Z|__(tsan|ubsan|cxa|assert|stack|tls)|flash_|mem(cpy|set|move)")
 _SUFFIX = {"b": 1, "w": 2, "l": 4, "q": 8}
 _REGISTER = re.compile(r"%(r?(?P<old>[abcd]x|[sd]i|[sb]p)|e(?P<e>[abcd]x|[sd]i|[sb]p)"
                        r"|(?P<byte>[abcd])[lh]|(?P<index>[sd]i|[sb]p)l|r(?P<new>\d+)[dwb]?)$")
@@ -173,11 +178,12 @@ def instrumented(text: str) -> str:
 
 
 def _lines(text: str) -> Iterator[str]:
-    block, frame, is_emulators, products = _Block(False), False, False, 0
+    block, frame, is_emulators, work = _Block(False), False, False, 0
     for line in text.split("\n"):
-        if products and (line[:1] not in "\t " or re.match(r"\s(j|call|ret|notrack|bnd)", line)):
-            yield from _count(products)
-            products = 0
+        if work and (line[:1] not in "\t " or re.match(
+                r"\s(j|call\s(?!__(tsan|ubsan))|ret|notrack|bnd)", line)):
+            yield from _count(work)
+            work = 0
         if line[:1] not in "\t ":  # a label
             if not line.startswith(".L"):
                 frame, is_emulators = False, bool(_EMULATOR.match(line))
@@ -202,21 +208,23 @@ def _lines(text: str) -> Iterator[str]:
             frame = True
         yield from _before(block, name, operands)
         yield line
-        if found := _PRODUCT.fullmatch(name):
-            kind = found["kind"] or "s"
-            products += 1 if kind[0] == "s" else size(name, operands) // (4 if kind == "ps" else 8)
+        if name == "call" and not _WAITS.match(operands[0]):
+            work += _WORK_OF_A_CALL
+        elif not _NO_WORK.fullmatch(name):
+            vector = any(re.match("%[xyz]mm", operand) for operand in operands)
+            work += size(name, operands) // 4 if vector and not name.endswith(("ss", "sd")) else 1
         _after(block, name, operands)
         if name.startswith("j") or name == "ret":
             block = _Block(frame)
 
 
-def _count(products: int) -> Iterator[str]:
-    """Adds to the running thread's products, and leaves registers and flags alone."""
+def _count(work: int) -> Iterator[str]:
+    """Adds to the running thread's work, and leaves registers and flags alone."""
     yield "\tpushq\t%rax"
     yield "\tpushq\t%rcx"
-    yield "\tmovq\tflash_simt_products@gottpoff(%rip), %rax"
+    yield "\tmovq\tflash_simt_work@gottpoff(%rip), %rax"
     yield "\tmovq\t%fs:(%rax), %rcx"
-    yield f"\tleaq\t{products}(%rcx), %rcx"
+    yield f"\tleaq\t{work}(%rcx), %rcx"
     yield "\tmovq\t%rcx, %fs:(%rax)"
     yield "\tpopq\t%rcx"
     yield "\tpopq\t%rax"
