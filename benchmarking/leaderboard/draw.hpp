@@ -77,6 +77,7 @@ enum class Graded {
   kFarApart,      // from row to row
   kVeryNegative,  // exp of all scores is 0
   kStep,          // late keys bring a new maximum
+  kNoWeights,     // backward: some rows have an lse of -inf
   kNaN,           // in some rows
   kMasked,        // -inf for a third of the keys, and for half of the rest
   kNothing,       // -inf for all keys
@@ -84,7 +85,7 @@ enum class Graded {
 
 // Of a part (8 rows of X, or a head) one of the first `kinds` kinds: in each part, or in a quarter.
 inline constexpr Index kRowsOfAKind = 8;
-inline constexpr Index kFiniteKinds = 3, kKindsOfGradients = 4, kAllKinds = 6;
+inline constexpr Index kFiniteKinds = 3, kKindsOfGradients = 4, kWithNaN = 5, kAllKinds = 7;
 FLASH_HOST_DEVICE inline Graded kind_of(const Cipher& cipher, Index part, Index kinds, bool each) {
   const Index n = cipher.choice(static_cast<std::uint64_t>(part), each ? kinds : 4 * kinds);
   return n < kinds ? static_cast<Graded>(n + 1) : Graded::kPlain;
@@ -98,10 +99,15 @@ FLASH_HOST_DEVICE inline bool is_odd(Index row) {
   return odd;
 }
 
+// Rows of kNoWeights: out is 0, lse is -inf, and the contract wants a d_q of 0 and no share of d_k
+// and d_v. d_out is 0 there, so that the formulas want the same; exp(s - lse) times it is NaN.
+FLASH_HOST_DEVICE inline bool has_no_weights(Index row) { return row % 3 == 1; }
+
 // A score of row i and key j where N(0, 1) has x.
 FLASH_HOST_DEVICE inline float graded_score(Graded kind, float x, Index i, Index j, Index keys) {
   switch (kind) {
-    case Graded::kPlain: return x;
+    case Graded::kPlain:
+    case Graded::kNoWeights: return x;
     case Graded::kFarApart: return is_odd(i) ? x + 150 : x - 150;
     case Graded::kVeryNegative: return x - 1000;
     case Graded::kStep: return 2 * j < keys ? x : x + 150;
@@ -114,7 +120,7 @@ FLASH_HOST_DEVICE inline float graded_score(Graded kind, float x, Index i, Index
 
 // The first columns of q and k make the scores of a head such ones, where N(0, 1) has x.
 FLASH_HOST_DEVICE inline float graded_query(Graded kind, float x, Index i, Index head_dim) {
-  if (kind == Graded::kPlain || kind == Graded::kNaN)
+  if (kind == Graded::kPlain || kind == Graded::kNoWeights || kind == Graded::kNaN)
     return kind == Graded::kNaN && i % 4 == 2 ? NAN : x;
   const float root = sqrtf(static_cast<float>(head_dim));
   return kind == Graded::kFarApart && is_odd(i) ? -root : root;
@@ -122,6 +128,7 @@ FLASH_HOST_DEVICE inline float graded_query(Graded kind, float x, Index i, Index
 FLASH_HOST_DEVICE inline float graded_key(Graded kind, float x, Index j, Index keys) {
   switch (kind) {
     case Graded::kPlain:
+    case Graded::kNoWeights:
     case Graded::kNaN: return x;
     case Graded::kFarApart: return 150;
     case Graded::kVeryNegative: return -200;

@@ -49,7 +49,9 @@ class AttentionOnGpu final : public Problem {
  public:
   AttentionOnGpu(const AttentionProblem& problem, bool with_backward, bool finite)
       : options_(problem.options),
-        kinds_(finite || with_backward ? kFiniteKinds : kAllKinds),
+        kinds_(finite          ? kFiniteKinds
+               : with_backward ? kKindsOfGradients
+                               : kAllKinds),
         head_{1, 1, problem.shape.queries, problem.shape.keys, problem.shape.head_dim},
         oracle_(problem.shape.batch * problem.shape.heads, head_, options_.causal, with_backward),
         lse_(problem.shape.of_rows()),
@@ -78,9 +80,17 @@ class AttentionOnGpu final : public Problem {
       if (kind == Graded::kPlain && sharp < 3)
         fill_normal(q, queries * head_dim, cipher, stream++, sharp == 0 ? 40 : 8);
     }
+    const auto without_weights = [&](auto* x, Index width, float value) {
+      for (Index head = 0; head < batch * heads; ++head)
+        if (kind_of(cipher, head, kinds_, in_each_part) == Graded::kNoWeights)
+          fill_rows_without_weights(x + head * queries * width, queries, width, value);
+    };
+    without_weights(d_out_.data(), head_dim, 0);
     oracle_.compute(q_.data(), k_.data(), v_.data(), d_out_.data());
     round_to(right_out_.data(), oracle_.out.value.data(), right_out_.view().size());
     round_to(right_lse_.data(), oracle_.lse.value.data(), right_lse_.view().size());
+    without_weights(right_out_.data(), head_dim, 0);
+    without_weights(right_lse_.data(), 1, -INFINITY);
   }
 
   grading::Call call(std::size_t pass) override {

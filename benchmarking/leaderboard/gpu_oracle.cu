@@ -224,6 +224,13 @@ __global__ void grade_head_kernel(T* q, T* k, AttentionShape head, Graded kind) 
   });
 }
 
+template <class T>
+__global__ void fill_rows_kernel(T* x, Index rows, Index width, float value) {
+  for_each(rows * width, [&](Index i) {
+    if (has_no_weights(i / width)) x[i] = from_float<T>(value);
+  });
+}
+
 __global__ void grade_scores_kernel(float* x, Index rows, Index keys, Cipher cipher, Index kinds,
                                     bool in_each_part) {
   for_each(rows, [&](Index i) {
@@ -367,6 +374,11 @@ void grade_head(T* q, T* k, const AttentionShape& head, Graded kind) {
          head, kind);
 }
 
+template <class T>
+void fill_rows_without_weights(T* x, Index rows, Index width, float value) {
+  launch("fill_rows", fill_rows_kernel<T>, elements(rows * width), x, rows, width, value);
+}
+
 void grade_scores(float* x, const SoftmaxMatmulShape& shape, const Cipher& cipher, Index kinds,
                   bool in_each_part) {
   const Index rows = shape.batch * shape.d1;
@@ -409,6 +421,7 @@ Mistakes find_mistakes(const T* got, const Wanted& wanted, const std::vector<dou
   template class GpuOracle<T>;                                                                 \
   template void fill_normal(T*, Index, const Cipher&, std::uint64_t, float);                   \
   template void grade_head(T*, T*, const AttentionShape&, Graded);                             \
+  template void fill_rows_without_weights(T*, Index, Index, float);                            \
   template void round_to(T*, const double*, Index);                                            \
   template Mistakes find_mistakes(const T*, const Wanted&, const std::vector<double>&, double, \
                                   double)

@@ -63,6 +63,10 @@ FLASH_EXPORT void grade_head(T* q, T* k, const AttentionShape& head, Graded kind
 FLASH_EXPORT void grade_scores(float* x, const SoftmaxMatmulShape& shape, const Cipher& cipher,
                                Index kinds, bool in_each_part);
 
+// The rows that have no weights become `value`.
+template <class T>
+FLASH_EXPORT void fill_rows_without_weights(T* x, Index rows, Index width, float value);
+
 // to[i] = from[i], rounded.
 template <class T>
 FLASH_EXPORT void round_to(T* to, const double* from, Index count);

@@ -35,7 +35,7 @@ class AttentionOnHost final : public Problem {
       : problem_(problem),
         with_backward_(with_backward),
         kinds_(finite          ? kFiniteKinds
-               : with_backward ? kKindsOfGradients
+               : with_backward ? kWithNaN
                                : kAllKinds) {
     for (auto* tensor : {&out_, &right_out_, &d_q_})
       *tensor = Tensor<float, 4>(shape_.of_queries());
@@ -60,12 +60,21 @@ class AttentionOnHost final : public Problem {
       put(x_->q, graded_query, shape_.head_dim);
       put(x_->k, graded_key, shape_.keys);
     }
+    const auto without_weights = [&](float* x, Index width, float value) {
+      for (Index row = 0; row < shape_.batch * shape_.heads * shape_.queries; ++row)
+        if (has_no_weights(row % shape_.queries) &&
+            kind_of(cipher, row / shape_.queries, kinds_, in_each_part) == Graded::kNoWeights)
+          std::fill_n(x + row * width, width, value);
+    };
+    if (with_backward_) without_weights(x_->d_out.data(), shape_.head_dim, 0);
     x_->prepare_check(true);
     float *out = right_out_.data(), *lse = right_lse_.data();
     for (const HeadOracle& head : x_->oracle()) {
       out = std::copy_n(head.out.value.data(), head.out.value.size(), out);
       lse = std::copy_n(head.lse.value.data(), head.lse.value.size(), lse);
     }
+    without_weights(right_out_.data(), shape_.head_dim, 0);
+    without_weights(right_lse_.data(), 1, -INFINITY);
   }
 
   grading::Call call(std::size_t pass) override {
