@@ -437,6 +437,23 @@ __device__ float eight_bits(float x) {
             self.assertIn(wrong, said)
             self.assertEqual(bool(wrong), bool(said))
 
+    def test_a_backward_pass_that_ignores_an_lse_of_minus_infinity_gets_no_result(self):
+        where = self.site("part2-cpu", problems=("2x4x48x16",))
+        forward, backward = (task.path("solution").read_text() for task in where.tasks)
+        rule = "if (lse(b, h, i) == -kInfinity) continue;"
+        self.assertIn(rule, backward)
+        for code, wrong in ((backward, ""), (backward.replace(rule, ""), "a wrong result")):
+            again = dataclasses.replace(where, work=self.folder())
+            libraries = measuring.libraries(again, dict(zip(
+                (task.shown_path() for task in where.tasks), (forward.encode(), code.encode()))))
+            try:
+                measuring.measure(again, libraries, 12, warm_up_ms=0)
+                said = ""
+            except NoResult as error:
+                said = str(error)
+            self.assertIn(wrong, said)
+            self.assertEqual(bool(wrong), bool(said))
+
     def test_a_call_that_sleeps_takes_that_time_and_is_no_busy_machine(self):
         where = self.site("part1-cpu", problems=("1x256x512x64",))
         task, = where.tasks
