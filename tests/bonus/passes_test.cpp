@@ -1,10 +1,15 @@
 // Every backward pass of the bonus in the registry, the rungs of its ladder among them.
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "bonus/backward_cases.hpp"
 #include "common/inputs.hpp"
@@ -97,13 +102,13 @@ bool are_same_bits(const Tensor<T, 4>& a, const Tensor<T, 4>& b) {
 TEST_CASE("on random shapes a rung gives the first rung's gradients, twice with the same bits") {
   if (harness::skipped_without_gpu()) return;
   // These add to dQ as their blocks come. dK and dV are sums of one block, except in rung 1.
-  const std::set<std::string> any_order{"1_one_pass", "3_atomic_dq", "4_one_barrier",
-                                        "6_wgmma_one_pass", "7_one_block_late"};
+  const std::set<std::string> any_order{"1_one_pass",       "3_atomic_dq",      "4_one_barrier",
+                                        "6_wgmma_one_pass", "7_one_block_late", "9_float32_planes"};
   const Registry registry = all_passes();
   const auto& first = registry.backward.find("1_one_pass", DeviceKind::kGpu);
   Random random(11);
   const auto upto = [&](Index most) { return 1 + static_cast<Index>(random.below(most)); };
-  for (int n = 0; n < (device::is_emulated() ? 2 : 1000); ++n) {
+  for (int n = 0; n < (device::is_emulated() ? 3 : 1000); ++n) {
     const Index longest = device::is_emulated() ? 90 : 400;
     const AttentionShape shape{upto(2), upto(3), upto(longest), upto(longest), 8 * upto(32)};
     const bool causal = n % 2 == 1;
@@ -129,9 +134,101 @@ TEST_CASE("on random shapes a rung gives the first rung's gradients, twice with 
     };
     if (n % 3 == 0)
       check(part3::OnDevice<Half>(shape));
+    else if (n % 3 == 2)
+      check(part3::OnDevice<float>(shape));
     else
       check(part3::OnDevice<BFloat16>(shape));
   }
+}
+
+namespace {
+
+// Of a gradient, relative to the oracle's norm.
+double error(const Tensor<float, 4>& got, const WithMagnitude& want) {
+  double wrong = 0, all = 0;
+  for (Index n = 0; n < got.size(); ++n) {
+    const double must = want.value.data()[n];
+    wrong += std::pow(got.data()[n] - must, 2);
+    all += must * must;
+  }
+  return std::sqrt(wrong / all);
+}
+
+// Rows and columns each times a factor of their own.
+void scale_lognormal(Tensor<float, 4>& x, std::uint64_t seed) {
+  Random random(seed);
+  const Index columns = x.extent(3);
+  std::vector<double> of_column(columns);
+  for (double& factor : of_column) factor = std::exp(random.normal());
+  for (Index row = 0; row < x.size() / columns; ++row) {
+    const double of_row = std::exp(random.normal());
+    for (Index n = 0; n < columns; ++n) {
+      float& element = x.data()[row * columns + n];
+      element = static_cast<float>(element * of_row * of_column[n]);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE(
+    "float32: the error is below the bound for numbers of any sizes, and mostly as good as FFMA") {
+  if (harness::skipped_without_gpu()) return;
+  using Inputs = std::array<Tensor<float, 4>, 4>;  // q, k, v, d_out
+  std::vector<std::pair<std::string, std::function<void(Inputs&)>>> cases{
+      {"N(0, 1)", [](Inputs&) {}},
+      {"q x 8",
+       [](Inputs& x) {
+         for (Index n = 0; n < x[0].size(); ++n) x[0].data()[n] *= 8;
+       }},
+      {"rows and columns x lognormal", [](Inputs& x) {
+         for (int i = 0; i < 4; ++i) scale_lognormal(x[i], 10 + i);
+       }}};
+  for (const float size : {1e3f, 1e6f})
+    for (int i = 0; i < 4; ++i)
+      cases.push_back({"an element of " + std::to_string(static_cast<int>(size)) + " in " +
+                           std::array{"q", "k", "v", "d_out"}[i],
+                       [=](Inputs& x) { x[i](0, 0, 30, 5) = size; }});
+  std::vector<AttentionShape> shapes{{1, 1, 70, 150, 64}, {1, 1, 40, 70, 128}};
+  if (!device::is_emulated())
+    shapes.insert(shapes.end(), {{1, 1, 1000, 3000, 64}, {1, 1, 1000, 3000, 128}});
+  const Registry registry = all_passes();
+  for (const AttentionShape& shape : shapes)
+    for (const auto& [name, change] : cases) {
+      const AttentionOptions options{.causal = shape.head_dim == 128};
+      Inputs x{normal<float>(shape.of_queries(), 1), normal<float>(shape.of_keys(), 2),
+               normal<float>(shape.of_keys(), 3), normal<float>(shape.of_queries(), 4)};
+      change(x);
+      const harness::AttentionInputs<float> inputs{x[0], x[1], x[2]};
+      const auto forward = inputs.forward(options);
+      const auto want = inputs.backward(x[3], options);
+      const DeviceTensor<float, 4> q(x[0]), k(x[1]), v(x[2]), d_out(x[3]), d_q(x[0].shape()),
+          d_k(x[1].shape()), d_v(x[1].shape()), out(harness::converted<float>(forward.out.value));
+      const DeviceTensor<float, 3> lse(harness::converted<float>(forward.lse));
+      const AttentionBackward<float> pass{q.view(),   k.view(),     v.view(),   out.view(),
+                                          lse.view(), d_out.view(), d_q.view(), d_k.view(),
+                                          d_v.view(), options};
+      const bool ordinary = name.find("element") == std::string::npos;
+      std::array<double, 3> of_ffma{};
+      for (const auto& entry : registry.backward.entries()) {
+        if (entry.name == "plain" || !entry.run.float32 || !part3::is_run(entry, pass)) continue;
+        CAPTURE(entry.name, name, to_string<4>(shape.of_keys()));
+        const auto got_q = part3::to_host(d_q.view()), got_k = part3::to_host(d_k.view()),
+                   got_v = part3::to_host(d_v.view());
+        CHECK(harness::wrong_gradients<float>(
+                  {.shape = shape, .causal = options.causal},
+                  {x[0].view(), x[1].view(), x[2].view(), {}, {}, x[3].view()}, got_q.view(),
+                  got_k.view(), got_v.view()) == "");
+        const std::array errors{error(got_q, want.d_q), error(got_k, want.d_k),
+                                error(got_v, want.d_v)};
+        if (entry.name == "flash") of_ffma = errors;
+        for (int i = 0; ordinary && i < 3; ++i) {
+          CAPTURE(i, errors[i], of_ffma[i]);
+          // Two planes of half have two bits less than float32. FFMA loses more in long sums.
+          CHECK(errors[i] <= 1.5 * of_ffma[i]);
+        }
+      }
+    }
 }
 
 TEST_CASE("a problem that a pass does not take is named") {

@@ -48,7 +48,8 @@ std::vector<std::string> judge(const std::function<void()>& run) {
         return error.find(std::string(": ") + to_string(kind)) != std::string::npos;
       };
       const bool has_race = says(kRace) || says(kAsyncCopy) || says(kFence);
-      const bool found = has_race || says(kDeadlock) || says(kWrongArgument);
+      const bool found = has_race || says(kDeadlock) || says(kWrongArgument) ||
+                         says(kWarpgroupMismatch) || says(kUninitialized);
       if (mutant.excuse.empty() && !found)
         wrong.push_back("The checks find nothing without " + place + ": remove it, or say there " +
                         "`// no race without it: REASON`" +

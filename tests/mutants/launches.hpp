@@ -98,12 +98,13 @@ inline void run_entries(const Registry& registry, const std::string& name) {
   }
   for (const auto& entry : registry.backward.entries()) {
     const auto call = [&](const auto& pass) { run(entry, pass); };
-    // The second has as many steps of 128 queries as it takes for each stage to be used again.
+    // As many steps of 128 queries as it takes for each stage to be used again.
+    const AttentionShape shape{1, 1, 400, 150, 16};
     if (entry.run.float32) {
-      backward<float>(call);
+      backward<float>(call, shape);
       continue;
     }
-    backward<Half>(call, {1, 1, 400, 150, 16});
+    backward<Half>(call, shape);
     backward<Half>(call, {1, 1, 70, 40, 72});  // in heads of 128 warps may share rows
   }
 }
