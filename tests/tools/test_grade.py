@@ -385,7 +385,7 @@ def many_entries():
     """Twenty bytes of content, and more entries than Python should make objects of."""
     one = packed(b"", "x")
     begin, end = one.index(b"PK\1\2"), one.index(b"PK\5\6")
-    return one[:begin] + one[begin:end] * 100_000 + one[end:]
+    return one[:begin] + one[begin:end] * 200_001 + one[end:]
 
 
 class OneDoesNotStopTheClass(Class):
@@ -413,7 +413,7 @@ class OneDoesNotStopTheClass(Class):
         self.assertEqual({name: row["score"] for name, row in rows.items()},
                          dict.fromkeys(("bzip2", "cut", "deflate", "lzma", "many"), "0"))
         for name, why in (("bzip2", "unusual method); ./lab bundle makes"), ("lzma", "unusual"),
-                          ("many", "more than 20000 files; ./lab bundle"),
+                          ("many", "more than 200000 files; ./lab bundle"),
                           ("deflate", "the zip cannot be read ("), ("cut", "cannot be read (")):
             self.assertIn(why, rows[name]["why"])
 
@@ -675,6 +675,16 @@ class Files(Course):
         home = self.write(f"home/{PATH}", "mine").parents[2]
         self.write("home/build/fused_cpu.cpp", "built")
         self.assertEqual(self.taken(home), {PATH: b"mine"})
+
+    def test_an_answer_in_a_folder_of_another_purpose(self):
+        for place in ("build/fused_cpu.cpp", "hw1/solution/fused_cpu.cpp", f"solution/{PATH}"):
+            self.assertEqual(self.zipped((place, "mine"), ("notes.txt", "")), {PATH: b"mine"})
+            self.assertEqual(self.zipped((place, "old"), ("x/fused_cpu.cpp", "mine")),
+                             {PATH: b"mine"})
+
+    def test_many_files_beside_it(self):
+        entries = [(f"data/{n}", "") for n in range(20_001)]
+        self.assertEqual(self.zipped(*entries, (PATH, "mine")), {PATH: b"mine"})
 
     def test_names(self):
         for name in ("x y!.zip", "b.zip"):

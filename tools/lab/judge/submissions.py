@@ -22,12 +22,13 @@ from lab.handout import Version
 from lab.manifest import Task
 
 LARGEST_ARCHIVE = 64 << 20  # bytes; some hand in all of their repository
-MOST_ENTRIES = 20_000  # of a zip or a folder
+MOST_ENTRIES = 200_000  # of a zip or a folder: a repository with its builds
 DEEPEST = 1000         # characters of a folder in it; Linux has 4096 for a path
 RESULT = re.compile(
     r"worklog\.md|results/(\w{1,80}\.png|\w{1,40}_benchmark\.csv|machine\.json)", re.ASCII)
 MOST_RESULTS, LARGEST_RESULTS = 30, 8 << 20  # files, and bytes of all; the rest is too large
-_SKIPPED = {".git", ".venv", "build", "__MACOSX", "solution", ".course", ".lab"}
+_SKIPPED = {".git", ".venv", "__MACOSX", ".course", ".lab"}
+_UNLIKELY = {"build", "solution"}  # folders whose files count where there are no others
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".xz", ".bz2", ".7z", ".rar")
 
 
@@ -203,15 +204,18 @@ def _take(entries: Mapping[str, Reader], tasks: Sequence[Task]) -> Content:
     """Of each task its file: at its own path, below some folder, or by its name alone."""
     files: dict[str, bytes] = {}
     mine = {name: reader for name, reader in entries.items() if reader}
-    others = {name for name in entries if name.endswith((".cpp", ".cu"))}
+    likely = {name for name in entries if not _UNLIKELY & set(name.split("/"))}
+    others = {name for name in likely if name.endswith((".cpp", ".cu"))}
     if not entries:
         return Content({}, "it holds no file; ./lab bundle packs those that are graded")
     if len(entries) > MOST_ENTRIES:
         return Content({}, _TOO_MANY)
     for task in tasks:
         wanted = task.shown_path()
-        same = [name for name in mine if name == wanted or name.endswith(f"/{wanted}")]
-        same = same or [name for name in mine if name.rpartition("/")[2] == task.file]
+        named = [name for name in mine if name.rpartition("/")[2] == task.file]
+        placed = [name for name in named if f"/{name}".endswith(f"/{wanted}")]
+        same = next(filter(None, ([name for name in placed if name in likely],
+                                  [name for name in named if name in likely], placed, named)), [])
         fewest = min((name.count("/") for name in same), default=0)
         same = [name for name in same if name.count("/") == fewest]
         if len(same) > 1:
