@@ -119,8 +119,8 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
                f"{file}(40): warning #177-D: variable \"n\" was never used\n"
                "/x/common/tensor.hpp:3:1: warning: not the student's\n")
         warned = f"""\
-      compiler warning: {file}:31: 'sum' may be used uninitialized [-Wmaybe-uninitialized]
-      compiler warning: {file}:40: variable "n" was never used
+      warning: {file}:31: 'sum' may be used uninitialized [-Wmaybe-uninitialized]
+      warning: {file}:40: variable "n" was never used
       wrong: a
 """
         line = "check fused_cpu"

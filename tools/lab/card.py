@@ -13,7 +13,7 @@ from lab.manifest import Task
 from lab.outcomes import CaseResult, PartResult, TaskResult
 
 SHOWN_FAILURES = 3  # a task's failed cases that are shown in full
-SHOWN_WARNINGS = 3  # of the compiler, about a task's file
+SHOWN_WARNINGS = 3  # about a task's file
 SHOWN_OUTPUT = 8  # lines of what a program printed before it crashed
 SINGLE_OUTPUT = 60  # the same for a case that is run alone
 STATUS_WIDTH = len(outcomes.BUILD_FAILED)
@@ -143,7 +143,7 @@ def _details(result: TaskResult, all_failures: bool, case: str | None) -> Iterat
                    f"{_points(result.possible)} lost until it is gone.", "dim")
         return
     for warning in result.warnings[:SHOWN_WARNINGS]:
-        yield Text.assemble("      ", ("compiler warning", "yellow"), f": {warning}")
+        yield Text.assemble("      ", ("warning", "yellow"), f": {warning}")
     failures = result.failures
     shown = result.cases if case else failures if all_failures else failures[:SHOWN_FAILURES]
     if not case and (words := outcomes.clue(result.cases)):

@@ -118,8 +118,8 @@ def grade_task(task: Task, how: Settings, backends: Backends, building: Building
         cases = [replace(case, status=NOT_RUN, message=why) if case.status == NEEDS_CHECKS else case
                  for case in result.cases]
         result = replace(result, status=status_of(cases), cases=with_points(task, cases))
-    return replace(result, out_of_reach=out_of_reach,
-                   warnings=build.warnings(built.result.log, task.shown_path(kind)))
+    return replace(result, out_of_reach=out_of_reach, warnings=build.warnings(
+        built.result.log, task.shown_path(kind)))
 
 
 def build_tasks(tasks: Sequence[Task], kind: str, backends: Backends,
@@ -188,7 +188,7 @@ def run_task(task: Task, how: Settings, backends: Sequence[str], cases: Sequence
             PASSED, NEEDS_CHECKS} else None
     if error and error.result():
         return TaskResult(task, how.implementation, BUILD_FAILED, first_error=error.result(),
-                          backend=backends[0])
+                          backend=GPU)
     checked = {case.name: case for half in beside for case in half.result()}
     for n, case in enumerate(ended):
         if case.status == NEEDS_CHECKS and hung.is_set():

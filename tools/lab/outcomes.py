@@ -49,7 +49,8 @@ class TaskResult:
     first_error: str = ""  # of the compiler, "file:line: message"
     out_of_reach: bool = False  # this machine cannot run the task
     backend: str | None = CPU  # that ran it, or most of it
-    warnings: list[str] = field(default_factory=list)  # of the compiler, if it ran now
+    # Of the compiler, if it ran now, and about variables that nobody set.
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def earned(self) -> float:

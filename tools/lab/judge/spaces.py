@@ -1,9 +1,10 @@
 """What nvcc refuses of a .cu file and a C++ compiler takes: host code in kernels, and kernels' code
-on the host. Read in the text, for machines without nvcc.
+on the host. Read in the text, for machines without nvcc. And local variables that nobody set.
 
 It knows names, and no types, and says only what is sure. nvcc finds more.
 """
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -327,3 +328,64 @@ def _behind_angles(tokens: Sequence[_Token], n: int) -> int:
         if not depth:
             break
     return n
+
+
+# ---- variables that nobody set -------------------------------------------------------------------
+
+_TAKING = ("+=", "-=", "*=", "/=", "++", "--")
+_NUMBERS = re.compile(r"float[1-4]?|double[1-4]?|u?int[1-4]?|unsigned|long|short|char|bool|half2?|T"
+                      r"|__half2?|__nv_bfloat162?|Index|size_t|u?int\d+_t|BFloat16|Half")
+
+
+def unset(text: str) -> dict[int, str]:
+    """The lines of a kernel that take the value of a local variable which nobody has set."""
+    return {token.line: f"`{token.text}` is used before anything is assigned to it: it begins with "
+                        "any number, here with -1.69e38"
+            for function in _read(text, dict(_macros(text))).functions
+            if function.specifiers & _DEVICE for token in _unset(function.tokens)}
+
+
+def _unset(tokens: Sequence[_Token]) -> Iterator[_Token]:
+    for n, token in enumerate(tokens):
+        if not _NUMBERS.fullmatch(token.text) or n and tokens[n - 1].text not in (
+                ";", "{", "}", "unsigned", "long"):
+            continue
+        while n + 1 < len(tokens) and tokens[n + 1].is_word:  # float a[2], b;
+            n = at = n + 1
+            while n + 1 < len(tokens) and tokens[n + 1].text == "[":
+                n = _behind(tokens, n + 1) - 1
+            n += 1
+            if n < len(tokens) and tokens[n].text in (";", ","):
+                if (use := _first_use(tokens, n, tokens[at].text)) is not None:
+                    yield use
+            if n >= len(tokens) or tokens[n].text != ",":
+                break
+
+
+def _first_use(tokens: Sequence[_Token], begin: int, name: str) -> _Token | None:
+    """Where it takes the value. None in a lambda: who knows when that runs."""
+    n = next((at for at in range(begin, len(tokens)) if tokens[at].text == name), len(tokens))
+    if n + 1 >= len(tokens) or tokens[n - 1].text not in (";", "{", "}", ")", "else"):
+        return None
+    open_at = [at for at in range(begin, n) if tokens[at].text == "{" and _behind(tokens, at) > n]
+    if any(_is_lambda(tokens, at) for at in open_at):
+        return None
+    use, n = tokens[n], n + 1
+    while tokens[n].text == "[":
+        n = _behind(tokens, n)
+    rest = list(itertools.takewhile(lambda token: token.text != ";", tokens[n:n + 60]))
+    again = any(token.text == name and before.text not in (".", "->")
+                for before, token in zip(rest, rest[1:]))
+    operator = "".join(token.text for token in rest[:2])
+    return use if operator in _TAKING or operator[:1] == "=" and again else None
+
+
+def _is_lambda(tokens: Sequence[_Token], n: int) -> bool:
+    """Whether the braces that open here are the body of one."""
+    depth = 0
+    for at in range(n - 1, max(n - 40, 0), -1):
+        text = tokens[at].text
+        depth += (text == ")") - (text == "(")
+        if not depth and text in ("]", ";", "{", "}"):
+            return text == "]"
+    return False

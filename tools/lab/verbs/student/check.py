@@ -82,8 +82,11 @@ def _audited(result: TaskResult) -> TaskResult:
     """As it would end in a class."""
     found = [] if result.status == outcomes.BUILD_FAILED else at_home.findings(
         result.task, result.implementation)
-    return dataclasses.replace(result, status=outcomes.REFUSED, cases=[],
-                               first_error="\n".join(found)) if found else result
+    if found:
+        return dataclasses.replace(result, status=outcomes.REFUSED, cases=[],
+                                   first_error="\n".join(found))
+    return dataclasses.replace(result, warnings=at_home.warnings(
+        result.task, result.implementation, result.warnings))
 
 
 def explain(tasks: Sequence[Task], implementation: str, seed: int, backends: Backends,
