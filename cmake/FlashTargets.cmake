@@ -71,7 +71,8 @@ endfunction()
 # headers: the emulator takes 8 s instead of 24. Not for tasks and rungs, whose files are edited one
 # at a time.
 function(flash_compile_together)
-  set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
+  set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10
+    UNITY_BUILD_CODE_AFTER_INCLUDE "#undef FLASH_INSTANTIATE")
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU") # a type in an anonymous namespace of an included file
     foreach(target ${ARGN})
       target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
@@ -344,6 +345,7 @@ function(flash_judge part)
   file(GLOB hidden_cases CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/grading/hidden/${part}_*.cpp)
   file(GLOB remote ${harness}/remote_${part}.cpp ${harness}/remote_${part}_cuda.cpp)
   add_executable(${judge} ${CMAKE_CURRENT_BINARY_DIR}/tasks.cpp ${remote})
+  flash_compile_together(${judge})
   foreach(entry ${ARGN})
     string(REPLACE "cuda:" "" task ${entry})
     string(APPEND declared "TaskUnderTest ${task}_task();\n")

@@ -27,9 +27,9 @@ struct Payload<double> {
   static constexpr Bits kPoison = 0x7ff80000'0000dead, kOutside = 0x7ff80000'0000beef;
 };
 
-using Shape = std::vector<Index>;
+using Extents = std::vector<Index>;
 
-std::vector<Index> unflatten(Index flat, const Shape& shape) {
+std::vector<Index> unflatten(Index flat, const Extents& shape) {
   std::vector<Index> index(shape.size());
   for (std::size_t axis = shape.size(); axis-- > 0; flat /= shape[axis])
     index[axis] = flat % shape[axis];
@@ -37,7 +37,8 @@ std::vector<Index> unflatten(Index flat, const Shape& shape) {
 }
 
 // "batch 1, row 33, column 4", without the axes that have one index only, unless all have.
-std::string at(const std::vector<Index>& index, const Shape& shape, const CompareOptions& options) {
+std::string at(const std::vector<Index>& index, const Extents& shape,
+               const CompareOptions& options) {
   std::string all, text;
   for (std::size_t axis = 0; axis < index.size(); ++axis) {
     const std::string place = options.axes[axis] + " " + std::to_string(index[axis]);
@@ -48,7 +49,7 @@ std::string at(const std::vector<Index>& index, const Shape& shape, const Compar
 }
 
 // " (row block 2, row 1 in it)", for the axes that have blocks smaller than the axis
-std::string block_of(const std::vector<Index>& index, const Shape& shape,
+std::string block_of(const std::vector<Index>& index, const Extents& shape,
                      const CompareOptions& options) {
   std::string text;
   for (std::size_t axis = 0; axis < options.blocks.size(); ++axis) {
@@ -106,7 +107,7 @@ std::string describe_axis(const std::vector<Index>& marked, Index extent, const 
 }
 
 // "only batch 1, every row from 96 on"
-std::string describe(const std::vector<bool>& mask, const Shape& shape,
+std::string describe(const std::vector<bool>& mask, const Extents& shape,
                      const CompareOptions& options) {
   std::vector<std::vector<bool>> seen;
   for (const Index extent : shape) seen.emplace_back(extent, false);

@@ -128,6 +128,14 @@ void order_by_cause(std::vector<Finding>& findings) {
       findings, [](const Finding& finding) { return finding.kind == kBarrierMissed; });
 }
 
+// Whether a grid of whole warps with a block of other than whole warps looks as if the two had been
+// exchanged.
+bool looks_exchanged(const uint3& grid, const uint3& block) {
+  const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z,
+                      threads = std::uint64_t{block.x} * block.y * block.z;
+  return blocks % 32 == 0 && blocks <= kMostThreads && threads % 32 != 0;
+}
+
 }  // namespace
 
 void Launch::add(FindingKind kind, const Location& where, const Location& other,
@@ -140,7 +148,12 @@ void Launch::add(FindingKind kind, const Location& where, const Location& other,
   findings.push_back(
       {kind, where, other, text_of("kernel ", call.name, ": ", to_string(kind), text)});
   // Perhaps too few threads were launched to write all of it, or too many.
-  if (kind == kUninitialized || kind == kOutOfBounds)
+  if (looks_exchanged(call.grid, call.block))
+    findings.back().text +=
+        text_of("\nThe launch has a .grid of ", call.grid.x * call.grid.y * call.grid.z,
+                " and a .block of ", call.block.x * call.block.y * call.block.z,
+                ": are grid and block exchanged?");
+  else if (kind == kUninitialized || kind == kOutOfBounds)
     findings.back().text += text_of(" A block has ", call.block.x * call.block.y * call.block.z,
                                     " threads in this launch.");
   if (findings.size() == kMostFindings) stop = true;

@@ -260,11 +260,10 @@ TaskUnderTest flash_backward_cuda_task() {
                         },
                         Needs::kSparseMemory});
 #ifdef FLASH_HAVE_PART3
-  add_cases_of_own_passes<DeviceCopy>(task, "whole pass",
-                                      {.forward_task = "3.A",
-                                       .forward = [](const auto& pass) { own_forward(pass); },
-                                       .backward = flash_attention_backward_cuda<float>,
-                                       .bytes_in_use = device::memory_in_use});
+  add_cases_of_own_passes<DeviceCopy>(task, {.forward_task = "3.A",
+                                             .forward = [](const auto& pass) { own_forward(pass); },
+                                             .backward = flash_attention_backward_cuda<float>,
+                                             .bytes_in_use = device::memory_in_use});
 #endif
   task.cases.push_back({"in the order of its stream", kOrder,
                         [](auto seed) {

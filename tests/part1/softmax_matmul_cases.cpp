@@ -175,6 +175,9 @@ harness::SeenForward seen_of(const SoftmaxMatmulCase& problem, double largest, P
   const auto [batch, d1, d2, d3] = problem.shape;
   std::vector<harness::Misplaced> misplaced;
   out.add_misplaced(misplaced, Output::kOut, x, v);
+  std::optional<AttentionShape> also;
+  if (const auto& shape = problem.also_solved)
+    also = AttentionShape{shape->batch, 1, shape->d1, shape->d2, shape->d3};
   return {.shape = {batch, 1, d1, d2, d3},
           .k = x.seen(v, out),
           .v = v.seen(x, out),
@@ -186,6 +189,7 @@ harness::SeenForward seen_of(const SoftmaxMatmulCase& problem, double largest, P
           .block_queries = problem.blocks.block_1,
           .block_keys = problem.blocks.block_2,
           .fill = fill,
+          .also_solved = also,
           .own_mistakes = problem.on_device ? mistakes_of_lanes : nullptr};
 }
 
@@ -194,7 +198,9 @@ harness::SeenForward run_again(SoftmaxMatmulCase problem, std::uint64_t seed, co
                                const harness::Probe& probe) {
   using harness::Data;
   problem.shape = {probe.shape.batch, probe.shape.queries, probe.shape.keys, probe.shape.head_dim};
-  problem.x = probe.data == Data::kLargeScores     ? Pattern::kLargeLogits
+  const bool stay_equal = problem.also_solved && problem.x == kAllEqual;
+  problem.x = stay_equal                           ? kAllEqual
+              : probe.data == Data::kLargeScores   ? Pattern::kLargeLogits
               : probe.data == Data::kVeryNegative  ? Pattern::kVeryNegative
               : probe.data == Data::kRising        ? Pattern::kRising
               : probe.data == Data::kFarApart      ? Pattern::kFarApart
@@ -204,10 +210,10 @@ harness::SeenForward run_again(SoftmaxMatmulCase problem, std::uint64_t seed, co
                                                    : Pattern::kNormal;
   if (probe.block > 0) problem.blocks = {probe.block, probe.block};
   Tensor<float, 3> x = make_input<3>(problem.shape.of_x(), problem.x, 2 * seed);
-  Tensor<float, 3> v =
-      make_input<3>(problem.shape.of_v(), probe.data == Data::kNaN ? kNaN : kNormal, 2 * seed + 1);
+  problem.v = stay_equal ? problem.v : probe.data == Data::kNaN ? kNaN : kNormal;
+  Tensor<float, 3> v = make_input<3>(problem.shape.of_v(), problem.v, 2 * seed + 1);
   v = harness::shared_in(problem.layout, 1, std::move(v));
-  if (probe.data == Data::kSmallIntegers)
+  if (probe.data == Data::kSmallIntegers && !stay_equal)
     for (Tensor<float, 3>* const tensor : {&x, &v})
       for (Index n = 0; n < tensor->size(); ++n)
         tensor->data()[n] = std::round(2 * tensor->data()[n]);

@@ -89,11 +89,10 @@ TaskUnderTest flash_backward_task() {
                         .requirement = "memory",
                         .run = memory_grows_no_faster_than_the_sequence});
   add_cases_of_own_passes<InPlace>(
-      task, "whole blocks",
-      {.forward_task = "2.A",
-       .forward = [](const auto& pass) { own_forward(pass); },
-       .backward = [](const auto& pass) { flash_attention_backward(pass); },
-       .bytes_in_use = host_memory::in_use});
+      task, {.forward_task = "2.A",
+             .forward = [](const auto& pass) { own_forward(pass); },
+             .backward = [](const auto& pass) { flash_attention_backward(pass); },
+             .bytes_in_use = host_memory::in_use});
   return task;
 }
 

@@ -82,7 +82,8 @@ Names without(Names some, const Names& others) {
 TEST_CASE("each mistake has a program, and each program's name a mistake") {
   Names known, programs;
   for (const Mistake& mistake : all_mistakes()) known.insert(family(mistake.name));
-  known.insert({"offsets in 32 bits",                    // harness/cases/far_apart.cpp
+  known.insert({"grid and block exchanged",              // harness/judge/graded_main.cpp
+                "offsets in 32 bits",                    // harness/cases/far_apart.cpp
                 "loss of precision",                     // harness/diagnosis/diagnosis.cpp
                 "weights of P_smem in another order"});  // part1/softmax_matmul_cases.cpp
   const std::regex named("named = \"(.*)\"");
@@ -98,7 +99,7 @@ TEST_CASE("each mistake has a program, and each program's name a mistake") {
 }
 
 TEST_CASE("each kind of mistake has a hint, and each hint a mistake") {
-  Names kinds{"offsets", "precision"}, hints;
+  Names kinds{"launch", "offsets", "precision"}, hints;
   for (const Mistake& mistake : all_mistakes()) kinds.insert(mistake.kind);
   const std::string text = text_of("harness/diagnosis/hints.toml");
   const std::regex entry("([\\w-]+) = \"\"\"");

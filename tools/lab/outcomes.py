@@ -155,7 +155,8 @@ def with_points(task: Task, cases: Sequence[CaseResult]) -> list[CaseResult]:
 
 
 # Numbers that are hard in one way only: what else fails says more.
-HARD = re.compile(r"NaN|inf|\bscores|values that|one key a query|no keys|one element")
+HARD = re.compile(
+    r"^(?!step ).*(NaN|inf|\bscores|values that|one key a query|no keys|one element)")
 RARE = 6  # a name that one case has of more than so many that fail explains too little of them
 
 

@@ -2,8 +2,12 @@
 
 #include <cmath>
 
+#include "harness/cases/far_apart.hpp"
+
 namespace flash::harness {
 namespace {
+
+constexpr AttentionShape kShapeFarApart{2, 1, 20, 23, 6};
 
 // What Half loses below its least normal number, 2^-14, as a part of the magnitude that `bound` is
 // of: up to 2^-25 of a result, and of each of the `terms` weights that it is the sum of, which meet
@@ -274,6 +278,42 @@ BackwardInputs<T>::BackwardInputs(const AttentionCase& problem, std::uint64_t se
     }
   }
   delta = delta_of(out, d_out);
+}
+
+template <class T>
+Verdict forward_far_apart(
+    std::uint64_t seed,
+    const std::type_identity_t<std::function<void(const AttentionForward<T>&)>>& run) {
+  const auto wrong_with = [=](FarApart& memory) {
+    const auto inputs = make_inputs<T>(kShapeFarApart, Data::kNormal, seed);
+    const auto out = memory.tensor<T, 4>(kShapeFarApart.of_queries());
+    const auto lse = memory.tensor<LseType<T>, 3>(kShapeFarApart.of_rows());
+    run({memory.tensor(inputs.q), memory.tensor(inputs.k), memory.tensor(inputs.v), out, lse});
+    const auto& [q, k, v] = inputs;
+    return wrong_outputs<T>({.shape = kShapeFarApart, .type = dtype_of<T>()}, q.view(), k.view(),
+                            v.view(), out, lse);
+  };
+  return with_far_apart(wrong_with, sizeof(T));
+}
+template Verdict forward_far_apart<float>(
+    std::uint64_t, const std::function<void(const AttentionForward<float>&)>&);
+template Verdict forward_far_apart<Half>(std::uint64_t,
+                                         const std::function<void(const AttentionForward<Half>&)>&);
+
+Verdict backward_far_apart(std::uint64_t seed,
+                           const std::function<void(const AttentionBackward<float>&)>& run) {
+  return with_far_apart([=](FarApart& memory) {
+    const BackwardInputs<float> inputs({.shape = kShapeFarApart}, seed);
+    const auto& [q, k, v] = inputs.qkv;
+    const auto d_q = memory.tensor<float, 4>(kShapeFarApart.of_queries()),
+               d_k = memory.tensor<float, 4>(kShapeFarApart.of_keys()),
+               d_v = memory.tensor<float, 4>(kShapeFarApart.of_keys());
+    run({memory.tensor(q), memory.tensor(k), memory.tensor(v), memory.tensor(inputs.out),
+         memory.tensor(inputs.lse), memory.tensor(inputs.d_out), d_q, d_k, d_v});
+    return wrong_gradients<float>({.shape = kShapeFarApart},
+                                  {q.view(), k.view(), v.view(), {}, {}, inputs.d_out.view()}, d_q,
+                                  d_k, d_v);
+  });
 }
 
 #define FLASH_INSTANTIATE(T)                                                                   \

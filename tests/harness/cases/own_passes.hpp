@@ -59,18 +59,13 @@ Verdict keeps_nothing_else(const OwnPasses& own, std::uint64_t seed) {
                      std::to_string(4 * 2 * 130 * 130) + " bytes in float."};
 }
 
-// `shapes` is the requirement of the first.
 template <template <class, int> class Memory>
-void add_cases_of_own_passes(TaskUnderTest& task, const std::string& shapes, const OwnPasses& own) {
-  task.cases.push_back(
-      {.name = "from the out and lse of your forward pass",
-       .requirement = shapes,
-       .run = [own](auto seed) { return backward_after_forward<Memory>(own, seed); },
-       .challenge = true});
-  task.cases.push_back({.name = "your forward pass keeps out and lse only",
-                        .requirement = "memory",
-                        .run = [own](auto seed) { return keeps_nothing_else<Memory>(own, seed); },
-                        .challenge = true});
+void add_cases_of_own_passes(TaskUnderTest& task, const OwnPasses& own) {
+  const std::string together = "after your forward pass";
+  task.cases.push_back({"from the out and lse of your forward pass", together,
+                        [own](auto seed) { return backward_after_forward<Memory>(own, seed); }});
+  task.cases.push_back({"your forward pass keeps out and lse only", together,
+                        [own](auto seed) { return keeps_nothing_else<Memory>(own, seed); }});
 }
 
 }  // namespace flash::harness

@@ -18,8 +18,6 @@
 namespace flash::harness {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 constexpr double kSlack = 8;  // times the bound: a mistake may add a few roundings
 // Of one run of a task's cases: a mistake that is not found in the first of them that fail is not
 // found later either, one that has its name needs no more searches, and the student waits.
@@ -148,7 +146,7 @@ class Matching {
   // Infinite where one of the two is not finite, 0 where both are not.
   double squared_distance(const Place& at, std::size_t c, const StepRow& to) const {
     const double value = got(at, c), want = to.value[c];
-    if (std::isfinite(value) != std::isfinite(want)) return kInfinity;
+    if (std::isfinite(value) != std::isfinite(want)) return HUGE_VAL;
     return std::isfinite(value) ? (value - want) * (value - want) : 0;
   }
 

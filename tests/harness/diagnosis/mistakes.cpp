@@ -55,6 +55,7 @@ Index to_whole_blocks(Index keys, Index block) { return (keys + block - 1) / blo
 // ---- What both passes have ----------------------------------------------------------------------
 
 void add_scales(List& list, const AttentionOptions& options, Index head_dim, bool backward) {
+  if (options.scale == 1) return;  // makes no difference
   list.of("scale", kScale);
   list.add(
       "scale missing", "the scores are not multiplied by the scale", &Steps::scale,

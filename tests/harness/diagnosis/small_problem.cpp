@@ -14,8 +14,8 @@
 namespace flash::harness {
 namespace {
 
-constexpr double kSlack = 2;    // times the bound, which is that of the whole problem
-constexpr int kMostRuns = 500;  // of the code under test, in the search
+constexpr double kSmallSlack = 2;  // times the bound, which is that of the whole problem
+constexpr int kMostRuns = 500;     // of the code under test, in the search
 constexpr Index kFewQueries = 4, kFewKeys = 6;  // what one can follow
 constexpr Index kMostRows = 10;                 // of a table
 constexpr Index kMostColumns = 2;
@@ -146,7 +146,7 @@ std::optional<Place> first_difference(const Seen& seen) {
     for (Index row = 0; row < found.rows; ++row) {
       const StepRow want = right.pass.row(found.output, row);
       for (Index c = 0; c < found.columns; ++c)
-        if (!is_near(found.got[row * found.columns + c], want, c, kSlack * found.bound))
+        if (!is_near(found.got[row * found.columns + c], want, c, kSmallSlack * found.bound))
           return Place{found, row, c, want.value};
     }
   return std::nullopt;

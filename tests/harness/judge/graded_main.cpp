@@ -226,6 +226,13 @@ class Run {
     } catch (const KernelError& error) {  // what the emulator found, in words of its own
       status = Status::kFailed;
       message = error.what();
+      if (message.find("are grid and block exchanged?") != std::string::npos)
+        verdict.diagnose = [] {
+          return Diagnosis{"grid and block exchanged",
+                           "The launch has as many blocks as a block should have threads: .grid "
+                           "counts blocks, .block the threads of one.",
+                           "launch"};
+        };
     } catch (const std::exception& error) {
       message = std::string("it threw an exception: ") + error.what();
     } catch (...) {

@@ -7,7 +7,7 @@
 namespace flash::grading {
 namespace {
 
-struct Judges : JudgesWork<AttentionWork> {
+struct JudgesAttention : JudgesWork<AttentionWork> {
   void forward() override { ask_judge(kForward); }
   void prepare_backward() override { ask_judge(kPrepareBackward); }
   void backward() override { ask_judge(kBackward); }
@@ -16,7 +16,7 @@ struct Judges : JudgesWork<AttentionWork> {
   }
 };
 
-void run_measure_all(const Message& call) {
+void run_measure_all_attention(const Message& call) {
   std::vector<AttentionConfiguration> configurations;
   for (int i = 0; i < call.integers[0]; ++i)
     configurations.push_back(
@@ -30,14 +30,14 @@ void run_measure_all(const Message& call) {
   }
 }
 
-void run_measure(const Message& call, Message& done) {
-  Judges judges;
+void run_measure_attention(const Message& call, Message& done) {
+  JudgesAttention judges;
   put(done,
       functions_of<MeasureAttentionTask>().measure_attention(
           judges, judges, static_cast<int>(call.integers[0]), static_cast<int>(call.integers[1])));
 }
 
-void run_list_of_runs() {
+void run_list_of_attention_runs() {
   for (const AttentionRun& run : functions_of<MeasureAttentionTask>().list_of_attention_runs()) {
     Message message{.integers = {run.seq_len}};
     set_text(message, run.implementation);
@@ -49,9 +49,9 @@ void run_list_of_runs() {
 
 bool run_part3(const Message& call, void*, Message& done) {
   switch (call.function) {
-    case kMeasureAttention: run_measure(call, done); return true;
-    case kMeasureAllAttention: run_measure_all(call); return true;
-    case kListOfAttentionRuns: run_list_of_runs(); return true;
+    case kMeasureAttention: run_measure_attention(call, done); return true;
+    case kMeasureAllAttention: run_measure_all_attention(call); return true;
+    case kListOfAttentionRuns: run_list_of_attention_runs(); return true;
     default: return false;
   }
 }
