@@ -20,6 +20,8 @@ from lab.instructor import reports
 
 TASKS = {task.name: task for part in manifest.load_parts() for task in part.tasks}
 ON_CPU = ("fused_cpu", "measure", "flash_forward", "flash_backward")
+AFTER_FORWARD = ["from the out and lse of your forward pass",
+                 "your forward pass keeps out and lse only"]
 IN_CUDA = ("fused_cuda", "flash_forward_cuda", "flash_backward_cuda")
 FULL, NOTHING = "full", "nothing"
 CHECKS = ["checks: no race and no stray access",
@@ -81,6 +83,11 @@ def everyone():
         top, body = ATTACKS[("loops without end", "prints without end", "eats memory")[number % 3]]
         code = FRAME.format(top=top, body=body)
         made[f"endless_{number}"] = good | {"fused_cpu": (code, NOTHING)}
+    for files in made.values():
+        for end in ("", "_cuda"):
+            code, wanted = files.get(f"flash_backward{end}", (None, NOTHING))
+            if wanted == FULL and files[f"flash_forward{end}"][1] != FULL:
+                files[f"flash_backward{end}"] = code, AFTER_FORWARD
     return made
 
 

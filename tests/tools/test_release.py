@@ -202,7 +202,8 @@ class Released(Test):
             out = self.home / part.name
             release.release(out, [part], [])
             listed = self.configured(out)
-            runner = "flash_runner_emulated.dir/runner/cuda.cpp.o"  # for CUDA tasks of all parts
+            # for CUDA tasks of all parts
+            runner = "flash_runner_emulated.dir/Unity/unity_0_cxx.cxx.o"
             self.assertIn(runner, listed)
             self.succeeds("ninja", "-C", self.build, f"tests/harness/CMakeFiles/{runner}")
 

@@ -50,6 +50,9 @@ Message device_call(Call call) {
   last_host_calls.reset();
   const auto count = [&call](const Message& done) {
     is_counted = done.counted != 0;
+    peak = std::max(peak, device::memory_in_use() + done.device_bytes);
+    if (done.integers[0] != 0)
+      last_host_calls.emplace().peak_bytes = static_cast<std::size_t>(done.integers[1]);
     in_shared_memory.reads += done.shared_reads;
     in_shared_memory.wavefronts += done.shared_wavefronts;
     in_shared_memory.conflicts += done.shared_conflicts;
@@ -72,15 +75,12 @@ Message device_call(Call call) {
   Message done;
   try {
     done = remote_call(call);
-  } catch (const KernelError&) {  // a race: what was moved is known
+  } catch (const KernelError&) {  // a race: what was moved and in use is known
     count(last_answer());
     throw;
   }
-  peak = std::max(peak, device::memory_in_use() + done.device_bytes);
   count(done);
-  if (done.integers[0] != 0) {
-    last_host_calls.emplace();
-    last_host_calls->peak_bytes = static_cast<std::size_t>(done.integers[1]);
+  if (last_host_calls) {
     Message words = done;
     if (const std::string what = first_line(words); !what.empty())
       last_host_calls->elsewhere.push_back(what);

@@ -280,15 +280,19 @@ void run(const Message& call, void* memory, Message& done) {
   device::reset_traffic(kernels == Kernels::kCounted);  // and what was found
   skip_kernels(kernels == Kernels::kSkipped);
   device::reset_host_calls();
+  const auto measure = [&] {
+    done.device_bytes = device::peak_memory() - before;
+    if (const auto calls = device::host_calls(on.stream.get()))
+      done.integers[0] = 1, done.integers[1] = static_cast<std::int64_t>(calls->peak_bytes);
+  };
   try {
     run_on(call, on);
   } catch (const KernelError&) {
+    measure();
     on.count(done);
     throw;
   }
   if (const auto calls = device::host_calls(on.stream.get())) {
-    done.integers[0] = 1;
-    done.integers[1] = static_cast<std::int64_t>(calls->peak_bytes);
     const auto first = [](const std::vector<std::string>& all) {
       return all.empty() ? std::string() : all[0];
     };
@@ -296,7 +300,7 @@ void run(const Message& call, void* memory, Message& done) {
                        calls->local_memory + "\n");
   }
   device::synchronize();
-  done.device_bytes = device::peak_memory() - before;
+  measure();
   done.kept = static_cast<std::int64_t>(device::memory_in_use() - before);
   on.copy_back();
   on.count(done);
