@@ -6,33 +6,67 @@
 namespace flash::part1 {
 namespace {
 
+// A call under the checks, which may end without results, in a race.
+struct CheckedCall {
+  SoftmaxMatmulShape shape;
+  PaddedTensor x, v, out;
+  harness::DeviceCopy<float, 3> device_x, device_v, device_out;
+  bool has_results = false;
+
+  CheckedCall(const SoftmaxMatmulShape& of, std::uint64_t seed)
+      : shape(of),
+        x(make_input<3>(shape.of_x(), kNormal, 2 * seed), kRowMajor),
+        v(make_input<3>(shape.of_v(), kNormal, 2 * seed + 1), kRowMajor),
+        out(shape.of_out(), kRowMajor),
+        device_x(x),
+        device_v(v),
+        device_out(out) {}
+
+  void run(const SoftmaxMatmulBlocks& blocks) {
+    has_results = harness::despite_races([&] {
+      fused_softmax_matmul_cuda({device_x.view(), device_v.view(), device_out.view()}, blocks);
+    });
+  }
+  std::string wrong() {
+    if (!has_results) return "";
+    device_out.copy_back();
+    return wrong_product<float>(out.view(), x.view(), v.view(), softmax_matmul_bound(shape.d2, 6),
+                                "row", 0);
+  }
+};
+
+// Without the checks a kernel could have memory of the host.
+Verdict judge_memory(std::uint64_t seed) {
+  CheckedCall call({1, 32, 2100, 4}, seed);
+  const std::size_t extra_bytes = harness::extra_device_bytes([&] { call.run({}); });
+  if (extra_bytes > 0)
+    return {false, "It had " + std::to_string(extra_bytes) +
+                       " extra bytes in use at once; the kernel needs none, and all of softmax(X) "
+                       "would be " +
+                       std::to_string(sizeof(float) * 32 * 2100) + "."};
+  return harness::verdict_on(call.wrong());
+}
+
 // The handout's formula: what a fused kernel has to move, and nothing else. Only the emulator's
 // checks can count it.
 Verdict judge_traffic(std::uint64_t seed) {
-  const SoftmaxMatmulShape shape{2, 70, 100, 300};
   const SoftmaxMatmulBlocks blocks{32, 16};
-  PaddedTensor x(make_input<3>(shape.of_x(), kNormal, 2 * seed), kRowMajor);
-  PaddedTensor v(make_input<3>(shape.of_v(), kNormal, 2 * seed + 1), kRowMajor);
-  PaddedTensor out(shape.of_out(), kRowMajor);
-  harness::DeviceCopy device_x(x), device_v(v), device_out(out);
+  CheckedCall call({2, 70, 100, 300}, seed);
+  const SoftmaxMatmulShape& shape = call.shape;
   device::reset_traffic(false);
-  harness::despite_races([&] {
-    fused_softmax_matmul_cuda({device_x.view(), device_v.view(), device_out.view()}, blocks);
-  });
+  call.run(blocks);
 
   const auto bytes_of = [](const Shape<3>& of) { return sizeof(float) * element_count(of); };
   const auto times = [](Index n, Index block) { return (n + block - 1) / block; };
-  device_out.copy_back();
-  std::string wrong = wrong_product<float>(out.view(), x.view(), v.view(),
-                                           softmax_matmul_bound(shape.d2, 6), "row", 0);
+  std::string wrong = call.wrong();
   if (!wrong.empty()) return {false, wrong};
   wrong = harness::wrong_traffic(
       "It", false,
-      {{"x", device_x.memory(), bytes_of(shape.of_x()) * times(shape.d3, kFusedChunk), 0,
+      {{"x", call.device_x.memory(), bytes_of(shape.of_x()) * times(shape.d3, kFusedChunk), 0,
         "all of x once for each chunk of columns"},
-       {"v", device_v.memory(), bytes_of(shape.of_v()) * times(shape.d1, blocks.block_1), 0,
+       {"v", call.device_v.memory(), bytes_of(shape.of_v()) * times(shape.d1, blocks.block_1), 0,
         "all of v once for each block of rows"},
-       {"out", device_out.memory(), 0, bytes_of(shape.of_out()), "sums belong in registers"}});
+       {"out", call.device_out.memory(), 0, bytes_of(shape.of_out()), "sums belong in registers"}});
   return harness::verdict_on(wrong);
 }
 
@@ -147,6 +181,8 @@ TaskUnderTest fused_cuda_task() {
   };
   task.cases.push_back(
       {"checks: no race and no stray access", "order and races", no_race, harness::Needs::kChecks});
+  task.cases.push_back(
+      {"no quadratic memory: 1 x 32 x 2100 x 4", "memory", judge_memory, harness::Needs::kChecks});
   task.cases.push_back({"checks: x and v are loaded no more often than they must be", "memory",
                         judge_traffic, harness::Needs::kChecks});
   task.cases.push_back({"checks: the product reads 16 bytes at a time", "access patterns",

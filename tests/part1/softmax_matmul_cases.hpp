@@ -35,7 +35,7 @@ struct SoftmaxMatmulCase {
   Layout layout = kRowMajor;     // of x, v and out
   Index shift = 0;               // of their first elements behind an aligned address, on a device
   bool measures_memory = false;  // the extra memory has to stay below fused_extra_bytes()
-  bool on_device = false;        // there is to be none of it
+  bool on_device = false;
   // A step's case: functions that later steps need may be empty, so only this shape and its own are
   // tried, and where all scores are equal they stay so.
   std::optional<SoftmaxMatmulShape> also_solved = std::nullopt;
