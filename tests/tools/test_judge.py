@@ -329,6 +329,21 @@ class AtHome(Test):
             os.utime(source, (2e9, 2e9))
             self.assertEqual(at_home.findings(task), [])
 
+    def test_an_array_in_device_memory_is_refused_at_home_too(self):
+        folder = self.folder()
+        source = folder / "skeleton" / "x.cu"
+        made = folder / "part/CMakeFiles/x.dir/x/x.cu.cpp.o"
+        for file in (source, made, folder / "lib/runner/libflash_common.so"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+        source.write_text('float all[1 << 20];\nextern "C" void* flash_task() { return all; }\n')
+        subprocess.run(["c++", "-x", "c++", "-c", source, "-o", made], check=True)
+        task = mock.Mock(is_cuda=True, path=lambda kind: source, target=lambda *_: "x")
+        with mock.patch.object(paths, "BUILD", folder), \
+                mock.patch.object(judging, "defined", lambda library: ()):
+            self.assertIn("its variables outside of functions take 4194304 bytes; 65536 are the "
+                          "most", at_home.findings(task))
+
 
 class Audit(Test):
     def findings(self, symbols, sections=""):

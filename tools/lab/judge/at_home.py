@@ -1,10 +1,10 @@
 """What a class' grader refuses, found where the file is written: the same audit, of the object file
-that the build at home made, and of a CUDA task's text."""
+that the build at home made (of a CUDA task for the emulator), and of a CUDA task's text."""
 
 from collections.abc import Sequence
 
 from lab import paths
-from lab.backends import CPU
+from lab.backends import CPU, EMULATED
 from lab.judge import audit, judging, spaces
 from lab.manifest import Task
 
@@ -15,17 +15,18 @@ def findings(task: Task, implementation: str = "skeleton") -> list[str]:
     if not source.is_file():
         return []
     text = source.read_text(encoding="utf-8", errors="replace")
-    if task.is_cuda:
-        return spaces.findings(text, paths.ROOT)
-    made = [file for file in paths.BUILD.glob(
-        f"*/CMakeFiles/{task.target(implementation, CPU)}.dir/{implementation}/{source.name}.o")
-        if file.stat().st_mtime >= source.stat().st_mtime]
-    offers = paths.BUILD / "lib/runner/libflash_common.so"
-    if not made or not offers.is_file():
-        return []
+    found = spaces.findings(text, paths.ROOT) if task.is_cuda else []
+    backend = EMULATED if task.is_cuda else CPU
+    target = task.target(implementation, backend)
+    compiled = f"{target}/{source.name}.cpp.o" if task.is_cuda else f"{implementation}/{source.name}.o"
+    made = [file for file in paths.BUILD.glob(f"*/CMakeFiles/{target}.dir/{compiled}")
+            if file.stat().st_mtime >= source.stat().st_mtime]
+    if found or not made or not (paths.BUILD / "lib/runner/libflash_common.so").is_file():
+        return found
     symbols, sections = (judging.listing(*words, made[0])
                          for words in (("nm", "-P"), ("readelf", "-SW")))
-    return audit.findings(symbols, sections, judging.EXPORTS, judging.defined(offers), source=text)
+    return audit.findings(symbols, sections, judging.EXPORTS, judging.offers(paths.BUILD, backend),
+                          backend, text)
 
 
 def warnings(task: Task, implementation: str, known: Sequence[str]) -> list[str]:

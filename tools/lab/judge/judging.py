@@ -139,16 +139,20 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path, seconds_a_call: f
                 target = headers / file.relative_to(paths.ROOT)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, target)
-    on_host = defined(folder / "lib/runner/libflash_common.so")
-    offered = {CPU: on_host}
-    for backend in backends if any(task.is_cuda for task in tasks) else ():
-        of_device = [name for file in _LIBRARIES[backend] for name in defined(folder / file)]
-        offered[backend] = *on_host, *filter(audit.may_be_used_in_cuda, of_device)
+    on_device = backends if any(task.is_cuda for task in tasks) else ()
+    offered = {backend: offers(folder, backend) for backend in (CPU, *on_device)}
     return Bench(
         folder, headers, {task.id: tuple(_builds(task, known, backends)) for task in everything},
         {} if GPU in backends else {task.id: _device_pass(known[task.path(), GPU]) for task in tasks
                                     if (task.path(), GPU) in known},
         others, offered, seconds_a_call)
+
+
+def offers(folder: Path, backend: str) -> tuple[str, ...]:
+    """The functions that code compiled for this backend may use of the course."""
+    of_device = [name for file in _LIBRARIES[backend] for name in defined(folder / file)]
+    return (*defined(folder / "lib/runner/libflash_common.so"),
+            *filter(audit.may_be_used_in_cuda, of_device))
 
 
 _EMULATOR = ("lib/libflash_lines.so", "lib/libflash_emulator.so", "lib/libflash_cuda_emulated.so")
