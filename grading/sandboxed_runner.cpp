@@ -91,13 +91,18 @@ class Filter {
     end(SECCOMP_RET_ERRNO | EPERM);
   }
 
-  // Allows the call where its first argument is this number.
-  void allow_with(unsigned call, unsigned first_argument) {
+  // The call where its first argument is this number.
+  void with(unsigned call, unsigned first_argument, unsigned how) {
     load(offsetof(seccomp_data, nr));
     filter_.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 3));
     load(offsetof(seccomp_data, args));
     filter_.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, first_argument, 0, 1));
-    end(SECCOMP_RET_ALLOW);
+    end(how);
+  }
+  // Of the judge's socket: a FILE, whose number anybody can change, writes to others only.
+  void only_send() {
+    with(SYS_write, kSocket, SECCOMP_RET_ERRNO | EPERM);
+    with(SYS_sendto, kSocket, SECCOMP_RET_ALLOW);
   }
 
   void install(unsigned otherwise) {
@@ -201,11 +206,12 @@ void restrict_process(const Needs& needs, const Facts& facts) {
   take_little(facts);
   Filter filter;
   if (facts.backend != "gpu") filter.refuse(SYS_openat, 2, O_WRONLY | O_RDWR | O_CREAT | O_TRUNC);
+  filter.only_send();
   filter.all_of(kArithmetic, SECCOMP_RET_ALLOW);
   filter.all_of(kLoading, SECCOMP_RET_ALLOW);
   filter.all_of(needs.calls, SECCOMP_RET_ALLOW);
-  filter.allow_with(SYS_prctl, PR_SET_SECCOMP);  // of restrict_calls()
-  filter.allow_with(SYS_prctl, PR_SET_NO_NEW_PRIVS);
+  filter.with(SYS_prctl, PR_SET_SECCOMP, SECCOMP_RET_ALLOW);  // of restrict_calls()
+  filter.with(SYS_prctl, PR_SET_NO_NEW_PRIVS, SECCOMP_RET_ALLOW);
   filter.all_of(kDeadly, SECCOMP_RET_KILL_PROCESS);
   filter.install(SECCOMP_RET_ERRNO | EPERM);
 }
@@ -221,6 +227,7 @@ void restrict_calls(const Needs& needs, const Facts& facts) {
   filter.refuse(SYS_mprotect, 2, PROT_WRITE | PROT_EXEC, needs.protects_from, needs.protects_to);
   filter.refuse(SYS_mmap, 2, PROT_EXEC);
   filter.refuse(SYS_mmap, 3, MAP_FIXED | MAP_FIXED_NOREPLACE);
+  filter.only_send();
   filter.all_of(kArithmetic, SECCOMP_RET_ALLOW);
   filter.all_of(needs.calls, SECCOMP_RET_ALLOW);
   filter.all_of(kDeadly, SECCOMP_RET_KILL_PROCESS);

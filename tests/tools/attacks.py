@@ -102,13 +102,13 @@ ATTACKS = {
                   "\"message\":\"\",\"seconds\":0}\n"
                   "{\"event\":\"complete\"}\nverdict:passed\n");"""),
     "says done before it is done": (_SYSCALL + _FORGED, """
-      words[0] = 6; raw(1, 3, (long)words, sizeof words); raw(1, 3, (long)words, sizeof words);
+      words[0] = 6; raw(44, 3, (long)words, sizeof words); raw(44, 3, (long)words, sizeof words);
       for (;;) {}"""),
     "answers from a constructor": (_SYSCALL + _FORGED + """
-      struct A { A() { words[0] = 2; raw(1, 3, (long)words, sizeof words);
-                       words[0] = 6; raw(1, 3, (long)words, sizeof words); } };
+      struct A { A() { words[0] = 2; raw(44, 3, (long)words, sizeof words);
+                       words[0] = 6; raw(44, 3, (long)words, sizeof words); } };
       static A a;""", ""),
-    "a message of the wrong size": (_SYSCALL + _FORGED, "raw(1, 3, (long)words, 17);"),
+    "a message of the wrong size": (_SYSCALL + _FORGED, "raw(44, 3, (long)words, 17);"),
     "writes to every descriptor": (_SYSCALL, """
       for (long fd = 0; fd < 64; ++fd) raw(1, fd, (long)"{\\"event\\":\\"complete\\"}\\n", 21);"""),
     "opens the report": ("", """
@@ -322,7 +322,9 @@ CUDA_ATTACKS = {
     "resets what was found and moved": (
         "", "", "try { " + _LAUNCH + " } catch (...) {} device::reset_traffic();"),
     "forges what was moved": (_SYSCALL + _FORGED, "", _LAUNCH + """
-      words[0] = 6; raw(1, 3, (long)words, sizeof words);"""),
+      words[0] = 6; raw(44, 3, (long)words, sizeof words);"""),
+    "answers by the buffer of stdout": (_FORGED, "", "try { " + _LAUNCH + """ } catch (...) {}
+      words[0] = 6; std::fwrite(words, sizeof words, 1, stdout); stdout->_fileno = 3;"""),
     "prints a report": ("", "", _LAUNCH + r"""
       std::printf("{\"event\":\"complete\"}\nverdict:passed\n");"""),
     "reads the judge's files": ("", "", _LAUNCH + """
@@ -389,6 +391,22 @@ __global__ void hidden(float* out) { float c; sincosf(float(threadIdx.x), out, &
 #include <string>
 __global__ void hidden(float* out) {
   std::basic_string<char> text; text.assign("abcd"); text.copy(reinterpret_cast<char*>(out), 4); }"""),
+    "a pointer that another one changed": ("a data race", """
+struct Line { char a[32]; };
+struct Pointer { char a[8]; };
+static __device__ float pick(Line line) { return *reinterpret_cast<const float*>(line.a); }
+static __device__ Pointer* same(Pointer* at) { return at; }
+__global__ void hidden(float* out) {
+  Line own = {};
+  const Line* p = nullptr;
+  Pointer* const other = same(reinterpret_cast<Pointer*>(&p));
+  const Pointer to = *reinterpret_cast<Pointer*>(&out);
+  p = &own;
+  Line told = *p;
+  *other = to;
+  const float got = pick(*p);
+  if (threadIdx.x == 0) out[0] = 1;
+  else if (got == 3 || told.a[0]) out[100] = 1; }"""),
     "a count that is printed": ("calls printf with %n", """
 #include <cstdio>
 __global__ void hidden(float* out) { printf("%*d%n", 8, 1, reinterpret_cast<int*>(out)); }"""),

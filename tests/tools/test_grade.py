@@ -61,7 +61,7 @@ def problems(value, schema, place="results"):
     return found
 
 
-def fake_judge(task, source, bench, seed=None, others=()):
+def fake_judge(task, source, bench, seed=None, others=(), seconds=0):
     text = source.decode()
     if "infrastructure" in text:
         raise InfraError("no space left")
@@ -217,7 +217,7 @@ class Grade(Class):
         self.out = self.root / "again"
         calls = []
 
-        def interrupted(task, source, bench, seed, others):
+        def interrupted(task, source, bench, *_):
             calls.append(task)
             if len(calls) == 6:
                 raise KeyboardInterrupt
@@ -463,6 +463,12 @@ class OneDoesNotStopTheClass(Class):
         self.assertIn("(a link, and none is followed)", self.of("inside", "report.md").read_text())
         self.assertNotIn("pipe", rows)  # named as left out
 
+    def test_the_tasks_of_a_submission_share_its_time(self):
+        self.submit("slow", fused_cpu="passed 1 of 1", measure="passed 1 of 1")
+        self.graded()
+        first, second = (call.args[-1] for call in self.judge.call_args_list)
+        self.assertTrue(second < first <= judging.JUDGE.seconds)
+
     def test_whatever_any_stage_raises_is_that_submissions_row(self):
         def is_graded(record, *_):
             records = record if isinstance(record, list) else [record]
@@ -561,7 +567,7 @@ class Cluster(Class):
         self.assertEqual(self.table()["a"]["score"], "1")
 
     def test_stages_for_gpus_and_for_what_is_timed(self):
-        def judge(task, source, bench, seed=None, others=()):
+        def judge(task, source, bench, seed=None, others=(), seconds=0):
             """Of CUDA tasks the cases that the backend runs."""
             done = fake_judge(task, source, bench)
             return done if not task.is_cuda else dataclasses.replace(done, seed=seed, cases=tuple(

@@ -33,8 +33,9 @@ DANGEROUS = [ATTACKS[name] for name in (
     "a thread that stays behind", "calls the oracle", "opens the report", "fills the disk")]
 FEW = ("one element", "ragged: 3 x 33 x 47 x 65", "no keys: 2 x 9 x 0 x 5", "one-hot rows",
        "NaN stays in its row", "strides: spread out")
-NOT_REFUSED = ("nothing else", "catches what the checks found", "prints a report")
-FEW_IN_CUDA = ("a structure that is returned", "a lane that computes alone, by logarithms",
+NOT_REFUSED = ("nothing else", "answers by the buffer of stdout", "catches what the checks found",
+               "prints a report")
+FEW_IN_CUDA = ("a pointer that another one changed", "a lane that computes alone, by logarithms",
                "a row below the stack")
 MEMORY_CASE = "no quadratic memory: 1 x 512 x 1024 x 32"
 
@@ -178,7 +179,7 @@ class Judge(Test):
         task = next(task for task in TASKS if task.name == "fused_cuda")
         checks = self.checks(task)
         attacks = {name: parts for name, parts in CUDA_ATTACKS.items()
-                   if name not in NOT_REFUSED[1:] or EVERYTHING}
+                   if name not in NOT_REFUSED[2:] or EVERYTHING}
         with ThreadPoolExecutor(3) as pool:
             results = dict(zip(attacks, pool.map(
                 lambda parts: self.judged_in_cuda(parts, ("one element", *checks)),

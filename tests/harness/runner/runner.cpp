@@ -47,7 +47,8 @@ const void* call_memory = nullptr;
 const char* stack_top = nullptr;  // of the main thread
 
 void send(const Message& message) {
-  if (write(kSocket, &message, sizeof message) != static_cast<ssize_t>(sizeof message)) _exit(3);
+  if (::send(kSocket, &message, sizeof message, 0) != static_cast<ssize_t>(sizeof message))
+    _exit(3);
 }
 
 // The next message of the judge, and the descriptor that came with it.
@@ -136,7 +137,7 @@ void send_where([[maybe_unused]] siginfo_t* info, [[maybe_unused]] const void* c
     addresses[found++] = reinterpret_cast<std::uint64_t>(calls[i]);
   message.views = found;
   memcpy(message.text, addresses, sizeof addresses);
-  [[maybe_unused]] const ssize_t written = write(kSocket, &message, sizeof message);
+  [[maybe_unused]] const ssize_t sent = ::send(kSocket, &message, sizeof message, 0);
 #endif
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dlfcn.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -86,7 +87,7 @@ void replay(const Pass& pass, Key key) {
 void say(grading::Kind kind) {
   grading::Message message{};
   message.kind = kind;
-  if (write(grading::kSocket, &message, sizeof message) < 0) _exit(1);
+  if (send(grading::kSocket, &message, sizeof message, 0) < 0) _exit(1);
 }
 
 void wait_for(double ms) {

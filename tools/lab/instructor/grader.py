@@ -138,11 +138,12 @@ class Grader:
         return content, key
 
     def _judge(self, content: Content) -> tuple[Judged, ...]:
-        judged = (*(self._task(task, content) for task in self.tasks),
+        end = time.monotonic() + judging.JUDGE.seconds
+        judged = (*(self._task(task, content, end) for task in self.tasks),
                   *(_of_results(task, content) for task in self.tasks if task.results))
         return (*judged, self.speed.judge(judged, content)) if self.speed else judged
 
-    def _task(self, task: Task, content: Content) -> Judged:
+    def _task(self, task: Task, content: Content, end: float) -> Judged:
         if self.stop.is_set():
             raise LabError("stopped")
         source = content.files.get(task.shown_path())
@@ -152,7 +153,8 @@ class Grader:
                 f"the submission has no {task.shown_path()}, and no other {task.file}"
                 + f"; it has {', '.join(near[:3])}" * bool(near))
             return Judged(task.id, task.points, MISSING, why)
-        return judging.judge(task, source, self.bench, self.seed, content.files)
+        return judging.judge(task, source, self.bench, self.seed, content.files,
+                             end - time.monotonic())
 
     def _results(self, submission: Submission, content: Content) -> dict[str, object]:
         """What the record says of the results that were handed in; the plots go beside it."""

@@ -145,6 +145,13 @@ class _Block:
     def get(self, register: str) -> tuple:
         return self.values.setdefault(register, self.fresh())
 
+    def forget(self, address: tuple, many: int) -> None:
+        """What the slots that a write of `many` bytes may change had."""
+        place, terms = address
+        is_known = terms in ((("stack", 1),), (("frame", 1), ("stack", 1)))
+        self.slots = {(at, of): value for (at, of), value in self.slots.items()
+                      if is_known and of == terms and (at + 8 <= place or place + many <= at)}
+
     def address(self, found: re.Match) -> tuple:
         text = found["offset"]
         try:
@@ -307,10 +314,13 @@ def _after(block: _Block, name: str, operands: list[str]) -> None:
             block.told.append((block.get("di"), many, found[1] == "write"))
         elif not target.startswith(("__ubsan", "__tsan")):
             block.told.clear()
+            block.slots.clear()  # it may have pointers to them
         for register in _SPOILT:
             block.values[register] = block.fresh()
         return
     if not operands:
+        if name.startswith("rep"):
+            block.slots.clear()
         if name in ("cltq", "cqto", "cltd", "cwtl"):
             value = block.get("ax")
             block.values["dx" if name in ("cqto", "cltd") else "ax"] = _made(name, value)
@@ -328,8 +338,10 @@ def _after(block: _Block, name: str, operands: list[str]) -> None:
         return
     if not register:
         if not target.startswith(("%", "$", "*")) and (found := _MEMORY.match(target)):
-            source = _whole(sources[0]) if name == "movq" and sources[0][0] == "%" else ""
-            block.slots[block.address(found)] = block.get(source) if source else block.fresh()
+            address = block.address(found)
+            block.forget(address, size(name, operands))
+            if name == "movq" and _whole(sources[0]):
+                block.slots[address] = block.get(_whole(sources[0]))
         return
     value = block.fresh()
     source = sources[0] if sources else ""

@@ -11,6 +11,7 @@ import secrets
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,8 @@ LEAST_DISK = 256 * sandbox.MIB  # free, for temporary files
 # its own on the rest. A GPU's driver reserves as much as there is.
 JUDGE = Limits(seconds=600, memory=sandbox.LARGEST, file=64 * sandbox.MIB)
 GPU_JUDGE = dataclasses.replace(JUDGE, memory=0)
+# JUDGE.seconds are for all tasks of a submission; when they are over, a run has these.
+LEAST_SECONDS = 60
 # nvcc takes 34 s of a processor for the bonus' solution; 6 GiB are enough for it.
 COMPILE_ON_GPU = Limits(seconds=300, memory=8192 * sandbox.MIB, file=64 * sandbox.MIB)
 
@@ -255,9 +258,10 @@ def defined(library: Path) -> tuple[str, ...]:
 
 
 def judge(task: Task, source: bytes, bench: Bench, seed: int | None = None,
-          others: Mapping[str, bytes] = {}) -> Judged:
-    """Judges one file; `others` are the other files of the same author, by their paths. InfraError
-    where the environment failed."""
+          others: Mapping[str, bytes] = {}, seconds: float = JUDGE.seconds) -> Judged:
+    """Judges one file; `others` are the other files of the same author, by their paths; `seconds`
+    are left for its cases. InfraError where the environment failed."""
+    end = time.monotonic() + seconds
     ending = Judged(task.id, task.points, GRADED, seed=seed or secrets.randbelow(10**17) + 10**17)
     with tempfile.TemporaryDirectory(prefix="lab-judge-") as folder:
         work = Path(folder) / "work"
@@ -274,7 +278,8 @@ def judge(task: Task, source: bytes, bench: Bench, seed: int | None = None,
             if problem := _compile(task, build, work, bench):
                 return Judged(task.id, task.points, *problem)
             with_other = _other_library(task, build, others, work, bench)
-            report = _run(task, build, work, bench, ending.seed, with_other)
+            report = _run(task, build, work, bench, ending.seed, with_other,
+                          max(LEAST_SECONDS, end - time.monotonic()))
             known, ended = known or report.known, ended | report.ended
         if all(case.status in (PASSED, NEEDS_CHECKS) or case.challenge for case in ended.values()):
             if problem := _refused_by_nvcc(task, work, bench):
@@ -452,7 +457,7 @@ def _look_for_infrastructure(work: Path) -> None:
 
 
 def _run(task: Task, build: Build, work: Path, bench: Bench, seed: int,
-         other: Mapping[Path, str]) -> Report:
+         other: Mapping[Path, str], seconds: float) -> Report:
     """Runs the cases that this library is for."""
     runner = runner_files(bench.folder, build.backend)
     for file in runner:
@@ -468,7 +473,8 @@ def _run(task: Task, build: Build, work: Path, bench: Bench, seed: int,
          "--seed", str(seed), "--report", str(file), "--out", os.devnull,
          *["--needs-checks"] * (build.backend == CHECKED),
          *(word for name in bench.only for word in ("--case", name)), "--", *line],
-        GPU_JUDGE if build.backend == GPU else JUDGE, {"LC_ALL": "C"})
+        dataclasses.replace(GPU_JUDGE if build.backend == GPU else JUDGE, seconds=seconds),
+        {"LC_ALL": "C"})
     # The text of an exception is a student's: any bytes, and any kind of line separator.
     written = file.read_bytes().decode("utf-8", "replace") if file.exists() else ""
     report = Report()
@@ -483,6 +489,7 @@ def _run(task: Task, build: Build, work: Path, bench: Bench, seed: int,
 def _in_class(case: Case) -> Case:
     message = case.message.replace("/course/", "")
     if case.status == NOT_RUN and not message:
-        message = f"Not run, because all cases together took longer than {JUDGE.seconds:g} s"
+        message = ("Not run, because all cases of the submission together took longer than "
+                   f"{JUDGE.seconds:g} s")
     return dataclasses.replace(case, message=message,
                                status=case.status if case.status in _SAID else FAILED)
