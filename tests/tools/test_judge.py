@@ -460,6 +460,18 @@ class Assembly(Test):
             with self.assertRaises(assembly.Odd):
                 self.touched(line)
 
+    def test_no_file_makes_it_slow(self):
+        lines = ("\tmovslq\t%eax, %rax\n\taddq\t%rsi, %rax\n", "\taddq\t%rax, %rax\n",
+                 "\tmovq\t(%rbx), %rcx\n\taddq\t%rcx, %rax\n\tmovq\t%rax, (%rsp,%rcx)\n")
+        for line in lines:  # each could double what is known of %rax
+            assembly.instrumented("kernel:\n" + line * 2000)
+
+    def test_an_operator_of_cudas_function_objects_is_the_files_code(self):
+        for name, read in (("_ZNK5flash4simt4plusI3OwnEclERKS2_S5_", True),
+                           ("_ZN5flash4simt8exchangeEv", False)):
+            text = assembly.instrumented(f"{name}:\n\tmovl\t(%rbx), %eax\n")
+            self.assertEqual("flash_simt_touch" in text, read)
+
     def test_a_reduction_with_a_type_of_its_own_is_refused(self):
         label = "_ZN5flash4simt{}EvPKPvj:\n\tret"
         for right in ("8exchangeI4OwnE", "13combine_lanesIfNS0_4plusIfEEE"):

@@ -39,10 +39,13 @@ _REGISTER = re.compile(r"%(r?(?P<old>[abcd]x|[sd]i|[sb]p)|e(?P<e>[abcd]x|[sd]i|[
 _MEMORY = re.compile(r"(?P<segment>%[fg]s:)?(?P<offset>[^(),%]*)"
                      r"(\((?P<base>%\w+)?(,(?P<index>%\w+)(,(?P<scale>\d))?)?\))?$")
 # Functions of the emulator's headers, which tell the checks themselves what they do.
-_EMULATOR = re.compile(r"_Z[ZNKL]*(5flash4simt|6nvcuda4wmma11simt_detail)")
+# Not operator(), which may be called with a type of the file.
+_EMULATOR = re.compile(r"(?!_ZNK5flash4simt\w+Ecl)"
+                       r"_Z[ZNKL]*(5flash4simt|6nvcuda4wmma11simt_detail)")
 # It combines the values of lanes unseen, and with a type of the file would run its code so.
 _OF_OWN_TYPES = re.compile(r"_ZN5flash4simt13combine_lanesI(?!(?:[a-z]|6__half|7__half2"
                            r"|13__nv_bfloat16|14__nv_bfloat162)NS0_\d)")
+_MOST_TERMS, _MOST_SLOTS = 8, 256  # that are remembered: no file makes this slow
 _SPOILT = ("ax", "cx", "dx", "si", "di", "8", "9", "10", "11")  # by a call
 
 
@@ -135,6 +138,7 @@ class _Block:
         if frame:
             self.values["bp"] = (0, (("stack", 1), ("frame", 1)))
         self.slots: dict[tuple, tuple] = {}
+        self.made: dict[tuple, tuple] = {}
         self.told: deque[tuple[tuple, int, bool]] = deque(maxlen=256)  # each access looks through
         self.unknowns = 0
 
@@ -142,13 +146,23 @@ class _Block:
         self.unknowns += 1
         return 0, ((f"u{self.unknowns}", 1),)
 
+    def result(self, name: str, value: tuple) -> tuple:
+        """Of an instruction: the same value for the same operand."""
+        return self.made.setdefault((name, value), self.fresh())
+
+    def set(self, register: str, value: tuple) -> None:
+        is_short = len(value[1]) <= _MOST_TERMS and all(
+            abs(number) < 1 << 64 for number in (value[0], *(times for _, times in value[1])))
+        self.values[register] = value if is_short else self.fresh()
+
     def get(self, register: str) -> tuple:
         return self.values.setdefault(register, self.fresh())
 
     def forget(self, address: tuple, many: int) -> None:
         """What the slots that a write of `many` bytes may change had."""
         place, terms = address
-        is_known = terms in ((("stack", 1),), (("frame", 1), ("stack", 1)))
+        is_known = len(self.slots) < _MOST_SLOTS and terms in (
+            (("stack", 1),), (("frame", 1), ("stack", 1)))
         self.slots = {(at, of): value for (at, of), value in self.slots.items()
                       if is_known and of == terms and (at + 8 <= place or place + many <= at)}
 
@@ -173,7 +187,7 @@ def _is_own(address: tuple, found: re.Match) -> bool:
     """A variable of the file by its name, the built-in variables, or on the stack: without an
     index, which may lead anywhere."""
     names = dict(address[1])
-    return all(not re.match(r"u\d|\w+ \(", name) for name in names) and (
+    return all(not re.match(r"u\d", name) for name in names) and (
         bool(found["segment"]) or 1 in (names.get("rip"), names.get("stack")))
 
 
@@ -323,7 +337,7 @@ def _after(block: _Block, name: str, operands: list[str]) -> None:
             block.slots.clear()
         if name in ("cltq", "cqto", "cltd", "cwtl"):
             value = block.get("ax")
-            block.values["dx" if name in ("cqto", "cltd") else "ax"] = _made(name, value)
+            block.set("dx" if name in ("cqto", "cltd") else "ax", block.result(name, value))
         return
     target, sources = operands[-1], operands[:-1]
     register = _whole(target) if target.startswith("%") else ""
@@ -369,11 +383,7 @@ def _after(block: _Block, name: str, operands: list[str]) -> None:
             terms[unknown] = terms.get(unknown, 0) + times
         value = a + b, tuple(sorted((k, v) for k, v in terms.items() if v))
     elif name in ("movslq", "movl") and source.startswith("%") and _whole(source):
-        value = _made(name, block.get(_whole(source)))
+        value = block.result(name, block.get(_whole(source)))
     elif name == "andq" and register == "sp":
         value = 0, (("stack", 1), ("aligned", 1))
-    block.values[register] = value
-
-
-def _made(name: str, value: tuple) -> tuple:
-    return 0, ((f"{name} {value}", 1),)
+    block.set(register, value)
