@@ -136,7 +136,7 @@ constexpr Index kAny = 1;  // length
 // By name: what the four notebooks measure that the course began with.
 const std::map<std::string, Defaults> kNotebooks = {
     {"notebook-000", {{{4, 1, kAny, kAny, 1024}, {}, DType::kFloat16}, {1024}}},
-    {"notebook-001", {{{4, 8, kAny, kAny, 64}}, {64}, "on"}},
+    {"notebook-001", {{{4, 8, kAny, kAny, 512}}, {64}, "on"}},
     {"notebook-002", {{{1, 1, kAny, kAny, 1}}, {200}, "off"}},
     {"notebook-003", {{{8, 8, kAny, kAny, 64}, {}, DType::kFloat16}, {2048}}}};
 

@@ -132,15 +132,16 @@ __device__ __forceinline__ void pack_scores(Packed<kDepth>& packed, const float 
 
 // ---- Gradients to memory ------------------------------------------------------------------------
 
-// Writes the warp's 16 rows of a gradient, times `factor`, over rows first_row to first_row + 15 of
-// a tile of kRows rows that nobody reads any more, and starts their copy to `map`'s tensor.
-template <int kRows, int kHeadDim, class T>
-__device__ __forceinline__ void send_gradient(const TensorMap& map, T* tile,
-                                              const float (&D)[kHeadDim / 2], float factor,
-                                              int first_row, unsigned lane,
-                                              const BlockOfHead& block) {
+// Writes the warp's 16 rows of D, times `factor`, over rows first_row to first_row + 15 of a tile
+// of kRows rows that nobody reads any more, and starts their copy to `map`'s tensor: the tile's
+// first number goes to (b, h, row0, column0).
+template <int kRows, int kColumns, class T>
+__device__ __forceinline__ void send_tile(const TensorMap& map, T* tile,
+                                          const float (&D)[kColumns / 2], float factor,
+                                          int first_row, unsigned lane, int row0, int column0,
+                                          int h, int b) {
   FLASH_UNROLL
-  for (int c = 0; c < kHeadDim / 8; c += 2) {
+  for (int c = 0; c < kColumns / 8; c += 2) {
     std::uint32_t four[4];
     FLASH_UNROLL
     for (int j = 0; j < 4; ++j)
@@ -153,11 +154,21 @@ __device__ __forceinline__ void send_gradient(const TensorMap& map, T* tile,
   __syncwarp();
   if (lane == 0) {
     FLASH_UNROLL
-    for (int slab = 0; slab < kHeadDim / 64; ++slab)
-      tma_store(map, tile + (slab * kRows + first_row) * 64, 64 * slab, block.first + first_row,
-                block.h, block.b);
+    for (int slab = 0; slab < kColumns / 64; ++slab)
+      tma_store(map, tile + (slab * kRows + first_row) * 64, column0 + 64 * slab, row0 + first_row,
+                h, b);
     tma_commit();
   }
+}
+
+// The same of a gradient of a block's rows.
+template <int kRows, int kHeadDim, class T>
+__device__ __forceinline__ void send_gradient(const TensorMap& map, T* tile,
+                                              const float (&D)[kHeadDim / 2], float factor,
+                                              int first_row, unsigned lane,
+                                              const BlockOfHead& block) {
+  send_tile<kRows, kHeadDim>(map, tile, D, factor, first_row, lane, block.first, 0, block.h,
+                             block.b);
 }
 
 }  // namespace flash::gradients

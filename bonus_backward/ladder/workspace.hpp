@@ -105,7 +105,7 @@ __device__ __forceinline__ void add_in_memory(float* to, const float (&x)[4]) {
 
 inline constexpr int kThreadsAround = 256;
 
-// kWidth / 8 lanes have a row, 8 numbers each.
+// kWidth / 8 lanes have a row, 8 numbers each; where head_dim is larger, several times.
 template <class T, int kWidth, bool kSums>
 __global__ void __launch_bounds__(kThreadsAround)
     prepare_kernel(AttentionBackward<T> pass, Workspace work) {
@@ -118,9 +118,9 @@ __global__ void __launch_bounds__(kThreadsAround)
   const Index b = head / shape.heads, h = head % shape.heads;
   const bool exists = head < work.heads && i < shape.queries;
   float delta = 0;
-  if (exists && 8 * lane < shape.head_dim) {
-    uint4 chunks[2] = {*reinterpret_cast<const uint4*>(&pass.out(b, h, i, 8 * lane)),
-                       *reinterpret_cast<const uint4*>(&pass.d_out(b, h, i, 8 * lane))};
+  for (int c = 8 * lane; exists && c < shape.head_dim; c += kWidth) {
+    uint4 chunks[2] = {*reinterpret_cast<const uint4*>(&pass.out(b, h, i, c)),
+                       *reinterpret_cast<const uint4*>(&pass.d_out(b, h, i, c))};
     const T* const out = reinterpret_cast<const T*>(&chunks[0]);
     const T* const d_out = reinterpret_cast<const T*>(&chunks[1]);
     FLASH_UNROLL

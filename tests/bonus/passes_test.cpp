@@ -38,20 +38,56 @@ TEST_CASE("weights far below those of the key that a row sees most are right, to
     }
 }
 
+namespace {
+
+// The passes that take heads of this width.
+std::vector<Entry<AttentionBackward>> passes_for(Index head_dim) {
+  std::vector<Entry<AttentionBackward>> passes = all_passes().backward.entries();
+  std::erase_if(passes, [head_dim](const auto& pass) {
+    return !pass.why_not({{1, 1, 8, 8, head_dim}, {}, pass.dtypes().front(), {}}).empty();
+  });
+  return passes;
+}
+
+}  // namespace
+
 // Two tests, for ctest to run side by side.
 TEST_CASE("every rung of the ladder solves the graded cases: whole blocks") {
   if (harness::skipped_without_gpu()) return;
-  part3::check_cases<harness::BackwardCall>(all_passes().backward.entries(),
-                                            bonus::cases_of_a_gradient());
+  part3::check_cases<harness::BackwardCall>(passes_for(64), bonus::cases_of_a_gradient());
 }
 
 TEST_CASE("every rung of the ladder solves the graded cases: masks, ragged ends and all the rest") {
   if (harness::skipped_without_gpu()) return;
-  const Registry registry = all_passes();
-  part3::check_cases<harness::BackwardCall>(registry.backward.entries(),
-                                            bonus::cases_of_all_gradients());
+  part3::check_cases<harness::BackwardCall>(passes_for(64), bonus::cases_of_all_gradients());
   if (!device::is_emulated())
-    part3::check_cases<harness::BackwardCall>(registry.backward.entries(), bonus::long_cases());
+    part3::check_cases<harness::BackwardCall>(passes_for(64), bonus::long_cases());
+}
+
+TEST_CASE("rungs for wide heads give the oracle's gradients around the edges of their tiles") {
+  if (harness::skipped_without_gpu()) return;
+  std::vector<Entry<AttentionBackward>> rungs = passes_for(512);
+  std::erase_if(rungs, [](const auto& pass) { return pass.name == "plain"; });
+  const AttentionShape two_parts{1, 2, 129, 193, 264}, two_chunks{1, 1, 1060, 70, 264};
+  std::vector<harness::AttentionCase> problems{
+      {.name = "264", .shape = two_parts, .causal = true},
+      {.name = "520", .shape = {2, 1, 70, 40, 520}, .scale = 0.3},
+      {.name = "1024", .shape = {1, 1, 1, 300, 1024}, .data = Data::kLargeScores},
+      {.name = "400", .shape = {1, 1, 100, 20, 400}, .without_weights = true},
+      {.name = "1000", .shape = {1, 1, 20, 150, 1000}, .causal = true, .data = Data::kOneHot},
+      {.name = "two chunks", .shape = two_chunks, .causal = true},
+      {.name = "no keys", .shape = {1, 2, 5, 0, 512}},
+      {.name = "two chunks, all seen", .shape = two_chunks}};
+  if (!device::is_emulated())
+    for (const Index head_dim : {264, 512, 520, 1024})
+      for (const Index n : {63, 64, 127, 129, 1000, 1100})
+        for (const bool causal : {false, true})
+          problems.push_back({.name = std::to_string(n),
+                              .shape = {1, 2, n, n == 129 ? 70 : n, head_dim},
+                              .causal = causal});
+  for (std::size_t i = 0; i < problems.size(); ++i)
+    problems[i] = problems[i].of_type(i % 2 == 0 ? DType::kFloat16 : DType::kBFloat16);
+  if (!rungs.empty()) part3::check_cases<harness::BackwardCall>(rungs, problems);
 }
 
 namespace {
@@ -238,11 +274,14 @@ TEST_CASE("a problem that a pass does not take is named") {
       return entry.why_not({shape, {}, entry.dtypes().front(), {}});
     };
     CAPTURE(entry.name);
-    CHECK(why_not({1, 1, 3, 5, 64}) == "");
+    const bool is_wide = entry.name != "plain" && why_not({1, 1, 3, 5, 512}).empty();
+    const Index width = is_wide ? 512 : 64;
+    CHECK(why_not({1, 1, 3, 5, width}) == "");
+    if (is_wide) CHECK(why_not({1, 1, 3, 5, 64}) == "head_dim is 64; it must be above 256");
     if (entry.name == "plain") continue;
-    CHECK_THAT(why_not({1, 1, 3, 5, 264}),
-               harness::ContainsSubstring("head_dim is 264; it must be at most "));
-    CHECK_THAT(why_not({1, 1, 3, Index{1} << 31, 8}),
+    CHECK_THAT(why_not({1, 1, 3, 5, 1032}),
+               harness::ContainsSubstring("head_dim is 1032; it must be at most "));
+    CHECK_THAT(why_not({1, 1, 3, Index{1} << 31, width}),
                harness::ContainsSubstring("keys is 2147483648; it must be at most "));
   }
 }

@@ -1,0 +1,247 @@
+// Rung 12: heads of 257 to 1024 columns.
+//
+// New: a thread block has only some columns of O. A warpgroup holds 64 queries by 256 columns of O
+// in 128 registers of each thread, and a multiprocessor has room for two such warpgroups. So two
+// blocks share the same queries: each computes all scores, and half of the columns of O.
+//
+//   columns       queries of a block    its columns of O    S = Q K^T is computed
+//   up to 512     128, 64 a group       256, the same       twice
+//   up to 1024    64, the same          512, 256 a group    four times
+//
+// Q alone takes 128 KB. K and V come in slabs of 96 keys and 64 columns, 12 KB each, through one
+// ring of 8 slabs. A step is the slabs of K, then those of V of the step before, so that the
+// softmax runs beside P V. The slabs of V that a warpgroup multiplies by are neighbours in the
+// ring: then they are one operand of 256 columns. The first step's slabs of K bring the slabs of Q
+// with them.
+//
+// The maximum stays as it is while no weight is above 64, so O is rarely rescaled.
+#include "part3_flash_cuda/ladder/warpgroups.hpp"
+
+namespace flash::wide {
+namespace {
+
+using namespace hopper;
+
+// Two warpgroups compute, kColumns columns of O each. They have kQueryGroups x 64 queries: each its
+// own, and the same columns, or both the same queries, and columns side by side.
+template <int Width, int Columns, int QueryGroups, int BlockK, int Slots>
+struct Config {
+  static constexpr int kWidth = Width, kHeadDim = Columns, kBlockK = BlockK,
+                       kBlockQ = 64 * QueryGroups, kRowsOfWarp = 16;
+  static constexpr bool kSameQueries = QueryGroups == 1;
+  static constexpr int kThreads = 384, kRegistersToCopy = 24, kRegistersToCompute = 240;
+  // Slabs of 64 columns: a step's of K, a warpgroup's of V, a block's of V, and those in memory.
+  static constexpr int kSlabsOfK = Width / 64, kSlabsOfGroup = Columns / 64,
+                       kSlabsOfV = kSlabsOfGroup * (kSameQueries ? 2 : 1), kSlots = Slots;
+  static constexpr int kParts = kSlabsOfK / kSlabsOfV;  // blocks that share some queries' columns
+  // A warpgroup's slabs of V must be neighbours: they are one operand. V of a step arrives while
+  // the last slab of K is still read.
+  static_assert(kSlots % kSlabsOfGroup == 0 && kSlabsOfK % kSlabsOfGroup == 0 &&
+                kSlots > kSlabsOfV);
+
+  template <class T>
+  struct Tiles {
+    Tile<T, kBlockQ, kWidth> Q;
+    Tile<T, kBlockK, 64> slots[kSlots];
+  };
+  static constexpr std::size_t kSharedBytes = sizeof(Tiles<Half>) + 1024;  // to begin at 1024 bytes
+};
+
+template <class T>
+struct WideArguments : Arguments<T> {
+  TensorView<T, 4> columns[4];  // of out: those of a warpgroup
+};
+
+// Online softmax of row g (`half` 0) or g + 8 (1), as softmax_row() in fragments.hpp. But m stays
+// as it is while no weight is above 2^6: then O need not be rescaled. Weights of up to 64 cost no
+// accuracy (rung 8).
+template <class C>
+__device__ __forceinline__ float softmax_row(int half, Scores<C>& S, Rows<C>& rows, float scale) {
+  constexpr float kLargest = 6;  // in base 2
+  float largest = -INFINITY;
+  FLASH_UNROLL
+  for (int n = 0; n < C::kBlockK / 8; ++n)
+    largest = fmaxf(largest, fmaxf(S[n][2 * half], S[n][2 * half + 1]));
+  largest = warp_max<4>(largest);
+  const float m_old = rows.m[half];
+  if ((largest - m_old) * scale > kLargest) rows.m[half] = largest;
+  const float safe = rows.m[half] == -INFINITY ? 0 : rows.m[half], reference = safe * scale;
+  const float alpha = exp2_approximate((m_old - safe) * scale);
+  float sum = 0;
+  FLASH_UNROLL
+  for (int n = 0; n < C::kBlockK / 8; ++n) {
+    FLASH_UNROLL
+    for (int i = 2 * half; i < 2 * half + 2; ++i)
+      sum += S[n][i] = exp2_approximate(fmaf(S[n][i], scale, -reference));
+  }
+  rows.l[half] = rows.l[half] * alpha + sum;
+  return alpha;
+}
+
+template <class T, class C>
+__global__ void __launch_bounds__(C::kThreads, 1)
+    wide_kernel(const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map,
+                const __grid_constant__ TensorMap v_map, WideArguments<T> a) {
+  // Blocks that need the same K and V run at the same time: the parts of some queries, and the
+  // queries of a head.
+  const Work work(a.shape, a.causal, C::kBlockQ, static_cast<int>(blockIdx.x) / C::kParts, 1);
+  const int part = static_cast<int>(blockIdx.x) % C::kParts;
+  __shared__ Pipeline<C::kSlots> pipeline;
+  using Tiles = typename C::template Tiles<T>;
+  FLASH_DYNAMIC_SHARED(Tiles, shared);
+  Tiles* const smem = align_to_1024(shared);
+
+  if (threadIdx.x == 0) {
+    pipeline.init(2);
+    fence_barrier_init();
+  }
+  __syncthreads();
+  const int steps = count_steps<C>(work.some_see);
+  // A slab has a number: first those of K for step 0, then for each step n > 0 those of K for step
+  // n and those of V for step n - 1.
+  unsigned slab = 0;
+
+  if (threadIdx.x < 128) {
+    give_registers<C::kRegistersToCopy>();
+    if (threadIdx.x != 0) return;
+    const auto load = [&](const TensorMap& map, int column, int row, int more_bytes) {
+      pipeline.wait_empty(slab);
+      auto& tile = smem->slots[pipeline.stage(slab)];
+      arrive_expecting(pipeline.full(slab), static_cast<int>(sizeof tile) + more_bytes);
+      tma_load(tile.slabs[0], map, pipeline.full(slab), column, row, work.h, work.b);
+    };
+    for (int n = 0; n <= steps && steps > 0; ++n) {
+      for (int i = 0; n < steps && i < C::kSlabsOfK; ++i, ++slab) {
+        auto& Q = smem->Q.slabs[i];
+        load(k_map, 64 * i, n * C::kBlockK, n == 0 ? static_cast<int>(sizeof Q) : 0);
+        if (n == 0) tma_load(Q, q_map, pipeline.full(slab), 64 * i, work.i0, work.h, work.b);
+      }
+      for (int i = 0; n > 0 && i < C::kSlabsOfV; ++i, ++slab)
+        load(v_map, 64 * (part * C::kSlabsOfV + i), (n - 1) * C::kBlockK, 0);
+    }
+    return;
+  }
+
+  take_registers<C::kRegistersToCompute>();
+  const unsigned thread = threadIdx.x - 128;
+  const bool is_leader = thread % 128 == 0;
+  // From one lane: ptxas then knows that what follows is the same in all of them.
+  const int group = __shfl_sync(kAllLanes, static_cast<int>(thread / 128), 0);
+  const Lane<C> lane(C::kSameQueries ? thread % 128 : thread);
+  const int first_slab_of_V = C::kSameQueries ? group * C::kSlabsOfGroup : 0;
+  const auto Q = smem->Q.by_columns(C::kSameQueries ? 0 : 64 * group);
+  Rows<C> rows;
+  Scores<C> S;
+  Weights<C> P;
+
+  // S = Q K^T. The last slab is still read.
+  const auto QK = [&] {
+    FLASH_UNROLL_BY(4)
+    for (int i = 0; i < C::kSlabsOfK; ++i, ++slab) {
+      pipeline.wait_full(slab);
+      const auto K = smem->slots[pipeline.stage(slab)].by_columns();
+      wgmma_fence();
+      FLASH_UNROLL
+      for (int k = 0; k < 4; ++k) wgmma<C::kBlockK, T>(flat(S), Q[4 * i + k], K[k], i > 0 || k > 0);
+      wgmma_commit();
+      if (i > 0) {
+        wgmma_wait<1>();
+        if (is_leader) pipeline.release(slab - 1);
+      }
+    }
+  };
+  // O += P V.
+  const auto PV = [&] {
+    FLASH_UNROLL
+    for (int i = 0; i < C::kSlabsOfGroup; ++i) pipeline.wait_full(slab + first_slab_of_V + i);
+    start_PV<C>(rows, P, smem->slots[pipeline.stage(slab + first_slab_of_V)]);
+  };
+  float alpha[2];
+  const auto softmax = [&](int n) {
+    const int j0 = n * C::kBlockK;
+    if (j0 + C::kBlockK > work.all_see) mask_scores<C>(S, work.keys, a.causal, work.i0, j0, lane);
+    alpha[0] = softmax_row<C>(0, S, rows, a.scale);
+    alpha[1] = softmax_row<C>(1, S, rows, a.scale);
+  };
+
+  if (steps > 0) {
+    QK();
+    wgmma_wait<0>();
+    if (is_leader) pipeline.release(slab - 1);
+    softmax(0);
+    pack_weights<C, T>(P, S);
+    for (int n = 1; n < steps; ++n) {
+      QK();
+      PV();
+      wgmma_wait<1>();
+      if (is_leader) pipeline.release(slab - 1);
+      softmax(n);
+      // Both groups release all slabs of V. So they have to see those land, too, that only the
+      // other one reads; a thread that went on before would take that slab for the next one in its
+      // place. The loop also keeps ptxas from moving the exponentials behind the end of P V.
+      if (is_leader)
+        for (int i = 0; i < C::kSlabsOfV; ++i) pipeline.wait_full(slab + i);
+      if (C::kSameQueries)
+        sync_named(1 + group, 128);  // no race without it: only a thread far ahead would see one
+      wgmma_wait<0>();
+      if (is_leader)
+        for (int i = 0; i < C::kSlabsOfV; ++i) pipeline.release(slab + i);
+      slab += C::kSlabsOfV;
+      if (__any_sync(kAllLanes, alpha[0] != 1 || alpha[1] != 1)) {
+        mma::rescale(rows.O, 0, alpha[0]);
+        mma::rescale(rows.O, 1, alpha[1]);
+      }
+      pack_weights<C, T>(P, S);
+    }
+    PV();
+    wgmma_wait<0>();
+  }
+
+  const int columns = (part * C::kSlabsOfV + first_slab_of_V) / C::kSlabsOfGroup;
+  store<C>(rows, a.columns[columns], columns == 0 ? a.lse : TensorView<float, 3>(), work, a.scale,
+           lane);
+}
+
+using Configs = Table<Config<384, 192, 2, 96, 9>, Config<512, 256, 2, 96, 8>,
+                      Config<768, 192, 1, 96, 9>, Config<1024, 256, 1, 64, 12>>;
+
+std::string why_not(const AttentionProblem& problem) {
+  constexpr Index kMost = 1024, kMostOfOthers = 256;
+  const Index head_dim = problem.shape.head_dim;
+  if (head_dim <= kMostOfOthers)
+    return "head_dim is " + std::to_string(head_dim) + "; it must be above 256";
+  if (std::string why = why_above("head_dim", head_dim, kMost); !why.empty()) return why;
+  AttentionProblem narrow = problem;
+  if (head_dim % kChunk == 0) narrow.shape.head_dim = kMostOfOthers;
+  return hopper::why_not(narrow);
+}
+
+template <class T>
+void forward(const AttentionForward<T>& pass) {
+  const AttentionShape shape = check_attention(pass);
+  const auto fits = [&]<class C>(C config) {
+    return shape.head_dim <= C::kWidth && has_room(config);
+  };
+  const auto start = [&]<class C>(C config) {
+    WideArguments<T> arguments{make_arguments(pass), {}};
+    for (int i = 0; i < C::kWidth / C::kHeadDim; ++i) {
+      const Index first = std::min<Index>(i * C::kHeadDim, shape.head_dim);
+      arguments.columns[i] = {pass.out.data() + first,
+                              {shape.batch, shape.heads, shape.queries, shape.head_dim - first},
+                              pass.out.strides()};
+    }
+    launch("wide", wide_kernel<T, C>,
+           launch_config(config, count_work<C>(shape) * C::kParts, pass.stream),
+           tensor_map(pass.q, C::kBlockQ), tensor_map(pass.k, C::kBlockK),
+           tensor_map(pass.v, C::kBlockK), arguments);
+  };
+  if (!use_first(Configs(), fits, start)) throw_no_room(shape.head_dim);
+}
+
+}  // namespace
+
+FLASH_ENTER(registry, name) {
+  enter(registry, name, why_not, []<class T>(const AttentionForward<T>& pass) { forward(pass); });
+}
+
+}  // namespace flash::wide
