@@ -1,4 +1,4 @@
-// Rung 12: heads of 257 to 1024 columns.
+// Rung 12: heads of 257 to 1024 columns, on wgmma.
 //
 // New: a thread block has only some columns of O. A warpgroup holds 64 queries by 256 columns of O
 // in 128 registers of each thread, and a multiprocessor has room for two such warpgroups. So two
@@ -16,8 +16,9 @@
 //
 // The maximum stays as it is while no weight is above 64, so O is rarely rescaled.
 #include "part3_flash_cuda/ladder/warpgroups.hpp"
+#include "part3_flash_cuda/ladder/wide.hpp"
 
-namespace flash::wide {
+namespace flash::wide_heads {
 namespace {
 
 using namespace hopper;
@@ -45,11 +46,6 @@ struct Config {
     Tile<T, kBlockK, 64> slots[kSlots];
   };
   static constexpr std::size_t kSharedBytes = sizeof(Tiles<Half>) + 1024;  // to begin at 1024 bytes
-};
-
-template <class T>
-struct WideArguments : Arguments<T> {
-  TensorView<T, 4> columns[4];  // of out: those of a warpgroup
 };
 
 // Online softmax of row g (`half` 0) or g + 8 (1), as softmax_row() in fragments.hpp. But m stays
@@ -81,7 +77,7 @@ __device__ __forceinline__ float softmax_row(int half, Scores<C>& S, Rows<C>& ro
 template <class T, class C>
 __global__ void __launch_bounds__(C::kThreads, 1)
     wide_kernel(const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map,
-                const __grid_constant__ TensorMap v_map, WideArguments<T> a) {
+                const __grid_constant__ TensorMap v_map, Arguments<T> a, wide::Parts<T> out) {
   // Blocks that need the same K and V run at the same time: the parts of some queries, and the
   // queries of a head.
   const Work work(a.shape, a.causal, C::kBlockQ, static_cast<int>(blockIdx.x) / C::kParts, 1);
@@ -198,50 +194,28 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   }
 
   const int columns = (part * C::kSlabsOfV + first_slab_of_V) / C::kSlabsOfGroup;
-  store<C>(rows, a.columns[columns], columns == 0 ? a.lse : TensorView<float, 3>(), work, a.scale,
+  store<C>(rows, out.parts[columns], columns == 0 ? a.lse : TensorView<float, 3>(), work, a.scale,
            lane);
 }
 
 using Configs = Table<Config<384, 192, 2, 96, 9>, Config<512, 256, 2, 96, 8>,
                       Config<768, 192, 1, 96, 9>, Config<1024, 256, 1, 64, 12>>;
 
-std::string why_not(const AttentionProblem& problem) {
-  constexpr Index kMost = 1024, kMostOfOthers = 256;
-  const Index head_dim = problem.shape.head_dim;
-  if (head_dim <= kMostOfOthers)
-    return "head_dim is " + std::to_string(head_dim) + "; it must be above 256";
-  if (std::string why = why_above("head_dim", head_dim, kMost); !why.empty()) return why;
-  AttentionProblem narrow = problem;
-  if (head_dim % kChunk == 0) narrow.shape.head_dim = kMostOfOthers;
-  return hopper::why_not(narrow);
-}
-
-template <class T>
-void forward(const AttentionForward<T>& pass) {
-  const AttentionShape shape = check_attention(pass);
-  const auto fits = [&]<class C>(C config) {
-    return shape.head_dim <= C::kWidth && has_room(config);
-  };
-  const auto start = [&]<class C>(C config) {
-    WideArguments<T> arguments{make_arguments(pass), {}};
-    for (int i = 0; i < C::kWidth / C::kHeadDim; ++i) {
-      const Index first = std::min<Index>(i * C::kHeadDim, shape.head_dim);
-      arguments.columns[i] = {pass.out.data() + first,
-                              {shape.batch, shape.heads, shape.queries, shape.head_dim - first},
-                              pass.out.strides()};
-    }
-    launch("wide", wide_kernel<T, C>,
-           launch_config(config, count_work<C>(shape) * C::kParts, pass.stream),
-           tensor_map(pass.q, C::kBlockQ), tensor_map(pass.k, C::kBlockK),
-           tensor_map(pass.v, C::kBlockK), arguments);
-  };
-  if (!use_first(Configs(), fits, start)) throw_no_room(shape.head_dim);
-}
-
 }  // namespace
 
 FLASH_ENTER(registry, name) {
-  enter(registry, name, why_not, []<class T>(const AttentionForward<T>& pass) { forward(pass); });
+  const auto why_not = [](const AttentionProblem& problem) {
+    return wide::why_not(problem, hopper::why_not);
+  };
+  enter(registry, name, why_not, []<class T>(const AttentionForward<T>& pass) {
+    wide::run(pass, Configs(), [&]<class C>(C config) {
+      launch("wide", wide_kernel<T, C>,
+             launch_config(config, count_work<C>(pass.shape()) * C::kParts, pass.stream),
+             tensor_map(pass.q, C::kBlockQ), tensor_map(pass.k, C::kBlockK),
+             tensor_map(pass.v, C::kBlockK), make_arguments(pass),
+             wide::cut<C::kHeadDim>(pass.out));
+    });
+  });
 }
 
-}  // namespace flash::wide
+}  // namespace flash::wide_heads

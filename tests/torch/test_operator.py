@@ -124,7 +124,7 @@ class Operator(unittest.TestCase):
         so <d_q, q> is <d_k, k>. Each difference is measured by the norms of its factors."""
         rungs = sorted(file.name.split(".")[0] for file in LADDER.glob("[0-9]*"))
         for dtype, head_dim, causal in itertools.product((torch.float16, torch.bfloat16),
-                                                         (64, 128, 256), (False, True)):
+                                                         (64, 128, 256, 512), (False, True)):
             q, k, v, w, d_out = (normal(seed, 1, 2, 16384, head_dim, device="cuda", dtype=dtype)
                                  .requires_grad_() for seed in range(5))
             taken = 0
@@ -142,7 +142,7 @@ class Operator(unittest.TestCase):
                     with self.subTest(rung=rung, dtype=dtype, head_dim=head_dim, causal=causal):
                         self.assertLess(((a * b).sum() - (c * d).sum()).abs() / size,
                                         BOUNDS[dtype] / 16)
-            self.assertGreater(taken, 2)
+            self.assertGreater(taken, 2 if head_dim <= 256 else 0)
 
     def test_is_an_operator_as_pytorch_wants_it(self):
         for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():
