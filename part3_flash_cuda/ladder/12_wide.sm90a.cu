@@ -152,6 +152,23 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     for (int i = 0; i < C::kSlabsOfGroup; ++i) pipeline.wait_full(slab + first_slab_of_V + i);
     start_PV<C>(rows, P, smem->slots[pipeline.stage(slab + first_slab_of_V)]);
   };
+  // Waits for the product, and releases its slabs. A group has to see all slabs land, also those
+  // that only the other one reads, before it waits for the next ones in their places.
+  const auto end_PV = [&] {
+    if constexpr (C::kSameQueries) {
+      if (is_leader)
+        for (int i = 0; i < C::kSlabsOfGroup; ++i) {
+          const unsigned other = slab + C::kSlabsOfGroup - first_slab_of_V + i;
+          pipeline.wait_full(other);
+          pipeline.release(other);
+        }
+      sync_named(1 + group, 128);  // no race without it: only a thread far ahead would see one
+    }
+    wgmma_wait<0>();
+    if (is_leader)
+      for (int i = 0; i < C::kSlabsOfGroup; ++i) pipeline.release(slab + first_slab_of_V + i);
+    slab += C::kSlabsOfV;
+  };
   float alpha[2];
   const auto softmax = [&](int n) {
     const int j0 = n * C::kBlockK;
@@ -172,17 +189,10 @@ __global__ void __launch_bounds__(C::kThreads, 1)
       wgmma_wait<1>();
       if (is_leader) pipeline.release(slab - 1);
       softmax(n);
-      // Both groups release all slabs of V. So they have to see those land, too, that only the
-      // other one reads; a thread that went on before would take that slab for the next one in its
-      // place. The loop also keeps ptxas from moving the exponentials behind the end of P V.
-      if (is_leader)
-        for (int i = 0; i < C::kSlabsOfV; ++i) pipeline.wait_full(slab + i);
-      if (C::kSameQueries)
-        sync_named(1 + group, 128);  // no race without it: only a thread far ahead would see one
-      wgmma_wait<0>();
-      if (is_leader)
-        for (int i = 0; i < C::kSlabsOfV; ++i) pipeline.release(slab + i);
-      slab += C::kSlabsOfV;
+      // The next slab has mostly landed. The loop keeps ptxas from moving the exponentials behind
+      // the end of P V.
+      pipeline.wait_full(slab + C::kSlabsOfV);  // no race without it: it only keeps the order
+      end_PV();
       if (__any_sync(kAllLanes, alpha[0] != 1 || alpha[1] != 1)) {
         mma::rescale(rows.O, 0, alpha[0]);
         mma::rescale(rows.O, 1, alpha[1]);
