@@ -6,9 +6,9 @@
 //
 // P is at most 1, so it is multiplied by 2^14. For dS there is a bound: |dP_ij - delta_i| is at
 // most |dO_i| |V_j| + |delta_i|, with Euclidean norms. The first kernel leaves the largest of the
-// three for each tile, and a step takes the power of two that brings its bound to 2^14. A key that
-// no query of a step sees well would still lose digits: where the largest P of its row is below
-// 2^-14, the row has a power of its own, which comes back in the factor of dV and dK.
+// three for each tile, and a step takes the power of two that brings its bound to 2^14. A key whose
+// P is below 2^-14 for every query would still lose digits. A block learns so behind its last step:
+// it then computes dK and dV once more, with a power of its own for each such key.
 //
 // fp16 loses digits where numbers of a tile are 2^17 times smaller than others. Heads with more
 // than 1 such number of 1024 in a tile go to the same kernel with three planes of bfloat16 and six
@@ -27,6 +27,15 @@
 // The exponent is (S - lse) log2(e), the difference first: with a large lse the other order rounds
 // away what P needs. S adds up its products in the order of the forward pass: what tensor cores cut
 // off is then the same in both, and cancels in S - lse.
+//
+// The bottleneck: additions to dQ take 7 %, and shared memory is busy more than half of the time.
+// Measured on an H200 (batch 8, 1 head of 64; with the kernels before and behind), beside PyTorch's
+// memory-efficient kernel in the same run: 4096 keys 0.484 ms, 5.0 times as fast, with a mask 6.4
+// times; 8192 keys 5.4 and 6.0 times; 16384 keys 6.97 ms, 6.1 times, with a mask 6.2 times. Heads
+// of 128: 5.4, 5.7 and 6.3 times, with a mask 5.9, 5.7 and 6.0 times. The errors (relative,
+// Frobenius, with out and lse of part 3's rung 11) are 0.6 to 0.9 of PyTorch's for N(0, 1), and 0.6
+// to 0.8 with Q times 8; there dV's is 1.1 times PyTorch's for heads of 128. Where one number of Q
+// is 1000, its row's scores are in the hundreds, and dV's error is up to 30 times PyTorch's.
 #include <algorithm>
 
 #include "bonus_backward/ladder/hopper.hpp"
@@ -72,7 +81,8 @@ constexpr int kThreads = 384, kBoxRows = 64;
 // Planes for which there is memory, of each tensor.
 constexpr int kMostPlanes = 3;
 
-constexpr float kPPower = 0x1p14f;  // with two planes P times this is split
+// With two planes P is multiplied by this, and by at most kMostPower, before it is split.
+constexpr float kPPower = 0x1p14f, kMostPower = 0x1p120f;
 
 // The planes of a side's two tensors, for tiles of as many rows as a kernel takes together.
 struct Side {
@@ -236,15 +246,14 @@ struct Arguments {
 };
 
 struct Barriers {
-  Barrier K_full, V_full, Q_full[2], dO_full[2], Q_empty[2], dO_empty[2], P_full, P_empty,
-      factors_full, dS_full, dS_empty;
+  Barrier K_full, V_full, Q_full[2], dO_full[2], Q_empty[2], dO_empty[2], P_full, P_empty, dS_full,
+      dS_empty;
 
   __device__ __forceinline__ void init_all() {
     init(K_full, 1);
     init(V_full, 1);
     init(P_full, 4);
     init(P_empty, 4);
-    init(factors_full, 4);
     init(dS_full, 4);
     init(dS_empty, 4);
     for (int i = 0; i < 2; ++i) {
@@ -262,8 +271,8 @@ template <class C>
 struct Tiles {
   using T = typename C::Element;
   T *K, *V, *Q, *dO, *dS;
-  float4* P;          // of group 0 for group 1: [kPQueries / 8][128 threads]
-  float2* P_factors;  // [128 threads]: the `factors` of split_P()
+  float4* P;         // of group 0 for group 1: [kPQueries / 8][128 threads]
+  float2* P_raised;  // [128 threads]: how many times kPPower its rows of P are multiplied by
 
   __device__ __forceinline__ explicit Tiles(T* shared)
       : K(align_to_1024(shared)),
@@ -272,7 +281,7 @@ struct Tiles {
         dO(Q + C::kStages * C::kPlanes * C::kQSize),
         dS(dO + C::kStages * C::kPlanes * C::kQSize),
         P(reinterpret_cast<float4*>(dS + C::kPlanes * C::kSSize)),
-        P_factors(reinterpret_cast<float2*>(P + C::kPQueries / 8 * 128)) {}
+        P_raised(reinterpret_cast<float2*>(P + C::kPQueries / 8 * 128)) {}
 };
 
 // The planes of P^T or dS^T as A: 64 keys, and the queries of a step.
@@ -321,12 +330,12 @@ __device__ __forceinline__ void start_scores(Scores<C>& D, const KeptKeys<C>& ke
   wgmma_commit();
 }
 
-// D += factor * A B, with A from registers and a factor for each of the thread's two rows; B's rows
-// are those of a tile of queries. A tensor core cuts its sums off, so A B starts from 0.
-template <class C>
+// D += factor * A B, with A from registers; B's rows are those of a tile of queries. A tensor core
+// cuts its sums off, so A B starts from 0. meanwhile() is called while the first product goes on.
+template <class C, class Meanwhile>
 __device__ __forceinline__ void add_product(Gradient<C>& D, const Weights<C>& A, MatrixDescriptor B,
-                                            Barrier& empty, unsigned lane, float factor0,
-                                            float factor1) {
+                                            Barrier& empty, unsigned lane, float factor,
+                                            Meanwhile meanwhile) {
   FLASH_UNROLL
   for (int column = 0; column < C::kHeadDim; column += C::kColumns) {
     float X[C::kColumns / 2];
@@ -339,79 +348,29 @@ __device__ __forceinline__ void add_product(Gradient<C>& D, const Weights<C>& A,
             !first || k > 0);
     });
     wgmma_commit();
+    if (column == 0) meanwhile();
     wgmma_wait<0>();
     if (column + C::kColumns == C::kHeadDim) tell(empty, lane);
     FLASH_UNROLL
-    for (int i = 0; i < C::kColumns / 2; ++i) {
-      float& sum = D[column / 2 + i];
-      sum = fmaf(X[i], i / 2 % 2 == 0 ? factor0 : factor1, sum);
-    }
+    for (int i = 0; i < C::kColumns / 2; ++i)
+      D[column / 2 + i] = fmaf(X[i], factor, D[column / 2 + i]);
   }
 }
 
-// The planes of D times `power`, for the next product.
+// The planes of D, each of the thread's two rows times a power of two, for the next product.
 template <class C>
-__device__ __forceinline__ void split_scores(Weights<C>& A, const Scores<C>& D, float power) {
+__device__ __forceinline__ void split_scores(Weights<C>& A, const Scores<C>& D,
+                                             const float (&powers)[2]) {
   FLASH_UNROLL
   for (int k = 0; k < C::kBlockQ / 16; ++k) {
     FLASH_UNROLL
     for (int i = 0; i < 4; ++i) {
       std::uint32_t planes[C::kPlanes];
-      planes::split<C::kPlanes, typename C::Element>(D[8 * k + 2 * i] * power,
-                                                     D[8 * k + 2 * i + 1] * power, planes);
+      planes::split<C::kPlanes, typename C::Element>(D[8 * k + 2 * i] * powers[i % 2],
+                                                     D[8 * k + 2 * i + 1] * powers[i % 2], planes);
       FLASH_UNROLL
       for (int plane = 0; plane < C::kPlanes; ++plane) A[plane][k][i] = planes[plane];
     }
-  }
-}
-
-// D times a factor for each of the thread's two rows.
-template <int N>
-__device__ __forceinline__ void multiply_rows(float (&D)[N], float factor0, float factor1) {
-  FLASH_UNROLL
-  for (int i = 0; i < N; ++i) D[i] *= i / 2 % 2 == 0 ? factor0 : factor1;
-}
-
-// Splits P times kPPower. Where a row's largest number then is below 1, small ones would lose
-// digits: rows are multiplied by what brings theirs to 2^14 or more. `factors`: by what they have
-// to be multiplied in return.
-template <class C>
-__device__ __forceinline__ void split_P(Weights<C>& A, Scores<C>& P, float (&factors)[2]) {
-  factors[0] = factors[1] = 1;
-  split_scores<C>(A, P, C::kScales ? kPPower : 1);
-  if constexpr (C::kScales) {
-    __half2 largest[2];
-    FLASH_UNROLL
-    for (int r = 0; r < 2; ++r) {
-      FLASH_UNROLL
-      for (int i = 0; i < C::kBlockQ / 8; ++i) {
-        const auto two = reinterpret_cast<const __half2&>(A[0][i / 2][i % 2 * 2 + r]);
-        largest[r] = i == 0 ? two : __hmax2(largest[r], two);
-      }
-    }
-    float row[2];
-    FLASH_UNROLL
-    for (int r = 0; r < 2; ++r) {
-      const float2 both = __half22float2(largest[r]);
-      row[r] = warp_max<4>(fmaxf(both.x, both.y));
-    }
-    if (!__any_sync(kAllLanes, row[0] < 1 || row[1] < 1)) return;
-    FLASH_UNROLL
-    for (int r = 0; r < 2; ++r) {
-      if (row[r] < 1) {
-        row[r] = 0;
-        FLASH_UNROLL
-        for (int i = 0; i < C::kBlockQ / 4; ++i)
-          row[r] = fmaxf(row[r], P[i / 2 * 4 + 2 * r + i % 2]);
-      }
-    }
-    FLASH_UNROLL
-    for (int r = 0; r < 2; ++r) {
-      row[r] = warp_max<4>(row[r]);
-      if (row[r] < 1 / kPPower) factors[r] = factor_of(scale_for(row[r])) * kPPower;
-    }
-    multiply_rows(P, factor_of(factors[0]), factor_of(factors[1]));
-    split_scores<C>(A, P, kPPower);
   }
 }
 
@@ -427,16 +386,17 @@ __device__ __forceinline__ void read_rows(RowNumbers<C>& numbers, const float* f
     numbers[i] = *reinterpret_cast<const float2*>(from + 8 * i + lane % 4 * 2);
 }
 
-// Stores factor * D, the gradient of the warpgroup's 64 keys.
+// Stores D, the gradient of the warpgroup's 64 keys, with a factor for each of the thread's rows.
 template <class C>
 __device__ __forceinline__ void store_gradient(const TensorView<float, 4>& to, const Gradient<C>& D,
-                                               float factor, int warp, unsigned lane,
-                                               const BlockOfHead& block) {
+                                               float factor0, float factor1, int warp,
+                                               unsigned lane, const BlockOfHead& block) {
   FLASH_UNROLL
   for (int r = 0; r < 2; ++r) {
     const int key = block.first + 16 * warp + static_cast<int>(lane / 4) + 8 * r;
     if (key >= to.extent(2)) continue;
     float* const row = &to(block.b, block.h, key, 0) + lane % 4 * 2;
+    const float factor = r == 0 ? factor0 : factor1;
     FLASH_UNROLL
     for (int c = 0; c < C::kHeadDim / 8; ++c)
       if (8 * c < to.extent(3))
@@ -453,8 +413,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   constexpr int kD = C::kHeadDim, kBlockQ = C::kBlockQ, kStages = C::kStages,
                 kParts = kBlockQ / C::kPQueries;
   __shared__ Barriers barriers;
-  auto& [K_full, V_full, Q_full, dO_full, Q_empty, dO_empty, P_full, P_empty, factors_full, dS_full,
-         dS_empty] = barriers;
+  auto& [K_full, V_full, Q_full, dO_full, Q_empty, dO_empty, P_full, P_empty, dS_full, dS_empty] =
+      barriers;
   FLASH_DYNAMIC_SHARED(T, shared);
   const Tiles<C> tiles(shared);
   const BlockOfHead block(a.shape, a.section, a.shape.keys, C::kBlockK, a.causal, false);
@@ -480,10 +440,16 @@ __global__ void __launch_bounds__(kThreads, 1)
     return scale_for(fmaf(bounds.x, v_norm, bounds.y));
   };
 
+  // Where a row of P was too small for its digits, its gradients are computed again.
+  const auto again = [&](bool raised) {
+    return C::kScales && steps > 0 && __syncthreads_or(raised);
+  };
+
   if (threadIdx.x >= 256) {
     give_registers<104>();
     const auto load = [&](int n) {
-      const int stage = n % kStages, parity = n / kStages % 2, i0 = (first + n) * kBlockQ;
+      const int stage = n % kStages, parity = n / kStages % 2,
+                i0 = (first + (n < steps ? n : n % steps)) * kBlockQ;
       const auto load_tile = [&]<int kRows>(std::integral_constant<int, kRows>, T* tile,
                                             const TensorMap& map, Barrier& full, int row0) {
         arrive_expecting(full, 2 * C::kPlanes * kRows * kD);
@@ -543,6 +509,11 @@ __global__ void __launch_bounds__(kThreads, 1)
       if (thread == 0 && n + kStages < steps) load(n + kStages);
       __syncwarp();  // no race without it: as above
     }
+    for (int begin = steps; again(false); begin += steps) {
+      if (thread == 0)
+        for (int n = begin; n < begin + steps; ++n) load(n);
+      __syncwarp();  // no race without it: it brings the warp together for again()
+    }
     return;
   }
 
@@ -563,136 +534,155 @@ __global__ void __launch_bounds__(kThreads, 1)
     const float k_factor = C::kScales ? memory.keys.first_factor[key_tile] * a.scale : a.scale;
     if (steps > 0) wait(K_full, 0);
     if (steps > 0) keys.load(tiles.K, warp, lane);
-    for (int n = 0; n < steps; ++n) {
-      const int stage = __shfl_sync(kAllLanes, n % kStages, 0), parity = n / kStages % 2;
-      Scores<C> S;
-      RowNumbers<C> lse;
-      const float factor = C::kScales ? k_factor * memory.queries.first_factor[first_tile + n]
-                                      : k_factor,
-                  dV_factor =
-                      C::kScales ? memory.queries.second_factor[first_tile + n] / kPPower : 1;
-      wait(Q_full[stage], parity);
-      start_scores<C>(S, keys, by_rows(tiles.K), by_rows(tiles.Q + stage * C::kPlanes * C::kQSize));
-      read_rows<C>(lse, memory.work.lse + first_row + n * kBlockQ, lane);
-      wgmma_wait<0>();
-      tell(Q_empty[stage], lane);
-      FLASH_UNROLL
-      for (int i = 0; i < kBlockQ / 8; ++i) {
+    float powers[2] = {1, 1};  // by which the thread's rows of P are multiplied
+    if (C::kScales) powers[0] = powers[1] = kPPower;
+    for (int begin = 0;; begin += steps) {
+      __half2 largest[2] = {__float2half2_rn(0), __float2half2_rn(0)};
+      for (int n = begin; n < begin + steps; ++n) {
+        const int step = n - begin, stage = __shfl_sync(kAllLanes, n % kStages, 0),
+                  parity = n / kStages % 2;
+        Scores<C> S;
+        RowNumbers<C> lse;
+        const float factor = C::kScales ? k_factor * memory.queries.first_factor[first_tile + step]
+                                        : k_factor,
+                    dV_factor = C::kScales ? memory.queries.second_factor[first_tile + step] : 1;
+        wait(Q_full[stage], parity);
+        start_scores<C>(S, keys, by_rows(tiles.K),
+                        by_rows(tiles.Q + stage * C::kPlanes * C::kQSize));
+        read_rows<C>(lse, memory.work.lse + first_row + step * kBlockQ, lane);
+        wgmma_wait<0>();
+        tell(Q_empty[stage], lane);
         FLASH_UNROLL
-        for (int r = 0; r < 2; ++r) {
-          float* const two = &S[4 * i + 2 * r];
-          two[0] = exp2_approximate(fmaf(two[0], factor, -lse[i].x) * kLog2E);
-          two[1] = exp2_approximate(fmaf(two[1], factor, -lse[i].y) * kLog2E);
-        }
-      }
-      const int ahead = a.causal ? (first + n) * kBlockQ - j0 : 64;
-      if (ahead < 63 || keys_left < 64) {
-        FLASH_UNROLL
-        for (int r = 0; r < 2; ++r) {
-          const int first_query = my_keys[r] - ahead;
+        for (int i = 0; i < kBlockQ / 8; ++i) {
           FLASH_UNROLL
-          for (int i = 0; i < kBlockQ / 4; ++i)
-            if (i / 2 * 8 + i % 2 < first_query) S[i / 2 * 4 + 2 * r + i % 2] = 0;
+          for (int r = 0; r < 2; ++r) {
+            float* const two = &S[4 * i + 2 * r];
+            two[0] = exp2_approximate(fmaf(two[0], factor, -lse[i].x) * kLog2E);
+            two[1] = exp2_approximate(fmaf(two[1], factor, -lse[i].y) * kLog2E);
+          }
         }
-      }
-      FLASH_UNROLL
-      for (int part = 0; part < kParts; ++part) {
-        wait(P_empty, (n * kParts + part) % 2 ^ 1);
+        const int ahead = a.causal ? (first + step) * kBlockQ - j0 : 64;
+        if (ahead < 63 || keys_left < 64) {
+          FLASH_UNROLL
+          for (int r = 0; r < 2; ++r) {
+            const int first_query = my_keys[r] - ahead;
+            FLASH_UNROLL
+            for (int i = 0; i < kBlockQ / 4; ++i)
+              if (i / 2 * 8 + i % 2 < first_query) S[i / 2 * 4 + 2 * r + i % 2] = 0;
+          }
+        }
         FLASH_UNROLL
-        for (int i = 0; i < C::kPQueries / 8; ++i) {
-          const float* const four = S + 4 * (part * C::kPQueries / 8 + i);
-          tiles.P[i * 128 + thread] = make_float4(four[0], four[1], four[2], four[3]);
+        for (int part = 0; part < kParts; ++part) {
+          wait(P_empty, (n * kParts + part) % 2 ^ 1);
+          FLASH_UNROLL
+          for (int i = 0; i < C::kPQueries / 8; ++i) {
+            const float* const four = S + 4 * (part * C::kPQueries / 8 + i);
+            tiles.P[i * 128 + thread] = make_float4(four[0], four[1], four[2], four[3]);
+          }
+          tell(P_full, lane);
         }
-        tell(P_full, lane);
+        Weights<C> P;
+        split_scores<C>(P, S, powers);
+        wait(dO_full[stage], parity);
+        add_product<C>(D, P, by_columns<kBlockQ>(tiles.dO + stage * C::kPlanes * C::kQSize),
+                       dO_empty[stage], lane, dV_factor, [&] {
+                         if constexpr (C::kScales) {
+                           FLASH_UNROLL
+                           for (int i = 0; i < kBlockQ / 4; ++i)
+                             largest[i % 2] =
+                                 __hmax2(largest[i % 2],
+                                         reinterpret_cast<const __half2&>(P[0][i / 4][i % 4]));
+                         }
+                       });
       }
-      Weights<C> P;
-      float factors[2];
-      split_P<C>(P, S, factors);
-      if constexpr (C::kScales) {
-        tiles.P_factors[thread] = {factors[0], factors[1]};
-        tell(factors_full, lane);
+      // A row that a query sees, and whose largest number is below 1, has lost digits. Those below
+      // 2^-25 are 0 here: the row may have to be raised again.
+      float raised[2] = {powers[0], powers[1]};
+      FLASH_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        const float2 both = __half22float2(largest[r]);
+        const float row = warp_max<4>(fmaxf(both.x, both.y));
+        const int key = 16 * warp + static_cast<int>(lane / 4) + 8 * r;
+        const bool is_seen = key < keys_left && (!a.causal || j0 + key < a.shape.queries);
+        if (C::kScales && is_seen && row < 1)
+          raised[r] = fminf(powers[r] * scale_for(fmaxf(row, 0x1p-25f)), kMostPower);
       }
-      wait(dO_full[stage], parity);
-      add_product<C>(D, P, by_columns<kBlockQ>(tiles.dO + stage * C::kPlanes * C::kQSize),
-                     dO_empty[stage], lane, dV_factor * factors[0], dV_factor * factors[1]);
+      if (C::kScales && steps > 0)               // group 1 has read P_raised
+        wait(P_empty, (begin + steps - 1) % 2);  // no race without it: not before a second turn
+      tiles.P_raised[thread] = {raised[0] / kPPower, raised[1] / kPPower};
+      if (!again(raised[0] != powers[0] || raised[1] != powers[1])) break;
+      powers[0] = raised[0];
+      powers[1] = raised[1];
+      FLASH_UNROLL
+      for (float& x : D) x = 0;
     }
-    store_gradient<C>(a.d_v, D, 1, warp, lane, block);
+    store_gradient<C>(a.d_v, D, factor_of(powers[0]), factor_of(powers[1]), warp, lane, block);
   } else {
     const float v_factor = C::kScales ? memory.keys.second_factor[key_tile] : 1;
     T* const my_dS = chunk_of<kBlockQ>(tiles.dS, static_cast<int>(lane / 16 * 8 + lane % 8),
                                        2 * warp + static_cast<int>(lane / 8 % 2));
     if (steps > 0) wait(V_full, 0);
     if (steps > 0) keys.load(tiles.V, warp, lane);
-    for (int n = 0; n < steps; ++n) {
-      const int stage = __shfl_sync(kAllLanes, n % kStages, 0), parity = n / kStages % 2;
-      Scores<C> dP;
-      RowNumbers<C> delta;
-      float power = 1, factor = 1, dK_factor = 1;
-      if constexpr (C::kScales) {
-        power = dS_power(n);
-        factor = v_factor * power * memory.queries.second_factor[first_tile + n];
-        dK_factor = factor_of(power) * memory.queries.first_factor[first_tile + n];
-      }
-      wait(dO_full[stage], parity);
-      start_scores<C>(dP, keys, by_rows(tiles.V),
-                      by_rows(tiles.dO + stage * C::kPlanes * C::kQSize));
-      read_rows<C>(delta, memory.work.delta + first_row + n * kBlockQ, lane);
-      wgmma_wait<0>();
-      tell(dO_empty[stage], lane);
-      float2 P_factors = {1, 1};
-      FLASH_UNROLL
-      for (int part = 0; part < kParts; ++part) {
-        wait(P_full, (n * kParts + part) % 2);
-        FLASH_UNROLL
-        for (int j = 0; j < C::kPQueries / 8; ++j) {
-          const int i = part * C::kPQueries / 8 + j;
-          const float4 P = tiles.P[j * 128 + thread];
-          const float2 d = {delta[i].x * power, delta[i].y * power};
-          float* const four = &dP[4 * i];
-          four[0] = P.x * fmaf(four[0], factor, -d.x);
-          four[1] = P.y * fmaf(four[1], factor, -d.y);
-          four[2] = P.z * fmaf(four[2], factor, -d.x);
-          four[3] = P.w * fmaf(four[3], factor, -d.y);
-        }
+    float raised[2] = {1, 1};  // as P_raised
+    for (int begin = 0;; begin += steps) {
+      for (int n = begin; n < begin + steps; ++n) {
+        const int step = n - begin, stage = __shfl_sync(kAllLanes, n % kStages, 0),
+                  parity = n / kStages % 2;
+        Scores<C> dP;
+        RowNumbers<C> delta;
+        float power = 1, factor = 1, dK_factor = 1;
         if constexpr (C::kScales) {
-          wait(factors_full, n % 2);
-          P_factors = tiles.P_factors[thread];
+          power = dS_power(step);
+          factor = v_factor * power * memory.queries.second_factor[first_tile + step];
+          dK_factor = factor_of(power) * memory.queries.first_factor[first_tile + step];
         }
-        tell(P_empty, lane);
-      }
-      const bool differ = C::kScales && __any_sync(kAllLanes, P_factors.x != 1 || P_factors.y != 1);
-      if (differ) multiply_rows(dP, factor_of(P_factors.x), factor_of(P_factors.y));
-      Weights<C> dS;
-      split_scores<C>(dS, dP, 1);
-      wait(dS_empty, n % 2 ^ 1);
-      const auto store = [&](auto change) {
+        wait(dO_full[stage], parity);
+        start_scores<C>(dP, keys, by_rows(tiles.V),
+                        by_rows(tiles.dO + stage * C::kPlanes * C::kQSize));
+        read_rows<C>(delta, memory.work.delta + first_row + step * kBlockQ, lane);
+        wgmma_wait<0>();
+        tell(dO_empty[stage], lane);
         FLASH_UNROLL
-        for (int plane = 0; plane < C::kPlanes; ++plane) {
+        for (int part = 0; part < kParts; ++part) {
+          wait(P_full, (n * kParts + part) % 2);
           FLASH_UNROLL
-          for (int k = 0; k < kBlockQ / 16; ++k) {
-            std::uint32_t four[4];
-            FLASH_UNROLL
-            for (int i = 0; i < 4; ++i) four[i] = change(dS[plane][k][i], i % 2);
-            stmatrix<true>(my_dS + plane * C::kSSize + k * 16 * 64, four);
+          for (int j = 0; j < C::kPQueries / 8; ++j) {
+            const int i = part * C::kPQueries / 8 + j;
+            const float4 P = tiles.P[j * 128 + thread];
+            const float2 d = {delta[i].x * power, delta[i].y * power};
+            float* const four = &dP[4 * i];
+            four[0] = P.x * fmaf(four[0], factor, -d.x);
+            four[1] = P.y * fmaf(four[1], factor, -d.y);
+            four[2] = P.z * fmaf(four[2], factor, -d.x);
+            four[3] = P.w * fmaf(four[3], factor, -d.y);
           }
+          tell(P_empty, lane);
         }
-      };
-      if (differ) {
-        // In dQ all keys have the same power of two.
-        const __half2 factors[2] = {__float2half2_rn(P_factors.x), __float2half2_rn(P_factors.y)};
-        store([&](std::uint32_t two, int r) {
-          return bits_of(__hmul2(reinterpret_cast<const __half2&>(two), factors[r]));
-        });
-      } else {
-        store([](std::uint32_t two, int) { return two; });
+        Weights<C> dS;
+        split_scores<C>(dS, dP, raised);
+        if (begin == 0) {
+          wait(dS_empty, n % 2 ^ 1);
+          FLASH_UNROLL
+          for (int plane = 0; plane < C::kPlanes; ++plane) {
+            FLASH_UNROLL
+            for (int k = 0; k < kBlockQ / 16; ++k)
+              stmatrix<true>(my_dS + plane * C::kSSize + k * 16 * 64, dS[plane][k]);
+          }
+          fence_proxy_async();
+          tell(dS_full, lane);
+        }
+        wait(Q_full[stage], parity);  // no race without it: group 0 has waited before it sent P
+        add_product<C>(D, dS, by_columns<kBlockQ>(tiles.Q + stage * C::kPlanes * C::kQSize),
+                       Q_empty[stage], lane, dK_factor, [] {});
       }
-      fence_proxy_async();
-      tell(dS_full, lane);
-      wait(Q_full[stage], parity);  // no race without it: group 0 has waited before it sent P
-      add_product<C>(D, dS, by_columns<kBlockQ>(tiles.Q + stage * C::kPlanes * C::kQSize),
-                     Q_empty[stage], lane, dK_factor * P_factors.x, dK_factor * P_factors.y);
+      if (!again(false)) break;
+      raised[0] = tiles.P_raised[thread].x;
+      raised[1] = tiles.P_raised[thread].y;
+      FLASH_UNROLL
+      for (float& x : D) x = 0;
     }
-    store_gradient<C>(a.d_k, D, a.scale, warp, lane, block);
+    store_gradient<C>(a.d_k, D, a.scale * factor_of(raised[0]), a.scale * factor_of(raised[1]),
+                      warp, lane, block);
   }
 }
 
