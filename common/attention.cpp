@@ -1,6 +1,8 @@
 #include "common/attention.hpp"
 
 #include <cmath>
+#include <limits>
+#include <sstream>
 
 namespace flash {
 
@@ -23,9 +25,12 @@ double visible_pairs(const AttentionShape& shape, bool causal) {
 
 double attention_scale(const AttentionOptions& options, Index head_dim) {
   const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(head_dim)));
-  if (!std::isfinite(scale))
-    throw ArgumentError("scale is " + std::to_string(scale) + "; it must be a finite number");
-  return scale;
+  if (!(std::fabs(scale) <= 1e38)) {
+    std::ostringstream text;
+    text << "scale is " << scale << "; it must be a number from -1e38 to 1e38";
+    throw ArgumentError(text.str());
+  }
+  return std::fabs(scale) < static_cast<double>(std::numeric_limits<float>::min()) ? 0 : scale;
 }
 
 void check_not_empty(const std::string& argument, const Shape<4>& of_queries) {

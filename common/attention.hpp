@@ -1,5 +1,4 @@
-// The attention problem: its shapes, mask and scale. Every implementation in every part agrees on
-// them, and checks them.
+// The attention problem: its shapes, mask and scale, on which all implementations agree.
 //
 //   S = scale * Q K^T, masked      P = softmax(S), row by row
 //   O = P V                        lse = log(sum over j of exp(S(i, j)))
@@ -9,10 +8,11 @@
 //   lse, delta                 (batch, heads, queries)
 //
 // Strides are at least 0, of inputs also 0. A query sees every key, or if `causal` keys j <= i,
-// both counted from 0. (PyTorch's is_causal means the same, also when there are more queries than
-// keys or fewer.) keys = 0 is legal; every other extent is at least 1. If a row sees no key, or
-// only keys whose score is -inf, it has O = 0 and lse = -inf. A row that sees a NaN becomes NaN;
-// with an entry of the registry that has `finite_inputs`, other rows may become NaN, too.
+// both counted from 0. keys = 0 is legal; every other extent is at least 1. A row that sees no key,
+// or only scores of -inf, has O = 0 and lse = -inf. A row that sees a NaN becomes NaN; others may,
+// too, in a pass with `finite_inputs`. Scores and sums on the way may be as large as the largest
+// number of lse's type over log2(e), 2.3e38 in float32, with either sign; a row beyond that may be
+// NaN. A backward pass takes exp(S - lse), with lse's error: |S| 2^-24 has to be small in float32.
 #pragma once
 
 #include <algorithm>
@@ -89,7 +89,7 @@ struct AttentionBackward {
   }
 };
 
-// options.scale or its default. Throws ArgumentError when it is not a finite number.
+// options.scale or its default; 0 for one below 1.2e-38. ArgumentError: NaN, or more than 1e38.
 FLASH_EXPORT double attention_scale(const AttentionOptions& options, Index head_dim);
 
 // Throws ShapeError unless each extent of `argument`, which has the shape of q, is at least 1.

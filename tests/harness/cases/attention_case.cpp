@@ -101,6 +101,16 @@ std::vector<AttentionCase> cases_of_all_passes() {
       {.name = "strides: one layout for each tensor", .shape = {2, 2, 9, 11, 4}, .layout = kMixed},
       {.name = "strides: one k for all heads", .shape = {2, 2, 9, 11, 4}, .layout = kBroadcast},
       {.name = "a scale of 0", .shape = {1, 1, 33, 40, 8}, .scale = 0},
+      {.name = "causal: a scale of 1e-320 counts as 0",
+       .shape = {1, 1, 20, 40, 8},
+       .causal = true,
+       .scale = 1e-320},
+      {.name = "causal: a scale of 1.3e30",
+       .shape = {1, 1, 20, 40, 8},
+       .causal = true,
+       .data = kTiny,
+       .scale = 0x1p100},
+      {.name = "a scale of 7.9e-31", .shape = {1, 1, 20, 40, 8}, .data = kHuge, .scale = 0x1p-100},
       {.name = "strides: interleaved heads",
        .shape = {2, 3, 70, 70, 16},
        .causal = true,
@@ -136,6 +146,15 @@ std::vector<AttentionCase> cases_of_forward_passes() {
        .shape = {1, 1, 40, 150, 16},
        .causal = true,
        .data = kLowest},
+      {.name = "scores of 1.7e38 and of -1.7e38",
+       .shape = {1, 1, 20, 40, 8},
+       .data = kEdge,
+       .scale = 1},
+      {.name = "equal scores of 1.7e38 (causal)",
+       .shape = {1, 1, 20, 150, 16},
+       .causal = true,
+       .data = kEdge,
+       .scale = -1},
       {.name = "NaN in q and k",
        .shape = {1, 2, 140, 140, 8},
        .causal = true,
@@ -210,8 +229,9 @@ std::string wrong_outputs(const AttentionCase& problem, TensorView<const T, 4> q
       return wrong;
   // lse is a sum of weights that were not rounded, in float32 where T has 16 bits.
   using Lse = LseType<T>;
+  const double largest = problem.inexact(oracle.largest_score);
   const std::string wrong = wrong_lse<Lse>(
-      lse, oracle.lse, attention_bound(shape, oracle.largest_score, unit_roundoff<Lse>()), block);
+      lse, oracle.lse, attention_bound(shape, largest, unit_roundoff<Lse>()), block);
   if (wrong.empty()) return "";
   return (problem.lse_only ? "lse is wrong. " : "lse is wrong; out is right here. ") + wrong;
 }
@@ -223,7 +243,8 @@ std::string wrong_gradients(const AttentionCase& problem, const AttentionBackwar
   const AttentionOracle forward = attention_oracle(pass.q, pass.k, pass.v, problem.options());
   auto want = attention_backward_oracle(pass.q, pass.k, pass.v, pass.d_out, problem.options());
   const AttentionShape shape = pass.shape();
-  const double bound = attention_gradient_bound<T>(shape, forward.largest_score);
+  const double bound = attention_gradient_bound<T>(
+      shape, problem.inexact(forward.largest_score));
   if constexpr (std::is_same_v<T, Half>)
     for (WithMagnitude* gradient : {&want.d_q, &want.d_k, &want.d_v})
       add_underflow(*gradient, bound, std::max(shape.queries, shape.keys));

@@ -46,6 +46,15 @@ struct AttentionCase {
   std::optional<AttentionShape> also_solved = std::nullopt;
 
   AttentionOptions options() const { return {.causal = causal, .scale = scale}; }
+  // The largest score as bounds of errors take it: differences of scores that are all equal, or
+  // powers of 2, are exact.
+  double inexact(double largest_score) const {
+    return data == Data::kLowest || data == Data::kEdge ? 0 : largest_score;
+  }
+  // Else dQ would be 0 * inf, or exp(S - lse) any number.
+  bool has_gradients() const {
+    return data != Data::kMinusInfinity && data != Data::kLowest && data != Data::kEdge;
+  }
   Index block_of_keys() const { return blocks.keys > 0 ? blocks.keys : blocks.queries; }
 
   // Which requirement of its task (tasks.toml) it belongs to.
@@ -133,8 +142,7 @@ Verdict with_other_numbers(std::uint64_t seed, Judge judge) {
 template <class T>
 double output_bound(const AttentionCase& problem, const AttentionShape& shape,
                     double largest_score) {
-  // Differences of scores that are all equal are exact.
-  return attention_output_bound<T>(shape, problem.data == Data::kLowest ? 0 : largest_score);
+  return attention_output_bound<T>(shape, problem.inexact(largest_score));
 }
 
 // The heads that are compared with the oracle where not all are.

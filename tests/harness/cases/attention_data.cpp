@@ -81,6 +81,17 @@ AttentionInputs<T> make_inputs(const AttentionShape& shape, Data data, std::uint
       each(q, [&](double, Index, Index c) { return c == 0 ? 4e4 * root : 0; });
       each(k, [](double, Index, Index c) { return c == 0 ? -3e4 : 0; });
       break;
+    case Data::kTiny:
+    case Data::kHuge:
+      for (Tensor<T, 4>* x : {&q, &k})
+        each(*x, [&](double value, Index, Index) {
+          return std::ldexp(value, data == Data::kTiny ? -50 : 50);
+        });
+      break;
+    case Data::kEdge:
+      each(q, [](double, Index, Index c) { return c == 0 ? 0x1p63 : 0; });
+      each(k, [](double, Index j, Index c) { return c > 0 ? 0 : j == 0 ? 0x1p64 : -0x1p64; });
+      break;
     case Data::kFarApart:
       each(q, [&](double value, Index i, Index c) {
         return c == 0 ? (is_high(i) ? 150 : -150) * root : value;
