@@ -49,8 +49,7 @@ TEST_CASE("shapes that do not fit, null views and bad scales are named") {
   for (const double large : {kInfinity, -1.01e38})
     CHECK_THROWS_AS(attention_scale({.scale = large}, 16), ArgumentError);
   for (const double scale : {1e38, -1.2e-38}) CHECK(attention_scale({.scale = scale}, 16) == scale);
-  for (const double scale : {1.1e-38, -1e-320})
-    CHECK(attention_scale({.scale = scale}, 16) == 0);
+  for (const double scale : {1.1e-38, -1e-320}) CHECK(attention_scale({.scale = scale}, 16) == 0);
   const TensorView<const float, 3> nowhere(nullptr, {1, 2, 3});
   CHECK_THROWS_WITH(check_view("lse", nowhere, {1, 2, 3}),
                     "lse is a null view; it must point to 6 elements");

@@ -224,8 +224,8 @@ std::string wrong_outputs(const AttentionCase& problem, TensorView<const T, 4> q
   // lse is a sum of weights that were not rounded, in float32 where T has 16 bits.
   using Lse = LseType<T>;
   const double largest = problem.inexact(oracle.largest_score);
-  const std::string wrong = wrong_lse<Lse>(
-      lse, oracle.lse, attention_bound(shape, largest, unit_roundoff<Lse>()), block);
+  const std::string wrong =
+      wrong_lse<Lse>(lse, oracle.lse, attention_bound(shape, largest, unit_roundoff<Lse>()), block);
   if (wrong.empty()) return "";
   return (problem.lse_only ? "lse is wrong. " : "lse is wrong; out is right here. ") + wrong;
 }
@@ -237,8 +237,7 @@ std::string wrong_gradients(const AttentionCase& problem, const AttentionBackwar
   const AttentionOracle forward = attention_oracle(pass.q, pass.k, pass.v, problem.options());
   auto want = attention_backward_oracle(pass.q, pass.k, pass.v, pass.d_out, problem.options());
   const AttentionShape shape = pass.shape();
-  const double bound = attention_gradient_bound<T>(
-      shape, problem.inexact(forward.largest_score));
+  const double bound = attention_gradient_bound<T>(shape, problem.inexact(forward.largest_score));
   if constexpr (std::is_same_v<T, Half>)
     for (WithMagnitude* gradient : {&want.d_q, &want.d_k, &want.d_v})
       add_underflow(*gradient, bound, std::max(shape.queries, shape.keys));

@@ -49,7 +49,8 @@ enum class Data {
   kLowest,  // scores of -1.2e9, all equal: less than what a running maximum may start at, or a mask
             // may put in place of -inf (Pattern::kLowest says why not less). Forward only, float32
             // or wider
-  kTiny, kHuge,  // 2^-40 and 2^40 times N(0, 1) in q and k, for a scale that makes up for it
+  kTiny,
+  kHuge,  // 2^-40 and 2^40 times N(0, 1) in q and k, for a scale that makes up for it
   kEdge,  // scores of 2^127 for the first key and of -2^127 for the others, times the scale, which
           // has to be 1 or -1. Forward only, float32 or wider
   kFarApart,  // each row's scores are near 150 or near -150: of two rows whose distance is a power
