@@ -172,13 +172,14 @@ __global__ void finish_kernel(const float* d_q_sum, TensorView<T, 4> d_q, int wi
         from_float<T>(d_q_sum[element] * (1 / kLog2E));
 }
 
-// One width less than in the solution, and none that is only faster but for heads of 64: a rung is
-// for the benchmark.
+// One width less than in the solution: a rung is for the benchmark. Heads of 128 with more keys at
+// a time: 5.5 ms in place of 8.4, the solution 8.0 (H200, float32, batch 8, 1 head, 4096 keys).
 #ifdef FLASH_FEW_CONFIGURATIONS
 using Configs = Table<Config<64, 64, 32, 2, 8>, Config<256, 16, 8, 2, 2>>;
 #else
-using Configs = Table<Config<64, 128, 32, 4, 8>, Config<64, 64, 32, 2, 8>,
-                      Config<128, 32, 16, 4, 4>, Config<256, 16, 8, 2, 2>>;
+using Configs =
+    Table<Config<64, 128, 32, 4, 8>, Config<64, 64, 32, 2, 8>, Config<128, 64, 32, 4, 8>,
+          Config<128, 32, 16, 4, 4>, Config<256, 16, 8, 2, 2>>;
 #endif
 
 template <class T>
