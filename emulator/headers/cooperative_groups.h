@@ -75,6 +75,36 @@ thread_block_tile<SIZE, Parent> tiled_partition(const Parent&) {
   return {};
 }
 
+// Of a size that is known at run time: what all groups have.
+class thread_group {
+ public:
+  explicit thread_group(unsigned size) : size_(size) {}
+  unsigned long long size() const { return size_; }
+  unsigned num_threads() const { return size_; }
+  unsigned thread_rank() const { return flash::simt::thread_number() % size_; }
+  void sync(Site site = Site::here()) const {
+    const unsigned first = flash::simt::lane_number() / size_ * size_;
+    __syncwarp((size_ == 32 ? ~0u : (1u << size_ % 32) - 1) << first, site);
+  }
+
+ private:
+  unsigned size_;
+};
+inline thread_group tiled_partition(const thread_block&, unsigned size) {
+  return thread_group(size);
+}
+
+#define FLASH_SIMT_UNSUPPORTED(function, why)                                         \
+  template <class Always = void>                                                      \
+  thread_group function() {                                                           \
+    static_assert(sizeof(Always*) == 0, "the emulator has no " #function "(): " why); \
+    return thread_group(1);                                                           \
+  }
+FLASH_SIMT_UNSUPPORTED(coalesced_threads, "the GPU decides which lanes run together; take a tile")
+FLASH_SIMT_UNSUPPORTED(this_grid, "a block runs to its end before the next; end the kernel there")
+FLASH_SIMT_UNSUPPORTED(this_cluster, "clusters of blocks")
+#undef FLASH_SIMT_UNSUPPORTED
+
 template <class Group>
 void sync(const Group& group, Site site = Site::here()) {
   group.sync(site);

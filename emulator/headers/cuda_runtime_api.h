@@ -82,6 +82,9 @@ struct cudaDeviceProp {
   int multiProcessorCount;
   int maxThreadsPerMultiProcessor;
   int l2CacheSize;
+  int maxThreadsDim[3], maxGridSize[3];
+  int regsPerBlock, regsPerMultiprocessor;
+  std::size_t sharedMemPerMultiprocessor, totalConstMem;
 };
 
 enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold = 4 };
@@ -107,7 +110,12 @@ const char* cudaGetErrorString(cudaError_t error);
 const char* cudaGetErrorName(cudaError_t error);
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes);
+// Host code may access it, also while a kernel could: a launch is complete when it returns.
+cudaError_t cudaMallocManaged(void** memory, std::size_t bytes, unsigned flags = 1);
 cudaError_t cudaFree(void* memory);
+// The host's.
+cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned flags = 0);
+cudaError_t cudaFreeHost(void* memory);
 cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes);
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device);
 
@@ -133,6 +141,13 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value);
 #pragma GCC visibility pop
 
+inline constexpr unsigned cudaMemAttachGlobal = 1, cudaHostAllocDefault = 0,
+                          cudaHostAllocPortable = 1, cudaHostAllocMapped = 2;
+inline constexpr int cudaCpuDeviceId = -1;
+inline cudaError_t cudaMemPrefetchAsync(const void*, std::size_t, int, cudaStream_t = nullptr) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceReset() { return cudaDeviceSynchronize(); }
 inline cudaError_t cudaStreamCreate(cudaStream_t* stream) {
   return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
 }
@@ -154,6 +169,18 @@ inline cudaError_t cudaMallocFromPoolAsync(void** memory, std::size_t bytes, cud
 template <class T>
 cudaError_t cudaMalloc(T** memory, std::size_t bytes) {
   return cudaMalloc(reinterpret_cast<void**>(memory), bytes);
+}
+template <class T>
+cudaError_t cudaMallocManaged(T** memory, std::size_t bytes, unsigned flags = 1) {
+  return cudaMallocManaged(reinterpret_cast<void**>(memory), bytes, flags);
+}
+template <class T>
+cudaError_t cudaHostAlloc(T** memory, std::size_t bytes, unsigned flags = 0) {
+  return cudaHostAlloc(reinterpret_cast<void**>(memory), bytes, flags);
+}
+template <class T>
+cudaError_t cudaMallocHost(T** memory, std::size_t bytes) {
+  return cudaHostAlloc(memory, bytes);
 }
 template <class T>
 cudaError_t cudaMallocAsync(T** memory, std::size_t bytes, cudaStream_t stream) {

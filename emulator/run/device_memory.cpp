@@ -38,7 +38,7 @@ std::size_t DeviceMemory::place(std::size_t bytes) {
   }
 }
 
-void* DeviceMemory::allocate(std::size_t bytes) {
+void* DeviceMemory::allocate(std::size_t bytes, bool is_managed) {
   const std::scoped_lock lock(mutex_);
   if (bytes == 0 || bytes > kTotal - in_use_) return nullptr;
   const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -55,6 +55,8 @@ void* DeviceMemory::allocate(std::size_t bytes) {
   allocation->bytes = bytes;
   allocation->shadow = Shadow(bytes);
   std::memset(allocation->begin, 0xff, bytes);
+  allocation->is_managed = is_managed;
+  if (is_managed) allocation->shadow.initialized.insert(0, bytes);  // the host writes unseen
   for (std::size_t i = 0; i < mapped / kPage; ++i)
     page_table_[start / kPage + i] = allocation.get();
   if (open_ == 0) protect(*allocation, false);
@@ -74,6 +76,7 @@ bool DeviceMemory::free(void* memory) {
   for (std::size_t i = 0; i < allocation->page_bytes / kPage; ++i)
     page_table_[begin / kPage + i] = nullptr;
   madvise(allocation->pages, allocation->page_bytes, MADV_DONTNEED);
+  allocation->is_managed = false;
   protect(*allocation, false);
   in_use_ -= allocation->bytes;
   allocations_.erase(begin);
@@ -108,6 +111,7 @@ std::string DeviceMemory::beside(const void* address) {
 }
 
 void DeviceMemory::protect(const Allocation& allocation, bool accessible) {
+  accessible = accessible || allocation.is_managed;
   if (mprotect(allocation.pages, allocation.page_bytes,
                accessible ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
     std::abort();

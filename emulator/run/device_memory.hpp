@@ -21,7 +21,8 @@ struct Allocation {
   char* pages = nullptr;  // what is mapped for it, the page behind it not included
   std::size_t page_bytes = 0;
   Shadow shadow;
-  std::string name;  // of the tensor in it, "" where nobody said
+  bool is_managed = false;  // host code may access it at any time
+  std::string name;         // of the tensor in it, "" where nobody said
   const char* first_element = nullptr;
 
   std::size_t offset(const void* address) const {
@@ -38,7 +39,7 @@ class DeviceMemory {
   static DeviceMemory& instance();
 
   // nullptr when there is no room. 0 bytes give nullptr.
-  void* allocate(std::size_t bytes);
+  void* allocate(std::size_t bytes, bool is_managed = false);
   // False when `memory` is not the start of an allocation.
   bool free(void* memory);
 

@@ -3,8 +3,10 @@
 // order and events are always complete.
 #include "emulator/run/runtime.hpp"
 
+#include <array>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
@@ -65,7 +67,9 @@ Allocation* allocation_of(const void* memory, std::size_t bytes) {
 }
 
 bool is_host(const void* memory) {
-  return memory != nullptr && !DeviceMemory::instance().contains(memory);
+  const Allocation* const managed = DeviceMemory::instance().find(memory);
+  return memory != nullptr && (!DeviceMemory::instance().contains(memory) ||
+                               (managed != nullptr && managed->is_managed));
 }
 
 cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
@@ -90,12 +94,12 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
   return cudaSuccess;
 }
 
-cudaError_t allocate(void** memory, std::size_t bytes) {
+cudaError_t allocate(void** memory, std::size_t bytes, bool is_managed = false) {
   if (memory == nullptr) return cudaErrorInvalidValue;
   install_fault_handler();
   *memory = nullptr;
   if (bytes == 0) return cudaSuccess;
-  *memory = DeviceMemory::instance().allocate(bytes);
+  *memory = DeviceMemory::instance().allocate(bytes, is_managed);
   return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
@@ -202,6 +206,14 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->multiProcessorCount = kMultiprocessors;
   properties->maxThreadsPerMultiProcessor = 2048;
   properties->l2CacheSize = kL2Bytes;
+  for (const auto& [axis, threads, blocks] :
+       {std::array{0, 1024, 2147483647}, {1, 1024, 65535}, {2, 64, 65535}}) {
+    properties->maxThreadsDim[axis] = threads;
+    properties->maxGridSize[axis] = blocks;
+  }
+  properties->regsPerBlock = properties->regsPerMultiprocessor = 65536;
+  properties->sharedMemPerMultiprocessor = 228 * 1024;
+  properties->totalConstMem = 65536;
   return cudaSuccess;
 }
 
@@ -237,7 +249,18 @@ const char* cudaGetErrorString(cudaError_t error) { return text_of_error(error).
 const char* cudaGetErrorName(cudaError_t error) { return text_of_error(error).name; }
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) { return result(allocate(memory, bytes)); }
+cudaError_t cudaMallocManaged(void** memory, std::size_t bytes, unsigned) {
+  return result(allocate(memory, bytes, true));
+}
 cudaError_t cudaFree(void* memory) { return result(release(memory)); }
+cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned) {
+  *memory = std::malloc(bytes);
+  return result(*memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation);
+}
+cudaError_t cudaFreeHost(void* memory) {
+  std::free(memory);
+  return cudaSuccess;
+}
 cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
   *total_bytes = DeviceMemory::kTotal;
   *free_bytes = DeviceMemory::kTotal - DeviceMemory::instance().in_use();

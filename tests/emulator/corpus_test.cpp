@@ -211,6 +211,40 @@ TEST_CASE("right kernels are not reported, and are right, in any order") {
   check_right(simt_corpus::results_right(), 20);
   check_right(simt_corpus::builtins(), 4);
 }
+TEST_CASE("the page of limits names kernels that show them") {
+  if (simt_corpus::is_checked())  // elsewhere several blocks run at once
+    check_mistakes("tests/emulator/corpus/limits.cu", simt_corpus::refused());
+  check_right(simt_corpus::limits(), 4);
+  std::set<std::string> known;
+  for (const auto& list :
+       {simt_corpus::refused(), simt_corpus::limits(), simt_corpus::right(), simt_corpus::memory(),
+        simt_corpus::barriers(), simt_corpus::warps(), simt_corpus::language(),
+        simt_corpus::hopper_mistakes(), simt_corpus::hopper_early(), simt_corpus::builtins()})
+    for (const Specimen& specimen : list) known.insert(specimen.name);
+  std::ifstream page(FLASH_REPOSITORY "/emulator/README.md");
+  std::string text{std::istreambuf_iterator<char>(page), {}};
+  text.erase(0, text.find("\n## Limits\n"));
+  // Each point names kernels, or says which test has it, or that none can show it.
+  std::set<std::string> named;
+  for (std::size_t point = text.find("\n- "); point != std::string::npos;) {
+    const std::size_t next = text.find("\n- ", point + 1);
+    const std::string one = text.substr(point, next - point);
+    CAPTURE(one);
+    int names = 0;
+    for (std::size_t at = 0; (at = one.find('`', at)) != std::string::npos;) {
+      const std::size_t end = one.find('`', at + 1);
+      const std::string name = one.substr(at + 1, end - at - 1);
+      names += static_cast<int>(known.count(name));
+      named.insert(name);
+      at = end + 1;
+    }
+    CHECK((names > 0 || one.find("test_limits.py") != std::string::npos ||
+           one.ends_with("(No kernel)")));
+    point = next;
+  }
+  for (const auto& list : {simt_corpus::limits(), simt_corpus::refused()})
+    for (const Specimen& specimen : list) CHECK(named.count(specimen.name) == 1);
+}
 TEST_CASE("accesses of shared memory are counted") {
   for (const Specimen& specimen : simt_corpus::right()) {
     if (specimen.name != "reverse_tile") continue;

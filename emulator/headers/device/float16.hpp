@@ -173,6 +173,7 @@ struct Shuffled<Float16Pair<kExponentBits>> {
   inline Number NAME(__float2, )(float x) { return x; }                                       \
   inline Number NAME(__float2, _rn)(float x) { return x; }                                    \
   inline float NAME(__, 2float)(Number a) { return a; }                                       \
+  inline Number NAME(__int2, _rn)(int x) { return static_cast<double>(x); }                   \
   inline unsigned short NAME(__, _as_ushort)(Number a) { return a.bits(); }                   \
   inline Number NAME(__ushort_as_, )(unsigned short bits) { return Number::from_bits(bits); } \
   inline Pair NAME(make_, 2)(Number low, Number high) { return {low, high}; }                 \

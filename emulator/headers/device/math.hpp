@@ -76,9 +76,9 @@ template <class Integer>
 Integer saturated(double value) {
   using Limits = std::numeric_limits<Integer>;
   if (value != value) return 0;
-  return value >= Limits::max()   ? Limits::max()
-         : value <= Limits::min() ? Limits::min()
-                                  : static_cast<Integer>(value);
+  return value >= static_cast<double>(Limits::max())   ? Limits::max()
+         : value <= static_cast<double>(Limits::min()) ? Limits::min()
+                                                       : static_cast<Integer>(value);
 }
 }  // namespace flash::simt
 

@@ -1,4 +1,7 @@
 // Built-in functions that public kernels use: each against the number that CUDA's manual says.
+#include <cooperative_groups.h>
+
+#include "common/cuda/check.hpp"
 #include "emulator/corpus/launches.hpp"
 
 namespace flash::simt_corpus {
@@ -63,6 +66,19 @@ __global__ void loads_and_stores(const float* x, float* out) {
   __stcs(out + 4 * threadIdx.x + 3, __ldcs(x + threadIdx.x));
 }
 
+// A tile whose size is an argument.
+__global__ void tile_of_any_size(int* out, unsigned size) {
+  namespace cg = cooperative_groups;
+  __shared__ int shared[64];
+  const auto tile = cg::tiled_partition(cg::this_thread_block(), size);
+  const unsigned i = threadIdx.x, first = i - tile.thread_rank();
+  shared[i] = static_cast<int>(i);
+  tile.sync();
+  out[i] = shared[first + tile.size() - 1 - tile.thread_rank()];
+}
+
+__global__ void doubles(int* managed) { managed[threadIdx.x] *= 2; }
+
 }  // namespace
 
 std::vector<Specimen> builtins() {
@@ -79,6 +95,23 @@ std::vector<Specimen> builtins() {
       // 64 threads flip each bit twice, and 5 counts down to 0 and from 9 again: 64 = 6 * 10 + 4.
       right(KERNEL(bitwise_atomics), {1, 64}, IS(1), result(64)),
       right(KERNEL(loads_and_stores), {1, 32}, IS(i / 4), counting(32), result(128)),
+      right(KERNEL(tile_of_any_size), {1, 64}, IS(i / 8 * 8 + 7 - i % 8), result(64), 8u),
+      {"doubles",
+       {},
+       [] {
+         int *managed = nullptr, *pinned = nullptr;
+         FLASH_CUDA_CHECK(cudaMallocManaged(&managed, 32 * sizeof(int)));
+         FLASH_CUDA_CHECK(cudaMallocHost(&pinned, 32 * sizeof(int)));
+         for (int i = 0; i < 32; ++i) managed[i] = i;
+         launch("doubles", doubles, {1, 32}, managed);
+         FLASH_CUDA_CHECK(cudaDeviceSynchronize());
+         bool is_right = managed[31] == 62;
+         FLASH_CUDA_CHECK(cudaMemcpy(pinned, managed, 32 * sizeof(int), cudaMemcpyDeviceToHost));
+         is_right = is_right && pinned[30] == 60;
+         FLASH_CUDA_CHECK(cudaFree(managed));
+         FLASH_CUDA_CHECK(cudaFreeHost(pinned));
+         return is_right;
+       }},
   };
 }
 

@@ -37,6 +37,8 @@ FLASH_EXPORT std::vector<Specimen> hopper_mistakes();
 FLASH_EXPORT std::vector<Specimen> hopper_right();
 FLASH_EXPORT std::vector<Specimen> hopper_early();
 FLASH_EXPORT std::vector<Specimen> right();
+FLASH_EXPORT std::vector<Specimen> limits();
+FLASH_EXPORT std::vector<Specimen> refused();
 
 // Whether the corpus was built for the checks.
 FLASH_EXPORT bool is_checked();
