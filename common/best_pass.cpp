@@ -14,8 +14,11 @@ struct Choice {
 
   // The fastest that takes the problem, or null.
   const Entry<Pass>* of(const typename Entry<Pass>::Problem& problem) const {
-    const auto takes_it = [&](const Entry<Pass>& pass) { return pass.why_not(problem).empty(); };
-    const auto found = std::find_if(passes.begin(), passes.end(), takes_it);
+    const auto fits = [&](const Entry<Pass>& pass) {
+      return pass.has(problem.dtype) && (!pass.best_for || pass.best_for(problem)) &&
+             pass.why_not(problem).empty();
+    };
+    const auto found = std::find_if(passes.begin(), passes.end(), fits);
     return found == passes.end() ? nullptr : &*found;
   }
 };
@@ -33,6 +36,7 @@ void add_best(PassList<Pass>& passes, DeviceKind device) {
 
   using Problem = typename Entry<Pass>::Problem;
   Entry<Pass> best{.name = kBest, .device = device};
+  best.choose = [choice](const Problem& problem) { return choice->of(problem); };
   best.unsupported = [choice](const Problem& problem) {
     return choice->of(problem) ? std::string() : choice->passes.back().why_not(problem);
   };

@@ -192,24 +192,36 @@ struct Entry {
   // False for a rung that is not faster than those before it: flash_best leaves it out.
   bool best = true;
 
+  // The problems for which flash_best may choose the pass, of those that it takes; without it all.
+  std::function<bool(const Problem&)> best_for = nullptr;
+
+  // Only of flash_best: the pass that it hands a problem to, or null.
+  std::function<const Entry*(const Problem&)> choose = nullptr;
+
   // All elements of the inputs have to be finite. The pass multiplies a key that a row does not see
   // by the weight 0, and 0 * NaN, or 0 * inf, would reach the row.
   bool finite_inputs = false;
 
+  bool has(DType type) const {
+    switch (type) {
+      case DType::kFloat32: return static_cast<bool>(run.float32);
+      case DType::kFloat64: return static_cast<bool>(run.float64);
+      case DType::kFloat16: return static_cast<bool>(run.float16);
+      case DType::kBFloat16: return static_cast<bool>(run.bfloat16);
+    }
+    return false;
+  }
+
   std::vector<DType> dtypes() const {
     std::vector<DType> types;
-    if (run.float32) types.push_back(DType::kFloat32);
-    if (run.float64) types.push_back(DType::kFloat64);
-    if (run.float16) types.push_back(DType::kFloat16);
-    if (run.bfloat16) types.push_back(DType::kBFloat16);
+    for (const DType type : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16})
+      if (has(type)) types.push_back(type);
     return types;
   }
 
   // `unsupported` and the element types together.
   std::string why_not(const Problem& problem) const {
-    bool has_type = false;
-    for (const DType type : dtypes()) has_type |= type == problem.dtype;
-    if (!has_type) return "there is no " + to_string(problem.dtype) + " version";
+    if (!has(problem.dtype)) return "there is no " + to_string(problem.dtype) + " version";
     return unsupported ? unsupported(problem) : "";
   }
 
@@ -222,11 +234,15 @@ struct Entry {
 // no multiple of them, or its last axis has gaps. "" when all tensors can; lse is not looked at.
 FLASH_EXPORT std::string why_not_in_chunks(const AttentionProblem& problem, std::size_t bytes);
 
-// Throws Unsupported, with the name and the reason, when the entry does not take the pass.
+// Throws Unsupported, with the name and the reason, when the entry does not take the problem.
+template <template <class> class Pass>
+void check_supported(const Entry<Pass>& entry, const typename Entry<Pass>::Problem& problem) {
+  if (const std::string why = entry.why_not(problem); !why.empty())
+    throw Unsupported("'" + entry.name + "' does not take this problem: " + why);
+}
 template <template <class> class Pass, class T>
 void check_supported(const Entry<Pass>& entry, const Pass<T>& pass) {
-  if (const std::string why = entry.why_not(problem_of(pass)); !why.empty())
-    throw Unsupported("'" + entry.name + "' does not take this problem: " + why);
+  check_supported(entry, problem_of(pass));
 }
 
 // Throws ArgumentError when the two do not go together.

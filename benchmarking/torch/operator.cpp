@@ -79,9 +79,10 @@ struct Arguments {
 };
 
 template <class EntryOfPass, class T>
-void call(const EntryOfPass& entry, const T& pass, const Arguments& arguments, PassMemory& memory) {
-  check_supported(entry, pass);
-  const auto bytes = static_cast<int64_t>(entry.workspace_of(problem_of(pass)));
+void call(const EntryOfPass& named, const T& pass, const Arguments& arguments, PassMemory& memory) {
+  const auto problem = problem_of(pass);
+  const EntryOfPass& entry = chosen(named, problem);
+  const auto bytes = static_cast<int64_t>(entry.workspace_of(problem));
   at::Tensor workspace;
   if (bytes > 0) workspace = at::empty({bytes}, arguments.q.options().dtype(at::kByte));
   memory.workspace = bytes > 0 ? workspace.data_ptr() : nullptr;

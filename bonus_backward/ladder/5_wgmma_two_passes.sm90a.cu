@@ -39,11 +39,13 @@ constexpr int kThreads = 384, kRegistersToCopy = 24, kRegistersToCompute = 240;
 
 template <int HeadDim>
 struct Config {
-  static constexpr int kHeadDim = HeadDim, kSize = kStep * HeadDim;
+  // A tile has room for whole slabs of 64 columns.
+  static constexpr int kHeadDim = HeadDim, kWidth = (HeadDim + 63) / 64 * 64,
+                       kSize = kStep * kWidth, kQSize = kBlockQ * kWidth;
   static constexpr int kPSize = kStep * kStep;
   static constexpr std::size_t kSharedOfKeys =
                                    2 * 6 * kSize + 4 * kPSize + 4 * 4 * kRowNumbers + 1024,
-                               kSharedOfQueries = 2 * (2 * kBlockQ * HeadDim + 3 * kSize) + 1024;
+                               kSharedOfQueries = 2 * (2 * kQSize + 3 * kSize) + 1024;
   static constexpr std::size_t kSharedBytes = std::max(kSharedOfKeys, kSharedOfQueries);
 };
 
@@ -232,7 +234,7 @@ struct QueryBarriers {
 template <class T, class C>
 __global__ void __launch_bounds__(kThreads, 1)
     dq_kernel(const __grid_constant__ QueryMaps maps, Arguments a) {
-  constexpr int kD = C::kHeadDim, kSize = C::kSize, kQSize = kBlockQ * kD;
+  constexpr int kD = C::kHeadDim, kSize = C::kSize, kQSize = C::kQSize;
   __shared__ QueryBarriers barriers;
   auto& [Q_full, dO_full, K_full, K_empty, V_full, V_empty] = barriers;
   FLASH_DYNAMIC_SHARED(T, shared);
@@ -340,9 +342,9 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 #ifdef FLASH_FEW_CONFIGURATIONS
-using Configs = Table<Config<64>, Config<256>>;
+using Configs = Table<Config<64>, Config<160>, Config<256>>;
 #else
-using Configs = Table<Config<64>, Config<128>, Config<192>, Config<256>>;
+using Configs = Table<Config<64>, Config<128>, Config<160>, Config<192>, Config<256>>;
 #endif
 
 template <class T>
@@ -351,7 +353,7 @@ void backward(const AttentionBackward<T>& pass, PassMemory& memory) {
   with_config(Configs(), shape.head_dim, [&]<class C>(C) {
     constexpr int kD = C::kHeadDim;
     const Workspace work = workspace_at(memory.workspace, shape);
-    prepare<kD == 192 ? 256 : kD, false>(pass, work);
+    prepare<(kD > 128 ? 256 : kD), false>(pass, work);
     Arguments a{shape,
                 work,
                 heads_of_section(work.heads, shape.queries, 4 * kD),

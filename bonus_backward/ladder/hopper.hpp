@@ -40,8 +40,8 @@ template <int kRows, int kHeadDim, class T>
 __device__ __forceinline__ void load_tile(T* tile, const TensorMap& map, Barrier& barrier, int row0,
                                           const BlockOfHead& block) {
   FLASH_UNROLL
-  for (int slab = 0; slab < kHeadDim / 64; ++slab)
-    tma_load(tile + slab * kRows * 64, map, barrier, 64 * slab, row0, block.h, block.b);
+  for (int column = 0; column < kHeadDim; column += 64)
+    tma_load(tile + column * kRows, map, barrier, column, row0, block.h, block.b);
 }
 
 // lse and delta of the rows of queries as TMA sees them: rows of 32 numbers, those of all heads
@@ -154,9 +154,9 @@ __device__ __forceinline__ void send_tile(const TensorMap& map, T* tile,
   __syncwarp();
   if (lane == 0) {
     FLASH_UNROLL
-    for (int slab = 0; slab < kColumns / 64; ++slab)
-      tma_store(map, tile + (slab * kRows + first_row) * 64, column0 + 64 * slab, row0 + first_row,
-                h, b);
+    for (int column = 0; column < kColumns; column += 64)
+      tma_store(map, tile + column * kRows + first_row * 64, column0 + column, row0 + first_row, h,
+                b);
     tma_commit();
   }
 }

@@ -10,6 +10,8 @@
 //
 //   tma_load      lands when `barrier` says so; announce the bytes first (mbarrier.hpp)
 //   tma_prefetch  brings the box into the L2 cache, for a later load; nobody has to wait for it
+//   tma_load_once, tma_store_once  the same for numbers that nobody reads again soon: the L2 cache
+//                 gives up their lines first
 //   tma_store     the thread makes a group of its stores by tma_commit(); tma_wait_read<N>() waits
 //                 until at most N groups still read shared memory, tma_wait<N>() until at most N
 //                 are not complete
@@ -24,7 +26,18 @@
 
 namespace flash {
 
-#ifndef FLASH_SIMT
+#ifdef FLASH_SIMT
+
+[[gnu::always_inline]] inline void tma_load_once(void* to, const TensorMap& map, Barrier& barrier,
+                                                 int column, int row, int head, int batch) {
+  tma_load(to, map, barrier, column, row, head, batch);
+}
+[[gnu::always_inline]] inline void tma_store_once(const TensorMap& map, const void* from,
+                                                  int column, int row, int head, int batch) {
+  tma_store(map, from, column, row, head, batch);
+}
+
+#else
 
 __device__ __forceinline__ void tma_load(void* to, const TensorMap& map, Barrier& barrier,
                                          int column, int row, int head, int batch) {
@@ -32,6 +45,19 @@ __device__ __forceinline__ void tma_load(void* to, const TensorMap& map, Barrier
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
       " [%0], [%1, {%3, %4, %5, %6}], [%2];\n" ::"r"(shared_address(to)),
       "l"(&map), "r"(shared_address(&barrier)), "r"(column), "r"(row), "r"(head), "r"(batch)
+      : "memory");
+}
+
+// createpolicy.fractional.L2::evict_first for all lines.
+inline constexpr std::uint64_t kEvictFirst = 0x12f0000000000000;
+
+__device__ __forceinline__ void tma_load_once(void* to, const TensorMap& map, Barrier& barrier,
+                                              int column, int row, int head, int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1, {%3, %4, %5, %6}], [%2], %7;\n" ::"r"(shared_address(to)),
+      "l"(&map), "r"(shared_address(&barrier)), "r"(column), "r"(row), "r"(head), "r"(batch),
+      "l"(kEvictFirst)
       : "memory");
 }
 
@@ -48,6 +74,15 @@ __device__ __forceinline__ void tma_store(const TensorMap& map, const void* from
       "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];\n" ::"l"(
           &map),
       "r"(shared_address(from)), "r"(column), "r"(row), "r"(head), "r"(batch)
+      : "memory");
+}
+
+__device__ __forceinline__ void tma_store_once(const TensorMap& map, const void* from, int column,
+                                               int row, int head, int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group.L2::cache_hint"
+      " [%0, {%2, %3, %4, %5}], [%1], %6;\n" ::"l"(&map),
+      "r"(shared_address(from)), "r"(column), "r"(row), "r"(head), "r"(batch), "l"(kEvictFirst)
       : "memory");
 }
 

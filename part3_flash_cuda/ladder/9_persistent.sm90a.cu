@@ -5,16 +5,19 @@
 // computed, and their first product, S = Q K^T, is started together with the last P V of these.
 // That needs two buffers for Q; heads of 256 have room for one, and go without.
 //
-// O leaves by TMA: each warp writes its rows to the memory of its Q, which nobody reads any more.
-// Only O / l stands between the last product of some queries and the first softmax of the next; the
-// copy and lse come behind that.
+// O leaves by TMA: each warp writes its rows to shared memory, and starts their copy. Where the
+// tiles leave room for O, Q's memory is free for the next Q after the last step; else O goes to the
+// memory of its Q. Only O / l stands between the last product of some queries and the first softmax
+// of the next; the copy and lse come behind that.
 //
 // With a causal mask some queries see more keys than others, and the counter gives the next ones to
 // the block that is free. When each block had a fixed share, it was 16 % slower. The longest work
-// comes first, among the heads of a section, whose K and V stay in the L2 cache.
+// comes first, among the heads of a section, whose K and V stay in the L2 cache. With at most 512
+// keys the counter costs more than it gains, and block b of G takes numbers b, b + G, b + 2 G.
 //
-// Short sequences of heads of 64 get four warpgroups and steps of 64 keys: 1024 queries are 4 times
-// 256, but 5 1/3 times 192. With a causal mask they have a rung of their own, 9_short_causal.
+// Short sequences have tiles of their own, heads of 64 with a causal mask a rung, 9_short_causal,
+// and the shortest another one, 9_whole_head: choice.hpp has the table. Heads of 160 and 192
+// columns take 80 and 64 keys a step, so that two buffers of Q still have room.
 // did_not_pay.md lists what was tried here and left out.
 //
 // The bottleneck: a step of 128 keys and heads of 128 takes 2300 clocks, of which the tensor cores
@@ -37,7 +40,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
                       const __grid_constant__ TensorMap out_map, Arguments<T> a, WorkQueue queue) {
   __shared__ Pipeline<C::kQBuffers> Q_pipeline;
   __shared__ Pipeline<C::kStages> K_pipeline, V_pipeline;
-  __shared__ Work work_in[C::kQBuffers];  // what the buffer of Q is for
+  __shared__ Work work_in[C::kWorks];
   using Tiles = typename C::template Tiles<T>;
   FLASH_DYNAMIC_SHARED(Tiles, shared);
   Tiles* const smem = align_to_1024(shared);
@@ -57,20 +60,20 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     const auto load_Q = [&](unsigned i, const Work& work) {
       const unsigned buffer = Q_pipeline.stage(i);
       Q_pipeline.wait_empty(i);
-      work_in[buffer] = work;
+      work_in[i % C::kWorks] = work;
       if (work.some_see == kNone)
         arrive(Q_pipeline.full(i));
       else
-        load_tile(smem->Q[buffer], q_map, Q_pipeline.full(i), work.i0, work);
+        load_tile<true>(smem->Q[buffer], q_map, Q_pipeline.full(i), work.i0, work);
     };
-    Work work = queue.work<C>(blockIdx.x, a);
+    unsigned number = blockIdx.x;
+    Work work = queue.work<C>(number, a);
     load_Q(0, work);
     for (unsigned i = 1; work.some_see != kNone; ++i) {
-      unsigned number = 0;
       for (int n = 0, steps = count_steps<C>(work.some_see); n < steps; ++n, ++s) {
         K_pipeline.wait_empty(s);
         load_tile(smem->K[K_pipeline.stage(s)], k_map, K_pipeline.full(s), n * C::kBlockK, work);
-        if (n == steps - 1) number = gridDim.x + atomicAdd(queue.next, 1u);
+        if (n == steps - 1) number = queue.draw(number);
         V_pipeline.wait_empty(s);
         load_tile(smem->V[V_pipeline.stage(s)], v_map, V_pipeline.full(s), n * C::kBlockK, work);
       }
@@ -96,30 +99,29 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     start_PV<C>(rows, P, smem->V[V_pipeline.stage(step)]);
   };
 
-  // Work ends in three moves: O goes to the memory of its Q, TMA takes it from there, and the
-  // memory is free for the next Q.
+  // Work ends in three moves: O goes to shared memory, TMA takes it from there, and Q's memory is
+  // free for the next Q; where O has memory of its own, that is so already after the last step.
   RowEnd end[2];
+  const auto O_tile = [&](unsigned i) -> auto& {
+    return smem->Q[C::kHasO ? C::kQBuffers : Q_pipeline.stage(i)];
+  };
   const auto store_O = [&](unsigned i) {
     end[0] = end_row<C>(0, rows, a.scale);
     end[1] = end_row<C>(1, rows, a.scale);
-    hopper::store_O<C>(smem->Q[Q_pipeline.stage(i)], rows, end, lane);
+    if constexpr (C::kHasO) {
+      if (lane.id == 0) tma_wait_read<0>();  // of the O before
+      __syncwarp();
+    }
+    hopper::store_O<C>(O_tile(i), rows, end, lane);
   };
   const auto send_O = [&](unsigned i) {
-    const Work work = work_in[Q_pipeline.stage(i)];
+    const Work work = work_in[i % C::kWorks];
     fence_proxy_async();
     __syncwarp();
-    if (lane.id == 0) {
-      FLASH_UNROLL
-      for (int slab = 0; slab < C::kHeadDim / 64; ++slab)
-        tma_store(out_map, smem->Q[Q_pipeline.stage(i)].slabs[slab][lane.first_row], 64 * slab,
-                  work.i0 + lane.first_row, work.h, work.b);
-      tma_commit();
-    }
+    if (lane.id == 0) store_tile<true>(out_map, O_tile(i), work, lane.first_row);
     for (int row = 0; row < 2; ++row)
       store_lse<C>(end[row].lse, work.i0 + lane.row(row), a.lse, work, lane);
-  };
-  const auto release_Q = [&](unsigned i) {
-    if (lane.id == 0) {
+    if (!C::kHasO && lane.id == 0) {
       tma_wait_read<0>();
       Q_pipeline.release(i);
     }
@@ -130,7 +132,6 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     if (is_leader) V_pipeline.release(last);
     store_O(i);
     send_O(i);
-    release_Q(i);
   };
 
   for (unsigned i = 0;; ++i) {
@@ -139,12 +140,13 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     if (!kOverlaps && i > 0) end_work(i - 1, s - 1);
     Q_pipeline.wait_full(i);
     // From one lane: ptxas then knows that what follows is the same in all of them.
-    const int some_see = __shfl_sync(kAllLanes, work_in[buffer].some_see, 0);
+    const int some_see = __shfl_sync(kAllLanes, work_in[i % C::kWorks].some_see, 0);
     if (some_see == kNone) {
       if (kOverlaps) end_work(i - 1, s - 1);
       break;
     }
-    const int i0 = __shfl_sync(kAllLanes, work_in[buffer].i0, 0), first_row = i0 + 64 * group;
+    const int i0 = __shfl_sync(kAllLanes, work_in[i % C::kWorks].i0, 0),
+              first_row = i0 + 64 * group;
     const int keys = static_cast<int>(a.shape.keys),
               all_see = static_cast<int>(a.shape.visible_keys(first_row, a.causal));
     const auto Q = smem->Q[buffer].by_columns(64 * group);
@@ -173,10 +175,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     softmax_with_new_maximum<C, T>(P, S, rows, a.scale);
     FLASH_UNROLL
     for (float& x : flat(rows.O)) x = 0;  // now, so that nobody rescales the old O
-    if (kOverlaps && i > 0) {
-      send_O(i - 1);
-      release_Q(i - 1);
-    }
+    if (kOverlaps && i > 0) send_O(i - 1);
 
     const int steps = count_steps<C>(some_see);
     int n = 1;
@@ -191,25 +190,29 @@ __global__ void __launch_bounds__(C::kThreads, 1)
       if (!softmax_with_old_maximum<C, T>(P, S, rows, a.scale))
         softmax_with_new_maximum<C, T>(P, S, rows, a.scale);
     }
+    if (C::kHasO && lane.id == 0) Q_pipeline.release(i);
   }
   turns.close();
+  if (C::kHasO && lane.id == 0) tma_wait_read<0>();
 }
 
 // ./lab tune: Config<D, 64|80|96|128|160, 2|3|4, 2|3|4, 1|2>
-using Long = Table<Config<64, 128, 3, 2, 2>, Config<128, 128, 2, 2, 2>, Config<256, 80, 2, 2, 1>>;
-using Short = Table<Config<64, 64, 4, 4, 2>>;
+using Configs = Table<Config<64, 128, 3, 2, 2>, Config<64, 64, 4, 4, 2>, Config<128, 128, 2, 2, 2>,
+                      Config<128, 64, 2, 4, 2>, Config<160, 80, 2, 2, 2>, Config<192, 64, 2, 2, 2>,
+                      Config<256, 80, 2, 2, 1>>;
+
+template <class T>
+void forward(const AttentionForward<T>& pass, PassMemory& memory) {
+  run("persistent", pass, memory, Configs(), choice::Kernel::kPersistent,
+      []<class C>(C) { return persistent_kernel<T, C>; });
+}
 
 }  // namespace
 
 FLASH_ENTER(registry, name) {
-  enter(registry, name, why_not, []<class T>(const AttentionForward<T>& pass, PassMemory& memory) {
-    const auto kernel_of = []<class C>(C) { return persistent_kernel<T, C>; };
-    const AttentionShape shape = pass.shape();
-    if (shape.keys <= 2048 && shape.head_dim <= 64 && !pass.options.causal)
-      run("persistent", pass, memory, Short(), kernel_of);
-    else
-      run("persistent", pass, memory, Long(), kernel_of);
-  });
+  enter(
+      registry, name, why_not, choice::Kernel::kPersistent,
+      []<class T>(const AttentionForward<T>& pass, PassMemory& memory) { forward(pass, memory); });
 }
 
 }  // namespace flash::persistent

@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
                         WorkQueue queue) {
   __shared__ Pipeline<C::kQBuffers> Q_pipeline;
   __shared__ Pipeline<C::kStages> K_pipeline, V_pipeline;
-  __shared__ Work work_in[C::kQBuffers];  // what the buffer of Q is for
+  __shared__ Work work_in[C::kWorks];
   using Tiles = typename C::template Tiles<T>;
   FLASH_DYNAMIC_SHARED(Tiles, shared);
   Tiles* const smem = align_to_1024(shared);
@@ -42,20 +42,20 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     const auto load_Q = [&](unsigned i, const Work& work) {
       const unsigned buffer = Q_pipeline.stage(i);
       Q_pipeline.wait_empty(i);
-      work_in[buffer] = work;
+      work_in[i % C::kWorks] = work;
       if (work.some_see == kNone)
         arrive(Q_pipeline.full(i));
       else
-        load_tile(smem->Q[buffer], q_map, Q_pipeline.full(i), work.i0, work);
+        load_tile<true>(smem->Q[buffer], q_map, Q_pipeline.full(i), work.i0, work);
     };
-    Work work = queue.work<C>(blockIdx.x, a);
+    unsigned number = blockIdx.x;
+    Work work = queue.work<C>(number, a);
     load_Q(0, work);
     for (unsigned i = 1; work.some_see != kNone; ++i) {
-      unsigned number = 0;
       for (int n = 0, steps = count_steps<C>(work.some_see); n < steps; ++n, ++s) {
         K_pipeline.wait_empty(s);
         load_tile(smem->K[K_pipeline.stage(s)], k_map, K_pipeline.full(s), n * C::kBlockK, work);
-        if (n == steps - 1) number = gridDim.x + atomicAdd(queue.next, 1u);
+        if (n == steps - 1) number = queue.draw(number);
         V_pipeline.wait_empty(s);
         load_tile(smem->V[V_pipeline.stage(s)], v_map, V_pipeline.full(s), n * C::kBlockK, work);
       }
@@ -78,49 +78,39 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     start_PV<C>(rows, P, smem->V[V_pipeline.stage(step)]);
   };
 
-  // Work ends in three moves: O goes to the memory of its Q, TMA takes it from there, and the
-  // memory is free for the next Q.
+  // Work ends in two moves: O goes to shared memory, and TMA takes it from there.
+  static_assert(C::kHasO);
   RowEnd end[2];
-  const auto store_O = [&](unsigned i) {
+  const auto store_O = [&] {
     end[0] = end_row<C>(0, rows, a.scale);
     end[1] = end_row<C>(1, rows, a.scale);
-    hopper::store_O<C>(smem->Q[Q_pipeline.stage(i)], rows, end, lane);
+    if (lane.id == 0) tma_wait_read<0>();  // of the O before
+    __syncwarp();
+    hopper::store_O<C>(smem->Q[C::kQBuffers], rows, end, lane);
   };
   const auto send_O = [&](unsigned i) {
-    const Work work = work_in[Q_pipeline.stage(i)];
+    const Work work = work_in[i % C::kWorks];
     fence_proxy_async();
     __syncwarp();
-    if (lane.id == 0) {
-      FLASH_UNROLL
-      for (int slab = 0; slab < C::kHeadDim / 64; ++slab)
-        tma_store(out_map, smem->Q[Q_pipeline.stage(i)].slabs[slab][lane.first_row], 64 * slab,
-                  work.i0 + lane.first_row, work.h, work.b);
-      tma_commit();
-    }
+    if (lane.id == 0) store_tile<true>(out_map, smem->Q[C::kQBuffers], work, lane.first_row);
     for (int row = 0; row < 2; ++row)
       store_lse<C>(end[row].lse, work.i0 + lane.row(row), a.lse, work, lane);
-  };
-  const auto release_Q = [&](unsigned i) {
-    if (lane.id == 0) {
-      tma_wait_read<0>();
-      Q_pipeline.release(i);
-    }
   };
 
   unsigned last = 0;  // the work's last step, whose P V is still to be done
   for (unsigned i = 0;; ++i) {
     const unsigned buffer = Q_pipeline.stage(i);
     Q_pipeline.wait_full(i);
-    const int some_see = __shfl_sync(kAllLanes, work_in[buffer].some_see, 0);
+    const int some_see = __shfl_sync(kAllLanes, work_in[i % C::kWorks].some_see, 0);
     if (some_see == kNone) {
       PV(last);
       wgmma_wait<0>();
-      store_O(i - 1);
+      store_O();
       send_O(i - 1);
-      release_Q(i - 1);
       break;
     }
-    const int i0 = __shfl_sync(kAllLanes, work_in[buffer].i0, 0), first_row = i0 + 64 * group;
+    const int i0 = __shfl_sync(kAllLanes, work_in[i % C::kWorks].i0, 0),
+              first_row = i0 + 64 * group;
     const int keys = static_cast<int>(a.shape.keys),
               all_see = static_cast<int>(a.shape.visible_keys(first_row, a.causal));
     const auto Q = smem->Q[buffer].by_columns(64 * group);
@@ -139,7 +129,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     if (is_leader) K_pipeline.release(s);
     if (i > 0) {
       if (is_leader) V_pipeline.release(last);
-      store_O(i - 1);
+      store_O();
     }
     rows.m[0] = rows.m[1] = -INFINITY;
     rows.l[0] = rows.l[1] = rows.rounding[0] = rows.rounding[1] = 0;
@@ -147,10 +137,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     softmax_with_new_maximum<C, T>(P, S, rows, a.scale);
     FLASH_UNROLL
     for (float& x : flat(rows.O)) x = 0;  // now, so that nobody rescales the old O
-    if (i > 0) {
-      send_O(i - 1);
-      release_Q(i - 1);
-    }
+    if (i > 0) send_O(i - 1);
 
     const int steps = count_steps<C>(some_see);
     int own_steps = steps;  // of this warpgroup's queries
@@ -171,12 +158,14 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     }
     last = s - 1;
     for (; n < steps; ++n, ++s) {
-      K_pipeline.wait_full(s);  // no race without it: V is waited for, whose copy starts later
+      K_pipeline.wait_full(s);
       V_pipeline.wait_full(s);
       if (is_leader) K_pipeline.release(s);
       if (is_leader) V_pipeline.release(s);
     }
+    if (lane.id == 0) Q_pipeline.release(i);
   }
+  if (lane.id == 0) tma_wait_read<0>();
 }
 
 // ./lab tune: Config<D, 64|80|96|128|160, 2|3|4, 2|3|4, 2>
@@ -189,14 +178,18 @@ std::string why_not_here(const AttentionProblem& problem) {
   return why_not(problem);
 }
 
+template <class T>
+void forward(const AttentionForward<T>& pass, PassMemory& memory) {
+  run("short_causal", pass, memory, Configs(), choice::Kernel::kShortCausal,
+      []<class C>(C) { return short_causal_kernel<T, C>; });
+}
+
 }  // namespace
 
 FLASH_ENTER(registry, name) {
-  enter(registry, name, why_not_here,
-        []<class T>(const AttentionForward<T>& pass, PassMemory& memory) {
-          run("short_causal", pass, memory, Configs(),
-              []<class C>(C) { return short_causal_kernel<T, C>; });
-        });
+  enter(
+      registry, name, why_not_here, choice::Kernel::kShortCausal,
+      []<class T>(const AttentionForward<T>& pass, PassMemory& memory) { forward(pass, memory); });
 }
 
 }  // namespace flash::short_causal

@@ -94,8 +94,7 @@ struct Work {
       : Work(shape, causal, block_q, blockIdx.x, static_cast<int>(shape.batch * shape.heads)) {}
 
   __device__ __forceinline__ Work(const AttentionShape& shape, bool causal, int block_q, int number,
-                                  int section)
-      : keys(static_cast<int>(shape.keys)) {
+                                  int section) {
     const int queries = static_cast<int>(shape.queries), blocks = (queries + block_q - 1) / block_q,
               heads = static_cast<int>(shape.batch * shape.heads);
     int head, block;
@@ -108,12 +107,21 @@ struct Work {
       head = number / blocks;
       block = number % blocks;
     }
-    i0 = block * block_q;
-    b = head / static_cast<int>(shape.heads);
-    h = head % static_cast<int>(shape.heads);
-    all_see = static_cast<int>(shape.visible_keys(i0, causal));
-    some_see = static_cast<int>(
-        shape.visible_keys((i0 + block_q < queries ? i0 + block_q : queries) - 1, causal));
+    *this = of_block(shape, causal, block_q, head, block);
+  }
+
+  __device__ __forceinline__ static Work of_block(const AttentionShape& shape, bool causal,
+                                                  int block_q, int head, int block) {
+    const int queries = static_cast<int>(shape.queries), heads = static_cast<int>(shape.heads);
+    Work work;
+    work.keys = static_cast<int>(shape.keys);
+    work.i0 = block * block_q;
+    work.b = head / heads;
+    work.h = head % heads;
+    work.all_see = static_cast<int>(shape.visible_keys(work.i0, causal));
+    const int end = work.i0 + block_q < queries ? work.i0 + block_q : queries;
+    work.some_see = static_cast<int>(shape.visible_keys(end - 1, causal));
+    return work;
   }
 };
 

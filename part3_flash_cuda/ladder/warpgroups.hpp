@@ -23,8 +23,8 @@ using mma::count_work, mma::end_row, mma::enter, mma::kChunk, mma::Lane, mma::la
 template <class T, int Rows, int Columns>
 struct Tile {
   using Element = T;
-  static constexpr int kRows = Rows, kSlabs = Columns / 64;
-  static_assert(Rows % 8 == 0 && Columns % 64 == 0);
+  static constexpr int kRows = Rows, kSlabs = (Columns + 63) / 64;
+  static_assert(Rows % 8 == 0 && Columns % 16 == 0);
 
   T slabs[kSlabs][kRows][64];
 
@@ -73,7 +73,7 @@ struct Config {
                                              : kGroups == 3 ? 160
                                                             : 112;
   static constexpr bool kTestsAlpha = true;
-  static_assert(kHeadDim % 64 == 0 && kBlockK % 16 == 0 && kBlockK <= 256);
+  static_assert(kHeadDim % 16 == 0 && kBlockK % 16 == 0 && kBlockK <= 256);
 
   template <class T>
   using QTile = Tile<T, kBlockQ, kHeadDim>;
@@ -84,14 +84,26 @@ struct Config {
   static constexpr std::size_t kSharedBytes = sizeof(Tiles<Half>) + 1024;  // to begin at 1024 bytes
 };
 
-// Starts the copies of a tile, rows row0 and on of a head; `barrier` counts their bytes.
-template <class Tile>
+// Starts the copies of a tile, rows row0 and on of a head, whose bytes were announced to `barrier`.
+// kOnce: nobody reads them again soon.
+template <bool kOnce, class Tile>
+__device__ __forceinline__ void copy_tile(Tile& tile, const TensorMap& map, Barrier& barrier,
+                                          int row0, const Work& work) {
+  FLASH_UNROLL
+  for (int slab = 0; slab < Tile::kSlabs; ++slab) {
+    if constexpr (kOnce)
+      tma_load_once(tile.slabs[slab], map, barrier, 64 * slab, row0, work.h, work.b);
+    else
+      tma_load(tile.slabs[slab], map, barrier, 64 * slab, row0, work.h, work.b);
+  }
+}
+
+// The same, and announces the bytes.
+template <bool kOnce = false, class Tile>
 __device__ __forceinline__ void load_tile(Tile& tile, const TensorMap& map, Barrier& barrier,
                                           int row0, const Work& work) {
   arrive_expecting(barrier, sizeof tile);
-  FLASH_UNROLL
-  for (int slab = 0; slab < Tile::kSlabs; ++slab)
-    tma_load(tile.slabs[slab], map, barrier, 64 * slab, row0, work.h, work.b);
+  copy_tile<kOnce>(tile, map, barrier, row0, work);
 }
 
 // Brings a tile into the L2 cache, for a later load_tile().
@@ -100,6 +112,34 @@ __device__ __forceinline__ void prefetch_tile(const TensorMap& map, int row0, co
   FLASH_UNROLL
   for (int slab = 0; slab < Tile::kSlabs; ++slab)
     tma_prefetch(map, 64 * slab, row0, work.h, work.b);
+}
+
+// Starts the copies of a tile, from row `first_row` on as many rows as a box of the map has, to the
+// rows of the work's queries: a group.
+template <bool kOnce = false, class Tile>
+__device__ __forceinline__ void store_tile(const TensorMap& map, Tile& tile, const Work& work,
+                                           int first_row = 0) {
+  FLASH_UNROLL
+  for (int slab = 0; slab < Tile::kSlabs; ++slab) {
+    const auto* const from = tile.slabs[slab][first_row];
+    if constexpr (kOnce)
+      tma_store_once(map, from, 64 * slab, work.i0 + first_row, work.h, work.b);
+    else
+      tma_store(map, from, 64 * slab, work.i0 + first_row, work.h, work.b);
+  }
+  tma_commit();
+}
+
+// Work number `number` of thread blocks that stay and do not draw their work: block b of G has
+// numbers b, b + G, b + 2 G. A head's blocks of queries are neighbours. With a mask the same block
+// of each head, a long or a short one, would always meet the same thread block, so each round
+// begins with the next one.
+__device__ __forceinline__ Work work_in_rounds(const AttentionShape& shape, bool causal,
+                                               int block_q, unsigned number) {
+  const unsigned blocks = (static_cast<unsigned>(shape.queries) + block_q - 1) / block_q,
+                 head = number / blocks, round = causal ? head * blocks / gridDim.x : 0;
+  return Work::of_block(shape, causal, block_q, static_cast<int>(head),
+                        static_cast<int>((number + round) % blocks));
 }
 
 template <class C>

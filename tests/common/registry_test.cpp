@@ -71,6 +71,10 @@ TEST_CASE("flash_best hands a problem to the last rung that takes it, or to flas
                              : "head_dim is above " + std::to_string(most_columns);
                 },
             .workspace_bytes = [name](const AttentionProblem&) { return name.size(); },
+            .best_for =
+                [name](const AttentionProblem& problem) {
+                  return name != "2_fast" || problem.shape.head_dim != 8;
+                },
             .finite_inputs = name == "2_fast"};
   };
   Registry registry;
@@ -92,9 +96,11 @@ TEST_CASE("flash_best hands a problem to the last rung that takes it, or to flas
     called.clear();
     best.run.float32(call, memory);
     CHECK(best.workspace_of(problem_of(call)) == called.size());
+    CHECK(flash::chosen(best, problem_of(call)).name == called);
     return called;
   };
   CHECK(chosen(16) == "2_fast");
+  CHECK(chosen(8) == "1_slow");  // 2_fast takes it, and is not best for it
   CHECK(chosen(17) == "1_slow");
   CHECK(chosen(64) == "flash");
   CHECK_THROWS_WITH(chosen(65), "'flash' does not take this problem: head_dim is above 64");

@@ -83,12 +83,11 @@ inline void run_entries(const Registry& registry, const std::string& name) {
     const auto call = [&](const auto& pass) { run(entry, pass); };
     // The first has as many steps of 128 keys as it takes for each stage to be used again. In all
     // of them a block that stays (the emulated GPU has two multiprocessors) takes several tiles:
-    // the short ones show that it waits for the memory of an earlier one.
-    const std::vector<AttentionShape> shapes{{1, 4, 70, 420, 16},
-                                             {1, 6, 70, 30, 16},
-                                             {1, 4, 70, 30, 256},
-                                             {1, 1, 70, 300, 264},
-                                             {1, 1, 70, 300, 520}};
+    // the short ones show that it waits for the memory of an earlier one. In the third two
+    // warpgroups share all keys.
+    const std::vector<AttentionShape> shapes{{1, 4, 70, 420, 16},  {1, 6, 70, 30, 16},
+                                             {1, 6, 70, 120, 16},  {1, 6, 70, 30, 256},
+                                             {1, 1, 70, 300, 264}, {1, 1, 70, 300, 520}};
     entry.run.float32 ? forward<float>(call, shapes) : forward<Half>(call, shapes);
     // A rung that takes nothing without a mask: for each stage several steps of 64 keys.
     forward<Half>(
@@ -97,7 +96,7 @@ inline void run_entries(const Registry& registry, const std::string& name) {
           pass.options.causal = true;
           run(entry, pass);
         },
-        {{1, 1, 600, 600, 16}});
+        {{1, 2, 600, 600, 16}});
   }
   for (const auto& entry : registry.backward.entries()) {
     const auto call = [&](const auto& pass) { run(entry, pass); };

@@ -88,7 +88,12 @@ TEST_CASE("every rung gives the oracle's out and lse around the edges of its til
   using enum harness::Layout;
   for (harness::AttentionCase problem : std::vector<harness::AttentionCase>{
            {.name = "head_dim 72", .shape = {1, 2, 70, 70, 72}},
+           {.name = "head_dim 152", .shape = {1, 1, 70, 170, 152}, .causal = true},
+           {.name = "head_dim 192", .shape = {1, 1, 70, 70, 192}},
            {.name = "head_dim 200", .shape = {1, 1, 40, 90, 200}, .causal = true},
+           {.name = "all keys in chunks: 200", .shape = {1, 1, 60, 200, 128}},
+           {.name = "all keys in chunks: 300", .shape = {1, 2, 40, 300, 128}, .causal = true},
+           {.name = "all keys in chunks: 450", .shape = {1, 1, 100, 450, 64}, .causal = true},
            {.name = "interleaved heads", .shape = {2, 3, 50, 70, 40}, .layout = kInterleavedHeads},
            {.name = "a scale of its own", .shape = {1, 1, 40, 70, 16}, .scale = 0.3},
            {.name = "large equal scores", .shape = {1, 1, 16, 3000, 16}, .data = Data::kEqual}})
