@@ -26,7 +26,9 @@
 // Measured on an H200 (bfloat16, 16 heads of 128, 4096 keys): 740 TFLOP/s, 1.10 times cuDNN's 675
 // in the same run; 16384 keys: 765, 1.11 times; 1024 keys and a mask: 460, 1.06 times. Heads of 64:
 // 1.21 to 1.38 times, heads of 256: 1.07 to 1.28 times. With q 8 times as large: 1.00 to 1.24
-// times. On other days and cards cuDNN was up to 8 % slower beside it.
+// times. On other days and cards cuDNN was up to 8 % slower beside it. 64 heads and 4096 keys,
+// later: heads of 160 1.30 times, with a mask 1.31; heads of 192 1.10 and 1.11 times. 128 heads of
+// 128 and 512 keys: 0.97 times, with a mask 1.12.
 #include "part3_flash_cuda/ladder/persistent.hpp"
 
 namespace flash::persistent {
