@@ -3,7 +3,6 @@
 
 #include <cuda_runtime.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -53,11 +52,13 @@ TensorMap tensor_map(const void* data, BoxElement element, const Shape<4>& shape
   const Index size = element == BoxElement::kFloat32 ? 4 : 2;
   check_multiple("data's address modulo 16",
                  static_cast<Index>(reinterpret_cast<std::uintptr_t>(data) % kChunk));
-  // From the innermost dimension out: columns, rows, heads, batch. An extent of 0 is never read;
-  // the stride of an extent of 1 is never used, so it may be anything.
+  for (const Index extent : shape)
+    if (extent == 0) return {};  // nothing is ever read; the driver has no map of it
+  // From the innermost dimension out: columns, rows, heads, batch. The stride of an extent of 1 is
+  // never used, so it may be anything.
   Index extents[4], bytes[4];
   for (int i = 0; i < 4; ++i) {
-    extents[i] = std::max<Index>(shape[3 - i], 1);
+    extents[i] = shape[3 - i];
     bytes[i] = extents[i] == 1 && i > 0 ? kChunk : strides[3 - i] * size;
     if (i > 0) check_multiple("stride " + std::to_string(3 - i), bytes[i]);
   }
