@@ -116,8 +116,10 @@ constexpr FlashBackwardFunctions<T> kBackward{
     .attention_delta = nullptr,
     .flash_attention_backward = [](const AttentionBackward<T>& pass, Index) { backward(pass); }};
 constexpr FusedCpuTask kFused{.fused_softmax_matmul = softmax_matmul};
-constexpr FlashForwardTask kForwardTask{{kForward<float>, kForward<double>}};
-constexpr FlashBackwardTask kBackwardTask{{kBackward<float>, kBackward<double>}};
+constexpr FlashForwardTask kForwardTask{
+    {kForward<float>, kForward<double>, kForward<Half>, kForward<BFloat16>}};
+constexpr FlashBackwardTask kBackwardTask{
+    {kBackward<float>, kBackward<double>, kBackward<Half>, kBackward<BFloat16>}};
 #endif
 
 // The entry of the first of these tasks that the environment names.

@@ -413,8 +413,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   constexpr int kD = C::kHeadDim, kBlockQ = C::kBlockQ, kStages = C::kStages,
                 kParts = kBlockQ / C::kPQueries;
   __shared__ Barriers barriers;
-  auto& [K_full, V_full, Q_full, dO_full, Q_empty, dO_empty, P_full, P_empty, dS_full, dS_empty] =
-      barriers;
+  auto &K_full = barriers.K_full, &V_full = barriers.V_full, &P_full = barriers.P_full,
+       &P_empty = barriers.P_empty, &dS_full = barriers.dS_full, &dS_empty = barriers.dS_empty;
+  auto &Q_full = barriers.Q_full, &dO_full = barriers.dO_full, &Q_empty = barriers.Q_empty,
+       &dO_empty = barriers.dO_empty;
   FLASH_DYNAMIC_SHARED(T, shared);
   const Tiles<C> tiles(shared);
   const BlockOfHead block(a.shape, a.section, a.shape.keys, C::kBlockK, a.causal, false);

@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
           pipeline.wait_full(other);
           pipeline.release(other);
         }
-      sync_named(1 + group, 128);  // no race without it: only a thread far ahead would see one
+      sync_named(1 + group, 128);
     }
     wgmma_wait<0>();
     if (is_leader)

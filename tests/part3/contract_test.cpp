@@ -86,7 +86,7 @@ TEST_CASE(
   if (harness::skipped_without_gpu()) return;
   const Call<Half> half({1, 1, 3, 5, 4});
   CHECK_THROWS_WITH(half.run({.scale = std::numeric_limits<double>::infinity()}),
-                    "scale is inf; it must be a finite number");
+                    "scale is inf; it must be a number from -1e38 to 1e38");
   const FlashForwardConfig unknown{
       .head_dim = 64, .block_queries = 96, .block_keys = 64, .warps = 3};
   CHECK_THROWS_AS(half.run({}, unknown), Unsupported);

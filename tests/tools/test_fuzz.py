@@ -177,7 +177,7 @@ class Shown:
         return rows
 
 
-def fuzz_judge(task, source, bench, seed=None, others=()):
+def fuzz_judge(task, source, *_):
     """Right where it says so; else the message is what the file says."""
     if source.startswith(RIGHT.strip()):
         return judging.Judged(task.id, task.points, judging.GRADED, cases=(
