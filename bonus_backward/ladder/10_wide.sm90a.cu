@@ -1,8 +1,9 @@
 // Rung 10: heads of 257 to 1024 columns.
 //
-// New: P and dS go to memory, in 16 bits, and plain products make the gradients of them. From 257
-// columns on, dK and dV of 64 keys are more than the registers of two warpgroups, so the tiles of
-// the rungs before would have to be cut by columns, and each cut would compute S and dP again.
+// New: P and dS go to memory, in 16 bits, and a second kernel makes the gradients from them by
+// ordinary products of matrices. From 257 columns on, dK and dV of 64 keys are more than the
+// registers of two warpgroups, so the tiles of the rungs before would have to be cut by columns,
+// and each cut would compute S and dP again.
 //
 //   weights     S = Q K^T, dP = dO V^T, P = exp2(S - lse), dS = P * (dP - delta): tiles of 128
 //               queries and 128 keys, one for each block
@@ -17,10 +18,10 @@
 // the way to the registers, from where wgmma takes its left factor.
 //
 // Measured on an H200, the three kernels together: one head of 1024, batch 4, 1024 tokens, half:
-// 0.098 ms, with a mask 0.080; PyTorch's math path takes 0.79 and 0.78, its memory-efficient kernel
-// 2.9 and 2.7. 8 heads of 512, 4096 tokens, bfloat16: 436 TFLOP/s, with a mask 328, 7.6 and 11.4
-// times the math path. The bottleneck is the L2 cache: for each step weights_kernel reads 64 KB and
-// computes 1024 clocks.
+// 0.098 ms, with a mask 0.080; `pytorch_math` takes 0.79 and 0.78, `pytorch_efficient` 2.9 and 2.7.
+// 8 heads of 512, 4096 tokens, bfloat16: 436 TFLOP/s, with a mask 328, 7.6 and 11.4 times as many
+// as `pytorch_math`. The bottleneck is the L2 cache: in each step weights_kernel reads 64 KB and
+// then computes for 1024 clocks.
 #include "bonus_backward/ladder/hopper.hpp"
 #include "common/cuda/pipeline.hpp"
 

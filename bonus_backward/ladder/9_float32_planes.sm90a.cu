@@ -5,14 +5,14 @@
 // Q, K, V and dO beforehand, with a power of two for each tile; P and dS are split in registers.
 //
 // P is at most 1, so it is multiplied by 2^14. For dS there is a bound: |dP_ij - delta_i| is at
-// most |dO_i| |V_j| + |delta_i|, with Euclidean norms. The first kernel leaves the largest of the
-// three for each tile, and a step takes the power of two that brings its bound to 2^14. A key whose
-// P is below 2^-14 for every query would still lose digits. A block learns so behind its last step:
-// it then computes dK and dV once more, with a power of its own for each such key.
+// most |dO_i| |V_j| + |delta_i|, with Euclidean norms. The first kernel stores the largest value of
+// each of the three for each tile, and a step takes the power of two that brings its bound to 2^14.
+// A key whose P is below 2^-14 for every query would still lose digits. A block knows this after
+// its last step. It then computes dK and dV once more, with a power of its own for each such key.
 //
-// fp16 loses digits where numbers of a tile are 2^17 times smaller than others. Heads with more
-// than 1 such number of 1024 in a tile go to the same kernel with three planes of bfloat16 and six
-// products. Both are launched, and a block leaves when its head is not for it.
+// fp16 loses the digits of a number that is 2^17 times smaller than the largest of its tile. Heads
+// with more than 1 such number of 1024 in a tile go to the same kernel with three planes of
+// bfloat16 and six products. Both are launched, and a block leaves when its head is not for it.
 //
 // A block has 64 keys, and its three warpgroups have different work, as in rung 5:
 //
@@ -20,9 +20,10 @@
 //   group 1   dP^T = V dO^T   dS^T = P^T * (dP^T - delta)     dK += dS^T Q
 //   group 2   orders the copies                               dQ += dS K, added in memory
 //
-// So a warpgroup has one gradient, and registers for a product of its own: a tensor core cuts its
-// sums off, so each step's product starts from 0, and is added to the gradient by FFMA. P crosses
-// as float32, dS as planes. Nobody waits for the slowest group: each works a step late or early.
+// So a warpgroup has one gradient, and registers for a product of its own. A tensor core cuts its
+// sums off, so each step's product starts from 0, and is added to the gradient by FFMA. P goes from
+// group 0 to group 1 as float32, dS as planes. Nobody waits for the slowest group: each works a
+// step late or early.
 //
 // The exponent is (S - lse) log2(e), the difference first: with a large lse the other order rounds
 // away what P needs. S adds up its products in the order of the forward pass: what tensor cores cut
@@ -33,9 +34,9 @@
 // memory-efficient kernel in the same run: 4096 keys 0.484 ms, 5.0 times as fast, with a mask 6.4
 // times; 8192 keys 5.4 and 6.0 times; 16384 keys 6.97 ms, 6.1 times, with a mask 6.2 times. Heads
 // of 128: 5.4, 5.7 and 6.3 times, with a mask 5.9, 5.7 and 6.0 times. The errors (relative,
-// Frobenius, with out and lse of part 3's rung 11) are 0.6 to 0.9 of PyTorch's for N(0, 1), and 0.6
-// to 0.8 with Q times 8; there dV's is 1.1 times PyTorch's for heads of 128. Where one number of Q
-// is 1000, its row's scores are in the hundreds, and dV's error is up to 30 times PyTorch's.
+// Frobenius, with out and lse of part 3's rung 11) are 0.6 to 0.9 of PyTorch's for N(0, 1). With Q
+// times 8 they are 0.6 to 1.0, except dV's for heads of 128, which is 1.1. Where one number of Q is
+// 1000, its row's scores are in the hundreds, and dV's error is up to 30 times PyTorch's.
 #include <algorithm>
 
 #include "bonus_backward/ladder/hopper.hpp"

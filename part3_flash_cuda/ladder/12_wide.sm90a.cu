@@ -8,24 +8,24 @@
 //   up to 512     128, 64 a group       256, the same       twice
 //   up to 1024    64, the same          512, 256 a group    four times
 //
-// Q alone takes 128 KB. K and V come in slabs of 96 keys and 64 columns, 12 KB each, through one
-// ring of 8 slabs. A step is the slabs of K, then those of V of the step before, so that the
-// softmax runs beside P V. The slabs of V that a warpgroup multiplies by are neighbours in the
-// ring: then they are one operand of 256 columns. The first step's slabs of K bring the slabs of Q
-// with them.
+// Q takes up to 128 KB. K and V come in slabs of 96 keys and 64 columns, 12 KB each, through one
+// ring of 8 or 9 slabs; heads above 768 have slabs of 64 keys, 8 KB each, and a ring of 12. Heads
+// of up to 384, and of 513 to 768, have 192 columns of O a warpgroup in place of 256. A step is the
+// slabs of K, then those of V of the step before, so that the softmax runs beside P V. The slabs of
+// V that a warpgroup multiplies by are neighbours in the ring: then they are one operand of 256
+// columns. The first step's slabs of K bring the slabs of Q with them.
 //
-// The maximum stays as it is while no weight is above 4, so O is rarely rescaled. With weights of
-// up to 64, and q 8 times as large, the error was 1.14 to 1.17 times PyTorch's, since the largest
-// weight of a row is then rounded; with 4 it is 1.03 times in a model of these roundings.
+// The maximum stays as it is while no weight is above 4, so O is rarely rescaled. With q 8 times as
+// large the error is 1.05 times PyTorch's. If weights may reach 64 it is 1.14 to 1.17 times, since
+// the largest weight of a row is then rounded.
 //
-// Where the exponentials run decides: ptxas moved them behind the end of P V until a wait for the
-// next slab stood between the two. With that wait 16 heads of 512 take 14 % less time.
+// The exponentials must run beside P V. Without the wait for the next slab, which stands between
+// them and the end of P V, ptxas moves them behind it, and 16 heads of 512 take 16 % more time.
 //
-// The bottleneck: the tensor cores. S is computed twice, so 533 useful TFLOP/s are 800 computed
-// ones. Measured on an H200 in turns with PyTorch's memory-efficient kernel, with weights of up to
-// 64: one head of 1024, batch 4, 1024 tokens, half: 0.070 ms, with a mask 0.067, 2.85 times as
-// fast. 16 heads of 512, batch 4, 4096 tokens, bfloat16: 477 TFLOP/s, with a mask 455, 3.45 and
-// 3.44 times as fast; where only this kernel ran, 533 and 470.
+// The bottleneck: the tensor cores. S is computed twice, so 467 TFLOP/s of needed products are 700
+// of computed ones. Measured on an H200 in turns with PyTorch's memory-efficient kernel: one head
+// of 1024, batch 4, 1024 tokens, half: 0.077 ms, with a mask 0.074, 2.7 times as fast. 16 heads of
+// 512, batch 4, 4096 tokens, bfloat16: 467 TFLOP/s, with a mask 442, 3.45 and 3.39 times as fast.
 #include "part3_flash_cuda/ladder/warpgroups.hpp"
 #include "part3_flash_cuda/ladder/wide.hpp"
 

@@ -4,11 +4,11 @@
 // thread. So 2 to 4 blocks share the same queries, and each computes all their scores. K and V come
 // in slabs of 64 keys and 64 columns, one after the other through the same 4 places; Q stays.
 //
-// It is meant for GPUs before Hopper; there rung 12 takes these heads.
-// Measured on an H200, since no older GPU was at hand: 16 heads of 512, batch 4, 4096 keys,
-// bfloat16: 145 TFLOP/s of the products that are needed (half as many again are computed), 0.97
-// times as fast as PyTorch's memory-efficient kernel, with a mask 1.00 times. One head of 1024,
-// batch 4, 1024 keys, half: 0.74 and 0.93 times. Many heads of 768 and 1024: 0.34 to 0.51 times.
+// It is meant for Ampere and Ada. On Hopper rung 12 takes these heads. Measured on an H200, since
+// no older GPU was at hand: 16 heads of 512, batch 4, 4096 keys, bfloat16: 145 TFLOP/s (each
+// product counts once, and the kernel computes 1.5 times as many), 0.97 times as fast as PyTorch's
+// memory-efficient kernel, with a mask 1.00 times. One head of 1024, batch 4, 1024 keys, half: 0.74
+// and 0.93 times. Many heads of 768 and 1024: 0.34 to 0.51 times.
 #include "common/cuda/async_copy.hpp"
 #include "part3_flash_cuda/ladder/wide.hpp"
 

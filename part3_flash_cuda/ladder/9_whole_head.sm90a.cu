@@ -6,20 +6,20 @@
 // Where all keys are one chunk, its maximum is the true one, and O is never rescaled.
 //
 // A multiprocessor holds up to six of these small blocks: while one waits for memory, the others
-// compute. The blocks stay, and take every G-th piece of work, G being their number. When all
-// warpgroups have multiplied Q by the last chunk of K, the next Q and K are loaded to the same
-// place, and behind the last P V the next V: the softmax, P V and the copy of O hide these loads
-// without a second buffer. There is no counter, no workspace and no second launch.
+// compute. The blocks stay: with G blocks, block b takes the pieces of work b, b + G, b + 2 G, ...
+// When all warpgroups have multiplied Q by the last chunk of K, the next Q and K are loaded to the
+// same place. After the last P V the next V is loaded. The softmax, P V and the copy of O hide
+// these loads without a second buffer. There is no counter, no workspace and no second launch.
 //
 // L2 is told to give up first what nobody reads again: Q, O, and with heads of 64 K and V.
 //
-// The bottleneck: with few heads the chain of a launch, a load, two products and a store; with many
-// heads memory. Above 128 keys, where there are more than a few heads, the ring is faster: K and V
-// of all keys leave no room for a second block on a multiprocessor.
-// Measured on an H200 (bfloat16, no mask, medians, cuDNN in turns in the same run, microseconds
-// between two events): 8 heads of 64: 128 keys 8.0, 1.29 times cuDNN's 10.3; 333 keys 10.4, 1.26
-// times. 768 heads of 64 and 128 keys 21.6, 1.10 times. 8 heads of 128 and 256 keys 10.5, 1.23
-// times. 768 heads of 128 and 128 keys 35.8, 1.03 times.
+// The bottleneck is memory with many heads. With few heads it is latency: a launch, a load, two
+// products and a store, one after the other. With many heads the ring is faster above 128 keys, and
+// above 256 where heads have 64 columns and there is a mask: then K and V of all keys leave no room
+// for a second block (choice.hpp). Measured on an H200 (bfloat16, no mask, medians, cuDNN in turns
+// in the same run, microseconds between two events): 8 heads of 64: 128 keys 8.0, 1.29 times
+// cuDNN's 10.3; 333 keys 10.4, 1.26 times. 768 heads of 64 and 128 keys 21.6, 1.10 times. 8 heads
+// of 128 and 256 keys 10.5, 1.23 times. 768 heads of 128 and 128 keys 35.8, 1.03 times.
 #include <algorithm>
 
 #include "part3_flash_cuda/ladder/choice.hpp"
@@ -36,7 +36,7 @@ template <int HeadDim, int BlockK, int Groups, int Chunks, int Blocks>
 struct Config : hopper::Config<HeadDim, BlockK, Groups, Chunks, 0> {
   using Base = hopper::Config<HeadDim, BlockK, Groups, Chunks, 0>;
   static constexpr int kChunks = Chunks, kBlocks = Blocks;
-  static constexpr bool kOnce = HeadDim == 64;  // K and V; with heads of 128 that cost 2 %
+  static constexpr bool kOnce = HeadDim == 64;  // K and V: see did_not_pay.md
 
   template <class T>
   struct Tiles {

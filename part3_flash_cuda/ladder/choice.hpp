@@ -1,6 +1,6 @@
-// Which of the rungs 9 takes a problem, and with which tiles: flash_best, and the rungs when they
-// are called by name, ask here. A row was fastest where it is the first one that holds the problem,
-// on an H200 in bfloat16.
+// Which of the three files of rung 9 computes a problem, and with which tiles. flash_best asks
+// here, and so do these rungs when they are called by name. The first row that fits a problem says
+// what was fastest for it, on an H200 in bfloat16; if no row fits, it is 9_persistent.
 #pragma once
 
 #include "common/cuda/configurations.hpp"
@@ -11,7 +11,7 @@ namespace flash::choice {
 
 enum class Kernel { kPersistent, kShortCausal, kWholeHead };
 
-// Tiles of 64 * groups queries and block_k keys; of longer sequences a rung chooses its own.
+// Tiles of 64 * groups queries and block_k keys. If block_k is 0, the rung chooses them itself.
 struct Choice {
   Kernel kernel;
   int groups = 0, block_k = 0;
@@ -19,7 +19,7 @@ struct Choice {
 
 struct Row {
   Index head_dim, keys;  // at most
-  Index rounds;          // blocks of 64 queries, of all heads, for each multiprocessor: at most
+  Index rounds;          // at most so many blocks of 64 queries for each multiprocessor
   Choice full, causal;
 };
 

@@ -8,7 +8,8 @@
 
 namespace flash::wide {
 
-// Why a rung does not take a problem, if `others` says it of narrow heads; "" when it takes it.
+// Why a rung for wide heads refuses a problem, or "" if it takes it. `others` is the same function
+// of the rungs for heads of up to 256 columns; it checks everything but the width.
 template <class Others>
 std::string why_not(const AttentionProblem& problem, Others others) {
   constexpr Index kMost = 1024, kMostOfOthers = 256;

@@ -73,7 +73,7 @@ _FOR_KERNELS = re.compile(
     r"|_GLOBAL_OFFSET_TABLE_|__dso_handle|_Unwind_Resume|__gxx_personality_v0|__cxa_\w+"
     r"|_ZSt9terminatev|_ZSt7nothrow"
     r"|__(add|sub|mul|div|fix|float|ext|trunc)\w*[sdtx]f\w*"
-    r"|(modf|frexp|sincos)f?|(" + "|".join(audit.MATH) + r")[fl]?")
+    r"|(modf|frexp|sincos)f?|(?!modf|frexp|sincos)(" + "|".join(audit.MATH) + r")[fl]?")
 
 
 def stubs(text: str) -> tuple[str, list[str]]:
