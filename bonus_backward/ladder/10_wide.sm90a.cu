@@ -370,7 +370,7 @@ void backward(const AttentionBackward<T>& pass, PassMemory& memory) {
                     static_cast<float>(attention_scale(pass.options, shape.head_dim)),
                     scale_in_base_2(pass.options, shape.head_dim),
                     pass.options.causal};
-  prepare<256, false>(pass, a.work);
+  prepare<256, false, true>(pass, a.work);
 
   const WeightMaps of_inputs{tensor_map(pass.q, kBlock),
                              tensor_map(pass.k, kBlock),

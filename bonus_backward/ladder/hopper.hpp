@@ -155,8 +155,8 @@ __device__ __forceinline__ void send_tile(const TensorMap& map, T* tile,
   if (lane == 0) {
     FLASH_UNROLL
     for (int column = 0; column < kColumns; column += 64)
-      tma_store(map, tile + column * kRows + first_row * 64, column0 + column, row0 + first_row, h,
-                b);
+      tma_store(map, tile + (column / 64 * kRows + first_row) * 64, column0 + column,
+                row0 + first_row, h, b);
     tma_commit();
   }
 }

@@ -105,8 +105,8 @@ __device__ __forceinline__ void add_in_memory(float* to, const float (&x)[4]) {
 
 inline constexpr int kThreadsAround = 256;
 
-// kWidth / 8 lanes have a row, 8 numbers each; where head_dim is larger, several times.
-template <class T, int kWidth, bool kSums>
+// kWidth / 8 lanes have a row, 8 numbers each; if kIsWide several times, for a larger head_dim.
+template <class T, int kWidth, bool kSums, bool kIsWide>
 __global__ void __launch_bounds__(kThreadsAround)
     prepare_kernel(AttentionBackward<T> pass, Workspace work) {
   constexpr int kLanes = kWidth / 8;
@@ -125,6 +125,7 @@ __global__ void __launch_bounds__(kThreadsAround)
     const T* const d_out = reinterpret_cast<const T*>(&chunks[1]);
     FLASH_UNROLL
     for (int n = 0; n < 8; ++n) delta += to_float(out[n]) * to_float(d_out[n]);
+    if (!kIsWide) break;
   }
   delta = warp_sum<kLanes>(delta);
   if (head >= work.heads) return;
@@ -186,10 +187,10 @@ __global__ void __launch_bounds__(kThreadsAround)
 }
 
 // Fills `work`; with kSums the sums for kWidth columns too.
-template <int kWidth, bool kSums, class T>
+template <int kWidth, bool kSums, bool kIsWide = false, class T>
 void prepare(const AttentionBackward<T>& pass, const Workspace& work) {
   constexpr int kRows = kThreadsAround / (kWidth / 8);
-  launch("prepare", prepare_kernel<T, kWidth, kSums>,
+  launch("prepare", prepare_kernel<T, kWidth, kSums, kIsWide>,
          {.grid = grid_size((work.heads * work.rows + kRows - 1) / kRows),
           .block = kThreadsAround,
           .stream = pass.stream},
