@@ -409,12 +409,13 @@ void backward(const AttentionBackward<T>& pass, PassMemory& memory) {
       WeightMaps weight_maps = of_inputs;
       weight_maps.p = map_of(p, 16);
       weight_maps.d_s = map_of(d_s, 16);
-      launch("weights", weights_kernel<T>,
-             {.grid = grid_size(heads * blocks_of_rows * blocks_of_keys),
-              .block = kThreads,
-              .shared_bytes = kSharedBytes<WeightStage<T>, kWeightStages>,
-              .stream = pass.stream},
-             weight_maps, a, chunk);
+      if (shape.keys > 0)
+        launch("weights", weights_kernel<T>,
+               {.grid = grid_size(heads * blocks_of_rows * blocks_of_keys),
+                .block = kThreads,
+                .shared_bytes = kSharedBytes<WeightStage<T>, kWeightStages>,
+                .stream = pass.stream},
+               weight_maps, a, chunk);
       GradientMaps maps = of_gradients;
       maps.d_s_rows = map_of(d_s, kBlock);
       maps.d_s = map_of(d_s, kStep);
@@ -434,7 +435,6 @@ std::string why_not_wide(const AttentionProblem& problem) {
   if (head_dim <= kMostOfOthers)
     return "head_dim is " + std::to_string(head_dim) + "; it must be above 256";
   if (std::string why = why_above("head_dim", head_dim, kMost); !why.empty()) return why;
-  if (problem.shape.keys == 0) return "keys is 0; it must be at least 1";
   AttentionProblem narrow = problem;
   if (head_dim % 8 == 0) narrow.shape.head_dim = kMostOfOthers;
   return why_not_on_hopper(narrow);

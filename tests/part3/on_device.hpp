@@ -161,4 +161,29 @@ void check_cases(const Entries& entries, const std::vector<AttentionCase>& probl
   }
 }
 
+// Problems around the edges of the tiles of rungs for heads above 256, and those of `problems`.
+inline std::vector<AttentionCase> wide_cases(std::vector<AttentionCase> problems = {}) {
+  problems.insert(problems.end(),
+                  {{.name = "264", .shape = {1, 2, 129, 193, 264}, .causal = true},
+                   {.name = "no keys", .shape = {1, 2, 5, 0, 264}},
+                   {.name = "520", .shape = {1, 1, 65, 97, 520}},
+                   {.name = "1024", .shape = {1, 1, 70, 200, 1024}, .causal = true},
+                   {.name = "400",
+                    .shape = {2, 2, 5, 96, 400},
+                    .layout = harness::Layout::kInterleavedHeads,
+                    .scale = 0.3},
+                   {.name = "1000", .shape = {1, 1, 1, 300, 1000}, .data = Data::kLargeScores},
+                   {.name = "rising", .shape = {1, 1, 40, 290, 384}, .data = Data::kRising}});
+  if (!device::is_emulated())
+    for (const Index head_dim : {264, 384, 392, 512, 520, 768, 776, 1024})
+      for (const Index n : {63, 64, 95, 97, 127, 128, 129, 1000, 1100})
+        for (const bool causal : {false, true})
+          problems.push_back({.name = std::to_string(n),
+                              .shape = {1, 2, n, n == 129 ? 70 : n, head_dim},
+                              .causal = causal});
+  for (std::size_t i = 0; i < problems.size(); ++i)
+    problems[i] = problems[i].of_type(i % 2 == 0 ? DType::kFloat16 : DType::kBFloat16);
+  return problems;
+}
+
 }  // namespace flash::part3

@@ -105,26 +105,7 @@ TEST_CASE("every rung gives the oracle's out and lse around the edges of its til
 
 TEST_CASE("rungs for wide heads give the oracle's out and lse around the edges of their tiles") {
   if (harness::skipped_without_gpu()) return;
-  const auto rungs = rungs_for(512);
-  using enum harness::Layout;
-  const AttentionShape two_parts{1, 2, 129, 193, 264}, no_last_part{1, 1, 65, 97, 520};
-  std::vector<harness::AttentionCase> problems{
-      {.name = "264", .shape = two_parts, .causal = true},
-      {.name = "400", .shape = {2, 2, 5, 96, 400}, .layout = kInterleavedHeads, .scale = 0.3},
-      {.name = "520", .shape = no_last_part},
-      {.name = "1024", .shape = {1, 1, 70, 200, 1024}, .causal = true},
-      {.name = "1000", .shape = {1, 1, 1, 300, 1000}, .data = Data::kLargeScores},
-      {.name = "rising", .shape = {1, 1, 40, 290, 384}, .data = Data::kRising}};
-  if (!device::is_emulated())
-    for (const Index head_dim : {264, 384, 392, 512, 520, 768, 776, 1024})
-      for (const Index n : {63, 64, 95, 96, 97, 128, 129, 1000})
-        for (const bool causal : {false, true})
-          problems.push_back({.name = std::to_string(n),
-                              .shape = {1, 2, n, n == 129 ? 70 : n, head_dim},
-                              .causal = causal});
-  for (std::size_t i = 0; i < problems.size(); ++i)
-    problems[i] = problems[i].of_type(i % 2 == 0 ? DType::kFloat16 : DType::kBFloat16);
-  if (!rungs.empty()) part3::check_cases<harness::ForwardCall>(rungs, problems);
+  part3::check_cases<harness::ForwardCall>(rungs_for(512), part3::wide_cases());
 }
 
 namespace {
