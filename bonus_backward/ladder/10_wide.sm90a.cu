@@ -24,6 +24,7 @@
 // then computes for 1024 clocks.
 #include "bonus_backward/ladder/hopper.hpp"
 #include "common/cuda/pipeline.hpp"
+#include "part3_flash_cuda/ladder/wide.hpp"
 
 namespace flash::wide_backward {
 namespace {
@@ -372,21 +373,6 @@ void backward(const AttentionBackward<T>& pass, PassMemory& memory) {
                     pass.options.causal};
   prepare<256, false, true>(pass, a.work);
 
-  const WeightMaps of_inputs{tensor_map(pass.q, kBlock),
-                             tensor_map(pass.k, kBlock),
-                             tensor_map(pass.v, kBlock),
-                             tensor_map(pass.d_out, kBlock),
-                             {},
-                             {}};
-  const GradientMaps of_gradients{{},
-                                  {},
-                                  {},
-                                  tensor_map(pass.k, kStep),
-                                  tensor_map(pass.q, kStep),
-                                  tensor_map(pass.d_out, kStep),
-                                  tensor_map(pass.d_q, 16),
-                                  tensor_map(pass.d_k, 16),
-                                  tensor_map(pass.d_v, 16)};
   const Index all = shape.batch * shape.heads;
   for (Index head = 0; head < all; head += plan.heads)
     for (Index row = 0; row < shape.queries; row += plan.rows) {
@@ -406,38 +392,27 @@ void backward(const AttentionBackward<T>& pass, PassMemory& memory) {
       const Index blocks_of_rows = (rows + kBlock - 1) / kBlock,
                   blocks_of_keys = (shape.keys + kBlock - 1) / kBlock,
                   parts = (shape.head_dim + kColumns - 1) / kColumns;
-      WeightMaps weight_maps = of_inputs;
-      weight_maps.p = map_of(p, 16);
-      weight_maps.d_s = map_of(d_s, 16);
       if (shape.keys > 0)
         launch("weights", weights_kernel<T>,
                {.grid = grid_size(heads * blocks_of_rows * blocks_of_keys),
                 .block = kThreads,
                 .shared_bytes = kSharedBytes<WeightStage<T>, kWeightStages>,
                 .stream = pass.stream},
-               weight_maps, a, chunk);
-      GradientMaps maps = of_gradients;
-      maps.d_s_rows = map_of(d_s, kBlock);
-      maps.d_s = map_of(d_s, kStep);
-      maps.p = map_of(p, kStep);
+               WeightMaps{tensor_map(pass.q, kBlock), tensor_map(pass.k, kBlock),
+                          tensor_map(pass.v, kBlock), tensor_map(pass.d_out, kBlock), map_of(p, 16),
+                          map_of(d_s, 16)},
+               a, chunk);
       launch("gradients", gradients_kernel<T>,
              {.grid = grid_size(heads * parts * (blocks_of_rows + 2 * blocks_of_keys)),
               .block = kThreads,
               .shared_bytes = kSharedBytes<GradientStage<T>, kGradientStages>,
               .stream = pass.stream},
-             maps, a, chunk);
+             GradientMaps{map_of(d_s, kBlock), map_of(d_s, kStep), map_of(p, kStep),
+                          tensor_map(pass.k, kStep), tensor_map(pass.q, kStep),
+                          tensor_map(pass.d_out, kStep), tensor_map(pass.d_q, 16),
+                          tensor_map(pass.d_k, 16), tensor_map(pass.d_v, 16)},
+             a, chunk);
     }
-}
-
-std::string why_not_wide(const AttentionProblem& problem) {
-  constexpr Index kMost = 1024, kMostOfOthers = 256;
-  const Index head_dim = problem.shape.head_dim;
-  if (head_dim <= kMostOfOthers)
-    return "head_dim is " + std::to_string(head_dim) + "; it must be above 256";
-  if (std::string why = why_above("head_dim", head_dim, kMost); !why.empty()) return why;
-  AttentionProblem narrow = problem;
-  if (head_dim % 8 == 0) narrow.shape.head_dim = kMostOfOthers;
-  return why_not_on_hopper(narrow);
 }
 
 }  // namespace
@@ -447,7 +422,10 @@ FLASH_ENTER(registry, name) {
       {.name = name,
        .device = DeviceKind::kGpu,
        .run = {.float16 = backward<Half>, .bfloat16 = backward<BFloat16>},
-       .unsupported = why_not_wide,
+       .unsupported =
+           [](const AttentionProblem& problem) {
+             return wide::why_not(problem, why_not_on_hopper);
+           },
        .workspace_bytes =
            [](const AttentionProblem& problem) { return Plan(problem.shape).bytes(); },
        .finite_inputs = true});
