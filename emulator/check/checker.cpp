@@ -77,15 +77,40 @@ void Checker::running(unsigned thread) {
 
 // ---- accesses -----------------------------------------------------------------------------------
 
-void Checker::access(const void* address, std::size_t bytes, bool is_write, std::uintptr_t pc) {
-  const auto* const begin = static_cast<const char*>(address);
-  // The thread's own stack: its local memory.
-  if (begin >= stack_begin_ && begin < stack_top_) {
-    reaches(begin, pc);
-    if (uses_registers_) check_registers(begin, bytes, is_write, pc);
-    return;
+inline bool Checker::adds_nothing(const char* begin, std::size_t bytes) {
+  SharedMemory& memory = places_.shared();
+  Shadow* shadow = &memory.dynamic_shadow();
+  auto offset = static_cast<std::size_t>(begin - memory.dynamic());
+  std::size_t size = memory.dynamic_bytes();
+  if (offset >= size) {
+    shadow = &memory.fixed_shadow();
+    offset = static_cast<std::size_t>(begin - memory.fixed());
+    size = memory.fixed_bytes();
   }
-  Touch touch{begin, bytes, is_write ? AccessKind::kWrite : AccessKind::kRead, pc};
+  if (offset >= size || bytes > size - offset || !counts_ || counts_warps_ || shadow->pending ||
+      shadow->forbidden || !shadow->initialized.has_all(offset, bytes) ||
+      !shadow->cells.are_whole(offset, bytes))
+    return false;
+  const auto [first, end] = shadow->cells.of(offset, bytes);
+  for (const Cell* cell = first; cell != end; ++cell)
+    if (!is_read_by_many(*cell, false)) return false;
+  shadow->traffic.loaded_bytes += bytes;
+  ++SharedMemory::accesses.reads;
+  ++work_[clocks_.thread()];
+  return true;
+}
+
+void Checker::read_elsewhere(const char* begin, std::size_t bytes, std::uintptr_t pc) {
+  reaches(__builtin_frame_address(0), pc);
+  if (!adds_nothing(begin, bytes)) access_shared({begin, bytes, AccessKind::kRead, pc});
+}
+
+void Checker::write_elsewhere(const char* begin, std::size_t bytes, std::uintptr_t pc) {
+  reaches(__builtin_frame_address(0), pc);
+  access_shared({begin, bytes, AccessKind::kWrite, pc});
+}
+
+void Checker::access_shared(Touch touch) {
   if (!places_.find(touch)) return outside(touch);
   check(touch);
 }
@@ -211,15 +236,7 @@ void Checker::check(const Touch& touch) {
   };
   const auto [first, end] = touch.place.shadow->cells.of(touch.offset(), touch.bytes);
   for (Cell* cell = first; cell != end; ++cell) {
-    const auto same_warp = [&] {
-      return cell->who[Cell::kReader] / kWarpSize == cell->who[Cell::kOtherReader] / kWarpSize;
-    };
-    // Most reads are of what many threads have read since the last barrier: there is nothing to
-    // add.
-    if (is_read && step == nullptr && clocks_.is_since_barrier(cell->time[Cell::kReader]) &&
-        clocks_.is_since_barrier(cell->time[Cell::kOtherReader]) && !same_warp() &&
-        clocks_.before_all(cell->time[Cell::kWriter], cell->actor(Cell::kWriter), is_global))
-      continue;
+    if (is_read && step == nullptr && is_read_by_many(*cell, is_global)) continue;
     if (conflicts(*cell, Cell::kWriter)) {
       if (!me.atomic || !cell->get(Cell::kWriter).atomic)
         conflict_with(*cell, Cell::kWriter, touch);
@@ -241,7 +258,7 @@ void Checker::check(const Touch& touch) {
       cell->set(Cell::kReader, me);
     } else if (step != nullptr || mine(Cell::kOtherReader) ||
                !conflicts(*cell, Cell::kOtherReader) ||
-               (same_warp() && clocks_.is_in_this_block(cell->time[Cell::kReader]))) {
+               (cell->has_one_warp() && clocks_.is_in_this_block(cell->time[Cell::kReader]))) {
       cell->set(Cell::kOtherReader, me);
     }
   }

@@ -46,7 +46,13 @@ class Checker final : public Checks {
     lowest_pc_ = pc;
   }
   // At most 64 bytes.
-  void access(const void* address, std::size_t bytes, bool is_write, std::uintptr_t pc);
+  void access(const void* address, std::size_t bytes, bool is_write, std::uintptr_t pc) {
+    const auto* const begin = static_cast<const char*>(address);
+    if (begin < stack_begin_ || begin >= stack_top_)
+      return is_write ? write_elsewhere(begin, bytes, pc) : read_elsewhere(begin, bytes, pc);
+    reaches(begin, pc);  // the thread's local memory
+    if (uses_registers_) check_registers(begin, bytes, is_write, pc);
+  }
 
   // ---- Hopper -----------------------------------------------------------------------------------
 
@@ -66,6 +72,18 @@ class Checker final : public Checks {
  private:
   void count_work();
   void count_local_bytes();
+  // Whether a read is of shared memory that many threads have read since the last barrier: it is
+  // counted, and there is nothing to check or to remember.
+  bool adds_nothing(const char* begin, std::size_t bytes);
+  bool is_read_by_many(const Cell& cell, bool is_global) const {
+    return clocks_.is_since_barrier(cell.time[Cell::kReader]) &&
+           clocks_.is_since_barrier(cell.time[Cell::kOtherReader]) && !cell.has_one_warp() &&
+           clocks_.before_all(cell.time[Cell::kWriter], cell.actor(Cell::kWriter), is_global);
+  }
+  // Not on the running thread's stack.
+  void read_elsewhere(const char* begin, std::size_t bytes, std::uintptr_t pc);
+  void write_elsewhere(const char* begin, std::size_t bytes, std::uintptr_t pc);
+  void access_shared(Touch touch);
   void check(const Touch& touch);
   // Whether they may be accessed, and were written.
   void check_bytes(const Touch& touch);

@@ -41,6 +41,8 @@ class Places {
   // For the blocks that `worker` runs, in this shared memory.
   Places(const Worker& worker, SharedMemory& shared) : worker_(worker), shared_(shared) {}
 
+  SharedMemory& shared() const { return shared_; }
+
   // Before the launch's first access.
   void start_launch(const Module& module);
 

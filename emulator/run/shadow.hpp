@@ -94,6 +94,7 @@ struct alignas(32) Cell {
   std::uint16_t who[3];  // the thread's number; the highest bit: atomically
 
   unsigned actor(int slot) const { return who[slot] & 0x7fffu; }
+  bool has_one_warp() const { return who[kReader] / 32 == who[kOtherReader] / 32; }  // of readers
   Access get(int slot) const {
     return {time[slot], pc[slot], static_cast<std::uint16_t>(actor(slot)),
             (who[slot] & 0x8000) != 0};
@@ -112,9 +113,13 @@ class Cells {
   Cells() = default;
   explicit Cells(std::size_t bytes) : bytes_(bytes), cells_(bytes / kLargest + 2) {}
 
+  // Whether [begin, begin + count) consists of whole cells.
+  bool are_whole(std::size_t begin, std::size_t count) const {
+    return ((begin | count) & ((std::size_t{1} << shift_) - 1)) == 0;
+  }
   // The first cell of [begin, begin + count), and the one after the last.
   std::pair<Cell*, Cell*> of(std::size_t begin, std::size_t count) {
-    if (((begin | count) & ((std::size_t{1} << shift_) - 1)) != 0) split(begin, count);
+    if (!are_whole(begin, count)) split(begin, count);
     return {cells_.data() + (begin >> shift_), cells_.data() + ((begin + count) >> shift_)};
   }
 
