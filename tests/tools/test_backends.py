@@ -63,14 +63,18 @@ class Checks(Cuda):
         self.fakes(*self.CASES)
         self.fakes(*self.ALL_PASS, backend="checked")
         self.green("fused_cpu", "measure")
-        for backend in ("emulated", "checked"):
-            self.fake("puzzle", [case("a")], backend=backend)
+        for backend in ("emulated", "checked"):  # a warm-up, which has no points
+            self.fake("puzzle", [case("a", "not_started")], backend=backend)
         self.shows("check", "matmul in CUDA  passed            3 of 3         3 of 3 cases\n",
                    "\npart1: 8 of 8 points\n"
-                   "All green. Next: ./lab bench part1 measures how fast it is\n")
+                   "All green. Next: ./lab bench part1 measures how fast it is\n", code=1)
         with mock.patch("lab.benchmarks.can_run", return_value=False):
             self.assertEqual(self.last("check"), "All green. On a machine with a GPU ./lab bench "
                                                  "part1 measures how fast it is.")
+        manifest = self.part / "tasks.toml"
+        self.write(manifest.relative_to(self.root), manifest.read_text() + "results = 1\n")
+        self.assertEqual(self.last("check"), "All green. Next: ./lab bench part1 --quick, then "
+                                             "./lab plot, then ./lab bundle part1")
 
     def test_a_task_that_needs_the_checks_alone_does_not_speak_for_the_others(self):
         self.fakes(*self.CASES)

@@ -128,9 +128,11 @@ class Plots(TemporaryRoot):
         busy, longer = {"others_percent": "12"}, {"d2": "128"}
         (_, figure), = plots.figures(*self.groups(row, UNFUSED, UNFUSED | longer, busy, longer))
         time, speed, memory = figure.axes
-        hollow = [[list(line.get_xdata()) for line in axes.lines
-                   if line.get_markerfacecolor() == "white"] for axes in (time, speed, memory)]
-        self.assertEqual(hollow, [[[64]], [], []])
+        hollow = [[line for line in axes.lines if line.get_markerfacecolor() == "white"]
+                  for axes in (time, speed, memory)]
+        self.assertEqual([[list(line.get_xdata()) for line in lines] for lines in hollow],
+                         [[[64]], [], []])
+        self.assertEqual(max(time.lines, key=lambda line: line.zorder), hollow[0][0])
         self.assertEqual([math.isnan(y) for y in speed.lines[0].get_ydata()], [True, False])
         self.assertIn("disturbed by other programs: measure it again",
                       [text.get_text() for text in figure.legends[0].get_texts()])

@@ -19,8 +19,9 @@ def next_step(results: Sequence[PartResult], case: str | None = None) -> list[st
     for task, result in pairs:  # work that was begun comes before work that was not
         if not task.done and task.status not in (outcomes.NOT_STARTED, outcomes.UNFINISHED):
             return [_fix(task, result.seed, result.backends, case), *_about(task, case)]
-    if left := [task.task for task, _ in pairs if not task.done]:
-        return [_write(left[0])]
+    left = [task.task for task, _ in pairs if not task.done]
+    if any(task.points for task in left) or left and not any(task.task.points for task, _ in pairs):
+        return [_write(left[0])]  # whoever has all points has left out the warm-up on purpose
     if all(task.status in NEEDS for task, _ in pairs):
         needs = {NEEDS[task.status] for task, _ in pairs}
         return [f"Nothing of this can run here: it needs {'; or '.join(sorted(needs))}."]
@@ -121,15 +122,20 @@ def _write(task: Task) -> str:
 
 def _all_green(results: Sequence[PartResult]) -> list[str]:
     for result in results:
-        rest = first_unfinished(result.part.tasks)
+        rest = first_unfinished([task for task in result.part.tasks if task.points])
         if rest and not _out_of_reach(rest):
             return [_write(rest)]
-    name = results[-1].part.name
-    can_bench = benchmarks.can_run(name, results[-1].backends.config)
+    part, config = results[-1].part, results[-1].backends.config
+    name, can_bench = part.name, benchmarks.can_run(results[-1].part.name, config)
     measures = f"./lab bench {name} measures how fast it is"
     lines = [f"All green. Next: {measures}" if can_bench
              else f"All green. On a machine with a GPU {measures}."]
-    other = first_unfinished([task for part in manifest.load_parts() for task in part.tasks])
+    if any(task.results for task in part.tasks):
+        run = name if config.cuda == "gpu" else f"{name if can_bench else 'part2'} --quick"
+        lines = [f"All green. Next: ./lab bench {run}, then ./lab plot, then ./lab bundle {name}"]
+        can_bench = True
+    other = first_unfinished([task for part in manifest.load_parts() for task in part.tasks
+                              if task.points])
     if other and not _out_of_reach(other):
         then = "      then" if can_bench else "Next:"
         lines.append(f"{then} {other.part}: {other.folder.name}/README.md")

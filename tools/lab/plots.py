@@ -319,7 +319,7 @@ def _panel(axes: Axes, group: Group, title: str, unit: str, value: Value, mask: 
         hollow = [] if nested else [(row.size, one) for row, one in zip(rows, values)
                                     if row.disturbed and one is not None]
         for place in hollow:
-            axes.plot(*place, markersize=5, markerfacecolor="white", **looks[name])
+            axes.plot(*place, markersize=5, markerfacecolor="white", zorder=3, **looks[name])
     if log:
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(_Plain())
@@ -339,7 +339,9 @@ class _Plain(LogFormatter):
 
 def _label(axes: Axes, group: Group, title: str, unit: str) -> None:
     if not axes.lines:
-        axes.text(0.5, 0.4, "nothing to show", transform=axes.transAxes, ha="center", color="0.35")
+        why = ":\nother programs disturbed the rows" * any(row.disturbed for row in group.rows)
+        axes.text(0.5, 0.4, f"nothing to show{why}", transform=axes.transAxes, ha="center",
+                  color="0.35")
         axes.set_yticks([])
         axes.set_yticks([], minor=True)
     axes.set_title(title, fontsize=11)

@@ -138,7 +138,7 @@ def _readme(template: Path, parts: Sequence[Part], opened: Sequence[Part]) -> st
     rows = ["| part | tasks | points | what you edit |", "|---|---|---:|---|"]
     for part in parts:
         title = f"[{part.title}]({part.folder.name}/README.md)"
-        points = sum(task.points for task in part.tasks)
+        points = sum(task.points + task.results for task in part.tasks)
         edit = (f"nothing: the solutions are in `{part.folder.name}/solution/`"
                 if part in opened else f"`{part.folder.name}/skeleton/`")
         rows.append(f"| {part.name}. {title} | {', '.join(task.name for task in part.tasks)} | "
