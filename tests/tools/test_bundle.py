@@ -41,20 +41,21 @@ class Bundle(Course):
         self.assertEqual((index["format"], index["version"]["number"]), (1, "1.2.3"))
 
     def test_results_and_the_work_log_are_packed_and_what_is_missing_is_said(self):
-        self.shows("bundle" + self.options, "not packed: outputs/csv/softmax_matmul_benchmark.csv: "
-                   "./lab bench part1 measures\n", "not packed: your words in worklog.md")
+        self.shows("bundle" + self.options, "missing: outputs/csv/softmax_matmul_benchmark.csv: ./lab "
+                   "bench part1 writes it; without a GPU: ./lab bench part1 --quick\n",
+                   "missing: your words in worklog.md")
         self.fake("fused_cpu", [case("one"), case("two", "failed", message="no")])
         self.lab("check fused_cpu")
         self.lab("check fused_cpu")  # nothing has changed since
         csv = self.write("outputs/csv/softmax_matmul_benchmark.csv", ROWS)
         self.write("outputs/csv/attention_benchmark.csv", "of another part\n")
         self.write("outputs/csv/machine.json", "{}")
-        self.shows("bundle" + self.options, "not packed: plots of softmax_matmul_benchmark.csv")
+        self.shows("bundle" + self.options, "missing: plots of softmax_matmul_benchmark.csv")
         self.write("outputs/plots/softmax_matmul_time.png", "drawn")
         page = self.root / "worklog.md"
         page.write_text(page.read_text() + "Rescaling later brought 5 %.\n")
         text = self.lab("bundle" + self.options)[1]
-        self.assertNotIn("not packed", text)
+        self.assertNotIn("missing", text)
         self.assertIn("4 files and 4 of results, for version", text)
         index, files = self.packed()
         self.assertEqual(set(files) - {path for path in files if "skeleton" in path}, {
@@ -80,7 +81,7 @@ class Bundle(Course):
         self.write("part1_softmax_matmul/skeleton/fused_cpu.cpp", "#include <iostream>\n")
         self.shows("bundle fused_cpu" + self.options, "fused_cpu.cpp includes <iostream>; the "
                    "grader refuses a task that uses it: it runs code before the first call",
-                   "1 files")
+                   "1 file,")
         self.write("part1_softmax_matmul/skeleton/fused_cuda.cu", "#ifdef FLASH_SIMT\n#endif\n")
         self.shows("bundle fused_cuda" + self.options, "fused_cuda.cu has FLASH_SIMT; the grader "
                    "refuses a task that uses it: code must not know whether it runs on a GPU")

@@ -21,7 +21,6 @@ from lab.manifest import Task
 from lab.results import Row
 
 
-
 @dataclass(frozen=True)
 class Asked:
     """What has to be in a task's table."""
@@ -131,16 +130,38 @@ def _of_table(handed_in: Mapping[str, bytes], asked: Asked) -> tuple[list[str], 
              *_named(table, "the time is another row's, to the last digit", _repeated(ok)),
              *_named(table, "the columns for times and rates do not fit each other",
                      [row for row in ok if not _fits(row)]),
+             *_named(table, "a peak of memory that is smaller than what the pass writes",
+                     [row for row in ok if not _has_room(row)]),
              *_named(table, "faster than any machine", [row for row in ok if _too_fast(row)]),
              *_named(table, "faster than the data sheet of this GPU allows",
                      [row for row in ok if not _too_fast(row) and _is_above_the_peak(row)]),
              *_named(table, "a row of the course's own outputs/reference, to the last digit",
                      [row for row in ok if _time(row) in known])]
-    notes = _named(table, "disturbed by other programs", [row for row in ok if row.disturbed])
+    if not ok:
+        found.append(f"{table}: no row has a time")
+    notes = [*_named(table, "disturbed by other programs", [row for row in ok if row.disturbed]),
+             *_other_than_logged(rows, handed_in)]
     if not found:
-        notes.insert(0, f"{table}: complete and plausible: {len(rows)} rows, {len(ok)} of them "
-                        f"measured, on {rows[0].gpu or _machine_of(handed_in).get('processor')}")
+        counts = Counter(row.status for row in rows)
+        notes.insert(0, f"{table}: complete and plausible: {len(rows)} rows ("
+                        + ", ".join(f"{count} {status}" for status, count in counts.items())
+                        + f"), on {rows[0].gpu or _machine_of(handed_in).get('processor')}")
     return found, notes
+
+
+def _other_than_logged(rows: Sequence[Row], handed_in: Mapping[str, bytes]) -> list[str]:
+    """What the log's last benchmark says of its fastest rows, which the table no longer has. Costs
+    nothing: the log may be from another machine than the notebook's."""
+    kind = rows[0].kind
+    log = handed_in.get(worklog.PAGE, b"").decode("utf-8", "replace")
+    last = [line for line in re.findall(r"\| bench .*", log) if f"; {kind.size} " in line][-1:]
+    times = {(row.name, f"{row.ms('forward'):.4g}") for row in rows if row.ok}
+    if not last:
+        return [f"{kind.table}: {worklog.PAGE} lists no run of this benchmark"] if log else []
+    lack = [f"{name} {ms} ms" for name, ms in re.findall(r"([\w+]+) (\S+) ms", last[0])
+            if (name, ms) not in times]
+    return [f"{kind.table}: not in the table, but in {worklog.PAGE} as the last run's: "
+            + ", ".join(lack)] if lack else []
 
 
 def _load(handed_in: Mapping[str, bytes], table: str) -> list[Row]:
@@ -237,6 +258,17 @@ def _fits(row: Row) -> bool:
         if not abs(row.forward_ms_median - ms) <= 1.5 * row.forward_ms_std + 0.01 * ms:
             return False
     return not row.tflops or abs(_flop(row) / ms * 1e-9 - row.tflops) <= 1e-2 * row.tflops
+
+
+def _has_room(row: Row) -> bool:
+    """Whether its peak has room for the output, and for a matrix that the pass keeps."""
+    if row.kind.table == "softmax_matmul":
+        elements = row.batch_size * row.d1 * (row.d3 + row.d2 * (row.name == "unfused"))
+    else:
+        elements = row.batch * row.seq_len * (
+            row.d_model + row.heads * row.seq_len * (row.name == "standard"))
+    size = {"float32": 4, "float64": 8}.get(row.dtype, 2)
+    return row.forward_peak_MiB is None or row.forward_peak_MiB > 0.999 * size * elements / 2**20
 
 
 def _is_above_the_peak(row: Row) -> bool:

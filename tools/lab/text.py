@@ -67,9 +67,9 @@ def code(text: str) -> Markdown:
     return Markdown(f"{fence}{space}{text}{space}{fence}")
 
 
-def fenced(text: str) -> Markdown:
+def fenced(text: str, most: int = 4000) -> Markdown:
     """A block of Markdown that the text in it cannot end."""
-    text = plain(text[:4000])
+    text = plain(text[:most])
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return Markdown(f"{fence}text\n{text}\n{fence}")
 

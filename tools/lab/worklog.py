@@ -82,6 +82,14 @@ def is_begun(content: str) -> bool:
     return content.partition(END)[2].strip() != BELOW.strip()
 
 
+def to_read(content: str) -> str:
+    """The student's own words, then the history, its last lines first: a report may cut it off."""
+    before, _, rest = content.partition(BEGIN)
+    lines, _, below = rest.partition(END)
+    words = (before.replace(TOP.partition(BEGIN)[0], "") + below).strip()
+    return "\n".join([words, "", *reversed(lines.strip().splitlines()[2:])]).strip()
+
+
 def measured(kind: results.Kind, before: int) -> str:
     """What a benchmark appended to its CSV, which had `before` bytes: how many rows of each status,
     and the fastest of the largest problem."""
@@ -153,8 +161,9 @@ def files(parts: Sequence[str]) -> tuple[dict[str, Path], list[str]]:
             if not plots:
                 missing.append(f"plots of {kind.csv.name}: ./lab plot draws them")
         else:
-            without = "" if wanted[0] in ("part1", "part2") else ", or part2 without a GPU"
-            missing.append(f"{paths.relative(kind.csv)}: ./lab bench {wanted[0]} measures{without}")
+            on_a_cpu = "part1" if wanted[0] == "part1" else "part2"
+            missing.append(f"{paths.relative(kind.csv)}: ./lab bench {wanted[0]} writes it; "
+                           f"without a GPU: ./lab bench {on_a_cpu} --quick")
     machine = paths.OUTPUTS / "csv" / MACHINE
     if machine.is_file() and found:
         found[f"results/{MACHINE}"] = machine

@@ -161,7 +161,7 @@ class Grader:
         drawn = handed_in.plots(content.results)
         for name, picture in drawn.items():
             write(self.output / submission.folder / name, picture)
-        log = content.results.get(worklog.PAGE, b"").decode("utf-8", "replace")
+        log = worklog.to_read(content.results.get(worklog.PAGE, b"").decode("utf-8", "replace"))
         return {"results": handed_in.findings(content.results, self.tasks), "log": log,
                 "plots": tuple(drawn), "times": handed_in.times(content.results, self.tasks)}
 

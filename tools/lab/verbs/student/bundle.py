@@ -87,11 +87,11 @@ def run(args: argparse.Namespace) -> int:
             for line in handed_in.of_task(files, task)[1]:
                 say(f"  {line}")
     for what in missing:
-        say(f"  not packed: {what}", "yellow")
+        say(f"  missing: {what}", "yellow")
     if changed := handout.changed_given_files(parts):
         for line in changed:
             say(f"  {line}", "yellow")
         say("  the grader has given files of its own: what you changed in yours is not handed in")
-    say(f"{paths.relative(args.output.absolute())}: {own} files"
+    say(f"{paths.relative(args.output.absolute())}: {own} file{'s' * (own > 1)}"
         f"{f' and {len(files) - own} of results' * (len(files) > own)}, for version {version} of the course")
     return 0
