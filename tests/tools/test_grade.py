@@ -181,7 +181,9 @@ class Grade(Class):
                            for d2 in (64, 128, 256)))
         self.graded()
         page = (self.out / "index.html").read_text()
-        self.assertEqual(page.count("the same times, to the last digit, as in 00"), 2)
+        for name in ("ann", "bob"):
+            self.assertIn(f"the same times, to the last digit, as {name}<", page)
+        self.assertNotIn("as eve", page)
 
     def test_an_error_of_the_environment_is_no_zero_and_is_graded_again(self):
         self.submit("ann", fused_cpu="infrastructure", measure="passed 1 of 1")

@@ -154,6 +154,19 @@ class HandedIn(Test):
         row["tflops"] = f"{float(row['tflops']) * 40:.6g}"
         self.says("softmax_matmul: faster than any machine: fused_64 at d2 8192")
 
+    def test_faster_than_its_processor(self):
+        for row in self.rows:
+            rate = float(row["tflops"]) / 1000
+            row.update(gpu="", device="cpu", tflops=f"{rate:.6g}", percent_of_peak=f"{50 * rate:.6g}")
+            for name in ("forward_ms_mean", "forward_ms_std", "forward_ms_median"):
+                row[name] = f"{1000 * float(row[name]):.6g}"
+        self.files["results/machine.json"] = b'{"processor": "x", "processors": 2}'
+        self.assertIn("complete", self.findings()[0])
+        self.find("fused_64", "8192")["percent_of_peak"] = "0.05"  # that of a slower run
+        self.says("softmax_matmul: faster than this processor: fused_64 at d2 8192")
+        self.find("fused_64", "8192")["percent_of_peak"] = ""
+        self.assertIn("complete", self.findings()[0])
+
     def test_faster_than_its_gpu(self):
         for row in self.rows:
             row["gpu"] = "Tesla T4"

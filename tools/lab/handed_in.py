@@ -39,6 +39,7 @@ ASKED = {
                                      ("standard",))}
 MOST = {"float32": 500, "float64": 150}  # TFLOP/s, more than the fastest GPU; others:
 MOST_OF_16_BITS = 2500
+MOST_OF_A_CORE = 0.3  # TFLOP/s: two multiply-adds of 16 numbers a cycle, at 4.7 GHz
 DRIVERS_NAMES = r"(NVIDIA|Tesla|Quadro|GeForce|GRID)\b"
 SHOWN = 3  # rows that a line names
 # float32 without tensor cores, TFLOP/s, by the vendor's data sheets; the fastest of a name.
@@ -133,6 +134,7 @@ def _of_table(handed_in: Mapping[str, bytes], asked: Asked) -> tuple[list[str], 
              *_named(table, "a peak of memory that is smaller than what the pass writes",
                      [row for row in ok if not _has_room(row)]),
              *_named(table, "faster than any machine", [row for row in ok if _too_fast(row)]),
+             *_named(table, "faster than this processor", _above_the_processor(ok, handed_in)),
              *_named(table, "faster than the data sheet of this GPU allows",
                      [row for row in ok if not _too_fast(row) and _is_above_the_peak(row)]),
              *_named(table, "a row of the course's own outputs/reference, to the last digit",
@@ -258,6 +260,17 @@ def _fits(row: Row) -> bool:
         if not abs(row.forward_ms_median - ms) <= 1.5 * row.forward_ms_std + 0.01 * ms:
             return False
     return not row.tflops or abs(_flop(row) / ms * 1e-9 - row.tflops) <= 1e-2 * row.tflops
+
+
+def _above_the_processor(rows: Sequence[Row], handed_in: Mapping[str, bytes]) -> list[Row]:
+    """Also where the peak that follows from a row's rate and share is not that of other rows."""
+    cores = _machine_of(handed_in).get("processors")
+    most = MOST_OF_A_CORE * (cores if isinstance(cores, int) else 256)
+    rows = [row for row in rows if row.device == "cpu" and row.dtype == "float32" and row.tflops]
+    peaks = {row: row.tflops / row.percent_of_peak for row in rows
+             if row.percent_of_peak and not row.disturbed}
+    middle = sorted(peaks.values())[len(peaks) // 2] if peaks else 0
+    return [row for row in rows if row.tflops > most or peaks.get(row, 0) > 3 * middle]
 
 
 def _has_room(row: Row) -> bool:

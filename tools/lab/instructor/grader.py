@@ -201,10 +201,10 @@ def _read_record(file: Path) -> Record | None:
 
 def _of_results(task: Task, content: Content) -> Judged:
     """The points for the results that were handed in."""
-    good, _ = handed_in.of_task(content.results, task)
-    case = Case("complete and plausible", outcomes.PASSED if good else FAILED,
-                "" if good else "What is missing, or not plausible, is below, under Results.", "",
-                "results", task.results)
+    good, lines = handed_in.of_task(content.results, task)
+    case = Case("results are complete and plausible", outcomes.PASSED if good else FAILED,
+                "" if good else "\n".join(lines), "" if good else "results are incomplete, or not "
+                "plausible", "results", task.results)
     return Judged(RESULTS + task.part, task.results, GRADED, cases=(case,))
 
 

@@ -137,9 +137,10 @@ def markdown(record: Record) -> str:
     """The report that a student reads."""
     partly = {name for task in record.tasks if not _is_not_started(task)
               for name, earned, points, _ in task.requirements if earned < points}
+    said = {line for task in record.tasks for case in task.cases for line in case.message.split("\n")}
     return web.page(
-        "report.md", record=record, title=_title(record), shown=shown, summary=_summary,
-        passed=_passed, again=again, fenced=text.fenced, code=text.code, why=_WHY,
+        "report.md", record=record, results=[line for line in record.results if line not in said],
+        title=_title(record), shown=shown, summary=_summary, passed=_passed, again=again, fenced=text.fenced, code=text.code, why=_WHY,
         by_message=_by_message, partly=partly, infra_error=INFRA_ERROR, not_run=NOT_RUN,
         to_check=(BUILD_FAILED, MISSING), alone=EACH_BY_ITSELF, has_cases=any(
             task.cases for task in record.tasks if not task.task.startswith((SPEED, RESULTS))))
@@ -286,9 +287,9 @@ def page(records: Sequence[Record], title: str) -> str:
 def _copied(record: Record, everyone: Sequence[Record]) -> tuple[str, ...]:
     """With whom it shares times that were measured, to the last digit."""
     own = {*record.times}
-    same = [other.folder for other in everyone if other is not record
-            and len(own.intersection(other.times)) >= 3]
-    return (f"the same times, to the last digit, as in {', '.join(same)}",) if same else ()
+    same = sorted(other.id for other in everyone if other is not record
+                  and len(own.intersection(other.times)) >= 3)
+    return (f"the same times, to the last digit, as {', '.join(same)}",) if same else ()
 
 
 def _histogram(scores: Sequence[float], most: float) -> str:
