@@ -201,6 +201,8 @@ void Checker::check_bytes(const Touch& touch) {
   Shadow& shadow = *place.shadow;
   const std::size_t offset = touch.offset();
   if (shadow.forbidden && shadow.forbidden.bits(offset, bytes) != 0) outside(touch);
+  if (shadow.is_input && kind != AccessKind::kRead)
+    stop(kInput, pc, verb(kind) + places_.text(touch) + ": inputs must stay as they are.");
   count(touch);
   if (shadow.pending && shadow.pending.bits(offset, bytes) != 0)
     stop(kAsyncCopy, pc,

@@ -69,6 +69,7 @@ class DeviceMemory {
   std::size_t peak() const { return peak_; }
   void reset_peak() { peak_ = in_use_; }
   void reset_traffic();
+  void reuse_addresses() { next_ = 0; }
 
   static constexpr std::size_t kTotal = std::size_t{8} << 30;  // what the emulated device has
   static constexpr std::size_t kAlignment = 256;

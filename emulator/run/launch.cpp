@@ -243,6 +243,7 @@ const char* to_string(FindingKind kind) {
     case kFence: return "a missing fence";
     case kUninitialized: return "a read of memory that was never written";
     case kOutOfBounds: return "an access out of bounds";
+    case kInput: return "a write to an input";
     case kMisaligned: return "a misaligned access";
     case kHostMemory: return "an access to host memory";
     case kHostCall: return "a call of a host function";
@@ -295,12 +296,15 @@ Traffic traffic(const void* device_memory) {
   return allocation->shadow.traffic;
 }
 
-void name_memory(const void* first_element, const std::string& name) {
+void name_memory(const void* first_element, const std::string& name, bool is_input) {
   if (Allocation* const allocation = DeviceMemory::instance().find(first_element)) {
     allocation->name = name;
     allocation->first_element = static_cast<const char*>(first_element);
+    allocation->shadow.is_input = is_input;
   }
 }
+
+void reuse_addresses() { DeviceMemory::instance().reuse_addresses(); }
 
 void forbid(const void* memory, std::size_t bytes) {
   Allocation* const allocation = DeviceMemory::instance().find(memory);

@@ -37,8 +37,14 @@ FLASH_EXPORT Schedule parse_schedule(const std::string& text);
 // From now on launches are checked and their kernels are not run, or they are run again.
 FLASH_EXPORT void skip_kernels(bool skipped);
 
-// Names the tensor in an allocation of device memory, for the texts of what is found.
-FLASH_EXPORT void name_memory(const void* first_element, const std::string& name);
+// Names the tensor in an allocation of device memory, for the texts of what is found. To write to
+// an input is a finding.
+FLASH_EXPORT void name_memory(const void* first_element, const std::string& name,
+                              bool is_input = false);
+
+// From now on memory gets the addresses of what was freed, as on a GPU, and not as late as
+// possible.
+FLASH_EXPORT void reuse_addresses();
 
 // ---- What kernels do wrong ----------------------------------------------------------------------
 
@@ -54,6 +60,7 @@ enum class FindingKind {
   kFence,  // no fence between ordinary accesses and those of TMA or wgmma
   kUninitialized,  // a read of shared or device memory that was never written
   kOutOfBounds,    // an access outside of shared memory, or of the device memory that was allocated
+  kInput,          // a write to an input
   kMisaligned,     // an access of n bytes at an address that is no multiple of n
   kHostMemory,     // a kernel accesses host memory
   kHostCall,       // a kernel calls a host function

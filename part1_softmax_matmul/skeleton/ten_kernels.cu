@@ -79,9 +79,10 @@ __global__ void row_sum(const float* x, float* y, int columns) {
   __shared__ float sum_of_warp[kThreads / kWarpSize];
   const int warp = threadIdx.x / kWarpSize, lane = threadIdx.x % kWarpSize;
   const float* const row = x + blockIdx.x * columns;
-  // TODO add every kThreads-th column, from this thread's own on. warp_sum(), which does
-  //   what kernel 6 does, adds up a warp's sums. Lane 0 of each warp stores the result in
-  //   sum_of_warp; thread 0 adds these four and stores y[blockIdx.x] (about 10 lines)
+  // TODO add up this thread's columns: threadIdx.x, and every kThreads-th after it. Then
+  //   warp_sum(), which does what kernel 6 does, adds up the sums of a warp. Lane 0 of each warp
+  //   stores the result in sum_of_warp; thread 0 adds these four and stores y[blockIdx.x] (about 10
+  //   lines)
 }
 
 // 10. A thread has four neighbouring elements.

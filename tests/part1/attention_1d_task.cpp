@@ -94,8 +94,9 @@ double bound_of(const Call& call) {
 
 // A column, in float64.
 Tensor<double, 4> column_of(TensorView<const float, 3> x) {
+  const Tensor<double, 3> row = harness::in_float64(x);
   Tensor<double, 4> column({1, 1, x.extent(2), 1});
-  for (Index n = 0; n < column.size(); ++n) column.data()[n] = x(0, 0, n);
+  std::copy_n(row.data(), row.size(), column.data());
   return column;
 }
 

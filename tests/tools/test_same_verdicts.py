@@ -12,8 +12,8 @@ import unittest
 from course import BUILD, Test
 from lab import build, libraries, manifest, zoo
 from lab.errors import LabError
-from lab.judge import judging, sandbox
-from lab.outcomes import BUILD_FAILED, ELSEWHERE, NOT_RUN, PASSED
+from lab.judge import at_home, judging, sandbox
+from lab.outcomes import BUILD_FAILED, ELSEWHERE, NOT_RUN, PASSED, REFUSED
 
 ALL = bool(os.environ.get("FLASH_ALL_ATTACKS"))
 KNOWN = libraries.load(BUILD)
@@ -32,9 +32,13 @@ class SameVerdicts(Test):
 
     def compared(self, member: zoo.Member) -> None:
         with self.subTest(member.id):
-            home = {case.name: case for case in zoo.run(member, KNOWN).result.cases}
+            seen = zoo.run(member, KNOWN, at_home.of_object)
+            home = {case.name: case for case in seen.result.cases}
             judged = judging.judge(member.task, member.source().encode(), self.bench, 1, SOLUTIONS)
-            self.assertEqual(judged.status, judging.GRADED, judged.message)
+            self.assertEqual(judged.status, REFUSED if seen.refused else judging.GRADED,
+                             judged.message)
+            if seen.refused:
+                return
             here = {case.name: case for case in judged.cases}
             self.assertEqual([*home], [*here])
             for name, case in home.items():

@@ -25,12 +25,12 @@ import random
 import re
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lab import build, grading, libraries, manifest, outcomes, paths, running
-from lab.backends import Backends
+from lab.backends import CPU, EMULATED, Backends
 from lab.build import Config
 from lab.errors import LabError
 from lab.manifest import Task
@@ -70,6 +70,7 @@ class Seen:
 
     member: Member
     result: TaskResult | None = None
+    refused: list[str] = field(default_factory=list)  # why a class would not run it
     problems: list[str] = field(default_factory=list)  # in which it is not what it has to be
     seconds: float = 0
 
@@ -187,18 +188,27 @@ def compile_member(member: Member, backend: str, known: libraries.Known) -> Path
     return place
 
 
-def run(member: Member, known: libraries.Known) -> Seen:
-    """Compiles a member, runs all graded cases on it, and compares what the harness says with what
-    it has to say."""
+Audit = Callable[[Task, str, Path], list[str]]  # lab.judge.at_home.of_object
+
+
+def run(member: Member, known: libraries.Known, audit: Audit = lambda *of: []) -> Seen:
+    """Compiles a member, lets it be audited, runs all graded cases on it, and compares what the
+    harness says with what it has to say."""
     seen, begin = Seen(member), time.monotonic()
     try:
         for backend in HERE.to_build(member.task):
             place = compile_member(member, backend, known)
+            if backend in (CPU, EMULATED):
+                seen.refused = audit(member.task, member.source(), place / "member.o")
     except LabError as error:
         seen.problems.append(str(error))
         return seen
     how = running.Settings("solution", timeout=TIMEOUT, folder=place, quiet=True)
     seen.result = grading.run_task(member.task, how, HERE.to_build(member.task))
+    if seen.refused and not seen.result.failures:
+        seen.result = TaskResult(member.task, "solution", outcomes.REFUSED)
+        seen.problems = seen.refused if member.kind == "right" else []
+        return seen
     seen.problems = list(problems(seen))
     if member.kind == "wrong" and seen.result.failures and seen.result.failures[0].explainable:
         first = seen.result.failures[0]

@@ -87,6 +87,11 @@ __global__ void uses_freed_memory(float* data) {
   data[threadIdx.x] = 1;  // BUG
 }
 
+__global__ void writes_an_input(const float* x, float* out) {
+  const_cast<float*>(x)[threadIdx.x] = 1;  // BUG
+  out[threadIdx.x] = x[threadIdx.x];
+}
+
 // What lies around a tensor, inside of the same allocation.
 __global__ void forbidden_padding(const float* x, float* out) {
   out[threadIdx.x] = x[threadIdx.x];  // BUG
@@ -151,6 +156,13 @@ std::vector<Specimen> memory() {
          const auto x = on_device<float>(counting(32)), out = on_device<float>(zeros(32));
          device::forbid(x.data() + 30, 8);
          launch("forbidden_padding", forbidden_padding, {1, 32}, x.data(), out.data());
+         return true;
+       }},
+      {"writes_an_input", kInput,
+       [] {
+         const auto x = on_device<float>(counting(32)), out = on_device<float>(zeros(32));
+         simt::name_memory(x.data(), "x", true);
+         launch("writes_an_input", writes_an_input, {1, 32}, x.data(), out.data());
          return true;
        }},
       mistake(kMisaligned, KERNEL(misaligned_float4), {1, 32}, counting(256), zeros(32)),

@@ -67,16 +67,21 @@ void add_scales(List& list, const AttentionOptions& options, Index head_dim, boo
   list.add("divided by the scale", "the scores are divided by the scale", &Steps::scale,
            [](double scale, Index) { return 1 / scale; });
   if (!options.scale) return;
-  const double usual = 1 / std::sqrt(static_cast<double>(head_dim));
-  const Change in_S = replace(&Steps::scale, [=](double, Index) { return usual; });
-  std::vector<Change> ways{in_S};
-  if (backward) {
-    const Change in_dS =
-        replace(&Steps::times, [=](Output of, double) { return of == kDV ? 1 : usual; });
-    ways.insert(ways.end(), {in_dS, both(in_S, in_dS)});
-  }
-  list.add("scale of the options ignored",
-           "the scale is 1 / sqrt(head_dim), and not the one that the options ask for", ways);
+  const auto instead = [&](const char* name, const char* text, double other) {
+    const Change in_S = replace(&Steps::scale, [=](double, Index) { return other; });
+    std::vector<Change> ways{in_S};
+    if (backward) {
+      const Change in_dS =
+          replace(&Steps::times, [=](Output of, double) { return of == kDV ? 1 : other; });
+      ways.insert(ways.end(), {in_dS, both(in_S, in_dS)});
+    }
+    list.add(name, text, ways);
+  };
+  instead("scale of the options ignored",
+          "the scale is 1 / sqrt(head_dim), and not the one that the options ask for",
+          1 / std::sqrt(static_cast<double>(head_dim)));
+  if (*options.scale < 0)
+    instead("scale without its sign", "the scale is used without its sign", -*options.scale);
 }
 
 void add_masks(List& list, const AttentionShape& shape, bool causal, bool backward) {
@@ -101,10 +106,19 @@ void add_masks(List& list, const AttentionShape& shape, bool causal, bool backwa
         "ones: query i sees the keys j <= i",
         [](auto& at) { return at.j <= at.i + at.shape.keys - at.shape.queries; });
   list.of("mask", kMask, kByBlock);
-  add("causal mask counted within the block",
+  add(
+      "causal mask counted within the block",
       "the mask compares places within the blocks; it must compare the query's and the key's own "
       "numbers",
-      [](auto& at) { return at.j % at.blocks.keys <= at.i % at.blocks.queries; });
+      [](auto& at) { return at.j % at.blocks.keys <= at.i % at.blocks.queries; },
+      [=](auto& at) {
+        if (backward)  // in a loop over the queries from the block's first key on
+          return at.i >= at.first_key() && at.j % at.blocks.keys <= at.i % at.blocks.keys;
+        // Blocks that all queries see are not masked.
+        return at.first_key() < at.end_of_queries() &&
+               (at.first_key() + at.blocks.keys <= at.first_query() + 1 ||
+                at.j % at.blocks.keys <= at.i % at.blocks.queries);
+      });
   const Sees whole_blocks = [](auto&at) { return at.j < at.end_of_queries(); },
              whole_tiles = [](auto&at) { return at.first_key() < at.end_of_queries(); };
   const auto in_its_block = [](auto& at) { return at.j % at.blocks.keys <= at.i; };
@@ -763,6 +777,9 @@ void add_gradients(List& list, const SeenBackward& seen) {
           "a score that is NaN is left out, as if its weight were 0; it has to reach the gradients",
           &Steps::exponent,
           [](double S, double lse) { return std::isnan(S) ? -kInfinity : S - lse; });
+  list.add("rows of NaN taken for rows without weights",
+           "a row whose lse is NaN is left out: lse > -inf is false for NaN; ask lse == -inf",
+           &Steps::has_weights, [](double lse) { return lse > -kInfinity; });
   if (seen.options.causal)
     list.of("nan", kAlone, kByBlock)
         .add("masked keys counted with weight 0",

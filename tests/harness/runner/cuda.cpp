@@ -74,6 +74,7 @@ class OnDevice {
         is_copy_(call.kind == Kind::kMap && (call.apart == 0 || !device::is_emulated())) {
     const unsigned views = std::min<std::uint32_t>(call.views, kMostViews);
     std::istringstream names(call.text);
+    reuse_addresses();
     if (is_copy_ && call.apart != 0) {
       half_ = (call.bytes - kBehind) / 2;
       far_apart_ = static_cast<char*>(device::allocate(call.apart + half_));
@@ -88,8 +89,7 @@ class OnDevice {
       device_[n] = static_cast<char*>(device::allocate(placed.bytes));
       device::copy_to_device(device_[n], host_ + placed.begin, placed.bytes);
       forbid_surroundings(n);
-      std::string name;
-      if (std::getline(names, name)) name_memory(device_[n] + (placed.offset - placed.begin), name);
+      std::getline(names, names_[n]);
     }
     if (stream.is_busy()) delay_inputs();
   }
@@ -106,6 +106,7 @@ class OnDevice {
     const auto here = OnHost{call_, nullptr}.view<T, Rank>(number);
     const Placed& placed = call_.placed[number];
     char* const data = device_[number] + (placed.offset - placed.begin);
+    if (!names_[number].empty()) name_memory(data, names_[number], std::is_const_v<T>);
     return {reinterpret_cast<T*>(data), here.shape(), here.strides()};
   }
 
@@ -181,6 +182,7 @@ class OnDevice {
   std::size_t half_ = 0;
   char* far_apart_ = nullptr;
   char* device_[kMostViews] = {};
+  std::string names_[kMostViews];
   void* later_[kMostViews] = {};
 };
 

@@ -22,9 +22,10 @@ Needs prepared_for(const char* library, Facts& facts) {
 }
 
 std::string finding() { return simt::first_finding(); }
-void name_memory(const void* first_element, const std::string& name) {
-  simt::name_memory(first_element, name);
+void name_memory(const void* first_element, const std::string& name, bool is_input) {
+  simt::name_memory(first_element, name, is_input);
 }
+void reuse_addresses() { simt::reuse_addresses(); }
 void skip_kernels(bool skipped) { simt::skip_kernels(skipped); }
 std::vector<void*> thrown_from() { return {}; }
 

@@ -107,7 +107,10 @@ void* mapped_on_device(int descriptor, std::size_t bytes);
 std::string finding();
 
 // Names the tensor in an allocation of device memory, for the emulator.
-void name_memory(const void* first_element, const std::string& name);
+void name_memory(const void* first_element, const std::string& name, bool is_input);
+
+// The emulator gives each call's tensors the addresses of the call before.
+void reuse_addresses();
 
 // Of a call of which only the launches are checked, by the emulator.
 void skip_kernels(bool skipped);

@@ -2,6 +2,7 @@
 that the build at home made (of a CUDA task for the emulator), and of a CUDA task's text."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from lab import paths
 from lab.backends import CPU, EMULATED
@@ -14,16 +15,22 @@ def findings(task: Task, implementation: str = "skeleton") -> list[str]:
     source = task.path(implementation)
     if not source.is_file():
         return []
-    text = source.read_text(encoding="utf-8", errors="replace")
-    found = spaces.findings(text, paths.ROOT) if task.is_cuda else []
     backend = EMULATED if task.is_cuda else CPU
     target = task.target(implementation, backend)
     compiled = f"{target}/{source.name}.cpp.o" if task.is_cuda else f"{implementation}/{source.name}.o"
     made = [file for file in paths.BUILD.glob(f"*/CMakeFiles/{target}.dir/{compiled}")
             if file.stat().st_mtime >= source.stat().st_mtime]
+    text = source.read_text(encoding="utf-8", errors="replace")
+    return of_object(task, text, made[0] if made else None)
+
+
+def of_object(task: Task, text: str, made: Path | None) -> list[str]:
+    """Of a file with this text; `made` is its object file for the CPU, or for the emulator."""
+    found = spaces.findings(text, paths.ROOT) if task.is_cuda else []
     if found or not made or not (paths.BUILD / "lib/runner/libflash_common.so").is_file():
         return found
-    symbols, sections = (judging.listing(*words, made[0])
+    backend = EMULATED if task.is_cuda else CPU
+    symbols, sections = (judging.listing(*words, made)
                          for words in (("nm", "-P"), ("readelf", "-SW")))
     return audit.findings(symbols, sections, judging.EXPORTS, judging.offers(paths.BUILD, backend),
                           backend, text)

@@ -15,7 +15,7 @@ from pathlib import Path
 from lab import build, derive, grading, libraries, manifest, outcomes, paths, zoo
 from lab.console import say
 from lab.errors import LabError
-from lab.judge import judging
+from lab.judge import at_home, judging
 
 HELP = "run the wrong and the right programs of tests/wrong and tests/right through the harness"
 
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         say(f"{len(members) - len(here)} members are left out: they need the emulator's checks")
     with (concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool,
           tempfile.TemporaryDirectory() as headers):
-        run_one = functools.partial(zoo.run, known=known)
+        run_one = functools.partial(zoo.run, known=known, audit=at_home.of_object)
         if args.in_class:
             tasks = list(dict.fromkeys(member.task for member in here))
             run_one = functools.partial(
