@@ -56,7 +56,6 @@ std::string kind_of(const at::Tensor& x) {
 struct Arguments {
   const at::Tensor &q, &k, &v;
   AttentionOptions options;
-  const std::string &forward, &backward;
 
   DeviceKind device() const { return q.is_cuda() ? DeviceKind::kGpu : DeviceKind::kCpu; }
   Stream stream() const {
@@ -97,7 +96,7 @@ auto with_type(const Arguments& arguments, const Body& body) {
   try {
     arguments.check();
     const c10::OptionalDeviceGuard guard(arguments.q.device());
-    set_host_threads(at::get_num_threads());
+    if (arguments.device() == DeviceKind::kCpu) set_host_threads(at::get_num_threads());
     switch (arguments.q.scalar_type()) {
       case at::kFloat: return body(float{});
       case at::kDouble: return body(double{});
@@ -121,7 +120,7 @@ using Triple = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
 // ---- The two passes, as operators without gradients ---------------------------------------------
 
-// New tensors for the results. torch.compile calls these for the shapes, which may be symbols.
+// New tensors for the results, for torch.compile, where a size may be a symbol.
 Pair forward_shapes(const at::Tensor& q, const at::Tensor&, const at::Tensor&, bool,
                     std::optional<double>, const std::string&, const std::string&) {
   const auto lse_type = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -138,24 +137,26 @@ Triple backward_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tenso
 }
 
 template <class T>
-void run_forward(const Arguments& arguments, const at::Tensor& out, const at::Tensor& lse,
-                 PassMemory& memory) {
+void run_forward(const Entry<AttentionForward>& entry, const Arguments& arguments,
+                 const at::Tensor& out, const at::Tensor& lse, PassMemory& memory) {
   const AttentionForward<T> pass{View{arguments.q}, View{arguments.k}, View{arguments.v}, View{out},
                                  View{lse},         arguments.options, arguments.stream()};
   check_attention(pass);
-  call(registry().forward.find(arguments.forward, arguments.device()), pass, arguments, memory);
+  call(entry, pass, arguments, memory);
 }
 
 Pair forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal,
              std::optional<double> scale, const std::string& forward, const std::string& backward) {
-  const Arguments arguments{q, k, v, {causal, scale}, forward, backward};
+  const Arguments arguments{q, k, v, {causal, scale}};
   return with_type(arguments, [&](auto number) -> Pair {
-    const DeviceKind device = arguments.device();
-    check_pair(registry().forward.find(forward, device),
-               registry().backward.find(backward, device));
-    const Pair results = forward_shapes(q, k, v, causal, scale, forward, backward);
+    using T = decltype(number);
+    const auto& entry = registry().forward.find(forward, arguments.device());
+    check_pair(entry, registry().backward.find(backward, arguments.device()));
+    constexpr auto lse_type = c10::CppTypeToScalarType<LseType<T>>::value;
+    Pair results{at::empty(q.sizes(), q.options()),
+                 at::empty(q.sizes().slice(0, 3), q.options().dtype(lse_type))};
     PassMemory memory;
-    run_forward<decltype(number)>(arguments, std::get<0>(results), std::get<1>(results), memory);
+    run_forward<T>(entry, arguments, std::get<0>(results), std::get<1>(results), memory);
     return results;
   });
 }
@@ -164,14 +165,15 @@ Triple backward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                 const at::Tensor& out, const at::Tensor& lse, const at::Tensor& d_out, bool causal,
                 std::optional<double> scale, const std::string& forward,
                 const std::string& backward) {
-  const Arguments arguments{q, k, v, {causal, scale}, forward, backward};
+  const Arguments arguments{q, k, v, {causal, scale}};
   return with_type(arguments, [&](auto number) -> Triple {
     using T = decltype(number);
     const auto& entry = registry().backward.find(backward, arguments.device());
     PassMemory memory;
     // What the forward pass of a pair keeps is no tensor that PyTorch could save: it runs again.
     if (entry.only_as_pair)
-      run_forward<T>(arguments, at::empty_like(out), at::empty_like(lse), memory);
+      run_forward<T>(registry().forward.find(forward, arguments.device()), arguments,
+                     at::empty_like(out), at::empty_like(lse), memory);
     const Triple d = backward_shapes(q, k, v, out, lse, d_out, causal, scale, forward, backward);
     const auto& [d_q, d_k, d_v] = d;
     const AttentionBackward<T> pass{View{q},   View{k},           View{v},           View{out},
@@ -218,10 +220,20 @@ class Attention : public torch::autograd::Function<Attention> {
   }
 };
 
+// Whether somebody may ask for a gradient, or PyTorch computes one forwards.
+bool has_gradient(const at::Tensor& x) {
+  return (x.requires_grad() && at::GradMode::is_enabled()) || x._fw_grad(/*level=*/0).defined();
+}
+
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal,
                      std::optional<double> scale, const std::string& forward,
                      const std::string& backward) {
-  return Attention::apply(q, k, v, Options{causal, scale, forward, backward});
+  const Options options{causal, scale, forward, backward};
+  if (has_gradient(q) || has_gradient(k) || has_gradient(v))
+    return Attention::apply(q, k, v, options);
+  const at::AutoDispatchBelowADInplaceOrView without_autograd;  // which takes 2 us
+  return std::get<0>(
+      call_operator<decltype(flash::forward)>("flash_course::attention_forward", options, q, k, v));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <unordered_map>
@@ -37,9 +38,17 @@ int current_device() {
   return device;
 }
 
+// Asks CUDA once for each device: a call of an attention kernel needs ten attributes.
 int attribute(cudaDeviceAttr which) {
+  constexpr int kDevices = 16, kAttributes = 128;
+  static std::atomic<int> known[kDevices][kAttributes];  // plus 1
+  const int device = current_device();
+  const bool has_place = device < kDevices && which < kAttributes;
+  if (has_place)
+    if (const int value = known[device][which].load(std::memory_order_relaxed)) return value - 1;
   int value = 0;
-  FLASH_CUDA_CHECK(cudaDeviceGetAttribute(&value, which, current_device()));
+  FLASH_CUDA_CHECK(cudaDeviceGetAttribute(&value, which, device));
+  if (has_place) known[device][which].store(value + 1, std::memory_order_relaxed);
   return value;
 }
 

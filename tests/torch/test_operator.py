@@ -11,6 +11,7 @@ import tempfile
 import unittest
 
 import torch
+from torch.autograd import forward_ad
 
 LIBRARIES = os.environ["FLASH_LIBRARIES"]
 SOLUTION = f"{LIBRARIES}/libflash_course_solution.so"
@@ -157,6 +158,13 @@ class Operator(unittest.TestCase):
             torch.testing.assert_close(got, want)
             torch.testing.assert_close(torch.autograd.grad(got.sum(), x),
                                        torch.autograd.grad(want.sum(), x))
+            without_gradients = [one.detach() for one in x]
+            torch.testing.assert_close(compiled(*without_gradients), want)
+
+    def test_a_derivative_forwards_is_an_error(self):
+        q, k, v = (one.detach() for one in inputs())
+        with forward_ad.dual_level(), self.assertRaisesRegex(NotImplementedError, "forward AD"):
+            attention(forward_ad.make_dual(q, q), k, v)
 
     def test_a_second_derivative_is_an_error(self):
         q, k, v = inputs()
