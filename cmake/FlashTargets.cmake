@@ -407,9 +407,6 @@ ${entered}  return all;
           list(APPEND arguments --other-library
             ${lib}${other_library}${CMAKE_SHARED_LIBRARY_SUFFIX})
         endif()
-        if(implementation STREQUAL "skeleton")
-          list(APPEND arguments --challenges-may-fail)
-        endif()
         if(NOT backend STREQUAL "cpu")
           string(APPEND label -${backend})
           if(NOT backend STREQUAL "gpu")

@@ -107,8 +107,7 @@ def points_without(failing, task, cases):
     assert set(failing) <= {case["name"] for case in cases}, failing
     return sum(case.points * case.counts for case in outcomes.with_points(task, [
         outcomes.CaseResult(case["name"], outcomes.WRONG if case["name"] in failing else
-                            outcomes.PASSED, requirement=case["requirement"],
-                            challenge=case["challenge"]) for case in cases])
+                            outcomes.PASSED, requirement=case["requirement"]) for case in cases])
                if case.status == outcomes.PASSED)
 
 

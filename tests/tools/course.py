@@ -87,8 +87,7 @@ for name in wanted:
     if name not in [case["name"] for case in cases]:
         sys.exit(f"--case is '{{name}}'; {{fake['task']}} has no such case (see --list-cases)")
 say(event="begin", task=fake["task"], seed=1,
-    cases=[dict(name=case["name"], requirement=case.get("requirement", "all"),
-                challenge=case.get("challenge", False)) for case in cases])
+    cases=[dict(name=case["name"], requirement=case.get("requirement", "all")) for case in cases])
 for case in cases:
     if wanted and case["name"] not in wanted:
         continue

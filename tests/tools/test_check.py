@@ -220,18 +220,6 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
         self.fake("fused_cpu", [case("causal: 1", "failed"), case("b", "failed"), case("c")])
         self.assertNotIn("of one kind", self.lab("check fused_cpu")[1])
 
-    def test_a_challenge_is_shown_without_points(self):
-        for do, other, shown in (
-            ("failed", "passed", "1 of 1         1 of 1 cases\n      challenge open: memory grows "
-             "no faster (no points)\n          too much\n\n"),
-            ("passed", "passed", "\n      challenge met: memory grows no faster\n"),
-            ("not_started", "not_started", "0 of 1 cases\n\n"),
-        ):
-            challenge = case("memory grows no faster", do, challenge=True,
-                             message="too much\nat 1024")
-            self.fake("fused_cpu", [case("a", other), challenge])
-            self.assertIn(shown, self.lab("check fused_cpu")[1])
-
     def test_the_next_step(self):
         self.fake("fused_cpu", [case("a", "not_started")])
         self.fake("measure", [case("b", "failed")])  # begun, so it comes first

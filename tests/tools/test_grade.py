@@ -79,7 +79,6 @@ def fake_judge(task, source, bench, seed=None, others=(), seconds=0):
     passed, of = map(int, re.search(r"passed (\d) of (\d)", text).groups())
     cases = [Case(f"case {n}", "passed" if n < passed else "failed", "" if n < passed else HOSTILE,
                   requirement="all", points=task.points / of) for n in range(of)]
-    cases.append(Case("beyond", "failed", "too much memory", challenge=True))
     return judging.Judged(task.id, task.points, judging.GRADED, "", 4711, tuple(cases))
 
 
@@ -601,7 +600,7 @@ class Cluster(Class):
                           ["--array=0-0%1", "--gres=gpu:1", "--exclusive"]])
         record = json.loads(self.of("a", "record.json").read_text())
         cuda = record["tasks"][1]
-        self.assertEqual([case["name"] for case in cuda["cases"] if not case["challenge"]],
+        self.assertEqual([case["name"] for case in cuda["cases"]],
                          ["case 0 gpu", "case 1 gpu", "case 0 checked", "case 1 checked"])
         self.assertEqual(cuda["seed"], int((self.out / "slurm/seed").read_text()))
         self.assertEqual([self.table()[name]["score"] for name in "ab"], ["5", "1"])
@@ -611,8 +610,7 @@ class Cluster(Class):
         self.assertEqual(len(self.submitted), 3)
         self.graded(0, "--slurm")  # now all cases are of the first array
         record = json.loads(self.of("a", "record.json").read_text())
-        self.assertEqual([case["name"] for case in record["tasks"][1]["cases"]
-                          if not case["challenge"]],
+        self.assertEqual([case["name"] for case in record["tasks"][1]["cases"]],
                          ["case 0 emulated", "case 0 checked", "case 1 emulated", "case 1 checked"])
 
 
@@ -763,7 +761,7 @@ class Speed(Test):
     def judge(self, found, cases="passed", compiles=True):
         board = boards.find("part1-cpu")
         done = judging.Judged(board.tasks[0], 1, "graded", cases=(
-            Case("one", cases, points=1), Case("beyond", "failed", challenge=True)))
+            Case("one", cases, points=1),))
 
         def result(*_):
             if isinstance(found, Exception):

@@ -25,7 +25,6 @@ class Running(Course):
                              case("c"))
         self.assertEqual(self.ends(result, PASSED, WRONG, PASSED)[1], "by one\nat 1")
         self.assertEqual((result.status, result.earned, result.possible), (WRONG, 0, 1))
-        challenge = {"challenge": True}
         not_started = [case(name, "not_started") for name in "ab"]
         for cases, status, earned, done in (
             ([case(str(n)) for n in range(7)], PASSED, 1, True),
@@ -34,8 +33,6 @@ class Running(Course):
             ([case("a"), not_started[1]], UNFINISHED, 0, False),
             ([case("a", "error"), case("b")], EXCEPTION, 0, False),
             ([case("a", "crashed"), case("b", "error")], CRASHED, 0, False),
-            ([case("a"), case("b", "failed", **challenge)], PASSED, 1, True),
-            ([not_started[0], case("b", "failed", **challenge)], NOT_STARTED, 0, False),
         ):
             result = self.graded(*cases)
             self.assertEqual((result.status, result.earned, result.done), (status, earned, done))

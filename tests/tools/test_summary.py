@@ -49,7 +49,7 @@ class Summary(Test):
             self.assertRegex(line, name + stage)
         log = "Testing/Temporary/LastTest.log"
         self.assertEqual(lines[-3:], [
-            "skipped: 2 need a GPU, 2 not started (of a task or a challenge), "
+            "skipped: 2 need a GPU, 2 not started, "
             "2 need the emulator's checks",
             f"full logs: build/default/{log}, build/asan/{log}",
             "4 passed, 0 failed, 6 skipped"])

@@ -110,7 +110,7 @@ def _layout(tasks: Sequence[Task]):
         if with_points:
             text.append(f"  {_points_of(result):<13}")
             cases = [case for case in result.cases
-                     if case.name and not case.challenge and case.status not in outcomes.ELSEWHERE]
+                     if case.name and case.status not in outcomes.ELSEWHERE]
             passed = sum(case.status == outcomes.PASSED for case in cases)
             text.append(f"  {passed} of {len(cases)} cases" if cases else "", "dim")
         text.rstrip()
@@ -152,13 +152,6 @@ def _details(result: TaskResult, all_failures: bool, case: str | None) -> Iterat
         yield from _case(failed, SINGLE_OUTPUT if case else SHOWN_OUTPUT)
     if len(failures) > len(shown):
         yield Text(f"      and {len(failures) - len(shown)} more: --all-failures", "dim")
-    for challenge in result.challenges if not case else ():
-        if challenge.status == outcomes.PASSED:
-            yield Text.assemble("      ", ("challenge met", "green"), f": {challenge.name}")
-        elif challenge.status != outcomes.NOT_STARTED:
-            what = "challenge open", "yellow"
-            yield Text.assemble("      ", what, f": {challenge.name} (no points)")
-            yield from _indented(challenge.message.split("\n")[0], 10)
 
 
 def _case(case: CaseResult, output_lines: int) -> Iterator[Text]:

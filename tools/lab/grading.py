@@ -184,7 +184,7 @@ def run_task(task: Task, how: Settings, backends: Sequence[str], cases: Sequence
             raise
         if any(case.status == NOT_RUN for case in ended):  # the judge has given up
             hung.set()
-        error = pool.submit(refused) if {case.status for case in ended if not case.challenge} <= {
+        error = pool.submit(refused) if {case.status for case in ended} <= {
             PASSED, NEEDS_CHECKS} else None
     if error and error.result():
         return TaskResult(task, how.implementation, BUILD_FAILED, first_error=error.result(),

@@ -29,7 +29,6 @@ class CaseResult:
     points: float = 0  # what the case is worth
     counts: float = 1  # the part of that which it earns when it passes: see with_points()
     backend: str = CPU  # that ran it
-    challenge: bool = False  # beyond the task: no points, and failing it is no failure
     diagnosis: str = ""  # the name of the mistake, where the harness is sure of it
     kind: str = ""  # of the mistake: what its hint is found by
     explainable: bool = False  # --explain may have something to show
@@ -72,12 +71,8 @@ class TaskResult:
     @property
     def failures(self) -> list[CaseResult]:
         """The one that says most comes first."""
-        return in_order([case for case in self.cases if not case.challenge
-                         and case.status not in (PASSED, NOT_STARTED, *ELSEWHERE)])
-
-    @property
-    def challenges(self) -> list[CaseResult]:
-        return [case for case in self.cases if case.challenge]
+        return in_order([case for case in self.cases
+                         if case.status not in (PASSED, NOT_STARTED, *ELSEWHERE)])
 
     @property
     def done(self) -> bool:
@@ -134,24 +129,23 @@ LARGE, MOST = 20, 0.75
 def with_points(task: Task, cases: Sequence[CaseResult]) -> list[CaseResult]:
     """A requirement's points are shared out among its cases. They count when all of them pass, or,
     of a large one, half when most do; those of a step count when it passes."""
-    sizes = Counter(case.requirement for case in cases if not case.challenge)
+    sizes = Counter(case.requirement for case in cases)
     for name in sizes:
         if task.points and name not in task.requirements:
             raise LabError(f'{task.id} has a case of the requirement "{name}", which its entry in '
                            f"tasks.toml lacks")
     counts = {}
     for name in sizes:
-        ran = [case.status == PASSED for case in cases if case.requirement == name
-               and not case.challenge and case.status not in ELSEWHERE]
+        ran = [case.status == PASSED for case in cases
+               if case.requirement == name and case.status not in ELSEWHERE]
         large = name not in ALL_OR_NOTHING and task.requirements.get(name, 0) >= LARGE
         most = large and sum(ran) >= MOST * len(ran)
         # Half of the whole, shared out among those that pass.
         whole = all(ran) or name == EACH_BY_ITSELF
         counts[name] = 1 if whole else 0.5 * len(ran) / sum(ran) if most else 0
-    return [replace(case, points=0 if case.challenge or not task.points else
+    return [replace(case, points=0 if not task.points else
                     task.points * task.requirements[case.requirement] / 100
-                    / sizes[case.requirement],
-                    counts=0 if case.challenge else counts[case.requirement]) for case in cases]
+                    / sizes[case.requirement], counts=counts[case.requirement]) for case in cases]
 
 
 # Numbers that are hard in one way only: what else fails says more.
@@ -180,8 +174,7 @@ KINDS = {"causal": "causal", "NaN": "NaN", "strides": "strides: ", "half": "^hal
 
 def clue(cases: Sequence[CaseResult]) -> str:
     """What the cases that passed tell of those that failed; "" where they tell nothing."""
-    ran = [case for case in cases if not case.challenge
-           and case.status not in (NOT_STARTED, NOT_RUN, *ELSEWHERE)]
+    ran = [case for case in cases if case.status not in (NOT_STARTED, NOT_RUN, *ELSEWHERE)]
     failed = {case.name for case in ran if case.status != PASSED}
     for words, pattern in KINDS.items():
         alike = {case.name for case in ran if re.search(pattern, case.name)}
@@ -196,7 +189,7 @@ def sum_by_key(tables: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def status_of(cases: Sequence[CaseResult]) -> str:
-    found = {case.status for case in cases if not case.challenge} or {case.status for case in cases}
+    found = {case.status for case in cases}
     if found <= set(ELSEWHERE):
         return NEEDS_CHECKS if found == {NEEDS_CHECKS} else NEEDS_GPU
     if {NOT_STARTED, PASSED} <= found:

@@ -143,8 +143,7 @@ class Report:
         kind, name = event["event"], event.get("case", "")
         if kind == "begin":
             self.known = {
-                case["name"]: CaseResult(case["name"], NOT_RUN, requirement=case["requirement"],
-                                         challenge=bool(case.get("challenge")))
+                case["name"]: CaseResult(case["name"], NOT_RUN, requirement=case["requirement"])
                 for case in event["cases"]}
         elif kind == "end":
             result = self.ended[name] = self.known[name]

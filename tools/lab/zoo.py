@@ -224,7 +224,7 @@ def problems(seen: Seen) -> Iterator[str]:
     diagnoses = {case.diagnosis for case in failed} - {""}
     if member.kind == "right":
         for case in seen.result.cases:
-            if case.status != PASSED and not (case.challenge and case.status == outcomes.WRONG):
+            if case.status != PASSED:
                 yield f'"{case.name}" is {case.status}: {case.message.splitlines()[0]}'
         return
     if not failed:

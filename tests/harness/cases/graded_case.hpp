@@ -45,8 +45,6 @@ struct GradedCase {
   std::function<Verdict(std::uint64_t seed)> run;
   // A case that needs the checks is listed everywhere; others only where they can run.
   Needs needs = Needs::kNothing;
-  // Beyond the task: shown on the card, worth no points, and no failure where it is not met.
-  bool challenge = false;
   bool is_hidden = false;  // of grading/hidden/: its name begins with "hidden: "
 };
 

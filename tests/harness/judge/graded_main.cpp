@@ -46,7 +46,6 @@ constexpr const char* kUsage =
   --list-cases       prints the names of the cases, those of one backend if that is named
   --call-seconds S   that a call may take
   --attended         somebody looks at the runner in a terminal: it may take its time
-  --challenges-may-fail  a challenge that is not met is no failure
 )";
 
 struct Options {
@@ -54,8 +53,7 @@ struct Options {
   std::uint64_t seed = 1;
   std::vector<std::string> cases, runner;
   double seconds = 0;
-  bool list = false, needs_checks = false, explain = false, attended = false,
-       challenges_may_fail = false;
+  bool list = false, needs_checks = false, explain = false, attended = false;
   std::vector<char*> rest;  // for Catch2
 };
 
@@ -100,8 +98,6 @@ Options parse(int argc, char** argv) {
       options.explain = true;
     } else if (option == "--attended") {
       options.attended = true;
-    } else if (option == "--challenges-may-fail") {
-      options.challenges_may_fail = true;
     } else if (option == "--list-cases") {
       options.list = true;
     } else {
@@ -244,9 +240,6 @@ class Run {
                 status == Status::kNeedsChecks ? "checked" : facts_.backend, seconds.count());
     if (status == Status::kFailed) message = diagnosed(graded.name, verdict, message);
     if (options_.report.empty()) print(graded.name, status, message, output);
-
-    if (graded.challenge && status == Status::kFailed && options_.challenges_may_fail)
-      status = Status::kNotStarted;
     ++counts_[static_cast<int>(status)];
     CHECK((status == Status::kPassed || status == Status::kNotStarted ||
            status == Status::kNeedsGpu || status == Status::kNeedsChecks));

@@ -45,8 +45,7 @@ void Report::begin(const TaskUnderTest& task, std::uint64_t seed) {
   for (const GradedCase& graded : task.cases)
     cases.push_back(JsonLine()
                         .add("name", graded.name)
-                        .add("requirement", graded.requirement)
-                        .add("challenge", graded.challenge));
+                        .add("requirement", graded.requirement));
   write(JsonLine("begin").add("task", task.id).add("seed", seed).add("cases", cases));
 }
 

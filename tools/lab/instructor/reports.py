@@ -116,7 +116,7 @@ def junit(record: Record) -> str:
     suites = ElementTree.Element("testsuites", name=text.line(record.id))
     for task in record.tasks:
         cases = task.cases or (Case(task.status, task.status, task.message),)
-        failed = [case for case in cases if case.status != PASSED and not case.challenge]
+        failed = [case for case in cases if case.status != PASSED]
         suite = ElementTree.SubElement(suites, "testsuite", name=task.task, tests=str(len(cases)),
                                        failures=str(len(failed)), errors="0", skipped="0")
         for case in cases:
@@ -180,7 +180,7 @@ def _summary(task: Judged) -> str:
         return task.status
     if _is_not_started(task):
         return NOT_STARTED
-    return _passed([case for case in task.cases if not case.challenge])
+    return _passed(task.cases)
 
 
 def _passed(cases: Sequence[Case]) -> str:
@@ -188,7 +188,7 @@ def _passed(cases: Sequence[Case]) -> str:
 
 
 def _is_not_started(task: Judged) -> bool:
-    return all(case.status == NOT_STARTED for case in task.cases if not case.challenge)
+    return all(case.status == NOT_STARTED for case in task.cases)
 
 
 def why(record: Record) -> str:
@@ -250,8 +250,7 @@ def mistakes(records: Sequence[Record]) -> list[tuple[int, str, str]]:
     example: dict[str, str] = {}
     for record in records:
         for task in record.tasks:
-            wrong = [case for case in task.cases
-                     if case.status not in _NO_MISTAKE and not case.challenge]
+            wrong = [case for case in task.cases if case.status not in _NO_MISTAKE]
             found = {case.diagnosis: case.message for case in wrong if case.diagnosis} or {
                 case.name: case.message for case in wrong[:1]}
             if task.status not in (GRADED, MISSING):

@@ -33,8 +33,7 @@ class Threshold:
     def not_run(self, done: Sequence[Judged]) -> Judged | None:
         """The verdict where a task of the board does not pass all of its cases."""
         wrong = [task.task for task in done if task.task in self.board.tasks and not (
-            task.status == GRADED and all(case.status == PASSED or case.challenge
-                                          for case in task.cases))]
+            task.status == GRADED and all(case.status == PASSED for case in task.cases))]
         return self.judged(NOT_RUN, f"Not run, because {', '.join(wrong)} does not pass all of its "
                                     "cases.") if wrong else None
 

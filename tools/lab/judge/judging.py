@@ -75,8 +75,7 @@ class Judged:
         that is shown adds up."""
         found: dict[str, list[Case]] = {}
         for case in self.cases:
-            if not case.challenge:
-                found.setdefault(case.requirement, []).append(case)
+            found.setdefault(case.requirement, []).append(case)
         return [(name, rounded(case.earned for case in cases),
                  rounded(case.points for case in cases), cases) for name, cases in found.items()]
 
@@ -281,7 +280,7 @@ def judge(task: Task, source: bytes, bench: Bench, seed: int | None = None,
             report = _run(task, build, work, bench, ending.seed, with_other,
                           max(LEAST_SECONDS, end - time.monotonic()))
             known, ended = known or report.known, ended | report.ended
-        if all(case.status in (PASSED, NEEDS_CHECKS) or case.challenge for case in ended.values()):
+        if all(case.status in (PASSED, NEEDS_CHECKS) for case in ended.values()):
             if problem := _refused_by_nvcc(task, work, bench):
                 return Judged(task.id, task.points, *problem)
         cases = [_in_class(case) for name, case in (known | ended).items()

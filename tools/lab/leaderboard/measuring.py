@@ -96,8 +96,7 @@ def test(where: Site, sources: Mapping[str, bytes]) -> None:
     """Runs all graded cases of the board's tasks. LabError with the first that fails."""
     for task in where.tasks:
         judged = judging.judge(task, sources[task.shown_path()], where.bench)
-        wrong = [case for case in judged.cases
-                 if case.status != judging.PASSED and not case.challenge]
+        wrong = [case for case in judged.cases if case.status != judging.PASSED]
         if judged.status != judging.GRADED:
             lines = "; ".join(judged.message.splitlines())
             raise LabError(f"{task.shown_path()} {_WHY.get(judged.status, judged.status)}: {lines}")

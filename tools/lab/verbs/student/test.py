@@ -23,7 +23,7 @@ REPORT = "test-report.xml"  # in the build folder
 LOG = Path("Testing", "Temporary", "LastTest.log")  # ctest writes there what every test printed
 # Why a test was skipped, by what the harness prints last (cmake/FlashTargets.cmake).
 SKIPPED = {"verdict:needs-gpu": "need a GPU",
-           "verdict:not-started": "not started (of a task or a challenge)",
+           "verdict:not-started": "not started",
            "verdict:needs-checks": "need the emulator's checks"}
 OTHER = "for another reason"
 
