@@ -93,8 +93,8 @@ class Export(Course):
         for name in ("setup.sh", "run_autograder"):
             self.write(f"grading/gradescope/{name}", (GRADESCOPE / name).read_text())
         self.write("lab", "#!/bin/sh\n").chmod(0o755)
-        self.write("outputs/reference/big.csv", "")
-        tracked = ["lab", "CMakeLists.txt", "outputs/reference/big.csv"]
+        self.write("outputs/reference/x/plots/big.png", "")
+        tracked = ["lab", "CMakeLists.txt", "outputs/reference/x/plots/big.png"]
         out = self.root / "hw1.zip"
         with mock.patch.object(release, "tracked", lambda: tracked):
             self.lab(f"export {out} --tasks fused_cpu")

@@ -15,7 +15,7 @@ from lab.judge import judging
 from lab.manifest import Task
 
 TEMPLATES = "grading/gradescope"
-_LEFT_OUT = ("outputs/reference/",)  # megabytes that no grading needs
+_LEFT_OUT = r"outputs/reference/.*\.png$"  # megabytes that no grading needs
 _PACKAGES = ("bubblewrap", "binutils", "python3")
 
 
@@ -23,7 +23,7 @@ def autograder(out: Path, tasks: Sequence[Task], tracked: Sequence[str]) -> int:
     """Writes the zip that Gradescope's "Configure autograder" takes; how many files it holds."""
     words = {"@PACKAGES@": " ".join([*(need.apt for need in system.NEEDS), *_PACKAGES]),
              "@TARGETS@": judging.TARGET, "@TASKS@": ",".join(task.id for task in tasks)}
-    files = [path for path in tracked if not path.startswith(_LEFT_OUT)]
+    files = [path for path in tracked if not re.match(_LEFT_OUT, path)]
     version = handout.version_of(paths.ROOT)
     record = Release(version, dict.fromkeys(dict.fromkeys(task.part for task in tasks), OPEN), {},
                      ())
