@@ -169,7 +169,10 @@ class Grade(Class):
                   for name, row in self.table().items()}
         self.assertEqual(scores, {"ann": ["2", "7", "7", ""],
                                   "bob": ["0", "5", "7", "failed: results.part1"]})
-        self.assertIn("./lab bundle part1", self.of("bob", "report.md").read_text())
+        self.assertIn("```text\nmade up\n```\n\nTo see it again: `./lab bundle part1`",
+                      self.of("bob", "report.md").read_text())
+        self.assertIn("results.part1: results are incomplete, or not plausible",
+                      (self.out / "index.html").read_text())
 
     def test_who_has_the_same_times_is_said(self):
         for name in ("ann", "bob", "eve"):
@@ -181,7 +184,7 @@ class Grade(Class):
         self.graded()
         page = (self.out / "index.html").read_text()
         for name in ("ann", "bob"):
-            self.assertIn(f"the same times, to the last digit, as {name}<", page)
+            self.assertIn(f"<br>the same times, to the last digit, as {name}<", page)
         self.assertNotIn("as eve", page)
 
     def test_an_error_of_the_environment_is_no_zero_and_is_graded_again(self):

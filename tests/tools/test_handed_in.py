@@ -130,7 +130,7 @@ class HandedIn(Test):
         self.assertIn("softmax_matmul: worklog.md lists no run of this benchmark", self.findings())
 
     def test_what_a_report_shows_of_the_log(self):
-        log = worklog.TOP.replace(worklog.END, f"| when |\n|---|\n| 1 |\n| 2 |\n{worklog.END}")
+        log = (worklog.TOP + worklog.BELOW).replace(worklog.END, f"| when |\n|---|\n| 1 |\n| 2 |\n{worklog.END}")
         self.assertEqual(worklog.to_read(log + "Mine.\n"), "Mine.\n\n| 2 |\n| 1 |")
         self.assertEqual(worklog.to_read("Mine.\n"), "Mine.")
 

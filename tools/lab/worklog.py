@@ -86,7 +86,7 @@ def to_read(content: str) -> str:
     """The student's own words, then the history, its last lines first: a report may cut it off."""
     before, _, rest = content.partition(BEGIN)
     lines, _, below = rest.partition(END)
-    words = (before.replace(TOP.partition(BEGIN)[0], "") + below).strip()
+    words = (before.replace(TOP.partition(BEGIN)[0], "") + below.replace(BELOW, "")).strip()
     return "\n".join([words, "", *reversed(lines.strip().splitlines()[2:])]).strip()
 
 

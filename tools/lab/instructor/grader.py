@@ -203,8 +203,8 @@ def _of_results(task: Task, content: Content) -> Judged:
     """The points for the results that were handed in."""
     good, lines = handed_in.of_task(content.results, task)
     case = Case("results are complete and plausible", outcomes.PASSED if good else FAILED,
-                "" if good else "\n".join(lines), "" if good else "results are incomplete, or not "
-                "plausible", "results", task.results)
+                "" if good else "\n".join(lines), requirement="results", points=task.results,
+                diagnosis="" if good else "results are incomplete, or not plausible")
     return Judged(RESULTS + task.part, task.results, GRADED, cases=(case,))
 
 

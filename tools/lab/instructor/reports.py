@@ -274,7 +274,7 @@ def page(records: Sequence[Record], title: str) -> str:
                   f"{middle:.2f}, from {shown(scores[0])} to {shown(scores[-1])}")
     rows = [{"id": text.line(record.id), "folder": record.folder, "why": _why_nothing(record),
              "graded": record in done, "points": shown(record.earned),
-             "results": "; ".join(map(text.line, record.results + _copied(record, records))),
+             "results": [*map(text.line, record.results + _copied(record, records))],
              "tasks": {task.task: (_earned(task), _why_zero(task)) for task in record.tasks}}
             for record in sorted(records, key=lambda record: record.id)]
     return web.page("class.html", title=title, facts=facts, histogram=_histogram(scores, most),

@@ -131,7 +131,8 @@ def _remember(results: Sequence[PartResult], complete: bool, sanitized: bool) ->
             if complete and not (sanitized and result.status == outcomes.CRASHED):
                 last = state.LastResult(
                     result.status, result.earned, handout.sha256(result.task.path()))
-                if last != student.results.get(result.task.id):
+                if last != student.results.get(result.task.id) and (
+                        result.status != outcomes.NOT_STARTED):
                     points = f"{card.points(last.earned)} of {card.points(result.task.points)} points"
                     worklog.add(f"check {result.task.name}", f"{last.status}, {points}")
                 student.results[result.task.id] = last
