@@ -72,6 +72,9 @@ std::vector<SmallKernel> small_kernels() {
                   [](Index k) { return k < 16; }},
                  {"last step missing", "the step with distance 1 is missing",
                   [](Index k) { return k % 2 == 0; }},
+                 {"sum of the other lane alone",
+                  "each step puts the other lane's sum in the place of this lane's: add it",
+                  [](Index k) { return k == 31; }},
                  {"distance of a warp",
                   "there is a step with distance 32: a warp has the lanes 0 to 31, so each lane "
                   "adds its own sum",
