@@ -66,7 +66,8 @@ class AttentionOnGpu final : public Problem {
     std::uint64_t stream = 0;
     for (auto* tensor : {&q_, &k_, &v_, &d_out_})
       fill_normal(tensor->data(), tensor->view().size(), cipher, stream++);
-    const auto& [batch, heads, queries, head_dim] = q_.shape();
+    const Shape<4>& shape = q_.shape();
+    const Index batch = shape[0], heads = shape[1], queries = shape[2], head_dim = shape[3];
     for (Index head = 0; head < batch * heads; ++head) {
       const Graded kind = kind_of(cipher, head, kinds_, in_each_part);
       T *const q = q_.data() + head * queries * head_dim, *const k = k_.data() +

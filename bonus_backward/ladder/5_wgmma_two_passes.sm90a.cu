@@ -305,13 +305,13 @@ __global__ void __launch_bounds__(kThreads, 1)
     float S[kStep / 2], dP[kStep / 2];
     if constexpr (!kFirst)
       start_gradient<kStep, kD, T>(dQ, dS, by_columns<kStep>(K_smem + (stage ^ 1) * kSize));
-    wait(K_full[stage], n / 2 % 2);
+    wait(barriers.K_full[stage], n / 2 % 2);
     start_scores<kBlockQ, kStep, kD, T>(S, Q, by_rows(K_smem + stage * kSize));
-    wait(V_full, n % 2);
+    wait(barriers.V_full, n % 2);
     start_scores<kBlockQ, kStep, kD, T>(dP, dO, by_rows(V_smem));
     if constexpr (!kFirst) {
       wgmma_wait<2>();
-      tell(K_empty[stage ^ 1], lane);
+      tell(barriers.K_empty[stage ^ 1], lane);
     }
     wgmma_wait<1>();
     FLASH_UNROLL
@@ -323,7 +323,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         if (i / 4 * 8 + i % 2 >= sees[i / 2 % 2] - n * kStep) S[i] = 0;
     }
     wgmma_wait<0>();
-    tell(V_empty, lane);
+    tell(barriers.V_empty, lane);
     FLASH_UNROLL
     for (int i = 0; i < kStep / 2; ++i) dP[i] = S[i] * (dP[i] - delta[i / 2 % 2]);
     pack_scores<T, kStep>(dS, dP);

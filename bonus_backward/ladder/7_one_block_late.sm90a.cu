@@ -35,7 +35,6 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     one_block_late_kernel(const __grid_constant__ OnePassMaps maps, OnePassArguments a) {
   constexpr int kD = C::kHeadDim, kBlockQ = C::kBlockQ, kBlockK = C::kBlockK;
   __shared__ OnePassBarriers barriers;
-  auto& [K_full, V_full, Q_full, dO_full, Q_empty, dO_empty, dS_full, dS_empty] = barriers;
   FLASH_DYNAMIC_SHARED(T, shared);
   const OnePassTiles<T, C> tiles(shared);
   if (threadIdx.x == 0) barriers.init_all();
@@ -67,7 +66,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     for (int i = 0; i < kD / 2; ++i) dK[i] = dV[i] = 0;
 
     const auto start_dQ = [&](float(&dQ)[32], int n, int buffer) {
-      wait(dS_full[buffer], n / 2 % 2);
+      wait(barriers.dS_full[buffer], n / 2 % 2);
       Part::start(dQ, tiles.dS + buffer * C::kSSize, tiles.K);
     };
 
@@ -77,9 +76,9 @@ __global__ void __launch_bounds__(C::kThreads, 1)
       const T *const Q = tiles.Q + kStage * C::kQSize, *const dO = tiles.dO + kStage * C::kQSize;
       float S[kBlockQ / 2], dP[kBlockQ / 2];
       Packed<kBlockQ> P16, dS16;
-      wait(Q_full[kStage], parity);
+      wait(barriers.Q_full[kStage], parity);
       start_scores<kBlockK, kBlockQ, kD, T>(S, K_rows, by_rows(Q));
-      wait(dO_full[kStage], parity);
+      wait(barriers.dO_full[kStage], parity);
       start_scores<kBlockK, kBlockQ, kD, T>(dP, V_rows, by_rows(dO));
 
       constexpr bool kEarly = kBlockQ == 64;  // registers: lse while S is computed
@@ -94,10 +93,10 @@ __global__ void __launch_bounds__(C::kThreads, 1)
       read_rows<C>(delta, tiles.delta + kStage * kRowNumbers, row_place);
       differentiate<C>(dP, S, delta);
       pack_scores<T, kBlockQ>(dS16, dP);
-      wait(dS_empty[kStage], parity ^ 1);
+      wait(barriers.dS_empty[kStage], parity ^ 1);
       store_dS<C>(my_dS + kStage * C::kSSize, dS16);
       fence_proxy_async();
-      tell(dS_full[kStage], lane);
+      tell(barriers.dS_full[kStage], lane);
 
       pack_scores<T, kBlockQ>(P16, S);
       start_gradient<kBlockQ, kD, T>(dV, P16, by_columns<kBlockQ>(dO));
@@ -105,21 +104,21 @@ __global__ void __launch_bounds__(C::kThreads, 1)
       if constexpr (!kFirst) start_dQ(dQ, n - 1, kStage ^ 1);
       start_gradient<kBlockQ, kD, T>(dK, dS16, by_columns<kBlockQ>(Q));
       wgmma_wait<1>();
-      tell(dO_empty[kStage], lane);
+      tell(barriers.dO_empty[kStage], lane);
       if constexpr (!kFirst) {
-        tell(dS_empty[kStage ^ 1], lane);
+        tell(barriers.dS_empty[kStage ^ 1], lane);
         Part::add(sums, steps.first + n - 1, dQ);
       }
-      wait(Q_full[kStage], parity);  // no race without it: it keeps the additions in place
+      wait(barriers.Q_full[kStage], parity);  // no race without it: it keeps the additions in place
       wgmma_wait<0>();
-      tell(Q_empty[kStage], lane);
+      tell(barriers.Q_empty[kStage], lane);
     };
 
     constexpr std::integral_constant<int, 0> kEven;
     constexpr std::integral_constant<int, 1> kOdd;
     if (steps.count > 0) {
-      wait(K_full, 0);
-      wait(V_full, 0);
+      wait(barriers.K_full, 0);
+      wait(barriers.V_full, 0);
       step(0, std::true_type(), kEven);
     }
     for (int n = 1; n < steps.count; n += 2) {

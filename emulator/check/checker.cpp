@@ -211,10 +211,10 @@ void Checker::check_bytes(const Touch& touch) {
                  ": the target of a cp.async that its thread has not waited for."));
   if (kind != AccessKind::kWrite && !shadow.initialized.has_all(offset, bytes))
     found(kUninitialized, pc, 0, [&](const std::string&, const std::string&) {
-      const int unwritten =
-          static_cast<int>(bytes) - std::popcount(shadow.initialized.bits(offset, bytes));
+      const int unwritten = static_cast<int>(touch.bytes) -
+                            std::popcount(shadow.initialized.bits(offset, touch.bytes));
       return text_of(worker_.describe(), words_.call(touch), " reads ", places_.text(touch),
-                     unwritten == static_cast<int>(bytes)
+                     unwritten == static_cast<int>(touch.bytes)
                          ? ", which nobody has written."
                          : text_of(". Nobody has written ", unwritten, " of these bytes."));
     });

@@ -56,13 +56,13 @@ std::string Places::text(const Touch& touch) const {
   const std::string size = bytes > 1 ? bytes_text(bytes) + " of " : "";
   if (!place.is_global) return size + shared_text(worker_, address);
   const auto from = [&](const std::string& what, const char* first) {
-    const std::ptrdiff_t distance = address - first;
+    const std::ptrdiff_t distance = touch.address - first;
     const auto magnitude = static_cast<std::size_t>(std::abs(distance));
     if (distance < 0)
       return text_of(size, what, ", ", bytes_text(magnitude), " before its first element");
     const std::string start = text_of(size, what, ", from byte ", distance);
-    if (bytes == 1 || magnitude % bytes != 0) return start;
-    return text_of(start, " (element ", magnitude / bytes, " of that size)");
+    if (touch.bytes == 1 || magnitude % touch.bytes != 0) return start;
+    return text_of(start, " (element ", magnitude / touch.bytes, " of that size)");
   };
   if (const Allocation* const allocation = DeviceMemory::instance().find(place.begin);
       allocation != nullptr && !allocation->name.empty())

@@ -124,8 +124,8 @@ void order_by_cause(std::vector<Finding>& findings) {
                     (race.where == finding.where || race.other == finding.where);
            });
   });
-  std::ranges::stable_partition(
-      findings, [](const Finding& finding) { return finding.kind == kBarrierMissed; });
+  std::stable_partition(findings.begin(), findings.end(),
+                        [](const Finding& finding) { return finding.kind == kBarrierMissed; });
 }
 
 // Whether a grid of whole warps with a block of other than whole warps looks as if the two had been

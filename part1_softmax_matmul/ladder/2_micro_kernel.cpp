@@ -126,13 +126,14 @@ void rows_of_out(const SoftmaxMatmul<float>& pass, Index b, Index i0, Index rows
       pack(memory, pass.v, b, key0, keys, column0);
       const bool last = column0 + kPanel >= d3;
       const Index next_key0 = key0 + (last ? kKeys : 0), next_column0 = last ? 0 : column0 + kPanel;
-      const auto add = [ =, &pass, O = memory.O + column0, alpha = memory.alpha ](
-          Index i, int n, Vector<float> sum) __attribute__((always_inline)) {
+      const auto add =
+          [ =, &pass, all_keys = d2, columns = d3, O = memory.O + column0, alpha = memory.alpha ](
+              Index i, int n, Vector<float> sum) __attribute__((always_inline)) {
         float* const o = O + i * width + n * kLanesOf;
         store(o, load(o) * alpha[i] + sum);
         // The next panel's row i: the product has more rows than the panel.
         if (const Index column = next_column0 + n * kLanesOf;
-            i < kKeys && next_key0 + i < d2 && column < d3)
+            i < kKeys && next_key0 + i < all_keys && column < columns)
           __builtin_prefetch(&pass.v(b, next_key0 + i, column));
       };
       rows_product<kM, kN, Along::kSteps, float>(0, rows, {memory.P, kKeys}, memory.V,

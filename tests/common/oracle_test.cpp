@@ -57,10 +57,10 @@ TEST_CASE(
 TEST_CASE(
     "a score of -inf is a key that is not there, a row of nothing else gives zeros, NaN stays in "
     "its row") {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float infinity = std::numeric_limits<float>::infinity();
   Tensor<float, 3> x({1, 3, 2}), v({1, 2, 1});
-  x(0, 0, 0) = -kInfinity;
-  x(0, 1, 0) = x(0, 1, 1) = -kInfinity;
+  x(0, 0, 0) = -infinity;
+  x(0, 1, 0) = x(0, 1, 1) = -infinity;
   x(0, 2, 1) = std::numeric_limits<float>::quiet_NaN();
   v(0, 0, 0) = 10;
   v(0, 1, 0) = 20;

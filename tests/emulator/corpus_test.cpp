@@ -12,9 +12,17 @@
 
 using namespace flash;
 using simt::FindingKind;
+using simt_corpus::Group;
 using simt_corpus::Specimen;
 
 namespace {
+
+std::vector<Specimen> specimens(Group group, const std::string& file = "") {
+  std::vector<Specimen> some;
+  for (const Specimen& one : simt_corpus::specimens())
+    if (one.group == group && one.file.find(file) != std::string::npos) some.push_back(one);
+  return some;
+}
 
 std::vector<simt::Schedule> schedules(int random_ones) {
   std::vector<simt::Schedule> all{{simt::Order::kForward, 1}, {simt::Order::kReverse, 1}};
@@ -50,12 +58,12 @@ bool names_as_many_places_as_it_should(FindingKind kind, int places) {
   return places == (kind == FindingKind::kRace ? 2 : 1);
 }
 
-void check_mistakes(const std::string& file, const std::vector<Specimen>& specimens) {
-  for (const Specimen& specimen : specimens) {
+void check_mistakes(const std::string& in_file) {
+  for (const Specimen& specimen : specimens(Group::kMistake, in_file)) {
     REQUIRE(specimen.mistake.has_value());
+    const std::string& file = specimen.file;
     if (!simt_corpus::is_checked() && !seen_by_scheduler(*specimen.mistake)) continue;
-    const std::set<int> lines =
-        simt_corpus::marked_lines(FLASH_REPOSITORY "/" + file, specimen.name);
+    const std::set<int> lines = simt_corpus::marked_lines(FLASH_REPOSITORY, specimen);
     // A thread that only asks again and again has no place.
     const bool is_endless = *specimen.mistake == FindingKind::kDeadlock && lines.empty();
     if (*specimen.mistake != FindingKind::kDeadlock) REQUIRE_FALSE(lines.empty());
@@ -88,51 +96,32 @@ void check_mistakes(const std::string& file, const std::vector<Specimen>& specim
 
 }  // namespace
 
-TEST_CASE("data races are found") {
-  check_mistakes("tests/emulator/corpus/races.cu", simt_corpus::races());
+TEST_CASE("planted mistakes of one thread, of a warp and of a block are found") {
+  for (const char* file : {"races.cu", "barriers.cu", "warps.cu", "memory.cu", "language.cu",
+                           "results.cu", "async.cu"})
+    check_mistakes(file);
 }
-TEST_CASE("barriers that do not meet are found") {
-  check_mistakes("tests/emulator/corpus/barriers.cu", simt_corpus::barriers());
-}
-TEST_CASE("warp operations that do not agree are found") {
-  check_mistakes("tests/emulator/corpus/warps.cu", simt_corpus::warps());
-}
+TEST_CASE("mistakes with mbarriers, TMA and wgmma are found") { check_mistakes("hopper"); }
 TEST_CASE("a function that a kernel calls is named with the line that calls it") {
-  const std::string file = "tests/emulator/corpus/warps.cu";
-  for (const Specimen& specimen : simt_corpus::warps()) {
-    const int line = *simt_corpus::marked_lines(FLASH_REPOSITORY "/" + file, specimen.name).begin();
+  for (const Specimen& specimen : specimens(Group::kMistake, "warps.cu")) {
+    const int line = *simt_corpus::marked_lines(FLASH_REPOSITORY, specimen).begin();
     const std::string text = run(specimen).text;
     CAPTURE(specimen.name, text);
-    const std::string called = "\ncalled at " + file + ":" + std::to_string(line - 4) + "\n";
+    const std::string called =
+        "\ncalled at " + specimen.file + ":" + std::to_string(line - 4) + "\n";
     CHECK((text.find(called) != std::string::npos) == (specimen.name == "sum_in_a_function"));
   }
 }
-TEST_CASE("accesses to the wrong memory are found") {
-  check_mistakes("tests/emulator/corpus/memory.cu", simt_corpus::memory());
-}
-TEST_CASE("mistakes with what the language allows are found") {
-  check_mistakes("tests/emulator/corpus/language.cu", simt_corpus::language());
-}
-TEST_CASE("arithmetic without a result and failed assertions are found") {
-  check_mistakes("tests/emulator/corpus/results.cu", simt_corpus::results());
-}
 TEST_CASE("a local variable that nobody set is not zero") {
-  for (const Specimen& specimen : simt_corpus::results_by_luck()) {
+  for (const Specimen& specimen : specimens(Group::kByLuck)) {
     CAPTURE(specimen.name);
     CHECK_FALSE(specimen.run());
   }
 }
-TEST_CASE("mistakes with asynchronous copies and tensor cores are found") {
-  check_mistakes("tests/emulator/corpus/async.cu", simt_corpus::async());
-}
-TEST_CASE("mistakes with mbarriers, TMA and wgmma are found") {
-  check_mistakes("tests/emulator/corpus/hopper_mistakes.cu", simt_corpus::hopper_mistakes());
-}
 
 TEST_CASE("a race across the rounds of a loop says which access is in the next round") {
   if (!simt_corpus::is_checked()) return;
-  const std::string file = "tests/emulator/corpus/races.cu";
-  for (const Specimen& specimen : simt_corpus::races())
+  for (const Specimen& specimen : specimens(Group::kMistake, "races.cu"))
     for (const simt::Schedule& schedule : schedules(3)) {
       simt::set_schedule(schedule);
       const std::string text = run(specimen).text;
@@ -140,10 +129,9 @@ TEST_CASE("a race across the rounds of a loop says which access is in the next r
       const bool is_across = text.find("in the next round of the loop") != std::string::npos;
       CHECK(is_across == (specimen.name == "tile_loop_one_barrier"));
       if (!is_across) continue;
-      const int written =
-          *simt_corpus::marked_lines(FLASH_REPOSITORY "/" + file, specimen.name).begin();
-      CHECK(text.find(file + ":" + std::to_string(written) + ", already in the next round") !=
-            std::string::npos);
+      const int written = *simt_corpus::marked_lines(FLASH_REPOSITORY, specimen).begin();
+      CHECK(text.find(specimen.file + ":" + std::to_string(written) +
+                      ", already in the next round") != std::string::npos);
       CHECK(text.find("lies between the two: the one in line " + std::to_string(written + 1) +
                       " is before both. One is missing at the end of the round, or at its "
                       "start.") != std::string::npos);
@@ -153,7 +141,7 @@ TEST_CASE("a race across the rounds of a loop says which access is in the next r
 
 TEST_CASE("a race of a line with itself says what can be its cause") {
   if (!simt_corpus::is_checked()) return;
-  for (const Specimen& specimen : simt_corpus::races())
+  for (const Specimen& specimen : specimens(Group::kMistake, "races.cu"))
     for (const simt::Schedule& schedule : schedules(3)) {
       simt::set_schedule(schedule);
       const std::string &name = specimen.name, text = run(specimen).text;
@@ -177,22 +165,20 @@ TEST_CASE("a deadlock says which barrier lacks what, in which phase") {
       {"expects_an_arrival_too_many", "phase 0 (parity 0): 1 of 2 arrivals are missing"},
       {"barrier_with_a_warp_too_few", "Barrier 1: 32 of 64 threads are missing"},
   };
-  const std::vector<Specimen> specimens = simt_corpus::hopper_mistakes();
+  const std::vector<Specimen> hopper = specimens(Group::kMistake, "hopper");
   for (const auto& [name, text] : texts) {
     const auto is_named = [&name = name](const Specimen& one) { return one.name == name; };
-    const auto specimen = std::find_if(specimens.begin(), specimens.end(), is_named);
-    REQUIRE(specimen != specimens.end());
+    const auto specimen = std::find_if(hopper.begin(), hopper.end(), is_named);
+    REQUIRE(specimen != hopper.end());
     const std::string message = run(*specimen).text;
     CAPTURE(name, text, message);
     CHECK(message.find(text) != std::string::npos);
   }
 }
 
-namespace {
-
-void check_right(const std::vector<Specimen>& specimens, int random_schedules) {
-  for (const Specimen& specimen : specimens)
-    for (const simt::Schedule& schedule : schedules(random_schedules)) {
+TEST_CASE("right kernels are not reported, and are right, in any order") {
+  for (const Specimen& specimen : specimens(Group::kRight))
+    for (const simt::Schedule& schedule : schedules(4)) {
       simt::set_schedule(schedule);
       const Outcome outcome = run(specimen);
       CAPTURE(specimen.name, static_cast<int>(schedule.order), schedule.seed, outcome.text);
@@ -201,26 +187,10 @@ void check_right(const std::vector<Specimen>& specimens, int random_schedules) {
     }
   simt::set_schedule({});
 }
-
-}  // namespace
-
-TEST_CASE("right kernels are not reported, and are right, in any order") {
-  check_right(simt_corpus::right(), 20);
-  check_right(simt_corpus::async_right(), 20);
-  check_right(simt_corpus::language_right(), 20);
-  check_right(simt_corpus::results_right(), 20);
-  check_right(simt_corpus::builtins(), 4);
-}
 TEST_CASE("the page of limits names kernels that show them") {
-  if (simt_corpus::is_checked())  // elsewhere several blocks run at once
-    check_mistakes("tests/emulator/corpus/limits.cu", simt_corpus::refused());
-  check_right(simt_corpus::limits(), 4);
+  if (simt_corpus::is_checked()) check_mistakes("limits.cu");  // elsewhere blocks run at once
   std::set<std::string> known;
-  for (const auto& list :
-       {simt_corpus::refused(), simt_corpus::limits(), simt_corpus::right(), simt_corpus::memory(),
-        simt_corpus::barriers(), simt_corpus::warps(), simt_corpus::language(),
-        simt_corpus::hopper_mistakes(), simt_corpus::hopper_early(), simt_corpus::builtins()})
-    for (const Specimen& specimen : list) known.insert(specimen.name);
+  for (const Specimen& specimen : simt_corpus::specimens()) known.insert(specimen.name);
   std::ifstream page(FLASH_REPOSITORY "/emulator/README.md");
   std::string text{std::istreambuf_iterator<char>(page), {}};
   text.erase(0, text.find("\n## Limits\n"));
@@ -242,11 +212,11 @@ TEST_CASE("the page of limits names kernels that show them") {
            one.ends_with("(No kernel)")));
     point = next;
   }
-  for (const auto& list : {simt_corpus::limits(), simt_corpus::refused()})
-    for (const Specimen& specimen : list) CHECK(named.count(specimen.name) == 1);
+  for (const Specimen& specimen : simt_corpus::specimens())
+    if (specimen.file.ends_with("/limits.cu")) CHECK(named.count(specimen.name) == 1);
 }
 TEST_CASE("accesses of shared memory are counted") {
-  for (const Specimen& specimen : simt_corpus::right()) {
+  for (const Specimen& specimen : specimens(Group::kRight, "right.cu")) {
     if (specimen.name != "reverse_tile") continue;
     simt::reset_counters();
     CHECK(specimen.run());
@@ -256,12 +226,9 @@ TEST_CASE("accesses of shared memory are counted") {
     CHECK(counted.conflicts == 0);
   }
 }
-TEST_CASE("right uses of mbarriers, TMA and wgmma are not reported, and are right, in any order") {
-  check_right(simt_corpus::hopper_right(), 4);
-}
 TEST_CASE("what was not waited for is not there, also without the checks") {
   if (simt_corpus::is_checked()) return;  // there these kernels are reported
-  for (const Specimen& specimen : simt_corpus::hopper_early()) {
+  for (const Specimen& specimen : specimens(Group::kEarly)) {
     const Outcome outcome = run(specimen);
     CAPTURE(specimen.name, outcome.text);
     CHECK(outcome.text.empty());

@@ -63,5 +63,6 @@ class Limits(Test):
         files = sorted((paths.ROOT / "tests/emulator/corpus").glob("*.cu"))
         code = "".join(f'#include "{file}"\n' for file in files)
         self.assertEqual(self.compiles("nvcc", *self.nvcc(), code=code), "")
-        kernels = re.findall(r"KERNEL\((\w+)", "".join(file.read_text() for file in files))
+        kernels = re.findall(r"^(?:MISTAKE\(\w+, |[A-Z_]+\()(\w+), \(", "".join(
+            file.read_text() for file in files), re.MULTILINE)
         self.assertGreater(len(set(kernels)), 120)

@@ -10,6 +10,8 @@
 
 #include <math.h>
 
+#include <bit>
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 
@@ -34,6 +36,15 @@ namespace flash::simt {
   APPLY(-, __hsub)                   \
   APPLY(*, __hmul)                   \
   APPLY(/, __hdiv)
+
+// a + b. If digits are lost, the last one is 1, so that the result is rounded to fewer digits as
+// the exact sum is.
+inline double sum_to_odd(double a, double b) {
+  const double sum = a + b, of_a = sum - b, lost = a - of_a + (b - (sum - of_a));
+  const auto bits = std::bit_cast<std::int64_t>(sum);
+  if (!std::isfinite(sum) || lost == 0 || bits % 2 != 0) return sum;
+  return std::bit_cast<double>(bits + ((lost > 0) == (sum > 0) ? 1 : -1));
+}
 
 template <int kExponentBits>
 class Float16 {
@@ -63,13 +74,18 @@ class Float16 {
   FLASH_SIMT_ARITHMETIC(FLASH_SIMT_APPLY)
 #undef FLASH_SIMT_APPLY
   friend Float16 __hfma(Float16 a, Float16 b, Float16 c) {
-    return double{float{a}} * double{float{b}} + double{float{c}};
+    return sum_to_odd(double{float{a}} * double{float{b}}, double{float{c}});
   }
   friend Float16 __hneg(Float16 a) { return -float{a}; }
   friend Float16 __habs(Float16 a) { return fabsf(a); }
   friend Float16 operator-(Float16 a) { return -float{a}; }
-  friend Float16 __hmin(Float16 a, Float16 b) { return __hisnan(a) || b < a ? b : a; }  // NaN loses
-  friend Float16 __hmax(Float16 a, Float16 b) { return __hisnan(a) || a < b ? b : a; }
+  // NaN loses, and -0 is below 0.
+  friend Float16 __hmin(Float16 a, Float16 b) {
+    return __hisnan(a) || b < a || (a == b && (b.bits_ & 0x8000) != 0) ? b : a;
+  }
+  friend Float16 __hmax(Float16 a, Float16 b) {
+    return __hisnan(a) || a < b || (a == b && (a.bits_ & 0x8000) != 0) ? b : a;
+  }
 
 #define FLASH_SIMT_COMPARISON(op, name)                                   \
   friend bool name(Float16 a, Float16 b) { return float{a} op float{b}; } \

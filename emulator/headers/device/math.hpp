@@ -71,26 +71,39 @@ inline float __frsqrt_rn(float x) { return static_cast<float>(1 / sqrt(static_ca
 // ---- conversions --------------------------------------------------------------------------------
 
 namespace flash::simt {
-// As on the GPU, where NaN gives 0.
-template <class Integer>
-Integer saturated(double value) {
+// As PTX has it: NaN gives 0 if both types have 32 bits, otherwise the bit of the sign alone.
+template <class Integer, class Number>
+Integer saturated(Number value) {
   using Limits = std::numeric_limits<Integer>;
-  if (value != value) return 0;
-  return value >= static_cast<double>(Limits::max())   ? Limits::max()
-         : value <= static_cast<double>(Limits::min()) ? Limits::min()
-                                                       : static_cast<Integer>(value);
+  if (value != value)
+    return sizeof(Number) + sizeof(Integer) <= 8 ? 0 : Integer{1} << (8 * sizeof(Integer) - 1);
+  const double wide = value;
+  return wide >= static_cast<double>(Limits::max())   ? Limits::max()
+         : wide <= static_cast<double>(Limits::min()) ? Limits::min()
+                                                      : static_cast<Integer>(wide);
 }
 }  // namespace flash::simt
 
-#define FLASH_SIMT_TO_INTEGER(name, Integer)                                                   \
-  inline Integer name##_rn(float x) { return flash::simt::saturated<Integer>(nearbyintf(x)); } \
-  inline Integer name##_rz(float x) { return flash::simt::saturated<Integer>(truncf(x)); }     \
-  inline Integer name##_rd(float x) { return flash::simt::saturated<Integer>(floorf(x)); }     \
-  inline Integer name##_ru(float x) { return flash::simt::saturated<Integer>(ceilf(x)); }
-FLASH_SIMT_TO_INTEGER(__float2int, int)
-FLASH_SIMT_TO_INTEGER(__float2ll, long long)
-FLASH_SIMT_TO_INTEGER(__float2uint, unsigned)
+#define FLASH_SIMT_TO_INTEGER(name, Number, Integer)                                            \
+  inline Integer name##_rn(Number x) { return flash::simt::saturated<Integer>(std::rint(x)); }  \
+  inline Integer name##_rz(Number x) { return flash::simt::saturated<Integer>(std::trunc(x)); } \
+  inline Integer name##_rd(Number x) { return flash::simt::saturated<Integer>(std::floor(x)); } \
+  inline Integer name##_ru(Number x) { return flash::simt::saturated<Integer>(std::ceil(x)); }
+FLASH_SIMT_TO_INTEGER(__float2int, float, int)
+FLASH_SIMT_TO_INTEGER(__float2uint, float, unsigned)
+FLASH_SIMT_TO_INTEGER(__float2ll, float, long long)
+FLASH_SIMT_TO_INTEGER(__float2ull, float, unsigned long long)
+FLASH_SIMT_TO_INTEGER(__double2int, double, int)
+FLASH_SIMT_TO_INTEGER(__double2uint, double, unsigned)
+FLASH_SIMT_TO_INTEGER(__double2ll, double, long long)
+FLASH_SIMT_TO_INTEGER(__double2ull, double, unsigned long long)
 #undef FLASH_SIMT_TO_INTEGER
+inline float __ll2float_rn(long long x) { return static_cast<float>(x); }
+inline float __ull2float_rn(unsigned long long x) { return static_cast<float>(x); }
+inline double __int2double_rn(int x) { return x; }
+inline double __uint2double_rn(unsigned x) { return x; }
+inline double __ll2double_rn(long long x) { return static_cast<double>(x); }
+inline double __ull2double_rn(unsigned long long x) { return static_cast<double>(x); }
 inline float __int2float_rn(int x) { return static_cast<float>(x); }
 inline float __uint2float_rn(unsigned x) { return static_cast<float>(x); }
 inline float __double2float_rn(double x) { return static_cast<float>(x); }
@@ -120,17 +133,12 @@ inline unsigned long long __brevll(unsigned long long x) {
   return static_cast<unsigned long long>(__brev(static_cast<unsigned>(x))) << 32 |
          __brev(static_cast<unsigned>(x >> 32));
 }
-// Byte i of the result is byte (selector >> 4 i) & 7 of the eight of x and y; with bit 3 of that
-// number its sign.
+// Byte i of the result is byte (selector >> 4 i) & 7 of the eight of x and y.
 inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   const unsigned long long both = static_cast<unsigned long long>(y) << 32 | x;
   unsigned result = 0;
-  for (int i = 0; i < 4; ++i) {
-    const unsigned which = selector >> 4 * i & 15;
-    unsigned byte = both >> 8 * (which & 7) & 0xff;
-    if ((which & 8) != 0) byte = (byte & 0x80) != 0 ? 0xff : 0;
-    result |= byte << 8 * i;
-  }
+  for (int i = 0; i < 32; i += 8)
+    result |= static_cast<unsigned>(both >> 8 * (selector >> i / 2 & 7) & 0xff) << i;
   return result;
 }
 // Of the 64 bits high:low, shifted by the lowest 5 bits of a number, or (c) by at most 32.
@@ -152,6 +160,17 @@ inline int __mulhi(int a, int b) { return static_cast<int>(static_cast<long long
 inline unsigned __umulhi(unsigned a, unsigned b) {
   return static_cast<unsigned>(static_cast<unsigned long long>(a) * b >> 32);
 }
+inline long long __mul64hi(long long a, long long b) {
+  return static_cast<long long>(static_cast<__int128>(a) * b >> 64);
+}
+inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+  return static_cast<unsigned long long>(static_cast<unsigned __int128>(a) * b >> 64);
+}
+inline unsigned __usad(unsigned a, unsigned b, unsigned c) { return max(a, b) - min(a, b) + c; }
+inline unsigned __sad(int a, int b, unsigned c) {
+  return static_cast<unsigned>(max(a, b)) - static_cast<unsigned>(min(a, b)) + c;
+}
+inline int __hadd(int a, int b) { return static_cast<int>((static_cast<long long>(a) + b) >> 1); }
 
 // ---- loads and stores with a cache hint (ignored) -----------------------------------------------
 

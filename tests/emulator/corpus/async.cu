@@ -6,10 +6,9 @@
 namespace flash::simt_corpus {
 namespace {
 
-using enum simt::FindingKind;
-
 // Waits for all groups but the newest, and there is only one.
-__global__ void waits_for_one_too_few(const float* x, float* out) {
+MISTAKE(kAsyncCopy, waits_for_one_too_few, ({1, 32}, counting(128), zeros(32)), const float* x,
+        float* out) {
   __shared__ __align__(16) float tile[128];
   cp_async_16(tile + 4 * threadIdx.x, x + 4 * threadIdx.x);
   cp_async_commit();
@@ -18,7 +17,8 @@ __global__ void waits_for_one_too_few(const float* x, float* out) {
   out[threadIdx.x] = tile[threadIdx.x];  // BUG
 }
 
-__global__ void copy_not_committed(const float* x, float* out) {
+MISTAKE(kAsyncCopy, copy_not_committed, ({1, 32}, counting(128), zeros(32)), const float* x,
+        float* out) {
   __shared__ __align__(16) float tile[128];
   cp_async_16(tile + 4 * threadIdx.x, x + 4 * threadIdx.x);
   cp_async_wait<0>();
@@ -27,7 +27,8 @@ __global__ void copy_not_committed(const float* x, float* out) {
 }
 
 // Each thread waits for its own copies; what other threads copied needs a barrier as well.
-__global__ void wait_without_barrier(const float* x, float* out) {
+MISTAKE(kRace, wait_without_barrier, ({1, 32}, counting(128), zeros(32)), const float* x,
+        float* out) {
   __shared__ __align__(16) float tile[128];
   cp_async_16(tile + 4 * threadIdx.x, x + 4 * threadIdx.x);  // BUG
   cp_async_commit();
@@ -44,7 +45,8 @@ __global__ void wait_without_barrier(const float* x, float* out) {
   out[threadIdx.x] = sum;
 }
 
-__global__ void misaligned_copy(const float* x, float* out) {
+MISTAKE(kMisaligned, misaligned_copy, ({1, 32}, counting(128), zeros(32)), const float* x,
+        float* out) {
   __shared__ __align__(16) float tile[160];
   cp_async_16(tile + 5 * threadIdx.x, x + 4 * threadIdx.x);  // BUG
   cp_async_commit();
@@ -53,7 +55,7 @@ __global__ void misaligned_copy(const float* x, float* out) {
   out[threadIdx.x] = tile[threadIdx.x];
 }
 
-__global__ void misaligned_ldmatrix(std::uint32_t* out) {
+MISTAKE(kMisaligned, misaligned_ldmatrix, ({1, 32}, zeros(32)), std::uint32_t* out) {
   __shared__ __align__(16) unsigned short tile[32 * 12];
   for (unsigned i = threadIdx.x; i < 384; i += 32) tile[i] = static_cast<unsigned short>(i);
   __syncwarp();
@@ -62,7 +64,7 @@ __global__ void misaligned_ldmatrix(std::uint32_t* out) {
   out[threadIdx.x] = r[0];
 }
 
-__global__ void mma_in_half_a_warp(float* out) {
+MISTAKE(kWarpMismatch, mma_in_half_a_warp, ({1, 32}, zeros(32)), float* out) {
   float d[4] = {};
   const std::uint32_t a[4] = {}, b[2] = {};
   if (threadIdx.x < 16) mma_m16n8k16_half(d, a, b);  // BUG
@@ -72,7 +74,8 @@ __global__ void mma_in_half_a_warp(float* out) {
 // ---- right --------------------------------------------------------------------------------------
 
 // Two stages: while one tile is used the next one is on its way; past the end of x, zeros.
-__global__ void two_stages(const float* x, float* out, int tiles, int count) {
+RIGHT(two_stages, ({1, 32}, IS(603 * 602 / 2), counting(603), result(32), 5, 603), const float* x,
+      float* out, int tiles, int count) {
   __shared__ __align__(16) float stage[2][128];
   const auto start = [&](int tile) {
     const int first = tile * 128 + 4 * static_cast<int>(threadIdx.x), left = count - first;
@@ -99,22 +102,4 @@ __global__ void two_stages(const float* x, float* out, int tiles, int count) {
 }
 
 }  // namespace
-
-std::vector<Specimen> async() {
-  return {
-      mistake(kAsyncCopy, KERNEL(waits_for_one_too_few), {1, 32}, counting(128), zeros(32)),
-      mistake(kAsyncCopy, KERNEL(copy_not_committed), {1, 32}, counting(128), zeros(32)),
-      mistake(kRace, KERNEL(wait_without_barrier), {1, 32}, counting(128), zeros(32)),
-      mistake(kMisaligned, KERNEL(misaligned_copy), {1, 32}, counting(128), zeros(32)),
-      mistake(kMisaligned, KERNEL(misaligned_ldmatrix), {1, 32}, zeros(32)),
-      mistake(kWarpMismatch, KERNEL(mma_in_half_a_warp), {1, 32}, zeros(32)),
-  };
-}
-
-std::vector<Specimen> async_right() {
-  const int count = 5 * 128 - 37;
-  return {right(KERNEL(two_stages), {1, 32}, IS(count * (count - 1) / 2), counting(count),
-                result(32), 5, count)};
-}
-
 }  // namespace flash::simt_corpus

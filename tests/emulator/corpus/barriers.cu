@@ -4,10 +4,8 @@
 namespace flash::simt_corpus {
 namespace {
 
-using enum simt::FindingKind;
-
 // Threads past the end leave before the barrier.
-__global__ void early_return(float* out, int count) {
+MISTAKE(kBarrierMissed, early_return, ({1, 64}, zeros(64), 50), float* out, int count) {
   __shared__ float tile[64];
   if (static_cast<int>(threadIdx.x) >= count) return;
   tile[threadIdx.x] = 1;
@@ -16,7 +14,7 @@ __global__ void early_return(float* out, int count) {
 }
 
 // Half of the threads go past the barrier, and read what the others may not have written.
-__global__ void barrier_in_an_if(float* out) {
+MISTAKE(kBarrierMissed, barrier_in_an_if, ({1, 64}, zeros(64)), float* out) {
   __shared__ float tile[64];
   tile[threadIdx.x] = 1;
   if (threadIdx.x < 32) __syncthreads();  // BUG
@@ -24,7 +22,7 @@ __global__ void barrier_in_an_if(float* out) {
 }
 
 // Two branches, a barrier in each.
-__global__ void barrier_in_both_branches(float* out) {
+MISTAKE(kBarrierMismatch, barrier_in_both_branches, ({1, 64}, zeros(64)), float* out) {
   if (threadIdx.x % 2 == 0) {
     out[threadIdx.x] = 1;
     __syncthreads();  // BUG
@@ -35,7 +33,7 @@ __global__ void barrier_in_both_branches(float* out) {
 }
 
 // One lane waits in a shuffle, the others at the barrier.
-__global__ void shuffle_against_barrier(float* out) {
+MISTAKE(kWarpMismatch, shuffle_against_barrier, ({1, 32}, zeros(32)), float* out) {
   if (threadIdx.x == 0)
     out[0] = __shfl_sync(0xffffffffu, 1.0f, 0);  // BUG
   else
@@ -43,27 +41,15 @@ __global__ void shuffle_against_barrier(float* out) {
 }
 
 // No thread ever opens the lock.
-__global__ void lock_without_key(int* lock) {
+MISTAKE(kDeadlock, lock_without_key, ({1, 32}, zeros(1)), int* lock) {
   while (atomicCAS(lock, 0, 1) != 2) __nanosleep(1);
 }
 
 // The same, and the lanes (here one: the search takes long) meet between two looks.
-__global__ void flag_that_nobody_raises(int* flag) {
+MISTAKE(kDeadlock, flag_that_nobody_raises, ({1, 1}, zeros(1)), int* flag) {
   do __syncwarp(1);
   while (atomicAdd(flag, 0) == 0);
 }
 
 }  // namespace
-
-std::vector<Specimen> barriers() {
-  return {
-      mistake(kBarrierMissed, KERNEL(early_return), {1, 64}, zeros(64), 50),
-      mistake(kBarrierMissed, KERNEL(barrier_in_an_if), {1, 64}, zeros(64)),
-      mistake(kBarrierMismatch, KERNEL(barrier_in_both_branches), {1, 64}, zeros(64)),
-      mistake(kWarpMismatch, KERNEL(shuffle_against_barrier), {1, 32}, zeros(32)),
-      mistake(kDeadlock, KERNEL(lock_without_key), {1, 32}, zeros(1)),
-      mistake(kDeadlock, KERNEL(flag_that_nobody_raises), {1, 1}, zeros(1)),
-  };
-}
-
 }  // namespace flash::simt_corpus

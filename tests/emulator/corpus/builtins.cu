@@ -7,25 +7,25 @@
 namespace flash::simt_corpus {
 namespace {
 
-__global__ void bits(int* out) {
+RIGHT(bits, ({1, 1}, IS(i == 0 ? 8 : i == 1 ? 127 : i == 2 ? 41 : 1), result(9)), int* out) {
   out[0] = __popcll(0xf00000000000000full);
   out[1] = __clzll(1) + __clzll(0);
   out[2] = __ffsll(1ll << 40) + __ffsll(0);
   out[3] = __brev(1u) == 0x80000000u && __brevll(2) == 1ull << 62;
   out[4] = __byte_perm(0x33221100u, 0x77665544u, 0x7520u) == 0x77552200u;
-  out[5] = __byte_perm(0x00008000u, 0, 0x9u) == 0xffu;
+  out[5] = __byte_perm(0x00008000u, 0, 0x9u) == 0x80u;  // bit 3 does not count
   out[6] = __funnelshift_l(0x80000000u, 1, 33) == 3u && __funnelshift_r(2, 1, 1) == 0x80000001u;
   out[7] = __funnelshift_lc(5, 6, 40) == 5u && __funnelshift_rc(5, 6, 40) == 6u;
   out[8] = __mulhi(-1, 1) == -1 && __umulhi(0xffffffffu, 2) == 1u;
 }
 
-__global__ void conversions_by_name(int* out) {
+RIGHT(conversions_by_name, ({1, 1}, IS(1), result(3)), int* out) {
   out[0] = __float2ll_rn(2.5f) == 2 && __float2ll_rz(1e30f) == 0x7fffffffffffffffll;
   out[1] = __double_as_longlong(1.0) == 0x3ff0000000000000ll;
   out[2] = __longlong_as_double(0x4000000000000000ll) == 2.0;
 }
 
-__global__ void matches(unsigned* out) {
+RIGHT(matches, ({1, 32}, IS(7), result(32)), unsigned* out) {
   const unsigned lane = threadIdx.x;
   const unsigned any = __match_any_sync(kAllLanes, lane % 4);
   int all = 0;
@@ -36,14 +36,14 @@ __global__ void matches(unsigned* out) {
               4 * (none == 0 && not_all == 0);
 }
 
-__global__ void bitwise_reductions(unsigned* out) {
+RIGHT(bitwise_reductions, ({1, 32}, IS(7), result(32)), unsigned* out) {
   const unsigned lane = threadIdx.x;
   out[lane] = (__reduce_and_sync(kAllLanes, lane | 64) == 64u) +
               2 * (__reduce_or_sync(kAllLanes, lane) == 31u) +
               4 * (__reduce_xor_sync(kAllLanes, lane + 1) == 32u);
 }
 
-__global__ void bitwise_atomics(unsigned* out) {
+RIGHT(bitwise_atomics, ({1, 64}, IS(1), result(64)), unsigned* out) {
   __shared__ unsigned with_and, with_or, with_xor, with_dec;
   if (threadIdx.x == 0) {
     with_and = ~0u;
@@ -59,7 +59,8 @@ __global__ void bitwise_atomics(unsigned* out) {
   out[threadIdx.x] = with_and + ~with_or + with_xor + with_dec;
 }
 
-__global__ void loads_and_stores(const float* x, float* out) {
+RIGHT(loads_and_stores, ({1, 32}, IS(i / 4), counting(32), result(128)), const float* x,
+      float* out) {
   __stwb(out + 4 * threadIdx.x, __ldca(x + threadIdx.x));
   __stwt(out + 4 * threadIdx.x + 1, __ldcv(x + threadIdx.x));
   __stcg(out + 4 * threadIdx.x + 2, __ldcg(x + threadIdx.x));
@@ -67,7 +68,8 @@ __global__ void loads_and_stores(const float* x, float* out) {
 }
 
 // A tile whose size is an argument.
-__global__ void tile_of_any_size(int* out, unsigned size) {
+RIGHT(tile_of_any_size, ({1, 64}, IS(i / 8 * 8 + 7 - i % 8), result(64), 8u), int* out,
+      unsigned size) {
   namespace cg = cooperative_groups;
   __shared__ int shared[64];
   const auto tile = cg::tiled_partition(cg::this_thread_block(), size);
@@ -79,40 +81,20 @@ __global__ void tile_of_any_size(int* out, unsigned size) {
 
 __global__ void doubles(int* managed) { managed[threadIdx.x] *= 2; }
 
+const Listed doubles_listed(Group::kRight, "doubles", __FILE__, std::nullopt, [] {
+  int *managed = nullptr, *pinned = nullptr;
+  FLASH_CUDA_CHECK(cudaMallocManaged(&managed, 32 * sizeof(int)));
+  FLASH_CUDA_CHECK(cudaMallocHost(&pinned, 32 * sizeof(int)));
+  for (int i = 0; i < 32; ++i) managed[i] = i;
+  launch("doubles", doubles, {1, 32}, managed);
+  FLASH_CUDA_CHECK(cudaDeviceSynchronize());
+  bool is_right = managed[31] == 62;
+  FLASH_CUDA_CHECK(cudaMemcpy(pinned, managed, 32 * sizeof(int), cudaMemcpyDeviceToHost));
+  is_right = is_right && pinned[30] == 60;
+  FLASH_CUDA_CHECK(cudaFree(managed));
+  FLASH_CUDA_CHECK(cudaFreeHost(pinned));
+  return is_right;
+});
+
 }  // namespace
-
-std::vector<Specimen> builtins() {
-  return {
-      right(KERNEL(bits), {1, 1},
-            IS(i == 0   ? 8
-               : i == 1 ? 127
-               : i == 2 ? 41
-                        : 1),
-            result(9)),
-      right(KERNEL(conversions_by_name), {1, 1}, IS(1), result(3)),
-      right(KERNEL(matches), {1, 32}, IS(7), result(32)),
-      right(KERNEL(bitwise_reductions), {1, 32}, IS(7), result(32)),
-      // 64 threads flip each bit twice, and 5 counts down to 0 and from 9 again: 64 = 6 * 10 + 4.
-      right(KERNEL(bitwise_atomics), {1, 64}, IS(1), result(64)),
-      right(KERNEL(loads_and_stores), {1, 32}, IS(i / 4), counting(32), result(128)),
-      right(KERNEL(tile_of_any_size), {1, 64}, IS(i / 8 * 8 + 7 - i % 8), result(64), 8u),
-      {"doubles",
-       {},
-       [] {
-         int *managed = nullptr, *pinned = nullptr;
-         FLASH_CUDA_CHECK(cudaMallocManaged(&managed, 32 * sizeof(int)));
-         FLASH_CUDA_CHECK(cudaMallocHost(&pinned, 32 * sizeof(int)));
-         for (int i = 0; i < 32; ++i) managed[i] = i;
-         launch("doubles", doubles, {1, 32}, managed);
-         FLASH_CUDA_CHECK(cudaDeviceSynchronize());
-         bool is_right = managed[31] == 62;
-         FLASH_CUDA_CHECK(cudaMemcpy(pinned, managed, 32 * sizeof(int), cudaMemcpyDeviceToHost));
-         is_right = is_right && pinned[30] == 60;
-         FLASH_CUDA_CHECK(cudaFree(managed));
-         FLASH_CUDA_CHECK(cudaFreeHost(pinned));
-         return is_right;
-       }},
-  };
-}
-
 }  // namespace flash::simt_corpus

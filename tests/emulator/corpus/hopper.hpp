@@ -53,6 +53,14 @@ struct Argument<TensorMap, Rows> {
   }
 };
 
+#define MAP const __grid_constant__ TensorMap map
+
+inline LaunchConfig with(unsigned threads, int boxes = 2) {
+  return {1, threads, 1024 + static_cast<std::size_t>(boxes) * kTileBytes};
+}
+inline const Rows kRows{128};
+inline const Array kOut = zeros(384);
+
 // ---- in kernels ---------------------------------------------------------------------------------
 
 __device__ __forceinline__ Half* tiles(unsigned char* shared) {

@@ -4,12 +4,10 @@
 namespace flash::simt_corpus {
 namespace {
 
-using enum simt::FindingKind;
-
 // ---- mbarriers and loads ------------------------------------------------------------------------
 
 // All read the same number, but one warp without having waited.
-__global__ void one_warp_does_not_wait(const __grid_constant__ TensorMap map, float* out) {
+MISTAKE(kRace, one_warp_does_not_wait, (with(96), kRows, kOut), MAP, float* out) {
   TILE_AND_BARRIER;
   if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
   __syncthreads();
@@ -17,7 +15,7 @@ __global__ void one_warp_does_not_wait(const __grid_constant__ TensorMap map, fl
   out[threadIdx.x] = to_float(tile[0]);  // BUG
 }
 
-__global__ void waits_for_the_wrong_parity(const __grid_constant__ TensorMap map, float* out) {
+MISTAKE(kRace, waits_for_the_wrong_parity, (with(32), kRows, kOut), MAP, float* out) {
   TILE_AND_BARRIER;
   wait(full, 1);
   __syncthreads();  // so that it is phase 0 that goes on at the wait, under every schedule
@@ -27,7 +25,7 @@ __global__ void waits_for_the_wrong_parity(const __grid_constant__ TensorMap map
 
 // A wait sees what was done before the arrivals of its own phase, not of the next one. Each phase
 // has two arrivals; phase 1 gets one, and does not end.
-__global__ void waits_for_the_phase_before(float* out) {
+MISTAKE(kRace, waits_for_the_phase_before, (with(64), kOut), float* out) {
   __shared__ Barrier ready;
   __shared__ float shared;
   if (threadIdx.x == 0) init(ready, 2);
@@ -44,7 +42,7 @@ __global__ void waits_for_the_phase_before(float* out) {
   }
 }
 
-__global__ void announces_too_few_bytes(const __grid_constant__ TensorMap map, float* out) {
+MISTAKE(kWrongArgument, announces_too_few_bytes, (with(32), kRows, kOut), MAP, float* out) {
   TILE_AND_BARRIER;
   if (threadIdx.x == 0) {
     arrive_expecting(full, kTileBytes);
@@ -55,7 +53,7 @@ __global__ void announces_too_few_bytes(const __grid_constant__ TensorMap map, f
   out[threadIdx.x] = to_float(tile[threadIdx.x]);
 }
 
-__global__ void announces_too_many_bytes(const __grid_constant__ TensorMap map, float* out) {
+MISTAKE(kDeadlock, announces_too_many_bytes, (with(32), kRows, kOut), MAP, float* out) {
   TILE_AND_BARRIER;
   if (threadIdx.x == 0) {
     arrive_expecting(full, 2 * kTileBytes);
@@ -65,7 +63,7 @@ __global__ void announces_too_many_bytes(const __grid_constant__ TensorMap map, 
   out[threadIdx.x] = to_float(tile[threadIdx.x]);
 }
 
-__global__ void expects_an_arrival_too_many(const __grid_constant__ TensorMap map, float* out) {
+MISTAKE(kDeadlock, expects_an_arrival_too_many, (with(32), kRows, kOut), MAP, float* out) {
   TILE;
   __shared__ Barrier full;
   if (threadIdx.x == 0) init(full, 2), fence_barrier_init();
@@ -75,7 +73,7 @@ __global__ void expects_an_arrival_too_many(const __grid_constant__ TensorMap ma
   out[threadIdx.x] = to_float(tile[threadIdx.x]);
 }
 
-__global__ void releases_before_it_reads(const __grid_constant__ TensorMap map, float* out) {
+MISTAKE(kRace, releases_before_it_reads, (with(64), kRows, kOut), MAP, float* out) {
   TILE;
   __shared__ Barrier full, empty;
   if (threadIdx.x == 0) init(full, 1), init(empty, 1), fence_barrier_init();
@@ -92,7 +90,7 @@ __global__ void releases_before_it_reads(const __grid_constant__ TensorMap map, 
   }
 }
 
-__global__ void barrier_not_initialized(const __grid_constant__ TensorMap map, float* out) {
+MISTAKE(kWrongArgument, barrier_not_initialized, (with(32), kRows, kOut), MAP, float* out) {
   TILE;
   __shared__ Barrier full[2];
   if (threadIdx.x == 0) init(full[0], 1), fence_barrier_init();
@@ -103,7 +101,7 @@ __global__ void barrier_not_initialized(const __grid_constant__ TensorMap map, f
 }
 
 // The fence comes behind the barrier that tells the others of it.
-__global__ void barrier_known_to_tma_too_late(const __grid_constant__ TensorMap map, float* out) {
+MISTAKE(kFence, barrier_known_to_tma_too_late, (with(64), kRows, kOut), MAP, float* out) {
   TILE;
   __shared__ Barrier full;
   if (threadIdx.x == 0) init(full, 1);
@@ -114,7 +112,7 @@ __global__ void barrier_known_to_tma_too_late(const __grid_constant__ TensorMap 
   out[threadIdx.x] = to_float(tile[threadIdx.x]);
 }
 
-__global__ void barrier_made_twice(float* out) {
+MISTAKE(kWrongArgument, barrier_made_twice, (with(32), kOut), float* out) {
   __shared__ Barrier full;
   if (threadIdx.x == 0) {
     init(full, 1);
@@ -123,7 +121,8 @@ __global__ void barrier_made_twice(float* out) {
   out[threadIdx.x] = 0;
 }
 
-__global__ void copies_what_nobody_wrote(const __grid_constant__ TensorMap map, float* out) {
+MISTAKE(kUninitialized, copies_what_nobody_wrote, (with(32), Rows{64, 64, Rows::kUnwritten}, kOut),
+        MAP, float* out) {
   TILE_AND_BARRIER;
   if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
   wait(full, 0);
@@ -131,19 +130,20 @@ __global__ void copies_what_nobody_wrote(const __grid_constant__ TensorMap map, 
 }
 
 // The tensor map has twice the rows that were allocated.
-__global__ void copies_from_behind_the_tensor(const __grid_constant__ TensorMap map, float* out) {
+MISTAKE(kOutOfBounds, copies_from_behind_the_tensor,
+        (with(32), Rows{64, 64, Rows::kCounting, 128}, kOut), MAP, float* out) {
   TILE_AND_BARRIER;
   if (threadIdx.x == 0) copy(tile, map, full, 64);  // BUG
   wait(full, 0);
   out[threadIdx.x] = to_float(tile[threadIdx.x]);
 }
 
-__global__ void copy_that_nobody_waits_for(const __grid_constant__ TensorMap map) {
+MISTAKE(kAsyncCopy, copy_that_nobody_waits_for, (with(32), kRows), MAP) {
   TILE_AND_BARRIER;
   if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
 }
 
-__global__ void tile_not_at_1024(const __grid_constant__ TensorMap map, float* out) {
+MISTAKE(kMisaligned, tile_not_at_1024, (with(32), kRows, kOut), MAP, float* out) {
   FLASH_DYNAMIC_SHARED(Half, tile);
   __shared__ Barrier full;
   if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
@@ -154,7 +154,7 @@ __global__ void tile_not_at_1024(const __grid_constant__ TensorMap map, float* o
 }
 
 // Boxes of 128 rows, tiles of 64.
-__global__ void box_larger_than_its_tile(const __grid_constant__ TensorMap map, float* out) {
+MISTAKE(kRace, box_larger_than_its_tile, (with(32, 4), Rows{128, 128}, kOut), MAP, float* out) {
   TILE_AND_BARRIER;
   if (threadIdx.x == 0) {
     arrive_expecting(full, 4 * kTileBytes);
@@ -165,7 +165,7 @@ __global__ void box_larger_than_its_tile(const __grid_constant__ TensorMap map, 
   out[threadIdx.x] = to_float(tile[threadIdx.x]);
 }
 
-__global__ void box_behind_shared_memory(const __grid_constant__ TensorMap map, float* out) {
+MISTAKE(kOutOfBounds, box_behind_shared_memory, (with(32), Rows{128, 128}, kOut), MAP, float* out) {
   TILE_AND_BARRIER;
   if (threadIdx.x == 0) {
     arrive_expecting(full, 2 * kTileBytes);
@@ -178,7 +178,7 @@ __global__ void box_behind_shared_memory(const __grid_constant__ TensorMap map, 
 // ---- proxies ------------------------------------------------------------------------------------
 
 // The fence is for those that wrote, and before the barrier.
-__global__ void proxy_fence_behind_the_barrier(float* out) {
+MISTAKE(kFence, proxy_fence_behind_the_barrier, (with(128), kOut), float* out) {
   TILE;
   for (int i = threadIdx.x; i < kTile; i += 128) tile[i] = from_float<Half>(1);  // BUG
   __syncthreads();
@@ -191,8 +191,8 @@ __global__ void proxy_fence_behind_the_barrier(float* out) {
   out[threadIdx.x] = sum(D);
 }
 
-__global__ void no_proxy_fence_before_an_overwriting_load(const __grid_constant__ TensorMap map,
-                                                          float* out) {
+MISTAKE(kFence, no_proxy_fence_before_an_overwriting_load, (with(32), kRows, kOut), MAP,
+        float* out) {
   TILE;
   __shared__ Barrier full;
   if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
@@ -205,7 +205,7 @@ __global__ void no_proxy_fence_before_an_overwriting_load(const __grid_constant_
 
 // ---- stores -------------------------------------------------------------------------------------
 
-__global__ void slab_changed_during_a_store(const __grid_constant__ TensorMap map) {
+MISTAKE(kRace, slab_changed_during_a_store, (with(32), kRows), MAP) {
   TILE_OF_ONES;
   if (threadIdx.x == 0) {
     tma_store(map, tile, 0, 0, 0, 0);  // BUG
@@ -216,14 +216,14 @@ __global__ void slab_changed_during_a_store(const __grid_constant__ TensorMap ma
   if (threadIdx.x == 0) tma_wait<0>();
 }
 
-__global__ void store_not_waited_for(const __grid_constant__ TensorMap map) {
+MISTAKE(kAsyncCopy, store_not_waited_for, (with(32), kRows), MAP) {
   TILE_OF_ONES;
   if (threadIdx.x != 0) return;
   tma_store(map, tile, 0, 0, 0, 0);  // BUG
   tma_commit();
 }
 
-__global__ void stores_behind_the_tensor(const __grid_constant__ TensorMap map) {
+MISTAKE(kOutOfBounds, stores_behind_the_tensor, (with(32), Rows{64, 64, Rows::kResult, 128}), MAP) {
   TILE_OF_ONES;
   if (threadIdx.x != 0) return;
   tma_store(map, tile, 0, 64, 0, 0);  // BUG
@@ -232,7 +232,7 @@ __global__ void stores_behind_the_tensor(const __grid_constant__ TensorMap map) 
 }
 
 // A load may begin before the tensor, a store may not.
-__global__ void stores_before_the_tensor(const __grid_constant__ TensorMap map) {
+MISTAKE(kWrongArgument, stores_before_the_tensor, (with(32), kRows), MAP) {
   TILE_OF_ONES;
   if (threadIdx.x != 0) return;
   tma_store(map, tile, 0, -16, 0, 0);  // BUG
@@ -240,7 +240,7 @@ __global__ void stores_before_the_tensor(const __grid_constant__ TensorMap map) 
   tma_wait<0>();
 }
 
-__global__ void stores_what_nobody_wrote(const __grid_constant__ TensorMap map) {
+MISTAKE(kUninitialized, stores_what_nobody_wrote, (with(32), kRows), MAP) {
   TILE;
   fill(tile, kTile - 64);
   fence_proxy_async();
@@ -253,7 +253,7 @@ __global__ void stores_what_nobody_wrote(const __grid_constant__ TensorMap map) 
 
 // ---- wgmma --------------------------------------------------------------------------------------
 
-__global__ void waits_for_a_group_too_few(float* out) {
+MISTAKE(kAsyncCopy, waits_for_a_group_too_few, (with(128), kOut), float* out) {
   TILE_OF_ONES;
   float S[8], D[8];
   wgmma_fence();
@@ -266,7 +266,7 @@ __global__ void waits_for_a_group_too_few(float* out) {
   wgmma_wait<0>();
 }
 
-__global__ void returns_during_a_product(float* out) {
+MISTAKE(kAsyncCopy, returns_during_a_product, (with(128), kOut), float* out) {
   TILE_OF_ONES;
   float D[8];
   wgmma_fence();
@@ -275,7 +275,7 @@ __global__ void returns_during_a_product(float* out) {
   out[threadIdx.x] = 0;
 }
 
-__global__ void tile_changed_in_flight(float* out) {
+MISTAKE(kRace, tile_changed_in_flight, (with(128), kOut), float* out) {
   TILE_OF_ONES;
   float D[8];
   wgmma_fence();
@@ -286,7 +286,7 @@ __global__ void tile_changed_in_flight(float* out) {
   out[threadIdx.x] = sum(D);
 }
 
-__global__ void a_rewritten_in_flight(float* out) {
+MISTAKE(kAsyncCopy, a_rewritten_in_flight, (with(128), kOut), float* out) {
   TILE_OF_ONES;
   float D[8];
   std::uint32_t A[4] = {1, 2, 3, 4};
@@ -298,7 +298,7 @@ __global__ void a_rewritten_in_flight(float* out) {
   out[threadIdx.x] = sum(D) + A[1];
 }
 
-__global__ void no_wgmma_fence(float* out) {
+MISTAKE(kFence, no_wgmma_fence, (with(128), kOut), float* out) {
   TILE_OF_ONES;
   float D[8] = {};
   multiply<16>(D, tile, tile, true);  // BUG
@@ -307,7 +307,7 @@ __global__ void no_wgmma_fence(float* out) {
   out[threadIdx.x] = sum(D);
 }
 
-__global__ void no_wgmma_fence_after_a_change(float* out) {
+MISTAKE(kFence, no_wgmma_fence_after_a_change, (with(128), kOut), float* out) {
   TILE_OF_ONES;
   float D[8];
   wgmma_fence();
@@ -321,7 +321,7 @@ __global__ void no_wgmma_fence_after_a_change(float* out) {
   out[threadIdx.x] = sum(D);
 }
 
-__global__ void releases_during_a_product(const __grid_constant__ TensorMap map, float* out) {
+MISTAKE(kRace, releases_during_a_product, (with(256), kRows, kOut), MAP, float* out) {
   TILE;
   __shared__ Barrier full, empty;
   if (threadIdx.x == 0) init(full, 1), init(empty, 1), fence_barrier_init();
@@ -343,8 +343,7 @@ __global__ void releases_during_a_product(const __grid_constant__ TensorMap map,
   }
 }
 
-__global__ void product_of_a_tile_not_waited_for(const __grid_constant__ TensorMap map,
-                                                 float* out) {
+MISTAKE(kRace, product_of_a_tile_not_waited_for, (with(128), kRows, kOut), MAP, float* out) {
   TILE_AND_BARRIER;
   if (threadIdx.x == 0) copy(tile, map, full, 0);  // BUG
   if (threadIdx.x < 32) wait(full, 0);
@@ -356,7 +355,7 @@ __global__ void product_of_a_tile_not_waited_for(const __grid_constant__ TensorM
   out[threadIdx.x] = sum(D);
 }
 
-__global__ void half_a_warpgroup(float* out) {
+MISTAKE(kWarpgroupMismatch, half_a_warpgroup, (with(128), kOut), float* out) {
   TILE_OF_ONES;
   float D[8] = {};
   wgmma_fence();
@@ -368,7 +367,7 @@ __global__ void half_a_warpgroup(float* out) {
   out[threadIdx.x] = sum(D);
 }
 
-__global__ void descriptors_differ(float* out) {
+MISTAKE(kWarpgroupMismatch, descriptors_differ, (with(128), kOut), float* out) {
   TILE;
   fill(tile, 2 * kTile);
   fence_proxy_async();
@@ -382,7 +381,7 @@ __global__ void descriptors_differ(float* out) {
   out[threadIdx.x] = sum(D);
 }
 
-__global__ void tile_behind_shared_memory(float* out) {
+MISTAKE(kOutOfBounds, tile_behind_shared_memory, (with(128, 1), kOut), float* out) {
   TILE_OF_ONES;
   float D[8];
   wgmma_fence();
@@ -395,27 +394,27 @@ __global__ void tile_behind_shared_memory(float* out) {
 
 // ---- named barriers and registers ---------------------------------------------------------------
 
-__global__ void barrier_number_16(float* out) {
+MISTAKE(kWrongArgument, barrier_number_16, ({1, 64}, kOut), float* out) {
   sync_named(16, 64);  // BUG
   out[threadIdx.x] = 0;
 }
 
-__global__ void barrier_of_48_threads(float* out) {
+MISTAKE(kWrongArgument, barrier_of_48_threads, ({1, 64}, kOut), float* out) {
   if (threadIdx.x < 48) sync_named(1, 48);  // BUG
   out[threadIdx.x] = 0;
 }
 
-__global__ void barrier_counts_differ(float* out) {
+MISTAKE(kWrongArgument, barrier_counts_differ, ({1, 96}, kOut), float* out) {
   sync_named(1, threadIdx.x < 32 ? 64 : 96);  // BUG
   out[threadIdx.x] = 0;
 }
 
-__global__ void barrier_with_a_warp_too_few(float* out) {
+MISTAKE(kDeadlock, barrier_with_a_warp_too_few, ({1, 64}, kOut), float* out) {
   if (threadIdx.x < 32) sync_named(1, 64);  // BUG
   out[threadIdx.x] = 0;
 }
 
-__global__ void writes_behind_its_arrival(float* out) {
+MISTAKE(kRace, writes_behind_its_arrival, ({1, 64}, kOut), float* out) {
   __shared__ float shared[32];
   if (threadIdx.x >= 32) {
     arrive_named(1, 64);
@@ -426,70 +425,15 @@ __global__ void writes_behind_its_arrival(float* out) {
   }
 }
 
-__global__ void registers_over_the_pool(float* out) {
+MISTAKE(kDeadlock, registers_over_the_pool, ({1, 384}, kOut), float* out) {
   take_registers<240>();  // BUG
   out[threadIdx.x] = 0;
 }
 
-__global__ void gives_more_than_it_has(float* out) {
+MISTAKE(kWrongArgument, gives_more_than_it_has, ({1, 384}, kOut), float* out) {
   give_registers<240>();  // BUG
   out[threadIdx.x] = 0;
 }
 
 }  // namespace
-
-std::vector<Specimen> hopper_mistakes() {
-  const auto with = [](unsigned threads, int boxes = 2) {
-    return LaunchConfig{1, threads, 1024 + static_cast<std::size_t>(boxes) * kTileBytes};
-  };
-  const Rows rows{128};
-  const Array out = zeros(384);
-  return {
-      mistake(kRace, KERNEL(one_warp_does_not_wait), with(96), rows, out),
-      mistake(kRace, KERNEL(waits_for_the_wrong_parity), with(32), rows, out),
-      mistake(kRace, KERNEL(waits_for_the_phase_before), with(64), out),
-      mistake(kWrongArgument, KERNEL(announces_too_few_bytes), with(32), rows, out),
-      mistake(kDeadlock, KERNEL(announces_too_many_bytes), with(32), rows, out),
-      mistake(kDeadlock, KERNEL(expects_an_arrival_too_many), with(32), rows, out),
-      mistake(kRace, KERNEL(releases_before_it_reads), with(64), rows, out),
-      mistake(kWrongArgument, KERNEL(barrier_not_initialized), with(32), rows, out),
-      mistake(kFence, KERNEL(barrier_known_to_tma_too_late), with(64), rows, out),
-      mistake(kWrongArgument, KERNEL(barrier_made_twice), with(32), out),
-      mistake(kUninitialized, KERNEL(copies_what_nobody_wrote), with(32),
-              Rows{64, 64, Rows::kUnwritten}, out),
-      mistake(kOutOfBounds, KERNEL(copies_from_behind_the_tensor), with(32),
-              Rows{64, 64, Rows::kCounting, 128}, out),
-      mistake(kAsyncCopy, KERNEL(copy_that_nobody_waits_for), with(32), rows),
-      mistake(kMisaligned, KERNEL(tile_not_at_1024), with(32), rows, out),
-      mistake(kRace, KERNEL(box_larger_than_its_tile), with(32, 4), Rows{128, 128}, out),
-      mistake(kOutOfBounds, KERNEL(box_behind_shared_memory), with(32), Rows{128, 128}, out),
-      mistake(kFence, KERNEL(proxy_fence_behind_the_barrier), with(128), out),
-      mistake(kFence, KERNEL(no_proxy_fence_before_an_overwriting_load), with(32), rows, out),
-      mistake(kRace, KERNEL(slab_changed_during_a_store), with(32), rows),
-      mistake(kAsyncCopy, KERNEL(store_not_waited_for), with(32), rows),
-      mistake(kOutOfBounds, KERNEL(stores_behind_the_tensor), with(32),
-              Rows{64, 64, Rows::kResult, 128}),
-      mistake(kWrongArgument, KERNEL(stores_before_the_tensor), with(32), rows),
-      mistake(kUninitialized, KERNEL(stores_what_nobody_wrote), with(32), rows),
-      mistake(kAsyncCopy, KERNEL(waits_for_a_group_too_few), with(128), out),
-      mistake(kAsyncCopy, KERNEL(returns_during_a_product), with(128), out),
-      mistake(kRace, KERNEL(tile_changed_in_flight), with(128), out),
-      mistake(kAsyncCopy, KERNEL(a_rewritten_in_flight), with(128), out),
-      mistake(kFence, KERNEL(no_wgmma_fence), with(128), out),
-      mistake(kFence, KERNEL(no_wgmma_fence_after_a_change), with(128), out),
-      mistake(kRace, KERNEL(releases_during_a_product), with(256), rows, out),
-      mistake(kRace, KERNEL(product_of_a_tile_not_waited_for), with(128), rows, out),
-      mistake(kWarpgroupMismatch, KERNEL(half_a_warpgroup), with(128), out),
-      mistake(kWarpgroupMismatch, KERNEL(descriptors_differ), with(128), out),
-      mistake(kOutOfBounds, KERNEL(tile_behind_shared_memory), with(128, 1), out),
-      mistake(kWrongArgument, KERNEL(barrier_number_16), {1, 64}, out),
-      mistake(kWrongArgument, KERNEL(barrier_of_48_threads), {1, 64}, out),
-      mistake(kWrongArgument, KERNEL(barrier_counts_differ), {1, 96}, out),
-      mistake(kDeadlock, KERNEL(barrier_with_a_warp_too_few), {1, 64}, out),
-      mistake(kRace, KERNEL(writes_behind_its_arrival), {1, 64}, out),
-      mistake(kDeadlock, KERNEL(registers_over_the_pool), {1, 384}, out),
-      mistake(kWrongArgument, KERNEL(gives_more_than_it_has), {1, 384}, out),
-  };
-}
-
 }  // namespace flash::simt_corpus

@@ -5,7 +5,10 @@ namespace flash::simt_corpus {
 namespace {
 
 // Fragments of a tile by ldmatrix, an arrival a warp behind a __syncwarp().
-__global__ void arrivals_of_warps(const __grid_constant__ TensorMap map, int count, float* out) {
+RIGHT(arrivals_of_warps,
+      (with(96), IS(i < 64 ? 3 * 4 * (2 * (64 * (i % 32 / 4) + 16 + 2 * (i % 4)) + 1) : 0),
+       Rows{3 * 64}, 3, result_from_zeros(96)),
+      MAP, int count, float* out) {
   TILE;
   __shared__ Barrier full, empty;
   if (threadIdx.x == 0) init(full, 1), init(empty, 2), fence_barrier_init();
@@ -32,7 +35,7 @@ __global__ void arrivals_of_warps(const __grid_constant__ TensorMap map, int cou
 }
 
 // One thread waits, and a __syncwarp() tells its warp, a __syncthreads() the others.
-__global__ void one_waits_for_all(const __grid_constant__ TensorMap map, float* out) {
+RIGHT(one_waits_for_all, (with(64), IS(i), Rows{64}, result(64)), MAP, float* out) {
   TILE_AND_BARRIER;
   if (threadIdx.x == 0) {
     copy(tile, map, full, 0);
@@ -46,7 +49,7 @@ __global__ void one_waits_for_all(const __grid_constant__ TensorMap map, float* 
 }
 
 // One thread writes a tile, and arrives; it need not wait.
-__global__ void written_by_one(float* out) {
+RIGHT(written_by_one, (with(128), IS(8 * 64), result(128)), float* out) {
   TILE;
   __shared__ Barrier full;
   if (threadIdx.x == 0) init(full, 1);
@@ -67,7 +70,7 @@ __global__ void written_by_one(float* out) {
 }
 
 // A barrier of two warps of three, in place of a __syncthreads().
-__global__ void two_warps_meet(float* out) {
+RIGHT(two_warps_meet, ({1, 96}, IS(63 - i), result(64)), float* out) {
   __shared__ float shared[64];
   if (threadIdx.x >= 64) return;
   shared[threadIdx.x] = static_cast<float>(threadIdx.x);
@@ -90,7 +93,7 @@ __device__ __forceinline__ int count_nan(const float (&D)[N]) {
 }
 
 // The copy is not there before a wait, although all threads have met.
-__global__ void copies_before_their_wait(const __grid_constant__ TensorMap map, float* out) {
+EARLY(copies_before_their_wait, (with(32), IS(10), kRows, result(32)), MAP, float* out) {
   TILE_AND_BARRIER;
   if (threadIdx.x == 0) copy(tile, map, full, 0);
   __syncthreads();
@@ -103,7 +106,7 @@ __global__ void copies_before_their_wait(const __grid_constant__ TensorMap map, 
 
 // How many of 8 + 8 + 8 accumulators are NaN after the issue, after each of two waits, and after a
 // late commit with its wait.
-__global__ void accumulators_before_their_wait(float* out) {
+EARLY(accumulators_before_their_wait, (with(128), IS(24160800), result(128)), float* out) {
   TILE_OF_ONES;
   float first[8] = {}, second[8] = {}, uncommitted[8] = {};
   const auto count = [&] { return count_nan(first) + count_nan(second) + count_nan(uncommitted); };
@@ -124,7 +127,9 @@ __global__ void accumulators_before_their_wait(float* out) {
 }
 
 // A store reads its box when the thread waits for that, and is in device memory after tma_wait().
-__global__ void stores_until_their_waits(const __grid_constant__ TensorMap map, float* out) {
+EARLY(stores_until_their_waits,
+      (with(32), IS(i == 0 ? 2 : i < kTile), Rows{128, 64, Rows::kResult}, result_from_zeros(1)),
+      MAP, float* out) {
   TILE;
   __shared__ Barrier full;
   if (threadIdx.x == 0) init(full, 1), fence_barrier_init();
@@ -144,36 +149,4 @@ __global__ void stores_until_their_waits(const __grid_constant__ TensorMap map, 
 }
 
 }  // namespace
-
-std::vector<Specimen> hopper_right() {
-  const auto with = [](unsigned threads) {
-    return LaunchConfig{1, threads, 1024 + 3 * std::size_t{kTileBytes}};
-  };
-  return {
-      // Row r's column c is 64 (r % 8) + c; lane l has columns 16 + 2 (l % 4) and 17 + 2 (l % 4) of
-      // a
-      // row with r % 8 = l / 4, four of them.
-      right(KERNEL(arrivals_of_warps), with(96),
-            IS(i < 64 ? 3 * 4 * (2 * (64 * (i % 32 / 4) + 16 + 2 * (i % 4)) + 1) : 0), Rows{3 * 64},
-            3, result_from_zeros(96)),
-      right(KERNEL(one_waits_for_all), with(64), IS(i), Rows{64}, result(64)),
-      right(KERNEL(written_by_one), with(128), IS(8 * 64), result(128)),
-      right(KERNEL(two_warps_meet), {1, 96}, IS(63 - i), result(64)),
-  };
-}
-
-std::vector<Specimen> hopper_early() {
-  const auto with = [](unsigned threads) {
-    return LaunchConfig{1, threads, 1024 + 2 * std::size_t{kTileBytes}};
-  };
-  const Rows rows{128};
-  return {
-      right(KERNEL(copies_before_their_wait), with(32), IS(10), rows, result(32)),
-      right(KERNEL(accumulators_before_their_wait), with(128), IS(24160800), result(128)),
-      // The tensor's rows were zeros; its first element gets the 2, the other ones of the box 1.
-      right(KERNEL(stores_until_their_waits), with(32), IS(i == 0 ? 2 : i < kTile),
-            Rows{128, 64, Rows::kResult}, result_from_zeros(1)),
-  };
-}
-
 }  // namespace flash::simt_corpus

@@ -7,11 +7,9 @@
 namespace flash::simt_corpus {
 namespace {
 
-using enum simt::FindingKind;
-
 // ---- __shared__ ---------------------------------------------------------------------------------
 
-__global__ void static_shared(const float* x, float* out) {
+RIGHT(static_shared, ({1, 32}, IS(31 - i), counting(32), result(32)), const float* x, float* out) {
   static __shared__ float tile[32];
   tile[threadIdx.x] = x[threadIdx.x];
   __syncthreads();
@@ -22,7 +20,8 @@ struct Pair {
   float first, second;
   __device__ Pair() {}
 };
-__global__ void shared_type_with_a_constructor(const float* x, float* out) {
+RIGHT(shared_type_with_a_constructor, ({1, 32}, IS(32 - i), counting(32), result(32)),
+      const float* x, float* out) {
   __shared__ Pair pairs[32];
   pairs[threadIdx.x].first = x[threadIdx.x];
   pairs[threadIdx.x].second = 1;
@@ -30,7 +29,9 @@ __global__ void shared_type_with_a_constructor(const float* x, float* out) {
   out[threadIdx.x] = pairs[31 - threadIdx.x].first + pairs[threadIdx.x].second;
 }
 
-__global__ void specifiers_in_any_order(const float* x, float* out) {
+RIGHT(specifiers_in_any_order,
+      ({1, 32}, IS(i + (31 - i / 4 * 4) + 31 - i), counting(32), result(32)), const float* x,
+      float* out) {
   __shared__ alignas(16) float first[32];
   alignas(float4) static __shared__ float second[32];
   float volatile __shared__ third[32];
@@ -46,14 +47,16 @@ __global__ void specifiers_in_any_order(const float* x, float* out) {
   out[i] = of_four + reinterpret_cast<const float4*>(second)[i / 4].x + fourth[31 - i];
 }
 __shared__ float of_the_file[32];
-__global__ void __launch_bounds__(32) shared_outside_of_a_function(const float* x, float* out) {
+__launch_bounds__(32)
+    RIGHT(shared_outside_of_a_function, ({1, 32}, IS(31 - i), counting(32), result(32)),
+          const float* x, float* out) {
   of_the_file[threadIdx.x] = x[threadIdx.x];
   __syncthreads();
   out[threadIdx.x] = of_the_file[31 - threadIdx.x];
 }
 
 // A constructor that writes: nvcc refuses it, and here it does not run.
-__global__ void reads_what_no_constructor_wrote(float* out) {
+MISTAKE(kUninitialized, reads_what_no_constructor_wrote, ({1, 32}, zeros(32)), float* out) {
   __shared__ Pair pairs[32];
   pairs[threadIdx.x].first = 1;
   out[threadIdx.x] = pairs[threadIdx.x].first + pairs[threadIdx.x].second;  // BUG
@@ -87,11 +90,14 @@ __device__ void last_block_adds_up(float* out) {
     tickets = 0;
   }
 }
-__global__ void ticket_of_the_device(float* out) { last_block_adds_up<true>(out); }
+RIGHT(ticket_of_the_device, ({40, 32}, IS(2 * 39 * 40 / 2), result(1)), float* out) {
+  last_block_adds_up<true>(out);
+}
 
 template <class T>
 __device__ T doubled(T x);
-__global__ __maxnreg__(64) void variables_keep_their_values(const float* x, float* out) {
+__maxnreg__(64) RIGHT(variables_keep_their_values, ({1, 32}, IS(2 * i), counting(32), result(32)),
+                      const float* x, float* out) {
   __shared__ int before;
   if (threadIdx.x == 0) before = atomicAdd(&calls_of_a_kernel, 1);
   __syncthreads();
@@ -103,13 +109,13 @@ __device__ __forceinline__ T doubled(T x) {
 }
 
 __device__ float of_all[32];
-__global__ void writes_a_device_variable(float* out) {
+MISTAKE(kRace, writes_a_device_variable, ({1, 32}, zeros(32)), float* out) {
   of_all[threadIdx.x / 2] = 1;             // BUG
   out[threadIdx.x] = of_all[threadIdx.x];  // BUG
 }
 
 __device__ int not_atomic;
-__global__ void counts_without_an_atomic(int* out) {
+MISTAKE(kRace, counts_without_an_atomic, ({1, 64}, zeros(64)), int* out) {
   if (threadIdx.x % 32 == 0) not_atomic += 1;  // BUG
   __syncthreads();
   out[threadIdx.x] = not_atomic;  // BUG
@@ -117,7 +123,7 @@ __global__ void counts_without_an_atomic(int* out) {
 
 __device__ float partials[64];
 __device__ unsigned unfenced_tickets;
-__global__ void device_ticket_without_a_fence(float* out) {
+MISTAKE(kRace, device_ticket_without_a_fence, ({4, 1}, zeros(1)), float* out) {
   partials[blockIdx.x] = 1;  // BUG
   if (atomicAdd(&unfenced_tickets, 1u) % gridDim.x != gridDim.x - 1) return;
   float sum = 0;
@@ -125,14 +131,14 @@ __global__ void device_ticket_without_a_fence(float* out) {
   *out = sum;
 }
 
-__global__ void past_a_device_array(float* out) {
+MISTAKE(kOutOfBounds, past_a_device_array, ({1, 32}, zeros(32)), float* out) {
   partials[threadIdx.x + 33] = out[threadIdx.x];  // BUG
 }
 
 // ---- warp operations on several lines -----------------------------------------------------------
 
 // PTX asks for the same operation and the same mask, not for the same line.
-__global__ void votes_on_two_lines(unsigned* out) {
+RIGHT(votes_on_two_lines, ({1, 32}, IS(7), result(32)), unsigned* out) {
   unsigned odd, sum, of_zero;
   if (threadIdx.x % 2 == 0)
     odd = __ballot_sync(kAllLanes, 0);
@@ -148,7 +154,7 @@ __global__ void votes_on_two_lines(unsigned* out) {
   out[threadIdx.x] = (odd == 0xaaaaaaaau) + 2 * (sum == 120 + 16) + 4 * (of_zero == 7);
 }
 
-__global__ void syncwarp_on_two_lines(int* out) {
+RIGHT(syncwarp_on_two_lines, ({1, 32}, IS(31 - i), result(32)), int* out) {
   __shared__ int from_low[16], from_high[16];
   const int lane = static_cast<int>(threadIdx.x);
   if (lane < 16) {
@@ -162,14 +168,14 @@ __global__ void syncwarp_on_two_lines(int* out) {
   }
 }
 
-__global__ void crossed_shuffles(float* out) {
+RIGHT(crossed_shuffles, ({1, 32}, IS(i < 16 ? 2 : 1), result(32)), float* out) {
   if (threadIdx.x < 16)
     out[threadIdx.x] = __shfl_xor_sync(kAllLanes, 1.0f, 16);
   else
     out[threadIdx.x] = __shfl_xor_sync(kAllLanes, 2.0f, 16);
 }
 
-__global__ void up_meets_down(int* out) {
+MISTAKE(kWarpMismatch, up_meets_down, ({1, 32}, zeros(32)), int* out) {
   int value = static_cast<int>(threadIdx.x);
   if (value < 16)
     value = __shfl_up_sync(kAllLanes, value, 1);  // BUG
@@ -178,7 +184,7 @@ __global__ void up_meets_down(int* out) {
   out[threadIdx.x] = value;
 }
 
-__global__ void any_meets_all(int* out) {
+MISTAKE(kWarpMismatch, any_meets_all, ({1, 32}, zeros(32)), int* out) {
   if (threadIdx.x < 16)
     out[threadIdx.x] = __any_sync(kAllLanes, 1);  // BUG
   else
@@ -187,7 +193,8 @@ __global__ void any_meets_all(int* out) {
 
 // ---- the heap -----------------------------------------------------------------------------------
 
-__global__ void heap_of_a_kernel(const float* x, float* out) {
+RIGHT(heap_of_a_kernel, ({1, 32}, IS(31 - i), counting(32), result(32)), const float* x,
+      float* out) {
   __shared__ float* of_block;
   if (threadIdx.x == 0) of_block = static_cast<float*>(malloc(32 * sizeof(float)));
   __syncthreads();
@@ -201,21 +208,21 @@ __global__ void heap_of_a_kernel(const float* x, float* out) {
   if (threadIdx.x == 0) free(of_block);
 }
 
-__global__ void past_the_heap(float* out) {
+MISTAKE(kOutOfBounds, past_the_heap, ({1, 32}, zeros(32)), float* out) {
   float* const mine = static_cast<float*>(malloc(8 * sizeof(float)));
   mine[8] = 1;  // BUG
   out[threadIdx.x] = mine[8];
   free(mine);
 }
 
-__global__ void reads_new_memory(float* out) {
+MISTAKE(kUninitialized, reads_new_memory, ({1, 32}, zeros(32)), float* out) {
   float* const mine = new float[2];
   mine[1] = 1;
   out[threadIdx.x] = mine[0];  // BUG
   delete[] mine;
 }
 
-__global__ void races_on_the_heap(float* out) {
+MISTAKE(kRace, races_on_the_heap, ({1, 32}, zeros(32)), float* out) {
   __shared__ float* of_block;
   if (threadIdx.x == 0) of_block = new float[32];
   __syncthreads();
@@ -226,7 +233,7 @@ __global__ void races_on_the_heap(float* out) {
 // ---- padding ------------------------------------------------------------------------------------
 
 // Nobody uses the fourth number, and nobody wrote it.
-__global__ void reads_padding(float* out) {
+MISTAKE(kUninitialized, reads_padding, ({1, 32}, zeros(32)), float* out) {
   __shared__ float4 quads[32];
   quads[threadIdx.x].x = quads[threadIdx.x].y = quads[threadIdx.x].z = 1;
   __syncthreads();
@@ -234,7 +241,7 @@ __global__ void reads_padding(float* out) {
   out[threadIdx.x] = quad.x + quad.y + quad.z;
 }
 
-__global__ void wmma_by_its_header(const half* a, float* out) {
+RIGHT(wmma_by_its_header, ({1, 32}, IS(0), zeros(256), result(256)), const half* a, float* out) {
   using namespace nvcuda;
   wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> A;
   wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> B;
@@ -246,48 +253,12 @@ __global__ void wmma_by_its_header(const half* a, float* out) {
   wmma::store_matrix_sync(out, C, 16, wmma::mem_row_major);
 }
 
+const Listed managed_listed(Group::kRight, "managed", __FILE__, std::nullopt, [] {
+  const int before = calls_of_a_kernel;
+  const bool is_right = gives("variables_keep_their_values", variables_keep_their_values, {1, 32},
+                              IS(2 * i), counting(32), result(32))();
+  return is_right && calls_of_a_kernel == before + 1;
+});
+
 }  // namespace
-
-std::vector<Specimen> language() {
-  return {
-      mistake(kUninitialized, KERNEL(reads_what_no_constructor_wrote), {1, 32}, zeros(32)),
-      mistake(kRace, KERNEL(writes_a_device_variable), {1, 32}, zeros(32)),
-      mistake(kRace, KERNEL(counts_without_an_atomic), {1, 64}, zeros(64)),
-      mistake(kRace, KERNEL(device_ticket_without_a_fence), {4, 1}, zeros(1)),
-      mistake(kOutOfBounds, KERNEL(past_a_device_array), {1, 32}, zeros(32)),
-      mistake(kWarpMismatch, KERNEL(up_meets_down), {1, 32}, zeros(32)),
-      mistake(kWarpMismatch, KERNEL(any_meets_all), {1, 32}, zeros(32)),
-      mistake(kOutOfBounds, KERNEL(past_the_heap), {1, 32}, zeros(32)),
-      mistake(kUninitialized, KERNEL(reads_new_memory), {1, 32}, zeros(32)),
-      mistake(kRace, KERNEL(races_on_the_heap), {1, 32}, zeros(32)),
-      mistake(kUninitialized, KERNEL(reads_padding), {1, 32}, zeros(32)),
-  };
-}
-
-std::vector<Specimen> language_right() {
-  return {
-      right(KERNEL(static_shared), {1, 32}, IS(31 - i), counting(32), result(32)),
-      right(KERNEL(shared_type_with_a_constructor), {1, 32}, IS(32 - i), counting(32), result(32)),
-      right(KERNEL(specifiers_in_any_order), {1, 32}, IS(i + (31 - i / 4 * 4) + 31 - i),
-            counting(32), result(32)),
-      right(KERNEL(shared_outside_of_a_function), {1, 32}, IS(31 - i), counting(32), result(32)),
-      right(KERNEL(ticket_of_the_device), {40, 32}, IS(2 * 39 * 40 / 2), result(1)),
-      right(KERNEL(variables_keep_their_values), {1, 32}, IS(2 * i), counting(32), result(32)),
-      right(KERNEL(votes_on_two_lines), {1, 32}, IS(7), result(32)),
-      right(KERNEL(crossed_shuffles), {1, 32}, IS(i < 16 ? 2 : 1), result(32)),
-      right(KERNEL(syncwarp_on_two_lines), {1, 32}, IS(31 - i), result(32)),
-      right(KERNEL(heap_of_a_kernel), {1, 32}, IS(31 - i), counting(32), result(32)),
-      {"managed",
-       {},
-       [] {
-         const int before = calls_of_a_kernel;
-         const bool is_right = right(KERNEL(variables_keep_their_values), {1, 32}, IS(2 * i),
-                                     counting(32), result(32))
-                                   .run();
-         return is_right && calls_of_a_kernel == before + 1;
-       }},
-      right(KERNEL(wmma_by_its_header), {1, 32}, IS(0), zeros(256), result(256)),
-  };
-}
-
 }  // namespace flash::simt_corpus

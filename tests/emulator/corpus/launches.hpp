@@ -1,5 +1,8 @@
-// How the lists of corpus/*.cu are written: a kernel, its configuration, its arguments and what has
-// to come of them, one line each.
+// How the corpus is written: each kernel stands behind what it is, its launch (configuration, what
+// has to come of it, arguments: a value, or an Array, for each parameter), and its parameters.
+//
+//   MISTAKE(kRace, no_barrier, ({1, 64}, zeros(64)), float* out) { ... }
+//   RIGHT(copy, ({1, 64}, IS(i), counting(64), result(64)), const float* x, float* out) { ... }
 #pragma once
 
 #include <tuple>
@@ -59,35 +62,54 @@ struct Argument<T*, Array> {
   }
 };
 
-// KERNEL(kernel), the launch's configuration and arguments: a value, or an Array, for each
-// parameter.
-#define KERNEL(kernel) #kernel, kernel
-
 // What element i of a result has to be.
 #define IS(expression) []([[maybe_unused]] Index i) { return expression; }
 
+struct Listed {
+  Listed(Group group, const std::string& name, const std::string& file,
+         std::optional<simt::FindingKind> mistake, std::function<bool()> run) {
+    specimens().push_back(
+        {group, name, file.substr(file.rfind("tests/emulator/")), mistake, std::move(run)});
+  }
+};
+
 template <class... Parameters, class... Given>
-Specimen mistake(simt::FindingKind kind, const char* name, void (*kernel)(Parameters...),
-                 LaunchConfig config, Given... given) {
-  return {name, kind, [=] {
-            launch(name, kernel, config, Argument<Parameters, Given>(given).get()...);
-            return true;
-          }};
+std::function<bool()> runs(const char* name, void (*kernel)(Parameters...),
+                           const LaunchConfig& config, Given... given) {
+  return [=] {
+    launch(name, kernel, config, Argument<Parameters, Given>(given).get()...);
+    return true;
+  };
 }
 
 // Each element i of a result has to be expect(i).
 template <class... Parameters, class Expect, class... Given>
-Specimen right(const char* name, void (*kernel)(Parameters...), LaunchConfig config, Expect expect,
-               Given... given) {
-  return {name, {}, [=] {
-            const std::tuple<Argument<Parameters, Given>...> arguments(given...);
-            return std::apply(
-                [&](const auto&... argument) {
-                  launch(name, kernel, config, argument.get()...);
-                  return (argument.is_right(expect) && ...);
-                },
-                arguments);
-          }};
+std::function<bool()> gives(const char* name, void (*kernel)(Parameters...),
+                            const LaunchConfig& config, Expect expect, Given... given) {
+  return [=] {
+    const std::tuple<Argument<Parameters, Given>...> arguments(given...);
+    return std::apply(
+        [&](const auto&... argument) {
+          launch(name, kernel, config, argument.get()...);
+          return (argument.is_right(expect) && ...);
+        },
+        arguments);
+  };
 }
+
+#define FLASH_LAUNCH(...) __VA_ARGS__
+#define FLASH_SPECIMEN(name, parameters, ...)     \
+  __global__ void name parameters;                \
+  const Listed name##_listed(Group::__VA_ARGS__); \
+  __global__ void name parameters
+#define MISTAKE(kind, name, how, ...)                                                     \
+  FLASH_SPECIMEN(name, (__VA_ARGS__), kMistake, #name, __FILE__, simt::FindingKind::kind, \
+                 runs(#name, name, FLASH_LAUNCH how))
+#define RIGHT(name, how, ...) FLASH_GIVES(kRight, name, how, __VA_ARGS__)
+#define BY_LUCK(name, how, ...) FLASH_GIVES(kByLuck, name, how, __VA_ARGS__)
+#define EARLY(name, how, ...) FLASH_GIVES(kEarly, name, how, __VA_ARGS__)
+#define FLASH_GIVES(group, name, how, ...)                                  \
+  FLASH_SPECIMEN(name, (__VA_ARGS__), group, #name, __FILE__, std::nullopt, \
+                 gives(#name, name, FLASH_LAUNCH how))
 
 }  // namespace flash::simt_corpus

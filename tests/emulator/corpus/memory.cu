@@ -4,18 +4,17 @@
 namespace flash::simt_corpus {
 namespace {
 
-using enum simt::FindingKind;
-
 // ---- never written ------------------------------------------------------------------------------
 
-__global__ void shared_sum_starts_anywhere(float* out) {
+MISTAKE(kUninitialized, shared_sum_starts_anywhere, ({1, 32}, zeros(32)), float* out) {
   __shared__ float sum[32];
   sum[threadIdx.x] += 1;  // BUG
   out[threadIdx.x] = sum[threadIdx.x];
 }
 
 // The tail of the tile is not filled, and read.
-__global__ void tail_of_the_tile(const float* x, float* out, int count) {
+MISTAKE(kUninitialized, tail_of_the_tile, ({1, 32, 128}, counting(20), zeros(32), 20),
+        const float* x, float* out, int count) {
   FLASH_DYNAMIC_SHARED(float, tile);
   if (static_cast<int>(threadIdx.x) < count) tile[threadIdx.x] = x[threadIdx.x];
   __syncthreads();
@@ -25,32 +24,33 @@ __global__ void tail_of_the_tile(const float* x, float* out, int count) {
 }
 
 // Shared memory does not keep its values from block to block.
-__global__ void left_by_the_last_block(float* out) {
+MISTAKE(kUninitialized, left_by_the_last_block, ({2, 32}, zeros(64)), float* out) {
   __shared__ float kept;
   if (threadIdx.x == 0 && blockIdx.x == 0) kept = 1;
   __syncthreads();
   out[blockIdx.x * blockDim.x + threadIdx.x] = kept;  // BUG
 }
 
-__global__ void accumulates_in_new_memory(float* sum) {
+MISTAKE(kUninitialized, accumulates_in_new_memory, ({1, 32}, unwritten(32)), float* sum) {
   sum[threadIdx.x] += 1;  // BUG
 }
 
-__global__ void atomic_on_new_memory(float* sum) {
+MISTAKE(kUninitialized, atomic_on_new_memory, ({1, 32}, unwritten(32)), float* sum) {
   atomicAdd(sum + threadIdx.x, 1.0f);  // BUG
 }
 
 // ---- out of bounds ------------------------------------------------------------------------------
 
-__global__ void one_past_the_end(float* data, int count) {
+MISTAKE(kOutOfBounds, one_past_the_end, ({1, 32}, zeros(100), 100), float* data, int count) {
   for (int i = threadIdx.x; i <= count; i += blockDim.x) data[i] = 1;  // BUG
 }
 
-__global__ void before_the_start(const float* x, float* out) {
+MISTAKE(kOutOfBounds, before_the_start, ({1, 32}, counting(32), zeros(32)), const float* x,
+        float* out) {
   out[threadIdx.x] = x[static_cast<int>(threadIdx.x) - 1];  // BUG
 }
 
-__global__ void past_dynamic_shared(float* out) {
+MISTAKE(kOutOfBounds, past_dynamic_shared, ({1, 32, 128}, zeros(32)), float* out) {
   FLASH_DYNAMIC_SHARED(float, tile);
   tile[2 * threadIdx.x] = 1;  // BUG
   __syncthreads();
@@ -58,7 +58,7 @@ __global__ void past_dynamic_shared(float* out) {
 }
 
 // One row past the end of an array, and another array lies there.
-__global__ void past_static_shared(float* out) {
+MISTAKE(kOutOfBounds, past_static_shared, ({1, 32}, zeros(32)), float* out) {
   __shared__ float tile[32], other[32];
   other[threadIdx.x] = 1;
   tile[threadIdx.x + 1] = 2;  // BUG
@@ -71,13 +71,14 @@ struct Row {
   float scale;
   float x[4];
 };
-__global__ void past_the_last_member(float* out) {
+MISTAKE(kOutOfBounds, past_the_last_member, ({1, 32}, zeros(32)), float* out) {
   Row row{2, {1, 2, 3, 4}};
   out[threadIdx.x] = row.scale * row.x[threadIdx.x % 5];  // BUG
 }
 
 // A vector load whose last elements do not exist.
-__global__ void vector_tail(const float* x, float* out) {
+MISTAKE(kOutOfBounds, vector_tail, ({1, 32}, counting(126), zeros(32)), const float* x,
+        float* out) {
   const float4 v = reinterpret_cast<const float4*>(x)[threadIdx.x];  // BUG
   out[threadIdx.x] = v.x + v.y + v.z + v.w;
 }
@@ -99,12 +100,13 @@ __global__ void forbidden_padding(const float* x, float* out) {
 
 // ---- misaligned, elsewhere ----------------------------------------------------------------------
 
-__global__ void misaligned_float4(const float* x, float* out) {
+MISTAKE(kMisaligned, misaligned_float4, ({1, 32}, counting(256), zeros(32)), const float* x,
+        float* out) {
   const float4 v = *reinterpret_cast<const float4*>(x + 1 + 4 * threadIdx.x);  // BUG
   out[threadIdx.x] = v.x;
 }
 
-__global__ void misaligned_atomic(int* out) {
+MISTAKE(kMisaligned, misaligned_atomic, ({1, 32}, zeros(32)), int* out) {
   atomicAdd(reinterpret_cast<int*>(reinterpret_cast<char*>(out) + 2), 1);  // BUG
 }
 
@@ -112,12 +114,12 @@ __global__ void follows_a_host_pointer(const float* x, float* out) {
   out[threadIdx.x] = x[threadIdx.x];  // BUG
 }
 
-__global__ void follows_null(const float* x, float* out) {
+MISTAKE(kFault, follows_null, ({1, 32}, nullptr, zeros(32)), const float* x, float* out) {
   out[threadIdx.x] = x[threadIdx.x];  // BUG
 }
 
 // A pointer to one thread's local variable, used by another thread.
-__global__ void shares_a_local_variable(float* out) {
+MISTAKE(kOutOfBounds, shares_a_local_variable, ({1, 32}, zeros(32)), float* out) {
   __shared__ float* pointer;
   float local[2] = {1, static_cast<float>(threadIdx.x)};
   if (threadIdx.x == 0) pointer = local;
@@ -126,58 +128,41 @@ __global__ void shares_a_local_variable(float* out) {
   __syncthreads();
 }
 
-__global__ void divides_by_zero(int* out, int zero) {
+MISTAKE(kFault, divides_by_zero, ({1, 32}, zeros(32), 0), int* out, int zero) {
   out[threadIdx.x] = 100 / zero;  // BUG
 }
 
+const Listed uses_freed_memory_listed(
+    Group::kMistake, "uses_freed_memory", __FILE__, simt::FindingKind::kOutOfBounds, [] {
+      float* const freed = DeviceTensor<float, 1>({32}).data();
+      launch("uses_freed_memory", uses_freed_memory, {1, 32}, freed);
+      return true;
+    });
+
+const Listed writes_an_input_listed(
+    Group::kMistake, "writes_an_input", __FILE__, simt::FindingKind::kInput, [] {
+      const auto x = on_device<float>(counting(32)), out = on_device<float>(zeros(32));
+      simt::name_memory(x.data(), "x", true);
+      launch("writes_an_input", writes_an_input, {1, 32}, x.data(), out.data());
+      return true;
+    });
+
+const Listed forbidden_padding_listed(
+    Group::kMistake, "forbidden_padding", __FILE__, simt::FindingKind::kOutOfBounds, [] {
+      const auto x = on_device<float>(counting(32)), out = on_device<float>(zeros(32));
+      device::forbid(x.data() + 30, 8);
+      launch("forbidden_padding", forbidden_padding, {1, 32}, x.data(), out.data());
+      return true;
+    });
+
+const Listed follows_a_host_pointer_listed(Group::kMistake, "follows_a_host_pointer", __FILE__,
+                                           simt::FindingKind::kHostMemory, [] {
+                                             const Tensor<float, 1> x({32});
+                                             launch("follows_a_host_pointer",
+                                                    follows_a_host_pointer, {1, 32}, x.data(),
+                                                    on_device<float>(zeros(32)).data());
+                                             return true;
+                                           });
+
 }  // namespace
-
-std::vector<Specimen> memory() {
-  return {
-      mistake(kUninitialized, KERNEL(shared_sum_starts_anywhere), {1, 32}, zeros(32)),
-      mistake(kUninitialized, KERNEL(tail_of_the_tile), {1, 32, 128}, counting(20), zeros(32), 20),
-      mistake(kUninitialized, KERNEL(left_by_the_last_block), {2, 32}, zeros(64)),
-      mistake(kUninitialized, KERNEL(accumulates_in_new_memory), {1, 32}, unwritten(32)),
-      mistake(kUninitialized, KERNEL(atomic_on_new_memory), {1, 32}, unwritten(32)),
-      mistake(kOutOfBounds, KERNEL(one_past_the_end), {1, 32}, zeros(100), 100),
-      mistake(kOutOfBounds, KERNEL(before_the_start), {1, 32}, counting(32), zeros(32)),
-      mistake(kOutOfBounds, KERNEL(past_dynamic_shared), {1, 32, 128}, zeros(32)),
-      mistake(kOutOfBounds, KERNEL(past_static_shared), {1, 32}, zeros(32)),
-      mistake(kOutOfBounds, KERNEL(past_the_last_member), {1, 32}, zeros(32)),
-      mistake(kOutOfBounds, KERNEL(vector_tail), {1, 32}, counting(126), zeros(32)),
-      {"uses_freed_memory", kOutOfBounds,
-       [] {
-         float* const freed = DeviceTensor<float, 1>({32}).data();
-         launch("uses_freed_memory", uses_freed_memory, {1, 32}, freed);
-         return true;
-       }},
-      {"forbidden_padding", kOutOfBounds,
-       [] {
-         const auto x = on_device<float>(counting(32)), out = on_device<float>(zeros(32));
-         device::forbid(x.data() + 30, 8);
-         launch("forbidden_padding", forbidden_padding, {1, 32}, x.data(), out.data());
-         return true;
-       }},
-      {"writes_an_input", kInput,
-       [] {
-         const auto x = on_device<float>(counting(32)), out = on_device<float>(zeros(32));
-         simt::name_memory(x.data(), "x", true);
-         launch("writes_an_input", writes_an_input, {1, 32}, x.data(), out.data());
-         return true;
-       }},
-      mistake(kMisaligned, KERNEL(misaligned_float4), {1, 32}, counting(256), zeros(32)),
-      mistake(kMisaligned, KERNEL(misaligned_atomic), {1, 32}, zeros(32)),
-      {"follows_a_host_pointer", kHostMemory,
-       [] {
-         const Tensor<float, 1> x({32});
-         launch("follows_a_host_pointer", follows_a_host_pointer, {1, 32}, x.data(),
-                on_device<float>(zeros(32)).data());
-         return true;
-       }},
-      mistake(kFault, KERNEL(follows_null), {1, 32}, nullptr, zeros(32)),
-      mistake(kOutOfBounds, KERNEL(shares_a_local_variable), {1, 32}, zeros(32)),
-      mistake(kFault, KERNEL(divides_by_zero), {1, 32}, zeros(32), 0),
-  };
-}
-
 }  // namespace flash::simt_corpus

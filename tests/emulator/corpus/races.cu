@@ -4,17 +4,15 @@
 namespace flash::simt_corpus {
 namespace {
 
-using enum simt::FindingKind;
-
 // Write, then read what a neighbour wrote.
-__global__ void no_barrier_after_store(float* out) {
+MISTAKE(kRace, no_barrier_after_store, ({1, 64}, zeros(64)), float* out) {
   __shared__ float tile[64];
   tile[threadIdx.x] = static_cast<float>(threadIdx.x);  // BUG
   out[threadIdx.x] = tile[63 - threadIdx.x];            // BUG
 }
 
 // Read, then overwrite what a neighbour still reads.
-__global__ void no_barrier_before_overwrite(float* out) {
+MISTAKE(kRace, no_barrier_before_overwrite, ({1, 64}, zeros(64)), float* out) {
   __shared__ float tile[64];
   tile[threadIdx.x] = 1;
   __syncthreads();
@@ -24,7 +22,8 @@ __global__ void no_barrier_before_overwrite(float* out) {
 }
 
 // The barrier at the end of a loop over tiles is missing: the next tile comes too early.
-__global__ void tile_loop_one_barrier(const float* x, float* out, int tiles) {
+MISTAKE(kRace, tile_loop_one_barrier, ({1, 64}, counting(192), zeros(64), 3), const float* x,
+        float* out, int tiles) {
   __shared__ float tile[64];
   float sum = 0;
   for (int t = 0; t < tiles; ++t) {
@@ -36,7 +35,7 @@ __global__ void tile_loop_one_barrier(const float* x, float* out, int tiles) {
 }
 
 // The store stands above the barrier, but is called after it: no loop, and no next round.
-__global__ void store_called_later(float* out) {
+MISTAKE(kRace, store_called_later, ({1, 64}, zeros(64)), float* out) {
   __shared__ float tile[64];
   const auto store = [&](float value) { tile[threadIdx.x] = value; };  // BUG
   store(1);
@@ -47,7 +46,7 @@ __global__ void store_called_later(float* out) {
 
 // A reduction in a tree whose last steps are left to "the warp runs in lockstep", with volatile: it
 // stops the compiler, not the race.
-__global__ void volatile_reduction(float* out) {
+MISTAKE(kRace, volatile_reduction, ({1, 32}, zeros(1)), float* out) {
   __shared__ volatile float sums[32];
   sums[threadIdx.x] = 1;
   __syncthreads();
@@ -58,7 +57,7 @@ __global__ void volatile_reduction(float* out) {
 }
 
 // A shuffle brings the lanes together and orders nothing in memory.
-__global__ void shuffle_is_no_fence(float* out) {
+MISTAKE(kRace, shuffle_is_no_fence, ({1, 32}, zeros(32)), float* out) {
   __shared__ float tile[32];
   tile[threadIdx.x] = static_cast<float>(threadIdx.x);  // BUG
   const float first = __shfl_sync(0xffffffffu, 1.0f, 0);
@@ -66,7 +65,7 @@ __global__ void shuffle_is_no_fence(float* out) {
 }
 
 // __syncwarp() orders a warp; here another warp reads.
-__global__ void syncwarp_across_warps(float* out) {
+MISTAKE(kRace, syncwarp_across_warps, ({1, 64}, zeros(64)), float* out) {
   __shared__ float tile[64];
   tile[threadIdx.x] = static_cast<float>(threadIdx.x);  // BUG
   __syncwarp();
@@ -74,7 +73,7 @@ __global__ void syncwarp_across_warps(float* out) {
 }
 
 // The mask of the __syncwarp() leaves out the upper half, which the lower half reads.
-__global__ void syncwarp_half_mask(float* out) {
+MISTAKE(kRace, syncwarp_half_mask, ({1, 32}, zeros(32)), float* out) {
   __shared__ float tile[32];
   tile[threadIdx.x] = static_cast<float>(threadIdx.x);  // BUG
   __syncwarp(threadIdx.x < 16 ? 0x0000ffffu : 0xffff0000u);
@@ -82,7 +81,7 @@ __global__ void syncwarp_half_mask(float* out) {
 }
 
 // All threads write the same word; that all write the same value does not help.
-__global__ void all_write_one(float* out) {
+MISTAKE(kRace, all_write_one, ({1, 32}, zeros(32)), float* out) {
   __shared__ float scale;
   scale = 2;  // BUG
   __syncthreads();
@@ -90,7 +89,7 @@ __global__ void all_write_one(float* out) {
 }
 
 // Two threads write the halves of one float: a write of 2 bytes next to a read of 4.
-__global__ void narrow_write(unsigned* out) {
+MISTAKE(kRace, narrow_write, ({1, 32}, zeros(2)), unsigned* out) {
   __shared__ unsigned word[2];
   auto* const halves = reinterpret_cast<unsigned short*>(word);
   if (threadIdx.x < 4) halves[threadIdx.x] = static_cast<unsigned short>(threadIdx.x);  // BUG
@@ -98,25 +97,26 @@ __global__ void narrow_write(unsigned* out) {
 }
 
 // Threads of a block meet in device memory.
-__global__ void global_neighbour(float* data) {
+MISTAKE(kRace, global_neighbour, ({1, 64}, zeros(64)), float* data) {
   data[threadIdx.x] += 1;                           // BUG
   if (threadIdx.x > 0) data[threadIdx.x - 1] += 1;  // BUG
 }
 
 // Rows overlap by one: block b writes the first row of block b + 1.
-__global__ void blocks_overlap(float* out) {
+MISTAKE(kRace, blocks_overlap, ({2, 32}, zeros(64)), float* out) {
   if (threadIdx.x <= blockDim.x)
     out[blockIdx.x * 31 + threadIdx.x] = static_cast<float>(blockIdx.x);  // BUG
 }
 
 // One adds atomically, the other one reads plainly.
-__global__ void atomic_and_plain(int* count, int* out) {
+MISTAKE(kRace, atomic_and_plain, ({1, 32}, zeros(1), zeros(32)), int* count, int* out) {
   atomicAdd(count, 1);        // BUG
   out[threadIdx.x] = *count;  // BUG
 }
 
 // The result is published without a fence: the atomic counter alone orders nothing.
-__global__ void no_threadfence(float* partial, int* count, float* out) {
+MISTAKE(kRace, no_threadfence, ({4, 32}, unwritten(4), zeros(1), zeros(1)), float* partial,
+        int* count, float* out) {
   if (threadIdx.x != 0) return;
   partial[blockIdx.x] = 1;  // BUG
   if (atomicAdd(count, 1) == static_cast<int>(gridDim.x) - 1) {
@@ -127,7 +127,8 @@ __global__ void no_threadfence(float* partial, int* count, float* out) {
 }
 
 // Two warps wait for what the block that came first writes, and the third one does not.
-__global__ void one_warp_does_not_wait_for_a_block(float* data, int* counts, float* out) {
+MISTAKE(kRace, one_warp_does_not_wait_for_a_block, ({2, 96}, zeros(1), zeros(2), zeros(96)),
+        float* data, int* counts, float* out) {
   __shared__ int number;
   if (threadIdx.x == 0) number = atomicAdd(&counts[0], 1);
   __syncthreads();
@@ -146,26 +147,4 @@ __global__ void one_warp_does_not_wait_for_a_block(float* data, int* counts, flo
 }
 
 }  // namespace
-
-std::vector<Specimen> races() {
-  return {
-      mistake(kRace, KERNEL(no_barrier_after_store), {1, 64}, zeros(64)),
-      mistake(kRace, KERNEL(no_barrier_before_overwrite), {1, 64}, zeros(64)),
-      mistake(kRace, KERNEL(tile_loop_one_barrier), {1, 64}, counting(192), zeros(64), 3),
-      mistake(kRace, KERNEL(store_called_later), {1, 64}, zeros(64)),
-      mistake(kRace, KERNEL(volatile_reduction), {1, 32}, zeros(1)),
-      mistake(kRace, KERNEL(shuffle_is_no_fence), {1, 32}, zeros(32)),
-      mistake(kRace, KERNEL(syncwarp_across_warps), {1, 64}, zeros(64)),
-      mistake(kRace, KERNEL(syncwarp_half_mask), {1, 32}, zeros(32)),
-      mistake(kRace, KERNEL(all_write_one), {1, 32}, zeros(32)),
-      mistake(kRace, KERNEL(narrow_write), {1, 32}, zeros(2)),
-      mistake(kRace, KERNEL(global_neighbour), {1, 64}, zeros(64)),
-      mistake(kRace, KERNEL(blocks_overlap), {2, 32}, zeros(64)),
-      mistake(kRace, KERNEL(atomic_and_plain), {1, 32}, zeros(1), zeros(32)),
-      mistake(kRace, KERNEL(no_threadfence), {4, 32}, unwritten(4), zeros(1), zeros(1)),
-      mistake(kRace, KERNEL(one_warp_does_not_wait_for_a_block), {2, 96}, zeros(1), zeros(2),
-              zeros(96)),
-  };
-}
-
 }  // namespace flash::simt_corpus

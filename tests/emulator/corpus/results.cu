@@ -1,5 +1,6 @@
 // Kernels whose results are open: variables that nobody set, shifts by too many bits, conversions
 // of numbers that the type does not have; and assertions.
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #undef NDEBUG  // as in a task's file
 #include <cassert>
 
@@ -8,17 +9,17 @@
 namespace flash::simt_corpus {
 namespace {
 
-using enum simt::FindingKind;
-
 // ---- variables that nobody set ------------------------------------------------------------------
 
-__global__ void sum_without_a_start(const float* x, float* out) {
+BY_LUCK(sum_without_a_start, ({1, 32}, IS(6), counting(4), result(32)), const float* x,
+        float* out) {
   float sum;
   for (int i = 0; i < 4; ++i) sum += x[i];
   out[threadIdx.x] = sum;
 }
 
-__global__ void accumulators_without_a_start(const float* x, float* out) {
+BY_LUCK(accumulators_without_a_start, ({1, 32}, IS(64 * (i % 4) + 28), counting(32), result(32)),
+        const float* x, float* out) {
   float sums[4];
   for (int j = 0; j < 8; ++j)
     for (int i = 0; i < 4; ++i) sums[i] += x[8 * i + j];
@@ -28,7 +29,8 @@ __global__ void accumulators_without_a_start(const float* x, float* out) {
 struct State {
   float m, l;
 };
-__global__ void half_of_a_structure(const float* x, float* out) {
+BY_LUCK(half_of_a_structure, ({1, 32}, IS(i), counting(32), result(32)), const float* x,
+        float* out) {
   State state;
   state.m = x[threadIdx.x];
   out[threadIdx.x] = state.m + state.l;
@@ -37,19 +39,21 @@ __global__ void half_of_a_structure(const float* x, float* out) {
 __device__ void add(const float* x, float (&sums)[4]) {
   for (int i = 0; i < 4; ++i) sums[i] += x[i];
 }
-__global__ void accumulators_of_a_function(const float* x, float* out) {
+BY_LUCK(accumulators_of_a_function, ({1, 32}, IS(i % 4), counting(4), result(32)), const float* x,
+        float* out) {
   float sums[4];
   add(x, sums);
   out[threadIdx.x] = sums[threadIdx.x % 4];
 }
 
-__global__ void counter_without_a_start(const float* x, int* out) {
+BY_LUCK(counter_without_a_start, ({1, 32}, IS(2), counting(4), result(32)), const float* x,
+        int* out) {
   int count;
   for (int i = 0; i < 4; ++i) count += x[i] > 1;
   out[threadIdx.x] = count;
 }
 
-__global__ void all_variables_set(const float* x, float* out) {
+RIGHT(all_variables_set, ({1, 32}, IS(6), counting(4), result(32)), const float* x, float* out) {
   float sums[4] = {}, sum = 0;
   State state{};
   add(x, sums);
@@ -59,51 +63,57 @@ __global__ void all_variables_set(const float* x, float* out) {
 
 // ---- shifts -------------------------------------------------------------------------------------
 
-__global__ void shift_by_32(const int* bits, unsigned* out) {
+MISTAKE(kUndefined, shift_by_32, ({1, 32}, counting(32), zeros(32)), const int* bits,
+        unsigned* out) {
   out[threadIdx.x] = 1u << (bits[threadIdx.x] + 1);  // BUG
 }
 
 // The mask of the lanes before this one, for no lane.
-__global__ void mask_of_no_lanes(unsigned* out) {
+MISTAKE(kUndefined, mask_of_no_lanes, ({1, 32}, zeros(32)), unsigned* out) {
   out[threadIdx.x] = 0xffffffffu >> (32 - threadIdx.x);  // BUG
 }
 
-__global__ void shift_by_a_negative_number(const int* bits, int* out) {
+MISTAKE(kUndefined, shift_by_a_negative_number, ({1, 32}, counting(32), zeros(32)), const int* bits,
+        int* out) {
   out[threadIdx.x] = 1 << (bits[threadIdx.x] - 1);  // BUG
 }
 
-__global__ void shift_of_64_bits(const int* bits, unsigned long long* out) {
+MISTAKE(kUndefined, shift_of_64_bits, ({1, 32}, counting(32), zeros(32)), const int* bits,
+        unsigned long long* out) {
   out[threadIdx.x] = 1ull << (2 * bits[threadIdx.x] + 2);  // BUG
 }
 
-__global__ void shifts(const int* bits, unsigned long long* out) {
+RIGHT(shifts, ({1, 32}, IS(0x80000000LL + 0x80000000LL), counting(32), result(32)), const int* bits,
+      unsigned long long* out) {
   const int n = bits[threadIdx.x];
   out[threadIdx.x] = (1ull << n << 31) / (1u << n) + ((0x80000000u >> n) << n);
 }
 
 // ---- conversions --------------------------------------------------------------------------------
 
-__global__ void nan_to_int(const float* x, int* out) {
+MISTAKE(kUndefined, nan_to_int, ({1, 32}, counting(32), zeros(32)), const float* x, int* out) {
   out[threadIdx.x] = static_cast<int>(x[0] / x[0]);  // BUG
 }
 
-__global__ void infinity_to_int(const float* x, int* out) {
+MISTAKE(kUndefined, infinity_to_int, ({1, 32}, counting(32), zeros(32)), const float* x, int* out) {
   out[threadIdx.x] = static_cast<int>(1 / x[threadIdx.x]);  // BUG
 }
 
-__global__ void large_to_int(const float* x, int* out) {
+MISTAKE(kUndefined, large_to_int, ({1, 32}, counting(32), zeros(32)), const float* x, int* out) {
   out[threadIdx.x] = x[threadIdx.x] * 1e9f;  // BUG
 }
 
-__global__ void negative_to_unsigned(const float* x, unsigned* out) {
+MISTAKE(kUndefined, negative_to_unsigned, ({1, 32}, counting(32), zeros(32)), const float* x,
+        unsigned* out) {
   out[threadIdx.x] = static_cast<unsigned>(x[threadIdx.x] - 1);  // BUG
 }
 
-__global__ void double_to_char(const float* x, signed char* out) {
+MISTAKE(kUndefined, double_to_char, ({1, 32}, counting(32), zeros(32)), const float* x,
+        signed char* out) {
   out[threadIdx.x] = static_cast<signed char>(10.0 * x[threadIdx.x]);  // BUG
 }
 
-__global__ void conversions(const float* x, int* out) {
+RIGHT(conversions, ({1, 32}, IS(i), counting(32), result(32)), const float* x, int* out) {
   const float number = x[threadIdx.x];
   const float nan = number * INFINITY - number * INFINITY;
   out[threadIdx.x] = static_cast<int>(number * 6e7f) / 60000000 +
@@ -113,58 +123,21 @@ __global__ void conversions(const float* x, int* out) {
 
 // ---- assertions ---------------------------------------------------------------------------------
 
-__global__ void assertion(const float* x, float* out) {
+MISTAKE(kAssertion, assertion, ({1, 32}, counting(32), zeros(32)), const float* x, float* out) {
   assert(x[threadIdx.x] < 31);  // BUG
   out[threadIdx.x] = x[threadIdx.x];
 }
 
-__global__ void trap(const float* x, float* out) {
+MISTAKE(kAssertion, trap, ({1, 32}, counting(32), zeros(32)), const float* x, float* out) {
   if (x[threadIdx.x] >= 31) __trap();  // BUG
   out[threadIdx.x] = x[threadIdx.x];
 }
 
-__global__ void assertion_that_holds(const float* x, float* out) {
+RIGHT(assertion_that_holds, ({1, 32}, IS(i), counting(32), result(32)), const float* x,
+      float* out) {
   assert(x[threadIdx.x] < 32 && "there are 32 numbers");
   out[threadIdx.x] = x[threadIdx.x];
 }
 
 }  // namespace
-
-std::vector<Specimen> results() {
-  return {
-      mistake(kUndefined, KERNEL(shift_by_32), {1, 32}, counting(32), zeros(32)),
-      mistake(kUndefined, KERNEL(mask_of_no_lanes), {1, 32}, zeros(32)),
-      mistake(kUndefined, KERNEL(shift_by_a_negative_number), {1, 32}, counting(32), zeros(32)),
-      mistake(kUndefined, KERNEL(shift_of_64_bits), {1, 32}, counting(32), zeros(32)),
-      mistake(kUndefined, KERNEL(nan_to_int), {1, 32}, counting(32), zeros(32)),
-      mistake(kUndefined, KERNEL(infinity_to_int), {1, 32}, counting(32), zeros(32)),
-      mistake(kUndefined, KERNEL(large_to_int), {1, 32}, counting(32), zeros(32)),
-      mistake(kUndefined, KERNEL(negative_to_unsigned), {1, 32}, counting(32), zeros(32)),
-      mistake(kUndefined, KERNEL(double_to_char), {1, 32}, counting(32), zeros(32)),
-      mistake(kAssertion, KERNEL(assertion), {1, 32}, counting(32), zeros(32)),
-      mistake(kAssertion, KERNEL(trap), {1, 32}, counting(32), zeros(32)),
-  };
-}
-
-std::vector<Specimen> results_right() {
-  return {
-      right(KERNEL(all_variables_set), {1, 32}, IS(6), counting(4), result(32)),
-      right(KERNEL(shifts), {1, 32}, IS(0x80000000LL + 0x80000000LL), counting(32), result(32)),
-      right(KERNEL(conversions), {1, 32}, IS(i), counting(32), result(32)),
-      right(KERNEL(assertion_that_holds), {1, 32}, IS(i), counting(32), result(32)),
-  };
-}
-
-// The results that they would have if the variables began as zero: they must not have them.
-std::vector<Specimen> results_by_luck() {
-  return {
-      right(KERNEL(sum_without_a_start), {1, 32}, IS(6), counting(4), result(32)),
-      right(KERNEL(accumulators_without_a_start), {1, 32}, IS(64 * (i % 4) + 28), counting(32),
-            result(32)),
-      right(KERNEL(half_of_a_structure), {1, 32}, IS(i), counting(32), result(32)),
-      right(KERNEL(accumulators_of_a_function), {1, 32}, IS(i % 4), counting(4), result(32)),
-      right(KERNEL(counter_without_a_start), {1, 32}, IS(2), counting(4), result(32)),
-  };
-}
-
 }  // namespace flash::simt_corpus

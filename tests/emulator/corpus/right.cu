@@ -7,7 +7,8 @@
 namespace flash::simt_corpus {
 namespace {
 
-__global__ void reverse_tile(const float* x, float* out) {
+RIGHT(reverse_tile, ({2, 64}, IS(i / 64 * 64 + 63 - i % 64), counting(128), result(128)),
+      const float* x, float* out) {
   __shared__ float tile[64];
   tile[threadIdx.x] = x[blockIdx.x * 64 + threadIdx.x];
   __syncthreads();
@@ -15,7 +16,8 @@ __global__ void reverse_tile(const float* x, float* out) {
 }
 
 // Two buffers, one barrier a tile.
-__global__ void double_buffer(const float* x, float* out, int tiles) {
+RIGHT(double_buffer, ({1, 64}, IS(319 * 320 / 2), counting(320), result(64), 5), const float* x,
+      float* out, int tiles) {
   __shared__ float buffer[2][64];
   float sum = 0;
   for (int t = 0; t < tiles; ++t) {
@@ -27,7 +29,8 @@ __global__ void double_buffer(const float* x, float* out, int tiles) {
 }
 
 // With __syncwarp(), since lanes do not run in lockstep.
-__global__ void syncwarp_reduction(const float* x, float* out) {
+RIGHT(syncwarp_reduction, ({1, 128}, IS(496 + 1024 * i), counting(128), result(4)), const float* x,
+      float* out) {
   __shared__ float sums[4][32];
   const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   sums[warp][lane] = x[threadIdx.x];
@@ -42,7 +45,8 @@ __global__ void syncwarp_reduction(const float* x, float* out) {
 }
 
 // The halves of a warp diverge, each with its mask.
-__global__ void half_warps(float* out) {
+RIGHT(half_warps, ({1, 32}, IS(i / 16 * 16 + (i + (i < 16 ? 3 : 5)) % 16), result(32)),
+      float* out) {
   const unsigned mask = threadIdx.x < 16 ? 0x0000ffffu : 0xffff0000u;
   float value = static_cast<float>(threadIdx.x);
   const int turns = threadIdx.x < 16 ? 3 : 5;
@@ -52,7 +56,7 @@ __global__ void half_warps(float* out) {
 }
 
 // The last warp has 16 lanes.
-__global__ void partial_warp_with_mask(float* out) {
+RIGHT(partial_warp_with_mask, ({1, 48}, IS(i == 0 ? 32 : 16), result(2)), float* out) {
   const unsigned lanes = threadIdx.x < 32 ? 32 : 16;
   const unsigned mask = lanes == 32 ? kAllLanes : 0xffffu;
   float sum = 1;
@@ -62,7 +66,8 @@ __global__ void partial_warp_with_mask(float* out) {
 }
 
 // A whole warp leaves; the others use warp operations only.
-__global__ void warps_leave(const float* x, float* out, int rows) {
+RIGHT(warps_leave, ({1, 128}, IS(496 + 1024 * i), counting(96), result(3), 3), const float* x,
+      float* out, int rows) {
   const int row = static_cast<int>(threadIdx.x / 32);
   if (row >= rows) return;
   float sum = x[row * 32 + threadIdx.x % 32];
@@ -71,7 +76,13 @@ __global__ void warps_leave(const float* x, float* out, int rows) {
   if (threadIdx.x % 32 == 0) out[row] = sum;
 }
 
-__global__ void atomic_histogram(const int* keys, int* counts) {
+RIGHT(atomic_histogram,
+      ({4, 64},
+       IS(i == 0 || i == 4 ? 64
+          : i == 1         ? 128
+                           : 0),
+       counting(256), result_from_zeros(8)),
+      const int* keys, int* counts) {
   __shared__ int local[8];
   if (threadIdx.x < 8) local[threadIdx.x] = 0;
   __syncthreads();
@@ -82,7 +93,8 @@ __global__ void atomic_histogram(const int* keys, int* counts) {
 }
 
 // The last block to finish adds up all partial sums: a fence before the counter.
-__global__ void last_block_sums(float* partial, unsigned* count, float* out) {
+RIGHT(last_block_sums, ({7, 32}, IS(7 * 32), unwritten(7), zeros(1), result(1)), float* partial,
+      unsigned* count, float* out) {
   __shared__ bool is_last;
   __shared__ float sums[32];
   sums[threadIdx.x] = 1;
@@ -103,7 +115,7 @@ __global__ void last_block_sums(float* partial, unsigned* count, float* out) {
 }
 
 // One warp after the other takes the lock, and adds to a plain variable behind it.
-__global__ void spin_lock(int* lock, float* sum) {
+RIGHT(spin_lock, ({3, 256}, IS(24), zeros(1), result_from_zeros(1)), int* lock, float* sum) {
   if (threadIdx.x % 32 == 0) {
     while (atomicCAS(lock, 0, 1) != 0) __nanosleep(20);
     sum[0] += 1;
@@ -114,7 +126,8 @@ __global__ void spin_lock(int* lock, float* sum) {
 
 // Lane 0 of the second warp waits, by an atomic operation alone, for what the first warp has
 // written. Each warp has a __syncwarp() between its other lanes and its lane 0.
-__global__ void published_by_a_flag(int* flag, float* data, float* out) {
+RIGHT(published_by_a_flag, ({1, 64}, IS(31 - i), zeros(1), unwritten(32), result(32)), int* flag,
+      float* data, float* out) {
   if (threadIdx.x < 32) {
     data[threadIdx.x] = static_cast<float>(threadIdx.x);
     __syncwarp();
@@ -132,32 +145,34 @@ __global__ void published_by_a_flag(int* flag, float* data, float* out) {
 }
 
 // Neighbouring 2-byte and 1-byte elements belong to different threads.
-__global__ void small_elements(unsigned char* bytes, unsigned short* shorts) {
+RIGHT(small_elements, ({1, 64}, IS(i), result(64), result(64)), unsigned char* bytes,
+      unsigned short* shorts) {
   __shared__ unsigned char narrow[64];
   narrow[threadIdx.x] = static_cast<unsigned char>(threadIdx.x);
   bytes[threadIdx.x] = narrow[threadIdx.x];
   shorts[threadIdx.x] = narrow[threadIdx.x];
 }
 
-__global__ void vector_copy(const float* x, float* out) {
+RIGHT(vector_copy, ({1, 64}, IS(i), counting(256), result(256)), const float* x, float* out) {
   reinterpret_cast<float4*>(out)[threadIdx.x] =
       __ldg(reinterpret_cast<const float4*>(x) + threadIdx.x);
 }
 
-__global__ void three_dimensions(int* out) {
+RIGHT(three_dimensions,
+      ({dim3(2, 3, 4), dim3(5, 3, 2)}, IS(1000 * (i / 30) + i % 30), result(24 * 30)), int* out) {
   const unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
   const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
   out[block * blockDim.x * blockDim.y * blockDim.z + thread] =
       static_cast<int>(1000 * block + thread);
 }
 
-__global__ void voting_barriers(int* out) {
+RIGHT(voting_barriers, ({1, 64}, IS(1110), result(64)), int* out) {
   const int count = __syncthreads_count(threadIdx.x < 10),
             all = __syncthreads_and(threadIdx.x < 1000), any = __syncthreads_or(threadIdx.x == 3);
   out[threadIdx.x] = count + 100 * all + 1000 * any;
 }
 
-__global__ void votes(unsigned* out) {
+RIGHT(votes, ({1, 32}, IS(15), result(32)), unsigned* out) {
   const unsigned lane = threadIdx.x;
   out[lane] = (__ballot_sync(kAllLanes, lane % 2) == 0xaaaaaaaau) +
               2 * (__reduce_add_sync(kAllLanes, lane) == 496u) +
@@ -166,7 +181,7 @@ __global__ void votes(unsigned* out) {
                                          !__any_sync(kAllLanes, lane > 31));
 }
 
-__global__ void shuffles(int* out) {
+RIGHT(shuffles, ({1, 32}, IS(15), result(32)), int* out) {
   const int lane = static_cast<int>(threadIdx.x);
   const int up = __shfl_up_sync(kAllLanes, lane, 3), down = __shfl_down_sync(kAllLanes, lane, 3, 8),
             broadcast = __shfl_sync(kAllLanes, lane, 2, 8);
@@ -177,7 +192,8 @@ __global__ void shuffles(int* out) {
 }
 
 // Tiles of 8 threads: reductions, and shared memory with the sync() of the tile and of the block.
-__global__ void cooperative_tiles(const float* x, float* out) {
+RIGHT(cooperative_tiles, ({1, 64}, IS(i / 8 * 64 + 28 + i / 8 * 8 + 7), counting(64), result(64)),
+      const float* x, float* out) {
   namespace cg = cooperative_groups;
   __shared__ float shared[64];
   const cg::thread_block block = cg::this_thread_block();
@@ -195,7 +211,7 @@ __global__ void cooperative_tiles(const float* x, float* out) {
 }
 
 // 1024 threads, and more shared memory than the default.
-__global__ void large_block(float* out) {
+RIGHT(large_block, ({1, 1024, 80000}, IS(19999 - i), result(1024)), float* out) {
   FLASH_DYNAMIC_SHARED(float, tile);
   for (unsigned i = threadIdx.x; i < 20000; i += blockDim.x) tile[i] = static_cast<float>(i);
   __syncthreads();
@@ -208,43 +224,17 @@ __global__ void second_of_two(const float* data, float* out) {
   out[threadIdx.x] = data[blockDim.x - 1 - threadIdx.x];
 }
 
+const Listed two_launches_listed(Group::kRight, "two_launches", __FILE__, std::nullopt, [] {
+  const auto data = on_device<float>(unwritten(64));
+  launch("first_of_two", first_of_two, {1, 64}, data.data());
+  return gives("second_of_two", second_of_two, {1, 64}, IS(63 - i), data.data(), result(64))();
+});
+
 }  // namespace
 
-std::vector<Specimen> right() {
-  return {
-      right(KERNEL(reverse_tile), {2, 64}, IS(i / 64 * 64 + 63 - i % 64), counting(128),
-            result(128)),
-      right(KERNEL(double_buffer), {1, 64}, IS(319 * 320 / 2), counting(320), result(64), 5),
-      right(KERNEL(syncwarp_reduction), {1, 128}, IS(496 + 1024 * i), counting(128), result(4)),
-      right(KERNEL(half_warps), {1, 32}, IS(i / 16 * 16 + (i + (i < 16 ? 3 : 5)) % 16), result(32)),
-      right(KERNEL(partial_warp_with_mask), {1, 48}, IS(i == 0 ? 32 : 16), result(2)),
-      right(KERNEL(warps_leave), {1, 128}, IS(496 + 1024 * i), counting(96), result(3), 3),
-      right(KERNEL(atomic_histogram), {4, 64},
-            IS(i == 0 || i == 4 ? 64
-               : i == 1         ? 128
-                                : 0),
-            counting(256), result_from_zeros(8)),
-      right(KERNEL(last_block_sums), {7, 32}, IS(7 * 32), unwritten(7), zeros(1), result(1)),
-      right(KERNEL(spin_lock), {3, 256}, IS(24), zeros(1), result_from_zeros(1)),
-      right(KERNEL(published_by_a_flag), {1, 64}, IS(31 - i), zeros(1), unwritten(32), result(32)),
-      right(KERNEL(small_elements), {1, 64}, IS(i), result(64), result(64)),
-      right(KERNEL(vector_copy), {1, 64}, IS(i), counting(256), result(256)),
-      right(KERNEL(three_dimensions), {dim3(2, 3, 4), dim3(5, 3, 2)}, IS(1000 * (i / 30) + i % 30),
-            result(24 * 30)),
-      right(KERNEL(voting_barriers), {1, 64}, IS(1110), result(64)),
-      right(KERNEL(votes), {1, 32}, IS(15), result(32)),
-      right(KERNEL(shuffles), {1, 32}, IS(15), result(32)),
-      right(KERNEL(cooperative_tiles), {1, 64}, IS(i / 8 * 64 + 28 + i / 8 * 8 + 7), counting(64),
-            result(64)),
-      right(KERNEL(large_block), {1, 1024, 80000}, IS(19999 - i), result(1024)),
-      {"two_launches",
-       {},
-       [] {
-         const auto data = on_device<float>(unwritten(64));
-         launch("first_of_two", first_of_two, {1, 64}, data.data());
-         return right(KERNEL(second_of_two), {1, 64}, IS(63 - i), data.data(), result(64)).run();
-       }},
-  };
+std::vector<Specimen>& specimens() {
+  static std::vector<Specimen> all;
+  return all;
 }
 
 bool is_checked() {

@@ -7,13 +7,13 @@
 
 namespace flash::grading {
 
-Needs prepared_for(const char* library, Facts& facts) {
+Needs prepared_for(const char* path, Facts& facts) {
   facts.backend = FLASH_BACKEND;
   facts.shared_memory = device::shared_memory_per_block();
   // Here the emulator reserves its address space. Where a limit forbids that, the machine is to
   // blame, and not the student: the runner does not start.
   device::free(device::allocate(1));
-  if (kIsSandboxed) simt::prepare(library);  // later it may not open files
+  if (kIsSandboxed) simt::prepare(path);  // later it may not open files
   const auto [begin, bytes] = simt::device_memory();
   const auto address = reinterpret_cast<std::uintptr_t>(begin);
   return {{SYS_rt_sigaction, SYS_sigaltstack},  // of its handler of faults
