@@ -75,14 +75,18 @@ thread_block_tile<SIZE, Parent> tiled_partition(const Parent&) {
   return {};
 }
 
-// Of a size that is known at run time: what all groups have.
+// What all groups have: a block, or a tile, also of a size that is known at run time.
 class thread_group {
  public:
   explicit thread_group(unsigned size) : size_(size) {}
+  thread_group(thread_block) : size_(thread_block::num_threads()) {}
+  template <unsigned SIZE, class Parent>
+  thread_group(thread_block_tile<SIZE, Parent>) : size_(SIZE) {}
   unsigned long long size() const { return size_; }
   unsigned num_threads() const { return size_; }
   unsigned thread_rank() const { return flash::simt::thread_number() % size_; }
   void sync(Site site = Site::here()) const {
+    if (size_ > 32) return (void)__syncthreads(site);
     const unsigned first = flash::simt::lane_number() / size_ * size_;
     __syncwarp((size_ == 32 ? ~0u : (1u << size_ % 32) - 1) << first, site);
   }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bonus/backward_cases.hpp"
+#include "common/best_pass.hpp"
 #include "common/inputs.hpp"
 #include "common/oracle.hpp"
 #include "harness/needs_gpu.hpp"
@@ -42,7 +43,8 @@ namespace {
 
 // The passes that take heads of this width.
 std::vector<Entry<AttentionBackward>> passes_for(Index head_dim) {
-  std::vector<Entry<AttentionBackward>> passes = all_passes().backward.entries();
+  const Registry registry = device::is_emulated() ? all_passes() : with_best(all_passes());
+  std::vector<Entry<AttentionBackward>> passes = registry.backward.entries();
   std::erase_if(passes, [&](const auto& pass) { return !part3::takes_heads_of(head_dim, pass); });
   return passes;
 }

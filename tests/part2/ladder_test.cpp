@@ -12,6 +12,7 @@
 
 #include "common/all_passes.hpp"
 #include "common/attention_call.hpp"
+#include "common/best_pass.hpp"
 #include "common/cpu/threads.hpp"
 #include "common/memory_meter.hpp"
 #include "harness/catch.hpp"
@@ -155,7 +156,7 @@ void check_every_pass(const Registry& registry, const AttentionCase& problem,
 }
 
 void check_every_pass(const std::vector<AttentionCase>& problems) {
-  const Registry registry = all_passes();
+  const Registry registry = with_best(all_passes());
   INFO("instruction set: " << ladder_isa());
   std::map<std::string, int> taken;
   for (const AttentionCase& problem : problems)

@@ -18,6 +18,8 @@ NOT_THERE = {
                  "#include <cooperative_groups.h>\n", "this_cluster"),
     "textures": ("x[i] = tex1Dfetch<float>(texture, i);", "__device__ cudaTextureObject_t texture;",
                  "cudaTextureObject_t"),
+    "8-bit numbers": ("", "#include <cuda_fp8.h>\n__device__ __nv_fp8_e4m3 number;",
+                      "the emulator has no 8-bit numbers"),
     "graphs": ("", "cudaGraph_t graph;", "cudaGraph_t"),
     "__activemask()": ("i = __activemask();", "", "the GPU decides which lanes run together"),
     "clock64()": ("i = clock64();", "", "its times say nothing about a GPU"),

@@ -1,5 +1,5 @@
 // What functions of integers, bits and conversions return, bit by bit: of each one number, into
-// which its results for 4096 operands go. A GPU has the same numbers (an H100's, nvcc 13).
+// which its results for 4096 operands go. They are an H200's, with nvcc 13.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 

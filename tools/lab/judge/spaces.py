@@ -6,7 +6,7 @@ It knows names, and no types, and says only what is sure. nvcc finds more.
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -339,15 +339,17 @@ _NUMBERS = re.compile(r"float[1-4]?|double[1-4]?|u?int[1-4]?|unsigned|long|short
 
 def unset(text: str) -> dict[int, str]:
     """The lines of a kernel that take the value of a local variable which nobody has set."""
+    plain = set(re.findall(r"\bstruct\s+(\w+)\s*\{[^{}()=]*\}", text))
     return {token.line: f"`{token.text}` is used before anything is assigned to it: it begins with "
                         "any number, here with -1.69e38"
             for function in _read(text, dict(_macros(text))).functions
-            if function.specifiers & _DEVICE for token in _unset(function.tokens)}
+            if function.specifiers & _DEVICE for token in _unset(function.tokens, plain)}
 
 
-def _unset(tokens: Sequence[_Token]) -> Iterator[_Token]:
+def _unset(tokens: Sequence[_Token], plain: Collection[str]) -> Iterator[_Token]:
+    """`plain`: structures whose members nothing sets."""
     for n, token in enumerate(tokens):
-        if not _NUMBERS.fullmatch(token.text) or n and tokens[n - 1].text not in (
+        if not (_NUMBERS.fullmatch(token.text) or token.text in plain) or n and tokens[n - 1].text not in (
                 ";", "{", "}", "unsigned", "long"):
             continue
         while n + 1 < len(tokens) and tokens[n + 1].is_word:  # float a[2], b;
@@ -363,21 +365,31 @@ def _unset(tokens: Sequence[_Token]) -> Iterator[_Token]:
 
 
 def _first_use(tokens: Sequence[_Token], begin: int, name: str) -> _Token | None:
-    """Where it takes the value. None in a lambda: who knows when that runs."""
+    """Where it takes the value; in a lambda, if what comes next is a call of that."""
     n = next((at for at in range(begin, len(tokens)) if tokens[at].text == name), len(tokens))
     if n + 1 >= len(tokens) or tokens[n - 1].text not in (";", "{", "}", ")", "else"):
         return None
     open_at = [at for at in range(begin, n) if tokens[at].text == "{" and _behind(tokens, at) > n]
-    if any(_is_lambda(tokens, at) for at in open_at):
-        return None
+    for at in open_at:
+        if _is_lambda(tokens, at) and not _is_called_next(tokens, at, name):
+            return None
     use, n = tokens[n], n + 1
-    while tokens[n].text == "[":
-        n = _behind(tokens, n)
+    while tokens[n].text in ("[", "."):
+        n = _behind(tokens, n) if tokens[n].text == "[" else n + 2
     rest = list(itertools.takewhile(lambda token: token.text != ";", tokens[n:n + 60]))
     again = any(token.text == name and before.text not in (".", "->")
                 for before, token in zip(rest, rest[1:]))
     operator = "".join(token.text for token in rest[:2])
     return use if operator in _TAKING or operator[:1] == "=" and again else None
+
+
+def _is_called_next(tokens: Sequence[_Token], n: int, name: str) -> bool:
+    """Whether behind `auto CALL = [&] {`, with its braces at n, CALL( comes before `name`."""
+    begin = next((at for at in range(n, 1, -1) if tokens[at].text in ("auto", ";")), n)
+    call = tokens[begin + 1].text
+    after = next((token for token in tokens[_behind(tokens, n):] if token.text in (call, name)),
+                 None)
+    return tokens[begin].text == "auto" and after is not None and after.text == call
 
 
 def _is_lambda(tokens: Sequence[_Token], n: int) -> bool:
