@@ -138,8 +138,8 @@ class Checks(Cuda):
         launch = "launch with launch() (common/cuda/launch.hpp), because <<<...>>> is for nvcc only"
         shared = ("write FLASH_DYNAMIC_SHARED(T, name) (common/cuda/launch.hpp), because extern "
                   "__shared__ is for nvcc only")
-        ptx = ("use a wrapper of common/cuda/ (mma, ldmatrix, cp.async, ...), or put the PTX "
-               "between #ifndef FLASH_SIMT and #endif, because PTX is for nvcc only")
+        ptx = ("use a wrapper of common/cuda/ (mma, ldmatrix, cp.async, ...), because PTX is for "
+               "nvcc only")
         other = "correct what the error names"
         for place, correct in ((f"{file.name}:2:9", launch), (f"{file.name}:3:27", shared),
                                (f"{file.name}:4", ptx), (f"{file.name}:9:1", other),

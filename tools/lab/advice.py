@@ -46,8 +46,7 @@ _NVCC_ONLY = (
     (re.compile(r"\bextern\s+__shared__"), "write FLASH_DYNAMIC_SHARED(T, name) "
      "(common/cuda/launch.hpp), because extern __shared__ is for nvcc only"),
     (re.compile(r"\basm\b"),
-     "use a wrapper of common/cuda/ (mma, ldmatrix, cp.async, ...), or put the PTX between #ifndef "
-     "FLASH_SIMT and #endif, because PTX is for nvcc only"),
+     "use a wrapper of common/cuda/ (mma, ldmatrix, cp.async, ...), because PTX is for nvcc only"),
 )
 
 

@@ -6,27 +6,28 @@ from pathlib import Path
 
 from lab import paths
 from lab.backends import CPU, EMULATED
-from lab.judge import audit, judging, spaces
+from lab.judge import audit, judging, source, spaces
 from lab.manifest import Task
 
 
 def findings(task: Task, implementation: str = "skeleton") -> list[str]:
     """A sentence each. Nothing of a file that was changed since it was compiled."""
-    source = task.path(implementation)
-    if not source.is_file():
+    file = task.path(implementation)
+    if not file.is_file():
         return []
     backend = EMULATED if task.is_cuda else CPU
     target = task.target(implementation, backend)
-    compiled = f"{target}/{source.name}.cpp.o" if task.is_cuda else f"{implementation}/{source.name}.o"
-    made = [file for file in paths.BUILD.glob(f"*/CMakeFiles/{target}.dir/{compiled}")
-            if file.stat().st_mtime >= source.stat().st_mtime]
-    text = source.read_text(encoding="utf-8", errors="replace")
+    compiled = f"{target}/{file.name}.cpp.o" if task.is_cuda else f"{implementation}/{file.name}.o"
+    made = [one for one in paths.BUILD.glob(f"*/CMakeFiles/{target}.dir/{compiled}")
+            if one.stat().st_mtime >= file.stat().st_mtime]
+    text = file.read_text(encoding="utf-8", errors="replace")
     return of_object(task, text, made[0] if made else None)
 
 
 def of_object(task: Task, text: str, made: Path | None) -> list[str]:
     """Of a file with this text; `made` is its object file for the CPU, or for the emulator."""
-    found = spaces.findings(text, paths.ROOT) if task.is_cuda else []
+    found = ([*source.macros(text, task.file), *spaces.findings(text, paths.ROOT)]
+             if task.is_cuda else [])
     if found or not made or not (paths.BUILD / "lib/runner/libflash_common.so").is_file():
         return found
     backend = EMULATED if task.is_cuda else CPU
@@ -38,8 +39,8 @@ def of_object(task: Task, text: str, made: Path | None) -> list[str]:
 
 def warnings(task: Task, implementation: str, known: Sequence[str]) -> list[str]:
     """Beside the `known` ones, FILE:LINE: of variables of a kernel that nobody set."""
-    source, file = task.path(implementation), task.shown_path(implementation)
-    unset = spaces.unset(source.read_text(encoding="utf-8", errors="replace")) if (
-        task.is_cuda and source.is_file()) else {}
+    own, file = task.path(implementation), task.shown_path(implementation)
+    unset = spaces.unset(own.read_text(encoding="utf-8", errors="replace")) if (
+        task.is_cuda and own.is_file()) else {}
     return [*known, *(f"{file}:{line}: {text}" for line, text in unset.items()
                       if not any(one.startswith(f"{file}:{line}: ") for one in known))]

@@ -113,3 +113,11 @@ def poisoned(output: str) -> list[str]:
     found = re.findall(r'([\w.]+):(\d+):\d+: error: attempt to use poisoned "(\w+)"', output)
     return list(dict.fromkeys(f"line {line} of {file} has `{word}`: {_EMULATED}"
                               for file, line, word in found))
+
+
+def macros(text: str, file: str) -> list[str]:
+    """The same of a text that no preprocessor has read, without its comments and strings."""
+    code = re.sub(r'//.*|(?s:/\*.*?\*/)|"(?:\\.|[^"\\\n])*"', lambda gone: "\n" * gone[0].count("\n"),
+                  text)
+    return [f"line {code.count(chr(10), 0, use.start()) + 1} of {file} has `{use[0]}`: {_EMULATED}"
+            for use in re.finditer(rf"\b({'|'.join(_MACROS)})\b", code)]
