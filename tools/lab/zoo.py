@@ -15,6 +15,8 @@ tests/right/TASK.toml:
     breaks = "strides"                                  # costs this requirement's price alone
     passes = ["one", "two"]                             # cases that must not fail: half a solution
 
+A member that no case catches is caught all the same if a class would refuse its file.
+
 `old` has to occur exactly once in the solution, so that a member cannot rot silently. "region: "
 and the beginning of a prompt stands for all that is between that BEGIN SOLUTION and its END
 SOLUTION.
