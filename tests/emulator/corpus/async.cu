@@ -71,8 +71,6 @@ MISTAKE(kWarpMismatch, mma_in_half_a_warp, ({1, 32}, zeros(32)), float* out) {
   out[threadIdx.x] = d[0];
 }
 
-// ---- right --------------------------------------------------------------------------------------
-
 // Two stages: while one tile is used the next one is on its way; past the end of x, zeros.
 RIGHT(two_stages, ({1, 32}, IS(603 * 602 / 2), counting(603), result(32), 5, 603), const float* x,
       float* out, int tiles, int count) {

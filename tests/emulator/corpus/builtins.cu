@@ -79,6 +79,30 @@ RIGHT(tile_of_any_size, ({1, 64}, IS(i / 8 * 8 + 7 - i % 8), result(64), 8u), in
   out[i] = shared[first + tile.size() - 1 - tile.thread_rank()];
 }
 
+// A function for any group.
+__device__ int sum_of(cooperative_groups::thread_group group, int* shared, int value) {
+  const unsigned i = group.thread_rank();
+  for (unsigned half = static_cast<unsigned>(group.size()) / 2; half > 0; half /= 2) {
+    shared[i] = value;
+    group.sync();
+    if (i < half) value += shared[i + half];
+    group.sync();
+  }
+  return value;
+}
+RIGHT(group_as_an_argument, ({1, 64}, IS(i < 2 ? 2016 : 496 + 1024 * (i - 2)), result(4)),
+      int* out) {
+  namespace cg = cooperative_groups;
+  __shared__ int shared[64];
+  const int i = static_cast<int>(threadIdx.x);
+  const cg::thread_block block = cg::this_thread_block();
+  const auto warp = cg::tiled_partition<32>(block);
+  const int of_block = sum_of(block, shared, i);
+  const int of_warp = sum_of(warp, shared + i / 32 * 32, i);
+  if (i == 0) out[0] = out[1] = of_block;
+  if (i % 32 == 0) out[2 + i / 32] = of_warp;
+}
+
 __global__ void doubles(int* managed) { managed[threadIdx.x] *= 2; }
 
 const Listed doubles_listed(Group::kRight, "doubles", __FILE__, std::nullopt, [] {

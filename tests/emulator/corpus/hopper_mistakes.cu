@@ -4,8 +4,6 @@
 namespace flash::simt_corpus {
 namespace {
 
-// ---- mbarriers and loads ------------------------------------------------------------------------
-
 // All read the same number, but one warp without having waited.
 MISTAKE(kRace, one_warp_does_not_wait, (with(96), kRows, kOut), MAP, float* out) {
   TILE_AND_BARRIER;
@@ -175,8 +173,6 @@ MISTAKE(kOutOfBounds, box_behind_shared_memory, (with(32), Rows{128, 128}, kOut)
   out[threadIdx.x] = to_float(tile[threadIdx.x]);
 }
 
-// ---- proxies ------------------------------------------------------------------------------------
-
 // The fence is for those that wrote, and before the barrier.
 MISTAKE(kFence, proxy_fence_behind_the_barrier, (with(128), kOut), float* out) {
   TILE;
@@ -202,8 +198,6 @@ MISTAKE(kFence, no_proxy_fence_before_an_overwriting_load, (with(32), kRows, kOu
   wait(full, 0);
   out[threadIdx.x] = to_float(tile[threadIdx.x]);
 }
-
-// ---- stores -------------------------------------------------------------------------------------
 
 MISTAKE(kRace, slab_changed_during_a_store, (with(32), kRows), MAP) {
   TILE_OF_ONES;
@@ -250,8 +244,6 @@ MISTAKE(kUninitialized, stores_what_nobody_wrote, (with(32), kRows), MAP) {
   tma_commit();
   tma_wait<0>();
 }
-
-// ---- wgmma --------------------------------------------------------------------------------------
 
 MISTAKE(kAsyncCopy, waits_for_a_group_too_few, (with(128), kOut), float* out) {
   TILE_OF_ONES;
@@ -391,8 +383,6 @@ MISTAKE(kOutOfBounds, tile_behind_shared_memory, (with(128, 1), kOut), float* ou
   wgmma_wait<0>();
   out[threadIdx.x] = sum(D);
 }
-
-// ---- named barriers and registers ---------------------------------------------------------------
 
 MISTAKE(kWrongArgument, barrier_number_16, ({1, 64}, kOut), float* out) {
   sync_named(16, 64);  // BUG

@@ -78,8 +78,6 @@ RIGHT(two_warps_meet, ({1, 96}, IS(63 - i), result(64)), float* out) {
   out[threadIdx.x] = shared[63 - threadIdx.x];
 }
 
-// ---- too early ----------------------------------------------------------------------------------
-
 // Kernels that read too early, with known results. In the schedule `forward` the emulator picks the
 // latest moment that CUDA permits, so what a kernel has not waited for is not there. A kernel that
 // forgets a wait then gives a wrong result in the emulated build too, where nothing reports it.

@@ -7,8 +7,6 @@
 namespace flash::simt_corpus {
 namespace {
 
-// ---- __shared__ ---------------------------------------------------------------------------------
-
 RIGHT(static_shared, ({1, 32}, IS(31 - i), counting(32), result(32)), const float* x, float* out) {
   static __shared__ float tile[32];
   tile[threadIdx.x] = x[threadIdx.x];
@@ -61,8 +59,6 @@ MISTAKE(kUninitialized, reads_what_no_constructor_wrote, ({1, 32}, zeros(32)), f
   pairs[threadIdx.x].first = 1;
   out[threadIdx.x] = pairs[threadIdx.x].first + pairs[threadIdx.x].second;  // BUG
 }
-
-// ---- variables of the device --------------------------------------------------------------------
 
 __device__ unsigned tickets;
 static __device__ float sums_of_blocks[64];
@@ -135,8 +131,6 @@ MISTAKE(kOutOfBounds, past_a_device_array, ({1, 32}, zeros(32)), float* out) {
   partials[threadIdx.x + 33] = out[threadIdx.x];  // BUG
 }
 
-// ---- warp operations on several lines -----------------------------------------------------------
-
 // PTX asks for the same operation and the same mask, not for the same line.
 RIGHT(votes_on_two_lines, ({1, 32}, IS(7), result(32)), unsigned* out) {
   unsigned odd, sum, of_zero;
@@ -191,8 +185,6 @@ MISTAKE(kWarpMismatch, any_meets_all, ({1, 32}, zeros(32)), int* out) {
     out[threadIdx.x] = __all_sync(kAllLanes, 1);  // BUG
 }
 
-// ---- the heap -----------------------------------------------------------------------------------
-
 RIGHT(heap_of_a_kernel, ({1, 32}, IS(31 - i), counting(32), result(32)), const float* x,
       float* out) {
   __shared__ float* of_block;
@@ -229,8 +221,6 @@ MISTAKE(kRace, races_on_the_heap, ({1, 32}, zeros(32)), float* out) {
   of_block[threadIdx.x] = 1;                      // BUG
   out[threadIdx.x] = of_block[31 - threadIdx.x];  // BUG
 }
-
-// ---- padding ------------------------------------------------------------------------------------
 
 // Nobody uses the fourth number, and nobody wrote it.
 MISTAKE(kUninitialized, reads_padding, ({1, 32}, zeros(32)), float* out) {

@@ -5,8 +5,6 @@
 namespace flash::simt_corpus {
 namespace {
 
-// ---- not found ----------------------------------------------------------------------------------
-
 __device__ __managed__ int of_the_host;
 __global__ void read_without_synchronizing(int* out) {
   if (threadIdx.x == 0) of_the_host = 7;
@@ -52,8 +50,6 @@ RIGHT(own_thread_local_variable, ({1, 32}, IS(31 - i), result(32)), int* out) {
   out[threadIdx.x] = kept_by_the_file[31 - threadIdx.x];
 }
 #endif
-
-// ---- refused, or other results than a GPU's -----------------------------------------------------
 
 MISTAKE(kDeadlock, waits_for_a_later_block, ({2, 1}, zeros(1)), unsigned* flag) {
   if (blockIdx.x == 1) atomicExch(flag, 1);

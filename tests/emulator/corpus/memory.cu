@@ -4,8 +4,6 @@
 namespace flash::simt_corpus {
 namespace {
 
-// ---- never written ------------------------------------------------------------------------------
-
 MISTAKE(kUninitialized, shared_sum_starts_anywhere, ({1, 32}, zeros(32)), float* out) {
   __shared__ float sum[32];
   sum[threadIdx.x] += 1;  // BUG
@@ -38,8 +36,6 @@ MISTAKE(kUninitialized, accumulates_in_new_memory, ({1, 32}, unwritten(32)), flo
 MISTAKE(kUninitialized, atomic_on_new_memory, ({1, 32}, unwritten(32)), float* sum) {
   atomicAdd(sum + threadIdx.x, 1.0f);  // BUG
 }
-
-// ---- out of bounds ------------------------------------------------------------------------------
 
 MISTAKE(kOutOfBounds, one_past_the_end, ({1, 32}, zeros(100), 100), float* data, int count) {
   for (int i = threadIdx.x; i <= count; i += blockDim.x) data[i] = 1;  // BUG
@@ -97,8 +93,6 @@ __global__ void writes_an_input(const float* x, float* out) {
 __global__ void forbidden_padding(const float* x, float* out) {
   out[threadIdx.x] = x[threadIdx.x];  // BUG
 }
-
-// ---- misaligned, elsewhere ----------------------------------------------------------------------
 
 MISTAKE(kMisaligned, misaligned_float4, ({1, 32}, counting(256), zeros(32)), const float* x,
         float* out) {

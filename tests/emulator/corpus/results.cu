@@ -9,8 +9,6 @@
 namespace flash::simt_corpus {
 namespace {
 
-// ---- variables that nobody set ------------------------------------------------------------------
-
 BY_LUCK(sum_without_a_start, ({1, 32}, IS(6), counting(4), result(32)), const float* x,
         float* out) {
   float sum;
@@ -61,8 +59,6 @@ RIGHT(all_variables_set, ({1, 32}, IS(6), counting(4), result(32)), const float*
   out[threadIdx.x] = sum + state.m + state.l;
 }
 
-// ---- shifts -------------------------------------------------------------------------------------
-
 MISTAKE(kUndefined, shift_by_32, ({1, 32}, counting(32), zeros(32)), const int* bits,
         unsigned* out) {
   out[threadIdx.x] = 1u << (bits[threadIdx.x] + 1);  // BUG
@@ -88,8 +84,6 @@ RIGHT(shifts, ({1, 32}, IS(0x80000000LL + 0x80000000LL), counting(32), result(32
   const int n = bits[threadIdx.x];
   out[threadIdx.x] = (1ull << n << 31) / (1u << n) + ((0x80000000u >> n) << n);
 }
-
-// ---- conversions --------------------------------------------------------------------------------
 
 MISTAKE(kUndefined, nan_to_int, ({1, 32}, counting(32), zeros(32)), const float* x, int* out) {
   out[threadIdx.x] = static_cast<int>(x[0] / x[0]);  // BUG
@@ -120,8 +114,6 @@ RIGHT(conversions, ({1, 32}, IS(i), counting(32), result(32)), const float* x, i
                      static_cast<int>(static_cast<unsigned>(-0.75f - 0 * number)) +
                      __float2int_rz(nan) + (__float2int_rz(1e20f + number) == 2147483647 ? 0 : 100);
 }
-
-// ---- assertions ---------------------------------------------------------------------------------
 
 MISTAKE(kAssertion, assertion, ({1, 32}, counting(32), zeros(32)), const float* x, float* out) {
   assert(x[threadIdx.x] < 31);  // BUG
