@@ -13,7 +13,8 @@
 // With a causal mask some queries see more keys than others, and the counter gives the next ones to
 // the block that is free. When each block had a fixed share, it was 16 % slower. The longest work
 // comes first, among the heads of a section, whose K and V stay in the L2 cache. With at most 512
-// keys the counter costs more than it gains, and block b of G takes numbers b, b + G, b + 2 G.
+// keys, or 1024 and no mask, the counter costs more than it gains. Then block b of G takes numbers
+// b, b + G, b + 2 G, and since it knows them, it loads the next Q some steps earlier.
 //
 // Short sequences have tiles of their own, heads of 64 with a causal mask a rung, 9_short_causal,
 // and the shortest another one, 9_whole_head: choice.hpp has the table. Heads of 160 and 192
@@ -28,7 +29,7 @@
 // 1.21 to 1.38 times, heads of 256: 1.07 to 1.28 times. With q 8 times as large: 1.00 to 1.24
 // times. On other days and cards cuDNN was up to 8 % slower beside it. 64 heads and 4096 keys,
 // later: heads of 160 1.30 times, with a mask 1.31; heads of 192 1.10 and 1.11 times. 128 heads of
-// 128 and 512 keys: 0.97 times, with a mask 1.12.
+// 128 and 512 keys: 1.03 times, with a mask 1.17; 64 heads of 128 and 333 keys: 1.27 and 1.17.
 #include "part3_flash_cuda/ladder/persistent.hpp"
 
 namespace flash::persistent {
@@ -72,17 +73,21 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     Work work = queue.work<C>(number, a);
     load_Q(0, work);
     for (unsigned i = 1; work.some_see != kNone; ++i) {
-      for (int n = 0, steps = count_steps<C>(work.some_see); n < steps; ++n, ++s) {
+      const int steps = count_steps<C>(work.some_see), then = queue.next_Q<C>(steps);
+      for (int n = 0; n < steps; ++n, ++s) {
         K_pipeline.wait_empty(s);
         load_tile(smem->K[K_pipeline.stage(s)], k_map, K_pipeline.full(s), n * C::kBlockK, work);
-        if (n == steps - 1) number = queue.draw(number);
+        if (n == then) number = queue.draw(number);
         V_pipeline.wait_empty(s);
         load_tile(smem->V[V_pipeline.stage(s)], v_map, V_pipeline.full(s), n * C::kBlockK, work);
+        if (n == then) {
+          const Work next = queue.work<C>(number, a);
+          if (C::kQBuffers == 1 && next.some_see != kNone)
+            prefetch_tile<typename C::template QTile<T>>(q_map, next.i0, next);
+          load_Q(i, next);
+        }
       }
-      work = queue.work<C>(number, a);
-      if (C::kQBuffers == 1 && work.some_see != kNone)
-        prefetch_tile<typename C::template QTile<T>>(q_map, work.i0, work);
-      load_Q(i, work);
+      work = work_in[i % C::kWorks];
     }
     return;
   }
@@ -200,8 +205,8 @@ __global__ void __launch_bounds__(C::kThreads, 1)
 
 // ./lab tune: Config<D, 64|80|96|128|160, 2|3|4, 2|3|4, 1|2>
 using Configs = Table<Config<64, 128, 3, 2, 2>, Config<64, 64, 4, 4, 2>, Config<128, 128, 2, 2, 2>,
-                      Config<128, 64, 2, 4, 2>, Config<160, 80, 2, 2, 2>, Config<192, 64, 2, 2, 2>,
-                      Config<256, 80, 2, 2, 1>>;
+                      Config<128, 64, 2, 4, 2>, Config<128, 64, 3, 4, 2>, Config<160, 80, 2, 2, 2>,
+                      Config<192, 64, 2, 2, 2>, Config<256, 80, 2, 2, 1>>;
 
 template <class T>
 void forward(const AttentionForward<T>& pass, PassMemory& memory) {

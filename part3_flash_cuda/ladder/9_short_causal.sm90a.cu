@@ -52,15 +52,16 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     Work work = queue.work<C>(number, a);
     load_Q(0, work);
     for (unsigned i = 1; work.some_see != kNone; ++i) {
-      for (int n = 0, steps = count_steps<C>(work.some_see); n < steps; ++n, ++s) {
+      const int steps = count_steps<C>(work.some_see), then = queue.next_Q<C>(steps);
+      for (int n = 0; n < steps; ++n, ++s) {
         K_pipeline.wait_empty(s);
         load_tile(smem->K[K_pipeline.stage(s)], k_map, K_pipeline.full(s), n * C::kBlockK, work);
-        if (n == steps - 1) number = queue.draw(number);
+        if (n == then) number = queue.draw(number);
         V_pipeline.wait_empty(s);
         load_tile(smem->V[V_pipeline.stage(s)], v_map, V_pipeline.full(s), n * C::kBlockK, work);
+        if (n == then) load_Q(i, queue.work<C>(number, a));
       }
-      work = queue.work<C>(number, a);
-      load_Q(i, work);
+      work = work_in[i % C::kWorks];
     }
     return;
   }

@@ -41,12 +41,15 @@ inline Choice choose(const AttentionShape& shape, bool causal) {
       {128, 64, kAny, {kWholeHead, 1, 64}, {kWholeHead, 1, 64}},
       {128, 128, kAny, {kWholeHead, 1, 128}, {kWholeHead, 1, 128}},
       {128, 256, 1, {kWholeHead, 1, 128}, {kWholeHead, 1, 128}},
+      {128, 256, 2, {kPersistent, 2, 64}, {kPersistent, 2, 64}},
+      {128, 192, kAny, {kPersistent, 3, 64}, {kPersistent, 3, 64}},
       {128, 256, 12, {kPersistent, 2, 64}, {kPersistent, 2, 64}},
+      {128, 256, kAny, {kPersistent, 2, 128}, {kPersistent, 2, 128}},
       {128, 336, 1, {kWholeHead, 1, 112}, {kWholeHead, 1, 112}},
       {128, 384, 1, {kWholeHead, 1, 128}, {kWholeHead, 1, 128}},
-      {128, 384, kAny, {kPersistent, 2, 128}, {kPersistent, 2, 128}},
-      {128, 512, 2, {kPersistent, 2, 128}, {kPersistent, 2, 128}},
-      {128, 512, 12, {kPersistent, 2, 64}, {kPersistent, 2, 128}},
+      {128, 384, 2, {kPersistent, 2, 128}, {kPersistent, 2, 128}},
+      {128, 384, 3, {kPersistent, 3, 64}, {kPersistent, 3, 64}},
+      {128, 384, kAny, {kPersistent, 3, 64}, {kPersistent, 2, 128}},
   };
   const Index blocks = shape.batch * shape.heads * ((shape.queries + 63) / 64);
   for (const Row& row : kRows)

@@ -43,6 +43,14 @@ struct WorkQueue {
     return gridDim.x + (next == nullptr ? last : atomicAdd(next, 1u));
   }
 
+  // The step of some work behind which the next Q is loaded. Where work is not drawn, that is as
+  // soon as there is memory for it: while all blocks load, a copy takes 4 us.
+  template <class C>
+  __device__ __forceinline__ int next_Q(int steps) const {
+    constexpr int kFree = C::kStages - C::kHasO;
+    return next == nullptr && C::kQBuffers > 1 && kFree < steps ? kFree : steps - 1;
+  }
+
   template <class C, class T>
   __device__ __forceinline__ Work work(unsigned number, const Arguments<T>& a) const {
     if (number < count)
@@ -56,8 +64,10 @@ struct WorkQueue {
 };
 
 // Short work does not hide the draw, which takes 0.7 us, and setting the counter to 0 takes as
-// long.
-inline bool draws_work(const AttentionShape& shape) { return shape.keys > 512; }
+// long. Without a mask no work is longer than another.
+inline bool draws_work(const AttentionShape& shape, bool causal) {
+  return shape.keys > (causal ? 512 : 1024);
+}
 
 // Launches kernel_of(config) with the first configuration of the table that fits.
 template <class Table, class T, class KernelOf>
@@ -74,7 +84,7 @@ void run(const char* name, const AttentionForward<T>& pass, PassMemory& memory, 
     constexpr Index kInCache = 16 << 20;  // K and V of a section; the L2 cache of an H200 has 50 MB
     const Index fit = std::clamp<Index>(kInCache / (4 * shape.keys * shape.head_dim), 1, heads),
                 sections = (heads + fit - 1) / fit, section = (heads + sections - 1) / sections;
-    const bool draws = draws_work(shape);
+    const bool draws = draws_work(shape, pass.options.causal);
     const auto next = draws ? static_cast<unsigned*>(memory.workspace) : nullptr;
     if (draws) device::fill_bytes(next, 0, sizeof *next, pass.stream);
     launch(name, kernel_of(config),
@@ -99,7 +109,9 @@ void enter(Registry& registry, const char* name, std::string (*why_not)(const At
                         .unsupported = why_not,
                         .workspace_bytes =
                             [](const AttentionProblem& problem) {
-                              return draws_work(problem.shape) ? sizeof(unsigned) : 0;
+                              return draws_work(problem.shape, problem.options.causal)
+                                         ? sizeof(unsigned)
+                                         : 0;
                             },
                         .best_for = choice::is_best(kernel),
                         .finite_inputs = true});
