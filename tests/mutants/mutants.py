@@ -24,7 +24,7 @@ import sys
 from pathlib import Path
 
 BARRIERS = (
-    *("__syncthreads", "__syncwarp", "cp_async_wait"),
+    *("__syncthreads", "__syncwarp", "cp_async_commit", "cp_async_wait"),
     *("wait", "arrive", "arrive_expecting", "fence_barrier_init", "sync_named", "arrive_named"),
     *("wait_full", "wait_empty", "release"),  # of a Pipeline
     "tell",  # a warp arrives

@@ -303,7 +303,7 @@ TEST_CASE("the ladder's memory grows no faster than the sequence") {
     CAPTURE(entry.name);
     (void)extra(entry.name, 64);
     // P alone would grow by 6 KiB a row. The results take 260 bytes a row, 16 shares of d_q 1 KiB,
-    // and larger blocks their part.
-    CHECK(extra(entry.name, 1024) <= extra(entry.name, 512) + 512 * 2048);
+    // and larger blocks their part: together 1.2 KiB with g++ 12, and 2.2 KiB with clang 14.
+    CHECK(extra(entry.name, 1024) <= extra(entry.name, 512) + 512 * 3072);
   }
 }
