@@ -22,6 +22,9 @@ namespace {
 
 using namespace backward;
 
+// What `./lab tune flash_backward_cuda` tries, D being the width of a head; add your own tiles.
+// ./lab tune: Config<D, 32|64|128, 16|32|64, 2|4|8, 4|8>
+
 // ---- delta --------------------------------------------------------------------------------------
 
 constexpr int kDeltaThreads = 256;

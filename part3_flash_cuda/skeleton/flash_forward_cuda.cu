@@ -13,6 +13,9 @@ namespace {
 
 using namespace forward;
 
+// What `./lab tune flash_forward_cuda` tries, D being the width of a head; add your own tiles.
+// ./lab tune: Config<D, 32|64|128, 16|32|64|128, 2|4|8>
+
 // ---- The steps ----------------------------------------------------------------------------------
 
 // Q_smem[c * kQStride + i] = scale * q(i0 + i, c0 + c), for the whole tile.

@@ -1,4 +1,4 @@
-"""./lab tune: what it tries, how it ranks; bench_attention loads a rung that was compiled alone."""
+"""./lab tune: what it tries, what it says of each; bench_attention loads what was compiled alone."""
 
 import math
 import re
@@ -6,8 +6,9 @@ import subprocess
 from pathlib import Path
 
 from course import BUILD, Test
-from lab import manifest, paths, tables
-from lab.verbs.author import tune
+from lab import libraries, manifest, paths, tables
+from lab.backends import EMULATED
+from lab.verbs.student import tune
 
 PROGRAM = BUILD / "bin" / "bench_attention"
 
@@ -40,13 +41,48 @@ class TuneTest(Test):
                          "using A =\n    Table<Config<64, 9>>;\nint x;\n"
                          "using B = Table<Config<64, 9>>;\n")
 
-    def test_the_fastest_comes_first(self):
-        configs = {"rung-a": "64, 1", "rung-b": "64, 2", "rung-c": "64, 3"}
-        times = {"rung": [1.0, 4.0], "rung-a": [1.0, 8.0], "rung-b": [0.5, 4.0],
-                 "rung-c": [math.inf, 1.0]}
-        self.assertEqual(tune.ranking("rung", configs, times),
-                         ["\ntime over that of rung as it is:", "  0.707  Config<64, 2>",
-                          "  1.414  Config<64, 1>", "1 of 3 do not fit on this GPU"])
+    def test_the_report_names_the_fastest_and_what_the_others_lack(self):
+        def one(config: str, **figures: int) -> tune.Tried:
+            return tune.Tried(config, Path("a.so"), **{
+                "registers": 250, "shared": 100 * 1024, "threads": 128, "own": 128, "streamed": 64,
+                **figures})
+        tried = [one("slow"), one("spills", spilled=40), one("large", shared=300 * 1024),
+                 one("few", shared=200 * 1024), one("small", own=32), one("second"), one("fastest"),
+                 one("third"), tune.Tried("forbidden", error="an assertion forbids it")]
+        times = {"a": dict(zip(("fastest", "second", "third", "slow", "spills", "few", "small",
+                                "flash"), range(1, 9))),
+                 "b": dict.fromkeys(("slow", "spills", "few", "small", "second", "third", "flash"),
+                                    4.0) | {"fastest": 1.0, "large": math.inf}}
+        lines = tune.table(tried, times, 90, "flash").splitlines()
+        self.assertIn("| a | `Config<fastest>` | 1 | 8 |", lines)
+        said = {line.split(" | ")[0].removeprefix("| "): line for line in lines}
+        for config, text in {
+                "fastest": "0.177 | 250 |  | 100 | 8 | fast: no spills; 8 warps on a "
+                           "multiprocessor, 0 of 7 have more; 43 products",
+                "second": "fast: ", "third": "fast: ", "slow": "nothing that these figures show",
+                "spills": "registers: 250 a thread are too few, 40 bytes are spilled",
+                "few": "shared memory: 4 warps, the fastest has 8",
+                "large": "shared memory: a block needs 300 KiB and can have at most 227",
+                "small": "reads: 21 products for each row of its tile of 32 x 64, the fastest has "
+                         "43", "forbidden": "an assertion forbids it"}.items():
+            with self.subTest(config=config):
+                self.assertIn(text, said[config])
+
+    def test_a_task_is_compiled_with_one_configuration(self):
+        known = libraries.load(paths.build_folder())
+        for name, config, shared, forbidden in (
+                ("flash_forward_cuda", "64, 128, 64, 4", 106496, "64, 128, 64, 3"),
+                ("flash_backward_cuda", "64, 64, 32, 2, 8", 61696, "64, 64, 32, 3, 8")):
+            tuned = tune.find(name, False)
+            library = known.get((tuned.file, EMULATED))
+            if library is None:
+                self.skipTest("the emulator is not built")
+            with self.subTest(task=name):
+                made = tune.compile_one(tuned, library, self.folder(), config)
+                self.assertEqual((made.error, made.shared, made.own), ("", shared,
+                                 int(config.split(", ")[1])))
+                refused = tune.compile_one(tuned, library, self.folder(), forbidden)
+                self.assertRegex(refused.error, "an assertion")
 
 
 class LoadTest(Test):
