@@ -43,9 +43,7 @@ void Report::event(const std::string& kind,
 void Report::begin(const TaskUnderTest& task, std::uint64_t seed) {
   std::vector<JsonLine> cases;
   for (const GradedCase& graded : task.cases)
-    cases.push_back(JsonLine()
-                        .add("name", graded.name)
-                        .add("requirement", graded.requirement));
+    cases.push_back(JsonLine().add("name", graded.name).add("requirement", graded.requirement));
   write(JsonLine("begin").add("task", task.id).add("seed", seed).add("cases", cases));
 }
 
