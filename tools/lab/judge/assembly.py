@@ -183,12 +183,28 @@ class _Block:
         return constant, tuple(sorted((name, times) for name, times in terms.items() if times))
 
 
-def _is_own(address: tuple, found: re.Match) -> bool:
-    """A variable of the file by its name, the built-in variables, or on the stack: without an
+def _constants(text: str) -> set[str]:
+    """The names of what the file has in sections that nobody can write to."""
+    found, is_constant = set(), False
+    for line in text.split("\n"):
+        if section := re.match(r"\s\.(?:section\s+)?\.?(text|data|bss|rodata|\w+)([\w.]*)", line):
+            if line.startswith("\t.section") or section[1] in ("text", "data", "bss"):
+                is_constant = section[1] == "rodata" or section[2].startswith(".rel.ro")
+        elif is_constant and (label := re.match(r"([\w.$]+):", line)):
+            found.add(label[1])
+    return found
+
+
+def _is_own(address: tuple, found: re.Match, constants: set[str]) -> bool:
+    """A constant of the file by its name, the built-in variables, or on the stack: without an
     index, which may lead anywhere."""
     names = dict(address[1])
-    return all(not re.match(r"u\d", name) for name in names) and (
-        bool(found["segment"]) or 1 in (names.get("rip"), names.get("stack")))
+    if any(re.match(r"u\d", name) for name in names):
+        return False
+    if names.get("rip") == 1:
+        name = found["offset"]
+        return "@" in name or re.split(r"[+-]", name)[0] in constants
+    return bool(found["segment"]) or names.get("stack") == 1
 
 
 def instrumented(text: str) -> str:
@@ -200,6 +216,7 @@ def instrumented(text: str) -> str:
 
 def _lines(text: str) -> Iterator[str]:
     block, frame, is_emulators, work = _Block(False), False, False, 0
+    constants = _constants(text)
     for line in text.split("\n"):
         if work and (line[:1] not in "\t " or re.match(
                 r"\s(j|call\s(?!__(tsan|ubsan))|ret|notrack|bnd)", line)):
@@ -227,7 +244,7 @@ def _lines(text: str) -> Iterator[str]:
             raise Odd(f"the instruction {name} to an address")
         if name == "movq" and operands == ["%rsp", "%rbp"]:
             frame = True
-        yield from _before(block, name, operands)
+        yield from _before(block, name, operands, constants)
         yield line
         if name == "call" and not _WAITS.match(operands[0]):
             work += _WORK_OF_A_CALL
@@ -271,7 +288,8 @@ def _touch(place: str, code: str, on_stack: bool = False) -> Iterator[str]:
     yield "\tpopq\t%rdi"
 
 
-def _before(block: _Block, name: str, operands: list[str]) -> Iterator[str]:
+def _before(block: _Block, name: str, operands: list[str],
+            constants: set[str]) -> Iterator[str]:
     """What is put in before this instruction."""
     if name in ("call", "notrack call") and operands[0].startswith("*"):
         yield "\tpushq\t%rdi"
@@ -299,7 +317,7 @@ def _before(block: _Block, name: str, operands: list[str]) -> Iterator[str]:
         if "{%k" in operand:
             raise Odd(f"the instruction {name} with a mask")
         address = block.address(found)
-        if _is_own(address, found):
+        if _is_own(address, found, constants):
             continue
         if found["segment"]:
             raise Odd(f"the instruction {name} with an address in {found['segment']}")
