@@ -18,6 +18,7 @@ class FakeMachine : public FakeMachineFor<AttentionWork> {
  public:
   Passes forwards, backwards;
   std::function<void()> on_prepare = [] {};  // may throw
+  double saved_MiB = kSavedMiB;
 
   void prepare() override {
     FakeMachineFor::prepare();
@@ -34,7 +35,7 @@ class FakeMachine : public FakeMachineFor<AttentionWork> {
     saved_ = Saved::kNothing;
   }
   std::size_t saved_bytes() override {
-    return saved_ == Saved::kThere ? static_cast<std::size_t>(kSavedMiB * kMiB) : 0;
+    return saved_ == Saved::kThere ? static_cast<std::size_t>(saved_MiB * kMiB) : 0;
   }
   void synchronize() override {
     FakeMachineFor::synchronize();
@@ -206,42 +207,46 @@ Verdict small_spread(std::uint64_t seed) {
 
 // ---- memory -------------------------------------------------------------------------------------
 
-Verdict forward_peak(std::uint64_t) {
+Verdict forward_peak(std::uint64_t seed) {
   FakeMachine machine;
-  machine.forwards.peak_MiB = [](int pass) {
-    return pass < 2 ? 64 : pass == 3 ? 24.5 : pass < 6 ? 10 : 48;
+  const double most = drawn_MiB(seed);
+  machine.forwards.peak_MiB = [most](int pass) {
+    return pass < 2 ? 64 : pass == 3 ? most : pass < 6 ? 10 : 80;
   };
   machine.backwards.peak_MiB = [](int) { return 96; };
   const auto result = machine.measured(2, 4);
   return expect_exactly(
-      "forward_peak_MiB", result.forward_peak_MiB, 24.5,
+      "forward_peak_MiB", result.forward_peak_MiB, most,
       ", the most in any timed forward pass (the others had 10, the warm-ups 64, the forward "
-      "passes in front of the backward ones 48, the backward passes 96).");
+      "passes in front of the backward ones 80, the backward passes 96).");
 }
 
-Verdict backward_peak(std::uint64_t) {
+Verdict backward_peak(std::uint64_t seed) {
   FakeMachine machine;
-  machine.backwards.peak_MiB = [](int pass) { return pass < 2 ? 64 : pass == 3 ? 40.5 : 30; };
+  const double most = drawn_MiB(seed);
+  machine.backwards.peak_MiB = [most](int pass) { return pass < 2 ? 64 : pass == 3 ? most : 10; };
   const auto result = machine.measured(2, 4);
   return expect_exactly(
-      "backward_peak_MiB", result.backward_peak_MiB, 40.5,
-      ", the most in any timed backward pass (the others had 30, the warm-ups 64).");
+      "backward_peak_MiB", result.backward_peak_MiB, most,
+      ", the most in any timed backward pass (the others had 10, the warm-ups 64).");
 }
 
-Verdict forward_is_not_in_the_backward_peak(std::uint64_t) {
+Verdict forward_is_not_in_the_backward_peak(std::uint64_t seed) {
   FakeMachine machine;
+  const double peak = drawn_MiB(seed);
   machine.forwards.peak_MiB = [](int) { return 90; };
-  machine.backwards.peak_MiB = [](int) { return 30; };
+  machine.backwards.peak_MiB = [peak](int) { return peak; };
   const auto result = machine.measured(1, 3);
-  return expect_exactly("backward_peak_MiB", result.backward_peak_MiB, 30,
+  return expect_exactly("backward_peak_MiB", result.backward_peak_MiB, peak,
                         ": the forward passes had 90, and are no part of it. Reset the peak when "
                         "they are done, and read it when the backward pass is.");
 }
 
-Verdict saved_activations(std::uint64_t) {
+Verdict saved_activations(std::uint64_t seed) {
   FakeMachine machine;
+  machine.saved_MiB = drawn_MiB(seed);
   const auto result = machine.measured(1, 2);
-  return expect_exactly("saved_activations_MiB", result.saved_activations_MiB, kSavedMiB,
+  return expect_exactly("saved_activations_MiB", result.saved_activations_MiB, machine.saved_MiB,
                         ". Ask when a forward pass is done, and before a prepare() or backward() "
                         "drops what it saved.");
 }

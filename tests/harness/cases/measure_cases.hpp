@@ -156,6 +156,11 @@ inline std::vector<double> durations(std::uint64_t seed, int count) {
   return values;
 }
 
+// A peak of memory in MiB, of 16 to 48: no constant is right for two seeds.
+inline double drawn_MiB(std::uint64_t seed) {
+  return 16 + std::floor(Random(seed).uniform() * 128) / 4;
+}
+
 // Of passes of 1000 s that differ by a microsecond. The clock itself rounds to 8e-9 ms at times
 // near 4e7 ms; their deviation is about 3e-4 ms.
 inline std::vector<double> long_durations(std::uint64_t seed, int count) {
