@@ -249,7 +249,12 @@ void reset_traffic([[maybe_unused]] bool counts_warps) {
 std::optional<HostCalls> host_calls([[maybe_unused]] Stream stream) {
 #ifdef FLASH_SIMT
   simt::HostCalls calls = simt::host_calls(stream.handle);
-  return HostCalls{std::move(calls.elsewhere), std::move(calls.waits), calls.peak_bytes,
+  return HostCalls{std::move(calls.elsewhere),
+                   std::move(calls.waits),
+                   calls.peak_bytes,
+                   calls.kept_bytes,
+                   calls.blocks,
+                   calls.threads,
                    std::move(calls.local_memory)};
 #endif
   return std::nullopt;

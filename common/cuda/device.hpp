@@ -118,10 +118,12 @@ FLASH_EXPORT void reset_traffic(bool counts_warps = true);
 
 // What host code asked of the device since reset_host_calls(). Only the emulator knows.
 struct HostCalls {
-  std::vector<std::string> elsewhere;  // what was enqueued on another stream than `stream`
-  std::vector<std::string> waits;      // calls that wait for the device
-  std::size_t peak_bytes = 0;          // of memory beyond what there was, whoever allocated it
-  std::string local_memory = "";       // what is wrong with that of a thread, in checked launches
+  std::vector<std::string> elsewhere;   // what was enqueued on another stream than `stream`
+  std::vector<std::string> waits;       // calls that wait for the device
+  std::size_t peak_bytes = 0;           // of memory beyond what there was, whoever allocated it
+  std::size_t kept_bytes = 0;           // of it, what is still there
+  std::size_t blocks = 0, threads = 0;  // of all launches; of the largest of their blocks
+  std::string local_memory = "";        // what is wrong with that of a thread, in checked launches
 };
 FLASH_EXPORT std::optional<HostCalls> host_calls(Stream stream = {});
 FLASH_EXPORT void reset_host_calls();

@@ -12,6 +12,7 @@
 
 #include "common/error.hpp"
 #include "emulator/run/device_memory.hpp"
+#include "emulator/run/elsewhere.hpp"
 #include "emulator/run/faults.hpp"
 #include "emulator/run/runtime.hpp"
 #include "emulator/run/shared_memory.hpp"
@@ -167,9 +168,10 @@ int run(const KernelCall& call) {
   if (Worker::current() != nullptr)
     throw Unsupported(text_of(
         call.name, " is launched by a kernel; in the emulator only the host can launch kernels"));
+  if (is_elsewhere()) return result(static_cast<cudaError_t>(ask_to_launch(call).error));
   const Module& module = module_of(call.function);
   if (const cudaError_t error = refused(call, module); error != cudaSuccess) return result(error);
-  note_enqueued("kernel " + std::string(call.name), call.stream);
+  note_launch(call);
   if (module.thread_local_initializer)
     throw Unsupported(text_of(call.name,
                               ": its library has a thread_local or __shared__ variable with an "

@@ -223,16 +223,16 @@ std::vector<std::pair<std::size_t, std::size_t>> constructor_guards(const Module
   return guards;
 }
 
-bool is_function(const Module& module, std::uintptr_t address) {
-  return symbols_in(module.path).functions.count(address - module.base) != 0;
+std::string function_at(const Module& module, std::uintptr_t address) {
+  const auto& functions = symbols_in(module.path).functions;
+  const auto found = functions.find(address - module.base);
+  return found == functions.end() ? "" : found->second;
 }
 
 std::size_t static_shared_bytes(const Module& module, const void* kernel) {
   const Symbols& symbols = symbols_in(module.path);
-  const auto function =
-      symbols.functions.find(reinterpret_cast<std::uintptr_t>(kernel) - module.base);
-  if (function == symbols.functions.end()) return 0;
-  const std::string& name = function->second;
+  const std::string name = function_at(module, reinterpret_cast<std::uintptr_t>(kernel));
+  if (name.empty()) return 0;
   // Itanium ABI: Z function E name; a function of extern "C" as its length and name.
   const std::string prefix =
       "_ZZ" + (name.starts_with("_Z") ? name.substr(2) : std::to_string(name.size()) + name) + "E";

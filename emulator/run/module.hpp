@@ -83,8 +83,11 @@ std::vector<std::pair<std::size_t, std::size_t>> constructor_guards(const Module
 // The thread_local variable (a __shared__ one) at `offset` in the module's thread-local memory.
 Symbol thread_local_symbol(const Module& module, std::size_t offset);
 
-// Whether a function of the module begins at `address`.
-bool is_function(const Module& module, std::uintptr_t address);
+// The mangled name of the function of the module that begins at `address`; "" where none does.
+std::string function_at(const Module& module, std::uintptr_t address);
+inline bool is_function(const Module& module, std::uintptr_t address) {
+  return !function_at(module, address).empty();
+}
 
 // The bytes of the __shared__ variables in `kernel`, without those in functions that it calls.
 std::size_t static_shared_bytes(const Module& module, const void* kernel);

@@ -3,6 +3,7 @@
 // order and events are always complete.
 #include "emulator/run/runtime.hpp"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -15,6 +16,7 @@
 
 #include "emulator/headers/cuda_runtime_api.h"
 #include "emulator/run/device_memory.hpp"
+#include "emulator/run/elsewhere.hpp"
 #include "emulator/run/faults.hpp"
 #include "emulator/run/launch.hpp"
 #include "emulator/run/module.hpp"
@@ -49,15 +51,11 @@ struct Noted {
   std::mutex mutex;
   std::vector<std::pair<std::string, const void*>> enqueued;  // "kernel flash_forward", its stream
   std::vector<std::string> waits;                             // "cudaDeviceSynchronize"
-  std::size_t bytes_before = 0;
+  std::size_t bytes_before = 0, blocks = 0, threads = 0;
 };
 Noted& noted() {
   static Noted* const notes = new Noted;
   return *notes;
-}
-void note_wait(const char* what) {
-  const std::scoped_lock lock(noted().mutex);
-  noted().waits.push_back(what);
 }
 
 // The allocation that [memory, memory + bytes) lies inside of, or nullptr.
@@ -99,12 +97,19 @@ cudaError_t allocate(void** memory, std::size_t bytes, bool is_managed = false) 
   install_fault_handler();
   *memory = nullptr;
   if (bytes == 0) return cudaSuccess;
+  if (is_elsewhere()) {
+    const Answer answer = ask({.what = Request::kAllocate, .bytes = bytes});
+    *memory = const_cast<void*>(answer.memory);
+    return static_cast<cudaError_t>(answer.error);
+  }
   *memory = DeviceMemory::instance().allocate(bytes, is_managed);
   return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
 cudaError_t release(void* memory) {
   if (memory == nullptr) return cudaSuccess;
+  if (is_elsewhere())
+    return static_cast<cudaError_t>(ask({.what = Request::kFree, .address = memory}).error);
   return DeviceMemory::instance().free(memory) ? cudaSuccess : cudaErrorInvalidValue;
 }
 
@@ -131,9 +136,26 @@ constexpr int kMultiprocessors = 2, kL2Bytes = 50 * 1024 * 1024;
 
 }  // namespace
 
+void note_wait(const char* what) {
+  if (is_elsewhere()) {
+    Request request{.what = Request::kWait};
+    std::snprintf(request.name, sizeof request.name, "%s", what);
+    (void)ask(request);
+    return;
+  }
+  const std::scoped_lock lock(noted().mutex);
+  noted().waits.push_back(what);
+}
 void note_enqueued(const std::string& what, const void* stream) {
   const std::scoped_lock lock(noted().mutex);
   noted().enqueued.push_back({what, stream});
+}
+void note_launch(const KernelCall& call) {
+  note_enqueued("kernel " + std::string(call.name), call.stream);
+  const std::scoped_lock lock(noted().mutex);
+  const auto count = [](const uint3& of) { return std::size_t{of.x} * of.y * of.z; };
+  noted().blocks += count(call.grid);
+  noted().threads = std::max(noted().threads, count(call.block));
 }
 HostCalls host_calls(const void* stream) {
   const std::scoped_lock lock(noted().mutex);
@@ -148,6 +170,9 @@ HostCalls host_calls(const void* stream) {
       // text.
       .peak_bytes = DeviceMemory::instance().peak() - noted().bytes_before +
                     (local_bytes > kMostLocalBytes ? local_bytes : 0),
+      .kept_bytes = DeviceMemory::instance().in_use() - noted().bytes_before,
+      .blocks = noted().blocks,
+      .threads = noted().threads,
       .local_memory =
           local_bytes <= kMostLocalBytes
               ? ""
@@ -165,9 +190,20 @@ void reset_host_calls() {
   const std::scoped_lock lock(noted().mutex);
   noted().enqueued.clear();
   noted().waits.clear();
+  noted().blocks = noted().threads = 0;
   Checks::local_memory = {};
   DeviceMemory::instance().reset_peak();
   noted().bytes_before = DeviceMemory::instance().in_use();
+}
+
+cudaError_t fill(void* memory, int value, std::size_t bytes) {
+  if (bytes == 0) return cudaSuccess;
+  Allocation* const allocation = allocation_of(memory, bytes);
+  if (allocation == nullptr) return result(cudaErrorInvalidValue);
+  const DeviceMemory::Open open;
+  std::memset(memory, value, bytes);
+  allocation->shadow.initialized.insert(allocation->offset(memory), bytes);
+  return cudaSuccess;
 }
 
 cudaError_t result(cudaError_t error) {
@@ -275,18 +311,22 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
   note_wait("cudaMemcpy");
   return result(copy(to, from, bytes, kind));
 }
-static cudaError_t set_bytes(void* memory, int value, std::size_t bytes) {
-  if (bytes == 0) return cudaSuccess;
-  Allocation* const allocation = allocation_of(memory, bytes);
-  if (allocation == nullptr) return result(cudaErrorInvalidValue);
-  const DeviceMemory::Open open;
-  std::memset(memory, value, bytes);
-  allocation->shadow.initialized.insert(allocation->offset(memory), bytes);
-  return cudaSuccess;
+static cudaError_t note_and_fill(const char* what, void* memory, int value, std::size_t bytes,
+                                 const void* stream) {
+  if (is_elsewhere()) {
+    Request request{.what = Request::kFill,
+                    .value = value,
+                    .address = memory,
+                    .bytes = bytes,
+                    .stream = stream};
+    std::snprintf(request.name, sizeof request.name, "%s", what);
+    return result(static_cast<cudaError_t>(ask(request).error));
+  }
+  note_enqueued(what, stream);
+  return fill(memory, value, bytes);
 }
 cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
-  note_enqueued("cudaMemset", nullptr);
-  return set_bytes(memory, value, bytes);
+  return note_and_fill("cudaMemset", memory, value, bytes, nullptr);
 }
 
 // Waits for what is enqueued, unlike the functions that take a stream.
@@ -300,8 +340,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   return result(copy(to, from, bytes, kind));
 }
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
-  note_enqueued("cudaMemsetAsync", stream);
-  return set_bytes(memory, value, bytes);
+  return note_and_fill("cudaMemsetAsync", memory, value, bytes, stream);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
@@ -329,6 +368,9 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 }
 
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute, int value) {
+  if (is_elsewhere())
+    return result(static_cast<cudaError_t>(
+        ask({.what = Request::kAllowShared, .value = value, .address = function}).error));
   const std::size_t arrays = static_shared_bytes(module_of(function), function);
   if (value < 0 || static_cast<std::size_t>(value) + arrays > SharedMemory::kMost)
     return result(cudaErrorInvalidValue);

@@ -6,11 +6,17 @@
 #include <string>
 
 #include "emulator/headers/cuda_runtime_api.h"
+#include "emulator/headers/device/kernel_call.hpp"
 
 namespace flash::simt {
 
 // For host_calls() (simt.hpp).
 void note_enqueued(const std::string& what, const void* stream);
+void note_wait(const char* what);
+void note_launch(const KernelCall& call);
+
+// What cudaMemset() does.
+cudaError_t fill(void* memory, int value, std::size_t bytes);
 
 // Returns `error`, and makes it what cudaGetLastError() gives.
 cudaError_t result(cudaError_t error);

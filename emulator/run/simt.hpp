@@ -83,4 +83,18 @@ FLASH_EXPORT std::pair<const void*, std::size_t> device_memory();
 // Reads a library's names and lines now, for a process that may open no file later.
 FLASH_EXPORT void prepare(const std::string& library);
 
+// ---- Host code in a process of its own ----------------------------------------------------------
+
+// A class' runner keeps host code in another process than the device: there it can change neither
+// what kernels compute nor what is counted of them.
+struct Answer {
+  int error = 0;  // a cudaError_t
+  const void* memory = nullptr;
+};
+// In the process of host code: from now on `ask` has each request done, by answer() in the other
+// process, which has loaded the same libraries at the same addresses.
+FLASH_EXPORT void ask_elsewhere(Answer (*ask)(const std::string& request));
+// Throws what a launch throws, and Error for a request that no host code makes.
+FLASH_EXPORT Answer answer(const std::string& request);
+
 }  // namespace flash::simt

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <stdexcept>
+#include <vector>
 
 #include "harness/catch.hpp"
 
@@ -182,6 +184,40 @@ TEST_CASE("a kernel that fails leaves the emulator as it was") {
       launch("add_block_number", add_block_number, {.grid = 1, .block = 1}, sum.data() + 100),
       ContainsSubstring("not allocated, 396 bytes behind the end of the tensor sum"));
   CHECK(sum_of_blocks(10) == 45);
+}
+
+// A class' runner does in one process what host code asks for in another one, which may ask for
+// anything.
+std::string request;
+simt::Answer keep(const std::string& text) {
+  request = text;
+  return {};
+}
+
+TEST_CASE("a request for a launch runs the kernel, and no other code") {
+  const DeviceTensor<int, 1> sum(Tensor<int, 1>({1}));
+  simt::ask_elsewhere(keep);
+  launch("add_block_number", add_block_number, {.grid = 4, .block = 32}, sum.view().data());
+  simt::ask_elsewhere(nullptr);
+  CHECK(sum.to_host()(0) == 0);
+  CHECK(simt::answer(request).error == cudaSuccess);
+  CHECK(sum.to_host()(0) == 6);
+
+  const auto kernel = reinterpret_cast<std::uintptr_t>(&add_block_number),
+             other = reinterpret_cast<std::uintptr_t>(&std::abort);
+  // The function is named twice: in the launch, and in what launch() calls it with.
+  std::vector<std::size_t> places;
+  for (std::size_t at = 0; at + sizeof kernel <= request.size(); at += sizeof kernel)
+    if (std::memcmp(&request[at], &kernel, sizeof kernel) == 0) places.push_back(at);
+  REQUIRE(places.size() == 2);
+  for (const auto& changed : {std::vector{places[0]}, {places[1]}, places}) {
+    std::string forged = request;
+    for (const std::size_t at : changed) std::memcpy(&forged[at], &other, sizeof other);
+    CHECK_THROWS_AS(simt::answer(forged), Error);
+  }
+  for (const std::size_t length : {std::size_t{0}, places[1], request.size() - 1})
+    CHECK_THROWS_AS(simt::answer(request.substr(0, length)), Error);
+  CHECK_THROWS_AS(simt::answer(std::string(request.size(), '\x7f')), Error);
 }
 
 TEST_CASE("schedules are read from text") {

@@ -212,12 +212,27 @@ TaskUnderTest fused_cuda_task() {
                           });
                         },
                         harness::Needs::kEmulator});
+  task.cases.push_back(
+      {"thread blocks of block_1 rows", "whole blocks",
+       [](auto) {
+         for (const Index block_1 : {16, 32, 64}) {
+           const DeviceTensor<float, 3> x({2, 130, 20}), v({2, 20, 300}), out({2, 130, 300});
+           const std::string wrong = wrong_launch(
+               "block_1 = " + std::to_string(block_1),
+               static_cast<std::size_t>(2 * 2 * ((130 + block_1 - 1) / block_1)), 0, [&] {
+                 fused_softmax_matmul_cuda({x.view(), v.view(), out.view()}, {block_1, 16});
+               });
+           if (!wrong.empty()) return Verdict{false, wrong};
+         }
+         return Verdict{true, ""};
+       },
+       Needs::kEmulator});
   task.cases.push_back(far_apart([](const SoftmaxMatmul<float>& pass) {
     fused_softmax_matmul_cuda(pass);
     device::synchronize();
   }));
   for (const SoftmaxMatmulCase& problem :
-       {SoftmaxMatmulCase{"33000 keys: 1 x 1 x 33000 x 2", {1, 1, 33000, 2}},
+       {SoftmaxMatmulCase{"66000 keys: 1 x 1 x 66000 x 2", {1, 1, 66000, 2}},
         {"33000 rows: 1 x 33000 x 2 x 1", {1, 33000, 2, 1}, {64, 16}}})
     task.cases.push_back({problem.name, problem.requirement(),
                           [run, problem](auto seed) { return judge(problem, seed, run); },

@@ -361,8 +361,8 @@ CUDA_ATTACKS = {
     "masked stores of the vectorizer": (
         '#pragma GCC optimize("O3")', "", _LAUNCH),
     "the emulator by its linker names": (
-        'extern "C" void _ZN5flash4simt14reset_countersEv();', "",
-        "try { " + _LAUNCH + " } catch (...) { _ZN5flash4simt14reset_countersEv(); }"),
+        'extern "C" void _ZN5flash4simt14reset_countersEb(bool);', "",
+        "try { " + _LAUNCH + " } catch (...) { _ZN5flash4simt14reset_countersEb(true); }"),
     "its own instrumentation": (
         'extern "C" { void __tsan_write4(void*) {} }', "", _LAUNCH),
     "an order that is none, found by the type of an argument": (
@@ -422,6 +422,13 @@ static __device__ float sum(Many m) {
 __global__ void hidden(float* out) {
   if (threadIdx.x == 0) out[0] = 1;
   else if (sum(*reinterpret_cast<Many*>(out)) == 3) out[100] = 1; }"""),
+    "a variable of the file that is passed": ("a data race", """
+struct Line { char a[32]; };
+static __device__ Line common;
+static __device__ float pick(Line line) { return line.a[0] == 77 ? pick(Line{}) : line.a[1]; }
+__global__ void hidden(float* out) {
+  if (threadIdx.x == 0) reinterpret_cast<float&>(common) = 1;
+  else if (pick(common) == 3) out[100] = 1; }"""),
     "an index that leaves a table of constants": ("an access out of bounds", """
 struct Table { float pad[4]; float a[64]; };
 static __device__ const Table table = {{1, 2, 3, 4}, {5, 6}};
@@ -530,6 +537,14 @@ FOUND_BY_CHECKS = {
         _WORK, _FEW_THREADS,
         _ALONE % "copysign(exp2(log2(double(a)) + log2(fabs(double(b)))), double(b))",
         _ALONE_LAUNCH),
+    "a lane that computes alone, by products of integers": (
+        _WORK, _FEW_THREADS,
+        _ALONE % "float(long(a * 0x1p30f) * long(b * 0x1p30f) >> 30) * 0x1p-30f", _ALONE_LAUNCH),
+    "two threads of a block of 32": (
+        _WORK, _FEW_THREADS,
+        (_ROW % "if (threadIdx.x % 16 > 0) return; float all[132];").replace(
+            "= blockIdx.x * blockDim.x + threadIdx.x", "= blockIdx.x * 2 + threadIdx.x / 16"),
+        _ROWS.replace("(s.d1 + 31) / 32", "(s.d1 + 1) / 2")),
     "a row in a local array": (
         CUDA_MEMORY, "bytes of local variables", _ROW % "float all[2112];", _ROWS),
     "a row below the stack": (

@@ -64,12 +64,12 @@ class Judge(Test):
     def judged(self, code, bench=None):
         return judging.judge(self.fused, code.encode(), bench or self.slow)
 
-    def judged_in_cuda(self, parts, cases):
+    def judged_in_cuda(self, parts, cases, audited=True):
         task = next(task for task in TASKS if task.name == "fused_cuda")
         top, attribute, body = parts
         return judging.judge(
             task, CUDA_FRAME.format(top=top, attribute=attribute, body=body).encode(),
-            dataclasses.replace(self.slow, only=cases))
+            dataclasses.replace(self.slow, only=cases, audited=audited))
 
     def test_solutions_get_all_points_and_skeletons_none(self):
         self.assertEqual([task.name for task in TASKS if not task.is_cuda],
@@ -199,6 +199,15 @@ class Judge(Test):
                 if "pasted" in name:
                     self.assertRegex(result.message, "^line 7 of fused_cuda.cu has `FLASH_SIMT`: "
                                      "code must not know")
+
+    @unittest.skipUnless(any(task.is_cuda for task in TASKS), "no judges of CUDA tasks: not g++")
+    def test_host_code_is_in_another_process_than_what_was_found(self):
+        case = "checks: no race and no stray access"
+        result = self.judged_in_cuda(CUDA_ATTACKS["the emulator by its linker names"], (case,),
+                                     audited=False)
+        self.assertEqual([(one.name, one.status) for one in result.cases], [(case, "failed")],
+                         result.message)
+        self.assertIn("a data race", result.cases[0].message)
 
     @unittest.skipUnless(any(task.is_cuda for task in TASKS), "no judges of CUDA tasks: not g++")
     def test_host_code_in_a_kernel_is_refused(self):

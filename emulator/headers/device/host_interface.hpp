@@ -41,10 +41,12 @@ FLASH_EXPORT void reset_counters(bool counts_warps = true);
 // All is done at once here, whatever stream it was asked for, and a wait is none. So what was asked
 // since reset_host_calls() is written down.
 struct HostCalls {
-  std::vector<std::string> elsewhere;  // what was enqueued on another stream than `stream`
-  std::vector<std::string> waits;      // calls that wait for the device
-  std::size_t peak_bytes = 0;          // of memory beyond what there was
-  std::string local_memory = "";       // of a thread with too much, in checked launches
+  std::vector<std::string> elsewhere;   // what was enqueued on another stream than `stream`
+  std::vector<std::string> waits;       // calls that wait for the device
+  std::size_t peak_bytes = 0;           // of memory beyond what there was
+  std::size_t kept_bytes = 0;           // of it, what is still there
+  std::size_t blocks = 0, threads = 0;  // of all launches; of the largest of their blocks
+  std::string local_memory = "";        // of a thread with too much, in checked launches
 };
 FLASH_EXPORT HostCalls host_calls(const void* stream);
 FLASH_EXPORT void reset_host_calls();

@@ -17,9 +17,10 @@ struct KernelCall {
   uint3 grid, block;
   std::size_t shared_bytes;
   void (*run)(const void* arguments);  // calls the kernel for one thread
-  const void* arguments;               // what `run` gets: an object of argument_bytes
+  // What `run` gets: an object of argument_bytes, which begins with the function.
+  const void* arguments;
   std::size_t argument_bytes;
-  // The same arguments one by one, for messages that say which of them an address belongs to.
+  // Where they lie in it, one by one, for messages that say to which of them an address belongs.
   struct Argument {
     const void* value;
     std::size_t bytes;
@@ -41,9 +42,9 @@ int launch(const char* name, void (*kernel)(Parameters...), uint3 grid, uint3 bl
                 "a kernel takes its arguments by value: a reference would be one to host memory");
   struct Call {
     void (*kernel)(Parameters...);
-    const std::tuple<Parameters...>* arguments;
+    std::tuple<Parameters...> arguments;
   };
-  const Call call{kernel, &arguments};
+  const Call call{kernel, arguments};
   return std::apply(
       [&](const Parameters&... values) {
         const KernelCall::Argument list[] = {{&values, sizeof values}..., {nullptr, 0}};
@@ -55,7 +56,7 @@ int launch(const char* name, void (*kernel)(Parameters...), uint3 grid, uint3 bl
                     .run =
                         [](const void* data) {
                           const auto& typed = *static_cast<const Call*>(data);
-                          std::apply(typed.kernel, *typed.arguments);
+                          std::apply(typed.kernel, typed.arguments);
                         },
                     .arguments = &call,
                     .argument_bytes = sizeof call,
@@ -63,7 +64,7 @@ int launch(const char* name, void (*kernel)(Parameters...), uint3 grid, uint3 bl
                     .argument_count = sizeof...(Parameters),
                     .stream = stream});
       },
-      arguments);
+      call.arguments);
 }
 
 }  // namespace flash::simt

@@ -253,7 +253,8 @@ Message message_of(const Call& call, std::size_t bytes, const Layout& layout) {
   message.stream = call.stream;
   message.counted = static_cast<std::uint64_t>(call.kernels);
   std::string names;
-  for (const Argument& of : call.arguments) names += of.name + std::string("\n");
+  for (const Argument& of : call.arguments)
+    names += std::string(of.output ? "" : kInput) + of.name + "\n";
   set_text(message, names);
   message.apart = layout.apart;
   message.device_bytes = layout.read_only;

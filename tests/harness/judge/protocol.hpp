@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "common/half.hpp"
@@ -94,6 +95,7 @@ struct Moved {
 
 inline constexpr int kMostViews = 10;
 inline constexpr std::size_t kMostText = 1024;
+inline constexpr std::string_view kInput = "const ";  // before the name of an input
 
 // One struct for all messages: plain numbers, so that any bytes are a message to be checked.
 struct Message {
@@ -121,7 +123,7 @@ struct Message {
   std::uint64_t shared_reads = 0, shared_wavefronts = 0, shared_conflicts = 0;
   std::uint64_t reads = 0, busiest_reads = 0, threads = 0, readers = 0;  // device::Work
   Moved moved[kMostViews];
-  char text[kMostText] = {};  // of kMap: the names of the tensors, one a line
+  char text[kMostText] = {};  // of kMap: the names of the tensors, one a line, kInput before some
 };
 static_assert(std::is_trivially_copyable_v<Message>);
 static_assert(sizeof(Message) == 4 * 670);  // tests/tools/attacks.py forges messages of this size

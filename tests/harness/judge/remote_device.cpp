@@ -51,8 +51,12 @@ Message device_call(Call call) {
   const auto count = [&call](const Message& done) {
     is_counted = done.counted != 0;
     peak = std::max(peak, device::memory_in_use() + done.device_bytes);
-    if (done.integers[0] != 0)
-      last_host_calls.emplace().peak_bytes = static_cast<std::size_t>(done.integers[1]);
+    if (done.integers[0] != 0) {
+      auto& calls = last_host_calls.emplace();
+      calls.peak_bytes = static_cast<std::size_t>(done.integers[1]);
+      calls.blocks = static_cast<std::size_t>(done.integers[2]);
+      calls.threads = static_cast<std::size_t>(done.integers[3]);
+    }
     in_shared_memory.reads += done.shared_reads;
     in_shared_memory.wavefronts += done.shared_wavefronts;
     in_shared_memory.conflicts += done.shared_conflicts;

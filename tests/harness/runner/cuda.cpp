@@ -89,7 +89,12 @@ class OnDevice {
       device_[n] = static_cast<char*>(device::allocate(placed.bytes));
       device::copy_to_device(device_[n], host_ + placed.begin, placed.bytes);
       forbid_surroundings(n);
-      std::getline(names, names_[n]);
+      std::string name;
+      if (std::getline(names, name)) {
+        const bool is_input = name.starts_with(kInput);
+        name_memory(device_[n] + (placed.offset - placed.begin),
+                    is_input ? name.substr(kInput.size()) : name, is_input);
+      }
     }
     if (stream.is_busy()) delay_inputs();
   }
@@ -101,13 +106,14 @@ class OnDevice {
   }
   OnDevice(const OnDevice&) = delete;
 
-  template <class T, int Rank>
-  TensorView<T, Rank> view(int number) const {
-    const auto here = OnHost{call_, nullptr}.view<T, Rank>(number);
-    const Placed& placed = call_.placed[number];
-    char* const data = device_[number] + (placed.offset - placed.begin);
-    if (!names_[number].empty()) name_memory(data, names_[number], std::is_const_v<T>);
-    return {reinterpret_cast<T*>(data), here.shape(), here.strides()};
+  // The call, with what run_host_code() asks for.
+  Message for_host_code() const {
+    Message message = call_;
+    for (unsigned n = 0; n < call_.views && n < kMostViews; ++n)
+      message.placed[n].offset = reinterpret_cast<std::uint64_t>(device_[n]) +
+                                 call_.placed[n].offset - call_.placed[n].begin;
+    message.bytes = reinterpret_cast<std::uint64_t>(stream.get().handle);
+    return message;
   }
 
   void copy_back() const {
@@ -182,13 +188,18 @@ class OnDevice {
   std::size_t half_ = 0;
   char* far_apart_ = nullptr;
   char* device_[kMostViews] = {};
-  std::string names_[kMostViews];
   void* later_[kMostViews] = {};
 };
 
+// The tensors and the stream of a call, for host code.
+struct Views : OnHost {
+  explicit Views(const Message& of) : OnHost{of, nullptr} {}
+  Stream stream() const { return {reinterpret_cast<void*>(call.bytes)}; }
+};
+
 template <class Pass>
-Pass on_stream(Pass pass, const OnDevice& on) {
-  pass.stream = on.stream.get();
+Pass on_stream(Pass pass, const Views& on) {
+  pass.stream = on.stream();
   return pass;
 }
 
@@ -220,7 +231,7 @@ bool say_what_there_is(const Message& call, Message& done) {
 
 // Whether it is a function for elements of T.
 template <class T>
-bool run_attention([[maybe_unused]] const Message& call, [[maybe_unused]] const OnDevice& on) {
+bool run_attention([[maybe_unused]] const Message& call, [[maybe_unused]] const Views& on) {
 #ifdef FLASH_HAVE_PART3
   if (call.function == device_function<T>(kFlashForwardCuda)) {
     const auto& [head_dim, queries, keys, warps] = call.integers;
@@ -237,7 +248,7 @@ bool run_attention([[maybe_unused]] const Message& call, [[maybe_unused]] const 
   const auto delta = [&] { return on.view<const float, 3>(9); };
   if (call.function == device_function<T>(kFlashDeltaCuda))
     return backward().flash_backward_delta_cuda(on.view<const T, 4>(0), on.view<const T, 4>(1),
-                                                on.view<float, 3>(2), on.stream.get()),
+                                                on.view<float, 3>(2), on.stream()),
            true;
   if (call.function == device_function<T>(kFlashDkDvCuda))
     return backward().flash_backward_dk_dv_cuda(pass(), delta()), true;
@@ -249,7 +260,7 @@ bool run_attention([[maybe_unused]] const Message& call, [[maybe_unused]] const 
   return false;
 }
 
-void run_on(const Message& call, const OnDevice& on) {
+void run_on(const Message& call, const Views& on) {
 #ifdef FLASH_HAVE_PART1
   if (call.function == kFusedSoftmaxMatmulCuda)
     return functions_of<FusedCudaTask>().fused_softmax_matmul_cuda(
@@ -261,7 +272,7 @@ void run_on(const Message& call, const OnDevice& on) {
     const auto input = [&](int n) { return on.view<const float, 1>(n); };
     return functions_of<Attention1dTask>().attention_1d_cuda(
         input(0), input(1), input(2), on.view<float, 1>(3), static_cast<int>(call.integers[0]),
-        static_cast<int>(call.integers[1]), on.stream.get());
+        static_cast<int>(call.integers[1]), on.stream());
   }
 #endif
   if (!run_attention<float>(call, on) && !run_attention<Half>(call, on) &&
@@ -271,10 +282,14 @@ void run_on(const Message& call, const OnDevice& on) {
 
 }  // namespace
 
+void run_host_code(const Message& call, Message& done) {
+  if (!say_what_there_is<float>(call, done) && !say_what_there_is<Half>(call, done) &&
+      !say_what_there_is<BFloat16>(call, done))
+    run_on(call, Views(call));
+}
+
 void run(const Message& call, void* memory, Message& done) {
-  if (say_what_there_is<float>(call, done) || say_what_there_is<Half>(call, done) ||
-      say_what_there_is<BFloat16>(call, done))
-    return;
+  if (call.views == 0) return call_host_code(call, done);  // what there is
   const OnDevice on(call, memory);
   const std::size_t before = device::memory_in_use();
   device::reset_peak_memory();
@@ -284,11 +299,18 @@ void run(const Message& call, void* memory, Message& done) {
   device::reset_host_calls();
   const auto measure = [&] {
     done.device_bytes = device::peak_memory() - before;
-    if (const auto calls = device::host_calls(on.stream.get()))
+    done.kept = static_cast<std::int64_t>(device::memory_in_use() - before);
+    if (const auto calls = device::host_calls(on.stream.get())) {  // of host code elsewhere, too
       done.integers[0] = 1, done.integers[1] = static_cast<std::int64_t>(calls->peak_bytes);
+      done.device_bytes = calls->peak_bytes;
+      done.kept = static_cast<std::int64_t>(calls->kept_bytes);
+      done.integers[2] = static_cast<std::int64_t>(calls->blocks);
+      done.integers[3] = static_cast<std::int64_t>(calls->threads);
+    }
   };
   try {
-    run_on(call, on);
+    Message said{};
+    call_host_code(on.for_host_code(), said);
   } catch (const KernelError&) {
     measure();
     on.count(done);
@@ -303,7 +325,6 @@ void run(const Message& call, void* memory, Message& done) {
   }
   device::synchronize();
   measure();
-  done.kept = static_cast<std::int64_t>(device::memory_in_use() - before);
   on.copy_back();
   on.count(done);
   // A launch with a finding has thrown; the student's code may have caught that.

@@ -1,6 +1,7 @@
 // A runner of CUDA tasks on a GPU.
 #include <sys/syscall.h>
 
+#include <cstdlib>
 #include <vector>
 
 #include "common/cuda/device.hpp"
@@ -10,7 +11,7 @@ namespace flash::grading {
 
 // Makes what the driver opens files for, and starts threads for. What it needs after that was found
 // by tracing a process with CUDA 13 that loads a library, maps memory and runs kernels.
-Needs prepared_for(const char*, Facts& facts) {
+Needs prepared_for(const std::vector<std::string>&, Facts& facts) {
   facts.backend = "gpu";
   facts.has_device = device::count() > 0;
   if (!facts.has_device) return {};
@@ -26,5 +27,9 @@ void skip_kernels(bool) {}
 void reuse_addresses() {}
 void name_memory(const void*, const std::string&, bool) {}
 std::vector<void*> thrown_from() { return {}; }
+bool parts_from_host_code() { return false; }
+void serve_host_code(std::uintptr_t) { std::abort(); }
+void meet_host_code(std::uintptr_t) {}
+void call_host_code(const Message& call, Message& done) { run_host_code(call, done); }
 
 }  // namespace flash::grading

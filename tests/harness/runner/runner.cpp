@@ -46,37 +46,6 @@ std::uintptr_t library_begin = 0;
 const void* call_memory = nullptr;
 const char* stack_top = nullptr;  // of the main thread
 
-void send(const Message& message) {
-  if (::send(kSocket, &message, sizeof message, 0) != static_cast<ssize_t>(sizeof message))
-    _exit(3);
-}
-
-// The next message of the judge, and the descriptor that came with it.
-Message receive(int* fd = nullptr) {
-  Message message;
-  auto* const bytes = reinterpret_cast<char*>(&message);
-  for (std::size_t got = 0; got < sizeof message;) {
-    iovec part{bytes + got, sizeof message - got};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    msghdr header{};
-    header.msg_iov = &part;
-    header.msg_iovlen = 1;
-    header.msg_control = control;
-    header.msg_controllen = sizeof control;
-#ifdef MSG_CMSG_CLOEXEC
-    const ssize_t more = recvmsg(kSocket, &header, MSG_CMSG_CLOEXEC);
-#else
-    const ssize_t more = recvmsg(kSocket, &header, 0);
-#endif
-    if (more < 0 && errno == EINTR) continue;
-    if (more <= 0) _exit(more == 0 ? 0 : 3);  // the judge has ended
-    const cmsghdr* const item = CMSG_FIRSTHDR(&header);
-    if (fd != nullptr && item != nullptr) memcpy(fd, CMSG_DATA(item), sizeof *fd);
-    got += static_cast<std::size_t>(more);
-  }
-  return message;
-}
-
 // ---- Where the code is --------------------------------------------------------------------------
 
 std::uintptr_t program_counter([[maybe_unused]] const void* context) {
@@ -294,7 +263,7 @@ void serve() {
   answer = Message{};
   answer.kind = Kind::kDone;
   call_memory = memory;
-  library = call.library;
+  choose_library(call.library);
   try {
     const Surroundings surroundings(call, memory);
     answer.bytes = host_memory::extra_bytes_of(
@@ -303,11 +272,48 @@ void serve() {
     put_exception(answer);
     if (answer.ended == Ended::kOther) send_calls(thrown_from());
   }
-  std::fflush(stdout);
-  send(answer);  // and then the rest, which is no part of the call
+  answer_with(answer);  // and then the rest, which is no part of the call
 }
 
 }  // namespace
+
+void send(const Message& message) {
+  if (::send(kSocket, &message, sizeof message, 0) != static_cast<ssize_t>(sizeof message))
+    _exit(3);
+}
+
+// The next message, and the descriptor that came with it.
+Message receive(int* fd) {
+  Message message;
+  auto* const bytes = reinterpret_cast<char*>(&message);
+  for (std::size_t got = 0; got < sizeof message;) {
+    iovec part{bytes + got, sizeof message - got};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = sizeof control;
+#ifdef MSG_CMSG_CLOEXEC
+    const ssize_t more = recvmsg(kSocket, &header, MSG_CMSG_CLOEXEC);
+#else
+    const ssize_t more = recvmsg(kSocket, &header, 0);
+#endif
+    if (more < 0 && errno == EINTR) continue;
+    if (more <= 0) _exit(more == 0 ? 0 : 3);  // the judge has ended
+    const cmsghdr* const item = CMSG_FIRSTHDR(&header);
+    if (fd != nullptr && item != nullptr) memcpy(fd, CMSG_DATA(item), sizeof *fd);
+    got += static_cast<std::size_t>(more);
+  }
+  return message;
+}
+
+void choose_library(std::uint32_t number) { library = number; }
+
+void answer_with(const Message& message) {
+  std::fflush(stdout);
+  send(message);
+}
 
 const std::string& library_of_call() {
   static std::string of[2];
@@ -350,7 +356,7 @@ int main(int argc, char** argv) {
   if (there < 0) return 6;
   close(there);
   Facts facts;
-  const Needs needs = prepared_for(argv[1], facts);
+  const Needs needs = prepared_for({argv + 1, argv + argc}, facts);
 #ifdef __linux__
   facts.is_sanitized = __asan_poison_memory_region != nullptr;
 #endif
@@ -359,10 +365,17 @@ int main(int argc, char** argv) {
   // Before the library's own code runs: what the judge believes about this process, it has now.
   send(message_of(facts));
   (void)receive();  // it has looked at this process
+  const bool is_host_code = parts_from_host_code();
   restrict_process(needs, facts);
   bool are_loaded = true;
-  for (int n = 1; n < argc; ++n) are_loaded &= dlopen(argv[n], RTLD_NOW | RTLD_LOCAL) != nullptr;
+  for (int n = 1; n < argc; ++n) {
+    void* const loaded = dlopen(argv[n], RTLD_NOW | RTLD_LOCAL);
+    are_loaded &= loaded != nullptr;
+    if (n == 1 && loaded != nullptr) is_in_library(dlsym(loaded, "flash_task"));
+  }
   // Why one does not load, says load_task(), which opens its file again.
   if (are_loaded) restrict_calls(needs, facts);
+  if (is_host_code) serve_host_code(library_begin);
+  meet_host_code(library_begin);
   for (;;) serve();
 }

@@ -14,6 +14,7 @@
 
 namespace flash::grading {
 
+void choose_library(std::uint32_t number);  // of the runner's, for a call
 const std::string& library_of_call();
 void is_in_library(const void* something);  // for lines of a crash
 
@@ -36,7 +37,8 @@ struct OnHost {
     Shape<Rank> shape, strides;
     std::copy_n(placed.shape, Rank, shape.begin());
     std::copy_n(placed.strides, Rank, strides.begin());
-    return {reinterpret_cast<T*>(static_cast<char*>(memory) + placed.offset), shape, strides};
+    return {reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(memory) + placed.offset), shape,
+            strides};
   }
 };
 
@@ -68,6 +70,12 @@ AttentionBackward<T> backward_pass(const Message& call, const Views& on) {
   return {input(0), input(1),  input(2),  input(3),  on.template view<const LseType<T>, 3>(4),
           input(5), output(6), output(7), output(8), options(call)};
 }
+
+// Messages, from and to the judge; of the process of host code, from and to the runner.
+Message receive(int* fd = nullptr);
+void send(const Message& message);
+// What a process prints comes before its answer.
+void answer_with(const Message& message);
 
 // Asks the judge for something, as a callback; throws what the judge says that it throws.
 Message ask_judge(Callback what, Message question = {});
@@ -125,9 +133,21 @@ struct Needs {
   // The addresses whose protection it changes, none where the first is larger.
   std::uintptr_t protects_from = 1, protects_to = 0;
 };
-// Called before the library is loaded, and before the kernel is told what this process may do; says
-// what this runner is.
-Needs prepared_for(const char* library, Facts& facts);
+// Called before the libraries are loaded, and before the kernel is told what this process may do;
+// says what this runner is.
+Needs prepared_for(const std::vector<std::string>& libraries, Facts& facts);
+
+// In a class, host code of a CUDA task runs in a process of its own, which has neither the judge's
+// socket nor the memory of the judge and of the device. All that it can do is ask the runner for
+// what CUDA's functions do: it can forge no answer and no count. Whether this is now that process.
+bool parts_from_host_code();
+// When both have loaded the library.
+[[noreturn]] void serve_host_code(std::uintptr_t library_begin);
+void meet_host_code(std::uintptr_t library_begin);
+// Student code of a call with its tensors on a device; `call` has their addresses as offsets, and
+// the stream as bytes.
+void call_host_code(const Message& call, Message& done);  // where it belongs
+void run_host_code(const Message& call, Message& done);   // here; in cuda.cpp
 
 // ---- In plain.cpp, and for a class in grading/sandboxed_runner.cpp ------------------------------
 
