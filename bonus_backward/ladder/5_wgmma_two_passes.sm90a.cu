@@ -70,35 +70,21 @@ constexpr float kShift = std::is_same_v<T, Half> ? 15 : 0;
 struct KeyMaps {
   TensorMap q, k, v, d_out, rows, d_k, d_v;
 };
-struct KeyBarriers {
-  Barrier K_full, V_full, Q_full[2], dO_full[2], Q_empty[2], dO_empty[2], P_full, P_empty;
-};
 
 template <class T, class C>
 __global__ void __launch_bounds__(kThreads, 1)
     dk_dv_kernel(const __grid_constant__ KeyMaps maps, Arguments a) {
   constexpr int kD = C::kHeadDim, kSize = C::kSize;
   __shared__ KeyBarriers barriers;
-  auto& [K_full, V_full, Q_full, dO_full, Q_empty, dO_empty, P_full, P_empty] = barriers;
+  auto& [K_full, V_full, Q_full, dO_full, Q_empty, dO_empty, P_full, P_empty, dS_full, dS_empty] =
+      barriers;
   FLASH_DYNAMIC_SHARED(T, shared);
   T *const K_smem = align_to_1024(shared), *const V_smem = K_smem + kSize,
            *const Q_smem = V_smem + kSize, *const dO_smem = Q_smem + 2 * kSize,
            *const P_smem = dO_smem + 2 * kSize;  // of float
   float* const lse_smem = reinterpret_cast<float*>(P_smem) + C::kPSize;
   float* const delta_smem = lse_smem + 2 * kRowNumbers;
-  if (threadIdx.x == 0) {
-    init(K_full, 1);
-    init(V_full, 1);
-    init(P_full, 4);
-    init(P_empty, 4);
-    for (int i = 0; i < 2; ++i) {
-      init(Q_full[i], 1);
-      init(dO_full[i], 1);
-      init(Q_empty[i], 8);
-      init(dO_empty[i], 8);
-    }
-    fence_barrier_init();
-  }
+  if (threadIdx.x == 0) barriers.init_all();
   __syncthreads();
   wait_for_kernel_before();
   let_next_kernel_begin();

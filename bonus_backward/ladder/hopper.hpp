@@ -71,6 +71,23 @@ __device__ __forceinline__ void tell(Barrier& barrier, unsigned lane) {
   if (lane == 0) arrive(barrier);
 }
 
+// ---- Blocks of keys whose groups have different work (rungs 5 and 9) ----------------------------
+
+// "full" waits for copies or stores, "empty" for all warps that read.
+struct KeyBarriers {
+  Barrier K_full, V_full, Q_full[2], dO_full[2], Q_empty[2], dO_empty[2], P_full, P_empty, dS_full,
+      dS_empty;
+
+  __device__ __forceinline__ void init_all() {
+    for (Barrier* barrier : {&K_full, &V_full, &Q_full[0], &Q_full[1], &dO_full[0], &dO_full[1]})
+      init(*barrier, 1);
+    for (Barrier* barrier : {&P_full, &P_empty, &dS_full, &dS_empty}) init(*barrier, 4);
+    for (Barrier* barrier : {&Q_empty[0], &Q_empty[1], &dO_empty[0], &dO_empty[1]})
+      init(*barrier, 8);
+    fence_barrier_init();
+  }
+};
+
 // ---- Products -----------------------------------------------------------------------------------
 
 // An operand whose rows are rows of A or columns of B: 16 of its columns (k) are 32 bytes.

@@ -5,7 +5,7 @@
 // Before: lse in base 2 and delta = rowsum(dO * O), for rows of queries that are padded to a
 // multiple of kRowsTogether, so that no rung has to look for the last one. A row that weighs no
 // key, or does not exist, has an lse of inf: exp2(S - inf) = 0. Where dQ is summed up by
-// additions, the float32 sums are set to 0 here as well. Behind: dQ = scale * sums, in 16 bits.
+// additions, the float32 sums are set to 0 here as well. Behind: dQ = scale * sums.
 //
 // The sums lie as the lanes have them in registers (tensor_core.hpp), not as a matrix: a fragment
 // of 16 rows and 8 columns is 128 neighbouring numbers, 4 of each lane. So a warp adds 512
@@ -16,6 +16,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "common/checks.hpp"
@@ -139,8 +140,8 @@ __global__ void __launch_bounds__(kThreadsAround)
   }
 }
 
-// A warp has 16 rows and 32 columns: 4 fragments. Lane t of four gets all 8 columns of fragment t
-// by a transposition among the four, and writes 16 bytes of rows g and g + 8.
+// A warp has 16 rows and 32 columns: 4 fragments. In 16 bits lane t of four gets all 8 columns of
+// fragment t by a transposition among the four, and writes 16 bytes of rows g and g + 8.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreadsAround)
     finish_kernel(const float* sums, Index rows, TensorView<T, 4> d_q, float scale) {
@@ -159,30 +160,40 @@ __global__ void __launch_bounds__(kThreadsAround)
   for (int n = 0; n < 4; ++n) {
     const float4 x = *reinterpret_cast<const float4*>(sums + (head * rows + 16 * block) * kWidth +
                                                       (column0 / 8 + n) * 128 + lane * 4);
-    const T four[4] = {from_float<T>(x.x * scale), from_float<T>(x.y * scale),
-                       from_float<T>(x.z * scale), from_float<T>(x.w * scale)};
-    for (int r = 0; r < 2; ++r)
-      words[r][n] = four[2 * r].bits | std::uint32_t{four[2 * r + 1].bits} << 16;
-  }
-  FLASH_UNROLL
-  for (int r = 0; r < 2; ++r) {
-    std::uint32_t(&w)[4] = words[r];
-    FLASH_UNROLL
-    for (unsigned distance = 1; distance <= 2; distance *= 2) {
-      const bool upper = (t & distance) != 0;
-      FLASH_UNROLL
-      for (unsigned pair = 0; pair < 2; ++pair) {
-        const unsigned low = distance == 1 ? 2 * pair : pair, high = low + distance;
-        const std::uint32_t other =
-            __shfl_xor_sync(kAllLanes, upper ? w[low] : w[high], static_cast<int>(distance));
-        (upper ? w[low] : w[high]) = other;
-      }
+    if constexpr (std::is_same_v<T, float>) {
+      const int column = column0 + 8 * n + static_cast<int>(2 * t);
+      for (int r = 0; r < 2; ++r)
+        if (const Index i = 16 * block + 8 * r + g; i < d_q.extent(2) && column < d_q.extent(3))
+          *reinterpret_cast<float2*>(&d_q(head / heads, head % heads, i, column)) =
+              r == 0 ? float2{x.x * scale, x.y * scale} : float2{x.z * scale, x.w * scale};
+    } else {
+      const T four[4] = {from_float<T>(x.x * scale), from_float<T>(x.y * scale),
+                         from_float<T>(x.z * scale), from_float<T>(x.w * scale)};
+      for (int r = 0; r < 2; ++r)
+        words[r][n] = four[2 * r].bits | std::uint32_t{four[2 * r + 1].bits} << 16;
     }
-    const Index i = 16 * block + 8 * r + g;
-    const int column = column0 + 8 * static_cast<int>(t);
-    if (i < d_q.extent(2) && column < d_q.extent(3))
-      *reinterpret_cast<uint4*>(&d_q(head / heads, head % heads, i, column)) =
-          make_uint4(w[0], w[1], w[2], w[3]);
+  }
+  if constexpr (!std::is_same_v<T, float>) {
+    FLASH_UNROLL
+    for (int r = 0; r < 2; ++r) {
+      std::uint32_t(&w)[4] = words[r];
+      FLASH_UNROLL
+      for (unsigned distance = 1; distance <= 2; distance *= 2) {
+        const bool upper = (t & distance) != 0;
+        FLASH_UNROLL
+        for (unsigned pair = 0; pair < 2; ++pair) {
+          const unsigned low = distance == 1 ? 2 * pair : pair, high = low + distance;
+          const std::uint32_t other =
+              __shfl_xor_sync(kAllLanes, upper ? w[low] : w[high], static_cast<int>(distance));
+          (upper ? w[low] : w[high]) = other;
+        }
+      }
+      const Index i = 16 * block + 8 * r + g;
+      const int column = column0 + 8 * static_cast<int>(t);
+      if (i < d_q.extent(2) && column < d_q.extent(3))
+        *reinterpret_cast<uint4*>(&d_q(head / heads, head % heads, i, column)) =
+            make_uint4(w[0], w[1], w[2], w[3]);
+    }
   }
 }
 

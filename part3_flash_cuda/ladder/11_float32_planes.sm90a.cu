@@ -34,6 +34,7 @@
 // from 4096 keys on. `..._robust`: 4.1 to 5.0 times, heads of 128 2.4 to 3.0 times. The error is
 // 0.6 to 0.75 of PyTorch's, that of `..._robust` 0.4 to 0.75 (relative, Frobenius).
 #include <algorithm>
+#include <cmath>
 
 #include "part3_flash_cuda/ladder/planes.hpp"
 
@@ -67,7 +68,9 @@ struct Arguments {
   TensorView<float, 4> out;
   TensorView<float, 3> lse;
   AttentionShape shape;
-  float scale;  // in base 2
+  // The scale is `power`, a power of two, times a number between 1 and 2. m is in units of 1 /
+  // power.
+  float power, rest, rest_in_base_2;
   bool causal;
   const float *k_factor, *v_factor;
 };
@@ -174,7 +177,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   std::uint32_t P[C::kPlanes][C::kBlockK / 16][4];
   float X[C::kHeadDim / 8][4];  // P V of one step
   float O[C::kHeadDim / 8][4];
-  float m[2] = {}, l[2] = {}, alpha[2], q_scale[2] = {1, 1};
+  float m[2] = {}, l[2] = {}, alpha[2], q_scale[2] = {a.power, a.power};
 
   const auto QK = [&](unsigned step) {
     const auto K = smem->K[K_pipeline.stage(step)][0].by_columns();
@@ -214,13 +217,14 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     }
     FLASH_UNROLL
     for (int row = 0; row < 2; ++row) largest[row] = warp_max<4>(largest[row]) * unit[row];
-    const bool rises = __any_sync(kAllLanes, (largest[0] - m[0]) * a.scale > C::kMostRise ||
-                                                 (largest[1] - m[1]) * a.scale > C::kMostRise);
+    const bool rises =
+        __any_sync(kAllLanes, (largest[0] - m[0]) * a.rest_in_base_2 > C::kMostRise ||
+                                  (largest[1] - m[1]) * a.rest_in_base_2 > C::kMostRise);
     if (rises) {
       FLASH_UNROLL
       for (int row = 0; row < 2; ++row) {
         const float m_new = fmaxf(m[row], largest[row]);
-        alpha[row] = exp2_approximate((m[row] - m_new) * a.scale);
+        alpha[row] = exp2_approximate((m[row] - m_new) * a.rest_in_base_2);
         l[row] *= alpha[row];
         m[row] = m_new;
       }
@@ -233,8 +237,8 @@ __global__ void __launch_bounds__(C::kThreads, 1)
       FLASH_UNROLL
       for (int i = 0; i < 4; ++i)
         // The difference first: a rounded m * scale may be off by more than P can take.
-        sum[i / 2] += S[k][i] =
-            exp2_approximate(fmaf(fmaf(S[k][i], unit[i / 2], -m[i / 2]), a.scale, C::kHeadroom));
+        sum[i / 2] += S[k][i] = exp2_approximate(
+            fmaf(fmaf(S[k][i], unit[i / 2], -m[i / 2]), a.rest_in_base_2, C::kHeadroom));
     }
     l[0] += sum[0];
     l[1] += sum[1];
@@ -274,8 +278,8 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     fence_proxy_async();
     sync_named(8 + group, 128);
     if constexpr (C::kScales) {
-      q_scale[0] = Q_factor[group][lane.row(0) % 64];
-      q_scale[1] = Q_factor[group][lane.row(1) % 64];
+      q_scale[0] = Q_factor[group][lane.row(0) % 64] * a.power;
+      q_scale[1] = Q_factor[group][lane.row(1) % 64] * a.power;
     }
     const int seen = work.all_see, i0 = work.i0;
     int tile = (work.b * static_cast<int>(a.shape.heads) + work.h) *
@@ -325,8 +329,9 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     for (int row = 0; row < 2; ++row) {
       const float sum = warp_sum<4>(l[row]), factor = 1 / (sum * C::kUnit);
       const int query = work.i0 + lane.row(row);
-      store_lse<C>((m[row] * a.scale + (log2f(sum) - C::kHeadroom)) * kLn2, query, a.lse, work,
-                   lane);
+      // Rounded as scores times the scale are in a backward pass: where l is 1, S - lse is then 0.
+      const float largest = __fmul_rn(m[row], a.rest);
+      store_lse<C>(fmaf(log2f(sum) - C::kHeadroom, kLn2, largest), query, a.lse, work, lane);
       if (query >= a.out.extent(2)) continue;
       float* const to = &a.out(work.b, work.h, query, 0) + lane.t2;
       FLASH_UNROLL
@@ -364,15 +369,18 @@ void start_attention(const AttentionForward<float>& pass, const Split<C>& split,
                           planes, {heads, C::kPlanes, shape.keys, shape.head_dim}),
                       C::kBlockK);
   };
+  const auto scale = static_cast<float>(attention_scale(pass.options, shape.head_dim));
+  const float power = scale == 0 ? 1 : std::exp2(static_cast<float>(std::ilogb(scale)));
   LaunchConfig config =
       launch_config(C(), std::min<Index>(work, device::multiprocessors()), pass.stream);
   config.begins_early = true;
-  launch("float32_planes", planes_kernel<C>, config, tensor_map(pass.q, C::kBlockQ), map(split.k),
-         map(split.v),
-         Arguments{pass.q, pass.out, pass.lse, shape, scale_in_base_2(pass), pass.options.causal,
-                   split.k_factor, split.v_factor},
-         WorkQueue{grid_size(work).x, static_cast<int>(section), counters, choice.is_robust,
-                   !C::kScales});
+  launch(
+      "float32_planes", planes_kernel<C>, config, tensor_map(pass.q, C::kBlockQ), map(split.k),
+      map(split.v),
+      Arguments{pass.q, pass.out, pass.lse, shape, power, scale / power,
+                scale_in_base_2(pass) / power, pass.options.causal, split.k_factor, split.v_factor},
+      WorkQueue{grid_size(work).x, static_cast<int>(section), counters, choice.is_robust,
+                !C::kScales});
 }
 
 // Little work: as many blocks with half as many queries each.

@@ -41,6 +41,71 @@ __device__ __forceinline__ void split_four(const float4& x, float power,
   for (int plane = 0; plane < C::kPlanes; ++plane) planes[plane] = {first[plane], second[plane]};
 }
 
+// ---- Splitting before the main kernel
+// ------------------------------------------------------------
+
+// 0 beyond the tensor's end.
+__device__ __forceinline__ float4 load_four(const TensorView<const float, 4>& x, Index b, Index h,
+                                            int row, int column) {
+  return row < x.extent(2) && column < x.extent(3)
+             ? *reinterpret_cast<const float4*>(&x(b, h, row, column))
+             : float4{0, 0, 0, 0};
+}
+
+// A tile of kRows rows that a block of kSplitThreads threads has in registers. `scratch`: shared
+// memory for a float a warp.
+template <class C, int kRows>
+struct LoadedTile {
+  static constexpr int kSize = kRows * C::kHeadDim, kFours = kSize / 4 / kSplitThreads,
+                       kLanes = C::kHeadDim / 4;  // of a row
+  int rows, columns, row0, column;                // of the tensor; of the thread
+  float4 four[kFours];
+
+  __device__ __forceinline__ LoadedTile(const TensorView<const float, 4>& x, Index b, Index h,
+                                        int tile)
+      : rows(static_cast<int>(x.extent(2))),
+        columns(static_cast<int>(x.extent(3))),
+        row0(tile * kRows + static_cast<int>(threadIdx.x) / kLanes),
+        column(static_cast<int>(threadIdx.x) % kLanes * 4) {
+    FLASH_UNROLL
+    for (int n = 0; n < kFours; ++n) four[n] = load_four(x, b, h, row(n), column);
+  }
+  __device__ __forceinline__ int row(int n) const { return row0 + n * (kSplitThreads / kLanes); }
+
+  // The power of two for two planes.
+  __device__ __forceinline__ float power(float* scratch) const {
+    float largest = 0;
+    FLASH_UNROLL
+    for (int n = 0; n < kFours; ++n) largest = fmaxf(largest, largest_of(four[n]));
+    return scale_for(block_max<kSplitThreads>(largest, scratch));
+  }
+  // Whether more than 1/1024 of the numbers lose digits in two planes.
+  __device__ __forceinline__ bool loses_digits(float power, float* scratch) const {
+    const auto is_small = [&](float value) {
+      return value != 0 && fabsf(value) * power < 0.125f ? 1 : 0;
+    };
+    int small = 0;
+    FLASH_UNROLL
+    for (int n = 0; n < kFours; ++n)
+      small +=
+          is_small(four[n].x) + is_small(four[n].y) + is_small(four[n].z) + is_small(four[n].w);
+    return block_sum<kSplitThreads>(static_cast<float>(small), scratch) * 1024 > kSize;
+  }
+  // The tile's part of the planes of a head, times `power`.
+  __device__ __forceinline__ void store(typename C::Element* planes_of_head, float power) const {
+    FLASH_UNROLL
+    for (int n = 0; n < kFours; ++n) {
+      uint2 planes[C::kPlanes];
+      split_four<C>(four[n], power, planes);
+      if (row(n) >= rows || column >= columns) continue;
+      FLASH_UNROLL
+      for (int plane = 0; plane < C::kPlanes; ++plane)
+        *reinterpret_cast<uint2*>(planes_of_head + (Index{plane} * rows + row(n)) * columns +
+                                  column) = planes[plane];
+    }
+  }
+};
+
 // ---- K and V ------------------------------------------------------------------------------------
 
 // Which heads the robust kernels take: those with a tile of K or V where more than 1/1024 of the
@@ -69,19 +134,13 @@ template <class C>
 __global__ void __launch_bounds__(kSplitThreads)
     split_kernel(TensorView<const float, 4> k, TensorView<const float, 4> v, Split<C> to,
                  Choice choice, Counters* counters) {
-  using T = typename C::Element;
-  constexpr int kSize = C::kBlockK * C::kHeadDim, kFours = kSize / 4 / kSplitThreads,
-                kLanes = C::kHeadDim / 4;
   constexpr bool kIsFast = C::kPlanes == 2;
   let_next_kernel_begin();
   __shared__ float scratch[kSplitThreads / kWarpSize];
   const bool is_k = blockIdx.y == 0;
-  const int rows = static_cast<int>(k.extent(2)), columns = static_cast<int>(k.extent(3)),
-            tiles = (rows + C::kBlockK - 1) / C::kBlockK,
+  const int tiles = (static_cast<int>(k.extent(2)) + C::kBlockK - 1) / C::kBlockK,
             heads = static_cast<int>(gridDim.x) / tiles,
-            head = static_cast<int>(blockIdx.x) / tiles, thread = static_cast<int>(threadIdx.x),
-            column = thread % kLanes * 4,
-            first = static_cast<int>(blockIdx.x) % tiles * C::kBlockK + thread / kLanes;
+            head = static_cast<int>(blockIdx.x) / tiles, thread = static_cast<int>(threadIdx.x);
   const bool begins = blockIdx.x == 0 && is_k && thread == 0;
   if (kIsFast || choice.is_robust == nullptr) {
     if (begins) *counters = {};
@@ -100,47 +159,18 @@ __global__ void __launch_bounds__(kSplitThreads)
     if (!is_robust) return;
   }
 
-  const Index b = head / k.extent(1), h = head % k.extent(1),
-              stride = is_k ? k.stride(2) : v.stride(2);
-  const float* const from = (is_k ? &k(b, h, 0, 0) : &v(b, h, 0, 0)) + column;
-  float4 four[kFours];
-  FLASH_UNROLL
-  for (int n = 0; n < kFours; ++n) {
-    const int row = first + n * (kSplitThreads / kLanes);
-    four[n] = row < rows && column < columns ? *reinterpret_cast<const float4*>(from + row * stride)
-                                             : float4{0, 0, 0, 0};
-  }
+  const LoadedTile<C, C::kBlockK> tile(is_k ? k : v, head / k.extent(1), head % k.extent(1),
+                                       static_cast<int>(blockIdx.x) % tiles);
   float power = 1;
   if constexpr (kIsFast) {
-    float largest = 0;
-    FLASH_UNROLL
-    for (int n = 0; n < kFours; ++n) largest = fmaxf(largest, largest_of(four[n]));
-    power = scale_for(block_max<kSplitThreads>(largest, scratch));
+    power = tile.power(scratch);
     if (thread == 0) (is_k ? to.k_factor : to.v_factor)[blockIdx.x] = factor_of(power);
     if (choice.wide_tiles != nullptr) {
-      const auto is_small = [&](float value) {
-        return value != 0 && fabsf(value) * power < 0.125f;
-      };
-      int small = 0;
-      FLASH_UNROLL
-      for (int n = 0; n < kFours; ++n)
-        small +=
-            is_small(four[n].x) + is_small(four[n].y) + is_small(four[n].z) + is_small(four[n].w);
-      const float all = block_sum<kSplitThreads>(static_cast<float>(small), scratch);
-      if (thread == 0) choice.wide_tiles[blockIdx.y * gridDim.x + blockIdx.x] = all * 1024 > kSize;
+      const bool is_wide = tile.loses_digits(power, scratch);
+      if (thread == 0) choice.wide_tiles[blockIdx.y * gridDim.x + blockIdx.x] = is_wide;
     }
   }
-  T* const out = (is_k ? to.k : to.v) + Index{head} * C::kPlanes * rows * columns + column;
-  FLASH_UNROLL
-  for (int n = 0; n < kFours; ++n) {
-    const int row = first + n * (kSplitThreads / kLanes);
-    uint2 planes[C::kPlanes];
-    split_four<C>(four[n], power, planes);
-    if (row >= rows || column >= columns) continue;
-    FLASH_UNROLL
-    for (int plane = 0; plane < C::kPlanes; ++plane)
-      *reinterpret_cast<uint2*>(out + (Index{plane} * rows + row) * columns) = planes[plane];
-  }
+  tile.store((is_k ? to.k : to.v) + Index{head} * C::kPlanes * tile.rows * tile.columns, power);
 }
 
 // ---- Q ------------------------------------------------------------------------------------------

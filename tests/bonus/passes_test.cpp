@@ -4,7 +4,6 @@
 #include <cctype>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -16,6 +15,7 @@
 #include "common/inputs.hpp"
 #include "common/oracle.hpp"
 #include "harness/needs_gpu.hpp"
+#include "part3/float32_cases.hpp"
 #include "part3/on_device.hpp"
 
 using namespace flash;
@@ -169,64 +169,17 @@ TEST_CASE("on random shapes a rung gives the first rung's gradients, twice with 
   }
 }
 
-namespace {
-
-// Of a gradient, relative to the oracle's norm.
-double error(const Tensor<float, 4>& got, const WithMagnitude& want) {
-  double wrong = 0, all = 0;
-  for (Index n = 0; n < got.size(); ++n) {
-    const double must = want.value.data()[n];
-    wrong += std::pow(got.data()[n] - must, 2);
-    all += must * must;
-  }
-  return std::sqrt(wrong / all);
-}
-
-// Rows and columns each times a factor of their own.
-void scale_lognormal(Tensor<float, 4>& x, std::uint64_t seed) {
-  Random random(seed);
-  const Index columns = x.extent(3);
-  std::vector<double> of_column(columns);
-  for (double& factor : of_column) factor = std::exp(random.normal());
-  for (Index row = 0; row < x.size() / columns; ++row) {
-    const double of_row = std::exp(random.normal());
-    for (Index n = 0; n < columns; ++n) {
-      float& element = x.data()[row * columns + n];
-      element = static_cast<float>(element * of_row * of_column[n]);
-    }
-  }
-}
-
-}  // namespace
-
 TEST_CASE(
     "float32: the error is below the bound for numbers of any sizes, and mostly as good as FFMA") {
   if (harness::skipped_without_gpu()) return;
-  using Inputs = std::array<Tensor<float, 4>, 4>;  // q, k, v, d_out
-  std::vector<std::pair<std::string, std::function<void(Inputs&)>>> cases{
-      {"N(0, 1)", [](Inputs&) {}},
-      {"q x 8",
-       [](Inputs& x) {
-         for (Index n = 0; n < x[0].size(); ++n) x[0].data()[n] *= 8;
-       }},
-      {"rows and columns x lognormal", [](Inputs& x) {
-         for (int i = 0; i < 4; ++i) scale_lognormal(x[i], 10 + i);
-       }}};
-  for (const float size : {1e3f, 1e6f})
-    for (int i = 0; i < 4; ++i)
-      cases.push_back({"an element of " + std::to_string(static_cast<int>(size)) + " in " +
-                           std::array{"q", "k", "v", "d_out"}[i],
-                       [=](Inputs& x) { x[i](0, 0, 30, 5) = size; }});
   std::vector<AttentionShape> shapes{{1, 1, 70, 150, 64}, {1, 1, 40, 70, 128}};
   if (!device::is_emulated())
     shapes.insert(shapes.end(), {{1, 1, 1000, 3000, 64}, {1, 1, 1000, 3000, 128}});
   const Registry registry = all_passes();
   for (const AttentionShape& shape : shapes)
-    for (const auto& [name, change] : cases) {
-      const AttentionOptions options{.causal = shape.head_dim == 128};
-      Inputs x{normal<float>(shape.of_queries(), 1), normal<float>(shape.of_keys(), 2),
-               normal<float>(shape.of_keys(), 3), normal<float>(shape.of_queries(), 4)};
-      change(x);
+    for (const part3::Float32Case& one : part3::float32_cases()) {
+      const AttentionOptions options = one.options(shape, shape.head_dim == 128);
+      const part3::Float32Inputs x = one.inputs(shape);
       const harness::AttentionInputs<float> inputs{x[0], x[1], x[2]};
       const auto forward = inputs.forward(options);
       const auto want = inputs.backward(x[3], options);
@@ -236,21 +189,21 @@ TEST_CASE(
       const AttentionBackward<float> pass{q.view(),   k.view(),     v.view(),   out.view(),
                                           lse.view(), d_out.view(), d_q.view(), d_k.view(),
                                           d_v.view(), options};
-      const bool ordinary = name.find("element") == std::string::npos;
       std::array<double, 3> of_ffma{};
       for (const auto& entry : registry.backward.entries()) {
         if (entry.name == "plain" || !entry.run.float32 || !part3::is_run(entry, pass)) continue;
-        CAPTURE(entry.name, name, to_string<4>(shape.of_keys()));
+        CAPTURE(entry.name, one.name, to_string<4>(shape.of_keys()));
         const auto got_q = part3::to_host(d_q.view()), got_k = part3::to_host(d_k.view()),
                    got_v = part3::to_host(d_v.view());
         CHECK(harness::wrong_gradients<float>(
-                  {.shape = shape, .causal = options.causal},
+                  {.shape = shape, .causal = options.causal, .scale = options.scale},
                   {x[0].view(), x[1].view(), x[2].view(), {}, {}, x[3].view()}, got_q.view(),
                   got_k.view(), got_v.view()) == "");
-        const std::array errors{error(got_q, want.d_q), error(got_k, want.d_k),
-                                error(got_v, want.d_v)};
+        const std::array errors{part3::error(got_q, want.d_q), part3::error(got_k, want.d_k),
+                                part3::error(got_v, want.d_v)};
         if (entry.name == "flash") of_ffma = errors;
-        for (int i = 0; ordinary && i < 3; ++i) {
+        const bool of_many = one.name.find("element") == std::string::npos;
+        for (int i = 0; of_many && i < 3; ++i) {
           CAPTURE(i, errors[i], of_ffma[i]);
           // Two planes of half have two bits less than float32. FFMA loses more in long sums.
           CHECK(errors[i] <= 1.5 * of_ffma[i]);

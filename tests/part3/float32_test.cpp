@@ -2,13 +2,15 @@
 // float32 stays below the error that is derived there for three products of TF32, on inputs that
 // are hard for numbers cut in pieces, and loses no more than the solution's FFMA does.
 #include <cmath>
-#include <functional>
 
 #include "harness/needs_gpu.hpp"
+#include "part3/float32_cases.hpp"
 #include "part3/on_device.hpp"
 
 using namespace flash;
+using part3::scaled;
 using part3::to_host;
+using Case = part3::Float32Case;
 using Inputs = harness::AttentionInputs<float>;
 
 namespace {
@@ -25,10 +27,10 @@ struct Bound {
   double lse;
 };
 
-Bound bound_of_row(const Inputs& x, const AttentionOracle& want, Index h, Index i, Index keys) {
+Bound bound_of_row(const Inputs& x, const AttentionOracle& want, double scale, Index h, Index i,
+                   Index keys) {
   const Index c = x.q.extent(3);
-  const double scale = 1 / std::sqrt(static_cast<double>(c)), lse = want.lse(0, h, i),
-               blocks = std::ceil(static_cast<double>(keys) / kLeastKeys);
+  const double lse = want.lse(0, h, i), blocks = std::ceil(static_cast<double>(keys) / kLeastKeys);
   std::vector<double> score(keys), wrong(keys);
   for (Index j = 0; j < keys; ++j) {
     double sizes = 0;
@@ -67,11 +69,11 @@ struct Outputs {
   Tensor<float, 3> lse;
 };
 
-std::optional<Outputs> run(const Entry<AttentionForward>& entry, const Inputs& x, bool causal) {
+std::optional<Outputs> run(const Entry<AttentionForward>& entry, const Inputs& x,
+                           const AttentionOptions& options) {
   const DeviceTensor<float, 4> q(x.q), k(x.k), v(x.v), out(x.q.shape());
   const DeviceTensor<float, 3> lse(attention_shape(x.q.shape(), x.k.shape()).of_rows());
-  const AttentionForward<float> pass{q.view(),   k.view(),   v.view(),
-                                     out.view(), lse.view(), {.causal = causal}};
+  const AttentionForward<float> pass{q.view(), k.view(), v.view(), out.view(), lse.view(), options};
   if (!part3::is_run(entry, pass)) return std::nullopt;
   return Outputs{to_host(out.view()), to_host(lse.view())};
 }
@@ -81,12 +83,13 @@ struct Expected {
   std::vector<Bound> bounds;  // of each head's queries
 };
 
-Expected expected(const Inputs& x, bool causal) {
+Expected expected(const Inputs& x, const AttentionOptions& options) {
   const AttentionShape shape = attention_shape(x.q.shape(), x.k.shape());
-  Expected want{x.forward({.causal = causal}), {}};
+  Expected want{x.forward(options), {}};
   for (Index h = 0; h < shape.heads; ++h)
     for (Index i = 0; i < shape.queries; ++i)
-      want.bounds.push_back(bound_of_row(x, want.oracle, h, i, shape.visible_keys(i, causal)));
+      want.bounds.push_back(bound_of_row(x, want.oracle, *options.scale, h, i,
+                                         shape.visible_keys(i, options.causal)));
   return want;
 }
 
@@ -118,92 +121,32 @@ std::string wrong(const Outputs& got, const Expected& want, Ask ask = Ask::kRigh
   return "";
 }
 
-// Relative to the oracle's norm.
-double error(const Outputs& got, const AttentionOracle& want) {
-  double wrong = 0, all = 0;
-  for (Index n = 0; n < got.out.size(); ++n) {
-    const double must = want.out.value.data()[n];
-    wrong += std::pow(got.out.data()[n] - must, 2);
-    all += must * must;
-  }
-  return std::sqrt(wrong / all);
-}
-
 // ---- Inputs -------------------------------------------------------------------------------------
 
-Inputs normal_inputs(const AttentionShape& shape) {
-  return {normal<float>(shape.of_queries(), 1), normal<float>(shape.of_keys(), 2),
-          normal<float>(shape.of_keys(), 3)};
-}
-
-void scale_by(Tensor<float, 4>& x, double factor) {
-  for (Index n = 0; n < x.size(); ++n) x.data()[n] = static_cast<float>(x.data()[n] * factor);
-}
-
-auto scaled(double of_q, double of_k, double of_v) {
-  return [=](Inputs& x) {
-    scale_by(x.q, of_q);
-    scale_by(x.k, of_k);
-    scale_by(x.v, of_v);
-  };
-}
-
-// Rows and columns each times a factor of their own.
-void scale_lognormal(Tensor<float, 4>& x, std::uint64_t seed) {
-  Random random(seed);
-  const Index columns = x.extent(3);
-  std::vector<double> of_column(columns);
-  for (double& factor : of_column) factor = std::exp(random.normal());
-  for (Index row = 0; row < x.size() / columns; ++row) {
-    const double of_row = std::exp(random.normal());
-    for (Index n = 0; n < columns; ++n) {
-      float& element = x.data()[row * columns + n];
-      element = static_cast<float>(element * of_row * of_column[n]);
-    }
-  }
-}
-
-struct Case {
-  std::string name;
-  std::function<void(Inputs&)> change;  // of N(0, 1)
-  bool ordinary = false;                // the error is that of many elements, and not of a few
-};
+Inputs qkv(const part3::Float32Inputs& x) { return {x[0], x[1], x[2]}; }
 
 std::vector<Case> cases() {
-  std::vector<Case> all{
-      {"N(0, 1)", [](Inputs&) {}, true},
-      {"q x 8", scaled(8, 1, 1), true},
-      {"q x 200", scaled(200, 1, 1)},
-      {"rows and columns x lognormal",
-       [](Inputs& x) {
-         scale_lognormal(x.q, 4);
-         scale_lognormal(x.k, 5);
-         scale_lognormal(x.v, 6);
-       }},
-      {"q and k x 1e-30", scaled(1e-30, 1e-30, 1)},
-      {"q x 1e30, k x 1e-30, v x 1e30", scaled(1e30, 1e-30, 1e30)},
-      {"q x 1e-30, k x 1e30, v x 1e-30", scaled(1e-30, 1e30, 1e-30)},
-      {"v x 1e37", scaled(1, 1, 1e37)},
-      {"subnormal q, k and v", scaled(1e-40, 1e-40, 1e-40)},
-      {"subnormal elements among others",
-       [](Inputs& x) {
-         for (auto* tensor : {&x.q, &x.k, &x.v})
-           for (Index n = 0; n < tensor->size(); n += 3) tensor->data()[n] *= 1e-40f;
-       }},
-  };
+  std::vector<Case> all = part3::float32_cases();
+  std::erase_if(all, [](const Case& one) { return one.name.ends_with("d_out"); });
+  all.insert(all.end(), {{"q x 200", scaled(200, 1, 1)},
+                         {"q and k x 1e-30", scaled(1e-30, 1e-30, 1)},
+                         {"q x 1e30, k x 1e-30, v x 1e30", scaled(1e30, 1e-30, 1e30)},
+                         {"q x 1e-30, k x 1e30, v x 1e-30", scaled(1e-30, 1e30, 1e-30)},
+                         {"v x 1e37", scaled(1, 1, 1e37)},
+                         {"subnormal q, k and v", scaled(1e-40, 1e-40, 1e-40)}});
+  all.push_back({"subnormal elements among others", [](auto& x) {
+                   for (auto& tensor : x)
+                     for (Index n = 0; n < tensor.size(); n += 3) tensor.data()[n] *= 1e-40f;
+                 }});
   all.push_back(
-      {"one score of 1e11", [](Inputs& x) { x.q(0, 0, 30, 5) = x.k(0, 0, 37, 5) = 1e6f; }});
-  for (const float size : {1e3f, 1e6f}) {
-    const std::string outlier = "an element of " + std::to_string(static_cast<int>(size)) + " in ";
-    // Not in the first step of keys, so that sums have begun.
-    all.push_back({outlier + "q", [=](Inputs& x) { x.q(0, 0, 30, 5) = size; }});
-    all.push_back({outlier + "k", [=](Inputs& x) { x.k(0, 0, 37, 5) = size; }});
-    all.push_back({outlier + "v", [=](Inputs& x) { x.v(0, 0, 37, 5) = size; }});
-    all.push_back({outlier + "k that no query looks at", [=](Inputs& x) {
-                     x.k(0, 0, 37, 5) = size;
-                     for (Index i = 0; i < x.q.extent(2); ++i) x.q(0, 0, i, 5) = 0;
-                   }});
-  }
+      {"one score of 1e11", [](auto& x) { x[0](0, 0, 30, 5) = x[1](0, 0, 37, 5) = 1e6f; }});
+  for (const float size : {1e3f, 1e6f})
+    all.push_back(
+        {"an element of " + std::to_string(static_cast<int>(size)) + " in k that no query looks at",
+         [=](auto& x) {
+           x[1](0, 0, 37, 5) = size;
+           for (Index i = 0; i < x[0].extent(2); ++i) x[0](0, 0, i, 5) = 0;
+         }});
   return all;
 }
 
@@ -236,21 +179,22 @@ TEST_CASE(
     for (const bool causal : {false, true})
       for (const Case& one : cases()) {
         if (device::is_emulated() && causal != (shape.head_dim == 128)) continue;  // one mask each
-        Inputs x = normal_inputs(shape);
-        one.change(x);
-        const Expected want = expected(x, causal);
+        const Inputs x = qkv(one.inputs(shape));
+        const AttentionOptions options = one.options(shape, causal);
+        const Expected want = expected(x, options);
         double of_ffma = 0;
         for (const auto& entry : passes) {
           CAPTURE(entry.name, one.name, to_string<4>(shape.of_keys()), causal);
           if (is_for_one_size(entry.name) && !one.ordinary) continue;
-          const auto got = run(entry, x, causal);
+          const auto got = run(entry, x, options);
           if (!got) continue;
           CHECK(wrong(*got, want) == "");
           if (!one.ordinary) continue;
-          if (entry.name == "flash") of_ffma = error(*got, want.oracle);
-          INFO("relative error " << error(*got, want.oracle) << ", of FFMA " << of_ffma);
+          const double error = part3::error(got->out, want.oracle.out);
+          if (entry.name == "flash") of_ffma = error;
+          INFO("relative error " << error << ", of FFMA " << of_ffma);
           // Two planes of half have two bits less than float32. FFMA loses more in long sums.
-          CHECK(error(*got, want.oracle) <= 1.25 * of_ffma);
+          CHECK(error <= 1.25 * of_ffma);
         }
       }
 }
@@ -258,19 +202,21 @@ TEST_CASE(
 TEST_CASE("float32: NaN and infinity in the inputs never give a finite wrong result") {
   if (harness::skipped_without_gpu()) return;
   const AttentionShape shape{1, 2, 70, 150, 64};
+  const Case normal{"N(0, 1)", [](auto&) {}};
   const auto passes = passes_of_float32();
   for (const bool causal : {false, true})
     for (const float bad : {NAN, INFINITY, -INFINITY, 3e38f})
       for (int place = 0; place < 3; ++place) {
         if (device::is_emulated() && causal != (place == 1)) continue;  // half of them
-        Inputs x = normal_inputs(shape);
+        Inputs x = qkv(normal.inputs(shape));
         Tensor<float, 4>& tensor = place == 0 ? x.q : place == 1 ? x.k : x.v;
         tensor(0, 0, 37, 5) = tensor(0, 1, 3, 63) = tensor(0, 1, 60, 0) = bad;
-        const Expected want = expected(x, causal);
+        const AttentionOptions options = normal.options(shape, causal);
+        const Expected want = expected(x, options);
         for (const auto& entry : passes) {
           if (is_for_one_size(entry.name)) continue;
           CAPTURE(entry.name, causal, bad, place);
-          if (const auto got = run(entry, x, causal))
+          if (const auto got = run(entry, x, options))
             CHECK(wrong(*got, want, Ask::kRightOrNotFinite) == "");
         }
       }
