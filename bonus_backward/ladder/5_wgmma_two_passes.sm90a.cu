@@ -131,12 +131,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   for (float& x : D) x = 0;
 
   if (threadIdx.x < 256) {
-    const int keys_left = static_cast<int>(a.shape.keys) - j0;
-    int my_keys[2];  // of the thread's rows, less the column of its first query
-    for (int r = 0; r < 2; ++r) {
-      const int key = 16 * warp + static_cast<int>(lane / 4) + 8 * r;
-      my_keys[r] = (key < keys_left ? key : 1 << 30) - 2 * static_cast<int>(lane % 4);
-    }
+    const Mask<kStep> mask(static_cast<int>(a.shape.keys) - j0, a.causal, warp, lane);
     if (steps > 0) wait(K_full, 0);
     for (int n = 0; n < steps; ++n) {
       const int stage = n % 2, parity = n / 2 % 2;
@@ -155,16 +150,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         }
       }
       tell(Q_empty[stage], lane);
-      const int ahead = a.causal ? (first + n) * kStep - j0 : kStep;
-      if (ahead < kStep - 1 || keys_left < kStep) {
-        FLASH_UNROLL
-        for (int r = 0; r < 2; ++r) {
-          const int first_query = my_keys[r] - ahead;
-          FLASH_UNROLL
-          for (int i = 0; i < kStep / 4; ++i)
-            if (i / 2 * 8 + i % 2 < first_query) S[i / 2 * 4 + 2 * r + i % 2] = 0;
-        }
-      }
+      mask.apply(S, (first + n) * kStep - j0);
       wait(P_empty, n % 2 ^ 1);
       FLASH_UNROLL
       for (int i = 0; i < kStep / 8; ++i)

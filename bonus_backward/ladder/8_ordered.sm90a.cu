@@ -97,8 +97,8 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     const unsigned thread = threadIdx.x - 128 - 128 * kGroup, lane = thread % 32;
     const int warp = static_cast<int>(thread / 32);
     const RowPlace row_place(lane);
-    const Mask<C, kGroup> mask(static_cast<int>(a.shape.keys) - steps.block.first, a.causal, warp,
-                               lane);
+    const Mask<C::kBlockQ, kGroup> mask(static_cast<int>(a.shape.keys) - steps.block.first,
+                                        a.causal, warp, lane);
     T* const my_dS = place_of_dS<C, kGroup>(tiles.dS, warp, lane);
     float* const sums = Part::place(a.work, steps.block.head, warp, lane);
     const MatrixDescriptor K_rows = by_rows(tiles.K + kGroup * 64 * 64),

@@ -30,12 +30,12 @@
 //
 // The bottleneck: additions to dQ take 7 %, and shared memory is busy more than half of the time.
 // Measured on an H200 (batch 8, 1 head of 64; with the kernels before and behind), beside PyTorch's
-// memory-efficient kernel in the same run: 4096 keys 0.483 ms, 5.0 times as fast, with a mask 6.5
-// times; 8192 keys 5.4 and 6.1 times; 16384 keys 5.8 times, with a mask 6.0 times. Heads of 128:
-// 5.4, 5.7 and 6.1 times, with a mask 6.1, 5.8 and 6.1 times. The errors (relative, Frobenius, with
-// out and lse of part 3's rung 11) are 0.5 to 0.9 of PyTorch's for N(0, 1) and with Q times 8. In
-// float64 (single numbers of 1e3 or 1e6, rows and columns times lognormal factors) they are at most
-// 0.11 of PyTorch's, but the pass takes 8 to 15 times as long.
+// memory-efficient kernel in the same run: 4096 keys 0.467 ms, 5.3 times as fast, with a mask 6.7
+// times; 8192 keys 5.6 and 6.3 times; 16384 keys 6.78 ms, 6.3 times, with a mask 6.6 times. Heads
+// of 128: 5.5, 6.0 and 6.4 times, with a mask 6.1, 6.0 and 6.5 times. The errors (relative,
+// Frobenius, with out and lse of part 3's rung 11) are 0.5 to 0.9 of PyTorch's for N(0, 1) and with
+// Q times 8. In float64 (single numbers of 1e3 or 1e6, rows and columns times lognormal factors)
+// they are at most 0.1 of PyTorch's, but the pass takes 10 to 15 times as long as PyTorch's.
 #include "bonus_backward/ladder/float32.hpp"
 #include "bonus_backward/ladder/hopper.hpp"
 
@@ -54,14 +54,11 @@ struct Config {
                        kSSize = kPlanes * kBlockK * kBlockQ;
   static constexpr std::size_t kSharedBytes =
       2 * (2 * kKSize + 4 * kQSize + kSSize) + 4 * kBlockK * kBlockQ + 1024;  // to begin at 1024
-  // Whether a group keeps the first plane of its block's keys in registers, and how many columns of
-  // dV or dK it computes at a time: what registers there are for.
-  static constexpr bool kKeeps = kHeadDim == 128;
-  static constexpr int kColumns = 64;
 };
 using Configs = Table<Config<64, 128>, Config<128, 64>>;
 
 constexpr int kThreads = 384, kBoxRows = 64;
+constexpr int kColumns = 64;  // of dV or dK at a time: what registers there are for
 
 // P is multiplied by 2^kPShift before it is split. A key whose largest is then below kLeastP has
 // lost digits.
@@ -131,7 +128,7 @@ using Scores = float[C::kBlockQ / 2];
 template <class C>
 using Gradient = float[C::kHeadDim / 2];
 
-// D = A B^T: 64 keys by all queries of a tile. `kept`: with kKeeps the first plane of the keys.
+// D = A B^T: 64 keys by all queries of a tile. `kept`: the first plane of the keys.
 template <class C>
 __device__ __forceinline__ void start_scores(Scores<C>& D, const Packed<C::kHeadDim>& kept,
                                              MatrixDescriptor keys, MatrixDescriptor B) {
@@ -140,7 +137,7 @@ __device__ __forceinline__ void start_scores(Scores<C>& D, const Packed<C::kHead
     FLASH_UNROLL
     for (int k = 0; k < C::kHeadDim / 16; ++k) {
       const MatrixDescriptor columns = B + (b * C::kQSize + k / 4 * C::kBlockQ * 128 + k % 4 * 32);
-      if (C::kKeeps && a == 0)
+      if (a == 0)
         wgmma<C::kBlockQ, Half>(D, kept[k], columns, !first || k > 0);
       else
         wgmma<C::kBlockQ, Half>(D, keys + (a * C::kKSize + k / 4 * 64 * 128 + k % 4 * 32), columns,
@@ -157,21 +154,21 @@ __device__ __forceinline__ void add_product(Gradient<C>& D, const Weights<C>& A,
                                             Barrier& empty, unsigned lane, float factor,
                                             Meanwhile meanwhile) {
   FLASH_UNROLL
-  for (int column = 0; column < C::kHeadDim; column += C::kColumns) {
-    float X[C::kColumns / 2];
+  for (int column = 0; column < C::kHeadDim; column += kColumns) {
+    float X[kColumns / 2];
     wgmma_fence();
     planes::for_products<C>([&](int a, int b, bool first) {
       FLASH_UNROLL
       for (int k = 0; k < C::kBlockQ / 16; ++k)
-        wgmma<C::kColumns, Half, true>(
+        wgmma<kColumns, Half, true>(
             X, A[a][k], B + (b * C::kQSize + column * C::kBlockQ * 2 + k * 2048), !first || k > 0);
     });
     wgmma_commit();
     if (column == 0) meanwhile();
     wgmma_wait<0>();
-    if (column + C::kColumns == C::kHeadDim) tell(empty, lane);
+    if (column + kColumns == C::kHeadDim) tell(empty, lane);
     FLASH_UNROLL
-    for (int i = 0; i < C::kColumns / 2; ++i)
+    for (int i = 0; i < kColumns / 2; ++i)
       D[column / 2 + i] = fmaf(X[i], factor, D[column / 2 + i]);
   }
 }
@@ -188,20 +185,6 @@ __device__ __forceinline__ void split_scores(Weights<C>& A, const Scores<C>& D) 
       FLASH_UNROLL
       for (int plane = 0; plane < C::kPlanes; ++plane) A[plane][k][i] = planes[plane];
     }
-  }
-}
-
-// P = 0 where a query does not see a key; query 0 of the step is `ahead` of the block's first key.
-template <class C>
-__device__ __forceinline__ void mask(Scores<C>& P, const Place<C>& at, int ahead, int keys_left) {
-  FLASH_UNROLL
-  for (int r = 0; r < 2; ++r) {
-    const int key = 16 * at.warp + static_cast<int>(at.lane / 4) + 8 * r,
-              first_query =
-                  (key < keys_left ? key : 1 << 30) - 2 * static_cast<int>(at.lane % 4) - ahead;
-    FLASH_UNROLL
-    for (int i = 0; i < C::kBlockQ / 4; ++i)
-      if (i / 2 * 8 + i % 2 < first_query) P[i / 2 * 4 + 2 * r + i % 2] = 0;
   }
 }
 
@@ -228,7 +211,8 @@ __device__ __forceinline__ void compute_gradient(const Arguments& a, const Tiles
   const float keys_factor = kIsV ? memory.keys.first_factor[at.key_tile] * a.scale
                                  : memory.keys.second_factor[at.key_tile],
               v_norm = memory.v_norms[at.key_tile];
-  const int keys_left = static_cast<int>(a.shape.keys) - at.block.first;
+  const Mask<kBlockQ> mask(static_cast<int>(a.shape.keys) - at.block.first, a.causal, at.warp,
+                           lane);
   Half* const my_dS = chunk_of<kBlockQ>(tiles.dS, static_cast<int>(lane / 16 * 8 + lane % 8),
                                         2 * at.warp + static_cast<int>(lane / 8 % 2));
   Gradient<C> D;
@@ -236,8 +220,8 @@ __device__ __forceinline__ void compute_gradient(const Arguments& a, const Tiles
   for (float& x : D) x = 0;
   __half2 largest[2] = {__float2half2_rn(0), __float2half2_rn(0)};  // P of the thread's rows
   Packed<C::kHeadDim> kept;
-  if (at.steps > 0) wait(kIsV ? barriers.K_full : barriers.V_full, 0);
-  if (C::kKeeps && at.steps > 0) {
+  if (at.steps > 0) {
+    wait(kIsV ? barriers.K_full : barriers.V_full, 0);
     FLASH_UNROLL
     for (int k = 0; k < C::kHeadDim / 16; ++k)
       ldmatrix(kept[k], chunk_of<64>(keys, 16 * at.warp + static_cast<int>(lane % 16),
@@ -263,10 +247,12 @@ __device__ __forceinline__ void compute_gradient(const Arguments& a, const Tiles
       FLASH_UNROLL
       for (int i = 0; i < kBlockQ / 2; ++i) {
         const float lse = i % 2 == 0 ? numbers[i / 4].x : numbers[i / 4].y;
-        S[i] = exp2_approximate(fmaf(__fmul_rn(S[i], factor) - lse, kLog2E, kPShift));
+        // The usual scale of heads of 64 is 1/8: the product is exact.
+        const float difference =
+            C::kHeadDim == 64 ? fmaf(S[i], factor, -lse) : __fmul_rn(S[i], factor) - lse;
+        S[i] = exp2_approximate(fmaf(difference, kLog2E, kPShift));
       }
-      const int ahead = a.causal ? (at.first + n) * kBlockQ - at.block.first : 64;
-      if (ahead < 63 || keys_left < 64) mask<C>(S, at, ahead, keys_left);
+      mask.apply(S, (at.first + n) * kBlockQ - at.block.first);
       wait(barriers.P_empty, n % 2 ^ 1);
       FLASH_UNROLL
       for (int i = 0; i < kBlockQ / 8; ++i)
@@ -411,7 +397,6 @@ __global__ void __launch_bounds__(kThreads, 1)
   FLASH_DYNAMIC_SHARED(Half, shared);
   const Tiles<C> tiles(shared);
   const Place<C> at(a);
-  let_next_kernel_begin();
   wait_for_kernel_before();
   if (a.memory.exceptions.heads[at.block.head] != 0) return;
   if (threadIdx.x == 0) barriers.init_all();

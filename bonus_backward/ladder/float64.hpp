@@ -36,11 +36,11 @@ struct Exceptions {
 
 namespace float64 {
 
-constexpr int kThreads = 256, kWarps = kThreads / kWarpSize, kRows = 2, kOwn = kWarps * kRows,
-              kStep = kWarpSize;
+constexpr int kThreads = 256, kWarps = kThreads / kWarpSize, kStep = kWarpSize;
 
-template <int kHeadDim>
+template <int kHeadDim, bool kOfKeys>
 struct Shared {
+  static constexpr int kRows = kOfKeys ? 2 : 4, kOwn = kWarps * kRows;
   static constexpr int kStride = kHeadDim + 2;                // a lane a row: no bank conflicts
   double own[2][kOwn][kStride], streamed[2][kStep][kStride];  // Q and dO, or K and V
   double weights[kWarps][kStep][2 * kRows];                   // dS and P of a warp's rows
@@ -51,8 +51,8 @@ struct RowNumbers {
   double *lse, *delta;
 };
 
-template <int kHeadDim, int kCount>
-__device__ __forceinline__ void load_rows(double (&to)[kCount][Shared<kHeadDim>::kStride],
+template <int kHeadDim, int kCount, int kStride>
+__device__ __forceinline__ void load_rows(double (&to)[kCount][kStride],
                                           const TensorView<const float, 4>& from, Index b, Index h,
                                           Index row0) {
   for (int i = static_cast<int>(threadIdx.x); i < kCount * kHeadDim; i += kThreads) {
@@ -67,8 +67,10 @@ template <int kHeadDim, bool kOfKeys>
 __global__ void __launch_bounds__(kThreads)
     gradients_kernel(AttentionBackward<float> pass, Workspace work, RowNumbers exact,
                      Exceptions exceptions, float scale) {
-  FLASH_DYNAMIC_SHARED(Shared<kHeadDim>, shared);
-  constexpr int kColumns = kHeadDim / kWarpSize, kGradients = kOfKeys ? 2 : 1;
+  using Memory = Shared<kHeadDim, kOfKeys>;
+  FLASH_DYNAMIC_SHARED(Memory, shared);
+  constexpr int kRows = Memory::kRows, kOwn = Memory::kOwn, kColumns = kHeadDim / kWarpSize,
+                kGradients = kOfKeys ? 2 : 1;
   let_next_kernel_begin();
   wait_for_kernel_before();
   if (exceptions.any[kOfKeys] == 0) return;
@@ -82,7 +84,7 @@ __global__ void __launch_bounds__(kThreads)
     const Index head = tile / tiles, row0 = tile % tiles * kOwn, b = head / shape.heads,
                 h = head % shape.heads, my_row0 = row0 + warp * kRows;
     const bool all = exceptions.heads[head] != 0;
-    static_assert(kOwn == Exceptions::kKeys);
+    static_assert(!kOfKeys || kOwn == Exceptions::kKeys);
     if (!all && (!kOfKeys || exceptions.keys[tile] == 0)) continue;
     __syncthreads();  // nobody reads the own rows before any more
     load_rows<kHeadDim>(shared->own[0], kOfKeys ? pass.k : pass.q, b, h, row0);
@@ -233,7 +235,7 @@ void start(const AttentionBackward<float>& pass, const Workspace& work, const Ro
   launch("float64", gradients_kernel<kHeadDim, kOfKeys>,
          {.grid = grid_size(device::multiprocessors()),
           .block = kThreads,
-          .shared_bytes = sizeof(Shared<kHeadDim>),
+          .shared_bytes = sizeof(Shared<kHeadDim, kOfKeys>),
           .stream = pass.stream,
           .begins_early = true},
          pass, work, exact, exceptions, scale);

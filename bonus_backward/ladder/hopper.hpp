@@ -147,6 +147,41 @@ __device__ __forceinline__ void pack_scores(Packed<kDepth>& packed, const float 
   for (int i = 0; i < 4; ++i) packed[k][i] = pack<T>(D[8 * k + 2 * i], D[8 * k + 2 * i + 1]);
 }
 
+// ---- The mask -----------------------------------------------------------------------------------
+
+// Which weights are 0: those of keys behind the last one, whose scores of 0 may be far above their
+// row's others, and with a mask those of queries before the key.
+// The 64 keys of a block's group number kGroup, and kQueries queries a step.
+template <int kQueries, int kGroup = 0>
+class Mask {
+ public:
+  __device__ __forceinline__ Mask(int keys_left, bool causal, int warp, unsigned lane)
+      : is_ragged_(keys_left < 64 * kGroup + 64), causal_(causal) {
+    FLASH_UNROLL
+    for (int r = 0; r < 2; ++r) {
+      const int key = 64 * kGroup + 16 * warp + static_cast<int>(lane / 4) + 8 * r;
+      keys_[r] = (key < keys_left ? key : 1 << 30) - 2 * static_cast<int>(lane % 4);
+    }
+  }
+
+  // `ahead`: how many keys the step's first query is behind the block's first key.
+  __device__ __forceinline__ void apply(float (&P)[kQueries / 2], int ahead) const {
+    if (!causal_) ahead = 64 * kGroup + 64;
+    if (!is_ragged_ && ahead >= 64 * kGroup + 63) return;
+    FLASH_UNROLL
+    for (int r = 0; r < 2; ++r) {
+      const int first_query = keys_[r] - ahead;
+      FLASH_UNROLL
+      for (int i = 0; i < kQueries / 4; ++i)
+        if (i / 2 * 8 + i % 2 < first_query) P[i / 2 * 4 + 2 * r + i % 2] = 0;
+    }
+  }
+
+ private:
+  bool is_ragged_, causal_;
+  int keys_[2];  // of the thread's rows, less the column of its first query
+};
+
 // ---- Gradients to memory ------------------------------------------------------------------------
 
 // Writes the warp's 16 rows of D, times `factor`, over rows first_row to first_row + 15 of a tile

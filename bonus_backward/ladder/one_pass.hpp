@@ -158,38 +158,6 @@ __device__ __forceinline__ void differentiate(float (&dP)[C::kBlockQ / 2],
   }
 }
 
-// Which weights are 0: those of keys behind the last one, whose scores of 0 may be far above their
-// row's others, and with a mask those of queries before the key.
-template <class C, int kGroup>
-class Mask {
- public:
-  __device__ __forceinline__ Mask(int keys_left, bool causal, int warp, unsigned lane)
-      : is_ragged_(keys_left < 64 * kGroup + 64), causal_(causal) {
-    FLASH_UNROLL
-    for (int r = 0; r < 2; ++r) {
-      const int key = 64 * kGroup + 16 * warp + static_cast<int>(lane / 4) + 8 * r;
-      keys_[r] = (key < keys_left ? key : 1 << 30) - 2 * static_cast<int>(lane % 4);
-    }
-  }
-
-  // `ahead`: how many keys the step's first query is behind the block's first key.
-  __device__ __forceinline__ void apply(float (&P)[C::kBlockQ / 2], int ahead) const {
-    if (!causal_) ahead = C::kBlockK;
-    if (!is_ragged_ && ahead >= 64 * kGroup + 63) return;
-    FLASH_UNROLL
-    for (int r = 0; r < 2; ++r) {
-      const int first_query = keys_[r] - ahead;
-      FLASH_UNROLL
-      for (int i = 0; i < C::kBlockQ / 4; ++i)
-        if (i / 2 * 8 + i % 2 < first_query) P[i / 2 * 4 + 2 * r + i % 2] = 0;
-    }
-  }
-
- private:
-  bool is_ragged_, causal_;
-  int keys_[2];  // of the thread's rows, less the column of its first query
-};
-
 // ---- dQ -----------------------------------------------------------------------------------------
 
 // Of dQ = dS K a warpgroup has 64 queries and 64 columns: the rows 64 kGroup and on where a step
