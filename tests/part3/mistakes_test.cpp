@@ -44,7 +44,7 @@ std::vector<Mistake> all_mistakes() {
     for (const Mistake& mistake : mistakes_of(seen)) all.push_back(mistake);
   };
   for (const bool causal : {false, true}) {
-    const AttentionOptions options{.causal = causal, .scale = 0.5};
+    const AttentionOptions options{.causal = causal, .scale = causal ? -0.5 : 0.5};
     SeenForward forward{
         .shape = shape,
         .options = options,

@@ -442,9 +442,11 @@ class Audit(Test):
 
 @unittest.skipUnless(assembly.IS_KNOWN, "another processor's assembly")
 class Assembly(Test):
-    def touched(self, *lines):
-        """The accesses for which a call was put in."""
-        text = assembly.instrumented("kernel:\n" + "".join(f"\t{line}\n" for line in lines))
+    def touched(self, *lines, section=""):
+        """The accesses for which a call was put in. `section` is where `table` lies."""
+        text = assembly.instrumented(
+            f"\t.section\t{section}\ntable:\n\t.long\t1\n\t.text\n" * bool(section) +
+            "kernel:\n" + "".join(f"\t{line}\n" for line in lines))
         return re.findall(r"leaq\t(.*), %rdi\n(?:\t(?!call).*\n|77.*\n)*?\tleaq\t(\d+), %rsi\n"
                           r"\tcall\tflash_simt_touch", text)
 
@@ -457,7 +459,10 @@ class Assembly(Test):
         self.assertEqual(self.touched("movq\t%rbx, %rdi", "call\t__tsan_write4@PLT",
                                       "movl\t%eax, (%rbx)", "movl\t%eax, 4(%rbx)"),
                          [("4(%rbx)", str(4 | assembly.IS_WRITE))])
-        self.assertEqual(self.touched("movups\t%xmm0, -32(%rsp)", "movl\ttable(%rip), %eax"), [])
+        self.assertEqual(self.touched("movups\t%xmm0, -32(%rsp)"), [])
+        table = "movl\ttable(%rip), %eax"
+        self.assertEqual(self.touched(table, section=".rodata"), [])
+        self.assertEqual(self.touched(table, section=".data"), [("table(%rip)", "4")])
         self.assertEqual(self.touched("movss\t(%rsp,%rcx,4), %xmm0"), [("8(%rsp,%rcx,4)", "4")])
         self.assertEqual(self.touched("leaq\ttable(%rip), %rdx", "movss\t(%rdx,%rcx,4), %xmm0"),
                          [("(%rdx,%rcx,4)", "4")])  # the index may lead anywhere
