@@ -1,9 +1,9 @@
 // Rung 11: float32 with heads of at most 4 columns and few rows, in one launch without a workspace.
 //
-// New: part 3's rung 13, backwards. A warp for each row of dQ, whose lanes take the keys in turns,
-// and a warp for each row of dK and dV, whose lanes take the queries; the sums over the lanes come
-// once at the end. Delta of a query is so short a sum that each lane computes it where it needs it.
-// That makes one launch of what needs three elsewhere.
+// New: the idea of part 3's rung 13. Each row of dQ has a warp, whose lanes take the keys in turns.
+// Each row of dK and dV has a warp, whose lanes take the queries. The lanes' sums are added up
+// once, at the end. Delta is a sum of at most 4 products, so each lane computes it where it needs
+// it. So one launch is enough, where other rungs need three.
 //
 // The bottleneck is latency, as in part 3's rung 13. Measured in the same way: 200 keys 0.013 ms,
 // standard attention 0.032, the solution 0.12; 2048 keys 0.029, 0.059 and 0.70.

@@ -1,6 +1,7 @@
-// Rung 5: wgmma and TMA (Hopper), in two passes: dK and dV by blocks of keys, dQ by
-// blocks of queries. No block adds to what another one adds to. So the same inputs give the same
-// bits, and dQ needs no float32 copy.
+// Rung 5: two passes on wgmma, with copies by TMA (Hopper).
+//
+// Blocks of keys compute dK and dV, blocks of queries dQ. No two blocks add to the same element.
+// So the same inputs give the same bits, and dQ needs no float32 copy.
 //
 // New: wgmma multiplies tiles that TMA brings. One thread orders the copies, two warpgroups
 // compute. In the first pass these have different work, since dK or dV of 64 keys and heads of 256
@@ -12,19 +13,19 @@
 // The rows are keys. What a thread has of P^T and dS^T is then what it has to give to the next
 // product, so neither goes to shared memory for it. Only P crosses, from group 0 to group 1. Both
 // have the same fragments: thread t writes and thread t reads, without a layout and without
-// a fence for wgmma. P crosses as float32. As fp16 of 2^15 P it made the error of half's dK 1.22
-// times cuDNN's, and in sharp rows of bfloat16 it lost weights below 2^-40.
+// a fence for wgmma. P crosses as float32. When 2^15 P crossed as fp16, the error of half's dK was
+// 1.22 times cuDNN's, and sharp rows of bfloat16 lost weights below 2^-40.
 //
 // In the second pass a warpgroup has 64 queries and computes S, dP and dQ. dS goes from registers
-// into dQ += dS K one step late, together with the next step's S and dP. It reads nothing of what
-// the first pass writes, so its blocks begin where the first pass has none left: 1.5 to 3 % faster,
-// but with a mask 3 % slower. The kernel before both has ended then: each block of the first pass
-// has waited for it.
+// into dQ += dS K one step late, together with the next step's S and dP. This pass reads nothing
+// that the first one writes. So without a mask its blocks begin where the first pass has none left:
+// 1.5 to 3 % faster. With a mask that was 3 % slower. The kernel before both has ended by then,
+// because each block of the first pass has waited for it.
 //
 // The bottleneck: tensor cores, since two passes do 7 products and one pass 5. For a step of 64
 // keys and 64 queries of heads of 256 each product takes 512 clocks. Up to 128, one pass is faster
 // (from rung 6 on). At 256, dQ's additions would be 64 KB a step, and the L2 cache the limit:
-// there this step stays the best one.
+// there this rung stays the best one.
 // Measured on an H200 (bfloat16, 16k tokens, hidden size 2048, with the kernel before): heads of
 // 256: 406, 485 and 497 TFLOP/s at 1024, 4096 and 16384, 1.39, 1.27 and 1.45 times cuDNN's in the
 // same run; with a mask 326, 459 and 507 (1.29, 1.23, 1.38). Heads of 128: 322, 358 and 365 (0.73,

@@ -8,10 +8,10 @@
 // most |dO_i| |V_j| + |delta_i|, with Euclidean norms. The first kernel stores the largest value of
 // each of the three for each tile, and a step takes the power of two that brings its bound to 2^14.
 //
-// fp16 loses the digits of a number that is 2^17 times smaller than the largest of its tile. So two
-// things go to float64.hpp: heads with more than 1 such number of 1024 in a tile, and keys whose P
-// is below 2^-19 for every query. The first kernel marks the heads, a block of the main one its
-// keys after its last step. The host waits for nothing.
+// fp16 loses digits of a number that is 2^17 times smaller than the largest of its tile. So
+// float64.hpp computes two things: heads where a tile has more than 1 such number of 1024, and keys
+// whose P is below 2^-19 for every query. The first kernel marks the heads. A block of the main
+// kernel marks its keys after its last step. The host does not wait for the marks.
 //
 // A block has 64 keys, and its three warpgroups have different work, as in rung 5:
 //
@@ -21,15 +21,16 @@
 //
 // So a warpgroup has one gradient, and registers for a product of its own. A tensor core cuts its
 // sums off, so each step's product starts from 0, and is added to the gradient by FFMA. P goes from
-// group 0 to group 1 as float32, dS as planes. Nobody waits for the slowest group: each works a
-// step late or early.
+// group 0 to group 1 as float32, dS from group 1 to group 2 as planes. The groups need not be in
+// the same step.
 //
-// S and lse are rounded as in the forward pass, and then cancel in S - lse: S adds up its products
-// in the same order, because tensor cores cut off; it is multiplied by the scale before anything is
-// subtracted; and log2(e) comes last. With a large lse any other order rounds away what P needs.
+// The rounding errors of S and lse cancel in S - lse if S is rounded as in the forward pass. So its
+// products are added up in the same order, because tensor cores cut off; S is multiplied by the
+// scale before lse is subtracted; log2(e) comes last. With a large lse any other order rounds away
+// what P needs.
 //
 // The bottleneck: additions to dQ take 7 %, and shared memory is busy more than half of the time.
-// Measured on an H200 (batch 8, 1 head of 64; with the kernels before and behind), beside PyTorch's
+// Measured on an H200 (batch 8, 1 head of 64; with the kernels before and after), beside PyTorch's
 // memory-efficient kernel in the same run: 4096 keys 0.467 ms, 5.3 times as fast, with a mask 6.7
 // times; 8192 keys 5.6 and 6.3 times; 16384 keys 6.78 ms, 6.3 times, with a mask 6.6 times. Heads
 // of 128: 5.5, 6.0 and 6.4 times, with a mask 6.1, 6.0 and 6.5 times. The errors (relative,

@@ -1,5 +1,5 @@
-// Before rung 9's main kernel: the planes of Q, dO, K and V, bounds for dS, and what goes to
-// float64.hpp.
+// What rung 9 computes before its main kernel: the planes of Q, dO, K and V, bounds for dS, and
+// marks of the heads that float64.hpp computes.
 #pragma once
 
 #include "bonus_backward/ladder/float64.hpp"

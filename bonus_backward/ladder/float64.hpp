@@ -1,17 +1,17 @@
-// Gradients in float64, for what rung 9 finds that its 16-bit numbers cannot compute as exactly as
-// float32: a few keys of a head, or a head. No speed is asked: 9 products in place of 5, and no
-// tensor cores.
+// Gradients in float64, where rung 9 finds that its 16-bit numbers are less exact than float32: for
+// a few keys of a head, or for a whole head. This does not have to be fast: it takes 9 products in
+// place of 5, and no tensor cores.
 //
-// A block has 32 rows of one side, 4 a warp, and takes 32 rows of the other side a step, one a
-// lane. In the gradients a lane has columns. A block of queries takes all keys twice: first for lse
-// and delta, then for dQ. Blocks of keys come after all blocks of queries.
+// A block has 32 queries, 4 a warp, or 16 keys, 2 a warp. It takes 32 rows of the other side a
+// step, one a lane. Of a gradient a lane has columns. A block of queries takes all keys twice:
+// first for lse and delta, then for dQ. Blocks of keys come after all blocks of queries.
 #pragma once
 
 #include "bonus_backward/ladder/workspace.hpp"
 
 namespace flash::gradients {
 
-// What has to be computed in float64; 0 before. any[0]: a head; any[1]: something.
+// Marks what has to be computed in float64; all begin as 0. any[0]: some head; any[1]: anything.
 struct Exceptions {
   unsigned *any, *heads, *keys;  // heads: (heads); keys: (heads, tiles)
 
@@ -62,7 +62,7 @@ __device__ __forceinline__ void load_rows(double (&to)[kCount][kStride],
   }
 }
 
-// dK and dV of all marked keys, or dQ of all marked heads.
+// dK and dV of all marked keys and heads, or dQ of all marked heads.
 template <int kHeadDim, bool kOfKeys>
 __global__ void __launch_bounds__(kThreads)
     gradients_kernel(AttentionBackward<float> pass, Workspace work, RowNumbers exact,

@@ -3,14 +3,14 @@
 // has them; its grid is a multiple of kClusterBlocks.
 //
 //   sync_cluster         all threads of the cluster's blocks that have not ended meet
-//   arrive_in_cluster    arrives at the barrier that a block has at the place of `barrier`. It
-//                        orders what TMA and wgmma do, but no ordinary access: for these ptxas puts
-//                        a fence of the whole GPU in front, which takes 1000 clocks
+//   arrive_in_cluster    arrives at the barrier that `block` has at the place of `barrier`. It
+//                        orders what TMA and wgmma do, but no ordinary access. An arrival that does
+//                        (.release.cluster) takes 1000 clocks: ptxas adds a fence of the whole GPU
 //   tma_load_to_cluster  a tma_load() whose box comes to the same place in all blocks, and arrives
 //                        at the barrier of each
 //
-// On the emulator, which runs one block after the other, a cluster is one block, so it does not
-// find a missing sync_cluster(). Source: PTX ISA, "barrier.cluster", "mapa",
+// The emulator runs one block after the other. A cluster is one block there, so a missing
+// sync_cluster() is not found. Source: PTX ISA, "barrier.cluster", "mapa",
 // "cp.async.bulk.tensor".
 #pragma once
 

@@ -3,7 +3,7 @@
 // New: two warpgroups have the same 64 queries. Each computes the scores of one half of a step's
 // keys, and one half of the columns of O: 256 at most, in 128 registers of each thread. P goes
 // through shared memory. The fragments of both are the same, so a thread writes 16 bytes, and the
-// thread of the same number reads them, without a layout and without a fence for wgmma. Heads above
+// threads of the same number read them, without a layout and without a fence for wgmma. Heads above
 // 512 take two blocks for the same queries, and S is computed twice.
 //
 //   columns       keys of a step    its pieces of K: 128 keys, 64 columns    ring
@@ -12,14 +12,14 @@
 //
 // A piece of V is 16 keys and the block's columns: one wgmma for each warpgroup, after which it is
 // given back. Between these wgmma stand the exponentials of the next step, those of 16 keys at a
-// time. The waits for the pieces keep ptxas from moving them.
+// time. The waits for the pieces keep ptxas from moving the exponentials.
 //
-// 64 queries alone read K and V too often. L2 sends 7.8 TB/s, with 64 operations for each byte:
-// 500 TFLOP/s. So the blocks of 128 neighbouring queries are a cluster (common/cuda/cluster.hpp),
-// and each loads a half of each piece for both: 10 to 12 % faster.
+// A block with only 64 queries reads K and V too often: L2 sends 7.8 TB/s, and 64 operations for
+// each byte are 500 TFLOP/s. So two blocks, with 128 neighbouring queries, are a cluster
+// (common/cuda/cluster.hpp). Each loads a half of each piece for both: 10 to 12 % faster.
 //
 // The maximum stays as it is while no weight is above 4, so O is rarely rescaled. With q 8 times as
-// large the error is 1.05 times PyTorch's. With 64 in place of 4 it is 1.14 to 1.17 times, since
+// large the error is 1.05 times PyTorch's. With a limit of 64 it is 1.14 to 1.17 times, since
 // the largest weight of a row is then rounded.
 //
 // The bottleneck: shared memory. A step of 256 keys moves 1.25 MB through it, 9800 clocks, where

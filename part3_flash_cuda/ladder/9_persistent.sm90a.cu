@@ -1,14 +1,14 @@
 // Rung 9: a thread block stays, and draws its work from a queue.
 //
-// New: as many blocks as the GPU has multiprocessors, and each draws its next queries from a
-// counter in device memory. So the next Q, K and V are loaded while these queries are still
-// computed, and their first product, S = Q K^T, is started together with the last P V of these.
-// That needs two buffers for Q; heads of 256 have room for one, and go without.
+// New: there are as many blocks as multiprocessors, and each draws its next queries from a counter
+// in device memory. So the next Q, K and V are loaded while these queries are still computed, and
+// their first product, S = Q K^T, is started together with the last P V of these. That needs two
+// buffers for Q; heads of 256 have room for one, and do without.
 //
 // O leaves by TMA: each warp writes its rows to shared memory, and starts their copy. Where the
 // tiles leave room for O, Q's memory is free for the next Q after the last step; else O goes to the
 // memory of its Q. Only O / l stands between the last product of some queries and the first softmax
-// of the next; the copy and lse come behind that.
+// of the next; the copy and lse come after that softmax.
 //
 // With a causal mask some queries see more keys than others, and the counter gives the next ones to
 // the block that is free. When each block had a fixed share, it was 16 % slower. The longest work
@@ -16,9 +16,9 @@
 // keys, or 1024 and no mask, the counter costs more than it gains. Then block b of G takes numbers
 // b, b + G, b + 2 G, and since it knows them, it loads the next Q some steps earlier.
 //
-// Short sequences have tiles of their own, heads of 64 with a causal mask a rung, 9_short_causal,
-// and the shortest another one, 9_whole_head: choice.hpp has the table. Heads of 160 and 192
-// columns take 80 and 64 keys a step, so that two buffers of Q still have room.
+// Short sequences have tiles of their own. Heads of 64 with a causal mask have their own kernel,
+// 9_short_causal, and the shortest sequences 9_whole_head: choice.hpp has the table. Heads of 160
+// and 192 columns take 80 and 64 keys a step, so that two buffers of Q still have room.
 // did_not_pay.md lists what was tried here and left out.
 //
 // The bottleneck: a step of 128 keys and heads of 128 takes 2300 clocks, of which the tensor cores
@@ -27,9 +27,10 @@
 // Measured on an H200 (bfloat16, 16 heads of 128, 4096 keys): 740 TFLOP/s, 1.10 times cuDNN's 675
 // in the same run; 16384 keys: 765, 1.11 times; 1024 keys and a mask: 460, 1.06 times. Heads of 64:
 // 1.21 to 1.38 times, heads of 256: 1.07 to 1.28 times. With q 8 times as large: 1.00 to 1.24
-// times. On other days and cards cuDNN was up to 8 % slower beside it. 64 heads and 4096 keys,
-// later: heads of 160 1.30 times, with a mask 1.31; heads of 192 1.10 and 1.11 times. 128 heads of
-// 128 and 512 keys: 1.03 times, with a mask 1.17; 64 heads of 128 and 333 keys: 1.27 and 1.17.
+// times. On other days and cards cuDNN was up to 8 % slower beside it. 64 heads and 4096 keys, in
+// another run: heads of 160 1.30 times, with a mask 1.31; heads of 192 1.10 and 1.11 times. 128
+// heads of 128 and 512 keys: 1.03 times, with a mask 1.17; 64 heads of 128 and 333 keys: 1.27 and
+// 1.17.
 #include "part3_flash_cuda/ladder/persistent.hpp"
 
 namespace flash::persistent {

@@ -66,8 +66,8 @@ inline auto is_best(Kernel kernel) {
   };
 }
 
-// Calls start(C()) for the first configuration that fits, of those with the chosen tiles or, where
-// another kernel was chosen, of all. Returns whether there is one.
+// Calls start(C()) for the first configuration that has the chosen tiles and fits. Where there is
+// none, or another kernel was chosen: the first that fits. Returns whether there is one.
 template <class Table, class Fits, class Start>
 bool use_chosen(Table table, const Choice& chosen, Kernel kernel, Fits fits, Start start) {
   const auto is_chosen = [&]<class C>(C config) {

@@ -64,7 +64,7 @@ inline std::string why_not(const AttentionProblem& problem) {
   return why_above("keys", problem.shape.keys, std::numeric_limits<int>::max());
 }
 
-// With more rows the tiles of the other passes pay, though they multiply zeros.
+// With more rows the tiles of the other passes are faster, though they multiply zeros.
 inline bool is_best(const AttentionProblem& problem) {
   return problem.shape.queries <= 2048 && problem.shape.keys <= 2048;
 }

@@ -41,8 +41,7 @@ __device__ __forceinline__ void split_four(const float4& x, float power,
   for (int plane = 0; plane < C::kPlanes; ++plane) planes[plane] = {first[plane], second[plane]};
 }
 
-// ---- Splitting before the main kernel
-// ------------------------------------------------------------
+// ---- Splitting before the main kernel -----------------------------------------------------------
 
 // 0 beyond the tensor's end.
 __device__ __forceinline__ float4 load_four(const TensorView<const float, 4>& x, Index b, Index h,

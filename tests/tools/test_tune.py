@@ -59,12 +59,12 @@ class TuneTest(Test):
         for config, text in {
                 "fastest": "0.177 | 250 |  | 100 | 8 | fast: no spills; 8 warps on a "
                            "multiprocessor, 0 of 7 have more; 43 products",
-                "second": "fast: ", "third": "fast: ", "slow": "nothing that these figures show",
+                "second": "fast: ", "third": "fast: ", "slow": "these figures do not",
                 "spills": "registers: 250 a thread are too few, 40 bytes are spilled",
                 "few": "shared memory: 4 warps, the fastest has 8",
                 "large": "shared memory: a block needs 300 KiB and can have at most 227",
-                "small": "reads: 21 products for each row of its tile of 32 x 64, the fastest has "
-                         "43", "forbidden": "an assertion forbids it"}.items():
+                "small": "reads: 21 products for each row that its tile of 32 x 64 reads, the "
+                         "fastest has 43", "forbidden": "an assertion forbids it"}.items():
             with self.subTest(config=config):
                 self.assertIn(text, said[config])
 

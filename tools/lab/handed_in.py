@@ -131,7 +131,7 @@ def _of_table(handed_in: Mapping[str, bytes], asked: Asked) -> tuple[list[str], 
              *_named(table, "the time is another row's, to the last digit", _repeated(ok)),
              *_named(table, "the columns for times and rates do not fit each other",
                      [row for row in ok if not _fits(row)]),
-             *_named(table, "a peak of memory that is smaller than what the pass writes",
+             *_named(table, "the peak of memory is smaller than what the pass writes",
                      [row for row in ok if not _has_room(row)]),
              *_named(table, "faster than any machine", [row for row in ok if _too_fast(row)]),
              *_named(table, "faster than this processor",
@@ -163,7 +163,7 @@ def _other_than_logged(rows: Sequence[Row], handed_in: Mapping[str, bytes]) -> l
         return [f"{kind.table}: {worklog.PAGE} lists no run of this benchmark"] if log else []
     lack = [f"{name} {ms} ms" for name, ms in re.findall(r"([\w+]+) (\S+) ms", last[0])
             if (name, ms) not in times]
-    return [f"{kind.table}: not in the table, but in {worklog.PAGE} as the last run's: "
+    return [f"{kind.table}: {worklog.PAGE} has times of the last run that the table lacks: "
             + ", ".join(lack)] if lack else []
 
 

@@ -26,7 +26,7 @@ from lab.backends import EMULATED, GPU
 from lab.console import say
 from lab.errors import LabError
 
-HELP = "compile a kernel with many tiles: the fastest (on a GPU), what limits the others"
+HELP = "compile a kernel with many tiles; say which is fastest (on a GPU) and what limits each"
 
 SPACE = re.compile(r"^// \./lab tune: Config<(.*)>$", re.MULTILINE)
 TABLE = re.compile(r"\bTable<Config<.*?>>;", re.DOTALL)
@@ -124,8 +124,8 @@ class Tried:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", help="flash_forward_cuda or flash_backward_cuda; or a rung, "
-                                     "3_pipelined")
+    parser.add_argument("name", help="flash_forward_cuda, flash_backward_cuda, or a rung such "
+                                     "as 3_pipelined")
     parser.add_argument("--solution", action="store_true",
                         help="tune the reference solution instead of what you wrote")
     parser.add_argument("--head-dim", type=int, default=128, choices=(32, 64, 128, 256),
@@ -140,8 +140,8 @@ def run(args: argparse.Namespace) -> int:
     tuned = find(args.name, args.solution)
     said = SPACE.search(tuned.file.read_text())
     if tuned.file.suffix != ".cu" or tuned.part not in DIRECTIONS or not (said or args.space):
-        raise LabError(f"{paths.relative(tuned.file)} does not say what to try: a line "
-                       "// ./lab tune: Config<D, 64|128, ...> does")
+        raise LabError(f"{paths.relative(tuned.file)} does not say what to try: add a line "
+                       "like // ./lab tune: Config<D, 64|128, ...>, or give --space")
     configs = space(args.space or said[1], args.head_dim)
     config = build.configured()
     known = libraries.load(paths.build_folder())
@@ -162,8 +162,8 @@ def run(args: argparse.Namespace) -> int:
     times: dict[str, dict[str, float]] = {}
     title = f"{tuned.name}, heads of {args.head_dim}"
     if config.cuda != "gpu":
-        say("no GPU here, so nothing is measured: what limits each configuration on compute "
-            f"capability {capability / 10}")
+        say("no GPU here, so nothing is measured. This is what limits each configuration on "
+            f"compute capability {capability / 10}:")
     elif made := {one.library.stem: one for one in tried if one.library}:
         csv = paths.OUTPUTS / f"csv/tune_{tuned.name}.csv"
         csv.unlink(missing_ok=True)
@@ -343,8 +343,8 @@ def _strength(one: Tried, fit: Sequence[Tried], capability: int) -> str:
     said = ["no spills" if not one.spilled else f"in spite of {one.spilled} bytes of spills",
             f"{warps} warps on a multiprocessor, "
             f"{sum(other.warps(capability) > warps for other in fit)} of {len(fit)} have more",
-            f"{one.reuse:.0f} products for each row of its tile of {one.own} x {one.streamed}, "
-            f"{reads} of {len(fit)} have more"]
+            f"{one.reuse:.0f} products for each row that its tile of {one.own} x {one.streamed} "
+            f"reads, {reads} of {len(fit)} have more"]
     return "fast: " + "; ".join(said[:2 + (one.own > 1)])
 
 
@@ -356,6 +356,6 @@ def _weakness(one: Tried, best: Tried, capability: int) -> str:
     if warps < most:
         return f"{one.blocks(capability)[1]}: {warps} warps, the fastest has {most}"
     if one.reuse < best.reuse:
-        return (f"reads: {one.reuse:.0f} products for each row of its tile of {one.own} x "
-                f"{one.streamed}, the fastest has {best.reuse:.0f}")
-    return "nothing that these figures show"
+        return (f"reads: {one.reuse:.0f} products for each row that its tile of {one.own} x "
+                f"{one.streamed} reads, the fastest has {best.reuse:.0f}")
+    return "these figures do not show why it is slower"
