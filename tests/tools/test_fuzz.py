@@ -271,7 +271,7 @@ class Receipts(Shown, OfReceipts):
                                    lambda old: old * 1e-9, lambda old: [old]))
             try:
                 where[key] = value(where[key]) if callable(value) else value
-            except (TypeError, KeyError):
+            except (TypeError, KeyError, OverflowError):
                 where.pop(key, None)
         if chance.randrange(4) == 0 and isinstance(data.get("samples"), list):
             key = chance.choice(("student_ms", "reference_ms", "exchange_ms", "peak_gflops"))
