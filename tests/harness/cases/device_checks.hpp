@@ -47,8 +47,9 @@ Verdict enqueues_on_its_stream(Run run) {
 // The kernels of the next call are not run. In a judge, for a runner on the emulator.
 void skip_next_kernels();
 
-// Whether run() launches thread blocks of so many rows or queries, and of so many threads (0: any),
-// as the contract has it. Otherwise one configuration could stand for all. `asked` says which.
+// Whether run() launches thread blocks of so many rows or queries, and of at most so many threads
+// (0: any), as the contract has it. Otherwise one configuration could stand for all. `asked` says
+// which.
 template <class Run>
 std::string wrong_launch(const std::string& asked, std::size_t blocks, std::size_t threads,
                          Run run) {
@@ -60,10 +61,10 @@ std::string wrong_launch(const std::string& asked, std::size_t blocks, std::size
   if (calls->blocks != blocks)
     return "With " + asked + " it launches " + std::to_string(calls->blocks) +
            " thread blocks; the contract asks for " + std::to_string(blocks) + " here.";
-  return threads == 0 || calls->threads == threads
+  return threads == 0 || calls->threads <= threads
              ? ""
              : "With " + asked + " it launches blocks of " + std::to_string(calls->threads) +
-                   " threads; the contract asks for " + std::to_string(threads) + ".";
+                   " threads; the contract asks for at most " + std::to_string(threads) + ".";
 }
 
 // More batches or heads than a grid is tall or deep (65535). The emulator would take too long for
