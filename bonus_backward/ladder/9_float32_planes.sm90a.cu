@@ -30,12 +30,12 @@
 // what P needs.
 //
 // The bottleneck: additions to dQ take 7 %, and shared memory is busy more than half of the time.
-// Measured on an H200 (batch 8, 1 head of 64; with the kernels before and after), beside PyTorch's
-// memory-efficient kernel in the same run: 4096 keys 0.467 ms, 5.3 times as fast, with a mask 6.7
-// times; 8192 keys 5.6 and 6.3 times; 16384 keys 6.78 ms, 6.3 times, with a mask 6.6 times. Heads
-// of 128: 5.5, 6.0 and 6.4 times, with a mask 6.1, 6.0 and 6.5 times. The errors (relative,
-// Frobenius, with out and lse of part 3's rung 11) are 0.5 to 0.9 of PyTorch's for N(0, 1) and with
-// Q times 8. In float64 (single numbers of 1e3 or 1e6, rows and columns times lognormal factors)
+// Measured on an H100 (batch 8, 1 head of 64; with the kernels before and after), beside PyTorch's
+// memory-efficient kernel in the same run: 4096 keys 0.480 ms, 5.3 times as fast, with a mask 6.6
+// times; 8192 keys 5.6 and 6.3 times; 16384 keys 6.82 ms, 5.8 times, with a mask 6.1 times. Heads
+// of 128, 4096 keys: 5.5 and 6.0 times. The errors there (relative, Frobenius, with out and lse of
+// part 3's rung 11) are 0.6 to 0.7 of PyTorch's for N(0, 1), and 0.5 to 0.8 with Q times 8. In
+// float64 (single numbers of 1e3 or 1e6, rows and columns times lognormal factors), on an H200,
 // they are at most 0.1 of PyTorch's, but the pass takes 10 to 15 times as long as PyTorch's.
 #include "bonus_backward/ladder/float32.hpp"
 #include "bonus_backward/ladder/hopper.hpp"

@@ -161,7 +161,7 @@ void check_cases(const Entries& entries, const std::vector<AttentionCase>& probl
   }
 }
 
-// A row of the last lanes, and NaN that some rows do not see.
+// So narrow that the rungs for narrow heads take it. Some rows do not see its NaN.
 inline AttentionCase narrow_case() {
   return {.name = "head_dim 3: causal",
           .shape = {1, 2, 70, 100, 3},
