@@ -93,18 +93,21 @@ class CpuMachine final : public Machine {
 #if FLASH_HAVE_CUDA
 
 // Stands still from each reading until the GPU has done `delay`, so that the host can enqueue a
-// pass in the meantime: what is measured is the GPU's time, and not the host's for a launch.
+// pass in the meantime: what is measured is the GPU's time, and not the host's for a launch. The
+// end is recorded before the host waits for it: recorded afterwards, when the host has woken up, an
+// empty pass took 8 us on an H100.
 class EventClock final : public Clock {
  public:
   explicit EventClock(std::function<void()> delay) : delay_(std::move(delay)) { start_.record(); }
 
-  void synchronize() override { device::synchronize(); }
+  void synchronize() override {
+    now_.record();
+    device::synchronize();
+  }
 
   // Sums up the steps from reading to reading: one float of milliseconds since the start would have
   // a resolution of 4 us after a minute, and of 31 us after five.
   double now_ms() override {
-    now_.record();
-    now_.synchronize();
     total_ms_ += now_.milliseconds_since(start_);
     delay_();
     start_.record();
