@@ -36,7 +36,7 @@ void Checker::start_block(unsigned threads) {
 }
 
 void Checker::end_block() {
-  warp_accesses_.count_all();
+  warp_accesses_.count_all(threads_);
   active_checker = nullptr;
   count_work();
   count_local_bytes();
@@ -51,7 +51,7 @@ void Checker::end_block() {
 }
 
 void Checker::barrier() {
-  warp_accesses_.count_all();
+  warp_accesses_.count_all(threads_);
   clocks_.barrier();
 }
 
@@ -190,8 +190,11 @@ void Checker::count(const Touch& touch) {
     if (touch.step == nullptr) ++work_[clocks_.thread()];
   }
   if (touch.kind != AccessKind::kRead) traffic.stored_bytes += touch.bytes;
-  if (counts_warps_ && touch.kind != AccessKind::kAtomic && touch.step == nullptr)
-    warp_accesses_.add(clocks_.thread(), touch);
+  if (!counts_warps_ || touch.kind == AccessKind::kAtomic || touch.step != nullptr) return;
+  const unsigned thread = clocks_.thread();
+  if (Counts* const lines = Counts::wanted())
+    lines->come(touch.pc, worker_.launch().module, worker_.stacks().top(thread));
+  warp_accesses_.add(thread, touch);
 }
 
 // ---- what is wrong with them --------------------------------------------------------------------

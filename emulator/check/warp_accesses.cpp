@@ -1,6 +1,7 @@
 #include "emulator/check/warp_accesses.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "emulator/run/shared_memory.hpp"
 
@@ -62,8 +63,7 @@ void WarpAccesses::add(unsigned thread, const Touch& touch) {
   if (code.requests.size() <= number) code.requests.resize(number + 1);
   Request& request = code.requests[number];
   if (request.lanes == 0) {
-    request.shadow = touch.place.shadow;
-    request.is_global = touch.place.is_global;
+    request.place = touch.place;
     request.is_read = touch.kind == AccessKind::kRead;
     request.bytes = static_cast<std::uint8_t>(touch.bytes);
   }
@@ -72,39 +72,71 @@ void WarpAccesses::add(unsigned thread, const Touch& touch) {
   request.lanes |= std::uint32_t{1} << lane;
 }
 
-void WarpAccesses::count_all() {
+void WarpAccesses::count_all(unsigned threads) {
+  Counts* const lines = Counts::wanted();
   for (Code& code : codes_) {
-    for (const Request& request : code.requests) count(request);
+    const unsigned first = code.warp * 32, lanes = std::min(32u, threads - first);
+    for (const Request& request : code.requests) {
+      Counted counted = count(request);
+      counted.partial = counted.lanes < lanes;
+      if (request.place.is_global) {
+        Traffic& traffic = request.place.shadow->traffic;
+        ++(request.is_read ? traffic.load_requests : traffic.store_requests);
+        (request.is_read ? traffic.load_sectors : traffic.store_sectors) += counted.sectors;
+      } else {
+        SharedMemory::accesses.wavefronts += counted.wavefronts;
+        SharedMemory::accesses.conflicts += counted.wavefronts - counted.least;
+      }
+      if (lines != nullptr)
+        lines->add(code.pc, request.is_read ? "load" : "store",
+                   request.place.is_global ? request.place.begin : nullptr, request.bytes, counted);
+    }
     code.requests.clear();
     code.times = {};
   }
 }
 
-void WarpAccesses::count(const Request& request) {
-  const auto is_in = [&](unsigned lane) { return (request.lanes >> lane & 1) != 0; };
-  if (request.is_global) {
-    Pieces sectors;
-    for (unsigned lane = 0; lane < 32; ++lane)
-      if (is_in(lane)) sectors.add(request.address[lane], request.bytes, kSector);
-    Traffic& traffic = request.shadow->traffic;
-    ++(request.is_read ? traffic.load_requests : traffic.store_requests);
-    (request.is_read ? traffic.load_sectors : traffic.store_sectors) += sectors.keep_each_once();
-    return;
-  }
-  // 32 lanes want at most 128 bytes at a time: of 8 bytes a lane half of the warp, of 16 a quarter.
-  const unsigned together = request.bytes <= 4 ? 32 : request.bytes <= 8 ? 16 : 8;
-  SharedAccesses& counted = SharedMemory::accesses;
-  for (unsigned first = 0; first < 32; first += together) {
+Counted WarpAccesses::count(const Request& request) {
+  if (!request.place.is_global) return count_shared(request);
+  Pieces sectors, bytes;
+  for (unsigned lane = 0; lane < 32; ++lane)
+    if (request.has(lane)) {
+      sectors.add(request.address[lane], request.bytes, kSector);
+      bytes.add(request.address[lane], request.bytes, request.bytes);
+    }
+  return {.requests = 1,
+          .lanes = static_cast<unsigned>(std::popcount(request.lanes)),
+          .bytes = std::uint64_t{bytes.keep_each_once()} * request.bytes,
+          .sectors = sectors.keep_each_once()};
+}
+
+// 32 lanes want at most 128 bytes at a time: of 8 bytes a lane half of the warp, of 16 a quarter.
+// Two such parts go together if in both of them each lane and its neighbour, or each lane and the
+// one after next, want the same or nothing.
+Counted WarpAccesses::count_shared(const Request& request) {
+  const unsigned part = request.bytes <= 4 ? 32 : request.bytes <= 8 ? 16 : 8;
+  const auto go_together = [&](unsigned first, unsigned other) {
+    for (unsigned lane = first; lane < first + 2 * part; ++lane)
+      if (request.has(lane) && request.has(lane ^ other) &&
+          request.address[lane] != request.address[lane ^ other])
+        return false;
+    return true;
+  };
+  Counted sum{.requests = 1, .lanes = static_cast<unsigned>(std::popcount(request.lanes))};
+  for (unsigned first = 0, lanes; first < 32; first += lanes) {
+    lanes = part < 32 && first % (2 * part) == 0 && (go_together(first, 1) || go_together(first, 2))
+                ? 2 * part
+                : part;
     Pieces words;
-    for (unsigned lane = first; lane < first + together; ++lane)
-      if (is_in(lane)) words.add(request.address[lane], request.bytes, kWord);
+    for (unsigned lane = first; lane < first + lanes; ++lane)
+      if (request.has(lane)) words.add(request.address[lane], request.bytes, kWord);
     if (words.keep_each_once() == 0) continue;
     std::array<unsigned, kBanks> wanted{};
     for (const std::uint32_t word : words) ++wanted[word % kBanks];
-    const unsigned wavefronts = *std::max_element(wanted.begin(), wanted.end());
-    counted.wavefronts += wavefronts;
-    counted.conflicts += wavefronts - 1;
+    sum.wavefronts += *std::max_element(wanted.begin(), wanted.end());
+    ++sum.least;
   }
+  return sum;
 }
 
 }  // namespace flash::simt

@@ -9,22 +9,25 @@
 #include <vector>
 
 #include "emulator/check/places.hpp"
+#include "emulator/run/counts.hpp"
 
 namespace flash::simt {
 
 class WarpAccesses {
  public:
   void add(unsigned thread, const Touch& touch);
-  // The block's threads have met, or the block has ended.
-  void count_all();
+  // The block's threads have met, or the block has ended; it has `threads`.
+  void count_all(unsigned threads);
 
  private:
   struct Request {
-    Shadow* shadow = nullptr;
-    bool is_global = false, is_read = false;
+    Place place{};
+    bool is_read = false;
     std::uint8_t bytes = 0;  // of a lane
     std::uint32_t lanes = 0;
     std::array<std::uint32_t, 32> address{};  // the lower half
+
+    bool has(unsigned lane) const { return (lanes >> lane & 1) != 0; }
   };
   // An instruction of one warp.
   struct Code {
@@ -35,7 +38,8 @@ class WarpAccesses {
   };
 
   Code& find(std::uintptr_t pc, unsigned warp);
-  static void count(const Request& request);
+  static Counted count(const Request& request);
+  static Counted count_shared(const Request& request);
 
   std::vector<Code> codes_;
   std::vector<std::uint32_t> table_;  // hashed: 1 + the index of a code

@@ -1,5 +1,6 @@
 #include "emulator/run/block_barrier.hpp"
 
+#include "emulator/run/counts.hpp"
 #include "emulator/run/worker.hpp"
 
 namespace flash::simt {
@@ -26,6 +27,8 @@ int BlockBarrier::come(const char* name, Site site, int predicate) {
   sum_ = 0;
   arrived_ = 0;
   passed_ = site_;
+  if (Counts* const counts = Counts::wanted(); counts != nullptr && worker_.checks() != nullptr)
+    counts->add(site_, name, {.requests = 1, .lanes = worker_.threads()});
   worker_.all_have_met();
   return result_;
 }

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "common/error.hpp"
+#include "emulator/run/counts.hpp"
 #include "emulator/run/device_memory.hpp"
 #include "emulator/run/elsewhere.hpp"
 #include "emulator/run/faults.hpp"
@@ -183,7 +184,8 @@ int run(const KernelCall& call) {
   State& s = state();
   std::unique_lock lock(s.mutex);
   if (s.skips_kernels) return cudaSuccess;
-  Launch launch{call, module, s.schedule, ++s.launches, s.counts_warps};
+  Launch launch{call, module, s.schedule, ++s.launches,
+                s.counts_warps || Counts::wanted() != nullptr};
   const std::uint64_t blocks = launch.blocks();
   s.checking |= module.is_checked;
   const std::uint64_t os_threads =
@@ -203,6 +205,8 @@ int run(const KernelCall& call) {
     others.push_back(std::async(std::launch::async, work, std::ref(worker_number(number))));
   work(worker_number(0));
   for (std::future<void>& other : others) other.get();
+  if (Counts* const counts = Counts::wanted(); counts != nullptr && module.is_checked)
+    counts->write(launch);
 
   if (launch.findings.empty()) return cudaSuccess;
   order_by_cause(launch.findings);

@@ -42,6 +42,9 @@ FLASH_EXPORT void skip_kernels(bool skipped);
 FLASH_EXPORT void name_memory(const void* first_element, const std::string& name,
                               bool is_input = false);
 
+// What the next launches are about, for the counts (counts.hpp).
+FLASH_EXPORT void note_problem(const std::string& text);
+
 // From now on memory gets the addresses of what was freed, as on a GPU, and not as late as
 // possible.
 FLASH_EXPORT void reuse_addresses();

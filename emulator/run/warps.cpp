@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "emulator/run/counts.hpp"
 #include "emulator/run/worker.hpp"
 
 namespace flash::simt {
@@ -64,6 +65,9 @@ void Warps::complete_if_all_there(unsigned number, std::size_t index) {
     worker_.wake(number * kWarpSize + lane);
   }
   warp.groups.erase(warp.groups.begin() + static_cast<std::ptrdiff_t>(index));
+  if (Counts* const counts = Counts::wanted(); counts != nullptr && worker_.checks() != nullptr)
+    counts->add(call.site, call.name,
+                {.requests = 1, .lanes = static_cast<std::uint64_t>(std::popcount(present))});
   if (call.orders_memory) {
     warp.synced = call.site;
     warp.synced_lanes = present;

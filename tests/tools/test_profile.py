@@ -129,4 +129,5 @@ class Verb(Course):
         self.assertIn("there is no ncu (Nsight Compute) in PATH or beside nvcc", self.error())
         for self.cuda, said in (("none", "this build has no CUDA"),
                                 ("toolkit", "there is no GPU here")):
-            self.assertIn(said, self.error())
+            self.assertIn(said, self.error("-- --causal on"))
+            self.assertIn("the counts need the emulator's checks", self.error())

@@ -74,6 +74,7 @@ class OnDevice {
         is_copy_(call.kind == Kind::kMap && (call.apart == 0 || !device::is_emulated())) {
     const unsigned views = std::min<std::uint32_t>(call.views, kMostViews);
     std::istringstream names(call.text);
+    std::string problem = call.numbers[0] != 0 ? "causal" : "";
     reuse_addresses();
     if (is_copy_ && call.apart != 0) {
       half_ = (call.bytes - kBehind) / 2;
@@ -92,10 +93,13 @@ class OnDevice {
       std::string name;
       if (std::getline(names, name)) {
         const bool is_input = name.starts_with(kInput);
-        name_memory(device_[n] + (placed.offset - placed.begin),
-                    is_input ? name.substr(kInput.size()) : name, is_input);
+        if (is_input) name.erase(0, kInput.size());
+        name_memory(device_[n] + (placed.offset - placed.begin), name, is_input);
+        problem += " " + name + "=" + std::to_string(placed.element);
+        for (const std::int64_t extent : placed.shape) problem += "x" + std::to_string(extent);
       }
     }
+    note_problem(problem);
     if (stream.is_busy()) delay_inputs();
   }
   ~OnDevice() {

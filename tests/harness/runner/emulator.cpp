@@ -41,6 +41,7 @@ std::string finding() { return simt::first_finding(); }
 void name_memory(const void* first_element, const std::string& name, bool is_input) {
   simt::name_memory(first_element, name, is_input);
 }
+void note_problem(const std::string& text) { simt::note_problem(text); }
 void reuse_addresses() { simt::reuse_addresses(); }
 void skip_kernels(bool skipped) { simt::skip_kernels(skipped); }
 std::vector<void*> thrown_from() { return {}; }

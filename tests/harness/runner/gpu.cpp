@@ -26,6 +26,7 @@ std::string finding() { return ""; }
 void skip_kernels(bool) {}
 void reuse_addresses() {}
 void name_memory(const void*, const std::string&, bool) {}
+void note_problem(const std::string&) {}
 std::vector<void*> thrown_from() { return {}; }
 bool parts_from_host_code() { return false; }
 void serve_host_code(std::uintptr_t) { std::abort(); }

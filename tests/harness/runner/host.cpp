@@ -56,6 +56,7 @@ void* mapped_on_device(int, std::size_t) { _exit(5); }
 std::string finding() { return ""; }
 void skip_kernels(bool) {}
 void name_memory(const void*, const std::string&, bool) {}
+void note_problem(const std::string&) {}
 std::vector<void*> thrown_from() { return calls_of_throw; }
 bool parts_from_host_code() { return false; }
 void serve_host_code(std::uintptr_t) { std::abort(); }

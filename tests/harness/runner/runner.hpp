@@ -117,6 +117,10 @@ std::string finding();
 // Names the tensor in an allocation of device memory, for the emulator.
 void name_memory(const void* first_element, const std::string& name, bool is_input);
 
+// Says what the call is about, for the emulator's counts: "causal q=4x1x2x64x32 ...", with the
+// bytes of an element in front.
+void note_problem(const std::string& text);
+
 // The emulator gives each call's tensors the addresses of the call before.
 void reuse_addresses();
 

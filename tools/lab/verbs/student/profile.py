@@ -1,19 +1,33 @@
-"""`./lab profile`: part 3's forward kernel under Nsight Compute."""
+"""`./lab profile`: what a kernel does with memory, line by line, as the emulator counts it; on a GPU
+part 3's forward kernel under Nsight Compute."""
 
 import argparse
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lab import benchmarks, build, console, results, system
+from rich import box
+from rich.table import Column, Table
+
+from lab import benchmarks, build, console, counts, manifest, occupancy, results, running, system
+from lab.backends import CHECKED, Backends
 from lab.build import Config
 from lab.console import say
 from lab.errors import LabError
+from lab.grading import build_tasks
+from lab.manifest import Task
+from lab.outcomes import NOT_STARTED, PASSED
 
-HELP = "run part 3's kernel under Nsight Compute (on a GPU): its counters, and its advice"
+HELP = "count what a kernel does with memory, by source line; on a GPU, run Nsight Compute"
 
 PART = "part3"
+# The graded cases whose problems are counted, of those that a task has; else FEW of its cases.
+CASES = ("checks: loads are coalesced", "causal: sequence 257")
+FEW = 10
+# Name, compute capability, GB/s of device memory, TFLOP/s of float32: NVIDIA's data sheets.
+CARDS = {"T4": (75, 320, 8.1), "A100": (80, 1555, 19.5), "RTX 4090": (89, 1008, 82.6),
+         "H100": (90, 3350, 66.9)}
 # What is profiled by default: one problem that fills any GPU, and no more passes than needed.
 DEFAULTS = {"--batch": "8", "--seq-lens": "4096", "--causal": "off", "--warmups": "1",
             "--passes": "1"}
@@ -31,8 +45,13 @@ METRICS = ("dram__bytes_read.sum", "dram__bytes_write.sum", *(
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("part", nargs="?", default=PART, choices=[PART],
-                        help=f"{PART} (the default)")
+    parser.add_argument("name", nargs="?", default=PART, metavar="PART|TASK",
+                        help=f"a CUDA task, or the part of some (default: {PART})")
+    parser.add_argument("--test", metavar="NAME", help="count this graded case's problem")
+    parser.add_argument("--card", choices=CARDS, default="H100",
+                        help="the GPU of the roofline (default: H100)")
+    parser.add_argument("--emulate", action="store_true",
+                        help="let the emulator count, also where there is a GPU")
     parser.add_argument("--solution", action="store_true",
                         help="profile the reference solution instead of what you wrote")
     parser.options_example = ("./lab profile -- --seq-lens 1024 --causal on; ./lab profile -- "
@@ -41,19 +60,151 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     implementation = "solution" if args.solution else "skeleton"
+    config = build.configured()
+    if args.emulate or args.name != PART or (config.cuda != "gpu" and not args.options):
+        return _count(args, implementation, config)
     if "--help" in args.options or "-h" in args.options:
-        return benchmarks.run_program(args.part, implementation, ["--help"])
+        return benchmarks.run_program(PART, implementation, ["--help"])
     given = {word.split("=")[0] for word in args.options}
     if "--output" in given:
         raise LabError("--output is not for a profile: a time taken under a profiler is no result")
-    ncu = _ready(build.configured())
-    program = benchmarks.built(args.part, implementation)
+    ncu = _ready(config)
+    program = benchmarks.built(PART, implementation)
     defaults = DEFAULTS | ({} if "--impl" in given else PASSES)  # another name of --forward
     options = benchmarks.with_defaults(args.options, defaults)
     with tempfile.TemporaryDirectory(prefix="flash-profile-") as folder:
         output = Path(folder) / "attention.csv"
         _profile(ncu, [*program, *options, "--output", output], output)
     return 0
+
+
+# ---- counted by the emulator --------------------------------------------------------------------
+
+
+def _count(args: argparse.Namespace, implementation: str, config: Config) -> int:
+    if args.options:
+        raise LabError("options behind -- are for the benchmark under Nsight Compute; a count takes "
+                       "--test NAME")
+    if not config.checked:
+        raise LabError("the counts need the emulator's checks, which need g++ on Linux "
+                       "(./lab doctor says more)")
+    tasks = [task for task in manifest.select(manifest.load_parts(), [args.name]) if task.is_cuda]
+    if not tasks:
+        raise LabError(f"{args.name} has no kernel: only CUDA tasks are profiled")
+    for task in tasks:
+        built = build_tasks([task], implementation, Backends(config, CHECKED))[task.id].result
+        if not built.ok:
+            raise LabError(f"{task.name} does not compile: {built.first_error}")
+        for case in _cases(task, args.test):
+            _count_case(task, case, implementation, args.card)
+    say("\nThis is what the source says, counted in a small problem. The compiler may merge or drop "
+        "accesses, and caches may spare device memory some of them: a GPU alone measures time.")
+    return 0
+
+
+def _cases(task: Task, asked: str | None) -> list[str]:
+    known = running.case_names(task, CHECKED)
+    if asked is not None and asked not in known:
+        raise LabError(f'{task.name}: no case is called "{asked}"{manifest.nearest(asked, known)}')
+    chosen = [asked] if asked else [name for name in CASES if name in known]
+    return chosen or known[:FEW]
+
+
+def _count_case(task: Task, case: str, implementation: str, card: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="flash-profile-") as folder:
+        file = Path(folder) / "counts.tsv"
+        how = running.Settings(implementation, case=case, variables={counts.VARIABLE: str(file)})
+        result, = running.run(task, CHECKED, how, [case])
+        launches = counts.load(file) if file.is_file() else []
+    if result.status == NOT_STARTED:
+        raise LabError(f"task {task.name} is not started, so there is nothing to profile; next: "
+                       f"./lab check {task.name} (or ./lab profile {task.name} --solution)")
+    if not launches:
+        raise LabError(f"{task.name}: no kernel was launched in \"{case}\"; next: ./lab check "
+                       f"{task.name}")
+    say(f"\n{task.name}: {case}", "bold")
+    if result.status != PASSED:
+        say(f"The result is {result.status}: ./lab check {task.name} says why.", "yellow")
+    lines = counts.by_line(launches)
+    console.console.print(_accesses([line for line in lines if line.is_access]),
+                          _operations(lines), _bytes(launches))
+    found = counts.findings(launches, task.part)
+    for text in found or ["Every access is coalesced, or free of bank conflicts."]:
+        say(f"- {text}", "yellow" if found else "green")
+    for text in dict.fromkeys(text for launch in launches for text in
+                              (*_roofline(launch, card), _occupancy(launch))):
+        say(f"- {text}")
+
+
+def _table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
+    return Table(*(Column(head, overflow="fold") for head in texts),
+                 *(Column(head, justify="right") for head in numbers),
+                 title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+
+
+def _accesses(lines: Sequence[counts.Line]) -> Table:
+    table = _table("Accesses of warps; sectors and wavefronts of a request. Good: sectors used to 100 %, no "
+                   "conflicts, no requests without some of the lanes",
+                   ("line", "access"), ("bytes", "requests", "partial", "sectors", "used", "wavefronts",
+                                        "conflicts"))
+    for line in lines:
+        shared, partial = line.is_shared, line.partial
+        table.add_row(
+            line.place.rpartition("/")[2], f"{line.what} {line.tensor.removesuffix(' memory')}", str(line.width),
+            str(line.requests), str(partial) if partial else "",
+            *(("", "", f"{line.wavefronts / line.requests:.3g}", str(line.wavefronts - line.least))
+              if shared else
+              (f"{line.sectors / line.requests:.3g}", f"{line.used:.0%}", "", "")),
+            style="yellow" if counts.advice(line) else "")
+    return table
+
+
+def _operations(lines: Sequence[counts.Line]) -> Table:
+    table = _table("Operations of warps and blocks. A barrier waits for the slowest warp: good are "
+                   "two for each tile", ("line", "operation"), ("times", "lanes"))
+    for line in lines:
+        if not line.is_access:
+            table.add_row(line.place.rpartition("/")[2], line.what, str(line.requests),
+                          f"{line.lanes / line.requests:.3g}")
+    return table
+
+
+def _bytes(launches: Sequence[counts.Launch]) -> Table:
+    table = _table("Bytes of the tensors. Good: an output once, an input once for each block that "
+                   "needs it", ("kernel", "tensor"), ("bytes", "loaded", "stored"))
+    for launch in launches:
+        for name in launch.tensors:
+            whole = launch.bytes_of(name)
+            moved = [sum(line.asked for line in launch.lines
+                         if (line.tensor, line.what) == (name, what)) for what in ("load", "store")]
+            table.add_row(launch.kernel, name, str(whole),
+                          *(f"{asked / whole:.3g} times" if asked else "" for asked in moved))
+    return table
+
+
+def _roofline(launch: counts.Launch, card: str) -> Iterator[str]:
+    if launch.flops:
+        _, bandwidth, peak = CARDS[card]
+        intensity, ridge = launch.flops / launch.moved, 1000 * peak / bandwidth
+        limit = "the memory" if intensity < ridge else "the arithmetic"
+        yield (f"{launch.kernel}: {intensity:.3g} operations of the products for each byte of a "
+               f"sector. {limit.capitalize()} limits that on a {card} ({bandwidth} GB/s, {peak} "
+               f"TFLOP/s of float32), without caches, to {min(1, intensity / ridge):.0%} of the "
+               f"arithmetic; from {ridge:.3g} on it would be all. Larger tiles raise it.")
+
+
+def _occupancy(launch: counts.Launch) -> str:
+    held = []
+    for card, (capability, _, _) in CARDS.items():
+        blocks, limit = occupancy.blocks(capability, launch.shared, launch.threads, None)
+        held.append(f"{card} {blocks} ({blocks * -(-launch.threads // 32)} of "
+                    f"{occupancy.MULTIPROCESSORS[capability][1]} warps, by {limit})")
+    return (f"{launch.kernel}: a block has {launch.threads} threads and {launch.shared} bytes of "
+            f"shared memory. Blocks for which a multiprocessor has room, registers left aside: "
+            f"{', '.join(held)}. Good: at least two, or 8 warps.")
+
+
+# ---- on a GPU, under Nsight Compute -------------------------------------------------------------
 
 
 def _ready(config: Config) -> str:

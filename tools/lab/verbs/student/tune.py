@@ -21,7 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab import benchmarks, build, console, derive, libraries, manifest, paths, results, tables
+from lab import (benchmarks, build, console, derive, libraries, manifest, occupancy, paths, results,
+                 tables)
 from lab.backends import EMULATED, GPU
 from lab.console import say
 from lab.errors import LabError
@@ -35,11 +36,6 @@ DIRECTIONS = {"part3": "forward", "bonus": "backward"}
 FASTEST = 3
 DEFAULTS = {"--batch": "4", "--seq-lens": "1024,4096", "--warmups": "2", "--passes": "6",
             "--forward": "flash", "--backward": "none"}
-
-# By compute capability, of a multiprocessor: KiB of shared memory, of which a block can have 1 less
-# (on 7.5 all), and warps.
-MULTIPROCESSORS = {75: (64, 32), 80: (164, 64), 86: (100, 48), 87: (164, 48), 89: (100, 48),
-                   90: (228, 64), 100: (228, 64), 103: (228, 64), 120: (100, 48)}
 
 # What a copy ends with. A linker's symbol has a size, and so says a number without being run.
 NUMBERS = """
@@ -104,15 +100,7 @@ class Tried:
 
     def blocks(self, capability: int) -> tuple[int, str]:
         """How many blocks a multiprocessor holds, and what allows no more."""
-        kib, warps = MULTIPROCESSORS.get(capability, MULTIPROCESSORS[90])
-        reserved = 1024 if capability >= 80 else 0
-        own_warps = math.ceil(self.threads / 32)
-        rooms = {"shared memory": kib * 1024 // (self.shared + reserved),
-                 "warps": warps // own_warps}
-        if self.registers:  # a warp gets them in units of 256
-            rooms["registers"] = 65536 // (math.ceil(self.registers / 8) * 256 * own_warps)
-        limit = min(rooms, key=rooms.__getitem__)
-        return rooms[limit], limit
+        return occupancy.blocks(capability, self.shared, self.threads, self.registers)
 
     def warps(self, capability: int) -> int:
         return self.blocks(capability)[0] * math.ceil(self.threads / 32)
@@ -320,7 +308,8 @@ def table(tried: Sequence[Tried], times: Mapping[str, Mapping[str, float]], capa
 
 def _missing_room(one: Tried, capability: int) -> str:
     """"" where a block has room."""
-    kib = MULTIPROCESSORS.get(capability, MULTIPROCESSORS[90])[0] - (capability >= 80)
+    multiprocessors = occupancy.MULTIPROCESSORS
+    kib = multiprocessors.get(capability, multiprocessors[90])[0] - (capability >= 80)
     if one.shared > kib * 1024:
         return (f"shared memory: a block needs {one.shared / 1024:.0f} KiB and can have at most "
                 f"{kib}")

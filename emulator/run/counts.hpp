@@ -1,0 +1,56 @@
+// What checked kernels do, by source line, for a profile: the file that FLASH_SIMT_COUNTS names
+// gets it after each launch, a table with tabs between its columns.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+
+#include "emulator/headers/device/kernel_interface.hpp"
+#include "emulator/run/launch.hpp"
+
+namespace flash::simt {
+
+// Sums over the requests of warps. check/warp_accesses.cpp has the rule.
+struct Counted {
+  std::uint64_t requests = 0, lanes = 0;
+  std::uint64_t partial = 0;                // requests in which some lanes of the warp took no part
+  std::uint64_t bytes = 0;                  // different ones, of each request
+  std::uint64_t sectors = 0;                // of device memory
+  std::uint64_t wavefronts = 0, least = 0;  // of shared memory; without bank conflicts
+
+  Counted& operator+=(const Counted& other);
+};
+
+class Counts {
+ public:
+  // nullptr unless the environment asks for them.
+  static Counts* wanted();
+
+  // Before what the running thread, whose stack begins at `top`, does at `pc`: finds the line.
+  void come(std::uintptr_t pc, const Module& module, const void* top);
+  // `what` is "load", "store" or the name of an operation; `memory` where the allocation begins,
+  // nullptr for shared memory; `width` the bytes of a lane.
+  void add(std::uintptr_t pc, const char* what, const void* memory, unsigned width,
+           const Counted& counted) {
+    of_code_[{pc, what, memory, width}] += counted;
+  }
+  void add(const Site& site, const char* what, const Counted& counted) {
+    of_sites_[{site.file, site.line, what}] += counted;
+  }
+  void note_problem(const std::string& text) { problem_ = text; }
+  // Writes them, and begins anew.
+  void write(const Launch& launch);
+
+ private:
+  explicit Counts(std::string file) : file_(std::move(file)) {}
+
+  std::string file_, problem_;
+  std::unordered_map<std::uintptr_t, Location> places_;
+  std::map<std::tuple<std::uintptr_t, std::string, const void*, unsigned>, Counted> of_code_;
+  std::map<std::tuple<std::string, int, std::string>, Counted> of_sites_;
+};
+
+}  // namespace flash::simt

@@ -1,0 +1,80 @@
+"""What the emulator counts of a kernel, and what `./lab profile` says of slow ones.
+
+Needs the solutions' checked libraries in the build that FLASH_BUILD names.
+"""
+
+import re
+from pathlib import Path
+
+from course import BUILD, Built, Test
+from lab import counts, manifest, zoo
+from lab.backends import CHECKED
+from lab.verbs.author import counts as comparison
+
+ALL_LOADS = "checks: loads are coalesced"
+V_LOOPS = """for (int c = threadIdx.x; c < kFusedChunk; c += kThreads) {
+      FLASH_UNROLL_BY(8)  // eight loads in flight
+      for (int j = 0; j < BLOCK_2; ++j) {"""
+
+
+class Planted(Built):
+    """Right kernels with one mistake each that makes them slow."""
+
+    def findings(self, task: str, case: str, *edit: str) -> list[str]:
+        task, = manifest.select(manifest.load_parts(), [task])
+        self.member = zoo.Member("slow", task, self._testMethodName, edit)
+        file = self.folder() / "counts.tsv"
+        self.run_member(self.member, CHECKED, [case], variables={counts.VARIABLE: str(file)})
+        return counts.findings(counts.load(file), task.part)
+
+    def assert_named(self, found: list[str], code: str, pattern: str) -> None:
+        """A sentence names the line of `code` in the member's file, and matches."""
+        source = self.member.source()
+        number = source[:source.index(code)].count("\n") + 1
+        wanted = rf"{re.escape(self.member.task.file)}:{number}\b.*{pattern}"
+        self.assertTrue(any(re.search(wanted, text) for text in found), (wanted, found))
+
+    def test_the_solution_s_only_slow_access_is_the_store_of_its_result(self):
+        found = self.findings("fused_cuda", ALL_LOADS)
+        self.assert_named(found, "out(b, row0 + r, column) =", "store out: not coalesced")
+        self.assertTrue(all("store out" in text or "load x" in text for text in found), found)
+
+    def test_a_stride_of_32_floats(self):
+        found = self.findings(
+            "fused_cuda", ALL_LOADS, "kPOfWarp = BLOCK_2 * kRowsPerWarp", "kPOfWarp = BLOCK_2 * 32",
+            "(s * kLanesPerRow + first_key) * kRowsPerWarp", "(s * kLanesPerRow + first_key) * 32",
+            "&P_smem[j * kRowsPerWarp + r]", "&P_smem[j * 32 + r]")
+        self.assert_named(found, "(s * kLanesPerRow + first_key) * 32",
+                          "store shared memory: bank conflicts: a request takes 4 wavefronts")
+
+    def test_v_that_is_not_coalesced(self):
+        found = self.findings(
+            "fused_cuda", ALL_LOADS, V_LOOPS,
+            "for (int j = threadIdx.x; j < BLOCK_2; j += kThreads) {\n"
+            "      for (int c = 0; c < kFusedChunk; ++c) {")
+        self.assert_named(found, "inside ? v(b, key0 + j", "load v: not coalesced: a request touches "
+                          "32 sectors")
+
+    def test_a_tile_that_every_warp_loads(self):
+        found = self.findings("fused_cuda", ALL_LOADS, "for (int c = threadIdx.x; c < kFusedChunk; "
+                              "c += kThreads)", "for (int c = lane; c < kFusedChunk; c += 32)")
+        self.assert_named(found, "inside ? v(b, key0 + j", "v is loaded 8 times, and each thread "
+                          "block needs it at most once: 2 times")
+
+    def test_a_causal_loop_that_is_not_divided(self):
+        found = self.findings("flash_forward_cuda", "causal: sequence 257",
+                              "some_see = shape.visible_keys(last, causal)", "some_see = shape.keys")
+        for tensor in "kv":
+            call = "load_tile<C::kBlockK, C::kHeadDim, C::kThreads>("
+            self.assert_named(found, f"{call}\n{' ' * (8 if tensor == 'v' else 10)}{tensor}_head",
+                              f"{tensor} is loaded 3 times under a causal mask")
+
+
+class Nsight(Test):
+    def test_ncu_s_table_is_read(self):
+        file = self.folder() / "ncu.csv"
+        metric = comparison.NSIGHT["global", "sectors"].format(op="ld")
+        file.write_text('==PROF== Connected to process 7\n"ID","Kernel Name","Metric Name",'
+                        '"Metric Unit","Metric Value"\n'
+                        f'"0","one(int)","{metric}","sector","1,024"\n"1","two","other","","5"\n')
+        self.assertEqual(comparison.read_nsight(file), {("1", "global load", "sectors"): 1024})

@@ -1,0 +1,177 @@
+"""What the emulator counts of a kernel, by source line (emulator/run/counts.hpp), and what that
+says about its speed."""
+
+import csv
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+VARIABLE = "FLASH_SIMT_COUNTS"  # names the file
+SHARED = "shared memory"
+SECTOR = 32  # bytes
+_NUMBERS = ("requests", "lanes", "partial", "bytes", "sectors", "wavefronts", "least")
+
+CUDA = "part1_softmax_matmul/cuda.md, section 5"
+TRAFFIC = {"part1": "part1_softmax_matmul/README.md, section 1.6",
+           "part3": "part3_flash_cuda/README.md, section 8",
+           "bonus": "bonus_backward/README.md, section 9"}
+MASKS = "part3_flash_cuda/README.md, section 4"
+
+
+@dataclass
+class Line:
+    """What the warps of a kernel do on one line of the source."""
+
+    kernel: str
+    place: str   # "fused_cuda.cu:97"
+    what: str    # "load", "store" or the name of an operation
+    tensor: str  # "" of an operation
+    width: int   # bytes of a lane
+    requests: int = 0
+    lanes: int = 0
+    partial: int = 0  # requests in which some lanes of the warp took no part
+    bytes: int = 0    # different ones, of each request
+    sectors: int = 0
+    wavefronts: int = 0
+    least: int = 0  # wavefronts without bank conflicts
+
+    @property
+    def is_access(self) -> bool:
+        return self.width > 0
+
+    @property
+    def is_shared(self) -> bool:
+        return self.tensor == SHARED
+
+    @property
+    def used(self) -> float:
+        """The share of the sectors that the lanes use."""
+        return self.bytes / (SECTOR * self.sectors)
+
+    @property
+    def least_sectors(self) -> int:
+        """That hold the bytes of the requests, which are taken to be alike."""
+        return self.requests * math.ceil(self.bytes / max(1, self.requests) / SECTOR)
+
+    @property
+    def asked(self) -> int:
+        """Bytes of all lanes."""
+        return self.lanes * self.width
+
+
+@dataclass
+class Launch:
+    kernel: str
+    blocks: int
+    threads: int
+    shared: int  # bytes of a block
+    causal: bool
+    tensors: dict[str, tuple[int, ...]]  # the bytes of an element, then its shape
+    lines: list[Line]
+
+    def bytes_of(self, tensor: str) -> int:
+        return math.prod(self.tensors[tensor])
+
+    @property
+    def heads(self) -> int:
+        """How many independent problems there are."""
+        of = self.tensors.get("q") or self.tensors.get("x")
+        return of[1] * (of[2] if "q" in self.tensors else 1) if of and len(self.tensors) > 2 else 1
+
+    @property
+    def flops(self) -> int | None:
+        """Of the matrix products that the problem asks for; None if it is no such problem."""
+        if {"x", "v", "out"} <= self.tensors.keys():
+            _, batch, d1, d2, _ = self.tensors["x"]
+            return 2 * batch * d1 * d2 * self.tensors["v"][3]
+        if not {"q", "k", "v", "out"} <= self.tensors.keys():
+            return None
+        (_, batch, heads, queries, head_dim), keys = self.tensors["q"], self.tensors["k"][3]
+        pairs = sum(min(i + 1, keys) for i in range(queries)) if self.causal else queries * keys
+        return (10 if "d_q" in self.tensors else 4) * batch * heads * pairs * head_dim
+
+    @property
+    def moved(self) -> int:
+        """Bytes of the sectors of device memory."""
+        return SECTOR * sum(line.sectors for line in self.lines)
+
+
+def load(file: Path) -> list[Launch]:
+    launches: dict[str, Launch] = {}
+    with file.open(newline="") as table:
+        for row in csv.DictReader(table, delimiter="\t", quoting=csv.QUOTE_NONE):
+            if row["launch"] not in launches:
+                causal, _, rest = row["problem"].partition(" ")
+                tensors = {name: tuple(map(int, shape.split("x")))
+                           for name, shape in re.findall(r"(\w+)=([\dx]+)", rest)}
+                launches[row["launch"]] = Launch(
+                    row["kernel"], int(row["blocks"]), int(row["threads"]), int(row["shared"]),
+                    causal == "causal", tensors, [])
+            launches[row["launch"]].lines.append(Line(
+                row["kernel"], row["place"], row["what"], row["tensor"], int(row["width"]),
+                *(int(row[name]) for name in _NUMBERS)))
+    return list(launches.values())
+
+
+def by_line(launches: Iterable[Launch]) -> list[Line]:
+    """The sums over instructions of a line, and over launches."""
+    sums: dict[tuple, Line] = {}
+    for line in (line for launch in launches for line in launch.lines):
+        key = line.place, line.what, line.tensor, line.width
+        found = sums.setdefault(key, Line(line.kernel, *key))
+        for name in _NUMBERS:
+            setattr(found, name, getattr(found, name) + getattr(line, name))
+    return sorted(sums.values(), key=lambda line: (
+        line.place.rpartition(":")[0], int(line.place.rpartition(":")[2] or 0), line.tensor))
+
+
+def advice(line: Line) -> str:
+    """How the accesses of the line could be better; "" if they are as they should be."""
+    if line.is_shared:
+        if line.wavefronts == line.least:
+            return ""
+        return (f"bank conflicts: a request takes {line.wavefronts / line.requests:.3g} wavefronts, "
+                f"and {line.least / line.requests:.3g} would do. Lanes want different words of one "
+                f"bank: pad the rows, or let lanes take neighbours ({CUDA}).")
+    if line.sectors <= 1.3 * line.least_sectors:
+        return ""
+    return (f"not coalesced: a request touches {line.sectors / line.requests:.3g} sectors, and "
+            f"{line.least_sectors / line.requests:.3g} would hold its bytes. Let neighbouring lanes "
+            f"take neighbouring elements ({CUDA}).")
+
+
+def findings(launches: Sequence[Launch], part: str) -> list[str]:
+    """What makes the kernel slower than it has to be: sentences that begin with the source line. An
+    access counts from 2 % of all sectors, or of all wavefronts, on that it takes too much."""
+    lines = [line for line in by_line(launches) if line.is_access]
+    sectors, wavefronts = (sum(getattr(line, of) for line in lines)
+                           for of in ("sectors", "wavefronts"))
+    found = [f"{line.place}: {line.what} {line.tensor}: {advice(line)}" for line in lines
+             if advice(line) and (line.wavefronts - line.least > 0.02 * wavefronts
+                                  or line.sectors - line.least_sectors > 0.02 * sectors)]
+    found += (text for launch in launches for text in _repeated(launch, part))
+    return list(dict.fromkeys(found))
+
+
+def _repeated(launch: Launch, part: str) -> Iterator[str]:
+    """Of inputs that are loaded more often than they must be."""
+    for tensor in launch.tensors:
+        loads = [line for line in launch.lines if line.what == "load" and line.tensor == tensor]
+        if not loads:
+            continue
+        asked, whole = sum(line.asked for line in loads), launch.bytes_of(tensor)
+        most = whole * launch.blocks / launch.heads  # once for each block of its head
+        named = (f"{', '.join(dict.fromkeys(line.place for line in loads))}: {tensor} is loaded "
+                 f"{asked / whole:.3g} times")
+        if asked > 1.05 * most and whole >= 4096:
+            yield (
+                f"{named}, and each thread block needs it at most once: {most / whole:.3g} times. "
+                f"Threads of a block load the same: share it in shared memory ({TRAFFIC[part]}).")
+        elif launch.causal and tensor in ("k", "v") and launch.blocks > launch.heads and (
+                asked > 0.98 * most):
+            yield (
+                f"{named} under a causal mask: every block of queries loads all keys. Keys behind "
+                "its last query have no weight: end the loop there, and mask only the blocks of "
+                f"keys on the diagonal ({MASKS}).")
