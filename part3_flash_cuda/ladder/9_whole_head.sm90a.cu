@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
                       const __grid_constant__ TensorMap v_map,
                       const __grid_constant__ TensorMap out_map, Arguments<T> a, unsigned count) {
   __shared__ Barrier K_full[C::kChunks], V_full[C::kChunks];  // K_full[0] is Q's, too
-  __shared__ Barrier K_read, V_read;                          // by all warpgroups; Q as well as K
+  __shared__ Barrier K_read, V_read;                          // by all warps; Q as well as K
   __shared__ Work work_in[3];  // a turn's, the next one's, and one that others may still read
   using Tiles = typename C::template Tiles<T>;
   FLASH_DYNAMIC_SHARED(Tiles, shared);
@@ -84,8 +84,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
       init(K_full[c], 1);
       init(V_full[c], 1);
     }
-    init(K_read, C::kGroups);
-    init(V_read, C::kGroups);
+    init(K_read, 4 * C::kGroups);
+    init(V_read, 4 * C::kGroups);
     fence_barrier_init();
     plan(0);
     load_Q_and_K(0);
@@ -93,7 +93,6 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
   }
   __syncthreads();
 
-  const bool is_leader = threadIdx.x % 128 == 0;
   const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x / 128), 0);
   const Lane<C> lane;
   Rows<C> rows;
@@ -121,9 +120,11 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocks)
       if ((c + 1) * C::kBlockK > all_see)
         mask_scores<C>(S, keys, a.causal, i0, c * C::kBlockK, lane);
     };
-    // The next tiles are loaded as soon as no warpgroup needs these.
+    // The next tiles are loaded as soon as no warp needs these. The arrivals also tell thread 0
+    // that nobody needs the work of the turn before.
     const auto load_next = [&](Barrier& read, const auto& load) {
-      if (is_leader) arrive(read);  // no race without it: thread 0 then waits for ever
+      __syncwarp();
+      if (lane.id == 0) arrive(read);  // no race without it: thread 0 then waits for ever
       if (threadIdx.x == 0 && blockIdx.x + (turn + 1) * gridDim.x < count) {
         wait(read, turn & 1);
         load(turn + 1);

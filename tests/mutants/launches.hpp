@@ -84,9 +84,9 @@ inline void run_entries(const Registry& registry, const std::string& name) {
     // The first has as many steps of 128 keys as it takes for each stage to be used again. In all
     // of them a block that stays (the emulated GPU has two multiprocessors) takes several tiles:
     // the short ones show that it waits for the memory of an earlier one. In the third two
-    // warpgroups share all keys.
+    // warpgroups share all keys, and a block has six tiles, if there is one a multiprocessor.
     const std::vector<AttentionShape> shapes{{1, 4, 70, 420, 16},  {1, 6, 70, 30, 16},
-                                             {1, 6, 70, 120, 16},  {1, 6, 70, 30, 256},
+                                             {1, 12, 70, 120, 16}, {1, 6, 70, 30, 256},
                                              {1, 1, 70, 300, 264}, {1, 1, 70, 300, 520}};
     entry.run.float32 ? forward<float>(call, shapes) : forward<Half>(call, shapes);
     // A rung that takes nothing without a mask: for each stage several steps of 64 keys.
