@@ -111,8 +111,8 @@ Counted WarpAccesses::count(const Request& request) {
 }
 
 // 32 lanes want at most 128 bytes at a time: of 8 bytes a lane half of the warp, of 16 a quarter.
-// Two such parts go together if in both of them each lane and its neighbour, or each lane and the
-// one after next, want the same or nothing.
+// Two such parts of a load go together if in both of them each lane and its neighbour, or each lane
+// and the one after next, want the same or nothing. `./lab counts` compares this with a GPU.
 Counted WarpAccesses::count_shared(const Request& request) {
   const unsigned part = request.bytes <= 4 ? 32 : request.bytes <= 8 ? 16 : 8;
   const auto go_together = [&](unsigned first, unsigned other) {
@@ -124,9 +124,8 @@ Counted WarpAccesses::count_shared(const Request& request) {
   };
   Counted sum{.requests = 1, .lanes = static_cast<unsigned>(std::popcount(request.lanes))};
   for (unsigned first = 0, lanes; first < 32; first += lanes) {
-    lanes = part < 32 && first % (2 * part) == 0 && (go_together(first, 1) || go_together(first, 2))
-                ? 2 * part
-                : part;
+    const bool may_go_together = request.is_read && part < 32 && first % (2 * part) == 0;
+    lanes = may_go_together && (go_together(first, 1) || go_together(first, 2)) ? 2 * part : part;
     Pieces words;
     for (unsigned lane = first; lane < first + lanes; ++lane)
       if (request.has(lane)) words.add(request.address[lane], request.bytes, kWord);

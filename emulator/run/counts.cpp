@@ -20,7 +20,7 @@ Counts* Counts::wanted() {
     const char* const file = std::getenv("FLASH_SIMT_COUNTS");
     if (file == nullptr || *file == '\0') return nullptr;
     std::ofstream(file) << "launch\tkernel\tblocks\tthreads\tshared\tplace\twhat\ttensor\twidth\t"
-                           "requests\tlanes\tpartial\tbytes\tsectors\twavefronts\tleast\tproblem\n";
+                           "requests\tlanes\tpartial\tbytes\tsectors\twavefronts\tleast\tproblem\tsymbol\n";
     return new Counts(file);
   }();
   return instance;
@@ -40,13 +40,15 @@ void Counts::write(const Launch& launch) {
   std::ofstream file(file_, std::ios::app);
   const std::size_t shared =
       launch.call.shared_bytes + static_shared_bytes(launch.module, launch.call.function);
+  const std::string symbol =
+      function_at(launch.module, reinterpret_cast<std::uintptr_t>(launch.call.function));
   const auto line = [&](const Location& where, const std::string& what, const std::string& tensor,
                         unsigned width, const Counted& n) {
     file << launch.number << '\t' << launch.call.name << '\t' << launch.blocks() << '\t'
          << launch.threads() << '\t' << shared << '\t' << place_text(where) << '\t' << what << '\t'
          << tensor << '\t' << width << '\t' << n.requests << '\t' << n.lanes << '\t' << n.partial
          << '\t' << n.bytes << '\t' << n.sectors << '\t' << n.wavefronts << '\t' << n.least << '\t'
-         << problem_ << '\n';
+         << problem_ << '\t' << symbol << '\n';
   };
   for (const auto& [key, counted] : of_code_) {
     const auto& [pc, what, memory, width] = key;

@@ -4,12 +4,12 @@ Needs the solutions' checked libraries in the build that FLASH_BUILD names.
 """
 
 import re
-from pathlib import Path
 
-from course import BUILD, Built, Test
-from lab import counts, manifest, zoo
+from course import Built, Test
+from lab import counts, manifest, running, zoo
 from lab.backends import CHECKED
 from lab.verbs.author import counts as comparison
+from lab.verbs.student import profile
 
 ALL_LOADS = "checks: loads are coalesced"
 V_LOOPS = """for (int c = threadIdx.x; c < kFusedChunk; c += kThreads) {
@@ -68,6 +68,19 @@ class Planted(Built):
             call = "load_tile<C::kBlockK, C::kHeadDim, C::kThreads>("
             self.assert_named(found, f"{call}\n{' ' * (8 if tensor == 'v' else 10)}{tensor}_head",
                               f"{tensor} is loaded 3 times under a causal mask")
+
+
+class Profile(Built):
+    def test_it_shows_lines_tensors_the_roofline_and_the_occupancy(self):
+        task, = manifest.select(manifest.load_parts(), ["fused_cuda"])
+        if not running.library(task, "solution", CHECKED).is_file():
+            self.skipTest("the solution is not built")
+        _, shown = self.printed(profile._count_case, task, ALL_LOADS, "solution", "T4", {})
+        for pattern in (r"fused_cuda\.cu:\d+ +load v +4 +1024 +4 +100%",
+                        r"fused_cuda\.cu:\d+ +__syncthreads +4 +128",
+                        r"fused_softmax_matmul +v +65536 +2 times", r"Roofline: 4\.92 operations",
+                        r"128 threads and 36864 bytes of shared memory\..* A100 4 \(16 of 64 warps"):
+            self.assertRegex(shown, pattern)
 
 
 class Nsight(Test):

@@ -69,6 +69,7 @@ class Launch:
     shared: int  # bytes of a block
     causal: bool
     tensors: dict[str, tuple[int, ...]]  # the bytes of an element, then its shape
+    symbol: str  # the kernel's mangled name
     lines: list[Line]
 
     def bytes_of(self, tensor: str) -> int:
@@ -108,7 +109,7 @@ def load(file: Path) -> list[Launch]:
                            for name, shape in re.findall(r"(\w+)=([\dx]+)", rest)}
                 launches[row["launch"]] = Launch(
                     row["kernel"], int(row["blocks"]), int(row["threads"]), int(row["shared"]),
-                    causal == "causal", tensors, [])
+                    causal == "causal", tensors, row["symbol"], [])
             launches[row["launch"]].lines.append(Line(
                 row["kernel"], row["place"], row["what"], row["tensor"], int(row["width"]),
                 *(int(row[name]) for name in _NUMBERS)))
@@ -139,7 +140,7 @@ def advice(line: Line) -> str:
         return ""
     return (f"not coalesced: a request touches {line.sectors / line.requests:.3g} sectors, and "
             f"{line.least_sectors / line.requests:.3g} would hold its bytes. Let neighbouring lanes "
-            f"take neighbouring elements ({CUDA}).")
+            f"take neighbouring elements, or a lane four in one float4 ({CUDA}).")
 
 
 def findings(launches: Sequence[Launch], part: str) -> list[str]:

@@ -149,6 +149,7 @@ FLASH_EXPORT void run_counted_kernels() {
   run_width<float2>();
   run_width<float4>();
   run_branches();
+  run_width<short>();
 }
 
 }  // namespace flash

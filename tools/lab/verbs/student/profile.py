@@ -2,16 +2,19 @@
 part 3's forward kernel under Nsight Compute."""
 
 import argparse
+import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich import box
 from rich.table import Column, Table
 
-from lab import benchmarks, build, console, counts, manifest, occupancy, results, running, system
-from lab.backends import CHECKED, Backends
+from lab import (benchmarks, build, console, counts, libraries, manifest, occupancy, results,
+                 running, system)
+from lab.backends import CHECKED, GPU, Backends
 from lab.build import Config
 from lab.console import say
 from lab.errors import LabError
@@ -50,6 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--test", metavar="NAME", help="count this graded case's problem")
     parser.add_argument("--card", choices=CARDS, default="H100",
                         help="the GPU of the roofline (default: H100)")
+    parser.add_argument("--registers", action="store_true",
+                        help="let nvcc compile the kernels, and say how many registers limit "
+                             "(takes minutes for part 3)")
     parser.add_argument("--emulate", action="store_true",
                         help="let the emulator count, also where there is a GPU")
     parser.add_argument("--solution", action="store_true",
@@ -95,8 +101,9 @@ def _count(args: argparse.Namespace, implementation: str, config: Config) -> int
         built = build_tasks([task], implementation, Backends(config, CHECKED))[task.id].result
         if not built.ok:
             raise LabError(f"{task.name} does not compile: {built.first_error}")
+        registers = _registers(task, implementation) if args.registers else {}
         for case in _cases(task, args.test):
-            _count_case(task, case, implementation, args.card)
+            _count_case(task, case, implementation, args.card, registers)
     say("\nThis is what the source says, counted in a small problem. The compiler may merge or drop "
         "accesses, and caches may spare device memory some of them: a GPU alone measures time.")
     return 0
@@ -110,7 +117,22 @@ def _cases(task: Task, asked: str | None) -> list[str]:
     return chosen or known[:FEW]
 
 
-def _count_case(task: Task, case: str, implementation: str, card: str) -> None:
+def _registers(task: Task, implementation: str) -> dict[str, int]:
+    """Of a thread, by the mangled name of the kernel, on compute capability 9.0."""
+    library = libraries.load(build.build_folder()).get((task.path(implementation), GPU))
+    if library is None:
+        raise LabError("--registers needs nvcc, which this build does not have")
+    options = [word for word in library.options
+               if not re.search("Werror|warning-as-error|^-O|^-g", word)]
+    command = replace(library, options=tuple(options), architectures=("90-real",)).command()
+    compiled = console.stream([*command, "-O3", "-cubin", "-Xptxas=-v", task.path(implementation),
+                               "-o", os.devnull], "compiling with nvcc")
+    return {name: int(count) for name, count in re.findall(
+        r"Compiling entry function '(\w+)'.*?Used (\d+) registers", compiled.output, re.DOTALL)}
+
+
+def _count_case(task: Task, case: str, implementation: str, card: str,
+                registers: Mapping[str, int]) -> None:
     with tempfile.TemporaryDirectory(prefix="flash-profile-") as folder:
         file = Path(folder) / "counts.tsv"
         how = running.Settings(implementation, case=case, variables={counts.VARIABLE: str(file)})
@@ -126,13 +148,15 @@ def _count_case(task: Task, case: str, implementation: str, card: str) -> None:
     if result.status != PASSED:
         say(f"The result is {result.status}: ./lab check {task.name} says why.", "yellow")
     lines = counts.by_line(launches)
-    console.console.print(_accesses([line for line in lines if line.is_access]),
-                          _operations(lines), _bytes(launches))
+    for table in (_accesses([line for line in lines if line.is_access]), _operations(lines),
+                  _bytes(launches)):
+        if table.row_count:
+            console.console.print(table)
     found = counts.findings(launches, task.part)
     for text in found or ["Every access is coalesced, or free of bank conflicts."]:
         say(f"- {text}", "yellow" if found else "green")
-    for text in dict.fromkeys(text for launch in launches for text in
-                              (*_roofline(launch, card), _occupancy(launch))):
+    for text in (*_roofline(launches, card),
+                 *dict.fromkeys(_occupancy(launch, registers) for launch in launches)):
         say(f"- {text}")
 
 
@@ -177,31 +201,43 @@ def _bytes(launches: Sequence[counts.Launch]) -> Table:
             whole = launch.bytes_of(name)
             moved = [sum(line.asked for line in launch.lines
                          if (line.tensor, line.what) == (name, what)) for what in ("load", "store")]
-            table.add_row(launch.kernel, name, str(whole),
-                          *(f"{asked / whole:.3g} times" if asked else "" for asked in moved))
+            if any(moved):
+                table.add_row(launch.kernel, name, str(whole),
+                              *(f"{asked / whole:.3g} times" if asked else "" for asked in moved))
     return table
 
 
-def _roofline(launch: counts.Launch, card: str) -> Iterator[str]:
-    if launch.flops:
-        _, bandwidth, peak = CARDS[card]
-        intensity, ridge = launch.flops / launch.moved, 1000 * peak / bandwidth
-        limit = "the memory" if intensity < ridge else "the arithmetic"
-        yield (f"{launch.kernel}: {intensity:.3g} operations of the products for each byte of a "
-               f"sector. {limit.capitalize()} limits that on a {card} ({bandwidth} GB/s, {peak} "
-               f"TFLOP/s of float32), without caches, to {min(1, intensity / ridge):.0%} of the "
-               f"arithmetic; from {ridge:.3g} on it would be all. Larger tiles raise it.")
+def _roofline(launches: Sequence[counts.Launch], card: str) -> Iterator[str]:
+    """Of each problem, for which several kernels may have been launched."""
+    problems: dict[str, list[counts.Launch]] = {}
+    for launch in launches:
+        problems.setdefault(f"{launch.causal} {launch.tensors}", []).append(launch)
+    _, bandwidth, peak = CARDS[card]
+    for of in problems.values():
+        if not of[0].flops:
+            continue
+        intensity, ridge = of[0].flops / sum(each.moved for each in of), 1000 * peak / bandwidth
+        limit = ("so arithmetic limits it" if intensity >= ridge else
+                 f"so memory limits it, without caches to {intensity / ridge:.0%} of the peak; "
+                 "larger tiles and fuller sectors raise it")
+        yield (f"Roofline: {intensity:.3g} operations of the products for each byte of a sector. The "
+               f"{card} needs {ridge:.3g} ({peak} TFLOP/s of float32, {bandwidth} GB/s), {limit}.")
 
 
-def _occupancy(launch: counts.Launch) -> str:
+def _occupancy(launch: counts.Launch, registers: Mapping[str, int]) -> str:
+    # nvcc and g++ name a namespace without a name differently.
+    end = launch.symbol.rpartition("_GLOBAL__N_1")[2]
+    of_thread = next((count for name, count in registers.items() if name.endswith(end)), None)
     held = []
     for card, (capability, _, _) in CARDS.items():
-        blocks, limit = occupancy.blocks(capability, launch.shared, launch.threads, None)
+        blocks, limit = occupancy.blocks(capability, launch.shared, launch.threads, of_thread)
         held.append(f"{card} {blocks} ({blocks * -(-launch.threads // 32)} of "
                     f"{occupancy.MULTIPROCESSORS[capability][1]} warps, by {limit})")
-    return (f"{launch.kernel}: a block has {launch.threads} threads and {launch.shared} bytes of "
-            f"shared memory. Blocks for which a multiprocessor has room, registers left aside: "
-            f"{', '.join(held)}. Good: at least two, or 8 warps.")
+    own = f" of {of_thread} registers" if of_thread else ""
+    aside = "" if of_thread else ", registers left aside (--registers)"
+    return (f"{launch.kernel}: a block has {launch.threads} threads{own} and {launch.shared} bytes of "
+            f"shared memory. Blocks for which a multiprocessor has room{aside}: {', '.join(held)}. "
+            "Good: at least two, or 8 warps (part1_softmax_matmul/cuda.md, section 2).")
 
 
 # ---- on a GPU, under Nsight Compute -------------------------------------------------------------
