@@ -380,8 +380,7 @@ ${entered}  return all;
 }  // namespace flash::harness
 ")
   target_link_libraries(${judge} PRIVATE flash_options flash_cold flash_judge_main flash_harness)
-  file(GLOB manifest ${CMAKE_SOURCE_DIR}/${part}_*/tasks.toml)
-  file(READ ${manifest} manifest)
+  file(READ ${FLASH_FOLDER_${part}}/tasks.toml manifest)
   set(ready "")
   foreach(entry ${ARGN})
     string(REPLACE "cuda:" "" task ${entry})

@@ -149,6 +149,38 @@ AttentionOracle attention_oracle(TensorView<const T, 4> q, TensorView<const T, 4
 }
 
 template <class T>
+AttentionOracle decode_oracle(const Decode<T>& pass) {
+  const DecodeShape shape = pass.shape();
+  AttentionOracle oracle{zeros(shape.of_queries()), Tensor<double, 3>(shape.of_rows())};
+  for (Index b = 0; b < shape.batch; ++b)
+    for (Index h = 0; h < shape.heads; ++h) {
+      const Index keys = pass.lengths(b);
+      Tensor<T, 4> k({1, 1, keys, shape.head_dim}), v = k;
+      for (Index j = 0; j < keys; ++j) {
+        const Index page = pass.block_table(b, j / shape.page_size), row = j % shape.page_size;
+        for (Index c = 0; c < shape.head_dim; ++c) {
+          k(0, 0, j, c) = pass.k(page, row, h / shape.group(), c);
+          v(0, 0, j, c) = pass.v(page, row, h / shape.group(), c);
+        }
+      }
+      const TensorView<const T, 4> q(&pass.q(b, h, 0, 0), {1, 1, shape.queries, shape.head_dim},
+                                     pass.q.strides());
+      const AttentionOracle head =
+          attention_oracle<T>(q, k.view(), v.view(), {.causal = true, .scale = pass.scale},
+                              Magnitudes::kWanted, keys - shape.queries);
+      oracle.largest_score = std::fmax(oracle.largest_score, head.largest_score);
+      std::copy_n(head.lse.data(), head.lse.size(), &oracle.lse(b, h, 0));
+      std::copy_n(head.out.value.data(), head.out.value.size(), head_in(oracle.out.value, b, h));
+      std::copy_n(head.out.magnitude.data(), head.out.magnitude.size(),
+                  head_in(oracle.out.magnitude, b, h));
+    }
+  return oracle;
+}
+template AttentionOracle decode_oracle(const Decode<float>&);
+template AttentionOracle decode_oracle(const Decode<Half>&);
+template AttentionOracle decode_oracle(const Decode<BFloat16>&);
+
+template <class T>
 AttentionOracleGradients attention_backward_oracle(
     TensorView<const T, 4> q, TensorView<const T, 4> k, TensorView<const T, 4> v,
     TensorView<const T, 4> d_out, const AttentionOptions& options, Index first_query) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/attention.hpp"
+#include "common/decode.hpp"
 #include "common/softmax_matmul.hpp"
 #include "common/tensor.hpp"
 
@@ -65,8 +66,13 @@ FLASH_EXPORT AttentionOracle attention_oracle(TensorView<const T, 4> q, TensorVi
                                               Magnitudes magnitudes = Magnitudes::kWanted,
                                               Index first_query = 0);
 
-// Its gradients for the upstream gradient d_out of out, by the textbook's formulas (Dao et al.
-// 2022, arXiv:2205.14135, appendix B.2):
+// Attention over a cache in pages (decode.hpp), with pass.k, .v, .block_table and .lengths in host
+// memory; out and lse are not looked at. Magnitudes are wanted.
+template <class T>
+FLASH_EXPORT AttentionOracle decode_oracle(const Decode<T>& pass);
+
+// The gradients of attention for the upstream gradient d_out of out, by the textbook's formulas
+// (Dao et al. 2022, arXiv:2205.14135, appendix B.2):
 //   dV = P^T dO      dP = dO V^T      delta = rowsum(P * dP)      dS = P * (dP - delta)      dQ = scale dS K      dK = scale
 //   dS^T Q
 // Magnitudes have |.| around each term, |delta| being rowsum(|dO| |O|): the difference in dS may

@@ -3,10 +3,13 @@
 // a head that is wider than any tile, when it takes one.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "common/attention_call.hpp"
 #include "common/cuda/device_tensor.hpp"
+#include "common/decode.hpp"
 #include "common/inputs.hpp"
 #include "mutants/mutants.hpp"
 
@@ -63,6 +66,27 @@ void backward(Call call, const AttentionShape& shape = {1, 1, 150, 150, 16}) {
   const DeviceTensor<T, 4> d_q(shape.of_queries()), d_k(shape.of_keys()), d_v(shape.of_keys());
   call(AttentionBackward<T>{q.view(), k.view(), v.view(), out.view(), lse.view(), d_out.view(),
                             d_q.view(), d_k.view(), d_v.view()});
+  device::synchronize();
+}
+
+// 270 keys are two parts; a group of 6 rows has two groups of warps.
+template <class T, class Call>
+void decode(Call call, const std::vector<std::int32_t>& of_lengths = {270, 0, 40}) {
+  constexpr Index kTablePages = 18, kPageSize = 16, kHeadDim = 64;
+  const auto batch = static_cast<Index>(of_lengths.size()), pages = batch * kTablePages;
+  const auto q = random4<T>({batch, 6, 1, kHeadDim}, 1),
+             k = random4<T>({pages, kPageSize, 1, kHeadDim}, 2),
+             v = random4<T>({pages, kPageSize, 1, kHeadDim}, 3);
+  Tensor<std::int32_t, 2> table({batch, kTablePages});
+  Tensor<std::int32_t, 1> lengths({batch});
+  for (Index n = 0; n < table.size(); ++n) table.data()[n] = static_cast<std::int32_t>(n);
+  std::copy(of_lengths.begin(), of_lengths.end(), lengths.data());
+  const DeviceTensor<std::int32_t, 2> table_there(table);
+  const DeviceTensor<std::int32_t, 1> lengths_there(lengths);
+  const DeviceTensor<T, 4> out({batch, 6, 1, kHeadDim});
+  const DeviceTensor<float, 3> lse({batch, 6, 1});
+  call(Decode<T>{q.view(), k.view(), v.view(), table_there.view(), lengths_there.view(), out.view(),
+                 lse.view()});
   device::synchronize();
 }
 

@@ -163,7 +163,7 @@ class Released(Test):
                      "part2_flash_cpu/ladder/isa.hpp"):
             self.assertTrue((out / name).is_file(), name)
         for name in ("part3_flash_cuda/solution", "part3_flash_cuda/ladder/fragments.hpp",
-                     "bonus_backward", "tests/bonus"):
+                     "bonus_backward", "tests/bonus", "bonus_decode"):
             self.assertFalse((out / name).exists(), name)
         # Of part 3 nothing leaked, but for lines that parts 1 and 2 are open with.
         opened = secrets([part1, part2]).keys()

@@ -14,7 +14,7 @@ PROGRAMS = {"part1": ("bench_softmax_matmul", ()), "part2": ("bench_attention", 
 
 
 def can_run(part: str, config: build.Config) -> bool:
-    return "cuda" not in PROGRAMS[part][1] or config.cuda == "gpu"
+    return part in PROGRAMS and ("cuda" not in PROGRAMS[part][1] or config.cuda == "gpu")
 
 
 def with_defaults(options: Sequence[str], defaults: Mapping[str, str]) -> list[str]:

@@ -152,6 +152,8 @@ enum Function : std::uint32_t {
   kNothing = kFlashBackwardBlocks + 3,  // on a GPU a kernel that does nothing
   kListOfRuns,
   kListOfAttentionRuns,
+  kMergeParts,
+  kFlashDecodeCuda,
 };
 
 // The function of a device for elements of type T.

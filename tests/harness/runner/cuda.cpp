@@ -28,6 +28,10 @@
 #include "bonus_backward/flash_backward_cuda.hpp"
 #define FLASH_HAVE_BONUS
 #endif
+#if __has_include("bonus_decode/flash_decode.hpp")
+#include "bonus_decode/flash_decode.hpp"
+#define FLASH_HAVE_DECODE
+#endif
 
 namespace flash::grading {
 namespace {
@@ -260,6 +264,20 @@ bool run_attention([[maybe_unused]] const Message& call, [[maybe_unused]] const 
     return backward().flash_backward_dq_cuda(pass(), delta()), true;
   if (call.function == device_function<T>(kFlashBackwardCuda))
     return backward().flash_attention_backward_cuda(pass()), true;
+#endif
+#ifdef FLASH_HAVE_DECODE
+  if (call.function == device_function<T>(kFlashDecodeCuda)) {
+    Decode<T> decode{on.view<const T, 4>(0),
+                     on.view<const T, 4>(1),
+                     on.view<const T, 4>(2),
+                     on.view<const std::int32_t, 2>(3),
+                     on.view<const std::int32_t, 1>(4),
+                     on.view<T, 4>(5),
+                     on.view<float, 3>(6),
+                     options(call).scale};
+    functions_of<FlashDecodeCudaTask>().of<T>().flash_decode_cuda(on_stream(decode, on));
+    return true;
+  }
 #endif
   return false;
 }

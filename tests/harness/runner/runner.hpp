@@ -101,6 +101,7 @@ void run(const Message& call, void* memory, Message& done);
 bool run_part1(const Message& call, void* memory, Message& done);
 bool run_part2(const Message& call, void* memory, Message& done);
 bool run_part3(const Message& call, void* memory, Message& done);
+bool run_decode(const Message& call, void* memory, Message& done);
 
 // ---- In host.cpp, emulator.cpp and gpu.cpp ------------------------------------------------------
 

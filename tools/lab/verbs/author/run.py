@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
 
     measured: dict[object, list[str]] = {}  # of each benchmark program the first part that has it
     for part in parts:
-        if part.name in benchmarks.PROGRAMS and benchmarks.can_run(part.name, config):
+        if benchmarks.can_run(part.name, config):
             command = ["bench", part.name, "--quick", *["--solution"] * (part in solved)]
             measured.setdefault(benchmarks.PROGRAMS[part.name], command)
     troubles = list(filter(None, map(_verb, [*measured.values(), ["plot"]])))

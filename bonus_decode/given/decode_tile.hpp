@@ -1,0 +1,169 @@
+// Given: how a thread block of the decoding kernel is cut up, how it loads keys and values, and
+// where the parts lie. Decode<T> is in common/decode.hpp.
+//
+// A block has the keys of one part, of one sequence and one kv head, for all of the group's rows of
+// q. It loads them a tile at a time. A lane has 8 columns, so head_dim / 8 neighbouring lanes
+// (kLanes) have a key, and a warp has kKeysOfWarp keys at a time. A warp has 4 of the rows. Where
+// there are more rows, the warps are divided into groups of rows; a row's keys are then shared by
+// fewer warps. Each group of lanes has sums of its own, over the keys that it has seen.
+#pragma once
+
+#include <type_traits>
+
+#include "bonus_decode/flash_decode.hpp"
+#include "common/checks.hpp"
+#include "common/cuda/async_copy.hpp"
+#include "common/cuda/device_tensor.hpp"
+#include "common/cuda/half.hpp"
+#include "common/cuda/launch.hpp"
+#include "common/cuda/warp.hpp"
+
+namespace flash::decode {
+
+inline constexpr int kMostParts = 64, kFewestKeys = 256;
+
+// Keys of each part of a sequence of `length` keys, but for the last part: whole pages.
+FLASH_HOST_DEVICE inline int keys_of_part(int length, int page_size) {
+  const int share = (length + kMostParts - 1) / kMostParts;
+  const int keys = share > kFewestKeys ? share : kFewestKeys;
+  return (keys + page_size - 1) / page_size * page_size;
+}
+
+// The parts of all rows: row (b * heads + h) * queries + i is query i of head h.
+struct Parts {
+  TensorView<float, 3> out;  // (rows, parts, head_dim)
+  TensorView<float, 2> lse;  // (rows, parts)
+
+  FLASH_HOST_DEVICE int per_sequence() const { return static_cast<int>(out.extent(1)); }
+};
+
+// As many as the longest sequence has for which the table has room.
+inline Index parts_of_longest(const DecodeShape& shape) {
+  const Index parts = (shape.table_pages * shape.page_size + kFewestKeys - 1) / kFewestKeys;
+  return parts < 1 ? 1 : parts < kMostParts ? parts : kMostParts;
+}
+
+template <class T_, int kHeadDim_>
+struct Config {
+  using T = T_;
+  static constexpr int kHeadDim = kHeadDim_;
+  static constexpr int kWarps = 8, kThreads = kWarps * kWarpSize;
+  static constexpr int kRows = 4, kColumns = 8;       // of a thread
+  static constexpr int kLanes = kHeadDim / kColumns;  // of a key
+  static constexpr int kKeysOfWarp = kWarpSize / kLanes;
+  static constexpr int kTileBytes = 16384;  // of K, and as many of V
+  static constexpr int kKeys = kTileBytes / (kHeadDim * static_cast<int>(sizeof(T)));  // of a tile
+  static constexpr int kChunk = 16 / static_cast<int>(sizeof(T));  // elements of 16 bytes
+  // The tiles; after the last tile the sums of all groups of lanes take their place. Behind them
+  // are m and l, a float of each group of lanes for each row.
+  static constexpr int kSums = kThreads * kRows;  // rows of q times groups of lanes, times kLanes
+  static constexpr std::size_t kSharedBytes = 2 * kTileBytes + 2 * kSums / kLanes * sizeof(float);
+  static_assert(kSums * kColumns * sizeof(float) == 2 * kTileBytes);
+};
+
+// The column of value n of a lane.
+template <class C>
+__device__ __forceinline__ int column_of(int lane, int n) {
+  return n / C::kChunk * (C::kLanes * C::kChunk) + lane * C::kChunk + n % C::kChunk;
+}
+
+// Where a thread stands.
+template <class C>
+struct Thread {
+  int lane = static_cast<int>(threadIdx.x) % C::kLanes;  // of the key's
+  int row_groups = 1;                                    // of 4 rows: 1, 2, 4 or 8
+  int first_row, first_key;  // its first row of q, and its first key in a tile
+  int keys_at_once;          // keys of a tile that all warps of the row have at a time
+
+  __device__ explicit Thread(int rows) {
+    while (row_groups * C::kRows < rows) row_groups *= 2;
+    const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+    first_row = warp % row_groups * C::kRows;
+    first_key =
+        warp / row_groups * C::kKeysOfWarp + static_cast<int>(threadIdx.x) % kWarpSize / C::kLanes;
+    keys_at_once = C::kWarps / row_groups * C::kKeysOfWarp;
+  }
+  __device__ int column(int n) const { return column_of<C>(lane, n); }
+  // Where the sums of a row lie that the group of lanes with the first key `key` has.
+  __device__ int place(int key, int row) const { return key * row_groups * C::kRows + row; }
+};
+
+// A key's row in the cache and the value's, head_dim elements each.
+template <class T>
+struct KeyValue {
+  const T* k;
+  const T* v;
+};
+
+// Loads the keys and values 0 to keys - 1 of a tile; the rows behind them become 0. find(j) says
+// where key j lies. When it returns, the thread's own copies have arrived, those of others not yet.
+template <class C, class Find>
+__device__ __forceinline__ void load_tile(typename C::T* K_smem, typename C::T* V_smem, int keys,
+                                          Find find) {
+  constexpr int kChunksOfRow = C::kHeadDim / C::kChunk, kKeysAtOnce = C::kThreads / kChunksOfRow;
+  const int column = static_cast<int>(threadIdx.x) % kChunksOfRow * C::kChunk;
+  FLASH_UNROLL
+  for (int n = 0; n < C::kKeys; n += kKeysAtOnce) {
+    const int j = n + static_cast<int>(threadIdx.x) / kChunksOfRow;
+    const KeyValue<typename C::T> row = find(j < keys ? j : 0);
+    cp_async_16(K_smem + j * C::kHeadDim + column, row.k + column, j < keys ? 16 : 0);
+    cp_async_16(V_smem + j * C::kHeadDim + column, row.v + column, j < keys ? 16 : 0);
+  }
+  cp_async_commit();
+  cp_async_wait<0>();
+}
+
+// The thread's columns of a row of a tile.
+template <class C>
+__device__ __forceinline__ void load_columns(float (&x)[C::kColumns], const typename C::T* row_smem,
+                                             const Thread<C>& thread) {
+  FLASH_UNROLL
+  for (int n = 0; n < C::kColumns; n += C::kChunk) {
+    const uint4 chunk = *reinterpret_cast<const uint4*>(row_smem + thread.column(n));
+    const auto* const elements = reinterpret_cast<const typename C::T*>(&chunk);
+    FLASH_UNROLL
+    for (int i = 0; i < C::kChunk; ++i) x[n + i] = to_float(elements[i]);
+  }
+}
+
+// The sums o of a group of lanes are kHeadDim floats in shared memory, in an order without bank
+// conflicts. store_sums() stores the thread's; column_of_sum(p) is the column of number p.
+template <class C>
+__device__ __forceinline__ void store_sums(float* sums, const float (&o)[C::kColumns],
+                                           const Thread<C>& thread) {
+  FLASH_UNROLL
+  for (int n = 0; n < C::kColumns; n += 4)
+    *reinterpret_cast<float4*>(sums + n * C::kLanes + thread.lane * 4) =
+        float4{o[n], o[n + 1], o[n + 2], o[n + 3]};
+}
+template <class C>
+__device__ __forceinline__ int column_of_sum(int p) {
+  return column_of<C>(p % (4 * C::kLanes) / 4, p / (4 * C::kLanes) * 4 + p % 4);
+}
+
+// Why the kernels do not take a problem, in words; "" when they take it.
+template <class T>
+std::string why_not(const Decode<T>& pass) {
+  const DecodeShape shape = pass.shape();
+  if (shape.head_dim != 64 && shape.head_dim != 128 && shape.head_dim != 256)
+    return "head_dim is " + std::to_string(shape.head_dim) + "; it must be 64, 128 or 256";
+  for (const auto& [name, cache] : {std::pair{"k", &pass.k}, {"v", &pass.v}})
+    if (!rows_in_chunks(*cache, 16 / static_cast<Index>(sizeof(T))))
+      return std::string(name) +
+             " has rows with gaps, or rows that begin at no multiple of 16 bytes";
+  if (const std::string why = why_above("table_pages * page_size",
+                                        shape.table_pages * shape.page_size, (Index{1} << 31) - 1);
+      !why.empty())
+    return why;
+  return why_above("heads / kv_heads * queries", shape.rows(), kDecodeMostRows);
+}
+
+// Calls use(Config<T, head_dim>()).
+template <class T, class Use>
+void with_config(Index head_dim, Use use) {
+  if (head_dim == 64) use(Config<T, 64>());
+  if (head_dim == 128) use(Config<T, 128>());
+  if (head_dim == 256) use(Config<T, 256>());
+}
+
+}  // namespace flash::decode

@@ -1,0 +1,199 @@
+// Task decode.flash_decode_cuda: results, what the kernels load and store, the same bits in any
+// batch, and how many parts there are.
+#include <algorithm>
+#include <numeric>
+
+#include "bonus_decode/flash_decode.hpp"
+#include "decode/decode_cases.hpp"
+#include "harness/cases/busy_stream.hpp"
+#include "harness/cases/device_checks.hpp"
+
+namespace flash::harness {
+namespace {
+
+using decode_cases::DecodeCall;
+using decode_cases::DecodeCase;
+
+Verdict judge(const DecodeCase& problem, std::uint64_t seed) {
+  return with_type(problem.type, [&]<class T>(T) {
+    DecodeCall<T> call(problem, seed);
+    flash_decode_cuda(call.pass());
+    return call.verdict();
+  });
+}
+
+// The sequences of a batch one by one, and in a batch with a wider table: each has its bits.
+Verdict same_bits_in_any_batch(std::uint64_t seed) {
+  const DecodeCase problem{.lengths = {700, 90, 270, 0}, .heads = 2, .kv_heads = 1};
+  DecodeCall<float> together(problem, seed);
+  flash_decode_cuda(together.pass());
+  if (Verdict verdict = together.verdict(); !verdict.pass) return verdict;
+  const auto batch = static_cast<Index>(problem.lengths.size());
+  for (Index b = 0; b < batch; ++b) {
+    DecodeCase alone = problem;
+    alone.lengths = {problem.lengths[b]};
+    alone.table_pages = 70 - 5 * b;
+    DecodeCall<float> call(alone, seed + 31 * b);  // gets the keys that it had in the batch
+    flash_decode_cuda(call.pass());
+    if (Verdict verdict = call.verdict(); !verdict.pass) return verdict;
+    for (Index h = 0; h < problem.heads; ++h)
+      for (Index c = 0; c < problem.head_dim; ++c) {
+        const float here = call.out.view()(0, h, 0, c), there = together.out.view()(b, h, 0, c);
+        if (here != there)
+          return {false, "A sequence of " + std::to_string(problem.lengths[b]) +
+                             " keys gives other bits alone than in a batch with sequences of 700, "
+                             "90, 270 and 0: head " +
+                             std::to_string(h) + ", column " + std::to_string(c) +
+                             ". Its parts may depend on its own length alone."};
+      }
+  }
+  return {true, ""};
+}
+
+Verdict same_bits_again(std::uint64_t seed) {
+  const DecodeCase problem{.lengths = {600, 90}, .heads = 2, .kv_heads = 1};
+  DecodeCall<float> first(problem, seed), second(problem, seed);
+  flash_decode_cuda(first.pass());
+  flash_decode_cuda(second.pass());
+  second.copy_back();
+  const Verdict verdict = first.verdict();
+  const std::string differing =
+      first.out.name_if_not(second.out) + first.lse.name_if_not(second.lse);
+  return differing.empty()
+             ? verdict
+             : Verdict{false, "Two calls with the same inputs give two results: " + differing +
+                                  " differs."};
+}
+
+// A part for each thread block: where a sequence of 4097 keys is one part, the card is idle.
+Verdict as_many_parts_as_there_have_to_be(std::uint64_t seed) {
+  const DecodeCase problem{.lengths = {4097}, .heads = 2, .kv_heads = 1};
+  DecodeCall<float> call(problem, seed);
+  bool has_results = true;
+  const std::size_t bytes = extra_device_bytes(
+      [&] { has_results = despite_races([&] { flash_decode_cuda(call.pass()); }); });
+  if (has_results)
+    if (Verdict verdict = call.verdict(); !verdict.pass) return verdict;
+  const std::size_t part = sizeof(float) * 2 * (problem.head_dim + 1);  // out and lse
+  const std::string is = "It takes " + std::to_string(bytes) +
+                         " bytes of device memory for a "
+                         "sequence of 4097 keys; ";
+  if (bytes < 8 * part)
+    return {false, is + "8 parts, the fewest that leave no card idle, take " +
+                       std::to_string(8 * part) +
+                       ". Split the keys of a sequence among thread blocks."};
+  if (bytes > 65 * part + 1024)
+    return {false, is + "64 parts take " + std::to_string(64 * part) + ", and more are too many."};
+  return {true, ""};
+}
+
+// Each key and value once for its whole group, and nothing behind a length.
+Verdict judge_traffic(std::uint64_t seed) {
+  for (const DecodeCase& problem :
+       {DecodeCase{.lengths = {300, 0, 17}, .heads = 4, .kv_heads = 2},
+        DecodeCase{.lengths = {90}, .heads = 8, .kv_heads = 1, .queries = 4, .head_dim = 128}}) {
+    const DecodeCall<float> call(problem, seed);
+    device::reset_traffic(false);
+    despite_races([&] { flash_decode_cuda(call.pass()); });
+    device::synchronize();
+    const Index keys = std::accumulate(problem.lengths.begin(), problem.lengths.end(), Index{0}),
+                rows = call.inputs.q.size() / problem.head_dim;
+    const std::size_t cache = sizeof(float) * keys * problem.kv_heads * problem.head_dim,
+                      out = sizeof(float) * rows * problem.head_dim;
+    const std::string once = "each key of a sequence once for all heads of its group";
+    const std::string wrong =
+        wrong_traffic("It", false,
+                      {{"k", call.k.memory(), cache, 0, once},
+                       {"v", call.v.memory(), cache, 0, once},
+                       {"out", call.out.memory(), 0, out, "the parts have a place of their own"},
+                       {"lse", call.lse.memory(), 0, sizeof(float) * rows,
+                        "the parts have a place of their own", true}});
+    if (!wrong.empty()) return {false, wrong};
+  }
+  return {true, ""};
+}
+
+Verdict judge_accesses(std::uint64_t seed, const std::string& of) {
+  const DecodeCase problem{.lengths = {512}, .heads = 4, .kv_heads = 1};
+  DecodeCall<float> call(problem, seed);
+  device::reset_traffic();
+  if (despite_races([&] { flash_decode_cuda(call.pass()); }))
+    if (const Verdict verdict = call.verdict(); !verdict.pass) return verdict;
+  if (of == kSharedWork) return verdict_on(wrong_work("It", 128));
+  if (of == kFewConflicts) return verdict_on(wrong_conflicts("It"));
+  const std::size_t cache = sizeof(float) * 512 * problem.head_dim;
+  return verdict_on(
+      wrong_coalescing("It", {{"k", call.k.memory(), cache, 0}, {"v", call.v.memory(), cache, 0}}));
+}
+
+Verdict no_race_and_no_stray_access(std::uint64_t seed) {
+  for (const DecodeCase& problem :
+       {DecodeCase{.lengths = {270, 15, 0}, .heads = 4, .kv_heads = 2, .queries = 2},
+        DecodeCase{.lengths = {70}, .heads = 8, .kv_heads = 1, .queries = 2, .head_dim = 128},
+        DecodeCase{.lengths = {70}, .head_dim = 256, .type = DType::kFloat16}})
+    if (const Verdict verdict = judge(problem, seed); !verdict.pass) return verdict;
+  return {true, ""};
+}
+
+Verdict judge_order(std::uint64_t seed) {
+  const DecodeCall<float> call({}, seed);
+  return enqueues_on_its_stream([&](Stream stream) {
+    auto pass = call.pass();
+    pass.stream = stream;
+    flash_decode_cuda(pass);
+  });
+}
+
+// A kernel on another stream than it was asked for reads what was there before, NaN.
+Verdict judge_stream(std::uint64_t seed) {
+  DecodeCall<float> call({.lengths = {500, 300}}, seed);
+  auto pass = call.pass();
+  pass.stream = busy_stream();
+  flash_decode_cuda(pass);
+  Verdict verdict = call.verdict();
+  if (!verdict.pass)
+    verdict.text =
+        "A kernel did not wait for what was enqueued on `stream` before it.\n" + verdict.text;
+  return verdict;
+}
+
+}  // namespace
+
+TaskUnderTest flash_decode_cuda_task() {
+  using namespace decode_cases;
+  const char* const kOrder = "order and races";
+  TaskUnderTest task{.id = "decode.flash_decode_cuda", .is_cuda = true};
+  const auto add = [&](const std::string& requirement, const std::vector<DecodeCase>& problems,
+                       Needs needs = Needs::kNothing) {
+    for (const DecodeCase& problem : problems)
+      task.cases.push_back({problem.name, requirement,
+                            [problem](auto seed) { return judge(problem, seed); }, needs});
+  };
+  add("one part", cases_of_one_part());
+  add("pages", cases_of_pages());
+  add("groups and queries", cases_of_groups());
+  add("many parts", cases_of_many_parts());
+  add("types and strides", cases_of_types());
+  add("special values", cases_of_special_values());
+  task.cases.push_back({kOtherNumbersName, "pages", [](auto seed) {
+                          return with_other_numbers(
+                              seed, [](auto of) { return judge({.lengths = {40}}, of); });
+                        }});
+  task.cases.push_back({"the same bits in any batch", "many parts", same_bits_in_any_batch});
+  task.cases.push_back({"the same bits in every run", kOrder, same_bits_again});
+  task.cases.push_back({"as many parts as there have to be", "memory",
+                        as_many_parts_as_there_have_to_be, Needs::kChecks});
+  task.cases.push_back(
+      {"checks: each key is loaded once", "memory", judge_traffic, Needs::kChecks});
+  task.cases.push_back(
+      {"checks: no race and no stray access", kOrder, no_race_and_no_stray_access, Needs::kChecks});
+  for (const std::string name : {kCoalesced, kFewConflicts, kSharedWork})
+    task.cases.push_back(
+        {name, "memory", [name](auto seed) { return judge_accesses(seed, name); }, Needs::kChecks});
+  task.cases.push_back({"in the order of its stream", kOrder, judge_order, Needs::kEmulator});
+  add("many parts", long_cases(), Needs::kGpu);
+  task.cases.push_back({"in the order of its stream", kOrder, judge_stream, Needs::kGpu});
+  return task;
+}
+
+}  // namespace flash::harness

@@ -1,0 +1,169 @@
+// Task decode.merge_parts: parts of a softmax against their mean in float64.
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "bonus_decode/flash_decode.hpp"
+#include "harness/cases/attention_case.hpp"
+#include "harness/cases/padded_pass.hpp"
+
+namespace flash::harness {
+namespace {
+
+constexpr float kNone = -std::numeric_limits<float>::infinity();  // lse of a part without keys
+
+struct MergeCase {
+  std::string name;
+  Index parts = 2, rows = 5, head_dim = 16;
+  // lse of a part and row; without it N(0, 1)
+  std::function<float(Index s, Index row)> lse = nullptr;
+  Layout layout = Layout::kRowMajor;
+  Index nan_part = -1;  // of which row 1 has a NaN in column 3 of its out
+};
+
+bool is_empty_in_turn(Index s, Index row) { return (s + row) % 3 == 0; }
+
+std::vector<MergeCase> cases_of_parts() {
+  return {
+      {.name = "two parts: 5 rows of 16"},
+      {.name = "one part is the result", .parts = 1},
+      {.name = "64 parts: 20 rows of 64", .parts = 64, .rows = 20, .head_dim = 64},
+      {.name = "1000 parts", .parts = 1000, .rows = 3, .head_dim = 8},
+      {.name = "equal parts", .parts = 7, .lse = [](Index, Index) { return 0.5f; }},
+      {.name = "each part weighs more than those before it",
+       .parts = 12,
+       .lse = [](Index s, Index row) { return static_cast<float>(s + row); }},
+      {.name = "strides: transposed", .parts = 3, .rows = 9, .layout = Layout::kTransposed},
+      {.name = "strides: spread out", .parts = 3, .rows = 9, .layout = Layout::kSpread},
+      {.name = "one row and one column", .parts = 5, .rows = 1, .head_dim = 1},
+  };
+}
+
+std::vector<MergeCase> special_cases_of_parts() {
+  return {
+      {.name = "lse above 100",
+       .parts = 6,
+       .lse = [](Index s, Index row) { return static_cast<float>(100 + 20 * ((s + row) % 5)); }},
+      {.name = "lse below -200",
+       .parts = 6,
+       .lse = [](Index s, Index row) { return static_cast<float>(-200 - (3 * s + row) % 4); }},
+      {.name = "lse from -3e38 to 3e38",
+       .parts = 4,
+       .lse = [](Index s, Index) { return s == 2 ? 3e38f : -3e38f; }},
+      {.name = "NaN in the out of one part", .parts = 4, .nan_part = 2},
+      {.name = "NaN in the lse of one part",
+       .parts = 4,
+       .lse = [](Index s, Index row) { return s == 1 && row == 2 ? NAN : 0.25f; }},
+  };
+}
+
+std::vector<MergeCase> cases_of_empty_parts() {
+  return {
+      {.name = "no parts", .parts = 0},
+      {.name = "nothing but empty parts", .parts = 3, .lse = [](Index, Index) { return kNone; }},
+      {.name = "the first part is empty",
+       .lse = [](Index s, Index row) { return s == 0 ? kNone : 0.1f * static_cast<float>(row); }},
+      {.name = "the last part is empty",
+       .lse = [](Index s, Index row) { return s == 1 ? kNone : 0.1f * static_cast<float>(row); }},
+      {.name = "every third part is empty",
+       .parts = 9,
+       .lse =
+           [](Index s, Index row) {
+             return is_empty_in_turn(s, row) ? kNone : static_cast<float>(s % 4) - 1;
+           }},
+      {.name = "one row is empty and the others are not",
+       .parts = 4,
+       .lse = [](Index s, Index row) { return row == 3 ? kNone : static_cast<float>(s); }},
+  };
+}
+
+// The result, in float64. What a part without keys holds counts nothing.
+struct Merged {
+  WithMagnitude out;
+  Tensor<double, 3> lse;
+  double largest_difference = 0;  // of two lse that are not -inf
+};
+Merged merged(const Tensor<float, 3>& part_out, const Tensor<float, 3>& part_lse) {
+  const Index parts = part_out.extent(0), rows = part_out.extent(1), d = part_out.extent(2);
+  const Tensor<double, 4> zeros({1, 1, rows, d});
+  Merged want{{zeros, zeros}, Tensor<double, 3>({1, 1, rows})};
+  for (Index row = 0; row < rows; ++row) {
+    const auto lse = [&](Index s) { return static_cast<double>(part_lse(0, s, row)); };
+    double m = kNone, l = 0, least = -static_cast<double>(kNone);
+    for (Index s = 0; s < parts; ++s) {
+      m = std::fmax(m, lse(s));
+      if (lse(s) > kNone) least = std::fmin(least, lse(s));
+    }
+    for (Index s = 0; s < parts; ++s)
+      if (lse(s) != kNone) l += std::exp(lse(s) - m);
+    for (Index s = 0; s < parts; ++s)
+      for (Index c = 0; c < d && lse(s) != kNone; ++c) {
+        const double term = std::exp(lse(s) - m) / l * static_cast<double>(part_out(s, row, c));
+        want.out.value(0, 0, row, c) += term;
+        want.out.magnitude(0, 0, row, c) += std::fabs(term);
+      }
+    want.lse(0, 0, row) = m + std::log(l);
+    if (m > kNone) want.largest_difference = std::fmax(want.largest_difference, m - least);
+  }
+  return want;
+}
+
+Verdict judge_merge(const MergeCase& problem, std::uint64_t seed) {
+  const Shape<3> shape{problem.parts, problem.rows, problem.head_dim};
+  Tensor<float, 3> part_out = make_input<3>(shape, Pattern::kNormal, 2 * seed);
+  Tensor<float, 3> part_lse =
+      make_input<3>({1, problem.parts, problem.rows}, Pattern::kNormal, 2 * seed + 1);
+  for (Index s = 0; s < problem.parts; ++s)
+    for (Index row = 0; row < problem.rows; ++row) {
+      float& lse = part_lse(0, s, row);
+      if (problem.lse) lse = problem.lse(s, row);
+      // An empty part may hold anything: here what was never written.
+      for (Index c = 0; c < problem.head_dim && lse == kNone; ++c) part_out(s, row, c) = poison();
+    }
+  if (problem.nan_part >= 0) part_out(problem.nan_part, 1, 3) = NAN;
+
+  PassTensor<float, 3> out_of_parts("part_out", part_out, problem.layout),
+      lse_of_parts("part_lse", part_lse, problem.layout);
+  PassTensor<float, 3> out("out", {1, problem.rows, problem.head_dim}, problem.layout),
+      lse("lse", {1, 1, problem.rows}, problem.layout);
+  const auto plane = [](const auto& tensor) {
+    const auto view = tensor.in_call();
+    return TensorView<float, 2>(view.data(), {view.extent(1), view.extent(2)},
+                                {view.stride(1), view.stride(2)});
+  };
+  const auto of_lse = lse.in_call();
+  merge_parts(out_of_parts.in_call(), plane(lse_of_parts), plane(out),
+              {of_lse.data(), {of_lse.extent(2)}, {of_lse.stride(2)}});
+  for (auto* const tensor : {&out_of_parts, &lse_of_parts, &out, &lse}) tensor->copy_back();
+  if (const std::string damage = damage_of(out, lse, out_of_parts, lse_of_parts); !damage.empty())
+    return {false, damage};
+
+  const Merged want = merged(part_out, part_lse);
+  // exp's argument, a difference, is rounded; where its error is large its weight is 0.
+  const double bound = 0x1p-24 * (8 + 2 * std::fmin(want.largest_difference, 100) +
+                                  4 * std::sqrt(static_cast<double>(problem.parts)));
+  if (const std::string wrong = wrong_in<float>(with_heads(out.view()), want.out, bound, "row", 0);
+      !wrong.empty())
+    return {false, wrong};
+  const std::string wrong = wrong_lse<float>(lse.view(), want.lse, bound, 0);
+  return verdict_on(wrong.empty() ? "" : "lse is wrong; out is right here. " + wrong);
+}
+
+}  // namespace
+
+TaskUnderTest merge_parts_task() {
+  TaskUnderTest task{.id = "decode.merge_parts"};
+  for (const auto& [requirement, problems] : {std::pair{"parts", cases_of_parts()},
+                                              {"special values", special_cases_of_parts()},
+                                              {"empty parts", cases_of_empty_parts()}})
+    for (const MergeCase& problem : problems)
+      task.cases.push_back(
+          {problem.name, requirement, [problem](auto seed) { return judge_merge(problem, seed); }});
+  task.cases.push_back({kOtherNumbersName, "parts", [](auto seed) {
+                          return with_other_numbers(seed,
+                                                    [](auto of) { return judge_merge({}, of); });
+                        }});
+  return task;
+}
+
+}  // namespace flash::harness
