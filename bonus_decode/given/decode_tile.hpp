@@ -96,18 +96,23 @@ struct KeyValue {
 };
 
 // Loads the keys and values 0 to keys - 1 of a tile; the rows behind them become 0. find(j) says
-// where key j lies. When it returns, the thread's own copies have arrived, those of others not yet.
+// where key j lies; each thread asks for one key, of which it copies 4 chunks of 16 bytes. When it
+// returns, the thread's own copies have arrived, those of others not yet.
 template <class C, class Find>
 __device__ __forceinline__ void load_tile(typename C::T* K_smem, typename C::T* V_smem, int keys,
                                           Find find) {
-  constexpr int kChunksOfRow = C::kHeadDim / C::kChunk, kKeysAtOnce = C::kThreads / kChunksOfRow;
-  const int column = static_cast<int>(threadIdx.x) % kChunksOfRow * C::kChunk;
+  constexpr int kThreadsOfKey = C::kThreads / C::kKeys, kChunks = 4;
+  static_assert(kThreadsOfKey * kChunks * C::kChunk == C::kHeadDim);
+  const int j = static_cast<int>(threadIdx.x) / kThreadsOfKey;
+  const KeyValue<typename C::T> row = find(j < keys ? j : 0);
   FLASH_UNROLL
-  for (int n = 0; n < C::kKeys; n += kKeysAtOnce) {
-    const int j = n + static_cast<int>(threadIdx.x) / kChunksOfRow;
-    const KeyValue<typename C::T> row = find(j < keys ? j : 0);
-    cp_async_16(K_smem + j * C::kHeadDim + column, row.k + column, j < keys ? 16 : 0);
-    cp_async_16(V_smem + j * C::kHeadDim + column, row.v + column, j < keys ? 16 : 0);
+  for (int n = 0; n < kChunks; ++n) {
+    // Neighbouring keys in another order: their rows would begin in the same bank.
+    const int c =
+        ((n + j) % kChunks * kThreadsOfKey + static_cast<int>(threadIdx.x) % kThreadsOfKey) *
+        C::kChunk;
+    cp_async_16(K_smem + j * C::kHeadDim + c, row.k + c, j < keys ? 16 : 0);
+    cp_async_16(V_smem + j * C::kHeadDim + c, row.v + c, j < keys ? 16 : 0);
   }
   cp_async_commit();
   cp_async_wait<0>();

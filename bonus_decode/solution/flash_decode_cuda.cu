@@ -76,27 +76,29 @@ __global__ void __launch_bounds__(C::kThreads, 2)
     //   which all lanes of a warp call. A row leaves out the keys that it does not see, their values
     //   too. A weight of a score of -inf is 0 (about 25 lines)
     for (int j = thread.first_key; j < C::kKeys; j += thread.keys_at_once) {
-      float k[kColumns], v[kColumns];
+      float k[kColumns], v[kColumns], scores[kRows] = {};
       load_columns<C>(k, K_smem + j * C::kHeadDim, thread);
       load_columns<C>(v, V_smem + j * C::kHeadDim, thread);
       FLASH_UNROLL
       for (int r = 0; r < kRows; ++r) {
-        float score = 0;
         FLASH_UNROLL
-        for (int n = 0; n < kColumns; ++n) score = fmaf(q[r][n], k[n], score);
-        score = warp_sum<C::kLanes>(score);
-        if (j0 + j >= visible[r]) continue;
-        if (score > m[r]) {
-          const float alpha = exp2f(m[r] - score);
-          m[r] = score;
-          l[r] *= alpha;
-          FLASH_UNROLL
-          for (int n = 0; n < kColumns; ++n) o[r][n] *= alpha;
+        for (int n = 0; n < kColumns; ++n) scores[r] = fmaf(q[r][n], k[n], scores[r]);
+      }
+      FLASH_UNROLL
+      for (int r = 0; r < kRows; ++r) scores[r] = warp_sum<C::kLanes>(scores[r]);
+      FLASH_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        const bool sees = j0 + j < visible[r];
+        const float score = sees ? scores[r] : -INFINITY, m_new = fmaxf(m[r], score);
+        const float alpha = m[r] == m_new ? 1 : exp2f(m[r] - m_new);
+        const float weight = score == -INFINITY ? 0 : exp2f(score - m_new);
+        m[r] = m_new;
+        l[r] = fmaf(l[r], alpha, weight);
+        FLASH_UNROLL
+        for (int n = 0; n < kColumns; ++n) {
+          o[r][n] *= alpha;
+          if (sees) o[r][n] = fmaf(weight, v[n], o[r][n]);
         }
-        const float weight = score == -INFINITY ? 0 : exp2f(score - m[r]);
-        l[r] += weight;
-        FLASH_UNROLL
-        for (int n = 0; n < kColumns; ++n) o[r][n] = fmaf(weight, v[n], o[r][n]);
       }
     }
     // END SOLUTION

@@ -38,6 +38,7 @@ std::vector<DecodeCase> cases_of_one_part() {
 std::vector<DecodeCase> cases_of_pages() {
   return {
       {.name = "lengths about a page: 15 16 17", .lengths = {15, 16, 17}},
+      {.name = "three sequences of 40 keys", .lengths = {40, 40, 40}},
       {.name = "pages of 1", .lengths = {37}, .page_size = 1},
       {.name = "pages of 10", .lengths = {95, 20}, .page_size = 10},
       {.name = "pages of 64", .lengths = {200, 63}, .page_size = 64},
@@ -206,26 +207,60 @@ DecodeInputs<T>::DecodeInputs(const DecodeCase& problem, std::uint64_t seed) {
 }
 
 template <class T>
-Verdict DecodeCall<T>::verdict() {
+std::pair<AttentionOracle, AttentionShape> wanted(const DecodeCase& problem,
+                                                  const DecodeInputs<T>& inputs) {
+  const Index longest = *std::max_element(problem.lengths.begin(), problem.lengths.end());
+  return {decode_oracle<T>({inputs.q.view(),
+                            inputs.k.view(),
+                            inputs.v.view(),
+                            inputs.block_table.view(),
+                            inputs.lengths.view(),
+                            {},
+                            {},
+                            problem.scale}),
+          {1, 1, problem.queries, longest, problem.head_dim}};
+}
+
+template <class T>
+Verdict DecodeCall<T>::verdict(const std::function<void(DecodeCall&)>& run) {
   copy_back();
   if (const std::string damage = damage_of(out, lse, q, k, v); !damage.empty())
     return {false, damage};
-  const AttentionOracle want = decode_oracle<T>({inputs.q.view(),
-                                                 inputs.k.view(),
-                                                 inputs.v.view(),
-                                                 std::as_const(inputs.block_table).view(),
-                                                 std::as_const(inputs.lengths).view(),
-                                                 {},
-                                                 {},
-                                                 problem.scale});
-  const Index longest = *std::max_element(problem.lengths.begin(), problem.lengths.end());
-  const AttentionShape shape{1, 1, problem.queries, longest, problem.head_dim};
-  const std::string in_out = harness::wrong_in<T>(
+  const auto [want, shape] = wanted(problem, inputs);
+  std::string wrong = harness::wrong_in<T>(
       out.view(), want.out, attention_output_bound<T>(shape, want.largest_score), "query", 0);
-  if (!in_out.empty()) return {false, in_out};
-  const std::string in_lse = harness::wrong_lse<float>(
-      lse.view(), want.lse, attention_bound(shape, want.largest_score, unit_roundoff<float>()), 0);
-  return harness::verdict_on(in_lse.empty() ? "" : "lse is wrong; out is right here. " + in_lse);
+  if (wrong.empty()) {
+    wrong = harness::wrong_lse<float>(
+        lse.view(), want.lse, attention_bound(shape, want.largest_score, unit_roundoff<float>()),
+        0);
+    if (!wrong.empty()) wrong = "lse is wrong; out is right here. " + wrong;
+  }
+  Verdict verdict = harness::verdict_on(wrong);
+  if (!verdict.pass && run)
+    verdict.diagnose = [seen = seen(), problem = problem, seed = seed_, run] {
+      return diagnosis(seen, [&] {
+        DecodeCall call(problem, seed + 1000);
+        run(call);
+        call.copy_back();
+        return call.seen();
+      });
+    };
+  return verdict;
+}
+
+template <class T>
+SeenDecode DecodeCall<T>::seen() {
+  const auto [want, shape] = wanted(problem, inputs);
+  return {harness::in_float64(std::as_const(inputs.q).view()),
+          harness::in_float64(std::as_const(inputs.k).view()),
+          harness::in_float64(std::as_const(inputs.v).view()),
+          harness::in_float64(out.view()),
+          harness::in_float64(lse.view()),
+          inputs.block_table,
+          inputs.lengths,
+          attention_scale({.scale = problem.scale}, problem.head_dim),
+          attention_output_bound<T>(shape, want.largest_score),
+          attention_bound(shape, want.largest_score, unit_roundoff<float>())};
 }
 
 #define FLASH_INSTANTIATE(T)       \

@@ -10,6 +10,7 @@
 #include "common/cuda/device_tensor.hpp"
 #include "common/decode.hpp"
 #include "common/registry.hpp"
+#include "decode/own_mistakes.hpp"
 #include "harness/cases/attention_data.hpp"
 #include "harness/cases/device_copy.hpp"
 #include "harness/cases/padded_pass.hpp"
@@ -65,7 +66,8 @@ struct DecodeCall {
         out("out", inputs.q.shape(), of.layout),
         lse("lse", {inputs.q.extent(0), inputs.q.extent(1), inputs.q.extent(2)}, of.layout),
         block_table(inputs.block_table),
-        lengths(inputs.lengths) {}
+        lengths(inputs.lengths),
+        seed_(seed) {}
 
   Decode<T> pass() const {
     return {q.in_call(),    k.in_call(),   v.in_call(),   block_table.view(),
@@ -75,8 +77,14 @@ struct DecodeCall {
     for (auto* const tensor : {&q, &k, &v, &out}) tensor->copy_back();
     lse.copy_back();
   }
-  // Waits for the call, and judges what it left.
-  harness::Verdict verdict();
+  // Waits for the call, and judges what it left. With `run`, which makes a call, a mistake is
+  // named.
+  harness::Verdict verdict(const std::function<void(DecodeCall&)>& run = {});
+
+ private:
+  SeenDecode seen();
+
+  std::uint64_t seed_;
 };
 
 }  // namespace flash::decode_cases

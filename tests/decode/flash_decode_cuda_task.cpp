@@ -16,9 +16,10 @@ using decode_cases::DecodeCase;
 
 Verdict judge(const DecodeCase& problem, std::uint64_t seed) {
   return with_type(problem.type, [&]<class T>(T) {
+    const auto run = [](DecodeCall<T>& call) { flash_decode_cuda(call.pass()); };
     DecodeCall<T> call(problem, seed);
-    flash_decode_cuda(call.pass());
-    return call.verdict();
+    run(call);
+    return call.verdict(run);
   });
 }
 

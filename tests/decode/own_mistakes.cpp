@@ -1,0 +1,170 @@
+// Implements own_mistakes.hpp.
+#include "decode/own_mistakes.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace flash::decode_cases {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// A row's steps, as they are right. Each mistake replaces one.
+struct Steps {
+  Index group = 1, kv_heads = 1, queries = 1, page_size = 1;
+  std::function<Index(Index b)> table_of = [](Index b) { return b; };
+  std::function<Index(Index b)> length_of = [](Index b) { return b; };
+  std::function<Index(Index j)> entry = [this](Index j) { return j / page_size; };
+  std::function<Index(Index j)> row_of_page = [this](Index j) { return j % page_size; };
+  bool uses_table = true;
+  std::function<Index(Index h)> key_head = [this](Index h) { return h / group; };
+  std::function<Index(Index h)> value_head = key_head;
+  // Keys that query i sees, of `length`.
+  std::function<Index(Index length, Index i)> visible = [this](Index length, Index i) {
+    return length - queries + i + 1;
+  };
+  double lse_factor = 1;
+  // The merge of parts: whether they are weighed, which count, and whether lse is their largest.
+  bool weighs_parts = true, merges_lse = true, divides = true;
+  std::function<bool(Index part, Index parts)> counts = [](Index, Index) { return true; };
+};
+
+struct Mistake {
+  std::string name, text, kind;
+  std::function<void(Steps&)> make;
+};
+
+const std::vector<Mistake>& mistakes() {
+  static const std::vector<Mistake> all{
+      {"parts not weighed", "the parts of a sequence are added without their weights", "parts",
+       [](Steps& s) { s.weighs_parts = false; }},
+      {"lse of the largest part",
+       "lse is the largest lse of a part; log of the sum of the weights is missing", "parts",
+       [](Steps& s) { s.merges_lse = false; }},
+      {"first part only", "only the first part of a sequence counts", "parts",
+       [](Steps& s) { s.counts = [](Index part, Index) { return part == 0; }; }},
+      {"last part missing", "the last part of a sequence is left out", "parts",
+       [](Steps& s) {
+         s.counts = [](Index part, Index parts) { return part + 1 < parts || parts == 1; };
+       }},
+      {"not divided by the sum of the weights",
+       "the parts are weighed, but not divided by the sum of the weights", "parts",
+       [](Steps& s) { s.divides = false; }},
+      {"first row of the page", "every key is taken from the first row of its page", "pages",
+       [](Steps& s) { s.row_of_page = [](Index) { return 0; }; }},
+      {"block table not used", "key j is looked for in page j / page_size, without the block table",
+       "pages", [](Steps& s) { s.uses_table = false; }},
+      {"table of the first sequence", "all sequences use the block table of the first one", "pages",
+       [](Steps& s) { s.table_of = [](Index) { return 0; }; }},
+      {"length of the first sequence", "all sequences have the length of the first one", "pages",
+       [](Steps& s) { s.length_of = [](Index) { return 0; }; }},
+      {"kv heads in turn", "head h reads kv head h % kv_heads instead of h / (heads / kv_heads)",
+       "groups",
+       [](Steps& s) { s.key_head = s.value_head = [n = s.kv_heads](Index h) { return h % n; }; }},
+      {"first kv head for all", "all heads read the first kv head", "groups",
+       [](Steps& s) { s.key_head = s.value_head = [](Index) { return 0; }; }},
+      {"values of the first kv head", "all heads read the values of the first kv head", "groups",
+       [](Steps& s) { s.value_head = [](Index) { return 0; }; }},
+      {"all queries see all keys", "each query sees the keys behind it, too", "last-queries",
+       [](Steps& s) { s.visible = [](Index length, Index) { return length; }; }},
+      {"own key missing", "a query does not see its own key, the last one", "last-queries",
+       [](Steps& s) {
+         s.visible = [n = s.queries](Index length, Index i) { return length - n + i; };
+       }},
+      {"lse in base 2", "lse is in base 2", "parts",
+       [](Steps& s) { s.lse_factor = 1 / std::log(2.0); }},
+  };
+  return all;
+}
+
+// Whether the mistake gives what was seen, and not what is right.
+bool explains(const SeenDecode& seen, const Mistake* mistake) {
+  const auto& shape = seen.q.shape();
+  const Index batch = shape[0], heads = shape[1], queries = shape[2], d = shape[3];
+  const Index size = seen.k.extent(1), pages = seen.k.extent(0);
+  Steps steps;
+  steps.kv_heads = seen.k.extent(2), steps.group = heads / steps.kv_heads;
+  steps.queries = queries, steps.page_size = size;
+  if (mistake != nullptr) mistake->make(steps);
+  for (Index b = 0; b < batch; ++b)
+    for (Index h = 0; h < heads; ++h)
+      for (Index i = 0; i < queries; ++i) {
+        const Index length = seen.lengths(steps.length_of(b));
+        const Index visible = std::max<Index>(0, steps.visible(length, i));
+        const Index keys_each = (std::max<Index>(256, (length + 63) / 64) + size - 1) / size * size;
+        const Index parts = (length + keys_each - 1) / keys_each;
+        // lse, out and the sizes of its terms, of each part.
+        std::vector<double> lse(parts, -kInfinity);
+        std::vector<std::vector<double>> outs(parts, std::vector<double>(d)), sizes = outs;
+        for (Index part = 0; part < parts; ++part) {
+          std::vector<double> scores;
+          std::vector<Index> page_of, row_of;
+          for (Index j = part * keys_each; j < std::min((part + 1) * keys_each, visible); ++j) {
+            const Index entry = steps.entry(j);
+            if (entry >= seen.block_table.extent(1)) return false;
+            const Index page =
+                steps.uses_table ? seen.block_table(steps.table_of(b), entry) : entry;
+            if (page < 0 || page >= pages) return false;  // would be found as a stray access
+            page_of.push_back(page), row_of.push_back(steps.row_of_page(j));
+            double score = 0;
+            for (Index c = 0; c < d; ++c)
+              score += seen.q(b, h, i, c) * seen.k(page, row_of.back(), steps.key_head(h), c);
+            scores.push_back(score * seen.scale);
+          }
+          double m = -kInfinity, l = 0;
+          for (const double score : scores) m = std::fmax(m, score);
+          if (scores.empty() || m == -kInfinity) continue;
+          for (const double score : scores) l += std::exp(score - m);
+          lse[part] = m + std::log(l);
+          for (std::size_t n = 0; n < scores.size(); ++n)
+            for (Index c = 0; c < d; ++c) {
+              const double term = std::exp(scores[n] - lse[part]) *
+                                  seen.v(page_of[n], row_of[n], steps.value_head(h), c);
+              outs[part][c] += term, sizes[part][c] += std::fabs(term);
+            }
+        }
+        double m = -kInfinity, l = 0;
+        std::vector<double> out(d), size_of(d);
+        for (Index part = 0; part < parts; ++part)
+          if (steps.counts(part, parts)) m = std::fmax(m, lse[part]);
+        for (Index part = 0; part < parts; ++part) {
+          if (!steps.counts(part, parts) || lse[part] == -kInfinity) continue;
+          const double weight = steps.weighs_parts ? std::exp(lse[part] - m) : 1;
+          l += weight;
+          for (Index c = 0; c < d; ++c)
+            out[c] += weight * outs[part][c], size_of[c] += weight * sizes[part][c];
+        }
+        const double divisor = l == 0 || !steps.divides ? 1 : l;
+        const double merged = (steps.merges_lse ? m + std::log(l) : m) * steps.lse_factor;
+        const double got = seen.lse(b, h, i);
+        if (std::isfinite(merged)
+                ? !(std::fabs(got - merged) <= 2 * seen.lse_bound + 0x1p-22 * std::fabs(merged))
+                : !(got == merged || (std::isnan(got) && std::isnan(merged))))
+          return false;
+        for (Index c = 0; c < d; ++c) {
+          const double value = seen.out(b, h, i, c);
+          if (!(std::fabs(value - out[c] / divisor) <=
+                2 * seen.bound * size_of[c] / divisor + 1e-30))
+            return false;
+        }
+      }
+  return true;
+}
+
+}  // namespace
+
+harness::Diagnosis diagnosis(const SeenDecode& seen, const std::function<SeenDecode()>& again) {
+  const Mistake* found = nullptr;
+  for (const Mistake& mistake : mistakes())
+    if (explains(seen, &mistake)) {
+      if (found != nullptr) return {};
+      found = &mistake;
+    }
+  if (found == nullptr) return {};
+  const SeenDecode other = again();
+  if (!explains(other, found) || explains(other, nullptr)) return {};
+  return {found->name, "The result is what comes out if " + found->text + ".", found->kind};
+}
+
+}  // namespace flash::decode_cases
