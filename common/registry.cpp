@@ -14,25 +14,49 @@ std::string to_string(DType dtype) {
   return "unknown";
 }
 
+namespace {
+
+// Axes whose extent is 1 have no stride that matters.
+std::string why_not_in_chunks(const TensorLayout& tensor, DType dtype, const Shape<3>& extents,
+                              std::size_t bytes) {
+  const auto elements = static_cast<Index>(bytes / (dtype == DType::kFloat64   ? 8
+                                                    : dtype == DType::kFloat32 ? 4
+                                                                               : 2));
+  if (tensor.strides.size() != 4) return "";
+  if (tensor.alignment % bytes != 0)
+    return tensor.name + "'s address is only a multiple of " + std::to_string(tensor.alignment) +
+           " bytes; it must be a multiple of " + std::to_string(bytes);
+  if (tensor.strides[3] != 1)
+    return tensor.name + "'s stride along head_dim is " + std::to_string(tensor.strides[3]) +
+           "; it must be 1";
+  for (int axis = 0; axis < 3; ++axis)
+    if (extents[axis] > 1 && tensor.strides[axis] % elements != 0)
+      return tensor.name + "'s stride along axis " + std::to_string(axis) + " is " +
+             std::to_string(tensor.strides[axis]) + "; it must be a multiple of " +
+             std::to_string(elements);
+  return "";
+}
+
+}  // namespace
+
 std::string why_not_in_chunks(const AttentionProblem& problem, std::size_t bytes) {
-  const auto elements = static_cast<Index>(bytes / (problem.dtype == DType::kFloat64   ? 8
-                                                    : problem.dtype == DType::kFloat32 ? 4
-                                                                                       : 2));
-  for (const TensorLayout& tensor : problem.tensors) {
-    if (tensor.strides.size() != 4) continue;
-    if (tensor.alignment % bytes != 0)
-      return tensor.name + "'s address is only a multiple of " + std::to_string(tensor.alignment) +
-             " bytes; it must be a multiple of " + std::to_string(bytes);
-    if (tensor.strides[3] != 1)
-      return tensor.name + "'s stride along head_dim is " + std::to_string(tensor.strides[3]) +
-             "; it must be 1";
-    for (int axis = 0; axis < 3; ++axis)
-      if ((axis != 0 || problem.shape.batch > 1) && (axis != 1 || problem.shape.heads > 1) &&
-          tensor.strides[axis] % elements != 0)
-        return tensor.name + "'s stride along axis " + std::to_string(axis) + " is " +
-               std::to_string(tensor.strides[axis]) + "; it must be a multiple of " +
-               std::to_string(elements);
-  }
+  const AttentionShape& shape = problem.shape;
+  for (const TensorLayout& tensor : problem.tensors)
+    if (const std::string why =
+            why_not_in_chunks(tensor, problem.dtype, {shape.batch, shape.heads, 2}, bytes);
+        !why.empty())
+      return why;
+  return "";
+}
+
+std::string why_not_in_chunks(const DecodeProblem& problem, std::size_t bytes) {
+  const DecodeShape& shape = problem.shape;
+  for (const TensorLayout& tensor : problem.tensors)
+    if (tensor.name == "k" || tensor.name == "v")
+      if (const std::string why = why_not_in_chunks(
+              tensor, problem.dtype, {shape.pages, shape.page_size, shape.kv_heads}, bytes);
+          !why.empty())
+        return why;
   return "";
 }
 

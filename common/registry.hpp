@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "common/attention.hpp"
+#include "common/decode.hpp"
 #include "common/error.hpp"
 #include "common/half.hpp"
 #include "common/softmax_matmul.hpp"
@@ -78,6 +79,12 @@ struct SoftmaxMatmulProblem {
   std::vector<TensorLayout> tensors = {};
 };
 
+struct DecodeProblem {
+  DecodeShape shape;
+  DType dtype = DType::kFloat32;
+  std::vector<TensorLayout> tensors = {};
+};
+
 template <class T, int Rank>
 TensorLayout layout_of(const char* name, const TensorView<T, Rank>& view) {
   const auto address = reinterpret_cast<std::uintptr_t>(view.data());
@@ -109,6 +116,14 @@ SoftmaxMatmulProblem problem_of(const SoftmaxMatmul<T>& pass) {
   return {pass.shape(),
           dtype_of<T>(),
           {layout_of("x", pass.x), layout_of("v", pass.v), layout_of("out", pass.out)}};
+}
+
+template <class T>
+DecodeProblem problem_of(const Decode<T>& pass) {
+  return {pass.shape(),
+          dtype_of<T>(),
+          {layout_of("q", pass.q), layout_of("k", pass.k), layout_of("v", pass.v),
+           layout_of("out", pass.out), layout_of("lse", pass.lse)}};
 }
 
 // ---- Entries ------------------------------------------------------------------------------------
@@ -233,6 +248,8 @@ struct Entry {
 // Says why a tensor cannot be read in chunks of `bytes` (a power of 2): its address or a stride is
 // no multiple of them, or its last axis has gaps. "" when all tensors can; lse is not looked at.
 FLASH_EXPORT std::string why_not_in_chunks(const AttentionProblem& problem, std::size_t bytes);
+// The same of k and v alone.
+FLASH_EXPORT std::string why_not_in_chunks(const DecodeProblem& problem, std::size_t bytes);
 
 // Throws Unsupported, with the name and the reason, when the entry does not take the problem.
 template <template <class> class Pass>
@@ -290,6 +307,7 @@ struct Registry {
   PassList<SoftmaxMatmul> softmax_matmul;
   PassList<AttentionForward> forward;
   PassList<AttentionBackward> backward;
+  PassList<Decode> decode;
 
   // Where the passes that are tasks have their functions.
   TaskLibraries tasks;

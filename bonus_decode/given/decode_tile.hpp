@@ -8,10 +8,11 @@
 // fewer warps. Each group of lanes has sums of its own, over the keys that it has seen.
 #pragma once
 
+#include <string>
 #include <type_traits>
+#include <utility>
 
-#include "bonus_decode/flash_decode.hpp"
-#include "common/checks.hpp"
+#include "bonus_decode/given/problems.hpp"
 #include "common/cuda/async_copy.hpp"
 #include "common/cuda/device_tensor.hpp"
 #include "common/cuda/half.hpp"
@@ -51,14 +52,16 @@ struct Config {
   static constexpr int kRows = 4, kColumns = 8;       // of a thread
   static constexpr int kLanes = kHeadDim / kColumns;  // of a key
   static constexpr int kKeysOfWarp = kWarpSize / kLanes;
-  static constexpr int kTileBytes = 16384;  // of K, and as many of V
+  static constexpr int kTileBytes = 8192;  // of K, and as many of V
+  static constexpr int kStages = 2;
   static constexpr int kKeys = kTileBytes / (kHeadDim * static_cast<int>(sizeof(T)));  // of a tile
   static constexpr int kChunk = 16 / static_cast<int>(sizeof(T));  // elements of 16 bytes
   // The tiles; after the last tile the sums of all groups of lanes take their place. Behind them
   // are m and l, a float of each group of lanes for each row.
   static constexpr int kSums = kThreads * kRows;  // rows of q times groups of lanes, times kLanes
-  static constexpr std::size_t kSharedBytes = 2 * kTileBytes + 2 * kSums / kLanes * sizeof(float);
-  static_assert(kSums * kColumns * sizeof(float) == 2 * kTileBytes);
+  static constexpr std::size_t kSharedBytes =
+      kStages * 2 * kTileBytes + 2 * kSums / kLanes * sizeof(float);
+  static_assert(kSums * kColumns * sizeof(float) == kStages * 2 * kTileBytes);
 };
 
 // The column of value n of a lane.
@@ -95,28 +98,32 @@ struct KeyValue {
   const T* v;
 };
 
-// Loads the keys and values 0 to keys - 1 of a tile; the rows behind them become 0. find(j) says
-// where key j lies; each thread asks for one key, of which it copies 4 chunks of 16 bytes. When it
-// returns, the thread's own copies have arrived, those of others not yet.
+// Starts to copy the keys and values 0 to keys - 1 of a tile; the rows behind them become 0.
+// find(j) says where key j lies; each thread asks for one key, of which it copies 2 chunks of 16
+// bytes.
 template <class C, class Find>
-__device__ __forceinline__ void load_tile(typename C::T* K_smem, typename C::T* V_smem, int keys,
-                                          Find find) {
-  constexpr int kThreadsOfKey = C::kThreads / C::kKeys, kChunks = 4;
+__device__ __forceinline__ void start_tile(typename C::T* K_smem, typename C::T* V_smem, int keys,
+                                           Find find) {
+  constexpr int kThreadsOfKey = C::kThreads / C::kKeys, kChunks = 2;
   static_assert(kThreadsOfKey * kChunks * C::kChunk == C::kHeadDim);
   const int j = static_cast<int>(threadIdx.x) / kThreadsOfKey;
-  const KeyValue<typename C::T> row = find(j < keys ? j : 0);
-  FLASH_UNROLL
-  for (int n = 0; n < kChunks; ++n) {
-    // Neighbouring keys in another order: their rows would begin in the same bank.
-    const int c =
-        ((n + j) % kChunks * kThreadsOfKey + static_cast<int>(threadIdx.x) % kThreadsOfKey) *
-        C::kChunk;
-    cp_async_16(K_smem + j * C::kHeadDim + c, row.k + c, j < keys ? 16 : 0);
-    cp_async_16(V_smem + j * C::kHeadDim + c, row.v + c, j < keys ? 16 : 0);
+  if (keys > 0) {
+    const KeyValue<typename C::T> row = find(j < keys ? j : 0);
+    FLASH_UNROLL
+    for (int n = 0; n < kChunks; ++n) {
+      // Neighbouring keys in another order: their rows may begin in the same bank.
+      const int c =
+          ((n + j) % kChunks * kThreadsOfKey + static_cast<int>(threadIdx.x) % kThreadsOfKey) *
+          C::kChunk;
+      cp_async_16(K_smem + j * C::kHeadDim + c, row.k + c, j < keys ? 16 : 0);
+      cp_async_16(V_smem + j * C::kHeadDim + c, row.v + c, j < keys ? 16 : 0);
+    }
   }
   cp_async_commit();
-  cp_async_wait<0>();
 }
+
+// Waits for the thread's own copies; those of other threads are there after a __syncthreads().
+__device__ __forceinline__ void wait_for_tile() { cp_async_wait<0>(); }
 
 // The thread's columns of a row of a tile.
 template <class C>
@@ -146,21 +153,14 @@ __device__ __forceinline__ int column_of_sum(int p) {
   return column_of<C>(p % (4 * C::kLanes) / 4, p / (4 * C::kLanes) * 4 + p % 4);
 }
 
-// Why the kernels do not take a problem, in words; "" when they take it.
+// Throws Unsupported where the kernels do not take the problem.
 template <class T>
-std::string why_not(const Decode<T>& pass) {
-  const DecodeShape shape = pass.shape();
-  if (shape.head_dim != 64 && shape.head_dim != 128 && shape.head_dim != 256)
-    return "head_dim is " + std::to_string(shape.head_dim) + "; it must be 64, 128 or 256";
+void check_taken(const Decode<T>& pass) {
+  check_supported(why_not(pass.shape()));
   for (const auto& [name, cache] : {std::pair{"k", &pass.k}, {"v", &pass.v}})
     if (!rows_in_chunks(*cache, 16 / static_cast<Index>(sizeof(T))))
-      return std::string(name) +
-             " has rows with gaps, or rows that begin at no multiple of 16 bytes";
-  if (const std::string why = why_above("table_pages * page_size",
-                                        shape.table_pages * shape.page_size, (Index{1} << 31) - 1);
-      !why.empty())
-    return why;
-  return why_above("heads / kv_heads * queries", shape.rows(), kDecodeMostRows);
+      throw Unsupported(std::string(name) +
+                        " has rows with gaps, or rows that begin at no multiple of 16 bytes");
 }
 
 // Calls use(Config<T, head_dim>()).

@@ -30,8 +30,9 @@ __global__ void __launch_bounds__(C::kThreads, 2)
   const int s = 0, length = 0, begin = 0, end = 0;
 
   FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  T* const K_smem = reinterpret_cast<T*>(shared);                  // [kKeys][head_dim]
-  T* const V_smem = reinterpret_cast<T*>(shared + C::kTileBytes);  // [kKeys][head_dim]
+  const auto K_tile = [&](int n) {  // [kKeys][head_dim]; V's is behind it
+    return reinterpret_cast<T*>(shared + n % C::kStages * (2 * C::kTileBytes));
+  };
   const Thread<C> thread(rows);
 
   // Row r is query i of head h; the block's rows of a kv head are numbered head by head.
@@ -52,10 +53,17 @@ __global__ void __launch_bounds__(C::kThreads, 2)
   //   elements of its rows in pass.k and pass.v (about 5 lines)
   const auto find = [&](int) { return KeyValue<T>{}; };
 
-  for (int j0 = begin; j0 < end; j0 += C::kKeys) {
-    __syncthreads();  // nobody reads the tiles before any more
-    load_tile<C>(K_smem, V_smem, min(end - j0, C::kKeys), [&](int j) { return find(j0 + j); });
-    __syncthreads();
+  const auto start = [&](int tile) {
+    const int j0 = begin + tile * C::kKeys;
+    start_tile<C>(K_tile(tile), K_tile(tile) + C::kKeys * C::kHeadDim, min(end - j0, C::kKeys),
+                  [&](int j) { return find(j0 + j); });
+  };
+  start(0);
+  for (int tile = 0, j0 = begin; j0 < end; ++tile, j0 += C::kKeys) {
+    wait_for_tile();
+    __syncthreads();  // for the copies of all threads; and nobody reads the tile before any more
+    start(tile + 1);
+    const T *const K_smem = K_tile(tile), *const V_smem = K_smem + C::kKeys * C::kHeadDim;
 
     // TODO the online softmax of part 1 over the tile: the thread's keys are
     //   thread.first_key and then every keys_at_once-th. load_columns() reads its columns of a row
@@ -103,7 +111,7 @@ __global__ void merge_kernel(Decode<T> pass, Parts parts) {
 template <class T>
 void flash_decode_cuda(const Decode<T>& pass) {
   const DecodeShape shape = check_decode(pass);
-  check_supported(why_not(pass));
+  check_taken(pass);
   const float scale = static_cast<float>(attention_scale({.scale = pass.scale}, shape.head_dim));
   const Index rows = shape.batch * shape.heads * shape.queries, parts = parts_of_longest(shape);
   const DeviceTensor<float, 3> part_out({rows, parts, shape.head_dim}, pass.stream);

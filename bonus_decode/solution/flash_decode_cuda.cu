@@ -38,8 +38,9 @@ __global__ void __launch_bounds__(C::kThreads, 2)
   // END SOLUTION
 
   FLASH_DYNAMIC_SHARED(unsigned char, shared);
-  T* const K_smem = reinterpret_cast<T*>(shared);                  // [kKeys][head_dim]
-  T* const V_smem = reinterpret_cast<T*>(shared + C::kTileBytes);  // [kKeys][head_dim]
+  const auto K_tile = [&](int n) {  // [kKeys][head_dim]; V's is behind it
+    return reinterpret_cast<T*>(shared + n % C::kStages * (2 * C::kTileBytes));
+  };
   const Thread<C> thread(rows);
 
   // Row r is query i of head h; the block's rows of a kv head are numbered head by head.
@@ -65,10 +66,17 @@ __global__ void __launch_bounds__(C::kThreads, 2)
   };
   // END SOLUTION
 
-  for (int j0 = begin; j0 < end; j0 += C::kKeys) {
-    __syncthreads();  // nobody reads the tiles before any more
-    load_tile<C>(K_smem, V_smem, min(end - j0, C::kKeys), [&](int j) { return find(j0 + j); });
-    __syncthreads();
+  const auto start = [&](int tile) {
+    const int j0 = begin + tile * C::kKeys;
+    start_tile<C>(K_tile(tile), K_tile(tile) + C::kKeys * C::kHeadDim, min(end - j0, C::kKeys),
+                  [&](int j) { return find(j0 + j); });
+  };
+  start(0);
+  for (int tile = 0, j0 = begin; j0 < end; ++tile, j0 += C::kKeys) {
+    wait_for_tile();
+    __syncthreads();  // for the copies of all threads; and nobody reads the tile before any more
+    start(tile + 1);
+    const T *const K_smem = K_tile(tile), *const V_smem = K_smem + C::kKeys * C::kHeadDim;
 
     // BEGIN SOLUTION the online softmax of part 1 over the tile: the thread's keys are
     //   thread.first_key and then every keys_at_once-th. load_columns() reads its columns of a row
@@ -90,8 +98,8 @@ __global__ void __launch_bounds__(C::kThreads, 2)
       for (int r = 0; r < kRows; ++r) {
         const bool sees = j0 + j < visible[r];
         const float score = sees ? scores[r] : -INFINITY, m_new = fmaxf(m[r], score);
-        const float alpha = m[r] == m_new ? 1 : exp2f(m[r] - m_new);
-        const float weight = score == -INFINITY ? 0 : exp2f(score - m_new);
+        const float alpha = m[r] == m_new ? 1 : exp2_approximate(m[r] - m_new);
+        const float weight = score == -INFINITY ? 0 : exp2_approximate(score - m_new);
         m[r] = m_new;
         l[r] = fmaf(l[r], alpha, weight);
         FLASH_UNROLL
@@ -170,7 +178,7 @@ __global__ void merge_kernel(Decode<T> pass, Parts parts) {
 template <class T>
 void flash_decode_cuda(const Decode<T>& pass) {
   const DecodeShape shape = check_decode(pass);
-  check_supported(why_not(pass));
+  check_taken(pass);
   const float scale = static_cast<float>(attention_scale({.scale = pass.scale}, shape.head_dim));
   const Index rows = shape.batch * shape.heads * shape.queries, parts = parts_of_longest(shape);
   const DeviceTensor<float, 3> part_out({rows, parts, shape.head_dim}, pass.stream);

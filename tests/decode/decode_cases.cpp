@@ -37,8 +37,8 @@ std::vector<DecodeCase> cases_of_one_part() {
 
 std::vector<DecodeCase> cases_of_pages() {
   return {
-      {.name = "lengths about a page: 15 16 17", .lengths = {15, 16, 17}},
       {.name = "three sequences of 40 keys", .lengths = {40, 40, 40}},
+      {.name = "lengths about a page: 15 16 17", .lengths = {15, 16, 17}},
       {.name = "pages of 1", .lengths = {37}, .page_size = 1},
       {.name = "pages of 10", .lengths = {95, 20}, .page_size = 10},
       {.name = "pages of 64", .lengths = {200, 63}, .page_size = 64},

@@ -113,8 +113,10 @@ bool explains(const SeenDecode& seen, const Mistake* mistake) {
             scores.push_back(score * seen.scale);
           }
           double m = -kInfinity, l = 0;
-          for (const double score : scores) m = std::fmax(m, score);
-          if (scores.empty() || m == -kInfinity) continue;
+          bool has_nan = false;
+          for (const double score : scores)
+            m = std::fmax(m, score), has_nan = has_nan || std::isnan(score);
+          if (m == -kInfinity && !has_nan) continue;
           for (const double score : scores) l += std::exp(score - m);
           lse[part] = m + std::log(l);
           for (std::size_t n = 0; n < scores.size(); ++n)
@@ -137,17 +139,16 @@ bool explains(const SeenDecode& seen, const Mistake* mistake) {
         }
         const double divisor = l == 0 || !steps.divides ? 1 : l;
         const double merged = (steps.merges_lse ? m + std::log(l) : m) * steps.lse_factor;
-        const double got = seen.lse(b, h, i);
-        if (std::isfinite(merged)
-                ? !(std::fabs(got - merged) <= 2 * seen.lse_bound + 0x1p-22 * std::fabs(merged))
-                : !(got == merged || (std::isnan(got) && std::isnan(merged))))
+        const auto is_near = [](double got, double value, double most) {
+          return std::isnan(value) ? std::isnan(got)
+                                   : got == value || std::fabs(got - value) <= most;
+        };
+        if (!is_near(seen.lse(b, h, i), merged, 2 * seen.lse_bound + 0x1p-22 * std::fabs(merged)))
           return false;
-        for (Index c = 0; c < d; ++c) {
-          const double value = seen.out(b, h, i, c);
-          if (!(std::fabs(value - out[c] / divisor) <=
-                2 * seen.bound * size_of[c] / divisor + 1e-30))
+        for (Index c = 0; c < d; ++c)
+          if (!is_near(seen.out(b, h, i, c), out[c] / divisor,
+                       2 * seen.bound * size_of[c] / divisor + 1e-30))
             return false;
-        }
       }
   return true;
 }

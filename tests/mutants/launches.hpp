@@ -69,10 +69,11 @@ void backward(Call call, const AttentionShape& shape = {1, 1, 150, 150, 16}) {
   device::synchronize();
 }
 
-// 270 keys are two parts; a group of 6 rows has two groups of warps.
+// 270 keys are two parts of the task's kernel, 1100 of a rung; a group of 6 rows has two groups of
+// the task's warps.
 template <class T, class Call>
 void decode(Call call, const std::vector<std::int32_t>& of_lengths = {270, 0, 40}) {
-  constexpr Index kTablePages = 18, kPageSize = 16, kHeadDim = 64;
+  constexpr Index kTablePages = 70, kPageSize = 16, kHeadDim = 64;
   const auto batch = static_cast<Index>(of_lengths.size()), pages = batch * kTablePages;
   const auto q = random4<T>({batch, 6, 1, kHeadDim}, 1),
              k = random4<T>({pages, kPageSize, 1, kHeadDim}, 2),
@@ -122,6 +123,8 @@ inline void run_entries(const Registry& registry, const std::string& name) {
         },
         {{1, 2, 600, 600, 16}});
   }
+  for (const auto& entry : registry.decode.entries())
+    decode<Half>([&](const auto& pass) { run(entry, pass); }, {1100, 0, 40});
   for (const auto& entry : registry.backward.entries()) {
     const auto call = [&](const auto& pass) { run(entry, pass); };
     // As many steps of 128 queries as it takes for each stage to be used again.
