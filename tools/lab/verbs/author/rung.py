@@ -21,7 +21,7 @@ def run(args: argparse.Namespace) -> int:
 
     derive.check_writable(paths.OUTPUTS / "csv")
     config = build.configure()  # a new file has new tests
-    program, fixed = benchmarks.PROGRAMS[part]
+    program, fixed = benchmarks.PROGRAMS.get(part, ("", ()))  # a part may have none
     targets = console.stream(["cmake", "--build", paths.BUILD, "--target", "help"],
                              "looking").output
     has_gpu = config.cuda == "gpu"
@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
         kind = "(?:cuda_ladder|passes)" + ("(?:_checked)?" if has_gpu else "_checked")
     tests = re.findall(rf"^({part}_(?:{kind}|ladder_{name}_mutants)_tests):", targets, re.MULTILINE)
     symbols = [] if on_gpu else [f"{part}_ladder_weak_symbols$"]
-    timed = has_gpu or not on_gpu
+    timed = bool(program) and (has_gpu or not on_gpu)
     compiled = []  # by nvcc, where that is there and no program can be linked
     if on_gpu and config.cuda != "none" and not has_gpu:
         library = f"{part}_cuda_ladder" + "_sm90a" * file.name.endswith(".sm90a.cu")
