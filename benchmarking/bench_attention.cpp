@@ -140,13 +140,6 @@ const std::map<std::string, Defaults> kNotebooks = {
     {"notebook-002", {{{1, 1, kAny, kAny, 1}}, {200}, "off"}},
     {"notebook-003", {{{8, 8, kAny, kAny, 64}, {}, DType::kFloat16}, {2048}}}};
 
-Strings names_of(const auto& passes, DeviceKind device) {
-  Strings names;
-  for (const auto& entry : passes.entries())
-    if (entry.device == device) names.push_back(entry.name);
-  return names;
-}
-
 class AttentionBenchmark final : public Benchmark {
  public:
   std::string table() const override { return "attention"; }
@@ -309,7 +302,8 @@ class AttentionBenchmark final : public Benchmark {
   }
 #endif
 
-  CsvRow cells(std::size_t size, std::size_t, const Result& result) const override {
+  CsvRow cells(std::size_t size, std::size_t i, const std::vector<Result>& results) const override {
+    const Result& result = results[i];
     const AttentionShape& shape = sizes_[size].shape;
     const auto forward = [&](double value) { return number_cell(result.has_forward, value); };
     const auto backward = [&](double value) { return number_cell(result.has_backward, value); };

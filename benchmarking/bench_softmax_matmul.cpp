@@ -157,7 +157,8 @@ class SoftmaxMatmulBenchmark final : public Benchmark {
             .forward = {m.mean_ms, m.std_ms, m.peak_MiB}};
   }
 
-  CsvRow cells(std::size_t size, std::size_t i, const Result& result) const override {
+  CsvRow cells(std::size_t size, std::size_t i, const std::vector<Result>& results) const override {
+    const Result& result = results[i];
     const auto& [batch, d1, d2, d3] = sizes_[size];
     const std::string& name = entries_[i].name;
     const auto cell = [&](double value) { return number_cell(result.has_forward, value); };

@@ -145,7 +145,7 @@ void Benchmark::write(std::size_t size, const std::vector<Result>& results,
     const Result& result = results[i];
     if (result.status == "left out") continue;
     if (!result.missing_task.empty()) missing_tasks_[result.missing_task] = names_[i];
-    CsvRow row = cells(size, i, result);
+    CsvRow row = cells(size, i, results);
     const bool ok = result.status == "ok";
     row.insert({{"implementation", names_[i]},
                 {"status", result.status},

@@ -40,7 +40,7 @@ class Benchmark : public Contest {
 
   // The cells of a row but for those that all benchmarks have (status, machine, errors, others).
   virtual CsvRow cells(std::size_t size, std::size_t implementation,
-                       const Result& result) const = 0;
+                       const std::vector<Result>& results) const = 0;
   virtual Strings shown_columns() const = 0;  // on the screen; a GPU has no percent_of_peak
   virtual std::string remark(const std::vector<Result>&) const { return ""; }
 
@@ -130,6 +130,14 @@ void Benchmark::run_by(MeasureAll measure_all, MeasurementOf measurement_of, Tak
     if (results_[i].status != "not started") take(*row, results_[i]);
   }
   write(size, results_, others_);
+}
+
+// Of passes of the registry, in their order.
+inline Strings names_of(const auto& passes, DeviceKind device) {
+  Strings names;
+  for (const auto& entry : passes.entries())
+    if (entry.device == device) names.push_back(entry.name);
+  return names;
 }
 
 // A measured number as a cell, empty where there is none.

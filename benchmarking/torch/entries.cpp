@@ -341,6 +341,39 @@ std::string takes_cudnn(const AttentionProblem& problem) {
 }
 #endif
 
+#if FLASH_TORCH_CUDA
+// ---- Decoding -----------------------------------------------------------------------------------
+
+// These kernels know neither pages nor lengths: page b has to be all of sequence b. The host cannot
+// see whether it is, so these passes are for the benchmark, which compares their results.
+std::string takes_whole_sequences(const DecodeProblem& problem) {
+  const DecodeShape& shape = problem.shape;
+  if (shape.table_pages != 1 || shape.pages != shape.batch)
+    return is_but("table_pages", shape.table_pages, "1, each page being a whole sequence");
+  return shape.queries != 1 ? is_but("queries", shape.queries, "1")
+                            : why_not_in_chunks(problem, 16);
+}
+
+template <class T>
+void decode(Kernel* kernel, const Decode<T>& pass, PassMemory& memory) {
+  const DecodeShape shape = check_decode(pass);
+  constexpr auto kGpu = DeviceKind::kGpu;
+  const OnStream on_stream(kGpu, pass.stream);
+  const c10::NoGradGuard no_grad;
+  const auto wrap = [&](const auto& view) { return wrapped(view, kGpu); };
+  const Call call{.q = wrap(pass.q),
+                  .k = wrap(pass.k).transpose(1, 2),
+                  .v = wrap(pass.v).transpose(1, 2),
+                  .out = {},
+                  .lse = {},
+                  .d_out = {},
+                  .scale = attention_scale({.scale = pass.scale}, shape.head_dim),
+                  .memory = memory};
+  run_metered(kGpu, pass.stream, memory, false, {wrap(pass.out), wrap(pass.lse)},
+              [&] { return kernel(call); });
+}
+#endif
+
 // ---- Entries ------------------------------------------------------------------------------------
 
 enum Types { kHalfs = 1, kFloat = 2, kDouble = 4, kAll = 7 };
@@ -395,6 +428,17 @@ FLASH_ENTER(registry, name) {
   add_both("pytorch_cudnn", kGpu, kHalfs, cudnn_forward, cudnn_backward, takes_cudnn,
            Pairs::kOwnForwardOnly);
   add_everywhere(kGpu);
+  for (const auto& [entered, kernel] :
+       {std::pair<const char*, Kernel*>{"pytorch_flash", flash_gpu_forward},
+        {"pytorch_cudnn", cudnn_forward}}) {
+    const auto run = [kernel = kernel](const auto& pass, PassMemory& memory) {
+      decode(kernel, pass, memory);
+    };
+    registry.decode.add({.name = entered,
+                         .device = kGpu,
+                         .run = {.float16 = run, .bfloat16 = run},
+                         .unsupported = takes_whole_sequences});
+  }
 #endif
 }
 

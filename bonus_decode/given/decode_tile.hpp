@@ -52,16 +52,15 @@ struct Config {
   static constexpr int kRows = 4, kColumns = 8;       // of a thread
   static constexpr int kLanes = kHeadDim / kColumns;  // of a key
   static constexpr int kKeysOfWarp = kWarpSize / kLanes;
-  static constexpr int kTileBytes = 8192;  // of K, and as many of V
+  static constexpr int kTileBytes = 16384;  // of K, and as many of V
   static constexpr int kStages = 2;
   static constexpr int kKeys = kTileBytes / (kHeadDim * static_cast<int>(sizeof(T)));  // of a tile
   static constexpr int kChunk = 16 / static_cast<int>(sizeof(T));  // elements of 16 bytes
-  // The tiles; after the last tile the sums of all groups of lanes take their place. Behind them
-  // are m and l, a float of each group of lanes for each row.
+  // The tiles: all that a thread block has on Turing. After the last tile the sums of all groups of
+  // lanes take their place, and m and l, a float of each group of lanes for each row.
   static constexpr int kSums = kThreads * kRows;  // rows of q times groups of lanes, times kLanes
-  static constexpr std::size_t kSharedBytes =
-      kStages * 2 * kTileBytes + 2 * kSums / kLanes * sizeof(float);
-  static_assert(kSums * kColumns * sizeof(float) == kStages * 2 * kTileBytes);
+  static constexpr std::size_t kSharedBytes = kStages * 2 * kTileBytes;
+  static_assert((kSums * kColumns + 2 * kSums / kLanes) * sizeof(float) <= kSharedBytes);
 };
 
 // The column of value n of a lane.
@@ -99,12 +98,12 @@ struct KeyValue {
 };
 
 // Starts to copy the keys and values 0 to keys - 1 of a tile; the rows behind them become 0.
-// find(j) says where key j lies; each thread asks for one key, of which it copies 2 chunks of 16
+// find(j) says where key j lies; each thread asks for one key, of which it copies 4 chunks of 16
 // bytes.
 template <class C, class Find>
 __device__ __forceinline__ void start_tile(typename C::T* K_smem, typename C::T* V_smem, int keys,
                                            Find find) {
-  constexpr int kThreadsOfKey = C::kThreads / C::kKeys, kChunks = 2;
+  constexpr int kThreadsOfKey = C::kThreads / C::kKeys, kChunks = 4;
   static_assert(kThreadsOfKey * kChunks * C::kChunk == C::kHeadDim);
   const int j = static_cast<int>(threadIdx.x) / kThreadsOfKey;
   if (keys > 0) {

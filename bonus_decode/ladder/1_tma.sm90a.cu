@@ -1,13 +1,14 @@
 // Rung 1: TMA copies whole pages, tensor cores multiply, and the last thread block merges.
 //
-// New: a warp of its own does nothing but start copies. It reads the block table one page ahead,
-// and TMA copies the kv head's rows of the page, 64 keys at a time, to one of several stages. So
-// the next 64 to 96 KiB are always on their way, and no other thread computes an address. Each of
-// four warps takes 16 of the 64 keys and multiplies them by all rows of the group on tensor cores,
-// by mma.sync, whose 16 rows are enough for 16 rows of q. There is no barrier between these warps
-// until the part ends. The parts are larger, at least 1024 keys, so that less is written and read
-// again. The last thread block of a kv head to finish merges its parts: a second launch takes
-// longer, and for one sequence of 16384 keys that decides.
+// New: a warp of its own does nothing but start copies. It reads the block table before it waits
+// for a free stage, and TMA copies the kv head's rows of the page, 64 keys at a time. So the next
+// 64 to 96 KiB are always on their way, and no other thread computes an address. The first copies
+// are started before q is loaded. Each of four warps takes 16 of the 64 keys and multiplies them by
+// all rows of the group on tensor cores, by mma.sync, whose 16 rows are enough for 16 rows of q.
+// There is no barrier between these warps until the part ends. The parts are larger, at least 1024
+// keys, so that less is written and read again. The last thread block of a kv head to finish merges
+// its parts, 4 columns a thread. What it counts with is set to 0 by a kernel of one block, which
+// lets this one begin at once: cudaMemsetAsync in its place would take longer.
 //
 // A page is read to its end. There a NaN may stand, which a weight of 0 does not remove: the warp
 // that has the last key writes zeros over the values behind it.
@@ -80,11 +81,34 @@ __device__ __forceinline__ float quad_sum(float x) {
   return x + __shfl_xor_sync(kAllLanes, x, 2);
 }
 
+// The weighted mean of parts, m and l of which are in base 2.
+struct Merged {
+  float largest = -INFINITY, sum = 0;  // `largest` first: of all parts
+  float4 o = {0, 0, 0, 0};
+
+  __device__ __forceinline__ void add(float m, float l, float4 part) {
+    const float weight = m == -INFINITY ? 0 : exp2f(m - largest);
+    sum = fmaf(weight, l, sum);
+    o.x = fmaf(weight, part.x, o.x), o.y = fmaf(weight, part.y, o.y);
+    o.z = fmaf(weight, part.z, o.z), o.w = fmaf(weight, part.w, o.w);
+  }
+  __device__ __forceinline__ float4 value() const {
+    const float by = sum == 0 ? 0 : 1 / sum;
+    return {o.x * by, o.y * by, o.z * by, o.w * by};
+  }
+  __device__ __forceinline__ float lse() const { return largest + log2f(sum); }
+};
+
 struct Workspace {
   TensorView<float, 3> out;  // (rows, parts, head_dim)
   TensorView<float, 2> lse;  // (rows, parts), in base 2
   unsigned* finished;        // (batch, kv_heads): how many parts are
 };
+
+__global__ void zero_kernel(unsigned* finished, int count) {
+  let_next_kernel_begin();
+  for (int n = threadIdx.x; n < count; n += blockDim.x) finished[n] = 0;
+}
 
 template <class T, class C>
 __global__ void __launch_bounds__(kThreads, C::kBlocks)
@@ -109,43 +133,54 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
   unsigned char* const Q_smem = align_to_1024(shared);
   unsigned char* const stages = Q_smem + C::kQBytes;  // each has K and V
   const auto K_smem = [&](int step) { return stages + step % C::kStages * (2 * C::kTileBytes); };
-  if (threadIdx.x == 0) {
-    pipeline.init(kWarps);
-    fence_barrier_init();
-  }
-  for (int n = threadIdx.x; n < kMostRows * D; n += kThreads) {
-    const int row = n / D, c = n % D;
-    const Index h = kv_head * shape.group() + row / queries;
-    reinterpret_cast<T*>(chunk<kMostRows>(Q_smem, row, c / 8))[c % 8] =
-        row < rows ? pass.q(b, h, row % queries, c) : T{};
-  }
-  __syncthreads();
-
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize, g = lane / 4, t = lane % 4;
   float* const O_smem = reinterpret_cast<float*>(stages);  // [warp][row][D]
   float* const m_smem = O_smem + kWarps * kMostRows * D;   // [warp][row]
   float* const l_smem = m_smem + kWarps * kMostRows;
-  if (warp == kWarps) {
-    if (lane == 0) {
-      const int page_size = static_cast<int>(shape.page_size);
-      const int box_rows = min(page_size, kKeys);
-      for (int step = 0; step < steps; ++step) {
-        pipeline.wait_empty(step);
-        arrive_expecting(pipeline.full(step), 2 * C::kTileBytes);
-        for (int row = 0; row < kKeys; row += box_rows) {
-          // Behind the length there may be no page: the first one of the tile stands for it.
-          const int first = begin + step * kKeys, j = first + row < end ? first + row : first;
-          const int page = pass.block_table(b, j / page_size);
-          for (int slab = 0; slab < C::kSlabs; ++slab) {
-            unsigned char* const to = K_smem(step) + slab * (kKeys * kBoxBytes) + row * kBoxBytes;
-            tma_load_once(to, k_map, pipeline.full(step), slab * 64, j % page_size, kv_head, page);
-            tma_load_once(to + C::kTileBytes, v_map, pipeline.full(step), slab * 64, j % page_size,
-                          kv_head, page);
-          }
-        }
+  const int page_size = static_cast<int>(shape.page_size), page_bits = __ffs(page_size) - 1;
+  const auto load = [&](int step) {
+    const int j0 = begin + step * kKeys;
+    // Of every 16 keys; behind the length there may be no page, so the first key's stands for it.
+    const auto key = [&](int n) { return j0 + n * 16 < end ? j0 + n * 16 : j0; };
+    int pages[kKeys / 16];
+    FLASH_UNROLL
+    for (int n = 0; n < kKeys / 16; ++n) pages[n] = pass.block_table(b, key(n) >> page_bits);
+    pipeline.wait_empty(step);
+    arrive_expecting(pipeline.full(step), 2 * C::kTileBytes);
+    FLASH_UNROLL
+    for (int n = 0; n < kKeys / 16; ++n) {
+      if (n * 16 % min(page_size, kKeys) != 0) continue;  // in the box of the keys before
+      FLASH_UNROLL
+      for (int slab = 0; slab < C::kSlabs; ++slab) {
+        unsigned char* const to = K_smem(step) + (slab * kKeys + n * 16) * kBoxBytes;
+        const int row = key(n) & (page_size - 1);
+        tma_load_once(to, k_map, pipeline.full(step), slab * 64, row, kv_head, pages[n]);
+        tma_load_once(to + C::kTileBytes, v_map, pipeline.full(step), slab * 64, row, kv_head,
+                      pages[n]);
       }
     }
+  };
+  if (warp == kWarps) {
+    if (lane == 0) {
+      pipeline.init(kWarps);
+      fence_barrier_init();
+      for (int step = 0; step < min(steps, C::kStages); ++step) load(step);
+    }
+  } else {
+    for (int n = threadIdx.x; n < kMostRows * D / 2; n += kWarps * kWarpSize) {
+      const int row = n / (D / 2), c = n % (D / 2) * 2;
+      const Index h = kv_head * shape.group() + row / queries;
+      std::uint32_t both = 0;
+      if (row < rows)
+        both = pass.q(b, h, row % queries, c).bits |
+               static_cast<std::uint32_t>(pass.q(b, h, row % queries, c + 1).bits) << 16;
+      *reinterpret_cast<std::uint32_t*>(chunk<kMostRows>(Q_smem, row, c / 8) + c % 8 * 2) = both;
+    }
+  }
+  __syncthreads();
+  if (warp == kWarps) {
+    for (int step = C::kStages; step < steps && lane == 0; ++step) load(step);
   } else {
     const auto sees = [&](int row) {
       return row < rows ? min(length - queries + row % queries + 1, end) : 0;
@@ -160,7 +195,7 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
       unsigned char *const K = K_smem(step), *const V = K + C::kTileBytes;
       pipeline.wait_full(step);
       float S[2][4] = {};
-      FLASH_UNROLL
+      FLASH_UNROLL_BY(8)
       for (int n = 0; n < D / 16; ++n) {
         std::uint32_t q[4], k[4];  // of k keys 0 to 7, then 8 to 15, two chunks of columns each
         ldmatrix(q, chunk<kMostRows>(Q_smem, lane % 16, 2 * n + lane / 16));
@@ -232,35 +267,36 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
 
   __syncthreads();
 
-  // The part: the four warps' sums, merged.
-  const auto store = [&](int row, int c, float value, float lse) {
-    const Index h = kv_head * shape.group() + row / queries;
-    pass.out(b, h, row % queries, c) = from_float<T>(value);
-    if (c == 0) pass.lse(b, h, row % queries) = lse * kLn2;
+  const auto store = [&](int row, int c, float4 value, float lse) {
+    const Index h = kv_head * shape.group() + row / queries, i = row % queries;
+    pass.out(b, h, i, c) = from_float<T>(value.x);
+    pass.out(b, h, i, c + 1) = from_float<T>(value.y);
+    pass.out(b, h, i, c + 2) = from_float<T>(value.z);
+    pass.out(b, h, i, c + 3) = from_float<T>(value.w);
+    if (c == 0) pass.lse(b, h, i) = lse * kLn2;
   };
-  for (int n = threadIdx.x; n < rows * D; n += kThreads) {
-    const int row = n / D, c = n % D;
-    float largest = -INFINITY, sum = 0, weighed = 0;
-    for (int w = 0; w < kWarps; ++w) largest = fmaxf(largest, m_smem[w * kMostRows + row]);
+  for (int n = threadIdx.x; n < rows * (D / 4); n += kThreads) {
+    const int row = n / (D / 4), c = n % (D / 4) * 4;
+    Merged merged;
+    for (int w = 0; w < kWarps; ++w)
+      merged.largest = fmaxf(merged.largest, m_smem[w * kMostRows + row]);
     for (int w = 0; w < kWarps; ++w) {
       const int at = w * kMostRows + row;
-      const float weight = m_smem[at] == -INFINITY ? 0 : exp2f(m_smem[at] - largest);
-      sum += weight * l_smem[at];
-      weighed += weight * O_smem[at * D + c];
+      merged.add(m_smem[at], l_smem[at], *reinterpret_cast<const float4*>(&O_smem[at * D + c]));
     }
-    const float value = sum == 0 ? 0 : weighed / sum, lse = largest + log2f(sum);
     if (count == 1) {
-      store(row, c, value, lse);
+      store(row, c, merged.value(), merged.lse());
       continue;
     }
-    parts.out(first_row + row, s, c) = value;
-    if (c == 0) parts.lse(first_row + row, s) = lse;
+    *reinterpret_cast<float4*>(&parts.out(first_row + row, s, c)) = merged.value();
+    if (c == 0) parts.lse(first_row + row, s) = merged.lse();
   }
   if (count == 1) return;
 
   // The last thread block of the kv head merges all parts, in their order.
   __syncthreads();
   if (threadIdx.x == 0) {
+    wait_for_kernel_before();  // zero_kernel; whatever was before that has ended
     __threadfence();
     is_last =
         atomicAdd(&parts.finished[b * kv_heads + kv_head], 1u) == static_cast<unsigned>(count - 1);
@@ -268,22 +304,22 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
   }
   __syncthreads();
   if (!is_last) return;
-  for (int n = threadIdx.x; n < rows * D; n += kThreads) {
-    const int row = n / D, c = n % D;
-    float lse[kMostParts], values[kMostParts], largest = -INFINITY, sum = 0, weighed = 0;
+  for (int n = threadIdx.x; n < rows * (D / 4); n += kThreads) {
+    const int row = n / (D / 4), c = n % (D / 4) * 4;
+    float lse[kMostParts];
+    float4 values[kMostParts];
+    Merged merged;
     FLASH_UNROLL
     for (int p = 0; p < kMostParts; ++p) {
-      lse[p] = p < count ? __ldcg(&parts.lse(first_row + row, p)) : -INFINITY;
-      values[p] = p < count ? __ldcg(&parts.out(first_row + row, p, c)) : 0;
-      largest = fmaxf(largest, lse[p]);
+      lse[p] = -INFINITY, values[p] = float4{0, 0, 0, 0};
+      if (p >= count) continue;
+      lse[p] = __ldcg(&parts.lse(first_row + row, p));
+      values[p] = __ldcg(reinterpret_cast<const float4*>(&parts.out(first_row + row, p, c)));
+      merged.largest = fmaxf(merged.largest, lse[p]);
     }
     FLASH_UNROLL
-    for (int p = 0; p < kMostParts; ++p) {
-      const float weight = lse[p] == -INFINITY ? 0 : exp2f(lse[p] - largest);
-      sum += weight;
-      weighed += weight * values[p];
-    }
-    store(row, c, sum == 0 ? 0 : weighed / sum, largest + log2f(sum));
+    for (int p = 0; p < kMostParts; ++p) merged.add(lse[p], 1, values[p]);
+    store(row, c, merged.value(), merged.lse());
   }
 }
 
@@ -312,7 +348,9 @@ void run(const Decode<T>& pass) {
   const DeviceTensor<float, 3> out({rows, parts, shape.head_dim}, pass.stream);
   const DeviceTensor<float, 2> lse({rows, parts}, pass.stream);
   const DeviceTensor<unsigned, 1> finished({shape.batch * shape.kv_heads}, pass.stream);
-  if (parts > 1) device::fill_bytes(finished.data(), 0, finished.bytes(), pass.stream);
+  if (parts > 1)
+    launch("decode_zero", zero_kernel, {.grid = 1, .block = 256, .stream = pass.stream},
+           finished.data(), static_cast<int>(shape.batch * shape.kv_heads));
   const auto map = [&](const TensorView<const T, 4>& cache) {  // (page, kv head, key, column)
     return tensor_map(
         TensorView<const T, 4>(
@@ -326,7 +364,8 @@ void run(const Decode<T>& pass) {
            {.grid = grid_size(shape.batch * parts * shape.kv_heads),
             .block = kThreads,
             .shared_bytes = C::kSharedBytes,
-            .stream = pass.stream},
+            .stream = pass.stream,
+            .begins_early = parts > 1},
            map(pass.k), map(pass.v), pass, scale,
            Workspace{out.view(), lse.view(), finished.data()});
   });

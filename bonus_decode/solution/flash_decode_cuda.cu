@@ -160,8 +160,9 @@ __global__ void merge_kernel(Decode<T> pass, Parts parts) {
   const int keys_each = keys_of_part(length, static_cast<int>(shape.page_size));
   const int count = (length + keys_each - 1) / keys_each;
   float m = -INFINITY, l = 0, o = 0;
+  FLASH_UNROLL_BY(16)  // so many loads are on their way
   for (int s = 0; s < count; ++s) m = fmaxf(m, parts.lse(row, s));
-  FLASH_UNROLL_BY(8)
+  FLASH_UNROLL_BY(16)
   for (int s = 0; s < count; ++s) {
     const float lse = parts.lse(row, s);
     const float weight = lse == -INFINITY ? 0 : exp2f((lse - m) * kLog2E);

@@ -272,6 +272,11 @@ void forbid([[maybe_unused]] const void* memory, [[maybe_unused]] std::size_t by
 #endif
 }
 
+void copy(void* to, const void* from, std::size_t bytes, Stream stream) {
+  if (bytes > 0)
+    FLASH_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, native(stream)));
+}
+
 void fill_bytes(void* device, unsigned char value, std::size_t bytes, Stream stream) {
   if (bytes > 0) FLASH_CUDA_CHECK(cudaMemsetAsync(device, value, bytes, native(stream)));
 }

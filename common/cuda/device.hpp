@@ -81,7 +81,9 @@ FLASH_EXPORT void set_shared_memory_limit(std::optional<std::size_t> bytes);
 FLASH_EXPORT void copy_to_device(void* device, const void* host, std::size_t bytes);
 FLASH_EXPORT void copy_to_host(void* host, const void* device, std::size_t bytes);
 
-// Sets every byte; enqueued on `stream`.
+// These are enqueued on `stream`. copy() is from device memory to device memory, fill_bytes() sets
+// every byte.
+FLASH_EXPORT void copy(void* to, const void* from, std::size_t bytes, Stream stream = {});
 FLASH_EXPORT void fill_bytes(void* device, unsigned char value, std::size_t bytes,
                              Stream stream = {});
 

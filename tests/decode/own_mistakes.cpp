@@ -78,7 +78,7 @@ const std::vector<Mistake>& mistakes() {
   return all;
 }
 
-// Whether the mistake gives what was seen, and not what is right.
+// Whether the mistake gives what was seen. A result of nothing but NaN says nothing.
 bool explains(const SeenDecode& seen, const Mistake* mistake) {
   const auto& shape = seen.q.shape();
   const Index batch = shape[0], heads = shape[1], queries = shape[2], d = shape[3];
@@ -87,6 +87,7 @@ bool explains(const SeenDecode& seen, const Mistake* mistake) {
   steps.kv_heads = seen.k.extent(2), steps.group = heads / steps.kv_heads;
   steps.queries = queries, steps.page_size = size;
   if (mistake != nullptr) mistake->make(steps);
+  bool has_number = false;
   for (Index b = 0; b < batch; ++b)
     for (Index h = 0; h < heads; ++h)
       for (Index i = 0; i < queries; ++i) {
@@ -149,8 +150,9 @@ bool explains(const SeenDecode& seen, const Mistake* mistake) {
           if (!is_near(seen.out(b, h, i, c), out[c] / divisor,
                        2 * seen.bound * size_of[c] / divisor + 1e-30))
             return false;
+        has_number = has_number || std::isfinite(merged);
       }
-  return true;
+  return has_number;
 }
 
 }  // namespace

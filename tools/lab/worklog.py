@@ -149,7 +149,7 @@ def files(parts: Sequence[str]) -> tuple[dict[str, Path], list[str]]:
     found: dict[str, Path] = {}
     missing = []
     kinds = {"softmax_matmul": [part for part in parts if part == "part1"],
-             "attention": [part for part in parts if part != "part1"]}
+             "attention": [part for part in parts if part not in ("part1", "decode")]}
     for kind in results.KINDS:
         wanted = kinds[kind.table]
         if not wanted:

@@ -35,9 +35,10 @@ def run(args: argparse.Namespace) -> int:
     options = (["--quick"] if args.quick and "--quick" not in args.options else []) + args.options
     if args.torch is not None:
         use_torch(args.torch)
-    if args.solution or value(options, "--output"):  # no run of the student's own
+    kind = next((kind for kind in results.KINDS
+                 if PROGRAMS[args.part][0].endswith(kind.table)), None)  # times that are handed in
+    if not kind or args.solution or value(options, "--output"):  # or no run of the student's own
         return run_program(args.part, "solution" if args.solution else "skeleton", options)
-    kind = next(kind for kind in results.KINDS if PROGRAMS[args.part][0].endswith(kind.table))
     before = worklog.size_of(kind)
     code = run_program(args.part, "skeleton", options)
     if worklog.size_of(kind) > before:
