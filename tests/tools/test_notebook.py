@@ -10,9 +10,12 @@ import re
 import shlex
 import string
 import subprocess
+import sys
+import types
 from pathlib import Path
+from unittest import mock
 
-from course import Course
+from course import MANIFEST, SKELETON, Course
 from lab import main, manifest, paths
 
 FILE = Path(__file__).parents[2] / "benchmarking" / "free_gpu.ipynb"
@@ -49,7 +52,15 @@ class Notebook(Course):
 
     def test_the_cells_run_until_a_gpu_is_needed(self):
         self.green("fused_cpu")
-        self.write("README.md", "a course")
+        for name, text in (("tasks.toml", MANIFEST.replace("puzzle", "ten_kernels")),
+                           ("skeleton/ten_kernels.cu", SKELETON.format(name="ten_kernels")),
+                           ("cuda.md", "A ![picture](figures/a.svg) of it"),
+                           ("figures/a.svg", "<svg/>")):
+            self.write(f"part1_softmax_matmul/{name}", text)
+        chapter: list[str] = []
+        self.enterContext(mock.patch.dict(sys.modules, {"IPython.display": types.SimpleNamespace(
+            display=chapter.append, Markdown=str,
+            SVG=lambda filename: Path(filename).read_text())}))
         self.commit()
         values: dict[str, object] = {}
         shown = []
@@ -63,6 +74,8 @@ class Notebook(Course):
         self.assertTrue((self.place / "part1_softmax_matmul/tasks.toml").is_file())
         self.assertIn("C++ compiler", shown[2])
         self.assertIn("part1: 1 of 1 point", shown[2])
+        self.assertEqual("".join(chapter), "A <svg/> of it")
+        self.assertIn("ten_kernels", shown[4])
 
     def test_every_command_is_one_that_lab_takes(self):
         self.patch(paths, ROOT=paths.REPOSITORY)
