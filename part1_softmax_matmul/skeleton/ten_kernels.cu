@@ -25,15 +25,15 @@ __global__ void bounds(const float* x, float* y, int n) {
 // 3. There are fewer threads than elements: a thread has several.
 __global__ void grid_stride(const float* x, float* y, int n) {
   // TODO y[i] = x[i] * x[i] for each i of this thread. Its first i is its index in the
-  //   grid; the next i is always greater by the number of threads in the grid (3 lines)
+  //   grid. Each next i is larger by the number of threads in the grid (3 lines)
 }
 
 // 4. The threads of a block exchange values.
 __global__ void reverse(const float* x, float* y) {
   __shared__ float tile[kThreads];
   const int t = threadIdx.x, first = blockIdx.x * kThreads;
-  // TODO copy x[first + t] to the tile. Then copy to y[first + t] the element that
-  //   another thread has put there, so that y has the block's elements in reverse order (3 lines)
+  // TODO copy x[first + t] to the tile. Then y[first + t] gets an element that another
+  //   thread has put into the tile: y has the block's elements in reverse order (3 lines)
 }
 
 // 5. A block adds 128 numbers: it makes 64 sums of two, then 32 of four, and so on.
@@ -41,8 +41,8 @@ __global__ void tree_sum(const float* x, float* y) {
   __shared__ float sum[kThreads];
   const int t = threadIdx.x;
   sum[t] = x[blockIdx.x * kThreads + t];
-  // TODO while there is more than one sum, each thread of the first half adds one sum of
-  //   the second half to its own. Thread 0 stores the last sum in y[blockIdx.x] (5 lines)
+  // TODO in each step, the second half of the sums is added to the first half, one sum
+  //   a thread. Thread 0 stores the sum that is left at the end in y[blockIdx.x] (5 lines)
 }
 
 // 6. A block of one warp adds up 32 numbers, without shared memory.
@@ -66,7 +66,7 @@ __global__ void coalesced(const float* x, float* y) {
 
 // 8. One warp transposes a tile in shared memory: it loads rows of x and stores rows of y.
 __global__ void transpose(const float* x, float* y) {
-  // TODO the report will complain of this width: find a better one (1 line)
+  // TODO this width leads to bank conflicts: choose a better one (1 line)
   constexpr int kWidth = kWarpSize;
   __shared__ float tile[kWarpSize][kWidth];
   const int lane = threadIdx.x;
@@ -89,8 +89,8 @@ __global__ void row_sum(const float* x, float* y, int columns) {
 __global__ void four_at_a_time(const float* x, float* y, int n) {
   const int group = blockIdx.x * blockDim.x + threadIdx.x;
   if (group >= n / 4) return;
-  // TODO read the four elements from 4 * group on from x at once, as a float4, multiply
-  //   each by 3, and write them to y at once (3 lines)
+  // TODO read four elements of x at once, as a float4; the first is x[4 * group]. Multiply
+  //   each by 3, and write the four to y at once (about 4 lines)
 }
 
 // How many blocks of `size` threads it takes for n of them.

@@ -33,7 +33,7 @@ __global__ void bounds(const float* x, float* y, int n) {
 // 3. There are fewer threads than elements: a thread has several.
 __global__ void grid_stride(const float* x, float* y, int n) {
   // BEGIN SOLUTION y[i] = x[i] * x[i] for each i of this thread. Its first i is its index in the
-  //   grid; the next i is always greater by the number of threads in the grid (3 lines)
+  //   grid. Each next i is larger by the number of threads in the grid (3 lines)
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
     y[i] = x[i] * x[i];
   // END SOLUTION
@@ -43,8 +43,8 @@ __global__ void grid_stride(const float* x, float* y, int n) {
 __global__ void reverse(const float* x, float* y) {
   __shared__ float tile[kThreads];
   const int t = threadIdx.x, first = blockIdx.x * kThreads;
-  // BEGIN SOLUTION copy x[first + t] to the tile. Then copy to y[first + t] the element that
-  //   another thread has put there, so that y has the block's elements in reverse order (3 lines)
+  // BEGIN SOLUTION copy x[first + t] to the tile. Then y[first + t] gets an element that another
+  //   thread has put into the tile: y has the block's elements in reverse order (3 lines)
   tile[t] = x[first + t];
   __syncthreads();
   y[first + t] = tile[kThreads - 1 - t];
@@ -56,8 +56,8 @@ __global__ void tree_sum(const float* x, float* y) {
   __shared__ float sum[kThreads];
   const int t = threadIdx.x;
   sum[t] = x[blockIdx.x * kThreads + t];
-  // BEGIN SOLUTION while there is more than one sum, each thread of the first half adds one sum of
-  //   the second half to its own. Thread 0 stores the last sum in y[blockIdx.x] (5 lines)
+  // BEGIN SOLUTION in each step, the second half of the sums is added to the first half, one sum
+  //   a thread. Thread 0 stores the sum that is left at the end in y[blockIdx.x] (5 lines)
   for (int half = kThreads / 2; half > 0; half /= 2) {
     __syncthreads();
     if (t < half) sum[t] += sum[t + half];
@@ -93,7 +93,7 @@ __global__ void coalesced(const float* x, float* y) {
 
 // 8. One warp transposes a tile in shared memory: it loads rows of x and stores rows of y.
 __global__ void transpose(const float* x, float* y) {
-  // BEGIN SOLUTION the report will complain of this width: find a better one (1 line)
+  // BEGIN SOLUTION this width leads to bank conflicts: choose a better one (1 line)
   // STUB constexpr int kWidth = kWarpSize;
   constexpr int kWidth = kWarpSize + 1;
   // END SOLUTION
@@ -132,8 +132,8 @@ __global__ void row_sum(const float* x, float* y, int columns) {
 __global__ void four_at_a_time(const float* x, float* y, int n) {
   const int group = blockIdx.x * blockDim.x + threadIdx.x;
   if (group >= n / 4) return;
-  // BEGIN SOLUTION read the four elements from 4 * group on from x at once, as a float4, multiply
-  //   each by 3, and write them to y at once (3 lines)
+  // BEGIN SOLUTION read four elements of x at once, as a float4; the first is x[4 * group]. Multiply
+  //   each by 3, and write the four to y at once (about 4 lines)
   float4 four = reinterpret_cast<const float4*>(x)[group];
   four = {3 * four.x, 3 * four.y, 3 * four.z, 3 * four.w};
   reinterpret_cast<float4*>(y)[group] = four;

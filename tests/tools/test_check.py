@@ -1,9 +1,10 @@
 """`./lab check`: the card as a student reads it, the next command, the exit code."""
 
+import re
 import textwrap
 from unittest import mock
 
-from course import Course, case
+from course import MANIFEST, Course, case
 from lab import build, handout, state
 from lab.judge import at_home
 
@@ -245,6 +246,14 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
                    "All green. Next: ./lab bench part1 measures how fast it is\n")
         self.shows("check fused_cuda", f"part1: 0 of 0 {elsewhere}Nothing of this can run here: "
                    "it needs a GPU, or the emulator (Linux on x86-64 or AArch64).\n")
+
+    def test_behind_a_warm_up_comes_the_next_one(self):
+        self.write("part1_softmax_matmul/tasks.toml", re.sub(
+            "points = [14]\nrequirements = .*", "points = 0\nrequirements = {}", MANIFEST))
+        self.green("fused_cpu")
+        self.fake("measure", [case("a", "not_started")])
+        self.lab("check")
+        self.assertIn("skeleton/measure.cpp and", self.last("check fused_cpu"))
 
     def test_the_solution(self):
         self.fake("fused_cpu", [case("a"), case("b", "failed", message="x")], "solution")

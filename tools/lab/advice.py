@@ -121,7 +121,10 @@ def _write(task: Task) -> str:
 
 def _all_green(results: Sequence[PartResult]) -> list[str]:
     for result in results:
-        rest = first_unfinished([task for task in result.part.tasks if task.points])
+        tasks, here = result.part.tasks, [task.task for task in result.tasks]
+        # Behind a warm-up that was checked alone comes the next one.
+        behind = () if any(task.points for task in here) else tasks[tasks.index(here[-1]):]
+        rest = first_unfinished([task for task in tasks if task.points or task in behind])
         if rest and not _out_of_reach(rest):
             return [_write(rest)]
     part, config = results[-1].part, results[-1].backends.config

@@ -29,7 +29,8 @@ FLASH_SIMT_UNCHECKED void exchange(void* const slots[32], std::uint32_t present)
     auto* const mine = static_cast<Exchange<T>*>(slots[lane]);
     if (present >> mine->source & 1) {
       const auto* const other = static_cast<const Exchange<T>*>(slots[mine->source]);
-      __builtin_memcpy(__builtin_addressof(mine->result), __builtin_addressof(other->value), sizeof(T));
+      __builtin_memcpy(__builtin_addressof(mine->result), __builtin_addressof(other->value),
+                       sizeof(T));
     } else if (mine->must_be_there) {
       read_from_absent_lane(mine->name, mine->site, lane, mine->source);
     } else {
