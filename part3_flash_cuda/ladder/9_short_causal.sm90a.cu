@@ -5,6 +5,10 @@
 // turns. Long sequences have few such steps, and there skipping costs more than it saves: ptxas no
 // longer knows that all lanes of a warp take the same number of steps, and computes addresses in
 // every lane anew.
+//
+// Measured on an H100 (bfloat16, medians, cuDNN in turns in the same run, microseconds between two
+// events, heads of 64): 256 heads and 256 keys 21.2, 1.11 times cuDNN's speed; 768 heads and 256
+// keys 46.8, 1.00 times; 128 heads and 512 keys 23.5, 1.22 times.
 #include "part3_flash_cuda/ladder/persistent.hpp"
 
 namespace flash::short_causal {

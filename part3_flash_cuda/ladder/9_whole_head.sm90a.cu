@@ -14,12 +14,17 @@
 // L2 is told to give up first what nobody reads again: Q, O, and with heads of 64 K and V.
 //
 // The bottleneck is memory with many heads. With few heads it is latency: a launch, a load, two
-// products and a store, one after the other. With many heads the ring is faster above 128 keys, and
-// above 256 where heads have 64 columns and there is a mask: then K and V of all keys leave no room
-// for a second block (choice.hpp). Measured on an H200 (bfloat16, no mask, medians, cuDNN in turns
-// in the same run, microseconds between two events): 8 heads of 64: 128 keys 8.0, 1.29 times
-// cuDNN's 10.3; 333 keys 10.4, 1.26 times. 768 heads of 64 and 128 keys 21.6, 1.10 times. 8 heads
-// of 128 and 256 keys 10.5, 1.23 times. 768 heads of 128 and 128 keys 35.8, 1.03 times.
+// products and a store, one after the other. With many heads a ring is faster above 128 keys, since
+// K and V of all keys then leave little room for a second block (choice.hpp). Measured on an H200
+// and on an H100 (bfloat16, no mask, medians, cuDNN in turns in the same run, microseconds between
+// two events, and how many times cuDNN's speed that is):
+//
+//   heads       keys   H200         H100
+//   8 of 64     128     8.0, 1.29    7.6, 1.33
+//   8 of 64     333    10.4, 1.26   10.0, 1.29
+//   768 of 64   128    21.6, 1.10   25.9, 1.12
+//   8 of 128    256    10.5, 1.23   10.6, 1.23
+//   768 of 128  128    35.8, 1.03   44.0, 1.03
 #include <algorithm>
 
 #include "part3_flash_cuda/ladder/choice.hpp"

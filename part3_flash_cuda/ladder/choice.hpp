@@ -1,6 +1,7 @@
 // Which of the three files of rung 9 computes a problem, and with which tiles. flash_best asks
 // here, and so do these rungs when they are called by name. The first row that fits a problem says
-// what was fastest for it, on an H200 in bfloat16; if no row fits, it is 9_persistent.
+// what was fastest for it in bfloat16, on an H200, and where it is 9_short_causal with at most 256
+// keys on an H100; if no row fits, it is 9_persistent.
 #pragma once
 
 #include "common/cuda/configurations.hpp"
@@ -31,8 +32,9 @@ inline Choice choose(const AttentionShape& shape, bool causal) {
       {64, 128, 4, {kWholeHead, 1, 128}, {kWholeHead, 1, 128}},
       {64, 128, kAny, {kWholeHead, 2, 128}, {kWholeHead, 2, 64}},
       {64, 256, 1, {kWholeHead, 1, 128}, {kWholeHead, 1, 128}},
-      {64, 256, 5, {kWholeHead, 2, 64}, {kWholeHead, 2, 64}},
-      {64, 256, kAny, {kPersistent, 4, 64}, {kWholeHead, 2, 64}},
+      {64, 256, 2, {kWholeHead, 2, 64}, {kWholeHead, 2, 64}},
+      {64, 256, 5, {kWholeHead, 2, 64}, {kShortCausal}},
+      {64, 256, kAny, {kPersistent, 4, 64}, {kShortCausal}},
       {64, 336, 1, {kWholeHead, 1, 112}, {kWholeHead, 1, 112}},
       {64, 512, 1, {kWholeHead, 1, 128}, {kWholeHead, 1, 128}},
       {64, 512, 2, {kWholeHead, 2, 64}, {kWholeHead, 2, 64}},
