@@ -87,9 +87,14 @@ void WarpAccesses::count_all(unsigned threads) {
         SharedMemory::accesses.wavefronts += counted.wavefronts;
         SharedMemory::accesses.conflicts += counted.wavefronts - counted.least;
       }
-      if (lines != nullptr)
-        lines->add(code.pc, request.is_read ? "load" : "store",
-                   request.place.is_global ? request.place.begin : nullptr, request.bytes, counted);
+      if (lines == nullptr) continue;
+      const Place& place = request.place;
+      const auto begin = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(place.begin));
+      std::array<std::uint32_t, 32> offsets{};
+      for (unsigned lane = 0; lane < 32; ++lane) offsets[lane] = request.address[lane] - begin;
+      lines->add(code.pc, request.is_read ? "load" : "store",
+                 place.is_global ? place.begin : nullptr, request.bytes, counted, offsets,
+                 request.lanes);
     }
     code.requests.clear();
     code.times = {};

@@ -20,10 +20,22 @@ Counts* Counts::wanted() {
     const char* const file = std::getenv("FLASH_SIMT_COUNTS");
     if (file == nullptr || *file == '\0') return nullptr;
     std::ofstream(file) << "launch\tkernel\tblocks\tthreads\tshared\tplace\twhat\ttensor\twidth\t"
-                           "requests\tlanes\tpartial\tbytes\tsectors\twavefronts\tleast\tproblem\tsymbol\n";
+                        << "requests\tlanes\tpartial\tbytes\tsectors\twavefronts\tleast\t"
+                        << "problem\tsymbol\toffsets\tfirst\n";
     return new Counts(file);
   }();
   return instance;
+}
+
+void Counts::add(std::uintptr_t pc, const char* what, const void* memory, unsigned width,
+                 const Counted& counted, const std::array<std::uint32_t, 32>& offsets,
+                 std::uint32_t lanes) {
+  OfCode& code = of_code_[{pc, what, memory, width}];
+  code.sum += counted;
+  if (counted.sectors + counted.wavefronts <= code.most) return;
+  code.most = counted.sectors + counted.wavefronts;
+  code.offsets = offsets;
+  code.lanes = lanes;
 }
 
 // Code of a header counts for the line that called it.
@@ -43,14 +55,15 @@ void Counts::write(const Launch& launch) {
   const std::string symbol =
       function_at(launch.module, reinterpret_cast<std::uintptr_t>(launch.call.function));
   const auto line = [&](const Location& where, const std::string& what, const std::string& tensor,
-                        unsigned width, const Counted& n) {
+                        unsigned width, const Counted& n, const std::string& offsets,
+                        std::size_t first) {
     file << launch.number << '\t' << launch.call.name << '\t' << launch.blocks() << '\t'
          << launch.threads() << '\t' << shared << '\t' << place_text(where) << '\t' << what << '\t'
          << tensor << '\t' << width << '\t' << n.requests << '\t' << n.lanes << '\t' << n.partial
          << '\t' << n.bytes << '\t' << n.sectors << '\t' << n.wavefronts << '\t' << n.least << '\t'
-         << problem_ << '\t' << symbol << '\n';
+         << problem_ << '\t' << symbol << '\t' << offsets << '\t' << first << '\n';
   };
-  for (const auto& [key, counted] : of_code_) {
+  for (const auto& [key, code] : of_code_) {
     const auto& [pc, what, memory, width] = key;
     const Allocation* const allocation =
         memory == nullptr ? nullptr : DeviceMemory::instance().find(memory);
@@ -58,11 +71,18 @@ void Counts::write(const Launch& launch) {
                                : allocation == nullptr    ? "a variable"
                                : allocation->name.empty() ? "device memory"
                                                           : allocation->name;
-    line(places_[pc], what, tensor, width, counted);
+    std::string offsets;
+    for (unsigned lane = 0; lane < 32; ++lane) {
+      if (lane > 0) offsets += ',';
+      if ((code.lanes >> lane & 1) != 0) offsets += std::to_string(code.offsets[lane]);
+    }
+    const bool is_named = allocation != nullptr && allocation->first_element != nullptr;
+    line(places_[pc], what, tensor, width, code.sum, offsets,
+         is_named ? allocation->offset(allocation->first_element) : 0);
   }
   for (const auto& [key, counted] : of_sites_) {
     const auto& [path, number, what] = key;
-    line({shown_path(path), number}, what, "", 0, counted);
+    line({shown_path(path), number}, what, "", 0, counted, "", 0);
   }
   places_.clear();
   of_code_.clear();

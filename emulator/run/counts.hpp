@@ -2,6 +2,7 @@
 // gets it after each launch, a table with tabs between its columns.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -33,10 +34,11 @@ class Counts {
   void come(std::uintptr_t pc, const Module& module, const void* top);
   // `what` is "load", "store" or the name of an operation; `memory` where the allocation begins,
   // nullptr for shared memory; `width` the bytes of a lane.
+  // `offsets` says where the lanes in `lanes` are, behind the start of the allocation, or of shared
+  // memory.
   void add(std::uintptr_t pc, const char* what, const void* memory, unsigned width,
-           const Counted& counted) {
-    of_code_[{pc, what, memory, width}] += counted;
-  }
+           const Counted& counted, const std::array<std::uint32_t, 32>& offsets,
+           std::uint32_t lanes);
   void add(const Site& site, const char* what, const Counted& counted) {
     of_sites_[{site.file, site.line, what}] += counted;
   }
@@ -49,7 +51,14 @@ class Counts {
 
   std::string file_, problem_;
   std::unordered_map<std::uintptr_t, Location> places_;
-  std::map<std::tuple<std::uintptr_t, std::string, const void*, unsigned>, Counted> of_code_;
+  struct OfCode {
+    Counted sum{};
+    // The request that touches the most sectors, or takes the most wavefronts.
+    std::uint64_t most = 0;
+    std::array<std::uint32_t, 32> offsets{};
+    std::uint32_t lanes = 0;
+  };
+  std::map<std::tuple<std::uintptr_t, std::string, const void*, unsigned>, OfCode> of_code_;
   std::map<std::tuple<std::string, int, std::string>, Counted> of_sites_;
 };
 

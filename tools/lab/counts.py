@@ -4,11 +4,22 @@ says about its speed."""
 import csv
 import math
 import re
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab import grading, manifest, running
+from lab.backends import CHECKED, Backends
+from lab.build import Config
+from lab.errors import LabError
+from lab.manifest import Task
+from lab.outcomes import NOT_STARTED, CaseResult
+
 VARIABLE = "FLASH_SIMT_COUNTS"  # names the file
+# The graded cases whose problems are counted, of those that a task has; else FEW of its cases.
+CASES = ("checks: loads are coalesced", "causal: sequence 257")
+FEW = 10
 SHARED = "shared memory"
 SECTOR = 32  # bytes
 _NUMBERS = ("requests", "lanes", "partial", "bytes", "sectors", "wavefronts", "least")
@@ -36,6 +47,10 @@ class Line:
     sectors: int = 0
     wavefronts: int = 0
     least: int = 0  # wavefronts without bank conflicts
+    # Of its request with the most sectors or wavefronts, where each lane is: bytes behind the start
+    # of the allocation, or of bank 0. None: the lane takes no part.
+    offsets: tuple[int | None, ...] = ()
+    first: int = 0  # where the tensor's first element is
 
     @property
     def is_access(self) -> bool:
@@ -44,6 +59,11 @@ class Line:
     @property
     def is_shared(self) -> bool:
         return self.tensor == SHARED
+
+    @property
+    def each(self) -> float:
+        """Sectors or wavefronts of a request."""
+        return (self.sectors + self.wavefronts) / max(1, self.requests)
 
     @property
     def used(self) -> float:
@@ -99,6 +119,44 @@ class Launch:
         return SECTOR * sum(line.sectors for line in self.lines)
 
 
+def tasks(name: str, implementation: str, config: Config) -> Iterator[Task]:
+    """The CUDA tasks of that name, each with its checked library. LabError where there is none."""
+    if not config.checked:
+        raise LabError("the counts need the emulator's checks, which need g++ on Linux "
+                       "(./lab doctor says more)")
+    found = [task for task in manifest.select(manifest.load_parts(), [name]) if task.is_cuda]
+    if not found:
+        raise LabError(f"{name} has no kernel: only CUDA tasks are profiled")
+    for task in found:
+        built = grading.build_tasks([task], implementation, Backends(config, CHECKED))[task.id]
+        if not built.result.ok:
+            raise LabError(f"{task.name} does not compile: {built.result.first_error}")
+        yield task
+
+
+def cases(task: Task, asked: str | None) -> list[str]:
+    """The graded cases whose problems are counted."""
+    known = running.case_names(task, CHECKED)
+    if asked is not None and asked not in known:
+        raise LabError(f'{task.name}: no case is called "{asked}"{manifest.nearest(asked, known)}')
+    return [asked] if asked else [name for name in CASES if name in known] or known[:FEW]
+
+
+def run(task: Task, case: str, implementation: str) -> tuple[CaseResult, list[Launch]]:
+    with tempfile.TemporaryDirectory(prefix="flash-profile-") as folder:
+        file = Path(folder) / "counts.tsv"
+        how = running.Settings(implementation, case=case, variables={VARIABLE: str(file)})
+        result, = running.run(task, CHECKED, how, [case])
+        launches = load(file) if file.is_file() else []
+    if result.status == NOT_STARTED:
+        raise LabError(f"task {task.name} is not started, so there is nothing to profile; next: "
+                       f"./lab check {task.name}")
+    if not launches:
+        raise LabError(f"{task.name}: no kernel was launched in \"{case}\"; next: ./lab check "
+                       f"{task.name}")
+    return result, launches
+
+
 def load(file: Path) -> list[Launch]:
     launches: dict[str, Launch] = {}
     with file.open(newline="") as table:
@@ -112,7 +170,9 @@ def load(file: Path) -> list[Launch]:
                     causal == "causal", tensors, row["symbol"], [])
             launches[row["launch"]].lines.append(Line(
                 row["kernel"], row["place"], row["what"], row["tensor"], int(row["width"]),
-                *(int(row[name]) for name in _NUMBERS)))
+                *(int(row[name]) for name in _NUMBERS),
+                tuple(int(offset) if offset else None for offset in row["offsets"].split(",")),
+                int(row["first"])))
     return list(launches.values())
 
 
@@ -121,7 +181,10 @@ def by_line(launches: Iterable[Launch]) -> list[Line]:
     sums: dict[tuple, Line] = {}
     for line in (line for launch in launches for line in launch.lines):
         key = line.place, line.what, line.tensor, line.width
-        found = sums.setdefault(key, Line(line.kernel, *key))
+        found = sums.setdefault(
+            key, Line(line.kernel, *key, offsets=line.offsets, first=line.first))
+        if line.offsets and line.each > found.each:
+            found.offsets = line.offsets
         for name in _NUMBERS:
             setattr(found, name, getattr(found, name) + getattr(line, name))
     return sorted(sums.values(), key=lambda line: (
@@ -133,14 +196,14 @@ def advice(line: Line) -> str:
     if line.is_shared:
         if line.wavefronts == line.least:
             return ""
-        return (f"bank conflicts: a request takes {line.wavefronts / line.requests:.3g} wavefronts, "
+        return (f"bank conflicts: a request takes {line.each:.3g} wavefronts, "
                 f"and {line.least / line.requests:.3g} would do. Lanes want different words of one "
                 f"bank: pad the rows, or let lanes take neighbours ({CUDA}).")
     if line.sectors <= 1.3 * line.least_sectors:
         return ""
-    return (f"not coalesced: a request touches {line.sectors / line.requests:.3g} sectors, and "
-            f"{line.least_sectors / line.requests:.3g} would hold its bytes. Let neighbouring lanes "
-            f"take neighbouring elements, or a lane four in one float4 ({CUDA}).")
+    return (f"not coalesced: a request touches {line.each:.3g} sectors, and "
+            f"{line.least_sectors / line.requests:.3g} would hold its bytes. Let neighbouring "
+            f"lanes take neighbouring elements, or a lane four in one float4 ({CUDA}).")
 
 
 def findings(launches: Sequence[Launch], part: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""`./lab profile`: what a kernel does with memory, line by line, as the emulator counts it; on a GPU
+"""`./lab profile`: what each line of a kernel does with memory, as the emulator counts it; on a GPU
 part 3's forward kernel under Nsight Compute."""
 
 import argparse
@@ -12,22 +12,17 @@ from pathlib import Path
 from rich import box
 from rich.table import Column, Table
 
-from lab import (benchmarks, build, console, counts, libraries, manifest, occupancy, results,
-                 running, system)
-from lab.backends import CHECKED, GPU, Backends
+from lab import benchmarks, build, console, counts, libraries, occupancy, results, system
+from lab.backends import GPU
 from lab.build import Config
 from lab.console import say
 from lab.errors import LabError
-from lab.grading import build_tasks
 from lab.manifest import Task
-from lab.outcomes import NOT_STARTED, PASSED
+from lab.outcomes import PASSED
 
 HELP = "count what a kernel does with memory, by source line; on a GPU, run Nsight Compute"
 
 PART = "part3"
-# The graded cases whose problems are counted, of those that a task has; else FEW of its cases.
-CASES = ("checks: loads are coalesced", "causal: sequence 257")
-FEW = 10
 # Name, compute capability, GB/s of device memory, TFLOP/s of float32: NVIDIA's data sheets.
 CARDS = {"T4": (75, 320, 8.1), "A100": (80, 1555, 19.5), "RTX 4090": (89, 1008, 82.6),
          "H100": (90, 3350, 66.9)}
@@ -89,32 +84,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _count(args: argparse.Namespace, implementation: str, config: Config) -> int:
     if args.options:
-        raise LabError("options behind -- are for the benchmark under Nsight Compute; a count takes "
-                       "--test NAME")
-    if not config.checked:
-        raise LabError("the counts need the emulator's checks, which need g++ on Linux "
-                       "(./lab doctor says more)")
-    tasks = [task for task in manifest.select(manifest.load_parts(), [args.name]) if task.is_cuda]
-    if not tasks:
-        raise LabError(f"{args.name} has no kernel: only CUDA tasks are profiled")
-    for task in tasks:
-        built = build_tasks([task], implementation, Backends(config, CHECKED))[task.id].result
-        if not built.ok:
-            raise LabError(f"{task.name} does not compile: {built.first_error}")
+        raise LabError("options behind -- are for the benchmark under Nsight Compute; a count "
+                       "takes --test NAME")
+    for task in counts.tasks(args.name, implementation, config):
         registers = _registers(task, implementation) if args.registers else {}
-        for case in _cases(task, args.test):
+        for case in counts.cases(task, args.test):
             _count_case(task, case, implementation, args.card, registers)
-    say("\nThis is what the source says, counted in a small problem. The compiler may merge or drop "
-        "accesses, and caches may spare device memory some of them: a GPU alone measures time.")
+    say("\nThis is what the source says, counted in a small problem. The compiler may merge or "
+        "drop accesses, and caches may spare device memory some: a GPU alone measures time.")
     return 0
-
-
-def _cases(task: Task, asked: str | None) -> list[str]:
-    known = running.case_names(task, CHECKED)
-    if asked is not None and asked not in known:
-        raise LabError(f'{task.name}: no case is called "{asked}"{manifest.nearest(asked, known)}')
-    chosen = [asked] if asked else [name for name in CASES if name in known]
-    return chosen or known[:FEW]
 
 
 def _registers(task: Task, implementation: str) -> dict[str, int]:
@@ -133,17 +111,7 @@ def _registers(task: Task, implementation: str) -> dict[str, int]:
 
 def _count_case(task: Task, case: str, implementation: str, card: str,
                 registers: Mapping[str, int]) -> None:
-    with tempfile.TemporaryDirectory(prefix="flash-profile-") as folder:
-        file = Path(folder) / "counts.tsv"
-        how = running.Settings(implementation, case=case, variables={counts.VARIABLE: str(file)})
-        result, = running.run(task, CHECKED, how, [case])
-        launches = counts.load(file) if file.is_file() else []
-    if result.status == NOT_STARTED:
-        raise LabError(f"task {task.name} is not started, so there is nothing to profile; next: "
-                       f"./lab check {task.name} (or ./lab profile {task.name} --solution)")
-    if not launches:
-        raise LabError(f"{task.name}: no kernel was launched in \"{case}\"; next: ./lab check "
-                       f"{task.name}")
+    result, launches = counts.run(task, case, implementation)
     say(f"\n{task.name}: {case}", "bold")
     if result.status != PASSED:
         say(f"The result is {result.status}: ./lab check {task.name} says why.", "yellow")
@@ -167,18 +135,17 @@ def _table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
 
 
 def _accesses(lines: Sequence[counts.Line]) -> Table:
-    table = _table("Accesses of warps; sectors and wavefronts of a request. Good: sectors used to 100 %, no "
-                   "conflicts, no requests without some of the lanes",
-                   ("line", "access"), ("bytes", "requests", "partial", "sectors", "used", "wavefronts",
-                                        "conflicts"))
+    table = _table("Accesses of warps; sectors and wavefronts of a request. Good: sectors used to "
+                   "100 %, no conflicts, no partial requests, which some lanes leave out",
+                   ("line", "access"), ("bytes", "requests", "partial", "sectors", "used",
+                                        "wavefronts", "conflicts"))
     for line in lines:
         shared, partial = line.is_shared, line.partial
         table.add_row(
-            line.place.rpartition("/")[2], f"{line.what} {line.tensor.removesuffix(' memory')}", str(line.width),
-            str(line.requests), str(partial) if partial else "",
-            *(("", "", f"{line.wavefronts / line.requests:.3g}", str(line.wavefronts - line.least))
-              if shared else
-              (f"{line.sectors / line.requests:.3g}", f"{line.used:.0%}", "", "")),
+            line.place.rpartition("/")[2], f"{line.what} {line.tensor.removesuffix(' memory')}",
+            str(line.width), str(line.requests), str(partial) if partial else "",
+            *(("", "", f"{line.each:.3g}", str(line.wavefronts - line.least)) if shared else
+              (f"{line.each:.3g}", f"{line.used:.0%}", "", "")),
             style="yellow" if counts.advice(line) else "")
     return table
 
@@ -220,8 +187,9 @@ def _roofline(launches: Sequence[counts.Launch], card: str) -> Iterator[str]:
         limit = ("so arithmetic limits it" if intensity >= ridge else
                  f"so memory limits it, without caches to {intensity / ridge:.0%} of the peak; "
                  "larger tiles and fuller sectors raise it")
-        yield (f"Roofline: {intensity:.3g} operations of the products for each byte of a sector. The "
-               f"{card} needs {ridge:.3g} ({peak} TFLOP/s of float32, {bandwidth} GB/s), {limit}.")
+        yield (f"Roofline: {intensity:.3g} operations of the products for each byte of a sector. "
+               f"The {card} needs {ridge:.3g} ({peak} TFLOP/s of float32, {bandwidth} GB/s), "
+               f"{limit}.")
 
 
 def _occupancy(launch: counts.Launch, registers: Mapping[str, int]) -> str:
@@ -235,9 +203,10 @@ def _occupancy(launch: counts.Launch, registers: Mapping[str, int]) -> str:
                     f"{occupancy.MULTIPROCESSORS[capability][1]} warps, by {limit})")
     own = f" of {of_thread} registers" if of_thread else ""
     aside = "" if of_thread else ", registers left aside (--registers)"
-    return (f"{launch.kernel}: a block has {launch.threads} threads{own} and {launch.shared} bytes of "
-            f"shared memory. Blocks for which a multiprocessor has room{aside}: {', '.join(held)}. "
-            "Good: at least two, or 8 warps (part1_softmax_matmul/cuda.md, section 2).")
+    return (f"{launch.kernel}: a block has {launch.threads} threads{own} and {launch.shared} bytes "
+            f"of shared memory. Blocks for which a multiprocessor has room{aside}: "
+            f"{', '.join(held)}. Good: at least two, or 8 warps "
+            "(part1_softmax_matmul/cuda.md, section 2).")
 
 
 # ---- on a GPU, under Nsight Compute -------------------------------------------------------------
