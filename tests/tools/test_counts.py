@@ -6,7 +6,7 @@ Needs the solutions' checked libraries in the build that FLASH_BUILD names.
 import re
 
 from course import BUILD, Built, Test
-from lab import counts, manifest, running, zoo
+from lab import advice, counts, manifest, outcomes, running, zoo
 from lab.backends import CHECKED
 from lab.verbs.author import counts as comparison
 from lab.verbs.student import look, profile
@@ -82,6 +82,25 @@ class Profile(Built):
                         r"fused_softmax_matmul +v +65536 +2 times", r"Roofline: 4\.92 operations",
                         r"128 threads and 36864 bytes of shared.* A100 4 \(16 of 64 warps"):
             self.assertRegex(shown, pattern)
+
+
+    def test_every_cuda_task_can_be_profiled(self):
+        for task in manifest.select(manifest.load_parts(), []):
+            if task.is_cuda and running.library(task, "solution", CHECKED).is_file():
+                with self.subTest(task.name):
+                    for case in counts.cases(task, None)[:2]:
+                        _, shown = self.printed(profile._count_case, task, case, "solution", "T4",
+                                                {})
+                        self.assertRegex(shown, rf"{task.file}:\d+ +load ")
+
+
+class Advice(Test):
+    def test_a_failed_case_about_access_patterns_names_the_verbs(self):
+        task, = manifest.select(manifest.load_parts(), ["fused_cuda"])
+        for requirement, named in (("access patterns", True), ("memory", False)):
+            failed = outcomes.CaseResult(ALL_LOADS, outcomes.WRONG, requirement=requirement)
+            result = outcomes.TaskResult(task, "skeleton", outcomes.WRONG, [failed])
+            self.assertEqual("./lab look fused_cuda" in "".join(advice._about(result, None)), named)
 
 
 class Look(Test):

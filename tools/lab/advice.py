@@ -94,6 +94,8 @@ def _about(result: TaskResult, case: str | None) -> list[str]:
         lines.append(f"./lab hint {task} has a hint for this mistake")
     if failed.explainable:
         lines += [f"./lab check {task} --explain shows it with small numbers"]
+    if failed.requirement == "access patterns":
+        lines.append(f"./lab profile {task} names the lines, and ./lab look {task} draws them")
     return [f"      {line}" for line in lines]
 
 

@@ -27,7 +27,8 @@ _NUMBERS = ("requests", "lanes", "partial", "bytes", "sectors", "wavefronts", "l
 CUDA = "part1_softmax_matmul/cuda.md, section 5"
 TRAFFIC = {"part1": "part1_softmax_matmul/README.md, section 1.6",
            "part3": "part3_flash_cuda/README.md, section 8",
-           "bonus": "bonus_backward/README.md, section 9"}
+           "bonus": "bonus_backward/README.md, section 9",
+           "decode": "bonus_decode/README.md, section 7"}
 MASKS = "part3_flash_cuda/README.md, section 4"
 
 
@@ -96,6 +97,11 @@ class Launch:
         return math.prod(self.tensors[tensor])
 
     @property
+    def is_paged(self) -> bool:
+        """Whether it is the data that says which keys there are."""
+        return "block_table" in self.tensors
+
+    @property
     def heads(self) -> int:
         """How many independent problems there are."""
         of = self.tensors.get("q") or self.tensors.get("x")
@@ -107,7 +113,7 @@ class Launch:
         if {"x", "v", "out"} <= self.tensors.keys():
             _, batch, d1, d2, _ = self.tensors["x"]
             return 2 * batch * d1 * d2 * self.tensors["v"][3]
-        if not {"q", "k", "v", "out"} <= self.tensors.keys():
+        if not {"q", "k", "v", "out"} <= self.tensors.keys() or self.is_paged:
             return None
         (_, batch, heads, queries, head_dim), keys = self.tensors["q"], self.tensors["k"][3]
         pairs = sum(min(i + 1, keys) for i in range(queries)) if self.causal else queries * keys
@@ -221,7 +227,7 @@ def findings(launches: Sequence[Launch], part: str) -> list[str]:
 
 def _repeated(launch: Launch, part: str) -> Iterator[str]:
     """Of inputs that are loaded more often than they must be."""
-    for tensor in launch.tensors:
+    for tensor in launch.tensors if not launch.is_paged else ():
         loads = [line for line in launch.lines if line.what == "load" and line.tensor == tensor]
         if not loads:
             continue

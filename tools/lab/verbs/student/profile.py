@@ -23,9 +23,10 @@ from lab.outcomes import PASSED
 HELP = "count what a kernel does with memory, by source line; on a GPU, run Nsight Compute"
 
 PART = "part3"
-# Name, compute capability, GB/s of device memory, TFLOP/s of float32: NVIDIA's data sheets.
-CARDS = {"T4": (75, 320, 8.1), "A100": (80, 1555, 19.5), "RTX 4090": (89, 1008, 82.6),
-         "H100": (90, 3350, 66.9)}
+# Name, compute capability, GB/s of device memory, TFLOP/s of float32, and float32 operations of a
+# multiprocessor in the clock in which its shared memory serves a wavefront: NVIDIA's data sheets.
+CARDS = {"T4": (75, 320, 8.1, 128), "A100": (80, 1555, 19.5, 128),
+         "RTX 4090": (89, 1008, 82.6, 256), "H100": (90, 3350, 66.9, 256)}
 # What is profiled by default: one problem that fills any GPU, and no more passes than needed.
 DEFAULTS = {"--batch": "8", "--seq-lens": "4096", "--causal": "off", "--warmups": "1",
             "--passes": "1"}
@@ -179,7 +180,7 @@ def _roofline(launches: Sequence[counts.Launch], card: str) -> Iterator[str]:
     problems: dict[str, list[counts.Launch]] = {}
     for launch in launches:
         problems.setdefault(f"{launch.causal} {launch.tensors}", []).append(launch)
-    _, bandwidth, peak = CARDS[card]
+    _, bandwidth, peak, at_once = CARDS[card]
     for of in problems.values():
         if not of[0].flops:
             continue
@@ -190,6 +191,12 @@ def _roofline(launches: Sequence[counts.Launch], card: str) -> Iterator[str]:
         yield (f"Roofline: {intensity:.3g} operations of the products for each byte of a sector. "
                f"The {card} needs {ridge:.3g} ({peak} TFLOP/s of float32, {bandwidth} GB/s), "
                f"{limit}.")
+        if wavefronts := sum(line.wavefronts for each in of for line in each.lines):
+            each = of[0].flops / wavefronts
+            yield (f"Shared memory: {each:.3g} operations of the products for each wavefront. A "
+                   f"multiprocessor of the {card} does {at_once} in the time of one, so shared "
+                   f"memory {'limits it' if each < at_once else 'alone would not limit it'}; more "
+                   "rows and columns a thread raise it.")
 
 
 def _occupancy(launch: counts.Launch, registers: Mapping[str, int]) -> str:
@@ -197,7 +204,7 @@ def _occupancy(launch: counts.Launch, registers: Mapping[str, int]) -> str:
     end = launch.symbol.rpartition("_GLOBAL__N_1")[2]
     of_thread = next((count for name, count in registers.items() if name.endswith(end)), None)
     held = []
-    for card, (capability, _, _) in CARDS.items():
+    for card, (capability, *_) in CARDS.items():
         blocks, limit = occupancy.blocks(capability, launch.shared, launch.threads, of_thread)
         held.append(f"{card} {blocks} ({blocks * -(-launch.threads // 32)} of "
                     f"{occupancy.MULTIPROCESSORS[capability][1]} warps, by {limit})")
