@@ -191,4 +191,6 @@ class Order(Test):
         many = [CaseResult(str(n), WRONG) for n in range(outcomes.RARE)]
         rare = CaseResult("rare", WRONG, diagnosis="x")
         self.assertEqual(outcomes.in_order([*many, rare])[0].name, "0")
+        kept = CaseResult("kept", WRONG, "The call before this one, with other numbers, was right")
+        self.assertEqual(outcomes.in_order([*many, kept])[0].name, "kept")
         self.assertEqual(outcomes.in_order([*many[1:], rare])[0].name, "rare")
