@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+from collections import Counter
 
 from course import Built, Test
 from lab import manifest, outcomes, zoo
@@ -71,6 +72,11 @@ class Members(Test):
             self.assertIn(f"m: this occurs {count} times in the solution; it must occur once: a",
                           self.refused(zoo.edited, text, ["a", "x"], "m"))
         self.assertIn("edit has 1 texts", self.refused(zoo.edited, "a", ["a"], "m"))
+
+    def test_three_programs_of_a_task_for_one_mistake_are_enough(self):
+        number = Counter((member.task.id, member.named) for member in zoo.load(TASKS)
+                         if member.named)
+        self.assertEqual([mistake for mistake in number if number[mistake] > 3], [])
 
     def test_a_region_is_all_that_a_student_writes(self):
         text = "1\n// BEGIN SOLUTION the sum (3 lines)\n2\n// END SOLUTION\n3"
