@@ -110,7 +110,7 @@ class Look(Test):
     def page(self, tensor: str, width: int, offsets: range, **counted: int) -> str:
         line = counts.Line("one", "one.cu:7", "load", tensor, width, requests=1, lanes=len(offsets),
                            bytes=width * len(offsets), offsets=(*offsets,), **counted)
-        return look.page("one", "a case", [counts.Launch("one", 1, 32, 0, False, {}, "", [line])])
+        return look.page("one", {"a": [counts.Launch("one", 1, 32, 0, False, {}, "", [line])]})
 
     def test_a_conflict_takes_a_row_for_each_word_of_the_bank(self):
         column = self.page(counts.SHARED, 4, range(0, 4096, 128), wavefronts=32, least=1)

@@ -26,28 +26,34 @@ def run(args: argparse.Namespace) -> int:
     folder = paths.OUTPUTS / "look"
     derive.check_writable(folder)
     for task in counts.tasks(args.name, implementation, build.configured()):
-        case = counts.cases(task, args.test)[0]
-        _, launches = counts.run(task, case, implementation)
+        problems = {case: counts.run(task, case, implementation)[1]
+                    for case in counts.cases(task, args.test)}
         file = folder / f"{task.name}.html"
-        file.write_text(page(task.name, case, launches), encoding="utf-8")
+        file.write_text(page(task.name, problems), encoding="utf-8")
         say(f"open {paths.relative(file)} in a browser")
     return 0
 
 
-def page(task: str, case: str, launches: Sequence[counts.Launch]) -> str:
+def page(task: str, problems: Mapping[str, Sequence[counts.Launch]]) -> str:
+    """Of the launches of each graded case."""
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(counts.__file__).parent / "templates"), autoescape=True,
         trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    return templates.get_template("look.html").render(task=task, problems={
+        case: list(_accesses(launches)) for case, launches in problems.items()})
+
+
+def _accesses(launches: Sequence[counts.Launch]) -> Iterator[dict[str, object]]:
     elements = {name: shape[0] for launch in launches for name, shape in launch.tensors.items()}
-    return templates.get_template("look.html").render(
-        task=task, case=case,
-        accesses=[_access(line, elements) for line in counts.by_line(launches) if line.is_access])
+    for line in counts.by_line(launches):
+        if line.is_access:
+            yield _access(line, elements)
 
 
 def _access(line: counts.Line, elements: Mapping[str, int]) -> dict[str, object]:
     return {"place": line.place.rpartition("/")[2], "code": _code(line.place),
             "what": f"{line.width} bytes a lane, {line.what} {line.tensor}",
-            "cost": f"{line.each:.3g} {'wavefronts' if line.is_shared else 'sectors'} a request",
+            "cost": f"{'wavefronts' if line.is_shared else 'sectors'} a request: {line.each:.3g}",
             "advice": counts.advice(line), "banks": list(_banks(line)),
             "sectors": list(_sectors(line, elements.get(line.tensor, line.width)))}
 
