@@ -43,6 +43,11 @@ class Ensure(Test):
         self.assertEqual([argv[1] for argv in self.installed], ["update", "install"])
         self.assertEqual((self.ensure(), len(self.installed)), ("", 2))  # nothing is missing
 
+    def test_the_compiler_that_was_asked_for(self):
+        self.machine("apt", root=True)
+        self.environment(CXX="clang++-19")
+        self.assertIn(f"{APT} clang-19 ninja-build", self.ensure())
+
     def test_others_are_asked(self):
         self.assertIn(f"to install it later: {BOTH}", self.refused(system.ensure))  # no answer
         self.assertEqual(self.installed, [])

@@ -73,6 +73,12 @@ class Need:
     pacman: str
     brew: str
 
+    def package(self, manager: str) -> str:
+        chosen = Path(os.environ.get("CXX", "")).name
+        if self.find is find_compiler and chosen.startswith("clang++"):
+            return chosen.replace("++", "", 1)  # clang++-19 comes with clang-19
+        return getattr(self, manager)
+
 
 NEEDS = (
     Need("a C++ compiler", find_compiler, "g++", "gcc-c++", "gcc", "gcc"),
@@ -134,7 +140,7 @@ def fix(needs: Sequence[Need]) -> str:
     manager = package_manager()
     if manager is None:
         return f"install {names_of(needs)} with this machine's package manager"
-    return install_command(manager, [getattr(need, manager) for need in needs])
+    return install_command(manager, [need.package(manager) for need in needs])
 
 
 def fix_python_packages() -> str:
@@ -160,7 +166,8 @@ def ensure(yes: bool = False) -> None:
         if not yes and not agreed(f"{lacks}.\n  {command}\nInstall now? [y/N] "):
             raise LabError(f"{lacks}; to install it later: {command}")
     sudo = [] if is_root() else ["sudo", "env"]
-    for step in (["apt-get", "update"], [*INSTALL["apt"], *(need.apt for need in needs)]):
+    packages = (need.package("apt") for need in needs)
+    for step in (["apt-get", "update"], [*INSTALL["apt"], *packages]):
         print(f"$ {shlex.join([*sudo[:1], *step])}", flush=True)
         # sudo drops the environment, hence env.
         settings = [f"{name}={value}" for name, value in SILENT.items()] if sudo else []
