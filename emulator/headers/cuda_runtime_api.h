@@ -31,6 +31,10 @@ constexpr std::size_t alignment() {
 #define __nv_pure__ __attribute__((pure))
 #define __launch_bounds__(...)
 #define __maxnreg__(n)
+#define __cluster_dims__(...) \
+  _Pragma("GCC error \"the emulator has no __cluster_dims__: take FLASH_CLUSTER (cluster.hpp)\"")
+#define __block_size__(...) \
+  _Pragma("GCC error \"the emulator has no __block_size__: take __launch_bounds__\"")
 #define __align__(n) __attribute__((aligned(n)))
 #define __builtin_align__(n) __attribute__((aligned(n)))
 // C++ does not allow alignas after `__shared__`, and nvcc does.

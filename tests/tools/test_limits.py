@@ -1,6 +1,7 @@
 """The emulator beside nvcc: what emulator/README.md names as not there does not compile, and says
 in one sentence why; nvcc takes it, and all kernels of the emulator's corpus."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -8,22 +9,40 @@ import tempfile
 from pathlib import Path
 
 from course import Test
-from lab import paths
+from lab import build, paths
 
 EMULATOR = ["-DFLASH_SIMT=1", "-I", paths.ROOT / "emulator/headers", "-include", "cuda_runtime.h"]
-# What a kernel does with `x` and `i`; outside of it; a part of the emulator's message.
-NOT_THERE = {
-    "inline PTX": ('asm volatile("mov.u32 %0, %laneid;" : "=r"(i));', "", ""),
-    "clusters": ("cooperative_groups::this_cluster().sync();",
-                 "#include <cooperative_groups.h>\n", "this_cluster"),
-    "textures": ("x[i] = tex1Dfetch<float>(texture, i);", "__device__ cudaTextureObject_t texture;",
-                 "cudaTextureObject_t"),
-    "8-bit numbers": ("", "#include <cuda_fp8.h>\n__device__ __nv_fp8_e4m3 number;",
-                      "the emulator has no 8-bit numbers"),
-    "graphs": ("", "cudaGraph_t graph;", "cudaGraph_t"),
-    "__activemask()": ("i = __activemask();", "", "the GPU decides which lanes run together"),
-    "clock64()": ("i = clock64();", "", "its times say nothing about a GPU"),
+# What a kernel does with `x`, `i` and `h`, and what the message says then. The first are points of
+# the page.
+POINTS = {
+    "clusters": ("cooperative_groups::this_cluster().sync();", "this_cluster"),
+    "textures": ("x[i] = tex1Dfetch<float>(textured, i);", "no tex1Dfetch"),
+    "graphs": ("cudaGraph_t graph; (void)graph;", "no cudaGraph_t"),
+    "8-bit numbers": ("__nv_fp8_e4m3 number; (void)number;", "no __nv_fp8_e4m3: take half"),
+    "`__activemask()`": ("i = __activemask();", "the GPU decides which lanes run together"),
+    "`clock64()`": ("i = clock64();", "its times say nothing about a GPU"),
 }
+OTHERS = (
+    ("} __global__ void __cluster_dims__(2) also() {", "no __cluster_dims__: take"),
+    ("i = __vadd4(i, i);", "no __vadd4: compute with each byte"),
+    ("x[i] = __fadd_rz(x[i], 1);", "__fadd_rn(), or the ordinary"),
+    ("x[i] = __dadd_rn(x[i], 1);", "write the ordinary operation"),
+    ("atomicAdd_block(x, 1.0f);", "take atomicAdd()"),
+    ("i = __isShared(x);", "take shared_address()"),
+    ("h = __hmax_nan(h, h);", "convert to float and back"),
+    ("x[i] = erfinvf(x[i]);", "the functions of <math.h>"),
+    ("__prof_trigger(1);", "emulator/README.md lists"),
+    ("cooperative_groups::grid_group g = cooperative_groups::this_grid(); g.sync();",
+     "blocks, tiles of a warp"),
+)
+REFUSED_BY_BOTH = (
+    ("x[i] = __shfl_down(x[i], 1);", "__shfl_down_sync() names the lanes"),
+    ("atomicMax(x, 1.0f);", "no atomicMax for these types: repeat atomicCAS()"),
+)
+BEFORE = """#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+#include <cooperative_groups.h>
+"""
 
 
 class Limits(Test):
@@ -32,32 +51,39 @@ class Limits(Test):
             file = Path(folder) / "a.cu"
             file.write_text(code)
             done = subprocess.run([compiler, "-std=c++20", "-I", paths.ROOT, *words, file],
-                                  cwd=folder, capture_output=True, text=True)
+                                  cwd=folder, capture_output=True, text=True,
+                                  env=os.environ | {"LC_ALL": "C"})
         return "" if done.returncode == 0 else done.stderr or "it failed"
 
     @staticmethod
     def nvcc():
         return ["-ptx", "-arch=compute_90a", "-o", "a.ptx", "-I", paths.ROOT / "tests", "-w"]
 
-    def test_what_is_not_there_does_not_compile(self):
+    @staticmethod
+    def kernels(bodies):
+        return BEFORE + "".join(f'''#line {number} "a.cu"
+__global__ void k{number}(float* x, unsigned i, __half h, unsigned long long textured) {{ {body} }}
+''' for number, body in enumerate(bodies, 1))
+
+    def test_each_thing_that_is_not_there_has_its_sentence(self):
         page = (paths.ROOT / "emulator/README.md").read_text()
         point = page[page.index("**Not there"):].split("\n- ")[0]
-        for name, (body, outside, said) in NOT_THERE.items():
-            if name == "inline PTX":
-                continue  # the host's assembler refuses it
-            with self.subTest(name):
-                self.assertIn(name, point)
-                code = f"{outside}\n__global__ void k(float* x, unsigned i) {{ {body} x[i] = 1; }}\n"
-                self.assertIn(said, self.compiles("c++", *EMULATOR, "-fsyntax-only", "-x", "c++",
-                                                  code=code) or self.fail("it compiles"))
+        for name in ("inline PTX", *POINTS):
+            self.assertIn(name, point)
+        tried = [*POINTS.values(), *OTHERS, *REFUSED_BY_BOTH]
+        log = self.compiles("c++", *EMULATOR, "-fsyntax-only", "-fno-diagnostics-show-caret", "-x",
+                            "c++", code=self.kernels(body for body, _ in tried))
+        for number, (body, said) in enumerate(tried, 1):
+            with self.subTest(body):
+                own = re.search(rf"^(?:.*\n)?.*\ba\.cu:{number}:.*(?:error: |required from).*"
+                                r"(?:\n.*error: .*)?", log, re.MULTILINE)
+                self.assertIn(said, build.first_error(own[0], paths.ROOT))
 
     def test_nvcc_takes_it(self):
         if not shutil.which("nvcc"):
             self.skipTest("no nvcc")
-        code = "".join(f"{outside}\n" for _, outside, _ in NOT_THERE.values())
-        code += "__global__ void k(float* x, unsigned i) {\n"
-        code += "\n".join(body for body, _, _ in NOT_THERE.values()) + "\n}\n"
-        self.assertEqual(self.compiles("nvcc", *self.nvcc(), code=code), "")
+        bodies = [body for body, _ in (*POINTS.values(), *OTHERS)]
+        self.assertEqual(self.compiles("nvcc", *self.nvcc(), code=self.kernels(bodies)), "")
 
     def test_nvcc_takes_the_corpus(self):
         if not shutil.which("nvcc"):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from lab import console, paths, system
+from lab import console, not_emulated, paths, system
 from lab.errors import LabError
 from lab.paths import build_folder, relative
 
@@ -114,20 +114,25 @@ LACKS_ENTRY = "required symbol `flash_task' not defined"  # says ld of a file wi
 
 
 _OWN_LINE = re.compile(r"\S+/(?:skeleton|solution)/[^\s:]+:\d+")  # in a task's file
+_INCLUDED = re.compile(r"(In file included| +) from ([^\s:]+:\d+)(?::\d+)*[,:]?$")
 
 
 def first_error(log: str, folder: Path) -> str:
     """One line, with paths relative to the root, from the log of a build in `folder`. Where g++
-    names a given file, with the line of the task's file that used it."""
+    names a given file, with the line of the task's file that used it. Of what the emulator lacks,
+    in our words."""
     up = os.path.relpath(paths.ROOT, folder)
     root = re.compile(rf"(?<!\S)(?:{re.escape(str(paths.ROOT))}|{re.escape(up)})/")
-    used_at = ""
+    used_at, includes = "", []
     for line in log.splitlines():
         line = root.sub("", line.rstrip())
+        if included := _INCLUDED.match(line):
+            includes = [*(includes if included[1].isspace() else ()), included[2]]
         if line.startswith("CMake Error"):
             return first_configure_error(log)
         if _ERROR.search(line):
-            return line if _OWN_LINE.match(line) else line + used_at
+            words = not_emulated.explained(line, includes)
+            return words if _OWN_LINE.match(words) else words + used_at
         own = _OWN_LINE.match(line)
         if own and " required from" in line:
             used_at = used_at or f" (used at {own[0]})"
