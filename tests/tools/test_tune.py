@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from course import BUILD, Test
-from lab import libraries, manifest, paths, tables
+from lab import libraries, manifest, paths, system, tables
 from lab.backends import EMULATED
 from lab.verbs.student import tune
 
@@ -106,9 +106,9 @@ FLASH_ENTER(registry, name) {
   }}});
 }
 """)
-        compiled = subprocess.run(["g++", "-std=c++20", "-shared", "-fPIC", f"-I{paths.ROOT}",
-                                   "-DFLASH_RUNG=enter_rung", source, "-o", library],
-                                  capture_output=True, text=True)
+        compiled = subprocess.run([system.find_compiler(), "-std=c++20", "-shared", "-fPIC",
+                                   f"-I{paths.ROOT}", "-DFLASH_RUNG=enter_rung", source, "-o",
+                                   library], capture_output=True, text=True)
         self.assertEqual((compiled.returncode, compiled.stderr), (0, ""))
         code, output = self.call("--load", library, "--forward", "mine,flash")
         self.assertEqual(code, 0, output)

@@ -246,7 +246,7 @@ def _may_be_defined(name: str, exports: set[str]) -> bool:
 def _sections(listing: str) -> Iterable[tuple[str, int, str]]:
     """Name, bytes and flags of each."""
     for line in listing.splitlines():
-        if found := re.match(r" *\[ *\d+\] (\S*) +\w+ +[0-9a-f]+ [0-9a-f]+ ([0-9a-f]+) "
+        if found := re.match(r" *\[ *\d+\] (\S*) +[\w+]+ +[0-9a-f]+ [0-9a-f]+ ([0-9a-f]+) "
                              r"[0-9a-f]+ +([A-Za-z]*) ", line):
             yield found[1], int(found[2], 16), found[3]
         elif re.match(r" *\[ *\d", line):  # a name that readelf's columns do not hold

@@ -166,8 +166,8 @@ def _emulator_checks() -> str:
     compiler = _found("a C++ compiler")
     if "__clang__" in run_command([compiler, "-dM", "-E", "-x", "c++", os.devnull]).output:
         raise Lack(f"they need g++, and {compiler} is clang: --check-races and the cases that "
-                   f"need the checks are left out", f"{_fix('a C++ compiler')}; "
-                   "rm -r build/default, then CXX=g++ ./lab check part1")
+                   f"need the checks are left out", "install g++, then "
+                   "rm -r build/default and CXX=g++ ./lab check part1")
     header = run_command([compiler, "-print-file-name=include/backtrace.h"]).output
     if not Path(header).is_file():  # common/CMakeLists.txt asks the same
         raise Lack("their reports have no line numbers, because g++ came without libbacktrace",
