@@ -3,7 +3,6 @@ does so, by the judge and the plain runner.
 """
 
 import sys
-import time
 import unittest
 
 from course import Built
@@ -51,10 +50,8 @@ class Lines(Built):
         self.assertRegex(case.message, r"\Aneeds a stack of 1678 MB, which is more than there is")
 
     def test_an_endless_loop_has_its_lines_and_ends_the_run_where_it_comes_again(self):
-        begin = time.monotonic()
         cases = self.ended("  for (volatile int i = 0; pass.x.extent(1) > 1;)\n    i = i + 1;",
                            *FEW, seconds=4)
-        self.assertLess(time.monotonic() - begin, 20)
         self.assertEqual([case.status for case in cases], [PASSED, TIMED_OUT, TIMED_OUT])
         first, last = self.line, self.line + 1
         self.assertRegex(cases[1].message, r"\AIt took longer than 4 s (at .*fused_cpu\.cpp:"
