@@ -64,7 +64,9 @@ SOLUTION = SKELETON.replace("TODO", "BEGIN SOLUTION").replace("throw", "// STUB 
 
 # A judge whose libraries are the fakes of their tasks: scripts that say how their cases end. Those
 # that need the checks are called so.
-JUDGE = '''#!{python} -ISu
+# A first line #!{python} would end at a space in the clone's path.
+JUDGE = '''#!/bin/sh
+"exec" "{python}" "-ISu" "$0" "$@"
 import json, os, sys, time
 arguments = sys.argv[1:]
 def values(option):
@@ -104,7 +106,8 @@ say(event="complete")
 
 
 # A program that writes down how it was called.
-PROGRAM = '''#!{python} -IS
+PROGRAM = '''#!/bin/sh
+"exec" "{python}" "-IS" "$0" "$@"
 import json, os, sys
 with open({calls!r}, "a") as calls:
     print(json.dumps([os.path.basename(sys.argv[0]), *sys.argv[1:]]), file=calls)
