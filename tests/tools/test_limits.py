@@ -71,7 +71,8 @@ __global__ void k{number}(float* x, unsigned i, __half h, unsigned long long tex
         for name in ("inline PTX", *POINTS):
             self.assertIn(name, point)
         tried = [*POINTS.values(), *OTHERS, *REFUSED_BY_BOTH]
-        log = self.compiles("c++", *EMULATOR, "-fsyntax-only", "-x", "c++", code=self.kernels(body for body, _ in tried))
+        log = self.compiles("c++", *EMULATOR, "-fsyntax-only", "-x", "c++",
+                            code=self.kernels(body for body, _ in tried))
         for number, (body, said) in enumerate(tried, 1):
             with self.subTest(body):
                 own = re.search(rf"^a\.cu:{number}:.* error: .*", log, re.MULTILINE)
