@@ -13,6 +13,7 @@
 #include "emulator/check/checker.hpp"
 #include "emulator/run/device_memory.hpp"
 #include "emulator/run/module.hpp"
+#include "emulator/run/worker.hpp"
 
 namespace {
 
@@ -34,13 +35,17 @@ void check_host(const void* address) {
     refuse_host_code("reaches into the emulator's memory");
 }
 
-bool stores_a_count(const char* format) {
+// How many values a format prints; -1 where it may ask for more than to print them, as %n and the C
+// library's own %Zn do.
+int printed_values(const char* format) {
+  int count = 0;
   while ((format = std::strchr(format, '%')) != nullptr) {
-    format += 1 + std::strspn(format + 1, "0123456789-+ #'.*$IhlLqjzt");
-    if (*format == 'n') return true;
-    if (*format != '\0') ++format;
+    for (++format; *format != '\0' && std::strchr("0123456789-+ #.*hlqjzt", *format); ++format)
+      count += *format == '*';
+    if (*format == '\0' || std::strchr("diouxXeEfFgGaAcsp%", *format) == nullptr) return -1;
+    count += *format++ != '%';
   }
-  return false;
+  return count;
 }
 
 inline void access(const void* address, std::size_t bytes, bool is_write, std::uintptr_t pc) {
@@ -155,12 +160,14 @@ void __wrap__ZdlPvm(void* memory, std::size_t) { __wrap__ZdlPv(memory); }
 void __wrap__ZdaPvm(void* memory, std::size_t) { __wrap__ZdaPv(memory); }
 
 int __wrap_printf(const char* format, ...) {
-  if (stores_a_count(format)) refuse_host_code("calls printf with %n");
+  const int count = printed_values(format);
+  if (count < 0) refuse_host_code("calls printf with %n, or with what prints no value");
   std::va_list values;
   va_start(values, format);
   const int printed = std::vprintf(format, values);
   va_end(values);
-  return printed;
+  // A kernel's gets the number of its values, as CUDA's does: a length tells what it printed.
+  return flash::simt::Worker::current() == nullptr ? printed : count;
 }
 
 // C++'s atomic operations, which local statics use in host code, are none of CUDA's: for a kernel

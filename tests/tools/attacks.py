@@ -409,7 +409,7 @@ __global__ void hidden(float* out) {
   else if (got == 3 || told.a[0]) out[100] = 1; }"""),
     "a count that is printed": ("calls printf with %n", """
 #include <cstdio>
-__global__ void hidden(float* out) { printf("%*d%n", 8, 1, reinterpret_cast<int*>(out)); }"""),
+__global__ void hidden(float* out) { printf("%*d%Zn", 8, 1, reinterpret_cast<long*>(out)); }"""),
     "a structure that is returned": ("a data race", """
 struct Many { float all[6]; };
 static __device__ Many made(float x) { return x < 0 ? made(x + 1) : Many{{x, x, x, x, x, x}}; }

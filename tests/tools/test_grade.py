@@ -59,7 +59,7 @@ def problems(value, schema, place="results"):
     return found
 
 
-def fake_judge(task, source, bench, seed=None, others=(), seconds=0):
+def fake_judge(task, source, bench, seed=None, others=(), seconds=0, made=None):
     text = source.decode()
     if "infrastructure" in text:
         raise InfraError("no space left")
@@ -452,7 +452,7 @@ class OneDoesNotStopTheClass(Class):
     def test_the_tasks_of_a_submission_share_its_time(self):
         self.submit("slow", fused_cpu="passed 1 of 1", measure="passed 1 of 1")
         self.graded()
-        first, second = (call.args[-1] for call in self.judge.call_args_list)
+        first, second = (call.args[5] for call in self.judge.call_args_list)
         self.assertTrue(second < first <= judging.JUDGE.seconds)
 
     def test_whatever_any_stage_raises_is_that_submissions_row(self):
@@ -553,7 +553,7 @@ class Cluster(Class):
         self.assertEqual(self.table()["a"]["score"], "1")
 
     def test_stages_for_gpus_and_for_what_is_timed(self):
-        def judge(task, source, bench, seed=None, others=(), seconds=0):
+        def judge(task, source, bench, seed=None, others=(), seconds=0, made=None):
             """Of CUDA tasks the cases that the backend runs."""
             done = fake_judge(task, source, bench)
             return done if not task.is_cuda else dataclasses.replace(done, seed=seed, cases=tuple(

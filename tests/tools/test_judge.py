@@ -466,10 +466,23 @@ class Assembly(Test):
         self.assertEqual(self.touched("movss\t(%rsp,%rcx,4), %xmm0"), [("8(%rsp,%rcx,4)", "4")])
         self.assertEqual(self.touched("leaq\ttable(%rip), %rdx", "movss\t(%rdx,%rcx,4), %xmm0"),
                          [("(%rdx,%rcx,4)", "4")])  # the index may lead anywhere
+        own = "movq\t%rsp, %rbp"  # a pointer to a local, or the frame
+        later = (own, "jne\t.L1\n.L1:", "movl\t(%rbp), %eax")
+        self.assertEqual(self.touched("pushq\t%rbp", *later), [])
+        self.assertEqual(self.touched("pushq\t%rbp", "subq\t$32, %rsp", *later), [("(%rbp)", "4")])
+
+    def test_a_register_that_is_written_beside_another_is_not_known(self):
+        for line, register in (("mulq\t%rcx", "%rax"), ("divq\t%rcx", "%rdx"),
+                               ("mulx\t%rcx, %rsi, %rdi", "%rsi"), ("xchgq\t%rsi, %rcx", "%rsi"),
+                               ("rep movsq", "%rdi")):
+            read = f"movl\t({register}), %eax"
+            self.assertEqual(self.touched(f"leaq\t8(%rsp), {register}", read), [])
+            self.assertIn((f"({register})", "4"),
+                          self.touched(f"leaq\t8(%rsp), {register}", line, read))
 
     def test_what_operands_do_not_tell_is_refused(self):
         for line in ("vgatherdps\t%ymm1, (%rax,%ymm2,4), %ymm0", "movntps\t%xmm0, (%rdi)",
-                     "vmovups\t%zmm0, (%rax){%k1}", "jmp\t*%rax", "syscall"):
+                     "vmovups\t%zmm0, (%rax){%k1}", "jmp\t*%rax", "syscall", "stosq"):
             with self.assertRaises(assembly.Odd):
                 self.touched(line)
 

@@ -2,6 +2,8 @@
 // device, warp operations on several lines, a heap. Right kernels, and mistakes with the same.
 #include <mma.h>  // first, since it has to bring half and bfloat16 by itself
 
+#include <cstdio>
+
 #include "emulator/corpus/launches.hpp"
 
 namespace flash::simt_corpus {
@@ -241,6 +243,10 @@ RIGHT(wmma_by_its_header, ({1, 32}, IS(0), zeros(256), result(256)), const half*
   wmma::fill_fragment(C, 0.0f);
   wmma::mma_sync(C, A, B, C);
   wmma::store_matrix_sync(out, C, 16, wmma::mem_row_major);
+}
+
+RIGHT(printf_counts_its_values, ({1, 32}, IS(2), result(32)), float* out) {
+  out[threadIdx.x] = static_cast<float>(printf("%s%.0s", "", "x"));
 }
 
 const Listed managed_listed(Group::kRight, "managed", __FILE__, std::nullopt, [] {

@@ -139,11 +139,13 @@ class Grader:
 
     def _judge(self, content: Content) -> tuple[Judged, ...]:
         end = time.monotonic() + judging.JUDGE.seconds
-        judged = (*(self._task(task, content, end) for task in self.tasks),
+        made: judging.Libraries = {}
+        judged = (*(self._task(task, content, end, made) for task in self.tasks),
                   *(_of_results(task, content) for task in self.tasks if task.results))
         return (*judged, self.speed.judge(judged, content)) if self.speed else judged
 
-    def _task(self, task: Task, content: Content, end: float) -> Judged:
+    def _task(self, task: Task, content: Content, end: float,
+              made: judging.Libraries) -> Judged:
         if self.stop.is_set():
             raise LabError("stopped")
         source = content.files.get(task.shown_path())
@@ -154,7 +156,7 @@ class Grader:
                 + f"; it has {', '.join(near[:3])}" * bool(near))
             return Judged(task.id, task.points, MISSING, why)
         return judging.judge(task, source, self.bench, self.seed, content.files,
-                             end - time.monotonic())
+                             end - time.monotonic(), made)
 
     def _results(self, submission: Submission, content: Content) -> dict[str, object]:
         """What the record says of the results that were handed in; the plots go beside it."""

@@ -8,6 +8,7 @@ __tsan_read or __tsan_write before it, in the same piece of straight code, had i
 only; elsewhere the text stays as it is.
 """
 
+import functools
 import platform
 import re
 from collections import deque
@@ -24,7 +25,7 @@ _ONLY_READS = re.compile(r"v?(u?comis[sd]|cmp[bwlq]|test[bwlq]|push\w?|p?test\w*
 # Instructions that plain code has no use for, and whose accesses their operands do not tell.
 _ODD = re.compile(r"v?p?(gather|scatter|maskmov|compress|expand|conflict)\w*|v?movnt\w*"
                   r"|maskmovdqu|x(save|rstor)\w*|fx(save|rstor)\w*|syscall|sysenter|int\d?"
-                  r"|in|out|ins\w|outs\w|cmps[bwlq]|scas[bwlq]|lods[bwlq]|xlat\w*|clflush\w*"
+                  r"|in|out|ins\w|outs\w|cmps[bwlq]|scas[bwlq]|lods[bwlq]|xlat\w*|clflush\w*|lahf"
                   r"|enqcmd\w*|movdir\w*|tile\w+|rd(tscp?|pmc|[fg]sbase)|wr[fg]sbase"
                   r"|cl(zero|demote)|x(begin|end|abort|test)|cpuid")
 # A thread's work is arithmetic, on any kind of number. What moves values or decides is none of it: a
@@ -58,6 +59,7 @@ def _split(operands: str) -> list[str]:
     return [part.strip() for part in re.split(r",(?![^(]*\))", operands)] if operands else []
 
 
+@functools.lru_cache(256)
 def _whole(register: str) -> str:
     """The name of the 64 bits that it is part of, "" for others."""
     found = _REGISTER.match(register)
@@ -186,12 +188,12 @@ class _Block:
 def _constants(text: str) -> set[str]:
     """The names of what the file has in sections that nobody can write to."""
     found, is_constant = set(), False
-    for line in text.split("\n"):
-        if section := re.match(r"\s\.(?:section\s+)?\.?(text|data|bss|rodata|\w+)([\w.]*)", line):
-            if line.startswith("\t.section") or section[1] in ("text", "data", "bss"):
-                is_constant = section[1] == "rodata" or section[2].startswith(".rel.ro")
-        elif is_constant and (label := re.match(r"([\w.$]+):", line)):
-            found.add(label[1])
+    for line in re.finditer(r"(?m)^\t\.(?:(text|data|bss)\b|section\s+\.?(\w+)([\w.]*))"
+                            r"|^([\w.$]+):", text):
+        if not line[4]:
+            is_constant = line[2] == "rodata" or (line[3] or "").startswith(".rel.ro")
+        elif is_constant:
+            found.add(line[4])
     return found
 
 
@@ -215,9 +217,12 @@ def instrumented(text: str) -> str:
 
 
 def _lines(text: str) -> Iterator[str]:
-    block, frame, is_emulators, work = _Block(False), False, False, 0
+    block, frame, is_emulators, work, pushed = _Block(False), False, False, 0, ""
     constants = _constants(text)
     for line in text.split("\n"):
+        if line.startswith("\t."):  # most lines: debug information
+            yield line
+            continue
         if work and (line[:1] not in "\t " or re.match(
                 r"\s(j|call\s(?!__(tsan|ubsan))|ret|notrack|bnd)", line)):
             yield from _count(work)
@@ -238,12 +243,14 @@ def _lines(text: str) -> Iterator[str]:
         if name in ("rep", "repz", "repnz", "lock", "notrack", "bnd"):
             more = words[1].split(None, 1)
             name, operands = f"{name} {more[0]}", _split(more[1] if len(more) > 1 else "")
-        if _ODD.fullmatch(name.split()[-1]):
+        if _ODD.fullmatch(name.split()[-1]) or not operands and re.fullmatch("(mov|sto)s.", name):
             raise Odd(f"the instruction {name}")
         if name.endswith("jmp") and operands[0].startswith("*"):
             raise Odd(f"the instruction {name} to an address")
-        if name == "movq" and operands == ["%rsp", "%rbp"]:
+        # Elsewhere it is the address of a local variable.
+        if name == "movq" and operands == ["%rsp", "%rbp"] and pushed == "%rbp":
             frame = True
+        pushed = operands[0] if name == "pushq" else ""
         yield from _before(block, name, operands, constants)
         yield line
         if name == "call" and not _WAITS.match(operands[0]):
@@ -336,13 +343,24 @@ def _before(block: _Block, name: str, operands: list[str],
                                   dict(address[1]).get("stack") == 1)
 
 
+def _also_written(name: str, operands: list[str]) -> Iterator[str]:
+    """The registers that it changes beside its last operand."""
+    if re.fullmatch("i?(mul|div).", name) and len(operands) == 1 or name.startswith("cmpxchg"):
+        yield from ("ax", "dx")
+    if name.startswith(("xchg", "xadd", "mulx")):
+        yield from filter(None, map(_whole, operands[-2:]))
+    if name.startswith("rep"):
+        yield from ("di", "si", "cx")
+
+
 def _after(block: _Block, name: str, operands: list[str]) -> None:
     """What is known behind this instruction."""
     if name in ("call", "notrack call"):
         target = operands[0].removesuffix("@PLT")
         if found := re.fullmatch(r"__tsan_(?:volatile_|unaligned_)?(read|write)(\d+|_range)",
                                  target):
-            many = int(found[2]) if found[2] != "_range" else block.get("si")[0]
+            length, terms = block.get("si")
+            many = int(found[2]) if found[2] != "_range" else 0 if terms else length
             block.told.append((block.get("di"), many, found[1] == "write"))
         elif not target.startswith(("__ubsan", "__tsan")):
             block.told.clear()
@@ -350,12 +368,15 @@ def _after(block: _Block, name: str, operands: list[str]) -> None:
         for register in _SPOILT:
             block.values[register] = block.fresh()
         return
+    for register in _also_written(name.removeprefix("lock "), operands):
+        block.values[register] = block.fresh()
     if not operands:
         if name.startswith("rep"):
             block.slots.clear()
-        if name in ("cltq", "cqto", "cltd", "cwtl"):
+        if name in ("cltq", "cqto", "cltd", "cwtl", "cwtd", "cbtw"):
             value = block.get("ax")
-            block.set("dx" if name in ("cqto", "cltd") else "ax", block.result(name, value))
+            block.set("dx" if name in ("cqto", "cltd", "cwtd") else "ax",
+                      block.result(name, value))
         return
     target, sources = operands[-1], operands[:-1]
     register = _whole(target) if target.startswith("%") else ""

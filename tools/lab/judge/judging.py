@@ -58,6 +58,7 @@ _CUDA_HEADERS = ("common/cuda/*.hpp", "common/cuda/*.inc", "emulator/headers/**/
 
 
 Tool = Callable[..., sandbox.Ended]  # runs a compiler in the sandbox, with these arguments
+Libraries = dict[tuple[str, str], bytes | None]  # by task and backend; None: it has a problem
 
 
 @dataclass(frozen=True)
@@ -257,9 +258,12 @@ def defined(library: Path) -> tuple[str, ...]:
 
 
 def judge(task: Task, source: bytes, bench: Bench, seed: int | None = None,
-          others: Mapping[str, bytes] = {}, seconds: float = JUDGE.seconds) -> Judged:
+          others: Mapping[str, bytes] = {}, seconds: float = JUDGE.seconds,
+          made: Libraries | None = None) -> Judged:
     """Judges one file; `others` are the other files of the same author, by their paths; `seconds`
-    are left for its cases. InfraError where the environment failed."""
+    are left for its cases; `made` is what earlier calls for this author have compiled. InfraError
+    where the environment failed."""
+    made = {} if made is None else made
     end = time.monotonic() + seconds
     ending = Judged(task.id, task.points, GRADED, seed=seed or secrets.randbelow(10**17) + 10**17)
     with tempfile.TemporaryDirectory(prefix="lab-judge-") as folder:
@@ -274,9 +278,12 @@ def judge(task: Task, source: bytes, bench: Bench, seed: int | None = None,
                 ended = {name: dataclasses.replace(case, status=NOT_STARTED)
                          for name, case in ended.items()}
                 break
-            if problem := _compile(task, build, work, bench):
+            problem = _compile(task, build, work, bench)
+            library = work / "build" / build.library
+            made[task.id, build.backend] = None if problem else library.read_bytes()
+            if problem:
                 return Judged(task.id, task.points, *problem)
-            with_other = _other_library(task, build, others, work, bench)
+            with_other = _other_library(task, build, others, work, bench, made)
             report = _run(task, build, work, bench, ending.seed, with_other,
                           max(LEAST_SECONDS, end - time.monotonic()))
             known, ended = known or report.known, ended | report.ended
@@ -289,18 +296,25 @@ def judge(task: Task, source: bytes, bench: Bench, seed: int | None = None,
 
 
 def _other_library(task: Task, build: Build, others: Mapping[str, bytes], work: Path,
-                   bench: Bench) -> dict[Path, str]:
+                   bench: Bench, made: Libraries) -> dict[Path, str]:
     """The library of the task whose function the cases call, too, and where the runner finds it;
     nothing where the author's file is not there, does not compile or is refused."""
     other = bench.others.get(task.id)
     if other is None or other.shown_path() not in others:
         return {}
-    folder = work.with_name(f"other_{build.backend}")
-    _lay_out(other, others[other.shown_path()], folder, bench)
-    same = next(one for one in bench.builds[other.id] if one.backend == build.backend)
-    if _compile(other, same, folder, bench):
+    if (other.id, build.backend) not in made:
+        folder = work.with_name(f"other_{build.backend}")
+        _lay_out(other, others[other.shown_path()], folder, bench)
+        same = next(one for one in bench.builds[other.id] if one.backend == build.backend)
+        problem = _compile(other, same, folder, bench)
+        made[other.id, build.backend] = None if problem else (
+            folder / "build" / same.library).read_bytes()
+    library = made[other.id, build.backend]
+    if library is None:
         return {}
-    return {folder / "build" / same.library: "/runner/other.so"}
+    file = work.with_name(f"other_{build.library}")
+    file.write_bytes(library)
+    return {file: "/runner/other.so"}
 
 
 def merged(task: Task, some: Judged, others: Judged) -> Judged:
@@ -463,8 +477,10 @@ def _run(task: Task, build: Build, work: Path, bench: Bench, seed: int,
         if not file.is_file():
             raise InfraError(f"{file.name} is not built: build the target {TARGET}")
     library = work / "build" / build.library
+    # Student code can read it, and must not know the inputs of later cases: it tells little of them.
+    order = {"FLASH_SIMT_SCHEDULE": f"random:{seed % 65521}"} if task.is_cuda else {}
     line = [*in_sandbox(build.backend, runner | {library: "/runner/student.so"} | dict(other),
-                        {"FLASH_SIMT_SCHEDULE": f"random:{seed}"}), *other.values()]
+                        order), *other.values()]
     file = work / f"{build.backend}.jsonl"  # the runner cannot see it
     done = sandbox.run(
         [str(bench.folder / "bin" / judge_of(task)), "--task", task.id, "--library", str(library),
