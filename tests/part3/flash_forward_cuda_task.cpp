@@ -148,8 +148,7 @@ Verdict no_race_and_no_stray_access(std::uint64_t seed) {
 // What a fused kernel has to move, and nothing else: q once, k and v once for each block of queries
 // (with a causal mask the blocks of keys that one of its queries sees), out and lse stored once.
 // Only the emulator's checks can count it.
-Verdict judge_traffic(std::uint64_t seed) {
-  const FlashForwardConfig config = flash_attention_forward_configs<float>(64).back();
+Verdict judge_traffic(std::uint64_t seed, const FlashForwardConfig& config) {
   for (const bool causal : {false, true}) {
     const AttentionShape shape{1, 2, 150, 170, 64};
     ForwardCall<float> call({.shape = shape, .causal = causal}, seed);
@@ -170,11 +169,13 @@ Verdict judge_traffic(std::uint64_t seed) {
                                       : "all of it once for each block of queries";
     const std::string outputs = "sums belong in registers";
     auto& [q, k, v, out, lse, options, filled] = call.tensors;
+    // A block of queries may leave keys of its last block out, which the mask hides from it.
+    const std::size_t least = causal ? 0 : kv_bytes;
     const std::string wrong = wrong_traffic(
-        "It", causal,
+        "With " + to_string(config) + " it", causal,
         {{"q", q.memory(), q_bytes, 0, "each element once"},
-         {"k", k.memory(), kv_bytes, 0, blocks},
-         {"v", v.memory(), kv_bytes, 0, blocks},
+         {"k", k.memory(), kv_bytes, 0, blocks, false, least},
+         {"v", v.memory(), kv_bytes, 0, blocks, false, least},
          {"out", out.memory(), 0, q_bytes, outputs},
          {"lse", lse.memory(), 0, sizeof(float) * heads * shape.queries, outputs, true}});
     if (!wrong.empty()) return {false, wrong};
@@ -250,7 +251,13 @@ TaskUnderTest flash_forward_cuda_task() {
                         .needs = Needs::kChecks});
   task.cases.push_back({.name = "checks: nothing is loaded more often than it must be",
                         .requirement = "memory",
-                        .run = judge_traffic,
+                        .run =
+                            [](auto seed) {
+                              Verdict verdict{true, ""};
+                              for (const auto& config : flash_attention_forward_configs<float>(64))
+                                if (verdict.pass) verdict = judge_traffic(seed, config);
+                              return verdict;
+                            },
                         .needs = Needs::kChecks});
   for (const std::string name : {kCoalesced, kFewConflicts, kSharedWork})
     task.cases.push_back({name, "access patterns",

@@ -47,9 +47,8 @@ Verdict enqueues_on_its_stream(Run run) {
 // The kernels of the next call are not run. In a judge, for a runner on the emulator.
 void skip_next_kernels();
 
-// Whether run() launches thread blocks of so many rows or queries, and of at most so many threads
-// (0: any), as the contract has it. Otherwise one configuration could stand for all. `asked` says
-// which.
+// Whether run() launches thread blocks of so many queries, and of at most so many threads, as the
+// contract has it. Otherwise one configuration could stand for all. `asked` says which.
 template <class Run>
 std::string wrong_launch(const std::string& asked, std::size_t blocks, std::size_t threads,
                          Run run) {
@@ -61,7 +60,7 @@ std::string wrong_launch(const std::string& asked, std::size_t blocks, std::size
   if (calls->blocks != blocks)
     return "With " + asked + " it launches " + std::to_string(calls->blocks) +
            " thread blocks; the contract asks for " + std::to_string(blocks) + " here.";
-  return threads == 0 || calls->threads <= threads
+  return calls->threads <= threads
              ? ""
              : "With " + asked + " it launches blocks of " + std::to_string(calls->threads) +
                    " threads; the contract asks for at most " + std::to_string(threads) + ".";
@@ -115,6 +114,7 @@ struct ExpectedTraffic {
   std::size_t most_loaded, stored;  // bytes
   std::string why = "";             // of most_loaded
   bool lanes_may_share = false;     // lanes that store the same to one place are a race, no traffic
+  std::size_t least_loaded = 0;     // by blocks that are no larger than they were asked to be
 };
 // `what` is who moves it: "It", or "The pass for dQ". "" when nothing is wrong.
 inline std::string wrong_traffic(const std::string& what, bool causal,
@@ -128,6 +128,10 @@ inline std::string wrong_traffic(const std::string& what, bool causal,
       return what + " loads " + std::to_string(traffic->loaded_bytes) + of + "at most " +
              std::to_string(tensor.most_loaded) + " are needed" +
              (tensor.why.empty() ? "." : ": " + tensor.why + ".");
+    if (traffic->loaded_bytes < tensor.least_loaded)
+      return what + " loads " + std::to_string(traffic->loaded_bytes) + of + "at least " +
+             std::to_string(tensor.least_loaded) + " are needed: " + tensor.why +
+             ". Are its blocks as large as the call asks?";
     if (tensor.lanes_may_share && traffic->stored_bytes % tensor.stored == 0) continue;
     if (traffic->stored_bytes != tensor.stored)
       return what + " stores " + std::to_string(traffic->stored_bytes) + of + "it has to be " +
