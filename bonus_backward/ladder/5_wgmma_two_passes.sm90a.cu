@@ -29,8 +29,8 @@
 // Measured on an H200 (bfloat16, 16k tokens, hidden size 2048, with the kernel before): heads of
 // 256: 406, 485 and 497 TFLOP/s at 1024, 4096 and 16384, 1.39, 1.27 and 1.45 times cuDNN's in the
 // same run; with a mask 326, 459 and 507 (1.29, 1.23, 1.38). Heads of 128: 322, 358 and 365 (0.73,
-// 0.69, 0.70), with a mask 259, 340 and 374 (0.88, 0.74, 0.73). 64 heads and 4096 keys, in another
-// run: heads of 160 1.46 times cuDNN's, with a mask 1.49; heads of 192 1.26 and 1.29 times.
+// 0.69, 0.70), with a mask 259, 340 and 374 (0.88, 0.74, 0.73). 64 heads and 4096 keys, on an H100:
+// heads of 160 1.52 times cuDNN's, with a mask 1.55; heads of 192 1.31 and 1.36 times.
 #include "bonus_backward/ladder/hopper.hpp"
 
 namespace flash::wgmma_two_passes {
