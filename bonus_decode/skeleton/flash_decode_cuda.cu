@@ -35,6 +35,17 @@ __global__ void __launch_bounds__(C::kThreads, 2)
   };
   const Thread<C> thread(rows);
 
+  // TODO where key j of the sequence lies, by the block table: the addresses of the first
+  //   elements of its rows in pass.k and pass.v (about 5 lines)
+  const auto find = [&](int) { return KeyValue<T>{}; };
+
+  const auto start = [&](int tile) {
+    const int j0 = begin + tile * C::kKeys;
+    start_tile<C>(K_tile(tile), K_tile(tile) + C::kKeys * C::kHeadDim, min(end - j0, C::kKeys),
+                  [&](int j) { return find(j0 + j); });
+  };
+  start(0);
+
   // Row r is query i of head h; the block's rows of a kv head are numbered head by head.
   float q[kRows][kColumns] = {}, o[kRows][kColumns] = {}, m[kRows], l[kRows] = {};
   int visible[kRows];  // the row sees the keys below this one, of the sequence's, before `end`
@@ -49,16 +60,6 @@ __global__ void __launch_bounds__(C::kThreads, 2)
       q[r][n] = to_float(pass.q(b, h, i, thread.column(n))) * (scale * kLog2E);
   }
 
-  // TODO where key j of the sequence lies, by the block table: the addresses of the first
-  //   elements of its rows in pass.k and pass.v (about 5 lines)
-  const auto find = [&](int) { return KeyValue<T>{}; };
-
-  const auto start = [&](int tile) {
-    const int j0 = begin + tile * C::kKeys;
-    start_tile<C>(K_tile(tile), K_tile(tile) + C::kKeys * C::kHeadDim, min(end - j0, C::kKeys),
-                  [&](int j) { return find(j0 + j); });
-  };
-  start(0);
   for (int tile = 0, j0 = begin; j0 < end; ++tile, j0 += C::kKeys) {
     wait_for_tile();
     __syncthreads();  // for the copies of all threads; and nobody reads the tile before any more

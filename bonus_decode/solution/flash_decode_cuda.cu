@@ -43,20 +43,6 @@ __global__ void __launch_bounds__(C::kThreads, 2)
   };
   const Thread<C> thread(rows);
 
-  // Row r is query i of head h; the block's rows of a kv head are numbered head by head.
-  float q[kRows][kColumns] = {}, o[kRows][kColumns] = {}, m[kRows], l[kRows] = {};
-  int visible[kRows];  // the row sees the keys below this one, of the sequence's, before `end`
-  FLASH_UNROLL
-  for (int r = 0; r < kRows; ++r) {
-    const int row = thread.first_row + r, i = row % queries;
-    m[r] = -INFINITY;
-    visible[r] = row < rows ? min(length - queries + i + 1, end) : 0;
-    const Index h = kv_head * shape.group() + row / queries;
-    FLASH_UNROLL
-    for (int n = 0; n < kColumns && row < rows; ++n)
-      q[r][n] = to_float(pass.q(b, h, i, thread.column(n))) * (scale * kLog2E);
-  }
-
   // BEGIN SOLUTION where key j of the sequence lies, by the block table: the addresses of the first
   //   elements of its rows in pass.k and pass.v (about 5 lines)
   // STUB const auto find = [&](int) { return KeyValue<T>{}; };
@@ -72,6 +58,21 @@ __global__ void __launch_bounds__(C::kThreads, 2)
                   [&](int j) { return find(j0 + j); });
   };
   start(0);
+
+  // Row r is query i of head h; the block's rows of a kv head are numbered head by head.
+  float q[kRows][kColumns] = {}, o[kRows][kColumns] = {}, m[kRows], l[kRows] = {};
+  int visible[kRows];  // the row sees the keys below this one, of the sequence's, before `end`
+  FLASH_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    const int row = thread.first_row + r, i = row % queries;
+    m[r] = -INFINITY;
+    visible[r] = row < rows ? min(length - queries + i + 1, end) : 0;
+    const Index h = kv_head * shape.group() + row / queries;
+    FLASH_UNROLL
+    for (int n = 0; n < kColumns && row < rows; ++n)
+      q[r][n] = to_float(pass.q(b, h, i, thread.column(n))) * (scale * kLog2E);
+  }
+
   for (int tile = 0, j0 = begin; j0 < end; ++tile, j0 += C::kKeys) {
     wait_for_tile();
     __syncthreads();  // for the copies of all threads; and nobody reads the tile before any more
