@@ -27,7 +27,7 @@ std::vector<DecodeCase> cases_of_one_part() {
       {.name = "one key", .lengths = {1}},
       {.name = "one page of 16 keys", .lengths = {16}},
       {.name = "100 keys"},
-      {.name = "256 keys", .lengths = {256}, .heads = 1, .kv_heads = 1},
+      {.name = "512 keys", .lengths = {512}, .heads = 1, .kv_heads = 1},
       {.name = "no keys", .lengths = {0}},
       {.name = "a table without pages", .lengths = {0, 0}, .table_pages = -1},
       {.name = "head_dim 128", .lengths = {70}, .head_dim = 128},
@@ -67,7 +67,7 @@ std::vector<DecodeCase> cases_of_groups() {
        .queries = 4},
       {.name = "more queries than keys", .lengths = {3, 0, 1}, .queries = 5},
       {.name = "4 queries at the edge of a part",
-       .lengths = {257, 258},
+       .lengths = {513, 514},
        .heads = 1,
        .kv_heads = 1,
        .queries = 4},
@@ -76,7 +76,7 @@ std::vector<DecodeCase> cases_of_groups() {
 
 std::vector<DecodeCase> cases_of_many_parts() {
   return {
-      {.name = "257 keys", .lengths = {257}, .heads = 1, .kv_heads = 1},
+      {.name = "513 keys", .lengths = {513}, .heads = 1, .kv_heads = 1},
       {.name = "1000 keys", .lengths = {1000}, .heads = 2, .kv_heads = 1},
       {.name = "lengths 0 1 15 16 17 1000 4097 in one batch",
        .lengths = {0, 1, 15, 16, 17, 1000, 4097},
@@ -109,7 +109,7 @@ std::vector<DecodeCase> cases_of_types() {
   for (const DType type : {kFloat16, kBFloat16})
     for (const Index head_dim : {64, 128, 256})
       cases.push_back(DecodeCase{.name = "head_dim " + std::to_string(head_dim),
-                                 .lengths = {300, 17},
+                                 .lengths = {600, 17},
                                  .heads = 4,
                                  .kv_heads = 1,
                                  .head_dim = head_dim}
@@ -119,15 +119,15 @@ std::vector<DecodeCase> cases_of_types() {
 
 std::vector<DecodeCase> cases_of_special_values() {
   return {
-      {.name = "large scores", .lengths = {300, 40}, .data = kLargeScores},
+      {.name = "large scores", .lengths = {600, 40}, .data = kLargeScores},
       {.name = "rising scores: a new maximum in each part", .lengths = {600}, .data = kRising},
-      {.name = "very negative scores", .lengths = {300, 40}, .data = kVeryNegative},
-      {.name = "one key a query", .lengths = {300}, .data = kOneHot},
-      {.name = "equal scores", .lengths = {300, 33}, .data = kEqual},
-      {.name = "values that show which keys were counted", .lengths = {400}, .data = kSignature},
-      {.name = "scores of -inf", .lengths = {400, 30}, .data = kMinusInfinity},
-      {.name = "NaN in a value", .lengths = {300, 40}, .nan_key = 130},
-      {.name = "NaN in q and k", .lengths = {300, 40}, .data = kNaNInScores},
+      {.name = "very negative scores", .lengths = {600, 40}, .data = kVeryNegative},
+      {.name = "one key a query", .lengths = {600}, .data = kOneHot},
+      {.name = "equal scores", .lengths = {600, 33}, .data = kEqual},
+      {.name = "values that show which keys were counted", .lengths = {700}, .data = kSignature},
+      {.name = "scores of -inf", .lengths = {700, 30}, .data = kMinusInfinity},
+      {.name = "NaN in a value", .lengths = {600, 40}, .nan_key = 130},
+      {.name = "NaN in q and k", .lengths = {600, 40}, .data = kNaNInScores},
       {.name = "NaN in the last value that one of 4 queries sees",
        .lengths = {120},
        .queries = 4,

@@ -91,7 +91,7 @@ Verdict as_many_parts_as_there_have_to_be(std::uint64_t seed) {
 // Each key and value once for its whole group, and nothing behind a length.
 Verdict judge_traffic(std::uint64_t seed) {
   for (const DecodeCase& problem :
-       {DecodeCase{.lengths = {300, 0, 17}, .heads = 4, .kv_heads = 2},
+       {DecodeCase{.lengths = {600, 0, 17}, .heads = 4, .kv_heads = 2},
         DecodeCase{.lengths = {90}, .heads = 8, .kv_heads = 1, .queries = 4, .head_dim = 128}}) {
     const DecodeCall<float> call(problem, seed);
     device::reset_traffic(false);
@@ -129,7 +129,7 @@ Verdict judge_accesses(std::uint64_t seed, const std::string& of) {
 
 Verdict no_race_and_no_stray_access(std::uint64_t seed) {
   for (const DecodeCase& problem :
-       {DecodeCase{.lengths = {270, 15, 0}, .heads = 4, .kv_heads = 2, .queries = 2},
+       {DecodeCase{.lengths = {530, 15, 0}, .heads = 4, .kv_heads = 2, .queries = 2},
         DecodeCase{.lengths = {70}, .heads = 8, .kv_heads = 1, .queries = 2, .head_dim = 128},
         DecodeCase{.lengths = {70}, .head_dim = 256, .type = DType::kFloat16}})
     if (const Verdict verdict = judge(problem, seed); !verdict.pass) return verdict;
@@ -147,7 +147,7 @@ Verdict judge_order(std::uint64_t seed) {
 
 // A kernel on another stream than it was asked for reads what was there before, NaN.
 Verdict judge_stream(std::uint64_t seed) {
-  DecodeCall<float> call({.lengths = {500, 300}}, seed);
+  DecodeCall<float> call({.lengths = {600, 300}}, seed);
   auto pass = call.pass();
   pass.stream = busy_stream();
   flash_decode_cuda(pass);
