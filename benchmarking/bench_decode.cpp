@@ -3,6 +3,8 @@
 // memory as if the keys of each sequence lay in one piece.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <deque>
 #include <numeric>
 
 #include "benchmarking/attention_inputs.hpp"
@@ -128,8 +130,12 @@ struct Cache {
     return verdict;
   }
 
-  std::vector<AttentionInputs<T>> parts;
+  std::deque<AttentionInputs<T>> parts;
 };
+
+bool takes_no_pages(const Entry<Decode>* entry) {
+  return entry != nullptr && entry->name.starts_with("pytorch_");
+}
 
 template <class T>
 class InputsOf final : public Inputs {
@@ -141,7 +147,8 @@ class InputsOf final : public Inputs {
         k_(cache_of<T>(size.shape.of_cache(), seed + 1)),
         v_(cache_of<T>(size.shape.of_cache(), seed + 2)),
         in_pages_(size, true, seed + 3) {
-    if (size.is_whole()) whole_.emplace(size, false, seed);
+    if (size.is_whole() && std::ranges::any_of(entries, takes_no_pages))
+      whole_.emplace(size, false, seed);
     Tensor<std::int32_t, 1> lengths({size.shape.batch});
     std::copy(size.lengths.begin(), size.lengths.end(), lengths.data());
     lengths_on_gpu_.copy_from(lengths);
@@ -163,7 +170,7 @@ class InputsOf final : public Inputs {
     OnePass(const InputsOf& inputs, const Entry<Decode>& entry)
         : x_(inputs),
           entry_(entry),
-          cache_(x_.whole_ && entry.name.starts_with("pytorch_") ? *x_.whole_ : x_.in_pages_),
+          cache_(x_.whole_ && takes_no_pages(&entry) ? *x_.whole_ : x_.in_pages_),
           table_(cache_.table) {}
 
     void prepare() override {
@@ -201,14 +208,11 @@ class InputsOf final : public Inputs {
     void forward() override { device::copy(to_.data(), x_.k_on_gpu_.data(), to_.bytes()); }
     Verdict check_forward() override {
       const Tensor<T, 4> copied = to_.to_host();
-      const bool same = std::equal(copied.data(), copied.data() + copied.size(), x_.k_.data(),
-                                   [](T a, T b) { return is_same(a, b); });
-      return {same ? "" : "the copy differs from k"};
+      return {std::memcmp(copied.data(), x_.k_.data(), to_.bytes()) == 0 ? ""
+                                                                         : "it differs from k"};
     }
 
    private:
-    static bool is_same(T a, T b) { return static_cast<double>(a) == static_cast<double>(b); }
-
     const InputsOf& x_;
     DeviceTensor<T, 4> to_;
   };
