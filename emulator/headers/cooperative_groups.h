@@ -98,17 +98,6 @@ inline thread_group tiled_partition(const thread_block&, unsigned size) {
   return thread_group(size);
 }
 
-#define FLASH_SIMT_UNSUPPORTED(function, why)                                         \
-  template <class Always = void>                                                      \
-  thread_group function() {                                                           \
-    static_assert(sizeof(Always*) == 0, "the emulator has no " #function "(): " why); \
-    return thread_group(1);                                                           \
-  }
-FLASH_SIMT_UNSUPPORTED(coalesced_threads, "the GPU decides which lanes run together; take a tile")
-FLASH_SIMT_UNSUPPORTED(this_grid, "a block runs to its end before the next; end the kernel there")
-FLASH_SIMT_UNSUPPORTED(this_cluster, "clusters of blocks")
-#undef FLASH_SIMT_UNSUPPORTED
-
 template <class Group>
 void sync(const Group& group, Site site = Site::here()) {
   group.sync(site);

@@ -15,7 +15,7 @@ EMULATOR = ["-DFLASH_SIMT=1", "-I", paths.ROOT / "emulator/headers", "-include",
 # What a kernel does with `x`, `i` and `h`, and what the message says then. The first are points of
 # the page.
 POINTS = {
-    "clusters": ("cooperative_groups::this_cluster().sync();", "this_cluster"),
+    "clusters": ("cooperative_groups::this_cluster().sync();", "no this_cluster: a cluster has"),
     "textures": ("x[i] = tex1Dfetch<float>(textured, i);", "no tex1Dfetch"),
     "graphs": ("cudaGraph_t graph; (void)graph;", "no cudaGraph_t"),
     "8-bit numbers": ("__nv_fp8_e4m3 number; (void)number;", "no __nv_fp8_e4m3: take half"),
@@ -33,6 +33,9 @@ OTHERS = (
     ("x[i] = erfinvf(x[i]);", "the functions of <math.h>"),
     ("__prof_trigger(1);", "emulator/README.md lists"),
     ("cooperative_groups::grid_group g = cooperative_groups::this_grid(); g.sync();",
+     "a block runs to its end before the next"),
+    ("auto lanes = cooperative_groups::coalesced_threads();", "take a tile"),
+    ("cooperative_groups::invoke_one(cooperative_groups::this_thread_block(), [] {});",
      "blocks, tiles of a warp"),
 )
 REFUSED_BY_BOTH = (

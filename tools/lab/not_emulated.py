@@ -40,8 +40,10 @@ _ADVICE = tuple((re.compile(name), words) for name, words in (
     (r"cuda(?:Malloc|Memcpy|Memset)\w*[23]D\w*|cudaMallocPitch", "cudaMemcpy() copies a row"),
     (r"(?:make_)?(u?)long(\d)\w*", r"take \1int\2 or \1longlong\2"),
     (r"cudaLaunch\w*", "take launch() of common/cuda/launch.hpp"),
-    (r"(?:grid|coalesced|multi_grid)_group|(?:labeled|binary)_partition|(?:in|ex)clusive_scan\w*"
-     r"|invoke_one\w*|barrier_(?:arrive|wait)",
+    (r"this_(?:multi_)?grid|(?:multi_)?grid_group",
+     "a block runs to its end before the next; end the kernel there"),
+    (r"coalesced_(?:threads|group)", "the GPU decides which lanes run together; take a tile"),
+    (r"(?:labeled|binary)_partition|(?:in|ex)clusive_scan\w*|invoke_one\w*|barrier_(?:arrive|wait)",
      "of cooperative groups it has blocks, tiles of a warp, and reduce()"),
     (r"__nv_(?:fp|cvt)\w+|cuda_fp[46]\.h", "take half (cuda_fp16.h) or bfloat16"),
     (r"__h\w+|__\w*(?:half|bfloat16)\w*|h2?(?:ceil|cos|exp2|exp10|exp|floor|log2|log10|log|rcp"
