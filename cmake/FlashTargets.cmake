@@ -414,8 +414,9 @@ ${entered}  return all;
         endif()
         # Neither a pass nor a skip is read off the return code: Catch2 2 returns the number of
         # failures.
-        flash_discover_tests(${judge} ${label} "${prefix}" TEST_SPEC --task ${part}.${task}
-          --backend ${backend}
+        # TEST_SPEC is one word: Catch2 3.7, Debian 13's, drops the others.
+        flash_discover_tests(${judge} ${label} "${prefix}"
+          TEST_SPEC --for=${part}.${task}/${backend}
           EXTRA_ARGS ${arguments} PROPERTIES PASS_REGULAR_EXPRESSION "verdict:passed"
           FAIL_REGULAR_EXPRESSION "verdict:failed"
           SKIP_REGULAR_EXPRESSION "verdict:not-started|verdict:needs-gpu|verdict:needs-checks")

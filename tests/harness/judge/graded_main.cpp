@@ -86,6 +86,10 @@ Options parse(int argc, char** argv) {
       break;
     } else if (option == "--backend") {
       options.backend = value();
+    } else if (option.starts_with("--for=")) {  // TASK/BACKEND, for Catch2's discovery of tests
+      const std::size_t slash = option.find('/');
+      options.task = option.substr(6, slash - 6);
+      options.backend = option.substr(slash + 1);
     } else if (option == "--report") {
       options.report = value();
     } else if (option == "--case") {
