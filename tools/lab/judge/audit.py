@@ -202,7 +202,7 @@ def findings(symbols: str, sections: str, exports: Iterable[str], provided: Iter
         if _CONSTRUCTORS.fullmatch(name):
             found.append(f"it runs code before the first call (section {name}): an object outside "
                          "of a function has a constructor, or <iostream> is included")
-        elif not _SECTIONS.fullmatch(name):
+        elif not _SECTIONS.fullmatch(name) and (name, size) != (".linker-options", 0):  # clang's
             found.append(f"it has a section {name}, which no function or constant needs")
         if backend != CPU and name.startswith(".tbss"):
             shared += size  # __shared__ arrays, which each block finds empty
@@ -235,7 +235,7 @@ def _refused(name: str, words: str) -> str:
 def _may_be_defined(name: str, exports: set[str]) -> bool:
     if name in exports:
         return True
-    if name.startswith("DW.ref."):  # of the exceptions' tables
+    if name.startswith("DW.ref.") or name == "__clang_call_terminate":  # of exceptions
         return True
     if not name.startswith("_Z") or re.match(r"_Z(n[wa]|d[la])", name):
         return False
