@@ -381,6 +381,13 @@ class Audit(Test):
             "it uses `std::thread` in line 3: it starts threads, and this task is written without",
             "it uses `mmap`: it asks the system for memory; use std::vector or Tensor"])
 
+    def test_what_clang_puts_into_every_object_is_allowed(self):
+        for size, refused in (("000000", 0), ("000008", 1)):
+            found = self.findings("_Zf T 0 9\n__clang_call_terminate W 0 9\n",
+                                  "  [13] .linker-options   LOOS+0xfff4c01  0000000000000000 "
+                                  f"001b30 {size} 00   E  0   0  1\n")
+            self.assertEqual(len(found), refused)
+
     def test_of_the_emulator_only_what_kernels_and_launches_need(self):
         for name, allowed in (("_ZN5flash4simt3runERKNS0_10KernelCallE", True),
                               ("_ZN5flash4simt7barrierEPKcNS0_4SiteEi", True),
