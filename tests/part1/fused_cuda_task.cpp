@@ -50,7 +50,7 @@ Verdict judge_memory(std::uint64_t seed) {
 // The handout's formula: what a fused kernel has to move, and nothing else. Only the emulator's
 // checks can count it.
 Verdict judge_traffic(std::uint64_t seed, const SoftmaxMatmulBlocks& blocks) {
-  CheckedCall call({2, 70, 100, 300}, seed);
+  CheckedCall call({1, 70, 100, 300}, seed);
   const SoftmaxMatmulShape& shape = call.shape;
   device::reset_traffic(false);
   call.run(blocks);
