@@ -73,14 +73,17 @@ __global__ void k{number}(float* x, unsigned i, __half h, unsigned long long tex
         point = page[page.index("**Not there"):].split("\n- ")[0]
         for name in ("inline PTX", *POINTS):
             self.assertIn(name, point)
-        tried = [*POINTS.values(), *OTHERS, *REFUSED_BY_BOTH]
-        log = self.compiles("c++", *EMULATOR, "-fsyntax-only", "-x", "c++",
-                            code=self.kernels(body for body, _ in tried))
-        for number, (body, said) in enumerate(tried, 1):
-            with self.subTest(body):
-                own = re.search(rf"^a\.cu:{number}:.* error: .*", log, re.MULTILINE)
-                # A static_assert of the emulator's is reported in its header.
-                self.assertIn(said, build.first_error(own[0], paths.ROOT) if own else log)
+        named = [*POINTS.values(), *OTHERS, *REFUSED_BY_BOTH]
+        # Those two are templates, which clang 19 does not compile after another error.
+        templates = [named.pop(n) for n in (5, 4)]
+        for tried in (named, templates):
+            log = self.compiles("c++", *EMULATOR, "-fsyntax-only", "-x", "c++",
+                                code=self.kernels(body for body, _ in tried))
+            for number, (body, said) in enumerate(tried, 1):
+                with self.subTest(body):
+                    own = re.search(rf"^a\.cu:{number}:.* error: .*", log, re.MULTILINE)
+                    # A static_assert of the emulator's is reported in its header.
+                    self.assertIn(said, build.first_error(own[0], paths.ROOT) if own else log)
 
     def test_nvcc_takes_it(self):
         if not shutil.which("nvcc"):
