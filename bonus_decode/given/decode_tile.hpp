@@ -72,8 +72,9 @@ __device__ __forceinline__ int column_of(int lane, int n) {
 // Where a thread stands.
 template <class C>
 struct Thread {
-  int lane = static_cast<int>(threadIdx.x) % C::kLanes;  // of the key's
-  int row_groups = 1;                                    // of 4 rows: 1, 2, 4 or 8
+  // The thread's number among the kLanes lanes of its key.
+  int lane = static_cast<int>(threadIdx.x) % C::kLanes;
+  int row_groups = 1;        // of 4 rows: 1, 2, 4 or 8
   int first_row, first_key;  // its first row of q, and its first key in a tile
   int keys_at_once;          // keys of a tile that all warps of the row have at a time
 
@@ -86,7 +87,8 @@ struct Thread {
     keys_at_once = C::kWarps / row_groups * C::kKeysOfWarp;
   }
   __device__ int column(int n) const { return column_of<C>(lane, n); }
-  // Where the sums of a row lie that the group of lanes with the first key `key` has.
+  // Where group `key` keeps its sums of a row. A group's number is its first_key, 0 to
+  // keys_at_once - 1; row is the row in the block, not r.
   __device__ int place(int key, int row) const { return key * row_groups * C::kRows + row; }
 };
 

@@ -23,9 +23,10 @@ __global__ void __launch_bounds__(C::kThreads, 2)
   const int page_size = static_cast<int>(shape.page_size);
   const int rows = static_cast<int>(shape.rows()), queries = static_cast<int>(shape.queries);
 
-  // BEGIN SOLUTION which part this block has: from blockIdx.x the kv head, the part s and the
-  //   sequence b, in this order, the kv head first. Then the keys of the part: keys_of_part(), from
-  //   begin to end - 1. A block without keys returns (about 8 lines)
+  // BEGIN SOLUTION which part this block has: from blockIdx.x the kv head, the part s of
+  //   parts.per_sequence() and the sequence b, in this order, the kv head first. Then the keys of
+  //   the part: keys_of_part(), from begin to end - 1. A block without keys returns. Replace the
+  //   two lines below, too (about 8 lines)
   // STUB const int kv_head = 0, b = 0;
   // STUB const int s = 0, length = 0, begin = 0, end = 0;
   const int kv_heads = static_cast<int>(shape.kv_heads), x = static_cast<int>(blockIdx.x);
@@ -44,7 +45,7 @@ __global__ void __launch_bounds__(C::kThreads, 2)
   const Thread<C> thread(rows);
 
   // BEGIN SOLUTION where key j of the sequence lies, by the block table: the addresses of the first
-  //   elements of its rows in pass.k and pass.v (about 5 lines)
+  //   elements of its rows in pass.k and pass.v (about 4 lines)
   // STUB const auto find = [&](int) { return KeyValue<T>{}; };
   const auto find = [&](int j) {
     const Index page = pass.block_table(b, j / page_size), row = j % page_size;
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(C::kThreads, 2)
 
   // Row r is query i of head h; the block's rows of a kv head are numbered head by head.
   float q[kRows][kColumns] = {}, o[kRows][kColumns] = {}, m[kRows], l[kRows] = {};
-  int visible[kRows];  // the row sees the keys below this one, of the sequence's, before `end`
+  int visible[kRows];  // the row sees key j of the sequence if j < visible[r]; at most end
   FLASH_UNROLL
   for (int r = 0; r < kRows; ++r) {
     const int row = thread.first_row + r, i = row % queries;
@@ -80,10 +81,11 @@ __global__ void __launch_bounds__(C::kThreads, 2)
     const T *const K_smem = K_tile(tile), *const V_smem = K_smem + C::kKeys * C::kHeadDim;
 
     // BEGIN SOLUTION the online softmax of part 1 over the tile: the thread's keys are
-    //   thread.first_key and then every keys_at_once-th. load_columns() reads its columns of a row
-    //   of K_smem or V_smem; a score is the sum over the kLanes lanes of a key, warp_sum<kLanes>(),
-    //   which all lanes of a warp call. A row leaves out the keys that it does not see, their values
-    //   too. A weight of a score of -inf is 0 (about 25 lines)
+    //   thread.first_key and then every keys_at_once-th below kKeys, also in the last tile.
+    //   load_columns() reads its columns of a row of K_smem or V_smem; a score is the sum over the
+    //   kLanes lanes of a key, warp_sum<kLanes>(), which all lanes of a warp call. After it, a row
+    //   leaves out the keys that it does not see, their values too. A weight of a score of -inf is
+    //   0 (about 25 lines)
     for (int j = thread.first_key; j < C::kKeys; j += thread.keys_at_once) {
       float k[kColumns], v[kColumns], scores[kRows] = {};
       load_columns<C>(k, K_smem + j * C::kHeadDim, thread);
@@ -131,8 +133,9 @@ __global__ void __launch_bounds__(C::kThreads, 2)
     const Index row_of_parts = (b * shape.heads + kv_head * shape.group()) * queries + row;
     // BEGIN SOLUTION the part's out of this row and column, and where p is 0 its lse: the sums of
     //   the keys_at_once groups of lanes that have the row, group g at thread.place(g, row), each
-    //   weighed by exp2 of its m less the largest m. A group that saw no key has an m of -inf (about
-    //   14 lines)
+    //   weighed by exp2 of its m less the largest m. o_smem[place * kHeadDim + p] belongs to column
+    //   c of out. A group that saw no key has an l of 0. A group that saw only NaN has an m of
+    //   -inf, too, but its l is NaN, and the row has to become NaN (about 14 lines)
     float largest = -INFINITY, sum = 0, weighed = 0;
     for (int g = 0; g < thread.keys_at_once; ++g)
       largest = fmaxf(largest, m_smem[thread.place(g, row)]);
@@ -156,7 +159,8 @@ __global__ void merge_kernel(Decode<T> pass, Parts parts) {
   const Index h = row / shape.queries % shape.heads, b = row / shape.queries / shape.heads;
   const int c = static_cast<int>(threadIdx.x);
   // BEGIN SOLUTION task D.A for this row and column: only the parts that have keys were written,
-  //   and how many these are follows from keys_of_part(). Thread 0 also stores lse (about 16 lines)
+  //   and how many these are follows from keys_of_part(). from_float<T>() rounds to the type of
+  //   out. Thread 0 also stores lse (about 16 lines)
   const int length = pass.lengths(b);
   const int keys_each = keys_of_part(length, static_cast<int>(shape.page_size));
   const int count = (length + keys_each - 1) / keys_each;

@@ -117,8 +117,8 @@ Verdict judge_merge(const MergeCase& problem, std::uint64_t seed) {
     for (Index row = 0; row < problem.rows; ++row) {
       float& lse = part_lse(0, s, row);
       if (problem.lse) lse = problem.lse(s, row);
-      // An empty part may hold anything: here what was never written.
-      for (Index c = 0; c < problem.head_dim && lse == kNone; ++c) part_out(s, row, c) = poison();
+      // An empty part may hold anything: here NaN, but not the one of an output never written.
+      for (Index c = 0; c < problem.head_dim && lse == kNone; ++c) part_out(s, row, c) = NAN;
     }
   if (problem.nan_part >= 0) part_out(problem.nan_part, 1, 3) = NAN;
 
