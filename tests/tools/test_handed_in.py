@@ -9,7 +9,7 @@ from course import Test
 from lab import handed_in, manifest, paths, worklog
 from lab.judge import submissions
 
-REAL = paths.REPOSITORY / "outputs/reference/nvidia-h200/csv/softmax_matmul_benchmark.csv"
+REAL = paths.REPOSITORY / "outputs/reference/nvidia-h100/csv/softmax_matmul_benchmark.csv"
 CSV, PICTURE = "results/softmax_matmul_benchmark.csv", "results/softmax_matmul.png"
 TASKS = manifest.select(manifest.load_parts(), ["part1"])
 
@@ -30,7 +30,7 @@ class HandedIn(Test):
         best = float(self.find("fused_64", "8192")["forward_ms_mean"])
         self.logged = f"| 10:00 | bench part1 | 32 ok; d2 8192: fused_64 {best:.4g} ms |\n"
         self.files = {
-            "results/machine.json": json.dumps({"gpu": "NVIDIA H200", "processor": "x"}).encode(),
+            "results/machine.json": json.dumps({"gpu": "NVIDIA H100 80GB HBM3", "processor": "x"}).encode(),
             PICTURE: picture(640, 480), worklog.PAGE: worklog.TOP.replace(
                 worklog.END, self.logged + worklog.END).encode() + b"A larger tile: 3 %.\n"}
 
@@ -54,7 +54,7 @@ class HandedIn(Test):
 
     def test_a_real_run_is_complete_and_plausible(self):
         complete = ("softmax_matmul: complete and plausible: 32 rows (32 ok), on NVIDIA "
-                    "H200")
+                    "H100 80GB HBM3")
         self.says(complete)
         self.find("unfused", "8192").update(status="OOM", forward_ms_mean="", tflops="")
         self.says(complete.replace("(32 ok", "(31 ok, 1 OOM"))
@@ -74,7 +74,7 @@ class HandedIn(Test):
         for content, said in (
                 (REAL.read_bytes()[:-9], f"{CSV} is cut off in its last line"),
                 (REAL.read_bytes() + b"16,2048\n", f"{CSV} cannot be used: "
-                 "softmax_matmul_benchmark.csv:58: 2 cells; there have to be 20"),
+                 "softmax_matmul_benchmark.csv:58: 2 cells; there have to be 21"),
                 (b"a,b\n1,2\n", f"{CSV} cannot be used: softmax_matmul_benchmark.csv has the wrong "
                  "header")):
             found = handed_in.findings(self.files | {CSV: content}, TASKS)
@@ -110,13 +110,15 @@ class HandedIn(Test):
 
     def test_of_another_machine(self):
         self.files["results/machine.json"] = b'{"gpu": "", "processor": "AMD EPYC"}'
-        self.says("softmax_matmul: rows of NVIDIA H200, handed in with the machine 'AMD EPYC'")
+        self.says("softmax_matmul: rows of NVIDIA H100 80GB HBM3, handed in with the machine "
+                  "'AMD EPYC'")
         for row in self.rows:
             row["gpu"] = "H900 Ultra"
         self.files["results/machine.json"] = b'{"gpu": "H900 Ultra"}'
         self.says("softmax_matmul: no driver calls a GPU 'H900 Ultra'")
-        self.rows[0]["gpu"] = "NVIDIA H200"
-        self.assertIn("softmax_matmul: rows of 2 GPUs: H900 Ultra, NVIDIA H200", self.findings())
+        self.rows[0]["gpu"] = "NVIDIA H100 80GB HBM3"
+        self.assertIn("softmax_matmul: rows of 2 GPUs: H900 Ultra, NVIDIA H100 80GB HBM3",
+                      self.findings())
         self.files["results/machine.json"] = b"[1"
         self.assertIn("machine.json is missing, or cannot be read", " ".join(self.findings()))
 
