@@ -190,10 +190,10 @@ void flash_decode_cuda(const Decode<T>& pass) {
   const DeviceTensor<float, 3> part_out({rows, parts, shape.head_dim}, pass.stream);
   const DeviceTensor<float, 2> part_lse({rows, parts}, pass.stream);
   with_config<T>(shape.head_dim, [&]<class C>(C) {
-    // BEGIN SOLUTION the two launches: part_kernel with a block of kThreads threads and kSharedBytes
-    //   of shared memory for each kv head of each part of each sequence, and merge_kernel with a
-    //   block of head_dim threads for each row, both on pass.stream. grid_size() checks the number
-    //   of blocks (about 13 lines)
+    // BEGIN SOLUTION two launches, both on pass.stream: part_kernel with a block of kThreads
+    //   threads and kSharedBytes of shared memory for each kv head of each part of each sequence,
+    //   and merge_kernel with a block of head_dim threads for each row. grid_size() checks the
+    //   number of blocks (about 13 lines)
     // STUB (void)scale;
     // STUB throw NotYetImplemented("decode.flash_decode_cuda");
     const Parts both{part_out.view(), part_lse.view()};
