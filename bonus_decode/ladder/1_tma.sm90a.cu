@@ -11,7 +11,8 @@
 // lets this one begin at once: with cudaMemsetAsync in its place 16384 keys took 43.2 us, not 41.9.
 //
 // Beside a kernel that only reads as many bytes, on an H100, 8 kv heads of 128 in pages of 64: 0.93
-// of its rate with 131072 keys, 0.94 with 64 times 4096, 0.96 with 256 times 1024, 0.86 with 16384.
+// of its rate with 131072 keys, 0.94 with 64 times 4096, 0.96 with 256 times 1024, 0.86 with 16384
+// (two variants, of which it now chooses by shape).
 // Beside a copy (`bench_decode`), in the same order: 0.91, 0.95, 0.97 and 0.68, and 0.83 with 64
 // sequences of 1 to 16384 keys.
 // Thread blocks that stay and go on to another part were slower: 0.80 to 0.91 with parts that are
