@@ -58,8 +58,13 @@ class Running(Course):
         self.assertIn('has no such case', self.refused(self.graded, case("a"), only="c"))
 
     def test_a_judge_that_does_not_come_to_its_end_is_nobodys_verdict(self):
-        for prologue, said in (("sys.exit('no room')", "no room"), ("os._exit(0)", "it printed")):
-            self.assertIn(f"part1_judge did not come to its end: {said}",
+        for prologue, said in (
+                ("sys.exit('no room')", "(exit code 1): no room"),
+                ("os._exit(0)", "(exit code 0): it printed nothing"),
+                ("os.kill(os.getpid(), 11)", "(signal 11, Segmentation fault): it printed"),
+                ("os.kill(os.getpid(), 9)",
+                 "(signal 9, Killed: this machine may have run out of memory): it printed")):
+            self.assertIn(f"part1_judge did not come to its end {said}",
                           self.refused(self.graded, case("a"), prologue=prologue))
 
     @staticmethod

@@ -22,6 +22,9 @@ FAILING = """foreach(number 1 2 3 4)
 endforeach()
 add_test(NAME gone_NOT_BUILT COMMAND /nonexistent)
 """
+NOT_ALONE = """add_test(NAME "not <&> alone" COMMAND sh -c
+  "test -e there && exit 0; touch there; echo at first; exit 1")
+"""
 
 
 class Summary(Test):
@@ -64,6 +67,16 @@ class Summary(Test):
         self.assertEqual(lines[-13:-3], [f"failed ({stage}): {name}"
                                          for stage in ("suite", "sanitizers") for name in names])
         self.assertEqual(lines[-1], "4 passed, 10 failed, 6 skipped")
+
+    def test_what_failed_beside_others_is_run_again_alone(self):
+        code, lines = self.run_with(TOY + NOT_ALONE)
+        self.assertEqual((code, lines[-1]), (0, "6 passed, 0 failed, 6 skipped"))
+        self.assertEqual(lines[-5:-3], ["passed only when run again, alone: not <&> alone"] * 2)
+        self.assertEqual(lines.count("at first"), 2)  # of each stage
+        log = (paths.ROOT / "build/asan/Testing/Temporary/LastTest.log").read_text()
+        self.assertLess(log.index("at first"), log.rindex('Testing: not <&> alone'))
+        code, lines = self.run_with(TOY + NOT_ALONE + FAILING)
+        self.assertEqual((code, lines[-1]), (1, "6 passed, 10 failed, 6 skipped"))
 
     def test_what_does_not_build_or_configure_counts_as_one_failure(self):
         cmake = "COMMAND ${CMAKE_COMMAND} -E"

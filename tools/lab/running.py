@@ -22,6 +22,7 @@ from lab.outcomes import (CRASHED, ELSEWHERE, EXCEPTION, NEEDS_CHECKS, NEEDS_GPU
 from lab.text import plain
 
 LIST_TIMEOUT = 60.0  # seconds
+END_TIMEOUT = 5.0  # seconds that a judge without a report may take to end
 
 _REPORTED = {"passed": PASSED, "failed": WRONG, "not_started": NOT_STARTED, "needs_gpu": NEEDS_GPU,
              "needs_checks": NEEDS_CHECKS, "error": EXCEPTION, "crashed": CRASHED,
@@ -114,6 +115,9 @@ def run(task: Task, backend: str, how: Settings, cases: Sequence[str] | None = N
         os.close(write)
         try:
             run.follow(report)
+            if not run.complete and not run.was_cut:  # it ends by itself, which is told below
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(END_TIMEOUT)
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -125,7 +129,8 @@ def run(task: Task, backend: str, how: Settings, cases: Sequence[str] | None = N
                            f"./lab check {task.name}")
         if not run.complete:
             said.seek(0)
-            raise LabError(f"{judge_of(task)} did not come to its end: "
+            raise LabError(f"{judge_of(task)} did not come to its end "
+                           f"({_how_it_ended(process.returncode)}): "
                            f"{_last_line(said.read().decode(errors='replace'))}")
     return list(run.ended.values())
 
@@ -204,6 +209,13 @@ class _Run(Report):
             if self.how.variables and result.status == CRASHED and clue:
                 result.message, result.output = clue, ""  # a sanitizer's says all
         return event
+
+
+def _how_it_ended(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    return f"signal {-code}, {signal.strsignal(-code)}" + (
+        ": this machine may have run out of memory" if code == -signal.SIGKILL else "")
 
 
 def _last_line(text: str) -> str:

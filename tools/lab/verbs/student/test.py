@@ -20,6 +20,8 @@ HELP = "run the whole test suite, and the CPU tests again under sanitizers"
 SUITES = (("suite", "default", "all"), ("sanitizers", "asan", "asan"))
 
 REPORT = "test-report.xml"  # in the build folder
+AGAIN = "test-report-again.xml"  # of the tests that failed beside others, alone
+MOST_AGAIN = 20  # where more fail, it is not an accident
 LOG = Path("Testing", "Temporary", "LastTest.log")  # ctest writes there what every test printed
 # Why a test was skipped, by what the harness prints last (cmake/FlashTargets.cmake).
 SKIPPED = {"verdict:needs-gpu": "need a GPU",
@@ -34,6 +36,7 @@ class Stage:
     log: Path
     passed: int = 0
     failed: list[str] = field(default_factory=list)  # names, each with how it ended
+    alone: list[str] = field(default_factory=list)  # those that passed when run again; passed, too
     skipped: Counter[str] = field(default_factory=Counter)  # by the reason
     building: float = 0.0  # seconds
     testing: float = 0.0
@@ -57,6 +60,8 @@ def summary(stages: Sequence[Stage]) -> list[str]:
     lines = [f"{stage.name}: {counts([stage])}; "
              f"build {stage.building:.0f} s, tests {stage.testing:.0f} s"
              for stage in stages]
+    lines += [f"passed only when run again, alone: {name}"
+              for stage in stages for name in stage.alone]
     lines += [f"failed ({stage.name}): {name}" for stage in stages for name in stage.failed]
     reasons = sum((stage.skipped for stage in stages), Counter())
     if reasons:
@@ -97,16 +102,10 @@ def _ctest(stage: Stage, report: Path, preset: str) -> None:
     if build.configured().cuda != "gpu":  # whose memory the tests would share
         command += ["--parallel", str((os.cpu_count() or 1) + 1)]  # some tests only wait
     console.print_command(command)
-    report.unlink(missing_ok=True)
-    done = console.stream(command, f"testing {stage.name}",
-                          counted=r" *(\d+)/(\d+) Test +#\d+: ")
+    done, cases = _run(command, report, f"testing {stage.name}")
     stage.testing = done.seconds
-    try:
-        cases = ElementTree.parse(report).getroot().findall("testcase")
-    except (OSError, ElementTree.ParseError) as error:
-        say(done.output)
-        raise LabError(f"ctest left no report ({error})") from None
     ends = dict(re.findall(r"^\t *\d+ - (.*) \((.*)\)$", done.output, re.MULTILINE))
+    failed: dict[str, str] = {}  # name -> with how it ended
     for case in cases:
         test, output = case.get("name", ""), case.findtext("system-out") or ""
         skipped = case.find("skipped")
@@ -117,9 +116,32 @@ def _ctest(stage: Stage, report: Path, preset: str) -> None:
             said = [word for word in SKIPPED if word in output]
             stage.skipped[SKIPPED[said[0]] if said else OTHER] += 1
         else:
-            stage.failed.append(f"{test} ({ends.get(test, 'Failed')})")
-            say(f"\n{stage.failed[-1]}", "bold red")
+            failed[test] = f"{test} ({ends.get(test, 'Failed')})"
+            say(f"\n{failed[test]}", "bold red")
             say(output)
-    if done.code != 0 and not stage.failed:
+    if done.code != 0 and not failed:
         say(done.output)
         raise LabError(f"ctest ended with exit code {done.code}")
+    if 0 < len(failed) <= MOST_AGAIN:
+        before = stage.log.read_bytes()
+        command = ["ctest", "--preset", preset, "--rerun-failed", "--parallel", "1",
+                   "--output-junit", AGAIN]
+        console.print_command(command)
+        done, cases = _run(command, report.with_name(AGAIN), "testing again what failed")
+        stage.testing += done.seconds
+        stage.log.write_bytes(before + stage.log.read_bytes())
+        stage.alone = [test for case in cases if case.get("status") == "run"
+                       and failed.pop(test := case.get("name", ""), "")]
+        stage.passed += len(stage.alone)
+    stage.failed += failed.values()
+
+
+def _run(command: list[str], report: Path, title: str) -> tuple[console.Finished, list]:
+    """Runs ctest; its test cases, as its report has them."""
+    report.unlink(missing_ok=True)
+    done = console.stream(command, title, counted=r" *(\d+)/(\d+) Test +#\d+: ")
+    try:
+        return done, ElementTree.parse(report).getroot().findall("testcase")
+    except (OSError, ElementTree.ParseError) as error:
+        say(done.output)
+        raise LabError(f"ctest left no report ({error})") from None
