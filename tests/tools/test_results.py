@@ -230,6 +230,18 @@ class Plots(TemporaryRoot):
         self.assertIn("attention_float32.png", self.drawn(float32, *rows))
         self.assertNotIn("attention_float32.png", self.drawn(float32, *rows[2:]))
 
+    def test_decoding_has_a_bar_for_each_problem_and_implementation(self):
+        row = dict(implementation="flash", batch="8", keys="4096", lengths="equal", heads="32",
+                   kv_heads="8", head_dim="128", page_size="64", dtype="bfloat16", device="cuda",
+                   gpu="NVIDIA X", forward_ms="2", percent_of_copy="80", status="ok")
+        changes = ({}, {"implementation": "copy", "percent_of_copy": "100"}, {"keys": "1024"},
+                   {"lengths": "log-uniform", "percent_of_copy": "60"})
+        self.assertEqual(self.drawn(row, *changes), ["decode.png"])
+        axes, = plots._decode(self.groups(row, *changes)).axes
+        self.assertEqual([bar.get_height() for bar in axes.patches], [80, 80, 60])
+        self.assertEqual([text.get_text() for text in axes.get_xticklabels()],
+                         ["8 x 1024 keys", "8 x 4096 keys", "8 x 1 to 4096 keys"])
+
     def test_only_failures_are_drawn_too_and_what_cannot_be_is_one_line(self):
         self.drawn(ATTENTION, FAILED | {"status": "error"}, STANDARD | FAILED)
         self.drawn(SOFTMAX, SOFTMAX_FAILED, SOFTMAX_FAILED | UNFUSED)

@@ -44,11 +44,13 @@ def plot(csv_file: Path, folder: Path) -> list[Path]:
     sizes behind it. A group of one size is drawn only where there is no other, or where it has
     several rungs of a GPU's ladder: those of 16 bits with as many tokens and columns as the first
     are one figure for each direction, and all groups of float32 with a rung another one. LabError
-    where nothing can be drawn."""
+    where nothing can be drawn. Decoding's problems are all in one figure."""
     all_groups = groups(load(csv_file))
     found = [group for group in all_groups if len(group.sizes) > 1] or all_groups
     if not found:
         raise LabError(f"{relative(csv_file)} has no rows yet: ./lab bench measures some")
+    if found[0].kind.table == "decode":
+        return [_save(_decode(all_groups), folder / "decode.png")]
     drawn = {f"{_base_name(group, number == 0)}{suffix}": figure
              for number, group in enumerate(found) for suffix, figure in figures(group)}
     with_rungs = [group for group in all_groups if _rungs(group)
@@ -223,6 +225,33 @@ def _ladder(found: Sequence[Group], direction: str) -> Figure:
     return _with_legend(figure, list(handles.values()), 7)
 
 
+def _decode(found: Sequence[Group]) -> Figure:
+    """A bar for each implementation and problem: the bytes of the cache that it reads in a second,
+    over those that a copy moves in the same turns."""
+    problems = [(group, size) for group in found for size in group.sizes]
+    names = [name for name in dict.fromkeys(name for group in found for name in group.names)
+             if name != "copy"]
+    figure = Figure(figsize=(max(6, 2.2 * len(problems)), 4.8), layout="constrained")
+    axes = figure.subplots()
+    looks, width = styles(names), 0.8 / max(1, len(names))
+    for number, name in enumerate(names):
+        rows = [group.find(name, size) for group, size in problems]
+        axes.bar([place + width * (number - (len(names) - 1) / 2) for place in range(len(rows))],
+                 [row.percent_of_copy or 0 if row else 0 for row in rows], width,
+                 color=looks[name]["color"], label=name)
+    axes.axhline(100, color="#000000", linewidth=1, linestyle=":")
+    axes.set_ylabel("% of a copy's bytes a second")
+    axes.set_xticks(range(len(problems)), [
+        f"{group.rows[0].batch} x " + f"{size} keys" * (group.rows[0].lengths == "equal")
+        + f"1 to {size} keys" * (group.rows[0].lengths != "equal") for group, size in problems])
+    axes.grid(axis="y")
+    axes.set_axisbelow(True)
+    row = found[0].rows[0]
+    figure.suptitle(f"Decoding, one query: {row.gpu}, {row.dtype}, {row.heads} heads on "
+                    f"{row.kv_heads} of {row.head_dim}, pages of {row.page_size}", fontsize=13)
+    return _with_legend(figure, axes.get_legend_handles_labels()[0])
+
+
 def _errors(found: Sequence[Group]) -> Figure:
     """Error against speed of forward passes in float32: a column for each problem, at its longest
     sequence, a row for each mask, and a point for each implementation."""
@@ -254,8 +283,10 @@ def _errors(found: Sequence[Group]) -> Figure:
 
 
 def _with_legend(figure: Figure, handles: list[Any], columns: int = 6) -> Figure:
+    longest = max((len(handle.get_label()) for handle in handles), default=0)
+    room = int(figure.get_figwidth() / (0.6 + 0.085 * longest))  # inches of a sign and its name
     figure.legend(handles=handles, loc="outside lower center",
-                  ncols=min(columns, len(handles)))
+                  ncols=max(1, min(columns, len(handles), room)))
     return figure
 
 

@@ -14,7 +14,7 @@ from lab import paths
 from lab.errors import LabError
 
 DIRECTIONS = ("forward", "backward")
-TEXTS = {"implementation", "status", "device", "gpu", "dtype"}  # columns; others have numbers
+TEXTS = {"implementation", "status", "device", "gpu", "dtype", "lengths"}  # columns; others have numbers
 DISTURBED = 5  # percent of the processors, from which on benchmarking/core.cpp says so
 
 
@@ -38,6 +38,9 @@ KINDS = (
          ("device", "gpu", "dtype", "batch_size", "d1", "d3"), "forward_ms_mean"),
     Kind("attention", "seq_len", "sequence length",
          ("device", "gpu", "dtype", "query_scale", "batch", "heads", "d_model"), "forward_ms"),
+    Kind("decode", "keys", "keys of a sequence",
+         ("device", "gpu", "dtype", "lengths", "kv_heads", "page_size", "batch", "heads",
+          "head_dim"), "forward_ms"),
 )
 
 
@@ -125,6 +128,9 @@ class Group:
         if self.kind.table == "softmax_matmul":
             return f"{where}{row.batch_size}, d1 {row.d1}, d3 {row.d3}"
         heads = f"{row.heads} head{'s' * (row.heads > 1)} of {self.head_dim}"
+        if self.kind.table == "decode":
+            return (f"{where}{row.batch}, {row.heads} heads on {row.kv_heads} of {row.head_dim}, "
+                    f"pages of {row.page_size}, {row.lengths} lengths")
         scale = f", Q times {row.query_scale}" if row.query_scale > 1 else ""
         return f"{where}{row.batch}, {heads}{scale}"
 
@@ -139,7 +145,7 @@ class Group:
 
     @property
     def head_dim(self) -> int:
-        return self.rows[0].d_model // self.rows[0].heads
+        return self.rows[0].head_dim or self.rows[0].d_model // self.rows[0].heads
 
     @property
     def sizes(self) -> list[int]:
@@ -216,8 +222,8 @@ def _number(cell: str) -> bool | int | float | None:
 
 
 def groups(rows: Iterable[Row]) -> list[Group]:
-    """By device and problem; GPUs first, then the smallest query_scale, the largest problem,
-    float32."""
+    """By device and problem; GPUs first, then the smallest query_scale, equal lengths, the largest
+    problem, float32."""
     collected: dict[tuple, list[Row]] = {}
     for row in rows:
         collected.setdefault(row.group, []).append(row)
@@ -226,8 +232,8 @@ def groups(rows: Iterable[Row]) -> list[Group]:
     def order(group: Group) -> tuple:
         row, extents = group.rows[0], group.kind.group[-3:]
         elements = math.prod(getattr(row, name) for name in extents if name != "heads")
-        size = elements * (group.sizes[-1] if group.kind.table == "attention" else 1)
-        return (row.device == "cpu", row.query_scale, -size, row.gpu, row.dtype != "float32",
+        size = elements * (1 if group.kind.table == "softmax_matmul" else group.sizes[-1])
+        return (row.device == "cpu", row.query_scale, row.lengths or "", -size, row.gpu, row.dtype != "float32",
                 row.dtype)
 
     return sorted(found, key=order)

@@ -46,10 +46,10 @@ def region(kind: str, name: str, page: Path) -> str:
         return ladders_table(page)
     table = re.sub("_(cpu|gpu)$", "", name)
     make = {"softmax_matmul": softmax_matmul_table, "attention_cpu": attention_table,
-            "attention_gpu": attention_table}.get(name)
+            "attention_gpu": attention_table, "decode": decode_table}.get(name)
     if make is None:
         raise LabError(f"{paths.relative(page)}: RESULTS is '{name}'; "
-                       "it must be ladders, softmax_matmul, attention_cpu or attention_gpu")
+                       "it must be ladders, softmax_matmul, attention_cpu, attention_gpu or decode")
     tables = []
     for file, group in references(table):
         if table == "attention" and (group.device == "cpu") != name.endswith("_cpu"):
@@ -68,7 +68,7 @@ def references(table: str) -> list[tuple[Path, Group]]:
 
 
 def references_of(part: str) -> list[tuple[Path, Group]]:
-    return references("softmax_matmul" if part == "part1" else "attention")
+    return references({"part1": "softmax_matmul", "decode": "decode"}.get(part, "attention"))
 
 
 def _csv(file: Path, page: Path) -> str:
@@ -161,6 +161,16 @@ def attention_table(group: Group) -> str:
               "over standard", f"forward, {unit}", f"backward, {unit}", "% of peak",
               "forward peak, MiB", "backward peak, MiB", "saved, MiB"]
     return _markdown(header, rows)
+
+
+def decode_table(group: Group) -> str:
+    rows = [[str(size), row.name,
+             *([_number(row.forward_ms), _number(row.gb_per_s), _number(row.percent_of_copy, 3),
+                _number(row.tokens_per_s), _number(row.forward_peak_MiB)]
+               if row.ok else [row.status, *[""] * 4])]
+            for size in group.sizes for name in group.names if (row := group.find(name, size))]
+    return _markdown(["keys", "implementation", "ms", "GB/s", "% of a copy", "tokens/s",
+                      "peak, MiB"], rows)
 
 
 def _speed_up(row: Row, standard: Row | None) -> str:

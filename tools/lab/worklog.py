@@ -151,7 +151,7 @@ def files(parts: Sequence[str]) -> tuple[dict[str, Path], list[str]]:
     kinds = {"softmax_matmul": [part for part in parts if part == "part1"],
              "attention": [part for part in parts if part not in ("part1", "decode")]}
     for kind in results.KINDS:
-        wanted = kinds[kind.table]
+        wanted = kinds.get(kind.table)  # decoding has no points for results
         if not wanted:
             continue
         if kind.csv.is_file():
