@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "emulator/run/events.hpp"
 #include "emulator/run/shared_memory.hpp"
 
 namespace flash::simt {
@@ -33,6 +34,7 @@ void Checker::start_block(unsigned threads) {
   threads_ = threads;
   lowest_ = stack_top_;
   active_checker = this;
+  if (Events* const events = Events::wanted()) events->start_block(worker_.block_number());
 }
 
 void Checker::end_block() {
@@ -53,6 +55,7 @@ void Checker::end_block() {
 void Checker::barrier() {
   warp_accesses_.count_all(threads_);
   clocks_.barrier();
+  if (Events* const events = Events::wanted()) events->barrier();
 }
 
 void Checker::count_work() {
@@ -190,11 +193,26 @@ void Checker::count(const Touch& touch) {
     if (touch.step == nullptr) ++work_[clocks_.thread()];
   }
   if (touch.kind != AccessKind::kRead) traffic.stored_bytes += touch.bytes;
-  if (!counts_warps_ || touch.kind == AccessKind::kAtomic || touch.step != nullptr) return;
+  if (!counts_warps_ || touch.kind == AccessKind::kAtomic) return;
   const unsigned thread = clocks_.thread();
-  if (Counts* const lines = Counts::wanted())
+  if (Counts* const lines = Counts::wanted()) {
     lines->come(touch.pc, worker_.launch().module, worker_.stacks().top(thread));
-  warp_accesses_.add(thread, touch);
+    if (Events* const events = Events::wanted())
+      events->touch(touch.pc, thread, touch.place.is_global ? touch.place.begin : nullptr,
+                    places_.shared().window_address(touch.address).value_or(touch.offset()),
+                    touch.bytes, touch.kind == AccessKind::kRead);
+  }
+  if (touch.step == nullptr) warp_accesses_.add(thread, touch);
+}
+
+void Checker::happens(std::uintptr_t pc, const char* what, const void* object,
+                      std::uint64_t number) {
+  Events* const events = Events::wanted();
+  if (events == nullptr) return;
+  const unsigned thread = worker_.thread_number();
+  Counts::wanted()->come(pc, worker_.launch().module, worker_.stacks().top(thread));
+  events->happens(pc, what, thread / 32, places_.shared().window_address(object).value_or(0),
+                  number);
 }
 
 // ---- what is wrong with them --------------------------------------------------------------------

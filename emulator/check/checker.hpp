@@ -64,6 +64,9 @@ class Checker final : public Checks {
   // Memory that the running thread's code accesses, though not in instrumented code.
   void access_by_emulator(const void* address, std::size_t bytes, bool is_write, std::uintptr_t pc);
 
+  // The running thread's warp does `what` with the barrier `object`, in this phase.
+  void happens(std::uintptr_t pc, const char* what, const void* object, std::uint64_t number);
+
   RegisterWatch& registers_of(unsigned thread) { return registers_[thread]; }
   // A thread's wgmma, number `product` of its warpgroup, uses these registers for D or A.
   void use_registers(unsigned thread, const void* begin, std::size_t bytes, bool is_d,

@@ -46,7 +46,7 @@ Hopper& hopper(const char* what = __builtin_FUNCTION()) {
 
 void tma_wait(int groups, bool complete) { hopper().tma.wait(groups, complete); }
 void wgmma(const WgmmaCall& call) { hopper().wgmma.issue(call, FLASH_HERE); }
-void wgmma_wait(int groups) { hopper().wgmma.wait(groups); }
+void wgmma_wait(int groups) { hopper().wgmma.wait(groups, FLASH_HERE); }
 void set_registers(int count, bool takes, Site site) {
   hopper("setmaxnreg").registers.set(count, takes, site);
 }

@@ -4,6 +4,7 @@
 
 #include "emulator/check/checker.hpp"
 #include "emulator/hopper/hopper.hpp"
+#include "emulator/run/events.hpp"
 #include "emulator/run/worker.hpp"
 
 namespace flash::simt {
@@ -58,7 +59,10 @@ void Mbarriers::arrive(const void* address, int bytes, std::uintptr_t pc) {
   if (bytes < 0 || barrier.bytes + bytes > kMost)
     worker_.fail_at(kWrongArgument, pc, "arrive_expecting(): ", barrier.bytes + bytes,
                     " bytes are announced for one phase; 0 to ", kMost, " can be.");
-  if (Checker* const checker = Checker::of(worker_)) checker->clocks().release(barrier.clock);
+  if (Checker* const checker = Checker::of(worker_)) {
+    checker->clocks().release(barrier.clock);
+    checker->happens(pc, "arrive", address, barrier.phase);
+  }
   barrier.bytes += bytes;
   barrier.uncovered += bytes;
   --barrier.missing;
@@ -86,10 +90,17 @@ void Mbarriers::see_end(Mbarrier& barrier, unsigned thread) {
 
 void Mbarriers::wait(const void* address, int parity, Site site, std::uintptr_t pc) {
   Mbarrier& barrier = find(address, "wait()", pc);
-  if (barrier.phase % 2 != static_cast<unsigned>(parity & 1))
+  const auto tell = [&](const char* what, unsigned phase) {
+    if (Checker* const checker = Checker::of(worker_)) checker->happens(pc, what, address, phase);
+  };
+  if (barrier.phase % 2 != static_cast<unsigned>(parity & 1)) {
+    tell("go on", barrier.phase);
     return see_end(barrier, worker_.thread_number());
+  }
+  tell("wait", barrier.phase + 1);
   barrier.waiting.push_back(worker_.thread_number());
   worker_.sleep("wait()", site);
+  tell("go on", barrier.phase);
 }
 
 Mbarrier& Mbarriers::start_copy(const void* address, int bytes, std::uintptr_t pc) {
@@ -100,6 +111,7 @@ Mbarrier& Mbarriers::start_copy(const void* address, int bytes, std::uintptr_t p
                     shared_text(worker_, address), " only ", barrier.uncovered,
                     " are left. A box counts in full, also where it hangs over the tensor's end, "
                     "and is announced before its copy starts.");
+  if (Checker* const its = Checker::of(worker_)) its->happens(pc, "copy", address, barrier.phase);
   barrier.uncovered -= bytes;
   barrier.copies = pc;
   Checker* const checker = Checker::of(worker_);
@@ -119,6 +131,10 @@ Mbarrier& Mbarriers::start_copy(const void* address, int bytes, std::uintptr_t p
 void Mbarriers::land(Mbarrier& barrier, int bytes, std::uint32_t time) {
   if (Checker* const checker = Checker::of(worker_))
     checker->clocks().learn(barrier.clock, barrier.agent, time);
+  if (Events* const events = Events::wanted(); events != nullptr && worker_.checks() != nullptr)
+    events->happens(0, "landed", Events::kUnit,
+                    worker_.shared_memory().window_address(barrier.address).value_or(0),
+                    barrier.phase);
   barrier.bytes -= bytes;
   end_phase_if_complete(barrier);
 }

@@ -105,7 +105,11 @@ void Wgmma::issue(const WgmmaCall& call, std::uintptr_t pc) {
   };
   if (call.a_registers == nullptr) check_descriptor("A", call.a);
   check_descriptor("B", call.b);
-  if (worker_.checks() != nullptr) check(warpgroup, call, pc);
+  if (worker_.checks() != nullptr) {
+    check(warpgroup, call, pc);
+    Checker::of(worker_)->happens(pc, "wgmma", tile_memory(call, "B", Descriptor(call.b).start),
+                                  warpgroup.threads[0].issued);
+  }
 
   Product product{call, &accumulator_of(warpgroup, call), {}, pc};
   Accumulator& d = *product.d;
@@ -175,7 +179,7 @@ void Wgmma::commit() {
   thread.groups.push_back(thread.issued);
 }
 
-void Wgmma::wait(int groups) {
+void Wgmma::wait(int groups, std::uintptr_t pc) {
   Warpgroup& warpgroup = mine();
   Thread& thread = warpgroup.threads[lane_of_warpgroup()];
   std::uint64_t upto = 0;
@@ -188,6 +192,7 @@ void Wgmma::wait(int groups) {
   }
   if (Checker* const checker = Checker::of(worker_); checker != nullptr && upto > 0) {
     checker->clocks().learn(worker_.thread_number(), warpgroup.agent, warpgroup.times[upto - 1]);
+    checker->happens(pc, "wgmma done", nullptr, upto);
     checker->registers_of(worker_.thread_number()).end_products(upto);
   }
   const unsigned lane = lane_of_warpgroup();

@@ -29,7 +29,7 @@ class Wgmma {
   void issue(const WgmmaCall& call, std::uintptr_t pc);
   void commit();
   void fence();
-  void wait(int groups);
+  void wait(int groups, std::uintptr_t pc);
   void thread_returns();
 
  private:

@@ -32,6 +32,7 @@ class Counts {
 
   // Before what the running thread, whose stack begins at `top`, does at `pc`: finds the line.
   void come(std::uintptr_t pc, const Module& module, const void* top);
+  const Location& place(std::uintptr_t pc) { return places_[pc]; }
   // `what` is "load", "store" or the name of an operation; `memory` where the allocation begins,
   // nullptr for shared memory; `width` the bytes of a lane.
   // `offsets` says where the lanes in `lanes` are, behind the start of the allocation, or of shared

@@ -14,6 +14,7 @@
 #include "emulator/run/counts.hpp"
 #include "emulator/run/device_memory.hpp"
 #include "emulator/run/elsewhere.hpp"
+#include "emulator/run/events.hpp"
 #include "emulator/run/faults.hpp"
 #include "emulator/run/runtime.hpp"
 #include "emulator/run/shared_memory.hpp"
@@ -205,8 +206,10 @@ int run(const KernelCall& call) {
     others.push_back(std::async(std::launch::async, work, std::ref(worker_number(number))));
   work(worker_number(0));
   for (std::future<void>& other : others) other.get();
-  if (Counts* const counts = Counts::wanted(); counts != nullptr && module.is_checked)
+  if (Counts* const counts = Counts::wanted(); counts != nullptr && module.is_checked) {
+    if (Events* const events = Events::wanted()) events->write(launch, *counts);
     counts->write(launch);
+  }
 
   if (launch.findings.empty()) return cudaSuccess;
   order_by_cause(launch.findings);

@@ -6,8 +6,8 @@ Needs the solutions' checked libraries in the build that FLASH_BUILD names.
 import re
 
 from course import BUILD, Built, Test
-from lab import advice, counts, manifest, outcomes, running, zoo
-from lab.backends import CHECKED
+from lab import advice, build, counts, manifest, outcomes, running, timeline, zoo
+from lab.backends import CHECKED, Backends
 from lab.verbs.author import counts as comparison
 from lab.verbs.student import look, profile
 
@@ -23,9 +23,13 @@ class Planted(Built):
     def findings(self, task: str, case: str, *edit: str) -> list[str]:
         task, = manifest.select(manifest.load_parts(), [task])
         self.member = zoo.Member("slow", task, self._testMethodName, edit)
-        file = self.folder() / "counts.tsv"
-        self.run_member(self.member, CHECKED, [case], variables={counts.VARIABLE: str(file)})
-        return counts.findings(counts.load(file), task.part)
+        folder = self.folder()
+        file = folder / "counts.tsv"
+        self.run_member(self.member, CHECKED, [case], variables={
+            counts.VARIABLE: str(file), counts.EVENTS: str(folder)})
+        launches, self.story_folder = counts.load(file), folder
+        self.story, = timeline.stories(launches, folder)
+        return counts.findings(launches, task.part)
 
     def assert_named(self, found: list[str], code: str, pattern: str) -> None:
         """A sentence names the line of `code` in the member's file, and matches."""
@@ -38,6 +42,16 @@ class Planted(Built):
         found = self.findings("fused_cuda", ALL_LOADS)
         self.assert_named(found, "out(b, row0 + r, column) =", "store out: not coalesced")
         self.assertTrue(all("store out" in text or "load x" in text for text in found), found)
+        v = [hold for hold in self.story.holds if hold.tensor == "v" and hold.block == 0]
+        self.assertEqual([hold.rectangles for hold in v], [[(0, 32, 0, 256)], [(32, 64, 0, 256)]])
+        self.assertTrue(v[0].end == v[1].begin and v[0].shared == v[1].shared, v)  # its successor
+        self.assertEqual(list(self.story.remarks()), [])
+        for name in ("x", "v"):
+            self.assertTrue(any(hold.reads for hold in self.story.holds if hold.tensor == name))
+        *_, last = self.story.softmax(self.story_folder, [40])
+        stored, = self.story.stored(self.story_folder, [40])
+        for mine, its in zip(last["out"], stored["out"], strict=True):
+            self.assertAlmostEqual(mine, its, places=5)
 
     def test_a_stride_of_32_floats(self):
         found = self.findings(
@@ -60,6 +74,7 @@ class Planted(Built):
                               "c += kThreads)", "for (int c = lane; c < kFusedChunk; c += 32)")
         self.assert_named(found, "inside ? v(b, key0 + j", "v is loaded 8 times, and each thread "
                           "block needs it at most once: 2 times")
+        self.assertIn("columns 0 to 255 of v for the 4. time", "".join(self.story.remarks()))
 
     def test_a_causal_loop_that_is_not_divided(self):
         found = self.findings(
@@ -69,6 +84,8 @@ class Planted(Built):
             call = "load_tile<C::kBlockK, C::kHeadDim, C::kThreads>("
             self.assert_named(found, f"{call}\n{' ' * (8 if tensor == 'v' else 10)}{tensor}_head",
                               f"{tensor} is loaded 3 times under a causal mask")
+        drawn = {rectangle for _, rectangle, *_ in self.story.scores()}
+        self.assertIn((0, 128, 192, 256), drawn)  # which the solution's loop leaves out
 
 
 class Profile(Built):
@@ -95,12 +112,15 @@ class Profile(Built):
 
 
 class Advice(Test):
-    def test_a_failed_case_about_access_patterns_names_the_verbs(self):
+    def test_a_failed_case_names_what_shows_it(self):
+        config = build.Config("", "", "none", "", "", True, True)
         task, = manifest.select(manifest.load_parts(), ["fused_cuda"])
-        for requirement, named in (("access patterns", True), ("memory", False)):
+        for requirement, verb in (("access patterns", "profile"),
+                                  ("memory", f'look fused_cuda --case "{ALL_LOADS}"')):
             failed = outcomes.CaseResult(ALL_LOADS, outcomes.WRONG, requirement=requirement)
             result = outcomes.TaskResult(task, "skeleton", outcomes.WRONG, [failed])
-            self.assertEqual("./lab look fused_cuda" in "".join(advice._about(result, None)), named)
+            lines = "".join(advice._about(result, Backends(config), None))
+            self.assertIn(f"./lab {verb}", lines)
 
 
 class Look(Test):
@@ -129,6 +149,47 @@ class Look(Test):
         page = self.page("x", 4, range(0, 2048, 64), sectors=32)
         self.assertEqual(self.cells(page)[:9],
                          [("used", "0"), *[("unused", "")] * 7, ("used", "1")])
+
+
+class Picture(Test):
+    EVENTS = """launch block step place what object number warps asked runs to
+1 0 0 one.cu:7 load q 0 1 64 0-64 -
+1 0 1 one.cu:8 load k 0 1 128 0-64 0-64
+1 0 2 one.cu:9 load - 0 1 64 0-64 -
+1 0 3 one.cu:8 load k 0 1 64 64-128 0-64
+1 0 4 one.cu:5 store out 0 1 32 0-32 -
+"""
+
+    def story(self) -> timeline.Story:
+        folder = self.folder()
+        (folder / "events.tsv").write_text(self.EVENTS.replace(" ", "\t").replace("-\n", "\n")
+                                           .replace("\t-\t", "\t\t"))
+        shape = (4, 1, 1, 8, 4)
+        tensors = {name: shape for name in ("q", "k", "v", "out")}
+        launch = counts.Launch("one", 1, 32, 0, False, tensors, "", [])
+        story, = timeline.stories([launch], folder)
+        return story
+
+    def test_a_tile_is_held_until_its_memory_is_filled_anew(self):
+        q, first, second = self.story().holds
+        self.assertEqual((q.shared, first.end, first.reads, second.begin), (None, 3, [2], 3))
+
+    def test_a_wrong_kernel_shows_its_mistakes(self):
+        text = "\n".join(self.story().remarks())
+        self.assertIn("rows 2 to 7 of out: not every element is ever written", text)
+        self.assertIn("one.cu:8: block 0 loads rows 0 to 3, columns 0 to 3 of k for the 2. time",
+                      text)
+
+    def test_scores_are_what_a_block_has_at_once(self):
+        self.assertEqual([(rectangle, begin) for _, rectangle, begin, _ in self.story().scores()],
+                         [((0, 4, 0, 4), 1), ((0, 4, 4, 8), 3)])
+
+    def test_the_page_opens_at_the_row_of_the_first_wrong_element(self):
+        launch = self.story().launch
+        launch.tensors["q"] = (4, 2, 3, 8, 4)
+        row = look._wrong_row("2 of 8 elements are wrong\nfirst at batch 1, head 2, row 5, column 3: "
+                              "got 0, expected 1", launch)
+        self.assertEqual(row, (1 * 3 + 2) * 8 + 5)
 
 
 class Nsight(Built):

@@ -18,7 +18,7 @@ def next_step(results: Sequence[PartResult], case: str | None = None) -> list[st
     pairs = [(task, result) for result in results for task in result.tasks]
     for task, result in pairs:  # work that was begun comes before work that was not
         if not task.done and task.status not in (outcomes.NOT_STARTED, outcomes.UNFINISHED):
-            return [_fix(task, result.seed, result.backends, case), *_about(task, case)]
+            return [_fix(task, result.seed, result.backends, case), *_about(task, result.backends, case)]
     left = [task.task for task, _ in pairs if not task.done]
     if any(task.points for task in left) or left and not any(task.task.points for task, _ in pairs):
         return [_write(left[0])]  # whoever has all points has left out the warm-up on purpose
@@ -84,7 +84,7 @@ def _fix(result: TaskResult, seed: int, backends: Backends, case: str | None) ->
     return f'Next: ./lab check {task.name} --test "{failed.name}" --seed {seed}{option}'
 
 
-def _about(result: TaskResult, case: str | None) -> list[str]:
+def _about(result: TaskResult, backends: Backends, case: str | None) -> list[str]:
     """Where to learn more of what failed."""
     if result.implementation == "solution" or not result.failures:
         return []
@@ -96,6 +96,9 @@ def _about(result: TaskResult, case: str | None) -> list[str]:
         lines += [f"./lab check {task} --explain shows it with small numbers"]
     if failed.requirement == "access patterns":
         lines.append(f"./lab profile {task} names the lines, and ./lab look {task} draws them")
+    elif failed.status == outcomes.WRONG and backends.has_checks(result.task):
+        lines.append(f'./lab look {task} --case "{failed.name}" draws the run of its first wrong '
+                     "element")
     return [f"      {line}" for line in lines]
 
 

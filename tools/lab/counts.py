@@ -6,7 +6,7 @@ import math
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab import grading, manifest, running
@@ -16,7 +16,7 @@ from lab.errors import LabError
 from lab.manifest import Task
 from lab.outcomes import NOT_STARTED, CaseResult
 
-VARIABLE = "FLASH_SIMT_COUNTS"  # names the file
+VARIABLE, EVENTS = "FLASH_SIMT_COUNTS", "FLASH_SIMT_EVENTS"  # name the file, and a folder
 # The graded cases whose problems are counted, of those that a task has; else FEW of its cases.
 CASES = ("checks: loads are coalesced", "causal: sequence 257")
 FEW = 10
@@ -92,6 +92,7 @@ class Launch:
     tensors: dict[str, tuple[int, ...]]  # the bytes of an element, then its shape
     symbol: str  # the kernel's mangled name
     lines: list[Line]
+    strides: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of elements
 
     def bytes_of(self, tensor: str) -> int:
         return math.prod(self.tensors[tensor])
@@ -148,10 +149,13 @@ def cases(task: Task, asked: str | None) -> list[str]:
     return [asked] if asked else [name for name in CASES if name in known] or known[:FEW]
 
 
-def run(task: Task, case: str, implementation: str) -> tuple[CaseResult, list[Launch]]:
-    with tempfile.TemporaryDirectory(prefix="flash-profile-") as folder:
-        file = Path(folder) / "counts.tsv"
-        how = running.Settings(implementation, case=case, variables={VARIABLE: str(file)})
+def run(task: Task, case: str, implementation: str,
+        folder: Path | None = None) -> tuple[CaseResult, list[Launch]]:
+    """With a folder, the events of the case are there behind it (timeline.py)."""
+    with tempfile.TemporaryDirectory(prefix="flash-profile-") as own:
+        file = Path(own) / "counts.tsv"
+        variables = {VARIABLE: str(file)} | ({EVENTS: str(folder)} if folder else {})
+        how = running.Settings(implementation, case=case, variables=variables)
         result, = running.run(task, CHECKED, how, [case])
         launches = load(file) if file.is_file() else []
     if result.status == NOT_STARTED:
@@ -169,11 +173,14 @@ def load(file: Path) -> list[Launch]:
         for row in csv.DictReader(table, delimiter="\t", quoting=csv.QUOTE_NONE):
             if row["launch"] not in launches:
                 causal, _, rest = row["problem"].partition(" ")
-                tensors = {name: tuple(map(int, shape.split("x")))
-                           for name, shape in re.findall(r"(\w+)=([\dx]+)", rest)}
+                found = re.findall(r"(\w+)=([\dx]+)((?:@-?\d+)*)", rest)
+                tensors = {name: tuple(map(int, shape.split("x"))) for name, shape, _ in found}
+                strides = {name: tuple(map(int, text[1:].split("@"))) for name, _, text in found
+                           if text}
                 launches[row["launch"]] = Launch(
                     row["kernel"], int(row["blocks"]), int(row["threads"]), int(row["shared"]),
-                    causal == "causal", tensors, row["symbol"], [])
+                    causal == "causal", tensors, row["symbol"], [],
+                    strides)
             launches[row["launch"]].lines.append(Line(
                 row["kernel"], row["place"], row["what"], row["tensor"], int(row["width"]),
                 *(int(row[name]) for name in _NUMBERS),

@@ -101,6 +101,7 @@ class OnDevice {
         name_memory(device_[n] + (placed.offset - placed.begin), name, is_input);
         problem += " " + name + "=" + std::to_string(placed.element);
         for (const std::int64_t extent : placed.shape) problem += "x" + std::to_string(extent);
+        for (const std::int64_t stride : placed.strides) problem += "@" + std::to_string(stride);
       }
     }
     note_problem(problem);

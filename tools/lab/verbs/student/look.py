@@ -1,15 +1,26 @@
-"""`./lab look`: a page that shows which lanes of a warp touch which banks and sectors."""
+"""`./lab look`: a page that shows a kernel run: its tiles over time, and which lanes of a warp touch
+which banks and sectors."""
 
 import argparse
+import json
+import re
+import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import jinja2
 
-from lab import build, counts, derive, paths
+from lab import bootstrap, build, counts, derive, paths, picture, timeline
 from lab.console import say
+from lab.errors import LabError
+from lab.outcomes import PASSED, CaseResult
 
-HELP = "write a page that shows which lanes of your kernel touch which banks and sectors"
+HELP = "write a page that shows your kernel run: tiles over time, lanes, banks and sectors"
+
+# Draws the picture. The package brings 84 MB, of which 0.9 MB of JavaScript are kept.
+LIBRARY = "vl-convert-python==1.9.0.post1"
+MOST = 700_000  # characters of a picture; a larger one is left out
 
 WORD, BANKS, SECTOR_WORDS = 4, 32, 8  # bytes; of shared memory; of a sector
 
@@ -18,7 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="TASK", help="a CUDA task")
     parser.add_argument("--solution", action="store_true",
                         help="show the reference solution instead of what you wrote")
-    parser.add_argument("--test", metavar="NAME", help="show this graded case's problem")
+    parser.add_argument("--case", "--test", metavar="NAME",
+                        help="show this graded case's problem; where it fails, the page opens at "
+                             "the first wrong element")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -26,21 +39,75 @@ def run(args: argparse.Namespace) -> int:
     folder = paths.OUTPUTS / "look"
     derive.check_writable(folder)
     for task in counts.tasks(args.name, implementation, build.configured()):
-        problems = {case: counts.run(task, case, implementation)[1]
-                    for case in counts.cases(task, args.test)}
+        problems, pictures = {}, []
+        for case in counts.cases(task, args.case):
+            with tempfile.TemporaryDirectory(prefix="flash-look-") as events:
+                result, problems[case] = counts.run(task, case, implementation, Path(events))
+                pictures += _pictures(result, problems[case], Path(events))
         file = folder / f"{task.name}.html"
-        file.write_text(page(task.name, problems), encoding="utf-8")
+        file.write_text(page(task.name, problems, pictures, _library()), encoding="utf-8")
         say(f"open {paths.relative(file)} in a browser")
     return 0
 
 
-def page(task: str, problems: Mapping[str, Sequence[counts.Launch]]) -> str:
+def _library() -> str:
+    """The JavaScript of Vega-Lite; "" where it cannot be had."""
+    file = paths.STATE / "vega.js"
+    if not file.is_file():
+        say("fetching Vega-Lite, which draws the tiles: 30 MB, once")
+        try:
+            with tempfile.TemporaryDirectory(prefix="flash-vega-") as folder:
+                pins = Path(folder) / "pins.txt"
+                pins.write_text(f"{LIBRARY}\n")
+                bootstrap.install(Path(folder) / "venv", pins)
+                bundled = subprocess.run(
+                    [Path(folder) / "venv/bin/python", "-c",
+                     "import vl_convert; print(vl_convert.javascript_bundle())"],
+                    capture_output=True, text=True, check=True)
+                file.write_text(bundled.stdout, encoding="utf-8")
+        except (LabError, OSError, subprocess.CalledProcessError) as error:
+            say(f"the page is without tiles over time: {error}", "yellow")
+            return ""
+    return file.read_text(encoding="utf-8")
+
+
+def _pictures(result: CaseResult, launches: Sequence[counts.Launch],
+              events: Path) -> Iterator[dict[str, object]]:
+    # A case that fails is run on other problems, too, to give the mistake a name.
+    mine = [launch for launch in launches if launch.tensors == launches[0].tensors]
+    for launch, story in zip(mine, timeline.stories(mine, events), strict=False):
+        row = _wrong_row(result.message, launch) if result.status != PASSED else None
+        wrong = result.message.partition("\n")[2] if row is not None else ""
+        spec = json.dumps(picture.spec(story, events, row), separators=(",", ":"))
+        if story.events and len(spec) <= MOST:
+            yield {"title": f"{result.name}: {launch.kernel}, {launch.blocks} blocks of "
+                            f"{launch.threads} threads", "wrong": wrong,
+                   "remarks": list(story.remarks()), "spec": spec}
+
+
+def _wrong_row(message: str, launch: counts.Launch) -> int | None:
+    """The first wrong row among those of all batches and heads, as the verdict names it."""
+    found = re.search(r"^first at (.*)", message, re.MULTILINE)
+    if found is None:
+        return None
+    place = {name: int(n) for name, n in re.findall(r"(batch|head|row|query|key) (\d+)", found[1])}
+    row = next((place[name] for name in ("row", "query", "key") if name in place), None)
+    of = launch.tensors.get("q") or launch.tensors.get("x")
+    if row is None or of is None:
+        return None
+    heads, rows = (of[2], of[3]) if "q" in launch.tensors else (1, of[2])
+    return (place.get("batch", 0) * heads + place.get("head", 0)) * rows + row
+
+
+def page(task: str, problems: Mapping[str, Sequence[counts.Launch]],
+         pictures: Sequence[Mapping[str, object]] = (), library: str = "") -> str:
     """Of the launches of each graded case."""
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(counts.__file__).parent / "templates"), autoescape=True,
         trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-    return templates.get_template("look.html").render(task=task, problems={
-        case: list(_accesses(launches)) for case, launches in problems.items()})
+    return templates.get_template("look.html").render(
+        task=task, pictures=pictures if library else (), library=library, problems={
+            case: list(_accesses(launches)) for case, launches in problems.items()})
 
 
 def _accesses(launches: Sequence[counts.Launch]) -> Iterator[dict[str, object]]:
