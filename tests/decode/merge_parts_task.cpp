@@ -19,6 +19,7 @@ struct MergeCase {
   std::function<float(Index s, Index row)> lse = nullptr;
   Layout layout = Layout::kRowMajor;
   Index nan_part = -1;  // of which row 1 has a NaN in column 3 of its out
+  Index shift = 0;      // of the tensors' first element behind an aligned address
 };
 
 bool is_empty_in_turn(Index s, Index row) { return (s + row) % 3 == 0; }
@@ -35,6 +36,7 @@ std::vector<MergeCase> cases_of_parts() {
        .lse = [](Index s, Index row) { return static_cast<float>(s + row); }},
       {.name = "strides: transposed", .parts = 3, .rows = 9, .layout = Layout::kTransposed},
       {.name = "strides: spread out", .parts = 3, .rows = 9, .layout = Layout::kSpread},
+      {.name = "tensors that are not aligned", .parts = 3, .shift = 1},
       {.name = "one row and one column", .parts = 5, .rows = 1, .head_dim = 1},
   };
 }
@@ -122,10 +124,11 @@ Verdict judge_merge(const MergeCase& problem, std::uint64_t seed) {
     }
   if (problem.nan_part >= 0) part_out(problem.nan_part, 1, 3) = NAN;
 
-  PassTensor<float, 3> out_of_parts("part_out", part_out, problem.layout),
-      lse_of_parts("part_lse", part_lse, problem.layout);
-  PassTensor<float, 3> out("out", {1, problem.rows, problem.head_dim}, problem.layout),
-      lse("lse", {1, 1, problem.rows}, problem.layout);
+  PassTensor<float, 3> out_of_parts("part_out", part_out, problem.layout, problem.shift),
+      lse_of_parts("part_lse", part_lse, problem.layout, problem.shift);
+  PassTensor<float, 3> out("out", {1, problem.rows, problem.head_dim}, problem.layout,
+                           problem.shift),
+      lse("lse", {1, 1, problem.rows}, problem.layout, problem.shift);
   const auto plane = [](const auto& tensor) {
     const auto view = tensor.in_call();
     return TensorView<float, 2>(view.data(), {view.extent(1), view.extent(2)},

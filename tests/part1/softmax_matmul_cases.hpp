@@ -33,7 +33,7 @@ struct SoftmaxMatmulCase {
   SoftmaxMatmulBlocks blocks = {};
   Pattern x = kNormal, v = kNormal;
   Layout layout = kRowMajor;     // of x, v and out
-  Index shift = 0;               // of their first elements behind an aligned address, on a device
+  Index shift = 0;               // of their first elements behind an aligned address
   bool measures_memory = false;  // the extra memory has to stay below fused_extra_bytes()
   bool on_device = false;
   // A step's case: functions that later steps need may be empty, so only this shape and its own are
@@ -63,8 +63,7 @@ RunFused on_host(Fused fused) {
 template <class Fused>
 RunFused on_device(Fused fused) {
   return [fused](const SoftmaxMatmulCase& problem, auto& x, auto& v, auto& out) {
-    const Index shift = problem.shift;
-    harness::DeviceCopy device_x(x, shift), device_v(v, shift), device_out(out, shift);
+    harness::DeviceCopy device_x(x), device_v(v), device_out(out);
     const auto call = [&] {
       fused(SoftmaxMatmul<float>{device_x.view(), device_v.view(), device_out.view()},
             problem.blocks);

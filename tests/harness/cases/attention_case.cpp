@@ -83,6 +83,9 @@ AttentionCase AttentionCase::of_probe(const Probe& probe) const {
   return copy;
 }
 
+static const AttentionCase unaligned{
+    .name = "tensors that are not aligned", .shape = {1, 2, 70, 70, 64}, .shift = 1};
+
 std::vector<AttentionCase> cases_of_all_passes() {
   return {
       {.name = "one query and one key", .shape = {1, 1, 1, 1, 8}},
@@ -109,6 +112,7 @@ std::vector<AttentionCase> cases_of_all_passes() {
        .shape = {2, 3, 70, 70, 16},
        .causal = true,
        .layout = kInterleavedHeads},
+      unaligned,
   };
 }
 
@@ -162,8 +166,6 @@ std::vector<AttentionCase> cases_of_forward_passes() {
 
 std::vector<AttentionCase> cases_on_device() {
   std::vector<AttentionCase> cases = cases_of_all_passes();
-  const AttentionCase unaligned{
-      .name = "tensors that are not aligned", .shape = {1, 2, 70, 70, 64}, .shift = 1};
   const AttentionCase ragged{.name = "causal (ragged and strided)",
                              .shape = {1, 2, 70, 33, 16},
                              .causal = true,
@@ -171,7 +173,6 @@ std::vector<AttentionCase> cases_on_device() {
   cases.insert(cases.end(),
                {{.name = "causal: head_dim 128", .shape = {1, 1, 100, 100, 128}, .causal = true},
                 {.name = "causal: head_dim 256", .shape = {1, 1, 65, 65, 256}, .causal = true},
-                unaligned,
                 unaligned.of_type(kFloat16),
                 unaligned.of_type(kBFloat16),
                 ragged.of_type(kFloat16),

@@ -9,16 +9,13 @@ namespace flash::harness {
 template <class T, int Rank>
 class DeviceCopy {
  public:
-  // The copy begins `shift` elements behind an address that allocate() gave: 1 leaves it aligned to
-  // its elements only.
-  explicit DeviceCopy(BasicPaddedTensor<T, Rank>& host, Index shift = 0)
+  explicit DeviceCopy(BasicPaddedTensor<T, Rank>& host)
       : host_(host), bytes_(sizeof(T) * host.buffer().size()) {
-    memory_ = static_cast<T*>(device::allocate(bytes_ + sizeof(T) * shift));
-    buffer_ = memory_ + shift;
+    buffer_ = static_cast<T*>(device::allocate(bytes_));
     device::copy_to_device(buffer_, host_.buffer().data(), bytes_);
     if (device::is_emulated()) forbid_surroundings();
   }
-  ~DeviceCopy() { device::free(memory_); }
+  ~DeviceCopy() { device::free(buffer_); }
   DeviceCopy(const DeviceCopy&) = delete;
   DeviceCopy& operator=(const DeviceCopy&) = delete;
 
@@ -30,7 +27,7 @@ class DeviceCopy {
     device::copy_to_host(host_.buffer().data(), buffer_, bytes_);
   }
 
-  const void* memory() const { return memory_; }
+  const void* memory() const { return buffer_; }
 
  private:
   // Where there are checks, a kernel that reads what lies around the tensor is reported, even if it
@@ -46,7 +43,6 @@ class DeviceCopy {
 
   BasicPaddedTensor<T, Rank>& host_;
   std::size_t bytes_;
-  T* memory_ = nullptr;
   T* buffer_ = nullptr;
 };
 

@@ -26,7 +26,7 @@ namespace flash::harness {
 template <class T, int Rank>
 class InPlace {
  public:
-  InPlace(BasicPaddedTensor<T, Rank>& host, Index /*shift*/) : host_(host) {
+  explicit InPlace(BasicPaddedTensor<T, Rank>& host) : host_(host) {
     host_.forbid_ends(true);
     note_memory(host_.buffer().data(), sizeof(T) * host_.buffer().size());
   }
@@ -51,18 +51,18 @@ class PassTensor {
   PassTensor(const char* name, const Tensor<T, Rank>& values, Layout layout, Index shift = 0,
              double fill = kPoisoned)
       : name_(name),
-        tensor_(values, layout),
+        tensor_(values, layout, shift),
         filled_(fill_places(fill, false)),
         before_(tensor_),
-        memory_(tensor_, shift) {}
+        memory_(tensor_) {}
 
   // An output.
   PassTensor(const char* name, const Shape<Rank>& shape, Layout layout, Index shift = 0,
              double fill = kPoisoned)
       : name_(name),
-        tensor_(shape, layout),
+        tensor_(shape, layout, shift),
         filled_(fill_places(fill, true)),
-        memory_(tensor_, shift) {}
+        memory_(tensor_) {}
 
   PassTensor(const PassTensor&) = delete;
   PassTensor& operator=(const PassTensor&) = delete;
@@ -181,7 +181,7 @@ std::string damage_of(const Tensors&... tensors) {
 }
 
 // lse is row-major, unless layouts are mixed. `shift`: of the first elements behind an aligned
-// address on a device, in elements. `fill`: what outputs hold before the call, poison where NaN.
+// address, in elements. `fill`: what outputs hold before the call, poison where NaN.
 template <class T, template <class, int> class Memory = InPlace>
 struct PaddedForward {
   PassTensor<T, 4, Memory> q, k, v, out;

@@ -116,18 +116,19 @@ class BasicPaddedTensor {
   // a block of threads overshoots.
   static constexpr Index kGuard = 1024;
 
-  // An output: poison everywhere.
-  BasicPaddedTensor(const Shape<Rank>& shape, Layout layout, T around = poison<T>())
-      : shape_(shape), strides_(strides_of(shape, layout)) {
+  // An output: poison everywhere. The first element is `shift` elements behind an aligned address.
+  BasicPaddedTensor(const Shape<Rank>& shape, Layout layout, Index shift = 0,
+                    T around = poison<T>())
+      : shape_(shape), strides_(strides_of(shape, layout)), first_(kGuard + shift) {
     Index last = 0;
     for (int axis = 0; axis < Rank; ++axis)
       last += std::max<Index>(shape[axis] - 1, 0) * strides_[axis];
-    buffer_.assign(static_cast<std::size_t>(2 * kGuard + last + 1), around);
+    buffer_.assign(static_cast<std::size_t>(first_ + last + 1 + kGuard), around);
   }
 
   // An input: the values, NaNs of another kind around them.
-  BasicPaddedTensor(const Tensor<T, Rank>& values, Layout layout)
-      : BasicPaddedTensor(values.shape(), layout, outside_value<T>()) {
+  BasicPaddedTensor(const Tensor<T, Rank>& values, Layout layout, Index shift = 0)
+      : BasicPaddedTensor(values.shape(), layout, shift, outside_value<T>()) {
     Index flat = 0;
     for_each_place([&](std::size_t place) { buffer_[place] = values.data()[flat++]; });
   }
@@ -137,7 +138,7 @@ class BasicPaddedTensor {
   const std::vector<T>& buffer() const { return buffer_; }
 
   // The tensor inside `base`, which is this buffer or a copy of it.
-  TensorView<T, Rank> view_in(T* base) const { return {base + kGuard, shape_, strides_}; }
+  TensorView<T, Rank> view_in(T* base) const { return {base + first_, shape_, strides_}; }
   TensorView<T, Rank> view() { return view_in(buffer_.data()); }
 
   // For each place of the buffer, whether it is an element of the tensor.
@@ -158,7 +159,7 @@ class BasicPaddedTensor {
       if (count++ == 0) first = k;
     }
     if (count == 0) return "";
-    const Index behind = first - (size - kGuard) + 1, before = kGuard - first;
+    const Index behind = first - (size - kGuard) + 1, before = first_ - first;
     const auto places = [](Index n) { return std::to_string(n) + (n == 1 ? " place" : " places"); };
     const std::string where = before > 0 ? places(before) + " before its first element"
                               : behind > 0
@@ -191,11 +192,12 @@ class BasicPaddedTensor {
   template <class Use>
   void for_each_place(Use use) const {
     for_each_offset<Rank>(shape_, strides_,
-                          [&](Index offset) { use(static_cast<std::size_t>(kGuard + offset)); });
+                          [&](Index offset) { use(static_cast<std::size_t>(first_ + offset)); });
   }
 
   Shape<Rank> shape_;
   Shape<Rank> strides_;
+  Index first_;  // place of the first element
   std::vector<T> buffer_;
 };
 

@@ -145,8 +145,8 @@ void Layout::place(const Argument& of, std::size_t n, std::size_t length, bool g
     bytes += kGuard + before;
     if (before == 0) bytes += reinterpret_cast<std::uintptr_t>(data) % kAllocation;
     placed[n].bytes = bytes - placed[n].begin + length + after + kGuard;
-  } else if (guarded) {
-    bytes = (bytes + before + 63) / 64 * 64;
+  } else if (guarded) {  // to 16 bytes aligned as it is here
+    bytes = (bytes + before + 63) / 64 * 64 + reinterpret_cast<std::uintptr_t>(data) % 16;
   }
   placed[n].element = of.element;
   placed[n].offset = bytes;

@@ -355,9 +355,13 @@ std::optional<Message> Runner::received() {
 
 void Runner::take_where(const Message& message) {
   if (where_.size() >= kMostWhere) return;
-  Where where{message.counted,     static_cast<std::uint64_t>(message.integers[0]),
-              message.bytes,       message.device_bytes,
-              message.integers[1], {}};
+  Where where{message.counted,
+              static_cast<std::uint64_t>(message.integers[0]),
+              message.bytes,
+              message.device_bytes,
+              message.integers[1],
+              message.integers[2] != 0,
+              {}};
   where.addresses.resize(std::min<std::size_t>(message.views, kMostCalls));
   memcpy(where.addresses.data(), message.text, where.addresses.size() * sizeof(std::uint64_t));
   where_.push_back(std::move(where));
@@ -388,8 +392,14 @@ void Runner::crashed() {
                 "needs a stack of %.0f MB, which is more than there is: take a Tensor or a vector "
                 "for large arrays, and end each recursion",
                 static_cast<double>(stack) / 1e6);
-  throw RunnerEnded(RunnerEnded::How::kCrashed, (stack > 0 ? of_stack : how_it_ended(status)) +
-                                                    (clue.empty() ? "" : "\n" + clue));
+  constexpr char kNotAligned[] =
+      "crashed with a vector at an address that is not aligned to it (tensors are aligned to their "
+      "elements only), or with a pointer that is no address,";
+  throw RunnerEnded(RunnerEnded::How::kCrashed,
+                    (stack > 0                                         ? of_stack
+                     : !where_.empty() && where_.back().has_no_address ? kNotAligned
+                                                                       : how_it_ended(status)) +
+                        (clue.empty() ? "" : "\n" + clue));
 }
 
 // Ends the process with all that belongs to it; how it ended. One that is ending gets a moment,

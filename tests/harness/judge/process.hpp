@@ -52,7 +52,8 @@ class Descriptor {
 struct Where {
   std::uint64_t thread = 0, library = 0;  // which, and where it begins
   std::uint64_t fault = 0, memory = 0;    // the address of a fault, and of the call's memory
-  std::int64_t stack = 0;  // bytes of the stack, where there are more than it may have
+  std::int64_t stack = 0;       // bytes of the stack, where there are more than it may have
+  bool has_no_address = false;  // the processor refused the access and gave no address
   std::vector<std::uint64_t> addresses;
 };
 

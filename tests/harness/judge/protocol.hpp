@@ -193,8 +193,8 @@ inline Facts facts_in(const Message& message) {
 
 // Of kWhere: `bytes` is the address of a fault, `device_bytes` that of the call's memory, `counted`
 // the thread, integers[0] where the library begins, integers[1] how large the thread's stack was
-// whose end the fault is behind, and the text the addresses behind the innermost
-// calls.
+// whose end the fault is behind, integers[2] whether the processor gave no address (of x86-64: most
+// often a vector that is not aligned), and the text the addresses behind the innermost calls.
 inline constexpr std::size_t kMostCalls = kMostText / sizeof(std::uint64_t);
 
 // What student code may call back, of the interfaces Work, AttentionWork and Clock.

@@ -87,6 +87,7 @@ void send_where([[maybe_unused]] siginfo_t* info, [[maybe_unused]] const void* c
   message.kind = Kind::kWhere;
 #ifdef __linux__
   message.counted = static_cast<std::uint64_t>(syscall(SYS_gettid));
+  message.integers[2] = info->si_signo == SIGSEGV && info->si_code == SI_KERNEL;
 #endif
   message.bytes = reinterpret_cast<std::uint64_t>(info->si_addr);
   message.device_bytes = reinterpret_cast<std::uint64_t>(call_memory);
