@@ -184,6 +184,33 @@ class Picture(Test):
         self.assertEqual([(rectangle, begin) for _, rectangle, begin, _ in self.story().scores()],
                          [((0, 4, 0, 4), 1), ((0, 4, 4, 8), 3)])
 
+    def test_a_wait_ends_with_the_copies_of_its_phase(self):
+        def event(step: int, warp: int, what: str, number: int) -> timeline.Event:
+            return timeline.Event(1, 0, step, "one.cu:9", what, "64", number, [warp], 0, [], None)
+
+        bars = timeline.pipeline([
+            event(0, 4, "wait", 1), event(1, 0, "arrive", 0), event(2, 0, "copy", 0),
+            event(3, 32, "landed", 0), event(4, 4, "go on", 1), event(5, 5, "go on", 1),
+            event(6, 4, "wgmma", 1)])
+        self.assertEqual(
+            [(bar["lane"], bar["what"], bar["f"], bar["u"]) for bar in bars],
+            [("warps 0 to 3", "arrive", 0, 1), ("warps 0 to 3", "issue copy", 1, 2),
+             ("TMA", "copy", 2, 5), ("warps 4 to 7", "wait", 0, 5), ("warps 4 to 7", "wgmma", 5, 6)])
+
+    def test_a_rung_stands_beside_the_task_s_kernel(self):
+        program = BUILD / "bin/part1_look"
+        if not program.is_file():
+            self.skipTest(f"{program} is not built")
+        self.patch(build, build=lambda targets: build.BuildResult(True, "", ""),
+                   binary=lambda target: BUILD / "bin" / target)
+        folder = self.folder()
+        launches = counts.run_rung("part1", "3_sgemm", folder)
+        story, = timeline.stories(launches, folder)
+        self.assertEqual(story.figures()["tiles of v in shared memory at once"][0], "2")
+        self.assertEqual(story.figures()["v is loaded"][0], "2 times")
+        page = look.page("one", {}, beside={"3_sgemm": counts.figures(launches)})
+        self.assertIn("<td>376</td>", page)
+
     def test_the_page_opens_at_the_row_of_the_first_wrong_element(self):
         launch = self.story().launch
         launch.tensors["q"] = (4, 2, 3, 8, 4)

@@ -3,13 +3,15 @@ says about its speed."""
 
 import csv
 import math
+import os
 import re
+import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab import grading, manifest, running
+from lab import build, console, grading, manifest, running
 from lab.backends import CHECKED, Backends
 from lab.build import Config
 from lab.errors import LabError
@@ -167,6 +169,21 @@ def run(task: Task, case: str, implementation: str,
     return result, launches
 
 
+def run_rung(part: str, name: str, folder: Path, library: Path | None = None) -> list[Launch]:
+    """The launches of a rung of the part's ladder, or of a task's library in the same problem."""
+    built = build.build([f"{part}_look"])
+    if not built.ok:
+        raise LabError(f"{part}_look does not build: {built.first_error}")
+    file = folder / "counts.tsv"
+    command = [build.binary(f"{part}_look"), name, *[library] * (library is not None)]
+    console.print_command(command)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {
+        VARIABLE: str(file), EVENTS: str(folder)})
+    if ended.returncode:
+        raise LabError(ended.stderr.strip())
+    return load(file)
+
+
 def load(file: Path) -> list[Launch]:
     launches: dict[str, Launch] = {}
     with file.open(newline="") as table:
@@ -202,6 +219,30 @@ def by_line(launches: Iterable[Launch]) -> list[Line]:
             setattr(found, name, getattr(found, name) + getattr(line, name))
     return sorted(sums.values(), key=lambda line: (
         line.place.rpartition(":")[0], int(line.place.rpartition(":")[2] or 0), line.tensor))
+
+
+def figures(launches: Sequence[Launch]) -> dict[str, tuple[str, str]]:
+    """What two kernels for the same problem are compared by: a number, and what it means."""
+    found: dict[str, tuple[str, str]] = {}
+    blocks = sum(launch.blocks for launch in launches)
+    threads = ", ".join(dict.fromkeys(str(launch.threads) for launch in launches))
+    found["thread blocks"] = f"{blocks} of {threads} threads", "each has its own tile of the output"
+    lines = [line for launch in launches for line in launch.lines]
+    wavefronts, sectors = (sum(getattr(line, of) for line in lines)
+                           for of in ("wavefronts", "sectors"))
+    flops = launches[0].flops
+    if flops and wavefronts:
+        found["operations for each wavefront of shared memory"] = (
+            f"{flops / wavefronts:.0f}", "a multiprocessor of an H100 does 256 in the time of one "
+            "wavefront. The more, the less its arithmetic waits for shared memory; a thread with "
+            "more accumulators uses what it reads more often")
+    loaded = {line.tensor for line in lines if line.what == "load"}
+    if flops and sectors and launches[0].tensors.keys() & {"x", "k", "v"} <= loaded:  # not by TMA
+        found["operations for each byte of device memory"] = (
+            f"{flops / (SECTOR * sectors):.3g}", "the more, the less arithmetic waits for memory")
+    conflicts = sum(line.wavefronts - line.least for line in lines if line.is_shared)
+    found["bank conflicts"] = str(conflicts), "wavefronts that another layout would spare"
+    return found
 
 
 def advice(line: Line) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lab.timeline import NEVER, ROWS, Story
+from lab.timeline import NEVER, ROWS, Story, pipeline
 
 # Okabe and Ito's; the page says the same in words or by a border.
 SHARED, REGISTERS, WRITTEN, EARLIER, WRONG = "#e69f00", "#56b4e9", "#009e73", "#dde3e9", "#d55e00"
@@ -27,13 +27,15 @@ def spec(story: Story, folder: Path, row: int | None) -> dict:
     if scores := list(story.scores()):
         panels.append(_scores(story, scores))
     charts = [_plan(story), {"concat": panels, "columns": 4}]
+    if bars := pipeline(story.barriers):
+        charts.insert(1, _pipeline(bars))
     if softmax := list(story.softmax(folder, rows)):
         params.append({"name": "row", "value": row, "bind": {
             "input": "select", "options": rows, "name": "row"}})
         charts.append({"concat": list(_row(story, softmax, list(story.stored(folder, rows)))),
                        "columns": 4})
     return {"$schema": "https://vega.github.io/schema/vega-lite/v6.json", "params": params,
-            "vconcat": charts, "config": {
+            "vconcat": charts, "resolve": {"scale": {"color": "independent"}}, "config": {
                 "view": {"stroke": "#aab4c0"}, "axis": {"grid": False, "tickMinStep": 1},
                 "legend": {"orient": "top", "columns": 4}, "title": {"anchor": "start", "fontSize": 12}}}
 
@@ -71,8 +73,7 @@ def _plan(story: Story) -> dict:
     """Blocks from top to bottom, their steps from left to right."""
     rows = [{"b": event.block, "f": event.step, "u": event.step + 1, "what": _what(event),
              "line": event.line, "warps": len(event.warps)}
-            for event in story.events
-            if event.what in ("load", "store") and event.block < MOST_BLOCKS]
+            for event in story.events if event.block < MOST_BLOCKS]
     names = list(dict.fromkeys(row["what"] for row in rows))
     memory = {"read shared memory": "#c3ccd5", "write shared memory": "#8794a1"}
     colours = iter(OF_TENSORS * len(names))
@@ -92,6 +93,29 @@ def _plan(story: Story) -> dict:
                 {"data": {"values": [{}]},
                  "mark": {"type": "rule", "strokeWidth": 2},
                  "encoding": {"x": {"datum": {"expr": "step"}, "type": "quantitative"}}}]}
+
+
+def _pipeline(bars: Sequence[dict]) -> dict:
+    names = {"copy": SHARED, "issue copy": WRITTEN, "arrive": REGISTERS, "wait": EARLIER,
+             "wgmma": "#0072b2", "wait for wgmma": "#8794a1"}
+    lanes = sorted({bar["lane"] for bar in bars}, key=lambda lane: (
+        lane == "TMA", int(lane.split()[1]) if lane != "TMA" else 0))
+    position = {"y": {"field": "lane", "type": "ordinal", "sort": lanes, "title": None},
+                "x": {"field": "f", "type": "quantitative",
+                      "title": "operations, when each takes one unit and a copy three"},
+                "x2": {"field": "u"}}
+    return {"title": f"Producer, consumers and copies of block {bars[0]['block']}: who waits for whom",
+            "width": 900, "height": {"step": 26}, "data": {"values": list(bars)}, "layer": [
+                {"mark": {"type": "bar", "stroke": "white", "strokeWidth": .5}, "encoding": {
+                    **position, "color": {
+                        "field": "what", "type": "nominal", "title": None,
+                        "scale": {"domain": list(names), "range": list(names.values())}},
+                    "tooltip": [{"field": field} for field in (
+                        "what", "line", "barrier", "phase", "tensor")]}},
+                {"transform": [{"filter": "datum.tensor != ''"}],
+                 "mark": {"type": "text", "align": "left", "dx": 2, "fontSize": 9},
+                 "encoding": {"y": position["y"], "x": position["x"],
+                              "text": {"field": "tensor"}}}]}
 
 
 def _box(**encoding: object) -> dict:

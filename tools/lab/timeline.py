@@ -4,7 +4,7 @@ tensor a block holds, and where; which scores it has seen; what a row's softmax 
 import csv
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lab.counts import Launch
@@ -136,8 +136,15 @@ class Story:
     def __init__(self, launch: Launch, events: Sequence[Event]) -> None:
         self.launch = launch
         self.matrices = {name: Matrix(launch, name) for name in launch.tensors}
-        self.events = [event for event in events if event.what != "cut"]
-        self.is_cut = len(self.events) < len(events)
+        self.is_cut = any(event.what == "cut" for event in events)
+        self.barriers = [event for event in events if event.block == events[0].block]
+        # The picture's steps are those that access memory.
+        steps: dict[int, int] = {}
+        self.events = []
+        for event in events:
+            if event.what in ("load", "store"):
+                step = steps[event.block] = steps.get(event.block, -1) + 1
+                self.events.append(replace(event, step=step))
         self.steps = max((event.step for event in self.events), default=0) + 1
         self.blocks = sorted({event.block for event in self.events})
         self.holds = [hold for block in self.blocks for hold in self._holds(block)]
@@ -148,7 +155,7 @@ class Story:
     def _holds(self, block: int) -> Iterator[Hold]:
         mine: list[Hold] = []
         for event in self.events:
-            if event.block != block or event.what not in ("load", "store"):
+            if event.block != block:
                 continue
             if event.what == "load" and not event.object and event.runs:
                 for hold in mine:
@@ -169,6 +176,28 @@ class Story:
             mine.append(Hold(event.object, block, rectangles, event.step, event.line, event.to,
                              times))
         yield from mine
+
+    def figures(self) -> dict[str, tuple[str, str]]:
+        """As counts.figures()."""
+        found = {}
+        for name in self.matrices:
+            loads = [event for event in self.events if (event.what, event.object) == ("load", name)]
+            if loads:
+                times = sum(event.asked for event in loads) / self.launch.bytes_of(name)
+                found[f"{name} is loaded"] = (
+                    "once" if times == 1 else f"{times:.3g} times", "by all blocks together; with larger tiles of the output "
+                    "there are fewer blocks that need it")
+            if name in ("k", "v") and (most := self.most_tiles(name)):
+                found[f"tiles of {name} in shared memory at once"] = (
+                    str(most), "with two the next one is on its way while the block computes with "
+                    "this one; with one the block loads, waits, and only then computes")
+        return found
+
+    def most_tiles(self, tensor: str) -> int:
+        """That a block has in shared memory at once."""
+        mine = [hold for hold in self.holds if hold.tensor == tensor and hold.shared]
+        return max((len({other.shared for other in mine if other.block == hold.block
+                         and other.begin <= hold.begin < other.end}) for hold in mine), default=0)
 
     @property
     def outputs(self) -> list[str]:
@@ -316,3 +345,56 @@ def stories(launches: Sequence[Launch], folder: Path) -> list[Story]:
     for event in load(folder):
         of.setdefault(event.launch, []).append(event)
     return [Story(launch, events) for launch, events in zip(launches, of.values(), strict=False)]
+
+
+# ---- Hopper's barriers --------------------------------------------------------------------------
+
+COPY = 3  # what a TMA copy takes in the picture, in operations of a warpgroup; a GPU's is not known
+_SHOWN = {"arrive": "arrive", "copy": "issue copy", "wgmma": "wgmma",
+          "wgmma done": "wait for wgmma"}
+
+
+def pipeline(events: Sequence[Event]) -> list[dict]:
+    """Bars of one block: each operation of a warpgroup takes one unit of time, and a wait ends with
+    the phase of its barrier. Empty for a kernel without such barriers."""
+    tensors = {event.place: event.object for event in events
+               if event.what == "load" and event.object}
+    names: dict[str, str] = {}  # of the barriers
+    now: dict[str, int] = {}    # of a lane
+    ends: dict[tuple[str, int], int] = {}                # of the phases of barriers
+    copies: dict[tuple[str, int], tuple[int, str]] = {}  # the last one of a phase
+    bars: list[dict] = []
+
+    def bar(lane: str, what: str, begin: int, end: int, event: Event, tensor: str = "") -> None:
+        bars.append({"lane": lane, "what": what, "f": begin, "u": end, "line": event.line,
+                     "barrier": names.get(event.object, ""), "phase": event.number,
+                     "tensor": tensor, "block": event.block})
+
+    done = set()
+    for event in events:
+        if event.what not in ("go on", "landed", *_SHOWN):
+            continue
+        lane = f"warps {event.warps[0] // 4 * 4} to {event.warps[0] // 4 * 4 + 3}"
+        phase = event.object, event.number
+        if (event.what, lane, *phase) in done:  # by another warp of the warpgroup
+            continue
+        done.add((event.what, lane, *phase))
+        time = now.get(lane, 0)
+        if not event.what.startswith("wgmma"):
+            names.setdefault(event.object, f"barrier {len(names)}")
+        if event.what == "landed":
+            begin, tensor = copies.get(phase, (0, ""))
+            ends[phase] = max(ends.get(phase, 0), begin + COPY)
+            bar("TMA", "copy", begin, begin + COPY, event, tensor)
+        elif event.what == "go on":
+            now[lane] = max(time, ends.get((event.object, event.number - 1), 0))
+            if now[lane] > time:
+                bar(lane, "wait", time, now[lane], event)
+        else:
+            now[lane] = time + 1
+            if event.what == "arrive":
+                ends[phase] = max(ends.get(phase, 0), time + 1)
+            if event.what == "copy":
+                copies[phase] = time + 1, tensors.get(event.place, "")
+            bar(lane, _SHOWN[event.what], time, time + 1, event)
+    return bars

@@ -11,15 +11,18 @@ from pathlib import Path
 
 import jinja2
 
-from lab import bootstrap, build, counts, derive, paths, picture, timeline
+from lab import bootstrap, build, counts, derive, paths, picture, running, timeline
+from lab.backends import CHECKED
 from lab.console import say
 from lab.errors import LabError
+from lab.manifest import Task
 from lab.outcomes import PASSED, CaseResult
 
 HELP = "write a page that shows your kernel run: tiles over time, lanes, banks and sectors"
 
 # Draws the picture. The package brings 84 MB, of which 0.9 MB of JavaScript are kept.
 LIBRARY = "vl-convert-python==1.9.0.post1"
+WITH_RUNGS = ("part1", "part3")  # whose tasks run in the problem of a rung, too
 MOST = 700_000  # characters of a picture; a larger one is left out
 
 WORD, BANKS, SECTOR_WORDS = 4, 32, 8  # bytes; of shared memory; of a sector
@@ -29,6 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="TASK", help="a CUDA task")
     parser.add_argument("--solution", action="store_true",
                         help="show the reference solution instead of what you wrote")
+    parser.add_argument("--rung", metavar="NAME",
+                        help="beside your kernel show this one of the part's ladder, as "
+                             "3_sgemm, in the same problem")
     parser.add_argument("--case", "--test", metavar="NAME",
                         help="show this graded case's problem; where it fails, the page opens at "
                              "the first wrong element")
@@ -40,6 +46,9 @@ def run(args: argparse.Namespace) -> int:
     derive.check_writable(folder)
     for task in counts.tasks(args.name, implementation, build.configured()):
         problems, pictures = {}, []
+        if args.rung:
+            show_rung(task, implementation, args.rung, folder)
+            continue
         for case in counts.cases(task, args.case):
             with tempfile.TemporaryDirectory(prefix="flash-look-") as events:
                 result, problems[case] = counts.run(task, case, implementation, Path(events))
@@ -48,6 +57,32 @@ def run(args: argparse.Namespace) -> int:
         file.write_text(page(task.name, problems, pictures, _library()), encoding="utf-8")
         say(f"open {paths.relative(file)} in a browser")
     return 0
+
+
+def show_rung(task: Task, implementation: str, rung: str, folder: Path) -> None:
+    """A page of the rung, and of the task's kernel in the same problem."""
+    problems, pictures, beside = {}, [], {}
+    library = running.library(task, implementation, CHECKED)
+    for name, of in ((task.name, library), (rung, None)):
+        if of is not None and task.part not in WITH_RUNGS:
+            continue
+        with tempfile.TemporaryDirectory(prefix="flash-look-") as events:
+            try:
+                launches = counts.run_rung(task.part, rung, Path(events), of)
+            except LabError as error:
+                if of is None:
+                    raise
+                say(f"{name} is left out: {error}", "yellow")
+                continue
+            result = CaseResult(name, PASSED)
+            problems[name], beside[name] = launches, counts.figures(launches)
+            for story in timeline.stories(launches, Path(events)):
+                beside[name] |= story.figures()
+            pictures += _pictures(result, launches, Path(events))
+    file = folder / f"{task.name}_{rung}.html"
+    file.write_text(page(f"{task.name} and {rung}", problems, pictures, _library(), beside),
+                    encoding="utf-8")
+    say(f"open {paths.relative(file)} in a browser")
 
 
 def _library() -> str:
@@ -100,13 +135,19 @@ def _wrong_row(message: str, launch: counts.Launch) -> int | None:
 
 
 def page(task: str, problems: Mapping[str, Sequence[counts.Launch]],
-         pictures: Sequence[Mapping[str, object]] = (), library: str = "") -> str:
-    """Of the launches of each graded case."""
+         pictures: Sequence[Mapping[str, object]] = (), library: str = "",
+         beside: Mapping[str, Mapping[str, tuple[str, str]]] | None = None) -> str:
+    """Of the launches of each graded case; `beside` has figures of kernels, by their name."""
+    rows = dict.fromkeys(row for figures in (beside or {}).values() for row in figures)
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(counts.__file__).parent / "templates"), autoescape=True,
         trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     return templates.get_template("look.html").render(
-        task=task, pictures=pictures if library else (), library=library, problems={
+        task=task, pictures=pictures if library else (), library=library,
+        kernels=list(beside or ()), beside=[
+            (row, [figures.get(row, ("",))[0] for figures in beside.values()],
+             next(figures[row][1] for figures in beside.values() if row in figures))
+            for row in rows], problems={
             case: list(_accesses(launches)) for case, launches in problems.items()})
 
 
