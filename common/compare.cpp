@@ -142,6 +142,15 @@ bool constant_factor(const T* got, const double* want, Index count, double scale
   return true;
 }
 
+// The number d for which got is want + d in every element, if there is one.
+template <class T>
+bool constant_difference(const T* got, const double* want, Index count, double* difference) {
+  *difference = got[0] - want[0];
+  for (Index i = 0; i < count; ++i)
+    if (!(std::fabs(got[i] - want[i] - *difference) <= 1e-4 * std::fabs(*difference))) return false;
+  return true;
+}
+
 std::string number(double value, int digits = 6) {
   if (std::isnan(value)) return "NaN";  // printed as -nan where the sign is set
   std::ostringstream text;
@@ -272,15 +281,19 @@ Comparison compare(const T* got, const double* want, const std::vector<Index>& s
   if (infinities > 0)
     verdict << "\ninfinite in " << infinities << (infinities == 1 ? " element" : " elements");
   if (nans + infinities + unwritten == 0) {
-    double factor = 0;
-    double largest = 0;
+    double factor = 0, difference = 0, largest = 0;
+    const bool differs = count > 1 && constant_difference(got, want, count, &difference);
+    const std::string added = (difference < 0 ? " - " : " + ") + number(std::fabs(difference));
     for (Index i = 0; i < count; ++i)
       largest = std::fmax(largest, std::fabs(static_cast<double>(got[i])));
     if (largest <= 1e-5 * rms)
       verdict << "\nthe result is 0 everywhere" << (largest > 0 ? ", but for rounding" : "");
     else if (count > 1 && constant_factor(got, want, count, rms, &factor) &&
              std::fabs(factor - 1) > 1e-3)
-      verdict << "\nthe result is " << number(factor) << " times the expected one, everywhere";
+      verdict << "\nthe result is " << number(factor) << " times the expected one, everywhere"
+              << (differs ? "; it is also the expected one" + added : "");
+    else if (differs)
+      verdict << "\nthe result is the expected one" << added << ", everywhere";
   }
   result.text = verdict.str() + "\n" + errors;
   return result;

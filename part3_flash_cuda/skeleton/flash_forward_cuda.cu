@@ -60,8 +60,8 @@ __device__ void add_PV(Rows<C>& rows, const int (&sees)[kRows], const Tiles<C>& 
   //   add nothing, not even 0 * NaN (about 13 lines)
 }
 
-// out = O / l, for the columns from c0 on, and from the first slice lse = m + log(l), in base e. A
-// row with no visible key gets out = 0 and lse = -inf.
+// out = O / l, for the columns from c0 on, and from the first slice lse = (m + log2(l)) ln 2, since
+// m is in base 2. A row with no visible key gets out = 0 and lse = -inf.
 template <class C, class T>
 __device__ void store(const Rows<C>& rows, const TensorView<T, 4>& out,
                       const TensorView<float, 3>& lse, Index b, Index h, Index i0, Index c0,

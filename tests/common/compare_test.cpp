@@ -157,6 +157,7 @@ TEST_CASE("the verdict says what is wrong, where, and in which pattern") {
         .text;
   };
   each([](Index, float x) { return 2 * x; }, "the result is 2 times the expected one, everywhere");
+  each([](Index, float x) { return x - 2; }, "the result is the expected one - 2, everywhere");
   each([](Index, float) { return 0.0f; }, "the result is 0 everywhere\n");
   each([](Index k, float) { return k % 2 == 0 ? 1e-6f : -3e-7f; },
        "the result is 0 everywhere, but for rounding\n");

@@ -137,6 +137,9 @@ void mistakes_of_lanes(std::vector<harness::Mistake>& known) {
       steps.lane_of_key = [together](Index key, Index) { return key % 4 / together; };
       steps.share_maximum = true, steps.share_sum = false;
     });
+  harness::named("sum of the lanes added twice", known)
+      .ways.push_back(
+          harness::replace(&Steps::sum, [](auto& at) { return at.l * at.alpha + 4 * at.sum; }));
 
   // The row of the lane that owns the column, the warp's first row, and that of lane number r.
   const auto first_row = [](Index row) { return row / 8 * 8; };

@@ -53,12 +53,13 @@ std::vector<GradedCase> steps() {
       step("step 1: the launch and store", "the launch and store", "",
            {.shape = no_keys, .also_solved = AttentionShape{1, 2, 128, 0, 64}}),
       step("step 2: softmax_step", "softmax_step",
-           "It is also the first with keys: store has to sum l over the row's lanes, and to take "
-           "its logarithm in base e.",
+           "It is also the first with keys: l is summed over the row's lanes once, in store, which "
+           "takes its logarithm in base e.",
            {.shape = one_block, .scale = 0, .lse_only = true, .also_solved = two_heads}),
       step("step 3: add_PV", "add_PV",
-           "It is also the first whose out is not 0: in store out is O / l, and each value goes to "
-           "its own column.",
+           "The key of row n * kLanes + lane of P_smem is place<kKeys, kLanes>(lane, n), with the "
+           "lane of the loop; thread.key(n) is a key of this thread. It is also the first whose "
+           "out is not 0: in store out is O / l, and each value goes to its own column.",
            {.shape = one_block, .scale = 0, .also_solved = two_heads}),
       step("step 4: load_Q and add_QK", "load_Q and add_QK",
            "It is also the first with scores that differ: in softmax_step m has to be the same in "
@@ -72,7 +73,8 @@ std::vector<GradedCase> steps() {
           "step 6: mask_scores", "mask_scores",
           "It is also the first with blocks that are not full: the launch rounds the number of "
           "blocks up, store skips queries that do not exist, a row may have no key of a block, and "
-          "in add_PV a masked key adds nothing.",
+          "in add_PV a masked key adds nothing: compare the key, and not the row of P_smem, with "
+          "sees[r].",
           {.shape = {1, 1, 150, 150, 64}, .causal = true})};
 }
 

@@ -37,6 +37,11 @@ void own_sums(Steps& steps) {
   steps.share_maximum = true, steps.share_sum = false;
 }
 
+template <int kLanes>
+void sums_of(Steps& steps) {
+  steps.sum = [](auto& at) { return at.l * at.alpha + kLanes * at.sum; };
+}
+
 // A thread's first or last row has the same group of lanes as the query.
 template <int kGroups, bool kFirst>
 Index row_of_thread(Index query) {
@@ -110,6 +115,7 @@ void own_mistakes(std::vector<harness::Mistake>& known) {
   };
   more("maximum of one lane", {lanes<8>, lanes<16>});
   more("sum of one lane", {own_sums<8>, own_sums<16>});
+  more("sum of the lanes added twice", {sums_of<8>, sums_of<16>});
   more("alpha of another row",
        {other_alpha<row_of_thread<4, true>>, other_alpha<row_of_thread<4, false>>,
         other_alpha<row_of_thread<2, true>>, other_alpha<row_of_thread<2, false>>});

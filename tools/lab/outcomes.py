@@ -157,16 +157,26 @@ RARE = 6  # a name that one case has of more than so many that fail explains too
 def in_order(failures: Sequence[CaseResult]) -> list[CaseResult]:
     """Endless loops, because of which other cases did not run, then races and stray accesses, which
     come with file and line, then a mistake that has a name, or results that were kept between calls,
-    then the others, and those that did not run; among equals ordinary numbers, in the order of the
-    task, whose simple cases come first."""
+    then the first step that fails, then the others, and those that did not run; among equals
+    ordinary numbers, in the order of the task, whose simple cases come first."""
     wrong = [case.diagnosis for case in failures
              if case.status == WRONG and not case.message.startswith("kernel ")]
     named = Counter(wrong)
-    return sorted(failures, key=lambda case: (
-        0 if case.status == TIMED_OUT else 1 if case.message.startswith("kernel ")
-        else 2 if case.diagnosis and (named[case.diagnosis] > 1 or len(wrong) <= RARE)
-        or case.message.startswith("The call before this one, ")
-        else 4 if case.status == NOT_RUN else 3, bool(HARD.search(case.name))))
+    step = next((case.name for case in failures if case.requirement == EACH_BY_ITSELF), "")
+
+    def rank(case: CaseResult) -> int:
+        if case.status == TIMED_OUT:
+            return 0
+        if case.message.startswith("kernel "):
+            return 1
+        is_named = case.diagnosis and (named[case.diagnosis] > 1 or len(wrong) <= RARE)
+        if case.requirement == EACH_BY_ITSELF and case.name != step:
+            is_named = False  # functions of the step before it are not right either
+        if is_named or case.message.startswith("The call before this one, "):
+            return 2
+        return 5 if case.status == NOT_RUN else 3 if case.name == step else 4
+
+    return sorted(failures, key=lambda case: (rank(case), bool(HARD.search(case.name))))
 
 
 # What some cases have in common: they fail, and no other does.

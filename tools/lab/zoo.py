@@ -267,7 +267,8 @@ def unclear(explanation: str) -> Iterator[str]:
         return
     queries, keys = map(int, re.search(r", (?:d1|queries) (\d+), (?:d2|keys) (\d+)",
                                        explanation).groups())
-    if (queries > 4 or keys > 6) and "No problem of at most 4 queries and 6" not in explanation:
+    if (queries > 4 or keys > 6) and not re.search(
+            "No problem of at most 4 queries and 6|sizes are the step's own", explanation):
         yield f"--explain shows {queries} queries and {keys} keys, and does not say why"
     marked = [line.split("<--")[0].split() for line in explanation.splitlines() if "<--" in line]
     if len(marked) != 1 or marked[0][-2] == marked[0][-1]:

@@ -434,7 +434,9 @@ template <class Seen>
 Verdict explained(const std::string& wrong, const Seen& seen,
                   const std::function<Seen(const Probe&)>& again) {
   Verdict verdict{wrong.empty(), wrong, [=] { return diagnosis(seen, again); }};
-  if (also_solved(seen) == nullptr) verdict.explain = [=] { return with_small_numbers(again); };
+  verdict.explain = [=] {
+    return with_small_numbers(again, also_solved(seen) ? &seen.shape : nullptr);
+  };
   return verdict;
 }
 template Verdict explained(const std::string&, const SeenForward&,

@@ -524,6 +524,10 @@ void add_what_is_not_finite(List& list, bool can_mask) {
            "the sum l is that of one lane's keys; the row's is the sum over its lanes, which "
            "warp_sum() gives",
            {});
+  list.add("sum of the lanes added twice",
+           "the sum l is as many times too large as lanes share a row: each of them has the whole "
+           "sum already when warp_sum() adds their sums once more",
+           {});
   list.of("empty-row", kAlone, kByBlock)
       .add("-inf minus -inf",
            "where a row has seen only -inf, m is -inf, and exp(-inf - -inf) is NaN: subtract 0 "

@@ -167,7 +167,8 @@ std::string options_of(const AttentionShape& shape, const AttentionOptions& opti
          (options.causal ? ", causal" : "");
 }
 
-std::string why_so_many(const AttentionShape& shape) {
+std::string why_so_many(const AttentionShape& shape, bool is_step = false) {
+  if (is_step) return "\nThe sizes are the step's own: others may need functions of later steps.";
   if (shape.queries <= kFewQueries && shape.keys <= kFewKeys) return "";
   return "\nNo problem of at most " + std::to_string(kFewQueries) + " queries and " +
          std::to_string(kFewKeys) + " keys was wrong: it may take more than one block.";
@@ -191,7 +192,7 @@ std::string shown(const SeenForward& seen, const Place& at) {
     text += ", blocks of " + std::to_string(seen.block_queries) +
             (has_scores ? " rows" : " queries") +
             (seen.block_keys > 0 ? " and " + std::to_string(seen.block_keys) + " keys" : "");
-  text += why_so_many(shape);
+  text += why_so_many(shape, seen.also_solved.has_value());
   text += "\nThe steps for " + head_of(shape, b, h) + (has_scores ? "row " : "query ") +
           std::to_string(i) + ":\n";
   if (!has_scores) text += "  Q = [" + vector_of(&seen.q.values(b, h, i, 0), d) + "]\n";
@@ -223,14 +224,18 @@ std::string shown(const SeenForward& seen, const Place& at) {
                       number(alpha), number(m), number(l), vector_of(O.data(), columns, column)};
         },
         [&](Index n) { return steps.blocks[n].l; });
-  } else {
+  } else if (!want.blocks.empty()) {
     text +=
         "  m = " + number(want.blocks[0].m) + ", l = sum of P = " + number(want.blocks[0].l) + "\n";
   }
+  RightForward right(seen);
+  if (seen.out.size() == 0)
+    return text + "The result:\n" +
+           table({{"", "expected", "found"},
+                  line_of("lse = m + log l", at.want[0], seen.lse(b, h, i), true)});
   const double* const found = &seen.out(b, h, i, 0);
   if (seen.lse.size() == 0)
     return text + "The result O = P V / l:\n" + beside("O", at.want, found, at.column);
-  RightForward right(seen);
   return text + "The result O = P V / l:\n" +
          beside("O", right.pass.row(Output::kOut, at.row).value, found, is_lse ? -1 : at.column,
                 line_of("lse = m + log l", right.pass.row(Output::kLse, at.row).value[0],
@@ -319,7 +324,8 @@ std::vector<Probe> starts(bool forward) {
 }  // namespace
 
 template <class Seen>
-std::string with_small_numbers(const std::function<Seen(const Probe&)>& again) {
+std::string with_small_numbers(const std::function<Seen(const Probe&)>& again,
+                               const AttentionShape* only) {
   int runs = 0;
   const auto fails = [&](const Probe& probe) {
     try {
@@ -329,8 +335,9 @@ std::string with_small_numbers(const std::function<Seen(const Probe&)>& again) {
     }
   };
   for (Probe probe : starts(std::is_same_v<Seen, SeenForward>)) {
+    if (only) probe = {.shape = *only, .data = probe.data};
     if (!fails(probe)) continue;
-    for (bool smaller = true; smaller;) {
+    for (bool smaller = only == nullptr; smaller;) {
       smaller = false;
       AttentionShape& shape = probe.shape;
       for (Index* const size :
@@ -355,7 +362,9 @@ std::string with_small_numbers(const std::function<Seen(const Probe&)>& again) {
   return "";
 }
 
-template std::string with_small_numbers(const std::function<SeenForward(const Probe&)>&);
-template std::string with_small_numbers(const std::function<SeenBackward(const Probe&)>&);
+template std::string with_small_numbers(const std::function<SeenForward(const Probe&)>&,
+                                        const AttentionShape*);
+template std::string with_small_numbers(const std::function<SeenBackward(const Probe&)>&,
+                                        const AttentionShape*);
 
 }  // namespace flash::harness

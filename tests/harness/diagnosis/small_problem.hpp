@@ -11,7 +11,9 @@
 namespace flash::harness {
 
 // "" where no small problem shows it. `again` runs the code under test. At most 100 columns wide.
+// With `only`, the sizes of a step, no others are tried: they may need functions of later steps.
 template <class Seen>
-std::string with_small_numbers(const std::function<Seen(const Probe&)>& again);
+std::string with_small_numbers(const std::function<Seen(const Probe&)>& again,
+                               const AttentionShape* only = nullptr);
 
 }  // namespace flash::harness

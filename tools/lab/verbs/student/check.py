@@ -118,7 +118,7 @@ def explain(tasks: Sequence[Task], implementation: str, seed: int, backends: Bac
         say(f"{names}: no case failed, so there is nothing to explain.")
         return 0
     say(f"--explain does not apply to what failed in {names}: it shows wrong outputs of attention "
-        "and softmax-matmul with small numbers, and no such output is wrong in a small problem.\n"
+        "and softmax-matmul with small numbers, and no small problem that was tried gave one.\n"
         f"What failed, and why: ./lab check {tasks[0].name}")
     return 1
 
