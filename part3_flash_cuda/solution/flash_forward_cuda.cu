@@ -223,8 +223,8 @@ void flash_attention_forward_cuda(const AttentionForward<T>& pass,
   const double scale = attention_scale(pass.options, shape.head_dim);
   with_config<T>(config, shape.head_dim, [&]<class C>(C) {
     // BEGIN SOLUTION the launch: one thread block for each head of each batch, block of queries and
-    //   slice of kHeadDim columns, with kSharedBytes of shared memory; the kernel's scale is in
-    //   base 2. grid_size() checks the number of blocks (about 9 lines)
+    //   slice of kHeadDim columns, with kThreads threads and kSharedBytes of shared memory; the
+    //   kernel's scale is in base 2. grid_size() checks the number of blocks (about 9 lines)
     // STUB (void)scale;
     // STUB throw NotYetImplemented("part3.flash_forward_cuda");
     const Index query_blocks = (shape.queries + C::kBlockQ - 1) / C::kBlockQ;

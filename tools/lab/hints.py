@@ -17,7 +17,7 @@ KINDS = {"NaN": "nan", "inf|no keys": "empty-row", "negative|-1.2e9|rising|large
 def kind_of(case: str, requirement: str) -> str:
     """The kind of mistakes that a case looks for; "" where it looks for all of them."""
     return next((kind for about, kind in KINDS.items()
-                 if re.search(about, case) or re.search(about, requirement)), "")
+                 if re.search(about, case) or re.fullmatch(about, requirement)), "")
 
 
 def of(kind: str) -> str:
