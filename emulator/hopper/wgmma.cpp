@@ -107,6 +107,9 @@ void Wgmma::issue(const WgmmaCall& call, std::uintptr_t pc) {
   check_descriptor("B", call.b);
   if (worker_.checks() != nullptr) {
     check(warpgroup, call, pc);
+    if (Counts* const counts = Counts::wanted())
+      counts->add(call.site, text_of("wgmma m64n", call.n, "k16").c_str(),
+                  {.requests = 1, .lanes = kWarpgroupSize});
     Checker::of(worker_)->happens(pc, "wgmma", tile_memory(call, "B", Descriptor(call.b).start),
                                   warpgroup.threads[0].issued);
   }

@@ -29,13 +29,17 @@ class Planted(Built):
             counts.VARIABLE: str(file), counts.EVENTS: str(folder)})
         launches, self.story_folder = counts.load(file), folder
         self.story, = timeline.stories(launches, folder)
+        self.broken = [broken for broken in counts.habits(launches, task.part).values() if broken]
         return counts.findings(launches, task.part)
 
     def assert_named(self, found: list[str], code: str, pattern: str) -> None:
         """A sentence names the line of `code` in the member's file, and matches."""
         source = self.member.source()
         number = source[:source.index(code)].count("\n") + 1
-        wanted = rf"{re.escape(self.member.task.file)}:{number}\b.*{pattern}"
+        place = f"{self.member.task.file}:{number}"
+        self.assertTrue(any(where.endswith(place) for broken in self.broken for where in broken),
+                        (place, self.broken))
+        wanted = rf"{re.escape(place)}\b.*{pattern}"
         self.assertTrue(any(re.search(wanted, text) for text in found), (wanted, found))
 
     def test_the_solution_s_only_slow_access_is_the_store_of_its_result(self):

@@ -20,7 +20,8 @@ from lab.outcomes import NOT_STARTED, CaseResult
 
 VARIABLE, EVENTS = "FLASH_SIMT_COUNTS", "FLASH_SIMT_EVENTS"  # name the file, and a folder
 # The graded cases whose problems are counted, of those that a task has; else FEW of its cases.
-CASES = ("checks: loads are coalesced", "causal: sequence 257")
+CASES = ("checks: loads are coalesced", "causal: sequence 257",
+         "200 queries and 200 keys in blocks of 32")
 FEW = 10
 SHARED = "shared memory"
 SECTOR = 32  # bytes
@@ -62,6 +63,12 @@ class Line:
     @property
     def is_shared(self) -> bool:
         return self.tensor == SHARED
+
+    @property
+    def products(self) -> int:
+        """Multiplications, each with an addition, of all matrix instructions."""
+        shape = re.search(r"m(\d+)n(\d+)k(\d+)", self.what)
+        return self.requests * math.prod(map(int, shape.groups())) if shape else 0
 
     @property
     def each(self) -> float:
@@ -121,6 +128,12 @@ class Launch:
         (_, batch, heads, queries, head_dim), keys = self.tensors["q"], self.tensors["k"][3]
         pairs = sum(min(i + 1, keys) for i in range(queries)) if self.causal else queries * keys
         return (10 if "d_q" in self.tensors else 4) * batch * heads * pairs * head_dim
+
+    @property
+    def counts_loads(self) -> bool:
+        """Not those by TMA, which are no requests of warps."""
+        loaded = {line.tensor for line in self.lines if line.what == "load"}
+        return self.tensors.keys() & {"x", "k", "v"} <= loaded
 
     @property
     def moved(self) -> int:
@@ -236,8 +249,7 @@ def figures(launches: Sequence[Launch]) -> dict[str, tuple[str, str]]:
             f"{flops / wavefronts:.0f}", "a multiprocessor of an H100 does 256 in the time of one "
             "wavefront. The more, the less its arithmetic waits for shared memory; a thread with "
             "more accumulators uses what it reads more often")
-    loaded = {line.tensor for line in lines if line.what == "load"}
-    if flops and sectors and launches[0].tensors.keys() & {"x", "k", "v"} <= loaded:  # not by TMA
+    if flops and sectors and launches[0].counts_loads:
         found["operations for each byte of device memory"] = (
             f"{flops / (SECTOR * sectors):.3g}", "the more, the less arithmetic waits for memory")
     conflicts = sum(line.wavefronts - line.least for line in lines if line.is_shared)
@@ -271,6 +283,28 @@ def findings(launches: Sequence[Launch], part: str) -> list[str]:
                                   or line.sectors - line.least_sectors > 0.02 * sectors)]
     found += (text for launch in launches for text in _repeated(launch, part))
     return list(dict.fromkeys(found))
+
+
+def habits(launches: Sequence[Launch], part: str) -> dict[str, list[str]]:
+    """Habits of fast kernels, and the lines that break them. Nobody gets points for them."""
+    lines = by_line(launches)
+    accesses = [line for line in lines if line.is_access]
+    return {
+        "Every access to device memory is coalesced": [
+            line.place for line in accesses if not line.is_shared and advice(line)],
+        "No access to shared memory has bank conflicts": [
+            line.place for line in accesses if line.is_shared and advice(line)],
+        "No tensor moves over 5 % more bytes than its blocks need": [
+            *(line for launch in launches for text in _repeated(launch, part)
+              for line in text.partition(": ")[0].split(", ")),
+            *(line.place for launch in launches for line in launch.lines
+              if line.what == "store" and line.tensor in launch.tensors and sum(
+                  other.asked for other in launch.lines if (other.what, other.tensor) == (
+                      "store", line.tensor)) > 1.05 * launch.bytes_of(line.tensor))],
+        # Ragged ends, and what happens once, may.
+        "No warp diverges in the main loop": [
+            line.place for line in accesses if 8 * line.partial > line.requests and
+            line.requests > 0.02 * sum(each.requests for each in accesses)]}
 
 
 def _repeated(launch: Launch, part: str) -> Iterator[str]:

@@ -47,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", default=PART, metavar="PART|TASK",
                         help=f"a CUDA task, or the part of some (default: {PART})")
     parser.add_argument("--test", metavar="NAME", help="count this graded case's problem")
+    parser.add_argument("--rung", metavar="NAME", help="count this rung of the part's ladder")
     parser.add_argument("--card", choices=CARDS, default="H100",
                         help="the GPU of the roofline (default: H100)")
     parser.add_argument("--registers", action="store_true",
@@ -63,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     implementation = "solution" if args.solution else "skeleton"
     config = build.configured()
-    if args.emulate or args.name != PART or (config.cuda != "gpu" and not args.options):
+    if args.emulate or args.rung or args.name != PART or (config.cuda != "gpu" and not args.options):
         return _count(args, implementation, config)
     if "--help" in args.options or "-h" in args.options:
         return benchmarks.run_program(PART, implementation, ["--help"])
@@ -88,6 +89,10 @@ def _count(args: argparse.Namespace, implementation: str, config: Config) -> int
         raise LabError("options behind -- are for the benchmark under Nsight Compute; a count "
                        "takes --test NAME")
     for task in counts.tasks(args.name, implementation, config):
+        if args.rung:
+            with tempfile.TemporaryDirectory(prefix="flash-profile-") as folder:
+                _show(counts.run_rung(task.part, args.rung, Path(folder)), task.part, args.card, {})
+            break
         registers = _registers(task, implementation) if args.registers else {}
         for case in counts.cases(task, args.test):
             _count_case(task, case, implementation, args.card, registers)
@@ -116,14 +121,23 @@ def _count_case(task: Task, case: str, implementation: str, card: str,
     say(f"\n{task.name}: {case}", "bold")
     if result.status != PASSED:
         say(f"The result is {result.status}: ./lab check {task.name} says why.", "yellow")
+    _show(launches, task.part, card, registers)
+
+
+def _show(launches: Sequence[counts.Launch], part: str, card: str,
+          registers: Mapping[str, int]) -> None:
     lines = counts.by_line(launches)
     for table in (_accesses([line for line in lines if line.is_access]), _operations(lines),
                   _bytes(launches)):
         if table.row_count:
             console.console.print(table)
-    found = counts.findings(launches, task.part)
+    found = counts.findings(launches, part)
     for text in found or ["Every access is coalesced, or free of bank conflicts."]:
         say(f"- {text}", "yellow" if found else "green")
+    for habit, broken in counts.habits(launches, part).items():
+        where = ", ".join(dict.fromkeys(place.rpartition("/")[2] for place in broken))
+        say(f"- Challenge (no points). {habit}: {f'not at {where}' if broken else 'yes'}",
+            None if broken else "green")
     for text in (*_roofline(launches, card),
                  *dict.fromkeys(_occupancy(launch, registers) for launch in launches)):
         say(f"- {text}")
@@ -153,11 +167,13 @@ def _accesses(lines: Sequence[counts.Line]) -> Table:
 
 def _operations(lines: Sequence[counts.Line]) -> Table:
     table = _table("Operations of warps and blocks. A barrier waits for the slowest warp: good are "
-                   "two for each tile", ("line", "operation"), ("times", "lanes"))
+                   "two for each tile. Products: of a matrix instruction",
+                   ("line", "operation"), ("times", "lanes", "products"))
     for line in lines:
         if not line.is_access:
             table.add_row(line.place.rpartition("/")[2], line.what, str(line.requests),
-                          f"{line.lanes / line.requests:.3g}")
+                          f"{line.lanes / line.requests:.3g}",
+                          str(line.products) if line.products else "")
     return table
 
 
@@ -183,6 +199,9 @@ def _roofline(launches: Sequence[counts.Launch], card: str) -> Iterator[str]:
     _, bandwidth, peak, at_once = CARDS[card]
     for of in problems.values():
         if not of[0].flops:
+            continue
+        if not of[0].counts_loads:
+            yield "Copies by TMA are not counted: ./lab look shows them."
             continue
         intensity, ridge = of[0].flops / sum(each.moved for each in of), 1000 * peak / bandwidth
         limit = ("so arithmetic limits it" if intensity >= ridge else
