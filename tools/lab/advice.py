@@ -39,14 +39,19 @@ def first_unfinished(tasks: Sequence[Task]) -> Task | None:
     return next(iter(runnable or unfinished), None)
 
 
-# What only nvcc can read, and g++ has no clear message for.
-_NVCC_ONLY = (
+# In the line or the message: what only nvcc can read, and what compilers have no clear words for.
+_CLEARER = (
     (re.compile("<<<"),
      "launch with launch() (common/cuda/launch.hpp), because <<<...>>> is for nvcc only"),
     (re.compile(r"\bextern\s+__shared__"), "write FLASH_DYNAMIC_SHARED(T, name) "
      "(common/cuda/launch.hpp), because extern __shared__ is for nvcc only"),
     (re.compile(r"\basm\b"),
      "use a wrapper of common/cuda/ (mma, ldmatrix, cp.async, ...), because PTX is for nvcc only"),
+    (re.compile("template .*launch.* matches the argument"),
+     "give launch() the kernel's arguments, each of its type, and .shared_bytes as a std::size_t, "
+     "which no int becomes by itself"),
+    (re.compile("calling a .*__host__ function"),
+     "in a kernel write fmaxf, expf, exp2f, INFINITY and such, because std:: is for the host"),
 )
 
 
@@ -56,8 +61,8 @@ def _fix(result: TaskResult, seed: int, backends: Backends, case: str | None) ->
         option += " --check-races" if backends.asked == CHECKED else " --emulate"
     option += " --sanitize" * backends.sanitizes(task)
     if result.status == outcomes.BUILD_FAILED:
-        line = _line_of(result.first_error) if task.is_cuda else ""
-        correct = next((words for pattern, words in _NVCC_ONLY if pattern.search(line)),
+        line = _line_of(result.first_error) + result.first_error if task.is_cuda else ""
+        correct = next((words for pattern, words in _CLEARER if pattern.search(line)),
                        "correct what the error names")
         return f"Next: {correct}, then ./lab check {task.name}{option}"
     if result.status == outcomes.REFUSED:

@@ -63,7 +63,8 @@ def _part(result: PartResult, all_failures: bool, case: str | None) -> Iterator[
 
 
 def total_lines(results: Sequence[PartResult]) -> list[str]:
-    lines = [_total(each.part.name, each.earned, each.possible, each.missing) for each in results]
+    lines = [_total(each.part.name, each.earned, each.possible, each.missing) for each in results
+             if each.possible or each.missing]
     lines += for_results([task.task for each in results for task in each.tasks])
     if len(results) > 1:
         missing = outcomes.sum_by_key(each.missing for each in results)

@@ -162,10 +162,11 @@ def in_order(failures: Sequence[CaseResult]) -> list[CaseResult]:
     wrong = [case.diagnosis for case in failures
              if case.status == WRONG and not case.message.startswith("kernel ")]
     named = Counter(wrong)
+    stopped = any(case.status == NOT_RUN for case in failures)
     step = next((case.name for case in failures if case.requirement == EACH_BY_ITSELF), "")
 
     def rank(case: CaseResult) -> int:
-        if case.status == TIMED_OUT:
+        if case.status == TIMED_OUT and stopped:
             return 0
         if case.message.startswith("kernel "):
             return 1

@@ -293,7 +293,13 @@ class Run {
   std::string diagnosed(const std::string& name, const Verdict& verdict, std::string message) {
     if (verdict.explain) report_.event("explainable", {{"case", name}});
     grading::calls_are_for_a_diagnosis();
-    try {
+    const auto unless_it_throws = [](const auto& look) {
+      try {
+        look();
+      } catch (...) {  // of the code under test, on another problem
+      }
+    };
+    unless_it_throws([&] {
       const Diagnosis diagnosis = verdict.diagnose ? verdict.diagnose() : Diagnosis{};
       if (!diagnosis.text.empty()) {
         report_.event("diagnosis", {{"case", name},
@@ -302,13 +308,14 @@ class Run {
                                     {"text", diagnosis.text}});
         message = diagnosis.text + "\n" + message;
       }
+    });
+    unless_it_throws([&] {
       if (options_.explain && verdict.explain) {
         const std::string text = verdict.explain();
         report_.event("explanation", {{"case", name}, {"text", text}});
         message += "\n" + text;
       }
-    } catch (...) {  // of the code under test, on another problem
-    }
+    });
     return message;
   }
 
