@@ -134,6 +134,24 @@ def _wrong_row(message: str, launch: counts.Launch) -> int | None:
     return (place.get("batch", 0) * heads + place.get("head", 0)) * rows + row
 
 
+def figure(task: Task, number: int, code: str) -> str:
+    """A page with nothing but the lanes on the line of this code, or without code the tiles, in the
+    task's counted case of this number."""
+    case = counts.cases(task, None)[number]
+    with tempfile.TemporaryDirectory(prefix="flash-look-") as events:
+        result, launches = counts.run(task, case, "solution", Path(events))
+        pictures = [] if code else list(_pictures(result, launches, Path(events)))
+    for shown in pictures:  # at their end
+        spec = json.loads(shown["spec"])
+        spec["params"][0]["value"] = spec["params"][0]["bind"]["max"] - 1
+        shown["spec"] = json.dumps(spec)
+    lines = [line for launch in launches for line in launch.lines
+             if code and line.is_access and code in _code(line.place)]
+    for launch in launches:
+        launch.lines = [line for line in lines if counts.advice(line)] or lines[:1]
+    return page("", {"": launches[:1]}, pictures, _library())
+
+
 def page(task: str, problems: Mapping[str, Sequence[counts.Launch]],
          pictures: Sequence[Mapping[str, object]] = (), library: str = "",
          beside: Mapping[str, Mapping[str, tuple[str, str]]] | None = None) -> str:
