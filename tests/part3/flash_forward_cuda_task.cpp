@@ -58,7 +58,8 @@ std::vector<GradedCase> steps() {
            {.shape = one_block, .scale = 0, .lse_only = true, .also_solved = two_heads}),
       step("step 3: add_PV", "add_PV",
            "The key of row n * kLanes + lane of P_smem is place<kKeys, kLanes>(lane, n), with the "
-           "lane of the loop; thread.key(n) is a key of this thread. It is also the first whose "
+           "lane of the loop; thread.key(n) is a key of this thread. The groups share P (kGroups, "
+           "thread.group), the lanes V (kLanes, thread.lane). It is also the first whose "
            "out is not 0: in store out is O / l, and each value goes to its own column.",
            {.shape = one_block, .scale = 0, .also_solved = two_heads}),
       step("step 4: load_Q and add_QK", "load_Q and add_QK",
