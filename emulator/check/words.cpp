@@ -93,6 +93,7 @@ std::string Words::conflict(const Touch& touch, const std::string& where, int sl
       both_write
           ? "."
           : why_unordered(touch, other, in.now_is_next || in.then_is_next ? in.line_of_sync : 0),
+      rounds_may_race && !both_write ? " Check the index." : "",
       rounds_may_race ? " If this line is in a loop, each round needs a barrier." : "");
 }
 

@@ -31,8 +31,9 @@ void read_from_absent_lane(const char* name, Site site, int reader, int source) 
   const unsigned first = worker.thread_number() / kWarpSize * kWarpSize;
   worker.fail_in(first + static_cast<unsigned>(reader), kWarpMismatch, site,
                  text_of(name, ": lane ", reader, " reads from lane ", source,
-                         ", which takes no part: it has returned, does not exist, or is not in the "
-                         "mask. On a GPU the value is undefined.\n",
+                         ", which takes no part: it skipped this line (in an if, or in a loop that "
+                         "it left earlier), has returned, is not in the mask, or does not exist. "
+                         "On a GPU the value is undefined.\n",
                          worker.describe(first + static_cast<unsigned>(reader))));
 }
 

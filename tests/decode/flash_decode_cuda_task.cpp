@@ -7,6 +7,7 @@
 #include "decode/decode_cases.hpp"
 #include "harness/cases/busy_stream.hpp"
 #include "harness/cases/device_checks.hpp"
+#include "harness/cases/far_apart.hpp"
 
 namespace flash::harness {
 namespace {
@@ -136,6 +137,43 @@ Verdict no_race_and_no_stray_access(std::uint64_t seed) {
   return {true, ""};
 }
 
+// Two sequences of one page each, and the pages, 2^31 elements apart.
+Verdict judge_far_apart(std::uint64_t seed) {
+  return with_far_apart([seed](FarApart& memory) {
+    const Shape<4> cache{2, 16, 1, 64}, rows{2, 1, 1, 64};
+    const auto q = normal<float>(rows, seed), k = normal<float>(cache, seed + 1),
+               v = normal<float>(cache, seed + 2);
+    Tensor<std::int32_t, 2> table({2, 1});
+    Tensor<std::int32_t, 1> lengths({2});
+    table(0, 0) = 1, lengths(0) = 16, lengths(1) = 11;
+    const DeviceTensor<std::int32_t, 2> table_there(table);
+    const DeviceTensor<std::int32_t, 1> lengths_there(lengths);
+    const TensorView<const float, 4> q_there = memory.tensor(q), k_there = memory.tensor(k),
+                                     v_there = memory.tensor(v);
+    const auto out = memory.tensor<float, 4>(rows);
+    const auto lse = memory.tensor<float, 3>({2, 1, 1});  // last: what follows is not aligned
+    flash_decode_cuda<float>(
+        {q_there, k_there, v_there, table_there.view(), lengths_there.view(), out, lse});
+    const auto want =
+        decode_oracle<float>({q.view(), k.view(), v.view(), table.view(), lengths.view(), {}, {}});
+    const AttentionShape shape{1, 1, 1, 16, 64};
+    const std::string wrong = wrong_in<float>(
+        out, want.out, attention_output_bound<float>(shape, want.largest_score), "query", 0);
+    return wrong.empty() ? wrong_lse<float>(lse, want.lse,
+                                            attention_bound(shape, want.largest_score, 0x1p-24), 0)
+                         : wrong;
+  });
+}
+
+// More sequences than a grid is tall: of these the launches alone are checked.
+Verdict launches_many_sequences(std::uint64_t seed) {
+  const DecodeCall<float> call(
+      {.lengths = std::vector<std::int32_t>(65600, 0), .heads = 1, .kv_heads = 1}, seed);
+  skip_next_kernels();
+  flash_decode_cuda(call.pass());
+  return {true, ""};
+}
+
 Verdict judge_order(std::uint64_t seed) {
   const DecodeCall<float> call({}, seed);
   return enqueues_on_its_stream([&](Stream stream) {
@@ -192,6 +230,15 @@ TaskUnderTest flash_decode_cuda_task() {
     task.cases.push_back(
         {name, "memory", [name](auto seed) { return judge_accesses(seed, name); }, Needs::kChecks});
   task.cases.push_back({"in the order of its stream", kOrder, judge_order, Needs::kEmulator});
+  task.cases.push_back({"65600 sequences", "pages", launches_many_sequences, Needs::kEmulator});
+  task.cases.push_back({kFarApartName, "pages", judge_far_apart, Needs::kSparseMemory});
+  add("pages",
+      {{.name = "33000 keys in pages of 1",
+        .lengths = {33000},
+        .heads = 1,
+        .kv_heads = 1,
+        .page_size = 1}},
+      Needs::kNoChecks);
   add("many parts", long_cases(), Needs::kGpu);
   task.cases.push_back({"in the order of its stream", kOrder, judge_stream, Needs::kGpu});
   return task;

@@ -5,7 +5,9 @@
 
 #include "bonus_decode/flash_decode.hpp"
 #include "harness/cases/attention_case.hpp"
+#include "harness/cases/far_apart.hpp"
 #include "harness/cases/padded_pass.hpp"
+#include "harness/judge/watched_memory.hpp"
 
 namespace flash::harness {
 namespace {
@@ -20,6 +22,8 @@ struct MergeCase {
   Layout layout = Layout::kRowMajor;
   Index nan_part = -1;  // of which row 1 has a NaN in column 3 of its out
   Index shift = 0;      // of the tensors' first element behind an aligned address
+  // "part_out" or "part_lse": behind its end there is no memory
+  std::string nothing_behind = "";
 };
 
 bool is_empty_in_turn(Index s, Index row) { return (s + row) % 3 == 0; }
@@ -37,6 +41,8 @@ std::vector<MergeCase> cases_of_parts() {
       {.name = "strides: transposed", .parts = 3, .rows = 9, .layout = Layout::kTransposed},
       {.name = "strides: spread out", .parts = 3, .rows = 9, .layout = Layout::kSpread},
       {.name = "tensors that are not aligned", .parts = 3, .shift = 1},
+      {.name = "33000 parts", .parts = 33000, .rows = 1, .head_dim = 1},
+      {.name = "66000 rows", .parts = 1, .rows = 66000, .head_dim = 1},
       {.name = "one row and one column", .parts = 5, .rows = 1, .head_dim = 1},
   };
 }
@@ -110,6 +116,20 @@ Merged merged(const Tensor<float, 3>& part_out, const Tensor<float, 3>& part_lse
   return want;
 }
 
+// "" where out (1, 1, rows, head_dim) and lse (1, 1, rows) are right.
+std::string wrong_merge(const Tensor<float, 3>& part_out, const Tensor<float, 3>& part_lse,
+                        TensorView<const float, 3> out, TensorView<const float, 3> lse) {
+  const Merged want = merged(part_out, part_lse);
+  // exp's argument, a difference, is rounded; where its error is large its weight is 0.
+  const double bound = 0x1p-24 * (8 + 2 * std::fmin(want.largest_difference, 100) +
+                                  4 * std::sqrt(static_cast<double>(part_out.extent(0))));
+  if (const std::string wrong = wrong_in<float>(with_heads(out), want.out, bound, "row", 0);
+      !wrong.empty())
+    return wrong;
+  const std::string wrong = wrong_lse<float>(lse, want.lse, bound, 0);
+  return wrong.empty() ? "" : "lse is wrong; out is right here. " + wrong;
+}
+
 Verdict judge_merge(const MergeCase& problem, std::uint64_t seed) {
   const Shape<3> shape{problem.parts, problem.rows, problem.head_dim};
   Tensor<float, 3> part_out = make_input<3>(shape, Pattern::kNormal, 2 * seed);
@@ -135,21 +155,36 @@ Verdict judge_merge(const MergeCase& problem, std::uint64_t seed) {
                                 {view.stride(1), view.stride(2)});
   };
   const auto of_lse = lse.in_call();
-  merge_parts(out_of_parts.in_call(), plane(lse_of_parts), plane(out),
-              {of_lse.data(), {of_lse.extent(2)}, {of_lse.stride(2)}});
+  for (auto* const input : {&out_of_parts, &lse_of_parts})
+    if (input->name() == problem.nothing_behind) watch_behind(input->padded());
+  try {
+    merge_parts(out_of_parts.in_call(), plane(lse_of_parts), plane(out),
+                {of_lse.data(), {of_lse.extent(2)}, {of_lse.stride(2)}});
+  } catch (const KernelError&) {
+    const bool is_behind = touched_behind();
+    watch_behind(nullptr, nullptr);
+    if (is_behind) return {false, read_behind(problem.nothing_behind)};
+    throw;
+  }
+  watch_behind(nullptr, nullptr);
   for (auto* const tensor : {&out_of_parts, &lse_of_parts, &out, &lse}) tensor->copy_back();
   if (const std::string damage = damage_of(out, lse, out_of_parts, lse_of_parts); !damage.empty())
     return {false, damage};
 
-  const Merged want = merged(part_out, part_lse);
-  // exp's argument, a difference, is rounded; where its error is large its weight is 0.
-  const double bound = 0x1p-24 * (8 + 2 * std::fmin(want.largest_difference, 100) +
-                                  4 * std::sqrt(static_cast<double>(problem.parts)));
-  if (const std::string wrong = wrong_in<float>(with_heads(out.view()), want.out, bound, "row", 0);
-      !wrong.empty())
-    return {false, wrong};
-  const std::string wrong = wrong_lse<float>(lse.view(), want.lse, bound, 0);
-  return verdict_on(wrong.empty() ? "" : "lse is wrong; out is right here. " + wrong);
+  return verdict_on(wrong_merge(part_out, part_lse, out.view(), lse.view()));
+}
+Verdict judge_far_apart(std::uint64_t seed) {
+  return with_far_apart([seed](FarApart& memory) {
+    const auto part_out = make_input<3>({2, 2, 6}, Pattern::kNormal, 2 * seed),
+               part_lse = make_input<3>({1, 2, 2}, Pattern::kNormal, 2 * seed + 1);
+    Tensor<float, 2> lse_of_parts({2, 2});
+    std::copy_n(part_lse.data(), 4, lse_of_parts.data());
+    const auto out = memory.tensor<float, 2>({2, 6});
+    const auto lse = memory.tensor<float, 1>({2});
+    merge_parts(memory.tensor(part_out), memory.tensor(lse_of_parts), out, lse);
+    return wrong_merge(part_out, part_lse, {out.data(), {1, 2, 6}, {0, out.stride(0), 1}},
+                       {lse.data(), {1, 1, 2}, {0, 0, lse.stride(0)}});
+  });
 }
 
 }  // namespace
@@ -166,6 +201,14 @@ TaskUnderTest merge_parts_task() {
                           return with_other_numbers(seed,
                                                     [](auto of) { return judge_merge({}, of); });
                         }});
+  task.cases.push_back({kBehindName, "parts", [](auto seed) {
+                          Verdict verdict{true, ""};
+                          for (const char* input : {"part_out", "part_lse"})
+                            if (verdict.pass)
+                              verdict = judge_merge({.nothing_behind = input}, seed);
+                          return verdict;
+                        }});
+  task.cases.push_back({kFarApartName, "parts", judge_far_apart, Needs::kSparseMemory});
   return task;
 }
 

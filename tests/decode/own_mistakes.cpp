@@ -24,7 +24,7 @@ struct Steps {
   std::function<Index(Index length, Index i)> visible = [this](Index length, Index i) {
     return length - queries + i + 1;
   };
-  double lse_factor = 1;
+  double lse_factor = 1, scale = 1, usual_scale = 1;
   // The merge of parts: whether they are weighed, which count, and whether lse is their largest.
   bool weighs_parts = true, merges_lse = true, divides = true;
   std::function<bool(Index part, Index parts)> counts = [](Index, Index) { return true; };
@@ -72,6 +72,12 @@ const std::vector<Mistake>& mistakes() {
        [](Steps& s) {
          s.visible = [n = s.queries](Index length, Index i) { return length - n + i; };
        }},
+      {"scale of the options ignored",
+       "the scale is 1 / sqrt(head_dim), and not the one that the call asks for", "scale",
+       [](Steps& s) { s.scale = s.usual_scale; }},
+      {"exp2 without log2(e)",
+       "the weights are exp2(S - m), and S is in base e: multiply it by log2(e)", "base",
+       [](Steps& s) { s.scale *= std::log(2.0); }},
       {"lse in base 2", "lse is in base 2", "parts",
        [](Steps& s) { s.lse_factor = 1 / std::log(2.0); }},
   };
@@ -85,7 +91,8 @@ bool explains(const SeenDecode& seen, const Mistake* mistake) {
   const Index size = seen.k.extent(1), pages = seen.k.extent(0);
   Steps steps;
   steps.kv_heads = seen.k.extent(2), steps.group = heads / steps.kv_heads;
-  steps.queries = queries, steps.page_size = size;
+  steps.queries = queries, steps.page_size = size, steps.scale = seen.scale;
+  steps.usual_scale = 1 / std::sqrt(static_cast<double>(d));
   if (mistake != nullptr) mistake->make(steps);
   bool has_number = false;
   for (Index b = 0; b < batch; ++b)
@@ -111,7 +118,7 @@ bool explains(const SeenDecode& seen, const Mistake* mistake) {
             double score = 0;
             for (Index c = 0; c < d; ++c)
               score += seen.q(b, h, i, c) * seen.k(page, row_of.back(), steps.key_head(h), c);
-            scores.push_back(score * seen.scale);
+            scores.push_back(score * steps.scale);
           }
           double m = -kInfinity, l = 0;
           bool has_nan = false;

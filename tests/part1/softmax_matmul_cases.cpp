@@ -130,7 +130,11 @@ void mistakes_of_lanes(std::vector<harness::Mistake>& known) {
     steps.lanes = 4;
     steps.lane_of_key = [](Index key, Index) { return key % 4; };
   };
-  harness::named("maximum of one lane", known).ways.push_back(lanes);
+  auto& of_one_lane = harness::named("maximum of one lane", known);
+  of_one_lane.text =
+      "each lane has the maximum of its own keys only; the lanes of a row need the same one, which "
+      "row_max() finds";
+  of_one_lane.ways.push_back(lanes);
   for (const Index together : {1, 2})
     harness::named("sum of one lane", known).ways.push_back([lanes, together](Steps& steps) {
       lanes(steps);
@@ -177,7 +181,8 @@ void mistakes_of_lanes(std::vector<harness::Mistake>& known) {
     }));
   known.push_back({"weights of P_smem in another order",
                    "the weights are read from P_smem in another order than they were stored in: "
-                   "that of row r and key j of the tile is P_smem[j * kRowsPerWarp + r]",
+                   "that of row r and key j of the tile is P_smem[j * kRowsPerWarp + r]; or the "
+                   "scores are of other keys than every kLanesPerRow-th from the lane's first on",
                    "P_smem", harness::Group::kKeys, true, orders});
 }
 

@@ -20,10 +20,11 @@ std::string to_text(double value) {
   return text;
 }
 
-// A mistake, by how often it counts term k of a sum.
+// A mistake, by how often it counts term k of a sum, or by the element of x that it takes.
 struct Slip {
   std::string name, text;  // text: what the mistake is, behind "The result is what you get if"
-  std::function<double(Index k)> weight;
+  std::function<double(Index k)> weight = [](Index) { return 1; };
+  std::function<Index(Index i, Index k)> element = nullptr;
 };
 
 struct SmallKernel {
@@ -80,9 +81,18 @@ std::vector<SmallKernel> small_kernels() {
                   "adds its own sum",
                   [](Index) { return 2; }}}},
       {"coalesced loads and stores", 2048, 2048, 1, same, [](double v) { return -v; }, kAny, 4},
-      {"bank conflicts", 1024, 1024, 1,
-       [](Index i, Index) { return i % kWarp * kWarp + i / kWarp; }, [](double v) { return v; },
-       kUsed, 4},
+      {.idea = "bank conflicts",
+       .n = 1024,
+       .outputs = 1024,
+       .terms = 1,
+       .element = [](Index i, Index) { return i % kWarp * kWarp + i / kWarp; },
+       .shared = kUsed,
+       .most_sectors = 4,
+       .slips = {{.name = "not transposed",
+                  .text =
+                      "y is x itself: the second loop reads the rows of the tile, and needs its "
+                      "columns",
+                  .element = same}}},
       {.idea = "several warps a row",
        .n = 3000,
        .outputs = 3,
@@ -110,9 +120,9 @@ struct Expected {
 Expected expected(const SmallKernel& kernel, const Tensor<float, 1>& x, Index i,
                   const Slip* slip = nullptr) {
   Expected all;
+  const auto& element = slip != nullptr && slip->element ? slip->element : kernel.element;
   for (Index k = 0; k < kernel.terms; ++k) {
-    const double term =
-        kernel.map(x(kernel.element(i, k))) * (slip == nullptr ? 1 : slip->weight(k));
+    const double term = kernel.map(x(element(i, k))) * (slip == nullptr ? 1 : slip->weight(k));
     all.sum += term;
     all.bound += 0x1p-24 * kernel.roundings * std::fabs(term);
   }
@@ -137,8 +147,8 @@ std::string wrong_values(const SmallKernel& kernel, const Tensor<float, 1>& x,
     const Expected right = expected(kernel, x, i);
     if (right.is(y(i)) || ++wrong > 1) continue;
     first = "y[" + std::to_string(i) + "]: got " +
-            (std::isnan(y(i)) ? "NaN (never written?)" : to_text(y(i))) + ", expected " +
-            to_text(right.sum);
+            (std::isnan(y(i)) ? "NaN (never written, or added to what was there)" : to_text(y(i))) +
+            ", expected " + to_text(right.sum);
   }
   return wrong == 0 ? ""
                     : std::to_string(wrong) + " of " + std::to_string(kernel.outputs) +

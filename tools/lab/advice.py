@@ -98,7 +98,7 @@ def _about(result: TaskResult, backends: Backends, case: str | None) -> list[str
     if hints.of(failed.kind) and not case:
         lines.append(f"./lab hint {task} has a hint for this mistake")
     if failed.explainable:
-        lines += [f"./lab check {task} --explain shows it with small numbers"]
+        lines += [f"./lab check {task} --explain shows it with small numbers, if it can"]
     if failed.requirement == "access patterns":
         lines.append(f"./lab profile {task} names the lines, and ./lab look {task} draws them")
     elif failed.status == outcomes.WRONG and backends.has_checks(result.task):

@@ -384,6 +384,7 @@ void Runner::drain() {
 
 void Runner::crashed() {
   const int status = end(true);
+  if (is_attended_ && WIFEXITED(status) && WEXITSTATUS(status) == 0) _exit(0);  // gdb was quit
   for (int n = 0; n < 64 && printing_; ++n) drain();
   const std::string clue = clue_in(head_ + tail_);
   const std::int64_t stack = where_.empty() ? 0 : where_.back().stack;
