@@ -115,6 +115,25 @@ class Profile(Built):
                         self.assertRegex(shown, rf"{task.file}:\d+ +load ")
 
 
+class Ptx(Test):
+    PTX = """.loc 1 7 3
+ld.global.v4.f32 {%f1, %f2, %f3, %f4}, [%rd1];
+.loc 2 5 1, function_name $L__info_string0, inlined_at 1 9 5
+ld.shared.f32 %f5, [%r1];
+.file 1 "/somewhere/one.cu"
+.file 2 "/somewhere/tile.hpp"
+"""
+
+    def test_an_access_that_the_compiler_widened_is_named(self):
+        lines = [counts.Line("one", f"part/one.cu:{line}", "load", tensor, 4)
+                 for line, tensor in ((7, "x"), (9, counts.SHARED))]
+        merged, = counts.merged(lines, self.PTX)
+        self.assertIn("part/one.cu:7: nvcc merges: 4 of these accesses (load x) are one instruction "
+                      "of 16 bytes", merged)
+        lines[0].width = 16
+        self.assertEqual(counts.merged(lines, self.PTX), [])
+
+
 class Advice(Test):
     def test_a_failed_case_names_what_shows_it(self):
         config = build.Config("", "", "none", "", "", True, True)

@@ -285,6 +285,33 @@ def findings(launches: Sequence[Launch], part: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def merged(lines: Sequence[Line], ptx: str) -> list[str]:
+    """Which accesses of the source nvcc has put together, by its PTX with lines."""
+    files = dict(re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', ptx))
+    widest: dict[tuple[str, str, bool], int] = {}
+    place = ""
+    for text in ptx.splitlines():
+        if found := re.findall(r"(?:\.loc|inlined_at)\s+(\d+)\s+(\d+)", text):
+            # Code of a header counts for the line that calls it.
+            in_cu = [(files.get(file, ""), line) for file, line in found
+                     if files.get(file, "").endswith(".cu")]
+            place = f"{Path(in_cu[0][0]).name}:{in_cu[0][1]}" if in_cu else ""
+        elif access := re.search(r"\b(ld|st)\.(?:volatile\.)?(global|shared)[\w.:]*?(?:\.v(\d))?"
+                                 r"\.[a-z](\d+)\s", text):
+            what, space, count, bits = access.groups()
+            key = place, "load" if what == "ld" else "store", space == "shared"
+            widest[key] = max(widest.get(key, 0), int(count or 1) * int(bits) // 8)
+    found = []
+    for line in lines:
+        key = line.place.rpartition("/")[2], line.what, line.is_shared
+        width = max((other.width for other in lines if (
+            other.place, other.what, other.is_shared) == (line.place, *key[1:])), default=0)
+        if line.is_access and line.width == width and widest.get(key, 0) > width:
+            found.append(f"{line.place}: nvcc merges: {widest[key] // width} of these accesses "
+                         f"({line.what} {line.tensor}) are one instruction of {widest[key]} bytes")
+    return list(dict.fromkeys(found))
+
+
 def habits(launches: Sequence[Launch], part: str) -> dict[str, list[str]]:
     """Habits of fast kernels, and the lines that break them. Nobody gets points for them."""
     lines = by_line(launches)

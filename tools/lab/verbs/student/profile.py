@@ -51,8 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--card", choices=CARDS, default="H100",
                         help="the GPU of the roofline (default: H100)")
     parser.add_argument("--registers", action="store_true",
-                        help="let nvcc compile the kernels, and say how many registers limit "
-                             "(takes minutes for part 3)")
+                        help="let nvcc compile the kernels, and say how many registers limit, "
+                             "and which accesses it merges (takes minutes for part 3)")
     parser.add_argument("--emulate", action="store_true",
                         help="let the emulator count, also where there is a GPU")
     parser.add_argument("--solution", action="store_true",
@@ -93,35 +93,41 @@ def _count(args: argparse.Namespace, implementation: str, config: Config) -> int
             with tempfile.TemporaryDirectory(prefix="flash-profile-") as folder:
                 _show(counts.run_rung(task.part, args.rung, Path(folder)), task.part, args.card, {})
             break
-        registers = _registers(task, implementation) if args.registers else {}
+        registers, ptx = _compiled(task, implementation) if args.registers else ({}, "")
         for case in counts.cases(task, args.test):
-            _count_case(task, case, implementation, args.card, registers)
+            _count_case(task, case, implementation, args.card, registers, ptx)
     say("\nThis is what the source says, counted in a small problem. The compiler may merge or "
         "drop accesses, and caches may spare device memory some: a GPU alone measures time.")
     return 0
 
 
-def _registers(task: Task, implementation: str) -> dict[str, int]:
-    """Of a thread, by the mangled name of the kernel, on compute capability 9.0."""
+def _compiled(task: Task, implementation: str) -> tuple[dict[str, int], str]:
+    """On compute capability 9.0: the registers of a thread by the mangled name of the kernel, and
+    the PTX."""
     library = libraries.load(build.build_folder()).get((task.path(implementation), GPU))
     if library is None:
         raise LabError("--registers needs nvcc, which this build does not have")
     options = [word for word in library.options
                if not re.search("Werror|warning-as-error|^-O|^-g", word)]
     command = replace(library, options=tuple(options), architectures=("90-real",)).command()
-    compiled = console.stream([*command, "-O3", "-cubin", "-Xptxas=-v", task.path(implementation),
-                               "-o", os.devnull], "compiling with nvcc")
+    with tempfile.TemporaryDirectory(prefix="flash-profile-") as folder:
+        compiled = console.stream(
+            [*command, "-O3", "-cubin", "-Xptxas=-v", "--keep", "--keep-dir", folder,
+             task.path(implementation), "-o", os.devnull], "compiling with nvcc")
+        ptx = "".join(file.read_text() for file in Path(folder).glob("*.ptx"))
     return {name: int(count) for name, count in re.findall(
-        r"Compiling entry function '(\w+)'.*?Used (\d+) registers", compiled.output, re.DOTALL)}
+        r"Compiling entry function '(\w+)'.*?Used (\d+) registers", compiled.output, re.DOTALL)}, ptx
 
 
 def _count_case(task: Task, case: str, implementation: str, card: str,
-                registers: Mapping[str, int]) -> None:
+                registers: Mapping[str, int], ptx: str = "") -> None:
     result, launches = counts.run(task, case, implementation)
     say(f"\n{task.name}: {case}", "bold")
     if result.status != PASSED:
         say(f"The result is {result.status}: ./lab check {task.name} says why.", "yellow")
     _show(launches, task.part, card, registers)
+    for text in counts.merged(counts.by_line(launches), ptx):
+        say(f"- {text}")
 
 
 def _show(launches: Sequence[counts.Launch], part: str, card: str,
