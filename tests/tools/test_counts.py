@@ -138,9 +138,11 @@ class Advice(Test):
     def test_a_failed_case_names_what_shows_it(self):
         config = build.Config("", "", "none", "", "", True, True)
         task, = manifest.select(manifest.load_parts(), ["fused_cuda"])
-        for requirement, verb in (("access patterns", "profile"),
-                                  ("memory", f'look fused_cuda --case "{ALL_LOADS}"')):
-            failed = outcomes.CaseResult(ALL_LOADS, outcomes.WRONG, requirement=requirement)
+        wrong = "2 of 8 elements are wrong\nfirst at row 1: got 0, expected 1"
+        for message, verb in (("16 sectors", "profile fused_cuda"),
+                              (wrong, f'look fused_cuda --case "{ALL_LOADS}"')):
+            failed = outcomes.CaseResult(ALL_LOADS, outcomes.WRONG, message,
+                                         requirement="access patterns")
             result = outcomes.TaskResult(task, "skeleton", outcomes.WRONG, [failed])
             lines = "".join(advice._about(result, Backends(config), None))
             self.assertIn(f"./lab {verb}", lines)

@@ -99,11 +99,11 @@ def _about(result: TaskResult, backends: Backends, case: str | None) -> list[str
         lines.append(f"./lab hint {task} has a hint for this mistake")
     if failed.explainable:
         lines += [f"./lab check {task} --explain shows it with small numbers, if it can"]
-    if failed.requirement == "access patterns":
+    if "\nfirst at " in failed.message and backends.has_checks(result.task):
+        lines.append(f'./lab look {task} --case "{failed.name}" draws the run, and opens at the '
+                     "first wrong element")
+    elif failed.requirement == "access patterns":
         lines.append(f"./lab profile {task} names the lines, and ./lab look {task} draws them")
-    elif failed.status == outcomes.WRONG and backends.has_checks(result.task):
-        lines.append(f'./lab look {task} --case "{failed.name}" draws the run of its first wrong '
-                     "element")
     return [f"      {line}" for line in lines]
 
 

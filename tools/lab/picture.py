@@ -51,8 +51,11 @@ def _rows(story: Story, wanted: int | None) -> list[int]:
 
 
 def _start(story: Story, row: int | None) -> tuple[int, int]:
-    """The block that writes the row, in its middle."""
-    block = next((event.block for event, rectangles in story.stores if event.object == "out" and any(
+    """The block that writes the row, or that has loaded its query, in its middle."""
+    touched = [(event.block, rectangles) for event, rectangles in story.stores
+               if event.object == "out"]
+    touched += [(hold.block, hold.rectangles) for hold in story.holds if hold.tensor in ("q", "x")]
+    block = next((block for block, rectangles in touched if any(
         row is not None and top <= row < bottom for top, bottom, *_ in rectangles)),
         story.blocks[0] if story.blocks else 0)
     last = max((event.step for event in story.events if event.block == block), default=0)

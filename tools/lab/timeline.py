@@ -122,6 +122,11 @@ class Matrix:
         return found
 
 
+def _drawn(value: float) -> float | None:
+    """NaN and infinities are not drawn; JSON lacks them."""
+    return round(float(value), 6) if math.isfinite(value) else None
+
+
 def _overlap(one: Range, other: Range) -> bool:
     return one[0] < other[1] and other[0] < one[1]
 
@@ -288,8 +293,8 @@ class Story:
                     maximum = scores[have].max()
                     weights = np.exp(scores[have] - maximum)
                     yield {"row": row, "block": block, "step": step, "keys": int(have.sum()),
-                           "max": float(maximum), "sum": float(weights.sum()),
-                           "out": (weights @ values[have] / weights.sum()).tolist()}
+                           "max": _drawn(maximum), "sum": _drawn(weights.sum()),
+                           "out": [*map(_drawn, weights @ values[have] / weights.sum())]}
 
     def stored(self, folder: Path, wanted: Iterable[int]) -> Iterator[dict]:
         """What the kernel left of these rows of `out`."""
@@ -298,7 +303,7 @@ class Story:
             steps = [event.step for event, rectangles in self.stores if event.object == "out"
                      and any(top <= row < bottom for top, bottom, *_ in rectangles)]
             if steps:
-                yield {"row": row, "step": min(steps), "out": array[row, :COLUMNS].tolist()}
+                yield {"row": row, "step": min(steps), "out": [*map(_drawn, array[row, :COLUMNS])]}
 
     def _array(self, folder: Path, name: str):
         """A tensor of float32 as a matrix; None where it is another type."""

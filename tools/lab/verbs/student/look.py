@@ -113,7 +113,8 @@ def _pictures(result: CaseResult, launches: Sequence[counts.Launch],
     for launch, story in zip(mine, timeline.stories(mine, events), strict=False):
         row = _wrong_row(result.message, launch) if result.status != PASSED else None
         wrong = result.message.partition("\n")[2] if row is not None else ""
-        spec = json.dumps(picture.spec(story, events, row), separators=(",", ":"))
+        spec = json.dumps(picture.spec(story, events, row), separators=(",", ":"),
+                          allow_nan=False)
         if story.events and len(spec) <= MOST:
             yield {"title": f"{result.name}: {launch.kernel}, {launch.blocks} blocks of "
                             f"{launch.threads} threads", "wrong": wrong,
