@@ -514,15 +514,19 @@ function(flash_backend_tests name label)
     foreach(library ${arg_LIBRARY})
       list(APPEND libraries ${library}${suffix})
     endforeach()
-    flash_test(${name}${suffix}_tests ${label}-${backend} LIBRARIES ${libraries}
+    set(cost 0)
+    if(backend STREQUAL "checked")
+      set(cost 10)
+    endif()
+    flash_test(${name}${suffix}_tests ${label}-${backend} COST ${cost} LIBRARIES ${libraries}
       ENVIRONMENT "${arg_ENVIRONMENT}")
   endforeach()
 endfunction()
 
 # The test that the checks find a race without each barrier of STEM.cu, which is compiled with
 # FLASH_MUTABLE, in LIBRARY, or in the solution's library of a task, whose struct of functions is
-# TASK. LAUNCH is a call of a function of tests/mutants/launches.hpp; HEADER declares what it runs,
-# for a task functions of `task`.
+# TASK. LAUNCH runs the kernels, by what HEADER declares: for a task functions of `task` and of
+# tests/mutants/launches.hpp.
 function(flash_mutants name stem)
   cmake_parse_arguments(arg "" "HEADER;LAUNCH;LIBRARY;TASK" "" ${ARGN})
   set(task_library ${name}_solution_checked)
@@ -532,21 +536,23 @@ function(flash_mutants name stem)
   endif()
   set(listed "std::vector<Mutant> list; flash_mutants_${stem}(list); return list;")
   set(task "")
+  set(launches "#include \"mutants/mutants.hpp\"")
   if(arg_TASK)
     set(path "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/lib${task_library}${CMAKE_SHARED_LIBRARY_SUFFIX}")
     set(listed "return mutants_in(\"${path}\", \"flash_mutants_${stem}\");")
     set(task "const flash::TaskLibrary<flash::${arg_TASK}> task{\"${path}\"};")
+    set(launches "#include \"mutants/launches.hpp\"")
   endif()
   set(launch ${CMAKE_CURRENT_BINARY_DIR}/${name}_launch.cpp)
   file(GENERATE OUTPUT ${launch} CONTENT "#include \"${arg_HEADER}\"
-#include \"mutants/launches.hpp\"
+${launches}
 extern \"C\" void flash_mutants_${stem}(std::vector<flash::mutants::Mutant>& list);
 namespace flash::mutants {
 std::vector<Mutant> all() { ${listed} }
 void run_kernels() { ${task} ${arg_LAUNCH}; }
 }  // namespace flash::mutants
 ")
-  flash_test(${name}_mutants_tests emulator-checked SOURCES ${launch}
+  flash_test(${name}_mutants_tests emulator-checked COST 20 SOURCES ${launch}
     LIBRARIES mutants_test_objects mutants_judge ${arg_LIBRARY} flash_emulator flash_cuda_emulated)
   if(arg_TASK)
     add_dependencies(${name}_mutants_tests ${task_library})

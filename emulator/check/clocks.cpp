@@ -72,14 +72,14 @@ void Clocks::synchronize(const void* address, bool is_global) {
   releases_.learn(thread_, address, is_global);
   const std::uint32_t fenced = releases_.last_fence(thread_);
   if (fenced == 0) return;
-  Knowledge& told = releases_.at(address, is_global);
-  told.blocks[block_start_] = barrier_time_;
-  told.actors[{block_start_, thread_}] = fenced;
+  Knowledge mine;
   for_each_known(thread_ / kWarpSize * kWarpSize, [&](unsigned actor) {
-    const std::uint32_t time = known_to_me_[actor];
-    if (actor != thread_ && time > block_start_ && time <= fenced)
-      told.add(block_start_, actor, time);
+    const std::uint32_t time = actor == thread_ ? fenced : known_to_me_[actor];
+    if (time > block_start_ && time <= fenced) mine.append(block_start_, actor, time);
   });
+  mine.append(block_start_, Knowledge::kAllThreads, barrier_time_);
+  Knowledge& told = releases_.at(address, is_global);
+  told.merge(mine);
   releases_.add_learned(thread_, true, told);
 }
 

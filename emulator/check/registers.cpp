@@ -1,6 +1,8 @@
 // Implements registers.hpp, and what checker.hpp says of registers.
 #include "emulator/check/registers.hpp"
 
+#include <algorithm>
+
 #include "emulator/check/checker.hpp"
 
 namespace flash::simt {
@@ -21,12 +23,16 @@ RegisterRange& RegisterWatch::use(const char* begin, std::size_t bytes, bool is_
   for (RegisterRange& range : ranges)
     if (range.begin == begin && range.end == begin + bytes && range.is_d == is_d) return range;
   std::erase_if(ranges, [&](const RegisterRange& range) { return range.overlaps(begin, bytes); });
+  lowest = ranges.empty() ? begin : std::min(lowest, begin);
+  highest = ranges.empty() ? begin + bytes : std::max(highest, begin + bytes);
   return ranges.emplace_back(RegisterRange{begin, begin + bytes, is_d});
 }
 
 void Checker::check_registers(const char* begin, std::size_t bytes, bool is_write,
                               std::uintptr_t pc) {
-  for (RegisterRange& range : registers_[clocks_.thread()].ranges) {
+  RegisterWatch& watch = registers_[clocks_.thread()];
+  if (begin >= watch.highest || begin + bytes <= watch.lowest) return;
+  for (RegisterRange& range : watch.ranges) {
     if (!range.overlaps(begin, bytes) || !(range.is_d || is_write)) continue;
     if (range.in_flight)
       stop(kAsyncCopy, pc,

@@ -25,6 +25,9 @@ struct RegisterRange {
 
 struct RegisterWatch {
   std::vector<RegisterRange> ranges{};
+  // All ranges lie between them: most accesses are elsewhere.
+  const char* lowest = nullptr;
+  const char* highest = nullptr;
   bool has_fenced = false;
 
   void fence();

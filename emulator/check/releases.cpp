@@ -1,24 +1,35 @@
 #include "emulator/check/releases.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 namespace flash::simt {
 
-void Knowledge::add(std::uint32_t block, unsigned actor, std::uint32_t time) {
-  std::uint32_t& known = actors[{block, actor}];
-  known = std::max(known, time);
-}
-
 void Knowledge::merge(const Knowledge& other) {
-  for (const auto& [block, time] : other.blocks) blocks[block] = std::max(blocks[block], time);
-  for (const auto& [actor, time] : other.actors) add(actor.first, actor.second, time);
+  auto mine = known_.begin();
+  bool has_all = true;
+  for (const Known& its : other.known_) {
+    while (mine != known_.end() && is_before(*mine, its)) ++mine;
+    if (mine != known_.end() && mine->actor == its.actor)
+      mine->time = std::max(mine->time, its.time);
+    else
+      has_all = false;
+  }
+  if (has_all) return;
+  std::vector<Known> both;
+  both.reserve(known_.size() + other.known_.size());
+  std::set_union(known_.begin(), known_.end(), other.known_.begin(), other.known_.end(),
+                 std::back_inserter(both), is_before);
+  known_ = std::move(both);
 }
 
 bool Knowledge::covers(std::uint32_t block, unsigned actor, std::uint32_t time) const {
-  const auto of_block = blocks.find(block);
-  if (actor < kMostThreads && of_block != blocks.end() && time < of_block->second) return true;
-  const auto of_actor = actors.find({block, actor});
-  return of_actor != actors.end() && time < of_actor->second;
+  const auto says = [&](unsigned who) {
+    const Known wanted{{block, who}, time};
+    const auto known = std::lower_bound(known_.begin(), known_.end(), wanted, is_before);
+    return known != known_.end() && known->actor == wanted.actor && time < known->time;
+  };
+  return (actor < kMostThreads && says(kAllThreads)) || says(actor);
 }
 
 void Releases::start_launch() {

@@ -3,25 +3,37 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "emulator/run/worker.hpp"
 
 namespace flash::simt {
 
-// Up to which times the accesses of a block (identified by its start), and of a single actor, are
-// ordered before a thread.
-struct Knowledge {
-  std::map<std::uint32_t, std::uint32_t> blocks;
-  std::map<std::pair<std::uint32_t, unsigned>, std::uint32_t> actors;
+// Up to which times the accesses of an actor of a block (identified by its start) are ordered
+// before a thread.
+class Knowledge {
+ public:
+  static constexpr unsigned kAllThreads = ~0u;  // an actor: each thread of the block
 
-  bool empty() const { return blocks.empty() && actors.empty(); }
-  void add(std::uint32_t block, unsigned actor, std::uint32_t time);
+  bool empty() const { return known_.empty(); }
+  // In ascending order of block and actor.
+  void append(std::uint32_t block, unsigned actor, std::uint32_t time) {
+    known_.push_back({{block, actor}, time});
+  }
   void merge(const Knowledge& other);
   // Whether it says that what an actor of the block did at `time` is ordered before.
   bool covers(std::uint32_t block, unsigned actor, std::uint32_t time) const;
+
+ private:
+  struct Known {
+    std::pair<std::uint32_t, unsigned> actor;  // with its block
+    std::uint32_t time;
+  };
+  static bool is_before(const Known& a, const Known& b) { return a.actor < b.actor; }
+
+  std::vector<Known> known_;  // by actor: it is merged far more often than it grows
 };
 
 class Releases {

@@ -8,6 +8,10 @@
 
 #include "common/export.hpp"
 
+namespace flash {
+struct Registry;
+}
+
 namespace flash::mutants {
 
 // A call that can be switched off: a barrier, or the atomicity of an addition.
@@ -29,6 +33,10 @@ std::vector<Mutant> mutants_in(const std::string& library, const char* name);
 
 // Runs the kernels of the file, so that every one of its barriers matters.
 void run_kernels();
+
+// Runs the passes of the rung `name`, each in one of its element types, on the problems of
+// launches.hpp that it takes.
+void run_entries(const Registry& registry, const std::string& name);
 
 // Runs the kernels as they are under three schedules, and each mutant under one of them: the checks
 // find a race in whatever order the threads run (tests/emulator holds that). Returns what is wrong,

@@ -205,7 +205,9 @@ class Released(Test):
             # for CUDA tasks of all parts
             runner = "flash_runner_emulated.dir/Unity/unity_0_cxx.cxx.o"
             self.assertIn(runner, listed)
-            self.succeeds("ninja", "-C", self.build, f"tests/harness/CMakeFiles/{runner}")
+            *_, command = self.succeeds("ninja", "-C", self.build, "-t", "commands",
+                                        f"tests/harness/CMakeFiles/{runner}").splitlines()
+            self.succeeds("sh", "-c", f"cd '{self.build}' && {command} -fsyntax-only")
 
 
 class Refusals(Test):

@@ -407,11 +407,12 @@ void Runner::crashed() {
 // so that its own signal is seen.
 int Runner::end(bool is_ending) {
   if (pid_ <= 0) return 0;
-  int status = 0;
-  bool ended = false;
-  for (int n = 0; is_ending && n < 200 && !ended; ++n) {
-    ended = waitpid(pid_, &status, WNOHANG) == pid_;
-    if (!ended) usleep(1000);
+  // It stays a zombie until its group is killed: till then no other process has its number.
+  for (int n = 0; is_ending && n < 200; ++n) {
+    siginfo_t ended{};
+    if (waitid(P_PID, pid_, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid == pid_)
+      break;
+    usleep(1000);
   }
 #ifdef __linux__
   // Once in some hundred runs bubblewrap's --die-with-parent left the inner process alone, in the
@@ -423,9 +424,10 @@ int Runner::end(bool is_ending) {
     socket_ = Descriptor();
   } else {
     kill(-pid_, SIGKILL);
-    if (!ended) kill(pid_, SIGKILL);
+    kill(pid_, SIGKILL);
   }
-  if (!ended) waitpid(pid_, &status, 0);
+  int status = 0;
+  waitpid(pid_, &status, 0);
   pid_ = -1;
   return status;
 }

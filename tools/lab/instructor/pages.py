@@ -4,9 +4,6 @@ import datetime
 import itertools
 from collections.abc import Sequence
 
-from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-
 from lab import text
 from lab.instructor import web
 from lab.instructor.standings import MARK, Entry, Standing
@@ -60,6 +57,8 @@ def progress(standing: Standing) -> str:
     entries = standing.verified
     if not entries:
         return ""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter  # it takes two seconds
+
     drawn: list[str] = []
     with web.figure(4.8, 3.6, f"best speed-up over time on {standing.board.name}", drawn) as axes:
         last = max(_time(entry.time) for entry in entries)
@@ -84,7 +83,7 @@ def progress(standing: Standing) -> str:
                           ha="right" if right else "left")
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter("{x:g}x")
-        axes.yaxis.set_minor_formatter("{x:g}x" if _is_narrow(axes) else "")
+        axes.yaxis.set_minor_formatter("{x:g}x" if _is_narrow(*axes.get_ylim()) else "")
         axes.set_ylabel("speed-up over the reference")
         locator = AutoDateLocator(maxticks=5)
         axes.xaxis.set_major_locator(locator)
@@ -99,8 +98,7 @@ def progress(standing: Standing) -> str:
     return drawn[0]
 
 
-def _is_narrow(axes: Axes) -> bool:
-    low, high = axes.get_ylim()
+def _is_narrow(low: float, high: float) -> bool:
     return high / low < 8
 
 

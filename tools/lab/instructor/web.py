@@ -5,16 +5,15 @@ import html
 import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jinja2
-import matplotlib
 from markupsafe import Markup
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
 
 from lab import text
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def _shown_by(neutral: Callable[[str], str], autoescape: bool) -> jinja2.Environment:
@@ -34,8 +33,12 @@ def page(template: str, **values: object) -> str:
 
 
 @contextlib.contextmanager
-def figure(width: float, height: float, label: str, drawn: list[Markup]) -> Iterator[Axes]:
+def figure(width: float, height: float, label: str, drawn: list[Markup]) -> Iterator["Axes"]:
     """Axes to draw on; adds them to `drawn` as SVG, which `label` describes in words."""
+    import matplotlib  # it takes two seconds, and not each page has a figure
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "lab",
                                 "font.family": "sans-serif", "font.size": 10}):
         made = Figure(figsize=(width, height), layout="constrained")

@@ -5,8 +5,10 @@ no network, no other process, no home folder, no course. What is not shown for w
 written to.
 """
 
+import contextlib
 import os
 import resource
+import select
 import shutil
 import signal
 import subprocess
@@ -109,16 +111,14 @@ def run(argv: Sequence[str], limits: Limits, variables: Mapping[str, str] | None
                                        preexec_fn=set_limits, env=variables)
         except OSError as error:
             raise InfraError(f"{argv[0]} does not start: {error.strerror}") from None
-        timed_out = False
         try:
-            process.wait(limits.seconds)
-        except subprocess.TimeoutExpired:
-            timed_out = True
+            ended = os.pidfd_open(process.pid)
+            timed_out = not select.select([ended], [], [], limits.seconds)[0]
+            os.close(ended)
         finally:
-            try:
+            # Before wait(): afterwards the number may be that of another process' group.
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             process.wait()
         printed.seek(0)
         output = printed.read(OUTPUT_LIMIT).decode("utf-8", "replace")
