@@ -1,14 +1,36 @@
 #include "common/inputs.hpp"
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numbers>
 
 namespace flash {
 
+namespace {
+
+// 1 / 23!, 1 / 21!, ..., 1 / 1!
+constexpr auto kSine = [] {
+  std::array<double, 12> found{};
+  double factorial = 1;
+  for (int n = 1; n <= 23; n += 2, factorial *= n * (n - 1)) found[11 - n / 2] = 1 / factorial;
+  return found;
+}();
+
+// cos(2 pi u), for u in [0, 1], by the series of sin. With std::cos a number takes 2.5 times as long,
+// and half of a judge's time was that.
+double cosine_of_turn(double u) {
+  const double x = 2 * std::numbers::pi * (std::abs(u - 0.5) - 0.25);  // sin(x) is it
+  double sum = 0;
+  for (const double each : kSine) sum = each - x * x * sum;
+  return x * sum;
+}
+
+}  // namespace
+
 double Random::normal() {
   const double radius = std::sqrt(-2 * std::log(1 - uniform()));  // 1 - uniform() is never 0
-  return radius * std::cos(2 * std::numbers::pi * uniform());
+  return radius * cosine_of_turn(uniform());
 }
 
 std::string to_string(Pattern pattern) {

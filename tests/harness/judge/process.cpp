@@ -246,6 +246,13 @@ std::string Runner::take_output() {
   return text;
 }
 
+double Runner::waited() const {
+  std::ifstream file("/proc/" + std::to_string(inner_pid_) + "/schedstat");
+  double ran_ns = 0, waited_ns = 0;
+  file >> ran_ns >> waited_ns;
+  return 1e-9 * waited_ns;
+}
+
 std::optional<Runner::Memory> Runner::memory() const {
   const std::string folder = "/proc/" + std::to_string(inner_pid_);
   std::ifstream status(folder + "/status"), maps(folder + "/maps");

@@ -102,6 +102,10 @@ class Runner {
 
   pid_t pid() const { return inner_pid_; }  // of the process that holds the student's code
 
+  // How long the process could have run since it began and others did, in seconds; 0 where the
+  // kernel does not say. One that sleeps does not wait.
+  double waited() const;
+
   // What the kernel says of the process, in bytes. Nothing where it does not.
   struct Memory {
     std::size_t size = 0, peak = 0;  // its address space, now and the most that it ever had

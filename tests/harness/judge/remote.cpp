@@ -93,14 +93,33 @@ std::optional<Spot> spot_of(Runner& runner) {
   return spot_of(pool->given.library, runner.where(), runner.busiest_thread());
 }
 
-// Waits for an answer until the call has taken `seconds` from `begin` on.
-Message wait_for(Runner& runner, SteadyClock::time_point begin, double seconds) {
-  const auto taken = [&] {
-    return std::chrono::duration<double>(SteadyClock::now() - begin).count();
-  };
+// How long a call has taken: by the clock, without the time that the runner waited for a processor
+// while other programs had it.
+class Stopwatch {
+ public:
+  explicit Stopwatch(const Runner& runner) : runner_(runner), waited_(runner.waited()) {}
+  double seconds() const {
+    return std::chrono::duration<double>(SteadyClock::now() - begin_).count() -
+           (runner_.waited() - waited_);
+  }
+
+ private:
+  const Runner& runner_;
+  double waited_;
+  SteadyClock::time_point begin_ = SteadyClock::now();
+};
+
+// An answer that comes before the call has taken `seconds`.
+std::optional<Message> answer_within(Runner& runner, const Stopwatch& taken, double seconds) {
+  for (double left; (left = seconds - taken.seconds()) > 0;)
+    if (auto answer = runner.receive_within(left)) return answer;
+  return std::nullopt;
+}
+
+Message wait_for(Runner& runner, const Stopwatch& taken, double seconds) {
   if (pool->given.command.is_attended) seconds = 1e9;
-  if (hung_at && kSecondsToLook < seconds && taken() < kSecondsToLook) {
-    if (const auto answer = runner.receive_within(kSecondsToLook - taken())) return *answer;
+  if (hung_at && kSecondsToLook < seconds && taken.seconds() < kSecondsToLook) {
+    if (const auto answer = answer_within(runner, taken, kSecondsToLook)) return *answer;
     runner.ask_where();
     if (const auto spot = spot_of(runner); spot && spot->is_same(*hung_at)) {
       timeouts = kMostTimeouts;
@@ -108,7 +127,7 @@ Message wait_for(Runner& runner, SteadyClock::time_point begin, double seconds) 
                                  "where the case before it hung, " + to_string(*spot));
     }
   }
-  if (const auto answer = runner.receive_within(std::max(seconds - taken(), 0.001))) return *answer;
+  if (const auto answer = answer_within(runner, taken, seconds)) return *answer;
   if (!is_diagnosis) ++timeouts;
   if (!runner.facts().is_sandboxed) runner.ask_where();
   const auto spot = spot_of(runner);
@@ -134,9 +153,9 @@ Message ask(Runner& runner, const Call& call, const Shared& memory, const Layout
   Message message = message_of(call, memory.bytes(), layout);
   const double seconds = seconds_a_call(runner);
   answered = Message{};
-  const auto begin = SteadyClock::now();
+  const Stopwatch taken(runner);
   runner.send(message, memory.fd());
-  if (wait_for(runner, begin, seconds).kind != Kind::kMapped) runner.lied();
+  if (wait_for(runner, taken, seconds).kind != Kind::kMapped) runner.lied();
   const bool asks_kernel = extra != nullptr && !runner.facts().is_sanitized;
   const auto before = asks_kernel ? runner.memory() : std::nullopt;
   message = Message{};
@@ -144,7 +163,7 @@ Message ask(Runner& runner, const Call& call, const Shared& memory, const Layout
   runner.send(message);
   std::exception_ptr thrown;
   for (;;) {
-    const Message answer = wait_for(runner, begin, seconds);
+    const Message answer = wait_for(runner, taken, seconds);
     if (answer.kind == Kind::kCallback && call.on_callback && answer.function < kCallbacks) {
       Message result{};
       result.kind = Kind::kCallbackResult;

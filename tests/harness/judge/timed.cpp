@@ -102,14 +102,6 @@ void TimedRunner::stop() {
 
 void TimedRunner::go_on() const { kill(runner_->pid(), SIGCONT); }
 
-// How long the process could have run since it began and others did. One that sleeps does not wait.
-double TimedRunner::waited_ms() const {
-  std::ifstream file("/proc/" + std::to_string(runner_->pid()) + "/schedstat");
-  double ran_ns = 0, waited_ns = 0;
-  file >> ran_ns >> waited_ns;
-  return 1e-6 * waited_ns;
-}
-
 Timed TimedRunner::call(const Call& call) {
   const Layout layout(call);
   const int fd = memory_->make(layout.bytes);
@@ -128,13 +120,13 @@ Timed TimedRunner::call(const Call& call) {
   message.kind = Kind::kCall;
   runner_->send(message);  // it lies there until the process may run
 
-  const double waited_before = waited_ms();
+  const double waited_before = runner_->waited();
   const auto begin = SteadyClock::now();
   go_on();
   const Message answer = runner_->receive(seconds_);
   memory_->keep(call, layout);
   timed.wall_ms = ms_between(begin, SteadyClock::now());
-  timed.processor_ms = timed.wall_ms - (waited_ms() - waited_before);
+  timed.processor_ms = timed.wall_ms - 1e3 * (runner_->waited() - waited_before);
   stop();
   timed.extra_bytes = memory_->is_on_device() ? answer.device_bytes : answer.bytes;
   if (answer.kind != Kind::kDone) runner_->lied();

@@ -65,7 +65,6 @@ class TimedRunner {
  private:
   void stop();
   void go_on() const;
-  double waited_ms() const;
 
   std::unique_ptr<CallMemory> memory_;
   std::unique_ptr<Runner> runner_;
