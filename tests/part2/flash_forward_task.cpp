@@ -58,16 +58,16 @@ Verdict unseen_keys_are_never_read(std::uint64_t seed) {
 }
 
 Verdict memory_grows_no_faster_than_the_sequence(std::uint64_t seed) {
-  const auto extra_bytes = [&](Index queries, Index keys) {
-    ForwardCall<float, InPlace> call({.shape = {1, 2, queries, keys, 32}}, seed);
+  const auto extra_bytes = [&](Index heads, Index queries, Index keys, Index head_dim) {
+    ForwardCall<float, InPlace> call({.shape = {1, heads, queries, keys, head_dim}}, seed);
     const std::size_t bytes =
         host_memory::extra_bytes_of([&] { flash_attention_forward(call.tensors.pass()); });
     return std::pair{bytes, call.verdict()};  // a call that does nothing holds nothing
   };
-  const auto [few, first] = extra_bytes(256, 256);
-  const auto [many, second] = extra_bytes(1024, 1024);
+  const auto [few, first] = extra_bytes(2, 256, 256, 32);
+  const auto [many, second] = extra_bytes(2, 1024, 1024, 32);
   // A row that is on the stack shows where it is longer than what the kernel's meter forgives.
-  const auto [long_rows, third] = extra_bytes(1, 100000);
+  const auto [long_rows, third] = extra_bytes(1, 1, 100000, 4);
   for (const Verdict& each : {first, second, third})
     if (!each.pass) return each;
   const Verdict growth = grows_no_faster(256, few, many, 5 * few + 65536, "All of S would be");

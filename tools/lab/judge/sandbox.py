@@ -98,19 +98,17 @@ def command(argv: Sequence[object], *, read: Mapping[Path, str], write: Mapping[
 
 def run(argv: Sequence[str], limits: Limits, variables: Mapping[str, str] | None = None) -> Ended:
     """Runs a command to its end, or to the end of its time. InfraError where it cannot start."""
-    def set_limits() -> None:
-        for what, most in ((resource.RLIMIT_AS, limits.memory or resource.RLIM_INFINITY),
-                           (resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, limits.file)):
-            resource.setrlimit(what, (most, most))
-
+    # Not by a preexec_fn, for which Python copies its own tables of memory each time.
+    limited = ["prlimit", f"--as={limits.memory or 'unlimited'}", "--core=0",
+               f"--fsize={limits.file}", "--", *argv]
     with tempfile.TemporaryFile() as printed:
         # A pipe would block, or hold, a program that prints without end; a file has a limit.
         try:
-            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=printed,
+            process = subprocess.Popen(limited, stdin=subprocess.DEVNULL, stdout=printed,
                                        stderr=subprocess.STDOUT, start_new_session=True,
-                                       preexec_fn=set_limits, env=variables)
+                                       env=variables)
         except OSError as error:
-            raise InfraError(f"{argv[0]} does not start: {error.strerror}") from None
+            raise InfraError(f"{limited[0]} does not start: {error.strerror}") from None
         try:
             ended = os.pidfd_open(process.pid)
             timed_out = not select.select([ended], [], [], limits.seconds)[0]
