@@ -51,7 +51,7 @@ QUADRATIC = """
       float m = -INFINITY, l = 0;
       for (Index j = 0; j < s.d2; ++j) m = std::fmax(m, pass.x(b, i, j));
       for (Index j = 0; j < s.d2; ++j)
-        l += row[j] = m == -INFINITY ? 0 : std::exp(pass.x(b, i, j) - m);
+        l += row[j] = pass.x(b, i, j) == -INFINITY ? 0 : std::exp(pass.x(b, i, j) - m);
       for (Index c = 0; c < s.d3; ++c) {
         float o = 0;
         for (Index j = 0; j < s.d2; ++j) o += row[j] * pass.v(b, j, c);
@@ -285,11 +285,12 @@ __global__ void racy(TensorView<const float, 3> x, TensorView<const float, 3> v,
   const Index b = blockIdx.x / x.extent(1), i = blockIdx.x % x.extent(1);
   float m = -INFINITY, l = 0;
   for (Index j = 0; j < x.extent(2); ++j) m = fmaxf(m, x(b, i, j));
-  for (Index j = 0; j < x.extent(2); ++j) l += m == -INFINITY ? 0 : expf(x(b, i, j) - m);
+  for (Index j = 0; j < x.extent(2); ++j)
+    l += m == -INFINITY && x(b, i, j) == m ? 0 : expf(x(b, i, j) - m);
   for (Index c = 0; c < v.extent(2); ++c) {{
     float o = 0;
     for (Index j = 0; j < x.extent(2); ++j)
-      o += m == -INFINITY ? 0 : expf(x(b, i, j) - m) * v(b, j, c);
+      o += m == -INFINITY && x(b, i, j) == m ? 0 : expf(x(b, i, j) - m) * v(b, j, c);
     out(b, i, c) = l == 0 ? 0 : o / l;
   }}
 }}

@@ -109,6 +109,14 @@ class Judge(Test):
                 judging.compiled(task, task.path("solution").read_bytes(),
                                  self.folder() / task.name, self.slow)
 
+    def test_what_is_precompiled_takes_no_name_from_a_file(self):
+        first = self.folder() / "first"
+        first.mkdir()
+        (first / "first.hpp").write_text("namespace flash { struct Helper {}; }")
+        right = self.fused.path("solution").read_bytes()
+        judging.compiled(self.fused, right + b"namespace flash { using Helper = int; }",
+                         self.folder() / "work", dataclasses.replace(self.bench, first=first))
+
     def test_partial_credit_says_what_is_wrong(self):
         right = self.fused.path("solution").read_text()
         for wrong, lost, said, earns in (

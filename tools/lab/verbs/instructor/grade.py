@@ -78,8 +78,8 @@ def run(args: argparse.Namespace) -> int:
     tasks, left_out = _set_up(wanted, preset, on_gpu)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lab-grade-"))
-        bench = judging.set_up(tasks, Path(folder), build.build_folder(preset), args.seconds,
-                               (GPU, CHECKED) if on_gpu else (EMULATED, CHECKED))
+        bench = judging.set_up(tasks, Path(folder, "course"), build.build_folder(preset),
+                               args.seconds, (GPU, CHECKED) if on_gpu else (EMULATED, CHECKED))
         names = [task.id for task in tasks]
         measured = wanted_speed and (
             Speed(wanted_speed, None) if args.slurm
@@ -95,6 +95,7 @@ def run(args: argparse.Namespace) -> int:
             records = slurm.grade(grader, everyone, shlex.split(args.sbatch), of_gpu, args.speed,
                                   args.jobs, Path(folder))
         else:
+            grader.bench = judging.precompiled(bench, tasks, Path(folder, "first"))
             records = grader.grade(everyone, 1 if measured else args.jobs or os.cpu_count() or 1)
     earlier, differ = grader.earlier(everyone)
     write(args.output / "grades.csv", reports.grades([*records, *earlier]))
