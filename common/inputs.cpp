@@ -6,7 +6,6 @@
 #include <numbers>
 
 namespace flash {
-
 namespace {
 
 // 1 / 23!, 1 / 21!, ..., 1 / 1!
@@ -17,8 +16,8 @@ constexpr auto kSine = [] {
   return found;
 }();
 
-// cos(2 pi u), for u in [0, 1], by the series of sin. With std::cos a number takes 2.5 times as long,
-// and half of a judge's time was that.
+// cos(2 pi u), for u in [0, 1], by the series of sin. With std::cos normal() takes 2.5 times as
+// long, and that was half of a judge's time.
 double cosine_of_turn(double u) {
   const double x = 2 * std::numbers::pi * (std::abs(u - 0.5) - 0.25);  // sin(x) is it
   double sum = 0;
