@@ -46,7 +46,7 @@ class Ensure(Test):
     def test_the_compiler_that_was_asked_for(self):
         self.machine("apt", root=True)
         self.environment(CXX="clang++-19")
-        self.assertIn(f"{APT} clang-19 ninja-build", self.ensure())
+        self.assertIn(f"{APT} clang-19 libclang-rt-19-dev ninja-build", self.ensure())
 
     def test_others_are_asked(self):
         self.assertIn(f"to install it later: {BOTH}", self.refused(system.ensure))  # no answer

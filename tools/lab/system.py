@@ -73,11 +73,12 @@ class Need:
     pacman: str
     brew: str
 
-    def package(self, manager: str) -> str:
-        chosen = Path(os.environ.get("CXX", "")).name
-        if self.find is find_compiler and chosen.startswith("clang++"):
-            return chosen.replace("++", "", 1)  # clang++-19 comes with clang-19
-        return getattr(self, manager)
+    def packages(self, manager: str) -> list[str]:
+        name, plus, version = Path(os.environ.get("CXX", "")).name.partition("++")
+        if self.find is not find_compiler or name + plus != "clang++":
+            return [getattr(self, manager)]
+        # clang++-19 comes with clang-19, and its sanitizers in Debian with libclang-rt-19-dev.
+        return [name + version, *[f"libclang-rt{version}-dev"] * (manager == "apt")]
 
 
 NEEDS = (
@@ -132,6 +133,10 @@ def missing() -> list[Need]:
     return [need for need in NEEDS if not need.find()]
 
 
+def _packages(manager: str, needs: Iterable[Need]) -> list[str]:
+    return [package for need in needs for package in need.packages(manager)]
+
+
 def names_of(needs: Iterable[Need]) -> str:
     return ", ".join(need.name for need in needs)
 
@@ -140,7 +145,7 @@ def fix(needs: Sequence[Need]) -> str:
     manager = package_manager()
     if manager is None:
         return f"install {names_of(needs)} with this machine's package manager"
-    return install_command(manager, [need.package(manager) for need in needs])
+    return install_command(manager, _packages(manager, needs))
 
 
 def fix_python_packages() -> str:
@@ -166,8 +171,7 @@ def ensure(yes: bool = False) -> None:
         if not yes and not agreed(f"{lacks}.\n  {command}\nInstall now? [y/N] "):
             raise LabError(f"{lacks}; to install it later: {command}")
     sudo = [] if is_root() else ["sudo", "env"]
-    packages = (need.package("apt") for need in needs)
-    for step in (["apt-get", "update"], [*INSTALL["apt"], *packages]):
+    for step in (["apt-get", "update"], [*INSTALL["apt"], *_packages("apt", needs)]):
         print(f"$ {shlex.join([*sudo[:1], *step])}", flush=True)
         # sudo drops the environment, hence env.
         settings = [f"{name}={value}" for name, value in SILENT.items()] if sudo else []

@@ -183,7 +183,8 @@ def _sanitizer(kind: str, program: str, bug: str, report: str) -> str:
     if ran.failed_at == "compile":
         library = {"address": "libasan", "undefined": "libubsan"}[kind]
         raise Lack(f"does not link: {ran.last_line}",
-                   f"install {library} of this compiler's version (Debian's g++ comes with it)")
+                   f"install {library} of this compiler's version (in Debian it comes with g++, "
+                   "and clang's with libclang-rt-dev)")
     raise Lack(f"does not find a planted {bug}: {ran.last_line or 'no report'}",
                 "name another compiler in $CXX")
 
