@@ -23,6 +23,8 @@ void Checker::start_block(unsigned threads) {
     module_base_ = launch.module.base;
     counts_warps_ = launch.counts_warps;
     reported_.clear();
+    compared_.clear();
+    perhaps_compared_.clear();
     places_.start_launch(launch.module);
     clocks_.start_launch();
   }
@@ -40,6 +42,9 @@ void Checker::start_block(unsigned threads) {
 void Checker::end_block() {
   warp_accesses_.count_all(threads_);
   active_checker = nullptr;
+  for (const auto& [pc, race] : perhaps_compared_)
+    if (compared_.count(pc) == 0) add(race);
+  perhaps_compared_.clear();
   count_work();
   count_local_bytes();
   std::uint64_t busiest = 0;
@@ -125,7 +130,7 @@ void Checker::access_by_emulator(const void* address, std::size_t bytes, bool is
   counts_ = true;
 }
 
-void Checker::atomic(const void* address, std::size_t bytes, std::uintptr_t pc) {
+void Checker::atomic(const void* address, std::size_t bytes, std::uintptr_t pc, bool compares) {
   Touch touch{static_cast<const char*>(address), bytes, AccessKind::kAtomic, pc};
   if (!places_.find(touch)) return outside(touch);
   if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) {
@@ -133,6 +138,12 @@ void Checker::atomic(const void* address, std::size_t bytes, std::uintptr_t pc) 
     stop(kMisaligned, pc,
          text_of(" changes ", bytes_text(bytes), " at ", places_.text(touch),
                  ": the address is not a multiple of ", bytes, "."));
+  }
+  if (compares) {
+    const auto [first, end] = touch.place.shadow->cells.of(touch.offset(), bytes);
+    for (const int slot : {Cell::kReader, Cell::kOtherReader})
+      if (first->actor(slot) == clocks_.thread() && clocks_.is_since_barrier(first->time[slot]))
+        compared_.insert(first->pc[slot]);
   }
   check(touch);
   clocks_.synchronize(address, touch.place.is_global);
@@ -289,9 +300,18 @@ void Checker::check(const Touch& touch) {
 
 void Checker::conflict_with(const Cell& cell, int slot, const Touch& touch) {
   const Access other = cell.get(slot);
-  found(kRace, touch.pc, other.pc, [&](const std::string& where, const std::string& before) {
+  const auto text = [&](const std::string& where, const std::string& before) {
     return words_.conflict(touch, where, slot, other, before);
-  });
+  };
+  const bool is_read = touch.kind == AccessKind::kRead;
+  const bool with_an_atomic =
+      is_read ? other.atomic : touch.kind == AccessKind::kAtomic && slot != Cell::kWriter;
+  if (touch.step != nullptr || other.thread >= kMostThreads || !with_an_atomic)
+    return found(kRace, touch.pc, other.pc, text);
+  const std::uint32_t read =
+      is_read ? static_cast<std::uint32_t>(touch.pc - module_base_) : other.pc;
+  if (compared_.count(read) == 0 && is_new(kRace, touch.pc, other.pc))
+    perhaps_compared_.push_back({read, report(kRace, touch.pc, other.pc, text)});
 }
 
 // What a thread wrote to shared memory, an agent sees after a fence_proxy_async() by that thread
@@ -307,18 +327,20 @@ void Checker::check_proxy(const Cell& cell, const Touch& touch) {
   });
 }
 
-void Checker::report(
+Checker::Report Checker::report(
     FindingKind kind, std::uintptr_t pc, std::uint32_t other_pc,
     const std::function<std::string(const std::string&, const std::string&)>& text) {
-  Launch& launch = worker_.launch();
-  const Location where = locate(launch.module, pc);
-  const Location other =
-      other_pc == 0 ? Location{} : locate(launch.module, module_base_ + other_pc);
+  const Module& module = worker_.launch().module;
+  const Location where = locate(module, pc);
+  const Location other = other_pc == 0 ? Location{} : locate(module, module_base_ + other_pc);
   const std::string here = place_text(where), there = place_text(other);
-  launch.add(kind, where, other,
-             text_of(other_pc == 0 ? " at " : " between " + there + " and ", here, "\n",
-                     text(here, there)));
-  if (launch.stop) worker_.abandon();
+  return {kind, where, other,
+          text_of(other_pc == 0 ? " at " : " between " + there + " and ", here, "\n",
+                  text(here, there))};
+}
+
+void Checker::add(const Report& one) {
+  worker_.launch().add(one.kind, one.where, one.other, one.text);
 }
 
 void Checker::stop(FindingKind kind, std::uintptr_t pc, const std::string& text) {

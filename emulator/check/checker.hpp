@@ -34,7 +34,7 @@ class Checker final : public Checks {
   void barrier() override;
   void warp_sync(unsigned warp, std::uint32_t lanes) override { clocks_.warp_sync(warp, lanes); }
   void fence() override { clocks_.fence(); }
-  void atomic(const void* address, std::size_t bytes, std::uintptr_t pc) override;
+  void atomic(const void* address, std::size_t bytes, std::uintptr_t pc, bool compares) override;
   void async_copy_starts(const void* to, const void* from, std::size_t bytes, std::size_t valid,
                          std::uintptr_t pc) override;
   void async_copy_ends(const void* to, std::size_t bytes, std::uintptr_t pc) override;
@@ -73,6 +73,12 @@ class Checker final : public Checks {
                      std::uint64_t product, std::uintptr_t pc);
 
  private:
+  struct Report {
+    FindingKind kind;
+    Location where, other;
+    std::string text;
+  };
+
   void count_work();
   void count_local_bytes();
   // Whether a read is of shared memory that many threads have read since the last barrier: it is
@@ -101,11 +107,16 @@ class Checker final : public Checks {
   // `other_pc` in the module; of findings at the same places only the first is kept.
   template <class Text>
   void found(FindingKind kind, std::uintptr_t pc, std::uint32_t other_pc, Text text) {
-    if (reported_.insert({static_cast<std::uintptr_t>(kind), pc, other_pc}).second)
-      report(kind, pc, other_pc, text);
+    if (!is_new(kind, pc, other_pc)) return;
+    add(report(kind, pc, other_pc, text));
+    if (worker_.launch().stop) worker_.abandon();
   }
-  void report(FindingKind kind, std::uintptr_t pc, std::uint32_t other_pc,
-              const std::function<std::string(const std::string&, const std::string&)>& text);
+  bool is_new(FindingKind kind, std::uintptr_t pc, std::uint32_t other_pc) {
+    return reported_.insert({static_cast<std::uintptr_t>(kind), pc, other_pc}).second;
+  }
+  void add(const Report& one);
+  Report report(FindingKind kind, std::uintptr_t pc, std::uint32_t other_pc,
+                const std::function<std::string(const std::string&, const std::string&)>& text);
   // Ends the kernel; the message begins with the running thread.
   [[noreturn]] void stop(FindingKind kind, std::uintptr_t pc, const std::string& text);
 
@@ -119,6 +130,10 @@ class Checker final : public Checks {
   std::array<std::uint64_t, kMostThreads> work_{};  // reads and arithmetic of each
   std::uint64_t work_before_ = 0;                   // of flash_simt_work
   std::set<std::array<std::uintptr_t, 3>> reported_;
+  // Where threads read what they then gave to an atomicCAS(), as in the loop of CUDA's manual. Such
+  // a read may race with atomic operations; until the block ends, any may turn out to be one.
+  std::set<std::uint32_t> compared_;
+  std::vector<std::pair<std::uint32_t, Report>> perhaps_compared_;
   std::uint64_t number_of_launch_ = 0;
   std::uintptr_t module_base_ = 0;
   // Of the running thread's stack: its ends, and how far it has reached since the thread's turn

@@ -39,8 +39,11 @@ __thread Fault fault;
   const std::string who = worker.describe();
   const Location where = locate(worker.launch().module, fault.pc);
   if (fault.signal == SIGFPE)
-    worker.fail(kFault, where,
-                who + " divides an integer by zero. (A GPU continues with a meaningless result.)");
+    worker.fail(
+        kFault, where,
+        who +
+            " divides an integer by zero, or the smallest one by -1. (A GPU continues with a "
+            "meaningless result.)");
   if (fault.signal == SIGILL)
     worker.fail(kFault, where,
                 who +

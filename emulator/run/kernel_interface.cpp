@@ -37,11 +37,11 @@ void read_from_absent_lane(const char* name, Site site, int reader, int source) 
                          worker.describe(first + static_cast<unsigned>(reader))));
 }
 
-void before_atomic(const volatile void* address, std::size_t bytes, const void* pc) {
+void before_atomic(const volatile void* address, std::size_t bytes, const void* pc, bool compares) {
   Worker& worker = running_worker("an atomic operation");
   worker.before_atomic();  // first: no other thread may run between the check and the operation
   if (Checks* const checks = worker.checks())
-    checks->atomic(const_cast<const void*>(address), bytes, call_before(pc));
+    checks->atomic(const_cast<const void*>(address), bytes, call_before(pc), compares);
 }
 
 void fence() {

@@ -40,7 +40,7 @@ class Checks {
   virtual void warp_sync(unsigned warp, std::uint32_t lanes) = 0;
   virtual void fence() = 0;
 
-  virtual void atomic(const void* address, std::size_t bytes, std::uintptr_t pc) = 0;
+  virtual void atomic(const void* address, std::size_t bytes, std::uintptr_t pc, bool compares) = 0;
   // cp.async: its target may be written from the start of the copy on, and is not written before
   // the end.
   virtual void async_copy_starts(const void* to, const void* from, std::size_t bytes,

@@ -9,9 +9,9 @@
 namespace flash::simt {
 
 // Replaces *address by next(old). Not instrumented: before_atomic() has told the checks.
-template <class T, class Next>
+template <bool COMPARES = false, class T, class Next>
 FLASH_SIMT_UNCHECKED T atomic_update(T* address, Next next) {
-  before_atomic(address, sizeof(T), __builtin_return_address(0));
+  before_atomic(address, sizeof(T), __builtin_return_address(0), COMPARES);
   T old, wanted;
   __atomic_load(address, &old, __ATOMIC_RELAXED);
   do wanted = next(old);
@@ -53,7 +53,7 @@ FLASH_SIMT_ATOMIC(atomicDec, unsigned, old == 0 || old > value ? value : old - 1
 
 #define FLASH_SIMT_CAS(T)                                                      \
   __forceinline__ T atomicCAS(T* address, T compare, T value) {                \
-    return flash::simt::atomic_update(                                         \
+    return flash::simt::atomic_update<true>(                                   \
         address, [ compare, value ](T old) __attribute__((always_inline))->T { \
           return old == compare ? value : old;                                 \
         });                                                                    \
@@ -61,4 +61,5 @@ FLASH_SIMT_ATOMIC(atomicDec, unsigned, old == 0 || old > value ? value : old - 1
 FLASH_SIMT_CAS(int)
 FLASH_SIMT_CAS(unsigned)
 FLASH_SIMT_CAS(unsigned long long)
+FLASH_SIMT_CAS(unsigned short)
 #undef FLASH_SIMT_CAS

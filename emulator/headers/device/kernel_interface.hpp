@@ -68,8 +68,10 @@ inline void matrix_operation(const char* name, Site site, void* slot, Complete* 
                                                      int source);
 
 // Called before an atomic operation on `address`, from code at `pc`: counts and checks it, and at
-// every 16th lets other threads run, so that a kernel can wait for a value to change.
-FLASH_EXPORT void before_atomic(const volatile void* address, std::size_t bytes, const void* pc);
+// every 16th lets other threads run, so that a kernel can wait for a value to change. `compares`:
+// it is an atomicCAS().
+FLASH_EXPORT void before_atomic(const volatile void* address, std::size_t bytes, const void* pc,
+                                bool compares);
 FLASH_EXPORT void nap();    // __nanosleep()
 FLASH_EXPORT void fence();  // __threadfence()
 [[noreturn]] FLASH_EXPORT void trap(Site site);

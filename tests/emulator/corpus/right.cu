@@ -124,6 +124,20 @@ RIGHT(spin_lock, ({3, 256}, IS(24), zeros(1), result_from_zeros(1)), int* lock, 
   }
 }
 
+// The loop of CUDA's manual for an atomic operation that CUDA lacks reads plainly first.
+__device__ void atomic_max(float* address, float value) {
+  int* const bits = reinterpret_cast<int*>(address);
+  int old = *bits, compared;
+  do {
+    compared = old;
+    old = atomicCAS(bits, compared, __float_as_int(fmaxf(value, __int_as_float(compared))));
+  } while (old != compared);
+}
+RIGHT(largest_by_comparing, ({2, 64}, IS(127), counting(128), result_from_zeros(1)), const float* x,
+      float* out) {
+  atomic_max(out, x[blockIdx.x * blockDim.x + threadIdx.x]);
+}
+
 // Lane 0 of the second warp waits, by an atomic operation alone, for what the first warp has
 // written. Each warp has a __syncwarp() between its other lanes and its lane 0.
 RIGHT(published_by_a_flag, ({1, 64}, IS(31 - i), zeros(1), unwritten(32), result(32)), int* flag,
