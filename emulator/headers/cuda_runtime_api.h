@@ -27,6 +27,9 @@ constexpr std::size_t alignment() {
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__  // nothing: libstdc++ writes __attribute__((__noinline__)), which has to stay
                       // one
+#ifndef __clang__
+#define __builtin_assume(condition) ((void)0)
+#endif
 #define __inline_hint__
 #define __nv_pure__ __attribute__((pure))
 #define __launch_bounds__(...)

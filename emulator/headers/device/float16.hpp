@@ -86,6 +86,9 @@ class Float16 {
   friend Float16 __hmax(Float16 a, Float16 b) {
     return __hisnan(a) || a < b || (a == b && (a.bits_ & 0x8000) != 0) ? b : a;
   }
+  // Ambiguous in CUDA.
+  friend void min(Float16, Float16) = delete;
+  friend void max(Float16, Float16) = delete;
 
 #define FLASH_SIMT_COMPARISON(op, name)                                   \
   friend bool name(Float16 a, Float16 b) { return float{a} op float{b}; } \

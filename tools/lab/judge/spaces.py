@@ -23,7 +23,8 @@ _DEVICE = {"__device__", "__global__"}
 _WITH_ARGUMENTS = {"__launch_bounds__", "__maxnreg__", "__cluster_dims__", "__attribute__",
                    "__align__", "alignas", "decltype", "noexcept", "requires", "explicit", "sizeof"}
 _REFUSED = ": nvcc refuses there what is not `__device__`"
-_COMPUTED = {"constexpr", "static_assert", "using", "typename", "concept"}
+_OF_THE_FILE = {"__device__", "__constant__", "__managed__"}
+_COMPUTED = {"constexpr", "using", "typename", "concept"}
 # In front of a value. Any other word in front of a name declares it.
 _BEFORE_A_VALUE = {"return", "else", "do", "case", "throw", "new", "delete", "goto", "and", "or",
                    "not"}
@@ -31,6 +32,11 @@ _BEFORE_A_VALUE = {"return", "else", "do", "case", "throw", "new", "delete", "go
 _STD = re.compile(
     "(" + "|".join(audit.MATH) + r"|l?labs|ilogb|isfinite|isnormal|signbit|move|forward|declval"
     r"|(true|false)_type|integral_constant|initializer_list|\w+_t|is_\w+|printf|mem(cpy|set))[fl]?")
+# Those that a GPU has of float and of double alone: for others <cmath> has functions of the host.
+_OF_ONE_TYPE = re.compile("exp|exp2|expm1|log|log2|log10|log1p|sqrt|cbrt|sin|cos|tan|sinh|cosh|tanh"
+                          "|erf|erfc|fmin|fmax|fmod|fdim|fma|atan2|hypot|remainder")
+_INTEGERS = {"int", "unsigned", "long", "short", "char", "bool", "size_t", "Index", "int64_t"}
+_MATH = re.compile(f"({'|'.join(audit.MATH)})[fl]?")
 _STD_OBJECTS = re.compile(r"c(out|err|in)|endl|string|vector|map|set|unordered_\w+|deque|list|any"
                           r"|function|thread|mutex|lock_guard|atomic\w*|mt19937\w*")
 _C = re.compile(r"s?rand|time|_?exit|abort|f(printf|puts|write|flush|open|close)|puts|putchar"
@@ -51,6 +57,7 @@ class _Token:
 class _Function:
     specifiers: frozenset[str]
     tokens: list[_Token]  # parameters and body
+    in_class: bool
 
 
 @dataclass
@@ -60,6 +67,9 @@ class _File:
     names: dict[str, list[frozenset[str]]] = field(default_factory=dict)
     methods: dict[str, list[frozenset[str]]] = field(default_factory=dict)
     variables: dict[str, list[frozenset[str]]] = field(default_factory=dict)
+    members: dict[str, list[frozenset[str]]] = field(default_factory=dict)  # static ones
+    # Of "+" and others the operators outside of classes: the words of their types, the specifiers.
+    operators: dict[str, list[tuple[set[str], frozenset[str]]]] = field(default_factory=dict)
 
 
 def findings(text: str, course: Path) -> list[str]:
@@ -96,14 +106,21 @@ def _in_function(function: _Function, own: _File, known: _File) -> Iterator[str]
     if not on_host and "__host__" in function.specifiers:
         return  # nvcc only warns
     tokens = function.tokens
-    declared = set(_declared(function.tokens))
+    if "__global__" in function.specifiers:
+        yield from _of_a_kernel(function)
+    declared, types = set(_declared(tokens)), _types(tokens)
     computed = False  # the statement is a constant of the compiler
     for n, token in enumerate(tokens):
         computed = (computed and token.text not in ";{}") or token.text in _COMPUTED
-        if not token.is_word or computed:
-            continue
         word, before, place = token.text, tokens[n - 1].text if n else "", f"line {token.line}"
         rest = tokens[n + 1:n + 60]
+        if not token.is_word:
+            operands = {types.get(before), types.get(rest[0].text) if rest else None} - {None}
+            symbol = word + "=" * bool(rest and rest[0].text == "=")
+            if not on_host and _all([words for of, words in own.operators.get(symbol, ())
+                                     if of & operands], _is_host):
+                yield f"{place} uses an operator `{symbol}` in a kernel{_REFUSED}"
+            continue
         is_called = _is_called(rest)
         is_free = before not in (".", "->", "::") and word not in declared
         if on_host:
@@ -114,8 +131,14 @@ def _in_function(function: _Function, own: _File, known: _File) -> Iterator[str]
             if name := _with_a_value(rest):
                 yield (f"{place} gives the shared variable `{name}` a value where it is declared: "
                        "nvcc refuses that; a thread has to write it")
+        elif word in _OF_THE_FILE and (what := _misplaced(tokens, n)):
+            yield f"{place} has `{word}` in a function: {what}"
         elif word in _WORDS and before not in (".", "->"):
             yield f"{place} has `{word}` in a kernel: a GPU has no {_WORDS[word]}"
+        elif (is_free or before == "::") and is_called and word not in own.names and \
+                _OF_ONE_TYPE.fullmatch(word) and (given := _mixed(rest, types)):
+            yield (f"{place} calls `{word}()` of {given} in a kernel, and nvcc has it for float "
+                   "and for double")
         elif before == "::" and tokens[n - 2].text == "std":
             if _STD_OBJECTS.fullmatch(word) or is_called and not _STD.fullmatch(word):
                 yield f"{place} uses `std::{word}` in a kernel{_REFUSED}"
@@ -125,13 +148,99 @@ def _in_function(function: _Function, own: _File, known: _File) -> Iterator[str]
         elif before in (".", "->"):
             if is_called and word not in known.names and _all(known.methods.get(word), _is_host):
                 yield f"{place} calls `{word}()` in a kernel{_REFUSED}"
+        elif is_called and is_free and _all(own.names.get(word), _is_kernel):
+            yield f"{place} calls `{word}()` in a kernel, and only the host can launch a kernel"
+        elif is_free and _names_object(rest) and _all(
+                known.methods.get(word),
+                lambda words, word=word: words <= {word, "explicit", "inline", "constexpr"}):
+            yield f"{place} calls `{word}()`, a constructor, in a kernel{_REFUSED}"
+        elif is_free and before in ("=", "&") and rest[0].text in ";,)" and _all(
+                own.names.get(word), _is_host):
+            yield f"{place} takes `{word}()` in a kernel{_REFUSED}"
         elif is_called and is_free and (_all(known.names.get(word), _is_host) or
                                         _C.fullmatch(word) and word not in known.names):
             yield f"{place} calls `{word}()` in a kernel{_REFUSED}"
-        elif not is_called and is_free and before != "sizeof" and _all(
-                own.variables.get(word), _is_host_variable):
+        elif not (is_called or computed or _is_measured(tokens, n)) and (
+                is_free and _all(own.variables.get(word), _is_host_variable) or
+                before == "::" and _all(own.members.get(word), _is_host_variable)):
             yield (f"{place} uses `{word}` in a kernel, a variable of the host: constexpr, "
                    "__constant__ or __device__ makes it one of the GPU")
+
+
+def _types(tokens: Sequence[_Token]) -> dict[str, str]:
+    """Of parameters and local variables, or of their elements; of those whose type is one word."""
+    found: dict[str, set[str]] = {}
+    for n, token in enumerate(tokens):
+        at = n - 1
+        while at > 0 and tokens[at].text in ("*", "&", "const", "volatile", "__restrict__"):
+            at -= 1
+        if token.is_word and at >= 0 and tokens[at].is_word and \
+                tokens[at].text not in _BEFORE_A_VALUE and \
+                tokens[at - 1].text in ("(", ",", ";", "{", "}", "const", "unsigned", "constexpr"):
+            found.setdefault(token.text, set()).add(tokens[at].text)
+    return {name: types.pop() for name, types in found.items() if len(types) == 1}
+
+
+def _mixed(rest: Sequence[_Token], types: Mapping[str, str]) -> str:
+    """What the arguments are that follow, if they are known to be of more than one type or of an
+    integer one."""
+    end, begin, kinds = _behind(rest, 0), 1, set()
+    for n in range(1, end):
+        if n == end - 1 or rest[n].text == "," and _depth(rest[1:n]) == 0:
+            kinds.add(_kind([token.text for token in rest[begin:n]], types))
+            begin = n + 1
+    if "an integer" in kinds:
+        return "an integer"
+    return "a float and a double" if {"float", "double"} <= kinds else ""
+
+
+def _depth(tokens: Sequence[_Token]) -> int:
+    return sum((token.text in _CLOSING) - (token.text in _CLOSING.values()) for token in tokens)
+
+
+def _kind(words: list[str], types: Mapping[str, str]) -> str:
+    if words[:1] == ["-"]:
+        words = words[1:]
+    if len(words) == 1 and re.match(r"\.?\d", words[0]):
+        is_whole = re.fullmatch(r"0x[\da-f']+u?l*|[\d']+u?l*", words[0], re.IGNORECASE)
+        return "an integer" if is_whole else "float" if words[0][-1] in "fF" else "double"
+    is_element = len(words) > 3 and words[1] == "[" and words.index("]") == len(words) - 1
+    type = types.get(words[0], "") if len(words) == 1 or is_element else ""
+    return "an integer" if type in _INTEGERS else type
+
+
+def _of_a_kernel(function: _Function) -> Iterator[str]:
+    place = f"line {function.tokens[0].line}"
+    if function.in_class:
+        yield f"{place} declares a kernel in a class: nvcc takes functions only"
+    if not function.specifiers & {"void", "auto"}:
+        yield f"{place} declares a kernel that returns a value: a kernel returns void"
+
+
+def _misplaced(tokens: Sequence[_Token], n: int) -> str:
+    """What nvcc says to one of CUDA's words, if it belongs to a lambda or to a local variable."""
+    if n and tokens[n - 1].text in ("]", ")"):
+        return "a lambda of a kernel needs no such word, and nvcc refuses it"
+    begin = next((at for at in range(n, 0, -1) if tokens[at - 1].text in ";{}"), 0)
+    end = next((at for at in range(n, len(tokens)) if tokens[at].text in "(=;[{"), n)
+    words = {token.text for token in tokens[begin:end]}
+    if tokens[end].text == "(" or words & {"static", "__shared__", "operator"}:
+        return ""
+    return "such a variable stands outside of functions"
+
+
+def _names_object(rest: Sequence[_Token]) -> bool:
+    """Whether an object is made here, of the class whose name stands before."""
+    after = rest[1:2] if rest and rest[0].is_word else rest[:1]
+    return bool(after) and (after[0].text in ("(", "{") or
+                            rest[0].is_word and after[0].text in (";", "="))
+
+
+def _is_measured(tokens: Sequence[_Token], n: int) -> bool:
+    """Whether the value is not asked for: by sizeof, or since it is a number in brackets that the
+    compiler computes, as the length of an array."""
+    before = [token.text for token in tokens[max(n - 2, 0):n]]
+    return "sizeof" in before or before[-1:] == ["["]
 
 
 def _declared(tokens: Sequence[_Token]) -> Iterator[str]:
@@ -153,7 +262,11 @@ def _all(declared: Sequence[frozenset[str]] | None,
 
 
 def _is_host(words: frozenset[str]) -> bool:
-    return not words & (_DEVICE | {"constexpr", "consteval", "default"})
+    return not words & (_DEVICE | {"consteval", "default"})
+
+
+def _is_kernel(words: frozenset[str]) -> bool:
+    return "__global__" in words
 
 
 def _is_device(words: frozenset[str]) -> bool:
@@ -161,10 +274,10 @@ def _is_device(words: frozenset[str]) -> bool:
 
 
 def _is_host_variable(words: frozenset[str]) -> bool:
-    """Of a constant nvcc takes the value, unless it is an array."""
-    of_device = {"__device__", "__constant__", "__managed__", "__shared__", "constexpr", "extern"}
-    is_value = "const" in words and "[" not in words
-    return not words & of_device and not is_value
+    """Of a constant nvcc takes the value, unless it is an array, or a function computes it."""
+    of_device = {"__device__", "__constant__", "__managed__", "__shared__", "extern"}
+    is_value = "constexpr" in words or "const" in words and "(" not in words
+    return not words & of_device and not (is_value and "[" not in words)
 
 
 def _is_called(rest: Sequence[_Token]) -> bool:
@@ -290,7 +403,7 @@ def _declaration(tokens: Sequence[_Token], n: int, file: _File, in_class: bool) 
             end = _behind(tokens, n)
             specifiers = frozenset(token.text for token in tokens[first:arguments])
             _enter(file, tokens, first, name, in_class, specifiers)
-            file.functions.append(_Function(specifiers, list(tokens[arguments:end])))
+            file.functions.append(_Function(specifiers, list(tokens[arguments:end]), in_class))
             return end
         elif text == "{":
             name = n - 1 if name is None else name
@@ -302,10 +415,14 @@ def _declaration(tokens: Sequence[_Token], n: int, file: _File, in_class: bool) 
             more = {token.text for token in tokens[arguments:n]} & {"default"}
             specifiers = frozenset(token.text for token in tokens[first:arguments]) | more
             _enter(file, tokens, first, name, in_class, specifiers)
-        elif tokens[name].is_word and not in_class and not words & _CLASS:
+        elif tokens[name].is_word and not words & _CLASS and (not in_class or "static" in words):
             array = {"["} if name + 1 < n and tokens[name + 1].text == "[" else set()
-            file.variables.setdefault(tokens[name].text, []).append(
-                frozenset(token.text for token in tokens[first:name]) | array)
+            computed = {"("} if any(
+                one.is_word and _MATH.fullmatch(one.text) and after.text == "("
+                for one, after in zip(tokens[name:n], tokens[name + 1:n])) else set()
+            kind = file.members if in_class else file.variables
+            kind.setdefault(tokens[name].text, []).append(
+                frozenset(token.text for token in tokens[first:name]) | array | computed)
     return n + 1
 
 
@@ -313,6 +430,11 @@ def _enter(file: _File, tokens: Sequence[_Token], first: int, name: int, in_clas
            specifiers: frozenset[str]) -> None:
     if name > first and tokens[name - 1].text == "::":
         return  # a method, whose class has it already
+    if tokens[name].text == "operator" and not in_class:
+        begin = next(n for n in range(name + 1, len(tokens)) if tokens[n].text == "(")
+        words = {token.text for token in tokens[begin:_behind(tokens, begin)] if token.is_word}
+        symbol = "".join(token.text for token in tokens[name + 1:begin])
+        file.operators.setdefault(symbol, []).append((words - {"const"}, specifiers))
     kind = file.methods if in_class else file.names
     kind.setdefault(tokens[name].text, []).append(specifiers)
 
