@@ -60,7 +60,6 @@ void Events::touch(std::uintptr_t pc, unsigned thread, const void* memory, std::
     Event& load = events_[loading];
     load.to_begin = std::min(load.to_begin, begin);
     load.to_end = std::max(load.to_end, end);
-    its.loading = loading;  // one load may fill several places
   }
   if (found->second == kNone) return;
   Event& event = events_[found->second];

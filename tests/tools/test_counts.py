@@ -235,6 +235,12 @@ class Picture(Test):
         self.assertEqual(story.figures()["v is loaded"][0], "2 times")
         page = look.page("one", {}, beside={"3_sgemm": counts.figures(launches)})
         self.assertIn("<td>376</td>", page)
+        library = BUILD / "lib/libpart1_fused_cuda_solution_checked.so"
+        if library.is_file():
+            launches = counts.run_rung("part1", "3_sgemm", folder, library)
+            task_s, = timeline.stories(launches, folder)
+            _, first, *_ = timeline.compared(task_s, story, ("fused_cuda", "3_sgemm"))
+            self.assertIn("It waits for loads (fused_cuda.cu:", first)
 
     def test_the_page_opens_at_the_row_of_the_first_wrong_element(self):
         launch = self.story().launch

@@ -239,21 +239,17 @@ def figures(launches: Sequence[Launch]) -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
     blocks = sum(launch.blocks for launch in launches)
     threads = ", ".join(dict.fromkeys(str(launch.threads) for launch in launches))
-    found["thread blocks"] = f"{blocks} of {threads} threads", "each has its own tile of the output"
+    found["thread blocks"] = f"{blocks} of {threads} threads", "Each computes its own part of the output."
     lines = [line for launch in launches for line in launch.lines]
-    wavefronts, sectors = (sum(getattr(line, of) for line in lines)
-                           for of in ("wavefronts", "sectors"))
+    wavefronts = sum(line.wavefronts for line in lines)
     flops = launches[0].flops
     if flops and wavefronts:
         found["operations for each wavefront of shared memory"] = (
-            f"{flops / wavefronts:.0f}", "a multiprocessor of an H100 does 256 in the time of one "
-            "wavefront. The more, the less its arithmetic waits for shared memory; a thread with "
-            "more accumulators uses what it reads more often")
-    if flops and sectors and launches[0].counts_loads:
-        found["operations for each byte of device memory"] = (
-            f"{flops / (SECTOR * sectors):.3g}", "the more, the less arithmetic waits for memory")
+            f"{flops / wavefronts:.0f}", "A wavefront is 128 bytes that come at once; a multiply-add "
+            "is two operations. An H100 does 256 in the time of one wavefront: below that, shared "
+            "memory is the limit. The more, the better it hides.")
     conflicts = sum(line.wavefronts - line.least for line in lines if line.is_shared)
-    found["bank conflicts"] = str(conflicts), "wavefronts that another layout would spare"
+    found["bank conflicts"] = str(conflicts), "Wavefronts in which lanes wait for each other."
     return found
 
 

@@ -78,9 +78,9 @@ def _plan(story: Story) -> dict:
              "line": event.line, "warps": len(event.warps)}
             for event in story.events if event.block < MOST_BLOCKS]
     names = list(dict.fromkeys(row["what"] for row in rows))
-    memory = {"read shared memory": "#c3ccd5", "write shared memory": "#8794a1"}
+    memory = {"read shared memory": "#dde3e9", "write shared memory": "#5b6776"}
     colours = iter(OF_TENSORS * len(names))
-    return {"title": "Steps of each thread block",
+    return {"title": {"text": "Steps of each thread block", "offset": 22},
             "width": 900, "height": {"step": 18}, "data": {"values": rows}, "layer": [
                 {"mark": {"type": "bar", "stroke": "white", "strokeWidth": .5}, "encoding": {
                     "x": {"field": "f", "type": "quantitative", "title": "step",
@@ -95,7 +95,12 @@ def _plan(story: Story) -> dict:
                     "tooltip": [{"field": field} for field in ("what", "line", "warps")]}},
                 {"data": {"values": [{}]},
                  "mark": {"type": "rule", "strokeWidth": 2},
-                 "encoding": {"x": {"datum": {"expr": "step"}, "type": "quantitative"}}}]}
+                 "encoding": {"x": {"datum": {"expr": "step + 0.5"}, "type": "quantitative"}}},
+                {"transform": [
+                    {"filter": "datum.f == step && datum.b == block"},
+                    {"calculate": "'now: ' + datum.what + ' (' + datum.line + ')'", "as": "now"}],
+                 "mark": {"type": "text", "align": "left", "fontSize": 12},
+                 "encoding": {"text": {"field": "now"}, "x": {"value": 0}, "y": {"value": -10}}}]}
 
 
 def _pipeline(bars: Sequence[dict]) -> dict:
@@ -164,7 +169,7 @@ def _tensor(story: Story, name: str) -> dict:
              for rectangle in rectangles]
     layers = [_fill("datum.kind == 'load' && datum.begin <= step", color=EARLIER)]
     for where, colour in (("shared memory", SHARED), ("registers", REGISTERS)):
-        layers.append(_fill(f"datum.where == '{where}' && {now}", color=colour))
+        layers.append(_fill(f"datum.where == '{where}' && {now}", color=colour, stroke="white"))
     layers += [
         _fill(f"datum.kind == 'load' && {now} && indexof(datum.reads, step) >= 0",
               filled=False, stroke="black", strokeWidth=3),

@@ -12,6 +12,9 @@ from lab.counts import Launch
 MOST_RECTANGLES = 64  # of an event; more are drawn as the one around them
 ROWS, COLUMNS = 24, 16  # rows whose softmax can be chosen; columns of them that are drawn
 NEVER = 10**9
+# Of an H100: operations of float32 (a multiply-add is two) that a multiprocessor does in the time
+# of one wavefront; that the card does in the time of one byte of device memory.
+AT_ONCE, RIDGE = 256, 20
 
 Rectangle = tuple[int, int, int, int]  # rows first to end, columns first to end
 Range = tuple[int, int]
@@ -162,10 +165,15 @@ class Story:
         for event in self.events:
             if event.block != block:
                 continue
-            if event.what == "load" and not event.object and event.runs:
+            if not event.object and event.runs:
                 for hold in mine:
-                    if hold.shared and hold.end == NEVER and _overlap(hold.shared, event.runs[0]):
+                    if not (hold.shared and hold.end == NEVER
+                            and _overlap(hold.shared, event.runs[0])):
+                        continue
+                    if event.what == "load":
                         hold.reads.append(event.step)
+                    elif hold.reads:  # something else comes to its place
+                        hold.end = event.step
             if event.what != "load" or event.object not in self.matrices:
                 continue
             rectangles = self.matrices[event.object].rectangles(event.runs)
@@ -183,20 +191,39 @@ class Story:
         yield from mine
 
     def figures(self) -> dict[str, tuple[str, str]]:
-        """As counts.figures()."""
+        """What two kernels for the same problem are compared by: a number, and what it means."""
         found = {}
         for name in self.matrices:
             loads = [event for event in self.events if (event.what, event.object) == ("load", name)]
             if loads:
                 times = sum(event.asked for event in loads) / self.launch.bytes_of(name)
                 found[f"{name} is loaded"] = (
-                    "once" if times == 1 else f"{times:.3g} times", "by all blocks together; with larger tiles of the output "
-                    "there are fewer blocks that need it")
+                    "once" if times == 1 else f"{times:.3g} times", "By all blocks together. A "
+                    "block with more rows of the output uses what it loads for more of them.")
             if name in ("k", "v") and (most := self.most_tiles(name)):
                 found[f"tiles of {name} in shared memory at once"] = (
-                    str(most), "with two the next one is on its way while the block computes with "
-                    "this one; with one the block loads, waits, and only then computes")
+                    str(most), "With two, the next one is on its way while the block computes with "
+                    "this one. With one, the block loads, waits, and only then computes.")
         return found
+
+    def parts(self) -> dict[str, float]:
+        """In which multiple of the arithmetic's time an H100 would do the rest of a long loop, by
+        formula; {} for a kernel with tensor cores."""
+        lines, flops = self.launch.lines, self.launch.flops
+        loaded = sum(event.asked for event in self.events if event.what == "load" and event.object)
+        wavefronts = sum(line.wavefronts for line in lines)
+        if not flops or not loaded or any("mma" in line.what for line in lines):
+            return {}
+        return {"arithmetic": 1.0, "shared memory": AT_ONCE * wavefronts / flops,
+                "loads": RIDGE * loaded / flops}
+
+    @property
+    def waits_at(self) -> str:
+        """The lines that load tiles of which only one is there at a time; "" where there are two."""
+        names = [name for name in ("k", "v") if self.most_tiles(name)]
+        if any(self.most_tiles(name) > 1 for name in names):
+            return ""
+        return ", ".join(dict.fromkeys(hold.line for hold in self.holds if hold.tensor in names))
 
     def most_tiles(self, tensor: str) -> int:
         """That a block has in shared memory at once."""
@@ -403,3 +430,29 @@ def pipeline(events: Sequence[Event]) -> list[dict]:
                 copies[phase] = time + 1, tensors.get(event.place, "")
             bar(lane, _SHOWN[event.what], time, time + 1, event)
     return bars
+
+
+def compared(one: Story, other: Story, names: tuple[str, str]) -> list[str]:
+    """Sentences: where the time of two kernels for one problem goes, the largest reason first."""
+    parts, rungs = one.parts(), other.parts()
+    if not parts or not rungs:
+        return []
+    whole = [max(each.values()) if not story.waits_at else
+             max(each["arithmetic"], each["shared memory"]) + each["loads"]
+             for story, each in ((one, parts), (other, rungs))]
+    text = [f"By formula, for an H100 and a long loop over keys, {names[0]} takes "
+            f"{whole[0] / whole[1]:.2g} times as long as {names[1]}. If its multiply-adds alone "
+            "take 1, the reasons are, the largest first:"]
+    reasons = [
+        (parts["loads"] if one.waits_at and not other.waits_at else 0,
+         f"It waits for loads ({one.waits_at}): with one tile at a time their "
+         f"{parts['loads']:.2g} come on top. {names[1]} loads the next tile while it computes, so "
+         "its loads take no time of their own."),
+        (max(parts["loads"] - rungs["loads"], 0) / 2,
+         f"It loads more: {parts['loads']:.2g} beside {rungs['loads']:.2g}, because its blocks have "
+         "fewer rows of the output, and each block loads all keys."),
+        (max(parts["shared memory"] - rungs["shared memory"], 0) / 4,
+         f"It reads more shared memory: {parts['shared memory']:.2g} beside "
+         f"{rungs['shared memory']:.2g}, because a thread uses what it reads for fewer "
+         "multiply-adds. Below 1 this can hide behind the arithmetic.")]
+    return text + [reason for size, reason in sorted(reasons, reverse=True) if size > 0.01]

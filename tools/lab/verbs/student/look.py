@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 def show_rung(task: Task, implementation: str, rung: str, folder: Path) -> None:
     """A page of the rung, and of the task's kernel in the same problem."""
-    problems, pictures, beside = {}, [], {}
+    problems, pictures, beside, told = {}, [], {}, {}
     library = running.library(task, implementation, CHECKED)
     for name, of in ((task.name, library), (rung, None)):
         if of is not None and task.part not in WITH_RUNGS:
@@ -76,12 +76,14 @@ def show_rung(task: Task, implementation: str, rung: str, folder: Path) -> None:
                 continue
             result = CaseResult(name, PASSED)
             problems[name], beside[name] = launches, counts.figures(launches)
-            for story in timeline.stories(launches, Path(events)):
+            for story in timeline.stories(launches, Path(events))[:1]:
                 beside[name] |= story.figures()
+                told[name] = story
             pictures += _pictures(result, launches, Path(events))
     file = folder / f"{task.name}_{rung}.html"
-    file.write_text(page(f"{task.name} and {rung}", problems, pictures, _library(), beside),
-                    encoding="utf-8")
+    reasons = timeline.compared(*told.values(), tuple(told)) if len(told) == 2 else []
+    file.write_text(page(f"{task.name} and {rung}", problems, pictures, _library(), beside,
+                         reasons), encoding="utf-8")
     say(f"open {paths.relative(file)} in a browser")
 
 
@@ -116,8 +118,10 @@ def _pictures(result: CaseResult, launches: Sequence[counts.Launch],
         spec = json.dumps(picture.spec(story, events, row), separators=(",", ":"),
                           allow_nan=False)
         if story.events and len(spec) <= MOST:
-            yield {"title": f"{result.name}: {launch.kernel}, {launch.blocks} blocks of "
-                            f"{launch.threads} threads", "wrong": wrong,
+            sizes = ", ".join(f"{name} {matrix.rows} x {matrix.columns}"
+                              for name, matrix in story.matrices.items())
+            yield {"title": f"{result.name}: kernel {launch.kernel}, {launch.blocks} blocks of "
+                            f"{launch.threads} threads ({sizes})", "wrong": wrong,
                    "remarks": list(story.remarks()), "spec": spec}
 
 
@@ -155,7 +159,8 @@ def figure(task: Task, number: int, code: str) -> str:
 
 def page(task: str, problems: Mapping[str, Sequence[counts.Launch]],
          pictures: Sequence[Mapping[str, object]] = (), library: str = "",
-         beside: Mapping[str, Mapping[str, tuple[str, str]]] | None = None) -> str:
+         beside: Mapping[str, Mapping[str, tuple[str, str]]] | None = None,
+         reasons: Sequence[str] = ()) -> str:
     """Of the launches of each graded case; `beside` has figures of kernels, by their name."""
     rows = dict.fromkeys(row for figures in (beside or {}).values() for row in figures)
     templates = jinja2.Environment(
@@ -163,7 +168,7 @@ def page(task: str, problems: Mapping[str, Sequence[counts.Launch]],
         trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     return templates.get_template("look.html").render(
         task=task, pictures=pictures if library else (), library=library,
-        kernels=list(beside or ()), beside=[
+        reasons=reasons, kernels=list(beside or ()), beside=[
             (row, [figures.get(row, ("",))[0] for figures in beside.values()],
              next(figures[row][1] for figures in beside.values() if row in figures))
             for row in rows], problems={
@@ -180,7 +185,10 @@ def _accesses(launches: Sequence[counts.Launch]) -> Iterator[dict[str, object]]:
 def _access(line: counts.Line, elements: Mapping[str, int]) -> dict[str, object]:
     return {"place": line.place.rpartition("/")[2], "code": _code(line.place),
             "what": f"{line.width} bytes a lane, {line.what} {line.tensor}",
-            "cost": f"{'wavefronts' if line.is_shared else 'sectors'} a request: {line.each:.3g}",
+            "cost": (f"{line.each:.3g} wavefronts a request, "
+                     f"{line.least / max(1, line.requests):.3g} needed" if line.is_shared else
+                     f"{line.each:.3g} sectors a request, "
+                     f"{line.least_sectors / max(1, line.requests):.3g} needed"),
             "advice": counts.advice(line), "banks": list(_banks(line)),
             "sectors": list(_sectors(line, elements.get(line.tensor, line.width)))}
 

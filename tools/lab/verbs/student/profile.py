@@ -211,8 +211,9 @@ def _roofline(launches: Sequence[counts.Launch], card: str) -> Iterator[str]:
             continue
         intensity, ridge = of[0].flops / sum(each.moved for each in of), 1000 * peak / bandwidth
         limit = ("so arithmetic limits it" if intensity >= ridge else
-                 f"so memory limits it, without caches to {intensity / ridge:.0%} of the peak; "
-                 "larger tiles and fuller sectors raise it")
+                 f"so memory limits it in so small a problem, where outputs weigh much, without "
+                 f"caches to {intensity / ridge:.0%} of the peak; larger tiles and fuller sectors "
+                 "raise it")
         yield (f"Roofline: {intensity:.3g} operations of the products for each byte of a sector. "
                f"The {card} needs {ridge:.3g} ({peak} TFLOP/s of float32, {bandwidth} GB/s), "
                f"{limit}.")
