@@ -384,11 +384,11 @@ def _compile(task: Task, build: Build, work: Path, bench: Bench) -> tuple[str, s
         if build.backend in (EMULATED, CHECKED):
             printed = _compile_emulated(task, build, work, bench, tool)
         else:
-            ended = None
-            if build.backend == CPU and bench.first:
-                ended = tool(*to_object, "-include", f"/first/{_FIRST}")
-            # What does not compile so may, without the names that it did not ask for.
-            printed = _done(work, tool(*to_object) if ended is None or ended.code else ended)
+            has_first = bench.first and build.backend == CPU
+            ended = tool(*to_object, *("-include", f"/first/{_FIRST}") * bool(has_first))
+            if has_first and ended.code and not ended.timed_out:
+                ended = tool(*to_object)  # perhaps it uses names that it did not include itself
+            printed = _done(work, ended)
         (work / "build/compiler.txt").write_text(printed)
         symbols = tool("nm", "-P", "/build/student.o")
         sections = tool("readelf", "-SW", "/build/student.o")
