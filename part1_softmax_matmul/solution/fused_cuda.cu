@@ -6,10 +6,10 @@
 //   warps read the V tile in shared memory. A barrier right before the product completes P and V;
 //   another one keeps the next tile from coming too early.
 // - In the softmax, kLanesPerRow lanes share a row: its m and l are one register each, and two
-//   shuffles reduce over the row.
+//   shuffles combine those of a row.
 // - In the product, a lane owns the same kColumnsPerLane columns of each of its warp's rows: 8 x 8
-//   accumulators in registers. Each value read from shared memory serves 8 multiply-adds, which
-//   keeps the float32 units busy instead of the memory pipe.
+//   accumulators in registers. Each value read from shared memory serves 8 multiply-adds, so that
+//   these limit the speed, and not the reads.
 #include "common/checks.hpp"
 #include "common/cuda/warp.hpp"
 #include "part1_softmax_matmul/softmax_matmul.hpp"
