@@ -74,6 +74,8 @@ class Judge(Test):
     def test_solutions_get_all_points_and_skeletons_none(self):
         self.assertTrue(any(not task.is_cuda for task in TASKS))
         for task in TASKS:
+            if task is self.fused:
+                continue  # test_from_submissions_to_a_table
             if not task.is_cuda or task.name in ("ten_kernels", "fused_cuda") or EVERYTHING:
                 solutions = {one.shown_path(): one.path("solution").read_bytes() for one in TASKS}
                 solved = judging.judge(task, task.path("solution").read_bytes(), self.slow,
