@@ -72,7 +72,7 @@ void Checker::count_local_bytes() {
   const auto bytes = static_cast<std::size_t>(stack_top_ - lowest_);
   if (bytes <= local_memory.bytes) return;
   const Launch& launch = worker_.launch();
-  local_memory = {bytes, launch.call.name, place_text(locate(launch.module, lowest_pc_))};
+  local_memory = {bytes, launch.call.name, &launch.module, lowest_pc_};
 }
 
 void Checker::running(unsigned thread) {

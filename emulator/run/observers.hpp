@@ -15,11 +15,14 @@ namespace flash::simt {
 
 class SharedMemory;
 class Worker;
+struct Module;
 
 // The most that the stack of a thread held, its kernel, and where.
 struct LocalMemory {
   std::size_t bytes = 0;
-  std::string kernel{}, place{};
+  std::string kernel{};
+  const Module* module = nullptr;
+  std::uintptr_t pc = 0;
 };
 
 // The checks of a block.

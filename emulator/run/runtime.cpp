@@ -162,7 +162,7 @@ HostCalls host_calls(const void* stream) {
   // Our own kernels need up to 6 KiB: the compiler for the CPU keeps what a GPU has in registers on
   // the stack, and some of it twice.
   constexpr std::size_t kMostLocalBytes = 8 * 1024;
-  const auto& [local_bytes, kernel, place] = Checks::local_memory;
+  const auto& [local_bytes, kernel, module, pc] = Checks::local_memory;
   HostCalls calls{
       .elsewhere = {},
       .waits = noted().waits,
@@ -177,7 +177,7 @@ HostCalls host_calls(const void* stream) {
           local_bytes <= kMostLocalBytes
               ? ""
               : text_of("A thread of `", kernel, "` has ", local_bytes,
-                        " bytes of local variables at ", place,
+                        " bytes of local variables at ", place_text(locate(*module, pc)),
                         ". What its registers cannot hold, 1020 bytes, a GPU keeps in device "
                         "memory; at most ",
                         kMostLocalBytes, " bytes are allowed here."),
