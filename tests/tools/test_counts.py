@@ -239,8 +239,10 @@ class Picture(Test):
         if library.is_file():
             launches = counts.run_rung("part1", "3_sgemm", folder, library)
             task_s, = timeline.stories(launches, folder)
-            _, first, *_ = timeline.compared(task_s, story, ("fused_cuda", "3_sgemm"))
-            self.assertIn("It waits for loads (fused_cuda.cu:", first)
+            said, rows = timeline.compared({"fused_cuda": task_s, "3_sgemm": story})
+            self.assertIn("fused_cuda takes at most 1.8 times as long as 3_sgemm", said)
+            self.assertIn("the block waits: fused_cuda.cu:", rows[0][2])
+            self.assertIn("hidden", rows[1][2])
 
     def test_the_page_opens_at_the_row_of_the_first_wrong_element(self):
         launch = self.story().launch

@@ -246,7 +246,7 @@ def figures(launches: Sequence[Launch]) -> dict[str, tuple[str, str]]:
     if flops and wavefronts:
         found["operations for each wavefront of shared memory"] = (
             f"{flops / wavefronts:.0f}", "A wavefront is 128 bytes that come at once; a multiply-add "
-            "is two operations. An H100 does 256 in the time of one wavefront: below that, shared "
+            "is two operations. A multiprocessor of an H100 does 256 in the time of one wavefront: below that, shared "
             "memory is the limit. The more, the better it hides.")
     conflicts = sum(line.wavefronts - line.least for line in lines if line.is_shared)
     found["bank conflicts"] = str(conflicts), "Wavefronts in which lanes wait for each other."

@@ -432,27 +432,26 @@ def pipeline(events: Sequence[Event]) -> list[dict]:
     return bars
 
 
-def compared(one: Story, other: Story, names: tuple[str, str]) -> list[str]:
-    """Sentences: where the time of two kernels for one problem goes, the largest reason first."""
-    parts, rungs = one.parts(), other.parts()
-    if not parts or not rungs:
-        return []
-    whole = [max(each.values()) if not story.waits_at else
-             max(each["arithmetic"], each["shared memory"]) + each["loads"]
-             for story, each in ((one, parts), (other, rungs))]
-    text = [f"By formula, for an H100 and a long loop over keys, {names[0]} takes "
-            f"{whole[0] / whole[1]:.2g} times as long as {names[1]}. If its multiply-adds alone "
-            "take 1, the reasons are, the largest first:"]
-    reasons = [
-        (parts["loads"] if one.waits_at and not other.waits_at else 0,
-         f"It waits for loads ({one.waits_at}): with one tile at a time their "
-         f"{parts['loads']:.2g} come on top. {names[1]} loads the next tile while it computes, so "
-         "its loads take no time of their own."),
-        (max(parts["loads"] - rungs["loads"], 0) / 2,
-         f"It loads more: {parts['loads']:.2g} beside {rungs['loads']:.2g}, because its blocks have "
-         "fewer rows of the output, and each block loads all keys."),
-        (max(parts["shared memory"] - rungs["shared memory"], 0) / 4,
-         f"It reads more shared memory: {parts['shared memory']:.2g} beside "
-         f"{rungs['shared memory']:.2g}, because a thread uses what it reads for fewer "
-         "multiply-adds. Below 1 this can hide behind the arithmetic.")]
-    return text + [reason for size, reason in sorted(reasons, reverse=True) if size > 0.01]
+def compared(stories: dict[str, Story]) -> tuple[str, list[list[str]]]:
+    """Where the time of two kernels for one problem goes: a sentence, and for each kernel its name,
+    multiply-adds, loads, shared memory and total; none for a kernel with tensor cores."""
+    rows, totals = [], []
+    for name, story in stories.items():
+        if not (parts := story.parts()):
+            return "", []
+        longest = max(parts["arithmetic"], parts["shared memory"])
+        waits = story.waits_at
+        total = longest + parts["loads"] if waits else max(longest, parts["loads"])
+        reads = sorted((line for line in story.launch.lines if line.is_shared and
+                        line.what == "load"), key=lambda line: -line.wavefronts)[:2]
+        at = ", ".join(dict.fromkeys(line.place.rpartition("/")[2] for line in reads))
+        rows.append([
+            name, "1", f"{'+ ' * bool(waits)}{parts['loads']:.2g}, "
+            + (f"the block waits: {waits}" if waits else "hidden: the next tile is on its way"),
+            f"{parts['shared memory']:.2g}, "
+            + ("hidden" if parts["shared memory"] <= 1 else "the limit") + f": {at}",
+            f"{total:.2f}"])
+        totals.append(total)
+    one, other = stories
+    return (f"By formula, {one} takes at most {totals[0] / totals[1]:.2g} times as long as {other} "
+            "on an H100, in a long loop over keys.", rows)

@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import jinja2
@@ -81,9 +81,10 @@ def show_rung(task: Task, implementation: str, rung: str, folder: Path) -> None:
                 told[name] = story
             pictures += _pictures(result, launches, Path(events))
     file = folder / f"{task.name}_{rung}.html"
-    reasons = timeline.compared(*told.values(), tuple(told)) if len(told) == 2 else []
+    reasons = timeline.compared(told) if len(told) == 2 else ("", [])
+    waits = {line for story in told.values() for line in story.waits_at.split(", ") if line}
     file.write_text(page(f"{task.name} and {rung}", problems, pictures, _library(), beside,
-                         reasons), encoding="utf-8")
+                         reasons, waits), encoding="utf-8")
     say(f"open {paths.relative(file)} in a browser")
 
 
@@ -160,7 +161,8 @@ def figure(task: Task, number: int, code: str) -> str:
 def page(task: str, problems: Mapping[str, Sequence[counts.Launch]],
          pictures: Sequence[Mapping[str, object]] = (), library: str = "",
          beside: Mapping[str, Mapping[str, tuple[str, str]]] | None = None,
-         reasons: Sequence[str] = ()) -> str:
+         reasons: tuple[str, list[list[str]]] = ("", []),
+         opened: Collection[str] = ()) -> str:
     """Of the launches of each graded case; `beside` has figures of kernels, by their name."""
     rows = dict.fromkeys(row for figures in (beside or {}).values() for row in figures)
     templates = jinja2.Environment(
@@ -168,7 +170,7 @@ def page(task: str, problems: Mapping[str, Sequence[counts.Launch]],
         trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
     return templates.get_template("look.html").render(
         task=task, pictures=pictures if library else (), library=library,
-        reasons=reasons, kernels=list(beside or ()), beside=[
+        reasons=reasons, opened=opened, kernels=list(beside or ()), beside=[
             (row, [figures.get(row, ("",))[0] for figures in beside.values()],
              next(figures[row][1] for figures in beside.values() if row in figures))
             for row in rows], problems={
@@ -196,7 +198,9 @@ def _access(line: counts.Line, elements: Mapping[str, int]) -> dict[str, object]
 def _code(place: str) -> str:
     file, _, number = place.rpartition(":")
     try:
-        return (paths.ROOT / file).read_text(encoding="utf-8").splitlines()[int(number) - 1].strip()
+        lines = (paths.ROOT / file).read_text(encoding="utf-8").splitlines()[int(number) - 1:]
+        goes_on = lines[0].endswith(("=", ",", "("))
+        return " ".join(line.strip() for line in lines[:1 + goes_on])
     except (OSError, ValueError, IndexError):
         return ""
 
