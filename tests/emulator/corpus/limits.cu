@@ -1,5 +1,7 @@
 // What emulator/README.md says of limits, a kernel each: mistakes that are not found, and right
 // kernels that are refused.
+#include <array>
+
 #include "emulator/corpus/launches.hpp"
 
 namespace flash::simt_corpus {
@@ -31,7 +33,7 @@ RIGHT(fence_of_a_block_between_blocks, ({4, 1}, IS(4), result(1)), int* out) {
   *out = part_of[0] + part_of[1] + part_of[2] + part_of[3];
 }
 
-#ifdef FLASH_SIMT  // nvcc refuses both
+#ifdef FLASH_SIMT  // nvcc refuses these
 // 80 KiB together.
 __device__ float* other_tile() {
   __shared__ float tile[10240];
@@ -41,6 +43,11 @@ RIGHT(shared_memory_of_a_function, ({1, 32}, IS(2), result(32)), float* out) {
   __shared__ float tile[10240];
   tile[threadIdx.x] = other_tile()[threadIdx.x] = 1;
   out[threadIdx.x] = tile[threadIdx.x] + other_tile()[threadIdx.x];
+}
+
+RIGHT(array_of_the_host, ({1, 32}, IS(2), result(32)), float* out) {
+  const std::array<float, 2> pair{1, 2};
+  out[threadIdx.x] = pair[1];
 }
 
 thread_local int kept_by_the_file[32];
