@@ -37,6 +37,12 @@ class Export(Course):
         ids = {"doejane_101_5001_submission": "27.5", "roemax_LATE_102_5002_submission": ""}
         rows = self.filled(CANVAS, ids, "--column", "Homework 1", code=1)
         self.assertIn("roemax_LATE_102_5002_submission: it is not graded yet", self.said)
+        self.assertIn("without a submission: Poe, Ann\n", self.said)
+        self.assertNotIn("replaced", self.said)
+        self.filled(CANVAS, {"roemax_102_5002_x": "3.0"}, "--column", "Homework 1")
+        self.assertNotIn("replaced", self.said)
+        self.filled(CANVAS, {"roemax_102_5002_x": "2"}, "--column", "Homework 1")
+        self.assertIn("replaced: Roe, Max had 3, and has 2 now", self.said)
         self.assertEqual([row[4:] for row in rows[1:]],
                          [["28", "10"], ["27.5", "9"], ["3", ""], ["", ""]])
         self.assertEqual(rows[2][0], "Doe, Jane")

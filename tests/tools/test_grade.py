@@ -257,6 +257,9 @@ class Grade(Class):
         self.all.mkdir()
         (self.root / "inner").rename(self.all / "inner")
         self.assertIn("inner holds more than one submission: name that folder", self.graded(1))
+        self.write("late.zip", "")
+        code, said = self.lab(f"grade {self.all}/inner {self.root}/late.zip --tasks fused_cpu")
+        self.assertIn(f"of several names each is one: name {self.all}/inner/*", said)
 
     def test_a_class_in_which_somebody_is_called_like_a_part_is_not_taken_for_one(self):
         self.submit("ann", fused_cpu="passed 1 of 1")
@@ -626,6 +629,8 @@ class Files(Course):
         self.assertEqual(self.zipped((f"repo-main/{PATH}", "x")), {PATH: b"x"})
         self.assertEqual(self.zipped(("fused_cpu.cpp", "y")), {PATH: b"y"})
         self.assertEqual(self.zipped((f"a/{PATH}", "x"), (f"a/old/{PATH}", "y")), {PATH: b"x"})
+        self.assertEqual(submissions.read(self.root / "a.zip", self.tasks).chosen,
+                         (f"a/{PATH} was graded; also there: a/old/{PATH}",))
         self.assertIn("more than once", self.zipped((f"a/{PATH}", "x"), (f"b/{PATH}", "y")))
         self.assertEqual(self.zipped(("notes.txt", "")), {})
         self.zipped(("notes.txt", ""), ("x/fused_cpu (1).cpp", ""))  # what a report then names

@@ -49,6 +49,8 @@ class Filled:
     text: str
     students: int           # rows that got a grade
     left: tuple[str, ...]   # submissions that gave no row one, each with the reason
+    replaced: tuple[str, ...]  # whose row had another grade
+    without: tuple[str, ...]   # who of the table has no submission
 
 
 @dataclass(frozen=True)
@@ -65,13 +67,17 @@ class Roster:
         return [(place, order) for place, row in enumerate(self.rows)
                 if (order := self.order(row, handed_in)) is not None]
 
+    def number_of(self, row: Sequence[str]) -> re.Match | None:
+        """None of a row that is no person's."""
+        return re.fullmatch(r"(?:Participant )?(\d+)", row[self.number].strip()) if (
+            len(row) > max(self.name, self.number)) else None
+
     def order(self, row: Sequence[str], handed_in: str) -> int | None:
         """None where the name of a submission is not the row's, by the part that the platform
         writes: the person's name and number, in Canvas also a number of the file, which grows. What
         stands behind that is the student's, and says nothing."""
-        number = len(row) > max(self.name, self.number) and re.fullmatch(
-            r"(?:Participant )?(\d+)", row[self.number].strip())
-        if not number:
+        number = self.number_of(row)
+        if number is None:
             return None
         pattern = (rf"_{number[1]}_assignsubmission_file(?:_|$)()" if self.platform == "Moodle" else
                    rf"(?:_LATE)?_{number[1]}_(\d+)_")
@@ -137,6 +143,7 @@ def fill(roster: Roster, graded: Sequence[tuple[str, str]], column: str) -> Fill
                         "table, by the name and number that the platform wrote; enter its points "
                         "there by hand")
     students = 0
+    replaced = []
     for place, of_row in mine.items():
         last, name, score = max(of_row)
         together = sum(order == last for order, *_ in of_row) > 1
@@ -147,8 +154,20 @@ def fill(roster: Roster, graded: Sequence[tuple[str, str]], column: str) -> Fill
         if not why:
             row = roster.rows[place]
             row += [""] * (named[0] + 1 - len(row))
+            before = row[named[0]].strip()
+            if before and not _same(before, score):
+                replaced.append(f"{row[roster.name]} had {before}, and has {score} now")
             row[named[0]] = score
             students += 1
     out = io.StringIO()
     csv.writer(out, lineterminator="\r\n").writerows(roster.rows)
-    return Filled(out.getvalue(), students, tuple(left))
+    without = (row[roster.name] for place, row in enumerate(roster.rows)
+               if roster.number_of(row) and place not in mine)
+    return Filled(out.getvalue(), students, tuple(left), tuple(replaced), tuple(without))
+
+
+def _same(one: str, other: str) -> bool:
+    try:
+        return float(one) == float(other)
+    except ValueError:
+        return one == other

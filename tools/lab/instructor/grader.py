@@ -90,6 +90,7 @@ class Grader:
             if content.version and content.version != self.version:
                 note = (f"This was written for version {content.version} of the course, and graded "
                         f"with version {self.version}.")
+            note = "\n".join(filter(None, (note, *content.chosen)))
             record = replace(record, key=key, note=note, **self._results(submission, content))
             if error:
                 raise InfraError(error)

@@ -141,7 +141,7 @@ def markdown(record: Record) -> str:
     return web.page(
         "report.md", record=record, results=[line for line in record.results if line not in said],
         title=_title(record), shown=shown, summary=_summary, passed=_passed, again=again, fenced=text.fenced, code=text.code, why=_WHY,
-        by_message=_by_message, partly=partly, infra_error=INFRA_ERROR, not_run=NOT_RUN,
+        by_message=_by_message, partly=partly, infra_error=INFRA_ERROR, not_run=_not_run,
         to_check=(BUILD_FAILED, MISSING), alone=EACH_BY_ITSELF, has_cases=any(
             task.cases for task in record.tasks if not task.task.startswith((SPEED, RESULTS))))
 
@@ -173,6 +173,12 @@ def _by_message(task: Judged) -> dict[str, list[Case]]:
         if case.status not in _NO_MISTAKE:
             found.setdefault(case.message, []).append(case)
     return found
+
+
+def _not_run(task: Judged) -> list[Case]:
+    """Of a task that was begun."""
+    return [case for case in task.cases if case.status in (NOT_RUN, NOT_STARTED)
+            and not _is_not_started(task)]
 
 
 def _summary(task: Judged) -> str:

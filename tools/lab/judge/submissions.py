@@ -44,6 +44,7 @@ class Content:
     files: Mapping[str, bytes]  # "part1_softmax_matmul/skeleton/fused_cpu.cpp" -> its content
     problem: str = ""           # why it cannot be read: the student's to mend
     others: tuple[str, ...] = ()  # the C++ and CUDA files in it that were not taken
+    chosen: tuple[str, ...] = ()  # where a task's file was there more than once: which was taken
     version: str = ""           # of the course, where a bundle says so
     results: Mapping[str, bytes] = field(default_factory=dict)  # of its own runs: lab.worklog
 
@@ -74,6 +75,9 @@ def find(places: Sequence[Path], tasks: Sequence[Task]) -> tuple[list[Submission
                 raise LabError(f"{place} has a task's file in its place, as one submission, and "
                                f"{more[0]}, as a class: name {place}/*, or move one of them away")
             inside = []
+        if len(places) > 1 and _is_class(place, tasks):
+            raise LabError(f"{place} holds more than one submission, and of several names each is "
+                           f"one: name {place}/*, or name it alone")
         for child in inside or [place]:
             name = os.path.basename(os.path.abspath(child))  # "." has no name of its own
             if why := _why_not(child, name):
@@ -206,6 +210,7 @@ def _take(entries: Mapping[str, Reader], tasks: Sequence[Task]) -> Content:
     mine = {name: reader for name, reader in entries.items() if reader}
     likely = {name for name in entries if not _UNLIKELY & set(name.split("/"))}
     others = {name for name in likely if name.endswith((".cpp", ".cu"))}
+    chosen: list[str] = []
     if not entries:
         return Content({}, "it holds no file; ./lab bundle packs those that are graded")
     if len(entries) > MOST_ENTRIES:
@@ -224,6 +229,8 @@ def _take(entries: Mapping[str, Reader], tasks: Sequence[Task]) -> Content:
         if same:
             files[wanted] = mine[same[0]]()
             others.discard(same[0])
+            if also := [name for name in named if name in likely and name != same[0]]:
+                chosen.append(f"{same[0]} was graded; also there: {', '.join(also[:3])}")
             if len(files[wanted]) > LARGEST:
                 return Content({}, f"{same[0]} is larger than {LARGEST} bytes, and no solution is")
     version = _version(mine[INDEX]()) if INDEX in mine else ""
@@ -235,7 +242,7 @@ def _take(entries: Mapping[str, Reader], tasks: Sequence[Task]) -> Content:
         too_large = len(content) > min(LARGEST, left)
         results[name] = TOO_LARGE if too_large else content
         left -= len(results[name])
-    return Content(files, version=version, results=results, others=tuple(
+    return Content(files, version=version, results=results, chosen=tuple(chosen), others=tuple(
         name if name in mine else f"{name} (a link, and none is followed)"
         for name in sorted(others)))
 

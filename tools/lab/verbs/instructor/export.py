@@ -39,12 +39,20 @@ def run(args: argparse.Namespace) -> int:
         raise LabError("OUT must be a .zip, or a .csv with --into")
     try:
         with (args.grades / "grades.csv").open(newline="") as file:
-            grades = [(row["id"], row["score"]) for row in csv.DictReader(file)]
+            rows = list(csv.DictReader(file))
+            grades = [(row["id"], row["score"]) for row in rows]
     except (OSError, UnicodeDecodeError, KeyError) as error:
         raise LabError(f"no table to read: {error}; --grades is where ./lab grade wrote") from None
     filled = export.fill(export.roster(args.into), grades, args.column)
     derive.write_exact(args.out, filled.text)
-    say(f"{args.out}: {filled.students} students have a grade")
+    most = ", ".join({row.get("max_score") or "?" for row in rows}) or "?"
+    say(f"{args.out}: {filled.students} student{'s' * (filled.students != 1)} with a grade, of at "
+        f"most {most} points: the assignment there must have the same maximum")
+    for line in filled.replaced:
+        say(f"replaced: {line}", "yellow")
+    if filled.without:
+        shown = ", ".join(filled.without[:10]) + ", ..." * (len(filled.without) > 10)
+        say(f"without a submission: {shown}")
     for line in filled.left:
         say(f"not exported: {line}", "yellow")
     return 1 if filled.left else 0

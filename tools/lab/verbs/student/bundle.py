@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     parts = manifest.load_parts()
-    tasks = manifest.select(parts, args.names)
+    tasks = manifest.select(parts, [name for word in args.names for name in word.split(",")])
     files = {task.shown_path(): content_of(task) for task in tasks if task.path().exists()}
     if not files:
         raise LabError("nothing to hand in: no task of these has its file")

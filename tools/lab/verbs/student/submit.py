@@ -96,9 +96,11 @@ def take(where: Site, name: str, sources: dict[str, bytes], libraries: list[Path
 
 
 def _list() -> int:
-    for board in boards.load_all():
-        if board.is_here():
-            say(f"{board.name:<24}{board.title}")
+    here = [board for board in boards.load_all() if board.is_here()]
+    for board in here:
+        say(f"{board.name:<24}{board.title}")
+    if not here:
+        say("no board: each measures a part that this copy of the course does not have")
     say("\nthe rules: benchmarking/boards/README.md; ./lab submit BOARD measures what you wrote")
     return 0
 
