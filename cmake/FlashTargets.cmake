@@ -562,11 +562,8 @@ endfunction()
 
 # The same for each .cu file of the ladder of PART, which runs by what it enters in the registry.
 function(flash_ladder_mutants part)
-  set(tasks "")
-  if(part STREQUAL "bonus") # a rung calls the solution
-    set(tasks bonus_flash_backward_cuda_solution_checked)
-  endif()
-  flash_registry(${part}_mutants_passes LIBRARIES ${part}_cuda_ladder_checked TASKS ${tasks})
+  flash_registry(${part}_mutants_passes LIBRARIES ${part}_cuda_ladder_checked
+    TASKS ${FLASH_CALLED_BY_${part}_checked})
   get_target_property(rungs ${part}_cuda_ladder_checked FLASH_RUNGS)
   list(TRANSFORM rungs REPLACE "^[^_]*_(.*)$" "\\1")
   foreach(rung ${rungs})

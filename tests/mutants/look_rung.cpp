@@ -1,12 +1,16 @@
 // Launches what `./lab look --rung` shows, in a small problem:
 //
 //   PART_look NAME [causal]    the rung of that name
+//   PART_look all              each rung, behind a kernel of its name, for `./lab counts`
 //   PART_look NAME LIBRARY     in the same problem the kernel of part 1's or part 3's task
 #include <iostream>
 #include <string>
 
 #include "common/all_passes.hpp"
+#include "emulator/counts/mark.hpp"
+#ifdef FLASH_HAVE_EMULATOR
 #include "emulator/run/simt.hpp"
+#endif
 #include "mutants/launches.hpp"
 #if __has_include("part1_softmax_matmul/softmax_matmul.hpp")  // a release may lack a part
 #include "part1_softmax_matmul/softmax_matmul.hpp"
@@ -25,7 +29,8 @@ class Names {
  public:
   explicit Names(bool causal) : text_(causal ? "causal" : "") {}
   template <class T, int Rank>
-  void add(const char* name, const TensorView<T, Rank>& view) {
+  void add([[maybe_unused]] const char* name, [[maybe_unused]] const TensorView<T, Rank>& view) {
+#ifdef FLASH_HAVE_EMULATOR
     simt::name_memory(view.data(), name);
     text_ += " " + std::string(name) + "=" + std::to_string(sizeof(T));
     for (int axis = 0; axis < 4; ++axis)
@@ -33,6 +38,7 @@ class Names {
     for (int axis = 0; axis < 4; ++axis)
       text_ += "@" + std::to_string(axis < Rank ? view.stride(axis) : 0);
     simt::note_problem(text_);
+#endif
   }
 
  private:
@@ -40,86 +46,113 @@ class Names {
 };
 
 template <class Pass>
-void name_attention(const Pass& pass) {
-  Names names(pass.options.causal);
-  names.add("q", pass.q), names.add("k", pass.k), names.add("v", pass.v);
-  names.add("out", pass.out), names.add("lse", pass.lse);
-  if constexpr (requires { pass.d_q; }) {
-    names.add("d_out", pass.d_out), names.add("d_q", pass.d_q);
-    names.add("d_k", pass.d_k), names.add("d_v", pass.d_v);
+void name(const Pass& pass) {
+  if constexpr (requires { pass.x; }) {
+    Names names(false);
+    names.add("x", pass.x), names.add("v", pass.v), names.add("out", pass.out);
+  } else {
+    bool causal = false;
+    if constexpr (requires { pass.options.causal; }) causal = pass.options.causal;
+    Names names(causal);
+    names.add("q", pass.q), names.add("k", pass.k), names.add("v", pass.v);
+    names.add("out", pass.out), names.add("lse", pass.lse);
+    if constexpr (requires { pass.d_q; }) {
+      names.add("d_out", pass.d_out), names.add("d_q", pass.d_q);
+      names.add("d_k", pass.d_k), names.add("d_v", pass.d_v);
+    }
   }
 }
 
-template <class Entry, class Pass>
-void run(const Entry& entry, const Pass& pass) {
-  PassMemory memory;
-  run_entry<DeviceTensor>(entry, pass, memory);
-}
+const std::vector<AttentionShape> kForward{
+    {1, 1, 256, 512, 64}, {1, 1, 128, 128, 320}, {1, 1, 256, 512, 4}};
+// `./lab counts` compares rungs in heads of 256 columns: for narrower ones, builds for a GPU have
+// more tiles to choose from.
+const std::vector<AttentionShape> kCounted{
+    {1, 1, 128, 128, 256}, {1, 1, 256, 256, 64}, {1, 1, 128, 128, 320}, {1, 1, 256, 256, 4}},
+    kBackward{{1, 1, 256, 256, 64}, {1, 1, 128, 128, 320}, {1, 1, 256, 256, 4}};
+
+// Runs the entry on the first problem that it takes, or in its place a task's library.
+template <class Entry>
+class FirstTaken {
+ public:
+  FirstTaken(const Entry& entry, bool causal) : entry_(entry), causal_(causal) {}
+
+  template <class Pass>
+  void operator()(Pass pass) {
+    for (const bool causal : {causal_, true}) {
+      if constexpr (requires { pass.options.causal; }) pass.options.causal = causal;
+      if (is_done_ || !entry_.why_not(problem_of(pass)).empty()) continue;
+      is_done_ = true;
+      name(pass);
+      PassMemory memory;
+      run_entry<DeviceTensor>(entry_, pass, memory);
+    }
+  }
+
+ private:
+  const Entry& entry_;
+  bool causal_, is_done_ = false;
+};
 
 int look(const std::string& name, const std::string& how) {
   const Registry registry = all_passes();
-  const auto is_wanted = [&](const auto& entry) {
-    return entry.name == name && entry.device == DeviceKind::kGpu;
-  };
-  const bool causal = how == "causal";
+  const bool all = name == "all", causal = how == "causal";
   const char* const library = causal || how.empty() ? nullptr : how.c_str();
-  for (const auto& entry : registry.softmax_matmul.entries())
-    if (is_wanted(entry)) {
-      softmax_matmul(
-          [&](const auto& pass) {
-            Names names(false);
-            names.add("x", pass.x), names.add("v", pass.v), names.add("out", pass.out);
+  bool is_found = false;
+  const auto wanted = [&](const auto& passes) {
+    auto entries = passes.entries();
+    std::erase_if(entries, [&](const auto& entry) {
+      return entry.device != DeviceKind::kGpu || (!all && entry.name != name);
+    });
+    is_found |= !entries.empty();
+    return entries;
+  };
+  const auto begin = [all](const auto& entry) {
+    if (all) mark(entry.name);
+  };
+  for (const auto& entry : wanted(registry.softmax_matmul)) {
+    begin(entry);
+    softmax_matmul(
+        [&](const auto& pass) {
 #ifdef FLASH_HAVE_PART1
-            if (library != nullptr)
-              return load_task<FusedCudaTask>(library).fused_softmax_matmul_cuda(pass, {64, 64});
+          if (library != nullptr) {
+            flash::mutants::name(pass);
+            return load_task<FusedCudaTask>(library).fused_softmax_matmul_cuda(pass, {64, 64});
+          }
 #endif
-            run(entry, pass);
-          },
-          {{1, 256, 128, 256}});
-      return 0;
-    }
-  for (const auto& entry : registry.forward.entries())
-    if (is_wanted(entry)) {
-      const auto call = [&](auto pass) {
-        pass.options.causal = causal;
-        name_attention(pass);
+          FirstTaken(entry, false)(pass);
+        },
+        {{1, 256, 128, 256}});
+  }
+  for (const auto& entry : wanted(registry.forward)) {
+    begin(entry);
 #ifdef FLASH_HAVE_PART3
-        if constexpr (std::is_same_v<decltype(pass), AttentionForward<float>>)
-          if (library != nullptr)
-            return load_task<FlashForwardCudaTask>(library)
-                .of<float>()
-                .flash_attention_forward_cuda(pass, {});
-#endif
-        run(entry, pass);
-      };
-      const std::vector<AttentionShape> shapes{{1, 1, 256, 512, 64}};
-      entry.run.float32 || library != nullptr ? forward<float>(call, shapes)
-                                              : forward<Half>(call, shapes);
-      return 0;
-    }
-  for (const auto& entry : registry.backward.entries())
-    if (is_wanted(entry)) {
-      const auto call = [&](auto pass) {
-        pass.options.causal = causal;
-        name_attention(pass);
-        run(entry, pass);
-      };
-      const AttentionShape shape{1, 1, 256, 256, 64};
-      entry.run.float32 ? backward<float>(call, shape) : backward<Half>(call, shape);
-      return 0;
-    }
-  for (const auto& entry : registry.decode.entries())
-    if (is_wanted(entry)) {
-      decode<Half>(
+    if (library != nullptr) {
+      forward<float>(
           [&](const auto& pass) {
-            Names names(false);
-            names.add("q", pass.q), names.add("k", pass.k), names.add("v", pass.v);
-            names.add("out", pass.out), names.add("lse", pass.lse);
-            run(entry, pass);
+            flash::mutants::name(pass);
+            load_task<FlashForwardCudaTask>(library).of<float>().flash_attention_forward_cuda(pass,
+                                                                                              {});
           },
-          {1100, 40});
-      return 0;
+          {kForward.front()});
+      continue;
     }
+#endif
+    FirstTaken run(entry, causal);
+    entry.run.float32 ? forward<float>(run, kForward) : forward<Half>(run, kForward);
+  }
+  for (const auto& entry : wanted(registry.backward)) {
+    begin(entry);
+    FirstTaken run(entry, causal);
+    const auto call = [&run](const auto& pass) { run(pass); };
+    for (const AttentionShape& shape : all&& entry.run.float32 ? kCounted : kBackward)
+      entry.run.float32 ? backward<float>(call, shape) : backward<Half>(call, shape);
+  }
+  for (const auto& entry : wanted(registry.decode)) {
+    begin(entry);
+    decode<Half>(FirstTaken(entry, false), {1100, 40});
+  }
+  if (is_found) return 0;
   std::cerr << "there is no rung " << name << " on a GPU; there are:";
   const auto list = [](const auto& passes) {
     for (const auto& entry : passes.entries())

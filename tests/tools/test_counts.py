@@ -223,7 +223,7 @@ class Picture(Test):
              ("TMA", "copy", 2, 5), ("warps 4 to 7", "wait", 0, 5), ("warps 4 to 7", "wgmma", 5, 6)])
 
     def test_a_rung_stands_beside_the_task_s_kernel(self):
-        program = BUILD / "bin/part1_look"
+        program = BUILD / "bin/part1_look_checked"
         if not program.is_file():
             self.skipTest(f"{program} is not built")
         self.patch(build, build=lambda targets: build.BuildResult(True, "", ""),
@@ -272,4 +272,4 @@ class Nsight(Built):
         file.write_text('==PROF== Connected to process 7\n"ID","Kernel Name","Metric Name",'
                         '"Metric Unit","Metric Value"\n'
                         f'"0","one(int)","{metric}","sector","1,024"\n"1","two","other","","5"\n')
-        self.assertEqual(comparison.read_nsight(file), {("1", "global load", "sectors"): 1024})
+        self.assertEqual(comparison.read_nsight(file, iter(())), {("1", "global load", "sectors"): 1024})

@@ -184,11 +184,11 @@ def run(task: Task, case: str, implementation: str,
 
 def run_rung(part: str, name: str, folder: Path, library: Path | None = None) -> list[Launch]:
     """The launches of a rung of the part's ladder, or of a task's library in the same problem."""
-    built = build.build([f"{part}_look"])
-    if not built.ok:
-        raise LabError(f"{part}_look does not build: {built.first_error}")
+    program = f"{part}_look_checked"
+    if not (built := build.build([program])).ok:
+        raise LabError(f"{program} does not build: {built.first_error}")
     file = folder / "counts.tsv"
-    command = [build.binary(f"{part}_look"), name, *[library] * (library is not None)]
+    command = [build.binary(program), name, *[library] * (library is not None)]
     console.print_command(command)
     ended = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {
         VARIABLE: str(file), EVENTS: str(folder)})

@@ -21,8 +21,10 @@ from lab.errors import LabError
 
 HELP = "compare what the emulator counts with Nsight Compute, access by access"
 
-PROGRAM = "emulator_counts"  # tests/emulator/counts
-TASKS = ("part1.fused_cuda", "part3.flash_forward_cuda")  # whose kernels it launches, too
+PROGRAM = "emulator_counts"  # tests/mutants/counted.cpp
+TASKS = ("fused_cuda", "flash_forward_cuda", "flash_backward_cuda", "flash_decode_cuda")
+LADDERS = ("part1", "part3", "bonus", "decode")  # PART_look all (tests/mutants/look_rung.cpp)
+MARK = "mark_kernel"  # before the kernels of a task or a rung
 FILE = paths.OUTPUTS / "reference/counts.csv"
 COLUMNS = ("launch", "kernel", "access", "counter", "emulator", "nsight", "why")
 
@@ -40,22 +42,29 @@ Key = tuple[str, str, str]  # number of the launch, access, counter
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--nsight", type=Path, metavar="CSV",
-                        help="take ncu's counts from this file, written on another machine; its "
-                             "command is printed there")
+    parser.add_argument("--nsight", type=Path, metavar="FOLDER",
+                        help="take ncu's counts from this folder, written on another machine; its "
+                             "commands are printed there")
 
 
 def run(args: argparse.Namespace) -> int:
     config = build.configured()
     if not config.checked:
         raise LabError("the emulator's counts need its checks, which need g++ on Linux")
-    emulated, kernels = emulate([_program(f"{PROGRAM}_checked"), *_libraries(CHECKED)])
+    emulated, kernels = {}, {}
+    for name in (PROGRAM, "tasks", *LADDERS):
+        found, names = emulate(_command(name, CHECKED))
+        emulated |= found
+        kernels |= names
     if args.nsight or config.cuda == "gpu":
-        nsight = read_nsight(args.nsight or _run_nsight())
-        launches = {launch for launch, _, _ in nsight}
-        if launches != set(kernels):
-            raise LabError(f"Nsight Compute has {len(launches)} launches, and the emulator "
-                           f"{len(kernels)}: they are not of the same program")
+        marks = iter(dict.fromkeys(of for key in kernels if (of := key.rpartition(".")[0])))
+        nsight = {}
+        for name in (PROGRAM, "tasks", *LADDERS):
+            nsight |= read_nsight(args.nsight / f"{name}.csv" if args.nsight else
+                                  _run_nsight(name), marks)
+        if launches := {key[0] for key in nsight} ^ kernels.keys():
+            raise LabError("the emulator and Nsight Compute have not launched the same kernels: "
+                           f"{', '.join(sorted(launches))}")
         rows = [dict(zip(COLUMNS, (key[0], kernels[key[0]], *key[1:], emulated.get(key, 0), count,
                                    ""))) for key, count in nsight.items()
                 if count or emulated.get(key)]
@@ -87,8 +96,9 @@ def with_emulator(emulated: dict[Key, int]) -> list[dict]:
 
 
 def differs(row: dict) -> bool:
-    """Whether the two do not count the same, and the table does not say why."""
-    return int(row["emulator"]) != int(row["nsight"]) and not row["why"]
+    """Whether the two are over 1 % apart, and the table does not say why."""
+    emulator, nsight = int(row["emulator"]), int(row["nsight"])
+    return abs(emulator - nsight) > 0.01 * nsight and not row["why"]
 
 
 def show(rows: list[dict]) -> int:
@@ -108,13 +118,19 @@ def show(rows: list[dict]) -> int:
 # ---- the two sides ------------------------------------------------------------------------------
 
 
-def _libraries(backend: str) -> list[Path]:
-    tasks = [manifest.select(manifest.load_parts(), [name])[0] for name in TASKS]
-    for built in grading.build_tasks(tasks, "solution", Backends(
-            build.configured(), CHECKED if backend == CHECKED else "")).values():
-        if not built.result.ok:
-            raise LabError(built.result.first_error)
-    return [running.library(task, "solution", backend) for task in tasks]
+def _command(name: str, backend: str) -> list[Path | str]:
+    """What launches the kernels of this name."""
+    suffix = "_checked" if backend == CHECKED else ""
+    if name in LADDERS:
+        return [_program(f"{name}_look{suffix}"), "all"]
+    command: list[Path | str] = [_program(PROGRAM + suffix)]
+    for task in manifest.select(manifest.load_parts(), TASKS) if name == "tasks" else ():
+        for built in grading.build_tasks([task], "solution", Backends(
+                build.configured(), CHECKED if backend == CHECKED else "")).values():
+            if not built.result.ok:
+                raise LabError(built.result.first_error)
+        command += [task.name, running.library(task, "solution", backend)]
+    return command
 
 
 def _program(target: str) -> Path:
@@ -123,8 +139,9 @@ def _program(target: str) -> Path:
     return build.binary(target)
 
 
-def emulate(command: list[Path]) -> tuple[dict[Key, int], dict[str, str]]:
-    """The counts, and the kernels by their launch."""
+def emulate(command: list[Path | str]) -> tuple[dict[Key, int], dict[str, str]]:
+    """The counts, and the kernels by their launch: its number, behind the task or rung if it is
+    one's."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "counts.tsv"
         ended = console.stream(command, "counting", env={counts.VARIABLE: str(file)})
@@ -132,7 +149,14 @@ def emulate(command: list[Path]) -> tuple[dict[Key, int], dict[str, str]]:
             raise LabError(f"{PROGRAM} failed: {ended.output}")
         launches = counts.load(file)
     found: dict[Key, int] = {}
-    for number, launch in enumerate(launches, 1):
+    kernels: dict[str, str] = {}
+    of, number = "", 0
+    for launch in launches:
+        if MARK in launch.symbol:
+            of, number = f"{launch.kernel}.", 0
+            continue
+        number += 1
+        kernels[f"{of}{number}"] = launch.kernel
         for line in launch.lines:
             if line.what not in ("load", "store"):
                 continue
@@ -143,20 +167,20 @@ def emulate(command: list[Path]) -> tuple[dict[Key, int], dict[str, str]]:
                 values["sectors"] = line.sectors
             for counter, value in values.items():
                 space = "shared" if line.is_shared else "global"
-                key = str(number), f"{space} {line.what}", counter
+                key = f"{of}{number}", f"{space} {line.what}", counter
                 found[key] = found.get(key, 0) + value
-    return found, {str(n): launch.kernel for n, launch in enumerate(launches, 1)}
+    return found, kernels
 
 
-def _run_nsight() -> Path:
+def _run_nsight(name: str) -> Path:
     ncu = system.find_ncu()
     if ncu is None:
         raise LabError("there is no ncu (Nsight Compute) in PATH or beside nvcc")
-    file = paths.OUTPUTS / "csv/nsight_counts.csv"
+    file = paths.OUTPUTS / f"csv/nsight/{name}.csv"
     derive.check_writable(file.parent)
     command = [ncu, "--clock-control", "none", "--cache-control", "none", "--print-units", "base",
-               "--csv", "--metrics", ",".join(METRICS), "--log-file", file, _program(PROGRAM),
-               *_libraries(GPU)]
+               "--csv", "--metrics", ",".join(METRICS), "--log-file", file,
+               *_command(name, GPU)]
     console.print_command(command)
     ended = console.stream(command, "Nsight Compute counts", env=dict(os.environ, LC_ALL="C"))
     if ended.code:
@@ -164,15 +188,21 @@ def _run_nsight() -> Path:
     return file
 
 
-def read_nsight(file: Path) -> dict[Key, int]:
-    found = {}
+def read_nsight(file: Path, marks: Iterator[str]) -> dict[Key, int]:
+    """`marks`: the tasks and rungs that come, in their order."""
+    found: dict[Key, int] = {}
+    of, number, seen = "", 0, None
     for row in _rows(file):
-        if (what := METRICS.get(row["Metric Name"])) is None:
-            continue
-        found[str(int(row["ID"]) + 1), *what] = int(float(row["Metric Value"].replace(",", "")))
+        if row["ID"] != seen:
+            seen, number = row["ID"], number + 1
+            if MARK in row["Kernel Name"]:
+                of, number = f"{next(marks)}.", 0
+        if number and (what := METRICS.get(row["Metric Name"])):
+            key = f"{of}{number}", *what
+            found[key] = found.get(key, 0) + int(float(row["Metric Value"].replace(",", "")))
     if not found:
         raise LabError(f"{file} has no counts of Nsight Compute")
-    return dict(sorted(found.items(), key=lambda item: int(item[0][0])))
+    return found
 
 
 def _rows(file: Path) -> Iterator[dict[str, str]]:
