@@ -23,8 +23,8 @@ os.environ["TERM"] = "dumb"  # plain lines, also for a person who runs these tes
 os.environ.pop("CXX", None)  # a toy build has no compiler, and a real one keeps its own
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
-from lab import (build, grading, handout, libraries, main, manifest, outcomes, paths,  # noqa: E402
-                 running, zoo)
+from lab import (build, grading, libraries, main, manifest, outcomes, paths,  # noqa: E402
+                 released, running, zoo)
 from lab.backends import CPU  # noqa: E402
 from lab.errors import LabError  # noqa: E402
 
@@ -224,8 +224,8 @@ class Course(Test):
 
     def release(self, **values: object) -> None:
         """Makes the course one that was handed out."""
-        handout.write(self.root, handout.Release(**{
-            "version": handout.Version("7", "abc"), "parts": {}, "files": {}, "own": ()} | values))
+        released.write(self.root, released.Release(**{
+            "version": released.Version("7", "abc"), "parts": {}, "files": {}, "own": ()} | values))
 
     def binary(self, target: str, preset: str = "default") -> Path:
         return self.root / "build" / preset / "bin" / target

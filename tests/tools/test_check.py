@@ -5,7 +5,7 @@ import textwrap
 from unittest import mock
 
 from course import MANIFEST, Course, case
-from lab import build, handout, state
+from lab import build, released, state
 from lab.judge import at_home
 
 OVER = """\
@@ -172,7 +172,7 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
         own = "part1_softmax_matmul/skeleton/fused_cpu.cpp"
         names = given, own, "part1_softmax_matmul/README.md", "part9_other/given/x.hpp"
         words = f"you changed a given file: {given}; "
-        files = {name: handout.sha256(self.write(name, "given")) for name in names}
+        files = {name: released.sha256(self.write(name, "given")) for name in names}
         self.assertNotIn("you changed", self.lab(line)[1])  # neither git nor a release's record
         self.commit()
         self.assertNotIn("you changed", self.lab(line)[1])

@@ -10,7 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 from course import Course
-from lab import handout, text
+from lab import released, text
 from lab.instructor import export, release
 
 GRADESCOPE = Path(__file__).parents[2] / "grading/gradescope"
@@ -115,7 +115,7 @@ class Export(Course):
         self.assertNotIn("@", scripts)
         self.assertIn("flash_graders\n", scripts)
         self.assertIn("--tasks part1.fused_cpu\n", scripts)
-        self.assertEqual(record["version"]["number"], handout.version_of(self.root).number)
+        self.assertEqual(record["version"]["number"], released.version_of(self.root).number)
         self.assertEqual(subprocess.run(["bash", "-n", GRADESCOPE / "setup.sh"]).returncode, 0)
 
     def test_the_autograder_hands_over_what_grade_wrote_of_its_one_submission(self):

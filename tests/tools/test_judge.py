@@ -17,7 +17,7 @@ from unittest import mock
 from attacks import (ATTACKS, CUDA_ATTACKS, CUDA_FRAME, CUDA_MEMORY, FOUND_BY_CHECKS, FRAME,
                      GADGET, MEMORY, NO_MEMORY, QUADRATIC, fast)
 from course import Test
-from lab import build, derive, main, manifest, paths
+from lab import build, derive, disk, main, manifest, paths
 from lab.backends import EMULATED, GPU
 from lab.judge import assembly, at_home, audit, gpu, judging, sandbox, source
 from lab.leaderboard import measuring
@@ -95,7 +95,7 @@ class Judge(Test):
         top, body = ATTACKS["exit(0)"]
         for name, code in (("right", right), ("broken", right + "}"),
                            ("hostile", FRAME.format(top=top, body=body))):
-            derive.write_exact(folder / f"class/{name}/fused_cpu.cpp", code)
+            disk.write_exact(folder / f"class/{name}/fused_cpu.cpp", code)
         code, text = self.printed(main.main, [
             "grade", str(folder / "class"), "--output", str(folder), "--tasks", "fused_cpu"])
         self.assertEqual(code, 0, text)

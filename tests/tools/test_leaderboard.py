@@ -20,7 +20,7 @@ from pathlib import Path
 
 from attacks import FRAME, fast
 from course import Test
-from lab import build, handout, main, paths
+from lab import build, main, paths, released
 from lab.backends import EMULATED, GPU
 from lab.instructor import pages, pytorch, standings
 from lab.judge import gpu, judging, sandbox
@@ -137,7 +137,7 @@ class OfReceipts(Test):
     def verify(self, file, holds=True, person=""):
         again = receipts.load(file)
         receipts.save_verification(receipts.Verification(
-            handout.sha256(file), holds, "" if holds else "slower", person or again.name, again))
+            released.sha256(file), holds, "" if holds else "slower", person or again.name, again))
 
     def rows(self, *places):
         found, left_out = standings.collect(places)

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from course import Course, Test
-from lab import derive, handout, main, manifest, paths
+from lab import derive, disk, main, manifest, paths, released
 from lab.instructor import release
 from lab.verbs.student import book
 
@@ -84,7 +84,7 @@ class Listed(Test):
         self.assertIn("does not say who gets common/a",
                       self.refused(release.line_of, "common/a", lines, parts))
         self.patch(paths, ROOT=self.folder())
-        derive.write_exact(paths.ROOT / release.LIST, "# who\neverybody a\nnobody b\n")
+        disk.write_exact(paths.ROOT / release.LIST, "# who\neverybody a\nnobody b\n")
         self.assertIn("files.txt:3 is 'nobody b'; it must be", self.refused(release.read_list))
 
 
@@ -127,7 +127,7 @@ class Released(Test):
         self.assertEqual([path for path in found if hidden.search(path)], [])
 
     def test_skeletons_are_derived_and_recorded(self):
-        record = handout.read(self.out)
+        record = released.read(self.out)
         tasks = [task for part in self.parts for task in part.tasks]
         self.assertEqual(record.own, tuple(sorted(task.shown_path() for task in tasks)))
         self.assertEqual(record.parts, {part.name: "closed" for part in self.parts})
@@ -135,8 +135,8 @@ class Released(Test):
             path = task.shown_path()
             text = (self.out / path).read_text()
             self.assertEqual(text, derive.derive_task(task))
-            self.assertEqual(text.encode(), handout.original(self.out, path))
-            self.assertEqual(record.files[path], handout.sha256(self.out / path))
+            self.assertEqual(text.encode(), released.original(self.out, path))
+            self.assertEqual(record.files[path], released.sha256(self.out / path))
 
     def test_no_page_links_to_what_is_not_there(self):
         for page in self.out.rglob("*.md"):
@@ -242,14 +242,14 @@ class Update(Test):
     def make(self, name, files, number):
         root = self.home / name
         for path, text in files.items():
-            derive.write_exact(root / path, text)
-        handout.write(root, handout.Release(
-            handout.Version(number, "abc"), {"part1": "closed"},
-            {path: handout.sha256(root / path) for path in files}, (self.skeleton,)))
+            disk.write_exact(root / path, text)
+        released.write(root, released.Release(
+            released.Version(number, "abc"), {"part1": "closed"},
+            {path: released.sha256(root / path) for path in files}, (self.skeleton,)))
         return root
 
     def put(self, path, text):
-        derive.write_exact(self.student / path, text)
+        disk.write_exact(self.student / path, text)
 
     def test_what_the_student_wrote_stays_and_all_else_is_new(self):
         self.put(self.skeleton, "given\n\nwork\nmore work\n\nmore")
@@ -258,7 +258,7 @@ class Update(Test):
         self.put("both", "mine too")
         self.put("gone_mine", "changed")
         self.put("notes.txt", "notes")
-        done = dict(handout.update(self.newer, self.student))
+        done = dict(released.update(self.newer, self.student))
         self.assertEqual(done, {
             self.skeleton: "your changes and the course's are merged",
             "part1/README.md": "updated", "added": "added", "gone": "removed",
@@ -273,34 +273,34 @@ class Update(Test):
             self.skeleton: "given, better\n\nwork\nmore work\n\nmore",
             "part1/README.md": "new page", "same": "same", "mine": "mine", "both": "mine too",
             "both.new": "new", "gone_mine": "changed", "notes.txt": "notes", "added": "new"})
-        self.assertEqual(handout.version_of(self.student).number, "2")
-        self.assertEqual(handout.original(self.student, "both"), b"new")
+        self.assertEqual(released.version_of(self.student).number, "2")
+        self.assertEqual(released.original(self.student, "both"), b"new")
 
     def test_without_git_or_the_old_file_both_versions_are_kept(self):
         self.put(self.skeleton, "given\n\nwork\n\nmore")
-        (self.student / handout.ORIGINALS).unlink()
-        self.assertIn("is kept", dict(handout.update(self.newer, self.student))[self.skeleton])
+        (self.student / released.ORIGINALS).unlink()
+        self.assertIn("is kept", dict(released.update(self.newer, self.student))[self.skeleton])
         last = self.make("last", self.new | {self.skeleton: "given, best\n\ntodo\n\nmore"}, "3")
         self.environment(PATH="")
-        self.assertIn("is kept", dict(handout.update(last, self.student))[self.skeleton])
+        self.assertIn("is kept", dict(released.update(last, self.student))[self.skeleton])
         self.assertEqual((self.student / self.skeleton).read_text(), "given\n\nwork\n\nmore")
         self.assertIn("best", (self.student / f"{self.skeleton}.new").read_text())
 
     def test_an_update_that_was_interrupted_is_done_again(self):
-        changes = handout.update(self.newer, self.student)
+        changes = released.update(self.newer, self.student)
         next(changes)
         changes.close()
-        self.assertEqual(handout.version_of(self.student).number, "1")
-        list(handout.update(self.newer, self.student))
+        self.assertEqual(released.version_of(self.student).number, "1")
+        list(released.update(self.newer, self.student))
         self.assertEqual((self.student / "part1/README.md").read_text(), "new page")
-        self.assertEqual(list(handout.update(self.newer, self.student)), [])
+        self.assertEqual(list(released.update(self.newer, self.student)), [])
 
     def test_it_does_not_follow_a_link_out_of_the_folder(self):
         outside = self.home / "outside"
         outside.mkdir()
         shutil.rmtree(self.student / "part1")
         (self.student / "part1").symlink_to(outside)
-        text = self.refused(list, handout.update(self.newer, self.student))
+        text = self.refused(list, released.update(self.newer, self.student))
         self.assertIn("is a symbolic link", text)
         self.assertEqual(list(outside.iterdir()), [])
 

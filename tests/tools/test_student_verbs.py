@@ -8,7 +8,7 @@ import time
 from unittest import mock
 
 from course import SKELETON, Course, Test, case
-from lab import derive, main, manifest, state, system
+from lab import derive, disk, main, manifest, state, system
 from lab.console import console
 from lab.leaderboard import boards, machine
 from lab.verbs.author import format
@@ -217,7 +217,7 @@ class Markers(Test):
         body = b"\xff caf\xc3\xa9 \x0c\x0b\xe2\x80\xa8 trailing  \r\n\r\nno newline at the end"
         file = self.folder() / "f"
         file.write_bytes(b"// BEGIN SOLUTION p\r\nx\r\n// END SOLUTION\r\n" + body)
-        derive.write_exact(file, derive.derive(derive.read_exact(file), "f"))
+        disk.write_exact(file, derive.derive(disk.read_exact(file), "f"))
         self.assertEqual(file.read_bytes(), b"// TODO p\r\n" + body)
 
     def test_malformed_markers(self):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lab import build, console, derive, manifest, paths
+from lab import build, console, disk, manifest, paths
 from lab.errors import LabError
 
 # Linked with the solution; with the skeleton it is called <name>_skeleton. And the options that
@@ -51,5 +51,5 @@ def run_program(part: str, implementation: str, options: Sequence[str]) -> int:
             raise LabError(f"the benchmark of {part} needs a GPU, and there is none here; ./lab "
                            f"bench part2 runs on a CPU, and ./lab check {part} needs no GPU")
         output = value(options, "--output") or paths.OUTPUTS / "csv" / "any"
-        derive.check_writable(Path(output).parent)
+        disk.check_writable(Path(output).parent)
     return console.foreground([*built(part, implementation), *options])

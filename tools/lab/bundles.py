@@ -5,7 +5,7 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from lab import derive
+from lab import disk
 from lab.errors import LabError
 from lab.manifest import Task
 
@@ -34,4 +34,4 @@ def pack(output: Path, files: Mapping[str, tuple[bytes, int]]) -> None:
             entry = zipfile.ZipInfo(path)  # of 1980: the same files give the same archive
             entry.external_attr = (0o100000 | mode) << 16
             archive.writestr(entry, content, zipfile.ZIP_DEFLATED)
-    derive.write_exact(output, packed.getvalue())
+    disk.write_exact(output, packed.getvalue())

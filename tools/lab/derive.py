@@ -12,11 +12,9 @@ In the skeleton the region is the prompt, as a TODO, and the code of the STUB li
 byte is the solution's.
 """
 
-import contextlib
 import re
-import tempfile
-from pathlib import Path
 
+from lab import disk
 from lab.errors import LabError
 from lab.manifest import Task
 
@@ -50,38 +48,10 @@ def derive(text: str, name: str) -> str:
 def derive_task(task: Task) -> str:
     """The skeleton of a task, checked to throw NotYetImplemented with the task's own name."""
     name = task.shown_path("solution")
-    skeleton = derive(read_exact(task.path("solution")), name)
+    skeleton = derive(disk.read_exact(task.path("solution")), name)
     named = set(_NOT_YET.findall(skeleton))
     if named != {task.id}:
         found = ", ".join(f'"{other}"' for other in sorted(named)) or "nothing"
         raise LabError(f"{name}: its skeleton throws NotYetImplemented of {found}; "
                        f'it must be of "{task.id}"')
     return skeleton
-
-
-def read_exact(path: Path) -> str:
-    """A file's text such that write_exact gives the same bytes back."""
-    return path.read_bytes().decode("utf-8", "surrogateescape")
-
-
-def check_writable(folder: Path) -> None:
-    """LabError where no file can be written into the folder: before the work for that file."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise LabError(f"{folder} cannot be written ({error.strerror})") from None
-
-
-def write_exact(path: Path, text: str | bytes) -> None:
-    """Writes the whole file or nothing of it."""
-    content = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
-    temporary = path.with_name(f".{path.name}.new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):  # such as a disk that is full
-            temporary.unlink(missing_ok=True)
-        raise LabError(f"{path} cannot be written ({error.strerror})") from None

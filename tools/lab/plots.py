@@ -18,7 +18,7 @@ from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.lines import Line2D  # noqa: E402
 from matplotlib.ticker import LogFormatter  # noqa: E402
 
-from lab import derive  # noqa: E402
+from lab import disk  # noqa: E402
 from lab.errors import LabError  # noqa: E402
 from lab.paths import relative  # noqa: E402
 from lab.results import Group, Row, groups, load  # noqa: E402
@@ -90,7 +90,7 @@ def _base_name(group: Group, first: bool) -> str:
 def _save(figure: Figure, file: Path) -> Path:
     out = io.BytesIO()
     figure.savefig(out, format="png", metadata={"Software": None})
-    derive.write_exact(file, out.getvalue())
+    disk.write_exact(file, out.getvalue())
     return file
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
-from lab import derive, paths
+from lab import disk, paths
 from lab.errors import LabError
 
 
@@ -55,7 +55,7 @@ def edit() -> Iterator[State]:
     yield state
     content = json.dumps(asdict(state), indent=2, sort_keys=True) + "\n"
     try:
-        derive.write_exact(_file(), content)
+        disk.write_exact(_file(), content)
     except LabError:
         _warn("cannot be written: progress is not kept")
 

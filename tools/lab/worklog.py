@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab import build, derive, paths, results, text
+from lab import build, disk, paths, results, text
 from lab.errors import LabError
 
 PAGE = "worklog.md"
@@ -65,7 +65,7 @@ def history() -> list[tuple[str, str, str]]:
 def write() -> bool:
     """Brings the page up to date. Whether the student has written something into it."""
     page = paths.ROOT / PAGE
-    content = derive.read_exact(page) if page.is_file() else TOP + BELOW
+    content = disk.read_exact(page) if page.is_file() else TOP + BELOW
     if BEGIN not in content or END not in content.split(BEGIN, 1)[1]:
         content = TOP + "\n" + content
     before, rest = content.split(BEGIN, 1)
@@ -73,7 +73,7 @@ def write() -> bool:
     rows = ["| when | what | how it ended |", "|---|---|---|"]
     rows += ["| " + " | ".join(map(text.markdown, line)) + " |" for line in history()]
     content = f"{before}{BEGIN}\n" + "\n".join(rows) + f"\n{END}{below}"
-    derive.write_exact(page, content)
+    disk.write_exact(page, content)
     return is_begun(content)
 
 
@@ -125,7 +125,7 @@ def note_machine() -> None:
              "processors": os.cpu_count(), "gpu": gpu,
              "system": f"{platform.system()} {platform.release()}"}
     try:
-        derive.write_exact(paths.OUTPUTS / "csv" / MACHINE, json.dumps(facts, indent=1) + "\n")
+        disk.write_exact(paths.OUTPUTS / "csv" / MACHINE, json.dumps(facts, indent=1) + "\n")
     except LabError:
         pass
 

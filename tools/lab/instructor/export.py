@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import bundles, handout, paths, system
+from lab import bundles, paths, released, system
 from lab.errors import LabError
-from lab.handout import OPEN, Release
 from lab.judge import judging
 from lab.manifest import Task
+from lab.released import OPEN, Release
 
 TEMPLATES = "grading/gradescope"
 _LEFT_OUT = r"outputs/reference/.*\.png$"  # megabytes that no grading needs
@@ -24,7 +24,7 @@ def autograder(out: Path, tasks: Sequence[Task], tracked: Sequence[str]) -> int:
     words = {"@PACKAGES@": " ".join([*(need.apt for need in system.NEEDS), *_PACKAGES]),
              "@TARGETS@": judging.TARGET, "@TASKS@": ",".join(task.id for task in tasks)}
     files = [path for path in tracked if not re.match(_LEFT_OUT, path)]
-    version = handout.version_of(paths.ROOT)
+    version = released.version_of(paths.ROOT)
     record = Release(version, dict.fromkeys(dict.fromkeys(task.part for task in tasks), OPEN), {},
                      ())
     packed = {}
@@ -37,7 +37,7 @@ def autograder(out: Path, tasks: Sequence[Task], tracked: Sequence[str]) -> int:
         file = paths.ROOT / path
         packed[f"course/{path}"] = file.read_bytes(), file.stat().st_mode & 0o777
     # There is no git: this says which version it is.
-    packed[f"course/{handout.RECORD}"] = handout.text_of(record).encode(), 0o644
+    packed[f"course/{released.RECORD}"] = released.text_of(record).encode(), 0o644
     bundles.pack(out, packed)
     return len(files)
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lab import console, handed_in, handout, manifest, outcomes, paths, worklog
-from lab.derive import write_exact as write
+from lab import console, handed_in, manifest, outcomes, paths, released, worklog
+from lab.disk import write_exact as write
 from lab.errors import LabError
 from lab.instructor import reports
 from lab.instructor.reports import INFRA_ERROR, RESULTS, Record
@@ -37,14 +37,14 @@ class Grader:
                  output: Path, speed: Speed | None = None, seed: int | None = None) -> None:
         self.tasks, self.left_out, self.bench, self.output = tasks, left_out, bench, output
         self.speed, self.seed = speed, seed  # without a seed each task has one of its own
-        self.version = str(handout.version_of(paths.ROOT))
+        self.version = str(released.version_of(paths.ROOT))
         self.stop = threading.Event()
         parts = [f"{bench.seconds_a_call} {left_out}", *([str(speed.wanted)] if speed else [])]
         for task in tasks:
             judge = bench.folder / "bin" / judging.judge_of(task)
             files = [judge, *judging.runners_of(task, bench)]
             parts.append(f"{task.id} {task.points} {task.results} "
-                         f"{[handout.sha256(file) for file in files]}")
+                         f"{[released.sha256(file) for file in files]}")
         self.fingerprint = hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def grade(self, everyone: Sequence[Submission], jobs: int) -> list[Record]:

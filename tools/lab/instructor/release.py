@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
-from lab import derive, handout, manifest, paths, zoo
+from lab import derive, disk, manifest, paths, released, zoo
 from lab.errors import LabError
-from lab.handout import CLOSED, OPEN, Release
 from lab.manifest import Part
+from lab.released import CLOSED, OPEN, Release
 
 TEMPLATES = "grading/release"    # what a release has in place of the course's own files
 LIST = f"{TEMPLATES}/files.txt"  # which files are handed out
@@ -39,38 +39,38 @@ def release(out: Path, parts: Sequence[Part], opened: Sequence[Part]) -> Release
     shutil.rmtree(partial, ignore_errors=True)
     try:
         _write(partial, chosen, texts, parts, opened)
-        released = Release(
-            handout.version_of(paths.ROOT),
+        made = Release(
+            released.version_of(paths.ROOT),
             {part.name: OPEN if part in opened else CLOSED for part in parts},
-            {path.relative_to(partial).as_posix(): handout.sha256(path)
+            {path.relative_to(partial).as_posix(): released.sha256(path)
              for path in sorted(partial.rglob("*")) if path.is_file()},
             tuple(sorted(texts)),
             {task.id: zoo.mistakes(task) for part in parts for task in part.tasks})
-        handout.write(partial, released)
+        released.write(partial, made)
         if out.exists():
             out.rmdir()
         partial.rename(out)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    return released
+    return made
 
 
 def _write(out: Path, chosen: Sequence[str], texts: dict[str, str], parts: Sequence[Part],
            opened: Sequence[Part]) -> None:
     templates = paths.ROOT / TEMPLATES
-    derive.write_exact(out / "README.md", _readme(templates / "README.md", parts, opened))
-    derive.write_exact(out / "AGENTS.md", derive.read_exact(templates / "AGENTS.md"))
-    derive.write_exact(out / ".github/workflows/test.yml",
-                       derive.read_exact(templates / "ci.yml"))
+    disk.write_exact(out / "README.md", _readme(templates / "README.md", parts, opened))
+    disk.write_exact(out / "AGENTS.md", disk.read_exact(templates / "AGENTS.md"))
+    disk.write_exact(out / ".github/workflows/test.yml",
+                     disk.read_exact(templates / "ci.yml"))
     for path, text in texts.items():
-        derive.write_exact(out / path, text)
+        disk.write_exact(out / path, text)
     for path in chosen:
         target = out / path
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(paths.ROOT / path, target)
     for page in sorted(out.rglob("*.md")):
-        derive.write_exact(page, without_dead_links(derive.read_exact(page), page, out))
+        disk.write_exact(page, without_dead_links(disk.read_exact(page), page, out))
 
 
 def tracked() -> list[str]:
@@ -146,8 +146,8 @@ def _readme(template: Path, parts: Sequence[Part], opened: Sequence[Part]) -> st
     first = next((part for part in parts if part not in opened), parts[0])
     values = {"PARTS": "\n".join(rows), "PART": first.name,
               "COMMANDS": "\n".join(_commands(parts, first.tasks[0].name)),
-              "VERSION": str(handout.version_of(paths.ROOT))}
-    text = derive.read_exact(template)
+              "VERSION": str(released.version_of(paths.ROOT))}
+    text = disk.read_exact(template)
     for name, value in values.items():
         text = text.replace(f"@{name}@", value)
     return text
@@ -159,6 +159,6 @@ def _commands(parts: Sequence[Part], task: str) -> list[str]:
     def names(some: Sequence[Part]) -> set[str]:
         return {part.name for part in some} | {task.name for part in some for task in part.tasks}
     absent = names(manifest.load_parts()) - names(parts)
-    lines = re.findall(r"^\| `\./lab .*", derive.read_exact(paths.ROOT / "README.md"), re.MULTILINE)
+    lines = re.findall(r"^\| `\./lab .*", disk.read_exact(paths.ROOT / "README.md"), re.MULTILINE)
     lines = [re.sub(r"\bfused_cpu\b", task, line) for line in lines]
     return [line for line in lines if not absent & set(re.findall(r"\w+", line))]

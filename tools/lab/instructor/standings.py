@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab import handout, paths, text
+from lab import paths, released, text
 from lab.errors import LabError
 from lab.instructor import pytorch
 from lab.leaderboard import boards, receipts
@@ -68,7 +68,7 @@ def collect(places: Iterable[Path]) -> tuple[list[Standing], list[str]]:
     for file in _files([receipts.folder(RECEIPTS), receipts.folder(MARKS), *places]):
         try:
             receipt = receipts.load(file)
-            digest = handout.sha256(file)
+            digest = released.sha256(file)
             if digest in seen:
                 continue
             seen.add(digest)

@@ -12,14 +12,14 @@ import os
 import re
 import stat
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.bundles import INDEX, LARGEST, TOO_LARGE
 from lab.errors import LabError
-from lab.handout import Version
 from lab.manifest import Task
+from lab.released import Version
 
 LARGEST_ARCHIVE = 64 << 20  # bytes; some hand in all of their repository
 MOST_ENTRIES = 200_000  # of a zip or a folder: a repository with its builds

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import handout, manifest, paths
+from lab import manifest, paths, released
 from lab.errors import LabError
 from lab.manifest import Task, are_texts
 
@@ -98,7 +98,7 @@ def load(file: Path) -> Board:
                   f"a list of tasks, one for each of {', '.join(passes)}")})
     return Board(file.stem, table["title"], table["device"], table["kind"], table["dtype"],
                  *(tuple(table[key]) for key in ("tasks", "problems", "marks")),
-                 handout.sha256(file))
+                 released.sha256(file))
 
 
 def load_all() -> list[Board]:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lab import derive, handout, manifest, paths, text
+from lab import disk, manifest, paths, released, text
 from lab.errors import LabError
 from lab.judge import submissions
 from lab.leaderboard.boards import Board
@@ -73,7 +73,7 @@ def now() -> str:
 def make(board: Board, name: str, sources: Mapping[str, bytes], machine: dict[str, object],
          compiler: Sequence[str], measured: Measured) -> Receipt:
     return Receipt(FORMAT, board.name, board.sha256, name, False, now(),
-                   str(handout.version_of(paths.ROOT)),
+                   str(released.version_of(paths.ROOT)),
                    {path: hashlib.sha256(text).hexdigest() for path, text in sources.items()},
                    machine, list(compiler), list(measured.samples))
 
@@ -98,7 +98,7 @@ def _write(place: Path, stem: str, text: str) -> Path:
     while file.exists():
         number += 1
         file = place / f"{stem}-{number}.json"
-    derive.write_exact(file, text + "\n")
+    disk.write_exact(file, text + "\n")
     return file
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from lab import build, console, counts, derive, grading, manifest, paths, running, system
+from lab import build, console, counts, disk, grading, manifest, paths, running, system
 from lab.backends import CHECKED, GPU, Backends
 from lab.console import say
 from lab.errors import LabError
@@ -177,7 +177,7 @@ def _run_nsight(name: str) -> Path:
     if ncu is None:
         raise LabError("there is no ncu (Nsight Compute) in PATH or beside nvcc")
     file = paths.OUTPUTS / f"csv/nsight/{name}.csv"
-    derive.check_writable(file.parent)
+    disk.check_writable(file.parent)
     command = [ncu, "--clock-control", "none", "--cache-control", "none", "--print-units", "base",
                "--csv", "--metrics", ",".join(METRICS), "--log-file", file,
                *_command(name, GPU)]

@@ -3,7 +3,7 @@
 import argparse
 import re
 
-from lab import benchmarks, build, console, derive, paths, results, tables
+from lab import benchmarks, build, console, disk, paths, results, tables
 from lab.console import say
 from lab.errors import LabError
 
@@ -19,7 +19,7 @@ def run(args: argparse.Namespace) -> int:
     part, name, file = tables.find_rung(args.name)
     on_gpu = file.suffix == ".cu"
 
-    derive.check_writable(paths.OUTPUTS / "csv")
+    disk.check_writable(paths.OUTPUTS / "csv")
     config = build.configure()  # a new file has new tests
     program, fixed = benchmarks.PROGRAMS[part]
     targets = console.stream(["cmake", "--build", paths.BUILD, "--target", "help"],

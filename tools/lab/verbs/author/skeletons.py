@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from lab import derive, manifest, paths, state
+from lab import derive, disk, manifest, paths, state
 from lab.console import say
 from lab.errors import LabError
 from lab.manifest import Part, Task
@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     derived = _derive_all(parts)  # everything, before the first file is written
     drifted = [task for task, text in derived.items()
-               if not task.path().is_file() or derive.read_exact(task.path()) != text]
+               if not task.path().is_file() or disk.read_exact(task.path()) != text]
     if args.check:
         problems = _drift(drifted) + [line for part in everything
                                       for line in manifest.lint_files(part)]
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     for task in drifted:
         if task.path().is_file():
             say(f"the old one is kept: {paths.relative(state.keep_copy(task.path()))}")
-        derive.write_exact(task.path(), derived[task])
+        disk.write_exact(task.path(), derived[task])
         say(f"wrote {task.shown_path()}")
     say(f"{len(derived)} skeletons, {len(drifted)} of them written")
     return 0

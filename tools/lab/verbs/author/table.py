@@ -2,7 +2,7 @@
 
 import argparse
 
-from lab import derive, paths, tables
+from lab import disk, paths, tables
 from lab.console import say
 from lab.errors import LabError
 
@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
             continue
         stale.append(paths.relative(page))
         if not args.check:
-            derive.write_exact(page, new)
+            disk.write_exact(page, new)
     if not stale:
         say("the tables of all README pages are up to date")
     elif args.check:

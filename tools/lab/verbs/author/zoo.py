@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from lab import build, derive, grading, libraries, manifest, outcomes, paths, zoo
+from lab import build, disk, grading, libraries, manifest, outcomes, paths, zoo
 from lab.console import say
 from lab.errors import LabError
 from lab.judge import at_home, judging
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         members = zoo.pairs(members, args.pairs)
     complete = not (args.sample is not None or args.pairs or args.names or args.in_class)
     if complete:
-        derive.check_writable(FILE.parent)
+        disk.check_writable(FILE.parent)
     if not args.no_build:
         build.configured()
     tasks = [] if args.no_build else list(dict.fromkeys(member.task for member in members))
@@ -136,5 +136,5 @@ def _write(rows: list[dict[str, object]]) -> None:
     writer = csv.DictWriter(text, COLUMNS)
     writer.writeheader()
     writer.writerows(sorted(rows, key=lambda row: (row["task"], row["kind"], row["member"])))
-    derive.write_exact(FILE, text.getvalue())
+    disk.write_exact(FILE, text.getvalue())
     say(f"wrote {paths.relative(FILE)}")

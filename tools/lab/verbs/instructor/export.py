@@ -4,7 +4,7 @@ import argparse
 import csv
 from pathlib import Path
 
-from lab import derive, manifest, paths
+from lab import disk, manifest, paths
 from lab.console import say
 from lab.errors import LabError
 from lab.instructor import export, grader, release
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     except (OSError, UnicodeDecodeError, KeyError) as error:
         raise LabError(f"no table to read: {error}; --grades is where ./lab grade wrote") from None
     filled = export.fill(export.roster(args.into), grades, args.column)
-    derive.write_exact(args.out, filled.text)
+    disk.write_exact(args.out, filled.text)
     most = ", ".join({row.get("max_score") or "?" for row in rows}) or "?"
     say(f"{args.out}: {filled.students} student{'s' * (filled.students != 1)} with a grade, of at "
         f"most {most} points: the assignment there must have the same maximum")

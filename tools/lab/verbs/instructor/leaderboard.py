@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 from pathlib import Path
 
-from lab import derive, handout, paths, text
+from lab import disk, paths, released, text
 from lab.console import say
 from lab.errors import LabError
 from lab.instructor import export, pages, standings
@@ -60,7 +60,7 @@ def write(places: list[Path], output: Path) -> int:
     for name, text in (("leaderboard.md", pages.markdown(found)),
                        ("leaderboard.csv", pages.table(found)),
                        ("index.html", pages.page(found, receipts.now()[:10]))):
-        derive.write_exact(output / name, text)
+        disk.write_exact(output / name, text)
     for line in left_out:
         say(f"left out: {line}", "yellow")
     if not found:
@@ -85,7 +85,7 @@ def _verify(file: Path, source: Path, roster: Path | None) -> int:
         raise LabError(f"{file} was measured on {receipt.device}, and this machine is {here}: a "
                        "board never mixes two models, so verify it on one like that")
     claimed = receipt.result(board)
-    if (version := str(handout.version_of(paths.ROOT))) != receipt.course:
+    if (version := str(released.version_of(paths.ROOT))) != receipt.course:
         say(f"{file} is of version {receipt.course} of the course, and this is {version}", "yellow")
     _refuse_in_vain(board, receipts.VERIFIED)
     with measuring.site(board) as where:
@@ -98,14 +98,14 @@ def _verify(file: Path, source: Path, roster: Path | None) -> int:
         try:
             again, result = submit.take(where, receipt.name, sources, libraries)
         except NoResult as error:
-            refuted = Verification(handout.sha256(file), False, str(error), person,
+            refuted = Verification(released.sha256(file), False, str(error), person,
                                              receipt)
             raise LabError(f"it does not hold: {error}; "
                            f"{paths.relative(receipts.save_verification(refuted))}") from None
     screen.show(result)
     holds, why = _compare(claimed, result)
     saved = receipts.save_verification(
-        Verification(handout.sha256(file), holds, why, person, again))
+        Verification(released.sha256(file), holds, why, person, again))
     say(f"{'it holds' if holds else why}: {result.speedup:.3f}x of the reference, the receipt says "
         f"{claimed.speedup:.3f}x; {paths.relative(saved)}")
     return 0 if holds else 1
@@ -135,7 +135,7 @@ def _person(handle: str, source: Path, roster: Path | None) -> str:
 
 def _refuse_in_vain(board: Board, kind: str) -> None:
     """Before a minute of building."""
-    derive.check_writable(receipts.folder(kind))
+    disk.check_writable(receipts.folder(kind))
     machine.refuse_if_busy(board)
 
 

@@ -5,12 +5,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab import handout, manifest
+from lab import manifest, released
 from lab.console import say
 from lab.errors import LabError
-from lab.handout import OPEN
 from lab.instructor import release
 from lab.manifest import Part
+from lab.released import OPEN
 from lab.verbs.student import update
 
 HELP = "make the students' repository: skeletons and handouts, no solutions"
@@ -37,11 +37,11 @@ def run(args: argparse.Namespace) -> int:
         return _update(args, everything)
     parts = _parts(everything, args.parts) if args.parts else everything
     opened = _parts(parts, args.open) if args.open else []
-    released = release.release(args.out.absolute(), parts, opened)
-    say(f"{args.out}: {len(released.files)} files of version {released.version}")
+    made = release.release(args.out.absolute(), parts, opened)
+    say(f"{args.out}: {len(made.files)} files of version {made.version}")
     for part in parts:
         say(f"  {part.name}: {'with its solutions' if part in opened else 'without solutions'}")
-    if released.version.commit.endswith("-dirty"):
+    if made.version.commit.endswith("-dirty"):
         say("  the repository has changes that are not committed; they were handed out too",
             "yellow")
     say("next: make it a git repository, or a zip")
@@ -49,9 +49,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _update(args: argparse.Namespace, everything: Sequence[Part]) -> int:
-    before = handout.read(args.update)
+    before = released.read(args.update)
     if before is None:
-        raise LabError(f"{args.update} is not a released course: it has no {handout.RECORD}")
+        raise LabError(f"{args.update} is not a released course: it has no {released.RECORD}")
     parts = _parts(everything, args.parts or ",".join(before.parts))
     was_open = ",".join(name for name, state in before.parts.items() if state == OPEN)
     opened = _parts(parts, args.open or was_open) if args.open or was_open else []

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from lab import handed_in, handout, manifest, paths, worklog
+from lab import handed_in, manifest, paths, released, worklog
 from lab.bundles import FORMAT, INDEX, LARGEST, content_of, pack
 from lab.console import say
 from lab.errors import LabError
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
             files[path] = file.read_bytes()
     if not begun:
         missing.append(f"your words in {worklog.PAGE}: what you tried, and what it brought")
-    version = handout.version_of(paths.ROOT)
+    version = released.version_of(paths.ROOT)
     index = {"format": FORMAT, "version": asdict(version),
              "files": {path: hashlib.sha256(content).hexdigest()
                        for path, content in files.items()}}
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         for finding in at_home.findings(task):
             say(f"  {task.shown_path()}: the grader refuses a task that does this: {finding}", "red")
         note = ("is missing, and is not packed" if task.shown_path() not in files else
-                "is still the skeleton" if files[task.shown_path()] == handout.skeleton(task)
+                "is still the skeleton" if files[task.shown_path()] == released.skeleton(task)
                 else "")
         say(f"  {task.shown_path()}{' ' * bool(note)}{note}", "yellow" if note else None)
     for path in list(files)[own:]:
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
                 say(f"  {line}")
     for what in missing:
         say(f"  missing: {what}", "yellow")
-    if changed := handout.changed_given_files(parts):
+    if changed := released.changed_given_files(parts):
         for line in changed:
             say(f"  {line}", "yellow")
         say("  the grader has given files of its own: what you changed in yours is not handed in")

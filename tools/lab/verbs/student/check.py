@@ -4,8 +4,7 @@ import argparse
 import dataclasses
 from collections.abc import Sequence
 
-from lab import (build, card, grading, handout, hints, manifest, outcomes, running, state,
-                 worklog)
+from lab import build, card, grading, hints, manifest, outcomes, released, running, state, worklog
 from lab.backends import Backends, choose
 from lab.console import say
 from lab.errors import LabError
@@ -73,7 +72,7 @@ def check(tasks: Sequence[Task], implementation: str = "skeleton", seed: int = 1
     changed: list[str] = []
     if implementation == "skeleton":
         _remember(results, case is None, backends.sanitize)
-        changed = handout.changed_given_files(result.part for result in results)
+        changed = released.changed_given_files(result.part for result in results)
     card.print_card(results, all_failures=all_failures, case=case, changed=changed)
     return 0 if all(result.done for result in results) else 1
 
@@ -130,7 +129,7 @@ def _remember(results: Sequence[PartResult], complete: bool, sanitized: bool) ->
             # Of a program that the sanitizers ended, most cases may be right.
             if complete and not (sanitized and result.status == outcomes.CRASHED):
                 last = state.LastResult(
-                    result.status, result.earned, handout.sha256(result.task.path()))
+                    result.status, result.earned, released.sha256(result.task.path()))
                 if last != student.results.get(result.task.id) and (
                         result.status != outcomes.NOT_STARTED):
                     points = f"{card.points(last.earned)} of {card.points(result.task.points)} points"

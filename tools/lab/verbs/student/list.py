@@ -7,7 +7,7 @@ from rich import box
 from rich.table import Column, Table
 from rich.text import Text
 
-from lab import card, handout, manifest, outcomes, paths, state
+from lab import card, manifest, outcomes, paths, released, state
 from lab.console import console, say
 from lab.manifest import Task
 from lab.state import LastResult, State
@@ -71,8 +71,8 @@ def _show(task: Task) -> None:
 
 
 def _mistakes(task: Task) -> Sequence[Sequence[str]]:
-    if released := handout.read(paths.ROOT):  # which comes without the zoo
-        return released.mistakes.get(task.id, ())
+    if course := released.read(paths.ROOT):  # which comes without the zoo
+        return course.mistakes.get(task.id, ())
     from lab import zoo
     return zoo.mistakes(task)
 
@@ -80,7 +80,7 @@ def _mistakes(task: Task) -> Sequence[Sequence[str]]:
 def _status(task: Task, last: LastResult | None) -> Text:
     if last is None:
         return Text("never checked", "dim")
-    edited = ", edited since" if handout.sha256(task.path()) != last.source else ""
+    edited = ", edited since" if released.sha256(task.path()) != last.source else ""
     return Text.assemble((last.status, card.style_of(last.status)), (edited, "dim"))
 
 

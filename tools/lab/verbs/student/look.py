@@ -11,7 +11,7 @@ from pathlib import Path
 
 import jinja2
 
-from lab import bootstrap, build, counts, derive, paths, picture, running, timeline
+from lab import bootstrap, build, counts, disk, paths, picture, running, timeline
 from lab.backends import CHECKED
 from lab.console import say
 from lab.errors import LabError
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     implementation = "solution" if args.solution else "skeleton"
     folder = paths.OUTPUTS / "look"
-    derive.check_writable(folder)
+    disk.check_writable(folder)
     for task in counts.tasks(args.name, implementation, build.configured()):
         problems, pictures = {}, []
         if args.rung:

@@ -2,7 +2,7 @@
 
 import argparse
 
-from lab import derive, handout, manifest, paths, state, system
+from lab import disk, manifest, paths, released, state, system
 from lab.console import say
 from lab.errors import LabError
 
@@ -17,10 +17,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     task = manifest.select_one(manifest.load_parts(), args.name, "reset")
     path, shown = task.path(), task.shown_path()
-    skeleton = handout.skeleton(task)
+    skeleton = released.skeleton(task)
     if skeleton is None:
         raise LabError(f"{shown} cannot be reset: this course has neither solution/ to derive it "
-                       f"from, nor the file in {handout.ORIGINALS}")
+                       f"from, nor the file in {released.ORIGINALS}")
     if path.is_file():
         if path.read_bytes() == skeleton:
             say(f"nothing to reset: {shown} equals the skeleton")
@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
             say("nothing was changed (--yes resets without asking)")
             return 1
         say(f"your version is kept: {paths.relative(state.keep_copy(path))}")
-    derive.write_exact(path, skeleton)
+    disk.write_exact(path, skeleton)
     with state.edit() as student:
         student.results.pop(task.id, None)
     say(f"{shown} is the skeleton again")

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-from lab import build, derive, paths, worklog
+from lab import build, disk, paths, worklog
 from lab.console import say
 from lab.errors import LabError
 from lab.judge import submissions
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace, board: Board) -> int:
     name = "" if args.mode != "leaderboard" else _name(args.name)
     if args.mode == "leaderboard":
-        derive.check_writable(receipts.folder(receipts.RECEIPTS))
+        disk.check_writable(receipts.folder(receipts.RECEIPTS))
         machine.refuse_if_busy(board)
     with measuring.site(board) as where:
         sources = sources_of(where, args.submission)

@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab import (benchmarks, build, console, derive, libraries, manifest, occupancy, paths, results,
+from lab import (benchmarks, build, console, disk, libraries, manifest, occupancy, paths, results,
                  tables)
 from lab.backends import EMULATED, GPU
 from lab.console import say
@@ -137,7 +137,7 @@ def run(args: argparse.Namespace) -> int:
     if not library:
         raise LabError(f"the build does not compile {paths.relative(tuned.file)} here")
     report = paths.OUTPUTS / "tune" / f"{tuned.name}-{args.head_dim}.md"
-    derive.check_writable(report.parent)
+    disk.check_writable(report.parent)
     folder = paths.build_folder() / "tune" / tuned.name
     shutil.rmtree(folder, ignore_errors=True)
     say(f"compiling {len(configs)} configurations of {paths.relative(tuned.file)}")

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from lab import handout, paths
+from lab import paths, released
 from lab.console import say
 from lab.errors import LabError
 
@@ -22,12 +22,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def lay_over(new: Path, student: Path) -> int:
-    before = handout.read(student)
+    before = released.read(student)
     count = 0
-    for path, done in handout.update(new, student):
+    for path, done in released.update(new, student):
         say(f"  {path}: {done}")
         count += 1
-    after = handout.version_of(student)
+    after = released.version_of(student)
     was = f" (it was {before.version})" if before and before.version != after else ""
     say(f"{student}: version {after}{was}; {count} files differed" if count else
         f"{student}: version {after}{was}; no file changed")

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from lab import bundles, derive, manifest, paths
+from lab import bundles, derive, disk, manifest, paths
 from lab.errors import LabError
 from lab.manifest import Part, Task
 
@@ -78,7 +78,7 @@ def write(root: Path, release: Release) -> None:
     files = {path: ((root / path).read_bytes(), 0o644) for path in release.files
              if not path.endswith(".png")}  # megabytes that nobody merges
     bundles.pack(root / ORIGINALS, files)
-    derive.write_exact(root / RECORD, text_of(release))
+    disk.write_exact(root / RECORD, text_of(release))
 
 
 def version_of(root: Path) -> Version:
@@ -183,7 +183,7 @@ def update(new: Path, student: Path) -> Iterator[tuple[str, str]]:
             if path not in release.own:
                 yield path, KEPT
         elif merged := _merged(original(student, path), target, new / path):
-            derive.write_exact(target, merged)
+            disk.write_exact(target, merged)
             shutil.copymode(new / path, target)
             yield path, MERGED
         else:
