@@ -84,20 +84,6 @@ class Verb(Course):
             self.assertEqual(self.after(profiled[:place], option), value)
         self.assertEqual(list(self.temporary.iterdir()), [])
 
-    def test_options_replace_the_defaults(self):
-        for words, skipped in (("--warmups 5", "6"), ("--warmups=7", "8")):
-            self.assertEqual(self.lab(f"profile -- {words}")[0], 0)
-            alone, profiled = self.called()
-            self.assertEqual(sum(word.startswith("--warmups") for word in alone[1:]), 1)
-            self.assertEqual(self.after(profiled, "--launch-skip"), skipped)
-        self.lab("profile -- --impl flash")  # it is --forward by another name
-        self.assertNotIn("--forward", self.called()[0])
-        self.benchmark(out="", table="")
-        self.assertEqual(self.lab("profile -- --help")[0], 0)
-        self.assertEqual([call[-1] for call in self.called()], ["--help"])
-        self.assertIn("--output is not for a profile", self.error("-- --output=x.csv"))
-        self.assertEqual(self.error("--solution"), "part3 has no solution/ folder here")
-
     def test_every_trouble_is_one_line(self):
         task = "task part3.measure_attention is not started, so"
         for out, said in (

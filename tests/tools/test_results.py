@@ -133,23 +133,6 @@ class Plots(TemporaryRoot):
         self.assertEqual([text.get_text() for text in figure.legends[0].get_texts()],
                          ["unfused", "fused, block 32"])
 
-    def test_files_from_before_a_column_are_read_as_they_are(self):
-        new = {"query_scale", "percent_of_peak", "scaled_error", "frobenius_error",
-               "others_percent", "spread_percent", "backward_spread_percent"}
-        for file in (paths.REPOSITORY / "outputs/reference").glob("*/csv/*_benchmark.csv"):
-            with file.open() as stream:
-                table = list(csv.DictReader(stream))
-            old = self.root / file.name
-            with old.open("w") as stream:
-                writer = csv.DictWriter(stream, [name for name in table[0] if name not in new],
-                                        extrasaction="ignore")
-                writer.writeheader()
-                writer.writerows(row for row in table if row.get("query_scale", "") in ("", "1"))
-            rows, kept = results.load(old), [row for row in results.load(file)
-                                             if row.query_scale == 1]
-            self.assertEqual([(row.group, row.name, row.ms("forward")) for row in rows],
-                             [(row.group, row.name, row.ms("forward")) for row in kept])
-
     def test_what_other_programs_disturbed_is_hollow_and_no_speed_up(self):
         row = SOFTMAX | {"others_percent": "0", "device": "cpu", "gpu": ""}
         busy, longer = {"others_percent": "12"}, {"d2": "128"}

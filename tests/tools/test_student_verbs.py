@@ -8,10 +8,9 @@ import time
 from unittest import mock
 
 from course import SKELETON, Course, Test, case
-from lab import derive, disk, main, manifest, state, system
+from lab import derive, disk, manifest, state, system
 from lab.console import console
 from lab.leaderboard import boards, machine
-from lab.verbs.author import format
 from lab.verbs.student import watch
 from lab.verbs.student.hint import flowing
 
@@ -195,19 +194,6 @@ wrote {MEASURE}
         (self.root / MEASURE).unlink()
         self.shows("skeletons --check",
                    f'part1.measure: file is "measure.cpp"; {MEASURE} does not exist\n', code=1)
-
-
-class Format(Test):
-    def test_a_file_is_formatted_and_named_if_it_is_not(self):
-        if not format.TOOL.is_file():
-            self.skipTest("clang-format is not installed")
-        file = self.folder() / "a.cpp"
-        file.write_text("int  f( ){return 1;}\n")
-        code, said = self.printed(main.main, ["format", "--check", str(file)])
-        self.assertEqual((code, said.splitlines()[0]), (1, str(file)))
-        for words in ([], ["--check"]):
-            self.assertEqual(self.printed(main.main, ["format", *words, str(file)])[0], 0)
-        self.assertEqual(file.read_text(), "int f() { return 1; }\n")
 
 
 class Markers(Test):

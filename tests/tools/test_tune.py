@@ -34,13 +34,6 @@ class TuneTest(Test):
                     with self.subTest(rung=name, configuration=own):
                         self.assertIn(own, tried)
 
-    def test_the_tables_are_replaced_by_one_configuration(self):
-        text = "using A =\n    Table<Config<64, 1>,\n          Config<128, 2>>;\nint x;\n" \
-               "using B = Table<Config<64, 3, true>>;\n"
-        self.assertEqual(tune.TABLE.sub("Table<Config<64, 9>>;", text),
-                         "using A =\n    Table<Config<64, 9>>;\nint x;\n"
-                         "using B = Table<Config<64, 9>>;\n")
-
     def test_the_report_names_the_fastest_and_what_the_others_lack(self):
         def one(config: str, **figures: int) -> tune.Tried:
             return tune.Tried(config, Path("a.so"), **{

@@ -52,16 +52,6 @@ The result O = P V / l:
          expected  found
    O(0)       nan      0  <-- the first difference
 """,
-    "fused_cpu/m_starts_at_0": """\
-batch 1, d1 1, d2 1, d3 1
-The steps for row 0:
-   key j   X(j)    V(j)  P = exp(X - m)
-       0  -1001  -1.177               1
-  m = -1001, l = sum of P = 1
-The result O = P V / l:
-         expected  found
-   O(0)    -1.177      0  <-- the first difference
-""",
 }
 
 
@@ -89,11 +79,6 @@ class Members(Test):
         self.assertNotEqual(days[0], days[2])
         self.assertEqual(len(days[0]), 5)
 
-    def test_a_pair_may_be_a_mistake_with_a_name_of_its_own(self):
-        names = {f"fused_cpu/no_rescale{end}" for end in ("_of_o", "_of_l", "")}
-        pair, = zoo.pairs([member for member in zoo.load(TASKS) if member.id in names], 1)
-        self.assertIn("neither sum nor accumulator rescaled", pair.also)
-
 
 class WithSmallNumbers(Built):
     def test_what_is_shown(self):
@@ -107,7 +92,6 @@ class WithSmallNumbers(Built):
         case, = self.run_member(large, zoo.HERE.to_build(large.task)[0], [large.case], explain=True)
         self.assertIn("\nNo problem of at most 4 queries and 6 keys was wrong", case.explanation)
         self.assertLessEqual(max(map(len, case.explanation.splitlines())), 100)
-
 
     def test_what_cannot_be_followed(self):
         few = EXPLAINED["flash_forward/no_rescale_of_O"]

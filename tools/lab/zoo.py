@@ -38,7 +38,7 @@ from lab.errors import LabError
 from lab.manifest import Task
 from lab.outcomes import PASSED, TaskResult
 
-KINDS = ("wrong", "right")  # and "pair": two wrong ones at once
+KINDS = ("wrong", "right")
 # Kernels are emulated, also where there is a GPU.
 HERE = Backends(Config("", "", "none", "", "", emulated=True, checked=True))
 TIMEOUT = 20.0  # seconds for a case; those of the solution take 2 at most
@@ -144,27 +144,6 @@ def sample(members: Sequence[Member], count: int, day: datetime.date | None = No
     return chance.sample(members, min(count, len(members)))
 
 
-def pairs(members: Sequence[Member], count: int) -> list[Member]:
-    """Two wrong members of one task at once, where both edits fit: the same ones each time."""
-    wrong = [member for member in members if member.kind == "wrong"]
-    chance, made = random.Random(1), {}
-    while wrong and len(made) < count and count > 0:
-        one = chance.choice(wrong)
-        two = chance.choice([other for other in wrong if other.task == one.task])
-        both = Member("pair", one.task, f"{one.name}+{two.name}", one.edit + two.edit)
-        try:
-            source = both.source()
-        except LabError:  # one is not there any more after the other, or it is the same one
-            continue
-        names = [one.named, two.named, f"{one.named} + {two.named}", f"{two.named} + {one.named}"]
-        # Both together may be a mistake with a name of its own.
-        names += [other.named for other in wrong
-                  if other.task == one.task and other.source() == source]
-        both = replace(both, also=tuple(filter(None, names)))
-        made[both.id] = both
-    return list(made.values())
-
-
 # ---- compiling and running ----------------------------------------------------------------------
 
 
@@ -231,10 +210,6 @@ def problems(seen: Seen) -> Iterator[str]:
         return
     if not failed:
         yield "passes"
-        return
-    if member.kind == "pair":
-        if wrong := diagnoses - {*member.also}:
-            yield f"misnamed: {', '.join(sorted(wrong))}"
         return
     if member.case not in {case.name for case in seen.result.cases}:
         yield f'the task has no case "{member.case}"'

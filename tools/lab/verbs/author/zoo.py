@@ -4,18 +4,13 @@ import argparse
 import concurrent.futures
 import csv
 import datetime
-import functools
 import io
-import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
 
 from lab import build, disk, grading, libraries, manifest, outcomes, paths, zoo
 from lab.console import say
 from lab.errors import LabError
-from lab.judge import at_home, judging
+from lab.judge import at_home
 
 HELP = "run the wrong and the right programs of tests/wrong and tests/right through the harness"
 
@@ -30,12 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="a part, a task, or a member: fused_cpu/no_rescale_of_o")
     parser.add_argument("--sample", type=int, metavar="N",
                         help="only so many members, others each day")
-    parser.add_argument("--pairs", type=int, metavar="N",
-                        help="instead N pairs of wrong programs, two edits at once")
     parser.add_argument("--verdicts", action="store_true",
                         help="print what the report card shows first of each member")
-    parser.add_argument("--in-class", action="store_true",
-                        help="let a class' grader judge them, in the sandbox; writes no CSV")
     parser.add_argument("--no-build", action="store_true",
                         help="take the test programs as they are")
 
@@ -50,9 +41,7 @@ def run(args: argparse.Namespace) -> int:
     if args.sample is not None:
         members = zoo.sample(members, args.sample)
         say(f"{len(members)} of {len(everything)} members, those of {datetime.date.today()}")
-    if args.pairs:
-        members = zoo.pairs(members, args.pairs)
-    complete = not (args.sample is not None or args.pairs or args.names or args.in_class)
+    complete = not (args.sample is not None or args.names)
     if complete:
         disk.check_writable(FILE.parent)
     if not args.no_build:
@@ -61,23 +50,13 @@ def run(args: argparse.Namespace) -> int:
     for built in grading.build_tasks(tasks, "solution", zoo.HERE).values():
         if not built.result.ok:
             raise LabError(built.result.first_error)
-    if args.in_class and not args.no_build and not (built := build.build(judging.TARGET)).ok:
-        raise LabError(built.first_error)
     begin, rows, bad = time.monotonic(), [], 0
     known = libraries.load(paths.BUILD)
     here = [member for member in members if zoo.can_run(member.task, known)]
     if len(here) < len(members):
         say(f"{len(members) - len(here)} members are left out: they need the emulator's checks")
-    with (concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool,
-          tempfile.TemporaryDirectory() as headers):
-        run_one = functools.partial(zoo.run, known=known, audit=at_home.of_object)
-        if args.in_class:
-            tasks = list(dict.fromkeys(member.task for member in here))
-            run_one = functools.partial(
-                _run_in_class, bench=judging.set_up(tasks, Path(headers), paths.BUILD),
-                others={task.shown_path(): task.path("solution").read_bytes()
-                        for part in manifest.load_parts() for task in part.tasks})
-        for seen in pool.map(run_one, here):
+    with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
+        for seen in pool.map(lambda one: zoo.run(one, known, at_home.of_object), here):
             rows.append(_row(seen))
             for problem in seen.problems:
                 say(f"{seen.member.kind}/{seen.member.id}: {problem}", "red")
@@ -96,23 +75,6 @@ def run(args: argparse.Namespace) -> int:
         f"{sum(not row['failed_cases'] for row in rows if row['kind'] == 'right')} of "
         f"{len(rows) - len(wrong)} right ones pass; {time.monotonic() - begin:.0f} s")
     return 1 if bad else 0
-
-
-def _run_in_class(member: zoo.Member, bench: judging.Bench, others: Mapping[str, bytes]) -> zoo.Seen:
-    """Like zoo.run(), with what a class' grader says, where a crash, too, is a failed case."""
-    seen, begin = zoo.Seen(member), time.monotonic()
-    judged = judging.judge(member.task, member.source().encode(), bench, 1, others)
-    if judged.status == judging.GRADED:
-        cases = [replace(case, status=outcomes.WRONG) if case.status == judging.FAILED else case
-                 for case in judged.cases]
-        seen.result = outcomes.TaskResult(member.task, "solution", outcomes.status_of(cases), cases)
-        seen.problems = list(zoo.problems(seen))
-    else:
-        seen.result = outcomes.TaskResult(member.task, "solution", judged.status)
-        if member.kind != "wrong" or judged.status != outcomes.REFUSED:
-            seen.problems = [f"{judged.status}: {judged.message}"]
-    seen.seconds = time.monotonic() - begin
-    return seen
 
 
 def _names(member: zoo.Member) -> set[str]:
