@@ -62,6 +62,11 @@ WRONG = (
     ("", "x[0] = fmax(x[1], 0.0);"),
     ("", "x[0] = std::fmin(x[n + 1], 1);"),
     ("struct S { __global__ void other() {} };", ""),
+    ("const float kScale = 2; __device__ float f(const float* a) { return *a; }",
+     "x[0] = f(&kScale);"),
+    ("", "const unsigned* own = &threadIdx.x; y[0] = *own;"),
+    ("", "static int first = n; y[0] = first;"),
+    ("", "static const float kRoot = sqrtf(2.0f); x[0] = kRoot;"),
 )
 RIGHT = (
     ("constexpr int kN = 3; const int kM = 4; enum { kE = 1 };", "y[0] = kN + kM + kE;"),
@@ -92,6 +97,9 @@ RIGHT = (
      "float4 a{}; a = a + a; x[0] = a.x + n;"),
     ("", "x[0] = sqrt(x[n]) + fmax(x[1], 0.0f) + fmax(1.0 * n, 0.0) + pow(x[1], 2) + fmaxf(n, 1);"),
     ("", "static __device__ int calls; calls = 1; y[0] = calls;"),
+    ("const int kMask = 3; __device__ int f(const int (&a)[2], const int* b) { return a[*b]; }",
+     "int a[2] = {}; y[0] = f(a, &n) + (n & kMask) + (n & threadIdx.x) + (&a[1] - a);"),
+    ("constexpr int kStart = 3;", "static int calls = kStart + sizeof(float); y[0] = ++calls;"),
     ("", "y[0] = std::is_same_v<int, int> ? int(sizeof(std::size_t)) : 0;"),
 )
 

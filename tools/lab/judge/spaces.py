@@ -24,6 +24,7 @@ _WITH_ARGUMENTS = {"__launch_bounds__", "__maxnreg__", "__cluster_dims__", "__at
                    "__align__", "alignas", "decltype", "noexcept", "requires", "explicit", "sizeof"}
 _REFUSED = ": nvcc refuses there what is not `__device__`"
 _OF_THE_FILE = {"__device__", "__constant__", "__managed__"}
+_BUILT_IN = {"threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize"}
 _COMPUTED = {"constexpr", "using", "typename", "concept"}
 # In front of a value. Any other word in front of a name declares it.
 _BEFORE_A_VALUE = {"return", "else", "do", "case", "throw", "new", "delete", "goto", "and", "or",
@@ -109,6 +110,7 @@ def _in_function(function: _Function, own: _File, known: _File) -> Iterator[str]
     if "__global__" in function.specifiers:
         yield from _of_a_kernel(function)
     declared, types = set(_declared(tokens)), _types(tokens)
+    at_run_time = _BUILT_IN.union(_declared(tokens[:_behind(tokens, 0)]))
     computed = False  # the statement is a constant of the compiler
     for n, token in enumerate(tokens):
         computed = (computed and token.text not in ";{}") or token.text in _COMPUTED
@@ -131,6 +133,12 @@ def _in_function(function: _Function, own: _File, known: _File) -> Iterator[str]
             if name := _with_a_value(rest):
                 yield (f"{place} gives the shared variable `{name}` a value where it is declared: "
                        "nvcc refuses that; a thread has to write it")
+        elif word == "static" and (name := _with_a_value(rest)) and _needs(rest, at_run_time):
+            yield (f"{place} gives the static variable `{name}` a value that the compiler does not "
+                   "know: nvcc refuses that; a thread has to write it")
+        elif before == "&" and not _declares(tokens, n) and (
+                word in _BUILT_IN or is_free and _all(own.variables.get(word), _is_of_host)):
+            yield f"{place} takes the address of `{word}` in a kernel, and on a GPU it has none"
         elif word in _OF_THE_FILE and (what := _misplaced(tokens, n)):
             yield f"{place} has `{word}` in a function: {what}"
         elif word in _WORDS and before not in (".", "->"):
@@ -243,13 +251,29 @@ def _is_measured(tokens: Sequence[_Token], n: int) -> bool:
     return "sizeof" in before or before[-1:] == ["["]
 
 
+def _needs(rest: Sequence[_Token], at_run_time: Collection[str]) -> bool:
+    """Whether the declaration that follows computes its value from such a name, or by a function
+    of <cmath>."""
+    words = [token.text for token in itertools.takewhile(lambda token: token.text != ";", rest)]
+    value = words[words.index("="):] if "=" in words and not words.count("__shared__") else []
+    return any(word in at_run_time or _MATH.fullmatch(word) for word in value)
+
+
+def _declares(tokens: Sequence[_Token], n: int) -> bool:
+    """Whether the & before the name at n belongs to a type."""
+    before, after = tokens[n - 2], "".join(token.text for token in tokens[n + 1:n + 3])
+    return before.text in (">", "&", "*", ")") or after == ")[" or \
+        before.is_word and before.text not in _BEFORE_A_VALUE
+
+
 def _declared(tokens: Sequence[_Token]) -> Iterator[str]:
     """The names of parameters and local variables."""
     for n in range(1, len(tokens)):
         before, token = tokens[n - 1], tokens[n]
         is_called = n + 1 < len(tokens) and tokens[n + 1].text == "("
         if token.is_word and (before.is_word and before.text not in _BEFORE_A_VALUE
-                              or before.text in ("*", "&", ">") and not is_called):
+                              or before.text in ("*", ">") and not is_called
+                              or before.text == "&" and not is_called and _declares(tokens, n)):
             yield token.text
         elif before.text == "auto" and token.text == "[" or token.text == "[" and \
                 before.text == "&" and tokens[n - 2].text == "auto":
@@ -273,11 +297,14 @@ def _is_device(words: frozenset[str]) -> bool:
     return bool(words & _DEVICE) and not words & {"__host__", "constexpr"}
 
 
+def _is_of_host(words: frozenset[str]) -> bool:
+    return not words & {"__device__", "__constant__", "__managed__", "__shared__", "extern"}
+
+
 def _is_host_variable(words: frozenset[str]) -> bool:
     """Of a constant nvcc takes the value, unless it is an array, or a function computes it."""
-    of_device = {"__device__", "__constant__", "__managed__", "__shared__", "extern"}
     is_value = "constexpr" in words or "const" in words and "(" not in words
-    return not words & of_device and not (is_value and "[" not in words)
+    return _is_of_host(words) and not (is_value and "[" not in words)
 
 
 def _is_called(rest: Sequence[_Token]) -> bool:

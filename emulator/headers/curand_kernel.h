@@ -1,1 +1,0 @@
-#error "The emulator has no cuRAND. Random numbers come from the host."
