@@ -126,14 +126,14 @@ FAILED: a.o
             ("/course/a.cu: Assembler messages:\n/course/a.cu:6: Error: no such instruction: `x'\n",
              "a.cu:6: error: the emulator has no inline PTX: common/cuda/ wraps instructions"),
             ("part1/a.cu:1:10: fatal error: cub/cub.cuh: No such file or directory\n",
-             "part1/a.cu:1:10: error: the emulator has no cub/cub.cuh: write it with "
-             "cuda_runtime.h, cooperative_groups.h and mma.h"),
+             "part1/a.cu:1:10: error: the emulator has no cub/cub.cuh: "
+             "common/cuda/warp.hpp has sums and maxima of a warp"),
             ("""In file included from /usr/local/include/channel_descriptor.h:57,
                  from /usr/local/include/curand.h:59,
                  from /course/part1/a.cu:3,
                  from /course/build/default/a.cu.cpp:1:
 /usr/local/include/vector_types.h:175:27: error: redefinition of 'struct char1'
-""", "part1/a.cu:3: error: the emulator has no curand.h, and nvcc's is for nvcc only"),
+""", "part1/a.cu:3: error: the emulator has no curand.h: random numbers come from the host"),
             ("/course/a.cu(7): error #20013-D: calling\n", "a.cu(7): error #20013-D: calling"),
             ("""/usr/bin/ld: part1/a.o: in function `main':
 a.cpp:(.text+0x5): undefined reference to `flash::softmax_matmul()'

@@ -1,5 +1,4 @@
-"""The headers of CUDA that the emulator has: each compiles alone, or says in one sentence that it is
-not there."""
+"""The headers of CUDA that the emulator has: each compiles alone."""
 
 import shutil
 import subprocess
@@ -21,10 +20,5 @@ class Headers(Test):
             done = subprocess.run(
                 [compiler, "-std=c++20", "-fsyntax-only", "-I", HEADERS, "-I", REPOSITORY, "-x",
                  "c++", "-"], input=f"#include <{name}>\n", capture_output=True, text=True)
-            errors = [line for line in done.stderr.splitlines() if " error: " in line]
             with self.subTest(name):
-                if header.read_text().startswith("#error"):
-                    self.assertRegex("".join(errors), 'error: (#error )?"The emulator has no ')
-                    self.assertEqual(len(errors), 1)
-                else:
-                    self.assertEqual(errors, [])
+                self.assertEqual(done.stderr, "")

@@ -31,8 +31,12 @@ _ADVICE = tuple((re.compile(name), words) for name, words in (
      r"|Resource|Channel|AddressMode|FilterMode|ReadMode)\w*", "read by an ordinary pointer"),
     (r"cuda\w*(?:Graph|Capture|UserObject)\w*", "start the kernels one after the other"),
     (r"\w*[cC]luster\w*", "a cluster has one block here: common/cuda/cluster.hpp"),
-    (r"_*(?:mb|awb)arrier\w*", "take the mbarriers of common/cuda/mbarrier.hpp"),
-    (r"__pipeline_\w+|memcpy_async", "take the cp.async of common/cuda/async_copy.hpp"),
+    (r"cuda/barrier|_*(?:mb|awb)arrier\w*", "take the mbarriers of common/cuda/mbarrier.hpp"),
+    (r"cuda/pipeline|cuda_pipeline\w*\.h|__pipeline_\w+|(?:\w+/)?memcpy_async(?:\.h)?",
+     "take the cp.async of common/cuda/async_copy.hpp"),
+    (r"cub/.*", "common/cuda/warp.hpp has sums and maxima of a warp"),
+    (r"thrust/.*", "common/cuda/device_tensor.hpp has memory of the device"),
+    (r"curand\w*\.h", "random numbers come from the host"),
     (r"__cvta_\w+|__is[A-Z]\w+", "take shared_address() of common/cuda/shared_address.hpp"),
     (r"(atomic\w+?)_(?:block|system)", r"take \1(), for the whole GPU"),
     (r"atomic\w+", "repeat atomicCAS() on the bits until no other thread came between"),
@@ -50,11 +54,16 @@ _ADVICE = tuple((re.compile(name), words) for name, words in (
      r"|rint|rsqrt|sin|sqrt|tanh|tanh_approx|trunc)", "convert to float and back"),
     (r"(?:sin|cos|sincos)pif?|cyl_bessel_i[01]f?|erf(?:c?inv|cx)f?|r?norm(?:[34]d|cdf|cdfinv)?f?"
      r"|rcbrtf?|rhypotf?|fdividef?|u?l?l?m(?:ax|in)", "it has the functions of <math.h>"),
-    (r"(?:cub|thrust|cute|cutlass|cuda|cooperative_groups|nv)/.*|(?:cu|nv|helper_|sm_)\w*\.h",
+    (r"(?:cute|cutlass|cuda|cooperative_groups|nv|nvtx3)/.*|(?:cu|nv|helper_|sm_)\w*\.h",
      "write it with cuda_runtime.h, cooperative_groups.h and mma.h"),
 ))
 _CUDA = re.compile(r"__\w+|(?:cuda|cublas|curand|cudnn|cu)[A-Z]\w+"
                    r"|(?:make_)?u?(?:char|short|int|long|longlong|float|double)\d\w*")
+
+
+def _advice(name: str) -> str:
+    return next((match.expand(words) for pattern, words in _ADVICE
+                 if (match := pattern.fullmatch(name))), "")
 
 
 def explained(line: str, includes: list[str]) -> str:
@@ -66,15 +75,15 @@ def explained(line: str, includes: list[str]) -> str:
         if by is None:
             return line
         header = [place, *includes][by].split(":")[0].rpartition("/include/")[2]
-        return f"{includes[by]}: error: the emulator has no {header}, and nvcc's is for nvcc only"
+        words = _advice(header) or "nvcc's is for nvcc only"
+        return f"{includes[by]}: error: the emulator has no {header}: {words}"
     if not re.match(r"\S+\.cu:\d+", place):
         return line
     if _PTX.match(message):
         return f"{place} error: the emulator has no inline PTX: common/cuda/ wraps instructions"
     found = _LACKS.search(message)
     name = next(filter(None, found.groups())) if found else ""
-    words = next((match.expand(words) for pattern, words in _ADVICE
-                  if (match := pattern.fullmatch(name))), "")
+    words = _advice(name)
     if not words and not (_CUDA.fullmatch(name) or name and _MEMBER.search(message)):
         return line
     types = " for these types" if _OTHER_TYPES.search(message) else ""

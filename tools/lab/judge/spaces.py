@@ -498,8 +498,8 @@ def unset(text: str) -> dict[int, str]:
 def _unset(tokens: Sequence[_Token], plain: Collection[str]) -> Iterator[_Token]:
     """`plain`: structures whose members nothing sets."""
     for n, token in enumerate(tokens):
-        if not (_NUMBERS.fullmatch(token.text) or token.text in plain) or n and tokens[n - 1].text not in (
-                ";", "{", "}", "unsigned", "long"):
+        if not (_NUMBERS.fullmatch(token.text) or token.text in plain) or n and \
+                tokens[n - 1].text not in (";", "{", "}", "unsigned", "long"):
             continue
         while n + 1 < len(tokens) and tokens[n + 1].is_word:  # float a[2], b;
             n = at = n + 1
