@@ -35,7 +35,7 @@ void Warps::come(const WarpCall& call) {
     // As in PTX: the same operation on the same mask; only matrix instructions have to be the same
     // instruction (.aligned).
     if (other.mask == call.mask && other.complete == call.complete &&
-        std::strcmp(other.name, call.name) == 0 &&
+        (other.name == call.name || std::strcmp(other.name, call.name) == 0) &&
         (!call.whole_warp || same_site(other.site, call.site)))
       break;
     ++group;

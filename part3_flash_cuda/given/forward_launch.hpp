@@ -14,12 +14,16 @@ namespace flash::forward {
 // For each width of a head, the fastest configuration on an H200 comes first, and the one with the
 // least shared memory last (README.md, section 9, has how much each needs). nvcc takes some 5
 // seconds for each of them and each type. So types of 16 bits, and builds without a GPU, where
-// nobody tunes, have only kFlashForwardConfigs.
+// nobody tunes, have only kFlashForwardConfigs, and one is enough to see whether nvcc takes a file.
 
 template <class T>
 struct CompiledFor {
+#ifdef FLASH_ONE_CONFIGURATION
+  using Configs = Table<Config<64, 64, 32, 2>>;
+#else
   using Configs = Table<Config<32, 64, 32, 2>, Config<64, 128, 64, 4>, Config<64, 64, 32, 2>,
                         Config<128, 64, 32, 4>, Config<256, 64, 32, 8>>;
+#endif
 };
 #ifndef FLASH_FEW_CONFIGURATIONS
 template <>

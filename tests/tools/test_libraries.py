@@ -15,7 +15,7 @@ from lab.judge import judging
 
 KNOWN = libraries.load(paths.BUILD)
 # The rung's name; nvcc's own headers and compiler.
-LEFT_OUT = "-DFLASH_RUNG=", "-isystem=", "-ccbin="
+LEFT_OUT = "-DFLASH_RUNG=", "-isystem=", "-ccbin=", "-Winvalid-pch"
 
 
 @unittest.skipUnless(KNOWN, "nothing is configured")

@@ -33,7 +33,7 @@ class Library:
         number = self.architectures[0].partition("-")[0] if self.architectures else "80"
         options = tuple(word for word in self.options if "-Werror" not in word)
         return [*replace(self, options=options, architectures=(f"{number}-virtual",)).command(),
-                "-ptx"]
+                "-DFLASH_ONE_CONFIGURATION", "-ptx"]
 
     def code(self) -> list[str]:
         """nvcc's options for the architectures, as CMake writes them."""
