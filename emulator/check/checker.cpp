@@ -33,6 +33,7 @@ void Checker::start_block(unsigned threads) {
   clocks_.start_block(threads, worker_.block_number());
   std::fill_n(work_.begin(), threads, 0);
   work_before_ = flash_simt_work;
+  if (Counts::wanted() != nullptr) straight_code_.start_block();
   threads_ = threads;
   lowest_ = stack_top_;
   active_checker = this;
@@ -46,6 +47,7 @@ void Checker::end_block() {
     if (compared_.count(pc) == 0) add(race);
   perhaps_compared_.clear();
   count_work();
+  if (Counts::wanted() != nullptr) straight_code_.meet(threads_), straight_code_.end_block();
   count_local_bytes();
   std::uint64_t busiest = 0;
   for (unsigned thread = 0; thread < threads_; ++thread) {
@@ -59,6 +61,8 @@ void Checker::end_block() {
 
 void Checker::barrier() {
   warp_accesses_.count_all(threads_);
+  count_work();
+  if (Counts* const counts = Counts::wanted()) counts->met = straight_code_.meet(threads_);
   clocks_.barrier();
   if (Events* const events = Events::wanted()) events->barrier();
 }
@@ -66,6 +70,7 @@ void Checker::barrier() {
 void Checker::count_work() {
   work_[clocks_.thread()] += flash_simt_work - work_before_;
   work_before_ = flash_simt_work;
+  if (Counts::wanted() != nullptr) straight_code_.ran(clocks_.thread());
 }
 
 void Checker::count_local_bytes() {

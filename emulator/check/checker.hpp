@@ -12,6 +12,7 @@
 #include "emulator/check/clocks.hpp"
 #include "emulator/check/places.hpp"
 #include "emulator/check/registers.hpp"
+#include "emulator/check/straight_code.hpp"
 #include "emulator/check/warp_accesses.hpp"
 #include "emulator/check/words.hpp"
 #include "emulator/run/observers.hpp"
@@ -125,6 +126,7 @@ class Checker final : public Checks {
   Places places_;
   Words words_{worker_, clocks_, places_};
   WarpAccesses warp_accesses_;
+  StraightCode straight_code_;
   std::array<RegisterWatch, kMostThreads> registers_{};
   unsigned threads_ = 0;                            // of the block
   std::array<std::uint64_t, kMostThreads> work_{};  // reads and arithmetic of each

@@ -27,9 +27,11 @@ int BlockBarrier::come(const char* name, Site site, int predicate) {
   sum_ = 0;
   arrived_ = 0;
   passed_ = site_;
-  if (Counts* const counts = Counts::wanted(); counts != nullptr && worker_.checks() != nullptr)
-    counts->add(site_, name, {.requests = 1, .lanes = worker_.threads()});
   worker_.all_have_met();
+  if (Counts* const counts = Counts::wanted(); counts != nullptr && worker_.checks() != nullptr) {
+    counts->met.requests = 1, counts->met.lanes = worker_.threads();
+    counts->add(site_, name, counts->met);
+  }
   return result_;
 }
 

@@ -12,6 +12,7 @@ Counted& Counted::operator+=(const Counted& other) {
   requests += other.requests, lanes += other.lanes, partial += other.partial;
   bytes += other.bytes, sectors += other.sectors;
   wavefronts += other.wavefronts, least += other.least;
+  work += other.work, slowest += other.slowest;
   return *this;
 }
 
@@ -19,9 +20,10 @@ Counts* Counts::wanted() {
   static Counts* const instance = []() -> Counts* {
     const char* const file = std::getenv("FLASH_SIMT_COUNTS");
     if (file == nullptr || *file == '\0') return nullptr;
-    std::ofstream(file) << "launch\tkernel\tblocks\tthreads\tshared\tplace\twhat\ttensor\twidth\t"
-                        << "requests\tlanes\tpartial\tbytes\tsectors\twavefronts\tleast\t"
-                        << "problem\tsymbol\toffsets\tfirst\n";
+    std::ofstream(file)
+        << "launch\tkernel\tblocks\tthreads\tshared\tplace\twhat\ttensor\twidth\t"
+        << "requests\tlanes\tpartial\tbytes\tsectors\twavefronts\tleast\twork\tslowest\t"
+        << "problem\tsymbol\toffsets\tfirst\n";
     return new Counts(file);
   }();
   return instance;
@@ -61,7 +63,8 @@ void Counts::write(const Launch& launch) {
          << launch.threads() << '\t' << shared << '\t' << place_text(where) << '\t' << what << '\t'
          << tensor << '\t' << width << '\t' << n.requests << '\t' << n.lanes << '\t' << n.partial
          << '\t' << n.bytes << '\t' << n.sectors << '\t' << n.wavefronts << '\t' << n.least << '\t'
-         << problem_ << '\t' << symbol << '\t' << offsets << '\t' << first << '\n';
+         << n.work << '\t' << n.slowest << '\t' << problem_ << '\t' << symbol << '\t' << offsets
+         << '\t' << first << '\n';
   };
   for (const auto& [key, code] : of_code_) {
     const auto& [pc, what, memory, width] = key;

@@ -21,6 +21,9 @@ struct Counted {
   std::uint64_t bytes = 0;                  // different ones, of each request
   std::uint64_t sectors = 0;                // of device memory
   std::uint64_t wavefronts = 0, least = 0;  // of shared memory; without bank conflicts
+  // Between barriers: instructions of a warp in the mean, and of the slowest one
+  // (check/straight_code.hpp).
+  std::uint64_t work = 0, slowest = 0;
 
   Counted& operator+=(const Counted& other);
 };
@@ -44,6 +47,7 @@ class Counts {
     of_sites_[{site.file, site.line, what}] += counted;
   }
   void note_problem(const std::string& text) { problem_ = text; }
+  Counted met{};  // the work until the barrier where the block is
   // Writes them, and begins anew.
   void write(const Launch& launch);
 

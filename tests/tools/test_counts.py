@@ -6,7 +6,7 @@ Needs the solutions' checked libraries in the build that FLASH_BUILD names.
 import re
 
 from course import BUILD, Built, Test
-from lab import advice, build, counts, manifest, outcomes, running, timeline, zoo
+from lab import advice, arithmetic, build, counts, manifest, outcomes, running, timeline, zoo
 from lab.backends import CHECKED, Backends
 from lab.verbs.author import counts as comparison
 from lab.verbs.student import look, profile
@@ -99,13 +99,15 @@ class Profile(Built):
             self.skipTest("the solution is not built")
         _, shown = self.printed(profile._count_case, task, ALL_LOADS, "solution", "T4", {})
         for pattern in (r"fused_cuda\.cu:\d+ +load v +4 +1024 +4 +100%",
-                        r"fused_cuda\.cu:\d+ +__syncthreads +4 +128",
+                        r"fused_cuda\.cu:\d+ +__syncthreads +4 +128 +0%",
+                        r"fused_cuda\.cu:\d+ +1048576 +1048576 +32", "of 13312 sectors",
                         r"fused_softmax_matmul +v +65536 +2 times", r"Roofline: 4\.92 operations",
                         r"128 threads and 36864 bytes of shared.* A100 4 \(16 of 64 warps"):
             self.assertRegex(shown, pattern)
 
 
     def test_every_cuda_task_can_be_profiled(self):
+        self.patch(counts, library=lambda task, implementation: None)  # compiles it once more
         for task in manifest.select(manifest.load_parts(), []):
             if task.is_cuda and running.library(task, "solution", CHECKED).is_file():
                 with self.subTest(task.name):
@@ -113,6 +115,21 @@ class Profile(Built):
                         _, shown = self.printed(profile._count_case, task, case, "solution", "T4",
                                                 {})
                         self.assertRegex(shown, rf"{task.file}:\d+ +load ")
+
+
+class StraightCode(Test):
+    def test_its_arithmetic_is_counted_where_it_ends(self):
+        counted = arithmetic.counted("""\t.file 1 "/a" "one.cu"
+\t.loc 1 7 3
+\tvfmadd231ss\t%xmm0, %xmm1, %xmm2
+\tcall\t__tsan_read4@PLT
+\t.loc 1 8 3
+\taddsd\t%xmm0, %xmm1
+\tjne\t.L2
+.L2:
+\tret""")
+        self.assertRegex(counted, r"\n\tflash_piece 0\n\tjne")
+        self.assertRegex(counted, r"times\+8\*0\n\t\.long 7, 2, 1, 1\n.*\n\t\.long 8, 1, 0, 1\n")
 
 
 class Ptx(Test):

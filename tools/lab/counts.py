@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab import build, console, grading, manifest, running
+from lab import arithmetic, build, console, grading, libraries, manifest, running
 from lab.backends import CHECKED, Backends
 from lab.build import Config
 from lab.errors import LabError
@@ -24,8 +24,10 @@ CASES = ("checks: loads are coalesced", "causal: sequence 257",
          "200 queries and 200 keys in blocks of 32")
 FEW = 10
 SHARED = "shared memory"
+OF_THREADS = {"multiply", "add", "run"}  # arithmetic, and all instructions (arithmetic.py)
 SECTOR = 32  # bytes
-_NUMBERS = ("requests", "lanes", "partial", "bytes", "sectors", "wavefronts", "least")
+_NUMBERS = ("requests", "lanes", "partial", "bytes", "sectors", "wavefronts", "least", "work",
+            "slowest")
 
 CUDA = "part1_softmax_matmul/cuda.md, section 5"
 TRAFFIC = {"part1": "part1_softmax_matmul/README.md, section 1.6",
@@ -51,6 +53,9 @@ class Line:
     sectors: int = 0
     wavefronts: int = 0
     least: int = 0  # wavefronts without bank conflicts
+    # Before a barrier: instructions of a warp in the mean, and of the slowest one.
+    work: int = 0
+    slowest: int = 0
     # Of its request with the most sectors or wavefronts, where each lane is: bytes behind the start
     # of the allocation, or of bank 0. None: the lane takes no part.
     offsets: tuple[int | None, ...] = ()
@@ -87,8 +92,16 @@ class Line:
 
     @property
     def asked(self) -> int:
-        """Bytes of all lanes."""
-        return self.lanes * self.width
+        """Bytes of all lanes, or of copies by TMA."""
+        return self.lanes * self.width if self.is_access else self.bytes
+
+    @property
+    def is_load(self) -> bool:
+        return self.what in ("load", "TMA load")
+
+    @property
+    def is_store(self) -> bool:
+        return self.what in ("store", "TMA store")
 
 
 @dataclass
@@ -129,11 +142,11 @@ class Launch:
         pairs = sum(min(i + 1, keys) for i in range(queries)) if self.causal else queries * keys
         return (10 if "d_q" in self.tensors else 4) * batch * heads * pairs * head_dim
 
-    @property
-    def counts_loads(self) -> bool:
-        """Not those by TMA, which are no requests of warps."""
-        loaded = {line.tensor for line in self.lines if line.what == "load"}
-        return self.tensors.keys() & {"x", "k", "v"} <= loaded
+    def asked(self, tensor: str) -> tuple[int, int]:
+        """Bytes that are loaded and stored."""
+        of = [line for line in self.lines if line.tensor == tensor]
+        return (sum(line.asked for line in of if line.is_load),
+                sum(line.asked for line in of if line.is_store))
 
     @property
     def moved(self) -> int:
@@ -156,6 +169,29 @@ def tasks(name: str, implementation: str, config: Config) -> Iterator[Task]:
         yield task
 
 
+def library(task: Task, implementation: str) -> Path | None:
+    """The folder with a library that counts arithmetic, too; None where there can be none."""
+    known = libraries.load(build.build_folder()).get((task.path(implementation), CHECKED))
+    if known is None or not arithmetic.IS_KNOWN:
+        return None
+    folder = build.build_folder() / "profile"
+    folder.mkdir(exist_ok=True)
+    made = running.library(task, implementation, CHECKED, folder)
+    checked = running.library(task, implementation, CHECKED)
+    if made.is_file() and made.stat().st_mtime > checked.stat().st_mtime:
+        return folder
+    code = made.with_suffix(".s")
+    for step in ([*known.command(), *arithmetic.OPTIONS, code, task.path(implementation)],
+                 [known.linker, "-shared", *known.link, "-o", made, code]):
+        done = console.stream(step, "compiling once more, with counters")
+        if done.code:
+            return None
+        if step[-1] != code:
+            code.write_text(arithmetic.counted(code.read_text()))
+    code.unlink()
+    return folder
+
+
 def cases(task: Task, asked: str | None) -> list[str]:
     """The graded cases whose problems are counted."""
     known = running.case_names(task, CHECKED)
@@ -165,12 +201,13 @@ def cases(task: Task, asked: str | None) -> list[str]:
 
 
 def run(task: Task, case: str, implementation: str,
-        folder: Path | None = None) -> tuple[CaseResult, list[Launch]]:
+        folder: Path | None = None,
+        with_library: Path | None = None) -> tuple[CaseResult, list[Launch]]:
     """With a folder, the events of the case are there behind it (timeline.py)."""
     with tempfile.TemporaryDirectory(prefix="flash-profile-") as own:
         file = Path(own) / "counts.tsv"
         variables = {VARIABLE: str(file)} | ({EVENTS: str(folder)} if folder else {})
-        how = running.Settings(implementation, case=case, variables=variables)
+        how = running.Settings(implementation, case=case, variables=variables, folder=with_library)
         result, = running.run(task, CHECKED, how, [case])
         launches = load(file) if file.is_file() else []
     if result.status == NOT_STARTED:
@@ -321,9 +358,8 @@ def habits(launches: Sequence[Launch], part: str) -> dict[str, list[str]]:
             *(line for launch in launches for text in _repeated(launch, part)
               for line in text.partition(": ")[0].split(", ")),
             *(line.place for launch in launches for line in launch.lines
-              if line.what == "store" and line.tensor in launch.tensors and sum(
-                  other.asked for other in launch.lines if (other.what, other.tensor) == (
-                      "store", line.tensor)) > 1.05 * launch.bytes_of(line.tensor))],
+              if line.is_store and line.tensor in launch.tensors and
+              launch.asked(line.tensor)[1] > 1.05 * launch.bytes_of(line.tensor))],
         # Ragged ends, and what happens once, may.
         "No warp diverges in the main loop": [
             line.place for line in accesses if 8 * line.partial > line.requests and
@@ -333,10 +369,10 @@ def habits(launches: Sequence[Launch], part: str) -> dict[str, list[str]]:
 def _repeated(launch: Launch, part: str) -> Iterator[str]:
     """Of inputs that are loaded more often than they must be."""
     for tensor in launch.tensors if not launch.is_paged else ():
-        loads = [line for line in launch.lines if line.what == "load" and line.tensor == tensor]
+        loads = [line for line in launch.lines if line.is_load and line.tensor == tensor]
         if not loads:
             continue
-        asked, whole = sum(line.asked for line in loads), launch.bytes_of(tensor)
+        asked, whole = launch.asked(tensor)[0], launch.bytes_of(tensor)
         most = whole * launch.blocks / launch.heads  # once for each block of its head
         named = (f"{', '.join(dict.fromkeys(line.place for line in loads))}: {tensor} is loaded "
                  f"{asked / whole:.3g} times")

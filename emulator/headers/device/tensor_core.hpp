@@ -97,7 +97,8 @@ void multiply(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&
   must_be_own("mma.sync", site, a, sizeof a);
   must_be_own("mma.sync", site, b, sizeof b);
   Fragments slot{d, a, b};
-  matrix_operation("mma.sync", site, &slot, multiply_fragments<Element>);
+  matrix_operation(Element::kPerRegister == 2 ? "mma.sync m16n8k16" : "mma.sync m16n8k8", site,
+                   &slot, multiply_fragments<Element>);
 }
 
 }  // namespace flash::simt

@@ -5,7 +5,7 @@ import argparse
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,16 +23,19 @@ from lab.outcomes import PASSED
 HELP = "count what a kernel does with memory, by source line; on a GPU, run Nsight Compute"
 
 PART = "part3"
-# Name, compute capability, GB/s of device memory, TFLOP/s of float32, and float32 operations of a
-# multiprocessor in the clock in which its shared memory serves a wavefront: NVIDIA's data sheets.
-CARDS = {"T4": (75, 320, 8.1, 128), "A100": (80, 1555, 19.5, 128),
-         "RTX 4090": (89, 1008, 82.6, 256), "H100": (90, 3350, 66.9, 256)}
+# Name, compute capability, GB/s of device memory, TFLOP/s of float32, float32 operations of a
+# multiprocessor in the clock in which its shared memory serves a wavefront, and TFLOP/s of 16 bits
+# by tensor cores: NVIDIA's data sheets.
+CARDS = {"T4": (75, 320, 8.1, 128, 65), "A100": (80, 1555, 19.5, 128, 312),
+         "RTX 4090": (89, 1008, 82.6, 256, 165), "H100": (90, 3350, 66.9, 256, 989)}
 # What is profiled by default: one problem that fills any GPU, and no more passes than needed.
 DEFAULTS = {"--batch": "8", "--seq-lens": "4096", "--causal": "off", "--warmups": "1",
             "--passes": "1"}
 # The plain backward pass is given in part 3: it needs no bonus.
 PASSES = {"--forward": "flash", "--backward": "plain"}
 ENVIRONMENT = {"LC_ALL": "C"}  # numbers as 6,392,320.5, whatever the user's locale
+
+Compiled = tuple[str, str]  # registers of a thread, and bytes of those that it spills
 
 KERNEL = "flash_forward"  # in the name of the kernel
 SECTIONS = ("SpeedOfLight", "LaunchStats", "MemoryWorkloadAnalysis",
@@ -101,9 +104,8 @@ def _count(args: argparse.Namespace, implementation: str, config: Config) -> int
     return 0
 
 
-def _compiled(task: Task, implementation: str) -> tuple[dict[str, int], str]:
-    """On compute capability 9.0: the registers of a thread by the mangled name of the kernel, and
-    the PTX."""
+def _compiled(task: Task, implementation: str) -> tuple[dict[str, Compiled], str]:
+    """On compute capability 9.0: of each kernel, by its mangled name, and the PTX."""
     library = libraries.load(build.build_folder()).get((task.path(implementation), GPU))
     if library is None:
         raise LabError("--registers needs nvcc, which this build does not have")
@@ -115,13 +117,15 @@ def _compiled(task: Task, implementation: str) -> tuple[dict[str, int], str]:
             [*command, "-O3", "-cubin", "-Xptxas=-v", "--keep", "--keep-dir", folder,
              task.path(implementation), "-o", os.devnull], "compiling with nvcc")
         ptx = "".join(file.read_text() for file in Path(folder).glob("*.ptx"))
-    return {name: int(count) for name, count in re.findall(
-        r"Compiling entry function '(\w+)'.*?Used (\d+) registers", compiled.output, re.DOTALL)}, ptx
+    return {name: (count, spilled) for name, spilled, count in re.findall(
+        r"Compiling entry function '(\w+)'.*?(\d+) bytes spill stores.*?Used (\d+) registers",
+        compiled.output, re.DOTALL)}, ptx
 
 
 def _count_case(task: Task, case: str, implementation: str, card: str,
-                registers: Mapping[str, int], ptx: str = "") -> None:
-    result, launches = counts.run(task, case, implementation)
+                registers: Mapping[str, Compiled], ptx: str = "") -> None:
+    result, launches = counts.run(task, case, implementation,
+                                  with_library=counts.library(task, implementation))
     say(f"\n{task.name}: {case}", "bold")
     if result.status != PASSED:
         say(f"The result is {result.status}: ./lab check {task.name} says why.", "yellow")
@@ -131,12 +135,13 @@ def _count_case(task: Task, case: str, implementation: str, card: str,
 
 
 def _show(launches: Sequence[counts.Launch], part: str, card: str,
-          registers: Mapping[str, int]) -> None:
+          registers: Mapping[str, Compiled]) -> None:
     lines = counts.by_line(launches)
     for table in (_accesses([line for line in lines if line.is_access]), _operations(lines),
-                  _bytes(launches)):
+                  _arithmetic(lines), _bytes(launches)):
         if table.row_count:
             console.console.print(table)
+    say(_total(lines))
     found = counts.findings(launches, part)
     for text in found or ["Every access is coalesced, or free of bank conflicts."]:
         say(f"- {text}", "yellow" if found else "green")
@@ -147,6 +152,20 @@ def _show(launches: Sequence[counts.Launch], part: str, card: str,
     for text in (*_roofline(launches, card),
                  *dict.fromkeys(_occupancy(launch, registers) for launch in launches)):
         say(f"- {text}")
+
+
+def _total(lines: Sequence[counts.Line]) -> str:
+    def total(name: str, of: Callable[[counts.Line], bool]) -> int:
+        return sum(getattr(line, name) for line in lines if of(line))
+
+    shared, device = (lambda line: line.is_access and line.is_shared), (
+        lambda line: line.is_access and not line.is_shared)
+    return (f"- In total: {total('requests', device)} requests to device memory of "
+            f"{total('sectors', device)} sectors; {total('requests', shared)} to shared memory, "
+            f"{total('wavefronts', shared)} wavefronts, {total('least', shared)} without conflicts; "
+            f"{total('lanes', lambda line: line.what == 'multiply')} multiplications and "
+            f"{total('lanes', lambda line: line.what == 'add')} additions by threads, "
+            f"{total('products', lambda line: True)} by matrix instructions")
 
 
 def _table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
@@ -172,14 +191,34 @@ def _accesses(lines: Sequence[counts.Line]) -> Table:
 
 
 def _operations(lines: Sequence[counts.Line]) -> Table:
-    table = _table("Operations of warps and blocks. A barrier waits for the slowest warp: good are "
-                   "two for each tile. Products: of a matrix instruction",
-                   ("line", "operation"), ("times", "lanes", "products"))
+    table = _table("Operations of warps and blocks. A barrier waits for the slowest warp; waits: the "
+                   "share of their time that the others do. Good are two for each tile, and under "
+                   "10 %. Products: of a matrix instruction",
+                   ("line", "operation"), ("times", "lanes", "products", "waits"))
     for line in lines:
-        if not line.is_access:
-            table.add_row(line.place.rpartition("/")[2], line.what, str(line.requests),
+        if not line.is_access and line.what not in counts.OF_THREADS:
+            table.add_row(line.place.rpartition("/")[2], f"{line.what} {line.tensor}".strip(),
+                          str(line.requests),
                           f"{line.lanes / line.requests:.3g}",
-                          str(line.products) if line.products else "")
+                          str(line.products) if line.products else "",
+                          f"{1 - line.work / line.slowest:.0%}" if line.slowest else "")
+    return table
+
+
+def _arithmetic(lines: Sequence[counts.Line]) -> Table:
+    table = _table("Arithmetic of threads in float and double, and where a branch divides warps. "
+                   "Lanes: of 32, that take part while the others wait; good: all",
+                   ("line",), ("multiplications", "additions", "lanes"))
+    every = sum(line.requests for line in lines if line.what == "run")
+    for place in dict.fromkeys(line.place for line in lines if line.what == "run"):
+        of = {line.what: line for line in lines if line.place == place}
+        diverges = of["run"].lanes < 31 * of["run"].requests and of["run"].requests > every / 200
+        if diverges or len(of.keys() & counts.OF_THREADS) > 1:
+            table.add_row(place.rpartition("/")[2],
+                          *(str(of[what].lanes) if what in of else ""
+                            for what in ("multiply", "add")),
+                          f"{of['run'].lanes / of['run'].requests:.3g}",
+                          style="yellow" if diverges else "")
     return table
 
 
@@ -189,9 +228,7 @@ def _bytes(launches: Sequence[counts.Launch]) -> Table:
     for launch in launches:
         for name in launch.tensors:
             whole = launch.bytes_of(name)
-            moved = [sum(line.asked for line in launch.lines
-                         if (line.tensor, line.what) == (name, what)) for what in ("load", "store")]
-            if any(moved):
+            if any(moved := launch.asked(name)):
                 table.add_row(launch.kernel, name, str(whole),
                               *(f"{asked / whole:.3g} times" if asked else "" for asked in moved))
     return table
@@ -202,39 +239,47 @@ def _roofline(launches: Sequence[counts.Launch], card: str) -> Iterator[str]:
     problems: dict[str, list[counts.Launch]] = {}
     for launch in launches:
         problems.setdefault(f"{launch.causal} {launch.tensors}", []).append(launch)
-    _, bandwidth, peak, at_once = CARDS[card]
+    _, bandwidth, peak_of_float32, _, of_tensor_cores = CARDS[card]
     for of in problems.values():
-        if not of[0].flops:
+        lines = [line for each in of for line in each.lines]
+        flops, named = of[0].flops, "operations of the products"
+        if flops is None:  # it is the data that says how many
+            flops, named = sum((line.what in ("multiply", "add")) * line.lanes + 2 * line.products
+                               for line in lines), "operations"
+        if not flops:
             continue
-        if not of[0].counts_loads:
-            yield "Copies by TMA are not counted: ./lab look shows them."
-            continue
-        intensity, ridge = of[0].flops / sum(each.moved for each in of), 1000 * peak / bandwidth
+        by_tensor_cores = any(line.products for line in lines)
+        peak = of_tensor_cores if by_tensor_cores else peak_of_float32
+        kind = "16 bits by tensor cores" if by_tensor_cores else "float32"
+        intensity, ridge = flops / sum(each.moved for each in of), 1000 * peak / bandwidth
         limit = ("so arithmetic limits it" if intensity >= ridge else
                  f"so memory limits it in so small a problem, where outputs weigh much, without "
                  f"caches to {intensity / ridge:.0%} of the peak; larger tiles and fuller sectors "
                  "raise it")
-        yield (f"Roofline: {intensity:.3g} operations of the products for each byte of a sector. "
-               f"The {card} needs {ridge:.3g} ({peak} TFLOP/s of float32, {bandwidth} GB/s), "
+        yield (f"Roofline: {intensity:.3g} {named} for each byte of a sector. "
+               f"The {card} needs {ridge:.3g} ({peak} TFLOP/s of {kind}, {bandwidth} GB/s), "
                f"{limit}.")
-        if wavefronts := sum(line.wavefronts for each in of for line in each.lines):
-            each = of[0].flops / wavefronts
-            yield (f"Shared memory: {each:.3g} operations of the products for each wavefront. A "
-                   f"multiprocessor of the {card} does {at_once} in the time of one, so shared "
+        if wavefronts := sum(line.wavefronts for line in lines):
+            each = flops / wavefronts
+            at_once = CARDS[card][3] * peak / peak_of_float32
+            yield (f"Shared memory: {each:.3g} {named} for each wavefront. A "
+                   f"multiprocessor of the {card} does {at_once:.0f} in the time of one, so shared "
                    f"memory {'limits it' if each < at_once else 'alone would not limit it'}; more "
                    "rows and columns a thread raise it.")
 
 
-def _occupancy(launch: counts.Launch, registers: Mapping[str, int]) -> str:
+def _occupancy(launch: counts.Launch, registers: Mapping[str, Compiled]) -> str:
     # nvcc and g++ name a namespace without a name differently.
     end = launch.symbol.rpartition("_GLOBAL__N_1")[2]
-    of_thread = next((count for name, count in registers.items() if name.endswith(end)), None)
+    of_thread, spilled = next(
+        (of for name, of in registers.items() if name.endswith(end)), (None, None))
     held = []
     for card, (capability, *_) in CARDS.items():
-        blocks, limit = occupancy.blocks(capability, launch.shared, launch.threads, of_thread)
+        blocks, limit = occupancy.blocks(capability, launch.shared, launch.threads,
+                                         of_thread and int(of_thread))
         held.append(f"{card} {blocks} ({blocks * -(-launch.threads // 32)} of "
                     f"{occupancy.MULTIPROCESSORS[capability][1]} warps, by {limit})")
-    own = f" of {of_thread} registers" if of_thread else ""
+    own = f" of {of_thread} registers, {spilled} bytes of them spilled," if of_thread else ""
     aside = "" if of_thread else ", registers left aside (--registers)"
     return (f"{launch.kernel}: a block has {launch.threads} threads{own} and {launch.shared} bytes "
             f"of shared memory. Blocks for which a multiprocessor has room{aside}: "
