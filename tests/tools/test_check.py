@@ -299,10 +299,6 @@ The cases of fused_cpu:
 lab: no case is called "nothing"; the cases are listed above
 """, code=1)
 
-    def test_the_label_on_the_card_names_its_tasks(self):
-        self.shows("check 1.b", "measure  How to measure", "1 of 1 cases")
-        self.shows("check 1.A", "fused_cpu   Fused", "fused_cuda  Fused", code=1)
-
     def test_what_cannot_be_done_is_one_line(self):
         self.broken["part1_fused_cpu_skeleton"] = "fused_cpu.cpp:1: error: x"
         in_cpp = ", and there are none in fused_cpu, measure: --sanitize checks C++"

@@ -48,6 +48,7 @@ class Selecting(Course):
         everything = ["puzzle", "fused_cpu", "fused_cuda", "measure"]
         for names in ((), ("part1",), ("part1_softmax_matmul/",), ("fused_cpu", "part1")):
             self.assertEqual(self.names(*names), everything, names)
+        self.assertEqual(self.names("1.b"), ["measure"])  # the label on the card
         for name in ("fused_cpu", "part1.fused_cpu", "fused_cpu.cpp",
                      "part1_softmax_matmul/skeleton/fused_cpu.cpp"):
             self.assertEqual(self.names(name), ["fused_cpu"], name)

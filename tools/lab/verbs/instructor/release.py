@@ -1,40 +1,29 @@
-"""`./lab release`: the students' repository, without solutions; or a newer course for a folder."""
+"""`./lab release`: the students' repository, without solutions."""
 
 import argparse
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab import manifest, released
+from lab import manifest
 from lab.console import say
 from lab.errors import LabError
 from lab.instructor import release
 from lab.manifest import Part
-from lab.released import OPEN
-from lab.verbs.student import update
 
 HELP = "make the students' repository: skeletons and handouts, no solutions"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("out", nargs="?", type=Path, metavar="OUT",
-                       help="the folder to write, new or empty")
-    where.add_argument("--update", type=Path, metavar="DIR",
-                       help="bring this course into a student's folder, merged with what the "
-                            "student changed")
+    parser.add_argument("out", type=Path, metavar="OUT", help="the folder to write, new or empty")
     parser.add_argument("--parts", metavar="PART,...",
-                        help="hand out these parts only (default: all; with --update: those of "
-                             "the student's folder)")
+                        help="hand out these parts only (default: all)")
     parser.add_argument("--open", metavar="PART,...",
                         help="hand these parts out with their solutions and ladders (default: "
-                             "none; with --update: those that are open in the student's folder)")
+                             "none)")
 
 
 def run(args: argparse.Namespace) -> int:
     everything = manifest.load_parts()
-    if args.update is not None:
-        return _update(args, everything)
     parts = _parts(everything, args.parts) if args.parts else everything
     opened = _parts(parts, args.open) if args.open else []
     made = release.release(args.out.absolute(), parts, opened)
@@ -46,19 +35,6 @@ def run(args: argparse.Namespace) -> int:
             "yellow")
     say("next: make it a git repository, or a zip")
     return 0
-
-
-def _update(args: argparse.Namespace, everything: Sequence[Part]) -> int:
-    before = released.read(args.update)
-    if before is None:
-        raise LabError(f"{args.update} is not a released course: it has no {released.RECORD}")
-    parts = _parts(everything, args.parts or ",".join(before.parts))
-    was_open = ",".join(name for name, state in before.parts.items() if state == OPEN)
-    opened = _parts(parts, args.open or was_open) if args.open or was_open else []
-    with tempfile.TemporaryDirectory(prefix="lab-release-") as folder:
-        new = Path(folder) / "course"
-        release.release(new, parts, opened)
-        return update.lay_over(new, args.update)
 
 
 def _parts(known: Sequence[Part], names: str) -> list[Part]:

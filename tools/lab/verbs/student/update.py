@@ -18,13 +18,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.release.resolve() == paths.ROOT:
         raise LabError("NEW is this folder; it must be the newer release, unpacked elsewhere")
-    return lay_over(args.release, paths.ROOT)
-
-
-def lay_over(new: Path, student: Path) -> int:
+    student = paths.ROOT
     before = released.read(student)
     count = 0
-    for path, done in released.update(new, student):
+    for path, done in released.update(args.release, student):
         say(f"  {path}: {done}")
         count += 1
     after = released.version_of(student)
