@@ -19,12 +19,6 @@ std::vector<AttentionCase> forward_cases() {
       {.name = "head_dim 256", .shape = {1, 1, 65, 100, 256}},
       {.name = "head_dim 512", .shape = {1, 1, 33, 65, 512}},
       {.name = "head_dim 1000", .shape = {1, 1, 5, 40, 1000}},
-      {.name = "causal: a scale of 1.2e24",
-       .shape = {1, 1, 20, 40, 8},
-       .causal = true,
-       .data = kTiny,
-       .scale = 0x1p80},
-      {.name = "a scale of 8.3e-25", .shape = {1, 1, 20, 40, 8}, .data = kHuge, .scale = 0x1p-80},
       {.name = "causal: head_dim 512", .shape = {1, 1, 65, 65, 512}, .causal = true},
   };
   for (const DType type : {kFloat16, kBFloat16})

@@ -93,3 +93,8 @@ class Order(Test):
     def test_arrows_run_one_way(self):
         self.assertGreater(len(self.found), 1000)
         self.assertEqual(wrong(self.found), [])
+
+    def test_no_line_of_cmake_is_wider_than_100_columns(self):  # ./lab format knows C++ and CUDA
+        files = [file for file in release.tracked() if file.endswith(("CMakeLists.txt", ".cmake"))]
+        self.assertEqual([f"{file}:{number}" for file in files for number, line in enumerate(
+            (paths.ROOT / file).read_text().splitlines(), 1) if len(line) > 100], [])
