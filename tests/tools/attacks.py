@@ -484,9 +484,6 @@ FOUND_BY_CHECKS = {
         _WORK, _FEW_THREADS,
         _ALONE % "copysign(exp2(log2(double(a)) + log2(fabs(double(b)))), double(b))",
         _ALONE_LAUNCH),
-    "a lane that computes alone, by products of integers": (
-        _WORK, _FEW_THREADS,
-        _ALONE % "float(long(a * 0x1p30f) * long(b * 0x1p30f) >> 30) * 0x1p-30f", _ALONE_LAUNCH),
     "two threads of a block of 32": (
         _WORK, _FEW_THREADS,
         (_ROW % "if (threadIdx.x % 16 > 0) return; float all[132];").replace(

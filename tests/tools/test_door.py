@@ -47,12 +47,6 @@ class Door(Test):
                          (2, "", "lab: there is no verb 'chek': did you mean ./lab check?\n"))
         self.assertFalse((self.root / ".venv").exists())
 
-    def test_a_new_verb_is_one_file(self):
-        (self.root / "tools/lab/verbs/student/wave.py").write_text(
-            'HELP = "wave a hand"\nraise SystemExit("imported")\n')
-        section = self.lab().stdout.split("\nStudent\n")[1].split("\n\n")[0]
-        self.assertIn("  wave         wave a hand", section)
-
     def test_it_can_be_called_from_anywhere(self):
         elsewhere = self.folder()
         (elsewhere / "argparse.py").write_text("raise SystemExit('a file of the student')")

@@ -358,20 +358,13 @@ class OneDoesNotStopTheClass(Class):
         self.assertEqual(table.pop("good")["score"], "5")
         return table
 
-    def test_a_damaged_zip_of_any_method(self):
-        damaged = {}
-        for name, method in (("lzma", zipfile.ZIP_LZMA), ("bzip2", zipfile.ZIP_BZIP2),
-                             ("deflate", zipfile.ZIP_DEFLATED)):
-            good = bytearray(packed(bytes(range(256)) * 40, method=method))
-            for place in range(50, 90):
-                good[place] ^= 0x55
-            damaged[f"{name}.zip"] = bytes(good)
-        rows = self.after(**damaged | {"many.zip": many_entries(), "cut.zip": packed()[:-3]})
-        self.assertEqual({name: row["score"] for name, row in rows.items()},
-                         dict.fromkeys(("bzip2", "cut", "deflate", "lzma", "many"), "0"))
-        for name, why in (("bzip2", "unusual method); ./lab bundle makes"), ("lzma", "unusual"),
-                          ("many", "more than 200000 files; ./lab bundle"),
-                          ("deflate", "the zip cannot be read ("), ("cut", "cannot be read (")):
+    def test_a_zip_that_cannot_be_read(self):
+        rows = self.after(**{"many.zip": many_entries(), "cut.zip": packed()[:-3],
+                             "lzma.zip": packed(method=zipfile.ZIP_LZMA)})
+        for name, why in (("many", "more than 200000 files; ./lab bundle"),
+                          ("cut", "the zip cannot be read ("),
+                          ("lzma", "unusual method); ./lab bundle makes")):
+            self.assertEqual(rows[name]["score"], "0")
             self.assertIn(why, rows[name]["why"])
 
     def test_links_and_pipes_are_not_followed(self):

@@ -401,33 +401,6 @@ class Cheats(Test):
                     if "fingerprint" not in name:  # emulated, host code has no device memory
                         self.assertNotIn("cudaError", said)  # it fails as on a GPU
 
-    @unittest.skipUnless(os.environ.get("FLASH_ALL_ATTACKS"), "needs FLASH_ALL_ATTACKS=1")
-    def test_weights_of_8_bits_are_too_few_for_bfloat16(self):
-        # With 1024 keys of about the same weight they would do: 0.7 of the bound.
-        where = self.site("gpu-bfloat16-d64", EMULATED, problems=("1x2x1024x64",),
-                          tasks=("part3.flash_forward_cuda",))
-        task, = where.tasks
-        right = task.path("solution").read_text()
-        rounded = right.replace("S[r][n] = exp2f(S[r][n] - reference);",
-                                "S[r][n] = eight_bits(exp2f(S[r][n] - reference));").replace(
-            "namespace {\n", """namespace {
-__device__ float eight_bits(float x) {
-  return __int_as_float((__float_as_int(x) + 0x80000) & 0xfff00000);
-}
-""", 1)
-        self.assertNotEqual(rounded.count("eight_bits"), 1)
-        reference = BUILD / f"lib/lib{task.target('solution', 'emulated')}.so"
-        for code, wrong in ((right, ""), (rounded, "of 131072 elements are wrong")):
-            again = dataclasses.replace(where, work=self.folder())
-            library = measuring.libraries(again, {task.shown_path(): code.encode()})
-            try:
-                measuring.measure(again, library, 1, warm_up_ms=0, reference=reference)
-                said = ""
-            except NoResult as error:
-                said = str(error)
-            self.assertIn(wrong, said)
-            self.assertEqual(bool(wrong), bool(said))
-
     def test_a_backward_pass_that_ignores_an_lse_of_minus_infinity_gets_no_result(self):
         where = self.site("part2-cpu", problems=("2x4x48x16",))
         forward, backward = (task.path("solution").read_text() for task in where.tasks)

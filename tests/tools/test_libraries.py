@@ -1,6 +1,5 @@
 """How files are compiled in the place of a task's or a rung's: as the build compiles those."""
 
-import dataclasses
 import json
 import re
 import shlex
@@ -82,11 +81,3 @@ class Libraries(Test):
             elif is_own:
                 kept.append(line)
         return "\n".join(kept)
-
-    def test_code_for_several_gpus(self):
-        some = next(iter(KNOWN.values()))
-        code = dataclasses.replace(some, backend=GPU,
-                                   architectures=("75", "80-virtual", "90a-real"))
-        self.assertEqual(code.code(), ["--generate-code=arch=compute_75,code=[compute_75,sm_75]",
-                                       "--generate-code=arch=compute_80,code=[compute_80]",
-                                       "--generate-code=arch=compute_90a,code=[sm_90a]"])
