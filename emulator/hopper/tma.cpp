@@ -100,22 +100,24 @@ Box Tma::checked_box(const char* what, const void* map, const void* shared, cons
   return box;
 }
 
-void Tma::count(const char* what, const Box& box) const {
+void Tma::count(bool is_load, const Box& box) const {
   Counts* const counts = Counts::wanted();
   if (counts == nullptr || worker_.checks() == nullptr) return;
   counts->come(box.pc, worker_.launch().module, worker_.stacks().top(worker_.thread_number()));
-  Counted counted{.requests = 1, .lanes = 1};
+  std::size_t inside = 0;
   box.for_each_row([&](const char* memory, std::size_t, std::size_t begin, std::size_t end) {
-    if (memory != nullptr) counted.bytes += end - begin;
+    if (memory != nullptr) inside += end - begin;
   });
-  counted.sectors = counted.bytes / 32;
-  counts->add(box.pc, what, box.map.data, 0, counted, {}, 0);
+  // A load fills the box, with zeros where the tensor ends, and Nsight Compute counts them.
+  const Counted counted{
+      .requests = 1, .lanes = 1, .bytes = is_load ? box.bytes() : inside, .sectors = inside / 32};
+  counts->add(box.pc, is_load ? "TMA load" : "TMA store", box.map.data, 0, counted, {}, 0);
 }
 
 void Tma::load(void* to, const void* map, const void* barrier, const BoxPlace& place,
                std::uintptr_t pc) {
   const Box box = checked_box("tma_load()", map, to, place, pc);
-  count("TMA load", box);
+  count(true, box);
   Load load{box, &mbarriers_.start_copy(barrier, static_cast<int>(box.bytes()), pc), 0};
   if (Checker* const checker = Checker::of(worker_)) {
     box.for_each_row([&](const char* memory, std::size_t, std::size_t begin_, std::size_t end) {
@@ -169,7 +171,7 @@ void Tma::store(const void* map, const void* from, const BoxPlace& place, std::u
                     ". None of them may be negative: on a GPU this is an illegal instruction. "
                     "Only a tma_load() may begin before the tensor; it reads zeros there.");
   if (worker_.checks() != nullptr) check(store, thread);
-  count("TMA store", store.box);
+  count(false, store.box);
   if (!worker_.prefers_late()) {
     read(store);
     write(store);

@@ -93,7 +93,7 @@ class Tma {
 
   Box checked_box(const char* what, const void* map, const void* shared, const BoxPlace& place,
                   std::uintptr_t pc);
-  void count(const char* what, const Box& box) const;
+  void count(bool is_load, const Box& box) const;
   void land(const Load& load);
   void check(Store& store, Thread& thread) const;  // for the checks
   static void read(Store& store);

@@ -131,8 +131,13 @@ ErrorText text_of_error(cudaError_t error) {
   return {"cudaErrorUnknown", "unknown error"};
 }
 
+constexpr int kL2Bytes = 50 * 1024 * 1024;
+
 // So few that blocks that stay on a multiprocessor take several tiles of a small problem too.
-constexpr int kMultiprocessors = 2, kL2Bytes = 50 * 1024 * 1024;
+int multiprocessors() {
+  const char* const text = std::getenv("FLASH_SIMT_MULTIPROCESSORS");
+  return text == nullptr ? 2 : std::atoi(text);
+}
 
 }  // namespace
 
@@ -239,7 +244,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->warpSize = 32;
   properties->maxThreadsPerBlock = 1024;
   properties->major = 9;
-  properties->multiProcessorCount = kMultiprocessors;
+  properties->multiProcessorCount = multiprocessors();
   properties->maxThreadsPerMultiProcessor = 2048;
   properties->l2CacheSize = kL2Bytes;
   for (const auto& [axis, threads, blocks] :
@@ -262,7 +267,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrMaxThreadsPerBlock: return give(1024);
     case cudaDevAttrMaxSharedMemoryPerBlock: return give(SharedMemory::kWithoutAsking);
     case cudaDevAttrWarpSize: return give(32);
-    case cudaDevAttrMultiProcessorCount: return give(kMultiprocessors);
+    case cudaDevAttrMultiProcessorCount: return give(multiprocessors());
     case cudaDevAttrL2CacheSize: return give(kL2Bytes);
     case cudaDevAttrMaxThreadsPerMultiProcessor: return give(2048);
     case cudaDevAttrComputeCapabilityMajor: return give(9);

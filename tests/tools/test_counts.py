@@ -285,7 +285,7 @@ class Nsight(Built):
 
     def test_ncu_s_table_is_read(self):
         file = self.folder() / "ncu.csv"
-        metric = comparison.NSIGHT["global", "sectors"].format(op="ld")
+        metric = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
         file.write_text('==PROF== Connected to process 7\n"ID","Kernel Name","Metric Name",'
                         '"Metric Unit","Metric Value"\n'
                         f'"0","one(int)","{metric}","sector","1,024"\n"1","two","other","","5"\n')

@@ -93,7 +93,7 @@ class Line:
     @property
     def asked(self) -> int:
         """Bytes of all lanes, or of copies by TMA."""
-        return self.lanes * self.width if self.is_access else self.bytes
+        return self.lanes * self.width if self.is_access else SECTOR * self.sectors
 
     @property
     def is_load(self) -> bool:

@@ -1,7 +1,9 @@
 """`./lab counts`: what the emulator counts, beside what Nsight Compute counts of the same kernels.
 
-A count that differs because nvcc merges, hoists, drops or unrolls accesses gets that word in the
-column `why` of the table, by hand.
+A count that differs by over 1 % gets a word in the column `why` of the table, by hand: accesses
+that nvcc has merged, hoisted, read once, divided (one of the source became several), dropped as
+dead, unrolled or spilled; those in a loop that waits; and cp.async, which writes by lines: lanes
+that copy from different 128 bytes take wavefronts of their own.
 """
 
 import argparse
@@ -28,15 +30,26 @@ MARK = "mark_kernel"  # before the kernels of a task or a rung
 FILE = paths.OUTPUTS / "reference/counts.csv"
 COLUMNS = ("launch", "kernel", "access", "counter", "emulator", "nsight", "why")
 
-# A request to shared memory is an instruction of a warp.
-NSIGHT = {("global", "requests"): "l1tex__t_requests_pipe_lsu_mem_global_op_{op}.sum",
-          ("global", "sectors"): "l1tex__t_sectors_pipe_lsu_mem_global_op_{op}.sum",
-          ("shared", "requests"): "smsp__sass_inst_executed_op_shared_{op}.sum",
-          ("shared", "wavefronts"): "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum",
-          ("shared", "conflicts"): "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum"}
-METRICS = {metric.format(op=op): (f"{space} {what}", counter)
-           for (space, counter), metric in NSIGHT.items()
-           for op, what in (("ld", "load"), ("st", "store"))}
+# What Nsight Compute's counters count (with .sum). cp.async is a load and a store, and ldmatrix a
+# load. Wavefronts are those of the instructions, without what warps wait for each other or for TMA.
+_SHARED = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_"
+METRICS = {
+    "l1tex__t_requests_pipe_lsu_mem_global_op_ld": ("global load", "requests"),
+    "l1tex__t_requests_pipe_lsu_mem_global_op_st": ("global store", "requests"),
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_ld": ("global load", "sectors"),
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_st": ("global store", "sectors"),
+    "smsp__sass_inst_executed_op_shared_ld": ("shared load", "requests"),
+    "smsp__sass_inst_executed_op_ldsm": ("shared load", "requests"),
+    "smsp__sass_inst_executed_op_shared_st": ("shared store", "requests"),
+    "smsp__sass_inst_executed_op_ldgsts": ("shared store", "requests"),
+    f"{_SHARED}ld": ("shared load", "wavefronts"), f"{_SHARED}ldsm": ("shared load", "wavefronts"),
+    f"{_SHARED}st": ("shared store", "wavefronts"),
+    f"{_SHARED}ldgsts": ("shared store", "wavefronts"),
+    f"{_SHARED}stsm": ("shared store", "wavefronts"),
+    "sm__inst_executed_pipe_tensor_op_gmma": ("wgmma", "instructions"),
+    "sm__inst_executed_pipe_tensor_op_hmma": ("mma.sync", "instructions"),
+    "l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld": ("TMA load", "bytes"),
+    "l1tex__m_l1tex2xbar_write_bytes_mem_global_op_tma_st": ("TMA store", "bytes")}
 
 Key = tuple[str, str, str]  # number of the launch, access, counter
 
@@ -67,7 +80,8 @@ def run(args: argparse.Namespace) -> int:
                            f"{', '.join(sorted(launches))}")
         rows = [dict(zip(COLUMNS, (key[0], kernels[key[0]], *key[1:], emulated.get(key, 0), count,
                                    ""))) for key, count in nsight.items()
-                if count or emulated.get(key)]
+                # The counter of mma.sync also counts what is none.
+                if emulated.get(key) or (count and key[1] != "mma.sync")]
         why = {_key(row): row["why"] for row in committed()} if FILE.is_file() else {}
         for row in rows:
             row["why"] = why.get(_key(row), "")
@@ -144,7 +158,8 @@ def emulate(command: list[Path | str]) -> tuple[dict[Key, int], dict[str, str]]:
     one's."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "counts.tsv"
-        ended = console.stream(command, "counting", env={counts.VARIABLE: str(file)})
+        ended = console.stream(command, "counting", env={
+            counts.VARIABLE: str(file), "FLASH_SIMT_MULTIPROCESSORS": "132"})  # as an H100
         if ended.code:
             raise LabError(f"{PROGRAM} failed: {ended.output}")
         launches = counts.load(file)
@@ -158,18 +173,26 @@ def emulate(command: list[Path | str]) -> tuple[dict[Key, int], dict[str, str]]:
         number += 1
         kernels[f"{of}{number}"] = launch.kernel
         for line in launch.lines:
-            if line.what not in ("load", "store"):
-                continue
-            values = {"requests": line.requests}
-            if line.is_shared:
-                values |= {"wavefronts": line.wavefronts, "conflicts": line.wavefronts - line.least}
-            else:
-                values["sectors"] = line.sectors
-            for counter, value in values.items():
-                space = "shared" if line.is_shared else "global"
-                key = f"{of}{number}", f"{space} {line.what}", counter
+            for access, counter, value in _counted(line):
+                key = f"{of}{number}", access, counter
                 found[key] = found.get(key, 0) + value
     return found, kernels
+
+
+def _counted(line: counts.Line) -> Iterator[tuple[str, str, int]]:
+    if line.is_access:
+        access = f"{'shared' if line.is_shared else 'global'} {line.what}"
+        yield access, "requests", line.requests
+        if line.is_shared:
+            yield access, "wavefronts", line.wavefronts
+            yield access, "conflicts", line.wavefronts - line.least
+        else:
+            yield access, "sectors", line.sectors
+    elif line.what.startswith("TMA"):
+        yield line.what, "bytes", line.bytes
+    elif line.products:
+        name = line.what.partition(" ")[0]
+        yield name, "instructions", line.requests * (4 if name == "wgmma" else 1)  # of each warp
 
 
 def _run_nsight(name: str) -> Path:
@@ -179,7 +202,7 @@ def _run_nsight(name: str) -> Path:
     file = paths.OUTPUTS / f"csv/nsight/{name}.csv"
     disk.check_writable(file.parent)
     command = [ncu, "--clock-control", "none", "--cache-control", "none", "--print-units", "base",
-               "--csv", "--metrics", ",".join(METRICS), "--log-file", file,
+               "--csv", "--metrics", ",".join(f"{name}.sum" for name in METRICS), "--log-file", file,
                *_command(name, GPU)]
     console.print_command(command)
     ended = console.stream(command, "Nsight Compute counts", env=dict(os.environ, LC_ALL="C"))
@@ -197,7 +220,8 @@ def read_nsight(file: Path, marks: Iterator[str]) -> dict[Key, int]:
             seen, number = row["ID"], number + 1
             if MARK in row["Kernel Name"]:
                 of, number = f"{next(marks)}.", 0
-        if number and (what := METRICS.get(row["Metric Name"])):
+        if number and (
+                what := METRICS.get(row["Metric Name"].removesuffix(".sum"))):
             key = f"{of}{number}", *what
             found[key] = found.get(key, 0) + int(float(row["Metric Value"].replace(",", "")))
     if not found:
