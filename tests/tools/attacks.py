@@ -376,13 +376,6 @@ static __device__ float pick(Line line) { return line.a[0] == 77 ? pick(Line{}) 
 __global__ void hidden(float* out) {
   if (threadIdx.x == 0) reinterpret_cast<float&>(common) = 1;
   else if (pick(common) == 3) out[100] = 1; }"""),
-    "an index that leaves a table of constants": ("an access out of bounds", """
-struct Table { float pad[4]; float a[64]; };
-static __device__ const Table table = {{1, 2, 3, 4}, {5, 6}};
-static __device__ long base = reinterpret_cast<long>(&table.a);
-__global__ void hidden(float* out) {
-  if (threadIdx.x == 0) out[0] = 1;
-  else if (table.a[(reinterpret_cast<long>(out) - base) / 4] == 3) out[100] = 1; }"""),
     "a variable of the file": ("a variable outside of its functions", """
 struct All { static inline float table[64]; };
 __global__ void hidden(float* out) { All::table[threadIdx.x / 2] = out[0] = All::table[0]; }"""),
