@@ -25,20 +25,6 @@ def device(board: Board) -> str:
     return f"{name} ({', '.join([platform.machine(), *detail])})"
 
 
-def now(board: Board) -> dict[str, object]:
-    """What changes from minute to minute, where the system lets it be read."""
-    if board.device == "cuda":
-        keys = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw")
-        return dict(zip(keys, _of_gpu(*keys)))
-    clocks = [float(clock) for clock in re.findall(r"^cpu MHz\s*: ([\d.]+)", _text("/proc/cpuinfo"),
-                                                   re.MULTILINE)]
-    zones = [_text(zone) for zone in sorted(Path("/sys/class/thermal").glob("thermal_zone*/temp"))]
-    warm = [int(text) / 1000 for text in zones if text.strip().lstrip("-").isdigit()]
-    return {"clock_mhz": max(clocks) if clocks else None,
-            "temperature_c": max(warm) if warm else None,
-            "load": round(os.getloadavg()[0], 2)}
-
-
 def facts(board: Board) -> dict[str, object]:
     if board.device == "cuda":
         driver, = _of_gpu("driver_version")

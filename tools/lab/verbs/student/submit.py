@@ -86,9 +86,8 @@ def _run(args: argparse.Namespace, board: Board) -> int:
 def take(where: Site, name: str, sources: dict[str, bytes], libraries: list[Path],
          variables: Mapping[str, str] = {}) -> tuple[Receipt, Result]:
     """Measures as a place on the board needs it. NoResult where there is none."""
-    facts = machine.facts(where.board) | {"before": machine.now(where.board)}
+    facts = machine.facts(where.board)
     measured = measuring.measure(where, libraries, TURNS, variables)
-    facts |= {"after": machine.now(where.board)}
     result = result_of(where.board, measured.samples)
     options = where.bench.builds[where.tasks[0].id][0].flags[1:]
     compiler = [build.configured(measuring.preset_of(where.board)).compiler, *options]
