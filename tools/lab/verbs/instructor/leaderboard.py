@@ -98,8 +98,7 @@ def _verify(file: Path, source: Path, roster: Path | None) -> int:
         try:
             again, result = submit.take(where, receipt.name, sources, libraries)
         except NoResult as error:
-            refuted = Verification(released.sha256(file), False, str(error), person,
-                                             receipt)
+            refuted = Verification(released.sha256(file), False, str(error), person, receipt)
             raise LabError(f"it does not hold: {error}; "
                            f"{paths.relative(receipts.save_verification(refuted))}") from None
     screen.show(result)
