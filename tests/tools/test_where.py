@@ -1,14 +1,16 @@
-"""Lines of a crash and of an endless loop, and what the code printed: from a program that really
-does so, by the judge and the plain runner.
+"""Lines of a crash, of an endless loop and of what AddressSanitizer finds, and what the code
+printed: from a program that really does so, by the judge and the plain runner.
 """
 
+import json
 import sys
 import unittest
+from types import SimpleNamespace
 
-from course import Built
-from lab import manifest, zoo
-from lab.backends import CPU
-from lab.outcomes import CRASHED, EXCEPTION, NOT_RUN, PASSED, TIMED_OUT
+from course import BUILD, Built
+from lab import libraries, manifest, zoo
+from lab.backends import CPU, Backends
+from lab.outcomes import CRASHED, EXCEPTION, NOT_RUN, PASSED, TIMED_OUT, CaseResult
 
 TASK = manifest.select_one(manifest.load_parts(), "fused_cpu", "check")
 FIRST = '  check_at_least("block_1"'  # of the function in the solution
@@ -73,3 +75,29 @@ class Lines(Built):
                            FEW[0])
         self.assertRegex(case.output, r"\Ax\n(x\n)*x?\n\.\.\. \d+ bytes left out \.\.\.\n")
         self.assertLess(len(case.output), 70_000)
+
+
+@unittest.skipUnless(any(backend == libraries.SANITIZED for _, backend in libraries.load(BUILD)),
+                     "the build has no sanitized libraries")
+class Sanitized(Built):
+    """./lab check --sanitize: the runner takes a library with AddressSanitizer."""
+
+    def ended(self, edit: tuple[str, ...], *cases: str) -> list[CaseResult]:
+        config = SimpleNamespace(asan=json.loads((BUILD / "config.json").read_text())["asan"])
+        return self.run_member(zoo.Member("wrong", TASK, self.id(), edit), libraries.SANITIZED,
+                               cases, variables=Backends(config, sanitize=True).environment())
+
+    def test_a_right_program_passes_and_a_wrong_one_gets_its_line(self):
+        cases = "one element", "no quadratic memory: 1 x 512 x 1024 x 32"
+        self.assertEqual([case.status for case in self.ended((), *cases)], [PASSED] * 2)
+        source = TASK.path("solution").read_text()
+        for right, wrong, kind in (
+                ("std::fill_n(m.data(), rows, ", "std::fill_n(m.data(), rows + 1, ",
+                 "heap-buffer-overflow"),
+                ("j < keys; ++j) m_new = ", "j <= keys; ++j) m_new = ",
+                 "an access before or after a tensor")):
+            seen, = self.ended((right, wrong), cases[0])
+            line = source[:source.index(right)].count("\n") + 1
+            self.assertEqual(seen.status, CRASHED)
+            self.assertRegex(seen.message, rf"\AAddressSanitizer: {kind} at "
+                                           rf"\S+/solution/fused_cpu\.cpp:{line}\Z")
