@@ -280,9 +280,9 @@ def figures(launches: Sequence[Launch]) -> dict[str, tuple[str, str]]:
     lines = [line for launch in launches for line in launch.lines]
     wavefronts = sum(line.wavefronts for line in lines)
     flops = launches[0].flops
-    if flops and wavefronts:
+    if flops:
         found["operations for each wavefront of shared memory"] = (
-            f"{flops / wavefronts:.0f}", "A wavefront is 128 bytes that come at once; a multiply-add "
+            f"{flops / wavefronts:.0f}" if wavefronts else "wgmma reads it, no thread does", "A wavefront is 128 bytes that come at once; a multiply-add "
             "is two operations. A multiprocessor of an H100 does 256 in the time of one wavefront: below that, shared "
             "memory is the limit. The more, the better it hides.")
     conflicts = sum(line.wavefronts - line.least for line in lines if line.is_shared)

@@ -43,7 +43,7 @@ def spec(story: Story, folder: Path, row: int | None) -> dict:
 def _rows(story: Story, wanted: int | None) -> list[int]:
     """That can be chosen: at even distances, the first and the last, and the one that is wanted."""
     matrix = story.matrices.get("out")
-    if matrix is None:
+    if matrix is None or story.is_backward:
         return []
     count = min(matrix.rows, ROWS)
     rows = {round(n * (matrix.rows - 1) / max(1, count - 1)) for n in range(count)}
@@ -168,8 +168,10 @@ def _tensor(story: Story, name: str) -> dict:
              for event, rectangles in story.stores if event.object == name
              for rectangle in rectangles]
     layers = [_fill("datum.kind == 'load' && datum.begin <= step", color=EARLIER)]
+    is_thin = any(PANEL * (row["e"] - row["t"]) < 4 * matrix.rows for row in rows)
     for where, colour in (("shared memory", SHARED), ("registers", REGISTERS)):
-        layers.append(_fill(f"datum.where == '{where}' && {now}", color=colour, stroke="white"))
+        layers.append(_fill(f"datum.where == '{where}' && {now}", color=colour,
+                            **{} if is_thin else {"stroke": "white"}))
     layers += [
         _fill(f"datum.kind == 'load' && {now} && indexof(datum.reads, step) >= 0",
               filled=False, stroke="black", strokeWidth=3),

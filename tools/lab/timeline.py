@@ -3,7 +3,7 @@ tensor a block holds, and where; which scores it has seen; what a row's softmax 
 
 import csv
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from lab.counts import Launch
 MOST_RECTANGLES = 64  # of an event; more are drawn as the one around them
 ROWS, COLUMNS = 24, 16  # rows whose softmax can be chosen; columns of them that are drawn
 NEVER = 10**9
+SMALL = 4096  # bytes of a tensor that every thread may load for itself
 # Of an H100: operations of float32 (a multiply-add is two) that a multiprocessor does in the time
 # of one wavefront; that the card does in the time of one byte of device memory.
 AT_ONCE, RIDGE = 256, 20
@@ -141,8 +142,9 @@ def _meet(one: Rectangle, other: Rectangle) -> bool:
 class Story:
     """Of one launch."""
 
-    def __init__(self, launch: Launch, events: Sequence[Event]) -> None:
-        self.launch = launch
+    def __init__(self, launch: Launch, events: Sequence[Event],
+                 stored_by_others: Collection[str] = ()) -> None:
+        self.launch, self.stored_by_others = launch, stored_by_others
         self.matrices = {name: Matrix(launch, name) for name in launch.tensors}
         self.is_cut = any(event.what == "cut" for event in events)
         self.barriers = [event for event in events if event.block == events[0].block]
@@ -177,13 +179,15 @@ class Story:
             if event.what != "load" or event.object not in self.matrices:
                 continue
             rectangles = self.matrices[event.object].rectangles(event.runs)
-            times = round(event.asked / max(1, event.bytes))
+            is_small = self.launch.bytes_of(event.object) < SMALL
+            times = 1 if is_small else round(event.asked / max(1, event.bytes))
             for hold in mine:
                 if hold.end == NEVER and (
-                        _overlap(hold.shared, event.to) if hold.shared and event.to else
+                        hold.reads and _overlap(hold.shared, event.to)
+                        if hold.shared and event.to else
                         not hold.shared and hold.line == event.line):
                     hold.end = event.step
-                if hold.tensor == event.object and any(
+                if not is_small and hold.tensor == event.object and any(
                         _meet(one, other) for one in hold.rectangles for other in rectangles):
                     times += hold.times
             mine.append(Hold(event.object, block, rectangles, event.step, event.line, event.to,
@@ -233,8 +237,14 @@ class Story:
 
     @property
     def outputs(self) -> list[str]:
-        return [name for name in self.matrices if name == "out" or name == "lse"
-                or name.startswith("d_") and f"{name[2:]}" in self.matrices]
+        """That this kernel has to write, as no other one of the problem does."""
+        names = ("d_q", "d_k", "d_v") if self.is_backward else ("out", "lse")
+        return [name for name in names if name in self.matrices and
+                name not in self.stored_by_others]
+
+    @property
+    def is_backward(self) -> bool:
+        return "d_out" in self.matrices
 
     def never_written(self, name: str) -> list[Range]:
         """Rows of which an element is never stored, from first to end."""
@@ -367,7 +377,7 @@ class Story:
                 seen.add((hold.tensor, hold.line))
                 top, bottom, left, right = hold.rectangles[0]
                 yield (f"{hold.line}: block {hold.block} loads rows {top} to {bottom - 1}, columns "
-                       f"{left} to {right - 1} of {hold.tensor} for the {hold.times}. time.")
+                       f"{left} to {right - 1} of {hold.tensor} {hold.times} times.")
         if self.is_cut:
             yield "The kernel does more than is drawn: its later events are left out."
 
@@ -376,7 +386,12 @@ def stories(launches: Sequence[Launch], folder: Path) -> list[Story]:
     of: dict[int, list[Event]] = {}
     for event in load(folder):
         of.setdefault(event.launch, []).append(event)
-    return [Story(launch, events) for launch, events in zip(launches, of.values(), strict=False)]
+    together = list(zip(launches, of.values(), strict=False))
+    return [Story(launch, events, {
+        event.object for other, its in together for event in its if other is not launch
+        and other.tensors == launch.tensors and event.what == "store"} - {
+        event.object for event in events if event.what == "store"})
+        for launch, events in together]
 
 
 # ---- Hopper's barriers --------------------------------------------------------------------------

@@ -41,12 +41,12 @@ def run(args: argparse.Namespace) -> int:
     for file, name, number, code, width in FIGURES:
         if args.only in file:
             task, = counts.tasks(name, "solution", build.configured())
-            _draw(browser, paths.ROOT / file, look.figure(task, number, code), width)
+            _draw(browser, paths.ROOT / file, look.figure(task, number, code), width, 8 if code else 64)
             say(f"drew {file}: {(paths.ROOT / file).stat().st_size / 1000:.0f} KB")
     return 0
 
 
-def _draw(browser: str, file: Path, page: str, width: int) -> None:
+def _draw(browser: str, file: Path, page: str, width: int, colours: int) -> None:
     with tempfile.TemporaryDirectory(prefix="flash-figure-") as folder:
         html, shot = Path(folder) / "page.html", Path(folder) / "shot.png"
         html.write_text(page, encoding="utf-8")
@@ -60,5 +60,5 @@ def _draw(browser: str, file: Path, page: str, width: int) -> None:
         picture = Image.open(shot).convert("RGB")
         box = ImageChops.difference(picture, Image.new("RGB", picture.size, "white")).getbbox()
         left, top, right, bottom = box
-        picture.crop((max(0, left - 8), max(0, top - 8), right + 8, bottom + 8)).quantize(64).save(
-            file, optimize=True)
+        picture = picture.crop((max(0, left - 8), max(0, top - 8), right + 8, bottom + 8))
+        picture.quantize(colours, dither=Image.Dither.NONE).save(file, optimize=True)

@@ -121,7 +121,8 @@ def _pictures(result: CaseResult, launches: Sequence[counts.Launch],
         if story.events and len(spec) <= MOST:
             sizes = ", ".join(f"{name} {matrix.rows} x {matrix.columns}"
                               for name, matrix in story.matrices.items())
-            yield {"title": f"{result.name}: kernel {launch.kernel}, {launch.blocks} blocks of "
+            yield {"title": f"{result.name}: kernel {launch.kernel}, {launch.blocks} "
+                            f"block{'s' * (launch.blocks > 1)} of "
                             f"{launch.threads} threads ({sizes})", "wrong": wrong,
                    "remarks": list(story.remarks()), "spec": spec}
 
@@ -187,10 +188,9 @@ def _accesses(launches: Sequence[counts.Launch]) -> Iterator[dict[str, object]]:
 def _access(line: counts.Line, elements: Mapping[str, int]) -> dict[str, object]:
     return {"place": line.place.rpartition("/")[2], "code": _code(line.place),
             "what": f"{line.width} bytes a lane, {line.what} {line.tensor}",
-            "cost": (f"{line.each:.3g} wavefronts a request, "
-                     f"{line.least / max(1, line.requests):.3g} needed" if line.is_shared else
-                     f"{line.each:.3g} sectors a request, "
-                     f"{line.least_sectors / max(1, line.requests):.3g} needed"),
+            "cost": (f"{line.each:.3g} {'wavefront' if line.is_shared else 'sector'}"
+                     f"{'s' * (line.each > 1)} a request, "
+                     f"{(line.least or line.least_sectors) / max(1, line.requests):.3g} needed"),
             "advice": counts.advice(line), "banks": list(_banks(line)),
             "sectors": list(_sectors(line, elements.get(line.tensor, line.width)))}
 
