@@ -3,11 +3,11 @@
 import argparse
 import re
 
-from lab import benchmarks, build, console, disk, paths, results, tables
+from lab import benchmarks, build, console, disk, paths, tables
 from lab.console import say
 from lab.errors import LabError
 
-HELP = "show one rung of a ladder: its tests, its time, its row in the table"
+HELP = "run the tests of one rung of a ladder, and measure it"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +45,6 @@ def run(args: argparse.Namespace) -> int:
         raise LabError(f"{name} fails its tests; begin with the first message above, and then: "
                        f"./lab rung {name}")
 
-    measured, shown = "", []
     if not timed:
         say("its time needs a GPU")
     else:
@@ -64,16 +63,6 @@ def run(args: argparse.Namespace) -> int:
         device = [] if fixed else ["--device", "cuda" if on_gpu else "cpu"]
         if code := benchmarks.run_program(part, "solution", device + options):
             return code
-        if part == "decode":  # the program has shown what there is
-            return 0
-        group = results.groups(results.load(csv))[0]
-        mask = ", no mask" * (group.kind.table == "attention")
-        measured = f" ({group.title}, {group.kind.size} {group.sizes[-1]}{mask})"
-        shown = [(what, cell) for what, cell in
-                 zip(tables.TIMES, tables.times_of_rung(group, name)) if cell]
-    columns = " | ".join(["step", "what is new", *(what for what, _ in shown)])
-    row = [f"[`{name}`](ladder/{file.name})", tables.story(file), *(cell for _, cell in shown)]
-    say(f"\n| {columns} |{measured}:\n| {' | '.join(row)} |")
     page = paths.relative(file.parent.parent / "README.md")
     say(f"Next: ./lab table enters it in the table of {page}")
     return 0
