@@ -6,6 +6,7 @@ Only apt is ever run; for other package managers the command to type is shown.
 import importlib
 import importlib.util
 import os
+import platform
 import shlex
 import shutil
 import subprocess
@@ -53,6 +54,20 @@ def find_ncu() -> str | None:
     if nvcc := find_nvcc():
         folders += [Path(nvcc).parent, Path(nvcc).resolve().parent]
     return shutil.which("ncu", path=os.pathsep.join(map(str, folders)))
+
+
+def cpuinfo() -> dict[str, str]:
+    """What Linux says of the first core; empty elsewhere."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    pairs = (line.split(":", 1) for line in text.split("\n\n", 1)[0].splitlines() if ":" in line)
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
+def processor() -> str:
+    return cpuinfo().get("model name") or platform.processor() or platform.machine()
 
 
 def can_make_venv() -> bool:

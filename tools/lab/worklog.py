@@ -9,12 +9,11 @@ import datetime
 import json
 import os
 import platform
-import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab import build, disk, paths, results, text
+from lab import build, disk, paths, results, system, text
 from lab.errors import LabError
 
 PAGE = "worklog.md"
@@ -121,22 +120,13 @@ def size_of(kind: results.Kind) -> int:
 def note_machine() -> None:
     """Where the benchmark ran that has just ended."""
     gpu = build.configured().gpu
-    facts = {"when": f"{datetime.datetime.now():%Y-%m-%d %H:%M}", "processor": _processor(),
+    facts = {"when": f"{datetime.datetime.now():%Y-%m-%d %H:%M}", "processor": system.processor(),
              "processors": os.cpu_count(), "gpu": gpu,
              "system": f"{platform.system()} {platform.release()}"}
     try:
         disk.write_exact(paths.OUTPUTS / "csv" / MACHINE, json.dumps(facts, indent=1) + "\n")
     except LabError:
         pass
-
-
-def _processor() -> str:
-    try:
-        known = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        known = ""
-    found = re.search(r"^model name\s*: (.+)$", known, re.MULTILINE)
-    return found[1] if found else platform.processor() or platform.machine()
 
 
 def _log() -> Path:

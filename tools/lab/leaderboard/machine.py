@@ -6,6 +6,7 @@ import re
 import time
 from pathlib import Path
 
+from lab import system
 from lab.errors import LabError
 from lab.judge import gpu
 from lab.leaderboard.boards import Board
@@ -18,22 +19,22 @@ def device(board: Board) -> str:
     if board.device == "cuda":
         name, memory = _of_gpu("name", "memory.total")
         return re.sub(r"[^\w .,()@/+-]", " ", f"{name} ({memory})")
-    facts = _cpuinfo()
-    name = facts.get("model name") or platform.processor() or platform.machine()
+    facts = system.cpuinfo()
     detail = [f"{word} {facts[key]}" for key, word in (("cpu family", "family"),
               ("model", "model"), ("stepping", "stepping")) if key in facts]
-    return f"{name} ({', '.join([platform.machine(), *detail])})"
+    return f"{system.processor()} ({', '.join([platform.machine(), *detail])})"
 
 
 def facts(board: Board) -> dict[str, object]:
     if board.device == "cuda":
         driver, = _of_gpu("driver_version")
         return {"device": device(board), "driver": driver,
-                "processor": _cpuinfo().get("model name", ""),
+                "processor": system.processor(),
                 "system": f"{platform.system()} {platform.release()}"}
-    governor = _text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").strip()
+    governor = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     return {"device": device(board), "processors": os.cpu_count(),
-            "system": f"{platform.system()} {platform.release()}", "governor": governor or None}
+            "system": f"{platform.system()} {platform.release()}",
+            "governor": governor.read_text().strip() if governor.is_file() else None}
 
 
 def refuse_if_busy(board: Board, seconds: float = 0.5) -> None:
@@ -65,16 +66,3 @@ def _of_gpu(*keys: str) -> list[str]:
 
 def _query(*options: str) -> str:
     return gpu.output("nvidia-smi", "-i", gpu.chosen(), *options)
-
-
-def _cpuinfo() -> dict[str, str]:
-    lines = _text("/proc/cpuinfo").split("\n\n", 1)[0].splitlines()
-    pairs = (line.split(":", 1) for line in lines if ":" in line)
-    return {key.strip(): value.strip() for key, value in pairs}
-
-
-def _text(path: str | Path) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
