@@ -8,5 +8,5 @@ export DEBIAN_FRONTEND=noninteractive
 apt-get update
 apt-get install -y --no-install-recommends @PACKAGES@
 ./lab list > /dev/null
-cmake --preset cpu -DFLASH_NATIVE=OFF
-cmake --build --preset cpu --target @TARGETS@
+cmake --preset default -DFLASH_NATIVE=OFF
+cmake --build --preset default --target @TARGETS@

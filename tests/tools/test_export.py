@@ -87,8 +87,9 @@ class Export(Course):
         early, late = "doejane_101_5001_submission", "doejane_LATE_101_5002_submission-1"
         self.assertEqual(list(export.twice([late, "doejane_102_9_x", early, "x"])), [(early, late)])
         for order in ([(early, "1"), (late, "2")], [(late, "2"), (early, "1")]):
-            rows = self.filled(CANVAS, order, "--column", "Homework 1", code=1)
+            rows = self.filled(CANVAS, order, "--column", "Homework 1")
             self.assertEqual(rows[2][4], "2")
+            self.assertIn("late, with all points: Doe, Jane; deduct there", self.said)
             self.assertIn(f"not exported: {early}: {late} was handed in after it", self.said)
         two = [("Jane Doe_101_assignsubmission_file_a", "1"),
                ("Jane Doe_101_assignsubmission_file_b", "2")]

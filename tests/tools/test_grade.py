@@ -250,6 +250,19 @@ class Grade(Class):
                               "part1_fused_cuda.cpp, part1_measure.cpp, part1_puzzle.cpp\n", text)
             file.unlink()
 
+    def test_a_hidden_case_that_the_solution_fails_stops_the_class(self):
+        for name in ("ann", "bob"):
+            self.submit(name, fused_cpu="passed 1 of 1", measure="passed 1 of 1")
+        self.write("grading/hidden/part1_fused_cpu.cpp", "")
+        self.write("part1_softmax_matmul/solution/fused_cpu.cpp", "x")
+        for status, code in (("passed", 0), ("failed", 1)):
+            tried = judging.Judged("part1.fused_cpu", 1, "graded", cases=(
+                Case("one", "failed"), Case("hidden: two", status, "wrong")))
+            self.judge.side_effect = lambda task, source, *rest, tried=tried: (
+                tried if source == b"x" else fake_judge(task, source, *rest))
+            text = self.graded(code)
+            self.assertEqual("the solution of fused_cpu fails hidden: two: wrong" in text, code)
+
     def test_without_a_sandbox_nothing_is_graded(self):
         self.submit("ann", fused_cpu="passed 1 of 1")
         self.patch(sandbox, trouble=lambda: "bubblewrap is not installed")
@@ -646,6 +659,25 @@ class Records(unittest.TestCase):
         self.assertEqual(found, [
             (2, "part1.x: no alpha", "no alpha"), (1, "part1.x: no mask", "no mask"),
             (1, "part1.x: case 0", "wrong"), (1, "part1.x: does not compile", "x.cpp:3: error")])
+
+    def test_the_earlier_of_two_hand_ins_is_no_student_of_the_class(self):
+        case = Case("one", "failed", "wrong", points=1, diagnosis="no alpha")
+        page = reports.page([reports.Record(name, "1", "k", "graded", "1", "j", (
+            judging.Judged("part1.x", 1, "graded", cases=(case,)),))
+            for name in ("ann_101_5001_x", "ann_LATE_101_5002_x", "bob_102_5003_x")], "Grades")
+        self.assertIn("2 submissions, 0 not graded, and 1 that a later one of the same person", page)
+        self.assertRegex(page, r'(?s)<td class="n">2</td><td class="text">part1.*no alpha')
+        self.assertIn("replaced by ann_LATE_101_5002_x", page)
+
+    def test_one_mistake_in_many_cases_is_shown_twice_and_counted(self):
+        cases = tuple(Case(f"case {n}", "failed", f"{name or 'wrong'} {n}", points=0.1,
+                           requirement="rows", diagnosis=name)
+                      for name, many in (("", 1), ("no alpha", 5)) for n in range(many))
+        report = reports.markdown(reports.Record("a", "1", "k", "graded", "1", "j", (
+            judging.Judged("part1.x", 1, "graded", "", 3, cases),)))
+        self.assertRegex(report, "(?s)### no alpha.*no alpha 1\n.*3 more cases.*: case 2; case 3; "
+                                 "case 4\n.*### rows.*wrong 0")
+        self.assertEqual(report.count("--seed 3"), 3)
 
     def test_a_hidden_case_has_no_command(self):
         task = judging.Judged("part1.x", 1, "graded", "", 3)

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from attacks import FRAME, fast
-from course import Test
+from course import BUILD, Test
 from lab import build, main, paths, released
 from lab.backends import EMULATED, GPU
 from lab.instructor import pages, pytorch, standings
@@ -29,7 +29,6 @@ from lab.leaderboard.measuring import Measured, Site
 from lab.leaderboard.result import Busy, NoResult, result_of
 from lab.verbs.student import submit
 
-BUILD = Path(os.environ.get("FLASH_BUILD") or paths.build_folder("cpu"))
 NEEDED = [BUILD / "bin" / name for name in ("submit_leaderboard", "flash_sandboxed_runner")]
 EMULATED_SOLUTION = "lib/libpart1_fused_cuda_solution_emulated.so"
 CHEATS = paths.ROOT / "tests/tools/cheats"

@@ -49,8 +49,10 @@ class Filled:
     text: str
     students: int           # rows that got a grade
     left: tuple[str, ...]   # submissions that gave no row one, each with the reason
+    earlier: tuple[str, ...]   # those after which the same person handed in another
     replaced: tuple[str, ...]  # whose row had another grade
     without: tuple[str, ...]   # who of the table has no submission
+    late: tuple[str, ...]      # whose grade is of what Canvas calls late
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ def fill(roster: Roster, graded: Sequence[tuple[str, str]], column: str) -> Fill
         what = f'the table has no column "{column}"' if column else "--column is missing"
         raise LabError(f"{what}; it names the assignment's: {', '.join(head)}")
     mine: dict[int, list[tuple[int, str, str]]] = {}
-    left = []
+    left, earlier = [], []
     for name, score in graded:
         fits = roster.fits(name)
         if len(fits) == 1:
@@ -143,14 +145,15 @@ def fill(roster: Roster, graded: Sequence[tuple[str, str]], column: str) -> Fill
                         "table, by the name and number that the platform wrote; enter its points "
                         "there by hand")
     students = 0
-    replaced = []
+    replaced, late = [], []
     for place, of_row in mine.items():
         last, name, score = max(of_row)
         together = sum(order == last for order, *_ in of_row) > 1
         why = ("it is one of several files that were handed in together; choose one by hand"
                if together else "" if score else "it is not graded yet")  # which is no zero
-        left += [f"{other}: {why if order == last else f'{name} was handed in after it'}"
-                 for order, other, _ in sorted(of_row) if why or order < last]
+        left += [f"{other}: {why}" for order, other, _ in sorted(of_row) if why and order == last]
+        earlier += [f"{other}: {name} was handed in after it"
+                    for order, other, _ in sorted(of_row) if order < last]
         if not why:
             row = roster.rows[place]
             row += [""] * (named[0] + 1 - len(row))
@@ -158,12 +161,15 @@ def fill(roster: Roster, graded: Sequence[tuple[str, str]], column: str) -> Fill
             if before and not _same(before, score):
                 replaced.append(f"{row[roster.name]} had {before}, and has {score} now")
             row[named[0]] = score
+            if "_LATE_" in name:
+                late.append(row[roster.name])
             students += 1
     out = io.StringIO()
     csv.writer(out, lineterminator="\r\n").writerows(roster.rows)
     without = (row[roster.name] for place, row in enumerate(roster.rows)
                if roster.number_of(row) and place not in mine)
-    return Filled(out.getvalue(), students, tuple(left), tuple(replaced), tuple(without))
+    return Filled(out.getvalue(), students, tuple(left), tuple(earlier), tuple(replaced),
+                  tuple(without), tuple(late))
 
 
 def _same(one: str, other: str) -> bool:

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from lab import text
-from lab.instructor import web
+from lab.instructor import export, web
 from lab.judge.judging import GRADED, MISSING, REFUSED, Case, Judged, rounded
 from lab.outcomes import BUILD_FAILED, EACH_BY_ITSELF, NOT_RUN, NOT_STARTED, PASSED
 
@@ -141,7 +141,7 @@ def markdown(record: Record) -> str:
     return web.page(
         "report.md", record=record, results=[line for line in record.results if line not in said],
         title=_title(record), shown=shown, summary=_summary, passed=_passed, again=again, fenced=text.fenced, code=text.code, why=_WHY,
-        by_message=_by_message, partly=partly, infra_error=INFRA_ERROR, not_run=_not_run,
+        wrong_in=_wrong, partly=partly, infra_error=INFRA_ERROR, not_run=_not_run,
         to_check=(BUILD_FAILED, MISSING), alone=EACH_BY_ITSELF, has_cases=any(
             task.cases for task in record.tasks if not task.task.startswith((SPEED, RESULTS))))
 
@@ -161,18 +161,24 @@ def _title(record: Record) -> str:
     return f"{record.id}: {'not graded yet' if record.status == INFRA_ERROR else points}"
 
 
+_VERDICTS = 2  # of one mistake: it can fail fifty cases
 _NO_MISTAKE = (PASSED, NOT_STARTED, NOT_RUN)
 _WHY = {MISSING: "is missing",
         REFUSED: "was not run, because its code does what no solution needs"}
 
 
-def _by_message(task: Judged) -> dict[str, list[Case]]:
-    """What is wrong: a race that three cases meet is said once."""
-    found: dict[str, list[Case]] = {}
+def _wrong(task: Judged) -> list[tuple[str, list[tuple[str, list[Case]]], list[Case]]]:
+    """What is wrong, by the name of the mistake, or behind these by the requirement where the
+    harness could name none: some verdicts with their cases, and the cases whose verdicts are left
+    out. A race that three cases meet is said once."""
+    found: dict[tuple[bool, str], dict[str, list[Case]]] = {}
     for case in task.cases:
         if case.status not in _NO_MISTAKE:
-            found.setdefault(case.message, []).append(case)
-    return found
+            found.setdefault((not case.diagnosis, case.diagnosis or case.requirement), {}).setdefault(
+                case.message, []).append(case)
+    return [(name, list(verdicts.items())[:_VERDICTS],
+             [case for cases in list(verdicts.values())[_VERDICTS:] for case in cases])
+            for (_, name), verdicts in sorted(found.items(), key=lambda item: item[0][0])]
 
 
 def _not_run(task: Judged) -> list[Case]:
@@ -269,20 +275,27 @@ def mistakes(records: Sequence[Record]) -> list[tuple[int, str, str]]:
 
 
 def page(records: Sequence[Record], title: str) -> str:
-    """One page about a class."""
+    """One page about a class. Of two that a person handed in one after the other the later one
+    counts as that of a student."""
+    after = dict(export.twice(record.id for record in records))
+    everyone, records = records, [record for record in records if record.id not in after]
     done = [record for record in records if record.status != INFRA_ERROR]
     scores = sorted(record.earned for record in done)
     most = max((record.points for record in done), default=0)
     facts = f"{len(records)} submissions, {len(records) - len(done)} not graded"
+    if after:
+        facts += f", and {len(after)} that a later one of the same person replaces"
     if scores:
         middle = (scores[len(scores) // 2] + scores[(len(scores) - 1) // 2]) / 2
         facts += (f"; of {shown(most)} points: mean {sum(scores) / len(scores):.2f}, median "
                   f"{middle:.2f}, from {shown(scores[0])} to {shown(scores[-1])}")
-    rows = [{"id": text.line(record.id), "folder": record.folder, "why": _why_nothing(record),
-             "graded": record in done, "points": shown(record.earned),
+    rows = [{"id": text.line(record.id), "folder": record.folder,
+             "why": f"replaced by {text.line(after[record.id])}" if record.id in after else
+                    _why_nothing(record),
+             "graded": record.status != INFRA_ERROR, "points": shown(record.earned),
              "results": [*map(text.line, record.results + _copied(record, records))],
              "tasks": {task.task: (_earned(task), _why_zero(task)) for task in record.tasks}}
-            for record in sorted(records, key=lambda record: record.id)]
+            for record in sorted(everyone, key=lambda record: record.id)]
     return web.page("class.html", title=title, facts=facts, histogram=_histogram(scores, most),
                     tasks=list(dict.fromkeys(name for row in rows for name in row["tasks"])),
                     has_results=any(row["results"] for row in rows),

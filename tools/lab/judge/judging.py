@@ -105,11 +105,12 @@ class Build:
 
     @property
     def untimed(self) -> "Build":
-        """Without the search for loops to vectorize, a third of the time to compile a task in C++;
-        on the cases of a class it saves no time that can be measured."""
-        return dataclasses.replace(self, flags=tuple(
+        """For the cases of a class, which take longer to compile than to run: without what makes
+        C++ faster than at -O1, and what a debugger alone reads (-g1 stays)."""
+        return dataclasses.replace(self, flags=(*(
             word for word in self.flags
-            if not word.startswith(("-ftree-vectorize", "-fvect-cost-model"))))
+            if word != "-g2" and not word.startswith(("-ftree-vectorize", "-fvect-cost-model"))
+        ), *["-O1"] * (self.backend == CPU)))
 
 
 @dataclass(frozen=True)
@@ -119,8 +120,6 @@ class Bench:
     folder: Path  # of the build
     headers: Path
     builds: dict[str, tuple[Build, ...]]  # task id -> how its file is compiled
-    # task id -> nvcc's command for its kernels, where another compiler makes the library
-    nvcc: dict[str, tuple[str, ...]]
     others: dict[str, Task]  # task id -> the task whose function its cases call, too
     provided: dict[str, tuple[str, ...]]  # backend -> what the runner offers
     seconds_a_call: float = 20
@@ -156,8 +155,6 @@ def set_up(tasks: Sequence[Task], headers: Path, folder: Path, seconds_a_call: f
     offered = {backend: offers(folder, backend) for backend in (CPU, *on_device)}
     return Bench(
         folder, headers, {task.id: tuple(_builds(task, known, backends)) for task in everything},
-        {} if GPU in backends else {task.id: _device_pass(known[task.path(), GPU]) for task in tasks
-                                    if (task.path(), GPU) in known},
         others, offered, seconds_a_call)
 
 
@@ -252,11 +249,6 @@ def _builds(task: Task, known: libraries.Known, backends: Sequence[str]) -> Iter
             word for word in library.link if "--version-script" not in word)))
 
 
-def _device_pass(library: libraries.Library) -> tuple[str, ...]:
-    shown = _shown(library)
-    return *shown.device_pass(), f"-ccbin={shown.linker}"
-
-
 def _shown(library: libraries.Library) -> libraries.Library:
     """With the places where a sandbox shows compilers and headers."""
     return dataclasses.replace(
@@ -315,9 +307,6 @@ def judge(task: Task, source: bytes, bench: Bench, seed: int | None = None,
             report = _run(task, build, work, bench, ending.seed, with_other,
                           max(LEAST_SECONDS, end - time.monotonic()))
             known, ended = known or report.known, ended | report.ended
-        if all(case.status in (PASSED, NEEDS_CHECKS) for case in ended.values()):
-            if problem := _refused_by_nvcc(task, work, bench):
-                return Judged(task.id, task.points, *problem)
         cases = [_in_class(case) for name, case in (known | ended).items()
                  if case.status != NEEDS_CHECKS and (not bench.only or name in bench.only)]
         return dataclasses.replace(ending, cases=tuple(outcomes.with_points(task, cases)))
@@ -431,16 +420,6 @@ def _tool(work: Path, compilers: Iterable[str], limits: Limits, first: Path | No
         return sandbox.run(line, limits)
 
     return run
-
-
-def _refused_by_nvcc(task: Task, work: Path, bench: Bench) -> tuple[str, str] | None:
-    if command := bench.nvcc.get(task.id):
-        try:
-            _done(work, _tool(work, command[:1], COMPILE_ON_GPU)(
-                *command, f"/course/{task.shown_path()}", "-o", "/build/kernels.ptx"))
-        except _Problem as problem:
-            return problem.args
-    return None
 
 
 class _Problem(Exception):

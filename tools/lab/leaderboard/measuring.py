@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import build, bundles, console
+from lab import build, bundles, console, paths
 from lab.backends import CPU, EMULATED, GPU
 from lab.console import say
 from lab.errors import LabError
@@ -59,23 +59,19 @@ def site(board: Board) -> Iterator[Site]:
     if trouble := sandbox.trouble(on_gpu):
         raise LabError(trouble)
     tasks = tuple(board.load_tasks())
-    preset, suffix = preset_of(board), "_gpu" * on_gpu
-    build.configured(preset)
+    suffix = "_gpu" * on_gpu
+    build.configured()
     targets = [f"submit_leaderboard{suffix}", f"leaderboard_passes{suffix}",
                judging.sandboxed_runner(GPU if on_gpu else CPU),
                *dict.fromkeys(judging.judge_of(task) for task in tasks)]
-    built = build.build(targets, preset)
+    built = build.build(targets)
     if not built.ok:
         raise LabError(f"the judge of the leaderboard does not build: {built.first_error}")
     with tempfile.TemporaryDirectory(prefix="lab-submit-") as folder:
         work = Path(folder)
-        bench = judging.set_up(tasks, work / "headers", build.build_folder(preset),
+        bench = judging.set_up(tasks, work / "headers", paths.BUILD,
                                **{"backends": (GPU,)} if on_gpu else {})
         yield Site(board, tasks, bench, work)
-
-
-def preset_of(board: Board) -> str:
-    return "default" if board.device == "cuda" else "cpu"
 
 
 def _no_gpu(board: Board) -> str:

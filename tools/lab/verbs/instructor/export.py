@@ -53,6 +53,9 @@ def run(args: argparse.Namespace) -> int:
     if filled.without:
         shown = ", ".join(filled.without[:10]) + ", ..." * (len(filled.without) > 10)
         say(f"without a submission: {shown}")
-    for line in filled.left:
+    if filled.late:
+        say(f"late, with all points: {', '.join(filled.late)}; deduct there what that costs",
+            "yellow")
+    for line in (*filled.earlier, *filled.left):
         say(f"not exported: {line}", "yellow")
     return 1 if filled.left else 0

@@ -18,10 +18,9 @@ from lab.instructor.reports import INFRA_ERROR
 from lab.instructor.speed import Speed
 from lab.judge import gpu, judging, sandbox, submissions
 from lab.manifest import Task
+from lab.outcomes import PASSED
 
 HELP = "grade submissions: bundles, zips, folders; points, reports, a page of the class"
-
-PRESET = "cpu"  # "default" where CUDA tasks are graded on a GPU
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,12 +73,13 @@ def run(args: argparse.Namespace) -> int:
         on_gpu = not args.emulate and _has_gpu(wanted)
         if on_gpu and (trouble := sandbox.trouble(on_gpu)):
             raise LabError(f"{trouble} (--emulate grades without the GPU)")
-    preset = "default" if on_gpu else PRESET
-    tasks, left_out = _set_up(wanted, preset, on_gpu)
+    tasks, left_out = _set_up(wanted, on_gpu)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lab-grade-"))
-        bench = judging.set_up(tasks, Path(folder, "course"), build.build_folder(preset),
+        bench = judging.set_up(tasks, Path(folder, "course"), paths.BUILD,
                                args.seconds, (GPU, CHECKED) if on_gpu else (EMULATED, CHECKED))
+        if len(everyone) > 1:  # Gradescope gives one at a time
+            _try_hidden_cases(tasks, bench)
         names = [task.id for task in tasks]
         measured = wanted_speed and (
             Speed(wanted_speed, None) if args.slurm
@@ -127,6 +127,21 @@ def run(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
+def _try_hidden_cases(tasks: Sequence[Task], bench: judging.Bench) -> None:
+    """LabError where the reference solution does not pass an instructor's own cases."""
+    files = {file.stem for file in hidden_cases()}
+    for task in tasks:
+        if f"{task.part}_{task.name}" in files:
+            say(f"trying the hidden cases of {task.name} on its solution")
+            try:
+                tried = judging.judge(task, task.path("solution").read_bytes(), bench)
+            except sandbox.InfraError as error:
+                raise LabError(str(error)) from None
+            for case in tried.cases:
+                if case.name.startswith("hidden: ") and case.status != PASSED:
+                    raise LabError(f"the solution of {task.name} fails {case.name}: {case.message}")
+
+
 def _has_gpu(wanted: Sequence[Task]) -> bool:
     """Whether CUDA tasks run on a GPU here, and their checks on the emulator."""
     if not gpu.devices() or not any(task.is_cuda for task in wanted):
@@ -147,18 +162,16 @@ def _builds_for_gpu(wanted: Sequence[Task]) -> bool:
     return True
 
 
-def _set_up(wanted: Sequence[Task], preset: str,
-            on_gpu: bool) -> tuple[list[Task], tuple[str, ...]]:
+def _set_up(wanted: Sequence[Task], on_gpu: bool) -> tuple[list[Task], tuple[str, ...]]:
     """Builds the judges. The tasks that have one, and the ids of the others."""
     hidden_cases()
-    build.configured(preset)
-    built = build.build(judging.TARGET, preset)
+    build.configured()
+    built = build.build(judging.TARGET)
     if not built.ok:
         raise LabError(f"the judges do not build: {built.first_error}")
     if any(task.is_cuda for task in wanted):
         say(f"CUDA tasks run on {'the GPU, and for their checks on ' * on_gpu}the emulator")
-    folder = build.build_folder(preset)
-    tasks = [task for task in wanted if judging.can_judge(task, folder)]
+    tasks = [task for task in wanted if judging.can_judge(task, paths.BUILD)]
     if not tasks:
         raise LabError("none of these tasks has a judge")
     return tasks, tuple(task.id for task in wanted if task not in tasks and task.points)

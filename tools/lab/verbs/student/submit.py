@@ -90,7 +90,7 @@ def take(where: Site, name: str, sources: dict[str, bytes], libraries: list[Path
     measured = measuring.measure(where, libraries, TURNS, variables)
     result = result_of(where.board, measured.samples)
     options = where.bench.builds[where.tasks[0].id][0].flags[1:]
-    compiler = [build.configured(measuring.preset_of(where.board)).compiler, *options]
+    compiler = [build.configured().compiler, *options]
     return receipts.make(where.board, name, sources, facts, compiler, measured), result
 
 
