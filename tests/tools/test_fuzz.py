@@ -146,7 +146,7 @@ class Hostile:
 class Shown:
     """What no page, table or line of ours may hold."""
 
-    TAGS = set("html head meta title style body h1 h2 p svg g defs path use text table tr th td "
+    TAGS = set("html head meta title style body h1 h2 h3 p svg g defs path use text table tr th td "
                "div a span br wbr b clippath rect metadata rdf:rdf cc:work dc:type dc:format dc:title "
                "section thead tbody strong pre code em ul li".split())
 
