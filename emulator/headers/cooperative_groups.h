@@ -1,7 +1,6 @@
 // For the emulator: cooperative groups, thread blocks, tiles of 1 to 32 threads, reductions. A
 // tile's operations are the warp's, with the mask of its lanes; its sync() orders memory among them
-// as
-// __syncwarp() does.
+// as __syncwarp() does.
 #pragma once
 
 #include "emulator/headers/device/sync.hpp"
@@ -19,22 +18,27 @@ class thread_block {
   static dim3 group_index() { return dim3(blockIdx); }
   static dim3 thread_index() { return dim3(threadIdx); }
   static dim3 dim_threads() { return dim3(blockDim); }
+  static dim3 group_dim() { return dim3(blockDim); }
   static void sync(Site site = Site::here()) { __syncthreads(site); }
 };
 
 inline thread_block this_thread_block() { return {}; }
 
-template <unsigned SIZE, class Parent = thread_block>
+template <unsigned SIZE, class Parent = void>
 class thread_block_tile {
   static_assert(SIZE >= 1 && SIZE <= 32 && (SIZE & (SIZE - 1)) == 0,
                 "a tile has 1, 2, 4, 8, 16 or 32 threads");
 
  public:
+  thread_block_tile(unsigned rank, unsigned groups) : rank_(rank), groups_(groups) {}
+  template <class Other>
+  thread_block_tile(const thread_block_tile<SIZE, Other>& tile)
+      : thread_block_tile(tile.meta_group_rank(), tile.meta_group_size()) {}
   static constexpr unsigned long long size() { return SIZE; }
   static constexpr unsigned num_threads() { return SIZE; }
   static unsigned thread_rank() { return flash::simt::thread_number() % SIZE; }
-  static unsigned meta_group_rank() { return flash::simt::thread_number() / SIZE; }
-  static unsigned meta_group_size() { return (thread_block::num_threads() + SIZE - 1) / SIZE; }
+  unsigned meta_group_rank() const { return rank_; }  // among the tiles of the parent
+  unsigned meta_group_size() const { return groups_; }
 
   void sync(Site site = Site::here()) const { __syncwarp(mask(), site); }
   template <class T>
@@ -68,11 +72,12 @@ class thread_block_tile {
 
  private:
   static unsigned first() { return flash::simt::lane_number() / SIZE * SIZE; }
+  unsigned rank_, groups_;
 };
 
 template <unsigned SIZE, class Parent>
-thread_block_tile<SIZE, Parent> tiled_partition(const Parent&) {
-  return {};
+thread_block_tile<SIZE, Parent> tiled_partition(const Parent& parent) {
+  return {parent.thread_rank() / SIZE, (parent.num_threads() + SIZE - 1) / SIZE};
 }
 
 // What all groups have: a block, or a tile, also of a size that is known at run time.

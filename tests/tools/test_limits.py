@@ -40,6 +40,9 @@ OTHERS = (
 )
 REFUSED_BY_BOTH = (
     ("x[i] = __shfl_down(x[i], 1);", "__shfl_down_sync() names the lanes"),
+    ("} template <class F> __global__ void g(F) {} inline void h() { auto f = [] {}; "
+     "flash::simt::launch(\"g\", g<decltype(f)>, {1, 1, 1}, {1, 1, 1}, 0, nullptr, "
+     "std::tuple(f));", "nvcc takes no lambda"),
     ("atomicMax(x, 1.0f);", "no atomicMax for these types: repeat atomicCAS()"),
 )
 BEFORE = """#include <cuda_fp16.h>

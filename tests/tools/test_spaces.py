@@ -11,6 +11,7 @@ from lab import manifest, paths
 from lab.judge import spaces
 
 FRAME = """#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -66,6 +67,8 @@ WRONG = (
      "x[0] = f(&kScale);"),
     ("", "const unsigned* own = &threadIdx.x; y[0] = *own;"),
     ("", "static int first = n; y[0] = first;"),
+    ("", "std::array<int, 2> a{1, n}; y[0] = a[1];"),
+    ("", "y[0] = __builtin_ctz(n);"),
     ("", "static const float kRoot = sqrtf(2.0f); x[0] = kRoot;"),
 )
 RIGHT = (
@@ -99,7 +102,8 @@ RIGHT = (
     ("", "static __device__ int calls; calls = 1; y[0] = calls;"),
     ("const int kMask = 3; __device__ int f(const int (&a)[2], const int* b) { return a[*b]; }",
      "int a[2] = {}; y[0] = f(a, &n) + (n & kMask) + (n & threadIdx.x) + (&a[1] - a);"),
-    ("constexpr int kStart = 3;", "static int calls = kStart + sizeof(float); y[0] = ++calls;"),
+    ("constexpr int kStart = 3;",
+     "static int calls = kStart + sizeof(float); y[0] = ++calls + __builtin_clz(n);"),
     ("", "y[0] = std::is_same_v<int, int> ? int(sizeof(std::size_t)) : 0;"),
 )
 
@@ -141,7 +145,7 @@ class Spaces(Test):
             with self.subTest(snippet):
                 self.assertIn(line, found)
         self.assertIn("calls `half_of()` in a kernel: nvcc refuses there what is not `__device__`",
-                      found["line 11"])
+                      found["line 12"])
 
     def test_right_code_is_welcome(self):
         self.assertEqual(self.found(source(RIGHT)[1]), {})

@@ -73,6 +73,16 @@ class Float16 {
   __forceinline__ friend Float16& operator op##=(Float16& a, Float16 b) { return a = a op b; }
   FLASH_SIMT_ARITHMETIC(FLASH_SIMT_APPLY)
 #undef FLASH_SIMT_APPLY
+#define FLASH_SIMT_STEP(op)                                                   \
+  friend Float16& operator op##op(Float16& a) { return a = a op Float16(1); } \
+  friend Float16 operator op##op(Float16& a, int) {                           \
+    const Float16 before = a;                                                 \
+    op##op a;                                                                 \
+    return before;                                                            \
+  }
+  FLASH_SIMT_STEP(+)
+  FLASH_SIMT_STEP(-)
+#undef FLASH_SIMT_STEP
   friend Float16 __hfma(Float16 a, Float16 b, Float16 c) {
     return sum_to_odd(double{float{a}} * double{float{b}}, double{float{c}});
   }

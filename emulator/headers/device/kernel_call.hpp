@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 
@@ -34,12 +35,25 @@ struct KernelCall {
 // that cannot be. Throws KernelError when the kernel did something wrong.
 FLASH_EXPORT int run(const KernelCall& call);
 
+// Whether T is a lambda or, with g++, another type that is declared in a function.
+template <class T>
+constexpr bool is_of_a_function() {
+  const std::string_view name = __PRETTY_FUNCTION__;
+#ifdef __clang__
+  return name.find("(lambda at") != name.npos;
+#else
+  return name.find("<lambda") != name.npos || name.find(")::") != name.npos;
+#endif
+}
+
 template <class... Parameters>
 int launch(const char* name, void (*kernel)(Parameters...), uint3 grid, uint3 block,
            std::size_t shared_bytes, const void* stream,
            const std::tuple<Parameters...>& arguments) {
   static_assert((!std::is_reference_v<Parameters> && ...),
                 "a kernel takes its arguments by value: a reference would be one to host memory");
+  static_assert((!is_of_a_function<Parameters>() && ...),
+                "nvcc takes no lambda, and no type that a function declares, for a kernel");
   struct Call {
     void (*kernel)(Parameters...);
     std::tuple<Parameters...> arguments;

@@ -42,7 +42,7 @@ inline float __log2f(float x) { return log2f(x); }
 inline float __logf(float x) { return log2f(x) * 0.6931471805599453f; }
 inline float __powf(float x, float y) { return exp2f(y * log2f(x)); }
 inline float __fdividef(float x, float y) {
-  return fabsf(y) > 0x1p126f && !isinf(x) ? 0 * x : x / y;
+  return fabsf(y) > 0x1p126f && !isinf(x) ? 0 * x / y : x / y;
 }
 inline float __exp10f(float x) { return exp2f(x * 3.3219280948873623f); }
 inline float __log10f(float x) { return log2f(x) * 0.3010299956639812f; }

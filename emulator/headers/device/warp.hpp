@@ -198,12 +198,12 @@ FLASH_SIMT_REDUCE(__reduce_xor_sync, bit_xor, unsigned)
 // The lanes of the mask that have the same value.
 template <class T>
 unsigned __match_any_sync(unsigned mask, T value, Site site = Site::here()) {
-  return lanes_with_same("__match_any_sync", mask, value, site);
+  return lanes_with_same("__match_any_sync", mask, +value, site);
 }
 // The mask, and *all = 1, if all of its lanes have the same value; else 0, and *all = 0.
 template <class T>
 unsigned __match_all_sync(unsigned mask, T value, int* all, Site site = Site::here()) {
-  const unsigned same = lanes_with_same("__match_all_sync", mask, value, site);
+  const unsigned same = lanes_with_same("__match_all_sync", mask, +value, site);
   *all = same == mask;
   return *all != 0 ? same : 0;
 }

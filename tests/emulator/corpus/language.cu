@@ -3,6 +3,7 @@
 #include <mma.h>  // first, since it has to bring half and bfloat16 by itself
 
 #include <cstdio>
+#include <type_traits>
 
 #include "emulator/corpus/launches.hpp"
 
@@ -233,16 +234,74 @@ MISTAKE(kUninitialized, reads_padding, ({1, 32}, zeros(32)), float* out) {
   out[threadIdx.x] = quad.x + quad.y + quad.z;
 }
 
-RIGHT(wmma_by_its_header, ({1, 32}, IS(0), zeros(256), result(256)), const half* a, float* out) {
-  using namespace nvcuda;
-  wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> A;
-  wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> B;
-  wmma::fragment<wmma::accumulator, 16, 16, 16, float> C;
-  wmma::load_matrix_sync(A, a, 16);
-  wmma::load_matrix_sync(B, a, 16);
-  wmma::fill_fragment(C, 0.0f);
-  wmma::mma_sync(C, A, B, C);
-  wmma::store_matrix_sync(out, C, 16, wmma::mem_row_major);
+// d = a b + c; c is added element by element, wherever the fragments have it.
+template <class Element, class Value, int M, int N, int K, class OfA, class OfB>
+__global__ void product(const Value* a, const Value* b, const float* c, float* d) {
+  namespace wmma = nvcuda::wmma;
+  wmma::fragment<wmma::matrix_a, M, N, K, Element, OfA> A;
+  wmma::fragment<wmma::matrix_b, M, N, K, Element, OfB> B;
+  wmma::fragment<wmma::accumulator, M, N, K, float> C, D;
+  wmma::load_matrix_sync(A, a, std::is_same_v<OfA, wmma::row_major> ? K : M);
+  wmma::load_matrix_sync(B, b, std::is_same_v<OfB, wmma::row_major> ? N : K);
+  wmma::load_matrix_sync(C, c, N, wmma::mem_row_major);
+  wmma::fill_fragment(D, 0.0f);
+  wmma::mma_sync(D, A, B, D);
+  for (int i = 0; i < D.num_elements; ++i) D.x[i] += C.x[i];
+  wmma::store_matrix_sync(d, D, N, wmma::mem_row_major);
+}
+template <class Element, class Value, int M, int N, int K, class OfA, class OfB>
+bool multiplies() {
+  const auto expected = [](Index n) {
+    Index sum = n;
+    for (Index k = 0, i = n / N, j = n % N; k < K; ++k)
+      sum += (std::is_same_v<OfA, nvcuda::wmma::row_major> ? i * K + k : k * M + i) *
+             (std::is_same_v<OfB, nvcuda::wmma::row_major> ? k * N + j : j * K + k);
+    return sum;
+  };
+  return gives("product", product<Element, Value, M, N, K, OfA, OfB>, {1, 32}, expected,
+               counting(M * K), counting(K * N), counting(M * N), result(M * N))();
+}
+const Listed product_listed(Group::kRight, "product", __FILE__, std::nullopt, [] {
+  using Rows = nvcuda::wmma::row_major;
+  using Columns = nvcuda::wmma::col_major;
+  return multiplies<half, half, 16, 16, 16, Rows, Rows>() &&
+         multiplies<half, half, 16, 16, 16, Columns, Rows>() &&
+         multiplies<half, half, 32, 8, 16, Rows, Columns>() &&
+         multiplies<half, half, 8, 32, 16, Rows, Rows>() &&
+         multiplies<__nv_bfloat16, __nv_bfloat16, 16, 16, 16, Rows, Columns>() &&
+         multiplies<nvcuda::wmma::precision::tf32, float, 16, 16, 8, Rows, Columns>();
+});
+
+// Numbers of 16 bits add atomically, are exchanged by lanes, and lie in shared memory.
+template <class Number, class Pair>
+__device__ bool meet(int lane) {
+  __shared__ Number sum, stored[32];
+  __shared__ Pair sums;
+  stored[lane] = lane;
+  if (lane == 0) sum = 0, sums = Pair(0, 0);
+  __syncthreads();
+  atomicAdd(&sum, Number(1));
+  atomicAdd(&sums, Pair(1, 2));
+  Number step = lane;
+  const Number before = step--;
+  const Pair crossed = __shfl_xor_sync(kAllLanes, Pair(lane, -lane), 1);
+  __syncthreads();
+  return sum == Number(32) && sums == Pair(32, 64) && crossed == Pair(lane ^ 1, -(lane ^ 1)) &&
+         stored[31 - lane] == Number(31 - lane) && ++step == before && before == Number(lane);
+}
+RIGHT(numbers_of_16_bits, ({1, 32}, IS(7), result(32)), int* out) {
+  const int lane = static_cast<int>(threadIdx.x);
+  const float constants[] = {CUDART_MAX_NORMAL_FP16,
+                             CUDART_INF_FP16,
+                             CUDART_MAX_NORMAL_BF16,
+                             static_cast<half>(__nv_bfloat16(1e6f)),
+                             static_cast<__nv_bfloat16>(half(0x1.ffcp0f)),
+                             __half22float2(__floats2half2_rn(1, 3)).y,
+                             __high2bfloat16(__bfloat162bfloat162(5))};
+  out[lane] =
+      meet<half, half2>(lane) + 2 * meet<__nv_bfloat16, __nv_bfloat162>(lane) +
+      4 * (constants[0] == 65504 && constants[1] == INFINITY && constants[2] == 0x1.fep127f &&
+           constants[3] == INFINITY && constants[4] == 2 && constants[5] == 3 && constants[6] == 5);
 }
 
 RIGHT(printf_counts_its_values, ({1, 32}, IS(2), result(32)), float* out) {

@@ -33,7 +33,14 @@ RIGHT(fence_of_a_block_between_blocks, ({4, 1}, IS(4), result(1)), int* out) {
   *out = part_of[0] + part_of[1] + part_of[2] + part_of[3];
 }
 
-#ifdef FLASH_SIMT  // nvcc refuses these
+#ifdef FLASH_SIMT  // nvcc computes something else here, and refuses the next ones
+#ifdef __CUDACC__
+constexpr int kCompiledBy = 2;
+#else
+constexpr int kCompiledBy = 1;
+#endif
+RIGHT(code_for_nvcc, ({1, 32}, IS(1), result(32)), int* out) { out[threadIdx.x] = kCompiledBy; }
+
 // 80 KiB together.
 __device__ float* other_tile() {
   __shared__ float tile[10240];
@@ -45,8 +52,9 @@ RIGHT(shared_memory_of_a_function, ({1, 32}, IS(2), result(32)), float* out) {
   out[threadIdx.x] = tile[threadIdx.x] + other_tile()[threadIdx.x];
 }
 
+using TwoFloats = std::array<float, 2>;
 RIGHT(array_of_the_host, ({1, 32}, IS(2), result(32)), float* out) {
-  const std::array<float, 2> pair{1, 2};
+  const TwoFloats pair{1, 2};
   out[threadIdx.x] = pair[1];
 }
 

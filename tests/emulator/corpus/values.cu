@@ -70,6 +70,7 @@ RIGHT(values, ({1, 64}, IS(kExpected[i]), result_from_zeros(kFunctions)), U64* s
     const half f = __ushort_as_half(low(l)), g = __ushort_as_half(low(m)),
                h = __ushort_as_half(low(o));
     const __nv_bfloat16 t = __ushort_as_bfloat16(low(l)), u = __ushort_as_bfloat16(low(m));
+    const half2 p = __halves2half2(f, g), q = __halves2half2(h, f);
     int function = 0;
 #define VALUE(number, ...)                       \
   {                                              \

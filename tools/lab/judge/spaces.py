@@ -38,11 +38,13 @@ _OF_ONE_TYPE = re.compile("exp|exp2|expm1|log|log2|log10|log1p|sqrt|cbrt|sin|cos
                           "|erf|erfc|fmin|fmax|fmod|fdim|fma|atan2|hypot|remainder")
 _INTEGERS = {"int", "unsigned", "long", "short", "char", "bool", "size_t", "Index", "int64_t"}
 _MATH = re.compile(f"({'|'.join(audit.MATH)})[fl]?")
-_STD_OBJECTS = re.compile(r"c(out|err|in)|endl|string|vector|map|set|unordered_\w+|deque|list|any"
-                          r"|function|thread|mutex|lock_guard|atomic\w*|mt19937\w*")
+_STD_OBJECTS = re.compile(r"c(out|err|in)|endl|string(_view)?|vector|map|set|unordered_\w+|deque"
+                          r"|list|any|function|thread|mutex|lock_guard|atomic\w*|mt19937\w*|array"
+                          r"|bitset|complex|optional|span|(unique|shared)_ptr")
 _C = re.compile(r"s?rand|time|_?exit|abort|f(printf|puts|write|flush|open|close)|puts|putchar"
                 r"|sn?printf|getenv|system|qsort|ato[ifl]|str(n?cmp|n?cpy|n?cat|chr|str)|calloc"
-                r"|realloc|mem(move|cmp|chr)|u?sleep")
+                r"|realloc|(__builtin_)?mem(move|cmp|chr)|u?sleep"
+                r"|__builtin_(ctz|parity|clrsb|bswap|prefetch|trap|\w+_overflow)\w*")
 _WORDS = {"throw": "exceptions", "try": "exceptions", "typeid": "types at run time",
           "dynamic_cast": "types at run time", "thread_local": "variables of the host's threads"}
 
