@@ -285,7 +285,10 @@ void Checker::check(const Touch& touch) {
     if (!is_read) {
       for (const int reader : {Cell::kReader, Cell::kOtherReader})
         if (conflicts(*cell, reader)) conflict_with(*cell, reader, touch);
-      cell->set(Cell::kWriter, me);
+      // A thread's own atomic operation does not hide what it wrote plainly before.
+      const Access last = cell->get(Cell::kWriter);
+      if (!me.atomic || last.atomic || last.time != me.time || last.thread != me.thread)
+        cell->set(Cell::kWriter, me);
       continue;
     }
     // Two of several unordered readers are kept, from different warps if possible: a later writer

@@ -131,14 +131,6 @@ ErrorText text_of_error(cudaError_t error) {
   return {"cudaErrorUnknown", "unknown error"};
 }
 
-constexpr int kL2Bytes = 50 * 1024 * 1024;
-
-// So few that blocks that stay on a multiprocessor take several tiles of a small problem too.
-int multiprocessors() {
-  const char* const text = std::getenv("FLASH_SIMT_MULTIPROCESSORS");
-  return text == nullptr ? 2 : std::atoi(text);
-}
-
 }  // namespace
 
 void note_wait(const char* what) {
@@ -244,37 +236,38 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->warpSize = 32;
   properties->maxThreadsPerBlock = 1024;
   properties->major = 9;
-  properties->multiProcessorCount = multiprocessors();
+  // So few that blocks that stay on one take several tiles of a small problem too.
+  const char* const text = std::getenv("FLASH_SIMT_MULTIPROCESSORS");
+  properties->multiProcessorCount = text == nullptr ? 2 : std::atoi(text);
   properties->maxThreadsPerMultiProcessor = 2048;
-  properties->l2CacheSize = kL2Bytes;
+  properties->l2CacheSize = 50 * 1024 * 1024;
   for (const auto& [axis, threads, blocks] :
        {std::array{0, 1024, 2147483647}, {1, 1024, 65535}, {2, 64, 65535}}) {
     properties->maxThreadsDim[axis] = threads;
     properties->maxGridSize[axis] = blocks;
   }
   properties->regsPerBlock = properties->regsPerMultiprocessor = 65536;
-  properties->sharedMemPerMultiprocessor = 228 * 1024;
+  properties->sharedMemPerMultiprocessor = SharedMemory::kMost + 1024;
   properties->totalConstMem = 65536;
   return cudaSuccess;
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  if (device != 0) return result(cudaErrorInvalidDevice);
-  const auto give = [value](std::size_t number) {
-    return *value = static_cast<int>(number), cudaSuccess;
-  };
+  cudaDeviceProp p;
+  if (const cudaError_t error = cudaGetDeviceProperties(&p, device)) return error;
+  const auto give = [value](auto number) { return *value = static_cast<int>(number), cudaSuccess; };
   switch (attribute) {
-    case cudaDevAttrMaxThreadsPerBlock: return give(1024);
-    case cudaDevAttrMaxSharedMemoryPerBlock: return give(SharedMemory::kWithoutAsking);
-    case cudaDevAttrWarpSize: return give(32);
-    case cudaDevAttrMultiProcessorCount: return give(multiprocessors());
-    case cudaDevAttrL2CacheSize: return give(kL2Bytes);
-    case cudaDevAttrMaxThreadsPerMultiProcessor: return give(2048);
-    case cudaDevAttrComputeCapabilityMajor: return give(9);
-    case cudaDevAttrComputeCapabilityMinor: return give(0);
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: return give(SharedMemory::kMost + 1024);
-    case cudaDevAttrMaxRegistersPerMultiprocessor: return give(65536);
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: return give(SharedMemory::kMost);
+    case cudaDevAttrMaxThreadsPerBlock: return give(p.maxThreadsPerBlock);
+    case cudaDevAttrMaxSharedMemoryPerBlock: return give(p.sharedMemPerBlock);
+    case cudaDevAttrWarpSize: return give(p.warpSize);
+    case cudaDevAttrMultiProcessorCount: return give(p.multiProcessorCount);
+    case cudaDevAttrL2CacheSize: return give(p.l2CacheSize);
+    case cudaDevAttrMaxThreadsPerMultiProcessor: return give(p.maxThreadsPerMultiProcessor);
+    case cudaDevAttrComputeCapabilityMajor: return give(p.major);
+    case cudaDevAttrComputeCapabilityMinor: return give(p.minor);
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: return give(p.sharedMemPerMultiprocessor);
+    case cudaDevAttrMaxRegistersPerMultiprocessor: return give(p.regsPerMultiprocessor);
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: return give(p.sharedMemPerBlockOptin);
   }
   return result(cudaErrorInvalidValue);
 }

@@ -114,6 +114,15 @@ MISTAKE(kRace, atomic_and_plain, ({1, 32}, zeros(1), zeros(32)), int* count, int
   out[threadIdx.x] = *count;  // BUG
 }
 
+// One thread sets the counter and counts itself, while the others count already.
+MISTAKE(kRace, counts_from_a_start, ({1, 64}, zeros(1)), int* out) {
+  __shared__ int count;
+  if (threadIdx.x == 0) count = 0;  // BUG
+  atomicAdd(&count, 1);             // BUG
+  __syncthreads();
+  if (threadIdx.x == 0) *out = count;
+}
+
 // The result is published without a fence: the atomic counter alone orders nothing.
 MISTAKE(kRace, no_threadfence, ({4, 32}, unwritten(4), zeros(1), zeros(1)), float* partial,
         int* count, float* out) {
