@@ -37,6 +37,11 @@ void read_from_absent_lane(const char* name, Site site, int reader, int source) 
                          worker.describe(first + static_cast<unsigned>(reader))));
 }
 
+void wrong_width(const char* name, Site site, int width) {
+  running_worker(name).fail_at(kWrongArgument, site, name, ": its width is ", width,
+                               "; it has to be 1, 2, 4, 8, 16 or 32.");
+}
+
 void before_atomic(const volatile void* address, std::size_t bytes, const void* pc, bool compares) {
   Worker& worker = running_worker("an atomic operation");
   worker.before_atomic();  // first: no other thread may run between the check and the operation

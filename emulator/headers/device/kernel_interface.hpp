@@ -67,6 +67,9 @@ inline void matrix_operation(const char* name, Site site, void* slot, Complete* 
 [[noreturn]] FLASH_EXPORT void read_from_absent_lane(const char* name, Site site, int reader,
                                                      int source);
 
+// Ends the kernel with a finding: no lanes form groups of `width`.
+[[noreturn]] FLASH_EXPORT void wrong_width(const char* name, Site site, int width);
+
 // Called before an atomic operation on `address`, from code at `pc`: counts and checks it, and at
 // every 16th lets other threads run, so that a kernel can wait for a value to change. `compares`:
 // it is an atomicCAS().

@@ -113,14 +113,8 @@ std::uint32_t lanes_with_same(const char* name, std::uint32_t mask, T value, Sit
   return slot.lanes;
 }
 
-inline int check_width(int width) {
-  // With another width the GPU's result is undefined.
-  if (width < 1 || width > 32 || (width & (width - 1)) != 0) __builtin_trap();
-  return width;
-}
-
 // The lanes of a warp form groups of `width`, and a lane reads within its group.
-inline int first_of_group(int lane, int width) { return lane & ~(check_width(width) - 1); }
+inline int first_of_group(int lane, int width) { return lane & ~(width - 1); }
 
 template <class T>
 T shuffle_from(std::uint32_t mask, T value, int source, int width, Site site) {
@@ -159,10 +153,11 @@ struct Shuffled {
 
 namespace intrinsics {
 
-#define FLASH_SIMT_SHUFFLE(name, function, Which)                                            \
-  template <class T>                                                                         \
-  auto name(unsigned mask, T value, Which which, int width = 32, Site site = Site::here()) { \
-    return function<typename Shuffled<T>::type>(mask, value, which, width, site);            \
+#define FLASH_SIMT_SHUFFLE(name, function, Which)                                               \
+  template <class T>                                                                            \
+  auto name(unsigned mask, T value, Which which, int width = 32, Site site = Site::here()) {    \
+    if (width < 1 || width > 32 || (width & (width - 1)) != 0) wrong_width(#name, site, width); \
+    return function<typename Shuffled<T>::type>(mask, value, which, width, site);               \
   }
 FLASH_SIMT_SHUFFLE(__shfl_sync, shuffle_from, int)
 FLASH_SIMT_SHUFFLE(__shfl_up_sync, shuffle_up, unsigned)

@@ -67,6 +67,17 @@ RIGHT(loads_and_stores, ({1, 32}, IS(i / 4), counting(32), result(128)), const f
   __stcs(out + 4 * threadIdx.x + 3, __ldcs(x + threadIdx.x));
 }
 
+RIGHT(copies_of_known_sizes, ({1, 32}, IS(i < 16 ? 0 : i), counting(80), result(80)), const int* x,
+      int* out) {
+  __shared__ int tile[80];
+  if (threadIdx.x == 0) {
+    memset(tile, 0, 64);
+    memcpy(tile + 16, x + 16, 256);
+  }
+  __syncthreads();
+  for (unsigned i = threadIdx.x; i < 80; i += 32) out[i] = tile[i];
+}
+
 // A tile whose size is an argument.
 RIGHT(tile_of_any_size, ({1, 64}, IS(i / 8 * 8 + 7 - i % 8), result(64), 8u), int* out,
       unsigned size) {

@@ -16,6 +16,10 @@ MISTAKE(kWarpMismatch, not_in_own_mask, ({1, 32}, zeros(32)), float* out) {
   out[threadIdx.x] = __shfl_sync(0x0000ffffu, 1.0f, 0);  // BUG
 }
 
+MISTAKE(kWrongArgument, groups_of_24, ({1, 48}, zeros(48)), int* out) {
+  out[threadIdx.x] = __shfl_sync(0xffffffffu >> (threadIdx.x / 32 * 16), 1, 0, 24);  // BUG
+}
+
 // A block of 48 threads: the second warp has no lane 16 to read from.
 MISTAKE(kWarpMismatch, partial_warp, ({1, 48}, zeros(48)), float* out) {
   float sum = 1;
