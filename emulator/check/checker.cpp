@@ -157,7 +157,9 @@ void Checker::atomic(const void* address, std::size_t bytes, std::uintptr_t pc, 
 void Checker::async_copy_starts(const void* to, const void* from, std::size_t bytes,
                                 std::size_t valid, std::uintptr_t pc) {
   if (valid > 0) access(from, valid, false, pc);
+  copied_from_ = valid > 0 ? from : nullptr;
   access(to, bytes, true, pc);
+  copied_from_ = nullptr;
   Touch touch{static_cast<const char*>(to), bytes, AccessKind::kWrite, pc};
   if (!places_.find(touch) || touch.place.is_global)
     stop(kOutOfBounds, pc, ": cp.async copies to an address that is not in shared memory.");
@@ -218,7 +220,7 @@ void Checker::count(const Touch& touch) {
                     places_.shared().window_address(touch.address).value_or(touch.offset()),
                     touch.bytes, touch.kind == AccessKind::kRead);
   }
-  if (touch.step == nullptr) warp_accesses_.add(thread, touch);
+  if (touch.step == nullptr) warp_accesses_.add(thread, touch, copied_from_);
 }
 
 void Checker::happens(std::uintptr_t pc, const char* what, const void* object,

@@ -144,6 +144,7 @@ class Checker final : public Checks {
   std::uintptr_t lowest_pc_ = 0;
   bool uses_registers_ = false;  // registers_ has something of this block
   bool counts_ = true;
+  const void* copied_from_ = nullptr;  // by the cp.async that writes now
   bool counts_warps_ = false;
 };
 

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
 
 #include "emulator/run/shared_memory.hpp"
 
 namespace flash::simt {
 namespace {
 
-constexpr unsigned kSector = 32, kWord = 4, kBanks = 32;
+constexpr unsigned kSector = 32, kWord = 4, kBanks = 32, kLine = 128;
 // Of one instruction and warp between two barriers: what comes after them is not counted, so that
 // a long loop without a barrier takes no memory.
 constexpr std::uint32_t kMostRequests = 4096;
@@ -35,28 +36,31 @@ class Pieces {
 
 }  // namespace
 
-WarpAccesses::Code& WarpAccesses::find(std::uintptr_t pc, unsigned warp) {
+WarpAccesses::Code& WarpAccesses::find(std::uintptr_t pc, unsigned warp, bool is_read) {
   if (table_.size() < 4 * (codes_.size() + 1)) {
     table_.assign(std::max<std::size_t>(1024, 2 * table_.size()), 0);
     const std::vector<Code> old = std::move(codes_);
     codes_.clear();
     for (const Code& code : old) {
-      Code& again = find(code.pc, code.warp);
+      Code& again = find(code.pc, code.warp, code.is_read);
       again = code;
     }
   }
   const std::size_t mask = table_.size() - 1;
-  std::size_t at = ((pc ^ warp << 20) * 0x9e3779b97f4a7c15u >> 32) & mask;
+  std::size_t at =
+      ((pc ^ warp << 20 ^ std::uintptr_t{is_read} << 30) * 0x9e3779b97f4a7c15u >> 32) & mask;
   for (; table_[at] != 0; at = (at + 1) & mask)
-    if (Code& code = codes_[table_[at] - 1]; code.pc == pc && code.warp == warp) return code;
-  codes_.push_back({.pc = pc, .warp = warp});
+    if (Code& code = codes_[table_[at] - 1];
+        code.pc == pc && code.warp == warp && code.is_read == is_read)
+      return code;
+  codes_.push_back({.pc = pc, .warp = warp, .is_read = is_read});
   table_[at] = static_cast<std::uint32_t>(codes_.size());
   return codes_.back();
 }
 
-void WarpAccesses::add(unsigned thread, const Touch& touch) {
+void WarpAccesses::add(unsigned thread, const Touch& touch, const void* from) {
   if (touch.bytes > 16) return;  // the emulator's own, not a lane's
-  Code& code = find(touch.pc, thread / 32);
+  Code& code = find(touch.pc, thread / 32, touch.kind == AccessKind::kRead);
   const unsigned lane = thread % 32;
   const std::uint32_t number = code.times[lane]++;
   if (number >= kMostRequests) return;
@@ -69,6 +73,7 @@ void WarpAccesses::add(unsigned thread, const Touch& touch) {
   }
   request.address[lane] =
       static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(touch.address));
+  request.line[lane] = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(from) / kLine);
   request.lanes |= std::uint32_t{1} << lane;
 }
 
@@ -117,7 +122,8 @@ Counted WarpAccesses::count(const Request& request) {
 
 // 32 lanes want at most 128 bytes at a time: of 8 bytes a lane half of the warp, of 16 a quarter.
 // Two such parts of a load go together if in both of them each lane and its neighbour, or each lane
-// and the one after next, want the same or nothing. `./lab counts` compares this with a GPU.
+// and the one after next, want the same or nothing. cp.async writes what comes from different lines
+// of 128 bytes one after the other. `./lab counts` compares this with a GPU.
 Counted WarpAccesses::count_shared(const Request& request) {
   const unsigned part = request.bytes <= 4 ? 32 : request.bytes <= 8 ? 16 : 8;
   const auto go_together = [&](unsigned first, unsigned other) {
@@ -128,17 +134,28 @@ Counted WarpAccesses::count_shared(const Request& request) {
     return true;
   };
   Counted sum{.requests = 1, .lanes = static_cast<unsigned>(std::popcount(request.lanes))};
-  for (unsigned first = 0, lanes; first < 32; first += lanes) {
-    const bool may_go_together = request.is_read && part < 32 && first % (2 * part) == 0;
-    lanes = may_go_together && (go_together(first, 1) || go_together(first, 2)) ? 2 * part : part;
+  const auto take = [&](auto is_taken) {
     Pieces words;
-    for (unsigned lane = first; lane < first + lanes; ++lane)
-      if (request.has(lane)) words.add(request.address[lane], request.bytes, kWord);
-    if (words.keep_each_once() == 0) continue;
+    for (unsigned lane = 0; lane < 32; ++lane)
+      if (request.has(lane) && is_taken(lane))
+        words.add(request.address[lane], request.bytes, kWord);
+    if (words.keep_each_once() == 0) return;
     std::array<unsigned, kBanks> wanted{};
     for (const std::uint32_t word : words) ++wanted[word % kBanks];
     sum.wavefronts += *std::max_element(wanted.begin(), wanted.end());
     ++sum.least;
+  };
+  std::set<std::uint32_t> lines;
+  for (unsigned lane = 0; lane < 32; ++lane)
+    if (request.has(lane)) lines.insert(request.line[lane]);
+  for (const std::uint32_t line : lines)
+    if (line != 0) take([&](unsigned lane) { return request.line[lane] == line; });
+  for (unsigned first = 0, lanes; first < 32 && *lines.begin() == 0; first += lanes) {
+    const bool may_go_together = request.is_read && part < 32 && first % (2 * part) == 0;
+    lanes = may_go_together && (go_together(first, 1) || go_together(first, 2)) ? 2 * part : part;
+    take([&](unsigned lane) {
+      return request.line[lane] == 0 && lane >= first && lane < first + lanes;
+    });
   }
   return sum;
 }

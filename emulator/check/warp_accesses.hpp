@@ -15,7 +15,8 @@ namespace flash::simt {
 
 class WarpAccesses {
  public:
-  void add(unsigned thread, const Touch& touch);
+  // `from`: where cp.async, which writes `touch`, copies from; else nullptr.
+  void add(unsigned thread, const Touch& touch, const void* from);
   // The block's threads have met, or the block has ended; it has `threads`.
   void count_all(unsigned threads);
 
@@ -26,6 +27,7 @@ class WarpAccesses {
     std::uint8_t bytes = 0;  // of a lane
     std::uint32_t lanes = 0;
     std::array<std::uint32_t, 32> address{};  // the lower half
+    std::array<std::uint32_t, 32> line{};     // of the source of cp.async
 
     bool has(unsigned lane) const { return (lanes >> lane & 1) != 0; }
   };
@@ -33,11 +35,12 @@ class WarpAccesses {
   struct Code {
     std::uintptr_t pc;
     unsigned warp;
+    bool is_read;  // cp.async reads and writes
     std::array<std::uint32_t, 32> times{};
     std::vector<Request> requests{};
   };
 
-  Code& find(std::uintptr_t pc, unsigned warp);
+  Code& find(std::uintptr_t pc, unsigned warp, bool is_read);
   static Counted count(const Request& request);
   static Counted count_shared(const Request& request);
 

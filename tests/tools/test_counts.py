@@ -116,6 +116,8 @@ class Profile(Built):
                         _, shown = self.printed(profile._count_case, task, case, "solution", "T4",
                                                 {})
                         self.assertRegex(shown, rf"{task.file}:\d+ +load ")
+                    if task.name == "flash_decode_cuda":  # of 8 lines each
+                        self.assertRegex(shown, r"store shared +16 +512 +8 +0")
 
 
 class StraightCode(Test):
@@ -291,10 +293,17 @@ class Nsight(Built):
         self.assertEqual({row["kernel"] for row in rows if row["why"]},
                          {"fewer rounds for some lanes"})
 
+    def test_the_table_says_why_counts_differ(self):
+        rows = comparison.committed()
+        self.assertEqual([row for row in rows if comparison.differs(row)], [])
+        self.assertGreater({row["launch"].partition(".")[0] for row in rows},
+                           {*comparison.TASKS, "3_sgemm", "6_warp_specialised", "8_ordered"})
+        self.assertLessEqual({row["why"] for row in rows}, {"", *comparison.WHY})
+
     def test_ncu_s_table_is_read(self):
         file = self.folder() / "ncu.csv"
         metric = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
         file.write_text('==PROF== Connected to process 7\n"ID","Kernel Name","Metric Name",'
                         '"Metric Unit","Metric Value"\n'
-                        f'"0","one(int)","{metric}","sector","1,024"\n"1","two","other","","5"\n')
-        self.assertEqual(comparison.read_nsight(file, iter(())), {("1", "global load", "sectors"): 1024})
+                        f'"0","one(int)","{metric}","sector","1,024"\n"0","one","other","","5"\n')
+        self.assertEqual(comparison.read_nsight(file, {"1": "one"}), {("1", "global load", "sectors"): 1024})

@@ -1,9 +1,9 @@
 """`./lab counts`: what the emulator counts, beside what Nsight Compute counts of the same kernels.
 
-A count that differs by over 1 % gets a word in the column `why` of the table, by hand: accesses
-that nvcc has merged, hoisted, read once, divided (one of the source became several), dropped as
-dead, unrolled or spilled; those in a loop that waits; and cp.async, which writes by lines: lanes
-that copy from different 128 bytes take wavefronts of their own.
+A count that differs by over 1 % gets a word in the column `why` of the table, by hand. nvcc has
+merged accesses of the source, divided one of them, hoisted it, read it once, dropped it as dead,
+unrolled a loop or spilled registers; or the loop is one that waits (waiting), or cp.async writes
+zeros for what lies outside.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import csv
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rich.table import Table
@@ -28,10 +28,12 @@ TASKS = ("fused_cuda", "flash_forward_cuda", "flash_backward_cuda", "flash_decod
 LADDERS = ("part1", "part3", "bonus", "decode")  # PART_look all (tests/mutants/look_rung.cpp)
 MARK = "mark_kernel"  # before the kernels of a task or a rung
 FILE = paths.OUTPUTS / "reference/counts.csv"
+WHY = ("merged", "divided", "hoisted", "read once", "dead", "unrolled", "spilled", "waiting", "zeros")
 COLUMNS = ("launch", "kernel", "access", "counter", "emulator", "nsight", "why")
 
 # What Nsight Compute's counters count (with .sum). cp.async is a load and a store, and ldmatrix a
-# load. Wavefronts are those of the instructions, without what warps wait for each other or for TMA.
+# load. Wavefronts are those of the instructions, without what warps wait for each other or for TMA;
+# conflicts are not, so they are compared where a kernel has one warp. No counter has stmatrix.
 _SHARED = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_"
 METRICS = {
     "l1tex__t_requests_pipe_lsu_mem_global_op_ld": ("global load", "requests"),
@@ -46,6 +48,8 @@ METRICS = {
     f"{_SHARED}st": ("shared store", "wavefronts"),
     f"{_SHARED}ldgsts": ("shared store", "wavefronts"),
     f"{_SHARED}stsm": ("shared store", "wavefronts"),
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld": ("shared load", "conflicts"),
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st": ("shared store", "conflicts"),
     "sm__inst_executed_pipe_tensor_op_gmma": ("wgmma", "instructions"),
     "sm__inst_executed_pipe_tensor_op_hmma": ("mma.sync", "instructions"),
     "l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld": ("TMA load", "bytes"),
@@ -56,42 +60,40 @@ Key = tuple[str, str, str]  # number of the launch, access, counter
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nsight", type=Path, metavar="FOLDER",
-                        help="take ncu's counts from this folder, written on another machine; its "
-                             "commands are printed there")
+                        help="take ncu's counts from the files of this folder, written on another "
+                             "machine, where the commands are printed")
 
 
 def run(args: argparse.Namespace) -> int:
     config = build.configured()
     if not config.checked:
         raise LabError("the emulator's counts need its checks, which need g++ on Linux")
-    emulated, kernels = {}, {}
+    emulated: dict[Key, int] = {}
+    nsight: dict[Key, int] = {}
+    kernels: dict[str, str] = {}
     for name in (PROGRAM, "tasks", *LADDERS):
-        found, names = emulate(_command(name, CHECKED))
+        found, launched = emulate(_command(name, CHECKED))
         emulated |= found
-        kernels |= names
-    if args.nsight or config.cuda == "gpu":
-        marks = iter(dict.fromkeys(of for key in kernels if (of := key.rpartition(".")[0])))
-        nsight = {}
-        for name in (PROGRAM, "tasks", *LADDERS):
-            nsight |= read_nsight(args.nsight / f"{name}.csv" if args.nsight else
-                                  _run_nsight(name), marks)
-        if launches := {key[0] for key in nsight} ^ kernels.keys():
-            raise LabError("the emulator and Nsight Compute have not launched the same kernels: "
-                           f"{', '.join(sorted(launches))}")
-        rows = [dict(zip(COLUMNS, (key[0], kernels[key[0]], *key[1:], emulated.get(key, 0), count,
-                                   ""))) for key, count in nsight.items()
-                # The counter of mma.sync also counts what is none.
-                if emulated.get(key) or (count and key[1] != "mma.sync")]
-        why = {_key(row): row["why"] for row in committed()} if FILE.is_file() else {}
-        for row in rows:
-            row["why"] = why.get(_key(row), "")
+        kernels |= launched
+        if args.nsight is None and config.cuda == "gpu":
+            nsight |= read_nsight(_run_nsight(name), launched)
+        elif args.nsight and (file := args.nsight / f"{name}.csv").is_file():
+            nsight |= read_nsight(file, launched)
+    rows = with_emulator(emulated)
+    if nsight:
+        why = {_key(row): row["why"] for row in rows}
+        counted = {key[0] for key in nsight}
+        rows = [row for row in rows if row["launch"] not in counted] + [
+            dict(zip(COLUMNS, (key[0], kernels[key[0]], *key[1:], emulated.get(key, 0), count,
+                               why.get(key, "")))) for key, count in nsight.items()
+            # The counter of mma.sync also counts what is none.
+            if emulated.get(key) or (count and key[1] != "mma.sync")]
         with FILE.open("w", newline="") as file:
             table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
             table.writeheader()
             table.writerows(rows)
     else:
         say("no GPU here: Nsight Compute's counts are those of " + str(paths.relative(FILE)))
-        rows = with_emulator(emulated)
     return 1 if show(rows) else 0
 
 
@@ -190,6 +192,8 @@ def _counted(line: counts.Line) -> Iterator[tuple[str, str, int]]:
             yield access, "sectors", line.sectors
     elif line.what.startswith("TMA"):
         yield line.what, "bytes", line.bytes
+    elif line.what == "stmatrix":
+        yield "shared store", "requests", -line.requests
     elif line.products:
         name = line.what.partition(" ")[0]
         yield name, "instructions", line.requests * (4 if name == "wgmma" else 1)  # of each warp
@@ -211,21 +215,22 @@ def _run_nsight(name: str) -> Path:
     return file
 
 
-def read_nsight(file: Path, marks: Iterator[str]) -> dict[Key, int]:
-    """`marks`: the tasks and rungs that come, in their order."""
+def read_nsight(file: Path, launched: Mapping[str, str]) -> dict[Key, int]:
+    """`launched`: what the emulator launches in this program."""
     found: dict[Key, int] = {}
+    names = iter(dict.fromkeys(name.rpartition(".")[0] for name in launched))
     of, number, seen = "", 0, None
     for row in _rows(file):
         if row["ID"] != seen:
             seen, number = row["ID"], number + 1
             if MARK in row["Kernel Name"]:
-                of, number = f"{next(marks)}.", 0
-        if number and (
-                what := METRICS.get(row["Metric Name"].removesuffix(".sum"))):
+                of, number = f"{next(names)}.", 0
+        what = METRICS.get(row["Metric Name"].removesuffix(".sum"))
+        if number and what and not (of and what[1] == "conflicts"):
             key = f"{of}{number}", *what
             found[key] = found.get(key, 0) + int(float(row["Metric Value"].replace(",", "")))
-    if not found:
-        raise LabError(f"{file} has no counts of Nsight Compute")
+    if {key[0] for key in found} != launched.keys():
+        raise LabError(f"{file} has other launches than the emulator")
     return found
 
 
