@@ -332,8 +332,6 @@ CUDA_ATTACKS = {
 _HIDDEN = {
     "a function of the C library that stores": ("a data race", """
 __global__ void hidden(float* out) { (void)modff(threadIdx.x * 1048576.f, out); }"""),
-    "both results of an angle": ("a data race", """
-__global__ void hidden(float* out) { float c; sincosf(float(threadIdx.x), out, &c); }"""),
     "a text that is copied": ("which only host code can call", """
 #include <string>
 __global__ void hidden(float* out) {
@@ -362,13 +360,6 @@ struct Many { float all[6]; };
 static __device__ Many made(float x) { return x < 0 ? made(x + 1) : Many{{x, x, x, x, x, x}}; }
 __global__ void hidden(float* out) {
   *reinterpret_cast<Many*>(out) = made(float(threadIdx.x)); }"""),
-    "a structure that is passed": ("a data race", """
-struct Many { float all[6]; };
-static __device__ float sum(Many m) {
-  return m.all[0] < -1e30f ? sum(Many{}) : m.all[0] + m.all[1] + m.all[5]; }
-__global__ void hidden(float* out) {
-  if (threadIdx.x == 0) out[0] = 1;
-  else if (sum(*reinterpret_cast<Many*>(out)) == 3) out[100] = 1; }"""),
     "a variable of the file that is passed": ("a data race", """
 struct Line { char a[32]; };
 static __device__ Line common;

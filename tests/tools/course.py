@@ -256,11 +256,6 @@ class Course(Test):
         """What is built for a check of it."""
         return " ".join(f"{Course.target(name, backend=backend)}_ready" for backend in backends)
 
-    def calls(self, name: str, backend: str = "") -> list[list[str]]:
-        file = self.root / f"{self.target(name, backend=backend)}.calls"
-        return [[words[n + 1] for n, word in enumerate(words) if word == "--case"]
-                for words in map(json.loads, file.read_text().splitlines())]
-
     def grade(self, *names: str, **options: object) -> outcomes.PartResult:
         """Grades these tasks, or all of them where none is named."""
         part, = manifest.load_parts()
