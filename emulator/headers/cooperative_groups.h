@@ -99,7 +99,7 @@ class thread_group {
  private:
   unsigned size_;
 };
-inline thread_group tiled_partition(const thread_block&, unsigned size) {
+inline thread_group tiled_partition(const thread_group&, unsigned size) {
   return thread_group(size);
 }
 

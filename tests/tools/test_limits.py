@@ -21,6 +21,9 @@ POINTS = {
     "8-bit numbers": ("__nv_fp8_e4m3 number; (void)number;", "no __nv_fp8_e4m3: take half"),
     "`__activemask()`": ("i = __activemask();", "the GPU decides which lanes run together"),
     "`clock64()`": ("i = clock64();", "its times say nothing about a GPU"),
+    "a reference as a kernel's parameter": (
+        "} __global__ void by_reference(float& a) { a = 1; } inline void starts(float& a) { "
+        "flash::launch(\"\", by_reference, {1, 1}, a);", "a kernel takes its arguments by value"),
 }
 OTHERS = (
     ("} __global__ void __cluster_dims__(2) also() {", "no __cluster_dims__: take"),
@@ -48,6 +51,7 @@ REFUSED_BY_BOTH = (
 BEFORE = """#include <cuda_fp16.h>
 #include <cuda_fp8.h>
 #include <cooperative_groups.h>
+#include "common/cuda/launch.hpp"
 """
 
 

@@ -83,7 +83,8 @@ RIGHT(tile_of_any_size, ({1, 64}, IS(i / 8 * 8 + 7 - i % 8), result(64), 8u), in
       unsigned size) {
   namespace cg = cooperative_groups;
   __shared__ int shared[64];
-  const auto tile = cg::tiled_partition(cg::this_thread_block(), size);
+  const cg::thread_group block = cg::this_thread_block();
+  const auto tile = cg::tiled_partition(block, size);
   const unsigned i = threadIdx.x, first = i - tile.thread_rank();
   shared[i] = static_cast<int>(i);
   tile.sync();
