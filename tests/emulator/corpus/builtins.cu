@@ -7,24 +7,6 @@
 namespace flash::simt_corpus {
 namespace {
 
-RIGHT(bits, ({1, 1}, IS(i == 0 ? 8 : i == 1 ? 127 : i == 2 ? 41 : 1), result(9)), int* out) {
-  out[0] = __popcll(0xf00000000000000full);
-  out[1] = __clzll(1) + __clzll(0);
-  out[2] = __ffsll(1ll << 40) + __ffsll(0);
-  out[3] = __brev(1u) == 0x80000000u && __brevll(2) == 1ull << 62;
-  out[4] = __byte_perm(0x33221100u, 0x77665544u, 0x7520u) == 0x77552200u;
-  out[5] = __byte_perm(0x00008000u, 0, 0x9u) == 0x80u;  // bit 3 does not count
-  out[6] = __funnelshift_l(0x80000000u, 1, 33) == 3u && __funnelshift_r(2, 1, 1) == 0x80000001u;
-  out[7] = __funnelshift_lc(5, 6, 40) == 5u && __funnelshift_rc(5, 6, 40) == 6u;
-  out[8] = __mulhi(-1, 1) == -1 && __umulhi(0xffffffffu, 2) == 1u;
-}
-
-RIGHT(conversions_by_name, ({1, 1}, IS(1), result(3)), int* out) {
-  out[0] = __float2ll_rn(2.5f) == 2 && __float2ll_rz(1e30f) == 0x7fffffffffffffffll;
-  out[1] = __double_as_longlong(1.0) == 0x3ff0000000000000ll;
-  out[2] = __longlong_as_double(0x4000000000000000ll) == 2.0;
-}
-
 RIGHT(matches, ({1, 32}, IS(7), result(32)), unsigned* out) {
   const unsigned lane = threadIdx.x;
   const unsigned any = __match_any_sync(kAllLanes, lane % 4);

@@ -16,14 +16,6 @@ BY_LUCK(sum_without_a_start, ({1, 32}, IS(6), counting(4), result(32)), const fl
   out[threadIdx.x] = sum;
 }
 
-BY_LUCK(accumulators_without_a_start, ({1, 32}, IS(64 * (i % 4) + 28), counting(32), result(32)),
-        const float* x, float* out) {
-  float sums[4];
-  for (int j = 0; j < 8; ++j)
-    for (int i = 0; i < 4; ++i) sums[i] += x[8 * i + j];
-  out[threadIdx.x] = sums[threadIdx.x % 4];
-}
-
 struct State {
   float m, l;
 };
@@ -42,13 +34,6 @@ BY_LUCK(accumulators_of_a_function, ({1, 32}, IS(i % 4), counting(4), result(32)
   float sums[4];
   add(x, sums);
   out[threadIdx.x] = sums[threadIdx.x % 4];
-}
-
-BY_LUCK(counter_without_a_start, ({1, 32}, IS(2), counting(4), result(32)), const float* x,
-        int* out) {
-  int count;
-  for (int i = 0; i < 4; ++i) count += x[i] > 1;
-  out[threadIdx.x] = count;
 }
 
 RIGHT(all_variables_set, ({1, 32}, IS(6), counting(4), result(32)), const float* x, float* out) {
@@ -87,10 +72,6 @@ RIGHT(shifts, ({1, 32}, IS(0x80000000LL + 0x80000000LL), counting(32), result(32
 
 MISTAKE(kUndefined, nan_to_int, ({1, 32}, counting(32), zeros(32)), const float* x, int* out) {
   out[threadIdx.x] = static_cast<int>(x[0] / x[0]);  // BUG
-}
-
-MISTAKE(kUndefined, infinity_to_int, ({1, 32}, counting(32), zeros(32)), const float* x, int* out) {
-  out[threadIdx.x] = static_cast<int>(1 / x[threadIdx.x]);  // BUG
 }
 
 MISTAKE(kUndefined, large_to_int, ({1, 32}, counting(32), zeros(32)), const float* x, int* out) {
