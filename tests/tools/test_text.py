@@ -1,6 +1,9 @@
 """Text of strangers: shown as text, whatever it holds."""
 
-from lab import console
+from unittest import mock
+
+from lab import build, console, handed_in, paths, worklog
+from lab.judge import source, spaces
 from lab.text import cell, code, fenced, has_one_alphabet, line, looks, markdown, plain
 from course import Test
 
@@ -32,10 +35,27 @@ class Text(Test):
     def test_names_that_look_the_same(self):
         for one, other in (("ann", "\u0430nn"), ("Eve", "\u0415v\u0435"), ("AI", "A1"),
                            ("Bob", "B0b"), ("modern", "modem"), ("ann-k", "ANN K"),
-                           ("NHT", "\u039d\u0397\u03a4")):
+                           ("NHT", "\u039d\u0397\u03a4"), ("김철수", "김철수\u3164"),
+                           ("عمر", "عمر\u0640")):
             self.assertEqual(looks(one), looks(other))
         self.assertNotEqual(looks("Järg"), looks("Jörg"))
         for name, is_one in (("Järg Ørsted", True), ("田中さくら", True), ("김철수", True), ("عمر", True),
                              ("\u0430nn", False), ("\u13aann", False), ("\u0251nn", False),
                              ("x\u0665", False)):
             self.assertEqual(has_one_alphabet(name), is_one, name)
+
+    def test_nothing_is_read_again_for_each_of_its_beginnings(self):
+        """Such texts took minutes, and no other submission of a class goes on meanwhile."""
+        many, folder = 150_000, self.folder()
+        read = source.Source("", folder)
+        found = read.findings(f"\n{read.mark}\n" + "'R\"(\n" * many)
+        for opening in ("'R\"(\n", "'/*\n"):
+            found += spaces.findings("#if 0\n" + opening * many, folder)
+        self.assertEqual([line.split(" a ", 1)[1] for line in found],
+                         ["text that nothing ends"] + ["comment or a text that nothing ends"] * 2)
+        self.assertEqual(source.poisoned("x.cu:3: error: #error " + "a" * many), [])
+        self.assertEqual(build.first_error("s/skeleton/" * many, paths.ROOT)[:12], "s/skeleton/s")
+        row = mock.Mock(ok=False)
+        row.kind.size = "batch"
+        log = b"| bench x; batch " + b"a" * many
+        self.assertEqual(handed_in._other_than_logged([row], {worklog.PAGE: log}), [])

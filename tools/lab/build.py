@@ -113,7 +113,7 @@ _ERROR = re.compile(r"\b(?:error|fatal)\b(?: #[\w-]+)?\s*: |undefined reference 
 LACKS_ENTRY = "required symbol `flash_task' not defined"  # says ld of a file without FLASH_TASK()
 
 
-_OWN_LINE = re.compile(r"\S+/(?:skeleton|solution)/[^\s:]+:\d+")  # in a task's file
+_OWN_LINE = re.compile(r"\S+/(?:skeleton|solution)/[^\s:/]+:\d+")  # in a task's file
 _INCLUDED = re.compile(r"(In file included| +) from ([^\s:]+:\d+)(?::\d+)*[,:]?$")
 
 

@@ -161,7 +161,7 @@ def _other_than_logged(rows: Sequence[Row], handed_in: Mapping[str, bytes]) -> l
     times = {(row.name, f"{row.ms('forward'):.4g}") for row in rows if row.ok}
     if not last:
         return [f"{kind.table}: {worklog.PAGE} lists no run of this benchmark"] if log else []
-    lack = [f"{name} {ms} ms" for name, ms in re.findall(r"([\w+]+) (\S+) ms", last[0])
+    lack = [f"{name} {ms} ms" for name, ms in re.findall(r"(?<![\w+])([\w+]+) (\S+) ms", last[0])
             if (name, ms) not in times]
     return [f"{kind.table}: {worklog.PAGE} has times of the last run that the table lacks: "
             + ", ".join(lack)] if lack else []

@@ -104,4 +104,5 @@ def looks(name: str) -> str:
     """The same for two names that a person can take for each other."""
     folded = unicodedata.normalize("NFKC", name).translate(_LOOKS_LIKE).casefold()
     folded = folded.translate(_LOOKS_LIKE)
-    return "".join(_TWO.get(char, char) for char in folded if char not in " ._-")
+    # Two letters of Hangul are drawn as nothing, and one of Arabic as a longer line.
+    return "".join(_TWO.get(char, char) for char in folded if char not in " ._-\u115f\u1160\u0640")

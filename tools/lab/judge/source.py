@@ -33,7 +33,7 @@ _OF_MACROS = re.compile(r"::flash::simt::dynamic_shared_memory\(\)"
                         r"([\w *+]+|(sizeof|alignof)\(\w+\))>\(\))\))\)\)")
 _PRAGMAS = re.compile(r"#pragma (unroll\b.*|nv_\w+.*|once|GCC diagnostic .*)")
 _TOKEN = re.compile(
-    r'(?s:(?:u8|[uUL])?R"(?P<raw>[^ ()\\\t\n]*)\(.*?\)(?P=raw)")'
+    r'(?s:(?:u8|[uUL])?R"(?P<raw>[^ ()\\\t\n]*)\((?:.*?\)(?P=raw)"|(?P<open>.*)))'
     r'|(?:u8|[uUL])?"(?:\\.|[^"\\\n])*"|(?:u8|[uUL])?\'(?:\\.|[^\'\\\n])*\''
     r"|\.?\d(?:'?[\w.]|(?<=[eEpP])[+-])*"
     r"|(?P<line>^\#.*$)|(?P<word>[^\W\d]\w*)", re.MULTILINE)
@@ -70,7 +70,9 @@ class Source:
             line += own.count("\n", last, token.start())
             last = token.start()
             place = f"line {line} of {Path(file).name}"
-            if directive := token["line"]:
+            if token["open"] is not None:
+                found.append(f"{place} begins a text that nothing ends")
+            elif directive := token["line"]:
                 if marker := re.match(r'# (\d+) "([^"]*)"', directive):
                     file, line = marker[2], int(marker[1]) - 1
                 elif not _PRAGMAS.fullmatch(directive.rstrip()):
@@ -110,7 +112,8 @@ def _names_of_cuda(text: str) -> set[str]:
 
 def poisoned(output: str) -> list[str]:
     """What the preprocessor said about macros that are banned, a sentence each."""
-    found = re.findall(r'([\w.]+):(\d+):\d+: error: attempt to use poisoned "(\w+)"', output)
+    found = re.findall(
+        r'(?m)^(?:\S*/)?([\w.]+):(\d+):\d+: error: attempt to use poisoned "(\w+)"', output)
     return list(dict.fromkeys(f"line {line} of {file} has `{word}`: {_EMULATED}"
                               for file, line, word in found))
 

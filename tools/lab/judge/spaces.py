@@ -13,7 +13,8 @@ from pathlib import Path
 from lab.judge import audit
 
 _TOKEN = re.compile(
-    r"""(?sx) //[^\n]* | /\*.*?\*/ | (?:u8|[uUL])?R"(?P<raw>[^ ()\\\t\n]*)\(.*?\)(?P=raw)"
+    r"""(?sx) //[^\n]* | /\*(?:.*?\*/|(?P<comment>.*))
+    | (?:u8|[uUL])?R"(?P<raw>[^ ()\\\t\n]*)\((?:.*?\)(?P=raw)"|(?P<open>.*))
     | (?:u8|[uUL])?"(?:\\.|[^"\\\n])*" | (?:u8|[uUL])?'(?:\\.|[^'\\\n])*'
     | \.?\d(?:'?[\w.]|(?<=[eEpP])[+-])* | (?P<word>[^\W\d]\w*) | ::|->|[=!<>]=|\S""")
 _EMULATED = re.compile(r"\s*#\s*if(def)?\s+FLASH_SIMT\b")
@@ -75,11 +76,18 @@ class _File:
     operators: dict[str, list[tuple[set[str], frozenset[str]]]] = field(default_factory=dict)
 
 
+class _Unended(Exception):
+    """What the compiler does not read, as behind #if 0: to read on behind each takes for ever."""
+
+
 def findings(text: str, course: Path) -> list[str]:
     """A sentence each. `course` is the folder of the headers that the file includes."""
     headers = list(_included(text, course, {}).values())
     macros = dict(found for each in (*headers, text) for found in _macros(each))
-    own = _read(text, macros)
+    try:
+        own = _read(text, macros)
+    except _Unended as unended:
+        return [str(unended)]
     known = _File()
     for file in (own, *(_read(header, macros) for header in headers)):
         for kind in ("names", "methods"):
@@ -371,6 +379,8 @@ def _tokens(text: str, macros: Mapping[str, list[str]]) -> list[_Token]:
     for match in _TOKEN.finditer(text):
         line += text.count("\n", last, match.start())
         last = match.start()
+        if match["comment"] is not None or match["open"] is not None:
+            raise _Unended(f"line {line} begins a comment or a text that nothing ends")
         if match[0].startswith(("//", "/*")):
             continue
         for word in macros.get(match[0]) or [match[0]]:
