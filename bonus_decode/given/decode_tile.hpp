@@ -21,7 +21,7 @@
 
 namespace flash::decode {
 
-inline constexpr int kMostParts = 64, kFewestKeys = 512;
+inline constexpr int kMostParts = 32, kFewestKeys = 512;
 
 // Keys of each part of a sequence of `length` keys, but for the last part: whole pages.
 FLASH_HOST_DEVICE inline int keys_of_part(int length, int page_size) {

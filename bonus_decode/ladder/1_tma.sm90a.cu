@@ -3,20 +3,28 @@
 // New: a warp of its own does nothing but start copies. It reads the block table before it waits
 // for a free stage, and TMA copies the kv head's rows of the page, 64 keys at a time. So the next
 // 64 to 96 KiB are always on their way, and no other thread computes an address. The first copies
-// are started before q is loaded. Each of four warps takes 16 of the 64 keys and multiplies them by
-// all rows of the group on tensor cores, by mma.sync, whose 16 rows are enough for 16 rows of q.
-// There is no barrier between these warps until the part ends. The parts are larger, at least 1024
-// keys, so that less is written and read again. The last thread block of a kv head to finish merges
-// its parts, 4 columns a thread. What it counts with is set to 0 by a kernel of one block, which
-// lets this one begin at once: with cudaMemsetAsync in its place 16384 keys took 43.2 us, not 41.9.
+// are started before q is loaded. Each of four warps multiplies 16 of the 64 keys by all rows of
+// the group on tensor cores, by mma.sync. Its 16 rows are keys in the first product, S^T = K Q^T,
+// and columns of V in the second, O^T = V^T P^T, since most groups have at most 8 rows of q. There
+// is no barrier between these warps until the part ends. The parts are larger, at least 1024 keys,
+// so that less is written and read again. The last thread block of a kv head to finish merges its
+// parts, 4 columns a thread. What it counts with is set to 0 by a kernel of one block, which lets
+// this one begin at once.
 //
-// Beside a kernel that only reads as many bytes, on an H100, 8 kv heads of 128 in pages of 64: 0.93
-// of its rate with 131072 keys, 0.94 with 64 times 4096, 0.96 with 256 times 1024, 0.86 with 16384
-// (two variants, of which it now chooses by shape).
-// Beside a copy (`bench_decode`), in the same order: 0.91, 0.95, 0.97 and 0.68, and 0.83 with 64
-// sequences of 1 to 16384 keys.
-// Thread blocks that stay and go on to another part were slower: 0.80 to 0.91 with parts that are
-// dealt out in turn, 0.81 to 0.92 with parts that a counter gives out.
+// In one run on an H200, in us, 8 kv heads of 128 in pages of 64; `ragged` is 64 sequences of 1 to
+// 16384 keys. A kernel that only reads as many bytes, this rung, and the rung with other choices:
+//
+//                               1 x 131072  8 x 32768  64 x 4096  256 x 1024  1 x 16384  ragged
+//   reads only                         139        263        263         263       24.6     121
+//   this rung                          141        266        268         261       31.0     130
+//   L2 loads 256 bytes, not 128        146        276        276         273       30.9     132
+//   and rows of q are rows of S        148        283        284         278       31.9     141
+//   blocks stay, and count parts       143        275        274         265       33.0     143
+//   prefix sums, no empty blocks       142        275        275         274       32.0     138
+//
+// The bottleneck is memory: without multiplications it is 1 or 2 % faster. 16384 keys take 17 us at
+// the full rate; 6.4 go to launches (1.1 for the zeros), 2.3 until lengths and table are there, 2
+// to the first copy, and 3 from the last one until the parts are merged.
 //
 // A page is read to its end. There a NaN may stand, which a weight of 0 does not remove: the warp
 // that has the last key writes zeros over the values behind it.
@@ -45,16 +53,19 @@ FLASH_HOST_DEVICE inline int keys_of_part(int length) {
   return (keys + kKeys - 1) / kKeys * kKeys;
 }
 
-template <class T_, int kHeadDim_>
+template <class T_, int kHeadDim_, int kRows_>
 struct Config {
   using T = T_;
   static constexpr int kHeadDim = kHeadDim_, kSlabs = kHeadDim / 64;  // of 64 columns, 128 bytes
+  static constexpr int kRows = kRows_, kGroups = kRows / 8;           // of q: 8 or 16
   static constexpr int kStages = kHeadDim == 64 ? 4 : kHeadDim == 128 ? 3 : 2;
   static constexpr int kBlocks = kHeadDim == 256 ? 1 : 2;  // of a multiprocessor
   static constexpr int kTileBytes = kKeys * kHeadDim * 2;  // of K, and as many of V
-  static constexpr int kQBytes = kMostRows * kHeadDim * 2;
-  // What the warps leave takes the place of the stages.
-  static constexpr int kSumBytes = kWarps * kMostRows * (kHeadDim + 2) * 4;
+  static constexpr int kQBytes = kRows * kHeadDim * 2;
+  // What the warps leave takes the place of the stages. 4 floats more a row: 8 rows of 4 columns
+  // then are in 32 banks.
+  static constexpr int kSumColumns = kHeadDim + 4;
+  static constexpr int kSumBytes = kWarps * kRows * (kSumColumns + 2) * 4;
   static constexpr std::size_t kSharedBytes =
       1024 + kQBytes + std::max(2 * kStages * kTileBytes, kSumBytes);
 };
@@ -80,13 +91,21 @@ __device__ __forceinline__ std::uint32_t pack(float low, float high) {
   return from_float<T>(low).bits | static_cast<std::uint32_t>(from_float<T>(high).bits) << 16;
 }
 
-__device__ __forceinline__ float quad_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, 1));
-  return fmaxf(x, __shfl_xor_sync(kAllLanes, x, 2));
+// Over the lanes that have the same t = lane % 4.
+template <class Combine>
+__device__ __forceinline__ float over_keys(float x, Combine combine) {
+  FLASH_UNROLL
+  for (int distance = 4; distance < kWarpSize; distance *= 2)
+    x = combine(x, __shfl_xor_sync(kAllLanes, x, distance));
+  return x;
 }
-__device__ __forceinline__ float quad_sum(float x) {
-  x += __shfl_xor_sync(kAllLanes, x, 1);
-  return x + __shfl_xor_sync(kAllLanes, x, 2);
+
+// Of 8 x 8 elements of 16 bits a lane has 2t and 2t + 1 of row g; returns those of column g.
+__device__ __forceinline__ std::uint32_t transpose(std::uint32_t x) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize, g = lane / 4, t = lane % 4;
+  const std::uint32_t first = __shfl_sync(kAllLanes, x, 8 * t + g / 2),
+                      second = __shfl_sync(kAllLanes, x, 8 * t + 4 + g / 2);
+  return __byte_perm(first, second, g % 2 == 0 ? 0x5410 : 0x7632);
 }
 
 // The weighted mean of parts, m and l of which are in base 2.
@@ -122,7 +141,7 @@ template <class T, class C>
 __global__ void __launch_bounds__(kThreads, C::kBlocks)
     tma_kernel(const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map,
                Decode<T> pass, float scale, bool is_small, Workspace parts) {
-  constexpr int D = C::kHeadDim;
+  constexpr int D = C::kHeadDim, kRows = C::kRows;
   const DecodeShape shape = pass.shape();
   const int kv_heads = static_cast<int>(shape.kv_heads), x = static_cast<int>(blockIdx.x);
   const int most_parts = static_cast<int>(parts.lse.extent(1));
@@ -133,6 +152,7 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
   const int begin = s * keys_each, end = min(begin + keys_each, length);
   const int steps = (end - begin + kKeys - 1) / kKeys;
   const int rows = static_cast<int>(shape.rows()), queries = static_cast<int>(shape.queries);
+  const int page_size = static_cast<int>(shape.page_size), page_bits = __ffs(page_size) - 1;
   const Index first_row = (b * shape.heads + kv_head * shape.group()) * queries;
 
   __shared__ Pipeline<C::kStages> pipeline;
@@ -143,10 +163,10 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
   const auto K_smem = [&](int step) { return stages + step % C::kStages * (2 * C::kTileBytes); };
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize, g = lane / 4, t = lane % 4;
-  float* const O_smem = reinterpret_cast<float*>(stages);  // [warp][row][D]
-  float* const m_smem = O_smem + kWarps * kMostRows * D;   // [warp][row]
-  float* const l_smem = m_smem + kWarps * kMostRows;
-  const int page_size = static_cast<int>(shape.page_size), page_bits = __ffs(page_size) - 1;
+  float* const O_smem = reinterpret_cast<float*>(stages);          // [warp][row][kSumColumns]
+  float* const m_smem = O_smem + kWarps * kRows * C::kSumColumns;  // [warp][row]
+  float* const l_smem = m_smem + kWarps * kRows;
+
   const auto copy = [&](void* to, const TensorMap& map, int step, int column, int row, int page) {
     if (is_small)
       tma_load_once(to, map, pipeline.full(step), column, row, kv_head, page);
@@ -156,21 +176,21 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
   const auto load = [&](int step) {
     const int j0 = begin + step * kKeys;
     // Of every 16 keys; behind the length there may be no page, so the first key's stands for it.
-    const auto key = [&](int n) { return j0 + n * 16 < end ? j0 + n * 16 : j0; };
+    const auto key = [&](int i) { return j0 + i * 16 < end ? j0 + i * 16 : j0; };
     int pages[kKeys / 16];
     FLASH_UNROLL
-    for (int n = 0; n < kKeys / 16; ++n) pages[n] = pass.block_table(b, key(n) >> page_bits);
+    for (int i = 0; i < kKeys / 16; ++i) pages[i] = pass.block_table(b, key(i) >> page_bits);
     pipeline.wait_empty(step);
     arrive_expecting(pipeline.full(step), 2 * C::kTileBytes);
     FLASH_UNROLL
-    for (int n = 0; n < kKeys / 16; ++n) {
-      if (n * 16 % min(page_size, kKeys) != 0) continue;  // in the box of the keys before
+    for (int i = 0; i < kKeys / 16; ++i) {
+      if (i * 16 % min(page_size, kKeys) != 0) continue;  // in the box of the keys before
       FLASH_UNROLL
       for (int slab = 0; slab < C::kSlabs; ++slab) {
-        unsigned char* const to = K_smem(step) + (slab * kKeys + n * 16) * kBoxBytes;
-        const int row = key(n) & (page_size - 1);
-        copy(to, k_map, step, slab * 64, row, pages[n]);
-        copy(to + C::kTileBytes, v_map, step, slab * 64, row, pages[n]);
+        unsigned char* const to = K_smem(step) + (slab * kKeys + i * 16) * kBoxBytes;
+        const int row = key(i) & (page_size - 1);
+        copy(to, k_map, step, slab * 64, row, pages[i]);
+        copy(to + C::kTileBytes, v_map, step, slab * 64, row, pages[i]);
       }
     }
   };
@@ -181,85 +201,97 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
       for (int step = 0; step < min(steps, C::kStages); ++step) load(step);
     }
   } else {
-    for (int n = threadIdx.x; n < kMostRows * D / 2; n += kWarps * kWarpSize) {
-      const int row = n / (D / 2), c = n % (D / 2) * 2;
+    for (int i = threadIdx.x; i < kRows * D / 2; i += kWarps * kWarpSize) {
+      const int row = i / (D / 2), c = i % (D / 2) * 2;
       const Index h = kv_head * shape.group() + row / queries;
       std::uint32_t both = 0;
       if (row < rows)
         both = pass.q(b, h, row % queries, c).bits |
                static_cast<std::uint32_t>(pass.q(b, h, row % queries, c + 1).bits) << 16;
-      *reinterpret_cast<std::uint32_t*>(chunk<kMostRows>(Q_smem, row, c / 8) + c % 8 * 2) = both;
+      *reinterpret_cast<std::uint32_t*>(chunk<kRows>(Q_smem, row, c / 8) + c % 8 * 2) = both;
     }
   }
   __syncthreads();
   if (warp == kWarps) {
     for (int step = C::kStages; step < steps && lane == 0; ++step) load(step);
   } else {
-    const auto sees = [&](int row) {
-      return row < rows ? min(length - queries + row % queries + 1, end) : 0;
-    };
-    const int visible[2] = {sees(g), sees(g + 8)};
+    // Of the rows 8 * group + 2t and the next one: keys that they see, maximum, sum.
+    int visible[C::kGroups][2];
+    float m[C::kGroups][2], l[C::kGroups][2] = {}, O[C::kGroups][D / 16][4] = {};
+    FLASH_UNROLL
+    for (int group = 0; group < C::kGroups; ++group) {
+      FLASH_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const int row = 8 * group + 2 * t + i;
+        visible[group][i] = row < rows ? min(length - queries + row % queries + 1, end) : 0;
+        m[group][i] = -INFINITY;
+      }
+    }
     const int key0 = warp * kKeysOfWarp;
-    float m[2] = {-INFINITY, -INFINITY}, l[2] = {};  // of the rows g and g + 8
-    float O[D / 8][4] = {};
 
     for (int step = 0; step < steps; ++step) {
       const int j0 = begin + step * kKeys + key0;  // the warp's first key
       unsigned char *const K = K_smem(step), *const V = K + C::kTileBytes;
       pipeline.wait_full(step);
-      float S[2][4] = {};
+      float S[C::kGroups][2][4] = {};  // of two halves of the columns: 16 keys x 8 rows
       FLASH_UNROLL_BY(4)
-      for (int n = 0; n < D / 16; ++n) {
-        std::uint32_t q[4], k[4];  // of k keys 0 to 7, then 8 to 15, two chunks of columns each
-        ldmatrix(q, chunk<kMostRows>(Q_smem, lane % 16, 2 * n + lane / 16));
-        ldmatrix(k, chunk(K, key0 + lane / 16 * 8 + lane % 8, 2 * n + lane / 8 % 2));
-        multiply<T>(S[0], q, k[0], k[1]);
-        multiply<T>(S[1], q, k[2], k[3]);
-      }
-      float largest[2] = {-INFINITY, -INFINITY};
-      FLASH_UNROLL
-      for (int n = 0; n < 2; ++n) {
+      for (int c = 0; c < D / 32; ++c) {
+        std::uint32_t k[2][4], q[4];
         FLASH_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          S[n][i] = j0 + n * 8 + 2 * t + i % 2 < visible[i / 2] ? S[n][i] * scale : -INFINITY;
-          largest[i / 2] = fmaxf(largest[i / 2], S[n][i]);
+        for (int half = 0; half < 2; ++half)
+          ldmatrix(k[half], chunk(K, key0 + lane % 16, 4 * c + 2 * half + lane / 16));
+        FLASH_UNROLL
+        for (int group = 0; group < C::kGroups; ++group) {
+          ldmatrix(q, chunk<kRows>(Q_smem, 8 * group + lane % 8, 4 * c + lane / 8));
+          multiply<T>(S[group][0], k[0], q[0], q[1]);
+          multiply<T>(S[group][1], k[1], q[2], q[3]);
         }
       }
+      std::uint32_t P[C::kGroups][2];
       FLASH_UNROLL
-      for (int half = 0; half < 2; ++half) largest[half] = quad_max(largest[half]);
-      if (__any_sync(kAllLanes, largest[0] > m[0] || largest[1] > m[1])) {
+      for (int group = 0; group < C::kGroups; ++group) {
+        float(&score)[4] = S[group][0], largest[2] = {-INFINITY, -INFINITY};
         FLASH_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          const float m_new = fmaxf(m[half], largest[half]);
-          const float alpha = m_new == m[half] ? 1 : exp2f(m[half] - m_new);
-          m[half] = m_new;
-          l[half] *= alpha;
+        for (int i = 0; i < 4; ++i) {
+          const bool sees = j0 + g + i / 2 * 8 < visible[group][i % 2];
+          score[i] = sees ? (score[i] + S[group][1][i]) * scale : -INFINITY;
+          largest[i % 2] = fmaxf(largest[i % 2], score[i]);
+        }
+        FLASH_UNROLL
+        for (int i = 0; i < 2; ++i) largest[i] = over_keys(largest[i], Larger{});
+        if (__any_sync(kAllLanes, largest[0] > m[group][0] || largest[1] > m[group][1])) {
           FLASH_UNROLL
-          for (int n = 0; n < D / 8; ++n) O[n][2 * half] *= alpha, O[n][2 * half + 1] *= alpha;
+          for (int i = 0; i < 2; ++i) {
+            const float m_new = fmaxf(m[group][i], largest[i]);
+            const float alpha = m_new == m[group][i] ? 1 : exp2_approximate(m[group][i] - m_new);
+            m[group][i] = m_new;
+            l[group][i] *= alpha;
+            FLASH_UNROLL
+            for (int c = 0; c < D / 16; ++c) O[group][c][i] *= alpha, O[group][c][2 + i] *= alpha;
+          }
         }
-      }
-      FLASH_UNROLL
-      for (int n = 0; n < 2; ++n) {
         FLASH_UNROLL
         for (int i = 0; i < 4; ++i) {
-          S[n][i] = S[n][i] == -INFINITY ? 0 : exp2f(S[n][i] - m[i / 2]);
-          l[i / 2] += S[n][i];
+          score[i] = score[i] == -INFINITY ? 0 : exp2_approximate(score[i] - m[group][i % 2]);
+          l[group][i % 2] += score[i];
         }
+        FLASH_UNROLL
+        for (int half = 0; half < 2; ++half)
+          P[group][half] = transpose(pack<T>(score[2 * half], score[2 * half + 1]));
       }
-      const std::uint32_t P[4] = {pack<T>(S[0][0], S[0][1]), pack<T>(S[0][2], S[0][3]),
-                                  pack<T>(S[1][0], S[1][1]), pack<T>(S[1][2], S[1][3])};
       if (j0 + kKeysOfWarp > end) {
-        for (int n = lane; n < kKeysOfWarp * D / 8; n += kWarpSize)
-          if (const int row = n / (D / 8); j0 + row >= end)
-            *reinterpret_cast<uint4*>(chunk(V, key0 + row, n % (D / 8))) = uint4{0, 0, 0, 0};
+        for (int i = lane; i < kKeysOfWarp * D / 8; i += kWarpSize)
+          if (const int row = i / (D / 8); j0 + row >= end)
+            *reinterpret_cast<uint4*>(chunk(V, key0 + row, i % (D / 8))) = uint4{0, 0, 0, 0};
         __syncwarp();
       }
       FLASH_UNROLL
-      for (int n = 0; n < D / 16; ++n) {
-        std::uint32_t v[4];  // keys 0 to 7 and 8 to 15 of one chunk of columns, then of the next
-        ldmatrix<true>(v, chunk(V, key0 + lane / 8 % 2 * 8 + lane % 8, 2 * n + lane / 16));
-        multiply<T>(O[2 * n], P, v[0], v[1]);
-        multiply<T>(O[2 * n + 1], P, v[2], v[3]);
+      for (int c = 0; c < D / 16; ++c) {
+        std::uint32_t v[4];  // transposed: 16 columns x 16 keys
+        ldmatrix<true>(v, chunk(V, key0 + lane / 16 * 8 + lane % 8, 2 * c + lane / 8 % 2));
+        FLASH_UNROLL
+        for (int group = 0; group < C::kGroups; ++group)
+          multiply<T>(O[group][c], v, P[group][0], P[group][1]);
       }
       __syncwarp();
       if (lane == 0) pipeline.release(step);
@@ -267,14 +299,17 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
     // In place of the stages, when all four warps have read them.
     sync_named(1, kWarps * kWarpSize);
     FLASH_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const int row = warp * kMostRows + g + half * 8;
-      const float sum = quad_sum(l[half]);
+    for (int group = 0; group < C::kGroups; ++group) {
       FLASH_UNROLL
-      for (int n = 0; n < D / 8; ++n)
-        *reinterpret_cast<float2*>(&O_smem[row * D + n * 8 + 2 * t]) =
-            float2{O[n][2 * half], O[n][2 * half + 1]};
-      if (t == 0) m_smem[row] = m[half], l_smem[row] = sum;
+      for (int i = 0; i < 2; ++i) {
+        const float sum = over_keys(l[group][i], Plus{});
+        const int row = 8 * group + 2 * t + i, at = warp * kRows + row;
+        if (row >= rows) continue;
+        FLASH_UNROLL
+        for (int c = 0; c < D / 8; ++c)
+          O_smem[at * C::kSumColumns + 8 * c + g] = O[group][c / 2][c % 2 * 2 + i];
+        if (g == 0) m_smem[at] = m[group][i], l_smem[at] = sum;
+      }
     }
   }
 
@@ -288,14 +323,17 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
     pass.out(b, h, i, c + 3) = from_float<T>(value.w);
     if (c == 0) pass.lse(b, h, i) = lse * kLn2;
   };
-  for (int n = threadIdx.x; n < rows * (D / 4); n += kThreads) {
-    const int row = n / (D / 4), c = n % (D / 4) * 4;
+  for (int i = threadIdx.x; i < rows * (D / 4); i += kThreads) {
+    const int row = i / (D / 4), c = i % (D / 4) * 4;
     Merged merged;
+    FLASH_UNROLL
     for (int w = 0; w < kWarps; ++w)
-      merged.largest = fmaxf(merged.largest, m_smem[w * kMostRows + row]);
+      merged.largest = fmaxf(merged.largest, m_smem[w * kRows + row]);
+    FLASH_UNROLL
     for (int w = 0; w < kWarps; ++w) {
-      const int at = w * kMostRows + row;
-      merged.add(m_smem[at], l_smem[at], *reinterpret_cast<const float4*>(&O_smem[at * D + c]));
+      const int at = w * kRows + row;
+      merged.add(m_smem[at], l_smem[at],
+                 *reinterpret_cast<const float4*>(&O_smem[at * C::kSumColumns + c]));
     }
     if (count == 1) {
       store(row, c, merged.value(), merged.lse());
@@ -304,6 +342,7 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
     *reinterpret_cast<float4*>(&parts.out(first_row + row, s, c)) = merged.value();
     if (c == 0) parts.lse(first_row + row, s) = merged.lse();
   }
+
   if (count == 1) return;
 
   // The last thread block of the kv head merges all parts, in their order.
@@ -317,8 +356,8 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
   }
   __syncthreads();
   if (!is_last) return;
-  for (int n = threadIdx.x; n < rows * (D / 4); n += kThreads) {
-    const int row = n / (D / 4), c = n % (D / 4) * 4;
+  for (int i = threadIdx.x; i < rows * (D / 4); i += kThreads) {
+    const int row = i / (D / 4), c = i % (D / 4) * 4;
     float lse[kMostParts];
     float4 values[kMostParts];
     Merged merged;
@@ -369,23 +408,28 @@ void run(const Decode<T>& pass) {
         TensorView<const T, 4>(
             cache.data(), {shape.pages, shape.kv_heads, shape.page_size, shape.head_dim},
             {cache.stride(0), cache.stride(2), cache.stride(1), cache.stride(3)}),
-        static_cast<int>(std::min<Index>(shape.page_size, kKeys)));
+        static_cast<int>(std::min<Index>(shape.page_size, kKeys)), kBoxBytes);
   };
-  // What the table has room for. On an H100, 67 MB took 42 us with lines of the L2 cache that are
-  // given up first and 46 without, but 537 MB 208 and 200.
+  // What the table has room for. On an H200, 67 MB took 31.0 us with lines of the L2 cache that are
+  // given up first and 33.3 without, but 537 MB 147 and 141.
   const bool is_small =
       4 * shape.batch * shape.table_pages * shape.page_size * shape.kv_heads * shape.head_dim <=
       128 << 20;
   decode::with_config<T>(shape.head_dim, [&]<class Given>(Given) {
-    using C = Config<T, Given::kHeadDim>;
-    launch("decode_tma", tma_kernel<T, C>,
-           {.grid = grid_size(shape.batch * parts * shape.kv_heads),
-            .block = kThreads,
-            .shared_bytes = C::kSharedBytes,
-            .stream = pass.stream,
-            .begins_early = parts > 1},
-           map(pass.k), map(pass.v), pass, scale, is_small,
-           Workspace{out.view(), lse.view(), finished.data()});
+    const auto run_with = [&]<class C>(C) {
+      launch("decode_tma", tma_kernel<T, C>,
+             {.grid = grid_size(shape.batch * parts * shape.kv_heads),
+              .block = kThreads,
+              .shared_bytes = C::kSharedBytes,
+              .stream = pass.stream,
+              .begins_early = parts > 1},
+             map(pass.k), map(pass.v), pass, scale, is_small,
+             Workspace{out.view(), lse.view(), finished.data()});
+    };
+    if (shape.rows() <= 8)
+      run_with(Config<T, Given::kHeadDim, 8>());
+    else
+      run_with(Config<T, Given::kHeadDim, 16>());
   });
 }
 

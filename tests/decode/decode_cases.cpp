@@ -59,7 +59,7 @@ std::vector<DecodeCase> cases_of_groups() {
       {.name = "one kv head for 5 heads", .lengths = {70, 30}, .heads = 5, .kv_heads = 1},
       {.name = "32 rows: 32 heads of one kv head", .lengths = {90}, .heads = 32, .kv_heads = 1},
       {.name = "4 queries", .lengths = {90, 5}, .queries = 4},
-      {.name = "8 queries", .lengths = {60, 8}, .queries = 8},
+      {.name = "8 queries", .lengths = {60, 8}, .kv_heads = 1, .queries = 8},
       {.name = "4 queries of 8 heads that share a kv head",
        .lengths = {70},
        .heads = 8,
@@ -138,11 +138,9 @@ std::vector<DecodeCase> cases_of_special_values() {
 std::vector<DecodeCase> long_cases() {
   std::vector<DecodeCase> cases;
   for (const DType type : {kFloat16, kBFloat16})
-    cases.push_back(DecodeCase{.name = "70000 and 1 to 9000 keys of 8 heads on 2 kv heads",
+    cases.push_back(DecodeCase{.name = "70000 and 1 to 9000 keys",
                                .lengths = {70000, 1, 255, 9000},
-                               .heads = 8,
-                               .kv_heads = 2,
-                               .head_dim = 128,
+                               .kv_heads = 1,
                                .page_size = 64}
                         .of_type(type));
   return cases;
