@@ -12,14 +12,8 @@
 #include "emulator/run/simt.hpp"
 #endif
 #include "mutants/launches.hpp"
-#if __has_include("part1_softmax_matmul/softmax_matmul.hpp")  // a release may lack a part
 #include "part1_softmax_matmul/softmax_matmul.hpp"
-#define FLASH_HAVE_PART1
-#endif
-#if __has_include("part3_flash_cuda/flash_attention_cuda.hpp")
 #include "part3_flash_cuda/flash_attention_cuda.hpp"
-#define FLASH_HAVE_PART3
-#endif
 
 namespace flash::mutants {
 namespace {
@@ -114,19 +108,16 @@ int look(const std::string& name, const std::string& how) {
     begin(entry);
     softmax_matmul(
         [&](const auto& pass) {
-#ifdef FLASH_HAVE_PART1
           if (library != nullptr) {
             flash::mutants::name(pass);
             return load_task<FusedCudaTask>(library).fused_softmax_matmul_cuda(pass, {64, 64});
           }
-#endif
           FirstTaken(entry, false)(pass);
         },
         {{1, 256, 128, 256}});
   }
   for (const auto& entry : wanted(registry.forward)) {
     begin(entry);
-#ifdef FLASH_HAVE_PART3
     if (library != nullptr) {
       forward<float>(
           [&](const auto& pass) {
@@ -137,7 +128,6 @@ int look(const std::string& name, const std::string& how) {
           {kForward.front()});
       continue;
     }
-#endif
     FirstTaken run(entry, causal);
     entry.run.float32 ? forward<float>(run, kForward) : forward<Half>(run, kForward);
   }

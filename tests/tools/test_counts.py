@@ -258,8 +258,8 @@ class Picture(Test):
         folder = self.folder()
         launches = counts.run_rung("part1", "3_sgemm", folder)
         story, = timeline.stories(launches, folder)
-        self.assertEqual(story.figures()["tiles of v in shared memory at once"][0], "2")
-        self.assertEqual(story.figures()["v is loaded"][0], "2 times")
+        self.assertEqual([shown for shown, _ in story.figures().values()],
+                         ["x once, v 2 times", "v: 2"])
         page = look.page("one", {}, beside={"3_sgemm": counts.figures(launches)})
         self.assertIn("<td>376</td>", page)
         library = BUILD / "lib/libpart1_fused_cuda_solution_checked.so"

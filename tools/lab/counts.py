@@ -273,21 +273,18 @@ def by_line(launches: Iterable[Launch]) -> list[Line]:
 
 def figures(launches: Sequence[Launch]) -> dict[str, tuple[str, str]]:
     """What two kernels for the same problem are compared by: a number, and what it means."""
-    found: dict[str, tuple[str, str]] = {}
-    blocks = sum(launch.blocks for launch in launches)
     threads = ", ".join(dict.fromkeys(str(launch.threads) for launch in launches))
-    found["thread blocks"] = f"{blocks} of {threads} threads", "Each computes its own part of the output."
-    lines = [line for launch in launches for line in launch.lines]
-    wavefronts = sum(line.wavefronts for line in lines)
-    flops = launches[0].flops
-    if flops:
-        found["operations for each wavefront of shared memory"] = (
-            f"{flops / wavefronts:.0f}" if wavefronts else "wgmma reads it, no thread does", "A wavefront is 128 bytes that come at once; a multiply-add "
-            "is two operations. A multiprocessor of an H100 does 256 in the time of one wavefront: below that, shared "
-            "memory is the limit. The more, the better it hides.")
-    conflicts = sum(line.wavefronts - line.least for line in lines if line.is_shared)
-    found["bank conflicts"] = str(conflicts), "Wavefronts in which lanes wait for each other."
-    return found
+    lines = [line for launch in launches for line in launch.lines if line.is_shared]
+    wavefronts, least = (sum(getattr(line, of) for line in lines) for of in ("wavefronts", "least"))
+    return {
+        "thread blocks": (f"{sum(launch.blocks for launch in launches)} of {threads} threads",
+                          "Each computes its own part of the output."),
+        "operations for each wavefront of shared memory": (
+            f"{(launches[0].flops or 0) / wavefronts:.0f}" if wavefronts else "wgmma alone reads it",
+            "A wavefront is 128 bytes that come at once; a multiply-add is two operations. A "
+            "multiprocessor of an H100 does 256 in the time of one wavefront: below that, shared "
+            "memory is the limit. The more, the better it hides."),
+        "bank conflicts": (str(wavefronts - least), "Wavefronts in which lanes wait for each other.")}
 
 
 def advice(line: Line) -> str:

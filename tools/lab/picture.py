@@ -212,8 +212,7 @@ def _row(story: Story, softmax: Sequence[dict], stored: Sequence[dict]) -> Itera
     until = "datum.row == row && datum.step <= step"
     step = {"field": "step", "type": "quantitative", "title": "step",
             "scale": {"domain": [0, story.steps]}}
-    for field, title in (("keys", "keys met by the row"), ("max", "running maximum"),
-                         ("sum", "running sum")):
+    for field, title in (("max", "running maximum"), ("sum", "running sum")):
         yield {"title": title, "width": PANEL, "height": PANEL, "data": {"values": [
             {name: one[name] for name in ("row", "step", field)} for one in softmax]},
             "transform": [{"filter": until}],

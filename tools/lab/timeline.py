@@ -196,19 +196,21 @@ class Story:
 
     def figures(self) -> dict[str, tuple[str, str]]:
         """What two kernels for the same problem are compared by: a number, and what it means."""
-        found = {}
+        loads = []
         for name in self.matrices:
-            loads = [event for event in self.events if (event.what, event.object) == ("load", name)]
-            if loads:
-                times = sum(event.asked for event in loads) / self.launch.bytes_of(name)
-                found[f"{name} is loaded"] = (
-                    "once" if times == 1 else f"{times:.3g} times", "By all blocks together. A "
-                    "block with more rows of the output uses what it loads for more of them.")
-            if name in ("k", "v") and (most := self.most_tiles(name)):
-                found[f"tiles of {name} in shared memory at once"] = (
-                    str(most), "With two, the next one is on its way while the block computes with "
-                    "this one. With one, the block loads, waits, and only then computes.")
-        return found
+            if asked := sum(event.asked for event in self.events
+                            if (event.what, event.object) == ("load", name)):
+                times = asked / self.launch.bytes_of(name)
+                loads.append(f"{name} " + ("once" if times == 1 else f"{times:.3g} times"))
+        tiles = [f"{name}: {most}" for name in ("k", "v") if name in self.matrices
+                 and (most := self.most_tiles(name))]
+        return {
+            "loads, by all blocks together": (
+                ", ".join(loads), "A block with more rows of the output uses what it loads for "
+                "more of them."),
+            "tiles in shared memory at once": (
+                ", ".join(tiles), "With two, the next one is on its way while the block computes "
+                "with this one. With one, the block loads, waits, and only then computes.")}
 
     def parts(self) -> dict[str, float]:
         """In which multiple of the arithmetic's time an H100 would do the rest of a long loop, by
@@ -329,7 +331,7 @@ class Story:
                         continue
                     maximum = scores[have].max()
                     weights = np.exp(scores[have] - maximum)
-                    yield {"row": row, "block": block, "step": step, "keys": int(have.sum()),
+                    yield {"row": row, "block": block, "step": step,
                            "max": _drawn(maximum), "sum": _drawn(weights.sum()),
                            "out": [*map(_drawn, weights @ values[have] / weights.sum())]}
 

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     for file, name, number, code, width in FIGURES:
         if args.only in file:
             task, = counts.tasks(name, "solution", build.configured())
-            _draw(browser, paths.ROOT / file, look.figure(task, number, code), width, 8 if code else 64)
+            _draw(browser, paths.ROOT / file, look.figure(task, number, code), width, 16 if code else 64)
             say(f"drew {file}: {(paths.ROOT / file).stat().st_size / 1000:.0f} KB")
     return 0
 
