@@ -50,11 +50,11 @@ struct Size {
   }
 };
 
-// N(0, 1). The numbers of the first 32 MiB come again and again.
+// N(0, 1). The numbers of the first 4 MiB come again and again.
 template <class T>
 Tensor<T, 4> cache_of(const Shape<4>& shape, std::uint64_t seed) {
   Tensor<T, 4> cache(shape);
-  const Index some = std::min<Index>(cache.size(), 32 << 20 / sizeof(T));
+  const Index some = std::min<Index>(cache.size(), 4 << 20 / sizeof(T));
   Random random(seed);
   for (Index n = 0; n < some; ++n) cache.data()[n] = static_cast<T>(random.normal());
   for (Index n = some; n < cache.size(); n += some)
