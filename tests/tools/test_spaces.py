@@ -10,7 +10,9 @@ from course import Test
 from lab import manifest, paths
 from lab.judge import spaces
 
-FRAME = """#include <algorithm>
+FRAME = """#include <cooperative_groups.h>
+#include "common/cuda/device.hpp"
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -88,6 +90,8 @@ RIGHT = (
     ("__constant__ float weights[2]; __device__ int calls;", "x[0] = weights[1]; ++calls;"),
     ("", "__shared__ float tile[2][3]; tile[0][n] = 1; x[0] = tile[0][n];"),
     ("", "x[0] = std::fmax(std::exp(x[1]), std::abs(x[2])); int z = std::move(n); y[0] = z;"),
+    ("", "auto block = cooperative_groups::this_thread_block(); y[0] = block.size();"),
+    ("", "float* own = (float*)malloc(4); free(own); *x = max(*x, 1.0f);"),
     ("", "memcpy(x, y, 4); printf(\"std::sort() %d\", n); /* std::sort() */"),
     ("constexpr int kSizes[2] = {1, 2};",
      "constexpr int a = kSizes[1]; float b[kSizes[0]]; b[0] = a; x[0] = b[0] + sizeof(kSizes);"),
@@ -125,8 +129,8 @@ def refused_by_nvcc(text):
         while True:
             file.write_text("\n".join("" if n in found else line
                                       for n, line in enumerate(lines, 1)))
-            done = subprocess.run(["nvcc", "-std=c++20", "-cuda", "-arch=compute_80", file, "-o",
-                                   Path(folder) / "a.ii"], capture_output=True, text=True)
+            done = subprocess.run(["nvcc", "-std=c++20", "-cuda", "-arch=compute_80", "-I",
+                                   paths.ROOT, file, "-o", Path(folder) / "a.ii"], capture_output=True, text=True)
             named = {int(line) for line in re.findall(r"a\.cu\((\d+)\): error", done.stderr)}
             if done.returncode == 0 or named <= found:
                 return {f"line {line}" for line in found}
@@ -145,7 +149,7 @@ class Spaces(Test):
             with self.subTest(snippet):
                 self.assertIn(line, found)
         self.assertIn("calls `half_of()` in a kernel: nvcc refuses there what is not `__device__`",
-                      found["line 12"])
+                      found["line 14"])
 
     def test_right_code_is_welcome(self):
         self.assertEqual(self.found(source(RIGHT)[1]), {})

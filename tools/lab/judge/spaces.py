@@ -89,10 +89,12 @@ def findings(text: str, course: Path) -> list[str]:
     except _Unended as unended:
         return [str(unended)]
     known = _File()
+    gpu_has = {"free", "max", "size" if "cooperative_groups" in text else ""}
     for file in (own, *(_read(header, macros) for header in headers)):
         for kind in ("names", "methods"):
             for name, declared in getattr(file, kind).items():
-                getattr(known, kind).setdefault(name, []).extend(declared)
+                if file is own or not (_STD.fullmatch(name) or name in gpu_has):
+                    getattr(known, kind).setdefault(name, []).extend(declared)
     found = [line for function in own.functions for line in _in_function(function, own, known)]
     return list(dict.fromkeys(found))
 
