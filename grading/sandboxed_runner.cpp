@@ -1,4 +1,4 @@
-// What makes a runner one for a class: beyond its sandbox (tools/lab/judge/sandbox.py), what
+// What makes a runner one for a class: beyond its sandbox (tools/lab/submission/sandbox.py), what
 // it may take and what it may ask of the kernel. It starts no process, opens no file to write, and
 // makes no connection. Once the student's library is loaded it opens no file at all.
 #include <errno.h>

@@ -1,5 +1,5 @@
 // What the judge of a class puts into the code of a submission, beyond the compiler's
-// instrumentation (tools/lab/judge/assembly.py): a call before an access to memory that the
+// instrumentation (tools/lab/submission/assembly.py): a call before an access to memory that the
 // compiler did not tell of, before a call by a pointer, and in the place of a call of a host
 // function. It also counts in flash_simt_work (checker.hpp).
 #include <cstdint>

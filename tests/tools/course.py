@@ -23,7 +23,7 @@ os.environ["TERM"] = "dumb"  # plain lines, also for a person who runs these tes
 os.environ.pop("CXX", None)  # a toy build has no compiler, and a real one keeps its own
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
-from lab import (build, grading, libraries, main, manifest, outcomes, paths,  # noqa: E402
+from lab import (build, checking, libraries, main, manifest, outcomes, paths,  # noqa: E402
                  released, running, zoo)
 from lab.backends import CPU  # noqa: E402
 from lab.errors import LabError  # noqa: E402
@@ -260,7 +260,7 @@ class Course(Test):
         """Grades these tasks, or all of them where none is named."""
         part, = manifest.load_parts()
         tasks = manifest.select([part], names)
-        return self.printed(grading.grade_part, part, tasks=tasks, **options)[0]
+        return self.printed(checking.grade_part, part, tasks=tasks, **options)[0]
 
     def ends(self, result: outcomes.TaskResult, *statuses: str) -> list[str]:
         """Compares how each case ended, and returns their messages."""

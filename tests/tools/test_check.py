@@ -6,7 +6,7 @@ from unittest import mock
 
 from course import MANIFEST, Course, case
 from lab import build, released, state
-from lab.judge import at_home
+from lab.submission import at_home
 
 OVER = """\
 relative error 0.31 is above 1.1e-06

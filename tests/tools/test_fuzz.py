@@ -21,8 +21,8 @@ import zipfile
 from html.parser import HTMLParser
 
 from lab import main
-from lab.judge import judging
 from lab.leaderboard import receipts
+from lab.submission import judging
 from test_grade import SCHEMA, Class, problems
 from test_leaderboard import OfReceipts
 

@@ -22,11 +22,11 @@ from course import Course, Test
 from lab import handed_in, main, manifest
 from lab.errors import LabError
 from lab.instructor import grader, reports, slurm, speed
-from lab.judge import judging, sandbox, submissions
-from lab.judge.sandbox import InfraError
 from lab.leaderboard import boards, machine, measuring
 from lab.leaderboard.result import Busy, NoResult
 from lab.outcomes import CaseResult as Case
+from lab.submission import judging, sandbox, submissions
+from lab.submission.sandbox import InfraError
 from lab.verbs.instructor import grade
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "grading/results.schema.json").read_text())

@@ -7,7 +7,7 @@ import zipfile
 
 from course import Test
 from lab import handed_in, manifest, paths, worklog
-from lab.judge import submissions
+from lab.submission import submissions
 
 REAL = paths.REPOSITORY / "outputs/reference/nvidia-h100/csv/softmax_matmul_benchmark.csv"
 CSV, PICTURE = "results/softmax_matmul_benchmark.csv", "results/softmax_matmul.png"

@@ -19,8 +19,8 @@ from attacks import (ATTACKS, CUDA_ATTACKS, CUDA_FRAME, CUDA_MEMORY, FOUND_BY_CH
 from course import BUILD, Test
 from lab import build, derive, disk, main, manifest, paths
 from lab.backends import EMULATED, GPU
-from lab.judge import assembly, at_home, audit, gpu, judging, sandbox, source
 from lab.leaderboard import measuring
+from lab.submission import assembly, at_home, audit, gpu, judging, sandbox, source
 
 TASKS = [task for part in manifest.load_parts() for task in part.tasks
          if judging.can_judge(task, BUILD)]

@@ -23,10 +23,10 @@ from course import BUILD, Test
 from lab import build, main, paths, released
 from lab.backends import EMULATED, GPU
 from lab.instructor import pages, pytorch, standings
-from lab.judge import gpu, judging, sandbox
 from lab.leaderboard import boards, machine, measuring, receipts, result
 from lab.leaderboard.measuring import Measured, Site
 from lab.leaderboard.result import Busy, NoResult, result_of
+from lab.submission import gpu, judging, sandbox
 from lab.verbs.student import submit
 
 NEEDED = [BUILD / "bin" / name for name in ("submit_leaderboard", "flash_sandboxed_runner")]

@@ -10,7 +10,7 @@ from pathlib import Path
 from course import Test
 from lab import libraries, manifest, paths
 from lab.backends import CHECKED, CPU, EMULATED, GPU
-from lab.judge import judging
+from lab.submission import judging
 
 KNOWN = libraries.load(paths.BUILD)
 # The rung's name; nvcc's own headers and compiler.

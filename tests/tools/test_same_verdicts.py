@@ -12,8 +12,8 @@ import unittest
 from course import BUILD, Test
 from lab import build, libraries, manifest, zoo
 from lab.errors import LabError
-from lab.judge import at_home, judging, sandbox
 from lab.outcomes import BUILD_FAILED, ELSEWHERE, NOT_RUN, PASSED, REFUSED
+from lab.submission import at_home, judging, sandbox
 
 ALL = bool(os.environ.get("FLASH_ALL_ATTACKS"))
 KNOWN = libraries.load(BUILD)

@@ -1,4 +1,4 @@
-"""lab.judge.spaces: host code in a kernel is found in the text of a file, as nvcc finds it."""
+"""lab.submission.spaces: host code in a kernel is found in the text of a file, as nvcc finds it."""
 
 import re
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from course import Test
 from lab import manifest, paths
-from lab.judge import spaces
+from lab.submission import spaces
 
 FRAME = """#include <cooperative_groups.h>
 #include "common/cuda/device.hpp"

@@ -3,7 +3,7 @@
 from unittest import mock
 
 from lab import build, console, handed_in, paths, worklog
-from lab.judge import source, spaces
+from lab.submission import source, spaces
 from lab.text import cell, code, fenced, has_one_alphabet, line, looks, markdown, plain
 from course import Test
 

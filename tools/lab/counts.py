@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab import arithmetic, build, console, grading, libraries, manifest, running
+from lab import arithmetic, build, checking, console, libraries, manifest, running
 from lab.backends import CHECKED, Backends
 from lab.build import Config
 from lab.errors import LabError
@@ -163,7 +163,7 @@ def tasks(name: str, implementation: str, config: Config) -> Iterator[Task]:
     if not found:
         raise LabError(f"{name} has no kernel: only CUDA tasks are profiled")
     for task in found:
-        built = grading.build_tasks([task], implementation, Backends(config, CHECKED))[task.id]
+        built = checking.build_tasks([task], implementation, Backends(config, CHECKED))[task.id]
         if not built.result.ok:
             raise LabError(f"{task.name} does not compile: {built.result.first_error}")
         yield task

@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lab import build, grading, libraries, manifest, outcomes, paths, running
+from lab import build, checking, libraries, manifest, outcomes, paths, running
 from lab.backends import CPU, EMULATED, Backends
 from lab.build import Config
 from lab.errors import LabError
@@ -169,7 +169,7 @@ def compile_member(member: Member, backend: str, known: libraries.Known) -> Path
     return place
 
 
-Audit = Callable[[Task, str, Path], list[str]]  # lab.judge.at_home.of_object
+Audit = Callable[[Task, str, Path], list[str]]  # lab.submission.at_home.of_object
 
 
 def run(member: Member, known: libraries.Known, audit: Audit = lambda *of: []) -> Seen:
@@ -185,7 +185,7 @@ def run(member: Member, known: libraries.Known, audit: Audit = lambda *of: []) -
         seen.problems.append(str(error))
         return seen
     how = running.Settings("solution", timeout=TIMEOUT, folder=place, quiet=True)
-    seen.result = grading.run_task(member.task, how, HERE.to_build(member.task))
+    seen.result = checking.run_task(member.task, how, HERE.to_build(member.task))
     if seen.refused and not seen.result.failures:
         seen.result = TaskResult(member.task, "solution", outcomes.REFUSED)
         seen.problems = seen.refused if member.kind == "right" else []

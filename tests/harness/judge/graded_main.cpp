@@ -362,7 +362,7 @@ int run(int argc, char** argv) {
   // Emulated threads take their turns in an order that the seed decides, unless somebody chose one:
   // a missing barrier then shows for some seeds even where the results are all that is checked.
   // Student code can read it, so that it tells little of the seed (as in
-  // tools/lab/judge/judging.py).
+  // tools/lab/submission/judging.py).
   if (options.seed != 1)
     setenv("FLASH_SIMT_SCHEDULE", ("random:" + std::to_string(options.seed % 65521)).c_str(), 0);
 

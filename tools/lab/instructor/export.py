@@ -10,9 +10,9 @@ from pathlib import Path
 
 from lab import bundles, paths, released, system
 from lab.errors import LabError
-from lab.judge import judging
 from lab.manifest import Task
 from lab.released import OPEN, Release
+from lab.submission import judging
 
 TEMPLATES = "grading/gradescope"
 _LEFT_OUT = r"outputs/reference/.*\.png$"  # megabytes that no grading needs

@@ -20,11 +20,11 @@ from lab.errors import LabError
 from lab.instructor import reports
 from lab.instructor.reports import INFRA_ERROR, RESULTS, Record
 from lab.instructor.speed import Speed
-from lab.judge import judging, submissions
-from lab.judge.judging import FAILED, GRADED, MISSING, Bench, Case, Judged
-from lab.judge.sandbox import InfraError
-from lab.judge.submissions import Content, Submission
 from lab.manifest import Task
+from lab.submission import judging, submissions
+from lab.submission.judging import FAILED, GRADED, MISSING, Bench, Case, Judged
+from lab.submission.sandbox import InfraError
+from lab.submission.submissions import Content, Submission
 
 RECORD = "record.json"
 TRIES = 2  # of a submission, when the environment fails

@@ -14,8 +14,8 @@ from markupsafe import Markup
 
 from lab import text
 from lab.instructor import export, web
-from lab.judge.judging import GRADED, MISSING, REFUSED, Case, Judged, rounded
 from lab.outcomes import BUILD_FAILED, EACH_BY_ITSELF, NOT_RUN, NOT_STARTED, PASSED
+from lab.submission.judging import GRADED, MISSING, REFUSED, Case, Judged, rounded
 
 INFRA_ERROR = "infra_error"
 # No tasks, but they have points: what was measured on a board, and results that were handed in.

@@ -31,10 +31,10 @@ from lab.instructor import reports, speed
 from lab.instructor.grader import RECORD, Grader, write
 from lab.instructor.reports import INFRA_ERROR, Record
 from lab.instructor.speed import Speed
-from lab.judge import judging, sandbox
-from lab.judge.judging import Judged
-from lab.judge.submissions import Content, Submission
 from lab.manifest import Task
+from lab.submission import judging, sandbox
+from lab.submission.judging import Judged
+from lab.submission.submissions import Content, Submission
 
 FOLDER = "slurm"     # of the results: a folder for each stage, with its job and its records
 MOST_TASKS = 1000    # of an array; Slurm's own limit is 1001 unless it is configured

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from lab.errors import LabError
 from lab.instructor.reports import SPEED
-from lab.judge.judging import FAILED, GRADED, NOT_RUN, PASSED, Case, Judged
-from lab.judge.sandbox import InfraError
-from lab.judge.submissions import Content
 from lab.leaderboard import boards, machine, measuring
 from lab.leaderboard.boards import Board
 from lab.leaderboard.measuring import Site
 from lab.leaderboard.result import TURNS, Busy, NoResult, result_of
+from lab.submission.judging import FAILED, GRADED, NOT_RUN, PASSED, Case, Judged
+from lab.submission.sandbox import InfraError
+from lab.submission.submissions import Content
 
 
 @dataclass(frozen=True)

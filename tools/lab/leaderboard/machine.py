@@ -8,9 +8,9 @@ from pathlib import Path
 
 from lab import system
 from lab.errors import LabError
-from lab.judge import gpu
 from lab.leaderboard.boards import Board
 from lab.leaderboard.result import DISTURBED, Busy
+from lab.submission import gpu
 
 
 def device(board: Board) -> str:

@@ -17,11 +17,11 @@ from lab import build, bundles, console, paths
 from lab.backends import CPU, EMULATED, GPU
 from lab.console import say
 from lab.errors import LabError
-from lab.judge import gpu, judging, sandbox
-from lab.judge.judging import Bench
 from lab.leaderboard.boards import Board
 from lab.leaderboard.result import KEYS, NoResult, ranges
 from lab.manifest import Task
+from lab.submission import gpu, judging, sandbox
+from lab.submission.judging import Bench
 
 WARM_UP_MS = 500
 

@@ -18,11 +18,11 @@ from pathlib import Path
 
 from lab import disk, manifest, paths, released, text
 from lab.errors import LabError
-from lab.judge import submissions
 from lab.leaderboard.boards import Board
 from lab.leaderboard.measuring import Measured
 from lab.leaderboard.result import Result, result_of
 from lab.manifest import is_text
+from lab.submission import submissions
 
 FORMAT = 2
 FOLDER = "leaderboard"  # of outputs/

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from lab import build, console, counts, disk, grading, manifest, paths, running, system
+from lab import build, checking, console, counts, disk, manifest, paths, running, system
 from lab.backends import CHECKED, GPU, Backends
 from lab.console import say
 from lab.errors import LabError
@@ -141,7 +141,7 @@ def _command(name: str, backend: str) -> list[Path | str]:
         return [_program(f"{name}_look{suffix}"), "all"]
     command: list[Path | str] = [_program(PROGRAM + suffix)]
     for task in manifest.select(manifest.load_parts(), TASKS) if name == "tasks" else ():
-        for built in grading.build_tasks([task], "solution", Backends(
+        for built in checking.build_tasks([task], "solution", Backends(
                 build.configured(), CHECKED if backend == CHECKED else "")).values():
             if not built.result.ok:
                 raise LabError(built.result.first_error)

@@ -2,7 +2,7 @@
 
 import argparse
 
-from lab import benchmarks, build, card, grading, main, manifest, paths, system
+from lab import benchmarks, build, card, checking, main, manifest, paths, system
 from lab.console import say
 from lab.errors import LabError
 
@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     results = []
     if solved:
         _step("Build and grade the reference solutions")
-        results = [grading.grade_part(part, "solution") for part in solved]
+        results = [checking.grade_part(part, "solution") for part in solved]
     else:
         say("no part has a solution/ folder here: ./lab check grades what you wrote")
 

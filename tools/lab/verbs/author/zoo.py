@@ -7,10 +7,10 @@ import datetime
 import io
 import time
 
-from lab import build, disk, grading, libraries, manifest, outcomes, paths, zoo
+from lab import build, checking, disk, libraries, manifest, outcomes, paths, zoo
 from lab.console import say
 from lab.errors import LabError
-from lab.judge import at_home
+from lab.submission import at_home
 
 HELP = "run the wrong and the right programs of tests/wrong and tests/right through the harness"
 
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.no_build:
         build.configured()
     tasks = [] if args.no_build else list(dict.fromkeys(member.task for member in members))
-    for built in grading.build_tasks(tasks, "solution", zoo.HERE).values():
+    for built in checking.build_tasks(tasks, "solution", zoo.HERE).values():
         if not built.result.ok:
             raise LabError(built.result.first_error)
     begin, rows, bad = time.monotonic(), [], 0

@@ -16,9 +16,9 @@ from lab.instructor import export, reports, slurm, speed
 from lab.instructor.grader import Grader, hidden_cases, write
 from lab.instructor.reports import INFRA_ERROR
 from lab.instructor.speed import Speed
-from lab.judge import gpu, judging, sandbox, submissions
 from lab.manifest import Task
 from lab.outcomes import PASSED
+from lab.submission import gpu, judging, sandbox, submissions
 
 HELP = "grade submissions: bundles, zips, folders; points, reports, a page of the class"
 

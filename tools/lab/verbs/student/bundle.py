@@ -11,7 +11,7 @@ from lab import handed_in, manifest, paths, released, worklog
 from lab.bundles import FORMAT, INDEX, LARGEST, content_of, pack
 from lab.console import say
 from lab.errors import LabError
-from lab.judge import at_home
+from lab.submission import at_home
 
 HELP = "pack your files, results and work log into submission.zip, to hand in"
 

@@ -4,13 +4,13 @@ import argparse
 import dataclasses
 from collections.abc import Sequence
 
-from lab import build, card, grading, hints, manifest, outcomes, released, running, state, worklog
+from lab import build, card, checking, hints, manifest, outcomes, released, running, state, worklog
 from lab.backends import Backends, choose
 from lab.console import say
 from lab.errors import LabError
-from lab.judge import at_home
 from lab.manifest import Task
 from lab.outcomes import PartResult, TaskResult
+from lab.submission import at_home
 
 HELP = "grade your files: points, what is wrong and why, the next command"
 TRIED = 4  # failed cases that --explain runs again, until one can be shown with small numbers
@@ -66,7 +66,7 @@ def check(tasks: Sequence[Task], implementation: str = "skeleton", seed: int = 1
     results = []
     for part in manifest.load_parts():
         if chosen := [task for task in tasks if task.part == part.name]:
-            results.append(grading.grade_part(part, implementation, seed, tasks=chosen,
+            results.append(checking.grade_part(part, implementation, seed, tasks=chosen,
                                               backends=backends, case=case))
             results[-1].tasks = [_audited(task) for task in results[-1].tasks]
     changed: list[str] = []
@@ -97,7 +97,7 @@ def explain(tasks: Sequence[Task], implementation: str, seed: int, backends: Bac
         part = next(part for part in manifest.load_parts() if part.name == task.part)
 
         def grade(case: str | None, explained: bool) -> TaskResult:
-            return grading.grade_part(part, implementation, seed, tasks=[task], backends=backends,
+            return checking.grade_part(part, implementation, seed, tasks=[task], backends=backends,
                                       case=case, explain=explained).tasks[0]
 
         result = grade(case, False)
@@ -147,7 +147,7 @@ def tasks_with(tasks: Sequence[Task], case: str, implementation: str,
     """The tasks that have a graded case of that name. Several may: tasks share cases."""
     known: dict[str, list[Task]] = {}
     left_out = []
-    builds = grading.build_tasks([task for task in tasks if backends.of(task)], implementation,
+    builds = checking.build_tasks([task for task in tasks if backends.of(task)], implementation,
                                  backends)
     for task in tasks:
         backend = backends.of(task)

@@ -7,12 +7,12 @@ from pathlib import Path
 from lab import build, disk, paths, worklog
 from lab.console import say
 from lab.errors import LabError
-from lab.judge import submissions
 from lab.leaderboard import boards, machine, measuring, receipts, screen
 from lab.leaderboard.boards import Board
 from lab.leaderboard.measuring import Site
 from lab.leaderboard.receipts import Receipt
 from lab.leaderboard.result import TURNS, Busy, Result, result_of
+from lab.submission import submissions
 
 HELP = "measure what you wrote on a board of the leaderboard, and write a receipt"
 

@@ -1,4 +1,4 @@
-"""lab.grading: what a judge says becomes points and a status; what does not build costs itself."""
+"""lab.checking: what a judge says becomes points and a status; what does not build costs itself."""
 
 import os
 import shutil

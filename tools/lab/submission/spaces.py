@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab.judge import audit
+from lab.submission import audit
 
 _TOKEN = re.compile(
     r"""(?sx) //[^\n]* | /\*(?:.*?\*/|(?P<comment>.*))

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.judge import gpu
+from lab.submission import gpu
 
 OUTPUT_LIMIT = 512 * 1024  # bytes that are kept of what a command prints
 MIB = 1 << 20

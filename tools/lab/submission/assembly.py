@@ -14,7 +14,7 @@ import re
 from collections import deque
 from collections.abc import Iterator
 
-from lab.judge import audit
+from lab.submission import audit
 
 IS_KNOWN = platform.machine() in ("x86_64", "AMD64")
 IS_WRITE = 1 << 30

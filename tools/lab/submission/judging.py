@@ -20,12 +20,12 @@ from lab import libraries, manifest, outcomes, paths
 from lab.backends import CHECKED, CPU, EMULATED, GPU
 from lab.build import first_error
 from lab.errors import LabError
-from lab.judge import assembly, audit, gpu, sandbox, source, spaces
-from lab.judge.sandbox import InfraError, Limits
 from lab.manifest import Task
 from lab.outcomes import BUILD_FAILED, NEEDS_CHECKS, NOT_RUN, NOT_STARTED, PASSED
 from lab.outcomes import CaseResult as Case
 from lab.running import Report, judge_of, runner_of
+from lab.submission import assembly, audit, gpu, sandbox, source, spaces
+from lab.submission.sandbox import InfraError, Limits
 
 TARGET = "flash_graders"
 EXPORTS = ("flash_task",)  # of a task's library: common/task.hpp

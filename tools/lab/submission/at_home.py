@@ -6,8 +6,8 @@ from pathlib import Path
 
 from lab import paths
 from lab.backends import CPU, EMULATED
-from lab.judge import audit, judging, source, spaces
 from lab.manifest import Task
+from lab.submission import audit, judging, source, spaces
 
 
 def findings(task: Task, implementation: str = "skeleton") -> list[str]:
