@@ -101,7 +101,7 @@ class Profile(Built):
         _, shown = self.printed(profile._count_case, task, ALL_LOADS, "solution", "T4", {})
         for pattern in (r"fused_cuda\.cu:\d+ +load v +4 +1024 +4 +100%",
                         r"fused_cuda\.cu:\d+ +__syncthreads +4 +128 +0%",
-                        r"fused_cuda\.cu:\d+ +1048576 +1048576 +32", "of 13312 sectors",
+                        r"fused_cuda\.cu:\d+ +1048576 +1048576 +32", "device memory, 13312 sectors",
                         r"fused_softmax_matmul +v +65536 +2 times", r"Roofline: 4\.92 operations",
                         r"128 threads and 36864 bytes of shared.* A100 4 \(16 of 64 warps"):
             self.assertRegex(shown, pattern)

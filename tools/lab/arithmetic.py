@@ -1,5 +1,5 @@
 """The compiler's assembly of a kernel with counters: how often threads run each piece of straight
-code, and what arithmetic it has, by source line. emulator/check/straight_code.hpp reads them. x86-64 only.
+code, and what arithmetic it has, by source line (emulator/check/straight_code.hpp). x86-64 only.
 """
 
 import platform

@@ -280,11 +280,12 @@ def figures(launches: Sequence[Launch]) -> dict[str, tuple[str, str]]:
         "thread blocks": (f"{sum(launch.blocks for launch in launches)} of {threads} threads",
                           "Each computes its own part of the output."),
         "operations for each wavefront of shared memory": (
-            f"{(launches[0].flops or 0) / wavefronts:.0f}" if wavefronts else "wgmma alone reads it",
+            f"{(launches[0].flops or 0) / wavefronts:.0f}" if wavefronts else "wgmma reads it",
             "A wavefront is 128 bytes that come at once; a multiply-add is two operations. A "
             "multiprocessor of an H100 does 256 in the time of one wavefront: below that, shared "
             "memory is the limit. The more, the better it hides."),
-        "bank conflicts": (str(wavefronts - least), "Wavefronts in which lanes wait for each other.")}
+        "bank conflicts": (
+            str(wavefronts - least), "Wavefronts in which lanes wait for each other.")}
 
 
 def advice(line: Line) -> str:

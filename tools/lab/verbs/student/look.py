@@ -151,6 +151,9 @@ def figure(task: Task, number: int, code: str) -> str:
     for shown in pictures:  # at their end
         spec = json.loads(shown["spec"])
         spec["params"][0]["value"] = spec["params"][0]["bind"]["max"] - 1
+        for param in spec["params"]:
+            del param["bind"]
+        spec["vconcat"] = spec["vconcat"][:2]  # without a row's softmax
         shown["spec"] = json.dumps(spec)
     lines = [line for launch in launches for line in launch.lines
              if code and line.is_access and code in _code(line.place)]

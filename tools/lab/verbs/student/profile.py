@@ -5,7 +5,7 @@ import argparse
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -155,17 +155,15 @@ def _show(launches: Sequence[counts.Launch], part: str, card: str,
 
 
 def _total(lines: Sequence[counts.Line]) -> str:
-    def total(name: str, of: Callable[[counts.Line], bool]) -> int:
-        return sum(getattr(line, name) for line in lines if of(line))
+    def total(name: str, *what: str) -> int:
+        return sum(getattr(line, name) for line in lines if line.what in what or not what)
 
-    shared, device = (lambda line: line.is_access and line.is_shared), (
-        lambda line: line.is_access and not line.is_shared)
-    return (f"- In total: {total('requests', device)} requests to device memory of "
-            f"{total('sectors', device)} sectors; {total('requests', shared)} to shared memory, "
-            f"{total('wavefronts', shared)} wavefronts, {total('least', shared)} without conflicts; "
-            f"{total('lanes', lambda line: line.what == 'multiply')} multiplications and "
-            f"{total('lanes', lambda line: line.what == 'add')} additions by threads, "
-            f"{total('products', lambda line: True)} by matrix instructions")
+    device, shared = (sum(line.requests for line in lines if line.is_access and
+                          line.is_shared == is_shared) for is_shared in (False, True))
+    return (f"- In total: {device} requests to device memory, {total('sectors')} sectors; {shared} "
+            f"to shared memory, {total('wavefronts')} wavefronts, {total('least')} without "
+            f"conflicts; {total('lanes', 'multiply')} multiplications and {total('lanes', 'add')} "
+            f"additions by threads, {total('products')} by matrix instructions")
 
 
 def _table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
