@@ -71,6 +71,8 @@ WRONG = (
     ("", "static int first = n; y[0] = first;"),
     ("", "std::array<int, 2> a{1, n}; y[0] = a[1];"),
     ("", "y[0] = __builtin_ctz(n);"),
+    ("static __device__ const float kSlope = 1 / sqrtf(64.0f);", "x[0] = kSlope;"),
+    ("__constant__ float kRate = std::exp(1.0f);", "x[0] = kRate;"),
     ("", "static const float kRoot = sqrtf(2.0f); x[0] = kRoot;"),
 )
 RIGHT = (

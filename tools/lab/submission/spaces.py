@@ -72,6 +72,7 @@ class _File:
     methods: dict[str, list[frozenset[str]]] = field(default_factory=dict)
     variables: dict[str, list[frozenset[str]]] = field(default_factory=dict)
     members: dict[str, list[frozenset[str]]] = field(default_factory=dict)  # static ones
+    computed: list[_Token] = field(default_factory=list)  # variables of the GPU, by functions
     # Of "+" and others the operators outside of classes: the words of their types, the specifiers.
     operators: dict[str, list[tuple[set[str], frozenset[str]]]] = field(default_factory=dict)
 
@@ -96,6 +97,8 @@ def findings(text: str, course: Path) -> list[str]:
                 if file is own or not (_STD.fullmatch(name) or name in gpu_has):
                     getattr(known, kind).setdefault(name, []).extend(declared)
     found = [line for function in own.functions for line in _in_function(function, own, known)]
+    found += [f"line {each.line} computes `{each.text}`, a variable of the GPU, with a function: "
+              "nvcc refuses that; write the number" for each in own.computed]
     return list(dict.fromkeys(found))
 
 
@@ -461,6 +464,8 @@ def _declaration(tokens: Sequence[_Token], n: int, file: _File, in_class: bool) 
             computed = {"("} if any(
                 one.is_word and _MATH.fullmatch(one.text) and after.text == "("
                 for one, after in zip(tokens[name:n], tokens[name + 1:n])) else set()
+            if computed and words & _OF_THE_FILE:
+                file.computed.append(tokens[name])
             kind = file.members if in_class else file.variables
             kind.setdefault(tokens[name].text, []).append(
                 frozenset(token.text for token in tokens[first:name]) | array | computed)
