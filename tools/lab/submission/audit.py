@@ -66,7 +66,7 @@ _OF_CUDA = re.compile(
     r"|tensor_map)E\w*"
     r"|_ZN5flash4simt\d+(run|barrier|warp_operation|matrix_operation|thread_number"
     r"|dynamic_shared_memory|read_from_absent_lane|before_atomic|nap|fence|misaligned|must_be_own"
-    r"|async_\w+?"
+    r"|wrong_width|async_\w+?"
     r"|add_products|tma_wait|wgmma\w*?|set_registers|bits_of_float16|float_of_float16)E\w*"
     r"|_ZN5flash4simt3ptx\w+"
     r"|_Z\d+cuda(GetLastError|PeekAtLastError|GetErrorString|GetErrorName|FuncSetAttribute"
