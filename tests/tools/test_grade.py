@@ -115,7 +115,7 @@ class Grade(Class):
                                "refused: part1.measure", "1.2.3 (no commit)"])
         self.assertRegex(judge, r"[0-9a-f]{12}")
         self.assertEqual(sorted(file.name for file in (self.out / "001").iterdir()),
-                         ["junit.xml", "record.json", "report.html", "report.md", "results.json"])
+                         ["record.json", "report.html", "report.md", "results.json"])
         results = json.loads(self.of("ann", "results.json").read_text())
         self.assertEqual(problems(results, SCHEMA), [])
         self.assertEqual(results["score"], 0.75)
@@ -415,9 +415,8 @@ class OneDoesNotStopTheClass(Class):
                   (judging, "judge"): lambda task, source, *_: b"1 of 2" in source,
                   (grader, "write"): lambda path, *_: path.parent.name == "001",
                   (reports, "to_json"): is_graded, (reports, "gradescope"): is_graded,
-                  (reports, "junit"): is_graded, (reports, "markdown"): is_graded,
-                  (reports, "html"): is_graded, (reports, "row"): is_graded,
-                  (reports, "mistakes"): is_graded}
+                  (reports, "markdown"): is_graded, (reports, "html"): is_graded,
+                  (reports, "row"): is_graded, (reports, "mistakes"): is_graded}
         self.submit("eve", fused_cpu="passed 1 of 2")
         kinds = itertools.cycle((ValueError, LabError, OSError, MemoryError, RecursionError))
         for (where, name), is_hit in stages.items():

@@ -174,7 +174,6 @@ class Grader:
             results.unlink(missing_ok=True)
         else:
             write(results, reports.gradescope(record))
-        write(folder / "junit.xml", reports.junit(record))
         write(folder / "report.md", reports.markdown(record))
         write(folder / "report.html", reports.html(record))
         reports.row(record), reports.mistakes([record])  # and what a class' table needs of it

@@ -1,10 +1,9 @@
-"""What is written about graded submissions: for Gradescope, for a CI, for the student, for a class.
+"""What is written about graded submissions: for Gradescope, for the student, for a class.
 
 All of it is made from records (`Record`), so that a report can be written again without grading.
 """
 
 import json
-import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -110,27 +109,6 @@ def gradescope(record: Record) -> str:
         "extra_data": {"version": record.version, "key": record.key,
                        "seeds": {task.task: task.seed for task in record.tasks},
                        "not_graded": list(record.left_out)}}, indent=1) + "\n"
-
-
-def junit(record: Record) -> str:
-    suites = ElementTree.Element("testsuites", name=text.line(record.id))
-    for task in record.tasks:
-        cases = task.cases or (Case(task.status, task.status, task.message),)
-        failed = [case for case in cases if case.status != PASSED]
-        suite = ElementTree.SubElement(suites, "testsuite", name=task.task, tests=str(len(cases)),
-                                       failures=str(len(failed)), errors="0", skipped="0")
-        for case in cases:
-            element = ElementTree.SubElement(suite, "testcase", name=case.name, classname=task.task)
-            if case in failed:
-                lines = case.message.splitlines() or [case.status]
-                problem = ElementTree.SubElement(element, "failure", message=text.line(lines[0]))
-                problem.text = text.plain(case.message)
-    if record.status == INFRA_ERROR:
-        suite = ElementTree.SubElement(suites, "testsuite", name="environment", tests="1",
-                                       failures="0", errors="1", skipped="0")
-        element = ElementTree.SubElement(suite, "testcase", name="grading", classname="environment")
-        ElementTree.SubElement(element, "error", message=text.line(record.error))
-    return ElementTree.tostring(suites, encoding="unicode") + "\n"
 
 
 def markdown(record: Record) -> str:
