@@ -14,7 +14,7 @@ _LOC = re.compile(r"\t\.loc\s+(\d+)\s+(\d+)")
 # A thread may wait in a call, but not in one of the instrumentation.
 _ENDS = re.compile(r"\s(?:j\w+|ret|notrack|callq?\s(?!__(?:tsan|ubsan)))")
 _FUSED, _TIMES, _PLUS = (re.compile(name) for name in (
-    r"vfn?m(?:add|sub)\d+s[sd]", r"v?muls[sd]", r"v?(?:add|sub)s[sd]"))
+    r"vfn?m(?:add|sub)\d+[sp][sd]", r"v?mul[sp][sd]", r"v?(?:add|sub)[sp][sd]"))
 _NOT_OURS = re.compile(r"/emulator/headers/|^/usr/")  # functions of CUDA, and of the C++ library
 
 
@@ -43,10 +43,12 @@ def _lines(text: str) -> Iterator[str]:
                 pieces, piece = pieces + 1, Counter()
         if line[:1] == "\t" and line[1:2] not in ".#" and not _NOT_OURS.search(place[0]):
             name = line.split(None, 1)[0]
-            fused = _FUSED.fullmatch(name) is not None
+            numbers = 1
+            if name[-2:-1] == "p":  # a vector
+                numbers = (32 if "%ymm" in line else 16) // (4 if name[-1] == "s" else 8)
             piece[place, ""] += 1
-            piece[place, "*"] += fused or _TIMES.fullmatch(name) is not None
-            piece[place, "+"] += fused or _PLUS.fullmatch(name) is not None
+            piece[place, "*"] += numbers * bool(_FUSED.fullmatch(name) or _TIMES.fullmatch(name))
+            piece[place, "+"] += numbers * bool(_FUSED.fullmatch(name) or _PLUS.fullmatch(name))
         yield line
     names = {name: n for n, name in enumerate(dict.fromkeys(row[0] for row in rows))}
     yield from ("\t.bss", "\t.align 8", ".Lflash_times:", f"\t.zero {8 * max(1, pieces)}",

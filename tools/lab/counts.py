@@ -187,7 +187,8 @@ def library(task: Task, implementation: str) -> Path | None:
         if done.code:
             return None
         if step[-1] != code:
-            code.write_text(arithmetic.counted(code.read_text()))
+            text = code.read_text("latin-1")  # clang leaves any bytes in texts as they are
+            code.write_text(arithmetic.counted(text), "latin-1")
     code.unlink()
     return folder
 
