@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(warps_per_block(BLOCK_1) * kWarpSize,
 
 template <int BLOCK_1, int BLOCK_2>
 void launch_fused(const SoftmaxMatmul<float>& pass) {
-  // TODO the launch: one block of threads for each (batch index, block of rows, chunk
+  // TODO the launch: one thread block for each (batch index, block of rows, chunk
   //   of columns), with SharedLayout<BLOCK_1, BLOCK_2>::kBytes of shared memory; grid_size() checks
   //   the number of blocks (about 9 lines)
   throw NotYetImplemented("part1.fused_cuda");

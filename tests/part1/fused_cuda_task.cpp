@@ -135,12 +135,12 @@ std::vector<GradedCase> steps(const RunFused& run) {
        "P_smem[key][row].",
        {"", {1, 32, 32, kFusedChunk}, {32, 32}, kLargeLogits}},
       {"alpha",
-       "It is also the first with two tiles of keys, so look at the barriers too, and at both l "
+       "It is also the first with two blocks of keys, so look at the barriers too, and at both l "
        "and o.",
        {"", {1, 32, 64, kFusedChunk}, {32, 32}, kRising}},
       {"ragged ends",
-       "It is also the first with several blocks, and with rows, keys and columns that do not "
-       "exist.",
+       "It is also the first with several blocks of rows, and with rows, keys and columns that do "
+       "not exist.",
        {"", {2, 40, 50, 300}, {32, 32}}}};
   std::vector<GradedCase> cases;
   for (Step step : all) {

@@ -89,7 +89,7 @@ void own_mistakes(std::vector<harness::Mistake>& known) {
          return at.first_key() + n * kLanes + lane;
        })}});
   known.push_back({"rows of the first warp",
-                   "each warp computes its scores from the rows of the block's first warp: its own "
+                   "each warp computes its scores from the rows of the thread block's first warp: its own "
                    "rows begin at Q_smem + thread.warp * kRowsOfWarp",
                    "Q_smem",
                    harness::Group::kIndexing,

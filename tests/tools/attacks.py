@@ -459,7 +459,7 @@ _ROWS = ('launch("rows", rows, {.grid = {unsigned((s.d1 + 31) / 32), unsigned(s.
 _ALONE_LAUNCH = ('launch("alone", alone, {.grid = grid_size(s.batch * ((s.d1 + 15) / 16)), '
                  ".block = 32}, pass.x, pass.v, pass.out);")
 _HIDDEN_LAUNCH = 'launch("hidden", hidden, {.grid = 1, .block = 64}, pass.out.data());'
-_WORK, _FEW_THREADS = "checks: all threads of a block work", "leaves the work to few threads"
+_WORK, _FEW_THREADS = "checks: all threads work", "leaves the work to few threads"
 CUDA_MEMORY = "no quadratic memory: 1 x 32 x 2100 x 4"
 # name -> the case that finds it, what that says, the code before the launch, and the launch
 FOUND_BY_CHECKS = {

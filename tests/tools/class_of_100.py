@@ -27,7 +27,7 @@ FULL, NOTHING = "full", "nothing"
 CHECKS = ["checks: no race and no stray access",
           "checks: x and v are loaded no more often than they must be",
           "checks: loads are coalesced", "checks: few bank conflicts",
-          "checks: all threads of a block work", "in the order of its stream"]  # of fused_cuda
+          "checks: all threads work", "in the order of its stream"]  # of fused_cuda
 
 # Where the solution of fused_cpu stops working, and the cases that it then fails: no others.
 GATES = {

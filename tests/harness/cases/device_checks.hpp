@@ -62,7 +62,7 @@ std::string wrong_launch(const std::string& asked, std::size_t blocks, std::size
            " thread blocks; the contract asks for " + std::to_string(blocks) + " here.";
   return calls->threads <= threads
              ? ""
-             : "With " + asked + " it launches blocks of " + std::to_string(calls->threads) +
+             : "With " + asked + " it launches thread blocks of " + std::to_string(calls->threads) +
                    " threads; the contract asks for at most " + std::to_string(threads) + ".";
 }
 
@@ -131,7 +131,7 @@ inline std::string wrong_traffic(const std::string& what, bool causal,
     if (traffic->loaded_bytes < tensor.least_loaded)
       return what + " loads " + std::to_string(traffic->loaded_bytes) + of + "at least " +
              std::to_string(tensor.least_loaded) + " are needed: " + tensor.why +
-             ". Are its blocks as large as the call asks?";
+             ". Are its blocks of rows as large as the call asks?";
     if (tensor.lanes_may_share && traffic->stored_bytes % tensor.stored == 0) continue;
     if (traffic->stored_bytes != tensor.stored)
       return what + " stores " + std::to_string(traffic->stored_bytes) + of + "it has to be " +
@@ -145,7 +145,7 @@ inline std::string wrong_traffic(const std::string& what, bool causal,
 // blocks of `threads`: the busiest thread of each block has at most kMostTimesShare times as many
 // reads and arithmetic operations (a class' judge alone can count these) as one of `threads` that
 // share evenly.
-inline constexpr char kSharedWork[] = "checks: all threads of a block work";
+inline constexpr char kSharedWork[] = "checks: all threads work";
 inline constexpr std::size_t kMostTimesShare = 4;
 inline std::string wrong_work(const std::string& what, std::size_t threads) {
   const auto work = device::work().value_or(device::Work{});
@@ -153,15 +153,15 @@ inline std::string wrong_work(const std::string& what, std::size_t threads) {
   if (work.busiest * threads <= kMostTimesShare * work.reads) return "";
   const std::size_t tenths = work.busiest * threads * 10 / work.reads,
                     idle = work.threads - work.readers;
-  return what + " leaves the work to few threads: the busiest thread of a block makes " +
+  return what + " leaves the work to few threads: the busiest thread makes " +
          std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) +
          " times the reads of memory and arithmetic operations that each of " +
          std::to_string(threads) + " threads makes where they share evenly; " +
          std::to_string(kMostTimesShare) + " times are allowed. " +
          (idle > 0 ? std::to_string(idle) + " of the " + std::to_string(work.threads) +
-                         " threads of a block have none. "
+                         " threads have none. "
           : work.threads < threads
-              ? "A block has " + std::to_string(work.threads) + " threads only. "
+              ? "There are " + std::to_string(work.threads) + " only. "
               : "") +
          "Give each thread a part of the rows, keys or columns.";
 }

@@ -229,8 +229,8 @@ class Run {
       if (message.find("are grid and block exchanged?") != std::string::npos)
         verdict.diagnose = [] {
           return Diagnosis{"grid and block exchanged",
-                           "The launch has as many blocks as a block should have threads: .grid "
-                           "counts blocks, .block the threads of one.",
+                           "There are as many thread blocks as each should have threads: .grid "
+                           "counts thread blocks, .block the threads of one.",
                            "launch"};
         };
     } catch (const std::exception& error) {
