@@ -44,6 +44,15 @@ std::int64_t number(const TypeDescriptor& type, std::uintptr_t bits) {
                                  : static_cast<std::int64_t>(bits);
 }
 
+// With the checks the block goes on: the number may come from a race, which shows later.
+void judge_number(flash::simt::Worker& worker, const flash::simt::Location& where,
+                  const std::string& text) {
+  using namespace flash::simt;
+  if (!worker.launch().module.is_checked) worker.fail(FindingKind::kUndefined, where, text);
+  worker.launch().add(FindingKind::kUndefined, where, {},
+                      text_of(" at ", place_text(where), "\n", text));
+}
+
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) void __ubsan_handle_shift_out_of_bounds(
@@ -51,8 +60,8 @@ extern "C" __attribute__((visibility("default"))) void __ubsan_handle_shift_out_
   using namespace flash::simt;
   Worker* const worker = Worker::current();
   if (worker == nullptr) return;  // host code
-  worker->fail(
-      FindingKind::kUndefined, {shown_path(data->where.file), static_cast<int>(data->where.line)},
+  judge_number(
+      *worker, {shown_path(data->where.file), static_cast<int>(data->where.line)},
       text_of(worker->describe(), " shifts a number of ", 1u << (data->left->info >> 1),
               " bits by ", number(*data->right, bits),
               ". C++ does not say what comes of it; a GPU and a CPU give different numbers."));
@@ -63,11 +72,12 @@ extern "C" __attribute__((visibility("default"))) void __ubsan_handle_float_cast
   using namespace flash::simt;
   Worker* const worker = Worker::current();
   if (worker == nullptr) return;
-  worker->fail_at(
-      FindingKind::kUndefined, FLASH_HERE,
+  judge_number(
+      *worker, locate(worker->launch().module, FLASH_HERE),
       "A conversion to an integer of NaN, or of a number that the integer type does not have. C++ "
       "does not say what comes of it. Where it is meant, __float2int_rz() and its like give 0 for "
-      "NaN, and otherwise the nearest integer of the type.");
+      "NaN, and otherwise the nearest integer of the type.\n" +
+          worker->describe());
 }
 
 extern "C" __attribute__((visibility("default"))) void __ubsan_handle_out_of_bounds(

@@ -116,8 +116,9 @@ cudaError_t refused(const KernelCall& call, const Module& module) {
   return cudaSuccess;
 }
 
-// A race may also show as a read of memory that was not written *yet*: the race is enough. Threads
-// that go past a barrier alone race with those that wait there: the barrier comes first.
+// A race may also show as a read of memory that was not written *yet*: the race is enough. Either
+// may have given a number that no integer has. Threads that go past a barrier alone race with those
+// that wait there: the barrier comes first.
 void order_by_cause(std::vector<Finding>& findings) {
   const std::vector<Finding> all = findings;
   std::erase_if(findings, [&](const Finding& finding) {
@@ -127,8 +128,13 @@ void order_by_cause(std::vector<Finding>& findings) {
                     (race.where == finding.where || race.other == finding.where);
            });
   });
-  std::stable_partition(findings.begin(), findings.end(),
-                        [](const Finding& finding) { return finding.kind == kBarrierMissed; });
+  const auto first = [&](const auto& is_a_cause) {
+    std::stable_partition(findings.begin(), findings.end(),
+                          [&](const Finding& finding) { return is_a_cause(finding.kind); });
+  };
+  if (!findings.empty() && findings.front().kind == kUndefined)
+    first([](FindingKind kind) { return kind == kRace || kind == kUninitialized; });
+  first([](FindingKind kind) { return kind == kBarrierMissed; });
 }
 
 // Whether a grid of whole warps with a block of other than whole warps looks as if the two had been

@@ -88,14 +88,15 @@ void own_mistakes(std::vector<harness::Mistake>& known) {
          const auto [lane, n] = owner<kLanes>(at.j - at.first_key(), at.blocks.keys / kLanes);
          return at.first_key() + n * kLanes + lane;
        })}});
-  known.push_back({"rows of the first warp",
-                   "each warp computes its scores from the rows of the thread block's first warp: its own "
-                   "rows begin at Q_smem + thread.warp * kRowsOfWarp",
-                   "Q_smem",
-                   harness::Group::kIndexing,
-                   false,
-                   {rows_of_first_warp<128, 32>, rows_of_first_warp<64, 32>,
-                    rows_of_first_warp<64, 16>, rows_of_first_warp<64, 8>}});
+  known.push_back(
+      {"rows of the first warp",
+       "each warp computes its scores from the rows of the thread block's first warp: its own "
+       "rows begin at Q_smem + thread.warp * kRowsOfWarp",
+       "Q_smem",
+       harness::Group::kIndexing,
+       false,
+       {rows_of_first_warp<128, 32>, rows_of_first_warp<64, 32>, rows_of_first_warp<64, 16>,
+        rows_of_first_warp<64, 8>}});
   known.push_back({"one key too many in the scores",
                    "the first key that a row does not see keeps its score, and counts in l: "
                    "sees[r] is how many keys it sees, so key number sees[r] is masked, too",

@@ -7,8 +7,8 @@ namespace {
 // Write, then read what a neighbour wrote.
 MISTAKE(kRace, no_barrier_after_store, ({1, 64}, zeros(64)), float* out) {
   __shared__ float tile[64];
-  tile[threadIdx.x] = static_cast<float>(threadIdx.x);  // BUG
-  out[threadIdx.x] = tile[63 - threadIdx.x];            // BUG
+  tile[threadIdx.x] = static_cast<float>(threadIdx.x);          // BUG
+  out[threadIdx.x] = static_cast<int>(tile[63 - threadIdx.x]);  // BUG
 }
 
 // Read, then overwrite what a neighbour still reads.

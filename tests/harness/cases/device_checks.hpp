@@ -160,9 +160,8 @@ inline std::string wrong_work(const std::string& what, std::size_t threads) {
          std::to_string(kMostTimesShare) + " times are allowed. " +
          (idle > 0 ? std::to_string(idle) + " of the " + std::to_string(work.threads) +
                          " threads have none. "
-          : work.threads < threads
-              ? "There are " + std::to_string(work.threads) + " only. "
-              : "") +
+          : work.threads < threads ? "There are " + std::to_string(work.threads) + " only. "
+                                   : "") +
          "Give each thread a part of the rows, keys or columns.";
 }
 
