@@ -13,10 +13,6 @@
 #include "harness/cases/far_apart.hpp"
 #include "harness/cases/own_passes.hpp"
 
-#if __has_include("part3_flash_cuda/flash_attention_cuda.hpp")  // a release may lack part 3
-#define FLASH_HAVE_PART3
-#endif
-
 namespace flash::harness {
 namespace {
 

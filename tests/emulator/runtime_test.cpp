@@ -173,8 +173,9 @@ TEST_CASE("a kernel that fails leaves the emulator as it was") {
   CHECK_THROWS_WITH(
       launch("writes_dynamic_shared", writes_dynamic_shared,
              {.grid = 1, .block = 96, .shared_bytes = 256}),
-      ContainsSubstring("the block has 256 bytes of dynamic shared memory, which is what the "
-                        "launch's shared_bytes says. A block has 96 threads in this launch."));
+      ContainsSubstring(
+          "the block has 256 bytes of dynamic shared memory, which is what the "
+          "launch's shared_bytes says. A thread block has 96 threads in this launch."));
   CHECK_THROWS_WITH(
       launch("throws_kernel", throws_kernel, {.grid = 1, .block = 32}),
       ContainsSubstring("The kernel threw an exception, which is impossible on a GPU: a message"));

@@ -17,9 +17,9 @@ std::vector<AttentionCase> forward_cases() {
       {.name = "head_dim 40", .shape = {1, 2, 65, 100, 40}},
       {.name = "head_dim 128", .shape = {1, 1, 65, 100, 128}},
       {.name = "head_dim 256", .shape = {1, 1, 65, 100, 256}},
-      {.name = "head_dim 512", .shape = {1, 1, 33, 65, 512}},
-      {.name = "head_dim 1000", .shape = {1, 1, 5, 40, 1000}},
-      {.name = "causal: head_dim 512", .shape = {1, 1, 65, 65, 512}, .causal = true},
+      {.name = "slices: head_dim 512", .shape = {1, 1, 33, 65, 512}},
+      {.name = "slices: head_dim 1000", .shape = {1, 1, 5, 40, 1000}},
+      {.name = "causal: slices: head_dim 512", .shape = {1, 1, 65, 65, 512}, .causal = true},
   };
   for (const DType type : {kFloat16, kBFloat16})
     for (AttentionCase problem : std::vector<AttentionCase>{
@@ -27,7 +27,7 @@ std::vector<AttentionCase> forward_cases() {
              {.name = "causal: 200", .shape = {1, 2, 200, 200, 64}, .causal = true},
              {.name = "head_dim 128", .shape = {1, 1, 65, 100, 128}},
              {.name = "head_dim 256", .shape = {1, 1, 33, 65, 256}, .causal = true},
-             {.name = "head_dim 512", .shape = {1, 1, 33, 65, 512}},
+             {.name = "slices: head_dim 512", .shape = {1, 1, 33, 65, 512}},
              {.name = "large scores", .shape = {1, 1, 64, 200, 64}, .data = kLargeScores},
              {.name = "one key a query", .shape = {1, 1, 40, 200, 64}, .data = kOneHot},
              {.name = "NaN reaches the rows that see it",

@@ -8,10 +8,10 @@ from lab import paths
 
 
 # What a failed case without a name is about, by its name or by its requirement.
-KINDS = {"NaN": "nan", "inf|no keys": "empty-row", "negative|-1.2e9|rising|large scores": "maximum",
-         "far apart": "shared-maximum", "strides": "strides", "elements apart": "offsets",
-         "mask": "mask", "causal": "mask", "ragged ends": "keys", "delta|d[KQV]": "gradients",
-         "scale": "scale"}
+KINDS = {"slices": "slices", "NaN": "nan", "inf|no keys": "empty-row",
+         "negative|-1.2e9|rising|large scores": "maximum", "far apart": "shared-maximum",
+         "strides": "strides", "elements apart": "offsets", "mask": "mask", "causal": "mask",
+         "ragged ends": "keys", "delta|d[KQV]": "gradients", "scale": "scale"}
 
 
 def kind_of(case: str, requirement: str) -> str:

@@ -11,7 +11,7 @@
 namespace flash::harness {
 
 // Calls the forward pass of the other task (`other_task` in tasks.toml): each judge of a part that
-// has such a task defines it. Throws NotYetImplemented where there is no such library.
+// has such a task defines it. Throws NoOtherTask where there is no such library.
 void own_forward(const AttentionForward<float>& pass);
 
 // An author's two passes of attention, the forward one being of another task.

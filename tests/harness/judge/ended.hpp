@@ -10,6 +10,11 @@
 
 namespace flash::grading {
 
+// A case calls another task of the same author, and there is no library of it: "not started".
+struct NoOtherTask : Error {
+  using Error::Error;
+};
+
 // Call it in a catch clause: puts the exception that was caught into a message.
 inline void put_exception(Message& message) {
   const auto put = [&message](Ended how, const char* text) {
@@ -20,6 +25,8 @@ inline void put_exception(Message& message) {
     throw;
   } catch (const NotYetImplemented& error) {
     put(Ended::kNotYetImplemented, error.task().c_str());
+  } catch (const NoOtherTask& error) {
+    put(Ended::kNoOtherTask, error.what());
   } catch (const ShapeError& error) {
     put(Ended::kShapeError, error.what());
   } catch (const ArgumentError& error) {
@@ -46,6 +53,7 @@ inline void put_exception(Message& message) {
   const std::string text = message.text;
   switch (message.ended) {
     case Ended::kNotYetImplemented: throw NotYetImplemented(text);
+    case Ended::kNoOtherTask: throw NoOtherTask(text);
     case Ended::kShapeError: throw ShapeError(text);
     case Ended::kArgumentError: throw ArgumentError(text);
     case Ended::kUnsupported: throw Unsupported(text);

@@ -218,6 +218,9 @@ class Run {
     } catch (const NotYetImplemented& error) {
       status = Status::kNotStarted;
       message = error.what();
+    } catch (const grading::NoOtherTask& error) {
+      status = Status::kNotStarted;
+      message = error.what();
     } catch (const RunnerEnded& error) {
       status = error.how == RunnerEnded::How::kCrashed    ? Status::kCrashed
                : error.how == RunnerEnded::How::kTimedOut ? Status::kTimedOut

@@ -41,6 +41,7 @@ enum class Kind : std::uint32_t {
 enum class Ended : std::uint32_t {
   kReturned,
   kNotYetImplemented,
+  kNoOtherTask,
   kShapeError,
   kArgumentError,
   kUnsupported,

@@ -319,7 +319,7 @@ void answer_with(const Message& message) {
 const std::string& library_of_call() {
   static std::string of[2];
   if (library > 1 || paths[library] == nullptr)
-    throw NotYetImplemented("the other task's file is missing, does not compile, or");
+    throw NoOtherTask("the other task's file is missing, or does not compile");
   of[library] = paths[library];
   return of[library];
 }

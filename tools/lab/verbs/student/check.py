@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from lab import build, card, checking, hints, manifest, outcomes, released, running, state, worklog
-from lab.backends import Backends, choose
+from lab.backends import CHECKED, Backends, choose
 from lab.console import say
 from lab.errors import LabError
 from lab.manifest import Task
@@ -126,8 +126,10 @@ def _remember(results: Sequence[PartResult], complete: bool, sanitized: bool) ->
     """Keeps how the tasks ended, if all of their cases ran, and the mistake to give a hint for."""
     with state.edit() as student:
         for result in (task for part in results for task in part.tasks):
-            # Of a program that the sanitizers ended, most cases may be right.
-            if complete and not (sanitized and result.status == outcomes.CRASHED):
+            # Of a program that the sanitizers ended, most cases may be right; with the checks not
+            # all cases can run.
+            if complete and not (sanitized and result.status == outcomes.CRASHED) and not (
+                    result.status == outcomes.PASSED and result.backend == CHECKED):
                 last = state.LastResult(
                     result.status, result.earned, released.sha256(result.task.path()))
                 if last != student.results.get(result.task.id) and (
