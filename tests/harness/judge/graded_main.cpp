@@ -27,7 +27,6 @@ namespace flash::harness {
 namespace {
 
 using grading::Facts;
-using grading::Given;
 using grading::RunnerEnded;
 
 constexpr const char* kUsage =
@@ -138,7 +137,8 @@ std::vector<std::string> usual_runner(const Options& options, const std::string&
   return words;
 }
 
-Given given_by(const Options& options, const std::string& program, const TaskUnderTest& task) {
+grading::Given given_by(const Options& options, const std::string& program,
+                        const TaskUnderTest& task) {
   if (!std::filesystem::exists(options.library))
     throw ArgumentError("--library is '" + options.library +
                         "', and there is no such file: build it first");
