@@ -256,7 +256,7 @@ function(flash_task part name file)
         endif()
       endif()
       if(backend STREQUAL "emulated" OR backend STREQUAL "checked")
-        target_compile_options(${library} PRIVATE -Werror=vla) # as nvcc
+        target_compile_options(${library} PRIVATE -Werror=vla -Werror=narrowing) # as nvcc
       endif()
       if(backend STREQUAL "cpu" OR backend STREQUAL "emulated")
         flash_variant(debug ${library} ${implementation}/${file} ${backend})

@@ -29,12 +29,14 @@ void nap() { running_worker("__nanosleep").nap(); }
 void read_from_absent_lane(const char* name, Site site, int reader, int source) {
   Worker& worker = running_worker(name);
   const unsigned first = worker.thread_number() / kWarpSize * kWarpSize;
+  const uint3 block = worker.launch().call.block;
   worker.fail_in(first + static_cast<unsigned>(reader), kWarpMismatch, site,
                  text_of(name, ": lane ", reader, " reads from lane ", source,
                          ", which takes no part: it skipped this line (in an if, or in a loop that "
                          "it left earlier), has returned, is not in the mask, or does not exist. "
                          "On a GPU the value is undefined.\n",
-                         worker.describe(first + static_cast<unsigned>(reader))));
+                         worker.describe(first + static_cast<unsigned>(reader)), ", which has ",
+                         block.x * block.y * block.z, " threads"));
 }
 
 void wrong_width(const char* name, Site site, int width) {

@@ -162,10 +162,10 @@ void Launch::add(FindingKind kind, const Location& where, const Location& other,
         text_of("\nThe launch has a .grid of ", call.grid.x * call.grid.y * call.grid.z,
                 " and a .block of ", call.block.x * call.block.y * call.block.z,
                 ": are grid and block exchanged?");
-  else if (kind == kUninitialized || kind == kOutOfBounds || kind == kWarpMismatch)
+  else if (kind == kUninitialized || kind == kOutOfBounds)
     findings.back().text +=
-        text_of(kind == kWarpMismatch ? "\n" : " ", "A thread block has ",
-                call.block.x * call.block.y * call.block.z, " threads in this launch.");
+        text_of(" A thread block has ", call.block.x * call.block.y * call.block.z,
+                " threads in this launch.");
   if (findings.size() == kMostFindings) stop = true;
 }
 

@@ -27,6 +27,7 @@ struct Steps {
   double lse_factor = 1, scale = 1, usual_scale = 1;
   // The merge of parts: whether they are weighed, which count, and whether lse is their largest.
   bool weighs_parts = true, merges_lse = true, divides = true;
+  double weights_factor = 1, log_factor = 1;
   std::function<bool(Index part, Index parts)> counts = [](Index, Index) { return true; };
 };
 
@@ -78,6 +79,11 @@ const std::vector<Mistake>& mistakes() {
       {"exp2 without log2(e)",
        "the weights are exp2(S - m), and S is in base e: multiply it by log2(e)", "base",
        [](Steps& s) { s.scale *= std::log(2.0); }},
+      {"merge in base 2", "the weights of the parts are exp2(lse - m), and lse is in base e",
+       "base", [](Steps& s) { s.weights_factor = std::log(2.0); }},
+      {"log2 in the merged lse",
+       "lse is m + log2(l): m is in base e, and so the logarithm has to be", "base",
+       [](Steps& s) { s.log_factor = 1 / std::log(2.0); }},
       {"lse in base 2", "lse is in base 2", "parts",
        [](Steps& s) { s.lse_factor = 1 / std::log(2.0); }},
   };
@@ -140,13 +146,15 @@ bool explains(const SeenDecode& seen, const Mistake* mistake) {
           if (steps.counts(part, parts)) m = std::fmax(m, lse[part]);
         for (Index part = 0; part < parts; ++part) {
           if (!steps.counts(part, parts) || lse[part] == -kInfinity) continue;
-          const double weight = steps.weighs_parts ? std::exp(lse[part] - m) : 1;
+          const double weight =
+              steps.weighs_parts ? std::exp((lse[part] - m) * steps.weights_factor) : 1;
           l += weight;
           for (Index c = 0; c < d; ++c)
             out[c] += weight * outs[part][c], size_of[c] += weight * sizes[part][c];
         }
         const double divisor = l == 0 || !steps.divides ? 1 : l;
-        const double merged = (steps.merges_lse ? m + std::log(l) : m) * steps.lse_factor;
+        const double merged =
+            (steps.merges_lse ? m + std::log(l) * steps.log_factor : m) * steps.lse_factor;
         const auto is_near = [](double got, double value, double most) {
           return std::isnan(value) ? std::isnan(got)
                                    : got == value || std::fabs(got - value) <= most;

@@ -66,6 +66,24 @@ void rows_of_first_warp(Steps& steps) {
   steps.read[Operand::kQ].row = [](Index i) { return i / kBlockQ * kBlockQ + i % kRowsOfWarp; };
 }
 
+// The score of a key counts if the place that it has in P_smem is seen; add_PV asks for the key.
+template <int kLanes>
+void mask_in_order_of_P(Steps& steps) {
+  const auto in_place = [](const Pair& at) {
+    const auto [lane, n] = owner<kLanes>(at.j - at.first_key(), at.blocks.keys / kLanes);
+    const Index place = at.first_key() + n * kLanes + lane;
+    return place < at.shape.keys && (!at.causal || place <= at.i);
+  };
+  steps.end = [](Index keys, Index block) { return (keys + block - 1) / block * block; };
+  steps.sees = [in_place](auto& at) { return at.j < at.shape.keys && in_place(at); };
+  steps.masked = [in_place](auto& at) {
+    return at.j >= at.shape.keys && in_place(at) ? 0 : -INFINITY;
+  };
+  steps.adds = [](auto& at, double) {
+    return at.j < at.shape.keys && (!at.causal || at.j <= at.i);
+  };
+}
+
 // The first key of a block that a row does not see, where some other row of the block sees one.
 bool is_one_too_many(const Pair& at) {
   const Index sees = at.causal ? std::min(at.i + 1, at.shape.keys) : at.shape.keys;
@@ -110,6 +128,14 @@ void own_mistakes(std::vector<harness::Mistake>& known) {
                      steps.masked = [](auto& at) { return is_one_too_many(at) ? at.S : -INFINITY; };
                      steps.adds = [](auto& at, double) { return at.counted; };
                    }}});
+  known.push_back(
+      {"mask in the order of P_smem",
+       "a score's key is taken for the row of P_smem that it goes to, n * kLanes + lane; "
+       "score n of a thread belongs to key thread.key(n) of the block",
+       "mask",
+       harness::Group::kAlone,
+       true,
+       {mask_in_order_of_P<8>, mask_in_order_of_P<16>}});
   const auto more = [&](const char* name, const std::vector<harness::Change>& changes) {
     auto& ways = harness::named(name, known).ways;
     ways.insert(ways.end(), changes.begin(), changes.end());

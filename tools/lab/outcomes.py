@@ -191,7 +191,8 @@ def in_order(failures: Sequence[CaseResult]) -> list[CaseResult]:
             return 2
         return 5 if case.status == NOT_RUN else 3 if case.name == step else 4
 
-    return sorted(failures, key=lambda case: (rank(case), bool(HARD.search(case.name))))
+    return sorted(failures, key=lambda case: (rank(case), bool(HARD.search(case.name)),
+                                              case.name != step))
 
 
 # What some cases have in common: they fail, and no other does.

@@ -77,6 +77,8 @@ AttentionCase AttentionCase::of_probe(const Probe& probe) const {
   AttentionCase copy = *this;
   copy.shape = probe.shape;
   copy.data = probe.data;
+  // With a negative one they would be large, which says nothing of where a maximum starts.
+  if (probe.data == kVeryNegative && scale) copy.scale = std::fabs(*scale);
   if (probe.block > 0 && blocks.keys > 0) copy.blocks = {probe.block, probe.block};
   copy.nan_in = nullptr;
   copy.without_weights = false;
