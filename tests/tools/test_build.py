@@ -119,6 +119,12 @@ FAILED: a.o
 /course/common/launch.hpp:95:3: error: static assertion failed: another number
 """, "common/launch.hpp:95:3: error: static assertion failed: another number "
              "(used at part3/skeleton/f.cu:131)"),
+            ("""/usr/include/c++/12/bits/allocator.h(159): error: calling a __host__ function
+          detected during:
+            instantiation of function "lambda" at line 205 of /course/part3/skeleton/f.cu
+            instantiation of "void f<T>()" at line 240 of /course/part3/skeleton/f.cu
+""", "/usr/include/c++/12/bits/allocator.h(159): error: calling a __host__ function "
+             "(used at part3/skeleton/f.cu:205)"),
             ("../../part1/a.cpp:1:10: fatal error: b.hpp: No such file or directory\n",
              "part1/a.cpp:1:10: fatal error: b.hpp: No such file or directory"),
             ('/course/part1/a.cu(31): error: identifier "x" is undefined\n',

@@ -114,24 +114,28 @@ LACKS_ENTRY = "required symbol `flash_task' not defined"  # says ld of a file wi
 
 
 _OWN_LINE = re.compile(r"\S+/(?:skeleton|solution)/[^\s:/]+:\d+")  # in a task's file
+_USED_BY = re.compile(r"^ .* at line (\d+) of (\S+/(?:skeleton|solution)/\S+)$")  # says nvcc
 _INCLUDED = re.compile(r"(In file included| +) from ([^\s:]+:\d+)(?::\d+)*[,:]?$")
 
 
 def first_error(log: str, folder: Path) -> str:
-    """One line, with paths relative to the root, from the log of a build in `folder`. Where g++
+    """One line, with paths relative to the root, from the log of a build in `folder`. Where it
     names a given file, with the line of the task's file that used it. Of what the emulator lacks,
     in our words."""
     up = os.path.relpath(paths.ROOT, folder)
     root = re.compile(rf"(?<!\S)(?:{re.escape(str(paths.ROOT))}|{re.escape(up)})/")
     used_at, includes = "", []
-    for line in log.splitlines():
-        line = root.sub("", line.rstrip())
+    lines = [root.sub("", line.rstrip()) for line in log.splitlines()]
+    for number, line in enumerate(lines):
         if included := _INCLUDED.match(line):
             includes = [*(includes if included[1].isspace() else ()), included[2]]
         if line.startswith("CMake Error"):
             return first_configure_error(log)
         if _ERROR.search(line):
             words = not_emulated.explained(line, includes)
+            behind = next(filter(None, map(_USED_BY.search, lines[number:number + 5])), None)
+            if not used_at and behind:
+                used_at = f" (used at {behind[2]}:{behind[1]})"
             return words if _OWN_LINE.match(words) else words + used_at
         own = _OWN_LINE.match(line)
         if own and " required from" in line:

@@ -10,9 +10,9 @@
 #include <functional>
 #include <string>
 
-#include "harness/cases/attention_data.hpp"
-#include "harness/cases/graded_case.hpp"
+#include "harness/data.hpp"
 #include "harness/diagnosis/seen.hpp"
+#include "harness/verdict.hpp"
 
 namespace flash::harness {
 
