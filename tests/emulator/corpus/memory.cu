@@ -33,10 +33,6 @@ MISTAKE(kUninitialized, accumulates_in_new_memory, ({1, 32}, unwritten(32)), flo
   sum[threadIdx.x] += 1;  // BUG
 }
 
-MISTAKE(kUninitialized, atomic_on_new_memory, ({1, 32}, unwritten(32)), float* sum) {
-  atomicAdd(sum + threadIdx.x, 1.0f);  // BUG
-}
-
 MISTAKE(kOutOfBounds, one_past_the_end, ({1, 32}, zeros(100), 100), float* data, int count) {
   for (int i = threadIdx.x; i <= count; i += blockDim.x) data[i] = 1;  // BUG
 }

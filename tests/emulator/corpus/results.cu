@@ -49,11 +49,6 @@ MISTAKE(kUndefined, shift_by_32, ({1, 32}, counting(32), zeros(32)), const int* 
   out[threadIdx.x] = 1u << (bits[threadIdx.x] + 1);  // BUG
 }
 
-// The mask of the lanes before this one, for no lane.
-MISTAKE(kUndefined, mask_of_no_lanes, ({1, 32}, zeros(32)), unsigned* out) {
-  out[threadIdx.x] = 0xffffffffu >> (32 - threadIdx.x);  // BUG
-}
-
 MISTAKE(kUndefined, shift_by_a_negative_number, ({1, 32}, counting(32), zeros(32)), const int* bits,
         int* out) {
   out[threadIdx.x] = 1 << (bits[threadIdx.x] - 1);  // BUG
