@@ -11,17 +11,17 @@
 // started; then the spare warp raises the counter.
 //
 // With a mask the key blocks go the other way, the last one first: its diagonal step is the first
-// one of those queries. Block n needs block n + 1 one step earlier, so nobody waits long. Without
-// a mask, too, neighbours in time are of different heads: up to 8 heads take turns. More heads
-// were slower (74: heads of 64 at 1024 tokens 265 TFLOP/s, 8: 297).
+// one of those queries. Block n needs block n + 1 one step earlier, so nobody waits long. With
+// and without a mask neighbours in time are of different heads: up to 8 heads take turns. More
+// heads were slower (74: heads of 64 at 1024 tokens 265 TFLOP/s, 8: 297).
 //
-// It is not among the best, since the order costs 20 to 40 %: the fence waits for all additions.
-// Later in the step the fence is cheaper, but the next block waits longer: that was slower by 8 to
-// 20 %.
-// Measured on an H100 (as rung 6): heads of 64: 294, 431 and 425 TFLOP/s (0.87, 1.00 and 0.96
-// times cuDNN's in the same run), with a mask 224, 381 and 434 (1.10, 1.08, 1.02). Heads of 128:
-// 325, 393 and 416 (0.79, 0.77, 0.75), with a mask 230, 347 and 383 (0.80, 0.79, 0.72); there
-// rung 5 is as fast, and gives the same bits too.
+// It is not among the best, since the order costs 20 to 40 % of rung 7's time: the fence waits for
+// all additions. Later in the step the fence is cheaper, but the next block waits longer: that was
+// slower by 8 to 20 %. Measured on an H100 (as rung 6): heads of 64: 294, 431 and 425 TFLOP/s
+// (0.87, 1.00 and 0.96 times cuDNN's in the same run), with a mask 224, 381 and 434
+// (1.10, 1.08, 1.02). Heads of 128: 325, 393 and 416 (0.79, 0.77, 0.75), with a mask 230, 347 and
+// 383 (0.80, 0.79, 0.72). There rung 5 gives the same bits, too, and takes 1.05 to 1.21 times as
+// long (on an H200).
 #include "bonus_backward/ladder/one_pass.hpp"
 
 namespace flash::ordered {

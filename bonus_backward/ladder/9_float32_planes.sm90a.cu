@@ -9,9 +9,9 @@
 // each of the three for each tile, and a step takes the power of two that brings its bound to 2^14.
 //
 // fp16 loses digits of a number that is 2^17 times smaller than the largest of its tile. So
-// float64.hpp computes two things: heads where a tile has more than 1 such number of 1024, and keys
-// whose P is below 2^-19 for every query. The first kernel marks the heads. A block of the main
-// kernel marks its keys after its last step. The host does not wait for the marks.
+// float64.hpp computes two things: heads with a tile where more than one number in 1024 is so
+// small, and keys whose P is below 2^-19 for every query. The first kernel marks the heads. A block
+// of the main kernel marks its keys after its last step. The host does not wait for the marks.
 //
 // A block has 64 keys, and its three warpgroups have different work, as in rung 5:
 //

@@ -284,7 +284,7 @@ def figures(launches: Sequence[Launch]) -> dict[str, tuple[str, str]]:
             f"{(launches[0].flops or 0) / wavefronts:.0f}" if wavefronts else "wgmma reads it",
             "A wavefront is 128 bytes that come at once; a multiply-add is two operations. A "
             "multiprocessor of an H100 does 256 in the time of one wavefront: below that, shared "
-            "memory is the limit. The more, the better it hides."),
+            "memory is the limit."),
         "bank conflicts": (
             str(wavefronts - least), "Wavefronts in which lanes wait for each other.")}
 

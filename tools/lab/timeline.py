@@ -206,8 +206,8 @@ class Story:
                  and (most := self.most_tiles(name))]
         return {
             "loads, by all blocks together": (
-                ", ".join(loads), "A block with more rows of the output uses what it loads for "
-                "more of them."),
+                ", ".join(loads), "The more rows of the output a block has, the fewer blocks load "
+                "the same tile."),
             "tiles in shared memory at once": (
                 ", ".join(tiles), "With two, the next one is on its way while the block computes "
                 "with this one. With one, the block loads, waits, and only then computes.")}
