@@ -155,18 +155,17 @@ Verdict judge_merge(const MergeCase& problem, std::uint64_t seed) {
                                 {view.stride(1), view.stride(2)});
   };
   const auto of_lse = lse.in_call();
+  std::optional<harness::WatchBehind> watch;
   for (auto* const input : {&out_of_parts, &lse_of_parts})
-    if (input->name() == problem.nothing_behind) watch_behind(input->padded());
+    if (input->name() == problem.nothing_behind) watch.emplace(input->padded());
   try {
     merge_parts(out_of_parts.in_call(), plane(lse_of_parts), plane(out),
                 {of_lse.data(), {of_lse.extent(2)}, {of_lse.stride(2)}});
   } catch (const KernelError&) {
-    const bool is_behind = touched_behind();
-    watch_behind(nullptr, nullptr);
-    if (is_behind) return {false, read_behind(problem.nothing_behind)};
+    if (touched_behind()) return {false, read_behind(problem.nothing_behind)};
     throw;
   }
-  watch_behind(nullptr, nullptr);
+  watch.reset();
   for (auto* const tensor : {&out_of_parts, &lse_of_parts, &out, &lse}) tensor->copy_back();
   if (const std::string damage = damage_of(out, lse, out_of_parts, lse_of_parts); !damage.empty())
     return {false, damage};

@@ -9,9 +9,8 @@ namespace {
 Verdict reads_nothing_behind(std::uint64_t seed) {
   for (const bool of_v : {false, true}) {
     const part1::RunFused run = [of_v](const auto& problem, auto& x, auto& v, auto& out) {
-      watch_behind(of_v ? v : x);
+      const WatchBehind watch(of_v ? v : x);
       fused_softmax_matmul({x.view(), v.view(), out.view()}, problem.blocks);
-      watch_behind(nullptr, nullptr);
       return std::size_t{0};
     };
     Verdict verdict;
@@ -21,7 +20,6 @@ Verdict reads_nothing_behind(std::uint64_t seed) {
       if (!touched_behind()) throw;
       verdict = {false, read_behind(of_v ? "v" : "x")};
     }
-    watch_behind(nullptr, nullptr);
     if (!verdict.pass) return verdict;
   }
   return {true, ""};

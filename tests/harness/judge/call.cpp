@@ -45,6 +45,8 @@ void hide_from_runner(const void* begin, const void* end) {
   hidden_end = static_cast<const unsigned char*>(end);
 }
 
+bool hides_from_runner() { return hidden_begin != nullptr; }
+
 Shared::Shared(std::size_t bytes) : bytes_((bytes + kPage - 1) / kPage * kPage) {
 #ifdef __linux__
   fd_ = Descriptor(memfd_create("call", MFD_CLOEXEC | MFD_ALLOW_SEALING));

@@ -278,6 +278,7 @@ std::int64_t kept_memory() { return all_kept; }
 void start_runners(const Given& given) { pool = std::make_unique<Pool>(given); }
 
 void begin_case() {
+  if (hides_from_runner()) throw std::logic_error("the judge: a case left memory hidden");
   refuse_after_timeouts();
   complained.clear();
   printed.clear();

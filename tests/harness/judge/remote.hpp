@@ -188,6 +188,7 @@ void remote_rows(Function measure_all, const std::vector<Configuration>& configu
 // Memory that must not be read: the runner does not get the bytes from `begin` on. The second tells
 // at which of them it crashed, counted from the first byte of the tensor that they belong to.
 void hide_from_runner(const void* begin, const void* end);
+bool hides_from_runner();
 std::optional<std::size_t> hidden_byte_touched();
 
 // From now on each call is run once more, in a runner of its own, to see how much memory it takes.

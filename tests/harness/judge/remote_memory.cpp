@@ -31,9 +31,12 @@ void WatchedRows::watch_from(Index first) {
   grading::hide_from_runner(data() + first * columns_, data() + rows_.size());
 }
 
-void watch_behind(const void* end, const void* buffer_end) {
+WatchBehind::~WatchBehind() { grading::hide_from_runner(nullptr, nullptr); }
+
+void WatchBehind::begin(const void* end, const void* buffer_end) {
   grading::hide_from_runner(end, buffer_end);
 }
+
 bool touched_behind() { return grading::hidden_byte_touched().has_value(); }
 
 std::optional<Index> WatchedRows::touched() const {

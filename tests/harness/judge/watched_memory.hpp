@@ -35,24 +35,31 @@ class WatchedRows {
   Index columns_;
 };
 
-// From now on a runner gets no memory behind `end`, up to `buffer_end`, and crashes where it
-// touches it; nullptr: it does.
-void watch_behind(const void* end, const void* buffer_end);
+// As long as it lives a runner gets no memory behind the tensor's last element, and crashes where
+// it touches some. One at a time.
+class WatchBehind {
+ public:
+  template <class Padded>
+  explicit WatchBehind(Padded& tensor) {
+    auto view = tensor.view();
+    const auto* last = view.data();
+    for (std::size_t axis = 0; axis < view.shape().size(); ++axis)
+      last += (view.extent(static_cast<int>(axis)) - 1) * view.stride(static_cast<int>(axis));
+    const auto& buffer = tensor.buffer();
+    begin(last + 1, buffer.data() + buffer.size());
+  }
+  ~WatchBehind();
+  WatchBehind(const WatchBehind&) = delete;
+  WatchBehind& operator=(const WatchBehind&) = delete;
+
+ private:
+  static void begin(const void* end, const void* buffer_end);
+};
 bool touched_behind();
 
 inline std::string read_behind(const std::string& name) {
   return "It reads behind the last element of `" + name +
          "`. What it reads there is not used, but there need not be any memory.";
-}
-
-template <class Padded>
-void watch_behind(Padded& tensor) {
-  auto view = tensor.view();
-  const auto* last = view.data();
-  for (std::size_t axis = 0; axis < view.shape().size(); ++axis)
-    last += (view.extent(static_cast<int>(axis)) - 1) * view.stride(static_cast<int>(axis));
-  const auto& buffer = tensor.buffer();
-  watch_behind(last + 1, buffer.data() + buffer.size());
 }
 
 // run(call) once for each input of call.tensors, which reads nothing behind its end: also not what
@@ -64,9 +71,10 @@ Verdict nothing_is_read_behind(const decltype(Call::problem)& problem, std::uint
   const auto try_one = [&](std::size_t number) {
     Call call(problem, seed);
     std::string name;
+    std::optional<WatchBehind> watch;
     std::apply(
         [&, n = std::size_t{0}](auto&... tensor) mutable {
-          ((n++ == number ? (watch_behind(tensor.padded()), void(name = tensor.name())) : void()),
+          ((n++ == number ? (watch.emplace(tensor.padded()), void(name = tensor.name())) : void()),
            ...);
         },
         inputs(call.tensors));
@@ -77,7 +85,6 @@ Verdict nothing_is_read_behind(const decltype(Call::problem)& problem, std::uint
       if (!touched_behind()) throw;
       wrong = read_behind(name);
     }
-    watch_behind(nullptr, nullptr);
     return true;
   };
   for (std::size_t n = 0; wrong.empty() && try_one(n);) ++n;
