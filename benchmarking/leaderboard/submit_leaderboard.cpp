@@ -45,7 +45,7 @@ struct Plan {
 // A board's name of a problem, with or without ":causal" behind the sizes:
 //   attention        "8x1x256x64:causal", batch x heads x sequence x head_dim
 //   softmax_matmul   "1x2048x64x512", batch x d1 x d2 x d3
-// A neighbour has one more or one less of something.
+// A neighbour has one more or one less of everything.
 std::unique_ptr<Problem> problem_of(const Plan& plan, const std::string& name, bool with_backward,
                                     Random* neighbour = nullptr) {
   long a = 0, b = 0, c = 0, d = 0;
@@ -60,7 +60,7 @@ std::unique_ptr<Problem> problem_of(const Plan& plan, const std::string& name, b
       throw ArgumentError("softmax_matmul has one pass, and no mask");
   }
   const auto near = [neighbour](Index size) {
-    return neighbour == nullptr ? size : std::max<Index>(1, size + neighbour->below(3) - 1);
+    return neighbour == nullptr ? size : std::max<Index>(1, size + 2 * neighbour->below(2) - 1);
   };
   if (plan.kind == "softmax_matmul")
     return make_problem(SoftmaxMatmulShape{near(a), near(b), near(c), near(d)}, plan.is_mark);

@@ -382,7 +382,7 @@ class Cheats(Test):
             work = Path(tempfile.mkdtemp(dir=where.work))
             try:
                 # Not every turn has what these leave out; of 24 some have.
-                turns = 12 if re.search("maximum|score|in pairs", name) else 3
+                turns = 12 if re.search("maximum|score", name) else 3
                 done = measuring.measure(dataclasses.replace(where, work=work), libraries, turns,
                                          {"CHEAT": name}, warm_up_ms=0, reference=reference)
                 if where.backend == GPU:
