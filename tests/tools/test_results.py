@@ -274,16 +274,17 @@ class Table(TemporaryRoot):
         self.reference("attention", ATTENTION, STANDARD, {}, CAUSAL | NO_PEAK,
                        STANDARD | LONG | FAILED, LONG, LONG | CAUSAL | NO_BACKWARD,
                        STANDARD | LONG | CAUSAL | NO_PEAK, GPU | STANDARD | {"total_ms": "12"}, GPU,
-                       GPU | {"implementation": "9_x", "forward_ms": "0.5"} | FAILED)
+                       GPU | {"implementation": "9_x", "forward_ms": "0.5"} | FAILED,
+                       GPU | {"implementation": "10_other"} | FAILED | {"status": "unsupported"})
         text = self.text("RESULTS attention_cpu")
         self.assertNotIn("NVIDIA", text)
-        self.assertIn("| standard | no | OOM |  |  |  |", text)
-        self.assertIn("| flash | no | 2 | 4 | 6 |  | 4.19 | 5.24 | 40 | 3 | 5 | 1.5 |\n", text)
-        self.assertIn("| flash | yes | 2 | OOM(backward) |  |  |", text)
+        self.assertIn("| standard | OOM |  |  |  |  | 2 | 4 | 1x |", text)
+        self.assertIn("| flash | 2 | 4 | 4.19 | 5.24 | 40 | 2 | OOM(backward) |", text)
         text = self.text("RESULTS attention_gpu")
         self.assertNotIn("**CPU", text)
-        self.assertIn("| flash | no | 2 | 4 | 6 | 2x |", text)
-        self.assertIn("| 9_x | no | OOM |  |  |  |", text)
+        self.assertIn("| flash | 2 | 4 | 2x |", text)
+        self.assertIn("| 9_x | OOM |  |  |", text)
+        self.assertNotIn("10_other", text)
 
     def test_markers_that_do_not_fit_are_one_line_and_a_page_without_is_left_alone(self):
         self.assertEqual(tables.updated("text", self.page), "text")

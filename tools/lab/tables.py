@@ -50,12 +50,16 @@ def region(kind: str, name: str, page: Path) -> str:
     if make is None:
         raise LabError(f"{paths.relative(page)}: RESULTS is '{name}'; "
                        "it must be ladders, softmax_matmul, attention_cpu, attention_gpu or decode")
-    tables = []
+    tables: list[str] = []
+    linked = None
     for file, group in references(table):
-        if table == "attention" and (group.device == "cpu") != name.endswith("_cpu"):
+        if table == "attention" and ((group.device == "cpu") != name.endswith("_cpu")
+                                     or group.rows[0].query_scale != 1):
             continue
         length = f", sequence length {group.sizes[-1]}" if table == "attention" else ""
-        tables.append(f"**{group.title}{length}** ({_csv(file, page)})\n\n{make(group)}")
+        link = f" ({_csv(file, page)})" * (file != linked)
+        tables.append(f"**{group.title}{length}**{link}\n\n{make(group)}")
+        linked = file
     if not tables:
         raise LabError(f"there is no outputs/reference/<machine>/csv/{table}_benchmark.csv "
                        f"to make the table '{name}' of")
@@ -143,24 +147,33 @@ def _times(row: Row | None) -> list[str]:
 
 
 def attention_table(group: Group) -> str:
-    """At the longest sequence, a row for each mask and implementation."""
+    """At the longest sequence, a row for each implementation that takes the problem; times and
+    rates with each mask, and the larger of their numbers of bytes."""
     unit, factor = group.rate_unit
+    memory = ("forward_peak_MiB", "backward_peak_MiB", "saved_activations_MiB")
+    at = {(name, mask): row for name in group.names for mask in group.masks
+          if (row := group.find(name, group.sizes[-1], mask)) and row.status != "unsupported"}
     rows = []
-    for mask in group.masks:
-        standard = next((row for name in ("standard", "standard+none")
-                         if (row := group.find(name, group.sizes[-1], mask)) and row.ok), None)
-        for name in group.names:
-            if row := group.find(name, group.sizes[-1], mask):
-                rates = (rate and factor * rate
-                         for rate in (row.forward_tflops, row.backward_tflops))
-                rows.append([name, "yes" if mask else "no", *_times(row), _number(row.total_ms),
-                             _speed_up(row, standard), *(_number(rate, 3) for rate in rates),
-                             _number(row.percent_of_peak, 3), _number(row.forward_peak_MiB),
-                             _number(row.backward_peak_MiB), _number(row.saved_activations_MiB)])
-    header = ["implementation", "causal", "forward, ms", "backward, ms", "total, ms",
-              "over standard", f"forward, {unit}", f"backward, {unit}", "% of peak",
-              "forward peak, MiB", "backward peak, MiB", "saved, MiB"]
-    return _markdown(header, rows)
+    for name in group.names:
+        cells = [name]
+        for mask in group.masks:
+            standard = next((row for one in ("standard", "standard+none")
+                             if (row := at.get((one, mask))) and row.ok), None)
+            row = at.get((name, mask))
+            rates = [row.forward_tflops, row.backward_tflops] if row else [None, None]
+            cells += [*_times(row), _speed_up(row, standard) if row else "",
+                      *(_number(rate and factor * rate, 3) for rate in rates),
+                      _number(row and row.percent_of_peak, 3)]
+        here = [at[name, mask] for mask in group.masks if (name, mask) in at]
+        cells += [_number(max(filter(None, (getattr(row, column) for row in here)), default=None))
+                  for column in memory]
+        if here:
+            rows.append(cells)
+    header = [f"{'causal: ' * mask}{column}" for mask in group.masks for column in (
+        "forward, ms", "backward, ms", "over standard", f"forward, {unit}", f"backward, {unit}",
+        "% of peak")]
+    return _markdown(["implementation", *header, "forward peak, MiB", "backward peak, MiB",
+                      "saved, MiB"], rows)
 
 
 def decode_table(group: Group) -> str:
