@@ -286,6 +286,16 @@ class Table(TemporaryRoot):
         self.assertIn("| 9_x | OOM |  |  |", text)
         self.assertNotIn("10_other", text)
 
+    def test_without_standard_attention_the_fastest_passes_stand_beside_pytorch_s(self):
+        self.reference("attention", ATTENTION | GPU, {}, {"implementation": "flash+9_x"} | CAUSAL,
+                       {"implementation": "pytorch_math", "forward_ms": "3", "backward_ms": "1"},
+                       {"implementation": "9_x", "forward_ms": "0.5"} | FAILED)
+        text = self.text("RESULTS attention_gpu")
+        problem = "float32, batch 1, 2 heads of 64, 64 keys"
+        self.assertIn(f"| {problem} | no | `flash` | 2 | 0.00105 | `pytorch_math` | 3 | 1.50x | "
+                      "`flash` | 4 | 0.00131 | `pytorch_math` | 1 | 0.25x |\n", text)
+        self.assertIn(f"| {problem} | yes | `flash` | 2 | 0.000532 |  |  |  | `9_x` | 4 |", text)
+
     def test_markers_that_do_not_fit_are_one_line_and_a_page_without_is_left_alone(self):
         self.assertEqual(tables.updated("text", self.page), "text")
         self.reference("softmax_matmul", SOFTMAX, {})

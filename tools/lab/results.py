@@ -160,11 +160,12 @@ class Group:
         """Of the implementations, in the order of the file, which is the program's."""
         return list(dict.fromkeys(row.name for row in self.rows))
 
-    def times(self, direction: str) -> dict[str, float]:
-        """The shortest time of each pass of this direction, at the largest size, without a mask."""
+    def times(self, direction: str, mask: bool = False) -> dict[str, float]:
+        """The shortest time of each pass of this direction, at the largest size."""
         found: dict[str, float] = {}
         for row in self.rows:
-            if row.ok and not row.mask and row.size == self.sizes[-1] and row.ms(direction):
+            if (row.ok and row.mask == mask and row.size == self.sizes[-1]
+                    and row.ms(direction)):
                 name = row.pass_name(direction)
                 found[name] = min(row.ms(direction), found.get(name, math.inf))
         return found

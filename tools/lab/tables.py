@@ -9,7 +9,7 @@ first comment of each rung. A page has the regions that it wants:
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from lab import manifest, paths, results
@@ -51,15 +51,17 @@ def region(kind: str, name: str, page: Path) -> str:
         raise LabError(f"{paths.relative(page)}: RESULTS is '{name}'; "
                        "it must be ladders, softmax_matmul, attention_cpu, attention_gpu or decode")
     tables: list[str] = []
-    linked = None
+    alone: dict[Path, list[Group]] = {}  # without standard attention
     for file, group in references(table):
-        if table == "attention" and ((group.device == "cpu") != name.endswith("_cpu")
-                                     or group.rows[0].query_scale != 1):
+        if table == "attention" and (group.device == "cpu") != name.endswith("_cpu"):
+            continue
+        if name == "attention_gpu" and not any(each.startswith("standard") for each in group.names):
+            alone.setdefault(file, []).append(group)
             continue
         length = f", sequence length {group.sizes[-1]}" if table == "attention" else ""
-        link = f" ({_csv(file, page)})" * (file != linked)
-        tables.append(f"**{group.title}{length}**{link}\n\n{make(group)}")
-        linked = file
+        tables.append(f"**{group.title}{length}** ({_csv(file, page)})\n\n{make(group)}")
+    tables += (f"**Other problems on {found[0].rows[0].gpu}** ({_csv(file, page)})\n\n"
+               f"{beside_pytorch_table(found)}" for file, found in alone.items())
     if not tables:
         raise LabError(f"there is no outputs/reference/<machine>/csv/{table}_benchmark.csv "
                        f"to make the table '{name}' of")
@@ -176,6 +178,40 @@ def attention_table(group: Group) -> str:
                       "saved, MiB"], rows)
 
 
+def beside_pytorch_table(found: Iterable[Group]) -> str:
+    """At the longest sequence, a row for each problem and mask: of each direction our fastest pass
+    and PyTorch's."""
+    header = ["problem", "causal"]
+    for direction in DIRECTIONS:
+        header += [f"our fastest {direction} pass", "ms", "TFLOP/s", "PyTorch's", "ms", "ratio"]
+    rows = []
+    for group in found:
+        problem = group.title.removeprefix(f"{group.rows[0].gpu}, ")
+        for mask in group.masks:
+            row = next((row for row in group.rows
+                        if (row.size, row.mask) == (group.sizes[-1], mask)), None)
+            if row is None:
+                continue
+            cells = [f"{problem}, {group.sizes[-1]} keys", "yes" if mask else "no"]
+            for direction, products in zip(DIRECTIONS, (4, 10)):
+                best, ms, *peer = _beside_pytorch(group.times(direction, mask))
+                cells += [best, _number(ms), _number(row.rate(products, ms), 3), *peer]
+            rows.append(cells)
+    return _markdown(header, rows, left=1)
+
+
+def _beside_pytorch(times: dict[str, float], rungs: Collection[str] = ()) -> tuple:
+    """Of these passes the name of ours that is fastest (of `rungs`, if there are any) and its time,
+    then cells: PyTorch's fastest, its time, and that over ours."""
+    theirs = {name: ms for name, ms in times.items() if name.startswith("pytorch")}
+    ours = {name: ms for name, ms in times.items()
+            if name in rungs or not rungs and name not in (*theirs, "standard", "none")}
+    best, peer = (min(each, key=each.get, default="") for each in (ours, theirs))
+    ratio = f"{theirs[peer] / ours[best]:.2f}x" if best and peer else ""
+    return (f"`{best}`" * bool(best), ours.get(best), f"`{peer}`" * bool(peer),
+            _number(theirs.get(peer)), ratio)
+
+
 def decode_table(group: Group) -> str:
     rows = [[str(size), row.name,
              *([_number(row.forward_ms), _number(row.gb_per_s), _number(row.percent_of_copy, 3),
@@ -232,21 +268,17 @@ def ladders_table(page: Path) -> str:
             if row.query_scale != 1 or row.dtype == "float16":
                 continue  # the rungs for float16 are those for bfloat16
             for direction in DIRECTIONS:
-                times = group.times(direction)
-                ours = {name: ms for name, ms in times.items() if name in rungs(part.folder)}
-                theirs = {name: ms for name, ms in times.items() if name.startswith("pytorch")}
+                best, ms, *peer = _beside_pytorch(group.times(direction), rungs(part.folder))
                 key = part.name, direction, row.device, row.dtype
-                rank = len(ours), row.d_model or 0
-                if not ours or rank <= found.get(key, ((0, 0), []))[0]:
+                rank = (sum(name in rungs(part.folder) for name in group.times(direction)),
+                        row.d_model or 0)
+                if not best or rank <= found.get(key, ((0, 0), []))[0]:
                     continue
-                best, peer = (min(each, key=each.get, default="") for each in (ours, theirs))
-                ratio = f"{theirs[peer] / ours[best]:.2f}x" if peer else ""
                 link = _link(part.folder / "ladder", page)
                 found[key] = rank, [
                     f"[{part.name}]({link})", direction,
                     f"{group.title}, {group.kind.size} {group.sizes[-1]} ({_csv(csv_file, page)})",
-                    f"`{best}`", _number(ours[best]), f"`{peer}`" * bool(peer),
-                    _number(theirs.get(peer)), ratio]
+                    best, _number(ms), *peer]
     header = ["ladder", "pass", "problem", "fastest rung", "ms", "PyTorch's fastest", "ms", "ratio"]
     return _markdown(header, [cells for _, cells in found.values()], left=4)
 
