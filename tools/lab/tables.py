@@ -52,9 +52,14 @@ def region(kind: str, name: str, page: Path) -> str:
                        "it must be ladders, softmax_matmul, attention_cpu, attention_gpu or decode")
     tables: list[str] = []
     alone: dict[Path, list[Group]] = {}  # without standard attention
-    for file, group in references(table):
+    found = references(table)
+    in_bfloat16 = {_problem(file, group) for file, group in found
+                   if group.rows[0].dtype == "bfloat16"}
+    for file, group in found:
         if table == "attention" and (group.device == "cpu") != name.endswith("_cpu"):
             continue
+        if group.rows[0].dtype == "float16" and _problem(file, group) in in_bfloat16:
+            continue  # the same rungs; the CSV has it
         if name == "attention_gpu" and not any(each.startswith("standard") for each in group.names):
             alone.setdefault(file, []).append(group)
             continue
@@ -66,6 +71,13 @@ def region(kind: str, name: str, page: Path) -> str:
         raise LabError(f"there is no outputs/reference/<machine>/csv/{table}_benchmark.csv "
                        f"to make the table '{name}' of")
     return "\n\n".join(tables)
+
+
+def _problem(file: Path, group: Group) -> tuple:
+    """What it is about, but for the type."""
+    row = group.rows[0]
+    return file, group.sizes[-1], *(getattr(row, name) for name in group.kind.group
+                                    if name != "dtype")
 
 
 def references(table: str) -> list[tuple[Path, Group]]:
