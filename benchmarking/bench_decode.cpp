@@ -1,6 +1,7 @@
 // Times decoding: one new query a sequence against a cache in pages. In the same turns a copy moves
-// as many bytes as a pass has to load, and PyTorch's kernels, which take no pages, decode the same
-// memory as if the keys of each sequence lay in one piece.
+// as many bytes as a pass has to load, and a kernel reads them and does nothing else. PyTorch's
+// kernels, which take no pages, decode the same memory as if the keys of each sequence lay in one
+// piece.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include "benchmarking/attention_inputs.hpp"
 #include "benchmarking/benchmark.hpp"
 #include "benchmarking/memory.hpp"
+#include "benchmarking/read_bytes.hpp"
 #include "common/all_passes.hpp"
 #include "common/inputs.hpp"
 
@@ -18,7 +20,7 @@ namespace {
 
 using std::to_string;
 
-constexpr char kCopy[] = "copy";
+constexpr const char* kCeilings[] = {"copy", "read"};  // what no pass computes, the copy first
 
 const Registry& registry() {
   static const Registry passes = all_passes();
@@ -160,7 +162,8 @@ class InputsOf final : public Inputs {
     if (whole_) whole_->prepare_check(q_, k_, v_);
   }
   std::unique_ptr<Trial> trial(std::size_t i) override {
-    if (entries_[i] == nullptr) return std::make_unique<Copy>(*this);
+    if (i == 0) return std::make_unique<Copy>(*this);
+    if (entries_[i] == nullptr) return std::make_unique<Read>(*this);
     return std::make_unique<OnePass>(*this, *entries_[i]);
   }
 
@@ -217,6 +220,22 @@ class InputsOf final : public Inputs {
     DeviceTensor<T, 4> to_;
   };
 
+  // It loads the cache's bytes.
+  class Read final : public TrialIn<DeviceTensor> {
+   public:
+    explicit Read(const InputsOf& inputs) : x_(inputs) {}
+
+    void prepare() override { sum_ = this->template output<unsigned>(Shape<1>{1}); }
+    void forward() override {
+      read_bytes(x_.k_on_gpu_.data(), x_.v_on_gpu_.data(), x_.k_on_gpu_.bytes(), sum_.data());
+    }
+    Verdict check_forward() override { return {}; }
+
+   private:
+    const InputsOf& x_;
+    DeviceTensor<unsigned, 1> sum_;
+  };
+
   const Size& size_;
   const std::vector<const Entry<Decode>*>& entries_;
   const Tensor<T, 4> q_, k_, v_;
@@ -237,7 +256,7 @@ class DecodeBenchmark final : public Benchmark {
 
   void declare(Options& options) override {
     constexpr std::int64_t kMost = 1 << 20;
-    options.names("impl", "implementations, by name (default: all), beside the copy", names_);
+    options.names("impl", "implementations, by name (default: all), beside copy and read", names_);
     options.integer("batch", "sequences (default: six problems, quick two; with --keys 1)", batch_,
                     1, 1 << 12);
     options.integers("keys", "of each sequence, instead of the six problems", keys_, 1, kMost);
@@ -283,7 +302,7 @@ class DecodeBenchmark final : public Benchmark {
       add(64, 16384, true);
     }
 
-    entries_ = {nullptr};
+    entries_.assign(std::size(kCeilings), nullptr);
     const Strings known = names_of(registry().decode, DeviceKind::kGpu);
     for (const std::string& name : names_.value_or(known)) {
       if (!contains(known, name))
@@ -300,7 +319,8 @@ class DecodeBenchmark final : public Benchmark {
   }
   Strings implementations() const override {
     Strings names;
-    for (const Entry<Decode>* entry : entries_) names.push_back(entry ? entry->name : kCopy);
+    for (std::size_t i = 0; i < entries_.size(); ++i)
+      names.push_back(entries_[i] ? entries_[i]->name : kCeilings[i]);
     return names;
   }
   std::size_t sizes() const override { return sizes_.size(); }
@@ -321,7 +341,7 @@ class DecodeBenchmark final : public Benchmark {
     const auto cell = [&](double value) { return number_cell(result.has_forward, value); };
     const double ms = result.forward.median_ms, copy_ms = results.front().forward.median_ms;
     const double bytes = sizes_[size].cache_elements() * (dtype_of_all_ == DType::kFloat32 ? 4 : 2);
-    // The copy also moves what pages have behind their sequences.
+    // Copy and read also load what pages have behind their sequences.
     const double copied = 2.0 * static_cast<double>(element_count(shape.of_cache())) *
                           (dtype_of_all_ == DType::kFloat32 ? 4 : 2);
     const double rate = (entries_[i] ? bytes : copied) / ms * 1e-6,
@@ -360,7 +380,7 @@ class DecodeBenchmark final : public Benchmark {
   std::uint64_t seed_ = 1;
   DType dtype_of_all_ = DType::kBFloat16;
   std::vector<Size> sizes_;
-  std::vector<const Entry<Decode>*> entries_;  // the first one is the copy
+  std::vector<const Entry<Decode>*> entries_;  // after kCeilings, which have none
 };
 
 }  // namespace
