@@ -5,6 +5,7 @@ It needs the target flash_graders of the build (FLASH_BUILD, which ctest sets) a
 
 import csv
 import dataclasses
+import json
 import os
 import re
 import subprocess
@@ -17,8 +18,9 @@ from unittest import mock
 from attacks import (ATTACKS, CUDA_ATTACKS, CUDA_FRAME, CUDA_MEMORY, FOUND_BY_CHECKS, FRAME,
                      GADGET, MEMORY, NO_MEMORY, QUADRATIC, fast)
 from course import BUILD, Test
-from lab import build, derive, disk, main, manifest, paths
+from lab import build, derive, disk, main, manifest, outcomes, paths
 from lab.backends import EMULATED, GPU
+from lab.instructor import reports
 from lab.leaderboard import measuring
 from lab.submission import assembly, at_home, audit, gpu, judging, sandbox, source
 
@@ -93,17 +95,30 @@ class Judge(Test):
         self.patch(paths, BUILD=BUILD)
         right, folder = self.fused.path("solution").read_text(), self.folder()
         top, body = ATTACKS["exit(0)"]
-        for name, code in (("right", right), ("broken", right + "}"),
-                           ("hostile", FRAME.format(top=top, body=body))):
+        begin, failing = "  const auto [x, v, out, stream] = pass;\n", "many batches: 700 x 3 x 9 x 5"
+        self.assertIn(begin, right)
+        for name, code in (
+                ("right", right), ("broken", right + "}"),
+                ("hostile", FRAME.format(top=top, body=body)),
+                ("partial", right.replace(begin, f"  if (pass.x.extent(0) == 700) return;\n{begin}"))):
             disk.write_exact(folder / f"class/{name}/fused_cpu.cpp", code)
         code, text = self.printed(main.main, [
             "grade", str(folder / "class"), "--output", str(folder), "--tasks", "fused_cpu"])
         self.assertEqual(code, 0, text)
         with (folder / "grades.csv").open() as file:
-            rows = [(row["id"], row["score"], row["why"]) for row in csv.DictReader(file)]
-        self.assertEqual(rows, [("broken", "0", "does not compile: part1.fused_cpu"),
-                                ("hostile", "0", "refused: part1.fused_cpu"),
-                                ("right", f"{self.fused.points:g}", "")])
+            table = {row["id"]: row for row in csv.DictReader(file)}
+        record = json.loads((folder / table["right"]["folder"] / "record.json").read_text())
+        cases = [outcomes.CaseResult(
+            case["name"], outcomes.WRONG if case["name"] == failing else outcomes.PASSED,
+            requirement=case["requirement"]) for case in record["tasks"][0]["cases"]]
+        lost = self.fused.points - sum(
+            case.earned for case in outcomes.with_points(self.fused, cases))
+        self.assertTrue(0 < lost < self.fused.points, lost)
+        self.assertEqual({name: (row["score"], row["why"]) for name, row in table.items()}, {
+            "broken": ("0", "does not compile: part1.fused_cpu"),
+            "hostile": ("0", "refused: part1.fused_cpu"),
+            "partial": (reports.shown(self.fused.points - lost), ""),
+            "right": (f"{self.fused.points:g}", "")})
 
     def test_the_other_solutions_in_cuda_are_compiled_and_not_refused(self):
         for task in TASKS:
