@@ -105,6 +105,7 @@ std::vector<DecodeCase> cases_of_types() {
        .lengths = {60, 40},
        .queries = 3,
        .layout = kInterleavedHeads},
+      {.name = "q and out that are not aligned", .lengths = {60, 40}, .shift = 1},
   };
   for (const DType type : {kFloat16, kBFloat16})
     for (const Index head_dim : {64, 128, 256})

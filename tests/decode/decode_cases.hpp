@@ -27,6 +27,7 @@ struct DecodeCase {
   harness::Layout cache =
       harness::Layout::kRowMajor;  // kInterleavedHeads: (page, head, row, column)
   harness::Layout layout = harness::Layout::kRowMajor;  // of q, out and lse
+  Index shift = 0;            // of their first elements behind an aligned address, in elements
   bool shares_pages = false;  // the second sequence begins with pages of the first one
   Index table_pages = 0;      // 0: as many as the longest sequence has, and one
   std::optional<Index> nan_key = std::nullopt;  // of the first sequence: a NaN in a value
@@ -60,11 +61,12 @@ struct DecodeCall {
   DecodeCall(const DecodeCase& of, std::uint64_t seed)
       : problem(of),
         inputs(of, seed),
-        q("q", inputs.q, of.layout),
+        q("q", inputs.q, of.layout, of.shift),
         k("k", inputs.k, of.cache),
         v("v", inputs.v, of.cache),
-        out("out", inputs.q.shape(), of.layout),
-        lse("lse", {inputs.q.extent(0), inputs.q.extent(1), inputs.q.extent(2)}, of.layout),
+        out("out", inputs.q.shape(), of.layout, of.shift),
+        lse("lse", {inputs.q.extent(0), inputs.q.extent(1), inputs.q.extent(2)}, of.layout,
+            of.shift),
         block_table(inputs.block_table),
         lengths(inputs.lengths),
         seed_(seed) {}
