@@ -1,4 +1,4 @@
-// Rung 1: TMA copies whole pages, tensor cores multiply, and the last thread block merges.
+// Rung 3: TMA copies whole pages, tensor cores multiply, and the last thread block merges.
 //
 // New: a warp of its own does nothing but start copies. It reads the block table before it waits
 // for a free stage, and TMA copies the kv head's rows of the page, 64 keys at a time. So the next

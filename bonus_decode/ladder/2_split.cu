@@ -1,0 +1,86 @@
+// Rung 2: the keys of a sequence are divided among thread blocks, and a second kernel merges.
+//
+// New: a thread block has at least 512 keys of a row of q and not all of them, so that also one
+// long sequence fills the card: 131072 keys are 32 parts, with 32 heads 1024 thread blocks. Each
+// leaves (out, lse) of its part in device memory. The number of parts follows from the length of
+// the sequence alone. A second kernel reads the parts of a row, and weighs each by exp(lse). The
+// inner loop is still that of rung 1.
+//
+// What is missing: the heads that share a kv head do not know of each other, so each key and value
+// is loaded as often as there are rows of q for it. The head changes fastest among the thread
+// blocks, so these loads come at about the same time, and the memory sees most bytes once: the L2
+// cache delivers the others. It is not much faster than the memory, so 4 heads that share one still
+// take longer than one. The solution loads each key once into shared memory, for all rows of its
+// group, in pieces of 16 bytes and one tile ahead (cp.async).
+#include "bonus_decode/ladder/one_row.hpp"
+
+namespace flash::decode_split {
+namespace {
+
+using namespace decode_row;
+using decode::Parts;
+
+template <class T, int kHeadDim>
+__global__ void __launch_bounds__(kThreads) split_kernel(Decode<T> pass, float scale, Parts parts) {
+  const DecodeShape shape = pass.shape();
+  // The rows of a sequence, then the part, then the sequence.
+  const int of_sequence = static_cast<int>(shape.heads * shape.queries);
+  const int x = static_cast<int>(blockIdx.x), s = x / of_sequence % parts.per_sequence();
+  const Index number = x / of_sequence / parts.per_sequence() * of_sequence + x % of_sequence;
+  const Row row(shape, number);
+  const int length = pass.lengths(row.b);
+  const int keys_each = decode::keys_of_part(length, static_cast<int>(shape.page_size));
+  const int begin = s * keys_each;
+  if (begin >= length) return;
+  attend<kHeadDim>(pass, scale, row, begin, begin + keys_each, [&](int c, Result result) {
+    parts.out(number, s, c) = result.out;
+    if (c == 0) parts.lse(number, s) = result.lse;
+  });
+}
+
+template <class T>
+__global__ void merge_parts_kernel(Decode<T> pass, Parts parts) {
+  const DecodeShape shape = pass.shape();
+  const Index number = blockIdx.x;
+  const Row row(shape, number);
+  const int length = pass.lengths(row.b), c = static_cast<int>(threadIdx.x);
+  const int keys_each = decode::keys_of_part(length, static_cast<int>(shape.page_size));
+  const Result result = merged((length + keys_each - 1) / keys_each, [&](int s) {
+    return Sums{parts.lse(number, s) * kLog2E, 1, parts.out(number, s, c)};
+  });
+  pass.out(row.b, row.h, row.i, c) = from_float<T>(result.out);
+  if (c == 0) pass.lse(row.b, row.h, row.i) = result.lse;
+}
+
+template <class T>
+void run(const Decode<T>& pass) {
+  const float scale = checked_scale(pass);
+  const DecodeShape shape = pass.shape();
+  const Index rows = shape.batch * shape.heads * shape.queries;
+  const Index parts = decode::parts_of_longest(shape);
+  const DeviceTensor<float, 3> out({rows, parts, shape.head_dim}, pass.stream);
+  const DeviceTensor<float, 2> lse({rows, parts}, pass.stream);
+  decode::with_config<T>(shape.head_dim, [&]<class C>(C) {
+    launch("decode_split", split_kernel<T, C::kHeadDim>,
+           {.grid = grid_size(rows * parts), .block = kThreads, .stream = pass.stream}, pass, scale,
+           Parts{out.view(), lse.view()});
+    launch("decode_merge_parts", merge_parts_kernel<T>,
+           {.grid = grid_size(rows),
+            .block = static_cast<unsigned>(C::kHeadDim),
+            .stream = pass.stream},
+           pass, Parts{out.view(), lse.view()});
+  });
+}
+
+}  // namespace
+
+FLASH_ENTER(registry, name) {
+  registry.decode.add(
+      {.name = name,
+       .device = DeviceKind::kGpu,
+       .run = {.float32 = run<float>, .float16 = run<Half>, .bfloat16 = run<BFloat16>},
+       .unsupported = why_not,
+       .best = false});
+}
+
+}  // namespace flash::decode_split
