@@ -191,37 +191,36 @@ def attention_table(group: Group) -> str:
 
 
 def beside_pytorch_table(found: Iterable[Group]) -> str:
-    """At the longest sequence, a row for each problem and mask: of each direction our fastest pass
-    and PyTorch's."""
-    header = ["problem", "causal"]
-    for direction in DIRECTIONS:
-        header += [f"our fastest {direction} pass", "ms", "TFLOP/s", "PyTorch's", "ms", "ratio"]
+    """At the longest sequence, a row for each problem: with each mask, of each direction, our
+    fastest pass and PyTorch's."""
+    header = ["problem", *(
+        f"{'causal: ' * mask}{column}" for mask in (False, True) for direction in DIRECTIONS
+        for column in (f"{direction}, ms", "TFLOP/s", "PyTorch, ms", "ratio"))]
     rows = []
     for group in found:
-        problem = group.title.removeprefix(f"{group.rows[0].gpu}, ")
-        for mask in group.masks:
+        cells = [f"{group.title.removeprefix(f'{group.rows[0].gpu}, ')}, {group.sizes[-1]} keys"]
+        for mask in (False, True):
             row = next((row for row in group.rows
                         if (row.size, row.mask) == (group.sizes[-1], mask)), None)
-            if row is None:
-                continue
-            cells = [f"{problem}, {group.sizes[-1]} keys", "yes" if mask else "no"]
             for direction, products in zip(DIRECTIONS, (4, 10)):
-                best, ms, *peer = _beside_pytorch(group.times(direction, mask))
-                cells += [best, _number(ms), _number(row.rate(products, ms), 3), *peer]
-            rows.append(cells)
+                ms, ours, *peer = _beside_pytorch(group.times(direction, mask))
+                cells += [ours, _number(row and row.rate(products, ms), 3), *peer]
+        rows.append(cells)
     return _markdown(header, rows, left=1)
 
 
 def _beside_pytorch(times: dict[str, float], rungs: Collection[str] = ()) -> tuple:
-    """Of these passes the name of ours that is fastest (of `rungs`, if there are any) and its time,
-    then cells: PyTorch's fastest, its time, and that over ours."""
-    theirs = {name: ms for name, ms in times.items() if name.startswith("pytorch")}
-    ours = {name: ms for name, ms in times.items()
-            if name in rungs or not rungs and name not in (*theirs, "standard", "none")}
+    """Of these passes the time of ours that is fastest (of `rungs`, if there are any), then cells:
+    ours, PyTorch's fastest, and its time over ours."""
+    theirs = {name.removeprefix("pytorch_"): ms for name, ms in times.items()
+              if name.startswith("pytorch")}
+    ours = {name: ms for name, ms in times.items() if name in rungs or not rungs
+            and not name.startswith("pytorch") and name not in ("standard", "none")}
     best, peer = (min(each, key=each.get, default="") for each in (ours, theirs))
+    shown = (f"{_number(each[name])} ({name})" if name else ""
+             for each, name in ((ours, best), (theirs, peer)))
     ratio = f"{theirs[peer] / ours[best]:.2f}x" if best and peer else ""
-    return (f"`{best}`" * bool(best), ours.get(best), f"`{peer}`" * bool(peer),
-            _number(theirs.get(peer)), ratio)
+    return ours.get(best), *shown, ratio
 
 
 def decode_table(group: Group) -> str:
@@ -280,19 +279,19 @@ def ladders_table(page: Path) -> str:
             if row.query_scale != 1 or row.dtype == "float16":
                 continue  # the rungs for float16 are those for bfloat16
             for direction in DIRECTIONS:
-                best, ms, *peer = _beside_pytorch(group.times(direction), rungs(part.folder))
+                ms, *cells = _beside_pytorch(group.times(direction), rungs(part.folder))
                 key = part.name, direction, row.device, row.dtype
                 rank = (sum(name in rungs(part.folder) for name in group.times(direction)),
                         row.d_model or 0)
-                if not best or rank <= found.get(key, ((0, 0), []))[0]:
+                if not ms or rank <= found.get(key, ((0, 0), []))[0]:
                     continue
                 link = _link(part.folder / "ladder", page)
                 found[key] = rank, [
                     f"[{part.name}]({link})", direction,
                     f"{group.title}, {group.kind.size} {group.sizes[-1]} ({_csv(csv_file, page)})",
-                    best, _number(ms), *peer]
-    header = ["ladder", "pass", "problem", "fastest rung", "ms", "PyTorch's fastest", "ms", "ratio"]
-    return _markdown(header, [cells for _, cells in found.values()], left=4)
+                    *cells]
+    header = ["ladder", "pass", "problem", "fastest rung, ms", "PyTorch, ms", "ratio"]
+    return _markdown(header, [cells for _, cells in found.values()], left=3)
 
 
 def rungs(part: Path) -> dict[str, Path]:
