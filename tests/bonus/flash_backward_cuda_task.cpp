@@ -8,7 +8,6 @@
 #include "bonus/backward_cases.hpp"
 #include "bonus_backward/flash_backward_cuda.hpp"
 #include "common/cuda/device_tensor.hpp"
-#include "harness/cases/busy_stream.hpp"
 #include "harness/cases/device_checks.hpp"
 #include "harness/cases/far_apart.hpp"
 #include "harness/cases/own_passes.hpp"
@@ -85,19 +84,6 @@ Verdict memory_grows_no_faster_than_the_sequence(std::uint64_t seed) {
   if (!with_many.pass) return with_many;
   // delta, and less than one other element for each query or key.
   return grows_no_faster(64, few, many, 256 * sizeof(float) + 1024, "P of one head is");
-}
-
-// A kernel on another stream than it was asked for reads what was there before, NaN.
-Verdict judge_stream(std::uint64_t seed) {
-  BackwardCall<float> call({.shape = {1, 1, 256, 128, 64}}, seed);
-  auto pass = call.tensors.pass();
-  pass.stream = busy_stream();
-  flash_attention_backward_cuda(pass);
-  Verdict verdict = call.verdict();
-  if (!verdict.pass)
-    verdict.text =
-        "A kernel did not wait for what was enqueued on `stream` before it.\n" + verdict.text;
-  return verdict;
 }
 
 // ---- What only the emulator's checks see --------------------------------------------------------
@@ -202,22 +188,21 @@ TaskUnderTest flash_backward_cuda_task() {
   const auto add = [&](const std::string& prefix, const AttentionCase& problem, Wanted wanted,
                        Needs needs = Needs::kNothing) {
     const std::string requirement = prefix.empty() ? "whole pass" : prefix.substr(0, 2);
-    task.cases.push_back({prefix + problem.name, requirement,
-                          [problem, wanted](auto seed) { return judge(problem, wanted, seed); },
-                          needs});
+    task.add(prefix + problem.name, requirement, needs,
+             [problem, wanted](auto seed) { return judge(problem, wanted, seed); });
   };
-  task.cases.push_back({"delta", "delta", [](auto seed) {
-                          return judge_delta<float>({2, 3, 37, 24}, Layout::kRowMajor, seed);
-                        }});
-  task.cases.push_back({"delta: strides and wide heads", "delta", [](auto seed) {
-                          return judge_delta<float>({2, 2, 9, 300}, Layout::kSpread, seed);
-                        }});
-  task.cases.push_back({"delta: half", "delta", [](auto seed) {
-                          return judge_delta<Half>({1, 2, 33, 64}, Layout::kRowMajor, seed);
-                        }});
-  task.cases.push_back({"delta: bfloat16", "delta", [](auto seed) {
-                          return judge_delta<BFloat16>({1, 2, 33, 64}, Layout::kTransposed, seed);
-                        }});
+  task.add("delta", "delta", [](auto seed) {
+    return judge_delta<float>({2, 3, 37, 24}, Layout::kRowMajor, seed);
+  });
+  task.add("delta: strides and wide heads", "delta", [](auto seed) {
+    return judge_delta<float>({2, 2, 9, 300}, Layout::kSpread, seed);
+  });
+  task.add("delta: half", "delta", [](auto seed) {
+    return judge_delta<Half>({1, 2, 33, 64}, Layout::kRowMajor, seed);
+  });
+  task.add("delta: bfloat16", "delta", [](auto seed) {
+    return judge_delta<BFloat16>({1, 2, 33, 64}, Layout::kTransposed, seed);
+  });
   for (const auto& [prefix, wanted] :
        {std::pair{"dV: ", Wanted::kDV}, {"dK: ", Wanted::kDK}, {"dQ: ", Wanted::kDQ}})
     for (const AttentionCase& problem : bonus::cases_of_a_gradient()) add(prefix, problem, wanted);
@@ -229,69 +214,51 @@ TaskUnderTest flash_backward_cuda_task() {
         wanted);
   for (const AttentionCase& problem : bonus::cases_of_all_gradients())
     add("", problem, Wanted::kAll);
-  task.cases.push_back({kOtherNumbersName, "whole pass", [](auto seed) {
-                          return with_other_numbers(seed, [](auto of) {
-                            return judge({.shape = {1, 1, 32, 32, 16}}, Wanted::kAll, of);
-                          });
-                        }});
-  task.cases.push_back({"the same bits in every run", kOrder, same_bits_again});
-  task.cases.push_back({"memory grows no faster than the sequence", kMemory,
-                        memory_grows_no_faster_than_the_sequence, Needs::kChecks});
+  task.add(kOtherNumbersName, "whole pass", [](auto seed) {
+    return with_other_numbers(seed, [](auto of) {
+      return judge({.shape = {1, 1, 32, 32, 16}}, Wanted::kAll, of);
+    });
+  });
+  task.add("the same bits in every run", kOrder, same_bits_again);
+  task.add("memory grows no faster than the sequence", kMemory, Needs::kChecks,
+           memory_grows_no_faster_than_the_sequence);
   for (const auto& [length, needs] : {std::pair{512, Needs::kEmulator}, {8192, Needs::kGpu}})
     add("",
         {.name = "causal: length " + std::to_string(length),
          .shape = {1, 1, length, length, 16},
          .causal = true},
         Wanted::kAll, needs);
-  task.cases.push_back({.name = "checks: no race and no stray access",
-                        .requirement = kOrder,
-                        .run = no_race_and_no_stray_access,
-                        .needs = Needs::kChecks});
-  task.cases.push_back({.name = "checks: nothing is loaded more often than it must be",
-                        .requirement = kMemory,
-                        .run = judge_traffic,
-                        .needs = Needs::kChecks});
+  task.add("checks: no race and no stray access", kOrder, Needs::kChecks,
+           no_race_and_no_stray_access);
+  task.add("checks: nothing is loaded more often than it must be", kMemory, Needs::kChecks,
+           judge_traffic);
   for (const std::string name : {kCoalesced, kFewConflicts, kSharedWork})
-    task.cases.push_back({name, "access patterns",
-                          [name](auto seed) { return judge_accesses(seed, name); },
-                          Needs::kChecks});
-  task.cases.push_back({kFarApartName, "whole pass",
-                        [](auto seed) {
-                          return backward_far_apart(seed, [](const AttentionBackward<float>& pass) {
-                            flash_attention_backward_cuda(pass);
-                          });
-                        },
-                        Needs::kSparseMemory});
+    task.add(name, "access patterns", Needs::kChecks,
+             [name](auto seed) { return judge_accesses(seed, name); });
+  task.add(kFarApartName, "whole pass", Needs::kSparseMemory, [](auto seed) {
+    return backward_far_apart(
+        seed, [](const AttentionBackward<float>& pass) { flash_attention_backward_cuda(pass); });
+  });
 #ifdef FLASH_HAVE_PART3
   add_cases_of_own_passes<DeviceCopy>(task, {.forward_task = "3.A",
                                              .forward = [](const auto& pass) { own_forward(pass); },
                                              .backward = flash_attention_backward_cuda<float>,
                                              .bytes_in_use = device::memory_in_use});
 #endif
-  task.cases.push_back({"in the order of its stream", kOrder,
-                        [](auto seed) {
-                          const BackwardCall<float> call({.shape = {1, 1, 40, 40, 16}}, seed);
-                          return enqueues_on_its_stream([&](Stream stream) {
-                            auto pass = call.tensors.pass();
-                            pass.stream = stream;
-                            flash_attention_backward_cuda(pass);
-                          });
-                        },
-                        Needs::kEmulator});
-  task.cases.push_back({kManyHeadsName, "whole pass",
-                        [](auto seed) {
-                          return launches_many([seed](const AttentionShape& shape) {
-                            const BackwardCall<float> call({.shape = shape}, seed);
-                            flash_attention_backward_cuda(call.tensors.pass());
-                          });
-                        },
-                        Needs::kEmulator});
+  add_cases_of_its_stream<BackwardCall<float>>(
+      task, kOrder, {1, 1, 256, 128, 64},
+      [](const auto& pass) { flash_attention_backward_cuda(pass); });
+  task.add(kManyHeadsName, "whole pass", Needs::kEmulator, [](auto seed) {
+    return launches_many([seed](const AttentionShape& shape) {
+      const BackwardCall<float> call({.shape = shape}, seed);
+      flash_attention_backward_cuda(call.tensors.pass());
+    });
+  });
   add("dQ: ", {.name = "33000 keys", .shape = {1, 1, 1, 33000, 2}}, Wanted::kDQ, Needs::kNoChecks);
   add("dK: ", {.name = "33000 queries", .shape = {1, 1, 33000, 2, 2}}, Wanted::kDK,
       Needs::kNoChecks);
   for (const AttentionCase& problem : bonus::long_cases())
     add("", problem, Wanted::kAll, Needs::kGpu);
-  task.cases.push_back({"in the order of its stream", kOrder, judge_stream, Needs::kGpu});
   return task;
 }
 

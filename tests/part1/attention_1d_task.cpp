@@ -171,28 +171,23 @@ namespace flash::harness {
 TaskUnderTest attention_1d_task() {
   TaskUnderTest task{.id = "part1.attention_1d", .is_cuda = true};
   for (const auto& problem : part1::attention_1d_cases())
-    task.cases.push_back(
-        {problem.name, "puzzle", [problem](auto seed) { return part1::judge_1d(problem, seed); }});
-  task.cases.push_back({kOtherNumbersName, "puzzle", [](auto seed) {
-                          return with_other_numbers(seed, [](auto of) {
-                            return part1::judge_1d({.n_queries = 32, .n_keys = 32}, of);
-                          });
-                        }});
+    task.add(problem.name, "puzzle",
+             [problem](auto seed) { return part1::judge_1d(problem, seed); });
+  task.add(kOtherNumbersName, "puzzle", [](auto seed) {
+    return with_other_numbers(
+        seed, [](auto of) { return part1::judge_1d({.n_queries = 32, .n_keys = 32}, of); });
+  });
   // The others pass with a query or a key read behind the end, whose value nothing uses.
-  task.cases.push_back(
-      {"checks: no race and no stray access", "puzzle",
-       [](auto seed) { return part1::judge_1d({.n_queries = 40, .n_keys = 77, .shift = 1}, seed); },
-       Needs::kChecks});
-  task.cases.push_back({"in the order of its stream", "puzzle",
-                        [](auto) {
-                          const Tensor<float, 1> zeros({90});
-                          const DeviceTensor<float, 1> q(zeros), k(zeros), v(zeros), z({90});
-                          return enqueues_on_its_stream([&](Stream stream) {
-                            attention_1d_cuda(q.view(), k.view(), v.view(), z.view(), 32, 32,
-                                              stream);
-                          });
-                        },
-                        Needs::kEmulator});
+  task.add("checks: no race and no stray access", "puzzle", Needs::kChecks, [](auto seed) {
+    return part1::judge_1d({.n_queries = 40, .n_keys = 77, .shift = 1}, seed);
+  });
+  task.add("in the order of its stream", "puzzle", Needs::kEmulator, [](auto) {
+    const Tensor<float, 1> zeros({90});
+    const DeviceTensor<float, 1> q(zeros), k(zeros), v(zeros), z({90});
+    return enqueues_on_its_stream([&](Stream stream) {
+      attention_1d_cuda(q.view(), k.view(), v.view(), z.view(), 32, 32, stream);
+    });
+  });
   return task;
 }
 

@@ -28,12 +28,10 @@ Verdict reads_nothing_behind(std::uint64_t seed) {
 }  // namespace
 
 TaskUnderTest fused_cpu_task() {
-  TaskUnderTest task{
-      .id = "part1.fused_cpu",
-      .cases = part1::graded_softmax_matmul(part1::on_host(fused_softmax_matmul), false)};
-  task.cases.push_back({kBehindName, "ragged ends", reads_nothing_behind});
-  task.cases.push_back(
-      part1::far_apart([](const SoftmaxMatmul<float>& pass) { fused_softmax_matmul(pass); }));
+  TaskUnderTest task{.id = "part1.fused_cpu"};
+  part1::add_softmax_matmul_cases(task, part1::on_host(fused_softmax_matmul), false);
+  task.add(kBehindName, "ragged ends", reads_nothing_behind);
+  part1::add_far_apart(task, [](const SoftmaxMatmul<float>& pass) { fused_softmax_matmul(pass); });
   return task;
 }
 

@@ -114,7 +114,7 @@ Verdict judge_reads(std::uint64_t seed, const RunFused& run) {
 }
 
 // Whole passes whose inputs need some of the marked regions only, in the order of the handout.
-std::vector<GradedCase> steps(const RunFused& run) {
+void add_steps(TaskUnderTest& task, const RunFused& run) {
   struct Step {
     const char* name;
     const char* beside;
@@ -142,7 +142,6 @@ std::vector<GradedCase> steps(const RunFused& run) {
        "It is also the first with several blocks of rows, and with rows, keys and columns that do "
        "not exist.",
        {"", {2, 40, 50, 300}, {32, 32}}}};
-  std::vector<GradedCase> cases;
   for (Step step : all) {
     SoftmaxMatmulCase& problem = step.problem;
     problem.on_device = true;
@@ -150,12 +149,11 @@ std::vector<GradedCase> steps(const RunFused& run) {
       problem.also_solved = problem.shape;
       if (problem.shape.d2 > 32 || problem.x == kAllEqual) problem.also_solved->d2 += 32;
     }
-    cases.push_back(
-        {"step " + std::to_string(cases.size() + 1) + ": " + step.name, "steps", [=](auto seed) {
-           return harness::of_step(step.name, step.beside, judge(step.problem, seed, run));
-         }});
+    task.add("step " + std::to_string(task.cases.size() + 1) + ": " + step.name, "steps",
+             [=](auto seed) {
+               return harness::of_step(step.name, step.beside, judge(step.problem, seed, run));
+             });
   }
-  return cases;
 }
 
 }  // namespace
@@ -167,9 +165,8 @@ TaskUnderTest fused_cuda_task() {
   using namespace part1;
   const RunFused run = on_device(fused_softmax_matmul_cuda);
   TaskUnderTest task{.id = "part1.fused_cuda", .is_cuda = true};
-  task.cases = steps(run);
-  for (GradedCase& graded : graded_softmax_matmul(run, true))
-    task.cases.push_back(std::move(graded));
+  add_steps(task, run);
+  add_softmax_matmul_cases(task, run, true);
   const auto no_race = [run](auto seed) {
     for (const SoftmaxMatmulCase& problem :
          {SoftmaxMatmulCase{"", {2, 33, 47, 300}},
@@ -179,65 +176,52 @@ TaskUnderTest fused_cuda_task() {
       if (const Verdict verdict = judge(problem, seed, run); !verdict.pass) return verdict;
     return Verdict{true, ""};
   };
-  task.cases.push_back(
-      {"checks: no race and no stray access", "order and races", no_race, harness::Needs::kChecks});
-  task.cases.push_back(
-      {"no quadratic memory: 1 x 32 x 2100 x 4", "memory", judge_memory, harness::Needs::kChecks});
-  task.cases.push_back({"checks: x and v are loaded no more often than they must be", "memory",
-                        [](auto seed) {
-                          const Verdict small = judge_traffic(seed, {16, 16});
-                          return small.pass ? judge_traffic(seed, {64, 16}) : small;
-                        },
-                        harness::Needs::kChecks});
-  task.cases.push_back({"checks: the product reads 16 bytes at a time", "access patterns",
-                        [run](auto seed) { return judge_reads(seed, run); },
-                        harness::Needs::kChecks});
+  task.add("checks: no race and no stray access", "order and races", Needs::kChecks, no_race);
+  task.add("no quadratic memory: 1 x 32 x 2100 x 4", "memory", Needs::kChecks, judge_memory);
+  task.add("checks: x and v are loaded no more often than they must be", "memory", Needs::kChecks,
+           [](auto seed) {
+             const Verdict small = judge_traffic(seed, {16, 16});
+             return small.pass ? judge_traffic(seed, {64, 16}) : small;
+           });
+  task.add("checks: the product reads 16 bytes at a time", "access patterns", Needs::kChecks,
+           [run](auto seed) { return judge_reads(seed, run); });
   // The same call as judge_reads() makes: what passes that one cannot read more to seem busy.
-  task.cases.push_back(
-      {kSharedWork, "access patterns",
-       [run](auto seed) {
-         device::reset_traffic();
-         const Verdict verdict = judge({"", {1, 64, 128, kFusedChunk}, {32, 32}}, seed, run);
-         return verdict.pass ? verdict_on(wrong_work("It", 128)) : verdict;
-       },
-       Needs::kChecks});
+  task.add(kSharedWork, "access patterns", Needs::kChecks, [run](auto seed) {
+    device::reset_traffic();
+    const Verdict verdict = judge({"", {1, 64, 128, kFusedChunk}, {32, 32}}, seed, run);
+    return verdict.pass ? verdict_on(wrong_work("It", 128)) : verdict;
+  });
   for (const bool of_shared_memory : {false, true})
-    task.cases.push_back({of_shared_memory ? kFewConflicts : kCoalesced, "access patterns",
-                          [of_shared_memory](auto seed) {
-                            return verdict_on(wrong_accesses(seed, of_shared_memory));
-                          },
-                          Needs::kChecks});
-  task.cases.push_back({"in the order of its stream", "order and races",
-                        [](auto) {
-                          const DeviceTensor<float, 3> x(Tensor<float, 3>({1, 20, 30})),
-                              v(Tensor<float, 3>({1, 30, 9})), out({1, 20, 9});
-                          return enqueues_on_its_stream([&](Stream stream) {
-                            fused_softmax_matmul_cuda({x.view(), v.view(), out.view(), stream});
-                          });
-                        },
-                        harness::Needs::kEmulator});
-  task.cases.push_back(far_apart([](const SoftmaxMatmul<float>& pass) {
+    task.add(of_shared_memory ? kFewConflicts : kCoalesced, "access patterns", Needs::kChecks,
+             [of_shared_memory](auto seed) {
+               return verdict_on(wrong_accesses(seed, of_shared_memory));
+             });
+  task.add("in the order of its stream", "order and races", Needs::kEmulator, [](auto) {
+    const DeviceTensor<float, 3> x(Tensor<float, 3>({1, 20, 30})), v(Tensor<float, 3>({1, 30, 9})),
+        out({1, 20, 9});
+    return enqueues_on_its_stream([&](Stream stream) {
+      fused_softmax_matmul_cuda({x.view(), v.view(), out.view(), stream});
+    });
+  });
+  add_far_apart(task, [](const SoftmaxMatmul<float>& pass) {
     fused_softmax_matmul_cuda(pass);
     device::synchronize();
-  }));
+  });
   for (const SoftmaxMatmulCase& problem :
        {SoftmaxMatmulCase{"66000 keys: 1 x 1 x 66000 x 2", {1, 1, 66000, 2}},
         {"33000 rows: 1 x 33000 x 2 x 1", {1, 33000, 2, 1}, {64, 16}}})
-    task.cases.push_back({problem.name, problem.requirement(),
-                          [run, problem](auto seed) { return judge(problem, seed, run); },
-                          Needs::kNoChecks});
+    task.add(problem.name, problem.requirement(), Needs::kNoChecks,
+             [run, problem](auto seed) { return judge(problem, seed, run); });
   // More than a grid is tall or deep (65535): see launches_many().
   const SoftmaxMatmulCase many{"more batches than a grid is tall: 65600 x 1 x 3 x 1",
                                {65600, 1, 3, 1}};
-  task.cases.push_back({many.name, "whole blocks",
-                        [run, many](auto seed) {
-                          skip_next_kernels();
-                          (void)judge(many, seed, run);
-                          return Verdict{true, ""};
-                        },
-                        Needs::kEmulator});
-  task.cases.push_back({many.name, "whole blocks",
-                        [run, many](auto seed) { return judge(many, seed, run); }, Needs::kGpu});
+  task.add(many.name, "whole blocks", Needs::kEmulator, [run, many](auto seed) {
+    skip_next_kernels();
+    (void)judge(many, seed, run);
+    return Verdict{true, ""};
+  });
+  task.add(many.name, "whole blocks", Needs::kGpu,
+           [run, many](auto seed) { return judge(many, seed, run); });
   return task;
 }
 

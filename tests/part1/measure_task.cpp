@@ -199,13 +199,13 @@ TaskUnderTest measure_task() {
   add_cases_of_a_list(task, {good, measured("blocks of 16", 4), measured("blocks of 64", 1)},
                       failing);
   const char* const runs = "the benchmark's runs";
-  task.cases.push_back({"each d2 with each size of blocks", runs, [](auto) {
-                          return lists({16, 32, 64}, false);
-                        }});
-  task.cases.push_back({"each d2 without blocks", runs, [](auto) { return lists({0}, false); }});
-  task.cases.push_back({"no run that was not asked for", runs, [](auto) {
-                          return lists({0, 16, 32, 64}, true);
-                        }});
+  task.add("each d2 with each size of blocks", runs, [](auto) {
+    return lists({16, 32, 64}, false);
+  });
+  task.add("each d2 without blocks", runs, [](auto) { return lists({0}, false); });
+  task.add("no run that was not asked for", runs, [](auto) {
+    return lists({0, 16, 32, 64}, true);
+  });
   return task;
 }
 

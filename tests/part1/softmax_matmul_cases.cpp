@@ -287,8 +287,7 @@ Verdict judge(const SoftmaxMatmulCase& problem, std::uint64_t seed, const RunFus
   return {true, ""};
 }
 
-std::vector<GradedCase> graded_softmax_matmul(const RunFused& run, bool on_device) {
-  std::vector<GradedCase> graded;
+void add_softmax_matmul_cases(TaskUnderTest& task, const RunFused& run, bool on_device) {
   std::vector<SoftmaxMatmulCase> problems = softmax_matmul_cases();
   for (const SoftmaxMatmulCase& more :
        on_device ? softmax_matmul_cases_on_device() : softmax_matmul_cases_on_host())
@@ -296,31 +295,28 @@ std::vector<GradedCase> graded_softmax_matmul(const RunFused& run, bool on_devic
   for (SoftmaxMatmulCase problem : problems) {
     if (on_device && problem.measures_memory) continue;  // needs the checks: fused_cuda_task.cpp
     problem.on_device = on_device;
-    graded.push_back({problem.name, problem.requirement(),
-                      [problem, run](auto seed) { return judge(problem, seed, run); }});
+    task.add(problem.name, problem.requirement(),
+             [problem, run](auto seed) { return judge(problem, seed, run); });
   }
-  graded.push_back({harness::kOtherNumbersName, "whole blocks", [run, on_device](auto seed) {
-                      return harness::with_other_numbers(seed, [&](auto of) {
-                        return judge({.shape = {1, 32, 32, 8}, .on_device = on_device}, of, run);
-                      });
-                    }});
-  return graded;
+  task.add(harness::kOtherNumbersName, "whole blocks", [run, on_device](auto seed) {
+    return harness::with_other_numbers(seed, [&](auto of) {
+      return judge({.shape = {1, 32, 32, 8}, .on_device = on_device}, of, run);
+    });
+  });
 }
 
-GradedCase far_apart(const std::function<void(const SoftmaxMatmul<float>&)>& run) {
-  return {harness::kFarApartName, "strides",
-          [run](auto seed) {
-            return harness::with_far_apart([run, seed](harness::FarApart& memory) {
-              constexpr SoftmaxMatmulShape shape{2, 20, 23, 6};
-              const auto x = make_input<3>(shape.of_x(), kNormal, seed),
-                         v = make_input<3>(shape.of_v(), kNormal, seed + 1);
-              const auto out = memory.tensor<float, 3>(shape.of_out());
-              run({memory.tensor(x), memory.tensor(v), out});
-              return wrong_product(out, x.view(), v.view(), softmax_matmul_bound(shape.d2, 5),
-                                   "row", 0);
-            });
-          },
-          harness::Needs::kSparseMemory};
+void add_far_apart(TaskUnderTest& task,
+                   const std::function<void(const SoftmaxMatmul<float>&)>& run) {
+  task.add(harness::kFarApartName, "strides", harness::Needs::kSparseMemory, [run](auto seed) {
+    return harness::with_far_apart([run, seed](harness::FarApart& memory) {
+      constexpr SoftmaxMatmulShape shape{2, 20, 23, 6};
+      const auto x = make_input<3>(shape.of_x(), kNormal, seed),
+                 v = make_input<3>(shape.of_v(), kNormal, seed + 1);
+      const auto out = memory.tensor<float, 3>(shape.of_out());
+      run({memory.tensor(x), memory.tensor(v), out});
+      return wrong_product(out, x.view(), v.view(), softmax_matmul_bound(shape.d2, 5), "row", 0);
+    });
+  });
 }
 
 }  // namespace flash::part1

@@ -18,7 +18,6 @@
 
 namespace flash::part1 {
 
-using harness::GradedCase;
 using harness::Layout;
 using harness::PaddedTensor;
 using harness::PassTensor;
@@ -80,10 +79,11 @@ RunFused on_device(Fused fused) {
 Verdict judge(const SoftmaxMatmulCase& problem, std::uint64_t seed, const RunFused& run);
 
 // `judge` for each of softmax_matmul_cases().
-std::vector<GradedCase> graded_softmax_matmul(const RunFused& run, bool on_device);
+void add_softmax_matmul_cases(TaskUnderTest& task, const RunFused& run, bool on_device);
 
 // With batches that are 2^31 elements apart.
-GradedCase far_apart(const std::function<void(const SoftmaxMatmul<float>&)>& run);
+void add_far_apart(TaskUnderTest& task,
+                   const std::function<void(const SoftmaxMatmul<float>&)>& run);
 
 // out against the oracle's softmax(x) v, `bound` being of its magnitude; "" when it is right.
 template <class T>

@@ -210,10 +210,8 @@ TaskUnderTest ten_kernels_task() {
   int number = 0;
   for (const part1::SmallKernel& kernel : part1::small_kernels()) {
     ++number;
-    task.cases.push_back(
-        {"kernel " + std::to_string(number) + ": " + kernel.idea, "kernels",
-         [number, kernel](auto seed) { return part1::judge_kernel(number, kernel, seed); },
-         Needs::kChecks});
+    task.add("kernel " + std::to_string(number) + ": " + kernel.idea, "kernels", Needs::kChecks,
+             [number, kernel](auto seed) { return part1::judge_kernel(number, kernel, seed); });
   }
   return task;
 }

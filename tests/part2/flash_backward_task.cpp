@@ -46,7 +46,7 @@ Verdict memory_grows_no_faster_than_the_sequence(std::uint64_t seed) {
 
 TaskUnderTest flash_backward_task() {
   TaskUnderTest task{.id = "part2.flash_backward"};
-  task.cases.push_back({"delta", "delta", delta_is_the_row_sum});
+  task.add("delta", "delta", delta_is_the_row_sum);
   std::vector<AttentionCase> problems = part2::attention_cases();
   problems.push_back({.name = "rows whose lse is -inf have no weights",
                       .shape = {2, 2, 40, 50, 16},
@@ -58,35 +58,28 @@ TaskUnderTest flash_backward_task() {
                       .blocks = {16, 16}});
   for (const AttentionCase& problem : problems) {
     if (!problem.has_gradients()) continue;
-    task.cases.push_back({problem.name, problem.requirement(), [problem](auto seed) {
-                            return part2::with_type(problem.type, [&](auto zero) {
-                              return judge<decltype(zero)>(problem, seed);
-                            });
-                          }});
+    task.add(problem.name, problem.requirement(), [problem](auto seed) {
+      return part2::with_type(problem.type,
+                              [&](auto zero) { return judge<decltype(zero)>(problem, seed); });
+    });
   }
-  task.cases.push_back(
-      {kOtherNumbersName, "whole blocks", [](auto seed) {
-         return with_other_numbers(seed, [](auto of) {
-           return judge<float>({.shape = {1, 2, 16, 16, 8}, .blocks = {16, 16}}, of);
-         });
-       }});
-  task.cases.push_back(
-      {kBehindName, "ragged ends", [](auto seed) {
-         return nothing_is_read_behind<BackwardCall<float, InPlace>>(
-             {.shape = {1, 1, 17, 19, 5}, .blocks = {16, 16}}, seed,
-             [](auto& t) { return std::tie(t.q, t.k, t.v, t.out, t.d_out, t.lse); },
-             [](auto& call) { flash_attention_backward(call.tensors.pass(), 16); });
-       }});
-  task.cases.push_back({kFarApartName, "strides",
-                        [](auto seed) {
-                          return backward_far_apart(seed, [](const AttentionBackward<float>& pass) {
-                            flash_attention_backward(pass);
-                          });
-                        },
-                        Needs::kSparseMemory});
-  task.cases.push_back({.name = "memory grows no faster than the sequence",
-                        .requirement = "memory",
-                        .run = memory_grows_no_faster_than_the_sequence});
+  task.add(kOtherNumbersName, "whole blocks", [](auto seed) {
+    return with_other_numbers(seed, [](auto of) {
+      return judge<float>({.shape = {1, 2, 16, 16, 8}, .blocks = {16, 16}}, of);
+    });
+  });
+  task.add(kBehindName, "ragged ends", [](auto seed) {
+    return nothing_is_read_behind<BackwardCall<float, InPlace>>(
+        {.shape = {1, 1, 17, 19, 5}, .blocks = {16, 16}}, seed,
+        [](auto& t) { return std::tie(t.q, t.k, t.v, t.out, t.d_out, t.lse); },
+        [](auto& call) { flash_attention_backward(call.tensors.pass(), 16); });
+  });
+  task.add(kFarApartName, "strides", Needs::kSparseMemory, [](auto seed) {
+    return backward_far_apart(
+        seed, [](const AttentionBackward<float>& pass) { flash_attention_backward(pass); });
+  });
+  task.add("memory grows no faster than the sequence", "memory",
+           memory_grows_no_faster_than_the_sequence);
   add_cases_of_own_passes<InPlace>(
       task, {.forward_task = "2.A",
              .forward = [](const auto& pass) { own_forward(pass); },

@@ -95,37 +95,30 @@ Verdict memory_grows_no_faster_than_the_sequence(std::uint64_t seed) {
 TaskUnderTest flash_forward_task() {
   TaskUnderTest task{.id = "part2.flash_forward", .cases = {}};
   for (const AttentionCase& problem : part2::attention_cases())
-    task.cases.push_back({problem.name, problem.requirement(), [problem](auto seed) {
-                            return part2::with_type(problem.type, [&](auto zero) {
-                              return judge<decltype(zero)>(problem, seed);
-                            });
-                          }});
-  task.cases.push_back({kFarApartName, "strides",
-                        [](auto seed) {
-                          return forward_far_apart(seed, [](const AttentionForward<float>& pass) {
-                            flash_attention_forward(pass);
-                          });
-                        },
-                        Needs::kSparseMemory});
-  task.cases.push_back(
-      {kOtherNumbersName, "whole blocks", [](auto seed) {
-         return with_other_numbers(seed, [](auto of) {
-           return judge<float>({.shape = {1, 2, 16, 16, 8}, .blocks = {16, 16}}, of);
-         });
-       }});
-  task.cases.push_back(
-      {kBehindName, "ragged ends", [](auto seed) {
-         return nothing_is_read_behind<ForwardCall<float, InPlace>>(
-             {.shape = {1, 1, 17, 19, 5}, .blocks = {16, 16}}, seed,
-             [](auto& tensors) { return std::tie(tensors.q, tensors.k, tensors.v); },
-             [](auto& call) {
-               flash_attention_forward(call.tensors.pass(), {16, 16});
-             });
-       }});
-  task.cases.push_back(
-      {"causal: unseen keys are never read", "memory", unseen_keys_are_never_read});
-  task.cases.push_back({"memory grows no faster than the sequence", "memory",
-                        memory_grows_no_faster_than_the_sequence});
+    task.add(problem.name, problem.requirement(), [problem](auto seed) {
+      return part2::with_type(problem.type,
+                              [&](auto zero) { return judge<decltype(zero)>(problem, seed); });
+    });
+  task.add(kFarApartName, "strides", Needs::kSparseMemory, [](auto seed) {
+    return forward_far_apart(
+        seed, [](const AttentionForward<float>& pass) { flash_attention_forward(pass); });
+  });
+  task.add(kOtherNumbersName, "whole blocks", [](auto seed) {
+    return with_other_numbers(seed, [](auto of) {
+      return judge<float>({.shape = {1, 2, 16, 16, 8}, .blocks = {16, 16}}, of);
+    });
+  });
+  task.add(kBehindName, "ragged ends", [](auto seed) {
+    return nothing_is_read_behind<ForwardCall<float, InPlace>>(
+        {.shape = {1, 1, 17, 19, 5}, .blocks = {16, 16}}, seed,
+        [](auto& tensors) { return std::tie(tensors.q, tensors.k, tensors.v); },
+        [](auto& call) {
+          flash_attention_forward(call.tensors.pass(), {16, 16});
+        });
+  });
+  task.add("causal: unseen keys are never read", "memory", unseen_keys_are_never_read);
+  task.add("memory grows no faster than the sequence", "memory",
+           memory_grows_no_faster_than_the_sequence);
   return task;
 }
 

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "common/cuda/device_tensor.hpp"
-#include "harness/cases/busy_stream.hpp"
 #include "harness/cases/device_checks.hpp"
 #include "harness/cases/far_apart.hpp"
 #include "part3/forward_cases.hpp"
@@ -204,19 +203,6 @@ Verdict judge_accesses(std::uint64_t seed, const std::string& of) {
                                             {"v", v.memory(), 2 * row * shape.keys, 0}}));
 }
 
-// A kernel on another stream than it was asked for reads what was there before, NaN.
-Verdict judge_stream(std::uint64_t seed) {
-  ForwardCall<float> call({.shape = {1, 1, 256, 256, 64}}, seed);
-  auto pass = call.tensors.pass();
-  pass.stream = busy_stream();
-  flash_attention_forward_cuda(pass);
-  Verdict verdict = call.verdict();
-  if (!verdict.pass)
-    verdict.text =
-        "The kernel did not wait for what was enqueued on `stream` before it.\n" + verdict.text;
-  return verdict;
-}
-
 }  // namespace
 
 TaskUnderTest flash_forward_cuda_task() {
@@ -227,83 +213,58 @@ TaskUnderTest flash_forward_cuda_task() {
       const bool shapes =
           exact.ends_with("blocks") || exact.ends_with("ends") || exact == "strides";
       const std::string requirement = shapes ? "shapes and strides" : exact;
-      task.cases.push_back({problem.name, requirement,
-                            [problem](auto seed) { return judge(problem, seed); }, needs});
+      task.add(problem.name, requirement, needs,
+               [problem](auto seed) { return judge(problem, seed); });
     }
   };
   task.cases = steps();
   add(part3::forward_cases(), Needs::kNothing);
-  task.cases.push_back(
-      {"every configuration: float", "shapes and strides", judge_configurations<float>});
-  task.cases.push_back(
-      {"every configuration: half", "scale and types", judge_configurations<Half>});
-  task.cases.push_back(
-      {"every configuration: bfloat16", "scale and types", judge_configurations<BFloat16>});
-  task.cases.push_back({kOtherNumbersName, "shapes and strides", [](auto seed) {
-                          return with_other_numbers(seed, [](auto of) {
-                            return judge({.shape = {1, 1, 32, 32, 16}}, of);
-                          });
-                        }});
-  task.cases.push_back({"a head in slices", "shapes and strides", judge_slices});
+  task.add("every configuration: float", "shapes and strides", judge_configurations<float>);
+  task.add("every configuration: half", "scale and types", judge_configurations<Half>);
+  task.add("every configuration: bfloat16", "scale and types", judge_configurations<BFloat16>);
+  task.add(kOtherNumbersName, "shapes and strides", [](auto seed) {
+    return with_other_numbers(seed, [](auto of) {
+      return judge({.shape = {1, 1, 32, 32, 16}}, of);
+    });
+  });
+  task.add("a head in slices", "shapes and strides", judge_slices);
   // Without the checks a kernel could have memory of the host.
-  task.cases.push_back({"no extra memory: 64 x 2100", "memory", no_extra_memory, Needs::kChecks});
-  task.cases.push_back({"the same bits in every run", "order and races", same_bits_again});
-  task.cases.push_back({.name = "checks: no race and no stray access",
-                        .requirement = "order and races",
-                        .run = no_race_and_no_stray_access,
-                        .needs = Needs::kChecks});
-  task.cases.push_back({.name = "checks: nothing is loaded more often than it must be",
-                        .requirement = "memory",
-                        .run =
-                            [](auto seed) {
-                              Verdict verdict{true, ""};
-                              for (const auto& config : flash_attention_forward_configs<float>(64))
-                                if (verdict.pass) verdict = judge_traffic(seed, config);
-                              return verdict;
-                            },
-                        .needs = Needs::kChecks});
+  task.add("no extra memory: 64 x 2100", "memory", Needs::kChecks, no_extra_memory);
+  task.add("the same bits in every run", "order and races", same_bits_again);
+  task.add("checks: no race and no stray access", "order and races", Needs::kChecks,
+           no_race_and_no_stray_access);
+  task.add("checks: nothing is loaded more often than it must be", "memory", Needs::kChecks,
+           [](auto seed) {
+             Verdict verdict{true, ""};
+             for (const auto& config : flash_attention_forward_configs<float>(64))
+               if (verdict.pass) verdict = judge_traffic(seed, config);
+             return verdict;
+           });
   for (const std::string name : {kCoalesced, kFewConflicts, kSharedWork})
-    task.cases.push_back({name, "access patterns",
-                          [name](auto seed) { return judge_accesses(seed, name); },
-                          Needs::kChecks});
-  task.cases.push_back({kFarApartName, "shapes and strides",
-                        [](auto seed) {
-                          return forward_far_apart(seed, [](const AttentionForward<float>& pass) {
-                            flash_attention_forward_cuda(pass);
-                          });
-                        },
-                        Needs::kSparseMemory});
-  task.cases.push_back({"in the order of its stream", "order and races",
-                        [](auto seed) {
-                          const ForwardCall<float> call({.shape = {1, 1, 40, 40, 16}}, seed);
-                          return enqueues_on_its_stream([&](Stream stream) {
-                            auto pass = call.tensors.pass();
-                            pass.stream = stream;
-                            flash_attention_forward_cuda(pass);
-                          });
-                        },
-                        Needs::kEmulator});
-  task.cases.push_back({kManyHeadsName, "shapes and strides",
-                        [](auto seed) {
-                          return launches_many([seed](const AttentionShape& shape) {
-                            const ForwardCall<float> call({.shape = shape}, seed);
-                            flash_attention_forward_cuda(call.tensors.pass());
-                          });
-                        },
-                        Needs::kEmulator});
+    task.add(name, "access patterns", Needs::kChecks,
+             [name](auto seed) { return judge_accesses(seed, name); });
+  task.add(kFarApartName, "shapes and strides", Needs::kSparseMemory, [](auto seed) {
+    return forward_far_apart(
+        seed, [](const AttentionForward<float>& pass) { flash_attention_forward_cuda(pass); });
+  });
+  add_cases_of_its_stream<ForwardCall<float>>(
+      task, "order and races", {1, 1, 256, 256, 64},
+      [](const auto& pass) { flash_attention_forward_cuda(pass); });
+  task.add(kManyHeadsName, "shapes and strides", Needs::kEmulator, [](auto seed) {
+    return launches_many([seed](const AttentionShape& shape) {
+      const ForwardCall<float> call({.shape = shape}, seed);
+      flash_attention_forward_cuda(call.tensors.pass());
+    });
+  });
   add({{.name = "66000 keys", .shape = {1, 1, 1, 66000, 2}},
        {.name = "33000 queries", .shape = {1, 1, 33000, 2, 2}}},
       Needs::kNoChecks);
   add(part3::long_cases(), Needs::kGpu);
-  task.cases.push_back(
-      {"in the order of its stream", "order and races", judge_stream, Needs::kGpu});
-  task.cases.push_back(
-      {"half: batches 2147483648 elements apart", "shapes and strides",
-       [](auto seed) {
-         return forward_far_apart<Half>(
-             seed, [](const AttentionForward<Half>& pass) { flash_attention_forward_cuda(pass); });
-       },
-       Needs::kGpu});
+  task.add(
+      "half: batches 2147483648 elements apart", "shapes and strides", Needs::kGpu, [](auto seed) {
+        return forward_far_apart<Half>(
+            seed, [](const AttentionForward<Half>& pass) { flash_attention_forward_cuda(pass); });
+      });
   return task;
 }
 

@@ -441,9 +441,9 @@ TaskUnderTest measure_attention_task() {
   add_cases_of_a_list(task, {measured("standard"), measured("flash"), measured("flash, causal")},
                       failures_between(measured("a good one")));
   const char* const runs = "the benchmark's runs";
-  task.cases.push_back({"your forward pass at each length", runs, lists({"flash"}, false)});
-  task.cases.push_back({"standard attention at each length", runs, lists({"standard"}, false)});
-  task.cases.push_back({"no run that was not asked for", runs, lists({"standard", "flash"}, true)});
+  task.add("your forward pass at each length", runs, lists({"flash"}, false));
+  task.add("standard attention at each length", runs, lists({"standard"}, false));
+  task.add("no run that was not asked for", runs, lists({"standard", "flash"}, true));
   return task;
 }
 

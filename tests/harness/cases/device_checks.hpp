@@ -7,6 +7,7 @@
 
 #include "common/cuda/device.hpp"
 #include "harness/cases/attention_case.hpp"
+#include "harness/cases/busy_stream.hpp"
 
 namespace flash::harness {
 
@@ -42,6 +43,34 @@ Verdict enqueues_on_its_stream(Run run) {
             "It calls " + calls->waits[0] +
                 ", which waits for the device; the call has to return when all is enqueued."};
   return {true, ""};
+}
+
+// Whether compute(pass) enqueues all of its kernels on the pass's stream, in two cases: on the
+// emulator, and on a GPU with a stream that is busy, where a kernel on another one reads what was
+// there before the inputs, NaN.
+template <class Call, class Compute>
+void add_cases_of_its_stream(TaskUnderTest& task, const std::string& requirement,
+                             const AttentionShape& shape, Compute compute) {
+  const std::string name = "in the order of its stream";
+  task.add(name, requirement, Needs::kEmulator, [compute](auto seed) {
+    const Call call({.shape = {1, 1, 40, 40, 16}}, seed);
+    return enqueues_on_its_stream([&](Stream stream) {
+      auto pass = call.tensors.pass();
+      pass.stream = stream;
+      compute(pass);
+    });
+  });
+  task.add(name, requirement, Needs::kGpu, [shape, compute](auto seed) {
+    Call call({.shape = shape}, seed);
+    auto pass = call.tensors.pass();
+    pass.stream = busy_stream();
+    compute(pass);
+    Verdict verdict = call.verdict();
+    if (!verdict.pass)
+      verdict.text =
+          "A kernel did not wait for what was enqueued on `stream` before it.\n" + verdict.text;
+    return verdict;
+  });
 }
 
 // The kernels of the next call are not run. In a judge, for a runner on the emulator.

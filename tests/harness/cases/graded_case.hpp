@@ -6,6 +6,7 @@
 #include <functional>
 #include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/verdict.hpp"
@@ -52,6 +53,15 @@ struct TaskUnderTest {
   std::string id;  // as in tasks.toml, "part1.fused_cpu"
   bool is_cuda = false;
   std::vector<GradedCase> cases = {};
+
+  void add(std::string name, std::string requirement, Needs needs,
+           std::function<Verdict(std::uint64_t seed)> run) {
+    cases.push_back({std::move(name), std::move(requirement), std::move(run), needs});
+  }
+  void add(std::string name, std::string requirement,
+           std::function<Verdict(std::uint64_t seed)> run) {
+    add(std::move(name), std::move(requirement), Needs::kNothing, std::move(run));
+  }
 };
 
 // What is wrong, or "" when nothing is.

@@ -287,15 +287,14 @@ template <class Part>
 void add_cases_of_a_list(TaskUnderTest& task, const std::vector<Planned<Part>>& good,
                          const std::vector<Planned<Part>>& failing) {
   const char* const requirement = "a list of configurations";
-  task.cases.push_back({"a row for each configuration", requirement, [good](auto) {
-                          return first_failure({judge_rows(good), judge_rows<Part>({})});
-                        }});
+  task.add("a row for each configuration", requirement, [good](auto) {
+    return first_failure({judge_rows(good), judge_rows<Part>({})});
+  });
   for (const auto& [name, ask] :
        {std::pair{"goes on after a failure", Ask::kNothing},
         {"each failure has its status", Ask::kStatus},
         {"a failure has a message and no numbers", Ask::kMessageAndNumbers}})
-    task.cases.push_back(
-        {name, requirement, [failing, ask = ask](auto) { return judge_rows(failing, ask); }});
+    task.add(name, requirement, [failing, ask = ask](auto) { return judge_rows(failing, ask); });
 }
 
 // ---- The list of a benchmark's runs -------------------------------------------------------------

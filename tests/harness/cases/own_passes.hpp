@@ -62,10 +62,10 @@ Verdict keeps_nothing_else(const OwnPasses& own, std::uint64_t seed) {
 template <template <class, int> class Memory>
 void add_cases_of_own_passes(TaskUnderTest& task, const OwnPasses& own) {
   const std::string together = "after your forward pass";
-  task.cases.push_back({"from the out and lse of your forward pass", together,
-                        [own](auto seed) { return backward_after_forward<Memory>(own, seed); }});
-  task.cases.push_back({"your forward pass keeps out and lse only", together,
-                        [own](auto seed) { return keeps_nothing_else<Memory>(own, seed); }});
+  task.add("from the out and lse of your forward pass", together,
+           [own](auto seed) { return backward_after_forward<Memory>(own, seed); });
+  task.add("your forward pass keeps out and lse only", together,
+           [own](auto seed) { return keeps_nothing_else<Memory>(own, seed); });
 }
 
 }  // namespace flash::harness
