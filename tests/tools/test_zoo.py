@@ -58,6 +58,7 @@ The result O = P V / l:
 class Members(Test):
     def test_an_old_text_occurs_exactly_once(self):
         self.assertEqual(zoo.edited("a b c", ["a", "x", "c", ""], "m"), "x b ")
+        self.assertEqual(zoo.edited("a b c", ["b", "(…, …)"], "m"), "a (b, b) c")
         for text, count in (("b", 0), ("a a", 2)):
             self.assertIn(f"m: this occurs {count} times in the solution; it must occur once: a",
                           self.refused(zoo.edited, text, ["a", "x"], "m"))

@@ -5,7 +5,8 @@ A member is a small edit of a task's solution, an entry of tests/wrong/TASK.toml
 tests/right/TASK.toml:
 
     [no_rescale_of_o]
-    edit = ["o(i, c) *= alpha;", ""]                    # old, new, old, new, ...
+    edit = ["o(i, c) *= alpha;", ""]                    # old, new, old, new, ...; in a new text …
+                                                        # stands for the old one
     case = "block_2 divides d2: 2 x 32 x 64 x 32"       # must be among the failed; without: that
                                                         # above all entries of the file
     named = "accumulator not rescaled"                  # the diagnosis; without: none may be given
@@ -100,7 +101,7 @@ def edited(text: str, edit: Sequence[str], name: str) -> str:
         if count != 1:
             raise LabError(f"{name}: this occurs {count} times in the solution; "
                            f"it must occur once: {old.strip().splitlines()[0]}")
-        text = text.replace(old, new)
+        text = text.replace(old, new.replace("…", old))
     return text
 
 
