@@ -275,7 +275,8 @@ class Table(TemporaryRoot):
                        STANDARD | LONG | FAILED, LONG, LONG | CAUSAL | NO_BACKWARD,
                        STANDARD | LONG | CAUSAL | NO_PEAK, GPU | STANDARD | {"total_ms": "12"}, GPU,
                        GPU | {"implementation": "9_x", "forward_ms": "0.5"} | FAILED,
-                       GPU | {"implementation": "10_other"} | FAILED | {"status": "unsupported"})
+                       GPU | {"implementation": "10_other"} | FAILED | {"status": "unsupported"},
+                       GPU | {"implementation": "flash+none"} | NO_BACKWARD | {"status": "ok"})
         text = self.text("RESULTS attention_cpu")
         self.assertNotIn("NVIDIA", text)
         self.assertIn("| standard | OOM |  |  |  |  | 2 | 4 | 1x |", text)
@@ -285,6 +286,7 @@ class Table(TemporaryRoot):
         self.assertIn("| flash | 2 | 4 | 2x |", text)
         self.assertIn("| 9_x | OOM |  |  |", text)
         self.assertNotIn("10_other", text)
+        self.assertNotIn("flash+none", text)
 
     def test_without_standard_attention_the_fastest_passes_stand_beside_pytorch_s(self):
         self.reference("attention", ATTENTION | GPU, {}, {"implementation": "flash+9_x"} | CAUSAL,

@@ -9,7 +9,7 @@ first comment of each rung. A page has the regions that it wants:
 
 import os
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from lab import manifest, paths, results
@@ -45,32 +45,34 @@ def region(kind: str, name: str, page: Path) -> str:
     if name == "ladders":
         return ladders_table(page)
     table = re.sub("_(cpu|gpu)$", "", name)
-    make = {"softmax_matmul": softmax_matmul_table, "attention_cpu": attention_table,
-            "attention_gpu": attention_table, "decode": decode_table}.get(name)
-    if make is None:
+    if name not in ("softmax_matmul", "attention_cpu", "attention_gpu", "decode"):
         raise LabError(f"{paths.relative(page)}: RESULTS is '{name}'; "
                        "it must be ladders, softmax_matmul, attention_cpu, attention_gpu or decode")
-    tables: list[str] = []
-    alone: dict[Path, list[Group]] = {}  # without standard attention
+    tables: dict[str, tuple[Callable[..., str], list[Group]]] = {}  # by their captions
     found = references(table)
     in_bfloat16 = {_problem(file, group) for file, group in found
                    if group.rows[0].dtype == "bfloat16"}
     for file, group in found:
+        make, title = softmax_matmul_table, group.title
         if table == "attention" and (group.device == "cpu") != name.endswith("_cpu"):
             continue
         if group.rows[0].dtype == "float16" and _problem(file, group) in in_bfloat16:
             continue  # the same rungs; the CSV has it
-        if name == "attention_gpu" and not any(each.startswith("standard") for each in group.names):
-            alone.setdefault(file, []).append(group)
-            continue
-        length = f", sequence length {group.sizes[-1]}" if table == "attention" else ""
-        tables.append(f"**{group.title}{length}** ({_csv(file, page)})\n\n{make(group)}")
-    tables += (f"**Other problems on {found[0].rows[0].gpu}** ({_csv(file, page)})\n\n"
-               f"{beside_pytorch_table(found)}" for file, found in alone.items())
+        if table == "decode":
+            make, title = decode_table, re.sub(r"batch \d+, |, [\w-]+ lengths", "", title)
+        elif name == "attention_gpu" and not any(
+                each.startswith("standard") for each in group.names):
+            make, title = beside_pytorch_table, f"Other problems on {group.rows[0].gpu}"
+        elif table == "attention":
+            make, title = attention_table, f"{title}, sequence length {group.sizes[-1]}"
+        caption = f"**{title}** ({_csv(file, page)})"
+        tables.setdefault(caption, (make, []))[1].append(group)
     if not tables:
         raise LabError(f"there is no outputs/reference/<machine>/csv/{table}_benchmark.csv "
                        f"to make the table '{name}' of")
-    return "\n\n".join(tables)
+    # The other problems come last.
+    return "\n\n".join(f"{caption}\n\n{make(*groups)}" for caption, (make, groups) in sorted(
+        tables.items(), key=lambda each: each[1][0] is beside_pytorch_table))
 
 
 def _problem(file: Path, group: Group) -> tuple:
@@ -169,6 +171,8 @@ def attention_table(group: Group) -> str:
           if (row := group.find(name, group.sizes[-1], mask)) and row.status != "unsupported"}
     rows = []
     for name in group.names:
+        if name.endswith("+none") and name[:-5] in group.names:
+            continue  # the same forward pass once more
         cells = [name]
         for mask in group.masks:
             standard = next((row for one in ("standard", "standard+none")
@@ -190,7 +194,7 @@ def attention_table(group: Group) -> str:
                       "saved, MiB"], rows)
 
 
-def beside_pytorch_table(found: Iterable[Group]) -> str:
+def beside_pytorch_table(*found: Group) -> str:
     """At the longest sequence, a row for each problem: with each mask, of each direction, our
     fastest pass and PyTorch's."""
     header = ["problem", *(
@@ -223,14 +227,19 @@ def _beside_pytorch(times: dict[str, float], rungs: Collection[str] = ()) -> tup
     return ours.get(best), *shown, ratio
 
 
-def decode_table(group: Group) -> str:
-    rows = [[str(size), row.name,
-             *([_number(row.forward_ms), _number(row.gb_per_s), _number(row.percent_of_copy, 3),
-                _number(row.tokens_per_s), _number(row.forward_peak_MiB)]
-               if row.ok else [row.status, *[""] * 4])]
-            for size in group.sizes for name in group.names if (row := group.find(name, size))]
-    return _markdown(["keys", "implementation", "ms", "GB/s", "% of a copy", "tokens/s",
-                      "peak, MiB"], rows)
+def decode_table(*found: Group) -> str:
+    """A row for each problem and implementation."""
+    header = ["sequences x keys", "implementation", "ms", "GB/s", "% of a copy", "tokens/s",
+              "peak, MiB"]
+    rows = []
+    for row in (row for group in found for size in group.sizes for name in group.names
+                if (row := group.find(name, size))):
+        lengths = "" if row.lengths == "equal" else f", {row.lengths}"
+        rows.append([f"{row.batch} x {row.size}{lengths}", row.name, *(
+            [_number(row.forward_ms), _number(row.gb_per_s), _number(row.percent_of_copy, 3),
+             _number(row.tokens_per_s), _number(row.forward_peak_MiB)]
+            if row.ok else [row.status, *[""] * 4])])
+    return _markdown(header, rows)
 
 
 def _speed_up(row: Row, standard: Row | None) -> str:
