@@ -67,6 +67,7 @@ Registry with_best(Registry registry) {
   for (const DeviceKind device : {DeviceKind::kCpu, DeviceKind::kGpu}) {
     add_best(registry.forward, device);
     add_best(registry.backward, device);
+    add_best(registry.decode, device);
   }
   return registry;
 }

@@ -3,6 +3,7 @@
 //
 //   torch.ops.load_library("build/default/lib/libflash_course_skeleton.so")
 //   torch.ops.flash_course.attention(q, k, v, causal=True, forward="flash_best", backward="flash")
+//   out, lse = torch.ops.flash_course.decode(q, k, v, block_table, lengths)  # on a GPU
 //
 // TORCH_LIBRARY is a static constructor, which is how PyTorch loads operators: the one in this
 // project.
@@ -52,7 +53,7 @@ std::string kind_of(const at::Tensor& x) {
   return std::string(c10::toString(x.scalar_type())) + " on " + x.device().str();
 }
 
-// What both passes are called with.
+// What all passes are called with.
 struct Arguments {
   const at::Tensor &q, &k, &v;
   AttentionOptions options;
@@ -69,7 +70,7 @@ struct Arguments {
     for (const auto& [name, x] : {std::pair{"q", &q}, {"k", &k}, {"v", &v}}) {
       if (x->dim() != 4)
         throw ShapeError(std::string(name) + " has " + std::to_string(x->dim()) +
-                         " axes; it must be (batch, heads, sequence, head_dim)");
+                         " axes; it must have 4");
       if (x->scalar_type() != q.scalar_type() || x->device() != q.device())
         throw ArgumentError(std::string(name) + " is " + kind_of(*x) + "; it must be " +
                             kind_of(q) + ", as q is");
@@ -121,11 +122,15 @@ using Triple = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 // ---- The two passes, as operators without gradients ---------------------------------------------
 
 // New tensors for the results, for torch.compile, where a size may be a symbol.
-Pair forward_shapes(const at::Tensor& q, const at::Tensor&, const at::Tensor&, bool,
-                    std::optional<double>, const std::string&, const std::string&) {
+Pair out_and_lse(const at::Tensor& q) {
   const auto lse_type = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   return {at::empty_symint(q.sym_sizes(), q.options()),
           at::empty_symint(q.sym_sizes().slice(0, 3), q.options().dtype(lse_type))};
+}
+
+Pair forward_shapes(const at::Tensor& q, const at::Tensor&, const at::Tensor&, bool,
+                    std::optional<double>, const std::string&, const std::string&) {
+  return out_and_lse(q);
 }
 
 Triple backward_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -152,9 +157,7 @@ Pair forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool
     using T = decltype(number);
     const auto& entry = registry().forward.find(forward, arguments.device());
     check_pair(entry, registry().backward.find(backward, arguments.device()));
-    constexpr auto lse_type = c10::CppTypeToScalarType<LseType<T>>::value;
-    Pair results{at::empty(q.sizes(), q.options()),
-                 at::empty(q.sizes().slice(0, 3), q.options().dtype(lse_type))};
+    const Pair results = out_and_lse(q);
     PassMemory memory;
     run_forward<T>(entry, arguments, std::get<0>(results), std::get<1>(results), memory);
     return results;
@@ -182,6 +185,42 @@ Triple backward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
     check_attention(pass);
     call(entry, pass, arguments, memory);
     return d;
+  });
+}
+
+// ---- Decoding, without gradients ----------------------------------------------------------------
+
+Pair decode_shapes(const at::Tensor& q, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                   const at::Tensor&, std::optional<double>, const std::string&) {
+  return out_and_lse(q);
+}
+
+Pair decode(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+            const at::Tensor& block_table, const at::Tensor& lengths, std::optional<double> scale,
+            const std::string& name) {
+  const Arguments arguments{q, k, v, {}};
+  return with_type(arguments, [&](auto number) -> Pair {
+    using T = decltype(number);
+    for (const auto& [of, x, axes] :
+         {std::tuple{"block_table", &block_table, 2}, {"lengths", &lengths, 1}})
+      if (x->dim() != axes || x->scalar_type() != at::kInt || x->device() != q.device())
+        throw ArgumentError(std::string(of) + " is " + kind_of(*x) + ", with " +
+                            std::to_string(x->dim()) + " axes; it must be Int on " +
+                            q.device().str() + ", with " + std::to_string(axes));
+    const Pair results = out_and_lse(q);
+    const Decode<T> pass{View{q},
+                         View{k},
+                         View{v},
+                         View{block_table},
+                         View{lengths},
+                         View{std::get<0>(results)},
+                         View{std::get<1>(results)},
+                         scale,
+                         arguments.stream()};
+    check_decode(pass);
+    PassMemory memory;
+    call(registry().decode.find(name, arguments.device()), pass, arguments, memory);
+    return results;
   });
 }
 
@@ -249,8 +288,14 @@ TORCH_LIBRARY(flash_course, library) {
   library.impl("attention_backward", torch::dispatch(c10::DispatchKey::CUDA, backward));
   library.impl("attention_forward", torch::dispatch(c10::DispatchKey::Meta, forward_shapes));
   library.impl("attention_backward", torch::dispatch(c10::DispatchKey::Meta, backward_shapes));
-  // A second derivative is an error; without this PyTorch would return a wrong one.
-  for (const char* const name : {"attention_forward", "attention_backward"})
+  library.def(
+      "decode(Tensor q, Tensor k, Tensor v, Tensor block_table, Tensor lengths, "
+      "float? scale=None, str name=\"flash_best\") -> (Tensor out, Tensor lse)");
+  library.impl("decode", torch::dispatch(c10::DispatchKey::CUDA, decode));
+  library.impl("decode", torch::dispatch(c10::DispatchKey::Meta, decode_shapes));
+  // A second derivative is an error, and each of decoding; without this PyTorch would return a
+  // wrong one.
+  for (const char* const name : {"attention_forward", "attention_backward", "decode"})
     library.impl(name, torch::dispatch(c10::DispatchKey::Autograd,
                                        torch::autograd::autogradNotImplementedFallback()));
 }

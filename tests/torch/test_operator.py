@@ -1,5 +1,6 @@
 """flash_course::attention in PyTorch: PyTorch's passes and ours, alone and together; torch.compile,
-errors, skeletons. And what bench_attention says of the memory of PyTorch's passes."""
+errors, skeletons. flash_course::decode, and what bench_attention says of the memory of PyTorch's
+passes."""
 
 import csv
 import itertools
@@ -24,7 +25,8 @@ OWN = [(f"pytorch_{name}",) * 2 for name in ("flash", "math", "sdpa")]
 OURS = [("flash_best", "flash_best"), ("standard", "standard"), ("standard", "pytorch_flash"),
         ("flash", "pytorch_flash"), ("pytorch_flash", "flash")]
 SCALE = 0.2  # not the default
-LADDER = pathlib.Path(__file__).parents[2] / "bonus_backward/ladder"
+ROOT = pathlib.Path(__file__).parents[2]
+LADDER = ROOT / "bonus_backward/ladder"
 SKELETON = """
 import torch
 torch.ops.load_library("{}/libflash_course_skeleton.so")
@@ -141,6 +143,48 @@ class Operator(unittest.TestCase):
                         self.assertLess(((a * b).sum() - (c * d).sum()).abs() / size,
                                         BOUNDS[dtype] / 16)
             self.assertGreater(taken, 2 if head_dim <= 256 else 0)
+
+    def test_decoding_needs_a_gpu_and_knows_its_shapes_without_one(self):
+        q, k, v = (normal(seed, *shape, dtype=torch.half) for seed, shape in enumerate(
+            [(3, 4, 1, 64), (9, 16, 2, 64), (9, 16, 2, 64)]))
+        x = q, k, v, torch.zeros(3, 3, dtype=torch.int32), torch.zeros(3, dtype=torch.int32)
+        with self.assertRaisesRegex(NotImplementedError, "decode.*'CPU'"):
+            torch.ops.flash_course.decode(*x)
+        out, lse = torch.ops.flash_course.decode(*(one.to("meta") for one in x))
+        self.assertEqual((out.shape, lse.shape), (q.shape, q.shape[:3]))
+        self.assertEqual((out.dtype, lse.dtype), (torch.half, torch.float32))
+
+    @unittest.skipUnless(torch.cuda.is_available(), "skipped: there is no GPU")
+    def test_decoding_from_pages_is_attention_of_the_last_queries(self):
+        lengths, queries, pages = [70, 0, 33, 600], 2, 38
+        decode, on = torch.ops.flash_course.decode, {"device": "cuda"}
+        table = torch.randperm(4 * pages, **on).view(4, pages).int()
+        there = torch.tensor(lengths, dtype=torch.int32, **on)
+        for dtype in (torch.float32, torch.half, torch.bfloat16):
+            q, k, v = (normal(seed, *shape, dtype=dtype, **on) for seed, shape in enumerate(
+                [(4, 4, queries, 64), (4 * pages, 16, 2, 64), (4 * pages, 16, 2, 64)]))
+            torch.library.opcheck(decode.default, (q, k, v, table, there))
+            for name, (b, length) in itertools.product(("flash_best", "flash", "2_split"),
+                                                       enumerate(lengths)):
+                keys, values = (x[table[b]].flatten(0, 1)[:length].double().transpose(0, 1)
+                                .repeat_interleave(2, 0) for x in (k, v))
+                later = torch.ones(queries, length, dtype=torch.bool, **on).triu(
+                    length - queries + 1)
+                scores = (q[b].double() @ keys.mT * SCALE).masked_fill(later, -torch.inf)
+                out, lse = decode(q, k, v, table, there, SCALE, name)
+                with self.subTest(dtype=dtype, name=name, length=length):
+                    want = scores.softmax(-1) @ values
+                    self.assertLessEqual((out[b] - want).norm(), BOUNDS[dtype] * want.norm())
+                    torch.testing.assert_close(lse[b].double(), scores.logsumexp(-1))
+        with self.assertRaisesRegex(ValueError, "lengths is Long on cuda:0, with 1 axes"):
+            decode(q, k, v, table, there.long())
+
+    @unittest.skipUnless(torch.cuda.is_available(), "skipped: there is no GPU")
+    def test_the_example_generates_text(self):
+        run = subprocess.run([sys.executable, ROOT / "benchmarking/torch/train_character_model.py",
+                              SOLUTION, *"--steps 20 --device cuda --decode flash".split()],
+                             text=True, capture_output=True)
+        self.assertRegex(run.stdout, r"tokens a second; one text of 16:\n", run.stderr)
 
     def test_is_an_operator_as_pytorch_wants_it(self):
         for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():
