@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import zipfile
+from unittest import mock
 
 from course import Test
 from lab import handed_in, manifest, paths, worklog
@@ -82,12 +83,14 @@ class HandedIn(Test):
             self.assertTrue(found[0].startswith(said), found)
 
     def test_numbers_that_no_benchmark_writes(self):
-        for cell in ("nan", "inf", "1" + "0" * 400):
-            self.find("fused_16", "64").update(forward_ms_mean=cell)
-            self.assertNotIn("complete", self.findings()[0])
-        short = b"implementation,status,d2,forward_ms_mean\nfused_16,ok,64,2\n"
-        self.assertIn(f"{CSV} cannot be used: TypeError",
-                      handed_in.findings({CSV: short} | self.files, TASKS))
+        row = self.find("fused_16", "64")
+        for name, cells in (("forward_ms_mean", ("nan", "inf", "-5", "1_0", "\u0661", "1" + "0" * 400)),
+                            ("forward_ms_std", ("",)), ("tflops", ("", "inf")),
+                            ("status", ("OOM", "error"))):
+            for cell in cells:
+                with self.subTest(name, cell=cell), mock.patch.dict(row, {name: cell}):
+                    self.assertNotIn("complete", self.findings()[0])
+        self.assertIn("complete", self.findings()[0])
 
     def test_a_cpu_is_asked_for_less(self):
         self.rows = [row | {"gpu": "", "device": "cpu"} for row in self.rows

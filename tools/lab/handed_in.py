@@ -119,6 +119,9 @@ def _of_table(handed_in: Mapping[str, bytes], asked: Asked) -> tuple[list[str], 
         return [f"{name} is larger than any benchmark's"], []
     if not handed_in[name].endswith(b"\n"):
         return [f"{name} is cut off in its last line"], []
+    if odd := re.search(rb"(?<=,)\d*_\d*(?=,)|[^\x00-\x7f]",
+                        handed_in[name].removeprefix(b"\xef\xbb\xbf")):
+        return [f"{name} has {odd[0]!r}, which no benchmark writes"], []
     try:
         rows = _load(handed_in, table)
     except LabError as error:
@@ -126,6 +129,10 @@ def _of_table(handed_in: Mapping[str, bytes], asked: Asked) -> tuple[list[str], 
     if not rows or rows[0].kind.table != table:
         return [f"{name} has no row of {table}"], []
     ok = [row for row in rows if row.ok]
+    if not ok:
+        return [f"{table}: no row has a time"], []
+    if unwritten := [row for row in ok if not _is_written(row)]:
+        return _named(table, "numbers that no benchmark writes", unwritten), []
     known = {_time(row) for row in _of_the_course(table)}
     found = [*_missing(rows, asked), *_machine(rows, handed_in),
              *_named(table, "the time is another row's, to the last digit", _repeated(ok)),
@@ -140,8 +147,6 @@ def _of_table(handed_in: Mapping[str, bytes], asked: Asked) -> tuple[list[str], 
                      [row for row in ok if not _too_fast(row) and _is_above_the_peak(row)]),
              *_named(table, "a row of the course's own outputs/reference, to the last digit",
                      [row for row in ok if _time(row) in known])]
-    if not ok:
-        found.append(f"{table}: no row has a time")
     notes = [*_named(table, "disturbed by other programs", [row for row in ok if row.disturbed]),
              *_other_than_logged(rows, handed_in)]
     if not found:
@@ -197,9 +202,10 @@ def _shown(row: Row) -> str:
 
 
 def _missing(rows: Sequence[Row], asked: Asked) -> list[str]:
-    there = {(row.name, row.size) for row in rows}
     table, names = asked.table, asked.names
     sizes = asked.sizes if any(row.gpu for row in rows) else asked.sizes_on_a_cpu
+    there = {(row.name, row.size) for row in rows if row.ok or (
+        row.status.startswith("OOM") and row.size in sizes[len(sizes) // 2:])}
     lines = []
     for name in names:
         lack = [str(size) for size in sizes if (name, size) not in there]
@@ -232,6 +238,14 @@ def _machine(rows: Sequence[Row], handed_in: Mapping[str, bytes]) -> list[str]:
         lines.append(f"{table}: rows of {gpus[0]}, handed in with the machine "
                      f"'{facts.get('gpu') or facts.get('processor')}'")
     return lines
+
+
+def _is_written(row: Row) -> bool:
+    """Whether its numbers are there, and finite."""
+    spread = row.forward_ms_std if row.forward_ms_std is not None else row.forward_spread_percent
+    times = (row.ms("forward"), *([] if row.backward_ms is None else [row.backward_ms]))
+    return spread is not None and 0 <= spread < 1e9 and all(0 < ms < 1e9 for ms in times) and (
+        0 < row.tflops < 1e9 if row.tflops is not None else row.kind.table != "softmax_matmul")
 
 
 def _repeated(rows: Sequence[Row]) -> list[Row]:
