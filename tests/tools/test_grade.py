@@ -228,6 +228,10 @@ class Grade(Class):
         self.write("late.zip", "")
         code, said = self.lab(f"grade {self.all}/inner {self.root}/late.zip --tasks fused_cpu")
         self.assertIn(f"of several names each is one: name {self.all}/inner/*", said)
+        self.write("more.zip", "")
+        code, said = self.lab(f"grade {self.all}/inner {self.root}/late.zip {self.root}/more.zip "
+                              "--tasks fused_cpu")
+        self.assertIn("inner has 0 points: fused_cpu.cpp is there more than once, ", said)
 
     def test_a_class_in_which_somebody_is_called_like_a_part_is_not_taken_for_one(self):
         self.submit("ann", fused_cpu="passed 1 of 1")

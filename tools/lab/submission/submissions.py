@@ -62,6 +62,10 @@ def find(places: Sequence[Path], tasks: Sequence[Task]) -> tuple[list[Submission
     has no task's file in its place, and holds one in each of its zips and folders."""
     found: dict[str, Path] = {}
     left_out: list[str] = []
+    classes = [place for place in places if len(places) > 1 and _is_class(place, tasks)]
+    if classes and 2 * len(classes) >= len(places):  # fewer: what one student handed in twice
+        raise LabError(f"{classes[0]} holds more than one submission, and of several names each is "
+                       f"one: name {classes[0]}/*, or name it alone")
     for place in places:
         if not os.path.lexists(place):
             raise LabError(f"{place} does not exist")
@@ -75,9 +79,6 @@ def find(places: Sequence[Path], tasks: Sequence[Task]) -> tuple[list[Submission
                 raise LabError(f"{place} has a task's file in its place, as one submission, and "
                                f"{more[0]}, as a class: name {place}/*, or move one of them away")
             inside = []
-        if len(places) > 1 and _is_class(place, tasks):
-            raise LabError(f"{place} holds more than one submission, and of several names each is "
-                           f"one: name {place}/*, or name it alone")
         for child in inside or [place]:
             name = os.path.basename(os.path.abspath(child))  # "." has no name of its own
             if why := _why_not(child, name):
