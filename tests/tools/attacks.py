@@ -355,6 +355,14 @@ __global__ void hidden(float* out) {
     "a count that is printed": ("calls printf with %n", """
 #include <cstdio>
 __global__ void hidden(float* out) { printf("%*d%Zn", 8, 1, reinterpret_cast<long*>(out)); }"""),
+    "a local variable of another thread": ("Local variables belong to one thread", """
+__global__ void hidden(float* out) {
+  const int n = blockDim.y;
+  float m[2]; m[n & 1] = n; m[threadIdx.x & 1] = n + 1;
+  __syncthreads();
+  if (threadIdx.x < 32) *(m + 32 * (192 + 64) * 1024 / 4) = 7;
+  __syncthreads();
+  if (m[0] == 3 || m[n & 1] == 3) out[0] = 1; }"""),
     "a structure that is returned": ("a data race", """
 struct Many { float all[6]; };
 static __device__ Many made(float x) { return x < 0 ? made(x + 1) : Many{{x, x, x, x, x, x}}; }
@@ -367,7 +375,7 @@ static __device__ float pick(Line line) { return line.a[0] == 77 ? pick(Line{}) 
 __global__ void hidden(float* out) {
   if (threadIdx.x == 0) reinterpret_cast<float&>(common) = 1;
   else if (pick(common) == 3) out[100] = 1; }"""),
-    "a variable of the file": ("a variable outside of its functions", """
+    "a variable of the file": ("a variable of the host", """
 struct All { static inline float table[64]; };
 __global__ void hidden(float* out) { All::table[threadIdx.x / 2] = out[0] = All::table[0]; }"""),
     "a built-in variable": ("a data race", """
@@ -384,7 +392,7 @@ __global__ void hidden(float* out) {
   fill_fragment(a, 1); fill_fragment(b, 1);
   auto& d = *reinterpret_cast<fragment<accumulator, 16, 16, 16, float>*>(out);
   mma_sync(d, a, b, d); }"""),
-    "a call behind the beginning of a function": ("no function of this file", """
+    "a call behind the beginning of a function": ("nvcc refuses there", """
 static void store(float* to) { *to = 1; }
 __global__ void hidden(float* out) {
   void (*volatile at)(float*) = &store;
@@ -475,6 +483,25 @@ FOUND_BY_CHECKS = {
         _ROWS.replace("(s.d1 + 31) / 32", "(s.d1 + 1) / 2")),
     "a row in a local array": (
         CUDA_MEMORY, "bytes of local variables", _ROW % "float all[2112];", _ROWS),
+    "a race before nothing": (
+        CUDA_MEMORY, "elements are wrong",
+        "__global__ void race() { __shared__ int word; word = threadIdx.x; }",
+        'launch("race", race, {.grid = 1, .block = 32});'),
+    "an error in the words of a race": (
+        CUDA_MEMORY, "kernel k", "", 'throw KernelError("kernel k: a data race");'),
+    "a copy whose traffic nobody counts": (
+        "checks: loads are coalesced", "none of the call's tensors",
+        '#include "common/cuda/device_tensor.hpp"\n__global__ void copy(const float* from, float* to, '
+        "int n) { for (int k = threadIdx.x; k < n; k += blockDim.x) to[k] = from[k]; }",
+        "DeviceTensor<float, 3> own(pass.x.shape()); "
+        'launch("copy", copy, {.grid = 1, .block = 128}, pass.x.data(), own.data(), '
+        "static_cast<int>(pass.x.size()));"),
+    "strided loads behind 4096 others": (
+        "checks: loads are coalesced", "sectors of 32 bytes",
+        _ROW.replace("x(b, i, j)", "load(&x(b, i, j))").replace(
+            "namespace flash {", "namespace flash {\n__device__ float some;\n__device__ "
+            "__noinline__ float load(const float* at) { return *at; }") % (
+            "for (int k = 0; k < 4096; ++k) load(&some); float all[132];"), _ROWS),
     "a row below the stack": (
         CUDA_MEMORY, "bytes of local variables",
         _ROW % "float here = 0; float* const all = &here - 30000;", _ROWS),

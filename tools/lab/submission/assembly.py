@@ -47,6 +47,7 @@ _EMULATOR = re.compile(r"(?!_ZNK5flash4simt\w+Ecl)"
 _OF_OWN_TYPES = re.compile(r"_ZN5flash4simt13combine_lanesI(?!(?:[a-z]|6__half|7__half2"
                            r"|13__nv_bfloat16|14__nv_bfloat162)NS0_\d)")
 _MOST_TERMS, _MOST_SLOTS = 8, 256  # that are remembered: no file makes this slow
+_STACK = 1 << 16  # bytes; the stack of another thread is four times as far away
 _SPOILT = ("ax", "cx", "dx", "si", "di", "8", "9", "10", "11")  # by a call
 
 
@@ -198,15 +199,15 @@ def _constants(text: str) -> set[str]:
 
 
 def _is_own(address: tuple, found: re.Match, constants: set[str]) -> bool:
-    """A constant of the file by its name, the built-in variables, or on the stack: without an
-    index, which may lead anywhere."""
+    """A constant of the file by its name, the built-in variables, or on the stack, not far away:
+    without an index, which may lead anywhere."""
     names = dict(address[1])
     if any(re.match(r"u\d", name) for name in names):
         return False
     if names.get("rip") == 1:
         name = found["offset"]
         return "@" in name or re.split(r"[+-]", name)[0] in constants
-    return bool(found["segment"]) or names.get("stack") == 1
+    return bool(found["segment"]) or names.get("stack") == 1 and abs(address[0]) < _STACK
 
 
 def instrumented(text: str) -> str:
