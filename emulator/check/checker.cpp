@@ -210,7 +210,10 @@ void Checker::count(const Touch& touch) {
     SharedMemory::accesses.reads += !touch.place.is_global;
     if (touch.step == nullptr) ++work_[clocks_.thread()];
   }
-  if (touch.kind != AccessKind::kRead) traffic.stored_bytes += touch.bytes;
+  if (touch.kind != AccessKind::kRead) {
+    traffic.stored_bytes += touch.bytes;
+    if (touch.place.is_global && !touch.place.shadow->is_tensor) stored_elsewhere += touch.bytes;
+  }
   if (!counts_warps_ || touch.kind == AccessKind::kAtomic) return;
   const unsigned thread = clocks_.thread();
   if (Counts* const lines = Counts::wanted()) {

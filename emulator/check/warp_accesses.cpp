@@ -10,8 +10,9 @@ namespace flash::simt {
 namespace {
 
 constexpr unsigned kSector = 32, kWord = 4, kBanks = 32, kLine = 128;
-// Of one instruction and warp between two barriers: what comes after them is not counted, so that
-// a long loop without a barrier takes no memory.
+// Of one instruction and warp between two barriers, so that a long loop without a barrier takes no
+// memory. Of shared memory what comes after them is not counted; of device memory each lane's
+// access is then a request of its own, so that none is free.
 constexpr std::uint32_t kMostRequests = 4096;
 
 // The numbers of the pieces of `size` bytes that the lanes touch, each once.
@@ -63,7 +64,16 @@ void WarpAccesses::add(unsigned thread, const Touch& touch, const void* from) {
   Code& code = find(touch.pc, thread / 32, touch.kind == AccessKind::kRead);
   const unsigned lane = thread % 32;
   const std::uint32_t number = code.times[lane]++;
-  if (number >= kMostRequests) return;
+  if (number >= kMostRequests) {
+    if (!touch.place.is_global) return;
+    Traffic& traffic = touch.place.shadow->traffic;
+    Pieces sectors;
+    sectors.add(static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(touch.address)),
+                static_cast<unsigned>(touch.bytes), kSector);
+    ++(code.is_read ? traffic.load_requests : traffic.store_requests);
+    (code.is_read ? traffic.load_sectors : traffic.store_sectors) += sectors.keep_each_once();
+    return;
+  }
   if (code.requests.size() <= number) code.requests.resize(number + 1);
   Request& request = code.requests[number];
   if (request.lanes == 0) {

@@ -57,6 +57,7 @@ struct State {
   bool checking = false;
   bool counts_warps = false;
   bool skips_kernels = false;
+  bool goes_on_after_races = false, found_races_only = false;
 };
 
 State& state() {
@@ -150,7 +151,11 @@ bool looks_exchanged(const uint3& grid, const uint3& block) {
 void Launch::add(FindingKind kind, const Location& where, const Location& other,
                  const std::string& text) {
   const std::scoped_lock lock(mutex);
-  if (findings.size() >= kMostFindings) return;
+  // A race may also show as a read of memory that was not written yet.
+  const auto may_go_on = [&](FindingKind of) {
+    return goes_on_after_races && (of == kRace || of == kUninitialized);
+  };
+  if (findings.size() >= kMostFindings && (stop || may_go_on(kind))) return;
   // A source line may be several instructions, and several OS threads may find the same.
   for (const Finding& known : findings)
     if (known.kind == kind && known.where == where && known.other.line == other.line) return;
@@ -166,7 +171,14 @@ void Launch::add(FindingKind kind, const Location& where, const Location& other,
     findings.back().text +=
         text_of(" A thread block has ", call.block.x * call.block.y * call.block.z,
                 " threads in this launch.");
-  if (findings.size() == kMostFindings) stop = true;
+  if (findings.size() >= kMostFindings)
+    stop = !std::all_of(findings.begin(), findings.end(),
+                        [&](const Finding& finding) { return may_go_on(finding.kind); });
+}
+
+bool Launch::has_races_only() const {
+  return std::all_of(findings.begin(), findings.end(),
+                     [](const Finding& finding) { return finding.kind == kRace; });
 }
 
 std::string place_text(const Location& where) {
@@ -192,8 +204,12 @@ int run(const KernelCall& call) {
   State& s = state();
   std::unique_lock lock(s.mutex);
   if (s.skips_kernels) return cudaSuccess;
-  Launch launch{call, module, s.schedule, ++s.launches,
-                s.counts_warps || Counts::wanted() != nullptr};
+  Launch launch{call,
+                module,
+                s.schedule,
+                ++s.launches,
+                s.counts_warps || Counts::wanted() != nullptr,
+                s.goes_on_after_races};
   const std::uint64_t blocks = launch.blocks();
   s.checking |= module.is_checked;
   const std::uint64_t os_threads =
@@ -224,7 +240,11 @@ int run(const KernelCall& call) {
   for (const Finding& finding : launch.findings)
     texts += (texts.empty() ? "" : "\n") + finding.text;
   lock.lock();
-  if (s.first_finding.empty()) s.first_finding = launch.findings.front().text;
+  const bool races_only = launch.has_races_only();
+  s.found_races_only = races_only && (s.first_finding.empty() || s.found_races_only);
+  if (s.first_finding.empty())
+    s.first_finding = s.goes_on_after_races ? texts : launch.findings.front().text;
+  if (s.goes_on_after_races && races_only) return cudaSuccess;
   throw KernelError(texts);
 }
 
@@ -278,6 +298,18 @@ std::string first_finding() {
   return state().first_finding;
 }
 
+void go_on_after_races() {
+  const std::scoped_lock lock(state().mutex);
+  state().goes_on_after_races = true;
+}
+
+bool found_races_only() {
+  const std::scoped_lock lock(state().mutex);
+  return state().found_races_only;
+}
+
+std::size_t stored_elsewhere() { return Checks::stored_elsewhere; }
+
 SharedAccesses shared_accesses() { return SharedMemory::accesses; }
 Work work() {
   Work all = Checks::work;
@@ -290,9 +322,11 @@ void reset_counters(bool counts_warps) {
   SharedMemory::accesses = {};
   Checks::work = {};
   Checks::readers.reset();
+  Checks::stored_elsewhere = 0;
   const std::scoped_lock lock(state().mutex);
   state().counts_warps = counts_warps;
   state().first_finding.clear();
+  state().found_races_only = false;
 }
 
 void skip_kernels(bool skipped) {
@@ -316,6 +350,7 @@ void name_memory(const void* first_element, const std::string& name, bool is_inp
   if (Allocation* const allocation = DeviceMemory::instance().find(first_element)) {
     allocation->name = name;
     allocation->first_element = static_cast<const char*>(first_element);
+    allocation->shadow.is_tensor = true;
     allocation->shadow.is_input = is_input;
   }
 }

@@ -26,6 +26,7 @@ struct Launch {
   Schedule schedule;
   std::uint64_t number;  // of this launch in the process
   bool counts_warps;     // check/warp_accesses.hpp
+  bool goes_on_after_races;
 
   std::atomic<bool> stop{false};  // set by a finding that ends the kernel
   std::mutex mutex{};             // of the findings
@@ -36,6 +37,7 @@ struct Launch {
 
   // Keeps a finding unless the same is there already. Sets `stop` when there are kMostFindings.
   void add(FindingKind kind, const Location& where, const Location& other, const std::string& text);
+  bool has_races_only() const;
 };
 
 // The parts, one after the other.

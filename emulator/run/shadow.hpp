@@ -141,8 +141,9 @@ struct Shadow {
 
   ByteSet initialized;  // written by a kernel, a copy or a memset
   ByteSet pending;  // the target of a cp.async that was not waited for; empty where there was none
-  ByteSet forbidden;      // empty where nothing is
-  bool is_input = false;  // that kernels may only read
+  ByteSet forbidden;       // empty where nothing is
+  bool is_tensor = false;  // it has a name
+  bool is_input = false;   // that kernels may only read
   Cells cells;
   Traffic traffic;  // in checked launches
 };

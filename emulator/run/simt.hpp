@@ -80,6 +80,15 @@ FLASH_EXPORT const char* to_string(FindingKind kind);
 // "" where there is none.
 FLASH_EXPORT std::string first_finding();
 
+// From now on launches that find races alone do not throw: host code goes on, and there are
+// results. first_finding() has the races.
+FLASH_EXPORT void go_on_after_races();
+// Whether races are all that was found since reset_counters().
+FLASH_EXPORT bool found_races_only();
+
+// Bytes that kernels wrote since reset_counters() to device memory without a name (name_memory()).
+FLASH_EXPORT std::size_t stored_elsewhere();
+
 // All addresses that device memory has: it changes their protection.
 FLASH_EXPORT std::pair<const void*, std::size_t> device_memory();
 

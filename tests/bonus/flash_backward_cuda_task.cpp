@@ -59,28 +59,24 @@ Verdict same_bits_again(std::uint64_t seed) {
 }
 
 Verdict memory_grows_no_faster_than_the_sequence(std::uint64_t seed) {
-  bool has_results = true;  // no race so far
   const auto extra_bytes = [&](Index sequence) {
     BackwardCall<float> call({.shape = {1, 1, sequence, sequence, 16}}, seed);
     const std::size_t bytes =
-        extra_device_bytes([&] { has_results &= despite_races([&] { run(call, Wanted::kAll); }); });
+        extra_device_bytes([&] { despite_races([&] { run(call, Wanted::kAll); }, kMany); });
     // A call that does nothing has no memory.
-    return std::pair{bytes, has_results ? call.verdict() : Verdict{true, ""}};
+    return std::pair{bytes, call.verdict()};
   };
   const auto [few, first] = extra_bytes(64);
   const auto [many, second] = extra_bytes(256);
   if (!first.pass || !second.pass) return first.pass ? second : first;
   // A row or a column of P that local variables cannot hold.
   const bool of_dq = seed % 2 == 0;
-  const Verdict with_many =
-      !has_results
-          ? Verdict{true, ""}
-          : BackwardCall<float>::judge(
-                {.shape =
-                     of_dq ? AttentionShape{1, 1, 8, 2100, 16} : AttentionShape{1, 1, 2100, 8, 16}},
-                seed, of_dq ? Wanted::kDQ : Wanted::kDK, [of_dq](BackwardCall<float>& call) {
-                  extra_device_bytes([&] { run(call, of_dq ? Wanted::kDQ : Wanted::kDK); });
-                });
+  const Verdict with_many = BackwardCall<float>::judge(
+      {.shape = of_dq ? AttentionShape{1, 1, 8, 2100, 16} : AttentionShape{1, 1, 2100, 8, 16}},
+      seed, of_dq ? Wanted::kDQ : Wanted::kDK, [of_dq](BackwardCall<float>& call) {
+        const Wanted wanted = of_dq ? Wanted::kDQ : Wanted::kDK;
+        extra_device_bytes([&] { despite_races([&] { run(call, wanted); }, kMany); });
+      });
   if (!with_many.pass) return with_many;
   // delta, and less than one other element for each query or key.
   return grows_no_faster(64, few, many, 256 * sizeof(float) + 1024, "P of one head is");
@@ -111,7 +107,7 @@ Verdict judge_traffic(std::uint64_t seed) {
   const auto [own, streamed] = flash_backward_blocks<float>(kHeadDim);
   for (const bool causal : {false, true}) {
     const AttentionShape shape{1, 2, 2 * own + 22, 2 * own + 42, kHeadDim};
-    const BackwardCall<float> call({.shape = shape, .causal = causal}, seed);
+    BackwardCall<float> call({.shape = shape, .causal = causal}, seed);
     Index queries_read = 0, keys_read = 0;  // by all blocks of one head together
     for (Index j0 = 0; j0 < shape.keys; j0 += own)
       queries_read += std::max<Index>(shape.queries - (causal ? j0 : 0), 0);
@@ -126,7 +122,7 @@ Verdict judge_traffic(std::uint64_t seed) {
     const auto& t = call.tensors;
     device::reset_traffic(false);
     despite_races([&] { run(call, Wanted::kDK); });
-    device::synchronize();
+    if (const Verdict verdict = call.verdict(Wanted::kDK); !verdict.pass) return verdict;
     std::string wrong = wrong_traffic("The pass for dK and dV", causal,
                                       {{"q", t.q.memory(), many_queries * row, 0},
                                        {"d_out", t.d_out.memory(), many_queries * row, 0},
@@ -139,7 +135,7 @@ Verdict judge_traffic(std::uint64_t seed) {
     if (!wrong.empty()) return {false, wrong};
     device::reset_traffic(false);
     despite_races([&] { run(call, Wanted::kDQ); });
-    device::synchronize();
+    if (const Verdict verdict = call.verdict(Wanted::kDQ); !verdict.pass) return verdict;
     // Each thread reads lse and delta of its own rows, so that lanes that share a row read the
     // same.
     const std::size_t lanes = 32;
@@ -166,8 +162,8 @@ Verdict judge_accesses(std::uint64_t seed, const std::string& of) {
   for (const Wanted wanted : {Wanted::kDK, Wanted::kDQ}) {
     const std::string what = wanted == Wanted::kDK ? "The pass for dK and dV" : "The pass for dQ";
     device::reset_traffic();
-    if (despite_races([&] { run(call, wanted); }))
-      if (const Verdict verdict = call.verdict(wanted); !verdict.pass) return verdict;
+    despite_races([&] { run(call, wanted); });
+    if (const Verdict verdict = call.verdict(wanted); !verdict.pass) return verdict;
     const std::string wrong = of == kSharedWork ? wrong_work(what, 128)
                               : of == kFewConflicts
                                   ? wrong_conflicts(what)

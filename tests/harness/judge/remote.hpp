@@ -196,5 +196,8 @@ std::optional<std::size_t> hidden_byte_touched();
 void measure_memory();
 std::size_t measured_memory();
 std::int64_t kept_memory();
+// Of the last call, which threw a KernelError: races were all that was found, and its results are
+// there.
+bool only_races_were_found();
 
 }  // namespace flash::grading

@@ -333,6 +333,7 @@ void run(const Message& call, void* memory, Message& done) {
   } catch (const KernelError&) {
     measure();
     on.count(done);
+    if (const std::string cause = finding(); !cause.empty()) throw KernelError(cause);
     throw;
   }
   if (const auto calls = device::host_calls(on.stream.get())) {
@@ -346,7 +347,8 @@ void run(const Message& call, void* memory, Message& done) {
   measure();
   on.copy_back();
   on.count(done);
-  // A launch with a finding has thrown; the student's code may have caught that.
+  done.numbers[0] = found_races_only(), done.numbers[1] = static_cast<double>(stored_elsewhere());
+  // A launch with a finding other than races has thrown; the student's code may have caught that.
   if (const std::string text = finding(); !text.empty()) throw KernelError(text);
 }
 

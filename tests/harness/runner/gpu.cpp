@@ -23,6 +23,8 @@ Needs prepared_for(const std::vector<std::string>&, Facts& facts) {
 }
 
 std::string finding() { return ""; }
+bool found_races_only() { return false; }
+std::size_t stored_elsewhere() { return 0; }
 void skip_kernels(bool) {}
 void reuse_addresses() {}
 void name_memory(const void*, const std::string&, bool) {}

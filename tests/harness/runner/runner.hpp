@@ -114,6 +114,10 @@ void* mapped_on_device(int descriptor, std::size_t bytes);
 
 // What the emulator has against the kernels of this call, "" elsewhere.
 std::string finding();
+// Whether races are all that it found: then the kernels have run, and there are results.
+bool found_races_only();
+// Bytes that kernels of the call wrote to device memory that is none of its tensors.
+std::size_t stored_elsewhere();
 
 // Names the tensor in an allocation of device memory, for the emulator.
 void name_memory(const void* first_element, const std::string& name, bool is_input);
