@@ -2,33 +2,27 @@
 //
 // New: a warp of its own does nothing but start copies. It reads the block table before it waits
 // for a free stage, and TMA copies the kv head's rows of the page, 64 keys at a time. So the next
-// 64 to 96 KiB are always on their way, and no other thread computes an address. The first copies
+// 32 to 64 KiB are always on their way, and no other thread computes an address. The first copies
 // are started before q is loaded. Each of four warps multiplies 16 of the 64 keys by all rows of
 // the group on tensor cores, by mma.sync. Its 16 rows are keys in the first product, S^T = K Q^T,
 // and columns of V in the second, O^T = V^T P^T, since most groups have at most 8 rows of q. There
 // is no barrier between these warps until the part ends. The parts are larger, at least 1024 keys,
 // so that less is written and read again. The last thread block of a kv head to finish merges its
-// parts, 4 columns a thread. What it counts with is set to 0 by a kernel of one block, which lets
-// this one begin at once.
+// parts, 4 columns a thread.
 //
-// By `bench_decode` on an H200, 8 kv heads of 128 in pages of 64, this file reaches 0.93 to 1.02 of
-// a copy's rate on the four large problems, 0.83 on a ragged one and 0.64 with 16384 keys in all.
-// Trials of it for this shape alone, in one run, in us; `ragged` is 64 sequences of 1 to 16384
-// keys:
+// Trials for 8 kv heads of 128 in pages of 64, in one run on an H100, in us; `ragged` is 64
+// sequences of 1 to 16384 keys:
 //
 //                               1 x 131072  8 x 32768  64 x 4096  256 x 1024  1 x 16384  ragged
-//   reads as many bytes                139        263        263         263       24.6     121
-//   this rung                          141        266        268         261       31.0     130
-//   L2 loads 256 bytes, not 128        146        276        276         273       30.9     132
-//   and rows of q are rows of S        148        283        284         278       31.9     141
-//   blocks stay, and count parts       143        275        274         265       33.0     143
-//   prefix sums, no empty blocks       142        275        275         274       32.0     138
+//   reads as many bytes                185        353        353         353       32.9     139
+//   this rung                          196        371        375         368       36.1     155
+//   parts of 2048 keys or more         196        370        372         368       38.2     155
+//   __threadfence() around the count   196        371        376         368       36.5     156
 //
-// The bottleneck is memory: without multiplications it is 1 or 2 % faster. 16384 keys take 17 us at
-// the full rate; 6.4 go to launches (1.1 for the zeros), 2.3 until lengths and table are there, 2
-// to the first copy, and 3 from the last one until the parts are merged. By `bench_decode`
-// these 16384 keys take 4 us more than in the trial, and 256 times 1024 keys, which have no parts
-// to merge, take no more; why is not known.
+// The bottleneck is memory, and it is slower if more is asked of it at a time: 128 KiB of each
+// multiprocessor are enough. What is missing to the rate of reading is what a thread block does not
+// load while it starts and ends: its length, its row of the table and its first keys come one after
+// the other, and what it wrote has to be seen before it counts itself as finished.
 //
 // A page is read to its end. There a NaN may stand, which a weight of 0 does not remove: the warp
 // that has the last key writes zeros over the values behind it.
@@ -62,7 +56,7 @@ struct Config {
   using T = T_;
   static constexpr int kHeadDim = kHeadDim_, kSlabs = kHeadDim / 64;  // of 64 columns, 128 bytes
   static constexpr int kRows = kRows_, kGroups = kRows / 8;           // of q: 8 or 16
-  static constexpr int kStages = kHeadDim == 64 ? 4 : kHeadDim == 128 ? 3 : 2;
+  static constexpr int kStages = kHeadDim == 64 ? 4 : 2;
   static constexpr int kBlocks = kHeadDim == 256 ? 1 : 2;  // of a multiprocessor
   static constexpr int kTileBytes = kKeys * kHeadDim * 2;  // of K, and as many of V
   static constexpr int kQBytes = kRows * kHeadDim * 2;
@@ -131,14 +125,42 @@ struct Merged {
 };
 
 struct Workspace {
-  TensorView<float, 3> out;  // (rows, parts, head_dim)
-  TensorView<float, 2> lse;  // (rows, parts), in base 2
-  unsigned* finished;        // (batch, kv_heads): how many parts are
+  TensorView<float, 3> out;          // (rows, parts, head_dim)
+  TensorView<float, 2> lse;          // (rows, parts), in base 2
+  TensorView<unsigned, 2> finished;  // (batch, kv_heads): how many parts are
+
+  Workspace(void* memory, const DecodeShape& shape) {
+    const Index rows = shape.batch * shape.heads * shape.queries,
+                parts = std::clamp<Index>(
+                    (shape.table_pages * shape.page_size + kFewestKeys - 1) / kFewestKeys, 1,
+                    kMostParts);
+    out = {static_cast<float*>(memory), {rows, parts, shape.head_dim}};
+    lse = {out.data() + element_count(out.shape()), {rows, parts}};
+    finished = {reinterpret_cast<unsigned*>(lse.data() + element_count(lse.shape())),
+                {shape.batch, shape.kv_heads}};
+  }
+  std::size_t bytes() const {
+    return 4 * static_cast<std::size_t>(element_count(out.shape()) + element_count(lse.shape()) +
+                                        element_count(finished.shape()));
+  }
 };
 
-__global__ void zero_kernel(unsigned* finished, int count) {
-  let_next_kernel_begin();
-  for (int n = threadIdx.x; n < count; n += blockDim.x) finished[n] = 0;
+// Returns how many have finished before. What they wrote is there then, and what this block wrote
+// is there for those after it: __threadfence(), atomicAdd() and __threadfence() do that, too, and
+// take 0.4 us more.
+__device__ __forceinline__ unsigned finish(unsigned* finished) {
+#ifdef FLASH_SIMT
+  __threadfence();
+  const unsigned before = atomicAdd(finished, 1u);
+  __threadfence();
+#else
+  unsigned before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;\n"
+               : "=r"(before)
+               : "l"(finished)
+               : "memory");
+#endif
+  return before;
 }
 
 template <class T, class C>
@@ -189,13 +211,15 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
     FLASH_UNROLL
     for (int i = 0; i < kKeys / 16; ++i) {
       if (i * 16 % min(page_size, kKeys) != 0) continue;  // in the box of the keys before
+      unsigned char* const to = K_smem(step) + i * 16 * kBoxBytes;
+      const int row = key(i) & (page_size - 1);
+      // K first, and then V: K and V in turns, 64 columns each, take 0.2 % more time.
       FLASH_UNROLL
-      for (int slab = 0; slab < C::kSlabs; ++slab) {
-        unsigned char* const to = K_smem(step) + (slab * kKeys + i * 16) * kBoxBytes;
-        const int row = key(i) & (page_size - 1);
-        copy(to, k_map, step, slab * 64, row, pages[i]);
-        copy(to + C::kTileBytes, v_map, step, slab * 64, row, pages[i]);
-      }
+      for (int slab = 0; slab < C::kSlabs; ++slab)
+        copy(to + slab * kKeys * kBoxBytes, k_map, step, slab * 64, row, pages[i]);
+      FLASH_UNROLL
+      for (int slab = 0; slab < C::kSlabs; ++slab)
+        copy(to + slab * kKeys * kBoxBytes + C::kTileBytes, v_map, step, slab * 64, row, pages[i]);
     }
   };
   if (warp == kWarps) {
@@ -352,26 +376,23 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
   // The last thread block of the kv head merges all parts, in their order.
   __syncthreads();
   if (threadIdx.x == 0) {
-    wait_for_kernel_before();  // zero_kernel; whatever was before that has ended
-    __threadfence();
-    is_last =
-        atomicAdd(&parts.finished[b * kv_heads + kv_head], 1u) == static_cast<unsigned>(count - 1);
-    __threadfence();
+    is_last = finish(&parts.finished(b, kv_head)) == static_cast<unsigned>(count - 1);
   }
   __syncthreads();
   if (!is_last) return;
   for (int i = threadIdx.x; i < rows * (D / 4); i += kThreads) {
     const int row = i / (D / 4), c = i % (D / 4) * 4;
+    Merged merged;
+    for (int p = 0; p < count; ++p)
+      merged.largest = fmaxf(merged.largest, __ldcg(&parts.lse(first_row + row, p)));
     float lse[kMostParts];
     float4 values[kMostParts];
-    Merged merged;
     FLASH_UNROLL
     for (int p = 0; p < kMostParts; ++p) {
       lse[p] = -INFINITY, values[p] = float4{0, 0, 0, 0};
       if (p >= count) continue;
       lse[p] = __ldcg(&parts.lse(first_row + row, p));
       values[p] = __ldcg(reinterpret_cast<const float4*>(&parts.out(first_row + row, p, c)));
-      merged.largest = fmaxf(merged.largest, lse[p]);
     }
     FLASH_UNROLL
     for (int p = 0; p < kMostParts; ++p) merged.add(lse[p], 1, values[p]);
@@ -393,42 +414,38 @@ std::string why_not(const DecodeProblem& problem) {
 }
 
 template <class T>
-void run(const Decode<T>& pass) {
+void run(const Decode<T>& pass, PassMemory& memory) {
   const DecodeShape shape = check_decode(pass);
   check_supported(why_not(problem_of(pass)));
   const float scale =
       static_cast<float>(attention_scale({.scale = pass.scale}, shape.head_dim) * kLog2E);
-  const Index rows = shape.batch * shape.heads * shape.queries;
-  const Index parts = std::clamp<Index>(
-      (shape.table_pages * shape.page_size + kFewestKeys - 1) / kFewestKeys, 1, kMostParts);
-  const DeviceTensor<float, 3> out({rows, parts, shape.head_dim}, pass.stream);
-  const DeviceTensor<float, 2> lse({rows, parts}, pass.stream);
-  const DeviceTensor<unsigned, 1> finished({shape.batch * shape.kv_heads}, pass.stream);
-  if (parts > 1)
-    launch("decode_zero", zero_kernel, {.grid = 1, .block = 256, .stream = pass.stream},
-           finished.data(), static_cast<int>(shape.batch * shape.kv_heads));
+  const Workspace parts(memory.workspace, shape);
+  const Index most = parts.lse.extent(1);  // of a sequence
+  if (most > 1)
+    device::fill_bytes(
+        parts.finished.data(), 0,
+        sizeof(unsigned) * static_cast<std::size_t>(element_count(parts.finished.shape())),
+        pass.stream);
   const auto map = [&](const TensorView<const T, 4>& cache) {  // (page, kv head, key, column)
     return tensor_map(
         TensorView<const T, 4>(
             cache.data(), {shape.pages, shape.kv_heads, shape.page_size, shape.head_dim},
             {cache.stride(0), cache.stride(2), cache.stride(1), cache.stride(3)}),
-        static_cast<int>(std::min<Index>(shape.page_size, kKeys)), kBoxBytes);
+        static_cast<int>(std::min<Index>(shape.page_size, kKeys)));
   };
-  // What the table has room for. On an H200, 67 MB took 31.0 us with lines of the L2 cache that are
-  // given up first and 33.3 without, but 537 MB 147 and 141.
+  // What the table has room for. On an H100, 67 MB take 35.0 us with lines of the L2 cache that are
+  // given up first and 38.9 without, 268 MB as long, but 537 MB 204 and 196.
   const bool is_small =
       4 * shape.batch * shape.table_pages * shape.page_size * shape.kv_heads * shape.head_dim <=
       128 << 20;
   decode::with_config<T>(shape.head_dim, [&]<class Given>(Given) {
     const auto run_with = [&]<class C>(C) {
       launch("decode_tma", tma_kernel<T, C>,
-             {.grid = grid_size(shape.batch * parts * shape.kv_heads),
+             {.grid = grid_size(shape.batch * most * shape.kv_heads),
               .block = kThreads,
               .shared_bytes = C::kSharedBytes,
-              .stream = pass.stream,
-              .begins_early = parts > 1},
-             map(pass.k), map(pass.v), pass, scale, is_small,
-             Workspace{out.view(), lse.view(), finished.data()});
+              .stream = pass.stream},
+             map(pass.k), map(pass.v), pass, scale, is_small, parts);
     };
     if (shape.rows() <= 8)
       run_with(Config<T, Given::kHeadDim, 8>());
@@ -440,11 +457,14 @@ void run(const Decode<T>& pass) {
 }  // namespace
 
 FLASH_ENTER(registry, name) {
-  registry.decode.add({.name = name,
-                       .device = DeviceKind::kGpu,
-                       .run = {.float16 = run<Half>, .bfloat16 = run<BFloat16>},
-                       .unsupported = why_not,
-                       .finite_inputs = true});
+  registry.decode.add(
+      {.name = name,
+       .device = DeviceKind::kGpu,
+       .run = {.float16 = run<Half>, .bfloat16 = run<BFloat16>},
+       .unsupported = why_not,
+       .workspace_bytes =
+           [](const DecodeProblem& problem) { return Workspace(nullptr, problem.shape).bytes(); },
+       .finite_inputs = true});
 }
 
 }  // namespace flash::decode_tma

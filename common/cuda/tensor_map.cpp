@@ -44,7 +44,7 @@ auto encoder() {
 }  // namespace
 
 TensorMap tensor_map(const void* data, BoxElement element, const Shape<4>& shape,
-                     const Shape<4>& strides, int box_rows, [[maybe_unused]] int l2_bytes) {
+                     const Shape<4>& strides, int box_rows) {
   check_between("box_rows", box_rows, 1, 256);
   if (strides[3] != 1)
     throw ArgumentError("the stride of the columns is " + std::to_string(strides[3]) +
@@ -78,11 +78,10 @@ TensorMap tensor_map(const void* data, BoxElement element, const Shape<4>& shape
   const cuuint32_t every[] = {1, 1, 1, 1};
   static_assert(sizeof(CUtensorMap) == sizeof(TensorMap));
   CUtensorMap encoded;
-  const CUresult result = encoder()(
-      &encoded, type, 4, const_cast<void*>(data), dimensions, steps, box, every,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-      l2_bytes == 128 ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B : CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result =
+      encoder()(&encoded, type, 4, const_cast<void*>(data), dimensions, steps, box, every,
+                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
     throw CudaError("cuTensorMapEncodeTiled failed with CUresult " +
                     std::to_string(static_cast<int>(result)));

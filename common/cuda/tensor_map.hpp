@@ -22,19 +22,18 @@ namespace device {
 // A map of boxes of `box_rows` rows of 128 bytes of a (batch, heads, rows, columns) tensor. Throws
 // ArgumentError where TMA cannot express it: `data` and all strides but the last must be multiples
 // of 16 bytes, the last one 1; box_rows is 1 to 256. Throws CudaError when the driver refuses it.
-// Where a box misses the L2 cache, that loads aligned pieces of `l2_bytes`, 128 or 256.
 FLASH_EXPORT TensorMap tensor_map(const void* data, BoxElement element, const Shape<4>& shape,
-                                  const Shape<4>& strides, int box_rows, int l2_bytes = 256);
+                                  const Shape<4>& strides, int box_rows);
 
 }  // namespace device
 
 template <class T>
-TensorMap tensor_map(const TensorView<T, 4>& x, int box_rows, int l2_bytes = 256) {
+TensorMap tensor_map(const TensorView<T, 4>& x, int box_rows) {
   using Element = std::remove_const_t<T>;
   constexpr BoxElement element = std::is_same_v<Element, float>  ? BoxElement::kFloat32
                                  : std::is_same_v<Element, Half> ? BoxElement::kHalf
                                                                  : BoxElement::kBFloat16;
-  return device::tensor_map(x.data(), element, x.shape(), x.strides(), box_rows, l2_bytes);
+  return device::tensor_map(x.data(), element, x.shape(), x.strides(), box_rows);
 }
 
 }  // namespace flash
