@@ -111,9 +111,10 @@ FLASH_EXPORT double attention_backward_bound(const AttentionShape& shape, double
 // scores counts twice. With tensors of 16 bits all sums are in float32, and 3 u of T are added: 2
 // for weights that are rounded before they meet V, 1 for the element of out that is stored. Half
 // has fewer digits below 2^-14: of each weight and of out up to 2^-25 gets lost whatever the
-// magnitude.
+// magnitude. The weight of an only key is 1, whatever its score.
 template <class T>
 double attention_output_bound(const AttentionShape& shape, double largest_score) {
+  if (shape.keys == 1) largest_score = 0;
   const double u = unit_roundoff<T>(), of_sums = sizeof(T) == 2 ? unit_roundoff<float>() : u,
                bound = 2 * attention_bound(shape, largest_score, of_sums) -
                        attention_bound(shape, 0, of_sums);

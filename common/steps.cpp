@@ -123,17 +123,20 @@ Accumulator ForwardPass::after_the_rows_before(Index row) {
   return attended(row, left);
 }
 
-double Online::largest_score(Index query, Index j0) const {
+double& Online::known_in_block(std::vector<double>& known, Index query, Index j0) const {
   const AttentionShape& shape = pass.shape_;
   const Index keys = pass.blocks_.keys, blocks = (shape.keys + keys - 1) / keys;
-  if (pass.largest_.empty())
-    pass.largest_.assign(shape.batch * shape.heads * shape.queries * blocks, kUnknown);
-  double& largest =
-      pass.largest_[((b * shape.heads + h) * shape.queries + query) * blocks + j0 / keys];
+  if (known.empty()) known.assign(shape.batch * shape.heads * shape.queries * blocks, kUnknown);
+  return known[((b * shape.heads + h) * shape.queries + query) * blocks + j0 / keys];
+}
+
+double Online::largest_score(Index query, Index j0) const {
+  double& largest = known_in_block(pass.largest_, query, j0);
   if (std::isnan(largest)) {
     largest = -kInfinity;
     const std::vector<double>& QK = pass.scores(b, h, query);
-    const Index end = std::min(j0 + keys, shape.visible_keys(query, first.causal));
+    const Index end =
+        std::min(j0 + first.blocks.keys, first.shape.visible_keys(query, first.causal));
     for (Index j = j0; j < end; ++j) largest = std::fmax(largest, pass.scale_ * QK[j]);
   }
   return largest;
@@ -154,12 +157,25 @@ double Online::alpha_of(Index query) const {
 }
 
 double Online::weight_of(Index query, Index key) const {
+  return weight_in_block(query, first.j, key);
+}
+
+double Online::weight_in_block(Index query, Index j0, Index key) const {
   const AttentionShape& shape = first.shape;
-  const Index j = first.j + key;
+  const Index j = j0 + key;
   if (query >= shape.queries || j >= shape.visible_keys(query, first.causal)) return 0;
-  const double m_now = maximum_before(query, first.j + 1);
+  const double m_now = maximum_before(query, j0 + 1);
   return exp_in(pass.scale_ * pass.scores(b, h, query)[j] - pass.steps_.reference(m_now),
                 pass.given_.largest);
+}
+
+double Online::sum_of(Index query, Index j0) const {
+  double& sum = known_in_block(pass.sums_of_blocks_, query, j0);
+  if (std::isnan(sum)) {
+    sum = 0;
+    for (Index key = 0; key < first.blocks.keys; ++key) sum += weight_in_block(query, j0, key);
+  }
+  return sum;
 }
 
 Accumulator ForwardPass::attended(Index row, const Accumulator* left, Trace* trace) {
@@ -270,11 +286,21 @@ Accumulator ForwardPass::attended(Index row, const Accumulator* left, Trace* tra
 // ---- The backward pass --------------------------------------------------------------------------
 
 Weight BackwardPass::weight(Output output, Index b, Index h, Index i, Index j) {
-  Weight at{{shape_, blocks_, given_.options.causal, output, i, j},
+  const Pair pair{shape_, blocks_, given_.options.causal, output, i, j};
+  bool is_known = true;
+  const auto row = [&](const Step<Index(const Pair&)>& other) {
+    const Index of = other ? other(pair) : i;
+    is_known &= of < shape_.queries;  // else of memory behind the tensor
+    return std::min(of, shape_.queries - 1);
+  };
+  const Index of_delta = row(steps_.row_of_delta), of_lse = row(steps_.row_of_lse);
+  Weight at{pair,
             *this,
             b,
             h,
-            operand(kLse, b, 0, h)[i],
+            of_delta,
+            is_known,
+            operand(kLse, b, 0, h)[of_lse],
             0,
             operand(kQ, b, h, i),
             operand(kK, b, h, j),
@@ -291,10 +317,10 @@ const double* Weight::row_of(Operand which, Index row) const {
 Sized Weight::delta() const {
   const AttentionShape& of = pass.shape_;
   if (pass.deltas_.empty()) pass.deltas_.assign(of.batch * of.heads * of.queries, {kUnknown, -1});
-  Sized& known = pass.deltas_[(b * of.heads + h) * of.queries + i];
+  Sized& known = pass.deltas_[(b * of.heads + h) * of.queries + row_of_delta];
   if (known.size == -1)
-    known = pass.steps_.delta(pass.operand(kOut, b, h, i), pass.operand(kDOutForDelta, b, h, i),
-                              of.head_dim);
+    known = pass.steps_.delta(pass.operand(kOut, b, h, row_of_delta),
+                              pass.operand(kDOutForDelta, b, h, row_of_delta), of.head_dim);
   return known;
 }
 Sized Weight::dP() const {
@@ -314,6 +340,7 @@ StepRow BackwardPass::own_row(Output output, Index row) {
     const Weight at =
         of_query ? weight(output, b, h, own, other) : weight(output, b, h, other, own);
     if (!steps_.adds(at, at.P) || !steps_.has_weights(at.lse)) continue;
+    result.reliable &= at.is_known;
     // Products overflow earlier.
     result.reliable &= !(at.P >= 1e-8 * given_.largest) || std::isinf(at.lse);
     if (steps_.replaces && steps_.replaces(at, last_key)) result.value.assign(d, 0);

@@ -117,12 +117,16 @@ struct Online {
   double sum = 0;                            // of the block's weights
 
   // Of another query of this head: its largest score in the block of keys that begins with j0, the
-  // factor alpha that it has at this block, and the weight of the block's key number `key`.
+  // sum of its weights there, the factor alpha that it has at this block, and the weight of the
+  // block's key number `key`.
   FLASH_EXPORT double largest_score(Index query, Index j0) const;
+  FLASH_EXPORT double sum_of(Index query, Index j0) const;
   FLASH_EXPORT double alpha_of(Index query) const;
   FLASH_EXPORT double weight_of(Index query, Index key) const;
 
  private:
+  double& known_in_block(std::vector<double>& known, Index query, Index j0) const;
+  double weight_in_block(Index query, Index j0, Index key) const;
   double maximum_before(Index query, Index end) const;
 };
 
@@ -136,7 +140,8 @@ struct Accumulator {
 // An element of P, in a backward pass.
 struct Weight : Pair {
   BackwardPass& pass;
-  Index b, h;
+  Index b, h, row_of_delta;
+  bool is_known;
   double lse, P;
   const double *Q, *K, *dO;
 
@@ -211,6 +216,7 @@ struct Steps {
   };
 
   // The backward pass, where P is exp(exponent(S, lse)).
+  Step<Index(const Pair&)> row_of_lse = {}, row_of_delta = {};  // in place of the query's
   Step<bool(double lse)> has_weights = [](double x) { return !(std::isinf(x) && x < 0); };
   Step<Sized(const double* out, const double* dO, Index head_dim)> delta = sized_dot;
   Step<Sized(Sized P, Sized dP, Sized delta)> dS = [](Sized P, Sized dP, Sized D) {
@@ -295,8 +301,9 @@ class FLASH_EXPORT ForwardPass : public Pass {
   double sum_of_lanes(const Accumulator& at, Index column) const;
   double sum_of_row(Index row);
 
-  std::vector<double> largest_;  // scores, of each query and block of keys; NaN: not known yet
-  std::vector<double> sums_;     // l of each query; NaN: not known yet
+  // Of each query and block of keys; NaN: not known yet.
+  std::vector<double> largest_, sums_of_blocks_;
+  std::vector<double> sums_;  // l of each query; NaN: not known yet
   std::vector<std::unique_ptr<Accumulator>> left_;
 };
 

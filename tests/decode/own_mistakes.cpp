@@ -106,7 +106,7 @@ bool explains(const SeenDecode& seen, const Mistake* mistake) {
       for (Index i = 0; i < queries; ++i) {
         const Index length = seen.lengths(steps.length_of(b));
         const Index visible = std::max<Index>(0, steps.visible(length, i));
-        const Index keys_each = (std::max<Index>(512, (length + 63) / 64) + size - 1) / size * size;
+        const Index keys_each = (std::max<Index>(512, (length + 31) / 32) + size - 1) / size * size;
         const Index parts = (length + keys_each - 1) / keys_each;
         // lse, out and the sizes of its terms, of each part.
         std::vector<double> lse(parts, -kInfinity);

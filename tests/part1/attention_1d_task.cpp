@@ -84,12 +84,13 @@ struct Call {
 };
 
 // As in task 1.A, and twice as much for the score itself, whose two products (with the key, with
-// log2 e) are rounded too.
+// log2 e) are rounded too. The weight of an only key is 1, whatever its score.
 double bound_of(const Call& call) {
   double q = 0, k = 0;
   for (Index i = 0; i < call.q.size(); ++i) q = std::fmax(q, std::fabs(call.q.data()[i]));
   for (Index j = 0; j < call.k.size(); ++j) k = std::fmax(k, std::fabs(call.k.data()[j]));
-  return 0x1p-24 * (8 + 4 * q * k + 4 * std::sqrt(static_cast<double>(call.k.size())));
+  const double of_scores = call.k.size() == 1 ? 0 : 4 * q * k;
+  return 0x1p-24 * (8 + of_scores + 4 * std::sqrt(static_cast<double>(call.k.size())));
 }
 
 // A column, in float64.

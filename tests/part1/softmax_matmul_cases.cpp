@@ -159,6 +159,10 @@ void mistakes_of_lanes(std::vector<harness::Mistake>& known) {
         .ways.push_back(harness::replace(
             &Steps::row_of_sum, [row](auto& at, Index column) { return row(at.i, column); }));
   }
+  harness::named("weights of another row", known)
+      .ways.push_back(harness::replace(&Steps::weight, [=](auto& at, Index key) {
+        return at.weight_of(first_row(at.first.i), key);
+      }));
 
   // Where the weight of row r and key j is looked for, in P_smem of (key, row), or was put there.
   std::vector<harness::Change> orders;

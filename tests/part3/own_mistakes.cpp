@@ -59,6 +59,25 @@ template <Index (*row)(Index query)>
 void other_sum(Steps& steps) {
   steps.row_of_sum = [](auto& at, Index) { return row(at.i); };
 }
+template <Index (*row)(Index query)>
+void other_weights(Steps& steps) {
+  steps.weight = [](auto& at, Index key) { return at.weight_of(row(at.first.i), key); };
+}
+
+// Each row's sum in a block of keys begins with those of the thread's rows before it.
+template <int kGroups>
+void sums_of_rows_before(Steps& steps) {
+  steps.sum = [](auto& at) {
+    double left = 0;
+    for (Index row = row_of_thread<kGroups, true>(at.first.i); row < at.first.i; ++row)
+      if (row_of_thread<kGroups, true>(row) == row_of_thread<kGroups, true>(at.first.i))
+        left += row < at.first.shape.queries ? at.sum_of(row, at.first.j) : 0;
+    return at.l * at.alpha + left + at.sum;
+  };
+  steps.computes = [](auto& at, bool, bool any_is_finite, double) {
+    return any_is_finite || at.first_key() < at.end_of_queries();
+  };
+}
 
 // Query i in the place that it has in the first warp of its block.
 template <Index kBlockQ, Index kRowsOfWarp>
@@ -146,6 +165,9 @@ void own_mistakes(std::vector<harness::Mistake>& known) {
   more("alpha of another row",
        {other_alpha<row_of_thread<4, true>>, other_alpha<row_of_thread<4, false>>,
         other_alpha<row_of_thread<2, true>>, other_alpha<row_of_thread<2, false>>});
+  more("weights of another row",
+       {other_weights<row_of_thread<4, true>>, other_weights<row_of_thread<2, true>>});
+  more("sum of a block not reset", {sums_of_rows_before<4>, sums_of_rows_before<2>});
   more("sum of another row",
        {other_sum<row_of_thread<4, true>>, other_sum<row_of_thread<4, false>>,
         other_sum<row_of_thread<2, true>>, other_sum<row_of_thread<2, false>>});

@@ -56,9 +56,12 @@ class Matching {
       for (const Index row : spread(wrong, kRowsOfEach)) wrong_.push_back({output, row});
       for (const Index row : spread(right, kRowsOfEach)) right_.push_back({output, row});
     }
+    is_marginal_ = is_probe;
     for (const Place& at : wrong_)
-      for (std::size_t c = 0; c < truth(at).value.size(); ++c)
+      for (std::size_t c = 0; c < truth(at).value.size(); ++c) {
         most_left_ += kLeft * squared_distance(at, c, truth(at));
+        is_marginal_ = is_marginal_ && near(at, c, truth(at), kSlack);
+      }
   }
 
   bool is_wrong() const { return !wrong_.empty(); }
@@ -187,10 +190,10 @@ class Matching {
           left += squared_distance(at, c, row);
           before += squared_distance(at, c, right);
         }
-        if (left > most_left_) return false;
+        if (left > most_left_ && !is_marginal_) return false;
       }
     // As wrong as the mistake makes it, and not just a little less exact than asked for.
-    if (!is_wrong()) return true;
+    if (!is_wrong() || is_marginal_) return true;
     return left <= kLeft * before && (is_probe_ || 2 * compared >= wrong_.size());
   }
 
@@ -224,6 +227,7 @@ class Matching {
   const std::vector<Blocks>& blocks_;
   double most_left_ = 0;  // of that of all wrong rows
   bool is_probe_;         // then rows that cannot be compared are no reason against a mistake
+  bool is_marginal_;      // a probe on which a few roundings could be all that is wrong
   std::vector<Place> wrong_, right_;
   Scores scores_;
   const Steps right_steps_;

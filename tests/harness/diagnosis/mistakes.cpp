@@ -84,6 +84,11 @@ void add_scales(List& list, const AttentionOptions& options, Index head_dim, boo
     instead("scale without its sign", "the scale is used without its sign", -*options.scale);
 }
 
+// In a loop over the queries that only dK and dV have.
+Sees of_keys_only(const Sees& wrong) {
+  return [wrong](auto& at) { return at.output == kDQ ? at.is_visible() : wrong(at); };
+}
+
 void add_masks(List& list, const AttentionShape& shape, bool causal, bool backward) {
   list.of("mask", kMask);
   const auto add = [&](const char* name, const char* text, auto... by) {
@@ -161,12 +166,15 @@ void add_masks(List& list, const AttentionShape& shape, bool causal, bool backwa
                whole_blocks, whole_tiles);
   }
   list.of("loop-over-queries", kMask, kByBlock);
+  const Sees behind_the_block = [](auto& at) {
+    return at.j <= at.i && at.i >= std::min(at.first_key() + at.blocks.keys, at.shape.keys);
+  };
   add("blocks on the diagonal left out",
       "the blocks of keys that the diagonal crosses are left out: the loop over the queries begins "
       "behind the block's last key; it must begin at its first",
-      [](auto& at) {
-        return at.j <= at.i && at.i >= std::min(at.first_key() + at.blocks.keys, at.shape.keys);
-      });
+      behind_the_block, of_keys_only([](auto& at) {
+        return at.j <= at.i && at.i >= at.first_key() + at.blocks.keys;
+      }));
   add("first query of each block left out",
       "query j0, the first that sees key j0 of a block, is left out",
       [](auto& at) { return at.j <= at.i && at.i != at.first_key(); });
@@ -273,7 +281,20 @@ void add_keys(List& list, const AttentionShape& shape, bool backward) {
       {[](auto& at) { return at.j < at.blocks.keys; }});
 }
 
-// Outputs that are added to, or not written at all, which only a probe can tell apart.
+// A row that lies behind the first block holds what it held before; the others have what the last
+// block wrote there.
+void to_first_block(const Written& at, StepRow& row) {
+  const bool of_keys = at.output == kDK || at.output == kDV;
+  const Index rows = of_keys ? at.shape.keys : at.shape.queries, i = at.row % rows,
+              block = of_keys ? at.blocks.keys : at.blocks.queries;
+  if (i < block)
+    row = at.right(at.row + (rows - 1 - i) / block * block);
+  else
+    row.value.assign(row.value.size(), at.fill);
+}
+
+// Outputs that are added to, not written at all, or written elsewhere; only a probe can tell some
+// of these apart.
 void add_old_contents(List& list, const std::vector<Found>& outputs) {
   list.of("outputs", kOutput);
   for (unsigned set = 1; set < 1u << outputs.size(); ++set) {
@@ -298,6 +319,13 @@ void add_old_contents(List& list, const std::vector<Found>& outputs) {
                                                             : row.magnitude[c] + std::fabs(at.fill);
              });
     list.add(x + " not written", "nothing is written to " + x, {not_written(is_one)});
+    list.of("outputs", kOutput, kByBlock)
+        .add(x + " written to the rows of the first block",
+             "each block writes " + x + " to the rows of the first one: add the block's first row",
+             &Steps::write, [is_one](const Written& at, StepRow& row) {
+               if (is_one(at)) to_first_block(at, row);
+             });
+    list.of("outputs", kOutput);
   }
 }
 
@@ -407,6 +435,17 @@ void add_online_softmax(List& list, bool causal) {
       "alpha of another row", "the accumulator is multiplied by the alpha of another row",
       &Steps::before_PV_of, [=](auto& at, Index) { return at.alpha_of(first_row(at.first)); },
       [=](auto& at, Index) { return at.alpha_of(last_row(at.first)); });
+  std::vector<Change> other_bases;
+  for (const double factor : {1 / kLn2, kLn2})
+    other_bases.push_back(
+        both(replace(&Steps::before_PV, [=](auto& at) { return std::pow(at.alpha, factor); }),
+             replace(&Steps::sum,
+                     [=](auto& at) { return at.l * std::pow(at.alpha, factor) + at.sum; })));
+  list.of("base", kOnline, kByBlock)
+      .add("alpha in another base",
+           "alpha is not in the base of the weights: one of them is exp, and the other exp2",
+           other_bases);
+  list.of("rescaling", kOnline, kByBlock);
   list.add(
       "sum rescaled too late",
       "the sum l is multiplied by alpha after the block's weights are added; it must be before",
@@ -453,6 +492,26 @@ void add_online_softmax(List& list, bool causal) {
   const Change undivided = replace(&Steps::divided, [](Sized O, double, bool) { return O; });
   list.of("division", kDivision)
       .add("not divided by the sum", "the result is not divided by the sum l", {undivided});
+  list.add("divided by the sum twice", "the result is divided by the sum l twice", &Steps::divided,
+           [](Sized O, double l, bool) { return l == 0 ? Sized(0) : O / l / l; });
+  std::vector<Change> padded;
+  for (const double more : {1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10, 1e-12})
+    for (const bool is_float : {false, true}) {
+      const auto sum = [=](double l) {
+        return is_float ? static_cast<float>(l) + static_cast<float>(more) : l + more;
+      };
+      const Change in_out =
+          replace(&Steps::divided, [=](Sized O, double l, bool) { return O / sum(l); });
+      padded.push_back(in_out);
+      padded.push_back(both(in_out, replace(&Steps::lse, [=](double m, double l, double) {
+                              return Sized(m + std::log(sum(l)), l == 0 ? StepRow::kUnknown : 1);
+                            })));
+    }
+  list.of("empty-row", kAlone)
+      .add("small number added to the sum",
+           "precision is lost in the division: a number like 1e-6 is added to the sum l, which "
+           "makes all numbers a little too small; ask l == 0 instead",
+           padded);
   list.of("division", kDivision, kByBlock);
   list.add(
       "sum of another row", "the result is divided by the sum l of another row",
@@ -598,9 +657,20 @@ void add_blocks(List& list) {
              steps.row_of_K = steps.row_of_V = of_tile;
              steps.masked = [](auto& at) { return at.j < at.shape.keys ? -kInfinity : at.S; };
            }});
+  const auto of_first_block = [](auto& at) { return at.j % at.blocks.keys; };
   list.add("values of the first block in every block",
            "the values of the first block of keys are used for every block", &Steps::row_of_V,
-           [](auto& at) { return at.j % at.blocks.keys; });
+           of_first_block);
+  list.add("scores of the first block in every block",
+           "the scores with the first block of keys are used for every block", &Steps::row_of_K,
+           of_first_block);
+
+  list.of("rows", kOnline, kByBlock)
+      .add(
+          "weights of another row", "the values are multiplied by the weights P of another row",
+          &Steps::weight,
+          [](auto& at, Index key) { return at.weight_of(at.first.first_query(), key); },
+          [](auto& at, Index key) { return at.weight_of(at.first.end_of_queries() - 1, key); });
 
   list.of("outputs", kOutput, kByBlock);
   const auto rows = [&](const char* name, const char* text, bool (*is_left)(Index, Index, Index)) {
@@ -628,6 +698,30 @@ void add_blocks(List& list) {
        [](Index i, Index, Index block) { return i % block % 2 == 1; });
 
   list.of("reset", kAlone, kByBlock);
+  std::vector<Change> kept;
+  for (const auto& [of_blocks, of_rows] : {std::pair{true, false}, {false, true}, {true, true}})
+    kept.push_back(both(replace(&Steps::sum,
+                                [of_blocks = of_blocks, of_rows = of_rows](auto& at) {
+                                  const Pair& own = at.first;
+                                  double left = 0;
+                                  for (Index j0 = of_blocks ? 0 : own.j; j0 <= own.j;
+                                       j0 += own.blocks.keys)
+                                    for (Index row = of_rows ? own.first_query() : own.i;
+                                         row < (j0 == own.j ? own.i
+                                                : of_rows   ? own.end_of_queries()
+                                                            : own.i + 1);
+                                         ++row)
+                                      left += at.sum_of(row, j0);
+                                  return at.l * at.alpha + left + at.sum;
+                                }),
+                        replace(&Steps::computes, [](auto& at, bool, bool any, double) {
+                          return any || is_in_seen_block(at);
+                        })));
+  list.add(
+      "sum of a block not reset",
+      "the sum of a block's weights still has what the block or the row before it left: it has "
+      "to start at 0 for each row of each block",
+      kept);
   for (const auto& [name, what, m, l, O] :
        {std::tuple{"sum", "the sum l still has", false, true, false},
         {"maximum", "the running maximum m still has", true, false, false},
@@ -740,6 +834,43 @@ void add_gradients(List& list, const SeenBackward& seen) {
   from_another_row("dK from another row of Q",
                    "dK takes the row of Q from another place: dS(i, j) belongs to row i of Q", kDK,
                    kQ);
+  list.of("rows", kGradient, kByBlock);
+  for (const auto& [x, step, text] :
+       {std::tuple{"delta", &Steps::row_of_delta, "dS(i, j) = P(i, j) * (dP(i, j) - delta(i))"},
+        {"lse", &Steps::row_of_lse, "P(i, j) = exp(S(i, j) - lse(i))"}}) {
+    list.add(
+        std::string(x) + " of another row",
+        std::string(x) + " is that of another row than the query's: " + text, step,
+        [](auto& at) { return at.j; }, [](auto& at) { return at.j % at.blocks.keys; },
+        [](auto& at) { return at.i % at.blocks.queries; },
+        [](auto& at) { return at.first_query(); },
+        // In the bonus: the key's place among the streamed queries, the number of a thread's score,
+        // and a thread's first row.
+        [](auto& at) { return at.i - at.i % at.blocks.keys + at.j % at.blocks.keys; },
+        [](auto& at) { return at.i - at.i % at.blocks.keys + at.i % at.blocks.keys / 8; },
+        [](auto& at) { return at.i - at.i % 32 + at.i % 4; },
+        [](auto& at) { return at.i - at.i % 8 + at.i % 4; });
+  }
+  list.of("loop-over-queries", kAlone, kByBlock)
+      .add("queries past the last one counted",
+           "queries past the last one add to dK and dV: they are loaded as 0, but 0 times a number "
+           "that is not finite is NaN",
+           &Steps::write, [&seen](const Written& at, StepRow& row) {
+             const auto& [own, streamed] = at.blocks;
+             const Index tail = at.shape.queries / streamed * streamed,
+                         j0 = at.row % at.shape.keys / own * own;
+             if (at.output == kDQ || tail == at.shape.queries ||
+                 (seen.options.causal && tail < j0 + own - 1))
+               return;
+             const auto is_finite = [&](const SeenTensor& x) {
+               const double* const begin = x.values.data() + at.row * at.shape.head_dim;
+               return std::all_of(begin, begin + at.shape.head_dim,
+                                  [](double value) { return std::isfinite(value); });
+             };
+             if (!is_finite(seen.k) || (at.output == kDK && !is_finite(seen.v)))
+               row = {std::vector(row.value.size(), std::nan("")),
+                      std::vector(row.value.size(), 1.0)};
+           });
   list.of("gradients", kGradient);
   list.add("delta of half the columns", "delta sums up the first half of the columns only",
            &Steps::delta,
@@ -775,6 +906,13 @@ void add_gradients(List& list, const SeenBackward& seen) {
   list.of("loop-over-queries", kKeys)
       .add("last query left out", "the last query is left out", &Steps::visits,
            [](auto& at) { return at.i != at.shape.queries - 1; });
+  const Sees whole_blocks = [](auto& at) {
+    return at.i < at.shape.queries / at.blocks.keys * at.blocks.keys;
+  };
+  list.of("loop-over-queries", kKeys, kByBlock)
+      .add("queries of the last, partial block left out",
+           "the queries behind the last whole block are left out", &Steps::visits, whole_blocks,
+           of_keys_only(whole_blocks));
   list.of("nan", kAlone)
       .add(
           "NaN scores left out",
