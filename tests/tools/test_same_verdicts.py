@@ -33,6 +33,8 @@ class SameVerdicts(Test):
     def compared(self, member: zoo.Member) -> None:
         with self.subTest(member.id):
             seen = zoo.run(member, KNOWN, at_home.of_object)
+            if member.kind == "right":
+                self.assertEqual(seen.problems, [])
             home = {case.name: case for case in seen.result.cases}
             judged = judging.judge(member.task, member.source().encode(), self.bench, 1, SOLUTIONS)
             self.assertEqual(judged.status, REFUSED if seen.refused else judging.GRADED,
