@@ -64,16 +64,7 @@ void WarpAccesses::add(unsigned thread, const Touch& touch, const void* from) {
   Code& code = find(touch.pc, thread / 32, touch.kind == AccessKind::kRead);
   const unsigned lane = thread % 32;
   const std::uint32_t number = code.times[lane]++;
-  if (number >= kMostRequests) {
-    if (!touch.place.is_global) return;
-    Traffic& traffic = touch.place.shadow->traffic;
-    Pieces sectors;
-    sectors.add(static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(touch.address)),
-                static_cast<unsigned>(touch.bytes), kSector);
-    ++(code.is_read ? traffic.load_requests : traffic.store_requests);
-    (code.is_read ? traffic.load_sectors : traffic.store_sectors) += sectors.keep_each_once();
-    return;
-  }
+  if (number >= kMostRequests) return count_alone(touch, false);
   if (code.requests.size() <= number) code.requests.resize(number + 1);
   Request& request = code.requests[number];
   if (request.lanes == 0) {
@@ -81,10 +72,27 @@ void WarpAccesses::add(unsigned thread, const Touch& touch, const void* from) {
     request.is_read = touch.kind == AccessKind::kRead;
     request.bytes = static_cast<std::uint8_t>(touch.bytes);
   }
+  // Two accesses, one after the other.
+  if (request.place.shadow != touch.place.shadow) return count_alone(touch, true);
   request.address[lane] =
       static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(touch.address));
   request.line[lane] = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(from) / kLine);
   request.lanes |= std::uint32_t{1} << lane;
+}
+
+void WarpAccesses::count_alone(const Touch& touch, bool in_shared_memory) {
+  if (!touch.place.is_global) {
+    SharedMemory::accesses.wavefronts += in_shared_memory;
+    SharedMemory::accesses.conflicts += in_shared_memory;
+    return;
+  }
+  Traffic& traffic = touch.place.shadow->traffic;
+  const bool is_read = touch.kind == AccessKind::kRead;
+  Pieces sectors;
+  sectors.add(static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(touch.address)),
+              static_cast<unsigned>(touch.bytes), kSector);
+  ++(is_read ? traffic.load_requests : traffic.store_requests);
+  (is_read ? traffic.load_sectors : traffic.store_sectors) += sectors.keep_each_once();
 }
 
 void WarpAccesses::count_all(unsigned threads) {
