@@ -192,7 +192,7 @@ bool hides_from_runner();
 std::optional<std::size_t> hidden_byte_touched();
 
 // From now on each call is run once more, in a runner of its own, to see how much memory it takes.
-// The other two: how much the last call took, and how much all calls together have kept.
+// The other two: how much the last call took, and how much the calls of this runner have kept.
 void measure_memory();
 std::size_t measured_memory();
 std::int64_t kept_memory();

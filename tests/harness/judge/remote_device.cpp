@@ -48,9 +48,10 @@ Message device_call(Call call) {
   call.on_device = true;
   call.kernels = std::exchange(next_kernels, Kernels::kRun);
   last_host_calls.reset();
-  const auto count = [&call](const Message& done) {
+  const auto kept = static_cast<std::size_t>(kept_memory());  // by earlier calls: it counts, too
+  const auto count = [&call, kept](const Message& done) {
     is_counted = done.counted != 0;
-    peak = std::max(peak, device::memory_in_use() + done.device_bytes);
+    peak = std::max(peak, in_use + kept + done.device_bytes);
     if (done.integers[0] != 0) {
       auto& calls = last_host_calls.emplace();
       calls.peak_bytes = static_cast<std::size_t>(done.integers[1]);
@@ -125,7 +126,7 @@ void free(void* memory, Stream) noexcept {
   std::free(memory);
 }
 
-std::size_t memory_in_use() { return in_use + static_cast<std::size_t>(grading::kept_memory()); }
+std::size_t memory_in_use() { return in_use; }
 std::size_t peak_memory() { return peak; }
 void reset_peak_memory() { peak = memory_in_use(); }
 
