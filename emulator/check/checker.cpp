@@ -11,6 +11,7 @@ using enum FindingKind;
 
 __thread Checker* active_checker __attribute__((tls_model("initial-exec"))) = nullptr;
 __thread std::uint64_t flash_simt_work = 0;
+__thread std::ptrdiff_t flash_simt_copy = 0;
 
 std::unique_ptr<Checks> make_checks(Worker& worker, SharedMemory& shared) {
   return std::make_unique<Checker>(worker, shared);
@@ -37,12 +38,14 @@ void Checker::start_block(unsigned threads) {
   threads_ = threads;
   lowest_ = stack_top_;
   active_checker = this;
+  flash_simt_copy = copy_.data() - worker_.stacks().begin(0) + FiberStacks::kGuard;
   if (Events* const events = Events::wanted()) events->start_block(worker_.block_number());
 }
 
 void Checker::end_block() {
   warp_accesses_.count_all(threads_);
   active_checker = nullptr;
+  flash_simt_copy = 0;
   for (const auto& [pc, race] : perhaps_compared_)
     if (compared_.count(pc) == 0) add(race);
   perhaps_compared_.clear();

@@ -142,6 +142,7 @@ class Checker final : public Checks {
   // began.
   const char *stack_begin_ = nullptr, *stack_top_ = nullptr, *lowest_ = nullptr;
   std::uintptr_t lowest_pc_ = 0;
+  LazyArray<char> copy_{FiberStacks::kStride * kMostThreads};  // of all stacks
   bool uses_registers_ = false;  // registers_ has something of this block
   bool counts_ = true;
   const void* copied_from_ = nullptr;  // by the cp.async that writes now
@@ -152,6 +153,11 @@ extern __thread Checker* active_checker __attribute__((tls_model("initial-exec")
 
 // The arithmetic instructions of this OS thread: of code that the judge of a class has compiled.
 extern "C" __thread std::uint64_t flash_simt_work
+    __attribute__((tls_model("initial-exec"), visibility("default")));
+
+// Of the same code: how far behind a stack its copy lies, in which code keeps what calls and pushes
+// leave there; 0 while no kernel runs.
+extern "C" __thread std::ptrdiff_t flash_simt_copy
     __attribute__((tls_model("initial-exec"), visibility("default")));
 
 inline Checker* Checker::active() { return active_checker; }

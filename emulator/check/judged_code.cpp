@@ -1,7 +1,7 @@
 // What the judge of a class puts into the code of a submission, beyond the compiler's
 // instrumentation (tools/lab/submission/assembly.py): a call before an access to memory that the
 // compiler did not tell of, before a call by a pointer, and in the place of a call of a host
-// function. It also counts in flash_simt_work (checker.hpp).
+// function. It also counts in flash_simt_work, and keeps a copy of the stack (checker.hpp).
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -54,6 +54,13 @@ void flash_simt_called(const void* target, std::uint64_t, const void* return_add
                     "A pointer to a function has an address that is no function of this file.");
   std::fputs("the code of a .cu file calls by a pointer what is no function of the file\n", stderr);
   std::abort();
+}
+
+// What a call or a push left on the stack is not what is taken back.
+[[noreturn]] void flash_simt_other_stack() {
+  Worker::current()->fail_at(FindingKind::kOutOfBounds, call_before(__builtin_return_address(0)),
+                             "It has written where its stack keeps the address to return to, or "
+                             "what its caller needs.");
 }
 
 // A function that kernels have not on a GPU.

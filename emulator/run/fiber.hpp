@@ -38,10 +38,9 @@ class FiberStacks {
   static constexpr std::size_t kGuard =
       64 * 1024;  // a multiple of every page size in use (4, 16 and 64 KiB)
   static constexpr std::size_t kStackBytes = 192 * 1024;  // only what is touched takes memory
-
- private:
   static constexpr std::size_t kStride = kGuard + kStackBytes;
 
+ private:
   std::size_t count_;
   std::size_t guarded_ = 0;  // stacks that have their guard
   char* memory_;

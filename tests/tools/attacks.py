@@ -363,6 +363,14 @@ __global__ void hidden(float* out) {
   if (threadIdx.x < 32) *(m + 32 * (192 + 64) * 1024 / 4) = 7;
   __syncthreads();
   if (m[0] == 3 || m[n & 1] == 3) out[0] = 1; }"""),
+    "the address to return to": ("its stack keeps the address to return to", """
+static __device__ __noinline__ long* same(long* at) { return at; }
+static __device__ __noinline__ long away(int n) {
+  long m[2] = {1, 2};
+  long* const q = same(m);
+  for (int k = 2; k < 12; ++k) q[k] += n;
+  return q[0]; }
+__global__ void hidden(float* out) { if (away(blockDim.x) == 77) out[0] = 1; }"""),
     "a structure that is returned": ("a data race", """
 struct Many { float all[6]; };
 static __device__ Many made(float x) { return x < 0 ? made(x + 1) : Many{{x, x, x, x, x, x}}; }
@@ -462,6 +470,9 @@ __global__ void rows(TensorView<const float, 3> x, TensorView<const float, 3> v,
 }
 }
 """
+_LOADED = _ROW.replace("x(b, i, j)", "load(&x(b, i, j))").replace(
+    "namespace flash {", "namespace flash {\n__device__ float some;\n__device__ "
+    "__noinline__ float load(const float* at) { return *at; }")
 _ROWS = ('launch("rows", rows, {.grid = {unsigned((s.d1 + 31) / 32), unsigned(s.batch)}, '
          ".block = 32}, pass.x, pass.v, pass.out);")
 _ALONE_LAUNCH = ('launch("alone", alone, {.grid = grid_size(s.batch * ((s.d1 + 15) / 16)), '
@@ -497,11 +508,16 @@ FOUND_BY_CHECKS = {
         'launch("copy", copy, {.grid = 1, .block = 128}, pass.x.data(), own.data(), '
         "static_cast<int>(pass.x.size()));"),
     "strided loads behind 4096 others": (
-        "checks: loads are coalesced", "sectors of 32 bytes",
-        _ROW.replace("x(b, i, j)", "load(&x(b, i, j))").replace(
-            "namespace flash {", "namespace flash {\n__device__ float some;\n__device__ "
-            "__noinline__ float load(const float* at) { return *at; }") % (
+        "checks: loads are coalesced", "sectors of 32 bytes", _LOADED % (
             "for (int k = 0; k < 4096; ++k) load(&some); float all[132];"), _ROWS),
+    "strided loads beside a first lane": (
+        "checks: loads are coalesced", "sectors of 32 bytes",
+        _LOADED.replace("blockIdx.x * blockDim.x + threadIdx.x", "blockIdx.x * 31 + threadIdx.x - 1")
+        .replace("if (i >= x.extent(1)) return;", """const bool first = threadIdx.x == 0;
+  for (int k = 0; first && k < 200; ++k) load(&some);
+  __syncwarp();
+  if (first || i >= x.extent(1)) return;""") % "float all[132];",
+        _ROWS.replace("(s.d1 + 31) / 32", "(s.d1 + 30) / 31")),
     "a row below the stack": (
         CUDA_MEMORY, "bytes of local variables",
         _ROW % "float here = 0; float* const all = &here - 30000;", _ROWS),

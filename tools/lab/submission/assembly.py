@@ -220,6 +220,8 @@ def instrumented(text: str) -> str:
 def _lines(text: str) -> Iterator[str]:
     block, frame, is_emulators, work, pushed = _Block(False), False, False, 0, ""
     constants = _constants(text)
+    functions = {name for name in re.findall(r"(?m)^\t\.type\t([\w.$]+), @function", text)
+                 if ".cold" not in name}
     for line in text.split("\n"):
         if line.startswith("\t."):  # most lines: debug information
             yield line
@@ -235,10 +237,16 @@ def _lines(text: str) -> Iterator[str]:
                     raise Odd("a reduction with a type of its own")
             block = _Block(frame)
             yield line
+            if line.rstrip(":") in functions:
+                yield from _SAVES
             continue
         words = line.strip().split(None, 1)
+        for word in words[:1] + words[1:] * (words[:1] == ["rep"]):
+            yield from _TAKES.get(word, ())
         if is_emulators or not words or words[0][0] in ".#":
             yield line
+            if words and words[0] == "pushq":
+                yield from _SAVES
             continue
         name, operands = words[0], _split(words[1].strip() if len(words) > 1 else "")
         if name in ("rep", "repz", "repnz", "lock", "notrack", "bnd"):
@@ -254,6 +262,8 @@ def _lines(text: str) -> Iterator[str]:
         pushed = operands[0] if name == "pushq" else ""
         yield from _before(block, name, operands, constants)
         yield line
+        if name == "pushq":
+            yield from _SAVES
         if name == "call" and not _WAITS.match(operands[0]):
             work += _WORK_OF_A_CALL
         elif not _NO_WORK.fullmatch(name):
@@ -262,6 +272,28 @@ def _lines(text: str) -> Iterator[str]:
         _after(block, name, operands)
         if name.startswith("j") or name == "ret":
             block = _Block(frame)
+
+
+def _on_stack(*of_a_kernel: str) -> list[str]:
+    """In a kernel, with %rcx: how far from the stack its copy lies (flash_simt_copy). Registers and
+    flags stay."""
+    return ["\tpushq\t%rax", "\tpushq\t%rcx", "\tmovq\tflash_simt_copy@gottpoff(%rip), %rax",
+            "\tmovq\t%fs:(%rax), %rcx", "\tjrcxz\t771f", *of_a_kernel,
+            "771:\tpopq\t%rcx", "\tpopq\t%rax"]
+
+
+def _take(place: str) -> list[str]:
+    return _on_stack(f"\tmovq\t({place}), %rax", f"\tmovq\t({place},%rcx), %rcx", "\tnotq\t%rcx",
+                     "\tleaq\t1(%rax,%rcx), %rcx", "\tjrcxz\t771f",
+                     "\tandq\t$-16, %rsp", "\tcall\tflash_simt_other_stack@PLT")
+
+
+# What calls and pushes leave on the stack has a copy, which nobody can write to: an address to
+# return to, and registers of the caller. Both are compared where the stack gives them back.
+_SAVES = _on_stack("\tmovq\t16(%rsp), %rax", "\tmovq\t%rax, 16(%rsp,%rcx)")
+_TAKES = {"ret": [line.replace("(%rsp", "16(%rsp") for line in _take("%rsp")],
+          "leave": _take("%rbp")}
+_TAKES["popq"] = _TAKES["ret"]
 
 
 def _count(work: int) -> Iterator[str]:

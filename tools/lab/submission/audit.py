@@ -75,7 +75,7 @@ _OF_CUDA = re.compile(
 
 # What the compiler's checks, and those of the judge (assembly.py), call.
 _CHECKS = re.compile(r"__tsan_\w+|__ubsan_handle_(out_of_bounds|type_mismatch_v1)"
-                     r"|flash_simt_(touch|call|work)")
+                     r"|flash_simt_(touch|call|work|copy|other_stack)")
 _REGISTERED = ".init_array.00099"  # the one function that tells the emulator of the checks
 
 # The same of a library for a GPU: common/cuda, what nvcc makes of kernels and launches, and what
