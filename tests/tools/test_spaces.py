@@ -153,6 +153,11 @@ class Spaces(Test):
         self.assertIn("calls `half_of()` in a kernel: nvcc refuses there what is not `__device__`",
                       found["line 14"])
 
+    def test_variables_of_the_hosts_threads_are_shared_memory_in_the_emulator(self):
+        found = spaces.findings("void f() {\n  thread_local int kept[2];\n}\n", paths.ROOT)
+        self.assertEqual(len(found), 1)
+        self.assertIn("line 2 has `thread_local`", found[0])
+
     def test_right_code_is_welcome(self):
         self.assertEqual(self.found(source(RIGHT)[1]), {})
 

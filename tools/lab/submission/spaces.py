@@ -1,5 +1,6 @@
 """What nvcc refuses of a .cu file and a C++ compiler takes: host code in kernels, and kernels' code
-on the host. Read in the text, for machines without nvcc. And local variables that nobody set.
+on the host. Read in the text, for machines without nvcc. And local variables that nobody set, and
+the host's `thread_local`, which nvcc takes and the emulator does not.
 
 It knows names, and no types, and says only what is sure. nvcc finds more.
 """
@@ -144,6 +145,9 @@ def _in_function(function: _Function, own: _File, known: _File) -> Iterator[str]
             if is_called and is_free and _all(own.names.get(word), _is_device):
                 yield (f"{place} calls `{word}()` on the host, and it is compiled for the GPU alone"
                        + ": a kernel needs launch()" * ("__global__" in own.names[word][0]))
+            elif word == "thread_local":
+                yield (f"{place} has `thread_local`: the emulator has shared memory there, and a "
+                       "launch overwrites it; make the variable static, or a local one")
         elif word == "__shared__":
             if name := _with_a_value(rest):
                 yield (f"{place} gives the shared variable `{name}` a value where it is declared: "
