@@ -324,6 +324,9 @@ CUDA_ATTACKS = {
         "struct Work { float all[4096]; };\n__global__ void fill(Work& work) { "
         "work.all[threadIdx.x] = 1; }", "",
         'static Work work; launch("fill", fill, {.grid = 1, .block = 8}, work);' + _LAUNCH),
+    "a launch of what is no kernel": (
+        "inline void other(int) {}", "",
+        'launch("other", other, {.grid = 1, .block = 1}, 1);' + _LAUNCH),
     "a macro of the standard library for the checked build": (
         "#ifdef __SANITIZE_THREAD__\nconstexpr bool honest = true;\n#endif", "", _LAUNCH),
 }

@@ -148,6 +148,10 @@ def _in_function(function: _Function, own: _File, known: _File) -> Iterator[str]
             elif word == "thread_local":
                 yield (f"{place} has `thread_local`: the emulator has shared memory there, and a "
                        "launch overwrites it; make the variable static, or a local one")
+            elif word == "launch" and is_called and len(rest) > 3 and rest[2].text == "," and _all(
+                    own.names.get(rest[3].text), lambda words: "__global__" not in words):
+                yield (f"{place} launches `{rest[3].text}()`, which is not `__global__`, and so no "
+                       "kernel")
         elif word == "__shared__":
             if name := _with_a_value(rest):
                 yield (f"{place} gives the shared variable `{name}` a value where it is declared: "
