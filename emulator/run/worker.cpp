@@ -80,6 +80,8 @@ void Worker::run_block(Launch& launch, std::uint64_t block) {
 
 void Worker::fiber_entry() { current_worker->run_thread(); }
 
+// A kernel may write to these frames, too, as if they were its own. Nothing of them is read when it
+// has returned but registers, of which judged code keeps copies (checker.hpp).
 void Worker::run_thread() {
   try {
     launch_->call.run(launch_->call.arguments);
