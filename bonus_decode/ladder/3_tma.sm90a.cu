@@ -260,9 +260,13 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
     for (int step = 0; step < steps; ++step) {
       const int j0 = begin + step * kKeys + key0;  // the warp's first key
       unsigned char *const K = K_smem(step), *const V = K + C::kTileBytes;
+      // The step before. At its end ptxas issues the arrival before what ldmatrix loads of V is
+      // there, and so before the products that wait for it, and TMA may overwrite V.
+      __syncwarp();
+      if (step > 0 && lane == 0) pipeline.release(step - 1);
       pipeline.wait_full(step);
       float S[C::kGroups][2][4] = {};  // of two halves of the columns: 16 keys x 8 rows
-      FLASH_UNROLL_BY(4)
+      FLASH_UNROLL_BY(kRows == 8 ? 4 : 2)
       for (int c = 0; c < D / 32; ++c) {
         std::uint32_t k[2][4], q[4];
         FLASH_UNROLL
@@ -321,8 +325,6 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
         for (int group = 0; group < C::kGroups; ++group)
           multiply<T>(O[group][c], v, P[group][0], P[group][1]);
       }
-      __syncwarp();
-      if (lane == 0) pipeline.release(step);
     }
     // In place of the stages, when all four warps have read them.
     sync_named(1, kWarps * kWarpSize);

@@ -11,6 +11,7 @@
 //   consumers:   pipeline.wait_full(n);
 //                ... read tiles[pipeline.stage(n)] ...
 //                pipeline.release(n);               // one thread for each of the `consumers`
+// A release may overtake a load whose result nobody has used yet, also ldmatrix: use it before.
 #pragma once
 
 #include "common/cuda/mbarrier.hpp"
