@@ -15,14 +15,22 @@
 //
 //                               1 x 131072  8 x 32768  64 x 4096  256 x 1024  1 x 16384  ragged
 //   reads as many bytes                185        353        353         353       32.9     139
-//   this rung                          196        371        375         368       36.1     155
-//   parts of 2048 keys or more         196        370        372         368       38.2     155
-//   __threadfence() around the count   196        371        376         368       36.5     156
+//   this rung                          196        370        375         367       35.8     156
+//   parts of at least 1408 keys        195        371        373         367       36.8     153
+//   3 stages                           194        371        376         367       35.7     155
+//   one block of 4 stages              194        373        377         371       35.8     166
+//   one block of 2 stages              196        381        389         380       35.9     172
+//   clusters of up to 8 blocks         221        386        371         367       36.3     161
+//   __threadfence() and an addition    196        371        377         367       35.9     156
 //
-// The bottleneck is memory, and it is slower if more is asked of it at a time: 128 KiB of each
-// multiprocessor are enough. What is missing to the rate of reading is what a thread block does not
-// load while it starts and ends: its length, its row of the table and its first keys come one after
-// the other, and what it wrote has to be seen before it counts itself as finished.
+// "One block" is of each multiprocessor, which has two otherwise. A block of a cluster sends its
+// part to the shared memory of the others, and all merge: there is no counter, but a sequence has
+// at most 8 parts.
+//
+// The bottleneck is memory, and 128 KiB of each multiprocessor on their way are enough. What is
+// missing to the rate of reading is what a thread block does not load while it starts and ends: its
+// length, its row of the table and its first keys come one after the other, and what it wrote has
+// to be seen before it counts itself as finished.
 //
 // A page is read to its end. There a NaN may stand, which a weight of 0 does not remove: the warp
 // that has the last key writes zeros over the values behind it.
