@@ -23,6 +23,7 @@ void Checker::start_block(unsigned threads) {
     number_of_launch_ = launch.number;
     module_base_ = launch.module.base;
     counts_warps_ = launch.counts_warps;
+    is_in_step_ = launch.is_in_step;
     reported_.clear();
     compared_.clear();
     perhaps_compared_.clear();
@@ -119,11 +120,13 @@ inline bool Checker::adds_nothing(const char* begin, std::size_t bytes) {
 void Checker::read_elsewhere(const char* begin, std::size_t bytes, std::uintptr_t pc) {
   reaches(__builtin_frame_address(0), pc);
   if (!adds_nothing(begin, bytes)) access_shared({begin, bytes, AccessKind::kRead, pc});
+  end_step();
 }
 
 void Checker::write_elsewhere(const char* begin, std::size_t bytes, std::uintptr_t pc) {
   reaches(__builtin_frame_address(0), pc);
   access_shared({begin, bytes, AccessKind::kWrite, pc});
+  end_step();
 }
 
 void Checker::access_shared(Touch touch) {

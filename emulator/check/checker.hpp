@@ -94,6 +94,9 @@ class Checker final : public Checks {
   void read_elsewhere(const char* begin, std::size_t bytes, std::uintptr_t pc);
   void write_elsewhere(const char* begin, std::size_t bytes, std::uintptr_t pc);
   void access_shared(Touch touch);
+  void end_step() {
+    if (is_in_step_ && counts_ && copied_from_ == nullptr) worker_.pass_turn();
+  }
   void check(const Touch& touch);
   // Whether they may be accessed, and were written.
   void check_bytes(const Touch& touch);
@@ -147,6 +150,7 @@ class Checker final : public Checks {
   bool counts_ = true;
   const void* copied_from_ = nullptr;  // by the cp.async that writes now
   bool counts_warps_ = false;
+  bool is_in_step_ = false;
 };
 
 extern __thread Checker* active_checker __attribute__((tls_model("initial-exec")));

@@ -56,7 +56,7 @@ struct State {
   std::uint64_t launches = 0;
   bool checking = false;
   bool counts_warps = false;
-  bool skips_kernels = false;
+  bool skips_kernels = false, runs_in_step = false;
   bool goes_on_after_races = false, found_races_only = false;
 };
 
@@ -206,10 +206,11 @@ int run(const KernelCall& call) {
   if (s.skips_kernels) return cudaSuccess;
   Launch launch{call,
                 module,
-                s.schedule,
+                s.runs_in_step ? Schedule{} : s.schedule,
                 ++s.launches,
                 s.counts_warps || Counts::wanted() != nullptr,
-                s.goes_on_after_races};
+                s.goes_on_after_races,
+                s.runs_in_step};
   const std::uint64_t blocks = launch.blocks();
   s.checking |= module.is_checked;
   const std::uint64_t os_threads =
@@ -332,6 +333,11 @@ void reset_counters(bool counts_warps) {
 void skip_kernels(bool skipped) {
   const std::scoped_lock lock(state().mutex);
   state().skips_kernels = skipped;
+}
+
+void run_in_step(bool in_step) {
+  const std::scoped_lock lock(state().mutex);
+  state().runs_in_step = in_step;
 }
 
 bool checking() {

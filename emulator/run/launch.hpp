@@ -27,6 +27,7 @@ struct Launch {
   std::uint64_t number;  // of this launch in the process
   bool counts_warps;     // check/warp_accesses.hpp
   bool goes_on_after_races;
+  bool is_in_step;
 
   std::atomic<bool> stop{false};  // set by a finding that ends the kernel
   std::mutex mutex{};             // of the findings

@@ -37,6 +37,10 @@ FLASH_EXPORT Schedule parse_schedule(const std::string& text);
 // From now on launches are checked and their kernels are not run, or they are run again.
 FLASH_EXPORT void skip_kernels(bool skipped);
 
+// From now on each access of a checked kernel ends its thread's turn, or not: so threads go on side
+// by side, as on a GPU, where most races do no harm.
+FLASH_EXPORT void run_in_step(bool in_step);
+
 // Names the tensor in an allocation of device memory, for the texts of what is found. To write to
 // an input is a finding.
 FLASH_EXPORT void name_memory(const void* first_element, const std::string& name,

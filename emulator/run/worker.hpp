@@ -54,6 +54,7 @@ class Worker {
   // Both let other threads run, so that a thread can wait for a value to change.
   void nap();
   void before_atomic();
+  void pass_turn();  // the running thread stays runnable
   // Waits until another thread, or a unit, calls wake() for this one. `what` is what the source
   // calls, for messages.
   void sleep(const char* what, Site site);
@@ -145,7 +146,6 @@ class Worker {
   void leave();       // the running thread has returned
   void switch_to(unsigned next) { resume(next, &threads_[running_].stack_pointer); }
   void resume(unsigned next, void** saved);  // `saved` gets the caller's stack pointer
-  void pass_turn();                          // the running thread stays runnable
   void waited(unsigned atomics);             // counts towards a deadlock
   unsigned first_in(Waiting how) const;      // kNobody: no thread
   [[noreturn]] void nobody_can_go_on();

@@ -84,16 +84,6 @@ class Points(Test):
         self.assertEqual([case.points * case.counts * (case.status == PASSED)
                           for case in outcomes.with_points(task, cases)], [1, 0, 0, 0])
 
-    def test_a_race_that_hides_results_earns_nothing_where_they_are_wrong(self):
-        task = replace(next(task for part in manifest.load_parts() for task in part.tasks),
-                       points=10, requirements={"memory": 20, "order and races": 20, "mask": 60})
-        race = CaseResult("checks", WRONG, "kernel f: a data race", requirement="order and races")
-        for others, earned in ((PASSED, PASSED), 8), ((PASSED, WRONG), 2), ((WRONG, WRONG), 0):
-            cases = [CaseResult("peak", PASSED, requirement="memory"), race,
-                     *(CaseResult(f"{n}", status, requirement="mask")
-                       for n, status in enumerate(others))]
-            self.assertEqual(sum(case.earned for case in outcomes.with_points(task, cases)), earned)
-
 
 class Parts(Course):
     def check(self, result, *statuses, points, done):

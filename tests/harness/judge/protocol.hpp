@@ -119,7 +119,7 @@ struct Message {
   // Of kDone: bytes that the call had not freed when it returned. After a call on a device: extra
   // device memory (of kMap: bytes at the beginning that are read only), what was moved of each
   // view.
-  std::int64_t kept = 0;
+  std::int64_t kept = 0;  // of kMap: whether threads go on in step
   std::uint64_t device_bytes = 0;
   // Whether the following were counted; of kMap: Kernels.
   std::uint64_t counted = 0;

@@ -83,7 +83,7 @@ std::optional<Spot> hung_at;
 
 Message answered;                    // of the last call
 std::optional<std::size_t> touched;  // of what is hidden from the runner
-bool memory_is_measured = false;
+bool memory_is_measured = false, is_in_step = false, has_raced = false;
 std::size_t last_measured = 0;
 void refuse_after_timeouts() {
   if (timeouts >= kMostTimeouts)
@@ -158,6 +158,7 @@ bool has_races_only(const Message& done) {
 Message ask(Runner& runner, const Call& call, const Shared& memory, const Layout& layout,
             std::size_t* extra) {
   Message message = message_of(call, memory.bytes(), layout);
+  message.kept = is_in_step;
   const double seconds = seconds_a_call(runner);
   answered = Message{};
   const Stopwatch taken(runner);
@@ -191,6 +192,7 @@ Message ask(Runner& runner, const Call& call, const Shared& memory, const Layout
     }
     if (answer.kind != Kind::kDone) runner.lied();
     answered = answer;
+    has_raced |= call.on_device && has_races_only(answer);
     if (extra) {
       *extra = answer.bytes;  // by their meter, which is exact, and which student code can reach
       auto after = before ? runner.memory() : std::nullopt;
@@ -282,6 +284,8 @@ std::size_t measured_memory() {
   return last_measured;
 }
 std::int64_t kept_memory() { return all_kept; }
+bool has_race_in_case() { return has_raced; }
+void run_in_step() { is_in_step = true; }
 bool only_races_were_found() { return has_races_only(answered); }
 
 void start_runners(const Given& given) { pool = std::make_unique<Pool>(given); }
@@ -292,7 +296,7 @@ void begin_case() {
   complained.clear();
   printed.clear();
   touched.reset();
-  is_diagnosis = false;
+  is_diagnosis = is_in_step = has_raced = false;
   pool->renew();
 }
 

@@ -199,5 +199,8 @@ std::int64_t kept_memory();
 // Of the last call, which threw a KernelError: races were all that was found, and its results are
 // there.
 bool only_races_were_found();
+// Whether they were in a call of this case. From now on until its end threads go on in step.
+bool has_race_in_case();
+void run_in_step();
 
 }  // namespace flash::grading

@@ -315,6 +315,7 @@ void run(const Message& call, void* memory, Message& done) {
   const auto kernels = static_cast<Kernels>(call.counted);
   device::reset_traffic(kernels == Kernels::kCounted);  // and what was found
   skip_kernels(kernels == Kernels::kSkipped);
+  run_in_step(call.kept != 0);
   device::reset_host_calls();
   const auto measure = [&] {
     done.device_bytes = device::peak_memory() - before;

@@ -24,6 +24,7 @@ Needs prepared_for(const std::vector<std::string>&, Facts& facts) {
 
 std::string finding() { return ""; }
 bool found_races_only() { return false; }
+void run_in_step(bool) {}
 std::size_t stored_elsewhere() { return 0; }
 void skip_kernels(bool) {}
 void reuse_addresses() {}

@@ -116,6 +116,7 @@ void* mapped_on_device(int descriptor, std::size_t bytes);
 std::string finding();
 // Whether races are all that it found: then the kernels have run, and there are results.
 bool found_races_only();
+void run_in_step(bool in_step);  // simt.hpp
 // Bytes that kernels of the call wrote to device memory that is none of its tensors.
 std::size_t stored_elsewhere();
 
