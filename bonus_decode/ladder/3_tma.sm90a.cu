@@ -6,7 +6,7 @@
 // are started before q is loaded. Each of four warps multiplies 16 of the 64 keys by all rows of
 // the group on tensor cores, by mma.sync. Its 16 rows are keys in the first product, S^T = K Q^T,
 // and columns of V in the second, O^T = V^T P^T, since most groups have at most 8 rows of q. There
-// is no barrier between these warps until the part ends. The parts are larger, at least 1024 keys,
+// is no barrier between these warps until the part ends. The parts are larger, at least 1408 keys,
 // so that less is written and read again. The last thread block of a kv head to finish merges its
 // parts, 4 columns a thread.
 //
@@ -15,9 +15,9 @@
 //
 //                               1 x 131072  8 x 32768  64 x 4096  256 x 1024  1 x 16384  ragged
 //   reads as many bytes                185        353        353         353       32.9     139
-//   this rung                          196        370        375         367       35.8     156
-//   parts of at least 1408 keys        195        371        373         367       36.8     153
-//   3 stages                           194        371        376         367       35.7     155
+//   this rung                          195        371        373         367       36.8     153
+//   parts of at least 1024 keys        196        370        375         367       35.8     156
+//   the same with 3 stages             194        371        376         367       35.7     155
 //   one block of 4 stages              194        373        377         371       35.8     166
 //   one block of 2 stages              196        381        389         380       35.9     172
 //   clusters of up to 8 blocks         221        386        371         367       36.3     161
@@ -48,7 +48,7 @@
 namespace flash::decode_tma {
 namespace {
 
-constexpr int kMostParts = 16, kFewestKeys = 1024;
+constexpr int kMostParts = 16, kFewestKeys = 1408;
 constexpr int kKeys = 64, kWarps = 4, kKeysOfWarp = kKeys / kWarps;
 constexpr int kThreads = (kWarps + 1) * kWarpSize;
 constexpr int kMostRows = 16;

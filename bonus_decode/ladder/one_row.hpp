@@ -83,17 +83,20 @@ __device__ __forceinline__ void attend(const Decode<T>& pass, float scale, const
       m_new = fmaxf(m_new, scores[u]);
     }
     const float alpha = m == m_new ? 1 : exp2f(m - m_new);
-    m = m_new, l *= alpha;
-    FLASH_UNROLL
-    for (int n = 0; n < kColumns; ++n) o[n] *= alpha;
+    m = m_new;
+    // The 4 keys are added up first: 131072 keys, one after the other, lose too much of a float.
+    float weights = 0, sums[kColumns] = {};
     FLASH_UNROLL
     for (int u = 0; u < kAtOnce; ++u) {
       if (u >= keys) continue;
       const float weight = scores[u] == -INFINITY ? 0 : exp2f(scores[u] - m);
-      l += weight;
+      weights += weight;
       FLASH_UNROLL
-      for (int n = 0; n < kColumns; ++n) o[n] = fmaf(weight, v[u][n], o[n]);
+      for (int n = 0; n < kColumns; ++n) sums[n] = fmaf(weight, v[u][n], sums[n]);
     }
+    l = fmaf(l, alpha, weights);
+    FLASH_UNROLL
+    for (int n = 0; n < kColumns; ++n) o[n] = fmaf(o[n], alpha, sums[n]);
   }
 
   FLASH_UNROLL

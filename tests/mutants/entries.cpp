@@ -40,7 +40,7 @@ void run_entries(const Registry& registry, const std::string& name) {
         {{1, 2, 600, 600, 16}});
   }
   for (const auto& entry : of_rung(registry.decode))
-    decode<Half>([&](const auto& pass) { run(entry, pass); }, {1100, 0, 40});
+    decode<Half>([&](const auto& pass) { run(entry, pass); }, {1500, 0, 40});
   for (const auto& entry : of_rung(registry.backward)) {
     const auto call = [&](const auto& pass) { run(entry, pass); };
     // As many steps of 128 queries as it takes for each stage to be used again.

@@ -69,11 +69,11 @@ void backward(Call call, const AttentionShape& shape = {1, 1, 150, 150, 16}) {
   device::synchronize();
 }
 
-// 530 keys are two parts of the task's kernel, 1100 of a rung; a group of 6 rows has two groups of
+// 530 keys are two parts of the task's kernel, 1500 of a rung; a group of 6 rows has two groups of
 // the task's warps.
 template <class T, class Call>
 void decode(Call call, const std::vector<std::int32_t>& of_lengths = {530, 0, 40}) {
-  constexpr Index kTablePages = 70, kPageSize = 16, kHeadDim = 64;
+  constexpr Index kTablePages = 95, kPageSize = 16, kHeadDim = 64;
   const auto batch = static_cast<Index>(of_lengths.size()), pages = batch * kTablePages;
   const auto q = random4<T>({batch, 6, 1, kHeadDim}, 1),
              k = random4<T>({pages, kPageSize, 1, kHeadDim}, 2),

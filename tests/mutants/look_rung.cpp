@@ -140,7 +140,7 @@ int look(const std::string& name, const std::string& how) {
   }
   for (const auto& entry : wanted(registry.decode)) {
     begin(entry);
-    decode<Half>(FirstTaken(entry, false), {1100, 40});
+    decode<Half>(FirstTaken(entry, false), {1500, 40});
   }
   if (is_found) return 0;
   std::cerr << "there is no rung " << name << " on a GPU; there are:";
