@@ -170,12 +170,12 @@ double Online::weight_in_block(Index query, Index j0, Index key) const {
 }
 
 double Online::sum_of(Index query, Index j0) const {
-  double& sum = known_in_block(pass.sums_of_blocks_, query, j0);
-  if (std::isnan(sum)) {
-    sum = 0;
-    for (Index key = 0; key < first.blocks.keys; ++key) sum += weight_in_block(query, j0, key);
+  double& known = known_in_block(pass.sums_of_blocks_, query, j0);
+  if (std::isnan(known)) {
+    known = 0;
+    for (Index key = 0; key < first.blocks.keys; ++key) known += weight_in_block(query, j0, key);
   }
-  return sum;
+  return known;
 }
 
 Accumulator ForwardPass::attended(Index row, const Accumulator* left, Trace* trace) {
