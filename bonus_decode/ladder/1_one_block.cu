@@ -9,7 +9,7 @@
 // H100 have nothing to do, and each of the others has 256 threads where there is room for 2048: too
 // few to keep enough loads on their way. 131072 keys (8 kv heads of 128, bfloat16) take 13 ms on an
 // H100, and the memory needs 0.18 ms for them. 256 sequences of 1024 keys are twice as many bytes,
-// and take 2.2 ms, because they fill the card. In a ragged batch the longest sequence decides.
+// and take 2.1 ms, because they fill the card. In a ragged batch the longest sequence decides.
 #include "bonus_decode/ladder/one_row.hpp"
 
 namespace flash::decode_one_block {

@@ -4,8 +4,8 @@
 // long sequence fills the card: 131072 keys are 32 parts, with 32 heads 1024 thread blocks. Each
 // leaves (out, lse) of its part in device memory. The number of parts follows from the length of
 // the sequence alone. A second kernel reads the parts of a row, and weighs each by exp(lse). The
-// inner loop is still that of rung 1. On an H100 the 131072 keys of rung 1 now take 1.5 ms, not 13.
-// 64 sequences of 4096 keys take 2.7 ms, not 2.3: they filled the card before.
+// inner loop is still that of rung 1. On an H100 the 131072 keys of rung 1 now take 1.4 ms, not 13.
+// 64 sequences of 4096 keys take 2.6 ms, not 2.3: they filled the card before.
 //
 // What is missing: the heads that share a kv head do not know of each other, so each key and value
 // is loaded as often as there are rows of q for it, here 4 times. The head changes fastest among

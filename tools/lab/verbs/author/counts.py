@@ -3,7 +3,8 @@
 A count that differs by over 1 % gets a word in the column `why` of the table, by hand. nvcc has
 merged accesses of the source, divided one of them, hoisted it, read it once, dropped it as dead,
 unrolled a loop or spilled registers; or the loop is one that waits (waiting), or cp.async writes
-zeros for what lies outside.
+zeros for what lies outside. Where the halves of a warp want the same words (halves), Nsight's
+wavefronts count them twice, and its conflicts, as the emulator, once.
 """
 
 import argparse
@@ -28,7 +29,8 @@ TASKS = ("fused_cuda", "flash_forward_cuda", "flash_backward_cuda", "flash_decod
 LADDERS = ("part1", "part3", "bonus", "decode")  # PART_look all (tests/mutants/look_rung.cpp)
 MARK = "mark_kernel"  # before the kernels of a task or a rung
 FILE = paths.OUTPUTS / "reference/counts.csv"
-WHY = ("merged", "divided", "hoisted", "read once", "dead", "unrolled", "spilled", "waiting", "zeros")
+WHY = ("merged", "divided", "hoisted", "read once", "dead", "unrolled", "spilled", "waiting", "zeros",
+       "halves")
 COLUMNS = ("launch", "kernel", "access", "counter", "emulator", "nsight", "why")
 
 # What Nsight Compute's counters count (with .sum). cp.async is a load and a store, and ldmatrix a
