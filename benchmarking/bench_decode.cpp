@@ -162,8 +162,7 @@ class InputsOf final : public Inputs {
     if (whole_) whole_->prepare_check(q_, k_, v_);
   }
   std::unique_ptr<Trial> trial(std::size_t i) override {
-    if (i == 0) return std::make_unique<Copy>(*this);
-    if (entries_[i] == nullptr) return std::make_unique<Read>(*this);
+    if (entries_[i] == nullptr) return std::make_unique<Ceiling>(*this, i == 0);
     return std::make_unique<OnePass>(*this, *entries_[i]);
   }
 
@@ -202,38 +201,30 @@ class InputsOf final : public Inputs {
     Decode<T> pass_;
   };
 
-  // It loads half of the cache's bytes and stores as many.
-  class Copy final : public TrialIn<DeviceTensor> {
+  // Loads the cache's bytes, or half of them and stores as many.
+  class Ceiling final : public TrialIn<DeviceTensor> {
    public:
-    explicit Copy(const InputsOf& inputs) : x_(inputs) {}
+    Ceiling(const InputsOf& inputs, bool copies) : x_(inputs), copies_(copies) {}
 
     void prepare() override { to_ = this->template output<T>(x_.k_on_gpu_.shape()); }
-    void forward() override { device::copy(to_.data(), x_.k_on_gpu_.data(), to_.bytes()); }
+    void forward() override {
+      const DeviceTensor<T, 4>& k = x_.k_on_gpu_;
+      if (copies_)
+        device::copy(to_.data(), k.data(), k.bytes());
+      else
+        read_bytes(k.data(), x_.v_on_gpu_.data(), k.bytes(), to_.data());
+    }
     Verdict check_forward() override {
       const Tensor<T, 4> copied = to_.to_host();
-      return {std::memcmp(copied.data(), x_.k_.data(), to_.bytes()) == 0 ? ""
-                                                                         : "it differs from k"};
+      return {!copies_ || std::memcmp(copied.data(), x_.k_.data(), to_.bytes()) == 0
+                  ? ""
+                  : "it differs from k"};
     }
 
    private:
     const InputsOf& x_;
+    const bool copies_;
     DeviceTensor<T, 4> to_;
-  };
-
-  // It loads the cache's bytes.
-  class Read final : public TrialIn<DeviceTensor> {
-   public:
-    explicit Read(const InputsOf& inputs) : x_(inputs) {}
-
-    void prepare() override { sum_ = this->template output<unsigned>(Shape<1>{1}); }
-    void forward() override {
-      read_bytes(x_.k_on_gpu_.data(), x_.v_on_gpu_.data(), x_.k_on_gpu_.bytes(), sum_.data());
-    }
-    Verdict check_forward() override { return {}; }
-
-   private:
-    const InputsOf& x_;
-    DeviceTensor<unsigned, 1> sum_;
   };
 
   const Size& size_;

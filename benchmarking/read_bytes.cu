@@ -28,11 +28,11 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void read_bytes(const void* first, const void* second, std::size_t bytes, unsigned* sum) {
+void read_bytes(const void* first, const void* second, std::size_t bytes, void* sum) {
   launch("read_bytes", read_kernel,
          {.grid = kBlocks * static_cast<unsigned>(device::multiprocessors()), .block = kThreads},
          static_cast<const uint4*>(first), static_cast<const uint4*>(second),
-         static_cast<unsigned>(bytes / 16), sum);
+         static_cast<unsigned>(bytes / 16), static_cast<unsigned*>(sum));
 }
 
 }  // namespace flash

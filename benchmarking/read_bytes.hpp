@@ -7,9 +7,8 @@
 
 namespace flash {
 
-// Reads `bytes` bytes, a multiple of 16, at each of two addresses on the device, and stores 4 bytes
-// at `sum`. Enqueues on the default stream and does not wait. Throws CudaError.
-FLASH_EXPORT void read_bytes(const void* first, const void* second, std::size_t bytes,
-                             unsigned* sum);
+// Reads `bytes` bytes, a multiple of 16, at each of two addresses on the device, and may store 4
+// bytes at `sum`. Enqueues on the default stream and does not wait. Throws CudaError.
+FLASH_EXPORT void read_bytes(const void* first, const void* second, std::size_t bytes, void* sum);
 
 }  // namespace flash

@@ -6,8 +6,8 @@ loss stands beside that of the same model with PyTorch's attention, from the sam
     cmake --build build/cpu --target flash_course_skeleton flash_course_solution
     PYTHON benchmarking/torch/train_character_model.py build/cpu/lib/libflash_course_skeleton.so
 
-Until your backward pass is written: --backward pytorch_flash. On a GPU: preset default, and
---device cuda.
+Until your backward pass is written: --backward pytorch_flash. On a GPU: preset default, --device
+cuda, and --backward pytorch_efficient.
 """
 
 import argparse

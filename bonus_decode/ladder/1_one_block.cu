@@ -9,7 +9,7 @@
 // H100 have nothing to do, and each of the others has 256 threads where there is room for 2048: too
 // few to keep enough loads on their way. 131072 keys (8 kv heads of 128, bfloat16) take 13 ms on an
 // H100, and the memory needs 0.18 ms for them. 256 sequences of 1024 keys are twice as many bytes,
-// and take 2.1 ms, because they fill the card. In a ragged batch the longest sequence decides.
+// and take 2.1 ms, because they fill the card.
 #include "bonus_decode/ladder/one_row.hpp"
 
 namespace flash::decode_one_block {
@@ -42,12 +42,7 @@ void run(const Decode<T>& pass) {
 }  // namespace
 
 FLASH_ENTER(registry, name) {
-  registry.decode.add(
-      {.name = name,
-       .device = DeviceKind::kGpu,
-       .run = {.float32 = run<float>, .float16 = run<Half>, .bfloat16 = run<BFloat16>},
-       .unsupported = why_not,
-       .best = false});
+  enter(registry, name, [](const auto& pass) { run(pass); });
 }
 
 }  // namespace flash::decode_one_block

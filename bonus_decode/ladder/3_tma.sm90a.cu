@@ -11,34 +11,30 @@
 // parts, 4 columns a thread.
 //
 // Trials for 8 kv heads of 128 in pages of 64, in one run on an H100, in us; `ragged` is 64
-// sequences of 1 to 16384 keys:
+// sequences of 1 to 16384 keys, other ones than the benchmark's:
 //
 //                               1 x 131072  8 x 32768  64 x 4096  256 x 1024  1 x 16384  ragged
 //   reads as many bytes                185        353        353         353       32.9     139
 //   this rung                          195        371        373         367       36.8     153
 //   parts of at least 1024 keys        196        370        375         367       35.8     156
-//   the same with 3 stages             194        371        376         367       35.7     155
-//   one block of 4 stages              194        373        377         371       35.8     166
-//   one block of 2 stages              196        381        389         380       35.9     172
-//   clusters of up to 8 blocks         221        386        371         367       36.3     161
-//   __threadfence() and an addition    196        371        377         367       35.9     156
+//   and 3 stages                       194        371        376         367       35.7     155
+//   and one block, 4 stages            194        373        377         371       35.8     166
 //
-// "One block" is of each multiprocessor, which has two otherwise. A block of a cluster sends its
-// part to the shared memory of the others, and all merge: there is no counter, but a sequence has
-// at most 8 parts.
+// "One block" is of each multiprocessor, which has two otherwise.
 //
 // The bottleneck is memory, and 128 KiB of each multiprocessor on their way are enough. What is
 // missing to the rate of reading is what a thread block does not load while it starts and ends: its
 // length, its row of the table and its first keys come one after the other, and what it wrote has
 // to be seen before it counts itself as finished.
 //
-// A page is read to its end. There a NaN may stand, which a weight of 0 does not remove: the warp
-// that has the last key writes zeros over the values behind it.
+// A page is read to its end. There a NaN may stand, which a weight of 0 does not remove: a warp
+// that has keys behind the end writes zeros over their values.
 #include <algorithm>
 #include <cmath>
 
 #include "bonus_decode/given/decode_tile.hpp"
 #include "bonus_decode/given/problems.hpp"
+#include "common/cuda/atomic.hpp"
 #include "common/cuda/pipeline.hpp"
 #include "common/cuda/tensor_core.hpp"
 #include "common/cuda/tma.hpp"
@@ -106,14 +102,6 @@ __device__ __forceinline__ float over_keys(float x, Combine combine) {
   return x;
 }
 
-// Of 8 x 8 elements of 16 bits a lane has 2t and 2t + 1 of row g; returns those of column g.
-__device__ __forceinline__ std::uint32_t transpose(std::uint32_t x) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize, g = lane / 4, t = lane % 4;
-  const std::uint32_t first = __shfl_sync(kAllLanes, x, 8 * t + g / 2),
-                      second = __shfl_sync(kAllLanes, x, 8 * t + 4 + g / 2);
-  return __byte_perm(first, second, g % 2 == 0 ? 0x5410 : 0x7632);
-}
-
 // The weighted mean of parts, m and l of which are in base 2.
 struct Merged {
   float largest = -INFINITY, sum = 0;  // `largest` first: of all parts
@@ -152,24 +140,6 @@ struct Workspace {
                                         element_count(finished.shape()));
   }
 };
-
-// Returns how many have finished before. What they wrote is there then, and what this block wrote
-// is there for those after it: __threadfence(), atomicAdd() and __threadfence() do that, too, and
-// take 0.4 us more.
-__device__ __forceinline__ unsigned finish(unsigned* finished) {
-#ifdef FLASH_SIMT
-  __threadfence();
-  const unsigned before = atomicAdd(finished, 1u);
-  __threadfence();
-#else
-  unsigned before;
-  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;\n"
-               : "=r"(before)
-               : "l"(finished)
-               : "memory");
-#endif
-  return before;
-}
 
 template <class T, class C>
 __global__ void __launch_bounds__(kThreads, C::kBlocks)
@@ -317,7 +287,7 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
         }
         FLASH_UNROLL
         for (int half = 0; half < 2; ++half)
-          P[group][half] = transpose(pack<T>(score[2 * half], score[2 * half + 1]));
+          P[group][half] = transpose_8x8(pack<T>(score[2 * half], score[2 * half + 1]));
       }
       if (j0 + kKeysOfWarp > end) {
         for (int i = lane; i < kKeysOfWarp * D / 8; i += kWarpSize)
@@ -386,7 +356,7 @@ __global__ void __launch_bounds__(kThreads, C::kBlocks)
   // The last thread block of the kv head merges all parts, in their order.
   __syncthreads();
   if (threadIdx.x == 0) {
-    is_last = finish(&parts.finished(b, kv_head)) == static_cast<unsigned>(count - 1);
+    is_last = count_in_order(&parts.finished(b, kv_head)) == static_cast<unsigned>(count - 1);
   }
   __syncthreads();
   if (!is_last) return;
@@ -443,8 +413,8 @@ void run(const Decode<T>& pass, PassMemory& memory) {
             {cache.stride(0), cache.stride(2), cache.stride(1), cache.stride(3)}),
         static_cast<int>(std::min<Index>(shape.page_size, kKeys)));
   };
-  // What the table has room for. On an H100, 67 MB take 35.0 us with lines of the L2 cache that are
-  // given up first and 38.9 without, 268 MB as long, but 537 MB 204 and 196.
+  // What the table has room for. Lines of the L2 cache that are given up first make 67 MB faster on
+  // an H100 (35.0 us in place of 38.9) and 537 MB slower (204 in place of 196).
   const bool is_small =
       4 * shape.batch * shape.table_pages * shape.page_size * shape.kv_heads * shape.head_dim <=
       128 << 20;

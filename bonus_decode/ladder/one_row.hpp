@@ -117,4 +117,13 @@ float checked_scale(const Decode<T>& pass) {
   return static_cast<float>(attention_scale({.scale = pass.scale}, shape.head_dim));
 }
 
+template <class Run>
+void enter(Registry& registry, const std::string& name, Run run) {
+  registry.decode.add({.name = name,
+                       .device = DeviceKind::kGpu,
+                       .run = {.float32 = run, .float16 = run, .bfloat16 = run},
+                       .unsupported = why_not,
+                       .best = false});
+}
+
 }  // namespace flash::decode_row

@@ -20,6 +20,8 @@
 
 #include <cstdint>
 
+#include "common/cuda/warp.hpp"
+
 namespace flash {
 
 #ifdef FLASH_SIMT
@@ -90,5 +92,13 @@ __device__ __forceinline__ void mma_m16n8k8_tf32(float (&d)[4], const std::uint3
 #undef FLASH_MMA
 
 #endif
+
+// Of 8 x 8 elements of 16 bits a lane has 2t and 2t + 1 of row g; returns those of column g.
+__device__ __forceinline__ std::uint32_t transpose_8x8(std::uint32_t x) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize, g = lane / 4, t = lane % 4;
+  const std::uint32_t first = __shfl_sync(kAllLanes, x, 8 * t + g / 2),
+                      second = __shfl_sync(kAllLanes, x, 8 * t + 4 + g / 2);
+  return __byte_perm(first, second, g % 2 == 0 ? 0x5410 : 0x7632);
+}
 
 }  // namespace flash

@@ -54,7 +54,7 @@ Verdict judge_delta(const Shape<4>& shape, Layout layout, std::uint64_t seed) {
 // Four blocks of either side: two shares give the same sum in either order, three do not.
 Verdict same_bits_again(std::uint64_t seed) {
   return gives_the_same_bits<BackwardCall<float>>(
-      {.shape = {1, 1, 270, 270, 16}}, seed,
+      AttentionCase{.shape = {1, 1, 270, 270, 16}}, seed,
       [](BackwardCall<float>& call) { run(call, Wanted::kAll); });
 }
 
@@ -242,7 +242,8 @@ TaskUnderTest flash_backward_cuda_task() {
                                              .bytes_in_use = device::memory_in_use});
 #endif
   add_cases_of_its_stream<BackwardCall<float>>(
-      task, kOrder, {1, 1, 256, 128, 64},
+      task, kOrder, AttentionCase{.shape = {1, 1, 40, 40, 16}},
+      AttentionCase{.shape = {1, 1, 256, 128, 64}},
       [](const auto& pass) { flash_attention_backward_cuda(pass); });
   task.add(kManyHeadsName, "whole pass", Needs::kEmulator, [](auto seed) {
     return launches_many([seed](const AttentionShape& shape) {

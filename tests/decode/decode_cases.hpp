@@ -79,6 +79,10 @@ struct DecodeCall {
     for (auto* const tensor : {&q, &k, &v, &out}) tensor->copy_back();
     lse.copy_back();
   }
+  // "" where both calls left the same.
+  std::string differing_output(const DecodeCall& other) const {
+    return out.name_if_not(other.out) + lse.name_if_not(other.lse);
+  }
   // Waits for the call, and judges what it left. With `run`, which makes a call, a mistake is
   // named.
   harness::Verdict verdict(const std::function<void(DecodeCall&)>& run = {});

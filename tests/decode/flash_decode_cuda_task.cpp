@@ -38,33 +38,14 @@ Verdict same_bits_in_any_batch(std::uint64_t seed) {
     DecodeCall<float> call(alone, seed + 31 * b);  // gets the keys that it had in the batch
     flash_decode_cuda(call.pass());
     if (Verdict verdict = call.verdict(); !verdict.pass) return verdict;
-    for (Index h = 0; h < problem.heads; ++h)
-      for (Index c = 0; c < problem.head_dim; ++c) {
-        const float here = call.out.view()(0, h, 0, c), there = together.out.view()(b, h, 0, c);
-        if (here != there)
-          return {false, "A sequence of " + std::to_string(problem.lengths[b]) +
-                             " keys gives other bits alone than in a batch with sequences of 700, "
-                             "90, 270 and 0: head " +
-                             std::to_string(h) + ", column " + std::to_string(c) +
-                             ". Its parts may depend on its own length alone."};
-      }
+    const float* const here = &call.out.view()(0, 0, 0, 0);
+    if (!std::equal(here, here + problem.heads * problem.head_dim,
+                    &together.out.view()(b, 0, 0, 0)))
+      return {false, "A sequence of " + std::to_string(problem.lengths[b]) +
+                         " keys gives other bits alone than in a batch. Its parts may depend on "
+                         "its own length alone."};
   }
   return {true, ""};
-}
-
-Verdict same_bits_again(std::uint64_t seed) {
-  const DecodeCase problem{.lengths = {600, 90}, .heads = 2, .kv_heads = 1};
-  DecodeCall<float> first(problem, seed), second(problem, seed);
-  flash_decode_cuda(first.pass());
-  flash_decode_cuda(second.pass());
-  second.copy_back();
-  const Verdict verdict = first.verdict();
-  const std::string differing =
-      first.out.name_if_not(second.out) + first.lse.name_if_not(second.lse);
-  return differing.empty()
-             ? verdict
-             : Verdict{false, "Two calls with the same inputs give two results: " + differing +
-                                  " differs."};
 }
 
 // Kernels write the parts, of which a row has 64 at most: out, the maximum and the sum.
@@ -182,39 +163,18 @@ Verdict launches_many_sequences(std::uint64_t seed) {
                                                                        : launches_nothing();
 }
 
-Verdict judge_order(std::uint64_t seed) {
-  const DecodeCall<float> call({}, seed);
-  return enqueues_on_its_stream([&](Stream stream) {
-    auto pass = call.pass();
-    pass.stream = stream;
-    flash_decode_cuda(pass);
-  });
-}
-
-// A kernel on another stream than it was asked for reads what was there before, NaN.
-Verdict judge_stream(std::uint64_t seed) {
-  DecodeCall<float> call({.lengths = {600, 300}}, seed);
-  auto pass = call.pass();
-  pass.stream = busy_stream();
-  flash_decode_cuda(pass);
-  Verdict verdict = call.verdict();
-  if (!verdict.pass)
-    verdict.text =
-        "A kernel did not wait for what was enqueued on `stream` before it.\n" + verdict.text;
-  return verdict;
-}
-
 }  // namespace
 
 TaskUnderTest flash_decode_cuda_task() {
   using namespace decode_cases;
   const char* const kOrder = "order and races";
   TaskUnderTest task{.id = "decode.flash_decode_cuda", .is_cuda = true};
+  const auto compute = [](const auto& pass) { flash_decode_cuda(pass); };
   const auto add = [&](const std::string& requirement, const std::vector<DecodeCase>& problems,
                        Needs needs = Needs::kNothing) {
     for (const DecodeCase& problem : problems)
-      task.cases.push_back({problem.name, requirement,
-                            [problem](auto seed) { return judge(problem, seed); }, needs});
+      task.add(problem.name, requirement, needs,
+               [problem](auto seed) { return judge(problem, seed); });
   };
   add("one part", cases_of_one_part());
   add("pages", cases_of_pages());
@@ -222,25 +182,27 @@ TaskUnderTest flash_decode_cuda_task() {
   add("many parts", cases_of_many_parts());
   add("types and strides", cases_of_types());
   add("special values", cases_of_special_values());
-  task.cases.push_back({kOtherNumbersName, "pages", [](auto seed) {
-                          return with_other_numbers(
-                              seed, [](auto of) { return judge({.lengths = {40}}, of); });
-                        }});
-  task.cases.push_back({"the same bits in any batch", "many parts", same_bits_in_any_batch});
-  task.cases.push_back({"the same bits in every run", kOrder, same_bits_again});
-  task.cases.push_back({"as many parts as there have to be", "memory",
-                        as_many_parts_as_there_have_to_be, Needs::kChecks});
-  task.cases.push_back(
-      {"checks: each key is loaded once", "memory", judge_traffic, Needs::kChecks});
-  task.cases.push_back(
-      {"checks: no race and no stray access", kOrder, no_race_and_no_stray_access, Needs::kChecks});
+  task.add(kOtherNumbersName, "pages", [](auto seed) {
+    return with_other_numbers(seed, [](auto of) { return judge({.lengths = {40}}, of); });
+  });
+  task.add("the same bits in any batch", "many parts", same_bits_in_any_batch);
+  task.add("the same bits in every run", kOrder, [compute](auto seed) {
+    return gives_the_same_bits<DecodeCall<float>>(
+        DecodeCase{.lengths = {600, 90}, .heads = 2, .kv_heads = 1}, seed,
+        [compute](auto& call) { compute(call.pass()); });
+  });
+  task.add("as many parts as there have to be", "memory", Needs::kChecks,
+           as_many_parts_as_there_have_to_be);
+  task.add("checks: each key is loaded once", "memory", Needs::kChecks, judge_traffic);
+  task.add("checks: no race and no stray access", kOrder, Needs::kChecks,
+           no_race_and_no_stray_access);
   for (const std::string name : {kCoalesced, kFewConflicts, kSharedWork})
-    task.cases.push_back({name, "access patterns",
-                          [name](auto seed) { return judge_accesses(seed, name); },
-                          Needs::kChecks});
-  task.cases.push_back({"in the order of its stream", kOrder, judge_order, Needs::kEmulator});
-  task.cases.push_back({"65600 sequences", "pages", launches_many_sequences, Needs::kEmulator});
-  task.cases.push_back({kFarApartName, "pages", judge_far_apart, Needs::kSparseMemory});
+    task.add(name, "access patterns", Needs::kChecks,
+             [name](auto seed) { return judge_accesses(seed, name); });
+  add_cases_of_its_stream<DecodeCall<float>>(task, kOrder, DecodeCase{},
+                                             DecodeCase{.lengths = {600, 300}}, compute);
+  task.add("65600 sequences", "pages", Needs::kEmulator, launches_many_sequences);
+  task.add(kFarApartName, "pages", Needs::kSparseMemory, judge_far_apart);
   add("pages",
       {{.name = "33000 keys in pages of 1",
         .lengths = {33000},
@@ -249,7 +211,6 @@ TaskUnderTest flash_decode_cuda_task() {
         .page_size = 1}},
       Needs::kNoChecks);
   add("many parts", long_cases(), Needs::kGpu);
-  task.cases.push_back({"in the order of its stream", kOrder, judge_stream, Needs::kGpu});
   return task;
 }
 

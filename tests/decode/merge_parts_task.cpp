@@ -18,7 +18,7 @@ struct MergeCase {
   std::string name;
   Index parts = 2, rows = 5, head_dim = 16;
   // lse of a part and row; without it N(0, 1)
-  std::function<float(Index s, Index row)> lse = nullptr;
+  std::function<double(int s, int row)> lse = nullptr;
   Layout layout = Layout::kRowMajor;
   Index nan_part = -1;  // of which row 1 has a NaN in column 3 of its out
   Index shift = 0;      // of the tensors' first element behind an aligned address
@@ -26,18 +26,16 @@ struct MergeCase {
   std::string nothing_behind = "";
 };
 
-bool is_empty_in_turn(Index s, Index row) { return (s + row) % 3 == 0; }
-
 std::vector<MergeCase> cases_of_parts() {
   return {
       {.name = "two parts: 5 rows of 16"},
       {.name = "one part is the result", .parts = 1},
       {.name = "64 parts: 20 rows of 64", .parts = 64, .rows = 20, .head_dim = 64},
       {.name = "1000 parts", .parts = 1000, .rows = 3, .head_dim = 8},
-      {.name = "equal parts", .parts = 7, .lse = [](Index, Index) { return 0.5f; }},
+      {.name = "equal parts", .parts = 7, .lse = [](int, int) { return 0.5; }},
       {.name = "each part weighs more than those before it",
        .parts = 12,
-       .lse = [](Index s, Index row) { return static_cast<float>(s + row); }},
+       .lse = [](int s, int row) { return s + row; }},
       {.name = "strides: transposed", .parts = 3, .rows = 9, .layout = Layout::kTransposed},
       {.name = "strides: spread out", .parts = 3, .rows = 9, .layout = Layout::kSpread},
       {.name = "tensors that are not aligned", .parts = 3, .shift = 1},
@@ -51,37 +49,34 @@ std::vector<MergeCase> special_cases_of_parts() {
   return {
       {.name = "lse above 100",
        .parts = 6,
-       .lse = [](Index s, Index row) { return static_cast<float>(100 + 20 * ((s + row) % 5)); }},
+       .lse = [](int s, int row) { return 100 + 20 * ((s + row) % 5); }},
       {.name = "lse below -200",
        .parts = 6,
-       .lse = [](Index s, Index row) { return static_cast<float>(-200 - (3 * s + row) % 4); }},
+       .lse = [](int s, int row) { return -200 - (3 * s + row) % 4; }},
       {.name = "lse from -3e38 to 3e38",
        .parts = 4,
-       .lse = [](Index s, Index) { return s == 2 ? 3e38f : -3e38f; }},
+       .lse = [](int s, int) { return s == 2 ? 3e38 : -3e38; }},
       {.name = "NaN in the out of one part", .parts = 4, .nan_part = 2},
       {.name = "NaN in the lse of one part",
        .parts = 4,
-       .lse = [](Index s, Index row) { return s == 1 && row == 2 ? NAN : 0.25f; }},
+       .lse = [](int s, int row) { return s == 1 && row == 2 ? NAN : 0.25; }},
   };
 }
 
 std::vector<MergeCase> cases_of_empty_parts() {
   return {
       {.name = "no parts", .parts = 0},
-      {.name = "nothing but empty parts", .parts = 3, .lse = [](Index, Index) { return kNone; }},
+      {.name = "nothing but empty parts", .parts = 3, .lse = [](int, int) { return kNone; }},
       {.name = "the first part is empty",
-       .lse = [](Index s, Index row) { return s == 0 ? kNone : 0.1f * static_cast<float>(row); }},
+       .lse = [](int s, int row) { return s == 0 ? kNone : 0.1 * row; }},
       {.name = "the last part is empty",
-       .lse = [](Index s, Index row) { return s == 1 ? kNone : 0.1f * static_cast<float>(row); }},
+       .lse = [](int s, int row) { return s == 1 ? kNone : 0.1 * row; }},
       {.name = "every third part is empty",
        .parts = 9,
-       .lse =
-           [](Index s, Index row) {
-             return is_empty_in_turn(s, row) ? kNone : static_cast<float>(s % 4) - 1;
-           }},
+       .lse = [](int s, int row) { return (s + row) % 3 == 0 ? kNone : s % 4 - 1.0; }},
       {.name = "one row is empty and the others are not",
        .parts = 4,
-       .lse = [](Index s, Index row) { return row == 3 ? kNone : static_cast<float>(s); }},
+       .lse = [](int s, int row) { return row == 3 ? kNone : 1.0 * s; }},
   };
 }
 
@@ -138,7 +133,8 @@ Verdict judge_merge(const MergeCase& problem, std::uint64_t seed) {
   for (Index s = 0; s < problem.parts; ++s)
     for (Index row = 0; row < problem.rows; ++row) {
       float& lse = part_lse(0, s, row);
-      if (problem.lse) lse = problem.lse(s, row);
+      if (problem.lse)
+        lse = static_cast<float>(problem.lse(static_cast<int>(s), static_cast<int>(row)));
       // An empty part may hold anything: here NaN, but not the one of an output never written.
       for (Index c = 0; c < problem.head_dim && lse == kNone; ++c) part_out(s, row, c) = NAN;
     }
@@ -194,20 +190,16 @@ TaskUnderTest merge_parts_task() {
                                               {"special values", special_cases_of_parts()},
                                               {"empty parts", cases_of_empty_parts()}})
     for (const MergeCase& problem : problems)
-      task.cases.push_back(
-          {problem.name, requirement, [problem](auto seed) { return judge_merge(problem, seed); }});
-  task.cases.push_back({kOtherNumbersName, "parts", [](auto seed) {
-                          return with_other_numbers(seed,
-                                                    [](auto of) { return judge_merge({}, of); });
-                        }});
-  task.cases.push_back({kBehindName, "parts", [](auto seed) {
-                          Verdict verdict{true, ""};
-                          for (const char* input : {"part_out", "part_lse"})
-                            if (verdict.pass)
-                              verdict = judge_merge({.nothing_behind = input}, seed);
-                          return verdict;
-                        }});
-  task.cases.push_back({kFarApartName, "parts", judge_far_apart, Needs::kSparseMemory});
+      task.add(problem.name, requirement,
+               [problem](auto seed) { return judge_merge(problem, seed); });
+  task.add(kOtherNumbersName, "parts", [](auto seed) {
+    return with_other_numbers(seed, [](auto of) { return judge_merge({}, of); });
+  });
+  task.add(kBehindName, "parts", [](auto seed) {
+    return first_failure({judge_merge({.nothing_behind = "part_out"}, seed),
+                          judge_merge({.nothing_behind = "part_lse"}, seed)});
+  });
+  task.add(kFarApartName, "parts", Needs::kSparseMemory, judge_far_apart);
   return task;
 }
 

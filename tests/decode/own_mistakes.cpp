@@ -12,18 +12,13 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // A row's steps, as they are right. Each mistake replaces one.
 struct Steps {
-  Index group = 1, kv_heads = 1, queries = 1, page_size = 1;
-  std::function<Index(Index b)> table_of = [](Index b) { return b; };
-  std::function<Index(Index b)> length_of = [](Index b) { return b; };
-  std::function<Index(Index j)> entry = [this](Index j) { return j / page_size; };
-  std::function<Index(Index j)> row_of_page = [this](Index j) { return j % page_size; };
-  bool uses_table = true;
+  Index group = 1, kv_heads = 1;
+  bool uses_table = true, has_own_table = true, has_own_length = true, has_rows_of_pages = true;
   std::function<Index(Index h)> key_head = [this](Index h) { return h / group; };
   std::function<Index(Index h)> value_head = key_head;
-  // Keys that query i sees, of `length`.
-  std::function<Index(Index length, Index i)> visible = [this](Index length, Index i) {
-    return length - queries + i + 1;
-  };
+  // Query i of n sees `seen` keys more than length - n + i, or all.
+  Index seen = 1;
+  bool sees_all = false;
   double lse_factor = 1, scale = 1, usual_scale = 1;
   // The merge of parts: whether they are weighed, which count, and whether lse is their largest.
   bool weighs_parts = true, merges_lse = true, divides = true;
@@ -53,13 +48,13 @@ const std::vector<Mistake>& mistakes() {
        "the parts are weighed, but not divided by the sum of the weights", "parts",
        [](Steps& s) { s.divides = false; }},
       {"first row of the page", "every key is taken from the first row of its page", "pages",
-       [](Steps& s) { s.row_of_page = [](Index) { return 0; }; }},
+       [](Steps& s) { s.has_rows_of_pages = false; }},
       {"block table not used", "key j is looked for in page j / page_size, without the block table",
        "pages", [](Steps& s) { s.uses_table = false; }},
       {"table of the first sequence", "all sequences use the block table of the first one", "pages",
-       [](Steps& s) { s.table_of = [](Index) { return 0; }; }},
+       [](Steps& s) { s.has_own_table = false; }},
       {"length of the first sequence", "all sequences have the length of the first one", "pages",
-       [](Steps& s) { s.length_of = [](Index) { return 0; }; }},
+       [](Steps& s) { s.has_own_length = false; }},
       {"kv heads in turn", "head h reads kv head h % kv_heads instead of h / (heads / kv_heads)",
        "groups",
        [](Steps& s) { s.key_head = s.value_head = [n = s.kv_heads](Index h) { return h % n; }; }},
@@ -68,11 +63,9 @@ const std::vector<Mistake>& mistakes() {
       {"values of the first kv head", "all heads read the values of the first kv head", "groups",
        [](Steps& s) { s.value_head = [](Index) { return 0; }; }},
       {"all queries see all keys", "each query sees the keys behind it, too", "last-queries",
-       [](Steps& s) { s.visible = [](Index length, Index) { return length; }; }},
+       [](Steps& s) { s.sees_all = true; }},
       {"own key missing", "a query does not see its own key, the last one", "last-queries",
-       [](Steps& s) {
-         s.visible = [n = s.queries](Index length, Index i) { return length - n + i; };
-       }},
+       [](Steps& s) { s.seen = 0; }},
       {"scale of the options ignored",
        "the scale is 1 / sqrt(head_dim), and not the one that the call asks for", "scale",
        [](Steps& s) { s.scale = s.usual_scale; }},
@@ -97,15 +90,16 @@ bool explains(const SeenDecode& seen, const Mistake* mistake) {
   const Index size = seen.k.extent(1), pages = seen.k.extent(0);
   Steps steps;
   steps.kv_heads = seen.k.extent(2), steps.group = heads / steps.kv_heads;
-  steps.queries = queries, steps.page_size = size, steps.scale = seen.scale;
+  steps.scale = seen.scale;
   steps.usual_scale = 1 / std::sqrt(static_cast<double>(d));
   if (mistake != nullptr) mistake->make(steps);
   bool has_number = false;
   for (Index b = 0; b < batch; ++b)
     for (Index h = 0; h < heads; ++h)
       for (Index i = 0; i < queries; ++i) {
-        const Index length = seen.lengths(steps.length_of(b));
-        const Index visible = std::max<Index>(0, steps.visible(length, i));
+        const Index length = seen.lengths(steps.has_own_length ? b : 0);
+        const Index visible =
+            steps.sees_all ? length : std::max<Index>(0, length - queries + i + steps.seen);
         const Index keys_each = (std::max<Index>(512, (length + 31) / 32) + size - 1) / size * size;
         const Index parts = (length + keys_each - 1) / keys_each;
         // lse, out and the sizes of its terms, of each part.
@@ -115,12 +109,12 @@ bool explains(const SeenDecode& seen, const Mistake* mistake) {
           std::vector<double> scores;
           std::vector<Index> page_of, row_of;
           for (Index j = part * keys_each; j < std::min((part + 1) * keys_each, visible); ++j) {
-            const Index entry = steps.entry(j);
+            const Index entry = j / size;
             if (entry >= seen.block_table.extent(1)) return false;
             const Index page =
-                steps.uses_table ? seen.block_table(steps.table_of(b), entry) : entry;
+                steps.uses_table ? seen.block_table(steps.has_own_table ? b : 0, entry) : entry;
             if (page < 0 || page >= pages) return false;  // would be found as a stray access
-            page_of.push_back(page), row_of.push_back(steps.row_of_page(j));
+            page_of.push_back(page), row_of.push_back(steps.has_rows_of_pages ? j % size : 0);
             double score = 0;
             for (Index c = 0; c < d; ++c)
               score += seen.q(b, h, i, c) * seen.k(page, row_of.back(), steps.key_head(h), c);

@@ -48,24 +48,33 @@ Verdict enqueues_on_its_stream(Run run) {
   return {true, ""};
 }
 
+// What has pass(), copy_back() and differing_output(): a call, or its tensors.
+template <class Call>
+auto& tensors_of(Call& call) {
+  if constexpr (requires { call.tensors; })
+    return call.tensors;
+  else
+    return call;
+}
+
 // Whether compute(pass) enqueues all of its kernels on the pass's stream, in two cases: on the
 // emulator, and on a GPU with a stream that is busy, where a kernel on another one reads what was
 // there before the inputs, NaN.
-template <class Call, class Compute>
+template <class Call, class Problem, class Compute>
 void add_cases_of_its_stream(TaskUnderTest& task, const std::string& requirement,
-                             const AttentionShape& shape, Compute compute) {
+                             const Problem& small, const Problem& large, Compute compute) {
   const std::string name = "in the order of its stream";
-  task.add(name, requirement, Needs::kEmulator, [compute](auto seed) {
-    const Call call({.shape = {1, 1, 40, 40, 16}}, seed);
+  task.add(name, requirement, Needs::kEmulator, [small, compute](auto seed) {
+    const Call call(small, seed);
     return enqueues_on_its_stream([&](Stream stream) {
-      auto pass = call.tensors.pass();
+      auto pass = tensors_of(call).pass();
       pass.stream = stream;
       compute(pass);
     });
   });
-  task.add(name, requirement, Needs::kGpu, [shape, compute](auto seed) {
-    Call call({.shape = shape}, seed);
-    auto pass = call.tensors.pass();
+  task.add(name, requirement, Needs::kGpu, [large, compute](auto seed) {
+    Call call(large, seed);
+    auto pass = tensors_of(call).pass();
     pass.stream = busy_stream();
     compute(pass);
     Verdict verdict = call.verdict();
@@ -114,14 +123,14 @@ Verdict launches_many(Run run) {
 }
 
 // Whether two calls give the same results, and right ones.
-template <class Call, class Run>
-Verdict gives_the_same_bits(const AttentionCase& problem, std::uint64_t seed, Run run) {
+template <class Call, class Problem, class Run>
+Verdict gives_the_same_bits(const Problem& problem, std::uint64_t seed, Run run) {
   Call first(problem, seed), second(problem, seed);
   run(first);
   run(second);
-  second.tensors.copy_back();
+  tensors_of(second).copy_back();
   const Verdict verdict = first.verdict();
-  const std::string differing = first.tensors.differing_output(second.tensors);
+  const std::string differing = tensors_of(first).differing_output(tensors_of(second));
   return differing.empty()
              ? verdict
              : Verdict{false, "Two calls with the same inputs give two results: " + differing +
