@@ -75,6 +75,15 @@ class Matching {
     });
   }
 
+  // Whether the first output that is wrong is NaN wherever it is wrong.
+  bool is_wrong_as_nan() const {
+    return std::all_of(wrong_.begin(), wrong_.end(), [&](const Place& at) {
+      for (Index c = 0; c < found_[at.output].columns && at.output == wrong_[0].output; ++c)
+        if (!std::isnan(got(at, static_cast<std::size_t>(c)))) return false;
+      return true;
+    });
+  }
+
   // Whether no NaN comes from memory that nobody wrote: arithmetic gives one without a payload, or
   // on a GPU a positive one, and an emulated kernel's memory has negative ones with all bits set.
   bool has_new_nan_only() const {
@@ -379,8 +388,9 @@ Diagnosis diagnosis(const Seen& seen, const std::function<Seen(const Probe&)>& a
                 "as __expf, or as a sum of large terms that cancel.",
             "precision"};
   }
-  // Two at once, of different kinds, of which neither fits alone.
-  if (suspects.empty() && size_of(seen.shape) <= kMostSizeForPairs && left_of_pairs-- > 0)
+  // Two at once, of different kinds, of which neither fits alone. Many pairs give nothing but NaN.
+  if (suspects.empty() && size_of(seen.shape) <= kMostSizeForPairs &&
+      !match.matching.is_wrong_as_nan() && left_of_pairs-- > 0)
     for (const auto& [one, first] : by_name)
       for (const auto& [two, second] : by_name)
         if (one < two && first->group != second->group && first->group != Group::kAlone &&
