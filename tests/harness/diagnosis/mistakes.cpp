@@ -287,8 +287,10 @@ void to_first_block(const Written& at, StepRow& row) {
   const bool of_keys = at.output == kDK || at.output == kDV;
   const Index rows = of_keys ? at.shape.keys : at.shape.queries, i = at.row % rows,
               block = of_keys ? at.blocks.keys : at.blocks.queries;
-  if (i < block)
-    row = at.right(at.row + (rows - 1 - i) / block * block);
+  const Index last = at.row + (rows - 1 - i) / block * block;
+  // Where blocks have the same rows, nobody can tell from which one a row comes.
+  if (i < block && (last == at.row || at.right(last).value != row.value))
+    row = at.right(last);
   else
     row.value.assign(row.value.size(), at.fill);
 }
