@@ -98,7 +98,7 @@ bool explains(const SeenDecode& seen, const Mistake* mistake) {
     for (Index h = 0; h < heads; ++h)
       for (Index i = 0; i < queries; ++i) {
         const Index length = seen.lengths(steps.has_own_length ? b : 0);
-        const Index visible =
+        const Index known =
             steps.sees_all ? length : std::max<Index>(0, length - queries + i + steps.seen);
         const Index keys_each = (std::max<Index>(512, (length + 31) / 32) + size - 1) / size * size;
         const Index parts = (length + keys_each - 1) / keys_each;
@@ -108,7 +108,7 @@ bool explains(const SeenDecode& seen, const Mistake* mistake) {
         for (Index part = 0; part < parts; ++part) {
           std::vector<double> scores;
           std::vector<Index> page_of, row_of;
-          for (Index j = part * keys_each; j < std::min((part + 1) * keys_each, visible); ++j) {
+          for (Index j = part * keys_each; j < std::min((part + 1) * keys_each, known); ++j) {
             const Index entry = j / size;
             if (entry >= seen.block_table.extent(1)) return false;
             const Index page =
