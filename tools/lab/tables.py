@@ -102,9 +102,9 @@ def _link(file: Path, page: Path) -> str:
 
 def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 0) -> str:
     """A table without the columns that have no value; the first `left` are aligned to the left."""
-    rules = ["---"] * left + ["---:"] * (len(header) - left)
+    rules = ["-"] * left + ["-:"] * (len(header) - left)
     columns = [column for column in zip(header, rules, *rows) if any(column[2:])]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in zip(*columns))
+    return "\n".join(f"|{'|'.join(cells)}|" for cells in zip(*columns))
 
 
 def _number(value: float | None, digits: int = 4) -> str:
