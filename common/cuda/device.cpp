@@ -211,31 +211,21 @@ void copy_to_host(void* host, const void* device, std::size_t bytes) {
 
 std::optional<Traffic> traffic([[maybe_unused]] const void* memory) {
 #ifdef FLASH_SIMT
-  if (simt::checking()) {
-    const simt::Traffic moved = simt::traffic(memory);
-    return Traffic{moved.loaded_bytes, moved.stored_bytes,   moved.load_requests,
-                   moved.load_sectors, moved.store_requests, moved.store_sectors};
-  }
+  if (simt::checking()) return simt::traffic(memory);
 #endif
   return std::nullopt;
 }
 
 std::optional<SharedAccesses> shared_accesses() {
 #ifdef FLASH_SIMT
-  if (simt::checking()) {
-    const simt::SharedAccesses counted = simt::shared_accesses();
-    return SharedAccesses{counted.reads, counted.wavefronts, counted.conflicts};
-  }
+  if (simt::checking()) return simt::shared_accesses();
 #endif
   return std::nullopt;
 }
 
 std::optional<Work> work() {
 #ifdef FLASH_SIMT
-  if (simt::checking()) {
-    const simt::Work done = simt::work();
-    return Work{done.reads, done.busiest, done.threads, done.readers};
-  }
+  if (simt::checking()) return simt::work();
 #endif
   return std::nullopt;
 }

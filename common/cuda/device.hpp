@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/counted.hpp"
 #include "common/export.hpp"
 #include "common/stream.hpp"
 
@@ -87,33 +88,10 @@ FLASH_EXPORT void copy(void* to, const void* from, std::size_t bytes, Stream str
 FLASH_EXPORT void fill_bytes(void* device, unsigned char value, std::size_t bytes,
                              Stream stream = {});
 
-// How many bytes kernels loaded from and stored to one allocation since reset_traffic(). Only the
-// emulator's checks count them; elsewhere the result is empty.
-struct Traffic {
-  std::size_t loaded_bytes = 0;
-  std::size_t stored_bytes = 0;
-  // A warp's 32 lanes load or store together: a request. It moves the 32-byte sectors that they
-  // touch.
-  std::size_t load_requests = 0, load_sectors = 0;
-  std::size_t store_requests = 0, store_sectors = 0;
-};
+// What kernels did since reset_traffic(); traffic() is that of one allocation. Only the emulator's
+// checks count; elsewhere the results are empty.
 FLASH_EXPORT std::optional<Traffic> traffic(const void* memory);
-
-// How kernels accessed shared memory since then.
-struct SharedAccesses {
-  std::size_t reads = 0;       // of threads, whether 4 or 16 bytes at a time
-  std::size_t wavefronts = 0;  // rounds in which the banks served warps, writes too
-  std::size_t conflicts = 0;   // of these, those that bank conflicts add
-};
 FLASH_EXPORT std::optional<SharedAccesses> shared_accesses();
-
-// How thread blocks shared their reads of device and shared memory among their threads since then.
-struct Work {
-  std::size_t reads = 0;    // of all threads
-  std::size_t busiest = 0;  // of the busiest thread of each block, together
-  std::size_t threads = 0;  // of the largest block
-  std::size_t readers = 0;  // of these, how many read anything in any block
-};
 FLASH_EXPORT std::optional<Work> work();
 // Counting what warps do takes a quarter more time.
 FLASH_EXPORT void reset_traffic(bool counts_warps = true);

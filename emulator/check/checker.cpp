@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "emulator/run/device_memory.hpp"
 #include "emulator/run/events.hpp"
 #include "emulator/run/shared_memory.hpp"
 
@@ -19,7 +20,8 @@ std::unique_ptr<Checks> make_checks(Worker& worker, SharedMemory& shared) {
 
 void Checker::start_block(unsigned threads) {
   const Launch& launch = worker_.launch();
-  if (number_of_launch_ != launch.number) {
+  is_first_block_ = number_of_launch_ != launch.number;
+  if (is_first_block_) {
     number_of_launch_ = launch.number;
     module_base_ = launch.module.base;
     counts_warps_ = launch.counts_warps;
@@ -61,6 +63,7 @@ void Checker::end_block() {
   }
   work.busiest += busiest;
   work.threads = std::max<std::uint64_t>(work.threads, threads_);
+  DeviceMemory::instance().end_block(is_first_block_);
 }
 
 void Checker::barrier() {

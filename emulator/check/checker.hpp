@@ -140,6 +140,7 @@ class Checker final : public Checks {
   std::set<std::uint32_t> compared_;
   std::vector<std::pair<std::uint32_t, Report>> perhaps_compared_;
   std::uint64_t number_of_launch_ = 0;
+  bool is_first_block_ = false;  // of the launch
   std::uintptr_t module_base_ = 0;
   // Of the running thread's stack: its ends, and how far it has reached since the thread's turn
   // began.

@@ -126,7 +126,20 @@ void DeviceMemory::change_users(int by) {
 
 void DeviceMemory::reset_traffic() {
   const std::scoped_lock lock(mutex_);
-  for (const auto& [offset, allocation] : allocations_) allocation->shadow.traffic = {};
+  for (const auto& [offset, allocation] : allocations_)
+    allocation->shadow.traffic = {}, allocation->shadow.loaded_before = 0;
+}
+
+void DeviceMemory::end_block(bool is_first_of_launch) {
+  for (const auto& [offset, allocation] : allocations_) {
+    Shadow& s = allocation->shadow;
+    const std::uint64_t loaded = s.traffic.loaded_bytes - s.loaded_before;
+    s.loaded_before = s.traffic.loaded_bytes;
+    if (is_first_of_launch) s.loaded_by_busiest = 0;
+    if (loaded <= s.loaded_by_busiest) continue;
+    s.traffic.loaded_by_busiest += loaded - s.loaded_by_busiest;
+    s.loaded_by_busiest = loaded;
+  }
 }
 
 }  // namespace flash::simt

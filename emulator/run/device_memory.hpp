@@ -69,6 +69,8 @@ class DeviceMemory {
   std::size_t peak() const { return peak_; }
   void reset_peak() { peak_ = in_use_; }
   void reset_traffic();
+  // Of a checked launch, whose blocks run one after the other: counts what the block has loaded.
+  void end_block(bool is_first_of_launch);
   void reuse_addresses() { next_ = 0; }
 
   static constexpr std::size_t kTotal = std::size_t{8} << 30;  // what the emulated device has

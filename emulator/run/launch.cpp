@@ -242,9 +242,7 @@ int run(const KernelCall& call) {
     texts += (texts.empty() ? "" : "\n") + finding.text;
   lock.lock();
   const bool races_only = launch.has_races_only();
-  // Where somebody counts, a judge must not run the case again: all would be counted twice.
-  s.found_races_only =
-      races_only && (s.first_finding.empty() || s.found_races_only) && Counts::wanted() == nullptr;
+  s.found_races_only = races_only && (s.first_finding.empty() || s.found_races_only);
   if (s.first_finding.empty())
     s.first_finding = s.goes_on_after_races ? texts : launch.findings.front().text;
   if (s.goes_on_after_races && races_only) return cudaSuccess;

@@ -146,6 +146,8 @@ struct Shadow {
   bool is_input = false;   // that kernels may only read
   Cells cells;
   Traffic traffic;  // in checked launches
+  // Loaded before the running block; by the launch's busiest block so far.
+  std::uint64_t loaded_before = 0, loaded_by_busiest = 0;
 };
 
 }  // namespace flash::simt

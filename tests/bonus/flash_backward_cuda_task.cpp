@@ -118,6 +118,7 @@ Verdict judge_traffic(std::uint64_t seed) {
     const std::size_t heads = shape.batch * shape.heads, number = sizeof(float),
                       row = number * shape.head_dim;
     const std::size_t queries = heads * shape.queries, keys = heads * shape.keys;
+    const auto blocks = [&](Index rows) { return heads * ((rows + own - 1) / own); };
     const std::size_t many_queries = heads * queries_read, many_keys = heads * keys_read;
     const auto& t = call.tensors;
     device::reset_traffic(false);
@@ -131,7 +132,8 @@ Verdict judge_traffic(std::uint64_t seed) {
                                        {"k", t.k.memory(), keys * row, 0},
                                        {"v", t.v.memory(), keys * row, 0},
                                        {"d_k", t.d_k.memory(), 0, keys * row},
-                                       {"d_v", t.d_v.memory(), 0, keys * row}});
+                                       {"d_v", t.d_v.memory(), 0, keys * row}},
+                                      blocks(shape.keys));
     if (!wrong.empty()) return {false, wrong};
     device::reset_traffic(false);
     despite_races([&] { run(call, Wanted::kDQ); });
@@ -146,7 +148,8 @@ Verdict judge_traffic(std::uint64_t seed) {
                            {"delta", call.delta.memory(), lanes * queries * number, 0},
                            {"k", t.k.memory(), many_keys * row, 0},
                            {"v", t.v.memory(), many_keys * row, 0},
-                           {"d_q", t.d_q.memory(), 0, queries * row}});
+                           {"d_q", t.d_q.memory(), 0, queries * row}},
+                          blocks(shape.queries));
     if (!wrong.empty()) return {false, wrong};
   }
   return {true, ""};

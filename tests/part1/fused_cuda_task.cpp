@@ -67,7 +67,8 @@ Verdict judge_traffic(std::uint64_t seed, const SoftmaxMatmulBlocks& blocks) {
         "all of x once for each chunk of columns"},
        {"v", call.device_v.memory(), v_bytes, 0, "all of v once for each block of rows", false,
         v_bytes},
-       {"out", call.device_out.memory(), 0, bytes_of(shape.of_out()), "sums belong in registers"}});
+       {"out", call.device_out.memory(), 0, bytes_of(shape.of_out()), "sums belong in registers"}},
+      static_cast<std::size_t>(times(shape.d1, blocks.block_1) * times(shape.d3, kFusedChunk)));
   return harness::verdict_on(wrong);
 }
 

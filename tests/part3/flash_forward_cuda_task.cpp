@@ -179,7 +179,9 @@ Verdict judge_traffic(std::uint64_t seed, const FlashForwardConfig& config) {
          {"k", k.memory(), kv_bytes, 0, blocks, false, least},
          {"v", v.memory(), kv_bytes, 0, blocks, false, least},
          {"out", out.memory(), 0, q_bytes, outputs},
-         {"lse", lse.memory(), 0, sizeof(float) * heads * shape.queries, outputs, true}});
+         {"lse", lse.memory(), 0, sizeof(float) * heads * shape.queries, outputs, true}},
+        static_cast<std::size_t>((shape.queries + config.block_queries - 1) /
+                                 config.block_queries));
     if (!wrong.empty()) return {false, wrong};
   }
   return {true, ""};

@@ -71,7 +71,7 @@ static long raw(long n, long a = 0, long b = 0, long c = 0, long d = 0, long e =
 """
 # A message of the runner's protocol, as an attacker who has read it would build it.
 _FORGED = """
-static unsigned words[670];  // sizeof(Message) / 4
+static unsigned words[690];  // sizeof(Message) / 4
 """
 
 ATTACKS = {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/counted.hpp"
 #include "common/export.hpp"
 
 namespace flash::simt {
@@ -14,26 +15,10 @@ namespace flash::simt {
 // Whether a kernel that is compiled with checks was launched in this process.
 FLASH_EXPORT bool checking();
 
-// Counted in checked launches since reset_counters(): exact, and the same in every run.
-struct Traffic {  // of one allocation; an atomic operation's bytes count as loaded and as stored
-  std::size_t loaded_bytes = 0, stored_bytes = 0;
-  // Of warps, without atomic operations; sectors have 32 bytes. check/warp_accesses.hpp says how.
-  std::size_t load_requests = 0, load_sectors = 0, store_requests = 0, store_sectors = 0;
-};
-struct SharedAccesses {
-  std::uint64_t reads = 0;       // of threads, of any number of bytes
-  std::uint64_t wavefronts = 0;  // of warps, with the writes
-  std::uint64_t conflicts = 0;   // of these, what bank conflicts add
-};
+// Counted in checked launches since reset_counters().
+using device::SharedAccesses, device::Traffic, device::Work;
 FLASH_EXPORT Traffic traffic(const void* device_memory);
 FLASH_EXPORT SharedAccesses shared_accesses();
-// How the blocks share their reads of device and shared memory among their threads.
-struct Work {
-  std::uint64_t reads = 0;    // of all threads
-  std::uint64_t busiest = 0;  // of the busiest thread of each block, together
-  std::uint64_t threads = 0;  // of the largest block
-  std::uint64_t readers = 0;  // of these, how many read anything in any block
-};
 FLASH_EXPORT Work work();
 // From now on what warps do is counted, or is not; at first it is not.
 FLASH_EXPORT void reset_counters(bool counts_warps = true);

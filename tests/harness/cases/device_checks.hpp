@@ -171,9 +171,11 @@ struct ExpectedTraffic {
   bool lanes_may_share = false;     // lanes that store the same to one place are a race, no traffic
   std::size_t least_loaded = 0;     // by blocks that are no larger than they were asked to be
 };
-// `what` is who moves it: "It", or "The pass for dQ". "" when nothing is wrong.
+// `what` is who moves it: "It", or "The pass for dQ". So many `blocks` share each input evenly: the
+// busiest one may load at most twice its share. With a causal mask their shares differ, and are not
+// looked at. "" when nothing is wrong.
 inline std::string wrong_traffic(const std::string& what, bool causal,
-                                 const std::vector<ExpectedTraffic>& expected) {
+                                 const std::vector<ExpectedTraffic>& expected, std::size_t blocks) {
   for (const ExpectedTraffic& tensor : expected) {
     const auto traffic = device::traffic(tensor.memory);
     if (!traffic) return "the emulator did not count";
@@ -187,6 +189,12 @@ inline std::string wrong_traffic(const std::string& what, bool causal,
       return what + " loads " + std::to_string(traffic->loaded_bytes) + of + "at least " +
              std::to_string(tensor.least_loaded) + " are needed: " + tensor.why +
              ". Are its blocks of rows as large as the call asks?";
+    const std::size_t most = 2 * traffic->loaded_bytes / blocks;
+    if (!causal && traffic->loaded_by_busiest > most)
+      return what + " leaves the work to few thread blocks: the busiest one loads " +
+             std::to_string(traffic->loaded_by_busiest) + " of the " +
+             std::to_string(traffic->loaded_bytes) + of + "at most " + std::to_string(most) +
+             " are allowed. Blocks run beside each other: give each a part of the rows or keys.";
     if (tensor.lanes_may_share && traffic->stored_bytes % tensor.stored == 0) continue;
     if (traffic->stored_bytes != tensor.stored)
       return what + " stores " + std::to_string(traffic->stored_bytes) + of + "it has to be " +

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "common/counted.hpp"
 #include "common/half.hpp"
 
 namespace flash::grading {
@@ -88,12 +89,6 @@ enum class Kernels : std::uint64_t {
   kSkipped,  // only their launches are checked
 };
 
-// What kernels moved of a tensor. Only a runner with the emulator's checks counts it.
-struct Moved {
-  std::uint64_t loaded = 0, stored = 0;  // bytes
-  std::uint64_t load_requests = 0, load_sectors = 0, store_requests = 0, store_sectors = 0;
-};
-
 inline constexpr int kMostViews = 10;
 inline constexpr std::size_t kMostText = 1024;
 inline constexpr std::string_view kInput = "const ";  // before the name of an input
@@ -123,13 +118,13 @@ struct Message {
   std::uint64_t device_bytes = 0;
   // Whether the following were counted; of kMap: Kernels.
   std::uint64_t counted = 0;
-  std::uint64_t shared_reads = 0, shared_wavefronts = 0, shared_conflicts = 0;
-  std::uint64_t reads = 0, busiest_reads = 0, threads = 0, readers = 0;  // device::Work
-  Moved moved[kMostViews];
+  device::SharedAccesses shared;
+  device::Work work;
+  device::Traffic moved[kMostViews];
   char text[kMostText] = {};  // of kMap: the names of the tensors, one a line, kInput before some
 };
 static_assert(std::is_trivially_copyable_v<Message>);
-static_assert(sizeof(Message) == 4 * 670);  // tests/tools/attacks.py forges messages of this size
+static_assert(sizeof(Message) == 4 * 690);  // tests/tools/attacks.py forges messages of this size
 
 // What a runner may be asked to call. Those of attention on the CPU exist for float, double, Half
 // and BFloat16, one behind the other; those of attention on a device for float, Half and BFloat16.

@@ -58,24 +58,11 @@ Message device_call(Call call) {
       calls.blocks = static_cast<std::size_t>(done.integers[2]);
       calls.threads = static_cast<std::size_t>(done.integers[3]);
     }
-    in_shared_memory.reads += done.shared_reads;
-    in_shared_memory.wavefronts += done.shared_wavefronts;
-    in_shared_memory.conflicts += done.shared_conflicts;
-    work_done.reads += done.reads;
-    work_done.busiest += done.busiest_reads;
-    work_done.threads = std::max<std::size_t>(work_done.threads, done.threads);
-    work_done.readers = std::max<std::size_t>(work_done.readers, done.readers);
+    in_shared_memory += done.shared;
+    work_done += done.work;
     for (std::size_t n = 0; n < call.arguments.size(); ++n)
-      if (Allocation* const allocation = find(call.arguments[n].data)) {
-        device::Traffic& traffic = allocation->traffic;
-        const Moved& moved = done.moved[n];
-        traffic.loaded_bytes += moved.loaded;
-        traffic.stored_bytes += moved.stored;
-        traffic.load_requests += moved.load_requests;
-        traffic.load_sectors += moved.load_sectors;
-        traffic.store_requests += moved.store_requests;
-        traffic.store_sectors += moved.store_sectors;
-      }
+      if (Allocation* const allocation = find(call.arguments[n].data))
+        allocation->traffic += done.moved[n];
   };
   Message done;
   try {

@@ -136,15 +136,9 @@ class OnDevice {
          ++n)
       if (const auto moved = device::traffic(device_[n])) {
         done.counted = 1;
-        done.moved[n] = {moved->loaded_bytes, moved->stored_bytes,   moved->load_requests,
-                         moved->load_sectors, moved->store_requests, moved->store_sectors};
-        const auto shared = device::shared_accesses().value_or(device::SharedAccesses{});
-        done.shared_reads = shared.reads;
-        done.shared_wavefronts = shared.wavefronts;
-        done.shared_conflicts = shared.conflicts;
-        const auto work = device::work().value_or(device::Work{});
-        done.reads = work.reads, done.busiest_reads = work.busiest;
-        done.threads = work.threads, done.readers = work.readers;
+        done.moved[n] = *moved;
+        done.shared = device::shared_accesses().value_or(device::SharedAccesses{});
+        done.work = device::work().value_or(device::Work{});
       }
   }
 
