@@ -26,15 +26,11 @@ void standard_backward(const AttentionBackward<T>& pass, PassMemory& memory) {
 
 FLASH_ENTER(registry, name) {
   registry.forward.add({.name = "standard",
-                        .run = {.float32 = standard_forward<float>,
-                                .float64 = standard_forward<double>,
-                                .float16 = standard_forward<Half>,
-                                .bfloat16 = standard_forward<BFloat16>}});
+                        .run = {standard_forward<float>, standard_forward<double>,
+                                standard_forward<Half>, standard_forward<BFloat16>}});
   registry.backward.add({.name = "standard",
-                         .run = {.float32 = standard_backward<float>,
-                                 .float64 = standard_backward<double>,
-                                 .float16 = standard_backward<Half>,
-                                 .bfloat16 = standard_backward<BFloat16>},
+                         .run = {standard_backward<float>, standard_backward<double>,
+                                 standard_backward<Half>, standard_backward<BFloat16>},
                          .only_as_pair = true});
   const auto forward = [task = registry.tasks.library<FlashForwardTask>()]<class T>(
                            const AttentionForward<T>& pass) {
@@ -44,13 +40,8 @@ FLASH_ENTER(registry, name) {
                             const AttentionBackward<T>& pass) {
     task->of<T>().flash_attention_backward(pass, 16);
   };
-  registry.forward.add(
-      {.name = "flash",
-       .run = {.float32 = forward, .float64 = forward, .float16 = forward, .bfloat16 = forward}});
-  registry.backward.add(
-      {.name = "flash",
-       .run = {
-           .float32 = backward, .float64 = backward, .float16 = backward, .bfloat16 = backward}});
+  registry.forward.add({.name = "flash", .run = {forward, forward, forward, forward}});
+  registry.backward.add({.name = "flash", .run = {backward, backward, backward, backward}});
 }
 
 }  // namespace flash

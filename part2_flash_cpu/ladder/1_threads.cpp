@@ -15,45 +15,26 @@
 #include "part2_flash_cpu/flash_attention.hpp"
 
 namespace flash::threads {
-namespace {
-
-template <class T>
-void forward(const FlashForwardFunctions<T>& solution, const AttentionForward<T>& pass) {
-  const AttentionShape shape = check_attention(pass);
-  parallel_for(shape.batch * shape.heads, [&](Index task) {
-    const auto head = view_of_head(pass, task / shape.heads, task % shape.heads);
-    solution.flash_attention_forward(head, {64, 64});
-  });
-}
-
-template <class T>
-void backward(const FlashBackwardFunctions<T>& solution, const AttentionBackward<T>& pass) {
-  const AttentionShape shape = check_attention(pass);
-  parallel_for(shape.batch * shape.heads, [&](Index task) {
-    const auto head = view_of_head(pass, task / shape.heads, task % shape.heads);
-    solution.flash_attention_backward(head, 64);
-  });
-}
-
-}  // namespace
 
 FLASH_ENTER(registry, name) {
-  const auto in_threads = [task = registry.tasks.library<FlashForwardTask>()]<class T>(
-                              const AttentionForward<T>& pass) { forward(task->of<T>(), pass); };
-  const auto back_in_threads = [task = registry.tasks.library<FlashBackwardTask>()]<class T>(
-                                   const AttentionBackward<T>& pass) {
-    backward(task->of<T>(), pass);
+  const auto forward = [task = registry.tasks.library<FlashForwardTask>()]<class T>(
+                           const AttentionForward<T>& pass) {
+    const AttentionShape shape = check_attention(pass);
+    parallel_for(shape.batch * shape.heads, [&](Index n) {
+      const auto head = view_of_head(pass, n / shape.heads, n % shape.heads);
+      task->of<T>().flash_attention_forward(head, {64, 64});
+    });
   };
-  registry.forward.add({.name = name,
-                        .run = {.float32 = in_threads,
-                                .float64 = in_threads,
-                                .float16 = in_threads,
-                                .bfloat16 = in_threads}});
-  registry.backward.add({.name = name,
-                         .run = {.float32 = back_in_threads,
-                                 .float64 = back_in_threads,
-                                 .float16 = back_in_threads,
-                                 .bfloat16 = back_in_threads}});
+  const auto backward = [task = registry.tasks.library<FlashBackwardTask>()]<class T>(
+                            const AttentionBackward<T>& pass) {
+    const AttentionShape shape = check_attention(pass);
+    parallel_for(shape.batch * shape.heads, [&](Index n) {
+      const auto head = view_of_head(pass, n / shape.heads, n % shape.heads);
+      task->of<T>().flash_attention_backward(head, 64);
+    });
+  };
+  registry.forward.add({.name = name, .run = {forward, forward, forward, forward}});
+  registry.backward.add({.name = name, .run = {backward, backward, backward, backward}});
 }
 
 }  // namespace flash::threads

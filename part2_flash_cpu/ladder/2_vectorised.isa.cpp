@@ -205,34 +205,19 @@ FLASH_KERNELS(vectorised)
 #include "part2_flash_cpu/ladder/tasks.hpp"
 
 namespace flash::vectorised {
-namespace {
 
 // These kernels take kKeys<T> keys at a time, whatever block_keys and block_queries are.
-template <class T>
-void forward(const AttentionForward<T>& pass) {
-  forward_in_tasks(pass, vectorised_kernels().of<LseType<T>>(),
-                   {.query_panels = 3, .block_keys = 64, .last_first = false});
-}
-
-template <class T>
-void backward(const AttentionBackward<T>& pass) {
-  backward_in_tasks(pass, vectorised_kernels().of<LseType<T>>(),
-                    {.splits = 1, .key_panels = 1, .block_queries = 64});
-}
-
-}  // namespace
-
 FLASH_ENTER(registry, name) {
-  registry.forward.add({.name = name,
-                        .run = {.float32 = forward<float>,
-                                .float64 = forward<double>,
-                                .float16 = forward<Half>,
-                                .bfloat16 = forward<BFloat16>}});
-  registry.backward.add({.name = name,
-                         .run = {.float32 = backward<float>,
-                                 .float64 = backward<double>,
-                                 .float16 = backward<Half>,
-                                 .bfloat16 = backward<BFloat16>}});
+  const auto forward = []<class T>(const AttentionForward<T>& pass) {
+    forward_in_tasks(pass, vectorised_kernels().of<LseType<T>>(),
+                     {.query_panels = 3, .block_keys = 64, .last_first = false});
+  };
+  const auto backward = []<class T>(const AttentionBackward<T>& pass) {
+    backward_in_tasks(pass, vectorised_kernels().of<LseType<T>>(),
+                      {.splits = 1, .key_panels = 1, .block_queries = 64});
+  };
+  registry.forward.add({.name = name, .run = {forward, forward, forward, forward}});
+  registry.backward.add({.name = name, .run = {backward, backward, backward, backward}});
 }
 
 }  // namespace flash::vectorised

@@ -403,33 +403,18 @@ FLASH_KERNELS(register_blocked)
 #include "part2_flash_cpu/ladder/tasks.hpp"
 
 namespace flash::register_blocked {
-namespace {
-
-template <class T>
-void forward(const AttentionForward<T>& pass) {
-  forward_in_tasks(pass, register_blocked_kernels().of<LseType<T>>(),
-                   {.query_panels = 4, .block_keys = 96, .last_first = false});
-}
-
-template <class T>
-void backward(const AttentionBackward<T>& pass) {
-  backward_in_tasks(pass, register_blocked_kernels().of<LseType<T>>(),
-                    {.splits = 1, .key_panels = 4, .block_queries = 64});
-}
-
-}  // namespace
 
 FLASH_ENTER(registry, name) {
-  registry.forward.add({.name = name,
-                        .run = {.float32 = forward<float>,
-                                .float64 = forward<double>,
-                                .float16 = forward<Half>,
-                                .bfloat16 = forward<BFloat16>}});
-  registry.backward.add({.name = name,
-                         .run = {.float32 = backward<float>,
-                                 .float64 = backward<double>,
-                                 .float16 = backward<Half>,
-                                 .bfloat16 = backward<BFloat16>}});
+  const auto forward = []<class T>(const AttentionForward<T>& pass) {
+    forward_in_tasks(pass, register_blocked_kernels().of<LseType<T>>(),
+                     {.query_panels = 4, .block_keys = 96, .last_first = false});
+  };
+  const auto backward = []<class T>(const AttentionBackward<T>& pass) {
+    backward_in_tasks(pass, register_blocked_kernels().of<LseType<T>>(),
+                      {.splits = 1, .key_panels = 4, .block_queries = 64});
+  };
+  registry.forward.add({.name = name, .run = {forward, forward, forward, forward}});
+  registry.backward.add({.name = name, .run = {backward, backward, backward, backward}});
 }
 
 }  // namespace flash::register_blocked

@@ -43,32 +43,19 @@ BackwardPlan backward_plan(const AttentionShape& shape) {
           .block_queries = 64};
 }
 
-template <class T>
-void forward(const AttentionForward<T>& pass) {
-  const AttentionShape shape = check_attention(pass);
-  forward_in_tasks(pass, register_blocked_kernels().of<LseType<T>>(),
-                   forward_plan<T>(shape, pass.options.causal));
-}
-
-template <class T>
-void backward(const AttentionBackward<T>& pass) {
-  const AttentionShape shape = check_attention(pass);
-  backward_in_tasks(pass, register_blocked_kernels().of<LseType<T>>(), backward_plan<T>(shape));
-}
-
 }  // namespace
 
 FLASH_ENTER(registry, name) {
-  registry.forward.add({.name = name,
-                        .run = {.float32 = forward<float>,
-                                .float64 = forward<double>,
-                                .float16 = forward<Half>,
-                                .bfloat16 = forward<BFloat16>}});
-  registry.backward.add({.name = name,
-                         .run = {.float32 = backward<float>,
-                                 .float64 = backward<double>,
-                                 .float16 = backward<Half>,
-                                 .bfloat16 = backward<BFloat16>}});
+  const auto forward = []<class T>(const AttentionForward<T>& pass) {
+    forward_in_tasks(pass, register_blocked_kernels().of<LseType<T>>(),
+                     forward_plan<T>(check_attention(pass), pass.options.causal));
+  };
+  const auto backward = []<class T>(const AttentionBackward<T>& pass) {
+    backward_in_tasks(pass, register_blocked_kernels().of<LseType<T>>(),
+                      backward_plan<T>(check_attention(pass)));
+  };
+  registry.forward.add({.name = name, .run = {forward, forward, forward, forward}});
+  registry.backward.add({.name = name, .run = {backward, backward, backward, backward}});
 }
 
 }  // namespace flash::balanced
