@@ -68,18 +68,16 @@ class AttentionOnGpu final : public Problem {
       fill_normal(tensor->data(), tensor->view().size(), cipher, stream++);
     const Shape<4>& shape = q_.shape();
     const Index batch = shape[0], heads = shape[1], queries = shape[2], head_dim = shape[3];
+    sharpen(q_.data(), batch * heads * queries, head_dim, cipher);
     for (Index head = 0; head < batch * heads; ++head) {
       const Graded kind = kind_of(cipher, head, kinds_, in_each_part);
       T *const q = q_.data() + head * queries * head_dim, *const k = k_.data() +
                                                                      head * head_.keys * head_dim;
       grade_head(q, k, head_, kind);
-      // Or Q is 8 times as large, or 40 times, where exp of a score overflows: there few keys have
-      // all the weight. With many keys of about the same weight errors cancel, and products of
-      // numbers of 8 bits would pass: their errors are then 0.3 of the bound for 16384 keys, and
-      // 100 times the bound in a sharp head.
-      const Index sharp = cipher.choice(static_cast<std::uint64_t>(batch * heads + head), 8);
-      if (kind == Graded::kPlain && sharp < 3)
-        fill_normal(q, queries * head_dim, cipher, stream++, sharp == 0 ? 40 : 8);
+      // Or exp of a score overflows.
+      if (kind == Graded::kPlain &&
+          cipher.choice(static_cast<std::uint64_t>(batch * heads + head), 8) == 0)
+        fill_normal(q, queries * head_dim, cipher, stream++, 40);
     }
     const auto without_weights = [&](auto* x, Index width, float value) {
       for (Index head = 0; head < batch * heads; ++head)

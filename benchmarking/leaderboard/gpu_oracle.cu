@@ -214,6 +214,14 @@ __global__ void normal_kernel(T* x, Index count, Cipher cipher, std::uint64_t st
 }
 
 template <class T>
+__global__ void sharpen_kernel(T* q, Index rows, Index d, Cipher cipher) {
+  for_each(rows, [&](Index i) {
+    const float sharp = sharpness(cipher, i);
+    for (Index c = 0; c < d; ++c) q[i * d + c] = from_float<T>(sharp * to_float(q[i * d + c]));
+  });
+}
+
+template <class T>
 __global__ void grade_head_kernel(T* q, T* k, AttentionShape head, Graded kind) {
   const Index d = head.head_dim;
   for_each(head.queries, [&](Index i) {
@@ -235,8 +243,9 @@ __global__ void grade_scores_kernel(float* x, Index rows, Index keys, Cipher cip
                                     bool in_each_part) {
   for_each(rows, [&](Index i) {
     const Graded kind = kind_of(cipher, i / kRowsOfAKind, kinds, in_each_part);
-    for (Index j = 0; kind != Graded::kPlain && j < keys; ++j)
-      x[i * keys + j] = graded_score(kind, x[i * keys + j], i, j, keys);
+    const float sharp = sharpness(cipher, i);
+    for (Index j = 0; j < keys; ++j)
+      x[i * keys + j] = graded_score(kind, sharp * x[i * keys + j], i, j, keys);
   });
 }
 
@@ -369,6 +378,11 @@ void fill_normal(T* x, Index count, const Cipher& cipher, std::uint64_t stream, 
 }
 
 template <class T>
+void sharpen(T* q, Index rows, Index head_dim, const Cipher& cipher) {
+  launch("sharpen", sharpen_kernel<T>, elements(rows), q, rows, head_dim, cipher);
+}
+
+template <class T>
 void grade_head(T* q, T* k, const AttentionShape& head, Graded kind) {
   launch("grade_head", grade_head_kernel<T>, elements(std::max(head.queries, head.keys)), q, k,
          head, kind);
@@ -420,6 +434,7 @@ Mistakes find_mistakes(const T* got, const Wanted& wanted, const std::vector<dou
 #define FLASH_INSTANTIATE(T)                                                                   \
   template class GpuOracle<T>;                                                                 \
   template void fill_normal(T*, Index, const Cipher&, std::uint64_t, float);                   \
+  template void sharpen(T*, Index, Index, const Cipher&);                                      \
   template void grade_head(T*, T*, const AttentionShape&, Graded);                             \
   template void fill_rows_without_weights(T*, Index, Index, float);                            \
   template void round_to(T*, const double*, Index);                                            \

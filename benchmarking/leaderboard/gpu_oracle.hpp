@@ -57,7 +57,9 @@ template <class T>
 FLASH_EXPORT void fill_normal(T* x, Index count, const Cipher& cipher, std::uint64_t stream,
                               float deviation = 1);
 
-// What makes N(0, 1) graded data: of q and k of one head, and of x.
+// What makes N(0, 1) graded data: of the rows of q, of q and k of one head, and of x.
+template <class T>
+FLASH_EXPORT void sharpen(T* q, Index rows, Index head_dim, const Cipher& cipher);
 template <class T>
 FLASH_EXPORT void grade_head(T* q, T* k, const AttentionShape& head, Graded kind);
 FLASH_EXPORT void grade_scores(float* x, const SoftmaxMatmulShape& shape, const Cipher& cipher,

@@ -48,6 +48,8 @@ class AttentionOnHost final : public Problem {
     x_.emplace(problem_, normal(cipher, 0, of_queries), normal(cipher, 1, of_keys),
                normal(cipher, 2, of_keys),
                with_backward_ ? normal(cipher, 3, of_queries) : Tensor<float, 4>());
+    for (Index n = 0; n < x_->q.size(); ++n)
+      x_->q.data()[n] *= sharpness(cipher, n / shape_.head_dim);
     for (Index head = 0; head < shape_.batch * shape_.heads; ++head) {
       const Graded kind = kind_of(cipher, head, kinds_, in_each_part);
       const auto put = [&](Tensor<float, 4>& x, auto graded, Index extent) {
@@ -120,8 +122,10 @@ class SoftmaxMatmulOnHost final : public Problem {
     x_.emplace(shape_, normal(cipher, 0, shape_.of_x()), normal(cipher, 1, shape_.of_v()));
     for (Index row = 0; row < shape_.batch * shape_.d1; ++row) {
       const Graded kind = kind_of(cipher, row / kRowsOfAKind, kinds_, in_each_part);
+      const float sharp = sharpness(cipher, row);
       float* const x = x_->x.data() + row * shape_.d2;
-      for (Index j = 0; j < shape_.d2; ++j) x[j] = graded_score(kind, x[j], row, j, shape_.d2);
+      for (Index j = 0; j < shape_.d2; ++j)
+        x[j] = graded_score(kind, sharp * x[j], row, j, shape_.d2);
     }
     x_->prepare_check(true);
   }
