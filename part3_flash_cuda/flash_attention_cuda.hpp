@@ -19,10 +19,10 @@ namespace flash {
 
 // ---- Task 3.A: the forward kernel and its launcher ----------------------------------------------
 
-// How a forward kernel is cut up: a thread block of `warps` warps owns `block_queries` queries,
-// past which it streams the keys in blocks of `block_keys`. `head_dim` is how many columns of Q, K
-// and V it holds at a time: a smaller head is filled up with zeros; a larger one is taken in
-// slices, which costs a pass over Q and K for each slice of O.
+// The share of a thread block of `warps` warps: it owns `block_queries` queries, and reads the keys
+// in blocks of `block_keys`. `head_dim` is how many columns of Q, K and V it holds at a time: a
+// smaller head is filled up with zeros; a larger one is taken in slices, which costs a pass over Q
+// and K for each slice of O.
 struct FlashForwardConfig {
   Index head_dim = 0;
   Index block_queries = 0;

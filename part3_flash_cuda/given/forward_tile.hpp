@@ -6,7 +6,7 @@
 //
 // A warp owns kRowsOfWarp rows of S, P and O. No other warp reads what its lanes write to P_smem.
 //
-// kLanes neighbouring lanes, a group, share kRows rows. Of each row a thread has kKeys scores,
+// kLanes neighbouring lanes, a group, share kRows rows. For each row a thread has kKeys scores,
 // kColumns columns of O, m, and its own part of l, all in registers. Shuffles over the kLanes lanes
 // find the row's maximum.
 //
