@@ -226,7 +226,9 @@ Next: ./lab check fused_cpu --test "{RAGGED}" --seed 3
         self.fake("measure", [case("b", "failed")])  # begun, so it comes first
         self.assertEqual(self.last("check"), 'Next: ./lab check measure --test "b" --seed 1')
         self.green("fused_cpu")
+        self.assertEqual(self.last("check fused_cpu"), "Next: ./lab check measure")
         self.fake("measure", [case("a", "not_started")])
+        self.lab("check measure")
         todo = ("Next: open part1_softmax_matmul/skeleton/measure.cpp and fill in its TODOs; "
                 "./lab hint measure has a hint")
         for line in ("check", "check fused_cpu"):

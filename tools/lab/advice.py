@@ -140,7 +140,9 @@ def _all_green(results: Sequence[PartResult]) -> list[str]:
         behind = () if any(task.points for task in here) else tasks[tasks.index(here[-1]):]
         rest = first_unfinished([task for task in tasks if task.points or task in behind])
         if rest and not _out_of_reach(rest):
-            return [_write(rest)]
+            last = state.load().results.get(rest.id)
+            begun = last and last.status not in (outcomes.NOT_STARTED, outcomes.UNFINISHED)
+            return [f"Next: ./lab check {rest.name}" if begun else _write(rest)]
     part, config = results[-1].part, results[-1].backends.config
     name, can_bench = part.name, benchmarks.can_run(results[-1].part.name, config)
     measures = f"./lab bench {name} measures how fast it is"
